@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What the data plane and the daemon share. Fixed width, no holes, every size asserted; the Rust twin is
+ * crates/shunt-bpf/src/abi.rs, which asserts the same numbers.
+ */
+#ifndef SHUNT_ABI_H
+#define SHUNT_ABI_H
+
+#include <linux/types.h>
+
+enum {
+	SHUNT_ABI_VERSION = 1,
+	SHUNT_PORTS_MAX = 64,
+	SHUNT_TAGS_MAX = 2,
+	SHUNT_L2_MAX = 14 + 4 * SHUNT_TAGS_MAX,
+	SHUNT_L3_MAX = 40,
+	SHUNT_L4_MAX = 60,
+	SHUNT_REASONS_MAX = 64,
+	SHUNT_CANDIDATES = 4096, /* a power of two; with a generation nibble it fits skb->tc_index */
+	SHUNT_SIGHTINGS = 32768, /* a power of two */
+};
+
+/*
+ * Why a packet was not forwarded by the fast path, and why a packet that Linux forwarded did not teach us a flow.
+ * Append only; `shunt why` and `shunt status` print the names in abi.rs.
+ */
+enum shunt_reason {
+	SHUNT_OK = 0,
+
+	/* punts: the packet went to Linux */
+	SHUNT_NOT_OURS = 1,	/* not Ethernet unicast to the MAC the flow was learned with */
+	SHUNT_OPTIONS = 2,	/* IPv4 options or IPv6 extension headers */
+	SHUNT_BAD_HEADER = 3,
+	SHUNT_FRAGMENT = 4,
+	SHUNT_MTU = 5,		/* larger than Linux was seen to forward on this flow */
+	SHUNT_TTL = 6,
+	SHUNT_PROTOCOL = 7,	/* neither TCP nor UDP, or not IP at all */
+	SHUNT_TCP_FLAGS = 8,	/* SYN, FIN or RST */
+	SHUNT_MISS = 9,
+	SHUNT_STALE = 10,	/* an action of another epoch, retired, or not proved for too long */
+	SHUNT_REPROVE = 11,
+	SHUNT_NO_DAEMON = 12,
+	SHUNT_PORT = 13,
+	SHUNT_PENDING = 14,	/* proved once, not yet seen to leave only once */
+	SHUNT_CLASS = 15,	/* another DSCP or VLAN priority than the flow was learned with */
+	SHUNT_TAGS = 16,	/* more VLAN tags than two */
+
+	/* refusals: Linux forwarded it, and nothing was learned */
+	SHUNT_NOT_WATCHED = 32,	/* the candidate was overwritten before its packet left */
+	SHUNT_AGED = 33,	/* the packet took longer than a second */
+	SHUNT_OLD_EPOCH = 34,
+	SHUNT_NO_CONNTRACK = 35,
+	SHUNT_OTHER_TUPLE = 36,	/* conntrack says the packet came in as another tuple */
+	SHUNT_UNCONFIRMED = 37,
+	SHUNT_DYING = 38,
+	SHUNT_HELPER = 39,
+	SHUNT_SEQ_ADJUST = 40,
+	SHUNT_UNREPLIED = 41,
+	SHUNT_NOT_ESTABLISHED = 42,
+	SHUNT_NOT_LIBERAL = 43,	/* BE_LIBERAL has been asked for and is not set yet */
+	SHUNT_NOT_PROVED = 44,	/* applying the action does not give what Linux sent */
+	SHUNT_LEFT_TWICE = 45,
+	SHUNT_TABLE_FULL = 46,
+	SHUNT_ODD_EGRESS = 47,	/* what left cannot be expressed by an action */
+	SHUNT_RETIRING = 48,	/* the flow's former action is still within its quiet time */
+	SHUNT_NOT_ROUTED = 49,	/* the TTL was not lowered by one */
+};
+_Static_assert(SHUNT_NOT_ROUTED < SHUNT_REASONS_MAX, "reasons fit the counters");
+
+enum shunt_flow_state {
+	SHUNT_FLOW_PENDING = 1,
+	SHUNT_FLOW_ACTIVE = 2,
+	SHUNT_FLOW_RETIRED = 3,
+};
+
+enum shunt_flow_flags {
+	SHUNT_FLOW_XDP = 1 << 0,     /* the XDP engine may send it to its egress port */
+	SHUNT_FLOW_STATIC = 1 << 1,  /* put in by hand: no epoch, no proof, no conntrack */
+	SHUNT_FLOW_NAT = 1 << 2,     /* addresses or ports change */
+	SHUNT_FLOW_PARTIAL = 1 << 3, /* the ingress driver may hand up unfinished L4 checksums */
+};
+
+enum shunt_port_flags {
+	SHUNT_PORT_UP = 1 << 0,
+	SHUNT_PORT_XDP_OUT = 1 << 1, /* XDP may redirect to it: the driver can, and its qdisc is not in use */
+	SHUNT_PORT_PARTIAL = 1 << 2, /* frames may come in with CHECKSUM_PARTIAL (veth, tap, virtio) */
+};
+
+enum shunt_control_flags {
+	SHUNT_CONTROL_LEARN = 1 << 0,
+	SHUNT_CONTROL_UDP_UNREPLIED = 1 << 1, /* learn UDP before any reply was seen */
+};
+
+enum shunt_event_kind {
+	SHUNT_EVENT_WANT_LIBERAL = 1,
+};
+
+/* Hashed as raw bytes, so there are no holes. Addresses and ports as they are on the wire of `ifindex`. */
+struct shunt_key4 {
+	__be32 src_be;
+	__be32 dst_be;
+	__be16 sport_be;
+	__be16 dport_be;
+	__u32 ifindex;
+	__be16 vid_be[SHUNT_TAGS_MAX]; /* outermost first, 12 bits; 0 where there is no tag */
+	__u8 l4_proto;
+	__u8 _pad[3];
+};
+_Static_assert(sizeof(struct shunt_key4) == 24, "shunt_key4 is ABI");
+
+struct shunt_key6 {
+	__u8 src[16];
+	__u8 dst[16];
+	__be16 sport_be;
+	__be16 dport_be;
+	__u32 ifindex;
+	__be16 vid_be[SHUNT_TAGS_MAX];
+	__u8 l4_proto;
+	__u8 _pad[3];
+};
+_Static_assert(sizeof(struct shunt_key6) == 48, "shunt_key6 is ABI");
+
+/* Addresses of either family; IPv4 sits in the first four bytes and the rest is zero. */
+struct shunt_addr {
+	__u8 bytes[16];
+};
+
+/*
+ * The value of a flow: its action, and what is known of it. The first 128 bytes are written once and then only read,
+ * but for epoch, state, reprove_at_ns, prove_by_ns, max_l3_bytes and punt_due, each of which is stored whole.
+ */
+struct shunt_flow {
+	__u32 epoch;
+	__u8 state; /* enum shunt_flow_state */
+	__u8 flags; /* enum shunt_flow_flags */
+	__u8 out_tags;
+	__u8 punt_due; /* XDP saw that it is time to prove again; tc punts the packet */
+	__u64 reprove_at_ns;
+	__u64 prove_by_ns;
+	__u16 max_l3_bytes; /* the largest packet that Linux was seen to forward */
+	__u16 class_value;  /* DSCP and VLAN priority it was learned with, see shunt_packet.class_bits */
+	__u16 class_mask;
+	__u8 in_dmac[6];
+	__u8 l2[SHUNT_L2_MAX]; /* the whole new L2 header: MACs, tags, EtherType */
+	__u16 out_slot;
+	__u16 l3_delta; /* ones' complement sum of new minus old, TTL included; IPv4 */
+	__u16 _pad0;
+
+	__u16 l4_delta;	     /* the same for a finished L4 checksum: addresses and ports */
+	__u16 l4_delta_addr; /* and for an unfinished one: addresses */
+	__be16 sport_be;
+	__be16 dport_be;
+	struct shunt_addr src;
+	struct shunt_addr dst;
+	__u32 out_ifindex;
+	__u32 mark;
+	__u32 priority;
+	__u32 home_cpu; /* this CPU counts without atomics */
+	__u32 retired_ms;
+	__u32 _pad1;
+
+	__u64 pkts;
+	__u64 bytes;
+	__u64 away_pkts; /* counted by other CPUs, atomically */
+	__u64 away_bytes;
+	__u64 seen_ns;
+	__u64 learned_ns;
+};
+_Static_assert(sizeof(struct shunt_flow) == 176, "shunt_flow is ABI");
+
+struct shunt_port {
+	__u16 slot; /* index into the counters and the devmap */
+	__u16 flags;
+	__u32 _pad;
+};
+_Static_assert(sizeof(struct shunt_port) == 8, "shunt_port is ABI");
+
+/* Per port and CPU. Packets as the hook sees them: a GRO or GSO aggregate is one; bytes from the L3 header on. */
+struct shunt_counters {
+	__u64 xdp_pkts;
+	__u64 xdp_bytes;
+	__u64 tc_pkts;
+	__u64 tc_bytes;
+	__u64 slow_pkts;
+	__u64 slow_bytes;
+	__u64 dropped_pkts;
+	__u64 learned;
+	__u64 proved;
+	__u64 retired;
+	__u64 reasons[SHUNT_REASONS_MAX];
+};
+_Static_assert(sizeof(struct shunt_counters) == 80 + 8 * 64, "shunt_counters is ABI");
+
+/* One element, written by the daemon. All clocks are CLOCK_MONOTONIC_COARSE. */
+struct shunt_control {
+	__u32 abi;
+	__u32 epoch;
+	__u64 heartbeat_ns;
+	__u64 heartbeat_max_ns;
+	__u64 reprove_ns;
+	__u64 prove_ns; /* how long a proof lasts */
+	__u32 learn_udp_pkts;
+	__u32 learn_tcp_pkts;
+	__u32 flags; /* enum shunt_control_flags */
+	__u32 _pad;
+};
+_Static_assert(sizeof(struct shunt_control) == 56, "shunt_control is ABI");
+
+/* The headers of a packet with every layer at a fixed place. Unused bytes are zero. */
+struct shunt_headers {
+	__u8 l2[SHUNT_L2_MAX];
+	__u8 l2_bytes;
+	__u8 l4_bytes;
+	__u8 l3[SHUNT_L3_MAX];
+	__u8 l4[SHUNT_L4_MAX];
+	__u8 _pad[4];
+};
+_Static_assert(sizeof(struct shunt_headers) == 128, "shunt_headers is ABI");
+
+/* A packet on its way through Linux. A hint only: the proof at egress makes it safe, so nothing here is locked. */
+struct shunt_candidate {
+	struct shunt_headers headers;
+	__u64 at_ns;
+	__u32 ifindex;
+	__u32 epoch;
+	__u32 sighting;
+	__u16 tag; /* what skb->tc_index carries */
+	__u16 left;
+	__u16 l3_bytes;
+	__u16 class_bits;
+	__u8 family; /* 4 or 6 */
+	__u8 l4_proto;
+	__u8 partial;
+	__u8 in_partial; /* the port's drivers may hand up unfinished checksums */
+};
+_Static_assert(sizeof(struct shunt_candidate) == 160, "shunt_candidate is ABI");
+
+/* How often a tuple (by hash) was seen, and until when not to ask again. Shared slots only learn sooner or later. */
+struct shunt_sighting {
+	__u32 since_ms;
+	__u32 pkts;
+	__u32 quiet_until_ms;
+	__u32 _pad;
+};
+_Static_assert(sizeof(struct shunt_sighting) == 16, "shunt_sighting is ABI");
+
+/* To the daemon: a connection, by its original direction as conntrack has it. */
+struct shunt_event {
+	__u8 kind;
+	__u8 family;
+	__u8 l4_proto;
+	__u8 _pad[5];
+	__be16 sport_be;
+	__be16 dport_be;
+	__u32 ifindex;
+	struct shunt_addr src;
+	struct shunt_addr dst;
+};
+_Static_assert(sizeof(struct shunt_event) == 48, "shunt_event is ABI");
+
+/* What the sweep is told, and what it found. */
+struct shunt_sweep {
+	__u64 now_ns;
+	__u64 idle_ns;
+	__u32 all; /* retire everything that was learned */
+	__u32 active;
+	__u32 pending;
+	__u32 retired;
+	__u32 statics;
+	__u32 deleted;
+};
+_Static_assert(sizeof(struct shunt_sweep) == 40, "shunt_sweep is ABI");
+
+#endif

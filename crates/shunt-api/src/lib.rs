@@ -1,0 +1,1 @@
+//! The messages of the control socket and the configuration file. No logic.

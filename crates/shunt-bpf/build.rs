@@ -1,0 +1,31 @@
+//! Compiles each bpf/prog/*.bpf.c to $OUT_DIR/<name>.o.
+
+use std::{env, fs, path::Path, process::Command};
+
+fn main() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
+    println!("cargo:rerun-if-changed={}", root.join("bpf").display());
+    println!("cargo:rerun-if-env-changed=CLANG");
+    for entry in fs::read_dir(root.join("bpf/prog")).expect("bpf/prog is part of the source") {
+        let source = entry.expect("bpf/prog can be listed").path();
+        let name = source.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let Some(stem) = name.strip_suffix(".bpf.c") else { continue };
+        compile(&clang, &root, &source, &Path::new(&out).join(format!("{stem}.o")));
+    }
+}
+
+fn compile(clang: &str, root: &Path, source: &Path, object: &Path) {
+    let mut command = Command::new(clang);
+    command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]);
+    command.arg("-I").arg(root.join("bpf"));
+    // Debian keeps asm/ below the architecture's directory, which clang does not search for target bpf.
+    let multiarch = format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default());
+    command.arg("-idirafter").arg(multiarch);
+    command.arg("-c").arg(source).arg("-o").arg(object);
+    let status = command
+        .status()
+        .unwrap_or_else(|e| panic!("{clang}: {e}; install clang, or name it in CLANG"));
+    assert!(status.success(), "{clang} did not compile {}", source.display());
+}

@@ -1,0 +1,1 @@
+//! The Linux kernel by netlink and sysfs, as the policy sees it.

@@ -1,0 +1,1 @@
+//! Namespaces, topologies, traffic and packets for tests, demo and bench.

@@ -1,0 +1,3 @@
+//! The command that people type.
+
+fn main() {}

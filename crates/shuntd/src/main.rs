@@ -1,0 +1,3 @@
+//! The daemon: wiring only.
+
+fn main() {}

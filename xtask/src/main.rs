@@ -1,0 +1,3 @@
+//! The developers' command.
+
+fn main() {}
