@@ -1,0 +1,118 @@
+use super::*;
+
+const EXAMPLE: &str = include_str!("../../../../packaging/shunt.toml");
+
+fn refusal(text: &str) -> String {
+    Config::parse(text).unwrap_err()
+}
+
+#[test]
+fn the_example_says_the_defaults_and_every_key() {
+    assert_eq!(Config::parse(EXAMPLE).unwrap(), Config::default());
+    let written: toml::Table = toml::from_str(EXAMPLE).unwrap();
+    for key in toml::Table::try_from(Config::default()).unwrap().keys() {
+        assert!(written.contains_key(key), "packaging/shunt.toml lacks `{key}`");
+    }
+}
+
+#[test]
+fn an_empty_file_is_the_defaults() {
+    assert_eq!(Config::parse("").unwrap(), Config::default());
+}
+
+#[test]
+fn every_key_is_read() {
+    let config = Config::parse(
+        r#"
+        engine = "xdp"
+        ports = ["eth0", "lan1.5"]
+        max_flows = 1000
+        reprove = "1s 500ms"
+        idle = "2m"
+        udp_packets = 5
+        tcp_packets = 7
+        udp_unreplied = false
+        log = "debug"
+        "#,
+    );
+    let want = Config {
+        engine: EngineChoice::Xdp,
+        ports: vec!["eth0".to_owned(), "lan1.5".to_owned()],
+        max_flows: 1000,
+        reprove: Duration::from_millis(1500),
+        idle: Duration::from_secs(120),
+        udp_packets: 5,
+        tcp_packets: 7,
+        udp_unreplied: false,
+        log: LogLevel::Debug,
+    };
+    assert_eq!(config.unwrap(), want);
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let config = Config { reprove: Duration::from_millis(250), ..Config::default() };
+    let text = toml::to_string(&config).unwrap();
+    assert!(text.contains("reprove = \"250ms\""), "{text}");
+    assert_eq!(Config::parse(&text).unwrap(), config);
+}
+
+#[test]
+fn an_unknown_key_is_refused_by_name() {
+    let why = refusal("idle = \"30s\"\nmax_flow = 3\n");
+    assert!(why.starts_with("line 2: unknown field `max_flow`, expected one of `engine`"), "{why}");
+}
+
+#[test]
+fn a_value_of_the_wrong_kind_names_its_key_and_line() {
+    assert_eq!(
+        refusal("\nmax_flows = \"many\""),
+        "line 2: max_flows: invalid type: string \"many\", expected u32"
+    );
+    assert_eq!(
+        refusal("engine = \"fast\""),
+        "line 1: engine: unknown variant `fast`, expected one of `auto`, `tc`, `xdp`"
+    );
+    assert_eq!(
+        refusal("ports = [\n  \"eth0\",\n  7\n]"),
+        "line 3: ports: invalid type: integer `7`, expected a string"
+    );
+    assert_eq!(
+        refusal("reprove = \"soon\""),
+        "line 1: reprove: `soon` is not a duration; write it as 500ms, 2s or 1m"
+    );
+    assert!(refusal("reprove = 2").contains("reprove"));
+}
+
+#[test]
+fn a_value_out_of_range_names_its_key_and_the_range() {
+    assert_eq!(refusal("reprove = \"100ms\""), "reprove: 100ms is not within 200ms to 30s");
+    assert_eq!(refusal("reprove = \"31s\""), "reprove: 31s is not within 200ms to 30s");
+    assert_eq!(refusal("idle = \"0s\""), "idle: 0s is not within 1s to 1day");
+    assert_eq!(refusal("max_flows = 63"), "max_flows: 63 is not within 64 to 4194304");
+    assert_eq!(refusal("udp_packets = 0"), "udp_packets: 0 is not within 1 to 1000000");
+    assert_eq!(refusal("tcp_packets = 1000001"), "tcp_packets: 1000001 is not within 1 to 1000000");
+}
+
+#[test]
+fn port_names_are_those_of_the_kernel() {
+    assert_eq!(refusal("ports = [\"\"]"), "ports: `` is not the name of a network device");
+    assert!(refusal("ports = [\"sixteen-letters!\"]").starts_with("ports: `sixteen-letters!`"));
+    assert!(refusal("ports = [\"a/b\"]").starts_with("ports: `a/b`"));
+    assert_eq!(refusal("ports = [\"eth0\", \"eth0\"]"), "ports: `eth0` is named twice");
+}
+
+#[test]
+fn broken_toml_is_one_line() {
+    for text in ["engine = ", "= 3", "[[[", "engine \"auto\"", "\u{0}"] {
+        let why = refusal(text);
+        assert!(why.starts_with("line 1: ") && !why.contains('\n'), "{why}");
+    }
+}
+
+#[test]
+fn a_named_file_must_exist_and_is_named() {
+    let failure = Config::load(Some(Path::new("/nonexistent/shunt.toml"))).unwrap_err();
+    assert_eq!(failure.code, FailureCode::BadConfig);
+    assert!(failure.message.starts_with("/nonexistent/shunt.toml: No such file"), "{failure}");
+}

@@ -1,0 +1,137 @@
+//! What can go wrong, by name and by exit code.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// One line for the operator: the thing, and the way out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The kind, for programs.
+    pub code: FailureCode,
+    /// The line, for people: no newline, no final full stop.
+    pub message: String,
+}
+
+/// The body of an answer that is not the wanted one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// What went wrong.
+    pub error: Failure,
+}
+
+macro_rules! failure_codes {
+    ($($(#[$doc:meta])* $name:ident = $exit:literal, $text:literal;)*) => {
+        /// The kinds of failure. Numbers and names are promised to scripts: append only.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[non_exhaustive]
+        #[repr(u8)]
+        pub enum FailureCode {
+            $($(#[$doc])* #[serde(rename = $text)] $name = $exit,)*
+        }
+
+        impl FailureCode {
+            /// Every kind.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// Its name in JSON and in the documentation.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+failure_codes! {
+    /// What was typed makes no sense, or the answer could not be found out.
+    Usage = 2, "usage";
+    /// It needs root.
+    NotRoot = 10, "not-root";
+    /// The kernel has no BTF.
+    NoBtf = 11, "no-btf";
+    /// The kernel lacks something that is needed.
+    KernelTooOld = 12, "kernel-too-old";
+    /// There is no such network device.
+    PortMissing = 13, "port-missing";
+    /// Another XDP program is on the port.
+    PortBusy = 14, "port-busy";
+    /// The driver has no native XDP.
+    NoNativeXdp = 15, "no-native-xdp";
+    /// Linux does not forward.
+    ForwardingOff = 16, "forwarding-off";
+    /// Connection tracking is not there.
+    NoConntrack = 17, "no-conntrack";
+    /// The configuration file, or another file that was given, is wrong.
+    BadConfig = 18, "bad-config";
+    /// This instance runs already.
+    AlreadyRunning = 19, "already-running";
+    /// Another instance has the port.
+    PortTaken = 20, "port-taken";
+    /// This instance does not run.
+    NotRunning = 21, "not-running";
+    /// The flow table is full.
+    TableFull = 22, "table-full";
+    /// The daemon was asked something that it does not understand.
+    BadRequest = 23, "bad-request";
+    /// Shunt is wrong, or the machine is.
+    Internal = 70, "internal";
+}
+
+impl FailureCode {
+    /// The exit code of a process that fails with it.
+    pub const fn exit_code(self) -> u8 {
+        self as u8
+    }
+
+    /// The kind that a process meant by its exit code.
+    pub fn from_exit_code(code: u8) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.exit_code() == code)
+    }
+}
+
+impl Failure {
+    /// A failure of this kind.
+    pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+impl fmt::Display for FailureCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn exit_codes_are_distinct_and_none_means_yes_or_no() {
+        let codes: BTreeSet<u8> = FailureCode::ALL.iter().map(|kind| kind.exit_code()).collect();
+        assert_eq!(codes.len(), FailureCode::ALL.len());
+        assert!(!codes.contains(&0) && !codes.contains(&1));
+        for kind in FailureCode::ALL {
+            assert_eq!(FailureCode::from_exit_code(kind.exit_code()), Some(*kind));
+        }
+        assert_eq!(FailureCode::from_exit_code(9), None);
+    }
+
+    #[test]
+    fn the_body_is_the_documented_json() {
+        let body = ErrorBody { error: Failure::new(FailureCode::PortMissing, "eth7: no such device") };
+        let text = r#"{"error":{"code":"port-missing","message":"eth7: no such device"}}"#;
+        assert_eq!(serde_json::to_string(&body).unwrap(), text);
+        assert_eq!(serde_json::from_str::<ErrorBody>(text).unwrap(), body);
+    }
+}
