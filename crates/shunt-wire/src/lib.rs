@@ -1,5 +1,13 @@
 //! Packet formats: bytes to values and back. No I/O, no unsafe.
 
+mod build;
+mod checksum;
+mod emit;
 mod mac;
+mod packet;
+mod parse;
 
+pub use checksum::{Checksum, Sum, adjusted, ones_complement_sum};
 pub use mac::{Mac, ParseMacError};
+pub use packet::{Ethernet, Extension, Ipv4, Ipv6, Network, Packet, Tag, Tcp, Transport, Udp};
+pub use parse::ParseError;

@@ -82,7 +82,14 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused_by_name() {
-        for text in ["", "02:00:00:00:00", "02:00:00:00:00:00:00", "2:0:0:0:0:0", "02-00-00-00-00-00", "zz:00:00:00:00:00"] {
+        for text in [
+            "",
+            "02:00:00:00:00",
+            "02:00:00:00:00:00:00",
+            "2:0:0:0:0:0",
+            "02-00-00-00-00-00",
+            "zz:00:00:00:00:00",
+        ] {
             assert_eq!(text.parse::<Mac>(), Err(ParseMacError(text.to_owned())));
         }
     }

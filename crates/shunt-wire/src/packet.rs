@@ -1,0 +1,284 @@
+//! A packet as a value, layer by layer.
+
+use crate::{Checksum, Mac};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// One Ethernet frame: what to send, or what was seen.
+///
+/// Lengths are not fields: they follow from the parts. A frame that lies about its lengths is made by changing the
+/// bytes that [`Packet::to_bytes`] returns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    /// The MAC addresses and the VLAN tags.
+    pub ethernet: Ethernet,
+    /// The network layer.
+    pub network: Network,
+    /// The transport layer.
+    pub transport: Transport,
+    /// What the innermost layer carries.
+    pub payload: Vec<u8>,
+    /// What follows the IP packet inside the frame, usually padding.
+    pub trailer: Vec<u8>,
+}
+
+/// The Ethernet header, without the EtherType: that follows from the network layer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ethernet {
+    /// To whom.
+    pub destination: Mac,
+    /// From whom.
+    pub source: Mac,
+    /// Outermost first.
+    pub tags: Vec<Tag>,
+}
+
+/// An 802.1Q or 802.1ad tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tag {
+    /// 0x8100 or 0x88a8.
+    pub tpid: u16,
+    /// The VLAN id, 12 bits.
+    pub vid: u16,
+    /// The priority, 3 bits.
+    pub priority: u8,
+    /// The drop eligible bit.
+    pub drop_eligible: bool,
+}
+
+/// The network layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Network {
+    /// IPv4.
+    V4(Ipv4),
+    /// IPv6.
+    V6(Ipv6),
+    /// Something else, by its EtherType; its bytes are the payload.
+    Other(u16),
+}
+
+/// An IPv4 header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ipv4 {
+    /// Source address.
+    pub source: Ipv4Addr,
+    /// Destination address.
+    pub destination: Ipv4Addr,
+    /// Time to live.
+    pub ttl: u8,
+    /// DSCP and ECN.
+    pub tos: u8,
+    /// Identification.
+    pub id: u16,
+    /// The don't-fragment bit.
+    pub dont_fragment: bool,
+    /// The more-fragments bit.
+    pub more_fragments: bool,
+    /// Where this fragment begins, in units of 8 bytes.
+    pub fragment_offset: u16,
+    /// Options; a multiple of four bytes.
+    pub options: Vec<u8>,
+    /// The header checksum.
+    pub checksum: Checksum,
+}
+
+/// An IPv6 header with its extension headers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ipv6 {
+    /// Source address.
+    pub source: Ipv6Addr,
+    /// Destination address.
+    pub destination: Ipv6Addr,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// DSCP and ECN.
+    pub traffic_class: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Extension headers in their order.
+    pub extensions: Vec<Extension>,
+}
+
+/// An IPv6 extension header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extension {
+    /// What the header before it calls it: 0 hop-by-hop, 43 routing, 44 fragment, 60 destination options.
+    pub kind: u8,
+    /// What follows the next-header byte, the length byte included; one less than a multiple of eight bytes.
+    pub body: Vec<u8>,
+}
+
+/// The transport layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transport {
+    /// UDP.
+    Udp(Udp),
+    /// TCP.
+    Tcp(Tcp),
+    /// Another protocol, or a fragment; its bytes are the payload.
+    Other(u8),
+    /// None, because the network layer is not IP.
+    None,
+}
+
+/// A UDP header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Udp {
+    /// Source port.
+    pub source: u16,
+    /// Destination port.
+    pub destination: u16,
+    /// The checksum.
+    pub checksum: Checksum,
+}
+
+/// A TCP header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tcp {
+    /// Source port.
+    pub source: u16,
+    /// Destination port.
+    pub destination: u16,
+    /// Sequence number.
+    pub sequence: u32,
+    /// Acknowledgement number.
+    pub acknowledgement: u32,
+    /// The flags byte, see the constants of [`Tcp`].
+    pub flags: u8,
+    /// The window, unscaled.
+    pub window: u16,
+    /// The urgent pointer.
+    pub urgent: u16,
+    /// Options; a multiple of four bytes.
+    pub options: Vec<u8>,
+    /// The checksum.
+    pub checksum: Checksum,
+}
+
+impl Tag {
+    /// An 802.1Q tag.
+    pub const fn vlan(vid: u16) -> Self {
+        Self { tpid: 0x8100, vid, priority: 0, drop_eligible: false }
+    }
+
+    /// An 802.1ad service tag, the outer one of QinQ.
+    pub const fn service(vid: u16) -> Self {
+        Self { tpid: 0x88a8, ..Self::vlan(vid) }
+    }
+
+    /// The tag control word.
+    pub const fn control(self) -> u16 {
+        (self.priority as u16) << 13 | (self.drop_eligible as u16) << 12 | self.vid & 0xfff
+    }
+
+    /// A tag from its two words.
+    pub const fn from_words(tpid: u16, control: u16) -> Self {
+        Self {
+            tpid,
+            vid: control & 0xfff,
+            priority: (control >> 13) as u8,
+            drop_eligible: control & 0x1000 != 0,
+        }
+    }
+}
+
+impl Tcp {
+    /// The FIN flag.
+    pub const FIN: u8 = 0x01;
+    /// The SYN flag.
+    pub const SYN: u8 = 0x02;
+    /// The RST flag.
+    pub const RST: u8 = 0x04;
+    /// The PSH flag.
+    pub const PSH: u8 = 0x08;
+    /// The ACK flag.
+    pub const ACK: u8 = 0x10;
+    /// The URG flag.
+    pub const URG: u8 = 0x20;
+}
+
+impl Packet {
+    /// The EtherType of the network layer.
+    pub const fn ethertype(&self) -> u16 {
+        match self.network {
+            Network::V4(_) => 0x0800,
+            Network::V6(_) => 0x86dd,
+            Network::Other(ethertype) => ethertype,
+        }
+    }
+
+    /// The IP protocol number, when the packet is IP.
+    pub const fn protocol(&self) -> Option<u8> {
+        match self.transport {
+            Transport::Udp(_) => Some(17),
+            Transport::Tcp(_) => Some(6),
+            Transport::Other(protocol) => Some(protocol),
+            Transport::None => None,
+        }
+    }
+
+    /// The IP addresses, source first.
+    pub const fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
+        match &self.network {
+            Network::V4(ip) => Some((IpAddr::V4(ip.source), IpAddr::V4(ip.destination))),
+            Network::V6(ip) => Some((IpAddr::V6(ip.source), IpAddr::V6(ip.destination))),
+            Network::Other(_) => None,
+        }
+    }
+
+    /// The ports, source first.
+    pub const fn ports(&self) -> Option<(u16, u16)> {
+        match &self.transport {
+            Transport::Udp(udp) => Some((udp.source, udp.destination)),
+            Transport::Tcp(tcp) => Some((tcp.source, tcp.destination)),
+            _ => None,
+        }
+    }
+
+    /// Source address and port of a TCP or UDP packet.
+    pub fn source(&self) -> Option<SocketAddr> {
+        Some(SocketAddr::new(self.addresses()?.0, self.ports()?.0))
+    }
+
+    /// Destination address and port of a TCP or UDP packet.
+    pub fn destination(&self) -> Option<SocketAddr> {
+        Some(SocketAddr::new(self.addresses()?.1, self.ports()?.1))
+    }
+
+    /// TTL or hop limit.
+    pub const fn hop_limit(&self) -> Option<u8> {
+        match &self.network {
+            Network::V4(ip) => Some(ip.ttl),
+            Network::V6(ip) => Some(ip.hop_limit),
+            Network::Other(_) => None,
+        }
+    }
+
+    /// The IPv4 header, if it has one.
+    pub const fn ipv4(&self) -> Option<&Ipv4> {
+        if let Network::V4(ip) = &self.network { Some(ip) } else { None }
+    }
+
+    /// The IPv6 header, if it has one.
+    pub const fn ipv6(&self) -> Option<&Ipv6> {
+        if let Network::V6(ip) = &self.network { Some(ip) } else { None }
+    }
+
+    /// The UDP header, if it has one.
+    pub const fn udp(&self) -> Option<&Udp> {
+        if let Transport::Udp(udp) = &self.transport { Some(udp) } else { None }
+    }
+
+    /// The TCP header, if it has one.
+    pub const fn tcp(&self) -> Option<&Tcp> {
+        if let Transport::Tcp(tcp) = &self.transport { Some(tcp) } else { None }
+    }
+
+    /// The checksum of the transport layer.
+    pub const fn l4_checksum(&self) -> Option<Checksum> {
+        match &self.transport {
+            Transport::Udp(udp) => Some(udp.checksum),
+            Transport::Tcp(tcp) => Some(tcp.checksum),
+            _ => None,
+        }
+    }
+}
