@@ -1,0 +1,380 @@
+use super::{socket::bind_at, *};
+use shunt_api::{ByteTotals, FlowCounts, PacketTotals};
+use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt, path::PathBuf, process::Command};
+use tempfile::TempDir;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A server with a daemon's loop behind it that answers everything at once.
+struct Served {
+    path: PathBuf,
+    _dir: TempDir,
+}
+
+fn status(instance: &str) -> Status {
+    Status {
+        version: "1.2.3".to_owned(),
+        api: shunt_api::API,
+        instance: instance.to_owned(),
+        pid: 7,
+        uptime_s: 1,
+        epoch: 1,
+        epoch_moves: BTreeMap::new(),
+        ports: Vec::new(),
+        packets: PacketTotals::default(),
+        bytes: ByteTotals::default(),
+        flows: FlowCounts::default(),
+        learned: 0,
+        proved: 0,
+        retired: 0,
+        reasons: BTreeMap::new(),
+        refusals: BTreeMap::new(),
+        kernel: Vec::new(),
+    }
+}
+
+async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
+    while let Some(call) = calls.recv().await {
+        // A client that has gone away in the meantime does not want its answer.
+        let _gone = match call {
+            Call::Status(reply) => reply.send(status("fake")).is_err(),
+            Call::Flows { rate_over, reply } => {
+                assert!(rate_over <= Duration::from_secs(10));
+                reply.send(Vec::new()).is_err()
+            }
+            Call::Flush(reply) => reply.send(3).is_err(),
+            Call::Stop(reply) => reply.send(()).is_err(),
+            Call::AddStatic(table, reply) => {
+                let full = || Failure::new(FailureCode::TableFull, "the table is full");
+                let count = table.flow.len() as u64;
+                reply.send((count < 9).then_some(count).ok_or_else(full)).is_err()
+            }
+            Call::DelStatic(removal, reply) => reply.send(Ok(removal.flow.len() as u64)).is_err(),
+            Call::ListStatic(reply) => reply.send(StaticTable::default()).is_err(),
+        };
+    }
+}
+
+impl Served {
+    fn start() -> Self {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("test.sock");
+        let listener = bind_at(&path).unwrap().unwrap();
+        let (calls, asked) = mpsc::channel(4);
+        tokio::spawn(serve(listener, calls));
+        tokio::spawn(answer_calls(asked));
+        Self { path, _dir: dir }
+    }
+
+    async fn connect(&self) -> UnixStream {
+        UnixStream::connect(&self.path).await.unwrap()
+    }
+
+    /// Everything that comes back for these bytes, until the server closes.
+    async fn exchange(&self, bytes: &[u8]) -> String {
+        let (mut read, mut write) = self.connect().await.into_split();
+        let sent = async move {
+            // The server may close before it has read everything.
+            let _ = write.write_all(bytes).await;
+            write
+        };
+        let got = async {
+            let mut text = Vec::new();
+            let _ = read.read_to_end(&mut text).await;
+            text
+        };
+        let (_write, text) = timeout(SOON, async { tokio::join!(sent, got) }).await.unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    async fn request(&self, method: &str, path: &str, body: &str) -> (u16, serde_json::Value) {
+        let text =
+            format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        parts(&self.exchange(text.as_bytes()).await)
+    }
+
+    async fn is_well(&self) {
+        let (code, status) = self.request("GET", "/v1/status", "").await;
+        assert_eq!((code, &status["instance"]), (200, &"fake".into()));
+    }
+}
+
+fn parts(answer: &str) -> (u16, serde_json::Value) {
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    let code = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (code, serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {body:?}")))
+}
+
+fn is_bad_request(answer: &(u16, serde_json::Value), code: u16) -> String {
+    assert_eq!((answer.0, &answer.1["error"]["code"]), (code, &"bad-request".into()), "{answer:?}");
+    let message = answer.1["error"]["message"].as_str().unwrap();
+    assert!(!message.is_empty() && !message.contains('\n'));
+    message.to_owned()
+}
+
+#[tokio::test]
+async fn every_path_becomes_its_call() {
+    let served = Served::start();
+    served.is_well().await;
+    assert_eq!(served.request("GET", "/v1/flows", "").await, (200, serde_json::json!([])));
+    assert_eq!(served.request("GET", "/v1/flows?rate_over_ms=10", "").await, (200, serde_json::json!([])));
+    assert_eq!(served.request("POST", "/v1/flush", "").await, (200, serde_json::json!({"count": 3})));
+    let none = serde_json::json!({"route": [], "flow": []});
+    assert_eq!(served.request("GET", "/v1/static", "").await, (200, none));
+    let (code, count) = served.request("POST", "/v1/static", &flows(2)).await;
+    assert_eq!((code, count), (200, serde_json::json!({"count": 2})));
+    let (code, count) = served.request("DELETE", "/v1/static", r#"{"all": true}"#).await;
+    assert_eq!((code, count), (200, serde_json::json!({"count": 0})));
+    assert_eq!(served.request("POST", "/v1/stop", "").await, (200, serde_json::json!({"count": 0})));
+}
+
+fn flows(count: u16) -> String {
+    let flow = |sport| {
+        serde_json::json!({"in_port": "eth0", "proto": "udp", "src": "192.0.2.1", "sport": sport,
+            "dst": "192.0.2.2", "dport": 2, "route": {"out_port": "eth1", "dmac": "02:00:00:00:00:01"}})
+    };
+    serde_json::json!({"flow": (1..=count).map(flow).collect::<Vec<_>>()}).to_string()
+}
+
+#[tokio::test]
+async fn the_daemons_refusal_reaches_the_client() {
+    let served = Served::start();
+    let (code, body) = served.request("POST", "/v1/static", &flows(9)).await;
+    assert_eq!(code, 409);
+    assert_eq!(body, serde_json::json!({"error": {"code": "table-full", "message": "the table is full"}}));
+}
+
+#[tokio::test]
+async fn what_is_http_and_makes_no_sense_is_refused_in_json() {
+    let served = Served::start();
+    for (method, path, body, code, names) in [
+        ("GET", "/", "", 404, "/"),
+        ("GET", "/v2/status", "", 404, "/v2/status"),
+        ("POST", "/v1/status", "", 405, "POST"),
+        ("BREW", "/v1/flows", "", 405, "BREW"),
+        ("GET", "/v1/flows?rate_over_ms=x", "", 400, "rate_over_ms"),
+        ("GET", "/v1/flows?rate_over_ms=10001", "", 400, "rate_over_ms"),
+        ("GET", "/v1/flows?rat=1", "", 400, "rat"),
+        ("POST", "/v1/static", "", 400, "EOF"),
+        ("POST", "/v1/static", "{", 400, "EOF"),
+        ("POST", "/v1/static", "[1]", 400, "line 1"),
+        ("POST", "/v1/static", r#"{"flows": []}"#, 400, "flows"),
+        ("POST", "/v1/static", "\u{7f}\u{0}", 400, "line 1"),
+        (
+            "POST",
+            "/v1/static",
+            r#"{"route":[{"name":"","out_port":"a","dmac":"02:00:00:00:00:01"}]}"#,
+            400,
+            "name",
+        ),
+        ("DELETE", "/v1/static", r#"{"all": 3}"#, 400, "boolean"),
+    ] {
+        let message = is_bad_request(&served.request(method, path, body).await, code);
+        assert!(message.contains(names), "{method} {path} {body}: {message}");
+    }
+    served.is_well().await;
+}
+
+#[tokio::test]
+async fn what_is_not_http_is_refused_in_json() {
+    let served = Served::start();
+    for bytes in [
+        &b"\x00\x01\x02\xff\xfe\r\n\r\n"[..],
+        b"hello\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /v1/status HTTP/9.9\r\n\r\n",
+        b"GET /v1/status HTTP/1.1\r\nno colon here\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"POST /v1/static HTTP/1.1\r\ncontent-length: minus one\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS hello",
+    ] {
+        is_bad_request(&parts(&served.exchange(bytes).await), 400);
+    }
+    served.is_well().await;
+}
+
+#[tokio::test]
+async fn random_bytes_never_stop_the_server() {
+    let served = Served::start();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    println!("seed {state:#x}");
+    for _ in 0..200 {
+        let mut bytes = Vec::new();
+        for _ in 0..64 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            bytes.extend_from_slice(&state.to_le_bytes());
+        }
+        let mut client = served.connect().await;
+        let _ = client.write_all(&bytes).await;
+    }
+    served.is_well().await;
+}
+
+#[tokio::test]
+async fn headers_without_end_are_cut_off() {
+    let served = Served::start();
+    let mut text = b"GET /v1/status HTTP/1.1\r\n".to_vec();
+    for _ in 0..10_000 {
+        text.extend_from_slice(b"x: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n");
+    }
+    is_bad_request(&parts(&served.exchange(&text).await), 431);
+    served.is_well().await;
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_long_is_refused() {
+    let served = Served::start();
+    let head = "POST /v1/static HTTP/1.1\r\nhost: x\r\n";
+    let announced = format!("{head}content-length: 99999999\r\n\r\n");
+    is_bad_request(&parts(&served.exchange(announced.as_bytes()).await), 413);
+    let chunk = format!("100000\r\n{}\r\n", "[".repeat(0x10_0000));
+    let unannounced = format!("{head}transfer-encoding: chunked\r\n\r\n{}", chunk.repeat(5));
+    is_bad_request(&parts(&served.exchange(unannounced.as_bytes()).await), 400);
+    let deep = "[".repeat(1_000_000);
+    is_bad_request(&served.request("POST", "/v1/static", &deep).await, 400);
+    served.is_well().await;
+}
+
+#[tokio::test]
+async fn half_a_body_is_given_up_in_json() {
+    let served = Served::start();
+    let half = "POST /v1/static HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{\"flow\":";
+    is_bad_request(&parts(&served.exchange(half.as_bytes()).await), 408);
+    served.is_well().await;
+}
+
+#[tokio::test]
+async fn a_half_request_is_given_up_in_json() {
+    let served = Served::start();
+    let started = std::time::Instant::now();
+    is_bad_request(&parts(&served.exchange(b"GET /v1/sta").await), 408);
+    assert!(started.elapsed() < HEADER_TIME + LINGER + Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn slow_clients_do_not_hold_up_another_one() {
+    let served = Served::start();
+    let mut slow = Vec::new();
+    for n in 0..CONNECTIONS_MAX - 1 {
+        let mut client = served.connect().await;
+        // Silent ones, and ones that have begun.
+        if n % 2 == 0 {
+            client.write_all(b"GET /v1/flows HTT").await.unwrap();
+        }
+        slow.push(client);
+    }
+    timeout(HEADER_TIME / 2, served.is_well()).await.unwrap();
+}
+
+#[tokio::test]
+async fn more_slow_clients_than_places_only_delay_another_one() {
+    let served = Served::start();
+    let mut slow = Vec::new();
+    for _ in 0..CONNECTIONS_MAX {
+        slow.push(served.connect().await);
+    }
+    timeout(HEADER_TIME + LINGER + Duration::from_secs(2), served.is_well()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_daemon_that_is_about_to_end_says_so_and_its_last_answer_leaves() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("end.sock");
+    let listener = bind_at(&path).unwrap().unwrap();
+    let (calls, mut asked) = mpsc::channel(4);
+    let serving = tokio::spawn(serve(listener, calls));
+    let served = Served { path, _dir: dir };
+    let end = async {
+        let Some(Call::Stop(reply)) = asked.recv().await else { panic!("a stop") };
+        // Another client comes before the loop ends, and its call is never answered.
+        let late = served.request("GET", "/v1/status", "");
+        let last = async {
+            let Some(Call::Status(unanswered)) = asked.recv().await else { panic!("a status") };
+            drop(unanswered);
+            reply.send(()).unwrap();
+            drop(asked);
+        };
+        tokio::join!(late, last).0
+    };
+    let (stopped, late) = tokio::join!(served.request("POST", "/v1/stop", ""), end);
+    assert_eq!(stopped.0, 200);
+    assert_eq!((late.0, &late.1["error"]["code"]), (500, &"internal".into()));
+    timeout(SOON, serving).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_socket_is_its_owners_only() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("new/run/x.sock");
+    let _listener = bind_at(&path).unwrap().unwrap();
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(&path), 0o600);
+    assert_eq!(mode(path.parent().unwrap()), 0o755);
+    let left: Vec<_> =
+        fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["x.sock"]);
+}
+
+#[tokio::test]
+async fn a_live_socket_is_refused_and_a_dead_one_replaced() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("x.sock");
+    let first = bind_at(&path).unwrap().unwrap();
+    assert!(bind_at(&path).unwrap().is_none());
+    drop(first);
+    assert!(path.exists());
+    let second = bind_at(&path).unwrap();
+    assert!(second.is_some());
+    assert!(bind_at(&path).unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_daemon_that_hangs_is_there_nevertheless() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("x.sock");
+    let _never_accepts = bind_at(&path).unwrap().unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..200 {
+        assert!(bind_at(&path).unwrap().is_none());
+        match UnixStream::connect(&path).await {
+            Ok(client) => waiting.push(client),
+            Err(_) => break,
+        }
+    }
+    assert!(waiting.len() < 200, "the backlog never filled");
+    assert!(bind_at(&path).unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_file_in_the_way_is_left_alone() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("x.sock");
+    fs::write(&path, "precious").unwrap();
+    let error = bind_at(&path).unwrap_err();
+    assert!(error.to_string().contains("in the way"), "{error}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[tokio::test]
+async fn curl_understands_it() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        println!("SKIP curl_understands_it: there is no curl");
+        return;
+    }
+    let served = Served::start();
+    let path = served.path.clone();
+    let curl = move |args: &[&str]| {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--max-time", "10", "--unix-socket"]).arg(&path).args(args);
+        serde_json::from_slice::<serde_json::Value>(&curl.output().unwrap().stdout).unwrap()
+    };
+    let asked = tokio::task::spawn_blocking(move || {
+        assert_eq!(curl(&["http://localhost/v1/status"])["version"], "1.2.3");
+        assert_eq!(curl(&["-X", "POST", "http://localhost/v1/flush"])["count"], 3);
+        assert_eq!(curl(&["-d", &flows(4), "http://localhost/v1/static"])["count"], 4);
+        assert_eq!(curl(&["http://localhost/nowhere"])["error"]["code"], "bad-request");
+    });
+    asked.await.unwrap();
+}
