@@ -1,1 +1,21 @@
 //! Namespaces, topologies, traffic and packets for tests, demo and bench.
+//!
+//! Everything made here is undone on drop, and nothing that was made elsewhere is touched. What cannot be set up panics
+//! with the command and what it said: to a test that is a failure, and there is nobody else to tell.
+
+mod echo;
+mod netns;
+mod process;
+mod requirement;
+pub mod rulesets;
+mod tap;
+mod topology;
+mod wait;
+
+pub use echo::{TcpEcho, UdpEcho, tcp_exchange, udp_exchange};
+pub use netns::{NetNs, delete_namespaces_of_this_process};
+pub use process::Process;
+pub use requirement::{require_root, skip};
+pub use tap::{Frame, Tap};
+pub use topology::{Host, Segment, Topology};
+pub use wait::{wait_for, wait_until};

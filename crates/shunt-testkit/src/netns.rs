@@ -1,0 +1,257 @@
+//! A network namespace of our own.
+
+use crate::Process;
+use nix::sched::{CloneFlags, setns};
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+};
+
+/// Where iproute2 keeps namespaces.
+const DIRECTORY: &str = "/run/netns";
+
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// A network namespace, deleted on drop with all that is inside.
+#[derive(Debug)]
+pub struct NetNs {
+    name: String,
+    keep: bool,
+}
+
+impl NetNs {
+    /// A new namespace with its loopback up, named `shunt-<label>-<pid>-<n>`.
+    ///
+    /// # Panics
+    /// When it cannot be made, which takes root and iproute2.
+    #[track_caller]
+    pub fn new(label: &str) -> Self {
+        let name = format!("{}{}", prefix(label), NEXT.fetch_add(1, Ordering::Relaxed));
+        told(Command::new("ip").args(["netns", "add", &name]), "");
+        let netns = Self { name, keep: false };
+        // Addresses are usable at once, and no host asks for routers that do not advertise themselves.
+        for sysctl in ["all/accept_dad", "default/accept_dad", "default/router_solicitations"] {
+            netns.sysctl(&format!("ipv6/conf/{sysctl}"), 0);
+        }
+        ip(&format!("-n {} link set lo up", netns.name));
+        netns
+    }
+
+    /// The name, as `ip netns` knows it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file that stands for it.
+    pub fn path(&self) -> PathBuf {
+        Path::new(DIRECTORY).join(&self.name)
+    }
+
+    /// Leaves it in place when this value is dropped.
+    pub fn keep(&mut self) {
+        self.keep = true;
+    }
+
+    /// Runs a shell command line inside; its standard output.
+    ///
+    /// # Errors
+    /// When it cannot be started or fails; the error holds the command line and its standard error.
+    pub fn try_run(&self, line: &str) -> io::Result<String> {
+        let output = self.command("sh").args(["-c", line]).stdin(Stdio::null()).output()?;
+        answer(output).map_err(|said| io::Error::other(format!("{}: `{line}`: {said}", self.name)))
+    }
+
+    /// Runs a shell command line inside; its standard output.
+    ///
+    /// # Panics
+    /// When it fails.
+    #[track_caller]
+    pub fn run(&self, line: &str) -> String {
+        self.try_run(line).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// A command that will run `program` inside.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name, program]);
+        command
+    }
+
+    /// Starts a program inside, in the background and with its output thrown away. Words are split at blanks.
+    ///
+    /// # Panics
+    /// When it cannot be started, or `line` is empty.
+    #[track_caller]
+    pub fn spawn(&self, line: &str) -> Process {
+        let mut words = line.split_whitespace();
+        let program = words.next().unwrap_or_else(|| panic!("a command line without a program"));
+        let mut command = self.command(program);
+        command.args(words).stdout(Stdio::null()).stderr(Stdio::null());
+        Process::start(command)
+    }
+
+    /// Runs a closure on a thread of its own that is inside. What it opens there (sockets) stays inside; /sys does not
+    /// follow, use [`NetNs::run`] for that.
+    ///
+    /// # Panics
+    /// When the closure does, or the namespace cannot be entered.
+    #[track_caller]
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let result = thread::scope(|scope| {
+            scope
+                .spawn(|| {
+                    self.enter();
+                    work()
+                })
+                .join()
+        });
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Moves the calling thread inside, for good. For threads that serve a namespace all their life.
+    ///
+    /// # Panics
+    /// When the namespace cannot be entered.
+    pub fn enter(&self) {
+        let path = self.path();
+        let entered = File::open(&path).and_then(|file| Ok(setns(file, CloneFlags::CLONE_NEWNET)?));
+        entered.unwrap_or_else(|e| panic!("{}: cannot be entered: {e}", path.display()));
+    }
+
+    /// Loads an nftables ruleset in addition to what is there.
+    ///
+    /// # Panics
+    /// When nft refuses it.
+    #[track_caller]
+    pub fn nft(&self, ruleset: &str) {
+        told(self.command("nft").args(["-f", "-"]), ruleset);
+    }
+
+    /// Sets a sysctl below /proc/sys/net, named by its path: `ipv4/ip_forward`.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    #[track_caller]
+    pub fn sysctl(&self, name: &str, value: impl ToString) {
+        let (path, value) = (Path::new("/proc/sys/net").join(name), value.to_string());
+        let written = self.within(|| fs::write(&path, value));
+        written.unwrap_or_else(|e| panic!("{}: {}: {e}", self.name, path.display()));
+    }
+
+    /// The index of an interface.
+    ///
+    /// # Panics
+    /// When there is none of that name.
+    #[track_caller]
+    pub fn ifindex(&self, ifname: &str) -> u32 {
+        let index = self.within(|| nix::net::if_::if_nametoindex(ifname));
+        index.unwrap_or_else(|e| panic!("{}: {ifname}: {e}", self.name))
+    }
+}
+
+impl Drop for NetNs {
+    fn drop(&mut self) {
+        if !self.keep {
+            delete(&self.name);
+        }
+    }
+}
+
+/// Deletes what [`NetNs::new`] made in this process and did not delete yet. For the end by a signal, where nothing is
+/// dropped.
+pub fn delete_namespaces_of_this_process() {
+    let middle = format!("-{}-", std::process::id());
+    let Ok(entries) = fs::read_dir(DIRECTORY) else { return };
+    for name in entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()) {
+        if name.starts_with("shunt-") && name.contains(&middle) {
+            delete(&name);
+        }
+    }
+}
+
+/// Runs `ip` with these words.
+#[track_caller]
+pub(crate) fn ip(words: &str) -> String {
+    told(Command::new("ip").args(words.split_whitespace()), "")
+}
+
+/// Runs `ip` commands inside, one a line.
+#[track_caller]
+pub(crate) fn ip_batch(netns: &NetNs, lines: &[String]) {
+    told(Command::new("ip").args(["-n", &netns.name, "-batch", "-"]), &lines.join("\n"));
+}
+
+fn prefix(label: &str) -> String {
+    format!("shunt-{label}-{}-", std::process::id())
+}
+
+fn delete(name: &str) {
+    if let Err(e) = Command::new("ip").args(["netns", "del", name]).output() {
+        let _ = writeln!(io::stderr(), "{name} was left behind: {e}");
+    }
+}
+
+/// Runs a command with this input; its standard output, or a panic with what it said.
+#[track_caller]
+fn told(command: &mut Command, input: &str) -> String {
+    let line = format!("{command:?}");
+    let mut run = || -> io::Result<Output> {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(input.as_bytes())?;
+        }
+        child.wait_with_output()
+    };
+    let result = run().map_err(|e| e.to_string()).and_then(answer);
+    result.unwrap_or_else(|said| panic!("{line}: {said}\n{input}"))
+}
+
+fn answer(output: Output) -> Result<String, String> {
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(stdout);
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{}: {}{}", output.status, stderr.trim_end(), stdout.trim_end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_separate_and_gone_after_its_drop() {
+        if !crate::require_root() {
+            return;
+        }
+        let netns = NetNs::new("own");
+        let path = netns.path();
+        netns.run("ip link add d0 type veth peer name d1");
+        assert!(netns.ifindex("d0") > 1);
+        assert!(nix::net::if_::if_nametoindex("d0").is_err());
+        netns.sysctl("ipv4/ip_forward", 1);
+        assert_eq!(netns.run("cat /proc/sys/net/ipv4/ip_forward"), "1\n");
+        let said = netns.try_run("echo no >&2; exit 3").unwrap_err().to_string();
+        assert!(said.contains("exit status: 3") && said.ends_with("no"), "{said}");
+        drop(netns);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_process_ends_with_its_guard() {
+        if !crate::require_root() {
+            return;
+        }
+        let netns = NetNs::new("process");
+        let process = netns.spawn("sleep 60");
+        let proc = PathBuf::from(format!("/proc/{}", process.pid()));
+        assert!(proc.exists());
+        drop(process);
+        assert!(!proc.exists());
+    }
+}

@@ -1,0 +1,238 @@
+//! Raw frames on an interface, through AF_PACKET.
+
+use crate::NetNs;
+use nix::{
+    errno::Errno,
+    ifaddrs::getifaddrs,
+    libc, setsockopt_impl, sockopt_impl,
+    sys::{
+        socket::{
+            self, AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType,
+            sockopt,
+        },
+        time::TimeVal,
+    },
+};
+use shunt_wire::{Packet, Tag};
+use std::{
+    io::IoSliceMut,
+    os::fd::{AsRawFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+sockopt_impl!(
+    /// Asks for `struct tpacket_auxdata` beside each frame.
+    PacketAuxdata, SetOnly, libc::SOL_PACKET, libc::PACKET_AUXDATA, bool
+);
+sockopt_impl!(
+    /// Leaves out what is sent on the interface.
+    PacketIgnoreOutgoing, SetOnly, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, bool
+);
+
+/// Room for a GSO aggregate and its tags.
+const FRAME_MAX: usize = 70_000;
+/// Bytes that may wait in a socket: a burst of a few thousand small frames.
+const QUEUE_BYTES: usize = 8 << 20;
+
+/// A raw socket on one interface: sends frames there and captures those that are received there.
+///
+/// Capturing begins when it is opened, so open it before the traffic that it shall see.
+#[derive(Debug)]
+pub struct Tap {
+    socket: OwnedFd,
+    ifindex: usize,
+    ifname: String,
+}
+
+/// A captured frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// The frame as it was on the wire, tags included, without FCS.
+    pub bytes: Vec<u8>,
+    /// Whether its L4 checksum was left for a NIC to finish (CHECKSUM_PARTIAL).
+    pub unfinished: bool,
+}
+
+impl Frame {
+    /// The frame as a value, unless it is cut short or contradicts itself.
+    pub fn packet(&self) -> Option<Packet> {
+        Packet::parse(&self.bytes).ok()
+    }
+}
+
+impl Tap {
+    /// A raw socket on an interface of a namespace.
+    ///
+    /// # Panics
+    /// When it cannot be opened.
+    #[track_caller]
+    pub fn open(ns: &NetNs, ifname: &str) -> Self {
+        let opened = ns.within(|| open(ifname));
+        let (socket, ifindex) = opened.unwrap_or_else(|e| panic!("{}: {ifname}: {e}", ns.name()));
+        Self { socket, ifindex, ifname: ifname.to_owned() }
+    }
+
+    /// Sends a packet.
+    ///
+    /// # Panics
+    /// When the interface does not take it.
+    #[track_caller]
+    pub fn send(&self, packet: &Packet) {
+        self.send_bytes(&packet.to_bytes());
+    }
+
+    /// Sends a frame, without FCS.
+    ///
+    /// # Panics
+    /// When the interface does not take it.
+    #[track_caller]
+    pub fn send_bytes(&self, frame: &[u8]) {
+        let sent = loop {
+            match socket::send(self.socket.as_raw_fd(), frame, MsgFlags::empty()) {
+                Err(Errno::EINTR | Errno::ENOBUFS) => {}
+                other => break other,
+            }
+        };
+        assert_eq!(sent, Ok(frame.len()), "sending on {}", self.ifname);
+    }
+
+    /// The next frame, if one comes within `timeout`.
+    ///
+    /// # Panics
+    /// When the socket fails.
+    #[track_caller]
+    pub fn next(&self, timeout: Duration) -> Option<Frame> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // A timeout of zero would wait for ever.
+            let left = left.max(Duration::from_micros(1));
+            let wait = TimeVal::new(left.as_secs() as i64, left.subsec_micros().max(1).into());
+            socket::setsockopt(&self.socket, sockopt::ReceiveTimeout, &wait)
+                .unwrap_or_else(|e| panic!("{}: {e}", self.ifname));
+            match self.receive() {
+                Ok(Some(frame)) => return Some(frame),
+                Ok(None) => {}
+                Err(Errno::EAGAIN) => return None,
+                Err(Errno::EINTR) => {}
+                Err(e) => panic!("receiving on {}: {e}", self.ifname),
+            }
+        }
+    }
+
+    /// The first frame within `timeout` for which `wanted` holds; others are thrown away.
+    #[track_caller]
+    pub fn capture(&self, timeout: Duration, mut wanted: impl FnMut(&Frame) -> bool) -> Option<Frame> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let frame = self.next(deadline.saturating_duration_since(Instant::now()))?;
+            if wanted(&frame) {
+                return Some(frame);
+            }
+        }
+    }
+
+    /// The first packet within `timeout` for which `wanted` holds; everything else is thrown away.
+    #[track_caller]
+    pub fn capture_packet(
+        &self,
+        timeout: Duration,
+        mut wanted: impl FnMut(&Packet) -> bool,
+    ) -> Option<Packet> {
+        let mut found = None;
+        self.capture(timeout, |frame| {
+            found = frame.packet().filter(&mut wanted);
+            found.is_some()
+        });
+        found
+    }
+
+    /// Up to `count` packets for which `wanted` holds; fewer when `timeout` passes first.
+    #[track_caller]
+    pub fn capture_packets(
+        &self,
+        count: usize,
+        timeout: Duration,
+        mut wanted: impl FnMut(&Packet) -> bool,
+    ) -> Vec<Packet> {
+        let deadline = Instant::now() + timeout;
+        let mut packets = Vec::new();
+        while packets.len() < count {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.capture_packet(left, &mut wanted) {
+                Some(packet) => packets.push(packet),
+                None => break,
+            }
+        }
+        packets
+    }
+
+    /// Throws away what has been captured so far.
+    #[track_caller]
+    pub fn drain(&self) {
+        while self.next(Duration::ZERO).is_some() {}
+    }
+
+    /// One frame, or nothing when it belongs to another interface: the socket hears all of them until it is bound.
+    fn receive(&self) -> Result<Option<Frame>, Errno> {
+        let mut bytes = vec![0; FRAME_MAX];
+        let mut control = nix::cmsg_space!([u8; size_of::<libc::tpacket_auxdata>()]);
+        let mut buffers = [IoSliceMut::new(&mut bytes)];
+        let message = socket::recvmsg::<LinkAddr>(
+            self.socket.as_raw_fd(),
+            &mut buffers,
+            Some(&mut control),
+            MsgFlags::empty(),
+        )?;
+        let length = message.bytes;
+        let ours = message.address.is_some_and(|address| address.ifindex() == self.ifindex);
+        let aux = message.cmsgs()?.find_map(Aux::of);
+        bytes.truncate(length);
+        let aux = aux.unwrap_or_default();
+        if let Some(tag) = aux.tag.filter(|_| bytes.len() >= 12) {
+            bytes.splice(12..12, [tag.tpid.to_be_bytes(), tag.control().to_be_bytes()].concat());
+        }
+        Ok(ours.then_some(Frame { bytes, unfinished: aux.unfinished }))
+    }
+}
+
+/// What the kernel says beside a frame. It takes the outermost tag out of the frame before anybody sees it.
+#[derive(Debug, Default)]
+struct Aux {
+    tag: Option<Tag>,
+    unfinished: bool,
+}
+
+impl Aux {
+    fn of(message: ControlMessageOwned) -> Option<Self> {
+        let ControlMessageOwned::Unknown(message) = message else { return None };
+        let header = (message.cmsg_header.cmsg_level, message.cmsg_header.cmsg_type);
+        if header != (libc::SOL_PACKET, libc::PACKET_AUXDATA) {
+            return None;
+        }
+        // struct tpacket_auxdata, in host byte order.
+        let word = |at: usize| message.data_bytes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes);
+        let status = u32::from_ne_bytes(message.data_bytes.get(..4)?.try_into().ok()?);
+        let tpid = if status & libc::TP_STATUS_VLAN_TPID_VALID != 0 { word(18)? } else { 0x8100 };
+        let tagged = status & libc::TP_STATUS_VLAN_VALID != 0;
+        Some(Self {
+            tag: if tagged { Some(Tag::from_words(tpid, word(16)?)) } else { None },
+            unfinished: status & libc::TP_STATUS_CSUMNOTREADY != 0,
+        })
+    }
+}
+
+fn open(ifname: &str) -> Result<(OwnedFd, usize), Errno> {
+    // Only the kernel's own list holds addresses of this family that can be bound to.
+    let address = getifaddrs()?
+        .filter(|interface| interface.interface_name == ifname)
+        .find_map(|interface| interface.address?.as_link_addr().copied())
+        .ok_or(Errno::ENODEV)?;
+    let socket =
+        socket::socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll)?;
+    socket::setsockopt(&socket, PacketAuxdata, &true)?;
+    socket::setsockopt(&socket, PacketIgnoreOutgoing, &true)?;
+    socket::setsockopt(&socket, sockopt::RcvBufForce, &QUEUE_BYTES)?;
+    socket::bind(socket.as_raw_fd(), &address)?;
+    Ok((socket, address.ifindex()))
+}

@@ -1,0 +1,343 @@
+//! Hosts around a router: the one place where topologies are set up.
+
+use crate::{
+    NetNs, Tap,
+    netns::{ip, ip_batch},
+    wait_until,
+};
+use nix::{ifaddrs::getifaddrs, net::if_::InterfaceFlags};
+use shunt_wire::Mac;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// A host, the router's port that it is wired to, and the subnet they share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// Names the host and its namespace.
+    pub label: &'static str,
+    /// The host's interface.
+    pub nic: &'static str,
+    /// The router's interface.
+    pub port: &'static str,
+    /// The router's bridge that the port belongs to and that holds the address in its place.
+    pub bridge: Option<&'static str>,
+    /// Number of the subnet; part of the MAC addresses and of the IPv6 prefix.
+    pub subnet: u8,
+    /// Last byte of the host's addresses. The router has 1.
+    pub host: u8,
+    /// The IPv4 subnet, a /24.
+    pub v4: [u8; 3],
+}
+
+impl Segment {
+    /// `lan`: lan0 192.168.1.2/24 fd00:1::2/64, at port r0.
+    pub const LAN: Self =
+        Self { label: "lan", nic: "lan0", port: "r0", bridge: None, subnet: 1, host: 2, v4: [192, 168, 1] };
+    /// `wan`: wan0 198.18.0.2/24 fd00:2::2/64, at port r1.
+    pub const WAN: Self =
+        Self { label: "wan", nic: "wan0", port: "r1", bridge: None, subnet: 2, host: 2, v4: [198, 18, 0] };
+    /// `wan2`: wan1 198.18.1.2/24 fd00:3::2/64, at port r2.
+    pub const SECOND_WAN: Self =
+        Self { label: "wan2", nic: "wan1", port: "r2", subnet: 3, v4: [198, 18, 1], ..Self::WAN };
+    /// `lan2`: lan0 192.168.1.3/24 fd00:1::3/64, at port r2. For a bridged LAN.
+    pub const SECOND_LAN: Self = Self { label: "lan2", port: "r2", host: 3, ..Self::LAN };
+    /// `lan3`: lan0 192.168.1.4/24 fd00:1::4/64, at port r3. For a bridged LAN.
+    pub const THIRD_LAN: Self = Self { label: "lan3", port: "r3", host: 4, ..Self::LAN };
+
+    /// The same with its port in this bridge.
+    #[must_use]
+    pub const fn bridged(self, bridge: &'static str) -> Self {
+        Self { bridge: Some(bridge), ..self }
+    }
+
+    /// Where the router has its address.
+    const fn gateway(&self) -> &'static str {
+        match self.bridge {
+            Some(bridge) => bridge,
+            None => self.port,
+        }
+    }
+
+    const fn mac(&self, last: u8) -> Mac {
+        Mac([0x02, 0, 0, 0, self.subnet, last])
+    }
+
+    const fn port_mac(&self) -> Mac {
+        match self.bridge {
+            Some(_) => Mac([0x02, 0, 0, 1, self.subnet, self.host]),
+            None => self.mac(1),
+        }
+    }
+
+    const fn v4(&self, last: u8) -> Ipv4Addr {
+        let [a, b, c] = self.v4;
+        Ipv4Addr::new(a, b, c, last)
+    }
+
+    const fn v6(&self, last: u8) -> Ipv6Addr {
+        Ipv6Addr::new(0xfd00, self.subnet as u16, 0, 0, 0, 0, 0, last as u16)
+    }
+}
+
+/// A host of a topology.
+#[derive(Debug)]
+pub struct Host {
+    /// Its namespace.
+    pub ns: NetNs,
+    /// Its interface.
+    pub nic: &'static str,
+    /// The MAC address of its interface.
+    pub mac: Mac,
+    /// Its IPv4 address.
+    pub v4: Ipv4Addr,
+    /// Its IPv6 address.
+    pub v6: Ipv6Addr,
+    /// The router's port that it is wired to.
+    pub port: &'static str,
+    /// The MAC address of its next hop: the router's port, or the bridge that the port is in.
+    pub gateway_mac: Mac,
+    /// The router's IPv4 address on this subnet.
+    pub gateway_v4: Ipv4Addr,
+    /// The router's IPv6 address on this subnet.
+    pub gateway_v6: Ipv6Addr,
+    gateway: &'static str,
+}
+
+impl Host {
+    /// Its IPv4 address with a port.
+    pub fn at(&self, port: u16) -> SocketAddr {
+        (self.v4, port).into()
+    }
+
+    /// Its IPv6 address with a port.
+    pub fn at6(&self, port: u16) -> SocketAddr {
+        (self.v6, port).into()
+    }
+
+    /// A raw socket on its interface.
+    ///
+    /// # Panics
+    /// When it cannot be opened.
+    #[track_caller]
+    pub fn tap(&self) -> Tap {
+        Tap::open(&self.ns, self.nic)
+    }
+}
+
+/// A router and the hosts around it, up and routed in both families.
+///
+/// The MACs, addresses and names are fixed; see [`Segment`]. Neighbours are resolved as always unless
+/// [`Topology::pin_neighbours`] is called.
+#[derive(Debug)]
+pub struct Topology {
+    router: NetNs,
+    hosts: Vec<Host>,
+}
+
+impl Topology {
+    /// A LAN host at r0 and a WAN host at r1.
+    ///
+    /// # Panics
+    /// When it cannot be set up.
+    #[track_caller]
+    pub fn two_hosts_and_a_router() -> Self {
+        Self::of(&[Segment::LAN, Segment::WAN])
+    }
+
+    /// The same with a second WAN at r2.
+    ///
+    /// # Panics
+    /// When it cannot be set up.
+    #[track_caller]
+    pub fn two_uplinks() -> Self {
+        Self::of(&[Segment::LAN, Segment::WAN, Segment::SECOND_WAN])
+    }
+
+    /// Three LAN hosts at the bridge br0 (r0, r2, r3) and a WAN host at r1.
+    ///
+    /// # Panics
+    /// When it cannot be set up.
+    #[track_caller]
+    pub fn bridged_lan() -> Self {
+        let lan = [Segment::LAN, Segment::SECOND_LAN, Segment::THIRD_LAN].map(|s| s.bridged("br0"));
+        Self::of(&[lan[0], lan[1], lan[2], Segment::WAN])
+    }
+
+    /// A router with these segments. Hosts have their default route through it.
+    ///
+    /// # Panics
+    /// When it cannot be set up.
+    #[track_caller]
+    pub fn of(segments: &[Segment]) -> Self {
+        let router = NetNs::new("router");
+        for sysctl in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+            router.sysctl(sysctl, 1);
+        }
+        let hosts: Vec<Host> = segments.iter().map(|segment| Host::wired(segment, &router)).collect();
+        // Addresses wait for the carrier: routes over a link without one are not used.
+        for host in &hosts {
+            wait_for_carrier(&host.ns, host.nic);
+            wait_for_carrier(&router, host.gateway);
+        }
+        let mut gateways = Vec::new();
+        for host in &hosts {
+            host.address();
+            if !gateways.contains(&host.gateway) {
+                gateways.push(host.gateway);
+                host.address_gateway(&router);
+            }
+        }
+        Self { router, hosts }
+    }
+
+    /// The router.
+    pub fn router(&self) -> &NetNs {
+        &self.router
+    }
+
+    /// The host of the segment with this label.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[track_caller]
+    pub fn host(&self, label: &str) -> &Host {
+        let prefix = format!("shunt-{label}-");
+        let found = self.hosts.iter().find(|host| host.ns.name().starts_with(&prefix));
+        found.unwrap_or_else(|| panic!("this topology has no host `{label}`"))
+    }
+
+    /// The host `lan`.
+    pub fn lan(&self) -> &Host {
+        self.host("lan")
+    }
+
+    /// The host `wan`.
+    pub fn wan(&self) -> &Host {
+        self.host("wan")
+    }
+
+    /// All hosts.
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// Makes all neighbour entries permanent, both ways: no ARP or ND is needed, or seen.
+    ///
+    /// # Panics
+    /// When an entry cannot be set.
+    #[track_caller]
+    pub fn pin_neighbours(&self) {
+        let entry = |ip: IpAddr, mac: Mac, dev: &str| {
+            format!("neigh replace {ip} lladdr {mac} dev {dev} nud permanent")
+        };
+        let mut router = Vec::new();
+        for host in &self.hosts {
+            let gateway = [host.gateway_v4.into(), host.gateway_v6.into()];
+            ip_batch(&host.ns, &gateway.map(|ip| entry(ip, host.gateway_mac, host.nic)));
+            router.extend([host.v4.into(), host.v6.into()].map(|ip| entry(ip, host.mac, host.gateway)));
+        }
+        ip_batch(&self.router, &router);
+    }
+
+    /// Turns checksum and segmentation offloads of every interface on, as they are at first, or off. Off means that
+    /// every frame on a wire is finished and no larger than the MTU. GRO stays on at the hosts: without NAPI on the
+    /// peer, XDP cannot redirect into a veth.
+    ///
+    /// # Panics
+    /// When ethtool refuses.
+    #[track_caller]
+    pub fn offloads(&self, on: bool) {
+        let state = if on { "on" } else { "off" };
+        for host in &self.hosts {
+            host.ns.run(&format!("ethtool -K {} tx {state} tso {state} gso {state}", host.nic));
+            self.router
+                .run(&format!("ethtool -K {} tx {state} tso {state} gso {state} gro {state}", host.port));
+        }
+    }
+
+    /// Leaves all namespaces in place when this value is dropped.
+    pub fn keep(&mut self) {
+        self.router.keep();
+        self.hosts.iter_mut().for_each(|host| host.ns.keep());
+    }
+}
+
+impl Host {
+    /// A host in a namespace of its own, wired to a port of the router; both ends up, neither with an address.
+    #[track_caller]
+    fn wired(segment: &Segment, router: &NetNs) -> Self {
+        let ns = NetNs::new(segment.label);
+        let Segment { nic, port, .. } = *segment;
+        let host = Self {
+            nic,
+            mac: segment.mac(segment.host),
+            v4: segment.v4(segment.host),
+            v6: segment.v6(segment.host),
+            port,
+            gateway_mac: segment.mac(1),
+            gateway_v4: segment.v4(1),
+            gateway_v6: segment.v6(1),
+            gateway: segment.gateway(),
+            ns,
+        };
+        ip(&format!(
+            "link add name {nic} address {} netns {} type veth peer name {port} address {} netns {}",
+            host.mac,
+            host.ns.name(),
+            segment.port_mac(),
+            router.name()
+        ));
+        let up = |dev: &str| format!("link set {dev} up");
+        ip_batch(&host.ns, &[up(nic)]);
+        if let Some(bridge) = segment.bridge {
+            if router.within(|| nix::net::if_::if_nametoindex(bridge)).is_err() {
+                let add =
+                    format!("link add {bridge} address {} type bridge forward_delay 0", host.gateway_mac);
+                ip_batch(router, &[add, up(bridge)]);
+            }
+            ip_batch(router, &[format!("link set {port} master {bridge}")]);
+        }
+        ip_batch(router, &[up(port)]);
+        // A veth has NAPI, as a NIC has, only with GRO or an XDP program.
+        host.ns.run(&format!("ethtool -K {nic} gro on"));
+        router.run(&format!("ethtool -K {port} gro on"));
+        host
+    }
+
+    #[track_caller]
+    fn address(&self) {
+        let Self { nic, v4, v6, gateway_v4, gateway_v6, .. } = self;
+        ip_batch(
+            &self.ns,
+            &[
+                format!("address add {v4}/24 dev {nic}"),
+                format!("address add {v6}/64 dev {nic} nodad"),
+                format!("route add default via {gateway_v4}"),
+                format!("route add ::/0 via {gateway_v6}"),
+            ],
+        );
+    }
+
+    #[track_caller]
+    fn address_gateway(&self, router: &NetNs) {
+        let Self { gateway, gateway_v4, gateway_v6, .. } = self;
+        ip_batch(
+            router,
+            &[
+                format!("address add {gateway_v4}/24 dev {gateway}"),
+                format!("address add {gateway_v6}/64 dev {gateway} nodad"),
+            ],
+        );
+    }
+}
+
+fn wait_for_carrier(ns: &NetNs, ifname: &str) {
+    wait_until(&format!("{ifname} in {} is running", ns.name()), || {
+        ns.within(|| {
+            let mut interfaces = getifaddrs().into_iter().flatten();
+            interfaces.any(|i| i.interface_name == ifname && i.flags.contains(InterfaceFlags::IFF_RUNNING))
+        })
+    });
+}
+
+#[cfg(test)]
+mod tests;
