@@ -70,14 +70,17 @@ _Static_assert(SHUNT_NOT_ROUTED < SHUNT_REASONS_MAX, "reasons fit the counters")
 enum shunt_flow_state {
 	SHUNT_FLOW_PENDING = 1,
 	SHUNT_FLOW_ACTIVE = 2,
-	SHUNT_FLOW_RETIRED = 3,
 };
+
+/* The epoch of a retired action. The current epoch is never 0. */
+enum { SHUNT_EPOCH_RETIRED = 0 };
 
 enum shunt_flow_flags {
 	SHUNT_FLOW_XDP = 1 << 0,     /* the XDP engine may send it to its egress port */
 	SHUNT_FLOW_STATIC = 1 << 1,  /* put in by hand: no epoch, no proof, no conntrack */
 	SHUNT_FLOW_NAT = 1 << 2,     /* addresses or ports change */
 	SHUNT_FLOW_PARTIAL = 1 << 3, /* the ingress driver may hand up unfinished L4 checksums */
+	SHUNT_FLOW_REPLY = 1 << 4,   /* the connection's reply direction */
 };
 
 enum shunt_port_flags {
@@ -95,6 +98,13 @@ enum shunt_event_kind {
 	SHUNT_EVENT_WANT_LIBERAL = 1,
 };
 
+/* A VLAN tag in a key. Priority is no part of it; a priority tag (VLAN id 0) is not the same as no tag. */
+enum shunt_tag_bits {
+	SHUNT_TAG_VID = 0x0fff,
+	SHUNT_TAG_8021AD = 0x1000,
+	SHUNT_TAG_PRESENT = 0x8000,
+};
+
 /* Hashed as raw bytes, so there are no holes. Addresses and ports as they are on the wire of `ifindex`. */
 struct shunt_key4 {
 	__be32 src_be;
@@ -102,7 +112,7 @@ struct shunt_key4 {
 	__be16 sport_be;
 	__be16 dport_be;
 	__u32 ifindex;
-	__be16 vid_be[SHUNT_TAGS_MAX]; /* outermost first, 12 bits; 0 where there is no tag */
+	__u16 tags[SHUNT_TAGS_MAX]; /* outermost first: enum shunt_tag_bits and the VLAN id */
 	__u8 l4_proto;
 	__u8 _pad[3];
 };
@@ -114,7 +124,7 @@ struct shunt_key6 {
 	__be16 sport_be;
 	__be16 dport_be;
 	__u32 ifindex;
-	__be16 vid_be[SHUNT_TAGS_MAX];
+	__u16 tags[SHUNT_TAGS_MAX];
 	__u8 l4_proto;
 	__u8 _pad[3];
 };
@@ -127,7 +137,7 @@ struct shunt_addr {
 
 /*
  * The value of a flow: its action, and what is known of it. The first 128 bytes are written once and then only read,
- * but for epoch, state, reprove_at_ns, prove_by_ns, max_l3_bytes and punt_due, each of which is stored whole.
+ * but for epoch, state, flags, punt_due, reprove_at_ns, prove_by_ns, max_l3_bytes and retired_ms, each stored whole.
  */
 struct shunt_flow {
 	__u32 epoch;
@@ -144,7 +154,7 @@ struct shunt_flow {
 	__u8 l2[SHUNT_L2_MAX]; /* the whole new L2 header: MACs, tags, EtherType */
 	__u16 out_slot;
 	__u16 l3_delta; /* ones' complement sum of new minus old, TTL included; IPv4 */
-	__u16 _pad0;
+	__u16 in_slot;
 
 	__u16 l4_delta;	     /* the same for a finished L4 checksum: addresses and ports */
 	__u16 l4_delta_addr; /* and for an unfinished one: addresses */
@@ -230,10 +240,13 @@ struct shunt_candidate {
 	__u16 class_bits;
 	__u8 family; /* 4 or 6 */
 	__u8 l4_proto;
-	__u8 partial;
-	__u8 in_partial; /* the port's drivers may hand up unfinished checksums */
+	__u8 partial; /* its L4 checksum is unfinished (CHECKSUM_PARTIAL) */
+	__u8 _pad0;
+	__u16 in_slot;
+	__u16 in_flags; /* enum shunt_port_flags */
+	__u32 _pad1;
 };
-_Static_assert(sizeof(struct shunt_candidate) == 160, "shunt_candidate is ABI");
+_Static_assert(sizeof(struct shunt_candidate) == 168, "shunt_candidate is ABI");
 
 /* How often a tuple (by hash) was seen, and until when not to ask again. Shared slots only learn sooner or later. */
 struct shunt_sighting {

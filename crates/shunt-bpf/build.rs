@@ -18,7 +18,7 @@ fn main() {
 
 fn compile(clang: &str, root: &Path, source: &Path, object: &Path) {
     let mut command = Command::new(clang);
-    command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]);
+    command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Werror"]);
     command.arg("-I").arg(root.join("bpf"));
     // Debian keeps asm/ below the architecture's directory, which clang does not search for target bpf.
     let multiarch = format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default());

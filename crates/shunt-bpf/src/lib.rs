@@ -1,2 +1,12 @@
 //! Builds, loads and attaches the eBPF data plane; the only user of libbpf.
 #![allow(unsafe_code, reason = "libbpf is C, and map values are plain memory shared with the kernel")]
+
+pub mod abi;
+pub mod attach;
+mod control;
+mod error;
+mod plane;
+
+pub use control::{ControlBlock, coarse_ns};
+pub use error::Error;
+pub use plane::{DataPlane, Events, Key, Size};

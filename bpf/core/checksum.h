@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Ones' complement sums over 16-bit words loaded as they lie in memory, which is right on either byte order
+ * (RFC 1071), and the incremental update of RFC 1624. The zero that comes out is the one that Linux writes:
+ * 0x0000 in a finished checksum, 0xffff in an unfinished one.
+ */
+#ifndef SHUNT_CORE_CHECKSUM_H
+#define SHUNT_CORE_CHECKSUM_H
+
+#include "core/packet.h"
+
+static __always_inline __u16 shunt_fold(__u32 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+/* For a finished checksum: the complement of the sum. Adding 0xffff (minus zero) keeps the sum from being 0. */
+static __always_inline __u16 shunt_csum_update(__u16 check, __u16 delta)
+{
+	return ~shunt_fold((__u32)(__u16)~check + delta + 0xffff);
+}
+
+/* For an unfinished one (CHECKSUM_PARTIAL): the sum of the pseudo header itself. */
+static __always_inline __u16 shunt_csum_update_partial(__u16 check, __u16 delta)
+{
+	return shunt_fold((__u32)check + delta + 0xffff);
+}
+
+static __always_inline __u32 shunt_sum_words(const void *at, __u32 words, __u32 sum)
+{
+	const __u16 *word = at;
+
+#pragma unroll
+	for (__u32 i = 0; i < words; i++)
+		sum += word[i];
+	return sum;
+}
+
+/* new - old over the same number of words, at most 32768 of them. */
+static __always_inline __u32 shunt_sum_diff(const void *old, const void *new, __u32 words, __u32 sum)
+{
+	const __u16 *from = old;
+	const __u16 *to = new;
+
+#pragma unroll
+	for (__u32 i = 0; i < words; i++)
+		sum += (__u16)~from[i] + (__u32)to[i];
+	return sum;
+}
+
+static __always_inline int shunt_ipv4_header_good(const struct iphdr *ip)
+{
+	return shunt_fold(shunt_sum_words(ip, sizeof(*ip) / 2, 0)) == 0xffff;
+}
+
+/*
+ * Whether the L4 checksum looks unfinished: equal to the sum of the pseudo header. A finished one looks so once in
+ * 65,536 packets, so this may only decide which of two right ways a packet goes.
+ */
+static __always_inline int shunt_looks_partial(__u32 family, const void *l3, __u8 l4_proto, __u16 l4_len, __u16 check)
+{
+	__u32 sum = shunt_htons(l4_proto) + shunt_htons(l4_len);
+
+	if (family == 4)
+		sum = shunt_sum_words(&((const struct iphdr *)l3)->saddr, 4, sum);
+	else
+		sum = shunt_sum_words(&((const struct ipv6hdr *)l3)->saddr, 16, sum);
+	return shunt_fold(sum) == check;
+}
+
+#endif

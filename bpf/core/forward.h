@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What to do with a packet of a flow: whether the action may be used now, and using it. Freestanding. */
+#ifndef SHUNT_CORE_FORWARD_H
+#define SHUNT_CORE_FORWARD_H
+
+#include "core/checksum.h"
+
+enum shunt_checksum {
+	SHUNT_CHECKSUM_FINISHED,
+	SHUNT_CHECKSUM_PARTIAL,
+};
+
+/* Whether the daemon has said lately that it is alive. */
+static __always_inline int shunt_daemon_alive(const struct shunt_control *control, __u64 now_ns)
+{
+	return (__s64)(now_ns - control->heartbeat_ns) < (__s64)control->heartbeat_max_ns;
+}
+
+/* A packet that no flow may carry, whatever its tuple. */
+static __always_inline enum shunt_reason shunt_admit(const struct shunt_packet *p)
+{
+	if (p->tcp_flags & (SHUNT_TCP_SYN | SHUNT_TCP_FIN | SHUNT_TCP_RST))
+		return SHUNT_TCP_FLAGS;
+	if (p->ttl <= 1)
+		return SHUNT_TTL;
+	return SHUNT_OK;
+}
+
+/* MACs are compared by half-words: that is how far the kernel aligns an Ethernet header. */
+static __always_inline int shunt_same_mac(const void *a, const void *b)
+{
+	const __u16 *x = a;
+	const __u16 *y = b;
+
+	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]));
+}
+
+/* Whether the action of `f` may be used for this packet now. Changes nothing. */
+static __always_inline enum shunt_reason shunt_decide(const struct shunt_flow *f, const struct shunt_packet *p,
+						      const void *dmac, const struct shunt_control *control,
+						      __u64 now_ns)
+{
+	if (shunt_unlikely(!shunt_daemon_alive(control, now_ns)))
+		return SHUNT_NO_DAEMON;
+	if (shunt_likely(!(f->flags & SHUNT_FLOW_STATIC))) {
+		if (f->epoch != control->epoch || now_ns >= f->prove_by_ns)
+			return SHUNT_STALE;
+		if (now_ns >= f->reprove_at_ns)
+			return SHUNT_REPROVE;
+	}
+	if (shunt_unlikely(!shunt_same_mac(dmac, f->in_dmac)))
+		return SHUNT_NOT_OURS;
+	if (shunt_unlikely(p->wire_bytes > f->max_l3_bytes))
+		return SHUNT_MTU;
+	if (shunt_unlikely((p->class_bits & f->class_mask) != f->class_value))
+		return SHUNT_CLASS;
+	if (shunt_unlikely(f->state != SHUNT_FLOW_ACTIVE))
+		return SHUNT_PENDING;
+	return SHUNT_OK;
+}
+
+/* Where the L4 checksum is, from the start of the L4 header. */
+static __always_inline __u32 shunt_check_offset(__u8 l4_proto)
+{
+	return l4_proto == IPPROTO_TCP ? 16 : 6;
+}
+
+/*
+ * The L3 and L4 part of an action. The caller has checked that the headers are there and may be written.
+ * Returns by how much the sum over the whole L3 packet has changed, for drivers that hand up that sum.
+ */
+static __always_inline __u16 shunt_rewrite(void *l3, void *l4, __u32 family, __u8 l4_proto,
+					   const struct shunt_flow *f, enum shunt_checksum checksum)
+{
+	struct iphdr *ip4 = l3;
+	struct ipv6hdr *ip6 = l3;
+	struct udphdr *ports = l4;
+	__u16 *check = l4 + shunt_check_offset(l4_proto);
+	__u32 sum = 0;
+	__u16 old = *check;
+
+	if (family == 4) {
+		/* A good header sums to zero before and after, so it adds nothing to `sum`. */
+		ip4->check = shunt_csum_update(ip4->check, f->l3_delta);
+		ip4->ttl--;
+	} else {
+		ip6->hop_limit--;
+		sum += (__u16)~shunt_htons(1);
+	}
+	if (!(f->flags & SHUNT_FLOW_NAT))
+		return shunt_fold(sum);
+	if (family == 4) {
+		__builtin_memcpy(&ip4->saddr, f->src.bytes, 4);
+		__builtin_memcpy(&ip4->daddr, f->dst.bytes, 4);
+	} else {
+		__builtin_memcpy(&ip6->saddr, f->src.bytes, 16);
+		__builtin_memcpy(&ip6->daddr, f->dst.bytes, 16);
+		sum += f->l4_delta_addr;
+	}
+	sum += (__u16)~ports->source + (__u32)f->sport_be + (__u16)~ports->dest + (__u32)f->dport_be;
+	ports->source = f->sport_be;
+	ports->dest = f->dport_be;
+	if (checksum == SHUNT_CHECKSUM_PARTIAL)
+		*check = shunt_csum_update_partial(old, f->l4_delta_addr);
+	else if (l4_proto != IPPROTO_UDP || old)
+		*check = shunt_csum_update(old, f->l4_delta);
+	if (l4_proto == IPPROTO_UDP && old && !*check)
+		*check = 0xffff;
+	sum += (__u16)~old + (__u32)*check;
+	return shunt_fold(sum);
+}
+
+/* The tags of a key, from a whole L2 header with `count` tags. */
+static __always_inline void shunt_tags_of(const __u8 *header, __u32 count, __u16 tags[SHUNT_TAGS_MAX])
+{
+	const __be16 *l2 = (const __be16 *)header;
+	__be16 ad = shunt_htons(ETH_P_8021AD);
+
+	tags[0] = 0;
+	tags[1] = 0;
+	if (count > 0)
+		tags[0] = SHUNT_TAG_PRESENT | (l2[6] == ad ? SHUNT_TAG_8021AD : 0) |
+			  (shunt_ntohs(l2[7]) & SHUNT_TAG_VID);
+	if (count > 1)
+		tags[1] = SHUNT_TAG_PRESENT | (l2[8] == ad ? SHUNT_TAG_8021AD : 0) |
+			  (shunt_ntohs(l2[9]) & SHUNT_TAG_VID);
+}
+
+/* The key of the other direction, as its packets come in at the egress port. */
+static __always_inline void shunt_reverse_key(__u32 family, const struct shunt_flow *f, __u8 l4_proto,
+					      union shunt_key *key)
+{
+	if (family == 4) {
+		key->v4 = (struct shunt_key4){
+			.sport_be = f->dport_be,
+			.dport_be = f->sport_be,
+			.ifindex = f->out_ifindex,
+			.l4_proto = l4_proto,
+		};
+		__builtin_memcpy(&key->v4.src_be, f->dst.bytes, 4);
+		__builtin_memcpy(&key->v4.dst_be, f->src.bytes, 4);
+		shunt_tags_of(f->l2, f->out_tags, key->v4.tags);
+	} else {
+		key->v6 = (struct shunt_key6){
+			.sport_be = f->dport_be,
+			.dport_be = f->sport_be,
+			.ifindex = f->out_ifindex,
+			.l4_proto = l4_proto,
+		};
+		__builtin_memcpy(key->v6.src, f->dst.bytes, 16);
+		__builtin_memcpy(key->v6.dst, f->src.bytes, 16);
+		shunt_tags_of(f->l2, f->out_tags, key->v6.tags);
+	}
+}
+
+#endif

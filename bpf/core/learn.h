@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Learning by watching: the action that two sights of one packet imply, and the proof that it does what Linux did.
+ * Freestanding.
+ */
+#ifndef SHUNT_CORE_LEARN_H
+#define SHUNT_CORE_LEARN_H
+
+#include "core/forward.h"
+
+/*
+ * The L2 header as it is on the wire, tags that the driver holds put back in their place; 12 bytes of MACs are at
+ * `macs`. `l2` is SHUNT_L2_MAX bytes of zeros.
+ */
+static __always_inline void shunt_write_l2(__u8 *l2, const __u8 *macs, const struct shunt_packet *p)
+{
+	__be16 *half = (__be16 *)l2;
+	__be16 proto_be = shunt_htons(p->family == 4 ? ETH_P_IP : ETH_P_IPV6);
+
+	__builtin_memcpy(l2, macs, 2 * ETH_ALEN);
+	half[6] = proto_be;
+	if (p->tags > 0) {
+		half[6] = p->tpid_be[0];
+		half[7] = p->tci_be[0];
+		half[8] = proto_be;
+	}
+	if (p->tags > 1) {
+		half[8] = p->tpid_be[1];
+		half[9] = p->tci_be[1];
+		half[10] = proto_be;
+	}
+}
+
+static __always_inline int shunt_differ(const void *a, const void *b, __u32 words)
+{
+	const __u16 *x = a;
+	const __u16 *y = b;
+	__u16 differ = 0;
+
+#pragma unroll
+	for (__u32 i = 0; i < words; i++)
+		differ |= x[i] ^ y[i];
+	return differ;
+}
+
+/*
+ * Fills the action by which `in` would become `out`, in a zeroed flow. Whether it really does is for
+ * shunt_proved() to say.
+ */
+static __always_inline enum shunt_reason shunt_derive(const struct shunt_candidate *c, const struct shunt_headers *out,
+						      const struct shunt_packet *p, struct shunt_flow *f)
+{
+	const struct shunt_headers *in = &c->headers;
+	__u32 ports, addrs, ttl_at;
+
+	if (p->family != c->family || p->l4_proto != c->l4_proto)
+		return SHUNT_ODD_EGRESS;
+	ttl_at = c->family == 4 ? 8 : 7;
+	if (in->l3[ttl_at] != (__u8)(out->l3[ttl_at] + 1))
+		return SHUNT_NOT_ROUTED;
+
+	f->out_tags = p->tags;
+	__builtin_memcpy(f->l2, out->l2, SHUNT_L2_MAX);
+	__builtin_memcpy(f->in_dmac, in->l2, 6);
+	f->class_value = c->class_bits;
+	f->class_mask = 0xffff;
+	f->max_l3_bytes = p->wire_bytes;
+
+	ports = shunt_sum_diff(in->l4, out->l4, 2, 0);
+	if (c->family == 4) {
+		__builtin_memcpy(f->src.bytes, out->l3 + 12, 4);
+		__builtin_memcpy(f->dst.bytes, out->l3 + 16, 4);
+		addrs = shunt_sum_diff(in->l3 + 12, out->l3 + 12, 4, 0);
+		/* TTL is the high byte of its word on the wire. */
+		f->l3_delta = shunt_fold(addrs + (__u16)~shunt_htons(0x0100));
+		if (shunt_differ(in->l3 + 12, out->l3 + 12, 4))
+			f->flags |= SHUNT_FLOW_NAT;
+	} else {
+		__builtin_memcpy(f->src.bytes, out->l3 + 8, 16);
+		__builtin_memcpy(f->dst.bytes, out->l3 + 24, 16);
+		addrs = shunt_sum_diff(in->l3 + 8, out->l3 + 8, 16, 0);
+		if (shunt_differ(in->l3 + 8, out->l3 + 8, 16))
+			f->flags |= SHUNT_FLOW_NAT;
+	}
+	__builtin_memcpy(&f->sport_be, out->l4, 2);
+	__builtin_memcpy(&f->dport_be, out->l4 + 2, 2);
+	if (shunt_differ(in->l4, out->l4, 2))
+		f->flags |= SHUNT_FLOW_NAT;
+	f->l4_delta_addr = shunt_fold(addrs);
+	f->l4_delta = shunt_fold(addrs + ports);
+	return SHUNT_OK;
+}
+
+/* Applies the action to the headers that came in, in place, and says whether that gives the headers that left. */
+static __always_inline int shunt_proved(struct shunt_headers *in, const struct shunt_headers *out,
+					const struct shunt_candidate *c, const struct shunt_flow *f)
+{
+	const __u64 *a = (const __u64 *)in;
+	const __u64 *b = (const __u64 *)out;
+	__u64 differ = 0;
+
+	__builtin_memcpy(in->l2, f->l2, SHUNT_L2_MAX);
+	in->l2_bytes = ETH_HLEN + 4 * f->out_tags;
+	shunt_rewrite(in->l3, in->l4, c->family, c->l4_proto, f,
+		      c->partial ? SHUNT_CHECKSUM_PARTIAL : SHUNT_CHECKSUM_FINISHED);
+#pragma unroll
+	for (__u32 i = 0; i < sizeof(*in) / 8; i++)
+		differ |= a[i] ^ b[i];
+	return !differ;
+}
+
+/* Whether a flow that is there already has the action of `f`, but for the largest size and the engine. */
+static __always_inline int shunt_same_action(const struct shunt_flow *have, struct shunt_flow *f)
+{
+	const __u64 *a = (const __u64 *)have;
+	const __u64 *b = (const __u64 *)f;
+	__u64 differ = (have->flags ^ f->flags) & ~SHUNT_FLOW_XDP;
+
+	f->max_l3_bytes = have->max_l3_bytes > f->max_l3_bytes ? have->max_l3_bytes : f->max_l3_bytes;
+	/* max_l3_bytes has a word of its own comparison: it is the first half-word of the fourth word. */
+	differ |= (have->out_tags ^ f->out_tags) | (have->class_value ^ f->class_value) |
+		  (have->class_mask ^ f->class_mask);
+	differ |= (have->in_dmac[0] ^ f->in_dmac[0]) | (have->in_dmac[1] ^ f->in_dmac[1]);
+#pragma unroll
+	for (__u32 i = 4; i < 14; i++)
+		differ |= a[i] ^ b[i];
+	return !differ && have->priority == f->priority;
+}
+
+#endif

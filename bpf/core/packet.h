@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What a packet is: bytes in, a description and a key out. Freestanding: compiled for eBPF and for the host.
+ *
+ * Every pointer that is followed was compared with `end` in the same function, which is what the verifier wants and
+ * what a sanitizer on the host checks.
+ */
+#ifndef SHUNT_CORE_PACKET_H
+#define SHUNT_CORE_PACKET_H
+
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+
+#include "abi/shunt_abi.h"
+
+#ifndef __always_inline
+#define __always_inline inline __attribute__((always_inline))
+#endif
+#define shunt_likely(x) __builtin_expect(!!(x), 1)
+#define shunt_unlikely(x) __builtin_expect(!!(x), 0)
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define shunt_ntohs(x) __builtin_bswap16(x)
+#else
+#define shunt_ntohs(x) (x)
+#endif
+#define shunt_htons(x) shunt_ntohs(x)
+
+enum {
+	SHUNT_TCP_FIN = 0x01,
+	SHUNT_TCP_SYN = 0x02,
+	SHUNT_TCP_RST = 0x04,
+	SHUNT_DSCP_MASK = 0xfc,
+};
+
+/* A VLAN tag that the driver took off the frame; present is 0 where there is none. */
+struct shunt_hw_tag {
+	__be16 tpid_be;
+	__u16 tci;
+	__u32 present;
+};
+
+/* The key of either family; which one is always known where the code is compiled. */
+union shunt_key {
+	struct shunt_key4 v4;
+	struct shunt_key6 v6;
+};
+
+struct shunt_packet {
+	__be16 tpid_be[SHUNT_TAGS_MAX]; /* outermost first, the driver's included */
+	__be16 tci_be[SHUNT_TAGS_MAX];
+	__u16 l2_bytes;	  /* of the L2 header as it stands in the frame */
+	__u16 l3_bytes;	  /* by the IP header; for a GSO aggregate, all of it */
+	__u16 wire_bytes; /* the largest L3 packet this is or will be cut into */
+	__u16 class_bits; /* DSCP in 0xfc, priority and DEI of the outer tag in 0xf00, of the inner in 0xf000 */
+	__u8 tags;
+	__u8 family;
+	__u8 l4_proto;
+	__u8 l4_bytes; /* of the L4 header */
+	__u8 tcp_flags;
+	__u8 ttl;
+};
+
+static __always_inline int shunt_is_vlan(__be16 tpid_be)
+{
+	return tpid_be == shunt_htons(ETH_P_8021Q) || tpid_be == shunt_htons(ETH_P_8021AD);
+}
+
+static __always_inline void shunt_add_tag(struct shunt_packet *p, __be16 tpid_be, __be16 tci_be)
+{
+	/* Constant indices keep the struct in registers. */
+	if (p->tags == 0) {
+		p->tpid_be[0] = tpid_be;
+		p->tci_be[0] = tci_be;
+		p->class_bits |= (shunt_ntohs(tci_be) >> 4) & 0x0f00;
+	} else {
+		p->tpid_be[1] = tpid_be;
+		p->tci_be[1] = tci_be;
+		p->class_bits |= shunt_ntohs(tci_be) & 0xf000;
+	}
+	p->tags++;
+}
+
+struct shunt_vlan {
+	__be16 tci_be;
+	__be16 proto_be;
+};
+
+/* From the Ethernet header to the network header, over at most two tags. */
+static __always_inline enum shunt_reason shunt_parse_l2(void *data, void *end, struct shunt_hw_tag hw,
+							struct shunt_packet *p, __be16 *proto_be)
+{
+	struct ethhdr *eth = data;
+	struct shunt_vlan *vlan = (void *)(eth + 1);
+
+	*p = (struct shunt_packet){ .l2_bytes = ETH_HLEN };
+	if ((void *)(eth + 1) > end)
+		return SHUNT_BAD_HEADER;
+	if (hw.present)
+		shunt_add_tag(p, hw.tpid_be, shunt_htons(hw.tci));
+	*proto_be = eth->h_proto;
+	if (shunt_likely(!shunt_is_vlan(*proto_be)))
+		return SHUNT_OK;
+	if ((void *)(vlan + 1) > end)
+		return SHUNT_BAD_HEADER;
+	shunt_add_tag(p, *proto_be, vlan->tci_be);
+	*proto_be = vlan->proto_be;
+	p->l2_bytes += sizeof(*vlan);
+	if (!shunt_is_vlan(*proto_be))
+		return SHUNT_OK;
+	if (p->tags == SHUNT_TAGS_MAX)
+		return SHUNT_TAGS;
+	vlan++;
+	if ((void *)(vlan + 1) > end)
+		return SHUNT_BAD_HEADER;
+	shunt_add_tag(p, *proto_be, vlan->tci_be);
+	*proto_be = vlan->proto_be;
+	p->l2_bytes += sizeof(*vlan);
+	return shunt_is_vlan(*proto_be) ? SHUNT_TAGS : SHUNT_OK;
+}
+
+/* Ports, and for TCP the flags. `bytes` is what the L3 header leaves for L4. */
+static __always_inline enum shunt_reason shunt_parse_l4(void *l4, void *end, __u32 bytes, struct shunt_packet *p,
+							__be16 *sport_be, __be16 *dport_be)
+{
+	struct tcphdr *tcp = l4;
+	struct udphdr *udp = l4;
+
+	if (p->l4_proto == IPPROTO_TCP) {
+		if ((void *)(tcp + 1) > end)
+			return SHUNT_BAD_HEADER;
+		p->l4_bytes = (((__u8 *)tcp)[12] >> 4) * 4;
+		p->tcp_flags = ((__u8 *)tcp)[13];
+		if (p->l4_bytes < sizeof(*tcp) || p->l4_bytes > bytes)
+			return SHUNT_BAD_HEADER;
+	} else if (p->l4_proto == IPPROTO_UDP) {
+		if ((void *)(udp + 1) > end)
+			return SHUNT_BAD_HEADER;
+		p->l4_bytes = sizeof(*udp);
+		/* Linux looks no further than to the shorter of the two lengths; leave disagreement to it. */
+		if (bytes < sizeof(*udp) || shunt_ntohs(udp->len) != bytes)
+			return SHUNT_BAD_HEADER;
+	} else {
+		return SHUNT_PROTOCOL;
+	}
+	*sport_be = udp->source;
+	*dport_be = udp->dest;
+	return SHUNT_OK;
+}
+
+static __always_inline void shunt_key_tags(__u16 tags[SHUNT_TAGS_MAX], const struct shunt_packet *p)
+{
+	__u16 ad = shunt_htons(ETH_P_8021AD);
+
+	tags[0] = 0;
+	tags[1] = 0;
+	if (p->tags > 0)
+		tags[0] = SHUNT_TAG_PRESENT | (p->tpid_be[0] == ad ? SHUNT_TAG_8021AD : 0) |
+			  (shunt_ntohs(p->tci_be[0]) & SHUNT_TAG_VID);
+	if (p->tags > 1)
+		tags[1] = SHUNT_TAG_PRESENT | (p->tpid_be[1] == ad ? SHUNT_TAG_8021AD : 0) |
+			  (shunt_ntohs(p->tci_be[1]) & SHUNT_TAG_VID);
+}
+
+static __always_inline enum shunt_reason shunt_parse_ipv4(void *l3, void *end, __u32 ifindex, struct shunt_packet *p,
+							  struct shunt_key4 *key)
+{
+	struct iphdr *ip = l3;
+
+	*key = (struct shunt_key4){ .ifindex = ifindex };
+	if ((void *)(ip + 1) > end)
+		return SHUNT_BAD_HEADER;
+	if (*(__u8 *)ip != 0x45)
+		return *(__u8 *)ip >> 4 == 4 && (*(__u8 *)ip & 15) > 5 ? SHUNT_OPTIONS : SHUNT_BAD_HEADER;
+	p->family = 4;
+	p->l4_proto = ip->protocol;
+	p->ttl = ip->ttl;
+	p->l3_bytes = shunt_ntohs(ip->tot_len);
+	p->wire_bytes = p->l3_bytes;
+	p->class_bits |= ip->tos & SHUNT_DSCP_MASK;
+	if (ip->frag_off & shunt_htons(0x3fff))
+		return SHUNT_FRAGMENT;
+	if (p->l3_bytes < sizeof(*ip))
+		return SHUNT_BAD_HEADER;
+	key->src_be = ip->saddr;
+	key->dst_be = ip->daddr;
+	key->l4_proto = ip->protocol;
+	shunt_key_tags(key->tags, p);
+	return shunt_parse_l4(ip + 1, end, p->l3_bytes - sizeof(*ip), p, &key->sport_be, &key->dport_be);
+}
+
+static __always_inline enum shunt_reason shunt_parse_ipv6(void *l3, void *end, __u32 ifindex, struct shunt_packet *p,
+							  struct shunt_key6 *key)
+{
+	struct ipv6hdr *ip = l3;
+	__u8 *bytes = l3;
+
+	*key = (struct shunt_key6){ .ifindex = ifindex };
+	if ((void *)(ip + 1) > end)
+		return SHUNT_BAD_HEADER;
+	if (bytes[0] >> 4 != 6)
+		return SHUNT_BAD_HEADER;
+	p->family = 6;
+	p->l4_proto = ip->nexthdr;
+	p->ttl = ip->hop_limit;
+	p->class_bits |= ((bytes[0] << 4) | (bytes[1] >> 4)) & SHUNT_DSCP_MASK;
+	if (ip->nexthdr == IPPROTO_FRAGMENT)
+		return SHUNT_FRAGMENT;
+	if (ip->nexthdr == IPPROTO_HOPOPTS || ip->nexthdr == IPPROTO_ROUTING || ip->nexthdr == IPPROTO_DSTOPTS)
+		return SHUNT_OPTIONS;
+	/* A payload that does not fit 16 bits (jumbogram, BIG TCP) says 0 or wraps; both fail here or at L4. */
+	if (shunt_ntohs(ip->payload_len) > 0xffff - sizeof(*ip))
+		return SHUNT_BAD_HEADER;
+	p->l3_bytes = shunt_ntohs(ip->payload_len) + sizeof(*ip);
+	p->wire_bytes = p->l3_bytes;
+	__builtin_memcpy(key->src, &ip->saddr, 16);
+	__builtin_memcpy(key->dst, &ip->daddr, 16);
+	key->l4_proto = ip->nexthdr;
+	shunt_key_tags(key->tags, p);
+	return shunt_parse_l4(ip + 1, end, p->l3_bytes - sizeof(*ip), p, &key->sport_be, &key->dport_be);
+}
+
+static __always_inline enum shunt_reason shunt_parse_l3(__u32 family, void *l3, void *end, __u32 ifindex,
+							struct shunt_packet *p, union shunt_key *key)
+{
+	return family == 4 ? shunt_parse_ipv4(l3, end, ifindex, p, &key->v4) :
+			     shunt_parse_ipv6(l3, end, ifindex, p, &key->v6);
+}
+
+static __always_inline __u32 shunt_l3_size(__u32 family)
+{
+	return family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+}
+
+/* How much of the L4 header an action touches. */
+static __always_inline __u32 shunt_l4_size(__u8 l4_proto)
+{
+	return l4_proto == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr);
+}
+
+#endif

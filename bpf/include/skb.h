@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What a program needs to know of an skb beyond its UAPI mirror. */
+#ifndef SHUNT_SKB_H
+#define SHUNT_SKB_H
+
+#include "include/bpf.h"
+#include <bpf/bpf_core_read.h>
+
+enum {
+	SHUNT_IP_SUMMED_PARTIAL = 3, /* CHECKSUM_PARTIAL */
+};
+
+struct sk_buff___shunt {
+	__u8 ip_summed : 2;
+} __attribute__((preserve_access_index));
+
+/* Whether the L4 checksum is left for the device to finish. The context is the sk_buff itself. */
+static __always_inline int shunt_skb_partial(struct __sk_buff *skb)
+{
+	struct sk_buff___shunt *kernel = (void *)skb;
+
+	return BPF_CORE_READ_BITFIELD_PROBED(kernel, ip_summed) == SHUNT_IP_SUMMED_PARTIAL;
+}
+
+static __always_inline struct shunt_hw_tag shunt_skb_tag(struct __sk_buff *skb)
+{
+	return (struct shunt_hw_tag){
+		.tpid_be = skb->vlan_proto,
+		.tci = skb->vlan_tci,
+		.present = skb->vlan_present,
+	};
+}
+
+/* The size that an aggregate's segments will have, for comparison with an MTU. */
+static __always_inline void shunt_skb_wire_bytes(struct __sk_buff *skb, struct shunt_packet *p)
+{
+	if (skb->gso_size)
+		p->wire_bytes = shunt_l3_size(p->family) + p->l4_bytes + skb->gso_size;
+}
+
+/* Programs need the headers in one piece; drivers may leave part of them in fragments. */
+static __always_inline void shunt_skb_pull(struct __sk_buff *skb)
+{
+	__u32 want = SHUNT_L2_MAX + SHUNT_L3_MAX + sizeof(struct tcphdr);
+
+	if (skb->len < want)
+		want = skb->len;
+	if (shunt_unlikely((void *)(long)skb->data + want > (void *)(long)skb->data_end))
+		bpf_skb_pull_data(skb, want);
+}
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What ingress leaves behind for egress: sightings and candidates. Hints only; the proof makes them safe. */
+#ifndef SHUNT_WATCH_H
+#define SHUNT_WATCH_H
+
+#include "include/maps.h"
+
+enum {
+	SHUNT_CANDIDATE_NS = 1000000000, /* a packet that has not left by then is forgotten */
+	SHUNT_WINDOW_MS = 10000,	 /* packets of a tuple count together for so long */
+	SHUNT_QUIET_MS = 1000,		 /* a refused tuple is not asked about again for so long */
+	SHUNT_QUIET_SHORT_MS = 10,	 /* where the answer will change soon */
+	SHUNT_QUIET_LONG_MS = 10000,
+	SHUNT_RETIRED_MS = 100, /* no CPU can still be using an action that was retired so long ago */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHUNT_CANDIDATES);
+	__type(key, __u32);
+	__type(value, struct shunt_candidate);
+} shunt_candidates SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHUNT_SIGHTINGS);
+	__type(key, __u32);
+	__type(value, struct shunt_sighting);
+} shunt_sightings SEC(".maps");
+
+static __always_inline __u64 shunt_mix(__u64 hash, __u64 word)
+{
+	hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+	return hash ^ (hash >> 32);
+}
+
+static __always_inline __u64 shunt_hash(__u32 family, const union shunt_key *key)
+{
+	const __u64 *word = (const __u64 *)key;
+	__u64 hash = 0;
+
+#pragma unroll
+	for (__u32 i = 0; i < 3; i++)
+		hash = shunt_mix(hash, word[i]);
+	if (family == 4)
+		return hash;
+#pragma unroll
+	for (__u32 i = 3; i < 6; i++)
+		hash = shunt_mix(hash, word[i]);
+	return hash;
+}
+
+static __always_inline __u32 shunt_ms(__u64 ns)
+{
+	return ns / 1000000;
+}
+
+static __always_inline void shunt_quieten(__u32 index, __u64 now_ns, __u32 ms)
+{
+	struct shunt_sighting *s = bpf_map_lookup_elem(&shunt_sightings, &index);
+
+	if (s)
+		s->quiet_until_ms = shunt_ms(now_ns) + ms;
+}
+
+/* Retires an action: no packet uses it from now on, and nothing replaces it until its quiet time is over. */
+static __always_inline void shunt_retire(struct shunt_flow *f, __u64 now_ns)
+{
+	f->retired_ms = shunt_ms(now_ns);
+	f->epoch = SHUNT_EPOCH_RETIRED;
+}
+
+/* The headers of a packet, each layer at its fixed place. The caller has parsed it. */
+static __always_inline int shunt_capture(struct __sk_buff *skb, const struct shunt_packet *p, const void *macs,
+					 struct shunt_headers *h)
+{
+	__u32 l4_bytes = p->l4_bytes;
+
+	__builtin_memset(h, 0, sizeof(*h));
+	shunt_write_l2(h->l2, macs, p);
+	h->l2_bytes = ETH_HLEN + 4 * p->tags;
+	h->l4_bytes = l4_bytes;
+	if (p->family == 4) {
+		if (bpf_skb_load_bytes(skb, p->l2_bytes, h->l3, sizeof(struct iphdr)))
+			return -1;
+	} else if (bpf_skb_load_bytes(skb, p->l2_bytes, h->l3, sizeof(struct ipv6hdr))) {
+		return -1;
+	}
+	if (l4_bytes == 0 || l4_bytes > SHUNT_L4_MAX)
+		return -1;
+	return bpf_skb_load_bytes(skb, p->l2_bytes + shunt_l3_size(p->family), h->l4, l4_bytes);
+}
+
+#endif

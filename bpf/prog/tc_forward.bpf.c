@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * tc ingress: forwards packets of active flows through the egress port's qdisc, counts everything that comes in, and
+ * keeps the headers of what goes up to Linux as a candidate for tc_watch to learn from.
+ */
+#include "include/skb.h"
+#include "include/watch.h"
+
+struct hook {
+	struct __sk_buff *skb;
+	struct shunt_control *control;
+	struct shunt_counters *counters;
+	const struct shunt_port *port;
+	__u64 now_ns;
+	__u64 hash;
+};
+
+/* Up to Linux, and why. `tag` is the candidate that egress will find, 0 for none. */
+static __always_inline int punt(const struct hook *h, __u32 bytes, enum shunt_reason why, __u16 tag)
+{
+	h->counters->slow_pkts++;
+	h->counters->slow_bytes += bytes;
+	shunt_count_reason(h->counters, why);
+	h->skb->tc_index = tag;
+	return SHUNT_TC_NEXT;
+}
+
+/* Whether the tuple has been seen often enough and may be asked about again. Counts the sighting. */
+static __always_inline int worth_watching(const struct hook *h, const struct shunt_packet *p, int known)
+{
+	__u32 index = (h->hash >> 16) % SHUNT_SIGHTINGS;
+	__u32 now_ms = shunt_ms(h->now_ns);
+	__u32 want = p->l4_proto == IPPROTO_TCP ? h->control->learn_tcp_pkts : h->control->learn_udp_pkts;
+	struct shunt_sighting *s;
+
+	if (!(h->control->flags & SHUNT_CONTROL_LEARN))
+		return 0;
+	s = bpf_map_lookup_elem(&shunt_sightings, &index);
+	if (!s)
+		return 0;
+	if (s->quiet_until_ms && (__s32)(now_ms - s->quiet_until_ms) < 0)
+		return 0;
+	if (now_ms - s->since_ms > SHUNT_WINDOW_MS) {
+		s->since_ms = now_ms;
+		s->pkts = 0;
+	}
+	return ++s->pkts >= want || known;
+}
+
+/* Keeps what came in until it leaves. Returns the tag for the skb, 0 if that failed. */
+static __always_inline __u16 watch(const struct hook *h, const struct shunt_packet *p, const void *macs)
+{
+	__u32 index = h->hash % SHUNT_CANDIDATES;
+	struct shunt_candidate *c = bpf_map_lookup_elem(&shunt_candidates, &index);
+	__u16 generation;
+
+	if (!c)
+		return 0;
+	/* Sixteen generations tell a packet from the one before it in the same place; 0 is for "none". */
+	generation = (c->tag >> 12) + 1;
+	if (generation > 15)
+		generation = 1;
+	c->tag = 0;
+	if (shunt_capture(h->skb, p, macs, &c->headers))
+		return 0;
+	c->at_ns = h->now_ns;
+	c->ifindex = h->skb->ifindex;
+	c->epoch = h->control->epoch;
+	c->sighting = (h->hash >> 16) % SHUNT_SIGHTINGS;
+	c->left = 0;
+	c->l3_bytes = p->l3_bytes;
+	c->class_bits = p->class_bits;
+	c->family = p->family;
+	c->l4_proto = p->l4_proto;
+	c->partial = shunt_skb_partial(h->skb);
+	c->in_slot = h->port->slot;
+	c->in_flags = h->port->flags;
+	c->tag = generation << 12 | index;
+	return c->tag;
+}
+
+static __always_inline int retag(struct __sk_buff *skb, const struct shunt_packet *p, const struct shunt_flow *f)
+{
+	const __be16 *l2 = (const __be16 *)f->l2;
+	int inner = f->out_tags > 1;
+
+	if (p->tags == f->out_tags &&
+	    (p->tags < 1 || (p->tpid_be[0] == l2[6] && p->tci_be[0] == l2[7])) &&
+	    (p->tags < 2 || (p->tpid_be[1] == l2[8] && p->tci_be[1] == l2[9])))
+		return 0;
+	if (p->tags > 0 && bpf_skb_vlan_pop(skb))
+		return -1;
+	if (p->tags > 1 && bpf_skb_vlan_pop(skb))
+		return -1;
+	if (inner && bpf_skb_vlan_push(skb, l2[8], shunt_ntohs(l2[9])))
+		return -1;
+	if (f->out_tags > 0 && bpf_skb_vlan_push(skb, l2[6], shunt_ntohs(l2[7])))
+		return -1;
+	return 0;
+}
+
+/* Writes MACs and the L3 and L4 headers where they are now. */
+static __always_inline int rewrite(struct __sk_buff *skb, __u32 family, const struct shunt_packet *p,
+				   const struct shunt_flow *f, enum shunt_checksum checksum, __u16 *diff)
+{
+	__u32 l3_size = shunt_l3_size(family);
+	void *data = (void *)(long)skb->data;
+	void *end = (void *)(long)skb->data_end;
+	__u16 *to = data;
+	const __u16 *from = (const __u16 *)f->l2;
+	__be16 *proto = data + 2 * ETH_ALEN;
+	void *l3 = data + ETH_HLEN;
+
+	if ((void *)(proto + 1) > end)
+		return -1;
+	if (shunt_is_vlan(*proto)) {
+		proto = l3 + 2;
+		l3 += 4;
+		if (l3 > end)
+			return -1;
+		if (shunt_is_vlan(*proto))
+			l3 += 4;
+	}
+	if (l3 + l3_size + shunt_l4_size(p->l4_proto) > end)
+		return -1;
+#pragma unroll
+	for (int i = 0; i < ETH_ALEN; i++)
+		to[i] = from[i];
+	*diff = shunt_rewrite(l3, l3 + l3_size, family, p->l4_proto, f, checksum);
+	return 0;
+}
+
+static __always_inline int forward(const struct hook *h, struct shunt_packet *p, __u32 family, struct shunt_flow *f)
+{
+	struct __sk_buff *skb = h->skb;
+	__u32 want = p->l2_bytes + p->l3_bytes;
+	enum shunt_checksum checksum = SHUNT_CHECKSUM_FINISHED;
+	__u16 diff = 0;
+
+	if ((f->flags & SHUNT_FLOW_PARTIAL) && shunt_skb_partial(skb))
+		checksum = SHUNT_CHECKSUM_PARTIAL;
+	/* Linux trims what the link padded. */
+	if (shunt_unlikely(skb->len != want) && (skb->len < want || bpf_skb_change_tail(skb, want, 0)))
+		return punt(h, p->l3_bytes, SHUNT_BAD_HEADER, 0);
+	if (retag(skb, p, f) || rewrite(skb, family, p, f, checksum, &diff)) {
+		h->counters->dropped_pkts++;
+		return SHUNT_TC_DROP;
+	}
+	/* For drivers that hand up the sum over the packet (CHECKSUM_COMPLETE); others do not mind. */
+	bpf_csum_update(skb, diff);
+	skb->mark = f->mark;
+	skb->priority = f->priority;
+	skb->tc_index = 0;
+	h->counters->tc_pkts++;
+	h->counters->tc_bytes += p->l3_bytes;
+	shunt_count_flow(f, p->l3_bytes, h->now_ns);
+	return bpf_redirect(f->out_ifindex, 0);
+}
+
+/* A packet of a known flow: whether it may be forwarded, and what else it means for the flow. */
+static __always_inline enum shunt_reason settle(const struct hook *h, const struct shunt_packet *p, const void *dmac,
+						struct shunt_flow *f)
+{
+	enum shunt_reason why = shunt_decide(f, p, dmac, h->control, h->now_ns);
+
+	if (f->punt_due) {
+		f->punt_due = 0;
+		return why == SHUNT_OK || why == SHUNT_PENDING ? SHUNT_REPROVE : why;
+	}
+	if (why == SHUNT_REPROVE)
+		f->reprove_at_ns = h->now_ns + h->control->reprove_ns;
+	/* The packet that taught us this flow has long left Linux, and it left once: egress would have said. */
+	if (why == SHUNT_PENDING) {
+		f->state = SHUNT_FLOW_ACTIVE;
+		why = SHUNT_OK;
+	}
+	return why;
+}
+
+static __always_inline int may_teach(enum shunt_reason why)
+{
+	return why == SHUNT_MISS || why == SHUNT_STALE || why == SHUNT_REPROVE || why == SHUNT_MTU ||
+	       why == SHUNT_CLASS || why == SHUNT_NOT_OURS;
+}
+
+/* SYN, FIN or RST: the connection begins anew or ends, so both its directions leave the fast path at once. */
+static __always_inline void retire_both(const struct hook *h, __u32 family, __u8 l4_proto, struct shunt_flow *f)
+{
+	union shunt_key back;
+
+	if (f->flags & SHUNT_FLOW_STATIC)
+		return;
+	h->counters->retired++;
+	shunt_retire(f, h->now_ns);
+	shunt_reverse_key(family, f, l4_proto, &back);
+	f = shunt_lookup(family, &back);
+	if (f && !(f->flags & SHUNT_FLOW_STATIC))
+		shunt_retire(f, h->now_ns);
+}
+
+static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 family, struct ethhdr *eth, void *end)
+{
+	void *l3 = (void *)eth + p->l2_bytes;
+	union shunt_key key;
+	struct shunt_flow *f;
+	enum shunt_reason why = shunt_parse_l3(family, l3, end, h->skb->ifindex, p, &key);
+
+	if (why != SHUNT_OK)
+		return punt(h, h->skb->len - p->l2_bytes, why, 0);
+	shunt_skb_wire_bytes(h->skb, p);
+	f = shunt_lookup(family, &key);
+	why = shunt_admit(p);
+	if (why == SHUNT_TCP_FLAGS && f)
+		retire_both(h, family, p->l4_proto, f);
+	if (why != SHUNT_OK)
+		return punt(h, p->l3_bytes, why, 0);
+	why = f ? settle(h, p, eth->h_dest, f) : SHUNT_MISS;
+	if (why == SHUNT_OK && family == 4 && !shunt_ipv4_header_good(l3))
+		why = SHUNT_BAD_HEADER;
+	if (why == SHUNT_OK)
+		return forward(h, p, family, f);
+	if (!may_teach(why))
+		return punt(h, p->l3_bytes, why, 0);
+	h->hash = shunt_hash(family, &key);
+	return punt(h, p->l3_bytes, why, worth_watching(h, p, !!f) ? watch(h, p, eth) : 0);
+}
+
+SEC("tcx/ingress")
+int shunt_in(struct __sk_buff *skb)
+{
+	__u32 ifindex = skb->ifindex;
+	struct shunt_port *port = bpf_map_lookup_elem(&shunt_ports, &ifindex);
+	struct hook h = { .skb = skb, .port = port };
+	struct shunt_packet p;
+	enum shunt_reason why;
+	struct ethhdr *eth;
+	__be16 proto_be;
+	void *end;
+
+	if (!port)
+		return SHUNT_TC_NEXT;
+	h.control = shunt_the_control();
+	h.counters = shunt_counters_of(port->slot);
+	if (!h.control || !h.counters)
+		return SHUNT_TC_NEXT;
+	h.now_ns = bpf_ktime_get_coarse_ns();
+	shunt_skb_pull(skb);
+	eth = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	why = shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &proto_be);
+	if (why == SHUNT_OK && eth->h_dest[0] & 1)
+		why = SHUNT_NOT_OURS;
+	if (why != SHUNT_OK)
+		return punt(&h, skb->len - ETH_HLEN, why, 0);
+	if (proto_be == shunt_htons(ETH_P_IP))
+		return handle(&h, &p, 4, eth, end);
+	if (proto_be == shunt_htons(ETH_P_IPV6))
+		return handle(&h, &p, 6, eth, end);
+	return punt(&h, skb->len - p.l2_bytes, SHUNT_PROTOCOL, 0);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

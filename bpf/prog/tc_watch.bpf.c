@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * tc egress: sees packets that Linux forwarded, as they will leave, and learns from those whose headers at ingress
+ * are still known. Alone in its object because it needs conntrack's kfuncs.
+ */
+#include "include/conntrack.h"
+#include "include/skb.h"
+#include "include/watch.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 256 * 1024);
+} shunt_events SEC(".maps");
+
+/* Too large for the stack. Programs do not nest on a CPU here. */
+struct workbench {
+	struct shunt_headers expected;
+	struct shunt_headers seen;
+	struct shunt_flow flow;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct workbench);
+} shunt_workbench SEC(".maps");
+
+struct sight {
+	struct __sk_buff *skb;
+	struct shunt_candidate *c;
+	struct shunt_control *control;
+	struct shunt_counters *counters; /* of the ingress port */
+	struct shunt_port *port;	 /* egress */
+	struct workbench *bench;
+	__u64 now_ns;
+};
+
+/* The key that the candidate came in with. */
+static __always_inline void key_of(__u32 family, const struct shunt_candidate *c, union shunt_key *key)
+{
+	const __be16 *ports = (const __be16 *)c->headers.l4;
+
+	if (family == 4) {
+		key->v4 = (struct shunt_key4){
+			.sport_be = ports[0],
+			.dport_be = ports[1],
+			.ifindex = c->ifindex,
+			.l4_proto = c->l4_proto,
+		};
+		__builtin_memcpy(&key->v4.src_be, c->headers.l3 + 12, 8);
+		shunt_tags_of(c->headers.l2, (c->headers.l2_bytes - ETH_HLEN) / 4, key->v4.tags);
+	} else {
+		key->v6 = (struct shunt_key6){
+			.sport_be = ports[0],
+			.dport_be = ports[1],
+			.ifindex = c->ifindex,
+			.l4_proto = c->l4_proto,
+		};
+		__builtin_memcpy(key->v6.src, c->headers.l3 + 8, 32);
+		shunt_tags_of(c->headers.l2, (c->headers.l2_bytes - ETH_HLEN) / 4, key->v6.tags);
+	}
+}
+
+/* Whether the connection, seen in direction `dir`, came in with the candidate's addresses and ports. */
+static __always_inline int same_tuple(__u32 family, const struct nf_conntrack_tuple___shunt *t,
+				      const struct shunt_candidate *c)
+{
+	const __be16 *ports = (const __be16 *)c->headers.l4;
+
+	if (t->src.u.all != ports[0] || t->dst.u.all != ports[1])
+		return 0;
+	if (family == 4) {
+		const __u32 *addr = (const __u32 *)(c->headers.l3 + 12);
+
+		return t->src.u3.all[0] == addr[0] && t->dst.u3.all[0] == addr[1];
+	}
+	const __u32 *addr = (const __u32 *)(c->headers.l3 + 8);
+
+	return t->src.u3.all[0] == addr[0] && t->src.u3.all[1] == addr[1] && t->src.u3.all[2] == addr[2] &&
+	       t->src.u3.all[3] == addr[3] && t->dst.u3.all[0] == addr[4] && t->dst.u3.all[1] == addr[5] &&
+	       t->dst.u3.all[2] == addr[6] && t->dst.u3.all[3] == addr[7];
+}
+
+static __always_inline void ask_for_liberal(__u32 family, const struct nf_conn *ct, __u32 ifindex)
+{
+	const struct nf_conntrack_tuple___shunt *t = &ct->tuplehash[0].tuple;
+	struct shunt_event *event = bpf_ringbuf_reserve(&shunt_events, sizeof(*event), 0);
+	__u32 *src, *dst;
+
+	if (!event)
+		return;
+	__builtin_memset(event, 0, sizeof(*event));
+	event->kind = SHUNT_EVENT_WANT_LIBERAL;
+	event->family = family;
+	event->l4_proto = IPPROTO_TCP;
+	event->sport_be = t->src.u.all;
+	event->dport_be = t->dst.u.all;
+	event->ifindex = ifindex;
+	src = (__u32 *)event->src.bytes;
+	dst = (__u32 *)event->dst.bytes;
+	src[0] = t->src.u3.all[0];
+	dst[0] = t->dst.u3.all[0];
+	if (family == 6) {
+		src[1] = t->src.u3.all[1];
+		src[2] = t->src.u3.all[2];
+		src[3] = t->src.u3.all[3];
+		dst[1] = t->dst.u3.all[1];
+		dst[2] = t->dst.u3.all[2];
+		dst[3] = t->dst.u3.all[3];
+	}
+	bpf_ringbuf_submit(event, 0);
+}
+
+/* Whether conntrack lets this connection go fast. Also says which direction the packet belongs to. */
+static __always_inline enum shunt_reason judge(const struct sight *s, __u32 family, const struct nf_conn *ct,
+					       __u8 found_dir, __u8 *flags)
+{
+	unsigned long status = ct->status;
+
+	/* The reverse of the packet was looked up, so the packet's own direction is the other one. */
+	if (found_dir == 0) {
+		*flags |= SHUNT_FLOW_REPLY;
+		if (!same_tuple(family, &ct->tuplehash[1].tuple, s->c))
+			return SHUNT_OTHER_TUPLE;
+	} else if (!same_tuple(family, &ct->tuplehash[0].tuple, s->c)) {
+		return SHUNT_OTHER_TUPLE;
+	}
+	if (status & SHUNT_IPS_DYING)
+		return SHUNT_DYING;
+	if (!(status & SHUNT_IPS_CONFIRMED))
+		return SHUNT_UNCONFIRMED;
+	if (status & SHUNT_IPS_HELPER)
+		return SHUNT_HELPER;
+	if (status & (SHUNT_IPS_SEQ_ADJUST | SHUNT_IPS_NAT_CLASH))
+		return SHUNT_SEQ_ADJUST;
+	if (s->c->l4_proto == IPPROTO_UDP) {
+		if (!(status & SHUNT_IPS_SEEN_REPLY) && !(s->control->flags & SHUNT_CONTROL_UDP_UNREPLIED))
+			return SHUNT_UNREPLIED;
+		return SHUNT_OK;
+	}
+	if (ct->proto.tcp.state != SHUNT_TCP_CONNTRACK_ESTABLISHED || !(status & SHUNT_IPS_ASSURED))
+		return SHUNT_NOT_ESTABLISHED;
+	if (!(ct->proto.tcp.seen[0].flags & ct->proto.tcp.seen[1].flags & SHUNT_TCP_BE_LIBERAL)) {
+		ask_for_liberal(family, ct, s->c->ifindex);
+		return SHUNT_NOT_LIBERAL;
+	}
+	return SHUNT_OK;
+}
+
+static __always_inline enum shunt_reason ask_conntrack(const struct sight *s, __u32 family, __u8 *flags)
+{
+	struct bpf_ct_opts___shunt opts = { .netns_id = -1, .l4proto = s->c->l4_proto };
+	const __be16 *ports = (const __be16 *)s->bench->seen.l4;
+	struct bpf_sock_tuple tuple = {};
+	enum shunt_reason why;
+	struct nf_conn *ct;
+
+	if (family == 4) {
+		__builtin_memcpy(&tuple.ipv4.saddr, s->bench->seen.l3 + 16, 4);
+		__builtin_memcpy(&tuple.ipv4.daddr, s->bench->seen.l3 + 12, 4);
+		tuple.ipv4.sport = ports[1];
+		tuple.ipv4.dport = ports[0];
+		ct = bpf_skb_ct_lookup(s->skb, &tuple, sizeof(tuple.ipv4), &opts, sizeof(opts));
+	} else {
+		__builtin_memcpy(tuple.ipv6.saddr, s->bench->seen.l3 + 24, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, s->bench->seen.l3 + 8, 16);
+		tuple.ipv6.sport = ports[1];
+		tuple.ipv6.dport = ports[0];
+		ct = bpf_skb_ct_lookup(s->skb, &tuple, sizeof(tuple.ipv6), &opts, sizeof(opts));
+	}
+	if (!ct)
+		return SHUNT_NO_CONNTRACK;
+	why = judge(s, family, ct, opts.dir, flags);
+	bpf_ct_release(ct);
+	return why;
+}
+
+/* Puts a proved action into the table, or renews the one that is there. */
+static __always_inline enum shunt_reason install(const struct sight *s, __u32 family)
+{
+	struct shunt_flow *f = &s->bench->flow;
+	struct shunt_flow *have;
+	union shunt_key key;
+	long err;
+
+	key_of(family, s->c, &key);
+	have = shunt_lookup(family, &key);
+	if (have && have->flags & SHUNT_FLOW_STATIC)
+		return SHUNT_OK;
+	if (have && have->epoch != SHUNT_EPOCH_RETIRED) {
+		if (!shunt_same_action(have, f)) {
+			shunt_retire(have, s->now_ns);
+			s->counters->retired++;
+			return SHUNT_RETIRING;
+		}
+		have->max_l3_bytes = f->max_l3_bytes;
+		have->flags = f->flags;
+		/* What held before a change need not hold after it: that it leaves only once is to be seen again. */
+		if (have->epoch != s->c->epoch)
+			have->state = SHUNT_FLOW_PENDING;
+		have->prove_by_ns = s->now_ns + s->control->prove_ns;
+		have->reprove_at_ns = s->now_ns + s->control->reprove_ns;
+		have->seen_ns = s->now_ns;
+		have->epoch = s->c->epoch;
+		s->counters->proved++;
+		return SHUNT_OK;
+	}
+	if (have) {
+		if (shunt_ms(s->now_ns) - have->retired_ms < SHUNT_RETIRED_MS)
+			return SHUNT_RETIRING;
+		if (family == 4)
+			bpf_map_delete_elem(&shunt_flows4, &key.v4);
+		else
+			bpf_map_delete_elem(&shunt_flows6, &key.v6);
+	}
+	f->epoch = s->c->epoch;
+	f->state = SHUNT_FLOW_PENDING;
+	f->home_cpu = bpf_get_smp_processor_id();
+	f->prove_by_ns = s->now_ns + s->control->prove_ns;
+	f->reprove_at_ns = s->now_ns + s->control->reprove_ns;
+	f->learned_ns = s->now_ns;
+	f->seen_ns = s->now_ns;
+	if (family == 4)
+		err = bpf_map_update_elem(&shunt_flows4, &key.v4, f, BPF_NOEXIST);
+	else
+		err = bpf_map_update_elem(&shunt_flows6, &key.v6, f, BPF_NOEXIST);
+	if (err)
+		return SHUNT_TABLE_FULL;
+	s->counters->learned++;
+	return SHUNT_OK;
+}
+
+/* A packet that leaves once more than it came in: its flow cannot be expressed by one action. */
+static __always_inline void unlearn(const struct sight *s, __u32 family)
+{
+	struct shunt_flow *have;
+	union shunt_key key;
+
+	key_of(family, s->c, &key);
+	have = shunt_lookup(family, &key);
+	if (have && !(have->flags & SHUNT_FLOW_STATIC)) {
+		shunt_retire(have, s->now_ns);
+		s->counters->retired++;
+	}
+}
+
+static __always_inline enum shunt_reason learn(const struct sight *s, __u32 family, struct shunt_packet *p, void *eth)
+{
+	struct shunt_flow *f = &s->bench->flow;
+	enum shunt_reason why;
+
+	if (s->now_ns - s->c->at_ns > SHUNT_CANDIDATE_NS)
+		return SHUNT_AGED;
+	if (s->c->epoch != s->control->epoch)
+		return SHUNT_OLD_EPOCH;
+	if (shunt_capture(s->skb, p, eth, &s->bench->seen))
+		return SHUNT_ODD_EGRESS;
+	__builtin_memset(f, 0, sizeof(*f));
+	why = shunt_derive(s->c, &s->bench->seen, p, f);
+	if (why != SHUNT_OK)
+		return why;
+	why = ask_conntrack(s, family, &f->flags);
+	if (why != SHUNT_OK)
+		return why;
+	s->bench->expected = s->c->headers;
+	if (!shunt_proved(&s->bench->expected, &s->bench->seen, s->c, f))
+		return SHUNT_NOT_PROVED;
+	if (s->port->flags & SHUNT_PORT_XDP_OUT)
+		f->flags |= SHUNT_FLOW_XDP;
+	if (s->c->in_flags & SHUNT_PORT_PARTIAL)
+		f->flags |= SHUNT_FLOW_PARTIAL;
+	f->in_slot = s->c->in_slot;
+	f->out_slot = s->port->slot;
+	f->out_ifindex = s->skb->ifindex;
+	f->mark = s->skb->mark;
+	f->priority = s->skb->priority;
+	return install(s, family);
+}
+
+static __always_inline enum shunt_reason see(const struct sight *s, __u32 family, struct shunt_packet *p,
+					     struct ethhdr *eth, void *end)
+{
+	union shunt_key key;
+	enum shunt_reason why =
+		shunt_parse_l3(family, (void *)eth + p->l2_bytes, end, s->skb->ifindex, p, &key);
+
+	if (why == SHUNT_FRAGMENT)
+		return why;
+	if (why != SHUNT_OK || s->c->family != family)
+		return SHUNT_ODD_EGRESS;
+	shunt_skb_wire_bytes(s->skb, p);
+	if (s->c->left++) {
+		unlearn(s, family);
+		return SHUNT_LEFT_TWICE;
+	}
+	return learn(s, family, p, eth);
+}
+
+/* How long not to ask about a tuple again after it was refused. */
+static __always_inline __u32 quiet_ms(enum shunt_reason why)
+{
+	switch (why) {
+	case SHUNT_AGED:
+	case SHUNT_OLD_EPOCH:
+	case SHUNT_RETIRING:
+		return 0;
+	case SHUNT_NOT_LIBERAL:
+	case SHUNT_UNCONFIRMED:
+	case SHUNT_NOT_ESTABLISHED:
+	case SHUNT_UNREPLIED:
+		return SHUNT_QUIET_SHORT_MS;
+	case SHUNT_LEFT_TWICE:
+		return SHUNT_QUIET_LONG_MS;
+	default:
+		return SHUNT_QUIET_MS;
+	}
+}
+
+SEC("tcx/egress")
+int shunt_out(struct __sk_buff *skb)
+{
+	__u32 tag = skb->tc_index, index = tag % SHUNT_CANDIDATES, ifindex = skb->ifindex, zero = 0;
+	struct sight s = { .skb = skb };
+	enum shunt_reason why = SHUNT_ODD_EGRESS;
+	struct shunt_packet p;
+	struct ethhdr *eth;
+	__be16 proto_be;
+	void *end;
+
+	if (!tag)
+		return SHUNT_TC_NEXT;
+	s.c = bpf_map_lookup_elem(&shunt_candidates, &index);
+	s.port = bpf_map_lookup_elem(&shunt_ports, &ifindex);
+	s.control = shunt_the_control();
+	s.bench = bpf_map_lookup_elem(&shunt_workbench, &zero);
+	if (!s.c || !s.port || !s.control || !s.bench)
+		return SHUNT_TC_NEXT;
+	if (s.c->tag != tag) {
+		s.counters = shunt_counters_of(s.port->slot);
+		if (s.counters)
+			shunt_count_reason(s.counters, SHUNT_NOT_WATCHED);
+		return SHUNT_TC_NEXT;
+	}
+	s.counters = shunt_counters_of(s.c->in_slot);
+	if (!s.counters)
+		return SHUNT_TC_NEXT;
+	s.now_ns = bpf_ktime_get_coarse_ns();
+	skb->tc_index = 0;
+	shunt_skb_pull(skb);
+	eth = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	if (shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &proto_be) == SHUNT_OK) {
+		if (proto_be == shunt_htons(ETH_P_IP))
+			why = see(&s, 4, &p, eth, end);
+		else if (proto_be == shunt_htons(ETH_P_IPV6))
+			why = see(&s, 6, &p, eth, end);
+	}
+	if (why != SHUNT_OK) {
+		__u32 ms = quiet_ms(why);
+
+		shunt_count_reason(s.counters, why);
+		if (ms)
+			shunt_quieten(s.c->sighting, s.now_ns, ms);
+	}
+	return SHUNT_TC_NEXT;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * XDP ingress: forwards packets of active flows whose egress port XDP can reach. Everything else goes up unchanged,
+ * and the tc program of the same port counts it and says why.
+ */
+#include "include/maps.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, SHUNT_PORTS_MAX);
+	__type(key, __u32); /* slot */
+	__type(value, __u32); /* ifindex */
+} shunt_devmap SEC(".maps");
+
+/* Makes the frame end where L3 ends and begin where the new L2 header will. Not 0: the frame still is what it was. */
+static __always_inline int fit(struct xdp_md *ctx, const struct shunt_packet *p, const struct shunt_flow *f)
+{
+	__u32 want = p->l2_bytes + p->l3_bytes;
+	__u32 out_l2 = ETH_HLEN + 4 * f->out_tags;
+
+	if (shunt_unlikely(want != ctx->data_end - ctx->data)) {
+		__u32 have = bpf_xdp_get_buff_len(ctx);
+
+		/* Linux trims what the link padded. */
+		if (have < want || (have > want && bpf_xdp_adjust_tail(ctx, (int)(want - have))))
+			return -1;
+	}
+	if (shunt_unlikely(out_l2 != p->l2_bytes))
+		return bpf_xdp_adjust_head(ctx, (int)p->l2_bytes - (int)out_l2);
+	return 0;
+}
+
+static __always_inline int emit(struct xdp_md *ctx, const struct shunt_packet *p, __u32 family, struct shunt_flow *f)
+{
+	__u32 l3_size = shunt_l3_size(family);
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	__u16 *to = data;
+	const __u16 *from = (const __u16 *)f->l2;
+	void *l3;
+
+	switch (f->out_tags) {
+	case 0:
+		l3 = data + ETH_HLEN;
+		break;
+	case 1:
+		l3 = data + ETH_HLEN + 4;
+		break;
+	default:
+		l3 = data + ETH_HLEN + 8;
+		break;
+	}
+	if (l3 + l3_size + shunt_l4_size(p->l4_proto) > end)
+		return -1;
+	shunt_rewrite(l3, l3 + l3_size, family, p->l4_proto, f, SHUNT_CHECKSUM_FINISHED);
+#pragma unroll
+	for (int i = 0; i < ETH_HLEN / 2; i++)
+		to[i] = from[i];
+	if (f->out_tags > 0) {
+		to[7] = from[7];
+		to[8] = from[8];
+	}
+	if (f->out_tags > 1) {
+		to[9] = from[9];
+		to[10] = from[10];
+	}
+	return 0;
+}
+
+static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet *p, __u32 family,
+				   struct shunt_flow *f, struct ethhdr *eth, void *l3, void *end)
+{
+	__u32 l3_size = shunt_l3_size(family);
+	struct shunt_control *control = shunt_the_control();
+	struct shunt_counters *counters;
+	__u64 now_ns = bpf_ktime_get_coarse_ns();
+	enum shunt_reason why;
+
+	if (!control)
+		return XDP_PASS;
+	why = shunt_decide(f, p, eth->h_dest, control, now_ns);
+	if (shunt_unlikely(why == SHUNT_REPROVE)) {
+		/* Set forward here so that one packet goes up and not all of a burst; tc punts the one that comes. */
+		f->reprove_at_ns = now_ns + control->reprove_ns;
+		f->punt_due = 1;
+	}
+	if (why != SHUNT_OK)
+		return XDP_PASS;
+	if (family == 4 && !shunt_ipv4_header_good(l3))
+		return XDP_PASS;
+	if (f->flags & SHUNT_FLOW_PARTIAL) {
+		__u16 *check = l3 + l3_size + shunt_check_offset(p->l4_proto);
+
+		if ((void *)(check + 1) > end ||
+		    shunt_looks_partial(family, l3, p->l4_proto, p->l3_bytes - l3_size, *check))
+			return XDP_PASS;
+	}
+	counters = shunt_counters_of(f->in_slot);
+	if (!counters || fit(ctx, p, f))
+		return XDP_PASS;
+	if (emit(ctx, p, family, f)) {
+		counters->dropped_pkts++;
+		return XDP_DROP;
+	}
+	counters->xdp_pkts++;
+	counters->xdp_bytes += p->l3_bytes;
+	shunt_count_flow(f, p->l3_bytes, now_ns);
+	return bpf_redirect_map(&shunt_devmap, f->out_slot, XDP_DROP);
+}
+
+static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __u32 family, struct ethhdr *eth,
+				  void *end)
+{
+	void *l3 = (void *)eth + p->l2_bytes;
+	union shunt_key key;
+	struct shunt_flow *f;
+
+	if (shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, p, &key) != SHUNT_OK || shunt_admit(p) != SHUNT_OK)
+		return XDP_PASS;
+	f = shunt_lookup(family, &key);
+	if (!f || !(f->flags & SHUNT_FLOW_XDP))
+		return XDP_PASS;
+	return forward(ctx, p, family, f, eth, l3, end);
+}
+
+SEC("xdp.frags")
+int shunt_xdp(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct shunt_hw_tag none = {};
+	struct shunt_packet p;
+	__be16 proto_be;
+
+	if (shunt_parse_l2(data, end, none, &p, &proto_be) != SHUNT_OK)
+		return XDP_PASS;
+	if (proto_be == shunt_htons(ETH_P_IP))
+		return handle(ctx, &p, 4, data, end);
+	if (proto_be == shunt_htons(ETH_P_IPV6))
+		return handle(ctx, &p, 6, data, end);
+	return XDP_PASS;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

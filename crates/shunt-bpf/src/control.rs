@@ -1,0 +1,101 @@
+//! The control block: one page shared with the data plane, so that a change of epoch costs one store.
+
+use crate::{Error, abi};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use std::{
+    io,
+    mem::offset_of,
+    num::NonZeroUsize,
+    os::fd::AsFd,
+    ptr::NonNull,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    time::Duration,
+};
+
+const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("a page has a size");
+
+/// The mapped control block.
+pub struct ControlBlock {
+    page: NonNull<std::ffi::c_void>,
+}
+
+// SAFETY: the page is shared memory that is only touched through atomics.
+unsafe impl Send for ControlBlock {}
+
+impl ControlBlock {
+    /// Maps the control map's memory.
+    pub fn map(fd: impl AsFd) -> Result<Self, Error> {
+        // SAFETY: a new shared mapping of a map made with BPF_F_MMAPABLE; no address is asked for.
+        let page = unsafe {
+            mmap(None, PAGE, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0)
+        }
+        .map_err(|e| Error::Memory(io::Error::from(e)))?;
+        let block = Self { page };
+        block.u32(offset_of!(abi::Control, abi)).store(abi::ABI_VERSION, Ordering::Relaxed);
+        Ok(block)
+    }
+
+    fn u32(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset % 4 == 0 && offset + 4 <= size_of::<abi::Control>());
+        // SAFETY: inside the mapping, aligned, and the kernel side reads it whole.
+        unsafe { AtomicU32::from_ptr(self.page.as_ptr().byte_add(offset).cast()) }
+    }
+
+    fn u64(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset % 8 == 0 && offset + 8 <= size_of::<abi::Control>());
+        // SAFETY: as for u32.
+        unsafe { AtomicU64::from_ptr(self.page.as_ptr().byte_add(offset).cast()) }
+    }
+
+    /// The epoch whose actions may be used.
+    pub fn epoch(&self) -> u32 {
+        self.u32(offset_of!(abi::Control, epoch)).load(Ordering::Relaxed)
+    }
+
+    /// Makes every learned action of another epoch unusable, at once.
+    pub fn set_epoch(&self, epoch: u32) {
+        self.u32(offset_of!(abi::Control, epoch)).store(epoch, Ordering::SeqCst);
+    }
+
+    /// Says that the daemon is alive.
+    pub fn beat(&self) {
+        self.u64(offset_of!(abi::Control, heartbeat_ns)).store(coarse_ns(), Ordering::Relaxed);
+    }
+
+    /// How long a beat holds.
+    pub fn set_heartbeat_max(&self, max: Duration) {
+        self.u64(offset_of!(abi::Control, heartbeat_max_ns)).store(nanos(max), Ordering::Relaxed);
+    }
+
+    /// How often a flow is proved again, and how long a proof holds.
+    pub fn set_proof(&self, every: Duration, lasts: Duration) {
+        self.u64(offset_of!(abi::Control, reprove_ns)).store(nanos(every), Ordering::Relaxed);
+        self.u64(offset_of!(abi::Control, prove_ns)).store(nanos(lasts), Ordering::Relaxed);
+    }
+
+    /// Which packet of a direction is learned from.
+    pub fn set_learning(&self, udp_pkts: u32, tcp_pkts: u32, flags: u32) {
+        self.u32(offset_of!(abi::Control, learn_udp_pkts)).store(udp_pkts, Ordering::Relaxed);
+        self.u32(offset_of!(abi::Control, learn_tcp_pkts)).store(tcp_pkts, Ordering::Relaxed);
+        self.u32(offset_of!(abi::Control, flags)).store(flags, Ordering::Relaxed);
+    }
+}
+
+impl Drop for ControlBlock {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, and no reference into it outlives `self`.
+        let _ = unsafe { munmap(self.page, PAGE.get()) };
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// CLOCK_MONOTONIC_COARSE, the clock that the data plane reads.
+pub fn coarse_ns() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_COARSE)
+        .map(Duration::from)
+        .unwrap_or_default();
+    nanos(now)
+}
