@@ -1,1 +1,24 @@
-//! The Linux kernel by netlink and sysfs, as the policy sees it.
+//! The Linux kernel by netlink, procfs and sysfs, as the policy sees it.
+//!
+//! [`Watcher`] tells what changes, [`Kernel::dump`] what is there. Open the watcher first, then dump: whatever happens
+//! in between is then told twice rather than not at all.
+//!
+//! Both look at the network namespace of the thread that opened them.
+
+mod channel;
+mod conntrack;
+mod error;
+mod fake;
+mod genl;
+mod kernel;
+mod linux;
+mod route;
+mod sysctl;
+mod watch;
+mod wire;
+
+pub use error::Error;
+pub use fake::Fake;
+pub use kernel::{ConntrackTimeouts, Forwarding, Kernel, Liberal, XdpSupport};
+pub use linux::Linux;
+pub use watch::Watcher;

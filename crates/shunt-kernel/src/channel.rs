@@ -1,0 +1,138 @@
+//! A netlink socket for questions and their answers.
+
+use crate::{
+    Error,
+    wire::{
+        Batch, Message, Messages, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE,
+        NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, errno,
+    },
+};
+use netlink_sys::{Socket, SocketAddr};
+use nix::sys::{
+    socket::{setsockopt, sockopt},
+    time::TimeVal,
+};
+use std::io;
+
+/// What one recv can give. The kernel cuts dumps to what was read before, at most 32 KiB.
+const BUFFER_BYTES: usize = 64 << 10;
+
+const DUMP_ATTEMPTS: usize = 16;
+
+/// The kernel answers within the call; this only keeps a kernel bug from hanging us.
+const PATIENCE_SECONDS: i64 = 5;
+
+pub(crate) struct Channel {
+    protocol: &'static str,
+    socket: Socket,
+    seq: u32,
+    heard: Vec<u8>,
+}
+
+/// One message of an answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub kind: u16,
+    pub payload: Vec<u8>,
+}
+
+impl Channel {
+    pub fn open(number: isize, protocol: &'static str) -> Result<Self, Error> {
+        let open = || {
+            let mut socket = Socket::new(number)?;
+            socket.bind_auto()?;
+            socket.connect(&SocketAddr::new(0, 0))?;
+            // An error then comes without a copy of the request.
+            socket.set_cap_ack(true)?;
+            setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(PATIENCE_SECONDS, 0))?;
+            Ok(socket)
+        };
+        let socket = open().map_err(|source| Error::Socket { protocol, source })?;
+        Ok(Self { protocol, socket, seq: 0, heard: Vec::with_capacity(BUFFER_BYTES) })
+    }
+
+    /// Ask for one thing.
+    pub fn ask(
+        &mut self,
+        request: &'static str,
+        kind: u16,
+        fixed: &[u8],
+        attrs: impl FnOnce(&mut Batch),
+    ) -> Result<Vec<Answer>, Error> {
+        let mut batch = Batch::default();
+        batch.message(kind, NLM_F_REQUEST | NLM_F_ACK, self.number(), fixed);
+        attrs(&mut batch);
+        self.send(&batch)?;
+        self.answers(request).map(|(answers, _)| answers)
+    }
+
+    /// Ask for a whole table, as it was at one moment.
+    pub fn dump(&mut self, request: &'static str, kind: u16, fixed: &[u8]) -> Result<Vec<Answer>, Error> {
+        for _ in 0..DUMP_ATTEMPTS {
+            let mut batch = Batch::default();
+            batch.message(kind, NLM_F_REQUEST | NLM_F_DUMP, self.number(), fixed);
+            self.send(&batch)?;
+            if let (answers, false) = self.answers(request)? {
+                return Ok(answers);
+            }
+        }
+        Err(Error::Unsettled { request })
+    }
+
+    /// The next sequence number, for a message that is about to be sent.
+    pub fn number(&mut self) -> u32 {
+        self.seq = self.seq.wrapping_add(1);
+        self.seq
+    }
+
+    pub fn send(&mut self, batch: &Batch) -> Result<(), Error> {
+        self.socket.send(batch.bytes(), 0).map(drop).map_err(|source| self.failed(source))
+    }
+
+    /// Hand over what one recv gives.
+    pub fn receive(&mut self, mut each: impl FnMut(Message)) -> Result<(), Error> {
+        loop {
+            self.heard.clear();
+            match self.socket.recv(&mut self.heard, 0) {
+                Ok(_) => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(self.failed(source)),
+            }
+        }
+        for message in Messages(&self.heard) {
+            let cut = |_| Error::Malformed { request: self.protocol };
+            each(message.map_err(cut)?);
+        }
+        Ok(())
+    }
+
+    /// Everything that answers the last request, and whether the table changed while it was read.
+    fn answers(&mut self, request: &'static str) -> Result<(Vec<Answer>, bool), Error> {
+        let seq = self.seq;
+        let mut answers = Vec::new();
+        let mut interrupted = false;
+        let mut end = None;
+        while end.is_none() {
+            self.receive(|message| {
+                // What answers an earlier request, one that was given up, is not ours.
+                if message.seq != seq {
+                    return;
+                }
+                interrupted |= message.flags & NLM_F_DUMP_INTR != 0;
+                match message.kind {
+                    NLMSG_DONE | NLMSG_ERROR => end = Some(errno(message.payload)),
+                    NLMSG_NOOP | NLMSG_OVERRUN => {}
+                    kind => answers.push(Answer { kind, payload: message.payload.to_vec() }),
+                }
+            })?;
+        }
+        match end.flatten() {
+            Some(code) => Err(Error::Refused { request, source: io::Error::from_raw_os_error(code) }),
+            None => Ok((answers, interrupted)),
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> Error {
+        Error::Socket { protocol: self.protocol, source }
+    }
+}

@@ -1,0 +1,171 @@
+//! The real kernel.
+
+use crate::{
+    ConntrackTimeouts, Error, Forwarding, Kernel, Liberal, XdpSupport,
+    channel::Channel,
+    conntrack::Conntrack,
+    genl::Netdev,
+    route::{self, EGRESS, INGRESS, Parent, ROOT},
+    sysctl,
+    wire::{AF_BRIDGE, AF_UNSPEC, Message},
+};
+use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_ROUTE};
+use nix::libc;
+use shunt_core::{Connection, Event, Qdisc};
+use std::{collections::BTreeSet, fs, path::Path};
+
+/// The kernel of the network namespace in which [`Linux::open`] was called. The sysctls are those of the namespace of
+/// the calling thread, so both should be the same.
+pub struct Linux {
+    route: Channel,
+    generic: Channel,
+    netdev: Option<Netdev>,
+    /// Opened when it is first needed: a kernel without netfilter has everything else.
+    conntrack: Option<Conntrack>,
+}
+
+impl Linux {
+    /// Open the sockets.
+    ///
+    /// # Errors
+    /// When the kernel has no rtnetlink or no generic netlink, or the process may not use them.
+    pub fn open() -> Result<Self, Error> {
+        let mut generic = Channel::open(NETLINK_GENERIC, "NETLINK_GENERIC")?;
+        Ok(Self {
+            route: Channel::open(NETLINK_ROUTE, "NETLINK_ROUTE")?,
+            netdev: Netdev::find(&mut generic)?,
+            generic,
+            conntrack: None,
+        })
+    }
+
+    fn table(&mut self, request: &'static str, kind: u16, fixed: &[u8]) -> Result<Vec<Event>, Error> {
+        let answers = self.route.dump(request, kind, fixed)?;
+        Ok(answers
+            .iter()
+            .filter_map(|a| route::event(&Message { kind: a.kind, flags: 0, seq: 0, payload: &a.payload }))
+            .collect())
+    }
+
+    /// The devices and directions that have filters.
+    fn filters(&mut self, qdiscs: &[Event]) -> Result<Vec<Event>, Error> {
+        let mut found = BTreeSet::new();
+        for event in qdiscs {
+            let Event::Qdisc(qdisc) = event else { continue };
+            for (parent, egress) in places_of_filters(qdisc) {
+                if !found.contains(&(qdisc.ifindex, *egress)) && self.has_filter(qdisc.ifindex, *parent)? {
+                    found.insert((qdisc.ifindex, *egress));
+                }
+            }
+        }
+        Ok(found.into_iter().map(|(ifindex, egress)| Event::Filter { ifindex, egress }).collect())
+    }
+
+    fn has_filter(&mut self, ifindex: u32, parent: u32) -> Result<bool, Error> {
+        let mut fixed = [0; 20];
+        fixed[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+        fixed[12..16].copy_from_slice(&parent.to_ne_bytes());
+        match self.route.dump("RTM_GETTFILTER", route::RTM_GETTFILTER, &fixed) {
+            Ok(answers) => Ok(!answers.is_empty()),
+            // The device or the qdisc went since it was listed; the watcher tells of that.
+            Err(Error::Refused { source, .. })
+                if matches!(source.raw_os_error(), Some(libc::ENODEV | libc::EINVAL | libc::ENOENT)) =>
+            {
+                Ok(false)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl Kernel for Linux {
+    fn dump(&mut self) -> Result<Vec<Event>, Error> {
+        let mut events = self.table("RTM_GETLINK", route::RTM_GETLINK, &[AF_UNSPEC; 16])?;
+        if let Some(netdev) = self.netdev {
+            events.extend(netdev.dump(&mut self.generic)?);
+        }
+        events.extend(self.table("RTM_GETADDR", route::RTM_GETADDR, &[AF_UNSPEC; 8])?);
+        events.extend(self.table("RTM_GETNEIGH", route::RTM_GETNEIGH, &[AF_UNSPEC; 12])?);
+        let mut bridges = [0; 12];
+        bridges[0] = AF_BRIDGE;
+        events.extend(self.table("RTM_GETNEIGH of bridges", route::RTM_GETNEIGH, &bridges)?);
+        let qdiscs = self.table("RTM_GETQDISC", route::RTM_GETQDISC, &[AF_UNSPEC; 20])?;
+        let filters = self.filters(&qdiscs)?;
+        events.extend(qdiscs);
+        events.extend(filters);
+        Ok(events)
+    }
+
+    fn xdp_features(&mut self, ifindex: u32) -> Result<XdpSupport, Error> {
+        match self.netdev {
+            Some(netdev) => netdev.features(&mut self.generic, ifindex),
+            None => Ok(XdpSupport::Unknown("the kernel has no netdev family (Linux 6.3)".to_owned())),
+        }
+    }
+
+    fn driver(&mut self, ifindex: u32) -> Result<Option<String>, Error> {
+        let request = "RTM_GETLINK of one";
+        let mut fixed = [0; 16];
+        fixed[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+        let answers = self.route.ask(request, route::RTM_GETLINK, &fixed, |_| {})?;
+        let link =
+            answers.iter().find(|a| a.kind == route::RTM_NEWLINK).ok_or(Error::Malformed { request })?;
+        Ok(driver_of(&route::parent(&link.payload)))
+    }
+
+    fn forwarding(&self) -> Result<Forwarding, Error> {
+        sysctl::forwarding()
+    }
+
+    fn conntrack_present(&self) -> bool {
+        sysctl::conntrack_present()
+    }
+
+    fn conntrack_timeouts(&self) -> Result<ConntrackTimeouts, Error> {
+        sysctl::conntrack_timeouts()
+    }
+
+    fn set_be_liberal(&mut self, connections: &[Connection]) -> Vec<Result<Liberal, Error>> {
+        if self.conntrack.is_none() {
+            match Conntrack::open() {
+                Ok(conntrack) => self.conntrack = Some(conntrack),
+                Err(e) => return refuse_all(connections, &e),
+            }
+        }
+        self.conntrack.as_mut().map(|conntrack| conntrack.set_be_liberal(connections)).unwrap_or_default()
+    }
+}
+
+/// The tcm_parent of each place where a qdisc can have filters, and whether that is on egress.
+fn places_of_filters(qdisc: &Qdisc) -> &'static [(u32, bool)] {
+    match qdisc.kind.as_str() {
+        "clsact" => &[(INGRESS, false), (EGRESS, true)],
+        "ingress" => &[(INGRESS, false)],
+        // 0 is the root. Filters of inner qdiscs hang below one that classifies already.
+        _ if qdisc.parent == ROOT && qdisc.handle != 0 => &[(0, true)],
+        _ => &[],
+    }
+}
+
+/// The kind of what software made; else the driver of the device on its bus. /sys/class/net would show the devices of
+/// the namespace that /sys was mounted in, while a bus has one set of names.
+fn driver_of(parent: &Parent) -> Option<String> {
+    if let Some(kind) = &parent.kind {
+        return Some(kind.clone());
+    }
+    let (bus, name) = parent.device.as_ref()?;
+    let link = Path::new("/sys/bus").join(bus).join("devices").join(name).join("driver");
+    Some(fs::read_link(link).ok()?.file_name()?.to_string_lossy().into_owned())
+}
+
+fn refuse_all(connections: &[Connection], why: &Error) -> Vec<Result<Liberal, Error>> {
+    let refuse = |_| {
+        let source = match why {
+            Error::Socket { source, .. } => source.raw_os_error().map(std::io::Error::from_raw_os_error),
+            _ => None,
+        };
+        let source = source.unwrap_or_else(|| std::io::Error::other(why.to_string()));
+        Err(Error::Socket { protocol: "NETLINK_NETFILTER", source })
+    };
+    connections.iter().map(refuse).collect()
+}

@@ -1,0 +1,107 @@
+//! Links.
+
+use crate::wire::{AF_BRIDGE, AF_UNSPEC, Attrs, u16_at, u32_at};
+use shunt_core::{Event, Link};
+use shunt_wire::Mac;
+
+const FIXED_BYTES: usize = 16;
+
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
+const IFLA_MASTER: u16 = 10;
+const IFLA_OPERSTATE: u16 = 16;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_LINK_NETNSID: u16 = 37;
+const IFLA_XDP: u16 = 43;
+const IFLA_PARENT_DEV_NAME: u16 = 56;
+const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
+
+const IFLA_INFO_KIND: u16 = 1;
+
+const ARPHRD_ETHER: u16 = 1;
+const IFF_UP: u32 = 1;
+const IFF_LOOPBACK: u32 = 1 << 3;
+const IFF_LOWER_UP: u32 = 1 << 16;
+const IF_OPER_UNKNOWN: u8 = 0;
+const IF_OPER_UP: u8 = 6;
+
+pub(super) fn new(payload: &[u8]) -> Option<Event> {
+    match *payload.first()? {
+        AF_UNSPEC => link(payload).map(Event::Link),
+        // A bridge tells of its ports' states, flags and VLANs in this way.
+        AF_BRIDGE => Some(Event::Netconf),
+        family => {
+            tracing::debug!(family, "RTM_NEWLINK of a family that is not known");
+            None
+        }
+    }
+}
+
+pub(super) fn gone(payload: &[u8]) -> Option<Event> {
+    match *payload.first()? {
+        AF_UNSPEC => Some(Event::LinkGone { ifindex: u32_at(payload, 4)? }),
+        // A port left its bridge; the link itself is still there.
+        AF_BRIDGE => Some(Event::Netconf),
+        family => {
+            tracing::debug!(family, "RTM_DELLINK of a family that is not known");
+            None
+        }
+    }
+}
+
+fn link(payload: &[u8]) -> Option<Link> {
+    let flags = u32_at(payload, 8)?;
+    let attrs = Attrs::after(payload, FIXED_BYTES);
+    let kind = kind(attrs);
+    let operstate = attrs.u8(IFLA_OPERSTATE).unwrap_or(IF_OPER_UNKNOWN);
+    let is_pair = matches!(kind.as_deref(), Some("veth" | "netkit" | "vxcan"));
+    let lower = attrs.u32(IFLA_LINK).filter(|index| *index != 0);
+    Some(Link {
+        ifindex: u32_at(payload, 4)?,
+        name: attrs.text(IFLA_IFNAME)?,
+        ethernet: u16_at(payload, 2)? == ARPHRD_ETHER && flags & IFF_LOOPBACK == 0,
+        up: flags & IFF_UP != 0,
+        carrier: flags & IFF_LOWER_UP != 0 && matches!(operstate, IF_OPER_UP | IF_OPER_UNKNOWN),
+        // Wireless drivers report scans and associations as an RTM_NEWLINK with a name and little else; it is no
+        // description of the link.
+        mtu: attrs.u32(IFLA_MTU)?,
+        mac: attrs.get(IFLA_ADDRESS).and_then(|a| a.try_into().ok()).map(Mac).unwrap_or_default(),
+        master: attrs.u32(IFLA_MASTER).filter(|index| *index != 0),
+        lower: lower.filter(|_| !is_pair && !attrs.has(IFLA_LINK_NETNSID)),
+        xdp_prog: xdp_prog(attrs.nested(IFLA_XDP)),
+        kind,
+    })
+}
+
+fn kind(attrs: Attrs) -> Option<String> {
+    attrs.nested(IFLA_LINKINFO).text(IFLA_INFO_KIND)
+}
+
+/// The program that sees packets first: with one in the driver and one behind it, the kernel names them apart.
+fn xdp_prog(xdp: Attrs) -> Option<u32> {
+    const PROG_ID: u16 = 4;
+    const DRV_PROG_ID: u16 = 5;
+    const SKB_PROG_ID: u16 = 6;
+    const HW_PROG_ID: u16 = 7;
+    [PROG_ID, HW_PROG_ID, DRV_PROG_ID, SKB_PROG_ID]
+        .into_iter()
+        .filter_map(|kind| xdp.u32(kind))
+        .find(|id| *id != 0)
+}
+
+/// What a link's driver can be found by.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parent {
+    /// The kind of a link that is made by software.
+    pub kind: Option<String>,
+    /// The bus and the name on it of the device below a physical link.
+    pub device: Option<(String, String)>,
+}
+
+pub(crate) fn parent(payload: &[u8]) -> Parent {
+    let attrs = Attrs::after(payload, FIXED_BYTES);
+    let device = attrs.text(IFLA_PARENT_DEV_BUS_NAME).zip(attrs.text(IFLA_PARENT_DEV_NAME));
+    Parent { kind: kind(attrs), device }
+}

@@ -1,0 +1,49 @@
+//! Qdiscs, classes and filters.
+
+use crate::wire::{Attrs, u32_at};
+use shunt_core::{Event, Qdisc};
+
+pub(crate) const ROOT: u32 = 0xffff_ffff;
+pub(crate) const INGRESS: u32 = 0xffff_fff2;
+pub(crate) const EGRESS: u32 = 0xffff_fff3;
+const INGRESS_QDISC: u32 = 0xffff_0000;
+
+/// The tcm_ifindex of what belongs to a shared block, and so to any number of devices.
+const MAGIC_BLOCK: u32 = 0xffff_ffff;
+
+/// A change that may concern every device: of a shared block, or of an action that filters share.
+pub(super) const ANY_FILTER: Event = Event::Filter { ifindex: 0, egress: true };
+
+const FIXED_BYTES: usize = 20;
+const TCA_KIND: u16 = 1;
+
+pub(super) fn qdisc(payload: &[u8]) -> Option<Qdisc> {
+    Some(Qdisc {
+        ifindex: u32_at(payload, 4)?,
+        handle: u32_at(payload, 8)?,
+        parent: u32_at(payload, 12)?,
+        kind: Attrs::after(payload, FIXED_BYTES).text(TCA_KIND)?,
+    })
+}
+
+/// Classes are of qdiscs, and those are on egress.
+pub(super) fn class(payload: &[u8]) -> Option<Event> {
+    Some(Event::Filter { ifindex: u32_at(payload, 4)?, egress: true })
+}
+
+pub(super) fn filter(payload: &[u8]) -> Option<Event> {
+    let ifindex = u32_at(payload, 4)?;
+    let parent = u32_at(payload, 12)?;
+    if ifindex == MAGIC_BLOCK {
+        return Some(ANY_FILTER);
+    }
+    Some(Event::Filter { ifindex, egress: !matches!(parent, INGRESS | INGRESS_QDISC) })
+}
+
+/// A chain names its qdisc only, and clsact has both directions.
+pub(super) fn chain(payload: &[u8]) -> Option<Event> {
+    match u32_at(payload, 4)? {
+        MAGIC_BLOCK => Some(ANY_FILTER),
+        ifindex => Some(Event::Filter { ifindex, egress: true }),
+    }
+}

@@ -1,0 +1,274 @@
+//! Messages are written by netlink-packet-route, so that what is read was not written by the reader.
+
+use super::*;
+use crate::wire::{AF_BRIDGE, AF_UNSPEC, Batch, Messages};
+use netlink_packet_core::NetlinkMessage;
+use netlink_packet_route::{
+    AddressFamily, RouteNetlinkMessage as Rt,
+    address::{AddressAttribute, AddressMessage},
+    link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, State},
+    neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
+    route::{RouteFlags, RouteMessage},
+    rule::RuleMessage,
+    tc::{TcAttribute, TcHandle, TcMessage},
+};
+use shunt_core::{Link, Qdisc};
+use shunt_wire::Mac;
+use std::net::{IpAddr, Ipv4Addr};
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+fn told(message: Rt) -> Option<Event> {
+    let mut packet = NetlinkMessage::from(message);
+    packet.finalize();
+    let mut bytes = vec![0; packet.buffer_len()];
+    packet.serialize(&mut bytes);
+    event(&Messages(&bytes).next().unwrap().unwrap())
+}
+
+/// What is told by a message that has only its fixed part.
+fn told_bare(kind: u16, fixed: &[u8]) -> Option<Event> {
+    let mut batch = Batch::default();
+    batch.message(kind, 0, 0, fixed);
+    event(&Messages(batch.bytes()).next().unwrap().unwrap())
+}
+
+fn link_message(kind: InfoKind, more: Vec<LinkAttribute>) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = 7;
+    message.header.link_layer_type = LinkLayerType::Ether;
+    message.header.flags = LinkFlags::Up | LinkFlags::LowerUp;
+    message.attributes = vec![
+        LinkAttribute::IfName("e7".to_owned()),
+        LinkAttribute::Mtu(1500),
+        LinkAttribute::OperState(State::Up),
+        LinkAttribute::Address(MAC.to_vec()),
+        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]),
+    ];
+    message.attributes.extend(more);
+    message
+}
+
+fn link(message: LinkMessage) -> Link {
+    match told(Rt::NewLink(message)) {
+        Some(Event::Link(link)) => link,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_vlan_names_its_parent_and_its_bridge() {
+    let seen = link(link_message(
+        InfoKind::Vlan,
+        vec![
+            LinkAttribute::Link(3),
+            LinkAttribute::Controller(9),
+            LinkAttribute::Xdp(vec![LinkXdp::ProgId(42)]),
+        ],
+    ));
+    let wanted = Link {
+        ifindex: 7,
+        name: "e7".to_owned(),
+        kind: Some("vlan".to_owned()),
+        ethernet: true,
+        up: true,
+        carrier: true,
+        mtu: 1500,
+        mac: Mac(MAC),
+        master: Some(9),
+        lower: Some(3),
+        xdp_prog: Some(42),
+    };
+    assert_eq!(seen, wanted);
+}
+
+#[test]
+fn a_peer_and_a_device_of_another_namespace_are_no_lower_devices() {
+    assert_eq!(link(link_message(InfoKind::Veth, vec![LinkAttribute::Link(3)])).lower, None);
+    assert_eq!(link(link_message(InfoKind::Netkit, vec![LinkAttribute::Link(3)])).lower, None);
+    let abroad = vec![LinkAttribute::Link(3), LinkAttribute::LinkNetNsId(0)];
+    assert_eq!(link(link_message(InfoKind::MacVlan, abroad)).lower, None);
+    assert_eq!(link(link_message(InfoKind::IpIp, vec![LinkAttribute::Link(0)])).lower, None);
+}
+
+#[test]
+fn carrier_needs_the_lower_layer_and_an_operstate_that_passes_packets() {
+    let with = |flags, state| {
+        let mut message = link_message(InfoKind::Dummy, vec![]);
+        message.header.flags = flags;
+        message.attributes[2] = LinkAttribute::OperState(state);
+        link(message).carrier
+    };
+    let up = LinkFlags::Up | LinkFlags::LowerUp;
+    assert!(with(up, State::Up));
+    assert!(with(up, State::Unknown));
+    assert!(!with(up, State::Dormant));
+    assert!(!with(LinkFlags::Up, State::Up));
+}
+
+#[test]
+fn a_loopback_is_not_ethernet_even_if_it_says_so() {
+    let mut message = link_message(InfoKind::Dummy, vec![]);
+    message.header.flags |= LinkFlags::Loopback;
+    assert!(!link(message).ethernet);
+}
+
+#[test]
+fn with_two_xdp_programs_the_one_in_the_driver_is_told() {
+    let both = vec![LinkAttribute::Xdp(vec![LinkXdp::SkbProgId(5), LinkXdp::DrvProgId(6)])];
+    assert_eq!(link(link_message(InfoKind::Veth, both)).xdp_prog, Some(6));
+    let none = vec![LinkAttribute::Xdp(vec![LinkXdp::ProgId(0)])];
+    assert_eq!(link(link_message(InfoKind::Veth, none)).xdp_prog, None);
+}
+
+#[test]
+fn a_port_that_leaves_its_bridge_is_not_a_link_that_went() {
+    let mut message = LinkMessage::default();
+    message.header.index = 7;
+    assert_eq!(told(Rt::DelLink(message.clone())), Some(Event::LinkGone { ifindex: 7 }));
+    message.header.interface_family = AddressFamily::Bridge;
+    assert_eq!(told(Rt::DelLink(message.clone())), Some(Event::Netconf));
+    assert_eq!(told(Rt::NewLink(message)), Some(Event::Netconf));
+}
+
+#[test]
+fn a_wireless_report_is_not_a_link_without_mtu() {
+    let mut message = LinkMessage::default();
+    message.attributes = vec![LinkAttribute::IfName("wlan0".to_owned())];
+    assert_eq!(told(Rt::NewLink(message)), None);
+}
+
+#[test]
+fn the_address_of_a_point_to_point_link_is_our_own() {
+    let peer = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+    let mut message = AddressMessage::default();
+    message.header.family = AddressFamily::Inet;
+    message.header.prefix_len = 32;
+    message.header.index = 7;
+    message.attributes = vec![AddressAttribute::Address(peer), AddressAttribute::Local(HOST)];
+    let (ifindex, addr, prefix) = (7, HOST, 32);
+    assert_eq!(told(Rt::NewAddress(message.clone())), Some(Event::Address { ifindex, addr, prefix }));
+    assert_eq!(told(Rt::DelAddress(message)), Some(Event::AddressGone { ifindex, addr, prefix }));
+}
+
+#[test]
+fn a_cloned_route_is_no_change() {
+    let mut message = RouteMessage::default();
+    assert_eq!(told(Rt::NewRoute(message.clone())), Some(Event::Route));
+    assert_eq!(told(Rt::DelRoute(message.clone())), Some(Event::Route));
+    message.header.flags = RouteFlags::Cloned;
+    assert_eq!(told(Rt::NewRoute(message)), None);
+}
+
+fn neighbour_message(addr: IpAddr, state: NeighbourState) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.family = if addr.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.ifindex = 7;
+    message.header.state = state;
+    let dst = match addr {
+        IpAddr::V4(v4) => NeighbourAddress::Inet(v4),
+        IpAddr::V6(v6) => NeighbourAddress::Inet6(v6),
+    };
+    message.attributes =
+        vec![NeighbourAttribute::Destination(dst), NeighbourAttribute::LinkLayerAddress(MAC.to_vec())];
+    message
+}
+
+#[test]
+fn a_neighbour_has_a_mac_only_while_the_kernel_would_use_it() {
+    use NeighbourState as S;
+    for state in [S::Reachable, S::Stale, S::Delay, S::Probe, S::Permanent, S::Noarp] {
+        let wanted = Event::Neighbour { ifindex: 7, addr: HOST, mac: Some(Mac(MAC)) };
+        assert_eq!(told(Rt::NewNeighbour(neighbour_message(HOST, state))), Some(wanted), "{state:?}");
+    }
+    for state in [S::Incomplete, S::Failed, S::None] {
+        let wanted = Event::Neighbour { ifindex: 7, addr: HOST, mac: None };
+        assert_eq!(told(Rt::NewNeighbour(neighbour_message(HOST, state))), Some(wanted), "{state:?}");
+    }
+    let gone = told(Rt::DelNeighbour(neighbour_message(HOST, S::Failed)));
+    assert_eq!(gone, Some(Event::NeighbourGone { ifindex: 7, addr: HOST }));
+}
+
+#[test]
+fn groups_and_proxies_are_no_neighbours() {
+    for addr in ["224.0.0.1", "255.255.255.255", "ff02::1"] {
+        let message = neighbour_message(addr.parse().unwrap(), NeighbourState::Noarp);
+        assert_eq!(told(Rt::NewNeighbour(message.clone())), None, "{addr}");
+        assert_eq!(told(Rt::DelNeighbour(message)), None, "{addr}");
+    }
+    let mut proxy = neighbour_message(HOST, NeighbourState::Permanent);
+    proxy.header.flags = NeighbourFlags::Proxy;
+    assert_eq!(told(Rt::NewNeighbour(proxy)), None);
+}
+
+#[test]
+fn stations_count_if_a_bridge_knows_them() {
+    let mut message = NeighbourMessage::default();
+    message.header.family = AddressFamily::Bridge;
+    message.header.ifindex = 7;
+    message.header.flags = NeighbourFlags::Own;
+    message.attributes = vec![NeighbourAttribute::LinkLayerAddress(MAC.to_vec())];
+    assert_eq!(told(Rt::NewNeighbour(message.clone())), None);
+    message.header.flags = NeighbourFlags::empty();
+    message.attributes.push(NeighbourAttribute::Controller(9));
+    let mac = Mac(MAC);
+    assert_eq!(told(Rt::NewNeighbour(message.clone())), Some(Event::Fdb { ifindex: 7, vlan: 0, mac }));
+    message.attributes.push(NeighbourAttribute::Vlan(12));
+    assert_eq!(told(Rt::DelNeighbour(message)), Some(Event::FdbGone { ifindex: 7, vlan: 12, mac }));
+}
+
+#[test]
+fn a_qdisc_is_told_with_its_place() {
+    let mut message = TcMessage::with_index(7);
+    message.header.handle = TcHandle::from(0x10000);
+    message.header.parent = TcHandle::ROOT;
+    message.attributes = vec![TcAttribute::Kind("htb".to_owned())];
+    let qdisc = Qdisc { ifindex: 7, kind: "htb".to_owned(), handle: 0x10000, parent: ROOT };
+    assert_eq!(told(Rt::NewQueueDiscipline(message.clone())), Some(Event::Qdisc(qdisc.clone())));
+    assert_eq!(told(Rt::DelQueueDiscipline(message)), Some(Event::QdiscGone(qdisc)));
+}
+
+#[test]
+fn a_filter_is_told_with_its_direction() {
+    let filter = |ifindex, parent: u32| {
+        let mut message = TcMessage::with_index(ifindex);
+        message.header.parent = parent.into();
+        message
+    };
+    let told_of = |parent| told(Rt::NewTrafficFilter(filter(7, parent)));
+    assert_eq!(told_of(INGRESS), Some(Event::Filter { ifindex: 7, egress: false }));
+    assert_eq!(told_of(0xffff_0000), Some(Event::Filter { ifindex: 7, egress: false }));
+    assert_eq!(told_of(EGRESS), Some(Event::Filter { ifindex: 7, egress: true }));
+    assert_eq!(told_of(0x10000), Some(Event::Filter { ifindex: 7, egress: true }));
+    assert_eq!(told(Rt::DelTrafficFilter(filter(-1, 1))), Some(tc::ANY_FILTER), "of a shared block");
+    let class = told(Rt::NewTrafficClass(filter(7, 0x10000)));
+    assert_eq!(class, Some(Event::Filter { ifindex: 7, egress: true }));
+}
+
+#[test]
+fn the_rest_is_told_without_details() {
+    assert_eq!(told(Rt::NewRule(RuleMessage::default())), Some(Event::Rule));
+    assert_eq!(told(Rt::DelRule(RuleMessage::default())), Some(Event::Rule));
+    for (kind, wanted) in [
+        (RTM_NEWNETCONF, Event::Netconf),
+        (RTM_NEWVLAN, Event::Netconf),
+        (RTM_NEWNEXTHOP, Event::Nexthop),
+        (RTM_DELNEXTHOPBUCKET, Event::Nexthop),
+    ] {
+        assert_eq!(told_bare(kind, &[0; 8]), Some(wanted), "{kind}");
+    }
+    assert_eq!(told_bare(60000, &[0; 8]), None);
+}
+
+#[test]
+fn a_message_that_is_too_short_is_nothing() {
+    let kinds =
+        [RTM_NEWLINK, RTM_DELLINK, RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWNEIGH, RTM_NEWQDISC, RTM_NEWTFILTER];
+    for kind in kinds {
+        for family in [AF_UNSPEC, AF_INET, AF_INET6, AF_BRIDGE] {
+            let _ = told_bare(kind, &[family]);
+        }
+        assert_eq!(told_bare(kind, &[]), None);
+    }
+}

@@ -1,0 +1,55 @@
+//! Sysctls of the calling thread's network namespace.
+
+use crate::{ConntrackTimeouts, Error, Forwarding};
+use std::{fs, io, path::Path, time::Duration};
+
+const NET: &str = "/proc/sys/net";
+
+pub(crate) fn forwarding() -> Result<Forwarding, Error> {
+    // Since Linux 6.17 (commit f24987ef6959) IPv6 can be forwarded from one device as IPv4 could always be.
+    Ok(Forwarding {
+        v4: number(&format!("{NET}/ipv4/ip_forward"))? != 0 || on_any_device("ipv4", "forwarding")?,
+        v6: Path::new(NET).join("ipv6").is_dir()
+            && (number(&format!("{NET}/ipv6/conf/all/forwarding"))? != 0
+                || on_any_device("ipv6", "force_forwarding")?),
+    })
+}
+
+pub(crate) fn conntrack_present() -> bool {
+    ["nf_conntrack_max", "nf_conntrack_count"].iter().any(|name| netfilter(name).exists())
+}
+
+pub(crate) fn conntrack_timeouts() -> Result<ConntrackTimeouts, Error> {
+    let seconds = |name| {
+        let path = netfilter(name);
+        number(&path.to_string_lossy()).map(Duration::from_secs)
+    };
+    Ok(ConntrackTimeouts {
+        udp: seconds("nf_conntrack_udp_timeout")?,
+        udp_stream: seconds("nf_conntrack_udp_timeout_stream")?,
+        tcp_established: seconds("nf_conntrack_tcp_timeout_established")?,
+    })
+}
+
+fn netfilter(name: &str) -> std::path::PathBuf {
+    Path::new(NET).join("netfilter").join(name)
+}
+
+fn on_any_device(family: &str, setting: &str) -> Result<bool, Error> {
+    let path = format!("{NET}/{family}/conf");
+    let entries = fs::read_dir(&path).map_err(|source| Error::Sysctl { path, source })?;
+    for entry in entries.flatten() {
+        // `default` is for devices to come. One that just went, or a kernel without the setting, is no.
+        let is_device = entry.file_name() != "default";
+        if is_device && fs::read_to_string(entry.path().join(setting)).is_ok_and(|text| text.trim() != "0") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn number(path: &str) -> Result<u64, Error> {
+    let failed = |source| Error::Sysctl { path: path.to_owned(), source };
+    let text = fs::read_to_string(path).map_err(failed)?;
+    text.trim().parse().map_err(|e| failed(io::Error::new(io::ErrorKind::InvalidData, e)))
+}
