@@ -5,6 +5,7 @@ pub mod abi;
 pub mod attach;
 mod control;
 mod error;
+pub mod livegen;
 mod plane;
 
 pub use control::{ControlBlock, coarse_ns};
