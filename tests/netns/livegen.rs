@@ -24,7 +24,8 @@ fn flows(lab: &Topology, near: SocketAddr, far: SocketAddr) -> Flows {
 
 fn generate(host: &Host, flows: &Flows, packets: u64) {
     let ifindex = host.ns.ifindex(host.nic);
-    host.ns.within(|| Generator::new(flows, ifindex).unwrap().run(packets).unwrap());
+    let sent = host.ns.within(|| Generator::new(flows, ifindex)?.run(packets));
+    sent.unwrap_or_else(|e| panic!("{e}"));
 }
 
 fn pairs(packets: &[Packet]) -> BTreeSet<(SocketAddr, SocketAddr)> {
