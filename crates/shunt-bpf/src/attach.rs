@@ -6,7 +6,7 @@ use libbpf_rs::{ProgramMut, TC_EGRESS, TC_INGRESS, TcAttachPoint, TcHook, TcHook
 use std::{
     ffi::CStr,
     fmt, io,
-    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
 /// Where on a device a program runs.
@@ -132,16 +132,23 @@ pub fn program_name(id: u32) -> Option<String> {
     }
     // SAFETY: the kernel has just given us this descriptor.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let info = program_info(fd.as_fd())?;
+    // SAFETY: the kernel ends the name with a zero byte within the array.
+    let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
+    Some(name.to_string_lossy().into_owned())
+}
+
+/// The id of a loaded program.
+pub fn program_id(fd: BorrowedFd<'_>) -> Option<u32> {
+    Some(program_info(fd)?.id)
+}
+
+fn program_info(fd: BorrowedFd<'_>) -> Option<libbpf_sys::bpf_prog_info> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut len = size_of_val(&info) as u32;
     // SAFETY: `info` is zeroed and `len` is its size.
     let err = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &raw mut info, &raw mut len) };
-    if err != 0 {
-        return None;
-    }
-    // SAFETY: the kernel ends the name with a zero byte within the array.
-    let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
-    Some(name.to_string_lossy().into_owned())
+    (err == 0).then_some(info)
 }
 
 /// Takes away the clsact filters that a killed daemon left on a device. A clsact qdisc that then is empty goes too.

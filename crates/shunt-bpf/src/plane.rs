@@ -115,6 +115,12 @@ impl DataPlane {
         self.watch.is_some()
     }
 
+    /// The id of our XDP program, to tell it from others on a device.
+    pub fn xdp_program_id(&self) -> Option<u32> {
+        let fd = self.program_fd(Hook::Xdp)?;
+        attach::program_id(fd)
+    }
+
     /// The block that is shared with the programs.
     pub fn control(&self) -> &ControlBlock {
         &self.control

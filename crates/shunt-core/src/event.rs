@@ -1,6 +1,7 @@
 //! What the policy is told: the kernel's state and its changes, as plain values.
 
 use serde::{Deserialize, Serialize};
+use shunt_api::Proto;
 use shunt_wire::Mac;
 use std::net::{IpAddr, SocketAddr};
 
@@ -43,16 +44,6 @@ pub struct Qdisc {
     pub handle: u32,
     /// TC_H_ROOT (0xffff_ffff) for the root.
     pub parent: u32,
-}
-
-/// A transport protocol that connections can have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Proto {
-    /// Transmission Control Protocol.
-    Tcp,
-    /// User Datagram Protocol.
-    Udp,
 }
 
 /// A connection by its original direction, as conntrack has it.
@@ -181,6 +172,15 @@ pub enum Event {
     Overrun(Source),
     /// A TCP connection waits for BE_LIBERAL on both its directions.
     WantLiberal(Connection),
+    /// The whole present state, after the start or an overrun. It replaces what was known of the kernel.
+    Dump(Vec<Event>),
+    /// A port could not be attached to; the reason was logged.
+    AttachFailed {
+        /// The device.
+        ifindex: u32,
+    },
+    /// Somebody asked that everything learned be forgotten.
+    Flush,
     /// Time has passed.
     Tick,
 }

@@ -1,5 +1,15 @@
 //! The policy: events in, actions out. No I/O, no clock, no threads, no randomness.
+//!
+//! [`Core::handle`] is all there is. What it is told are [`Event`]s, what it wants done are [`Action`]s.
 
+mod action;
+mod core;
 mod event;
+mod network;
+mod ports;
 
-pub use event::{Connection, Event, Link, Proto, Qdisc, Source};
+pub use action::{Action, Cause, PortSetting};
+pub use core::Core;
+pub use event::{Connection, Event, Link, Qdisc, Source};
+pub use ports::{Choice, PortView};
+pub use shunt_api::Proto;

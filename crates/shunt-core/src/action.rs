@@ -1,0 +1,101 @@
+//! What the policy wants done.
+
+use crate::Connection;
+use serde::{Deserialize, Serialize};
+use shunt_api::Engine;
+use std::fmt;
+
+/// Something to do, in the order given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Make every learned action unusable until it is proved again.
+    MoveEpoch(Cause),
+    /// Read the whole state of the kernel and come back with [`crate::Event::Dump`].
+    Resync,
+    /// Attach the tc programs to a device.
+    Attach(PortSetting),
+    /// Change what a port does.
+    Set(PortSetting),
+    /// Detach from a device.
+    Detach {
+        /// The device.
+        ifindex: u32,
+    },
+    /// Set BE_LIBERAL on both directions of a connection.
+    SetLiberal(Connection),
+    /// Say that we are alive.
+    Beat,
+    /// Retire what is idle, remove what was retired.
+    Sweep,
+}
+
+/// What a port does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortSetting {
+    /// The device.
+    pub ifindex: u32,
+    /// How packets leave by it.
+    pub engine: Engine,
+    /// Whether the XDP program runs on it, for packets that come in.
+    pub xdp_in: bool,
+    /// Whether its driver may hand up unfinished checksums.
+    pub partial: bool,
+    /// Whether it is up.
+    pub up: bool,
+}
+
+/// Why the epoch moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cause {
+    /// An address came or went.
+    Address,
+    /// A port changed its engine.
+    Engine,
+    /// A station moved to another bridge port, or was forgotten.
+    Fdb,
+    /// Somebody asked for it.
+    Flush,
+    /// An IPsec policy changed.
+    Ipsec,
+    /// A link changed or went.
+    Link,
+    /// A neighbour has another MAC, or none any more.
+    Neighbour,
+    /// A per-device forwarding setting changed.
+    Netconf,
+    /// A nexthop object changed.
+    Nexthop,
+    /// Messages of the kernel were lost.
+    Overrun,
+    /// A route changed.
+    Route,
+    /// A policy routing rule changed.
+    Rule,
+    /// The nftables ruleset changed.
+    Ruleset,
+    /// tc filters of a port changed.
+    Filter,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Address => "address",
+            Self::Engine => "engine",
+            Self::Fdb => "fdb",
+            Self::Flush => "flush",
+            Self::Ipsec => "ipsec",
+            Self::Link => "link",
+            Self::Neighbour => "neighbour",
+            Self::Netconf => "netconf",
+            Self::Nexthop => "nexthop",
+            Self::Overrun => "overrun",
+            Self::Route => "route",
+            Self::Rule => "rule",
+            Self::Ruleset => "ruleset",
+            Self::Filter => "filter",
+        })
+    }
+}
