@@ -65,7 +65,7 @@ enum shunt_reason {
 	SHUNT_RETIRING = 48,	/* the flow's former action is still within its quiet time */
 	SHUNT_NOT_ROUTED = 49,	/* the TTL was not lowered by one */
 };
-_Static_assert(SHUNT_NOT_ROUTED < SHUNT_REASONS_MAX, "reasons fit the counters");
+_Static_assert((int)SHUNT_NOT_ROUTED < (int)SHUNT_REASONS_MAX, "reasons fit the counters");
 
 enum shunt_flow_state {
 	SHUNT_FLOW_PENDING = 1,

@@ -44,6 +44,38 @@ static __always_inline int shunt_differ(const void *a, const void *b, __u32 word
 }
 
 /*
+ * The translation part of an action: source and destination address one after the other, then source and destination
+ * port, before and after.
+ */
+static __always_inline void shunt_translate(__u32 family, const __u8 *old_addrs, const __u8 *old_ports,
+					    const __u8 *new_addrs, const __u8 *new_ports, struct shunt_flow *f)
+{
+	__u32 ports = shunt_sum_diff(old_ports, new_ports, 2, 0);
+	__u32 addrs;
+	int differ = shunt_differ(old_ports, new_ports, 2);
+
+	if (family == 4) {
+		__builtin_memcpy(f->src.bytes, new_addrs, 4);
+		__builtin_memcpy(f->dst.bytes, new_addrs + 4, 4);
+		addrs = shunt_sum_diff(old_addrs, new_addrs, 4, 0);
+		differ |= shunt_differ(old_addrs, new_addrs, 4);
+		/* TTL is the high byte of its word on the wire. */
+		f->l3_delta = shunt_fold(addrs + (__u16)~shunt_htons(0x0100));
+	} else {
+		__builtin_memcpy(f->src.bytes, new_addrs, 16);
+		__builtin_memcpy(f->dst.bytes, new_addrs + 16, 16);
+		addrs = shunt_sum_diff(old_addrs, new_addrs, 16, 0);
+		differ |= shunt_differ(old_addrs, new_addrs, 16);
+	}
+	__builtin_memcpy(&f->sport_be, new_ports, 2);
+	__builtin_memcpy(&f->dport_be, new_ports + 2, 2);
+	f->l4_delta_addr = shunt_fold(addrs);
+	f->l4_delta = shunt_fold(addrs + ports);
+	if (differ)
+		f->flags |= SHUNT_FLOW_NAT;
+}
+
+/*
  * Fills the action by which `in` would become `out`, in a zeroed flow. Whether it really does is for
  * shunt_proved() to say.
  */
@@ -51,11 +83,11 @@ static __always_inline enum shunt_reason shunt_derive(const struct shunt_candida
 						      const struct shunt_packet *p, struct shunt_flow *f)
 {
 	const struct shunt_headers *in = &c->headers;
-	__u32 ports, addrs, ttl_at;
+	__u32 ttl_at = c->family == 4 ? 8 : 7;
+	__u32 addrs_at = c->family == 4 ? 12 : 8;
 
 	if (p->family != c->family || p->l4_proto != c->l4_proto)
 		return SHUNT_ODD_EGRESS;
-	ttl_at = c->family == 4 ? 8 : 7;
 	if (in->l3[ttl_at] != (__u8)(out->l3[ttl_at] + 1))
 		return SHUNT_NOT_ROUTED;
 
@@ -66,28 +98,7 @@ static __always_inline enum shunt_reason shunt_derive(const struct shunt_candida
 	f->class_mask = 0xffff;
 	f->max_l3_bytes = p->wire_bytes;
 
-	ports = shunt_sum_diff(in->l4, out->l4, 2, 0);
-	if (c->family == 4) {
-		__builtin_memcpy(f->src.bytes, out->l3 + 12, 4);
-		__builtin_memcpy(f->dst.bytes, out->l3 + 16, 4);
-		addrs = shunt_sum_diff(in->l3 + 12, out->l3 + 12, 4, 0);
-		/* TTL is the high byte of its word on the wire. */
-		f->l3_delta = shunt_fold(addrs + (__u16)~shunt_htons(0x0100));
-		if (shunt_differ(in->l3 + 12, out->l3 + 12, 4))
-			f->flags |= SHUNT_FLOW_NAT;
-	} else {
-		__builtin_memcpy(f->src.bytes, out->l3 + 8, 16);
-		__builtin_memcpy(f->dst.bytes, out->l3 + 24, 16);
-		addrs = shunt_sum_diff(in->l3 + 8, out->l3 + 8, 16, 0);
-		if (shunt_differ(in->l3 + 8, out->l3 + 8, 16))
-			f->flags |= SHUNT_FLOW_NAT;
-	}
-	__builtin_memcpy(&f->sport_be, out->l4, 2);
-	__builtin_memcpy(&f->dport_be, out->l4 + 2, 2);
-	if (shunt_differ(in->l4, out->l4, 2))
-		f->flags |= SHUNT_FLOW_NAT;
-	f->l4_delta_addr = shunt_fold(addrs);
-	f->l4_delta = shunt_fold(addrs + ports);
+	shunt_translate(c->family, in->l3 + addrs_at, in->l4, out->l3 + addrs_at, out->l4, f);
 	return SHUNT_OK;
 }
 

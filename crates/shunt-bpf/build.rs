@@ -1,4 +1,4 @@
-//! Compiles each bpf/prog/*.bpf.c to $OUT_DIR/<name>.o.
+//! Compiles each bpf/prog/*.bpf.c to $OUT_DIR/<name>.o, and the packet core for this machine.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -14,6 +14,13 @@ fn main() {
         let Some(stem) = name.strip_suffix(".bpf.c") else { continue };
         compile(&clang, &root, &source, &Path::new(&out).join(format!("{stem}.o")));
     }
+    cc::Build::new()
+        .file(root.join("bpf/core/host.c"))
+        .include(root.join("bpf"))
+        .flag("-fno-strict-aliasing")
+        .extra_warnings(true)
+        .flag_if_supported("-Wno-unknown-pragmas")
+        .compile("shunt_core");
 }
 
 fn compile(clang: &str, root: &Path, source: &Path, object: &Path) {

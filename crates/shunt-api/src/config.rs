@@ -22,6 +22,8 @@ pub struct Config {
     pub engine: EngineChoice,
     /// The ports; none means those that forwarding uses.
     pub ports: Vec<String>,
+    /// Whether flows are learned; otherwise only static ones are forwarded, and no conntrack is needed.
+    pub learn: bool,
     /// The size of the flow table; a connection has up to two flows.
     pub max_flows: u32,
     /// How often a packet of an active flow goes to Linux to prove the flow again.
@@ -75,6 +77,7 @@ impl Default for Config {
         Self {
             engine: EngineChoice::Auto,
             ports: Vec::new(),
+            learn: true,
             max_flows: 65536,
             reprove: Duration::from_secs(2),
             idle: Duration::from_secs(30),

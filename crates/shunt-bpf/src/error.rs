@@ -44,6 +44,9 @@ pub enum Error {
     /// Memory shared with the kernel could not be had.
     #[error("cannot map the control block: {0}")]
     Memory(#[source] io::Error),
+    /// The ring of events cannot be waited for.
+    #[error("cannot wait for events: {0}")]
+    Ring(#[source] io::Error),
     /// All port slots are in use.
     #[error("no more than {0} ports are possible")]
     TooManyPorts(u32),

@@ -4,6 +4,7 @@
 pub mod abi;
 pub mod attach;
 mod control;
+pub mod core;
 mod error;
 pub mod livegen;
 mod plane;

@@ -16,8 +16,10 @@ use std::{
 
 /// What one call into the kernel sends: some tens of milliseconds at most, so that signals and deadlines are seen.
 const RUN_PACKETS: u32 = 65_536;
-/// Frames that the kernel builds before it hands them on; its own default, a NAPI budget.
+/// Frames that the kernel builds before it hands them on, unless told otherwise: a NAPI budget.
 const BATCH: u32 = 64;
+/// The most that the kernel allows.
+const BATCH_MAX: u32 = 256;
 
 /// The UDP flows that a [`Generator`] sends, one packet each in turn.
 ///
@@ -55,6 +57,7 @@ pub struct Flows {
 pub struct Generator {
     object: Object,
     frame: Vec<u8>,
+    batch: u32,
 }
 
 /// Counts the UDP packets that come in on an interface, and drops them.
@@ -157,7 +160,12 @@ impl Generator {
         let mut open = open("xdp_gen", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_gen.o")))?;
         set_rodata(&mut open, &flows.plan(out_ifindex));
         let object = load("xdp_gen", open)?;
-        Ok(Self { object, frame: flows.packet().to_bytes() })
+        Ok(Self { object, frame: flows.packet().to_bytes(), batch: BATCH })
+    }
+
+    /// Has the kernel build this many frames, up to 256, before it hands them on and lets others run.
+    pub fn set_batch(&mut self, frames: u32) {
+        self.batch = frames.clamp(1, BATCH_MAX);
     }
 
     /// Sends this many packets. The next run goes on with the next flow.
@@ -197,7 +205,7 @@ impl Generator {
             data_size_in: self.frame.len() as u32,
             repeat: packets as i32,
             flags: libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES,
-            batch_size: BATCH,
+            batch_size: self.batch,
             ..Default::default()
         };
         // SAFETY: the descriptor is open as long as the object is, `data_in` is readable for `data_size_in` bytes, no

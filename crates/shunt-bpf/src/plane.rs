@@ -12,10 +12,11 @@ use libbpf_rs::{
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::mpsc,
     time::Duration,
 };
+use tokio::io::{Interest, unix::AsyncFd};
 
 macro_rules! object {
     ($name:literal) => {
@@ -314,7 +315,7 @@ impl DataPlane {
         Ok(Sweep::of(&context).unwrap_or_default())
     }
 
-    /// The stream of events, none where nothing is learned.
+    /// The stream of events, none where nothing is learned. To be called within a runtime.
     pub fn events(&self) -> Result<Option<Events>, Error> {
         if self.watch.is_none() {
             return Ok(None);
@@ -329,7 +330,13 @@ impl DataPlane {
                 0
             })
             .map_err(failed)?;
-        Ok(Some(Events { ring: builder.build().map_err(failed)?, rx }))
+        let ring = builder.build().map_err(failed)?;
+        // SAFETY: the ring has its epoll descriptor open as long as it lives.
+        let epoll = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) }.try_clone_to_owned().map_err(Error::Ring)?;
+        // SAFETY: an OwnedFd is one descriptor, open until it is dropped.
+        let ready = unsafe { AsyncFd::register_with_interest(epoll, Interest::READABLE) };
+        let ready = ready.map_err(|e| Error::Ring(e.into()))?;
+        Ok(Some(Events { ready, ring, rx }))
     }
 
     /// A program, for tests that run it on packets of their own.
@@ -351,6 +358,7 @@ fn cpus() -> Result<usize, Error> {
 
 /// The data plane's events.
 pub struct Events {
+    ready: AsyncFd<OwnedFd>,
     ring: RingBuffer<'static>,
     rx: mpsc::Receiver<abi::Event>,
 }
@@ -359,9 +367,10 @@ pub struct Events {
 unsafe impl Send for Events {}
 
 impl Events {
-    /// A descriptor that is readable when there are events.
-    pub fn fd(&self) -> i32 {
-        self.ring.epoll_fd()
+    /// Waits until there are events. May be dropped at any time.
+    pub async fn wait(&self) -> std::io::Result<()> {
+        self.ready.readable().await?.clear_ready();
+        Ok(())
     }
 
     /// All events that are there now.

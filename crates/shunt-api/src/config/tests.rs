@@ -26,6 +26,7 @@ fn every_key_is_read() {
         r#"
         engine = "xdp"
         ports = ["eth0", "lan1.5"]
+        learn = false
         max_flows = 1000
         reprove = "1s 500ms"
         idle = "2m"
@@ -38,6 +39,7 @@ fn every_key_is_read() {
     let want = Config {
         engine: EngineChoice::Xdp,
         ports: vec!["eth0".to_owned(), "lan1.5".to_owned()],
+        learn: false,
         max_flows: 1000,
         reprove: Duration::from_millis(1500),
         idle: Duration::from_secs(120),

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* The packet core as functions for user space: the daemon, the host tests and the fuzzer call what the kernel runs. */
+#include "core/learn.h"
+
+/* Parses a frame. The key is of the family that `p` says. */
+int shunt_host_parse(__u8 *frame, __u32 bytes, __u32 ifindex, struct shunt_packet *p, union shunt_key *key)
+{
+	struct shunt_hw_tag none = {};
+	__be16 proto_be;
+	int why = shunt_parse_l2(frame, frame + bytes, none, p, &proto_be);
+
+	if (why != SHUNT_OK)
+		return why;
+	if (proto_be == shunt_htons(ETH_P_IP))
+		return shunt_parse_l3(4, frame + p->l2_bytes, frame + bytes, ifindex, p, key);
+	if (proto_be == shunt_htons(ETH_P_IPV6))
+		return shunt_parse_l3(6, frame + p->l2_bytes, frame + bytes, ifindex, p, key);
+	return SHUNT_PROTOCOL;
+}
+
+int shunt_host_admit(const struct shunt_packet *p)
+{
+	return shunt_admit(p);
+}
+
+int shunt_host_decide(const struct shunt_flow *f, const struct shunt_packet *p, const __u8 *dmac,
+		      const struct shunt_control *control, __u64 now_ns)
+{
+	return shunt_decide(f, p, dmac, control, now_ns);
+}
+
+/*
+ * Rewrites a frame that was parsed as `p`: its L3 packet starts at `l3`, and before that there is room for
+ * SHUNT_L2_MAX bytes. Returns how many of them the new L2 header takes.
+ */
+__u32 shunt_host_rewrite(__u8 *l3, const struct shunt_packet *p, const struct shunt_flow *f, int partial)
+{
+	__u32 l2_bytes = ETH_HLEN + 4 * f->out_tags;
+
+	shunt_rewrite(l3, l3 + shunt_l3_size(p->family), p->family, p->l4_proto, f,
+		      partial ? SHUNT_CHECKSUM_PARTIAL : SHUNT_CHECKSUM_FINISHED);
+	__builtin_memcpy(l3 - l2_bytes, f->l2, l2_bytes);
+	return l2_bytes;
+}
+
+/* Fills the translation part of a flow. `ends` are both addresses, then both ports, as on the wire. */
+void shunt_host_translate(__u32 family, const __u8 *old_ends, const __u8 *new_ends, struct shunt_flow *f)
+{
+	__u32 ports_at = family == 4 ? 8 : 32;
+
+	shunt_translate(family, old_ends, old_ends + ports_at, new_ends, new_ends + ports_at, f);
+}

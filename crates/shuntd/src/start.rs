@@ -1,0 +1,180 @@
+//! From a configuration to a loaded data plane, or to one line that says what is in the way and what to do about it.
+
+use shunt_api::{Config, EngineChoice, Failure, FailureCode, Instance};
+use shunt_bpf::{
+    DataPlane, Size,
+    attach::{self, Hook},
+};
+use shunt_core::{Action, Choice, Core, Event};
+use shunt_kernel::{Kernel, Linux, Watcher};
+use std::{io, path::Path, time::Instant};
+
+/// What the daemon runs on.
+pub(crate) struct Parts {
+    pub(crate) kernel: Linux,
+    pub(crate) watcher: Watcher,
+    pub(crate) plane: DataPlane,
+    pub(crate) core: Core,
+    /// What the policy wants first.
+    pub(crate) actions: Vec<Action>,
+}
+
+fn failure(code: FailureCode, message: impl Into<String>) -> Failure {
+    Failure::new(code, message)
+}
+
+pub(crate) fn internal(error: impl std::fmt::Display) -> Failure {
+    failure(FailureCode::Internal, error.to_string())
+}
+
+pub(crate) fn require_root() -> Result<(), Failure> {
+    if nix::unistd::geteuid().is_root() {
+        Ok(())
+    } else {
+        Err(failure(FailureCode::NotRoot, "not root: loading programs into the kernel needs it; use sudo"))
+    }
+}
+
+/// Removes what outlives a killed daemon: its socket, and filters on kernels without TCX.
+pub(crate) fn clean_up(instance: &Instance) -> Result<(), Failure> {
+    let mut kernel = Linux::open().map_err(internal)?;
+    for event in kernel.dump().map_err(internal)? {
+        if let Event::Link(link) = event {
+            attach::remove_filters(link.ifindex);
+        }
+    }
+    let path = instance.socket_path();
+    for left in [path.clone(), path.with_extension("lock")] {
+        match std::fs::remove_file(&left) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                return Err(internal(format!("{}: {e}", left.display())));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Checks everything that can be checked before the first program is attached, then loads.
+pub(crate) fn prepare(config: &Config) -> Result<Parts, Failure> {
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(failure(
+            FailureCode::NoBtf,
+            "the kernel has no BTF (/sys/kernel/btf/vmlinux): build it with CONFIG_DEBUG_INFO_BTF=y",
+        ));
+    }
+    // Subscribed before anything is read, so that what changes meanwhile is told.
+    let watcher = Watcher::open().map_err(internal)?;
+    let mut kernel = Linux::open().map_err(internal)?;
+    let forwarding = kernel.forwarding().map_err(internal)?;
+    if !forwarding.v4 && !forwarding.v6 {
+        return Err(failure(
+            FailureCode::ForwardingOff,
+            "Linux does not forward here: set sysctl net.ipv4.ip_forward=1 or net.ipv6.conf.all.forwarding=1",
+        ));
+    }
+    if config.learn && !kernel.conntrack_present() {
+        return Err(failure(
+            FailureCode::NoConntrack,
+            "connection tracking is not loaded: modprobe nf_conntrack, or set learn = false for static flows only",
+        ));
+    }
+    let plane = DataPlane::load(Size { max_flows: config.max_flows }).map_err(|e| refused_load(&e))?;
+    if config.learn && !plane.learns() {
+        return Err(failure(
+            FailureCode::KernelTooOld,
+            "the kernel lacks bpf_skb_ct_lookup (Linux 5.18, CONFIG_NF_CONNTRACK and CONFIG_DEBUG_INFO_BTF_MODULES): \
+             update it, or set learn = false for static flows only",
+        ));
+    }
+    let state = kernel.dump().map_err(internal)?;
+    let choice = Choice { ports: config.ports.clone(), engine: config.engine };
+    let mut core = Core::new(choice, plane.xdp_program_id());
+    for event in &state {
+        if let Event::Link(link) = event {
+            if let Ok(Some(driver)) = kernel.driver(link.ifindex) {
+                core.set_driver(link.ifindex, driver);
+            }
+        }
+    }
+    let actions = core.handle(Instant::now(), Event::Dump(state));
+    check_ports(&core, config)?;
+    Ok(Parts { kernel, watcher, plane, core, actions })
+}
+
+fn refused_load(error: &shunt_bpf::Error) -> Failure {
+    let code = match error.os_error() {
+        Some(nix::libc::EPERM) => FailureCode::NotRoot,
+        Some(nix::libc::ENOMEM) => FailureCode::Internal,
+        _ => FailureCode::KernelTooOld,
+    };
+    let hint = match code {
+        FailureCode::NotRoot => "CAP_BPF and CAP_NET_ADMIN are needed",
+        FailureCode::Internal => "there is not enough memory; lower max_flows",
+        _ => "Linux 6.1 or later with CONFIG_BPF_SYSCALL and CONFIG_BPF_JIT is needed",
+    };
+    failure(code, format!("{error}; {hint}"))
+}
+
+/// Ports that were asked for must be there and be free; otherwise some must have been found.
+fn check_ports(core: &Core, config: &Config) -> Result<(), Failure> {
+    for name in &config.ports {
+        let Some(link) = core.link(name) else {
+            return Err(failure(
+                FailureCode::PortMissing,
+                format!("port {name}: there is no such device in this network namespace; see `ip link`"),
+            ));
+        };
+        if !link.ethernet {
+            return Err(failure(FailureCode::PortMissing, format!("port {name}: not an Ethernet device")));
+        }
+    }
+    if core.ports().next().is_none() {
+        return Err(failure(
+            FailureCode::PortMissing,
+            "no port found: no Ethernet device here has an address to forward from; name ports with --port",
+        ));
+    }
+    for (link, _) in core.ports() {
+        let name = &link.name;
+        if attach::tcx_programs(link.ifindex, Hook::Ingress).iter().any(|program| program == "shunt_in") {
+            return Err(failure(
+                FailureCode::PortTaken,
+                format!("port {name}: another instance of Shunt has it; stop that one, or name other ports with --port"),
+            ));
+        }
+        if config.engine != EngineChoice::Xdp {
+            continue;
+        }
+        if let Some(id) = link.xdp_prog {
+            let program = attach::program_name(id).unwrap_or_else(|| format!("id {id}"));
+            return Err(failure(
+                FailureCode::PortBusy,
+                format!("port {name}: XDP program `{program}` is already attached; detach it, or use --engine tc"),
+            ));
+        }
+        if core.xdp(link.ifindex).is_some_and(|(native, _)| !native) {
+            return Err(failure(
+                FailureCode::NoNativeXdp,
+                format!("port {name}: its driver has no native XDP; use --engine tc, or auto"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What attaching to a port said, for the operator.
+pub(crate) fn refused_attach(name: &str, error: &shunt_bpf::Error) -> Failure {
+    match error.os_error() {
+        Some(nix::libc::EBUSY | nix::libc::EEXIST) => failure(
+            FailureCode::PortBusy,
+            format!("port {name}: another XDP program is already attached; detach it, or use --engine tc"),
+        ),
+        Some(nix::libc::EOPNOTSUPP | nix::libc::ERANGE) => failure(
+            FailureCode::NoNativeXdp,
+            format!("port {name}: its driver refuses native XDP here ({error}); use --engine tc"),
+        ),
+        Some(nix::libc::ENODEV) => failure(FailureCode::PortMissing, format!("port {name}: it is gone")),
+        _ => internal(format!("port {name}: {error}")),
+    }
+}

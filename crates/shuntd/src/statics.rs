@@ -1,0 +1,189 @@
+//! Flows and routes put in by hand.
+
+use crate::daemon::full;
+use shunt_api::{
+    Failure, FailureCode, Hop, Proto, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute, StaticTable,
+    Tuple,
+};
+use shunt_bpf::{
+    DataPlane, Key,
+    abi::{self, Flow, Key4, Key6},
+    coarse_ns,
+    core::{Ends, translate},
+};
+use shunt_core::{Core, Link};
+use std::{collections::BTreeMap, net::IpAddr};
+
+/// What was put in, as it was written.
+#[derive(Debug, Default)]
+pub(crate) struct Statics {
+    routes: BTreeMap<String, StaticRoute>,
+    flows: Vec<StaticFlow>,
+}
+
+fn wrong(why: impl Into<String>) -> Failure {
+    Failure::new(FailureCode::BadRequest, why)
+}
+
+impl Statics {
+    /// Adds or replaces everything in the table, or nothing.
+    pub(crate) fn add(&mut self, table: &StaticTable, core: &Core, plane: &DataPlane) -> Result<u64, Failure> {
+        let mut routes = self.routes.clone();
+        routes.extend(table.route.iter().map(|route| (route.name.clone(), route.clone())));
+        // A route that changes takes the flows along that were put on it earlier.
+        let mut flows = self.flows.clone();
+        flows.retain(|flow| table.flow.iter().all(|new| new.key() != flow.key()));
+        flows.extend(table.flow.iter().cloned());
+        let compiled =
+            flows.iter().map(|flow| compile(flow, &routes, core, plane)).collect::<Result<Vec<_>, _>>()?;
+        for (done, (key, flow)) in compiled.iter().enumerate() {
+            if let Err(error) = plane.put_flow(key, flow) {
+                for (key, _) in &compiled[self.flows.len().min(done)..done] {
+                    let _ = plane.remove_flow(key);
+                }
+                return Err(full(&error));
+            }
+        }
+        self.routes = routes;
+        self.flows = flows;
+        Ok((table.route.len() + table.flow.len()) as u64)
+    }
+
+    /// Removes what is named. A route that flows are on stays, and the failure names one of them.
+    pub(crate) fn remove(&mut self, what: &StaticRemoval, core: &Core, plane: &DataPlane) -> Result<u64, Failure> {
+        let (gone, kept): (Vec<_>, Vec<_>) =
+            self.flows.iter().cloned().partition(|flow| what.all || what.flow.contains(&flow.key()));
+        for name in &what.route {
+            if let Some(user) =
+                kept.iter().find(|flow| matches!(&flow.route, RouteChoice::Named(route) if route == name))
+            {
+                return Err(wrong(format!("route `{name}`: flow {} is on it; remove that first", user.key())));
+            }
+        }
+        for flow in &gone {
+            if let Some(key) = key_of(&flow.key(), core) {
+                plane.remove_flow(&key).map_err(|e| full(&e))?;
+            }
+        }
+        let routes = self.routes.len();
+        self.routes.retain(|name, _| !what.all && !what.route.contains(name));
+        self.flows = kept;
+        Ok((gone.len() + routes - self.routes.len()) as u64)
+    }
+
+    /// Everything that was put in.
+    pub(crate) fn table(&self) -> StaticTable {
+        StaticTable { route: self.routes.values().cloned().collect(), flow: self.flows.clone() }
+    }
+}
+
+fn port<'c>(core: &'c Core, plane: &DataPlane, name: &str) -> Result<(&'c Link, u16), Failure> {
+    let link = core.link(name).ok_or_else(|| wrong(format!("{name}: there is no such device")))?;
+    let slot = plane
+        .slot(link.ifindex)
+        .ok_or_else(|| wrong(format!("{name}: not a port of this instance; see `shunt status`")))?;
+    Ok((link, slot))
+}
+
+fn key_of(key: &StaticKey, core: &Core) -> Option<Key> {
+    let ifindex = core.link(&key.in_port)?.ifindex;
+    let mut tags = [0; 2];
+    for (tag, id) in tags.iter_mut().zip(&key.in_vlans) {
+        *tag = abi::TAG_PRESENT | id;
+    }
+    if key.in_vlans.len() == 2 {
+        tags[0] |= abi::TAG_8021AD;
+    }
+    let l4_proto = match key.proto {
+        Proto::Tcp => 6,
+        Proto::Udp => 17,
+    };
+    let (sport_be, dport_be) = (key.sport.to_be_bytes(), key.dport.to_be_bytes());
+    match (key.src, key.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            let (src_be, dst_be) = (src.octets(), dst.octets());
+            Some(Key::V4(Key4 { src_be, dst_be, sport_be, dport_be, ifindex, tags, l4_proto, pad: [0; 3] }))
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            let (src_be, dst_be) = (src.octets(), dst.octets());
+            Some(Key::V6(Key6 { src_be, dst_be, sport_be, dport_be, ifindex, tags, l4_proto, pad: [0; 3] }))
+        }
+        _ => None,
+    }
+}
+
+fn compile(
+    flow: &StaticFlow,
+    routes: &BTreeMap<String, StaticRoute>,
+    core: &Core,
+    plane: &DataPlane,
+) -> Result<(Key, Flow), Failure> {
+    let hop = match &flow.route {
+        RouteChoice::Inline(hop) => hop.clone(),
+        RouteChoice::Named(name) => {
+            routes.get(name).ok_or_else(|| wrong(format!("flow {}: no route `{name}`", flow.key())))?.hop()
+        }
+    };
+    let (in_link, in_slot) = port(core, plane, &flow.in_port)?;
+    let (out_link, out_slot) = port(core, plane, &hop.out_port)?;
+    let key = key_of(&flow.key(), core).ok_or_else(|| wrong(format!("flow {}: mixed families", flow.key())))?;
+    let (v4, new) = (flow.src.is_ipv4(), flow.new_tuple());
+    let xdp = core.ports().any(|(link, view)| {
+        link.ifindex == out_link.ifindex && view.setting.engine == shunt_api::Engine::Xdp
+    });
+    let partial = core.ports().any(|(link, view)| link.ifindex == in_link.ifindex && view.setting.partial);
+    let now_ns = coarse_ns();
+    let mut action = Flow {
+        state: abi::FLOW_ACTIVE,
+        flags: abi::FLOW_STATIC
+            | if xdp { abi::FLOW_XDP } else { 0 }
+            | if partial { abi::FLOW_PARTIAL } else { 0 },
+        out_tags: hop.vlans.len() as u8,
+        max_l3_bytes: flow.mtu.unwrap_or(u16::try_from(out_link.mtu).unwrap_or(u16::MAX)),
+        in_dmac: flow.dmac.unwrap_or(in_link.mac).0,
+        l2: l2_of(&hop, out_link, v4),
+        out_slot,
+        in_slot,
+        out_ifindex: out_link.ifindex,
+        mark: flow.mark,
+        priority: flow.priority,
+        seen_ns: now_ns,
+        learned_ns: now_ns,
+        ..Flow::default()
+    };
+    if let (Some(old), Some(new)) = (ends(&flow.tuple()), ends(&new)) {
+        translate(&old, &new, &mut action);
+    }
+    Ok((key, action))
+}
+
+fn ends(tuple: &Tuple) -> Option<Ends> {
+    let ports = [tuple.sport.to_be_bytes(), tuple.dport.to_be_bytes()].concat();
+    match (tuple.src, tuple.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            let bytes = [&src.octets()[..], &dst.octets(), &ports].concat();
+            bytes.try_into().ok().map(Ends::V4)
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            let bytes = [&src.octets()[..], &dst.octets(), &ports].concat();
+            bytes.try_into().ok().map(Ends::V6)
+        }
+        _ => None,
+    }
+}
+
+/// The L2 header that the flow's packets leave with. Two tags are a service tag around a customer tag.
+fn l2_of(hop: &Hop, out: &Link, v4: bool) -> [u8; abi::L2_MAX] {
+    let mut header = Vec::with_capacity(abi::L2_MAX);
+    header.extend(hop.dmac.0);
+    header.extend(hop.smac.unwrap_or(out.mac).0);
+    for (n, id) in hop.vlans.iter().enumerate() {
+        let outer_of_two = hop.vlans.len() == 2 && n == 0;
+        header.extend(if outer_of_two { [0x88, 0xa8] } else { [0x81, 0x00] });
+        header.extend(id.to_be_bytes());
+    }
+    header.extend(if v4 { [0x08, 0x00] } else { [0x86, 0xdd] });
+    let mut l2 = [0; abi::L2_MAX];
+    l2[..header.len()].copy_from_slice(&header);
+    l2
+}

@@ -1,0 +1,113 @@
+//! What `shunt status` shows, from what the daemon knows.
+
+use crate::daemon::Daemon;
+use shunt_api::{
+    API, Attach, ByteTotals, FlowCounts, PacketTotals, PortPackets, PortStatus, Probe, ProbeAnswer, Status,
+};
+use shunt_bpf::{
+    abi::{Counters, FIRST_REFUSAL, REASONS},
+    attach::Means,
+};
+use shunt_core::Source;
+use std::collections::BTreeMap;
+
+pub(crate) fn of(daemon: &Daemon) -> Status {
+    let mut total = Counters::default();
+    let mut ports = Vec::new();
+    for (link, view) in daemon.core.ports() {
+        let counters = daemon.plane.counters(link.ifindex).unwrap_or_default();
+        total.add(&counters);
+        ports.push(PortStatus {
+            name: link.name.clone(),
+            ifindex: link.ifindex,
+            engine: view.setting.engine,
+            engine_reason: view.reason.clone(),
+            attach: match daemon.plane.means(link.ifindex) {
+                Some(Means::Clsact) => Attach::Clsact,
+                Some(Means::Tcx) | None => Attach::Tcx,
+            },
+            xdp_attached: daemon.plane.has_xdp(link.ifindex),
+            up: view.setting.up,
+            mtu: link.mtu,
+            mac: link.mac,
+            packets: PortPackets {
+                xdp: counters.xdp_pkts,
+                tc: counters.tc_pkts,
+                slow: counters.slow_pkts,
+                dropped: counters.dropped_pkts,
+            },
+            bytes: bytes(&counters),
+            reasons: named(&counters, |n| n < FIRST_REFUSAL),
+            refusals: named(&counters, |n| n >= FIRST_REFUSAL),
+        });
+    }
+    let swept = daemon.swept;
+    Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        api: API,
+        instance: daemon.instance.to_string(),
+        pid: std::process::id(),
+        uptime_s: daemon.started.elapsed().as_secs(),
+        epoch: daemon.plane.control().epoch(),
+        epoch_moves: daemon.epoch_moves.iter().map(|(cause, n)| (cause.to_string(), *n)).collect(),
+        ports,
+        packets: packets(&total),
+        bytes: bytes(&total),
+        flows: FlowCounts {
+            active: swept.active.into(),
+            pending: swept.pending.into(),
+            retired: swept.retired.into(),
+            static_: swept.statics.into(),
+            max: daemon.config.max_flows.into(),
+        },
+        learned: total.learned,
+        proved: total.proved,
+        retired: total.retired,
+        reasons: named(&total, |n| n < FIRST_REFUSAL),
+        refusals: named(&total, |n| n >= FIRST_REFUSAL),
+        kernel: probes(daemon),
+    }
+}
+
+fn packets(counters: &Counters) -> PacketTotals {
+    let fast = counters.xdp_pkts + counters.tc_pkts;
+    let all = fast + counters.slow_pkts + counters.dropped_pkts;
+    PacketTotals {
+        fast,
+        slow: counters.slow_pkts,
+        dropped: counters.dropped_pkts,
+        fast_share: if all == 0 { 0.0 } else { fast as f64 / all as f64 },
+    }
+}
+
+fn bytes(counters: &Counters) -> ByteTotals {
+    ByteTotals { fast: counters.xdp_bytes + counters.tc_bytes, slow: counters.slow_bytes }
+}
+
+fn named(counters: &Counters, which: impl Fn(usize) -> bool) -> BTreeMap<String, u64> {
+    REASONS
+        .iter()
+        .filter(|(number, _)| which(*number) && counters.reasons[*number] > 0)
+        .map(|(number, name)| ((*name).to_owned(), counters.reasons[*number]))
+        .collect()
+}
+
+fn probes(daemon: &Daemon) -> Vec<Probe> {
+    let probe = |name: &str, yes: bool, without: &str| Probe {
+        name: name.to_owned(),
+        answer: if yes { ProbeAnswer::Yes } else { ProbeAnswer::No },
+        detail: if yes { String::new() } else { without.to_owned() },
+    };
+    let heard = |source| !daemon.missing.contains(&source);
+    vec![
+        probe(
+            "tcx",
+            daemon.core.ports().all(|(link, _)| daemon.plane.means(link.ifindex) != Some(Means::Clsact)),
+            "clsact filters are used instead",
+        ),
+        probe("conntrack kfuncs", daemon.plane.learns(), "only static flows are forwarded"),
+        probe("nftables events", heard(Source::Nftables), "a change of rules is met by the next proof only"),
+        probe("IPsec policy events", heard(Source::Xfrm), "a change of policies is met by the next proof only"),
+        probe("XDP feature events", heard(Source::Netdev), "engine auto keeps to tc"),
+    ]
+}
