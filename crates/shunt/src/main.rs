@@ -1,3 +1,60 @@
-//! The command that people type.
+//! The command that people type: parse what was typed, resolve it against the machine, do it, render the answer.
 
-fn main() {}
+mod cli;
+mod client;
+mod daemon;
+mod perform;
+mod plan;
+mod render;
+mod select;
+
+use clap::Parser;
+use cli::Cli;
+use plan::Plan;
+use shunt_api::{ErrorBody, Failure, FailureCode};
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+fn main() -> ExitCode {
+    let typed = Cli::parse();
+    let (json, verbose) = (typed.json, typed.verbose);
+    match run(typed) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, json, verbose),
+    }
+}
+
+fn run(typed: Cli) -> anyhow::Result<()> {
+    let format = render::Format { json: typed.json, verbose: typed.verbose };
+    let plan = Plan::resolve(typed)?;
+    let answer = perform::perform(plan)?;
+    let mut text = Vec::new();
+    answer.render(&mut text, format)?;
+    match io::stdout().lock().write_all(&text) {
+        // `shunt flows | head` has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+fn fail(error: &anyhow::Error, json: bool, verbose: bool) -> ExitCode {
+    let failure = match error.downcast_ref::<Failure>() {
+        Some(failure) => failure.clone(),
+        None => Failure::new(FailureCode::Internal, error.to_string()),
+    };
+    let code = failure.code.exit_code();
+    let mut text = format!("shunt: {failure}\n");
+    if json {
+        let body = ErrorBody { error: failure };
+        text = serde_json::to_string(&body).map_or(text, |body| body + "\n");
+    } else if verbose {
+        for cause in error.chain().skip(1) {
+            text += &format!("  because {cause}\n");
+        }
+    }
+    // Where nobody reads standard error, the exit code still says it.
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+    ExitCode::from(code)
+}

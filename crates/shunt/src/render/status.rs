@@ -1,0 +1,136 @@
+//! The text of `shunt status`, and of `shunt up`.
+
+use super::{
+    columns::{
+        Side::{Left, Right},
+        align,
+    },
+    units,
+};
+use shunt_api::{PortStatus, Probe, Status};
+use std::collections::BTreeMap;
+
+/// One line for each port: its engine, and why.
+pub(super) fn ports(status: &Status) -> String {
+    let row =
+        |port: &PortStatus| vec![port.name.clone(), port.engine.to_string(), port.engine_reason.clone()];
+    align(&[Left, Left, Left], &status.ports.iter().map(row).collect::<Vec<_>>())
+}
+
+pub(super) fn describe(status: &Status, verbose: bool) -> String {
+    let Status { packets, bytes, flows, .. } = status;
+    let mut text = format!(
+        "instance {}, up {}, pid {}, epoch {}, version {}\n",
+        status.instance,
+        units::time(status.uptime_s),
+        status.pid,
+        status.epoch,
+        status.version,
+    );
+    text += &format!(
+        "packets  fast {} ({}), slow {}, dropped {}\n",
+        packets.fast,
+        units::percent(packets.fast_share),
+        packets.slow,
+        packets.dropped
+    );
+    text += &format!("bytes    fast {}, slow {}\n", bytes.fast, bytes.slow);
+    text += &format!(
+        "flows    active {}, pending {}, retired {}, static {}, at most {}\n",
+        flows.active, flows.pending, flows.retired, flows.static_, flows.max
+    );
+    text += &format!(
+        "so far   learned {}, proved {}, retired {}\n",
+        status.learned, status.proved, status.retired
+    );
+    if !status.epoch_moves.is_empty() {
+        let moves: Vec<String> =
+            status.epoch_moves.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
+        text += &format!("epoch moved by  {}\n", moves.join(", "));
+    }
+    text += "\n";
+    text += &port_table(&status.ports);
+    for port in &status.ports {
+        text += &format!("{}: {}, {}\n", port.name, port.engine, port.engine_reason);
+        if verbose {
+            text += &reason_line("  sent to the slow path", &port.reasons);
+            text += &reason_line("  not learned", &port.refusals);
+        }
+    }
+    text += &reason_table("sent to the slow path", &status.reasons);
+    text += &reason_table("not learned", &status.refusals);
+    if verbose {
+        text += &probe_table(&status.kernel);
+    }
+    text
+}
+
+fn port_table(ports: &[PortStatus]) -> String {
+    let head = [
+        "port",
+        "engine",
+        "link",
+        "mtu",
+        "mac",
+        "attached",
+        "xdp",
+        "tc",
+        "slow",
+        "dropped",
+        "fast bytes",
+        "slow bytes",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(ports.iter().map(|port| {
+        let attached =
+            if port.xdp_attached { format!("xdp+{}", port.attach) } else { port.attach.to_string() };
+        vec![
+            port.name.clone(),
+            port.engine.to_string(),
+            if port.up { "up" } else { "down" }.to_owned(),
+            port.mtu.to_string(),
+            port.mac.to_string(),
+            attached,
+            port.packets.xdp.to_string(),
+            port.packets.tc.to_string(),
+            port.packets.slow.to_string(),
+            port.packets.dropped.to_string(),
+            port.bytes.fast.to_string(),
+            port.bytes.slow.to_string(),
+        ]
+    }));
+    let sides = [Left, Left, Left, Right, Left, Left, Right, Right, Right, Right, Right, Right];
+    align(&sides, &rows)
+}
+
+fn reason_line(title: &str, reasons: &BTreeMap<String, u64>) -> String {
+    if reasons.is_empty() {
+        return String::new();
+    }
+    let parts: Vec<String> = most_first(reasons).map(|(name, count)| format!("{name} {count}")).collect();
+    format!("{title}: {}\n", parts.join(", "))
+}
+
+fn reason_table(title: &str, reasons: &BTreeMap<String, u64>) -> String {
+    if reasons.is_empty() {
+        return String::new();
+    }
+    let mut rows = vec![vec![title.to_owned(), "packets".to_owned()]];
+    rows.extend(most_first(reasons).map(|(name, count)| vec![name.clone(), count.to_string()]));
+    format!("\n{}", align(&[Left, Right], &rows))
+}
+
+fn most_first(reasons: &BTreeMap<String, u64>) -> impl Iterator<Item = (&String, &u64)> {
+    let mut sorted: Vec<_> = reasons.iter().collect();
+    sorted.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    sorted.into_iter()
+}
+
+fn probe_table(probes: &[Probe]) -> String {
+    if probes.is_empty() {
+        return String::new();
+    }
+    let mut rows = vec![vec!["kernel".to_owned(), "answer".to_owned()]];
+    rows.extend(probes.iter().map(|p| vec![p.name.clone(), p.answer.to_string(), p.detail.clone()]));
+    format!("\n{}", align(&[Left, Left, Left], &rows))
+}

@@ -1,0 +1,100 @@
+//! Quantities in the units that the field uses.
+
+use std::fmt::Write;
+
+/// `950 bit/s`, `9.50 Mbit/s`.
+pub(super) fn bits_per_second(rate: u64) -> String {
+    scaled(rate, "bit/s")
+}
+
+/// `812 pps`, `1.49 Mpps`.
+pub(super) fn packets_per_second(rate: u64) -> String {
+    scaled(rate, "pps")
+}
+
+/// Three digits that count, and a factor of a thousand.
+fn scaled(value: u64, unit: &str) -> String {
+    if value < 1000 {
+        return format!("{value} {unit}");
+    }
+    // In thousandths of the greater unit, rounded at the third digit: 999950 is 1.00 M and not 1000 k.
+    let mut value = value;
+    for prefix in ["k", "M", "G", "T"] {
+        let step = match value {
+            0..10_000 => 10,
+            10_000..100_000 => 100,
+            _ => 1000,
+        };
+        let rounded = value.saturating_add(step / 2) / step * step;
+        if rounded < 1_000_000 || prefix == "T" {
+            let (whole, part) = (rounded / 1000, rounded % 1000);
+            return match rounded {
+                0..10_000 => format!("{whole}.{:02} {prefix}{unit}", part / 10),
+                10_000..100_000 => format!("{whole}.{} {prefix}{unit}", part / 100),
+                _ => format!("{whole} {prefix}{unit}"),
+            };
+        }
+        value = rounded / 1000;
+    }
+    format!("{value} {unit}")
+}
+
+/// `12s`, `2m 5s`, `1d 2h 3m 4s`.
+pub(super) fn time(seconds: u64) -> String {
+    let parts =
+        [(seconds / 86400, 'd'), (seconds / 3600 % 24, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];
+    let mut text = String::new();
+    for (value, unit) in parts {
+        if value > 0 || (unit == 's' && text.is_empty()) {
+            // Writing to a String does not fail.
+            let _ = write!(text, "{}{value}{unit}", if text.is_empty() { "" } else { " " });
+        }
+    }
+    text
+}
+
+/// `98.7 %`.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_three_digits_that_count() {
+        for (rate, text) in [
+            (0, "0 bit/s"),
+            (999, "999 bit/s"),
+            (1000, "1.00 kbit/s"),
+            (9_994, "9.99 kbit/s"),
+            (9_995, "10.0 kbit/s"),
+            (99_950, "100 kbit/s"),
+            (999_499, "999 kbit/s"),
+            (999_500, "1.00 Mbit/s"),
+            (9_500_000, "9.50 Mbit/s"),
+            (941_000_000, "941 Mbit/s"),
+            (10_000_000_000, "10.0 Gbit/s"),
+            (1_234_000_000_000_000, "1234 Tbit/s"),
+        ] {
+            assert_eq!(bits_per_second(rate), text);
+        }
+        assert_eq!(packets_per_second(14_880_952), "14.9 Mpps");
+    }
+
+    #[test]
+    fn times_name_only_what_counts() {
+        for (seconds, text) in
+            [(0, "0s"), (12, "12s"), (60, "1m"), (125, "2m 5s"), (3600, "1h"), (93_784, "1d 2h 3m 4s")]
+        {
+            assert_eq!(time(seconds), text);
+        }
+    }
+
+    #[test]
+    fn shares_are_in_percent() {
+        assert_eq!(percent(0.98712), "98.7 %");
+        assert_eq!(percent(0.0), "0.0 %");
+    }
+}

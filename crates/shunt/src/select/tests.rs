@@ -1,0 +1,92 @@
+use super::*;
+use crate::render::examples::{connections, tcp, udp6};
+
+fn shown(filter: &Filter) -> Vec<Proto> {
+    connections().iter().filter(|c| filter.matches(c)).map(|c| c.proto).collect()
+}
+
+fn network(text: &str) -> Option<Network> {
+    Some(text.parse().unwrap())
+}
+
+#[test]
+fn no_filter_shows_everything() {
+    assert_eq!(shown(&Filter::default()).len(), connections().len());
+}
+
+#[test]
+fn addresses_match_either_direction_as_conntrack_prints_it() {
+    let reply = tcp().reply;
+    let to_the_nat_address = Filter { dst: network("203.0.113.1"), ..Filter::default() };
+    assert_eq!(shown(&to_the_nat_address), [Proto::Tcp]);
+    let exact = Filter {
+        src: network(&reply.src.to_string()),
+        dst: network(&reply.dst.to_string()),
+        sport: Some(reply.sport),
+        dport: Some(reply.dport),
+        ..Filter::default()
+    };
+    assert_eq!(shown(&exact), [Proto::Tcp]);
+    // The source of one direction and the source port of the other belong to no packet.
+    let mixed = Filter { src: network("192.168.1.2"), sport: Some(443), ..Filter::default() };
+    assert!(shown(&mixed).is_empty());
+}
+
+#[test]
+fn every_other_filter_is_exact() {
+    let filter = Filter::default;
+    assert_eq!(shown(&Filter { proto: Some(Proto::Udp), ..filter() }), [Proto::Udp]);
+    assert_eq!(shown(&Filter { state: Some(FlowState::Pending), ..filter() }), [Proto::Udp]);
+    assert_eq!(shown(&Filter { engine: Some(Engine::Xdp), ..filter() }), [Proto::Tcp]);
+    assert_eq!(shown(&Filter { port: Some("eth1".to_owned()), ..filter() }), [Proto::Tcp, Proto::Udp]);
+    assert!(shown(&Filter { port: Some("eth".to_owned()), ..filter() }).is_empty());
+}
+
+#[test]
+fn a_network_has_the_addresses_of_its_prefix_and_family() {
+    let has = |net: &str, addr: &str| net.parse::<Network>().unwrap().has(addr.parse().unwrap());
+    assert!(has("192.0.2.1", "192.0.2.1") && !has("192.0.2.1", "192.0.2.2"));
+    assert!(has("192.0.2.77/24", "192.0.2.1") && !has("192.0.2.0/24", "192.0.3.1"));
+    assert!(has("0.0.0.0/0", "203.0.113.9") && !has("0.0.0.0/0", "2001:db8::1"));
+    assert!(has("2001:db8::/32", "2001:db8:9::1") && !has("2001:db8::/32", "2001:db9::1"));
+    assert!(has("::/0", "2001:db8::1") && !has("::/0", "192.0.2.1"));
+    for wrong in ["", "eth0", "192.0.2.1/33", "2001:db8::/129", "192.0.2.0/-1", "192.0.2.0/"] {
+        assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn every_key_sorts_and_reverses() {
+    let (mut a, mut b) = (tcp(), tcp());
+    (a.orig.src, a.orig.dst) = ("10.0.0.2".parse().unwrap(), "10.9.0.1".parse().unwrap());
+    (b.orig.src, b.orig.dst) = ("10.0.0.10".parse().unwrap(), "10.8.0.1".parse().unwrap());
+    (a.rate_bps, a.packets, a.bytes, a.age_s, a.idle_s) = (5, 50, 10, 7, 1);
+    (b.rate_bps, b.packets, b.bytes, b.age_s, b.idle_s) = (6, 40, 20, 6, 2);
+    let first = |key, reverse| {
+        let mut both = vec![a.clone(), b.clone()];
+        Order { key, reverse, limit: Some(1) }.apply(&mut both);
+        assert_eq!(both.len(), 1);
+        if both[0] == a { 'a' } else { 'b' }
+    };
+    for (key, want) in [
+        (SortKey::Rate, 'b'),
+        (SortKey::Packets, 'a'),
+        (SortKey::Bytes, 'b'),
+        (SortKey::Age, 'a'),
+        (SortKey::Idle, 'a'),
+        (SortKey::Src, 'a'),
+        (SortKey::Dst, 'b'),
+    ] {
+        assert_eq!(first(key, false), want, "{key:?}");
+        assert_ne!(first(key, true), want, "{key:?}");
+    }
+}
+
+#[test]
+fn equal_ones_are_in_the_order_of_their_addresses() {
+    let order = Order { key: SortKey::Rate, reverse: false, limit: None };
+    let mut same: Vec<Connection> =
+        [3, 1, 2].map(|sport| Connection { orig: Tuple { sport, ..udp6().orig }, ..udp6() }).to_vec();
+    order.apply(&mut same);
+    assert_eq!(same.iter().map(|c| c.orig.sport).collect::<Vec<_>>(), [1, 2, 3]);
+}

@@ -1,0 +1,138 @@
+//! The command as a process, beside a stand-in for the daemon that only starts and ends.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+use tempfile::TempDir;
+
+/// A directory with the command, the stand-in, and a runtime directory.
+struct Place {
+    dir: TempDir,
+}
+
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+    /// What the daemon was started with.
+    args: Option<String>,
+}
+
+impl Place {
+    fn new() -> Self {
+        // On the file system of the build, because a link to the command is needed and not a copy: another thread's child
+        // could hold a copy open for writing.
+        let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        fs::hard_link(env!("CARGO_BIN_EXE_shunt"), dir.path().join("shunt")).unwrap();
+        symlink(
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand-in/shuntd"),
+            dir.path().join("shuntd"),
+        )
+        .unwrap();
+        Self { dir }
+    }
+
+    fn run(&self, line: &str, says: &str, exits: u8) -> Ran {
+        let kept = self.dir.path().join("kept");
+        let Output { status, stdout, stderr } = Command::new(self.dir.path().join("shunt"))
+            .args(line.split_whitespace())
+            .env("SHUNT_RUNTIME_DIR", self.dir.path().join("run"))
+            .env("STAND_IN_KEEPS", &kept)
+            .env("STAND_IN_SAYS", says)
+            .env("STAND_IN_EXITS", exits.to_string())
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let args = fs::read_to_string(&kept).ok().map(|args| args.trim_end().to_owned());
+        Ran { code: status.code().unwrap(), out: text(stdout), err: text(stderr), args }
+    }
+}
+
+#[test]
+fn what_the_daemon_fails_of_is_passed_on_with_its_exit_code() {
+    let place = Place::new();
+    let ran = place.run("up --port eth7 --engine xdp --instance lab", "shuntd: eth7: no such device", 13);
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (13, "", "shunt: eth7: no such device\n"));
+    assert_eq!(ran.args.unwrap(), "--instance lab --engine xdp --port eth7");
+    // The next one does not see the words of the last one.
+    let ran = place.run("up --instance lab --json", "shuntd: no BTF", 11);
+    let body = "{\"error\":{\"code\":\"no-btf\",\"message\":\"no BTF\"}}\n";
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (11, "", body));
+    let log = fs::read_to_string(place.dir.path().join("run/lab.log")).unwrap();
+    assert_eq!(log, "shuntd: eth7: no such device\nshuntd: no BTF\n");
+}
+
+#[test]
+fn in_the_foreground_the_command_becomes_the_daemon() {
+    let ran = Place::new().run("up --foreground --port eth0", "shuntd: hello", 33);
+    assert_eq!((ran.code, ran.err.as_str()), (33, "shuntd: hello\n"));
+    assert_eq!(ran.args.unwrap(), "--instance default --port eth0");
+}
+
+#[test]
+fn down_without_a_daemon_removes_what_a_crash_left() {
+    let place = Place::new();
+    let ran = place.run("down --instance lab", "", 0);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "not running, nothing left behind\n"));
+    assert_eq!(ran.args.unwrap(), "--cleanup --instance lab");
+    let ran = place.run("down --json", "", 0);
+    let body: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(body, serde_json::json!({"was_running": false, "killed": false, "pid": null}));
+    let ran = place.run("down", "shuntd: it needs root", 10);
+    assert_eq!((ran.code, ran.err.as_str()), (10, "shunt: it needs root\n"));
+}
+
+#[test]
+fn without_a_daemon_every_question_says_how_to_start_it() {
+    let place = Place::new();
+    for line in ["status", "flows", "flush", "flow list", "flow del --all"] {
+        let ran = place.run(line, "", 0);
+        assert_eq!(ran.code, 21, "{line}");
+        assert_eq!(ran.err, "shunt: not running; start it with `shunt up`\n");
+        assert_eq!((ran.out.as_str(), ran.args), ("", None));
+    }
+    let ran = place.run("status --instance lab", "", 0);
+    assert_eq!(ran.err, "shunt: instance `lab` is not running; start it with `shunt up --instance lab`\n");
+    let ran = place.run("status --json", "", 0);
+    let body: serde_json::Value = serde_json::from_str(&ran.err).unwrap();
+    assert_eq!((ran.code, &body["error"]["code"]), (21, &"not-running".into()));
+    let ran = place.run("status -v", "", 0);
+    assert!(ran.err.contains("\n  because No such file"), "{}", ran.err);
+}
+
+#[test]
+fn wrong_commands_end_with_two_and_wrong_files_with_eighteen() {
+    let place = Place::new();
+    assert_eq!(place.run("", "", 0).code, 2);
+    assert_eq!(place.run("upp", "", 0).code, 2);
+    assert_eq!(place.run("status --instance A", "", 0).code, 2);
+    assert_eq!(place.run("flow load /nonexistent", "", 0).code, 18);
+}
+
+#[test]
+fn the_kept_manual_pages_are_those_of_the_command() {
+    let place = Place::new();
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/man");
+    let pages = match std::env::var_os("SHUNT_BLESS").is_some_and(|v| v == "1") {
+        true => kept.clone(),
+        false => place.dir.path().to_path_buf(),
+    };
+    assert_eq!(place.run(&format!("man {}", pages.display()), "", 0).code, 0);
+    for name in ["shunt.1", "shunt-up.1", "shunt-flows.1", "shunt-flow-add.1"] {
+        assert!(pages.join(name).exists(), "{name}");
+    }
+    let ours = |page: &PathBuf| {
+        let name = page.file_name().unwrap().to_string_lossy();
+        name == "shunt.1" || name.starts_with("shunt-")
+    };
+    for page in fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().path()).filter(ours) {
+        let now = fs::read_to_string(pages.join(page.file_name().unwrap())).unwrap_or_default();
+        let same = now == fs::read_to_string(&page).unwrap();
+        assert!(same, "{} is not current; SHUNT_BLESS=1 writes it anew", page.display());
+    }
+}
