@@ -113,3 +113,33 @@ fn support(bits: u64) -> XdpSupport {
         zero_copy: bits & ACT_XSK_ZEROCOPY != 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Batch, Messages};
+
+    fn told_of(command: u8, bits: u64) -> Option<Event> {
+        let mut batch = Batch::default();
+        batch.message(30, 0, 0, &[command, 1, 0, 0]);
+        batch.put(NETDEV_A_DEV_IFINDEX, &7u32.to_ne_bytes());
+        batch.put(NETDEV_A_DEV_XDP_FEATURES, &bits.to_ne_bytes());
+        event(&Messages(batch.bytes()).next().unwrap().unwrap())
+    }
+
+    #[test]
+    fn native_needs_both_running_and_redirecting() {
+        for (bits, native, target) in
+            [(0, false, false), (1, false, false), (3, true, false), (7, true, true), (4, false, true)]
+        {
+            let wanted = Some(Event::XdpFeatures { ifindex: 7, native, target });
+            assert_eq!(told_of(NETDEV_CMD_DEV_CHANGE_NTF, bits), wanted, "{bits}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_goes_is_left_to_its_link() {
+        assert!(told_of(NETDEV_CMD_DEV_ADD_NTF, 3).is_some());
+        assert_eq!(told_of(NETDEV_CMD_DEV_DEL_NTF, 3), None);
+    }
+}

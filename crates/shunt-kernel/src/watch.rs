@@ -19,7 +19,7 @@ use shunt_core::{Event, Source};
 use std::{
     future::poll_fn,
     io,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 /// What the kernel may queue for us on each socket.
@@ -48,6 +48,7 @@ pub struct Watcher {
 /// One source and its socket.
 struct Feed {
     source: Source,
+    protocol: &'static str,
     socket: TokioSocket,
     heard: Vec<u8>,
     event: fn(&Message) -> Option<Event>,
@@ -122,7 +123,15 @@ impl Watcher {
                     }
                 }
             }
-            if events.is_empty() { Poll::Pending } else { Poll::Ready(Ok(events)) }
+            if events.is_empty() {
+                return Poll::Pending;
+            }
+            // The runtime may not have looked at every socket yet. Asking them all keeps sources together: without it a
+            // ruleset could be told well after routes that were changed later.
+            for feed in &mut self.feeds {
+                feed.catch_up(&mut events)?;
+            }
+            Poll::Ready(Ok(events))
         })
         .await
     }
@@ -146,35 +155,50 @@ impl Feed {
             Ok(socket)
         };
         let socket = open().map_err(|source| Error::Socket { protocol, source })?;
-        Ok(Self { source, socket, heard: Vec::with_capacity(BUFFER_BYTES), event })
+        Ok(Self { source, protocol, socket, heard: Vec::with_capacity(BUFFER_BYTES), event })
     }
 
-    /// Read for one turn. Pending only when nothing was there to be read.
+    /// Wait for something to read, and read for one turn.
     fn hear(&mut self, cx: &mut Context, events: &mut Vec<Event>) -> Poll<Result<(), Error>> {
+        self.heard.clear();
+        let first = ready!(self.socket.poll_recv(cx, &mut self.heard));
+        Poll::Ready(self.read_on(first, events))
+    }
+
+    /// Read for one turn if there is something.
+    fn catch_up(&mut self, events: &mut Vec<Event>) -> Result<(), Error> {
+        let first = self.read();
+        self.read_on(first, events)
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        self.heard.clear();
+        self.socket.socket_ref().recv(&mut self.heard, 0).map(drop)
+    }
+
+    fn read_on(&mut self, mut read: io::Result<()>, events: &mut Vec<Event>) -> Result<(), Error> {
         let mut overrun = false;
         let mut heard = 0;
-        // Once a message was lost the kernel loses all others too, and does not say so again, until the queue has been
-        // empty. Only what is asked of the kernel after that is sure to be complete.
-        while heard < if overrun { QUEUE } else { TURN } {
-            self.heard.clear();
-            let read = if heard == 0 {
-                std::task::ready!(self.socket.poll_recv(cx, &mut self.heard))
-            } else {
-                self.socket.socket_ref().recv(&mut self.heard, 0).map(drop)
-            };
-            heard += 1;
+        loop {
             match read {
                 Ok(()) => overrun |= !self.understand(events),
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => overrun = true,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Poll::Ready(Err(Error::Socket { protocol: self.protocol(), source })),
+                Err(source) => return Err(Error::Socket { protocol: self.protocol, source }),
             }
+            heard += 1;
+            // Once a message was lost the kernel loses all others too, and does not say so again, until the queue has
+            // been empty. Only what is asked of the kernel after that is sure to be complete.
+            if heard >= if overrun { QUEUE } else { TURN } {
+                break;
+            }
+            read = self.read();
         }
         if overrun {
             events.push(Event::Overrun(self.source));
         }
-        Poll::Ready(Ok(()))
+        Ok(())
     }
 
     /// Whether the datagram was whole.
@@ -189,16 +213,6 @@ impl Feed {
             }
         }
         true
-    }
-
-    fn protocol(&self) -> &'static str {
-        match self.source {
-            Source::Route => "NETLINK_ROUTE",
-            Source::Nftables => "NETLINK_NETFILTER",
-            Source::Xfrm => "NETLINK_XFRM",
-            Source::Netdev => "NETLINK_GENERIC",
-            Source::DataPlane => "none",
-        }
     }
 }
 
@@ -222,4 +236,27 @@ fn enlarge(socket: &Socket) {
 /// What a kernel answers that was built without a protocol, or without what would have the group.
 fn is_unsupported(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT | libc::ENOENT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u16) -> Message<'static> {
+        Message { kind, flags: 0, seq: 0, payload: &[0, 0, 0, 10] }
+    }
+
+    #[test]
+    fn of_nftables_only_the_generation_counts() {
+        assert_eq!(ruleset(&message(0x0a0f)), Some(Event::Ruleset));
+        for kind in [0, 6, 12, 18].map(|kind| 0x0a00 | kind) {
+            assert_eq!(ruleset(&message(kind)), None, "{kind:#x}");
+        }
+    }
+
+    #[test]
+    fn a_protocol_that_was_not_built_is_unsupported_and_a_refusal_is_not() {
+        assert!(is_unsupported(&io::Error::from_raw_os_error(libc::EPROTONOSUPPORT)));
+        assert!(!is_unsupported(&io::Error::from_raw_os_error(libc::EPERM)));
+    }
 }

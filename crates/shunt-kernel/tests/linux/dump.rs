@@ -1,0 +1,139 @@
+//! The present state, and what the kernel answers.
+
+use crate::{ear::Ear, netns::NetNs, netns::sh};
+use shunt_core::{Event, Link};
+use shunt_kernel::{Error, Forwarding, Kernel, Linux, XdpSupport};
+
+fn in_new_namespace(test: impl FnOnce(Linux) + Send) {
+    let Some(ns) = NetNs::new() else { return };
+    ns.enter(|| test(Linux::open().unwrap()));
+}
+
+fn link(events: &[Event], name: &str) -> Link {
+    let named = |e: &Event| matches!(e, Event::Link(l) if l.name == name);
+    match events.iter().find(|e| named(e)) {
+        Some(Event::Link(link)) => link.clone(),
+        _ => panic!("no {name} in {events:#?}"),
+    }
+}
+
+#[test]
+fn a_dump_has_everything_that_was_told() {
+    Ear::in_new_namespace(|mut ear| {
+        sh("ip link add br0 type bridge; ip link set br0 up
+            ip link add v0 type veth peer name v1; ip link set v0 master br0 up; ip link set v1 up
+            ip addr add 192.0.2.1/24 dev v1; ip addr add 2001:db8::1/64 dev v1 nodad
+            ip neigh replace 192.0.2.7 lladdr 02:00:00:00:00:07 dev v1 nud permanent
+            bridge fdb replace 02:00:00:00:00:77 dev v0 master static
+            tc qdisc add dev v1 root handle 1: htb; tc qdisc add dev v1 clsact
+            tc filter add dev v1 egress u32 match u32 0 0");
+        let events = Linux::open().unwrap().dump().unwrap();
+        let (v0, v1) = (link(&events, "v0").ifindex, link(&events, "v1").ifindex);
+        let has = |wanted: &dyn Fn(&Event) -> bool| events.iter().any(wanted);
+        assert_eq!(link(&events, "v0").master, Some(link(&events, "br0").ifindex));
+        assert!(!link(&events, "lo").ethernet);
+        assert!(has(&|e| *e == Event::Address { ifindex: v1, addr: [192, 0, 2, 1].into(), prefix: 24 }));
+        assert!(has(&|e| matches!(e, Event::Neighbour { ifindex, mac: Some(_), addr }
+            if *ifindex == v1 && addr.to_string() == "192.0.2.7")));
+        assert!(has(&|e| matches!(e, Event::Fdb { ifindex, vlan: 0, mac }
+            if *ifindex == v0 && mac.to_string() == "02:00:00:00:00:77")));
+        assert!(has(&|e| matches!(e, Event::Qdisc(q) if q.ifindex == v1 && q.kind == "htb")));
+        assert!(has(&|e| *e == Event::Filter { ifindex: v1, egress: true }));
+        assert!(!has(&|e| *e == Event::Filter { ifindex: v1, egress: false }));
+        for ifindex in [v0, v1] {
+            assert!(has(&|e| *e == Event::XdpFeatures { ifindex, native: true, target: false }));
+        }
+        let first_other = events.iter().position(|e| !matches!(e, Event::Link(_))).unwrap();
+        assert!(events[first_other..].iter().all(|e| !matches!(e, Event::Link(_))), "links come first");
+
+        ear.hear(&Event::Filter { ifindex: v1, egress: true });
+    });
+}
+
+#[test]
+fn a_dump_of_thousands_is_whole() {
+    in_new_namespace(|mut linux| {
+        sh("ip link add d0 type veth peer name d0p; ip link set d0p up; ip link set d0 up
+            i=0; while [ $i -lt 5000 ]; do
+                echo neigh add 10.0.$((i / 256)).$((i % 256)) lladdr 02:00:00:00:00:01 dev d0 nud permanent
+                i=$((i + 1))
+            done | ip -batch -");
+        let events = linux.dump().unwrap();
+        let neighbours = events
+            .iter()
+            .filter(|e| matches!(e, Event::Neighbour { mac: Some(_), addr, .. } if addr.is_ipv4()));
+        let count =
+            neighbours.filter(|e| matches!(e, Event::Neighbour { addr, .. } if !addr.is_loopback())).count();
+        assert_eq!(count, 5000);
+    });
+}
+
+#[test]
+fn xdp_features_follow_the_peer() {
+    in_new_namespace(|mut linux| {
+        sh(
+            "ip link add v0 type veth peer name v1; ip link set v0 up; ip link set v1 up; ethtool -K v1 gro on",
+        );
+        let events = linux.dump().unwrap();
+        let known = |target| XdpSupport::Known { native: true, target, zero_copy: false };
+        assert_eq!(linux.xdp_features(link(&events, "v0").ifindex).unwrap(), known(true));
+        assert_eq!(linux.xdp_features(link(&events, "v1").ifindex).unwrap(), known(false));
+        assert!(matches!(linux.xdp_features(9999), Err(Error::Refused { .. })));
+    });
+}
+
+#[test]
+fn a_device_made_by_software_has_its_kind_as_driver() {
+    in_new_namespace(|mut linux| {
+        sh("ip link add v0 type veth peer name v1; ip link add br0 type bridge");
+        let events = linux.dump().unwrap();
+        assert_eq!(linux.driver(link(&events, "v0").ifindex).unwrap().as_deref(), Some("veth"));
+        assert_eq!(linux.driver(link(&events, "br0").ifindex).unwrap().as_deref(), Some("bridge"));
+        assert_eq!(linux.driver(link(&events, "lo").ifindex).unwrap(), None);
+        assert!(matches!(linux.driver(9999), Err(Error::Refused { .. })));
+    });
+}
+
+/// Looks at the devices of the machine, and changes nothing.
+#[test]
+fn a_physical_device_has_the_driver_that_sysfs_names() {
+    let mut linux = Linux::open().unwrap();
+    for event in linux.dump().unwrap() {
+        let Event::Link(link) = event else { continue };
+        let Ok(driver) = std::fs::read_link(format!("/sys/class/net/{}/device/driver", link.name)) else {
+            continue;
+        };
+        let named = driver.file_name().unwrap().to_string_lossy().into_owned();
+        assert_eq!(linux.driver(link.ifindex).unwrap(), Some(named.clone()));
+        eprintln!("{}: {named}", link.name);
+    }
+}
+
+#[test]
+fn forwarding_is_that_of_this_namespace() {
+    in_new_namespace(|linux| {
+        let seen = || linux.forwarding().unwrap();
+        sh("echo 0 > /proc/sys/net/ipv4/ip_forward; echo 0 > /proc/sys/net/ipv6/conf/all/forwarding
+            ip link add d0 type ifb");
+        assert_eq!(seen(), Forwarding { v4: false, v6: false });
+        sh("echo 1 > /proc/sys/net/ipv4/conf/d0/forwarding");
+        assert_eq!(seen(), Forwarding { v4: true, v6: false });
+        sh("echo 0 > /proc/sys/net/ipv4/conf/d0/forwarding; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding");
+        assert_eq!(seen(), Forwarding { v4: false, v6: true });
+        sh("echo 1 > /proc/sys/net/ipv4/ip_forward");
+        assert_eq!(seen(), Forwarding { v4: true, v6: true });
+    });
+}
+
+#[test]
+fn conntrack_timeouts_are_those_of_this_namespace() {
+    in_new_namespace(|linux| {
+        assert!(linux.conntrack_present());
+        sh("echo 17 > /proc/sys/net/netfilter/nf_conntrack_udp_timeout
+            echo 16 > /proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream
+            echo 4000 > /proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established");
+        let timeouts = linux.conntrack_timeouts().unwrap();
+        let seconds = [timeouts.udp, timeouts.udp_stream, timeouts.tcp_established].map(|t| t.as_secs());
+        assert_eq!((seconds, timeouts.shortest().as_secs()), ([17, 16, 4000], 16));
+    });
+}
