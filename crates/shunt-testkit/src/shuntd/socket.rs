@@ -1,0 +1,33 @@
+//! As much HTTP as it takes to ask the control socket, so that what is under test is not also what tests it.
+
+use std::{
+    io::{self, Read, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+    time::Duration,
+};
+
+/// Longer than the daemon gives its slowest answer.
+const PATIENCE: Duration = Duration::from_secs(25);
+
+/// One request: the number of the status, and the body.
+pub(super) fn request(path: &Path, method: &str, target: &str, body: &str) -> io::Result<(u16, String)> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let length = body.len();
+    let head = format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n");
+    stream.write_all(&[head.as_bytes(), body.as_bytes()].concat())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    understood(&answer)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("no answer: {answer:?}")))
+}
+
+fn understood(answer: &str) -> Option<(u16, String)> {
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
+    let length =
+        head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
+    (body.len() == length).then(|| (status, body.to_owned()))
+}
