@@ -1,5 +1,6 @@
 //! Asks the daemon: one request per connection.
 
+use crate::daemon::wait_gone;
 use anyhow::Context;
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, body::Bytes, client::conn::http1, header::HOST};
@@ -19,6 +20,8 @@ pub(crate) struct Client {
 /// Longer than the daemon itself gives its slowest answer, to be told why rather than to guess.
 const PATIENCE: Duration = Duration::from_secs(25);
 
+const DYING_TIME: Duration = Duration::from_secs(2);
+
 impl Client {
     pub(crate) fn new(instance: &Instance) -> Self {
         Self { instance: instance.clone(), path: instance.socket_path() }
@@ -31,9 +34,7 @@ impl Client {
             Err(error) if is_not_running(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
-        let pid = pid.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
-        match pid {
+        match peer_of(&stream) {
             Some(pid) => Ok(Some(pid)),
             None => Err(self.strange("its process is not visible from here").into()),
         }
@@ -61,7 +62,15 @@ impl Client {
             Request::builder().method(method).uri(path).header(HOST, "localhost").body(Full::new(body))?;
         let asked = async {
             let stream = self.connect().await?;
-            self.exchange(stream, request).await
+            let peer = peer_of(&stream);
+            let answer = self.exchange(stream, request).await;
+            // One that was killed takes a moment to close its socket.
+            match (answer, peer) {
+                (Err(error), Some(pid)) if is_cut_off(&error) && wait_gone(pid, DYING_TIME).await => {
+                    Err(error.context(not_running(&self.instance)))
+                }
+                (answer, _) => answer,
+            }
         };
         match timeout(PATIENCE, asked).await {
             Ok(answer) => answer,
@@ -116,6 +125,16 @@ impl Client {
         );
         Failure::new(FailureCode::Internal, text)
     }
+}
+
+/// The process that listens on the other end; none if it is not visible from this PID namespace.
+fn peer_of(stream: &UnixStream) -> Option<u32> {
+    let pid = stream.peer_cred().ok()?.pid()?;
+    u32::try_from(pid).ok().filter(|pid| *pid != 0)
+}
+
+fn is_cut_off(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<hyper::Error>().is_some())
 }
 
 fn not_running(instance: &Instance) -> Failure {

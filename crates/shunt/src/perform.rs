@@ -10,7 +10,8 @@ use crate::{
 use anyhow::Context;
 use clap::CommandFactory;
 use hyper::Method;
-use shunt_api::{Connection, Count, Failure, FailureCode, Instance, StaticTable, Status};
+use serde::Serialize;
+use shunt_api::{Connection, Count, Failure, FailureCode, Instance, StaticRemoval, StaticTable, Status};
 use std::{ffi::OsString, time::Duration};
 use tokio::time::{Instant, sleep};
 
@@ -21,8 +22,8 @@ const TROUBLE_TIME: Duration = Duration::from_secs(5);
 const END_TIME: Duration = Duration::from_secs(15);
 /// For one that was asked to stop in vain.
 const UNANSWERED_TIME: Duration = Duration::from_secs(3);
-/// So many flows are well below the longest body that the daemon takes.
-const FLOWS_PER_REQUEST: usize = 4096;
+/// The daemon does nothing else while it carries out one request, and must not seem to hang.
+const FLOWS_PER_REQUEST: usize = 512;
 
 pub(crate) fn perform(plan: Plan) -> anyhow::Result<Answer> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -47,7 +48,7 @@ async fn perform_step(Plan { instance, step }: Plan) -> anyhow::Result<Answer> {
         }
         Step::Flush => Answer::Flushed(client.post("/v1/flush").await?),
         Step::Add(table) => Answer::Added(add(&client, table).await?),
-        Step::Remove(removal) => Answer::Removed(client.send(Method::DELETE, "/v1/static", &removal).await?),
+        Step::Remove(removal) => Answer::Removed(remove(&client, removal).await?),
         Step::List => Answer::Statics(client.get("/v1/static").await?),
         Step::Man { dir } => {
             clap_mangen::generate_to(Cli::command(), &dir).with_context(|| dir.display().to_string())?;
@@ -121,19 +122,34 @@ async fn stop(client: &Client, instance: &Instance, program: &Program) -> anyhow
 }
 
 /// The routes first, since the flows name them.
-async fn add(client: &Client, table: StaticTable) -> anyhow::Result<Count> {
-    let StaticTable { route, flow } = table;
-    let mut count = 0;
-    let mut parts: Vec<StaticTable> = flow
-        .chunks(FLOWS_PER_REQUEST)
-        .map(|flow| StaticTable { route: Vec::new(), flow: flow.to_vec() })
-        .collect();
-    match parts.first_mut() {
-        Some(first) => first.route = route,
-        None => parts.push(StaticTable { route, flow: Vec::new() }),
+async fn add(client: &Client, StaticTable { route, flow }: StaticTable) -> anyhow::Result<Count> {
+    let mut parts = Vec::new();
+    if !route.is_empty() || flow.is_empty() {
+        parts.push(StaticTable { route, ..StaticTable::default() });
     }
+    parts.extend(
+        flow.chunks(FLOWS_PER_REQUEST)
+            .map(|flow| StaticTable { flow: flow.to_vec(), ..StaticTable::default() }),
+    );
+    send_all(client, Method::POST, &parts).await
+}
+
+/// The routes last, since no flow may name them then.
+async fn remove(client: &Client, StaticRemoval { all, flow, route }: StaticRemoval) -> anyhow::Result<Count> {
+    let mut parts: Vec<StaticRemoval> = flow
+        .chunks(FLOWS_PER_REQUEST)
+        .map(|flow| StaticRemoval { flow: flow.to_vec(), ..StaticRemoval::default() })
+        .collect();
+    if all || !route.is_empty() || flow.is_empty() {
+        parts.push(StaticRemoval { all, route, ..StaticRemoval::default() });
+    }
+    send_all(client, Method::DELETE, &parts).await
+}
+
+async fn send_all(client: &Client, method: Method, parts: &[impl Serialize]) -> anyhow::Result<Count> {
+    let mut count = 0;
     for part in parts {
-        count += client.send::<Count>(Method::POST, "/v1/static", &part).await?.count;
+        count += client.send::<Count>(method.clone(), "/v1/static", part).await?.count;
     }
     Ok(Count { count })
 }

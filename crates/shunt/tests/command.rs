@@ -4,9 +4,11 @@
 
 use std::{
     fs,
-    os::unix::fs::symlink,
+    io::{Read, Write},
+    os::unix::{fs::symlink, net::UnixListener},
     path::{Path, PathBuf},
     process::{Command, Output},
+    thread,
 };
 use tempfile::TempDir;
 
@@ -103,6 +105,37 @@ fn without_a_daemon_every_question_says_how_to_start_it() {
     assert_eq!((ran.code, &body["error"]["code"]), (21, &"not-running".into()));
     let ran = place.run("status -v", "", 0);
     assert!(ran.err.contains("\n  because No such file"), "{}", ran.err);
+}
+
+#[test]
+fn a_daemon_that_answers_nothing_or_nonsense_is_named() {
+    let place = Place::new();
+    let run = place.dir.path().join("run");
+    fs::create_dir(&run).unwrap();
+    let listener = UnixListener::bind(run.join("default.sock")).unwrap();
+    let daemon = thread::spawn(move || {
+        for answer in [
+            "",
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]",
+            "HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n",
+        ] {
+            let (mut client, _) = listener.accept().unwrap();
+            // Not before the request is there: to close with something unread would cut off the answer.
+            let mut request = [0; 4096];
+            assert!(client.read(&mut request).unwrap() > 0);
+            client.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    for why in ["it ended the conversation", "its answer is not understood", "its answer is not understood"] {
+        let ran = place.run("status", "", 0);
+        assert_eq!(ran.code, 70, "{}", ran.err);
+        assert!(
+            ran.err.starts_with(&format!("shunt: the daemon of instance `default`: {why}")),
+            "{}",
+            ran.err
+        );
+    }
+    daemon.join().unwrap();
 }
 
 #[test]
