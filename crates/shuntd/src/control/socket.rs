@@ -44,9 +44,8 @@ pub fn bind(instance: &Instance) -> Result<UnixListener, Failure> {
         Ok(None) => Err(Failure::new(
             FailureCode::AlreadyRunning,
             format!(
-                "instance `{instance}` runs already ({} is answered); stop it with `shunt down --instance {instance}`, or \
-                 choose another name with --instance",
-                path.display()
+                "instance `{instance}` runs already; stop it with `shunt down --instance {instance}`, or choose another \
+                 name with --instance"
             ),
         )),
         Err(error) => {
