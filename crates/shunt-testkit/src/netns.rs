@@ -1,7 +1,11 @@
 //! A network namespace of our own.
 
 use crate::Process;
-use nix::sched::{CloneFlags, setns};
+use nix::{
+    sched::{CloneFlags, setns},
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use std::{
     fs::{self, File},
     io::{self, Write},
@@ -161,13 +165,22 @@ impl Drop for NetNs {
     }
 }
 
-/// Deletes what [`NetNs::new`] made in this process and did not delete yet. For the end by a signal, where nothing is
-/// dropped.
+/// Deletes what [`NetNs::new`] made in this process and did not delete yet, after a SIGTERM to all that runs inside. For
+/// the end by a signal, where nothing is dropped.
 pub fn delete_namespaces_of_this_process() {
     let middle = format!("-{}-", std::process::id());
     let Ok(entries) = fs::read_dir(DIRECTORY) else { return };
     for name in entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()) {
         if name.starts_with("shunt-") && name.contains(&middle) {
+            let inside = Command::new("ip").args(["netns", "pids", &name]).output();
+            let inside =
+                inside.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+            for pid in inside.lines().filter_map(|line| line.trim().parse().ok()) {
+                // A thread of ours may be inside.
+                if pid != nix::unistd::getpid().as_raw() {
+                    let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+                }
+            }
             delete(&name);
         }
     }

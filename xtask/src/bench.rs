@@ -1,0 +1,268 @@
+//! The bench: Shunt against Linux alone, in turn, with every run kept.
+
+mod connections;
+pub mod packets;
+pub mod path;
+pub mod record;
+pub mod rig;
+
+use crate::{
+    iperf::{self, Load},
+    shunt,
+};
+use path::Path;
+use record::{Ratio, Records, Summary, Target};
+use rig::{Placement, Rig};
+use std::{collections::BTreeMap, fs, time::Duration};
+
+/// Measures, and leaves target/bench/summary.json.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Fewer and shorter runs: under a minute, and a wider spread.
+    #[arg(long)]
+    quick: bool,
+    /// Measure only this ratio or group: packets, flows, tcp, connections, idle. May be given several times.
+    #[arg(long, value_name = "GROUP")]
+    only: Vec<String>,
+    /// Where the router and everything else run.
+    #[arg(long, value_enum, default_value = "one-cpu")]
+    placement: Placement,
+    /// How many runs of each.
+    #[arg(long)]
+    runs: Option<usize>,
+}
+
+/// One bench under way.
+struct Bench {
+    placement: Placement,
+    quick: bool,
+    records: Records,
+    summary: Summary,
+    runs: usize,
+    run_time: Duration,
+    shunt: Result<(), String>,
+}
+
+/// Runs the bench.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let mut bench = Bench {
+        placement: options.placement,
+        quick: options.quick,
+        records: Records::new(shunt::target().join("bench"))?,
+        summary: Summary {
+            conditions: conditions(options),
+            ratios: BTreeMap::new(),
+            missing: BTreeMap::new(),
+        },
+        runs: options.runs.unwrap_or(if options.quick { 3 } else { 9 }),
+        run_time: Duration::from_millis(if options.quick { 150 } else { 500 }),
+        shunt: shunt::binary().map(drop).map_err(|e| e.to_string()),
+    };
+    for (group, work) in [
+        ("packets", Bench::packets as fn(&mut Bench) -> anyhow::Result<()>),
+        ("flows", Bench::flows),
+        ("tcp", Bench::tcp),
+        ("connections", Bench::connections),
+        ("idle", Bench::idle),
+    ] {
+        if options.only.is_empty() || options.only.iter().any(|only| only == group) {
+            if let Err(e) = work(&mut bench) {
+                eprintln!("{group}: {e:#}");
+                bench.summary.missing.insert(group, format!("{e:#}"));
+            }
+        }
+    }
+    for (name, ratio) in &bench.summary.ratios {
+        let bound = match ratio.target {
+            Target::AtMost(bound) => format!("<= {bound:.3}"),
+            Target::AtLeast(bound) => format!(">= {bound:.3}"),
+        };
+        let verdict = if ratio.is_met() { "met" } else { "NOT MET" };
+        for doubt in &ratio.doubts {
+            println!("{name}: doubt: {doubt}");
+        }
+        println!(
+            "{name}: {:.3} ({:.3} to {:.3} in {} runs; {:.1} to {:.1} {}), wanted {bound}: {verdict}",
+            ratio.median, ratio.min, ratio.max, ratio.runs, ratio.of, ratio.to, ratio.unit
+        );
+    }
+    println!("{}", bench.records.summarize(&bench.summary)?.display());
+    anyhow::ensure!(bench.summary.missing.is_empty(), "not everything could be measured");
+    Ok(())
+}
+
+impl Bench {
+    /// Every path at 1,000 flows, in turn.
+    fn packets(&mut self) -> anyhow::Result<()> {
+        let lab = rig::topology();
+        let mut rig = Rig::new(&lab, 1000, self.placement)?;
+        let mut paths = vec![Path::Slow, Path::Bare];
+        if self.shunt.is_ok() {
+            paths.extend([Path::Xdp, Path::Tc]);
+        }
+        let mut series: BTreeMap<Path, Vec<f64>> = BTreeMap::new();
+        let mut doubts = Vec::new();
+        for run in 0..self.runs {
+            for path in &paths {
+                let sample = packets::measure(&lab, &mut rig, *path, self.run_time)?;
+                doubts.extend(packets::doubts(*path, &sample, self.placement));
+                self.records.keep("packets", run, &path.to_string(), &sample)?;
+                println!(
+                    "packets {run:2} {path:5} {:7.1} ns of router CPU per packet, {:5.2} Mpps",
+                    sample.ns_per_packet(),
+                    sample.packets_per_second() / 1e6
+                );
+                series.entry(*path).or_default().push(sample.ns_per_packet());
+            }
+        }
+        for (name, of, to, bound) in [
+            ("cpu_xdp_vs_slow", Path::Xdp, Path::Slow, 1.0 / 6.0),
+            ("cpu_tc_vs_slow", Path::Tc, Path::Slow, 0.5),
+            ("cpu_xdp_vs_bare_redirect", Path::Xdp, Path::Bare, 1.25),
+        ] {
+            match series.get(&of).zip(series.get(&to)) {
+                Some((of, to)) => self.ratio(name, of, to, "ns", Target::AtMost(bound), &doubts),
+                None => self.lacking(name),
+            }
+        }
+        if let Some((slow, bare)) = series.get(&Path::Slow).zip(series.get(&Path::Bare)) {
+            self.ratio("cpu_bare_redirect_vs_slow", bare, slow, "ns", Target::AtMost(1.0), &doubts);
+        }
+        Ok(())
+    }
+
+    /// The engine xdp at 1,000 and at 100,000 flows, in turn.
+    fn flows(&mut self) -> anyhow::Result<()> {
+        if self.shunt.is_err() {
+            self.lacking("cpu_100k_vs_1k_flows");
+            return Ok(());
+        }
+        let labs = [rig::topology(), rig::topology()];
+        let mut many = Rig::new(&labs[0], 100_000, self.placement)?;
+        let mut few = Rig::new(&labs[1], 1000, self.placement)?;
+        let (mut of, mut to, mut doubts) = (Vec::new(), Vec::new(), Vec::new());
+        for run in 0..self.runs {
+            for (lab, rig, series) in [(&labs[0], &mut many, &mut of), (&labs[1], &mut few, &mut to)] {
+                let sample = packets::measure(lab, rig, Path::Xdp, self.run_time)?;
+                doubts.extend(packets::doubts(Path::Xdp, &sample, self.placement));
+                self.records.keep("flows", run, &sample.flows.to_string(), &sample)?;
+                println!("flows {run:2} {:6} {:7.1} ns per packet", sample.flows, sample.ns_per_packet());
+                series.push(sample.ns_per_packet());
+            }
+        }
+        self.ratio("cpu_100k_vs_1k_flows", &of, &to, "ns", Target::AtMost(1.6), &doubts);
+        Ok(())
+    }
+
+    /// One TCP stream, hosts and router on CPUs of their own. All offloads are on but the hosts' segmentation: a wire
+    /// carries frames of the MTU.
+    fn tcp(&mut self) -> anyhow::Result<()> {
+        if self.shunt.is_err() {
+            self.lacking("tcp_goodput_tc_vs_slow");
+            return Ok(());
+        }
+        let lab = rig::topology();
+        rig::coalesce(&lab, true)?;
+        let duration = Duration::from_secs(if self.quick { 1 } else { 3 });
+        let (mut of, mut to) = (Vec::new(), Vec::new());
+        for run in 0..self.runs {
+            for (path, series) in [(Path::Slow, &mut to), (Path::Tc, &mut of)] {
+                let open = path.open(lab.router())?;
+                rig::threads(&lab, Placement::TwoCpus)?;
+                let arrived = iperf::run(lab.lan(), lab.wan(), false, Load::Tcp, duration)?;
+                drop(open);
+                self.records.keep("tcp", run, &path.to_string(), &arrived)?;
+                println!("tcp {run:2} {path:5} {:6.2} Gbit/s", arrived.bits_per_second / 1e9);
+                series.push(arrived.bits_per_second / 1e9);
+            }
+        }
+        self.ratio("tcp_goodput_tc_vs_slow", &of, &to, "Gbit/s", Target::AtLeast(1.3), &[]);
+        Ok(())
+    }
+
+    /// New TCP connections with Shunt up and without.
+    fn connections(&mut self) -> anyhow::Result<()> {
+        if self.shunt.is_err() {
+            self.lacking("new_connections_with_vs_without");
+            return Ok(());
+        }
+        let lab = rig::topology();
+        let duration = Duration::from_millis(if self.quick { 700 } else { 2000 });
+        let (mut of, mut to, mut doubts) = (Vec::new(), Vec::new(), Vec::new());
+        for run in 0..self.runs {
+            for (path, series) in [(Path::Slow, &mut to), (Path::Xdp, &mut of)] {
+                let sample = connections::measure(&lab, path, duration)?;
+                if sample.failures > 0 {
+                    doubts.push(format!("{path}: {} connections failed", sample.failures));
+                }
+                self.records.keep("connections", run, &path.to_string(), &sample)?;
+                println!(
+                    "connections {run:2} {path:5} {:8.0}/s of router CPU, {:8.0}/s",
+                    sample.per_cpu_second(),
+                    sample.connections as f64 * 1e9 / sample.elapsed_ns as f64
+                );
+                series.push(sample.per_cpu_second());
+            }
+        }
+        let unit = "connections per second of router CPU";
+        self.ratio("new_connections_with_vs_without", &of, &to, unit, Target::AtLeast(0.93), &doubts);
+        Ok(())
+    }
+
+    /// The slow path with Shunt up and nothing learned, and without it.
+    fn idle(&mut self) -> anyhow::Result<()> {
+        if self.shunt.is_err() {
+            self.lacking("slow_path_cpu_with_vs_without");
+            return Ok(());
+        }
+        let lab = rig::topology();
+        let mut rig = Rig::new(&lab, 1000, self.placement)?;
+        let (mut of, mut to, mut doubts) = (Vec::new(), Vec::new(), Vec::new());
+        for run in 0..self.runs {
+            for (path, series) in [(Path::Slow, &mut to), (Path::Idle, &mut of)] {
+                let sample = packets::measure(&lab, &mut rig, path, self.run_time)?;
+                doubts.extend(packets::doubts(path, &sample, self.placement));
+                self.records.keep("idle", run, &path.to_string(), &sample)?;
+                println!("idle {run:2} {path:5} {:7.1} ns per packet", sample.ns_per_packet());
+                series.push(sample.ns_per_packet());
+            }
+        }
+        self.ratio("slow_path_cpu_with_vs_without", &of, &to, "ns", Target::AtMost(1.0 / 0.93), &doubts);
+        Ok(())
+    }
+
+    fn ratio(
+        &mut self,
+        name: &'static str,
+        of: &[f64],
+        to: &[f64],
+        unit: &'static str,
+        target: Target,
+        doubts: &[String],
+    ) {
+        let ratio = Ratio::of_pairs(of, to, unit, target, doubts.to_vec());
+        self.summary.ratios.insert(name, ratio);
+    }
+
+    fn lacking(&mut self, name: &'static str) {
+        let why = self.shunt.clone().err().unwrap_or_default();
+        self.summary.missing.insert(name, why);
+    }
+}
+
+fn conditions(options: &Options) -> BTreeMap<&'static str, String> {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpu_info = read("/proc/cpuinfo");
+    let model = cpu_info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    BTreeMap::from([
+        ("kernel", read("/proc/sys/kernel/osrelease").trim().to_owned()),
+        ("cpu", model.trim_start_matches([' ', '\t', ':']).to_owned()),
+        ("cpus", cpu_info.matches("processor\t").count().to_string()),
+        ("load_at_start", read("/proc/loadavg").trim().to_owned()),
+        ("placement", format!("{:?}", options.placement)),
+        ("quick", options.quick.to_string()),
+        ("frame", "64 bytes with FCS, UDP, IPv4".to_owned()),
+        ("batch", "64 frames".to_owned()),
+        ("devices", "veth, native XDP, threaded NAPI".to_owned()),
+    ])
+}

@@ -1,0 +1,147 @@
+//! What is kept of the measurements.
+
+use anyhow::Context;
+use serde::Serialize;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The directory of one bench.
+#[derive(Debug)]
+pub struct Records {
+    directory: PathBuf,
+}
+
+/// A ratio of two things that were measured in turn.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Ratio {
+    /// The ratio of the medians.
+    pub median: f64,
+    /// The least ratio of two runs side by side.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+    /// How many pairs of runs there were.
+    pub runs: usize,
+    /// The median above the line.
+    pub of: f64,
+    /// The median below the line.
+    pub to: f64,
+    /// What both are.
+    pub unit: &'static str,
+    /// The bound that the project has set itself.
+    pub target: Target,
+    /// Why the number may be wrong.
+    pub doubts: Vec<String>,
+}
+
+/// A bound.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// No more than this.
+    AtMost(f64),
+    /// No less than this.
+    AtLeast(f64),
+}
+
+/// `target/bench/summary.json`.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// Under which conditions.
+    pub conditions: BTreeMap<&'static str, String>,
+    /// By name.
+    pub ratios: BTreeMap<&'static str, Ratio>,
+    /// What was not measured, and why.
+    pub missing: BTreeMap<&'static str, String>,
+}
+
+impl Records {
+    /// An empty directory for a new bench.
+    pub fn new(directory: PathBuf) -> anyhow::Result<Self> {
+        let runs = directory.join("runs");
+        if runs.exists() {
+            fs::remove_dir_all(&runs).with_context(|| runs.display().to_string())?;
+        }
+        fs::create_dir_all(&runs).with_context(|| runs.display().to_string())?;
+        Ok(Self { directory })
+    }
+
+    /// Keeps one run, at once.
+    pub fn keep(&self, group: &str, run: usize, what: &str, record: &impl Serialize) -> anyhow::Result<()> {
+        write(&self.directory.join(format!("runs/{group}-{run:02}-{what}.json")), record)
+    }
+
+    /// Keeps the summary, and says where.
+    pub fn summarize(&self, summary: &Summary) -> anyhow::Result<PathBuf> {
+        let path = self.directory.join("summary.json");
+        write(&path, summary)?;
+        Ok(path)
+    }
+}
+
+impl Ratio {
+    /// The ratio of what was measured in pairs.
+    pub fn of_pairs(of: &[f64], to: &[f64], unit: &'static str, target: Target, doubts: Vec<String>) -> Self {
+        let pairs: Vec<f64> = of.iter().zip(to).map(|(a, b)| a / b).collect();
+        let (of, to) = (median(of), median(to));
+        Self {
+            median: of / to,
+            min: pairs.iter().copied().fold(f64::INFINITY, f64::min),
+            max: pairs.iter().copied().fold(0.0, f64::max),
+            runs: pairs.len(),
+            of,
+            to,
+            unit,
+            target,
+            doubts,
+        }
+    }
+
+    /// Whether the median keeps to the bound.
+    pub fn is_met(&self) -> bool {
+        match self.target {
+            Target::AtMost(bound) => self.median <= bound,
+            Target::AtLeast(bound) => self.median >= bound,
+        }
+    }
+}
+
+/// The middle one, or the mean of the two in the middle.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[middle],
+        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
+    }
+}
+
+fn write(path: &Path, record: &impl Serialize) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(record)? + "\n";
+    fs::write(path, text).with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_odd_and_even_counts() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn the_spread_is_that_of_runs_side_by_side() {
+        let ratio = Ratio::of_pairs(&[1.0, 2.0, 3.0], &[10.0, 10.0, 10.0], "ns", Target::AtMost(0.2), vec![]);
+        assert_eq!((ratio.median, ratio.min, ratio.max, ratio.runs), (0.2, 0.1, 0.3, 3));
+        assert!(ratio.is_met());
+        assert!(!Ratio { target: Target::AtLeast(0.21), ..ratio }.is_met());
+    }
+}

@@ -1,0 +1,252 @@
+//! A loaded router under the meter.
+
+use crate::napi::{PollThreads, RunTime, pin};
+use anyhow::{Context, ensure};
+use serde::Serialize;
+use shunt_bpf::livegen::{Flows, Generator, Sink};
+use shunt_testkit::{NetNs, Topology, rulesets, wait_for};
+use std::time::{Duration, Instant};
+
+/// Frames that the router finds at once: what a NAPI poll takes of a NIC under load.
+const BATCH: u32 = 64;
+/// For how long a port gathers packets under [`coalesce`].
+const COALESCE_NS: u32 = 50_000;
+/// Flows per near address.
+const LOWS: u16 = 1000;
+
+/// Where the router and everything else run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// One CPU for all. The router's threads go first, so each batch is forwarded to its end before the next is made:
+    /// no losses, no partial batches, no cache traffic between CPUs.
+    OneCpu,
+    /// The router has CPU 1 for itself, and everything else is on CPU 0. Each side waits for the other at times, and
+    /// rings overflow.
+    TwoCpus,
+}
+
+/// A router with masquerade and ten rules between a generator and a sink.
+#[derive(Debug)]
+pub struct Rig<'a> {
+    lab: &'a Topology,
+    placement: Placement,
+    forward: Generator,
+    replies: Generator,
+    sink: Sink,
+    flows: u64,
+}
+
+/// What was seen in one run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Sample {
+    /// UDP flows, each of which sent in turn.
+    pub flows: u64,
+    /// Bytes of a frame without FCS.
+    pub frame_bytes: usize,
+    /// Packets that the generator made.
+    pub sent: u64,
+    /// Packets that came to the sink.
+    pub delivered: u64,
+    /// How long it took, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// The router's polling threads.
+    pub router: RunTime,
+    /// The hosts' polling threads.
+    pub hosts: RunTime,
+    /// Packets that the fast path sent, when there is one.
+    pub fast: Option<u64>,
+}
+
+impl Sample {
+    /// The router's CPU time for one delivered packet, in nanoseconds.
+    pub fn ns_per_packet(&self) -> f64 {
+        self.router.ran_ns as f64 / self.delivered.max(1) as f64
+    }
+
+    /// Delivered packets per second.
+    pub fn packets_per_second(&self) -> f64 {
+        self.delivered as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+    }
+
+    /// The share of the delivered packets that the fast path sent.
+    pub fn fast_share(&self) -> Option<f64> {
+        Some(self.fast? as f64 / self.delivered.max(1) as f64)
+    }
+}
+
+/// The network that is measured: masquerade and ten rules.
+pub fn topology() -> Topology {
+    let lab = Topology::two_hosts_and_a_router();
+    lab.router().nft(rulesets::TEN_RULES);
+    // Nothing may expire while something else is measured.
+    for timeout in ["udp_timeout", "udp_timeout_stream"] {
+        lab.router().sysctl(&format!("netfilter/nf_conntrack_{timeout}"), 600);
+    }
+    lab.pin_neighbours();
+    lab
+}
+
+impl<'a> Rig<'a> {
+    /// 64-byte packets (60 without FCS) of this many flows.
+    pub fn new(lab: &'a Topology, flows: u32, placement: Placement) -> anyhow::Result<Self> {
+        let (lan, wan) = (lab.lan(), lab.wan());
+        let lows = u16::try_from(flows).map_or(LOWS, |flows| flows.min(LOWS));
+        let forward = Flows {
+            near: lan.at(1024),
+            far: wan.at(5000),
+            lows,
+            highs: u16::try_from(flows / u32::from(lows)).context("too many flows")?,
+            near_fixed: false,
+            reply: false,
+            source_mac: lan.mac,
+            destination_mac: lan.gateway_mac,
+            frame_bytes: 60,
+            udp_checksum: true,
+        };
+        let replies = Flows {
+            near: (wan.gateway_v4, 1024).into(),
+            near_fixed: true,
+            reply: true,
+            source_mac: wan.mac,
+            destination_mac: wan.gateway_mac,
+            ..forward.clone()
+        };
+        let out = |ns: &NetNs, ifname: &str, flows: &Flows| -> anyhow::Result<Generator> {
+            let ifindex = ns.ifindex(ifname);
+            let mut generator = ns.within(|| Generator::new(flows, ifindex))?;
+            generator.set_batch(BATCH);
+            Ok(generator)
+        };
+        let sink = wan.ns.within(|| Sink::attach(wan.ns.ifindex(wan.nic)))?;
+        Ok(Self {
+            placement,
+            forward: out(&lan.ns, lan.nic, &forward)?,
+            replies: out(&wan.ns, wan.nic, &replies)?,
+            sink,
+            flows: forward.count(),
+            lab,
+        })
+    }
+
+    /// How many flows there are.
+    pub fn flows(&self) -> u64 {
+        self.flows
+    }
+
+    /// Finds the polling threads and pins them where nothing is lost. To be called after programs were attached or
+    /// detached, and before anything else.
+    pub fn settle(&mut self) -> anyhow::Result<()> {
+        threads(self.lab, Placement::OneCpu).map(drop)
+    }
+
+    /// Sends both directions of every flow; conntrack then has them all as established.
+    pub fn establish(&mut self) -> anyhow::Result<()> {
+        let flows = self.flows;
+        self.send(flows)?;
+        let lab = self.lab;
+        let replies = &mut self.replies;
+        inside(&lab.wan().ns, Placement::OneCpu, || replies.run(flows))??;
+        let count =
+            || lab.router().run("cat /proc/sys/net/netfilter/nf_conntrack_count").trim().parse::<u64>().ok();
+        let all = wait_for(Duration::from_secs(5), || count().filter(|count| *count >= flows));
+        ensure!(all.is_some(), "conntrack has {:?} of {flows} connections", count());
+        Ok(())
+    }
+
+    /// Sends this many packets through the router.
+    pub fn send(&mut self, packets: u64) -> anyhow::Result<()> {
+        let forward = &mut self.forward;
+        let before = self.sink.count()?.packets;
+        inside(&self.lab.lan().ns, Placement::OneCpu, || forward.run(packets))??;
+        drained(&self.sink, before + packets)
+    }
+
+    /// Loads the router for this long.
+    pub fn sample(&mut self, duration: Duration) -> anyhow::Result<Sample> {
+        let run_time = |threads: &[PollThreads]| -> anyhow::Result<RunTime> {
+            threads.iter().try_fold(RunTime::default(), |sum, t| Ok(sum + t.run_time()?))
+        };
+        let (router, hosts) = threads(self.lab, self.placement)?;
+        let before = (run_time(&router)?, run_time(&hosts)?, self.sink.count()?);
+        let start = Instant::now();
+        let forward = &mut self.forward;
+        let sent = inside(&self.lab.lan().ns, self.placement, || forward.run_for(duration))??;
+        let elapsed = start.elapsed();
+        drained(&self.sink, before.2.packets + sent)?;
+        Ok(Sample {
+            flows: self.flows,
+            frame_bytes: 60,
+            sent,
+            delivered: self.sink.count()?.packets - before.2.packets,
+            elapsed_ns: elapsed.as_nanos() as u64,
+            router: run_time(&router)?.since(before.0),
+            hosts: run_time(&hosts)?.since(before.1),
+            fast: None,
+        })
+    }
+}
+
+/// The polling threads of the router's ports and of the hosts, pinned.
+pub fn threads(lab: &Topology, placement: Placement) -> anyhow::Result<(Vec<PollThreads>, Vec<PollThreads>)> {
+    let (router_cpu, host_cpu) = placement.cpus();
+    let of = |ns: &NetNs, ifname: &str, cpu: usize| -> anyhow::Result<PollThreads> {
+        let threads = PollThreads::of(ns, ifname, cpu)?;
+        if placement == Placement::OneCpu {
+            threads.go_first()?;
+        }
+        Ok(threads)
+    };
+    for host in lab.hosts() {
+        // A veth whose peer has TSO is not polled: its packets would go up on the CPU that sent them, the router's.
+        let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", host.nic);
+        host.ns.try_run(&format!("echo {:x} > {file}", 1 << host_cpu))?;
+    }
+    let ports = lab.hosts().iter().map(|host| of(lab.router(), host.port, router_cpu));
+    let nics = lab.hosts().iter().map(|host| of(&host.ns, host.nic, host_cpu));
+    Ok((ports.collect::<Result<_, _>>()?, nics.collect::<Result<_, _>>()?))
+}
+
+/// Makes veths more like NICs on wires: hosts send frames of the MTU, and the router's ports gather packets for a while
+/// before they are polled, as interrupt moderation does. Or the router's ports no longer do.
+pub fn coalesce(lab: &Topology, on: bool) -> anyhow::Result<()> {
+    let (defer, flush_ns) = if on { (2, COALESCE_NS) } else { (0, 0) };
+    for host in lab.hosts() {
+        host.ns.try_run(&format!("ethtool -K {} tso off gso off", host.nic))?;
+        let port = format!("/sys/class/net/{}", host.port);
+        lab.router().try_run(&format!("echo {defer} > {port}/napi_defer_hard_irqs"))?;
+        lab.router().try_run(&format!("echo {flush_ns} > {port}/gro_flush_timeout"))?;
+    }
+    Ok(())
+}
+
+impl Placement {
+    /// The CPU of the router, and that of the hosts.
+    pub const fn cpus(self) -> (usize, usize) {
+        match self {
+            Self::OneCpu => (0, 0),
+            Self::TwoCpus => (1, 0),
+        }
+    }
+}
+
+fn inside<T: Send>(ns: &NetNs, placement: Placement, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
+    ns.within(|| {
+        pin(0, placement.cpus().1)?;
+        Ok(work())
+    })
+}
+
+/// Waits until the sink has this many packets, or gets no more.
+fn drained(sink: &Sink, packets: u64) -> anyhow::Result<()> {
+    let mut last = sink.count()?.packets;
+    let mut changed = Instant::now();
+    while last < packets && changed.elapsed() < Duration::from_millis(30) {
+        std::thread::sleep(Duration::from_millis(1));
+        let now = sink.count()?.packets;
+        if now != last {
+            (last, changed) = (now, Instant::now());
+        }
+    }
+    Ok(())
+}

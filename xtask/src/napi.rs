@@ -1,0 +1,130 @@
+//! The kernel threads that a device is polled in, and the CPU time they take.
+//!
+//! With `threaded` set, a device is polled by kernel threads of its own and nowhere else. So what a router spends on its
+//! packets is those threads' run time, free of what the rest of the machine does.
+
+use anyhow::{Context, bail, ensure};
+use nix::{
+    sched::{CpuSet, sched_setaffinity},
+    unistd::Pid,
+};
+use serde::Serialize;
+use shunt_testkit::NetNs;
+use std::{collections::BTreeSet, fs, process::Command};
+
+/// The polling threads of one device.
+#[derive(Debug, Clone)]
+pub struct PollThreads {
+    ids: Vec<i32>,
+}
+
+/// What the scheduler says of some threads, summed up since their start.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct RunTime {
+    /// On a CPU.
+    pub ran_ns: u64,
+    /// Ready, and waiting for a CPU.
+    pub waited_ns: u64,
+    /// How often they were put on a CPU.
+    pub slices: u64,
+}
+
+impl PollThreads {
+    /// Has the device polled by threads, and pins them to `cpu`. Attaching an XDP program may replace them: ask again
+    /// after that.
+    pub fn of(netns: &NetNs, ifname: &str, cpu: usize) -> anyhow::Result<Self> {
+        let file = format!("/sys/class/net/{ifname}/threaded");
+        netns.try_run(&format!("echo 0 > {file}"))?;
+        let before = ids_of(ifname)?;
+        netns.try_run(&format!("echo 1 > {file}"))?;
+        let ids: Vec<i32> = ids_of(ifname)?.difference(&before).copied().collect();
+        ensure!(!ids.is_empty(), "{ifname} has no polling thread; it needs NAPI (GRO or an XDP program)");
+        for id in &ids {
+            pin(*id, cpu)?;
+        }
+        Ok(Self { ids })
+    }
+
+    /// Has them run as soon as they have something to do: before any ordinary thread of their CPU.
+    pub fn go_first(&self) -> anyhow::Result<()> {
+        for id in &self.ids {
+            let output = Command::new("chrt").args(["--fifo", "--pid", "1", &id.to_string()]).output()?;
+            if !output.status.success() {
+                bail!("chrt: thread {id}: {}", String::from_utf8_lossy(&output.stderr).trim());
+            }
+        }
+        Ok(())
+    }
+
+    /// How long they have run.
+    pub fn run_time(&self) -> anyhow::Result<RunTime> {
+        self.ids
+            .iter()
+            .try_fold(RunTime::default(), |sum, id| Ok(sum + thread_run_time(&format!("/proc/{id}"))?))
+    }
+}
+
+impl RunTime {
+    /// What came since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            ran_ns: self.ran_ns.saturating_sub(earlier.ran_ns),
+            waited_ns: self.waited_ns.saturating_sub(earlier.waited_ns),
+            slices: self.slices.saturating_sub(earlier.slices),
+        }
+    }
+}
+
+impl std::ops::Add for RunTime {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            ran_ns: self.ran_ns + other.ran_ns,
+            waited_ns: self.waited_ns + other.waited_ns,
+            slices: self.slices + other.slices,
+        }
+    }
+}
+
+/// How long all threads of a process have run.
+pub fn process_run_time(pid: u32) -> anyhow::Result<RunTime> {
+    let tasks = format!("/proc/{pid}/task");
+    let mut sum = RunTime::default();
+    for entry in fs::read_dir(&tasks).with_context(|| tasks.clone())? {
+        sum = sum + thread_run_time(&entry?.path().to_string_lossy())?;
+    }
+    Ok(sum)
+}
+
+/// Pins a thread, or the calling one when `id` is 0.
+pub fn pin(id: i32, cpu: usize) -> anyhow::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu)?;
+    sched_setaffinity(Pid::from_raw(id), &set).with_context(|| format!("pinning thread {id} to CPU {cpu}"))
+}
+
+fn thread_run_time(directory: &str) -> anyhow::Result<RunTime> {
+    let path = format!("{directory}/schedstat");
+    let text = fs::read_to_string(&path).with_context(|| path.clone())?;
+    let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    match numbers[..] {
+        [ran_ns, waited_ns, slices] => Ok(RunTime { ran_ns, waited_ns, slices }),
+        _ => bail!("{path}: expected three numbers, found `{}`", text.trim()),
+    }
+}
+
+fn ids_of(ifname: &str) -> anyhow::Result<BTreeSet<i32>> {
+    // The kernel names them napi/<device>-<napi id> and cuts that at 15 bytes.
+    let prefix = format!("napi/{ifname}-");
+    let mut ids = BTreeSet::new();
+    for entry in fs::read_dir("/proc")? {
+        let Some(id) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // Processes come and go while /proc is read.
+        let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
+        if name.starts_with(&prefix) {
+            ids.insert(id);
+        }
+    }
+    Ok(ids)
+}
