@@ -18,6 +18,8 @@ enum {
 	SHUNT_REASONS_MAX = 64,
 	SHUNT_CANDIDATES = 4096, /* a power of two; with a generation nibble it fits skb->tc_index */
 	SHUNT_SIGHTINGS = 32768, /* a power of two */
+	SHUNT_WAYS = 4,
+	SHUNT_TICK_SHIFT = 20, /* a tick is 2^20 ns */
 };
 
 /*
@@ -105,7 +107,10 @@ enum shunt_tag_bits {
 	SHUNT_TAG_PRESENT = 0x8000,
 };
 
-/* Hashed as raw bytes, so there are no holes. Addresses and ports as they are on the wire of `ifindex`. */
+/*
+ * Addresses and ports as they are on the wire of `ifindex`, which is 0 in no key. Hashed and compared as 64-bit words,
+ * so there are no holes.
+ */
 struct shunt_key4 {
 	__be32 src_be;
 	__be32 dst_be;
@@ -113,8 +118,7 @@ struct shunt_key4 {
 	__be16 dport_be;
 	__u32 ifindex;
 	__u16 tags[SHUNT_TAGS_MAX]; /* outermost first: enum shunt_tag_bits and the VLAN id */
-	__u8 l4_proto;
-	__u8 _pad[3];
+	__u32 l4_proto;
 };
 _Static_assert(sizeof(struct shunt_key4) == 24, "shunt_key4 is ABI");
 
@@ -125,19 +129,16 @@ struct shunt_key6 {
 	__be16 dport_be;
 	__u32 ifindex;
 	__u16 tags[SHUNT_TAGS_MAX];
-	__u8 l4_proto;
-	__u8 _pad[3];
+	__u32 l4_proto;
 };
 _Static_assert(sizeof(struct shunt_key6) == 48, "shunt_key6 is ABI");
 
-/* Addresses of either family; IPv4 sits in the first four bytes and the rest is zero. */
-struct shunt_addr {
-	__u8 bytes[16];
-};
-
 /*
- * The value of a flow: its action, and what is known of it. The first 128 bytes are written once and then only read,
- * but for epoch, state, flags, punt_due, reprove_at_ns, prove_by_ns, max_l3_bytes and retired_ms, each stored whole.
+ * A flow: its action, and what changes with its packets. Times are ticks of 2^20 ns (about a millisecond) of
+ * CLOCK_MONOTONIC_COARSE, and wrap. The new addresses follow it in memory, source and then destination.
+ *
+ * What the action says is written once and then only read; epoch, state, flags, punt_due, the ticks and max_l3_bytes
+ * change, and each is stored whole.
  */
 struct shunt_flow {
 	__u32 epoch;
@@ -145,38 +146,67 @@ struct shunt_flow {
 	__u8 flags; /* enum shunt_flow_flags */
 	__u8 out_tags;
 	__u8 punt_due; /* XDP saw that it is time to prove again; tc punts the packet */
-	__u64 reprove_at_ns;
-	__u64 prove_by_ns;
+	__u32 reprove_at_ticks;
+	__u32 prove_by_ticks;
 	__u16 max_l3_bytes; /* the largest packet that Linux was seen to forward */
-	__u16 class_value;  /* DSCP and VLAN priority it was learned with, see shunt_packet.class_bits */
-	__u16 class_mask;
+	__u16 class_bits;   /* DSCP and VLAN priorities it was learned with, see shunt_packet */
 	__u8 in_dmac[6];
 	__u8 l2[SHUNT_L2_MAX]; /* the whole new L2 header: MACs, tags, EtherType */
-	__u16 out_slot;
-	__u16 l3_delta; /* ones' complement sum of new minus old, TTL included; IPv4 */
 	__u16 in_slot;
-
+	__u16 out_slot;
+	__u16 l3_delta;	     /* ones' complement sum of new minus old, TTL included; IPv4 */
 	__u16 l4_delta;	     /* the same for a finished L4 checksum: addresses and ports */
 	__u16 l4_delta_addr; /* and for an unfinished one: addresses */
+	__u16 home_cpu;	     /* this CPU counts without atomics */
 	__be16 sport_be;
 	__be16 dport_be;
-	struct shunt_addr src;
-	struct shunt_addr dst;
-	__u32 out_ifindex;
 	__u32 mark;
 	__u32 priority;
-	__u32 home_cpu; /* this CPU counts without atomics */
-	__u32 retired_ms;
-	__u32 _pad1;
-
+	__u32 seen_ticks;
+	__u32 retired_ticks;
 	__u64 pkts;
 	__u64 bytes;
+};
+_Static_assert(sizeof(struct shunt_flow) == 96, "shunt_flow is ABI");
+
+/* Two cache lines: with the key in the first, a packet of a flow costs no more. */
+struct shunt_entry4 {
+	struct shunt_key4 key;
+	struct shunt_flow flow;
+	__u8 to[8];
+};
+_Static_assert(sizeof(struct shunt_entry4) == 128, "shunt_entry4 is ABI");
+
+struct shunt_entry6 {
+	struct shunt_key6 key;
+	struct shunt_flow flow;
+	__u8 to[32];
+	__u8 _pad[16];
+};
+_Static_assert(sizeof(struct shunt_entry6) == 192, "shunt_entry6 is ABI");
+
+/* What few packets need. `claim` is not 0 where an entry is in use, or about to be. */
+struct shunt_cold {
+	__u32 claim;
+	__u32 _pad;
 	__u64 away_pkts; /* counted by other CPUs, atomically */
 	__u64 away_bytes;
-	__u64 seen_ns;
 	__u64 learned_ns;
 };
-_Static_assert(sizeof(struct shunt_flow) == 176, "shunt_flow is ABI");
+_Static_assert(sizeof(struct shunt_cold) == 32, "shunt_cold is ABI");
+
+/* A key can be in any of four entries of any of two buckets. */
+struct shunt_bucket4 {
+	struct shunt_entry4 entry[SHUNT_WAYS];
+};
+
+struct shunt_bucket6 {
+	struct shunt_entry6 entry[SHUNT_WAYS];
+};
+
+struct shunt_cold_bucket {
+	struct shunt_cold entry[SHUNT_WAYS];
+};
 
 struct shunt_port {
 	__u16 slot; /* index into the counters and the devmap */
@@ -201,17 +231,20 @@ struct shunt_counters {
 };
 _Static_assert(sizeof(struct shunt_counters) == 80 + 8 * 64, "shunt_counters is ABI");
 
-/* One element, written by the daemon. All clocks are CLOCK_MONOTONIC_COARSE. */
+/* One element, written by the daemon. */
 struct shunt_control {
 	__u32 abi;
 	__u32 epoch;
-	__u64 heartbeat_ns;
-	__u64 heartbeat_max_ns;
-	__u64 reprove_ns;
-	__u64 prove_ns; /* how long a proof lasts */
+	__u32 heartbeat_ticks;
+	__u32 heartbeat_max_ticks;
+	__u32 reprove_ticks;
+	__u32 prove_ticks; /* how long a proof lasts */
 	__u32 learn_udp_pkts;
 	__u32 learn_tcp_pkts;
-	__u32 flags; /* enum shunt_control_flags */
+	__u32 flags;	   /* enum shunt_control_flags */
+	__u32 bucket_mask; /* of the flow tables */
+	__u64 seed;	   /* of their hash */
+	__u32 max_flows;   /* of each family */
 	__u32 _pad;
 };
 _Static_assert(sizeof(struct shunt_control) == 56, "shunt_control is ABI");
@@ -230,7 +263,7 @@ _Static_assert(sizeof(struct shunt_headers) == 128, "shunt_headers is ABI");
 /* A packet on its way through Linux. A hint only: the proof at egress makes it safe, so nothing here is locked. */
 struct shunt_candidate {
 	struct shunt_headers headers;
-	__u64 at_ns;
+	__u32 at_ticks;
 	__u32 ifindex;
 	__u32 epoch;
 	__u32 sighting;
@@ -244,15 +277,14 @@ struct shunt_candidate {
 	__u8 _pad0;
 	__u16 in_slot;
 	__u16 in_flags; /* enum shunt_port_flags */
-	__u32 _pad1;
 };
-_Static_assert(sizeof(struct shunt_candidate) == 168, "shunt_candidate is ABI");
+_Static_assert(sizeof(struct shunt_candidate) == 160, "shunt_candidate is ABI");
 
 /* How often a tuple (by hash) was seen, and until when not to ask again. Shared slots only learn sooner or later. */
 struct shunt_sighting {
-	__u32 since_ms;
+	__u32 since_ticks;
 	__u32 pkts;
-	__u32 quiet_until_ms;
+	__u32 quiet_until_ticks;
 	__u32 _pad;
 };
 _Static_assert(sizeof(struct shunt_sighting) == 16, "shunt_sighting is ABI");
@@ -266,15 +298,15 @@ struct shunt_event {
 	__be16 sport_be;
 	__be16 dport_be;
 	__u32 ifindex;
-	struct shunt_addr src;
-	struct shunt_addr dst;
+	__u8 src[16]; /* IPv4 in the first four */
+	__u8 dst[16];
 };
 _Static_assert(sizeof(struct shunt_event) == 48, "shunt_event is ABI");
 
 /* What the sweep is told, and what it found. */
 struct shunt_sweep {
-	__u64 now_ns;
-	__u64 idle_ns;
+	__u32 now_ticks;
+	__u32 idle_ticks;
 	__u32 all; /* retire everything that was learned */
 	__u32 active;
 	__u32 pending;
@@ -282,6 +314,25 @@ struct shunt_sweep {
 	__u32 statics;
 	__u32 deleted;
 };
-_Static_assert(sizeof(struct shunt_sweep) == 40, "shunt_sweep is ABI");
+_Static_assert(sizeof(struct shunt_sweep) == 32, "shunt_sweep is ABI");
+
+enum shunt_edit_op {
+	SHUNT_EDIT_PUT = 1, /* put in, or replace */
+	SHUNT_EDIT_REMOVE = 2,
+	SHUNT_EDIT_GET = 3,
+};
+
+/* A flow that the daemon puts in, takes out or looks at. */
+struct shunt_edit {
+	__u32 op;
+	__u32 family;
+	__s32 result; /* 0, or a negative errno */
+	__u32 _pad;
+	__u8 key[48];
+	struct shunt_flow flow;
+	__u8 to[32];
+	struct shunt_cold cold;
+};
+_Static_assert(sizeof(struct shunt_edit) == 224, "shunt_edit is ABI");
 
 #endif

@@ -10,10 +10,16 @@ enum shunt_checksum {
 	SHUNT_CHECKSUM_PARTIAL,
 };
 
-/* Whether the daemon has said lately that it is alive. */
-static __always_inline int shunt_daemon_alive(const struct shunt_control *control, __u64 now_ns)
+/* Ticks wrap: a is before b if the way from a to b is the shorter one. */
+static __always_inline int shunt_before(__u32 a, __u32 b)
 {
-	return (__s64)(now_ns - control->heartbeat_ns) < (__s64)control->heartbeat_max_ns;
+	return (__s32)(a - b) < 0;
+}
+
+/* Whether the daemon has said lately that it is alive. */
+static __always_inline int shunt_daemon_alive(const struct shunt_control *control, __u32 now)
+{
+	return shunt_before(now, control->heartbeat_ticks + control->heartbeat_max_ticks);
 }
 
 /* A packet that no flow may carry, whatever its tuple. */
@@ -37,23 +43,22 @@ static __always_inline int shunt_same_mac(const void *a, const void *b)
 
 /* Whether the action of `f` may be used for this packet now. Changes nothing. */
 static __always_inline enum shunt_reason shunt_decide(const struct shunt_flow *f, const struct shunt_packet *p,
-						      const void *dmac, const struct shunt_control *control,
-						      __u64 now_ns)
+						      const void *dmac, const struct shunt_control *control, __u32 now)
 {
-	if (shunt_unlikely(!shunt_daemon_alive(control, now_ns)))
+	if (shunt_unlikely(!shunt_daemon_alive(control, now)))
 		return SHUNT_NO_DAEMON;
 	if (shunt_likely(!(f->flags & SHUNT_FLOW_STATIC))) {
-		if (f->epoch != control->epoch || now_ns >= f->prove_by_ns)
+		if (f->epoch != control->epoch || !shunt_before(now, f->prove_by_ticks))
 			return SHUNT_STALE;
-		if (now_ns >= f->reprove_at_ns)
+		if (!shunt_before(now, f->reprove_at_ticks))
 			return SHUNT_REPROVE;
+		if (shunt_unlikely(p->class_bits != f->class_bits))
+			return SHUNT_CLASS;
 	}
 	if (shunt_unlikely(!shunt_same_mac(dmac, f->in_dmac)))
 		return SHUNT_NOT_OURS;
 	if (shunt_unlikely(p->wire_bytes > f->max_l3_bytes))
 		return SHUNT_MTU;
-	if (shunt_unlikely((p->class_bits & f->class_mask) != f->class_value))
-		return SHUNT_CLASS;
 	if (shunt_unlikely(f->state != SHUNT_FLOW_ACTIVE))
 		return SHUNT_PENDING;
 	return SHUNT_OK;
@@ -66,11 +71,12 @@ static __always_inline __u32 shunt_check_offset(__u8 l4_proto)
 }
 
 /*
- * The L3 and L4 part of an action. The caller has checked that the headers are there and may be written.
+ * The L3 and L4 part of an action; `to` holds the new addresses. The caller has checked that the headers are there and may be written.
  * Returns by how much the sum over the whole L3 packet has changed, for drivers that hand up that sum.
  */
 static __always_inline __u16 shunt_rewrite(void *l3, void *l4, __u32 family, __u8 l4_proto,
-					   const struct shunt_flow *f, enum shunt_checksum checksum)
+					   const struct shunt_flow *f, const __u8 *to,
+					   enum shunt_checksum checksum)
 {
 	struct iphdr *ip4 = l3;
 	struct ipv6hdr *ip6 = l3;
@@ -90,11 +96,9 @@ static __always_inline __u16 shunt_rewrite(void *l3, void *l4, __u32 family, __u
 	if (!(f->flags & SHUNT_FLOW_NAT))
 		return shunt_fold(sum);
 	if (family == 4) {
-		__builtin_memcpy(&ip4->saddr, f->src.bytes, 4);
-		__builtin_memcpy(&ip4->daddr, f->dst.bytes, 4);
+		__builtin_memcpy(&ip4->saddr, to, 8);
 	} else {
-		__builtin_memcpy(&ip6->saddr, f->src.bytes, 16);
-		__builtin_memcpy(&ip6->daddr, f->dst.bytes, 16);
+		__builtin_memcpy(&ip6->saddr, to, 32);
 		sum += f->l4_delta_addr;
 	}
 	sum += (__u16)~ports->source + (__u32)f->sport_be + (__u16)~ports->dest + (__u32)f->dport_be;
@@ -126,29 +130,29 @@ static __always_inline void shunt_tags_of(const __u8 *header, __u32 count, __u16
 			  (shunt_ntohs(l2[9]) & SHUNT_TAG_VID);
 }
 
-/* The key of the other direction, as its packets come in at the egress port. */
-static __always_inline void shunt_reverse_key(__u32 family, const struct shunt_flow *f, __u8 l4_proto,
-					      union shunt_key *key)
+/* The key of the other direction, as its packets come in at `ifindex`, the egress port. */
+static __always_inline void shunt_reverse_key(__u32 family, const struct shunt_flow *f, const __u8 *to,
+					      __u32 l4_proto, __u32 ifindex, union shunt_key *key)
 {
 	if (family == 4) {
 		key->v4 = (struct shunt_key4){
 			.sport_be = f->dport_be,
 			.dport_be = f->sport_be,
-			.ifindex = f->out_ifindex,
+			.ifindex = ifindex,
 			.l4_proto = l4_proto,
 		};
-		__builtin_memcpy(&key->v4.src_be, f->dst.bytes, 4);
-		__builtin_memcpy(&key->v4.dst_be, f->src.bytes, 4);
+		__builtin_memcpy(&key->v4.src_be, to + 4, 4);
+		__builtin_memcpy(&key->v4.dst_be, to, 4);
 		shunt_tags_of(f->l2, f->out_tags, key->v4.tags);
 	} else {
 		key->v6 = (struct shunt_key6){
 			.sport_be = f->dport_be,
 			.dport_be = f->sport_be,
-			.ifindex = f->out_ifindex,
+			.ifindex = ifindex,
 			.l4_proto = l4_proto,
 		};
-		__builtin_memcpy(key->v6.src, f->dst.bytes, 16);
-		__builtin_memcpy(key->v6.dst, f->src.bytes, 16);
+		__builtin_memcpy(key->v6.src, to + 16, 16);
+		__builtin_memcpy(key->v6.dst, to, 16);
 		shunt_tags_of(f->l2, f->out_tags, key->v6.tags);
 	}
 }

@@ -24,29 +24,31 @@ int shunt_host_admit(const struct shunt_packet *p)
 }
 
 int shunt_host_decide(const struct shunt_flow *f, const struct shunt_packet *p, const __u8 *dmac,
-		      const struct shunt_control *control, __u64 now_ns)
+		      const struct shunt_control *control, __u32 now)
 {
-	return shunt_decide(f, p, dmac, control, now_ns);
+	return shunt_decide(f, p, dmac, control, now);
 }
 
 /*
  * Rewrites a frame that was parsed as `p`: its L3 packet starts at `l3`, and before that there is room for
  * SHUNT_L2_MAX bytes. Returns how many of them the new L2 header takes.
  */
-__u32 shunt_host_rewrite(__u8 *l3, const struct shunt_packet *p, const struct shunt_flow *f, int partial)
+__u32 shunt_host_rewrite(__u8 *l3, const struct shunt_packet *p, const struct shunt_flow *f, const __u8 *to,
+			  int partial)
 {
 	__u32 l2_bytes = ETH_HLEN + 4 * f->out_tags;
 
-	shunt_rewrite(l3, l3 + shunt_l3_size(p->family), p->family, p->l4_proto, f,
+	shunt_rewrite(l3, l3 + shunt_l3_size(p->family), p->family, p->l4_proto, f, to,
 		      partial ? SHUNT_CHECKSUM_PARTIAL : SHUNT_CHECKSUM_FINISHED);
 	__builtin_memcpy(l3 - l2_bytes, f->l2, l2_bytes);
 	return l2_bytes;
 }
 
 /* Fills the translation part of a flow. `ends` are both addresses, then both ports, as on the wire. */
-void shunt_host_translate(__u32 family, const __u8 *old_ends, const __u8 *new_ends, struct shunt_flow *f)
+void shunt_host_translate(__u32 family, const __u8 *old_ends, const __u8 *new_ends, struct shunt_flow *f,
+			  __u8 *to)
 {
 	__u32 ports_at = family == 4 ? 8 : 32;
 
-	shunt_translate(family, old_ends, old_ends + ports_at, new_ends, new_ends + ports_at, f);
+	shunt_translate(family, old_ends, old_ends + ports_at, new_ends, new_ends + ports_at, f, to);
 }

@@ -48,22 +48,21 @@ static __always_inline int shunt_differ(const void *a, const void *b, __u32 word
  * port, before and after.
  */
 static __always_inline void shunt_translate(__u32 family, const __u8 *old_addrs, const __u8 *old_ports,
-					    const __u8 *new_addrs, const __u8 *new_ports, struct shunt_flow *f)
+					    const __u8 *new_addrs, const __u8 *new_ports, struct shunt_flow *f,
+					    __u8 *to)
 {
 	__u32 ports = shunt_sum_diff(old_ports, new_ports, 2, 0);
 	__u32 addrs;
 	int differ = shunt_differ(old_ports, new_ports, 2);
 
 	if (family == 4) {
-		__builtin_memcpy(f->src.bytes, new_addrs, 4);
-		__builtin_memcpy(f->dst.bytes, new_addrs + 4, 4);
+		__builtin_memcpy(to, new_addrs, 8);
 		addrs = shunt_sum_diff(old_addrs, new_addrs, 4, 0);
 		differ |= shunt_differ(old_addrs, new_addrs, 4);
 		/* TTL is the high byte of its word on the wire. */
 		f->l3_delta = shunt_fold(addrs + (__u16)~shunt_htons(0x0100));
 	} else {
-		__builtin_memcpy(f->src.bytes, new_addrs, 16);
-		__builtin_memcpy(f->dst.bytes, new_addrs + 16, 16);
+		__builtin_memcpy(to, new_addrs, 32);
 		addrs = shunt_sum_diff(old_addrs, new_addrs, 16, 0);
 		differ |= shunt_differ(old_addrs, new_addrs, 16);
 	}
@@ -80,7 +79,7 @@ static __always_inline void shunt_translate(__u32 family, const __u8 *old_addrs,
  * shunt_proved() to say.
  */
 static __always_inline enum shunt_reason shunt_derive(const struct shunt_candidate *c, const struct shunt_headers *out,
-						      const struct shunt_packet *p, struct shunt_flow *f)
+						      const struct shunt_packet *p, struct shunt_flow *f, __u8 *to)
 {
 	const struct shunt_headers *in = &c->headers;
 	__u32 ttl_at = c->family == 4 ? 8 : 7;
@@ -94,17 +93,16 @@ static __always_inline enum shunt_reason shunt_derive(const struct shunt_candida
 	f->out_tags = p->tags;
 	__builtin_memcpy(f->l2, out->l2, SHUNT_L2_MAX);
 	__builtin_memcpy(f->in_dmac, in->l2, 6);
-	f->class_value = c->class_bits;
-	f->class_mask = 0xffff;
+	f->class_bits = c->class_bits;
 	f->max_l3_bytes = p->wire_bytes;
 
-	shunt_translate(c->family, in->l3 + addrs_at, in->l4, out->l3 + addrs_at, out->l4, f);
+	shunt_translate(c->family, in->l3 + addrs_at, in->l4, out->l3 + addrs_at, out->l4, f, to);
 	return SHUNT_OK;
 }
 
 /* Applies the action to the headers that came in, in place, and says whether that gives the headers that left. */
 static __always_inline int shunt_proved(struct shunt_headers *in, const struct shunt_headers *out,
-					const struct shunt_candidate *c, const struct shunt_flow *f)
+					const struct shunt_candidate *c, const struct shunt_flow *f, const __u8 *to)
 {
 	const __u64 *a = (const __u64 *)in;
 	const __u64 *b = (const __u64 *)out;
@@ -112,7 +110,7 @@ static __always_inline int shunt_proved(struct shunt_headers *in, const struct s
 
 	__builtin_memcpy(in->l2, f->l2, SHUNT_L2_MAX);
 	in->l2_bytes = ETH_HLEN + 4 * f->out_tags;
-	shunt_rewrite(in->l3, in->l4, c->family, c->l4_proto, f,
+	shunt_rewrite(in->l3, in->l4, c->family, c->l4_proto, f, to,
 		      c->partial ? SHUNT_CHECKSUM_PARTIAL : SHUNT_CHECKSUM_FINISHED);
 #pragma unroll
 	for (__u32 i = 0; i < sizeof(*in) / 8; i++)
@@ -121,21 +119,19 @@ static __always_inline int shunt_proved(struct shunt_headers *in, const struct s
 }
 
 /* Whether a flow that is there already has the action of `f`, but for the largest size and the engine. */
-static __always_inline int shunt_same_action(const struct shunt_flow *have, struct shunt_flow *f)
+static __always_inline int shunt_same_action(__u32 family, const struct shunt_flow *have, const __u8 *have_to,
+					     const struct shunt_flow *f, const __u8 *to)
 {
-	const __u64 *a = (const __u64 *)have;
-	const __u64 *b = (const __u64 *)f;
-	__u64 differ = (have->flags ^ f->flags) & ~SHUNT_FLOW_XDP;
+	/* From l2 to l4_delta_addr they lie one after the other; home_cpu behind them is no part of the action. */
+	const __u32 words = (__builtin_offsetof(struct shunt_flow, home_cpu) -
+			     __builtin_offsetof(struct shunt_flow, class_bits)) / 2;
+	int differ = (have->flags ^ f->flags) & ~SHUNT_FLOW_XDP;
 
-	f->max_l3_bytes = have->max_l3_bytes > f->max_l3_bytes ? have->max_l3_bytes : f->max_l3_bytes;
-	/* max_l3_bytes has a word of its own comparison: it is the first half-word of the fourth word. */
-	differ |= (have->out_tags ^ f->out_tags) | (have->class_value ^ f->class_value) |
-		  (have->class_mask ^ f->class_mask);
-	differ |= (have->in_dmac[0] ^ f->in_dmac[0]) | (have->in_dmac[1] ^ f->in_dmac[1]);
-#pragma unroll
-	for (__u32 i = 4; i < 14; i++)
-		differ |= a[i] ^ b[i];
-	return !differ && have->priority == f->priority;
+	differ |= have->out_tags ^ f->out_tags;
+	differ |= shunt_differ(&have->class_bits, &f->class_bits, words);
+	differ |= (have->sport_be ^ f->sport_be) | (have->dport_be ^ f->dport_be);
+	differ |= shunt_differ(have_to, to, family == 4 ? 4 : 16);
+	return !differ && have->mark == f->mark && have->priority == f->priority;
 }
 
 #endif

@@ -48,6 +48,7 @@ struct shunt_hw_tag {
 union shunt_key {
 	struct shunt_key4 v4;
 	struct shunt_key6 v6;
+	__u64 words[6]; /* three of them for IPv4 */
 };
 
 struct shunt_packet {

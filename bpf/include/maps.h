@@ -3,24 +3,7 @@
 #ifndef SHUNT_MAPS_H
 #define SHUNT_MAPS_H
 
-#include "include/bpf.h"
-
-/* Not preallocated: a router with ten flows pays for ten. The size is set when the object is loaded. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 65536);
-	__type(key, struct shunt_key4);
-	__type(value, struct shunt_flow);
-} shunt_flows4 SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 65536);
-	__type(key, struct shunt_key6);
-	__type(value, struct shunt_flow);
-} shunt_flows6 SEC(".maps");
+#include "include/table.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -44,11 +27,19 @@ struct {
 	__type(value, struct shunt_control);
 } shunt_control SEC(".maps");
 
-/* The flow table of a family that is known where the code is compiled. */
-static __always_inline struct shunt_flow *shunt_lookup(__u32 family, const union shunt_key *key)
+/* The ifindex of each slot. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHUNT_PORTS_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} shunt_slots SEC(".maps");
+
+static __always_inline __u32 shunt_ifindex_of(__u32 slot)
 {
-	return family == 4 ? bpf_map_lookup_elem(&shunt_flows4, &key->v4) :
-			     bpf_map_lookup_elem(&shunt_flows6, &key->v6);
+	__u32 *ifindex = bpf_map_lookup_elem(&shunt_slots, &slot);
+
+	return ifindex ? *ifindex : 0;
 }
 
 static __always_inline struct shunt_control *shunt_the_control(void)
@@ -68,17 +59,27 @@ static __always_inline void shunt_count_reason(struct shunt_counters *counters, 
 	counters->reasons[why & (SHUNT_REASONS_MAX - 1)]++;
 }
 
-/* A flow nearly always stays on one CPU, which then counts without atomics. */
-static __always_inline void shunt_count_flow(struct shunt_flow *f, __u32 bytes, __u64 now_ns)
+static __always_inline __u32 shunt_ticks(__u64 ns)
 {
-	if (shunt_likely(f->home_cpu == bpf_get_smp_processor_id())) {
+	return ns >> SHUNT_TICK_SHIFT;
+}
+
+/* A flow nearly always stays on one CPU, which then counts without atomics. */
+static __always_inline void shunt_count_flow(__u32 family, struct shunt_flow *f, const struct shunt_place *place,
+					     __u32 bytes, __u32 now)
+{
+	f->seen_ticks = now;
+	if (shunt_likely(f->home_cpu == (__u16)bpf_get_smp_processor_id())) {
 		f->pkts++;
 		f->bytes += bytes;
 	} else {
-		__sync_fetch_and_add(&f->away_pkts, 1);
-		__sync_fetch_and_add(&f->away_bytes, bytes);
+		struct shunt_cold *cold = shunt_cold_at(family, place);
+
+		if (cold) {
+			__sync_fetch_and_add(&cold->away_pkts, 1);
+			__sync_fetch_and_add(&cold->away_bytes, bytes);
+		}
 	}
-	f->seen_ns = now_ns;
 }
 
 #endif

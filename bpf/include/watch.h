@@ -6,12 +6,11 @@
 #include "include/maps.h"
 
 enum {
-	SHUNT_CANDIDATE_NS = 1000000000, /* a packet that has not left by then is forgotten */
-	SHUNT_WINDOW_MS = 10000,	 /* packets of a tuple count together for so long */
-	SHUNT_QUIET_MS = 1000,		 /* a refused tuple is not asked about again for so long */
-	SHUNT_QUIET_SHORT_MS = 10,	 /* where the answer will change soon */
-	SHUNT_QUIET_LONG_MS = 10000,
-	SHUNT_RETIRED_MS = 100, /* no CPU can still be using an action that was retired so long ago */
+	SHUNT_CANDIDATE_TICKS = 1000,	/* a packet that has not left by then is forgotten */
+	SHUNT_WINDOW_TICKS = 10000,	/* packets of a tuple count together for so long */
+	SHUNT_QUIET_TICKS = 1000,	/* a refused tuple is not asked about again for so long */
+	SHUNT_QUIET_SHORT_TICKS = 10,	/* where the answer will change soon */
+	SHUNT_QUIET_LONG_TICKS = 10000,
 };
 
 struct {
@@ -28,46 +27,12 @@ struct {
 	__type(value, struct shunt_sighting);
 } shunt_sightings SEC(".maps");
 
-static __always_inline __u64 shunt_mix(__u64 hash, __u64 word)
-{
-	hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-	return hash ^ (hash >> 32);
-}
-
-static __always_inline __u64 shunt_hash(__u32 family, const union shunt_key *key)
-{
-	const __u64 *word = (const __u64 *)key;
-	__u64 hash = 0;
-
-#pragma unroll
-	for (__u32 i = 0; i < 3; i++)
-		hash = shunt_mix(hash, word[i]);
-	if (family == 4)
-		return hash;
-#pragma unroll
-	for (__u32 i = 3; i < 6; i++)
-		hash = shunt_mix(hash, word[i]);
-	return hash;
-}
-
-static __always_inline __u32 shunt_ms(__u64 ns)
-{
-	return ns / 1000000;
-}
-
-static __always_inline void shunt_quieten(__u32 index, __u64 now_ns, __u32 ms)
+static __always_inline void shunt_quieten(__u32 index, __u32 now, __u32 ticks)
 {
 	struct shunt_sighting *s = bpf_map_lookup_elem(&shunt_sightings, &index);
 
 	if (s)
-		s->quiet_until_ms = shunt_ms(now_ns) + ms;
-}
-
-/* Retires an action: no packet uses it from now on, and nothing replaces it until its quiet time is over. */
-static __always_inline void shunt_retire(struct shunt_flow *f, __u64 now_ns)
-{
-	f->retired_ms = shunt_ms(now_ns);
-	f->epoch = SHUNT_EPOCH_RETIRED;
+		s->quiet_until_ticks = now + ticks;
 }
 
 /* The headers of a packet, each layer at its fixed place. The caller has parsed it. */

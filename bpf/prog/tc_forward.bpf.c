@@ -11,8 +11,9 @@ struct hook {
 	struct shunt_control *control;
 	struct shunt_counters *counters;
 	const struct shunt_port *port;
-	__u64 now_ns;
+	struct shunt_place place;
 	__u64 hash;
+	__u32 now;
 };
 
 /* Up to Linux, and why. `tag` is the candidate that egress will find, 0 for none. */
@@ -29,7 +30,6 @@ static __always_inline int punt(const struct hook *h, __u32 bytes, enum shunt_re
 static __always_inline int worth_watching(const struct hook *h, const struct shunt_packet *p, int known)
 {
 	__u32 index = (h->hash >> 16) % SHUNT_SIGHTINGS;
-	__u32 now_ms = shunt_ms(h->now_ns);
 	__u32 want = p->l4_proto == IPPROTO_TCP ? h->control->learn_tcp_pkts : h->control->learn_udp_pkts;
 	struct shunt_sighting *s;
 
@@ -38,10 +38,10 @@ static __always_inline int worth_watching(const struct hook *h, const struct shu
 	s = bpf_map_lookup_elem(&shunt_sightings, &index);
 	if (!s)
 		return 0;
-	if (s->quiet_until_ms && (__s32)(now_ms - s->quiet_until_ms) < 0)
+	if (s->quiet_until_ticks && shunt_before(h->now, s->quiet_until_ticks))
 		return 0;
-	if (now_ms - s->since_ms > SHUNT_WINDOW_MS) {
-		s->since_ms = now_ms;
+	if (h->now - s->since_ticks > SHUNT_WINDOW_TICKS) {
+		s->since_ticks = h->now;
 		s->pkts = 0;
 	}
 	return ++s->pkts >= want || known;
@@ -63,7 +63,7 @@ static __always_inline __u16 watch(const struct hook *h, const struct shunt_pack
 	c->tag = 0;
 	if (shunt_capture(h->skb, p, macs, &c->headers))
 		return 0;
-	c->at_ns = h->now_ns;
+	c->at_ticks = h->now;
 	c->ifindex = h->skb->ifindex;
 	c->epoch = h->control->epoch;
 	c->sighting = (h->hash >> 16) % SHUNT_SIGHTINGS;
@@ -101,7 +101,7 @@ static __always_inline int retag(struct __sk_buff *skb, const struct shunt_packe
 
 /* Writes MACs and the L3 and L4 headers where they are now. */
 static __always_inline int rewrite(struct __sk_buff *skb, __u32 family, const struct shunt_packet *p,
-				   const struct shunt_flow *f, enum shunt_checksum checksum, __u16 *diff)
+				   struct shunt_flow *f, enum shunt_checksum checksum, __u16 *diff)
 {
 	__u32 l3_size = shunt_l3_size(family);
 	void *data = (void *)(long)skb->data;
@@ -126,7 +126,7 @@ static __always_inline int rewrite(struct __sk_buff *skb, __u32 family, const st
 #pragma unroll
 	for (int i = 0; i < ETH_ALEN; i++)
 		to[i] = from[i];
-	*diff = shunt_rewrite(l3, l3 + l3_size, family, p->l4_proto, f, checksum);
+	*diff = shunt_rewrite(l3, l3 + l3_size, family, p->l4_proto, f, shunt_to(f), checksum);
 	return 0;
 }
 
@@ -153,22 +153,22 @@ static __always_inline int forward(const struct hook *h, struct shunt_packet *p,
 	skb->tc_index = 0;
 	h->counters->tc_pkts++;
 	h->counters->tc_bytes += p->l3_bytes;
-	shunt_count_flow(f, p->l3_bytes, h->now_ns);
-	return bpf_redirect(f->out_ifindex, 0);
+	shunt_count_flow(family, f, &h->place, p->l3_bytes, h->now);
+	return bpf_redirect(shunt_ifindex_of(f->out_slot), 0);
 }
 
 /* A packet of a known flow: whether it may be forwarded, and what else it means for the flow. */
 static __always_inline enum shunt_reason settle(const struct hook *h, const struct shunt_packet *p, const void *dmac,
 						struct shunt_flow *f)
 {
-	enum shunt_reason why = shunt_decide(f, p, dmac, h->control, h->now_ns);
+	enum shunt_reason why = shunt_decide(f, p, dmac, h->control, h->now);
 
 	if (f->punt_due) {
 		f->punt_due = 0;
 		return why == SHUNT_OK || why == SHUNT_PENDING ? SHUNT_REPROVE : why;
 	}
 	if (why == SHUNT_REPROVE)
-		f->reprove_at_ns = h->now_ns + h->control->reprove_ns;
+		f->reprove_at_ticks = h->now + h->control->reprove_ticks;
 	/* The packet that taught us this flow has long left Linux, and it left once: egress would have said. */
 	if (why == SHUNT_PENDING) {
 		f->state = SHUNT_FLOW_ACTIVE;
@@ -186,16 +186,19 @@ static __always_inline int may_teach(enum shunt_reason why)
 /* SYN, FIN or RST: the connection begins anew or ends, so both its directions leave the fast path at once. */
 static __always_inline void retire_both(const struct hook *h, __u32 family, __u8 l4_proto, struct shunt_flow *f)
 {
+	struct shunt_place place;
 	union shunt_key back;
+	__u64 hash;
 
 	if (f->flags & SHUNT_FLOW_STATIC)
 		return;
 	h->counters->retired++;
-	shunt_retire(f, h->now_ns);
-	shunt_reverse_key(family, f, l4_proto, &back);
-	f = shunt_lookup(family, &back);
+	shunt_retire(f, h->now);
+	shunt_reverse_key(family, f, shunt_to(f), l4_proto, shunt_ifindex_of(f->out_slot), &back);
+	hash = shunt_hash(family, &back, h->control->seed);
+	f = shunt_find(family, &back, hash, h->control->bucket_mask, &place);
 	if (f && !(f->flags & SHUNT_FLOW_STATIC))
-		shunt_retire(f, h->now_ns);
+		shunt_retire(f, h->now);
 }
 
 static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 family, struct ethhdr *eth, void *end)
@@ -208,7 +211,8 @@ static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 
 	if (why != SHUNT_OK)
 		return punt(h, h->skb->len - p->l2_bytes, why, 0);
 	shunt_skb_wire_bytes(h->skb, p);
-	f = shunt_lookup(family, &key);
+	h->hash = shunt_hash(family, &key, h->control->seed);
+	f = shunt_find(family, &key, h->hash, h->control->bucket_mask, &h->place);
 	why = shunt_admit(p);
 	if (why == SHUNT_TCP_FLAGS && f)
 		retire_both(h, family, p->l4_proto, f);
@@ -221,7 +225,6 @@ static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 
 		return forward(h, p, family, f);
 	if (!may_teach(why))
 		return punt(h, p->l3_bytes, why, 0);
-	h->hash = shunt_hash(family, &key);
 	return punt(h, p->l3_bytes, why, worth_watching(h, p, !!f) ? watch(h, p, eth) : 0);
 }
 
@@ -243,7 +246,7 @@ int shunt_in(struct __sk_buff *skb)
 	h.counters = shunt_counters_of(port->slot);
 	if (!h.control || !h.counters)
 		return SHUNT_TC_NEXT;
-	h.now_ns = bpf_ktime_get_coarse_ns();
+	h.now = shunt_ticks(bpf_ktime_get_coarse_ns());
 	shunt_skb_pull(skb);
 	eth = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;

@@ -17,6 +17,7 @@ struct workbench {
 	struct shunt_headers expected;
 	struct shunt_headers seen;
 	struct shunt_flow flow;
+	__u8 to[32]; /* the new addresses */
 };
 
 struct {
@@ -34,6 +35,7 @@ struct sight {
 	struct shunt_port *port;	 /* egress */
 	struct workbench *bench;
 	__u64 now_ns;
+	__u32 now;
 };
 
 /* The key that the candidate came in with. */
@@ -97,8 +99,8 @@ static __always_inline void ask_for_liberal(__u32 family, const struct nf_conn *
 	event->sport_be = t->src.u.all;
 	event->dport_be = t->dst.u.all;
 	event->ifindex = ifindex;
-	src = (__u32 *)event->src.bytes;
-	dst = (__u32 *)event->dst.bytes;
+	src = (__u32 *)event->src;
+	dst = (__u32 *)event->dst;
 	src[0] = t->src.u3.all[0];
 	dst[0] = t->dst.u3.all[0];
 	if (family == 6) {
@@ -176,57 +178,60 @@ static __always_inline enum shunt_reason ask_conntrack(const struct sight *s, __
 	return why;
 }
 
+/* Renews the flow that is there. */
+static __always_inline enum shunt_reason renew(const struct sight *s, struct shunt_flow *have)
+{
+	const struct shunt_flow *f = &s->bench->flow;
+
+	if (f->max_l3_bytes > have->max_l3_bytes)
+		have->max_l3_bytes = f->max_l3_bytes;
+	have->flags = f->flags;
+	/* What held before a change need not hold after it: that it leaves only once is to be seen again. */
+	if (have->epoch != s->c->epoch)
+		have->state = SHUNT_FLOW_PENDING;
+	have->prove_by_ticks = f->prove_by_ticks;
+	have->reprove_at_ticks = f->reprove_at_ticks;
+	have->seen_ticks = s->now;
+	have->epoch = s->c->epoch;
+	s->counters->proved++;
+	return SHUNT_OK;
+}
+
 /* Puts a proved action into the table, or renews the one that is there. */
 static __always_inline enum shunt_reason install(const struct sight *s, __u32 family)
 {
 	struct shunt_flow *f = &s->bench->flow;
+	struct shunt_place place;
 	struct shunt_flow *have;
 	union shunt_key key;
-	long err;
+	__u64 hash;
 
-	key_of(family, s->c, &key);
-	have = shunt_lookup(family, &key);
-	if (have && have->flags & SHUNT_FLOW_STATIC)
-		return SHUNT_OK;
-	if (have && have->epoch != SHUNT_EPOCH_RETIRED) {
-		if (!shunt_same_action(have, f)) {
-			shunt_retire(have, s->now_ns);
-			s->counters->retired++;
-			return SHUNT_RETIRING;
-		}
-		have->max_l3_bytes = f->max_l3_bytes;
-		have->flags = f->flags;
-		/* What held before a change need not hold after it: that it leaves only once is to be seen again. */
-		if (have->epoch != s->c->epoch)
-			have->state = SHUNT_FLOW_PENDING;
-		have->prove_by_ns = s->now_ns + s->control->prove_ns;
-		have->reprove_at_ns = s->now_ns + s->control->reprove_ns;
-		have->seen_ns = s->now_ns;
-		have->epoch = s->c->epoch;
-		s->counters->proved++;
-		return SHUNT_OK;
-	}
-	if (have) {
-		if (shunt_ms(s->now_ns) - have->retired_ms < SHUNT_RETIRED_MS)
-			return SHUNT_RETIRING;
-		if (family == 4)
-			bpf_map_delete_elem(&shunt_flows4, &key.v4);
-		else
-			bpf_map_delete_elem(&shunt_flows6, &key.v6);
-	}
 	f->epoch = s->c->epoch;
 	f->state = SHUNT_FLOW_PENDING;
 	f->home_cpu = bpf_get_smp_processor_id();
-	f->prove_by_ns = s->now_ns + s->control->prove_ns;
-	f->reprove_at_ns = s->now_ns + s->control->reprove_ns;
-	f->learned_ns = s->now_ns;
-	f->seen_ns = s->now_ns;
-	if (family == 4)
-		err = bpf_map_update_elem(&shunt_flows4, &key.v4, f, BPF_NOEXIST);
-	else
-		err = bpf_map_update_elem(&shunt_flows6, &key.v6, f, BPF_NOEXIST);
-	if (err)
-		return SHUNT_TABLE_FULL;
+	f->prove_by_ticks = s->now + s->control->prove_ticks;
+	f->reprove_at_ticks = s->now + s->control->reprove_ticks;
+	f->seen_ticks = s->now;
+	key_of(family, s->c, &key);
+	hash = shunt_hash(family, &key, s->control->seed);
+	have = shunt_find(family, &key, hash, s->control->bucket_mask, &place);
+	if (!have) {
+		if (shunt_insert(family, &key, hash, s->control, f, s->bench->to, s->now_ns))
+			return SHUNT_TABLE_FULL;
+	} else if (have->flags & SHUNT_FLOW_STATIC) {
+		return SHUNT_OK;
+	} else if (have->epoch == SHUNT_EPOCH_RETIRED) {
+		if (s->now - have->retired_ticks < SHUNT_RETIRED_TICKS)
+			return SHUNT_RETIRING;
+		if (shunt_write(family, &place, &key, f, s->bench->to, s->now_ns))
+			return SHUNT_RETIRING;
+	} else if (shunt_same_action(family, have, shunt_to(have), f, s->bench->to)) {
+		return renew(s, have);
+	} else {
+		shunt_retire(have, s->now);
+		s->counters->retired++;
+		return SHUNT_RETIRING;
+	}
 	s->counters->learned++;
 	return SHUNT_OK;
 }
@@ -234,13 +239,16 @@ static __always_inline enum shunt_reason install(const struct sight *s, __u32 fa
 /* A packet that leaves once more than it came in: its flow cannot be expressed by one action. */
 static __always_inline void unlearn(const struct sight *s, __u32 family)
 {
+	struct shunt_place place;
 	struct shunt_flow *have;
 	union shunt_key key;
+	__u64 hash;
 
 	key_of(family, s->c, &key);
-	have = shunt_lookup(family, &key);
+	hash = shunt_hash(family, &key, s->control->seed);
+	have = shunt_find(family, &key, hash, s->control->bucket_mask, &place);
 	if (have && !(have->flags & SHUNT_FLOW_STATIC)) {
-		shunt_retire(have, s->now_ns);
+		shunt_retire(have, s->now);
 		s->counters->retired++;
 	}
 }
@@ -250,21 +258,21 @@ static __always_inline enum shunt_reason learn(const struct sight *s, __u32 fami
 	struct shunt_flow *f = &s->bench->flow;
 	enum shunt_reason why;
 
-	if (s->now_ns - s->c->at_ns > SHUNT_CANDIDATE_NS)
+	if (s->now - s->c->at_ticks > SHUNT_CANDIDATE_TICKS)
 		return SHUNT_AGED;
 	if (s->c->epoch != s->control->epoch)
 		return SHUNT_OLD_EPOCH;
 	if (shunt_capture(s->skb, p, eth, &s->bench->seen))
 		return SHUNT_ODD_EGRESS;
 	__builtin_memset(f, 0, sizeof(*f));
-	why = shunt_derive(s->c, &s->bench->seen, p, f);
+	why = shunt_derive(s->c, &s->bench->seen, p, f, s->bench->to);
 	if (why != SHUNT_OK)
 		return why;
 	why = ask_conntrack(s, family, &f->flags);
 	if (why != SHUNT_OK)
 		return why;
 	s->bench->expected = s->c->headers;
-	if (!shunt_proved(&s->bench->expected, &s->bench->seen, s->c, f))
+	if (!shunt_proved(&s->bench->expected, &s->bench->seen, s->c, f, s->bench->to))
 		return SHUNT_NOT_PROVED;
 	if (s->port->flags & SHUNT_PORT_XDP_OUT)
 		f->flags |= SHUNT_FLOW_XDP;
@@ -272,7 +280,6 @@ static __always_inline enum shunt_reason learn(const struct sight *s, __u32 fami
 		f->flags |= SHUNT_FLOW_PARTIAL;
 	f->in_slot = s->c->in_slot;
 	f->out_slot = s->port->slot;
-	f->out_ifindex = s->skb->ifindex;
 	f->mark = s->skb->mark;
 	f->priority = s->skb->priority;
 	return install(s, family);
@@ -298,7 +305,7 @@ static __always_inline enum shunt_reason see(const struct sight *s, __u32 family
 }
 
 /* How long not to ask about a tuple again after it was refused. */
-static __always_inline __u32 quiet_ms(enum shunt_reason why)
+static __always_inline __u32 quiet_ticks(enum shunt_reason why)
 {
 	switch (why) {
 	case SHUNT_AGED:
@@ -309,11 +316,11 @@ static __always_inline __u32 quiet_ms(enum shunt_reason why)
 	case SHUNT_UNCONFIRMED:
 	case SHUNT_NOT_ESTABLISHED:
 	case SHUNT_UNREPLIED:
-		return SHUNT_QUIET_SHORT_MS;
+		return SHUNT_QUIET_SHORT_TICKS;
 	case SHUNT_LEFT_TWICE:
-		return SHUNT_QUIET_LONG_MS;
+		return SHUNT_QUIET_LONG_TICKS;
 	default:
-		return SHUNT_QUIET_MS;
+		return SHUNT_QUIET_TICKS;
 	}
 }
 
@@ -346,6 +353,7 @@ int shunt_out(struct __sk_buff *skb)
 	if (!s.counters)
 		return SHUNT_TC_NEXT;
 	s.now_ns = bpf_ktime_get_coarse_ns();
+	s.now = shunt_ticks(s.now_ns);
 	skb->tc_index = 0;
 	shunt_skb_pull(skb);
 	eth = (void *)(long)skb->data;
@@ -357,11 +365,11 @@ int shunt_out(struct __sk_buff *skb)
 			why = see(&s, 6, &p, eth, end);
 	}
 	if (why != SHUNT_OK) {
-		__u32 ms = quiet_ms(why);
+		__u32 ticks = quiet_ticks(why);
 
 		shunt_count_reason(s.counters, why);
-		if (ms)
-			shunt_quieten(s.c->sighting, s.now_ns, ms);
+		if (ticks)
+			shunt_quieten(s.c->sighting, s.now, ticks);
 	}
 	return SHUNT_TC_NEXT;
 }

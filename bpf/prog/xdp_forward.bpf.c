@@ -52,7 +52,7 @@ static __always_inline int emit(struct xdp_md *ctx, const struct shunt_packet *p
 	}
 	if (l3 + l3_size + shunt_l4_size(p->l4_proto) > end)
 		return -1;
-	shunt_rewrite(l3, l3 + l3_size, family, p->l4_proto, f, SHUNT_CHECKSUM_FINISHED);
+	shunt_rewrite(l3, l3 + l3_size, family, p->l4_proto, f, shunt_to(f), SHUNT_CHECKSUM_FINISHED);
 #pragma unroll
 	for (int i = 0; i < ETH_HLEN / 2; i++)
 		to[i] = from[i];
@@ -68,23 +68,20 @@ static __always_inline int emit(struct xdp_md *ctx, const struct shunt_packet *p
 }
 
 static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet *p, __u32 family,
-				   struct shunt_flow *f, struct ethhdr *eth, void *l3, void *end)
+				   const struct shunt_control *control, struct shunt_flow *f,
+				   const struct shunt_place *place, struct ethhdr *eth, void *l3, void *end)
 {
 	__u32 l3_size = shunt_l3_size(family);
-	struct shunt_control *control = shunt_the_control();
+	__u32 now = shunt_ticks(bpf_ktime_get_coarse_ns());
+	enum shunt_reason why = shunt_decide(f, p, eth->h_dest, control, now);
 	struct shunt_counters *counters;
-	__u64 now_ns = bpf_ktime_get_coarse_ns();
-	enum shunt_reason why;
 
-	if (!control)
-		return XDP_PASS;
-	why = shunt_decide(f, p, eth->h_dest, control, now_ns);
 	if (shunt_unlikely(why == SHUNT_REPROVE)) {
 		/* Set forward here so that one packet goes up and not all of a burst; tc punts the one that comes. */
-		f->reprove_at_ns = now_ns + control->reprove_ns;
+		f->reprove_at_ticks = now + control->reprove_ticks;
 		f->punt_due = 1;
 	}
-	if (why != SHUNT_OK)
+	if (shunt_unlikely(why != SHUNT_OK))
 		return XDP_PASS;
 	if (family == 4 && !shunt_ipv4_header_good(l3))
 		return XDP_PASS;
@@ -104,23 +101,26 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 	}
 	counters->xdp_pkts++;
 	counters->xdp_bytes += p->l3_bytes;
-	shunt_count_flow(f, p->l3_bytes, now_ns);
+	shunt_count_flow(family, f, place, p->l3_bytes, now);
 	return bpf_redirect_map(&shunt_devmap, f->out_slot, XDP_DROP);
 }
 
 static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __u32 family, struct ethhdr *eth,
 				  void *end)
 {
+	struct shunt_control *control = shunt_the_control();
 	void *l3 = (void *)eth + p->l2_bytes;
+	struct shunt_place place;
 	union shunt_key key;
 	struct shunt_flow *f;
 
-	if (shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, p, &key) != SHUNT_OK || shunt_admit(p) != SHUNT_OK)
+	if (!control || shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, p, &key) != SHUNT_OK ||
+	    shunt_admit(p) != SHUNT_OK)
 		return XDP_PASS;
-	f = shunt_lookup(family, &key);
+	f = shunt_find(family, &key, shunt_hash(family, &key, control->seed), control->bucket_mask, &place);
 	if (!f || !(f->flags & SHUNT_FLOW_XDP))
 		return XDP_PASS;
-	return forward(ctx, p, family, f, eth, l3, end);
+	return forward(ctx, p, family, control, f, &place, eth, l3, end);
 }
 
 SEC("xdp.frags")

@@ -149,9 +149,7 @@ plain! {
         /// VLAN tags, outermost first.
         tags: [u16; 2],
         /// Protocol number.
-        l4_proto: u8,
-        /// Zero.
-        pad: [u8; 3],
+        l4_proto: u32,
     }
 }
 
@@ -171,15 +169,13 @@ plain! {
         /// VLAN tags, outermost first.
         tags: [u16; 2],
         /// Protocol number.
-        l4_proto: u8,
-        /// Zero.
-        pad: [u8; 3],
+        l4_proto: u32,
     }
 }
 
 plain! {
-    /// `struct shunt_flow`.
-    Flow, 176 {
+    /// `struct shunt_flow`: an action, and what changes with its packets. Times are in ticks.
+    Flow, 96 {
         /// The epoch it was proved in; 0 once retired.
         epoch: u32,
         /// Pending or active.
@@ -191,69 +187,107 @@ plain! {
         /// The next packet is to be punted.
         punt_due: u8,
         /// When one packet is to go through Linux again.
-        reprove_at_ns: u64,
+        reprove_at_ticks: u32,
         /// When the proof ends.
-        prove_by_ns: u64,
+        prove_by_ticks: u32,
         /// The largest packet Linux was seen to forward.
         max_l3_bytes: u16,
         /// DSCP and VLAN priorities it was learned with.
-        class_value: u16,
-        /// Which of these bits must agree.
-        class_mask: u16,
+        class_bits: u16,
         /// The MAC its packets come in to.
         in_dmac: [u8; 6],
         /// The new L2 header.
         l2: [u8; L2_MAX],
+        /// The ingress port's slot.
+        in_slot: u16,
         /// The egress port's slot.
         out_slot: u16,
         /// Change of the IPv4 header's sum.
         l3_delta: u16,
-        /// The ingress port's slot.
-        in_slot: u16,
         /// Change of a finished L4 checksum's sum.
         l4_delta: u16,
         /// Change of an unfinished one's.
         l4_delta_addr: u16,
+        /// The CPU that counts without atomics.
+        home_cpu: u16,
         /// New source port.
         sport_be: [u8; 2],
         /// New destination port.
         dport_be: [u8; 2],
-        /// New source address.
-        src_be: [u8; 16],
-        /// New destination address.
-        dst_be: [u8; 16],
-        /// The egress port.
-        out_ifindex: u32,
         /// skb->mark as Linux left it.
         mark: u32,
         /// skb->priority as Linux left it.
         priority: u32,
-        /// The CPU that counts without atomics.
-        home_cpu: u32,
-        /// When it was retired, in ms of the coarse clock.
-        retired_ms: u32,
-        /// Zero.
-        pad: u32,
+        /// Last use or proof.
+        seen_ticks: u32,
+        /// When it was retired.
+        retired_ticks: u32,
         /// Packets on the home CPU.
         pkts: u64,
         /// Bytes on the home CPU.
         bytes: u64,
-        /// Packets elsewhere.
+    }
+}
+
+const _: () = assert!(offset_of!(Flow, max_l3_bytes) == 16);
+const _: () = assert!(offset_of!(Flow, l2) == 26);
+const _: () = assert!(offset_of!(Flow, l3_delta) == 52);
+const _: () = assert!(offset_of!(Flow, mark) == 64);
+const _: () = assert!(offset_of!(Flow, pkts) == 80);
+
+plain! {
+    /// `struct shunt_cold`.
+    Cold, 32 {
+        /// The entry is in use.
+        claim: u32,
+        /// Zero.
+        pad: u32,
+        /// Packets on other CPUs.
         away_pkts: u64,
-        /// Bytes elsewhere.
+        /// Bytes on other CPUs.
         away_bytes: u64,
-        /// Last use or proof.
-        seen_ns: u64,
-        /// First proof.
+        /// First proof, in ns of the coarse clock.
         learned_ns: u64,
     }
 }
 
-const _: () = assert!(offset_of!(Flow, max_l3_bytes) == 24);
-const _: () = assert!(offset_of!(Flow, l2) == 36);
-const _: () = assert!(offset_of!(Flow, l4_delta) == 64);
-const _: () = assert!(offset_of!(Flow, out_ifindex) == 104);
-const _: () = assert!(offset_of!(Flow, pkts) == 128);
+/// `struct shunt_entry4`, as bytes: the key, the flow, 8 bytes of addresses.
+pub const ENTRY4: usize = 128;
+/// `struct shunt_entry6`, as bytes: the key, the flow, 32 bytes of addresses.
+pub const ENTRY6: usize = 192;
+/// Entries in a bucket.
+pub const WAYS: usize = 4;
+/// Nanoseconds in a tick, as a power of two.
+pub const TICK_SHIFT: u32 = 20;
+
+plain! {
+    /// `struct shunt_edit`.
+    Edit, 224 {
+        /// `EDIT_*`.
+        op: u32,
+        /// 4 or 6.
+        family: u32,
+        /// 0 or a negative error number.
+        result: i32,
+        /// Zero.
+        pad: u32,
+        /// A Key4 or a Key6.
+        key: [u8; 48],
+        /// The flow.
+        flow: Flow,
+        /// The addresses it translates to.
+        to: [u8; 32],
+        /// The rest.
+        cold: Cold,
+    }
+}
+
+/// Put in, or replace.
+pub const EDIT_PUT: u32 = 1;
+/// Take out.
+pub const EDIT_REMOVE: u32 = 2;
+/// Read.
+pub const EDIT_GET: u32 = 3;
 
 plain! {
     /// `struct shunt_port`.
@@ -303,19 +337,25 @@ plain! {
         /// The epoch whose actions may be used.
         epoch: u32,
         /// When the daemon last said that it is alive.
-        heartbeat_ns: u64,
+        heartbeat_ticks: u32,
         /// How long that holds.
-        heartbeat_max_ns: u64,
+        heartbeat_max_ticks: u32,
         /// How often a flow is proved again.
-        reprove_ns: u64,
+        reprove_ticks: u32,
         /// How long a proof holds.
-        prove_ns: u64,
+        prove_ticks: u32,
         /// The packet of a UDP direction that is learned from.
         learn_udp_pkts: u32,
         /// The same for TCP.
         learn_tcp_pkts: u32,
         /// `CONTROL_*`.
         flags: u32,
+        /// Buckets of a flow table, less one.
+        bucket_mask: u32,
+        /// Seed of the tables' hash.
+        seed: u64,
+        /// Flows of each family.
+        max_flows: u32,
         /// Zero.
         pad: u32,
     }
@@ -347,11 +387,11 @@ plain! {
 
 plain! {
     /// `struct shunt_sweep`.
-    Sweep, 40 {
-        /// The coarse clock.
-        now_ns: u64,
+    Sweep, 32 {
+        /// The coarse clock, in ticks.
+        now_ticks: u32,
         /// How long a flow may go unused.
-        idle_ns: u64,
+        idle_ticks: u32,
         /// Retire everything that was learned.
         all: u32,
         /// Found: active flows.
@@ -364,18 +404,6 @@ plain! {
         statics: u32,
         /// Removed.
         deleted: u32,
-    }
-}
-
-impl Flow {
-    /// Packets forwarded.
-    pub fn total_pkts(&self) -> u64 {
-        self.pkts.wrapping_add(self.away_pkts)
-    }
-
-    /// Bytes forwarded, from the L3 header on.
-    pub fn total_bytes(&self) -> u64 {
-        self.bytes.wrapping_add(self.away_bytes)
     }
 }
 

@@ -59,18 +59,25 @@ impl ControlBlock {
 
     /// Says that the daemon is alive.
     pub fn beat(&self) {
-        self.u64(offset_of!(abi::Control, heartbeat_ns)).store(coarse_ns(), Ordering::Relaxed);
+        self.u32(offset_of!(abi::Control, heartbeat_ticks)).store(now_ticks(), Ordering::Relaxed);
     }
 
     /// How long a beat holds.
     pub fn set_heartbeat_max(&self, max: Duration) {
-        self.u64(offset_of!(abi::Control, heartbeat_max_ns)).store(nanos(max), Ordering::Relaxed);
+        self.u32(offset_of!(abi::Control, heartbeat_max_ticks)).store(ticks(max), Ordering::Relaxed);
     }
 
     /// How often a flow is proved again, and how long a proof holds.
     pub fn set_proof(&self, every: Duration, lasts: Duration) {
-        self.u64(offset_of!(abi::Control, reprove_ns)).store(nanos(every), Ordering::Relaxed);
-        self.u64(offset_of!(abi::Control, prove_ns)).store(nanos(lasts), Ordering::Relaxed);
+        self.u32(offset_of!(abi::Control, reprove_ticks)).store(ticks(every), Ordering::Relaxed);
+        self.u32(offset_of!(abi::Control, prove_ticks)).store(ticks(lasts), Ordering::Relaxed);
+    }
+
+    /// The size of the flow tables and the seed of their hash. Only before the first flow.
+    pub fn set_tables(&self, bucket_mask: u32, max_flows: u32, seed: u64) {
+        self.u32(offset_of!(abi::Control, bucket_mask)).store(bucket_mask, Ordering::Relaxed);
+        self.u32(offset_of!(abi::Control, max_flows)).store(max_flows, Ordering::Relaxed);
+        self.u64(offset_of!(abi::Control, seed)).store(seed, Ordering::Relaxed);
     }
 
     /// Which packet of a direction is learned from.
@@ -92,7 +99,17 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// CLOCK_MONOTONIC_COARSE, the clock that the data plane reads.
+/// A span of time in the data plane's ticks, at most half of the way round the clock.
+pub fn ticks(duration: Duration) -> u32 {
+    u32::try_from(nanos(duration) >> abi::TICK_SHIFT).unwrap_or(u32::MAX).min(u32::MAX / 2)
+}
+
+/// The data plane's clock.
+pub fn now_ticks() -> u32 {
+    (coarse_ns() >> abi::TICK_SHIFT) as u32
+}
+
+/// CLOCK_MONOTONIC_COARSE, of which the data plane's ticks are made.
 pub fn coarse_ns() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_COARSE)
         .map(Duration::from)

@@ -1,7 +1,7 @@
 //! The packet core, compiled for this machine: what the kernel runs, callable.
 
 use crate::abi::{Control, Flow, Key4, Key6, Plain};
-use crate::plane::Key;
+use crate::plane::{Entry, Key};
 
 /// `struct shunt_packet`: what a frame was parsed as.
 #[repr(C)]
@@ -40,9 +40,15 @@ struct KeyBytes([u8; 48]);
 unsafe extern "C" {
     fn shunt_host_parse(frame: *mut u8, bytes: u32, ifindex: u32, p: *mut Packet, key: *mut KeyBytes) -> i32;
     fn shunt_host_admit(p: *const Packet) -> i32;
-    fn shunt_host_decide(f: *const Flow, p: *const Packet, dmac: *const u8, c: *const Control, now: u64) -> i32;
-    fn shunt_host_rewrite(l3: *mut u8, p: *const Packet, f: *const Flow, partial: i32) -> u32;
-    fn shunt_host_translate(family: u32, old_ends: *const u8, new_ends: *const u8, f: *mut Flow);
+    fn shunt_host_decide(
+        f: *const Flow,
+        p: *const Packet,
+        dmac: *const u8,
+        c: *const Control,
+        now: u32,
+    ) -> i32;
+    fn shunt_host_rewrite(l3: *mut u8, p: *const Packet, f: *const Flow, to: *const u8, partial: i32) -> u32;
+    fn shunt_host_translate(family: u32, old_ends: *const u8, new_ends: *const u8, f: *mut Flow, to: *mut u8);
 }
 
 /// Parses a frame as one that came in at `ifindex`. The error is a number of [`crate::abi::REASONS`].
@@ -51,7 +57,13 @@ pub fn parse(frame: &[u8], ifindex: u32) -> Result<(Packet, Key), usize> {
     let mut key = KeyBytes([0; 48]);
     // SAFETY: the core reads only between frame and frame + bytes and writes only to the two structures.
     let why = unsafe {
-        shunt_host_parse(frame.as_ptr().cast_mut(), frame.len() as u32, ifindex, &raw mut packet, &raw mut key)
+        shunt_host_parse(
+            frame.as_ptr().cast_mut(),
+            frame.len() as u32,
+            ifindex,
+            &raw mut packet,
+            &raw mut key,
+        )
     };
     if why != 0 {
         return Err(why as usize);
@@ -70,25 +82,25 @@ pub fn admit(packet: &Packet) -> usize {
 }
 
 /// Whether a flow's action may be used for a packet now; 0, or the reason why not.
-pub fn decide(flow: &Flow, packet: &Packet, dmac: [u8; 6], control: &Control, now_ns: u64) -> usize {
+pub fn decide(flow: &Flow, packet: &Packet, dmac: [u8; 6], control: &Control, now_ticks: u32) -> usize {
     // Half-words are read from the MAC.
     #[repr(align(2))]
     struct Aligned([u8; 6]);
     let dmac = Aligned(dmac);
     // SAFETY: reads the structures and six bytes.
-    (unsafe { shunt_host_decide(flow, packet, dmac.0.as_ptr(), control, now_ns) }) as usize
+    (unsafe { shunt_host_decide(flow, packet, dmac.0.as_ptr(), control, now_ticks) }) as usize
 }
 
 /// What a frame of a flow becomes. The frame must be what `packet` was parsed from.
-pub fn rewrite(frame: &[u8], packet: &Packet, flow: &Flow, partial: bool) -> Vec<u8> {
+pub fn rewrite(frame: &[u8], packet: &Packet, entry: &Entry, partial: bool) -> Vec<u8> {
     let l2 = usize::from(packet.l2_bytes);
     let l3 = &frame[l2..l2 + usize::from(packet.l3_bytes)];
     let room = 2 + crate::abi::L2_MAX;
     let mut buffer = vec![0; room];
     buffer.extend_from_slice(l3);
     // SAFETY: before `l3` there is room for any L2 header, and behind it are the headers that `packet` vouches for.
-    let taken =
-        unsafe { shunt_host_rewrite(buffer.as_mut_ptr().add(room), packet, flow, i32::from(partial)) } as usize;
+    let taken = unsafe { shunt_host_rewrite(buffer.as_mut_ptr().add(room), packet, &entry.flow, entry.to.as_ptr(), i32::from(partial)) }
+        as usize;
     buffer.split_off(room - taken)
 }
 
@@ -102,7 +114,7 @@ pub enum Ends {
 }
 
 /// Fills the translation of a flow. The two must be of one family; otherwise nothing is done.
-pub fn translate(old: &Ends, new: &Ends, flow: &mut Flow) {
+pub fn translate(old: &Ends, new: &Ends, entry: &mut Entry) {
     let (family, old, new) = match (old, new) {
         (Ends::V4(old), Ends::V4(new)) => (4, old.as_ptr(), new.as_ptr()),
         (Ends::V6(old), Ends::V6(new)) => (6, old.as_ptr(), new.as_ptr()),
@@ -110,5 +122,8 @@ pub fn translate(old: &Ends, new: &Ends, flow: &mut Flow) {
     };
     // SAFETY: both have the bytes that the family calls for, and are read by half-words, which x86 and ARM allow
     // anywhere.
-    unsafe { shunt_host_translate(family, old, new, flow) }
+    unsafe { shunt_host_translate(family, old, new, &raw mut entry.flow, entry.to.as_mut_ptr()) }
 }
+
+#[cfg(test)]
+mod tests;

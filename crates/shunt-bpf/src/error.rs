@@ -47,6 +47,9 @@ pub enum Error {
     /// The ring of events cannot be waited for.
     #[error("cannot wait for events: {0}")]
     Ring(#[source] io::Error),
+    /// No entry of the flow table is free for this flow.
+    #[error("the flow table is full")]
+    Full,
     /// All port slots are in use.
     #[error("no more than {0} ports are possible")]
     TooManyPorts(u32),

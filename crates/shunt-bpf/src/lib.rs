@@ -8,7 +8,8 @@ pub mod core;
 mod error;
 pub mod livegen;
 mod plane;
+pub mod testrun;
 
-pub use control::{ControlBlock, coarse_ns};
+pub use control::{ControlBlock, coarse_ns, now_ticks, ticks};
 pub use error::Error;
-pub use plane::{DataPlane, Events, Key, Size};
+pub use plane::{DataPlane, Entry, Events, Key, Size};

@@ -2,9 +2,9 @@
 
 use crate::{
     Error,
-    abi::{self, Counters, Flow, Key4, Key6, Plain, Port, Sweep},
+    abi::{self, Cold, Counters, Edit, Flow, Key4, Key6, Plain, Port, Sweep},
     attach::{self, Attachment, Hook, Means},
-    control::{ControlBlock, coarse_ns},
+    control::{ControlBlock, now_ticks, ticks},
 };
 use libbpf_rs::{
     MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput, ProgramMut, RingBuffer, RingBufferBuilder,
@@ -32,16 +32,51 @@ struct Source {
 const TC_FORWARD: Source = object!("tc_forward");
 const TC_WATCH: Source = object!("tc_watch");
 const XDP_FORWARD: Source = object!("xdp_forward");
-const SWEEP: Source = object!("sweep");
+const TABLE: Source = object!("table");
 
 /// How large the data plane is made.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     /// Flows of each family.
     pub max_flows: u32,
+    /// Seed of the tables' hash, so that nobody can choose tuples that collide.
+    pub seed: u64,
 }
 
-/// A flow and where it is kept.
+const TABLES: [&str; 4] = ["shunt_table4", "shunt_table6", "shunt_cold4", "shunt_cold6"];
+
+impl Size {
+    /// A power of two that leaves a third of the entries free: a key has eight places, and one of them must be.
+    fn buckets(self) -> u32 {
+        let entries = u64::from(self.max_flows) * 3 / 2;
+        u32::try_from(entries.div_ceil(abi::WAYS as u64).next_power_of_two()).unwrap_or(1 << 31)
+    }
+}
+
+/// A flow as it is kept: its action, the addresses it translates to, and the rest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// The action and the counts.
+    pub flow: Flow,
+    /// New source and then new destination address: 4 or 16 bytes each.
+    pub to: [u8; 32],
+    /// Counts of other CPUs, and the time of learning.
+    pub cold: Cold,
+}
+
+impl Entry {
+    /// Packets forwarded.
+    pub fn pkts(&self) -> u64 {
+        self.flow.pkts.wrapping_add(self.cold.away_pkts)
+    }
+
+    /// Bytes forwarded, from the L3 header on.
+    pub fn bytes(&self) -> u64 {
+        self.flow.bytes.wrapping_add(self.cold.away_bytes)
+    }
+}
+
+/// What a flow is found by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
     /// IPv4.
@@ -65,7 +100,7 @@ pub struct DataPlane {
     tc: Object,
     watch: Option<Object>,
     xdp: Option<Object>,
-    sweep: Object,
+    table: Object,
     control: ControlBlock,
 }
 
@@ -79,8 +114,8 @@ fn load(source: &Source, size: Size, shared: &mut BTreeMap<String, MapHandle>) -
         let name = map.name().to_string_lossy().into_owned();
         if let Some(have) = shared.get(&name) {
             map.reuse_fd(have.as_fd()).map_err(failed)?;
-        } else if name == "shunt_flows4" || name == "shunt_flows6" {
-            map.set_max_entries(size.max_flows).map_err(failed)?;
+        } else if TABLES.contains(&name.as_str()) {
+            map.set_max_entries(size.buckets()).map_err(failed)?;
         }
     }
     let object = open.load().map_err(failed)?;
@@ -105,10 +140,11 @@ impl DataPlane {
         let tc = load(&TC_FORWARD, size, &mut maps)?;
         let watch = load(&TC_WATCH, size, &mut maps);
         let xdp = load(&XDP_FORWARD, size, &mut maps).ok();
-        let sweep = load(&SWEEP, size, &mut maps)?;
+        let table = load(&TABLE, size, &mut maps)?;
         let control = maps.get("shunt_control").ok_or(Error::Lacks { object: TC_FORWARD.name, name: "shunt_control" })?;
         let control = ControlBlock::map(control.as_fd())?;
-        Ok(Self { ports: BTreeMap::new(), maps, tc, watch: watch.ok(), xdp, sweep, control })
+        control.set_tables(size.buckets() - 1, size.max_flows, size.seed);
+        Ok(Self { ports: BTreeMap::new(), maps, tc, watch: watch.ok(), xdp, table, control })
     }
 
     /// Whether flows can be learned, which needs conntrack's kfuncs.
@@ -196,6 +232,11 @@ impl DataPlane {
         self.ports.get(&ifindex).map(|p| p.slot)
     }
 
+    /// The port of a slot.
+    pub fn ifindex_at(&self, slot: u16) -> Option<u32> {
+        self.ports.iter().find(|(_, port)| port.slot == slot).map(|(ifindex, _)| *ifindex)
+    }
+
     /// Detaches from a device and forgets it.
     pub fn detach(&mut self, ifindex: u32) -> Result<(), Error> {
         if let Some(port) = self.ports.remove(&ifindex) {
@@ -204,6 +245,7 @@ impl DataPlane {
                 .update_percpu(&u32::from(port.slot).to_ne_bytes(), &zero, MapFlags::ANY)
                 .map_err(|source| Error::Map { map: "shunt_counters", source })?;
             self.delete("shunt_ports", &ifindex.to_ne_bytes())?;
+            self.update("shunt_slots", &u32::from(port.slot).to_ne_bytes(), &0u32.to_ne_bytes())?;
             if self.xdp.is_some() {
                 self.delete("shunt_devmap", &u32::from(port.slot).to_ne_bytes())?;
             }
@@ -220,6 +262,7 @@ impl DataPlane {
     }
 
     fn write_port(&self, ifindex: u32, port: Port) -> Result<(), Error> {
+        self.update("shunt_slots", &u32::from(port.slot).to_ne_bytes(), &ifindex.to_ne_bytes())?;
         self.update("shunt_ports", &ifindex.to_ne_bytes(), port.bytes())?;
         if self.xdp.is_some() {
             self.update("shunt_devmap", &u32::from(port.slot).to_ne_bytes(), &ifindex.to_ne_bytes())?;
@@ -256,59 +299,97 @@ impl DataPlane {
     }
 
     /// Shows every flow to `see`. Flows that come or go meanwhile may be missed or seen twice.
-    pub fn each_flow(&self, mut see: impl FnMut(Key, Flow)) -> Result<(), Error> {
-        for (name, v4) in [("shunt_flows4", true), ("shunt_flows6", false)] {
-            let map = self.map(name)?;
-            let batch = map
-                .lookup_batch(1024, MapFlags::ANY, MapFlags::ANY)
-                .map_err(|source| Error::Map { map: name, source })?;
-            for (key, value) in batch {
-                let key = if v4 { Key4::of(&key).map(Key::V4) } else { Key6::of(&key).map(Key::V6) };
-                if let (Some(key), Some(flow)) = (key, Flow::of(&value)) {
-                    see(key, flow);
-                }
+    pub fn each_flow(&self, mut see: impl FnMut(Key, Entry)) -> Result<(), Error> {
+        self.each_entry("shunt_table4", "shunt_cold4", abi::ENTRY4, |bytes, cold| {
+            let key = Key4::of(bytes).filter(|key| key.ifindex != 0).map(Key::V4);
+            if let (Some(key), Some(entry)) = (key, entry_of(&bytes[size_of::<Key4>()..], 8, cold)) {
+                see(key, entry);
+            }
+        })?;
+        self.each_entry("shunt_table6", "shunt_cold6", abi::ENTRY6, |bytes, cold| {
+            let key = Key6::of(bytes).filter(|key| key.ifindex != 0).map(Key::V6);
+            if let (Some(key), Some(entry)) = (key, entry_of(&bytes[size_of::<Key6>()..], 32, cold)) {
+                see(key, entry);
+            }
+        })
+    }
+
+    fn each_entry(
+        &self,
+        table: &'static str,
+        cold: &'static str,
+        size: usize,
+        mut see: impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), Error> {
+        const BATCH: u32 = 256;
+        let read = |map: &'static str| {
+            self.map(map)?.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(|source| Error::Map { map, source })
+        };
+        for ((_, entries), (_, colds)) in read(table)?.zip(read(cold)?) {
+            for (entry, cold) in entries.chunks_exact(size).zip(colds.chunks_exact(size_of::<Cold>())) {
+                see(entry, cold);
             }
         }
         Ok(())
     }
 
-    /// Puts a flow in, or replaces it.
-    pub fn put_flow(&self, key: &Key, flow: &Flow) -> Result<(), Error> {
+    fn edit(&self, op: u32, key: &Key, entry: &Entry) -> Result<Option<Entry>, Error> {
+        let map = "shunt_table";
+        let mut ask = Edit { op, flow: entry.flow, to: entry.to, ..Edit::default() };
         match key {
-            Key::V4(key) => self.update("shunt_flows4", key.bytes(), flow.bytes()),
-            Key::V6(key) => self.update("shunt_flows6", key.bytes(), flow.bytes()),
+            Key::V4(key) => {
+                ask.family = 4;
+                ask.key[..size_of::<Key4>()].copy_from_slice(key.bytes());
+            }
+            Key::V6(key) => {
+                ask.family = 6;
+                ask.key.copy_from_slice(key.bytes());
+            }
+        }
+        let desk = 0u32.to_ne_bytes();
+        self.update("shunt_desk", &desk, ask.bytes())?;
+        program(&self.table, TABLE.name, "shunt_edit_flow")?
+            .test_run(ProgramInput::default())
+            .map_err(|source| Error::Map { map, source })?;
+        let done = self
+            .map("shunt_desk")?
+            .lookup(&desk, MapFlags::ANY)
+            .map_err(|source| Error::Map { map: "shunt_desk", source })?;
+        let done = done.as_deref().and_then(Edit::of).unwrap_or_default();
+        match -done.result {
+            0 => Ok(Some(Entry { flow: done.flow, to: done.to, cold: done.cold })),
+            nix::libc::ENOENT => Ok(None),
+            nix::libc::ENOSPC => Err(Error::Full),
+            error => Err(Error::Map { map, source: libbpf_rs::Error::from_raw_os_error(error) }),
         }
     }
 
+    /// Puts a flow in, or replaces it.
+    pub fn put_flow(&self, key: &Key, entry: &Entry) -> Result<(), Error> {
+        self.edit(abi::EDIT_PUT, key, entry).map(|_| ())
+    }
+
     /// A flow that is there.
-    pub fn flow(&self, key: &Key) -> Result<Option<Flow>, Error> {
-        let (map, bytes) = match key {
-            Key::V4(key) => ("shunt_flows4", key.bytes()),
-            Key::V6(key) => ("shunt_flows6", key.bytes()),
-        };
-        let value = self.map(map)?.lookup(bytes, MapFlags::ANY).map_err(|source| Error::Map { map, source })?;
-        Ok(value.as_deref().and_then(Flow::of))
+    pub fn flow(&self, key: &Key) -> Result<Option<Entry>, Error> {
+        self.edit(abi::EDIT_GET, key, &Entry::default())
     }
 
     /// Takes a flow out.
     pub fn remove_flow(&self, key: &Key) -> Result<(), Error> {
-        match key {
-            Key::V4(key) => self.delete("shunt_flows4", key.bytes()),
-            Key::V6(key) => self.delete("shunt_flows6", key.bytes()),
-        }
+        self.edit(abi::EDIT_REMOVE, key, &Entry::default()).map(|_| ())
     }
 
     /// Walks the tables inside the kernel: retires what is idle (or everything learned), removes what was retired.
     pub fn sweep(&self, idle: Duration, all: bool) -> Result<Sweep, Error> {
-        let failed = |source| Error::Map { map: "shunt_flows", source };
+        let failed = |source| Error::Map { map: "shunt_table", source };
         let ask = Sweep {
-            now_ns: coarse_ns(),
-            idle_ns: u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX),
+            now_ticks: now_ticks(),
+            idle_ticks: ticks(idle),
             all: u32::from(all),
             ..Sweep::default()
         };
         let mut context = ask.bytes().to_vec();
-        let program = program(&self.sweep, SWEEP.name, "shunt_sweep_flows")?;
+        let program = program(&self.table, TABLE.name, "shunt_sweep_flows")?;
         program
             .test_run(ProgramInput { context_in: Some(&mut context), ..ProgramInput::default() })
             .map_err(failed)?;
@@ -350,6 +431,13 @@ impl DataPlane {
         // SAFETY: the object, and so its program's descriptor, lives as long as `self`.
         Some(unsafe { BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(&program.as_fd())) })
     }
+}
+
+fn entry_of(bytes: &[u8], to_bytes: usize, cold: &[u8]) -> Option<Entry> {
+    let mut to = [0; 32];
+    let at = size_of::<Flow>();
+    to[..to_bytes].copy_from_slice(bytes.get(at..at + to_bytes)?);
+    Some(Entry { flow: Flow::of(bytes)?, to, cold: Cold::of(cold)? })
 }
 
 fn cpus() -> Result<usize, Error> {

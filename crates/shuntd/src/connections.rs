@@ -2,9 +2,7 @@
 
 use shunt_api::{Connection, Direction, DirectionName, Engine, Family, FlowState, Proto, Tuple};
 use shunt_bpf::{
-    DataPlane, Key,
-    abi::{self, Flow},
-    coarse_ns,
+    DataPlane, Entry, Key, abi, coarse_ns, now_ticks,
 };
 use shunt_wire::Mac;
 use std::{
@@ -19,8 +17,8 @@ pub(crate) type Sample = HashMap<(Tuple, u64), (u64, u64)>;
 /// Counts of all flows, now.
 pub(crate) fn sample(plane: &DataPlane) -> Sample {
     let mut counts = Sample::new();
-    let read = plane.each_flow(|key, flow| {
-        counts.insert((tuple_of(&key), flow.learned_ns), (flow.total_pkts(), flow.total_bytes()));
+    let read = plane.each_flow(|key, entry| {
+        counts.insert((tuple_of(&key), entry.cold.learned_ns), (entry.pkts(), entry.bytes()));
     });
     if let Err(error) = read {
         tracing::warn!("flows cannot be read: {error}");
@@ -35,11 +33,12 @@ pub(crate) fn list(
     over: Duration,
     name: &dyn Fn(u32) -> String,
 ) -> Vec<Connection> {
-    let clock = Clock { now_ns: coarse_ns(), epoch: plane.control().epoch() };
+    let clock = Clock { now_ns: coarse_ns(), now: now_ticks(), epoch: plane.control().epoch() };
     let mut found: BTreeMap<(Proto, Tuple), Connection> = BTreeMap::new();
-    let read = plane.each_flow(|key, flow| {
-        let mut direction = direction_of(&key, &flow, clock, name);
-        let earlier = before.get(&(direction.tuple, flow.learned_ns));
+    let out_name = |slot| name(plane.ifindex_at(slot).unwrap_or(0));
+    let read = plane.each_flow(|key, entry| {
+        let mut direction = direction_of(&key, &entry, clock, name, &out_name);
+        let earlier = before.get(&(direction.tuple, entry.cold.learned_ns));
         let (pkts, bytes) = earlier.map_or((0, 0), |(pkts, bytes)| {
             (direction.packets.saturating_sub(*pkts), direction.bytes.saturating_sub(*bytes))
         });
@@ -84,6 +83,7 @@ pub(crate) fn list(
 #[derive(Clone, Copy)]
 struct Clock {
     now_ns: u64,
+    now: u32,
     epoch: u32,
 }
 
@@ -92,12 +92,22 @@ impl Clock {
         self.now_ns.saturating_sub(at_ns) / 1_000_000_000
     }
 
-    fn state(self, flow: &Flow) -> FlowState {
+    fn seconds_since_tick(self, at: u32) -> u64 {
+        // The flow may have been used after we read the clock.
+        let ticks = self.now.wrapping_sub(at);
+        if ticks > u32::MAX / 2 { 0 } else { (u64::from(ticks) << abi::TICK_SHIFT) / 1_000_000_000 }
+    }
+
+    fn is_past(self, at: u32) -> bool {
+        self.now.wrapping_sub(at) <= u32::MAX / 2
+    }
+
+    fn state(self, flow: &abi::Flow) -> FlowState {
         if flow.flags & abi::FLOW_STATIC != 0 {
             FlowState::Static
         } else if flow.epoch == abi::EPOCH_RETIRED {
             FlowState::Retired
-        } else if flow.epoch != self.epoch || flow.prove_by_ns <= self.now_ns {
+        } else if flow.epoch != self.epoch || self.is_past(flow.prove_by_ticks) {
             FlowState::Stale
         } else if flow.state == abi::FLOW_ACTIVE {
             FlowState::Active
@@ -123,7 +133,14 @@ fn per_second(count: u64, over: Duration) -> u64 {
     if seconds > 0.0 { (count as f64 / seconds).round() as u64 } else { 0 }
 }
 
-fn direction_of(key: &Key, flow: &Flow, clock: Clock, name: &dyn Fn(u32) -> String) -> Direction {
+fn direction_of(
+    key: &Key,
+    entry: &Entry,
+    clock: Clock,
+    name: &dyn Fn(u32) -> String,
+    out_name: &dyn Fn(u16) -> String,
+) -> Direction {
+    let flow = &entry.flow;
     let (ifindex, tags, v4) = match key {
         Key::V4(key) => (key.ifindex, key.tags, true),
         Key::V6(key) => (key.ifindex, key.tags, false),
@@ -139,11 +156,11 @@ fn direction_of(key: &Key, flow: &Flow, clock: Clock, name: &dyn Fn(u32) -> Stri
         in_port: name(ifindex),
         in_vlans: tags.iter().filter(|tag| *tag & abi::TAG_PRESENT != 0).map(|tag| tag & abi::TAG_VID).collect(),
         tuple: tuple_of(key),
-        out_port: name(flow.out_ifindex),
+        out_port: out_name(flow.out_slot),
         out_vlans: (0..usize::from(flow.out_tags.min(2))).map(out_tag).collect(),
         new: Tuple {
-            src: addr(flow.src_be, v4),
-            dst: addr(flow.dst_be, v4),
+            src: addr(&entry.to, 0, v4),
+            dst: addr(&entry.to, 1, v4),
             sport: u16::from_be_bytes(flow.sport_be),
             dport: u16::from_be_bytes(flow.dport_be),
         },
@@ -155,12 +172,12 @@ fn direction_of(key: &Key, flow: &Flow, clock: Clock, name: &dyn Fn(u32) -> Stri
         max_l3_bytes: u32::from(flow.max_l3_bytes),
         state: clock.state(flow),
         engine: if flow.flags & abi::FLOW_XDP != 0 { Engine::Xdp } else { Engine::Tc },
-        packets: flow.total_pkts(),
-        bytes: flow.total_bytes(),
+        packets: entry.pkts(),
+        bytes: entry.bytes(),
         rate_bps: 0,
         rate_pps: 0,
-        age_s: clock.seconds_since(flow.learned_ns),
-        idle_s: clock.seconds_since(flow.seen_ns),
+        age_s: clock.seconds_since(entry.cold.learned_ns),
+        idle_s: clock.seconds_since_tick(flow.seen_ticks),
     }
 }
 
@@ -189,10 +206,16 @@ fn tuple_of(key: &Key) -> Tuple {
     }
 }
 
-fn addr(bytes: [u8; 16], v4: bool) -> IpAddr {
-    match (v4, bytes) {
-        (true, [a, b, c, d, ..]) => IpAddr::from([a, b, c, d]),
-        (false, all) => IpAddr::from(all),
+/// The first or second address of two that lie one after the other.
+fn addr(to: &[u8; 32], which: usize, v4: bool) -> IpAddr {
+    if v4 {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&to[4 * which..4 * which + 4]);
+        IpAddr::from(bytes)
+    } else {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&to[16 * which..16 * which + 16]);
+        IpAddr::from(bytes)
     }
 }
 

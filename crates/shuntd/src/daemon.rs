@@ -358,8 +358,8 @@ fn connection_of(event: &abi::Event) -> Option<Connection> {
 
 /// A table that is full is no failure of the daemon, but of the request.
 pub(crate) fn full(error: &shunt_bpf::Error) -> Failure {
-    match error.os_error() {
-        Some(nix::libc::E2BIG | nix::libc::ENOSPC) => {
+    match error {
+        shunt_bpf::Error::Full => {
             Failure::new(FailureCode::TableFull, "the flow table is full; raise max_flows in the configuration")
         }
         _ => start::internal(error),

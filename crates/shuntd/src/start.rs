@@ -79,7 +79,7 @@ pub(crate) fn prepare(config: &Config) -> Result<Parts, Failure> {
             "connection tracking is not loaded: modprobe nf_conntrack, or set learn = false for static flows only",
         ));
     }
-    let plane = DataPlane::load(Size { max_flows: config.max_flows }).map_err(|e| refused_load(&e))?;
+    let plane = DataPlane::load(Size { max_flows: config.max_flows, seed: seed() }).map_err(|e| refused_load(&e))?;
     if config.learn && !plane.learns() {
         return Err(failure(
             FailureCode::KernelTooOld,
@@ -100,6 +100,12 @@ pub(crate) fn prepare(config: &Config) -> Result<Parts, Failure> {
     let actions = core.handle(Instant::now(), Event::Dump(state));
     check_ports(&core, config)?;
     Ok(Parts { kernel, watcher, plane, core, actions })
+}
+
+/// Not a secret, only not the same everywhere: whoever wants flows to collide must not know how.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
 }
 
 fn refused_load(error: &shunt_bpf::Error) -> Failure {

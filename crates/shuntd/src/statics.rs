@@ -6,10 +6,10 @@ use shunt_api::{
     Tuple,
 };
 use shunt_bpf::{
-    DataPlane, Key,
+    DataPlane, Entry, Key,
     abi::{self, Flow, Key4, Key6},
-    coarse_ns,
     core::{Ends, translate},
+    now_ticks,
 };
 use shunt_core::{Core, Link};
 use std::{collections::BTreeMap, net::IpAddr};
@@ -102,11 +102,11 @@ fn key_of(key: &StaticKey, core: &Core) -> Option<Key> {
     match (key.src, key.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
             let (src_be, dst_be) = (src.octets(), dst.octets());
-            Some(Key::V4(Key4 { src_be, dst_be, sport_be, dport_be, ifindex, tags, l4_proto, pad: [0; 3] }))
+            Some(Key::V4(Key4 { src_be, dst_be, sport_be, dport_be, ifindex, tags, l4_proto }))
         }
         (IpAddr::V6(src), IpAddr::V6(dst)) => {
             let (src_be, dst_be) = (src.octets(), dst.octets());
-            Some(Key::V6(Key6 { src_be, dst_be, sport_be, dport_be, ifindex, tags, l4_proto, pad: [0; 3] }))
+            Some(Key::V6(Key6 { src_be, dst_be, sport_be, dport_be, ifindex, tags, l4_proto }))
         }
         _ => None,
     }
@@ -117,7 +117,7 @@ fn compile(
     routes: &BTreeMap<String, StaticRoute>,
     core: &Core,
     plane: &DataPlane,
-) -> Result<(Key, Flow), Failure> {
+) -> Result<(Key, Entry), Failure> {
     let hop = match &flow.route {
         RouteChoice::Inline(hop) => hop.clone(),
         RouteChoice::Named(name) => {
@@ -132,8 +132,7 @@ fn compile(
         link.ifindex == out_link.ifindex && view.setting.engine == shunt_api::Engine::Xdp
     });
     let partial = core.ports().any(|(link, view)| link.ifindex == in_link.ifindex && view.setting.partial);
-    let now_ns = coarse_ns();
-    let mut action = Flow {
+    let action = Flow {
         state: abi::FLOW_ACTIVE,
         flags: abi::FLOW_STATIC
             | if xdp { abi::FLOW_XDP } else { 0 }
@@ -144,17 +143,16 @@ fn compile(
         l2: l2_of(&hop, out_link, v4),
         out_slot,
         in_slot,
-        out_ifindex: out_link.ifindex,
         mark: flow.mark,
         priority: flow.priority,
-        seen_ns: now_ns,
-        learned_ns: now_ns,
+        seen_ticks: now_ticks(),
         ..Flow::default()
     };
+    let mut entry = Entry { flow: action, ..Entry::default() };
     if let (Some(old), Some(new)) = (ends(&flow.tuple()), ends(&new)) {
-        translate(&old, &new, &mut action);
+        translate(&old, &new, &mut entry);
     }
-    Ok((key, action))
+    Ok((key, entry))
 }
 
 fn ends(tuple: &Tuple) -> Option<Ends> {

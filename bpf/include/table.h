@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The flow tables: arrays of buckets of four entries. A key is in one of the eight entries of its two buckets, so a
+ * look-up is a hash, one address and mostly one comparison; docs/adr/0004 has the numbers.
+ *
+ * Readers take no lock. A writer claims an entry in its cold part, writes all but the key's ifindex, and that last. An
+ * entry is not used again until SHUNT_RETIRED_TICKS after its action was retired, and not freed until long after.
+ */
+#ifndef SHUNT_TABLE_H
+#define SHUNT_TABLE_H
+
+#include "include/bpf.h"
+
+enum {
+	SHUNT_RETIRED_TICKS = 100, /* no CPU can still be using an action that was retired so long ago */
+	SHUNT_FULL = -28,	   /* -ENOSPC */
+	SHUNT_CLAIMED = 1,
+};
+
+/* The sizes are set when the objects are loaded. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct shunt_bucket4);
+} shunt_table4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct shunt_bucket6);
+} shunt_table6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct shunt_cold_bucket);
+} shunt_cold4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct shunt_cold_bucket);
+} shunt_cold6 SEC(".maps");
+
+/* Entries in use, by family: 0 for IPv4, 1 for IPv6. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, __u64);
+} shunt_usage SEC(".maps");
+
+/* Where a flow is. */
+struct shunt_place {
+	__u32 bucket;
+	__u32 way;
+};
+
+static __always_inline __u64 shunt_hash(__u32 family, const union shunt_key *key, __u64 seed)
+{
+	__u64 hash = seed ^ key->words[0] * 0x9e3779b97f4a7c15ULL ^ key->words[1] * 0xc2b2ae3d27d4eb4fULL ^
+		     key->words[2] * 0x165667b19e3779f9ULL;
+
+	if (family == 6)
+		hash ^= (key->words[3] ^ (hash >> 31)) * 0x27d4eb2f165667c5ULL ^
+			key->words[4] * 0x85ebca77c2b2ae63ULL ^ key->words[5] * 0xff51afd7ed558ccdULL;
+	hash ^= hash >> 29;
+	hash *= 0xbf58476d1ce4e5b9ULL;
+	return hash ^ (hash >> 32);
+}
+
+static __always_inline int shunt_same_key(__u32 family, const void *entry, const union shunt_key *key)
+{
+	const __u64 *words = entry;
+	__u64 differ = (words[0] ^ key->words[0]) | (words[1] ^ key->words[1]) | (words[2] ^ key->words[2]);
+
+	if (family == 6)
+		differ |= (words[3] ^ key->words[3]) | (words[4] ^ key->words[4]) | (words[5] ^ key->words[5]);
+	return !differ;
+}
+
+static __always_inline __u32 shunt_bucket_of(__u64 hash, int second, __u32 mask)
+{
+	return (second ? hash >> 32 : hash) & mask;
+}
+
+static __always_inline struct shunt_flow *shunt_find4(const union shunt_key *key, __u32 index,
+						      struct shunt_place *place)
+{
+	struct shunt_bucket4 *bucket = bpf_map_lookup_elem(&shunt_table4, &index);
+
+	place->bucket = index;
+#pragma unroll
+	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
+		place->way = way;
+		if (bucket && shunt_same_key(4, &bucket->entry[way], key))
+			return &bucket->entry[way].flow;
+	}
+	return 0;
+}
+
+static __always_inline struct shunt_flow *shunt_find6(const union shunt_key *key, __u32 index,
+						      struct shunt_place *place)
+{
+	struct shunt_bucket6 *bucket = bpf_map_lookup_elem(&shunt_table6, &index);
+
+	place->bucket = index;
+#pragma unroll
+	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
+		place->way = way;
+		if (bucket && shunt_same_key(6, &bucket->entry[way], key))
+			return &bucket->entry[way].flow;
+	}
+	return 0;
+}
+
+/* The flow of a key, of a family that is known where the code is compiled. */
+static __always_inline struct shunt_flow *shunt_find(__u32 family, const union shunt_key *key, __u64 hash,
+						     __u32 mask, struct shunt_place *place)
+{
+	struct shunt_flow *f;
+
+	if (family == 4) {
+		f = shunt_find4(key, shunt_bucket_of(hash, 0, mask), place);
+		return f ? f : shunt_find4(key, shunt_bucket_of(hash, 1, mask), place);
+	}
+	f = shunt_find6(key, shunt_bucket_of(hash, 0, mask), place);
+	return f ? f : shunt_find6(key, shunt_bucket_of(hash, 1, mask), place);
+}
+
+/* The addresses that a flow of the table translates to. */
+static __always_inline __u8 *shunt_to(struct shunt_flow *f)
+{
+	return (__u8 *)(f + 1);
+}
+
+static __always_inline struct shunt_cold *shunt_cold_at(__u32 family, const struct shunt_place *place)
+{
+	struct shunt_cold_bucket *bucket = family == 4 ? bpf_map_lookup_elem(&shunt_cold4, &place->bucket) :
+							 bpf_map_lookup_elem(&shunt_cold6, &place->bucket);
+
+	return bucket ? &bucket->entry[place->way % SHUNT_WAYS] : 0;
+}
+
+static __always_inline __u64 *shunt_words_at(__u32 family, const struct shunt_place *place)
+{
+	if (family == 4) {
+		struct shunt_bucket4 *bucket = bpf_map_lookup_elem(&shunt_table4, &place->bucket);
+
+		return bucket ? (__u64 *)&bucket->entry[place->way % SHUNT_WAYS] : 0;
+	} else {
+		struct shunt_bucket6 *bucket = bpf_map_lookup_elem(&shunt_table6, &place->bucket);
+
+		return bucket ? (__u64 *)&bucket->entry[place->way % SHUNT_WAYS] : 0;
+	}
+}
+
+static __always_inline __u32 shunt_key_words(__u32 family)
+{
+	return family == 4 ? sizeof(struct shunt_key4) / 8 : sizeof(struct shunt_key6) / 8;
+}
+
+/* The word of a key that holds the ifindex, and so is 0 only in a free entry. */
+static __always_inline __u32 shunt_live_word(__u32 family)
+{
+	return family == 4 ? 1 : 4;
+}
+
+/* Claims a free entry of one bucket. */
+static __always_inline int shunt_claim_in(__u32 family, __u32 bucket, struct shunt_place *place)
+{
+	struct shunt_cold *cold;
+
+	place->bucket = bucket;
+	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
+		place->way = way;
+		cold = shunt_cold_at(family, place);
+		if (cold && !cold->claim && __sync_val_compare_and_swap(&cold->claim, 0, SHUNT_CLAIMED) == 0)
+			return 1;
+	}
+	return 0;
+}
+
+/* Writes a flow into an entry that the caller has claimed or retired; it can be found when this returns. */
+static __always_inline int shunt_write(__u32 family, const struct shunt_place *place, const union shunt_key *key,
+				       const struct shunt_flow *f, const __u8 *to, __u64 now_ns)
+{
+	__u64 *words = shunt_words_at(family, place);
+	struct shunt_cold *cold = shunt_cold_at(family, place);
+	__u32 live = shunt_live_word(family);
+	struct shunt_flow *entry;
+
+	if (!words || !cold)
+		return -1;
+	entry = (struct shunt_flow *)(words + shunt_key_words(family));
+	*entry = *f;
+	__builtin_memcpy(entry + 1, to, family == 4 ? 8 : 32);
+	cold->away_pkts = 0;
+	cold->away_bytes = 0;
+	cold->learned_ns = now_ns;
+#pragma unroll
+	for (__u32 i = 0; i < shunt_key_words(family); i++)
+		if (i != live)
+			words[i] = key->words[i];
+	/* An exchange is a full barrier: whoever finds the key finds all of the above. */
+	__sync_lock_test_and_set(&words[live], key->words[live]);
+	return 0;
+}
+
+/* Puts a flow in that is not there. 0, or SHUNT_FULL. */
+static __always_inline int shunt_insert(__u32 family, const union shunt_key *key, __u64 hash,
+					const struct shunt_control *control, const struct shunt_flow *f, const __u8 *to,
+					__u64 now_ns)
+{
+	__u32 slot = family == 6;
+	__u64 *used = bpf_map_lookup_elem(&shunt_usage, &slot);
+	struct shunt_place place;
+
+	if (!used || *used >= control->max_flows)
+		return SHUNT_FULL;
+	if (!shunt_claim_in(family, shunt_bucket_of(hash, 0, control->bucket_mask), &place) &&
+	    !shunt_claim_in(family, shunt_bucket_of(hash, 1, control->bucket_mask), &place))
+		return SHUNT_FULL;
+	__sync_fetch_and_add(used, 1);
+	return shunt_write(family, &place, key, f, to, now_ns);
+}
+
+/* Retires an action: no packet uses it from now on, and nothing replaces it until its quiet time is over. */
+static __always_inline void shunt_retire(struct shunt_flow *f, __u32 now)
+{
+	f->retired_ticks = now;
+	f->epoch = SHUNT_EPOCH_RETIRED;
+}
+
+#endif

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * The daemon's hands in the flow tables: run by BPF_PROG_RUN, not by packets. Here and not in user space, so that there
+ * is one way to find, claim and free an entry.
+ */
+#include "include/maps.h"
+
+enum {
+	/* Long after any CPU that found the flow has let go of it. */
+	SHUNT_REMOVE_TICKS = 1000,
+	SHUNT_NOT_THERE = -2, /* -ENOENT */
+};
+
+struct bpf_map;
+
+static __always_inline void release(__u32 family, const struct shunt_place *place)
+{
+	__u64 *words = shunt_words_at(family, place);
+	struct shunt_cold *cold = shunt_cold_at(family, place);
+	__u32 slot = family == 6;
+	__u64 *used = bpf_map_lookup_elem(&shunt_usage, &slot);
+
+	if (!words || !cold || !used)
+		return;
+	words[shunt_live_word(family)] = 0;
+	__sync_fetch_and_add(used, -1);
+	/* Free from here on; the exchange is a full barrier. */
+	__sync_lock_test_and_set(&cold->claim, 0);
+}
+
+/* 1 where the entry is to be freed. */
+static __always_inline int sweep_one(struct shunt_flow *f, struct shunt_sweep *s)
+{
+	if (f->flags & SHUNT_FLOW_STATIC) {
+		s->statics++;
+		return 0;
+	}
+	if (f->epoch != SHUNT_EPOCH_RETIRED && (s->all || s->now_ticks - f->seen_ticks > s->idle_ticks))
+		shunt_retire(f, s->now_ticks);
+	if (f->epoch == SHUNT_EPOCH_RETIRED) {
+		if (s->now_ticks - f->retired_ticks >= SHUNT_REMOVE_TICKS) {
+			s->deleted++;
+			return 1;
+		}
+		s->retired++;
+	} else if (f->state == SHUNT_FLOW_ACTIVE) {
+		s->active++;
+	} else {
+		s->pending++;
+	}
+	return 0;
+}
+
+static long sweep_bucket4(struct bpf_map *map, const __u32 *index, struct shunt_bucket4 *bucket, struct shunt_sweep *s)
+{
+	struct shunt_place place = { .bucket = *index };
+
+	(void)map;
+	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
+		place.way = way;
+		if (bucket->entry[way].key.ifindex && sweep_one(&bucket->entry[way].flow, s))
+			release(4, &place);
+	}
+	return 0;
+}
+
+static long sweep_bucket6(struct bpf_map *map, const __u32 *index, struct shunt_bucket6 *bucket, struct shunt_sweep *s)
+{
+	struct shunt_place place = { .bucket = *index };
+
+	(void)map;
+	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
+		place.way = way;
+		if (bucket->entry[way].key.ifindex && sweep_one(&bucket->entry[way].flow, s))
+			release(6, &place);
+	}
+	return 0;
+}
+
+static __always_inline int in_use(__u32 slot)
+{
+	__u64 *used = bpf_map_lookup_elem(&shunt_usage, &slot);
+
+	return used && *used;
+}
+
+/* Counts flows, retires what is idle, frees what was retired. */
+SEC("syscall")
+int shunt_sweep_flows(struct shunt_sweep *args)
+{
+	struct shunt_sweep s = *args;
+
+	if (in_use(0))
+		bpf_for_each_map_elem(&shunt_table4, sweep_bucket4, &s, 0);
+	if (in_use(1))
+		bpf_for_each_map_elem(&shunt_table6, sweep_bucket6, &s, 0);
+	args->active = s.active;
+	args->pending = s.pending;
+	args->retired = s.retired;
+	args->statics = s.statics;
+	args->deleted = s.deleted;
+	return 0;
+}
+
+static __always_inline int edit(__u32 family, struct shunt_edit *e, const union shunt_key *key)
+{
+	struct shunt_control *control = shunt_the_control();
+	struct shunt_place place;
+	struct shunt_cold *cold;
+	struct shunt_flow *f;
+	__u64 hash;
+
+	if (!control)
+		return SHUNT_NOT_THERE;
+	hash = shunt_hash(family, key, control->seed);
+	f = shunt_find(family, key, hash, control->bucket_mask, &place);
+	if (e->op == SHUNT_EDIT_PUT) {
+		if (!f)
+			return shunt_insert(family, key, hash, control, &e->flow, e->to, bpf_ktime_get_ns());
+		return shunt_write(family, &place, key, &e->flow, e->to, bpf_ktime_get_ns());
+	}
+	if (!f)
+		return SHUNT_NOT_THERE;
+	if (e->op == SHUNT_EDIT_REMOVE) {
+		release(family, &place);
+		return 0;
+	}
+	cold = shunt_cold_at(family, &place);
+	if (!cold)
+		return SHUNT_NOT_THERE;
+	e->flow = *f;
+	__builtin_memcpy(e->to, shunt_to(f), family == 4 ? 8 : 32);
+	e->cold = *cold;
+	return 0;
+}
+
+/* What is to be done and what came of it; a program's context may only be written at fixed places. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct shunt_edit);
+} shunt_desk SEC(".maps");
+
+/* Puts in, takes out or reads one flow. */
+SEC("syscall")
+int shunt_edit_flow(void *ctx)
+{
+	union shunt_key key = {};
+	struct shunt_edit *e;
+	__u32 zero = 0;
+
+	(void)ctx;
+	e = bpf_map_lookup_elem(&shunt_desk, &zero);
+	if (!e)
+		return 0;
+	__builtin_memcpy(&key, e->key, sizeof(e->key));
+	e->result = e->family == 4 ? edit(4, e, &key) : edit(6, e, &key);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
