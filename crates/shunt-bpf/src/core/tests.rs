@@ -1,0 +1,57 @@
+//! The packet core against shunt-wire, which was written from the RFCs and shares no code with it.
+
+mod decide;
+mod parse;
+mod rewrite;
+
+use super::*;
+use crate::abi::REASONS;
+use shunt_wire::{Packet as Frame, Tag, Tcp};
+use std::net::SocketAddr;
+
+const IFINDEX: u32 = 7;
+
+fn reason(number: usize) -> &'static str {
+    REASONS.iter().find(|(n, _)| *n == number).map_or("ok", |(_, name)| name)
+}
+
+/// The name of the reason why a frame is not parsed; `ok` when it is.
+fn parsed(frame: &[u8]) -> &'static str {
+    parse(frame, IFINDEX).map_or_else(reason, |_| "ok")
+}
+
+fn addr(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// UDP and TCP of both families.
+fn plain() -> [Frame; 4] {
+    let v4 = (addr("192.168.1.2:5001"), addr("198.18.0.2:443"));
+    let v6 = (addr("[fd00:1::2]:5001"), addr("[fd00:2::2]:443"));
+    [
+        Frame::udp_between(v4.0, v4.1),
+        Frame::tcp_between(v4.0, v4.1, Tcp::ACK),
+        Frame::udp_between(v6.0, v6.1),
+        Frame::tcp_between(v6.0, v6.1, Tcp::ACK),
+    ]
+    .map(|frame| frame.payload(*b"some payload of odd length"))
+}
+
+/// No tag, one and two of each kind, priority tags, and tags with all their bits in use.
+fn taggings() -> Vec<Vec<Tag>> {
+    let one = |tag| vec![tag];
+    vec![
+        vec![],
+        one(Tag::vlan(10)),
+        one(Tag::service(4095)),
+        one(Tag { priority: 5, drop_eligible: true, ..Tag::vlan(10) }),
+        one(Tag { priority: 7, ..Tag::vlan(0) }),
+        vec![Tag::vlan(10), Tag::vlan(20)],
+        vec![
+            Tag { priority: 3, ..Tag::service(10) },
+            Tag { priority: 6, drop_eligible: true, ..Tag::vlan(20) },
+        ],
+        vec![Tag::vlan(10), Tag::service(20)],
+        vec![Tag::service(10), Tag { priority: 1, ..Tag::service(0) }],
+    ]
+}
