@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not there")]
 
+mod learning;
+mod learning_refused;
 mod nat;
 
 use shunt_api::{Engine, Status};
@@ -34,6 +36,16 @@ fn sent_by(engine: Engine, status: &Status) -> u64 {
         Engine::Xdp => port.packets.xdp,
     });
     by.sum()
+}
+
+/// Packets that went to Linux for this reason.
+fn reason(status: &Status, name: &str) -> u64 {
+    status.reasons.get(name).copied().unwrap_or(0)
+}
+
+/// Packets that taught nothing for this reason.
+fn refusal(status: &Status, name: &str) -> u64 {
+    status.refusals.get(name).copied().unwrap_or(0)
 }
 
 /// Packets of one flow that differ in all that may differ within it: size, identification, ECN, padding, checksum.

@@ -1,0 +1,252 @@
+//! When a flow is fast, and when no longer.
+
+use crate::{ENGINES, SELDOM_PROVED, daemon, reason, refusal, silent_lab};
+use shunt_api::{Connection, DirectionName, FlowState};
+use shunt_testkit::{Crossing, Handshake, Shuntd, Topology, require_root, rulesets};
+use shunt_wire::{Packet, Tcp, Transport};
+
+/// Sends a packet so often; which of them were fast.
+#[track_caller]
+fn fast_ones(shuntd: &Shuntd, way: &Crossing, packet: &Packet, times: usize) -> Vec<bool> {
+    let once = |n: usize| {
+        let before = shuntd.status().packets.fast;
+        way.pass(&packet.clone().with_id(n as u16));
+        shuntd.status().packets.fast == before + 1
+    };
+    (1..=times).map(once).collect()
+}
+
+/// The first `slow` of `times` packets are slow, and no others.
+fn after(slow: usize, times: usize) -> Vec<bool> {
+    (0..times).map(|n| n >= slow).collect()
+}
+
+fn ways(lab: &Topology) -> (Crossing, Crossing) {
+    (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()))
+}
+
+fn with_flags(packet: &Packet, flags: u8) -> Packet {
+    let mut packet = packet.clone();
+    if let Transport::Tcp(tcp) = &mut packet.transport {
+        tcp.flags = flags;
+    }
+    packet
+}
+
+#[test]
+fn udp_is_fast_from_its_third_packet_in_each_direction() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = silent_lab(rulesets::HOME_GATEWAY);
+        let shuntd = daemon(&lab, engine);
+        let (there, back) = ways(&lab);
+        let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("there");
+        assert_eq!(fast_ones(&shuntd, &there, &packet, 8), after(2, 8));
+        // Nobody has answered, so nothing is known of the answers.
+        let flow = shuntd.flows();
+        assert_eq!(flow.len(), 1);
+        assert_eq!(flow[0].directions.len(), 1, "{flow:#?}");
+
+        let seen = there.pass(&packet).packet().unwrap();
+        let answer = lab.wan().answer_to(&seen).payload("back");
+        assert_eq!(fast_ones(&shuntd, &back, &answer, 8), after(2, 8));
+
+        let [Connection { orig, reply, directions, state, packets, .. }] = &shuntd.flows()[..] else {
+            panic!("{:#?}", shuntd.flows())
+        };
+        assert_eq!((orig.source(), orig.destination()), (lab.lan().at(4000), lab.wan().at(5000)));
+        assert_eq!(Some(reply.source()), seen.destination());
+        assert_eq!(Some(reply.destination()), seen.source());
+        assert_eq!(
+            directions.iter().map(|d| d.dir).collect::<Vec<_>>(),
+            [DirectionName::Orig, DirectionName::Reply]
+        );
+        // Six of eight each way, and the one that was looked at.
+        assert_eq!((*state, *packets), (FlowState::Active, 13));
+        shuntd.stop();
+    }
+}
+
+#[test]
+fn udp_waits_for_an_answer_where_that_is_configured() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_lab(rulesets::HOME_GATEWAY);
+    let shuntd = Shuntd::on(lab.router()).config("udp_unreplied = false").config(SELDOM_PROVED).start();
+    let (there, back) = ways(&lab);
+    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("there");
+    assert_eq!(fast_ones(&shuntd, &there, &packet, 20), after(20, 20));
+    assert!(refusal(&shuntd.status(), "unreplied") > 0);
+    assert_eq!(shuntd.flows(), []);
+    back.pass(&lab.wan().answer_to(&there.pass(&packet).packet().unwrap()).payload("back"));
+    there.teach(&shuntd, &packet);
+}
+
+#[test]
+fn udp_is_fast_after_as_many_packets_as_configured() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_lab(rulesets::HOME_GATEWAY);
+    let shuntd = Shuntd::on(lab.router()).config("udp_packets = 5").config(SELDOM_PROVED).start();
+    let (there, _) = ways(&lab);
+    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("there");
+    assert_eq!(fast_ones(&shuntd, &there, &packet, 8), after(5, 8));
+}
+
+#[test]
+fn tcp_is_not_fast_before_it_is_established() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = silent_lab(rulesets::HOME_GATEWAY);
+        let shuntd = daemon(&lab, engine);
+        let (there, back) = ways(&lab);
+        let syn = lab.lan().tcp_to(4000, lab.wan().at(80), Tcp::SYN);
+        assert_eq!(fast_ones(&shuntd, &there, &syn, 10), after(10, 10));
+        let seen = there.pass(&syn).packet().unwrap();
+        let answer = with_flags(&lab.wan().answer_to(&seen), Tcp::SYN | Tcp::ACK);
+        assert_eq!(fast_ones(&shuntd, &back, &answer, 10), after(10, 10));
+        assert_eq!(shuntd.flows(), []);
+        assert!(reason(&shuntd.status(), "tcp-flags") >= 20);
+
+        let connection = Handshake::open(&there, &back, &syn, lab.wan());
+        there.teach(&shuntd, &connection.from_client(&syn, 0, "there"));
+        let flow = shuntd.flows();
+        assert_eq!(flow[0].directions.len(), 1, "each direction is learned from its own packets: {flow:#?}");
+        back.teach(&shuntd, &connection.from_server(lab.wan(), 0, "back"));
+        shuntd.stop();
+    }
+}
+
+/// conntrack has not seen what went by the fast path. When it sees the connection again, far beyond every window that it
+/// knows of, it must still call it valid: the ruleset drops what is not.
+#[test]
+fn conntrack_is_liberal_with_a_fast_connection() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_lab(rulesets::HOME_GATEWAY);
+    let shuntd = Shuntd::on(lab.router()).config("reprove = \"200ms\"").start();
+    let (there, back) = ways(&lab);
+    let syn = lab.lan().tcp_to(4000, lab.wan().at(80), 0);
+    let connection = Handshake::open(&there, &back, &syn, lab.wan());
+    there.teach(&shuntd, &connection.from_client(&syn, 0, "there"));
+    back.teach(&shuntd, &connection.from_server(lab.wan(), 0, "back"));
+    let proved = shuntd.status().proved;
+    for step in 1..2000 {
+        there.pass(&connection.from_client(&syn, step * 1_000_000, "there"));
+        back.pass(&connection.from_server(lab.wan(), step * 1_000_000, "back"));
+        if shuntd.status().proved > proved + 6 {
+            return;
+        }
+    }
+    panic!("it is not proved again: {:#?}", shuntd.status());
+}
+
+#[track_caller]
+fn both_directions_retire_by(flags: u8) {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = silent_lab(rulesets::HOME_GATEWAY);
+        let shuntd = daemon(&lab, engine);
+        let (there, back) = ways(&lab);
+        let syn = lab.lan().tcp_to(4000, lab.wan().at(80), 0);
+        let connection = Handshake::open(&there, &back, &syn, lab.wan());
+        let data = connection.from_client(&syn, 0, "there");
+        let answer = connection.from_server(lab.wan(), 0, "back");
+        there.teach(&shuntd, &data);
+        back.teach(&shuntd, &answer);
+        let before = shuntd.status();
+        there.pass(&with_flags(&data, flags));
+        // The answer that comes next, at once, is for Linux.
+        if flags & Tcp::RST == 0 {
+            back.pass(&answer);
+        }
+        let status = shuntd.status();
+        assert_eq!(status.packets.fast, before.packets.fast);
+        assert_eq!(reason(&status, "tcp-flags"), reason(&before, "tcp-flags") + 1);
+        let flow = shuntd.flows();
+        assert!(flow.iter().all(|c| c.state == FlowState::Retired), "{flow:#?}");
+
+        // Conntrack knows how it ends, so the same ports are good for another connection.
+        if flags & Tcp::RST == 0 {
+            back.pass(&with_flags(&answer, flags));
+            there.pass(&with_flags(&data, Tcp::ACK));
+        }
+        let connection = Handshake::open(&there, &back, &syn, lab.wan());
+        let before = shuntd.status().packets.fast;
+        there.pass(&connection.from_client(&syn, 0, "at once"));
+        assert_eq!(shuntd.status().packets.fast, before, "an action of the connection before is in use");
+        there.teach(&shuntd, &connection.from_client(&syn, 0, "there"));
+        back.teach(&shuntd, &connection.from_server(lab.wan(), 0, "back"));
+        shuntd.stop();
+    }
+}
+
+#[test]
+fn a_fin_retires_both_directions_and_the_ports_can_be_used_again() {
+    both_directions_retire_by(Tcp::FIN | Tcp::ACK);
+}
+
+#[test]
+fn a_reset_retires_both_directions_and_the_ports_can_be_used_again() {
+    both_directions_retire_by(Tcp::RST | Tcp::ACK);
+}
+
+#[test]
+fn a_syn_on_a_fast_connection_goes_to_linux_and_retires_it() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = silent_lab(rulesets::HOME_GATEWAY);
+        let shuntd = daemon(&lab, engine);
+        let (there, back) = ways(&lab);
+        let syn = lab.lan().tcp_to(4000, lab.wan().at(80), 0);
+        let connection = Handshake::open(&there, &back, &syn, lab.wan());
+        there.teach(&shuntd, &connection.from_client(&syn, 0, "there"));
+        let before = shuntd.status();
+        there.from.send(&with_flags(&connection.from_client(&syn, 0, []), Tcp::SYN));
+        let status = shuntd.wait_until("the SYN is counted", |now| {
+            reason(now, "tcp-flags") == reason(&before, "tcp-flags") + 1
+        });
+        assert_eq!(status.packets.fast, before.packets.fast);
+        assert_eq!(shuntd.flows()[0].state, FlowState::Retired);
+        shuntd.stop();
+    }
+}
+
+#[test]
+fn a_flow_without_packets_leaves_the_table() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_lab(rulesets::HOME_GATEWAY);
+    let shuntd = Shuntd::on(lab.router()).config("idle = \"1s\"").start();
+    let (there, _) = ways(&lab);
+    there.teach(&shuntd, &lab.lan().udp_to(4000, lab.wan().at(5000)).payload("there"));
+    shuntd.wait_until("the table is empty", |s| s.flows.active + s.flows.pending + s.flows.retired == 0);
+    assert_eq!(shuntd.flows(), []);
+}
+
+#[test]
+fn a_flush_sends_every_flow_back_to_linux() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_lab(rulesets::HOME_GATEWAY);
+    let shuntd = daemon(&lab, ENGINES[1]);
+    let (there, _) = ways(&lab);
+    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("there");
+    there.teach(&shuntd, &packet);
+    assert_eq!(shuntd.flush(), 1);
+    assert_eq!(fast_ones(&shuntd, &there, &packet, 1), [false]);
+    there.teach(&shuntd, &packet);
+}
