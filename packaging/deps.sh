@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Installs what building, testing, demo and bench need, from the distribution, where it is missing.
+# Debian 12, Debian 13 and Ubuntu 24.04; elsewhere it only says what is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+command_is_there() { command -v "$1" >/dev/null; }
+header_is_there() { echo "#include <$1>" | cc -E -x c - >/dev/null 2>&1; }
+file_is_there() { [[ -e $1 ]]; }
+
+# What is asked for, and the package that has it. The compiler comes before the headers it looks for.
+needs=(
+	command:cc=gcc
+	command:clang=clang
+	command:make=make
+	command:pkg-config=pkg-config
+	header:stdio.h=libc6-dev
+	header:bpf/bpf_helpers.h=libbpf-dev
+	header:libelf.h=libelf-dev
+	header:zlib.h=zlib1g-dev
+	command:ip=iproute2
+	command:nft=nftables
+	command:conntrack=conntrack
+	command:ethtool=ethtool
+	command:iperf3=iperf3
+	command:tcpdump=tcpdump
+	command:sysctl=procps
+	command:chrt=util-linux
+	command:curl=curl
+	file:/etc/ssl/certs/ca-certificates.crt=ca-certificates
+)
+
+missing=()
+for need in "${needs[@]}"; do
+	question=${need%=*}
+	"${question%%:*}_is_there" "${question#*:}" || missing+=("${need#*=}")
+done
+
+toolchain_missing=0
+packaging/cargo.sh --find >/dev/null 2>&1 || toolchain_missing=1
+if ((${#missing[@]} == 0 && toolchain_missing == 0)); then
+	exit 0
+fi
+
+as_root=()
+if ((EUID != 0)); then
+	as_root=(sudo)
+fi
+say_and_fail() {
+	echo "deps: $1" >&2
+	((${#missing[@]} == 0)) || echo "deps: missing (by their Debian names): ${missing[*]}" >&2
+	((toolchain_missing == 0)) || echo "deps: missing: Rust 1.85 or newer, e.g. from https://rustup.rs" >&2
+	exit 1
+}
+
+command_is_there apt-get || say_and_fail "this distribution has no apt-get; install what is missing by hand"
+if ((EUID != 0)) && ! command_is_there sudo; then
+	say_and_fail "installing needs root"
+fi
+
+"${as_root[@]}" apt-get update -q
+if ((toolchain_missing)); then
+	# Debian 12 keeps a current toolchain for browsers, Ubuntu one package for each version.
+	versioned=$(apt-cache pkgnames cargo-1. | grep -E '^cargo-1\.[0-9]+$' | sort -V | tail -n 1 || true)
+	candidate() { apt-cache policy "$1" | sed -n 's/^  Candidate: *//p' | grep -v none || true; }
+	if [[ $(candidate cargo-web) ]]; then
+		missing+=(rustc-web cargo-web)
+	elif dpkg --compare-versions "$(candidate rustc)" ge 1.85; then
+		missing+=(rustc cargo)
+	elif [[ $versioned ]] && dpkg --compare-versions "${versioned#cargo-}" ge 1.85; then
+		missing+=("rustc-${versioned#cargo-}" "$versioned")
+	else
+		say_and_fail "this distribution has no Rust 1.85"
+	fi
+fi
+echo "deps: installing ${missing[*]}"
+# --no-remove: a toolchain that is already there and too old may stand in the way, and it is not ours to remove.
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+	apt-get install -q -y --no-install-recommends --no-remove "${missing[@]}" ||
+	say_and_fail "apt-get could not install them"
+packaging/cargo.sh --find >/dev/null
