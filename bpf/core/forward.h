@@ -16,6 +16,12 @@ static __always_inline int shunt_before(__u32 a, __u32 b)
 	return (__s32)(a - b) < 0;
 }
 
+/* Ticks since `then`; negative when that lies ahead, as it does where another CPU has read its clock later. */
+static __always_inline __s32 shunt_since(__u32 then, __u32 now)
+{
+	return now - then;
+}
+
 /* Whether the daemon has said lately that it is alive. */
 static __always_inline int shunt_daemon_alive(const struct shunt_control *control, __u32 now)
 {

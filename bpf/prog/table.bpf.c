@@ -35,10 +35,10 @@ static __always_inline int sweep_one(struct shunt_flow *f, struct shunt_sweep *s
 		s->statics++;
 		return 0;
 	}
-	if (f->epoch != SHUNT_EPOCH_RETIRED && (s->all || s->now_ticks - f->seen_ticks > s->idle_ticks))
+	if (f->epoch != SHUNT_EPOCH_RETIRED && (s->all || shunt_since(f->seen_ticks, s->now_ticks) > (__s32)s->idle_ticks))
 		shunt_retire(f, s->now_ticks);
 	if (f->epoch == SHUNT_EPOCH_RETIRED) {
-		if (s->now_ticks - f->retired_ticks >= SHUNT_REMOVE_TICKS) {
+		if (shunt_since(f->retired_ticks, s->now_ticks) >= SHUNT_REMOVE_TICKS) {
 			s->deleted++;
 			return 1;
 		}

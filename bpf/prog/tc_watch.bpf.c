@@ -221,7 +221,7 @@ static __always_inline enum shunt_reason install(const struct sight *s, __u32 fa
 	} else if (have->flags & SHUNT_FLOW_STATIC) {
 		return SHUNT_OK;
 	} else if (have->epoch == SHUNT_EPOCH_RETIRED) {
-		if (s->now - have->retired_ticks < SHUNT_RETIRED_TICKS)
+		if (shunt_since(have->retired_ticks, s->now) < SHUNT_RETIRED_TICKS)
 			return SHUNT_RETIRING;
 		if (shunt_write(family, &place, &key, f, s->bench->to, s->now_ns))
 			return SHUNT_RETIRING;
