@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not there")]
 
+mod forwarding_punts;
+mod forwarding_tcp;
 mod learning;
 mod learning_refused;
 mod nat;
