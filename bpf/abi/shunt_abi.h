@@ -19,7 +19,6 @@ enum {
 	SHUNT_CANDIDATES = 4096, /* a power of two; with a generation nibble it fits skb->tc_index */
 	SHUNT_SIGHTINGS = 32768, /* a power of two */
 	SHUNT_WAYS = 4,
-	SHUNT_TICK_SHIFT = 20, /* a tick is 2^20 ns */
 };
 
 /*
@@ -134,8 +133,7 @@ struct shunt_key6 {
 _Static_assert(sizeof(struct shunt_key6) == 48, "shunt_key6 is ABI");
 
 /*
- * A flow: its action, and what changes with its packets. Times are ticks of 2^20 ns (about a millisecond) of
- * CLOCK_MONOTONIC_COARSE, and wrap. The new addresses follow it in memory, source and then destination.
+ * A flow: its action, and what changes with its packets. Times are the low half of jiffies, and wrap. The new addresses follow it in memory, source and then destination.
  *
  * What the action says is written once and then only read; epoch, state, flags, punt_due, the ticks and max_l3_bytes
  * change, and each is stored whole.
@@ -188,10 +186,11 @@ _Static_assert(sizeof(struct shunt_entry6) == 192, "shunt_entry6 is ABI");
 /* What few packets need. `claim` is not 0 where an entry is in use, or about to be. */
 struct shunt_cold {
 	__u32 claim;
-	__u32 _pad;
+	__u32 _pad0;
 	__u64 away_pkts; /* counted by other CPUs, atomically */
 	__u64 away_bytes;
-	__u64 learned_ns;
+	__u32 learned_ticks;
+	__u32 _pad1;
 };
 _Static_assert(sizeof(struct shunt_cold) == 32, "shunt_cold is ABI");
 
@@ -245,7 +244,7 @@ struct shunt_control {
 	__u32 bucket_mask; /* of the flow tables */
 	__u64 seed;	   /* of their hash */
 	__u32 max_flows;   /* of each family */
-	__u32 _pad;
+	__u32 ticks_per_s; /* the kernel's HZ */
 };
 _Static_assert(sizeof(struct shunt_control) == 56, "shunt_control is ABI");
 
@@ -305,7 +304,7 @@ _Static_assert(sizeof(struct shunt_event) == 48, "shunt_event is ABI");
 
 /* What the sweep is told, and what it found. */
 struct shunt_sweep {
-	__u32 now_ticks;
+	__u32 now_ticks; /* found: the clock */
 	__u32 idle_ticks;
 	__u32 all; /* retire everything that was learned */
 	__u32 active;
@@ -313,8 +312,10 @@ struct shunt_sweep {
 	__u32 retired;
 	__u32 statics;
 	__u32 deleted;
+	__u32 remove_ticks; /* how long after it was retired a flow is removed; filled in by the program */
+	__u32 _pad;
 };
-_Static_assert(sizeof(struct shunt_sweep) == 32, "shunt_sweep is ABI");
+_Static_assert(sizeof(struct shunt_sweep) == 40, "shunt_sweep is ABI");
 
 enum shunt_edit_op {
 	SHUNT_EDIT_PUT = 1, /* put in, or replace */

@@ -50,9 +50,20 @@ static __always_inline __u32 shunt_sum_diff(const void *old, const void *new, __
 	return sum;
 }
 
+/* Four bytes at a time into 64 bits; the fold takes care of the carries. */
+static __always_inline __u16 shunt_fold64(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return shunt_fold(sum);
+}
+
 static __always_inline int shunt_ipv4_header_good(const struct iphdr *ip)
 {
-	return shunt_fold(shunt_sum_words(ip, sizeof(*ip) / 2, 0)) == 0xffff;
+	const __u32 *word = (const __u32 *)ip;
+
+	return shunt_fold64((__u64)word[0] + word[1] + word[2] + word[3] + word[4]) == 0xffff;
 }
 
 /*
@@ -61,13 +72,12 @@ static __always_inline int shunt_ipv4_header_good(const struct iphdr *ip)
  */
 static __always_inline int shunt_looks_partial(__u32 family, const void *l3, __u8 l4_proto, __u16 l4_len, __u16 check)
 {
-	__u32 sum = shunt_htons(l4_proto) + shunt_htons(l4_len);
+	const __u32 *word = l3 + (family == 4 ? 12 : 8);
+	__u64 sum = (__u64)shunt_htons(l4_proto) + shunt_htons(l4_len) + word[0] + word[1];
 
-	if (family == 4)
-		sum = shunt_sum_words(&((const struct iphdr *)l3)->saddr, 4, sum);
-	else
-		sum = shunt_sum_words(&((const struct ipv6hdr *)l3)->saddr, 16, sum);
-	return shunt_fold(sum) == check;
+	if (family == 6)
+		sum += (__u64)word[2] + word[3] + word[4] + word[5] + word[6] + word[7];
+	return shunt_fold64(sum) == check;
 }
 
 #endif

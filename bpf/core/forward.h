@@ -38,13 +38,46 @@ static __always_inline enum shunt_reason shunt_admit(const struct shunt_packet *
 	return SHUNT_OK;
 }
 
-/* MACs are compared by half-words: that is how far the kernel aligns an Ethernet header. */
+/*
+ * Headers are compared and copied in the widest words, aligned or not: the kernel aligns an Ethernet header to two
+ * bytes only, and the machines that we run on do not mind.
+ */
 static __always_inline int shunt_same_mac(const void *a, const void *b)
 {
-	const __u16 *x = a;
-	const __u16 *y = b;
+	return !((*(const __u32 *)a ^ *(const __u32 *)b) | (((const __u16 *)a)[2] ^ ((const __u16 *)b)[2]));
+}
 
-	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]));
+static __always_inline void shunt_copy_macs(void *to, const void *from)
+{
+	*(__u64 *)to = *(const __u64 *)from;
+	((__u32 *)to)[2] = ((const __u32 *)from)[2];
+}
+
+/* A whole L2 header with `tags` tags. */
+static __always_inline void shunt_copy_l2(void *to, const void *from, __u32 tags)
+{
+	__u16 *half = to;
+	const __u16 *with = from;
+
+	shunt_copy_macs(to, from);
+	half[6] = with[6];
+	if (tags > 0)
+		*(__u32 *)(half + 7) = *(const __u32 *)(with + 7);
+	if (tags > 1)
+		*(__u32 *)(half + 9) = *(const __u32 *)(with + 9);
+}
+
+static __always_inline void shunt_copy_addrs(__u32 family, void *to, const void *from)
+{
+	__u64 *word = to;
+	const __u64 *with = from;
+
+	word[0] = with[0];
+	if (family == 6) {
+		word[1] = with[1];
+		word[2] = with[2];
+		word[3] = with[3];
+	}
 }
 
 /* Whether the action of `f` may be used for this packet now. Changes nothing. */
@@ -102,9 +135,9 @@ static __always_inline __u16 shunt_rewrite(void *l3, void *l4, __u32 family, __u
 	if (!(f->flags & SHUNT_FLOW_NAT))
 		return shunt_fold(sum);
 	if (family == 4) {
-		__builtin_memcpy(&ip4->saddr, to, 8);
+		shunt_copy_addrs(4, &ip4->saddr, to);
 	} else {
-		__builtin_memcpy(&ip6->saddr, to, 32);
+		shunt_copy_addrs(6, &ip6->saddr, to);
 		sum += f->l4_delta_addr;
 	}
 	sum += (__u16)~ports->source + (__u32)f->sport_be + (__u16)~ports->dest + (__u32)f->dport_be;

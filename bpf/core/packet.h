@@ -218,8 +218,10 @@ static __always_inline enum shunt_reason shunt_parse_ipv6(void *l3, void *end, _
 		return SHUNT_BAD_HEADER;
 	p->l3_bytes = shunt_ntohs(ip->payload_len) + sizeof(*ip);
 	p->wire_bytes = p->l3_bytes;
-	__builtin_memcpy(key->src, &ip->saddr, 16);
-	__builtin_memcpy(key->dst, &ip->daddr, 16);
+	/* Both addresses, source first, in the key as in the header. */
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		((__u64 *)key)[i] = ((const __u64 *)&ip->saddr)[i];
 	key->l4_proto = ip->nexthdr;
 	shunt_key_tags(key->tags, p);
 	return shunt_parse_l4(ip + 1, end, p->l3_bytes - sizeof(*ip), p, &key->sport_be, &key->dport_be);

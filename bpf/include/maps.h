@@ -59,9 +59,15 @@ static __always_inline void shunt_count_reason(struct shunt_counters *counters, 
 	counters->reasons[why & (SHUNT_REASONS_MAX - 1)]++;
 }
 
-static __always_inline __u32 shunt_ticks(__u64 ns)
+/* The clock: a load, where reading any other costs a call. */
+static __always_inline __u32 shunt_now(void)
 {
-	return ns >> SHUNT_TICK_SHIFT;
+	return bpf_jiffies64();
+}
+
+static __always_inline __u32 shunt_ticks(const struct shunt_control *control, __u32 ms)
+{
+	return ms * control->ticks_per_s / 1000;
 }
 
 /* A flow nearly always stays on one CPU, which then counts without atomics. */

@@ -7,19 +7,26 @@
 #include <bpf/bpf_core_read.h>
 
 enum {
-	SHUNT_IP_SUMMED_PARTIAL = 3, /* CHECKSUM_PARTIAL */
+	SHUNT_SUMMED_COMPLETE = 2, /* CHECKSUM_COMPLETE: the driver gives the sum over the packet */
+	SHUNT_SUMMED_PARTIAL = 3,  /* CHECKSUM_PARTIAL: the L4 checksum is left for the device to finish */
 };
 
 struct sk_buff___shunt {
 	__u8 ip_summed : 2;
 } __attribute__((preserve_access_index));
 
-/* Whether the L4 checksum is left for the device to finish. The context is the sk_buff itself. */
-static __always_inline int shunt_skb_partial(struct __sk_buff *skb)
+/* Linux 6.2, commit fd264ca02094. */
+void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
+
+/* skb->ip_summed. Before 6.2 it can only be had by a helper; the context is the sk_buff itself. */
+static __always_inline __u32 shunt_skb_summed(struct __sk_buff *skb)
 {
 	struct sk_buff___shunt *kernel = (void *)skb;
 
-	return BPF_CORE_READ_BITFIELD_PROBED(kernel, ip_summed) == SHUNT_IP_SUMMED_PARTIAL;
+	if (!bpf_cast_to_kern_ctx)
+		return BPF_CORE_READ_BITFIELD_PROBED(kernel, ip_summed);
+	kernel = bpf_cast_to_kern_ctx(skb);
+	return BPF_CORE_READ_BITFIELD(kernel, ip_summed);
 }
 
 static __always_inline struct shunt_hw_tag shunt_skb_tag(struct __sk_buff *skb)

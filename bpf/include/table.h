@@ -4,7 +4,7 @@
  * look-up is a hash, one address and mostly one comparison; docs/adr/0004 has the numbers.
  *
  * Readers take no lock. A writer claims an entry in its cold part, writes all but the key's ifindex, and that last. An
- * entry is not used again until SHUNT_RETIRED_TICKS after its action was retired, and not freed until long after.
+ * entry is not used again until SHUNT_RETIRED_MS after its action was retired, and not freed until long after.
  */
 #ifndef SHUNT_TABLE_H
 #define SHUNT_TABLE_H
@@ -12,7 +12,7 @@
 #include "include/bpf.h"
 
 enum {
-	SHUNT_RETIRED_TICKS = 100, /* no CPU can still be using an action that was retired so long ago */
+	SHUNT_RETIRED_MS = 100, /* no CPU can still be using an action that was retired so long ago */
 	SHUNT_FULL = -28,	   /* -ENOSPC */
 	SHUNT_CLAIMED = 1,
 };
@@ -187,7 +187,7 @@ static __always_inline int shunt_claim_in(__u32 family, __u32 bucket, struct shu
 
 /* Writes a flow into an entry that the caller has claimed or retired; it can be found when this returns. */
 static __always_inline int shunt_write(__u32 family, const struct shunt_place *place, const union shunt_key *key,
-				       const struct shunt_flow *f, const __u8 *to, __u64 now_ns)
+				       const struct shunt_flow *f, const __u8 *to, __u32 now)
 {
 	__u64 *words = shunt_words_at(family, place);
 	struct shunt_cold *cold = shunt_cold_at(family, place);
@@ -201,7 +201,7 @@ static __always_inline int shunt_write(__u32 family, const struct shunt_place *p
 	__builtin_memcpy(entry + 1, to, family == 4 ? 8 : 32);
 	cold->away_pkts = 0;
 	cold->away_bytes = 0;
-	cold->learned_ns = now_ns;
+	cold->learned_ticks = now;
 #pragma unroll
 	for (__u32 i = 0; i < shunt_key_words(family); i++)
 		if (i != live)
@@ -214,7 +214,7 @@ static __always_inline int shunt_write(__u32 family, const struct shunt_place *p
 /* Puts a flow in that is not there. 0, or SHUNT_FULL. */
 static __always_inline int shunt_insert(__u32 family, const union shunt_key *key, __u64 hash,
 					const struct shunt_control *control, const struct shunt_flow *f, const __u8 *to,
-					__u64 now_ns)
+					__u32 now)
 {
 	__u32 slot = family == 6;
 	__u64 *used = bpf_map_lookup_elem(&shunt_usage, &slot);
@@ -226,7 +226,7 @@ static __always_inline int shunt_insert(__u32 family, const union shunt_key *key
 	    !shunt_claim_in(family, shunt_bucket_of(hash, 1, control->bucket_mask), &place))
 		return SHUNT_FULL;
 	__sync_fetch_and_add(used, 1);
-	return shunt_write(family, &place, key, f, to, now_ns);
+	return shunt_write(family, &place, key, f, to, now);
 }
 
 /* Retires an action: no packet uses it from now on, and nothing replaces it until its quiet time is over. */

@@ -6,11 +6,11 @@
 #include "include/maps.h"
 
 enum {
-	SHUNT_CANDIDATE_TICKS = 1000,	/* a packet that has not left by then is forgotten */
-	SHUNT_WINDOW_TICKS = 10000,	/* packets of a tuple count together for so long */
-	SHUNT_QUIET_TICKS = 1000,	/* a refused tuple is not asked about again for so long */
-	SHUNT_QUIET_SHORT_TICKS = 10,	/* where the answer will change soon */
-	SHUNT_QUIET_LONG_TICKS = 10000,
+	SHUNT_CANDIDATE_MS = 1000,	/* a packet that has not left by then is forgotten */
+	SHUNT_WINDOW_MS = 10000,	/* packets of a tuple count together for so long */
+	SHUNT_QUIET_MS = 1000,	/* a refused tuple is not asked about again for so long */
+	SHUNT_QUIET_SHORT_MS = 10,	/* where the answer will change soon */
+	SHUNT_QUIET_LONG_MS = 10000,
 };
 
 struct {

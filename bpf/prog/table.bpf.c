@@ -7,7 +7,7 @@
 
 enum {
 	/* Long after any CPU that found the flow has let go of it. */
-	SHUNT_REMOVE_TICKS = 1000,
+	SHUNT_REMOVE_MS = 1000,
 	SHUNT_NOT_THERE = -2, /* -ENOENT */
 };
 
@@ -38,7 +38,7 @@ static __always_inline int sweep_one(struct shunt_flow *f, struct shunt_sweep *s
 	if (f->epoch != SHUNT_EPOCH_RETIRED && (s->all || shunt_since(f->seen_ticks, s->now_ticks) > (__s32)s->idle_ticks))
 		shunt_retire(f, s->now_ticks);
 	if (f->epoch == SHUNT_EPOCH_RETIRED) {
-		if (shunt_since(f->retired_ticks, s->now_ticks) >= SHUNT_REMOVE_TICKS) {
+		if (shunt_since(f->retired_ticks, s->now_ticks) >= (__s32)s->remove_ticks) {
 			s->deleted++;
 			return 1;
 		}
@@ -88,8 +88,13 @@ static __always_inline int in_use(__u32 slot)
 SEC("syscall")
 int shunt_sweep_flows(struct shunt_sweep *args)
 {
+	struct shunt_control *control = shunt_the_control();
 	struct shunt_sweep s = *args;
 
+	if (!control)
+		return 0;
+	s.now_ticks = shunt_now();
+	s.remove_ticks = shunt_ticks(control, SHUNT_REMOVE_MS);
 	if (in_use(0))
 		bpf_for_each_map_elem(&shunt_table4, sweep_bucket4, &s, 0);
 	if (in_use(1))
@@ -99,6 +104,7 @@ int shunt_sweep_flows(struct shunt_sweep *args)
 	args->retired = s.retired;
 	args->statics = s.statics;
 	args->deleted = s.deleted;
+	args->now_ticks = s.now_ticks;
 	return 0;
 }
 
@@ -115,9 +121,10 @@ static __always_inline int edit(__u32 family, struct shunt_edit *e, const union 
 	hash = shunt_hash(family, key, control->seed);
 	f = shunt_find(family, key, hash, control->bucket_mask, &place);
 	if (e->op == SHUNT_EDIT_PUT) {
+		e->flow.seen_ticks = shunt_now();
 		if (!f)
-			return shunt_insert(family, key, hash, control, &e->flow, e->to, bpf_ktime_get_ns());
-		return shunt_write(family, &place, key, &e->flow, e->to, bpf_ktime_get_ns());
+			return shunt_insert(family, key, hash, control, &e->flow, e->to, shunt_now());
+		return shunt_write(family, &place, key, &e->flow, e->to, shunt_now());
 	}
 	if (!f)
 		return SHUNT_NOT_THERE;
@@ -131,6 +138,18 @@ static __always_inline int edit(__u32 family, struct shunt_edit *e, const union 
 	e->flow = *f;
 	__builtin_memcpy(e->to, shunt_to(f), family == 4 ? 8 : 32);
 	e->cold = *cold;
+	return 0;
+}
+
+/* The daemon says that it is alive. */
+SEC("syscall")
+int shunt_beat(void *ctx)
+{
+	struct shunt_control *control = shunt_the_control();
+
+	(void)ctx;
+	if (control)
+		control->heartbeat_ticks = shunt_now();
 	return 0;
 }
 

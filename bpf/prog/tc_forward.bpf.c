@@ -10,15 +10,32 @@ struct hook {
 	struct __sk_buff *skb;
 	struct shunt_control *control;
 	struct shunt_counters *counters;
-	const struct shunt_port *port;
 	struct shunt_place place;
 	__u64 hash;
 	__u32 now;
+	__u16 slot;
+	__u16 port_flags;
 };
 
-/* Up to Linux, and why. `tag` is the candidate that egress will find, 0 for none. */
-static __always_inline int punt(const struct hook *h, __u32 bytes, enum shunt_reason why, __u16 tag)
+/* A packet of a flow finds its counters by the flow; the others look their port up. */
+static __always_inline int find_port(struct hook *h)
 {
+	__u32 ifindex = h->skb->ifindex;
+	struct shunt_port *port = bpf_map_lookup_elem(&shunt_ports, &ifindex);
+
+	if (!port)
+		return -1;
+	h->slot = port->slot;
+	h->port_flags = port->flags;
+	h->counters = shunt_counters_of(port->slot);
+	return h->counters ? 0 : -1;
+}
+
+/* Up to Linux, and why. `tag` is the candidate that egress will find, 0 for none. */
+static __always_inline int punt(struct hook *h, __u32 bytes, enum shunt_reason why, __u16 tag)
+{
+	if (!h->counters && find_port(h))
+		return SHUNT_TC_NEXT;
 	h->counters->slow_pkts++;
 	h->counters->slow_bytes += bytes;
 	shunt_count_reason(h->counters, why);
@@ -40,7 +57,7 @@ static __always_inline int worth_watching(const struct hook *h, const struct shu
 		return 0;
 	if (s->quiet_until_ticks && shunt_before(h->now, s->quiet_until_ticks))
 		return 0;
-	if (h->now - s->since_ticks > SHUNT_WINDOW_TICKS) {
+	if (h->now - s->since_ticks > shunt_ticks(h->control, SHUNT_WINDOW_MS)) {
 		s->since_ticks = h->now;
 		s->pkts = 0;
 	}
@@ -48,13 +65,13 @@ static __always_inline int worth_watching(const struct hook *h, const struct shu
 }
 
 /* Keeps what came in until it leaves. Returns the tag for the skb, 0 if that failed. */
-static __always_inline __u16 watch(const struct hook *h, const struct shunt_packet *p, const void *macs)
+static __always_inline __u16 watch(struct hook *h, const struct shunt_packet *p, const void *macs)
 {
 	__u32 index = h->hash % SHUNT_CANDIDATES;
 	struct shunt_candidate *c = bpf_map_lookup_elem(&shunt_candidates, &index);
 	__u16 generation;
 
-	if (!c)
+	if (!c || (!h->counters && find_port(h)))
 		return 0;
 	/* Sixteen generations tell a packet from the one before it in the same place; 0 is for "none". */
 	generation = (c->tag >> 12) + 1;
@@ -72,9 +89,9 @@ static __always_inline __u16 watch(const struct hook *h, const struct shunt_pack
 	c->class_bits = p->class_bits;
 	c->family = p->family;
 	c->l4_proto = p->l4_proto;
-	c->partial = shunt_skb_partial(h->skb);
-	c->in_slot = h->port->slot;
-	c->in_flags = h->port->flags;
+	c->partial = shunt_skb_summed(h->skb) == SHUNT_SUMMED_PARTIAL;
+	c->in_slot = h->slot;
+	c->in_flags = h->port_flags;
 	c->tag = generation << 12 | index;
 	return c->tag;
 }
@@ -106,8 +123,6 @@ static __always_inline int rewrite(struct __sk_buff *skb, __u32 family, const st
 	__u32 l3_size = shunt_l3_size(family);
 	void *data = (void *)(long)skb->data;
 	void *end = (void *)(long)skb->data_end;
-	__u16 *to = data;
-	const __u16 *from = (const __u16 *)f->l2;
 	__be16 *proto = data + 2 * ETH_ALEN;
 	void *l3 = data + ETH_HLEN;
 
@@ -123,38 +138,42 @@ static __always_inline int rewrite(struct __sk_buff *skb, __u32 family, const st
 	}
 	if (l3 + l3_size + shunt_l4_size(p->l4_proto) > end)
 		return -1;
-#pragma unroll
-	for (int i = 0; i < ETH_ALEN; i++)
-		to[i] = from[i];
+	shunt_copy_macs(data, f->l2);
 	*diff = shunt_rewrite(l3, l3 + l3_size, family, p->l4_proto, f, shunt_to(f), checksum);
 	return 0;
 }
 
-static __always_inline int forward(const struct hook *h, struct shunt_packet *p, __u32 family, struct shunt_flow *f)
+static __always_inline int forward(struct hook *h, struct shunt_packet *p, __u32 family, struct shunt_flow *f)
 {
 	struct __sk_buff *skb = h->skb;
 	__u32 want = p->l2_bytes + p->l3_bytes;
-	enum shunt_checksum checksum = SHUNT_CHECKSUM_FINISHED;
+	__u32 out = shunt_ifindex_of(f->out_slot);
+	__u32 summed = shunt_skb_summed(skb);
 	__u16 diff = 0;
 
-	if ((f->flags & SHUNT_FLOW_PARTIAL) && shunt_skb_partial(skb))
-		checksum = SHUNT_CHECKSUM_PARTIAL;
+	h->counters = shunt_counters_of(f->in_slot);
+	if (shunt_unlikely(!out || !h->counters))
+		return punt(h, p->l3_bytes, SHUNT_PORT, 0);
 	/* Linux trims what the link padded. */
 	if (shunt_unlikely(skb->len != want) && (skb->len < want || bpf_skb_change_tail(skb, want, 0)))
 		return punt(h, p->l3_bytes, SHUNT_BAD_HEADER, 0);
-	if (retag(skb, p, f) || rewrite(skb, family, p, f, checksum, &diff)) {
+	if (retag(skb, p, f) || rewrite(skb, family, p, f,
+					 summed == SHUNT_SUMMED_PARTIAL ? SHUNT_CHECKSUM_PARTIAL :
+									  SHUNT_CHECKSUM_FINISHED,
+					 &diff)) {
 		h->counters->dropped_pkts++;
 		return SHUNT_TC_DROP;
 	}
-	/* For drivers that hand up the sum over the packet (CHECKSUM_COMPLETE); others do not mind. */
-	bpf_csum_update(skb, diff);
+	/* The driver has handed up the sum over the packet, which is another one now. */
+	if (summed == SHUNT_SUMMED_COMPLETE)
+		bpf_csum_update(skb, diff);
 	skb->mark = f->mark;
 	skb->priority = f->priority;
 	skb->tc_index = 0;
 	h->counters->tc_pkts++;
 	h->counters->tc_bytes += p->l3_bytes;
 	shunt_count_flow(family, f, &h->place, p->l3_bytes, h->now);
-	return bpf_redirect(shunt_ifindex_of(f->out_slot), 0);
+	return bpf_redirect(out, 0);
 }
 
 /* A packet of a known flow: whether it may be forwarded, and what else it means for the flow. */
@@ -184,13 +203,13 @@ static __always_inline int may_teach(enum shunt_reason why)
 }
 
 /* SYN, FIN or RST: the connection begins anew or ends, so both its directions leave the fast path at once. */
-static __always_inline void retire_both(const struct hook *h, __u32 family, __u8 l4_proto, struct shunt_flow *f)
+static __always_inline void retire_both(struct hook *h, __u32 family, __u8 l4_proto, struct shunt_flow *f)
 {
 	struct shunt_place place;
 	union shunt_key back;
 	__u64 hash;
 
-	if (f->flags & SHUNT_FLOW_STATIC)
+	if (f->flags & SHUNT_FLOW_STATIC || (!h->counters && find_port(h)))
 		return;
 	h->counters->retired++;
 	shunt_retire(f, h->now);
@@ -231,22 +250,15 @@ static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 
 SEC("tcx/ingress")
 int shunt_in(struct __sk_buff *skb)
 {
-	__u32 ifindex = skb->ifindex;
-	struct shunt_port *port = bpf_map_lookup_elem(&shunt_ports, &ifindex);
-	struct hook h = { .skb = skb, .port = port };
+	struct hook h = { .skb = skb, .control = shunt_the_control(), .now = shunt_now() };
 	struct shunt_packet p;
 	enum shunt_reason why;
 	struct ethhdr *eth;
 	__be16 proto_be;
 	void *end;
 
-	if (!port)
+	if (!h.control)
 		return SHUNT_TC_NEXT;
-	h.control = shunt_the_control();
-	h.counters = shunt_counters_of(port->slot);
-	if (!h.control || !h.counters)
-		return SHUNT_TC_NEXT;
-	h.now = shunt_ticks(bpf_ktime_get_coarse_ns());
 	shunt_skb_pull(skb);
 	eth = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;

@@ -34,7 +34,6 @@ struct sight {
 	struct shunt_counters *counters; /* of the ingress port */
 	struct shunt_port *port;	 /* egress */
 	struct workbench *bench;
-	__u64 now_ns;
 	__u32 now;
 };
 
@@ -216,14 +215,14 @@ static __always_inline enum shunt_reason install(const struct sight *s, __u32 fa
 	hash = shunt_hash(family, &key, s->control->seed);
 	have = shunt_find(family, &key, hash, s->control->bucket_mask, &place);
 	if (!have) {
-		if (shunt_insert(family, &key, hash, s->control, f, s->bench->to, s->now_ns))
+		if (shunt_insert(family, &key, hash, s->control, f, s->bench->to, s->now))
 			return SHUNT_TABLE_FULL;
 	} else if (have->flags & SHUNT_FLOW_STATIC) {
 		return SHUNT_OK;
 	} else if (have->epoch == SHUNT_EPOCH_RETIRED) {
-		if (shunt_since(have->retired_ticks, s->now) < SHUNT_RETIRED_TICKS)
+		if (shunt_since(have->retired_ticks, s->now) < (__s32)shunt_ticks(s->control, SHUNT_RETIRED_MS))
 			return SHUNT_RETIRING;
-		if (shunt_write(family, &place, &key, f, s->bench->to, s->now_ns))
+		if (shunt_write(family, &place, &key, f, s->bench->to, s->now))
 			return SHUNT_RETIRING;
 	} else if (shunt_same_action(family, have, shunt_to(have), f, s->bench->to)) {
 		return renew(s, have);
@@ -258,7 +257,7 @@ static __always_inline enum shunt_reason learn(const struct sight *s, __u32 fami
 	struct shunt_flow *f = &s->bench->flow;
 	enum shunt_reason why;
 
-	if (s->now - s->c->at_ticks > SHUNT_CANDIDATE_TICKS)
+	if (s->now - s->c->at_ticks > shunt_ticks(s->control, SHUNT_CANDIDATE_MS))
 		return SHUNT_AGED;
 	if (s->c->epoch != s->control->epoch)
 		return SHUNT_OLD_EPOCH;
@@ -305,7 +304,7 @@ static __always_inline enum shunt_reason see(const struct sight *s, __u32 family
 }
 
 /* How long not to ask about a tuple again after it was refused. */
-static __always_inline __u32 quiet_ticks(enum shunt_reason why)
+static __always_inline __u32 quiet_ms(enum shunt_reason why)
 {
 	switch (why) {
 	case SHUNT_AGED:
@@ -316,11 +315,11 @@ static __always_inline __u32 quiet_ticks(enum shunt_reason why)
 	case SHUNT_UNCONFIRMED:
 	case SHUNT_NOT_ESTABLISHED:
 	case SHUNT_UNREPLIED:
-		return SHUNT_QUIET_SHORT_TICKS;
+		return SHUNT_QUIET_SHORT_MS;
 	case SHUNT_LEFT_TWICE:
-		return SHUNT_QUIET_LONG_TICKS;
+		return SHUNT_QUIET_LONG_MS;
 	default:
-		return SHUNT_QUIET_TICKS;
+		return SHUNT_QUIET_MS;
 	}
 }
 
@@ -352,8 +351,7 @@ int shunt_out(struct __sk_buff *skb)
 	s.counters = shunt_counters_of(s.c->in_slot);
 	if (!s.counters)
 		return SHUNT_TC_NEXT;
-	s.now_ns = bpf_ktime_get_coarse_ns();
-	s.now = shunt_ticks(s.now_ns);
+	s.now = shunt_now();
 	skb->tc_index = 0;
 	shunt_skb_pull(skb);
 	eth = (void *)(long)skb->data;
@@ -365,11 +363,11 @@ int shunt_out(struct __sk_buff *skb)
 			why = see(&s, 6, &p, eth, end);
 	}
 	if (why != SHUNT_OK) {
-		__u32 ticks = quiet_ticks(why);
+		__u32 ms = quiet_ms(why);
 
 		shunt_count_reason(s.counters, why);
-		if (ticks)
-			shunt_quieten(s.c->sighting, s.now, ticks);
+		if (ms)
+			shunt_quieten(s.c->sighting, s.now, shunt_ticks(s.control, ms));
 	}
 	return SHUNT_TC_NEXT;
 }

@@ -35,8 +35,6 @@ static __always_inline int emit(struct xdp_md *ctx, const struct shunt_packet *p
 	__u32 l3_size = shunt_l3_size(family);
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	__u16 *to = data;
-	const __u16 *from = (const __u16 *)f->l2;
 	void *l3;
 
 	switch (f->out_tags) {
@@ -53,17 +51,7 @@ static __always_inline int emit(struct xdp_md *ctx, const struct shunt_packet *p
 	if (l3 + l3_size + shunt_l4_size(p->l4_proto) > end)
 		return -1;
 	shunt_rewrite(l3, l3 + l3_size, family, p->l4_proto, f, shunt_to(f), SHUNT_CHECKSUM_FINISHED);
-#pragma unroll
-	for (int i = 0; i < ETH_HLEN / 2; i++)
-		to[i] = from[i];
-	if (f->out_tags > 0) {
-		to[7] = from[7];
-		to[8] = from[8];
-	}
-	if (f->out_tags > 1) {
-		to[9] = from[9];
-		to[10] = from[10];
-	}
+	shunt_copy_l2(data, f->l2, f->out_tags);
 	return 0;
 }
 
@@ -72,7 +60,7 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 				   const struct shunt_place *place, struct ethhdr *eth, void *l3, void *end)
 {
 	__u32 l3_size = shunt_l3_size(family);
-	__u32 now = shunt_ticks(bpf_ktime_get_coarse_ns());
+	__u32 now = shunt_now();
 	enum shunt_reason why = shunt_decide(f, p, eth->h_dest, control, now);
 	struct shunt_counters *counters;
 

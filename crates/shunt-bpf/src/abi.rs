@@ -174,7 +174,7 @@ plain! {
 }
 
 plain! {
-    /// `struct shunt_flow`: an action, and what changes with its packets. Times are in ticks.
+    /// `struct shunt_flow`: an action, and what changes with its packets. Ticks are jiffies.
     Flow, 96 {
         /// The epoch it was proved in; 0 once retired.
         epoch: u32,
@@ -241,13 +241,15 @@ plain! {
         /// The entry is in use.
         claim: u32,
         /// Zero.
-        pad: u32,
+        pad0: u32,
         /// Packets on other CPUs.
         away_pkts: u64,
         /// Bytes on other CPUs.
         away_bytes: u64,
-        /// First proof, in ns of the coarse clock.
-        learned_ns: u64,
+        /// First proof.
+        learned_ticks: u32,
+        /// Zero.
+        pad1: u32,
     }
 }
 
@@ -257,8 +259,6 @@ pub const ENTRY4: usize = 128;
 pub const ENTRY6: usize = 192;
 /// Entries in a bucket.
 pub const WAYS: usize = 4;
-/// Nanoseconds in a tick, as a power of two.
-pub const TICK_SHIFT: u32 = 20;
 
 plain! {
     /// `struct shunt_edit`.
@@ -356,8 +356,8 @@ plain! {
         seed: u64,
         /// Flows of each family.
         max_flows: u32,
-        /// Zero.
-        pad: u32,
+        /// The kernel's HZ.
+        ticks_per_s: u32,
     }
 }
 
@@ -387,8 +387,8 @@ plain! {
 
 plain! {
     /// `struct shunt_sweep`.
-    Sweep, 32 {
-        /// The coarse clock, in ticks.
+    Sweep, 40 {
+        /// Found: the clock, in ticks.
         now_ticks: u32,
         /// How long a flow may go unused.
         idle_ticks: u32,
@@ -404,6 +404,10 @@ plain! {
         statics: u32,
         /// Removed.
         deleted: u32,
+        /// How long after it was retired a flow is removed; filled in by the program.
+        remove_ticks: u32,
+        /// Zero.
+        pad: u32,
     }
 }
 

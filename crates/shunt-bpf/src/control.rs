@@ -17,6 +17,7 @@ const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("a page has a size");
 /// The mapped control block.
 pub struct ControlBlock {
     page: NonNull<std::ffi::c_void>,
+    ticks_per_s: u32,
 }
 
 // SAFETY: the page is shared memory that is only touched through atomics.
@@ -30,7 +31,8 @@ impl ControlBlock {
             mmap(None, PAGE, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0)
         }
         .map_err(|e| Error::Memory(io::Error::from(e)))?;
-        let block = Self { page };
+        let block = Self { page, ticks_per_s: ticks_per_s()? };
+        block.u32(offset_of!(abi::Control, ticks_per_s)).store(block.ticks_per_s, Ordering::Relaxed);
         block.u32(offset_of!(abi::Control, abi)).store(abi::ABI_VERSION, Ordering::Relaxed);
         Ok(block)
     }
@@ -57,20 +59,26 @@ impl ControlBlock {
         self.u32(offset_of!(abi::Control, epoch)).store(epoch, Ordering::SeqCst);
     }
 
-    /// Says that the daemon is alive.
-    pub fn beat(&self) {
-        self.u32(offset_of!(abi::Control, heartbeat_ticks)).store(now_ticks(), Ordering::Relaxed);
-    }
-
     /// How long a beat holds.
     pub fn set_heartbeat_max(&self, max: Duration) {
-        self.u32(offset_of!(abi::Control, heartbeat_max_ticks)).store(ticks(max), Ordering::Relaxed);
+        self.u32(offset_of!(abi::Control, heartbeat_max_ticks)).store(self.ticks(max), Ordering::Relaxed);
     }
 
     /// How often a flow is proved again, and how long a proof holds.
     pub fn set_proof(&self, every: Duration, lasts: Duration) {
-        self.u32(offset_of!(abi::Control, reprove_ticks)).store(ticks(every), Ordering::Relaxed);
-        self.u32(offset_of!(abi::Control, prove_ticks)).store(ticks(lasts), Ordering::Relaxed);
+        self.u32(offset_of!(abi::Control, reprove_ticks)).store(self.ticks(every), Ordering::Relaxed);
+        self.u32(offset_of!(abi::Control, prove_ticks)).store(self.ticks(lasts), Ordering::Relaxed);
+    }
+
+    /// A span of time in the data plane's ticks, at most half of the way round the clock.
+    pub fn ticks(&self, span: Duration) -> u32 {
+        let ticks = span.as_nanos() * u128::from(self.ticks_per_s) / 1_000_000_000;
+        u32::try_from(ticks).unwrap_or(u32::MAX).min(u32::MAX / 2)
+    }
+
+    /// How long so many ticks are.
+    pub fn span(&self, ticks: u32) -> Duration {
+        Duration::from_secs(1) * ticks / self.ticks_per_s
     }
 
     /// The size of the flow tables and the seed of their hash. Only before the first flow.
@@ -95,24 +103,10 @@ impl Drop for ControlBlock {
     }
 }
 
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// A span of time in the data plane's ticks, at most half of the way round the clock.
-pub fn ticks(duration: Duration) -> u32 {
-    u32::try_from(nanos(duration) >> abi::TICK_SHIFT).unwrap_or(u32::MAX).min(u32::MAX / 2)
-}
-
-/// The data plane's clock.
-pub fn now_ticks() -> u32 {
-    (coarse_ns() >> abi::TICK_SHIFT) as u32
-}
-
-/// CLOCK_MONOTONIC_COARSE, of which the data plane's ticks are made.
-pub fn coarse_ns() -> u64 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_COARSE)
-        .map(Duration::from)
-        .unwrap_or_default();
-    nanos(now)
+/// The kernel's HZ: the coarse clocks advance once a tick, and say so.
+fn ticks_per_s() -> Result<u32, Error> {
+    let tick = nix::time::clock_getres(nix::time::ClockId::CLOCK_MONOTONIC_COARSE).map(Duration::from);
+    let tick = tick.map_err(|e| Error::Memory(io::Error::from(e)))?;
+    let nanos = tick.as_nanos().max(1);
+    Ok(u32::try_from((1_000_000_000 + nanos / 2) / nanos).unwrap_or(1000).max(1))
 }

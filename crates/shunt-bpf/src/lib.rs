@@ -10,6 +10,6 @@ pub mod livegen;
 mod plane;
 pub mod testrun;
 
-pub use control::{ControlBlock, coarse_ns, now_ticks, ticks};
+pub use control::ControlBlock;
 pub use error::Error;
 pub use plane::{DataPlane, Entry, Events, Key, Size};

@@ -4,7 +4,7 @@ use crate::{
     Error,
     abi::{self, Cold, Counters, Edit, Flow, Key4, Key6, Plain, Port, Sweep},
     attach::{self, Attachment, Hook, Means},
-    control::{ControlBlock, now_ticks, ticks},
+    control::ControlBlock,
 };
 use libbpf_rs::{
     MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput, ProgramMut, RingBuffer, RingBufferBuilder,
@@ -379,12 +379,19 @@ impl DataPlane {
         self.edit(abi::EDIT_REMOVE, key, &Entry::default()).map(|_| ())
     }
 
+    /// Says that the daemon is alive.
+    pub fn beat(&self) -> Result<(), Error> {
+        program(&self.table, TABLE.name, "shunt_beat")?
+            .test_run(ProgramInput::default())
+            .map(|_| ())
+            .map_err(|source| Error::Map { map: "shunt_control", source })
+    }
+
     /// Walks the tables inside the kernel: retires what is idle (or everything learned), removes what was retired.
     pub fn sweep(&self, idle: Duration, all: bool) -> Result<Sweep, Error> {
         let failed = |source| Error::Map { map: "shunt_table", source };
         let ask = Sweep {
-            now_ticks: now_ticks(),
-            idle_ticks: ticks(idle),
+            idle_ticks: self.control.ticks(idle),
             all: u32::from(all),
             ..Sweep::default()
         };

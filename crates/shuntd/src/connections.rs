@@ -2,7 +2,7 @@
 
 use shunt_api::{Connection, Direction, DirectionName, Engine, Family, FlowState, Proto, Tuple};
 use shunt_bpf::{
-    DataPlane, Entry, Key, abi, coarse_ns, now_ticks,
+    ControlBlock, DataPlane, Entry, Key, abi,
 };
 use shunt_wire::Mac;
 use std::{
@@ -11,14 +11,14 @@ use std::{
     time::Duration,
 };
 
-/// What flows had counted at some time, by first proof and tuple.
-pub(crate) type Sample = HashMap<(Tuple, u64), (u64, u64)>;
+/// What flows had counted at some time, by tuple and first proof.
+pub(crate) type Sample = HashMap<(Tuple, u32), (u64, u64)>;
 
 /// Counts of all flows, now.
 pub(crate) fn sample(plane: &DataPlane) -> Sample {
     let mut counts = Sample::new();
     let read = plane.each_flow(|key, entry| {
-        counts.insert((tuple_of(&key), entry.cold.learned_ns), (entry.pkts(), entry.bytes()));
+        counts.insert((tuple_of(&key), entry.cold.learned_ticks), (entry.pkts(), entry.bytes()));
     });
     if let Err(error) = read {
         tracing::warn!("flows cannot be read: {error}");
@@ -31,14 +31,15 @@ pub(crate) fn list(
     plane: &DataPlane,
     before: &Sample,
     over: Duration,
+    now_ticks: u32,
     name: &dyn Fn(u32) -> String,
 ) -> Vec<Connection> {
-    let clock = Clock { now_ns: coarse_ns(), now: now_ticks(), epoch: plane.control().epoch() };
+    let clock = Clock { control: plane.control(), now: now_ticks };
     let mut found: BTreeMap<(Proto, Tuple), Connection> = BTreeMap::new();
     let out_name = |slot| name(plane.ifindex_at(slot).unwrap_or(0));
     let read = plane.each_flow(|key, entry| {
         let mut direction = direction_of(&key, &entry, clock, name, &out_name);
-        let earlier = before.get(&(direction.tuple, entry.cold.learned_ns));
+        let earlier = before.get(&(direction.tuple, entry.cold.learned_ticks));
         let (pkts, bytes) = earlier.map_or((0, 0), |(pkts, bytes)| {
             (direction.packets.saturating_sub(*pkts), direction.bytes.saturating_sub(*bytes))
         });
@@ -81,21 +82,16 @@ pub(crate) fn list(
 }
 
 #[derive(Clone, Copy)]
-struct Clock {
-    now_ns: u64,
+struct Clock<'p> {
+    control: &'p ControlBlock,
     now: u32,
-    epoch: u32,
 }
 
-impl Clock {
-    fn seconds_since(self, at_ns: u64) -> u64 {
-        self.now_ns.saturating_sub(at_ns) / 1_000_000_000
-    }
-
-    fn seconds_since_tick(self, at: u32) -> u64 {
+impl Clock<'_> {
+    fn seconds_since(self, at: u32) -> u64 {
         // The flow may have been used after we read the clock.
         let ticks = self.now.wrapping_sub(at);
-        if ticks > u32::MAX / 2 { 0 } else { (u64::from(ticks) << abi::TICK_SHIFT) / 1_000_000_000 }
+        if ticks > u32::MAX / 2 { 0 } else { self.control.span(ticks).as_secs() }
     }
 
     fn is_past(self, at: u32) -> bool {
@@ -107,7 +103,7 @@ impl Clock {
             FlowState::Static
         } else if flow.epoch == abi::EPOCH_RETIRED {
             FlowState::Retired
-        } else if flow.epoch != self.epoch || self.is_past(flow.prove_by_ticks) {
+        } else if flow.epoch != self.control.epoch() || self.is_past(flow.prove_by_ticks) {
             FlowState::Stale
         } else if flow.state == abi::FLOW_ACTIVE {
             FlowState::Active
@@ -136,7 +132,7 @@ fn per_second(count: u64, over: Duration) -> u64 {
 fn direction_of(
     key: &Key,
     entry: &Entry,
-    clock: Clock,
+    clock: Clock<'_>,
     name: &dyn Fn(u32) -> String,
     out_name: &dyn Fn(u16) -> String,
 ) -> Direction {
@@ -176,8 +172,8 @@ fn direction_of(
         bytes: entry.bytes(),
         rate_bps: 0,
         rate_pps: 0,
-        age_s: clock.seconds_since(entry.cold.learned_ns),
-        idle_s: clock.seconds_since_tick(flow.seen_ticks),
+        age_s: clock.seconds_since(entry.cold.learned_ticks),
+        idle_s: clock.seconds_since(flow.seen_ticks),
     }
 }
 

@@ -111,7 +111,7 @@ impl Daemon {
         control.set_heartbeat_max(HEARTBEAT_MAX);
         self.set_proof();
         control.set_epoch(1);
-        control.beat();
+        self.beat();
     }
 
     /// A flow must be seen by conntrack well within the time after which conntrack forgets it.
@@ -183,7 +183,7 @@ impl Daemon {
     fn perform(&mut self, action: Action) {
         match action {
             Action::MoveEpoch(cause) => self.move_epoch(cause),
-            Action::Beat => self.plane.control().beat(),
+            Action::Beat => self.beat(),
             Action::Sweep => {
                 self.set_proof();
                 self.sweep(false);
@@ -215,6 +215,12 @@ impl Daemon {
                     tracing::warn!("device {ifindex}: {error}");
                 }
             }
+        }
+    }
+
+    fn beat(&self) {
+        if let Err(error) = self.plane.beat() {
+            tracing::warn!("no heartbeat, so packets take the slow path: {error}");
         }
     }
 
@@ -302,7 +308,9 @@ impl Daemon {
 
     fn answer_second_look(&self, look: SecondLook) {
         let name = |ifindex| self.name(ifindex);
-        let list = connections::list(&self.plane, &look.before, look.since.elapsed(), &name);
+        // A sweep tells what time it is for the data plane.
+        let now = self.plane.sweep(self.config.idle, false).map(|found| found.now_ticks).unwrap_or_default();
+        let list = connections::list(&self.plane, &look.before, look.since.elapsed(), now, &name);
         let _ = look.reply.send(list);
     }
 

@@ -9,7 +9,6 @@ use shunt_bpf::{
     DataPlane, Entry, Key,
     abi::{self, Flow, Key4, Key6},
     core::{Ends, translate},
-    now_ticks,
 };
 use shunt_core::{Core, Link};
 use std::{collections::BTreeMap, net::IpAddr};
@@ -145,7 +144,6 @@ fn compile(
         in_slot,
         mark: flow.mark,
         priority: flow.priority,
-        seen_ticks: now_ticks(),
         ..Flow::default()
     };
     let mut entry = Entry { flow: action, ..Entry::default() };
