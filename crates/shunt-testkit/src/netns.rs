@@ -1,6 +1,6 @@
 //! A network namespace of our own.
 
-use crate::Process;
+use crate::{Process, wait_for};
 use nix::{
     sched::{CloneFlags, setns},
     sys::signal::{Signal, kill},
@@ -13,6 +13,7 @@ use std::{
     process::{Command, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     thread,
+    time::Duration,
 };
 
 /// Where iproute2 keeps namespaces.
@@ -172,14 +173,9 @@ pub fn delete_namespaces_of_this_process() {
     let Ok(entries) = fs::read_dir(DIRECTORY) else { return };
     for name in entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()) {
         if name.starts_with("shunt-") && name.contains(&middle) {
-            let inside = Command::new("ip").args(["netns", "pids", &name]).output();
-            let inside =
-                inside.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-            for pid in inside.lines().filter_map(|line| line.trim().parse().ok()) {
-                // A thread of ours may be inside.
-                if pid != nix::unistd::getpid().as_raw() {
-                    let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-                }
+            signal_inside(&name, Signal::SIGTERM);
+            if wait_for(Duration::from_secs(2), || inside(&name).is_empty().then_some(())).is_none() {
+                signal_inside(&name, Signal::SIGKILL);
             }
             delete(&name);
         }
@@ -196,6 +192,21 @@ pub(crate) fn ip(words: &str) -> String {
 #[track_caller]
 pub(crate) fn ip_batch(netns: &NetNs, lines: &[String]) {
     told(Command::new("ip").args(["-n", &netns.name, "-batch", "-"]), &lines.join("\n"));
+}
+
+/// The processes inside, but for this one, which may have a thread there.
+fn inside(name: &str) -> Vec<Pid> {
+    let output = Command::new("ip").args(["netns", "pids", name]).output();
+    let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let pids = said.lines().filter_map(|line| line.trim().parse().ok()).map(Pid::from_raw);
+    pids.filter(|pid| *pid != nix::unistd::getpid()).collect()
+}
+
+fn signal_inside(name: &str, signal: Signal) {
+    for pid in inside(name) {
+        // It may have ended by itself.
+        let _ = kill(pid, signal);
+    }
 }
 
 fn prefix(label: &str) -> String {

@@ -1,16 +1,26 @@
 //! A loaded router under the meter.
 
-use crate::napi::{PollThreads, RunTime, pin};
+use crate::{
+    bench::record::median,
+    napi::{PollThreads, RunTime, pin},
+};
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use shunt_bpf::livegen::{Flows, Generator, Sink};
 use shunt_testkit::{NetNs, Topology, rulesets, wait_for};
-use std::time::{Duration, Instant};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 /// Frames that the router finds at once: what a NAPI poll takes of a NIC under load.
 const BATCH: u32 = 64;
 /// For how long a port gathers packets under [`coalesce`].
 const COALESCE_NS: u32 = 50_000;
+/// How long a slice is.
+const SLICE: Duration = Duration::from_millis(25);
+/// Fewer packets than these make no slice: the generator was between two runs.
+const SLICE_PACKETS_MIN: u64 = 1000;
 /// Flows per near address.
 const LOWS: u16 = 1000;
 
@@ -56,12 +66,15 @@ pub struct Sample {
     pub hosts: RunTime,
     /// Packets that the fast path sent, when there is one.
     pub fast: Option<u64>,
+    /// The router's CPU time for one delivered packet, slice by slice.
+    pub slices_ns_per_packet: Vec<f64>,
 }
 
 impl Sample {
-    /// The router's CPU time for one delivered packet, in nanoseconds.
+    /// The router's CPU time for one delivered packet, in nanoseconds: the median of the slices, because what else the
+    /// machine does comes in bursts.
     pub fn ns_per_packet(&self) -> f64 {
-        self.router.ran_ns as f64 / self.delivered.max(1) as f64
+        median(&self.slices_ns_per_packet)
     }
 
     /// Delivered packets per second.
@@ -162,27 +175,44 @@ impl<'a> Rig<'a> {
         drained(&self.sink, before + packets)
     }
 
-    /// Loads the router for this long.
+    /// Loads the router for about this long, and looks at it slice by slice.
     pub fn sample(&mut self, duration: Duration) -> anyhow::Result<Sample> {
+        let (router, hosts) = threads(self.lab, self.placement)?;
         let run_time = |threads: &[PollThreads]| -> anyhow::Result<RunTime> {
             threads.iter().try_fold(RunTime::default(), |sum, t| Ok(sum + t.run_time()?))
         };
-        let (router, hosts) = threads(self.lab, self.placement)?;
-        let before = (run_time(&router)?, run_time(&hosts)?, self.sink.count()?);
-        let start = Instant::now();
-        let forward = &mut self.forward;
-        let sent = inside(&self.lab.lan().ns, self.placement, || forward.run_for(duration))??;
-        let elapsed = start.elapsed();
-        drained(&self.sink, before.2.packets + sent)?;
+        let sink = &self.sink;
+        let look = || -> anyhow::Result<(RunTime, u64)> { Ok((run_time(&router)?, sink.count()?.packets)) };
+        let (start, hosts_start, begun) = (look()?, run_time(&hosts)?, Instant::now());
+        let (forward, ns, placement) = (&mut self.forward, &self.lab.lan().ns, self.placement);
+        let mut slices = Vec::new();
+        let (sent, elapsed) = thread::scope(|scope| -> anyhow::Result<(u64, Duration)> {
+            let generator = scope.spawn(move || inside(ns, placement, || forward.run_for(duration)));
+            let mut before = start;
+            while !generator.is_finished() {
+                thread::sleep(SLICE);
+                let now = look()?;
+                let packets = now.1 - before.1;
+                if packets > SLICE_PACKETS_MIN {
+                    slices.push(now.0.since(before.0).ran_ns as f64 / packets as f64);
+                }
+                before = now;
+            }
+            let sent = generator.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))??;
+            Ok((sent, begun.elapsed()))
+        })?;
+        drained(sink, start.1 + sent)?;
+        let end = look()?;
         Ok(Sample {
             flows: self.flows,
             frame_bytes: 60,
             sent,
-            delivered: self.sink.count()?.packets - before.2.packets,
+            delivered: end.1 - start.1,
             elapsed_ns: elapsed.as_nanos() as u64,
-            router: run_time(&router)?.since(before.0),
-            hosts: run_time(&hosts)?.since(before.1),
+            router: end.0.since(start.0),
+            hosts: run_time(&hosts)?.since(hosts_start),
             fast: None,
+            slices_ns_per_packet: slices,
         })
     }
 }
@@ -242,7 +272,7 @@ fn drained(sink: &Sink, packets: u64) -> anyhow::Result<()> {
     let mut last = sink.count()?.packets;
     let mut changed = Instant::now();
     while last < packets && changed.elapsed() < Duration::from_millis(30) {
-        std::thread::sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
         let now = sink.count()?.packets;
         if now != last {
             (last, changed) = (now, Instant::now());
