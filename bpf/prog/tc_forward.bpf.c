@@ -43,8 +43,11 @@ static __always_inline int punt(struct hook *h, __u32 bytes, enum shunt_reason w
 	return SHUNT_TC_NEXT;
 }
 
-/* Whether the tuple has been seen often enough and may be asked about again. Counts the sighting. */
-static __always_inline int worth_watching(const struct hook *h, const struct shunt_packet *p, int known)
+/*
+ * Whether to learn from this packet. A tuple without a flow must have been seen often enough, and one that was refused
+ * is left in peace for a while; a flow in use always gets its proof, whoever shares its sighting.
+ */
+static __always_inline int worth_watching(const struct hook *h, const struct shunt_packet *p, enum shunt_reason why)
 {
 	__u32 index = (h->hash >> 16) % SHUNT_SIGHTINGS;
 	__u32 want = p->l4_proto == IPPROTO_TCP ? h->control->learn_tcp_pkts : h->control->learn_udp_pkts;
@@ -52,6 +55,8 @@ static __always_inline int worth_watching(const struct hook *h, const struct shu
 
 	if (!(h->control->flags & SHUNT_CONTROL_LEARN))
 		return 0;
+	if (why != SHUNT_MISS && why != SHUNT_STALE)
+		return 1;
 	s = bpf_map_lookup_elem(&shunt_sightings, &index);
 	if (!s)
 		return 0;
@@ -61,7 +66,7 @@ static __always_inline int worth_watching(const struct hook *h, const struct shu
 		s->since_ticks = h->now;
 		s->pkts = 0;
 	}
-	return ++s->pkts >= want || known;
+	return ++s->pkts >= want || why == SHUNT_STALE;
 }
 
 /* Keeps what came in until it leaves. Returns the tag for the skb, 0 if that failed. */
@@ -244,7 +249,7 @@ static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 
 		return forward(h, p, family, f);
 	if (!may_teach(why))
 		return punt(h, p->l3_bytes, why, 0);
-	return punt(h, p->l3_bytes, why, worth_watching(h, p, !!f) ? watch(h, p, eth) : 0);
+	return punt(h, p->l3_bytes, why, worth_watching(h, p, why) ? watch(h, p, eth) : 0);
 }
 
 SEC("tcx/ingress")
