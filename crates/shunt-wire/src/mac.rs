@@ -40,7 +40,9 @@ impl FromStr for Mac {
         let mut bytes = [0; 6];
         let mut parts = text.split(':');
         for byte in &mut bytes {
-            let part = parts.next().filter(|p| p.len() == 2).ok_or_else(bad)?;
+            // from_str_radix takes a sign too.
+            let digits = |part: &&str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
+            let part = parts.next().filter(digits).ok_or_else(bad)?;
             *byte = u8::from_str_radix(part, 16).map_err(|_| bad())?;
         }
         if parts.next().is_some() { Err(bad()) } else { Ok(Self(bytes)) }
@@ -89,6 +91,8 @@ mod tests {
             "2:0:0:0:0:0",
             "02-00-00-00-00-00",
             "zz:00:00:00:00:00",
+            "+1:00:00:00:00:00",
+            "02:00:00:00:00:-1",
         ] {
             assert_eq!(text.parse::<Mac>(), Err(ParseMacError(text.to_owned())));
         }
