@@ -59,6 +59,11 @@ impl Core {
                 let mut actions: Vec<Action> =
                     self.network.learn(&other).map(Action::MoveEpoch).into_iter().collect();
                 actions.extend(self.settle());
+                // It does not say whether the device has other filters, nor whether this one came or went.
+                if matches!(other, Event::Filter { .. }) {
+                    self.resync_due = true;
+                    actions.extend(self.resync(now));
+                }
                 actions
             }
         }

@@ -228,6 +228,27 @@ fn a_burst_of_overruns_costs_two_resyncs() {
 }
 
 #[test]
+fn a_filter_that_went_is_forgotten_by_the_next_resync() {
+    let (mut core, t) = started(Choice::default(), router());
+    let later = t + RESYNC_GAP;
+    let filter = || Event::Filter { ifindex: 2, egress: true };
+    let actions = core.handle(later, filter());
+    assert_eq!(actions.first(), Some(&Action::MoveEpoch(Cause::Filter)));
+    assert_eq!(actions.last(), Some(&Action::Resync));
+    assert_eq!(engines(&core)[1].1, Engine::Tc);
+    // What the dump tells is no change, and asks for no other dump.
+    let with_it = router().into_iter().chain([filter()]).collect();
+    assert_eq!(core.handle(later, Event::Dump(with_it)), []);
+    assert!(!core.handle(later + RESYNC_GAP, Event::Tick).contains(&Action::Resync));
+
+    assert!(core.handle(later + RESYNC_GAP, filter()).contains(&Action::Resync));
+    assert!(!core.handle(later + RESYNC_GAP, filter()).contains(&Action::Resync), "not again at once");
+    core.handle(later + RESYNC_GAP, Event::Dump(router()));
+    assert_eq!(engines(&core)[1].1, Engine::Xdp);
+    assert!(core.handle(later + RESYNC_GAP * 2, Event::Tick).contains(&Action::Resync), "but later");
+}
+
+#[test]
 fn every_tick_beats_and_the_tables_are_swept_once_a_second() {
     let (mut core, t) = started(Choice::default(), router());
     assert_eq!(core.handle(t, Event::Tick), [Action::Beat, Action::Sweep]);
