@@ -11,68 +11,109 @@ use shunt_bpf::{
     core::{Ends, translate},
 };
 use shunt_core::{Core, Link};
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    net::IpAddr,
+};
 
 /// What was put in, as it was written.
 #[derive(Debug, Default)]
 pub(crate) struct Statics {
     routes: BTreeMap<String, StaticRoute>,
-    flows: Vec<StaticFlow>,
+    flows: HashMap<StaticKey, Put>,
+    /// How many flows were ever put in.
+    count: u64,
+}
+
+#[derive(Debug)]
+struct Put {
+    number: u64,
+    flow: StaticFlow,
 }
 
 fn wrong(why: impl Into<String>) -> Failure {
     Failure::new(FailureCode::BadRequest, why)
 }
 
+fn route_of(flow: &StaticFlow) -> Option<&str> {
+    match &flow.route {
+        RouteChoice::Named(name) => Some(name),
+        RouteChoice::Inline(_) => None,
+    }
+}
+
 impl Statics {
     /// Adds or replaces everything in the table, or nothing.
     pub(crate) fn add(&mut self, table: &StaticTable, core: &Core, plane: &DataPlane) -> Result<u64, Failure> {
         let mut routes = self.routes.clone();
-        routes.extend(table.route.iter().map(|route| (route.name.clone(), route.clone())));
+        let mut changed = HashSet::new();
+        for route in &table.route {
+            if routes.insert(route.name.clone(), route.clone()).is_some_and(|before| before != *route) {
+                changed.insert(route.name.as_str());
+            }
+        }
         // A route that changes takes the flows along that were put on it earlier.
-        let mut flows = self.flows.clone();
-        flows.retain(|flow| table.flow.iter().all(|new| new.key() != flow.key()));
-        flows.extend(table.flow.iter().cloned());
+        let moves = |flow: &&StaticFlow| route_of(flow).is_some_and(|route| changed.contains(route));
+        let taken_along = self.flows.values().map(|put| &put.flow).filter(moves);
+        let flows: Vec<&StaticFlow> = taken_along.chain(&table.flow).collect();
         let compiled =
             flows.iter().map(|flow| compile(flow, &routes, core, plane)).collect::<Result<Vec<_>, _>>()?;
-        for (done, (key, flow)) in compiled.iter().enumerate() {
-            if let Err(error) = plane.put_flow(key, flow) {
-                for (key, _) in &compiled[self.flows.len().min(done)..done] {
-                    let _ = plane.remove_flow(key);
+        for (done, (key, entry)) in compiled.iter().enumerate() {
+            if let Err(error) = plane.put_flow(key, entry) {
+                for (flow, (key, _)) in flows.iter().zip(&compiled[..done]) {
+                    self.restore(&flow.key(), key, core, plane);
                 }
                 return Err(full(&error));
             }
         }
         self.routes = routes;
-        self.flows = flows;
+        for flow in &table.flow {
+            self.count += 1;
+            self.flows.insert(flow.key(), Put { number: self.count, flow: flow.clone() });
+        }
         Ok((table.route.len() + table.flow.len()) as u64)
+    }
+
+    /// Puts back what was there before an addition that failed.
+    fn restore(&self, key: &StaticKey, compiled: &Key, core: &Core, plane: &DataPlane) {
+        let before = self.flows.get(key).and_then(|put| compile(&put.flow, &self.routes, core, plane).ok());
+        // There was room for it until now.
+        let _ = match before {
+            Some((key, entry)) => plane.put_flow(&key, &entry),
+            None => plane.remove_flow(compiled),
+        };
     }
 
     /// Removes what is named. A route that flows are on stays, and the failure names one of them.
     pub(crate) fn remove(&mut self, what: &StaticRemoval, core: &Core, plane: &DataPlane) -> Result<u64, Failure> {
-        let (gone, kept): (Vec<_>, Vec<_>) =
-            self.flows.iter().cloned().partition(|flow| what.all || what.flow.contains(&flow.key()));
-        for name in &what.route {
-            if let Some(user) =
-                kept.iter().find(|flow| matches!(&flow.route, RouteChoice::Named(route) if route == name))
-            {
-                return Err(wrong(format!("route `{name}`: flow {} is on it; remove that first", user.key())));
+        let gone: HashSet<StaticKey> = if what.all {
+            self.flows.keys().cloned().collect()
+        } else {
+            what.flow.iter().filter(|key| self.flows.contains_key(key)).cloned().collect()
+        };
+        let names: HashSet<&str> = what.route.iter().map(String::as_str).collect();
+        for (key, put) in &self.flows {
+            if let Some(name) = route_of(&put.flow).filter(|name| names.contains(name) && !gone.contains(key)) {
+                return Err(wrong(format!("route `{name}`: flow {key} is on it; remove that first")));
             }
         }
-        for flow in &gone {
-            if let Some(key) = key_of(&flow.key(), core) {
+        for key in &gone {
+            if let Some(key) = key_of(key, core) {
                 plane.remove_flow(&key).map_err(|e| full(&e))?;
             }
         }
         let routes = self.routes.len();
         self.routes.retain(|name, _| !what.all && !what.route.contains(name));
-        self.flows = kept;
+        self.flows.retain(|key, _| !gone.contains(key));
         Ok((gone.len() + routes - self.routes.len()) as u64)
     }
 
-    /// Everything that was put in.
+    /// Everything that was put in, flows in the order in which that was done.
     pub(crate) fn table(&self) -> StaticTable {
-        StaticTable { route: self.routes.values().cloned().collect(), flow: self.flows.clone() }
+        let mut flows: Vec<&Put> = self.flows.values().collect();
+        flows.sort_unstable_by_key(|put| put.number);
+        let flow = flows.into_iter().map(|put| put.flow.clone()).collect();
+        StaticTable { route: self.routes.values().cloned().collect(), flow }
     }
 }
 
