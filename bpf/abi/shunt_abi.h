@@ -245,8 +245,10 @@ struct shunt_control {
 	__u64 seed;	   /* of their hash */
 	__u32 max_flows;   /* of each family */
 	__u32 ticks_per_s; /* the kernel's HZ */
+	__u32 crowd_half;  /* which half of the crowds is in force */
+	__u32 _pad;
 };
-_Static_assert(sizeof(struct shunt_control) == 56, "shunt_control is ABI");
+_Static_assert(sizeof(struct shunt_control) == 64, "shunt_control is ABI");
 
 /* The headers of a packet with every layer at a fixed place. Unused bytes are zero. */
 struct shunt_headers {

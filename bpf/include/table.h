@@ -46,6 +46,25 @@ struct {
 	__type(value, struct shunt_cold_bucket);
 } shunt_cold6 SEC(".maps");
 
+/*
+ * A bit for each bucket that says whether any key whose first choice it is may be elsewhere than in its first entry.
+ * Mostly none is, and then a packet of no flow costs one look. Sweeps make the bits anew, in the half that is not in
+ * force; whoever inserts sets them in both.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} shunt_crowd4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} shunt_crowd6 SEC(".maps");
+
 /* Entries in use, by family: 0 for IPv4, 1 for IPv6. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -88,48 +107,69 @@ static __always_inline __u32 shunt_bucket_of(__u64 hash, int second, __u32 mask)
 	return (second ? hash >> 32 : hash) & mask;
 }
 
-static __always_inline struct shunt_flow *shunt_find4(const union shunt_key *key, __u32 index,
-						      struct shunt_place *place)
+/* The word of a bucket's crowd bit, in one half. */
+static __always_inline __u64 *shunt_crowd_word(__u32 family, __u32 bucket, __u32 mask, __u32 half)
 {
-	struct shunt_bucket4 *bucket = bpf_map_lookup_elem(&shunt_table4, &index);
+	__u32 index = bucket / 64 + half * (mask / 64 + 1);
 
-	place->bucket = index;
-#pragma unroll
-	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
-		place->way = way;
-		if (bucket && shunt_same_key(4, &bucket->entry[way], key))
-			return &bucket->entry[way].flow;
-	}
-	return 0;
+	return family == 4 ? bpf_map_lookup_elem(&shunt_crowd4, &index) :
+			     bpf_map_lookup_elem(&shunt_crowd6, &index);
 }
 
-static __always_inline struct shunt_flow *shunt_find6(const union shunt_key *key, __u32 index,
-						      struct shunt_place *place)
+static __always_inline int shunt_crowded(__u32 family, __u32 bucket, const struct shunt_control *control)
 {
-	struct shunt_bucket6 *bucket = bpf_map_lookup_elem(&shunt_table6, &index);
+	__u64 *word = shunt_crowd_word(family, bucket, control->bucket_mask, control->crowd_half & 1);
 
+	return word && (*word >> (bucket % 64)) & 1;
+}
+
+static __always_inline void shunt_crowd(__u32 family, __u32 bucket, __u32 mask, __u32 half)
+{
+	__u64 *word = shunt_crowd_word(family, bucket, mask, half);
+
+	if (word)
+		__sync_fetch_and_or(word, 1ULL << (bucket % 64));
+}
+
+/* Looks through entries `from` and on of one bucket. */
+static __always_inline struct shunt_flow *shunt_find_in(__u32 family, const union shunt_key *key, __u32 index,
+							__u32 from, __u32 until, struct shunt_place *place)
+{
 	place->bucket = index;
+	if (family == 4) {
+		struct shunt_bucket4 *bucket = bpf_map_lookup_elem(&shunt_table4, &index);
+
 #pragma unroll
-	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
-		place->way = way;
-		if (bucket && shunt_same_key(6, &bucket->entry[way], key))
-			return &bucket->entry[way].flow;
+		for (__u32 way = from; way < until; way++) {
+			place->way = way;
+			if (bucket && shunt_same_key(4, &bucket->entry[way], key))
+				return &bucket->entry[way].flow;
+		}
+	} else {
+		struct shunt_bucket6 *bucket = bpf_map_lookup_elem(&shunt_table6, &index);
+
+#pragma unroll
+		for (__u32 way = from; way < until; way++) {
+			place->way = way;
+			if (bucket && shunt_same_key(6, &bucket->entry[way], key))
+				return &bucket->entry[way].flow;
+		}
 	}
 	return 0;
 }
 
 /* The flow of a key, of a family that is known where the code is compiled. */
 static __always_inline struct shunt_flow *shunt_find(__u32 family, const union shunt_key *key, __u64 hash,
-						     __u32 mask, struct shunt_place *place)
+						     const struct shunt_control *control, struct shunt_place *place)
 {
-	struct shunt_flow *f;
+	__u32 first = shunt_bucket_of(hash, 0, control->bucket_mask);
+	__u32 second = shunt_bucket_of(hash, 1, control->bucket_mask);
+	struct shunt_flow *f = shunt_find_in(family, key, first, 0, 1, place);
 
-	if (family == 4) {
-		f = shunt_find4(key, shunt_bucket_of(hash, 0, mask), place);
-		return f ? f : shunt_find4(key, shunt_bucket_of(hash, 1, mask), place);
-	}
-	f = shunt_find6(key, shunt_bucket_of(hash, 0, mask), place);
-	return f ? f : shunt_find6(key, shunt_bucket_of(hash, 1, mask), place);
+	if (shunt_likely(f) || !shunt_crowded(family, first, control))
+		return f;
+	f = shunt_find_in(family, key, first, 1, SHUNT_WAYS, place);
+	return f ? f : shunt_find_in(family, key, second, 0, SHUNT_WAYS, place);
 }
 
 /* The addresses that a flow of the table translates to. */
@@ -218,15 +258,23 @@ static __always_inline int shunt_insert(__u32 family, const union shunt_key *key
 {
 	__u32 slot = family == 6;
 	__u64 *used = bpf_map_lookup_elem(&shunt_usage, &slot);
+	__u32 first = shunt_bucket_of(hash, 0, control->bucket_mask);
 	struct shunt_place place;
+	int err;
 
 	if (!used || *used >= control->max_flows)
 		return SHUNT_FULL;
-	if (!shunt_claim_in(family, shunt_bucket_of(hash, 0, control->bucket_mask), &place) &&
+	if (!shunt_claim_in(family, first, &place) &&
 	    !shunt_claim_in(family, shunt_bucket_of(hash, 1, control->bucket_mask), &place))
 		return SHUNT_FULL;
 	__sync_fetch_and_add(used, 1);
-	return shunt_write(family, &place, key, f, to, now);
+	err = shunt_write(family, &place, key, f, to, now);
+	/* Only now: a sweep that cleared the bits before this has the entry still to see. */
+	if (place.bucket != first || place.way) {
+		shunt_crowd(family, first, control->bucket_mask, 0);
+		shunt_crowd(family, first, control->bucket_mask, 1);
+	}
+	return err;
 }
 
 /* Retires an action: no packet uses it from now on, and nothing replaces it until its quiet time is over. */

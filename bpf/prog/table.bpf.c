@@ -51,28 +51,65 @@ static __always_inline int sweep_one(struct shunt_flow *f, struct shunt_sweep *s
 	return 0;
 }
 
-static long sweep_bucket4(struct bpf_map *map, const __u32 *index, struct shunt_bucket4 *bucket, struct shunt_sweep *s)
+/* What a walk over a table carries along. */
+struct walk {
+	struct shunt_sweep s;
+	struct shunt_control *control;
+	__u32 half; /* of the crowds, the one that is made */
+};
+
+/* Notes an entry that its key's first bucket does not have in front. */
+static __always_inline void note_crowd(__u32 family, const void *entry, const struct shunt_place *place, struct walk *w)
+{
+	union shunt_key key = {};
+	__u32 first;
+
+	__builtin_memcpy(&key, entry, family == 4 ? sizeof(key.v4) : sizeof(key.v6));
+	first = shunt_bucket_of(shunt_hash(family, &key, w->control->seed), 0, w->control->bucket_mask);
+	if (place->bucket != first || place->way)
+		shunt_crowd(family, first, w->control->bucket_mask, w->half);
+}
+
+static long clear_crowd(struct bpf_map *map, const __u32 *index, __u64 *word, struct walk *w)
+{
+	__u32 words = w->control->bucket_mask / 64 + 1;
+
+	(void)map;
+	if (*index / words == w->half)
+		*word = 0;
+	return 0;
+}
+
+static long sweep_bucket4(struct bpf_map *map, const __u32 *index, struct shunt_bucket4 *bucket, struct walk *w)
 {
 	struct shunt_place place = { .bucket = *index };
 
 	(void)map;
 	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
 		place.way = way;
-		if (bucket->entry[way].key.ifindex && sweep_one(&bucket->entry[way].flow, s))
+		if (!bucket->entry[way].key.ifindex)
+			continue;
+		if (sweep_one(&bucket->entry[way].flow, &w->s))
 			release(4, &place);
+		else
+			note_crowd(4, &bucket->entry[way], &place, w);
 	}
 	return 0;
 }
 
-static long sweep_bucket6(struct bpf_map *map, const __u32 *index, struct shunt_bucket6 *bucket, struct shunt_sweep *s)
+static long sweep_bucket6(struct bpf_map *map, const __u32 *index, struct shunt_bucket6 *bucket, struct walk *w)
 {
 	struct shunt_place place = { .bucket = *index };
 
 	(void)map;
 	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
 		place.way = way;
-		if (bucket->entry[way].key.ifindex && sweep_one(&bucket->entry[way].flow, s))
+		if (!bucket->entry[way].key.ifindex)
+			continue;
+		if (sweep_one(&bucket->entry[way].flow, &w->s))
 			release(6, &place);
+		else
+			note_crowd(6, &bucket->entry[way], &place, w);
 	}
 	return 0;
 }
@@ -88,23 +125,26 @@ static __always_inline int in_use(__u32 slot)
 SEC("syscall")
 int shunt_sweep_flows(struct shunt_sweep *args)
 {
-	struct shunt_control *control = shunt_the_control();
-	struct shunt_sweep s = *args;
+	struct walk w = { .s = *args, .control = shunt_the_control() };
 
-	if (!control)
+	if (!w.control)
 		return 0;
-	s.now_ticks = shunt_now();
-	s.remove_ticks = shunt_ticks(control, SHUNT_REMOVE_MS);
+	w.half = !(w.control->crowd_half & 1);
+	w.s.now_ticks = shunt_now();
+	w.s.remove_ticks = shunt_ticks(w.control, SHUNT_REMOVE_MS);
+	bpf_for_each_map_elem(&shunt_crowd4, clear_crowd, &w, 0);
+	bpf_for_each_map_elem(&shunt_crowd6, clear_crowd, &w, 0);
 	if (in_use(0))
-		bpf_for_each_map_elem(&shunt_table4, sweep_bucket4, &s, 0);
+		bpf_for_each_map_elem(&shunt_table4, sweep_bucket4, &w, 0);
 	if (in_use(1))
-		bpf_for_each_map_elem(&shunt_table6, sweep_bucket6, &s, 0);
-	args->active = s.active;
-	args->pending = s.pending;
-	args->retired = s.retired;
-	args->statics = s.statics;
-	args->deleted = s.deleted;
-	args->now_ticks = s.now_ticks;
+		bpf_for_each_map_elem(&shunt_table6, sweep_bucket6, &w, 0);
+	w.control->crowd_half = w.half;
+	args->active = w.s.active;
+	args->pending = w.s.pending;
+	args->retired = w.s.retired;
+	args->statics = w.s.statics;
+	args->deleted = w.s.deleted;
+	args->now_ticks = w.s.now_ticks;
 	return 0;
 }
 
@@ -119,7 +159,7 @@ static __always_inline int edit(__u32 family, struct shunt_edit *e, const union 
 	if (!control)
 		return SHUNT_NOT_THERE;
 	hash = shunt_hash(family, key, control->seed);
-	f = shunt_find(family, key, hash, control->bucket_mask, &place);
+	f = shunt_find(family, key, hash, control, &place);
 	if (e->op == SHUNT_EDIT_PUT) {
 		e->flow.seen_ticks = shunt_now();
 		if (!f)

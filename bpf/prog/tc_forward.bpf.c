@@ -220,7 +220,7 @@ static __always_inline void retire_both(struct hook *h, __u32 family, __u8 l4_pr
 	shunt_retire(f, h->now);
 	shunt_reverse_key(family, f, shunt_to(f), l4_proto, shunt_ifindex_of(f->out_slot), &back);
 	hash = shunt_hash(family, &back, h->control->seed);
-	f = shunt_find(family, &back, hash, h->control->bucket_mask, &place);
+	f = shunt_find(family, &back, hash, h->control, &place);
 	if (f && !(f->flags & SHUNT_FLOW_STATIC))
 		shunt_retire(f, h->now);
 }
@@ -236,7 +236,7 @@ static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 
 		return punt(h, h->skb->len - p->l2_bytes, why, 0);
 	shunt_skb_wire_bytes(h->skb, p);
 	h->hash = shunt_hash(family, &key, h->control->seed);
-	f = shunt_find(family, &key, h->hash, h->control->bucket_mask, &h->place);
+	f = shunt_find(family, &key, h->hash, h->control, &h->place);
 	why = shunt_admit(p);
 	if (why == SHUNT_TCP_FLAGS && f)
 		retire_both(h, family, p->l4_proto, f);

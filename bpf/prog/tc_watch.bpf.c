@@ -213,7 +213,7 @@ static __always_inline enum shunt_reason install(const struct sight *s, __u32 fa
 	f->seen_ticks = s->now;
 	key_of(family, s->c, &key);
 	hash = shunt_hash(family, &key, s->control->seed);
-	have = shunt_find(family, &key, hash, s->control->bucket_mask, &place);
+	have = shunt_find(family, &key, hash, s->control, &place);
 	if (!have) {
 		if (shunt_insert(family, &key, hash, s->control, f, s->bench->to, s->now))
 			return SHUNT_TABLE_FULL;
@@ -245,7 +245,7 @@ static __always_inline void unlearn(const struct sight *s, __u32 family)
 
 	key_of(family, s->c, &key);
 	hash = shunt_hash(family, &key, s->control->seed);
-	have = shunt_find(family, &key, hash, s->control->bucket_mask, &place);
+	have = shunt_find(family, &key, hash, s->control, &place);
 	if (have && !(have->flags & SHUNT_FLOW_STATIC)) {
 		shunt_retire(have, s->now);
 		s->counters->retired++;

@@ -105,7 +105,7 @@ static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __
 	if (!control || shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, p, &key) != SHUNT_OK ||
 	    shunt_admit(p) != SHUNT_OK)
 		return XDP_PASS;
-	f = shunt_find(family, &key, shunt_hash(family, &key, control->seed), control->bucket_mask, &place);
+	f = shunt_find(family, &key, shunt_hash(family, &key, control->seed), control, &place);
 	if (!f || !(f->flags & SHUNT_FLOW_XDP))
 		return XDP_PASS;
 	return forward(ctx, p, family, control, f, &place, eth, l3, end);

@@ -331,7 +331,7 @@ plain! {
 
 plain! {
     /// `struct shunt_control`.
-    Control, 56 {
+    Control, 64 {
         /// `ABI_VERSION`.
         abi: u32,
         /// The epoch whose actions may be used.
@@ -358,6 +358,10 @@ plain! {
         max_flows: u32,
         /// The kernel's HZ.
         ticks_per_s: u32,
+        /// Which half of the tables' crowd bits is in force.
+        crowd_half: u32,
+        /// Zero.
+        pad: u32,
     }
 }
 

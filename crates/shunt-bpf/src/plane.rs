@@ -43,6 +43,7 @@ pub struct Size {
     pub seed: u64,
 }
 
+const CROWDS: [&str; 2] = ["shunt_crowd4", "shunt_crowd6"];
 const TABLES: [&str; 4] = ["shunt_table4", "shunt_table6", "shunt_cold4", "shunt_cold6"];
 
 impl Size {
@@ -116,6 +117,8 @@ fn load(source: &Source, size: Size, shared: &mut BTreeMap<String, MapHandle>) -
             map.reuse_fd(have.as_fd()).map_err(failed)?;
         } else if TABLES.contains(&name.as_str()) {
             map.set_max_entries(size.buckets()).map_err(failed)?;
+        } else if CROWDS.contains(&name.as_str()) {
+            map.set_max_entries(2 * size.buckets().div_ceil(64)).map_err(failed)?;
         }
     }
     let object = open.load().map_err(failed)?;
