@@ -1,0 +1,11 @@
+//! Tables: a packet in, a verdict, a packet out and the counters. The programs are run by `BPF_PROG_TEST_RUN`, and where
+//! that hides something (tags beside the frame, aggregates), on a wire.
+
+mod abi;
+mod forwarded;
+mod mutated;
+mod over_time;
+mod punted;
+mod rig;
+mod swept;
+mod wire;

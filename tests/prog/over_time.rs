@@ -1,0 +1,202 @@
+//! What packets and time do to a flow.
+
+use crate::rig::{EPOCH, Pair, REPROVE, Rig, pairs, reason, with_rig};
+use shunt_bpf::{
+    Key,
+    abi::{self, Counters, EPOCH_RETIRED, FLOW_ACTIVE, FLOW_PENDING},
+    attach::Hook,
+    now_ticks,
+    testrun::{TC_NEXT, TC_REDIRECT, TestRun, XDP_DROP, XDP_PASS, XDP_REDIRECT},
+    ticks,
+};
+use shunt_wire::{Packet, Tcp, Transport};
+
+#[test]
+fn a_pending_flow_becomes_active_with_the_next_packet_in_tc() {
+    with_rig(|rig| {
+        for pair in pairs() {
+            let key = rig.learn_as(&pair, |entry| entry.flow.state = FLOW_PENDING);
+            let frame = pair.before.to_bytes();
+            assert_eq!(rig.xdp(&frame).verdict, XDP_PASS);
+            assert_eq!(rig.flow(&key).state, FLOW_PENDING);
+            let outcome = rig.tc(&frame);
+            assert_eq!((outcome.verdict, outcome.frame), (TC_REDIRECT, pair.after.to_bytes()));
+            assert_eq!(rig.flow(&key).state, FLOW_ACTIVE);
+            assert_eq!(rig.xdp(&frame).verdict, XDP_REDIRECT);
+        }
+    });
+}
+
+/// Lets the time come to prove a flow again.
+fn due(rig: &Rig<'_>, pair: &Pair) -> Key {
+    rig.learn_as(pair, |entry| entry.flow.reprove_at_ticks = now_ticks() - 1)
+}
+
+#[track_caller]
+fn assert_reproved(rig: &Rig<'_>, frame: &[u8]) {
+    let (outcome, counted) = rig.counted(|| rig.tc(frame));
+    assert_eq!((outcome.verdict, &outcome.frame[..]), (TC_NEXT, frame));
+    assert_eq!((counted.slow_pkts, counted.reasons[reason("reprove")]), (1, 1));
+}
+
+#[test]
+fn one_packet_in_tc_is_punted_to_prove_a_flow_again() {
+    with_rig(|rig| {
+        for pair in pairs() {
+            let key = due(rig, &pair);
+            let frame = pair.before.to_bytes();
+            let earliest = now_ticks() + ticks(REPROVE);
+            assert_reproved(rig, &frame);
+            assert!((earliest..earliest + 1000).contains(&rig.flow(&key).reprove_at_ticks));
+            assert_eq!(rig.tc(&frame).verdict, TC_REDIRECT);
+        }
+    });
+}
+
+#[test]
+fn xdp_lets_one_packet_up_to_prove_a_flow_again_and_tc_punts_it() {
+    with_rig(|rig| {
+        for pair in pairs() {
+            let key = due(rig, &pair);
+            let frame = pair.before.to_bytes();
+            let (outcome, counted) = rig.counted(|| rig.xdp(&frame));
+            assert_eq!((outcome.verdict, &outcome.frame), (XDP_PASS, &frame));
+            assert_eq!(counted, Counters::default());
+            assert_eq!(rig.flow(&key).punt_due, 1);
+            // The rest of the burst does not follow it.
+            assert_eq!(rig.xdp(&frame).verdict, XDP_REDIRECT);
+            assert_reproved(rig, &frame);
+            assert_eq!(rig.flow(&key).punt_due, 0);
+            assert_eq!(rig.tc(&frame).verdict, TC_REDIRECT);
+        }
+    });
+}
+
+#[test]
+fn a_beat_brings_the_fast_path_back() {
+    with_rig(|rig| {
+        let [pair, ..] = pairs();
+        rig.learn(&pair);
+        let control = rig.plane.control();
+        control.set_heartbeat_max(std::time::Duration::ZERO);
+        assert_eq!(rig.tc(&pair.before.to_bytes()).verdict, TC_NEXT);
+        control.set_heartbeat_max(REPROVE);
+        control.beat();
+        assert_eq!(rig.tc(&pair.before.to_bytes()).verdict, TC_REDIRECT);
+    });
+}
+
+fn flagged(packet: &Packet, flags: u8) -> Vec<u8> {
+    let mut packet = packet.clone();
+    if let Transport::Tcp(tcp) = &mut packet.transport {
+        tcp.flags = flags;
+    }
+    packet.to_bytes()
+}
+
+/// The other direction of a connection, as its packets come in at the egress port.
+fn back(rig: &Rig<'_>, pair: &Pair) -> (Key, shunt_bpf::Entry) {
+    let turned = |packet: &Packet, hops| {
+        let (source, destination) = (packet.source().unwrap(), packet.destination().unwrap());
+        let macs = (packet.ethernet.destination, packet.ethernet.source);
+        packet
+            .clone()
+            .with_source(destination)
+            .with_destination(source)
+            .macs(macs.0, macs.1)
+            .with_hop_limit(hops)
+    };
+    let reply = Pair { before: turned(&pair.after, 64), after: turned(&pair.before, 63) };
+    let (key, mut entry) = rig.learned(&reply);
+    std::mem::swap(&mut entry.flow.in_slot, &mut entry.flow.out_slot);
+    let key = match key {
+        Key::V4(key) => Key::V4(abi::Key4 { ifindex: rig.out, ..key }),
+        Key::V6(key) => Key::V6(abi::Key6 { ifindex: rig.out, ..key }),
+    };
+    (key, entry)
+}
+
+#[test]
+fn syn_fin_and_rst_retire_both_directions() {
+    let tags = [vec![], vec![shunt_wire::Tag::vlan(9)]];
+    with_rig(|rig| {
+        for pair in pairs().into_iter().filter(|pair| pair.before.tcp().is_some()) {
+            for flags in [Tcp::SYN, Tcp::FIN | Tcp::ACK, Tcp::RST] {
+                for tags in &tags {
+                    let pair =
+                        Pair { before: pair.before.clone(), after: pair.after.clone().with_tags(tags) };
+                    let there = rig.learn(&pair);
+                    let (back, entry) = back(rig, &pair);
+                    rig.plane.put_flow(&back, &entry).unwrap();
+                    let frame = flagged(&pair.before, flags);
+                    assert_eq!(rig.xdp(&frame).verdict, XDP_PASS);
+                    assert_eq!((rig.flow(&there).epoch, rig.flow(&back).epoch), (EPOCH, EPOCH));
+                    let (outcome, counted) = rig.counted(|| rig.tc(&frame));
+                    assert_eq!((outcome.verdict, outcome.frame), (TC_NEXT, frame));
+                    assert_eq!(counted.reasons[reason("tcp-flags")], 1);
+                    assert_eq!(
+                        (rig.flow(&there).epoch, rig.flow(&back).epoch),
+                        (EPOCH_RETIRED, EPOCH_RETIRED)
+                    );
+                    assert_eq!(rig.tc(&flagged(&pair.before, Tcp::ACK)).verdict, TC_NEXT);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn syn_fin_and_rst_leave_static_flows_alone() {
+    with_rig(|rig| {
+        for pair in pairs().into_iter().filter(|pair| pair.before.tcp().is_some()) {
+            let key = rig.learn_as(&pair, |entry| entry.flow.flags |= abi::FLOW_STATIC);
+            let before = rig.flow(&key);
+            assert_eq!(rig.tc(&flagged(&pair.before, Tcp::RST)).verdict, TC_NEXT);
+            assert_eq!(rig.flow(&key), before);
+            assert_eq!(rig.tc(&pair.before.to_bytes()).verdict, TC_REDIRECT);
+        }
+    });
+}
+
+#[test]
+fn what_comes_in_at_no_port_is_neither_touched_nor_counted() {
+    with_rig(|rig| {
+        let [pair, ..] = pairs();
+        rig.learn(&pair);
+        let frame = pair.before.to_bytes();
+        let elsewhere = rig.ns.ifindex("i1");
+        for (hook, verdict) in [(Hook::Ingress, TC_NEXT), (Hook::Xdp, XDP_PASS)] {
+            let run = TestRun::new(&rig.plane, hook, elsewhere).unwrap();
+            let (outcome, counted) = rig.counted(|| run.run(&frame).unwrap());
+            assert_eq!((outcome.verdict, &outcome.frame), (verdict, &frame));
+            assert_eq!(counted, Counters::default());
+        }
+    });
+}
+
+#[test]
+fn counters_add_up() {
+    with_rig(|rig| {
+        let [udp, tcp, udp6, tcp6] = pairs();
+        rig.learn(&udp);
+        rig.learn_as(&tcp, |entry| entry.flow.flags &= !abi::FLOW_XDP);
+        due(rig, &udp6);
+        let frames = [&udp, &tcp, &udp6, &tcp6].map(|pair| pair.before.to_bytes());
+        let (handed_up, counted) = rig.counted(|| {
+            let runs = frames.iter().cycle().take(100);
+            runs.filter(|frame| match rig.xdp(frame).verdict {
+                XDP_REDIRECT => false,
+                verdict => {
+                    assert_ne!(verdict, XDP_DROP);
+                    rig.tc(frame);
+                    true
+                }
+            })
+            .count()
+        });
+        assert_eq!(counted.xdp_pkts + counted.tc_pkts + counted.slow_pkts + counted.dropped_pkts, 100);
+        assert_eq!(counted.slow_pkts, counted.reasons.iter().sum::<u64>());
+        assert_eq!((counted.xdp_pkts, counted.tc_pkts, counted.slow_pkts), (49, 25, 26));
+        assert_eq!(handed_up, 51);
+    });
+}

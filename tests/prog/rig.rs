@@ -1,0 +1,159 @@
+//! A loaded data plane with two ports in a namespace of its own, flows, and counters before and after.
+
+use shunt_bpf::{
+    DataPlane, Entry, Key, Size,
+    abi::{self, Counters, Plain},
+    attach::Hook,
+    now_ticks,
+    testrun::{Outcome, TestRun, flow_between},
+    ticks,
+};
+use shunt_testkit::{NetNs, require_root};
+use shunt_wire::{Mac, Packet, Tcp};
+use std::{net::SocketAddr, time::Duration};
+
+/// The epoch of the rig.
+pub(crate) const EPOCH: u32 = 7;
+/// How often its flows are proved.
+pub(crate) const REPROVE: Duration = Duration::from_secs(100);
+const HOST: Mac = Mac([2, 0, 0, 0, 1, 2]);
+/// To whom packets must come in.
+pub(crate) const ROUTER: Mac = Mac([2, 0, 0, 0, 1, 1]);
+const ROUTER_OUT: Mac = Mac([2, 0, 0, 0, 2, 1]);
+const NEXT_HOP: Mac = Mac([2, 0, 0, 0, 2, 2]);
+
+/// A packet as it comes in, and as it leaves.
+#[derive(Debug, Clone)]
+pub(crate) struct Pair {
+    pub(crate) before: Packet,
+    pub(crate) after: Packet,
+}
+
+/// The data plane, loaded and attached to `i0` and `o0`. Their other ends are `i1` and `o1`.
+pub(crate) struct Rig<'n> {
+    pub(crate) ns: &'n NetNs,
+    pub(crate) plane: DataPlane,
+    pub(crate) port: u32,
+    pub(crate) out: u32,
+}
+
+/// Runs a test on a rig whose links are down, so that nobody else's packets are counted. Says so when it is not root.
+pub(crate) fn with_rig(test: impl FnOnce(&mut Rig<'_>) + Send) {
+    if !require_root() {
+        return;
+    }
+    let ns = NetNs::new("prog");
+    ns.sysctl("ipv6/conf/default/disable_ipv6", 1);
+    for (near, far) in [("i0", "i1"), ("o0", "o1")] {
+        ns.run(&format!("ip link add {near} type veth peer name {far}"));
+    }
+    let (port, out) = (ns.ifindex("i0"), ns.ifindex("o0"));
+    ns.within(|| {
+        let mut plane = DataPlane::load(Size { max_flows: 1024, seed: 1 }).unwrap();
+        plane.control().set_epoch(EPOCH);
+        plane.control().set_heartbeat_max(Duration::from_secs(3600));
+        plane.control().set_proof(REPROVE, 2 * REPROVE);
+        plane.control().beat();
+        plane.attach(port, abi::PORT_UP, true).unwrap();
+        plane.attach(out, abi::PORT_UP | abi::PORT_XDP_OUT, true).unwrap();
+        test(&mut Rig { ns: &ns, plane, port, out });
+    });
+}
+
+impl Rig<'_> {
+    /// A learned flow from the one to the other packet, fresh, for both engines. Not yet put in.
+    pub(crate) fn learned(&self, pair: &Pair) -> (Key, Entry) {
+        let (key, mut entry) = flow_between(&pair.before, &pair.after, self.port).unwrap();
+        let now = now_ticks();
+        entry.flow.flags = entry.flow.flags & !abi::FLOW_STATIC | abi::FLOW_XDP;
+        entry.flow.epoch = EPOCH;
+        entry.flow.reprove_at_ticks = now + ticks(REPROVE);
+        entry.flow.prove_by_ticks = now + 2 * ticks(REPROVE);
+        entry.flow.seen_ticks = now;
+        entry.flow.in_slot = self.plane.slot(self.port).unwrap();
+        entry.flow.out_slot = self.plane.slot(self.out).unwrap();
+        entry.flow.mark = 0x1234;
+        entry.flow.priority = 0x0001_0002;
+        (key, entry)
+    }
+
+    /// Puts a learned flow in.
+    pub(crate) fn learn(&self, pair: &Pair) -> Key {
+        self.learn_as(pair, |_| {})
+    }
+
+    /// Puts a learned flow in that is changed first.
+    pub(crate) fn learn_as(&self, pair: &Pair, change: impl FnOnce(&mut Entry)) -> Key {
+        let (key, mut entry) = self.learned(pair);
+        change(&mut entry);
+        self.plane.put_flow(&key, &entry).unwrap();
+        key
+    }
+
+    /// The flow as it is now.
+    pub(crate) fn flow(&self, key: &Key) -> abi::Flow {
+        self.plane.flow(key).unwrap().unwrap().flow
+    }
+
+    /// Runs the program of a hook on a frame that comes in at the port.
+    pub(crate) fn run(&self, hook: Hook, frame: &[u8]) -> Outcome {
+        TestRun::new(&self.plane, hook, self.port).unwrap().run(frame).unwrap()
+    }
+
+    pub(crate) fn tc(&self, frame: &[u8]) -> Outcome {
+        self.run(Hook::Ingress, frame)
+    }
+
+    pub(crate) fn xdp(&self, frame: &[u8]) -> Outcome {
+        self.run(Hook::Xdp, frame)
+    }
+
+    /// Does something, and says by how much the port's counters went up.
+    pub(crate) fn counted<T>(&self, work: impl FnOnce() -> T) -> (T, Counters) {
+        let before = self.plane.counters(self.port).unwrap();
+        let done = work();
+        (done, difference(&before, &self.plane.counters(self.port).unwrap()))
+    }
+}
+
+fn difference(before: &Counters, after: &Counters) -> Counters {
+    let words = |counters: &Counters| -> Vec<u64> {
+        counters.bytes().chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
+    };
+    let bytes: Vec<u8> =
+        words(before).iter().zip(words(after)).flat_map(|(b, a)| (a - b).to_ne_bytes()).collect();
+    Counters::of(&bytes).unwrap()
+}
+
+/// The number of a reason by its name.
+pub(crate) fn reason(name: &str) -> usize {
+    abi::REASONS.iter().find(|(_, n)| *n == name).map(|(number, _)| *number).unwrap()
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// UDP and TCP of both families behind a source NAT.
+pub(crate) fn pairs() -> [Pair; 4] {
+    let v4 = ["192.168.1.2:5001", "198.18.0.2:443", "198.18.0.1:61001"].map(address);
+    let v6 = ["[fd00:1::2]:5001", "[2001:db8::2]:443", "[2001:db8::1]:61001"].map(address);
+    [
+        (Packet::udp_between(v4[0], v4[1]), v4[2]),
+        (Packet::tcp_between(v4[0], v4[1], Tcp::ACK), v4[2]),
+        (Packet::udp_between(v6[0], v6[1]), v6[2]),
+        (Packet::tcp_between(v6[0], v6[1], Tcp::ACK), v6[2]),
+    ]
+    .map(|(packet, source)| {
+        let before = packet.payload(*b"enough to need no padding on any of the links").macs(HOST, ROUTER);
+        let after = before.clone().with_source(source).with_hop_limit(63).macs(ROUTER_OUT, NEXT_HOP);
+        Pair { before, after }
+    })
+}
+
+impl Pair {
+    /// The pair of a packet that differs in what forwarding leaves alone.
+    pub(crate) fn map(&self, change: impl Fn(Packet) -> Packet) -> Self {
+        Self { before: change(self.before.clone()), after: change(self.after.clone()) }
+    }
+}
