@@ -78,11 +78,11 @@ impl Default for Config {
             engine: EngineChoice::Auto,
             ports: Vec::new(),
             learn: true,
-            max_flows: 65536,
+            max_flows: 16384,
             reprove: Duration::from_secs(2),
             idle: Duration::from_secs(30),
             udp_packets: 2,
-            tcp_packets: 2,
+            tcp_packets: 4,
             udp_unreplied: true,
             log: LogLevel::Info,
         }

@@ -35,6 +35,11 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// Connections per second.
+    pub fn per_second(&self) -> f64 {
+        self.connections as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+    }
+
     /// Connections for one second of the router's CPU time, the daemon's included.
     pub fn per_cpu_second(&self) -> f64 {
         self.connections as f64 * 1e9 / (self.router.ran_ns + self.daemon.ran_ns).max(1) as f64
