@@ -1,12 +1,12 @@
 //! The daemon under test.
 
 mod socket;
+mod traces;
 
 use crate::{NetNs, Process, wait_for};
 use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 use shunt_api::{Connection, Count, ErrorBody, Failure, StaticRemoval, StaticTable, Status};
-use shunt_bpf::attach::{Hook, tcx_programs};
 use std::{
     env,
     fs::{self, File},
@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 use tempfile::TempDir;
+use traces::Traces;
 
 /// How long a fact may take to come true.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -45,17 +46,6 @@ pub struct Shuntd {
     directory: TempDir,
     netns: String,
     before: Traces,
-}
-
-/// What a daemon may leave in a namespace.
-#[derive(Debug, PartialEq, Eq)]
-struct Traces {
-    /// `shunt_*` programs on the TCX hooks, by device.
-    programs: Vec<String>,
-    /// Devices with an XDP program.
-    xdp: Vec<String>,
-    /// clsact qdiscs and their filters.
-    clsact: String,
 }
 
 impl<'a> ShuntdBuilder<'a> {
@@ -151,6 +141,11 @@ impl Shuntd {
     /// Its instance name.
     pub fn instance(&self) -> &str {
         &self.instance
+    }
+
+    /// Where its files are; a test may put its own there. All of it goes with this value.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Its control socket.
@@ -386,46 +381,9 @@ impl Drop for Shuntd {
     }
 }
 
-impl Traces {
-    fn of(netns: &str) -> Self {
-        let say = |line: &str| {
-            let output = Command::new("sh").args(["-c", &format!("ip netns exec {netns} {line}")]).output();
-            output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default()
-        };
-        let links = say("ip -o link");
-        let xdp = links.lines().filter(|line| line.contains(" xdp")).map(str::to_owned).collect();
-        let clsact = say("tc qdisc show")
-            .lines()
-            .filter(|line| line.contains("clsact"))
-            .collect::<Vec<_>>()
-            .join("\n");
-        Self { programs: programs(netns), xdp, clsact }
-    }
-}
-
-/// Our programs on TCX hooks of a namespace.
-fn programs(netns: &str) -> Vec<String> {
-    let path = Path::new("/run/netns").join(netns);
-    let look = || {
-        // A namespace that is gone holds nothing.
-        let file = File::open(&path).ok()?;
-        nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).ok()?;
-        let mut found = Vec::new();
-        for link in nix::net::if_::if_nameindex().ok()?.iter() {
-            for hook in [Hook::Ingress, Hook::Egress] {
-                let ours =
-                    tcx_programs(link.index(), hook).into_iter().filter(|name| name.starts_with("shunt_"));
-                found.extend(ours.map(|name| format!("{:?}: {name}", link.name())));
-            }
-        }
-        Some(found)
-    };
-    thread::scope(|scope| scope.spawn(look).join()).ok().flatten().unwrap_or_default()
-}
-
 /// A program of ours: named by a variable, or beside the test program.
 #[track_caller]
-fn program(variable: &str, name: &str) -> String {
+pub(crate) fn program(variable: &str, name: &str) -> String {
     if let Some(path) = env::var(variable).ok().filter(|path| !path.is_empty()) {
         return path;
     }
