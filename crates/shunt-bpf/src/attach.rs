@@ -89,7 +89,7 @@ pub fn link(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> io::Result<At
 }
 
 /// The priority of our clsact filters. A number of our own, so that we can find them again.
-const FILTER_PRIORITY: u32 = 0x5348;
+pub const FILTER_PRIORITY: u32 = 0x5348;
 
 /// Attaches a program as a clsact filter, for kernels without TCX.
 pub fn filter(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> Result<Attachment, Error> {

@@ -21,4 +21,5 @@ pub use error::Error;
 pub use fake::Fake;
 pub use kernel::{ConntrackTimeouts, Forwarding, Kernel, Liberal, XdpSupport};
 pub use linux::Linux;
+pub use route::OWN_FILTER_PRIORITY;
 pub use watch::Watcher;

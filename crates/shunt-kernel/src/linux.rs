@@ -47,7 +47,7 @@ impl Linux {
             .collect())
     }
 
-    /// The devices and directions that have filters.
+    /// The devices and directions that have filters of others.
     fn filters(&mut self, qdiscs: &[Event]) -> Result<Vec<Event>, Error> {
         let mut found = BTreeSet::new();
         for event in qdiscs {
@@ -66,7 +66,7 @@ impl Linux {
         fixed[4..8].copy_from_slice(&ifindex.to_ne_bytes());
         fixed[12..16].copy_from_slice(&parent.to_ne_bytes());
         match self.route.dump("RTM_GETTFILTER", route::RTM_GETTFILTER, &fixed) {
-            Ok(answers) => Ok(!answers.is_empty()),
+            Ok(answers) => Ok(answers.iter().any(|answer| !route::is_own_filter(&answer.payload))),
             // The device or the qdisc went since it was listed; the watcher tells of that.
             Err(Error::Refused { source, .. })
                 if matches!(source.raw_os_error(), Some(libc::ENODEV | libc::EINVAL | libc::ENOENT)) =>

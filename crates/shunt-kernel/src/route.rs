@@ -11,7 +11,8 @@ use crate::wire::{AF_INET, AF_INET6, Attrs, Message, u32_at};
 use shunt_core::Event;
 
 pub(crate) use link::{Parent, parent};
-pub(crate) use tc::{EGRESS, INGRESS, ROOT};
+pub use tc::OWN_FILTER_PRIORITY;
+pub(crate) use tc::{EGRESS, INGRESS, ROOT, is_own_filter};
 
 pub(crate) const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;

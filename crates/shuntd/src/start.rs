@@ -9,6 +9,9 @@ use shunt_core::{Action, Choice, Core, Event};
 use shunt_kernel::{Kernel, Linux, Watcher};
 use std::{io, path::Path, time::Instant};
 
+// What the data plane attaches is what the watcher overlooks.
+const _: () = assert!(attach::FILTER_PRIORITY == shunt_kernel::OWN_FILTER_PRIORITY);
+
 /// What the daemon runs on.
 pub(crate) struct Parts {
     pub(crate) kernel: Linux,

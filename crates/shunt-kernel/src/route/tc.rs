@@ -14,6 +14,9 @@ const MAGIC_BLOCK: u32 = 0xffff_ffff;
 /// A change that may concern every device: of a shared block, or of an action that filters share.
 pub(super) const ANY_FILTER: Event = Event::Filter { ifindex: 0, egress: true };
 
+/// The priority of the filters that Shunt attaches itself where there is no TCX. They bypass nothing.
+pub const OWN_FILTER_PRIORITY: u32 = 0x5348;
+
 const FIXED_BYTES: usize = 20;
 const TCA_KIND: u16 = 1;
 
@@ -31,7 +34,16 @@ pub(super) fn class(payload: &[u8]) -> Option<Event> {
     Some(Event::Filter { ifindex: u32_at(payload, 4)?, egress: true })
 }
 
+/// Whether a message is about a filter of Shunt's own.
+pub(crate) fn is_own_filter(payload: &[u8]) -> bool {
+    // tcm_info: the priority above the EtherType.
+    u32_at(payload, 16).is_some_and(|info| info >> 16 == OWN_FILTER_PRIORITY)
+}
+
 pub(super) fn filter(payload: &[u8]) -> Option<Event> {
+    if is_own_filter(payload) {
+        return None;
+    }
     let ifindex = u32_at(payload, 4)?;
     let parent = u32_at(payload, 12)?;
     if ifindex == MAGIC_BLOCK {

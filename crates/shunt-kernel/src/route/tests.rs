@@ -242,6 +242,9 @@ fn a_filter_is_told_with_its_direction() {
     assert_eq!(told_of(EGRESS), Some(Event::Filter { ifindex: 7, egress: true }));
     assert_eq!(told_of(0x10000), Some(Event::Filter { ifindex: 7, egress: true }));
     assert_eq!(told(Rt::DelTrafficFilter(filter(-1, 1))), Some(tc::ANY_FILTER), "of a shared block");
+    let mut own = filter(7, EGRESS);
+    own.header.info = tc::OWN_FILTER_PRIORITY << 16 | 3;
+    assert_eq!(told(Rt::NewTrafficFilter(own)), None, "of our own");
     let class = told(Rt::NewTrafficClass(filter(7, 0x10000)));
     assert_eq!(class, Some(Event::Filter { ifindex: 7, egress: true }));
 }
