@@ -2,11 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not there")]
 
+mod forwarding_order;
 mod forwarding_punts;
+mod forwarding_qdisc;
 mod forwarding_tcp;
 mod learning;
 mod learning_refused;
 mod nat;
+mod statics;
 
 use shunt_api::{Engine, Status};
 use shunt_testkit::{Crossing, Frame, Shuntd, Topology, require_root, rulesets};

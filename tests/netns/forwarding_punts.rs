@@ -43,7 +43,7 @@ impl Bed {
 
     /// The flow is as fast as it was: nothing of the above has hurt it.
     #[track_caller]
-    fn is_still_fast(self) {
+    fn demand_still_fast(self) {
         let before = self.shuntd.status().packets.fast;
         self.there.pass(&self.packet);
         assert_eq!(self.shuntd.status().packets.fast, before + 1);
@@ -77,7 +77,7 @@ fn the_last_hop_is_linux_which_answers_with_icmp() {
         };
         let answer = bed.there.from.capture_packet(Duration::from_secs(5), exceeded);
         assert_eq!(answer.unwrap().ethernet.source, bed.lab.lan().gateway_mac);
-        bed.is_still_fast();
+        bed.demand_still_fast();
     };
     each_engine(test);
     each_engine_v6(test);
@@ -91,7 +91,7 @@ fn ip_options_go_to_linux() {
             ip.options = vec![1, 1, 1, 0];
         }
         bed.goes_to_linux(&packet.to_bytes(), "options");
-        bed.is_still_fast();
+        bed.demand_still_fast();
     });
 }
 
@@ -104,7 +104,7 @@ fn extension_headers_go_to_linux() {
             ip.extensions = vec![Extension { kind: 60, body: vec![0, 1, 4, 0, 0, 0, 0] }];
         }
         bed.goes_to_linux(&packet.to_bytes(), "options");
-        bed.is_still_fast();
+        bed.demand_still_fast();
     });
 }
 
@@ -130,7 +130,7 @@ fn fragments_go_to_linux_and_leave_as_they_came() {
         assert_eq!(parts, [0, 100]);
         let status = bed.shuntd.status();
         assert_eq!(fast_and(&status, "fragment"), (fast, 2));
-        bed.is_still_fast();
+        bed.demand_still_fast();
     });
 }
 
@@ -140,7 +140,7 @@ fn a_bad_header_checksum_goes_to_linux_which_drops_it() {
         let bad = bed.packet.clone().with_header_checksum(Checksum::Value(0x1234)).payload("bad");
         bed.goes_to_linux(&bad.to_bytes(), "bad-header");
         assert_eq!(bed.there.all_that_leave(&bad), []);
-        bed.is_still_fast();
+        bed.demand_still_fast();
     });
 }
 
@@ -152,7 +152,7 @@ fn lengths_that_contradict_each_other_go_to_linux() {
         bed.goes_to_linux(&udp, "bad-header");
         let short = bed.packet.to_bytes();
         bed.goes_to_linux(&short[..short.len() - 4], "bad-header");
-        bed.is_still_fast();
+        bed.demand_still_fast();
     });
 }
 
@@ -163,7 +163,7 @@ fn a_packet_to_another_mac_is_not_taken_for_one_of_the_flow() {
         bed.goes_to_linux(&other.to_bytes(), "not-ours");
         let group = bed.packet.clone().macs(bed.lab.lan().mac, Mac([1, 0, 0x5e, 0, 0, 9]));
         bed.goes_to_linux(&group.to_bytes(), "not-ours");
-        bed.is_still_fast();
+        bed.demand_still_fast();
     });
 }
 
@@ -175,7 +175,7 @@ fn what_is_neither_tcp_nor_udp_goes_to_linux() {
         bed.goes_to_linux(&gre.to_bytes(), "protocol");
         let hello = Packet::other(0x88b5, [0; 46]).macs(bed.lab.lan().mac, bed.lab.lan().gateway_mac);
         bed.goes_to_linux(&hello.to_bytes(), "protocol");
-        bed.is_still_fast();
+        bed.demand_still_fast();
     });
 }
 
@@ -197,7 +197,7 @@ fn an_icmp_error_about_a_fast_flow_finds_its_way_back() {
         let (sent, quoted) = (bed.packet.to_bytes(), &back.payload[8..]);
         assert_eq!(back.ipv4().unwrap().destination, bed.lab.lan().v4);
         assert_eq!(quoted[12..], sent[26..]);
-        bed.is_still_fast();
+        bed.demand_still_fast();
     });
 }
 
@@ -216,7 +216,7 @@ fn a_packet_larger_than_any_before_goes_to_linux_once() {
             bed.there.pass(&large);
             assert_eq!(fast_and(&bed.shuntd.status(), "mtu"), (before.0 + 1, before.1 + 1));
         }
-        bed.is_still_fast();
+        bed.demand_still_fast();
     });
 }
 
@@ -236,7 +236,7 @@ fn a_packet_larger_than_the_way_out_is_answered_by_linux() {
             let is_needed = |seen: &Packet| seen.payload.starts_with(&[3, 4]);
             assert!(bed.there.from.capture_packet(Duration::from_secs(5), is_needed).is_some());
         }
-        bed.is_still_fast();
+        bed.demand_still_fast();
     });
 }
 
@@ -272,6 +272,6 @@ fn everything_that_comes_in_is_counted_once() {
                 received >= sent && received == counted(port) - counted_before
             });
         }
-        bed.is_still_fast();
+        bed.demand_still_fast();
     });
 }

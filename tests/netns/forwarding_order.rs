@@ -1,0 +1,64 @@
+//! Nothing is lost, doubled or overtaken within a direction, however often it is proved again.
+
+use crate::{ENGINES, silent_lab};
+use shunt_api::Engine;
+use shunt_testkit::{Crossing, Shuntd, require_root, rulesets};
+use shunt_wire::Packet;
+use std::time::Duration;
+
+/// Packets under way at a time.
+const WINDOW: u32 = 32;
+const PROOFS: u64 = 8;
+
+/// The number that a packet carries.
+fn number(seen: &Packet) -> Option<u32> {
+    Some(u32::from_be_bytes(seen.udp().and(seen.payload.get(..4))?.try_into().ok()?))
+}
+
+#[track_caller]
+fn arrives_in_order(engine: Engine) {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_lab(rulesets::HOME_GATEWAY);
+    let shuntd = Shuntd::on(lab.router()).engine(&engine.to_string()).config("reprove = \"200ms\"").start();
+    let there = Crossing::between(lab.lan(), lab.wan());
+    let packet = lab.lan().udp_to(4000, lab.wan().at(5000));
+    let mut seen = Vec::new();
+    let mut sent = 0;
+    // From the first packet on: learning is under way while they follow each other.
+    loop {
+        while sent - (seen.len() as u32) < WINDOW {
+            there.from.send(&packet.clone().payload(sent.to_be_bytes()));
+            sent += 1;
+        }
+        let some = there.to.capture_packets(1, Duration::from_secs(5), |p| number(p).is_some());
+        assert!(!some.is_empty(), "lost after {} of {sent}: {:#?}", seen.len(), shuntd.status());
+        seen.extend(some.iter().filter_map(number));
+        if seen.len() % 256 == 0 && shuntd.status().proved >= PROOFS {
+            break;
+        }
+    }
+    let rest =
+        there.to.capture_packets(sent as usize - seen.len(), Duration::from_secs(5), |p| number(p).is_some());
+    seen.extend(rest.iter().filter_map(number));
+
+    let status = shuntd.status();
+    assert!(status.packets.fast > status.packets.slow, "{status:#?}");
+    let late = seen.windows(2).filter(|pair| pair[1] < pair[0]).count() as u64;
+    // The one that goes to Linux may be overtaken: the first ones, and one for each proof.
+    assert!(late <= status.proved + 2, "{late} of {sent} are late: {status:#?}");
+    seen.sort_unstable();
+    assert_eq!(seen, (0..sent).collect::<Vec<_>>(), "lost or doubled");
+    shuntd.stop();
+}
+
+#[test]
+fn packets_by_tc_arrive_once_and_in_order() {
+    arrives_in_order(ENGINES[0]);
+}
+
+#[test]
+fn packets_by_xdp_arrive_once_and_in_order() {
+    arrives_in_order(ENGINES[1]);
+}
