@@ -1,1 +1,244 @@
-//! Frames that nobody sends on purpose.
+//! Frames that nobody sends on purpose: what is not forwarded is unchanged, and what is forwarded is what the host's
+//! build of the packet core makes of it.
+
+use crate::rig::{EPOCH, Pair, Rig, pairs, with_rig};
+use fastrand::Rng;
+use shunt_bpf::{
+    Entry, Key,
+    abi::{Control, FLOW_STATIC, FLOW_XDP, Plain},
+    attach::Hook,
+    core,
+    testrun::{TC_NEXT, TC_REDIRECT, TestRun, XDP_PASS, XDP_REDIRECT},
+};
+use shunt_wire::{Checksum, Packet, Sum, Tag};
+use std::{
+    collections::HashMap,
+    io::ErrorKind,
+    time::{Duration, Instant},
+};
+
+const FRAMES: u32 = 1_000_000;
+/// How long the kernel gets; the host's build sees all frames.
+const KERNEL_TIME: Duration = Duration::from_secs(40);
+const TCP_FLAGS: usize = 8;
+
+struct Known {
+    pair: Pair,
+    entry: Entry,
+}
+
+/// The flows, by the bytes of their keys.
+type Table = HashMap<Vec<u8>, Known>;
+
+fn bytes_of(key: &Key) -> Vec<u8> {
+    match key {
+        Key::V4(key) => key.bytes().to_vec(),
+        Key::V6(key) => key.bytes().to_vec(),
+    }
+}
+
+/// Learned and static flows of all kinds, with and without tags.
+fn table(rig: &Rig<'_>) -> Table {
+    let tags = [vec![], vec![Tag::vlan(5)], vec![Tag::service(6), Tag { priority: 3, ..Tag::vlan(7) }]];
+    let mut table = Table::new();
+    for pair in pairs() {
+        for (n, (from, to)) in tags.iter().flat_map(|from| tags.iter().map(move |to| (from, to))).enumerate()
+        {
+            let mut before = pair.before.clone().with_tags(from).payload(vec![n as u8; 37 * n]);
+            let mut after = pair.after.clone().with_tags(to).payload(vec![n as u8; 37 * n]);
+            let (mut here, mut there) = (before.source().unwrap(), after.source().unwrap());
+            here.set_port(here.port() + n as u16);
+            there.set_port(there.port() + n as u16);
+            (before, after) = (before.with_source(here), after.with_source(there));
+            let pair = Pair { before, after };
+            let (key, mut entry) = rig.learned(&pair);
+            if n % 3 == 1 {
+                entry.flow.flags |= FLOW_STATIC;
+            }
+            rig.plane.put_flow(&key, &entry).unwrap();
+            table.insert(bytes_of(&key), Known { pair, entry });
+        }
+    }
+    table
+}
+
+/// What the core says of a frame that comes in by a hook: the flow to use and the frame that leaves.
+fn forwarded<'t>(hook: Hook, frame: &[u8], ifindex: u32, table: &'t Table) -> Option<(&'t Known, Vec<u8>)> {
+    let (packet, key) = core::parse(frame, ifindex).ok()?;
+    let known = table.get(&bytes_of(&key))?;
+    let flow = &known.entry.flow;
+    let now = flow.reprove_at_ticks.wrapping_sub(1);
+    let control =
+        Control { epoch: EPOCH, heartbeat_ticks: now, heartbeat_max_ticks: 100, ..Control::default() };
+    let dmac = frame[..6].try_into().unwrap();
+    let l2_bytes = usize::from(packet.l2_bytes);
+    let fits = frame.len() >= l2_bytes + usize::from(packet.l3_bytes);
+    let good_header =
+        packet.family == 6 || Sum::new().bytes(&frame[l2_bytes..l2_bytes + 20]).folded() == 0xffff;
+    let may = core::admit(&packet) == 0
+        && core::decide(flow, &packet, dmac, &control, now) == 0
+        && (hook != Hook::Xdp || flow.flags & FLOW_XDP != 0);
+    (may && good_header && fits).then(|| (known, core::rewrite(frame, &packet, &known.entry, false)))
+}
+
+/// What shunt-wire makes of it, where it can say all that the frame says.
+fn built_anew(frame: &[u8], known: &Known) -> Option<Vec<u8>> {
+    let packet = Packet::parse(frame).ok().filter(|packet| packet.to_bytes() == frame)?;
+    let good = matches!(packet.l4_checksum()?, Checksum::Good) || frame_has_no_sum(&packet);
+    let model = &known.pair.after;
+    let mut after = packet
+        .clone()
+        .with_source(model.source()?)
+        .with_destination(model.destination()?)
+        .with_hop_limit(packet.hop_limit()? - 1)
+        .with_header_checksum(Checksum::Good);
+    after.ethernet = model.ethernet.clone();
+    after.trailer.clear();
+    good.then(|| after.to_bytes())
+}
+
+fn frame_has_no_sum(packet: &Packet) -> bool {
+    packet.udp().is_some_and(|udp| udp.checksum == Checksum::Zero)
+}
+
+/// A tag that tc pushes last stands beside the frame.
+fn as_tc_shows(before: &[u8], after: Vec<u8>) -> Vec<u8> {
+    let tags = |frame: &[u8]| -> Vec<[u8; 4]> {
+        let is_tag = |tag: &&[u8]| matches!(tag[..2], [0x81, 0x00] | [0x88, 0xa8]);
+        let words = frame[12..].chunks_exact(4).take_while(is_tag);
+        words.map(|tag| tag.try_into().unwrap()).collect()
+    };
+    if tags(before) == tags(&after) || tags(&after).is_empty() {
+        return after;
+    }
+    [&after[..12], &after[16..]].concat()
+}
+
+#[test]
+fn a_million_mutated_frames_fare_in_the_kernel_as_they_do_here() {
+    let seed = std::env::var("SHUNT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5348_554e);
+    println!("SHUNT_SEED={seed}");
+    with_rig(|rig| {
+        let mut rng = Rng::with_seed(seed);
+        let table = table(rig);
+        let corpus: Vec<Vec<u8>> = {
+            let mut all: Vec<_> = table.values().map(|known| known.pair.before.to_bytes()).collect();
+            all.sort();
+            all
+        };
+        let deadline = Instant::now() + KERNEL_TIME;
+        let (mut ran, mut fast, mut anew) = (0u32, 0u32, 0u32);
+        for _ in 0..FRAMES {
+            let frame = mutated(&mut rng, &corpus);
+            let expected = forwarded(Hook::Xdp, &frame, rig.port, &table);
+            if let Some((known, after)) = &expected {
+                fast += 1;
+                if let Some(built) = built_anew(&frame, known) {
+                    anew += 1;
+                    assert_eq!(*after, built, "{frame:02x?}");
+                }
+            }
+            if frame.len() >= 14 && Instant::now() < deadline {
+                ran += 1;
+                check_xdp(rig, &frame, expected.map(|(_, after)| after));
+                check_tc(rig, &frame, &table);
+            }
+        }
+        println!(
+            "{FRAMES} frames on the host: {fast} forwarded, {anew} of them compared with shunt-wire; {ran} in the kernel"
+        );
+        assert!(fast > FRAMES / 20 && anew > fast / 4 && ran > 10_000);
+        let c = rig.plane.counters(rig.port).unwrap();
+        assert_eq!(c.slow_pkts, c.reasons.iter().sum::<u64>());
+        assert_eq!(c.dropped_pkts, 0);
+    });
+}
+
+fn check_xdp(rig: &Rig<'_>, frame: &[u8], expected: Option<Vec<u8>>) {
+    let outcome = rig.xdp(frame);
+    let (verdict, bytes) = match expected {
+        Some(after) => (XDP_REDIRECT, after),
+        None => (XDP_PASS, frame.to_vec()),
+    };
+    assert_eq!((outcome.verdict, outcome.frame), (verdict, bytes), "XDP: {frame:02x?}");
+}
+
+fn check_tc(rig: &Rig<'_>, frame: &[u8], table: &Table) {
+    let expected = forwarded(Hook::Ingress, frame, rig.port, table).filter(|_| frame[0] & 1 == 0);
+    let outcome = match TestRun::new(&rig.plane, Hook::Ingress, rig.port).unwrap().run(frame) {
+        Ok(outcome) => outcome,
+        // The kernel makes no skb of a frame that is shorter than an IP header says it must be.
+        Err(e) if e.kind() == ErrorKind::InvalidInput && frame.len() < 14 + 40 => return,
+        Err(e) => panic!("{e}: {frame:02x?}"),
+    };
+    let (verdict, bytes) = match expected {
+        Some((_, after)) => (TC_REDIRECT, as_tc_shows(frame, after)),
+        None => (TC_NEXT, frame.to_vec()),
+    };
+    assert_eq!((outcome.verdict, outcome.frame), (verdict, bytes), "tc: {frame:02x?}");
+    // A flow that a SYN, FIN or RST has retired comes back for the frames after it.
+    if let Ok((packet, key)) = core::parse(frame, rig.port) {
+        if let Some(known) = table.get(&bytes_of(&key)).filter(|_| core::admit(&packet) == TCP_FLAGS) {
+            rig.plane.put_flow(&key, &known.entry).unwrap();
+        }
+    }
+}
+
+/// A valid frame, and what chance makes of it.
+fn mutated(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
+    if rng.u8(..) == 0 {
+        let length = rng.usize(..128);
+        return (0..length).map(|_| rng.u8(..)).collect();
+    }
+    let mut frame = corpus[rng.usize(..corpus.len())].clone();
+    for _ in 0..rng.u8(..4) {
+        mutate(rng, &mut frame, corpus);
+    }
+    if rng.bool() {
+        mend(&mut frame);
+    }
+    frame
+}
+
+fn mutate(rng: &mut Rng, frame: &mut Vec<u8>, corpus: &[Vec<u8>]) {
+    if frame.len() < 16 {
+        return;
+    }
+    let at = rng.usize(..frame.len().min(80));
+    match rng.u8(..10) {
+        0 => frame[at] ^= 1 << rng.u8(..8),
+        1 => frame[at] = rng.u8(..),
+        2 => frame[at] = [0, 0xff, 0x7f, 0x80, 1][rng.usize(..5)],
+        3 => frame.truncate(rng.usize(..frame.len())),
+        4 => frame.extend((0..rng.u8(..60)).map(|n| n ^ at as u8)),
+        5 => {
+            frame.splice(12..12, [0x81, 0x00, at as u8 & 0x3f, at as u8]);
+        }
+        6 => {
+            frame.drain(12..16);
+        }
+        7 => {
+            let other = &corpus[rng.usize(..corpus.len())];
+            let keep = at.min(other.len());
+            frame.splice(..keep, other[..keep].iter().copied());
+        }
+        // Behind the headers, where it changes nothing but the checksum's worth.
+        _ => {
+            let last = frame.len() - 1;
+            frame[last] = rng.u8(..);
+        }
+    }
+}
+
+/// Writes a right IPv4 header checksum, so that what else is wrong is not hidden by it.
+fn mend(frame: &mut [u8]) {
+    let mut l3 = 14;
+    while l3 < 22 && frame.len() > l3 && matches!(frame[l3 - 2..l3], [0x81, 0x00] | [0x88, 0xa8]) {
+        l3 += 4;
+    }
+    if frame.len() >= l3 + 20 && frame[l3 - 2..l3] == [0x08, 0x00] {
+        frame[l3 + 10..l3 + 12].fill(0);
+        let sum = Sum::new().bytes(&frame[l3..l3 + 20]).finished();
+        frame[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
+    }
+}

@@ -3,7 +3,6 @@
 use crate::rig::{EPOCH, Pair, ROUTER, Rig, pairs, reason, with_rig};
 use shunt_bpf::{
     abi::{self, Counters, FLOW_PENDING},
-    now_ticks,
     testrun::{TC_NEXT, XDP_PASS},
 };
 use shunt_wire::{Checksum, Extension, Mac, Network, Packet, Tag, Tcp, Transport};
@@ -230,7 +229,7 @@ fn of_a_retired_flow() {
 #[test]
 fn of_a_flow_that_was_not_proved_for_too_long() {
     punted_after("stale", |rig, pair| {
-        rig.learn_as(pair, |entry| entry.flow.prove_by_ticks = now_ticks() - 1);
+        rig.learn_as(pair, |entry| entry.flow.prove_by_ticks = rig.now);
     });
 }
 

@@ -4,9 +4,7 @@ use shunt_bpf::{
     DataPlane, Entry, Key, Size,
     abi::{self, Counters, Plain},
     attach::Hook,
-    now_ticks,
     testrun::{Outcome, TestRun, flow_between},
-    ticks,
 };
 use shunt_testkit::{NetNs, require_root};
 use shunt_wire::{Mac, Packet, Tcp};
@@ -35,6 +33,8 @@ pub(crate) struct Rig<'n> {
     pub(crate) plane: DataPlane,
     pub(crate) port: u32,
     pub(crate) out: u32,
+    /// The data plane's clock when the rig was ready.
+    pub(crate) now: u32,
 }
 
 /// Runs a test on a rig whose links are down, so that nobody else's packets are counted. Says so when it is not root.
@@ -53,10 +53,11 @@ pub(crate) fn with_rig(test: impl FnOnce(&mut Rig<'_>) + Send) {
         plane.control().set_epoch(EPOCH);
         plane.control().set_heartbeat_max(Duration::from_secs(3600));
         plane.control().set_proof(REPROVE, 2 * REPROVE);
-        plane.control().beat();
+        plane.beat().unwrap();
         plane.attach(port, abi::PORT_UP, true).unwrap();
         plane.attach(out, abi::PORT_UP | abi::PORT_XDP_OUT, true).unwrap();
-        test(&mut Rig { ns: &ns, plane, port, out });
+        let now = plane.sweep(REPROVE, false).unwrap().now_ticks;
+        test(&mut Rig { ns: &ns, plane, port, out, now });
     });
 }
 
@@ -64,17 +65,25 @@ impl Rig<'_> {
     /// A learned flow from the one to the other packet, fresh, for both engines. Not yet put in.
     pub(crate) fn learned(&self, pair: &Pair) -> (Key, Entry) {
         let (key, mut entry) = flow_between(&pair.before, &pair.after, self.port).unwrap();
-        let now = now_ticks();
         entry.flow.flags = entry.flow.flags & !abi::FLOW_STATIC | abi::FLOW_XDP;
         entry.flow.epoch = EPOCH;
-        entry.flow.reprove_at_ticks = now + ticks(REPROVE);
-        entry.flow.prove_by_ticks = now + 2 * ticks(REPROVE);
-        entry.flow.seen_ticks = now;
+        entry.flow.reprove_at_ticks = self.ahead(REPROVE);
+        entry.flow.prove_by_ticks = self.ahead(2 * REPROVE);
         entry.flow.in_slot = self.plane.slot(self.port).unwrap();
         entry.flow.out_slot = self.plane.slot(self.out).unwrap();
         entry.flow.mark = 0x1234;
         entry.flow.priority = 0x0001_0002;
         (key, entry)
+    }
+
+    /// A time that lies ahead of the rig's beginning.
+    pub(crate) fn ahead(&self, span: Duration) -> u32 {
+        self.now.wrapping_add(self.plane.control().ticks(span))
+    }
+
+    /// A time that has passed.
+    pub(crate) fn ago(&self, span: Duration) -> u32 {
+        self.now.wrapping_sub(self.plane.control().ticks(span))
     }
 
     /// Puts a learned flow in.
