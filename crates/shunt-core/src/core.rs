@@ -44,7 +44,9 @@ impl Core {
                 actions.extend(self.resync(now));
                 actions
             }
-            Event::WantLiberal(connection) if connection.proto == Proto::Tcp => vec![Action::SetLiberal(connection)],
+            Event::WantLiberal(connection) if connection.proto == Proto::Tcp => {
+                vec![Action::SetLiberal(connection)]
+            }
             Event::WantLiberal(_) => Vec::new(),
             Event::Tick => self.tick(now),
             Event::AttachFailed { ifindex } => {
@@ -127,7 +129,8 @@ impl Core {
     /// The steps from the ports as they are to the ports as they should be; none when they agree.
     fn settle(&mut self) -> Vec<Action> {
         let own = &self.own_programs;
-        let mut want = self.choice.plan(&self.network, &self.drivers, &|prog| own.contains(&prog), &self.ports);
+        let mut want =
+            self.choice.plan(&self.network, &self.drivers, &|prog| own.contains(&prog), &self.ports);
         want.retain(|ifindex, _| !self.refused.contains(ifindex));
         let mut actions = Vec::new();
         for ifindex in self.ports.keys().filter(|ifindex| !want.contains_key(ifindex)) {

@@ -52,7 +52,10 @@ impl Choice {
             None => return tc("the kernel does not say whether its driver has native XDP".to_owned()),
             Some((false, _)) => return tc("its driver has no native XDP".to_owned()),
             Some((true, false)) if link.kind.as_deref() == Some("veth") => {
-                return tc("its peer takes no redirected frames (turn GRO on there, or attach an XDP program)".to_owned());
+                return tc(
+                    "its peer takes no redirected frames (turn GRO on there, or attach an XDP program)"
+                        .to_owned(),
+                );
             }
             Some((true, false)) => return tc("its driver takes no redirected frames".to_owned()),
             Some((true, true)) => {}

@@ -1,9 +1,7 @@
 //! From the flow tables to connections as people know them: both directions together, as conntrack prints them.
 
 use shunt_api::{Connection, Direction, DirectionName, Engine, Family, FlowState, Proto, Tuple};
-use shunt_bpf::{
-    ControlBlock, DataPlane, Entry, Key, abi,
-};
+use shunt_bpf::{ControlBlock, DataPlane, Entry, Key, abi};
 use shunt_wire::Mac;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -150,7 +148,11 @@ fn direction_of(
     Direction {
         dir: if flow.flags & abi::FLOW_REPLY != 0 { DirectionName::Reply } else { DirectionName::Orig },
         in_port: name(ifindex),
-        in_vlans: tags.iter().filter(|tag| *tag & abi::TAG_PRESENT != 0).map(|tag| tag & abi::TAG_VID).collect(),
+        in_vlans: tags
+            .iter()
+            .filter(|tag| *tag & abi::TAG_PRESENT != 0)
+            .map(|tag| tag & abi::TAG_VID)
+            .collect(),
         tuple: tuple_of(key),
         out_port: out_name(flow.out_slot),
         out_vlans: (0..usize::from(flow.out_tags.min(2))).map(out_tag).collect(),

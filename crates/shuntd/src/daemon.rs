@@ -123,7 +123,10 @@ impl Daemon {
         self.plane.control().set_proof(every, every * PROOF_LASTS);
     }
 
-    async fn serve(&mut self, calls: &mut mpsc::Receiver<Call>) -> Result<Option<oneshot::Sender<()>>, Failure> {
+    async fn serve(
+        &mut self,
+        calls: &mut mpsc::Receiver<Call>,
+    ) -> Result<Option<oneshot::Sender<()>>, Failure> {
         let mut watcher = self.watcher.take().ok_or_else(|| start::internal("no watcher"))?;
         let mut events = self.plane.events().map_err(start::internal)?;
         let (later, mut second_looks) = mpsc::channel(16);
@@ -175,8 +178,16 @@ impl Daemon {
 
     fn handle(&mut self, event: Event) {
         tracing::trace!(?event);
+        let mut ports_changed = false;
         for action in self.core.handle(Instant::now(), event) {
+            ports_changed |= matches!(
+                action,
+                Action::Attach(_) | Action::Set(_) | Action::Detach { .. } | Action::MoveEpoch(Cause::Link)
+            );
             self.perform(action);
+        }
+        if ports_changed {
+            self.statics.follow(&self.core, &self.plane);
         }
     }
 
@@ -292,7 +303,7 @@ impl Daemon {
                 let _ = reply.send(self.statics.add(&table, &self.core, &self.plane));
             }
             Call::DelStatic(removal, reply) => {
-                let _ = reply.send(self.statics.remove(&removal, &self.core, &self.plane));
+                let _ = reply.send(self.statics.remove(&removal, &self.plane));
             }
             Call::ListStatic(reply) => {
                 let _ = reply.send(self.statics.table());
@@ -367,9 +378,10 @@ fn connection_of(event: &abi::Event) -> Option<Connection> {
 /// A table that is full is no failure of the daemon, but of the request.
 pub(crate) fn full(error: &shunt_bpf::Error) -> Failure {
     match error {
-        shunt_bpf::Error::Full => {
-            Failure::new(FailureCode::TableFull, "the flow table is full; raise max_flows in the configuration")
-        }
+        shunt_bpf::Error::Full => Failure::new(
+            FailureCode::TableFull,
+            "the flow table is full; raise max_flows in the configuration",
+        ),
         _ => start::internal(error),
     }
 }

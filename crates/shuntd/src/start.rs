@@ -82,7 +82,8 @@ pub(crate) fn prepare(config: &Config) -> Result<Parts, Failure> {
             "connection tracking is not loaded: modprobe nf_conntrack, or set learn = false for static flows only",
         ));
     }
-    let plane = DataPlane::load(Size { max_flows: config.max_flows, seed: seed() }).map_err(|e| refused_load(&e))?;
+    let plane =
+        DataPlane::load(Size { max_flows: config.max_flows, seed: seed() }).map_err(|e| refused_load(&e))?;
     if config.learn && !plane.learns() {
         return Err(failure(
             FailureCode::KernelTooOld,
@@ -149,7 +150,9 @@ fn check_ports(core: &Core, config: &Config) -> Result<(), Failure> {
         if attach::tcx_programs(link.ifindex, Hook::Ingress).iter().any(|program| program == "shunt_in") {
             return Err(failure(
                 FailureCode::PortTaken,
-                format!("port {name}: another instance of Shunt has it; stop that one, or name other ports with --port"),
+                format!(
+                    "port {name}: another instance of Shunt has it; stop that one, or name other ports with --port"
+                ),
             ));
         }
         if config.engine != EngineChoice::Xdp {
@@ -159,7 +162,9 @@ fn check_ports(core: &Core, config: &Config) -> Result<(), Failure> {
             let program = attach::program_name(id).unwrap_or_else(|| format!("id {id}"));
             return Err(failure(
                 FailureCode::PortBusy,
-                format!("port {name}: XDP program `{program}` is already attached; detach it, or use --engine tc"),
+                format!(
+                    "port {name}: XDP program `{program}` is already attached; detach it, or use --engine tc"
+                ),
             ));
         }
         if core.xdp(link.ifindex).is_some_and(|(native, _)| !native) {

@@ -2,8 +2,8 @@
 
 use crate::daemon::full;
 use shunt_api::{
-    Failure, FailureCode, Hop, Proto, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute, StaticTable,
-    Tuple,
+    Failure, FailureCode, Hop, Proto, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute,
+    StaticTable, Tuple,
 };
 use shunt_bpf::{
     DataPlane, Entry, Key,
@@ -29,6 +29,8 @@ pub(crate) struct Statics {
 struct Put {
     number: u64,
     flow: StaticFlow,
+    /// Where it is in the data plane; none while a port of it is away.
+    placed: Option<Key>,
 }
 
 fn wrong(why: impl Into<String>) -> Failure {
@@ -44,7 +46,12 @@ fn route_of(flow: &StaticFlow) -> Option<&str> {
 
 impl Statics {
     /// Adds or replaces everything in the table, or nothing.
-    pub(crate) fn add(&mut self, table: &StaticTable, core: &Core, plane: &DataPlane) -> Result<u64, Failure> {
+    pub(crate) fn add(
+        &mut self,
+        table: &StaticTable,
+        core: &Core,
+        plane: &DataPlane,
+    ) -> Result<u64, Failure> {
         let mut routes = self.routes.clone();
         let mut changed = HashSet::new();
         for route in &table.route {
@@ -66,10 +73,14 @@ impl Statics {
                 return Err(full(&error));
             }
         }
+        let placed: HashMap<StaticKey, Key> =
+            flows.iter().zip(&compiled).map(|(flow, (key, _))| (flow.key(), *key)).collect();
         self.routes = routes;
         for flow in &table.flow {
             self.count += 1;
-            self.flows.insert(flow.key(), Put { number: self.count, flow: flow.clone() });
+            let put =
+                Put { number: self.count, flow: flow.clone(), placed: placed.get(&flow.key()).copied() };
+            self.flows.insert(flow.key(), put);
         }
         Ok((table.route.len() + table.flow.len()) as u64)
     }
@@ -85,7 +96,7 @@ impl Statics {
     }
 
     /// Removes what is named. A route that flows are on stays, and the failure names one of them.
-    pub(crate) fn remove(&mut self, what: &StaticRemoval, core: &Core, plane: &DataPlane) -> Result<u64, Failure> {
+    pub(crate) fn remove(&mut self, what: &StaticRemoval, plane: &DataPlane) -> Result<u64, Failure> {
         let gone: HashSet<StaticKey> = if what.all {
             self.flows.keys().cloned().collect()
         } else {
@@ -93,19 +104,43 @@ impl Statics {
         };
         let names: HashSet<&str> = what.route.iter().map(String::as_str).collect();
         for (key, put) in &self.flows {
-            if let Some(name) = route_of(&put.flow).filter(|name| names.contains(name) && !gone.contains(key)) {
+            if let Some(name) = route_of(&put.flow).filter(|name| names.contains(name) && !gone.contains(key))
+            {
                 return Err(wrong(format!("route `{name}`: flow {key} is on it; remove that first")));
             }
         }
-        for key in &gone {
-            if let Some(key) = key_of(key, core) {
-                plane.remove_flow(&key).map_err(|e| full(&e))?;
-            }
+        for key in gone.iter().filter_map(|key| self.flows.get(key)?.placed) {
+            plane.remove_flow(&key).map_err(|e| full(&e))?;
         }
         let routes = self.routes.len();
         self.routes.retain(|name, _| !what.all && !what.route.contains(name));
         self.flows.retain(|key, _| !gone.contains(key));
         Ok((gone.len() + routes - self.routes.len()) as u64)
+    }
+
+    /// Has the flows follow their ports: to another engine, out of the data plane while a port is away, back when it is
+    /// there again.
+    pub(crate) fn follow(&mut self, core: &Core, plane: &DataPlane) {
+        for (name, put) in &mut self.flows {
+            let wanted = compile(&put.flow, &self.routes, core, plane).ok();
+            if let Some(key) =
+                put.placed.take_if(|key| wanted.as_ref().is_none_or(|(wanted, _)| wanted != key))
+            {
+                if let Err(error) = plane.remove_flow(&key) {
+                    tracing::warn!("flow {name}: {error}");
+                }
+            }
+            let Some((key, entry)) = wanted else { continue };
+            if put.placed.is_some()
+                && plane.flow(&key).is_ok_and(|have| have.is_some_and(|have| same(&have, &entry)))
+            {
+                continue;
+            }
+            match plane.put_flow(&key, &entry) {
+                Ok(()) => put.placed = Some(key),
+                Err(error) => tracing::warn!("flow {name}: {error}"),
+            }
+        }
     }
 
     /// Everything that was put in, flows in the order in which that was done.
@@ -115,6 +150,12 @@ impl Statics {
         let flow = flows.into_iter().map(|put| put.flow.clone()).collect();
         StaticTable { route: self.routes.values().cloned().collect(), flow }
     }
+}
+
+/// Whether two entries do the same, whatever they have counted.
+fn same(a: &Entry, b: &Entry) -> bool {
+    let action = |entry: &Entry| Flow { seen_ticks: 0, pkts: 0, bytes: 0, ..entry.flow };
+    action(a) == action(b) && a.to == b.to
 }
 
 fn port<'c>(core: &'c Core, plane: &DataPlane, name: &str) -> Result<(&'c Link, u16), Failure> {
@@ -166,7 +207,8 @@ fn compile(
     };
     let (in_link, in_slot) = port(core, plane, &flow.in_port)?;
     let (out_link, out_slot) = port(core, plane, &hop.out_port)?;
-    let key = key_of(&flow.key(), core).ok_or_else(|| wrong(format!("flow {}: mixed families", flow.key())))?;
+    let key =
+        key_of(&flow.key(), core).ok_or_else(|| wrong(format!("flow {}: mixed families", flow.key())))?;
     let (v4, new) = (flow.src.is_ipv4(), flow.new_tuple());
     let xdp = core.ports().any(|(link, view)| {
         link.ifindex == out_link.ifindex && view.setting.engine == shunt_api::Engine::Xdp

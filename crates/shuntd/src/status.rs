@@ -107,7 +107,11 @@ fn probes(daemon: &Daemon) -> Vec<Probe> {
         ),
         probe("conntrack kfuncs", daemon.plane.learns(), "only static flows are forwarded"),
         probe("nftables events", heard(Source::Nftables), "a change of rules is met by the next proof only"),
-        probe("IPsec policy events", heard(Source::Xfrm), "a change of policies is met by the next proof only"),
+        probe(
+            "IPsec policy events",
+            heard(Source::Xfrm),
+            "a change of policies is met by the next proof only",
+        ),
         probe("XDP feature events", heard(Source::Netdev), "engine auto keeps to tc"),
     ]
 }
