@@ -9,4 +9,5 @@ mod over_time;
 mod punted;
 mod rig;
 mod swept;
+mod table;
 mod wire;

@@ -1,0 +1,75 @@
+//! The flow tables under the programs: what was put in is found, by each of them, until it is taken out.
+
+use crate::rig::{Pair, Rig, pairs, with_rig};
+use shunt_bpf::{
+    Error, Key,
+    abi::FLOW_STATIC,
+    testrun::{TC_NEXT, TC_REDIRECT, XDP_PASS, XDP_REDIRECT},
+};
+use std::{net::SocketAddr, time::Duration};
+
+/// As many as the rig's tables take of a family.
+const FLOWS: u16 = 1024;
+const LONG: Duration = Duration::from_secs(60);
+
+/// A pair for each number, all of different keys.
+fn numbered(pair: &Pair, n: u16) -> Pair {
+    let source = |packet: &shunt_wire::Packet| -> SocketAddr {
+        let mut source = packet.source().unwrap();
+        source.set_port(1000 + n);
+        source
+    };
+    let (here, there) = (source(&pair.before), source(&pair.after));
+    Pair { before: pair.before.clone().with_source(here), after: pair.after.clone().with_source(there) }
+}
+
+#[test]
+fn what_a_table_takes_is_found_until_it_is_taken_out() {
+    with_rig(|rig| {
+        let [udp, _, udp6, _] = pairs();
+        for pair in [udp, udp6] {
+            let mut all: Vec<(Pair, Key)> = Vec::new();
+            for pair in (0..FLOWS).map(|n| numbered(&pair, n)) {
+                let (key, mut entry) = rig.learned(&pair);
+                entry.flow.flags |= FLOW_STATIC;
+                match rig.plane.put_flow(&key, &entry) {
+                    Ok(()) => all.push((pair, key)),
+                    // All eight places of a key may be taken before the table is full.
+                    Err(Error::Full) => assert!(rig.plane.flow(&key).unwrap().is_none()),
+                    Err(e) => panic!("{e}"),
+                }
+            }
+            assert!(all.len() > usize::from(FLOWS) * 98 / 100, "only {} flows fit", all.len());
+            for gone in 0..4 {
+                for (n, (pair, key)) in all.iter().enumerate() {
+                    assert_eq!(found(rig, pair), n % 4 >= gone, "flow {n} when {gone} quarters are gone");
+                    assert_eq!(rig.plane.flow(key).unwrap().is_some(), n % 4 >= gone);
+                }
+                for (_, key) in all.iter().skip(gone).step_by(4) {
+                    rig.plane.remove_flow(key).unwrap();
+                }
+                // A sweep notes anew which buckets are crowded; half of the rounds do without.
+                if gone % 2 == 0 {
+                    rig.plane.sweep(LONG, false).unwrap();
+                }
+            }
+            let mut left = 0;
+            rig.plane.each_flow(|_, _| left += 1).unwrap();
+            assert_eq!(left, 0);
+        }
+    });
+}
+
+/// Whether both programs know the flow of a pair.
+fn found(rig: &Rig<'_>, pair: &Pair) -> bool {
+    let frame = pair.before.to_bytes();
+    let xdp = rig.xdp(&frame);
+    match (xdp.verdict, rig.tc(&frame).verdict) {
+        (XDP_REDIRECT, TC_REDIRECT) => {
+            assert_eq!(xdp.frame, pair.after.to_bytes());
+            true
+        }
+        (XDP_PASS, TC_NEXT) => false,
+        verdicts => panic!("XDP and tc disagree: {verdicts:?}"),
+    }
+}
