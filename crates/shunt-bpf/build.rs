@@ -25,14 +25,24 @@ fn main() {
 
 fn compile(clang: &str, root: &Path, source: &Path, object: &Path) {
     let mut command = Command::new(clang);
-    command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Werror"]);
+    command.args([
+        "-target",
+        "bpf",
+        "-mcpu=v3",
+        "-O2",
+        "-g",
+        "-fno-strict-aliasing",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+    ]);
     command.arg("-I").arg(root.join("bpf"));
     // Debian keeps asm/ below the architecture's directory, which clang does not search for target bpf.
-    let multiarch = format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default());
+    let multiarch =
+        format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default());
     command.arg("-idirafter").arg(multiarch);
     command.arg("-c").arg(source).arg("-o").arg(object);
-    let status = command
-        .status()
-        .unwrap_or_else(|e| panic!("{clang}: {e}; install clang, or name it in CLANG"));
+    let status =
+        command.status().unwrap_or_else(|e| panic!("{clang}: {e}; install clang, or name it in CLANG"));
     assert!(status.success(), "{clang} did not compile {}", source.display());
 }

@@ -79,7 +79,12 @@ pub fn link(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> io::Result<At
     let target = i32::try_from(ifindex).map_err(io::Error::other)?;
     // SAFETY: the descriptor is open while `program` is borrowed, and `options` is initialised and outlives the call.
     let fd = unsafe {
-        libbpf_sys::bpf_link_create(program.as_fd().as_raw_fd(), target, hook.attach_type(), &raw const options)
+        libbpf_sys::bpf_link_create(
+            program.as_fd().as_raw_fd(),
+            target,
+            hook.attach_type(),
+            &raw const options,
+        )
     };
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
@@ -95,7 +100,11 @@ pub const FILTER_PRIORITY: u32 = 0x5348;
 pub fn filter(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> Result<Attachment, Error> {
     let attach = |e| Error::Attach { ifindex, hook, source: io::Error::other(e) };
     let mut tc = TcHookBuilder::new(program.as_fd())
-        .ifindex(i32::try_from(ifindex).map_err(|e| Error::Attach { ifindex, hook, source: io::Error::other(e) })?)
+        .ifindex(i32::try_from(ifindex).map_err(|e| Error::Attach {
+            ifindex,
+            hook,
+            source: io::Error::other(e),
+        })?)
         .replace(true)
         .handle(1)
         .priority(FILTER_PRIORITY)
@@ -167,4 +176,3 @@ pub fn remove_filters(ifindex: u32) {
         let _ = unsafe { libbpf_sys::bpf_tc_detach(&raw const hook, &raw const options) };
     }
 }
-

@@ -99,8 +99,15 @@ pub fn rewrite(frame: &[u8], packet: &Packet, entry: &Entry, partial: bool) -> V
     let mut buffer = vec![0; room];
     buffer.extend_from_slice(l3);
     // SAFETY: before `l3` there is room for any L2 header, and behind it are the headers that `packet` vouches for.
-    let taken = unsafe { shunt_host_rewrite(buffer.as_mut_ptr().add(room), packet, &entry.flow, entry.to.as_ptr(), i32::from(partial)) }
-        as usize;
+    let taken = unsafe {
+        shunt_host_rewrite(
+            buffer.as_mut_ptr().add(room),
+            packet,
+            &entry.flow,
+            entry.to.as_ptr(),
+            i32::from(partial),
+        )
+    } as usize;
     buffer.split_off(room - taken)
 }
 

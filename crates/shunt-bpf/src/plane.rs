@@ -7,7 +7,8 @@ use crate::{
     control::ControlBlock,
 };
 use libbpf_rs::{
-    MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput, ProgramMut, RingBuffer, RingBufferBuilder,
+    MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput, ProgramMut, RingBuffer,
+    RingBufferBuilder,
 };
 use std::{
     collections::BTreeMap,
@@ -144,7 +145,9 @@ impl DataPlane {
         let watch = load(&TC_WATCH, size, &mut maps);
         let xdp = load(&XDP_FORWARD, size, &mut maps).ok();
         let table = load(&TABLE, size, &mut maps)?;
-        let control = maps.get("shunt_control").ok_or(Error::Lacks { object: TC_FORWARD.name, name: "shunt_control" })?;
+        let control = maps
+            .get("shunt_control")
+            .ok_or(Error::Lacks { object: TC_FORWARD.name, name: "shunt_control" })?;
         let control = ControlBlock::map(control.as_fd())?;
         control.set_tables(size.buckets() - 1, size.max_flows, size.seed);
         Ok(Self { ports: BTreeMap::new(), maps, tc, watch: watch.ok(), xdp, table, control })
@@ -201,7 +204,8 @@ impl DataPlane {
                 })
             }
         };
-        self.ports.insert(ifindex, AttachedPort { slot, means, _ingress: ingress, _egress: egress, xdp: None });
+        self.ports
+            .insert(ifindex, AttachedPort { slot, means, _ingress: ingress, _egress: egress, xdp: None });
         Ok(means)
     }
 
@@ -211,10 +215,14 @@ impl DataPlane {
         if !on {
             port.xdp = None;
         } else if port.xdp.is_none() {
-            let object = self.xdp.as_ref().ok_or(Error::Lacks { object: XDP_FORWARD.name, name: "shunt_xdp" })?;
+            let object =
+                self.xdp.as_ref().ok_or(Error::Lacks { object: XDP_FORWARD.name, name: "shunt_xdp" })?;
             let program = program(object, XDP_FORWARD.name, "shunt_xdp")?;
-            let link = attach::link(&program, ifindex, Hook::Xdp)
-                .map_err(|source| Error::Attach { ifindex, hook: Hook::Xdp, source })?;
+            let link = attach::link(&program, ifindex, Hook::Xdp).map_err(|source| Error::Attach {
+                ifindex,
+                hook: Hook::Xdp,
+                source,
+            })?;
             port.xdp = Some(link);
         }
         Ok(())
@@ -326,7 +334,9 @@ impl DataPlane {
     ) -> Result<(), Error> {
         const BATCH: u32 = 256;
         let read = |map: &'static str| {
-            self.map(map)?.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(|source| Error::Map { map, source })
+            self.map(map)?
+                .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
+                .map_err(|source| Error::Map { map, source })
         };
         for ((_, entries), (_, colds)) in read(table)?.zip(read(cold)?) {
             for (entry, cold) in entries.chunks_exact(size).zip(colds.chunks_exact(size_of::<Cold>())) {
@@ -393,11 +403,7 @@ impl DataPlane {
     /// Walks the tables inside the kernel: retires what is idle (or everything learned), removes what was retired.
     pub fn sweep(&self, idle: Duration, all: bool) -> Result<Sweep, Error> {
         let failed = |source| Error::Map { map: "shunt_table", source };
-        let ask = Sweep {
-            idle_ticks: self.control.ticks(idle),
-            all: u32::from(all),
-            ..Sweep::default()
-        };
+        let ask = Sweep { idle_ticks: self.control.ticks(idle), all: u32::from(all), ..Sweep::default() };
         let mut context = ask.bytes().to_vec();
         let program = program(&self.table, TABLE.name, "shunt_sweep_flows")?;
         program
@@ -423,7 +429,8 @@ impl DataPlane {
             .map_err(failed)?;
         let ring = builder.build().map_err(failed)?;
         // SAFETY: the ring has its epoll descriptor open as long as it lives.
-        let epoll = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) }.try_clone_to_owned().map_err(Error::Ring)?;
+        let epoll =
+            unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) }.try_clone_to_owned().map_err(Error::Ring)?;
         // SAFETY: an OwnedFd is one descriptor, open until it is dropped.
         let ready = unsafe { AsyncFd::register_with_interest(epoll, Interest::READABLE) };
         let ready = ready.map_err(|e| Error::Ring(e.into()))?;
