@@ -43,7 +43,7 @@ enum shunt_reason {
 	SHUNT_NO_DAEMON = 12,
 	SHUNT_PORT = 13,
 	SHUNT_PENDING = 14,	/* proved once, not yet seen to leave only once */
-	SHUNT_CLASS = 15,	/* another DSCP or VLAN priority than the flow was learned with */
+	SHUNT_CLASS = 15,	/* another DSCP, VLAN priority or TTL than the flow was learned with */
 	SHUNT_TAGS = 16,	/* more VLAN tags than two */
 
 	/* refusals: Linux forwarded it, and nothing was learned */
@@ -152,10 +152,11 @@ struct shunt_flow {
 	__u8 l2[SHUNT_L2_MAX]; /* the whole new L2 header: MACs, tags, EtherType */
 	__u16 in_slot;
 	__u16 out_slot;
-	__u16 l3_delta;	     /* ones' complement sum of new minus old, TTL included; IPv4 */
-	__u16 l4_delta;	     /* the same for a finished L4 checksum: addresses and ports */
-	__u16 l4_delta_addr; /* and for an unfinished one: addresses */
+	__u16 l4_delta;	     /* ones' complement sum of new minus old: addresses and ports */
+	__u16 l4_delta_addr; /* the same: addresses only */
 	__u16 home_cpu;	     /* this CPU counts without atomics */
+	__u8 in_ttl;	     /* TTL or hop limit it was learned with */
+	__u8 _pad;
 	__be16 sport_be;
 	__be16 dport_be;
 	__u32 mark;

@@ -91,7 +91,7 @@ static __always_inline enum shunt_reason shunt_decide(const struct shunt_flow *f
 			return SHUNT_STALE;
 		if (!shunt_before(now, f->reprove_at_ticks))
 			return SHUNT_REPROVE;
-		if (shunt_unlikely(p->class_bits != f->class_bits))
+		if (shunt_unlikely(p->class_bits != f->class_bits || p->ttl != f->in_ttl))
 			return SHUNT_CLASS;
 	}
 	if (shunt_unlikely(!shunt_same_mac(dmac, f->in_dmac)))
@@ -125,8 +125,12 @@ static __always_inline __u16 shunt_rewrite(void *l3, void *l4, __u32 family, __u
 	__u16 old = *check;
 
 	if (family == 4) {
-		/* A good header sums to zero before and after, so it adds nothing to `sum`. */
-		ip4->check = shunt_csum_update(ip4->check, f->l3_delta);
+		/*
+		 * TTL is the high byte of its word on the wire. A good header sums to zero before and after, so it
+		 * adds nothing to `sum`.
+		 */
+		ip4->check = shunt_csum_update(ip4->check,
+					       shunt_fold(f->l4_delta_addr + (__u16)~shunt_htons(0x0100)));
 		ip4->ttl--;
 	} else {
 		ip6->hop_limit--;

@@ -59,8 +59,6 @@ static __always_inline void shunt_translate(__u32 family, const __u8 *old_addrs,
 		__builtin_memcpy(to, new_addrs, 8);
 		addrs = shunt_sum_diff(old_addrs, new_addrs, 4, 0);
 		differ |= shunt_differ(old_addrs, new_addrs, 4);
-		/* TTL is the high byte of its word on the wire. */
-		f->l3_delta = shunt_fold(addrs + (__u16)~shunt_htons(0x0100));
 	} else {
 		__builtin_memcpy(to, new_addrs, 32);
 		addrs = shunt_sum_diff(old_addrs, new_addrs, 16, 0);
@@ -94,6 +92,7 @@ static __always_inline enum shunt_reason shunt_derive(const struct shunt_candida
 	__builtin_memcpy(f->l2, out->l2, SHUNT_L2_MAX);
 	__builtin_memcpy(f->in_dmac, in->l2, 6);
 	f->class_bits = c->class_bits;
+	f->in_ttl = in->l3[ttl_at];
 	f->max_l3_bytes = p->wire_bytes;
 
 	shunt_translate(c->family, in->l3 + addrs_at, in->l4, out->l3 + addrs_at, out->l4, f, to);
@@ -118,17 +117,20 @@ static __always_inline int shunt_proved(struct shunt_headers *in, const struct s
 	return !differ;
 }
 
-/* Whether a flow that is there already has the action of `f`, but for the largest size and the engine. */
+/*
+ * Whether a flow that is there already has the action of `f`. What it was learned with may differ: the largest size, the
+ * engine, DSCP, VLAN priorities, TTL.
+ */
 static __always_inline int shunt_same_action(__u32 family, const struct shunt_flow *have, const __u8 *have_to,
 					     const struct shunt_flow *f, const __u8 *to)
 {
-	/* From l2 to l4_delta_addr they lie one after the other; home_cpu behind them is no part of the action. */
+	/* From in_dmac to l4_delta_addr they lie one after the other. */
 	const __u32 words = (__builtin_offsetof(struct shunt_flow, home_cpu) -
-			     __builtin_offsetof(struct shunt_flow, class_bits)) / 2;
+			     __builtin_offsetof(struct shunt_flow, in_dmac)) / 2;
 	int differ = (have->flags ^ f->flags) & ~SHUNT_FLOW_XDP;
 
 	differ |= have->out_tags ^ f->out_tags;
-	differ |= shunt_differ(&have->class_bits, &f->class_bits, words);
+	differ |= shunt_differ(have->in_dmac, f->in_dmac, words);
 	differ |= (have->sport_be ^ f->sport_be) | (have->dport_be ^ f->dport_be);
 	differ |= shunt_differ(have_to, to, family == 4 ? 4 : 16);
 	return !differ && have->mark == f->mark && have->priority == f->priority;

@@ -35,14 +35,21 @@ static __always_inline void shunt_quieten(__u32 index, __u32 now, __u32 ticks)
 		s->quiet_until_ticks = now + ticks;
 }
 
-/* The headers of a packet, each layer at its fixed place. The caller has parsed it. */
+/*
+ * The headers of a packet, each layer at its fixed place; from the L4 header on as much as there is room for, because a
+ * rule may change what follows it. The caller has parsed it.
+ */
 static __always_inline int shunt_capture(struct __sk_buff *skb, const struct shunt_packet *p, const void *macs,
 					 struct shunt_headers *h)
 {
-	__u32 l4_bytes = p->l4_bytes;
+	__u32 l4_bytes = p->l3_bytes - shunt_l3_size(p->family);
 
 	__builtin_memset(h, 0, sizeof(*h));
 	shunt_write_l2(h->l2, macs, p);
+	if (l4_bytes > SHUNT_L4_MAX)
+		l4_bytes = SHUNT_L4_MAX;
+	if (l4_bytes == 0)
+		return -1;
 	h->l2_bytes = ETH_HLEN + 4 * p->tags;
 	h->l4_bytes = l4_bytes;
 	if (p->family == 4) {
@@ -51,8 +58,6 @@ static __always_inline int shunt_capture(struct __sk_buff *skb, const struct shu
 	} else if (bpf_skb_load_bytes(skb, p->l2_bytes, h->l3, sizeof(struct ipv6hdr))) {
 		return -1;
 	}
-	if (l4_bytes == 0 || l4_bytes > SHUNT_L4_MAX)
-		return -1;
 	return bpf_skb_load_bytes(skb, p->l2_bytes + shunt_l3_size(p->family), h->l4, l4_bytes);
 }
 

@@ -182,9 +182,12 @@ static __always_inline enum shunt_reason renew(const struct sight *s, struct shu
 {
 	const struct shunt_flow *f = &s->bench->flow;
 
-	if (f->max_l3_bytes > have->max_l3_bytes)
+	/* What Linux was seen to forward before a change it need not forward after it. */
+	if (have->epoch != s->c->epoch || f->max_l3_bytes > have->max_l3_bytes)
 		have->max_l3_bytes = f->max_l3_bytes;
 	have->flags = f->flags;
+	have->class_bits = f->class_bits;
+	have->in_ttl = f->in_ttl;
 	/* What held before a change need not hold after it: that it leaves only once is to be seen again. */
 	if (have->epoch != s->c->epoch)
 		have->state = SHUNT_FLOW_PENDING;

@@ -202,14 +202,16 @@ plain! {
         in_slot: u16,
         /// The egress port's slot.
         out_slot: u16,
-        /// Change of the IPv4 header's sum.
-        l3_delta: u16,
-        /// Change of a finished L4 checksum's sum.
+        /// Change of the sum over addresses and ports.
         l4_delta: u16,
-        /// Change of an unfinished one's.
+        /// Change of the sum over addresses.
         l4_delta_addr: u16,
         /// The CPU that counts without atomics.
         home_cpu: u16,
+        /// TTL or hop limit it was learned with.
+        in_ttl: u8,
+        /// Zero.
+        pad: u8,
         /// New source port.
         sport_be: [u8; 2],
         /// New destination port.
@@ -231,7 +233,7 @@ plain! {
 
 const _: () = assert!(offset_of!(Flow, max_l3_bytes) == 16);
 const _: () = assert!(offset_of!(Flow, l2) == 26);
-const _: () = assert!(offset_of!(Flow, l3_delta) == 52);
+const _: () = assert!(offset_of!(Flow, l4_delta) == 52);
 const _: () = assert!(offset_of!(Flow, mark) == 64);
 const _: () = assert!(offset_of!(Flow, pkts) == 80);
 

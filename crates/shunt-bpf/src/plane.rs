@@ -140,6 +140,8 @@ impl DataPlane {
     /// Loads all programs and creates the maps. Where conntrack's kfuncs are missing, learning is off and static
     /// flows still work: `learns()` tells.
     pub fn load(size: Size) -> Result<Self, Error> {
+        // What goes wrong comes back as an error; libbpf would print it besides, and things that are no errors too.
+        let _ = libbpf_rs::set_print(None);
         let mut maps = BTreeMap::new();
         let tc = load(&TC_FORWARD, size, &mut maps)?;
         let watch = load(&TC_WATCH, size, &mut maps);

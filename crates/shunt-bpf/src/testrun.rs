@@ -181,6 +181,7 @@ pub fn flow_between(before: &Packet, after: &Packet, ifindex: u32) -> Option<(Ke
         out_tags: tags.len() as u8,
         max_l3_bytes: 1500,
         class_bits: class_of(before)?,
+        in_ttl: before.hop_limit()?,
         in_dmac: before.ethernet.destination.0,
         ..Flow::default()
     };

@@ -117,6 +117,12 @@ impl Network {
             .map(|q| q.kind.as_str())
     }
 
+    /// Whether VLAN devices are on top of a device. Most drivers keep a received tag beside the frame, where XDP does not
+    /// see it, and would take one VLAN's packets for another's.
+    pub(crate) fn has_vlans(&self, ifindex: u32) -> bool {
+        self.links.values().any(|link| link.lower == Some(ifindex) && link.kind.as_deref() == Some("vlan"))
+    }
+
     /// Whether Linux forwards to and from a device: it has an address that is good for that, or a device on top of it
     /// has.
     pub(crate) fn forwards(&self, ifindex: u32) -> bool {

@@ -103,7 +103,9 @@ impl Choice {
         if plan.values().any(|port| port.setting.engine == Engine::Xdp) {
             for (ifindex, port) in &mut plan {
                 let foreign = network.links[ifindex].xdp_prog.is_some_and(|prog| !ours(prog));
-                port.setting.xdp_in = !foreign && network.xdp.get(ifindex).is_some_and(|(native, _)| *native);
+                port.setting.xdp_in = !foreign
+                    && !network.has_vlans(*ifindex)
+                    && network.xdp.get(ifindex).is_some_and(|(native, _)| *native);
             }
         }
         plan

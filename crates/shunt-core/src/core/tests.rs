@@ -130,6 +130,14 @@ fn without_an_xdp_egress_no_port_runs_xdp() {
 }
 
 #[test]
+fn xdp_does_not_run_where_vlans_come_in() {
+    let (mut core, now) = started(Choice::default(), router());
+    let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, "r0.10") };
+    let actions = core.handle(now, Event::Link(vlan));
+    assert!(matches!(actions.as_slice(), [Action::Set(s)] if s.ifindex == 1 && !s.xdp_in));
+}
+
+#[test]
 fn a_foreign_xdp_program_is_left_alone() {
     let (mut core, now) = started(Choice::default(), router());
     core.handle(now, Event::Link(Link { xdp_prog: Some(5), ..link(1, "r0") }));
