@@ -71,6 +71,7 @@ _Static_assert((int)SHUNT_NOT_ROUTED < (int)SHUNT_REASONS_MAX, "reasons fit the 
 enum shunt_flow_state {
 	SHUNT_FLOW_PENDING = 1,
 	SHUNT_FLOW_ACTIVE = 2,
+	SHUNT_FLOW_LEAVING = 3, /* not to be found any more, and not free yet */
 };
 
 /* The epoch of a retired action. The current epoch is never 0. */

@@ -3,8 +3,9 @@
  * The flow tables: arrays of buckets of four entries. A key is in one of the eight entries of its two buckets, so a
  * look-up is a hash, one address and mostly one comparison; docs/adr/0004 has the numbers.
  *
- * Readers take no lock. A writer claims an entry in its cold part, writes all but the key's ifindex, and that last. An
- * entry is not used again until SHUNT_RETIRED_MS after its action was retired, and not freed until long after.
+ * Readers take no lock. A writer claims an entry in its cold part, writes it as retired, then the key's ifindex, then the
+ * epoch. An entry is not written again until SHUNT_RETIRED_MS after its action was retired, and not freed until long
+ * after nobody could find it any more.
  */
 #ifndef SHUNT_TABLE_H
 #define SHUNT_TABLE_H
@@ -81,12 +82,14 @@ struct shunt_place {
 
 static __always_inline __u64 shunt_hash(__u32 family, const union shunt_key *key, __u64 seed)
 {
-	__u64 hash = seed ^ key->words[0] * 0x9e3779b97f4a7c15ULL ^ key->words[1] * 0xc2b2ae3d27d4eb4fULL ^
-		     key->words[2] * 0x165667b19e3779f9ULL;
+	/* The seed goes in before the products: which tuples collide must depend on it. */
+	__u64 hash = (key->words[0] ^ seed) * 0x9e3779b97f4a7c15ULL ^
+		     (key->words[1] + seed) * 0xc2b2ae3d27d4eb4fULL ^ (key->words[2] ^ seed) * 0x165667b19e3779f9ULL;
 
 	if (family == 6)
 		hash ^= (key->words[3] ^ (hash >> 31)) * 0x27d4eb2f165667c5ULL ^
-			key->words[4] * 0x85ebca77c2b2ae63ULL ^ key->words[5] * 0xff51afd7ed558ccdULL;
+			(key->words[4] + seed) * 0x85ebca77c2b2ae63ULL ^
+			(key->words[5] ^ seed) * 0xff51afd7ed558ccdULL;
 	hash ^= hash >> 29;
 	hash *= 0xbf58476d1ce4e5b9ULL;
 	return hash ^ (hash >> 32);
@@ -211,32 +214,49 @@ static __always_inline __u32 shunt_live_word(__u32 family)
 }
 
 /* Claims a free entry of one bucket. */
-static __always_inline int shunt_claim_in(__u32 family, __u32 bucket, struct shunt_place *place)
+static __always_inline int shunt_claim_in(__u32 family, __u32 index, struct shunt_place *place)
 {
-	struct shunt_cold *cold;
+	struct shunt_cold_bucket *bucket = family == 4 ? bpf_map_lookup_elem(&shunt_cold4, &index) :
+							 bpf_map_lookup_elem(&shunt_cold6, &index);
 
-	place->bucket = bucket;
+	place->bucket = index;
+	if (!bucket)
+		return 0;
+#pragma unroll
 	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
 		place->way = way;
-		cold = shunt_cold_at(family, place);
-		if (cold && !cold->claim && __sync_val_compare_and_swap(&cold->claim, 0, SHUNT_CLAIMED) == 0)
+		if (!bucket->entry[way].claim &&
+		    __sync_val_compare_and_swap(&bucket->entry[way].claim, 0, SHUNT_CLAIMED) == 0)
 			return 1;
 	}
 	return 0;
 }
 
-/* Writes a flow into an entry that the caller has claimed or retired; it can be found when this returns. */
+static __always_inline struct shunt_flow *shunt_flow_at(__u32 family, __u64 *words)
+{
+	return (struct shunt_flow *)(words + shunt_key_words(family));
+}
+
+/*
+ * Writes a flow into an entry that the caller has claimed, or whose action was retired long enough ago. It can be found
+ * and used when this returns, and not before all of it is there.
+ */
 static __always_inline int shunt_write(__u32 family, const struct shunt_place *place, const union shunt_key *key,
-				       const struct shunt_flow *f, const __u8 *to, __u32 now)
+				       struct shunt_flow *f, const __u8 *to, __u32 now)
 {
 	__u64 *words = shunt_words_at(family, place);
 	struct shunt_cold *cold = shunt_cold_at(family, place);
 	__u32 live = shunt_live_word(family);
+	__u32 epoch = f->epoch;
+	__u8 flags = f->flags;
 	struct shunt_flow *entry;
 
 	if (!words || !cold)
 		return -1;
-	entry = (struct shunt_flow *)(words + shunt_key_words(family));
+	entry = shunt_flow_at(family, words);
+	/* Without SHUNT_FLOW_STATIC the epoch counts, and this one is never in force. */
+	f->epoch = SHUNT_EPOCH_RETIRED;
+	f->flags = 0;
 	*entry = *f;
 	__builtin_memcpy(entry + 1, to, family == 4 ? 8 : 32);
 	cold->away_pkts = 0;
@@ -246,31 +266,65 @@ static __always_inline int shunt_write(__u32 family, const struct shunt_place *p
 	for (__u32 i = 0; i < shunt_key_words(family); i++)
 		if (i != live)
 			words[i] = key->words[i];
-	/* An exchange is a full barrier: whoever finds the key finds all of the above. */
+	/* Exchanges are full barriers: whoever finds the key or the epoch finds all that was written before. */
 	__sync_lock_test_and_set(&words[live], key->words[live]);
+	entry->flags = flags;
+	__sync_lock_test_and_set(&entry->epoch, epoch);
+	f->epoch = epoch;
+	f->flags = flags;
 	return 0;
 }
 
-/* Puts a flow in that is not there. 0, or SHUNT_FULL. */
+/* Has nobody find an entry from now on. A sweep frees it when nobody can be using it any more. */
+static __always_inline void shunt_unpublish(__u32 family, const struct shunt_place *place, __u32 now)
+{
+	__u64 *words = shunt_words_at(family, place);
+
+	if (!words)
+		return;
+	shunt_flow_at(family, words)->retired_ticks = now;
+	shunt_flow_at(family, words)->state = SHUNT_FLOW_LEAVING;
+	__sync_lock_test_and_set(&words[shunt_live_word(family)], 0);
+}
+
+static __always_inline __u32 shunt_free_ways(__u32 family, __u32 index)
+{
+	struct shunt_cold_bucket *bucket = family == 4 ? bpf_map_lookup_elem(&shunt_cold4, &index) :
+							 bpf_map_lookup_elem(&shunt_cold6, &index);
+	__u32 ways = 0;
+
+	if (!bucket)
+		return 0;
+#pragma unroll
+	for (__u32 way = 0; way < SHUNT_WAYS; way++)
+		ways += !bucket->entry[way].claim;
+	return ways;
+}
+
+/* Puts a flow in; that it is not there, or is to be there twice for a moment, is the caller's business. */
 static __always_inline int shunt_insert(__u32 family, const union shunt_key *key, __u64 hash,
-					const struct shunt_control *control, const struct shunt_flow *f, const __u8 *to,
-					__u32 now)
+					const struct shunt_control *control, struct shunt_flow *f, const __u8 *to,
+					__u32 now, struct shunt_place *place)
 {
 	__u32 slot = family == 6;
 	__u64 *used = bpf_map_lookup_elem(&shunt_usage, &slot);
 	__u32 first = shunt_bucket_of(hash, 0, control->bucket_mask);
-	struct shunt_place place;
+	__u32 second = shunt_bucket_of(hash, 1, control->bucket_mask);
 	int err;
 
 	if (!used || *used >= control->max_flows)
 		return SHUNT_FULL;
-	if (!shunt_claim_in(family, first, &place) &&
-	    !shunt_claim_in(family, shunt_bucket_of(hash, 1, control->bucket_mask), &place))
+	/* The emptier bucket: so nearly all of the entries can be filled. */
+	if (shunt_free_ways(family, second) > shunt_free_ways(family, first)) {
+		if (!shunt_claim_in(family, second, place) && !shunt_claim_in(family, first, place))
+			return SHUNT_FULL;
+	} else if (!shunt_claim_in(family, first, place) && !shunt_claim_in(family, second, place)) {
 		return SHUNT_FULL;
+	}
 	__sync_fetch_and_add(used, 1);
-	err = shunt_write(family, &place, key, f, to, now);
+	err = shunt_write(family, place, key, f, to, now);
 	/* Only now: a sweep that cleared the bits before this has the entry still to see. */
-	if (place.bucket != first || place.way) {
+	if (place->bucket != first || place->way) {
 		shunt_crowd(family, first, control->bucket_mask, 0);
 		shunt_crowd(family, first, control->bucket_mask, 1);
 	}

@@ -23,14 +23,24 @@ static __always_inline void release(__u32 family, const struct shunt_place *plac
 	if (!words || !cold || !used)
 		return;
 	words[shunt_live_word(family)] = 0;
+	shunt_flow_at(family, words)->state = 0;
 	__sync_fetch_and_add(used, -1);
 	/* Free from here on; the exchange is a full barrier. */
 	__sync_lock_test_and_set(&cold->claim, 0);
 }
 
+static __always_inline int is_leaving(const struct shunt_flow *f)
+{
+	return f->state == SHUNT_FLOW_LEAVING;
+}
+
 /* 1 where the entry is to be freed. */
 static __always_inline int sweep_one(struct shunt_flow *f, struct shunt_sweep *s)
 {
+	if (is_leaving(f)) {
+		s->deleted += shunt_since(f->retired_ticks, s->now_ticks) >= (__s32)s->remove_ticks;
+		return shunt_since(f->retired_ticks, s->now_ticks) >= (__s32)s->remove_ticks;
+	}
 	if (f->flags & SHUNT_FLOW_STATIC) {
 		s->statics++;
 		return 0;
@@ -87,7 +97,7 @@ static long sweep_bucket4(struct bpf_map *map, const __u32 *index, struct shunt_
 	(void)map;
 	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
 		place.way = way;
-		if (!bucket->entry[way].key.ifindex)
+		if (!bucket->entry[way].key.ifindex && !is_leaving(&bucket->entry[way].flow))
 			continue;
 		if (sweep_one(&bucket->entry[way].flow, &w->s))
 			release(4, &place);
@@ -104,7 +114,7 @@ static long sweep_bucket6(struct bpf_map *map, const __u32 *index, struct shunt_
 	(void)map;
 	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
 		place.way = way;
-		if (!bucket->entry[way].key.ifindex)
+		if (!bucket->entry[way].key.ifindex && !is_leaving(&bucket->entry[way].flow))
 			continue;
 		if (sweep_one(&bucket->entry[way].flow, &w->s))
 			release(6, &place);
@@ -151,7 +161,7 @@ int shunt_sweep_flows(struct shunt_sweep *args)
 static __always_inline int edit(__u32 family, struct shunt_edit *e, const union shunt_key *key)
 {
 	struct shunt_control *control = shunt_the_control();
-	struct shunt_place place;
+	struct shunt_place place, fresh;
 	struct shunt_cold *cold;
 	struct shunt_flow *f;
 	__u64 hash;
@@ -161,15 +171,23 @@ static __always_inline int edit(__u32 family, struct shunt_edit *e, const union 
 	hash = shunt_hash(family, key, control->seed);
 	f = shunt_find(family, key, hash, control, &place);
 	if (e->op == SHUNT_EDIT_PUT) {
+		int err;
+
 		e->flow.seen_ticks = shunt_now();
+		err = shunt_insert(family, key, hash, control, &e->flow, e->to, shunt_now(), &fresh);
 		if (!f)
-			return shunt_insert(family, key, hash, control, &e->flow, e->to, shunt_now());
-		return shunt_write(family, &place, key, &e->flow, e->to, shunt_now());
+			return err;
+		/* The new one is there: packets find one or the other, and never a mixture. */
+		if (!err)
+			shunt_unpublish(family, &place, shunt_now());
+		else if (err == SHUNT_FULL)
+			err = shunt_write(family, &place, key, &e->flow, e->to, shunt_now());
+		return err;
 	}
 	if (!f)
 		return SHUNT_NOT_THERE;
 	if (e->op == SHUNT_EDIT_REMOVE) {
-		release(family, &place);
+		shunt_unpublish(family, &place, shunt_now());
 		return 0;
 	}
 	cold = shunt_cold_at(family, &place);

@@ -203,7 +203,7 @@ static __always_inline enum shunt_reason renew(const struct sight *s, struct shu
 static __always_inline enum shunt_reason install(const struct sight *s, __u32 family)
 {
 	struct shunt_flow *f = &s->bench->flow;
-	struct shunt_place place;
+	struct shunt_place place, found;
 	struct shunt_flow *have;
 	union shunt_key key;
 	__u64 hash;
@@ -218,8 +218,14 @@ static __always_inline enum shunt_reason install(const struct sight *s, __u32 fa
 	hash = shunt_hash(family, &key, s->control->seed);
 	have = shunt_find(family, &key, hash, s->control, &place);
 	if (!have) {
-		if (shunt_insert(family, &key, hash, s->control, f, s->bench->to, s->now))
+		if (shunt_insert(family, &key, hash, s->control, f, s->bench->to, s->now, &place))
 			return SHUNT_TABLE_FULL;
+		/* Another CPU may have learned it at the same time; the one that is found stays. */
+		have = shunt_find(family, &key, hash, s->control, &found);
+		if (have && (found.bucket != place.bucket || found.way != place.way)) {
+			shunt_unpublish(family, &place, s->now);
+			return SHUNT_RETIRING;
+		}
 	} else if (have->flags & SHUNT_FLOW_STATIC) {
 		return SHUNT_OK;
 	} else if (have->epoch == SHUNT_EPOCH_RETIRED) {

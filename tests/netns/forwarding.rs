@@ -64,8 +64,6 @@ fn variations(packet: &Packet) -> Vec<Packet> {
         with(18, 0).with_class(2),
         with(500, 0x8000).with_class(3),
         with(3, 77).padded_to(60),
-        with(19, 78).with_hop_limit(2),
-        with(20, 79).with_hop_limit(255),
     ];
     if packet.udp().is_some() {
         all.push(with(0, 3));

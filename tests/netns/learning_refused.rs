@@ -190,3 +190,22 @@ fn what_is_duplicated_on_its_way_in_is_not_learned() {
             udp dport 5000 dup to "r2"; }; }"#,
     );
 }
+
+#[test]
+fn a_ttl_that_a_rule_sets_by_chance_to_one_less_does_not_become_the_flow_s() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = silent_lab(&forward("ip ttl set 9"));
+        let shuntd = daemon(&lab, engine);
+        let there = Crossing::between(lab.lan(), lab.wan());
+        for _ in 0..5 {
+            there.pass(&udp(&lab).with_hop_limit(10));
+        }
+        let before = shuntd.status();
+        assert_eq!(there.pass(&udp(&lab)).packet().unwrap().hop_limit(), Some(9));
+        assert_eq!(reason(&shuntd.status(), "class"), reason(&before, "class") + 1);
+        shuntd.stop();
+    }
+}
