@@ -3,6 +3,7 @@
 //! Everything made here is undone on drop, and nothing that was made elsewhere is touched. What cannot be set up panics
 //! with the command and what it said: to a test that is a failure, and there is nobody else to tell.
 
+mod command;
 mod crossing;
 mod echo;
 mod netns;
@@ -14,6 +15,7 @@ mod tap;
 mod topology;
 mod wait;
 
+pub use command::{Said, Shunt};
 pub use crossing::{Crossing, Handshake};
 pub use echo::{TcpEcho, UdpEcho, tcp_exchange, udp_exchange};
 pub use netns::{NetNs, delete_namespaces_of_this_process};
