@@ -1,0 +1,108 @@
+//! Changes of links, addresses and of whether Linux forwards at all.
+
+use crate::{
+    ENGINES, Stage, daemon, moves, silent,
+    stage::{by, nothing},
+};
+use shunt_api::Engine;
+use shunt_testkit::{Shuntd, Topology, require_root, rulesets, wait_for};
+use shunt_wire::{Network, Packet};
+use std::time::Duration;
+
+fn start(engine: Engine) -> (Topology, Shuntd, Stage, Packet) {
+    let lab = silent(Topology::two_hosts_and_a_router(), rulesets::HOME_GATEWAY);
+    let shuntd = daemon(&lab, engine);
+    let stage = Stage::new(lab.lan(), &[lab.wan()]);
+    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+    stage.teach(&shuntd, &packet);
+    (lab, shuntd, stage, packet)
+}
+
+#[test]
+fn an_address_that_goes_takes_its_routes_along() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let (lab, shuntd, stage, packet) = start(engine);
+        lab.router().run("ip address del 198.18.0.1/24 dev r1");
+        stage.react("an address that goes", &packet, nothing);
+        assert!(moves(&shuntd.status(), "address") > 0, "{:#?}", shuntd.status());
+        lab.router().run("ip address add 198.18.0.1/24 dev r1");
+        lab.pin_neighbours();
+        stage.react("the address again", &packet, by(0));
+        stage.teach(&shuntd, &packet);
+        shuntd.stop();
+    }
+}
+
+#[test]
+fn an_egress_that_goes_down_stops_its_flows_until_it_is_up() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let (lab, shuntd, stage, packet) = start(engine);
+        lab.router().run("ip link set r1 down");
+        stage.react("an egress that goes down", &packet, nothing);
+        let status = shuntd.wait_until("r1 is down", |s| s.ports.iter().any(|p| p.name == "r1" && !p.up));
+        assert!(moves(&status, "link") > 0, "{status:#?}");
+        lab.router().run("ip link set r1 up");
+        shuntd.wait_until("r1 is up", |s| s.ports.iter().any(|p| p.name == "r1" && p.up));
+        lab.pin_neighbours();
+        assert!(wait_for(Duration::from_secs(5), || stage.passes(&packet).then_some(())).is_some());
+        stage.teach(&shuntd, &packet);
+        shuntd.stop();
+    }
+}
+
+#[test]
+fn a_lowered_mtu_holds_for_large_packets_and_only_for_them() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let (lab, shuntd, stage, packet) = start(engine);
+        let mut large = packet.clone().payload(vec![b'x'; 1200]);
+        if let Network::V4(ipv4) = &mut large.network {
+            ipv4.dont_fragment = true;
+        }
+        stage.teach(&shuntd, &large);
+        lab.router().sysctl("ipv4/icmp_ratelimit", 0);
+        lab.router().run("ip link set r1 mtu 1000");
+        stage.react("a lowered MTU", &large, nothing);
+        let answer = {
+            stage.from.send(&large);
+            // Destination unreachable, fragmentation needed, and the MTU.
+            stage.from.capture_packet(Duration::from_secs(5), |seen| {
+                seen.protocol() == Some(1) && seen.payload.starts_with(&[3, 4])
+            })
+        };
+        assert_eq!(&answer.unwrap().payload[6..8], &1000_u16.to_be_bytes());
+        stage.teach(&shuntd, &packet);
+        stage.never_fast(&shuntd, &large, nothing);
+        let status = shuntd.wait_until("the MTU is known", |s| s.ports.iter().any(|p| p.mtu == 1000));
+        assert!(moves(&status, "link") > 0, "{status:#?}");
+        shuntd.stop();
+    }
+}
+
+#[test]
+fn nothing_is_forwarded_once_forwarding_is_off() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let (lab, shuntd, stage, packet) = start(engine);
+        for sysctl in ["ipv4/ip_forward", "ipv4/conf/r0/forwarding"] {
+            let before = moves(&shuntd.status(), "netconf");
+            lab.router().sysctl(sysctl, 0);
+            stage.react(&format!("{sysctl} = 0"), &packet, nothing);
+            assert!(moves(&shuntd.status(), "netconf") > before, "{:#?}", shuntd.status());
+            lab.router().sysctl(sysctl, 1);
+            stage.react(&format!("{sysctl} = 1"), &packet, by(0));
+            stage.teach(&shuntd, &packet);
+        }
+        shuntd.stop();
+    }
+}

@@ -1,0 +1,57 @@
+//! What changes in Linux holds at once, whatever fails fails safe, and what is wrong is said in one line.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not there")]
+
+mod bridge;
+mod bursts;
+mod conntrack;
+mod engines;
+mod faults;
+mod links;
+mod neighbours;
+mod routes;
+mod rules;
+mod stage;
+mod undone;
+
+use shunt_api::{Engine, Status};
+use shunt_testkit::{Host, Shuntd, Topology};
+use stage::Stage;
+
+const ENGINES: [Engine; 2] = [Engine::Tc, Engine::Xdp];
+
+/// Stateful, and open in every direction.
+const OPEN: &str = r"
+table inet filter {
+	chain forward {
+		type filter hook forward priority filter; policy drop;
+		ct state established,related accept
+		ct state new accept
+	}
+}
+";
+
+/// Hosts that are silent and know all neighbours, around a router with this ruleset.
+fn silent(lab: Topology, ruleset: &str) -> Topology {
+    lab.pin_neighbours();
+    lab.hosts().iter().for_each(Host::be_silent);
+    lab.router().nft(ruleset);
+    lab
+}
+
+/// The daemon with one engine for all ports.
+fn daemon(lab: &Topology, engine: Engine) -> Shuntd {
+    Shuntd::on(lab.router()).engine(&engine.to_string()).start()
+}
+
+/// How often the epoch has moved for this cause.
+fn moves(status: &Status, cause: &str) -> u64 {
+    status.epoch_moves.get(cause).copied().unwrap_or(0)
+}
+
+/// The engine by which packets leave a port.
+#[track_caller]
+fn engine_of(status: &Status, port: &str) -> Engine {
+    let found = status.ports.iter().find(|p| p.name == port);
+    found.unwrap_or_else(|| panic!("{port} is no port: {status:#?}")).engine
+}
