@@ -96,8 +96,9 @@ pub fn link(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> io::Result<At
 /// The priority of our clsact filters. A number of our own, so that we can find them again.
 pub const FILTER_PRIORITY: u32 = 0x5348;
 
-/// Attaches a program as a clsact filter, for kernels without TCX.
-pub fn filter(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> Result<Attachment, Error> {
+/// Attaches a program as a clsact filter, for kernels without TCX. The handle tells whose it is; one that is there with the
+/// same handle is replaced.
+pub fn filter(program: &ProgramMut<'_>, ifindex: u32, hook: Hook, handle: u32) -> Result<Attachment, Error> {
     let attach = |e| Error::Attach { ifindex, hook, source: io::Error::other(e) };
     let mut tc = TcHookBuilder::new(program.as_fd())
         .ifindex(i32::try_from(ifindex).map_err(|e| Error::Attach {
@@ -106,7 +107,7 @@ pub fn filter(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> Result<Atta
             source: io::Error::other(e),
         })?)
         .replace(true)
-        .handle(1)
+        .handle(handle)
         .priority(FILTER_PRIORITY)
         .hook(hook.attach_point());
     tc.create().map_err(attach)?;
@@ -160,9 +161,10 @@ fn program_info(fd: BorrowedFd<'_>) -> Option<libbpf_sys::bpf_prog_info> {
     (err == 0).then_some(info)
 }
 
-/// Takes away the clsact filters that a killed daemon left on a device. A clsact qdisc that then is empty goes too.
-pub fn remove_filters(ifindex: u32) {
-    let Ok(target) = i32::try_from(ifindex) else { return };
+/// Takes away the clsact filters with this handle that a killed daemon left on a device; whether there were any.
+pub fn remove_filters(ifindex: u32, handle: u32) -> bool {
+    let Ok(target) = i32::try_from(ifindex) else { return false };
+    let mut removed = false;
     for point in [TC_INGRESS, TC_EGRESS] {
         let mut hook = libbpf_sys::bpf_tc_hook::default();
         hook.sz = size_of_val(&hook) as libbpf_sys::size_t;
@@ -170,9 +172,10 @@ pub fn remove_filters(ifindex: u32) {
         hook.attach_point = point;
         let mut options = libbpf_sys::bpf_tc_opts::default();
         options.sz = size_of_val(&options) as libbpf_sys::size_t;
-        options.handle = 1;
+        options.handle = handle;
         options.priority = FILTER_PRIORITY;
         // SAFETY: both structures are initialised and outlive the call.
-        let _ = unsafe { libbpf_sys::bpf_tc_detach(&raw const hook, &raw const options) };
+        removed |= unsafe { libbpf_sys::bpf_tc_detach(&raw const hook, &raw const options) } == 0;
     }
+    removed
 }

@@ -104,6 +104,7 @@ pub struct DataPlane {
     xdp: Option<Object>,
     table: Object,
     control: ControlBlock,
+    filter_handle: u32,
 }
 
 // SAFETY: libbpf objects are not tied to a thread; the type is used from one thread at a time.
@@ -152,7 +153,16 @@ impl DataPlane {
             .ok_or(Error::Lacks { object: TC_FORWARD.name, name: "shunt_control" })?;
         let control = ControlBlock::map(control.as_fd())?;
         control.set_tables(size.buckets() - 1, size.max_flows, size.seed);
-        Ok(Self { ports: BTreeMap::new(), maps, tc, watch: watch.ok(), xdp, table, control })
+        Ok(Self {
+            ports: BTreeMap::new(),
+            maps,
+            tc,
+            watch: watch.ok(),
+            xdp,
+            table,
+            control,
+            filter_handle: 1,
+        })
     }
 
     /// Whether flows can be learned, which needs conntrack's kfuncs.
@@ -175,6 +185,11 @@ impl DataPlane {
         self.maps.get(name).ok_or(Error::Lacks { object: "loaded", name })
     }
 
+    /// Whose clsact filters are, where there is no TCX: not 0, and another one for each instance.
+    pub fn set_filter_handle(&mut self, handle: u32) {
+        self.filter_handle = handle;
+    }
+
     /// Attaches the tc programs to a port.
     pub fn attach(&mut self, ifindex: u32, flags: u16, tcx: bool) -> Result<Means, Error> {
         let slot = (0..abi::PORTS_MAX as u16)
@@ -192,7 +207,7 @@ impl DataPlane {
             Ok(link) => (Means::Tcx, link),
             // Kernels before 6.6 do not know the attach type.
             Err(e) if e.raw_os_error() == Some(nix::libc::EINVAL) => {
-                (Means::Clsact, attach::filter(&ingress, ifindex, Hook::Ingress)?)
+                (Means::Clsact, attach::filter(&ingress, ifindex, Hook::Ingress, self.filter_handle)?)
             }
             Err(e) => return Err(failed(Hook::Ingress)(e)),
         };
@@ -202,7 +217,7 @@ impl DataPlane {
                 let out = program(watch, TC_WATCH.name, "shunt_out")?;
                 Some(match means {
                     Means::Tcx => attach::link(&out, ifindex, Hook::Egress).map_err(failed(Hook::Egress))?,
-                    Means::Clsact => attach::filter(&out, ifindex, Hook::Egress)?,
+                    Means::Clsact => attach::filter(&out, ifindex, Hook::Egress, self.filter_handle)?,
                 })
             }
         };

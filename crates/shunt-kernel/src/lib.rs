@@ -6,6 +6,7 @@
 //! Both look at the network namespace of the thread that opened them.
 
 mod channel;
+mod clsact;
 mod conntrack;
 mod error;
 mod fake;

@@ -10,14 +10,13 @@ use crate::{
     wire::{AF_BRIDGE, AF_UNSPEC, Message},
 };
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_ROUTE};
-use nix::libc;
 use shunt_core::{Connection, Event, Qdisc};
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// The kernel of the network namespace in which [`Linux::open`] was called. The sysctls are those of the namespace of
 /// the calling thread, so both should be the same.
 pub struct Linux {
-    route: Channel,
+    pub(crate) route: Channel,
     generic: Channel,
     netdev: Option<Netdev>,
     /// Opened when it is first needed: a kernel without netfilter has everything else.
@@ -62,19 +61,8 @@ impl Linux {
     }
 
     fn has_filter(&mut self, ifindex: u32, parent: u32) -> Result<bool, Error> {
-        let mut fixed = [0; 20];
-        fixed[4..8].copy_from_slice(&ifindex.to_ne_bytes());
-        fixed[12..16].copy_from_slice(&parent.to_ne_bytes());
-        match self.route.dump("RTM_GETTFILTER", route::RTM_GETTFILTER, &fixed) {
-            Ok(answers) => Ok(answers.iter().any(|answer| !route::is_own_filter(&answer.payload))),
-            // The device or the qdisc went since it was listed; the watcher tells of that.
-            Err(Error::Refused { source, .. })
-                if matches!(source.raw_os_error(), Some(libc::ENODEV | libc::EINVAL | libc::ENOENT)) =>
-            {
-                Ok(false)
-            }
-            Err(e) => Err(e),
-        }
+        let filters = self.filters_at(ifindex, parent)?;
+        Ok(filters.iter().any(|filter| !route::is_own_filter(filter)))
     }
 }
 

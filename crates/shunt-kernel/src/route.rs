@@ -28,7 +28,7 @@ pub(crate) const RTM_GETNEIGH: u16 = 30;
 const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;
 const RTM_NEWQDISC: u16 = 36;
-const RTM_DELQDISC: u16 = 37;
+pub(crate) const RTM_DELQDISC: u16 = 37;
 pub(crate) const RTM_GETQDISC: u16 = 38;
 const RTM_NEWTCLASS: u16 = 40;
 const RTM_DELTCLASS: u16 = 41;
@@ -89,7 +89,9 @@ pub(crate) fn event(message: &Message) -> Option<Event> {
         RTM_DELQDISC => tc::qdisc(payload).map(Event::QdiscGone),
         RTM_NEWTCLASS | RTM_DELTCLASS => tc::class(payload),
         RTM_NEWTFILTER | RTM_DELTFILTER => tc::filter(payload),
-        RTM_NEWCHAIN | RTM_DELCHAIN => tc::chain(payload),
+        // A chain comes with its first filter, and does nothing without one.
+        RTM_NEWCHAIN => None,
+        RTM_DELCHAIN => tc::chain(payload),
         RTM_NEWACTION | RTM_DELACTION => Some(tc::ANY_FILTER),
         RTM_NEWNETCONF | RTM_DELNETCONF => Some(Event::Netconf),
         RTM_NEWVLAN | RTM_DELVLAN => Some(Event::Netconf),

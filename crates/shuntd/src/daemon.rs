@@ -8,11 +8,11 @@ use crate::{
     status,
 };
 use shunt_api::{Config, Failure, FailureCode, Instance};
-use shunt_bpf::{DataPlane, Events, abi};
+use shunt_bpf::{DataPlane, Events, abi, attach::Means};
 use shunt_core::{Action, Cause, Connection, Core, Event, PortSetting, Proto, Source};
 use shunt_kernel::{Kernel, Liberal, Linux, Watcher};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
@@ -43,6 +43,8 @@ pub(crate) struct Daemon {
     pub(crate) missing: Vec<Source>,
     kernel: Linux,
     statics: Statics,
+    /// Devices that have a clsact qdisc because of us.
+    clsacts: BTreeSet<u32>,
     wanted: Vec<Connection>,
     first: Vec<Action>,
     watcher: Option<Watcher>,
@@ -73,6 +75,7 @@ impl Daemon {
             swept: abi::Sweep::default(),
             kernel: parts.kernel,
             statics: Statics::default(),
+            clsacts: BTreeSet::new(),
             wanted: Vec::new(),
             first: parts.actions,
             watcher: Some(parts.watcher),
@@ -82,6 +85,25 @@ impl Daemon {
     /// Attaches, then serves until it is told to stop. Everything is detached when this returns.
     pub(crate) async fn run(mut self, listener: UnixListener) -> Result<(), Failure> {
         self.configure();
+        if let Err(failure) = self.begin() {
+            self.leave();
+            return Err(failure);
+        }
+        let (calls, mut calls_rx) = mpsc::channel(16);
+        let server = tokio::spawn(control::serve(listener, calls));
+        let stopped = self.serve(&mut calls_rx).await;
+        self.leave();
+        let ended = stopped.map(|reply| {
+            // The client may have gone away; we stop all the same.
+            reply.map(|reply| reply.send(()))
+        });
+        drop(calls_rx);
+        let _ = server.await;
+        ended.map(drop)
+    }
+
+    /// Does what the policy wants first.
+    fn begin(&mut self) -> Result<(), Failure> {
         for action in std::mem::take(&mut self.first) {
             if let Action::Attach(setting) = &action {
                 self.attach(*setting).map_err(|e| start::refused_attach(&self.name(setting.ifindex), &e))?;
@@ -89,18 +111,16 @@ impl Daemon {
                 self.perform(action);
             }
         }
-        let (calls, mut calls_rx) = mpsc::channel(16);
-        let server = tokio::spawn(control::serve(listener, calls));
-        let stopped = self.serve(&mut calls_rx).await;
-        drop(self);
-        if let Ok(Some(reply)) = &mut { stopped } {
-            // The client may have gone away; we stop all the same.
-            let reply = std::mem::replace(reply, oneshot::channel().0);
-            let _ = reply.send(());
-        }
-        drop(calls_rx);
-        let _ = server.await;
         Ok(())
+    }
+
+    /// Detaches from everything.
+    fn leave(self) {
+        let Self { plane, mut kernel, clsacts, .. } = self;
+        drop(plane);
+        for ifindex in clsacts {
+            start::remove_clsact(&mut kernel, ifindex);
+        }
     }
 
     fn configure(&self) {
@@ -211,7 +231,7 @@ impl Daemon {
             Action::Attach(setting) => {
                 if let Err(error) = self.attach(setting) {
                     tracing::warn!("{}", start::refused_attach(&self.name(setting.ifindex), &error));
-                    let _ = self.plane.detach(setting.ifindex);
+                    self.detach(setting.ifindex);
                     self.handle(Event::AttachFailed { ifindex: setting.ifindex });
                 }
             }
@@ -222,10 +242,17 @@ impl Daemon {
             }
             Action::Detach { ifindex } => {
                 tracing::info!("{}: detaching", self.name(ifindex));
-                if let Err(error) = self.plane.detach(ifindex) {
-                    tracing::warn!("device {ifindex}: {error}");
-                }
+                self.detach(ifindex);
             }
+        }
+    }
+
+    fn detach(&mut self, ifindex: u32) {
+        if let Err(error) = self.plane.detach(ifindex) {
+            tracing::warn!("device {ifindex}: {error}");
+        }
+        if self.clsacts.remove(&ifindex) {
+            start::remove_clsact(&mut self.kernel, ifindex);
         }
     }
 
@@ -245,7 +272,13 @@ impl Daemon {
 
     fn attach(&mut self, setting: PortSetting) -> Result<(), shunt_bpf::Error> {
         let name = self.name(setting.ifindex);
-        let means = self.plane.attach(setting.ifindex, flags(setting), !pretends_missing("tcx"))?;
+        // One that is there already is somebody else's, and stays.
+        let there = self.kernel.has_clsact(setting.ifindex).unwrap_or(true);
+        let attached = self.plane.attach(setting.ifindex, flags(setting), !pretends_missing("tcx"));
+        if !there && !matches!(attached, Ok(Means::Tcx)) {
+            self.clsacts.insert(setting.ifindex);
+        }
+        let means = attached?;
         self.plane.set_xdp(setting.ifindex, setting.xdp_in)?;
         tracing::info!("{name}: attached by {means}, engine {}", setting.engine);
         Ok(())

@@ -70,7 +70,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map_err(|e| Failure::new(FailureCode::Internal, format!("no event loop: {e}")))?;
     runtime.block_on(async {
         let listener = control::bind(&instance)?;
-        let ended = match start::prepare(&config) {
+        let ended = match start::prepare(&instance, &config) {
             Ok(parts) => daemon::Daemon::new(instance.clone(), config, parts).run(listener).await,
             Err(failure) => Err(failure),
         };

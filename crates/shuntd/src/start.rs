@@ -41,11 +41,8 @@ pub(crate) fn require_root() -> Result<(), Failure> {
 /// Removes what outlives a killed daemon: its socket, and filters on kernels without TCX.
 pub(crate) fn clean_up(instance: &Instance) -> Result<(), Failure> {
     let mut kernel = Linux::open().map_err(internal)?;
-    for event in kernel.dump().map_err(internal)? {
-        if let Event::Link(link) = event {
-            attach::remove_filters(link.ifindex);
-        }
-    }
+    let state = kernel.dump().map_err(internal)?;
+    remove_filters(instance, &mut kernel, &state);
     let path = instance.socket_path();
     for left in [path.clone(), path.with_extension("lock")] {
         match std::fs::remove_file(&left) {
@@ -58,8 +55,34 @@ pub(crate) fn clean_up(instance: &Instance) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Removes the clsact filters that a killed daemon of this instance has left, and the qdiscs that are empty then.
+fn remove_filters(instance: &Instance, kernel: &mut Linux, state: &[Event]) {
+    for event in state {
+        let Event::Link(link) = event else { continue };
+        if attach::remove_filters(link.ifindex, filter_handle(instance)) {
+            remove_clsact(kernel, link.ifindex);
+        }
+    }
+}
+
+/// Removes a clsact qdisc that has no filters any more.
+pub(crate) fn remove_clsact(kernel: &mut Linux, ifindex: u32) {
+    if let Err(error) = kernel.remove_empty_clsact(ifindex) {
+        tracing::warn!("device {ifindex}: its clsact qdisc stays: {error}");
+    }
+}
+
+/// Tells the filters of this instance from those of others: FNV-1a of its name.
+pub(crate) fn filter_handle(instance: &Instance) -> u32 {
+    let hash = instance
+        .as_str()
+        .bytes()
+        .fold(0x811c_9dc5, |hash: u32, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    hash.max(1)
+}
+
 /// Checks everything that can be checked before the first program is attached, then loads.
-pub(crate) fn prepare(config: &Config) -> Result<Parts, Failure> {
+pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Failure> {
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(failure(
             FailureCode::NoBtf,
@@ -82,7 +105,7 @@ pub(crate) fn prepare(config: &Config) -> Result<Parts, Failure> {
             "connection tracking is not loaded: modprobe nf_conntrack, or set learn = false for static flows only",
         ));
     }
-    let plane =
+    let mut plane =
         DataPlane::load(Size { max_flows: config.max_flows, seed: seed() }).map_err(|e| refused_load(&e))?;
     if config.learn && !plane.learns() {
         return Err(failure(
@@ -91,7 +114,9 @@ pub(crate) fn prepare(config: &Config) -> Result<Parts, Failure> {
              update it, or set learn = false for static flows only",
         ));
     }
+    plane.set_filter_handle(filter_handle(instance));
     let state = kernel.dump().map_err(internal)?;
+    remove_filters(instance, &mut kernel, &state);
     let choice = Choice { ports: config.ports.clone(), engine: config.engine };
     let mut core = Core::new(choice, plane.xdp_program_id());
     for event in &state {
@@ -102,7 +127,7 @@ pub(crate) fn prepare(config: &Config) -> Result<Parts, Failure> {
         }
     }
     let actions = core.handle(Instant::now(), Event::Dump(state));
-    check_ports(&core, config)?;
+    check_ports(&core, &mut kernel, config)?;
     Ok(Parts { kernel, watcher, plane, core, actions })
 }
 
@@ -127,7 +152,7 @@ fn refused_load(error: &shunt_bpf::Error) -> Failure {
 }
 
 /// Ports that were asked for must be there and be free; otherwise some must have been found.
-fn check_ports(core: &Core, config: &Config) -> Result<(), Failure> {
+fn check_ports(core: &Core, kernel: &mut Linux, config: &Config) -> Result<(), Failure> {
     for name in &config.ports {
         let Some(link) = core.link(name) else {
             return Err(failure(
@@ -147,7 +172,8 @@ fn check_ports(core: &Core, config: &Config) -> Result<(), Failure> {
     }
     for (link, _) in core.ports() {
         let name = &link.name;
-        if attach::tcx_programs(link.ifindex, Hook::Ingress).iter().any(|program| program == "shunt_in") {
+        let by_tcx = attach::tcx_programs(link.ifindex, Hook::Ingress).iter().any(|name| name == "shunt_in");
+        if by_tcx || !kernel.own_filters(link.ifindex).map_err(internal)?.is_empty() {
             return Err(failure(
                 FailureCode::PortTaken,
                 format!(
