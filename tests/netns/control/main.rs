@@ -4,11 +4,15 @@
 
 mod bridge;
 mod bursts;
+mod clsact;
+mod command;
 mod conntrack;
 mod engines;
 mod faults;
+mod instances;
 mod links;
 mod neighbours;
+mod refusals;
 mod routes;
 mod rules;
 mod stage;

@@ -1,0 +1,102 @@
+//! Kernels without TCX, as far as this one can pretend to be one.
+
+use crate::{ENGINES, OPEN, Stage, silent, stage::nothing, undone::Held};
+use shunt_api::{Attach, Engine};
+use shunt_testkit::{Shuntd, ShuntdBuilder, Topology, require_root};
+use shunt_wire::Packet;
+
+fn start() -> (Topology, Stage, Packet) {
+    let lab = silent(Topology::two_hosts_and_a_router(), OPEN);
+    let stage = Stage::new(lab.lan(), &[lab.wan()]);
+    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+    (lab, stage, packet)
+}
+
+fn without_tcx(lab: &Topology) -> ShuntdBuilder<'_> {
+    Shuntd::on(lab.router()).variable("SHUNT_PRETEND_MISSING", "tcx")
+}
+
+fn qdiscs(lab: &Topology) -> String {
+    lab.router().run(
+        "tc qdisc show; for d in r0 r1; do for h in ingress egress; do tc filter show dev $d $h; done; done",
+    )
+}
+
+#[test]
+fn flows_are_fast_by_clsact_filters_and_nothing_of_them_stays() {
+    if !require_root() {
+        return;
+    }
+    let (lab, stage, packet) = start();
+    let before = qdiscs(&lab);
+    for engine in ENGINES {
+        let shuntd = without_tcx(&lab).engine(&engine.to_string()).start();
+        let status = shuntd.status();
+        assert!(status.ports.iter().all(|p| p.attach == Attach::Clsact && p.engine == engine), "{status:#?}");
+        stage.teach(&shuntd, &packet);
+        lab.router().run("nft insert rule inet filter forward udp dport 5000 drop");
+        stage.react("a rule that drops", &packet, nothing);
+        lab.router().run("nft flush chain inet filter forward; nft add rule inet filter forward ct state new,established accept");
+        stage.teach(&shuntd, &packet);
+        let held = Held::by(shuntd.pid());
+        shuntd.stop();
+        assert_eq!(held.left(), None);
+        assert_eq!(qdiscs(&lab), before);
+    }
+}
+
+/// Its own filters on egress are none that XDP would bypass.
+#[test]
+fn auto_takes_xdp_with_clsact_too() {
+    if !require_root() {
+        return;
+    }
+    let (lab, stage, packet) = start();
+    let shuntd = without_tcx(&lab).engine("auto").start();
+    stage.teach(&shuntd, &packet);
+    // Whatever it is told late: it has looked at everything again.
+    lab.router().run("tc qdisc add dev r0 root handle 1: htb");
+    shuntd.wait_until("htb is seen", |s| s.ports[0].engine == Engine::Tc);
+    let status = shuntd.status();
+    assert_eq!(status.ports[1].engine, Engine::Xdp, "{status:#?}");
+    assert!(!status.epoch_moves.contains_key("filter"), "{status:#?}");
+    shuntd.stop();
+}
+
+#[test]
+fn filters_of_a_killed_daemon_go_by_a_cleanup_and_by_the_next_start() {
+    if !require_root() {
+        return;
+    }
+    let (lab, stage, packet) = start();
+    let before = qdiscs(&lab);
+    let mut shuntd = without_tcx(&lab).engine("xdp").start();
+    stage.teach(&shuntd, &packet);
+    let held = Held::by(shuntd.pid());
+    shuntd.kill();
+    // Filters stay, but their heartbeat does not: this is all slow, and goes on.
+    for _ in 0..20 {
+        stage.pass(&packet);
+    }
+    let said = shuntd.cleanup();
+    assert!(said.status.success(), "{said:?}");
+    assert_eq!(held.left(), None);
+    assert_eq!(qdiscs(&lab), before);
+}
+
+#[test]
+fn a_clsact_qdisc_of_somebody_else_stays() {
+    if !require_root() {
+        return;
+    }
+    let (lab, stage, packet) = start();
+    lab.router().run("tc qdisc add dev r1 clsact");
+    lab.router()
+        .run("tc filter add dev r1 egress protocol ip pref 7 u32 match ip dport 9 0xffff classid 1:7");
+    lab.router().run("tc qdisc add dev r0 clsact");
+    let before = qdiscs(&lab);
+    let shuntd = without_tcx(&lab).engine("tc").start();
+    stage.teach(&shuntd, &packet);
+    shuntd.stop();
+    assert_eq!(qdiscs(&lab), before);
+}

@@ -1,0 +1,270 @@
+//! What is wrong is said in one line that names it, with an exit code of its own; nothing is left behind, and traffic goes
+//! on.
+
+use crate::{OPEN, Stage, daemon, engine_of, silent};
+use shunt_api::{Engine, FailureCode};
+use shunt_bpf::livegen::{BareRedirect, Sink};
+use shunt_testkit::{Said, Shunt, Shuntd, Topology, require_root};
+use shunt_wire::Packet;
+use std::{
+    fs::Permissions,
+    io::{Read, Write},
+    net::Shutdown,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    time::Duration,
+};
+
+fn start() -> (Topology, Stage, Packet) {
+    let lab = silent(Topology::two_hosts_and_a_router(), OPEN);
+    let stage = Stage::new(lab.lan(), &[lab.wan()]);
+    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+    (lab, stage, packet)
+}
+
+/// It fails with this code and one line that has all of this in it.
+#[track_caller]
+fn refuses(said: &Said, code: FailureCode, names: &[&str]) {
+    assert_eq!(said.code, Some(code.exit_code().into()), "{said:?}");
+    assert_eq!((said.err.lines().count(), said.out.as_str()), (1, ""), "{said:?}");
+    assert!(names.iter().all(|name| said.err.contains(name)), "{said:?} does not name {names:?}");
+}
+
+/// By `shunt up` and by `shuntd`, both of which leave nothing behind but a log.
+#[track_caller]
+fn up_refuses(lab: &Topology, words: &str, code: FailureCode, names: &[&str]) {
+    let before = lab.router().run("tc qdisc show; ip -o link");
+    let shunt = Shunt::on(lab.router());
+    refuses(&shunt.run(&format!("up {words}")), code, names);
+    refuses(&shunt.run_daemon(words), code, names);
+    for file in std::fs::read_dir(shunt.directory()).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        assert!(name.ends_with(".log"), "{name} is left behind");
+    }
+    assert_eq!(lab.router().run("tc qdisc show; ip -o link"), before);
+    let json = shunt.run(&format!("up {words} --json")).err;
+    let body: shunt_api::ErrorBody = serde_json::from_str(&json).unwrap();
+    assert_eq!(body.error.code, code, "{json}");
+}
+
+#[test]
+fn ports_that_cannot_be_ports_are_refused() {
+    if !require_root() {
+        return;
+    }
+    let (lab, stage, packet) = start();
+    up_refuses(&lab, "--port nosuch0", FailureCode::PortMissing, &["nosuch0", "ip link"]);
+    up_refuses(&lab, "--port r0 --port lo", FailureCode::PortMissing, &["lo", "not an Ethernet device"]);
+    lab.router().run("ip link add ifb7 type ifb; ip link set ifb7 up");
+    up_refuses(
+        &lab,
+        "--port r0 --port ifb7 --engine xdp",
+        FailureCode::NoNativeXdp,
+        &["ifb7", "--engine tc"],
+    );
+    lab.router().run("ip address flush dev r0; ip address flush dev r1");
+    up_refuses(&lab, "", FailureCode::PortMissing, &["no port", "--port"]);
+    lab.router().run("ip address add 192.168.1.1/24 dev r0; ip address add 198.18.0.1/24 dev r1");
+    lab.pin_neighbours();
+    stage.pass(&packet);
+}
+
+#[test]
+fn a_port_without_native_xdp_is_a_port_by_tc() {
+    if !require_root() {
+        return;
+    }
+    let (lab, ..) = start();
+    lab.router().run("ip link add ifb7 type ifb; ip link set ifb7 up");
+    let shuntd = Shuntd::on(lab.router()).port("r0").port("ifb7").start();
+    assert_eq!(engine_of(&shuntd.status(), "ifb7"), Engine::Tc);
+    shuntd.stop();
+}
+
+#[test]
+fn an_xdp_program_of_somebody_else_is_named_and_left_alone() {
+    if !require_root() {
+        return;
+    }
+    let (lab, stage, packet) = start();
+    let r1 = lab.router().ifindex("r1");
+    let sink = lab.router().within(|| Sink::attach(r1)).unwrap();
+    up_refuses(&lab, "--engine xdp", FailureCode::PortBusy, &["port r1", "XDP program `", "--engine tc"]);
+    let theirs = lab.router().run("ip -o -d link show r1 | grep -o 'prog/xdp id [0-9]*'");
+    let shuntd = Shuntd::on(lab.router()).engine("auto").start();
+    let status = shuntd.status();
+    assert_eq!(engine_of(&status, "r1"), Engine::Tc, "{status:#?}");
+    stage.teach(&shuntd, &packet);
+    shuntd.stop();
+    assert_eq!(lab.router().run("ip -o -d link show r1 | grep -o 'prog/xdp id [0-9]*'"), theirs);
+    drop(sink);
+}
+
+/// Somebody attaches a program while XDP forwards there.
+#[test]
+fn an_xdp_program_that_comes_later_cannot_take_our_place() {
+    if !require_root() {
+        return;
+    }
+    let (lab, stage, packet) = start();
+    let shuntd = daemon(&lab, Engine::Xdp);
+    let (r0, r1) = (lab.router().ifindex("r0"), lab.router().ifindex("r1"));
+    assert!(lab.router().within(|| BareRedirect::attach(r0, r1)).is_err());
+    stage.teach(&shuntd, &packet);
+    shuntd.stop();
+}
+
+#[test]
+fn who_is_not_root_is_told() {
+    if !require_root() {
+        return;
+    }
+    let (lab, stage, packet) = start();
+    let as_nobody = |shunt: Shunt| shunt.by("setpriv --reuid=65534 --regid=65534 --clear-groups");
+    let nobody = || as_nobody(Shunt::on(lab.router()));
+    if nobody().run("--version").code != Some(0) {
+        shunt_testkit::skip("another user cannot run the programs where they are");
+        return;
+    }
+    refuses(&nobody().run_daemon(""), FailureCode::NotRoot, &["root"]);
+    refuses(&nobody().run("up"), FailureCode::NotRoot, &["root"]);
+
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up");
+    std::fs::set_permissions(shunt.directory(), Permissions::from_mode(0o755)).unwrap();
+    let shunt = as_nobody(shunt);
+    for words in ["status", "flush", "flow del --all"] {
+        refuses(&shunt.run(words), FailureCode::NotRoot, &[".sock", "root"]);
+    }
+    assert_ne!(shunt.run("down").code, Some(0));
+    stage.pass(&packet);
+}
+
+#[test]
+fn a_machine_that_does_not_forward_is_told_how() {
+    if !require_root() {
+        return;
+    }
+    let (lab, ..) = start();
+    for sysctl in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+        lab.router().sysctl(sysctl, 0);
+    }
+    up_refuses(
+        &lab,
+        "",
+        FailureCode::ForwardingOff,
+        &["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"],
+    );
+    lab.router().sysctl("ipv6/conf/all/forwarding", 1);
+    Shuntd::on(lab.router()).start().stop();
+}
+
+#[test]
+fn a_configuration_that_is_wrong_is_refused_by_the_name_of_the_key() {
+    if !require_root() {
+        return;
+    }
+    let (lab, stage, packet) = start();
+    let shunt = Shunt::on(lab.router());
+    for (text, names) in [
+        ("colour = 1", &["colour"][..]),
+        ("engine = \"dpdk\"", &["engine", "dpdk"]),
+        ("max_flows = 1", &["max_flows", "64"]),
+        ("max_flows = \"many\"", &["max_flows"]),
+        ("reprove = \"1ms\"", &["reprove", "200ms"]),
+        ("idle = 5", &["idle"]),
+        ("idle = \"soon\"", &["soon", "500ms"]),
+        ("ports = [\"r0\", \"r0\"]", &["ports", "r0"]),
+        ("ports = [\"a/b\"]", &["ports", "a/b"]),
+        ("udp_packets = 0", &["udp_packets"]),
+        ("learn = \"yes\"", &["learn"]),
+        ("log = \"loud\"", &["log", "loud"]),
+        ("[", &["line 1"]),
+    ] {
+        let file = shunt.file("wrong.toml", text);
+        let file = file.to_str().unwrap();
+        let names: Vec<&str> = names.iter().copied().chain([file]).collect();
+        up_refuses(&lab, &format!("--config {file}"), FailureCode::BadConfig, &names);
+    }
+    up_refuses(&lab, "--config /nonexistent/x.toml", FailureCode::BadConfig, &["/nonexistent/x.toml"]);
+    stage.pass(&packet);
+}
+
+#[test]
+fn a_second_daemon_does_not_disturb_the_first() {
+    if !require_root() {
+        return;
+    }
+    let (lab, stage, packet) = start();
+    let first = Shunt::on(lab.router());
+    first.done("up");
+    refuses(&first.run("up"), FailureCode::AlreadyRunning, &[first.instance(), "shunt down"]);
+    refuses(&first.run_daemon(""), FailureCode::AlreadyRunning, &[first.instance(), "shunt down"]);
+    up_refuses(&lab, "", FailureCode::PortTaken, &["port r0", "--port"]);
+    up_refuses(&lab, "--port r1", FailureCode::PortTaken, &["port r1"]);
+    first.done("status");
+    stage.pass(&packet);
+    first.done("down");
+}
+
+#[test]
+fn commands_without_a_daemon_say_how_to_start_one() {
+    if !require_root() {
+        return;
+    }
+    let (lab, ..) = start();
+    let shunt = Shunt::on(lab.router());
+    let up = format!("shunt up --instance {}", shunt.instance());
+    let table = shunt.file("flows.toml", "");
+    let load = format!("flow load {}", table.display());
+    for words in ["status", "flows", "flush", "flow list", "flow del --all", load.as_str()] {
+        refuses(&shunt.run(words), FailureCode::NotRunning, &[&up]);
+    }
+    assert_eq!(shunt.done("down"), "not running, nothing left behind\n");
+    for words in ["", "fly", "status --colour", "up --engine dpdk", "flows --sort beauty"] {
+        assert_eq!(shunt.run(words).code, Some(FailureCode::Usage.exit_code().into()), "{words}");
+    }
+}
+
+#[test]
+fn garbage_on_the_socket_harms_nobody() {
+    if !require_root() {
+        return;
+    }
+    let (lab, stage, packet) = start();
+    let shuntd = daemon(&lab, Engine::Xdp);
+    stage.teach(&shuntd, &packet);
+    let long = [b"GET /v1/status?".to_vec(), vec![b'a'; 1 << 20], b" HTTP/1.1\r\n\r\n".to_vec()].concat();
+    let big = b"POST /v1/static HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n{".to_vec();
+    for bytes in [b"\0\xff\x07 garbage \r\n\r\n".to_vec(), long, big, Vec::new(), vec![0; 100_000]] {
+        let mut stream = UnixStream::connect(shuntd.socket()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        // It may hang up before it has read all of that.
+        let _ = stream.write_all(&bytes);
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(!answer.contains("200 OK"), "{answer}");
+    }
+    // Many who say nothing.
+    let silent: Vec<_> = (0..200).map(|_| UnixStream::connect(shuntd.socket())).collect();
+    let before = shuntd.status().packets.fast;
+    for _ in 0..50 {
+        stage.pass(&packet);
+    }
+    assert!(shuntd.status().packets.fast > before);
+    drop(silent);
+    for (method, path, body) in [
+        ("GET", "/v2/status", ""),
+        ("DELETE", "/v1/status", ""),
+        ("POST", "/v1/static", "{"),
+        ("POST", "/v1/static", "{\"colour\":1}"),
+        ("GET", "/v1/flows?rate_over_ms=x", ""),
+    ] {
+        let (status, text) = shuntd.request(method, path, body).unwrap();
+        let body: shunt_api::ErrorBody = serde_json::from_str(&text).unwrap();
+        assert!((400..500).contains(&status), "{method} {path}: {status}");
+        assert_eq!(body.error.code, FailureCode::BadRequest, "{text}");
+    }
+    shuntd.stop();
+}
