@@ -209,10 +209,20 @@ struct shunt_cold_bucket {
 	struct shunt_cold entry[SHUNT_WAYS];
 };
 
+/* How many entries are in use: IPv4, IPv6. */
+struct shunt_usage {
+	__u64 entries[2];
+};
+
+/* A byte of the hash of what is in each entry of two buckets, 0 where nothing is to be found. */
+struct shunt_tags {
+	__u8 tag[2 * SHUNT_WAYS];
+};
+
 struct shunt_port {
 	__u16 slot; /* index into the counters and the devmap */
 	__u16 flags;
-	__u32 _pad;
+	__u32 ifindex;
 };
 _Static_assert(sizeof(struct shunt_port) == 8, "shunt_port is ABI");
 
@@ -247,10 +257,8 @@ struct shunt_control {
 	__u64 seed;	   /* of their hash */
 	__u32 max_flows;   /* of each family */
 	__u32 ticks_per_s; /* the kernel's HZ */
-	__u32 crowd_half;  /* which half of the crowds is in force */
-	__u32 _pad;
 };
-_Static_assert(sizeof(struct shunt_control) == 64, "shunt_control is ABI");
+_Static_assert(sizeof(struct shunt_control) == 56, "shunt_control is ABI");
 
 /* The headers of a packet with every layer at a fixed place. Unused bytes are zero. */
 struct shunt_headers {

@@ -27,6 +27,24 @@ struct {
 	__type(value, struct shunt_control);
 } shunt_control SEC(".maps");
 
+/* The same by the low bits of the ifindex, for those that do not share them: an array is read without a call. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHUNT_PORTS_MAX);
+	__type(key, __u32);
+	__type(value, struct shunt_port);
+} shunt_near_ports SEC(".maps");
+
+static __always_inline struct shunt_port *shunt_port_of(__u32 ifindex)
+{
+	__u32 low = ifindex % SHUNT_PORTS_MAX;
+	struct shunt_port *port = bpf_map_lookup_elem(&shunt_near_ports, &low);
+
+	if (shunt_likely(port && port->ifindex == ifindex))
+		return port;
+	return bpf_map_lookup_elem(&shunt_ports, &ifindex);
+}
+
 /* The ifindex of each slot. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

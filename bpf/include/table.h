@@ -47,32 +47,45 @@ struct {
 	__type(value, struct shunt_cold_bucket);
 } shunt_cold6 SEC(".maps");
 
-/*
- * A bit for each bucket that says whether any key whose first choice it is may be elsewhere than in its first entry.
- * Mostly none is, and then a packet of no flow costs one look. Sweeps make the bits anew, in the half that is not in
- * force; whoever inserts sets them in both.
- */
+/* One for two buckets: so a look-up need not visit entries that hold other keys. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
-} shunt_crowd4 SEC(".maps");
+	__type(value, struct shunt_tags);
+} shunt_tags4 SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
-} shunt_crowd6 SEC(".maps");
+	__type(value, struct shunt_tags);
+} shunt_tags6 SEC(".maps");
 
-/* Entries in use, by family: 0 for IPv4, 1 for IPv6. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 2);
+	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct shunt_usage);
 } shunt_usage SEC(".maps");
+
+/* How many entries of a family are in use. */
+static __always_inline __u64 *shunt_used(__u32 family)
+{
+	__u32 zero = 0;
+	struct shunt_usage *usage = bpf_map_lookup_elem(&shunt_usage, &zero);
+
+	return usage ? &usage->entries[family == 6] : 0;
+}
+
+/* With no flow at all, there is nothing to look for. */
+static __always_inline int shunt_empty(void)
+{
+	__u32 zero = 0;
+	struct shunt_usage *usage = bpf_map_lookup_elem(&shunt_usage, &zero);
+
+	return !usage || !(usage->entries[0] | usage->entries[1]);
+}
 
 /* Where a flow is. */
 struct shunt_place {
@@ -110,53 +123,76 @@ static __always_inline __u32 shunt_bucket_of(__u64 hash, int second, __u32 mask)
 	return (second ? hash >> 32 : hash) & mask;
 }
 
-/* The word of a bucket's crowd bit, in one half. */
-static __always_inline __u64 *shunt_crowd_word(__u32 family, __u32 bucket, __u32 mask, __u32 half)
+static __always_inline __u8 shunt_tag_of(__u64 hash)
 {
-	__u32 index = bucket / 64 + half * (mask / 64 + 1);
-
-	return family == 4 ? bpf_map_lookup_elem(&shunt_crowd4, &index) :
-			     bpf_map_lookup_elem(&shunt_crowd6, &index);
+	return (hash >> 56) | 1;
 }
 
-static __always_inline int shunt_crowded(__u32 family, __u32 bucket, const struct shunt_control *control)
+static __always_inline struct shunt_tags *shunt_tags_at(__u32 family, __u32 bucket)
 {
-	__u64 *word = shunt_crowd_word(family, bucket, control->bucket_mask, control->crowd_half & 1);
+	__u32 index = bucket / 2;
 
-	return word && (*word >> (bucket % 64)) & 1;
+	return family == 4 ? bpf_map_lookup_elem(&shunt_tags4, &index) : bpf_map_lookup_elem(&shunt_tags6, &index);
 }
 
-static __always_inline void shunt_crowd(__u32 family, __u32 bucket, __u32 mask, __u32 half)
+static __always_inline void shunt_set_tag(__u32 family, const struct shunt_place *place, __u8 tag)
 {
-	__u64 *word = shunt_crowd_word(family, bucket, mask, half);
+	struct shunt_tags *tags = shunt_tags_at(family, place->bucket);
 
-	if (word)
-		__sync_fetch_and_or(word, 1ULL << (bucket % 64));
+	if (tags)
+		tags->tag[(place->bucket % 2 * SHUNT_WAYS + place->way % SHUNT_WAYS) % (2 * SHUNT_WAYS)] = tag;
 }
 
-/* Looks through entries `from` and on of one bucket. */
-static __always_inline struct shunt_flow *shunt_find_in(__u32 family, const union shunt_key *key, __u32 index,
-							__u32 from, __u32 until, struct shunt_place *place)
+/* The tags of one bucket, those of entry 0 lowest. */
+static __always_inline __u32 shunt_bucket_tags(__u32 family, __u32 bucket)
+{
+	struct shunt_tags *tags = shunt_tags_at(family, bucket);
+
+	return tags ? ((__u32 *)tags)[bucket % 2] : 0;
+}
+
+static __always_inline struct shunt_flow *shunt_match(__u32 family, const union shunt_key *key, __u32 index, __u32 way,
+						      struct shunt_place *place)
 {
 	place->bucket = index;
+	place->way = way;
 	if (family == 4) {
 		struct shunt_bucket4 *bucket = bpf_map_lookup_elem(&shunt_table4, &index);
 
-#pragma unroll
-		for (__u32 way = from; way < until; way++) {
-			place->way = way;
-			if (bucket && shunt_same_key(4, &bucket->entry[way], key))
-				return &bucket->entry[way].flow;
-		}
+		if (bucket && shunt_same_key(4, &bucket->entry[way], key))
+			return &bucket->entry[way].flow;
 	} else {
 		struct shunt_bucket6 *bucket = bpf_map_lookup_elem(&shunt_table6, &index);
 
+		if (bucket && shunt_same_key(6, &bucket->entry[way], key))
+			return &bucket->entry[way].flow;
+	}
+	return 0;
+}
+
+/* Where the byte for an entry is in a word of four tags: entry 0 has the one that lies first in memory. */
+static __always_inline __u32 shunt_tag_shift(__u32 way)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return 8 * way;
+#else
+	return 8 * (SHUNT_WAYS - 1 - way);
+#endif
+}
+
+static __always_inline struct shunt_flow *shunt_find_in(__u32 family, const union shunt_key *key, __u8 tag,
+							__u32 bucket, struct shunt_place *place)
+{
+	__u32 tags = shunt_bucket_tags(family, bucket);
+	struct shunt_flow *f;
+
 #pragma unroll
-		for (__u32 way = from; way < until; way++) {
-			place->way = way;
-			if (bucket && shunt_same_key(6, &bucket->entry[way], key))
-				return &bucket->entry[way].flow;
-		}
+	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
+		if ((__u8)(tags >> shunt_tag_shift(way)) != tag)
+			continue;
+		f = shunt_match(family, key, bucket, way, place);
+		if (f)
+			return f;
 	}
 	return 0;
 }
@@ -167,12 +203,10 @@ static __always_inline struct shunt_flow *shunt_find(__u32 family, const union s
 {
 	__u32 first = shunt_bucket_of(hash, 0, control->bucket_mask);
 	__u32 second = shunt_bucket_of(hash, 1, control->bucket_mask);
-	struct shunt_flow *f = shunt_find_in(family, key, first, 0, 1, place);
+	__u8 tag = shunt_tag_of(hash);
+	struct shunt_flow *f = shunt_find_in(family, key, tag, first, place);
 
-	if (shunt_likely(f) || !shunt_crowded(family, first, control))
-		return f;
-	f = shunt_find_in(family, key, first, 1, SHUNT_WAYS, place);
-	return f ? f : shunt_find_in(family, key, second, 0, SHUNT_WAYS, place);
+	return shunt_likely(f) ? f : shunt_find_in(family, key, tag, second, place);
 }
 
 /* The addresses that a flow of the table translates to. */
@@ -213,8 +247,8 @@ static __always_inline __u32 shunt_live_word(__u32 family)
 	return family == 4 ? 1 : 4;
 }
 
-/* Claims a free entry of one bucket. */
-static __always_inline int shunt_claim_in(__u32 family, __u32 index, struct shunt_place *place)
+/* Claims a free entry of one bucket, of those from `from` and before `until`. */
+static __always_inline int shunt_claim(__u32 family, __u32 index, __u32 from, __u32 until, struct shunt_place *place)
 {
 	struct shunt_cold_bucket *bucket = family == 4 ? bpf_map_lookup_elem(&shunt_cold4, &index) :
 							 bpf_map_lookup_elem(&shunt_cold6, &index);
@@ -223,7 +257,7 @@ static __always_inline int shunt_claim_in(__u32 family, __u32 index, struct shun
 	if (!bucket)
 		return 0;
 #pragma unroll
-	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
+	for (__u32 way = from; way < until; way++) {
 		place->way = way;
 		if (!bucket->entry[way].claim &&
 		    __sync_val_compare_and_swap(&bucket->entry[way].claim, 0, SHUNT_CLAIMED) == 0)
@@ -282,6 +316,7 @@ static __always_inline void shunt_unpublish(__u32 family, const struct shunt_pla
 
 	if (!words)
 		return;
+	shunt_set_tag(family, place, 0);
 	shunt_flow_at(family, words)->retired_ticks = now;
 	shunt_flow_at(family, words)->state = SHUNT_FLOW_LEAVING;
 	__sync_lock_test_and_set(&words[shunt_live_word(family)], 0);
@@ -306,28 +341,24 @@ static __always_inline int shunt_insert(__u32 family, const union shunt_key *key
 					const struct shunt_control *control, struct shunt_flow *f, const __u8 *to,
 					__u32 now, struct shunt_place *place)
 {
-	__u32 slot = family == 6;
-	__u64 *used = bpf_map_lookup_elem(&shunt_usage, &slot);
+	__u64 *used = shunt_used(family);
 	__u32 first = shunt_bucket_of(hash, 0, control->bucket_mask);
 	__u32 second = shunt_bucket_of(hash, 1, control->bucket_mask);
 	int err;
 
 	if (!used || *used >= control->max_flows)
 		return SHUNT_FULL;
-	/* The emptier bucket: so nearly all of the entries can be filled. */
-	if (shunt_free_ways(family, second) > shunt_free_ways(family, first)) {
-		if (!shunt_claim_in(family, second, place) && !shunt_claim_in(family, first, place))
+	/* In front if that is free, else the emptier bucket: so nearly all of the entries can be filled. */
+	if (!shunt_claim(family, first, 0, 1, place)) {
+		__u32 emptier = shunt_free_ways(family, second) > shunt_free_ways(family, first) ? second : first;
+
+		if (!shunt_claim(family, emptier, 0, SHUNT_WAYS, place) &&
+		    !shunt_claim(family, emptier == first ? second : first, 0, SHUNT_WAYS, place))
 			return SHUNT_FULL;
-	} else if (!shunt_claim_in(family, first, place) && !shunt_claim_in(family, second, place)) {
-		return SHUNT_FULL;
 	}
 	__sync_fetch_and_add(used, 1);
 	err = shunt_write(family, place, key, f, to, now);
-	/* Only now: a sweep that cleared the bits before this has the entry still to see. */
-	if (place->bucket != first || place->way) {
-		shunt_crowd(family, first, control->bucket_mask, 0);
-		shunt_crowd(family, first, control->bucket_mask, 1);
-	}
+	shunt_set_tag(family, place, shunt_tag_of(hash));
 	return err;
 }
 

@@ -17,11 +17,11 @@ static __always_inline void release(__u32 family, const struct shunt_place *plac
 {
 	__u64 *words = shunt_words_at(family, place);
 	struct shunt_cold *cold = shunt_cold_at(family, place);
-	__u32 slot = family == 6;
-	__u64 *used = bpf_map_lookup_elem(&shunt_usage, &slot);
+	__u64 *used = shunt_used(family);
 
 	if (!words || !cold || !used)
 		return;
+	shunt_set_tag(family, place, 0);
 	words[shunt_live_word(family)] = 0;
 	shunt_flow_at(family, words)->state = 0;
 	__sync_fetch_and_add(used, -1);
@@ -61,36 +61,7 @@ static __always_inline int sweep_one(struct shunt_flow *f, struct shunt_sweep *s
 	return 0;
 }
 
-/* What a walk over a table carries along. */
-struct walk {
-	struct shunt_sweep s;
-	struct shunt_control *control;
-	__u32 half; /* of the crowds, the one that is made */
-};
-
-/* Notes an entry that its key's first bucket does not have in front. */
-static __always_inline void note_crowd(__u32 family, const void *entry, const struct shunt_place *place, struct walk *w)
-{
-	union shunt_key key = {};
-	__u32 first;
-
-	__builtin_memcpy(&key, entry, family == 4 ? sizeof(key.v4) : sizeof(key.v6));
-	first = shunt_bucket_of(shunt_hash(family, &key, w->control->seed), 0, w->control->bucket_mask);
-	if (place->bucket != first || place->way)
-		shunt_crowd(family, first, w->control->bucket_mask, w->half);
-}
-
-static long clear_crowd(struct bpf_map *map, const __u32 *index, __u64 *word, struct walk *w)
-{
-	__u32 words = w->control->bucket_mask / 64 + 1;
-
-	(void)map;
-	if (*index / words == w->half)
-		*word = 0;
-	return 0;
-}
-
-static long sweep_bucket4(struct bpf_map *map, const __u32 *index, struct shunt_bucket4 *bucket, struct walk *w)
+static long sweep_bucket4(struct bpf_map *map, const __u32 *index, struct shunt_bucket4 *bucket, struct shunt_sweep *s)
 {
 	struct shunt_place place = { .bucket = *index };
 
@@ -99,15 +70,13 @@ static long sweep_bucket4(struct bpf_map *map, const __u32 *index, struct shunt_
 		place.way = way;
 		if (!bucket->entry[way].key.ifindex && !is_leaving(&bucket->entry[way].flow))
 			continue;
-		if (sweep_one(&bucket->entry[way].flow, &w->s))
+		if (sweep_one(&bucket->entry[way].flow, s))
 			release(4, &place);
-		else
-			note_crowd(4, &bucket->entry[way], &place, w);
 	}
 	return 0;
 }
 
-static long sweep_bucket6(struct bpf_map *map, const __u32 *index, struct shunt_bucket6 *bucket, struct walk *w)
+static long sweep_bucket6(struct bpf_map *map, const __u32 *index, struct shunt_bucket6 *bucket, struct shunt_sweep *s)
 {
 	struct shunt_place place = { .bucket = *index };
 
@@ -116,45 +85,33 @@ static long sweep_bucket6(struct bpf_map *map, const __u32 *index, struct shunt_
 		place.way = way;
 		if (!bucket->entry[way].key.ifindex && !is_leaving(&bucket->entry[way].flow))
 			continue;
-		if (sweep_one(&bucket->entry[way].flow, &w->s))
+		if (sweep_one(&bucket->entry[way].flow, s))
 			release(6, &place);
-		else
-			note_crowd(6, &bucket->entry[way], &place, w);
 	}
 	return 0;
-}
-
-static __always_inline int in_use(__u32 slot)
-{
-	__u64 *used = bpf_map_lookup_elem(&shunt_usage, &slot);
-
-	return used && *used;
 }
 
 /* Counts flows, retires what is idle, frees what was retired. */
 SEC("syscall")
 int shunt_sweep_flows(struct shunt_sweep *args)
 {
-	struct walk w = { .s = *args, .control = shunt_the_control() };
+	struct shunt_control *control = shunt_the_control();
+	struct shunt_sweep s = *args;
 
-	if (!w.control)
+	if (!control)
 		return 0;
-	w.half = !(w.control->crowd_half & 1);
-	w.s.now_ticks = shunt_now();
-	w.s.remove_ticks = shunt_ticks(w.control, SHUNT_REMOVE_MS);
-	bpf_for_each_map_elem(&shunt_crowd4, clear_crowd, &w, 0);
-	bpf_for_each_map_elem(&shunt_crowd6, clear_crowd, &w, 0);
-	if (in_use(0))
-		bpf_for_each_map_elem(&shunt_table4, sweep_bucket4, &w, 0);
-	if (in_use(1))
-		bpf_for_each_map_elem(&shunt_table6, sweep_bucket6, &w, 0);
-	w.control->crowd_half = w.half;
-	args->active = w.s.active;
-	args->pending = w.s.pending;
-	args->retired = w.s.retired;
-	args->statics = w.s.statics;
-	args->deleted = w.s.deleted;
-	args->now_ticks = w.s.now_ticks;
+	s.now_ticks = shunt_now();
+	s.remove_ticks = shunt_ticks(control, SHUNT_REMOVE_MS);
+	if (!shunt_empty()) {
+		bpf_for_each_map_elem(&shunt_table4, sweep_bucket4, &s, 0);
+		bpf_for_each_map_elem(&shunt_table6, sweep_bucket6, &s, 0);
+	}
+	args->active = s.active;
+	args->pending = s.pending;
+	args->retired = s.retired;
+	args->statics = s.statics;
+	args->deleted = s.deleted;
+	args->now_ticks = s.now_ticks;
 	return 0;
 }
 

@@ -20,8 +20,7 @@ struct hook {
 /* A packet of a flow finds its counters by the flow; the others look their port up. */
 static __always_inline int find_port(struct hook *h)
 {
-	__u32 ifindex = h->skb->ifindex;
-	struct shunt_port *port = bpf_map_lookup_elem(&shunt_ports, &ifindex);
+	struct shunt_port *port = shunt_port_of(h->skb->ifindex);
 
 	if (!port)
 		return -1;
@@ -236,7 +235,7 @@ static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 
 		return punt(h, h->skb->len - p->l2_bytes, why, 0);
 	shunt_skb_wire_bytes(h->skb, p);
 	h->hash = shunt_hash(family, &key, h->control->seed);
-	f = shunt_find(family, &key, h->hash, h->control, &h->place);
+	f = shunt_empty() ? 0 : shunt_find(family, &key, h->hash, h->control, &h->place);
 	why = shunt_admit(p);
 	if (why == SHUNT_TCP_FLAGS && f)
 		retire_both(h, family, p->l4_proto, f);

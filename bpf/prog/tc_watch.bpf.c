@@ -335,7 +335,7 @@ static __always_inline __u32 quiet_ms(enum shunt_reason why)
 SEC("tcx/egress")
 int shunt_out(struct __sk_buff *skb)
 {
-	__u32 tag = skb->tc_index, index = tag % SHUNT_CANDIDATES, ifindex = skb->ifindex, zero = 0;
+	__u32 tag = skb->tc_index, index = tag % SHUNT_CANDIDATES, zero = 0;
 	struct sight s = { .skb = skb };
 	enum shunt_reason why = SHUNT_ODD_EGRESS;
 	struct shunt_packet p;
@@ -346,7 +346,7 @@ int shunt_out(struct __sk_buff *skb)
 	if (!tag)
 		return SHUNT_TC_NEXT;
 	s.c = bpf_map_lookup_elem(&shunt_candidates, &index);
-	s.port = bpf_map_lookup_elem(&shunt_ports, &ifindex);
+	s.port = shunt_port_of(skb->ifindex);
 	s.control = shunt_the_control();
 	s.bench = bpf_map_lookup_elem(&shunt_workbench, &zero);
 	if (!s.c || !s.port || !s.control || !s.bench)

@@ -120,7 +120,7 @@ int shunt_xdp(struct xdp_md *ctx)
 	struct shunt_packet p;
 	__be16 proto_be;
 
-	if (shunt_parse_l2(data, end, none, &p, &proto_be) != SHUNT_OK)
+	if (shunt_empty() || shunt_parse_l2(data, end, none, &p, &proto_be) != SHUNT_OK)
 		return XDP_PASS;
 	if (proto_be == shunt_htons(ETH_P_IP))
 		return handle(ctx, &p, 4, data, end);

@@ -298,8 +298,8 @@ plain! {
         slot: u16,
         /// `PORT_*`.
         flags: u16,
-        /// Zero.
-        pad: u32,
+        /// The device.
+        ifindex: u32,
     }
 }
 
@@ -333,7 +333,7 @@ plain! {
 
 plain! {
     /// `struct shunt_control`.
-    Control, 64 {
+    Control, 56 {
         /// `ABI_VERSION`.
         abi: u32,
         /// The epoch whose actions may be used.
@@ -360,10 +360,6 @@ plain! {
         max_flows: u32,
         /// The kernel's HZ.
         ticks_per_s: u32,
-        /// Which half of the tables' crowd bits is in force.
-        crowd_half: u32,
-        /// Zero.
-        pad: u32,
     }
 }
 

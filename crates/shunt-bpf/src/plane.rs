@@ -44,7 +44,8 @@ pub struct Size {
     pub seed: u64,
 }
 
-const CROWDS: [&str; 2] = ["shunt_crowd4", "shunt_crowd6"];
+/// One element for two buckets.
+const TAGS: [&str; 2] = ["shunt_tags4", "shunt_tags6"];
 const TABLES: [&str; 4] = ["shunt_table4", "shunt_table6", "shunt_cold4", "shunt_cold6"];
 
 impl Size {
@@ -119,8 +120,8 @@ fn load(source: &Source, size: Size, shared: &mut BTreeMap<String, MapHandle>) -
             map.reuse_fd(have.as_fd()).map_err(failed)?;
         } else if TABLES.contains(&name.as_str()) {
             map.set_max_entries(size.buckets()).map_err(failed)?;
-        } else if CROWDS.contains(&name.as_str()) {
-            map.set_max_entries(2 * size.buckets().div_ceil(64)).map_err(failed)?;
+        } else if TAGS.contains(&name.as_str()) {
+            map.set_max_entries(size.buckets().div_ceil(2)).map_err(failed)?;
         }
     }
     let object = open.load().map_err(failed)?;
@@ -195,7 +196,7 @@ impl DataPlane {
         let slot = (0..abi::PORTS_MAX as u16)
             .find(|slot| self.ports.values().all(|p| p.slot != *slot))
             .ok_or(Error::TooManyPorts(abi::PORTS_MAX))?;
-        self.write_port(ifindex, Port { slot, flags, pad: 0 })?;
+        self.write_port(ifindex, Port { slot, flags, ifindex })?;
         let ingress = program(&self.tc, TC_FORWARD.name, "shunt_in")?;
         let failed = |hook| move |source| Error::Attach { ifindex, hook, source };
         let by_link = if tcx {
@@ -273,6 +274,7 @@ impl DataPlane {
                 .update_percpu(&u32::from(port.slot).to_ne_bytes(), &zero, MapFlags::ANY)
                 .map_err(|source| Error::Map { map: "shunt_counters", source })?;
             self.delete("shunt_ports", &ifindex.to_ne_bytes())?;
+            self.update("shunt_near_ports", &near(ifindex), Port::default().bytes())?;
             self.update("shunt_slots", &u32::from(port.slot).to_ne_bytes(), &0u32.to_ne_bytes())?;
             if self.xdp.is_some() {
                 self.delete("shunt_devmap", &u32::from(port.slot).to_ne_bytes())?;
@@ -284,7 +286,7 @@ impl DataPlane {
     /// Changes what a port can do.
     pub fn set_flags(&self, ifindex: u32, flags: u16) -> Result<(), Error> {
         match self.slot(ifindex) {
-            Some(slot) => self.write_port(ifindex, Port { slot, flags, pad: 0 }),
+            Some(slot) => self.write_port(ifindex, Port { slot, flags, ifindex }),
             None => Ok(()),
         }
     }
@@ -292,6 +294,8 @@ impl DataPlane {
     fn write_port(&self, ifindex: u32, port: Port) -> Result<(), Error> {
         self.update("shunt_slots", &u32::from(port.slot).to_ne_bytes(), &ifindex.to_ne_bytes())?;
         self.update("shunt_ports", &ifindex.to_ne_bytes(), port.bytes())?;
+        // Of two ports with the same low bits the last one has the place, and the other is found by the hash.
+        self.update("shunt_near_ports", &near(ifindex), port.bytes())?;
         if self.xdp.is_some() {
             self.update("shunt_devmap", &u32::from(port.slot).to_ne_bytes(), &ifindex.to_ne_bytes())?;
         }
@@ -465,6 +469,10 @@ impl DataPlane {
         // SAFETY: the object, and so its program's descriptor, lives as long as `self`.
         Some(unsafe { BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(&program.as_fd())) })
     }
+}
+
+fn near(ifindex: u32) -> [u8; 4] {
+    (ifindex % abi::PORTS_MAX).to_ne_bytes()
 }
 
 fn entry_of(bytes: &[u8], to_bytes: usize, cold: &[u8]) -> Option<Entry> {
