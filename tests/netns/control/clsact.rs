@@ -1,8 +1,12 @@
 //! Kernels without TCX, as far as this one can pretend to be one.
 
 use crate::{ENGINES, OPEN, Stage, silent, stage::nothing, undone::Held};
-use shunt_api::{Attach, Engine};
-use shunt_testkit::{Shuntd, ShuntdBuilder, Topology, require_root};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use shunt_api::{Attach, Engine, Status};
+use shunt_testkit::{Shunt, Shuntd, ShuntdBuilder, Topology, require_root, wait_until};
 use shunt_wire::Packet;
 
 fn start() -> (Topology, Stage, Packet) {
@@ -64,7 +68,7 @@ fn auto_takes_xdp_with_clsact_too() {
 }
 
 #[test]
-fn filters_of_a_killed_daemon_go_by_a_cleanup_and_by_the_next_start() {
+fn filters_of_a_killed_daemon_go_by_a_cleanup() {
     if !require_root() {
         return;
     }
@@ -81,6 +85,28 @@ fn filters_of_a_killed_daemon_go_by_a_cleanup_and_by_the_next_start() {
     let said = shuntd.cleanup();
     assert!(said.status.success(), "{said:?}");
     assert_eq!(held.left(), None);
+    assert_eq!(qdiscs(&lab), before);
+}
+
+#[test]
+fn filters_of_a_killed_daemon_go_by_its_next_start() {
+    if !require_root() {
+        return;
+    }
+    let (lab, stage, packet) = start();
+    let before = qdiscs(&lab);
+    let shunt = Shunt::on(lab.router()).variable("SHUNT_PRETEND_MISSING", "tcx");
+    let said = shunt.done("up --json");
+    let status: Status = serde_json::from_str(&said).unwrap();
+    let held = Held::by(status.pid);
+    kill(Pid::from_raw(i32::try_from(status.pid).unwrap()), Signal::SIGKILL).unwrap();
+    wait_until("it is dead", || shunt.run("status").code == Some(21));
+    // On one of the two ports only.
+    shunt.done("up --port r0");
+    assert!(!lab.router().run("tc qdisc show dev r1").contains("clsact"));
+    assert_eq!(held.left(), None);
+    stage.pass(&packet);
+    shunt.done("down");
     assert_eq!(qdiscs(&lab), before);
 }
 
