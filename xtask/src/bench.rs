@@ -162,17 +162,17 @@ impl Bench {
         Ok(())
     }
 
-    /// One TCP stream: with frames of the MTU from the hosts, as a wire carries them, and with 64 KB aggregates.
+    /// One TCP stream with all offloads on, and one with frames of the MTU from the hosts, as a wire carries them.
     fn tcp(&mut self) -> anyhow::Result<()> {
         if self.shunt.is_err() {
             self.lacking("tcp_goodput_tc_vs_slow");
             return Ok(());
         }
+        // Aggregates go up on the sender's CPU, so there is nothing to poll or to pin.
+        self.goodput("tcp", "tcp_goodput_tc_vs_slow", &rig::topology(), false)?;
         let lab = rig::topology();
         rig::coalesce(&lab, true)?;
-        self.goodput("tcp", "tcp_goodput_tc_vs_slow", &lab, true)?;
-        // On a topology of its own: aggregates go up on the sender's CPU, and there is nothing to poll or to pin.
-        self.goodput("tcp-tso", "tcp_goodput_tc_vs_slow_tso_at_hosts", &rig::topology(), false)
+        self.goodput("tcp-mtu", "tcp_goodput_tc_vs_slow_mtu_frames", &lab, true)
     }
 
     fn goodput(
