@@ -22,7 +22,8 @@ deps:
 	@packaging/deps.sh
 
 test: need-root build
-	SHUNT_NO_SKIP=1 $(CARGO_RUN) test --locked --workspace
+	SHUNT_NO_SKIP=1 SHUNT=$(CURDIR)/target/release/shunt SHUNTD=$(CURDIR)/target/release/shuntd \
+		$(CARGO_RUN) test --locked --workspace --no-fail-fast
 
 demo: need-root build
 	$(CARGO_RUN) run --quiet --locked -p xtask -- demo $(if $(KEEP),--keep)
