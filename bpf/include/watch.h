@@ -7,7 +7,7 @@
 
 enum {
 	SHUNT_CANDIDATE_MS = 1000,	/* a packet that has not left by then is forgotten */
-	SHUNT_WINDOW_MS = 10000,	/* packets of a tuple count together for so long */
+	SHUNT_WINDOW_S = 10,		/* packets of a tuple count together for so long */
 	SHUNT_QUIET_MS = 1000,	/* a refused tuple is not asked about again for so long */
 	SHUNT_QUIET_SHORT_MS = 10,	/* where the answer will change soon */
 	SHUNT_QUIET_LONG_MS = 10000,

@@ -61,7 +61,7 @@ static __always_inline int worth_watching(const struct hook *h, const struct shu
 		return 0;
 	if (s->quiet_until_ticks && shunt_before(h->now, s->quiet_until_ticks))
 		return 0;
-	if (h->now - s->since_ticks > shunt_ticks(h->control, SHUNT_WINDOW_MS)) {
+	if (h->now - s->since_ticks > SHUNT_WINDOW_S * h->control->ticks_per_s) {
 		s->since_ticks = h->now;
 		s->pkts = 0;
 	}
