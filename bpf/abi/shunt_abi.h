@@ -86,7 +86,6 @@ enum shunt_flow_flags {
 };
 
 enum shunt_port_flags {
-	SHUNT_PORT_UP = 1 << 0,
 	SHUNT_PORT_XDP_OUT = 1 << 1, /* XDP may redirect to it: the driver can, and its qdisc is not in use */
 	SHUNT_PORT_PARTIAL = 1 << 2, /* frames may come in with CHECKSUM_PARTIAL (veth, tap, virtio) */
 };

@@ -28,16 +28,6 @@ static __always_inline __u16 shunt_csum_update_partial(__u16 check, __u16 delta)
 	return shunt_fold((__u32)check + delta + 0xffff);
 }
 
-static __always_inline __u32 shunt_sum_words(const void *at, __u32 words, __u32 sum)
-{
-	const __u16 *word = at;
-
-#pragma unroll
-	for (__u32 i = 0; i < words; i++)
-		sum += word[i];
-	return sum;
-}
-
 /* new - old over the same number of words, at most 32768 of them. */
 static __always_inline __u32 shunt_sum_diff(const void *old, const void *new, __u32 words, __u32 sum)
 {

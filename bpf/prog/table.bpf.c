@@ -38,8 +38,10 @@ static __always_inline int is_leaving(const struct shunt_flow *f)
 static __always_inline int sweep_one(struct shunt_flow *f, struct shunt_sweep *s)
 {
 	if (is_leaving(f)) {
-		s->deleted += shunt_since(f->retired_ticks, s->now_ticks) >= (__s32)s->remove_ticks;
-		return shunt_since(f->retired_ticks, s->now_ticks) >= (__s32)s->remove_ticks;
+		int gone = shunt_since(f->retired_ticks, s->now_ticks) >= (__s32)s->remove_ticks;
+
+		s->deleted += gone;
+		return gone;
 	}
 	if (f->flags & SHUNT_FLOW_STATIC) {
 		s->statics++;

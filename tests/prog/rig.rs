@@ -54,8 +54,8 @@ pub(crate) fn with_rig(test: impl FnOnce(&mut Rig<'_>) + Send) {
         plane.control().set_heartbeat_max(Duration::from_secs(3600));
         plane.control().set_proof(REPROVE, 2 * REPROVE);
         plane.beat().unwrap();
-        plane.attach(port, abi::PORT_UP, true).unwrap();
-        plane.attach(out, abi::PORT_UP | abi::PORT_XDP_OUT, true).unwrap();
+        plane.attach(port, 0, true).unwrap();
+        plane.attach(out, abi::PORT_XDP_OUT, true).unwrap();
         let now = plane.sweep(REPROVE, false).unwrap().now_ticks;
         test(&mut Rig { ns: &ns, plane, port, out, now });
     });

@@ -34,9 +34,7 @@ pub const FLOW_PARTIAL: u8 = 1 << 3;
 /// The connection's reply direction.
 pub const FLOW_REPLY: u8 = 1 << 4;
 
-/// `enum shunt_port_flags`: the port is up.
-pub const PORT_UP: u16 = 1 << 0;
-/// XDP may redirect to it.
+/// `enum shunt_port_flags`: XDP may redirect to it.
 pub const PORT_XDP_OUT: u16 = 1 << 1;
 /// Frames may come in with unfinished checksums.
 pub const PORT_PARTIAL: u16 = 1 << 2;

@@ -373,9 +373,6 @@ async fn wait(events: Option<&Events>) -> std::io::Result<()> {
 
 fn flags(setting: PortSetting) -> u16 {
     let mut flags = 0;
-    if setting.up {
-        flags |= abi::PORT_UP;
-    }
     if setting.engine == shunt_api::Engine::Xdp {
         flags |= abi::PORT_XDP_OUT;
     }
