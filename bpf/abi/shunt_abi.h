@@ -36,7 +36,7 @@ enum shunt_reason {
 	SHUNT_MTU = 5,		/* larger than Linux was seen to forward on this flow */
 	SHUNT_TTL = 6,
 	SHUNT_PROTOCOL = 7,	/* neither TCP nor UDP, or not IP at all */
-	SHUNT_TCP_FLAGS = 8,	/* SYN, FIN or RST */
+	SHUNT_TCP_FLAGS = 8,	/* SYN, FIN or RST, or no ACK */
 	SHUNT_MISS = 9,
 	SHUNT_STALE = 10,	/* an action of another epoch, retired, or not proved for too long */
 	SHUNT_REPROVE = 11,
@@ -45,6 +45,10 @@ enum shunt_reason {
 	SHUNT_PENDING = 14,	/* proved once, not yet seen to leave only once */
 	SHUNT_CLASS = 15,	/* another DSCP, VLAN priority or TTL than the flow was learned with */
 	SHUNT_TAGS = 16,	/* more VLAN tags than two */
+	/* it would be learned from, were it not for ... */
+	SHUNT_CAPTURE = 17,	/* ... somebody who captures on the port that it came in by */
+	SHUNT_INGRESS_FILTER = 18, /* ... the tc filters or TCX programs of that port */
+	SHUNT_RULESET = 19,	/* ... a statement of the ruleset that must see every packet */
 
 	/* refusals: Linux forwarded it, and nothing was learned */
 	SHUNT_NOT_WATCHED = 32,	/* the candidate was overwritten before its packet left */
@@ -65,8 +69,18 @@ enum shunt_reason {
 	SHUNT_ODD_EGRESS = 47,	/* what left cannot be expressed by an action */
 	SHUNT_RETIRING = 48,	/* the flow's former action is still within its quiet time */
 	SHUNT_NOT_ROUTED = 49,	/* the TTL was not lowered by one */
+	SHUNT_EGRESS_CAPTURE = 50, /* somebody captures on the port that it left by */
+	SHUNT_EXCLUDED = 51,	/* its mark, or its connection's, was configured to stay slow */
+
+	/* why a flow was taken out of use, besides the above */
+	SHUNT_IDLE = 52,
+	SHUNT_FLUSHED = 53,
+	SHUNT_CONNTRACK_GONE = 54, /* conntrack has forgotten the connection, or was told to */
+
+	/* a refusal again */
+	SHUNT_EGRESS_FILTER = 55, /* the port that it left by has TCX programs of somebody else */
 };
-_Static_assert((int)SHUNT_NOT_ROUTED < (int)SHUNT_REASONS_MAX, "reasons fit the counters");
+_Static_assert((int)SHUNT_EGRESS_FILTER < (int)SHUNT_REASONS_MAX, "reasons fit the counters");
 
 enum shunt_flow_state {
 	SHUNT_FLOW_PENDING = 1,
@@ -83,20 +97,37 @@ enum shunt_flow_flags {
 	SHUNT_FLOW_NAT = 1 << 2,     /* addresses or ports change */
 	SHUNT_FLOW_PARTIAL = 1 << 3, /* the ingress driver may hand up unfinished L4 checksums */
 	SHUNT_FLOW_REPLY = 1 << 4,   /* the connection's reply direction */
+	SHUNT_FLOW_UNREPLIED = 1 << 5, /* proved before the other side had answered: UDP only */
 };
 
 enum shunt_port_flags {
 	SHUNT_PORT_XDP_OUT = 1 << 1, /* XDP may redirect to it: the driver can, and its qdisc is not in use */
 	SHUNT_PORT_PARTIAL = 1 << 2, /* frames may come in with CHECKSUM_PARTIAL (veth, tap, virtio) */
+	SHUNT_PORT_CAPTURED = 1 << 3, /* nothing is learned that comes in or leaves by it */
+	SHUNT_PORT_FILTERED = 1 << 4, /* nothing is learned that comes in by it */
+	SHUNT_PORT_FILTERED_OUT = 1 << 5, /* nothing is learned that leaves by it */
 };
 
 enum shunt_control_flags {
 	SHUNT_CONTROL_LEARN = 1 << 0,
 	SHUNT_CONTROL_UDP_UNREPLIED = 1 << 1, /* learn UDP before any reply was seen */
+	SHUNT_CONTROL_HOLD4 = 1 << 2, /* learn no IPv4: the ruleset must see every packet */
+	SHUNT_CONTROL_HOLD6 = 1 << 3,
+	SHUNT_CONTROL_TRACE = 1 << 4, /* somebody reads shunt_traces */
+	SHUNT_CONTROL_STATICS = 1 << 5, /* flows have been put in by hand */
 };
 
 enum shunt_event_kind {
 	SHUNT_EVENT_WANT_LIBERAL = 1,
+	SHUNT_EVENT_SILENT = 2, /* nobody has sent for a while, and all that was sent was answered */
+};
+
+enum shunt_trace_kind {
+	SHUNT_TRACE_LEARN = 1, /* proved, and put into the table */
+	SHUNT_TRACE_ACTIVATE = 2, /* in use from this packet on */
+	SHUNT_TRACE_PUNT = 3, /* a packet of a known flow went to Linux */
+	SHUNT_TRACE_REFUSE = 4, /* Linux forwarded a packet that taught nothing */
+	SHUNT_TRACE_RETIRE = 5, /* taken out of use */
 };
 
 /* A VLAN tag in a key. Priority is no part of it; a priority tag (VLAN id 0) is not the same as no tag. */
@@ -156,7 +187,7 @@ struct shunt_flow {
 	__u16 l4_delta_addr; /* the same: addresses only */
 	__u16 home_cpu;	     /* this CPU counts without atomics */
 	__u8 in_ttl;	     /* TTL or hop limit it was learned with */
-	__u8 _pad;
+	__u8 retired_why;    /* enum shunt_reason, of the last time */
 	__be16 sport_be;
 	__be16 dport_be;
 	__u32 mark;
@@ -191,7 +222,7 @@ struct shunt_cold {
 	__u64 away_pkts; /* counted by other CPUs, atomically */
 	__u64 away_bytes;
 	__u32 learned_ticks;
-	__u32 _pad1;
+	__u32 told_ticks; /* the flow's seen_ticks when its silence was told last */
 };
 _Static_assert(sizeof(struct shunt_cold) == 32, "shunt_cold is ABI");
 
@@ -208,9 +239,29 @@ struct shunt_cold_bucket {
 	struct shunt_cold entry[SHUNT_WAYS];
 };
 
-/* How many entries are in use: IPv4, IPv6. */
 struct shunt_usage {
-	__u64 entries[2];
+	__u64 entries[2]; /* in use: IPv4, IPv6 */
+	__u64 past_lost; /* flows whose counts found no place in shunt_past */
+	__u64 traces_lost;
+};
+_Static_assert(sizeof(struct shunt_usage) == 32, "shunt_usage is ABI");
+
+/* One direction of a connection, as conntrack has it; IPv4 in the first four bytes of an address. */
+struct shunt_tuple {
+	__u8 src[16];
+	__u8 dst[16];
+	__be16 sport_be;
+	__be16 dport_be;
+	__u8 family; /* 4 or 6 */
+	__u8 l4_proto;
+	__u8 _pad[2];
+};
+_Static_assert(sizeof(struct shunt_tuple) == 40, "shunt_tuple is ABI");
+
+/* What flows of a tuple had counted that are no more in the table, while conntrack still knows the connection. */
+struct shunt_past {
+	__u64 pkts;
+	__u64 bytes;
 };
 
 /* A byte of the hash of what is in each entry of two buckets, 0 where nothing is to be found. */
@@ -256,8 +307,12 @@ struct shunt_control {
 	__u64 seed;	   /* of their hash */
 	__u32 max_flows;   /* of each family */
 	__u32 ticks_per_s; /* the kernel's HZ */
+	__u32 exclude_mark; /* packets whose mark under the mask is this teach nothing; without a mask, none are */
+	__u32 exclude_mark_mask;
+	__u32 exclude_ct_mark; /* the same for the mark of the connection */
+	__u32 exclude_ct_mark_mask;
 };
-_Static_assert(sizeof(struct shunt_control) == 56, "shunt_control is ABI");
+_Static_assert(sizeof(struct shunt_control) == 72, "shunt_control is ABI");
 
 /* The headers of a packet with every layer at a fixed place. Unused bytes are zero. */
 struct shunt_headers {
@@ -279,7 +334,7 @@ struct shunt_candidate {
 	__u32 sighting;
 	__u16 tag; /* what skb->tc_index carries */
 	__u16 left;
-	__u16 l3_bytes;
+	__u16 hash_tag;
 	__u16 class_bits;
 	__u8 family; /* 4 or 6 */
 	__u8 l4_proto;
@@ -290,21 +345,27 @@ struct shunt_candidate {
 };
 _Static_assert(sizeof(struct shunt_candidate) == 160, "shunt_candidate is ABI");
 
-/* How often a tuple (by hash) was seen, and until when not to ask again. Shared slots only learn sooner or later. */
+/*
+ * How often a tuple (by hash) was seen, and until when not to ask again. Shared slots only learn sooner or later. The
+ * last refusal is for people; its tag says, nearly always, whether it is the tuple's own.
+ */
 struct shunt_sighting {
 	__u32 since_ticks;
 	__u32 pkts;
 	__u32 quiet_until_ticks;
-	__u32 _pad;
+	__u16 refused_tag;
+	__u8 refused_why; /* enum shunt_reason */
+	__u8 _pad;
 };
 _Static_assert(sizeof(struct shunt_sighting) == 16, "shunt_sighting is ABI");
 
-/* To the daemon: a connection, by its original direction as conntrack has it. */
+/* To the daemon: a connection, by one direction of it as conntrack has it. */
 struct shunt_event {
 	__u8 kind;
 	__u8 family;
 	__u8 l4_proto;
-	__u8 _pad[5];
+	__u8 reply; /* it is the reply direction and not the original one */
+	__u8 _pad[4];
 	__be16 sport_be;
 	__be16 dport_be;
 	__u32 ifindex;
@@ -312,6 +373,18 @@ struct shunt_event {
 	__u8 dst[16];
 };
 _Static_assert(sizeof(struct shunt_event) == 48, "shunt_event is ABI");
+
+/* To people who watch. */
+struct shunt_trace {
+	__u64 at_ns; /* CLOCK_MONOTONIC */
+	struct shunt_tuple tuple; /* as on the wire of `ifindex` */
+	__u32 ifindex; /* where the packet came in */
+	__u16 tags[SHUNT_TAGS_MAX];
+	__u8 kind; /* enum shunt_trace_kind */
+	__u8 why; /* enum shunt_reason */
+	__u8 _pad[6];
+};
+_Static_assert(sizeof(struct shunt_trace) == 64, "shunt_trace is ABI");
 
 /* What the sweep is told, and what it found. */
 struct shunt_sweep {
@@ -324,14 +397,18 @@ struct shunt_sweep {
 	__u32 statics;
 	__u32 deleted;
 	__u32 remove_ticks; /* how long after it was retired a flow is removed; filled in by the program */
-	__u32 _pad;
+	__u32 flushed;	    /* retired by this sweep */
+	__u32 from;	    /* the first bucket to look at; those of IPv6 come after those of IPv4 */
+	__u32 buckets;	    /* how many */
+	__u32 silent_ticks; /* after how long a connection is silent; filled in by the program */
 };
-_Static_assert(sizeof(struct shunt_sweep) == 40, "shunt_sweep is ABI");
+_Static_assert(sizeof(struct shunt_sweep) == 52, "shunt_sweep is ABI");
 
 enum shunt_edit_op {
 	SHUNT_EDIT_PUT = 1, /* put in, or replace */
 	SHUNT_EDIT_REMOVE = 2,
 	SHUNT_EDIT_GET = 3,
+	SHUNT_EDIT_SIGHTING = 4, /* what was seen of the key's tuple, with or without a flow */
 };
 
 /* A flow that the daemon puts in, takes out or looks at. */
@@ -344,7 +421,8 @@ struct shunt_edit {
 	struct shunt_flow flow;
 	__u8 to[32];
 	struct shunt_cold cold;
+	struct shunt_sighting sighting; /* its refusal is 0 where the last one was another tuple's */
 };
-_Static_assert(sizeof(struct shunt_edit) == 224, "shunt_edit is ABI");
+_Static_assert(sizeof(struct shunt_edit) == 240, "shunt_edit is ABI");
 
 #endif

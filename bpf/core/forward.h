@@ -31,7 +31,8 @@ static __always_inline int shunt_daemon_alive(const struct shunt_control *contro
 /* A packet that no flow may carry, whatever its tuple. */
 static __always_inline enum shunt_reason shunt_admit(const struct shunt_packet *p)
 {
-	if (p->tcp_flags & (SHUNT_TCP_SYN | SHUNT_TCP_FIN | SHUNT_TCP_RST))
+	/* Without ACK it is INVALID to conntrack. */
+	if (p->l4_proto == IPPROTO_TCP && (p->tcp_flags & (SHUNT_TCP_BOUNDS | SHUNT_TCP_ACK)) != SHUNT_TCP_ACK)
 		return SHUNT_TCP_FLAGS;
 	if (p->ttl <= 1)
 		return SHUNT_TTL;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* The packet core as functions for user space: the daemon, the host tests and the fuzzer call what the kernel runs. */
 #include "core/learn.h"
+#include "core/traffic.h"
 
 /* Parses a frame. The key is of the family that `p` says. */
 int shunt_host_parse(__u8 *frame, __u32 bytes, __u32 ifindex, struct shunt_packet *p, union shunt_key *key)
@@ -51,4 +52,31 @@ void shunt_host_translate(__u32 family, const __u8 *old_ends, const __u8 *new_en
 	__u32 ports_at = family == 4 ? 8 : 32;
 
 	shunt_translate(family, old_ends, old_ends + ports_at, new_ends, new_ends + ports_at, f, to);
+}
+
+/* Writes the packet that is due, if one is, into `frame`, whose payload must be zero. Returns its size, or 0. */
+__u32 shunt_host_traffic_next(const struct traffic_plan *plan, struct traffic_state *state, __u32 *numbers,
+			      __u8 *frame, __u32 room, __u64 now)
+{
+	__u32 bytes, flow;
+
+	if (!traffic_due(state, now))
+		return 0;
+	bytes = traffic_size(plan, state);
+	flow = traffic_flow(plan, state);
+	if (bytes > room || !traffic_write(frame, frame + bytes, plan, bytes, state->sent, flow, state->tag,
+					   numbers[flow]++, now))
+		return 0;
+	state->bytes += bytes;
+	return bytes;
+}
+
+void shunt_host_arrival_note(struct arrival *arrival, __u32 tag, __u32 number, __u32 transit_ns)
+{
+	arrival_note(arrival, tag, number, transit_ns);
+}
+
+__u32 shunt_host_latency_bucket(__u32 ns)
+{
+	return latency_bucket(ns);
 }

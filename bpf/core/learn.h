@@ -127,7 +127,7 @@ static __always_inline int shunt_same_action(__u32 family, const struct shunt_fl
 	/* From in_dmac to l4_delta_addr they lie one after the other. */
 	const __u32 words = (__builtin_offsetof(struct shunt_flow, home_cpu) -
 			     __builtin_offsetof(struct shunt_flow, in_dmac)) / 2;
-	int differ = (have->flags ^ f->flags) & ~SHUNT_FLOW_XDP;
+	int differ = (have->flags ^ f->flags) & ~(SHUNT_FLOW_XDP | SHUNT_FLOW_UNREPLIED);
 
 	differ |= have->out_tags ^ f->out_tags;
 	differ |= shunt_differ(have->in_dmac, f->in_dmac, words);

@@ -34,6 +34,8 @@ enum {
 	SHUNT_TCP_FIN = 0x01,
 	SHUNT_TCP_SYN = 0x02,
 	SHUNT_TCP_RST = 0x04,
+	SHUNT_TCP_ACK = 0x10,
+	SHUNT_TCP_BOUNDS = SHUNT_TCP_FIN | SHUNT_TCP_SYN | SHUNT_TCP_RST, /* a connection begins or ends */
 	SHUNT_DSCP_MASK = 0xfc,
 };
 

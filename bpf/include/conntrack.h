@@ -55,8 +55,15 @@ struct ip_ct_tcp___shunt {
 	__u8 state;
 };
 
+/* Where each extension of a connection is, 0 for none; that of helpers is the first. */
+struct nf_ct_ext {
+	__u8 offset[1];
+};
+
 struct nf_conn {
 	unsigned long status;
+	struct nf_ct_ext *ext;
+	__u32 mark;
 	struct nf_conntrack_tuple_hash___shunt tuplehash[2];
 	union {
 		struct ip_ct_tcp___shunt tcp;

@@ -69,6 +69,15 @@ struct {
 	__type(value, struct shunt_usage);
 } shunt_usage SEC(".maps");
 
+/* By tuple, so that `shunt conntrack` can add up what went past conntrack. Deleted with the connection. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct shunt_tuple);
+	__type(value, struct shunt_past);
+} shunt_past SEC(".maps");
+
 /* How many entries of a family are in use. */
 static __always_inline __u64 *shunt_used(__u32 family)
 {
@@ -87,22 +96,34 @@ static __always_inline int shunt_empty(void)
 	return !usage || !(usage->entries[0] | usage->entries[1]);
 }
 
+static __always_inline __u64 shunt_ports_and_protocol(__u32 family, const union shunt_key *key)
+{
+	const __u32 *half = (const __u32 *)key->words;
+
+	return family == 4 ? (__u64)half[5] << 32 | half[2] : (__u64)half[11] << 32 | half[8];
+}
+
 /* Where a flow is. */
 struct shunt_place {
 	__u32 bucket;
 	__u32 way;
 };
 
+/*
+ * Of the tuple alone, without port and tags: so all flows of a tuple are in the same two buckets, and conntrack, which
+ * knows neither, can name them.
+ */
 static __always_inline __u64 shunt_hash(__u32 family, const union shunt_key *key, __u64 seed)
 {
+	const __u64 *word = key->words;
+	__u64 rest = shunt_ports_and_protocol(family, key);
 	/* The seed goes in before the products: which tuples collide must depend on it. */
-	__u64 hash = (key->words[0] ^ seed) * 0x9e3779b97f4a7c15ULL ^
-		     (key->words[1] + seed) * 0xc2b2ae3d27d4eb4fULL ^ (key->words[2] ^ seed) * 0x165667b19e3779f9ULL;
+	__u64 hash = (word[0] ^ seed) * 0x9e3779b97f4a7c15ULL ^ (rest + seed) * 0xc2b2ae3d27d4eb4fULL;
 
 	if (family == 6)
-		hash ^= (key->words[3] ^ (hash >> 31)) * 0x27d4eb2f165667c5ULL ^
-			(key->words[4] + seed) * 0x85ebca77c2b2ae63ULL ^
-			(key->words[5] ^ seed) * 0xff51afd7ed558ccdULL;
+		hash ^= (word[1] ^ seed) * 0x165667b19e3779f9ULL ^
+			(word[2] ^ (hash >> 31)) * 0x27d4eb2f165667c5ULL ^
+			(word[3] + seed) * 0x85ebca77c2b2ae63ULL;
 	hash ^= hash >> 29;
 	hash *= 0xbf58476d1ce4e5b9ULL;
 	return hash ^ (hash >> 32);
@@ -115,6 +136,31 @@ static __always_inline int shunt_same_key(__u32 family, const void *entry, const
 
 	if (family == 6)
 		differ |= (words[3] ^ key->words[3]) | (words[4] ^ key->words[4]) | (words[5] ^ key->words[5]);
+	return !differ;
+}
+
+/*
+ * Of port and tags, too. Flows that a person puts in are kept by it, as conntrack has no say in them and there may be many of
+ * one tuple.
+ */
+static __always_inline __u64 shunt_static_hash(__u32 family, const union shunt_key *key, __u64 hash)
+{
+	const __u32 *half = (const __u32 *)key->words;
+	__u64 place = family == 4 ? (__u64)half[3] << 32 | half[4] : (__u64)half[9] << 32 | half[10];
+
+	hash ^= place * 0xd6e8feb86659fd93ULL;
+	hash *= 0x9e3779b97f4a7c15ULL;
+	return hash ^ (hash >> 32);
+}
+
+/* Whether two keys differ in nothing but port and tags. */
+static __always_inline int shunt_same_tuple(__u32 family, const union shunt_key *a, const union shunt_key *b)
+{
+	__u64 differ = a->words[0] ^ b->words[0];
+
+	differ |= shunt_ports_and_protocol(family, a) ^ shunt_ports_and_protocol(family, b);
+	if (family == 6)
+		differ |= (a->words[1] ^ b->words[1]) | (a->words[2] ^ b->words[2]) | (a->words[3] ^ b->words[3]);
 	return !differ;
 }
 
@@ -197,9 +243,8 @@ static __always_inline struct shunt_flow *shunt_find_in(__u32 family, const unio
 	return 0;
 }
 
-/* The flow of a key, of a family that is known where the code is compiled. */
-static __always_inline struct shunt_flow *shunt_find(__u32 family, const union shunt_key *key, __u64 hash,
-						     const struct shunt_control *control, struct shunt_place *place)
+static __always_inline struct shunt_flow *shunt_find_by(__u32 family, const union shunt_key *key, __u64 hash,
+							const struct shunt_control *control, struct shunt_place *place)
 {
 	__u32 first = shunt_bucket_of(hash, 0, control->bucket_mask);
 	__u32 second = shunt_bucket_of(hash, 1, control->bucket_mask);
@@ -207,6 +252,17 @@ static __always_inline struct shunt_flow *shunt_find(__u32 family, const union s
 	struct shunt_flow *f = shunt_find_in(family, key, tag, first, place);
 
 	return shunt_likely(f) ? f : shunt_find_in(family, key, tag, second, place);
+}
+
+/* The flow of a key, of a family that is known where the code is compiled. */
+static __always_inline struct shunt_flow *shunt_find(__u32 family, const union shunt_key *key, __u64 hash,
+						     const struct shunt_control *control, struct shunt_place *place)
+{
+	struct shunt_flow *f = shunt_find_by(family, key, hash, control, place);
+
+	if (shunt_likely(f || !(control->flags & SHUNT_CONTROL_STATICS)))
+		return f;
+	return shunt_find_by(family, key, shunt_static_hash(family, key, hash), control, place);
 }
 
 /* The addresses that a flow of the table translates to. */
@@ -363,9 +419,10 @@ static __always_inline int shunt_insert(__u32 family, const union shunt_key *key
 }
 
 /* Retires an action: no packet uses it from now on, and nothing replaces it until its quiet time is over. */
-static __always_inline void shunt_retire(struct shunt_flow *f, __u32 now)
+static __always_inline void shunt_retire(struct shunt_flow *f, __u32 now, enum shunt_reason why)
 {
 	f->retired_ticks = now;
+	f->retired_why = why;
 	f->epoch = SHUNT_EPOCH_RETIRED;
 }
 

@@ -27,11 +27,26 @@ struct {
 	__type(value, struct shunt_sighting);
 } shunt_sightings SEC(".maps");
 
-static __always_inline void shunt_quieten(__u32 index, __u32 now, __u32 ticks)
+static __always_inline __u32 shunt_sighting_of(__u64 hash)
 {
-	struct shunt_sighting *s = bpf_map_lookup_elem(&shunt_sightings, &index);
+	return (hash >> 16) % SHUNT_SIGHTINGS;
+}
 
-	if (s)
+static __always_inline __u16 shunt_hash_tag(__u64 hash)
+{
+	return hash >> 48;
+}
+
+/* Remembers that a tuple was refused, and leaves it in peace for a while. */
+static __always_inline void shunt_refuse(const struct shunt_candidate *c, enum shunt_reason why, __u32 now, __u32 ticks)
+{
+	struct shunt_sighting *s = bpf_map_lookup_elem(&shunt_sightings, &c->sighting);
+
+	if (!s)
+		return;
+	s->refused_tag = c->hash_tag;
+	s->refused_why = why;
+	if (ticks)
 		s->quiet_until_ticks = now + ticks;
 }
 

@@ -3,7 +3,9 @@
  * The daemon's hands in the flow tables: run by BPF_PROG_RUN, not by packets. Here and not in user space, so that there
  * is one way to find, claim and free an entry.
  */
-#include "include/maps.h"
+#include "include/silent.h"
+#include "include/trace.h"
+#include "include/watch.h"
 
 enum {
 	/* Long after any CPU that found the flow has let go of it. */
@@ -11,7 +13,29 @@ enum {
 	SHUNT_NOT_THERE = -2, /* -ENOENT */
 };
 
-struct bpf_map;
+/* The flow goes, and its connection may live on: what was counted is kept. */
+static __always_inline void keep_counts(__u32 family, const union shunt_key *key, const struct shunt_flow *f,
+					const struct shunt_cold *cold)
+{
+	struct shunt_past counts = { .pkts = f->pkts + cold->away_pkts, .bytes = f->bytes + cold->away_bytes };
+	struct shunt_past *past;
+	struct shunt_tuple tuple;
+
+	if (!counts.pkts || f->flags & SHUNT_FLOW_STATIC || f->retired_why == SHUNT_CONNTRACK_GONE)
+		return;
+	shunt_tuple_of(family, key, &tuple);
+	past = bpf_map_lookup_elem(&shunt_past, &tuple);
+	if (past) {
+		past->pkts += counts.pkts;
+		past->bytes += counts.bytes;
+	} else if (bpf_map_update_elem(&shunt_past, &tuple, &counts, BPF_NOEXIST)) {
+		__u32 zero = 0;
+		struct shunt_usage *usage = bpf_map_lookup_elem(&shunt_usage, &zero);
+
+		if (usage)
+			usage->past_lost++;
+	}
+}
 
 static __always_inline void release(__u32 family, const struct shunt_place *place)
 {
@@ -21,6 +45,8 @@ static __always_inline void release(__u32 family, const struct shunt_place *plac
 
 	if (!words || !cold || !used)
 		return;
+	if (words[shunt_live_word(family)])
+		keep_counts(family, (const union shunt_key *)words, shunt_flow_at(family, words), cold);
 	shunt_set_tag(family, place, 0);
 	words[shunt_live_word(family)] = 0;
 	shunt_flow_at(family, words)->state = 0;
@@ -35,7 +61,8 @@ static __always_inline int is_leaving(const struct shunt_flow *f)
 }
 
 /* 1 where the entry is to be freed. */
-static __always_inline int sweep_one(struct shunt_flow *f, struct shunt_sweep *s)
+static __always_inline int sweep_one(__u32 family, const union shunt_key *key, struct shunt_flow *f,
+				     struct shunt_sweep *s)
 {
 	if (is_leaving(f)) {
 		int gone = shunt_since(f->retired_ticks, s->now_ticks) >= (__s32)s->remove_ticks;
@@ -47,8 +74,16 @@ static __always_inline int sweep_one(struct shunt_flow *f, struct shunt_sweep *s
 		s->statics++;
 		return 0;
 	}
-	if (f->epoch != SHUNT_EPOCH_RETIRED && (s->all || shunt_since(f->seen_ticks, s->now_ticks) > (__s32)s->idle_ticks))
-		shunt_retire(f, s->now_ticks);
+	if (f->epoch != SHUNT_EPOCH_RETIRED &&
+	    (s->all || shunt_since(f->seen_ticks, s->now_ticks) > (__s32)s->idle_ticks)) {
+		enum shunt_reason why = s->all ? SHUNT_FLUSHED : SHUNT_IDLE;
+		struct shunt_control *control = shunt_the_control();
+
+		shunt_retire(f, s->now_ticks, why);
+		s->flushed++;
+		if (control)
+			shunt_trace(control, SHUNT_TRACE_RETIRE, why, family, key);
+	}
 	if (f->epoch == SHUNT_EPOCH_RETIRED) {
 		if (shunt_since(f->retired_ticks, s->now_ticks) >= (__s32)s->remove_ticks) {
 			s->deleted++;
@@ -63,57 +98,96 @@ static __always_inline int sweep_one(struct shunt_flow *f, struct shunt_sweep *s
 	return 0;
 }
 
-static long sweep_bucket4(struct bpf_map *map, const __u32 *index, struct shunt_bucket4 *bucket, struct shunt_sweep *s)
+static __always_inline long sweep_bucket(__u32 family, __u32 index, struct shunt_sweep *s)
 {
-	struct shunt_place place = { .bucket = *index };
+	struct shunt_place place = { .bucket = index };
 
-	(void)map;
 	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
+		struct shunt_cold *cold;
+		struct shunt_flow *f;
+		__u64 *words;
+
 		place.way = way;
-		if (!bucket->entry[way].key.ifindex && !is_leaving(&bucket->entry[way].flow))
+		words = shunt_words_at(family, &place);
+		if (!words)
+			return 1;
+		f = shunt_flow_at(family, words);
+		if (!words[shunt_live_word(family)] && !is_leaving(f))
 			continue;
-		if (sweep_one(&bucket->entry[way].flow, s))
-			release(4, &place);
+		cold = shunt_cold_at(family, &place);
+		if (cold)
+			shunt_notice_silence(family, (const union shunt_key *)words, f, cold, s);
+		if (sweep_one(family, (const union shunt_key *)words, f, s))
+			release(family, &place);
 	}
 	return 0;
 }
 
-static long sweep_bucket6(struct bpf_map *map, const __u32 *index, struct shunt_bucket6 *bucket, struct shunt_sweep *s)
+static long sweep_bucket4(__u32 n, struct shunt_sweep *s)
 {
-	struct shunt_place place = { .bucket = *index };
-
-	(void)map;
-	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
-		place.way = way;
-		if (!bucket->entry[way].key.ifindex && !is_leaving(&bucket->entry[way].flow))
-			continue;
-		if (sweep_one(&bucket->entry[way].flow, s))
-			release(6, &place);
-	}
-	return 0;
+	return sweep_bucket(4, s->from + n, s);
 }
 
-/* Counts flows, retires what is idle, frees what was retired. */
+static long sweep_bucket6(__u32 n, struct shunt_sweep *s)
+{
+	return sweep_bucket(6, s->from + n, s);
+}
+
+static __always_inline int is_used(__u32 family)
+{
+	__u64 *used = shunt_used(family);
+
+	return used && *used;
+}
+
+/* Counts flows, retires what is idle, frees what was retired: in a range of buckets, since the whole may take long. */
 SEC("syscall")
 int shunt_sweep_flows(struct shunt_sweep *args)
 {
 	struct shunt_control *control = shunt_the_control();
 	struct shunt_sweep s = *args;
+	__u64 each, from, end;
 
 	if (!control)
 		return 0;
 	s.now_ticks = shunt_now();
 	s.remove_ticks = shunt_ticks(control, SHUNT_REMOVE_MS);
-	if (!shunt_empty()) {
-		bpf_for_each_map_elem(&shunt_table4, sweep_bucket4, &s, 0);
-		bpf_for_each_map_elem(&shunt_table6, sweep_bucket6, &s, 0);
-	}
+	s.silent_ticks = shunt_ticks(control, SHUNT_SILENT_MS);
+	/* Before it leaves the table for being idle. */
+	if (s.silent_ticks > s.idle_ticks)
+		s.silent_ticks = s.idle_ticks;
+	each = (__u64)control->bucket_mask + 1;
+	from = s.from;
+	end = from + s.buckets;
+	if (end > 2 * each)
+		end = 2 * each;
+	if (from < each && is_used(4))
+		bpf_loop((end < each ? end : each) - from, sweep_bucket4, &s, 0);
+	if (from < each)
+		from = each;
+	s.from = from - each;
+	if (from < end && is_used(6))
+		bpf_loop(end - from, sweep_bucket6, &s, 0);
 	args->active = s.active;
 	args->pending = s.pending;
 	args->retired = s.retired;
 	args->statics = s.statics;
 	args->deleted = s.deleted;
+	args->flushed = s.flushed;
 	args->now_ticks = s.now_ticks;
+	return 0;
+}
+
+static __always_inline int look_up_sighting(struct shunt_edit *e, __u64 hash)
+{
+	__u32 index = shunt_sighting_of(hash);
+	struct shunt_sighting *s = bpf_map_lookup_elem(&shunt_sightings, &index);
+
+	if (!s)
+		return SHUNT_NOT_THERE;
+	e->sighting = *s;
+	if (s->refused_tag != shunt_hash_tag(hash))
+		e->sighting.refused_why = SHUNT_OK;
 	return 0;
 }
 
@@ -128,10 +202,16 @@ static __always_inline int edit(__u32 family, struct shunt_edit *e, const union 
 	if (!control)
 		return SHUNT_NOT_THERE;
 	hash = shunt_hash(family, key, control->seed);
+	if (e->op == SHUNT_EDIT_SIGHTING)
+		return look_up_sighting(e, hash);
 	f = shunt_find(family, key, hash, control, &place);
 	if (e->op == SHUNT_EDIT_PUT) {
 		int err;
 
+		if (e->flow.flags & SHUNT_FLOW_STATIC) {
+			control->flags |= SHUNT_CONTROL_STATICS;
+			hash = shunt_static_hash(family, key, hash);
+		}
 		e->flow.seen_ticks = shunt_now();
 		err = shunt_insert(family, key, hash, control, &e->flow, e->to, shunt_now(), &fresh);
 		if (!f)

@@ -4,6 +4,7 @@
  * keeps the headers of what goes up to Linux as a candidate for tc_watch to learn from.
  */
 #include "include/skb.h"
+#include "include/trace.h"
 #include "include/watch.h"
 
 struct hook {
@@ -48,7 +49,7 @@ static __always_inline int punt(struct hook *h, __u32 bytes, enum shunt_reason w
  */
 static __always_inline int worth_watching(const struct hook *h, const struct shunt_packet *p, enum shunt_reason why)
 {
-	__u32 index = (h->hash >> 16) % SHUNT_SIGHTINGS;
+	__u32 index = shunt_sighting_of(h->hash);
 	__u32 want = p->l4_proto == IPPROTO_TCP ? h->control->learn_tcp_pkts : h->control->learn_udp_pkts;
 	struct shunt_sighting *s;
 
@@ -68,6 +69,18 @@ static __always_inline int worth_watching(const struct hook *h, const struct shu
 	return ++s->pkts >= want || why == SHUNT_STALE;
 }
 
+/* Why nothing may be learned from what comes in by this port, or of this family. */
+static __always_inline enum shunt_reason held(const struct hook *h, __u32 family)
+{
+	if (h->control->flags & (family == 4 ? SHUNT_CONTROL_HOLD4 : SHUNT_CONTROL_HOLD6))
+		return SHUNT_RULESET;
+	if (h->port_flags & SHUNT_PORT_CAPTURED)
+		return SHUNT_CAPTURE;
+	if (h->port_flags & SHUNT_PORT_FILTERED)
+		return SHUNT_INGRESS_FILTER;
+	return SHUNT_OK;
+}
+
 /* Keeps what came in until it leaves. Returns the tag for the skb, 0 if that failed. */
 static __always_inline __u16 watch(struct hook *h, const struct shunt_packet *p, const void *macs)
 {
@@ -75,7 +88,7 @@ static __always_inline __u16 watch(struct hook *h, const struct shunt_packet *p,
 	struct shunt_candidate *c = bpf_map_lookup_elem(&shunt_candidates, &index);
 	__u16 generation;
 
-	if (!c || (!h->counters && find_port(h)))
+	if (!c)
 		return 0;
 	/* Sixteen generations tell a packet from the one before it in the same place; 0 is for "none". */
 	generation = (c->tag >> 12) + 1;
@@ -87,9 +100,9 @@ static __always_inline __u16 watch(struct hook *h, const struct shunt_packet *p,
 	c->at_ticks = h->now;
 	c->ifindex = h->skb->ifindex;
 	c->epoch = h->control->epoch;
-	c->sighting = (h->hash >> 16) % SHUNT_SIGHTINGS;
+	c->sighting = shunt_sighting_of(h->hash);
+	c->hash_tag = shunt_hash_tag(h->hash);
 	c->left = 0;
-	c->l3_bytes = p->l3_bytes;
 	c->class_bits = p->class_bits;
 	c->family = p->family;
 	c->l4_proto = p->l4_proto;
@@ -181,8 +194,8 @@ static __always_inline int forward(struct hook *h, struct shunt_packet *p, __u32
 }
 
 /* A packet of a known flow: whether it may be forwarded, and what else it means for the flow. */
-static __always_inline enum shunt_reason settle(const struct hook *h, const struct shunt_packet *p, const void *dmac,
-						struct shunt_flow *f)
+static __always_inline enum shunt_reason settle(const struct hook *h, const struct shunt_packet *p, __u32 family,
+						const union shunt_key *key, const void *dmac, struct shunt_flow *f)
 {
 	enum shunt_reason why = shunt_decide(f, p, dmac, h->control, h->now);
 
@@ -195,6 +208,7 @@ static __always_inline enum shunt_reason settle(const struct hook *h, const stru
 	/* The packet that taught us this flow has long left Linux, and it left once: egress would have said. */
 	if (why == SHUNT_PENDING) {
 		f->state = SHUNT_FLOW_ACTIVE;
+		shunt_trace(h->control, SHUNT_TRACE_ACTIVATE, SHUNT_OK, family, key);
 		why = SHUNT_OK;
 	}
 	return why;
@@ -207,7 +221,8 @@ static __always_inline int may_teach(enum shunt_reason why)
 }
 
 /* SYN, FIN or RST: the connection begins anew or ends, so both its directions leave the fast path at once. */
-static __always_inline void retire_both(struct hook *h, __u32 family, __u8 l4_proto, struct shunt_flow *f)
+static __always_inline void retire_both(struct hook *h, __u32 family, __u8 l4_proto, const union shunt_key *key,
+					struct shunt_flow *f)
 {
 	struct shunt_place place;
 	union shunt_key back;
@@ -216,12 +231,15 @@ static __always_inline void retire_both(struct hook *h, __u32 family, __u8 l4_pr
 	if (f->flags & SHUNT_FLOW_STATIC || (!h->counters && find_port(h)))
 		return;
 	h->counters->retired++;
-	shunt_retire(f, h->now);
+	shunt_retire(f, h->now, SHUNT_TCP_FLAGS);
+	shunt_trace(h->control, SHUNT_TRACE_RETIRE, SHUNT_TCP_FLAGS, family, key);
 	shunt_reverse_key(family, f, shunt_to(f), l4_proto, shunt_ifindex_of(f->out_slot), &back);
 	hash = shunt_hash(family, &back, h->control->seed);
 	f = shunt_find(family, &back, hash, h->control, &place);
-	if (f && !(f->flags & SHUNT_FLOW_STATIC))
-		shunt_retire(f, h->now);
+	if (!f || f->flags & SHUNT_FLOW_STATIC)
+		return;
+	shunt_retire(f, h->now, SHUNT_TCP_FLAGS);
+	shunt_trace(h->control, SHUNT_TRACE_RETIRE, SHUNT_TCP_FLAGS, family, &back);
 }
 
 static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 family, struct ethhdr *eth, void *end)
@@ -229,7 +247,7 @@ static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 
 	void *l3 = (void *)eth + p->l2_bytes;
 	union shunt_key key;
 	struct shunt_flow *f;
-	enum shunt_reason why = shunt_parse_l3(family, l3, end, h->skb->ifindex, p, &key);
+	enum shunt_reason why = shunt_parse_l3(family, l3, end, h->skb->ifindex, p, &key), hold;
 
 	if (why != SHUNT_OK)
 		return punt(h, h->skb->len - p->l2_bytes, why, 0);
@@ -237,18 +255,23 @@ static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 
 	h->hash = shunt_hash(family, &key, h->control->seed);
 	f = shunt_empty() ? 0 : shunt_find(family, &key, h->hash, h->control, &h->place);
 	why = shunt_admit(p);
-	if (why == SHUNT_TCP_FLAGS && f)
-		retire_both(h, family, p->l4_proto, f);
+	if (f && why == SHUNT_TCP_FLAGS && p->tcp_flags & SHUNT_TCP_BOUNDS)
+		retire_both(h, family, p->l4_proto, &key, f);
 	if (why != SHUNT_OK)
 		return punt(h, p->l3_bytes, why, 0);
-	why = f ? settle(h, p, eth->h_dest, f) : SHUNT_MISS;
+	why = f ? settle(h, p, family, &key, eth->h_dest, f) : SHUNT_MISS;
 	if (why == SHUNT_OK && family == 4 && !shunt_ipv4_header_good(l3))
 		why = SHUNT_BAD_HEADER;
 	if (why == SHUNT_OK)
 		return forward(h, p, family, f);
-	if (!may_teach(why))
+	if (f)
+		shunt_trace(h->control, SHUNT_TRACE_PUNT, why, family, &key);
+	if (!may_teach(why) || (!h->counters && find_port(h)) || !worth_watching(h, p, why))
 		return punt(h, p->l3_bytes, why, 0);
-	return punt(h, p->l3_bytes, why, worth_watching(h, p, why) ? watch(h, p, eth) : 0);
+	hold = held(h, family);
+	if (hold != SHUNT_OK)
+		return punt(h, p->l3_bytes, hold, 0);
+	return punt(h, p->l3_bytes, why, watch(h, p, eth));
 }
 
 SEC("tcx/ingress")

@@ -4,13 +4,10 @@
  * are still known. Alone in its object because it needs conntrack's kfuncs.
  */
 #include "include/conntrack.h"
+#include "include/events.h"
 #include "include/skb.h"
+#include "include/trace.h"
 #include "include/watch.h"
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 256 * 1024);
-} shunt_events SEC(".maps");
 
 /* Too large for the stack. Programs do not nest on a CPU here. */
 struct workbench {
@@ -113,6 +110,11 @@ static __always_inline void ask_for_liberal(__u32 family, const struct nf_conn *
 	bpf_ringbuf_submit(event, 0);
 }
 
+static __always_inline int excluded(__u32 mark, __u32 value, __u32 mask)
+{
+	return mask && (mark & mask) == value;
+}
+
 /* Whether conntrack lets this connection go fast. Also says which direction the packet belongs to. */
 static __always_inline enum shunt_reason judge(const struct sight *s, __u32 family, const struct nf_conn *ct,
 					       __u8 found_dir, __u8 *flags)
@@ -131,14 +133,19 @@ static __always_inline enum shunt_reason judge(const struct sight *s, __u32 fami
 		return SHUNT_DYING;
 	if (!(status & SHUNT_IPS_CONFIRMED))
 		return SHUNT_UNCONFIRMED;
-	if (status & SHUNT_IPS_HELPER)
+	/* What a helper has announced may have the helper too, and lacks the status bit. */
+	if (status & SHUNT_IPS_HELPER || (ct->ext && ct->ext->offset[0]))
 		return SHUNT_HELPER;
+	if (bpf_core_field_exists(ct->mark) &&
+	    excluded(ct->mark, s->control->exclude_ct_mark, s->control->exclude_ct_mark_mask))
+		return SHUNT_EXCLUDED;
 	if (status & (SHUNT_IPS_SEQ_ADJUST | SHUNT_IPS_NAT_CLASH))
 		return SHUNT_SEQ_ADJUST;
 	if (s->c->l4_proto == IPPROTO_UDP) {
-		if (!(status & SHUNT_IPS_SEEN_REPLY) && !(s->control->flags & SHUNT_CONTROL_UDP_UNREPLIED))
-			return SHUNT_UNREPLIED;
-		return SHUNT_OK;
+		if (status & SHUNT_IPS_SEEN_REPLY)
+			return SHUNT_OK;
+		*flags |= SHUNT_FLOW_UNREPLIED;
+		return s->control->flags & SHUNT_CONTROL_UDP_UNREPLIED ? SHUNT_OK : SHUNT_UNREPLIED;
 	}
 	if (ct->proto.tcp.state != SHUNT_TCP_CONNTRACK_ESTABLISHED || !(status & SHUNT_IPS_ASSURED))
 		return SHUNT_NOT_ESTABLISHED;
@@ -199,6 +206,31 @@ static __always_inline enum shunt_reason renew(const struct sight *s, struct shu
 	return SHUNT_OK;
 }
 
+/* The flow is learned again while its connection lives: what was counted of it stays counted. */
+static __always_inline void carry_on(__u32 family, const struct shunt_place *place, const struct shunt_flow *have,
+				     struct shunt_flow *f)
+{
+	const struct shunt_cold *cold = shunt_cold_at(family, place);
+
+	if (!cold || have->retired_why == SHUNT_CONNTRACK_GONE)
+		return;
+	f->pkts = have->pkts + cold->away_pkts;
+	f->bytes = have->bytes + cold->away_bytes;
+}
+
+/* What was proved when the connection was new to the rules is proved again now that it is established. */
+static __always_inline void answer(const struct sight *s, __u32 family)
+{
+	struct shunt_place place;
+	struct shunt_flow *asked;
+	union shunt_key back;
+
+	shunt_reverse_key(family, &s->bench->flow, s->bench->to, s->c->l4_proto, s->skb->ifindex, &back);
+	asked = shunt_find_by(family, &back, shunt_hash(family, &back, s->control->seed), s->control, &place);
+	if (asked && asked->flags & SHUNT_FLOW_UNREPLIED)
+		asked->prove_by_ticks = s->now;
+}
+
 /* Puts a proved action into the table, or renews the one that is there. */
 static __always_inline enum shunt_reason install(const struct sight *s, __u32 family)
 {
@@ -231,21 +263,44 @@ static __always_inline enum shunt_reason install(const struct sight *s, __u32 fa
 	} else if (have->epoch == SHUNT_EPOCH_RETIRED) {
 		if (shunt_since(have->retired_ticks, s->now) < (__s32)shunt_ticks(s->control, SHUNT_RETIRED_MS))
 			return SHUNT_RETIRING;
+		carry_on(family, &place, have, f);
 		if (shunt_write(family, &place, &key, f, s->bench->to, s->now))
 			return SHUNT_RETIRING;
 	} else if (shunt_same_action(family, have, shunt_to(have), f, s->bench->to)) {
 		return renew(s, have);
 	} else {
-		shunt_retire(have, s->now);
+		shunt_retire(have, s->now, SHUNT_NOT_PROVED);
 		s->counters->retired++;
+		shunt_trace(s->control, SHUNT_TRACE_RETIRE, SHUNT_NOT_PROVED, family, &key);
 		return SHUNT_RETIRING;
 	}
+	if (f->flags & SHUNT_FLOW_REPLY && s->c->l4_proto == IPPROTO_UDP)
+		answer(s, family);
 	s->counters->learned++;
+	shunt_trace(s->control, SHUNT_TRACE_LEARN, SHUNT_OK, family, &key);
 	return SHUNT_OK;
 }
 
-/* A packet that leaves once more than it came in: its flow cannot be expressed by one action. */
-static __always_inline void unlearn(const struct sight *s, __u32 family)
+/*
+ * Whether a refusal says that an action learned before is right no more. The others say something about this packet
+ * only.
+ */
+static __always_inline int disproves(enum shunt_reason why)
+{
+	switch (why) {
+	case SHUNT_FRAGMENT:
+	case SHUNT_AGED:
+	case SHUNT_OLD_EPOCH:
+	case SHUNT_TABLE_FULL:
+	case SHUNT_RETIRING:
+		return 0;
+	default:
+		return 1;
+	}
+}
+
+/* The packet taught nothing. Its flow, if it has one, goes out of use where this says that it is wrong by now. */
+static __always_inline void refuse(const struct sight *s, __u32 family, enum shunt_reason why)
 {
 	struct shunt_place place;
 	struct shunt_flow *have;
@@ -253,12 +308,16 @@ static __always_inline void unlearn(const struct sight *s, __u32 family)
 	__u64 hash;
 
 	key_of(family, s->c, &key);
+	shunt_trace(s->control, SHUNT_TRACE_REFUSE, why, family, &key);
+	if (!disproves(why))
+		return;
 	hash = shunt_hash(family, &key, s->control->seed);
 	have = shunt_find(family, &key, hash, s->control, &place);
-	if (have && !(have->flags & SHUNT_FLOW_STATIC)) {
-		shunt_retire(have, s->now);
-		s->counters->retired++;
-	}
+	if (!have || have->flags & SHUNT_FLOW_STATIC || have->epoch == SHUNT_EPOCH_RETIRED)
+		return;
+	shunt_retire(have, s->now, why);
+	s->counters->retired++;
+	shunt_trace(s->control, SHUNT_TRACE_RETIRE, why, family, &key);
 }
 
 static __always_inline enum shunt_reason learn(const struct sight *s, __u32 family, struct shunt_packet *p, void *eth)
@@ -270,6 +329,12 @@ static __always_inline enum shunt_reason learn(const struct sight *s, __u32 fami
 		return SHUNT_AGED;
 	if (s->c->epoch != s->control->epoch)
 		return SHUNT_OLD_EPOCH;
+	if (s->port->flags & SHUNT_PORT_CAPTURED)
+		return SHUNT_EGRESS_CAPTURE;
+	if (s->port->flags & SHUNT_PORT_FILTERED_OUT)
+		return SHUNT_EGRESS_FILTER;
+	if (excluded(s->skb->mark, s->control->exclude_mark, s->control->exclude_mark_mask))
+		return SHUNT_EXCLUDED;
 	if (shunt_capture(s->skb, p, eth, &s->bench->seen))
 		return SHUNT_ODD_EGRESS;
 	__builtin_memset(f, 0, sizeof(*f));
@@ -300,16 +365,18 @@ static __always_inline enum shunt_reason see(const struct sight *s, __u32 family
 	enum shunt_reason why =
 		shunt_parse_l3(family, (void *)eth + p->l2_bytes, end, s->skb->ifindex, p, &key);
 
-	if (why == SHUNT_FRAGMENT)
-		return why;
-	if (why != SHUNT_OK || s->c->family != family)
+	if (s->c->family != family)
 		return SHUNT_ODD_EGRESS;
-	shunt_skb_wire_bytes(s->skb, p);
-	if (s->c->left++) {
-		unlearn(s, family);
-		return SHUNT_LEFT_TWICE;
+	if (why == SHUNT_OK) {
+		shunt_skb_wire_bytes(s->skb, p);
+		/* A packet that leaves once more than it came in: its flow cannot be expressed by one action. */
+		why = s->c->left++ ? SHUNT_LEFT_TWICE : learn(s, family, p, eth);
+	} else if (why != SHUNT_FRAGMENT) {
+		why = SHUNT_ODD_EGRESS;
 	}
-	return learn(s, family, p, eth);
+	if (why != SHUNT_OK)
+		refuse(s, family, why);
+	return why;
 }
 
 /* How long not to ask about a tuple again after it was refused. */
@@ -319,6 +386,8 @@ static __always_inline __u32 quiet_ms(enum shunt_reason why)
 	case SHUNT_AGED:
 	case SHUNT_OLD_EPOCH:
 	case SHUNT_RETIRING:
+	case SHUNT_EGRESS_CAPTURE:
+	case SHUNT_EGRESS_FILTER:
 		return 0;
 	case SHUNT_NOT_LIBERAL:
 	case SHUNT_UNCONFIRMED:
@@ -372,11 +441,8 @@ int shunt_out(struct __sk_buff *skb)
 			why = see(&s, 6, &p, eth, end);
 	}
 	if (why != SHUNT_OK) {
-		__u32 ms = quiet_ms(why);
-
 		shunt_count_reason(s.counters, why);
-		if (ms)
-			shunt_quieten(s.c->sighting, s.now, shunt_ticks(s.control, ms));
+		shunt_refuse(s.c, why, s.now, shunt_ticks(s.control, quiet_ms(why)));
 	}
 	return SHUNT_TC_NEXT;
 }

@@ -33,19 +33,37 @@ pub const FLOW_NAT: u8 = 1 << 2;
 pub const FLOW_PARTIAL: u8 = 1 << 3;
 /// The connection's reply direction.
 pub const FLOW_REPLY: u8 = 1 << 4;
+/// Proved before the other side had answered: UDP only.
+pub const FLOW_UNREPLIED: u8 = 1 << 5;
 
 /// `enum shunt_port_flags`: XDP may redirect to it.
 pub const PORT_XDP_OUT: u16 = 1 << 1;
 /// Frames may come in with unfinished checksums.
 pub const PORT_PARTIAL: u16 = 1 << 2;
+/// Nothing is learned that comes in or leaves by it: somebody captures.
+pub const PORT_CAPTURED: u16 = 1 << 3;
+/// Nothing is learned that comes in by it: it has tc filters or TCX programs of others.
+pub const PORT_FILTERED: u16 = 1 << 4;
+/// Nothing is learned that leaves by it: it has TCX programs of others.
+pub const PORT_FILTERED_OUT: u16 = 1 << 5;
 
 /// `enum shunt_control_flags`: learn at all.
 pub const CONTROL_LEARN: u32 = 1 << 0;
 /// Learn UDP before any reply was seen.
 pub const CONTROL_UDP_UNREPLIED: u32 = 1 << 1;
+/// Learn no IPv4: the ruleset must see every packet.
+pub const CONTROL_HOLD4: u32 = 1 << 2;
+/// Learn no IPv6.
+pub const CONTROL_HOLD6: u32 = 1 << 3;
+/// Somebody reads the traces.
+pub const CONTROL_TRACE: u32 = 1 << 4;
+/// Flows have been put in by hand.
+pub const CONTROL_STATICS: u32 = 1 << 5;
 
 /// `enum shunt_event_kind`.
 pub const EVENT_WANT_LIBERAL: u8 = 1;
+/// Nobody has sent for a while, and all that was sent was answered.
+pub const EVENT_SILENT: u8 = 2;
 
 /// The first reason that says why nothing was learned; those below say why a packet was punted.
 pub const FIRST_REFUSAL: usize = 32;
@@ -68,6 +86,9 @@ pub const REASONS: &[(usize, &str)] = &[
     (14, "pending"),
     (15, "class"),
     (16, "tags"),
+    (17, "capture"),
+    (18, "ingress-filter"),
+    (19, "ruleset"),
     (32, "not-watched"),
     (33, "aged"),
     (34, "old-epoch"),
@@ -86,13 +107,19 @@ pub const REASONS: &[(usize, &str)] = &[
     (47, "odd-egress"),
     (48, "retiring"),
     (49, "not-routed"),
+    (50, "egress-capture"),
+    (51, "excluded"),
+    (52, "idle"),
+    (53, "flushed"),
+    (54, "conntrack-gone"),
+    (55, "egress-filter"),
 ];
 
 /// Plain memory: any bytes are a value, and there is no padding.
 ///
 /// # Safety
 /// Only for `repr(C)` types without padding whose every bit pattern is valid.
-pub unsafe trait Plain: Copy + Default {
+pub unsafe trait Plain: Copy {
     /// Its bytes, as the kernel sees them.
     fn bytes(&self) -> &[u8] {
         // SAFETY: a Plain value has no padding, so each of its bytes is initialised.
@@ -208,8 +235,8 @@ plain! {
         home_cpu: u16,
         /// TTL or hop limit it was learned with.
         in_ttl: u8,
-        /// Zero.
-        pad: u8,
+        /// Why it was retired the last time.
+        retired_why: u8,
         /// New source port.
         sport_be: [u8; 2],
         /// New destination port.
@@ -248,8 +275,8 @@ plain! {
         away_bytes: u64,
         /// First proof.
         learned_ticks: u32,
-        /// Zero.
-        pad1: u32,
+        /// When its silence was told last, the flow's `seen_ticks` then.
+        told_ticks: u32,
     }
 }
 
@@ -262,7 +289,7 @@ pub const WAYS: usize = 4;
 
 plain! {
     /// `struct shunt_edit`.
-    Edit, 224 {
+    Edit, 240 {
         /// `EDIT_*`.
         op: u32,
         /// 4 or 6.
@@ -279,8 +306,101 @@ plain! {
         to: [u8; 32],
         /// The rest.
         cold: Cold,
+        /// Of the key's tuple.
+        sighting: Sighting,
     }
 }
+
+plain! {
+    /// `struct shunt_sighting`.
+    Sighting, 16 {
+        /// Since when packets were counted.
+        since_ticks: u32,
+        /// Packets that were seen, of this or of other tuples in the same place.
+        pkts: u32,
+        /// Until when it is left in peace; 0 if never.
+        quiet_until_ticks: u32,
+        /// Whose the refusal is.
+        refused_tag: u16,
+        /// The last refusal, 0 for none.
+        refused_why: u8,
+        /// Zero.
+        pad: u8,
+    }
+}
+
+plain! {
+    /// `struct shunt_tuple`: one direction of a connection. IPv4 addresses are in the first four bytes.
+    Tuple, 40 {
+        /// Source address.
+        src_be: [u8; 16],
+        /// Destination address.
+        dst_be: [u8; 16],
+        /// Source port.
+        sport_be: [u8; 2],
+        /// Destination port.
+        dport_be: [u8; 2],
+        /// 4 or 6.
+        family: u8,
+        /// Protocol number.
+        l4_proto: u8,
+        /// Zero.
+        pad: [u8; 2],
+    }
+}
+
+plain! {
+    /// `struct shunt_past`.
+    Past, 16 {
+        /// Packets.
+        pkts: u64,
+        /// Bytes, from the L3 header on.
+        bytes: u64,
+    }
+}
+
+plain! {
+    /// `struct shunt_usage`.
+    Usage, 32 {
+        /// Entries in use: IPv4, IPv6.
+        entries: [u64; 2],
+        /// Flows whose counts found no place.
+        past_lost: u64,
+        /// Traces that found no place.
+        traces_lost: u64,
+    }
+}
+
+plain! {
+    /// `struct shunt_trace`.
+    Trace, 64 {
+        /// CLOCK_MONOTONIC.
+        at_ns: u64,
+        /// As on the wire of the port.
+        tuple: Tuple,
+        /// Where the packet came in.
+        ifindex: u32,
+        /// VLAN tags, outermost first.
+        tags: [u16; 2],
+        /// `TRACE_*`.
+        kind: u8,
+        /// Number of a reason, 0 for none.
+        why: u8,
+        /// Zero.
+        pad: [u8; 6],
+    }
+}
+
+/// `enum shunt_trace_kind`: proved, and put into the table.
+pub const TRACE_LEARN: u8 = 1;
+/// In use from this packet on.
+pub const TRACE_ACTIVATE: u8 = 2;
+/// A packet of a known flow went to Linux.
+pub const TRACE_PUNT: u8 = 3;
+/// Linux forwarded a packet that taught nothing.
+pub const TRACE_REFUSE: u8 = 4;
+/// Taken out of use.
+pub const TRACE_RETIRE: u8 = 5;
 
 /// Put in, or replace.
 pub const EDIT_PUT: u32 = 1;
@@ -288,6 +408,8 @@ pub const EDIT_PUT: u32 = 1;
 pub const EDIT_REMOVE: u32 = 2;
 /// Read.
 pub const EDIT_GET: u32 = 3;
+/// What was seen of the key's tuple.
+pub const EDIT_SIGHTING: u32 = 4;
 
 plain! {
     /// `struct shunt_port`.
@@ -331,7 +453,7 @@ plain! {
 
 plain! {
     /// `struct shunt_control`.
-    Control, 56 {
+    Control, 72 {
         /// `ABI_VERSION`.
         abi: u32,
         /// The epoch whose actions may be used.
@@ -358,6 +480,14 @@ plain! {
         max_flows: u32,
         /// The kernel's HZ.
         ticks_per_s: u32,
+        /// Packets whose mark under the mask is this teach nothing.
+        exclude_mark: u32,
+        /// Its mask; 0 excludes none.
+        exclude_mark_mask: u32,
+        /// The same for the mark of the connection.
+        exclude_ct_mark: u32,
+        /// Its mask.
+        exclude_ct_mark_mask: u32,
     }
 }
 
@@ -370,9 +500,11 @@ plain! {
         family: u8,
         /// Protocol number.
         l4_proto: u8,
+        /// 1 where it is the reply direction and not the original one.
+        reply: u8,
         /// Zero.
-        pad: [u8; 5],
-        /// Source port of the original direction.
+        pad: [u8; 4],
+        /// Source port of that direction.
         sport_be: [u8; 2],
         /// Destination port.
         dport_be: [u8; 2],
@@ -387,7 +519,7 @@ plain! {
 
 plain! {
     /// `struct shunt_sweep`.
-    Sweep, 40 {
+    Sweep, 52 {
         /// Found: the clock, in ticks.
         now_ticks: u32,
         /// How long a flow may go unused.
@@ -406,8 +538,14 @@ plain! {
         deleted: u32,
         /// How long after it was retired a flow is removed; filled in by the program.
         remove_ticks: u32,
-        /// Zero.
-        pad: u32,
+        /// Found: flows that this sweep retired.
+        flushed: u32,
+        /// The first bucket to look at; those of IPv6 come after those of IPv4.
+        from: u32,
+        /// How many buckets to look at.
+        buckets: u32,
+        /// After how long a connection is silent; filled in by the program.
+        silent_ticks: u32,
     }
 }
 

@@ -18,6 +18,8 @@ pub enum Hook {
     Egress,
     /// Native XDP.
     Xdp,
+    /// XDP on the skb, which any device can.
+    GenericXdp,
 }
 
 impl Hook {
@@ -25,7 +27,7 @@ impl Hook {
         match self {
             Self::Ingress => libbpf_sys::BPF_TCX_INGRESS,
             Self::Egress => libbpf_sys::BPF_TCX_EGRESS,
-            Self::Xdp => libbpf_sys::BPF_XDP,
+            Self::Xdp | Self::GenericXdp => libbpf_sys::BPF_XDP,
         }
     }
 
@@ -71,10 +73,17 @@ impl Drop for Attachment {
 
 /// Attaches a program by a link.
 pub fn link(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> io::Result<Attachment> {
+    link_fd(program, ifindex, hook).map(Attachment::Link)
+}
+
+/// The same; the descriptor is the link.
+pub(crate) fn link_fd(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> io::Result<OwnedFd> {
     let mut options = libbpf_sys::bpf_link_create_opts::default();
     options.sz = size_of_val(&options) as libbpf_sys::size_t;
-    if hook == Hook::Xdp {
-        options.flags = libbpf_sys::XDP_FLAGS_DRV_MODE;
+    match hook {
+        Hook::Xdp => options.flags = libbpf_sys::XDP_FLAGS_DRV_MODE,
+        Hook::GenericXdp => options.flags = libbpf_sys::XDP_FLAGS_SKB_MODE,
+        Hook::Ingress | Hook::Egress => {}
     }
     let target = i32::try_from(ifindex).map_err(io::Error::other)?;
     // SAFETY: the descriptor is open while `program` is borrowed, and `options` is initialised and outlives the call.
@@ -90,7 +99,7 @@ pub fn link(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> io::Result<At
         return Err(io::Error::from_raw_os_error(-fd));
     }
     // SAFETY: the kernel has just given us this descriptor, and nothing else has it.
-    Ok(Attachment::Link(unsafe { OwnedFd::from_raw_fd(fd) }))
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// The priority of our clsact filters. A number of our own, so that we can find them again.
@@ -117,6 +126,12 @@ pub fn filter(program: &ProgramMut<'_>, ifindex: u32, hook: Hook, handle: u32) -
 
 /// The names of the programs on a device's TCX hook. Empty where there is no TCX.
 pub fn tcx_programs(ifindex: u32, hook: Hook) -> Vec<String> {
+    tcx_ids(ifindex, hook).into_iter().filter_map(program_name).collect()
+}
+
+/// The same by their ids, in the order in which they run.
+pub(crate) fn tcx_ids(ifindex: u32, hook: Hook) -> Vec<u32> {
+    // As many as a hook can have.
     let mut ids = [0u32; 64];
     let mut options = libbpf_sys::bpf_prog_query_opts::default();
     options.sz = size_of_val(&options) as libbpf_sys::size_t;
@@ -130,7 +145,7 @@ pub fn tcx_programs(ifindex: u32, hook: Hook) -> Vec<String> {
     }
     // SAFETY: the kernel has set the count, and both arms of the union are a u32.
     let count = unsafe { options.__bindgen_anon_1.count } as usize;
-    ids.iter().take(count).filter_map(|id| program_name(*id)).collect()
+    ids.iter().take(count).copied().collect()
 }
 
 /// The name of a loaded program; none when it is gone.

@@ -14,6 +14,15 @@ use std::{
 
 const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("a page has a size");
 
+/// A mark that counts only where its mask has bits; with no bit in it, nothing matches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Masked {
+    /// What the bits must be.
+    pub value: u32,
+    /// Which bits.
+    pub mask: u32,
+}
+
 /// The mapped control block.
 pub struct ControlBlock {
     page: NonNull<std::ffi::c_void>,
@@ -54,7 +63,16 @@ impl ControlBlock {
         self.u32(offset_of!(abi::Control, epoch)).load(Ordering::Relaxed)
     }
 
-    /// Makes every learned action of another epoch unusable, at once.
+    /// Makes every action that was learned until now unusable, at once. The programs do the same.
+    pub fn move_epoch(&self) {
+        let epoch = self.u32(offset_of!(abi::Control, epoch));
+        // 0 marks retired actions.
+        if epoch.fetch_add(1, Ordering::SeqCst) == u32::MAX {
+            epoch.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Begins with an epoch, which is not 0.
     pub fn set_epoch(&self, epoch: u32) {
         self.u32(offset_of!(abi::Control, epoch)).store(epoch, Ordering::SeqCst);
     }
@@ -88,11 +106,43 @@ impl ControlBlock {
         self.u64(offset_of!(abi::Control, seed)).store(seed, Ordering::Relaxed);
     }
 
-    /// Which packet of a direction is learned from.
+    /// Which packet of a direction is learned from, and how (`CONTROL_LEARN`, `CONTROL_UDP_UNREPLIED`).
     pub fn set_learning(&self, udp_pkts: u32, tcp_pkts: u32, flags: u32) {
         self.u32(offset_of!(abi::Control, learn_udp_pkts)).store(udp_pkts, Ordering::Relaxed);
         self.u32(offset_of!(abi::Control, learn_tcp_pkts)).store(tcp_pkts, Ordering::Relaxed);
-        self.u32(offset_of!(abi::Control, flags)).store(flags, Ordering::Relaxed);
+        self.set_flags(abi::CONTROL_LEARN | abi::CONTROL_UDP_UNREPLIED, flags);
+    }
+
+    /// Whether nothing may be learned of IPv4, or of IPv6.
+    pub fn set_hold(&self, v4: bool, v6: bool) {
+        let flag = |held, flag| if held { flag } else { 0 };
+        let flags = flag(v4, abi::CONTROL_HOLD4) | flag(v6, abi::CONTROL_HOLD6);
+        self.set_flags(abi::CONTROL_HOLD4 | abi::CONTROL_HOLD6, flags);
+    }
+
+    /// Whether nothing is learned of IPv4, or of IPv6.
+    pub fn held(&self) -> (bool, bool) {
+        let flags = self.u32(offset_of!(abi::Control, flags)).load(Ordering::Relaxed);
+        (flags & abi::CONTROL_HOLD4 != 0, flags & abi::CONTROL_HOLD6 != 0)
+    }
+
+    /// The packets, and the connections, that nothing is learned of.
+    pub fn set_exclusions(&self, mark: Masked, ct_mark: Masked) {
+        self.u32(offset_of!(abi::Control, exclude_mark)).store(mark.value, Ordering::Relaxed);
+        self.u32(offset_of!(abi::Control, exclude_mark_mask)).store(mark.mask, Ordering::Relaxed);
+        self.u32(offset_of!(abi::Control, exclude_ct_mark)).store(ct_mark.value, Ordering::Relaxed);
+        self.u32(offset_of!(abi::Control, exclude_ct_mark_mask)).store(ct_mark.mask, Ordering::Relaxed);
+    }
+
+    /// Whether the programs write traces.
+    pub fn set_tracing(&self, on: bool) {
+        self.set_flags(abi::CONTROL_TRACE, if on { abi::CONTROL_TRACE } else { 0 });
+    }
+
+    // Only the daemon's loop writes flags.
+    fn set_flags(&self, which: u32, to: u32) {
+        let flags = self.u32(offset_of!(abi::Control, flags));
+        flags.store(flags.load(Ordering::Relaxed) & !which | to & which, Ordering::SeqCst);
     }
 }
 

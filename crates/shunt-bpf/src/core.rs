@@ -1,7 +1,7 @@
 //! The packet core, compiled for this machine: what the kernel runs, callable.
 
 use crate::abi::{Control, Flow, Key4, Key6, Plain};
-use crate::plane::{Entry, Key};
+use crate::{Entry, Key};
 
 /// `struct shunt_packet`: what a frame was parsed as.
 #[repr(C)]

@@ -1,6 +1,8 @@
 //! What can go wrong between us and the kernel.
 
 use crate::attach::Hook;
+use libbpf_rs::ErrorKind;
+use nix::libc;
 use std::io;
 
 /// Loading, attaching or reading the data plane failed.
@@ -44,6 +46,9 @@ pub enum Error {
     /// Memory shared with the kernel could not be had.
     #[error("cannot map the control block: {0}")]
     Memory(#[source] io::Error),
+    /// A program cannot be put on a netlink socket.
+    #[error("cannot filter a netlink socket: {0}")]
+    Filter(#[source] io::Error),
     /// The ring of events cannot be waited for.
     #[error("cannot wait for events: {0}")]
     Ring(#[source] io::Error),
@@ -56,15 +61,34 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error number below it, where there is one.
+    /// The error number below it, where there is one. Of libbpf's errors, those that say what to do about it have one.
     pub fn os_error(&self) -> Option<i32> {
-        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(self);
-        while let Some(error) = next {
-            if let Some(code) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
-                return Some(code);
-            }
-            next = error.source();
+        match self {
+            Self::Load { source, .. } | Self::Map { source, .. } => match source.kind() {
+                ErrorKind::OutOfMemory => Some(libc::ENOMEM),
+                ErrorKind::PermissionDenied => Some(libc::EPERM),
+                _ => None,
+            },
+            Self::Attach { source, .. }
+            | Self::Memory(source)
+            | Self::Filter(source)
+            | Self::Ring(source) => source.raw_os_error(),
+            Self::Lacks { .. } | Self::Full | Self::TooManyPorts(_) => None,
         }
-        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_said_of_a_load_is_known_by_its_number() {
+        for code in [libc::ENOMEM, libc::EPERM] {
+            let source = libbpf_rs::Error::from_raw_os_error(code);
+            assert_eq!(Error::Load { object: "some", source }.os_error(), Some(code));
+        }
+        let source = io::Error::from_raw_os_error(libc::EBUSY);
+        assert_eq!(Error::Attach { ifindex: 1, hook: Hook::Xdp, source }.os_error(), Some(libc::EBUSY));
     }
 }

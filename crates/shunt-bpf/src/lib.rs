@@ -3,13 +3,20 @@
 
 pub mod abi;
 pub mod attach;
+pub mod bystander;
 mod control;
 pub mod core;
 mod error;
-pub mod livegen;
+mod filter;
+mod flows;
 mod plane;
+mod ring;
+pub mod schedule;
 pub mod testrun;
+pub mod traffic;
 
-pub use control::ControlBlock;
+pub use control::{ControlBlock, Masked};
 pub use error::Error;
-pub use plane::{DataPlane, Entry, Events, Key, Size};
+pub use flows::{Entry, FlowTable, Key};
+pub use plane::{Changes, DataPlane, Size};
+pub use ring::Ring;

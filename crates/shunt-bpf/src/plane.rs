@@ -2,22 +2,20 @@
 
 use crate::{
     Error,
-    abi::{self, Cold, Counters, Edit, Flow, Key4, Key6, Plain, Port, Sweep},
+    abi::{self, Counters, Edit, Key4, Plain, Port, Sweep},
     attach::{self, Attachment, Hook, Means},
     control::ControlBlock,
+    filter,
+    flows::{Entry, FlowTable, Key},
+    ring::Ring,
 };
-use libbpf_rs::{
-    MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput, ProgramMut, RingBuffer,
-    RingBufferBuilder,
-};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput, ProgramMut};
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::mpsc,
     time::Duration,
 };
-use tokio::io::{Interest, unix::AsyncFd};
 
 macro_rules! object {
     ($name:literal) => {
@@ -34,6 +32,8 @@ const TC_FORWARD: Source = object!("tc_forward");
 const TC_WATCH: Source = object!("tc_watch");
 const XDP_FORWARD: Source = object!("xdp_forward");
 const TABLE: Source = object!("table");
+const CT_GONE: Source = object!("ct_gone");
+const CHANGES: Source = object!("changes");
 
 /// How large the data plane is made.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +46,8 @@ pub struct Size {
 
 /// One element for two buckets.
 const TAGS: [&str; 2] = ["shunt_tags4", "shunt_tags6"];
+/// Takes memory for what is in it only.
+const PAST: &str = "shunt_past";
 const TABLES: [&str; 4] = ["shunt_table4", "shunt_table6", "shunt_cold4", "shunt_cold6"];
 
 impl Size {
@@ -56,36 +58,13 @@ impl Size {
     }
 }
 
-/// A flow as it is kept: its action, the addresses it translates to, and the rest.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Entry {
-    /// The action and the counts.
-    pub flow: Flow,
-    /// New source and then new destination address: 4 or 16 bytes each.
-    pub to: [u8; 32],
-    /// Counts of other CPUs, and the time of learning.
-    pub cold: Cold,
-}
-
-impl Entry {
-    /// Packets forwarded.
-    pub fn pkts(&self) -> u64 {
-        self.flow.pkts.wrapping_add(self.cold.away_pkts)
-    }
-
-    /// Bytes forwarded, from the L3 header on.
-    pub fn bytes(&self) -> u64 {
-        self.flow.bytes.wrapping_add(self.cold.away_bytes)
-    }
-}
-
-/// What a flow is found by.
+/// What a socket hears of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key {
-    /// IPv4.
-    V4(Key4),
-    /// IPv6.
-    V6(Key6),
+pub enum Changes {
+    /// Links, addresses, routes, ...
+    Route,
+    /// nftables.
+    Ruleset,
 }
 
 struct AttachedPort {
@@ -106,6 +85,8 @@ pub struct DataPlane {
     table: Object,
     control: ControlBlock,
     filter_handle: u32,
+    size: Size,
+    conntrack: Option<OwnedFd>,
 }
 
 // SAFETY: libbpf objects are not tied to a thread; the type is used from one thread at a time.
@@ -122,6 +103,8 @@ fn load(source: &Source, size: Size, shared: &mut BTreeMap<String, MapHandle>) -
             map.set_max_entries(size.buckets()).map_err(failed)?;
         } else if TAGS.contains(&name.as_str()) {
             map.set_max_entries(size.buckets().div_ceil(2)).map_err(failed)?;
+        } else if name == PAST {
+            map.set_max_entries(size.max_flows.saturating_mul(4)).map_err(failed)?;
         }
     }
     let object = open.load().map_err(failed)?;
@@ -163,6 +146,8 @@ impl DataPlane {
             table,
             control,
             filter_handle: 1,
+            size,
+            conntrack: None,
         })
     }
 
@@ -175,6 +160,19 @@ impl DataPlane {
     pub fn xdp_program_id(&self) -> Option<u32> {
         let fd = self.program_fd(Hook::Xdp)?;
         attach::program_id(fd)
+    }
+
+    /// The names of the TCX programs of others on a device, in the order in which they run.
+    pub fn programs_of_others(&self, ifindex: u32, hook: Hook) -> Vec<String> {
+        let ids = attach::tcx_ids(ifindex, hook);
+        if ids.is_empty() {
+            return Vec::new();
+        }
+        let own = self.program_fd(hook).and_then(attach::program_id);
+        // A program without a name has its id, and so has one that went a moment ago: it is missed at the next look.
+        let name = |id| attach::program_name(id).filter(|name| !name.is_empty());
+        let others = ids.into_iter().filter(|id| Some(*id) != own);
+        others.map(|id| name(id).unwrap_or_else(|| format!("id {id}"))).collect()
     }
 
     /// The block that is shared with the programs.
@@ -283,6 +281,13 @@ impl DataPlane {
         Ok(())
     }
 
+    /// What a port can do; nothing where there is none.
+    pub fn flags(&self, ifindex: u32) -> u16 {
+        let map = self.map("shunt_ports").ok();
+        let port = map.and_then(|map| map.lookup(&ifindex.to_ne_bytes(), MapFlags::ANY).ok().flatten());
+        port.as_deref().and_then(Port::of).unwrap_or_default().flags
+    }
+
     /// Changes what a port can do.
     pub fn set_flags(&self, ifindex: u32, flags: u16) -> Result<(), Error> {
         match self.slot(ifindex) {
@@ -330,44 +335,30 @@ impl DataPlane {
         Ok(sum)
     }
 
-    /// Shows every flow to `see`. Flows that come or go meanwhile may be missed or seen twice.
-    pub fn each_flow(&self, mut see: impl FnMut(Key, Entry)) -> Result<(), Error> {
-        self.each_entry("shunt_table4", "shunt_cold4", abi::ENTRY4, |bytes, cold| {
-            let key = Key4::of(bytes).filter(|key| key.ifindex != 0).map(Key::V4);
-            if let (Some(key), Some(entry)) = (key, entry_of(&bytes[size_of::<Key4>()..], 8, cold)) {
-                see(key, entry);
-            }
-        })?;
-        self.each_entry("shunt_table6", "shunt_cold6", abi::ENTRY6, |bytes, cold| {
-            let key = Key6::of(bytes).filter(|key| key.ifindex != 0).map(Key::V6);
-            if let (Some(key), Some(entry)) = (key, entry_of(&bytes[size_of::<Key6>()..], 32, cold)) {
-                see(key, entry);
-            }
-        })
+    /// Reads the flow tables, apart from this: on another thread, if need be.
+    pub fn flows(&self) -> Result<FlowTable, Error> {
+        FlowTable::of(|name| self.map(name))
     }
 
-    fn each_entry(
-        &self,
-        table: &'static str,
-        cold: &'static str,
-        size: usize,
-        mut see: impl FnMut(&[u8], &[u8]),
-    ) -> Result<(), Error> {
-        const BATCH: u32 = 256;
-        let read = |map: &'static str| {
-            self.map(map)?
-                .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
-                .map_err(|source| Error::Map { map, source })
-        };
-        for ((_, entries), (_, colds)) in read(table)?.zip(read(cold)?) {
-            for (entry, cold) in entries.chunks_exact(size).zip(colds.chunks_exact(size_of::<Cold>())) {
-                see(entry, cold);
-            }
-        }
-        Ok(())
+    /// Shows every flow to `see`, as [`FlowTable::each`] does.
+    pub fn each_flow(&self, see: impl FnMut(Key, Entry)) -> Result<(), Error> {
+        self.flows()?.each(see)
     }
 
     fn edit(&self, op: u32, key: &Key, entry: &Entry) -> Result<Option<Entry>, Error> {
+        let done = self.on_desk(op, key, entry)?;
+        match -done.result {
+            0 => Ok(Some(Entry { flow: done.flow, to: done.to, cold: done.cold })),
+            nix::libc::ENOENT => Ok(None),
+            nix::libc::ENOSPC => Err(Error::Full),
+            error => {
+                let source = libbpf_rs::Error::from_raw_os_error(error);
+                Err(Error::Map { map: "shunt_table", source })
+            }
+        }
+    }
+
+    fn on_desk(&self, op: u32, key: &Key, entry: &Entry) -> Result<Edit, Error> {
         let map = "shunt_table";
         let mut ask = Edit { op, flow: entry.flow, to: entry.to, ..Edit::default() };
         match key {
@@ -389,13 +380,7 @@ impl DataPlane {
             .map("shunt_desk")?
             .lookup(&desk, MapFlags::ANY)
             .map_err(|source| Error::Map { map: "shunt_desk", source })?;
-        let done = done.as_deref().and_then(Edit::of).unwrap_or_default();
-        match -done.result {
-            0 => Ok(Some(Entry { flow: done.flow, to: done.to, cold: done.cold })),
-            nix::libc::ENOENT => Ok(None),
-            nix::libc::ENOSPC => Err(Error::Full),
-            error => Err(Error::Map { map, source: libbpf_rs::Error::from_raw_os_error(error) }),
-        }
+        Ok(done.as_deref().and_then(Edit::of).unwrap_or_default())
     }
 
     /// Puts a flow in, or replaces it.
@@ -413,6 +398,11 @@ impl DataPlane {
         self.edit(abi::EDIT_REMOVE, key, &Entry::default()).map(|_| ())
     }
 
+    /// What was seen of packets of this tuple, on whatever port.
+    pub fn sighting(&self, key: &Key) -> Result<abi::Sighting, Error> {
+        self.on_desk(abi::EDIT_SIGHTING, key, &Entry::default()).map(|done| done.sighting)
+    }
+
     /// Says that the daemon is alive.
     pub fn beat(&self) -> Result<(), Error> {
         program(&self.table, TABLE.name, "shunt_beat")?
@@ -423,8 +413,14 @@ impl DataPlane {
 
     /// Walks the tables inside the kernel: retires what is idle (or everything learned), removes what was retired.
     pub fn sweep(&self, idle: Duration, all: bool) -> Result<Sweep, Error> {
+        self.sweep_part(idle, all, 0, u32::MAX)
+    }
+
+    /// The same for some buckets of [`DataPlane::buckets`]; with none, it only tells the time.
+    pub fn sweep_part(&self, idle: Duration, all: bool, from: u32, buckets: u32) -> Result<Sweep, Error> {
         let failed = |source| Error::Map { map: "shunt_table", source };
-        let ask = Sweep { idle_ticks: self.control.ticks(idle), all: u32::from(all), ..Sweep::default() };
+        let idle_ticks = self.control.ticks(idle);
+        let ask = Sweep { idle_ticks, all: u32::from(all), from, buckets, ..Sweep::default() };
         let mut context = ask.bytes().to_vec();
         let program = program(&self.table, TABLE.name, "shunt_sweep_flows")?;
         program
@@ -433,29 +429,56 @@ impl DataPlane {
         Ok(Sweep::of(&context).unwrap_or_default())
     }
 
+    /// How many buckets both tables have together.
+    pub fn buckets(&self) -> u32 {
+        self.size.buckets().saturating_mul(2)
+    }
+
     /// The stream of events, none where nothing is learned. To be called within a runtime.
-    pub fn events(&self) -> Result<Option<Events>, Error> {
-        if self.watch.is_none() {
-            return Ok(None);
-        }
-        let failed = |source| Error::Map { map: "shunt_events", source };
-        let (tx, rx) = mpsc::channel();
-        let mut builder = RingBufferBuilder::new();
-        builder
-            .add(self.map("shunt_events")?, move |bytes: &[u8]| {
-                // The receiver lives as long as the ring.
-                let _ = abi::Event::of(bytes).map(|event| tx.send(event));
-                0
-            })
-            .map_err(failed)?;
-        let ring = builder.build().map_err(failed)?;
-        // SAFETY: the ring has its epoll descriptor open as long as it lives.
-        let epoll =
-            unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) }.try_clone_to_owned().map_err(Error::Ring)?;
-        // SAFETY: an OwnedFd is one descriptor, open until it is dropped.
-        let ready = unsafe { AsyncFd::register_with_interest(epoll, Interest::READABLE) };
-        let ready = ready.map_err(|e| Error::Ring(e.into()))?;
-        Ok(Some(Events { ready, ring, rx }))
+    pub fn events(&self) -> Result<Option<Ring<abi::Event>>, Error> {
+        self.watch.as_ref().map(|_| Ring::open("shunt_events", self.map("shunt_events")?)).transpose()
+    }
+
+    /// The stream of traces. They are written while [`ControlBlock::set_tracing`] is on. To be called within a runtime.
+    pub fn traces(&self) -> Result<Ring<abi::Trace>, Error> {
+        Ring::open("shunt_traces", self.map("shunt_traces")?)
+    }
+
+    /// Has the kernel move the epoch as it tells of changes on a socket that hears rtnetlink, or nftables.
+    pub fn meet_changes(&mut self, of: Changes, on: BorrowedFd<'_>) -> Result<(), Error> {
+        let object = load(&CHANGES, self.size, &mut self.maps)?;
+        let name = match of {
+            Changes::Route => "shunt_route_changes",
+            Changes::Ruleset => "shunt_ruleset_changes",
+        };
+        filter::attach(program(&object, CHANGES.name, name)?.as_fd(), on).map_err(Error::Filter)
+    }
+
+    /// Has flows end with their connections in conntrack, of the calling thread's network namespace, until this is
+    /// dropped.
+    pub fn end_with_conntrack(&mut self) -> Result<(), Error> {
+        let object = load(&CT_GONE, self.size, &mut self.maps)?;
+        let program = program(&object, CT_GONE.name, "shunt_ct_gone")?;
+        self.conntrack = Some(filter::hear_conntrack(program.as_fd()).map_err(Error::Filter)?);
+        Ok(())
+    }
+
+    /// Whether they do.
+    pub fn ends_with_conntrack(&self) -> bool {
+        self.conntrack.is_some()
+    }
+
+    /// Shows what flows had counted that are gone, as [`FlowTable::each_past`] does.
+    pub fn each_past(&self, see: impl FnMut(abi::Tuple, abi::Past)) -> Result<(), Error> {
+        self.flows()?.each_past(see)
+    }
+
+    /// What the programs keep count of as a whole.
+    pub fn usage(&self) -> Result<abi::Usage, Error> {
+        let map = "shunt_usage";
+        let usage = self.map(map)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let usage = usage.map_err(|source| Error::Map { map, source })?;
+        Ok(usage.as_deref().and_then(abi::Usage::of).unwrap_or_default())
     }
 
     /// A program, for tests that run it on packets of their own.
@@ -463,7 +486,7 @@ impl DataPlane {
         let (object, name) = match hook {
             Hook::Ingress => (Some(&self.tc), "shunt_in"),
             Hook::Egress => (self.watch.as_ref(), "shunt_out"),
-            Hook::Xdp => (self.xdp.as_ref(), "shunt_xdp"),
+            Hook::Xdp | Hook::GenericXdp => (self.xdp.as_ref(), "shunt_xdp"),
         };
         let program = object?.progs().find(|p| p.name() == OsStr::new(name))?;
         // SAFETY: the object, and so its program's descriptor, lives as long as `self`.
@@ -475,38 +498,6 @@ fn near(ifindex: u32) -> [u8; 4] {
     (ifindex % abi::PORTS_MAX).to_ne_bytes()
 }
 
-fn entry_of(bytes: &[u8], to_bytes: usize, cold: &[u8]) -> Option<Entry> {
-    let mut to = [0; 32];
-    let at = size_of::<Flow>();
-    to[..to_bytes].copy_from_slice(bytes.get(at..at + to_bytes)?);
-    Some(Entry { flow: Flow::of(bytes)?, to, cold: Cold::of(cold)? })
-}
-
 fn cpus() -> Result<usize, Error> {
     libbpf_rs::num_possible_cpus().map_err(|source| Error::Map { map: "shunt_counters", source })
-}
-
-/// The data plane's events.
-pub struct Events {
-    ready: AsyncFd<OwnedFd>,
-    ring: RingBuffer<'static>,
-    rx: mpsc::Receiver<abi::Event>,
-}
-
-// SAFETY: the ring's callback owns what it captures, and a ring is used from one thread at a time.
-unsafe impl Send for Events {}
-
-impl Events {
-    /// Waits until there are events. May be dropped at any time.
-    pub async fn wait(&self) -> std::io::Result<()> {
-        self.ready.readable().await?.clear_ready();
-        Ok(())
-    }
-
-    /// All events that are there now.
-    pub fn take(&mut self) -> Vec<abi::Event> {
-        // An error here is one of our callback's, which has none.
-        let _ = self.ring.consume();
-        self.rx.try_iter().collect()
-    }
 }

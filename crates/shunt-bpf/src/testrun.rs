@@ -8,6 +8,7 @@ use crate::{
     attach::Hook,
     core::{Ends, translate},
 };
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use shunt_wire::{Network, Packet, Tag};
 use std::{
     io,
@@ -111,7 +112,7 @@ impl<'p> TestRun<'p> {
         let name = match hook {
             Hook::Ingress => "shunt_in",
             Hook::Egress => "shunt_out",
-            Hook::Xdp => "shunt_xdp",
+            Hook::Xdp | Hook::GenericXdp => "shunt_xdp",
         };
         let program = plane.program_fd(hook).ok_or(Error::Lacks { object: "loaded", name })?;
         Ok(Self { program, hook, ifindex })
@@ -247,4 +248,26 @@ fn ends_of(packet: &Packet) -> Option<Ends> {
         }
         Network::Other(_) => None,
     }
+}
+
+/// The control block of another process that has a data plane.
+///
+/// # Errors
+/// When it has none, or its descriptors cannot be read.
+pub fn control_of(pid: u32) -> io::Result<abi::Control> {
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
+        let text = std::fs::read_to_string(entry?.path()).unwrap_or_default();
+        let Some(id) = text.lines().find_map(|line| line.strip_prefix("map_id:")?.trim().parse().ok()) else {
+            continue;
+        };
+        let Ok(map) = MapHandle::from_map_id(id) else { continue };
+        if map.name() == "shunt_control" {
+            let control = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(io::Error::other)?;
+            return control
+                .as_deref()
+                .and_then(abi::Control::of)
+                .ok_or_else(|| io::Error::other("too short"));
+        }
+    }
+    Err(io::Error::from(io::ErrorKind::NotFound))
 }

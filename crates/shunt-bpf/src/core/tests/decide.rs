@@ -167,12 +167,14 @@ fn times_are_met_to_the_tick() {
 }
 
 #[test]
-fn no_flow_carries_syn_fin_rst_or_a_last_hop() {
+fn no_flow_carries_syn_fin_rst_no_ack_or_a_last_hop() {
     for flags in 0..=255u8 {
-        let why = if flags & (Tcp::SYN | Tcp::FIN | Tcp::RST) == 0 { "ok" } else { "tcp-flags" };
+        let plain = flags & (Tcp::SYN | Tcp::FIN | Tcp::RST | Tcp::ACK) == Tcp::ACK;
         for (ttl, alone) in [(0, "ttl"), (1, "ttl"), (2, "ok"), (255, "ok")] {
-            let packet = Packet { tcp_flags: flags, ttl, ..good().packet };
-            assert_eq!(reason(admit(&packet)), if why == "ok" { alone } else { why });
+            let packet = Packet { l4_proto: 6, tcp_flags: flags, ttl, ..good().packet };
+            assert_eq!(reason(admit(&packet)), if plain { alone } else { "tcp-flags" });
+            let packet = Packet { l4_proto: 17, tcp_flags: 0, ..packet };
+            assert_eq!(reason(admit(&packet)), alone);
         }
     }
 }

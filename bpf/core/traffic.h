@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The lab's packets: when they go, what is in them, and what their arrival says. Freestanding: the generator of live
+ * frames and the one with a socket write the same packets at the same times.
+ */
+#ifndef SHUNT_CORE_TRAFFIC_H
+#define SHUNT_CORE_TRAFFIC_H
+
+#include "abi/traffic_abi.h"
+#include "core/packet.h"
+
+static __always_inline __u32 traffic_ntohl(__be32 value)
+{
+	const __be16 *half = (const __be16 *)&value;
+
+	return (__u32)shunt_ntohs(half[0]) << 16 | shunt_ntohs(half[1]);
+}
+
+static __always_inline void traffic_put(void *at, __u16 value)
+{
+	*(__be16 *)at = shunt_htons(value);
+}
+
+/* In halves: nothing in a frame is aligned to more. */
+static __always_inline void traffic_put32(void *at, __u32 value)
+{
+	traffic_put(at, value >> 16);
+	traffic_put(at + 2, value);
+}
+
+static __always_inline __u32 traffic_sum32(__u32 value)
+{
+	return (value >> 16) + (value & 0xffff);
+}
+
+static __always_inline __u16 traffic_checksum(__u32 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+/* Whether a packet goes now. If so it is counted as sent. */
+static __always_inline int traffic_due(struct traffic_state *state, __u64 now)
+{
+	__u64 due = state->start_ns + (state->due >> 16);
+
+	if (state->sent >= state->limit || (state->end_ns && now >= state->end_ns))
+		return 0;
+	if (state->interval) {
+		if (!state->in_burst) {
+			if (now < due)
+				return 0;
+			if (now - due > state->late_ns_max)
+				state->late_ns_max = now - due;
+		}
+		state->due += state->interval;
+		if (++state->in_burst >= state->burst)
+			state->in_burst = 0;
+	}
+	state->sent++;
+	state->last_ns = now;
+	return 1;
+}
+
+/* The flow of the next packet. The generator is that of Knuth's MMIX. */
+static __always_inline __u32 traffic_flow(volatile const struct traffic_plan *plan, struct traffic_state *state)
+{
+	__u32 flow = state->flow;
+
+	if (plan->shuffled) {
+		state->random = state->random * 6364136223846793005ULL + 1442695040888963407ULL;
+		return ((state->random >> 32) * plan->flows) >> 32;
+	}
+	state->flow = flow + 1 < plan->flows ? flow + 1 : 0;
+	return flow;
+}
+
+/* The size of the next frame. */
+static __always_inline __u32 traffic_size(volatile const struct traffic_plan *plan, struct traffic_state *state)
+{
+	__u32 size = state->size;
+
+	if (size >= TRAFFIC_SIZES_MAX)
+		size = 0;
+	state->size = size + 1 < plan->sizes ? size + 1 : 0;
+	return plan->frame_bytes[size];
+}
+
+static __always_inline __u32 traffic_value(volatile const struct traffic_field *field, __u32 flow)
+{
+	if (field->count <= 1)
+		return field->base;
+	return field->base + flow / field->every % field->count;
+}
+
+/*
+ * Writes all headers and the stamp: a recycled frame has what others wrote into it. The payload behind the stamp is zero
+ * and nobody writes there, so the checksum need not look at it. Returns 0 when the frame is too short.
+ */
+static __always_inline int traffic_write(void *frame, void *end, volatile const struct traffic_plan *plan, __u32 bytes,
+					 __u32 id, __u32 flow, __u32 tag, __u32 number, __u32 now)
+{
+	void *l3 = frame + plan->l3_at;
+	void *l4 = frame + plan->l4_at;
+	void *stamp = frame + plan->header_bytes;
+	__u32 src = traffic_value(&plan->src, flow), dst = traffic_value(&plan->dst, flow);
+	__u32 sport = traffic_value(&plan->sport, flow), dport = traffic_value(&plan->dport, flow);
+	__u32 stream = tag << 24 | flow, l4_bytes = bytes - plan->l4_at;
+	__u32 ends = traffic_sum32(src) + traffic_sum32(dst), sum = plan->l4_sum;
+
+	if (stamp + (plan->stamped ? TRAFFIC_STAMP_BYTES : 0) > end)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < TRAFFIC_HEADERS_MAX; i += 2) {
+		if (i < plan->header_bytes)
+			*(__u16 *)(frame + i) = *(volatile const __u16 *)(plan->headers + i);
+	}
+	if (plan->family == 4) {
+		traffic_put(l3 + 2, bytes - plan->l3_at);
+		traffic_put(l3 + 4, id);
+		traffic_put32(l3 + 12, src);
+		traffic_put32(l3 + 16, dst);
+		traffic_put(l3 + 10, traffic_checksum(plan->ip_sum + ends + (bytes - plan->l3_at) + (id & 0xffff)));
+	} else {
+		traffic_put(l3 + 4, l4_bytes);
+		traffic_put32(l3 + 20, src);
+		traffic_put32(l3 + 36, dst);
+	}
+	traffic_put(l4, sport);
+	traffic_put(l4 + 2, dport);
+	if (plan->l4_proto == IPPROTO_UDP)
+		traffic_put(l4 + 4, l4_bytes);
+	if (plan->stamped) {
+		traffic_put32(stamp, stream);
+		traffic_put32(stamp + 4, number);
+		traffic_put32(stamp + 8, now);
+		sum += traffic_sum32(stream) + traffic_sum32(number) + traffic_sum32(now);
+	}
+	if (plan->l4_sum) {
+		__u16 check;
+
+		sum += ends + (sport & 0xffff) + (dport & 0xffff) + l4_bytes;
+		if (plan->l4_proto == IPPROTO_UDP)
+			sum += l4_bytes;
+		check = traffic_checksum(sum);
+		if (plan->l4_proto == IPPROTO_UDP)
+			traffic_put(l4 + 6, check ? check : 0xffff);
+		else
+			traffic_put(l4 + 16, check);
+	}
+	return 1;
+}
+
+/* Moves the window on, by at least one number. */
+static __always_inline void arrival_advance(__u64 *seen, __u32 by)
+{
+#pragma unroll
+	for (int i = 0; i < ARRIVAL_WINDOW / 64; i++) {
+		if (by < 64)
+			break;
+		seen[3] = seen[2];
+		seen[2] = seen[1];
+		seen[1] = seen[0];
+		seen[0] = 0;
+		by -= 64;
+	}
+	if (by && by < 64) {
+		seen[3] = seen[3] << by | seen[2] >> (64 - by);
+		seen[2] = seen[2] << by | seen[1] >> (64 - by);
+		seen[1] = seen[1] << by | seen[0] >> (64 - by);
+		seen[0] <<= by;
+	}
+}
+
+/* Takes note of a packet. One flow comes to one CPU at a time: that is how NICs and the kernel spread packets. */
+static __always_inline void arrival_note(struct arrival *a, __u32 tag, __u32 number, __u32 transit_ns)
+{
+	__s32 ahead, change;
+	__u32 behind;
+
+	if (a->tag != tag) {
+		__builtin_memset(a, 0, sizeof(*a));
+		a->tag = tag;
+		a->next = number;
+	}
+	if (a->packets++) {
+		change = transit_ns - a->transit_ns;
+		if (change < 0)
+			change = -change;
+		a->jitter += change - ((a->jitter + 8) >> 4);
+	}
+	a->transit_ns = transit_ns;
+	ahead = number - a->next;
+	if (ahead >= 0) {
+		arrival_advance(a->seen, ahead < ARRIVAL_WINDOW ? ahead + 1 : ARRIVAL_WINDOW);
+		a->seen[0] |= 1;
+		a->next = number + 1;
+		return;
+	}
+	behind = a->next - 1 - number;
+	if (behind < ARRIVAL_WINDOW) {
+		__u64 bit = 1ULL << (behind & 63);
+		__u64 *word = &a->seen[behind >> 6 & 3];
+
+		if (*word & bit) {
+			a->duplicated++;
+			return;
+		}
+		*word |= bit;
+	} else {
+		a->beyond++;
+	}
+	a->reordered++;
+	if (behind > a->displaced_max)
+		a->displaced_max = behind;
+}
+
+/* The bucket of a latency: exact below 64 ns, then 64 to each doubling. */
+static __always_inline __u32 latency_bucket(__u32 ns)
+{
+	__u32 shift = 0;
+
+#pragma unroll
+	for (int step = 16; step; step /= 2) {
+		if (ns >> step >= LATENCY_SUB_BUCKETS) {
+			ns >>= step;
+			shift += step;
+		}
+	}
+	return shift * LATENCY_SUB_BUCKETS + ns;
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What becomes of flows, for people who watch. While nobody does, it costs a look at a flag, off the fast path. */
+#ifndef SHUNT_TRACE_H
+#define SHUNT_TRACE_H
+
+#include "include/maps.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 256 * 1024);
+} shunt_traces SEC(".maps");
+
+static __always_inline void shunt_tuple_of(__u32 family, const union shunt_key *key, struct shunt_tuple *tuple)
+{
+	__builtin_memset(tuple, 0, sizeof(*tuple));
+	tuple->family = family;
+	if (family == 4) {
+		__builtin_memcpy(tuple->src, &key->v4.src_be, 4);
+		__builtin_memcpy(tuple->dst, &key->v4.dst_be, 4);
+		tuple->sport_be = key->v4.sport_be;
+		tuple->dport_be = key->v4.dport_be;
+		tuple->l4_proto = key->v4.l4_proto;
+	} else {
+		__builtin_memcpy(tuple->src, key->v6.src, 16);
+		__builtin_memcpy(tuple->dst, key->v6.dst, 16);
+		tuple->sport_be = key->v6.sport_be;
+		tuple->dport_be = key->v6.dport_be;
+		tuple->l4_proto = key->v6.l4_proto;
+	}
+}
+
+static __always_inline void shunt_trace(const struct shunt_control *control, enum shunt_trace_kind kind,
+					enum shunt_reason why, __u32 family, const union shunt_key *key)
+{
+	struct shunt_trace *trace;
+
+	if (shunt_likely(!(control->flags & SHUNT_CONTROL_TRACE)))
+		return;
+	trace = bpf_ringbuf_reserve(&shunt_traces, sizeof(*trace), 0);
+	if (!trace) {
+		__u32 zero = 0;
+		struct shunt_usage *usage = bpf_map_lookup_elem(&shunt_usage, &zero);
+
+		if (usage)
+			__sync_fetch_and_add(&usage->traces_lost, 1);
+		return;
+	}
+	__builtin_memset(trace, 0, sizeof(*trace));
+	trace->at_ns = bpf_ktime_get_ns();
+	shunt_tuple_of(family, key, &trace->tuple);
+	trace->ifindex = family == 4 ? key->v4.ifindex : key->v6.ifindex;
+	trace->tags[0] = family == 4 ? key->v4.tags[0] : key->v6.tags[0];
+	trace->tags[1] = family == 4 ? key->v4.tags[1] : key->v6.tags[1];
+	trace->kind = kind;
+	trace->why = why;
+	bpf_ringbuf_submit(trace, 0);
+}
+
+#endif

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * A filter on a ctnetlink socket that hears of connections that end. It takes their flows out of use while conntrack is
+ * still reporting, so `conntrack -D` holds when it returns, and it lets no message through, so none can be lost.
+ */
+#include "include/trace.h"
+#include <linux/netlink.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <linux/netfilter/nfnetlink_conntrack.h>
+
+enum {
+	SHUNT_NF_INET = 2,
+	SHUNT_NF_INET6 = 10,
+	SHUNT_DELETED = NFNL_SUBSYS_CTNETLINK << 8 | IPCTNL_MSG_CT_DELETE,
+};
+
+/* An attribute of at most four bytes, padded. */
+struct attr {
+	struct nlattr head;
+	union {
+		__u8 number;
+		__be16 port_be;
+		__u32 all;
+	};
+};
+
+/* The second half of a tuple of TCP or UDP. */
+struct proto {
+	struct nlattr head;
+	struct attr number;
+	struct attr sport;
+	struct attr dport;
+};
+
+static __always_inline int is(const struct nlattr *head, __u32 type, __u32 bytes)
+{
+	return (head->nla_type & NLA_TYPE_MASK) == type && head->nla_len == bytes;
+}
+
+static __always_inline __u32 address_bytes(__u32 family)
+{
+	return family == 4 ? 4 : 16;
+}
+
+/* A tuple as ctnetlink lays it out where there is no zone; connections of a zone are never learned. */
+static __always_inline __u32 tuple_bytes(__u32 family)
+{
+	return 2 * sizeof(struct nlattr) + 2 * (sizeof(struct nlattr) + address_bytes(family)) + sizeof(struct proto);
+}
+
+/* The flow that came in as the tuple at `at`; ports and tags of the key stay 0. */
+static __always_inline int read_tuple(struct __sk_buff *skb, __u32 at, __u32 family, __u32 type, union shunt_key *key)
+{
+	__u32 address = address_bytes(family), step = sizeof(struct nlattr) + address;
+	__u32 src_at = at + 3 * sizeof(struct nlattr), proto_at = at + 2 * sizeof(struct nlattr) + 2 * step;
+	struct nlattr heads[3]; /* of the tuple, of its addresses, of the first of these */
+	struct proto proto;
+
+	if (bpf_skb_load_bytes(skb, at, heads, sizeof(heads)) ||
+	    bpf_skb_load_bytes(skb, proto_at, &proto, sizeof(proto)))
+		return -1;
+	if (!is(&heads[0], type, tuple_bytes(family)) ||
+	    !is(&heads[1], CTA_TUPLE_IP, sizeof(struct nlattr) + 2 * step) ||
+	    !is(&heads[2], family == 4 ? CTA_IP_V4_SRC : CTA_IP_V6_SRC, step) ||
+	    !is(&proto.head, CTA_TUPLE_PROTO, sizeof(proto)) || !is(&proto.sport.head, CTA_PROTO_SRC_PORT, 6) ||
+	    !is(&proto.dport.head, CTA_PROTO_DST_PORT, 6))
+		return -1;
+	__builtin_memset(key, 0, sizeof(*key));
+	if (family == 4) {
+		key->v4.sport_be = proto.sport.port_be;
+		key->v4.dport_be = proto.dport.port_be;
+		key->v4.l4_proto = proto.number.number;
+		return bpf_skb_load_bytes(skb, src_at, &key->v4.src_be, 4) ||
+		       bpf_skb_load_bytes(skb, src_at + step, &key->v4.dst_be, 4);
+	}
+	key->v6.sport_be = proto.sport.port_be;
+	key->v6.dport_be = proto.dport.port_be;
+	key->v6.l4_proto = proto.number.number;
+	return bpf_skb_load_bytes(skb, src_at, key->v6.src, 16) ||
+	       bpf_skb_load_bytes(skb, src_at + step, key->v6.dst, 16);
+}
+
+static __always_inline void end(__u32 family, const union shunt_key *key, struct shunt_flow *f,
+				const struct shunt_control *control)
+{
+	struct shunt_counters *counters = shunt_counters_of(f->in_slot);
+
+	if (f->flags & SHUNT_FLOW_STATIC)
+		return;
+	if (f->epoch != SHUNT_EPOCH_RETIRED && counters)
+		counters->retired++;
+	shunt_retire(f, shunt_now(), SHUNT_CONNTRACK_GONE);
+	shunt_trace(control, SHUNT_TRACE_RETIRE, SHUNT_CONNTRACK_GONE, family, key);
+}
+
+static __always_inline void end_in(__u32 family, const union shunt_key *key, __u8 tag, __u32 index,
+				   const struct shunt_control *control)
+{
+	__u32 tags = shunt_bucket_tags(family, index);
+	struct shunt_place place = { .bucket = index };
+
+	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
+		const union shunt_key *have;
+
+		if ((__u8)(tags >> shunt_tag_shift(way)) != tag)
+			continue;
+		place.way = way;
+		have = (const union shunt_key *)shunt_words_at(family, &place);
+		if (have && shunt_same_tuple(family, have, key))
+			end(family, have, shunt_flow_at(family, (__u64 *)have), control);
+	}
+}
+
+/* One direction of a connection has ended, on whatever port and with whatever tags it came in. */
+static __always_inline void end_tuple(__u32 family, const union shunt_key *key, const struct shunt_control *control)
+{
+	__u64 hash = shunt_hash(family, key, control->seed);
+	__u32 first = shunt_bucket_of(hash, 0, control->bucket_mask);
+	__u32 second = shunt_bucket_of(hash, 1, control->bucket_mask);
+	struct shunt_tuple tuple;
+
+	end_in(family, key, shunt_tag_of(hash), first, control);
+	if (second != first)
+		end_in(family, key, shunt_tag_of(hash), second, control);
+	shunt_tuple_of(family, key, &tuple);
+	bpf_map_delete_elem(&shunt_past, &tuple);
+}
+
+static __always_inline void end_connection(struct __sk_buff *skb, __u32 family, const struct shunt_control *control)
+{
+	__u32 at = NLMSG_HDRLEN + sizeof(struct nfgenmsg);
+	union shunt_key key;
+
+	if (!read_tuple(skb, at, family, CTA_TUPLE_ORIG, &key))
+		end_tuple(family, &key, control);
+	if (!read_tuple(skb, at + tuple_bytes(family), family, CTA_TUPLE_REPLY, &key))
+		end_tuple(family, &key, control);
+}
+
+SEC("socket")
+int shunt_ct_gone(struct __sk_buff *skb)
+{
+	struct shunt_control *control = shunt_the_control();
+	struct nlmsghdr message;
+	struct nfgenmsg about;
+
+	if (!control || bpf_skb_load_bytes(skb, 0, &message, sizeof(message)) ||
+	    bpf_skb_load_bytes(skb, NLMSG_HDRLEN, &about, sizeof(about)) || message.nlmsg_type != SHUNT_DELETED)
+		return 0;
+	if (about.nfgen_family == SHUNT_NF_INET)
+		end_connection(skb, 4, control);
+	else if (about.nfgen_family == SHUNT_NF_INET6)
+		end_connection(skb, 6, control);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * The receiver: takes the packets of one generator off a device, each accounted to its flow, and passes on everything else.
+ * The loader is crates/shunt-bpf/src/traffic/receiver.rs.
+ */
+#include "include/bpf.h"
+#include "core/traffic.h"
+
+volatile const __u32 flows = 1;
+/* Of the packets that are accounted. Written by the loader. */
+__u32 wanted_tag;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* set by the loader */
+	__type(key, __u32);
+	__type(value, struct arrival);
+} arrivals SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct received);
+} totals SEC(".maps");
+
+static __always_inline void add_latency(struct received *total, __u32 ns)
+{
+	__u32 bucket = latency_bucket(ns);
+
+	if (bucket < LATENCY_BUCKETS)
+		total->latency[bucket]++;
+	if (ns > total->latency_ns_max)
+		total->latency_ns_max = ns;
+	if (!total->latency_ns_min || ns < total->latency_ns_min - 1)
+		total->latency_ns_min = (__u64)ns + 1;
+}
+
+/* The stamp of a packet, or nothing. */
+static __always_inline struct traffic_stamp *stamp_of(__u32 family, void *data, void *end, struct shunt_packet *p)
+{
+	union shunt_key key;
+	void *l3 = data + p->l2_bytes;
+	struct traffic_stamp *stamp;
+
+	if (shunt_parse_l3(family, l3, end, 0, p, &key) != SHUNT_OK)
+		return NULL;
+	stamp = l3 + shunt_l3_size(family) + p->l4_bytes;
+	return (void *)(stamp + 1) > end ? NULL : stamp;
+}
+
+/* Frags: jumbo frames come in pieces, and the headers and the stamp are in the first. */
+SEC("xdp.frags")
+int shunt_receive(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct shunt_hw_tag none = {};
+	struct traffic_stamp *stamp = NULL;
+	__u32 zero = 0, stream, flow, transit;
+	__u64 now = bpf_ktime_get_ns();
+	struct shunt_packet p;
+	struct received *total = bpf_map_lookup_elem(&totals, &zero);
+	struct arrival *arrival = NULL;
+	__be16 proto_be;
+
+	if (!total)
+		return XDP_PASS;
+	if (shunt_parse_l2(data, end, none, &p, &proto_be) == SHUNT_OK) {
+		if (proto_be == shunt_htons(ETH_P_IP))
+			stamp = stamp_of(4, data, end, &p);
+		else if (proto_be == shunt_htons(ETH_P_IPV6))
+			stamp = stamp_of(6, data, end, &p);
+	}
+	if (stamp) {
+		stream = traffic_ntohl(stamp->stream_be);
+		flow = stream & 0xffffff;
+		if (stream >> 24 == wanted_tag && flow < flows)
+			arrival = bpf_map_lookup_elem(&arrivals, &flow);
+	}
+	if (!arrival) {
+		total->others++;
+		return XDP_PASS;
+	}
+	transit = (__u32)now - traffic_ntohl(stamp->sent_be);
+	arrival_note(arrival, wanted_tag, traffic_ntohl(stamp->number_be), transit);
+	add_latency(total, transit);
+	total->packets++;
+	total->bytes += bpf_xdp_get_buff_len(ctx);
+	total->last_ns = now;
+	return XDP_DROP;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,155 @@
+//! A generator of live XDP frames.
+
+use super::{
+    Error, State,
+    abi::{Plan, start},
+    load, map, missing, now_ns, open, set_entries, set_rodata, told,
+};
+use crate::abi::Plain;
+use libbpf_rs::{MapCore, MapFlags, Object};
+use shunt_gen::{Schedule, Traffic};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd},
+    time::{Duration, Instant},
+};
+
+/// What one call into the kernel sends: some tens of milliseconds at most, so that signals and deadlines are seen.
+const RUN_PACKETS: u32 = 65_536;
+/// Frames that the kernel builds before it hands them on, unless told otherwise: a NAPI budget.
+const BATCH: u32 = 64;
+/// The most that the kernel allows.
+const BATCH_MAX: u32 = 256;
+
+/// Sends frames out of one interface with `BPF_F_TEST_XDP_LIVE_FRAMES`, from one CPU at a time.
+///
+/// Frames that find the ring of a veth full are lost without a trace: count them where they arrive.
+#[derive(Debug)]
+pub struct Generator {
+    object: Object,
+    frame: Vec<u8>,
+    batch: u32,
+}
+
+impl Generator {
+    /// A generator of this traffic out of the interface `out_ifindex`.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program.
+    pub fn new(traffic: &Traffic, out_ifindex: u32) -> Result<Self, Error> {
+        let mut open = open("xdp_gen", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_gen.o")))?;
+        set_rodata(&mut open, Plan::of(traffic, out_ifindex).bytes());
+        set_entries(&mut open, "numbers", traffic.flows)?;
+        let object = load("xdp_gen", open)?;
+        let generator = Self { object, frame: traffic.largest_frame().to_bytes(), batch: BATCH };
+        let random = traffic.shuffled.unwrap_or_default();
+        generator.set(&State { random, burst: 1, ..State::default() })?;
+        Ok(generator)
+    }
+
+    /// Has the kernel build this many frames, up to 256, before it hands them on and lets others run.
+    pub fn set_batch(&mut self, frames: u32) {
+        self.batch = frames.clamp(1, BATCH_MAX);
+    }
+
+    /// Packets are due from `start_ns` on, by the clock of [`now_ns`]. Counters begin at zero, flows with the first, and
+    /// each with the number where it was.
+    ///
+    /// # Errors
+    /// When the state cannot be written.
+    pub fn schedule(&self, schedule: &Schedule, start_ns: u64, tag: u8) -> Result<(), Error> {
+        self.set(&start(schedule, start_ns, tag, &self.state()?))
+    }
+
+    /// How far it got.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn state(&self) -> Result<State, Error> {
+        let value = map(&self.object, ".bss")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let value = value.map_err(|e| told("xdp_gen: reading its state", e))?;
+        value.and_then(|bytes| State::of(&bytes)).ok_or_else(|| missing("state"))
+    }
+
+    fn set(&self, state: &State) -> Result<(), Error> {
+        let written = map(&self.object, ".bss")?.update(&0u32.to_ne_bytes(), state.bytes(), MapFlags::ANY);
+        written.map_err(|e| told("xdp_gen: writing its state", e))
+    }
+
+    /// Sends this many packets as fast as it can. The next run goes on with the next flow.
+    ///
+    /// # Errors
+    /// When the kernel does not run the program.
+    pub fn run(&mut self, packets: u64) -> Result<(), Error> {
+        self.unpaced(packets)?;
+        let mut left = packets;
+        while left > 0 {
+            let now = left.min(RUN_PACKETS.into()) as u32;
+            self.turn(now)?;
+            left -= u64::from(now);
+        }
+        Ok(())
+    }
+
+    /// Sends for about this long as fast as it can; how many packets were sent.
+    ///
+    /// # Errors
+    /// When the kernel does not run the program.
+    pub fn run_for(&mut self, duration: Duration) -> Result<u64, Error> {
+        self.unpaced(u64::MAX)?;
+        let end = Instant::now() + duration;
+        while Instant::now() < end {
+            self.turn(RUN_PACKETS)?;
+        }
+        Ok(self.state()?.sent)
+    }
+
+    fn unpaced(&self, limit: u64) -> Result<(), Error> {
+        let State { random, flow, size, tag, .. } = self.state()?;
+        let fresh = State { random, flow, size, tag, burst: 1, ..State::default() };
+        self.set(&State { start_ns: now_ns(), limit, ..fresh })
+    }
+
+    /// Has the kernel offer so many frames to the program, which sends those that are due and looks at the clock for the
+    /// others. A signal ends it early.
+    ///
+    /// # Errors
+    /// When the kernel does not run the program.
+    pub fn turn(&self, frames: u32) -> Result<(), Error> {
+        let program = self.object.progs().next().ok_or_else(|| missing("shunt_gen"))?;
+        let mut options = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+            data_in: self.frame.as_ptr().cast(),
+            data_size_in: self.frame.len() as u32,
+            repeat: frames as i32,
+            flags: libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES,
+            batch_size: self.batch,
+            ..Default::default()
+        };
+        // SAFETY: the descriptor is open as long as the object is, `data_in` is readable for `data_size_in` bytes, no
+        // output is asked for, and libbpf reads no more than `sz` bytes of the options.
+        let said = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_fd().as_raw_fd(), &mut options) };
+        if said == 0 || said == -nix::libc::EINTR {
+            return Ok(());
+        }
+        let cause = io::Error::from_raw_os_error(-said);
+        Err(Error {
+            doing: format!("sending live frames of {} bytes", self.frame.len()),
+            cause: cause.into(),
+        })
+    }
+}
+
+/// Whether the device takes frames that XDP redirects to it. A driver that does not loses them in silence; of a kernel before
+/// 6.3, which cannot be asked, it is assumed.
+pub fn takes_frames(ifindex: u32) -> bool {
+    /// `NETDEV_XDP_ACT_NDO_XMIT`.
+    const NDO_XMIT: u64 = 4;
+    let mut options = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as _,
+        ..Default::default()
+    };
+    // SAFETY: libbpf reads and writes no more than `sz` bytes of the options.
+    let said = unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &raw mut options) };
+    said != 0 || options.feature_flags == 0 || options.feature_flags & NDO_XMIT != 0
+}

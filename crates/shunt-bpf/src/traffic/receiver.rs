@@ -1,0 +1,221 @@
+//! The receiver: which packets of a generator came, how often, in what order, and how late.
+
+use super::{
+    Arrival, Error,
+    abi::{self, LATENCY_BUCKETS, latency_bounds},
+    load, map, missing, open, set_entries, set_rodata, told,
+};
+use crate::{
+    abi::Plain,
+    attach::{self, Hook},
+};
+use libbpf_rs::{MapCore, MapFlags, Object};
+use std::{fmt, os::fd::OwnedFd};
+
+/// Takes the packets of one generator off an interface and accounts for them. Everything else goes up.
+pub struct Receiver {
+    object: Object,
+    _attachment: OwnedFd,
+    mode: Mode,
+    flows: u32,
+    tag: u32,
+}
+
+/// Where the receiver runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver.
+    Native,
+    /// In the stack, after an skb was made: any device can, and it costs more.
+    Generic,
+}
+
+/// What came, of all flows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Received {
+    /// All, duplicates included.
+    pub packets: u64,
+    /// Of frames without FCS.
+    pub bytes: u64,
+    /// Packets that are none of this generator's.
+    pub others: u64,
+    /// When the latest came.
+    pub last_ns: u64,
+    /// Those that had come already.
+    pub duplicated: u64,
+    /// With a lower number than one before (RFC 4737).
+    pub reordered: u64,
+    /// Reordered so far that they may also be duplicates.
+    pub beyond: u64,
+    /// How far behind the highest number of its flow one was.
+    pub displaced_max: u32,
+    /// Of RFC 3550, in nanoseconds: the mean over flows.
+    pub jitter_ns: f64,
+    /// Flows of which something came.
+    pub flows: u32,
+    /// One-way latencies.
+    pub latency: Latency,
+}
+
+/// A histogram of latencies. Its buckets are exact below 128 ns and 1/64 wide above.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// The least, exactly; none when nothing came.
+    pub min_ns: Option<u64>,
+    /// The greatest, exactly.
+    pub max_ns: Option<u64>,
+    /// The middle of each bucket that is not empty, and how many are in it.
+    pub buckets: Vec<(u64, u64)>,
+}
+
+impl Receiver {
+    /// Attaches to an interface, in the driver where that is possible, for so many flows. Nothing is accounted before
+    /// [`Receiver::expect`].
+    ///
+    /// # Errors
+    /// When the kernel refuses the program, or the interface has another one.
+    pub fn attach(ifindex: u32, flows: u32) -> Result<Self, Error> {
+        let mut open = open("xdp_receive", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_receive.o")))?;
+        set_rodata(&mut open, &flows.to_ne_bytes());
+        set_entries(&mut open, "arrivals", flows)?;
+        let object = load("xdp_receive", open)?;
+        let program = || object.progs_mut().next().ok_or_else(|| missing("shunt_receive"));
+        let (attachment, mode) = match attach::link_fd(&program()?, ifindex, Hook::Xdp) {
+            Err(e) if e.raw_os_error() == Some(nix::libc::EOPNOTSUPP) => {
+                (attach::link_fd(&program()?, ifindex, Hook::GenericXdp), Mode::Generic)
+            }
+            other => (other, Mode::Native),
+        };
+        let attachment = attachment.map_err(|cause| Error {
+            doing: format!("xdp_receive: attaching to interface {ifindex}"),
+            cause: cause.into(),
+        })?;
+        // No tag has more than eight bits, so this one matches nothing.
+        let receiver = Self { object, _attachment: attachment, mode, flows, tag: u32::MAX };
+        receiver.set_tag(u32::MAX)?;
+        Ok(receiver)
+    }
+
+    /// Where it runs.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// From now on accounts for the packets with this tag, from zero. It must be another one than before: packets of that may
+    /// still be under way.
+    ///
+    /// # Errors
+    /// When its state cannot be written.
+    pub fn expect(&mut self, tag: u8) -> Result<(), Error> {
+        let totals = map(&self.object, "totals")?;
+        let cpus = libbpf_rs::num_possible_cpus().map_err(|e| told("counting CPUs", e))?;
+        let zero = vec![vec![0; totals.value_size() as usize]; cpus];
+        totals
+            .update_percpu(&0u32.to_ne_bytes(), &zero, MapFlags::ANY)
+            .map_err(|e| told("xdp_receive: clearing the counters", e))?;
+        self.tag = tag.into();
+        self.set_tag(self.tag)
+    }
+
+    fn set_tag(&self, tag: u32) -> Result<(), Error> {
+        let written =
+            map(&self.object, ".bss")?.update(&0u32.to_ne_bytes(), &tag.to_ne_bytes(), MapFlags::ANY);
+        written.map_err(|e| told("xdp_receive: writing the tag", e))
+    }
+
+    /// How many packets came, duplicates included.
+    ///
+    /// # Errors
+    /// When the counters cannot be read.
+    pub fn packets(&self) -> Result<u64, Error> {
+        Ok(self.totals()?.iter().map(|total| total.packets).sum())
+    }
+
+    /// Everything that is known of what came.
+    ///
+    /// # Errors
+    /// When the maps cannot be read.
+    pub fn received(&self) -> Result<Received, Error> {
+        let mut sum = Received::default();
+        let mut latency = vec![0; LATENCY_BUCKETS];
+        for total in self.totals()? {
+            sum.packets += total.packets;
+            sum.bytes += total.bytes;
+            sum.others += total.others;
+            sum.last_ns = sum.last_ns.max(total.last_ns);
+            if let Some(least) = total.latency_ns_min.checked_sub(1) {
+                sum.latency.min_ns = Some(sum.latency.min_ns.map_or(least, |min| min.min(least)));
+                sum.latency.max_ns = sum.latency.max_ns.max(Some(total.latency_ns_max));
+            }
+            latency.iter_mut().zip(total.latency).for_each(|(sum, count)| *sum += count);
+        }
+        let buckets = latency.iter().enumerate().filter(|(_, count)| **count > 0);
+        sum.latency.buckets = buckets
+            .map(|(bucket, count)| {
+                let (low, high) = latency_bounds(bucket);
+                ((low + high) / 2, *count)
+            })
+            .collect();
+        let mut jitter = 0.0;
+        for arrival in self.arrivals()?.iter().filter(|arrival| arrival.packets > 0) {
+            sum.flows += 1;
+            sum.duplicated += u64::from(arrival.duplicated);
+            sum.reordered += u64::from(arrival.reordered);
+            sum.beyond += u64::from(arrival.beyond);
+            sum.displaced_max = sum.displaced_max.max(arrival.displaced_max);
+            jitter += f64::from(arrival.jitter) / 16.0;
+        }
+        sum.jitter_ns = jitter / f64::from(sum.flows.max(1));
+        Ok(sum)
+    }
+
+    /// What has come of each flow; zeros where nothing has.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn arrivals(&self) -> Result<Vec<Arrival>, Error> {
+        let mut arrivals = vec![Arrival::default(); self.flows as usize];
+        let map = map(&self.object, "arrivals")?;
+        let batch = map
+            .lookup_batch(4096, MapFlags::ANY, MapFlags::ANY)
+            .map_err(|e| told("xdp_receive: reading the flows", e))?;
+        for (key, value) in batch {
+            let flow = key.try_into().ok().map(u32::from_ne_bytes);
+            let place = flow.and_then(|flow| arrivals.get_mut(flow as usize));
+            if let Some((place, arrival)) = place.zip(Arrival::of(&value)) {
+                if arrival.tag == self.tag {
+                    *place = arrival;
+                }
+            }
+        }
+        Ok(arrivals)
+    }
+
+    fn totals(&self) -> Result<Vec<abi::Received>, Error> {
+        let doing = |e| told("xdp_receive: reading the counters", e);
+        let values = map(&self.object, "totals")?.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let values = values.map_err(doing)?.unwrap_or_default();
+        Ok(values.iter().filter_map(|value| abi::Received::of(value)).collect())
+    }
+}
+
+impl fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").field("mode", &self.mode).field("tag", &self.tag).finish_non_exhaustive()
+    }
+}
+
+impl Latency {
+    /// The latency that this share of the packets did not exceed, to within 0.8 %.
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        let all: u64 = self.buckets.iter().map(|(_, count)| count).sum();
+        let rank = ((all as f64 * share).ceil() as u64).max(1);
+        let mut passed = 0;
+        let bucket = self.buckets.iter().find(|(_, count)| {
+            passed += count;
+            passed >= rank
+        });
+        // The middle of a bucket may lie beyond what was in it.
+        bucket.map(|(middle, _)| (*middle).clamp(self.min_ns.unwrap_or(0), self.max_ns.unwrap_or(u64::MAX)))
+    }
+}

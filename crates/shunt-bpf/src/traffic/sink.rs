@@ -1,0 +1,81 @@
+//! A sink that counts, and a bare redirect.
+
+use super::{Error, load, missing, open, set_rodata, told};
+use libbpf_rs::{Link, MapCore, MapFlags, Object};
+
+/// Counts the UDP packets that come in on an interface, and drops them.
+#[derive(Debug)]
+pub struct Sink {
+    object: Object,
+    _link: Link,
+}
+
+/// Redirects everything from one interface to another, unread.
+#[derive(Debug)]
+pub struct BareRedirect {
+    _object: Object,
+    _link: Link,
+}
+
+/// What a [`Sink`] has seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of frames without FCS.
+    pub bytes: u64,
+}
+
+impl Sink {
+    /// Attaches to an interface, in the driver.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program, or the interface has another one.
+    pub fn attach(ifindex: u32) -> Result<Self, Error> {
+        let open = open("xdp_sink", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_sink.o")))?;
+        let object = load("xdp_sink", open)?;
+        let link = attach("xdp_sink", &object, ifindex)?;
+        Ok(Self { object, _link: link })
+    }
+
+    /// What has come in since it was attached.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn count(&self) -> Result<Count, Error> {
+        let doing = |e: libbpf_rs::Error| told("xdp_sink: reading the counters", e);
+        let mut count = Count::default();
+        let Some(map) = self.object.maps().find(|map| map.name() == "sink_counts") else { return Ok(count) };
+        let values = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(doing)?;
+        for value in values.unwrap_or_default() {
+            let word = |at: usize| {
+                value.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
+            };
+            count.packets += word(0);
+            count.bytes += word(8);
+        }
+        Ok(count)
+    }
+}
+
+impl BareRedirect {
+    /// Attaches to `in_ifindex`, in the driver, and redirects to `out_ifindex`. A veth takes redirected frames only when
+    /// its peer has NAPI: an XDP program or GRO.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program, or the interface has another one.
+    pub fn attach(in_ifindex: u32, out_ifindex: u32) -> Result<Self, Error> {
+        let mut open = open("xdp_bare", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_bare.o")))?;
+        set_rodata(&mut open, &out_ifindex.to_ne_bytes());
+        let object = load("xdp_bare", open)?;
+        let link = attach("xdp_bare", &object, in_ifindex)?;
+        Ok(Self { _object: object, _link: link })
+    }
+}
+
+fn attach(name: &str, object: &Object, ifindex: u32) -> Result<Link, Error> {
+    let program = object.progs_mut().next().ok_or_else(|| missing(name))?;
+    program
+        .attach_xdp(ifindex as i32)
+        .map_err(|e| told(format!("{name}: attaching to interface {ifindex}"), e))
+}
