@@ -1,9 +1,11 @@
 //! Changes to conntrack entries that exist, over ctnetlink.
 
+mod silent;
+
 use crate::{
     Error, Liberal,
     channel::Channel,
-    wire::{AF_INET, AF_INET6, Batch, NLM_F_ACK, NLM_F_REQUEST, NLMSG_ERROR, errno},
+    wire::{AF_INET, AF_INET6, Attrs, Batch, NLM_F_ACK, NLM_F_REQUEST, NLMSG_ERROR, errno},
 };
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use nix::libc;
@@ -17,18 +19,18 @@ use std::{
 /// message has attributes for.
 const CHANGE: u16 = 1 << 8;
 
-const CTA_TUPLE_ORIG: u16 = 1;
-const CTA_PROTOINFO: u16 = 4;
-const CTA_TUPLE_IP: u16 = 1;
-const CTA_TUPLE_PROTO: u16 = 2;
+pub(crate) const CTA_TUPLE_ORIG: u16 = 1;
+pub(crate) const CTA_PROTOINFO: u16 = 4;
+pub(crate) const CTA_TUPLE_IP: u16 = 1;
+pub(crate) const CTA_TUPLE_PROTO: u16 = 2;
 const CTA_IP_V4_SRC: u16 = 1;
 const CTA_IP_V4_DST: u16 = 2;
 const CTA_IP_V6_SRC: u16 = 3;
 const CTA_IP_V6_DST: u16 = 4;
-const CTA_PROTO_NUM: u16 = 1;
-const CTA_PROTO_SRC_PORT: u16 = 2;
-const CTA_PROTO_DST_PORT: u16 = 3;
-const CTA_PROTOINFO_TCP: u16 = 1;
+pub(crate) const CTA_PROTO_NUM: u16 = 1;
+pub(crate) const CTA_PROTO_SRC_PORT: u16 = 2;
+pub(crate) const CTA_PROTO_DST_PORT: u16 = 3;
+pub(crate) const CTA_PROTOINFO_TCP: u16 = 1;
 const CTA_PROTOINFO_TCP_FLAGS_ORIGINAL: u16 = 4;
 const CTA_PROTOINFO_TCP_FLAGS_REPLY: u16 = 5;
 
@@ -132,7 +134,13 @@ fn family(connection: &Connection) -> Option<u8> {
 }
 
 fn describe(batch: &mut Batch, connection: &Connection) {
-    batch.nest(CTA_TUPLE_ORIG, |tuple| {
+    put_tuple(batch, CTA_TUPLE_ORIG, connection);
+    put_flags(batch, FLAGS);
+}
+
+/// One direction of a connection.
+fn put_tuple(batch: &mut Batch, which: u16, connection: &Connection) {
+    batch.nest(which, |tuple| {
         tuple.nest(CTA_TUPLE_IP, |ip| {
             put_addr(ip, connection.src.ip(), CTA_IP_V4_SRC, CTA_IP_V6_SRC);
             put_addr(ip, connection.dst.ip(), CTA_IP_V4_DST, CTA_IP_V6_DST);
@@ -143,10 +151,14 @@ fn describe(batch: &mut Batch, connection: &Connection) {
             l4.put(CTA_PROTO_DST_PORT, &connection.dst.port().to_be_bytes());
         });
     });
+}
+
+/// The same flags for both directions.
+fn put_flags(batch: &mut Batch, flags: [u8; 2]) {
     batch.nest(CTA_PROTOINFO, |info| {
         info.nest(CTA_PROTOINFO_TCP, |tcp| {
-            tcp.put(CTA_PROTOINFO_TCP_FLAGS_ORIGINAL, &FLAGS);
-            tcp.put(CTA_PROTOINFO_TCP_FLAGS_REPLY, &FLAGS);
+            tcp.put(CTA_PROTOINFO_TCP_FLAGS_ORIGINAL, &flags);
+            tcp.put(CTA_PROTOINFO_TCP_FLAGS_REPLY, &flags);
         });
     });
 }
@@ -156,4 +168,10 @@ fn put_addr(batch: &mut Batch, addr: IpAddr, v4: u16, v6: u16) {
         IpAddr::V4(addr) => batch.put(v4, &addr.octets()),
         IpAddr::V6(addr) => batch.put(v6, &addr.octets()),
     }
+}
+
+/// The source and destination within CTA_TUPLE_IP.
+pub(crate) fn ip_of(ip: Attrs) -> Option<(IpAddr, IpAddr)> {
+    let v4 = ip.addr(CTA_IP_V4_SRC).zip(ip.addr(CTA_IP_V4_DST));
+    v4.or_else(|| ip.addr(CTA_IP_V6_SRC).zip(ip.addr(CTA_IP_V6_DST)))
 }

@@ -43,6 +43,24 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// A file of procfs cannot be read.
+    #[error("{path}: {source}")]
+    Proc {
+        /// The file.
+        path: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// A table of legacy iptables or ip6tables cannot be read.
+    #[error("{command}-legacy -t {table}: {source}")]
+    Legacy {
+        /// Which of the two.
+        command: &'static str,
+        /// The table.
+        table: String,
+        /// Why.
+        source: io::Error,
+    },
     /// Only TCP connections within one address family have a window to be liberal about.
     #[error("{} -> {}: not a TCP connection of one address family", .0.src, .0.dst)]
     NotTcp(Connection),

@@ -1,7 +1,7 @@
 //! A kernel for tests: it has what it is given.
 
 use crate::{ConntrackTimeouts, Error, Forwarding, Kernel, Liberal, XdpSupport};
-use shunt_core::{Connection, Event, Proto};
+use shunt_core::{Connection, Event, Proto, Silent};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -20,8 +20,12 @@ pub struct Fake {
     pub forwarding: Forwarding,
     /// Conntrack's timeouts; none where there is no conntrack.
     pub conntrack: Option<ConntrackTimeouts>,
+    /// What [`Kernel::captured`] gives.
+    pub captured: BTreeSet<u32>,
     /// The connections that exist; others are gone.
     pub connections: BTreeSet<Connection>,
+    /// The connections whose silence was told.
+    pub silent: BTreeSet<Silent>,
     /// The connections that were made liberal.
     pub liberal: BTreeSet<Connection>,
 }
@@ -51,6 +55,15 @@ impl Kernel for Fake {
     fn conntrack_timeouts(&self) -> Result<ConntrackTimeouts, Error> {
         let path = "/proc/sys/net/netfilter".to_owned();
         self.conntrack.ok_or(Error::Sysctl { path, source: io::ErrorKind::NotFound.into() })
+    }
+
+    fn captured(&mut self) -> Result<BTreeSet<u32>, Error> {
+        Ok(self.captured.clone())
+    }
+
+    fn keep_silent(&mut self, silent: &[Silent]) -> Result<(), Error> {
+        self.silent.extend(silent);
+        Ok(())
     }
 
     fn set_be_liberal(&mut self, connections: &[Connection]) -> Vec<Result<Liberal, Error>> {

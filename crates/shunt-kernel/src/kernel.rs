@@ -1,13 +1,13 @@
 //! What the kernel can be asked.
 
 use crate::Error;
-use shunt_core::{Connection, Event};
-use std::time::Duration;
+use shunt_core::{Connection, Event, Silent};
+use std::{collections::BTreeSet, time::Duration};
 
 /// The kernel, of one network namespace.
 pub trait Kernel {
     /// Everything that is there, as events: links, XDP features, addresses, neighbours, bridges' stations, qdiscs, and
-    /// for each device and direction with tc filters one [`Event::Filter`]. Links come before what belongs to them.
+    /// for each device, direction and kind of tc filters one [`Event::Filter`]. Links come before what belongs to them.
     ///
     /// # Errors
     /// When the kernel refuses, or its tables change faster than they can be read.
@@ -41,9 +41,22 @@ pub trait Kernel {
     /// When there is no connection tracking.
     fn conntrack_timeouts(&self) -> Result<ConntrackTimeouts, Error>;
 
+    /// The devices on which packet sockets capture what is forwarded; 0 is all devices.
+    ///
+    /// # Errors
+    /// When the kernel does not list its packet sockets.
+    fn captured(&mut self) -> Result<BTreeSet<u32>, Error>;
+
     /// Have conntrack accept every sequence number of these TCP connections, in both directions, and change nothing
     /// else of them. One result for each, in their order.
     fn set_be_liberal(&mut self, connections: &[Connection]) -> Vec<Result<Liberal, Error>>;
+
+    /// Of these TCP connections, have conntrack take those for acknowledged that are established and that it would forget
+    /// early for want of an acknowledgement.
+    ///
+    /// # Errors
+    /// When conntrack cannot be asked.
+    fn keep_silent(&mut self, silent: &[Silent]) -> Result<(), Error>;
 }
 
 /// What XDP can do with a device.
@@ -80,12 +93,14 @@ pub struct ConntrackTimeouts {
     pub udp_stream: Duration,
     /// Established TCP.
     pub tcp_established: Duration,
+    /// The same while data is not acknowledged, or was sent again and again.
+    pub tcp_unacknowledged: Duration,
 }
 
 impl ConntrackTimeouts {
     /// The time within which each connection must be seen.
     pub fn shortest(&self) -> Duration {
-        self.udp.min(self.udp_stream).min(self.tcp_established)
+        self.udp.min(self.udp_stream).min(self.tcp_established).min(self.tcp_unacknowledged)
     }
 }
 

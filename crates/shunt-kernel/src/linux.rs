@@ -5,12 +5,13 @@ use crate::{
     channel::Channel,
     conntrack::Conntrack,
     genl::Netdev,
+    packet::PacketSockets,
     route::{self, EGRESS, INGRESS, Parent, ROOT},
     sysctl,
     wire::{AF_BRIDGE, AF_UNSPEC, Message},
 };
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_ROUTE};
-use shunt_core::{Connection, Event, Qdisc};
+use shunt_core::{Connection, Event, Qdisc, Silent};
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// The kernel of the network namespace in which [`Linux::open`] was called. The sysctls are those of the namespace of
@@ -21,6 +22,7 @@ pub struct Linux {
     netdev: Option<Netdev>,
     /// Opened when it is first needed: a kernel without netfilter has everything else.
     conntrack: Option<Conntrack>,
+    packet_sockets: Option<PacketSockets>,
 }
 
 impl Linux {
@@ -35,6 +37,7 @@ impl Linux {
             netdev: Netdev::find(&mut generic)?,
             generic,
             conntrack: None,
+            packet_sockets: None,
         })
     }
 
@@ -46,23 +49,26 @@ impl Linux {
             .collect())
     }
 
-    /// The devices and directions that have filters of others.
+    /// The devices, directions and kinds of the filters of others.
     fn filters(&mut self, qdiscs: &[Event]) -> Result<Vec<Event>, Error> {
         let mut found = BTreeSet::new();
         for event in qdiscs {
             let Event::Qdisc(qdisc) = event else { continue };
             for (parent, egress) in places_of_filters(qdisc) {
-                if !found.contains(&(qdisc.ifindex, *egress)) && self.has_filter(qdisc.ifindex, *parent)? {
-                    found.insert((qdisc.ifindex, *egress));
-                }
+                let filters = self.filters_at(qdisc.ifindex, *parent)?;
+                let others = filters.iter().filter(|filter| !route::is_own_filter(filter));
+                found.extend(others.map(|filter| (qdisc.ifindex, *egress, route::filter_kind(filter))));
             }
         }
-        Ok(found.into_iter().map(|(ifindex, egress)| Event::Filter { ifindex, egress }).collect())
+        let event = |(ifindex, egress, kind)| Event::Filter { ifindex, egress, kind };
+        Ok(found.into_iter().map(event).collect())
     }
 
-    fn has_filter(&mut self, ifindex: u32, parent: u32) -> Result<bool, Error> {
-        let filters = self.filters_at(ifindex, parent)?;
-        Ok(filters.iter().any(|filter| !route::is_own_filter(filter)))
+    fn conntrack(&mut self) -> Result<&mut Conntrack, Error> {
+        match &mut self.conntrack {
+            Some(conntrack) => Ok(conntrack),
+            unopened => Ok(unopened.insert(Conntrack::open()?)),
+        }
     }
 }
 
@@ -113,14 +119,23 @@ impl Kernel for Linux {
         sysctl::conntrack_timeouts()
     }
 
-    fn set_be_liberal(&mut self, connections: &[Connection]) -> Vec<Result<Liberal, Error>> {
-        if self.conntrack.is_none() {
-            match Conntrack::open() {
-                Ok(conntrack) => self.conntrack = Some(conntrack),
-                Err(e) => return refuse_all(connections, &e),
-            }
+    fn captured(&mut self) -> Result<BTreeSet<u32>, Error> {
+        match &mut self.packet_sockets {
+            Some(sockets) => sockets.captured(),
+            unopened => unopened.insert(PacketSockets::open()?).captured(),
         }
-        self.conntrack.as_mut().map(|conntrack| conntrack.set_be_liberal(connections)).unwrap_or_default()
+    }
+
+    fn set_be_liberal(&mut self, connections: &[Connection]) -> Vec<Result<Liberal, Error>> {
+        match self.conntrack() {
+            Ok(conntrack) => conntrack.set_be_liberal(connections),
+            Err(e) => refuse_all(connections, &e),
+        }
+    }
+
+    fn keep_silent(&mut self, silent: &[Silent]) -> Result<(), Error> {
+        let timeouts = self.conntrack_timeouts()?;
+        self.conntrack()?.keep_silent(silent, timeouts)
     }
 }
 

@@ -12,7 +12,7 @@ use shunt_core::Event;
 
 pub(crate) use link::{Parent, parent};
 pub use tc::OWN_FILTER_PRIORITY;
-pub(crate) use tc::{EGRESS, INGRESS, ROOT, is_own_filter};
+pub(crate) use tc::{EGRESS, INGRESS, ROOT, is_own_filter, kind as filter_kind};
 
 pub(crate) const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;

@@ -28,7 +28,14 @@ pub(crate) fn conntrack_timeouts() -> Result<ConntrackTimeouts, Error> {
         udp: seconds("nf_conntrack_udp_timeout")?,
         udp_stream: seconds("nf_conntrack_udp_timeout_stream")?,
         tcp_established: seconds("nf_conntrack_tcp_timeout_established")?,
+        tcp_unacknowledged: seconds("nf_conntrack_tcp_timeout_unacknowledged")?
+            .max(seconds("nf_conntrack_tcp_timeout_max_retrans")?),
     })
+}
+
+/// Whether conntrack counts the packets and bytes of new connections (nf_conntrack_acct).
+pub fn conntrack_counts() -> bool {
+    number(&netfilter("nf_conntrack_acct").to_string_lossy()).is_ok_and(|on| on != 0)
 }
 
 fn netfilter(name: &str) -> std::path::PathBuf {

@@ -4,7 +4,7 @@ use crate::{
     Error,
     channel::Channel,
     genl::{self, Netdev},
-    route,
+    route, ruleset,
     wire::{Message, Messages, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN},
 };
 use netlink_sys::{
@@ -19,11 +19,9 @@ use shunt_core::{Event, Source};
 use std::{
     future::poll_fn,
     io,
+    os::fd::{AsFd, BorrowedFd},
     task::{Context, Poll, ready},
 };
-
-/// What the kernel may queue for us on each socket.
-const QUEUE_BYTES: usize = 4 << 20;
 
 /// Longer than any notification: the kernel builds them in buffers of at most a page or what one object needs.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -31,12 +29,10 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// How many datagrams of one socket are read before the others have their turn.
 const TURN: usize = 64;
 
-/// More datagrams than a queue can hold: each is charged at least 512 bytes of the doubled [`QUEUE_BYTES`].
-const QUEUE: usize = 32 << 10;
+/// What each datagram is charged at least of a receive buffer, which is twice what was asked for. In truth it is more.
+const DATAGRAM_BYTES: usize = 256;
 
 const NFNLGRP_NFTABLES: u32 = 7;
-/// NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWGEN: the end of a commit.
-const NEWGEN: u16 = 10 << 8 | 15;
 const XFRMNLGRP_POLICY: u32 = 4;
 
 /// Hears what changes in a network namespace.
@@ -45,17 +41,23 @@ pub struct Watcher {
     missing: Vec<Source>,
 }
 
+/// What a message says, if it is of concern.
+type Understand = fn(&Message) -> Option<Event>;
+
 /// One source and its socket.
 struct Feed {
     source: Source,
     protocol: &'static str,
     socket: TokioSocket,
     heard: Vec<u8>,
-    event: fn(&Message) -> Option<Event>,
+    /// More datagrams than its queue can hold.
+    queue: usize,
+    event: Understand,
 }
 
 impl Watcher {
-    /// Subscribe to everything, in the network namespace of the calling thread. What changes from now on will be told.
+    /// Subscribe to everything, in the network namespace of the calling thread. What changes from now on will be told; of
+    /// what is not read in time the kernel queues about `buffer_bytes` on each socket.
     ///
     /// # Errors
     /// When rtnetlink cannot be heard, or the process may not hear another. Sources that the kernel lacks are no error;
@@ -63,9 +65,17 @@ impl Watcher {
     ///
     /// # Panics
     /// Outside a tokio runtime with I/O.
-    pub fn open() -> Result<Self, Error> {
-        let mut feeds =
-            vec![Feed::open(Source::Route, NETLINK_ROUTE, "NETLINK_ROUTE", &route::GROUPS, route::event)?];
+    pub fn open(buffer_bytes: usize) -> Result<Self, Error> {
+        let feed = |source, number, protocol, groups: &[u32], event| {
+            Feed::open(buffer_bytes, source, number, protocol, groups, event)
+        };
+        let mut feeds = vec![feed(
+            Source::Route,
+            NETLINK_ROUTE,
+            "NETLINK_ROUTE",
+            &route::GROUPS,
+            route::event as Understand,
+        )?];
         let mut missing = Vec::new();
         let mut add = |source, feed: Result<Option<Feed>, Error>| {
             match feed {
@@ -78,22 +88,16 @@ impl Watcher {
         };
         add(
             Source::Nftables,
-            Feed::open(
-                Source::Nftables,
-                NETLINK_NETFILTER,
-                "NETLINK_NETFILTER",
-                &[NFNLGRP_NFTABLES],
-                ruleset,
-            )
-            .map(Some),
+            feed(Source::Nftables, NETLINK_NETFILTER, "NETLINK_NETFILTER", &[NFNLGRP_NFTABLES], rules)
+                .map(Some),
         )?;
         add(
             Source::Xfrm,
-            Feed::open(Source::Xfrm, NETLINK_XFRM, "NETLINK_XFRM", &[XFRMNLGRP_POLICY], policy).map(Some),
+            feed(Source::Xfrm, NETLINK_XFRM, "NETLINK_XFRM", &[XFRMNLGRP_POLICY], policy).map(Some),
         )?;
         let netdev = Netdev::find(&mut Channel::open(NETLINK_GENERIC, "NETLINK_GENERIC")?)?;
         let mgmt = |netdev: Netdev| {
-            Feed::open(Source::Netdev, NETLINK_GENERIC, "NETLINK_GENERIC", &[netdev.mgmt], genl::event)
+            feed(Source::Netdev, NETLINK_GENERIC, "NETLINK_GENERIC", &[netdev.mgmt], genl::event)
         };
         add(Source::Netdev, netdev.map(mgmt).transpose())?;
         Ok(Self { feeds, missing })
@@ -102,6 +106,11 @@ impl Watcher {
     /// The sources that this kernel does not have.
     pub fn missing(&self) -> &[Source] {
         &self.missing
+    }
+
+    /// The sockets, for programs that are to see messages while the kernel sends them.
+    pub fn sockets(&self) -> impl Iterator<Item = (Source, BorrowedFd<'_>)> {
+        self.feeds.iter().map(|feed| (feed.source, feed.socket.socket_ref().as_fd()))
     }
 
     /// Wait until something happens, and give all of it that can be read at once. Never empty. May be dropped at any
@@ -139,15 +148,16 @@ impl Watcher {
 
 impl Feed {
     fn open(
+        buffer_bytes: usize,
         source: Source,
         number: isize,
         protocol: &'static str,
         groups: &[u32],
-        event: fn(&Message) -> Option<Event>,
+        event: Understand,
     ) -> Result<Self, Error> {
         let open = || {
             let mut socket = TokioSocket::new(number)?;
-            enlarge(socket.socket_ref());
+            set_buffer(socket.socket_ref(), buffer_bytes);
             socket.socket_mut().bind_auto()?;
             for group in groups {
                 socket.socket_ref().add_membership(*group)?;
@@ -155,7 +165,8 @@ impl Feed {
             Ok(socket)
         };
         let socket = open().map_err(|source| Error::Socket { protocol, source })?;
-        Ok(Self { source, protocol, socket, heard: Vec::with_capacity(BUFFER_BYTES), event })
+        let queue = TURN.max(2 * buffer_bytes / DATAGRAM_BYTES);
+        Ok(Self { source, protocol, socket, heard: Vec::with_capacity(BUFFER_BYTES), queue, event })
     }
 
     /// Wait for something to read, and read for one turn.
@@ -190,7 +201,7 @@ impl Feed {
             heard += 1;
             // Once a message was lost the kernel loses all others too, and does not say so again, until the queue has
             // been empty. Only what is asked of the kernel after that is sure to be complete.
-            if heard >= if overrun { QUEUE } else { TURN } {
+            if heard >= if overrun { self.queue } else { TURN } {
                 break;
             }
             read = self.read();
@@ -209,7 +220,11 @@ impl Feed {
                 NLMSG_OVERRUN => return false,
                 // Answers; a socket that only listens gets none.
                 NLMSG_NOOP | NLMSG_ERROR | NLMSG_DONE => {}
-                _ => events.extend((self.event)(&message)),
+                _ => match (self.event)(&message) {
+                    // One says as much as the thousands of a large commit.
+                    Some(Event::Rules) if events.last() == Some(&Event::Rules) => {}
+                    event => events.extend(event),
+                },
             }
         }
         true
@@ -217,18 +232,21 @@ impl Feed {
 }
 
 /// Rules and sets that were changed come one by one before the generation that has them all.
-fn ruleset(message: &Message) -> Option<Event> {
-    (message.kind == NEWGEN).then_some(Event::Ruleset)
+fn rules(message: &Message) -> Option<Event> {
+    match message.kind {
+        ruleset::NEWGEN => Some(Event::Ruleset),
+        _ => ruleset::concerns_rules(message).then_some(Event::Rules),
+    }
 }
 
 fn policy(_: &Message) -> Option<Event> {
     Some(Event::IpsecPolicy)
 }
 
-fn enlarge(socket: &Socket) {
-    let forced = setsockopt(socket, sockopt::RcvBufForce, &QUEUE_BYTES);
+fn set_buffer(socket: &Socket, bytes: usize) {
+    let forced = setsockopt(socket, sockopt::RcvBufForce, &bytes);
     // Without CAP_NET_ADMIN net.core.rmem_max is the limit; an overrun is then only more likely.
-    if let Err(e) = forced.or_else(|_| setsockopt(socket, sockopt::RcvBuf, &QUEUE_BYTES)) {
+    if let Err(e) = forced.or_else(|_| setsockopt(socket, sockopt::RcvBuf, &bytes)) {
         tracing::debug!("netlink receive buffer stays as it is: {e}");
     }
 }
@@ -247,10 +265,15 @@ mod tests {
     }
 
     #[test]
-    fn of_nftables_only_the_generation_counts() {
-        assert_eq!(ruleset(&message(0x0a0f)), Some(Event::Ruleset));
-        for kind in [0, 6, 12, 18].map(|kind| 0x0a00 | kind) {
-            assert_eq!(ruleset(&message(kind)), None, "{kind:#x}");
+    fn of_nftables_the_generation_counts_and_what_may_hold_other_statements() {
+        assert_eq!(rules(&message(0x0a0f)), Some(Event::Ruleset));
+        // Tables, chains, rules, sets.
+        for kind in [0, 2, 3, 5, 6, 8, 9, 11].map(|kind| 0x0a00 | kind) {
+            assert_eq!(rules(&message(kind)), Some(Event::Rules), "{kind:#x}");
+        }
+        // Objects, flowtables, and other subsystems.
+        for kind in [0x0a12, 0x0a14, 0x0a16, 0x0a18, 0x0103, 0x0303] {
+            assert_eq!(rules(&message(kind)), None, "{kind:#x}");
         }
     }
 

@@ -98,6 +98,15 @@ impl<'a> Attrs<'a> {
         u32_at(self.get(kind)?, 0)
     }
 
+    /// netfilter's numbers are big-endian.
+    pub fn be32(self, kind: u16) -> Option<u32> {
+        Some(u32::from_be_bytes(self.get(kind)?.get(..4)?.try_into().ok()?))
+    }
+
+    pub fn be64(self, kind: u16) -> Option<u64> {
+        Some(u64::from_be_bytes(self.get(kind)?.get(..8)?.try_into().ok()?))
+    }
+
     pub fn u64(self, kind: u16) -> Option<u64> {
         Some(u64::from_ne_bytes(self.get(kind)?.get(..8)?.try_into().ok()?))
     }
@@ -143,7 +152,7 @@ impl<'a> Iterator for AttrsIter<'a> {
 
 /// Messages being written, one after the other, for one send.
 #[derive(Default)]
-pub(crate) struct Batch {
+pub struct Batch {
     bytes: Vec<u8>,
     start: usize,
 }
@@ -161,6 +170,7 @@ impl Batch {
         self.close();
     }
 
+    /// An attribute of the message, or of the one it is nested in.
     pub fn put(&mut self, kind: u16, value: &[u8]) {
         let at = self.bytes.len();
         self.bytes.extend([0; 2]);
@@ -169,6 +179,7 @@ impl Batch {
         self.close_attr(at);
     }
 
+    /// An attribute of attributes.
     pub fn nest(&mut self, kind: u16, inner: impl FnOnce(&mut Self)) {
         let at = self.bytes.len();
         self.bytes.extend([0; 2]);
@@ -177,11 +188,11 @@ impl Batch {
         self.close_attr(at);
     }
 
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
     }
 

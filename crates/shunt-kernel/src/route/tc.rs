@@ -12,7 +12,7 @@ const INGRESS_QDISC: u32 = 0xffff_0000;
 const MAGIC_BLOCK: u32 = 0xffff_ffff;
 
 /// A change that may concern every device: of a shared block, or of an action that filters share.
-pub(super) const ANY_FILTER: Event = Event::Filter { ifindex: 0, egress: true };
+pub(super) const ANY_FILTER: Event = Event::Filter { ifindex: 0, egress: true, kind: None };
 
 /// The priority of the filters that Shunt attaches itself where there is no TCX. They bypass nothing.
 pub const OWN_FILTER_PRIORITY: u32 = 0x5348;
@@ -25,13 +25,18 @@ pub(super) fn qdisc(payload: &[u8]) -> Option<Qdisc> {
         ifindex: u32_at(payload, 4)?,
         handle: u32_at(payload, 8)?,
         parent: u32_at(payload, 12)?,
-        kind: Attrs::after(payload, FIXED_BYTES).text(TCA_KIND)?,
+        kind: kind(payload)?,
     })
+}
+
+/// What a qdisc or a filter is called.
+pub(crate) fn kind(payload: &[u8]) -> Option<String> {
+    Attrs::after(payload, FIXED_BYTES).text(TCA_KIND)
 }
 
 /// Classes are of qdiscs, and those are on egress.
 pub(super) fn class(payload: &[u8]) -> Option<Event> {
-    Some(Event::Filter { ifindex: u32_at(payload, 4)?, egress: true })
+    Some(Event::Filter { ifindex: u32_at(payload, 4)?, egress: true, kind: None })
 }
 
 /// Whether a message is about a filter of Shunt's own.
@@ -49,13 +54,14 @@ pub(super) fn filter(payload: &[u8]) -> Option<Event> {
     if ifindex == MAGIC_BLOCK {
         return Some(ANY_FILTER);
     }
-    Some(Event::Filter { ifindex, egress: !matches!(parent, INGRESS | INGRESS_QDISC) })
+    let egress = !matches!(parent, INGRESS | INGRESS_QDISC);
+    Some(Event::Filter { ifindex, egress, kind: kind(payload) })
 }
 
 /// A chain names its qdisc only, and clsact has both directions.
 pub(super) fn chain(payload: &[u8]) -> Option<Event> {
     match u32_at(payload, 4)? {
         MAGIC_BLOCK => Some(ANY_FILTER),
-        ifindex => Some(Event::Filter { ifindex, egress: true }),
+        ifindex => Some(Event::Filter { ifindex, egress: true, kind: None }),
     }
 }

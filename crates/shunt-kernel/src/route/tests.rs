@@ -234,19 +234,21 @@ fn a_filter_is_told_with_its_direction() {
     let filter = |ifindex, parent: u32| {
         let mut message = TcMessage::with_index(ifindex);
         message.header.parent = parent.into();
+        message.attributes = vec![TcAttribute::Kind("u32".to_owned())];
         message
     };
     let told_of = |parent| told(Rt::NewTrafficFilter(filter(7, parent)));
-    assert_eq!(told_of(INGRESS), Some(Event::Filter { ifindex: 7, egress: false }));
-    assert_eq!(told_of(0xffff_0000), Some(Event::Filter { ifindex: 7, egress: false }));
-    assert_eq!(told_of(EGRESS), Some(Event::Filter { ifindex: 7, egress: true }));
-    assert_eq!(told_of(0x10000), Some(Event::Filter { ifindex: 7, egress: true }));
+    let u32_filter = |egress| Event::Filter { ifindex: 7, egress, kind: Some("u32".to_owned()) };
+    assert_eq!(told_of(INGRESS), Some(u32_filter(false)));
+    assert_eq!(told_of(0xffff_0000), Some(u32_filter(false)));
+    assert_eq!(told_of(EGRESS), Some(u32_filter(true)));
+    assert_eq!(told_of(0x10000), Some(u32_filter(true)));
     assert_eq!(told(Rt::DelTrafficFilter(filter(-1, 1))), Some(tc::ANY_FILTER), "of a shared block");
     let mut own = filter(7, EGRESS);
     own.header.info = tc::OWN_FILTER_PRIORITY << 16 | 3;
     assert_eq!(told(Rt::NewTrafficFilter(own)), None, "of our own");
     let class = told(Rt::NewTrafficClass(filter(7, 0x10000)));
-    assert_eq!(class, Some(Event::Filter { ifindex: 7, egress: true }));
+    assert_eq!(class, Some(Event::Filter { ifindex: 7, egress: true, kind: None }));
 }
 
 #[test]

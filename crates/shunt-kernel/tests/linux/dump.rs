@@ -29,6 +29,7 @@ fn a_dump_has_everything_that_was_told() {
             tc filter add dev v1 egress u32 match u32 0 0");
         let events = Linux::open().unwrap().dump().unwrap();
         let (v0, v1) = (link(&events, "v0").ifindex, link(&events, "v1").ifindex);
+        let u32_filter = |egress| Event::Filter { ifindex: v1, egress, kind: Some("u32".to_owned()) };
         let has = |wanted: &dyn Fn(&Event) -> bool| events.iter().any(wanted);
         assert_eq!(link(&events, "v0").master, Some(link(&events, "br0").ifindex));
         assert!(!link(&events, "lo").ethernet);
@@ -38,15 +39,15 @@ fn a_dump_has_everything_that_was_told() {
         assert!(has(&|e| matches!(e, Event::Fdb { ifindex, vlan: 0, mac }
             if *ifindex == v0 && mac.to_string() == "02:00:00:00:00:77")));
         assert!(has(&|e| matches!(e, Event::Qdisc(q) if q.ifindex == v1 && q.kind == "htb")));
-        assert!(has(&|e| *e == Event::Filter { ifindex: v1, egress: true }));
-        assert!(!has(&|e| *e == Event::Filter { ifindex: v1, egress: false }));
+        assert!(has(&|e| *e == u32_filter(true)));
+        assert!(!has(&|e| matches!(e, Event::Filter { egress: false, .. })));
         for ifindex in [v0, v1] {
             assert!(has(&|e| *e == Event::XdpFeatures { ifindex, native: true, target: false }));
         }
         let first_other = events.iter().position(|e| !matches!(e, Event::Link(_))).unwrap();
         assert!(events[first_other..].iter().all(|e| !matches!(e, Event::Link(_))), "links come first");
 
-        ear.hear(&Event::Filter { ifindex: v1, egress: true });
+        ear.hear(&u32_filter(true));
     });
 }
 

@@ -28,7 +28,7 @@ impl Ear {
     pub fn open() -> Self {
         sh(&format!("ip link add {MARKER} type ifb"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let watcher = runtime.block_on(async { Watcher::open().unwrap() });
+        let watcher = runtime.block_on(async { Watcher::open(4 << 20).unwrap() });
         Self { runtime, watcher, heard: Vec::new(), mark: 0 }
     }
 

@@ -6,5 +6,6 @@
 mod conntrack;
 mod dump;
 mod ear;
+mod legacy;
 mod netns;
 mod watch;

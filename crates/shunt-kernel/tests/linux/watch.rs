@@ -114,16 +114,24 @@ fn a_neighbour_is_told_with_its_mac_and_each_change_of_it() {
 }
 
 #[test]
-fn a_commit_of_nftables_is_one_ruleset_and_nothing_else() {
+fn a_commit_of_nftables_is_one_ruleset_and_says_whether_rules_are_others() {
     Ear::in_new_namespace(|mut ear| {
         ear.so_far();
         sh(
             "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; add set ip t s { type \
             ipv4_addr; }; add rule ip t c ip saddr @s drop; add element ip t s { 192.0.2.1, 192.0.2.2 }'",
         );
-        assert_eq!(ear.so_far(), [Event::Ruleset]);
+        assert_eq!(ear.so_far(), [Event::Rules, Event::Ruleset]);
+        sh("nft add element ip t s '{ 192.0.2.3 }'; nft delete element ip t s '{ 192.0.2.1 }'");
+        assert_eq!(ear.so_far(), [Event::Ruleset, Event::Ruleset], "no other rules");
+        sh("nft 'add map ip t m { type ipv4_addr : verdict; }; add chain ip t d'");
+        assert_eq!(ear.so_far(), [Event::Rules, Event::Ruleset]);
+        sh("nft 'add element ip t m { 192.0.2.1 : jump d, 192.0.2.2 : accept }'");
+        assert_eq!(ear.so_far(), [Event::Rules, Event::Ruleset], "another way");
+        sh("nft 'delete element ip t m { 192.0.2.2 }'");
+        assert_eq!(ear.so_far(), [Event::Ruleset], "no other way");
         sh("nft flush ruleset");
-        assert_eq!(ear.so_far(), [Event::Ruleset]);
+        assert_eq!(ear.so_far(), [Event::Rules, Event::Ruleset]);
         sh("nft list ruleset");
         assert_eq!(ear.so_far(), []);
     });
@@ -149,7 +157,7 @@ fn qdiscs_classes_and_filters_are_told() {
         sh("tc qdisc add dev d0 root handle 1: htb");
         ear.hear(&Event::Qdisc(htb.clone()));
         sh("tc class add dev d0 parent 1: classid 1:1 htb rate 1mbit");
-        ear.hear(&Event::Filter { ifindex, egress: true });
+        ear.hear(&Event::Filter { ifindex, egress: true, kind: None });
         sh("tc qdisc del dev d0 root");
         ear.hear(&Event::QdiscGone(htb));
         sh("tc qdisc add dev d0 clsact");
@@ -157,13 +165,14 @@ fn qdiscs_classes_and_filters_are_told() {
             |e: &Event| matches!(e, Event::Qdisc(q) if q.kind == "clsact" && q.parent == 0xffff_fff1);
         ear.until(wanted);
         ear.so_far();
+        let u32_filter = |egress| Event::Filter { ifindex, egress, kind: Some("u32".to_owned()) };
         for (direction, egress) in [("ingress", false), ("egress", true)] {
             sh(&format!("tc filter add dev d0 {direction} u32 match u32 0 0"));
-            assert_eq!(ear.so_far().last(), Some(&Event::Filter { ifindex, egress }), "{direction}");
+            assert_eq!(ear.so_far().last(), Some(&u32_filter(egress)), "{direction}");
         }
         sh("tc filter del dev d0 ingress");
         let heard = ear.so_far();
-        assert!(heard.contains(&Event::Filter { ifindex, egress: false }), "{heard:#?}");
+        assert!(heard.contains(&u32_filter(false)), "{heard:#?}");
     });
 }
 
