@@ -1,9 +1,9 @@
 //! What the policy wants done.
 
-use crate::Connection;
+use crate::{Connection, Hold, Silent};
 use serde::{Deserialize, Serialize};
 use shunt_api::Engine;
-use std::fmt;
+use std::{collections::BTreeSet, fmt, time::Duration};
 
 /// Something to do, in the order given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +13,14 @@ pub enum Action {
     MoveEpoch(Cause),
     /// Read the whole state of the kernel and come back with [`crate::Event::Dump`].
     Resync,
+    /// Read the nftables ruleset after this time, and come back with [`crate::Event::RulesetRead`] or
+    /// [`crate::Event::RulesetUnread`].
+    ReadRuleset {
+        /// From now on.
+        after: Duration,
+    },
+    /// Learn nothing of these address families, and of others again.
+    Hold(Hold),
     /// Attach the tc programs to a device.
     Attach(PortSetting),
     /// Change what a port does.
@@ -24,6 +32,12 @@ pub enum Action {
     },
     /// Set BE_LIBERAL on both directions of a connection.
     SetLiberal(Connection),
+    /// Look who captures packets and come back with [`crate::Event::Captures`].
+    FindCaptures,
+    /// Look for TCX programs of others on these devices, and come back with [`crate::Event::Programs`].
+    FindPrograms(BTreeSet<u32>),
+    /// Give a connection the time in conntrack that it would have if all its packets had been seen.
+    KeepSilent(Silent),
     /// Say that we are alive.
     Beat,
     /// Retire what is idle, remove what was retired.
@@ -43,6 +57,12 @@ pub struct PortSetting {
     pub partial: bool,
     /// Whether it is up.
     pub up: bool,
+    /// Whether somebody captures on it, so that its flows must take the slow path.
+    pub captured: bool,
+    /// Whether packets that come in by it go through tc filters or TCX programs of others.
+    pub filtered: bool,
+    /// Whether packets that leave by it go through TCX programs of others.
+    pub filtered_out: bool,
 }
 
 /// Why the epoch moved.
@@ -51,6 +71,8 @@ pub struct PortSetting {
 pub enum Cause {
     /// An address came or went.
     Address,
+    /// Somebody began to capture on a port.
+    Capture,
     /// A port changed its engine.
     Engine,
     /// A station moved to another bridge port, or was forgotten.
@@ -73,9 +95,9 @@ pub enum Cause {
     Route,
     /// A policy routing rule changed.
     Rule,
-    /// The nftables ruleset changed.
+    /// The nftables ruleset changed, or the rules of legacy iptables.
     Ruleset,
-    /// tc filters of a port changed.
+    /// tc filters of a port changed, or TCX programs came.
     Filter,
 }
 
@@ -83,6 +105,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Address => "address",
+            Self::Capture => "capture",
             Self::Engine => "engine",
             Self::Fdb => "fdb",
             Self::Flush => "flush",

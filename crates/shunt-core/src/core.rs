@@ -1,7 +1,10 @@
 //! The one owner of the daemon's state.
 
-use crate::{Action, Cause, Choice, Event, PortView, network::Network};
-use shunt_api::Proto;
+use crate::{
+    Action, Cause, Choice, Event, Hold, PortView, Program, Source, Statement, network::Network,
+    ruleset::Ruleset,
+};
+use shunt_api::{CaptureChoice, Proto, RulesetStatus};
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
@@ -21,11 +24,18 @@ pub struct Core {
     /// Devices that could not be attached to; tried again when they change.
     refused: BTreeSet<u32>,
     drivers: BTreeMap<u32, String>,
+    /// Devices on which somebody captures; 0 is all.
+    captures: BTreeSet<u32>,
+    /// TCX programs of others.
+    programs: BTreeSet<Program>,
     /// Ids of our own XDP programs.
     own_programs: BTreeSet<u32>,
     synced_at: Option<Instant>,
     resync_due: bool,
     swept_at: Option<Instant>,
+    ruleset: Ruleset,
+    /// What the data plane was told last.
+    held: Option<Hold>,
 }
 
 impl Core {
@@ -38,8 +48,12 @@ impl Core {
     pub fn handle(&mut self, now: Instant, event: Event) -> Vec<Action> {
         match event {
             Event::Dump(state) => self.adopt(now, state),
-            Event::Overrun(_) => {
-                let mut actions = vec![Action::MoveEpoch(Cause::Overrun)];
+            Event::Overrun(source) => {
+                let mut actions = Vec::new();
+                if source == Source::Nftables {
+                    actions.extend(self.rules_changed(now));
+                }
+                actions.push(Action::MoveEpoch(Cause::Overrun));
                 self.resync_due = true;
                 actions.extend(self.resync(now));
                 actions
@@ -48,7 +62,21 @@ impl Core {
                 vec![Action::SetLiberal(connection)]
             }
             Event::WantLiberal(_) => Vec::new(),
+            Event::Silent(silent) => vec![Action::KeepSilent(silent)],
             Event::Tick => self.tick(now),
+            Event::Captures(captures) => {
+                self.captures = captures;
+                self.settle()
+            }
+            Event::Programs(programs) => {
+                self.programs = programs;
+                self.settle()
+            }
+            Event::Rules => self.rules_changed(now),
+            Event::RulesetRead(statements) => self.ruleset_read(now, Ok(statements)),
+            Event::RulesetUnread(why) => self.ruleset_read(now, Err(why)),
+            Event::LegacyRead(statements) => self.legacy_read(Ok(statements)),
+            Event::LegacyUnread(why) => self.legacy_read(Err(why)),
             Event::AttachFailed { ifindex } => {
                 self.refused.insert(ifindex);
                 self.ports.remove(&ifindex);
@@ -65,6 +93,10 @@ impl Core {
                 if matches!(other, Event::Filter { .. }) {
                     self.resync_due = true;
                     actions.extend(self.resync(now));
+                }
+                // Most captures make their device promiscuous, and that is told as a change of the link.
+                if matches!(other, Event::Link(_)) {
+                    actions.extend(self.find_captures());
                 }
                 actions
             }
@@ -86,6 +118,16 @@ impl Core {
         self.network.xdp.get(&ifindex).copied()
     }
 
+    /// All devices.
+    pub fn links(&self) -> impl Iterator<Item = &crate::Link> {
+        self.network.links.values()
+    }
+
+    /// What the firewall's rules mean for the fast path.
+    pub fn ruleset(&self) -> RulesetStatus {
+        self.ruleset.view(&self.network, &self.ports)
+    }
+
     /// A device by its name.
     pub fn link(&self, name: &str) -> Option<&crate::Link> {
         self.network.links.values().find(|link| link.name == name)
@@ -104,7 +146,46 @@ impl Core {
         }
         self.synced_at = Some(now);
         self.refused.clear();
-        self.settle()
+        let mut actions = if self.ruleset.is_new() { self.rules_changed(now) } else { Vec::new() };
+        actions.extend(self.settle());
+        actions
+    }
+
+    /// Until the rules have been read, one of them may be of the kind that must see every packet: so nothing is learned.
+    fn rules_changed(&mut self, now: Instant) -> Vec<Action> {
+        let read = self.ruleset.changed(now).map(|after| Action::ReadRuleset { after });
+        self.hold().into_iter().chain(read).collect()
+    }
+
+    fn ruleset_read(&mut self, now: Instant, result: Result<Vec<Statement>, String>) -> Vec<Action> {
+        let again = self.ruleset.read(now, result).map(|after| Action::ReadRuleset { after });
+        self.hold().into_iter().chain(again).collect()
+    }
+
+    /// It has no generation that would have moved the epoch.
+    fn legacy_read(&mut self, result: Result<Vec<Statement>, String>) -> Vec<Action> {
+        let changed = self.ruleset.legacy_read(result);
+        let mut actions = self.hold();
+        let moved = Action::MoveEpoch(Cause::Ruleset);
+        if changed && !actions.contains(&moved) {
+            actions.push(moved);
+        }
+        actions
+    }
+
+    /// Tells what must not be learned, where that is news.
+    fn hold(&mut self) -> Vec<Action> {
+        let want = self.ruleset.hold(&self.network, &self.ports);
+        let Some(before) = self.held.replace(want) else { return vec![Action::Hold(want)] };
+        if want == before {
+            return Vec::new();
+        }
+        let mut actions = vec![Action::Hold(want)];
+        // What was learned before must end, too. A change of rules has its generation for that.
+        if self.ruleset.is_known() && want.exceeds(before) {
+            actions.push(Action::MoveEpoch(Cause::Ruleset));
+        }
+        actions
     }
 
     fn resync(&mut self, now: Instant) -> Option<Action> {
@@ -123,37 +204,58 @@ impl Core {
             actions.push(Action::Sweep);
         }
         actions.extend(self.resync(now));
+        // Nobody tells of packet sockets, nor of TCX programs.
+        actions.extend(self.find_captures());
+        actions.push(Action::FindPrograms(self.network.stacks(self.ports.keys().copied())));
         actions
+    }
+
+    fn find_captures(&self) -> Option<Action> {
+        (self.choice.captures == CaptureChoice::Slow).then_some(Action::FindCaptures)
     }
 
     /// The steps from the ports as they are to the ports as they should be; none when they agree.
     fn settle(&mut self) -> Vec<Action> {
         let own = &self.own_programs;
-        let mut want =
-            self.choice.plan(&self.network, &self.drivers, &|prog| own.contains(&prog), &self.ports);
+        let mut want = self.choice.plan(
+            &self.network,
+            &self.captures,
+            &self.programs,
+            &self.drivers,
+            &|prog| own.contains(&prog),
+            &self.ports,
+        );
         want.retain(|ifindex, _| !self.refused.contains(ifindex));
         let mut actions = Vec::new();
         for ifindex in self.ports.keys().filter(|ifindex| !want.contains_key(ifindex)) {
             actions.push(Action::Detach { ifindex: *ifindex });
         }
-        let mut moved = !actions.is_empty();
+        let mut moved = (!actions.is_empty()).then_some(Cause::Engine);
         for (ifindex, view) in &want {
             match self.ports.get(ifindex) {
                 None => actions.push(Action::Attach(view.setting)),
                 Some(have) if have.setting != view.setting => {
                     actions.push(Action::Set(view.setting));
-                    moved |= have.setting.engine != view.setting.engine;
+                    if have.setting.engine != view.setting.engine {
+                        moved = Some(Cause::Engine);
+                    } else if view.setting.captured && !have.setting.captured {
+                        moved = moved.or(Some(Cause::Capture));
+                    } else if view.setting.filtered && !have.setting.filtered
+                        || view.setting.filtered_out && !have.setting.filtered_out
+                    {
+                        moved = moved.or(Some(Cause::Filter));
+                    }
                 }
                 Some(_) => {}
             }
         }
-        if moved {
-            actions.push(Action::MoveEpoch(Cause::Engine));
-        }
+        // After the settings: what is learned from now on knows them.
+        actions.extend(moved.map(Action::MoveEpoch));
         self.ports = want;
+        actions.extend(self.hold());
         actions
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,9 +1,13 @@
 //! What the policy is told: the kernel's state and its changes, as plain values.
 
+use crate::Statement;
 use serde::{Deserialize, Serialize};
 use shunt_api::Proto;
 use shunt_wire::Mac;
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+};
 
 /// A network device, with what forwarding depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +50,17 @@ pub struct Qdisc {
     pub parent: u32,
 }
 
+/// A program of somebody else on a TCX hook.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Program {
+    /// The device.
+    pub ifindex: u32,
+    /// Whether packets go through it on their way out (not in).
+    pub egress: bool,
+    /// Its name.
+    pub name: String,
+}
+
 /// A connection by its original direction, as conntrack has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Connection {
@@ -55,6 +70,15 @@ pub struct Connection {
     pub src: SocketAddr,
     /// Where that packet was sent to, before any translation.
     pub dst: SocketAddr,
+}
+
+/// A TCP connection on which nobody has sent for a while, after all that was sent had been answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Silent {
+    /// One direction of it, as its packets come in.
+    pub direction: Connection,
+    /// Whether that is the reply direction.
+    pub reply: bool,
 }
 
 /// Where events come from; one socket each.
@@ -152,11 +176,24 @@ pub enum Event {
         ifindex: u32,
         /// Whether it is a filter on egress (not on ingress).
         egress: bool,
+        /// `u32`, `flower`, `bpf`, ...; none for what only belongs to filters.
+        kind: Option<String>,
     },
     /// A per-device setting of forwarding changed.
     Netconf,
     /// The nftables ruleset has a new generation.
     Ruleset,
+    /// nftables' chains, rules or maps of verdicts changed, and not only elements of sets. The generation follows.
+    Rules,
+    /// The ruleset was read; what packets may meet on their way through the router.
+    RulesetRead(Vec<Statement>),
+    /// The ruleset could not be read, and why.
+    RulesetUnread(String),
+    /// Legacy iptables has these statements on the way through the router: told at the start, and whenever any of its
+    /// rules is another than before.
+    LegacyRead(Vec<Statement>),
+    /// The rules of legacy iptables cannot be read, and why.
+    LegacyUnread(String),
     /// An IPsec policy came, changed or went.
     IpsecPolicy,
     /// What XDP can do with a device; told at the start and on each change.
@@ -168,10 +205,16 @@ pub enum Event {
         /// Frames can be redirected to it (for a veth this depends on the peer).
         target: bool,
     },
+    /// The devices on which packets are captured now; 0 is all devices.
+    Captures(BTreeSet<u32>),
+    /// The TCX programs of others that the devices have now that were asked for.
+    Programs(BTreeSet<Program>),
     /// Messages of a source were lost.
     Overrun(Source),
     /// A TCP connection waits for BE_LIBERAL on both its directions.
     WantLiberal(Connection),
+    /// A connection of which conntrack has not seen the last packets has fallen silent.
+    Silent(Silent),
     /// The whole present state, after the start or an overrun. It replaces what was known of the kernel.
     Dump(Vec<Event>),
     /// A port could not be attached to; the reason was logged.

@@ -7,9 +7,11 @@ mod core;
 mod event;
 mod network;
 mod ports;
+mod ruleset;
 
 pub use action::{Action, Cause, PortSetting};
 pub use core::Core;
-pub use event::{Connection, Event, Link, Qdisc, Source};
+pub use event::{Connection, Event, Link, Program, Qdisc, Silent, Source};
 pub use ports::{Choice, PortView};
+pub use ruleset::{Effect, Hold, Statement, effect};
 pub use shunt_api::Proto;

@@ -1,6 +1,7 @@
 //! What is known of the kernel's forwarding state, and whether an event changes what a packet would meet.
 
-use crate::{Cause, Event, Link, Qdisc};
+use crate::{Cause, Event, Link, Program, Qdisc};
+use shunt_api::{FilterHook, PortFilter};
 use shunt_wire::Mac;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,6 +17,7 @@ pub(crate) struct Network {
     pub(crate) links: BTreeMap<u32, Link>,
     pub(crate) addresses: BTreeSet<(u32, IpAddr, u8)>,
     pub(crate) egress_filters: BTreeSet<u32>,
+    ingress_filters: BTreeSet<(u32, String)>,
     /// Native XDP, and whether frames can be redirected to the device.
     pub(crate) xdp: BTreeMap<u32, (bool, bool)>,
     qdiscs: BTreeMap<(u32, u32, u32), Qdisc>,
@@ -66,9 +68,12 @@ impl Network {
                 self.qdiscs.remove(&(qdisc.ifindex, qdisc.parent, qdisc.handle));
                 None
             }
-            Event::Filter { ifindex, egress } => {
+            Event::Filter { ifindex, egress, kind } => {
                 if *egress {
                     self.egress_filters.insert(*ifindex);
+                } else {
+                    let kind = kind.clone().unwrap_or_else(|| "filter".to_owned());
+                    self.ingress_filters.insert((*ifindex, kind));
                 }
                 Some(Cause::Filter)
             }
@@ -84,7 +89,18 @@ impl Network {
             Event::IpsecPolicy => Some(Cause::Ipsec),
             Event::Overrun(_) => Some(Cause::Overrun),
             Event::Flush => Some(Cause::Flush),
-            Event::WantLiberal(_) | Event::AttachFailed { .. } | Event::Dump(_) | Event::Tick => None,
+            Event::WantLiberal(_)
+            | Event::Silent(_)
+            | Event::AttachFailed { .. }
+            | Event::Captures(_)
+            | Event::Programs(_)
+            | Event::Rules
+            | Event::RulesetRead(_)
+            | Event::RulesetUnread(_)
+            | Event::LegacyRead(_)
+            | Event::LegacyUnread(_)
+            | Event::Dump(_)
+            | Event::Tick => None,
         }
     }
 
@@ -103,6 +119,7 @@ impl Network {
         self.stations.retain(|_, port| *port != ifindex);
         self.qdiscs.retain(|(on, ..), _| *on != ifindex);
         self.egress_filters.remove(&ifindex);
+        self.ingress_filters.retain(|(on, _)| *on != ifindex);
         self.xdp.remove(&ifindex);
         self.links.remove(&ifindex).map(|_| Cause::Link)
     }
@@ -126,19 +143,71 @@ impl Network {
     /// Whether Linux forwards to and from a device: it has an address that is good for that, or a device on top of it
     /// has.
     pub(crate) fn forwards(&self, ifindex: u32) -> bool {
-        let mut seen = BTreeSet::new();
-        let mut next = vec![ifindex];
-        while let Some(at) = next.pop() {
-            if !seen.insert(at) {
-                continue;
-            }
-            if self.addresses.iter().any(|(on, addr, _)| *on == at && is_routable(*addr)) {
-                return true;
-            }
-            next.extend(self.links.get(&at).and_then(|l| l.master));
-            next.extend(self.links.values().filter(|l| l.lower == Some(at)).map(|l| l.ifindex));
+        let stack = self.stack(ifindex);
+        self.addresses.iter().any(|(on, addr, _)| stack.contains(on) && is_routable(*addr))
+    }
+
+    /// Whether what a device forwards is seen by one of these captures: on it, on a device on top of it, or on all.
+    pub(crate) fn is_captured(&self, ifindex: u32, captures: &BTreeSet<u32>) -> bool {
+        !captures.is_empty() && (captures.contains(&0) || !self.stack(ifindex).is_disjoint(captures))
+    }
+
+    /// What somebody else has put in the way of a port's packets, on it or on a device on top of it: tc filters on
+    /// ingress, and TCX programs.
+    pub(crate) fn filters(&self, ifindex: u32, programs: &BTreeSet<Program>) -> Vec<PortFilter> {
+        if self.ingress_filters.is_empty() && programs.is_empty() {
+            return Vec::new();
         }
-        false
+        let stack = self.stack(ifindex);
+        let device = |on| self.links.get(on).map(|link| link.name.clone()).unwrap_or_default();
+        let filters = self.ingress_filters.iter().map(|(on, kind)| {
+            (
+                on,
+                PortFilter {
+                    device: device(on),
+                    hook: FilterHook::Ingress,
+                    kind: kind.clone(),
+                    program: None,
+                },
+            )
+        });
+        let programs = programs.iter().map(|Program { ifindex: on, egress, name }| {
+            let hook = if *egress { FilterHook::Egress } else { FilterHook::Ingress };
+            (on, PortFilter { device: device(on), hook, kind: "tcx".to_owned(), program: Some(name.clone()) })
+        });
+        filters.chain(programs).filter(|(on, _)| stack.contains(on)).map(|(_, filter)| filter).collect()
+    }
+
+    /// A device and all that are on top of it: bridges, bonds, VLAN devices.
+    fn stack(&self, ifindex: u32) -> BTreeSet<u32> {
+        self.stacks([ifindex])
+    }
+
+    /// The same for several.
+    pub(crate) fn stacks(&self, devices: impl IntoIterator<Item = u32>) -> BTreeSet<u32> {
+        let mut seen: BTreeSet<u32> = devices.into_iter().collect();
+        loop {
+            let known = seen.len();
+            for link in self.links.values() {
+                if seen.contains(&link.ifindex) {
+                    seen.extend(link.master);
+                } else if link.lower.is_some_and(|lower| seen.contains(&lower)) {
+                    seen.insert(link.ifindex);
+                }
+            }
+            if seen.len() == known {
+                return seen;
+            }
+        }
+    }
+
+    /// Whether a device, or one on top of it, has this name. It may end in `*`.
+    pub(crate) fn is_called(&self, ifindex: u32, name: &str) -> bool {
+        let matches = |link: &Link| match name.strip_suffix('*') {
+            Some(prefix) => link.name.starts_with(prefix),
+            None => link.name == name,
+        };
+        self.stack(ifindex).iter().filter_map(|at| self.links.get(at)).any(matches)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Which devices are ports, and by which engine packets leave by them.
 
-use crate::{Link, PortSetting, network::Network};
-use shunt_api::{Engine, EngineChoice};
-use std::collections::BTreeMap;
+use crate::{Link, PortSetting, Program, network::Network};
+use shunt_api::{CaptureChoice, Engine, EngineChoice, FilterHook, PortFilter};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the operator chose.
 #[derive(Debug, Clone, Default)]
@@ -11,6 +11,8 @@ pub struct Choice {
     pub ports: Vec<String>,
     /// The engine.
     pub engine: EngineChoice,
+    /// What captures do to the ports that they are on.
+    pub captures: CaptureChoice,
 }
 
 /// A port as the policy wants it, with its reason.
@@ -20,6 +22,8 @@ pub struct PortView {
     pub setting: PortSetting,
     /// Why this engine, in one sentence.
     pub reason: String,
+    /// The tc filters and TCX programs of others that its packets go through.
+    pub filters: Vec<PortFilter>,
 }
 
 /// Kinds of device that have a wire of their own, or the likeness of one.
@@ -79,6 +83,8 @@ impl Choice {
     pub(crate) fn plan(
         &self,
         network: &Network,
+        captures: &BTreeSet<u32>,
+        programs: &BTreeSet<Program>,
         drivers: &BTreeMap<u32, String>,
         ours: &dyn Fn(u32) -> bool,
         have: &BTreeMap<u32, PortView>,
@@ -89,14 +95,19 @@ impl Choice {
             .filter(|link| self.takes(network, link, have.contains_key(&link.ifindex)))
             .map(|link| {
                 let (engine, reason) = self.engine(network, link, ours);
+                let filters = network.filters(link.ifindex, programs);
+                let on = |hook| filters.iter().any(|filter| filter.hook == hook);
                 let setting = PortSetting {
                     ifindex: link.ifindex,
                     engine,
                     xdp_in: false,
                     partial: may_be_partial(link, drivers.get(&link.ifindex).map(String::as_str)),
                     up: link.up && link.carrier,
+                    captured: network.is_captured(link.ifindex, captures),
+                    filtered: on(FilterHook::Ingress),
+                    filtered_out: on(FilterHook::Egress),
                 };
-                (link.ifindex, PortView { setting, reason })
+                (link.ifindex, PortView { setting, reason, filters })
             })
             .collect();
         // A packet that leaves by XDP has come in by it, from any port; without such an egress XDP is only a cost.

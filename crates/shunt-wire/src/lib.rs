@@ -1,8 +1,9 @@
-//! Packet formats: bytes to values and back. No I/O, no unsafe.
+//! Packet formats: bytes to values and back; line-rate arithmetic. No I/O, no unsafe.
 
 mod build;
 mod checksum;
 mod emit;
+pub mod line;
 mod mac;
 mod packet;
 mod parse;

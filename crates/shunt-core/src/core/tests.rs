@@ -1,12 +1,12 @@
 //! The policy, without a kernel.
 
 use super::*;
-use crate::{Connection, Link, PortSetting, Qdisc, Source};
-use shunt_api::{Engine, EngineChoice};
+use crate::{Connection, Link, PortSetting, Program, Qdisc, Source};
+use shunt_api::{Engine, EngineChoice, FilterHook, PortFilter};
 use shunt_wire::Mac;
 use std::net::IpAddr;
 
-fn link(ifindex: u32, name: &str) -> Link {
+pub(crate) fn link(ifindex: u32, name: &str) -> Link {
     Link {
         ifindex,
         name: name.to_owned(),
@@ -35,7 +35,7 @@ fn qdisc(ifindex: u32, kind: &str, handle: u32) -> Qdisc {
 }
 
 /// A router with two addressed ports that can do XDP.
-fn router() -> Vec<Event> {
+pub(crate) fn router() -> Vec<Event> {
     let links = [link(1, "r0"), link(2, "r1")].map(Event::Link);
     links
         .into_iter()
@@ -43,16 +43,24 @@ fn router() -> Vec<Event> {
         .collect()
 }
 
-fn started(choice: Choice, state: Vec<Event>) -> (Core, Instant) {
+pub(crate) fn started(choice: Choice, state: Vec<Event>) -> (Core, Instant) {
     let mut core = Core::new(choice, [77]);
     let now = fixed_time();
     core.handle(now, Event::Dump(state));
+    core.handle(now, Event::LegacyRead(Vec::new()));
     (core, now)
 }
 
 #[expect(clippy::disallowed_methods, reason = "any instant will do, and there is no other way to get one")]
 fn fixed_time() -> Instant {
     Instant::now()
+}
+
+/// What is to be done, but for a look at captures, which every change of a link asks for.
+fn changes(core: &mut Core, now: Instant, event: Event) -> Vec<Action> {
+    let mut actions = core.handle(now, event);
+    actions.retain(|action| *action != Action::FindCaptures);
+    actions
 }
 
 fn engines(core: &Core) -> Vec<(String, Engine)> {
@@ -76,7 +84,7 @@ fn ports_are_the_leaf_devices_that_forwarding_uses() {
 
 #[test]
 fn named_ports_are_taken_whatever_they_are() {
-    let choice = Choice { ports: vec!["r1".to_owned()], engine: EngineChoice::Tc };
+    let choice = Choice { ports: vec!["r1".to_owned()], engine: EngineChoice::Tc, ..Choice::default() };
     let (core, _) = started(choice, router());
     assert_eq!(engines(&core), [("r1".to_owned(), Engine::Tc)]);
 }
@@ -85,7 +93,7 @@ fn named_ports_are_taken_whatever_they_are() {
 fn a_named_port_stays_one_when_it_is_renamed() {
     let choice = Choice { ports: vec!["r1".to_owned()], ..Choice::default() };
     let (mut core, now) = started(choice, router());
-    assert_eq!(core.handle(now, Event::Link(link(2, "wan"))), []);
+    assert_eq!(changes(&mut core, now, Event::Link(link(2, "wan"))), []);
     assert_eq!(core.ports().count(), 1);
 }
 
@@ -94,7 +102,16 @@ fn a_qdisc_in_use_moves_its_port_to_tc_and_back() {
     let (mut core, now) = started(Choice::default(), router());
     assert_eq!(engines(&core), [("r0".to_owned(), Engine::Xdp), ("r1".to_owned(), Engine::Xdp)]);
     let htb = qdisc(2, "htb", 0x1_0000);
-    let setting = |engine| PortSetting { ifindex: 2, engine, xdp_in: true, partial: false, up: true };
+    let setting = |engine| PortSetting {
+        ifindex: 2,
+        engine,
+        xdp_in: true,
+        partial: false,
+        up: true,
+        captured: false,
+        filtered: false,
+        filtered_out: false,
+    };
     assert_eq!(
         core.handle(now, Event::Qdisc(htb.clone())),
         [Action::Set(setting(Engine::Tc)), Action::MoveEpoch(Cause::Engine)]
@@ -133,17 +150,17 @@ fn without_an_xdp_egress_no_port_runs_xdp() {
 fn xdp_does_not_run_where_vlans_come_in() {
     let (mut core, now) = started(Choice::default(), router());
     let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, "r0.10") };
-    let actions = core.handle(now, Event::Link(vlan));
+    let actions = changes(&mut core, now, Event::Link(vlan));
     assert!(matches!(actions.as_slice(), [Action::Set(s)] if s.ifindex == 1 && !s.xdp_in));
 }
 
 #[test]
 fn a_foreign_xdp_program_is_left_alone() {
     let (mut core, now) = started(Choice::default(), router());
-    core.handle(now, Event::Link(Link { xdp_prog: Some(5), ..link(1, "r0") }));
+    changes(&mut core, now, Event::Link(Link { xdp_prog: Some(5), ..link(1, "r0") }));
     let r0 = core.ports().find(|(link, _)| link.name == "r0").unwrap().1.clone();
     assert!(!r0.setting.xdp_in && r0.setting.engine == Engine::Tc);
-    assert_eq!(core.handle(now, Event::Link(Link { xdp_prog: Some(77), ..link(2, "r1") })), []);
+    assert_eq!(changes(&mut core, now, Event::Link(Link { xdp_prog: Some(77), ..link(2, "r1") })), []);
 }
 
 #[test]
@@ -156,7 +173,7 @@ fn what_a_packet_would_meet_differently_moves_the_epoch() {
         (Event::Ruleset, Cause::Ruleset),
         (Event::IpsecPolicy, Cause::Ipsec),
         (Event::Netconf, Cause::Netconf),
-        (Event::Filter { ifindex: 9, egress: true }, Cause::Filter),
+        (Event::Filter { ifindex: 9, egress: true, kind: None }, Cause::Filter),
         (address(2, "198.18.0.9"), Cause::Address),
         (Event::Flush, Cause::Flush),
         (Event::Link(Link { mtu: 1400, ..link(1, "r0") }), Cause::Link),
@@ -168,9 +185,9 @@ fn what_a_packet_would_meet_differently_moves_the_epoch() {
 #[test]
 fn what_is_only_repeated_or_renamed_moves_nothing() {
     let (mut core, now) = started(Choice::default(), router());
-    assert_eq!(core.handle(now, address(2, "198.18.0.1")), []);
-    assert_eq!(core.handle(now, Event::Link(link(1, "r0"))), []);
-    assert_eq!(core.handle(now, Event::Link(link(1, "wan"))), []);
+    assert_eq!(changes(&mut core, now, address(2, "198.18.0.1")), []);
+    assert_eq!(changes(&mut core, now, Event::Link(link(1, "r0"))), []);
+    assert_eq!(changes(&mut core, now, Event::Link(link(1, "wan"))), []);
 }
 
 #[test]
@@ -207,20 +224,20 @@ fn a_station_that_roams_moves_the_epoch_once() {
 #[test]
 fn a_port_that_vanishes_is_detached_and_one_that_comes_is_attached() {
     let (mut core, now) = started(Choice::default(), router());
-    let gone = core.handle(now, Event::LinkGone { ifindex: 2 });
+    let gone = changes(&mut core, now, Event::LinkGone { ifindex: 2 });
     assert_eq!(gone[0], Action::MoveEpoch(Cause::Link));
     assert!(gone.contains(&Action::Detach { ifindex: 2 }));
-    assert_eq!(core.handle(now, Event::Link(link(9, "r9"))), []);
-    let come = core.handle(now, address(9, "10.9.0.1"));
+    assert_eq!(changes(&mut core, now, Event::Link(link(9, "r9"))), []);
+    let come = changes(&mut core, now, address(9, "10.9.0.1"));
     assert!(matches!(come.as_slice(), [Action::MoveEpoch(_), Action::Attach(s)] if s.ifindex == 9));
 }
 
 #[test]
 fn a_device_that_refused_is_tried_again_when_it_changes() {
     let (mut core, now) = started(Choice::default(), router());
-    assert_eq!(core.handle(now, Event::AttachFailed { ifindex: 2 }), []);
-    assert_eq!(core.handle(now, Event::Route), [Action::MoveEpoch(Cause::Route)]);
-    let again = core.handle(now, Event::Link(link(2, "r1")));
+    assert_eq!(changes(&mut core, now, Event::AttachFailed { ifindex: 2 }), []);
+    assert_eq!(changes(&mut core, now, Event::Route), [Action::MoveEpoch(Cause::Route)]);
+    let again = changes(&mut core, now, Event::Link(link(2, "r1")));
     assert!(matches!(again.as_slice(), [Action::Attach(s)] if s.ifindex == 2));
 }
 
@@ -242,7 +259,7 @@ fn a_burst_of_overruns_costs_two_resyncs() {
 fn a_filter_that_went_is_forgotten_by_the_next_resync() {
     let (mut core, t) = started(Choice::default(), router());
     let later = t + RESYNC_GAP;
-    let filter = || Event::Filter { ifindex: 2, egress: true };
+    let filter = || Event::Filter { ifindex: 2, egress: true, kind: None };
     let actions = core.handle(later, filter());
     assert_eq!(actions.first(), Some(&Action::MoveEpoch(Cause::Filter)));
     assert_eq!(actions.last(), Some(&Action::Resync));
@@ -259,12 +276,103 @@ fn a_filter_that_went_is_forgotten_by_the_next_resync() {
     assert!(core.handle(later + RESYNC_GAP * 2, Event::Tick).contains(&Action::Resync), "but later");
 }
 
+/// The settings of ports that were changed, and why the epoch moved.
+fn changed(actions: &[Action]) -> (Vec<(u32, bool)>, Vec<Cause>) {
+    let set = |action: &Action| match action {
+        Action::Set(setting) => Some((setting.ifindex, setting.filtered)),
+        _ => None,
+    };
+    let cause = |action: &Action| match action {
+        Action::MoveEpoch(cause) => Some(*cause),
+        _ => None,
+    };
+    (actions.iter().filter_map(set).collect(), actions.iter().filter_map(cause).collect())
+}
+
+#[test]
+fn nothing_is_learned_from_a_port_with_ingress_filters_until_they_are_gone() {
+    let (mut core, t) = started(Choice::default(), router());
+    let later = t + RESYNC_GAP;
+    let filter = |ifindex| Event::Filter { ifindex, egress: false, kind: Some("u32".to_owned()) };
+    let actions = core.handle(later, filter(2));
+    // The epoch moves after the setting, too: what was learned in between knows nothing of it.
+    assert_eq!(changed(&actions), (vec![(2, true)], vec![Cause::Filter, Cause::Filter]));
+    let moved_at = actions.iter().rposition(|action| matches!(action, Action::MoveEpoch(_)));
+    assert!(moved_at > actions.iter().position(|action| matches!(action, Action::Set(_))), "{actions:?}");
+    let filters =
+        |core: &Core| -> Vec<_> { core.ports().flat_map(|(_, view)| view.filters.clone()).collect() };
+    let (device, kind) = ("r1".to_owned(), "u32".to_owned());
+    assert_eq!(filters(&core), [PortFilter { device, hook: FilterHook::Ingress, kind, program: None }]);
+    assert!(engines(&core).iter().all(|(_, engine)| *engine == Engine::Xdp), "that is no matter of egress");
+
+    let actions = core.handle(later, Event::Dump(router()));
+    assert_eq!(changed(&actions), (vec![(2, false)], vec![]));
+    assert_eq!(filters(&core), []);
+}
+
+#[test]
+fn filters_of_a_device_on_top_of_a_port_count_for_it() {
+    let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, "r0.10") };
+    let state: Vec<_> = router().into_iter().chain([Event::Link(vlan)]).collect();
+    let (mut core, t) = started(Choice::default(), state);
+    let filter = Event::Filter { ifindex: 6, egress: false, kind: Some("flower".to_owned()) };
+    assert_eq!(changed(&core.handle(t, filter)).0, [(1, true)]);
+    let other = Event::Filter { ifindex: 9, egress: false, kind: Some("flower".to_owned()) };
+    assert_eq!(changed(&core.handle(t, other)).0, []);
+}
+
+/// The ports that are set anew, with what is held by them: in, out.
+fn held_by_programs(core: &mut Core, t: Instant, on: &[(u32, bool)]) -> (Vec<(u32, bool, bool)>, bool) {
+    let program = |(ifindex, egress): &(u32, bool)| Program {
+        ifindex: *ifindex,
+        egress: *egress,
+        name: "x".to_owned(),
+    };
+    let actions = core.handle(t, Event::Programs(on.iter().map(program).collect()));
+    let set = |action: &Action| match action {
+        Action::Set(setting) => Some((setting.ifindex, setting.filtered, setting.filtered_out)),
+        _ => None,
+    };
+    let moved = actions.contains(&Action::MoveEpoch(Cause::Filter));
+    (actions.iter().filter_map(set).collect(), moved)
+}
+
+#[test]
+fn programs_of_others_hold_the_way_that_they_are_on_until_they_are_gone() {
+    let (mut core, t) = started(Choice::default(), router());
+    let mut with = |on: &[(u32, bool)]| held_by_programs(&mut core, t, on);
+    assert_eq!(with(&[(1, false)]), (vec![(1, true, false)], true));
+    assert_eq!(with(&[(1, false)]), (vec![], false), "it is known");
+    assert_eq!(with(&[(1, false), (1, true)]), (vec![(1, true, true)], true));
+    assert_eq!(with(&[(2, true)]), (vec![(1, false, false), (2, false, true)], true));
+    assert_eq!(with(&[]), (vec![(2, false, false)], false));
+}
+
+#[test]
+fn programs_are_looked_for_on_ports_and_what_is_on_top_of_them() {
+    let bridge = Link { kind: Some("bridge".to_owned()), ..link(6, "br0") };
+    let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(6), ..link(7, "br0.5") };
+    let port = Link { master: Some(6), ..link(3, "lan0") };
+    let links = [bridge, vlan, port, link(9, "idle0")].map(Event::Link);
+    let state = router().into_iter().chain(links).chain([address(7, "10.0.0.1")]).collect();
+    let (mut core, t) = started(Choice::default(), state);
+    let look = Action::FindPrograms([1, 2, 3, 6, 7].into());
+    assert!(core.handle(t, Event::Tick).contains(&look));
+    assert_eq!(held_by_programs(&mut core, t, &[(7, true)]), (vec![(3, false, true)], true));
+    let names: Vec<_> =
+        core.ports().flat_map(|(_, view)| view.filters.iter().map(ToString::to_string)).collect();
+    assert_eq!(names, ["tcx program x on br0.5 egress"]);
+}
+
 #[test]
 fn every_tick_beats_and_the_tables_are_swept_once_a_second() {
     let (mut core, t) = started(Choice::default(), router());
-    assert_eq!(core.handle(t, Event::Tick), [Action::Beat, Action::Sweep]);
-    assert_eq!(core.handle(t + Duration::from_millis(500), Event::Tick), [Action::Beat]);
-    assert_eq!(core.handle(t + Duration::from_millis(1000), Event::Tick), [Action::Beat, Action::Sweep]);
+    let look = [Action::FindCaptures, Action::FindPrograms([1, 2].into())];
+    let swept = [&[Action::Beat, Action::Sweep], &look[..]].concat();
+    assert_eq!(core.handle(t, Event::Tick), swept);
+    let beaten = [&[Action::Beat], &look[..]].concat();
+    assert_eq!(core.handle(t + Duration::from_millis(500), Event::Tick), beaten);
+    assert_eq!(core.handle(t + Duration::from_millis(1000), Event::Tick), swept);
 }
 
 #[test]
@@ -284,4 +392,55 @@ fn only_tcp_is_made_liberal() {
 fn reconciling_twice_changes_nothing() {
     let (mut core, now) = started(Choice::default(), router());
     assert_eq!(core.handle(now, Event::Dump(router())), []);
+}
+
+fn captured(core: &Core) -> Vec<u32> {
+    core.ports().filter(|(_, view)| view.setting.captured).map(|(link, _)| link.ifindex).collect()
+}
+
+#[test]
+fn a_capture_ends_the_flows_of_its_port_after_the_port_knows() {
+    let (mut core, now) = started(Choice::default(), router());
+    let setting = |captured| PortSetting {
+        ifindex: 2,
+        engine: Engine::Xdp,
+        xdp_in: true,
+        partial: false,
+        up: true,
+        captured,
+        filtered: false,
+        filtered_out: false,
+    };
+    let on = core.handle(now, Event::Captures([2].into()));
+    assert_eq!(on, [Action::Set(setting(true)), Action::MoveEpoch(Cause::Capture)]);
+    assert_eq!(core.handle(now, Event::Captures([2].into())), [], "nothing new");
+    // What is read anew of the kernel says nothing of captures.
+    assert_eq!(core.handle(now, Event::Dump(router())), []);
+    assert_eq!(captured(&core), [2]);
+    // Nothing that was learned meanwhile is wrong.
+    assert_eq!(core.handle(now, Event::Captures(BTreeSet::new())), [Action::Set(setting(false))]);
+}
+
+#[test]
+fn a_capture_on_all_devices_or_on_top_of_a_port_counts_for_the_port() {
+    let mut state = router();
+    state.extend([Event::Link(link(3, "lan0")), Event::Link(Link { master: Some(4), ..link(3, "lan0") })]);
+    let bridge = Link { kind: Some("bridge".to_owned()), ..link(4, "br0") };
+    let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(2), ..link(5, "r1.5") };
+    state.extend([Event::Link(bridge), address(4, "10.0.0.1"), Event::Link(vlan)]);
+    let (mut core, now) = started(Choice::default(), state);
+    for (on, ports) in [(0, &[1, 2, 3][..]), (4, &[3]), (5, &[2]), (1, &[1]), (99, &[])] {
+        core.handle(now, Event::Captures([on].into()));
+        assert_eq!(captured(&core), ports, "a capture on device {on}");
+    }
+}
+
+#[test]
+fn captures_are_looked_for_when_a_link_changes_unless_they_are_to_be_ignored() {
+    let promiscuous = || Event::Link(link(2, "r1"));
+    let (mut core, now) = started(Choice::default(), router());
+    assert_eq!(core.handle(now, promiscuous()), [Action::FindCaptures]);
+    let (mut core, now) = started(Choice { captures: CaptureChoice::Ignore, ..Choice::default() }, router());
+    assert_eq!(core.handle(now, promiscuous()), []);
+    assert!(!core.handle(now, Event::Tick).contains(&Action::FindCaptures));
 }
