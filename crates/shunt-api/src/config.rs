@@ -3,11 +3,13 @@
 use crate::{
     document,
     failure::{Failure, FailureCode},
+    mark::{self, MarkMatch},
     status::Engine,
 };
 use serde::{Deserialize, Serialize};
 use std::{
     fmt, fs, io,
+    net::SocketAddr,
     ops::RangeInclusive,
     path::{Path, PathBuf},
     str::FromStr,
@@ -38,6 +40,21 @@ pub struct Config {
     pub tcp_packets: u32,
     /// Whether a UDP direction is learned before the other side has answered.
     pub udp_unreplied: bool,
+    /// Packets that leave with this mark stay on the slow path.
+    #[serde(with = "mark")]
+    pub exclude_mark: Option<MarkMatch>,
+    /// Connections with this conntrack mark stay on the slow path.
+    #[serde(with = "mark")]
+    pub exclude_ct_mark: Option<MarkMatch>,
+    /// What becomes of the flows of a port while somebody captures on it.
+    pub captures: CaptureChoice,
+    /// What the kernel may queue of its changes before it drops some, on each socket, in bytes.
+    pub netlink_buffer: u32,
+    /// The group whose members may read the control socket: its name or number. Without one, only root may.
+    pub read_group: String,
+    /// Where metrics are served over TCP, besides the control socket.
+    #[serde(with = "address")]
+    pub metrics: Option<SocketAddr>,
     /// What the daemon says.
     pub log: LogLevel,
 }
@@ -53,6 +70,17 @@ pub enum EngineChoice {
     Tc,
     /// Always XDP.
     Xdp,
+}
+
+/// What becomes of the flows of a port while somebody captures on it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CaptureChoice {
+    /// They take the slow path, so that the capture sees them.
+    #[default]
+    Slow,
+    /// They stay as they are.
+    Ignore,
 }
 
 /// The least important lines that are logged.
@@ -84,6 +112,12 @@ impl Default for Config {
             udp_packets: 2,
             tcp_packets: 4,
             udp_unreplied: true,
+            exclude_mark: None,
+            exclude_ct_mark: None,
+            captures: CaptureChoice::Slow,
+            netlink_buffer: 4 << 20,
+            read_group: String::new(),
+            metrics: None,
             log: LogLevel::Info,
         }
     }
@@ -97,6 +131,7 @@ impl Config {
     const REPROVE: RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(30);
     const IDLE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
     const PACKETS: RangeInclusive<u32> = 1..=1_000_000;
+    const NETLINK_BUFFER: RangeInclusive<u32> = 4096..=256 << 20;
     const PORTS_MAX: usize = 64;
 
     /// The file's contents, or the defaults if no file was named and the usual one is not there.
@@ -121,6 +156,7 @@ impl Config {
         within("max_flows", self.max_flows, Self::MAX_FLOWS)?;
         within("udp_packets", self.udp_packets, Self::PACKETS)?;
         within("tcp_packets", self.tcp_packets, Self::PACKETS)?;
+        within("netlink_buffer", self.netlink_buffer, Self::NETLINK_BUFFER)?;
         let text = |range: RangeInclusive<Duration>| (Text(*range.start()), Text(*range.end()));
         within_text("reprove", Text(self.reprove), text(Self::REPROVE))?;
         within_text("idle", Text(self.idle), text(Self::IDLE))?;
@@ -164,6 +200,53 @@ struct Text(Duration);
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         humantime::format_duration(self.0).fmt(f)
+    }
+}
+
+/// An address with a port; a port alone is one of this machine. Empty is none.
+mod address {
+    use serde::{
+        Deserializer, Serializer,
+        de::{Error, Visitor},
+    };
+    use std::{
+        fmt,
+        net::{Ipv4Addr, SocketAddr},
+    };
+
+    pub(super) fn serialize<S: Serializer>(value: &Option<SocketAddr>, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&value.map(|address| address.to_string()).unwrap_or_default())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+        from.deserialize_any(TextOrPort)
+    }
+
+    struct TextOrPort;
+
+    impl Visitor<'_> for TextOrPort {
+        type Value = Option<SocketAddr>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an address with a port as \"127.0.0.1:9469\", or a port")
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+            if text.is_empty() {
+                return Ok(None);
+            }
+            let port = text.parse().ok().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+            let address = port.or_else(|| text.parse().ok()).filter(|address| address.port() != 0);
+            address.map(Some).ok_or_else(|| {
+                E::custom(format!(
+                    "`{text}` is not an address with a port; write it as 127.0.0.1:9469 or 9469"
+                ))
+            })
+        }
+
+        fn visit_i64<E: Error>(self, port: i64) -> Result<Self::Value, E> {
+            self.visit_str(&port.to_string())
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 
 /// One line for the operator: the thing, and the way out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Failure {
     /// The kind, for programs.
     pub code: FailureCode,
@@ -14,15 +15,18 @@ pub struct Failure {
 
 /// The body of an answer that is not the wanted one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ErrorBody {
     /// What went wrong.
     pub error: Failure,
 }
 
+// The text is a `tt`, since derive macros do not see into a `literal`.
 macro_rules! failure_codes {
-    ($($(#[$doc:meta])* $name:ident = $exit:literal, $text:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $exit:literal, $text:tt;)*) => {
         /// The kinds of failure. Numbers and names are promised to scripts: append only.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         #[non_exhaustive]
         #[repr(u8)]
         pub enum FailureCode {
@@ -74,6 +78,14 @@ failure_codes! {
     TableFull = 22, "table-full";
     /// The daemon was asked something that it does not understand.
     BadRequest = 23, "bad-request";
+    /// The group that may read the control socket is not there.
+    GroupMissing = 24, "group-missing";
+    /// Another program listens where metrics are to be served.
+    AddressInUse = 25, "address-in-use";
+    /// Members of the reading group may only read.
+    ReadOnly = 26, "read-only";
+    /// Nobody knows of such a connection.
+    NoConnection = 27, "no-connection";
     /// Shunt is wrong, or the machine is.
     Internal = 70, "internal";
 }

@@ -10,8 +10,10 @@ use std::{
 
 /// A connection with at least one flow in the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Connection {
     /// 4 or 6.
+    #[cfg_attr(feature = "openapi", schema(value_type = u8, minimum = 4, maximum = 6))]
     pub family: Family,
     /// TCP or UDP.
     pub proto: Proto,
@@ -41,6 +43,7 @@ pub struct Connection {
 
 /// One flow: its match and its action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Direction {
     /// Which direction of the connection it is.
     pub dir: DirectionName,
@@ -58,10 +61,13 @@ pub struct Direction {
     /// As on the wire where they leave.
     pub new: Tuple,
     /// The MAC that its packets must be sent to.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub in_dmac: Mac,
     /// The source MAC they leave with.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub out_smac: Mac,
     /// The destination MAC they leave with.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub out_dmac: Mac,
     /// The skb mark.
     pub mark: u32,
@@ -89,10 +95,13 @@ pub struct Direction {
 
 /// Addresses and ports of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Tuple {
     /// Source address.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub src: IpAddr,
     /// Destination address.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub dst: IpAddr,
     /// Source port.
     pub sport: u16,
@@ -102,6 +111,7 @@ pub struct Tuple {
 
 /// A direction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum DirectionName {
     /// That of its first packet.
@@ -122,6 +132,7 @@ pub enum Family {
 
 /// A transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Proto {
     /// Transmission Control Protocol.
@@ -132,11 +143,12 @@ pub enum Proto {
 
 /// Whether a flow is used. A greater state is a better one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FlowState {
     /// Taken out of use; it will be removed.
     Retired,
-    /// Of another epoch, or not proved for too long: its packets go to Linux.
+    /// Of another epoch, or not proved for some seconds: its packets go to Linux.
     Stale,
     /// Proved once, not yet in use.
     Pending,

@@ -18,6 +18,7 @@ use std::{
 
 /// Flows and the routes they name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct StaticTable {
     /// Named routes, before the flows that name them.
@@ -28,6 +29,7 @@ pub struct StaticTable {
 
 /// A next hop with a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StaticRoute {
     /// What flows call it.
@@ -35,9 +37,11 @@ pub struct StaticRoute {
     /// The port.
     pub out_port: String,
     /// The next hop's MAC.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub dmac: Mac,
     /// The port's own where none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub smac: Option<Mac>,
     /// Tags to put on, outermost first.
     #[serde(default)]
@@ -46,6 +50,7 @@ pub struct StaticRoute {
 
 /// One direction of traffic, and what is done with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StaticFlow {
     /// Where it comes in.
@@ -56,21 +61,26 @@ pub struct StaticFlow {
     /// TCP or UDP.
     pub proto: Proto,
     /// Source address as it comes in.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub src: IpAddr,
     /// Source port as it comes in.
     pub sport: u16,
     /// Destination address as it comes in.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub dst: IpAddr,
     /// Destination port as it comes in.
     pub dport: u16,
     /// The MAC it must be sent to; the port's own where none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub dmac: Option<Mac>,
     /// The source it leaves with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub snat: Option<SocketAddr>,
     /// The destination it leaves with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub dnat: Option<SocketAddr>,
     /// Where it goes.
     pub route: RouteChoice,
@@ -87,6 +97,7 @@ pub struct StaticFlow {
 
 /// A route by its name, or spelled out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum RouteChoice {
     /// A [`StaticRoute`] of this table, or one that the daemon has already.
@@ -97,14 +108,17 @@ pub enum RouteChoice {
 
 /// A next hop without a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Hop {
     /// The port.
     pub out_port: String,
     /// The next hop's MAC.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub dmac: Mac,
     /// The port's own where none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub smac: Option<Mac>,
     /// Tags to put on, outermost first.
     #[serde(default)]
@@ -113,6 +127,7 @@ pub struct Hop {
 
 /// What tells a static flow from all others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StaticKey {
     /// Where it comes in.
@@ -123,10 +138,12 @@ pub struct StaticKey {
     /// TCP or UDP.
     pub proto: Proto,
     /// Source address as it comes in.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub src: IpAddr,
     /// Source port as it comes in.
     pub sport: u16,
     /// Destination address as it comes in.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub dst: IpAddr,
     /// Destination port as it comes in.
     pub dport: u16,
@@ -134,6 +151,7 @@ pub struct StaticKey {
 
 /// What to remove. What is not there is not counted, and is no failure.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct StaticRemoval {
     /// Every static flow and every named route.

@@ -33,6 +33,12 @@ fn every_key_is_read() {
         udp_packets = 5
         tcp_packets = 7
         udp_unreplied = false
+        exclude_mark = "0x10/0xf0"
+        exclude_ct_mark = "7"
+        captures = "ignore"
+        netlink_buffer = 65536
+        read_group = "wheel"
+        metrics = "[::1]:9000"
         log = "debug"
         "#,
     );
@@ -46,6 +52,12 @@ fn every_key_is_read() {
         udp_packets: 5,
         tcp_packets: 7,
         udp_unreplied: false,
+        exclude_mark: Some(MarkMatch { value: 0x10, mask: 0xf0 }),
+        exclude_ct_mark: Some(MarkMatch { value: 7, mask: u32::MAX }),
+        captures: CaptureChoice::Ignore,
+        netlink_buffer: 65536,
+        read_group: "wheel".to_owned(),
+        metrics: Some(([0, 0, 0, 0, 0, 0, 0, 1], 9000).into()),
         log: LogLevel::Debug,
     };
     assert_eq!(config.unwrap(), want);
@@ -53,7 +65,11 @@ fn every_key_is_read() {
 
 #[test]
 fn what_is_written_is_read_back() {
-    let config = Config { reprove: Duration::from_millis(250), ..Config::default() };
+    let config = Config {
+        reprove: Duration::from_millis(250),
+        exclude_mark: Some(MarkMatch { value: 1, mask: 1 }),
+        ..Config::default()
+    };
     let text = toml::to_string(&config).unwrap();
     assert!(text.contains("reprove = \"250ms\""), "{text}");
     assert_eq!(Config::parse(&text).unwrap(), config);
@@ -97,6 +113,19 @@ fn a_value_out_of_range_names_its_key_and_the_range() {
 }
 
 #[test]
+fn a_mark_that_cannot_be_meant_names_its_key_and_why() {
+    assert_eq!(
+        refusal("exclude_mark = \"ten\""),
+        "line 1: exclude_mark: `ten` is not a mark; write it as 0x10, 16 or 0x10/0xf0"
+    );
+    assert!(
+        refusal("exclude_ct_mark = \"1/0\"").starts_with("line 1: exclude_ct_mark: `1/0` has an empty mask")
+    );
+    assert!(refusal("exclude_mark = 16").starts_with("line 1: exclude_mark: "));
+    assert!(refusal("exclude_marks = \"1\"").contains("exclude_marks"));
+}
+
+#[test]
 fn port_names_are_those_of_the_kernel() {
     assert_eq!(refusal("ports = [\"\"]"), "ports: `` is not the name of a network device");
     assert!(refusal("ports = [\"sixteen-letters!\"]").starts_with("ports: `sixteen-letters!`"));
@@ -117,4 +146,16 @@ fn a_named_file_must_exist_and_is_named() {
     let failure = Config::load(Some(Path::new("/nonexistent/shunt.toml"))).unwrap_err();
     assert_eq!(failure.code, FailureCode::BadConfig);
     assert!(failure.message.starts_with("/nonexistent/shunt.toml: No such file"), "{failure}");
+}
+
+#[test]
+fn a_port_alone_is_one_of_this_machine() {
+    for port in ["9469", "\"9469\"", "\"127.0.0.1:9469\""] {
+        let config = Config::parse(&format!("metrics = {port}")).unwrap();
+        assert_eq!(config.metrics, Some(([127, 0, 0, 1], 9469).into()), "{port}");
+    }
+    assert_eq!(Config::parse("metrics = \"\"").unwrap().metrics, None);
+    for bad in ["0", "65536", "-1", "true", "\"localhost:9469\"", "\"127.0.0.1\"", "\"127.0.0.1:0\""] {
+        assert!(refusal(&format!("metrics = {bad}")).contains("metrics"), "{bad}");
+    }
 }

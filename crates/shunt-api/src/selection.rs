@@ -1,0 +1,187 @@
+//! Which connections a request is about.
+
+use crate::flows::{Proto, Tuple};
+use serde::{Deserialize, Serialize};
+use std::{fmt, net::IpAddr, str::FromStr};
+
+/// What a connection must be; in a request, the parameters of its path. What is not given does not matter.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+#[serde(default, deny_unknown_fields)]
+pub struct Selection {
+    /// Source address, or the network it is in.
+    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
+    pub src: Option<Network>,
+    /// Destination address, or the network it is in.
+    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
+    pub dst: Option<Network>,
+    /// Source port.
+    pub sport: Option<u16>,
+    /// Destination port.
+    pub dport: Option<u16>,
+    /// Protocol.
+    #[cfg_attr(feature = "openapi", param(inline))]
+    pub proto: Option<Proto>,
+}
+
+/// The addresses that share their first bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Network {
+    addr: IpAddr,
+    len: u8,
+}
+
+impl Selection {
+    /// Whether a direction has these ends.
+    pub fn has_ends(&self, tuple: &Tuple) -> bool {
+        self.src.is_none_or(|network| network.has(tuple.src))
+            && self.dst.is_none_or(|network| network.has(tuple.dst))
+            && self.sport.is_none_or(|port| port == tuple.sport)
+            && self.dport.is_none_or(|port| port == tuple.dport)
+    }
+
+    /// Whether it is of this protocol, and one of these directions has these ends.
+    pub fn has(&self, proto: Proto, directions: &[Tuple]) -> bool {
+        self.proto.is_none_or(|want| want == proto) && directions.iter().any(|tuple| self.has_ends(tuple))
+    }
+
+    /// As parameters of a path: `src=192.0.2.0/24&dport=53`.
+    pub fn query(&self) -> String {
+        let Self { src, dst, sport, dport, proto } = self;
+        let given = [
+            src.map(|network| format!("src={network}")),
+            dst.map(|network| format!("dst={network}")),
+            sport.map(|port| format!("sport={port}")),
+            dport.map(|port| format!("dport={port}")),
+            proto.map(|proto| format!("proto={proto}")),
+        ];
+        given.into_iter().flatten().collect::<Vec<_>>().join("&")
+    }
+
+    /// The one direction that it names whole.
+    pub fn tuple(&self) -> Option<Tuple> {
+        let (src, dst) = (self.src?.only()?, self.dst?.only()?);
+        let whole = Tuple { src, dst, sport: self.sport?, dport: self.dport? };
+        (src.is_ipv4() == dst.is_ipv4()).then_some(whole)
+    }
+}
+
+impl Network {
+    /// Whether an address is in it.
+    pub fn has(self, addr: IpAddr) -> bool {
+        let (a, b, width) = match (self.addr, addr) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits().into(), b.to_bits().into(), 32),
+            (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits(), 128),
+            _ => return false,
+        };
+        // A shift by the whole width is undefined; a prefix of no bits has every address.
+        (a ^ b).checked_shr(width - u32::from(self.len)).unwrap_or(0) == 0
+    }
+
+    /// Its address, if it has but one.
+    pub fn only(self) -> Option<IpAddr> {
+        (self.len == width(self.addr)).then_some(self.addr)
+    }
+}
+
+const fn width(addr: IpAddr) -> u8 {
+    if addr.is_ipv4() { 32 } else { 128 }
+}
+
+impl From<IpAddr> for Network {
+    fn from(addr: IpAddr) -> Self {
+        Self { addr, len: width(addr) }
+    }
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (addr, len) = match text.split_once('/') {
+            Some((addr, len)) => (addr, Some(len)),
+            None => (text, None),
+        };
+        let addr: IpAddr = addr.parse().map_err(|_| format!("`{addr}` is not an address"))?;
+        let width = width(addr);
+        let len = match len {
+            Some(len) => len.parse().ok().filter(|len| *len <= width),
+            None => Some(width),
+        };
+        len.map(|len| Self { addr, len }).ok_or_else(|| format!("a prefix length is 0 to {width}"))
+    }
+}
+
+impl TryFrom<String> for Network {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Network> for String {
+    fn from(network: Network) -> Self {
+        network.to_string()
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.only() {
+            Some(addr) => addr.fmt(f),
+            None => write!(f, "{}/{}", self.addr, self.len),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_has_the_addresses_of_its_prefix_and_family() {
+        let has = |net: &str, addr: &str| net.parse::<Network>().unwrap().has(addr.parse().unwrap());
+        assert!(has("192.0.2.1", "192.0.2.1") && !has("192.0.2.1", "192.0.2.2"));
+        assert!(has("192.0.2.77/24", "192.0.2.1") && !has("192.0.2.0/24", "192.0.3.1"));
+        assert!(has("0.0.0.0/0", "203.0.113.9") && !has("0.0.0.0/0", "2001:db8::1"));
+        assert!(has("2001:db8::/32", "2001:db8:9::1") && !has("2001:db8::/32", "2001:db9::1"));
+        assert!(has("::/0", "2001:db8::1") && !has("::/0", "192.0.2.1"));
+        for wrong in ["", "eth0", "192.0.2.1/33", "2001:db8::/129", "192.0.2.0/-1", "192.0.2.0/"] {
+            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_ends_are_those_of_one_direction() {
+        let tuple = |src: &str, dst: &str| Tuple::new(src.parse().unwrap(), dst.parse().unwrap());
+        let both =
+            [tuple("192.0.2.1:1000", "198.51.100.1:443"), tuple("198.51.100.1:443", "203.0.113.1:2000")];
+        let named = |text: &str| -> Selection {
+            let given = text.split('&').filter_map(|part| part.split_once('='));
+            let text = |key: &str| given.clone().find(|(k, _)| *k == key).map(|(_, value)| value);
+            Selection {
+                src: text("src").map(|t| t.parse().unwrap()),
+                dst: text("dst").map(|t| t.parse().unwrap()),
+                sport: text("sport").map(|t| t.parse().unwrap()),
+                dport: text("dport").map(|t| t.parse().unwrap()),
+                proto: text("proto").map(|_| Proto::Tcp),
+            }
+        };
+        for (text, wanted) in [
+            ("", true),
+            ("src=192.0.2.0/24&dport=443", true),
+            ("dst=203.0.113.1&proto=tcp", true),
+            // The source of one direction and the source port of the other belong to no packet.
+            ("src=192.0.2.1&sport=443", false),
+            ("dst=192.0.2.1", false),
+        ] {
+            assert_eq!(named(text).has(Proto::Tcp, &both), wanted, "{text}");
+            assert_eq!(named(text).query(), text);
+        }
+        assert!(!named("proto=tcp").has(Proto::Udp, &both));
+        assert_eq!(named("src=192.0.2.1&dst=198.51.100.1&sport=1000&dport=443").tuple(), Some(both[0]));
+        assert_eq!(named("src=192.0.2.0/24&dst=198.51.100.1&sport=1000&dport=443").tuple(), None);
+    }
+}
