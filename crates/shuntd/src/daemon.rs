@@ -1,23 +1,32 @@
 //! The event loop: one thread, one owner of everything.
 
 use crate::{
-    connections::{self, Sample},
-    control::{self, Call},
+    connections::View,
+    control::{self, Call, Job, Metered},
+    ledger::Ledger,
+    legacy,
     start::{self, Parts},
     statics::Statics,
     status,
+    sweeping::Sweeping,
+    tracked::Passed,
+    watching::Watching,
+    why::{self, Search},
 };
-use shunt_api::{Config, Failure, FailureCode, Instance};
-use shunt_bpf::{DataPlane, Events, abi, attach::Means};
-use shunt_core::{Action, Cause, Connection, Core, Event, PortSetting, Proto, Source};
+use shunt_api::{Config, Failure, FailureCode, Instance, MarkMatch};
+use shunt_bpf::{
+    DataPlane, Masked, Ring, abi,
+    attach::{Hook, Means},
+};
+use shunt_core::{Action, Cause, Connection, Core, Event, Hold, PortSetting, Program, Proto, Silent, Source};
 use shunt_kernel::{Kernel, Liberal, Linux, Watcher};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
-    time::{Duration, Instant},
+    pin::Pin,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use tokio::{
-    net::UnixListener,
     signal::unix::{SignalKind, signal},
     sync::{mpsc, oneshot},
     time::{MissedTickBehavior, interval},
@@ -26,10 +35,15 @@ use tokio::{
 const TICK: Duration = Duration::from_millis(500);
 /// With ticks of half a second, a daemon that hangs is noticed within three seconds.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(2);
-/// A proof outlives two packets that were lost on their way to it.
-const PROOF_LASTS: u32 = 3;
+/// How long a packet that is to prove a flow again may take through Linux. If it does not leave by then, all packets of the
+/// flow go to Linux until one does.
+const PROOF_GRACE: Duration = Duration::from_millis(500);
 /// Requests for BE_LIBERAL are gathered for so long. Connections that end sooner cost nothing.
 const GATHER: Duration = Duration::from_millis(5);
+/// So many of them are set at once, before changes of the kernel's state have their turn again.
+const LIBERAL_AT_ONCE: usize = 128;
+/// The same for connections that have fallen silent.
+const SILENT_AT_ONCE: usize = 64;
 
 /// Everything that the loop owns.
 pub(crate) struct Daemon {
@@ -38,24 +52,28 @@ pub(crate) struct Daemon {
     pub(crate) plane: DataPlane,
     pub(crate) core: Core,
     pub(crate) epoch_moves: BTreeMap<Cause, u64>,
+    /// When the epoch moved, and why.
+    pub(crate) last_move: Option<(Instant, Cause)>,
     pub(crate) started: Instant,
-    pub(crate) swept: abi::Sweep,
+    pub(crate) sweeping: Sweeping,
+    ledger: Ledger,
+    began: Duration,
     pub(crate) missing: Vec<Source>,
     kernel: Linux,
     statics: Statics,
+    watching: Watching,
+    /// The ruleset, while it is read.
+    reading: Option<Reading>,
     /// Devices that have a clsact qdisc because of us.
     clsacts: BTreeSet<u32>,
     wanted: Vec<Connection>,
+    silent: Vec<Silent>,
     first: Vec<Action>,
     watcher: Option<Watcher>,
 }
 
-/// Rates need a second look after a while.
-struct SecondLook {
-    before: Sample,
-    since: Instant,
-    reply: oneshot::Sender<Vec<shunt_api::Connection>>,
-}
+/// What will come of a ruleset that is being read.
+type Reading = Pin<Box<dyn Future<Output = Event> + Send>>;
 
 enum Next {
     Go,
@@ -71,34 +89,49 @@ impl Daemon {
             plane: parts.plane,
             core: parts.core,
             epoch_moves: BTreeMap::new(),
+            last_move: None,
             started: Instant::now(),
-            swept: abi::Sweep::default(),
+            sweeping: Sweeping::default(),
+            ledger: Ledger::default(),
+            began: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             kernel: parts.kernel,
             statics: Statics::default(),
+            watching: Watching::default(),
+            reading: None,
             clsacts: BTreeSet::new(),
             wanted: Vec::new(),
+            silent: Vec::new(),
             first: parts.actions,
             watcher: Some(parts.watcher),
         }
     }
 
     /// Attaches, then serves until it is told to stop. Everything is detached when this returns.
-    pub(crate) async fn run(mut self, listener: UnixListener) -> Result<(), Failure> {
+    pub(crate) async fn run(mut self, listeners: control::Listeners) -> Result<(), Failure> {
         self.configure();
         if let Err(failure) = self.begin() {
             self.leave();
             return Err(failure);
         }
+        // Nobody is told that the daemon runs while all learning still waits for these.
+        if let Some(reading) = self.reading.take() {
+            let read = reading.await;
+            self.handle(read);
+        }
+        let mut legacy = legacy::watch();
+        if let Some(read) = legacy.recv().await {
+            self.handle(read);
+        }
         let (calls, mut calls_rx) = mpsc::channel(16);
-        let server = tokio::spawn(control::serve(listener, calls));
-        let stopped = self.serve(&mut calls_rx).await;
+        let server = control::start(listeners, calls).map_err(start::internal)?;
+        let stopped = self.serve(&mut calls_rx, legacy).await;
         self.leave();
         let ended = stopped.map(|reply| {
             // The client may have gone away; we stop all the same.
             reply.map(|reply| reply.send(()))
         });
         drop(calls_rx);
-        let _ = server.await;
+        server.wait();
         ended.map(drop)
     }
 
@@ -128,6 +161,10 @@ impl Daemon {
         let flags = if self.config.learn { abi::CONTROL_LEARN } else { 0 }
             | if self.config.udp_unreplied { abi::CONTROL_UDP_UNREPLIED } else { 0 };
         control.set_learning(self.config.udp_packets, self.config.tcp_packets, flags);
+        let masked = |mark: Option<MarkMatch>| {
+            mark.map(|MarkMatch { value, mask }| Masked { value, mask }).unwrap_or_default()
+        };
+        control.set_exclusions(masked(self.config.exclude_mark), masked(self.config.exclude_ct_mark));
         control.set_heartbeat_max(HEARTBEAT_MAX);
         self.set_proof();
         control.set_epoch(1);
@@ -140,53 +177,74 @@ impl Daemon {
             Ok(timeouts) => self.config.reprove.min(timeouts.shortest() / 3),
             Err(_) => self.config.reprove,
         };
-        self.plane.control().set_proof(every, every * PROOF_LASTS);
+        self.plane.control().set_proof(every, every + PROOF_GRACE.min(every));
     }
 
     async fn serve(
         &mut self,
         calls: &mut mpsc::Receiver<Call>,
+        mut legacy: mpsc::Receiver<Event>,
     ) -> Result<Option<oneshot::Sender<()>>, Failure> {
         let mut watcher = self.watcher.take().ok_or_else(|| start::internal("no watcher"))?;
         let mut events = self.plane.events().map_err(start::internal)?;
-        let (later, mut second_looks) = mpsc::channel(16);
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut term = signal(SignalKind::terminate()).map_err(start::internal)?;
         let mut int = signal(SignalKind::interrupt()).map_err(start::internal)?;
+        let mut gathered: Option<tokio::time::Instant> = None;
         loop {
             let next = tokio::select! {
-                // Changes of the kernel's state come first: they end the use of actions that may be wrong.
                 biased;
+                // These are rare and short, and a storm of changes must not starve the heartbeat.
+                _ = ticks.tick() => {
+                    self.handle(Event::Tick);
+                    self.watching.tell_lost(&self.plane);
+                    Next::Go
+                }
+                _ = term.recv() => Next::Stop(None),
+                _ = int.recv() => Next::Stop(None),
+                // Changes of the kernel's state come before all else: they end the use of actions that may be wrong. So
+                // no arm may wait, or take long.
                 changes = watcher.next() => {
                     for event in changes.map_err(start::internal)? {
                         self.handle(event);
                     }
                     Next::Go
                 }
-                _ = term.recv() => Next::Stop(None),
-                _ = int.recv() => Next::Stop(None),
-                _ = ticks.tick() => {
-                    self.handle(Event::Tick);
+                Some(read) = legacy.recv() => {
+                    self.handle(read);
                     Next::Go
                 }
-                ready = wait(events.as_ref()) => {
+                ready = wait(events.as_ref()), if gathered.is_none() => {
                     ready.map_err(start::internal)?;
-                    tokio::time::sleep(GATHER).await;
-                    for event in events.as_mut().map(Events::take).unwrap_or_default() {
-                        if let Some(connection) = connection_of(&event) {
-                            self.handle(Event::WantLiberal(connection));
+                    gathered = Some(tokio::time::Instant::now() + GATHER);
+                    Next::Go
+                }
+                () = self.watching.unwatched() => {
+                    self.watching.end(&self.plane);
+                    Next::Go
+                }
+                () = until(gathered) => {
+                    for event in events.as_mut().map(Ring::take).unwrap_or_default() {
+                        if let Some(event) = told(&event) {
+                            self.handle(event);
                         }
                     }
-                    self.set_liberal();
+                    let (liberal_left, silent_left) = (self.set_liberal(), self.keep_silent());
+                    gathered = (liberal_left || silent_left).then(tokio::time::Instant::now);
                     Next::Go
                 }
-                Some(look) = second_looks.recv() => {
-                    self.answer_second_look(look);
+                () = self.sweeping.due() => {
+                    self.sweeping.go_on(&self.plane, self.config.idle);
+                    Next::Go
+                }
+                read = finished(&mut self.reading) => {
+                    self.reading = None;
+                    self.handle(read);
                     Next::Go
                 }
                 call = calls.recv() => match call {
-                    Some(call) => self.answer(call, &later),
+                    Some(call) => self.answer(call),
                     None => Next::Stop(None),
                 },
             };
@@ -217,9 +275,20 @@ impl Daemon {
             Action::Beat => self.beat(),
             Action::Sweep => {
                 self.set_proof();
-                self.sweep(false);
+                self.sweeping.begin(&self.plane, self.config.idle);
             }
+            Action::FindCaptures => match self.kernel.captured() {
+                Ok(captures) => self.handle(Event::Captures(captures)),
+                Err(error) => tracing::debug!("captures cannot be seen: {error}"),
+            },
+            Action::FindPrograms(devices) => {
+                let programs = self.programs_on(&devices);
+                self.handle(Event::Programs(programs));
+            }
+            Action::ReadRuleset { after } => self.reading = Some(Box::pin(read_ruleset(after))),
+            Action::Hold(Hold { v4, v6 }) => self.plane.control().set_hold(v4, v6),
             Action::SetLiberal(connection) => self.wanted.push(connection),
+            Action::KeepSilent(silent) => self.silent.push(silent),
             Action::Resync => match self.kernel.dump() {
                 Ok(state) => self.handle(Event::Dump(state)),
                 // Nothing is lost by waiting: the overrun has moved the epoch, and this asks again.
@@ -247,7 +316,35 @@ impl Daemon {
         }
     }
 
+    /// The TCX programs of others.
+    fn programs_on(&self, devices: &BTreeSet<u32>) -> BTreeSet<Program> {
+        let hooks = [(Hook::Ingress, false), (Hook::Egress, true)];
+        let on = |ifindex: u32, (hook, egress)| {
+            let names = self.plane.programs_of_others(ifindex, hook).into_iter();
+            names.map(move |name| Program { ifindex, egress, name })
+        };
+        devices.iter().flat_map(|ifindex| hooks.into_iter().flat_map(|hook| on(*ifindex, hook))).collect()
+    }
+
+    /// Has the ledger know what a port has counted.
+    fn keep_count(&mut self, ifindex: u32) {
+        if let Ok(counted) = self.plane.counters(ifindex) {
+            let name = self.name(ifindex);
+            self.ledger.see(ifindex, &name, counted);
+        }
+    }
+
+    fn metered(&mut self) -> Metered {
+        let ports: Vec<u32> = self.core.ports().map(|(link, _)| link.ifindex).collect();
+        for ifindex in ports {
+            self.keep_count(ifindex);
+        }
+        Metered { status: status::of(self), ports: self.ledger.counts(), began: self.began }
+    }
+
     fn detach(&mut self, ifindex: u32) {
+        self.keep_count(ifindex);
+        self.ledger.close(ifindex);
         if let Err(error) = self.plane.detach(ifindex) {
             tracing::warn!("device {ifindex}: {error}");
         }
@@ -264,9 +361,10 @@ impl Daemon {
 
     fn move_epoch(&mut self, cause: Cause) {
         let control = self.plane.control();
-        // 0 marks retired actions.
-        control.set_epoch(control.epoch().checked_add(1).unwrap_or(1));
+        control.move_epoch();
         *self.epoch_moves.entry(cause).or_default() += 1;
+        self.last_move = Some((Instant::now(), cause));
+        self.watching.epoch_moved(control.epoch(), &cause.to_string());
         tracing::debug!("epoch {}: {cause}", control.epoch());
     }
 
@@ -287,49 +385,70 @@ impl Daemon {
     fn set(&mut self, setting: PortSetting) -> Result<(), shunt_bpf::Error> {
         self.plane.set_flags(setting.ifindex, flags(setting))?;
         self.plane.set_xdp(setting.ifindex, setting.xdp_in)?;
-        tracing::info!("{}: engine {}", self.name(setting.ifindex), setting.engine);
+        let captured = if setting.captured { ", somebody captures on it" } else { "" };
+        tracing::info!("{}: engine {}{captured}", self.name(setting.ifindex), setting.engine);
         Ok(())
     }
 
-    fn sweep(&mut self, all: bool) {
-        match self.plane.sweep(self.config.idle, all) {
-            Ok(found) => self.swept = found,
-            Err(error) => tracing::warn!("flows cannot be swept: {error}"),
-        }
-    }
-
-    fn set_liberal(&mut self) {
-        let mut wanted = std::mem::take(&mut self.wanted);
-        wanted.sort_unstable();
-        wanted.dedup();
-        for (connection, result) in wanted.iter().zip(self.kernel.set_be_liberal(&wanted)) {
+    /// Sets BE_LIBERAL for some of those that want it; whether there are more.
+    fn set_liberal(&mut self) -> bool {
+        self.wanted.sort_unstable();
+        self.wanted.dedup();
+        let now: Vec<Connection> = self.wanted.drain(..self.wanted.len().min(LIBERAL_AT_ONCE)).collect();
+        for (connection, result) in now.iter().zip(self.kernel.set_be_liberal(&now)) {
             match result {
                 Ok(Liberal::Set | Liberal::Gone) => {}
                 Err(error) => tracing::debug!("{connection:?} stays slow: {error}"),
             }
         }
+        !self.wanted.is_empty()
     }
 
-    fn answer(&mut self, call: Call, later: &mpsc::Sender<SecondLook>) -> Next {
+    /// Tells conntrack of some that have fallen silent; whether there are more.
+    fn keep_silent(&mut self) -> bool {
+        let some: Vec<Silent> = self.silent.drain(..self.silent.len().min(SILENT_AT_ONCE)).collect();
+        if let Err(error) = self.kernel.keep_silent(&some) {
+            tracing::debug!("silent connections may be forgotten early: {error}");
+        }
+        !self.silent.is_empty()
+    }
+
+    fn answer(&mut self, call: Call) -> Next {
         match call {
             Call::Status(reply) => {
-                self.sweep(false);
+                self.sweeping.refresh(&self.plane, self.config.idle);
                 let _ = reply.send(status::of(self));
             }
-            Call::Flows { rate_over, reply } => {
-                let before = connections::sample(&self.plane);
-                let look = SecondLook { before, since: Instant::now(), reply };
-                let later = later.clone();
-                tokio::spawn(async move {
-                    tokio::time::sleep(rate_over).await;
-                    let _ = later.send(look).await;
-                });
+            Call::Metrics(reply) => {
+                self.sweeping.refresh(&self.plane, self.config.idle);
+                let _ = reply.send(self.metered());
+            }
+            Call::Flows(reply) => {
+                let names = self.core.links().map(|link| (link.ifindex, link.name.clone())).collect();
+                match View::new(&self.plane, names) {
+                    Ok(view) => drop(reply.send(Box::new(view))),
+                    Err(error) => tracing::warn!("flows cannot be read: {error}"),
+                }
+            }
+            Call::Find(wanted, reply) => {
+                let search = Search::new(&self.plane, wanted);
+                let run = move || search?.run();
+                drop(reply.send(Job::new(move || run().map_err(start::internal))));
+            }
+            Call::Explain(candidates, reply) => {
+                let _ = reply.send(why::explain(self, &candidates).map_err(start::internal));
+            }
+            Call::Conntrack(reply) => {
+                let passed = Passed::new(&self.plane);
+                let read = move || passed?.table();
+                drop(reply.send(Job::new(move || read().map_err(start::internal))));
+            }
+            Call::Watch(reply) => {
+                let _ = reply.send(self.watching.begin(&self.plane).map_err(start::internal));
             }
             Call::Flush(reply) => {
-                let before = self.swept_now();
                 self.handle(Event::Flush);
-                self.sweep(true);
-                let _ = reply.send(u64::from(before.active) + u64::from(before.pending));
+                self.sweeping.flush(&self.plane, self.config.idle, reply);
             }
             Call::Stop(reply) => return Next::Stop(Some(reply)),
             Call::AddStatic(table, reply) => {
@@ -345,28 +464,42 @@ impl Daemon {
         Next::Go
     }
 
-    fn swept_now(&mut self) -> abi::Sweep {
-        self.sweep(false);
-        self.swept
-    }
-
-    fn answer_second_look(&self, look: SecondLook) {
-        let name = |ifindex| self.name(ifindex);
-        // A sweep tells what time it is for the data plane.
-        let now = self.plane.sweep(self.config.idle, false).map(|found| found.now_ticks).unwrap_or_default();
-        let list = connections::list(&self.plane, &look.before, look.since.elapsed(), now, &name);
-        let _ = look.reply.send(list);
-    }
-
     pub(crate) fn name(&self, ifindex: u32) -> String {
         self.core.link_at(ifindex).map_or_else(|| format!("if{ifindex}"), |link| link.name.clone())
     }
 }
 
+async fn read_ruleset(after: Duration) -> Event {
+    tokio::time::sleep(after).await;
+    match shunt_kernel::read_ruleset().await {
+        Ok(statements) => Event::RulesetRead(statements),
+        Err(error) => {
+            tracing::warn!("the ruleset cannot be read, so nothing is learned: {error}");
+            Event::RulesetUnread(error.to_string())
+        }
+    }
+}
+
+/// What has come of reading the ruleset; waits forever where nobody reads.
+async fn finished(reading: &mut Option<Reading>) -> Event {
+    match reading {
+        Some(reading) => reading.await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Waits for events of the data plane; forever where nothing is learned.
-async fn wait(events: Option<&Events>) -> std::io::Result<()> {
+async fn wait(events: Option<&Ring<abi::Event>>) -> std::io::Result<()> {
     match events {
         Some(events) => events.wait().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for that time; forever where there is none.
+async fn until(time: Option<tokio::time::Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
 }
@@ -379,6 +512,15 @@ fn flags(setting: PortSetting) -> u16 {
     if setting.partial {
         flags |= abi::PORT_PARTIAL;
     }
+    if setting.captured {
+        flags |= abi::PORT_CAPTURED;
+    }
+    if setting.filtered {
+        flags |= abi::PORT_FILTERED;
+    }
+    if setting.filtered_out {
+        flags |= abi::PORT_FILTERED_OUT;
+    }
     flags
 }
 
@@ -387,10 +529,17 @@ fn pretends_missing(feature: &str) -> bool {
     std::env::var("SHUNT_PRETEND_MISSING").is_ok_and(|list| list.split(',').any(|name| name == feature))
 }
 
-fn connection_of(event: &abi::Event) -> Option<Connection> {
-    if event.kind != abi::EVENT_WANT_LIBERAL {
-        return None;
+/// What the data plane tells, as the policy knows it.
+fn told(event: &abi::Event) -> Option<Event> {
+    let direction = connection_of(event);
+    match event.kind {
+        abi::EVENT_WANT_LIBERAL => Some(Event::WantLiberal(direction)),
+        abi::EVENT_SILENT => Some(Event::Silent(Silent { direction, reply: event.reply != 0 })),
+        _ => None,
     }
+}
+
+fn connection_of(event: &abi::Event) -> Connection {
     let addr = |bytes: [u8; 16]| -> IpAddr {
         if event.family == 4 {
             <[u8; 4]>::try_from(&bytes[..4]).map(IpAddr::from).unwrap_or(IpAddr::from(bytes))
@@ -398,11 +547,11 @@ fn connection_of(event: &abi::Event) -> Option<Connection> {
             IpAddr::from(bytes)
         }
     };
-    Some(Connection {
+    Connection {
         proto: Proto::Tcp,
         src: SocketAddr::new(addr(event.src_be), u16::from_be_bytes(event.sport_be)),
         dst: SocketAddr::new(addr(event.dst_be), u16::from_be_bytes(event.dport_be)),
-    })
+    }
 }
 
 /// A table that is full is no failure of the daemon, but of the request.

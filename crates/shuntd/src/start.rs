@@ -2,10 +2,10 @@
 
 use shunt_api::{Config, EngineChoice, Failure, FailureCode, Instance};
 use shunt_bpf::{
-    DataPlane, Size,
+    Changes, DataPlane, Size,
     attach::{self, Hook},
 };
-use shunt_core::{Action, Choice, Core, Event};
+use shunt_core::{Action, Choice, Core, Event, Source};
 use shunt_kernel::{Kernel, Linux, Watcher};
 use std::{io, path::Path, time::Instant};
 
@@ -90,7 +90,7 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
         ));
     }
     // Subscribed before anything is read, so that what changes meanwhile is told.
-    let watcher = Watcher::open().map_err(internal)?;
+    let watcher = Watcher::open(config.netlink_buffer as usize).map_err(internal)?;
     let mut kernel = Linux::open().map_err(internal)?;
     let forwarding = kernel.forwarding().map_err(internal)?;
     if !forwarding.v4 && !forwarding.v6 {
@@ -115,9 +115,12 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
         ));
     }
     plane.set_filter_handle(filter_handle(instance));
+    if config.learn {
+        listen(&mut plane, &watcher);
+    }
     let state = kernel.dump().map_err(internal)?;
     remove_filters(instance, &mut kernel, &state);
-    let choice = Choice { ports: config.ports.clone(), engine: config.engine };
+    let choice = Choice { ports: config.ports.clone(), engine: config.engine, captures: config.captures };
     let mut core = Core::new(choice, plane.xdp_program_id());
     for event in &state {
         if let Event::Link(link) = event {
@@ -129,6 +132,23 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
     let actions = core.handle(Instant::now(), Event::Dump(state));
     check_ports(&core, &mut kernel, config)?;
     Ok(Parts { kernel, watcher, plane, core, actions })
+}
+
+/// Has the kernel itself end the use of actions where it can.
+fn listen(plane: &mut DataPlane, watcher: &Watcher) {
+    if let Err(error) = plane.end_with_conntrack() {
+        tracing::warn!("`conntrack -D` is met by the next proof only: {error}");
+    }
+    for (source, socket) in watcher.sockets() {
+        let changes = match source {
+            Source::Route => Changes::Route,
+            Source::Nftables => Changes::Ruleset,
+            _ => continue,
+        };
+        if let Err(error) = plane.meet_changes(changes, socket) {
+            tracing::warn!("changes of {source:?} are met as soon as the daemon can: {error}");
+        }
+    }
 }
 
 /// Not a secret, only not the same everywhere: whoever wants flows to collide must not know how.

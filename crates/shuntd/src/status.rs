@@ -1,6 +1,6 @@
 //! What `shunt status` shows, from what the daemon knows.
 
-use crate::daemon::Daemon;
+use crate::{daemon::Daemon, reasons};
 use shunt_api::{
     API, Attach, ByteTotals, FlowCounts, PacketTotals, PortPackets, PortStatus, Probe, ProbeAnswer, Status,
 };
@@ -26,6 +26,8 @@ pub(crate) fn of(daemon: &Daemon) -> Status {
                 Some(Means::Clsact) => Attach::Clsact,
                 Some(Means::Tcx) | None => Attach::Tcx,
             },
+            captured: view.setting.captured,
+            filters: view.filters.clone(),
             xdp_attached: daemon.plane.has_xdp(link.ifindex),
             up: view.setting.up,
             mtu: link.mtu,
@@ -41,7 +43,7 @@ pub(crate) fn of(daemon: &Daemon) -> Status {
             refusals: named(&counters, |n| n >= FIRST_REFUSAL),
         });
     }
-    let swept = daemon.swept;
+    let swept = daemon.sweeping.found();
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         api: API,
@@ -63,8 +65,11 @@ pub(crate) fn of(daemon: &Daemon) -> Status {
         learned: total.learned,
         proved: total.proved,
         retired: total.retired,
+        counts_lost: daemon.plane.usage().unwrap_or_default().past_lost,
         reasons: named(&total, |n| n < FIRST_REFUSAL),
         refusals: named(&total, |n| n >= FIRST_REFUSAL),
+        top_reasons: reasons::top(&total),
+        ruleset: daemon.core.ruleset(),
         kernel: probes(daemon),
     }
 }
@@ -76,12 +81,17 @@ fn packets(counters: &Counters) -> PacketTotals {
         fast,
         slow: counters.slow_pkts,
         dropped: counters.dropped_pkts,
-        fast_share: if all == 0 { 0.0 } else { fast as f64 / all as f64 },
+        fast_share: share(fast, all),
     }
 }
 
 fn bytes(counters: &Counters) -> ByteTotals {
-    ByteTotals { fast: counters.xdp_bytes + counters.tc_bytes, slow: counters.slow_bytes }
+    let (fast, slow) = (counters.xdp_bytes + counters.tc_bytes, counters.slow_bytes);
+    ByteTotals { fast, slow, fast_share: share(fast, fast + slow) }
+}
+
+fn share(part: u64, all: u64) -> f64 {
+    if all == 0 { 0.0 } else { part as f64 / all as f64 }
 }
 
 fn named(counters: &Counters, which: impl Fn(usize) -> bool) -> BTreeMap<String, u64> {
@@ -106,6 +116,11 @@ fn probes(daemon: &Daemon) -> Vec<Probe> {
             "clsact filters are used instead",
         ),
         probe("conntrack kfuncs", daemon.plane.learns(), "only static flows are forwarded"),
+        probe(
+            "conntrack events",
+            daemon.plane.ends_with_conntrack() || !daemon.config.learn,
+            "`conntrack -D` is met by the next proof only",
+        ),
         probe("nftables events", heard(Source::Nftables), "a change of rules is met by the next proof only"),
         probe(
             "IPsec policy events",

@@ -1,5 +1,6 @@
-//! The socket itself: one per instance, the owner's only.
+//! The socket itself: one per instance, the owner's only, or of a group that may read. And that of the metrics.
 
+use super::STALL_TIME;
 use nix::{
     errno::Errno,
     fcntl::{Flock, FlockArg},
@@ -10,11 +11,14 @@ use nix::{
         },
         stat::{Mode, fchmod},
     },
+    unistd::{Gid, Group, chown},
 };
-use shunt_api::{Failure, FailureCode, Instance};
+use shunt_api::{Config, Failure, FailureCode, Instance};
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    future::Future,
     io::{self, ErrorKind},
+    net::{SocketAddr, TcpListener},
     os::{
         fd::{AsRawFd, OwnedFd},
         unix::{
@@ -32,14 +36,75 @@ use std::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{UnixListener, UnixStream},
+    time::{Sleep, sleep},
 };
 
+/// Clients that the server has not come to yet. Who finds no room does not wait, where it was told not to.
+const BACKLOG: i32 = 1024;
+
+/// What a client talks over.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
+
+/// Where clients come in.
+#[derive(Debug)]
+pub struct Listeners {
+    pub(super) control: net::UnixListener,
+    pub(super) metrics: Option<TcpListener>,
+}
+
+/// Opens what the configuration says, or nothing.
+///
+/// # Errors
+/// When the instance runs already, the reading group does not exist, or the address of the metrics is taken.
+pub fn bind(instance: &Instance, config: &Config) -> Result<Listeners, Failure> {
+    let readers = group(&config.read_group)?;
+    let control = bind_control(instance, readers)?;
+    let metrics = config.metrics.map(bind_metrics).transpose();
+    metrics.map(|metrics| Listeners { control, metrics }).inspect_err(|_| unbind(instance))
+}
+
+/// The group of a name or number; none of an empty name.
+fn group(name: &str) -> Result<Option<Gid>, Failure> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let found = match name.parse() {
+        Ok(number) => Group::from_gid(Gid::from_raw(number)).map(|_| Some(Gid::from_raw(number))),
+        Err(_) => Group::from_name(name).map(|group| group.map(|group| group.gid)),
+    };
+    match found {
+        Ok(Some(gid)) => Ok(Some(gid)),
+        Ok(None) => Err(Failure::new(
+            FailureCode::GroupMissing,
+            format!(
+                "read_group: there is no group `{name}`; create it with `groupadd {name}`, or name another one"
+            ),
+        )),
+        Err(errno) => Err(Failure::new(FailureCode::GroupMissing, format!("read_group: `{name}`: {errno}"))),
+    }
+}
+
+fn bind_metrics(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let bound = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    bound.map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => Failure::new(
+            FailureCode::AddressInUse,
+            format!("metrics: {address}: another program listens there; choose another address"),
+        ),
+        _ => Failure::new(FailureCode::BadConfig, format!("metrics: {address}: {error}")),
+    })
+}
+
 /// Takes the instance's socket, and with it the instance: refused if a daemon answers there, whether it is well or not. A
-/// socket that a crash left is replaced. To be called within the runtime.
-pub fn bind(instance: &Instance) -> Result<UnixListener, Failure> {
+/// socket that a crash left is replaced.
+fn bind_control(instance: &Instance, readers: Option<Gid>) -> Result<net::UnixListener, Failure> {
     let path = instance.socket_path();
-    match bind_at(&path) {
+    match bind_at(&path, readers) {
         Ok(Some(listener)) => Ok(listener),
         Ok(None) => Err(Failure::new(
             FailureCode::AlreadyRunning,
@@ -70,13 +135,13 @@ pub fn unbind(instance: &Instance) {
 }
 
 /// None if a daemon has it.
-pub(super) fn bind_at(path: &Path) -> io::Result<Option<UnixListener>> {
+pub(super) fn bind_at(path: &Path, readers: Option<Gid>) -> io::Result<Option<net::UnixListener>> {
     make_dir(path.parent().unwrap_or(Path::new("/")))?;
     let lock_path = path.with_extension("lock");
     let lock = hold(&lock_path)?;
     let listener = match has_listener(path) {
         Ok(true) => Ok(None),
-        Ok(false) => replace(path).map(Some),
+        Ok(false) => replace(path, readers).map(Some),
         Err(error) => Err(error),
     };
     fs::remove_file(&lock_path)?;
@@ -121,7 +186,7 @@ fn has_listener(path: &Path) -> io::Result<bool> {
     }
 }
 
-fn replace(path: &Path) -> io::Result<UnixListener> {
+fn replace(path: &Path, readers: Option<Gid>) -> io::Result<net::UnixListener> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -130,8 +195,12 @@ fn replace(path: &Path) -> io::Result<UnixListener> {
     // Before it has a name, so that nobody else can connect to it even for a moment.
     fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
     bind_socket(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
-    listen(&socket, Backlog::new(64)?)?;
-    UnixListener::from_std(net::UnixListener::from(socket))
+    if let Some(group) = readers {
+        chown(path, None, Some(group))?;
+        fs::set_permissions(path, Permissions::from_mode(0o660))?;
+    }
+    listen(&socket, Backlog::new(BACKLOG)?)?;
+    Ok(net::UnixListener::from(socket))
 }
 
 fn open() -> nix::Result<OwnedFd> {
@@ -140,18 +209,19 @@ fn open() -> nix::Result<OwnedFd> {
 }
 
 /// A client's stream on which nothing is written before a request was understood: hyper's own refusals have no body, and
-/// one with a body is written instead.
-pub(super) struct Unasked {
-    stream: UnixStream,
+/// one with a body is written instead. An answer that is not read for [`STALL_TIME`] is given up.
+pub(super) struct Unasked<S> {
+    stream: S,
     asked: Arc<AtomicBool>,
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl Unasked {
-    pub(super) fn new(stream: UnixStream, asked: Arc<AtomicBool>) -> Self {
-        Self { stream, asked }
+impl<S: Stream> Unasked<S> {
+    pub(super) fn new(stream: S, asked: Arc<AtomicBool>) -> Self {
+        Self { stream, asked, stalled: None }
     }
 
-    pub(super) fn into_inner(self) -> UnixStream {
+    pub(super) fn into_inner(self) -> S {
         self.stream
     }
 
@@ -160,7 +230,7 @@ impl Unasked {
     }
 }
 
-impl AsyncRead for Unasked {
+impl<S: Stream> AsyncRead for Unasked<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -170,9 +240,18 @@ impl AsyncRead for Unasked {
     }
 }
 
-impl AsyncWrite for Unasked {
+impl<S: Stream> AsyncWrite for Unasked<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if self.asked() { Pin::new(&mut self.stream).poll_write(cx, buf) } else { Poll::Ready(Ok(buf.len())) }
+        if !self.asked() {
+            return Poll::Ready(Ok(buf.len()));
+        }
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(STALL_TIME)));
+        stalled.as_mut().poll(cx).map(|()| Err(ErrorKind::TimedOut.into()))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

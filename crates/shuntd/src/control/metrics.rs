@@ -1,0 +1,157 @@
+//! The metrics, in Prometheus' text format.
+
+use nix::time::{ClockId, clock_gettime};
+use prometheus::{
+    Counter, Encoder, Gauge, GaugeVec, IntCounterVec, Opts, Registry, TextEncoder, core::Collector,
+};
+use shunt_api::Status;
+use shunt_bpf::abi::{Counters, FIRST_REFUSAL, REASONS};
+use std::{collections::BTreeMap, fs, time::Duration};
+
+/// What the metrics are made from.
+#[derive(Debug, Clone)]
+pub struct Metered {
+    /// The whole state.
+    pub status: Status,
+    /// Counts by the name of the port, which never go back while the daemon runs.
+    pub ports: BTreeMap<String, Counters>,
+    /// When the daemon began, since 1970.
+    pub began: Duration,
+}
+
+pub(super) const METRICS_TYPE: &str = prometheus::TEXT_FORMAT;
+
+/// A page of metrics; they live as long as it takes to write them down.
+struct Page(Registry);
+
+impl Page {
+    fn add(&self, metric: impl Collector + 'static) -> prometheus::Result<()> {
+        self.0.register(Box::new(metric))
+    }
+
+    /// Counters under one name. Those that are 0 and of which there may be many are left out by the caller.
+    fn counters<const N: usize>(
+        &self,
+        (name, help): (&str, &str),
+        labels: [&str; N],
+        rows: impl IntoIterator<Item = ([String; N], u64)>,
+    ) -> prometheus::Result<()> {
+        let metric = IntCounterVec::new(Opts::new(name, help), &labels)?;
+        for (values, count) in rows {
+            metric.get_metric_with_label_values(&values.each_ref().map(String::as_str))?.inc_by(count);
+        }
+        self.add(metric)
+    }
+
+    fn gauge(&self, name: &str, help: &str, value: f64) -> prometheus::Result<()> {
+        let metric = Gauge::new(name, help)?;
+        metric.set(value);
+        self.add(metric)
+    }
+
+    fn traffic(&self, ports: &BTreeMap<String, Counters>) -> prometheus::Result<()> {
+        let labels = ["port", "path", "engine"];
+        let row = |port: &String, path: &str, engine: &str, count| {
+            ([port.clone(), path.to_owned(), engine.to_owned()], count)
+        };
+        let packets = ports.iter().flat_map(|(port, counted)| {
+            [
+                row(port, "fast", "xdp", counted.xdp_pkts),
+                row(port, "fast", "tc", counted.tc_pkts),
+                row(port, "slow", "", counted.slow_pkts),
+                row(port, "dropped", "", counted.dropped_pkts),
+            ]
+        });
+        let help = "Packets that came in by a port, by what became of them; a GRO or GSO aggregate is one.";
+        self.counters(("shunt_packets_total", help), labels, packets)?;
+        let bytes = ports.iter().flat_map(|(port, counted)| {
+            [
+                row(port, "fast", "xdp", counted.xdp_bytes),
+                row(port, "fast", "tc", counted.tc_bytes),
+                row(port, "slow", "", counted.slow_bytes),
+            ]
+        });
+        let help = "Bytes that came in by a port, from the L3 header on.";
+        self.counters(("shunt_bytes_total", help), labels, bytes)?;
+        let reasons = |which: fn(usize) -> bool| {
+            ports.iter().flat_map(move |(port, counted)| {
+                let counts = REASONS.iter().map(|(number, name)| (*number, name, counted.reasons[*number]));
+                counts
+                    .filter(move |(number, _, count)| which(*number) && *count > 0)
+                    .map(|(_, name, count)| ([port.clone(), (*name).to_owned()], count))
+            })
+        };
+        let help = "Packets that came in by a port and were given to Linux, by reason.";
+        self.counters(("shunt_punts_total", help), ["port", "reason"], reasons(|n| n < FIRST_REFUSAL))?;
+        let help = "Packets that Linux forwarded out of a port and that taught nothing, by reason.";
+        self.counters(("shunt_refusals_total", help), ["port", "reason"], reasons(|n| n >= FIRST_REFUSAL))?;
+        let flows = [
+            (
+                "shunt_flows_learned_total",
+                "Flows put into the table.",
+                (|c| c.learned) as fn(&Counters) -> u64,
+            ),
+            ("shunt_flows_proved_total", "Actions that were proved again.", |c| c.proved),
+            ("shunt_flows_retired_total", "Flows taken out of use by the data plane.", |c| c.retired),
+        ];
+        for (name, help, count) in flows {
+            let rows = ports.iter().map(|(port, counted)| ([port.clone()], count(counted)));
+            self.counters((name, help), ["port"], rows)?;
+        }
+        Ok(())
+    }
+
+    fn state(&self, status: &Status) -> prometheus::Result<()> {
+        let info = GaugeVec::new(Opts::new("shunt_info", "The daemon; always 1."), &["version", "instance"])?;
+        info.get_metric_with_label_values(&[&status.version, &status.instance])?.set(1.0);
+        self.add(info)?;
+        let flows = GaugeVec::new(Opts::new("shunt_flows", "Flows in the table, by state."), &["state"])?;
+        let counts = &status.flows;
+        for (state, count) in [
+            ("active", counts.active),
+            ("pending", counts.pending),
+            ("retired", counts.retired),
+            ("static", counts.static_),
+        ] {
+            flows.get_metric_with_label_values(&[state])?.set(count as f64);
+        }
+        self.add(flows)?;
+        self.gauge("shunt_flows_max", "The size of the flow table.", counts.max as f64)?;
+        let moves = status.epoch_moves.iter().map(|(cause, count)| ([cause.clone()], *count));
+        let help = "How often all learned flows went out of use because something changed, by cause.";
+        self.counters(("shunt_epoch_moves_total", help), ["cause"], moves)?;
+        let help = "Flows that are gone and whose counts were lost for `shunt conntrack`.";
+        self.counters(("shunt_counts_lost_total", help), [], [([], status.counts_lost)])
+    }
+
+    fn process(&self, began: Duration) -> prometheus::Result<()> {
+        let began = began.as_secs_f64();
+        self.gauge("process_start_time_seconds", "When the daemon began, since 1970.", began)?;
+        if let Ok(used) = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID) {
+            let metric = Counter::new("process_cpu_seconds_total", "CPU time that the daemon has used.")?;
+            metric.inc_by(Duration::from(used).as_secs_f64());
+            self.add(metric)?;
+        }
+        if let Some(kibibytes) = resident_kibibytes() {
+            let help = "Memory of the daemon, without the maps in the kernel.";
+            self.gauge("process_resident_memory_bytes", help, kibibytes * 1024.0)?;
+        }
+        Ok(())
+    }
+}
+
+fn resident_kibibytes() -> Option<f64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.split_whitespace().next()?.parse().ok()
+}
+
+/// The page.
+pub(super) fn page(metered: &Metered) -> prometheus::Result<Vec<u8>> {
+    let page = Page(Registry::new());
+    page.state(&metered.status)?;
+    page.traffic(&metered.ports)?;
+    page.process(metered.began)?;
+    let mut text = Vec::new();
+    TextEncoder::new().encode(&page.0.gather(), &mut text)?;
+    Ok(text)
+}
