@@ -1,6 +1,7 @@
 //! The command `shunt` as people run it, and the daemon that it starts.
 
-use crate::{NetNs, shuntd::program};
+use crate::{NetNs, Process, shuntd::program};
+use nix::sys::signal::Signal;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -110,21 +111,79 @@ impl Shunt {
         said.out
     }
 
+    /// Starts it and lets it run.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[track_caller]
+    pub fn start(&self, words: &str) -> Running {
+        let file = |end: &str| self.file(&format!("{}.{end}", NEXT.fetch_add(1, Ordering::Relaxed)), "");
+        let (out, err) = (file("out"), file("err"));
+        let open = |path: &Path| fs::File::create(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let mut command = self.command(&program("SHUNT", "shunt"), words);
+        command.stdout(open(&out)).stderr(open(&err));
+        Running { process: Process::start(command), out, err }
+    }
+
     #[track_caller]
     fn run_program(&self, variable: &str, name: &str, words: &str) -> Said {
         let program = program(variable, name);
+        let mut command = self.command(&program, words);
+        let output = command.output().unwrap_or_else(|e| panic!("{program}: {e}"));
+        Said::of(&output)
+    }
+
+    fn command(&self, program: &str, words: &str) -> Command {
         let mut command = Command::new("ip");
         command
             .args(["netns", "exec", &self.netns])
             .args(&self.prefix)
-            .arg(&program)
+            .arg(program)
             .args(words.split_whitespace())
             .args(["--instance", &self.instance])
             .env("SHUNT_RUNTIME_DIR", self.directory.path())
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
-        let output = command.output().unwrap_or_else(|e| panic!("{program}: {e}"));
-        Said::of(&output)
+        command
+    }
+}
+
+/// A command that runs. Dropping it ends it.
+#[derive(Debug)]
+pub struct Running {
+    process: Process,
+    out: PathBuf,
+    err: PathBuf,
+}
+
+impl Running {
+    /// What it has written to standard output so far.
+    pub fn out(&self) -> String {
+        fs::read_to_string(&self.out).unwrap_or_default()
+    }
+
+    /// What it has written to standard error so far.
+    pub fn err(&self) -> String {
+        fs::read_to_string(&self.err).unwrap_or_default()
+    }
+
+    /// Its exit code, once it has ended; none within that after a signal.
+    pub fn ended(&mut self) -> Option<Option<i32>> {
+        self.process.ended().map(|status| status.code())
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// When it has ended.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal).unwrap_or_else(|e| panic!("shunt: {signal}: {e}"));
     }
 }
 

@@ -3,15 +3,14 @@
 use crate::{Frame, Host, Shuntd, Tap};
 use shunt_wire::{Packet, Tcp, Transport};
 use std::{
-    net::SocketAddr,
     sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How long a packet may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often a packet is repeated until its flow is fast.
-const LESSONS: usize = 400;
+/// How long a packet is repeated until its flow is fast. Refused tuples are left in peace for a second.
+const LESSON: Duration = Duration::from_secs(8);
 const ICMP: u8 = 1;
 
 static MARKERS: AtomicU32 = AtomicU32::new(1);
@@ -24,45 +23,6 @@ pub struct Crossing {
     /// Where they leave.
     pub to: Tap,
     marker: Packet,
-}
-
-impl Host {
-    /// Makes it answer nothing and forget what arrives. For tests that speak for it through a tap; pin its neighbours.
-    ///
-    /// # Panics
-    /// When it cannot be made so.
-    #[track_caller]
-    pub fn be_silent(&self) {
-        self.ns.nft("table inet silent { chain input { type filter hook input priority 0; policy drop; }; }");
-    }
-
-    /// A UDP packet to its gateway, for somebody else.
-    pub fn udp_to(&self, port: u16, destination: SocketAddr) -> Packet {
-        let own = if destination.is_ipv4() { self.at(port) } else { self.at6(port) };
-        Packet::udp_between(own, destination).macs(self.mac, self.gateway_mac)
-    }
-
-    /// A TCP packet to its gateway, for somebody else.
-    pub fn tcp_to(&self, port: u16, destination: SocketAddr, flags: u8) -> Packet {
-        let own = if destination.is_ipv4() { self.at(port) } else { self.at6(port) };
-        Packet::tcp_between(own, destination, flags).macs(self.mac, self.gateway_mac)
-    }
-
-    /// What it would answer to a UDP or TCP packet that has reached it.
-    ///
-    /// # Panics
-    /// When the packet is neither.
-    #[track_caller]
-    pub fn answer_to(&self, seen: &Packet) -> Packet {
-        let (Some(source), Some(destination)) = (seen.source(), seen.destination()) else {
-            panic!("neither UDP nor TCP: {seen:?}")
-        };
-        let answer = match &seen.transport {
-            Transport::Tcp(tcp) => Packet::tcp_between(destination, source, tcp.flags),
-            _ => Packet::udp_between(destination, source),
-        };
-        answer.macs(self.mac, self.gateway_mac)
-    }
 }
 
 impl Crossing {
@@ -134,7 +94,8 @@ impl Crossing {
     #[track_caller]
     pub fn teach(&self, shuntd: &Shuntd, packet: &Packet) {
         let before = shuntd.status().packets.fast;
-        for _ in 0..LESSONS {
+        let since = Instant::now();
+        while since.elapsed() < LESSON {
             self.pass(packet);
             if shuntd.status().packets.fast > before {
                 return;

@@ -33,6 +33,7 @@ pub struct ShuntdBuilder<'a> {
     arguments: Vec<String>,
     config: String,
     variables: Vec<(String, String)>,
+    program: Option<String>,
 }
 
 /// A `shuntd` in a router's namespace: an instance of its own, with its files in a directory of its own.
@@ -78,6 +79,12 @@ impl<'a> ShuntdBuilder<'a> {
         self
     }
 
+    /// With this program in place of the one that [`ShuntdBuilder`] finds.
+    pub fn program(mut self, path: &str) -> Self {
+        self.program = Some(path.to_owned());
+        self
+    }
+
     /// Starts it and waits until it answers: its ports are attached then.
     ///
     /// # Panics
@@ -103,7 +110,8 @@ impl<'a> ShuntdBuilder<'a> {
         let log = directory.path().join("stderr");
         let written = fs::write(&config, &self.config).and_then(|()| File::create(&log));
         let stderr = written.unwrap_or_else(|e| panic!("{}: {e}", directory.path().display()));
-        let mut command = self.router.command(&program("SHUNTD", "shuntd"));
+        let program = self.program.unwrap_or_else(|| program("SHUNTD", "shuntd"));
+        let mut command = self.router.command(&program);
         command
             .args(["--instance", &instance, "--config"])
             .arg(&config)
@@ -135,7 +143,13 @@ impl<'a> ShuntdBuilder<'a> {
 impl Shuntd {
     /// A daemon for this router, to be started.
     pub fn on(router: &NetNs) -> ShuntdBuilder<'_> {
-        ShuntdBuilder { router, arguments: Vec::new(), config: String::new(), variables: Vec::new() }
+        ShuntdBuilder {
+            router,
+            arguments: Vec::new(),
+            config: String::new(),
+            variables: Vec::new(),
+            program: None,
+        }
     }
 
     /// Its instance name.
@@ -315,6 +329,14 @@ impl Shuntd {
         if let Err(why) = self.end() {
             panic!("{why}\n{}", self.log());
         }
+    }
+
+    /// The same; what went wrong, or is left behind.
+    ///
+    /// # Errors
+    /// When there is such a thing.
+    pub fn try_stop(mut self) -> Result<(), String> {
+        self.end()
     }
 
     fn end(&mut self) -> Result<(), String> {

@@ -27,7 +27,23 @@ pub(super) fn request(path: &Path, method: &str, target: &str, body: &str) -> io
 fn understood(answer: &str) -> Option<(u16, String)> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
+    if head.lines().any(|line| line == "transfer-encoding: chunked") {
+        return Some((status, unchunked(body)?));
+    }
     let length =
         head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
     (body.len() == length).then(|| (status, body.to_owned()))
+}
+
+fn unchunked(mut body: &str) -> Option<String> {
+    let mut text = String::new();
+    loop {
+        let (size, rest) = body.split_once("\r\n")?;
+        let size = usize::from_str_radix(size, 16).ok()?;
+        if size == 0 {
+            return (rest == "\r\n").then_some(text);
+        }
+        text.push_str(rest.get(..size)?);
+        body = rest.get(size..)?.strip_prefix("\r\n")?;
+    }
 }

@@ -1,6 +1,6 @@
 //! A network namespace of our own.
 
-use crate::{Process, wait_for};
+use super::{Process, wait_for};
 use nix::{
     sched::{CloneFlags, setns},
     sys::signal::{Signal, kill},
@@ -35,15 +35,23 @@ impl NetNs {
     /// When it cannot be made, which takes root and iproute2.
     #[track_caller]
     pub fn new(label: &str) -> Self {
+        Self::try_new(label).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// As [`NetNs::new`].
+    ///
+    /// # Errors
+    /// When it cannot be made, which takes root and iproute2.
+    pub fn try_new(label: &str) -> io::Result<Self> {
         let name = format!("{}{}", prefix(label), NEXT.fetch_add(1, Ordering::Relaxed));
-        told(Command::new("ip").args(["netns", "add", &name]), "");
+        told(Command::new("ip").args(["netns", "add", &name]), "")?;
         let netns = Self { name, keep: false };
         // Addresses are usable at once, and no host asks for routers that do not advertise themselves.
         for sysctl in ["all/accept_dad", "default/accept_dad", "default/router_solicitations"] {
-            netns.sysctl(&format!("ipv6/conf/{sysctl}"), 0);
+            netns.try_sysctl(&format!("ipv6/conf/{sysctl}"), 0)?;
         }
-        ip(&format!("-n {} link set lo up", netns.name));
-        netns
+        ip(&format!("-n {} link set lo up", netns.name))?;
+        Ok(netns)
     }
 
     /// The name, as `ip netns` knows it.
@@ -133,7 +141,7 @@ impl NetNs {
     /// When nft refuses it.
     #[track_caller]
     pub fn nft(&self, ruleset: &str) {
-        told(self.command("nft").args(["-f", "-"]), ruleset);
+        told(self.command("nft").args(["-f", "-"]), ruleset).unwrap_or_else(|e| panic!("{e}"));
     }
 
     /// Sets a sysctl below /proc/sys/net, named by its path: `ipv4/ip_forward`.
@@ -142,9 +150,27 @@ impl NetNs {
     /// When it cannot be written.
     #[track_caller]
     pub fn sysctl(&self, name: &str, value: impl ToString) {
+        self.try_sysctl(name, value).unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    /// As [`NetNs::sysctl`].
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn try_sysctl(&self, name: &str, value: impl ToString) -> io::Result<()> {
         let (path, value) = (Path::new("/proc/sys/net").join(name), value.to_string());
         let written = self.within(|| fs::write(&path, value));
-        written.unwrap_or_else(|e| panic!("{}: {}: {e}", self.name, path.display()));
+        written.map_err(|e| io::Error::new(e.kind(), format!("{}: {}: {e}", self.name, path.display())))
+    }
+
+    /// Has one CPU handle all that an interface receives, in the order in which it came (RPS). What a veth receives is
+    /// otherwise handled on the CPU that sent it, and a sender that moves to another is overtaken by its own packets.
+    ///
+    /// # Panics
+    /// When there is no such interface.
+    #[track_caller]
+    pub fn receive_on(&self, ifname: &str, cpu: usize) {
+        self.run(&format!("echo {:x} > /sys/class/net/{ifname}/queues/rx-0/rps_cpus", 1_u64 << cpu));
     }
 
     /// The index of an interface.
@@ -153,8 +179,16 @@ impl NetNs {
     /// When there is none of that name.
     #[track_caller]
     pub fn ifindex(&self, ifname: &str) -> u32 {
+        self.try_ifindex(ifname).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// As [`NetNs::ifindex`].
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn try_ifindex(&self, ifname: &str) -> io::Result<u32> {
         let index = self.within(|| nix::net::if_::if_nametoindex(ifname));
-        index.unwrap_or_else(|e| panic!("{}: {ifname}: {e}", self.name))
+        index.map_err(|e| io::Error::other(format!("{}: {ifname}: {e}", self.name)))
     }
 }
 
@@ -183,15 +217,13 @@ pub fn delete_namespaces_of_this_process() {
 }
 
 /// Runs `ip` with these words.
-#[track_caller]
-pub(crate) fn ip(words: &str) -> String {
+pub(super) fn ip(words: &str) -> io::Result<()> {
     told(Command::new("ip").args(words.split_whitespace()), "")
 }
 
 /// Runs `ip` commands inside, one a line.
-#[track_caller]
-pub(crate) fn ip_batch(netns: &NetNs, lines: &[String]) {
-    told(Command::new("ip").args(["-n", &netns.name, "-batch", "-"]), &lines.join("\n"));
+pub(super) fn ip_batch(netns: &NetNs, lines: &[String]) -> io::Result<()> {
+    told(Command::new("ip").args(["-n", &netns.name, "-batch", "-"]), &lines.join("\n"))
 }
 
 /// The processes inside, but for this one, which may have a thread there.
@@ -219,9 +251,8 @@ fn delete(name: &str) {
     }
 }
 
-/// Runs a command with this input; its standard output, or a panic with what it said.
-#[track_caller]
-fn told(command: &mut Command, input: &str) -> String {
+/// Runs a command with this input; what it said is in the error.
+fn told(command: &mut Command, input: &str) -> io::Result<()> {
     let line = format!("{command:?}");
     let mut run = || -> io::Result<Output> {
         let mut child =
@@ -232,7 +263,7 @@ fn told(command: &mut Command, input: &str) -> String {
         child.wait_with_output()
     };
     let result = run().map_err(|e| e.to_string()).and_then(answer);
-    result.unwrap_or_else(|said| panic!("{line}: {said}\n{input}"))
+    result.map(drop).map_err(|said| io::Error::other(format!("{line}: {said}\n{input}")))
 }
 
 fn answer(output: Output) -> Result<String, String> {
@@ -242,40 +273,4 @@ fn answer(output: Output) -> Result<String, String> {
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     Err(format!("{}: {}{}", output.status, stderr.trim_end(), stdout.trim_end()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_namespace_is_separate_and_gone_after_its_drop() {
-        if !crate::require_root() {
-            return;
-        }
-        let netns = NetNs::new("own");
-        let path = netns.path();
-        netns.run("ip link add d0 type veth peer name d1");
-        assert!(netns.ifindex("d0") > 1);
-        assert!(nix::net::if_::if_nametoindex("d0").is_err());
-        netns.sysctl("ipv4/ip_forward", 1);
-        assert_eq!(netns.run("cat /proc/sys/net/ipv4/ip_forward"), "1\n");
-        let said = netns.try_run("echo no >&2; exit 3").unwrap_err().to_string();
-        assert!(said.contains("exit status: 3") && said.ends_with("no"), "{said}");
-        drop(netns);
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn a_process_ends_with_its_guard() {
-        if !crate::require_root() {
-            return;
-        }
-        let netns = NetNs::new("process");
-        let process = netns.spawn("sleep 60");
-        let proc = PathBuf::from(format!("/proc/{}", process.pid()));
-        assert!(proc.exists());
-        drop(process);
-        assert!(!proc.exists());
-    }
 }

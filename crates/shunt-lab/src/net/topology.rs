@@ -1,13 +1,20 @@
 //! Hosts around a router: the one place where topologies are set up.
 
-use crate::{
+use super::{
     NetNs, Tap,
     netns::{ip, ip_batch},
-    wait_until,
+    wait_for,
 };
 use nix::{ifaddrs::getifaddrs, net::if_::InterfaceFlags};
 use shunt_wire::Mac;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
+
+/// For links that come up.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A host, the router's port that it is wired to, and the subnet they share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,25 +175,36 @@ impl Topology {
     /// When it cannot be set up.
     #[track_caller]
     pub fn of(segments: &[Segment]) -> Self {
-        let router = NetNs::new("router");
+        Self::try_of(segments).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// As [`Topology::of`].
+    ///
+    /// # Errors
+    /// When it cannot be set up, which takes root, iproute2 and ethtool.
+    pub fn try_of(segments: &[Segment]) -> io::Result<Self> {
+        let router = NetNs::try_new("router")?;
         for sysctl in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
-            router.sysctl(sysctl, 1);
+            router.try_sysctl(sysctl, 1)?;
         }
-        let hosts: Vec<Host> = segments.iter().map(|segment| Host::wired(segment, &router)).collect();
+        let hosts = segments.iter().map(|segment| Host::wired(segment, &router));
+        let hosts: Vec<Host> = hosts.collect::<io::Result<_>>()?;
         // Addresses wait for the carrier: routes over a link without one are not used.
         for host in &hosts {
-            wait_for_carrier(&host.ns, host.nic);
-            wait_for_carrier(&router, host.gateway);
+            wait_for_carrier(&host.ns, host.nic)?;
+            // A bridge may run before this one of its ports does, and forwards nothing from it until then.
+            wait_for_carrier(&router, host.port)?;
+            wait_for_carrier(&router, host.gateway)?;
         }
         let mut gateways = Vec::new();
         for host in &hosts {
-            host.address();
+            host.address()?;
             if !gateways.contains(&host.gateway) {
                 gateways.push(host.gateway);
-                host.address_gateway(&router);
+                host.address_gateway(&router)?;
             }
         }
-        Self { router, hosts }
+        Ok(Self { router, hosts })
     }
 
     /// The router.
@@ -226,16 +244,37 @@ impl Topology {
     /// When an entry cannot be set.
     #[track_caller]
     pub fn pin_neighbours(&self) {
+        self.try_pin_neighbours().unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    /// As [`Topology::pin_neighbours`].
+    ///
+    /// # Errors
+    /// When an entry cannot be set.
+    pub fn try_pin_neighbours(&self) -> io::Result<()> {
         let entry = |ip: IpAddr, mac: Mac, dev: &str| {
             format!("neigh replace {ip} lladdr {mac} dev {dev} nud permanent")
         };
         let mut router = Vec::new();
         for host in &self.hosts {
             let gateway = [host.gateway_v4.into(), host.gateway_v6.into()];
-            ip_batch(&host.ns, &gateway.map(|ip| entry(ip, host.gateway_mac, host.nic)));
+            ip_batch(&host.ns, &gateway.map(|ip| entry(ip, host.gateway_mac, host.nic)))?;
             router.extend([host.v4.into(), host.v6.into()].map(|ip| entry(ip, host.mac, host.gateway)));
         }
-        ip_batch(&self.router, &router);
+        ip_batch(&self.router, &router)
+    }
+
+    /// Keeps the packets of a direction in order on every wire, whatever CPUs their senders and shapers run on: see
+    /// [`NetNs::receive_on`].
+    ///
+    /// # Panics
+    /// When that cannot be set.
+    #[track_caller]
+    pub fn keep_order(&self) {
+        for host in &self.hosts {
+            host.ns.receive_on(host.nic, 0);
+            self.router.receive_on(host.port, 0);
+        }
     }
 
     /// Turns checksum and segmentation offloads of every interface on, as they are at first, or off. Off means that
@@ -263,9 +302,8 @@ impl Topology {
 
 impl Host {
     /// A host in a namespace of its own, wired to a port of the router; both ends up, neither with an address.
-    #[track_caller]
-    fn wired(segment: &Segment, router: &NetNs) -> Self {
-        let ns = NetNs::new(segment.label);
+    fn wired(segment: &Segment, router: &NetNs) -> io::Result<Self> {
+        let ns = NetNs::try_new(segment.label)?;
         let Segment { nic, port, .. } = *segment;
         let host = Self {
             nic,
@@ -285,26 +323,25 @@ impl Host {
             host.ns.name(),
             segment.port_mac(),
             router.name()
-        ));
+        ))?;
         let up = |dev: &str| format!("link set {dev} up");
-        ip_batch(&host.ns, &[up(nic)]);
+        ip_batch(&host.ns, &[up(nic)])?;
         if let Some(bridge) = segment.bridge {
             if router.within(|| nix::net::if_::if_nametoindex(bridge)).is_err() {
                 let add =
                     format!("link add {bridge} address {} type bridge forward_delay 0", host.gateway_mac);
-                ip_batch(router, &[add, up(bridge)]);
+                ip_batch(router, &[add, up(bridge)])?;
             }
-            ip_batch(router, &[format!("link set {port} master {bridge}")]);
+            ip_batch(router, &[format!("link set {port} master {bridge}")])?;
         }
-        ip_batch(router, &[up(port)]);
+        ip_batch(router, &[up(port)])?;
         // A veth has NAPI, as a NIC has, only with GRO or an XDP program.
-        host.ns.run(&format!("ethtool -K {nic} gro on"));
-        router.run(&format!("ethtool -K {port} gro on"));
-        host
+        host.ns.try_run(&format!("ethtool -K {nic} gro on"))?;
+        router.try_run(&format!("ethtool -K {port} gro on"))?;
+        Ok(host)
     }
 
-    #[track_caller]
-    fn address(&self) {
+    fn address(&self) -> io::Result<()> {
         let Self { nic, v4, v6, gateway_v4, gateway_v6, .. } = self;
         ip_batch(
             &self.ns,
@@ -314,11 +351,10 @@ impl Host {
                 format!("route add default via {gateway_v4}"),
                 format!("route add ::/0 via {gateway_v6}"),
             ],
-        );
+        )
     }
 
-    #[track_caller]
-    fn address_gateway(&self, router: &NetNs) {
+    fn address_gateway(&self, router: &NetNs) -> io::Result<()> {
         let Self { gateway, gateway_v4, gateway_v6, .. } = self;
         ip_batch(
             router,
@@ -326,18 +362,17 @@ impl Host {
                 format!("address add {gateway_v4}/24 dev {gateway}"),
                 format!("address add {gateway_v6}/64 dev {gateway} nodad"),
             ],
-        );
+        )
     }
 }
 
-fn wait_for_carrier(ns: &NetNs, ifname: &str) {
-    wait_until(&format!("{ifname} in {} is running", ns.name()), || {
+fn wait_for_carrier(ns: &NetNs, ifname: &str) -> io::Result<()> {
+    let running = || {
         ns.within(|| {
             let mut interfaces = getifaddrs().into_iter().flatten();
             interfaces.any(|i| i.interface_name == ifname && i.flags.contains(InterfaceFlags::IFF_RUNNING))
         })
-    });
+    };
+    wait_for(PATIENCE, || running().then_some(()))
+        .ok_or_else(|| io::Error::other(format!("{ifname} in {} does not run after {PATIENCE:?}", ns.name())))
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,5 +1,4 @@
-use super::*;
-use crate::{TcpEcho, UdpEcho, require_root, rulesets, tcp_exchange, udp_exchange};
+use crate::{Tap, TcpEcho, Topology, UdpEcho, require_root, rulesets, tcp_exchange, udp_exchange};
 use shunt_wire::{Checksum, Packet, Tag};
 use std::time::Duration;
 

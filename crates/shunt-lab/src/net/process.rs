@@ -1,7 +1,7 @@
 //! A child process that does not outlive its owner.
 
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::signal::{SigSet, SigmaskHow, Signal, kill},
     unistd::Pid,
 };
 use std::{
@@ -25,8 +25,13 @@ impl Process {
     #[track_caller]
     pub fn start(mut command: Command) -> Self {
         let line = format!("{command:?}");
-        let child = command.stdin(Stdio::null()).spawn().unwrap_or_else(|e| panic!("{line}: {e}"));
-        Self { child, line }
+        // A child inherits what is blocked here, and xtask blocks the signals that shall end it.
+        let blocked = SigSet::empty().thread_swap_mask(SigmaskHow::SIG_SETMASK);
+        let child = command.stdin(Stdio::null()).spawn();
+        if let Ok(blocked) = blocked {
+            let _ = blocked.thread_set_mask();
+        }
+        Self { child: child.unwrap_or_else(|e| panic!("{line}: {e}")), line }
     }
 
     /// Its process id.
@@ -71,7 +76,7 @@ impl Drop for Process {
             return;
         }
         let _ = kill(self.nix_pid(), Signal::SIGTERM);
-        if crate::wait_for(Duration::from_secs(3), || self.ended()).is_none() {
+        if super::wait_for(Duration::from_secs(3), || self.ended()).is_none() {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

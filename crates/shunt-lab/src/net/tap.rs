@@ -1,6 +1,6 @@
 //! Raw frames on an interface, through AF_PACKET.
 
-use crate::NetNs;
+use super::NetNs;
 use nix::{
     errno::Errno,
     ifaddrs::getifaddrs,
@@ -10,11 +10,12 @@ use nix::{
             self, AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType,
             sockopt,
         },
-        time::TimeVal,
+        time::{TimeSpec, TimeVal},
     },
 };
 use shunt_wire::{Packet, Tag};
 use std::{
+    cell::RefCell,
     io::IoSliceMut,
     os::fd::{AsRawFd, OwnedFd},
     time::{Duration, Instant},
@@ -33,6 +34,11 @@ sockopt_impl!(
 const FRAME_MAX: usize = 70_000;
 /// Bytes that may wait in a socket: a burst of a few thousand small frames.
 const QUEUE_BYTES: usize = 8 << 20;
+
+thread_local! {
+    /// Where frames arrive, before their bytes are kept.
+    static ROOM: RefCell<Vec<u8>> = RefCell::new(vec![0; FRAME_MAX]);
+}
 
 /// A raw socket on one interface: sends frames there and captures those that are received there.
 ///
@@ -102,20 +108,71 @@ impl Tap {
     /// When the socket fails.
     #[track_caller]
     pub fn next(&self, timeout: Duration) -> Option<Frame> {
+        self.next_stamped(timeout).map(|(frame, _)| frame)
+    }
+
+    /// Has the kernel note when frames arrive, from now on and until this is dropped.
+    ///
+    /// # Panics
+    /// When it refuses.
+    #[track_caller]
+    pub fn stamp(&self) {
+        let set = socket::setsockopt(&self.socket, sockopt::ReceiveTimestampns, &true);
+        set.unwrap_or_else(|e| panic!("{}: {e}", self.ifname));
+    }
+
+    /// The next frame, if one comes within `timeout`, and when it arrived, by the wall clock. The time is zero unless
+    /// [`Tap::stamp`] asked for it.
+    ///
+    /// # Panics
+    /// When the socket fails.
+    #[track_caller]
+    pub fn next_stamped(&self, timeout: Duration) -> Option<(Frame, Duration)> {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            // A timeout of zero would wait for ever.
-            let left = left.max(Duration::from_micros(1));
+            // A socket's timeout of zero is none, and any other lasts a tick of the kernel at least.
+            let flags = if left.is_zero() { MsgFlags::MSG_DONTWAIT } else { MsgFlags::empty() };
             let wait = TimeVal::new(left.as_secs() as i64, left.subsec_micros().max(1).into());
             socket::setsockopt(&self.socket, sockopt::ReceiveTimeout, &wait)
                 .unwrap_or_else(|e| panic!("{}: {e}", self.ifname));
-            match self.receive() {
-                Ok(Some(frame)) => return Some(frame),
+            match self.receive(flags) {
+                Ok(Some(stamped)) => return Some(stamped),
                 Ok(None) => {}
                 Err(Errno::EAGAIN) => return None,
                 Err(Errno::EINTR) => {}
                 Err(e) => panic!("receiving on {}: {e}", self.ifname),
+            }
+        }
+    }
+
+    /// The next frame, if it has come already.
+    ///
+    /// # Panics
+    /// When the socket fails.
+    #[track_caller]
+    pub fn waiting(&self) -> Option<Frame> {
+        loop {
+            match self.receive(MsgFlags::MSG_DONTWAIT) {
+                Ok(Some((frame, _))) => return Some(frame),
+                Ok(None) | Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return None,
+                Err(e) => panic!("receiving on {}: {e}", self.ifname),
+            }
+        }
+    }
+
+    /// Offers a frame to the interface, which may throw it away: it has no carrier, or no room.
+    ///
+    /// # Panics
+    /// When the socket fails for another reason.
+    #[track_caller]
+    pub fn offer(&self, frame: &[u8]) {
+        loop {
+            match socket::send(self.socket.as_raw_fd(), frame, MsgFlags::empty()) {
+                Ok(_) | Err(Errno::ENOBUFS | Errno::ENETDOWN) => return,
+                Err(Errno::EINTR) => {}
+                Err(e) => panic!("offering {} bytes on {}: {e}", frame.len(), self.ifname),
             }
         }
     }
@@ -174,25 +231,30 @@ impl Tap {
     }
 
     /// One frame, or nothing when it belongs to another interface: the socket hears all of them until it is bound.
-    fn receive(&self) -> Result<Option<Frame>, Errno> {
-        let mut bytes = vec![0; FRAME_MAX];
-        let mut control = nix::cmsg_space!([u8; size_of::<libc::tpacket_auxdata>()]);
-        let mut buffers = [IoSliceMut::new(&mut bytes)];
-        let message = socket::recvmsg::<LinkAddr>(
-            self.socket.as_raw_fd(),
-            &mut buffers,
-            Some(&mut control),
-            MsgFlags::empty(),
-        )?;
+    fn receive(&self, flags: MsgFlags) -> Result<Option<(Frame, Duration)>, Errno> {
+        ROOM.with_borrow_mut(|room| self.receive_into(room, flags))
+    }
+
+    fn receive_into(&self, room: &mut [u8], flags: MsgFlags) -> Result<Option<(Frame, Duration)>, Errno> {
+        let mut control = nix::cmsg_space!([u8; size_of::<libc::tpacket_auxdata>()], TimeSpec);
+        let mut buffers = [IoSliceMut::new(room)];
+        let message =
+            socket::recvmsg::<LinkAddr>(self.socket.as_raw_fd(), &mut buffers, Some(&mut control), flags)?;
         let length = message.bytes;
         let ours = message.address.is_some_and(|address| address.ifindex() == self.ifindex);
-        let aux = message.cmsgs()?.find_map(Aux::of);
-        bytes.truncate(length);
+        let (mut aux, mut arrived) = (None, Duration::ZERO);
+        for message in message.cmsgs()? {
+            match message {
+                ControlMessageOwned::ScmTimestampns(time) => arrived = time.into(),
+                other => aux = aux.or(Aux::of(other)),
+            }
+        }
+        let mut bytes = room[..length].to_vec();
         let aux = aux.unwrap_or_default();
         if let Some(tag) = aux.tag.filter(|_| bytes.len() >= 12) {
             bytes.splice(12..12, [tag.tpid.to_be_bytes(), tag.control().to_be_bytes()].concat());
         }
-        Ok(ours.then_some(Frame { bytes, unfinished: aux.unfinished }))
+        Ok(ours.then_some((Frame { bytes, unfinished: aux.unfinished }, arrived)))
     }
 }
 
@@ -223,11 +285,7 @@ impl Aux {
 }
 
 fn open(ifname: &str) -> Result<(OwnedFd, usize), Errno> {
-    // Only the kernel's own list holds addresses of this family that can be bound to.
-    let address = getifaddrs()?
-        .filter(|interface| interface.interface_name == ifname)
-        .find_map(|interface| interface.address?.as_link_addr().copied())
-        .ok_or(Errno::ENODEV)?;
+    let address = link_address(ifname)?;
     let socket =
         socket::socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll)?;
     socket::setsockopt(&socket, PacketAuxdata, &true)?;
@@ -235,4 +293,13 @@ fn open(ifname: &str) -> Result<(OwnedFd, usize), Errno> {
     socket::setsockopt(&socket, sockopt::RcvBufForce, &QUEUE_BYTES)?;
     socket::bind(socket.as_raw_fd(), &address)?;
     Ok((socket, address.ifindex()))
+}
+
+/// The address that a raw socket on a device is bound to, in the namespace of the caller.
+pub(crate) fn link_address(ifname: &str) -> Result<LinkAddr, Errno> {
+    // Only the kernel's own list holds addresses of this family that can be bound to.
+    getifaddrs()?
+        .filter(|interface| interface.interface_name == ifname)
+        .find_map(|interface| interface.address?.as_link_addr().copied())
+        .ok_or(Errno::ENODEV)
 }

@@ -1,0 +1,202 @@
+//! How much is offered, and when each packet is due.
+
+use crate::{Sizes, Wrong};
+use shunt_wire::line::LinkSpeed;
+use std::{fmt, str::FromStr, time::Duration};
+
+/// Faster than any device that one core fills.
+const PPS_MAX: f64 = 1e9;
+/// Less than one packet an hour is not traffic.
+const PPS_MIN: f64 = 1.0 / 3600.0;
+
+/// How much is offered. Written as a number and its unit: `100kpps`, `1.5Mpps`, `300Mbit` (frames with FCS, L2), `1GbitL1` (with
+/// preamble and gap too), `80%` (of the line), or `max`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rate {
+    /// As fast as the sender can.
+    Max,
+    /// Packets per second.
+    Pps(f64),
+    /// bit/s of frames with FCS.
+    L2(f64),
+    /// bit/s with preamble and gap.
+    L1(f64),
+    /// Percent of what the link carries.
+    Line(f64),
+}
+
+/// When packets go.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Schedule {
+    /// Packets per second; none: as fast as the sender can.
+    pub pps: Option<f64>,
+    /// Packets that go without an interval between them; the bursts are further apart by as much.
+    pub burst: u32,
+    /// Packets in all.
+    pub packets: Option<u64>,
+    /// How long.
+    pub duration: Option<Duration>,
+}
+
+impl Rate {
+    /// In packets per second; none for [`Rate::Max`].
+    ///
+    /// # Errors
+    /// When the rate is impossible, or a share of a link whose speed nobody knows.
+    pub fn packets_per_second(self, sizes: &Sizes, link: Option<LinkSpeed>) -> Result<Option<f64>, Wrong> {
+        let line = |speed: LinkSpeed| speed.bits_per_second() as f64 / (8.0 * sizes.mean_wire_bytes());
+        let pps = match self {
+            Self::Max => return Ok(None),
+            Self::Pps(pps) => pps,
+            Self::L2(bits) => bits / (8.0 * sizes.mean_bytes()),
+            Self::L1(bits) => bits / (8.0 * sizes.mean_wire_bytes()),
+            Self::Line(percent) => match link {
+                Some(speed) => line(speed) * percent / 100.0,
+                None => {
+                    return Err(Wrong::because(format!(
+                        "{self} of a link whose speed is not known; name it with --speed, or give the rate in pps or bit"
+                    )));
+                }
+            },
+        };
+        if let Some(most) = link.map(line).filter(|most| pps > most * 1.000_001) {
+            return Err(Wrong::because(format!(
+                "{self} is {pps:.0} packets/s; the link carries {most:.0} of this size at most"
+            )));
+        }
+        if !(PPS_MIN..=PPS_MAX).contains(&pps) {
+            return Err(Wrong::because(format!(
+                "{self} is {pps} packets/s: one an hour to {PPS_MAX:.0} can be"
+            )));
+        }
+        Ok(Some(pps))
+    }
+}
+
+impl Schedule {
+    /// Between packets, in ns / 65536; 0: none. Rounding makes less than a packet in 10^7 at 10 million packets/s.
+    pub fn interval(&self) -> u64 {
+        self.pps.map_or(0, |pps| ((1e9 * 65536.0 / pps).round() as u64).max(1))
+    }
+
+    /// How many packets are asked for, where that can be told before.
+    pub fn offered(&self) -> Option<u64> {
+        let due = self.pps.zip(self.duration).map(|(pps, time)| {
+            // The first one is due at once.
+            let bursts = (pps * time.as_secs_f64() / f64::from(self.burst) - 1e-6).ceil().max(0.0);
+            bursts as u64 * u64::from(self.burst)
+        });
+        [self.packets, due].into_iter().flatten().min()
+    }
+}
+
+impl FromStr for Rate {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        let wrong = || {
+            Wrong::because(format!(
+                "`{text}` is no rate; write 100kpps, 300Mbit (frames with FCS), 1GbitL1 (with preamble and gap), 80% or max"
+            ))
+        };
+        if text == "max" {
+            return Ok(Self::Max);
+        }
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let number: f64 = text[..digits].parse().map_err(|_| wrong())?;
+        let unit = &text[digits..];
+        if number <= 0.0 {
+            return Err(Wrong::because(format!("`{text}`: a rate is more than 0")));
+        }
+        let (factor, unit) = match unit.as_bytes().first() {
+            Some(b'k') => (1e3, &unit[1..]),
+            Some(b'M') => (1e6, &unit[1..]),
+            Some(b'G') => (1e9, &unit[1..]),
+            _ => (1.0, unit),
+        };
+        match unit {
+            "pps" => Ok(Self::Pps(number * factor)),
+            "bit" | "bitL2" => Ok(Self::L2(number * factor)),
+            "bitL1" => Ok(Self::L1(number * factor)),
+            "%" if factor == 1.0 && number <= 100.0 => Ok(Self::Line(number)),
+            "%" if factor == 1.0 => Err(Wrong::because(format!("`{text}`: a link carries 100 % at most"))),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, unit) = match *self {
+            Self::Max => return f.write_str("max"),
+            Self::Line(percent) => return write!(f, "{percent}%"),
+            Self::Pps(pps) => (pps, "pps"),
+            Self::L2(bits) => (bits, "bit"),
+            Self::L1(bits) => (bits, "bitL1"),
+        };
+        let scale = [(1e9, "G"), (1e6, "M"), (1e3, "k")].into_iter().find(|(factor, _)| number >= *factor);
+        let (factor, letter) = scale.unwrap_or((1.0, ""));
+        write!(f, "{}{letter}{unit}", number / factor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pps(rate: &str, sizes: &str, link: Option<&str>) -> Result<Option<f64>, String> {
+        let link = link.map(|speed| speed.parse().unwrap());
+        let rate: Rate = rate.parse().map_err(|wrong: Wrong| wrong.to_string())?;
+        rate.packets_per_second(&sizes.parse().unwrap(), link).map_err(|wrong| wrong.to_string())
+    }
+
+    #[test]
+    fn rates_are_those_of_the_wire() {
+        for (rate, sizes, want) in [
+            ("1.5Mpps", "64", 1_500_000.0),
+            ("512Mbit", "64", 1_000_000.0),
+            ("672MbitL1", "64", 1_000_000.0),
+            ("1GbitL1", "1518", 81_274.382_314),
+            ("100%", "64", 14_880_952.380_952),
+            ("50%", "imix", 5e9 / 8.0 / (4246.0 / 12.0 + 20.0)),
+        ] {
+            let got = pps(rate, sizes, Some("10G")).unwrap().unwrap();
+            assert!((got / want - 1.0).abs() < 1e-9, "{rate} of {sizes}: {got}");
+        }
+        assert_eq!(pps("max", "64", None), Ok(None));
+    }
+
+    #[test]
+    fn impossible_rates_are_refused_with_what_would_do() {
+        for (rate, why) in [
+            ("2Mpps", "2Mpps is 2000000 packets/s; the link carries 1488095 of this size at most"),
+            ("0pps", "`0pps`: a rate is more than 0"),
+            ("101%", "`101%`: a link carries 100 % at most"),
+        ] {
+            assert_eq!(pps(rate, "64", Some("1G")).unwrap_err(), why);
+        }
+        assert!(pps("50%", "64", None).unwrap_err().contains("--speed"));
+        assert!(pps("2Gpps", "64", None).unwrap_err().contains("can be"));
+        for rate in ["", "fast", "100", "1kk", "5k%", "-1pps", "1.2.3pps", "1Mbps"] {
+            assert!(pps(rate, "64", None).unwrap_err().contains("is no rate"), "{rate}");
+        }
+    }
+
+    #[test]
+    fn rates_show_as_they_are_written() {
+        for text in ["1.5Mpps", "250pps", "300Mbit", "1GbitL1", "12.5%", "max"] {
+            assert_eq!(text.parse::<Rate>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_schedule_knows_its_packets() {
+        let schedule =
+            Schedule { pps: Some(3e6), burst: 1, packets: None, duration: Some(Duration::from_secs(2)) };
+        assert_eq!((schedule.offered(), schedule.interval()), (Some(6_000_000), 21_845_333));
+        assert_eq!(Schedule { packets: Some(7), ..schedule }.offered(), Some(7));
+        assert_eq!(Schedule { burst: 7, pps: Some(10.0), ..schedule }.offered(), Some(21));
+        assert_eq!(Schedule { pps: None, ..schedule }.offered(), None);
+        assert_eq!(Schedule { pps: None, ..schedule }.interval(), 0);
+    }
+}

@@ -1,0 +1,152 @@
+//! Sizes of frames, and the order of a mix.
+
+use crate::Wrong;
+use shunt_wire::line::WIRE_OVERHEAD_BYTES;
+use std::{fmt, str::FromStr};
+
+/// The most that one round of a mix may have.
+const ROUND_MAX: usize = 64;
+const LARGEST: u32 = 9018;
+
+/// Sizes of frames, FCS included, in the order in which they are sent, over and over.
+///
+/// Written as one size, as `imix` (7 of 64, 4 of 570, 1 of 1518 bytes: the simple IMIX, which CSIT has as 28, 16 and 4), or as
+/// SIZE:WEIGHT,SIZE:WEIGHT,...
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sizes {
+    round: Vec<u16>,
+    mix: Vec<(u16, usize)>,
+}
+
+impl Sizes {
+    /// All frames have this size.
+    ///
+    /// # Errors
+    /// When Ethernet has no such frame.
+    pub fn fixed(bytes: u32) -> Result<Self, Wrong> {
+        Self::mixed(&[(bytes, 1)])
+    }
+
+    /// Each size as often as its weight says, as evenly spread as can be.
+    ///
+    /// # Errors
+    /// When Ethernet has no such frame, or a round would be too long.
+    pub fn mixed(mix: &[(u32, usize)]) -> Result<Self, Wrong> {
+        let total: usize = mix.iter().map(|(_, weight)| weight).sum();
+        if total == 0 || total > ROUND_MAX {
+            return Err(Wrong::because(format!(
+                "weights of sizes that add up to {total}: 1 to {ROUND_MAX} frames make a round"
+            )));
+        }
+        let mix: Vec<(u16, usize)> = mix
+            .iter()
+            .map(|&(bytes, weight)| match u16::try_from(bytes) {
+                Ok(size) if (64..=LARGEST).contains(&bytes) => Ok((size, weight)),
+                _ => Err(Wrong::because(format!(
+                    "a frame of {bytes} bytes: 64 to {LARGEST}, FCS included, can be sent"
+                ))),
+            })
+            .collect::<Result<_, _>>()?;
+        // The one that lags most behind its share is next.
+        let mut sent = vec![0; mix.len()];
+        let round = (1..=total).map(|n| {
+            let lag = |i: usize| (n * mix[i].1) as i64 - (sent[i] * total) as i64;
+            let next = (0..mix.len()).rev().max_by_key(|&i| lag(i)).unwrap_or_default();
+            sent[next] += 1;
+            mix[next].0
+        });
+        let round = round.collect();
+        Ok(Self { round, mix })
+    }
+
+    /// One round.
+    pub fn round(&self) -> &[u16] {
+        &self.round
+    }
+
+    /// The smallest frame.
+    pub fn smallest(&self) -> u32 {
+        self.round.iter().copied().min().unwrap_or_default().into()
+    }
+
+    /// The largest frame.
+    pub fn largest(&self) -> u32 {
+        self.round.iter().copied().max().unwrap_or_default().into()
+    }
+
+    /// Of a frame, with FCS.
+    pub fn mean_bytes(&self) -> f64 {
+        self.round.iter().copied().map(f64::from).sum::<f64>() / self.round.len() as f64
+    }
+
+    /// Of what a frame takes of the line, with preamble and gap.
+    pub fn mean_wire_bytes(&self) -> f64 {
+        self.mean_bytes() + f64::from(WIRE_OVERHEAD_BYTES)
+    }
+}
+
+impl FromStr for Sizes {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        if text == "imix" {
+            return Self::mixed(&[(64, 7), (570, 4), (1518, 1)]);
+        }
+        let wrong = || Wrong::because(format!("`{text}` is no size; write 64, imix, or 64:7,570:4,1518:1"));
+        let part = |part: &str| -> Result<(u32, usize), Wrong> {
+            let (bytes, weight) = part.split_once(':').unwrap_or((part, "1"));
+            Ok((bytes.parse().map_err(|_| wrong())?, weight.parse().map_err(|_| wrong())?))
+        };
+        Self::mixed(&text.split(',').map(part).collect::<Result<Vec<_>, _>>()?)
+    }
+}
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [(bytes, _)] = self.mix[..] {
+            return write!(f, "{bytes}");
+        }
+        let parts: Vec<String> = self.mix.iter().map(|(bytes, weight)| format!("{bytes}:{weight}")).collect();
+        f.write_str(&parts.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mix_has_its_shares_and_is_spread() {
+        let imix: Sizes = "imix".parse().unwrap();
+        assert_eq!(imix.round(), [64, 570, 64, 64, 570, 64, 1518, 64, 570, 64, 570, 64]);
+        // 7 x 64 + 4 x 570 + 1518 = 4246.
+        assert_eq!(imix.mean_bytes(), 4246.0 / 12.0);
+        assert_eq!(imix.to_string(), "64:7,570:4,1518:1");
+        let csit: Sizes = "64:28,570:16,1518:4".parse().unwrap();
+        assert_eq!((csit.round().len(), csit.mean_bytes()), (48, 4246.0 / 12.0));
+        let count = |size| csit.round().iter().filter(|bytes| **bytes == size).count();
+        assert_eq!((count(64), count(570), count(1518)), (28, 16, 4));
+    }
+
+    #[test]
+    fn one_size_is_a_round_of_one() {
+        let size: Sizes = "9018".parse().unwrap();
+        assert_eq!((size.round(), size.mean_wire_bytes()), (&[9018][..], 9038.0));
+        assert_eq!(size.to_string(), "9018");
+    }
+
+    #[test]
+    fn what_is_no_frame_is_refused() {
+        for (text, why) in [
+            ("63", "a frame of 63 bytes: 64 to 9018, FCS included, can be sent"),
+            ("9019", "a frame of 9019 bytes: 64 to 9018, FCS included, can be sent"),
+            ("70000", "a frame of 70000 bytes: 64 to 9018, FCS included, can be sent"),
+            ("64:65", "weights of sizes that add up to 65: 1 to 64 frames make a round"),
+            ("64:0", "weights of sizes that add up to 0: 1 to 64 frames make a round"),
+            ("small", "`small` is no size; write 64, imix, or 64:7,570:4,1518:1"),
+            ("", "`` is no size; write 64, imix, or 64:7,570:4,1518:1"),
+        ] {
+            assert_eq!(text.parse::<Sizes>().unwrap_err().to_string(), why);
+        }
+    }
+}

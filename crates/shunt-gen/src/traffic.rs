@@ -1,0 +1,283 @@
+//! What packets look like, and in what flows differ.
+
+use crate::{Addresses, FLOWS_MAX, Ports, STAMP_BYTES, Sizes, Wrong};
+use shunt_wire::{
+    Checksum, Mac, Packet, Tag, Tcp,
+    line::{Encapsulation, FCS_BYTES, IpVersion, L4},
+};
+use std::net::SocketAddr;
+
+/// The packets of one direction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traffic {
+    /// Everything that the flows have in common. The ends are those of the first flow.
+    pub packet: Packet,
+    /// What flows have as source address: all of IPv4, the last 32 bits of IPv6.
+    pub source: Field,
+    /// As destination address.
+    pub destination: Field,
+    /// As source port.
+    pub source_port: Field,
+    /// As destination port.
+    pub destination_port: Field,
+    /// How many there are.
+    pub flows: u32,
+    /// Flows come in an order drawn from this seed; none: in turn.
+    pub shuffled: Option<u64>,
+    /// Of the frames.
+    pub sizes: Sizes,
+    /// Packets carry a stamp: flow, number, time.
+    pub stamped: bool,
+}
+
+/// A number that flows differ in: flow f has `base + f / every % count`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field {
+    /// Of the first flow.
+    pub base: u32,
+    /// So many flows in a row have the same; at least 1.
+    pub every: u32,
+    /// How many different ones there are; at least 1.
+    pub count: u32,
+}
+
+/// What a person asks for, apart from MAC addresses and rate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shape {
+    /// TCP segments of established connections, else UDP.
+    pub tcp: bool,
+    /// VLAN tags, outermost first.
+    pub tags: Vec<Tag>,
+    /// Senders.
+    pub source: Addresses,
+    /// Receivers.
+    pub destination: Addresses,
+    /// Source ports.
+    pub source_ports: Ports,
+    /// Destination ports.
+    pub destination_ports: Ports,
+    /// No more flows than these.
+    pub flows: Option<u32>,
+    /// See [`Traffic::shuffled`].
+    pub shuffled: Option<u64>,
+    /// Of the frames.
+    pub sizes: Sizes,
+    /// UDP over IPv4 has a checksum. All else always has.
+    pub checksum: bool,
+    /// TTL or hop limit.
+    pub hop_limit: u8,
+}
+
+impl Field {
+    /// All flows have the same.
+    pub const fn fixed(base: u32) -> Self {
+        Self { base, every: 1, count: 1 }
+    }
+
+    /// Of this flow.
+    pub const fn of(&self, flow: u32) -> u32 {
+        self.base.wrapping_add(flow / self.every % self.count)
+    }
+}
+
+impl Shape {
+    /// UDP of one flow.
+    pub fn udp(source: SocketAddr, destination: SocketAddr, sizes: Sizes) -> Self {
+        Self {
+            tcp: false,
+            tags: Vec::new(),
+            source: Addresses::one(source.ip()),
+            destination: Addresses::one(destination.ip()),
+            source_ports: Ports::one(source.port()),
+            destination_ports: Ports::one(destination.port()),
+            flows: None,
+            shuffled: None,
+            sizes,
+            checksum: true,
+            hop_limit: 64,
+        }
+    }
+
+    /// The same back: sources and destinations change places.
+    #[must_use]
+    pub fn reversed(mut self) -> Self {
+        std::mem::swap(&mut self.source, &mut self.destination);
+        std::mem::swap(&mut self.source_ports, &mut self.destination_ports);
+        self
+    }
+
+    /// The headers around the payload.
+    pub fn encapsulation(&self) -> Encapsulation {
+        Encapsulation {
+            tags: self.tags.len() as u32,
+            pppoe: false,
+            ip: if self.source.first.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 },
+            l4: if self.tcp { L4::Tcp { options_bytes: 0 } } else { L4::Udp },
+        }
+    }
+
+    /// The packets between these two stations. Of what flows differ in, the source port changes first.
+    ///
+    /// # Errors
+    /// When the ends do not fit together, there are too many or too few flows, or a frame has no room for headers and stamp.
+    pub fn traffic(self, source_mac: Mac, destination_mac: Mac) -> Result<Traffic, Wrong> {
+        let (from, to) = (self.source.first, self.destination.first);
+        if from.is_ipv4() != to.is_ipv4() {
+            return Err(Wrong::because(format!("from {from} to {to}: both must be IPv4, or both IPv6")));
+        }
+        self.check_room()?;
+        let counts = [
+            self.source_ports.count.into(),
+            self.destination_ports.count.into(),
+            self.source.count,
+            self.destination.count,
+        ];
+        let most = counts.iter().fold(1u64, |all, count| all.saturating_mul(u64::from(*count)));
+        let flows = self.flows.map_or(most, u64::from);
+        if flows > most {
+            return Err(Wrong::because(format!(
+                "{flows} flows of {most} different ends: give more ports or addresses"
+            )));
+        }
+        let flows =
+            u32::try_from(flows).ok().filter(|flows| (1..=FLOWS_MAX).contains(flows)).ok_or_else(|| {
+                Wrong::because(format!(
+                    "{flows} flows: 1 to {FLOWS_MAX} can be told apart; limit them with --flows"
+                ))
+            })?;
+        // Beyond FLOWS_MAX it does not matter: no flow gets there.
+        let every = |n: usize| counts[..n].iter().fold(1u32, |all, count| all.saturating_mul(*count));
+        let field = |base, n: usize| Field { base, every: every(n), count: counts[n] };
+        let ends = (
+            SocketAddr::new(from, self.source_ports.first),
+            SocketAddr::new(to, self.destination_ports.first),
+        );
+        let packet = if self.tcp {
+            Packet::tcp_between(ends.0, ends.1, Tcp::ACK)
+        } else {
+            Packet::udp_between(ends.0, ends.1)
+        };
+        let unsummed = !self.checksum && !self.tcp && from.is_ipv4();
+        let checksum = if unsummed { Checksum::Zero } else { Checksum::Good };
+        Ok(Traffic {
+            packet: packet
+                .macs(source_mac, destination_mac)
+                .with_tags(&self.tags)
+                .with_hop_limit(self.hop_limit)
+                .with_l4_checksum(checksum),
+            source_port: field(self.source_ports.first.into(), 0),
+            destination_port: field(self.destination_ports.first.into(), 1),
+            source: field(self.source.low(), 2),
+            destination: field(self.destination.low(), 3),
+            flows,
+            shuffled: self.shuffled,
+            sizes: self.sizes,
+            stamped: true,
+        })
+    }
+
+    fn check_room(&self) -> Result<(), Wrong> {
+        let encapsulation = self.encapsulation();
+        let wrong = |why: &dyn std::fmt::Display| Wrong::because(why.to_string());
+        // The headers alone, by a frame that certainly fits.
+        let roomy = encapsulation.in_frame(256).map_err(|e| wrong(&e))?;
+        let least = roomy.frame - roomy.l4_payload + STAMP_BYTES;
+        let smallest = self.sizes.smallest();
+        if smallest < least {
+            return Err(Wrong::because(format!(
+                "{encapsulation}: a frame of {smallest} bytes has no room for flow, number and time; {least} is the least"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Traffic {
+    /// The largest frame without FCS, as the first flow has it, with nothing in its payload.
+    pub fn largest_frame(&self) -> Packet {
+        self.packet.clone().frame_bytes((self.sizes.largest() - FCS_BYTES) as usize)
+    }
+
+    /// The sizes in their order, without FCS.
+    pub fn frame_bytes(&self) -> Vec<u16> {
+        self.sizes.round().iter().map(|bytes| bytes - FCS_BYTES as u16).collect()
+    }
+
+    /// The largest L3 packet.
+    pub fn l3_bytes(&self) -> u32 {
+        self.sizes.largest() - FCS_BYTES - 14 - 4 * self.packet.ethernet.tags.len() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(sizes: &str) -> Shape {
+        let (from, to) = ("192.0.2.1:1024", "198.51.100.1:9");
+        Shape::udp(from.parse().unwrap(), to.parse().unwrap(), sizes.parse().unwrap())
+    }
+
+    fn shape6(sizes: &str) -> Shape {
+        let (from, to) = ("[fd00::1]:1024", "[fd01::1]:9");
+        Shape::udp(from.parse().unwrap(), to.parse().unwrap(), sizes.parse().unwrap())
+    }
+
+    fn why(shape: Shape) -> String {
+        shape.traffic(Mac::default(), Mac::default()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_flow_has_other_ends_and_the_source_port_changes_first() {
+        let mut shape = shape("64");
+        shape.source = "192.0.2.1-192.0.2.3".parse().unwrap();
+        shape.source_ports = "10-14".parse().unwrap();
+        shape.destination_ports = "20-21".parse().unwrap();
+        let traffic = shape.traffic(Mac::default(), Mac::default()).unwrap();
+        assert_eq!(traffic.flows, 30);
+        let ends = |flow| {
+            [&traffic.source_port, &traffic.destination_port, &traffic.source, &traffic.destination]
+                .map(|field| field.of(flow))
+        };
+        let all: std::collections::BTreeSet<_> = (0..30).map(ends).collect();
+        assert_eq!(all.len(), 30);
+        let (source, to) = (0xc000_0201, 0xc633_6401);
+        assert_eq!(ends(0), [10, 20, source, to]);
+        assert_eq!(ends(1), [11, 20, source, to]);
+        assert_eq!(ends(29), [14, 21, source + 2, to]);
+    }
+
+    #[test]
+    fn frames_have_room_for_headers_and_stamp() {
+        for (least, shape) in [
+            (64, shape("64")),
+            (64, Shape { tags: vec![Tag::vlan(1)], ..shape("64") }),
+            (66, Shape { tags: vec![Tag::service(1), Tag::vlan(2)], ..shape("66") }),
+            (70, Shape { tcp: true, ..shape("70") }),
+            (78, shape6("78")),
+            (90, Shape { tcp: true, ..shape6("90") }),
+        ] {
+            let name = shape.encapsulation();
+            let traffic = shape.clone().traffic(Mac::default(), Mac::default()).unwrap();
+            assert_eq!(traffic.largest_frame().to_bytes().len(), least - 4, "{name}");
+            if least > 64 {
+                let smaller = Sizes::fixed(least as u32 - 1).unwrap();
+                let said = why(Shape { sizes: smaller, ..shape });
+                assert!(said.ends_with(&format!("number and time; {least} is the least")), "{said}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let mixed = Shape { destination: "fd00::2".parse().unwrap(), ..shape("64") };
+        assert_eq!(why(mixed), "from 192.0.2.1 to fd00::2: both must be IPv4, or both IPv6");
+        let few = Shape { flows: Some(2), ..shape("64") };
+        assert_eq!(why(few), "2 flows of 1 different ends: give more ports or addresses");
+        let many = Shape { source: "10.0.0.0/8".parse().unwrap(), ..shape("64") };
+        assert!(why(many.clone()).contains("limit them with --flows"));
+        let limited = Shape { flows: Some(1 << 20), ..many };
+        assert_eq!(limited.traffic(Mac::default(), Mac::default()).unwrap().flows, 1 << 20);
+        assert!(why(Shape { flows: Some(0), ..shape("64") }).starts_with("0 flows"));
+    }
+}

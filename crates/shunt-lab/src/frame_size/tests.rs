@@ -1,0 +1,125 @@
+use super::*;
+
+fn figures(pps: f64, loss_ratio: f64) -> Figures {
+    let received = (pps * 2.0) as u64;
+    Figures {
+        received,
+        seconds: 2.0,
+        loss_ratio,
+        achieved_pps: pps / (1.0 - loss_ratio),
+        ..Figures::default()
+    }
+}
+
+fn directed(pps: f64, loss_ratio: f64) -> Directed {
+    let mut one = serde_json::to_value(figures(pps, loss_ratio)).unwrap();
+    for name in ["from", "to", "traffic"] {
+        one[name] = "".into();
+    }
+    one["means"] = "socket".into();
+    serde_json::from_value(one).unwrap()
+}
+
+fn plan(rounds: u32) -> Plan {
+    let any = std::net::SocketAddr::from(([0, 0, 0, 0], 1));
+    let engines = ["slow", "xdp"].map(|name| (name.to_owned(), None)).to_vec();
+    Plan {
+        wanted: Wanted {
+            shape: shunt_gen::Shape::udp(any, any, "64".parse().unwrap()),
+            rate: shunt_gen::Rate::Max,
+            speed: None,
+            duration: None,
+            packets: None,
+            warm_up: Duration::ZERO,
+            burst: 1,
+            both: false,
+            means: crate::traffic::MeansChoice::Auto,
+            floor: false,
+        },
+        place: Place::Own,
+        engines,
+        frame_bytes: vec![64, 1500],
+        rounds,
+        trial: Duration::from_secs(2),
+    }
+}
+
+/// 1000 ns a frame and 1 ns a byte, and something that is twice as fast at any size.
+fn measured(plan: &Plan, loss_ratio: f64) -> Vec<Series> {
+    let mut all = plan.series();
+    for series in &mut all {
+        let faster = if series.router == "xdp" { 2.0 } else { 1.0 };
+        let pps = faster * 1e9 / (1000.0 + f64::from(series.frame_bytes));
+        series.runs = [1.0, 1.01, 0.99].map(|drift| figures(pps * drift, loss_ratio)).to_vec();
+    }
+    all
+}
+
+fn near(got: f64, want: f64) -> bool {
+    (got / want - 1.0).abs() < 0.001
+}
+
+#[test]
+fn the_cost_of_a_frame_and_of_a_byte_are_told_apart() {
+    let plan = plan(3);
+    let report = plan.report(&measured(&plan, 0.3), "10G".parse().ok(), Conditions::default());
+    let at = |n: usize| &report.points[n];
+    assert_eq!((at(0).router.as_str(), at(0).frame_bytes, at(3).frame_bytes), ("slow", 64, 1500));
+    assert!(near(at(0).forwarded_pps.value, 1e9 / 1064.0) && near(at(0).l2_bps, 64.0 * 8e9 / 1064.0));
+    assert!(near(at(1).line_share.unwrap(), 1520.0 * 8e9 / 2500.0 / 1e10), "{:?}", at(1));
+    // What is measured in turn drifts together.
+    assert!(at(0).gain.is_none() && near(at(2).gain.unwrap().value, 2.0));
+    assert!(near(at(3).gain.unwrap().spread.low, 2.0) && near(at(3).gain.unwrap().spread.high, 2.0));
+    let [slow, xdp] = &report.effects[..] else { panic!("{:?}", report.effects) };
+    let (slow_cost, xdp_cost) = (slow.cost.unwrap(), xdp.cost.unwrap());
+    assert!(near(slow_cost.frame_ns, 1000.0) && near(slow_cost.byte_ns, 1.0), "{slow_cost:?}");
+    assert!(near(xdp_cost.frame_ns, 500.0) && near(slow_cost.bytes_share, 0.6), "{xdp_cost:?}");
+    assert!(near(slow.pps_ratio, 1064.0 / 2500.0) && near(slow.l2_ratio, 1064.0 / 2500.0 * 1500.0 / 64.0));
+}
+
+#[test]
+fn what_the_router_was_not_the_limit_of_says_nothing_of_its_cost() {
+    let plan = plan(3);
+    let mut all = measured(&plan, 0.3);
+    all.iter_mut().for_each(|series| series.doubts.push(Doubt::GeneratorBound));
+    let report = plan.report(&all, None, Conditions::default());
+    assert!(report.effects.iter().all(|effect| effect.cost.is_none()), "{:?}", report.effects);
+    assert!(report.points.iter().all(|point| point.line_share.is_none()));
+    // 1500 bytes fill this line.
+    let line = plan.report(&measured(&plan, 0.3), "4864M".parse().ok(), Conditions::default());
+    assert!(line.effects[0].cost.is_none(), "{:?}", line.points[1]);
+    assert_eq!(Cost::of(&[(64.0, 900.0), (1500.0, 800.0)]), None);
+    assert_eq!(Cost::of(&[(64.0, 900.0)]), None);
+}
+
+#[test]
+fn who_the_limit_was_shows_in_what_the_generator_can_do_alone() {
+    let bound = |loss_ratio, generator_pps| {
+        let mut series = plan(1).series().remove(0);
+        series.generator_pps = generator_pps;
+        series.add(&[directed(1e6, loss_ratio)]);
+        series.point(None).unwrap().forwarded_pps.doubts
+    };
+    assert_eq!(bound(0.0, Some(1.05e6)), [Doubt::GeneratorBound]);
+    assert_eq!(bound(0.0, Some(2e6)), [Doubt::SharedCpu]);
+    assert_eq!(bound(0.3, Some(2e6)), []);
+}
+
+#[test]
+fn what_was_interrupted_shows_what_there_is() {
+    let plan = plan(3);
+    let mut all = measured(&plan, 0.3);
+    all[2].runs.truncate(1);
+    all[3].runs.clear();
+    let report = plan.report(&all, None, Conditions::default());
+    assert_eq!(report.points.len(), 3);
+    assert!(near(report.points[2].gain.unwrap().value, 2.0));
+    assert_eq!((report.effects.len(), report.effects[0].router.as_str()), (1, "slow"));
+}
+
+#[test]
+fn runs_that_differ_and_routers_that_take_all_are_doubted() {
+    let mut series = plan(1).series().remove(0);
+    series.runs = vec![figures(1e6, 0.3), figures(1.2e6, 0.3), figures(1e6, 0.3)];
+    assert!(matches!(series.point(None).unwrap().forwarded_pps.doubts[..], [Doubt::Noisy { .. }]));
+}

@@ -1,0 +1,361 @@
+//! One soaker: a thread that does rounds on one CPU whenever nobody else wants it.
+
+use super::{
+    LoadError,
+    calibration::{Calibration, Worker},
+    group::IdleGroup,
+};
+use nix::{
+    sched::{CpuSet, sched_setaffinity},
+    unistd::{Pid, gettid},
+};
+use std::{
+    fs, io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+use thread_priority::{
+    NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
+    thread_native_id,
+};
+
+/// A thread that has not calibrated by then got next to nothing of its CPU.
+const READY_TIME: Duration = Duration::from_secs(30);
+/// So that what it uses stands in /proc/stat as `nice`.
+const NICE: i32 = 19;
+/// What the scheduler gives SCHED_IDLE beside one ordinary task, 3 of 3 + 1024, in terms of what that task gets.
+const TAKEN_PER_WAITED: f64 = 3.0 / 1024.0;
+/// Fewer say nothing about speed.
+const LEAST_BATCHES: u64 = 3;
+
+/// Only ever counts up, so that a reader needs no lock: it would wait for a thread that hardly runs.
+#[derive(Debug, Default)]
+struct Counters {
+    rounds: AtomicU64,
+    batches: AtomicU64,
+    /// Sums over the batches.
+    register_ns: AtomicU64,
+    memory_ns: AtomicU64,
+    stop: AtomicBool,
+}
+
+#[derive(Debug)]
+pub(super) struct Soaker {
+    cpu: usize,
+    tid: Pid,
+    calibration: Calibration,
+    bytes_per_round: u64,
+    counters: Arc<Counters>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// One that calibrates.
+#[derive(Debug)]
+pub(super) struct Starting {
+    cpu: usize,
+    counters: Arc<Counters>,
+    thread: Option<JoinHandle<()>>,
+    ready: Receiver<Result<Ready, LoadError>>,
+}
+
+#[derive(Debug)]
+struct Ready {
+    tid: Pid,
+    calibration: Calibration,
+    bytes_per_round: u64,
+}
+
+/// What a soaker had done by some moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    pub(super) at: Instant,
+    rounds: u64,
+    batches: u64,
+    register_ns: u64,
+    memory_ns: u64,
+    /// On the CPU, where the scheduler keeps account.
+    ran_ns: Option<u64>,
+}
+
+/// What others had of a CPU, between two samples. All are shares.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Share {
+    pub(super) load: f64,
+    pub(super) speed: f64,
+    pub(super) memory_slowdown: f64,
+    pub(super) soaked: Option<f64>,
+    pub(super) taken: f64,
+    pub(super) bytes_per_second: f64,
+}
+
+impl Soaker {
+    pub(super) fn begin(cpu: usize, group: Option<Arc<IdleGroup>>) -> Result<Starting, LoadError> {
+        let counters = Arc::new(Counters::default());
+        let (tell, ready) = mpsc::channel();
+        let shared = counters.clone();
+        let soak = move || {
+            let mut worker = None;
+            let said = (|| {
+                pin(cpu).map_err(failed(format!("pinning a thread to CPU {cpu}")))?;
+                let worker = worker.insert(Worker::new());
+                let stopped = || shared.stop.load(Ordering::Relaxed);
+                let calibration = worker.calibrate(stopped).ok_or(LoadError::Busy { cpu })?;
+                // Only now: one that yields to everybody would never calibrate on a CPU that is in use.
+                go_last(group.as_deref())?;
+                Ok(Ready { tid: gettid(), calibration, bytes_per_round: worker.bytes_per_round() })
+            })();
+            let well = said.is_ok();
+            // Nobody listens any more when another soaker failed.
+            if let (true, Ok(()), Some(worker)) = (well, tell.send(said), &mut worker) {
+                shared.soak(worker);
+            }
+            // Whoever drops the group last removes it, which may be this thread: it must not be in it.
+            if let Some(group) = &group {
+                group.dismiss(gettid());
+            }
+        };
+        let thread = thread::Builder::new().name(format!("shunt-soak-{cpu}")).spawn(soak);
+        let thread =
+            thread.map_err(|source| LoadError::System { what: "starting a thread".to_owned(), source })?;
+        Ok(Starting { cpu, counters, thread: Some(thread), ready })
+    }
+
+    pub(super) fn cpu(&self) -> usize {
+        self.cpu
+    }
+
+    pub(super) fn calibration(&self) -> &Calibration {
+        &self.calibration
+    }
+
+    pub(super) fn sample(&self) -> Sample {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Sample {
+            at: Instant::now(),
+            rounds: count(&self.counters.rounds),
+            batches: count(&self.counters.batches),
+            register_ns: count(&self.counters.register_ns),
+            memory_ns: count(&self.counters.memory_ns),
+            ran_ns: ran_ns(self.tid),
+        }
+    }
+
+    pub(super) fn share(&self, then: &Sample, now: &Sample) -> Share {
+        let mut share = now.share_since(then, &self.calibration);
+        let wall = now.at.duration_since(then.at).as_secs_f64();
+        share.bytes_per_second = (self.bytes_per_round * (now.rounds - then.rounds)) as f64 / wall;
+        share
+    }
+}
+
+impl Starting {
+    /// Waits until it has calibrated.
+    pub(super) fn ready(mut self) -> Result<Soaker, LoadError> {
+        let cpu = self.cpu;
+        let Ready { tid, calibration, bytes_per_round } = match self.ready.recv_timeout(READY_TIME) {
+            Ok(said) => said?,
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                return Err(LoadError::Busy { cpu });
+            }
+        };
+        let (counters, thread) = (self.counters.clone(), self.thread.take());
+        Ok(Soaker { cpu, tid, calibration, bytes_per_round, counters, thread })
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        // Not joined: it may be one that does not get to run. It ends with its next round.
+        if self.thread.is_some() {
+            self.counters.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Soaker {
+    fn drop(&mut self) {
+        self.counters.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has ended too.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Counters {
+    fn soak(&self, worker: &mut Worker) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let batch = worker.batch(|| {
+                self.rounds.fetch_add(1, Ordering::Relaxed);
+            });
+            self.register_ns.fetch_add(batch.register_ns, Ordering::Relaxed);
+            self.memory_ns.fetch_add(batch.memory_ns, Ordering::Relaxed);
+            self.batches.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Sample {
+    fn share_since(&self, then: &Self, calibration: &Calibration) -> Share {
+        let wall_ns = self.at.duration_since(then.at).as_nanos().max(1) as f64;
+        let batches = self.batches - then.batches;
+        let (mut register_ns, mut memory_ns) = (calibration.register_ns, calibration.memory_ns);
+        if batches >= LEAST_BATCHES {
+            register_ns = (self.register_ns - then.register_ns) as f64 / batches as f64;
+            memory_ns = (self.memory_ns - then.memory_ns) as f64 / batches as f64;
+        }
+        let slowdown = register_ns / calibration.register_ns;
+        let idle =
+            (self.rounds - then.rounds) as f64 * calibration.round_at(register_ns, memory_ns) / wall_ns;
+        let ran = self.ran_ns.zip(then.ran_ns);
+        let soaked = ran.map(|(now, then)| now.saturating_sub(then) as f64 / wall_ns);
+        // A soaker never sleeps: while it does not run, it waits. What it got from those that it waits for is load too.
+        let waited = soaked.map_or(0.0, |soaked| (1.0 - soaked).max(0.0));
+        let taken = waited * TAKEN_PER_WAITED;
+        Share {
+            load: (1.0 - idle + taken).clamp(0.0, 1.0),
+            speed: 1.0 / slowdown,
+            memory_slowdown: memory_ns / calibration.memory_ns / slowdown - 1.0,
+            soaked,
+            taken,
+            bytes_per_second: 0.0,
+        }
+    }
+}
+
+fn ran_ns(tid: Pid) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).ok()?;
+    let ran_ns = text.split_whitespace().next()?.parse().ok()?;
+    // Without CONFIG_SCHED_INFO all numbers there are 0.
+    (ran_ns > 0).then_some(ran_ns)
+}
+
+fn failed(what: String) -> impl FnOnce(io::Error) -> LoadError {
+    move |source| LoadError::System { what, source }
+}
+
+/// Makes the calling thread yield to all others.
+fn go_last(group: Option<&IdleGroup>) -> Result<(), LoadError> {
+    if let Some(group) = group {
+        group.admit(gettid()).map_err(failed(group.to_string()))?;
+    }
+    let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
+    set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, idle)
+        .map_err(|why| failed("setting SCHED_IDLE".to_owned())(io::Error::other(format!("{why:?}"))))?;
+    rustix::process::setpriority_process(None, NICE)
+        .map_err(|errno| failed("setting nice".to_owned())(errno.into()))
+}
+
+/// Pins the calling thread.
+pub(super) fn pin(cpu: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu)?;
+    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::tests::alone;
+
+    const CALIBRATION: Calibration =
+        Calibration { round_ns: 25_000.0, spread: 0.0, windows: 12, register_ns: 5000.0, memory_ns: 5000.0 };
+
+    /// After a second of so many rounds with pieces of so many ns, in which it ran so long.
+    fn share(rounds: u64, register_ns: u64, memory_ns: u64, ran_ns: Option<u64>) -> Share {
+        let at = Instant::now();
+        let then = Sample {
+            at,
+            rounds: 7,
+            batches: 1,
+            register_ns: 5000,
+            memory_ns: 5000,
+            ran_ns: ran_ns.map(|_| 1),
+        };
+        let now = Sample {
+            at: at + Duration::from_secs(1),
+            rounds: 7 + rounds,
+            batches: 101,
+            register_ns: 5000 + 100 * register_ns,
+            memory_ns: 5000 + 100 * memory_ns,
+            ran_ns: ran_ns.map(|ns| 1 + ns),
+        };
+        now.share_since(&then, &CALIBRATION)
+    }
+
+    fn close(a: f64, b: f64) {
+        assert!((a - b).abs() < 1e-9, "{a} is not {b}");
+    }
+
+    #[test]
+    fn load_is_what_was_not_done() {
+        for (rounds, load) in [(40_000, 0.0), (30_000, 0.25), (10_000, 0.75), (0, 1.0)] {
+            close(share(rounds, 5000, 5000, None).load, load);
+        }
+        // Slightly more than calibrated is no negative load.
+        close(share(40_100, 5000, 5000, None).load, 0.0);
+        close(share(10, 5000, 5000, Some(500_000_000)).soaked.unwrap(), 0.5);
+    }
+
+    #[test]
+    fn a_slower_clock_is_a_speed_and_not_load() {
+        let half = share(10_000, 10_000, 10_000, None);
+        close(half.load, 0.5);
+        close(half.speed, 0.5);
+        close(half.memory_slowdown, 0.0);
+    }
+
+    #[test]
+    fn what_others_do_to_memory_is_neither() {
+        let crowded = share(20_000, 5000, 10_000, None);
+        close(crowded.load, 0.4);
+        close(crowded.speed, 1.0);
+        close(crowded.memory_slowdown, 1.0);
+    }
+
+    #[test]
+    fn a_cpu_that_is_always_wanted_is_fully_loaded() {
+        // Beside one that never sleeps, the scheduler gives SCHED_IDLE 3 of 1027.
+        let rounds = (40_000.0 * 3.0 / 1027.0) as u64;
+        let ran_ns = (1e9 * 3.0 / 1027.0) as u64;
+        let full = share(rounds, 5000, 5000, Some(ran_ns));
+        assert!(full.load > 0.9999, "{full:?}");
+        assert!((full.taken - 3.0 / 1027.0).abs() < 1e-4);
+    }
+
+    #[test]
+    fn one_that_nobody_waits_for_takes_its_group_along() {
+        let Some(group) = crate::load::group::idle_group() else {
+            eprintln!("SKIP: no right to make a control group of version 1");
+            return;
+        };
+        let _alone = alone();
+        let path = group.path().to_owned();
+        let starting = Soaker::begin(0, Some(Arc::new(group))).unwrap();
+        // It soaks, in the group, when another one fails.
+        starting.ready.recv().unwrap().unwrap();
+        drop(starting);
+        let end = Instant::now() + Duration::from_secs(30);
+        while path.exists() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(!path.exists(), "{}", path.display());
+    }
+
+    #[test]
+    fn a_soaker_is_pinned_idle_and_nice() {
+        let _alone = alone();
+        let soaker = Soaker::begin(0, None).unwrap().ready().unwrap();
+        let stat = fs::read_to_string(format!("/proc/self/task/{}/stat", soaker.tid)).unwrap();
+        // After the name: fields 3 (state) and on; nice is 19, processor 39, policy 41 of proc(5).
+        let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 2..].split_whitespace().collect();
+        const SCHED_IDLE: &str = "5";
+        assert_eq!((fields[16], fields[36], fields[38]), ("19", "0", SCHED_IDLE));
+        assert!(soaker.calibration.round_ns > 1000.0);
+    }
+}

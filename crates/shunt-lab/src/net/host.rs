@@ -1,0 +1,44 @@
+//! What a host of a topology would say.
+
+use super::Host;
+use shunt_wire::{Packet, Transport};
+use std::net::SocketAddr;
+
+impl Host {
+    /// Makes it answer nothing and forget what arrives. For tests that speak for it through a tap; pin its neighbours.
+    ///
+    /// # Panics
+    /// When it cannot be made so.
+    #[track_caller]
+    pub fn be_silent(&self) {
+        self.ns.nft("table inet silent { chain input { type filter hook input priority 0; policy drop; }; }");
+    }
+
+    /// A UDP packet to its gateway, for somebody else.
+    pub fn udp_to(&self, port: u16, destination: SocketAddr) -> Packet {
+        let own = if destination.is_ipv4() { self.at(port) } else { self.at6(port) };
+        Packet::udp_between(own, destination).macs(self.mac, self.gateway_mac)
+    }
+
+    /// A TCP packet to its gateway, for somebody else.
+    pub fn tcp_to(&self, port: u16, destination: SocketAddr, flags: u8) -> Packet {
+        let own = if destination.is_ipv4() { self.at(port) } else { self.at6(port) };
+        Packet::tcp_between(own, destination, flags).macs(self.mac, self.gateway_mac)
+    }
+
+    /// What it would answer to a UDP or TCP packet that has reached it.
+    ///
+    /// # Panics
+    /// When the packet is neither.
+    #[track_caller]
+    pub fn answer_to(&self, seen: &Packet) -> Packet {
+        let (Some(source), Some(destination)) = (seen.source(), seen.destination()) else {
+            panic!("neither UDP nor TCP: {seen:?}")
+        };
+        let answer = match &seen.transport {
+            Transport::Tcp(tcp) => Packet::tcp_between(destination, source, tcp.flags),
+            _ => Packet::udp_between(destination, source),
+        };
+        answer.macs(self.mac, self.gateway_mac)
+    }
+}

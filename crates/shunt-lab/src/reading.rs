@@ -1,0 +1,152 @@
+//! A number, with the runs that it is of.
+
+use crate::{Doubt, statistics};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reading {
+    /// Such as `pps` or `Mbit/s`.
+    pub unit: String,
+    /// The median of the runs.
+    pub value: f64,
+    /// How far it may be off.
+    pub spread: Spread,
+    /// Why it may be wrong beyond that: read these first.
+    pub doubts: Vec<Doubt>,
+    /// The most that the line could have carried, where there is a line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limit>,
+    /// In the order in which they were made.
+    pub runs: Vec<Run>,
+}
+
+/// What a line can carry by its speed and the size of frames alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Limit {
+    /// In the reading's unit, of the same layer.
+    pub value: f64,
+    /// Of which line and which frames, such as `1 Gbit/s, 64-byte frames`.
+    pub of: String,
+}
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// In the reading's unit.
+    pub value: f64,
+    /// When it was put down, in UTC by RFC 3339; so it shows which runs of two files were made in turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// What else it showed, by names of its own.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub details: Map<String, Value>,
+}
+
+/// Two bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// The lower one.
+    pub low: f64,
+    /// The upper one.
+    pub high: f64,
+    /// What they bound.
+    pub kind: SpreadKind,
+}
+
+/// What a spread bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpreadKind {
+    /// All runs.
+    Range,
+    /// The true value, with a confidence of 95 %.
+    #[serde(rename = "confidence-95")]
+    Confidence95,
+}
+
+impl Reading {
+    /// Of one run or more. None when there is none, or one that is not a number.
+    pub fn of_runs(unit: &str, runs: Vec<Run>) -> Option<Self> {
+        let values: Vec<f64> = runs.iter().map(|run| run.value).collect();
+        if values.iter().any(|value| !value.is_finite()) {
+            return None;
+        }
+        let value = statistics::median(&values)?;
+        let low = statistics::quantile(&values, 0.0)?;
+        let high = statistics::quantile(&values, 1.0)?;
+        let spread = Spread { low, high, kind: SpreadKind::Range };
+        Some(Self { unit: unit.to_owned(), value, spread, doubts: Vec::new(), limit: None, runs })
+    }
+
+    /// A against B, whose runs were made in turn: their ratio, with its confidence interval and the doubts of both.
+    pub fn ratio(of: &Self, to: &Self, seed: u64) -> Option<Self> {
+        let values = |reading: &Self| reading.runs.iter().map(|run| run.value).collect::<Vec<_>>();
+        let (of_runs, to_runs) = (values(of), values(to));
+        let (value, spread) = statistics::ratio_of_pairs(&of_runs, &to_runs, seed)?;
+        let runs = of_runs.iter().zip(&to_runs).map(|(of, to)| Run::from(of / to)).collect();
+        let doubts = of.doubts.clone();
+        let mut ratio = Self { unit: "1".to_owned(), value, spread, doubts, limit: None, runs };
+        to.doubts.iter().for_each(|doubt| ratio.add_doubt(doubt.clone()));
+        Some(ratio)
+    }
+
+    /// Which part of its limit it is, or this run's value is. None without a limit, or with one that is not above 0.
+    pub fn share(&self, value: f64) -> Option<f64> {
+        let limit = self.limit.as_ref()?.value;
+        (limit > 0.0).then(|| value / limit)
+    }
+
+    /// Once each.
+    pub fn add_doubt(&mut self, doubt: Doubt) {
+        if !self.doubts.contains(&doubt) {
+            self.doubts.push(doubt);
+        }
+    }
+}
+
+impl From<f64> for Run {
+    fn from(value: f64) -> Self {
+        Self { value, at: None, details: Map::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(values: &[f64]) -> Option<Reading> {
+        Reading::of_runs("pps", values.iter().copied().map(Run::from).collect())
+    }
+
+    #[test]
+    fn a_reading_is_the_median_of_its_runs_within_their_range() {
+        let reading = of(&[3.0, 1.0, 2.0]).unwrap();
+        assert_eq!((reading.value, reading.spread.low, reading.spread.high), (2.0, 1.0, 3.0));
+        assert_eq!(reading.runs[0].value, 3.0);
+        assert!(of(&[]).is_none() && of(&[1.0, f64::NAN]).is_none() && of(&[f64::INFINITY]).is_none());
+    }
+
+    #[test]
+    fn a_share_is_of_a_limit_that_there_is() {
+        let mut reading = of(&[3.0]).unwrap();
+        assert_eq!(reading.share(3.0), None);
+        for (value, share) in [(12.0, Some(0.25)), (0.0, None), (f64::NAN, None)] {
+            reading.limit = Some(Limit { value, of: "1 Gbit/s".to_owned() });
+            assert_eq!(reading.share(3.0), share);
+        }
+    }
+
+    #[test]
+    fn a_ratio_has_the_doubts_of_both_once() {
+        let (mut a, mut b) = (of(&[2.0, 4.0]).unwrap(), of(&[1.0, 2.0]).unwrap());
+        a.add_doubt(Doubt::VirtualLinks);
+        b.add_doubt(Doubt::VirtualLinks);
+        b.add_doubt(Doubt::OneCore);
+        let ratio = Reading::ratio(&a, &b, 1).unwrap();
+        assert_eq!((ratio.value, ratio.spread.low, ratio.spread.high), (2.0, 2.0, 2.0));
+        assert_eq!(ratio.doubts, [Doubt::VirtualLinks, Doubt::OneCore]);
+        assert_eq!(Reading::ratio(&a, &of(&[1.0]).unwrap(), 1), None);
+    }
+}

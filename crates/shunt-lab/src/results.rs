@@ -1,0 +1,256 @@
+//! The file of a measurement: written after each run, read back by any Shunt of the same version of the format.
+
+use crate::{Conditions, Doubt, Limit, Reading, Run};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+use tempfile::NamedTempFile;
+
+const FORMAT: &str = "shunt-result";
+/// Raised when what is there changes its meaning; new fields and doubts do not raise it.
+const VERSION: u32 = 1;
+
+/// What was measured, under which conditions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// The measurement: `load`, `throughput`.
+    pub what: String,
+    /// In UTC, by RFC 3339.
+    pub began: String,
+    /// It was not interrupted.
+    pub complete: bool,
+    /// Where and how.
+    pub conditions: Conditions,
+    /// By name.
+    pub readings: BTreeMap<String, Reading>,
+    /// What could not be measured, and why.
+    #[serde(default)]
+    pub missing: BTreeMap<String, String>,
+}
+
+/// Results that are on disk as far as they go.
+#[derive(Debug)]
+pub struct Kept {
+    path: PathBuf,
+    results: Results,
+}
+
+/// Why a file of results cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// There is no such file, or it may not be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It ends in the middle.
+    #[error("it ends in the middle, after {lines} lines: copy it again, or measure again")]
+    Truncated {
+        /// How much there is.
+        lines: usize,
+    },
+    /// Something else.
+    #[error("it is no result of Shunt: \"format\": \"{FORMAT}\" is missing")]
+    Format,
+    /// Of a Shunt that is older or newer.
+    #[error(
+        "its format is version {found}, and this Shunt reads {VERSION}: read it with the Shunt that wrote it"
+    )]
+    Version {
+        /// What it says.
+        found: u64,
+    },
+    /// Runs of another measurement cannot go there.
+    #[error("it has runs of `{found}`, not of `{wanted}`: give another file")]
+    Other {
+        /// What it says.
+        found: String,
+        /// What was to be added.
+        wanted: String,
+    },
+    /// It is not as the format has it.
+    #[error("it is damaged: {0}")]
+    Damaged(#[source] serde_json::Error),
+}
+
+/// What stands in front.
+#[derive(Serialize)]
+struct Envelope<'r> {
+    format: &'static str,
+    version: u32,
+    #[serde(flatten)]
+    results: &'r Results,
+}
+
+impl Results {
+    /// Of a measurement that begins now.
+    pub fn new(what: &str, conditions: Conditions) -> Self {
+        Self {
+            what: what.to_owned(),
+            began: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            complete: false,
+            conditions,
+            readings: BTreeMap::new(),
+            missing: BTreeMap::new(),
+        }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it is not a whole file of results of this version.
+    pub fn read(path: &Path) -> Result<Self, ReadError> {
+        let text = fs::read_to_string(path);
+        Self::parse(&text.map_err(|source| ReadError::File { path: path.to_owned(), source })?)
+    }
+
+    /// Reads what [`to_json`](Self::to_json) wrote.
+    ///
+    /// # Errors
+    /// When it is not a whole file of results of this version.
+    pub fn parse(text: &str) -> Result<Self, ReadError> {
+        let value: serde_json::Value = serde_json::from_str(text).map_err(|error| match error.is_eof() {
+            true => ReadError::Truncated { lines: text.lines().count() },
+            false => ReadError::Damaged(error),
+        })?;
+        if value["format"] != FORMAT {
+            return Err(ReadError::Format);
+        }
+        match value["version"].as_u64() {
+            Some(found) if found == u64::from(VERSION) => {}
+            Some(found) => return Err(ReadError::Version { found }),
+            None => return Err(ReadError::Format),
+        }
+        serde_json::from_value(value).map_err(ReadError::Damaged)
+    }
+
+    /// As it stands in the file.
+    ///
+    /// # Errors
+    /// None that is known: every value has a form in JSON.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        let envelope = Envelope { format: FORMAT, version: VERSION, results: self };
+        Ok(serde_json::to_string_pretty(&envelope)? + "\n")
+    }
+}
+
+impl Kept {
+    /// Writes what is known before the first run, so that a wrong directory shows before an hour of measuring.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn begin(path: PathBuf, results: Results) -> io::Result<Self> {
+        let kept = Self { path, results };
+        kept.save()?;
+        Ok(kept)
+    }
+
+    /// Goes on with a file of the same measurement, or begins it: so runs of two files can be made in turn.
+    ///
+    /// # Errors
+    /// When there is a file that is of something else, or cannot be read or written.
+    pub fn go_on(path: PathBuf, results: Results) -> Result<Self, ReadError> {
+        let file = |source| ReadError::File { path: path.clone(), source };
+        if !path.try_exists().map_err(file)? {
+            return Self::begin(path.clone(), results).map_err(file);
+        }
+        let mut there = Results::read(&path)?;
+        if there.what != results.what {
+            return Err(ReadError::Other { found: there.what, wanted: results.what });
+        }
+        there.complete = false;
+        Ok(Self { path, results: there })
+    }
+
+    /// Adds a run to the reading of this name, and writes.
+    ///
+    /// # Errors
+    /// When it is not a number, is in another unit than the runs before it, or the file cannot be written.
+    pub fn add(&mut self, name: &str, unit: &str, run: impl Into<Run>) -> io::Result<()> {
+        let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidInput, format!("{name}: {why}"));
+        let (mut runs, mut doubts, mut limit) = (Vec::new(), Vec::new(), None);
+        if let Some(reading) = self.results.readings.get(name) {
+            if reading.unit != unit {
+                return Err(wrong(format!("a run in {unit} after runs in {}", reading.unit)));
+            }
+            (runs, doubts, limit) = (reading.runs.clone(), reading.doubts.clone(), reading.limit.clone());
+        }
+        let mut run = run.into();
+        run.at.get_or_insert_with(|| humantime::format_rfc3339_millis(SystemTime::now()).to_string());
+        runs.push(run);
+        let mut reading = Reading::of_runs(unit, runs).ok_or_else(|| wrong("not a number".to_owned()))?;
+        reading.doubts.append(&mut doubts);
+        reading.limit = limit;
+        self.results.readings.insert(name.to_owned(), reading);
+        self.save()
+    }
+
+    /// Puts in a whole reading, such as a ratio, and writes.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn put(&mut self, name: &str, reading: Reading) -> io::Result<()> {
+        self.results.readings.insert(name.to_owned(), reading);
+        self.save()
+    }
+
+    /// Doubts the reading of this name, if there is one; written with the next run.
+    pub fn doubt(&mut self, name: &str, doubt: Doubt) {
+        if let Some(reading) = self.results.readings.get_mut(name) {
+            reading.add_doubt(doubt);
+        }
+    }
+
+    /// Says what the line could have carried at most, if there is a reading of this name; written with the next run.
+    pub fn limit(&mut self, name: &str, limit: Limit) {
+        if let Some(reading) = self.results.readings.get_mut(name) {
+            reading.limit = Some(limit);
+        }
+    }
+
+    /// Says that something could not be measured; written with the next run.
+    pub fn lacks(&mut self, name: &str, why: String) {
+        self.results.missing.insert(name.to_owned(), why);
+    }
+
+    /// What there is so far.
+    pub fn results(&self) -> &Results {
+        &self.results
+    }
+
+    /// Writes that all is there.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn finish(mut self) -> io::Result<Results> {
+        self.results.complete = true;
+        self.save()?;
+        Ok(self.results)
+    }
+
+    // Whoever reads it meanwhile, or pulls the plug, finds the old file or the new one.
+    fn save(&self) -> io::Result<()> {
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", self.path.display()));
+        let directory = match self.path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let mut file = NamedTempFile::new_in(directory).map_err(named)?;
+        file.write_all(self.results.to_json()?.as_bytes()).map_err(named)?;
+        file.as_file().sync_all().map_err(named)?;
+        file.persist(&self.path).map_err(|e| named(e.error))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

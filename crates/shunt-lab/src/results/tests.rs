@@ -1,0 +1,132 @@
+use super::*;
+
+fn begun(path: &Path) -> Kept {
+    Kept::begin(path.to_owned(), Results::new("throughput", Conditions::of_this_machine())).unwrap()
+}
+
+fn refusal(text: &str) -> String {
+    Results::parse(text).unwrap_err().to_string()
+}
+
+fn some_json() -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.json");
+    let mut kept = begun(&path);
+    kept.add("rate", "pps", 12.5).unwrap();
+    kept.doubt("rate", Doubt::Clock { cpu: 1, percent: 83.0 });
+    kept.finish().unwrap();
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn what_was_measured_is_on_disk_after_each_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.json");
+    let mut kept = begun(&path);
+    assert_eq!(Results::read(&path).unwrap().readings.len(), 0);
+    for (n, value) in [2.0, 9.0, 4.0].into_iter().enumerate() {
+        kept.add("rate", "pps", value).unwrap();
+        kept.doubt("rate", Doubt::OneCore);
+        kept.limit("rate", Limit { value: 10.0, of: "100 Mbit/s".to_owned() });
+        let read = Results::read(&path).unwrap();
+        assert_eq!((read.readings["rate"].runs.len(), read.complete), (n + 1, false));
+    }
+    // Interrupted here, this is what there is.
+    let reading = &Results::read(&path).unwrap().readings["rate"];
+    assert_eq!((reading.value, reading.spread.high, &reading.doubts[..]), (4.0, 9.0, &[Doubt::OneCore][..]));
+    assert_eq!(reading.share(5.0), Some(0.5));
+    kept.lacks("latency", "no clock".to_owned());
+    let whole = kept.finish().unwrap();
+    assert!(whole.complete);
+    assert_eq!(Results::read(&path).unwrap(), whole);
+    // Nothing but the file stays.
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn the_file_says_what_it_is() {
+    let value: serde_json::Value = serde_json::from_str(&some_json()).unwrap();
+    assert_eq!((&value["format"], &value["version"]), (&"shunt-result".into(), &1.into()));
+    let reading = &value["readings"]["rate"];
+    assert_eq!(
+        (&reading["value"], &reading["unit"], &reading["spread"]["kind"]),
+        (&12.5.into(), &"pps".into(), &"range".into())
+    );
+    assert_eq!(reading["doubts"][0], serde_json::json!({"kind": "clock", "cpu": 1, "percent": 83.0}));
+    let run = &reading["runs"][0];
+    assert_eq!(
+        (&run["value"], run["at"].as_str().map(str::len)),
+        (&12.5.into(), Some("2026-01-01T00:00:00.000Z".len()))
+    );
+}
+
+#[test]
+fn what_is_cut_off_at_any_byte_says_so() {
+    let text = some_json();
+    let whole = text.trim_end();
+    for end in 1..whole.len() {
+        let why = refusal(&whole[..end]);
+        assert!(why.starts_with("it ends in the middle, after "), "{end}: {why}");
+    }
+    assert!(Results::parse(whole).is_ok());
+}
+
+#[test]
+fn other_files_and_other_versions_are_told_apart() {
+    let text = some_json();
+    let newer = text.replacen("\"version\": 1", "\"version\": 2", 1);
+    assert_eq!(
+        refusal(&newer),
+        "its format is version 2, and this Shunt reads 1: read it with the Shunt that wrote it"
+    );
+    let no_result = "it is no result of Shunt: \"format\": \"shunt-result\" is missing";
+    for text in ["{}", "[]", "{\"format\": \"other\", \"version\": 1}", "{\"format\": \"shunt-result\"}"] {
+        assert_eq!(refusal(text), no_result, "{text}");
+    }
+    assert!(
+        refusal(&text.replacen("\"complete\"", "\"compleat\"", 1))
+            .starts_with("it is damaged: missing field")
+    );
+    assert!(refusal("{,}").starts_with("it is damaged: "));
+    let missing = Results::read(Path::new("/nonexistent.json")).unwrap_err().to_string();
+    assert!(missing.starts_with("/nonexistent.json: No such file"), "{missing}");
+}
+
+#[test]
+fn what_a_newer_one_adds_does_no_harm() {
+    let text = some_json().replacen("\"kind\": \"clock\"", "\"kind\": \"full-moon\"", 1);
+    let text = text.replacen("\"what\"", "\"weather\": [1], \"what\"", 1);
+    assert_eq!(Results::parse(&text).unwrap().readings["rate"].doubts, [Doubt::Unknown]);
+}
+
+#[test]
+fn a_run_that_does_not_belong_is_refused_and_the_others_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.json");
+    let mut kept = begun(&path);
+    kept.add("rate", "pps", 1.0).unwrap();
+    let why = kept.add("rate", "Mbit/s", 1.0).unwrap_err().to_string();
+    assert_eq!(why, "rate: a run in Mbit/s after runs in pps");
+    assert!(kept.add("rate", "pps", f64::NAN).is_err());
+    assert_eq!(Results::read(&path).unwrap().readings["rate"].runs.len(), 1);
+    let nowhere = Kept::begin(dir.path().join("no/r.json"), kept.results().clone()).unwrap_err().to_string();
+    assert!(nowhere.contains("/no/r.json: No such file"), "{nowhere}");
+}
+
+#[test]
+fn runs_are_added_to_a_file_of_the_same_measurement_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.json");
+    let new = |what| Results::new(what, Conditions::of_this_machine());
+    for value in [1.0, 2.0] {
+        let mut kept = Kept::go_on(path.clone(), new("throughput")).unwrap();
+        assert!(!kept.results().complete);
+        kept.add("rate", "pps", value).unwrap();
+        kept.finish().unwrap();
+    }
+    let values: Vec<_> =
+        Results::read(&path).unwrap().readings["rate"].runs.iter().map(|run| run.value).collect();
+    assert_eq!(values, [1.0, 2.0]);
+    let why = Kept::go_on(path, new("load")).unwrap_err().to_string();
+    assert_eq!(why, "it has runs of `throughput`, not of `load`: give another file");
+}

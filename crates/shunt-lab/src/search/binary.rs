@@ -1,0 +1,74 @@
+//! The throughput of RFC 2544, section 26.1: the highest load without loss, found by halving.
+
+use super::{Goal, GoalResult, Irregular, Outcome, Range, Search, Trial, Wrong};
+
+/// A binary search, one trial a load.
+#[derive(Debug)]
+pub struct BinarySearch {
+    goal: Goal,
+    range: Range,
+    /// The highest load that passed, and what it forwarded.
+    passed: Option<(f64, f64)>,
+    /// The lowest load that failed.
+    failed: Option<f64>,
+}
+
+impl BinarySearch {
+    /// With trials of 60 s and a resolution of 0.5 %, take [`Goal::RFC2544`]; only its loss ratio, its width, and its final trial
+    /// duration count.
+    ///
+    /// # Errors
+    /// When the goal or the range cannot be.
+    pub fn new(goal: Goal, range: Range) -> Result<Self, Wrong> {
+        goal.check()?;
+        range.check(goal.final_s)?;
+        Ok(Self { goal, range, passed: None, failed: None })
+    }
+
+    fn near_enough(&self) -> bool {
+        self.passed
+            .zip(self.failed)
+            .is_some_and(|((passed, _), failed)| 1.0 - passed / failed <= self.goal.width)
+    }
+}
+
+impl Search for BinarySearch {
+    fn wanted(&mut self) -> Option<Trial> {
+        let Range { min_pps, max_pps } = self.range;
+        let load_pps = match (self.passed, self.failed) {
+            (None, None) => Some(max_pps),
+            (Some((passed, _)), Some(failed)) => (!self.near_enough()).then_some((passed + failed) / 2.0),
+            (Some(_), None) => None,
+            (None, Some(failed)) if failed <= min_pps => None,
+            // The last step before giving up is the minimum itself.
+            (None, Some(failed)) if 1.0 - min_pps / failed <= self.goal.width => Some(min_pps),
+            (None, Some(failed)) => Some((min_pps + failed) / 2.0),
+        }?;
+        Some(Trial { load_pps, duration_s: self.goal.final_s })
+    }
+
+    fn record(&mut self, trial: Trial, outcome: Outcome) {
+        let loss_ratio = outcome.loss_ratio();
+        if loss_ratio <= self.goal.loss_ratio {
+            self.passed = Some((trial.load_pps, trial.load_pps * (1.0 - loss_ratio)));
+        } else {
+            self.failed = Some(trial.load_pps);
+        }
+    }
+
+    fn results(&self) -> Vec<GoalResult> {
+        let irregular = match (self.passed, self.failed) {
+            (Some(_), None) => Some(Irregular::MaxLoadPasses),
+            (None, Some(failed)) if failed <= self.range.min_pps => Some(Irregular::MinLoadFails),
+            _ if self.near_enough() => None,
+            _ => Some(Irregular::Unfinished),
+        };
+        vec![GoalResult {
+            goal: self.goal,
+            lower_pps: self.passed.map(|(load, _)| load),
+            upper_pps: self.failed,
+            throughput_pps: self.passed.map(|(_, forwarded)| forwarded),
+            irregular,
+        }]
+    }
+}

@@ -1,0 +1,135 @@
+//! The trials of a search by load, and what they say about it (RFC 9971, section 6 and appendices A and B).
+
+use super::{Goal, Outcome, Trial};
+
+/// What is known of one load with respect to one goal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    Lower,
+    Upper,
+    Undecided,
+}
+
+/// All trials at one load.
+#[derive(Debug)]
+pub(super) struct Load {
+    pub(super) pps: f64,
+    trials: Vec<Measured>,
+}
+
+#[derive(Debug)]
+struct Measured {
+    duration_s: f64,
+    effective_s: f64,
+    loss_ratio: f64,
+}
+
+/// The relevant bounds of a goal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds<'l> {
+    pub(super) lower: Option<&'l Load>,
+    pub(super) upper: Option<&'l Load>,
+}
+
+/// All trials, by rising load.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    loads: Vec<Load>,
+}
+
+impl Ledger {
+    pub(super) fn is_empty(&self) -> bool {
+        self.loads.is_empty()
+    }
+
+    pub(super) fn add(&mut self, trial: Trial, outcome: Outcome) {
+        let at = match self.loads.binary_search_by(|load| load.pps.total_cmp(&trial.load_pps)) {
+            Ok(at) => at,
+            Err(at) => {
+                self.loads.insert(at, Load { pps: trial.load_pps, trials: Vec::new() });
+                at
+            }
+        };
+        self.loads[at].trials.push(Measured {
+            duration_s: trial.duration_s,
+            effective_s: outcome.effective_s,
+            loss_ratio: outcome.loss_ratio(),
+        });
+    }
+
+    /// The lowest upper bound, and the highest lower bound beneath it: where a system loses at a load and not at a higher one, the
+    /// lower one counts.
+    pub(super) fn bounds(&self, goal: &Goal) -> Bounds<'_> {
+        let mut bounds = Bounds { lower: None, upper: None };
+        for load in &self.loads {
+            match load.class(goal) {
+                Class::Lower => bounds.lower = Some(load),
+                Class::Upper => {
+                    bounds.upper = Some(load);
+                    break;
+                }
+                Class::Undecided => {}
+            }
+        }
+        bounds
+    }
+}
+
+impl Load {
+    pub(super) fn class(&self, goal: &Goal) -> Class {
+        let sum = |full: bool, high: bool| -> f64 {
+            let counts = |t: &&Measured| {
+                (t.duration_s >= goal.final_s) == full && (t.loss_ratio > goal.loss_ratio) == high
+            };
+            self.trials.iter().filter(counts).map(|t| t.effective_s).sum()
+        };
+        // Short trials speak only against a load, and only as far as short ones of low loss do not make up for them.
+        let made_up = sum(false, false) * goal.exceed_ratio / (1.0 - goal.exceed_ratio);
+        let high = sum(true, true) + (sum(false, true) - made_up).max(0.0);
+        let low = sum(true, false);
+        let whole = (high + low).max(goal.sum_s);
+        // What is not measured yet may turn out well, or badly.
+        let (at_best, at_worst) = (high, whole - low);
+        match whole * goal.exceed_ratio {
+            allowed if at_best > allowed => Class::Upper,
+            allowed if at_worst <= allowed => Class::Lower,
+            _ => Class::Undecided,
+        }
+    }
+
+    /// What is forwarded here in as many of the trials as the goal wants to be good, if those that are missing lose everything.
+    pub(super) fn conditional_throughput(&self, goal: &Goal) -> f64 {
+        let mut full: Vec<_> = self.trials.iter().filter(|t| t.duration_s >= goal.final_s).collect();
+        full.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
+        let whole = full.iter().map(|t| t.effective_s).sum::<f64>().max(goal.sum_s);
+        let mut remaining = whole * (1.0 - goal.exceed_ratio);
+        for trial in full {
+            remaining -= trial.effective_s;
+            if remaining <= 0.0 {
+                return self.pps * (1.0 - trial.loss_ratio);
+            }
+        }
+        0.0
+    }
+}
+
+impl Bounds<'_> {
+    /// In units of the goal's width; none if one bound is missing.
+    pub(super) fn widths(&self, goal: &Goal) -> Option<f64> {
+        Some(widths_between(self.lower?.pps, self.upper?.pps, goal))
+    }
+
+    pub(super) fn near_enough(&self, goal: &Goal) -> bool {
+        self.widths(goal).is_some_and(|widths| widths <= 1.0)
+    }
+}
+
+/// How many widths of the goal lie between two loads. One that was laid off by the width counts as one, not as one and a
+/// rounding error.
+pub(super) fn widths_between(lower_pps: f64, upper_pps: f64, goal: &Goal) -> f64 {
+    let widths = (lower_pps / upper_pps).ln() / (1.0 - goal.width).ln();
+    if (widths - widths.round()).abs() < 1e-6 { widths.round() } else { widths }
+}
+
+#[cfg(test)]
+mod tests;

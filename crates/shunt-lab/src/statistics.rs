@@ -1,0 +1,136 @@
+//! Statistics of a few runs, which have outliers and no known distribution.
+
+use crate::reading::{Spread, SpreadKind};
+
+/// Enough that the ends of a 95 % interval are those of infinitely many to within a run or so.
+const RESAMPLES: usize = 10_000;
+
+/// The middle value, or the mean of the two in the middle. None of none.
+pub fn median(values: &[f64]) -> Option<f64> {
+    quantile(values, 0.5)
+}
+
+/// The value below which this share of the values lies, linear between neighbours (type 7 of Hyndman and Fan, as R and NumPy
+/// have it by default). None of none, or when `share` is not within 0 and 1.
+pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
+    if values.is_empty() || !(0.0..=1.0).contains(&share) {
+        return None;
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = share * (sorted.len() - 1) as f64;
+    let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+    Some(below + (above - below) * at.fract())
+}
+
+/// The median distance from the median. None of none.
+pub fn median_deviation(values: &[f64]) -> Option<f64> {
+    let middle = median(values)?;
+    median(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<_>>())
+}
+
+/// A against B, which were measured in turn: the median of the ratios of each pair, and its 95 % confidence interval by the
+/// bootstrap (percentiles, pairs resampled together). What slows both runs of a pair cancels out.
+///
+/// None when there are no pairs, a different number of each, or a ratio that is not a number. The seed makes it repeatable.
+pub fn ratio_of_pairs(of: &[f64], to: &[f64], seed: u64) -> Option<(f64, Spread)> {
+    let ratios: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
+    if of.len() != to.len() || ratios.iter().any(|ratio| !ratio.is_finite()) {
+        return None;
+    }
+    let value = median(&ratios)?;
+    let mut random = fastrand::Rng::with_seed(seed);
+    Some((value, interval(|| median(&resampled(&ratios, &mut random)))?))
+}
+
+/// As [`ratio_of_pairs`], where the runs of A and B have nothing to do with each other: the ratio of the medians.
+pub fn ratio_of_medians(of: &[f64], to: &[f64], seed: u64) -> Option<(f64, Spread)> {
+    let value = median(of)? / median(to)?;
+    if !value.is_finite() {
+        return None;
+    }
+    let mut random = fastrand::Rng::with_seed(seed);
+    let spread =
+        interval(|| Some(median(&resampled(of, &mut random))? / median(&resampled(to, &mut random))?))?;
+    Some((value, spread))
+}
+
+fn resampled(values: &[f64], random: &mut fastrand::Rng) -> Vec<f64> {
+    values.iter().map(|_| values[random.usize(..values.len())]).collect()
+}
+
+fn interval(mut resample: impl FnMut() -> Option<f64>) -> Option<Spread> {
+    let resamples: Vec<f64> = (0..RESAMPLES).map(|_| resample()).collect::<Option<_>>()?;
+    let (low, high) = (quantile(&resamples, 0.025)?, quantile(&resamples, 0.975)?);
+    Some(Spread { low, high, kind: SpreadKind::Confidence95 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_r() {
+        // quantile(c(15, 20, 35, 40, 50), c(0, .05, .25, .3, .4, .5, .95, 1))
+        let values = [50.0, 15.0, 40.0, 20.0, 35.0];
+        for (share, want) in [
+            (0.0, 15.0),
+            (0.05, 16.0),
+            (0.25, 20.0),
+            (0.3, 23.0),
+            (0.4, 29.0),
+            (0.5, 35.0),
+            (0.95, 48.0),
+            (1.0, 50.0),
+        ] {
+            let got = quantile(&values, share).unwrap();
+            assert!((got - want).abs() < 1e-9, "{share}: {got}");
+        }
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!((median(&[]), quantile(&values, 1.1), quantile(&values, f64::NAN)), (None, None, None));
+    }
+
+    #[test]
+    fn one_outlier_does_not_move_the_deviation() {
+        // mad(c(1, 1, 2, 2, 4, 6, 9), constant = 1)
+        assert_eq!(median_deviation(&[1.0, 1.0, 2.0, 2.0, 4.0, 6.0, 9.0]), Some(1.0));
+        assert_eq!(median_deviation(&[1.0, 1.0, 2.0, 2.0, 4.0, 6.0, 9e9]), Some(1.0));
+        assert_eq!(median_deviation(&[]), None);
+    }
+
+    #[test]
+    fn the_interval_of_nine_pairs_ends_at_the_second_and_the_eighth() {
+        // The median of a resample is no more than the k-th when five of nine draws are among the first k: binomially
+        // 0.0014 for the first and 0.034 for the second, of which 0.025 lies between.
+        let of = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
+        for seed in 0..5 {
+            let (value, spread) = ratio_of_pairs(&of, &[10.0; 9], seed).unwrap();
+            assert_eq!((value, spread.low, spread.high), (0.5, 0.2, 0.8));
+        }
+        // With three, either end is a quarter of all resamples.
+        let (_, spread) = ratio_of_pairs(&[3.0, 1.0, 2.0], &[1.0; 3], 7).unwrap();
+        assert_eq!((spread.low, spread.high), (1.0, 3.0));
+    }
+
+    #[test]
+    fn what_slows_both_of_a_pair_cancels_out() {
+        let to = [100.0, 900.0, 300.0, 10.0];
+        let of = to.map(|value| value * 0.5);
+        let (value, spread) = ratio_of_pairs(&of, &to, 1).unwrap();
+        assert_eq!((value, spread.low, spread.high), (0.5, 0.5, 0.5));
+        for (of, to) in [(&[1.0][..], &[0.0][..]), (&[], &[]), (&[1.0, 2.0], &[1.0])] {
+            assert_eq!(ratio_of_pairs(of, to, 1), None);
+        }
+    }
+
+    #[test]
+    fn runs_that_are_no_pairs_are_resampled_each_for_itself() {
+        let (value, spread) = ratio_of_medians(&[10.0, 11.0, 12.0], &[5.0; 7], 1).unwrap();
+        // Of three, the lowest is the median of a resample in seven of 27.
+        assert_eq!((value, spread.low, spread.high), (2.2, 2.0, 2.4));
+        // As pairs, 1 and 2 against 2 and 1 say nothing; as medians, they are the same.
+        let (value, spread) = ratio_of_medians(&[1.0, 2.0], &[2.0, 1.0], 1).unwrap();
+        assert!(value == 1.0 && spread.low == 0.5 && spread.high == 2.0, "{spread:?}");
+        assert_eq!((ratio_of_medians(&[], &[1.0], 1), ratio_of_medians(&[1.0], &[0.0], 1)), (None, None));
+    }
+}

@@ -1,0 +1,185 @@
+//! Traffic at one rate after the other, and beside each what changed in the counters of drivers and MACs.
+
+pub mod counters;
+mod knee;
+
+use crate::{
+    Conditions, Doubt, Kept, Run,
+    frame_size::Progress,
+    throughput::{Engine, RULESET, Up},
+    traffic::{Directed, Error, Place, Wanted, session},
+};
+use counters::{Change, Device, Snapshot};
+pub use knee::{Beyond, Knee, Suspect};
+use serde::Serialize;
+use serde_json::json;
+use shunt_gen::{Rate, Schedule};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+/// Shorter steps miss what happens once a second.
+const STEP_WANTED_S: f64 = 1.0;
+/// Enough for a fast path to learn the flows.
+const WARM_UP: Schedule =
+    Schedule { pps: Some(5_000.0), burst: 1, packets: None, duration: Some(Duration::from_millis(200)) };
+
+/// What is to be measured.
+#[derive(Debug)]
+pub struct Plan {
+    /// The frames, and whether they go both ways.
+    pub wanted: Wanted,
+    /// Where the router is.
+    pub place: Place,
+    /// What forwards in a router of our own; none: Linux.
+    pub engine: Option<Engine>,
+    /// In bit/s of frames with FCS, of each direction, lowest first.
+    pub rates_bps: Vec<u64>,
+    /// How long each step is.
+    pub step: Duration,
+    /// Devices of this machine whose counters are read, beside those that send and receive.
+    pub watched: Vec<String>,
+}
+
+/// What was found out.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Why the figures may be wrong: read these first.
+    pub doubts: Vec<Doubt>,
+    /// Of each step.
+    pub step_s: f64,
+    /// Lowest rate first.
+    pub steps: Vec<Step>,
+    /// Of each direction.
+    pub knees: Vec<Knee>,
+    /// Where and how.
+    pub conditions: Conditions,
+}
+
+/// What came of one rate.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Step {
+    /// In bit/s of frames with FCS, of each direction.
+    pub offered_bps: u64,
+    /// Why it may be wrong.
+    pub doubts: Vec<Doubt>,
+    /// One or two.
+    pub directions: Vec<Directed>,
+    /// Counters that are not as they were before it.
+    pub changes: Vec<Change>,
+}
+
+impl Plan {
+    /// Measures. When `stop` is set it ends at once, with the steps that were over.
+    ///
+    /// # Errors
+    /// When it cannot be as asked, or the machine refuses. What was set up is undone, and the steps until then are kept.
+    pub fn perform(
+        &self,
+        mut kept: Option<&mut Kept>,
+        mut conditions: Conditions,
+        stop: &AtomicBool,
+        show: &mut dyn FnMut(Progress),
+    ) -> Result<Report, Error> {
+        let schedules = self.schedules()?;
+        let mut steps: Vec<Vec<Directed>> = Vec::new();
+        let mut snapshots = Vec::new();
+        session(&self.wanted, &self.place, stop, |session| {
+            conditions.nics = session.nics().to_vec();
+            let router = session.router();
+            router.map(|router| router.try_run(&format!("nft '{RULESET}'"))).transpose()?;
+            let up = router
+                .zip(self.engine.as_ref())
+                .map(|(router, engine)| Up::new(engine, router))
+                .transpose()?;
+            let mut devices = session.devices();
+            devices.extend(self.watched.iter().map(|name| Device::here(name)));
+            session.run(&WARM_UP)?;
+            snapshots.push(Snapshot::of(&devices));
+            for (done, (rate, schedule)) in (0..).zip(&schedules) {
+                show(Progress {
+                    done,
+                    total: schedules.len() as u64,
+                    now: Rate::L2(*rate as f64).to_string(),
+                });
+                let directed = session.run(schedule)?;
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                snapshots.push(Snapshot::of(&devices));
+                if let Some(kept) = &mut kept {
+                    keep(kept, *rate, &directed)?;
+                }
+                steps.push(directed);
+            }
+            up.map(Up::down).transpose()?;
+            Ok::<_, Error>(())
+        })?;
+        let mut report = self.report(steps, &snapshots, conditions);
+        if stop.load(Ordering::Relaxed) {
+            report.doubts.push(Doubt::Interrupted);
+        }
+        Ok(report)
+    }
+
+    fn schedules(&self) -> Result<Vec<(u64, Schedule)>, Error> {
+        let speed = self.place.speed(self.wanted.speed);
+        let of = |bps: &u64| {
+            let wanted =
+                Wanted { rate: Rate::L2(*bps as f64), duration: Some(self.step), ..self.wanted.clone() };
+            Ok((*bps, wanted.schedule(speed)?))
+        };
+        self.rates_bps.iter().map(of).collect()
+    }
+
+    fn report(&self, steps: Vec<Vec<Directed>>, snapshots: &[Snapshot], conditions: Conditions) -> Report {
+        let mut doubts = conditions.doubts();
+        let step_s = self.step.as_secs_f64();
+        if step_s < STEP_WANTED_S {
+            doubts.push(Doubt::TooShort { seconds: step_s, wanted: STEP_WANTED_S });
+        }
+        let changes = counters::changes(snapshots);
+        let steps: Vec<Step> = self
+            .rates_bps
+            .iter()
+            .zip(steps)
+            .zip(changes)
+            .map(|((rate, directions), changes)| Step::of(*rate, directions, changes))
+            .collect();
+        let knees = Knee::of_all(&steps);
+        Report { doubts, step_s, steps, knees, conditions }
+    }
+}
+
+impl Step {
+    fn of(offered_bps: u64, directions: Vec<Directed>, changes: Vec<Change>) -> Self {
+        let mut doubts: Vec<Doubt> = Vec::new();
+        for doubt in directions.iter().flat_map(|one| &one.doubts) {
+            let same = |other: &Doubt| std::mem::discriminant(other) == std::mem::discriminant(doubt);
+            if !doubts.iter().any(same) {
+                doubts.push(doubt.clone());
+            }
+        }
+        Self { offered_bps, doubts, directions, changes }
+    }
+}
+
+fn keep(kept: &mut Kept, rate: u64, directed: &[Directed]) -> std::io::Result<()> {
+    for one in directed {
+        let figures = &one.figures;
+        let details = json!({
+            "achieved_bps": figures.achieved_l2_bps, "sent": figures.sent, "received": figures.received,
+            "lost": figures.lost, "jitter_us": figures.jitter_us, "seconds": figures.seconds,
+        });
+        let value = figures.received as f64 / figures.seconds.max(1e-9);
+        let details = details.as_object().cloned().unwrap_or_default();
+        let name = format!("{} to {} at {}", one.from, one.to, Rate::L2(rate as f64));
+        kept.add(&name, "pps", Run { value, at: None, details })?;
+        one.doubts.iter().for_each(|doubt| kept.doubt(&name, doubt.clone()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+use super::*;
+
+const LOST: &str = "rx_fifo_errors";
+
+/// One direction of 1000-byte frames: what was asked, what was sent and what arrived, in Mbit/s.
+fn step(asked: u64, sent: f64, arrived: f64, rises: &[(&str, u64)]) -> Step {
+    let count = |mbps: f64| (mbps * 1e6 / 8000.0).round() as u64;
+    let one = json!({
+        "from": "lan0", "to": "wan0", "traffic": "", "means": "socket", "offered_pps": asked as f64 * 1e6 / 8000.0,
+        "achieved_pps": sent * 1e6 / 8000.0, "achieved_l2_bps": sent * 1e6, "achieved_l1_bps": sent * 1.02e6,
+        "seconds": 1.0, "sent": count(sent), "received": count(arrived), "lost": count(sent) - count(arrived),
+        "loss_ratio": 1.0 - arrived / sent, "duplicated": 0, "reordered": 0, "displaced_max": 0, "flows": 1,
+        "latency_us": null, "jitter_us": 1.0,
+    });
+    let change = |(name, rise): &(&str, u64)| Change {
+        device: "r0".to_owned(),
+        counter: (*name).to_owned(),
+        before: 0,
+        after: *rise,
+        rise: *rise,
+        bits: None,
+        reset: false,
+        trouble: *name != "rx_packets",
+    };
+    let changes = rises.iter().map(change).collect();
+    Step::of(asked * 1_000_000, vec![serde_json::from_value(one).unwrap()], changes)
+}
+
+fn knee(steps: &[Step]) -> Knee {
+    let [knee] = &Knee::of_all(steps)[..] else { panic!("one direction") };
+    knee.clone()
+}
+
+#[test]
+fn the_knee_is_the_last_rate_before_the_loss_stays() {
+    let found = knee(&[
+        step(100, 100.0, 100.0, &[("rx_packets", 12_500)]),
+        // An accident.
+        step(200, 200.0, 198.0, &[("rx_packets", 25_000)]),
+        step(300, 300.0, 300.0, &[("time_squeeze", 90), ("rx_packets", 37_500)]),
+        step(400, 400.0, 320.0, &[(LOST, 9_990), ("time_squeeze", 100), ("rx_packets", 50_000)]),
+        step(500, 500.0, 318.0, &[(LOST, 30_000)]),
+    ]);
+    assert_eq!((found.passes_bps, found.loses_bps), (Some(300e6), Some(400e6)));
+    assert!((found.loss_ratio.unwrap() - 0.2).abs() < 1e-9 && (found.most_bps - 320e6).abs() < 1.0);
+    assert_eq!(found.beyond, Beyond::Flat);
+    let [suspect] = &found.suspects[..] else { panic!("{:?}", found.suspects) };
+    assert_eq!((suspect.counter.as_str(), suspect.rise), (LOST, 9_990));
+    assert!((suspect.of_lost - 0.999).abs() < 1e-9);
+}
+
+#[test]
+fn a_router_that_forwards_less_the_more_comes_collapses() {
+    let steps = [step(100, 100.0, 100.0, &[]), step(200, 200.0, 120.0, &[]), step(300, 300.0, 90.0, &[])];
+    assert_eq!(knee(&steps).beyond, Beyond::Collapse);
+    assert_eq!(knee(&steps[1..]).passes_bps, None);
+    // The highest rate alone is enough to be the knee.
+    assert_eq!(knee(&steps[..2]).loses_bps, Some(200e6));
+}
+
+#[test]
+fn no_loss_is_no_knee_whether_or_not_all_was_sent() {
+    let steps = [step(100, 100.0, 100.0, &[]), step(200, 150.0, 150.0, &[("rx_missed_errors", 7)])];
+    let found = knee(&steps);
+    assert_eq!((found.beyond, found.loses_bps), (Beyond::GeneratorBound, None));
+    assert!(found.suspects.is_empty() && found.passes_bps == Some(150e6));
+    assert_eq!(knee(&steps[..1]).beyond, Beyond::NotReached);
+    assert_eq!(Knee::of_all(&[]), []);
+}

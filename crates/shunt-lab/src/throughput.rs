@@ -1,0 +1,299 @@
+//! The throughput of one or more routers, searched for in turn, so that what changes with time is in all of them.
+
+mod generated;
+
+use crate::{
+    Conditions, Doubt, Kept, Run,
+    search::{
+        BinarySearch, Goal, GoalResult, Irregular, MlrSearch, Outcome, Range, Search, Trial, Wrong, run,
+        simulated::{Behaviour, Router},
+    },
+    traffic::LatencyUs,
+};
+pub use generated::{Engine, Generated};
+pub(crate) use generated::{RULESET, Up};
+use serde::Serialize;
+use serde_json::json;
+use std::io;
+
+/// As CSIT has them.
+const LATENCY_PERCENTS: [u32; 3] = [10, 50, 90];
+/// Shorter trials miss what happens once a second.
+const TRIAL_WANTED_S: f64 = 1.0;
+
+/// What forwards frames, as seen from outside.
+pub trait Device {
+    /// Why a trial cannot be measured.
+    type Error: From<io::Error>;
+    /// Its name among the others.
+    fn name(&self) -> &str;
+    /// What speaks against what was measured of it.
+    fn doubts(&self) -> Vec<Doubt>;
+    /// Sets it up, lets trials be measured, and takes it down.
+    ///
+    /// # Errors
+    /// When that cannot be done.
+    fn serve(&mut self, work: &mut Work<'_, Self::Error>) -> Result<(), Self::Error>;
+}
+
+/// Measures by what it is given, as often as it likes.
+pub type Work<'w, E> = dyn FnMut(&mut Measure<'_, E>) -> Result<(), E> + 'w;
+/// Sends, and counts what arrives.
+pub type Measure<'m, E> = dyn FnMut(Trial) -> Result<Seen, E> + 'm;
+
+/// What came of a trial.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Seen {
+    /// The frames.
+    pub outcome: Outcome,
+    /// How long they took, if anything arrived and that is known.
+    pub latency_us: Option<LatencyUs>,
+}
+
+/// Latency under a load that the router can take.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct LatencyAt {
+    /// Of the throughput for the most lenient goal, the last one.
+    pub percent: u32,
+    /// In frames/s of one direction.
+    pub load_pps: f64,
+    /// Of all frames that were asked for.
+    pub loss_ratio: f64,
+    /// None where it is not known.
+    pub latency_us: Option<LatencyUs>,
+}
+
+/// What is to be found out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    method: Method,
+    goals: Vec<Goal>,
+    range: Range,
+    runs: u32,
+    /// For a trial that is not kept, before each search.
+    warm_up_s: f64,
+}
+
+/// How it is searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// RFC 9971.
+    Mlrsearch,
+    /// RFC 2544, section 26.1.
+    Rfc2544,
+}
+
+/// What was found out.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// How it was searched.
+    pub method: Method,
+    /// Between which loads.
+    pub range: Range,
+    /// A search each, in the order in which they were made.
+    pub searches: Vec<Searched>,
+    /// Where and how.
+    pub conditions: Conditions,
+}
+
+/// One search.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Searched {
+    /// Of which router.
+    pub device: String,
+    /// The how many-th of this router, from 1 on.
+    pub run: u32,
+    /// How many trials it took, without the one to warm up.
+    pub trials: u32,
+    /// How long they took together.
+    pub seconds: f64,
+    /// By goal.
+    pub results: Vec<GoalResult>,
+    /// After the search.
+    pub latency: Vec<LatencyAt>,
+    /// Why they may be wrong.
+    pub doubts: Vec<Doubt>,
+}
+
+/// One that does not exist.
+#[derive(Debug)]
+pub struct Simulated {
+    name: String,
+    router: Router,
+}
+
+impl Simulated {
+    /// One of this name, that behaves so.
+    pub fn new(name: String, behaviour: Behaviour, seed: u64) -> Self {
+        Self { name, router: Router::new(behaviour, seed) }
+    }
+}
+
+impl Device for Simulated {
+    type Error = io::Error;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn doubts(&self) -> Vec<Doubt> {
+        vec![Doubt::Simulated]
+    }
+
+    fn serve(&mut self, work: &mut Work<'_, io::Error>) -> io::Result<()> {
+        work(&mut |trial| Ok(Seen { outcome: self.router.measure(trial), latency_us: None }))
+    }
+}
+
+impl Plan {
+    /// MLRsearch for no loss and for a loss of up to 0.5 %; `quick` is less certain.
+    ///
+    /// # Errors
+    /// When the range cannot be searched.
+    pub fn mlrsearch(range: Range, runs: u32, quick: bool) -> Result<Self, Wrong> {
+        let goals = if quick { [Goal::QUICK_NDR, Goal::QUICK_PDR] } else { [Goal::NDR, Goal::PDR] };
+        let warm_up_s = goals[0].initial_s;
+        Self { method: Method::Mlrsearch, goals: goals.to_vec(), range, runs, warm_up_s }.checked()
+    }
+
+    /// Halving by trials of so long.
+    ///
+    /// # Errors
+    /// When the range cannot be searched, or with such trials.
+    pub fn rfc2544(range: Range, runs: u32, trial_s: f64) -> Result<Self, Wrong> {
+        let goal = Goal { initial_s: trial_s, final_s: trial_s, sum_s: trial_s, ..Goal::RFC2544 };
+        Self { method: Method::Rfc2544, goals: vec![goal], range, runs, warm_up_s: 1.0 }.checked()
+    }
+
+    fn checked(self) -> Result<Self, Wrong> {
+        self.search().map(|_| self)
+    }
+
+    fn search(&self) -> Result<Box<dyn Search>, Wrong> {
+        Ok(match self.method {
+            Method::Mlrsearch => Box::new(MlrSearch::new(&self.goals, self.range)?),
+            Method::Rfc2544 => Box::new(BinarySearch::new(self.goals[0], self.range)?),
+        })
+    }
+
+    /// Searches each router in turn, `runs` times, and puts down each search as soon as it is over.
+    ///
+    /// # Errors
+    /// When a trial cannot be measured, or what was found cannot be kept. The searches until then are kept.
+    pub fn perform<D: Device>(
+        &self,
+        devices: &mut [D],
+        mut kept: Option<&mut Kept>,
+        conditions: Conditions,
+    ) -> Result<Report, D::Error> {
+        let mut searches = Vec::new();
+        for run in 1..=self.runs {
+            for device in &mut *devices {
+                let searched = self.search_one(device, run)?;
+                if let Some(kept) = &mut kept {
+                    keep(kept, &searched)?;
+                }
+                searches.push(searched);
+            }
+        }
+        Ok(Report { method: self.method, range: self.range, searches, conditions })
+    }
+
+    fn search_one<D: Device>(&self, device: &mut D, nth: u32) -> Result<Searched, D::Error> {
+        let mut searched = Searched { device: device.name().to_owned(), run: nth, ..Searched::default() };
+        device.serve(&mut |measure| self.search_with(measure, &mut searched))?;
+        let mut doubts = device.doubts();
+        doubts.append(&mut searched.doubts);
+        Ok(Searched { doubts, ..searched })
+    }
+
+    fn search_with<E: From<io::Error>>(
+        &self,
+        measure: &mut Measure<'_, E>,
+        searched: &mut Searched,
+    ) -> Result<(), E> {
+        let invalid = |why: Wrong| io::Error::new(io::ErrorKind::InvalidInput, why);
+        let mut search = self.search().map_err(invalid)?;
+        measure(Trial { load_pps: self.range.max_pps, duration_s: self.warm_up_s })?;
+        let mut trials = Vec::new();
+        searched.results = run(&mut *search, |trial| -> Result<Outcome, E> {
+            let outcome = measure(trial)?.outcome;
+            trials.push((trial, outcome));
+            Ok(outcome)
+        })?;
+        searched.trials = trials.len() as u32;
+        searched.seconds = trials.iter().map(|(_, outcome)| outcome.effective_s).sum();
+        searched.doubts = self.doubts(&searched.results, &trials);
+        searched.latency = self.latency(measure, &searched.results)?;
+        Ok(())
+    }
+
+    fn latency<E>(&self, measure: &mut Measure<'_, E>, results: &[GoalResult]) -> Result<Vec<LatencyAt>, E> {
+        let Some((throughput, goal)) =
+            results.last().and_then(|last| Some((last.throughput_pps?, last.goal)))
+        else {
+            return Ok(Vec::new());
+        };
+        let at = |percent: u32| {
+            let load_pps = throughput * f64::from(percent) / 100.0;
+            let seen = measure(Trial { load_pps, duration_s: goal.final_s })?;
+            let loss_ratio = seen.outcome.loss_ratio();
+            Ok(LatencyAt { percent, load_pps, loss_ratio, latency_us: seen.latency_us })
+        };
+        LATENCY_PERCENTS.into_iter().map(at).collect()
+    }
+
+    fn doubts(&self, results: &[GoalResult], trials: &[(Trial, Outcome)]) -> Vec<Doubt> {
+        let mut doubts = Vec::new();
+        if results.iter().any(|result| limited_by_generator(result, trials)) {
+            doubts.push(Doubt::GeneratorBound);
+        }
+        let trial_s = self.goals.iter().map(|goal| goal.final_s).fold(f64::INFINITY, f64::min);
+        if trial_s < TRIAL_WANTED_S {
+            doubts.push(Doubt::TooShort { seconds: trial_s, wanted: TRIAL_WANTED_S });
+        }
+        doubts
+    }
+}
+
+/// The limit was not reached, or at the upper bound more frames were not sent than were lost on the way.
+fn limited_by_generator(result: &GoalResult, trials: &[(Trial, Outcome)]) -> bool {
+    let at_upper = trials.iter().filter(|(trial, _)| Some(trial.load_pps) == result.upper_pps);
+    let (unsent, lost) = at_upper.fold((0, 0), |(unsent, lost), (_, outcome)| {
+        (unsent + outcome.expected.saturating_sub(outcome.offered), lost + outcome.lost())
+    });
+    result.irregular == Some(Irregular::MaxLoadPasses) || unsent > lost
+}
+
+fn keep(kept: &mut Kept, searched: &Searched) -> io::Result<()> {
+    for result in &searched.results {
+        let name = format!("{} {}", result.goal.name(), searched.device);
+        match (result.throughput_pps, result.irregular) {
+            (Some(value), irregular) => {
+                let details = json!({
+                    "lower_pps": result.lower_pps,
+                    "upper_pps": result.upper_pps,
+                    "irregular": irregular,
+                    "trials": searched.trials,
+                });
+                let details = details.as_object().cloned().unwrap_or_default();
+                kept.add(&name, "pps", Run { value, at: None, details })?;
+            }
+            (None, irregular) => kept.lacks(&name, irregular.map_or_else(String::new, |why| why.to_string())),
+        }
+        searched.doubts.iter().for_each(|doubt| kept.doubt(&name, doubt.clone()));
+    }
+    for at in &searched.latency {
+        let Some(latency) = at.latency_us else { continue };
+        for (quantile, value) in [("p50", latency.p50), ("p99", latency.p99)] {
+            let name = format!("latency {quantile} at {} % {}", at.percent, searched.device);
+            kept.add(&name, "us", value)?;
+            searched.doubts.iter().for_each(|doubt| kept.doubt(&name, doubt.clone()));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+//! Routers that real frames go through.
+
+use super::{Device, Seen, Work};
+use crate::{
+    Doubt, Nic,
+    net::NetNs,
+    search::Trial,
+    traffic::{Error, Figures, Place, Session, Wanted, session},
+};
+use shunt_api::Instance;
+use shunt_gen::Schedule;
+use std::{
+    fs,
+    mem::ManuallyDrop,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// What makes a router in a namespace track connections, which Shunt learns from.
+pub(crate) const RULESET: &str = "table inet filter { chain forward { type filter hook forward priority filter; policy drop; \
+    ct state established,related accept; iifname \"r0\" ct state new accept; iifname \"r1\" ct state new accept; }; }";
+
+/// One between two ports of the generator.
+#[derive(Debug)]
+pub struct Generated {
+    /// Its name among the others.
+    pub name: String,
+    /// The frames. Rate, time and warm-up are those of the trials.
+    pub wanted: Wanted,
+    /// Where it is.
+    pub place: Place,
+    /// What forwards in a router of our own; none: Linux.
+    pub engine: Option<Engine>,
+    /// Ends it at the next trial.
+    pub stop: Arc<AtomicBool>,
+    /// What took part so far.
+    pub nics: Vec<Nic>,
+}
+
+/// A Shunt in the router.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    /// The program `shunt`.
+    pub program: PathBuf,
+    /// Which engine.
+    pub name: String,
+}
+
+/// A Shunt that is up, until it is dropped.
+pub(crate) struct Up<'n> {
+    engine: &'n Engine,
+    router: &'n NetNs,
+}
+
+impl Generated {
+    /// What the generator can do with nothing in between, in frames/s of one direction.
+    ///
+    /// # Errors
+    /// When the machine refuses.
+    pub fn generator_max_pps(&self) -> Result<f64, Error> {
+        session(&self.wanted, &self.place, &self.stop, |session| {
+            let most = Schedule { pps: None, burst: self.wanted.burst, packets: None, duration: None };
+            Ok::<_, Error>(session.floor(&most)?.max_pps)
+        })
+    }
+}
+
+impl Device for Generated {
+    type Error = Error;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn doubts(&self) -> Vec<Doubt> {
+        let virtual_links = self.nics.iter().any(|nic| nic.driver.as_deref() == Some("veth"));
+        if virtual_links { vec![Doubt::VirtualLinks] } else { Vec::new() }
+    }
+
+    fn serve(&mut self, work: &mut Work<'_, Error>) -> Result<(), Error> {
+        let Self { wanted, place, engine, stop, nics, .. } = self;
+        session(wanted, place, stop, |session| {
+            *nics = session.nics().to_vec();
+            let router = session.router();
+            if let Some(router) = router {
+                router.try_run(&format!("nft '{RULESET}'"))?;
+            }
+            let up =
+                router.zip(engine.as_ref()).map(|(router, engine)| Up::new(engine, router)).transpose()?;
+            let done = work(&mut measure(session, wanted, stop));
+            if let Some(up) = up {
+                up.down()?;
+            }
+            done
+        })
+    }
+}
+
+fn measure<'m>(
+    session: &'m mut Session<'_>,
+    wanted: &'m Wanted,
+    stop: &'m AtomicBool,
+) -> impl FnMut(Trial) -> Result<Seen, Error> + 'm {
+    move |trial| {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Machine("interrupted; searches that were over are kept".to_owned()));
+        }
+        let duration = Some(Duration::from_secs_f64(trial.duration_s));
+        let schedule = Schedule { pps: Some(trial.load_pps), burst: wanted.burst, packets: None, duration };
+        let directed = session.run(&schedule)?;
+        let sum = Figures::sum(&directed);
+        let span_s = directed.iter().map(|one| one.span_ns).min().unwrap_or(0) as f64 / 1e9;
+        let outcome = sent_for(trial, span_s).outcome(directed.len() as u32, sum.sent, sum.received);
+        Ok(Seen { outcome, latency_us: sum.latency_us })
+    }
+}
+
+/// What is left of a trial whose sender was held up until after its end. Until it was, the load was there; so the trial is not lost,
+/// but counts for less. One that sent less than was due while it ran has lost the rest, and so has one that was held up for half
+/// of its time or more.
+fn sent_for(trial: Trial, span_s: f64) -> Trial {
+    let held_up = span_s < trial.duration_s && span_s > trial.duration_s / 2.0;
+    if held_up { Trial { duration_s: span_s, ..trial } } else { trial }
+}
+
+impl<'n> Up<'n> {
+    pub(crate) fn new(engine: &'n Engine, router: &'n NetNs) -> Result<Self, Error> {
+        let up = Self { engine, router };
+        up.ask(&["up", "--engine", &engine.name, "--port", "r0", "--port", "r1"])?;
+        Ok(up)
+    }
+
+    pub(crate) fn down(self) -> Result<(), Error> {
+        let up = ManuallyDrop::new(self);
+        up.ask(&["down"])?;
+        // Nobody knows this instance. Its log is of use only when something failed.
+        Ok(fs::remove_file(up.instance()?.log_path())?)
+    }
+
+    fn instance(&self) -> Result<Instance, Error> {
+        let name = self.router.name();
+        name.parse().map_err(|_| Error::Machine(format!("{name} cannot name an instance of Shunt")))
+    }
+
+    fn ask(&self, words: &[&str]) -> Result<(), Error> {
+        let program = self.engine.program.to_string_lossy();
+        let mut command = self.router.command(&program);
+        let output = command.args(["--instance", self.instance()?.as_str()]).args(words).output()?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(Error::Machine(said(&output.stderr))),
+        }
+    }
+}
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        if let Err(why) = self.ask(&["down"]) {
+            eprintln!("{why}");
+        }
+    }
+}
+
+/// What the program complained of, without its name.
+fn said(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let text = text.trim();
+    text.strip_prefix("shunt: ").unwrap_or(text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_whose_sender_was_held_up_at_the_end_counts_for_less() {
+        let trial = Trial { load_pps: 1e5, duration_s: 1.0 };
+        let outcome = |span_s, sent| sent_for(trial, span_s).outcome(1, sent, sent);
+        let late = outcome(0.9, 90_000);
+        assert_eq!((late.loss_ratio(), late.effective_s), (0.0, 0.9));
+        // Too slow all the time.
+        assert!((outcome(0.99999, 90_000).loss_ratio() - 0.1).abs() < 1e-3);
+        // Hardly sent.
+        assert!((outcome(0.4, 40_000).loss_ratio() - 0.6).abs() < 1e-3);
+        assert_eq!(outcome(0.0, 0).loss_ratio(), 1.0);
+    }
+}

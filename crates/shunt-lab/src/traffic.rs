@@ -1,0 +1,143 @@
+//! Traffic through a device under test: sent at a rate, and accounted for as it arrives.
+
+mod figures;
+mod floor;
+mod lane;
+mod sender;
+mod session;
+mod station;
+
+pub use figures::{Directed, Figures, Floor, LatencyUs, Report};
+pub use sender::{Means, MeansChoice};
+pub use session::{Session, session};
+pub use station::{Nics, Place};
+
+use crate::{Conditions, Doubt};
+use shunt_gen::{Rate, Schedule, Shape, Wrong};
+use shunt_wire::line::LinkSpeed;
+use std::{
+    fmt, io,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+/// The sender's threads and the kernel need this to get ready.
+const LEAD_NS: u64 = 20_000_000;
+/// A packet this late makes a burst of those behind it.
+const LATE_NS: u64 = 1_000_000;
+
+/// What is to be measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    /// The packets, as they go from the first port to the second. Ends that are none are those of the ports.
+    pub shape: Shape,
+    /// How much is offered, in each direction.
+    pub rate: Rate,
+    /// Of the link, where it does not say so itself.
+    pub speed: Option<LinkSpeed>,
+    /// How long.
+    pub duration: Option<Duration>,
+    /// How many packets in each direction.
+    pub packets: Option<u64>,
+    /// Traffic before that, which is not counted.
+    pub warm_up: Duration,
+    /// Packets that go without an interval between them.
+    pub burst: u32,
+    /// The second port sends too.
+    pub both: bool,
+    /// Who sends.
+    pub means: MeansChoice,
+    /// Measure what the generator adds by itself.
+    pub floor: bool,
+}
+
+/// Why nothing was measured.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// What was asked for cannot be.
+    Asked(String),
+    /// It takes root.
+    NotRoot,
+    /// There is no such device.
+    NoDevice(String),
+    /// Another XDP program is there.
+    Busy(String),
+    /// The machine refused.
+    Machine(String),
+}
+
+/// Measures. When `stop` is set it ends at once, with what there is.
+///
+/// # Errors
+/// When it cannot be as asked, or the machine refuses. What was set up is undone.
+pub fn measure(wanted: &Wanted, place: &Place, stop: &AtomicBool) -> Result<Report, Error> {
+    let schedule = wanted.schedule(place.speed(wanted.speed))?;
+    session(wanted, place, stop, |session| {
+        let mut conditions = Conditions::of_this_machine();
+        conditions.seed = wanted.shape.shuffled;
+        conditions.nics = session.nics().to_vec();
+        let measure_floor = wanted.floor && !stop.load(Ordering::Relaxed);
+        let floor = measure_floor.then(|| session.floor(&schedule)).transpose()?;
+        if !wanted.warm_up.is_zero() {
+            session.run(&Schedule { duration: Some(wanted.warm_up), packets: None, ..schedule })?;
+        }
+        let runs = session.run(&schedule)?;
+        let mut report = Report::of(runs, &schedule, floor, conditions);
+        if stop.load(Ordering::Relaxed) {
+            report.add_doubt(Doubt::Interrupted);
+        }
+        Ok(report)
+    })
+}
+
+impl Wanted {
+    /// When packets go.
+    ///
+    /// # Errors
+    /// When the rate cannot be.
+    pub fn schedule(&self, speed: Option<LinkSpeed>) -> Result<Schedule, Error> {
+        let pps = self.rate.packets_per_second(&self.shape.sizes, speed)?;
+        let schedule =
+            Schedule { pps, burst: self.burst.max(1), packets: self.packets, duration: self.duration };
+        if schedule.offered() == Some(0) {
+            return Err(Error::Asked("no packet is due in that time; give more time, or a count".to_owned()));
+        }
+        Ok(schedule)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRoot => f.write_str("it takes root: raw frames and XDP; use sudo"),
+            Self::NoDevice(name) => write!(f, "{name}: no such device"),
+            Self::Asked(why) | Self::Busy(why) | Self::Machine(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Wrong> for Error {
+    fn from(wrong: Wrong) -> Self {
+        Self::Asked(wrong.to_string())
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Machine(error.to_string())
+    }
+}
+
+impl From<shunt_bpf::traffic::Error> for Error {
+    fn from(error: shunt_bpf::traffic::Error) -> Self {
+        match error.raw_os_error() {
+            Some(nix::libc::EBUSY | nix::libc::EEXIST) => Self::Busy(format!(
+                "{error}; another XDP program is there: take it off with `ip link set DEV xdp off`"
+            )),
+            _ => Self::Machine(error.to_string()),
+        }
+    }
+}

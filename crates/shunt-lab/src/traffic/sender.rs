@@ -1,0 +1,192 @@
+//! How packets get to the device: as live XDP frames, or through a socket.
+
+use super::Error;
+use crate::net::link_address;
+use nix::{
+    errno::Errno,
+    libc, setsockopt_impl, sockopt_impl,
+    sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType},
+};
+use serde::{Deserialize, Serialize};
+use shunt_bpf::traffic::{Generator, Maker, State, now_ns, takes_frames};
+use shunt_gen::{Schedule, Traffic};
+use std::{
+    os::fd::{AsRawFd, OwnedFd},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+sockopt_impl!(
+    /// Packets do not pass the qdisc.
+    QdiscBypass, SetOnly, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, bool
+);
+
+/// Frames that are offered to the generator in one call, of which those that are due are sent.
+const TURN: u32 = 16_384;
+/// The same when the next is due at some distance: looking for about 100 us.
+const LOOK: u32 = 2048;
+/// What is due later than this is waited for asleep, until so much before that.
+const ASLEEP_NS: u64 = 200_000;
+const AWAKE_NS: u64 = 100_000;
+/// Sleeping this long at most, it sees that it shall stop.
+const NAP_NS: u64 = 50_000_000;
+/// Packets that the kernel takes at once.
+const BATCH: u32 = 64;
+
+/// Who sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Means {
+    /// An XDP program on live frames.
+    XdpLive,
+    /// AF_PACKET.
+    Socket,
+}
+
+/// Who shall send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MeansChoice {
+    /// Live frames where the device takes them.
+    Auto,
+    /// This one or nothing.
+    Only(Means),
+}
+
+pub(super) enum Sender {
+    Live(Generator),
+    Socket(Box<Sending>),
+}
+
+/// A socket on one device.
+pub(super) struct Sending {
+    maker: Maker,
+    socket: OwnedFd,
+}
+
+/// How many packets the kernel takes at once: few where they are far apart, so that none waits for others.
+pub(super) fn batch(schedule: &Schedule) -> u32 {
+    match schedule.pps {
+        Some(pps) if pps < 50_000.0 => 1,
+        Some(pps) if pps < 500_000.0 => 8,
+        _ => BATCH,
+    }
+}
+
+impl Sender {
+    /// To be called in the namespace of the device.
+    pub(super) fn new(
+        traffic: &Traffic,
+        ifname: &str,
+        ifindex: u32,
+        choice: MeansChoice,
+    ) -> Result<Self, Error> {
+        let takes = takes_frames(ifindex);
+        if !takes && choice == MeansChoice::Only(Means::XdpLive) {
+            return Err(Error::Asked(format!(
+                "{ifname}: it takes no frames of XDP; use --sender socket (a veth takes them once its peer has GRO: \
+                 `ethtool -K PEER gro on`)"
+            )));
+        }
+        let live = takes && choice != MeansChoice::Only(Means::Socket);
+        if live {
+            let tried = Generator::new(traffic, ifindex).and_then(|generator| {
+                // Nothing is scheduled, so no frame leaves: only the kernel's opinion of it is wanted.
+                generator.turn(1)?;
+                Ok(generator)
+            });
+            match tried {
+                Ok(generator) => return Ok(Self::Live(generator)),
+                Err(e) if choice != MeansChoice::Auto => return Err(e.into()),
+                // Frames that are too large for a page, or a kernel before 5.18.
+                Err(_) => {}
+            }
+        }
+        let socket = open(ifname).map_err(|e| Error::Machine(format!("{ifname}: a raw socket: {e}")))?;
+        Ok(Self::Socket(Box::new(Sending { maker: Maker::new(traffic), socket })))
+    }
+
+    pub(super) fn means(&self) -> Means {
+        match self {
+            Self::Live(_) => Means::XdpLive,
+            Self::Socket(_) => Means::Socket,
+        }
+    }
+
+    pub(super) fn state(&self) -> Result<State, Error> {
+        match self {
+            Self::Live(generator) => Ok(generator.state()?),
+            Self::Socket(sending) => Ok(*sending.maker.state()),
+        }
+    }
+
+    /// Sends all that is due from `start_ns` on. To be called in the namespace of the device.
+    pub(super) fn run(
+        &mut self,
+        schedule: &Schedule,
+        start_ns: u64,
+        tag: u8,
+        stop: &AtomicBool,
+    ) -> Result<State, Error> {
+        match self {
+            Self::Live(generator) => {
+                generator.schedule(schedule, start_ns, tag)?;
+                generator.set_batch(batch(schedule));
+            }
+            Self::Socket(sending) => sending.maker.schedule(schedule, start_ns, tag),
+        }
+        loop {
+            let (state, now) = (self.state()?, now_ns());
+            let ended = state.end_ns > 0 && now >= state.end_ns;
+            if ended || state.sent >= state.limit || stop.load(Ordering::Relaxed) {
+                return Ok(state);
+            }
+            let wait = (state.start_ns + (state.due >> 16)).saturating_sub(now);
+            if wait > ASLEEP_NS {
+                thread::sleep(Duration::from_nanos((wait - AWAKE_NS).min(NAP_NS)));
+                continue;
+            }
+            match self {
+                Self::Live(generator) => {
+                    let apart = (state.interval * u64::from(state.burst)) >> 16;
+                    let left = u32::try_from(state.limit - state.sent).unwrap_or(TURN).min(TURN);
+                    generator.turn(match (state.interval, apart > ASLEEP_NS) {
+                        (0, _) => left,
+                        (_, true) => LOOK,
+                        (_, false) => TURN,
+                    })?;
+                }
+                Self::Socket(sending) => sending.send_due()?,
+            }
+        }
+    }
+}
+
+impl Sending {
+    /// Some of what is due.
+    fn send_due(&mut self) -> Result<(), Error> {
+        for _ in 0..BATCH {
+            let Some(frame) = self.maker.next(now_ns()) else { return Ok(()) };
+            loop {
+                match socket::send(self.socket.as_raw_fd(), frame, MsgFlags::empty()) {
+                    Ok(_) => break,
+                    Err(Errno::EINTR | Errno::ENOBUFS | Errno::EAGAIN) => {
+                        thread::yield_now();
+                    }
+                    Err(e) => return Err(Error::Machine(format!("sending {} bytes: {e}", frame.len()))),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open(ifname: &str) -> Result<OwnedFd, Errno> {
+    // Without a protocol it receives nothing.
+    let socket =
+        socket::socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None::<SockProtocol>)?;
+    socket::bind(socket.as_raw_fd(), &link_address(ifname)?)?;
+    // Not every device can; then packets pass the qdisc.
+    let _ = socket::setsockopt(&socket, QdiscBypass, &true);
+    Ok(socket)
+}

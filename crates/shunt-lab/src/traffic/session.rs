@@ -1,0 +1,147 @@
+//! Traffic through one place that stays set up between runs.
+
+use super::{
+    Error, LEAD_NS, Wanted,
+    figures::Directed,
+    floor,
+    lane::Lane,
+    station::{Place, Station},
+};
+use crate::{
+    Nic,
+    net::{NetNs, Segment},
+    sweep::counters::Device,
+};
+use shunt_gen::{Schedule, Shape, Sizes};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+/// Runs have tags, so that a late frame of one does not count for the next.
+const TAGS: u8 = 0x3f;
+
+/// Lanes that are ready.
+pub struct Session<'n> {
+    near: Station<'n>,
+    far: Station<'n>,
+    lanes: Vec<Lane<'n>>,
+    sizes: Sizes,
+    wanted: &'n Wanted,
+    router: Option<&'n NetNs>,
+    nics: Vec<Nic>,
+    stop: &'n AtomicBool,
+    tag: u8,
+}
+
+/// Sets up, works, and takes down what was set up.
+///
+/// # Errors
+/// When it cannot be as asked, or the machine refuses; or those of the work.
+pub fn session<R, E: From<Error>>(
+    wanted: &Wanted,
+    place: &Place,
+    stop: &AtomicBool,
+    work: impl FnOnce(&mut Session<'_>) -> Result<R, E>,
+) -> Result<R, E> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Error::NotRoot.into());
+    }
+    let network = place.network(wanted)?;
+    let (near, far) = network.stations(wanted)?;
+    let lanes = lanes(&near, &far, &wanted.shape, wanted)?;
+    let nics = [&near, &far].map(|station| station.within(|| Nic::of(&station.ifname))).to_vec();
+    work(&mut Session {
+        near,
+        far,
+        lanes,
+        sizes: wanted.shape.sizes.clone(),
+        wanted,
+        router: network.router(),
+        nics,
+        stop,
+        tag: 0,
+    })
+}
+
+fn lanes<'n>(
+    near: &Station<'n>,
+    far: &Station<'n>,
+    shape: &Shape,
+    wanted: &Wanted,
+) -> Result<Vec<Lane<'n>>, Error> {
+    let mut lanes = vec![Lane::new(near, far, shape.clone(), wanted.means)?];
+    if wanted.both {
+        lanes.push(Lane::new(far, near, shape.clone().reversed(), wanted.means)?);
+    }
+    Ok(lanes)
+}
+
+impl<'n> Session<'n> {
+    /// Sends in all directions at once, and waits for what is under way.
+    ///
+    /// # Errors
+    /// When the machine refuses.
+    pub fn run(&mut self, schedule: &Schedule) -> Result<Vec<Directed>, Error> {
+        let start_ns = shunt_bpf::traffic::now_ns() + LEAD_NS;
+        self.tag = self.tag % TAGS + 1;
+        let (tag, stop) = (self.tag, self.stop);
+        thread::scope(|scope| {
+            let threads: Vec<_> = self
+                .lanes
+                .iter_mut()
+                .map(|lane| scope.spawn(move || lane.run(schedule, start_ns, tag, stop)))
+                .collect();
+            let ended = threads.into_iter().map(|thread| thread.join());
+            ended.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        })
+    }
+
+    /// From now on frames have these sizes. None may be larger than those that it was set up for.
+    ///
+    /// # Errors
+    /// When the headers do not fit, or the machine refuses.
+    pub fn resize(&mut self, sizes: &Sizes) -> Result<(), Error> {
+        self.sizes = sizes.clone();
+        let shape = Shape { sizes: sizes.clone(), ..self.wanted.shape.clone() };
+        // A device has room for the receiver of one lane.
+        self.lanes.clear();
+        self.lanes = lanes(&self.near, &self.far, &shape, self.wanted)?;
+        Ok(())
+    }
+
+    /// What the generator adds by itself, and can do at most.
+    ///
+    /// # Errors
+    /// When the machine refuses.
+    pub fn floor(&self, schedule: &Schedule) -> Result<super::Floor, Error> {
+        let shape = Shape { sizes: self.sizes.clone(), ..self.wanted.shape.clone() };
+        floor::measure(&Wanted { shape, ..self.wanted.clone() }, schedule, self.lanes[0].means(), self.stop)
+    }
+
+    /// It is to end.
+    pub(crate) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The router, where it is ours.
+    pub fn router(&self) -> Option<&'n NetNs> {
+        self.router
+    }
+
+    /// All whose counters are at hand: of what sends and receives, and of our own router.
+    pub fn devices(&self) -> Vec<Device<'n>> {
+        let of = |ns: Option<&'n NetNs>, name: &str| {
+            ns.map_or_else(|| Device::here(name), |ns| Device::inside(ns, name))
+        };
+        let ends = [&self.near, &self.far].map(|station| of(station.ns, &station.ifname));
+        let ports =
+            [Segment::LAN.port, Segment::WAN.port].map(|port| self.router.map(|ns| of(Some(ns), port)));
+        ends.into_iter().chain(ports.into_iter().flatten()).collect()
+    }
+
+    /// What sends and receives.
+    pub fn nics(&self) -> &[Nic] {
+        &self.nics
+    }
+}

@@ -1,0 +1,95 @@
+//! What is looked at while the traffic rests.
+
+use crate::{NetNs, Shuntd, wait_for};
+use serde_json::Value;
+use shunt_api::{FlowState, Status};
+use std::{collections::BTreeMap, fs, time::Duration};
+
+/// How long counters may take to agree, and flows to end.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Packets that came in, by port.
+pub(super) type Counts = BTreeMap<String, u64>;
+
+/// What a daemon uses.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Usage {
+    pub(super) rss_kb: u64,
+    pub(super) descriptors: usize,
+}
+
+impl Usage {
+    pub(super) fn of(pid: u32) -> Self {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+        Self {
+            rss_kb: rss.trim().trim_end_matches(" kB").parse().unwrap_or_default(),
+            descriptors: fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count),
+        }
+    }
+
+    /// What has grown since `before`.
+    pub(super) fn growth_since(self, before: Self) -> Option<String> {
+        // An allocator keeps some of what it once had; a leak of a few hundred bytes for a change passes this soon.
+        let grown = self.rss_kb > before.rss_kb + before.rss_kb / 4 + 2048;
+        // A call to its socket may be under way.
+        let more = self.descriptors > before.descriptors + 2;
+        (grown || more).then(|| format!("from {before:?} to {self:?}"))
+    }
+}
+
+/// Packets in by the interface, and by the daemon, for its ports.
+pub(super) fn counts(router: &NetNs, shuntd: &Shuntd) -> (Counts, Counts) {
+    let status = shuntd.status();
+    let said = router.run("ip -s -j link");
+    let links: Vec<Value> = serde_json::from_str(&said).unwrap_or_default();
+    let of = |name: &str| {
+        let link = links.iter().find(|link| link["ifname"] == name)?;
+        link["stats64"]["rx"]["packets"].as_u64()
+    };
+    let by_link = status.ports.iter().filter_map(|port| Some((port.name.clone(), of(&port.name)?))).collect();
+    (by_link, by_port(&status))
+}
+
+fn by_port(status: &Status) -> Counts {
+    let sum = |port: &shunt_api::PortStatus| {
+        let packets = port.packets;
+        packets.xdp + packets.tc + packets.slow + packets.dropped
+    };
+    status.ports.iter().map(|port| (port.name.clone(), sum(port))).collect()
+}
+
+/// What one of two pairs of counts has grown by otherwise than the other; none when they agree.
+pub(super) fn disagreement(router: &NetNs, shuntd: &Shuntd, before: &(Counts, Counts)) -> Option<String> {
+    let mut said = String::new();
+    let agreed = wait_for(PATIENCE, || {
+        let now = counts(router, shuntd);
+        let grown = |now: &Counts, before: &Counts| -> Counts {
+            now.iter().map(|(port, n)| (port.clone(), n - before.get(port).unwrap_or(&0))).collect()
+        };
+        let (by_link, by_port) = (grown(&now.0, &before.0), grown(&now.1, &before.1));
+        said = format!("interfaces {by_link:?}, ports {by_port:?}");
+        (by_link == by_port).then_some(())
+    });
+    agreed.is_none().then_some(said)
+}
+
+/// Flows in use whose connection conntrack does not have.
+pub(super) fn stale(router: &NetNs, shuntd: &Shuntd) -> Vec<String> {
+    let mut stale = Vec::new();
+    let none = wait_for(PATIENCE, || {
+        let flows = shuntd.flows();
+        let known = router.run("conntrack -L -f ipv4 2>/dev/null; conntrack -L -f ipv6 2>/dev/null");
+        stale = flows
+            .iter()
+            .filter(|flow| flow.state == FlowState::Active)
+            .map(|flow| {
+                let tuple = &flow.orig;
+                format!("src={} dst={} sport={} dport={} ", tuple.src, tuple.dst, tuple.sport, tuple.dport)
+            })
+            .filter(|tuple| !known.contains(tuple.as_str()))
+            .collect();
+        stale.is_empty().then_some(())
+    });
+    if none.is_some() { Vec::new() } else { stale }
+}

@@ -1,0 +1,4 @@
+//! What shunt-lab sets up, tried with traffic.
+
+mod netns;
+mod topology;
