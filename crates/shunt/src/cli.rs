@@ -1,14 +1,25 @@
 //! What can be typed.
 
-use crate::select::{Filter, Network, Order, SortKey};
+mod lab;
+mod traffic;
+
+use crate::select::{Filter, Order, SortKey};
 use clap::{
     ArgGroup, Args, Parser, Subcommand,
     builder::{PossibleValuesParser, TypedValueParser},
 };
+pub(crate) use lab::{
+    BenchCommand, CompareArgs, LineArgs, LoadArgs, NdrArgs, PlaceArgs, ReportArgs, ReportForm, SizeArgs,
+    SweepArgs,
+};
 use serde::de::{DeserializeOwned, IntoDeserializer, value::Error as ValueError};
-use shunt_api::{Engine, EngineChoice, FlowState, Hop, Instance, Proto, RouteChoice, StaticFlow, StaticKey};
+use shunt_api::{
+    Engine, EngineChoice, FlowState, Hop, Instance, Network, Proto, RouteChoice, Selection, StaticFlow,
+    StaticKey,
+};
 use shunt_wire::Mac;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
+pub(crate) use traffic::GenArgs;
 
 /// A fast path for Linux routers: connections that Linux has accepted pass the network stack.
 #[derive(Debug, Parser)]
@@ -38,11 +49,34 @@ pub(crate) enum Command {
     Status,
     /// Show the connections on the fast path.
     Flows(FlowsArgs),
+    /// Say of connections whether they are fast or slow, since when and why, and what would change it.
+    Why(WhyArgs),
+    /// Show the kernel's connections as `conntrack -L` does, with what the fast path sent counted too.
+    Conntrack(ConntrackArgs),
+    /// Show what becomes of flows as it happens: learn, activate, punt, refuse, retire, and moves of the epoch.
+    Watch(WatchArgs),
     /// Send every connection back to the slow path, to be learned again.
     Flush,
     /// Flows put in by hand, without connection tracking.
     #[command(subcommand)]
     Flow(FlowCommand),
+    /// Say what a link can carry at most: packets/s and bit/s of each layer, by encapsulation.
+    Line(LineArgs),
+    /// Show the load of each CPU by what is left of it, softirqs and interrupts included.
+    ///
+    /// On each CPU a thread of the class SCHED_IDLE does work whose time is known; what it does not get done is load. It is
+    /// calibrated for about a second first, best before the traffic starts. While it runs, CPUs do not sleep, and there is a
+    /// control group shunt-load-PID. Speed and memory are in terms of the calibration; meter is how long the thread had the CPU.
+    Load(LoadArgs),
+    /// Measure what a router can do.
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Say of two files of results what is better or worse in B than in A, and what cannot be told apart.
+    Compare(CompareArgs),
+    /// Send traffic through a router, and account for every packet: loss, duplicates, order, latency.
+    Gen(Box<GenArgs>),
+    /// Make one page of files of results, to read, print or send.
+    Report(ReportArgs),
     /// Write the manual pages.
     #[command(hide = true)]
     Man {
@@ -68,13 +102,13 @@ pub(crate) struct UpArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct FlowsArgs {
+pub(crate) struct EndsArgs {
     /// Only this source, or those of a network such as 192.0.2.0/24. The four filters of addresses and ports match the
     /// original or the reply direction as conntrack prints them.
-    #[arg(long, value_name = "ADDR[/LEN]")]
+    #[arg(short, long, value_name = "ADDR[/LEN]")]
     src: Option<Network>,
     /// Only this destination, or those of a network.
-    #[arg(long, value_name = "ADDR[/LEN]")]
+    #[arg(short, long, value_name = "ADDR[/LEN]")]
     dst: Option<Network>,
     /// Only this source port.
     #[arg(long, value_name = "PORT")]
@@ -83,8 +117,55 @@ pub(crate) struct FlowsArgs {
     #[arg(long, value_name = "PORT")]
     dport: Option<u16>,
     /// Only this protocol.
-    #[arg(long, value_parser = one_of::<Proto>(&["tcp", "udp"]))]
+    #[arg(short, long, value_parser = one_of::<Proto>(&["tcp", "udp"]))]
     proto: Option<Proto>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WhyArgs {
+    /// The same as --proto, --src and --dst, in this order: tcp or udp, ADDR, ADDR:PORT, [ADDR6]:PORT or ADDR/LEN.
+    #[arg(value_name = "PROTO|SRC|DST", num_args = 0..=3)]
+    words: Vec<String>,
+    #[command(flatten)]
+    ends: EndsArgs,
+}
+
+/// Those of `conntrack -L`: all are of the original direction.
+#[derive(Debug, Args)]
+pub(crate) struct ConntrackArgs {
+    /// Only this source in the original direction, or those of a network.
+    #[arg(short, long, value_name = "ADDR[/LEN]")]
+    src: Option<Network>,
+    /// Only this destination in the original direction, or those of a network.
+    #[arg(short, long, value_name = "ADDR[/LEN]")]
+    dst: Option<Network>,
+    /// Only this source port in the original direction.
+    #[arg(long, value_name = "PORT")]
+    sport: Option<u16>,
+    /// Only this destination port in the original direction.
+    #[arg(long, value_name = "PORT")]
+    dport: Option<u16>,
+    /// Only this protocol, by its name or number.
+    #[arg(short, long, value_parser = protocol)]
+    pub(crate) proto: Option<u8>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    #[command(flatten)]
+    pub(crate) ends: EndsArgs,
+    /// End after so many events.
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// End after this time.
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    pub(crate) during: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FlowsArgs {
+    #[command(flatten)]
+    ends: EndsArgs,
     /// Only connections in this state.
     #[arg(long, value_parser = one_of::<FlowState>(&["active", "pending", "stale", "retired", "static"]))]
     state: Option<FlowState>,
@@ -213,14 +294,47 @@ pub(crate) struct DelArgs {
     pub(crate) all: bool,
 }
 
+impl EndsArgs {
+    pub(crate) fn selection(&self) -> Selection {
+        let Self { src, dst, sport, dport, proto } = *self;
+        Selection { src, dst, sport, dport, proto }
+    }
+}
+
+impl WhyArgs {
+    pub(crate) fn selection(&self) -> Result<Selection, String> {
+        let mut wanted = self.ends.selection();
+        let mut words = self.words.as_slice();
+        if let [first, rest @ ..] = words {
+            let named = [Proto::Tcp, Proto::Udp].into_iter().find(|proto| proto.to_string() == *first);
+            if let Some(proto) = named {
+                wanted.proto = Some(proto);
+                words = rest;
+            }
+        }
+        for (n, word) in words.iter().enumerate() {
+            let (network, port) = end(word)?;
+            match n {
+                0 => (wanted.src, wanted.sport) = (Some(network), port.or(wanted.sport)),
+                1 => (wanted.dst, wanted.dport) = (Some(network), port.or(wanted.dport)),
+                _ => return Err(format!("`{word}`: there are two ends, and tcp or udp stands before them")),
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+impl ConntrackArgs {
+    pub(crate) fn ends(&self) -> Selection {
+        let Self { src, dst, sport, dport, .. } = *self;
+        Selection { src, dst, sport, dport, proto: None }
+    }
+}
+
 impl FlowsArgs {
     pub(crate) fn filter(&self) -> Filter {
         Filter {
-            src: self.src,
-            dst: self.dst,
-            sport: self.sport,
-            dport: self.dport,
-            proto: self.proto,
+            ends: self.ends.selection(),
             state: self.state,
             engine: self.engine,
             port: self.port.clone(),
@@ -300,8 +414,29 @@ where
         .try_map(|name| T::deserialize(IntoDeserializer::<ValueError>::into_deserializer(name)))
 }
 
+/// An address or a network, or an address and a port.
+fn end(word: &str) -> Result<(Network, Option<u16>), String> {
+    match word.parse::<SocketAddr>() {
+        Ok(both) => Ok((both.ip().into(), Some(both.port()))),
+        Err(_) => Ok((word.parse()?, None)),
+    }
+}
+
+fn protocol(name: &str) -> Result<u8, String> {
+    match crate::render::protocol_number(name) {
+        Some(number) => Ok(number),
+        None => {
+            name.parse().map_err(|_| "not a protocol that conntrack has a name for, nor a number".to_owned())
+        }
+    }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "write it as 500ms or 2s".to_owned())
+}
+
 fn rate_time(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|_| "write it as 500ms or 2s".to_owned())?;
+    let time = time(text)?;
     if time <= Duration::from_secs(10) { Ok(time) } else { Err("more than 10s".to_owned()) }
 }
 

@@ -3,7 +3,12 @@
 use crate::daemon::wait_gone;
 use anyhow::Context;
 use http_body_util::{BodyExt, Full};
-use hyper::{Method, Request, body::Bytes, client::conn::http1, header::HOST};
+use hyper::{
+    Method, Request, Response,
+    body::{Bytes, Incoming},
+    client::conn::http1,
+    header::HOST,
+};
 use hyper_util::rt::TokioIo;
 use serde::{Serialize, de::DeserializeOwned};
 use shunt_api::{ErrorBody, Failure, FailureCode, Instance};
@@ -15,6 +20,28 @@ use tokio::{net::UnixStream, time::timeout};
 pub(crate) struct Client {
     instance: Instance,
     path: PathBuf,
+}
+
+/// Values that the daemon sends one by one.
+pub(crate) struct Lines<'c> {
+    client: &'c Client,
+    body: Incoming,
+    rest: Vec<u8>,
+}
+
+impl Lines<'_> {
+    /// The next one; none when the daemon has ended it.
+    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> anyhow::Result<Option<T>> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return serde_json::from_slice(&line).with_context(|| self.client.not_understood());
+            }
+            let Some(frame) = self.body.frame().await else { return Ok(None) };
+            let frame = frame.with_context(|| self.client.broken())?;
+            self.rest.extend_from_slice(frame.data_ref().map(AsRef::as_ref).unwrap_or_default());
+        }
+    }
 }
 
 /// Longer than the daemon itself gives its slowest answer, to be told why rather than to guess.
@@ -81,6 +108,20 @@ impl Client {
         }
     }
 
+    /// An answer that goes on and on; it has begun when this returns.
+    pub(crate) async fn lines(&self, path: &str) -> anyhow::Result<Lines<'_>> {
+        let request = Request::get(path).header(HOST, "localhost").body(Full::default())?;
+        let asked = async { self.answer(self.connect().await?, request).await };
+        let Ok(answer) = timeout(PATIENCE, asked).await else {
+            return Err(self.strange("it did not answer").into());
+        };
+        let answer = answer?;
+        if !answer.status().is_success() {
+            return self.read_failure(answer).await;
+        }
+        Ok(Lines { client: self, body: answer.into_body(), rest: Vec::new() })
+    }
+
     async fn connect(&self) -> anyhow::Result<UnixStream> {
         let error = match UnixStream::connect(&self.path).await {
             Ok(stream) => return Ok(stream),
@@ -88,9 +129,14 @@ impl Client {
         };
         let failure = match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => not_running(&self.instance),
-            io::ErrorKind::PermissionDenied => {
-                Failure::new(FailureCode::NotRoot, format!("{}: only root may ask", self.path.display()))
-            }
+            io::ErrorKind::PermissionDenied => Failure::new(
+                FailureCode::NotRoot,
+                format!(
+                    "{}: only root may ask, and for reading the members of the group that `read_group` names in the \
+                     configuration; use sudo",
+                    self.path.display()
+                ),
+            ),
             _ => Failure::new(FailureCode::Internal, format!("{}: {error}", self.path.display())),
         };
         Err(anyhow::Error::new(error).context(failure))
@@ -101,20 +147,38 @@ impl Client {
         stream: UnixStream,
         request: Request<Full<Bytes>>,
     ) -> anyhow::Result<T> {
-        let broken = || self.strange("it ended the conversation");
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.with_context(broken)?;
+        let answer = self.answer(stream, request).await?;
+        if !answer.status().is_success() {
+            return self.read_failure(answer).await;
+        }
+        let body = answer.into_body().collect().await.with_context(|| self.broken())?.to_bytes();
+        serde_json::from_slice(&body).with_context(|| self.not_understood())
+    }
+
+    async fn answer(
+        &self,
+        stream: UnixStream,
+        request: Request<Full<Bytes>>,
+    ) -> anyhow::Result<Response<Incoming>> {
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.with_context(|| self.broken())?;
         // Its errors reach the sender too.
         tokio::spawn(connection);
-        let answer = sender.send_request(request).await.with_context(broken)?;
-        let good = answer.status().is_success();
-        let body = answer.into_body().collect().await.with_context(broken)?.to_bytes();
-        let strange = || self.strange("its answer is not understood; it may be of another version");
-        if good {
-            serde_json::from_slice(&body).with_context(strange)
-        } else {
-            let ErrorBody { error } = serde_json::from_slice(&body).with_context(strange)?;
-            Err(error.into())
-        }
+        sender.send_request(request).await.with_context(|| self.broken())
+    }
+
+    async fn read_failure<T>(&self, answer: Response<Incoming>) -> anyhow::Result<T> {
+        let body = answer.into_body().collect().await.with_context(|| self.broken())?.to_bytes();
+        let ErrorBody { error } = serde_json::from_slice(&body).with_context(|| self.not_understood())?;
+        Err(error.into())
+    }
+
+    fn broken(&self) -> Failure {
+        self.strange("it ended the conversation")
+    }
+
+    fn not_understood(&self) -> Failure {
+        self.strange("its answer is not understood; it may be of another version")
     }
 
     fn strange(&self, why: &str) -> Failure {

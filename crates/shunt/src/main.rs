@@ -1,11 +1,16 @@
 //! The command that people type: parse what was typed, resolve it against the machine, do it, render the answer.
 
+mod bench;
 mod cli;
 mod client;
 mod daemon;
+mod line;
+mod load;
 mod perform;
 mod plan;
+mod progress;
 mod render;
+mod report;
 mod select;
 
 use clap::Parser;
@@ -29,14 +34,20 @@ fn main() -> ExitCode {
 fn run(typed: Cli) -> anyhow::Result<()> {
     let format = render::Format { json: typed.json, verbose: typed.verbose };
     let plan = Plan::resolve(typed)?;
-    let answer = perform::perform(plan)?;
-    let mut text = Vec::new();
-    answer.render(&mut text, format)?;
-    match io::stdout().lock().write_all(&text) {
+    let shown = perform::perform(plan, &mut |answer| {
+        let mut text = Vec::new();
+        answer.render(&mut text, format)?;
+        Ok(io::stdout().lock().write_all(&text)?)
+    });
+    match shown {
         // `shunt flows | head` has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
+        Err(error) if is_broken_pipe(&error) => Ok(()),
+        other => other,
     }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn fail(error: &anyhow::Error, json: bool, verbose: bool) -> ExitCode {

@@ -4,16 +4,34 @@ use crate::{
     cli::Cli,
     client::Client,
     daemon::{self, Program, Started},
+    load,
     plan::{Plan, Step},
-    render::{Answer, Stopped},
+    render::{self, Answer, Stopped},
+    report::Reporting,
 };
 use anyhow::Context;
 use clap::CommandFactory;
 use hyper::Method;
 use serde::Serialize;
-use shunt_api::{Connection, Count, Failure, FailureCode, Instance, StaticRemoval, StaticTable, Status};
-use std::{ffi::OsString, time::Duration};
-use tokio::time::{Instant, sleep};
+use shunt_api::{
+    Connection, Count, Explanation, Failure, FailureCode, Instance, Selection, StaticRemoval, StaticTable,
+    Status, Tracked, TrackedTable,
+};
+use shunt_lab::Comparison;
+use shunt_lab::traffic::{self, Place, Report, Wanted};
+use std::{
+    ffi::OsString,
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::{Instant, sleep, timeout},
+};
 
 /// Loading programs takes seconds on a small board.
 const START_TIME: Duration = Duration::from_secs(60);
@@ -25,14 +43,18 @@ const UNANSWERED_TIME: Duration = Duration::from_secs(3);
 /// The daemon does nothing else while it carries out one request, and must not seem to hang.
 const FLOWS_PER_REQUEST: usize = 512;
 
-pub(crate) fn perform(plan: Plan) -> anyhow::Result<Answer> {
+/// Where answers go. Most steps have one.
+pub(crate) type Show<'s> = &'s mut dyn FnMut(&Answer) -> anyhow::Result<()>;
+
+pub(crate) fn perform(plan: Plan, show: Show) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(perform_step(plan))
+    runtime.block_on(perform_step(plan, show))
 }
 
-async fn perform_step(Plan { instance, step }: Plan) -> anyhow::Result<Answer> {
+async fn perform_step(Plan { instance, step }: Plan, show: Show<'_>) -> anyhow::Result<()> {
     let client = Client::new(&instance);
-    Ok(match step {
+    let answer = match step {
+        Step::Watch { wanted, count, during } => return watch(&client, &wanted, count, during, show).await,
         Step::Start { program, args, foreground: true } => return Err(program.become_it(&args)),
         Step::Start { program, args, foreground: false } => {
             start(&client, &instance, &program, &args).await?
@@ -46,15 +68,118 @@ async fn perform_step(Plan { instance, step }: Plan) -> anyhow::Result<Answer> {
             order.apply(&mut connections);
             Answer::Flows(connections)
         }
+        Step::Why { wanted } => Answer::Why(why(&client, &wanted).await?),
+        Step::Conntrack { ends, protocol } => Answer::Tracked(conntrack(&client, &ends, protocol).await?),
         Step::Flush => Answer::Flushed(client.post("/v1/flush").await?),
         Step::Add(table) => Answer::Added(add(&client, table).await?),
         Step::Remove(removal) => Answer::Removed(remove(&client, removal).await?),
         Step::List => Answer::Statics(client.get("/v1/static").await?),
+        Step::Load { cpus, interval, count } => return load::watch(cpus, interval, count, show).await,
+        Step::LoadSelfTest { cpus } => Answer::LoadSelfTest(load::self_test(cpus)?),
+        Step::Line(line) => {
+            line.left_out.iter().for_each(|why| eprintln!("left out: {why}"));
+            Answer::Line(line)
+        }
+        Step::Bench(bench) => Answer::Throughput(Box::new(stoppable(move |stop| bench.perform(stop)).await?)),
+        Step::Size(bench) => Answer::FrameSize(Box::new(stoppable(move |stop| bench.perform(stop)).await?)),
+        Step::Sweep(bench) => Answer::Sweep(Box::new(stoppable(move |stop| bench.perform(stop)).await?)),
+        Step::Compare { a, b, seed } => Answer::Compared(Comparison::of((&a.0, &a.1), (&b.0, &b.1), seed)),
+        Step::Gen { wanted, place } => Answer::Traffic(Box::new(generate(*wanted, place).await?)),
+        Step::Report(Reporting { report, form, to: None }) => Answer::Report(Box::new(report), form),
+        Step::Report(Reporting { report, form, to: Some(path) }) => {
+            let whole = render::report(&report, form)?;
+            fs::write(&path, whole)
+                .map_err(|error| Failure::new(FailureCode::Usage, format!("{}: {error}", path.display())))?;
+            Answer::Reported { path, files: report.files.len() }
+        }
         Step::Man { dir } => {
             clap_mangen::generate_to(Cli::command(), &dir).with_context(|| dir.display().to_string())?;
             Answer::Written(dir)
         }
-    })
+    };
+    show(&answer)
+}
+
+/// Ctrl-C ends it and keeps what was measured.
+async fn generate(wanted: Wanted, place: Place) -> anyhow::Result<Report> {
+    stoppable(move |stop| Ok(traffic::measure(&wanted, &place, stop).map_err(told)?)).await
+}
+
+/// Tells a measurement when it is to end.
+async fn stoppable<T: Send + 'static>(
+    measure: impl FnOnce(&Arc<AtomicBool>) -> anyhow::Result<T> + Send + 'static,
+) -> anyhow::Result<T> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = stop.clone();
+    let mut measuring = tokio::task::spawn_blocking(move || measure(&seen));
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    loop {
+        tokio::select! {
+            measured = &mut measuring => return measured?,
+            _ = interrupt.recv() => stop.store(true, Ordering::Relaxed),
+            _ = terminate.recv() => stop.store(true, Ordering::Relaxed),
+        }
+    }
+}
+
+/// In the words of the command.
+pub(crate) fn told(error: traffic::Error) -> Failure {
+    let code = match &error {
+        traffic::Error::NotRoot => FailureCode::NotRoot,
+        traffic::Error::NoDevice(_) => FailureCode::PortMissing,
+        traffic::Error::Busy(_) => FailureCode::PortBusy,
+        traffic::Error::Asked(_) => FailureCode::Usage,
+        _ => FailureCode::Internal,
+    };
+    Failure::new(code, error.to_string())
+}
+
+async fn why(client: &Client, wanted: &Selection) -> anyhow::Result<Explanation> {
+    let explanation: Explanation = client.get(&format!("/v1/why?{}", wanted.query())).await?;
+    if explanation.connections.is_empty() {
+        let why = "no such connection: neither conntrack nor Shunt has seen it";
+        return Err(Failure::new(FailureCode::NoConnection, why).into());
+    }
+    Ok(explanation)
+}
+
+async fn conntrack(client: &Client, ends: &Selection, protocol: Option<u8>) -> anyhow::Result<Vec<Tracked>> {
+    let TrackedTable { counted, mut entries } = client.get("/v1/conntrack").await?;
+    if !counted {
+        eprintln!("Linux does not count: sysctl -w net.netfilter.nf_conntrack_acct=1");
+    }
+    entries.retain(|entry| {
+        ends.has_ends(&entry.orig.tuple()) && protocol.is_none_or(|number| entry.protocol == number)
+    });
+    Ok(entries)
+}
+
+/// Shows events as they come, so many or for so long.
+async fn watch(
+    client: &Client,
+    wanted: &Selection,
+    count: Option<u64>,
+    during: Option<Duration>,
+    show: Show<'_>,
+) -> anyhow::Result<()> {
+    let path = format!("/v1/watch?{}", wanted.query());
+    let mut events = client.lines(&path).await?;
+    // Not among the events: whoever starts traffic now will see it.
+    eprintln!("watching; Ctrl-C ends it");
+    let watching = async {
+        for _ in 0..count.unwrap_or(u64::MAX) {
+            match events.next().await? {
+                Some(event) => show(&Answer::Event(event))?,
+                None => return Err(Failure::new(FailureCode::NotRunning, "the daemon has ended").into()),
+            }
+        }
+        Ok(())
+    };
+    match during {
+        // That the time is over is how it is to end.
+        Some(during) => timeout(during, watching).await.unwrap_or(Ok(())),
+        None => watching.await,
+    }
 }
 
 async fn start(

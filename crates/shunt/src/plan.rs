@@ -1,11 +1,16 @@
 //! What was typed, resolved against the machine: files read, programs found, paths made absolute. Changes nothing.
 
 use crate::{
-    cli::{Cli, Command, DelArgs, FlowCommand, UpArgs},
+    bench::{Bench, SizeBench, SweepBench},
+    cli::{BenchCommand, Cli, Command, CompareArgs, DelArgs, FlowCommand, LoadArgs, UpArgs},
     daemon::Program,
+    line::Line,
+    report::Reporting,
     select::{Filter, Order},
 };
-use shunt_api::{Failure, FailureCode, Instance, StaticRemoval, StaticTable};
+use shunt_api::{Failure, FailureCode, Instance, Selection, StaticRemoval, StaticTable};
+use shunt_lab::traffic::{Place, Wanted};
+use shunt_lab::{ReadError, Results};
 use std::{
     ffi::OsString,
     fs,
@@ -20,6 +25,9 @@ pub(crate) struct Plan {
     pub(crate) step: Step,
 }
 
+/// A file of results, and where it is.
+pub(crate) type NamedResults = (String, Box<Results>);
+
 /// What will be done.
 #[derive(Debug)]
 pub(crate) enum Step {
@@ -27,16 +35,28 @@ pub(crate) enum Step {
     Stop { program: Program },
     Status,
     Flows { filter: Filter, order: Order, over: Duration },
+    Why { wanted: Selection },
+    Conntrack { ends: Selection, protocol: Option<u8> },
+    Watch { wanted: Selection, count: Option<u64>, during: Option<Duration> },
     Flush,
     Add(StaticTable),
     Remove(StaticRemoval),
     List,
+    Line(Line),
+    Load { cpus: Option<Vec<usize>>, interval: Duration, count: Option<u64> },
+    LoadSelfTest { cpus: Option<Vec<usize>> },
+    Bench(Bench),
+    Size(SizeBench),
+    Sweep(SweepBench),
+    Compare { a: NamedResults, b: NamedResults, seed: u64 },
+    Gen { wanted: Box<Wanted>, place: Place },
+    Report(Reporting),
     Man { dir: PathBuf },
 }
 
 impl Plan {
     pub(crate) fn resolve(typed: Cli) -> anyhow::Result<Self> {
-        let Cli { instance, command, .. } = typed;
+        let Cli { instance, command, json, .. } = typed;
         let step = match command {
             Command::Up(up) => Step::Start {
                 program: Program::find()?,
@@ -48,6 +68,13 @@ impl Plan {
             Command::Flows(flows) => {
                 Step::Flows { filter: flows.filter(), order: flows.order(), over: flows.over }
             }
+            Command::Why(args) => {
+                Step::Why { wanted: args.selection().map_err(|why| Failure::new(FailureCode::Usage, why))? }
+            }
+            Command::Conntrack(args) => Step::Conntrack { ends: args.ends(), protocol: args.proto },
+            Command::Watch(watch) => {
+                Step::Watch { wanted: watch.ends.selection(), count: watch.count, during: watch.during }
+            }
             Command::Flush => Step::Flush,
             Command::Flow(FlowCommand::Add(add)) => {
                 let table = StaticTable { route: Vec::new(), flow: vec![add.flow()] };
@@ -57,6 +84,25 @@ impl Plan {
             Command::Flow(FlowCommand::Del(del)) => Step::Remove(removal(&del)?),
             Command::Flow(FlowCommand::Load { file }) => Step::Add(read_table(&file)?),
             Command::Flow(FlowCommand::List) => Step::List,
+            Command::Line(line) => Step::Line(Line::resolve(&line)?),
+            Command::Load(LoadArgs { interval, count, cpus, self_test }) => {
+                let cpus = (!cpus.is_empty()).then_some(cpus);
+                match self_test {
+                    true => Step::LoadSelfTest { cpus },
+                    false => Step::Load { cpus, interval, count },
+                }
+            }
+            Command::Bench(BenchCommand::Ndr(ndr)) => Step::Bench(Bench::resolve(&ndr)?),
+            Command::Bench(BenchCommand::Size(size)) => Step::Size(SizeBench::resolve(&size)?),
+            Command::Bench(BenchCommand::Sweep(sweep)) => Step::Sweep(SweepBench::resolve(&sweep)?),
+            Command::Compare(CompareArgs { a, b, seed }) => {
+                Step::Compare { a: read_results(&a)?, b: read_results(&b)?, seed }
+            }
+            Command::Gen(typed) => {
+                let (wanted, place) = typed.wanted().map_err(|why| Failure::new(FailureCode::Usage, why))?;
+                Step::Gen { wanted: Box::new(wanted), place }
+            }
+            Command::Report(report) => Step::Report(Reporting::resolve(report, json)?),
             Command::Man { dir } => Step::Man { dir },
         };
         Ok(Self { instance, step })
@@ -85,6 +131,14 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 fn read_table(path: &Path) -> Result<StaticTable, Failure> {
     let text = fs::read_to_string(path).map_err(|error| bad_file(path, &error.to_string()))?;
     StaticTable::parse(&text).map_err(|why| bad_file(path, &why))
+}
+
+fn read_results(path: &Path) -> Result<NamedResults, Failure> {
+    match Results::read(path) {
+        Ok(results) => Ok((path.display().to_string(), Box::new(results))),
+        Err(ReadError::File { source, .. }) => Err(bad_file(path, &source.to_string())),
+        Err(why) => Err(bad_file(path, &why.to_string())),
+    }
 }
 
 fn bad_file(path: &Path, why: &str) -> Failure {

@@ -1,17 +1,36 @@
 //! Shows an answer: text for people and JSON for programs, from the same value.
 
 mod columns;
+mod compare;
 mod flows;
+mod frame_size;
+mod line;
+mod load;
+mod ndr;
+mod report;
 mod statics;
 mod status;
+mod sweep;
+mod tracked;
+mod traffic;
 mod units;
+mod watch;
+mod why;
 
+use crate::{cli::ReportForm, line::Line, report::Report as FilesReport};
+pub(crate) use report::write as report;
 use serde::Serialize;
-use shunt_api::{Connection, Count, StaticTable, Status};
+use shunt_api::{Connection, Count, Explanation, StaticTable, Status, Tracked, WatchEvent};
+use shunt_lab::{
+    Comparison,
+    load::{Load, SelfTest},
+    throughput,
+};
 use std::{
     io::{self, Write},
     path::PathBuf,
 };
+pub(crate) use tracked::protocol_number;
 
 /// What was found or done.
 #[derive(Debug)]
@@ -20,10 +39,23 @@ pub(crate) enum Answer {
     Stopped(Stopped),
     Status(Status),
     Flows(Vec<Connection>),
+    Why(Explanation),
+    Tracked(Vec<Tracked>),
+    Event(WatchEvent),
     Flushed(Count),
     Added(Count),
     Removed(Count),
     Statics(StaticTable),
+    Line(Line),
+    Load(Load),
+    LoadSelfTest(SelfTest),
+    Throughput(Box<throughput::Report>),
+    FrameSize(Box<shunt_lab::frame_size::Report>),
+    Sweep(Box<shunt_lab::sweep::Report>),
+    Compared(Comparison),
+    Traffic(Box<shunt_lab::traffic::Report>),
+    Report(Box<FilesReport>, ReportForm),
+    Reported { path: PathBuf, files: usize },
     Written(PathBuf),
 }
 
@@ -70,10 +102,32 @@ impl Answer {
             Self::Flows(connections) => {
                 connections.iter().try_for_each(|c| out.write_all(flows::describe(c, verbose).as_bytes()))
             }
+            Self::Why(explanation) => out.write_all(why::describe(explanation).as_bytes()),
+            Self::Tracked(entries) => {
+                entries.iter().try_for_each(|entry| writeln!(out, "{}", tracked::describe(entry)))
+            }
+            Self::Event(event) => writeln!(out, "{}", watch::describe(event)),
             Self::Flushed(Count { count }) => writeln!(out, "{count} flows sent back to the slow path"),
             Self::Added(Count { count }) => writeln!(out, "{count} flows and routes put in"),
             Self::Removed(Count { count }) => writeln!(out, "{count} flows and routes taken out"),
             Self::Statics(table) => out.write_all(statics::describe(table).as_bytes()),
+            Self::Line(line) => out.write_all(line::describe(line).as_bytes()),
+            Self::Load(load) => out.write_all(load::describe(load).as_bytes()),
+            Self::LoadSelfTest(test) => out.write_all(load::describe_self_test(test).as_bytes()),
+            Self::Throughput(report) => out.write_all(ndr::describe(report).as_bytes()),
+            Self::FrameSize(report) => out.write_all(frame_size::describe(report).as_bytes()),
+            Self::Sweep(report) => out.write_all(sweep::describe(report).as_bytes()),
+            Self::Compared(comparison) => out.write_all(compare::describe(comparison).as_bytes()),
+            Self::Traffic(report) => out.write_all(traffic::describe(report).as_bytes()),
+            Self::Report(files, form) => out.write_all(&report(files, *form)?),
+            Self::Reported { path, files } => {
+                writeln!(
+                    out,
+                    "{} written, of {files} file{}",
+                    path.display(),
+                    if *files == 1 { "" } else { "s" }
+                )
+            }
             Self::Written(dir) => writeln!(out, "manual pages written to {}", dir.display()),
         }
     }
@@ -83,8 +137,23 @@ impl Answer {
             Self::Started { status, .. } | Self::Status(status) => write_json(out, status),
             Self::Stopped(stopped) => write_json(out, stopped),
             Self::Flows(connections) => write_json(out, connections),
+            Self::Why(explanation) => write_json(out, explanation),
+            Self::Tracked(entries) => write_json(out, entries),
+            Self::Event(event) => write_json_line(out, event),
+            Self::Load(load) => write_json_line(out, load),
+            Self::LoadSelfTest(test) => write_json(out, test),
             Self::Flushed(count) | Self::Added(count) | Self::Removed(count) => write_json(out, count),
             Self::Statics(table) => write_json(out, table),
+            Self::Line(line) => write_json(out, &line.rows),
+            Self::Throughput(report) => write_json(out, report),
+            Self::FrameSize(report) => write_json(out, report),
+            Self::Sweep(report) => write_json(out, report),
+            Self::Compared(comparison) => write_json(out, comparison),
+            Self::Traffic(report) => write_json(out, report),
+            Self::Report(files, form) => out.write_all(&report(files, *form)?),
+            Self::Reported { path, files } => {
+                write_json(out, &serde_json::json!({"path": path, "files": files}))
+            }
             Self::Written(dir) => write_json(out, dir),
         }
     }
@@ -92,6 +161,12 @@ impl Answer {
 
 fn write_json(mut out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut out, value)?;
+    writeln!(out)
+}
+
+/// For programs that read values as they come.
+fn write_json_line(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
     writeln!(out)
 }
 

@@ -2,12 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use std::{
     fs,
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     os::unix::{fs::symlink, net::UnixListener},
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
     thread,
 };
 use tempfile::TempDir;
@@ -139,11 +143,41 @@ fn a_daemon_that_answers_nothing_or_nonsense_is_named() {
 }
 
 #[test]
+fn load_is_a_line_of_json_each_interval_until_a_signal_ends_it() {
+    let line = "load --cpu 0 --interval 100ms --json";
+    let mut load = Command::new(env!("CARGO_BIN_EXE_shunt"))
+        .args(line.split(' '))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(load.stdout.take().unwrap()).lines();
+    for _ in 0..2 {
+        let value: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert!((0.09..5.0).contains(&value["seconds"].as_f64().unwrap()), "{value}");
+        let cpu = &value["cpus"][0];
+        assert!((0.0..=100.0).contains(&cpu["load_percent"].as_f64().unwrap()), "{value}");
+        assert!(cpu["taken_percent"].is_number() && value["conditions"]["kernel"].is_string(), "{value}");
+    }
+    let pid = load.id();
+    kill(Pid::from_raw(pid.cast_signed()), Signal::SIGINT).unwrap();
+    assert!(load.wait().unwrap().success());
+    let groups = fs::read_dir("/sys/fs/cgroup/cpu").into_iter().flatten().flatten();
+    let ours = format!("shunt-load-{pid}-");
+    let left: Vec<_> =
+        groups.filter(|group| group.file_name().to_string_lossy().starts_with(&ours)).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
 fn wrong_commands_end_with_two_and_wrong_files_with_eighteen() {
     let place = Place::new();
     assert_eq!(place.run("", "", 0).code, 2);
     assert_eq!(place.run("upp", "", 0).code, 2);
     assert_eq!(place.run("status --instance A", "", 0).code, 2);
+    for line in ["line --frame 63", "line --mtu 20", "line --speed 0", "load --cpu 4095"] {
+        let ran = place.run(line, "", 0);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{line}: {}", ran.err);
+    }
     assert_eq!(place.run("flow load /nonexistent", "", 0).code, 18);
 }
 

@@ -44,17 +44,32 @@ fn up_takes_ports_an_engine_and_a_file() {
 }
 
 #[test]
+fn load_is_of_intervals_or_a_test_of_itself() {
+    let load = |line: &str| match parse(line).unwrap().command {
+        Command::Load(load) => load,
+        other => panic!("{other:?}"),
+    };
+    let typed = load("load --interval 2s --count 3 --cpu 0 --cpu 2");
+    assert_eq!((typed.interval, typed.count, typed.cpus), (Duration::from_secs(2), Some(3), vec![0, 2]));
+    assert!(load("load --self-test --cpu 1").self_test);
+    assert_eq!(refusal("load --interval 99ms"), ErrorKind::ValueValidation);
+    assert_eq!(refusal("load --self-test --count 1"), ErrorKind::ArgumentConflict);
+}
+
+#[test]
 fn flows_are_filtered_and_sorted() {
     let typed =
         typed_flows("flows --dst 198.18.0.0/15 --dport 53 --proto udp --state stale --engine tc --port eth0");
     let filter = Filter {
-        dst: Some("198.18.0.0/15".parse().unwrap()),
-        dport: Some(53),
-        proto: Some(Proto::Udp),
+        ends: Selection {
+            dst: Some("198.18.0.0/15".parse().unwrap()),
+            dport: Some(53),
+            proto: Some(Proto::Udp),
+            ..Selection::default()
+        },
         state: Some(FlowState::Stale),
         engine: Some(Engine::Tc),
         port: Some("eth0".to_owned()),
-        ..Filter::default()
     };
     assert_eq!(typed.filter(), filter);
     assert_eq!(typed.order(), Order { key: SortKey::Rate, reverse: false, limit: None });
@@ -111,4 +126,30 @@ fn what_is_taken_out_is_named_in_one_way() {
     assert_eq!(refusal("flow del --in-port eth0"), ErrorKind::MissingRequiredArgument);
     assert_eq!(refusal(&format!("flow del --all {KEY}")), ErrorKind::ArgumentConflict);
     assert_eq!(refusal("flow del --all --route wan"), ErrorKind::ArgumentConflict);
+}
+
+#[test]
+fn a_connection_is_named_by_its_ends_in_order_or_by_filters() {
+    let why = |line: &str| match parse(&format!("why {line}")).unwrap().command {
+        Command::Why(why) => why.selection(),
+        other => panic!("{other:?}"),
+    };
+    let whole = "src=192.0.2.1&dst=198.51.100.1&sport=1000&dport=53&proto=udp";
+    assert_eq!(why("udp 192.0.2.1:1000 198.51.100.1:53").unwrap().query(), whole);
+    assert_eq!(why("-p udp -s 192.0.2.1 --sport 1000 -d 198.51.100.1 --dport 53").unwrap().query(), whole);
+    assert_eq!(
+        why("192.0.2.1 [2001:db8::1]:443").unwrap().query(),
+        "src=192.0.2.1&dst=2001:db8::1&dport=443"
+    );
+    assert_eq!(why("tcp 192.0.2.0/24 --dport 22").unwrap().query(), "src=192.0.2.0/24&dport=22&proto=tcp");
+    assert_eq!(why("").unwrap(), Selection::default());
+    for wrong in ["eth0", "192.0.2.1 tcp", "192.0.2.1:99999", "192.0.2.1 192.0.2.2 192.0.2.3"] {
+        assert!(why(wrong).is_err(), "{wrong}");
+    }
+    let conntrack = |line: &str| match parse(&format!("conntrack {line}")).unwrap().command {
+        Command::Conntrack(conntrack) => conntrack.proto,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((conntrack("-p icmpv6"), conntrack("-p 47"), conntrack("")), (Some(58), Some(47), None));
+    assert_eq!(refusal("conntrack -p ether"), ErrorKind::ValueValidation);
 }

@@ -69,3 +69,28 @@ fn a_flow_that_cannot_be_is_a_wrong_command() {
     assert_eq!(failure.code, FailureCode::Usage);
     assert!(failure.message.ends_with("src and dst are of different families"), "{failure}");
 }
+
+#[test]
+fn files_that_hold_no_results_are_named_with_what_is_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let whole = Results::new("throughput", shunt_lab::Conditions::default()).to_json().unwrap();
+    let newer = whole.replacen("\"version\": 1", "\"version\": 9", 1);
+    for (name, text) in [("whole", &whole[..]), ("cut", &whole[..60]), ("newer", &newer), ("other", "{}")] {
+        std::fs::write(path(name), text).unwrap();
+    }
+    let compare = |a: &str, b: &str| resolve(&format!("compare {} {}", path(a), path(b)));
+    assert!(compare("whole", "whole").is_ok());
+    for (name, why) in [
+        ("cut", "it ends in the middle, after 4 lines: copy it again, or measure again"),
+        ("newer", "its format is version 9, and this Shunt reads 1: read it with the Shunt that wrote it"),
+        ("other", "it is no result of Shunt: \"format\": \"shunt-result\" is missing"),
+        ("none", "No such file or directory (os error 2)"),
+    ] {
+        for failure in [compare(name, "whole"), compare("whole", name)].map(|it| it.unwrap_err()) {
+            let failure = failure.downcast::<Failure>().unwrap();
+            assert_eq!(failure.code, FailureCode::BadConfig);
+            assert_eq!(failure.message, format!("{}: {why}", path(name)));
+        }
+    }
+}

@@ -1,11 +1,26 @@
 //! Fixed values to show. Each number occurs once, so that a test can tell which one it sees.
 
+mod benches;
+mod compare;
+mod report;
+mod traffic;
+
+pub(crate) use benches::{sizes, sweep};
+pub(crate) use compare::comparison;
+pub(crate) use report::{report, result_file};
 use shunt_api::{
-    Attach, ByteTotals, Connection, Direction, DirectionName, Engine, Family, FlowCounts, FlowState,
-    PacketTotals, PortPackets, PortStatus, Probe, ProbeAnswer, Proto, StaticTable, Status, Tuple,
+    Attach, Because, ByteTotals, Connection, Direction, DirectionName, Engine, Explained, Explanation,
+    Family, FilterHook, FlowCounts, FlowEvent, FlowState, PacketTotals, PortFilter, PortPackets, PortStatus,
+    Probe, ProbeAnswer, Proto, RuleNote, RulesetStatus, StaticTable, Status, TopReason, Tuple, WatchEvent,
+    Why,
+};
+use shunt_lab::{
+    Conditions, Doubt,
+    load::{Calibration, CpuLoad, Load, SelfTest, SelfTestStep, StatShares},
 };
 use shunt_wire::Mac;
 use std::collections::BTreeMap;
+pub(crate) use traffic::traffic;
 
 const fn mac(last: u8) -> Mac {
     Mac([0x02, 0, 0, 0, 0, last])
@@ -131,6 +146,16 @@ pub(crate) fn connections() -> Vec<Connection> {
     vec![tcp(), udp6()]
 }
 
+fn filter(device: &str, hook: FilterHook, kind: &str, program: Option<&str>) -> PortFilter {
+    let [device, kind] = [device, kind].map(str::to_owned);
+    PortFilter { device, hook, kind, program: program.map(str::to_owned) }
+}
+
+fn note([family, table, chain]: [&str; 3], handle: u64, statement: &str, rules: u64) -> RuleNote {
+    let [family, table, chain, statement] = [family, table, chain, statement].map(str::to_owned);
+    RuleNote { family, table, chain, handle, legacy: false, statement, rules }
+}
+
 pub(crate) fn status() -> Status {
     let lan = PortStatus {
         name: "eth0".to_owned(),
@@ -138,12 +163,17 @@ pub(crate) fn status() -> Status {
         engine: Engine::Xdp,
         engine_reason: "the driver redirects natively and no qdisc shapes here".to_owned(),
         attach: Attach::Tcx,
+        captured: false,
+        filters: vec![
+            filter("br0", FilterHook::Ingress, "flower", None),
+            filter("eth0", FilterHook::Egress, "tcx", Some("pacer")),
+        ],
         xdp_attached: true,
         up: true,
         mtu: 1500,
         mac: mac(0x10),
         packets: PortPackets { xdp: 1_000_001, tc: 1002, slow: 1003, dropped: 14 },
-        bytes: ByteTotals { fast: 100_000_005, slow: 100_006 },
+        bytes: ByteTotals { fast: 100_000_005, slow: 100_006, fast_share: 0.999 },
         reasons: counts(&[("miss", 1007), ("reprove", 1008)]),
         refusals: counts(&[("unconfirmed", 1009)]),
     };
@@ -153,17 +183,25 @@ pub(crate) fn status() -> Status {
         engine: Engine::Tc,
         engine_reason: "its root qdisc is cake, which shapes".to_owned(),
         attach: Attach::Clsact,
+        captured: true,
+        filters: Vec::new(),
         xdp_attached: false,
         up: false,
         mtu: 9000,
         mac: mac(0x11),
         packets: PortPackets { xdp: 0, tc: 2_000_002, slow: 2003, dropped: 24 },
-        bytes: ByteTotals { fast: 200_000_005, slow: 200_006 },
+        bytes: ByteTotals { fast: 200_000_005, slow: 200_006, fast_share: 0.999 },
         reasons: counts(&[("ttl", 2007)]),
         refusals: BTreeMap::new(),
     };
     let probe =
         |name: &str, answer, detail: &str| Probe { name: name.to_owned(), answer, detail: detail.to_owned() };
+    let top = |reason: &str, packets, meaning: &str| TopReason {
+        reason: reason.to_owned(),
+        packets,
+        meaning: meaning.to_owned(),
+        remedy: "nothing to do".to_owned(),
+    };
     Status {
         version: "0.1.0".to_owned(),
         api: 1,
@@ -174,13 +212,33 @@ pub(crate) fn status() -> Status {
         epoch_moves: counts(&[("link", 12), ("ruleset", 65)]),
         ports: vec![lan, wan],
         packets: PacketTotals { fast: 3_001_005, slow: 3006, dropped: 38, fast_share: 0.999 },
-        bytes: ByteTotals { fast: 300_000_010, slow: 300_012 },
+        bytes: ByteTotals { fast: 300_000_010, slow: 300_012, fast_share: 0.998 },
         flows: FlowCounts { active: 501, pending: 52, retired: 53, static_: 54, max: 65_536 },
         learned: 5501,
         proved: 5502,
         retired: 5503,
+        counts_lost: 12,
         reasons: counts(&[("miss", 1007), ("reprove", 1008), ("ttl", 2007)]),
         refusals: counts(&[("unconfirmed", 1009)]),
+        top_reasons: vec![
+            top("ttl", 2007, "its packets arrive with a TTL of 1"),
+            top("reprove", 1008, "one packet is to prove the action again"),
+        ],
+        ruleset: RulesetStatus {
+            held: vec![Family::V4],
+            unread: None,
+            stops: vec![
+                note(["ip", "fw", "forward"], 12, "queue", 1),
+                RuleNote { legacy: true, ..note(["ip", "mangle", "FORWARD"], 2, "NFQUEUE", 1) },
+            ],
+            bypassed: vec![
+                note(["inet", "fw", "forward"], 13, "counter", 211),
+                note(["inet", "fw", "forward"], 14, "limit", 2),
+                note(["inet", "fw", "mangle"], 15, "quota", 1),
+                RuleNote { legacy: true, ..note(["ip", "filter", "FORWARD"], 16, "hashlimit", 1) },
+                note(["ip6", "filter", "FORWARD"], 17, "LOG", 1),
+            ],
+        },
         kernel: vec![
             probe("tcx", ProbeAnswer::Yes, ""),
             probe("conntrack-lookup", ProbeAnswer::No, "CONFIG_NF_CONNTRACK is not set"),
@@ -223,4 +281,117 @@ pub(crate) fn statics() -> StaticTable {
         "#,
     )
     .unwrap()
+}
+
+pub(crate) fn events() -> Vec<WatchEvent> {
+    let flow = |at_us, reason: Option<&str>| FlowEvent {
+        at_us,
+        proto: Proto::Tcp,
+        tuple: tcp().orig,
+        port: "eth0".to_owned(),
+        vlans: vec![5],
+        reason: reason.map(str::to_owned),
+    };
+    vec![
+        WatchEvent::Learn(flow(1_700_000_000_000_001, None)),
+        WatchEvent::Activate(flow(1_700_000_000_000_002, None)),
+        WatchEvent::Punt(flow(1_700_000_000_100_003, Some("reprove"))),
+        WatchEvent::Refuse(flow(1_700_000_001_000_004, Some("not-proved"))),
+        WatchEvent::Retire(flow(1_700_000_060_000_005, Some("tcp-flags"))),
+        WatchEvent::Epoch { at_us: 1_700_003_600_000_006, epoch: 78, cause: "route".to_owned() },
+        WatchEvent::Lost { count: 79 },
+    ]
+}
+
+pub(crate) fn explanation() -> Explanation {
+    let [there, back] = <[Direction; 2]>::try_from(tcp().directions).unwrap();
+    let fast = Why {
+        dir: there.dir,
+        tuple: there.tuple,
+        fast: true,
+        since_s: Some(3725),
+        engine: Some(Engine::Xdp),
+        in_port: Some(there.in_port),
+        out_port: Some(there.out_port),
+        because: None,
+    };
+    let because = Because {
+        reason: "not-proved".to_owned(),
+        meaning: "Linux changes its packets".to_owned(),
+        detail: "it was fast until 9 s ago: idle".to_owned(),
+        remedy: "see which rule it is".to_owned(),
+    };
+    let slow = Why {
+        dir: back.dir,
+        tuple: back.tuple,
+        fast: false,
+        since_s: None,
+        engine: None,
+        in_port: None,
+        out_port: None,
+        because: Some(because),
+    };
+    let state = Some("ESTABLISHED".to_owned());
+    let known = Explained { protocol: 6, tracked: true, state, directions: vec![fast, slow.clone()] };
+    let unknown = Explained { protocol: 17, tracked: false, state: None, directions: vec![slow] };
+    Explanation { connections: vec![known, unknown], more: 7 }
+}
+
+/// A forwarding CPU whose softirqs ticks miss, and one beside it.
+pub(crate) fn load() -> Load {
+    let cpu = |cpu, load_percent, stat: [f64; 6]| CpuLoad {
+        cpu,
+        load_percent,
+        error_points: 0.12,
+        speed_percent: 99.9,
+        memory_slowdown_percent: 3.3,
+        soaked_percent: Some(61.7),
+        taken_percent: 0.11,
+        soaker_mbytes_per_second: 230.0,
+        proc_stat: StatShares {
+            busy_percent: Some(stat[0]),
+            user_percent: stat[1],
+            system_percent: stat[2],
+            irq_percent: stat[3],
+            softirq_percent: stat[4],
+            steal_percent: stat[5],
+        },
+    };
+    Load {
+        seconds: 1.0004,
+        load_percent: 23.2,
+        cpus: vec![
+            cpu(0, 38.3, [24.5, 1.2, 0.7, 0.4, 22.2, 1.6]),
+            cpu(1, 8.1, [7.9, 5.1, 2.8, 0.0, 0.2, 0.3]),
+        ],
+        doubts: vec![Doubt::Stolen { cpu: 0, percent: 1.6 }, Doubt::CpusLeftOut { cpus: vec![2, 3] }],
+        conditions: Conditions { kernel: Some("6.6.3".to_owned()), ..Conditions::default() },
+    }
+}
+
+/// One CPU that was quiet.
+pub(crate) fn self_test() -> SelfTest {
+    let step = |injected_percent, error_points| SelfTestStep {
+        cpu: 0,
+        injected_percent,
+        measured_percent: injected_percent + error_points,
+        error_points,
+        error_by_scheduler_points: Some(error_points / 2.0),
+        windows: 6,
+        quiet_windows: 5,
+    };
+    let calibration = Calibration {
+        round_ns: 25_400.5,
+        spread: 0.0004,
+        windows: 12,
+        register_ns: 5033.0,
+        memory_ns: 5120.0,
+    };
+    SelfTest {
+        max_error_points: 0.4,
+        steps: vec![step(25.1, 0.2), step(50.1, 0.4), step(75.2, -0.3)],
+        calibrations: vec![calibration],
+        doubts: vec![Doubt::VirtualMachine { hypervisor: "QEMU".to_owned() }],
+        conditions: Conditions::default(),
+    }
 }

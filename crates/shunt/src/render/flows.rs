@@ -88,7 +88,7 @@ fn action(flow: &Direction) -> String {
     text
 }
 
-fn ends(tuple: &Tuple) -> String {
+pub(super) fn ends(tuple: &Tuple) -> String {
     format!("{} > {}", tuple.source(), tuple.destination())
 }
 

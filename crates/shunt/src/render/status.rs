@@ -7,7 +7,7 @@ use super::{
     },
     units,
 };
-use shunt_api::{PortStatus, Probe, Status};
+use shunt_api::{FilterHook, PortStatus, Probe, RuleNote, RulesetStatus, Status, TopReason};
 use std::collections::BTreeMap;
 
 /// One line for each port: its engine, and why.
@@ -34,7 +34,12 @@ pub(super) fn describe(status: &Status, verbose: bool) -> String {
         packets.slow,
         packets.dropped
     );
-    text += &format!("bytes    fast {}, slow {}\n", bytes.fast, bytes.slow);
+    text += &format!(
+        "bytes    fast {} ({}), slow {}\n",
+        bytes.fast,
+        units::percent(bytes.fast_share),
+        bytes.slow
+    );
     text += &format!(
         "flows    active {}, pending {}, retired {}, static {}, at most {}\n",
         flows.active, flows.pending, flows.retired, flows.static_, flows.max
@@ -43,6 +48,11 @@ pub(super) fn describe(status: &Status, verbose: bool) -> String {
         "so far   learned {}, proved {}, retired {}\n",
         status.learned, status.proved, status.retired
     );
+    if let lost @ 1.. = status.counts_lost {
+        text += &format!(
+            "counts of {lost} flows that are gone are lost, so `shunt conntrack` shows too little; raise max_flows\n"
+        );
+    }
     if !status.epoch_moves.is_empty() {
         let moves: Vec<String> =
             status.epoch_moves.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
@@ -52,17 +62,60 @@ pub(super) fn describe(status: &Status, verbose: bool) -> String {
     text += &port_table(&status.ports);
     for port in &status.ports {
         text += &format!("{}: {}, {}\n", port.name, port.engine, port.engine_reason);
+        if port.captured {
+            text += &format!("{}: somebody captures on it, so its flows take the slow path\n", port.name);
+        }
+        for filter in &port.filters {
+            let way = if filter.hook == FilterHook::Ingress { "comes in" } else { "leaves" };
+            text += &format!("learning off for what {way} by {}: {filter}\n", port.name);
+        }
         if verbose {
             text += &reason_line("  sent to the slow path", &port.reasons);
             text += &reason_line("  not learned", &port.refusals);
         }
     }
+    text += &ruleset(&status.ruleset, verbose);
     text += &reason_table("sent to the slow path", &status.reasons);
     text += &reason_table("not learned", &status.refusals);
+    text += &top_reasons(&status.top_reasons);
     if verbose {
         text += &probe_table(&status.kernel);
     }
     text
+}
+
+/// How many bypassed statements are shown unless all are asked for.
+const BYPASSED_SHOWN: usize = 4;
+
+fn ruleset(ruleset: &RulesetStatus, verbose: bool) -> String {
+    let mut text = String::new();
+    if let Some(why) = &ruleset.unread {
+        text += &format!("learning off: the ruleset cannot be read: {why}\n");
+    } else if !ruleset.held.is_empty() && ruleset.stops.is_empty() {
+        text += "learning waits: the ruleset has changed and is being read\n";
+    }
+    for note in &ruleset.stops {
+        let families = match note.family.as_str() {
+            "ip" => "ipv4",
+            "ip6" => "ipv6",
+            _ => "ipv4 and ipv6",
+        };
+        text += &format!("learning off for {families}: {}\n", rule(note));
+    }
+    let shown = if verbose { ruleset.bypassed.len() } else { BYPASSED_SHOWN };
+    for note in ruleset.bypassed.iter().take(shown) {
+        text += &format!("bypassed by established traffic: {}\n", rule(note));
+    }
+    if let more @ 1.. = ruleset.bypassed.len().saturating_sub(shown) {
+        text += &format!("bypassed by established traffic: {more} more (see --verbose)\n");
+    }
+    text
+}
+
+fn rule(note: &RuleNote) -> String {
+    let RuleNote { statement, rules, .. } = note;
+    let more = if *rules == 1 { String::new() } else { format!(" ({rules} rules of the chain)") };
+    format!("{}: {statement}{more}", note.place())
 }
 
 fn port_table(ports: &[PortStatus]) -> String {
@@ -118,6 +171,18 @@ fn reason_table(title: &str, reasons: &BTreeMap<String, u64>) -> String {
     let mut rows = vec![vec![title.to_owned(), "packets".to_owned()]];
     rows.extend(most_first(reasons).map(|(name, count)| vec![name.clone(), count.to_string()]));
     format!("\n{}", align(&[Left, Right], &rows))
+}
+
+/// The sentences, below each other.
+fn top_reasons(reasons: &[TopReason]) -> String {
+    if reasons.is_empty() {
+        return String::new();
+    }
+    let mut text = "\nwhy the rest is not fast\n".to_owned();
+    for TopReason { reason, packets, meaning, remedy } in reasons {
+        text += &format!("{reason}, {packets} packets: {meaning}\n    {remedy}\n");
+    }
+    text
 }
 
 fn most_first(reasons: &BTreeMap<String, u64>) -> impl Iterator<Item = (&String, &u64)> {

@@ -58,6 +58,17 @@ pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
+/// With as many digits as count.
+pub(super) fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        1e15.. => format!("{value:.3e}"),
+        1000.0.. => format!("{value:.0}"),
+        10.0..1000.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

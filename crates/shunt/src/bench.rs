@@ -1,0 +1,215 @@
+//! `shunt bench`: what is measured, of which routers.
+
+mod size;
+mod sweep;
+
+use crate::{
+    cli::{NdrArgs, PlaceArgs},
+    perform::told,
+    progress::Bar,
+};
+use anyhow::Context;
+use shunt_api::{Failure, FailureCode};
+use shunt_gen::{Rate, Shape, Sizes};
+use shunt_lab::{
+    Conditions, Kept, ReadError, Results,
+    frame_size::Progress,
+    search::{Range, Wrong, simulated::Behaviour},
+    throughput::{Device, Engine, Generated, Plan, Report, Simulated},
+    traffic::{Error, MeansChoice, Nics, Place, Wanted},
+};
+use shunt_wire::line::LinkSpeed;
+pub(crate) use size::SizeBench;
+use std::{
+    env,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+pub(crate) use sweep::SweepBench;
+
+const ENGINES: [&str; 3] = ["slow", "tc", "xdp"];
+/// What 1 Gbit/s carries of 64-byte frames.
+const SIMULATED_MAX_PPS: f64 = 1_488_095.0;
+
+/// What will be measured.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    method: Method,
+    min_pps: f64,
+    max_pps: Option<f64>,
+    routers: Routers,
+    seed: u64,
+    keep: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Method {
+    rfc2544: Option<Duration>,
+    quick: bool,
+    runs: u32,
+}
+
+#[derive(Debug)]
+enum Routers {
+    Simulated(Vec<Behaviour>),
+    Real { wanted: Box<Wanted>, place: Place, engines: Engines },
+}
+
+impl Bench {
+    pub(crate) fn resolve(typed: &NdrArgs) -> anyhow::Result<Self> {
+        let method = Method { rfc2544: typed.rfc2544, quick: typed.quick, runs: typed.runs };
+        let routers = match typed.simulate[..] {
+            [] => real(typed)?,
+            _ => Routers::Simulated(typed.simulate.clone()),
+        };
+        let simulated = matches!(routers, Routers::Simulated(_));
+        let max_pps = typed.max_load.or(simulated.then_some(SIMULATED_MAX_PPS));
+        let (min_pps, seed, keep) = (typed.min_load, typed.seed, typed.keep.clone());
+        let bench = Self { method, min_pps, max_pps, routers, seed, keep };
+        // Before an hour of measuring, as far as it can be told.
+        bench.plan(max_pps.unwrap_or(f64::MAX))?;
+        Ok(bench)
+    }
+
+    pub(crate) fn perform(self, stop: &Arc<AtomicBool>) -> anyhow::Result<Report> {
+        let (max_pps, seed) = (self.max_pps, self.seed);
+        match &self.routers {
+            Routers::Simulated(behaviours) => {
+                let mut devices: Vec<_> = (1..)
+                    .zip(behaviours)
+                    .map(|(n, behaviour)| Simulated::new(format!("simulated-{n}"), *behaviour, seed))
+                    .collect();
+                let plan = self.plan(max_pps.unwrap_or(SIMULATED_MAX_PPS))?;
+                // What a router that exists does, and what a simulated one does, are different things, and share no file.
+                Ok(self.search(&plan, "throughput of simulated routers", &mut devices)?)
+            }
+            Routers::Real { wanted, place, engines } => {
+                let device = |(name, engine): &(String, Option<Engine>)| Generated {
+                    name: name.clone(),
+                    wanted: (**wanted).clone(),
+                    place: place.clone(),
+                    engine: engine.clone(),
+                    stop: stop.clone(),
+                    nics: Vec::new(),
+                };
+                let mut devices: Vec<_> = engines.iter().map(device).collect();
+                let max_pps = match (max_pps, devices.first()) {
+                    (None, Some(device)) => device.generator_max_pps().map_err(told)?,
+                    (given, _) => given.unwrap_or(SIMULATED_MAX_PPS),
+                };
+                let report = self.search(&self.plan(max_pps)?, "throughput", &mut devices);
+                report.map_err(|why| why.downcast().map_or_else(|why| why, |why| told(why).into()))
+            }
+        }
+    }
+
+    fn plan(&self, max_pps: f64) -> Result<Plan, Failure> {
+        let range = Range { min_pps: self.min_pps, max_pps };
+        let Method { rfc2544, quick, runs } = self.method;
+        let plan = match rfc2544 {
+            Some(trial) => Plan::rfc2544(range, runs, trial.as_secs_f64()),
+            None => Plan::mlrsearch(range, runs, quick),
+        };
+        plan.map_err(|why: Wrong| Failure::new(FailureCode::Usage, why.to_string()))
+    }
+
+    fn search<D: Device>(&self, plan: &Plan, what: &str, devices: &mut [D]) -> anyhow::Result<Report>
+    where
+        D::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let mut conditions = Conditions::of_this_machine();
+        conditions.seed = Some(self.seed);
+        let results = Results::new(what, conditions.clone());
+        let mut kept = self.keep.clone().map(|path| go_on(path, results)).transpose()?;
+        let report = plan.perform(devices, kept.as_mut(), conditions)?;
+        if let Some(kept) = kept {
+            kept.finish()?;
+        }
+        Ok(report)
+    }
+}
+
+fn real(typed: &NdrArgs) -> anyhow::Result<Routers> {
+    let wanted = wanted(None, typed.both, typed.size.clone());
+    let between = nics(&typed.tx, &typed.rx, typed.gateway, typed.rx_gateway);
+    let (place, engines) = place(between, &typed.engines)?;
+    Ok(Routers::Real { wanted: Box::new(wanted), place, engines })
+}
+
+/// UDP of one flow.
+fn wanted(speed: Option<LinkSpeed>, both: bool, sizes: Sizes) -> Wanted {
+    let [from, to] = [1024, 5001].map(|port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
+    Wanted {
+        shape: Shape::udp(from, to, sizes),
+        rate: Rate::Max,
+        speed,
+        duration: None,
+        packets: None,
+        warm_up: Duration::ZERO,
+        burst: 1,
+        both,
+        means: MeansChoice::Auto,
+        floor: false,
+    }
+}
+
+/// The devices that a router is between, if they were given.
+fn nics(
+    tx: &Option<String>,
+    rx: &Option<String>,
+    gateway: Option<IpAddr>,
+    rx_gateway: Option<IpAddr>,
+) -> Option<Nics> {
+    let (tx, rx) = tx.clone().zip(rx.clone())?;
+    Some(Nics { tx, rx, gateway, rx_gateway, next_hop: None })
+}
+
+fn between(typed: &PlaceArgs) -> Option<Nics> {
+    nics(&typed.tx, &typed.rx, typed.gateway, typed.rx_gateway)
+}
+
+/// What forwards, by its name; none: Linux, or whatever is between the devices.
+type Engines = Vec<(String, Option<Engine>)>;
+
+/// Where the router is, and what forwards there by turns.
+fn place(between: Option<Nics>, engines: &[String]) -> anyhow::Result<(Place, Engines)> {
+    if let Some(nics) = between {
+        return Ok((Place::Nics(nics), vec![("dut".to_owned(), None)]));
+    }
+    let program = env::current_exe().context("finding the program shunt")?;
+    let names = if engines.is_empty() { ENGINES.map(str::to_owned).to_vec() } else { engines.to_vec() };
+    let engine = |name: &String| Engine { program: program.clone(), name: name.clone() };
+    let with = names.iter().map(|name| (name.clone(), (name != "slow").then(|| engine(name))));
+    Ok((Place::Own, with.collect()))
+}
+
+/// Measures, shows how far it has come, and keeps what comes out if there is a file for it; the file is whole unless it was stopped.
+fn measured<R>(
+    what: &str,
+    keep: Option<PathBuf>,
+    stop: &AtomicBool,
+    measure: impl FnOnce(Option<&mut Kept>, Conditions, &mut dyn FnMut(Progress)) -> Result<R, Error>,
+) -> anyhow::Result<R> {
+    let conditions = Conditions::of_this_machine();
+    let results = Results::new(what, conditions.clone());
+    let mut kept = keep.map(|path| go_on(path, results)).transpose()?;
+    let bar = Bar::new();
+    let report = measure(kept.as_mut(), conditions, &mut |at| bar.show(&at)).map_err(told)?;
+    if let Some(kept) = kept.filter(|_| !stop.load(Ordering::Relaxed)) {
+        kept.finish()?;
+    }
+    Ok(report)
+}
+
+fn go_on(path: PathBuf, results: Results) -> Result<Kept, Failure> {
+    let name = path.display().to_string();
+    Kept::go_on(path, results).map_err(|why| match why {
+        ReadError::File { .. } => Failure::new(FailureCode::BadConfig, why.to_string()),
+        _ => Failure::new(FailureCode::BadConfig, format!("{name}: {why}")),
+    })
+}

@@ -1,0 +1,283 @@
+//! What can be typed to measure.
+
+use super::time;
+use clap::{Args, Subcommand, ValueEnum};
+use shunt_gen::Sizes;
+use shunt_lab::{frame_size::RFC2544_BYTES, search::simulated::Behaviour};
+use shunt_wire::line::{Encapsulation, IpVersion, L4, LinkSpeed};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
+
+/// Packets over Ethernet of one size; the headers that are not chosen take their usual forms, a row each.
+#[derive(Debug, Args)]
+pub(crate) struct LineArgs {
+    /// The link's speed in bit/s, such as 100M or 2.5G.
+    #[arg(long, value_name = "SPEED", default_value = "1G")]
+    pub(crate) speed: LinkSpeed,
+    /// The largest IP packet [default: 1500, and 1492 in PPPoE].
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) mtu: Option<u32>,
+    /// The size of the frame with tags and FCS, as RFC 2544 has it, instead of an MTU.
+    #[arg(long, value_name = "BYTES", conflicts_with = "mtu")]
+    pub(crate) frame: Option<u32>,
+    /// Only this version of IP.
+    #[arg(long, value_name = "4|6", value_parser = ip_version)]
+    ip: Option<IpVersion>,
+    /// Only this protocol.
+    #[arg(short, long, value_name = "tcp|udp", value_parser = ["tcp", "udp"], hide_possible_values = true)]
+    proto: Option<String>,
+    /// Only with so many VLAN tags; 2 is QinQ [default: 0 and 1].
+    #[arg(long, value_name = "N")]
+    tags: Option<u32>,
+    /// In PPPoE.
+    #[arg(long)]
+    pub(crate) pppoe: bool,
+    /// What TCP headers have beside their 20 bytes. Linux sends timestamps, which are 12, unless net.ipv4.tcp_timestamps
+    /// is 0.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    pub(crate) tcp_options: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// How long each line is of.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub(crate) interval: Duration,
+    /// End after so many intervals.
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// Only this CPU; may be given several times [default: all that are allowed].
+    #[arg(long = "cpu", value_name = "CPU")]
+    pub(crate) cpus: Vec<usize>,
+    /// Say how far it is off, by loads of 25, 50 and 75 % that it makes itself.
+    #[arg(long, conflicts_with_all = ["interval", "count"])]
+    pub(crate) self_test: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Search for the load up to which a router loses nothing (NDR), and no more than 0.5 % (PDR), by MLRsearch (RFC 9971).
+    ///
+    /// Trials of 1 s, 21 s a load of which half may lose, bounds within 0.5 % of the upper one: the settings of FD.io's CSIT. The first
+    /// trial, at the maximum load, is to warm up and not kept. Loads are frames/s of one direction; frames that were not sent count as
+    /// lost, but for the last 10 us of a trial; one whose sender was held up at its end counts for less. After the search, latency at 10, 50 and
+    /// 90 % of what was found for the last goal.
+    Ndr(NdrArgs),
+    /// Say how fast a router forwards all that comes (MRR), at each size of frames, and how much their size matters.
+    ///
+    /// The generator sends as fast as it can, or as the line carries; what counts is what arrives. All sizes are measured with one engine,
+    /// then with the next, and so on again for each run.
+    Size(SizeArgs),
+    /// Send UDP at one rate after the other, and say from which on a router loses, and which counters rise with it.
+    ///
+    /// Beside each step are the counters that changed: those of `ethtool -S`, pause frames, /proc/net/dev and softnet_stat. A counter
+    /// that was seen to wrap at 16 or 32 bits is told so, and what it rose by is known modulo that only.
+    Sweep(SweepArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SweepArgs {
+    /// The lowest rate, in bit/s of frames with FCS, of each direction.
+    #[arg(long, value_name = "RATE", default_value = "50M")]
+    pub(crate) from: LinkSpeed,
+    /// The highest rate.
+    #[arg(long, value_name = "RATE", default_value = "1000M")]
+    pub(crate) to: LinkSpeed,
+    /// From each rate to the next.
+    #[arg(long, value_name = "RATE", default_value = "50M")]
+    pub(crate) step: LinkSpeed,
+    /// How long each step is [default: 2s].
+    #[arg(long, value_name = "TIME", value_parser = time_or_seconds)]
+    pub(crate) time: Option<Duration>,
+    /// Of frames with FCS: one size, imix, or as 64:7,570:4,1518:1.
+    #[arg(long, default_value = "1518")]
+    pub(crate) size: Sizes,
+    /// Only from --tx to --rx, instead of both directions at once.
+    #[arg(long)]
+    pub(crate) one_way: bool,
+    /// What forwards in the namespace of the router [default: slow].
+    #[arg(long = "engine", id = "engines", value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true)]
+    pub(crate) engine: Option<String>,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// One more device of this machine whose counters are read; may be given several times.
+    #[arg(long, value_name = "PORT")]
+    pub(crate) watch: Vec<String>,
+    /// Steps of 0.5s.
+    #[arg(long, conflicts_with = "time")]
+    pub(crate) quick: bool,
+    /// Keep the results in this file, which `shunt compare` reads; one that is there already is gone on with.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keep: Option<PathBuf>,
+}
+
+/// Without --tx and --rx, a LAN host, a router with a stateful firewall and a WAN host are made in namespaces.
+#[derive(Debug, Args)]
+pub(crate) struct PlaceArgs {
+    /// The device that sends, to measure what is between it and --rx.
+    #[arg(long, value_name = "PORT", requires = "rx", conflicts_with = "engines")]
+    pub(crate) tx: Option<String>,
+    /// The device that receives.
+    #[arg(long, value_name = "PORT", requires = "tx")]
+    pub(crate) rx: Option<String>,
+    /// The router's address at --tx. Without it frames are for the MAC of --rx.
+    #[arg(long, value_name = "ADDRESS", requires = "tx")]
+    pub(crate) gateway: Option<IpAddr>,
+    /// The router's address at --rx, for what is sent there.
+    #[arg(long, value_name = "ADDRESS", requires = "rx")]
+    pub(crate) rx_gateway: Option<IpAddr>,
+    /// The link's speed, such as 1G, where the device does not know it: no more is offered.
+    #[arg(long, value_name = "SPEED")]
+    pub(crate) speed: Option<LinkSpeed>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SizeArgs {
+    /// Of frames with FCS; may be several, with commas between them.
+    #[arg(long = "size", value_name = "BYTES", value_delimiter = ',', default_values_t = RFC2544_BYTES,
+        value_parser = clap::value_parser!(u32).range(64..=9018))]
+    pub(crate) sizes: Vec<u32>,
+    /// What forwards in the namespace of the router; may be given several times [default: slow, tc and xdp].
+    #[arg(long = "engine", value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true)]
+    pub(crate) engines: Vec<String>,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// Both directions at once; rates are their sum.
+    #[arg(long)]
+    pub(crate) both: bool,
+    /// How long each run is [default: 2s].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) time: Option<Duration>,
+    /// How many runs of each [default: 5].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: Option<u32>,
+    /// Two runs of 0.5s each.
+    #[arg(long, conflicts_with_all = ["time", "runs"])]
+    pub(crate) quick: bool,
+    /// Keep the results in this file, which `shunt compare` reads; one that is there already is gone on with.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keep: Option<PathBuf>,
+}
+
+/// Without --tx and --rx, a LAN host, a router with a stateful firewall and a WAN host are made in namespaces, for each search anew.
+#[derive(Debug, Args)]
+pub(crate) struct NdrArgs {
+    /// A router that does not exist, to try the search: NAME=NUMBER,... of capacity_pps, jitter, loss_floor, bursts_per_s, burst_frames,
+    /// warm_up_s, collapse and hysteresis; may be given several times, and these are then searched in turn.
+    #[arg(long, value_name = "BEHAVIOUR", conflicts_with_all = ["engines", "size", "both", "tx", "rx"])]
+    pub(crate) simulate: Vec<Behaviour>,
+    /// The least load, in frames/s.
+    #[arg(long, value_name = "PPS", default_value_t = 9001.0)]
+    pub(crate) min_load: f64,
+    /// The greatest load, in frames/s [default: what the generator sends with nothing in between].
+    #[arg(long, value_name = "PPS")]
+    pub(crate) max_load: Option<f64>,
+    /// What forwards in the namespace of the router; may be given several times [default: slow, tc and xdp].
+    #[arg(long = "engine", value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true)]
+    pub(crate) engines: Vec<String>,
+    /// Of frames with FCS, 64 to 9018: one size, imix (7 of 64, 4 of 570, 1 of 1518), or as 64:7,570:4,1518:1.
+    #[arg(long, default_value = "64")]
+    pub(crate) size: Sizes,
+    /// Both directions at once.
+    #[arg(long)]
+    pub(crate) both: bool,
+    /// The device that sends, to measure what is between it and --rx.
+    #[arg(long, value_name = "PORT", requires = "rx", conflicts_with = "engines")]
+    pub(crate) tx: Option<String>,
+    /// The device that receives.
+    #[arg(long, value_name = "PORT", requires = "tx")]
+    pub(crate) rx: Option<String>,
+    /// The router's address at --tx. Without it frames are for the MAC of --rx.
+    #[arg(long, value_name = "ADDRESS", requires = "tx")]
+    pub(crate) gateway: Option<IpAddr>,
+    /// The router's address at --rx, for --both.
+    #[arg(long, value_name = "ADDRESS", requires = "rx")]
+    pub(crate) rx_gateway: Option<IpAddr>,
+    /// How many searches of each.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+    /// Trials of 0.5 s, 2.5 s a load, bounds within 1 %.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// The throughput of RFC 2544 instead: halving, by trials of so long without loss; 60s conform to it.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "60s", value_parser = time, conflicts_with = "quick")]
+    pub(crate) rfc2544: Option<Duration>,
+    /// Of what happens by chance.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Keep the results in this file, which `shunt compare` reads; one that is there already is gone on with.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keep: Option<PathBuf>,
+}
+
+/// Runs are compared in pairs, the first of A with the first of B. Those that were made in turn show least of what else changed.
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// What it was before.
+    pub(crate) a: PathBuf,
+    /// What it is now.
+    pub(crate) b: PathBuf,
+    /// Of the bootstrap; the same seed gives the same interval.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// Conditions, readings with what speaks against them, plots, and the files themselves. It needs no network and no script to be read.
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Results that were kept.
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Write it to this file [default: standard output].
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// In which form: a page, everything, or a line for each run [default: html].
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<ReportForm>,
+}
+
+/// How a report is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportForm {
+    Html,
+    Json,
+    Csv,
+}
+
+impl LineArgs {
+    /// Each combination of what was not chosen.
+    pub(crate) fn encapsulations(&self) -> Vec<Encapsulation> {
+        let tags = self.tags.map_or(vec![0, 1], |tags| vec![tags]);
+        let versions = self.ip.map_or(vec![IpVersion::V4, IpVersion::V6], |ip| vec![ip]);
+        let protocols = [("udp", L4::Udp), ("tcp", L4::Tcp { options_bytes: self.tcp_options })];
+        let mut all = Vec::new();
+        for &tags in &tags {
+            for &ip in &versions {
+                let wanted = |name: &str| self.proto.as_ref().is_none_or(|proto| proto == name);
+                for (_, l4) in protocols.iter().filter(|(name, _)| wanted(name)) {
+                    all.push(Encapsulation { tags, pppoe: self.pppoe, ip, l4: *l4 });
+                }
+            }
+        }
+        all
+    }
+}
+
+// As iperf has it.
+fn time_or_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.map_or_else(|| time(text), Ok)
+}
+
+// Shorter ones would show single ticks.
+fn interval(text: &str) -> Result<Duration, String> {
+    let time = time(text)?;
+    if time >= Duration::from_millis(100) { Ok(time) } else { Err("less than 100ms".to_owned()) }
+}
+
+fn ip_version(text: &str) -> Result<IpVersion, String> {
+    match text {
+        "4" => Ok(IpVersion::V4),
+        "6" => Ok(IpVersion::V6),
+        _ => Err("4 or 6".to_owned()),
+    }
+}

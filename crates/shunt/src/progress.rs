@@ -1,0 +1,31 @@
+//! How far a long measurement has come, for whoever watches the terminal. Standard output has only what was measured.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use shunt_lab::frame_size::Progress;
+
+/// A line on standard error, where that is a terminal; gone at the end.
+pub(crate) struct Bar(ProgressBar);
+
+impl Bar {
+    pub(crate) fn new() -> Self {
+        let bar = ProgressBar::no_length();
+        if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len}, {eta} left: {msg}")
+            .map(|s| s.progress_chars("=> "))
+        {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+
+    pub(crate) fn show(&self, at: &Progress) {
+        self.0.set_length(at.total);
+        self.0.set_position(at.done);
+        self.0.set_message(at.now.clone());
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

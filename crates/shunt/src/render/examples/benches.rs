@@ -1,0 +1,120 @@
+//! What `shunt bench size` and `shunt bench sweep` found.
+
+use crate::render::Answer;
+use serde_json::json;
+use shunt_lab::{
+    Conditions, Doubt, Reading, Run, Spread, SpreadKind, frame_size,
+    sweep::{self, Beyond, Knee, Suspect, counters::Change},
+};
+
+/// Two routers at two sizes; the faster one takes all of the large frames.
+pub(crate) fn sizes() -> Answer {
+    let point = |router: &str, frame_bytes: u32, pps: [f64; 3], offered_pps: f64, gain: Option<f64>| {
+        let mut forwarded_pps = Reading::of_runs("pps", pps.map(Run::from).to_vec()).unwrap();
+        let loss_ratio = 1.0 - pps[0] / offered_pps;
+        if loss_ratio < 0.001 {
+            forwarded_pps.add_doubt(Doubt::SentLate { microseconds: 1201.0 });
+        }
+        let l1_bps = pps[0] * 8.0 * f64::from(frame_bytes + 20);
+        let spread =
+            |value: f64| Spread { low: value - 0.02, high: value + 0.03, kind: SpreadKind::Confidence95 };
+        frame_size::Point {
+            router: router.to_owned(),
+            frame_bytes,
+            forwarded_pps,
+            l2_bps: pps[0] * 8.0 * f64::from(frame_bytes),
+            l1_bps,
+            line_share: Some(l1_bps / 1e9),
+            offered_pps,
+            loss_ratio,
+            generator_pps: Some(2_107_000.0),
+            gain: gain.map(|value| frame_size::Gain { value, spread: spread(value) }),
+        }
+    };
+    let effect = |router: &str, ratios: [f64; 2], cost| frame_size::Effect {
+        router: router.to_owned(),
+        pps_ratio: ratios[0],
+        l2_ratio: ratios[1],
+        cost,
+    };
+    let cost = frame_size::Cost { frame_ns: 2850.0, byte_ns: 6.65, bytes_share: 0.78 };
+    Answer::FrameSize(Box::new(frame_size::Report {
+        doubts: vec![Doubt::VirtualLinks],
+        speed_bps: Some(1_000_000_000),
+        trial_s: 2.0,
+        points: vec![
+            point("slow", 64, [304_878.0, 301_200.0, 306_100.0], 1_488_095.0, None),
+            point("slow", 1518, [77_279.0, 77_001.0, 78_030.0], 81_274.0, None),
+            point("xdp", 64, [1_120_000.0, 1_090_000.0, 1_130_000.0], 1_488_095.0, Some(3.67)),
+            point("xdp", 1518, [81_270.0, 81_269.0, 81_271.0], 81_274.0, Some(1.05)),
+        ],
+        effects: vec![effect("slow", [0.25, 6.0], Some(cost)), effect("xdp", [0.07, 1.7], None)],
+        conditions: Conditions::default(),
+    }))
+}
+
+/// The rates of an i.MX6 around its knee.
+pub(crate) fn sweep() -> Answer {
+    let step = |mbps: u64, achieved: f64, counts: [u64; 2], changes: Vec<Change>| {
+        let [sent, lost] = counts;
+        let one = json!({
+            "from": "eth1", "to": "eth2", "traffic": "IPv4/UDP", "means": "socket",
+            "offered_pps": mbps as f64 * 1e6 / 12_144.0, "achieved_pps": achieved * 1e6 / 12_144.0,
+            "achieved_l2_bps": achieved * 1e6, "achieved_l1_bps": achieved * 1.013e6, "seconds": 2.0,
+            "sent": sent, "received": sent - lost, "lost": lost, "loss_ratio": lost as f64 / sent as f64,
+            "duplicated": 0, "reordered": 0, "displaced_max": 0, "flows": 1, "jitter_us": 17.25,
+            "latency_us": {"min": 81.0, "p50": 102.0, "p99": 350.0, "p999": 900.0, "max": 1400.0},
+        });
+        sweep::Step {
+            offered_bps: mbps * 1_000_000,
+            doubts: if achieved < mbps as f64 { vec![Doubt::SentLess { percent: 99.5 }] } else { Vec::new() },
+            directions: vec![serde_json::from_value(one).unwrap()],
+            changes,
+        }
+    };
+    let change = |counter: &str, before: u64, after: u64, rise: u64, bits| {
+        let (device, counter) = ("eth2".to_owned(), counter.to_owned());
+        let trouble = counter != "rx_packets";
+        Change {
+            device,
+            counter,
+            before,
+            after,
+            rise,
+            bits,
+            reset: after < before && bits.is_none(),
+            trouble,
+        }
+    };
+    let lossy = vec![
+        change("IEEE_rx_fdxfc", 0xf544, 0x0310, 3532, Some(16)),
+        change("IEEE_rx_macerr", 10, 4611, 4601, None),
+        change("rx_packets", 62_750, 127_114, 64_364, None),
+    ];
+    let knee = Knee {
+        from: "eth1".to_owned(),
+        to: "eth2".to_owned(),
+        passes_bps: Some(350e6),
+        loses_bps: Some(398e6),
+        loss_ratio: Some(4601.0 / 68_965.0),
+        most_bps: 371e6,
+        beyond: Beyond::Collapse,
+        suspects: vec![Suspect {
+            device: "eth2".to_owned(),
+            counter: "IEEE_rx_macerr".to_owned(),
+            rise: 4601,
+            of_lost: 1.0,
+        }],
+    };
+    Answer::Sweep(Box::new(sweep::Report {
+        doubts: vec![Doubt::OneCore],
+        step_s: 2.0,
+        steps: vec![
+            step(350, 350.0, [60_606, 0], vec![change("rx_packets", 2144, 62_750, 60_606, None)]),
+            step(400, 398.0, [68_965, 4601], lossy),
+            step(450, 450.0, [76_922, 36_388], vec![change("rx_dropped", 77, 5, 5, None)]),
+        ],
+        knees: vec![knee],
+        conditions: Conditions::default(),
+    }))
+}

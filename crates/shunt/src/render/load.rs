@@ -1,0 +1,68 @@
+//! The text of `shunt load`.
+
+use super::columns::{Side, align};
+use shunt_lab::{
+    Doubt,
+    load::{CpuLoad, Load, SelfTest, SelfTestStep},
+};
+
+const HEADS: [&str; 9] = ["cpu", "load", "/proc/stat", "softirq", "irq", "steal", "speed", "memory", "meter"];
+
+/// The doubts first, then a row for all and for each CPU.
+pub(super) fn describe(load: &Load) -> String {
+    let mut rows = vec![HEADS.map(str::to_owned).to_vec()];
+    rows.push(vec!["all".to_owned(), percent(load.load_percent)]);
+    rows.extend(load.cpus.iter().map(cpu));
+    doubts(&load.doubts) + &table(&rows)
+}
+
+pub(super) fn describe_self_test(test: &SelfTest) -> String {
+    let heads = ["cpu", "injected", "measured", "error", "by scheduler", "windows", "quiet"];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    rows.extend(test.steps.iter().map(step));
+    doubts(&test.doubts)
+        + &table(&rows)
+        + &format!("The greatest error is {:.2} points of load.\n", test.max_error_points)
+}
+
+fn cpu(load: &CpuLoad) -> Vec<String> {
+    let stat = &load.proc_stat;
+    let or_unknown = |share: Option<f64>| share.map_or("?".to_owned(), percent);
+    vec![
+        load.cpu.to_string(),
+        format!("{:.1} ±{:.1} %", load.load_percent, load.error_points),
+        or_unknown(stat.busy_percent),
+        percent(stat.softirq_percent),
+        percent(stat.irq_percent),
+        percent(stat.steal_percent),
+        percent(load.speed_percent),
+        format!("{:+.1} %", load.memory_slowdown_percent),
+        or_unknown(load.soaked_percent),
+    ]
+}
+
+fn step(step: &SelfTestStep) -> Vec<String> {
+    vec![
+        step.cpu.to_string(),
+        percent(step.injected_percent),
+        percent(step.measured_percent),
+        format!("{:+.2}", step.error_points),
+        step.error_by_scheduler_points.map_or("?".to_owned(), |points| format!("{points:+.2}")),
+        step.windows.to_string(),
+        step.quiet_windows.to_string(),
+    ]
+}
+
+fn doubts(doubts: &[Doubt]) -> String {
+    doubts.iter().map(|doubt| format!("doubt: {doubt}\n")).collect()
+}
+
+fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let sides: Vec<Side> = (0..columns).map(|n| if n == 0 { Side::Left } else { Side::Right }).collect();
+    align(&sides, rows)
+}
+
+fn percent(value: f64) -> String {
+    format!("{value:.1} %")
+}

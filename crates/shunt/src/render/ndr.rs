@@ -1,0 +1,79 @@
+//! The text of `shunt bench ndr`. What speaks against a number stands above it.
+
+use super::columns::{Side, align};
+use shunt_lab::{
+    search::GoalResult,
+    throughput::{LatencyAt, Method, Report, Searched},
+    traffic::LatencyUs,
+};
+
+const SIDES: [Side; 8] =
+    [Side::Left, Side::Right, Side::Left, Side::Right, Side::Right, Side::Right, Side::Right, Side::Left];
+
+pub(super) fn describe(report: &Report) -> String {
+    let mut doubts = Vec::new();
+    for searched in &report.searches {
+        for doubt in searched.doubts.iter().map(|doubt| format!("{}: {doubt}", searched.device)) {
+            if !doubts.contains(&doubt) {
+                doubts.push(doubt);
+            }
+        }
+    }
+    let mut text: String = doubts.iter().map(|doubt| format!("doubt: {doubt}\n")).collect();
+    let heads = ["router", "run", "goal", "throughput", "passes", "fails", "trials", ""];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    for searched in &report.searches {
+        rows.extend(searched.results.iter().map(|result| fields(searched, result)));
+    }
+    text += &align(&SIDES, &rows);
+    let at =
+        report.searches.iter().flat_map(|searched| searched.latency.iter().map(move |at| (searched, at)));
+    let mut rows: Vec<_> = at.filter_map(|(searched, at)| latency(searched, at)).collect();
+    if !rows.is_empty() {
+        let heads = ["router", "run", "load", "pps", "lost", "min us", "p50", "p99", "p99.9", "max"];
+        rows.insert(0, heads.map(str::to_owned).to_vec());
+        text += &align(&[&[Side::Left][..], &[Side::Right; 9]].concat(), &rows);
+    }
+    text + &method(report)
+}
+
+fn fields(searched: &Searched, result: &GoalResult) -> Vec<String> {
+    let load = |pps: Option<f64>| pps.map_or("-".to_owned(), |pps| format!("{pps:.0}"));
+    let Searched { device, run, trials, .. } = searched;
+    let mut fields = vec![device.clone(), run.to_string(), result.goal.name().to_uppercase()];
+    fields.extend([result.throughput_pps, result.lower_pps, result.upper_pps].map(load));
+    fields.push(trials.to_string());
+    fields.push(result.irregular.map_or(String::new(), |why| why.to_string()));
+    fields
+}
+
+fn latency(searched: &Searched, at: &LatencyAt) -> Option<Vec<String>> {
+    let latency = at.latency_us?;
+    let mut row = vec![searched.device.clone(), searched.run.to_string(), format!("{} %", at.percent)];
+    row.extend([format!("{:.0}", at.load_pps), format!("{:.4} %", at.loss_ratio * 100.0)]);
+    let LatencyUs { min, p50, p99, p999, max } = latency;
+    row.extend([min, p50, p99, p999, max].map(|us| format!("{us:.1}")));
+    Some(row)
+}
+
+fn method(report: &Report) -> String {
+    let Some(goal) = report.searches.first().and_then(|searched| searched.results.first()).map(|it| it.goal)
+    else {
+        return String::new();
+    };
+    let how = match report.method {
+        Method::Mlrsearch => format!(
+            "By MLRsearch (RFC 9971): trials of {} s, {} s a load, of which {} % may lose too much",
+            goal.final_s,
+            goal.sum_s,
+            goal.exceed_ratio * 100.0
+        ),
+        Method::Rfc2544 => format!("By halving (RFC 2544): one trial of {} s a load", goal.final_s),
+    };
+    format!(
+        "{how}; width (1 - passes/fails) {} %.\nFrames/s of one direction, from {} to {}. What was not sent counts as lost.\n",
+        goal.width * 100.0,
+        report.range.min_pps,
+        report.range.max_pps
+    )
+}

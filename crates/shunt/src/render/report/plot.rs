@@ -1,0 +1,205 @@
+//! Plots, as SVG to stand in a page. Their colours are seen on white and on black; black is for the page to replace.
+
+use super::axis::Axis;
+use plotters::{
+    coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged},
+    prelude::*,
+};
+use std::{error::Error, ops::Range};
+
+/// The width of a phone, so that text is legible there; wider screens scale it.
+const WIDTH: u32 = 360;
+const TEXT: (&str, u32) = ("sans-serif", 14);
+/// Told apart with each kind of colour blindness (after Okabe and Ito), and 3:1 or more against white and near-black.
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0x00, 0x91, 0x6c),
+    RGBColor(0xb8, 0x5c, 0x92),
+    RGBColor(0x9a, 0x7d, 0x00),
+    RGBColor(0x77, 0x77, 0x77),
+];
+
+/// A drawing, and the unit that its labels are in.
+#[derive(Debug)]
+pub(super) struct Plot {
+    pub(super) svg: String,
+    pub(super) unit: String,
+}
+
+/// Values of one file.
+#[derive(Debug)]
+pub(super) struct Series {
+    /// Which file, from 0 on.
+    pub(super) nth: usize,
+    /// From left to right.
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// One value of one file.
+#[derive(Debug)]
+pub(super) struct Bar<'r> {
+    pub(super) nth: usize,
+    pub(super) label: &'r str,
+    pub(super) value: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+type Drawn = Result<String, Box<dyn Error>>;
+
+/// The colour of a file, as CSS has it.
+pub(super) fn colour(nth: usize) -> String {
+    let RGBColor(r, g, b) = COLOURS[nth % COLOURS.len()];
+    format!("#{r:02x}{g:02x}{b:02x}")
+}
+
+/// From zero, and to what the line can carry where that is known.
+pub(super) fn bars(bars: &[Bar], limit: Option<f64>, unit: &str) -> Option<Plot> {
+    let ends = bars.iter().flat_map(|bar| [bar.value, bar.low, bar.high]);
+    let values: Vec<f64> = ends.chain(limit).chain([0.0]).collect();
+    let axis = Axis::around(&values, unit, 4)?;
+    let svg = draw_bars(bars, limit, &axis).ok()?;
+    Some(Plot { svg, unit: axis.unit })
+}
+
+fn draw_bars(bars: &[Bar], limit: Option<f64>, axis: &Axis) -> Drawn {
+    let rows = Axis::counting(bars.len(), bars.len());
+    // The first one is at the top.
+    let at = |row: usize| (bars.len() - row) as f64;
+    let label = |y: &f64| bars.get(bars.len() - *y as usize).map_or("", |bar| bar.label).to_owned();
+    let mut svg = String::new();
+    {
+        let height = 60 + 22 * bars.len() as u32;
+        let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+        let mut chart = ChartBuilder::on(&area)
+            .margin(6)
+            .margin_right(24)
+            .x_label_area_size(42)
+            .y_label_area_size(34)
+            .build_cartesian_2d(axis.clone(), rows.clone())?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .bold_line_style(BLACK.mix(0.2))
+            .axis_style(BLACK)
+            .label_style(TEXT)
+            .x_desc(&axis.unit)
+            .x_label_formatter(&|x| axis.label(*x))
+            .y_label_formatter(&label)
+            .draw()?;
+        for (row, bar) in bars.iter().enumerate() {
+            let (y, colour) = (at(row), COLOURS[bar.nth % COLOURS.len()]);
+            let line = |points: [(f64, f64); 2]| PathElement::new(points, BLACK.stroke_width(1));
+            chart.draw_series([Rectangle::new([(0.0, y - 0.32), (bar.value, y + 0.32)], colour.filled())])?;
+            chart.draw_series([
+                line([(bar.low, y), (bar.high, y)]),
+                line([(bar.low, y - 0.2), (bar.low, y + 0.2)]),
+                line([(bar.high, y - 0.2), (bar.high, y + 0.2)]),
+            ])?;
+        }
+        if let Some(limit) = limit {
+            let line = [(limit, rows.low), (limit, rows.high)];
+            chart.draw_series([PathElement::new(line, BLACK.stroke_width(2))])?;
+        }
+        area.present()?;
+    }
+    Ok(svg)
+}
+
+/// Each run in the order in which they were made, as near as their values allow.
+pub(super) fn runs(series: &[Series], unit: &str) -> Option<Plot> {
+    let values: Vec<f64> = series.iter().flat_map(|one| &one.points).map(|point| point.1).collect();
+    let most = series.iter().map(|one| one.points.len()).max()?;
+    let (x, y) = (Axis::counting(most, 6), Axis::around(&values, unit, 4)?);
+    let svg = draw_lines(series, &x, &y, "run", &|at| x.label(at), &|at| y.label(at)).ok()?;
+    Some(Plot { svg, unit: y.unit })
+}
+
+/// The value that all but so many do not exceed, both by their orders of magnitude.
+pub(super) fn tail(series: &[Series], unit: &str) -> Option<Plot> {
+    let values: Vec<f64> = series.iter().flat_map(|one| &one.points).map(|point| point.1).collect();
+    let y = Axis::logarithmic(&values)?;
+    let shares = [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %"), (0.9999, "99.99 %")];
+    let logarithm = |value: f64| value.max(1.0).log10();
+    let series: Vec<_> = series
+        .iter()
+        .map(|one| Series {
+            points: one.points.iter().map(|(share, value)| (nines(*share), logarithm(*value))).collect(),
+            nth: one.nth,
+        })
+        .collect();
+    let end = series.iter().flat_map(|one| &one.points).map(|point| point.0).fold(1.0, f64::max);
+    let ticks =
+        shares.map(|(share, _)| nines(share)).into_iter().filter(|tick| *tick <= end + 1e-9).collect();
+    let x = Axis::marked(0.0, end, ticks);
+    let label = |at: f64| {
+        let near = shares.iter().find(|(share, _)| (nines(*share) - at).abs() < 1e-9);
+        near.map_or("", |(_, label)| label).to_owned()
+    };
+    let svg =
+        draw_lines(&series, &x, &y, "share of all that is not above", &label, &Axis::power_label).ok()?;
+    Some(Plot { svg, unit: unit.to_owned() })
+}
+
+/// 0.9 is 1, 0.99 is 2.
+fn nines(share: f64) -> f64 {
+    -(1.0 - share).max(1e-9).log10()
+}
+
+type Label<'l> = &'l dyn Fn(f64) -> String;
+
+fn draw_lines(series: &[Series], x: &Axis, y: &Axis, along: &str, below: Label, beside: Label) -> Drawn {
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (WIDTH, 220)).into_drawing_area();
+        let mut chart = ChartBuilder::on(&area)
+            .margin(10)
+            .margin_right(28)
+            .x_label_area_size(42)
+            .y_label_area_size(52)
+            .build_cartesian_2d(x.clone(), y.clone())?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .bold_line_style(BLACK.mix(0.2))
+            .axis_style(BLACK)
+            .label_style(TEXT)
+            .x_desc(along)
+            .x_label_formatter(&|at| below(*at))
+            .y_label_formatter(&|at| beside(*at))
+            .draw()?;
+        for one in series {
+            let colour = COLOURS[one.nth % COLOURS.len()];
+            chart.draw_series(LineSeries::new(one.points.iter().copied(), colour.stroke_width(1)))?;
+            // Shapes too, for whoever prints without colours.
+            let points = one.points.iter().copied();
+            match one.nth % 3 {
+                0 => chart.draw_series(points.map(|at| Circle::new(at, 4, colour.filled())))?,
+                1 => chart.draw_series(points.map(|at| TriangleMarker::new(at, 5, colour.filled())))?,
+                _ => chart.draw_series(points.map(|at| Cross::new(at, 4, colour.stroke_width(2))))?,
+            };
+        }
+        area.present()?;
+    }
+    Ok(svg)
+}
+
+/// The ticks are chosen by the axis: no library need guess how wide a label is.
+impl Ranged for Axis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (from, to): (i32, i32)) -> i32 {
+        let share = (value - self.low) / (self.high - self.low);
+        from + (share * f64::from(to - from)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.ticks.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.low..self.high
+    }
+}

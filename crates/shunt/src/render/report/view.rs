@@ -1,0 +1,301 @@
+//! What stands in the page, as its template wants it.
+
+use super::plot::{self, Bar, Plot, Series, colour};
+use crate::{
+    render::units::number,
+    report::{Report, Source},
+};
+use askama::Template;
+use serde_json::Value;
+use shunt_lab::{Distribution, Reading, Results, Run, Spread, SpreadKind};
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Template)]
+#[template(path = "report.html")]
+pub(super) struct Page<'r> {
+    report: &'r Report,
+    files: Vec<File<'r>>,
+    conditions: Vec<Condition>,
+    parts: Vec<Part<'r>>,
+}
+
+struct File<'r> {
+    source: &'r Source,
+    colour: String,
+}
+
+/// One name, and what it is in which files.
+struct Condition {
+    name: String,
+    /// With no label where it is the same in all files.
+    values: Vec<(String, String)>,
+}
+
+/// What was measured in the same way. A model and what exists are not, and share no table.
+struct Part<'r> {
+    what: &'r str,
+    readings: Vec<Told<'r>>,
+}
+
+/// A reading of one file or more.
+struct Told<'r> {
+    id: usize,
+    name: &'r str,
+    unit: &'r str,
+    /// Who speaks against which files' values.
+    doubts: Vec<(String, String)>,
+    rows: Vec<Row>,
+    limits: Vec<String>,
+    plots: Vec<Figure>,
+    runs: Vec<RunRow>,
+}
+
+struct Row {
+    label: String,
+    colour: String,
+    value: String,
+    spread: String,
+    runs: usize,
+    share: Option<String>,
+}
+
+struct RunRow {
+    label: String,
+    nth: usize,
+    at: String,
+    value: String,
+    share: Option<String>,
+    details: Vec<(String, String)>,
+}
+
+struct Figure {
+    caption: String,
+    svg: String,
+}
+
+/// A reading, and where it is from.
+type From<'r> = (usize, &'r Source, &'r Reading);
+
+/// What speaks against a reading: its doubts, and what the file as a whole shows.
+pub(super) fn against(results: &Results, reading: &Reading) -> Vec<String> {
+    let mut doubts: Vec<String> = reading.doubts.iter().map(ToString::to_string).collect();
+    if !results.complete {
+        doubts.push("interrupted: not all of its runs are there".to_owned());
+    }
+    let most = reading.runs.iter().map(|run| run.value).fold(reading.value, f64::max);
+    if reading.share(most).is_some_and(|share| share > 1.0) {
+        doubts.push("more than the line can carry: the value or its limit is wrong".to_owned());
+    }
+    doubts
+}
+
+impl<'r> Page<'r> {
+    pub(super) fn of(report: &'r Report) -> Self {
+        let mut groups: BTreeMap<&str, BTreeMap<(&str, &str), Vec<From>>> = BTreeMap::new();
+        for (nth, source) in report.files.iter().enumerate() {
+            for (name, reading) in &source.results.readings {
+                let part = groups.entry(&source.results.what).or_default();
+                part.entry((name, &reading.unit)).or_default().push((nth, source, reading));
+            }
+        }
+        let mut ids = 0..;
+        let parts = groups
+            .into_iter()
+            .map(|(what, readings)| Part {
+                what,
+                readings: readings
+                    .into_iter()
+                    .zip(&mut ids)
+                    .map(|(((name, unit), of), id)| Told::of(id, name, unit, &of))
+                    .collect(),
+            })
+            .collect();
+        let files = report.files.iter().enumerate();
+        let files = files.map(|(nth, source)| File { source, colour: colour(nth) }).collect();
+        Self { report, files, conditions: conditions(&report.files), parts }
+    }
+}
+
+fn conditions(files: &[Source]) -> Vec<Condition> {
+    let of_each: Vec<_> = files.iter().map(|source| source.results.conditions.by_name()).collect();
+    let names: BTreeSet<&String> = of_each.iter().flat_map(BTreeMap::keys).collect();
+    let condition = |name: &String| {
+        let mut values: Vec<(String, String)> = Vec::new();
+        for (source, known) in files.iter().zip(&of_each) {
+            let value = known.get(name).map_or("unknown", String::as_str);
+            match values.iter_mut().find(|(_, of)| of == value) {
+                Some((labels, _)) => labels.push_str(&format!(", {}", source.label)),
+                None => values.push((source.label.clone(), value.to_owned())),
+            }
+        }
+        if let [(labels, _)] = &mut values[..] {
+            labels.clear();
+        }
+        Condition { name: name.clone(), values }
+    };
+    names.into_iter().map(condition).collect()
+}
+
+impl<'r> Told<'r> {
+    fn of(id: usize, name: &'r str, unit: &'r str, of: &[From]) -> Self {
+        let mut doubts: Vec<(String, String)> = Vec::new();
+        for (_, source, reading) in of {
+            for doubt in against(&source.results, reading) {
+                match doubts.iter_mut().find(|(_, known)| *known == doubt) {
+                    Some((labels, _)) => labels.push_str(&format!(", {}", source.label)),
+                    None => doubts.push((source.label.clone(), doubt)),
+                }
+            }
+        }
+        let mut limits: Vec<String> = Vec::new();
+        for limit in of.iter().filter_map(|(_, _, reading)| reading.limit.as_ref()) {
+            let text = format!("{} ({})", quantity(limit.value, unit), limit.of);
+            if !limits.contains(&text) {
+                limits.push(text);
+            }
+        }
+        Self {
+            id,
+            name,
+            unit,
+            doubts,
+            rows: of.iter().map(Row::of).collect(),
+            plots: plots(name, unit, of),
+            runs: of.iter().flat_map(RunRow::of_all).collect(),
+            limits,
+        }
+    }
+
+    /// No unit that is in use, but what a file says has to fit on a phone.
+    fn has_long_unit(&self) -> bool {
+        self.unit.chars().count() > 12
+    }
+
+    fn has_shares(&self) -> bool {
+        self.rows.iter().any(|row| row.share.is_some())
+    }
+
+    fn has_details(&self) -> bool {
+        self.runs.iter().any(|run| !run.details.is_empty())
+    }
+}
+
+impl Row {
+    fn of(&(nth, source, reading): &From) -> Self {
+        let Spread { low, high, kind } = reading.spread;
+        let of = match kind {
+            SpreadKind::Range => "all runs",
+            SpreadKind::Confidence95 => "95 % confidence",
+        };
+        Self {
+            label: source.label.clone(),
+            colour: colour(nth),
+            value: quantity(reading.value, &reading.unit),
+            spread: match reading.runs.len() {
+                1 => "one run".to_owned(),
+                _ => format!("{} to {}, {of}", number(low), quantity(high, &reading.unit)),
+            },
+            runs: reading.runs.len(),
+            share: reading.share(reading.value).map(percent),
+        }
+    }
+}
+
+impl RunRow {
+    fn of_all(&(_, source, reading): &From) -> Vec<Self> {
+        let row = |(nth, run): (usize, &Run)| Self {
+            label: source.label.clone(),
+            nth,
+            at: run.at.clone().unwrap_or_default(),
+            value: quantity(run.value, &reading.unit),
+            share: reading.share(run.value).map(percent),
+            details: run.details.iter().map(|(name, value)| (name.clone(), detail(value))).collect(),
+        };
+        (1..).zip(&reading.runs).map(row).collect()
+    }
+}
+
+fn quantity(value: f64, unit: &str) -> String {
+    match unit {
+        // A ratio.
+        "1" => number(value),
+        _ => format!("{}\u{a0}{unit}", number(value)),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}\u{a0}%", share * 100.0)
+}
+
+fn detail(value: &Value) -> String {
+    match (distribution(value), value) {
+        (Some(Distribution { unit, count, min, max, mean, quantiles }), _) => {
+            let quantiles =
+                quantiles.iter().map(|q| format!("{} % {} {unit}, ", (q.share * 1e5).round() / 1e3, q.value));
+            format!(
+                "{}least {min} {unit}, mean {mean:.1} {unit}, most {max} {unit}, of {count}",
+                quantiles.collect::<String>()
+            )
+        }
+        (None, Value::Null) => "none".to_owned(),
+        (None, Value::String(text)) => text.clone(),
+        (None, Value::Number(value)) if value.is_f64() => {
+            value.as_f64().map_or_else(|| value.to_string(), number)
+        }
+        (None, other) => other.to_string(),
+    }
+}
+
+fn distribution(value: &Value) -> Option<Distribution> {
+    value.is_object().then(|| serde_json::from_value(value.clone()).ok()).flatten()
+}
+
+fn plots(name: &str, unit: &str, of: &[From]) -> Vec<Figure> {
+    let bars: Vec<_> = of
+        .iter()
+        .map(|&(nth, source, reading)| {
+            let Spread { low, high, .. } = reading.spread;
+            Bar { nth, label: &source.label, value: reading.value, low, high }
+        })
+        .collect();
+    let limits: Vec<f64> = of.iter().filter_map(|from| Some(from.2.limit.as_ref()?.value)).collect();
+    // Different lines have no one limit to draw.
+    let limit = limits.first().copied().filter(|first| limits.iter().all(|limit| limit == first));
+    let line = if limit.is_some() { ", and the line's limit" } else { "" };
+    let mut plots = Vec::new();
+    let mut add = |caption: &str, plot: Option<Plot>| {
+        plots.extend(
+            plot.map(|Plot { svg, unit }| Figure { caption: format!("{name}: {caption}, {unit}"), svg }),
+        );
+    };
+    add(&format!("median of each file, with its spread{line}"), plot::bars(&bars, limit, unit));
+    if of.iter().any(|(_, _, reading)| reading.runs.len() > 1) {
+        let series: Vec<_> = of
+            .iter()
+            .map(|&(nth, _, reading)| {
+                let values = reading.runs.iter().map(|run| run.value);
+                Series { nth, points: (1..).map(f64::from).zip(values).collect() }
+            })
+            .collect();
+        add("each run", plot::runs(&series, unit));
+    }
+    for ((detail, unit), series) in distributions(of) {
+        add(&format!("{detail} of each run"), plot::tail(&series, &unit));
+    }
+    plots
+}
+
+/// By the name of the detail and its unit.
+fn distributions(of: &[From]) -> BTreeMap<(String, String), Vec<Series>> {
+    let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for &(nth, _, reading) in of {
+        for (name, value) in reading.runs.iter().flat_map(|run| &run.details) {
+            let Some(found) = distribution(value) else { continue };
+            let points: Vec<_> = found.quantiles.iter().map(|q| (q.share, q.value as f64)).collect();
+            if points.len() > 1 {
+                all.entry((name.clone(), found.unit)).or_default().push(Series { nth, points });
+            }
+        }
+    }
+    all
+}

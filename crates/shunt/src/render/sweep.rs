@@ -1,0 +1,102 @@
+//! The text of `shunt bench sweep`. What speaks against a number stands above it.
+
+use super::{
+    columns::{Side, align},
+    units,
+};
+use shunt_lab::{
+    sweep::{Beyond, Knee, Report, Step, counters::Change},
+    traffic::{Directed, Figures},
+};
+
+pub(super) fn describe(report: &Report) -> String {
+    let mut text: String = report.doubts.iter().map(|doubt| format!("doubt: {doubt}\n")).collect();
+    for step in &report.steps {
+        for doubt in step.doubts.iter().filter(|doubt| !report.doubts.contains(doubt)) {
+            text += &format!("doubt: at {}: {doubt}\n", bits(step.offered_bps as f64));
+        }
+    }
+    let heads = ["asked", "direction", "achieved", "arrived", "sent", "received", "lost", "", "jitter us"];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    rows.extend(
+        report.steps.iter().flat_map(|step| step.directions.iter().map(move |one| fields(step, one))),
+    );
+    let mut sides = [Side::Right; 9];
+    sides[1] = Side::Left;
+    text += &align(&sides, &rows);
+    text += &troubles(&report.steps);
+    report.knees.iter().for_each(|knee| text += &describe_knee(knee));
+    text + &format!(
+        "Steps of {} s; bit/s are those of frames with FCS. Counters without trouble in their names are in the JSON only.\n",
+        report.step_s
+    )
+}
+
+fn fields(step: &Step, one: &Directed) -> Vec<String> {
+    let Figures { achieved_l2_bps, sent, received, lost, loss_ratio, jitter_us, .. } = one.figures;
+    vec![
+        bits(step.offered_bps as f64),
+        format!("{} > {}", one.from, one.to),
+        bits(achieved_l2_bps),
+        bits(achieved_l2_bps * (1.0 - loss_ratio)),
+        sent.to_string(),
+        received.to_string(),
+        lost.to_string(),
+        format!("{:.2} %", loss_ratio * 100.0),
+        format!("{jitter_us:.2}"),
+    ]
+}
+
+fn troubles(steps: &[Step]) -> String {
+    let of = |step: &Step| {
+        let trouble: Vec<String> = step.changes.iter().filter(|change| change.trouble).map(change).collect();
+        let at = bits(step.offered_bps as f64);
+        (!trouble.is_empty()).then(|| format!("counters at {at}: {}\n", trouble.join(", ")))
+    };
+    steps.iter().filter_map(of).collect()
+}
+
+fn change(change: &Change) -> String {
+    let Change { device, counter, rise, bits, reset, .. } = change;
+    match (bits, reset) {
+        (Some(bits), _) => format!("{device} {counter} +{rise} (wraps at {bits} bits, so perhaps more)"),
+        (None, true) => format!("{device} {counter} was reset, and +{rise} since"),
+        (None, false) => format!("{device} {counter} +{rise}"),
+    }
+}
+
+fn describe_knee(knee: &Knee) -> String {
+    let most = bits(knee.most_bps);
+    let what = match (knee.passes_bps, knee.loses_bps.zip(knee.loss_ratio)) {
+        (Some(passes), Some((loses, ratio))) => {
+            format!("knee at {}: at {} it loses {:.2} %", bits(passes), bits(loses), ratio * 100.0)
+        }
+        (None, Some((loses, ratio))) => {
+            format!("knee below the lowest rate: at {} it loses {:.2} %", bits(loses), ratio * 100.0)
+        }
+        (_, None) => "no knee".to_owned(),
+    };
+    let beyond = match knee.beyond {
+        Beyond::NotReached => format!("{most} arrive without loss; give a higher --to to find it"),
+        Beyond::GeneratorBound => {
+            format!("{most} arrive without loss, and the generator could not send more")
+        }
+        Beyond::Flat => format!("beyond it {most} arrive at most, whatever is sent"),
+        Beyond::Collapse => format!("it collapses: {most} arrive at most, and less at the highest rate"),
+    };
+    let mut text = format!("{} > {}: {what}; {beyond}\n", knee.from, knee.to);
+    for suspect in &knee.suspects {
+        text += &format!(
+            "  with it rises {} {}: +{}, {:.2} of what is lost\n",
+            suspect.device, suspect.counter, suspect.rise, suspect.of_lost
+        );
+    }
+    if knee.loses_bps.is_some() && knee.suspects.is_empty() {
+        text += "  no counter that is at hand rises with it\n";
+    }
+    text
+}
+
+fn bits(bps: f64) -> String {
+    units::bits_per_second(bps.round() as u64)
+}

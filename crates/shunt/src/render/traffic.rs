@@ -1,0 +1,97 @@
+//! The text of `shunt gen`.
+
+use super::{
+    columns::{Side, align},
+    units,
+};
+use shunt_lab::traffic::{Directed, Figures, Floor, LatencyUs, Means, Report};
+
+pub(super) fn describe(report: &Report) -> String {
+    let mut text = String::new();
+    for doubt in &report.doubts {
+        text += &format!("doubt: {doubt}\n");
+    }
+    for one in &report.directions {
+        text += &direction(one, report.burst);
+    }
+    if report.directions.len() > 1 {
+        text += "both directions\n";
+        text += &figures(&report.figures);
+    }
+    if let Some(floor) = &report.floor {
+        text += &describe_floor(floor);
+    }
+    text
+}
+
+fn direction(one: &Directed, burst: u32) -> String {
+    let means = match one.means {
+        Means::XdpLive => "live XDP frames",
+        Means::Socket => "a socket",
+    };
+    format!(
+        "{} -> {}: {}\nsent as {means}, {burst} at once at most\n{}",
+        one.from,
+        one.to,
+        one.traffic,
+        figures(&one.figures)
+    )
+}
+
+fn figures(f: &Figures) -> String {
+    let rate = |pps: f64| units::packets_per_second(pps.round() as u64);
+    let bits = |bps: f64| units::bits_per_second(bps.round() as u64);
+    let offered = f.offered_pps.map_or("as fast as it can".to_owned(), rate);
+    let mut rows = vec![
+        row("offered", offered),
+        row(
+            "achieved",
+            format!(
+                "{}{} = {} L2, {} L1, for {:.3} s",
+                rate(f.achieved_pps),
+                share(f),
+                bits(f.achieved_l2_bps),
+                bits(f.achieved_l1_bps),
+                f.seconds
+            ),
+        ),
+        row("sent", f.sent.to_string()),
+        row("received", format!("{} of {} flows", f.received, f.flows)),
+        row("lost", format!("{} ({:.4} %)", f.lost, f.loss_ratio * 100.0)),
+        row("duplicated", f.duplicated.to_string()),
+        row(
+            "reordered",
+            match f.reordered {
+                0 => "0".to_owned(),
+                some => format!("{some}, by {} at most", f.displaced_max),
+            },
+        ),
+    ];
+    if let Some(l) = &f.latency_us {
+        rows.push(row("latency", latency(l)));
+        rows.push(row("jitter", format!("{:.2} us", f.jitter_us)));
+    }
+    align(&[Side::Left, Side::Left], &rows)
+}
+
+/// Of what was asked for, since three digits of a rate do not show it.
+fn share(f: &Figures) -> String {
+    f.offered_pps.map_or(String::new(), |asked| format!(" ({:.3} %)", f.achieved_pps / asked * 100.0))
+}
+
+fn describe_floor(floor: &Floor) -> String {
+    format!(
+        "the generator alone, back to back: latency {}, jitter {:.2} us, {} at most\n",
+        latency(&floor.latency_us),
+        floor.jitter_us,
+        units::packets_per_second(floor.max_pps.round() as u64)
+    )
+}
+
+fn latency(l: &LatencyUs) -> String {
+    format!("{:.1} min, {:.1} p50, {:.1} p99, {:.1} p99.9, {:.1} max us", l.min, l.p50, l.p99, l.p999, l.max)
+}
+
+fn row(name: &str, value: String) -> Vec<String> {
+    vec![format!("  {name}"), value]
+}

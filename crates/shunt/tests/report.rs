@@ -1,0 +1,92 @@
+//! `shunt report` as a process, and its page in a browser.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::{
+    env, fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+fn files() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/report")
+}
+
+fn report(directory: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_shunt"))
+        .arg("report")
+        .args(args)
+        .current_dir(directory)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn what_cannot_be_reported_on_ends_with_two_and_a_line_that_names_it() {
+    let place = tempfile::tempdir().unwrap();
+    let whole = fs::read_to_string(files().join("tc.json")).unwrap();
+    fs::write(place.path().join("good.json"), &whole).unwrap();
+    for (text, why) in [
+        ("", "it is empty"),
+        (&whole[..999], "it ends in the middle"),
+        (&whole.replace("\"version\": 1", "\"version\": 7"), "its format is version 7"),
+        ("[1, 2]", "it is no result of Shunt"),
+    ] {
+        fs::write(place.path().join("bad.json"), text).unwrap();
+        let ran = report(place.path(), &["good.json", "bad.json", "-o", "page.html"]);
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!((ran.status.code(), ran.stdout.len(), said.lines().count()), (Some(2), 0, 1), "{said}");
+        assert!(said.starts_with(&format!("shunt: bad.json: {why}")), "{said}");
+        assert!(!place.path().join("page.html").exists());
+    }
+    for args in
+        [&["none.json"][..], &["good.json", "-o", "none/page.html"], &[], &["good.json", "--format", "pdf"]]
+    {
+        assert_eq!(report(place.path(), args).status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn what_is_printed_and_what_is_written_are_the_same() {
+    let place = tempfile::tempdir().unwrap();
+    fs::copy(files().join("xdp.json"), place.path().join("xdp.json")).unwrap();
+    for form in ["html", "json", "csv"] {
+        let printed = report(place.path(), &["xdp.json", "--format", form]);
+        let written = report(place.path(), &["xdp.json", "--format", form, "-o", "out"]);
+        assert!(printed.status.success() && written.status.success());
+        assert_eq!(written.stdout, b"out written, of 1 file\n");
+        assert!(printed.stdout.len() > 1000 && printed.stdout == fs::read(place.path().join("out")).unwrap());
+    }
+}
+
+/// At the widths of a phone and a desktop, light, dark and printed: `look.cjs` says what it asks of a page.
+#[test]
+fn the_page_is_readable_in_a_browser_and_asks_for_nothing() {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let modules = target.join("browser/node_modules");
+    let browser = ["chromium-headless-shell", "chromium"].map(|name| Path::new("/usr/bin").join(name));
+    let Some(browser) = browser.iter().find(|path| path.exists() && modules.exists()) else {
+        let why = "there is no browser, or nothing to drive it; `make browser-test` installs them";
+        assert!(!env::var("SHUNT_BROWSER_TEST").is_ok_and(|v| v == "1"), "must not be skipped: {why}");
+        writeln!(io::stderr(), "SKIP the page in a browser: {why}").unwrap();
+        return;
+    };
+    let pictures = target.join("browser/pictures");
+    fs::create_dir_all(&pictures).unwrap();
+    let page = pictures.join("page.html");
+    let made = report(&files(), &["tc.json", "xdp.json", "odd.json", "-o", page.to_str().unwrap()]);
+    assert!(made.status.success(), "{made:?}");
+    let looked = Command::new("node")
+        .arg(files().join("look.cjs"))
+        .args([&page, browser, &pictures])
+        .env("NODE_PATH", &modules)
+        .output()
+        .unwrap();
+    let faults = String::from_utf8_lossy(&looked.stdout);
+    assert!(looked.status.success(), "{faults}{}", String::from_utf8_lossy(&looked.stderr));
+    assert!(fs::read(pictures.join("print.pdf")).unwrap().starts_with(b"%PDF"));
+    let json = report(&files(), &["tc.json", "xdp.json", "odd.json", "--json"]).stdout;
+    let value = |bytes: &[u8]| serde_json::from_slice::<serde_json::Value>(bytes).unwrap();
+    assert_eq!(value(&fs::read(pictures.join("download.json")).unwrap()), value(&json));
+}
