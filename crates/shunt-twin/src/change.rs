@@ -1,0 +1,354 @@
+//! Changes of a router's configuration. Each can be made in any state, so that sequences can be shortened.
+
+use crate::{
+    flow::{Flow, SOURCES},
+    ruleset::SLOTS,
+    site::{FAR_V4, FAR_V6, Site},
+};
+use fastrand::Rng;
+use shunt_wire::Mac;
+use std::{collections::BTreeSet, fmt, net::IpAddr};
+
+/// What is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Subject {
+    Rule,
+    Set,
+    Route,
+    IpRule,
+    Address,
+    Neighbour,
+    Bridge,
+    Mtu,
+    Link,
+    Qdisc,
+    Conntrack,
+    Forwarding,
+    /// The daemon is killed and started again.
+    Daemon,
+}
+
+/// One change: what is run on both routers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) subject: Subject,
+    pub(crate) commands: Vec<String>,
+    /// The LAN host is at this site from now on.
+    pub(crate) moves: Option<Site>,
+    /// The wire to this site is up from now on.
+    pub(crate) raises: Option<Site>,
+    /// The host at this site has this address from now on, and says so.
+    pub(crate) announces: Option<(Site, Mac)>,
+}
+
+impl Change {
+    /// Whether there is no third way between that of before and that of after, and nothing that Linux may lose.
+    pub(crate) fn is_at_once(&self) -> bool {
+        match self.subject {
+            Subject::Rule | Subject::Set | Subject::Neighbour => true,
+            Subject::Route | Subject::Mtu | Subject::Forwarding | Subject::Conntrack => {
+                self.commands.len() == 1
+            }
+            // With an address of IPv6 comes a route that for a moment answers "no route".
+            Subject::Address => false,
+            Subject::IpRule | Subject::Bridge | Subject::Link | Subject::Qdisc | Subject::Daemon => false,
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.subject, self.moves) {
+            (Subject::Daemon, _) => write!(f, "the daemon is killed and started again"),
+            (_, Some(site)) => write!(f, "the LAN host moves to {site:?}; {}", self.commands.join("; ")),
+            _ => write!(f, "{}", self.commands.join("; ")),
+        }
+    }
+}
+
+/// Makes up changes, and keeps them within what lets some traffic through.
+#[derive(Debug)]
+pub(crate) struct Changes<'a> {
+    flows: &'a [Flow],
+    down: BTreeSet<&'static str>,
+    unforwarded: BTreeSet<&'static str>,
+    lan_at: Site,
+    other_macs: BTreeSet<&'static str>,
+}
+
+/// How often each occurs.
+const WEIGHTS: &[(Subject, usize)] = &[
+    (Subject::Rule, 24),
+    (Subject::Set, 14),
+    (Subject::Route, 12),
+    (Subject::IpRule, 8),
+    (Subject::Address, 6),
+    (Subject::Neighbour, 10),
+    (Subject::Bridge, 6),
+    (Subject::Mtu, 6),
+    (Subject::Link, 5),
+    (Subject::Qdisc, 6),
+    (Subject::Conntrack, 3),
+    (Subject::Forwarding, 3),
+    (Subject::Daemon, 1),
+];
+
+impl<'a> Changes<'a> {
+    pub(crate) fn new(flows: &'a [Flow]) -> Self {
+        let nothing = BTreeSet::new;
+        Self { flows, down: nothing(), unforwarded: nothing(), lan_at: Site::Lan, other_macs: nothing() }
+    }
+
+    pub(crate) fn next(&mut self, rng: &mut Rng) -> Change {
+        // What cuts off a port does not last.
+        if !self.down.is_empty() && rng.u8(..4) > 0 {
+            return self.link(rng);
+        }
+        if !self.unforwarded.is_empty() && rng.u8(..3) > 0 {
+            return self.forwarding(rng);
+        }
+        let total: usize = WEIGHTS.iter().map(|(_, weight)| weight).sum();
+        let mut at = rng.usize(..total);
+        let subject = WEIGHTS.iter().find(|(_, weight)| {
+            let here = at < *weight;
+            at = at.wrapping_sub(*weight);
+            here
+        });
+        match subject.map_or(Subject::Rule, |(subject, _)| *subject) {
+            Subject::Rule => self.rule(rng),
+            Subject::Set => self.set(rng),
+            Subject::Route => route(rng),
+            Subject::IpRule => ip_rule(rng),
+            Subject::Address => address(rng),
+            Subject::Neighbour => self.neighbour(rng),
+            Subject::Bridge => self.bridge(rng),
+            Subject::Mtu => mtu(rng),
+            Subject::Link => self.link(rng),
+            Subject::Qdisc => qdisc(rng),
+            Subject::Conntrack => self.conntrack(rng),
+            Subject::Forwarding => self.forwarding(rng),
+            Subject::Daemon => of(Subject::Daemon, Vec::new()),
+        }
+    }
+
+    /// Some flows, by their source ports.
+    fn ports(&self, rng: &mut Rng) -> (u16, u16) {
+        let count = self.flows.len() as u16;
+        let from = rng.u16(..count);
+        (SOURCES + from, SOURCES + (from + rng.u16(1..=count / 8 + 1)).min(count))
+    }
+
+    fn flow(&self, rng: &mut Rng) -> &'a Flow {
+        &self.flows[rng.usize(..self.flows.len())]
+    }
+
+    fn rule(&self, rng: &mut Rng) -> Change {
+        let slot = rng.usize(..SLOTS);
+        let flush = format!("nft flush chain inet twin slot{slot}");
+        if rng.u8(..5) < 2 {
+            return of(Subject::Rule, vec![flush]);
+        }
+        let (from, to) = self.ports(rng);
+        let flow = self.flow(rng);
+        let flows = match rng.u8(..4) {
+            0 => format!("meta l4proto {{ tcp, udp }} th sport {from}-{to}"),
+            1 => format!("meta l4proto {{ tcp, udp }} th dport {from}-{to}"),
+            2 => format!("ct original proto-src {from}-{to}"),
+            _ => format!("ct original proto-src {}", flow.port()),
+        };
+        // Nothing that drops `established` alone: see docs/limitations.md on UDP before its first answer.
+        let act = [
+            "drop",
+            "ct state new drop",
+            "ct direction reply drop",
+            "ip dscp set 10",
+            "ip6 dscp set 12",
+            "ip ttl set 33",
+            "ip6 hoplimit set 33",
+            "meta mark set 5",
+            "meta priority set 1:7",
+            "ct mark set 9",
+            "counter accept",
+            "reject",
+            "tcp option maxseg size set 1200",
+            "ip dscp 10 drop",
+            "ip ttl lt 40 drop",
+            "meta l4proto tcp reject with tcp reset",
+        ];
+        let act = act[rng.usize(..act.len())];
+        of(Subject::Rule, vec![flush, format!("nft add rule inet twin slot{slot} {flows} {act}")])
+    }
+
+    fn set(&self, rng: &mut Rng) -> Change {
+        let flow = self.flow(rng);
+        let port = flow.port();
+        let (set, element, value) = match rng.u8(..8) {
+            0 | 1 => {
+                let address = flow.inner.map_or(flow.destination.ip(), |inner| inner.ip());
+                let set = if address.is_ipv4() { "blocked4" } else { "blocked6" };
+                (set, address.to_string(), String::new())
+            }
+            2 | 3 => ("blocked", port.to_string(), String::new()),
+            4 | 5 => ("verdicts", port.to_string(), [" : drop", " : accept"][rng.usize(..2)].to_owned()),
+            _ => ("marks", port.to_string(), " : 7".to_owned()),
+        };
+        let kind = if matches!(set, "verdicts" | "marks") { "map" } else { "set" };
+        let flush = format!("nft flush {kind} inet twin {set}");
+        let add = format!("nft add element inet twin {set} {{ {element}{value} }}");
+        let commands = match rng.u8(..8) {
+            0..=2 => vec![flush],
+            3 => vec![format!("nft delete element inet twin {set} {{ {element} }}")],
+            // A set that only grows would soon block everything.
+            4..=5 => vec![flush, add],
+            _ => vec![add],
+        };
+        of(Subject::Set, commands)
+    }
+
+    fn neighbour(&mut self, rng: &mut Rng) -> Change {
+        let site = [Site::Wan, Site::Wan2, Site::Dmz, Site::Lan2][rng.usize(..4)];
+        let other = toggle(&mut self.other_macs, site.port());
+        let mac = if other { site.other_mac() } else { site.mac() };
+        let command = |v6| {
+            format!("ip neigh replace {} lladdr {mac} dev {} nud permanent", site.address(v6), site.device())
+        };
+        let announces = Some((site, mac));
+        Change { announces, ..of(Subject::Neighbour, vec![command(false), command(true)]) }
+    }
+
+    fn bridge(&mut self, rng: &mut Rng) -> Change {
+        self.lan_at = if self.lan_at == Site::Lan { Site::Lan2 } else { Site::Lan };
+        let (mac, port) = (Site::Lan.mac(), self.lan_at.port());
+        // Bridges learn of it by a broadcast of the host, or they are told.
+        let told = vec![format!("bridge fdb replace {mac} dev {port} master static")];
+        let commands = if rng.bool() { told } else { Vec::new() };
+        Change { moves: Some(self.lan_at), ..of(Subject::Bridge, commands) }
+    }
+
+    /// Down, or up again with all that Linux forgets of a link that is down.
+    fn link(&mut self, rng: &mut Rng) -> Change {
+        let site = match self.down.first() {
+            Some(port) => Site::ALL.into_iter().find(|site| site.port() == *port).unwrap_or(Site::Wan2),
+            None => [Site::Wan2, Site::Wan2, Site::Wan, Site::Dmz, Site::Lan2][rng.usize(..5)],
+        };
+        let port = site.port();
+        if toggle(&mut self.down, port) {
+            return of(Subject::Link, vec![format!("ip link set dev {port} down")]);
+        }
+        self.other_macs.remove(port);
+        let mut commands = vec![format!("ip link set dev {port} up")];
+        if site.device() == port {
+            commands.push(until_local(site.gateway(true)));
+            for v6 in [false, true] {
+                let (address, mac) = (site.address(v6), site.mac());
+                commands.push(format!("ip neigh replace {address} lladdr {mac} dev {port} nud permanent"));
+            }
+            if site == Site::Wan {
+                commands.push(format!("ip route replace {FAR_V4} via {}", site.address(false)));
+                commands.push(format!("ip -6 route replace {FAR_V6} via {}", site.address(true)));
+            }
+        }
+        Change { raises: Some(site), ..of(Subject::Link, commands) }
+    }
+
+    fn conntrack(&self, rng: &mut Rng) -> Change {
+        let flow = self.flow(rng);
+        let port = flow.port();
+        let protocol = if matches!(flow.speech, crate::flow::Speech::Tcp) { "tcp" } else { "udp" };
+        let command = match rng.u8(..4) {
+            0 => "conntrack -F".to_owned(),
+            1 => format!("conntrack -D -s {}", flow.source.ip()),
+            _ => format!("conntrack -D -p {protocol} --orig-port-src {port}"),
+        };
+        // It fails where there is nothing to delete.
+        of(Subject::Conntrack, vec![format!("{command} || true")])
+    }
+
+    fn forwarding(&mut self, rng: &mut Rng) -> Change {
+        let device = match self.unforwarded.first() {
+            Some(device) => *device,
+            None => ["r4", "r1", "br0"][rng.usize(..3)],
+        };
+        let on = u8::from(!toggle(&mut self.unforwarded, device));
+        of(Subject::Forwarding, vec![format!("sysctl -q -w net.ipv4.conf.{device}.forwarding={on}")])
+    }
+}
+
+fn of(subject: Subject, commands: Vec<String>) -> Change {
+    Change { subject, commands, moves: None, raises: None, announces: None }
+}
+
+/// Puts it in or takes it out; whether it is in now.
+fn toggle(set: &mut BTreeSet<&'static str>, what: &'static str) -> bool {
+    set.insert(what) || !set.remove(what)
+}
+
+fn route(rng: &mut Rng) -> Change {
+    let v6 = rng.bool();
+    let (family, network) = if v6 { ("-6 ", FAR_V6) } else { ("", FAR_V4) };
+    let host = Site::Wan.far(v6);
+    let (wan, wan2) = (Site::Wan.address(v6), Site::Wan2.address(v6));
+    let to_all = match rng.u8(..8) {
+        0 => format!("ip {family}route replace {network} via {wan2}"),
+        1 | 2 => format!("ip {family}route replace {network} via {wan}"),
+        3 => format!("ip {family}route replace {host} via {wan2}"),
+        4 => format!("ip {family}route replace blackhole {host}"),
+        5 => format!("ip {family}route replace unreachable {host}"),
+        _ => return of(Subject::Route, vec![format!("ip {family}route flush exact {host}")]),
+    };
+    of(Subject::Route, vec![to_all])
+}
+
+fn ip_rule(rng: &mut Rng) -> Change {
+    let v6 = rng.bool();
+    let family = if v6 { "-6 " } else { "" };
+    let via = [Site::Wan, Site::Wan2][rng.usize(..2)].address(v6);
+    let clear = format!("ip {family}rule del pref 100");
+    if rng.u8(..3) == 0 {
+        return of(Subject::IpRule, vec![clear]);
+    }
+    let table = format!("ip {family}route replace default via {via} table 100");
+    let what = ["fwmark 7", "fwmark 7", "iif r4", "from 192.168.1.3"][rng.usize(..if v6 { 3 } else { 4 })];
+    let add = format!("ip {family}rule add {what} table 100 pref 100");
+    of(Subject::IpRule, vec![clear, table, add])
+}
+
+/// An address that packets are forwarded to becomes the router's own, or is so no longer.
+fn address(rng: &mut Rng) -> Change {
+    let (v6, add) = (rng.bool(), rng.bool());
+    let (far, length) = (Site::Wan.far(v6), if v6 { 128 } else { 32 });
+    let how = if add { "replace" } else { "del" };
+    let mut commands = vec![format!("ip address {how} {far}/{length} dev lo")];
+    if v6 && add {
+        commands.push(until_local(far));
+    }
+    of(Subject::Address, commands)
+}
+
+/// A work queue makes an address of IPv6 the router's own, some time after the command.
+fn until_local(address: IpAddr) -> String {
+    format!(
+        "timeout 3 sh -c 'until ip -6 route show table local {address} | grep -q .; do sleep 0.005; done'"
+    )
+}
+
+fn mtu(rng: &mut Rng) -> Change {
+    let device = ["r1", "r3", "r1", "r4"][rng.usize(..4)];
+    let mtu = [1500, 1500, 1400, 1280, 2000][rng.usize(..5)];
+    of(Subject::Mtu, vec![format!("ip link set dev {device} mtu {mtu}")])
+}
+
+fn qdisc(rng: &mut Rng) -> Change {
+    let device = ["r1", "r3", "r4", "r0"][rng.usize(..4)];
+    let root = format!("tc qdisc replace dev {device} root handle");
+    let commands = match rng.u8(..4) {
+        0 => vec![format!("{root} 7: tbf rate 4gbit burst 4mb limit 8mb")],
+        1 => vec![format!("{root} 9: pfifo limit 5000")],
+        2 => vec![
+            format!("{root} 8: htb default 1"),
+            format!("tc class replace dev {device} parent 8: classid 8:1 htb rate 4gbit burst 4mb"),
+        ],
+        _ => vec![format!("tc qdisc del dev {device} root")],
+    };
+    of(Subject::Qdisc, commands)
+}

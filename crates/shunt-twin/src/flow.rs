@@ -1,0 +1,149 @@
+//! The flows of an episode: who speaks to whom, and which translation they meet.
+//!
+//! Every flow has a source port, and where it needs them a public and an inner port, that no other flow has: Linux never has
+//! to choose a port, which it would do at random.
+
+use crate::site::Site;
+use std::{fmt, net::SocketAddr};
+
+/// How a flow crosses the router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Routed,
+    Masquerade,
+    /// SNAT to another address and port.
+    PortMap,
+    /// DNAT to another address and port.
+    Forwarded,
+    /// DNAT and masquerade.
+    Both,
+    /// DNAT and masquerade, and back out of the same bridge.
+    Hairpin,
+    Routed6,
+    Masquerade6,
+    PortMap6,
+    Forwarded6,
+}
+
+/// What a flow speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Speech {
+    Udp,
+    /// UDP that nobody answers.
+    OneWay,
+    Tcp,
+    /// ICMP echo.
+    Echo,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Flow {
+    pub(crate) number: u16,
+    pub(crate) kind: Kind,
+    pub(crate) speech: Speech,
+    pub(crate) from: Site,
+    pub(crate) source: SocketAddr,
+    pub(crate) destination: SocketAddr,
+    /// Where DNAT leads to.
+    pub(crate) inner: Option<SocketAddr>,
+    /// What SNAT makes of its source.
+    pub(crate) outer: Option<SocketAddr>,
+}
+
+const KINDS: [Kind; 10] = [
+    Kind::Masquerade,
+    Kind::Routed,
+    Kind::Forwarded,
+    Kind::Routed6,
+    Kind::PortMap,
+    Kind::Masquerade6,
+    Kind::Both,
+    Kind::PortMap6,
+    Kind::Hairpin,
+    Kind::Forwarded6,
+];
+
+/// Two thirds are UDP or TCP that may be fast.
+const SPEECHES: [Speech; 8] = [
+    Speech::Udp,
+    Speech::Tcp,
+    Speech::Udp,
+    Speech::Tcp,
+    Speech::OneWay,
+    Speech::Tcp,
+    Speech::Udp,
+    Speech::Echo,
+];
+
+/// Source ports begin here. Changes name flows by ranges of them.
+pub(crate) const SOURCES: u16 = 10_000;
+/// Public ports of the router.
+const PUBLIC: u16 = 20_000;
+/// Ports that SNAT gives.
+const OUTER: u16 = 30_000;
+/// Ports that DNAT leads to.
+const INNER: u16 = 40_000;
+
+impl Flow {
+    pub(crate) fn of(number: u16) -> Self {
+        let kind = KINDS[usize::from(number) % KINDS.len()];
+        let speech = SPEECHES[usize::from(number) / KINDS.len() % SPEECHES.len()];
+        // Translation of ICMP by maps of ports there is none.
+        let mapped = !matches!(kind, Kind::Routed | Kind::Masquerade | Kind::Routed6 | Kind::Masquerade6);
+        let speech = if speech == Speech::Echo && mapped { Speech::Udp } else { speech };
+        let alternate = number / 7 % 2 == 1;
+        let far = number % 3 == 0;
+        let (from, to) = ends(kind, alternate);
+        let v6 = kind.is_v6();
+        let source = from.at(v6, SOURCES + number);
+        let far_end = if far { to.far(v6) } else { to.address(v6) };
+        let (mut destination, mut inner, mut outer) = ((far_end, 5000 + number % 4).into(), None, None);
+        match kind {
+            Kind::Forwarded | Kind::Forwarded6 => {
+                inner = Some(to.at(v6, INNER + number));
+                destination = (from.gateway(v6), PUBLIC + number).into();
+            }
+            Kind::Both | Kind::Hairpin => {
+                inner = Some(to.at(v6, INNER + number));
+                destination = (Site::Wan.gateway(v6), PUBLIC + number).into();
+            }
+            Kind::PortMap | Kind::PortMap6 => outer = Some((Site::Wan.gateway(v6), OUTER + number).into()),
+            Kind::Routed | Kind::Masquerade | Kind::Routed6 | Kind::Masquerade6 => {}
+        }
+        Self { number, kind, speech, from, source, destination, inner, outer }
+    }
+
+    /// Its source port, which changes use for its name.
+    pub(crate) fn port(&self) -> u16 {
+        self.source.port()
+    }
+}
+
+impl Kind {
+    pub(crate) fn is_v6(self) -> bool {
+        matches!(self, Self::Routed6 | Self::Masquerade6 | Self::PortMap6 | Self::Forwarded6)
+    }
+}
+
+/// From where to where. The rules in ruleset.rs translate by these.
+fn ends(kind: Kind, alternate: bool) -> (Site, Site) {
+    match kind {
+        Kind::Masquerade | Kind::PortMap => (if alternate { Site::Lan } else { Site::Lan2 }, Site::Wan),
+        Kind::Routed if alternate => (Site::Wan, Site::Dmz),
+        Kind::Routed => (Site::Dmz, Site::Wan),
+        Kind::Forwarded => (Site::Wan, if alternate { Site::Lan } else { Site::Dmz }),
+        Kind::Both => (Site::Lan, if alternate { Site::Wan } else { Site::Wan2 }),
+        Kind::Hairpin => (Site::Lan, Site::Lan2),
+        Kind::Routed6 if alternate => (Site::Wan, Site::Lan),
+        Kind::Routed6 => (Site::Lan2, Site::Wan),
+        Kind::Masquerade6 | Kind::PortMap6 => (Site::Dmz, Site::Wan),
+        Kind::Forwarded6 => (Site::Wan, if alternate { Site::Lan } else { Site::Lan2 }),
+    }
+}
+
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, kind, speech, from, source, destination, .. } = self;
+        write!(f, "flow {number} ({kind:?}, {speech:?}) from {from:?}: {source} > {destination}")
+    }
+}

@@ -1,0 +1,370 @@
+//! What is sent: the shapes that packets have, and their bytes.
+
+use crate::{
+    flow::{Flow, Speech},
+    lane::Frame,
+    site::Site,
+};
+use fastrand::Rng;
+use shunt_wire::{Checksum, Extension, Network, Packet, Sum, Tag, Tcp, Transport, ones_complement_sum};
+use std::net::{IpAddr, SocketAddr};
+
+/// How a packet differs from a plain one, which may be fast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Shape {
+    Plain,
+    /// Larger than some MTUs; without DF if IPv4 lets it be cut.
+    Large,
+    Ttl,
+    Class,
+    BadChecksum,
+    NoChecksum,
+    BadHeader,
+    Options,
+    Fragments,
+    Flags,
+    Syn,
+    SynAck,
+    Fin,
+    Reset,
+    /// Fields of the L3 and L4 headers that say something else than is so.
+    Lie,
+    Tagged,
+    Padded,
+    OtherMac,
+    /// An ICMP error about what was seen of the other direction.
+    Error,
+    /// Bytes that are no packet.
+    Junk,
+}
+
+/// What is to be sent, by name: replies depend on what is seen before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Intent {
+    pub(crate) flow: u16,
+    /// The direction is the reply's.
+    pub(crate) back: bool,
+    pub(crate) shape: Shape,
+    /// Bytes of payload.
+    pub(crate) size: u16,
+    /// No other packet of the episode has it.
+    pub(crate) number: u32,
+}
+
+/// What is known of a flow's two directions when a packet is built: as Linux alone has sent it, and the TCP sequence
+/// numbers that come next.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Course {
+    pub(crate) seen: [Option<Frame>; 2],
+    pub(crate) next: [u32; 2],
+}
+
+pub(crate) const ICMP: u8 = 1;
+pub(crate) const ICMP6: u8 = 58;
+const MAGIC: &[u8; 4] = b"TWIN";
+
+/// What a payload says of its packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Identity {
+    pub(crate) flow: u16,
+    pub(crate) back: bool,
+    /// Nothing but its flow's state keeps it from being fast.
+    pub(crate) plain: bool,
+    /// It shows how its flow looks behind the router.
+    pub(crate) shows: bool,
+    pub(crate) number: u32,
+}
+
+impl Identity {
+    fn bytes(self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(MAGIC);
+        bytes[4..6].copy_from_slice(&self.flow.to_be_bytes());
+        (bytes[6], bytes[7]) = (self.back.into(), u8::from(self.plain) | u8::from(self.shows) << 1);
+        bytes[8..].copy_from_slice(&self.number.to_be_bytes());
+        bytes
+    }
+
+    /// The first one in a frame; an ICMP error has that of the packet it is about.
+    pub(crate) fn of(frame: &[u8]) -> Option<Self> {
+        let at = frame.windows(4).take(240).position(|four| four == MAGIC)?;
+        let bytes = frame.get(at + 4..at + 12)?;
+        Some(Self {
+            flow: u16::from_be_bytes([bytes[0], bytes[1]]),
+            back: bytes[2] != 0,
+            plain: bytes[3] & 1 != 0,
+            shows: bytes[3] & 2 != 0,
+            number: u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+        })
+    }
+}
+
+impl Intent {
+    fn eligible(self, flow: &Flow) -> bool {
+        use Shape::{BadChecksum, NoChecksum, Padded, Plain};
+        matches!(self.shape, Plain | BadChecksum | NoChecksum | Padded) && flow.speech != Speech::Echo
+    }
+
+    /// The frames; none when the packet would be a reply to what was never seen. `rng` is the packet's own.
+    pub(crate) fn frames(self, flow: &Flow, course: &mut Course, lan_at: Site, rng: &mut Rng) -> Vec<Frame> {
+        let seen = course.seen[usize::from(!self.back)].as_ref();
+        let answered = seen.and_then(|frame| Some((frame.site, Packet::parse(&frame.bytes).ok()?)));
+        let (site, packet) = if self.shape == Shape::Error {
+            let Some((site, about)) = answered else { return Vec::new() };
+            (site, error(&about, rng))
+        } else {
+            let Some((site, bare)) = self.bare(flow, answered) else { return Vec::new() };
+            (site, self.dressed(bare, flow, course, rng))
+        };
+        let site = Site::of(packet.ethernet.source, lan_at).unwrap_or(site);
+        let bytes = match self.shape {
+            Shape::Fragments => return fragments(&packet, site, rng),
+            Shape::Lie => lie(packet.to_bytes(), rng),
+            Shape::Junk => junk(packet.to_bytes(), rng),
+            _ => packet.to_bytes(),
+        };
+        vec![Frame { site, bytes }]
+    }
+
+    /// Its addresses and its transport.
+    fn bare(self, flow: &Flow, answered: Option<(Site, Packet)>) -> Option<(Site, Packet)> {
+        let between = |source: SocketAddr, destination: SocketAddr| match flow.speech {
+            Speech::Udp | Speech::OneWay => Packet::udp_between(source, destination),
+            Speech::Tcp => Packet::tcp_between(source, destination, Tcp::ACK),
+            Speech::Echo => {
+                let protocol = if source.is_ipv4() { ICMP } else { ICMP6 };
+                Packet::between(source.ip(), destination.ip(), Transport::Other(protocol))
+            }
+        };
+        if !self.back {
+            let packet = between(flow.source, flow.destination);
+            return Some((flow.from, packet.macs(flow.from.mac(), flow.from.gateway_mac())));
+        }
+        let (site, seen) = answered?;
+        let (source, destination) = seen.addresses()?;
+        let (source_port, destination_port) = seen.ports().unwrap_or((0, 0));
+        let packet = between((destination, destination_port).into(), (source, source_port).into());
+        Some((site, packet.macs(seen.ethernet.destination, seen.ethernet.source)))
+    }
+
+    fn dressed(self, bare: Packet, flow: &Flow, course: &mut Course, rng: &mut Rng) -> Packet {
+        let plain = self.eligible(flow);
+        let shows = matches!(self.shape, Shape::Plain | Shape::Syn | Shape::SynAck);
+        let identity = Identity { flow: flow.number, back: self.back, plain, shows, number: self.number };
+        let mut payload = identity.bytes().to_vec();
+        payload.resize_with(usize::from(self.size).max(12), || rng.u8(..));
+        let mut packet = bare.with_id(self.number as u16);
+        match &mut packet.network {
+            Network::V6(ip) => ip.flow_label = u32::from(flow.number) + 1,
+            Network::V4(ip) => ip.dont_fragment = self.shape != Shape::Fragments && self.number % 3 != 0,
+            Network::Other(_) => {}
+        }
+        if let Transport::Tcp(tcp) = &mut packet.transport {
+            let [ours, theirs] = [usize::from(self.back), usize::from(!self.back)];
+            tcp.flags = tcp_flags(self.shape, rng);
+            if self.shape == Shape::Syn && !self.back {
+                course.next = [rng.u32(..), rng.u32(..)];
+            }
+            (tcp.sequence, tcp.acknowledgement) = (course.next[ours], course.next[theirs]);
+            // Conntrack ends a connection only by a reset that continues what it has seen acknowledged, and of a fast one
+            // it has not seen that (docs/limitations.md). So these never do.
+            if tcp.flags & Tcp::RST != 0 {
+                tcp.sequence = tcp.sequence.wrapping_add(1);
+            }
+            if tcp.flags & Tcp::SYN != 0 {
+                tcp.options = vec![2, 4, 5, 180, 1, 3, 3, 7];
+            } else if flow.number % 2 == 0 {
+                tcp.options = [&[1, 1, 8, 10][..], &self.number.to_be_bytes(), &[0; 4]].concat();
+            }
+            if tcp.flags & (Tcp::SYN | Tcp::RST) != 0 {
+                payload.truncate(12);
+            }
+            let taken = payload.len() as u32 + u32::from(tcp.flags & (Tcp::SYN | Tcp::FIN) != 0);
+            course.next[ours] = course.next[ours].wrapping_add(taken);
+        }
+        if flow.speech == Speech::Echo {
+            payload = echo(&packet, flow.port(), self, &payload);
+        }
+        self.shaped(packet.payload(payload), rng)
+    }
+
+    fn shaped(self, packet: Packet, rng: &mut Rng) -> Packet {
+        match self.shape {
+            Shape::Ttl => packet.with_hop_limit(rng.u8(0..4)),
+            Shape::Class => packet.with_class(rng.u8(..)),
+            Shape::BadChecksum => packet.with_l4_checksum(Checksum::Value(rng.u16(1..))),
+            Shape::NoChecksum => packet.with_l4_checksum(Checksum::Zero),
+            Shape::BadHeader => packet.with_header_checksum(Checksum::Value(rng.u16(..))),
+            Shape::Options => with_options(packet, rng),
+            Shape::Tagged => packet.tagged(Tag { priority: rng.u8(..8), ..Tag::vlan(rng.u16(..3)) }),
+            Shape::Padded => packet.padded_to(usize::from(rng.u16(60..200))),
+            Shape::OtherMac => {
+                let mut packet = packet;
+                packet.ethernet.destination.0[rng.usize(..6)] ^= 1 << rng.u8(..8);
+                packet
+            }
+            _ => packet,
+        }
+    }
+}
+
+fn tcp_flags(shape: Shape, rng: &mut Rng) -> u8 {
+    match shape {
+        Shape::Syn => Tcp::SYN,
+        Shape::SynAck => Tcp::SYN | Tcp::ACK,
+        Shape::Fin => Tcp::FIN | Tcp::ACK,
+        Shape::Reset => Tcp::RST | Tcp::ACK,
+        Shape::Flags => rng.u8(..),
+        _ if rng.u8(..4) == 0 => Tcp::ACK | Tcp::PSH,
+        _ => Tcp::ACK,
+    }
+}
+
+fn with_options(mut packet: Packet, rng: &mut Rng) -> Packet {
+    let kinds: [&[u8]; 5] = [
+        &[1, 1, 1, 1],
+        &[7, 7, 4, 0, 0, 0, 0, 0],
+        &[148, 4, 0, 0],
+        // Full, so that routers only count themselves.
+        &[68, 8, 9, 0, 0, 0, 0, 0],
+        &[131, 7, 4, 192, 168, 9, 9, 0],
+    ];
+    match &mut packet.network {
+        Network::V4(ip) => ip.options = kinds[rng.usize(..kinds.len())].to_vec(),
+        Network::V6(ip) => {
+            let kind = [0, 60, 43, 44][rng.usize(..4)];
+            // Padding options; a routing header with no segments left; a fragment that is the whole packet.
+            let body = if kind == 44 { vec![0, 0, 0, 1, 2, 3, 4] } else { vec![0, 1, 4, 0, 0, 0, 0] };
+            let body = if kind == 43 { vec![0, 4, 0, 0, 0, 0, 0] } else { body };
+            ip.extensions = vec![Extension { kind, body }];
+        }
+        Network::Other(_) => {}
+    }
+    packet
+}
+
+fn icmp(source: IpAddr, destination: IpAddr, mut message: Vec<u8>) -> Vec<u8> {
+    let sum = match (source, destination) {
+        (IpAddr::V6(source), IpAddr::V6(destination)) => Sum::new()
+            .bytes(&source.octets())
+            .bytes(&destination.octets())
+            .word(ICMP6.into())
+            .word(message.len() as u16)
+            .bytes(&message)
+            .finished(),
+        _ => !ones_complement_sum(&message),
+    };
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    message
+}
+
+fn echo(packet: &Packet, id: u16, intent: Intent, data: &[u8]) -> Vec<u8> {
+    let Some((source, destination)) = packet.addresses() else { return data.to_vec() };
+    let kind = match (source.is_ipv4(), intent.back) {
+        (true, false) => 8,
+        (true, true) => 0,
+        (false, false) => 128,
+        (false, true) => 129,
+    };
+    let (id, number) = (id.to_be_bytes(), (intent.number as u16).to_be_bytes());
+    icmp(source, destination, [&[kind, 0, 0, 0], &id[..], &number[..], data].concat())
+}
+
+/// What a host or a router behind it would say about a packet that it has got.
+fn error(about: &Packet, rng: &mut Rng) -> Packet {
+    let v4 = about.ipv4().is_some();
+    let kinds: &[(u8, u8, u32)] = if v4 {
+        &[(3, 1, 0), (3, 3, 0), (3, 4, 1400), (3, 13, 0), (11, 0, 0), (12, 0, 0)]
+    } else {
+        &[(1, 0, 0), (1, 4, 0), (2, 0, 1300), (3, 0, 0), (4, 0, 0)]
+    };
+    let (kind, code, rest) = kinds[rng.usize(..kinds.len())];
+    let l3 = &about.to_bytes()[14 + 4 * about.ethernet.tags.len()..];
+    let keep = rng.usize(if v4 { 28..200 } else { 48..400 }).min(l3.len());
+    let message = [&[kind, code, 0, 0], &rest.to_be_bytes()[..], &l3[..keep]].concat();
+    let Some((source, destination)) = about.addresses() else { return about.clone() };
+    let protocol = if v4 { ICMP } else { ICMP6 };
+    let message = icmp(destination, source, message);
+    Packet::between(destination, source, Transport::Other(protocol))
+        .macs(about.ethernet.destination, about.ethernet.source)
+        .with_hop_limit(33)
+        .with_id(0x7777)
+        .payload(message)
+}
+
+/// Cuts a packet in two or three; sometimes in the wrong order, sometimes one is missing.
+fn fragments(packet: &Packet, site: Site, rng: &mut Rng) -> Vec<Frame> {
+    let bytes = packet.to_bytes();
+    let v4 = packet.ipv4().is_some();
+    let l4 = &bytes[14 + if v4 { 20 } else { 40 }..];
+    let piece = ((l4.len() / (2 + rng.usize(..2))).max(8) + 7) & !7;
+    let last = (l4.len() - 1) / piece;
+    let protocol = packet.protocol().unwrap_or(0);
+    let mut frames: Vec<Frame> = l4
+        .chunks(piece)
+        .enumerate()
+        .map(|(n, part)| {
+            let mut cut = packet.clone().payload(part);
+            let (offset, more) = ((n * piece / 8) as u16, n < last);
+            cut.transport = Transport::Other(protocol);
+            match &mut cut.network {
+                Network::V4(ip) => (ip.fragment_offset, ip.more_fragments) = (offset, more),
+                Network::V6(ip) => {
+                    let [high, low] = (offset << 3 | u16::from(more)).to_be_bytes();
+                    let id = Identity::of(&bytes).map_or(0, |identity| identity.number).to_be_bytes();
+                    let body = [&[0, high, low][..], &id].concat();
+                    ip.extensions = vec![Extension { kind: 44, body }];
+                }
+                Network::Other(_) => {}
+            }
+            Frame { site, bytes: cut.to_bytes() }
+        })
+        .collect();
+    match rng.u8(..8) {
+        0 => drop(frames.pop()),
+        1..=3 => frames.reverse(),
+        _ => {}
+    }
+    frames
+}
+
+/// Changes a field that is neither an address nor a port.
+fn lie(mut bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
+    let v4 = bytes[12..14] == [8, 0];
+    let (l4, tcp) = if v4 { (34, bytes[23] == 6) } else { (54, bytes[20] == 6) };
+    // Version and length, total length, identification, checksum; version, payload length.
+    let l3_fields: &[usize] = if v4 { &[14, 16, 17, 18, 19, 24, 25] } else { &[14, 15, 18, 19] };
+    // Sequence, acknowledgement, offset, flags, window, checksum, urgent; length, checksum.
+    let l4_fields: &[usize] =
+        if tcp { &[4, 7, 8, 11, 12, 13, 14, 15, 16, 17, 18, 19] } else { &[4, 5, 6, 7] };
+    let at = if rng.bool() {
+        l3_fields[rng.usize(..l3_fields.len())]
+    } else {
+        l4 + l4_fields[rng.usize(..l4_fields.len())]
+    };
+    if let Some(byte) = bytes.get_mut(at) {
+        *byte ^= 1 << rng.u8(..8);
+    }
+    // What has become a reset continues nothing either.
+    if tcp && at == l4 + 13 && bytes[at] & Tcp::RST != 0 {
+        bytes[l4 + 4] ^= 0x80;
+    }
+    // Half of them with a header checksum that is right all the same.
+    if v4 && rng.bool() && at < 34 && bytes[14] == 0x45 {
+        bytes[24..26].fill(0);
+        let sum = !ones_complement_sum(&bytes[14..34]);
+        bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+    }
+    bytes
+}
+
+/// A frame cut short, of another EtherType, or with nothing behind the EtherType that makes sense.
+fn junk(mut bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
+    match rng.u8(..3) {
+        0 => bytes.truncate(rng.usize(15..bytes.len())),
+        1 => bytes[12..14].copy_from_slice(&rng.u16(0x0900..0x8000).to_be_bytes()),
+        // Behind both families' addresses.
+        _ => bytes.iter_mut().skip(54).for_each(|byte| *byte = rng.u8(..)),
+    }
+    bytes
+}

@@ -1,0 +1,199 @@
+//! What a run found.
+
+use crate::{
+    Options,
+    compare::{Discrepancy, Fault},
+    episode::{Manner, Outcome},
+    lane::Frame,
+    plan::{Plan, Step},
+    shrink::shrink,
+};
+use serde::Serialize;
+use std::{collections::BTreeMap, fmt};
+
+/// The numbers of a run.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Report {
+    /// Of the first episode; the others' follow from it.
+    pub seed: u64,
+    /// Packets sent to each router.
+    pub packets: u64,
+    /// Changes made.
+    pub changes: u64,
+    /// Frames with other bytes or another way out than without Shunt, or that Linux alone would not send.
+    pub differences: u64,
+    /// Frames that only Linux alone sends.
+    pub lost: u64,
+    /// Frames that were sent once more than Linux alone sends them.
+    pub duplicated: u64,
+    /// Packets that were overtaken within their direction of a flow, and not without Shunt.
+    pub reordered: u64,
+    /// The same, where it was the one packet of the flow and the round: the one that proves the flow again.
+    pub reordered_reproof: u64,
+    /// Packets sent during a change that went the way of before or of after, as they may.
+    pub within_reaction: u64,
+    /// Packets that were fast, of those that could be.
+    pub fast_share: f64,
+    /// How long it took, the set-up of routers included.
+    pub seconds: f64,
+    /// Frames that left both routers and were compared.
+    pub compared: u64,
+    /// Frames that Linux sends by timers of its own, which are not compared.
+    pub unasked: u64,
+    /// Changes, by what they change.
+    pub changes_by_kind: BTreeMap<String, u64>,
+    /// Packets, by their shape.
+    pub packets_by_shape: BTreeMap<String, u64>,
+    /// Why packets were slow, or nothing was learned of them.
+    pub reasons: BTreeMap<String, u64>,
+    /// Episodes that were repeated, as somebody else had filled queues that all network namespaces share.
+    pub disturbed: u64,
+    /// What went wrong, if anything.
+    pub failure: Option<Failure>,
+    #[serde(skip)]
+    fast: u64,
+    #[serde(skip)]
+    eligible: u64,
+}
+
+/// The first episode that went wrong.
+#[derive(Debug, Clone, Serialize)]
+pub struct Failure {
+    /// With its packets and changes, it repeats the episode.
+    pub seed: u64,
+    /// Of the episode.
+    pub packets: u64,
+    /// Of the episode.
+    pub changes: u64,
+    /// What was found first.
+    pub found: Vec<String>,
+    /// The shortest sequence of steps that shows a difference; none if none shorter was found.
+    pub steps: Vec<String>,
+    /// What was found at its end.
+    pub shown: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
+    pub(crate) fn add(&mut self, outcome: &Outcome) {
+        self.packets += outcome.packets;
+        self.changes += outcome.changes.values().sum::<u64>();
+        self.compared += outcome.compared;
+        self.unasked += outcome.unasked;
+        self.reordered += outcome.reordered;
+        self.reordered_reproof += outcome.reordered_reproof;
+        self.within_reaction += outcome.within_reaction;
+        self.fast += outcome.fast;
+        self.eligible += outcome.eligible;
+        self.fast_share = self.fast as f64 / self.eligible.max(1) as f64;
+        for (_, discrepancy) in &outcome.found {
+            match discrepancy.kind {
+                Fault::Different | Fault::Extra => self.differences += 1,
+                Fault::Lost => self.lost += 1,
+                Fault::Duplicated => self.duplicated += 1,
+            }
+        }
+        self.differences += outcome.uneven.len() as u64;
+        for (subject, count) in &outcome.changes {
+            *self.changes_by_kind.entry(format!("{subject:?}").to_lowercase()).or_default() += count;
+        }
+        for (shape, count) in &outcome.shapes {
+            *self.packets_by_shape.entry(format!("{shape:?}").to_lowercase()).or_default() += count;
+        }
+        for (reason, count) in &outcome.reasons {
+            *self.reasons.entry(reason.clone()).or_default() += count;
+        }
+    }
+
+    /// Whether nothing was lost, sent twice or otherwise.
+    pub fn is_good(&self) -> bool {
+        self.differences + self.lost + self.duplicated == 0
+    }
+}
+
+impl Failure {
+    pub(crate) fn of(plan: &Plan, outcome: &Outcome, manner: &Manner, options: &Options) -> Self {
+        let mut failure = Self {
+            seed: plan.seed,
+            packets: plan.packets,
+            changes: plan.steps.iter().filter(|step| matches!(step, Step::Change(_))).count() as u64,
+            found: told(plan, outcome),
+            steps: Vec::new(),
+            shown: Vec::new(),
+        };
+        if let Some((shorter, outcome)) = shrink(plan, outcome, manner, options.shrink) {
+            failure.steps = shorter.steps.iter().map(ToString::to_string).collect();
+            failure.shown = told(&shorter, &outcome);
+        }
+        failure
+    }
+}
+
+/// A few of what was found, for people.
+fn told(plan: &Plan, outcome: &Outcome) -> Vec<String> {
+    let uneven = outcome.uneven.iter().map(|said| format!("a command failed on one router only: {said}"));
+    let found = outcome.found.iter().map(|(step, discrepancy)| {
+        let flow = discrepancy.identity.and_then(|identity| plan.flows.get(usize::from(identity.flow)));
+        let flow = flow.map_or_else(|| "of no flow".to_owned(), ToString::to_string);
+        let last = plan.steps[..=*step].iter().rposition(|step| matches!(step, Step::Change(_)));
+        let last = last.map_or_else(String::new, |at| format!(", last change at {at}: {}", plan.steps[at]));
+        format!("step {step}{last}; {flow}\n{discrepancy}")
+    });
+    uneven.chain(found).take(5).collect()
+}
+
+impl fmt::Display for Discrepancy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, identity, reference, subject } = self;
+        write!(f, "  {kind:?}")?;
+        if let Some(identity) = identity {
+            let way = if identity.back { "back" } else { "there" };
+            write!(f, ", packet {} {way}", identity.number)?;
+        }
+        for (who, frame) in [("without", reference), ("with", subject)] {
+            match frame {
+                Some(frame) => write!(f, "\n  {who:>7}: {frame}")?,
+                None => write!(f, "\n  {who:>7}: nothing")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, {} bytes: ", self.site, self.bytes.len())?;
+        self.bytes.iter().take(128).try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, packets, changes, differences, lost, duplicated, reordered, .. } = self;
+        writeln!(f, "seed {seed}: {packets} packets, {changes} changes in {:.0} s", self.seconds)?;
+        writeln!(f, "fast: {:.0} % of those that could be", self.fast_share * 100.0)?;
+        writeln!(f, "differences: {differences}, lost: {lost}, duplicated: {duplicated}")?;
+        writeln!(
+            f,
+            "reordered: {reordered}, by proofs: {}; within reaction: {}",
+            self.reordered_reproof, self.within_reaction
+        )?;
+        let Some(failure) = &self.failure else { return Ok(()) };
+        writeln!(
+            f,
+            "\nto repeat: --seed {} --packets {} --changes {}\n{}",
+            failure.seed,
+            failure.packets,
+            failure.changes,
+            failure.found.join("\n")
+        )?;
+        if failure.steps.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\nthe shortest sequence found:\n{}", failure.steps.join("\n"))?;
+        writeln!(f, "{}", failure.shown.join("\n"))
+    }
+}

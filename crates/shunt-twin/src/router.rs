@@ -1,0 +1,121 @@
+//! One of the two routers, and what Linux makes random or slow pinned by configuration.
+
+use crate::{
+    flow::Flow,
+    ruleset::ruleset,
+    site::{FAR_V4, FAR_V6, SEGMENTS, Site},
+};
+use shunt_testkit::{Host, NetNs, Shuntd, Tap, Topology};
+use std::collections::BTreeMap;
+
+/// A router with its wires.
+#[derive(Debug)]
+pub(crate) struct Router {
+    topology: Topology,
+}
+
+/// The daemon on a router.
+#[derive(Debug)]
+pub(crate) struct Daemon<'a> {
+    router: &'a NetNs,
+    engine: String,
+    shuntd: Option<Shuntd>,
+    fast: u64,
+}
+
+/// Nothing is limited by time, nothing is told unasked, nothing is cut or merged by offloads. Checksums are not verified
+/// and windows are not checked: docs/limitations.md says that Shunt does neither.
+const SYSCTLS: &[(&str, &str)] = &[
+    ("ipv4/icmp_ratemask", "0"),
+    ("ipv4/icmp_ratelimit", "0"),
+    ("ipv4/icmp_msgs_per_sec", "1000000"),
+    ("ipv4/icmp_msgs_burst", "1000000"),
+    ("ipv4/conf/all/send_redirects", "0"),
+    ("ipv4/conf/default/send_redirects", "0"),
+    ("ipv4/conf/all/accept_source_route", "0"),
+    ("ipv4/conf/all/rp_filter", "0"),
+    ("ipv4/conf/default/rp_filter", "0"),
+    ("ipv4/ipfrag_time", "100000"),
+    ("ipv6/icmp/ratelimit", "0"),
+    ("ipv6/icmp/ratemask", "255"),
+    ("ipv6/auto_flowlabels", "0"),
+    ("ipv6/conf/all/keep_addr_on_down", "1"),
+    ("netfilter/nf_conntrack_checksum", "0"),
+    // Of connections that are older than a daemon, too.
+    ("netfilter/nf_conntrack_events", "1"),
+    ("netfilter/nf_conntrack_tcp_be_liberal", "1"),
+    ("bridge/bridge-nf-call-iptables", "0"),
+    ("bridge/bridge-nf-call-ip6tables", "0"),
+    ("bridge/bridge-nf-call-arptables", "0"),
+];
+
+/// MTU of the LAN side, so that packets can be too large for the WAN side.
+const LAN_MTU: u32 = 2000;
+
+impl Router {
+    /// A router for these flows.
+    pub(crate) fn new(flows: &[Flow]) -> Self {
+        let topology = Topology::of(&SEGMENTS);
+        let router = topology.router();
+        for (name, value) in SYSCTLS {
+            router.sysctl(name, value);
+        }
+        router.run("for f in /proc/sys/net/netfilter/nf_conntrack_*timeout*; do echo 100000 > $f; done");
+        topology.offloads(false);
+        topology.pin_neighbours();
+        for (site, host) in Site::ALL.into_iter().zip(topology.hosts()) {
+            let (nic, port) = (host.nic, site.port());
+            // One queue, so that one order; no merging, which would hide what came; no stack that answers.
+            host.ns.run(&format!(
+                "ethtool -L {nic} rx 1 tx 1; ip link set dev {nic} mtu 3000 gro_max_size 1 &&
+                 echo 1 > /proc/sys/net/ipv6/conf/{nic}/disable_ipv6 &&
+                 nft 'table netdev silent {{ chain deaf {{ type filter hook ingress device {nic} priority 0; policy drop; }}; }}'"
+            ));
+            router.run(&format!("ethtool -L {port} rx 1 tx 1; true"));
+            if matches!(site, Site::Lan | Site::Lan2 | Site::Dmz) {
+                router.run(&format!("ip link set dev {port} mtu {LAN_MTU}"));
+            }
+        }
+        router.run(&format!("ip link set dev br0 mtu {LAN_MTU} type bridge mcast_snooping 0"));
+        let (far_v4, far_v6) = (Site::Wan.address(false), Site::Wan.address(true));
+        router.run(&format!("ip route add {FAR_V4} via {far_v4}; ip -6 route add {FAR_V6} via {far_v6}"));
+        router.nft(&ruleset(flows));
+        Self { topology }
+    }
+
+    pub(crate) fn netns(&self) -> &NetNs {
+        self.topology.router()
+    }
+
+    /// Raw sockets in the order of [`Site`].
+    pub(crate) fn taps(&self) -> Vec<Tap> {
+        self.topology.hosts().iter().map(Host::tap).collect()
+    }
+}
+
+impl<'a> Daemon<'a> {
+    pub(crate) fn start(router: &'a NetNs, engine: &str) -> Self {
+        let shuntd = Some(Shuntd::on(router).engine(engine).start());
+        Self { router, engine: engine.to_owned(), shuntd, fast: 0 }
+    }
+
+    /// Kills it, and starts another.
+    pub(crate) fn crash(&mut self) {
+        self.fast = self.fast();
+        if let Some(mut shuntd) = self.shuntd.take() {
+            shuntd.kill();
+        }
+        self.shuntd = Some(Shuntd::on(self.router).engine(&self.engine).start());
+    }
+
+    /// How many packets have been fast.
+    pub(crate) fn fast(&self) -> u64 {
+        self.fast + self.shuntd.as_ref().map_or(0, |shuntd| shuntd.status().packets.fast)
+    }
+
+    /// Why others were not, or nothing was learned of them.
+    pub(crate) fn reasons(&self) -> BTreeMap<String, u64> {
+        let status = self.shuntd.as_ref().map(Shuntd::status);
+        status.into_iter().flat_map(|status| status.reasons.into_iter().chain(status.refusals)).collect()
+    }
+}

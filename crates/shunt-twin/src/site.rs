@@ -1,0 +1,107 @@
+//! Where hosts are: the ends of the router's wires.
+
+use shunt_testkit::Segment;
+use shunt_wire::Mac;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// A place from which packets come and where they arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Site {
+    /// Bridged: r0 in br0.
+    Lan,
+    /// Bridged: r2 in br0.
+    Lan2,
+    /// r1.
+    Wan,
+    /// r3.
+    Wan2,
+    /// r4.
+    Dmz,
+}
+
+/// In the order of [`Site`].
+pub(crate) const SEGMENTS: [Segment; 5] = [
+    Segment::LAN.bridged("br0"),
+    Segment::SECOND_LAN.bridged("br0"),
+    Segment::WAN,
+    Segment { port: "r3", ..Segment::SECOND_WAN },
+    Segment { label: "dmz", nic: "dmz0", port: "r4", subnet: 4, v4: [192, 168, 2], ..Segment::WAN },
+];
+
+/// Networks behind the WAN hosts.
+pub(crate) const FAR_V4: &str = "203.0.113.0/24";
+pub(crate) const FAR_V6: &str = "2001:db8:f::/64";
+
+impl Site {
+    pub(crate) const ALL: [Self; 5] = [Self::Lan, Self::Lan2, Self::Wan, Self::Wan2, Self::Dmz];
+
+    fn segment(self) -> &'static Segment {
+        &SEGMENTS[self as usize]
+    }
+
+    fn v4(self, last: u8) -> IpAddr {
+        let [a, b, c] = self.segment().v4;
+        Ipv4Addr::new(a, b, c, last).into()
+    }
+
+    fn v6(self, last: u8) -> IpAddr {
+        Ipv6Addr::new(0xfd00, self.segment().subnet.into(), 0, 0, 0, 0, 0, last.into()).into()
+    }
+
+    /// Its own address.
+    pub(crate) fn address(self, v6: bool) -> IpAddr {
+        let host = self.segment().host;
+        if v6 { self.v6(host) } else { self.v4(host) }
+    }
+
+    /// Its address and a port.
+    pub(crate) fn at(self, v6: bool, port: u16) -> SocketAddr {
+        (self.address(v6), port).into()
+    }
+
+    /// The router's address that it sees.
+    pub(crate) fn gateway(self, v6: bool) -> IpAddr {
+        if v6 { self.v6(1) } else { self.v4(1) }
+    }
+
+    /// An address behind it; its own where there is nothing behind it.
+    pub(crate) fn far(self, v6: bool) -> IpAddr {
+        match (self, v6) {
+            (Self::Wan, false) => Ipv4Addr::new(203, 0, 113, 7).into(),
+            (Self::Wan, true) => Ipv6Addr::new(0x2001, 0xdb8, 0xf, 0, 0, 0, 0, 7).into(),
+            _ => self.address(v6),
+        }
+    }
+
+    pub(crate) fn mac(self) -> Mac {
+        let Segment { subnet, host, .. } = *self.segment();
+        Mac([0x02, 0, 0, 0, subnet, host])
+    }
+
+    /// Its MAC while it has another one.
+    pub(crate) fn other_mac(self) -> Mac {
+        let Mac(mut bytes) = self.mac();
+        bytes[4] ^= 0x40;
+        Mac(bytes)
+    }
+
+    /// Who has this MAC, and where the LAN host is now.
+    pub(crate) fn of(mac: Mac, lan_at: Self) -> Option<Self> {
+        let site = Self::ALL.into_iter().find(|site| mac == site.mac() || mac == site.other_mac())?;
+        Some(if site == Self::Lan { lan_at } else { site })
+    }
+
+    pub(crate) fn gateway_mac(self) -> Mac {
+        Mac([0x02, 0, 0, 0, self.segment().subnet, 1])
+    }
+
+    /// The router's end of its wire.
+    pub(crate) fn port(self) -> &'static str {
+        self.segment().port
+    }
+
+    /// Where the router has its address on this wire.
+    pub(crate) fn device(self) -> &'static str {
+        self.segment().bridge.unwrap_or(self.segment().port)
+    }
+}
