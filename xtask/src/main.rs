@@ -5,7 +5,10 @@ mod demo;
 mod interrupt;
 mod iperf;
 mod napi;
+mod reaction;
 mod shunt;
+mod soak;
+mod twin;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -17,6 +20,12 @@ enum Command {
     Bench(bench::Options),
     /// Show real traffic without Shunt and with it.
     Demo(demo::Options),
+    /// Measure how soon a change in Linux holds for fast flows.
+    Reaction(reaction::Options),
+    /// Run real traffic for a long time while everything else comes and goes.
+    Soak(soak::Options),
+    /// Compare a router with Shunt and one without, packet by packet.
+    Twin(twin::Options),
 }
 
 fn main() -> ExitCode {
@@ -24,6 +33,9 @@ fn main() -> ExitCode {
     let done = interrupt::clean_up_on_signals().and_then(|()| match command {
         Command::Bench(options) => bench::run(&options),
         Command::Demo(options) => demo::run(&options),
+        Command::Reaction(options) => reaction::run(&options),
+        Command::Soak(options) => soak::run(&options),
+        Command::Twin(options) => twin::start(&options),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

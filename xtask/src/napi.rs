@@ -47,13 +47,7 @@ impl PollThreads {
 
     /// Has them run as soon as they have something to do: before any ordinary thread of their CPU.
     pub fn go_first(&self) -> anyhow::Result<()> {
-        for id in &self.ids {
-            let output = Command::new("chrt").args(["--fifo", "--pid", "1", &id.to_string()]).output()?;
-            if !output.status.success() {
-                bail!("chrt: thread {id}: {}", String::from_utf8_lossy(&output.stderr).trim());
-            }
-        }
-        Ok(())
+        self.ids.iter().try_for_each(|id| go_first(*id))
     }
 
     /// How long they have run.
@@ -102,6 +96,16 @@ pub fn pin(id: i32, cpu: usize) -> anyhow::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
     sched_setaffinity(Pid::from_raw(id), &set).with_context(|| format!("pinning thread {id} to CPU {cpu}"))
+}
+
+/// Has a thread run as soon as it has something to do: before any ordinary thread. What it starts is ordinary.
+pub fn go_first(id: i32) -> anyhow::Result<()> {
+    let id = id.to_string();
+    let output = Command::new("chrt").args(["--reset-on-fork", "--fifo", "--pid", "1", &id]).output()?;
+    if !output.status.success() {
+        bail!("chrt: thread {id}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
 }
 
 fn thread_run_time(directory: &str) -> anyhow::Result<RunTime> {

@@ -90,8 +90,13 @@ impl Drop for Shunt<'_> {
 
 /// Where `make build` puts shunt. `SHUNT_BIN_DIR` names another directory.
 pub fn binary() -> anyhow::Result<PathBuf> {
+    built("shunt")
+}
+
+/// The same for one of its programs.
+pub fn built(name: &str) -> anyhow::Result<PathBuf> {
     let directory = env::var("SHUNT_BIN_DIR").map_or_else(|_| target().join("release"), PathBuf::from);
-    let path = directory.join("shunt");
+    let path = directory.join(name);
     if !path.exists() {
         bail!("{} is not there; `make build` makes it", path.display());
     }

