@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not there")]
 
+mod forwarding_counters;
 mod forwarding_order;
 mod forwarding_punts;
 mod forwarding_qdisc;
+mod forwarding_rates;
 mod forwarding_tcp;
 mod learning;
 mod learning_refused;

@@ -21,6 +21,7 @@ fn arrives_in_order(engine: Engine) {
         return;
     }
     let lab = silent_lab(rulesets::HOME_GATEWAY);
+    lab.keep_order();
     let shuntd = Shuntd::on(lab.router()).engine(&engine.to_string()).config("reprove = \"200ms\"").start();
     let there = Crossing::between(lab.lan(), lab.wan());
     let packet = lab.lan().udp_to(4000, lab.wan().at(5000));

@@ -69,6 +69,38 @@ fn udp_is_fast_from_its_third_packet_in_each_direction() {
     }
 }
 
+/// Lets a connection begin, and no packet of it after the first answer.
+const ASKING_ONLY: &str = r"
+table inet filter {
+	chain forward {
+		type filter hook forward priority filter; policy drop;
+		ct state established ct direction original drop
+		ct state { new, established } accept
+		icmp type echo-request accept
+	}
+}
+";
+
+#[test]
+fn udp_that_was_learned_before_its_answer_meets_the_rules_for_established_after_it() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = silent_lab(ASKING_ONLY);
+        let shuntd = daemon(&lab, engine);
+        let (there, back) = ways(&lab);
+        let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("there");
+        assert_eq!(fast_ones(&shuntd, &there, &packet, 8), after(2, 8));
+        let answer = lab.wan().udp_to(5000, lab.lan().at(4000)).payload("back");
+        assert_eq!(fast_ones(&shuntd, &back, &answer, 8), after(2, 8));
+        for _ in 0..8 {
+            assert_eq!(there.all_that_leave(&packet), [], "{engine}");
+        }
+        shuntd.stop();
+    }
+}
+
 #[test]
 fn udp_waits_for_an_answer_where_that_is_configured() {
     if !require_root() {

@@ -145,11 +145,8 @@ pub(crate) fn retaggings() -> Vec<(Vec<Tag>, Vec<Tag>)> {
 fn by_xdp_with_tags_kept_put_on_taken_off_and_changed() {
     with_rig(|rig| {
         for pair in pairs() {
-            for (from, to) in retaggings() {
-                let pair = Pair {
-                    before: pair.before.clone().with_tags(&from),
-                    after: pair.after.clone().with_tags(&to),
-                };
+            for (number, (from, to)) in retaggings().into_iter().enumerate() {
+                let pair = pair.retagged(number, &from, &to);
                 rig.learn(&pair);
                 assert_forwarded_by_xdp(rig, &pair.before.to_bytes(), &pair.after);
             }
@@ -161,11 +158,9 @@ fn by_xdp_with_tags_kept_put_on_taken_off_and_changed() {
 fn by_tc_with_tags_kept_or_taken_off() {
     with_rig(|rig| {
         for pair in pairs() {
-            for (from, to) in retaggings().into_iter().filter(|(from, to)| from == to || to.is_empty()) {
-                let pair = Pair {
-                    before: pair.before.clone().with_tags(&from),
-                    after: pair.after.clone().with_tags(&to),
-                };
+            let kept_or_gone = retaggings().into_iter().filter(|(from, to)| from == to || to.is_empty());
+            for (number, (from, to)) in kept_or_gone.enumerate() {
+                let pair = pair.retagged(number, &from, &to);
                 rig.learn(&pair);
                 assert_forwarded_by_tc(rig, &pair.before.to_bytes(), &pair.after);
             }

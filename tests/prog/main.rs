@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod abi;
+mod conntrack;
 mod forwarded;
 mod mutated;
 mod over_time;

@@ -169,8 +169,8 @@ fn of_another_protocol() {
 }
 
 #[test]
-fn with_syn_fin_or_rst() {
-    for flags in [Tcp::SYN, Tcp::FIN | Tcp::ACK, Tcp::RST, Tcp::SYN | Tcp::ACK] {
+fn with_syn_fin_or_rst_or_no_ack() {
+    for flags in [Tcp::SYN, Tcp::FIN | Tcp::ACK, Tcp::RST, Tcp::SYN | Tcp::ACK, 0, Tcp::PSH] {
         punted_when("tcp-flags", move |mut packet| {
             let Transport::Tcp(tcp) = &mut packet.transport else { return None };
             tcp.flags = flags;

@@ -7,7 +7,7 @@ use shunt_bpf::{
     testrun::{Outcome, TestRun, flow_between},
 };
 use shunt_testkit::{NetNs, require_root};
-use shunt_wire::{Mac, Packet, Tcp};
+use shunt_wire::{Mac, Packet, Tag, Tcp};
 use std::{net::SocketAddr, time::Duration};
 
 /// The epoch of the rig.
@@ -161,6 +161,16 @@ pub(crate) fn pairs() -> [Pair; 4] {
 }
 
 impl Pair {
+    /// The pair with these tags before and after, of a tuple of its own: a tuple has eight places in the table.
+    pub(crate) fn retagged(&self, number: usize, from: &[Tag], to: &[Tag]) -> Self {
+        let port = 1000 + number as u16;
+        let numbered = |packet: &Packet| {
+            let to = packet.destination().unwrap();
+            packet.clone().with_destination(SocketAddr::new(to.ip(), port))
+        };
+        Self { before: numbered(&self.before).with_tags(from), after: numbered(&self.after).with_tags(to) }
+    }
+
     /// The pair of a packet that differs in what forwarding leaves alone.
     pub(crate) fn map(&self, change: impl Fn(Packet) -> Packet) -> Self {
         Self { before: change(self.before.clone()), after: change(self.after.clone()) }

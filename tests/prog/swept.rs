@@ -54,3 +54,33 @@ fn what_was_retired_long_ago_is_removed_and_static_flows_stay() {
         assert_eq!((all.retired, all.statics, all.active), (2, 1, 0));
     });
 }
+
+#[test]
+fn parts_of_a_sweep_find_together_what_one_sweep_finds() {
+    with_rig(|rig| {
+        let keys = pairs().map(|pair| rig.learn(&pair));
+        let whole = rig.plane.sweep(LONG, false).unwrap();
+        assert_eq!(whole.active, 4);
+        let (buckets, mut found) = (rig.plane.buckets(), 0);
+        let mut parts_with_flows = 0;
+        for bucket in 0..buckets {
+            let part = rig.plane.sweep_part(LONG, false, bucket, 1).unwrap();
+            found += part.active;
+            parts_with_flows += u32::from(part.active > 0);
+        }
+        assert_eq!(found, 4);
+        assert!(parts_with_flows > 1, "a part is not the whole");
+        // Each half is a family.
+        let half = |from| rig.plane.sweep_part(LONG, false, from, buckets / 2).unwrap().active;
+        assert_eq!((half(0), half(buckets / 2)), (2, 2));
+        let across = rig.plane.sweep_part(LONG, false, 1, buckets - 2).unwrap().active;
+        let ends = [0, buckets - 1].map(|at| rig.plane.sweep_part(LONG, false, at, 1).unwrap().active);
+        assert_eq!(across + ends[0] + ends[1], 4);
+        assert_eq!(rig.plane.sweep_part(LONG, true, buckets, u32::MAX).unwrap().flushed, 0, "beyond the end");
+        assert_eq!(rig.plane.sweep_part(LONG, true, 0, 0).unwrap().flushed, 0, "nothing");
+        assert!(keys.iter().all(|key| rig.flow(key).epoch == EPOCH));
+        let flushed = rig.plane.sweep_part(LONG, true, 0, buckets / 2).unwrap().flushed;
+        let retired = keys.iter().filter(|key| rig.flow(key).epoch == EPOCH_RETIRED).count();
+        assert_eq!((flushed, retired), (2, 2));
+    });
+}

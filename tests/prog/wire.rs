@@ -24,11 +24,8 @@ fn tags_are_kept_put_on_taken_off_and_changed_by_tc() {
     with_rig(|rig| {
         let (near, far) = taps(rig);
         for pair in pairs() {
-            for (from, to) in retaggings() {
-                let pair = Pair {
-                    before: pair.before.clone().with_tags(&from),
-                    after: pair.after.clone().with_tags(&to),
-                };
+            for (number, (from, to)) in retaggings().into_iter().enumerate() {
+                let pair = pair.retagged(number, &from, &to);
                 rig.learn_as(&pair, |entry| entry.flow.flags &= !FLOW_XDP);
                 near.send(&pair.before);
                 let frame = far.next(PATIENCE).unwrap();

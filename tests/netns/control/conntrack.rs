@@ -1,6 +1,6 @@
 //! Linux still knows the connections that it does not see.
 
-use crate::{Stage, daemon, silent};
+use crate::{ENGINES, Stage, daemon, silent, stage::nothing};
 use shunt_api::Engine;
 use shunt_testkit::{
     Crossing, Handshake, Process, Shuntd, Topology, require_root, rulesets, wait_for, wait_until,
@@ -16,14 +16,14 @@ use std::{
 const TRAFFIC: Duration = Duration::from_secs(10);
 
 /// What conntrack tells of entries that come from now on, and of their end.
-struct Events {
+pub(crate) struct Events {
     file: PathBuf,
     _process: Process,
 }
 
 impl Events {
     #[track_caller]
-    fn of(lab: &Topology) -> Self {
+    pub(crate) fn of(lab: &Topology) -> Self {
         let file = std::env::temp_dir().join(format!("{}.events", lab.router().name()));
         let mut command = lab.router().command("conntrack");
         command.args(["-E", "-e", "NEW,DESTROY"]).stdout(File::create(&file).unwrap()).stderr(Stdio::null());
@@ -38,7 +38,7 @@ impl Events {
         events
     }
 
-    fn count(&self, kind: &str, what: &str) -> usize {
+    pub(crate) fn count(&self, kind: &str, what: &str) -> usize {
         let said = fs::read_to_string(&self.file).unwrap();
         said.lines().filter(|line| line.contains(&format!("[{kind}]")) && line.contains(what)).count()
     }
@@ -112,4 +112,38 @@ fn a_fast_connection_that_is_deleted_from_conntrack_is_judged_anew() {
         events.count("NEW", "dport=5000") == 2
     });
     shuntd.stop();
+}
+
+/// Only established connections pass, and new ones to ports that are welcome.
+const WELCOME: &str = r"
+table inet filter {
+	set welcome { type inet_service; elements = { 5000 } }
+	chain forward {
+		type filter hook forward priority filter; policy drop;
+		ct state established accept
+		udp dport @welcome accept
+	}
+}
+";
+
+#[test]
+fn a_deleted_connection_that_would_not_be_accepted_again_stops_at_once() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = silent(Topology::two_hosts_and_a_router(), WELCOME);
+        let shuntd = daemon(&lab, engine);
+        let stage = Stage::new(lab.lan(), &[lab.wan()]);
+        let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+        let seen = stage.pass(&packet);
+        let back = Stage::new(lab.wan(), &[lab.lan()]);
+        back.pass(&lab.wan().answer_to(&seen).payload("from the wan"));
+        lab.router().run("nft delete element inet filter welcome '{ 5000 }'");
+        stage.teach(&shuntd, &packet);
+        lab.router().run("conntrack -D -p udp --dport 5000");
+        stage.react("conntrack -D", &packet, nothing);
+        stage.never_fast(&shuntd, &packet, nothing);
+        shuntd.stop();
+    }
 }

@@ -2,21 +2,41 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not there")]
 
+mod access;
 mod bridge;
 mod bursts;
+mod calls;
+mod captures;
+mod clients;
 mod clsact;
 mod command;
 mod conntrack;
 mod engines;
+mod excluded;
 mod faults;
+mod faults_churn;
+mod faults_storm;
+mod filters;
+mod hanging;
+mod helpers;
 mod instances;
+mod legacy;
+mod lifetimes;
+mod lifetimes_tcp;
 mod links;
+mod metrics;
 mod neighbours;
+mod openapi;
+mod programs;
 mod refusals;
 mod routes;
 mod rules;
 mod stage;
+mod stops;
+mod tracked;
 mod undone;
+mod watch;
+mod why;
 
 use shunt_api::{Engine, Status};
 use shunt_testkit::{Host, Shuntd, Topology};
@@ -46,6 +66,11 @@ fn silent(lab: Topology, ruleset: &str) -> Topology {
 /// The daemon with one engine for all ports.
 fn daemon(lab: &Topology, engine: Engine) -> Shuntd {
     Shuntd::on(lab.router()).engine(&engine.to_string()).start()
+}
+
+/// The same with these lines in its configuration.
+fn daemon_with(lab: &Topology, engine: Engine, config: &str) -> Shuntd {
+    Shuntd::on(lab.router()).engine(&engine.to_string()).config(config).start()
 }
 
 /// How often the epoch has moved for this cause.

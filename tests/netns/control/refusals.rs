@@ -3,8 +3,8 @@
 
 use crate::{OPEN, Stage, daemon, engine_of, silent};
 use shunt_api::{Engine, FailureCode};
-use shunt_bpf::livegen::{BareRedirect, Sink};
-use shunt_testkit::{Said, Shunt, Shuntd, Topology, require_root};
+use shunt_bpf::traffic::{BareRedirect, Sink};
+use shunt_testkit::{MemoryLimit, Said, Shunt, Shuntd, Topology, require_root, skip};
 use shunt_wire::Packet;
 use std::{
     fs::Permissions,
@@ -133,7 +133,7 @@ fn who_is_not_root_is_told() {
     std::fs::set_permissions(shunt.directory(), Permissions::from_mode(0o755)).unwrap();
     let shunt = as_nobody(shunt);
     for words in ["status", "flush", "flow del --all"] {
-        refuses(&shunt.run(words), FailureCode::NotRoot, &[".sock", "root"]);
+        refuses(&shunt.run(words), FailureCode::NotRoot, &[".sock", "root", "read_group"]);
     }
     assert_ne!(shunt.run("down").code, Some(0));
     stage.pass(&packet);
@@ -156,6 +156,30 @@ fn a_machine_that_does_not_forward_is_told_how() {
     );
     lab.router().sysctl("ipv6/conf/all/forwarding", 1);
     Shuntd::on(lab.router()).start().stop();
+}
+
+#[test]
+fn a_table_that_memory_is_too_small_for_is_refused() {
+    if !require_root() {
+        return;
+    }
+    let Ok(limit) = MemoryLimit::new(64 << 20) else { return skip("there is no memory controller") };
+    let (lab, stage, packet) = start();
+    let before = lab.router().run("tc qdisc show; ip -o link");
+    let directory = tempfile::tempdir().unwrap();
+    let shunt = Shunt::on(lab.router()).by(&limit.program(directory.path()).unwrap());
+    let config = shunt.file("large.toml", "max_flows = 1000000");
+    let words = format!("--config {}", config.display());
+    let names = ["memory", "lower max_flows"];
+    refuses(&shunt.run(&format!("up {words}")), FailureCode::Internal, &names);
+    refuses(&shunt.run_daemon(&words), FailureCode::Internal, &names);
+    assert_eq!(lab.router().run("tc qdisc show; ip -o link"), before);
+    stage.pass(&packet);
+    // A smaller one has room.
+    shunt.file("large.toml", "max_flows = 4096");
+    shunt.done(&format!("up {words}"));
+    stage.pass(&packet);
+    shunt.done("down");
 }
 
 #[test]

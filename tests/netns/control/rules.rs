@@ -4,7 +4,7 @@ use crate::{
     ENGINES, OPEN, Stage, daemon, moves, silent,
     stage::{by, nothing, one},
 };
-use shunt_testkit::{Topology, require_root, rulesets};
+use shunt_testkit::{Topology, require_root, rulesets, wait_until};
 use shunt_wire::Packet;
 
 /// A set of ports that are refused before anything else is asked.
@@ -14,6 +14,20 @@ table inet filter {
 	chain forward {
 		type filter hook forward priority filter; policy drop;
 		udp dport @blocked drop
+		ct state established,related accept
+		ct state new accept
+	}
+}
+";
+
+/// A host is blocked when it knocks. No netlink message tells of that.
+const KNOCKERS: &str = r"
+table inet filter {
+	set knockers { type ipv4_addr; flags dynamic; size 16; }
+	chain forward {
+		type filter hook forward priority filter; policy drop;
+		udp dport 7 add @knockers { ip saddr } drop
+		ip saddr @knockers drop
 		ct state established,related accept
 		ct state new accept
 	}
@@ -104,6 +118,22 @@ fn an_element_of_a_set_stops_a_fast_flow() {
 }
 
 #[test]
+fn an_element_that_a_packet_adds_stops_a_fast_flow_at_the_next_proof() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let (lab, stage, packet) = start(KNOCKERS);
+        let shuntd = daemon(&lab, engine);
+        stage.teach(&shuntd, &packet);
+        assert!(!stage.passes(&lab.lan().udp_to(4001, lab.wan().at(7)).payload("knock knock")));
+        stage.react_by_proof("an element that a packet added", &packet, nothing);
+        stage.never_fast(&shuntd, &packet, nothing);
+        shuntd.stop();
+    }
+}
+
+#[test]
 fn a_rule_that_changes_the_dscp_keeps_a_flow_from_being_fast() {
     if !require_root() {
         return;
@@ -116,7 +146,10 @@ fn a_rule_that_changes_the_dscp_keeps_a_flow_from_being_fast() {
         let marked = || one(0, |packet| dscp(packet) == 34);
         stage.react("a rule that changes the DSCP", &packet, marked());
         stage.never_fast(&shuntd, &packet, marked());
-        assert!(shuntd.status().refusals.contains_key("not-proved"), "{:#?}", shuntd.status());
+        wait_until("that is the reason", || {
+            stage.send(&packet);
+            shuntd.status().refusals.contains_key("not-proved")
+        });
 
         lab.router().run("nft flush chain inet filter forward; nft add rule inet filter forward accept");
         stage.react("the DSCP left alone", &packet, one(0, |packet| dscp(packet) == 0));

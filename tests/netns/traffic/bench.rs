@@ -1,14 +1,15 @@
 //! The bench's own tools: what the generator sends is well-formed, and the sink counts all of it.
 
-use shunt_bpf::livegen::{BareRedirect, Flows, Generator, Sink};
+use shunt_bpf::traffic::{BareRedirect, Generator, Sink};
+use shunt_gen::Grid;
 use shunt_testkit::{Host, Topology, require_root, rulesets, wait_until};
 use shunt_wire::{Checksum, Packet};
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn flows(lab: &Topology, near: SocketAddr, far: SocketAddr) -> Flows {
-    Flows {
+fn flows(lab: &Topology, near: SocketAddr, far: SocketAddr) -> Grid {
+    Grid {
         near,
         far,
         lows: 3,
@@ -17,14 +18,15 @@ fn flows(lab: &Topology, near: SocketAddr, far: SocketAddr) -> Flows {
         reply: false,
         source_mac: lab.lan().mac,
         destination_mac: lab.lan().gateway_mac,
-        frame_bytes: 64,
+        frame_bytes: 68,
         udp_checksum: true,
     }
 }
 
-fn generate(host: &Host, flows: &Flows, packets: u64) {
+fn generate(host: &Host, flows: &Grid, packets: u64) {
     let ifindex = host.ns.ifindex(host.nic);
-    let sent = host.ns.within(|| Generator::new(flows, ifindex)?.run(packets));
+    let traffic = flows.traffic().unwrap();
+    let sent = host.ns.within(|| Generator::new(&traffic, ifindex)?.run(packets));
     sent.unwrap_or_else(|e| panic!("{e}"));
 }
 
@@ -71,7 +73,7 @@ fn generated_packets_are_well_formed_and_of_all_flows() {
     assert_eq!(pairs(&seen), expected(near, |_| wan.at6(5000)));
     assert!(seen.iter().all(|p| p.l4_checksum() == Some(Checksum::Good)));
 
-    generate(lan, &Flows { udp_checksum: false, ..flows(&lab, lan.at(1000), wan.at(5000)) }, 6);
+    generate(lan, &Grid { udp_checksum: false, ..flows(&lab, lan.at(1000), wan.at(5000)) }, 6);
     let seen = tap.capture_packets(6, PATIENCE, is_udp);
     assert_eq!(seen.len(), 6);
     assert!(seen.iter().all(|p| p.l4_checksum() == Some(Checksum::Zero)));
@@ -92,7 +94,7 @@ fn replies_find_their_way_through_a_masquerade() {
     wait_until("every flow has a connection", || entries() == "6");
 
     let port = shunt_testkit::Tap::open(lab.router(), wan.port);
-    let reply = Flows {
+    let reply = Grid {
         near: (wan.gateway_v4, 1000).into(),
         near_fixed: true,
         reply: true,

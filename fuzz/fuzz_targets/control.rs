@@ -1,0 +1,153 @@
+//! Sends any bytes to the control socket, with a loop behind it that answers every call: no kernel is asked.
+//!
+//! Whatever comes, the server must answer or hang up, say in one line what is wrong, and hand on only what is whole.
+//! Time passes by itself where all wait, so what takes a timeout costs nothing.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use shunt_api::{Config, ErrorBody, Instance, Selection, StaticRemoval, StaticTable, Status, TrackedTable};
+use shuntd::control::{self, Call, FlowSource, Job, Listing, Metered};
+use std::{cell::RefCell, collections::BTreeMap, env, io, path::PathBuf, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    runtime::{self, Runtime},
+    sync::{broadcast, mpsc},
+};
+
+const STATUS: &[u8] = b"GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n";
+/// How often the server is asked whether it is well.
+const VISIT: u32 = 64;
+
+thread_local! {
+    static SERVED: RefCell<Served> = RefCell::new(Served::start().expect("a control socket"));
+}
+
+fuzz_target!(|data: &[u8]| {
+    SERVED.with_borrow_mut(|served| {
+        served.asked += 1;
+        let answer = served.exchange(data, served.asked % 2 == 0);
+        judge(data, &answer);
+        if served.asked % VISIT == 0 {
+            let answer = served.exchange(STATUS, false);
+            assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
+        }
+    });
+});
+
+fn judge(data: &[u8], answer: &[u8]) {
+    let answer = answer.strip_prefix(b"HTTP/1.1 100 Continue\r\n\r\n").unwrap_or(answer);
+    if answer.is_empty() {
+        return;
+    }
+    let text = std::str::from_utf8(answer).expect("an answer is text");
+    let (head, body) = text.split_once("\r\n\r\n").expect("an answer is whole");
+    let code: u16 = head.get(9..12).and_then(|code| code.parse().ok()).expect("an answer has a status");
+    assert!(code == 200 || (400..500).contains(&code), "{text}");
+    if code == 200 || data.trim_ascii_start().starts_with(b"HEAD ") {
+        return;
+    }
+    let refusal: ErrorBody = serde_json::from_str(body).expect("a refusal is JSON");
+    let message = refusal.error.message;
+    assert!(!message.is_empty() && !message.contains('\n'), "{message:?}");
+}
+
+struct Served {
+    runtime: Runtime,
+    socket: PathBuf,
+    asked: u32,
+    _directory: tempfile::TempDir,
+}
+
+impl Served {
+    fn start() -> io::Result<Self> {
+        let directory = tempfile::tempdir()?;
+        // SAFETY: no other thread of this process has begun to read its environment.
+        unsafe { env::set_var("SHUNT_RUNTIME_DIR", directory.path()) };
+        let instance = Instance::default();
+        let runtime = runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+        let listeners = control::bind(&instance, &Config::default()).map_err(io::Error::other)?;
+        let (calls, asked) = mpsc::channel(16);
+        runtime.spawn(control::serve(listeners, calls));
+        runtime.spawn(answer(asked));
+        Ok(Self { runtime, socket: instance.socket_path(), asked: 0, _directory: directory })
+    }
+
+    /// What comes back until the server closes. A client that ends its side behind the bytes is one that has hung up, and
+    /// may get no answer.
+    fn exchange(&mut self, bytes: &[u8], hangs_up: bool) -> Vec<u8> {
+        self.runtime.block_on(async {
+            let stream = UnixStream::connect(&self.socket).await.expect("the server listens");
+            let (mut read, mut write) = stream.into_split();
+            let sent = async {
+                // The server may close before it has read everything.
+                let _ = write.write_all(bytes).await;
+                if hangs_up {
+                    let _ = write.shutdown().await;
+                }
+            };
+            let mut answer = Vec::new();
+            let (_, got) = tokio::join!(sent, read.read_to_end(&mut answer));
+            // Closing with bytes unread resets the connection, and what was answered may be lost.
+            got.map_or(Vec::new(), |_| answer)
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Nothing;
+
+impl FlowSource for Nothing {
+    fn sample(&mut self) {}
+
+    fn list(self: Box<Self>) -> Listing {
+        Box::new(std::iter::empty())
+    }
+}
+
+/// The daemon's loop. A client that has gone away does not want its answer.
+async fn answer(mut calls: mpsc::Receiver<Call>) {
+    while let Some(call) = calls.recv().await {
+        let _gone = match call {
+            Call::Status(reply) => reply.send(Status::default()).is_err(),
+            Call::Metrics(reply) => {
+                let ports = BTreeMap::new();
+                reply
+                    .send(Metered { status: Status::default(), ports, began: Duration::from_secs(1) })
+                    .is_err()
+            }
+            Call::Flows(reply) => reply.send(Box::new(Nothing)).is_err(),
+            Call::Find(wanted, reply) => {
+                is_whole(&wanted);
+                reply.send(Job::new(|| Ok((Vec::new(), 0)))).is_err()
+            }
+            Call::Explain(_, reply) => reply.send(Ok(Vec::new())).is_err(),
+            Call::Conntrack(reply) => reply.send(Job::new(|| Ok(TrackedTable::default()))).is_err(),
+            // Nothing will happen any more.
+            Call::Watch(reply) => reply.send(Ok(broadcast::channel(1).1)).is_err(),
+            Call::Flush(reply) => reply.send(3).is_err(),
+            Call::Stop(reply) => reply.send(()).is_err(),
+            Call::AddStatic(table, reply) => {
+                table.check().expect("what was checked passes");
+                assert_eq!(table, again::<StaticTable>(&table));
+                reply.send(Ok(table.flow.len() as u64)).is_err()
+            }
+            Call::DelStatic(removal, reply) => {
+                assert_eq!(removal, again::<StaticRemoval>(&removal));
+                reply.send(Ok(removal.flow.len() as u64)).is_err()
+            }
+            Call::ListStatic(reply) => reply.send(StaticTable::default()).is_err(),
+        };
+    }
+}
+
+fn is_whole(wanted: &Selection) {
+    let again: Selection = serde_urlencoded::from_str(&wanted.query()).expect("what was read can be written");
+    assert_eq!(*wanted, again);
+}
+
+/// The same, written and read once more.
+fn again<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
+    let text = serde_json::to_string(value).expect("what was read can be written");
+    serde_json::from_str(&text).expect("what was written can be read")
+}

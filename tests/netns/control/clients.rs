@@ -1,0 +1,105 @@
+//! Clients that are slow, mute, many or mad keep nobody else waiting, and the fast path stays in use.
+
+use crate::{OPEN, Stage, silent};
+use shunt_testkit::{Shuntd, Stop, Topology, require_root};
+use std::{
+    fs,
+    io::Write,
+    net::Shutdown,
+    os::unix::net::UnixStream,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// More than there is room for.
+const MUTE: usize = 400;
+const STORM: Duration = Duration::from_secs(8);
+
+fn resident_kibibytes(shuntd: &Shuntd) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", shuntd.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// What such clients send before they fall silent. None of it is answered with more than some kilobytes.
+fn madness() -> Vec<Vec<u8>> {
+    let get = b"GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n".to_vec();
+    let post = b"POST /v1/static HTTP/1.1\r\nhost: x\r\ncontent-length: 4000000\r\n\r\n".to_vec();
+    vec![
+        Vec::new(),
+        b"GET /v1/sta".to_vec(),
+        get.repeat(500),
+        [post.clone(), vec![b'['; 1_000_000]].concat(),
+        post,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00".to_vec(),
+        (0..20_000_u32).flat_map(|n| (n.wrapping_mul(0x9e37_79b9) >> 24).to_be_bytes()).collect(),
+        b"GET /v1/flows HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(),
+    ]
+}
+
+/// Connects, sends and is gone, or stays for a while, until the storm is over.
+fn storm(shuntd: &Shuntd, over: &Stop, clients: &AtomicU64) {
+    let mut kept = Vec::new();
+    for (n, bytes) in madness().iter().cycle().enumerate() {
+        if over.is_set() {
+            return;
+        }
+        let Ok(mut client) = UnixStream::connect(shuntd.socket()) else { continue };
+        client.set_write_timeout(Some(Duration::from_millis(5))).unwrap();
+        let _ = client.write_all(bytes);
+        if n % 3 == 0 {
+            let _ = client.shutdown(Shutdown::Write);
+        }
+        clients.fetch_add(1, Ordering::Relaxed);
+        kept.push(client);
+        if kept.len() > 50 {
+            kept.remove(0);
+        }
+    }
+}
+
+#[test]
+fn no_client_keeps_another_one_or_the_fast_path_waiting() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent(Topology::two_hosts_and_a_router(), OPEN);
+    let shuntd = Shuntd::on(lab.router()).start();
+    let stage = Stage::new(lab.lan(), &[lab.wan()]);
+    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("all the while");
+    stage.teach(&shuntd, &packet);
+    let before = resident_kibibytes(&shuntd);
+    let mut mute: Vec<UnixStream> =
+        (0..MUTE).map(|_| UnixStream::connect(shuntd.socket()).unwrap()).collect();
+    let (over, clients) = (Stop::default(), AtomicU64::new(0));
+    let (mut slowest, mut most) = (Duration::ZERO, before);
+    thread::scope(|scope| {
+        scope.spawn(|| storm(&shuntd, &over, &clients));
+        let _end = over.on_drop();
+        let began = Instant::now();
+        let mut asked = 0;
+        // On a busy machine it takes longer until enough has happened.
+        while began.elapsed() < STORM || asked < 20 || clients.load(Ordering::Relaxed) < 500 {
+            // A byte a while.
+            for client in mute.iter_mut().take(20) {
+                let _ = client.write_all(b"G");
+            }
+            let since = Instant::now();
+            let fast = shuntd.status().packets.fast;
+            slowest = slowest.max(since.elapsed());
+            for _ in 0..8 {
+                assert!(stage.passes(&packet));
+            }
+            // One of them may be the one that proves the flow.
+            assert!(shuntd.status().packets.fast > fast, "the fast path is out of use");
+            most = most.max(resident_kibibytes(&shuntd));
+            asked += 1;
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let clients = clients.into_inner();
+    eprintln!("{clients} clients; status within {slowest:?}; {before} KiB before, {most} at most");
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    assert!(most < before + 64 * 1024, "{before} KiB before, {most} at most");
+}

@@ -1,0 +1,111 @@
+//! tc filters of somebody else on ingress: what comes in by their port goes through them.
+
+use crate::{
+    ENGINES, OPEN, Stage, silent,
+    stage::{by, nothing},
+};
+use shunt_api::{FilterHook, PortFilter, Status};
+use shunt_testkit::{Shuntd, Topology, require_root};
+use shunt_wire::Packet;
+
+/// From the LAN, and from the WAN.
+pub(crate) fn start() -> (Topology, [(Stage, Packet); 2]) {
+    let lab = silent(Topology::two_hosts_and_a_router(), OPEN);
+    let there = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+    let back = lab.wan().udp_to(6000, lab.lan().at(7000)).payload("from the wan");
+    let ways = [(Stage::new(lab.lan(), &[lab.wan()]), there), (Stage::new(lab.wan(), &[lab.lan()]), back)];
+    (lab, ways)
+}
+
+pub(crate) fn filters(status: &Status) -> Vec<(&str, &PortFilter)> {
+    status.ports.iter().flat_map(|p| p.filters.iter().map(|f| (p.name.as_str(), f))).collect()
+}
+
+fn refused(status: &Status) -> u64 {
+    status.reasons.get("ingress-filter").copied().unwrap_or(0)
+}
+
+/// Whatever kind of filter, and whatever it matches: what comes in by its port is slow, what leaves by it is not.
+#[track_caller]
+fn stays_slow_behind(add: &str, kind: &str, take_away: &str) {
+    if !require_root() {
+        return;
+    }
+    for tcx in [true, false] {
+        for engine in ENGINES {
+            let (lab, [(there, from_lan), (back, from_wan)]) = start();
+            lab.router().run("tc qdisc add dev r0 clsact");
+            let without = if tcx { "" } else { "tcx" };
+            let daemon = Shuntd::on(lab.router()).variable("SHUNT_PRETEND_MISSING", without);
+            let shuntd = daemon.engine(&engine.to_string()).start();
+            assert_eq!(filters(&shuntd.status()), [], "its own do not count");
+            there.teach(&shuntd, &from_lan);
+            back.teach(&shuntd, &from_wan);
+
+            lab.router().run(add);
+            let status = shuntd.wait_until("the filter is seen", |s| !filters(s).is_empty());
+            let (device, kind) = ("r0".to_owned(), kind.to_owned());
+            let filter = PortFilter { device, hook: FilterHook::Ingress, kind: kind.clone(), program: None };
+            assert_eq!(filters(&status), [("r0", &filter)]);
+            there.never_fast(&shuntd, &from_lan, by(0));
+            assert!(refused(&shuntd.status()) > 0, "{:#?}", shuntd.status());
+            back.teach(&shuntd, &from_wan);
+            let text = String::from_utf8(shuntd.shunt(&["status"]).stdout).unwrap();
+            let line = format!("learning off for what comes in by r0: tc {kind} filter on r0 ingress\n");
+            assert!(text.contains(&line), "{text}");
+
+            lab.router().run(take_away);
+            shuntd.wait_until("it is gone", |s| filters(s).is_empty());
+            there.teach(&shuntd, &from_lan);
+            shuntd.stop();
+        }
+    }
+}
+
+#[test]
+fn what_goes_through_a_u32_filter_stays_slow_until_it_is_gone() {
+    stays_slow_behind(
+        "tc filter add dev r0 ingress pref 9 protocol ip u32 match ip dport 9 0xffff \
+         action mirred egress redirect dev r1",
+        "u32",
+        "tc filter del dev r0 ingress pref 9",
+    );
+}
+
+/// What the filter refuses was fast before: nothing of it passes.
+#[test]
+fn a_filter_that_drops_a_fast_flow_stops_it() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let (lab, [(there, from_lan), (back, from_wan)]) = start();
+        lab.router().run("tc qdisc add dev r0 clsact; ip link add sink type veth peer name drain");
+        let shuntd = Shuntd::on(lab.router()).engine(&engine.to_string()).start();
+        there.teach(&shuntd, &from_lan);
+        back.teach(&shuntd, &from_wan);
+        lab.router().run(
+            "ip link set sink up; ip link set drain up; tc filter add dev r0 ingress protocol ip u32 match ip dport 5000 0xffff \
+             action mirred egress redirect dev sink",
+        );
+        there.react("a filter that takes packets away", &from_lan, nothing);
+        there.never_fast(&shuntd, &from_lan, nothing);
+        back.teach(&shuntd, &from_wan);
+        shuntd.stop();
+    }
+}
+
+/// Filters on the way out are the qdisc's: engine tc goes through them.
+#[test]
+fn filters_on_egress_do_not_stop_learning() {
+    if !require_root() {
+        return;
+    }
+    let (lab, [(there, from_lan), (back, from_wan)]) = start();
+    lab.router().run("tc qdisc add dev r1 clsact; tc filter add dev r1 egress u32 match u32 0 0 classid 1:1");
+    let shuntd = Shuntd::on(lab.router()).start();
+    assert_eq!(filters(&shuntd.status()), []);
+    there.teach(&shuntd, &from_lan);
+    back.teach(&shuntd, &from_wan);
+    shuntd.stop();
+}

@@ -1,0 +1,257 @@
+//! Shapers give fast packets the rates and the order that they give slow ones.
+
+use shunt_api::{Engine, Status};
+use shunt_testkit::{Shuntd, Tap, TcpEcho, Topology, require_root};
+use shunt_wire::Packet;
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    net::TcpStream,
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A class for each way to be chosen: by mark, by priority, by DSCP, and by none of these. All are offered more than they
+/// get, and so little that the shaper and not the machine decides.
+const CLASSES: [(u16, u32); 4] = [(5000, 2), (5001, 3), (5002, 4), (5003, 5)];
+const OFFERED: f64 = 1.5;
+
+const RULES: &str = r#"table inet marks {
+    chain forward {
+        type filter hook forward priority mangle
+        ct state invalid drop
+        udp dport 5001 meta mark set 0x7
+        udp dport 5002 meta priority set 1:30
+    }
+}"#;
+
+const HTB: &str = "tc qdisc add dev r1 root handle 1: htb default 10
+    tc class add dev r1 parent 1: classid 1:10 htb rate 2mbit ceil 2mbit
+    tc class add dev r1 parent 1: classid 1:20 htb rate 3mbit ceil 3mbit
+    tc class add dev r1 parent 1: classid 1:30 htb rate 4mbit ceil 4mbit
+    tc class add dev r1 parent 1: classid 1:40 htb rate 5mbit ceil 5mbit
+    for n in 10 20 30 40; do tc qdisc add dev r1 parent 1:$n pfifo limit 30; done
+    tc filter add dev r1 parent 1: protocol ip prio 1 bpf bytecode '4,32 0 0 4294963220,21 0 1 7,6 0 0 65568,6 0 0 0'
+    tc filter add dev r1 parent 1: protocol ip prio 2 u32 match ip dsfield 0x20 0xfc flowid 1:40";
+
+/// DSCP CS1.
+const CLASS_1: u8 = 0x20;
+/// Frames carry the number of the run and their own behind this.
+const STREAM: &[u8] = b"rate";
+const PAYLOAD_BYTES: usize = 1200;
+
+/// Until queues are full and the shaper has settled, and how long it is watched then.
+const SETTLE: Duration = Duration::from_millis(700);
+const WATCH: Duration = Duration::from_millis(2000);
+
+/// What may differ, as a share.
+const TOLERANCE: f64 = 0.03;
+const ROUNDS_MIN: u32 = 2;
+const ROUNDS_MAX: u32 = 6;
+
+/// A second, by port.
+type Rates = BTreeMap<u16, f64>;
+
+fn packets(lab: &Topology) -> Vec<Packet> {
+    let packet = |(port, _)| {
+        let packet = lab.lan().udp_to(4000, lab.wan().at(port));
+        if port == 5003 { packet.with_class(CLASS_1) } else { packet }
+    };
+    CLASSES.into_iter().map(packet).collect()
+}
+
+/// What no other packet of any run starts with.
+fn start_of(run: u32) -> Vec<u8> {
+    [STREAM, &run.to_be_bytes()[..]].concat()
+}
+
+/// Offers each class more than it gets until it is told to stop, or the test must have failed.
+fn offer(lab: &Topology, run: u32, stop: &AtomicBool) {
+    let (tap, packets) = (lab.lan().tap(), packets(lab));
+    let since = Instant::now();
+    let mut sent = [0_u32; CLASSES.len()];
+    while !stop.load(Ordering::Relaxed) && since.elapsed() < 2 * (SETTLE + WATCH) {
+        for ((packet, (_, mbit)), sent) in packets.iter().zip(CLASSES).zip(&mut sent) {
+            let per_second = f64::from(mbit) * OFFERED * 1e6 / 8.0 / PAYLOAD_BYTES as f64;
+            while f64::from(*sent) < since.elapsed().as_secs_f64() * per_second {
+                let mut payload = [start_of(run), sent.to_be_bytes().to_vec()].concat();
+                payload.resize(PAYLOAD_BYTES, 0);
+                tap.send(&packet.clone().payload(payload));
+                *sent += 1;
+            }
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Sums up what `amount` says of packets once the shaper has settled, for each port a second. What counts is when they
+/// arrive and not when this process comes to read them.
+#[track_caller]
+fn watch(exit: &Tap, mut amount: impl FnMut(&Packet) -> Option<(u16, usize)>) -> Rates {
+    exit.stamp();
+    let mut first = None;
+    let mut sums = BTreeMap::new();
+    while let Some((frame, arrived)) = exit.next_stamped(WATCH) {
+        let Some((port, amount)) = frame.packet().and_then(|packet| amount(&packet)) else { continue };
+        let after = arrived.saturating_sub(*first.get_or_insert(arrived));
+        if after > SETTLE + WATCH {
+            break;
+        }
+        if after > SETTLE {
+            *sums.entry(port).or_insert(0) += amount;
+        }
+    }
+    sums.into_iter().map(|(port, sum)| (port, sum as f64 / WATCH.as_secs_f64())).collect()
+}
+
+/// Packets that leave of each flow while all are offered more. Each flow's packets leave in their order.
+#[track_caller]
+fn rates(lab: &Topology) -> Rates {
+    static RUN: AtomicU32 = AtomicU32::new(1);
+    let (run, stop) = (RUN.fetch_add(1, Ordering::Relaxed), AtomicBool::new(false));
+    let (exit, start) = (lab.wan().tap(), start_of(run));
+    let mut last = BTreeMap::new();
+    thread::scope(|scope| {
+        scope.spawn(|| offer(lab, run, &stop));
+        let rates = watch(&exit, |packet| {
+            let number = packet.payload.strip_prefix(&start[..])?;
+            let number = u32::from_be_bytes(number[..4].try_into().unwrap());
+            let port = packet.destination().unwrap().port();
+            let before = last.insert(port, number);
+            assert!(before.is_none_or(|before| before < number), "port {port}: {number} after {before:?}");
+            Some((port, 1))
+        });
+        stop.store(true, Ordering::Relaxed);
+        rates
+    })
+}
+
+fn by_tc(status: &Status) -> u64 {
+    status.ports.iter().map(|port| port.packets.tc).sum()
+}
+
+/// With Shunt; what is sent then must be fast, by tc, and `auto` says why it is tc.
+#[track_caller]
+fn rates_with_shunt(lab: &Topology, kind: &str) -> Rates {
+    let shuntd = Shuntd::on(lab.router()).start();
+    let status = shuntd.status();
+    let port = status.ports.iter().find(|port| port.name == "r1").unwrap();
+    assert!(port.engine == Engine::Tc && port.engine_reason.contains(kind), "{}", port.engine_reason);
+    let rates = rates(lab);
+    let status = shuntd.status();
+    let share = by_tc(&status) as f64 / (status.packets.slow + by_tc(&status)) as f64;
+    assert!(share > 0.9, "only {share} were fast: {status:#?}");
+    shuntd.stop();
+    rates
+}
+
+/// With Shunt and without, in turn: the rates of all classes are alike. The best of each counts, since a busy machine can
+/// only make a class slower than its rate, and it has some rounds for a good one.
+#[track_caller]
+fn compare(kind: &str, classes: usize, with_shunt: impl Fn() -> Rates, without: impl Fn() -> Rates) {
+    let mut best = [Rates::new(), Rates::new()];
+    for round in 1..=ROUNDS_MAX {
+        for (best, rates) in best.iter_mut().zip([with_shunt(), without()]) {
+            for (port, rate) in rates {
+                let best = best.entry(port).or_default();
+                *best = rate.max(*best);
+            }
+        }
+        let [with, without] = &best;
+        let mut alike = with.len() == classes && without.len() == classes;
+        for (port, without) in without {
+            let off = with.get(port).unwrap_or(&0.0) / without - 1.0;
+            eprintln!("{kind}, round {round}, port {port}: {:+.2} % of {without:.1}", 100.0 * off);
+            alike &= off.abs() < TOLERANCE;
+        }
+        if alike && round >= ROUNDS_MIN {
+            return;
+        }
+    }
+    panic!("{kind}: with and without Shunt: {best:?}");
+}
+
+fn shaped(rules: &str, shaper: &str) -> Topology {
+    let lab = crate::silent_lab(rules);
+    lab.keep_order();
+    lab.router().run(shaper);
+    lab
+}
+
+#[test]
+fn classes_by_mark_priority_and_dscp_get_their_rates() {
+    if !require_root() {
+        return;
+    }
+    let lab = shaped(RULES, HTB);
+    compare("htb", CLASSES.len(), || rates_with_shunt(&lab, "htb"), || rates(&lab));
+    // Each class has had a flow of its own.
+    let said = lab.router().run("tc -s class show dev r1");
+    for class in ["1:10", "1:20", "1:30", "1:40"] {
+        let rest = said.split(&format!("class htb {class} ")).nth(1).unwrap();
+        let sent: u64 = rest.split("Sent ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+        assert!(sent > 1_000_000, "{said}");
+    }
+}
+
+#[test]
+fn a_token_bucket_gives_its_rate() {
+    if !require_root() {
+        return;
+    }
+    let lab = shaped(RULES, "tc qdisc add dev r1 root tbf rate 6mbit burst 5000 limit 60000");
+    // All flows share it, so only their sum is given.
+    let sum = |rates: Rates| Rates::from([(0, rates.values().sum())]);
+    compare("tbf", 1, || sum(rates_with_shunt(&lab, "tbf")), || sum(rates(&lab)));
+}
+
+/// Bytes of TCP that leave, in aggregates of GSO and GRO.
+#[track_caller]
+fn tcp_rate(lab: &Topology, shuntd: Option<&Shuntd>) -> Rates {
+    let (server, exit) = (lab.wan().at(80), lab.wan().tap());
+    let _echo = TcpEcho::start(&lab.wan().ns, server);
+    let mut stream = lab.lan().ns.within(|| TcpStream::connect(server)).unwrap();
+    let mut back = stream.try_clone().unwrap();
+    back.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+    let stop = AtomicBool::new(false);
+    let rate = thread::scope(|scope| {
+        scope.spawn(|| {
+            let (data, since) = (vec![7; 16 << 10], Instant::now());
+            let goes_on = || !stop.load(Ordering::Relaxed) && since.elapsed() < 2 * (SETTLE + WATCH);
+            while goes_on() && stream.write_all(&data).is_ok() {}
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        });
+        scope.spawn(|| std::io::copy(&mut back, &mut std::io::sink()));
+        let rate = watch(&exit, |packet| packet.tcp().map(|_| (80, packet.payload.len())));
+        stop.store(true, Ordering::Relaxed);
+        rate
+    });
+    if let Some(shuntd) = shuntd {
+        let bytes = shuntd.status().bytes;
+        assert!(bytes.fast > 4 * bytes.slow, "{bytes:?}");
+    }
+    rate
+}
+
+#[test]
+fn aggregates_get_the_rate_of_their_class() {
+    if !require_root() {
+        return;
+    }
+    let lab = Topology::two_hosts_and_a_router();
+    lab.router().nft(RULES);
+    lab.router().run(
+        "tc qdisc add dev r1 root handle 1: htb default 10
+        tc class add dev r1 parent 1: classid 1:10 htb rate 10mbit ceil 10mbit
+        tc qdisc add dev r1 parent 1:10 pfifo limit 50",
+    );
+    let with_shunt = || {
+        let shuntd = Shuntd::on(lab.router()).start();
+        let rate = tcp_rate(&lab, Some(&shuntd));
+        shuntd.stop();
+        rate
+    };
+    compare("TCP", 1, with_shunt, || tcp_rate(&lab, None));
+}

@@ -1,0 +1,183 @@
+//! `shunt gen`: in namespaces of its own, and between two devices with a router that loses what it is told to.
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use shunt_testkit::{NetNs, Said, Shunt, require_root, wait_until};
+use std::fs;
+
+/// A machine with two devices, and a router between them.
+pub(crate) struct Bench {
+    pub(crate) host: NetNs,
+    pub(crate) router: NetNs,
+    pub(crate) shunt: Shunt,
+}
+
+pub(crate) const NICS: &str =
+    "--tx t0 --rx t1 --gateway 192.0.2.1 --rx-gateway 198.51.100.1 --no-floor --json";
+
+pub(crate) fn bench() -> Bench {
+    let (host, router) = (NetNs::new("machine"), NetNs::new("dut"));
+    router.sysctl("ipv4/ip_forward", 1);
+    for (n, net) in [(0, "192.0.2"), (1, "198.51.100")] {
+        host.run(&format!("ip link add t{n} type veth peer name p{n} netns {}", router.name()));
+        host.run(&format!("ip address add {net}.2/24 dev t{n} && ip link set t{n} up"));
+        router.run(&format!("ip address add {net}.1/24 dev p{n} && ip link set p{n} up"));
+        // Without NAPI a veth takes no frames of XDP from its peer.
+        router.run(&format!("ethtool -K p{n} gro on"));
+    }
+    let shunt = Shunt::on(&host);
+    Bench { host, router, shunt }
+}
+
+pub(crate) fn json(said: &Said) -> Value {
+    assert_eq!(said.code, Some(0), "{}{}", said.err, said.out);
+    serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {}", said.out))
+}
+
+pub(crate) fn doubts(report: &Value) -> Vec<&str> {
+    report["doubts"].as_array().unwrap().iter().map(|doubt| doubt["kind"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn exactly_what_the_router_drops_is_lost() {
+    if !require_root() {
+        return;
+    }
+    let bench = bench();
+    bench.router.nft(
+        "table inet f { chain c { type filter hook forward priority 0; \
+         udp dport 5001 ip id & 7 == 3 counter drop; }; }",
+    );
+    for sender in ["xdp", "socket"] {
+        let before = dropped(&bench.router);
+        let report = json(&bench.shunt.run(&format!(
+            "gen {NICS} --sender {sender} --count 3500 --rate 20kpps --sport 1000-1009 --warm-up 0s"
+        )));
+        let dropped = dropped(&bench.router) - before;
+        // Of 3500 ids in a row.
+        assert_eq!(dropped, 438, "the router lost more than it was told to");
+        let count = |name: &str| report[name].as_u64().unwrap();
+        assert_eq!((count("sent"), count("lost"), count("received")), (3500, dropped, 3500 - dropped));
+        assert_eq!((count("duplicated"), count("reordered"), count("flows")), (0, 0, 10), "{report:#}");
+        assert_eq!(doubts(&report).contains(&"socket-sender"), sender == "socket");
+        assert_eq!(report["loss_ratio"].as_f64(), Some(438.0 / 3500.0));
+    }
+    // The machine is as it was.
+    assert!(!bench.host.run("ip -details link show").contains("xdp"));
+}
+
+fn dropped(router: &NetNs) -> u64 {
+    let rules: Value = serde_json::from_str(&router.run("nft -j list table inet f")).unwrap();
+    let all = rules["nftables"].as_array().unwrap();
+    let counter =
+        all.iter().find_map(|one| one["rule"]["expr"].as_array()?.iter().find_map(|e| e.get("counter")));
+    counter.unwrap()["packets"].as_u64().unwrap()
+}
+
+#[test]
+fn both_directions_go_through_a_router_of_its_own() {
+    if !require_root() {
+        return;
+    }
+    let place = NetNs::new("place");
+    let shunt = Shunt::on(&place);
+    for words in ["--size 64", "-6 --tcp --size 128", "--size 9018 --burst 4"] {
+        let report = json(&shunt.run(&format!("gen --json --both --count 2000 --rate 20kpps {words}")));
+        let directions = report["directions"].as_array().unwrap();
+        assert_eq!(directions.len(), 2);
+        for one in directions {
+            assert_eq!(
+                (&one["sent"], &one["received"], &one["lost"]),
+                (&2000.into(), &2000.into(), &0.into())
+            );
+        }
+        assert_eq!((report["sent"].as_u64(), report["offered_pps"].as_f64()), (Some(4000), Some(40_000.0)));
+        let floor = &report["floor"];
+        for latency in [&report["latency_us"], &floor["latency_us"]] {
+            let at = |name: &str| latency[name].as_f64().unwrap();
+            assert!(0.0 < at("min") && at("min") <= at("p50") && at("p50") <= at("p99"), "{latency}");
+            assert!(at("p99") <= at("p999") && at("p999") <= at("max"), "{latency}");
+        }
+        assert!(floor["max_pps"].as_f64().unwrap() > 1000.0 && report["jitter_us"].as_f64().is_some());
+        assert!(doubts(&report).contains(&"virtual-links"), "{report:#}");
+    }
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_measured_and_leaves_nothing() {
+    if !require_root() {
+        return;
+    }
+    let place = NetNs::new("place");
+    let shunt = Shunt::on(&place);
+    let mut running = shunt.start("gen --json --time 60s --no-floor --warm-up 0s");
+    let own = format!("-{}-", running.pid());
+    let namespaces = || {
+        let names =
+            fs::read_dir("/run/netns").unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("shunt-") && name.contains(&own)).count()
+    };
+    wait_until("its namespaces are there", || namespaces() == 3);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    running.signal(Signal::SIGINT);
+    wait_until("it has ended", || running.ended().is_some());
+    let report: Value = serde_json::from_str(&running.out()).unwrap();
+    assert!(doubts(&report).contains(&"interrupted"), "{report:#}");
+    let (sent, seconds) = (report["sent"].as_u64().unwrap(), report["seconds"].as_f64().unwrap());
+    assert!(sent > 0 && (0.1..20.0).contains(&seconds), "{sent} in {seconds} s");
+    assert_eq!(report["received"].as_u64(), Some(sent));
+    assert_eq!(namespaces(), 0);
+}
+
+#[test]
+fn what_cannot_be_measured_is_said_in_one_line() {
+    if !require_root() {
+        return;
+    }
+    let bench = bench();
+    bench.host.run("ip link add d0 type veth peer name d1");
+    for (words, code, why) in [
+        (
+            "--rate 2Mpps --speed 1G",
+            2,
+            "2Mpps is 2000000 packets/s; the link carries 1488095 of this size at most",
+        ),
+        ("--rate 50%", 2, "--speed"),
+        (
+            "-6 --size 64",
+            2,
+            "IPv6/UDP: a frame of 64 bytes has no room for flow, number and time; 78 is the least",
+        ),
+        ("--dst fd00::1 --src 10.0.0.1", 2, "both must be IPv4, or both IPv6"),
+        ("--rate 1pps --time 0s", 2, "no packet is due in that time"),
+        ("--tx t0 --rx nosuch", 13, "nosuch: no such device"),
+        ("--tx d0 --rx t1", 2, "d0: it is down; `ip link set d0 up`"),
+        ("--tx t0 --rx t1 --size 9018", 2, "t0: its MTU is 1500, and packets of 9000 bytes are to go"),
+        ("--tx t0 --rx t1 --gateway 192.0.2.77", 2, "t0: 192.0.2.77 does not answer ARP"),
+        ("--tx t0 --rx t1 --gateway 203.0.113.1", 2, "203.0.113.1"),
+        ("--tx t0 --rx t1 --gateway 192.0.2.1 -6 --size 78", 2, "address"),
+    ] {
+        let said = bench.shunt.run(&format!("gen --no-floor --warm-up 0s {words}"));
+        assert_eq!(said.code, Some(code), "{words}: {}{}", said.err, said.out);
+        assert!(said.err.starts_with("shunt: ") && said.err.contains(why), "{words}: {}", said.err);
+        assert_eq!(said.err.lines().count(), 1, "{words}: {}", said.err);
+    }
+    bench.router.run("ethtool -K p0 gro off");
+    let said = bench.shunt.run("gen --tx t0 --rx t1 --sender xdp --no-floor");
+    assert!(said.err.contains("t0: it takes no frames of XDP; use --sender socket"), "{}", said.err);
+    bench.host.run("ip link set d0 up");
+    let said = bench.shunt.run("gen --tx d0 --rx t1");
+    assert!(said.err.contains("d0: no link"), "{}", said.err);
+}
+
+#[test]
+fn a_router_that_loses_everything_is_measured_and_doubted() {
+    if !require_root() {
+        return;
+    }
+    let bench = bench();
+    bench.router.sysctl("ipv4/ip_forward", 0);
+    let report = json(&bench.shunt.run(&format!("gen {NICS} --count 100 --warm-up 0s")));
+    assert_eq!((&report["sent"], &report["lost"]), (&100.into(), &100.into()));
+    assert!(report["latency_us"].is_null() && doubts(&report).contains(&"nothing-arrived"), "{report:#}");
+}

@@ -1,0 +1,10 @@
+//! Traffic of the lab: what is generated, what is accounted, and the command.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not there")]
+
+mod bench;
+mod command;
+mod ndr;
+mod receiver;
+mod sizes;
+mod sweep;

@@ -1,0 +1,87 @@
+//! `shunt bench ndr`: on a router that forwards so much and no more, and in namespaces of its own.
+
+use serde_json::Value;
+use shunt_testkit::{NetNs, Shunt, require_root};
+use std::{fs, path::Path};
+
+/// What the router lets through, with what its bucket adds to that in a trial of 0.5 s.
+const LIMIT_PPS: f64 = 5000.0;
+const BUCKET: f64 = 500.0;
+
+fn bench(shunt: &Shunt, options: &str) -> Value {
+    let said = shunt.run(&format!("bench ndr --quick --json {options}"));
+    assert_eq!(said.code, Some(0), "{}{}", said.err, said.out);
+    serde_json::from_str(&said.out).unwrap()
+}
+
+fn has_doubt(searched: &Value, kind: &str) -> bool {
+    searched["doubts"].as_array().unwrap().iter().any(|doubt| doubt["kind"] == kind)
+}
+
+#[test]
+fn a_router_that_limits_packets_is_found_to_do_so() {
+    if !require_root() {
+        return;
+    }
+    let (host, router) = (NetNs::new("machine"), NetNs::new("dut"));
+    router.sysctl("ipv4/ip_forward", 1);
+    for (n, net) in [(0, "192.0.2"), (1, "198.51.100")] {
+        host.run(&format!("ip link add t{n} type veth peer name p{n} netns {}", router.name()));
+        host.run(&format!("ip address add {net}.2/24 dev t{n} && ip link set t{n} up"));
+        router.run(&format!("ip address add {net}.1/24 dev p{n} && ip link set p{n} up"));
+        router.run(&format!("ethtool -K p{n} gro on"));
+    }
+    router.nft(&format!(
+        "table inet f {{ chain c {{ type filter hook forward priority 0; \
+         udp dport 5001 limit rate over {LIMIT_PPS}/second burst {BUCKET} packets drop; }}; }}"
+    ));
+    let report =
+        bench(&Shunt::on(&host), "--tx t0 --rx t1 --gateway 192.0.2.1 --min-load 500 --max-load 20000");
+    let searched = &report["searches"][0];
+    assert_eq!((&searched["device"], &searched["run"]), (&"dut".into(), &1.into()));
+    let most = (LIMIT_PPS + BUCKET / 0.5) * 1.01;
+    for result in searched["results"].as_array().unwrap() {
+        // However busy this machine is, no more than the limit comes through; it may make less of it.
+        let upper = result["upper_pps"].as_f64().unwrap();
+        assert!(upper <= most * 1.005 / 0.99, "{result}");
+        assert!(result["throughput_pps"].as_f64().is_none_or(|pps| pps <= most), "{result}");
+    }
+    if !has_doubt(searched, "generator-bound") {
+        let pdr = searched["results"][1]["throughput_pps"].as_f64();
+        assert!(pdr.is_some_and(|pps| pps > 0.5 * LIMIT_PPS), "{searched:#}");
+        assert_eq!(searched["latency"][2]["percent"], 90);
+    }
+}
+
+#[test]
+fn engines_are_searched_side_by_side_and_leave_nothing_behind() {
+    if !require_root() {
+        return;
+    }
+    let host = NetNs::new("machine");
+    let shunt = Shunt::on(&host);
+    let before = namespaces();
+    let report = bench(&shunt, "--min-load 500 --max-load 2000");
+    let searches = report["searches"].as_array().unwrap();
+    let devices: Vec<_> = searches.iter().map(|searched| searched["device"].as_str().unwrap()).collect();
+    assert_eq!(devices, ["slow", "tc", "xdp"]);
+    for searched in searches {
+        assert!(has_doubt(searched, "virtual-links") && has_doubt(searched, "too-short"), "{searched}");
+        assert!(searched["trials"].as_u64() >= Some(3), "{searched}");
+    }
+    // Those of processes that run are of others.
+    let ended =
+        |name: &String| name.split('-').nth(2).is_some_and(|pid| !Path::new("/proc").join(pid).exists());
+    let left: Vec<_> =
+        namespaces().into_iter().filter(|name| !before.contains(name) && ended(name)).collect();
+    assert_eq!(left, [""; 0]);
+    let files: Vec<_> =
+        fs::read_dir(shunt.directory()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(files, [""; 0]);
+}
+
+fn namespaces() -> Vec<String> {
+    let entries = fs::read_dir("/run/netns").unwrap();
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| name.starts_with("shunt-")).collect()
+}

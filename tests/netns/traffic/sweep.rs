@@ -1,0 +1,75 @@
+//! `shunt bench sweep`: the knee of a router that is told how much to let through.
+
+use super::command::{NICS, bench, json};
+use serde_json::Value;
+use shunt_testkit::require_root;
+
+const SWEEP: &str = "bench sweep --one-way --from 10M --to 40M --step 10M --time 1";
+
+#[test]
+fn the_knee_is_where_the_router_was_told_to_drop() {
+    if !require_root() {
+        return;
+    }
+    let bench = bench();
+    // 2000 frames/s of 1518 bytes are 24.3 Mbit/s; a sender that is held up catches up within the burst.
+    bench.router.nft(
+        "table inet f { chain c { type filter hook forward priority 0; \
+         udp dport 5001 limit rate over 2000/second burst 200 packets drop; }; }",
+    );
+    let nics = NICS.replace(" --no-floor", "");
+    let report = json(&bench.shunt.run(&format!("{SWEEP} {nics}")));
+    let steps = report["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 4);
+    for step in steps {
+        let one = &step["directions"][0];
+        let count = |name: &str| one[name].as_u64().unwrap();
+        assert_eq!(count("sent"), count("received") + count("lost"));
+        let asked = step["offered_bps"].as_f64().unwrap() / (8.0 * 1518.0);
+        assert!((one["offered_pps"].as_f64().unwrap() / asked - 1.0).abs() < 1e-9, "{one:#}");
+        // The receiver drops what it has counted, and the driver counts that.
+        let dropped = step["changes"].as_array().unwrap().iter().find(|change| {
+            (&change["device"], &change["counter"]) == (&"t1".into(), &"rx_queue_0_xdp_drops".into())
+        });
+        assert_eq!(dropped.and_then(|change| change["rise"].as_u64()), Some(count("received")), "{step:#}");
+    }
+    let knee = &report["knees"][0];
+    let bps = |name: &str| knee[name].as_f64().unwrap();
+    assert!((15e6..20.1e6).contains(&bps("passes_bps")), "{knee:#}");
+    assert!((25e6..30.1e6).contains(&bps("loses_bps")) && bps("loss_ratio") > 0.02, "{knee:#}");
+    assert_eq!(knee["beyond"], "flat");
+}
+
+#[test]
+fn both_directions_have_a_step_and_a_knee_of_their_own() {
+    if !require_root() {
+        return;
+    }
+    let bench = bench();
+    let report = json(&bench.shunt.run("bench sweep --json --from 1M --to 2M --step 1M --time 300ms"));
+    let ends = |of: &Value| format!("{} {}", of["from"].as_str().unwrap(), of["to"].as_str().unwrap());
+    for list in [&report["steps"][1]["directions"], &report["knees"]] {
+        let both: Vec<String> = list.as_array().unwrap().iter().map(ends).collect();
+        assert_eq!(both, ["lan0 wan0", "wan0 lan0"]);
+    }
+    assert_eq!(report["knees"][0]["loses_bps"], Value::Null, "{report:#}");
+}
+
+#[test]
+fn what_cannot_be_swept_is_said_in_one_line() {
+    if !require_root() {
+        return;
+    }
+    let bench = bench();
+    for (words, code, why) in [
+        ("--from 2M --to 1M", 2, "the highest rate is below the lowest"),
+        ("--from 1M --to 100G --step 1M", 2, "steps: 1000 are the most; give a larger --step"),
+        ("--speed 100M", 2, "the link carries"),
+        ("--watch nosuch", 13, "nosuch: no such device"),
+    ] {
+        let said = bench.shunt.run(&format!("bench sweep --quick {words}"));
+        assert_eq!(said.code, Some(code), "{words}: {}{}", said.err, said.out);
+        assert!(said.err.starts_with("shunt: ") && said.err.contains(why), "{words}: {}", said.err);
+        assert_eq!(said.err.lines().count(), 1, "{words}: {}", said.err);
+    }
+}

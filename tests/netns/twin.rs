@@ -1,0 +1,70 @@
+//! A router with Shunt against the same router without: the oracle of crates/shunt-twin, with fixed seeds.
+
+use shunt_testkit::require_root;
+use shunt_twin::{Options, Report, run};
+use std::time::Duration;
+
+fn options(seed: u64, engine: Option<&str>) -> Options {
+    Options {
+        packets: 60_000,
+        changes: 60,
+        seed,
+        engine: engine.map(str::to_owned),
+        // The machine may be busy with other tests.
+        reaction: Duration::from_millis(100),
+        one_sided: false,
+        shrink: Duration::ZERO,
+    }
+}
+
+#[track_caller]
+fn assert_same(report: &Report) {
+    eprintln!("{report}");
+    assert!(report.is_good(), "{report}");
+    assert!(report.packets > 50_000 && report.compared > report.packets / 2, "{report:?}");
+}
+
+#[track_caller]
+fn assert_shunt_is_not_seen(engine: &str, seed: u64) {
+    if !require_root() {
+        return;
+    }
+    let report = run(&options(seed, Some(engine)));
+    assert_same(&report);
+    assert!(report.fast_share > 0.4, "most packets were slow, which proves nothing: {report:?}");
+}
+
+#[test]
+fn linux_does_the_same_twice() {
+    if !require_root() {
+        return;
+    }
+    let report = run(&options(1, None));
+    assert_same(&report);
+    assert_eq!(report.reordered + report.reordered_reproof, 0);
+}
+
+#[test]
+fn tc_is_not_to_be_told_from_linux() {
+    assert_shunt_is_not_seen("tc", 2);
+}
+
+#[test]
+fn xdp_is_not_to_be_told_from_linux() {
+    assert_shunt_is_not_seen("xdp", 3);
+}
+
+#[test]
+fn the_engine_that_is_chosen_is_not_to_be_told_from_linux() {
+    assert_shunt_is_not_seen("auto", 4);
+}
+
+#[test]
+fn a_change_on_one_router_only_is_found() {
+    if !require_root() {
+        return;
+    }
+    let report = run(&Options { one_sided: true, ..options(5, None) });
+    assert!(!report.is_good(), "{report:?}");
+    assert!(report.failure.is_some_and(|failure| !failure.found.is_empty()));
+}

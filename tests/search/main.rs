@@ -1,0 +1,218 @@
+//! Our search beside the reference implementation of MLRsearch, on the same simulated routers.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use shunt_lab::{
+    search::{
+        Goal, MlrSearch, Range, Search, Trial, run,
+        simulated::{Behaviour, Router},
+    },
+    statistics::median,
+};
+use std::{
+    convert::Infallible,
+    io::{BufRead, BufReader, Write},
+    process::{Command, Stdio},
+};
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/search/reference.py");
+/// Made by `make mlrsearch`.
+const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/mlrsearch/bin/python");
+const RANGE: Range = Range { min_pps: 9_001.0, max_pps: 1.488e6 };
+const GOALS: [Goal; 2] = [Goal::NDR, Goal::PDR];
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Found {
+    lower_pps: Option<f64>,
+    upper_pps: Option<f64>,
+    throughput_pps: Option<f64>,
+}
+
+#[derive(Debug)]
+struct Searched {
+    found: Vec<Found>,
+    trials: usize,
+    seconds: f64,
+}
+
+/// Whether the reference can be run. When it cannot, says so aloud, and no more: it comes from a registry, which may be out of reach.
+fn reference_is_there() -> bool {
+    let there = Command::new(PYTHON).args(["-c", "import MLRsearch"]).stderr(Stdio::null()).status();
+    let there = there.is_ok_and(|status| status.success());
+    if !there {
+        eprintln!("SKIP: {PYTHON} with the package MLRsearch is missing: make mlrsearch");
+    }
+    there
+}
+
+fn by_reference(goals: &[Goal], range: Range, router: &mut Router) -> Searched {
+    let mut child = Command::new(PYTHON)
+        .arg(SCRIPT)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    writeln!(stdin, "{}", json!({"goals": goals, "range": range})).expect("it reads");
+    let (mut trials, mut seconds, mut found) = (0, 0.0, None);
+    for line in BufReader::new(child.stdout.take().expect("a pipe")).lines() {
+        let told: Value = serde_json::from_str(&line.expect("a line")).expect("JSON");
+        if told.is_array() {
+            found = Some(serde_json::from_value(told).expect("what the script says it writes"));
+            continue;
+        }
+        let trial: Trial = serde_json::from_value(told).expect("what the script says it writes");
+        writeln!(stdin, "{}", json!(router.measure(trial))).expect("it reads");
+        trials += 1;
+        seconds += trial.duration_s;
+    }
+    assert!(child.wait().expect("it ends").success());
+    Searched { found: found.expect("results"), trials, seconds }
+}
+
+fn by_ours(goals: &[Goal], range: Range, router: &mut Router) -> Searched {
+    let mut search = MlrSearch::new(goals, range).expect("goals that can be");
+    let mut seconds = 0.0;
+    let results = run(&mut search as &mut dyn Search, |trial| {
+        seconds += trial.duration_s;
+        Ok::<_, Infallible>(router.measure(trial))
+    });
+    let found = results.unwrap_or_else(|never| match never {}).into_iter().map(|result| Found {
+        lower_pps: result.lower_pps,
+        upper_pps: result.upper_pps,
+        throughput_pps: result.throughput_pps,
+    });
+    Searched { found: found.collect(), trials: search.trials(), seconds }
+}
+
+fn both(goals: &[Goal], behaviour: Behaviour, seed: u64) -> [Searched; 2] {
+    [by_ours, by_reference].map(|search| search(goals, RANGE, &mut Router::new(behaviour, seed)))
+}
+
+fn throughputs(searched: &Searched) -> Vec<f64> {
+    searched.found.iter().map(|found| found.throughput_pps.unwrap_or(0.0)).collect()
+}
+
+/// The relative difference, of nothing and nothing too.
+fn apart(one: f64, other: f64) -> f64 {
+    if one == other { 0.0 } else { (one / other - 1.0).abs() }
+}
+
+/// Searches many routers by both; the medians of the throughput over the seeds are no more than `width` apart, and ours takes no
+/// more than `more` times the trials.
+fn compare(name: &str, behaviour: Behaviour, seeds: std::ops::Range<u64>, width: f64, more: f64) {
+    let pairs: Vec<_> = seeds.map(|seed| both(&GOALS, behaviour, seed)).collect();
+    for goal in 0..GOALS.len() {
+        let of = |who: usize| -> f64 {
+            let all: Vec<_> = pairs.iter().map(|pair| throughputs(&pair[who])[goal]).collect();
+            median(&all).expect("a router at least")
+        };
+        let (ours, theirs) = (of(0), of(1));
+        eprintln!(
+            "{name}: goal {goal}: ours {ours:.1}, reference {theirs:.1}, {:.3} % apart",
+            100.0 * apart(ours, theirs)
+        );
+        assert!(apart(ours, theirs) <= width, "{name}, goal {goal}: ours {ours}, reference {theirs}");
+    }
+    let trials = |who: usize| pairs.iter().map(|pair| pair[who].trials).sum::<usize>() as f64;
+    eprintln!("{name}: {} routers, trials: ours {}, reference {}", pairs.len(), trials(0), trials(1));
+    assert!(trials(0) <= more * trials(1), "{name}: trials: ours {}, reference {}", trials(0), trials(1));
+}
+
+#[test]
+fn the_published_example_comes_out_the_same() {
+    if !reference_is_there() {
+        return;
+    }
+    // What the package's manual prints, bit by bit: so the pipe changes nothing.
+    let range = Range { min_pps: 1e3, max_pps: 1e9 };
+    let goals = GOALS.map(|goal| Goal { exceed_ratio: 0.005, ..goal });
+    let theirs = by_reference(&goals, range, &mut Router::new(Behaviour::default(), 0));
+    assert_eq!(throughputs(&theirs), [997_497.602_939_238_2, 1_000_000.673_073_042_9]);
+    let ours = by_ours(&goals, range, &mut Router::new(Behaviour::default(), 0));
+    eprintln!("ours {ours:?}\nreference {theirs:?}");
+    for (ours, theirs) in throughputs(&ours).into_iter().zip(throughputs(&theirs)) {
+        assert!(apart(ours, theirs) <= 0.005, "ours {ours}, reference {theirs}");
+    }
+    assert!(ours.trials <= theirs.trials + 5, "trials: ours {}, reference {}", ours.trials, theirs.trials);
+}
+
+#[test]
+fn routers_of_any_capacity_are_found_to_be_the_same() {
+    if !reference_is_there() {
+        return;
+    }
+    let mut random = fastrand::Rng::with_seed(5);
+    let (mut ours_trials, mut their_trials) = (0, 0);
+    for _ in 0..40 {
+        let capacity_pps = (10_000.0 * 140_f64.powf(random.f64())).floor();
+        let [ours, theirs] = both(&GOALS, Behaviour { capacity_pps, ..Behaviour::default() }, 0);
+        for (ours, theirs) in throughputs(&ours).into_iter().zip(throughputs(&theirs)) {
+            assert!(apart(ours, theirs) <= 0.0051, "{capacity_pps}: ours {ours}, reference {theirs}");
+        }
+        for who in [&ours, &theirs] {
+            assert!(
+                who.found.iter().all(|found| found.lower_pps < found.upper_pps),
+                "{capacity_pps}: {who:?}"
+            );
+        }
+        ours_trials += ours.trials;
+        their_trials += theirs.trials;
+    }
+    eprintln!("40 routers, trials: ours {ours_trials}, reference {their_trials}");
+    assert!(ours_trials * 10 <= their_trials * 11, "trials: ours {ours_trials}, reference {their_trials}");
+}
+
+#[test]
+fn routers_with_noise_are_found_to_be_the_same() {
+    if !reference_is_there() {
+        return;
+    }
+    let router = Behaviour { capacity_pps: 7e5, ..Behaviour::default() };
+    let cases = [
+        ("bursts", Behaviour { bursts_per_s: 0.2, burst_frames: 40, ..router }),
+        ("loss floor", Behaviour { loss_floor: 2e-7, ..router }),
+        ("jitter", Behaviour { jitter: 0.01, ..router }),
+        ("hysteresis", Behaviour { hysteresis: 0.05, ..router }),
+        ("collapse", Behaviour { collapse: 3.0, ..router }),
+        ("warm-up", Behaviour { warm_up_s: 3.0, ..router }),
+    ];
+    for (name, behaviour) in cases {
+        compare(name, behaviour, 0..15, 0.005, 1.25);
+    }
+}
+
+#[test]
+fn goals_of_long_trials_are_reached_in_comparable_time() {
+    if !reference_is_there() {
+        return;
+    }
+    let short_first = Goal { initial_s: 1.0, ..Goal::RFC2544 };
+    let tst009 = Goal { exceed_ratio: 0.5, sum_s: 120.0, ..Goal::RFC2544 };
+    for goals in [[Goal::RFC2544], [short_first], [tst009]] {
+        let [ours, theirs] = both(&goals, Behaviour::default(), 0);
+        eprintln!("{goals:?}: ours {ours:?}, reference {theirs:?}");
+        assert!(apart(throughputs(&ours)[0], throughputs(&theirs)[0]) <= 0.0051, "{ours:?}, {theirs:?}");
+        assert!(
+            ours.seconds <= 1.25 * theirs.seconds,
+            "{goals:?}: ours {} s, reference {} s",
+            ours.seconds,
+            theirs.seconds
+        );
+    }
+}
+
+#[test]
+fn what_has_no_regular_result_has_none_in_either() {
+    if !reference_is_there() {
+        return;
+    }
+    for (capacity_pps, loss_floor) in [(2e6, 0.0), (5e3, 0.0), (8e5, 0.002)] {
+        let pair = both(&GOALS, Behaviour { capacity_pps, loss_floor, ..Behaviour::default() }, 1);
+        let missing = pair.each_ref().map(|searched| {
+            let which = |found: &Found| (found.lower_pps.is_some(), found.upper_pps.is_some());
+            searched.found.iter().map(which).collect::<Vec<_>>()
+        });
+        assert_eq!(missing[0], missing[1], "{capacity_pps}: {pair:?}");
+    }
+}
