@@ -4,7 +4,7 @@ CARGO_RUN := packaging/cargo.sh
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 
-.PHONY: build deps test demo bench install clean help need-root
+.PHONY: browser-test build deps mlrsearch test demo bench install clean help need-root
 
 build: deps
 	$(CARGO_RUN) build --release --locked -p shunt -p shuntd
@@ -12,18 +12,36 @@ build: deps
 help:
 	@echo "make build             target/release/shunt and target/release/shuntd"
 	@echo "sudo make demo         real traffic without Shunt and with it; KEEP=1 leaves it up"
-	@echo "sudo make test         all tests"
+	@echo "sudo make test         all tests; SHUNT_SOAK_MINUTES=1 for the soak, 5 where CI=true"
 	@echo "sudo make bench        target/bench/summary.json; QUICK=1 takes less than a minute"
 	@echo "sudo make install      PREFIX=$(PREFIX), DESTDIR=$(DESTDIR)"
+	@echo "make mlrsearch         the Python package that the search is tested against (target/mlrsearch)"
+	@echo "make browser-test      the page of shunt report in a browser, which is installed for it"
 	@echo "make deps              distribution packages that are missing"
 	@echo "make clean             what was built"
 
 deps:
 	@packaging/deps.sh
 
+# The reference implementation of MLRsearch, which ours is compared with.
+MLRSEARCH := tests/search/requirements.txt
+target/mlrsearch/installed: $(MLRSEARCH)
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check -r $(MLRSEARCH)
+	touch $@
+
+mlrsearch: target/mlrsearch/installed
+
+# Where that package is out of reach, the comparison with it says so and is left out.
 test: need-root build
+	-@$(MAKE) --no-print-directory mlrsearch
 	SHUNT_NO_SKIP=1 SHUNT=$(CURDIR)/target/release/shunt SHUNTD=$(CURDIR)/target/release/shuntd \
 		$(CARGO_RUN) test --locked --workspace --no-fail-fast
+
+# Apart from the other tests, since a browser takes 300 MB, and only the page of `shunt report` needs one.
+browser-test: deps
+	packaging/browser.sh
+	SHUNT_BROWSER_TEST=1 $(CARGO_RUN) test --locked -p shunt --test report
 
 demo: need-root build
 	$(CARGO_RUN) run --quiet --locked -p xtask -- demo $(if $(KEEP),--keep)

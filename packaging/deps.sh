@@ -8,6 +8,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 command_is_there() { command -v "$1" >/dev/null; }
 header_is_there() { echo "#include <$1>" | cc -E -x c - >/dev/null 2>&1; }
 file_is_there() { [[ -e $1 ]]; }
+module_is_there() { python3 -c "import $1" 2>/dev/null; }
 
 # What is asked for, and the package that has it. The compiler comes before the headers it looks for.
 needs=(
@@ -21,6 +22,7 @@ needs=(
 	header:zlib.h=zlib1g-dev
 	command:ip=iproute2
 	command:nft=nftables
+	command:iptables-nft=iptables
 	command:conntrack=conntrack
 	command:ethtool=ethtool
 	command:iperf3=iperf3
@@ -28,6 +30,8 @@ needs=(
 	command:sysctl=procps
 	command:chrt=util-linux
 	command:curl=curl
+	command:python3=python3
+	module:ensurepip=python3-venv
 	file:/etc/ssl/certs/ca-certificates.crt=ca-certificates
 )
 
