@@ -4,9 +4,9 @@ mod size;
 mod sweep;
 
 use crate::{
-    cli::{NdrArgs, PlaceArgs},
+    cli::{BenchCommand, NdrArgs, PlaceArgs},
     perform::told,
-    progress::Bar,
+    render::Answer,
 };
 use anyhow::Context;
 use shunt_api::{Failure, FailureCode};
@@ -19,7 +19,7 @@ use shunt_lab::{
     traffic::{Error, MeansChoice, Nics, Place, Wanted},
 };
 use shunt_wire::line::LinkSpeed;
-pub(crate) use size::SizeBench;
+use size::SizeBench;
 use std::{
     env,
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -30,15 +30,49 @@ use std::{
     },
     time::Duration,
 };
-pub(crate) use sweep::SweepBench;
+use sweep::SweepBench;
 
 const ENGINES: [&str; 3] = ["slow", "tc", "xdp"];
 /// What 1 Gbit/s carries of 64-byte frames.
 const SIMULATED_MAX_PPS: f64 = 1_488_095.0;
 
+/// A command of `shunt bench`, resolved.
+#[derive(Debug)]
+pub(crate) enum Measurement {
+    Ndr(NdrBench),
+    Size(SizeBench),
+    Sweep(SweepBench),
+}
+
+/// What a measurement has from whoever asked for it.
+pub(crate) struct Setting<'s> {
+    /// When it is set, the measurement ends with what there is.
+    pub(crate) stop: &'s Arc<AtomicBool>,
+    pub(crate) conditions: Conditions,
+    pub(crate) show: &'s mut dyn FnMut(Progress),
+}
+
+impl Measurement {
+    pub(crate) fn resolve(typed: &BenchCommand) -> anyhow::Result<Self> {
+        Ok(match typed {
+            BenchCommand::Ndr(ndr) => Self::Ndr(NdrBench::resolve(ndr)?),
+            BenchCommand::Size(size) => Self::Size(SizeBench::resolve(size)?),
+            BenchCommand::Sweep(sweep) => Self::Sweep(SweepBench::resolve(sweep)?),
+        })
+    }
+
+    pub(crate) fn perform(self, setting: Setting) -> anyhow::Result<Answer> {
+        Ok(match self {
+            Self::Ndr(bench) => Answer::Throughput(Box::new(bench.perform(setting)?)),
+            Self::Size(bench) => Answer::FrameSize(Box::new(bench.perform(setting)?)),
+            Self::Sweep(bench) => Answer::Sweep(Box::new(bench.perform(setting)?)),
+        })
+    }
+}
+
 /// What will be measured.
 #[derive(Debug)]
-pub(crate) struct Bench {
+pub(crate) struct NdrBench {
     method: Method,
     min_pps: f64,
     max_pps: Option<f64>,
@@ -60,8 +94,8 @@ enum Routers {
     Real { wanted: Box<Wanted>, place: Place, engines: Engines },
 }
 
-impl Bench {
-    pub(crate) fn resolve(typed: &NdrArgs) -> anyhow::Result<Self> {
+impl NdrBench {
+    fn resolve(typed: &NdrArgs) -> anyhow::Result<Self> {
         let method = Method { rfc2544: typed.rfc2544, quick: typed.quick, runs: typed.runs };
         let routers = match typed.simulate[..] {
             [] => real(typed)?,
@@ -76,7 +110,8 @@ impl Bench {
         Ok(bench)
     }
 
-    pub(crate) fn perform(self, stop: &Arc<AtomicBool>) -> anyhow::Result<Report> {
+    fn perform(self, setting: Setting) -> anyhow::Result<Report> {
+        let Setting { stop, conditions, .. } = setting;
         let (max_pps, seed) = (self.max_pps, self.seed);
         match &self.routers {
             Routers::Simulated(behaviours) => {
@@ -86,7 +121,7 @@ impl Bench {
                     .collect();
                 let plan = self.plan(max_pps.unwrap_or(SIMULATED_MAX_PPS))?;
                 // What a router that exists does, and what a simulated one does, are different things, and share no file.
-                Ok(self.search(&plan, "throughput of simulated routers", &mut devices)?)
+                self.search(&plan, "throughput of simulated routers", conditions, &mut devices)
             }
             Routers::Real { wanted, place, engines } => {
                 let device = |(name, engine): &(String, Option<Engine>)| Generated {
@@ -102,7 +137,7 @@ impl Bench {
                     (None, Some(device)) => device.generator_max_pps().map_err(told)?,
                     (given, _) => given.unwrap_or(SIMULATED_MAX_PPS),
                 };
-                let report = self.search(&self.plan(max_pps)?, "throughput", &mut devices);
+                let report = self.search(&self.plan(max_pps)?, "throughput", conditions, &mut devices);
                 report.map_err(|why| why.downcast().map_or_else(|why| why, |why| told(why).into()))
             }
         }
@@ -118,11 +153,16 @@ impl Bench {
         plan.map_err(|why: Wrong| Failure::new(FailureCode::Usage, why.to_string()))
     }
 
-    fn search<D: Device>(&self, plan: &Plan, what: &str, devices: &mut [D]) -> anyhow::Result<Report>
+    fn search<D: Device>(
+        &self,
+        plan: &Plan,
+        what: &str,
+        mut conditions: Conditions,
+        devices: &mut [D],
+    ) -> anyhow::Result<Report>
     where
         D::Error: std::error::Error + Send + Sync + 'static,
     {
-        let mut conditions = Conditions::of_this_machine();
         conditions.seed = Some(self.seed);
         let results = Results::new(what, conditions.clone());
         let mut kept = self.keep.clone().map(|path| go_on(path, results)).transpose()?;
@@ -192,14 +232,12 @@ fn place(between: Option<Nics>, engines: &[String]) -> anyhow::Result<(Place, En
 fn measured<R>(
     what: &str,
     keep: Option<PathBuf>,
-    stop: &AtomicBool,
+    Setting { stop, conditions, show }: Setting,
     measure: impl FnOnce(Option<&mut Kept>, Conditions, &mut dyn FnMut(Progress)) -> Result<R, Error>,
 ) -> anyhow::Result<R> {
-    let conditions = Conditions::of_this_machine();
     let results = Results::new(what, conditions.clone());
     let mut kept = keep.map(|path| go_on(path, results)).transpose()?;
-    let bar = Bar::new();
-    let report = measure(kept.as_mut(), conditions, &mut |at| bar.show(&at)).map_err(told)?;
+    let report = measure(kept.as_mut(), conditions, show).map_err(told)?;
     if let Some(kept) = kept.filter(|_| !stop.load(Ordering::Relaxed)) {
         kept.finish()?;
     }

@@ -1,11 +1,13 @@
 //! Does what was planned: the only step with effects.
 
 use crate::{
+    bench::{Measurement, Setting},
     cli::Cli,
     client::Client,
     daemon::{self, Program, Started},
     load,
     plan::{Plan, Step},
+    progress::Bar,
     render::{self, Answer, Stopped},
     report::Reporting,
 };
@@ -17,8 +19,8 @@ use shunt_api::{
     Connection, Count, Explanation, Failure, FailureCode, Instance, Selection, StaticRemoval, StaticTable,
     Status, Tracked, TrackedTable,
 };
-use shunt_lab::Comparison;
 use shunt_lab::traffic::{self, Place, Report, Wanted};
+use shunt_lab::{Comparison, Conditions};
 use std::{
     ffi::OsString,
     fs,
@@ -80,9 +82,7 @@ async fn perform_step(Plan { instance, step }: Plan, show: Show<'_>) -> anyhow::
             line.left_out.iter().for_each(|why| eprintln!("left out: {why}"));
             Answer::Line(line)
         }
-        Step::Bench(bench) => Answer::Throughput(Box::new(stoppable(move |stop| bench.perform(stop)).await?)),
-        Step::Size(bench) => Answer::FrameSize(Box::new(stoppable(move |stop| bench.perform(stop)).await?)),
-        Step::Sweep(bench) => Answer::Sweep(Box::new(stoppable(move |stop| bench.perform(stop)).await?)),
+        Step::Bench(bench) => stoppable(move |stop| measure(bench, stop)).await?,
         Step::Compare { a, b, seed } => Answer::Compared(Comparison::of((&a.0, &a.1), (&b.0, &b.1), seed)),
         Step::Gen { wanted, place } => Answer::Traffic(Box::new(generate(*wanted, place).await?)),
         Step::Report(Reporting { report, form, to: None }) => Answer::Report(Box::new(report), form),
@@ -98,6 +98,12 @@ async fn perform_step(Plan { instance, step }: Plan, show: Show<'_>) -> anyhow::
         }
     };
     show(&answer)
+}
+
+fn measure(bench: Box<Measurement>, stop: &Arc<AtomicBool>) -> anyhow::Result<Answer> {
+    let bar = Bar::new();
+    let conditions = Conditions::of_this_machine();
+    bench.perform(Setting { stop, conditions, show: &mut |at| bar.show(&at) })
 }
 
 /// Ctrl-C ends it and keeps what was measured.

@@ -1,8 +1,8 @@
 //! What was typed, resolved against the machine: files read, programs found, paths made absolute. Changes nothing.
 
 use crate::{
-    bench::{Bench, SizeBench, SweepBench},
-    cli::{BenchCommand, Cli, Command, CompareArgs, DelArgs, FlowCommand, LoadArgs, UpArgs},
+    bench::Measurement,
+    cli::{Cli, Command, CompareArgs, DelArgs, FlowCommand, LoadArgs, UpArgs},
     daemon::Program,
     line::Line,
     report::Reporting,
@@ -45,9 +45,7 @@ pub(crate) enum Step {
     Line(Line),
     Load { cpus: Option<Vec<usize>>, interval: Duration, count: Option<u64> },
     LoadSelfTest { cpus: Option<Vec<usize>> },
-    Bench(Bench),
-    Size(SizeBench),
-    Sweep(SweepBench),
+    Bench(Box<Measurement>),
     Compare { a: NamedResults, b: NamedResults, seed: u64 },
     Gen { wanted: Box<Wanted>, place: Place },
     Report(Reporting),
@@ -92,9 +90,7 @@ impl Plan {
                     false => Step::Load { cpus, interval, count },
                 }
             }
-            Command::Bench(BenchCommand::Ndr(ndr)) => Step::Bench(Bench::resolve(&ndr)?),
-            Command::Bench(BenchCommand::Size(size)) => Step::Size(SizeBench::resolve(&size)?),
-            Command::Bench(BenchCommand::Sweep(sweep)) => Step::Sweep(SweepBench::resolve(&sweep)?),
+            Command::Bench(typed) => Step::Bench(Box::new(Measurement::resolve(&typed)?)),
             Command::Compare(CompareArgs { a, b, seed }) => {
                 Step::Compare { a: read_results(&a)?, b: read_results(&b)?, seed }
             }

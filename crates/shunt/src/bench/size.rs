@@ -1,11 +1,11 @@
 //! `shunt bench size`.
 
-use super::{between, measured, place, wanted};
+use super::{Setting, between, measured, place, wanted};
 use crate::cli::SizeArgs;
 use shunt_api::{Failure, FailureCode};
 use shunt_gen::Sizes;
 use shunt_lab::frame_size::{Plan, Report};
-use std::{path::PathBuf, sync::atomic::AtomicBool, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 /// What will be measured.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct SizeBench {
 }
 
 impl SizeBench {
-    pub(crate) fn resolve(typed: &SizeArgs) -> anyhow::Result<Self> {
+    pub(super) fn resolve(typed: &SizeArgs) -> anyhow::Result<Self> {
         let mut frame_bytes = typed.sizes.clone();
         frame_bytes.sort_unstable();
         frame_bytes.dedup();
@@ -32,9 +32,10 @@ impl SizeBench {
         Ok(Self { plan, keep: typed.keep.clone() })
     }
 
-    pub(crate) fn perform(self, stop: &AtomicBool) -> anyhow::Result<Report> {
-        measured("forwarding rate by frame size", self.keep, stop, |kept, conditions, show| {
-            self.plan.perform(kept, conditions, stop, show)
+    pub(super) fn perform(self, setting: Setting) -> anyhow::Result<Report> {
+        let stop = setting.stop.clone();
+        measured("forwarding rate by frame size", self.keep, setting, |kept, conditions, show| {
+            self.plan.perform(kept, conditions, &stop, show)
         })
     }
 }

@@ -1,12 +1,11 @@
 //! `shunt bench sweep`.
 
-use super::{between, measured, place, wanted};
+use super::{Setting, between, measured, place, wanted};
 use crate::cli::SweepArgs;
 use shunt_api::{Failure, FailureCode};
 use shunt_lab::sweep::{Plan, Report};
 use std::{
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
     time::Duration,
 };
 
@@ -21,7 +20,7 @@ pub(crate) struct SweepBench {
 }
 
 impl SweepBench {
-    pub(crate) fn resolve(typed: &SweepArgs) -> anyhow::Result<Self> {
+    pub(super) fn resolve(typed: &SweepArgs) -> anyhow::Result<Self> {
         let usage = |why: String| Failure::new(FailureCode::Usage, why);
         let [from, to, by] = [typed.from, typed.to, typed.step].map(|rate| rate.bits_per_second());
         if to < from {
@@ -53,9 +52,10 @@ impl SweepBench {
         Ok(Self { plan, keep: typed.keep.clone() })
     }
 
-    pub(crate) fn perform(self, stop: &AtomicBool) -> anyhow::Result<Report> {
-        measured("UDP rate sweep", self.keep, stop, |kept, conditions, show| {
-            self.plan.perform(kept, conditions, stop, show)
+    pub(super) fn perform(self, setting: Setting) -> anyhow::Result<Report> {
+        let stop = setting.stop.clone();
+        measured("UDP rate sweep", self.keep, setting, |kept, conditions, show| {
+            self.plan.perform(kept, conditions, &stop, show)
         })
     }
 }

@@ -1,12 +1,12 @@
 use super::*;
 use crate::{
-    bench::Bench,
-    cli::{BenchCommand, Cli, Command},
+    bench::{Measurement, Setting},
+    cli::{Cli, Command},
     render::examples::{comparison, connections, events, explanation, load, self_test, statics, status},
 };
 use clap::Parser;
 use serde_json::Value;
-use std::{env, fs, path::Path};
+use std::{env, fs, path::Path, sync::Arc};
 
 const TEXT: Format = Format { json: false, verbose: false };
 const VERBOSE: Format = Format { json: false, verbose: true };
@@ -48,10 +48,10 @@ fn of_files(form: ReportForm) -> Answer {
 fn simulated() -> Answer {
     let line = "shunt bench ndr --quick --simulate capacity_pps=7e5 --simulate loss_floor=0.003 --simulate capacity_pps=2e6";
     match Cli::parse_from(line.split_whitespace()).command {
-        Command::Bench(BenchCommand::Ndr(typed)) => {
-            let mut report = Bench::resolve(&typed).unwrap().perform(&std::sync::Arc::default()).unwrap();
-            report.conditions = shunt_lab::Conditions::default();
-            Answer::Throughput(Box::new(report))
+        Command::Bench(typed) => {
+            let (stop, conditions) = (Arc::default(), shunt_lab::Conditions::default());
+            let setting = Setting { stop: &stop, conditions, show: &mut |_| () };
+            Measurement::resolve(&typed).unwrap().perform(setting).unwrap()
         }
         other => panic!("{other:?}"),
     }
