@@ -96,16 +96,23 @@ struct arrival {
 };
 _Static_assert(sizeof(struct arrival) == 72, "arrival is ABI");
 
+/* A histogram. */
+struct times {
+	__u64 ns_min; /* plus one; 0: none yet */
+	__u64 ns_max;
+	__u64 counts[LATENCY_BUCKETS];
+};
+_Static_assert(sizeof(struct times) == 16 + 8 * LATENCY_BUCKETS, "times is ABI");
+
 /* What has come to one CPU. */
 struct received {
 	__u64 packets;
 	__u64 bytes; /* of frames without FCS */
 	__u64 others; /* packets that are not of this generator; passed on */
 	__u64 last_ns;
-	__u64 latency_ns_min; /* plus one; 0: none yet */
-	__u64 latency_ns_max;
-	__u64 latency[LATENCY_BUCKETS];
+	struct times latency;
+	struct times jitter; /* of RFC 3550, as it is after each packet but the first of a flow */
 };
-_Static_assert(sizeof(struct received) == 48 + 8 * LATENCY_BUCKETS, "received is ABI");
+_Static_assert(sizeof(struct received) == 64 + 16 * LATENCY_BUCKETS, "received is ABI");
 
 #endif

@@ -24,16 +24,16 @@ struct {
 	__type(value, struct received);
 } totals SEC(".maps");
 
-static __always_inline void add_latency(struct received *total, __u32 ns)
+static __always_inline void add_time(struct times *times, __u32 ns)
 {
 	__u32 bucket = latency_bucket(ns);
 
 	if (bucket < LATENCY_BUCKETS)
-		total->latency[bucket]++;
-	if (ns > total->latency_ns_max)
-		total->latency_ns_max = ns;
-	if (!total->latency_ns_min || ns < total->latency_ns_min - 1)
-		total->latency_ns_min = (__u64)ns + 1;
+		times->counts[bucket]++;
+	if (ns > times->ns_max)
+		times->ns_max = ns;
+	if (!times->ns_min || ns < times->ns_min - 1)
+		times->ns_min = (__u64)ns + 1;
 }
 
 /* The stamp of a packet, or nothing. */
@@ -84,7 +84,9 @@ int shunt_receive(struct xdp_md *ctx)
 	}
 	transit = (__u32)now - traffic_ntohl(stamp->sent_be);
 	arrival_note(arrival, wanted_tag, traffic_ntohl(stamp->number_be), transit);
-	add_latency(total, transit);
+	add_time(&total->latency, transit);
+	if (arrival->packets > 1)
+		add_time(&total->jitter, arrival->jitter >> 4);
 	total->packets++;
 	total->bytes += bpf_xdp_get_buff_len(ctx);
 	total->last_ns = now;

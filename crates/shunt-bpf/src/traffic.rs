@@ -13,7 +13,7 @@ mod sink;
 pub use abi::{Arrival, State};
 pub use host::Maker;
 pub use live::{Generator, takes_frames};
-pub use receiver::{Latency, Mode, Received, Receiver};
+pub use receiver::{Histogram, Mode, Received, Receiver};
 pub use sink::{BareRedirect, Count, Sink};
 
 use libbpf_rs::{Map, MapCore, Object, ObjectBuilder, OpenObject};

@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use shunt_bpf::traffic;
 
 const SHARES: [f64; 7] = [0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
 
@@ -48,6 +49,17 @@ impl Distribution {
             quantiles: SHARES.iter().filter(told).map(quantile).collect(),
         })
     }
+
+    /// Of what the receiver counted, in ns.
+    pub(crate) fn of_received(times: &traffic::Histogram) -> Option<Self> {
+        let (min, max) = times.min_ns.zip(times.max_ns)?;
+        // Of 3 digits the histogram is finer than the buckets, so that these alone make the error.
+        let mut histogram = Histogram::new(3).ok()?;
+        for (middle, count) in &times.buckets {
+            histogram.record_n((*middle).clamp(min, max), *count).ok()?;
+        }
+        Self::of("ns", &histogram).map(|all| Self { min, max, ..all })
+    }
 }
 
 #[cfg(test)]
@@ -58,6 +70,24 @@ mod tests {
         let mut histogram = Histogram::new(3).unwrap();
         (1..=values).for_each(|value| histogram.record(value).unwrap());
         Distribution::of("ns", &histogram)
+    }
+
+    #[test]
+    fn what_was_received_keeps_its_ends_and_its_shares() {
+        let times = traffic::Histogram {
+            min_ns: Some(1000),
+            max_ns: Some(70_003),
+            buckets: vec![(1007, 900), (4095, 90), (70_143, 10)],
+        };
+        let all = Distribution::of_received(&times).unwrap();
+        assert_eq!((all.count, all.min, all.max), (1000, 1000, 70_003));
+        let told: Vec<_> = all.quantiles.iter().map(|q| (q.share, q.value)).collect();
+        assert_eq!(told[1..3], [(0.5, 1007), (0.9, 1007)]);
+        // To within the 1/1000 of the histogram.
+        for (at, want) in [(3, 4095), (4, 70_003)] {
+            assert!((told[at].1 as f64 / f64::from(want) - 1.0).abs() < 2e-3, "{told:?}");
+        }
+        assert_eq!(Distribution::of_received(&traffic::Histogram::default()), None);
     }
 
     #[test]

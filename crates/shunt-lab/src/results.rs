@@ -1,7 +1,7 @@
 //! The file of a measurement: written after each run, read back by any Shunt of the same version of the format.
 
 use crate::{Conditions, Doubt, Limit, Reading, Run};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::{
     collections::BTreeMap,
     fs,
@@ -133,13 +133,24 @@ impl Results {
         serde_json::from_value(value).map_err(ReadError::Damaged)
     }
 
+    /// For a report that is a file of results and more: `#[serde(flatten, serialize_with = "Results::serialize_file")]`.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub(crate) fn serialize_file<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.envelope().serialize(serializer)
+    }
+
+    fn envelope(&self) -> Envelope<'_> {
+        Envelope { format: FORMAT, version: VERSION, results: self }
+    }
+
     /// As it stands in the file.
     ///
     /// # Errors
     /// None that is known: every value has a form in JSON.
     pub fn to_json(&self) -> serde_json::Result<String> {
-        let envelope = Envelope { format: FORMAT, version: VERSION, results: self };
-        Ok(serde_json::to_string_pretty(&envelope)? + "\n")
+        Ok(serde_json::to_string_pretty(&self.envelope())? + "\n")
     }
 }
 
@@ -191,6 +202,16 @@ impl Kept {
         reading.doubts.append(&mut doubts);
         reading.limit = limit;
         self.results.readings.insert(name.to_owned(), reading);
+        self.save()
+    }
+
+    /// Adds the runs and the doubts of another reading to that of this name, and writes.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn add_all(&mut self, name: &str, of: &Reading) -> io::Result<()> {
+        of.runs.iter().try_for_each(|run| self.add(name, &of.unit, run.clone()))?;
+        of.doubts.iter().for_each(|doubt| self.doubt(name, doubt.clone()));
         self.save()
     }
 

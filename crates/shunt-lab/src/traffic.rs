@@ -2,6 +2,7 @@
 
 mod figures;
 mod floor;
+mod kept;
 mod lane;
 mod sender;
 mod session;
@@ -12,7 +13,7 @@ pub use sender::{Means, MeansChoice};
 pub use session::{Session, session};
 pub use station::{Nics, Place};
 
-use crate::{Conditions, Doubt};
+use crate::{Conditions, Results};
 use shunt_gen::{Rate, Schedule, Shape, Wrong};
 use shunt_wire::line::LinkSpeed;
 use std::{
@@ -67,14 +68,21 @@ pub enum Error {
     Machine(String),
 }
 
+/// The name of what is measured, in files of results.
+pub const WHAT: &str = "traffic";
+
 /// Measures. When `stop` is set it ends at once, with what there is.
 ///
 /// # Errors
 /// When it cannot be as asked, or the machine refuses. What was set up is undone.
-pub fn measure(wanted: &Wanted, place: &Place, stop: &AtomicBool) -> Result<Report, Error> {
+pub fn measure(
+    wanted: &Wanted,
+    place: &Place,
+    mut conditions: Conditions,
+    stop: &AtomicBool,
+) -> Result<Report, Error> {
     let schedule = wanted.schedule(place.speed(wanted.speed))?;
     session(wanted, place, stop, |session| {
-        let mut conditions = Conditions::of_this_machine();
         conditions.seed = wanted.shape.shuffled;
         conditions.nics = session.nics().to_vec();
         let measure_floor = wanted.floor && !stop.load(Ordering::Relaxed);
@@ -82,12 +90,10 @@ pub fn measure(wanted: &Wanted, place: &Place, stop: &AtomicBool) -> Result<Repo
         if !wanted.warm_up.is_zero() {
             session.run(&Schedule { duration: Some(wanted.warm_up), packets: None, ..schedule })?;
         }
+        let results = Results::new(WHAT, conditions);
         let runs = session.run(&schedule)?;
-        let mut report = Report::of(runs, &schedule, floor, conditions);
-        if stop.load(Ordering::Relaxed) {
-            report.add_doubt(Doubt::Interrupted);
-        }
-        Ok(report)
+        let interrupted = stop.load(Ordering::Relaxed);
+        Ok(Report::of(runs, &schedule, floor, results, interrupted))
     })
 }
 

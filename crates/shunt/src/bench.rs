@@ -229,7 +229,7 @@ fn place(between: Option<Nics>, engines: &[String]) -> anyhow::Result<(Place, En
 }
 
 /// Measures, shows how far it has come, and keeps what comes out if there is a file for it; the file is whole unless it was stopped.
-fn measured<R>(
+pub(crate) fn measured<R>(
     what: &str,
     keep: Option<PathBuf>,
     Setting { stop, conditions, show }: Setting,

@@ -12,6 +12,7 @@ mod progress;
 mod render;
 mod report;
 mod select;
+mod traffic;
 
 use clap::Parser;
 use cli::Cli;

@@ -1,7 +1,7 @@
 //! Does what was planned: the only step with effects.
 
 use crate::{
-    bench::{Measurement, Setting},
+    bench::Setting,
     cli::Cli,
     client::Client,
     daemon::{self, Program, Started},
@@ -19,7 +19,7 @@ use shunt_api::{
     Connection, Count, Explanation, Failure, FailureCode, Instance, Selection, StaticRemoval, StaticTable,
     Status, Tracked, TrackedTable,
 };
-use shunt_lab::traffic::{self, Place, Report, Wanted};
+use shunt_lab::traffic;
 use shunt_lab::{Comparison, Conditions};
 use std::{
     ffi::OsString,
@@ -82,9 +82,12 @@ async fn perform_step(Plan { instance, step }: Plan, show: Show<'_>) -> anyhow::
             line.left_out.iter().for_each(|why| eprintln!("left out: {why}"));
             Answer::Line(line)
         }
-        Step::Bench(bench) => stoppable(move |stop| measure(bench, stop)).await?,
+        Step::Bench(bench) => stoppable(move |stop| setting(stop, |setting| bench.perform(setting))).await?,
         Step::Compare { a, b, seed } => Answer::Compared(Comparison::of((&a.0, &a.1), (&b.0, &b.1), seed)),
-        Step::Gen { wanted, place } => Answer::Traffic(Box::new(generate(*wanted, place).await?)),
+        Step::Gen(traffic) => {
+            let report = stoppable(move |stop| setting(stop, |setting| traffic.perform(setting))).await?;
+            Answer::Traffic(Box::new(report))
+        }
         Step::Report(Reporting { report, form, to: None }) => Answer::Report(Box::new(report), form),
         Step::Report(Reporting { report, form, to: Some(path) }) => {
             let whole = render::report(&report, form)?;
@@ -100,18 +103,16 @@ async fn perform_step(Plan { instance, step }: Plan, show: Show<'_>) -> anyhow::
     show(&answer)
 }
 
-fn measure(bench: Box<Measurement>, stop: &Arc<AtomicBool>) -> anyhow::Result<Answer> {
+/// Shows how far it has come.
+fn setting<T>(
+    stop: &Arc<AtomicBool>,
+    measure: impl FnOnce(Setting) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let bar = Bar::new();
-    let conditions = Conditions::of_this_machine();
-    bench.perform(Setting { stop, conditions, show: &mut |at| bar.show(&at) })
+    measure(Setting { stop, conditions: Conditions::of_this_machine(), show: &mut |at| bar.show(&at) })
 }
 
 /// Ctrl-C ends it and keeps what was measured.
-async fn generate(wanted: Wanted, place: Place) -> anyhow::Result<Report> {
-    stoppable(move |stop| Ok(traffic::measure(&wanted, &place, stop).map_err(told)?)).await
-}
-
-/// Tells a measurement when it is to end.
 async fn stoppable<T: Send + 'static>(
     measure: impl FnOnce(&Arc<AtomicBool>) -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {

@@ -7,9 +7,9 @@ use crate::{
     line::Line,
     report::Reporting,
     select::{Filter, Order},
+    traffic::Generation,
 };
 use shunt_api::{Failure, FailureCode, Instance, Selection, StaticRemoval, StaticTable};
-use shunt_lab::traffic::{Place, Wanted};
 use shunt_lab::{ReadError, Results};
 use std::{
     ffi::OsString,
@@ -47,7 +47,7 @@ pub(crate) enum Step {
     LoadSelfTest { cpus: Option<Vec<usize>> },
     Bench(Box<Measurement>),
     Compare { a: NamedResults, b: NamedResults, seed: u64 },
-    Gen { wanted: Box<Wanted>, place: Place },
+    Gen(Box<Generation>),
     Report(Reporting),
     Man { dir: PathBuf },
 }
@@ -94,10 +94,7 @@ impl Plan {
             Command::Compare(CompareArgs { a, b, seed }) => {
                 Step::Compare { a: read_results(&a)?, b: read_results(&b)?, seed }
             }
-            Command::Gen(typed) => {
-                let (wanted, place) = typed.wanted().map_err(|why| Failure::new(FailureCode::Usage, why))?;
-                Step::Gen { wanted: Box::new(wanted), place }
-            }
+            Command::Gen(typed) => Step::Gen(Box::new(Generation::resolve(&typed)?)),
             Command::Report(report) => Step::Report(Reporting::resolve(report, json)?),
             Command::Man { dir } => Step::Man { dir },
         };

@@ -2,6 +2,7 @@
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use shunt_lab::{Doubt, Results};
 use shunt_testkit::{NetNs, Said, Shunt, require_root, wait_until};
 use std::fs;
 
@@ -101,6 +102,56 @@ fn both_directions_go_through_a_router_of_its_own() {
         assert!(floor["max_pps"].as_f64().unwrap() > 1000.0 && report["jitter_us"].as_f64().is_some());
         assert!(doubts(&report).contains(&"virtual-links"), "{report:#}");
     }
+}
+
+#[test]
+fn what_is_printed_and_what_is_kept_are_files_of_results() {
+    if !require_root() {
+        return;
+    }
+    let bench = bench();
+    let directory = tempfile::tempdir().unwrap();
+    let [kept, printed] = ["kept.json", "printed.json"].map(|name| directory.path().join(name));
+    let gen_one = |options: &str| {
+        bench
+            .shunt
+            .run(&format!("gen {NICS} --count 2000 --rate 20kpps --sport 1000-1009 --warm-up 0s {options}"))
+    };
+    for _ in 0..2 {
+        let said = gen_one(&format!("--keep {}", kept.display()));
+        let report = json(&said);
+        fs::write(&printed, &said.out).unwrap();
+        // Each packet has a latency, and a jitter once its flow has had another.
+        for (name, count) in [("latency_ns", 2000), ("jitter_ns", 1990)] {
+            assert_eq!(report[name]["count"].as_u64(), Some(count), "{report:#}");
+            assert_eq!(report[name]["unit"], "ns");
+        }
+    }
+    let [kept_results, printed_results] = [&kept, &printed].map(|path| Results::read(path).unwrap());
+    assert!(kept_results.complete && printed_results.complete);
+    assert_eq!(kept_results.what, printed_results.what);
+    for (name, unit) in [
+        ("offered", "pps"),
+        ("sent", "pps"),
+        ("received", "pps"),
+        ("loss", "%"),
+        ("duplicates", "%"),
+        ("reordering", "%"),
+        ("latency p50", "us"),
+        ("latency p99", "us"),
+        ("jitter", "us"),
+    ] {
+        let of = |results: &Results| results.readings[&format!("{name} t0 to t1")].clone();
+        let (both, last) = (of(&kept_results), of(&printed_results));
+        assert_eq!((both.runs.len(), last.runs.len(), both.unit.as_str()), (2, 1, unit), "{name}");
+        assert_eq!(both.runs[1].value, last.runs[0].value, "{name}");
+        assert!(both.doubts.contains(&Doubt::VirtualLinks) && last.doubts.contains(&Doubt::VirtualLinks));
+    }
+    let [kept, printed] = [&kept, &printed].map(|path| path.display().to_string());
+    let compared = json(&bench.shunt.run(&format!("compare --json {kept} {printed}")));
+    assert_eq!(compared["readings"].as_array().unwrap().len(), 9);
+    let page = bench.shunt.run(&format!("report {printed}"));
+    assert!(page.code == Some(0) && page.out.contains("latency_ns of each run"), "{}", page.err);
 }
 
 #[test]

@@ -107,6 +107,15 @@ pub struct Arrival {
     pub(super) tag: u32,
 }
 
+/// `struct times`: a histogram.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Times {
+    pub(super) ns_min: u64,
+    pub(super) ns_max: u64,
+    pub(super) counts: [u64; LATENCY_BUCKETS],
+}
+
 /// `struct received`: what has come to one CPU.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,9 +124,8 @@ pub(super) struct Received {
     pub(super) bytes: u64,
     pub(super) others: u64,
     pub(super) last_ns: u64,
-    pub(super) latency_ns_min: u64,
-    pub(super) latency_ns_max: u64,
-    pub(super) latency: [u64; LATENCY_BUCKETS],
+    pub(super) latency: Times,
+    pub(super) jitter: Times,
 }
 
 const _: () = assert!(size_of::<Plan>() == 292);
@@ -125,7 +133,7 @@ const _: () = assert!(std::mem::offset_of!(Plan, sizes) == 264);
 const _: () = assert!(std::mem::offset_of!(Plan, l3_at) == 284);
 const _: () = assert!(size_of::<State>() == 104);
 const _: () = assert!(size_of::<Arrival>() == 72);
-const _: () = assert!(size_of::<Received>() == 48 + 8 * LATENCY_BUCKETS);
+const _: () = assert!(size_of::<Received>() == 64 + 16 * LATENCY_BUCKETS);
 
 // SAFETY: repr(C) of integers without holes, as the assertions above and those of traffic_abi.h say.
 unsafe impl Plain for Plan {}

@@ -10,7 +10,7 @@ use crate::{
     attach::{self, Hook},
 };
 use libbpf_rs::{MapCore, MapFlags, Object};
-use std::{fmt, os::fd::OwnedFd};
+use std::{collections::BTreeMap, fmt, os::fd::OwnedFd};
 
 /// Takes the packets of one generator off an interface and accounts for them. Everything else goes up.
 pub struct Receiver {
@@ -54,13 +54,15 @@ pub struct Received {
     /// Flows of which something came.
     pub flows: u32,
     /// One-way latencies.
-    pub latency: Latency,
+    pub latency: Histogram,
+    /// Of RFC 3550, as it is after each packet but the first of a flow.
+    pub jitter: Histogram,
 }
 
-/// A histogram of latencies. Its buckets are exact below 128 ns and 1/64 wide above.
+/// How often what took how long. Its buckets are exact below 128 ns and 1/64 wide above.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Latency {
-    /// The least, exactly; none when nothing came.
+pub struct Histogram {
+    /// The least, exactly; none when there is none.
     pub min_ns: Option<u64>,
     /// The greatest, exactly.
     pub max_ns: Option<u64>,
@@ -137,25 +139,15 @@ impl Receiver {
     /// When the maps cannot be read.
     pub fn received(&self) -> Result<Received, Error> {
         let mut sum = Received::default();
-        let mut latency = vec![0; LATENCY_BUCKETS];
-        for total in self.totals()? {
+        let totals = self.totals()?;
+        for total in &totals {
             sum.packets += total.packets;
             sum.bytes += total.bytes;
             sum.others += total.others;
             sum.last_ns = sum.last_ns.max(total.last_ns);
-            if let Some(least) = total.latency_ns_min.checked_sub(1) {
-                sum.latency.min_ns = Some(sum.latency.min_ns.map_or(least, |min| min.min(least)));
-                sum.latency.max_ns = sum.latency.max_ns.max(Some(total.latency_ns_max));
-            }
-            latency.iter_mut().zip(total.latency).for_each(|(sum, count)| *sum += count);
         }
-        let buckets = latency.iter().enumerate().filter(|(_, count)| **count > 0);
-        sum.latency.buckets = buckets
-            .map(|(bucket, count)| {
-                let (low, high) = latency_bounds(bucket);
-                ((low + high) / 2, *count)
-            })
-            .collect();
+        sum.latency = Histogram::of_cpus(totals.iter().map(|total| &total.latency));
+        sum.jitter = Histogram::of_cpus(totals.iter().map(|total| &total.jitter));
         let mut jitter = 0.0;
         for arrival in self.arrivals()?.iter().filter(|arrival| arrival.packets > 0) {
             sum.flows += 1;
@@ -205,8 +197,40 @@ impl fmt::Debug for Receiver {
     }
 }
 
-impl Latency {
-    /// The latency that this share of the packets did not exceed, to within 0.8 %.
+impl Histogram {
+    fn of_cpus<'t>(cpus: impl Iterator<Item = &'t abi::Times>) -> Self {
+        let mut sum = Self::default();
+        let mut counts = vec![0; LATENCY_BUCKETS];
+        for times in cpus {
+            if let Some(least) = times.ns_min.checked_sub(1) {
+                sum.min_ns = Some(sum.min_ns.map_or(least, |min| min.min(least)));
+                sum.max_ns = sum.max_ns.max(Some(times.ns_max));
+            }
+            counts.iter_mut().zip(times.counts).for_each(|(sum, count)| *sum += count);
+        }
+        let some = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        sum.buckets = some
+            .map(|(bucket, count)| {
+                let (low, high) = latency_bounds(bucket);
+                ((low + high) / 2, *count)
+            })
+            .collect();
+        sum
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
+        let mut buckets: BTreeMap<u64, u64> = self.buckets.iter().copied().collect();
+        other.buckets.iter().for_each(|(at, count)| *buckets.entry(*at).or_default() += count);
+        Self {
+            min_ns: [self.min_ns, other.min_ns].into_iter().flatten().min(),
+            max_ns: self.max_ns.max(other.max_ns),
+            buckets: buckets.into_iter().collect(),
+        }
+    }
+
+    /// The time that this share did not exceed, to within 0.8 %.
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let all: u64 = self.buckets.iter().map(|(_, count)| count).sum();
         let rank = ((all as f64 * share).ceil() as u64).max(1);

@@ -1,11 +1,11 @@
 //! What came out.
 
 use super::{LATE_NS, Means};
-use crate::{Conditions, Doubt};
+use crate::{Distribution, Doubt, Kept, Results};
 use serde::{Deserialize, Serialize};
-use shunt_bpf::traffic::{Latency, Mode, Received, State};
+use shunt_bpf::traffic::{Histogram, Mode, Received, State};
 use shunt_gen::Schedule;
-use std::collections::BTreeMap;
+use std::io;
 
 /// Everything about one measurement: the sum of all directions, and each of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,8 +21,9 @@ pub struct Report {
     pub floor: Option<Floor>,
     /// Packets went to the kernel by so many at most.
     pub burst: u32,
-    /// Where, and with what.
-    pub conditions: Conditions,
+    /// The same as a file of results, with the conditions.
+    #[serde(flatten, serialize_with = "Results::serialize_file")]
+    pub results: Results,
 }
 
 /// One direction.
@@ -43,7 +44,9 @@ pub struct Directed {
     #[serde(skip)]
     pub(crate) span_ns: u64,
     #[serde(skip)]
-    pub(super) latency: Latency,
+    pub(super) latency: Histogram,
+    #[serde(skip)]
+    pub(super) jitter: Histogram,
     #[serde(skip)]
     pub(crate) doubts: Vec<Doubt>,
 }
@@ -79,8 +82,14 @@ pub struct Figures {
     pub flows: u32,
     /// From the stamp of the sender to that of the receiver; none when nothing came.
     pub latency_us: Option<LatencyUs>,
-    /// Of RFC 3550, the mean over flows.
+    /// Of RFC 3550, the mean over flows at the end.
     pub jitter_us: f64,
+    /// How latencies are spread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<Distribution>,
+    /// How the jitter of RFC 3550 is spread, as it is after each packet but the first of a flow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter_ns: Option<Distribution>,
 }
 
 /// One-way latencies in microseconds; all but the least and the greatest to within 0.8 %.
@@ -143,15 +152,16 @@ impl Figures {
             flows: received.flows,
             latency_us: LatencyUs::of(&received.latency),
             jitter_us: received.jitter_ns / 1e3,
+            latency_ns: Distribution::of_received(&received.latency),
+            jitter_ns: Distribution::of_received(&received.jitter),
         }
     }
 
     pub(crate) fn sum(all: &[Directed]) -> Self {
         let [one] = all else {
             let mut sum = Self { offered_pps: Some(0.0), ..Self::default() };
-            let mut buckets: BTreeMap<u64, u64> = BTreeMap::new();
-            let mut latency = Latency::default();
-            for Directed { figures, latency: other, .. } in all {
+            let (mut latency, mut jitter) = (Histogram::default(), Histogram::default());
+            for Directed { figures, latency: latency_of_one, jitter: jitter_of_one, .. } in all {
                 sum.offered_pps = sum.offered_pps.zip(figures.offered_pps).map(|(a, b)| a + b);
                 sum.achieved_pps += figures.achieved_pps;
                 sum.achieved_l2_bps += figures.achieved_l2_bps;
@@ -165,12 +175,11 @@ impl Figures {
                 sum.displaced_max = sum.displaced_max.max(figures.displaced_max);
                 sum.flows += figures.flows;
                 sum.jitter_us += figures.jitter_us / all.len() as f64;
-                other.buckets.iter().for_each(|(at, count)| *buckets.entry(*at).or_default() += count);
-                latency.min_ns = [latency.min_ns, other.min_ns].into_iter().flatten().min();
-                latency.max_ns = latency.max_ns.max(other.max_ns);
+                (latency, jitter) = (latency.with(latency_of_one), jitter.with(jitter_of_one));
             }
-            latency.buckets = buckets.into_iter().collect();
             sum.latency_us = LatencyUs::of(&latency);
+            sum.latency_ns = Distribution::of_received(&latency);
+            sum.jitter_ns = Distribution::of_received(&jitter);
             sum.loss_ratio = sum.lost as f64 / sum.sent.max(1) as f64;
             return sum;
         };
@@ -205,7 +214,7 @@ impl Figures {
 }
 
 impl LatencyUs {
-    pub(super) fn of(latency: &Latency) -> Option<Self> {
+    pub(super) fn of(latency: &Histogram) -> Option<Self> {
         let us = |ns: u64| ns as f64 / 1e3;
         let share = |share| latency.quantile(share).map(us);
         Some(Self {
@@ -223,22 +232,30 @@ impl Report {
         directions: Vec<Directed>,
         schedule: &Schedule,
         floor: Option<Floor>,
-        conditions: Conditions,
+        mut results: Results,
+        interrupted: bool,
     ) -> Self {
-        let doubts = conditions.doubts();
+        let mut doubts = results.conditions.doubts();
+        let mut found: Vec<Doubt> = directions.iter().flat_map(|one| one.doubts.clone()).collect();
+        found.extend(interrupted.then_some(Doubt::Interrupted));
+        for doubt in found {
+            if !doubts.contains(&doubt) {
+                doubts.push(doubt);
+            }
+        }
+        results.readings = super::kept::readings(&directions, floor.as_ref(), &doubts);
+        results.complete = !interrupted;
         let figures = Figures::sum(&directions);
         let burst = schedule.burst.max(super::sender::batch(schedule));
-        let mut report = Self { doubts, figures, directions, floor, burst, conditions };
-        let found: Vec<Doubt> = report.directions.iter().flat_map(|one| one.doubts.clone()).collect();
-        found.into_iter().for_each(|doubt| report.add_doubt(doubt));
-        report
+        Self { doubts, figures, directions, floor, burst, results }
     }
 
-    /// Once each.
-    pub(super) fn add_doubt(&mut self, doubt: Doubt) {
-        if !self.doubts.contains(&doubt) {
-            self.doubts.push(doubt);
-        }
+    /// Adds it to a file of such results.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn keep(&self, kept: &mut Kept) -> io::Result<()> {
+        self.results.readings.iter().try_for_each(|(name, reading)| kept.add_all(name, reading))
     }
 }
 

@@ -92,6 +92,7 @@ impl<'n> Lane<'n> {
             figures,
             span_ns: sent.last_ns.saturating_sub(sent.start_ns),
             latency: received.latency,
+            jitter: received.jitter,
             doubts,
         })
     }

@@ -7,6 +7,7 @@ use shunt_lab::traffic::{Means, MeansChoice, Nics, Place, Wanted};
 use shunt_wire::{Mac, Tag, line::LinkSpeed};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -94,6 +95,9 @@ pub(crate) struct GenArgs {
     /// Do not measure what the generator adds by itself.
     #[arg(long)]
     no_floor: bool,
+    /// Keep the results in this file, which `shunt compare` reads; one that is there already is gone on with.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keep: Option<PathBuf>,
 }
 
 impl GenArgs {

@@ -34,7 +34,16 @@ pub(crate) fn traffic() -> Answer {
             "jitter_us": 0.17, "max_pps": 2_107_000.0,
         },
         "burst": 8,
+        "what": "traffic",
+        "began": "2026-11-21T08:00:00Z",
+        "complete": true,
         "conditions": Conditions::default(),
+        "readings": {
+            "loss lan0 to wan0": {
+                "unit": "%", "value": 0.006, "spread": {"low": 0.006, "high": 0.006, "kind": "range"},
+                "doubts": [{"kind": "virtual-links"}], "runs": [{"value": 0.006, "details": {"lost": 12}}],
+            },
+        },
     });
     if let (Some(report), Value::Object(figures)) = (report.as_object_mut(), figures(400_000, 12)) {
         report.extend(figures);
