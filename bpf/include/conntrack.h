@@ -17,6 +17,7 @@ enum {
 
 	SHUNT_TCP_CONNTRACK_ESTABLISHED = 3,
 	SHUNT_TCP_BE_LIBERAL = 0x08,
+	SHUNT_TCP_MAXACK_SET = 0x20,
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

@@ -120,6 +120,7 @@ static __always_inline enum shunt_reason judge(const struct sight *s, __u32 fami
 					       __u8 found_dir, __u8 *flags)
 {
 	unsigned long status = ct->status;
+	__u8 both;
 
 	/* The reverse of the packet was looked up, so the packet's own direction is the other one. */
 	if (found_dir == 0) {
@@ -149,7 +150,11 @@ static __always_inline enum shunt_reason judge(const struct sight *s, __u32 fami
 	}
 	if (ct->proto.tcp.state != SHUNT_TCP_CONNTRACK_ESTABLISHED || !(status & SHUNT_IPS_ASSURED))
 		return SHUNT_NOT_ESTABLISHED;
-	if (!(ct->proto.tcp.seen[0].flags & ct->proto.tcp.seen[1].flags & SHUNT_TCP_BE_LIBERAL)) {
+	both = ct->proto.tcp.seen[0].flags & ct->proto.tcp.seen[1].flags;
+	/* A connection picked up in the middle: without an acknowledgement of each end conntrack believes any reset. */
+	if (!(both & SHUNT_TCP_MAXACK_SET))
+		return SHUNT_NOT_ESTABLISHED;
+	if (!(both & SHUNT_TCP_BE_LIBERAL)) {
 		ask_for_liberal(family, ct, s->c->ifindex);
 		return SHUNT_NOT_LIBERAL;
 	}

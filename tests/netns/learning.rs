@@ -155,6 +155,45 @@ fn tcp_is_not_fast_before_it_is_established() {
     }
 }
 
+/// Until conntrack has seen an acknowledgement of each end it believes any reset, of which fast packets would not tell it
+/// better: only a connection that it picked up in the middle can be without.
+#[test]
+fn tcp_picked_up_in_the_middle_is_not_fast_before_each_end_has_acknowledged() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = silent_lab(rulesets::HOME_GATEWAY);
+        let shuntd = daemon(&lab, engine);
+        let (there, back) = ways(&lab);
+        let syn = lab.lan().tcp_to(4000, lab.wan().at(80), 0);
+        let connection = Handshake::open(&there, &back, &syn, lab.wan());
+        lab.router().run("conntrack -D -p tcp 2>/dev/null");
+        let data = connection.from_client(&syn, 0, "there");
+        let answer = connection.from_server(lab.wan(), 0, "back");
+        there.pass(&data);
+        assert_eq!(fast_ones(&shuntd, &back, &of_another_time(&answer), 10), after(10, 10));
+        assert_eq!(fast_ones(&shuntd, &there, &data, 10), after(10, 10));
+        assert_eq!(shuntd.flows(), []);
+        let tracked = lab.router().run("conntrack -L -p tcp 2>/dev/null");
+        assert!(tracked.contains("ESTABLISHED") && tracked.contains("ASSURED"), "{tracked}");
+        assert!(refusal(&shuntd.status(), "not-established") > 0);
+
+        back.teach(&shuntd, &answer);
+        there.teach(&shuntd, &data);
+        shuntd.stop();
+    }
+}
+
+/// It acknowledges what nobody has sent.
+fn of_another_time(packet: &Packet) -> Packet {
+    let mut packet = packet.clone();
+    if let Transport::Tcp(tcp) = &mut packet.transport {
+        tcp.acknowledgement = tcp.acknowledgement.wrapping_add(1 << 30);
+    }
+    packet
+}
+
 /// conntrack has not seen what went by the fast path. When it sees the connection again, far beyond every window that it
 /// knows of, it must still call it valid: the ruleset drops what is not.
 #[test]

@@ -79,7 +79,7 @@ texts! {
         "nothing to do, or assign no helper to it".
     "unreplied": "it has no reply, and the configuration asks for one";
         "have the other end answer, or set `udp_unreplied = true`".
-    "not-established": "conntrack does not call the TCP connection established and assured";
+    "not-established": "conntrack does not call the TCP connection established and assured, or lacks an acknowledgement of one end";
         "nothing to do: it is learned once the handshake and some data have passed, and no more after FIN or RST".
     "not-liberal": "conntrack is being told to accept all sequence numbers of this TCP connection";
         "nothing to do: it takes some milliseconds".
