@@ -2,8 +2,11 @@
 
 use serde::de::DeserializeOwned;
 
-/// The value that `text` describes.
-pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+/// The value that a TOML text describes.
+///
+/// # Errors
+/// When it is no TOML, or not of that type: the line, the key and why.
+pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| describe(text, &error))
 }
 

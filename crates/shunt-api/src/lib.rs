@@ -33,6 +33,7 @@ mod watch;
 mod why;
 
 pub use config::{CaptureChoice, Config, EngineChoice, LogLevel};
+pub use document::read as read_document;
 pub use failure::{ErrorBody, Failure, FailureCode};
 pub use flows::{Connection, Direction, DirectionName, Family, FlowState, Proto, Tuple};
 pub use instance::{Instance, runtime_dir};

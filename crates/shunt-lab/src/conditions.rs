@@ -36,6 +36,22 @@ pub struct Conditions {
     pub seed: Option<u64>,
     /// The command, to run it again.
     pub command: Vec<String>,
+    /// What it was a step of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub campaign: Option<CampaignStep>,
+}
+
+/// One measurement of several that belong together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CampaignStep {
+    /// The file of the campaign.
+    pub file: String,
+    /// Of its text.
+    pub sha256: String,
+    /// Which of its steps.
+    pub step: String,
+    /// The whole file.
+    pub text: String,
 }
 
 /// The CPUs of a machine.

@@ -19,7 +19,7 @@ pub mod throughput;
 pub mod traffic;
 
 pub use compare::{Compared, Comparison, Differing, PAIRS_WANTED, Pairing, Side, Verdict};
-pub use conditions::{Conditions, Cpus, Nic};
+pub use conditions::{CampaignStep, Conditions, Cpus, Nic};
 pub use distribution::{Distribution, Quantile};
 pub use doubt::Doubt;
 pub use reading::{Limit, Reading, Run, Spread, SpreadKind};

@@ -23,7 +23,7 @@ use size::SizeBench;
 use std::{
     env,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -35,6 +35,13 @@ use sweep::SweepBench;
 const ENGINES: [&str; 3] = ["slow", "tc", "xdp"];
 /// What 1 Gbit/s carries of 64-byte frames.
 const SIMULATED_MAX_PPS: f64 = 1_488_095.0;
+
+/// What a trial or a step takes beside its time: packets before it, and those under way at its end.
+const BESIDE: Duration = Duration::from_millis(600);
+/// How long a search takes between namespaces, and how many trials one by halving takes.
+const QUICK_EXPECTED: Duration = Duration::from_secs(60);
+const SEARCH_EXPECTED: Duration = Duration::from_secs(300);
+const TRIALS_EXPECTED: u32 = 12;
 
 /// A command of `shunt bench`, resolved.
 #[derive(Debug)]
@@ -59,6 +66,15 @@ impl Measurement {
             BenchCommand::Size(size) => Self::Size(SizeBench::resolve(size)?),
             BenchCommand::Sweep(sweep) => Self::Sweep(SweepBench::resolve(sweep)?),
         })
+    }
+
+    /// About how long it takes.
+    pub(crate) fn expected(&self) -> Duration {
+        match self {
+            Self::Ndr(bench) => bench.expected(),
+            Self::Size(bench) => bench.expected(),
+            Self::Sweep(bench) => bench.expected(),
+        }
     }
 
     pub(crate) fn perform(self, setting: Setting) -> anyhow::Result<Answer> {
@@ -143,6 +159,24 @@ impl NdrBench {
         }
     }
 
+    fn expected(&self) -> Duration {
+        let Method { rfc2544, quick, runs } = self.method;
+        let search = match (rfc2544, quick) {
+            (Some(trial), _) => trial * TRIALS_EXPECTED,
+            (None, quick) => {
+                if quick {
+                    QUICK_EXPECTED
+                } else {
+                    SEARCH_EXPECTED
+                }
+            }
+        };
+        match &self.routers {
+            Routers::Simulated(_) => Duration::ZERO,
+            Routers::Real { engines, .. } => search * runs * engines.len() as u32,
+        }
+    }
+
     fn plan(&self, max_pps: f64) -> Result<Plan, Failure> {
         let range = Range { min_pps: self.min_pps, max_pps };
         let Method { rfc2544, quick, runs } = self.method;
@@ -219,6 +253,9 @@ type Engines = Vec<(String, Option<Engine>)>;
 /// Where the router is, and what forwards there by turns.
 fn place(between: Option<Nics>, engines: &[String]) -> anyhow::Result<(Place, Engines)> {
     if let Some(nics) = between {
+        for name in [&nics.tx, &nics.rx] {
+            is_there(name)?;
+        }
         return Ok((Place::Nics(nics), vec![("dut".to_owned(), None)]));
     }
     let program = env::current_exe().context("finding the program shunt")?;
@@ -226,6 +263,13 @@ fn place(between: Option<Nics>, engines: &[String]) -> anyhow::Result<(Place, En
     let engine = |name: &String| Engine { program: program.clone(), name: name.clone() };
     let with = names.iter().map(|name| (name.clone(), (name != "slow").then(|| engine(name))));
     Ok((Place::Own, with.collect()))
+}
+
+fn is_there(device: &str) -> Result<(), Failure> {
+    match Path::new("/sys/class/net").join(device).exists() {
+        true => Ok(()),
+        false => Err(Failure::new(FailureCode::PortMissing, format!("{device}: no such device"))),
+    }
 }
 
 /// Measures, shows how far it has come, and keeps what comes out if there is a file for it; the file is whole unless it was stopped.

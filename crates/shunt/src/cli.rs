@@ -9,8 +9,8 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 pub(crate) use lab::{
-    BenchCommand, CompareArgs, LineArgs, LoadArgs, NdrArgs, PlaceArgs, ReportArgs, ReportForm, SizeArgs,
-    SweepArgs,
+    BenchCommand, CompareArgs, LineArgs, LoadArgs, Measuring, NdrArgs, PlaceArgs, ReportArgs, ReportForm,
+    RunArgs, SizeArgs, SweepArgs,
 };
 use serde::de::{DeserializeOwned, IntoDeserializer, value::Error as ValueError};
 use shunt_api::{
@@ -70,7 +70,7 @@ pub(crate) enum Command {
     Load(LoadArgs),
     /// Measure what a router can do.
     #[command(subcommand)]
-    Bench(BenchCommand),
+    Bench(Measuring),
     /// Say of two files of results what is better or worse in B than in A, and what cannot be told apart.
     Compare(CompareArgs),
     /// Send traffic through a router, and account for every packet: loss, duplicates, order, latency.

@@ -1,6 +1,7 @@
 //! The command that people type: parse what was typed, resolve it against the machine, do it, render the answer.
 
 mod bench;
+mod campaign;
 mod cli;
 mod client;
 mod daemon;

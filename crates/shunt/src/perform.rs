@@ -23,7 +23,7 @@ use shunt_lab::traffic;
 use shunt_lab::{Comparison, Conditions};
 use std::{
     ffi::OsString,
-    fs,
+    fs, io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -31,7 +31,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     time::{Instant, sleep, timeout},
 };
 
@@ -82,10 +82,14 @@ async fn perform_step(Plan { instance, step }: Plan, show: Show<'_>) -> anyhow::
             line.left_out.iter().for_each(|why| eprintln!("left out: {why}"));
             Answer::Line(line)
         }
-        Step::Bench(bench) => stoppable(move |stop| setting(stop, |setting| bench.perform(setting))).await?,
+        Step::Bench(bench) => {
+            Stoppable::new()?.run(move |stop| setting(stop, |setting| bench.perform(setting))).await?
+        }
+        Step::Campaign(campaign) => return campaign.perform(show).await,
         Step::Compare { a, b, seed } => Answer::Compared(Comparison::of((&a.0, &a.1), (&b.0, &b.1), seed)),
         Step::Gen(traffic) => {
-            let report = stoppable(move |stop| setting(stop, |setting| traffic.perform(setting))).await?;
+            let report =
+                Stoppable::new()?.run(move |stop| setting(stop, |setting| traffic.perform(setting))).await?;
             Answer::Traffic(Box::new(report))
         }
         Step::Report(Reporting { report, form, to: None }) => Answer::Report(Box::new(report), form),
@@ -112,19 +116,36 @@ fn setting<T>(
     measure(Setting { stop, conditions: Conditions::of_this_machine(), show: &mut |at| bar.show(&at) })
 }
 
-/// Ctrl-C ends it and keeps what was measured.
-async fn stoppable<T: Send + 'static>(
-    measure: impl FnOnce(&Arc<AtomicBool>) -> anyhow::Result<T> + Send + 'static,
-) -> anyhow::Result<T> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let seen = stop.clone();
-    let mut measuring = tokio::task::spawn_blocking(move || measure(&seen));
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    loop {
-        tokio::select! {
-            measured = &mut measuring => return measured?,
-            _ = interrupt.recv() => stop.store(true, Ordering::Relaxed),
-            _ = terminate.recv() => stop.store(true, Ordering::Relaxed),
+/// Tells measurements when they are to end: at the first signal.
+pub(crate) struct Stoppable {
+    stop: Arc<AtomicBool>,
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stoppable {
+    pub(crate) fn new() -> io::Result<Self> {
+        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        Ok(Self { stop: Arc::default(), interrupt, terminate })
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    pub(crate) async fn run<T: Send + 'static>(
+        &mut self,
+        measure: impl FnOnce(&Arc<AtomicBool>) -> anyhow::Result<T> + Send + 'static,
+    ) -> anyhow::Result<T> {
+        let Self { stop, interrupt, terminate } = self;
+        let seen = stop.clone();
+        let mut measuring = tokio::task::spawn_blocking(move || measure(&seen));
+        loop {
+            tokio::select! {
+                measured = &mut measuring => return measured?,
+                _ = interrupt.recv() => stop.store(true, Ordering::Relaxed),
+                _ = terminate.recv() => stop.store(true, Ordering::Relaxed),
+            }
         }
     }
 }

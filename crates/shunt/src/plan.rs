@@ -2,7 +2,8 @@
 
 use crate::{
     bench::Measurement,
-    cli::{Cli, Command, CompareArgs, DelArgs, FlowCommand, LoadArgs, UpArgs},
+    campaign::Campaign,
+    cli::{Cli, Command, CompareArgs, DelArgs, FlowCommand, LoadArgs, Measuring, UpArgs},
     daemon::Program,
     line::Line,
     report::Reporting,
@@ -46,6 +47,7 @@ pub(crate) enum Step {
     Load { cpus: Option<Vec<usize>>, interval: Duration, count: Option<u64> },
     LoadSelfTest { cpus: Option<Vec<usize>> },
     Bench(Box<Measurement>),
+    Campaign(Box<Campaign>),
     Compare { a: NamedResults, b: NamedResults, seed: u64 },
     Gen(Box<Generation>),
     Report(Reporting),
@@ -90,7 +92,8 @@ impl Plan {
                     false => Step::Load { cpus, interval, count },
                 }
             }
-            Command::Bench(typed) => Step::Bench(Box::new(Measurement::resolve(&typed)?)),
+            Command::Bench(Measuring::Run(typed)) => Step::Campaign(Box::new(Campaign::resolve(&typed)?)),
+            Command::Bench(Measuring::Once(typed)) => Step::Bench(Box::new(Measurement::resolve(&typed)?)),
             Command::Compare(CompareArgs { a, b, seed }) => {
                 Step::Compare { a: read_results(&a)?, b: read_results(&b)?, seed }
             }

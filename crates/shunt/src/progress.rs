@@ -1,14 +1,15 @@
 //! How far a long measurement has come, for whoever watches the terminal. Standard output has only what was measured.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use shunt_lab::frame_size::Progress;
 
 /// A line on standard error, where that is a terminal; gone at the end.
+#[derive(Clone)]
 pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
     pub(crate) fn new() -> Self {
-        let bar = ProgressBar::no_length();
+        let bar = ProgressBar::no_length().with_finish(ProgressFinish::AndClear);
         if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len}, {eta} left: {msg}")
             .map(|s| s.progress_chars("=> "))
         {
@@ -22,10 +23,9 @@ impl Bar {
         self.0.set_position(at.done);
         self.0.set_message(at.now.clone());
     }
-}
 
-impl Drop for Bar {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
+    /// Lets something be printed above it.
+    pub(crate) fn beside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.0.suspend(print)
     }
 }

@@ -1,5 +1,6 @@
 //! Shows an answer: text for people and JSON for programs, from the same value.
 
+mod campaign;
 mod columns;
 mod compare;
 mod flows;
@@ -17,7 +18,7 @@ mod units;
 mod watch;
 mod why;
 
-use crate::{cli::ReportForm, line::Line, report::Report as FilesReport};
+use crate::{campaign::Summary, cli::ReportForm, line::Line, report::Report as FilesReport};
 pub(crate) use report::write as report;
 use serde::Serialize;
 use shunt_api::{Connection, Count, Explanation, StaticTable, Status, Tracked, WatchEvent};
@@ -52,6 +53,8 @@ pub(crate) enum Answer {
     Throughput(Box<throughput::Report>),
     FrameSize(Box<shunt_lab::frame_size::Report>),
     Sweep(Box<shunt_lab::sweep::Report>),
+    CampaignStep { step: String, answer: Box<Answer> },
+    Campaign(Box<Summary>),
     Compared(Comparison),
     Traffic(Box<shunt_lab::traffic::Report>),
     Report(Box<FilesReport>, ReportForm),
@@ -117,6 +120,11 @@ impl Answer {
             Self::Throughput(report) => out.write_all(ndr::describe(report).as_bytes()),
             Self::FrameSize(report) => out.write_all(frame_size::describe(report).as_bytes()),
             Self::Sweep(report) => out.write_all(sweep::describe(report).as_bytes()),
+            Self::CampaignStep { step, answer } => {
+                writeln!(out, "== {step}")?;
+                answer.render_text(out, verbose)
+            }
+            Self::Campaign(summary) => out.write_all(campaign::describe(summary).as_bytes()),
             Self::Compared(comparison) => out.write_all(compare::describe(comparison).as_bytes()),
             Self::Traffic(report) => out.write_all(traffic::describe(report).as_bytes()),
             Self::Report(files, form) => out.write_all(&report(files, *form)?),
@@ -148,6 +156,13 @@ impl Answer {
             Self::Throughput(report) => write_json(out, report),
             Self::FrameSize(report) => write_json(out, report),
             Self::Sweep(report) => write_json(out, report),
+            Self::CampaignStep { step, answer } => {
+                let mut own = Vec::new();
+                answer.render_json(&mut own)?;
+                let report: serde_json::Value = serde_json::from_slice(&own)?;
+                write_json_line(out, &serde_json::json!({"step": step, "report": report}))
+            }
+            Self::Campaign(summary) => write_json_line(out, summary),
             Self::Compared(comparison) => write_json(out, comparison),
             Self::Traffic(report) => write_json(out, report),
             Self::Report(files, form) => out.write_all(&report(files, *form)?),

@@ -65,7 +65,7 @@ impl Reporting {
 }
 
 impl Report {
-    fn read(paths: &[PathBuf]) -> Result<Self, Failure> {
+    pub(crate) fn read(paths: &[PathBuf]) -> Result<Self, Failure> {
         let files = paths.iter().enumerate().map(|(nth, path)| {
             let name = path.display().to_string();
             let bad = |why: String| wrong(format!("{name}: {why}"));

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not there")]
 
 mod bench;
+mod campaign;
 mod command;
 mod ndr;
 mod receiver;

@@ -1,6 +1,6 @@
 //! `shunt bench size`.
 
-use super::{Setting, between, measured, place, wanted};
+use super::{BESIDE, Setting, between, measured, place, wanted};
 use crate::cli::SizeArgs;
 use shunt_api::{Failure, FailureCode};
 use shunt_gen::Sizes;
@@ -30,6 +30,13 @@ impl SizeBench {
         let (place, engines) = place(between(&typed.place), &typed.engines)?;
         let plan = Plan { wanted, place, engines, frame_bytes, rounds, trial };
         Ok(Self { plan, keep: typed.keep.clone() })
+    }
+
+    pub(super) fn expected(&self) -> Duration {
+        let Plan { engines, frame_bytes, rounds, trial, .. } = &self.plan;
+        let sizes = frame_bytes.len() as u32;
+        // And what the generator can do, for each size.
+        (*trial + BESIDE) * *rounds * engines.len() as u32 * sizes + 2 * BESIDE * sizes
     }
 
     pub(super) fn perform(self, setting: Setting) -> anyhow::Result<Report> {

@@ -1,13 +1,10 @@
 //! `shunt bench sweep`.
 
-use super::{Setting, between, measured, place, wanted};
+use super::{BESIDE, Setting, between, is_there, measured, place, wanted};
 use crate::cli::SweepArgs;
 use shunt_api::{Failure, FailureCode};
 use shunt_lab::sweep::{Plan, Report};
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 /// More steps take hours.
 const STEPS_MAX: u64 = 1000;
@@ -38,11 +35,7 @@ impl SweepBench {
             true => Duration::from_millis(500),
             false => typed.time.unwrap_or(Duration::from_secs(2)),
         };
-        if let Some(missing) =
-            typed.watch.iter().find(|name| !Path::new("/sys/class/net").join(name).exists())
-        {
-            return Err(Failure::new(FailureCode::PortMissing, format!("{missing}: no such device")).into());
-        }
+        typed.watch.iter().try_for_each(|name| is_there(name))?;
         let wanted = wanted(typed.place.speed, !typed.one_way, typed.size.clone());
         let named = typed.engine.clone().unwrap_or_else(|| "slow".to_owned());
         let (place, engines) = place(between(&typed.place), &[named])?;
@@ -50,6 +43,10 @@ impl SweepBench {
         let rates_bps = (0..steps).map(|n| from + n * by).collect();
         let plan = Plan { wanted, place, engine, rates_bps, step, watched: typed.watch.clone() };
         Ok(Self { plan, keep: typed.keep.clone() })
+    }
+
+    pub(super) fn expected(&self) -> Duration {
+        (self.plan.step + BESIDE) * self.plan.rates_bps.len() as u32
     }
 
     pub(super) fn perform(self, setting: Setting) -> anyhow::Result<Report> {

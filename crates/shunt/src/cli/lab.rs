@@ -53,6 +53,34 @@ pub(crate) struct LoadArgs {
     pub(crate) self_test: bool,
 }
 
+/// One measurement, or a file of them.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Measuring {
+    #[command(flatten)]
+    Once(Box<BenchCommand>),
+    /// Measure what a file says, one step after the other: a campaign.
+    ///
+    /// Each [[step]] of the file names a command as `bench`, and has that command's options as keys, by the same names and with the same
+    /// values: `--runs 3` is `runs = 3`, `--both` is `both = true`, and an option that may be given several times takes a list. What is
+    /// below [common] is of all steps whose command has such an option, unless a step has it itself. Beside the steps there may be
+    /// `output` and `report = false`. The directory has a file of results for each step, and a page of them all. Ctrl-C ends the step
+    /// that runs and keeps what was measured; the same command again measures what is missing, and keeps apart what was interrupted.
+    Run(RunArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The campaign, in TOML [default: lab/campaigns/default.toml as it was when shunt was built: in namespaces, in 10 minutes].
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Where results go; new, empty, or of the same campaign [default: the file's `output`, or campaign-NAME].
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Make no page of the results.
+    #[arg(long)]
+    pub(crate) no_report: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Search for the load up to which a router loses nothing (NDR), and no more than 0.5 % (PDR), by MLRsearch (RFC 9971).

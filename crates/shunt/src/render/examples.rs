@@ -1,11 +1,13 @@
 //! Fixed values to show. Each number occurs once, so that a test can tell which one it sees.
 
 mod benches;
+mod campaign;
 mod compare;
 mod report;
 mod traffic;
 
 pub(crate) use benches::{sizes, sweep};
+pub(crate) use campaign::campaign;
 pub(crate) use compare::comparison;
 pub(crate) use report::{report, result_file};
 use shunt_api::{

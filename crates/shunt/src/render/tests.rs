@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     bench::{Measurement, Setting},
-    cli::{Cli, Command},
+    cli::{Cli, Command, Measuring},
     render::examples::{comparison, connections, events, explanation, load, self_test, statics, status},
 };
 use clap::Parser;
@@ -48,7 +48,7 @@ fn of_files(form: ReportForm) -> Answer {
 fn simulated() -> Answer {
     let line = "shunt bench ndr --quick --simulate capacity_pps=7e5 --simulate loss_floor=0.003 --simulate capacity_pps=2e6";
     match Cli::parse_from(line.split_whitespace()).command {
-        Command::Bench(typed) => {
+        Command::Bench(Measuring::Once(typed)) => {
             let (stop, conditions) = (Arc::default(), shunt_lab::Conditions::default());
             let setting = Setting { stop: &stop, conditions, show: &mut |_| () };
             Measurement::resolve(&typed).unwrap().perform(setting).unwrap()
@@ -86,6 +86,8 @@ fn the_texts_are_as_kept() {
     is_golden("bench-size.json", &show(&examples::sizes(), JSON));
     is_golden("bench-sweep.txt", &show(&examples::sweep(), TEXT));
     is_golden("bench-sweep.json", &show(&examples::sweep(), JSON));
+    is_golden("bench-run.txt", &show(&examples::campaign(), TEXT));
+    is_golden("bench-run.jsonl", &show(&examples::campaign(), JSON));
     is_golden("flow-list.txt", &show(&Answer::Statics(statics()), TEXT));
 }
 

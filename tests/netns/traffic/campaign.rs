@@ -1,0 +1,95 @@
+//! `shunt bench run`: between namespaces, ended in the middle, and gone on with.
+
+use super::command::bench;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use shunt_testkit::{require_root, wait_until};
+use std::{fs, path::Path};
+
+/// The gateway of the last step answers nothing.
+const CAMPAIGN: &str = r#"
+[common]
+tx = "t0"
+rx = "t1"
+gateway = "192.0.2.1"
+one-way = true
+time = "500ms"
+
+[[step]]
+name = "long"
+bench = "sweep"
+from = "1M"
+to = "6M"
+step = "1M"
+
+[[step]]
+name = "short"
+bench = "sweep"
+to = "1M"
+from = "1M"
+
+[[step]]
+name = "astray"
+bench = "sweep"
+gateway = "192.0.2.77"
+"#;
+
+const FIRST: &str = "t0 to t1 at 1Mbit";
+
+fn results(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap_or_default()).unwrap_or_default()
+}
+
+#[test]
+fn what_was_measured_stays_and_the_next_time_goes_on() {
+    if !require_root() {
+        return;
+    }
+    let bench = bench();
+    let out = bench.shunt.directory().join("out");
+    let command =
+        format!("bench run {} --output {}", bench.shunt.file("c.toml", CAMPAIGN).display(), out.display());
+    let mut running = bench.shunt.start(&command);
+    let first = out.join("01-long.json");
+    wait_until("a run is kept", || results(&first)["readings"].get(FIRST).is_some());
+    running.signal(Signal::SIGINT);
+    wait_until("it ends", || running.ended().is_some());
+    assert_eq!(running.ended(), Some(Some(2)), "{}", running.err());
+    let last = running.err().lines().last().unwrap_or_default().to_owned();
+    let missing =
+        "shunt: interrupted; missing: long, short, astray; the same command goes on with what is missing";
+    assert_eq!(last, missing);
+    assert!(running.out().contains("long    interrupted"), "{}", running.out());
+    assert_eq!(results(&first)["complete"], false);
+
+    let said = bench.shunt.run(&command);
+    assert_eq!(said.code, Some(2), "{}{}", said.err, said.out);
+    let last = said.err.lines().last().unwrap_or_default();
+    assert_eq!(last, "shunt: failed: astray; the same command goes on with what is missing");
+    assert!(said.out.contains("astray: t0: 192.0.2.77 does not answer ARP"), "{}", said.out);
+    let long = results(&first);
+    assert_eq!((&long["complete"], &long["conditions"]["campaign"]["step"]), (&true.into(), &"long".into()));
+    assert_eq!(long["conditions"]["campaign"]["text"], CAMPAIGN);
+    assert_eq!(long["readings"][FIRST]["runs"].as_array().map(Vec::len), Some(1));
+    assert_eq!(results(&out.join("01-long.interrupted-1.json"))["complete"], false);
+    assert_eq!(results(&out.join("02-short.json"))["complete"], true);
+    let page = fs::read_to_string(out.join("report.html")).unwrap_or_default();
+    assert!(page.contains(FIRST), "the page lacks readings");
+}
+
+#[test]
+fn what_is_wrong_is_told_before_anything_is_measured() {
+    if !require_root() {
+        return;
+    }
+    let bench = bench();
+    let out = bench.shunt.directory().join("out");
+    let file = bench.shunt.file("c.toml", &CAMPAIGN.replace("one-way = true", "one-way = \"yes\""));
+    let said = bench.shunt.run(&format!("bench run {} --output {}", file.display(), out.display()));
+    let why = format!(
+        "shunt: {}: step 1 (`long`): one-way: it is on or off: write true or false\n",
+        file.display()
+    );
+    assert_eq!((said.code, said.err.as_str()), (Some(18), why.as_str()));
+    assert!(!out.exists());
+}
