@@ -35,6 +35,11 @@ impl MemoryLimit {
         fs::create_dir(&group)?;
         let limit = Self { group };
         fs::write(limit.group.join(file), bytes.to_string())?;
+        // Whoever asks while another takes all that there is waits, where the kernel has this, instead of being killed.
+        let killer = limit.group.join("memory.oom_control");
+        if killer.exists() {
+            fs::write(killer, "1")?;
+        }
         Ok(limit)
     }
 
