@@ -44,7 +44,7 @@ impl Rate {
     /// # Errors
     /// When the rate is impossible, or a share of a link whose speed nobody knows.
     pub fn packets_per_second(self, sizes: &Sizes, link: Option<LinkSpeed>) -> Result<Option<f64>, Wrong> {
-        let line = |speed: LinkSpeed| speed.bits_per_second() as f64 / (8.0 * sizes.mean_wire_bytes());
+        let line = |speed: LinkSpeed| speed.frames_per_second(sizes.mean_bytes());
         let pps = match self {
             Self::Max => return Ok(None),
             Self::Pps(pps) => pps,

@@ -80,7 +80,7 @@ pub struct Nic {
     pub name: String,
     /// Its driver.
     pub driver: Option<String>,
-    /// In Mbit/s, while the link is up.
+    /// In Mbit/s, while the link is up; absent where there is no line.
     pub speed_mbps: Option<u64>,
     /// Its MTU.
     pub mtu: Option<u64>,
@@ -162,7 +162,10 @@ impl Cpus {
 impl Nic {
     /// Of this device in the network namespace of the caller.
     pub fn of(name: &str) -> Self {
-        let sys = Path::new("/sys/class/net").join(name);
+        Self::of_sys(&Path::new("/sys/class/net").join(name), name)
+    }
+
+    fn of_sys(sys: &Path, name: &str) -> Self {
         let linked = fs::read_link(sys.join("device/driver")).ok();
         let linked = linked.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
         let told = || {
@@ -173,11 +176,20 @@ impl Nic {
             name: name.to_owned(),
             // Virtual devices have no device behind them.
             driver: linked.or_else(told),
-            speed_mbps: text(&sys, "speed").and_then(|speed| speed.parse().ok()),
-            mtu: text(&sys, "mtu").and_then(|mtu| mtu.parse().ok()),
+            speed_mbps: text(sys, "speed").and_then(|speed| speed.parse().ok()).filter(|_| has_line(sys)),
+            mtu: text(sys, "mtu").and_then(|mtu| mtu.parse().ok()),
             offloads: ethtool(&["-k", name]).map(|features| offloads(&features)),
         }
     }
+}
+
+/// Virtual devices have no line, whatever speed they claim: 10 Gbit/s of a veth. One on top of others, such as a VLAN device, has
+/// theirs.
+fn has_line(sys: &Path) -> bool {
+    let entries = fs::read_dir(sys).into_iter().flatten().flatten();
+    let lower = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("lower_"));
+    let lower: Vec<_> = lower.map(|entry| entry.path()).collect();
+    sys.join("device").exists() || !lower.is_empty() && lower.iter().all(|sys| has_line(sys))
 }
 
 fn offloads(features: &str) -> Vec<String> {
@@ -296,6 +308,32 @@ mod tests {
         assert!(here.kernel.is_some() && here.cpus.count > 0 && !here.command.is_empty(), "{here:?}");
         let lo = Nic::of("lo");
         assert_eq!((lo.mtu.is_some(), Nic::of("nosuchdevice").mtu), (true, None));
+    }
+
+    #[test]
+    fn only_a_line_has_a_speed() {
+        let root = tempfile::tempdir().unwrap();
+        let device = |name: &str, below: &[&str]| {
+            let sys = root.path().join(name);
+            fs::create_dir_all(&sys).unwrap();
+            fs::write(sys.join("speed"), "10000\n").unwrap();
+            for other in below {
+                std::os::unix::fs::symlink(root.path().join(other), sys.join(format!("lower_{other}")))
+                    .unwrap();
+            }
+            sys
+        };
+        fs::create_dir_all(device("eth0", &[]).join("device")).unwrap();
+        for (name, below, speed) in [
+            ("eth0", &[][..], Some(10_000)),
+            ("veth0", &[], None),
+            ("eth0.5", &["eth0"], Some(10_000)),
+            ("veth0.5", &["veth0"], None),
+            ("br0", &["eth0", "veth0"], None),
+        ] {
+            let sys = if name == "eth0" { root.path().join(name) } else { device(name, below) };
+            assert_eq!(Nic::of_sys(&sys, name).speed_mbps, speed, "{name}");
+        }
     }
 
     #[test]

@@ -102,6 +102,8 @@ pub enum Doubt {
         /// Packets.
         packets: u64,
     },
+    /// It is more than the line can carry.
+    AboveLine,
     /// One that this version has no name for.
     #[serde(other)]
     Unknown,
@@ -175,6 +177,7 @@ impl fmt::Display for Doubt {
             Self::BeyondWindow { packets } => {
                 write!(f, "{packets} packets came so late that they may be duplicates")
             }
+            Self::AboveLine => write!(f, "more than the line can carry: the value or its limit is wrong"),
             Self::Unknown => write!(f, "a doubt that this version has no name for"),
         }
     }

@@ -4,7 +4,7 @@
 mod effect;
 
 use crate::{
-    Conditions, Doubt, Kept, Reading, Run, Spread,
+    Conditions, Doubt, Kept, Limit, Reading, Run, Spread,
     net::NetNs,
     statistics::median,
     throughput::{Engine, RULESET, Up},
@@ -96,7 +96,7 @@ pub struct Point {
     pub l2_bps: f64,
     /// The same with preamble and gap.
     pub l1_bps: f64,
-    /// Of what the line carries, if its speed is known.
+    /// Of what the line carries, or both directions of it, if its speed is known.
     pub line_share: Option<f64>,
     /// Frames/s that were sent.
     pub offered_pps: f64,
@@ -144,8 +144,12 @@ impl Plan {
         let mut wanted = self.wanted.clone();
         wanted.shape.sizes = Sizes::fixed(largest)?;
         let mut all = self.series();
-        session(&wanted, &self.place, stop, |session| {
+        let line = session(&wanted, &self.place, stop, |session| {
             conditions.nics = session.nics().to_vec();
+            let line = session.line_speed();
+            if let Some(kept) = &mut kept {
+                kept.took_part(session.nics());
+            }
             let router = session.router();
             router.map(|router| router.try_run(&format!("nft '{RULESET}'"))).transpose()?;
             let total = u64::from(self.rounds) * all.len() as u64;
@@ -159,21 +163,21 @@ impl Plan {
                         show(Progress { done, total, now });
                         let directed = trial(session, sizes, schedule)?;
                         if stop.load(Ordering::Relaxed) {
-                            return Ok(());
+                            return Ok(line);
                         }
                         series.generator_pps = generator.get(&series.frame_bytes).copied();
                         series.add(&directed);
                         if let Some(kept) = &mut kept {
-                            series.keep(kept)?;
+                            series.keep(kept, self.limit(series.frame_bytes, line))?;
                         }
                         done += 1;
                     }
                     up.map(Up::down).transpose()?;
                 }
             }
-            Ok::<_, Error>(())
+            Ok::<_, Error>(line)
         })?;
-        let mut report = self.report(&all, speed, conditions);
+        let mut report = self.report(&all, speed, line, conditions);
         if let Some(kept) = kept {
             for Point { router, frame_bytes, forwarded_pps, .. } in &report.points {
                 let name = format!("{router} {frame_bytes}");
@@ -190,7 +194,7 @@ impl Plan {
     fn schedules(&self, speed: Option<LinkSpeed>) -> Result<Vec<(Sizes, Schedule)>, Error> {
         let of = |bytes: &u32| {
             let sizes = Sizes::fixed(*bytes)?;
-            let pps = speed.map(|speed| speed.bits_per_second() as f64 / 8.0 / sizes.mean_wire_bytes());
+            let pps = speed.map(|speed| speed.frames_per_second(sizes.mean_bytes()));
             let burst = self.wanted.burst;
             Ok((sizes, Schedule { pps, burst, packets: None, duration: Some(self.trial) }))
         };
@@ -230,13 +234,27 @@ impl Plan {
         router.zip(engine).map(|(router, engine)| Up::new(engine, router)).transpose()
     }
 
-    fn report(&self, all: &[Series], speed: Option<LinkSpeed>, conditions: Conditions) -> Report {
+    /// Of all directions together.
+    fn limit(&self, frame_bytes: u32, line: Option<LinkSpeed>) -> Option<Limit> {
+        let lines = if self.wanted.both { 2 } else { 1 };
+        Some(Limit::of_line(line?, &Sizes::fixed(frame_bytes).ok()?, lines))
+    }
+
+    /// What was offered is limited by the speed of the line that sends, and what can arrive by that of the slower line.
+    fn report(
+        &self,
+        all: &[Series],
+        speed: Option<LinkSpeed>,
+        line: Option<LinkSpeed>,
+        conditions: Conditions,
+    ) -> Report {
         let mut doubts = conditions.doubts();
         let trial_s = self.trial.as_secs_f64();
         if trial_s < TRIAL_WANTED_S {
             doubts.push(Doubt::TooShort { seconds: trial_s, wanted: TRIAL_WANTED_S });
         }
-        let mut points: Vec<Point> = all.iter().filter_map(|series| series.point(speed)).collect();
+        let of = |series: &Series| series.point(self.limit(series.frame_bytes, line));
+        let mut points: Vec<Point> = all.iter().filter_map(of).collect();
         let first: Vec<(u32, Reading)> = self.engines.first().map_or(Vec::new(), |(name, _)| {
             let own = points.iter().filter(|point| point.router == *name);
             own.map(|point| (point.frame_bytes, point.forwarded_pps.clone())).collect()
@@ -294,14 +312,17 @@ impl Series {
     }
 
     /// The last run.
-    fn keep(&self, kept: &mut Kept) -> std::io::Result<()> {
+    fn keep(&self, kept: &mut Kept, limit: Option<Limit>) -> std::io::Result<()> {
         let Some(figures) = self.runs.last() else { return Ok(()) };
-        kept.add(&self.name(), "pps", run(figures))
+        kept.add(&self.name(), "pps", run(figures))?;
+        limit.into_iter().for_each(|limit| kept.limit(&self.name(), limit));
+        Ok(())
     }
 
-    fn point(&self, speed: Option<LinkSpeed>) -> Option<Point> {
+    fn point(&self, limit: Option<Limit>) -> Option<Point> {
         let mut forwarded_pps = Reading::of_runs("pps", self.runs.iter().map(run).collect())?;
         forwarded_pps.doubts.clone_from(&self.doubts);
+        forwarded_pps.set_limit(limit);
         let pps = forwarded_pps.value;
         let apart = (forwarded_pps.spread.high - forwarded_pps.spread.low) / pps;
         if apart > NOISY {
@@ -318,7 +339,7 @@ impl Series {
             frame_bytes: self.frame_bytes,
             l2_bps: bits(self.frame_bytes),
             l1_bps,
-            line_share: speed.map(|speed| l1_bps / speed.bits_per_second() as f64),
+            line_share: forwarded_pps.share(pps),
             offered_pps,
             loss_ratio,
             generator_pps: self.generator_pps,
@@ -333,8 +354,7 @@ fn run(figures: &Figures) -> Run {
         "sent": figures.sent, "received": figures.received, "lost": figures.lost, "seconds": figures.seconds,
         "reordered": figures.reordered,
     });
-    let value = figures.received as f64 / figures.seconds.max(1e-9);
-    Run { value, at: None, details: details.as_object().cloned().unwrap_or_default() }
+    Run { value: figures.received_pps(), at: None, details: details.as_object().cloned().unwrap_or_default() }
 }
 
 impl Gain {

@@ -3,6 +3,11 @@
 use crate::{Doubt, statistics};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use shunt_gen::Sizes;
+use shunt_wire::line::LinkSpeed;
+
+/// The clocks of a line may be so far off (IEEE 802.3), and that of this machine as well.
+const CLOCKS_APART: f64 = 2e-4;
 
 /// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,6 +34,25 @@ pub struct Limit {
     pub value: f64,
     /// Of which line and which frames, such as `1 Gbit/s, 64-byte frames`.
     pub of: String,
+}
+
+impl Limit {
+    /// In frames/s, over so many lines at once.
+    pub fn of_line(speed: LinkSpeed, sizes: &Sizes, lines: u32) -> Self {
+        let value = speed.frames_per_second(sizes.mean_bytes()) * f64::from(lines);
+        let line = format!("{speed}bit/s, frames of {sizes} bytes");
+        Self { value, of: if lines == 1 { line } else { format!("{lines} x {line}") } }
+    }
+
+    /// Which part of it this is. None of a limit that is not above 0.
+    pub fn share(&self, value: f64) -> Option<f64> {
+        (self.value > 0.0).then(|| value / self.value)
+    }
+
+    /// It cannot be: it is wrong, or the limit is.
+    pub fn is_below(&self, value: f64) -> bool {
+        self.share(value).is_some_and(|share| share > 1.0 + CLOCKS_APART)
+    }
 }
 
 /// One run.
@@ -94,8 +118,21 @@ impl Reading {
 
     /// Which part of its limit it is, or this run's value is. None without a limit, or with one that is not above 0.
     pub fn share(&self, value: f64) -> Option<f64> {
-        let limit = self.limit.as_ref()?.value;
-        (limit > 0.0).then(|| value / limit)
+        self.limit.as_ref()?.share(value)
+    }
+
+    /// Says what the line could have carried at most, and doubts what is above.
+    pub fn set_limit(&mut self, limit: Option<Limit>) {
+        self.limit = limit;
+        if self.is_above_limit() {
+            self.add_doubt(Doubt::AboveLine);
+        }
+    }
+
+    /// It or one of its runs is more than the line can carry.
+    pub fn is_above_limit(&self) -> bool {
+        let values = self.runs.iter().map(|run| run.value).chain([self.value]);
+        self.limit.as_ref().is_some_and(|limit| values.into_iter().any(|value| limit.is_below(value)))
     }
 
     /// Once each.
@@ -135,6 +172,25 @@ mod tests {
         for (value, share) in [(12.0, Some(0.25)), (0.0, None), (f64::NAN, None)] {
             reading.limit = Some(Limit { value, of: "1 Gbit/s".to_owned() });
             assert_eq!(reading.share(3.0), share);
+        }
+    }
+
+    #[test]
+    fn the_limit_is_that_of_the_line_and_what_is_above_is_doubted() {
+        let sizes = Sizes::fixed(64).unwrap();
+        let gigabit: LinkSpeed = "1G".parse().unwrap();
+        let limit = Limit::of_line(gigabit, &sizes, 1);
+        assert_eq!((limit.value.round(), limit.of.as_str()), (1_488_095.0, "1Gbit/s, frames of 64 bytes"));
+        let both = Limit::of_line(gigabit, &sizes, 2);
+        assert_eq!((both.value, both.of.as_str()), (2.0 * limit.value, "2 x 1Gbit/s, frames of 64 bytes"));
+        let imix = Limit::of_line(gigabit, &"imix".parse().unwrap(), 1);
+        let mean_bytes = (7.0 * 64.0 + 4.0 * 570.0 + 1518.0) / 12.0;
+        assert!((imix.value * 8.0 * (mean_bytes + 20.0) / 1e9 - 1.0).abs() < 1e-9, "{imix:?}");
+        // Clocks differ, packets do not overtake the light.
+        for (pps, above) in [(1_488_095.0, false), (1_488_200.0, false), (1_490_000.0, true)] {
+            let mut reading = of(&[1e6, pps, 1e6]).unwrap();
+            reading.set_limit(Some(limit.clone()));
+            assert_eq!(reading.doubts.contains(&Doubt::AboveLine), above, "{pps}");
         }
     }
 

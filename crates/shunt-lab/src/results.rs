@@ -1,6 +1,6 @@
 //! The file of a measurement: written after each run, read back by any Shunt of the same version of the format.
 
-use crate::{Conditions, Doubt, Limit, Reading, Run};
+use crate::{Conditions, Doubt, Limit, Nic, Reading, Run};
 use serde::{Deserialize, Serialize, Serializer};
 use std::{
     collections::BTreeMap,
@@ -200,7 +200,7 @@ impl Kept {
         runs.push(run);
         let mut reading = Reading::of_runs(unit, runs).ok_or_else(|| wrong("not a number".to_owned()))?;
         reading.doubts.append(&mut doubts);
-        reading.limit = limit;
+        reading.set_limit(limit);
         self.results.readings.insert(name.to_owned(), reading);
         self.save()
     }
@@ -212,6 +212,7 @@ impl Kept {
     pub fn add_all(&mut self, name: &str, of: &Reading) -> io::Result<()> {
         of.runs.iter().try_for_each(|run| self.add(name, &of.unit, run.clone()))?;
         of.doubts.iter().for_each(|doubt| self.doubt(name, doubt.clone()));
+        of.limit.iter().for_each(|limit| self.limit(name, limit.clone()));
         self.save()
     }
 
@@ -224,6 +225,11 @@ impl Kept {
         self.save()
     }
 
+    /// Says which devices took part; written with the next run.
+    pub fn took_part(&mut self, nics: &[Nic]) {
+        self.results.conditions.nics = nics.to_vec();
+    }
+
     /// Doubts the reading of this name, if there is one; written with the next run.
     pub fn doubt(&mut self, name: &str, doubt: Doubt) {
         if let Some(reading) = self.results.readings.get_mut(name) {
@@ -234,7 +240,7 @@ impl Kept {
     /// Says what the line could have carried at most, if there is a reading of this name; written with the next run.
     pub fn limit(&mut self, name: &str, limit: Limit) {
         if let Some(reading) = self.results.readings.get_mut(name) {
-            reading.limit = Some(limit);
+            reading.set_limit(Some(limit));
         }
     }
 
@@ -246,6 +252,14 @@ impl Kept {
     /// What there is so far.
     pub fn results(&self) -> &Results {
         &self.results
+    }
+
+    /// Writes what there is, which is not all.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn leave(self) -> io::Result<()> {
+        self.save()
     }
 
     /// Writes that all is there.

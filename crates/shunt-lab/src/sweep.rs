@@ -87,6 +87,9 @@ impl Plan {
         let mut snapshots = Vec::new();
         session(&self.wanted, &self.place, stop, |session| {
             conditions.nics = session.nics().to_vec();
+            if let Some(kept) = &mut kept {
+                kept.took_part(session.nics());
+            }
             let router = session.router();
             router.map(|router| router.try_run(&format!("nft '{RULESET}'"))).transpose()?;
             let up = router
@@ -172,10 +175,10 @@ fn keep(kept: &mut Kept, rate: u64, directed: &[Directed]) -> std::io::Result<()
             "achieved_bps": figures.achieved_l2_bps, "sent": figures.sent, "received": figures.received,
             "lost": figures.lost, "jitter_us": figures.jitter_us, "seconds": figures.seconds,
         });
-        let value = figures.received as f64 / figures.seconds.max(1e-9);
         let details = details.as_object().cloned().unwrap_or_default();
         let name = format!("{} to {} at {}", one.from, one.to, Rate::L2(rate as f64));
-        kept.add(&name, "pps", Run { value, at: None, details })?;
+        kept.add(&name, "pps", Run { value: figures.received_pps(), at: None, details })?;
+        one.limit.iter().for_each(|limit| kept.limit(&name, limit.clone()));
         one.doubts.iter().for_each(|doubt| kept.doubt(&name, doubt.clone()));
     }
     Ok(())

@@ -3,7 +3,7 @@
 mod generated;
 
 use crate::{
-    Conditions, Doubt, Kept, Run,
+    Conditions, Doubt, Kept, Limit, Nic, Run,
     search::{
         BinarySearch, Goal, GoalResult, Irregular, MlrSearch, Outcome, Range, Search, Trial, Wrong, run,
         simulated::{Behaviour, Router},
@@ -29,6 +29,14 @@ pub trait Device {
     fn name(&self) -> &str;
     /// What speaks against what was measured of it.
     fn doubts(&self) -> Vec<Doubt>;
+    /// The devices by which it was, once it was served.
+    fn nics(&self) -> &[Nic] {
+        &[]
+    }
+    /// What the line to it can carry in one direction, once it was served; none where there is no line.
+    fn limit(&self) -> Option<Limit> {
+        None
+    }
     /// Sets it up, lets trials be measured, and takes it down.
     ///
     /// # Errors
@@ -112,6 +120,9 @@ pub struct Searched {
     pub results: Vec<GoalResult>,
     /// After the search.
     pub latency: Vec<LatencyAt>,
+    /// What the line carries in one direction, where its speed is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limit>,
     /// Why they may be wrong.
     pub doubts: Vec<Doubt>,
 }
@@ -185,13 +196,15 @@ impl Plan {
         &self,
         devices: &mut [D],
         mut kept: Option<&mut Kept>,
-        conditions: Conditions,
+        mut conditions: Conditions,
     ) -> Result<Report, D::Error> {
         let mut searches = Vec::new();
         for run in 1..=self.runs {
             for device in &mut *devices {
                 let searched = self.search_one(device, run)?;
+                conditions.nics = device.nics().to_vec();
                 if let Some(kept) = &mut kept {
+                    kept.took_part(device.nics());
                     keep(kept, &searched)?;
                 }
                 searches.push(searched);
@@ -205,7 +218,12 @@ impl Plan {
         device.serve(&mut |measure| self.search_with(measure, &mut searched))?;
         let mut doubts = device.doubts();
         doubts.append(&mut searched.doubts);
-        Ok(Searched { doubts, ..searched })
+        let limit = device.limit();
+        let found = || searched.results.iter().filter_map(|result| result.throughput_pps);
+        if limit.as_ref().is_some_and(|limit| found().any(|pps| limit.is_below(pps))) {
+            doubts.push(Doubt::AboveLine);
+        }
+        Ok(Searched { doubts, limit, ..searched })
     }
 
     fn search_with<E: From<io::Error>>(
@@ -279,6 +297,7 @@ fn keep(kept: &mut Kept, searched: &Searched) -> io::Result<()> {
                 });
                 let details = details.as_object().cloned().unwrap_or_default();
                 kept.add(&name, "pps", Run { value, at: None, details })?;
+                searched.limit.iter().for_each(|limit| kept.limit(&name, limit.clone()));
             }
             (None, irregular) => kept.lacks(&name, irregular.map_or_else(String::new, |why| why.to_string())),
         }

@@ -169,9 +169,9 @@ impl LinkSpeed {
         self.0
     }
 
-    /// How many frames of this size, FCS included, the link carries each second.
-    pub fn frames_per_second(self, frame_bytes: u32) -> f64 {
-        self.0 as f64 / (8.0 * (f64::from(frame_bytes) + f64::from(WIRE_OVERHEAD_BYTES)))
+    /// How many frames of this size, or mean size, FCS included, the link carries each second.
+    pub fn frames_per_second(self, frame_bytes: impl Into<f64>) -> f64 {
+        self.0 as f64 / (8.0 * (frame_bytes.into() + f64::from(WIRE_OVERHEAD_BYTES)))
     }
 }
 

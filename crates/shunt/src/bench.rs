@@ -21,8 +21,8 @@ use shunt_lab::{
 use shunt_wire::line::LinkSpeed;
 use size::SizeBench;
 use std::{
-    env,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    env, io,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -147,6 +147,7 @@ impl NdrBench {
                     engine: engine.clone(),
                     stop: stop.clone(),
                     nics: Vec::new(),
+                    limit: None,
                 };
                 let mut devices: Vec<_> = engines.iter().map(device).collect();
                 let max_pps = match (max_pps, devices.first()) {
@@ -200,18 +201,15 @@ impl NdrBench {
         conditions.seed = Some(self.seed);
         let results = Results::new(what, conditions.clone());
         let mut kept = self.keep.clone().map(|path| go_on(path, results)).transpose()?;
-        let report = plan.perform(devices, kept.as_mut(), conditions)?;
-        if let Some(kept) = kept {
-            kept.finish()?;
-        }
-        Ok(report)
+        let report = plan.perform(devices, kept.as_mut(), conditions);
+        end(kept, report.is_ok())?;
+        Ok(report?)
     }
 }
 
 fn real(typed: &NdrArgs) -> anyhow::Result<Routers> {
-    let wanted = wanted(None, typed.both, typed.size.clone());
-    let between = nics(&typed.tx, &typed.rx, typed.gateway, typed.rx_gateway);
-    let (place, engines) = place(between, &typed.engines)?;
+    let wanted = wanted(typed.place.speed, typed.both, typed.size.clone());
+    let (place, engines) = place(between(&typed.place), &typed.engines)?;
     Ok(Routers::Real { wanted: Box::new(wanted), place, engines })
 }
 
@@ -233,18 +231,9 @@ fn wanted(speed: Option<LinkSpeed>, both: bool, sizes: Sizes) -> Wanted {
 }
 
 /// The devices that a router is between, if they were given.
-fn nics(
-    tx: &Option<String>,
-    rx: &Option<String>,
-    gateway: Option<IpAddr>,
-    rx_gateway: Option<IpAddr>,
-) -> Option<Nics> {
-    let (tx, rx) = tx.clone().zip(rx.clone())?;
-    Some(Nics { tx, rx, gateway, rx_gateway, next_hop: None })
-}
-
 fn between(typed: &PlaceArgs) -> Option<Nics> {
-    nics(&typed.tx, &typed.rx, typed.gateway, typed.rx_gateway)
+    let (tx, rx) = typed.tx.clone().zip(typed.rx.clone())?;
+    Some(Nics { tx, rx, gateway: typed.gateway, rx_gateway: typed.rx_gateway, next_hop: None })
 }
 
 /// What forwards, by its name; none: Linux, or whatever is between the devices.
@@ -281,11 +270,18 @@ pub(crate) fn measured<R>(
 ) -> anyhow::Result<R> {
     let results = Results::new(what, conditions.clone());
     let mut kept = keep.map(|path| go_on(path, results)).transpose()?;
-    let report = measure(kept.as_mut(), conditions, show).map_err(told)?;
-    if let Some(kept) = kept.filter(|_| !stop.load(Ordering::Relaxed)) {
-        kept.finish()?;
+    let report = measure(kept.as_mut(), conditions, show);
+    end(kept, report.is_ok() && !stop.load(Ordering::Relaxed))?;
+    Ok(report.map_err(told)?)
+}
+
+/// Writes what else is known of what was kept; it may not be all.
+fn end(kept: Option<Kept>, whole: bool) -> io::Result<()> {
+    match kept {
+        Some(kept) if whole => kept.finish().map(drop),
+        Some(kept) => kept.leave(),
+        None => Ok(()),
     }
-    Ok(report)
 }
 
 fn go_on(path: PathBuf, results: Results) -> Result<Kept, Failure> {

@@ -35,8 +35,10 @@ fn a_router_that_limits_packets_is_found_to_do_so() {
         "table inet f {{ chain c {{ type filter hook forward priority 0; \
          udp dport 5001 limit rate over {LIMIT_PPS}/second burst {BUCKET} packets drop; }}; }}"
     ));
-    let report =
-        bench(&Shunt::on(&host), "--tx t0 --rx t1 --gateway 192.0.2.1 --min-load 500 --max-load 20000");
+    let report = bench(
+        &Shunt::on(&host),
+        "--tx t0 --rx t1 --gateway 192.0.2.1 --min-load 500 --max-load 20000 --speed 1M",
+    );
     let searched = &report["searches"][0];
     assert_eq!((&searched["device"], &searched["run"]), (&"dut".into(), &1.into()));
     let most = (LIMIT_PPS + BUCKET / 0.5) * 1.01;
@@ -46,6 +48,10 @@ fn a_router_that_limits_packets_is_found_to_do_so() {
         assert!(upper <= most * 1.005 / 0.99, "{result}");
         assert!(result["throughput_pps"].as_f64().is_none_or(|pps| pps <= most), "{result}");
     }
+    // 1 Mbit/s carries 1488 frames/s.
+    let above = |result: &Value| result["throughput_pps"].as_f64().is_some_and(|pps| pps > 1489.0);
+    let any_above = searched["results"].as_array().unwrap().iter().any(above);
+    assert_eq!(has_doubt(searched, "above-line"), any_above, "{searched:#}");
     if !has_doubt(searched, "generator-bound") {
         let pdr = searched["results"][1]["throughput_pps"].as_f64();
         assert!(pdr.is_some_and(|pps| pps > 0.5 * LIMIT_PPS), "{searched:#}");

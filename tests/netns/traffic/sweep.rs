@@ -27,6 +27,8 @@ fn the_knee_is_where_the_router_was_told_to_drop() {
         assert_eq!(count("sent"), count("received") + count("lost"));
         let asked = step["offered_bps"].as_f64().unwrap() / (8.0 * 1518.0);
         assert!((one["offered_pps"].as_f64().unwrap() / asked - 1.0).abs() < 1e-9, "{one:#}");
+        // A veth says that it has 10 Gbit/s, which is no line.
+        assert!(one.get("limit").is_none() && one.get("line_share").is_none(), "{one:#}");
         // The receiver drops what it has counted, and the driver counts that.
         let dropped = step["changes"].as_array().unwrap().iter().find(|change| {
             (&change["device"], &change["counter"]) == (&"t1".into(), &"rx_queue_0_xdp_drops".into())
@@ -46,13 +48,22 @@ fn both_directions_have_a_step_and_a_knee_of_their_own() {
         return;
     }
     let bench = bench();
-    let report = json(&bench.shunt.run("bench sweep --json --from 1M --to 2M --step 1M --time 300ms"));
+    let report =
+        json(&bench.shunt.run("bench sweep --json --from 1M --to 2M --step 1M --time 300ms --speed 100M"));
     let ends = |of: &Value| format!("{} {}", of["from"].as_str().unwrap(), of["to"].as_str().unwrap());
     for list in [&report["steps"][1]["directions"], &report["knees"]] {
         let both: Vec<String> = list.as_array().unwrap().iter().map(ends).collect();
         assert_eq!(both, ["lan0 wan0", "wan0 lan0"]);
     }
     assert_eq!(report["knees"][0]["loses_bps"], Value::Null, "{report:#}");
+    // What `shunt line --speed 100M --frame 1518` says.
+    let limit = 1e8 / 8.0 / 1538.0;
+    for one in report["steps"][0]["directions"].as_array().unwrap() {
+        let number = |name: &str| one[name].as_f64().unwrap();
+        let share = number("received") / number("seconds") / limit;
+        assert!((one["limit"]["value"].as_f64().unwrap() / limit - 1.0).abs() < 1e-9, "{one:#}");
+        assert!((number("line_share") / share - 1.0).abs() < 1e-9 && share < 0.011, "{one:#}");
+    }
 }
 
 #[test]

@@ -62,11 +62,13 @@ fn near(got: f64, want: f64) -> bool {
 #[test]
 fn the_cost_of_a_frame_and_of_a_byte_are_told_apart() {
     let plan = plan(3);
-    let report = plan.report(&measured(&plan, 0.3), "10G".parse().ok(), Conditions::default());
+    let report = plan.report(&measured(&plan, 0.3), None, "10G".parse().ok(), Conditions::default());
     let at = |n: usize| &report.points[n];
     assert_eq!((at(0).router.as_str(), at(0).frame_bytes, at(3).frame_bytes), ("slow", 64, 1500));
     assert!(near(at(0).forwarded_pps.value, 1e9 / 1064.0) && near(at(0).l2_bps, 64.0 * 8e9 / 1064.0));
     assert!(near(at(1).line_share.unwrap(), 1520.0 * 8e9 / 2500.0 / 1e10), "{:?}", at(1));
+    let limit = at(1).forwarded_pps.limit.clone().unwrap();
+    assert_eq!((limit.value.round(), limit.of.as_str()), (822_368.0, "10Gbit/s, frames of 1500 bytes"));
     // What is measured in turn drifts together.
     assert!(at(0).gain.is_none() && near(at(2).gain.unwrap().value, 2.0));
     assert!(near(at(3).gain.unwrap().spread.low, 2.0) && near(at(3).gain.unwrap().spread.high, 2.0));
@@ -82,11 +84,11 @@ fn what_the_router_was_not_the_limit_of_says_nothing_of_its_cost() {
     let plan = plan(3);
     let mut all = measured(&plan, 0.3);
     all.iter_mut().for_each(|series| series.doubts.push(Doubt::GeneratorBound));
-    let report = plan.report(&all, None, Conditions::default());
+    let report = plan.report(&all, None, None, Conditions::default());
     assert!(report.effects.iter().all(|effect| effect.cost.is_none()), "{:?}", report.effects);
     assert!(report.points.iter().all(|point| point.line_share.is_none()));
     // 1500 bytes fill this line.
-    let line = plan.report(&measured(&plan, 0.3), "4864M".parse().ok(), Conditions::default());
+    let line = plan.report(&measured(&plan, 0.3), None, "4864M".parse().ok(), Conditions::default());
     assert!(line.effects[0].cost.is_none(), "{:?}", line.points[1]);
     assert_eq!(Cost::of(&[(64.0, 900.0), (1500.0, 800.0)]), None);
     assert_eq!(Cost::of(&[(64.0, 900.0)]), None);
@@ -111,7 +113,7 @@ fn what_was_interrupted_shows_what_there_is() {
     let mut all = measured(&plan, 0.3);
     all[2].runs.truncate(1);
     all[3].runs.clear();
-    let report = plan.report(&all, None, Conditions::default());
+    let report = plan.report(&all, None, None, Conditions::default());
     assert_eq!(report.points.len(), 3);
     assert!(near(report.points[2].gain.unwrap().value, 2.0));
     assert_eq!((report.effects.len(), report.effects[0].router.as_str()), (1, "slow"));

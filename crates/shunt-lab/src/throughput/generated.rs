@@ -2,7 +2,7 @@
 
 use super::{Device, Seen, Work};
 use crate::{
-    Doubt, Nic,
+    Doubt, Limit, Nic,
     net::NetNs,
     search::Trial,
     traffic::{Error, Figures, Place, Session, Wanted, session},
@@ -39,6 +39,8 @@ pub struct Generated {
     pub stop: Arc<AtomicBool>,
     /// What took part so far.
     pub nics: Vec<Nic>,
+    /// Of the line, in one direction, as far as it is known.
+    pub limit: Option<Limit>,
 }
 
 /// A Shunt in the router.
@@ -57,14 +59,15 @@ pub(crate) struct Up<'n> {
 }
 
 impl Generated {
-    /// What the generator can do with nothing in between, in frames/s of one direction.
+    /// What the generator can do with nothing in between, and the line carries, in frames/s of one direction.
     ///
     /// # Errors
     /// When the machine refuses.
     pub fn generator_max_pps(&self) -> Result<f64, Error> {
         session(&self.wanted, &self.place, &self.stop, |session| {
             let most = Schedule { pps: None, burst: self.wanted.burst, packets: None, duration: None };
-            Ok::<_, Error>(session.floor(&most)?.max_pps)
+            let line = session.limit().map_or(f64::INFINITY, |limit| limit.value);
+            Ok::<_, Error>(session.floor(&most)?.max_pps.min(line))
         })
     }
 }
@@ -81,10 +84,19 @@ impl Device for Generated {
         if virtual_links { vec![Doubt::VirtualLinks] } else { Vec::new() }
     }
 
+    fn nics(&self) -> &[Nic] {
+        &self.nics
+    }
+
+    fn limit(&self) -> Option<Limit> {
+        self.limit.clone()
+    }
+
     fn serve(&mut self, work: &mut Work<'_, Error>) -> Result<(), Error> {
-        let Self { wanted, place, engine, stop, nics, .. } = self;
+        let Self { wanted, place, engine, stop, nics, limit, .. } = self;
         session(wanted, place, stop, |session| {
             *nics = session.nics().to_vec();
+            *limit = session.limit();
             let router = session.router();
             if let Some(router) = router {
                 router.try_run(&format!("nft '{RULESET}'"))?;

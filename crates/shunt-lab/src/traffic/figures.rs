@@ -1,7 +1,7 @@
 //! What came out.
 
 use super::{LATE_NS, Means};
-use crate::{Distribution, Doubt, Kept, Results};
+use crate::{Distribution, Doubt, Kept, Limit, Results};
 use serde::{Deserialize, Serialize};
 use shunt_bpf::traffic::{Histogram, Mode, Received, State};
 use shunt_gen::Schedule;
@@ -40,6 +40,12 @@ pub struct Directed {
     /// Its part.
     #[serde(flatten)]
     pub figures: Figures,
+    /// What the line can carry of these frames, where its speed is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limit>,
+    /// What arrived, as a share of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line_share: Option<f64>,
     /// From the first packet to the last.
     #[serde(skip)]
     pub(crate) span_ns: u64,
@@ -157,6 +163,11 @@ impl Figures {
         }
     }
 
+    /// What arrived.
+    pub(crate) fn received_pps(&self) -> f64 {
+        self.received as f64 / self.seconds.max(1e-9)
+    }
+
     pub(crate) fn sum(all: &[Directed]) -> Self {
         let [one] = all else {
             let mut sum = Self { offered_pps: Some(0.0), ..Self::default() };
@@ -213,6 +224,16 @@ impl Figures {
     }
 }
 
+impl Directed {
+    pub(super) fn set_limit(&mut self, limit: Limit) {
+        self.line_share = limit.share(self.figures.received_pps());
+        if limit.is_below(self.figures.received_pps()) || limit.is_below(self.figures.achieved_pps) {
+            self.doubts.push(Doubt::AboveLine);
+        }
+        self.limit = Some(limit);
+    }
+}
+
 impl LatencyUs {
     pub(super) fn of(latency: &Histogram) -> Option<Self> {
         let us = |ns: u64| ns as f64 / 1e3;
@@ -255,6 +276,7 @@ impl Report {
     /// # Errors
     /// When the file cannot be written.
     pub fn keep(&self, kept: &mut Kept) -> io::Result<()> {
+        kept.took_part(&self.results.conditions.nics);
         self.results.readings.iter().try_for_each(|(name, reading)| kept.add_all(name, reading))
     }
 }

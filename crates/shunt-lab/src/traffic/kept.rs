@@ -1,7 +1,7 @@
 //! What came out, as readings that files of results hold.
 
 use super::{Directed, Figures, Floor};
-use crate::{Doubt, Reading, Run};
+use crate::{Doubt, Limit, Reading, Run};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -12,19 +12,20 @@ pub(super) fn readings(
     doubts: &[Doubt],
 ) -> BTreeMap<String, Reading> {
     let mut readings = BTreeMap::new();
-    let mut add = |name: String, (unit, value, details): (&str, f64, Map<String, Value>)| {
+    let mut add = |name: String, (unit, value, details): Measured, limit: Option<&Limit>| {
         if let Some(mut reading) = Reading::of_runs(unit, vec![Run { value, at: None, details }]) {
             reading.doubts = doubts.to_vec();
+            reading.set_limit(limit.filter(|_| unit == "pps").cloned());
             readings.insert(name, reading);
         }
     };
-    for Directed { from, to, figures, .. } in directions {
+    for Directed { from, to, figures, limit, .. } in directions {
         for (name, run) in of_direction(figures) {
-            add(format!("{name} {from} to {to}"), run);
+            add(format!("{name} {from} to {to}"), run, limit.as_ref());
         }
     }
     for (name, run) in floor.into_iter().flat_map(of_floor) {
-        add(format!("{name} of the generator alone"), run);
+        add(format!("{name} of the generator alone"), run, None);
     }
     readings
 }
@@ -32,7 +33,6 @@ pub(super) fn readings(
 type Measured = (&'static str, f64, Map<String, Value>);
 
 fn of_direction(figures: &Figures) -> Vec<(&'static str, Measured)> {
-    let rate = |packets: u64| packets as f64 / figures.seconds.max(1e-9);
     let percent = |packets: u64| packets as f64 / figures.sent.max(1) as f64 * 100.0;
     let sent = json!({
         "sent": figures.sent, "seconds": figures.seconds,
@@ -41,7 +41,7 @@ fn of_direction(figures: &Figures) -> Vec<(&'static str, Measured)> {
     let received = json!({"received": figures.received, "flows": figures.flows});
     let mut all = vec![
         ("sent", ("pps", figures.achieved_pps, map(sent))),
-        ("received", ("pps", rate(figures.received), map(received))),
+        ("received", ("pps", figures.received_pps(), map(received))),
         ("loss", ("%", percent(figures.lost), map(json!({"lost": figures.lost})))),
         ("duplicates", ("%", percent(figures.duplicated), map(json!({"duplicated": figures.duplicated})))),
         (

@@ -90,6 +90,8 @@ impl<'n> Lane<'n> {
             },
             means: self.means(),
             figures,
+            limit: None,
+            line_share: None,
             span_ns: sent.last_ns.saturating_sub(sent.start_ns),
             latency: received.latency,
             jitter: received.jitter,

@@ -8,11 +8,12 @@ use super::{
     station::{Place, Station},
 };
 use crate::{
-    Nic,
+    Limit, Nic,
     net::{NetNs, Segment},
     sweep::counters::Device,
 };
 use shunt_gen::{Schedule, Shape, Sizes};
+use shunt_wire::line::LinkSpeed;
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -30,6 +31,8 @@ pub struct Session<'n> {
     wanted: &'n Wanted,
     router: Option<&'n NetNs>,
     nics: Vec<Nic>,
+    /// Of the slower end.
+    speed: Option<LinkSpeed>,
     stop: &'n AtomicBool,
     tag: u8,
 }
@@ -51,6 +54,7 @@ pub fn session<R, E: From<Error>>(
     let (near, far) = network.stations(wanted)?;
     let lanes = lanes(&near, &far, &wanted.shape, wanted)?;
     let nics = [&near, &far].map(|station| station.within(|| Nic::of(&station.ifname))).to_vec();
+    let speed = place.line_speed(wanted.speed, &nics);
     work(&mut Session {
         near,
         far,
@@ -59,6 +63,7 @@ pub fn session<R, E: From<Error>>(
         wanted,
         router: network.router(),
         nics,
+        speed,
         stop,
         tag: 0,
     })
@@ -85,8 +90,8 @@ impl<'n> Session<'n> {
     pub fn run(&mut self, schedule: &Schedule) -> Result<Vec<Directed>, Error> {
         let start_ns = shunt_bpf::traffic::now_ns() + LEAD_NS;
         self.tag = self.tag % TAGS + 1;
-        let (tag, stop) = (self.tag, self.stop);
-        thread::scope(|scope| {
+        let (tag, stop, limit) = (self.tag, self.stop, self.limit());
+        let ran: Result<Vec<Directed>, Error> = thread::scope(|scope| {
             let threads: Vec<_> = self
                 .lanes
                 .iter_mut()
@@ -94,7 +99,22 @@ impl<'n> Session<'n> {
                 .collect();
             let ended = threads.into_iter().map(|thread| thread.join());
             ended.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-        })
+        });
+        let mut ran = ran?;
+        if let Some(limit) = limit {
+            ran.iter_mut().for_each(|one| one.set_limit(limit.clone()));
+        }
+        Ok(ran)
+    }
+
+    /// Of the slower of the two lines; none where nobody knows it.
+    pub fn line_speed(&self) -> Option<LinkSpeed> {
+        self.speed
+    }
+
+    /// What the line carries of these frames at most, in one direction; none where nobody knows its speed.
+    pub fn limit(&self) -> Option<Limit> {
+        Some(Limit::of_line(self.speed?, &self.sizes, 1))
     }
 
     /// From now on frames have these sizes. None may be larger than those that it was set up for.

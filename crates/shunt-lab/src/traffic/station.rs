@@ -95,6 +95,15 @@ impl Place {
         }
     }
 
+    /// The speed of the slower of the lines between these devices, unless it was given. Virtual links have none.
+    pub(super) fn line_speed(&self, given: Option<LinkSpeed>, nics: &[Nic]) -> Option<LinkSpeed> {
+        let slowest = || nics.iter().filter_map(|nic| LinkSpeed::new(nic.speed_mbps? * 1_000_000)).min();
+        match self {
+            Self::Nics(_) => given.or_else(slowest),
+            Self::Own => given,
+        }
+    }
+
     pub(super) fn network(&self, wanted: &Wanted) -> Result<Network, Error> {
         let nics = match self {
             Self::Nics(nics) => return Ok(Network::Here(nics.clone())),

@@ -191,7 +191,7 @@ pub(crate) struct SizeArgs {
 pub(crate) struct NdrArgs {
     /// A router that does not exist, to try the search: NAME=NUMBER,... of capacity_pps, jitter, loss_floor, bursts_per_s, burst_frames,
     /// warm_up_s, collapse and hysteresis; may be given several times, and these are then searched in turn.
-    #[arg(long, value_name = "BEHAVIOUR", conflicts_with_all = ["engines", "size", "both", "tx", "rx"])]
+    #[arg(long, value_name = "BEHAVIOUR", conflicts_with_all = ["engines", "size", "both", "tx", "rx", "speed"])]
     pub(crate) simulate: Vec<Behaviour>,
     /// The least load, in frames/s.
     #[arg(long, value_name = "PPS", default_value_t = 9001.0)]
@@ -208,18 +208,8 @@ pub(crate) struct NdrArgs {
     /// Both directions at once.
     #[arg(long)]
     pub(crate) both: bool,
-    /// The device that sends, to measure what is between it and --rx.
-    #[arg(long, value_name = "PORT", requires = "rx", conflicts_with = "engines")]
-    pub(crate) tx: Option<String>,
-    /// The device that receives.
-    #[arg(long, value_name = "PORT", requires = "tx")]
-    pub(crate) rx: Option<String>,
-    /// The router's address at --tx. Without it frames are for the MAC of --rx.
-    #[arg(long, value_name = "ADDRESS", requires = "tx")]
-    pub(crate) gateway: Option<IpAddr>,
-    /// The router's address at --rx, for --both.
-    #[arg(long, value_name = "ADDRESS", requires = "rx")]
-    pub(crate) rx_gateway: Option<IpAddr>,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
     /// How many searches of each.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,

@@ -54,10 +54,14 @@ pub(super) fn describe(report: &Report) -> String {
     let most = report.speed_bps.map_or("all that the generator can".to_owned(), |speed| {
         format!("what {} carry", units::bits_per_second(speed))
     });
-    text + &format!(
+    text += &format!(
         "Frames that arrived, by runs of {} s at {most}. Bytes are those of a frame with FCS, L2 is in them; line is with preamble and gap.\n",
         report.trial_s
-    )
+    );
+    if report.points.iter().all(|point| point.line_share.is_none()) {
+        text += units::NO_LINE;
+    }
+    text
 }
 
 fn fields(point: &Point) -> Vec<String> {
@@ -70,7 +74,7 @@ fn fields(point: &Point) -> Vec<String> {
         pps(spread.low),
         pps(spread.high),
         units::bits_per_second(point.l2_bps.round() as u64),
-        point.line_share.map_or("-".to_owned(), units::percent),
+        units::line_share(point.line_share),
         pps(point.offered_pps),
         units::percent(point.loss_ratio),
         point.forwarded_pps.runs.len().to_string(),

@@ -1,14 +1,27 @@
 //! The text of `shunt bench ndr`. What speaks against a number stands above it.
 
-use super::columns::{Side, align};
+use super::{
+    columns::{Side, align},
+    units,
+};
 use shunt_lab::{
+    Doubt,
     search::GoalResult,
     throughput::{LatencyAt, Method, Report, Searched},
     traffic::LatencyUs,
 };
 
-const SIDES: [Side; 8] =
-    [Side::Left, Side::Right, Side::Left, Side::Right, Side::Right, Side::Right, Side::Right, Side::Left];
+const SIDES: [Side; 9] = [
+    Side::Left,
+    Side::Right,
+    Side::Left,
+    Side::Right,
+    Side::Right,
+    Side::Right,
+    Side::Right,
+    Side::Right,
+    Side::Left,
+];
 
 pub(super) fn describe(report: &Report) -> String {
     let mut doubts = Vec::new();
@@ -20,7 +33,7 @@ pub(super) fn describe(report: &Report) -> String {
         }
     }
     let mut text: String = doubts.iter().map(|doubt| format!("doubt: {doubt}\n")).collect();
-    let heads = ["router", "run", "goal", "throughput", "passes", "fails", "trials", ""];
+    let heads = ["router", "run", "goal", "throughput", "line", "passes", "fails", "trials", ""];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     for searched in &report.searches {
         rows.extend(searched.results.iter().map(|result| fields(searched, result)));
@@ -34,14 +47,24 @@ pub(super) fn describe(report: &Report) -> String {
         rows.insert(0, heads.map(str::to_owned).to_vec());
         text += &align(&[&[Side::Left][..], &[Side::Right; 9]].concat(), &rows);
     }
-    text + &method(report)
+    text += &method(report);
+    match report.searches.iter().find_map(|searched| searched.limit.as_ref()) {
+        Some(limit) => {
+            text += &format!("Line is the throughput as a share of what the line can carry: {}.\n", limit.of)
+        }
+        None if report.searches.iter().all(|searched| searched.doubts.contains(&Doubt::Simulated)) => {}
+        None => text += units::NO_LINE,
+    }
+    text
 }
 
 fn fields(searched: &Searched, result: &GoalResult) -> Vec<String> {
     let load = |pps: Option<f64>| pps.map_or("-".to_owned(), |pps| format!("{pps:.0}"));
     let Searched { device, run, trials, .. } = searched;
     let mut fields = vec![device.clone(), run.to_string(), result.goal.name().to_uppercase()];
-    fields.extend([result.throughput_pps, result.lower_pps, result.upper_pps].map(load));
+    let share = searched.limit.as_ref().zip(result.throughput_pps).and_then(|(limit, pps)| limit.share(pps));
+    fields.extend([load(result.throughput_pps), units::line_share(share)]);
+    fields.extend([result.lower_pps, result.upper_pps].map(load));
     fields.push(trials.to_string());
     fields.push(result.irregular.map_or(String::new(), |why| why.to_string()));
     fields

@@ -16,20 +16,27 @@ pub(super) fn describe(report: &Report) -> String {
             text += &format!("doubt: at {}: {doubt}\n", bits(step.offered_bps as f64));
         }
     }
-    let heads = ["asked", "direction", "achieved", "arrived", "sent", "received", "lost", "", "jitter us"];
+    let heads =
+        ["asked", "direction", "achieved", "arrived", "line", "sent", "received", "lost", "", "jitter us"];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(
         report.steps.iter().flat_map(|step| step.directions.iter().map(move |one| fields(step, one))),
     );
-    let mut sides = [Side::Right; 9];
+    let mut sides = [Side::Right; 10];
     sides[1] = Side::Left;
     text += &align(&sides, &rows);
     text += &troubles(&report.steps);
     report.knees.iter().for_each(|knee| text += &describe_knee(knee));
-    text + &format!(
+    text += &format!(
         "Steps of {} s; bit/s are those of frames with FCS. Counters without trouble in their names are in the JSON only.\n",
         report.step_s
-    )
+    );
+    let mut directions = report.steps.iter().flat_map(|step| &step.directions);
+    match directions.find_map(|one| one.limit.as_ref()) {
+        Some(limit) => text += &format!("Line is what arrived of what the line can carry: {}.\n", limit.of),
+        None => text += units::NO_LINE,
+    }
+    text
 }
 
 fn fields(step: &Step, one: &Directed) -> Vec<String> {
@@ -39,6 +46,7 @@ fn fields(step: &Step, one: &Directed) -> Vec<String> {
         format!("{} > {}", one.from, one.to),
         bits(achieved_l2_bps),
         bits(achieved_l2_bps * (1.0 - loss_ratio)),
+        units::line_share(one.line_share),
         sent.to_string(),
         received.to_string(),
         lost.to_string(),

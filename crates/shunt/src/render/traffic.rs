@@ -16,7 +16,7 @@ pub(super) fn describe(report: &Report) -> String {
     }
     if report.directions.len() > 1 {
         text += "both directions\n";
-        text += &figures(&report.figures);
+        text += &figures(&report.figures, None);
     }
     if let Some(floor) = &report.floor {
         text += &describe_floor(floor);
@@ -34,11 +34,18 @@ fn direction(one: &Directed, burst: u32) -> String {
         one.from,
         one.to,
         one.traffic,
-        figures(&one.figures)
+        figures(&one.figures, Some(line(one)))
     )
 }
 
-fn figures(f: &Figures) -> String {
+fn line(one: &Directed) -> String {
+    match (&one.limit, one.line_share) {
+        (Some(limit), Some(share)) => format!("{} of it arrived: {}", units::percent(share), limit.of),
+        _ => "no speed is known; --speed names one".to_owned(),
+    }
+}
+
+fn figures(f: &Figures, line: Option<String>) -> String {
     let rate = |pps: f64| units::packets_per_second(pps.round() as u64);
     let bits = |bps: f64| units::bits_per_second(bps.round() as u64);
     let offered = f.offered_pps.map_or("as fast as it can".to_owned(), rate);
@@ -55,6 +62,9 @@ fn figures(f: &Figures) -> String {
                 f.seconds
             ),
         ),
+    ];
+    rows.extend(line.map(|line| row("line", line)));
+    rows.extend([
         row("sent", f.sent.to_string()),
         row("received", format!("{} of {} flows", f.received, f.flows)),
         row("lost", format!("{} ({:.4} %)", f.lost, f.loss_ratio * 100.0)),
@@ -66,7 +76,7 @@ fn figures(f: &Figures) -> String {
                 some => format!("{some}, by {} at most", f.displaced_max),
             },
         ),
-    ];
+    ]);
     if let Some(l) = &f.latency_us {
         rows.push(row("latency", latency(l)));
         rows.push(row("jitter", format!("{:.2} us", f.jitter_us)));

@@ -59,6 +59,15 @@ pub(super) fn percent(share: f64) -> String {
 }
 
 /// With as many digits as count.
+/// Of a line, where there is one.
+pub(super) fn line_share(share: Option<f64>) -> String {
+    share.map_or("-".to_owned(), percent)
+}
+
+/// What a text says where nothing is a share of a line.
+pub(super) const NO_LINE: &str =
+    "No line speed is known, so nothing is told as a share of it; --speed names one.\n";
+
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

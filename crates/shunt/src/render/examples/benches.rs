@@ -63,6 +63,8 @@ pub(crate) fn sweep() -> Answer {
             "achieved_l2_bps": achieved * 1e6, "achieved_l1_bps": achieved * 1.013e6, "seconds": 2.0,
             "sent": sent, "received": sent - lost, "lost": lost, "loss_ratio": lost as f64 / sent as f64,
             "duplicated": 0, "reordered": 0, "displaced_max": 0, "flows": 1, "jitter_us": 17.25,
+            "line_share": (sent - lost) as f64 / 2.0 / 81_274.0,
+            "limit": {"value": 81_274.0, "of": "1Gbit/s, frames of 1518 bytes"},
             "latency_us": {"min": 81.0, "p50": 102.0, "p99": 350.0, "p999": 900.0, "max": 1400.0},
         });
         sweep::Step {

@@ -16,6 +16,10 @@ pub(crate) fn traffic() -> Answer {
     };
     let direction = |from: &str, to: &str, traffic: &str, figures: Value| {
         let mut one = json!({"from": from, "to": to, "traffic": traffic, "means": "xdp-live"});
+        if from == "lan0" {
+            one["limit"] = json!({"value": 1_488_095.0, "of": "1Gbit/s, frames of 64 bytes"});
+            one["line_share"] = json!(0.0672);
+        }
         if let (Some(one), Value::Object(figures)) = (one.as_object_mut(), figures) {
             one.extend(figures);
         }

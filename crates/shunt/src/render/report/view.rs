@@ -7,7 +7,7 @@ use crate::{
 };
 use askama::Template;
 use serde_json::Value;
-use shunt_lab::{Distribution, Reading, Results, Run, Spread, SpreadKind};
+use shunt_lab::{Distribution, Doubt, Reading, Results, Run, Spread, SpreadKind};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Template)]
@@ -82,9 +82,10 @@ pub(super) fn against(results: &Results, reading: &Reading) -> Vec<String> {
     if !results.complete {
         doubts.push("interrupted: not all of its runs are there".to_owned());
     }
-    let most = reading.runs.iter().map(|run| run.value).fold(reading.value, f64::max);
-    if reading.share(most).is_some_and(|share| share > 1.0) {
-        doubts.push("more than the line can carry: the value or its limit is wrong".to_owned());
+    // Files of older versions do not doubt it themselves.
+    let above = Doubt::AboveLine.to_string();
+    if reading.is_above_limit() && !doubts.contains(&above) {
+        doubts.push(above);
     }
     doubts
 }
