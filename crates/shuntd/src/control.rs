@@ -1,8 +1,8 @@
 //! The control socket: HTTP/1.1 over a Unix socket, on a thread of its own. Each request becomes one [`Call`] to the
 //! daemon's loop, which answers at once; what takes long is done here.
 //!
-//! Invariant: whatever comes in by the socket, the daemon goes on. A client is here for at most [`CONNECTION_TIME`], and
-//! has to make room for others before that if there are too many. Those that watch, at most [`WATCHERS_MAX`], stay longer.
+//! Invariant: whatever comes in by the socket, the daemon goes on. A client is here for a bounded time
+//! (`shunt-http`). Those that watch, at most [`WATCHERS_MAX`], stay longer.
 
 mod guests;
 mod list;
@@ -16,35 +16,19 @@ pub use routes::document;
 pub use socket::{Listeners, bind, unbind};
 
 use crate::why::{Candidate, Found};
-use axum::Router;
-use guests::{Guests, Who};
-use hyper::{
-    Request, StatusCode,
-    body::Incoming,
-    server::conn::http1,
-    service::{Service, service_fn},
-};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
+use guests::Who;
+use hyper::{Request, body::Incoming};
 use shunt_api::{
-    Connection, ErrorBody, Explained, Failure, FailureCode, Selection, StaticRemoval, StaticTable, Status,
-    TrackedTable, WatchEvent,
+    Connection, Explained, Failure, Selection, StaticRemoval, StaticTable, Status, TrackedTable, WatchEvent,
 };
-use socket::{Stream, Unasked};
+use shunt_http::Guests;
 use std::{
     fmt,
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     thread::{self, JoinHandle},
     time::Duration,
 };
 use tokio::{
-    io::{self, AsyncReadExt, AsyncWriteExt},
+    io,
     net::{TcpListener, TcpStream, UnixListener},
     runtime,
     sync::{broadcast, mpsc, oneshot},
@@ -146,16 +130,10 @@ pub fn start(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Result<Serv
 }
 
 const WATCHERS_MAX: usize = 8;
-const CONNECTION_TIME: Duration = Duration::from_secs(30);
-const HEADER_TIME: Duration = Duration::from_secs(3);
-const HEADER_BYTES: usize = 16 * 1024;
-/// How long a client may leave an answer unread.
-const STALL_TIME: Duration = Duration::from_secs(5);
 /// Answers as long as the flow table, at a time; as many again for those who may only read.
 const LISTS_MAX: usize = 2;
-/// How long a client is listened to after it was refused, and how long the last answers may take at the end.
+/// How long the last answers may take at the end.
 const LINGER: Duration = Duration::from_secs(1);
-const LINGER_BYTES: u64 = 1 << 20;
 
 /// Answers clients until the receiver of `calls` is dropped, then lets the answers that are under way leave.
 ///
@@ -169,10 +147,11 @@ pub async fn serve(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Resul
         let admitted = tokio::select! {
             () = calls.closed() => break,
             accepted = control.accept() => accepted.map(|(stream, _)| {
-                guests.host(Who::is_at(&stream), stream, &all);
+                let who = Who::is_at(&stream);
+                guests.host(who, stream, &all, may(who));
             }),
             accepted = accept(metrics.as_ref()) => accepted.map(|stream| {
-                guests.host(Who::Network, stream, &metrics_only);
+                guests.host(Who::Network, stream, &metrics_only, may(Who::Network));
             }),
         };
         if let Err(error) = admitted {
@@ -187,90 +166,15 @@ pub async fn serve(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Resul
     Ok(())
 }
 
+fn may(who: Who) -> impl Fn(&Request<Incoming>) -> Option<Failure> {
+    move |request| who.refused(request.method())
+}
+
 async fn accept(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
     match listener {
         Some(listener) => listener.accept().await.map(|(stream, _)| stream),
         None => std::future::pending().await,
     }
-}
-
-impl Guests {
-    fn host(&mut self, who: Who, stream: impl Stream, router: &Router) {
-        let asked = Arc::new(AtomicBool::new(false));
-        self.admit(who, Arc::clone(&asked), in_time(stream, who, asked, router.clone()));
-    }
-}
-
-/// Whether a client watches: its answer has no end.
-#[derive(Debug, Clone, Default)]
-struct Watched(Arc<AtomicBool>);
-
-impl Watched {
-    fn begin(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// A client that takes too long is left without an answer: it was not reading, or not sending.
-async fn in_time(stream: impl Stream, who: Who, asked: Arc<AtomicBool>, router: Router) {
-    let watched = Watched::default();
-    let mut client = pin!(converse(stream, who, asked, router, watched.clone()));
-    if timeout(CONNECTION_TIME, &mut client).await.is_err() && watched.0.load(Ordering::Relaxed) {
-        client.await;
-    }
-}
-
-/// One request and its answer. What cannot be understood as HTTP is refused in JSON as well, which hyper would not do.
-async fn converse(stream: impl Stream, who: Who, asked: Arc<AtomicBool>, router: Router, watched: Watched) {
-    let mut stream = Unasked::new(stream, Arc::clone(&asked));
-    let router = TowerToHyperService::new(router);
-    let service = service_fn(|mut request: Request<Incoming>| {
-        asked.store(true, Ordering::Relaxed);
-        request.extensions_mut().insert(who);
-        request.extensions_mut().insert(watched.clone());
-        let refused = who.refused(request.method());
-        let answer = router.call(request);
-        async move {
-            match refused {
-                Some(failure) => Ok(routes::refusal(failure)),
-                None => answer.await,
-            }
-        }
-    });
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIME)
-        .max_buf_size(HEADER_BYTES)
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(&mut stream), service)
-        .await;
-    if let Err(error) = served {
-        tracing::debug!("control socket: {error}");
-        if !asked.load(Ordering::Relaxed) {
-            let _ = timeout(LINGER, refuse(stream.into_inner(), &error)).await;
-        }
-    }
-}
-
-/// Says why, and then reads on for a while: to close with something unread would reset the connection, and a client that
-/// still writes would not see the answer.
-async fn refuse(mut stream: impl Stream, error: &hyper::Error) -> io::Result<()> {
-    let (status, why) = if error.is_timeout() {
-        (StatusCode::REQUEST_TIMEOUT, "the request did not come to its end in time".to_owned())
-    } else if error.is_parse_too_large() {
-        (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's headers are too long".to_owned())
-    } else {
-        (StatusCode::BAD_REQUEST, format!("not a request of HTTP/1.1: {error}"))
-    };
-    let body = ErrorBody { error: Failure::new(FailureCode::BadRequest, why) };
-    let body = serde_json::to_string(&body)?;
-    let text = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(text.as_bytes()).await?;
-    stream.shutdown().await?;
-    io::copy(&mut (&mut stream).take(LINGER_BYTES), &mut io::sink()).await.map(|_| ())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The paths of the control socket.
 
 use super::{
-    Call, LISTS_MAX, Listing, WATCHERS_MAX, Watched,
+    Call, LISTS_MAX, Listing, WATCHERS_MAX,
     guests::Who,
     list::{JsonList, Whole},
     metrics::{METRICS_TYPE, page},
@@ -11,7 +11,7 @@ use axum::{
     Extension, Json, Router,
     body::{Body, HttpBody, to_bytes},
     extract::{Query, State, rejection::QueryRejection},
-    http::{Method, StatusCode, Uri, header::CONTENT_TYPE},
+    http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -20,6 +20,7 @@ use shunt_api::{
     Connection, Count, ErrorBody, Explanation, Failure, FailureCode, Selection, StaticRemoval, StaticTable,
     Status, TrackedTable, WatchEvent,
 };
+use shunt_http::{Refusal, Watched, bad, internal, unknown_method, unknown_path};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
@@ -280,17 +281,6 @@ async fn metrics(State(desk): Calls) -> Result<impl IntoResponse, Refusal> {
     Ok(([(CONTENT_TYPE, METRICS_TYPE)], page))
 }
 
-async fn unknown_path(uri: Uri) -> Refusal {
-    Refusal { status: StatusCode::NOT_FOUND, ..bad(format!("there is no {}", uri.path())) }
-}
-
-async fn unknown_method(method: Method, uri: Uri) -> Refusal {
-    Refusal {
-        status: StatusCode::METHOD_NOT_ALLOWED,
-        ..bad(format!("{} does not take {method}", uri.path()))
-    }
-}
-
 async fn ask<T>(
     desk: &Desk,
     within: Duration,
@@ -332,41 +322,4 @@ impl Desk {
 
 fn counted(answer: Result<u64, Refusal>) -> Answer<Count> {
     answer.map(|count| Json(Count { count }))
-}
-
-fn bad(why: impl Into<String>) -> Refusal {
-    Failure::new(FailureCode::BadRequest, why).into()
-}
-
-fn internal(why: impl Into<String>) -> Refusal {
-    Failure::new(FailureCode::Internal, why).into()
-}
-
-/// The answer to a request that is refused.
-pub(super) fn refusal(failure: Failure) -> Response {
-    Refusal::from(failure).into_response()
-}
-
-struct Refusal {
-    status: StatusCode,
-    failure: Failure,
-}
-
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
-        let status = match failure.code {
-            FailureCode::BadRequest | FailureCode::Usage => StatusCode::BAD_REQUEST,
-            FailureCode::ReadOnly => StatusCode::FORBIDDEN,
-            FailureCode::PortMissing => StatusCode::NOT_FOUND,
-            FailureCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-            _ => StatusCode::CONFLICT,
-        };
-        Self { status, failure }
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        (self.status, Json(ErrorBody { error: self.failure })).into_response()
-    }
 }

@@ -1,6 +1,5 @@
 //! The socket itself: one per instance, the owner's only, or of a group that may read. And that of the metrics.
 
-use super::STALL_TIME;
 use nix::{
     errno::Errno,
     fcntl::{Flock, FlockArg},
@@ -16,7 +15,6 @@ use nix::{
 use shunt_api::{Config, Failure, FailureCode, Instance};
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
-    future::Future,
     io::{self, ErrorKind},
     net::{SocketAddr, TcpListener},
     os::{
@@ -27,25 +25,10 @@ use std::{
         },
     },
     path::Path,
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Poll},
-};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Sleep, sleep},
 };
 
 /// Clients that the server has not come to yet. Who finds no room does not wait, where it was told not to.
 const BACKLOG: i32 = 1024;
-
-/// What a client talks over.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
 
 /// Where clients come in.
 #[derive(Debug)]
@@ -206,59 +189,4 @@ fn replace(path: &Path, readers: Option<Gid>) -> io::Result<net::UnixListener> {
 fn open() -> nix::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     socket(AddressFamily::Unix, SockType::Stream, flags, None)
-}
-
-/// A client's stream on which nothing is written before a request was understood: hyper's own refusals have no body, and
-/// one with a body is written instead. An answer that is not read for [`STALL_TIME`] is given up.
-pub(super) struct Unasked<S> {
-    stream: S,
-    asked: Arc<AtomicBool>,
-    stalled: Option<Pin<Box<Sleep>>>,
-}
-
-impl<S: Stream> Unasked<S> {
-    pub(super) fn new(stream: S, asked: Arc<AtomicBool>) -> Self {
-        Self { stream, asked, stalled: None }
-    }
-
-    pub(super) fn into_inner(self) -> S {
-        self.stream
-    }
-
-    fn asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
-    }
-}
-
-impl<S: Stream> AsyncRead for Unasked<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl<S: Stream> AsyncWrite for Unasked<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if !self.asked() {
-            return Poll::Ready(Ok(buf.len()));
-        }
-        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        if written.is_ready() {
-            self.stalled = None;
-            return written;
-        }
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(STALL_TIME)));
-        stalled.as_mut().poll(cx).map(|()| Err(ErrorKind::TimedOut.into()))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.asked() { Pin::new(&mut self.stream).poll_shutdown(cx) } else { Poll::Ready(Ok(())) }
-    }
 }

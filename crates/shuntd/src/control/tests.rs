@@ -1,5 +1,7 @@
 use super::{socket::bind_at, *};
+use shunt_api::FailureCode;
 use shunt_bpf::abi::Counters;
+use shunt_http::HEADER_TIME;
 use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs,
@@ -8,7 +10,10 @@ use std::{
     process::Command,
 };
 use tempfile::TempDir;
-use tokio::net::UnixStream;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+};
 
 const SOON: Duration = Duration::from_secs(20);
 
