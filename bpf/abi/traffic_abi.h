@@ -74,12 +74,46 @@ struct traffic_state {
 	__u64 last_ns;	/* when the latest packet went */
 	__u32 burst;	/* packets that go without an interval between them */
 	__u32 in_burst;
-	__u32 flow;
-	__u32 size;
+	__u32 flow;	/* the next; of a capture, the next frame */
+	__u32 size;	/* of a capture, the round */
 	__u32 tag;	/* 8 bits: of whose packets these are */
 	__u32 _pad;
 };
 _Static_assert(sizeof(struct traffic_state) == 104, "traffic_state is ABI");
+
+/* What is sent of a capture. */
+struct replay_plan {
+	__u64 round_ns; /* from the first frame of a round to that of the next */
+	__u32 frames;
+	__u32 bytes_max;
+	__u32 out_ifindex;
+	__u32 _pad;
+};
+_Static_assert(sizeof(struct replay_plan) == 24, "replay_plan is ABI");
+
+/* A frame of a capture. Its bytes follow. */
+struct replay_frame {
+	__u64 due_ns; /* since the start of the round */
+	__u32 bytes;
+	__u32 _pad;
+};
+_Static_assert(sizeof(struct replay_frame) == 16, "replay_frame is ABI");
+
+/* What the receiver takes. */
+struct receive_plan {
+	__u32 flows;
+	__u32 by_kind; /* what is of a wanted kind, instead of what has a stamp */
+	__u32 hand_on; /* to user space, too */
+};
+_Static_assert(sizeof(struct receive_plan) == 12, "receive_plan is ABI");
+
+/* What stands before a frame that the receiver hands on. */
+struct handed_on {
+	__u64 at_ns;
+	__u32 bytes;
+	__u32 _pad;
+};
+_Static_assert(sizeof(struct handed_on) == 16, "handed_on is ABI");
 
 /* What has come of one flow. */
 struct arrival {

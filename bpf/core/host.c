@@ -71,6 +71,21 @@ __u32 shunt_host_traffic_next(const struct traffic_plan *plan, struct traffic_st
 	return bytes;
 }
 
+/* Whether the next frame of a capture goes now. If so it is counted. `next_due_ns` is of the one behind it. */
+int shunt_host_replay_next(const struct replay_plan *plan, struct traffic_state *state, __u32 bytes,
+			   __u64 next_due_ns, __u64 now)
+{
+	if (!replay_due(state, now))
+		return 0;
+	replay_sent(plan, state, bytes, next_due_ns, now);
+	return 1;
+}
+
+__u32 shunt_host_frame_kind(const __u8 *frame, __u32 bytes)
+{
+	return frame_kind(frame, frame + bytes);
+}
+
 void shunt_host_arrival_note(struct arrival *arrival, __u32 tag, __u32 number, __u32 transit_ns)
 {
 	arrival_note(arrival, tag, number, transit_ns);

@@ -152,6 +152,73 @@ static __always_inline int traffic_write(void *frame, void *end, volatile const 
 	return 1;
 }
 
+/* The frame of a capture that follows the next one. */
+static __always_inline __u32 replay_next(volatile const struct replay_plan *plan, const struct traffic_state *state)
+{
+	return state->flow + 1 < plan->frames ? state->flow + 1 : 0;
+}
+
+/* Whether a frame of a capture goes now. */
+static __always_inline int replay_due(const struct traffic_state *state, __u64 now)
+{
+	if (state->sent >= state->limit || (state->end_ns && now >= state->end_ns))
+		return 0;
+	return now >= state->start_ns + (state->due >> 16);
+}
+
+/* Counts a frame of a capture as sent, and says when the next one is due. */
+static __always_inline void replay_sent(volatile const struct replay_plan *plan, struct traffic_state *state,
+					__u32 bytes, __u64 next_due_ns, __u64 now)
+{
+	__u64 due = state->start_ns + (state->due >> 16);
+
+	if (state->interval && now - due > state->late_ns_max)
+		state->late_ns_max = now - due;
+	state->sent++;
+	state->bytes += bytes;
+	state->last_ns = now;
+	state->flow = replay_next(plan, state);
+	if (!state->flow)
+		state->size++;
+	state->due = (state->size * plan->round_ns + next_due_ns) << 16;
+}
+
+/*
+ * Of what kind a frame is, as far as a router does not change that: EtherType, protocol, and type of ICMP. What it has not
+ * is zero.
+ */
+static __always_inline __u32 frame_kind(const void *frame, const void *end)
+{
+	const __u8 *l3 = frame + ETH_HLEN;
+	__u32 ethertype, protocol = 0, l3_bytes = 0;
+
+	if ((const void *)l3 > end)
+		return 0;
+	ethertype = shunt_ntohs(*(const __be16 *)(l3 - 2));
+#pragma unroll
+	for (int tags = 0; tags < 2; tags++) {
+		if (ethertype != ETH_P_8021Q && ethertype != ETH_P_8021AD)
+			break;
+		l3 += 4;
+		if ((const void *)l3 > end)
+			return ethertype << 16;
+		ethertype = shunt_ntohs(*(const __be16 *)(l3 - 2));
+	}
+	if (ethertype == ETH_P_IP && (const void *)(l3 + 20) <= end) {
+		protocol = l3[9];
+		l3_bytes = (l3[0] & 15) * 4;
+	} else if (ethertype == ETH_P_IPV6 && (const void *)(l3 + 40) <= end) {
+		protocol = l3[6];
+		l3_bytes = 40;
+	}
+	if (protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6) {
+		l3 += l3_bytes;
+		if ((const void *)(l3 + 1) <= end)
+			return ethertype << 16 | protocol << 8 | l3[0];
+	}
+	return ethertype << 16 | protocol << 8;
+}
+
 /* Moves the window on, by at least one number. */
 static __always_inline void arrival_advance(__u64 *seen, __u32 by)
 {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * The receiver: takes the packets of one generator off a device, each accounted to its flow, and passes on everything else.
+ * What was captured has no stamp: of that, it takes the frames whose kind the capture has.
  * The loader is crates/shunt-bpf/src/traffic/receiver.rs.
  */
 #include "include/bpf.h"
 #include "core/traffic.h"
 
-volatile const __u32 flows = 1;
-/* Of the packets that are accounted. Written by the loader. */
+volatile const struct receive_plan plan = { .flows = 1 };
+/* Of the packets that are accounted; beyond 8 bits: none are. Written by the loader. */
 __u32 wanted_tag;
 
 struct {
@@ -23,6 +24,20 @@ struct {
 	__type(key, __u32);
 	__type(value, struct received);
 } totals SEC(".maps");
+
+/* What becomes of frames of this kind, once they are accounted: XDP_DROP, or XDP_PASS where Linux needs them too. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1); /* set by the loader */
+	__type(key, __u32);
+	__type(value, __u32);
+} kinds SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} handed SEC(".maps");
 
 static __always_inline void add_time(struct times *times, __u32 ns)
 {
@@ -49,6 +64,19 @@ static __always_inline struct traffic_stamp *stamp_of(__u32 family, void *data, 
 	return (void *)(stamp + 1) > end ? NULL : stamp;
 }
 
+static __always_inline int take(struct xdp_md *ctx, struct received *total, __u64 now, int what)
+{
+	struct handed_on head = { .at_ns = now, .bytes = bpf_xdp_get_buff_len(ctx) };
+
+	total->packets++;
+	total->bytes += head.bytes;
+	total->last_ns = now;
+	/* Where there is no room it is missing there, which user space sees by the counts. */
+	if (plan.hand_on)
+		bpf_perf_event_output(ctx, &handed, BPF_F_CURRENT_CPU | (__u64)head.bytes << 32, &head, sizeof(head));
+	return what;
+}
+
 /* Frags: jumbo frames come in pieces, and the headers and the stamp are in the first. */
 SEC("xdp.frags")
 int shunt_receive(struct xdp_md *ctx)
@@ -62,10 +90,19 @@ int shunt_receive(struct xdp_md *ctx)
 	struct shunt_packet p;
 	struct received *total = bpf_map_lookup_elem(&totals, &zero);
 	struct arrival *arrival = NULL;
+	__u32 kind, *what;
 	__be16 proto_be;
 
 	if (!total)
 		return XDP_PASS;
+	if (plan.by_kind) {
+		kind = frame_kind(data, end);
+		what = wanted_tag > 0xff ? NULL : bpf_map_lookup_elem(&kinds, &kind);
+		if (what)
+			return take(ctx, total, now, *what);
+		total->others++;
+		return XDP_PASS;
+	}
 	if (shunt_parse_l2(data, end, none, &p, &proto_be) == SHUNT_OK) {
 		if (proto_be == shunt_htons(ETH_P_IP))
 			stamp = stamp_of(4, data, end, &p);
@@ -75,7 +112,7 @@ int shunt_receive(struct xdp_md *ctx)
 	if (stamp) {
 		stream = traffic_ntohl(stamp->stream_be);
 		flow = stream & 0xffffff;
-		if (stream >> 24 == wanted_tag && flow < flows)
+		if (stream >> 24 == wanted_tag && flow < plan.flows)
 			arrival = bpf_map_lookup_elem(&arrivals, &flow);
 	}
 	if (!arrival) {
@@ -87,10 +124,7 @@ int shunt_receive(struct xdp_md *ctx)
 	add_time(&total->latency, transit);
 	if (arrival->packets > 1)
 		add_time(&total->jitter, arrival->jitter >> 4);
-	total->packets++;
-	total->bytes += bpf_xdp_get_buff_len(ctx);
-	total->last_ns = now;
-	return XDP_DROP;
+	return take(ctx, total, now, XDP_DROP);
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

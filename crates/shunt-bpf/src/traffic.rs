@@ -11,9 +11,9 @@ mod receiver;
 mod sink;
 
 pub use abi::{Arrival, State};
-pub use host::Maker;
+pub use host::{Maker, Replayer};
 pub use live::{Generator, takes_frames};
-pub use receiver::{Histogram, Mode, Received, Receiver};
+pub use receiver::{HandedOn, Histogram, Mode, Received, Receiver, Wanted};
 pub use sink::{BareRedirect, Count, Sink};
 
 use libbpf_rs::{Map, MapCore, Object, ObjectBuilder, OpenObject};

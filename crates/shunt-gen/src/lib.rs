@@ -3,12 +3,14 @@
 //! [`Traffic`] says what the packets look like, [`Rate`] and [`Schedule`] when they go. Who sends them, by which means, is
 //! not known here.
 
+mod capture;
 mod grid;
 mod range;
 mod rate;
 mod sizes;
 mod traffic;
 
+pub use capture::{Capture, Captured, Pace, Round, Unfit};
 pub use grid::Grid;
 pub use range::{Addresses, Ports};
 pub use rate::{Rate, Schedule};

@@ -1,7 +1,7 @@
 //! How much is offered, and when each packet is due.
 
-use crate::{Sizes, Wrong};
-use shunt_wire::line::LinkSpeed;
+use crate::Wrong;
+use shunt_wire::line::{LinkSpeed, WIRE_OVERHEAD_BYTES};
 use std::{fmt, str::FromStr, time::Duration};
 
 /// Faster than any device that one core fills.
@@ -39,17 +39,17 @@ pub struct Schedule {
 }
 
 impl Rate {
-    /// In packets per second; none for [`Rate::Max`].
+    /// In packets per second of frames that have so many bytes in the mean, with FCS; none for [`Rate::Max`].
     ///
     /// # Errors
     /// When the rate is impossible, or a share of a link whose speed nobody knows.
-    pub fn packets_per_second(self, sizes: &Sizes, link: Option<LinkSpeed>) -> Result<Option<f64>, Wrong> {
-        let line = |speed: LinkSpeed| speed.frames_per_second(sizes.mean_bytes());
+    pub fn packets_per_second(self, mean_bytes: f64, link: Option<LinkSpeed>) -> Result<Option<f64>, Wrong> {
+        let line = |speed: LinkSpeed| speed.frames_per_second(mean_bytes);
         let pps = match self {
             Self::Max => return Ok(None),
             Self::Pps(pps) => pps,
-            Self::L2(bits) => bits / (8.0 * sizes.mean_bytes()),
-            Self::L1(bits) => bits / (8.0 * sizes.mean_wire_bytes()),
+            Self::L2(bits) => bits / (8.0 * mean_bytes),
+            Self::L1(bits) => bits / (8.0 * (mean_bytes + f64::from(WIRE_OVERHEAD_BYTES))),
             Self::Line(percent) => match link {
                 Some(speed) => line(speed) * percent / 100.0,
                 None => {
@@ -143,11 +143,13 @@ impl fmt::Display for Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Sizes;
 
     fn pps(rate: &str, sizes: &str, link: Option<&str>) -> Result<Option<f64>, String> {
         let link = link.map(|speed| speed.parse().unwrap());
         let rate: Rate = rate.parse().map_err(|wrong: Wrong| wrong.to_string())?;
-        rate.packets_per_second(&sizes.parse().unwrap(), link).map_err(|wrong| wrong.to_string())
+        rate.packets_per_second(sizes.parse::<Sizes>().unwrap().mean_bytes(), link)
+            .map_err(|wrong| wrong.to_string())
     }
 
     #[test]

@@ -97,6 +97,11 @@ pub enum Doubt {
         /// For so long.
         microseconds: f64,
     },
+    /// Frames came that are not in the file of what came.
+    NotRecorded {
+        /// Frames.
+        frames: u64,
+    },
     /// So many packets came so late that they may be duplicates.
     BeyondWindow {
         /// Packets.
@@ -174,6 +179,9 @@ impl fmt::Display for Doubt {
                 f,
                 "the sender was held up for {microseconds:.0} us and caught up in a burst, which may cost packets"
             ),
+            Self::NotRecorded { frames } => {
+                write!(f, "{frames} frames came faster than they could be recorded, and are not in the file")
+            }
             Self::BeyondWindow { packets } => {
                 write!(f, "{packets} packets came so late that they may be duplicates")
             }

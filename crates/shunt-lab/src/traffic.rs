@@ -4,11 +4,15 @@ mod figures;
 mod floor;
 mod kept;
 mod lane;
+mod record;
+mod replay;
 mod sender;
 mod session;
 mod station;
 
 pub use figures::{Directed, Figures, Floor, LatencyUs, Report};
+pub use record::{PcapOut, Recorded};
+pub use replay::Replay;
 pub use sender::{Means, MeansChoice};
 pub use session::{Session, session};
 pub use station::{Nics, Place};
@@ -50,6 +54,10 @@ pub struct Wanted {
     pub means: MeansChoice,
     /// Measure what the generator adds by itself.
     pub floor: bool,
+    /// Send this, from the first port to the second, instead of packets that are made.
+    pub replay: Option<Replay>,
+    /// Keep what the second port receives.
+    pub pcap_out: Option<PcapOut>,
 }
 
 /// Why nothing was measured.
@@ -82,6 +90,8 @@ pub fn measure(
     stop: &AtomicBool,
 ) -> Result<Report, Error> {
     let schedule = wanted.schedule(place.speed(wanted.speed))?;
+    // Before anything is sent, so that a wrong directory shows at once.
+    let recording = wanted.pcap_out.as_ref().map(record::Recording::begin).transpose()?;
     session(wanted, place, stop, |session| {
         conditions.seed = wanted.shape.shuffled;
         conditions.nics = session.nics().to_vec();
@@ -91,9 +101,14 @@ pub fn measure(
             session.run(&Schedule { duration: Some(wanted.warm_up), packets: None, ..schedule })?;
         }
         let results = Results::new(WHAT, conditions);
-        let runs = session.run(&schedule)?;
+        let (runs, recorded) = match recording {
+            Some(recording) => {
+                session.record(&schedule, recording).map(|(runs, there)| (runs, Some(there)))?
+            }
+            None => (session.run(&schedule)?, None),
+        };
         let interrupted = stop.load(Ordering::Relaxed);
-        Ok(Report::of(runs, &schedule, floor, results, interrupted))
+        Ok(Report::of(runs, &schedule, floor, recorded, results, interrupted))
     })
 }
 
@@ -103,9 +118,15 @@ impl Wanted {
     /// # Errors
     /// When the rate cannot be.
     pub fn schedule(&self, speed: Option<LinkSpeed>) -> Result<Schedule, Error> {
-        let pps = self.rate.packets_per_second(&self.shape.sizes, speed)?;
-        let schedule =
-            Schedule { pps, burst: self.burst.max(1), packets: self.packets, duration: self.duration };
+        let schedule = match &self.replay {
+            Some(replay) => replay.schedule(self, speed)?,
+            None => Schedule {
+                pps: self.rate.packets_per_second(self.shape.sizes.mean_bytes(), speed)?,
+                burst: self.burst.max(1),
+                packets: self.packets,
+                duration: self.duration,
+            },
+        };
         if schedule.offered() == Some(0) {
             return Err(Error::Asked("no packet is due in that time; give more time, or a count".to_owned()));
         }

@@ -227,6 +227,8 @@ fn wanted(speed: Option<LinkSpeed>, both: bool, sizes: Sizes) -> Wanted {
         both,
         means: MeansChoice::Auto,
         floor: false,
+        replay: None,
+        pcap_out: None,
     }
 }
 

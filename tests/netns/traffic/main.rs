@@ -6,6 +6,7 @@ mod bench;
 mod campaign;
 mod command;
 mod ndr;
+mod pcap;
 mod receiver;
 mod sizes;
 mod sweep;

@@ -1,7 +1,7 @@
 //! The Rust twin of bpf/abi/traffic_abi.h.
 
 use crate::abi::Plain;
-use shunt_gen::{Field, Schedule, Traffic};
+use shunt_gen::{Capture, Field, Round, Schedule, Traffic};
 use shunt_wire::{Checksum, Packet, Sum, Transport};
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -75,14 +75,52 @@ pub struct State {
     pub burst: u32,
     /// Of the current burst.
     pub in_burst: u32,
-    /// The next one, where they come in turn.
+    /// The next one, where they come in turn; of a capture, the next frame.
     pub flow: u32,
-    /// Which of the sizes is next.
+    /// Which of the sizes is next; of a capture, the round.
     pub size: u32,
     /// Whose packets these are.
     pub tag: u32,
     /// Zero.
     pub _pad: u32,
+}
+
+/// `struct replay_plan`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReplayPlan {
+    round_ns: u64,
+    pub(super) frames: u32,
+    bytes_max: u32,
+    out_ifindex: u32,
+    _pad: u32,
+}
+
+/// `struct replay_frame`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReplayFrame {
+    pub(super) due_ns: u64,
+    pub(super) bytes: u32,
+    pub(super) _pad: u32,
+}
+
+/// `struct receive_plan`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReceivePlan {
+    pub(super) flows: u32,
+    pub(super) by_kind: u32,
+    pub(super) hand_on: u32,
+}
+
+/// `struct handed_on`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HandedOn {
+    pub(super) at_ns: u64,
+    pub(super) bytes: u32,
+    _pad: u32,
 }
 
 /// `struct arrival`: what has come of one flow.
@@ -132,6 +170,10 @@ const _: () = assert!(size_of::<Plan>() == 292);
 const _: () = assert!(std::mem::offset_of!(Plan, sizes) == 264);
 const _: () = assert!(std::mem::offset_of!(Plan, l3_at) == 284);
 const _: () = assert!(size_of::<State>() == 104);
+const _: () = assert!(size_of::<ReplayPlan>() == 24);
+const _: () = assert!(size_of::<ReplayFrame>() == 16);
+const _: () = assert!(size_of::<ReceivePlan>() == 12);
+const _: () = assert!(size_of::<HandedOn>() == 16);
 const _: () = assert!(size_of::<Arrival>() == 72);
 const _: () = assert!(size_of::<Received>() == 64 + 16 * LATENCY_BUCKETS);
 
@@ -139,6 +181,14 @@ const _: () = assert!(size_of::<Received>() == 64 + 16 * LATENCY_BUCKETS);
 unsafe impl Plain for Plan {}
 // SAFETY: as above.
 unsafe impl Plain for State {}
+// SAFETY: as above.
+unsafe impl Plain for ReplayPlan {}
+// SAFETY: as above.
+unsafe impl Plain for ReplayFrame {}
+// SAFETY: as above.
+unsafe impl Plain for ReceivePlan {}
+// SAFETY: as above.
+unsafe impl Plain for HandedOn {}
 // SAFETY: as above.
 unsafe impl Plain for Arrival {}
 // SAFETY: as above.
@@ -196,6 +246,19 @@ impl Plan {
             l4_proto,
             stamped: traffic.stamped.into(),
             shuffled: traffic.shuffled.is_some().into(),
+            _pad: 0,
+        }
+    }
+}
+
+impl ReplayPlan {
+    /// Of frames that leave by this device.
+    pub(super) fn of(capture: &Capture, round: &Round, out_ifindex: u32) -> Self {
+        Self {
+            round_ns: round.period.as_nanos() as u64,
+            frames: capture.frames.len() as u32,
+            bytes_max: capture.largest() as u32,
+            out_ifindex,
             _pad: 0,
         }
     }

@@ -4,9 +4,10 @@
 use super::Arrival;
 use super::{
     State,
-    abi::{Plan, start},
+    abi::{Plan, ReplayPlan, start},
 };
-use shunt_gen::{Schedule, Traffic};
+use shunt_gen::{Capture, Round, Schedule, Traffic};
+use std::{collections::BTreeSet, sync::Arc};
 
 // SAFETY: the declarations are those of bpf/core/host.c.
 unsafe extern "C" {
@@ -18,6 +19,14 @@ unsafe extern "C" {
         room: u32,
         now: u64,
     ) -> u32;
+    fn shunt_host_replay_next(
+        plan: *const ReplayPlan,
+        state: *mut State,
+        bytes: u32,
+        next_due_ns: u64,
+        now: u64,
+    ) -> i32;
+    fn shunt_host_frame_kind(frame: *const u8, bytes: u32) -> u32;
     #[cfg(test)]
     fn shunt_host_arrival_note(arrival: *mut Arrival, tag: u32, number: u32, transit_ns: u32);
     #[cfg(test)]
@@ -71,6 +80,60 @@ impl Maker {
         };
         (bytes > 0).then(|| &self.frame[..bytes as usize])
     }
+}
+
+/// Hands out the frames of a capture where there are no live frames.
+#[derive(Debug)]
+pub struct Replayer {
+    plan: ReplayPlan,
+    state: State,
+    capture: Arc<Capture>,
+    round: Round,
+}
+
+impl Replayer {
+    /// Of this capture, at this pace.
+    pub fn new(capture: Arc<Capture>, round: Round) -> Self {
+        let plan = ReplayPlan::of(&capture, &round, 0);
+        Self { plan, state: State::default(), capture, round }
+    }
+
+    /// As [`super::Generator::schedule`].
+    pub fn schedule(&mut self, schedule: &Schedule, start_ns: u64, tag: u8) {
+        self.state = start(schedule, start_ns, tag, &self.state);
+    }
+
+    /// How far it got.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The frame that is due, if one is.
+    pub fn next(&mut self, now_ns: u64) -> Option<&[u8]> {
+        let at = self.state.flow as usize;
+        let frame = &self.capture.frames[at].bytes;
+        let next_due_ns = self.round.due[(at + 1) % self.round.due.len()].as_nanos() as u64;
+        // SAFETY: both pointers are to values of our own, and only the state is written.
+        let due = unsafe {
+            shunt_host_replay_next(
+                &raw const self.plan,
+                &raw mut self.state,
+                frame.len() as u32,
+                next_due_ns,
+                now_ns,
+            )
+        };
+        (due != 0).then_some(frame)
+    }
+}
+
+/// Of what kinds the frames of a capture are: what a router does not change of them.
+pub(super) fn kinds(capture: &Capture) -> BTreeSet<u32> {
+    let kind = |frame: &[u8]| {
+        // SAFETY: reads no more than so many bytes.
+        unsafe { shunt_host_frame_kind(frame.as_ptr(), frame.len() as u32) }
+    };
+    capture.frames.iter().map(|frame| kind(&frame.bytes)).collect()
 }
 
 #[cfg(test)]

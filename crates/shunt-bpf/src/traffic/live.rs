@@ -2,12 +2,12 @@
 
 use super::{
     Error, State,
-    abi::{Plan, start},
+    abi::{Plan, ReplayFrame, ReplayPlan, start},
     load, map, missing, now_ns, open, set_entries, set_rodata, told,
 };
 use crate::abi::Plain;
 use libbpf_rs::{MapCore, MapFlags, Object};
-use shunt_gen::{Schedule, Traffic};
+use shunt_gen::{Capture, Round, Schedule, Traffic};
 use std::{
     io,
     os::fd::{AsFd, AsRawFd},
@@ -20,6 +20,9 @@ const RUN_PACKETS: u32 = 65_536;
 const BATCH: u32 = 64;
 /// The most that the kernel allows.
 const BATCH_MAX: u32 = 256;
+
+/// What a capture may take in the kernel.
+const REPLAY_BYTES: usize = 1 << 30;
 
 /// Sends frames out of one interface with `BPF_F_TEST_XDP_LIVE_FRAMES`, from one CPU at a time.
 ///
@@ -44,6 +47,39 @@ impl Generator {
         let generator = Self { object, frame: traffic.largest_frame().to_bytes(), batch: BATCH };
         let random = traffic.shuffled.unwrap_or_default();
         generator.set(&State { random, burst: 1, ..State::default() })?;
+        Ok(generator)
+    }
+
+    /// A generator of the frames of a capture, out of the interface `out_ifindex`.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program, or so much.
+    pub fn replay(capture: &Capture, round: &Round, out_ifindex: u32) -> Result<Self, Error> {
+        let plan = ReplayPlan::of(capture, round, out_ifindex);
+        let largest = capture.largest();
+        let value_size = (size_of::<ReplayFrame>() + largest).next_multiple_of(8);
+        if value_size * capture.frames.len() > REPLAY_BYTES {
+            let cause = io::Error::from_raw_os_error(nix::libc::E2BIG);
+            return Err(Error { doing: "xdp_replay: keeping all frames".to_owned(), cause: cause.into() });
+        }
+        let mut open = open("xdp_replay", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_replay.o")))?;
+        set_rodata(&mut open, plan.bytes());
+        set_entries(&mut open, "frames", plan.frames)?;
+        if let Some(mut map) = open.maps_mut().find(|map| map.name() == "frames") {
+            map.set_value_size(value_size as u32).map_err(|e| told("xdp_replay: sizing its frames", e))?;
+        }
+        let object = load("xdp_replay", open)?;
+        let frames = map(&object, "frames")?;
+        for ((nth, frame), due) in (0u32..).zip(&capture.frames).zip(&round.due) {
+            let head =
+                ReplayFrame { due_ns: due.as_nanos() as u64, bytes: frame.bytes.len() as u32, _pad: 0 };
+            let mut value = [head.bytes(), &frame.bytes].concat();
+            value.resize(value_size, 0);
+            let written = frames.update(&nth.to_ne_bytes(), &value, MapFlags::ANY);
+            written.map_err(|e| told("xdp_replay: writing its frames", e))?;
+        }
+        let generator = Self { object, frame: vec![0; largest], batch: BATCH };
+        generator.set(&State::default())?;
         Ok(generator)
     }
 

@@ -2,15 +2,26 @@
 
 use super::{
     Arrival, Error,
-    abi::{self, LATENCY_BUCKETS, latency_bounds},
-    load, map, missing, open, set_entries, set_rodata, told,
+    abi::{self, LATENCY_BUCKETS, ReceivePlan, latency_bounds},
+    host, load, map, missing, open, set_entries, set_rodata, told,
 };
 use crate::{
     abi::Plain,
     attach::{self, Hook},
 };
-use libbpf_rs::{MapCore, MapFlags, Object};
-use std::{collections::BTreeMap, fmt, os::fd::OwnedFd};
+use libbpf_rs::{MapCore, MapFlags, Object, PerfBuffer, PerfBufferBuilder};
+use shunt_gen::Capture;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    os::fd::OwnedFd,
+    time::Duration,
+};
+
+/// For each CPU: 16 MiB, which is some ten thousand frames.
+const HANDED_PAGES: usize = 4096;
+const XDP_DROP: u32 = 1;
+const XDP_PASS: u32 = 2;
 
 /// Takes the packets of one generator off an interface and accounts for them. Everything else goes up.
 pub struct Receiver {
@@ -19,6 +30,23 @@ pub struct Receiver {
     mode: Mode,
     flows: u32,
     tag: u32,
+}
+
+/// What is accounted.
+#[derive(Debug, Clone, Copy)]
+pub enum Wanted<'c> {
+    /// Packets with a stamp, of so many flows.
+    Stamped {
+        /// Flows.
+        flows: u32,
+    },
+    /// Frames without one, of the kinds (EtherType, protocol, type of ICMP) that this capture has.
+    Of(&'c Capture),
+}
+
+/// What hands on the frames that come, as long as it lives.
+pub struct HandedOn<'b> {
+    buffer: PerfBuffer<'b>,
 }
 
 /// Where the receiver runs.
@@ -77,10 +105,30 @@ impl Receiver {
     /// # Errors
     /// When the kernel refuses the program, or the interface has another one.
     pub fn attach(ifindex: u32, flows: u32) -> Result<Self, Error> {
+        Self::attach_for(ifindex, &Wanted::Stamped { flows }, false)
+    }
+
+    /// As [`Receiver::attach`], for these frames, which [`Receiver::handed_on`] gives if they are to be handed on.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program, or the interface has another one.
+    pub fn attach_for(ifindex: u32, wanted: &Wanted<'_>, hand_on: bool) -> Result<Self, Error> {
+        let (flows, kinds) = match wanted {
+            Wanted::Stamped { flows } => (*flows, BTreeSet::new()),
+            Wanted::Of(capture) => (1, host::kinds(capture)),
+        };
+        let by_kind = matches!(wanted, Wanted::Of(_)).into();
         let mut open = open("xdp_receive", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_receive.o")))?;
-        set_rodata(&mut open, &flows.to_ne_bytes());
+        set_rodata(&mut open, ReceivePlan { flows, by_kind, hand_on: hand_on.into() }.bytes());
         set_entries(&mut open, "arrivals", flows)?;
+        set_entries(&mut open, "kinds", kinds.len().max(1) as u32)?;
         let object = load("xdp_receive", open)?;
+        for kind in kinds {
+            let what = if for_linux(kind) { XDP_PASS } else { XDP_DROP };
+            let written =
+                map(&object, "kinds")?.update(&kind.to_ne_bytes(), &what.to_ne_bytes(), MapFlags::ANY);
+            written.map_err(|e| told("xdp_receive: writing the kinds of frames", e))?;
+        }
         let program = || object.progs_mut().next().ok_or_else(|| missing("shunt_receive"));
         let (attachment, mode) = match attach::link_fd(&program()?, ifindex, Hook::Xdp) {
             Err(e) if e.raw_os_error() == Some(nix::libc::EOPNOTSUPP) => {
@@ -123,6 +171,24 @@ impl Receiver {
         let written =
             map(&self.object, ".bss")?.update(&0u32.to_ne_bytes(), &tag.to_ne_bytes(), MapFlags::ANY);
         written.map_err(|e| told("xdp_receive: writing the tag", e))
+    }
+
+    /// Gives each frame that is accounted from now on, with the time at which it came, as long as what is returned is polled.
+    /// Frames that find no room are missing, and accounted all the same.
+    ///
+    /// # Errors
+    /// When the kernel refuses the buffers.
+    pub fn handed_on<'b>(&self, mut each: impl FnMut(u64, &[u8]) + 'b) -> Result<HandedOn<'b>, Error> {
+        let map = map(&self.object, "handed")?;
+        let buffer = PerfBufferBuilder::new(&map).pages(HANDED_PAGES).sample_cb(move |_, sample: &[u8]| {
+            let head = abi::HandedOn::of(sample);
+            let frame = head.and_then(|head| Some((head, sample.get(16..16 + head.bytes as usize)?)));
+            if let Some((head, bytes)) = frame {
+                each(head.at_ns, bytes);
+            }
+        });
+        let buffer = buffer.build().map_err(|e| told("xdp_receive: buffers for what is handed on", e))?;
+        Ok(HandedOn { buffer })
     }
 
     /// How many packets came, duplicates included.
@@ -189,6 +255,35 @@ impl Receiver {
         let values = values.map_err(doing)?.unwrap_or_default();
         Ok(values.iter().filter_map(|value| abi::Received::of(value)).collect())
     }
+}
+
+impl HandedOn<'_> {
+    /// Gives what has come, and waits so long for the first if nothing has.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn poll(&self, timeout: Duration) -> Result<(), Error> {
+        self.buffer.poll(timeout).map_err(|e| told("xdp_receive: reading what is handed on", e))
+    }
+
+    /// Gives all that has come.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn consume(&self) -> Result<(), Error> {
+        self.buffer.consume().map_err(|e| told("xdp_receive: reading what is handed on", e))
+    }
+}
+
+impl fmt::Debug for HandedOn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandedOn").finish_non_exhaustive()
+    }
+}
+
+/// ARP, and neighbour discovery with all that belongs to it.
+fn for_linux(kind: u32) -> bool {
+    kind == 0x0806 << 16 || (0x86dd_3a85..=0x86dd_3a89).contains(&kind)
 }
 
 impl fmt::Debug for Receiver {

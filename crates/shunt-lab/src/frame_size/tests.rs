@@ -35,6 +35,8 @@ fn plan(rounds: u32) -> Plan {
             both: false,
             means: crate::traffic::MeansChoice::Auto,
             floor: false,
+            replay: None,
+            pcap_out: None,
         },
         place: Place::Own,
         engines,

@@ -1,6 +1,6 @@
 //! What came out.
 
-use super::{LATE_NS, Means};
+use super::{LATE_NS, Means, Recorded};
 use crate::{Distribution, Doubt, Kept, Limit, Results};
 use serde::{Deserialize, Serialize};
 use shunt_bpf::traffic::{Histogram, Mode, Received, State};
@@ -19,6 +19,9 @@ pub struct Report {
     pub directions: Vec<Directed>,
     /// What the generator adds by itself.
     pub floor: Option<Floor>,
+    /// The file of what was received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<Recorded>,
     /// Packets went to the kernel by so many at most.
     pub burst: u32,
     /// The same as a file of results, with the conditions.
@@ -46,6 +49,9 @@ pub struct Directed {
     /// What arrived, as a share of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line_share: Option<f64>,
+    /// Packets that came, copies included.
+    #[serde(skip)]
+    pub(super) packets: u64,
     /// From the first packet to the last.
     #[serde(skip)]
     pub(crate) span_ns: u64,
@@ -78,10 +84,10 @@ pub struct Figures {
     pub lost: u64,
     /// Of those sent.
     pub loss_ratio: f64,
-    /// Copies beside the first (RFC 5560).
-    pub duplicated: u64,
-    /// With a lower number than one before (RFC 4737).
-    pub reordered: u64,
+    /// Copies beside the first (RFC 5560); none where packets have no numbers.
+    pub duplicated: Option<u64>,
+    /// With a lower number than one before (RFC 4737); none where packets have no numbers.
+    pub reordered: Option<u64>,
     /// How far behind the highest number one was.
     pub displaced_max: u32,
     /// Flows of which something came.
@@ -126,7 +132,13 @@ pub struct Floor {
 
 impl Figures {
     /// `ended_ns` is when the sender gave up or was done.
-    pub(super) fn of(sent: &State, received: &Received, schedule: &Schedule, ended_ns: u64) -> Self {
+    pub(super) fn of(
+        sent: &State,
+        received: &Received,
+        schedule: &Schedule,
+        ended_ns: u64,
+        stamped: bool,
+    ) -> Self {
         let span_ns = sent.last_ns.saturating_sub(sent.start_ns);
         let apart = schedule.pps.map_or(span_ns as f64 / (sent.sent.max(2) - 1) as f64, |pps| 1e9 / pps);
         let seconds = match schedule.pps {
@@ -152,8 +164,8 @@ impl Figures {
             received: once,
             lost,
             loss_ratio: lost as f64 / sent.sent.max(1) as f64,
-            duplicated: received.duplicated,
-            reordered: received.reordered,
+            duplicated: stamped.then_some(received.duplicated),
+            reordered: stamped.then_some(received.reordered),
             displaced_max: received.displaced_max,
             flows: received.flows,
             latency_us: LatencyUs::of(&received.latency),
@@ -170,7 +182,9 @@ impl Figures {
 
     pub(crate) fn sum(all: &[Directed]) -> Self {
         let [one] = all else {
-            let mut sum = Self { offered_pps: Some(0.0), ..Self::default() };
+            let zero = Some(0);
+            let mut sum =
+                Self { offered_pps: Some(0.0), duplicated: zero, reordered: zero, ..Self::default() };
             let (mut latency, mut jitter) = (Histogram::default(), Histogram::default());
             for Directed { figures, latency: latency_of_one, jitter: jitter_of_one, .. } in all {
                 sum.offered_pps = sum.offered_pps.zip(figures.offered_pps).map(|(a, b)| a + b);
@@ -181,8 +195,8 @@ impl Figures {
                 sum.sent += figures.sent;
                 sum.received += figures.received;
                 sum.lost += figures.lost;
-                sum.duplicated += figures.duplicated;
-                sum.reordered += figures.reordered;
+                sum.duplicated = sum.duplicated.zip(figures.duplicated).map(|(a, b)| a + b);
+                sum.reordered = sum.reordered.zip(figures.reordered).map(|(a, b)| a + b);
                 sum.displaced_max = sum.displaced_max.max(figures.displaced_max);
                 sum.flows += figures.flows;
                 sum.jitter_us += figures.jitter_us / all.len() as f64;
@@ -253,11 +267,13 @@ impl Report {
         directions: Vec<Directed>,
         schedule: &Schedule,
         floor: Option<Floor>,
+        recorded: Option<Recorded>,
         mut results: Results,
         interrupted: bool,
     ) -> Self {
         let mut doubts = results.conditions.doubts();
         let mut found: Vec<Doubt> = directions.iter().flat_map(|one| one.doubts.clone()).collect();
+        found.extend(recorded.as_ref().and_then(Recorded::doubt));
         found.extend(interrupted.then_some(Doubt::Interrupted));
         for doubt in found {
             if !doubts.contains(&doubt) {
@@ -268,7 +284,7 @@ impl Report {
         results.complete = !interrupted;
         let figures = Figures::sum(&directions);
         let burst = schedule.burst.max(super::sender::batch(schedule));
-        Self { doubts, figures, directions, floor, burst, results }
+        Self { doubts, figures, directions, floor, recorded, burst, results }
     }
 
     /// Adds it to a file of such results.
@@ -294,7 +310,7 @@ mod tests {
         let sent =
             State { start_ns: 500, last_ns: 500 + 9_000_000, sent: 10, bytes: 600, ..State::default() };
         let received = Received { packets: 12, duplicated: 3, ..Received::default() };
-        let of = |sent, pps, burst| Figures::of(sent, &received, &schedule(pps, burst, 10), 99_000_000);
+        let of = |sent, pps, burst| Figures::of(sent, &received, &schedule(pps, burst, 10), 99_000_000, true);
         let figures = of(&sent, Some(1000.0), 1);
         assert_eq!((figures.seconds, figures.achieved_pps), (0.01, 1000.0));
         assert_eq!((figures.achieved_l2_bps, figures.achieved_l1_bps), (512_000.0, 672_000.0));
@@ -314,7 +330,7 @@ mod tests {
             duration: Some(std::time::Duration::from_millis(10)),
             ..schedule(Some(1000.0), 1, 0)
         };
-        let seconds = |ended_ns| Figures::of(&sent, &Received::default(), &second, ended_ns).seconds;
+        let seconds = |ended_ns| Figures::of(&sent, &Received::default(), &second, ended_ns, true).seconds;
         // To its end, and interrupted after 6 ms.
         assert_eq!((seconds(30_000_500), seconds(6_000_500)), (0.01, 0.006));
     }
@@ -324,7 +340,7 @@ mod tests {
         let sent =
             State { start_ns: 0, last_ns: 9_020_000, sent: 10, late_ns_max: 2_000_000, ..State::default() };
         let none = Received::default();
-        let figures = Figures::of(&sent, &none, &schedule(Some(1000.0), 1, 10), 0);
+        let figures = Figures::of(&sent, &none, &schedule(Some(1000.0), 1, 10), 0, true);
         let doubts = figures.doubts(&sent, &none, Means::Socket, Mode::Generic);
         assert!(
             matches!(doubts[0], Doubt::SentLess { percent } if (99.7..99.9).contains(&percent)),
@@ -339,6 +355,6 @@ mod tests {
                 Doubt::GenericReceiver
             ]
         );
-        assert_eq!(Figures::of(&State::default(), &none, &schedule(None, 1, 10), 0).achieved_pps, 0.0);
+        assert_eq!(Figures::of(&State::default(), &none, &schedule(None, 1, 10), 0, false).achieved_pps, 0.0);
     }
 }

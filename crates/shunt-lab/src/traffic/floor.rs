@@ -1,6 +1,11 @@
 //! What the generator and the receiver add by themselves: the same traffic back to back over a plain veth.
 
-use super::{Error, Floor, Means, MeansChoice, Wanted, figures::LatencyUs, lane::Lane, station::Station};
+use super::{
+    Error, Floor, Means, MeansChoice, Wanted,
+    figures::LatencyUs,
+    lane::{Frames, Lane},
+    station::Station,
+};
 use crate::net::NetNs;
 use shunt_bpf::traffic::now_ns;
 use shunt_gen::Schedule;
@@ -35,12 +40,14 @@ pub(super) fn measure(
             ifindex: ns.try_ifindex(ifname)?,
             mac: Mac([2, 0, 0, 0, 9, last]),
             next_hop: Mac([2, 0, 0, 0, 9, 3 - last]),
+            routed: false,
             v4: Some(Ipv4Addr::new(198, 18, 9, last)),
             v6: Some(Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, last.into())),
         })
     };
     let (from, to) = (station("f0", 1)?, station("f1", 2)?);
-    let mut lane = Lane::new(&from, &to, wanted.shape.clone(), MeansChoice::Only(means))?;
+    let mut lane =
+        Lane::new(&from, &to, Frames::Made(wanted.shape.clone()), MeansChoice::Only(means), false)?;
     let mut run = |pps, time, tag| {
         let once = Schedule { pps, packets: None, duration: Some(time), ..*schedule };
         lane.run(&once, now_ns(), tag, stop)

@@ -43,16 +43,14 @@ fn of_direction(figures: &Figures) -> Vec<(&'static str, Measured)> {
         ("sent", ("pps", figures.achieved_pps, map(sent))),
         ("received", ("pps", figures.received_pps(), map(received))),
         ("loss", ("%", percent(figures.lost), map(json!({"lost": figures.lost})))),
-        ("duplicates", ("%", percent(figures.duplicated), map(json!({"duplicated": figures.duplicated})))),
-        (
-            "reordering",
-            (
-                "%",
-                percent(figures.reordered),
-                map(json!({"reordered": figures.reordered, "displaced_max": figures.displaced_max})),
-            ),
-        ),
     ];
+    if let Some(duplicated) = figures.duplicated {
+        all.push(("duplicates", ("%", percent(duplicated), map(json!({"duplicated": duplicated})))));
+    }
+    if let Some(reordered) = figures.reordered {
+        let details = json!({"reordered": reordered, "displaced_max": figures.displaced_max});
+        all.push(("reordering", ("%", percent(reordered), map(details))));
+    }
     if let Some(offered) = figures.offered_pps {
         all.push(("offered", ("pps", offered, Map::new())));
     }

@@ -3,13 +3,15 @@
 use super::{
     Error, Means, MeansChoice,
     figures::{Directed, Figures},
-    sender::Sender,
+    replay::{Replay, promiscuous},
+    sender::{Sender, Source},
     station::Station,
 };
-use shunt_bpf::traffic::{Receiver, now_ns};
-use shunt_gen::{Addresses, Schedule, Shape, Traffic};
+use shunt_bpf::traffic::{self as receiver, HandedOn, Receiver, now_ns};
+use shunt_gen::{Addresses, Round, Schedule, Shape};
 use std::{
-    sync::atomic::AtomicBool,
+    os::fd::OwnedFd,
+    sync::{Arc, atomic::AtomicBool},
     thread,
     time::{Duration, Instant},
 };
@@ -24,10 +26,20 @@ const QUIET_ALL: Duration = Duration::from_millis(20);
 pub(super) struct Lane<'n> {
     from: Station<'n>,
     to: Station<'n>,
-    traffic: Traffic,
     name: String,
     sender: Sender,
     receiver: Receiver,
+    /// Packets say which they are, and when they were sent.
+    stamped: bool,
+    _promiscuous: Option<OwnedFd>,
+}
+
+/// What is sent.
+pub(super) enum Frames<'r> {
+    /// Packets of this shape.
+    Made(Shape),
+    /// What was captured.
+    Captured { replay: &'r Replay, round: Round },
 }
 
 impl<'n> Lane<'n> {
@@ -35,8 +47,22 @@ impl<'n> Lane<'n> {
     pub(super) fn new(
         from: &Station<'n>,
         to: &Station<'n>,
+        frames: Frames<'_>,
+        means: MeansChoice,
+        hand_on: bool,
+    ) -> Result<Self, Error> {
+        match frames {
+            Frames::Made(shape) => Self::of_shape(from, to, shape, means, hand_on),
+            Frames::Captured { replay, round } => Self::of_capture(from, to, replay, round, means, hand_on),
+        }
+    }
+
+    fn of_shape(
+        from: &Station<'n>,
+        to: &Station<'n>,
         mut shape: Shape,
         means: MeansChoice,
+        hand_on: bool,
     ) -> Result<Self, Error> {
         for (addresses, station) in [(&mut shape.source, from), (&mut shape.destination, to)] {
             if addresses.first.is_unspecified() {
@@ -53,10 +79,47 @@ impl<'n> Lane<'n> {
             shape.sizes
         );
         let traffic = shape.traffic(from.mac, from.next_hop)?;
+        let name = match traffic.flows {
+            1 => format!("{name}, 1 flow"),
+            flows => format!("{name}, {flows} flows"),
+        };
         // The receiver first: a veth takes live frames only when its peer has a program, or GRO.
-        let receiver = to.within(|| Receiver::attach(to.ifindex, traffic.flows))?;
-        let sender = from.within(|| Sender::new(&traffic, &from.ifname, from.ifindex, means))?;
-        Ok(Self { from: from.clone(), to: to.clone(), traffic, name, sender, receiver })
+        let wanted = receiver::Wanted::Stamped { flows: traffic.flows };
+        let receiver = to.within(|| Receiver::attach_for(to.ifindex, &wanted, hand_on))?;
+        let sender =
+            from.within(|| Sender::new(&Source::Made(Box::new(traffic)), &from.ifname, from.ifindex, means))?;
+        let (from, to) = (from.clone(), to.clone());
+        Ok(Self { from, to, name, sender, receiver, stamped: true, _promiscuous: None })
+    }
+
+    fn of_capture(
+        from: &Station<'n>,
+        to: &Station<'n>,
+        replay: &Replay,
+        round: Round,
+        means: MeansChoice,
+        hand_on: bool,
+    ) -> Result<Self, Error> {
+        let mut capture = replay.capture.clone();
+        if from.routed {
+            Arc::make_mut(&mut capture).send_to(from.next_hop);
+        }
+        let promiscuous =
+            (!from.routed).then(|| to.within(|| promiscuous(&to.ifname, to.ifindex))).transpose()?;
+        let wanted = receiver::Wanted::Of(&capture);
+        let receiver = to.within(|| Receiver::attach_for(to.ifindex, &wanted, hand_on))?;
+        let source = Source::Captured(capture, round);
+        let sender = from.within(|| Sender::new(&source, &from.ifname, from.ifindex, means))?;
+        let (from, to, name) = (from.clone(), to.clone(), replay.name());
+        Ok(Self { from, to, name, sender, receiver, stamped: false, _promiscuous: promiscuous })
+    }
+
+    /// Has the receiver hand on what comes from now on.
+    pub(super) fn handed_on(
+        &self,
+        each: impl FnMut(u64, &[u8]) + 'static,
+    ) -> Result<HandedOn<'static>, Error> {
+        Ok(self.receiver.handed_on(each)?)
     }
 
     pub(super) fn means(&self) -> Means {
@@ -79,19 +142,17 @@ impl<'n> Lane<'n> {
         let ended_ns = now_ns();
         self.drain(sent.sent)?;
         let received = self.receiver.received()?;
-        let figures = Figures::of(&sent, &received, schedule, ended_ns);
+        let figures = Figures::of(&sent, &received, schedule, ended_ns, self.stamped);
         let doubts = figures.doubts(&sent, &received, self.means(), self.receiver.mode());
         Ok(Directed {
             from: self.from.ifname.clone(),
             to: self.to.ifname.clone(),
-            traffic: match self.traffic.flows {
-                1 => format!("{}, 1 flow", self.name),
-                flows => format!("{}, {flows} flows", self.name),
-            },
+            traffic: self.name.clone(),
             means: self.means(),
             figures,
             limit: None,
             line_share: None,
+            packets: received.packets,
             span_ns: sent.last_ns.saturating_sub(sent.start_ns),
             latency: received.latency,
             jitter: received.jitter,

@@ -8,11 +8,14 @@ use nix::{
     sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType},
 };
 use serde::{Deserialize, Serialize};
-use shunt_bpf::traffic::{Generator, Maker, State, now_ns, takes_frames};
-use shunt_gen::{Schedule, Traffic};
+use shunt_bpf::traffic::{Generator, Maker, Replayer, State, now_ns, takes_frames};
+use shunt_gen::{Capture, Round, Schedule, Traffic};
 use std::{
     os::fd::{AsRawFd, OwnedFd},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -60,8 +63,20 @@ pub(super) enum Sender {
 
 /// A socket on one device.
 pub(super) struct Sending {
-    maker: Maker,
+    frames: Due,
     socket: OwnedFd,
+}
+
+/// What is sent.
+pub(super) enum Source {
+    Made(Box<Traffic>),
+    Captured(Arc<Capture>, Round),
+}
+
+/// What a socket sends, a frame at a time.
+enum Due {
+    Made(Box<Maker>),
+    Captured(Replayer),
 }
 
 /// How many packets the kernel takes at once: few where they are far apart, so that none waits for others.
@@ -76,7 +91,7 @@ pub(super) fn batch(schedule: &Schedule) -> u32 {
 impl Sender {
     /// To be called in the namespace of the device.
     pub(super) fn new(
-        traffic: &Traffic,
+        source: &Source,
         ifname: &str,
         ifindex: u32,
         choice: MeansChoice,
@@ -90,7 +105,7 @@ impl Sender {
         }
         let live = takes && choice != MeansChoice::Only(Means::Socket);
         if live {
-            let tried = Generator::new(traffic, ifindex).and_then(|generator| {
+            let tried = source.generator(ifindex).and_then(|generator| {
                 // Nothing is scheduled, so no frame leaves: only the kernel's opinion of it is wanted.
                 generator.turn(1)?;
                 Ok(generator)
@@ -103,7 +118,7 @@ impl Sender {
             }
         }
         let socket = open(ifname).map_err(|e| Error::Machine(format!("{ifname}: a raw socket: {e}")))?;
-        Ok(Self::Socket(Box::new(Sending { maker: Maker::new(traffic), socket })))
+        Ok(Self::Socket(Box::new(Sending { frames: source.due(), socket })))
     }
 
     pub(super) fn means(&self) -> Means {
@@ -116,7 +131,7 @@ impl Sender {
     pub(super) fn state(&self) -> Result<State, Error> {
         match self {
             Self::Live(generator) => Ok(generator.state()?),
-            Self::Socket(sending) => Ok(*sending.maker.state()),
+            Self::Socket(sending) => Ok(*sending.frames.state()),
         }
     }
 
@@ -133,7 +148,7 @@ impl Sender {
                 generator.schedule(schedule, start_ns, tag)?;
                 generator.set_batch(batch(schedule));
             }
-            Self::Socket(sending) => sending.maker.schedule(schedule, start_ns, tag),
+            Self::Socket(sending) => sending.frames.schedule(schedule, start_ns, tag),
         }
         loop {
             let (state, now) = (self.state()?, now_ns());
@@ -162,11 +177,50 @@ impl Sender {
     }
 }
 
+impl Source {
+    fn generator(&self, ifindex: u32) -> Result<Generator, shunt_bpf::traffic::Error> {
+        match self {
+            Self::Made(traffic) => Generator::new(traffic, ifindex),
+            Self::Captured(capture, round) => Generator::replay(capture, round, ifindex),
+        }
+    }
+
+    fn due(&self) -> Due {
+        match self {
+            Self::Made(traffic) => Due::Made(Box::new(Maker::new(traffic))),
+            Self::Captured(capture, round) => Due::Captured(Replayer::new(capture.clone(), round.clone())),
+        }
+    }
+}
+
+impl Due {
+    fn state(&self) -> &State {
+        match self {
+            Self::Made(maker) => maker.state(),
+            Self::Captured(replayer) => replayer.state(),
+        }
+    }
+
+    fn schedule(&mut self, schedule: &Schedule, start_ns: u64, tag: u8) {
+        match self {
+            Self::Made(maker) => maker.schedule(schedule, start_ns, tag),
+            Self::Captured(replayer) => replayer.schedule(schedule, start_ns, tag),
+        }
+    }
+
+    fn next(&mut self, now_ns: u64) -> Option<&[u8]> {
+        match self {
+            Self::Made(maker) => maker.next(now_ns),
+            Self::Captured(replayer) => replayer.next(now_ns),
+        }
+    }
+}
+
 impl Sending {
     /// Some of what is due.
     fn send_due(&mut self) -> Result<(), Error> {
         for _ in 0..BATCH {
-            let Some(frame) = self.maker.next(now_ns()) else { return Ok(()) };
+            let Some(frame) = self.frames.next(now_ns()) else { return Ok(()) };
             loop {
                 match socket::send(self.socket.as_raw_fd(), frame, MsgFlags::empty()) {
                     Ok(_) => break,

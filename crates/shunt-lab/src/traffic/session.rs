@@ -4,7 +4,8 @@ use super::{
     Error, LEAD_NS, Wanted,
     figures::Directed,
     floor,
-    lane::Lane,
+    lane::{Frames, Lane},
+    record::{Recorded, Recording},
     station::{Place, Station},
 };
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
     net::{NetNs, Segment},
     sweep::counters::Device,
 };
-use shunt_gen::{Schedule, Shape, Sizes};
+use shunt_gen::{Round, Schedule, Shape, Sizes};
 use shunt_wire::line::LinkSpeed;
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -52,7 +53,9 @@ pub fn session<R, E: From<Error>>(
     }
     let network = place.network(wanted)?;
     let (near, far) = network.stations(wanted)?;
-    let lanes = lanes(&near, &far, &wanted.shape, wanted)?;
+    let round =
+        wanted.replay.as_ref().map(|replay| replay.round(wanted, place.speed(wanted.speed))).transpose()?;
+    let lanes = lanes(&near, &far, &wanted.shape, wanted, round)?;
     let nics = [&near, &far].map(|station| station.within(|| Nic::of(&station.ifname))).to_vec();
     let speed = place.line_speed(wanted.speed, &nics);
     work(&mut Session {
@@ -74,10 +77,16 @@ fn lanes<'n>(
     far: &Station<'n>,
     shape: &Shape,
     wanted: &Wanted,
+    round: Option<Round>,
 ) -> Result<Vec<Lane<'n>>, Error> {
-    let mut lanes = vec![Lane::new(near, far, shape.clone(), wanted.means)?];
+    let hand_on = wanted.pcap_out.is_some();
+    let there = match wanted.replay.as_ref().zip(round) {
+        Some((replay, round)) => Frames::Captured { replay, round },
+        None => Frames::Made(shape.clone()),
+    };
+    let mut lanes = vec![Lane::new(near, far, there, wanted.means, hand_on)?];
     if wanted.both {
-        lanes.push(Lane::new(far, near, shape.clone().reversed(), wanted.means)?);
+        lanes.push(Lane::new(far, near, Frames::Made(shape.clone().reversed()), wanted.means, false)?);
     }
     Ok(lanes)
 }
@@ -114,7 +123,25 @@ impl<'n> Session<'n> {
 
     /// What the line carries of these frames at most, in one direction; none where nobody knows its speed.
     pub fn limit(&self) -> Option<Limit> {
-        Some(Limit::of_line(self.speed?, &self.sizes, 1))
+        let speed = self.speed?;
+        Some(match &self.wanted.replay {
+            None => Limit::of_line(speed, &self.sizes, 1),
+            Some(replay) => {
+                let mean = replay.mean_bytes();
+                let of = format!("{speed}bit/s, frames of {mean:.0} bytes in the mean");
+                Limit { value: speed.frames_per_second(mean), of }
+            }
+        })
+    }
+
+    /// As [`Session::run`], and keeps what comes to the second port.
+    pub(super) fn record(
+        &mut self,
+        schedule: &Schedule,
+        recording: Recording<'_>,
+    ) -> Result<(Vec<Directed>, Recorded), Error> {
+        let handed = recording.listen(&self.lanes[0])?;
+        handed.during(|| self.run(schedule))
     }
 
     /// From now on frames have these sizes. None may be larger than those that it was set up for.
@@ -126,7 +153,7 @@ impl<'n> Session<'n> {
         let shape = Shape { sizes: sizes.clone(), ..self.wanted.shape.clone() };
         // A device has room for the receiver of one lane.
         self.lanes.clear();
-        self.lanes = lanes(&self.near, &self.far, &shape, self.wanted)?;
+        self.lanes = lanes(&self.near, &self.far, &shape, self.wanted, None)?;
         Ok(())
     }
 

@@ -57,6 +57,8 @@ pub(super) struct Station<'n> {
     pub(super) ifindex: u32,
     pub(super) mac: Mac,
     pub(super) next_hop: Mac,
+    /// The next hop is a router, or was named: frames that were captured are for it.
+    pub(super) routed: bool,
     pub(super) v4: Option<Ipv4Addr>,
     pub(super) v6: Option<Ipv6Addr>,
 }
@@ -144,6 +146,7 @@ impl Network {
                     rx.next_hop = resolve(&rx.ifname, gateway)?;
                 }
                 tx.next_hop = nics.next_hop.unwrap_or(tx.next_hop);
+                tx.routed = nics.next_hop.is_some() || nics.gateway.is_some();
                 Ok((tx, rx))
             }
         }
@@ -158,6 +161,7 @@ impl<'n> Station<'n> {
             ifindex: host.ns.try_ifindex(host.nic)?,
             mac: host.mac,
             next_hop: host.gateway_mac,
+            routed: true,
             v4: Some(host.v4),
             v6: Some(host.v6),
         })
@@ -191,6 +195,7 @@ impl<'n> Station<'n> {
             ifindex: shown.ifindex,
             mac,
             next_hop: mac,
+            routed: false,
             v4: global().find_map(|a| if let IpAddr::V4(a) = a { Some(a) } else { None }),
             v6: global().find_map(|a| if let IpAddr::V6(a) = a { Some(a) } else { None }),
         })
@@ -216,6 +221,9 @@ impl<'n> Station<'n> {
 
 /// The largest L3 packet.
 fn l3_bytes(wanted: &Wanted) -> u32 {
+    if let Some(replay) = &wanted.replay {
+        return replay.capture.l3_bytes() as u32;
+    }
     let frame = wanted.shape.sizes.largest();
     wanted.shape.encapsulation().in_frame(frame).map_or(frame, |sizes| sizes.l3)
 }

@@ -3,7 +3,7 @@
 use super::time;
 use clap::Args;
 use shunt_gen::{Addresses, Ports, Rate, Shape, Sizes};
-use shunt_lab::traffic::{Means, MeansChoice, Nics, Place, Wanted};
+use shunt_lab::traffic::{Means, MeansChoice, Nics, PcapOut, Place, Replay, Wanted};
 use shunt_wire::{Mac, Tag, line::LinkSpeed};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -12,15 +12,16 @@ use std::{
 };
 
 const DURATION: Duration = Duration::from_secs(2);
+const DEFAULT_RATE: Rate = Rate::Pps(10_000.0);
 
 /// Without --tx and --rx it makes a LAN host, a router and a WAN host in namespaces of their own, and Linux routes between them.
 #[derive(Debug, Args)]
 pub(crate) struct GenArgs {
     /// How much is offered in each direction: 100kpps, 300Mbit (frames with FCS), 1GbitL1 (with preamble and gap), 80% of the
-    /// link, or max.
-    #[arg(long, default_value = "10kpps")]
-    rate: Rate,
-    /// How long [default: 2s, or until --count].
+    /// link, or max [default: 10kpps, or of --pcap-in as it was captured].
+    #[arg(long)]
+    pub(crate) rate: Option<Rate>,
+    /// How long [default: 2s, or until --count, or once through --pcap-in].
     #[arg(long, value_name = "TIME", value_parser = time)]
     time: Option<Duration>,
     /// How many packets in each direction.
@@ -95,13 +96,32 @@ pub(crate) struct GenArgs {
     /// Do not measure what the generator adds by itself.
     #[arg(long)]
     no_floor: bool,
+    /// Send the frames of this capture, pcap or pcapng, from --tx to --rx. With a router they are for its MAC; else they stay as they are.
+    /// What is accounted is what comes of the same kind: EtherType, protocol, and type of ICMP.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["size", "burst", "warm_up", "both", "ipv6", "tcp", "vlans", "src", "dst",
+        "sport", "dport", "flows", "shuffle", "ttl", "no_checksum"])]
+    pub(crate) pcap_in: Option<PathBuf>,
+    /// Send the capture so many times as fast as it was captured; 1 is its own timing.
+    #[arg(long, value_name = "N", requires = "pcap_in", conflicts_with = "rate", value_parser = positive)]
+    pub(crate) multiplier: Option<f64>,
+    /// Send the capture so many times, one after the other.
+    #[arg(long, value_name = "N", requires = "pcap_in", default_value_t = 1, conflicts_with_all = ["time", "count"],
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) r#loop: u32,
+    /// Write what --rx receives of it to this file, as pcap with nanoseconds.
+    #[arg(long, value_name = "FILE", conflicts_with = "both")]
+    pcap_out: Option<PathBuf>,
+    /// No more frames than these in --pcap-out, which has them in memory until the end.
+    #[arg(long, value_name = "N", requires = "pcap_out", default_value_t = 100_000)]
+    pcap_limit: u64,
     /// Keep the results in this file, which `shunt compare` reads; one that is there already is gone on with.
     #[arg(long, value_name = "FILE")]
     pub(crate) keep: Option<PathBuf>,
 }
 
 impl GenArgs {
-    pub(crate) fn wanted(&self) -> Result<(Wanted, Place), String> {
+    /// With what was read of --pcap-in.
+    pub(crate) fn wanted(&self, replay: Option<Replay>) -> Result<(Wanted, Place), String> {
         let tags = match self.vlans[..] {
             [] => Vec::new(),
             [one] => vec![Tag::vlan(one)],
@@ -133,13 +153,14 @@ impl GenArgs {
             }),
             _ => Place::Own,
         };
+        let bounded = self.count.is_some() || replay.is_some();
         let wanted = Wanted {
             shape,
-            rate: self.rate,
+            rate: self.rate.unwrap_or(DEFAULT_RATE),
             speed: self.speed,
-            duration: self.time.or(if self.count.is_some() { None } else { Some(DURATION) }),
+            duration: self.time.or(if bounded { None } else { Some(DURATION) }),
             packets: self.count,
-            warm_up: self.warm_up,
+            warm_up: if replay.is_some() { Duration::ZERO } else { self.warm_up },
             burst: self.burst,
             both: self.both,
             means: match self.sender.as_str() {
@@ -147,8 +168,15 @@ impl GenArgs {
                 "socket" => MeansChoice::Only(Means::Socket),
                 _ => MeansChoice::Auto,
             },
-            floor: !self.no_floor,
+            floor: !self.no_floor && replay.is_none(),
+            replay,
+            pcap_out: self.pcap_out.clone().map(|path| PcapOut { path, limit: self.pcap_limit }),
         };
         Ok((wanted, place))
     }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "a number above 0".to_owned())
 }

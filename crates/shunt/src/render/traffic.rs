@@ -4,7 +4,7 @@ use super::{
     columns::{Side, align},
     units,
 };
-use shunt_lab::traffic::{Directed, Figures, Floor, LatencyUs, Means, Report};
+use shunt_lab::traffic::{Directed, Figures, Floor, LatencyUs, Means, Recorded, Report};
 
 pub(super) fn describe(report: &Report) -> String {
     let mut text = String::new();
@@ -20,6 +20,9 @@ pub(super) fn describe(report: &Report) -> String {
     }
     if let Some(floor) = &report.floor {
         text += &describe_floor(floor);
+    }
+    if let Some(recorded) = &report.recorded {
+        text += &describe_recorded(recorded);
     }
     text
 }
@@ -66,17 +69,25 @@ fn figures(f: &Figures, line: Option<String>) -> String {
     rows.extend(line.map(|line| row("line", line)));
     rows.extend([
         row("sent", f.sent.to_string()),
-        row("received", format!("{} of {} flows", f.received, f.flows)),
+        row(
+            "received",
+            match f.flows {
+                0 => f.received.to_string(),
+                flows => format!("{} of {flows} flows", f.received),
+            },
+        ),
         row("lost", format!("{} ({:.4} %)", f.lost, f.loss_ratio * 100.0)),
-        row("duplicated", f.duplicated.to_string()),
+    ]);
+    rows.extend(f.duplicated.map(|duplicated| row("duplicated", duplicated.to_string())));
+    rows.extend(f.reordered.map(|reordered| {
         row(
             "reordered",
-            match f.reordered {
+            match reordered {
                 0 => "0".to_owned(),
                 some => format!("{some}, by {} at most", f.displaced_max),
             },
-        ),
-    ]);
+        )
+    }));
     if let Some(l) = &f.latency_us {
         rows.push(row("latency", latency(l)));
         rows.push(row("jitter", format!("{:.2} us", f.jitter_us)));
@@ -96,6 +107,14 @@ fn describe_floor(floor: &Floor) -> String {
         floor.jitter_us,
         units::packets_per_second(floor.max_pps.round() as u64)
     )
+}
+
+fn describe_recorded(recorded: &Recorded) -> String {
+    let beyond = match recorded.beyond_limit {
+        0 => String::new(),
+        some => format!("; {some} more came, beyond --pcap-limit"),
+    };
+    format!("{}: {} frames{beyond}\n", recorded.file.display(), recorded.frames)
 }
 
 fn latency(l: &LatencyUs) -> String {

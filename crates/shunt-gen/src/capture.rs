@@ -1,0 +1,267 @@
+//! Frames that were captured, to be sent again.
+
+use pcap_file::{
+    DataLink, PcapError, TsResolution,
+    pcap::PcapParser,
+    pcapng::{
+        PcapNgParser,
+        blocks::{Block, interface_description::InterfaceDescriptionOption},
+    },
+};
+use shunt_wire::Mac;
+use std::{fmt, time::Duration};
+
+/// How a pcapng file begins, and a pcap file in either byte order with micro- or nanoseconds.
+const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+const PCAP: [[u8; 4]; 4] =
+    [[0xa1, 0xb2, 0xc3, 0xd4], [0xa1, 0xb2, 0x3c, 0x4d], [0xd4, 0xc3, 0xb2, 0xa1], [0x4d, 0x3c, 0xb2, 0xa1]];
+/// Anything smaller has no Ethernet header.
+const SMALLEST: usize = 14;
+
+/// Ethernet frames in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capture {
+    /// At least one.
+    pub frames: Vec<Captured>,
+}
+
+/// One frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Captured {
+    /// Since the first one. Never less than the frame before it has.
+    pub at: Duration,
+    /// Without FCS.
+    pub bytes: Vec<u8>,
+}
+
+/// How fast a capture is sent again.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pace {
+    /// All at this distance; none: as fast as the sender can.
+    Pps(Option<f64>),
+    /// So many times as fast as it was captured.
+    Multiplier(f64),
+}
+
+/// When the frames of a capture go, in rounds that follow each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Round {
+    /// Of each frame, since the start of the round.
+    pub due: Vec<Duration>,
+    /// Until the next round starts.
+    pub period: Duration,
+}
+
+/// Why a file cannot be sent again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfit {
+    /// In bytes, where it is found.
+    pub offset: usize,
+    why: String,
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at byte {}: {}", self.offset, self.why)
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+impl Capture {
+    /// Of a pcap or pcapng file.
+    ///
+    /// # Errors
+    /// When it is neither, ends in the middle, or has something else than whole Ethernet frames.
+    pub fn parse(file: &[u8]) -> Result<Self, Unfit> {
+        let mut capture = Collected::default();
+        match file.first_chunk::<4>() {
+            Some(start) if *start == PCAPNG => capture.pcapng(file)?,
+            Some(start) if PCAP.contains(start) => capture.pcap(file)?,
+            _ => return Err(unfit(0, "it is no capture: neither pcap nor pcapng")),
+        }
+        if capture.frames.is_empty() {
+            return Err(unfit(file.len(), "it ends without a frame"));
+        }
+        Ok(Self { frames: capture.frames })
+    }
+
+    /// The largest frame, without FCS.
+    pub fn largest(&self) -> usize {
+        self.frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or_default()
+    }
+
+    /// The largest L3 packet.
+    pub fn l3_bytes(&self) -> usize {
+        let tagged = |bytes: &[u8], at| matches!(bytes.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8]));
+        let header = |bytes: &[u8]| match (tagged(bytes, 12), tagged(bytes, 16)) {
+            (false, _) => SMALLEST,
+            (true, false) => SMALLEST + 4,
+            (true, true) => SMALLEST + 8,
+        };
+        let l3 = |frame: &Captured| frame.bytes.len().saturating_sub(header(&frame.bytes));
+        self.frames.iter().map(l3).max().unwrap_or_default()
+    }
+
+    /// The mean size, without FCS.
+    pub fn mean_bytes(&self) -> f64 {
+        self.frames.iter().map(|frame| frame.bytes.len() as f64).sum::<f64>() / self.frames.len() as f64
+    }
+
+    /// Sends all frames to this station, whomever they were for.
+    pub fn send_to(&mut self, mac: Mac) {
+        self.frames.iter_mut().for_each(|frame| frame.bytes[..6].copy_from_slice(&mac.0));
+    }
+
+    /// When each frame goes. As captured, the next round follows the last frame by the mean distance of all.
+    pub fn round(&self, pace: Pace) -> Round {
+        let frames = self.frames.len() as f64;
+        match pace {
+            Pace::Pps(None) => Round { due: vec![Duration::ZERO; self.frames.len()], period: Duration::ZERO },
+            Pace::Pps(Some(pps)) => Round {
+                due: (0..self.frames.len()).map(|n| Duration::from_secs_f64(n as f64 / pps)).collect(),
+                period: Duration::from_secs_f64(frames / pps),
+            },
+            Pace::Multiplier(times) => {
+                let due: Vec<_> = self.frames.iter().map(|frame| frame.at.div_f64(times)).collect();
+                let last = due.last().copied().unwrap_or_default();
+                Round { due, period: last.mul_f64(frames / (frames - 1.0).max(1.0)) }
+            }
+        }
+    }
+}
+
+impl Round {
+    /// Frames/s over a whole round; none where all go at once.
+    pub fn pps(&self) -> Option<f64> {
+        (!self.period.is_zero()).then(|| self.due.len() as f64 / self.period.as_secs_f64())
+    }
+
+    /// How many frames are due within this time; none where nothing says when they are.
+    pub fn due_within(&self, time: Duration) -> Option<u64> {
+        self.pps()?;
+        let rounds = (time.as_nanos() / self.period.as_nanos()) as u64;
+        let rest = Duration::from_nanos((time.as_nanos() % self.period.as_nanos()) as u64);
+        let partial = self.due.iter().filter(|due| **due < rest).count() as u64;
+        Some(rounds * self.due.len() as u64 + partial)
+    }
+}
+
+/// What was read so far.
+#[derive(Default)]
+struct Collected {
+    frames: Vec<Captured>,
+    first: Option<Duration>,
+}
+
+impl Collected {
+    fn pcap(&mut self, file: &[u8]) -> Result<(), Unfit> {
+        let (mut rest, parser) = PcapParser::new(file).map_err(|e| damaged(0, &e))?;
+        let header = parser.header();
+        ethernet(header.datalink, 0)?;
+        while !rest.is_empty() {
+            let offset = file.len() - rest.len();
+            let (after, packet) = parser.next_raw_packet(rest).map_err(|e| damaged(offset, &e))?;
+            let fraction = u64::from(packet.ts_frac);
+            let fraction = match header.ts_resolution {
+                TsResolution::MicroSecond => Duration::from_micros(fraction),
+                TsResolution::NanoSecond => Duration::from_nanos(fraction),
+            };
+            self.add(
+                offset,
+                Duration::from_secs(packet.ts_sec.into()) + fraction,
+                packet.orig_len,
+                &packet.data,
+            )?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    fn pcapng(&mut self, file: &[u8]) -> Result<(), Unfit> {
+        let (mut rest, mut parser) = PcapNgParser::new(file).map_err(|e| damaged(0, &e))?;
+        while !rest.is_empty() {
+            let offset = file.len() - rest.len();
+            let (after, block) = parser.next_block(rest).map_err(|e| damaged(offset, &e))?;
+            match block {
+                Block::InterfaceDescription(interface) => ethernet(interface.linktype, offset)?,
+                Block::EnhancedPacket(packet) => {
+                    let interface = parser.packet_interface(&packet);
+                    let interface =
+                        interface.ok_or_else(|| unfit(offset, "its interface is not described"))?;
+                    // The library hands on what stands in the file as nanoseconds, whatever its unit is.
+                    let ticks = packet.timestamp.as_nanos() as u64;
+                    self.add(offset, time(ticks, &interface.options), packet.original_len, &packet.data)?;
+                }
+                Block::SimplePacket(_) | Block::Packet(_) => {
+                    let why = "a block of the kind `simple packet` or `packet` (obsolete), which may have no time; \
+                               `editcap -F pcap` makes another file of it";
+                    return Err(unfit(offset, why));
+                }
+                _ => {}
+            }
+            rest = after;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, offset: usize, at: Duration, size: u32, bytes: &[u8]) -> Result<(), Unfit> {
+        let nth = self.frames.len() + 1;
+        if bytes.len() < size as usize {
+            let why = format!(
+                "frame {nth} was cut from {size} to {} bytes when it was captured; capture with `-s 0`",
+                bytes.len()
+            );
+            return Err(unfit(offset, why));
+        }
+        if bytes.len() < SMALLEST {
+            return Err(unfit(
+                offset,
+                format!("frame {nth} has {} bytes, fewer than an Ethernet header", bytes.len()),
+            ));
+        }
+        let first = *self.first.get_or_insert(at);
+        // Clocks are set back, and captures of several interfaces are not always sorted.
+        let before = self.frames.last().map_or(Duration::ZERO, |frame| frame.at);
+        let at = at.saturating_sub(first).max(before);
+        self.frames.push(Captured { at, bytes: bytes.to_vec() });
+        Ok(())
+    }
+}
+
+/// By the resolution of the interface: 10^-n or 2^-n s, and 10^-6 s where it says nothing.
+fn time(ticks: u64, options: &[InterfaceDescriptionOption]) -> Duration {
+    let resolution = options.iter().find_map(|option| match option {
+        InterfaceDescriptionOption::IfTsResol(resolution) => Some(*resolution),
+        _ => None,
+    });
+    let resolution = resolution.unwrap_or(6);
+    let exponent = u32::from(resolution & 0x7f);
+    let per_second =
+        if resolution & 0x80 == 0 { 10u128.checked_pow(exponent) } else { 1u128.checked_shl(exponent) };
+    let nanoseconds = per_second.map_or(0, |per_second| u128::from(ticks) * 1_000_000_000 / per_second);
+    Duration::from_nanos(nanoseconds as u64)
+}
+
+fn ethernet(link: DataLink, offset: usize) -> Result<(), Unfit> {
+    match link {
+        DataLink::ETHERNET => Ok(()),
+        other => Err(unfit(offset, format!("its frames are not of Ethernet, but of {other:?}"))),
+    }
+}
+
+fn damaged(offset: usize, error: &PcapError) -> Unfit {
+    match error {
+        PcapError::IncompleteBuffer => {
+            unfit(offset, "it ends in the middle; copy it again, or capture again")
+        }
+        other => unfit(offset, format!("it is damaged: {other}")),
+    }
+}
+
+fn unfit(offset: usize, why: impl Into<String>) -> Unfit {
+    Unfit { offset, why: why.into() }
+}
+
+#[cfg(test)]
+mod tests;
