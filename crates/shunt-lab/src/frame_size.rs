@@ -4,7 +4,7 @@
 mod effect;
 
 use crate::{
-    Conditions, Doubt, Kept, Limit, Reading, Run, Spread,
+    Conditions, Doubt, Kept, Limit, Position, Reading, Run, Spread,
     net::NetNs,
     statistics::median,
     throughput::{Engine, RULESET, Up},
@@ -316,6 +316,14 @@ impl Series {
         let Some(figures) = self.runs.last() else { return Ok(()) };
         kept.add(&self.name(), "pps", run(figures))?;
         limit.into_iter().for_each(|limit| kept.limit(&self.name(), limit));
+        let position = Position {
+            of: "forwarded".to_owned(),
+            line: self.router.clone(),
+            along: "frame size".to_owned(),
+            unit: "bytes".to_owned(),
+            value: f64::from(self.frame_bytes),
+        };
+        kept.place(&self.name(), position);
         Ok(())
     }
 

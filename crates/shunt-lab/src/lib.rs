@@ -22,5 +22,5 @@ pub use compare::{Compared, Comparison, Differing, PAIRS_WANTED, Pairing, Side, 
 pub use conditions::{CampaignStep, Conditions, Cpus, Nic};
 pub use distribution::{Distribution, Quantile};
 pub use doubt::Doubt;
-pub use reading::{Limit, Reading, Run, Spread, SpreadKind};
+pub use reading::{Limit, Position, Reading, Run, Spread, SpreadKind};
 pub use results::{Kept, ReadError, Results};

@@ -23,6 +23,9 @@ pub struct Reading {
     /// The most that the line could have carried, where there is a line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
+    /// Where it stands, if it is one of a course of readings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<Position>,
     /// In the order in which they were made.
     pub runs: Vec<Run>,
 }
@@ -53,6 +56,21 @@ impl Limit {
     pub fn is_below(&self, value: f64) -> bool {
         self.share(value).is_some_and(|share| share > 1.0 + CLOCKS_APART)
     }
+}
+
+/// Where a reading stands on a course of them, such as one frame size of many.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Position {
+    /// What each of the course says: `forwarded`, `lost`.
+    pub of: String,
+    /// Which line of the course, such as an engine or a direction.
+    pub line: String,
+    /// What differs along the course, such as `frame size`.
+    pub along: String,
+    /// The unit of that.
+    pub unit: String,
+    /// How much of it here.
+    pub value: f64,
 }
 
 /// One run.
@@ -101,7 +119,15 @@ impl Reading {
         let low = statistics::quantile(&values, 0.0)?;
         let high = statistics::quantile(&values, 1.0)?;
         let spread = Spread { low, high, kind: SpreadKind::Range };
-        Some(Self { unit: unit.to_owned(), value, spread, doubts: Vec::new(), limit: None, runs })
+        Some(Self {
+            unit: unit.to_owned(),
+            value,
+            spread,
+            doubts: Vec::new(),
+            limit: None,
+            position: None,
+            runs,
+        })
     }
 
     /// A against B, whose runs were made in turn: their ratio, with its confidence interval and the doubts of both.
@@ -111,7 +137,8 @@ impl Reading {
         let (value, spread) = statistics::ratio_of_pairs(&of_runs, &to_runs, seed)?;
         let runs = of_runs.iter().zip(&to_runs).map(|(of, to)| Run::from(of / to)).collect();
         let doubts = of.doubts.clone();
-        let mut ratio = Self { unit: "1".to_owned(), value, spread, doubts, limit: None, runs };
+        let mut ratio =
+            Self { unit: "1".to_owned(), value, spread, doubts, limit: None, position: None, runs };
         to.doubts.iter().for_each(|doubt| ratio.add_doubt(doubt.clone()));
         Some(ratio)
     }

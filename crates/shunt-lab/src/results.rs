@@ -1,6 +1,6 @@
 //! The file of a measurement: written after each run, read back by any Shunt of the same version of the format.
 
-use crate::{Conditions, Doubt, Limit, Nic, Reading, Run};
+use crate::{Conditions, Doubt, Limit, Nic, Position, Reading, Run};
 use serde::{Deserialize, Serialize, Serializer};
 use std::{
     collections::BTreeMap,
@@ -188,19 +188,19 @@ impl Kept {
     /// When it is not a number, is in another unit than the runs before it, or the file cannot be written.
     pub fn add(&mut self, name: &str, unit: &str, run: impl Into<Run>) -> io::Result<()> {
         let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidInput, format!("{name}: {why}"));
-        let (mut runs, mut doubts, mut limit) = (Vec::new(), Vec::new(), None);
-        if let Some(reading) = self.results.readings.get(name) {
-            if reading.unit != unit {
-                return Err(wrong(format!("a run in {unit} after runs in {}", reading.unit)));
-            }
-            (runs, doubts, limit) = (reading.runs.clone(), reading.doubts.clone(), reading.limit.clone());
+        let before = self.results.readings.get(name);
+        if let Some(other) = before.filter(|reading| reading.unit != unit) {
+            return Err(wrong(format!("a run in {unit} after runs in {}", other.unit)));
         }
+        let mut runs = before.map_or_else(Vec::new, |reading| reading.runs.clone());
         let mut run = run.into();
         run.at.get_or_insert_with(|| humantime::format_rfc3339_millis(SystemTime::now()).to_string());
         runs.push(run);
         let mut reading = Reading::of_runs(unit, runs).ok_or_else(|| wrong("not a number".to_owned()))?;
-        reading.doubts.append(&mut doubts);
-        reading.set_limit(limit);
+        if let Some(Reading { doubts, limit, position, .. }) = before.cloned() {
+            (reading.doubts, reading.position) = (doubts, position);
+            reading.set_limit(limit);
+        }
         self.results.readings.insert(name.to_owned(), reading);
         self.save()
     }
@@ -241,6 +241,13 @@ impl Kept {
     pub fn limit(&mut self, name: &str, limit: Limit) {
         if let Some(reading) = self.results.readings.get_mut(name) {
             reading.set_limit(Some(limit));
+        }
+    }
+
+    /// Says where on its course the reading of this name stands, if there is one; written with the next run.
+    pub fn place(&mut self, name: &str, position: Position) {
+        if let Some(reading) = self.results.readings.get_mut(name) {
+            reading.position = Some(position);
         }
     }
 

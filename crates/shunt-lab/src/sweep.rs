@@ -4,7 +4,7 @@ pub mod counters;
 mod knee;
 
 use crate::{
-    Conditions, Doubt, Kept, Run,
+    Conditions, Doubt, Kept, Position, Run,
     frame_size::Progress,
     throughput::{Engine, RULESET, Up},
     traffic::{Directed, Error, Place, Wanted, session},
@@ -173,13 +173,29 @@ fn keep(kept: &mut Kept, rate: u64, directed: &[Directed]) -> std::io::Result<()
         let figures = &one.figures;
         let details = json!({
             "achieved_bps": figures.achieved_l2_bps, "sent": figures.sent, "received": figures.received,
-            "lost": figures.lost, "jitter_us": figures.jitter_us, "seconds": figures.seconds,
+            "lost": figures.lost, "seconds": figures.seconds,
         });
         let details = details.as_object().cloned().unwrap_or_default();
-        let name = format!("{} to {} at {}", one.from, one.to, Rate::L2(rate as f64));
-        kept.add(&name, "pps", Run { value: figures.received_pps(), at: None, details })?;
-        one.limit.iter().for_each(|limit| kept.limit(&name, limit.clone()));
-        one.doubts.iter().for_each(|doubt| kept.doubt(&name, doubt.clone()));
+        let line = format!("{} to {}", one.from, one.to);
+        let at = format!("at {}", Rate::L2(rate as f64));
+        let mut add = |of: &str, name: String, unit: &str, run: Run| {
+            kept.add(&name, unit, run)?;
+            let position = Position {
+                of: of.to_owned(),
+                line: line.clone(),
+                along: "offered rate".to_owned(),
+                unit: "bit/s".to_owned(),
+                value: rate as f64,
+            };
+            kept.place(&name, position);
+            one.doubts.iter().for_each(|doubt| kept.doubt(&name, doubt.clone()));
+            Ok::<_, std::io::Error>(name)
+        };
+        let received = Run { value: figures.received_pps(), at: None, details };
+        let received = add("received", format!("{line} {at}"), "pps", received)?;
+        add("loss", format!("{line} loss {at}"), "%", Run::from(figures.loss_ratio * 100.0))?;
+        add("jitter", format!("{line} jitter {at}"), "us", Run::from(figures.jitter_us))?;
+        one.limit.iter().for_each(|limit| kept.limit(&received, limit.clone()));
     }
     Ok(())
 }

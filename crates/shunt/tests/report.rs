@@ -75,7 +75,8 @@ fn the_page_is_readable_in_a_browser_and_asks_for_nothing() {
     let pictures = target.join("browser/pictures");
     fs::create_dir_all(&pictures).unwrap();
     let page = pictures.join("page.html");
-    let made = report(&files(), &["tc.json", "xdp.json", "odd.json", "-o", page.to_str().unwrap()]);
+    let made =
+        report(&files(), &["tc.json", "xdp.json", "size.json", "odd.json", "-o", page.to_str().unwrap()]);
     assert!(made.status.success(), "{made:?}");
     let looked = Command::new("node")
         .arg(files().join("look.cjs"))
@@ -86,7 +87,7 @@ fn the_page_is_readable_in_a_browser_and_asks_for_nothing() {
     let faults = String::from_utf8_lossy(&looked.stdout);
     assert!(looked.status.success(), "{faults}{}", String::from_utf8_lossy(&looked.stderr));
     assert!(fs::read(pictures.join("print.pdf")).unwrap().starts_with(b"%PDF"));
-    let json = report(&files(), &["tc.json", "xdp.json", "odd.json", "--json"]).stdout;
+    let json = report(&files(), &["tc.json", "xdp.json", "size.json", "odd.json", "--json"]).stdout;
     let value = |bytes: &[u8]| serde_json::from_slice::<serde_json::Value>(bytes).unwrap();
     assert_eq!(value(&fs::read(pictures.join("download.json")).unwrap()), value(&json));
 }

@@ -1,6 +1,7 @@
 //! `shunt report`: one page that needs nothing beside it, or the same data for programs.
 
 mod axis;
+mod course;
 mod csv;
 mod plot;
 mod view;

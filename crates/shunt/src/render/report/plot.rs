@@ -27,10 +27,10 @@ pub(super) struct Plot {
     pub(super) unit: String,
 }
 
-/// Values of one file.
+/// Values of one file, or of one line of a course.
 #[derive(Debug)]
 pub(super) struct Series {
-    /// Which file, from 0 on.
+    /// Which of them, from 0 on.
     pub(super) nth: usize,
     /// From left to right.
     pub(super) points: Vec<(f64, f64)>,
@@ -112,7 +112,17 @@ pub(super) fn runs(series: &[Series], unit: &str) -> Option<Plot> {
     let values: Vec<f64> = series.iter().flat_map(|one| &one.points).map(|point| point.1).collect();
     let most = series.iter().map(|one| one.points.len()).max()?;
     let (x, y) = (Axis::counting(most, 6), Axis::around(&values, unit, 4)?);
-    let svg = draw_lines(series, &x, &y, "run", &|at| x.label(at), &|at| y.label(at)).ok()?;
+    let svg = draw_lines(series, &[], &x, &y, "run", &|at| x.label(at), &|at| y.label(at)).ok()?;
+    Some(Plot { svg, unit: y.unit })
+}
+
+/// Values against what they were measured at, from zero, and what the line can carry where that is known.
+pub(super) fn course(series: &[Series], limit: &[(f64, f64)], along: &str, unit: &str) -> Option<Plot> {
+    let all = || series.iter().flat_map(|one| &one.points).chain(limit);
+    let x: Vec<f64> = all().map(|point| point.0).collect();
+    let y: Vec<f64> = all().map(|point| point.1).chain([0.0]).collect();
+    let (x, y) = (Axis::around(&x, "", 4)?, Axis::around(&y, unit, 4)?);
+    let svg = draw_lines(series, limit, &x, &y, along, &|at| x.label(at), &|at| y.label(at)).ok()?;
     Some(Plot { svg, unit: y.unit })
 }
 
@@ -137,8 +147,8 @@ pub(super) fn tail(series: &[Series], unit: &str) -> Option<Plot> {
         let near = shares.iter().find(|(share, _)| (nines(*share) - at).abs() < 1e-9);
         near.map_or("", |(_, label)| label).to_owned()
     };
-    let svg =
-        draw_lines(&series, &x, &y, "share of all that is not above", &label, &Axis::power_label).ok()?;
+    let svg = draw_lines(&series, &[], &x, &y, "share of all that is not above", &label, &Axis::power_label)
+        .ok()?;
     Some(Plot { svg, unit: unit.to_owned() })
 }
 
@@ -149,7 +159,15 @@ fn nines(share: f64) -> f64 {
 
 type Label<'l> = &'l dyn Fn(f64) -> String;
 
-fn draw_lines(series: &[Series], x: &Axis, y: &Axis, along: &str, below: Label, beside: Label) -> Drawn {
+fn draw_lines(
+    series: &[Series],
+    limit: &[(f64, f64)],
+    x: &Axis,
+    y: &Axis,
+    along: &str,
+    below: Label,
+    beside: Label,
+) -> Drawn {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, 220)).into_drawing_area();
@@ -180,6 +198,7 @@ fn draw_lines(series: &[Series], x: &Axis, y: &Axis, along: &str, below: Label, 
                 _ => chart.draw_series(points.map(|at| Cross::new(at, 4, colour.stroke_width(2))))?,
             };
         }
+        chart.draw_series([PathElement::new(limit.to_vec(), BLACK.stroke_width(2))])?;
         area.present()?;
     }
     Ok(svg)

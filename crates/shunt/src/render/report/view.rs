@@ -1,14 +1,20 @@
 //! What stands in the page, as its template wants it.
 
-use super::plot::{self, Bar, Plot, Series, colour};
+use super::{
+    course,
+    plot::{self, Bar, Plot, Series, colour},
+};
 use crate::{
     render::units::number,
     report::{Report, Source},
 };
 use askama::Template;
 use serde_json::Value;
-use shunt_lab::{Distribution, Doubt, Reading, Results, Run, Spread, SpreadKind};
-use std::collections::{BTreeMap, BTreeSet};
+use shunt_lab::{Distribution, Doubt, Position, Reading, Results, Run, Spread, SpreadKind};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 #[derive(Template)]
 #[template(path = "report.html")]
@@ -37,20 +43,39 @@ struct Part<'r> {
     readings: Vec<Told<'r>>,
 }
 
-/// A reading of one file or more.
-struct Told<'r> {
-    id: usize,
-    name: &'r str,
-    unit: &'r str,
-    /// Who speaks against which files' values.
-    doubts: Vec<(String, String)>,
-    rows: Vec<Row>,
-    limits: Vec<String>,
-    plots: Vec<Figure>,
-    runs: Vec<RunRow>,
+/// A reading of one file or more, or a course of them.
+pub(super) struct Told<'r> {
+    pub(super) id: usize,
+    pub(super) name: Cow<'r, str>,
+    pub(super) unit: &'r str,
+    /// Who speaks against which values.
+    pub(super) doubts: Vec<(String, String)>,
+    pub(super) table: Table,
+    pub(super) limits: Vec<String>,
+    pub(super) plots: Vec<Figure>,
+    pub(super) runs: Vec<RunRow>,
 }
 
-struct Row {
+pub(super) enum Table {
+    /// A row for each file.
+    Files(Vec<Row>),
+    /// A column for each line.
+    Course { along: String, lines: Vec<Line>, rows: Vec<(String, Vec<Option<Cell>>)> },
+}
+
+/// What a line is called, and its colour.
+pub(super) struct Line {
+    pub(super) name: String,
+    pub(super) colour: String,
+}
+
+pub(super) struct Cell {
+    pub(super) value: String,
+    /// Its spread and its share of the line, as far as it has them.
+    pub(super) beside: Vec<String>,
+}
+
+pub(super) struct Row {
     label: String,
     colour: String,
     value: String,
@@ -59,7 +84,7 @@ struct Row {
     share: Option<String>,
 }
 
-struct RunRow {
+pub(super) struct RunRow {
     label: String,
     nth: usize,
     at: String,
@@ -68,13 +93,13 @@ struct RunRow {
     details: Vec<(String, String)>,
 }
 
-struct Figure {
-    caption: String,
-    svg: String,
+pub(super) struct Figure {
+    pub(super) caption: String,
+    pub(super) svg: String,
 }
 
 /// A reading, and where it is from.
-type From<'r> = (usize, &'r Source, &'r Reading);
+pub(super) type From<'r> = (usize, &'r Source, &'r Reading);
 
 /// What speaks against a reading: its doubts, and what the file as a whole shows.
 pub(super) fn against(results: &Results, reading: &Reading) -> Vec<String> {
@@ -90,27 +115,47 @@ pub(super) fn against(results: &Results, reading: &Reading) -> Vec<String> {
     doubts
 }
 
+/// What stands together. Courses first, since they show most.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Group<'r> {
+    Course { of: &'r str, along: &'r str, along_unit: &'r str, unit: &'r str },
+    Files { name: &'r str, unit: &'r str },
+}
+
+impl<'r> Group<'r> {
+    fn of(name: &'r str, reading: &'r Reading) -> Self {
+        let unit = reading.unit.as_str();
+        match &reading.position {
+            Some(Position { of, along, unit: along_unit, .. }) => {
+                Self::Course { of, along, along_unit, unit }
+            }
+            None => Self::Files { name, unit },
+        }
+    }
+}
+
 impl<'r> Page<'r> {
     pub(super) fn of(report: &'r Report) -> Self {
-        let mut groups: BTreeMap<&str, BTreeMap<(&str, &str), Vec<From>>> = BTreeMap::new();
+        let mut groups: BTreeMap<&str, BTreeMap<Group, Vec<From>>> = BTreeMap::new();
         for (nth, source) in report.files.iter().enumerate() {
             for (name, reading) in &source.results.readings {
                 let part = groups.entry(&source.results.what).or_default();
-                part.entry((name, &reading.unit)).or_default().push((nth, source, reading));
+                part.entry(Group::of(name, reading)).or_default().push((nth, source, reading));
             }
         }
         let mut ids = 0..;
-        let parts = groups
-            .into_iter()
-            .map(|(what, readings)| Part {
-                what,
-                readings: readings
-                    .into_iter()
-                    .zip(&mut ids)
-                    .map(|(((name, unit), of), id)| Told::of(id, name, unit, &of))
-                    .collect(),
-            })
-            .collect();
+        let several = report.files.len() > 1;
+        let told = |(id, (group, of)): (usize, (Group<'r>, Vec<From<'r>>))| match group {
+            Group::Course { of: what, along, along_unit, unit } => {
+                course::told(id, format!("{what} by {along}"), (along, along_unit), unit, &of, several)
+            }
+            Group::Files { name, unit } => Told::of(id, name, unit, &of),
+        };
+        let parts = groups.into_iter().map(|(what, readings)| {
+            let readings = (&mut ids).zip(readings).map(told).collect();
+            Part { what, readings }
+        });
+        let parts = parts.collect();
         let files = report.files.iter().enumerate();
         let files = files.map(|(nth, source)| File { source, colour: colour(nth) }).collect();
         Self { report, files, conditions: conditions(&report.files), parts }
@@ -148,22 +193,15 @@ impl<'r> Told<'r> {
                 }
             }
         }
-        let mut limits: Vec<String> = Vec::new();
-        for limit in of.iter().filter_map(|(_, _, reading)| reading.limit.as_ref()) {
-            let text = format!("{} ({})", quantity(limit.value, unit), limit.of);
-            if !limits.contains(&text) {
-                limits.push(text);
-            }
-        }
         Self {
             id,
-            name,
+            name: name.into(),
             unit,
             doubts,
-            rows: of.iter().map(Row::of).collect(),
+            table: Table::Files(of.iter().map(Row::of).collect()),
             plots: plots(name, unit, of),
-            runs: of.iter().flat_map(RunRow::of_all).collect(),
-            limits,
+            runs: of.iter().flat_map(|from| RunRow::of_all(from.2, &from.1.label)).collect(),
+            limits: limits(unit, of),
         }
     }
 
@@ -173,7 +211,12 @@ impl<'r> Told<'r> {
     }
 
     fn has_shares(&self) -> bool {
-        self.rows.iter().any(|row| row.share.is_some())
+        self.runs.iter().any(|run| run.share.is_some())
+    }
+
+    /// Few enough to be read at once.
+    fn has_few_runs(&self) -> bool {
+        matches!(self.table, Table::Files(_))
     }
 
     fn has_details(&self) -> bool {
@@ -203,9 +246,9 @@ impl Row {
 }
 
 impl RunRow {
-    fn of_all(&(_, source, reading): &From) -> Vec<Self> {
+    pub(super) fn of_all(reading: &Reading, label: &str) -> Vec<Self> {
         let row = |(nth, run): (usize, &Run)| Self {
-            label: source.label.clone(),
+            label: label.to_owned(),
             nth,
             at: run.at.clone().unwrap_or_default(),
             value: quantity(run.value, &reading.unit),
@@ -216,6 +259,17 @@ impl RunRow {
     }
 }
 
+pub(super) fn limits(unit: &str, of: &[From]) -> Vec<String> {
+    let mut limits: Vec<String> = Vec::new();
+    for limit in of.iter().filter_map(|(_, _, reading)| reading.limit.as_ref()) {
+        let text = format!("{} ({})", quantity(limit.value, unit), limit.of);
+        if !limits.contains(&text) {
+            limits.push(text);
+        }
+    }
+    limits
+}
+
 fn quantity(value: f64, unit: &str) -> String {
     match unit {
         // A ratio.
@@ -224,7 +278,7 @@ fn quantity(value: f64, unit: &str) -> String {
     }
 }
 
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     format!("{:.1}\u{a0}%", share * 100.0)
 }
 
