@@ -90,7 +90,7 @@ struct Neighbour {
 
 impl Place {
     /// The speed of the link that packets go out by, unless it was given.
-    pub(crate) fn speed(&self, given: Option<LinkSpeed>) -> Option<LinkSpeed> {
+    pub fn speed(&self, given: Option<LinkSpeed>) -> Option<LinkSpeed> {
         match self {
             Self::Nics(nics) => given.or_else(|| LinkSpeed::new(Nic::of(&nics.tx).speed_mbps? * 1_000_000)),
             Self::Own => given,

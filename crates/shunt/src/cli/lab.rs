@@ -107,9 +107,9 @@ pub(crate) struct SweepArgs {
     /// The lowest rate, in bit/s of frames with FCS, of each direction.
     #[arg(long, value_name = "RATE", default_value = "50M")]
     pub(crate) from: LinkSpeed,
-    /// The highest rate.
-    #[arg(long, value_name = "RATE", default_value = "1000M")]
-    pub(crate) to: LinkSpeed,
+    /// The highest rate [default: 1000M, or the last step that the line carries].
+    #[arg(long, value_name = "RATE")]
+    pub(crate) to: Option<LinkSpeed>,
     /// From each rate to the next.
     #[arg(long, value_name = "RATE", default_value = "50M")]
     pub(crate) step: LinkSpeed,
