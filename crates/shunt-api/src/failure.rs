@@ -86,6 +86,10 @@ failure_codes! {
     ReadOnly = 26, "read-only";
     /// Nobody knows of such a connection.
     NoConnection = 27, "no-connection";
+    /// The token is missing or wrong.
+    Unauthorized = 28, "unauthorized";
+    /// The agent on the DUT is not there, or does not answer as it should.
+    DutUnavailable = 29, "dut-unavailable";
     /// Shunt is wrong, or the machine is.
     Internal = 70, "internal";
 }

@@ -25,6 +25,7 @@ impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
         let status = match failure.code {
             FailureCode::BadRequest | FailureCode::Usage => StatusCode::BAD_REQUEST,
+            FailureCode::Unauthorized => StatusCode::UNAUTHORIZED,
             FailureCode::ReadOnly => StatusCode::FORBIDDEN,
             FailureCode::PortMissing => StatusCode::NOT_FOUND,
             FailureCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,

@@ -36,6 +36,9 @@ pub struct Conditions {
     pub seed: Option<u64>,
     /// The command, to run it again.
     pub command: Vec<String>,
+    /// Those of the DUT, where it is another machine and tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dut: Option<Box<Conditions>>,
     /// What it was a step of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub campaign: Option<CampaignStep>,

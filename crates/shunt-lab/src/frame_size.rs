@@ -5,6 +5,8 @@ mod effect;
 
 use crate::{
     Conditions, Doubt, Kept, Limit, Position, Reading, Run, Spread,
+    dut::{self, Inside},
+    load::Load,
     net::NetNs,
     statistics::median,
     throughput::{Engine, RULESET, Up},
@@ -53,6 +55,8 @@ pub struct Plan {
     pub rounds: u32,
     /// How long each time.
     pub trial: Duration,
+    /// Whose load is read as well.
+    pub dut: Inside,
 }
 
 /// How far it has come.
@@ -104,6 +108,9 @@ pub struct Point {
     pub loss_ratio: f64,
     /// Frames/s that the generator can send with nothing in between.
     pub generator_pps: Option<f64>,
+    /// Of the DUT's CPUs, in percent of their time: the median of the runs, if the DUT tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dut_load_percent: Option<f64>,
     /// Against the router that is named first, in pairs of runs; none for that one itself.
     pub gain: Option<Gain>,
 }
@@ -123,6 +130,7 @@ struct Series {
     frame_bytes: u32,
     runs: Vec<Figures>,
     generator_pps: Option<f64>,
+    dut_loads: Vec<Load>,
     doubts: Vec<Doubt>,
 }
 
@@ -138,6 +146,7 @@ impl Plan {
         stop: &AtomicBool,
         show: &mut dyn FnMut(Progress),
     ) -> Result<Report, Error> {
+        conditions.dut = dut::conditions(&self.dut);
         let speed = self.place.speed(self.wanted.speed);
         let schedules = self.schedules(speed)?;
         let largest = self.frame_bytes.iter().copied().max().unwrap_or_default();
@@ -161,12 +170,13 @@ impl Plan {
                     for (series, (sizes, schedule)) in of_router.iter_mut().zip(&schedules) {
                         let now = format!("{}, {} bytes", series.router, series.frame_bytes);
                         show(Progress { done, total, now });
-                        let directed = trial(session, sizes, schedule)?;
+                        let (directed, load) = self.trial(session, sizes, schedule)?;
                         if stop.load(Ordering::Relaxed) {
                             return Ok(line);
                         }
                         series.generator_pps = generator.get(&series.frame_bytes).copied();
                         series.add(&directed);
+                        series.dut_loads.extend(load);
                         if let Some(kept) = &mut kept {
                             series.keep(kept, self.limit(series.frame_bytes, line))?;
                         }
@@ -221,9 +231,13 @@ impl Plan {
     }
 
     fn series(&self) -> Vec<Series> {
-        let of = |router: &String, frame_bytes| {
-            let router = router.clone();
-            Series { router, frame_bytes, runs: Vec::new(), generator_pps: None, doubts: Vec::new() }
+        let of = |router: &String, frame_bytes| Series {
+            router: router.clone(),
+            frame_bytes,
+            runs: Vec::new(),
+            generator_pps: None,
+            dut_loads: Vec::new(),
+            doubts: Vec::new(),
         };
         let routers = self.engines.iter().map(|(name, _)| name);
         routers.flat_map(|name| self.frame_bytes.iter().map(move |bytes| of(name, *bytes))).collect()
@@ -232,6 +246,17 @@ impl Plan {
     fn up<'n>(&'n self, name: &str, router: Option<&'n NetNs>) -> Result<Option<Up<'n>>, Error> {
         let engine = self.engines.iter().find(|(other, _)| other == name).and_then(|(_, e)| e.as_ref());
         router.zip(engine).map(|(router, engine)| Up::new(engine, router)).transpose()
+    }
+
+    fn trial(
+        &self,
+        session: &mut Session,
+        sizes: &Sizes,
+        schedule: &Schedule,
+    ) -> Result<(Vec<Directed>, Option<Load>), Error> {
+        session.resize(sizes)?;
+        session.run(&WARM_UP)?;
+        dut::run(session, schedule, &self.dut)
     }
 
     /// Of all directions together.
@@ -273,12 +298,6 @@ impl Plan {
         let speed_bps = speed.map(LinkSpeed::bits_per_second);
         Report { doubts, speed_bps, trial_s, points, effects, conditions }
     }
-}
-
-fn trial(session: &mut Session, sizes: &Sizes, schedule: &Schedule) -> Result<Vec<Directed>, Error> {
-    session.resize(sizes)?;
-    session.run(&WARM_UP)?;
-    session.run(schedule)
 }
 
 impl Series {
@@ -324,7 +343,11 @@ impl Series {
             value: f64::from(self.frame_bytes),
         };
         kept.place(&self.name(), position);
-        Ok(())
+        let (when, along) = (
+            format!("with {} bytes", self.frame_bytes),
+            ("frame size", "bytes", f64::from(self.frame_bytes)),
+        );
+        dut::keep(kept, &when, self.dut_loads.last(), Some(along))
     }
 
     fn point(&self, limit: Option<Limit>) -> Option<Point> {
@@ -351,6 +374,9 @@ impl Series {
             offered_pps,
             loss_ratio,
             generator_pps: self.generator_pps,
+            dut_load_percent: median(
+                &self.dut_loads.iter().map(|load| load.load_percent).collect::<Vec<_>>(),
+            ),
             forwarded_pps,
             gain: None,
         })

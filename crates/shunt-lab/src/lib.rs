@@ -7,6 +7,7 @@ mod compare;
 mod conditions;
 mod distribution;
 mod doubt;
+pub mod dut;
 pub mod frame_size;
 pub mod load;
 pub mod net;

@@ -110,6 +110,10 @@ pub enum LoadError {
     },
 }
 
+/// What the meter had seen by some moment.
+#[derive(Debug)]
+pub struct Mark(Snapshot);
+
 #[derive(Debug)]
 struct Snapshot {
     soakers: Vec<Sample>,
@@ -156,21 +160,35 @@ impl Meter {
     /// # Errors
     /// When /proc cannot be read.
     pub fn read(&mut self) -> Result<Load, LoadError> {
-        let now = Snapshot::of(&self.soakers)?;
-        let cpus: Vec<_> = self
-            .soakers
-            .iter()
-            .enumerate()
-            .map(|(n, soaker)| soaker_load(soaker, n, &self.last, &now))
-            .collect();
-        let doubts = self.doubts(&cpus, &now);
-        let seconds = match (self.last.soakers.first(), now.soakers.first()) {
+        let now = self.mark()?;
+        let load = self.between_snapshots(&self.last, &now.0);
+        self.last = now.0;
+        Ok(load)
+    }
+
+    /// This moment.
+    ///
+    /// # Errors
+    /// When /proc cannot be read.
+    pub fn mark(&self) -> Result<Mark, LoadError> {
+        Snapshot::of(&self.soakers).map(Mark)
+    }
+
+    /// The load from one moment to a later one.
+    pub fn between(&self, then: &Mark, now: &Mark) -> Load {
+        self.between_snapshots(&then.0, &now.0)
+    }
+
+    fn between_snapshots(&self, then: &Snapshot, now: &Snapshot) -> Load {
+        let cpus: Vec<_> =
+            self.soakers.iter().enumerate().map(|(n, soaker)| soaker_load(soaker, n, then, now)).collect();
+        let doubts = self.doubts(&cpus, then, now);
+        let seconds = match (then.soakers.first(), now.soakers.first()) {
             (Some(then), Some(now)) => now.at.duration_since(then.at).as_secs_f64(),
             _ => 0.0,
         };
-        self.last = now;
         let load_percent = cpus.iter().map(|cpu| cpu.load_percent).sum::<f64>() / cpus.len().max(1) as f64;
-        Ok(Load { seconds, load_percent, cpus, doubts, conditions: self.conditions.clone() })
+        Load { seconds, load_percent, cpus, doubts, conditions: self.conditions.clone() }
     }
 
     /// The load since the last call, and the end of the soakers.
@@ -181,7 +199,7 @@ impl Meter {
         self.read()
     }
 
-    fn doubts(&self, cpus: &[CpuLoad], now: &Snapshot) -> Vec<Doubt> {
+    fn doubts(&self, cpus: &[CpuLoad], then: &Snapshot, now: &Snapshot) -> Vec<Doubt> {
         let mut doubts = self.standing.clone();
         if !self.left_out.is_empty() {
             doubts.push(Doubt::CpusLeftOut { cpus: self.left_out.clone() });
@@ -198,7 +216,7 @@ impl Meter {
             if load.proc_stat.steal_percent > DOUBTFUL_STEAL_PERCENT {
                 doubts.push(Doubt::Stolen { cpu, percent: load.proc_stat.steal_percent });
             }
-            if now.throttles.grew_since(&self.last.throttles, cpu) {
+            if now.throttles.grew_since(&then.throttles, cpu) {
                 doubts.push(Doubt::Throttled { cpu });
             }
         }

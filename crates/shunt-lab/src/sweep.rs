@@ -5,7 +5,9 @@ mod knee;
 
 use crate::{
     Conditions, Doubt, Kept, Position, Run,
+    dut::{self, Inside},
     frame_size::Progress,
+    load::Load,
     throughput::{Engine, RULESET, Up},
     traffic::{Directed, Error, Place, Wanted, session},
 };
@@ -40,6 +42,8 @@ pub struct Plan {
     pub step: Duration,
     /// Devices of this machine whose counters are read, beside those that send and receive.
     pub watched: Vec<String>,
+    /// Whose load and counters are read as well.
+    pub dut: Inside,
 }
 
 /// What was found out.
@@ -66,9 +70,15 @@ pub struct Step {
     pub doubts: Vec<Doubt>,
     /// One or two.
     pub directions: Vec<Directed>,
+    /// Of the DUT's CPUs while it was sent, if the DUT tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dut_load: Option<Load>,
     /// Counters that are not as they were before it.
     pub changes: Vec<Change>,
 }
+
+/// What came of a step: the directions, and the load of the DUT.
+type Ran = (Vec<Directed>, Option<Load>);
 
 impl Plan {
     /// Measures. When `stop` is set it ends at once, with the steps that were over.
@@ -83,7 +93,8 @@ impl Plan {
         show: &mut dyn FnMut(Progress),
     ) -> Result<Report, Error> {
         let schedules = self.schedules()?;
-        let mut steps: Vec<Vec<Directed>> = Vec::new();
+        let mut steps: Vec<Ran> = Vec::new();
+        conditions.dut = dut::conditions(&self.dut);
         let mut snapshots = Vec::new();
         session(&self.wanted, &self.place, stop, |session| {
             conditions.nics = session.nics().to_vec();
@@ -99,22 +110,22 @@ impl Plan {
             let mut devices = session.devices();
             devices.extend(self.watched.iter().map(|name| Device::here(name)));
             session.run(&WARM_UP)?;
-            snapshots.push(Snapshot::of(&devices));
+            snapshots.push(Snapshot::of(&devices).with(&self.dut)?);
             for (done, (rate, schedule)) in (0..).zip(&schedules) {
                 show(Progress {
                     done,
                     total: schedules.len() as u64,
                     now: Rate::L2(*rate as f64).to_string(),
                 });
-                let directed = session.run(schedule)?;
+                let (directed, load) = dut::run(session, schedule, &self.dut)?;
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                snapshots.push(Snapshot::of(&devices));
                 if let Some(kept) = &mut kept {
-                    keep(kept, *rate, &directed)?;
+                    keep(kept, *rate, &directed, load.as_ref())?;
                 }
-                steps.push(directed);
+                snapshots.push(Snapshot::of(&devices).with(&self.dut)?);
+                steps.push((directed, load));
             }
             up.map(Up::down).transpose()?;
             Ok::<_, Error>(())
@@ -136,7 +147,7 @@ impl Plan {
         self.rates_bps.iter().map(of).collect()
     }
 
-    fn report(&self, steps: Vec<Vec<Directed>>, snapshots: &[Snapshot], conditions: Conditions) -> Report {
+    fn report(&self, steps: Vec<Ran>, snapshots: &[Snapshot], conditions: Conditions) -> Report {
         let mut doubts = conditions.doubts();
         let step_s = self.step.as_secs_f64();
         if step_s < STEP_WANTED_S {
@@ -148,7 +159,7 @@ impl Plan {
             .iter()
             .zip(steps)
             .zip(changes)
-            .map(|((rate, directions), changes)| Step::of(*rate, directions, changes))
+            .map(|((rate, ran), changes)| Step::of(*rate, ran, changes))
             .collect();
         let knees = Knee::of_all(&steps);
         Report { doubts, step_s, steps, knees, conditions }
@@ -156,7 +167,7 @@ impl Plan {
 }
 
 impl Step {
-    fn of(offered_bps: u64, directions: Vec<Directed>, changes: Vec<Change>) -> Self {
+    fn of(offered_bps: u64, (directions, dut_load): Ran, changes: Vec<Change>) -> Self {
         let mut doubts: Vec<Doubt> = Vec::new();
         for doubt in directions.iter().flat_map(|one| &one.doubts) {
             let same = |other: &Doubt| std::mem::discriminant(other) == std::mem::discriminant(doubt);
@@ -164,11 +175,11 @@ impl Step {
                 doubts.push(doubt.clone());
             }
         }
-        Self { offered_bps, doubts, directions, changes }
+        Self { offered_bps, doubts, directions, dut_load, changes }
     }
 }
 
-fn keep(kept: &mut Kept, rate: u64, directed: &[Directed]) -> std::io::Result<()> {
+fn keep(kept: &mut Kept, rate: u64, directed: &[Directed], load: Option<&Load>) -> std::io::Result<()> {
     for one in directed {
         let figures = &one.figures;
         let details = json!({
@@ -197,7 +208,8 @@ fn keep(kept: &mut Kept, rate: u64, directed: &[Directed]) -> std::io::Result<()
         add("jitter", format!("{line} jitter {at}"), "us", Run::from(figures.jitter_us))?;
         one.limit.iter().for_each(|limit| kept.limit(&received, limit.clone()));
     }
-    Ok(())
+    let along = ("offered rate", "bit/s", rate as f64);
+    dut::keep(kept, &format!("at {}", Rate::L2(rate as f64)), load, Some(along))
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 mod generated;
 
 use crate::{
-    Conditions, Doubt, Kept, Limit, Nic, Run,
+    Conditions, Doubt, Kept, Limit, Nic, Run, dut,
+    load::Load,
     search::{
         BinarySearch, Goal, GoalResult, Irregular, MlrSearch, Outcome, Range, Search, Trial, Wrong, run,
         simulated::{Behaviour, Router},
@@ -50,16 +51,18 @@ pub type Work<'w, E> = dyn FnMut(&mut Measure<'_, E>) -> Result<(), E> + 'w;
 pub type Measure<'m, E> = dyn FnMut(Trial) -> Result<Seen, E> + 'm;
 
 /// What came of a trial.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
     /// The frames.
     pub outcome: Outcome,
     /// How long they took, if anything arrived and that is known.
     pub latency_us: Option<LatencyUs>,
+    /// Of the router, if it tells.
+    pub dut_load: Option<Load>,
 }
 
 /// Latency under a load that the router can take.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LatencyAt {
     /// Of the throughput for the most lenient goal, the last one.
     pub percent: u32,
@@ -69,6 +72,9 @@ pub struct LatencyAt {
     pub loss_ratio: f64,
     /// None where it is not known.
     pub latency_us: Option<LatencyUs>,
+    /// Of the router's CPUs, if it tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dut_load: Option<Load>,
 }
 
 /// What is to be found out.
@@ -153,7 +159,7 @@ impl Device for Simulated {
     }
 
     fn serve(&mut self, work: &mut Work<'_, io::Error>) -> io::Result<()> {
-        work(&mut |trial| Ok(Seen { outcome: self.router.measure(trial), latency_us: None }))
+        work(&mut |trial| Ok(Seen { outcome: self.router.measure(trial), latency_us: None, dut_load: None }))
     }
 }
 
@@ -257,7 +263,8 @@ impl Plan {
             let load_pps = throughput * f64::from(percent) / 100.0;
             let seen = measure(Trial { load_pps, duration_s: goal.final_s })?;
             let loss_ratio = seen.outcome.loss_ratio();
-            Ok(LatencyAt { percent, load_pps, loss_ratio, latency_us: seen.latency_us })
+            let Seen { latency_us, dut_load, .. } = seen;
+            Ok(LatencyAt { percent, load_pps, loss_ratio, latency_us, dut_load })
         };
         LATENCY_PERCENTS.into_iter().map(at).collect()
     }
@@ -304,9 +311,11 @@ fn keep(kept: &mut Kept, searched: &Searched) -> io::Result<()> {
         searched.doubts.iter().for_each(|doubt| kept.doubt(&name, doubt.clone()));
     }
     for at in &searched.latency {
+        let when = format!("at {} % {}", at.percent, searched.device);
+        dut::keep(kept, &when, at.dut_load.as_ref(), None)?;
         let Some(latency) = at.latency_us else { continue };
         for (quantile, value) in [("p50", latency.p50), ("p99", latency.p99)] {
-            let name = format!("latency {quantile} at {} % {}", at.percent, searched.device);
+            let name = format!("latency {quantile} {when}");
             kept.add(&name, "us", value)?;
             searched.doubts.iter().for_each(|doubt| kept.doubt(&name, doubt.clone()));
         }

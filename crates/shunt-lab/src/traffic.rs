@@ -18,6 +18,7 @@ pub use session::{Session, session};
 pub use station::{Nics, Place};
 
 use crate::{Conditions, Results};
+use shunt_api::Failure;
 use shunt_gen::{Rate, Schedule, Shape, Wrong};
 use shunt_wire::line::LinkSpeed;
 use std::{
@@ -72,6 +73,8 @@ pub enum Error {
     NoDevice(String),
     /// Another XDP program is there.
     Busy(String),
+    /// The DUT was to tell of itself, and does not.
+    Dut(Failure),
     /// The machine refused.
     Machine(String),
 }
@@ -139,6 +142,7 @@ impl fmt::Display for Error {
         match self {
             Self::NotRoot => f.write_str("it takes root: raw frames and XDP; use sudo"),
             Self::NoDevice(name) => write!(f, "{name}: no such device"),
+            Self::Dut(failure) => failure.fmt(f),
             Self::Asked(why) | Self::Busy(why) | Self::Machine(why) => f.write_str(why),
         }
     }

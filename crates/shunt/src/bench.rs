@@ -4,6 +4,7 @@ mod size;
 mod sweep;
 
 use crate::{
+    agent::{remote::Remote, token::Token},
     cli::{BenchCommand, NdrArgs, PlaceArgs},
     perform::told,
     render::Answer,
@@ -13,6 +14,7 @@ use shunt_api::{Failure, FailureCode};
 use shunt_gen::{Rate, Shape, Sizes};
 use shunt_lab::{
     Conditions, Kept, ReadError, Results,
+    dut::Inside,
     frame_size::Progress,
     search::{Range, Wrong, simulated::Behaviour},
     throughput::{Device, Engine, Generated, Plan, Report, Simulated},
@@ -107,7 +109,7 @@ struct Method {
 #[derive(Debug)]
 enum Routers {
     Simulated(Vec<Behaviour>),
-    Real { wanted: Box<Wanted>, place: Place, engines: Engines },
+    Real { wanted: Box<Wanted>, place: Place, engines: Engines, dut: Inside },
 }
 
 impl NdrBench {
@@ -139,7 +141,7 @@ impl NdrBench {
                 // What a router that exists does, and what a simulated one does, are different things, and share no file.
                 self.search(&plan, "throughput of simulated routers", conditions, &mut devices)
             }
-            Routers::Real { wanted, place, engines } => {
+            Routers::Real { wanted, place, engines, dut } => {
                 let device = |(name, engine): &(String, Option<Engine>)| Generated {
                     name: name.clone(),
                     wanted: (**wanted).clone(),
@@ -148,6 +150,7 @@ impl NdrBench {
                     stop: stop.clone(),
                     nics: Vec::new(),
                     limit: None,
+                    dut: dut.clone(),
                 };
                 let mut devices: Vec<_> = engines.iter().map(device).collect();
                 let max_pps = match (max_pps, devices.first()) {
@@ -210,7 +213,7 @@ impl NdrBench {
 fn real(typed: &NdrArgs) -> anyhow::Result<Routers> {
     let wanted = wanted(typed.place.speed, typed.both, typed.size.clone());
     let (place, engines) = place(between(&typed.place), &typed.engines)?;
-    Ok(Routers::Real { wanted: Box::new(wanted), place, engines })
+    Ok(Routers::Real { wanted: Box::new(wanted), place, engines, dut: inside(&typed.place)? })
 }
 
 /// UDP of one flow.
@@ -236,6 +239,13 @@ fn wanted(speed: Option<LinkSpeed>, both: bool, sizes: Sizes) -> Wanted {
 fn between(typed: &PlaceArgs) -> Option<Nics> {
     let (tx, rx) = typed.tx.clone().zip(typed.rx.clone())?;
     Some(Nics { tx, rx, gateway: typed.gateway, rx_gateway: typed.rx_gateway, next_hop: None })
+}
+
+/// The DUT, if it is to tell of itself.
+fn inside(typed: &PlaceArgs) -> Result<Inside, Failure> {
+    let Some(url) = &typed.dut_agent else { return Ok(None) };
+    let token = Token::read(typed.dut_token_file.as_deref(), "--dut-token-file")?;
+    Ok(Some(Arc::new(Remote::find(url, token)?)))
 }
 
 /// What forwards, by its name; none: Linux, or whatever is between the devices.

@@ -9,8 +9,8 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 pub(crate) use lab::{
-    BenchCommand, CompareArgs, LineArgs, LoadArgs, Measuring, NdrArgs, PlaceArgs, ReportArgs, ReportForm,
-    RunArgs, SizeArgs, SweepArgs,
+    AgentArgs, BenchCommand, CompareArgs, LabCommand, LineArgs, LoadArgs, Measuring, NdrArgs, PlaceArgs,
+    ReportArgs, ReportForm, RunArgs, SizeArgs, SweepArgs,
 };
 use serde::de::{DeserializeOwned, IntoDeserializer, value::Error as ValueError};
 use shunt_api::{
@@ -71,6 +71,9 @@ pub(crate) enum Command {
     /// Measure what a router can do.
     #[command(subcommand)]
     Bench(Measuring),
+    /// The lab's other side.
+    #[command(subcommand)]
+    Lab(LabCommand),
     /// Say of two files of results what is better or worse in B than in A, and what cannot be told apart.
     Compare(CompareArgs),
     /// Send traffic through a router, and account for every packet: loss, duplicates, order, latency.

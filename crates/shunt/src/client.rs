@@ -13,7 +13,11 @@ use hyper_util::rt::TokioIo;
 use serde::{Serialize, de::DeserializeOwned};
 use shunt_api::{ErrorBody, Failure, FailureCode, Instance};
 use std::{io, path::PathBuf, time::Duration};
-use tokio::{net::UnixStream, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::UnixStream,
+    time::timeout,
+};
 
 /// An instance's daemon, which may or may not be there.
 #[derive(Debug)]
@@ -160,11 +164,7 @@ impl Client {
         stream: UnixStream,
         request: Request<Full<Bytes>>,
     ) -> anyhow::Result<Response<Incoming>> {
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.with_context(|| self.broken())?;
-        // Its errors reach the sender too.
-        tokio::spawn(connection);
-        sender.send_request(request).await.with_context(|| self.broken())
+        send(stream, request).await.with_context(|| self.broken())
     }
 
     async fn read_failure<T>(&self, answer: Response<Incoming>) -> anyhow::Result<T> {
@@ -189,6 +189,17 @@ impl Client {
         );
         Failure::new(FailureCode::Internal, text)
     }
+}
+
+/// One request over a connection of its own; the answer has begun when this returns.
+pub(crate) async fn send<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    stream: S,
+    request: Request<Full<Bytes>>,
+) -> hyper::Result<Response<Incoming>> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // Its errors reach the sender too.
+    tokio::spawn(connection);
+    sender.send_request(request).await
 }
 
 /// The process that listens on the other end; none if it is not visible from this PID namespace.

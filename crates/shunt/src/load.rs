@@ -38,7 +38,7 @@ pub(crate) fn self_test(cpus: Option<Vec<usize>>) -> Result<SelfTest, Failure> {
     SelfTest::run(cpus.as_deref()).map_err(failure)
 }
 
-fn failure(error: LoadError) -> Failure {
+pub(crate) fn failure(error: LoadError) -> Failure {
     let code = match error {
         LoadError::NotAllowed { .. } | LoadError::Busy { .. } => FailureCode::Usage,
         _ => FailureCode::Internal,

@@ -1,5 +1,6 @@
 //! The command that people type: parse what was typed, resolve it against the machine, do it, render the answer.
 
+mod agent;
 mod bench;
 mod campaign;
 mod cli;

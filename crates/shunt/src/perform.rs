@@ -85,6 +85,7 @@ async fn perform_step(Plan { instance, step }: Plan, show: Show<'_>) -> anyhow::
         Step::Bench(bench) => {
             Stoppable::new()?.run(move |stop| setting(stop, |setting| bench.perform(setting))).await?
         }
+        Step::Agent(agent) => return agent.serve().await,
         Step::Campaign(campaign) => return campaign.perform(show).await,
         Step::Compare { a, b, seed } => Answer::Compared(Comparison::of((&a.0, &a.1), (&b.0, &b.1), seed)),
         Step::Gen(traffic) => {
@@ -153,6 +154,7 @@ impl Stoppable {
 /// In the words of the command.
 pub(crate) fn told(error: traffic::Error) -> Failure {
     let code = match &error {
+        traffic::Error::Dut(failure) => return failure.clone(),
         traffic::Error::NotRoot => FailureCode::NotRoot,
         traffic::Error::NoDevice(_) => FailureCode::PortMissing,
         traffic::Error::Busy(_) => FailureCode::PortBusy,

@@ -1,9 +1,12 @@
 //! What was typed, resolved against the machine: files read, programs found, paths made absolute. Changes nothing.
 
 use crate::{
+    agent::{Agent, token::Token},
     bench::Measurement,
     campaign::Campaign,
-    cli::{Cli, Command, CompareArgs, DelArgs, FlowCommand, LoadArgs, Measuring, UpArgs},
+    cli::{
+        AgentArgs, Cli, Command, CompareArgs, DelArgs, FlowCommand, LabCommand, LoadArgs, Measuring, UpArgs,
+    },
     daemon::Program,
     line::Line,
     report::Reporting,
@@ -48,6 +51,7 @@ pub(crate) enum Step {
     LoadSelfTest { cpus: Option<Vec<usize>> },
     Bench(Box<Measurement>),
     Campaign(Box<Campaign>),
+    Agent(Agent),
     Compare { a: NamedResults, b: NamedResults, seed: u64 },
     Gen(Box<Generation>),
     Report(Reporting),
@@ -93,6 +97,10 @@ impl Plan {
                 }
             }
             Command::Bench(Measuring::Run(typed)) => Step::Campaign(Box::new(Campaign::resolve(&typed)?)),
+            Command::Lab(LabCommand::Agent(AgentArgs { listen, token_file, cpus })) => {
+                let token = Token::read(token_file.as_deref(), "--token-file")?;
+                Step::Agent(Agent { listen, token, cpus: (!cpus.is_empty()).then_some(cpus) })
+            }
             Command::Bench(Measuring::Once(typed)) => Step::Bench(Box::new(Measurement::resolve(&typed)?)),
             Command::Compare(CompareArgs { a, b, seed }) => {
                 Step::Compare { a: read_results(&a)?, b: read_results(&b)?, seed }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not there")]
 
+mod agent;
 mod bench;
 mod campaign;
 mod command;

@@ -43,6 +43,7 @@ fn plan(rounds: u32) -> Plan {
         frame_bytes: vec![64, 1500],
         rounds,
         trial: Duration::from_secs(2),
+        dut: None,
     }
 }
 

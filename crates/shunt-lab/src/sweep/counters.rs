@@ -103,6 +103,13 @@ impl<'n> Device<'n> {
         Self { ns: Some(ns), name: name.to_owned() }
     }
 
+    /// All of this namespace but the loopback.
+    pub fn all_here() -> Vec<Device<'static>> {
+        let all = Device::here("").net_dev();
+        let names = all.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));
+        names.filter(|name| name != "lo").map(|name| Device::here(&name)).collect()
+    }
+
     fn ethtool(&self, args: &[&str]) -> Option<String> {
         let mut command = self.ns.map_or_else(|| Command::new("ethtool"), |ns| ns.command("ethtool"));
         let output = command.args(args).arg(&self.name).stderr(Stdio::null()).output().ok()?;

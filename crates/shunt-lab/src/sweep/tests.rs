@@ -23,7 +23,7 @@ fn step(asked: u64, sent: f64, arrived: f64, rises: &[(&str, u64)]) -> Step {
         trouble: *name != "rx_packets",
     };
     let changes = rises.iter().map(change).collect();
-    Step::of(asked * 1_000_000, vec![serde_json::from_value(one).unwrap()], changes)
+    Step::of(asked * 1_000_000, (vec![serde_json::from_value(one).unwrap()], None), changes)
 }
 
 fn knee(steps: &[Step]) -> Knee {

@@ -3,6 +3,7 @@
 use super::{Device, Seen, Work};
 use crate::{
     Doubt, Limit, Nic,
+    dut::{self, Inside},
     net::NetNs,
     search::Trial,
     traffic::{Error, Figures, Place, Session, Wanted, session},
@@ -41,6 +42,8 @@ pub struct Generated {
     pub nics: Vec<Nic>,
     /// Of the line, in one direction, as far as it is known.
     pub limit: Option<Limit>,
+    /// Whose load is read as well.
+    pub dut: Inside,
 }
 
 /// A Shunt in the router.
@@ -93,7 +96,7 @@ impl Device for Generated {
     }
 
     fn serve(&mut self, work: &mut Work<'_, Error>) -> Result<(), Error> {
-        let Self { wanted, place, engine, stop, nics, limit, .. } = self;
+        let Self { wanted, place, engine, stop, nics, limit, dut, .. } = self;
         session(wanted, place, stop, |session| {
             *nics = session.nics().to_vec();
             *limit = session.limit();
@@ -103,7 +106,7 @@ impl Device for Generated {
             }
             let up =
                 router.zip(engine.as_ref()).map(|(router, engine)| Up::new(engine, router)).transpose()?;
-            let done = work(&mut measure(session, wanted, stop));
+            let done = work(&mut measure(session, wanted, stop, dut));
             if let Some(up) = up {
                 up.down()?;
             }
@@ -116,6 +119,7 @@ fn measure<'m>(
     session: &'m mut Session<'_>,
     wanted: &'m Wanted,
     stop: &'m AtomicBool,
+    dut: &'m Inside,
 ) -> impl FnMut(Trial) -> Result<Seen, Error> + 'm {
     move |trial| {
         if stop.load(Ordering::Relaxed) {
@@ -123,11 +127,11 @@ fn measure<'m>(
         }
         let duration = Some(Duration::from_secs_f64(trial.duration_s));
         let schedule = Schedule { pps: Some(trial.load_pps), burst: wanted.burst, packets: None, duration };
-        let directed = session.run(&schedule)?;
+        let (directed, dut_load) = dut::run(session, &schedule, dut)?;
         let sum = Figures::sum(&directed);
         let span_s = directed.iter().map(|one| one.span_ns).min().unwrap_or(0) as f64 / 1e9;
         let outcome = sent_for(trial, span_s).outcome(directed.len() as u32, sum.sent, sum.received);
-        Ok(Seen { outcome, latency_us: sum.latency_us })
+        Ok(Seen { outcome, latency_us: sum.latency_us, dut_load })
     }
 }
 

@@ -106,7 +106,11 @@ fn a_generator_that_cannot_send_what_is_asked_for_is_doubted() {
                 let offered = trial.load_pps.min(sends) * trial.duration_s;
                 let forwarded = offered.min(forwards * trial.duration_s);
                 let latency_us = Some(LatencyUs { p50: trial.load_pps, ..LatencyUs::default() });
-                Ok(Seen { outcome: trial.outcome(1, offered as u64, forwarded as u64), latency_us })
+                Ok(Seen {
+                    outcome: trial.outcome(1, offered as u64, forwarded as u64),
+                    latency_us,
+                    dut_load: None,
+                })
             })
         }
     }
@@ -119,7 +123,7 @@ fn a_generator_that_cannot_send_what_is_asked_for_is_doubted() {
         assert_eq!(searched.doubts, doubts, "{sends} {forwards}");
         let percents: Vec<_> = searched.latency.iter().map(|at| at.percent).collect();
         assert_eq!((percents, searched.latency[1].loss_ratio), (vec![10, 50, 90], 0.0));
-        let at = searched.latency[2];
+        let at = &searched.latency[2];
         let share = at.load_pps / searched.results[1].throughput_pps.unwrap();
         assert!((share - 0.9).abs() < 1e-9 && at.latency_us.unwrap().p50 == at.load_pps, "{at:?}");
     }

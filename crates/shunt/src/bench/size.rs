@@ -1,6 +1,6 @@
 //! `shunt bench size`.
 
-use super::{BESIDE, Setting, between, measured, place, wanted};
+use super::{BESIDE, Setting, between, inside, measured, place, wanted};
 use crate::cli::SizeArgs;
 use shunt_api::{Failure, FailureCode};
 use shunt_gen::Sizes;
@@ -28,7 +28,8 @@ impl SizeBench {
         }
         let wanted = wanted(typed.place.speed, typed.both, Sizes::fixed(64)?);
         let (place, engines) = place(between(&typed.place), &typed.engines)?;
-        let plan = Plan { wanted, place, engines, frame_bytes, rounds, trial };
+        let dut = inside(&typed.place)?;
+        let plan = Plan { wanted, place, engines, frame_bytes, rounds, trial, dut };
         Ok(Self { plan, keep: typed.keep.clone() })
     }
 

@@ -1,6 +1,6 @@
 //! `shunt bench sweep`.
 
-use super::{BESIDE, Setting, between, is_there, measured, place, wanted};
+use super::{BESIDE, Setting, between, inside, is_there, measured, place, wanted};
 use crate::cli::SweepArgs;
 use shunt_api::{Failure, FailureCode};
 use shunt_lab::sweep::{Plan, Report};
@@ -48,7 +48,8 @@ impl SweepBench {
         typed.watch.iter().try_for_each(|name| is_there(name))?;
         let engine = engines.into_iter().next().and_then(|(_, engine)| engine);
         let rates_bps = (0..steps).map(|n| from + n * by).collect();
-        let plan = Plan { wanted, place, engine, rates_bps, step, watched: typed.watch.clone() };
+        let dut = inside(&typed.place)?;
+        let plan = Plan { wanted, place, engine, rates_bps, step, watched: typed.watch.clone(), dut };
         Ok(Self { plan, keep: typed.keep.clone() })
     }
 

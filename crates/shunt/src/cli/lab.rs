@@ -5,7 +5,11 @@ use clap::{Args, Subcommand, ValueEnum};
 use shunt_gen::Sizes;
 use shunt_lab::{frame_size::RFC2544_BYTES, search::simulated::Behaviour};
 use shunt_wire::line::{Encapsulation, IpVersion, L4, LinkSpeed};
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 /// Packets over Ethernet of one size; the headers that are not chosen take their usual forms, a row each.
 #[derive(Debug, Args)]
@@ -156,6 +160,35 @@ pub(crate) struct PlaceArgs {
     /// The link's speed, such as 1G, where the device does not know it: no more is offered.
     #[arg(long, value_name = "SPEED")]
     pub(crate) speed: Option<LinkSpeed>,
+    /// The router's `shunt lab agent`, as http://ADDRESS:PORT: its load is measured too, and `sweep` reads its counters.
+    #[arg(long, value_name = "URL", requires = "tx")]
+    pub(crate) dut_agent: Option<String>,
+    /// The file of the agent's token [default: the variable SHUNT_AGENT_TOKEN].
+    #[arg(long, value_name = "FILE", requires = "dut_agent")]
+    pub(crate) dut_token_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    /// On the DUT: tell the machine that measures of load and counters, until Ctrl-C.
+    ///
+    /// It measures load as `shunt load` does, and reads the counters of this machine's devices and CPUs in its network namespace. It
+    /// changes nothing, but that CPUs do not sleep. Who asks must know the token, which is sent as it is: use a network of the lab's own, or
+    /// `ssh -L`. `shunt bench` asks it with --dut-agent.
+    Agent(AgentArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// Where it is to be reached; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7411")]
+    pub(crate) listen: SocketAddr,
+    /// The file of the token, 16 characters or more, for its owner only [default: the variable SHUNT_AGENT_TOKEN].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Only the load of this CPU; may be given several times [default: all that are allowed].
+    #[arg(long = "cpu", value_name = "CPU")]
+    pub(crate) cpus: Vec<usize>,
 }
 
 #[derive(Debug, Args)]

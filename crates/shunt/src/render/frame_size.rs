@@ -47,7 +47,13 @@ pub(super) fn describe(report: &Report) -> String {
     ];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(report.points.iter().map(fields));
-    let mut sides = [Side::Right; 11];
+    if report.points.iter().any(|point| point.dut_load_percent.is_some()) {
+        rows[0].push("DUT load".to_owned());
+        for (row, point) in rows[1..].iter_mut().zip(&report.points) {
+            row.push(units::load(point.dut_load_percent));
+        }
+    }
+    let mut sides = [Side::Right; 12];
     sides[0] = Side::Left;
     let mut text = doubts.concat() + &align(&sides, &rows);
     report.effects.iter().for_each(|effect| text += &describe_effect(effect));

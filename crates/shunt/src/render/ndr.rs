@@ -41,11 +41,18 @@ pub(super) fn describe(report: &Report) -> String {
     text += &align(&SIDES, &rows);
     let at =
         report.searches.iter().flat_map(|searched| searched.latency.iter().map(move |at| (searched, at)));
-    let mut rows: Vec<_> = at.filter_map(|(searched, at)| latency(searched, at)).collect();
+    let mut rows: Vec<_> = at.clone().filter_map(|(searched, at)| latency(searched, at)).collect();
     if !rows.is_empty() {
         let heads = ["router", "run", "load", "pps", "lost", "min us", "p50", "p99", "p99.9", "max"];
         rows.insert(0, heads.map(str::to_owned).to_vec());
-        text += &align(&[&[Side::Left][..], &[Side::Right; 9]].concat(), &rows);
+        if at.clone().any(|(_, at)| at.dut_load.is_some()) {
+            rows[0].push("DUT load".to_owned());
+            let with_latency = at.filter(|(_, at)| at.latency_us.is_some());
+            for (row, (_, at)) in rows[1..].iter_mut().zip(with_latency) {
+                row.push(units::load(at.dut_load.as_ref().map(|load| load.load_percent)));
+            }
+        }
+        text += &align(&[&[Side::Left][..], &[Side::Right; 10]].concat(), &rows);
     }
     text += &method(report);
     match report.searches.iter().find_map(|searched| searched.limit.as_ref()) {

@@ -16,13 +16,27 @@ pub(super) fn describe(report: &Report) -> String {
             text += &format!("doubt: at {}: {doubt}\n", bits(step.offered_bps as f64));
         }
     }
+    let of_loads =
+        report.steps.iter().filter_map(|step| step.dut_load.as_ref()).flat_map(|load| &load.doubts);
+    for line in of_loads.map(|doubt| format!("doubt: the load of the DUT: {doubt}\n")) {
+        if !text.contains(&line) {
+            text += &line;
+        }
+    }
     let heads =
         ["asked", "direction", "achieved", "arrived", "line", "sent", "received", "lost", "", "jitter us"];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(
         report.steps.iter().flat_map(|step| step.directions.iter().map(move |one| fields(step, one))),
     );
-    let mut sides = [Side::Right; 10];
+    let loads = report.steps.iter().flat_map(|step| step.directions.iter().map(|_| step.dut_load.as_ref()));
+    if report.steps.iter().any(|step| step.dut_load.is_some()) {
+        rows[0].push("DUT load".to_owned());
+        for (row, load) in rows[1..].iter_mut().zip(loads) {
+            row.push(units::load(load.map(|load| load.load_percent)));
+        }
+    }
+    let mut sides = [Side::Right; 11];
     sides[1] = Side::Left;
     text += &align(&sides, &rows);
     text += &troubles(&report.steps);

@@ -64,6 +64,11 @@ pub(super) fn line_share(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), percent)
 }
 
+/// Of the CPUs of the DUT, where it tells.
+pub(super) fn load(percent: Option<f64>) -> String {
+    percent.map_or("-".to_owned(), |percent| format!("{percent:.1} %"))
+}
+
 /// What a text says where nothing is a share of a line.
 pub(super) const NO_LINE: &str =
     "No line speed is known, so nothing is told as a share of it; --speed names one.\n";

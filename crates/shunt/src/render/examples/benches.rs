@@ -28,6 +28,7 @@ pub(crate) fn sizes() -> Answer {
             offered_pps,
             loss_ratio,
             generator_pps: Some(2_107_000.0),
+            dut_load_percent: Some(if router == "slow" { 98.84 } else { 51.02 }),
             gain: gain.map(|value| frame_size::Gain { value, spread: spread(value) }),
         }
     };
@@ -71,6 +72,7 @@ pub(crate) fn sweep() -> Answer {
             offered_bps: mbps * 1_000_000,
             doubts: if achieved < mbps as f64 { vec![Doubt::SentLess { percent: 99.5 }] } else { Vec::new() },
             directions: vec![serde_json::from_value(one).unwrap()],
+            dut_load: (mbps == 400).then(crate::render::examples::load),
             changes,
         }
     };
