@@ -39,6 +39,11 @@ impl Addresses {
         low(self.first)
     }
 
+    /// Whether it is one of them.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        Self::from_to(self.first, address).is_some_and(|upto| upto.count <= self.count)
+    }
+
     fn from_to(first: IpAddr, last: IpAddr) -> Option<Self> {
         let same_start = match (first, last) {
             (IpAddr::V4(_), IpAddr::V4(_)) => true,
@@ -162,6 +167,27 @@ mod tests {
         assert_eq!("5000".parse(), Ok(Ports::one(5000)));
         let ports: Ports = "1024-65535".parse().unwrap();
         assert_eq!((ports.count, ports.to_string().as_str()), (64512, "1024-65535"));
+    }
+
+    #[test]
+    fn a_range_has_what_is_between_its_ends() {
+        for (range, inside, outside) in [
+            ("192.0.2.9", vec!["192.0.2.9"], vec!["192.0.2.8", "192.0.2.10", "fd00::9"]),
+            (
+                "10.0.0.250-10.0.1.4",
+                vec!["10.0.0.250", "10.0.1.0", "10.0.1.4"],
+                vec!["10.0.0.249", "10.0.1.5"],
+            ),
+            (
+                "fd00::ff00-fd00::1:2",
+                vec!["fd00::ff00", "fd00::1:2"],
+                vec!["fd00::1:3", "fd00:0:1::ff01", "fd01::ff01"],
+            ),
+        ] {
+            let range: Addresses = range.parse().unwrap();
+            assert!(inside.iter().all(|address| range.contains(address.parse().unwrap())), "{range}");
+            assert!(!outside.iter().any(|address| range.contains(address.parse().unwrap())), "{range}");
+        }
     }
 
     #[test]

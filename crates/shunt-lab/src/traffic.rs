@@ -4,6 +4,8 @@ mod figures;
 mod floor;
 mod kept;
 mod lane;
+mod membership;
+mod neighbour;
 mod record;
 mod replay;
 mod sender;

@@ -7,6 +7,7 @@ mod bench;
 mod campaign;
 mod command;
 mod ndr;
+mod neighbours;
 mod pcap;
 mod receiver;
 mod sizes;

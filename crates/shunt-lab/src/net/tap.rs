@@ -16,7 +16,7 @@ use nix::{
 use shunt_wire::{Packet, Tag};
 use std::{
     cell::RefCell,
-    io::IoSliceMut,
+    io::{self, IoSliceMut},
     os::fd::{AsRawFd, OwnedFd},
     time::{Duration, Instant},
 };
@@ -78,6 +78,15 @@ impl Tap {
         Self { socket, ifindex, ifname: ifname.to_owned() }
     }
 
+    /// A raw socket on an interface of the caller's namespace.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub(crate) fn here(ifname: &str) -> io::Result<Self> {
+        let (socket, ifindex) = open(ifname)?;
+        Ok(Self { socket, ifindex, ifname: ifname.to_owned() })
+    }
+
     /// Sends a packet.
     ///
     /// # Panics
@@ -128,20 +137,31 @@ impl Tap {
     /// When the socket fails.
     #[track_caller]
     pub fn next_stamped(&self, timeout: Duration) -> Option<(Frame, Duration)> {
+        let received = self.stamped_within(timeout);
+        received.unwrap_or_else(|e| panic!("receiving on {}: {e}", self.ifname))
+    }
+
+    /// As [`Tap::next`].
+    ///
+    /// # Errors
+    /// When the socket fails, as it does once when the link goes down.
+    pub(crate) fn receive_within(&self, timeout: Duration) -> io::Result<Option<Frame>> {
+        Ok(self.stamped_within(timeout)?.map(|(frame, _)| frame))
+    }
+
+    fn stamped_within(&self, timeout: Duration) -> Result<Option<(Frame, Duration)>, Errno> {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             // A socket's timeout of zero is none, and any other lasts a tick of the kernel at least.
             let flags = if left.is_zero() { MsgFlags::MSG_DONTWAIT } else { MsgFlags::empty() };
             let wait = TimeVal::new(left.as_secs() as i64, left.subsec_micros().max(1).into());
-            socket::setsockopt(&self.socket, sockopt::ReceiveTimeout, &wait)
-                .unwrap_or_else(|e| panic!("{}: {e}", self.ifname));
+            socket::setsockopt(&self.socket, sockopt::ReceiveTimeout, &wait)?;
             match self.receive(flags) {
-                Ok(Some(stamped)) => return Some(stamped),
-                Ok(None) => {}
-                Err(Errno::EAGAIN) => return None,
-                Err(Errno::EINTR) => {}
-                Err(e) => panic!("receiving on {}: {e}", self.ifname),
+                Ok(Some(stamped)) => return Ok(Some(stamped)),
+                Ok(None) | Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok(None),
+                Err(e) => return Err(e),
             }
         }
     }

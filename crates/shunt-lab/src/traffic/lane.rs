@@ -3,10 +3,12 @@
 use super::{
     Error, Means, MeansChoice,
     figures::{Directed, Figures},
-    replay::{Replay, promiscuous},
+    membership,
+    replay::Replay,
     sender::{Sender, Source},
     station::Station,
 };
+use nix::libc::PACKET_MR_PROMISC;
 use shunt_bpf::traffic::{self as receiver, HandedOn, Receiver, now_ns};
 use shunt_gen::{Addresses, Round, Schedule, Shape};
 use std::{
@@ -104,8 +106,9 @@ impl<'n> Lane<'n> {
         if from.routed {
             Arc::make_mut(&mut capture).send_to(from.next_hop);
         }
-        let promiscuous =
-            (!from.routed).then(|| to.within(|| promiscuous(&to.ifname, to.ifindex))).transpose()?;
+        let promiscuous = (!from.routed)
+            .then(|| to.within(|| membership::join(&to.ifname, to.ifindex, PACKET_MR_PROMISC)))
+            .transpose()?;
         let wanted = receiver::Wanted::Of(&capture);
         let receiver = to.within(|| Receiver::attach_for(to.ifindex, &wanted, hand_on))?;
         let source = Source::Captured(capture, round);

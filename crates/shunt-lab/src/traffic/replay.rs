@@ -1,18 +1,9 @@
 //! What was captured, sent again.
 
 use super::{Error, Wanted};
-use nix::{
-    libc, setsockopt_impl, sockopt_impl,
-    sys::socket::{self, AddressFamily, SockFlag, SockProtocol, SockType},
-};
 use shunt_gen::{Capture, Pace, Round, Schedule};
 use shunt_wire::line::{FCS_BYTES, LinkSpeed};
-use std::{os::fd::OwnedFd, sync::Arc};
-
-sockopt_impl!(
-    /// Has the device take what is for others, as long as the socket is open.
-    Membership, SetOnly, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, libc::packet_mreq
-);
+use std::sync::Arc;
 
 /// A capture that is sent instead of packets that are made.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,20 +48,4 @@ impl Replay {
         let (frames, largest) = (self.capture.frames.len(), self.capture.largest());
         format!("{}: {frames} frames of {largest} bytes at most, without FCS", self.file)
     }
-}
-
-/// Has a device of the caller's namespace take all that comes, as long as what is returned is open.
-pub(super) fn promiscuous(ifname: &str, ifindex: u32) -> Result<OwnedFd, Error> {
-    let told = |e: nix::Error| Error::Machine(format!("{ifname}: taking frames that are for others: {e}"));
-    let kind = SockType::Raw;
-    let socket = socket::socket(AddressFamily::Packet, kind, SockFlag::SOCK_CLOEXEC, None::<SockProtocol>)
-        .map_err(told)?;
-    let wanted = libc::packet_mreq {
-        mr_ifindex: ifindex as i32,
-        mr_type: libc::PACKET_MR_PROMISC as u16,
-        mr_alen: 0,
-        mr_address: [0; 8],
-    };
-    socket::setsockopt(&socket, Membership, &wanted).map_err(told)?;
-    Ok(socket)
 }

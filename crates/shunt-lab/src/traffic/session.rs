@@ -5,6 +5,7 @@ use super::{
     figures::Directed,
     floor,
     lane::{Frames, Lane},
+    neighbour::Responder,
     record::{Recorded, Recording},
     station::{Place, Station},
 };
@@ -55,10 +56,14 @@ pub fn session<R, E: From<Error>>(
     let (near, far) = network.stations(wanted)?;
     let round =
         wanted.replay.as_ref().map(|replay| replay.round(wanted, place.speed(wanted.speed))).transpose()?;
+    let responders = [(&near, wanted.shape.source), (&far, wanted.shape.destination)];
+    let responders = responders.map(|(station, addresses)| Responder::of(station, addresses));
+    let responders: Vec<Responder> =
+        responders.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?;
     let lanes = lanes(&near, &far, &wanted.shape, wanted, round)?;
     let nics = [&near, &far].map(|station| station.within(|| Nic::of(&station.ifname))).to_vec();
     let speed = place.line_speed(wanted.speed, &nics);
-    work(&mut Session {
+    let mut session = Session {
         near,
         far,
         lanes,
@@ -69,7 +74,24 @@ pub fn session<R, E: From<Error>>(
         speed,
         stop,
         tag: 0,
+    };
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _over = Over(&over);
+        responders.iter().for_each(|responder| {
+            scope.spawn(|| responder.serve(&over));
+        });
+        work(&mut session)
     })
+}
+
+/// Ends what waits for it, however it is left.
+struct Over<'o>(&'o AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn lanes<'n>(

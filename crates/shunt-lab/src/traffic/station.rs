@@ -1,22 +1,18 @@
 //! Where packets go in and come out.
 
-use super::{Error, Wanted};
+use super::{Error, Wanted, neighbour::resolve};
 use crate::{
     Nic,
-    net::{Host, NetNs, Segment, Topology, wait_for},
+    net::{Host, NetNs, Segment, Topology},
 };
-use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 use serde::Deserialize;
 use shunt_wire::{Mac, line::LinkSpeed};
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     process::Command,
-    time::Duration,
 };
 
-/// Linux asks three times, a second each.
-const RESOLVE: Duration = Duration::from_secs(4);
 const DEFAULT_MTU: u32 = 1500;
 
 /// What is measured, and by which devices.
@@ -80,14 +76,6 @@ struct ShownAddress {
     scope: String,
 }
 
-/// Of `ip -json neigh show`.
-#[derive(Debug, Deserialize)]
-struct Neighbour {
-    lladdr: Option<String>,
-    #[serde(default)]
-    state: Vec<String>,
-}
-
 impl Place {
     /// The speed of the link that packets go out by, unless it was given.
     pub fn speed(&self, given: Option<LinkSpeed>) -> Option<LinkSpeed> {
@@ -136,14 +124,14 @@ impl Network {
         match self {
             Self::Own(topology) => Ok((Station::of(topology.lan())?, Station::of(topology.wan())?)),
             Self::Here(nics) => {
-                let mtu = l3_bytes(wanted);
+                let (mtu, shape) = (l3_bytes(wanted), &wanted.shape);
                 let (mut tx, mut rx) = (Station::here(&nics.tx, mtu)?, Station::here(&nics.rx, mtu)?);
                 (tx.next_hop, rx.next_hop) = (rx.mac, tx.mac);
                 if let Some(gateway) = nics.gateway.filter(|_| nics.next_hop.is_none()) {
-                    tx.next_hop = resolve(&tx.ifname, gateway)?;
+                    tx.next_hop = resolve(&tx, gateway, &shape.source, &shape.tags)?;
                 }
                 if let Some(gateway) = nics.rx_gateway.filter(|_| wanted.both) {
-                    rx.next_hop = resolve(&rx.ifname, gateway)?;
+                    rx.next_hop = resolve(&rx, gateway, &shape.destination, &shape.tags)?;
                 }
                 tx.next_hop = nics.next_hop.unwrap_or(tx.next_hop);
                 tx.routed = nics.next_hop.is_some() || nics.gateway.is_some();
@@ -226,34 +214,6 @@ fn l3_bytes(wanted: &Wanted) -> u32 {
     }
     let frame = wanted.shape.sizes.largest();
     wanted.shape.encapsulation().in_frame(frame).map_or(frame, |sizes| sizes.l3)
-}
-
-/// The MAC of a neighbour. Linux asks for it, by ARP or ND, once something is to be sent there.
-fn resolve(ifname: &str, neighbour: IpAddr) -> Result<Mac, Error> {
-    let name = neighbour.to_string();
-    let any: IpAddr =
-        if neighbour.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind((any, 0))?;
-    setsockopt(&socket, BindToDevice, &ifname.into()).map_err(io::Error::from)?;
-    socket.send_to(&[], (neighbour, 9)).map_err(|e| {
-        Error::Asked(format!(
-            "{ifname}: {neighbour} cannot be reached: {e}; has {ifname} an address of that subnet?"
-        ))
-    })?;
-    let found = wait_for(RESOLVE, || {
-        let known: Vec<Neighbour> = ip(&["neigh", "show", &name, "dev", ifname])?;
-        let one = known.into_iter().next()?;
-        if one.state.iter().any(|state| state == "FAILED") {
-            return Some(None);
-        }
-        Some(Some(one.lladdr?.parse::<Mac>().ok()?))
-    });
-    found.flatten().ok_or_else(|| {
-        let asked = if neighbour.is_ipv4() { "ARP" } else { "neighbour discovery" };
-        Error::Asked(format!(
-            "{ifname}: {neighbour} does not answer {asked}; is it the router's address on this link?"
-        ))
-    })
 }
 
 fn ip<T: serde::de::DeserializeOwned>(words: &[&str]) -> Option<T> {
