@@ -14,4 +14,14 @@ enum {
 	SHUNT_TC_DROP = 2,   /* TCX_DROP, TC_ACT_SHOT */
 };
 
+/*
+ * A value that is at most `most`, one less than a power of two, said where it is used: verifiers forget what they knew of
+ * a value that was spilled by halves or put together from bits. Linux 6.1 and 6.12 need it.
+ */
+static __always_inline __u64 shunt_at_most(__u64 value, __u32 most)
+{
+	asm volatile("%0 &= %1" : "+r"(value) : "i"(most));
+	return value;
+}
+
 #endif

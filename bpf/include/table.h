@@ -186,7 +186,7 @@ static __always_inline void shunt_set_tag(__u32 family, const struct shunt_place
 	struct shunt_tags *tags = shunt_tags_at(family, place->bucket);
 
 	if (tags)
-		tags->tag[(place->bucket % 2 * SHUNT_WAYS + place->way % SHUNT_WAYS) % (2 * SHUNT_WAYS)] = tag;
+		tags->tag[shunt_at_most(place->bucket % 2 * SHUNT_WAYS + place->way, 2 * SHUNT_WAYS - 1)] = tag;
 }
 
 /* The tags of one bucket, those of entry 0 lowest. */

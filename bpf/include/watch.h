@@ -73,7 +73,9 @@ static __always_inline int shunt_capture(struct __sk_buff *skb, const struct shu
 	} else if (bpf_skb_load_bytes(skb, p->l2_bytes, h->l3, sizeof(struct ipv6hdr))) {
 		return -1;
 	}
-	return bpf_skb_load_bytes(skb, p->l2_bytes + shunt_l3_size(p->family), h->l4, l4_bytes);
+	/* Of what is not 0, Linux 6.1 does not know that it is more. */
+	return bpf_skb_load_bytes(skb, p->l2_bytes + shunt_l3_size(p->family), h->l4,
+				  shunt_at_most(l4_bytes - 1, 63) + 1);
 }
 
 #endif

@@ -137,11 +137,10 @@ static __always_inline int retag(struct __sk_buff *skb, const struct shunt_packe
 static __always_inline int rewrite(struct __sk_buff *skb, __u32 family, const struct shunt_packet *p,
 				   struct shunt_flow *f, enum shunt_checksum checksum, __u16 *diff)
 {
-	__u32 l3_size = shunt_l3_size(family);
 	void *data = (void *)(long)skb->data;
 	void *end = (void *)(long)skb->data_end;
 	__be16 *proto = data + 2 * ETH_ALEN;
-	void *l3 = data + ETH_HLEN;
+	void *l3 = data + ETH_HLEN, *l4;
 
 	if ((void *)(proto + 1) > end)
 		return -1;
@@ -153,10 +152,18 @@ static __always_inline int rewrite(struct __sk_buff *skb, __u32 family, const st
 		if (shunt_is_vlan(*proto))
 			l3 += 4;
 	}
-	if (l3 + l3_size + shunt_l4_size(p->l4_proto) > end)
+	l4 = l3 + shunt_l3_size(family);
+	if (l4 + sizeof(struct udphdr) > end)
 		return -1;
 	shunt_copy_macs(data, f->l2);
-	*diff = shunt_rewrite(l3, l3 + l3_size, family, p->l4_proto, f, shunt_to(f), checksum);
+	/* Linux 6.1 does not remember which protocol the size was that of, unless it is a constant in either way. */
+	if (p->l4_proto == IPPROTO_UDP) {
+		*diff = shunt_rewrite(l3, l4, family, IPPROTO_UDP, f, shunt_to(f), checksum);
+		return 0;
+	}
+	if (l4 + sizeof(struct tcphdr) > end)
+		return -1;
+	*diff = shunt_rewrite(l3, l4, family, IPPROTO_TCP, f, shunt_to(f), checksum);
 	return 0;
 }
 

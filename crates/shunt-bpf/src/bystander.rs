@@ -21,7 +21,7 @@ pub struct Bystander {
 impl Bystander {
     /// Attaches it behind the programs that are there. The device is of the calling thread's network namespace.
     pub fn attach(ifindex: u32, hook: Hook) -> Result<Self, Error> {
-        let failed = |source| Error::Load { object: OBJECT, source };
+        let failed = |source| Error::loading(OBJECT, source);
         let bytes = include_bytes!(concat!(env!("OUT_DIR"), "/tc_bystander.o"));
         let open = ObjectBuilder::default().open_memory(bytes).map_err(failed)?;
         let object = open.load().map_err(failed)?;

@@ -1,6 +1,6 @@
 //! What can go wrong between us and the kernel.
 
-use crate::attach::Hook;
+use crate::{attach::Hook, verifier};
 use libbpf_rs::ErrorKind;
 use nix::libc;
 use std::io;
@@ -16,6 +16,14 @@ pub enum Error {
         object: &'static str,
         /// What libbpf said.
         source: libbpf_rs::Error,
+    },
+    /// The verifier did not take a program.
+    #[error("the kernel's verifier refused the {object} programs: {reason}")]
+    Refused {
+        /// Which of the objects.
+        object: &'static str,
+        /// What the verifier said last.
+        reason: String,
     },
     /// An object lacks what the code expects in it.
     #[error("the {object} object has no `{name}`")]
@@ -61,6 +69,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// An object was not loaded.
+    pub(crate) fn loading(object: &'static str, source: libbpf_rs::Error) -> Self {
+        match verifier::last_reason() {
+            Some(reason) => Self::Refused { object, reason },
+            None => Self::Load { object, source },
+        }
+    }
+
     /// The error number below it, where there is one. Of libbpf's errors, those that say what to do about it have one.
     pub fn os_error(&self) -> Option<i32> {
         match self {
@@ -73,7 +89,7 @@ impl Error {
             | Self::Memory(source)
             | Self::Filter(source)
             | Self::Ring(source) => source.raw_os_error(),
-            Self::Lacks { .. } | Self::Full | Self::TooManyPorts(_) => None,
+            Self::Refused { .. } | Self::Lacks { .. } | Self::Full | Self::TooManyPorts(_) => None,
         }
     }
 }

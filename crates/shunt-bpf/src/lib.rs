@@ -14,6 +14,7 @@ mod ring;
 pub mod schedule;
 pub mod testrun;
 pub mod traffic;
+mod verifier;
 
 pub use control::{ControlBlock, Masked};
 pub use error::Error;

@@ -8,6 +8,7 @@ use crate::{
     filter,
     flows::{Entry, FlowTable, Key},
     ring::Ring,
+    verifier,
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput, ProgramMut};
 use std::{
@@ -93,7 +94,7 @@ pub struct DataPlane {
 unsafe impl Send for DataPlane {}
 
 fn load(source: &Source, size: Size, shared: &mut BTreeMap<String, MapHandle>) -> Result<Object, Error> {
-    let failed = |e| Error::Load { object: source.name, source: e };
+    let failed = |e| Error::loading(source.name, e);
     let mut open = ObjectBuilder::default().open_memory(source.bytes).map_err(failed)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
@@ -126,7 +127,7 @@ impl DataPlane {
     /// flows still work: `learns()` tells.
     pub fn load(size: Size) -> Result<Self, Error> {
         // What goes wrong comes back as an error; libbpf would print it besides, and things that are no errors too.
-        let _ = libbpf_rs::set_print(None);
+        verifier::listen();
         let mut maps = BTreeMap::new();
         let tc = load(&TC_FORWARD, size, &mut maps)?;
         let watch = load(&TC_WATCH, size, &mut maps);
