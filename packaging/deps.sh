@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building, testing, demo and bench need, from the distribution, where it is missing.
 # Debian 12, Debian 13 and Ubuntu 24.04; elsewhere it only says what is missing.
+# With --vm also what `cargo xtask vm` needs to boot other kernels.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -34,6 +35,19 @@ needs=(
 	module:ensurepip=python3-venv
 	file:/etc/ssl/certs/ca-certificates.crt=ca-certificates
 )
+
+if [[ ${1:-} == --vm ]]; then
+	needs+=(
+		command:qemu-system-x86_64=qemu-system-x86
+		command:depmod=kmod
+		command:modprobe=kmod
+		command:xz=xz-utils
+		command:strip=binutils
+		command:setpriv=util-linux
+		command:stty=coreutils
+		file:/usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring
+	)
+fi
 
 missing=()
 for need in "${needs[@]}"; do

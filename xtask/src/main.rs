@@ -9,6 +9,7 @@ mod reaction;
 mod shunt;
 mod soak;
 mod twin;
+mod vm;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -26,22 +27,30 @@ enum Command {
     Soak(soak::Options),
     /// Compare a router with Shunt and one without, packet by packet.
     Twin(twin::Options),
+    /// Run a command, or tests, on another kernel, in a machine of QEMU's.
+    Vm(vm::Options),
 }
 
 fn main() -> ExitCode {
     let command = Command::parse();
-    let done = interrupt::clean_up_on_signals().and_then(|()| match command {
-        Command::Bench(options) => bench::run(&options),
-        Command::Demo(options) => demo::run(&options),
-        Command::Reaction(options) => reaction::run(&options),
-        Command::Soak(options) => soak::run(&options),
-        Command::Twin(options) => twin::start(&options),
-    });
+    let done = interrupt::clean_up_on_signals().and_then(|()| run(command));
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(e) => {
             eprintln!("{e:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Bench(options) => bench::run(&options)?,
+        Command::Demo(options) => demo::run(&options)?,
+        Command::Reaction(options) => reaction::run(&options)?,
+        Command::Soak(options) => soak::run(&options)?,
+        Command::Twin(options) => twin::start(&options)?,
+        Command::Vm(options) => return Ok(vm::run(&options)),
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,165 @@
+//! Other kernels than this machine's: a command of ours, or tests, in a guest of QEMU's.
+
+mod cache;
+mod guest;
+mod image;
+mod kernels;
+mod package;
+
+use crate::shunt::{built, target};
+use anyhow::{Context, bail, ensure};
+use cache::{Cache, demand_room};
+use guest::Guest;
+use image::Image;
+use kernels::Kernel;
+use serde_json::Value;
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+    time::{Duration, SystemTime},
+};
+
+/// Run a command, or tests, on another kernel.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Which; --list shows them.
+    #[arg(long, default_value = "newest", value_name = "K")]
+    kernel: String,
+    /// Show the kernels that there are.
+    #[arg(long)]
+    list: bool,
+    /// Ask the archive for the kernel's latest build. Otherwise what was fetched before is used.
+    #[arg(long)]
+    update: bool,
+    /// How long booting and the command may take together.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    timeout: u64,
+    /// Tests of the package shunt-tests, by the name of their program; the command is then their arguments.
+    #[arg(long, value_name = "NAME")]
+    test: Option<String>,
+    /// A further program or file for the guest, at the same path there.
+    #[arg(long, value_name = "PATH")]
+    file: Vec<PathBuf>,
+    /// What to run.
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+/// There was no command that could have failed.
+const NOT_RUN: u8 = 125;
+
+/// Runs it; the exit code of the command.
+pub fn run(options: &Options) -> ExitCode {
+    if options.list {
+        print!("{}", kernels::table());
+        return ExitCode::SUCCESS;
+    }
+    ExitCode::from(in_guest(options).unwrap_or_else(|e| {
+        eprintln!("{e:#}");
+        NOT_RUN
+    }))
+}
+
+fn in_guest(options: &Options) -> anyhow::Result<u8> {
+    let kernel = Kernel::named(&options.kernel)?;
+    kernel.demand_support(&today())?;
+    let unpacked = package::unpacked(kernel, &Cache::open()?, options.update)?;
+    let parent = target().join("vm");
+    fs::create_dir_all(&parent).with_context(|| parent.display().to_string())?;
+    let directory = tempfile::tempdir_in(&parent)?;
+    let image = options.image(&unpacked.modules, directory.path())?;
+    demand_room(directory.path(), 2 * image.bytes(), "CARGO_TARGET_DIR names another place")?;
+    let initramfs = directory.path().join("initramfs");
+    image.write(&initramfs)?;
+    let guest = Guest::new(directory.path(), Duration::from_secs(options.timeout));
+    guest.run(&unpacked.image, &initramfs).with_context(|| format!("kernel {}", kernel.name))
+}
+
+impl Options {
+    /// What the guest boots into: the command, and all that it needs.
+    fn image(&self, modules: &Path, directory: &Path) -> anyhow::Result<Image> {
+        let mut image = Image::new(modules, include_str!("vm/init.sh"))?;
+        image.programs(self.file.iter().map(|path| (path.clone(), path.clone())))?;
+        for name in ["shunt", "shuntd"] {
+            if let Ok(path) = built(name) {
+                image.programs([stripped(&path, name, directory)?])?;
+            }
+        }
+        let mut command = self.command.clone();
+        if let Some(name) = &self.test {
+            image.programs([stripped(&test_program(name)?, name, directory)?])?;
+            command.splice(..0, [name.clone(), "--test-threads=1".to_owned()]);
+        }
+        let program = command.first().context("what shall be run? `cargo xtask vm -- COMMAND` names it")?;
+        ensure!(
+            image.has_program(program),
+            "`{program}` is not in the guest; `--file \"$(command -v {program})\"` puts it there"
+        );
+        image.text("/command", &script(&command), 0o755);
+        Ok(image)
+    }
+}
+
+/// The command as the guest's shell reads it.
+fn script(command: &[String]) -> String {
+    let quoted: Vec<String> =
+        command.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
+    let variable =
+        |name: &str| env::var(name).map_or(String::new(), |value| format!("export {name}='{value}'\n"));
+    format!(
+        "#!/bin/sh\nexport SHUNT_GUEST=1 SHUNT=/usr/local/bin/shunt SHUNTD=/usr/local/bin/shuntd\n{}{}exec {}\n",
+        variable("SHUNT_NO_SKIP"),
+        variable("RUST_BACKTRACE"),
+        quoted.join(" ")
+    )
+}
+
+/// Builds the tests of this name; their program.
+fn test_program(name: &str) -> anyhow::Result<PathBuf> {
+    let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let mut command = Command::new(cargo);
+    command.args(["test", "--locked", "--no-run", "--quiet", "--package", "shunt-tests", "--test", name]);
+    let built = command.args(["--message-format", "json"]).stderr(Stdio::inherit()).output()?;
+    ensure!(built.status.success(), "the tests `{name}` cannot be built");
+    let said = String::from_utf8_lossy(&built.stdout);
+    let messages = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut programs = messages.filter(|message| message["target"]["name"] == name);
+    let program = programs.find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    program.with_context(|| format!("cargo does not say where the tests `{name}` are"))
+}
+
+/// A copy of a program without what only a debugger reads, and where it shall be in the guest.
+fn stripped(program: &Path, name: &str, directory: &Path) -> anyhow::Result<(PathBuf, PathBuf)> {
+    let copy = directory.join(name);
+    tool("strip", &["-o", &copy.to_string_lossy(), &program.to_string_lossy()])?;
+    Ok((copy, Path::new("/usr/local/bin").join(name)))
+}
+
+/// Of the form 2026-11-22.
+fn today() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now())
+        .to_string()
+        .split('T')
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// What a program says on its standard output.
+fn tool(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    tool_in(Path::new("."), program, arguments)
+}
+
+fn tool_in(directory: &Path, program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(directory).env("LC_ALL", "C").stdin(Stdio::null());
+    let said = command
+        .output()
+        .with_context(|| format!("{program} (`packaging/deps.sh --vm` installs what is missing)"))?;
+    let errors = String::from_utf8_lossy(&said.stderr);
+    if !said.status.success() {
+        bail!("{program} {}: {}: {}", arguments.join(" "), said.status, errors.trim());
+    }
+    Ok(String::from_utf8_lossy(&said.stdout).into_owned())
+}

@@ -1,0 +1,197 @@
+//! The initramfs of a guest: this machine's programs with their libraries, a kernel's modules, and what is to be run.
+
+use super::tool;
+use anyhow::{Context, ensure};
+use cpio::newc::{Builder, ModeFileType, trailer};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
+    io::{BufWriter, Write},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+/// What a guest has of this machine's programs: all that our own and the tests run.
+const TOOLS: &str = "awk basename bash bridge cat chmod chrt conntrack cp cut date dd df dirname dmesg echo env ethtool \
+    expr false find grep head hostname id ip ip6tables-legacy iperf3 iptables-legacy iptables-nft kill ln ls lsmod mkdir \
+    mktemp modprobe mount mv nft nproc ps readlink rm sed seq setsid sh sleep sort stat stty sync sysctl tail taskset tc \
+    tcpdump timeout tr true uname wc xargs";
+/// Where this machine's programs are.
+const PLACES: [&str; 6] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
+/// Files that these read.
+const FILES: [&str; 8] = [
+    "/etc/iproute2",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/ethertypes",
+    "/etc/nsswitch.conf",
+    "/usr/share/iproute2",
+    "/usr/lib/tc",
+    "/usr/lib/x86_64-linux-gnu/xtables",
+];
+const DIRECTORIES: [&str; 7] = ["/dev", "/proc", "/sys", "/run", "/tmp", "/var", "/root"];
+
+/// What goes into the archive, by its path in the guest.
+#[derive(Debug, Default)]
+pub struct Image {
+    entries: BTreeMap<PathBuf, Entry>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Directory,
+    File(PathBuf),
+    Text(String, u32),
+}
+
+impl Image {
+    /// The machine's tools, a kernel's modules from `modules`, and this script as the first process.
+    pub fn new(modules: &Path, init: &str) -> anyhow::Result<Self> {
+        let mut image = Self::default();
+        let found: BTreeMap<&str, Option<PathBuf>> =
+            TOOLS.split_whitespace().map(|name| (name, found(name))).collect();
+        let missing: Vec<&str> =
+            found.iter().filter(|(_, path)| path.is_none()).map(|(name, _)| *name).collect();
+        ensure!(
+            missing.is_empty(),
+            "this machine lacks what the guest needs: {}; `packaging/deps.sh --vm` installs it",
+            missing.join(", ")
+        );
+        image.programs(found.into_values().flatten().map(|path| (path.clone(), path)))?;
+        for path in FILES.map(Path::new).into_iter().filter(|path| path.exists()) {
+            image.tree(path, path)?;
+        }
+        image.tree(modules, Path::new("/"))?;
+        for directory in DIRECTORIES {
+            image.put(Path::new(directory), Entry::Directory);
+        }
+        image.text("/init", init, 0o755);
+        image.text(
+            "/etc/passwd",
+            "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
+            0o644,
+        );
+        image.text("/etc/group", "root:x:0:\nnogroup:x:65534:\n", 0o644);
+        image.text("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n", 0o644);
+        Ok(image)
+    }
+
+    /// A file with this content.
+    pub fn text(&mut self, path: &str, content: &str, mode: u32) {
+        self.put(Path::new(path), Entry::Text(content.to_owned(), mode));
+    }
+
+    /// Programs of this machine with the libraries they load: each where it is, and where it shall be.
+    pub fn programs(&mut self, programs: impl IntoIterator<Item = (PathBuf, PathBuf)>) -> anyhow::Result<()> {
+        let mut here = Vec::new();
+        for (from, to) in programs {
+            here.push(from.to_string_lossy().into_owned());
+            self.put(&to, Entry::File(from));
+        }
+        let here: Vec<&str> = here.iter().map(String::as_str).collect();
+        for library in libraries(&here)? {
+            self.put(&library.clone(), Entry::File(library));
+        }
+        Ok(())
+    }
+
+    /// A file of this machine, or a directory with all that is in it.
+    pub fn tree(&mut self, from: &Path, to: &Path) -> anyhow::Result<()> {
+        let about = || from.display().to_string();
+        if !from.metadata().with_context(about)?.is_dir() {
+            self.put(to, Entry::File(from.to_owned()));
+            return Ok(());
+        }
+        for entry in fs::read_dir(from).with_context(about)? {
+            let entry = entry?;
+            // Whatever hangs in the air is missed by nobody.
+            if entry.path().exists() {
+                self.tree(&entry.path(), &to.join(entry.file_name()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a program is there, by its name.
+    pub fn has_program(&self, name: &str) -> bool {
+        let at = |place: &str| self.entries.contains_key(&Path::new(place).join(name));
+        PLACES.iter().any(|place| at(place)) || self.entries.contains_key(Path::new(name))
+    }
+
+    fn put(&mut self, path: &Path, entry: Entry) {
+        let path = usr_merged(path);
+        for above in path.ancestors().skip(1).filter(|above| above.parent().is_some()) {
+            self.entries.entry(above.to_owned()).or_insert(Entry::Directory);
+        }
+        self.entries.entry(path).or_insert(entry);
+    }
+
+    /// Writes the archive.
+    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let file = fs::File::create(path).with_context(|| path.display().to_string())?;
+        let mut archive = BufWriter::new(file);
+        for link in ["bin", "sbin", "lib", "lib64"] {
+            let target = format!("usr/{link}");
+            let entry = Builder::new(link).mode(0o777).set_mode_file_type(ModeFileType::Symlink);
+            let mut writer = entry.write(&mut archive, target.len() as u32);
+            writer.write_all(target.as_bytes())?;
+            writer.finish()?;
+        }
+        for (number, (path, entry)) in self.entries.iter().enumerate() {
+            let name = path.strip_prefix("/").unwrap_or(path).to_string_lossy();
+            let new = Builder::new(&name).ino(number as u32 + 10).nlink(1);
+            let (new, content) = match entry {
+                Entry::Directory => (new.mode(0o755).set_mode_file_type(ModeFileType::Directory), Vec::new()),
+                Entry::Text(text, mode) => {
+                    (new.mode(*mode).set_mode_file_type(ModeFileType::Regular), text.as_bytes().to_vec())
+                }
+                Entry::File(from) => {
+                    let about = || from.display().to_string();
+                    let mode = from.metadata().with_context(about)?.permissions().mode() & 0o777;
+                    let content = fs::read(from).with_context(about)?;
+                    (new.mode(mode).set_mode_file_type(ModeFileType::Regular), content)
+                }
+            };
+            let mut writer = new.write(&mut archive, u32::try_from(content.len())?);
+            writer.write_all(&content)?;
+            writer.finish()?;
+        }
+        trailer(&mut archive)?.flush()?;
+        Ok(())
+    }
+
+    /// How large the archive will be, about.
+    pub fn bytes(&self) -> u64 {
+        let size = |entry: &Entry| match entry {
+            Entry::Directory => 0,
+            Entry::Text(text, _) => text.len() as u64,
+            Entry::File(path) => path.metadata().map_or(0, |found| found.len()),
+        };
+        self.entries.values().map(|entry| size(entry) + 256).sum()
+    }
+}
+
+/// Debian has had /bin, /sbin and /lib* in /usr since 12; a path by the old name is the same file.
+fn usr_merged(path: &Path) -> PathBuf {
+    let old = ["/bin", "/sbin", "/lib", "/lib64"].iter().find(|old| path.starts_with(old));
+    match (old, path.strip_prefix("/")) {
+        (Some(_), Ok(rest)) => Path::new("/usr").join(rest),
+        _ => path.to_owned(),
+    }
+}
+
+fn found(name: &str) -> Option<PathBuf> {
+    let own = env::var_os("PATH").into_iter().flat_map(|path| env::split_paths(&path).collect::<Vec<_>>());
+    let places = PLACES.iter().map(PathBuf::from).chain(own);
+    places.map(|place| place.join(name)).find(|path| path.is_file())
+}
+
+/// What the loader loads for these programs, the loader itself included.
+fn libraries(programs: &[&str]) -> anyhow::Result<BTreeSet<PathBuf>> {
+    // Scripts and static programs have none, which ldd takes for a failure.
+    let said = tool("sh", &[&["-c", "ldd \"$@\" 2>/dev/null; true", "ldd"], programs].concat())?;
+    let absolute = said.lines().flat_map(str::split_whitespace).filter(|word| word.starts_with('/'));
+    // A line that ends in a colon names the program that the following lines are about.
+    let libraries = absolute.filter(|word| !word.ends_with(':')).map(PathBuf::from);
+    Ok(libraries.filter(|path| path.is_file()).collect())
+}
