@@ -12,9 +12,10 @@ mod learning;
 mod learning_refused;
 mod nat;
 mod statics;
+mod vlans;
 
 use shunt_api::{Engine, Status};
-use shunt_testkit::{Crossing, Frame, Shuntd, Topology, require_root, rulesets};
+use shunt_testkit::{Crossing, Frame, Shuntd, Topology, require_root, rulesets, silent};
 use shunt_wire::{Checksum, Packet};
 
 const ENGINES: [Engine; 2] = [Engine::Tc, Engine::Xdp];
@@ -24,11 +25,7 @@ const SELDOM_PROVED: &str = "reprove = \"30s\"";
 
 /// A router between two silent hosts that know all neighbours, with this ruleset.
 fn silent_lab(ruleset: &str) -> Topology {
-    let lab = Topology::two_hosts_and_a_router();
-    lab.pin_neighbours();
-    lab.hosts().iter().for_each(shunt_testkit::Host::be_silent);
-    lab.router().nft(ruleset);
-    lab
+    silent(Topology::two_hosts_and_a_router(), ruleset)
 }
 
 /// The daemon with one engine for all ports.

@@ -33,7 +33,11 @@ impl Crossing {
     #[track_caller]
     pub fn between(from: &Host, to: &Host) -> Self {
         let marker = Packet::between(from.v4.into(), to.v4.into(), Transport::Other(ICMP));
-        Self { from: from.tap(), to: to.tap(), marker: marker.macs(from.mac, from.gateway_mac) }
+        Self {
+            from: from.tap(),
+            to: to.tap(),
+            marker: marker.macs(from.mac, from.gateway_mac).with_tags(from.tags),
+        }
     }
 
     /// Sends a packet; the frame that leaves.

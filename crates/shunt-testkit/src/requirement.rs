@@ -1,5 +1,6 @@
 //! What a test needs of the machine, and how it says that it is missing.
 
+use crate::NetNs;
 use std::{env, io::Write};
 
 /// Whether this process is root. When it is not, says so aloud as [`skip`] does.
@@ -20,15 +21,45 @@ pub fn require_root() -> bool {
     }
 }
 
+/// Whether the kernel has VLAN devices; and root, to make them. Where `SHUNT_GUEST=1` says that the kernel is one of the
+/// list of `cargo xtask vm`, it must have them. Any other need not, whatever `SHUNT_NO_SKIP` says: what the kernel lacks
+/// cannot be installed.
+///
+/// # Panics
+/// When such a kernel has none.
+#[must_use]
+#[track_caller]
+pub fn require_vlans() -> bool {
+    if !require_root() {
+        return false;
+    }
+    let made = NetNs::new("vlans")
+        .try_run("ip link add end0 type veth peer end1 && ip link add link end0 name end0.2 type vlan id 2");
+    let Err(why) = made else { return true };
+    assert!(!is_set("SHUNT_GUEST"), "{why}");
+    say(&format!(
+        "this kernel has no VLAN devices, `cargo xtask vm --test forwarding -- vlans` boots one that has: {why}"
+    ));
+    false
+}
+
 /// Says on stderr, past the capture of the test harness, that a test does not run.
 ///
 /// # Panics
 /// When `SHUNT_NO_SKIP=1`: then a test that cannot run has failed.
 #[track_caller]
 pub fn skip(why: &str) {
+    assert!(!is_set("SHUNT_NO_SKIP"), "this must not be skipped: {why}");
+    say(why);
+}
+
+fn is_set(variable: &str) -> bool {
+    env::var(variable).is_ok_and(|value| value == "1")
+}
+
+fn say(why: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
-    assert!(!env::var("SHUNT_NO_SKIP").is_ok_and(|v| v == "1"), "{test} must not be skipped: {why}");
     // A closed stderr must not fail a test that is skipped anyway.
     let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
 }

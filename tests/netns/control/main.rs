@@ -39,7 +39,7 @@ mod watch;
 mod why;
 
 use shunt_api::{Engine, Status};
-use shunt_testkit::{Host, Shuntd, Topology};
+use shunt_testkit::{Shuntd, Topology, silent};
 use stage::Stage;
 
 const ENGINES: [Engine; 2] = [Engine::Tc, Engine::Xdp];
@@ -54,14 +54,6 @@ table inet filter {
 	}
 }
 ";
-
-/// Hosts that are silent and know all neighbours, around a router with this ruleset.
-fn silent(lab: Topology, ruleset: &str) -> Topology {
-    lab.pin_neighbours();
-    lab.hosts().iter().for_each(Host::be_silent);
-    lab.router().nft(ruleset);
-    lab
-}
 
 /// The daemon with one engine for all ports.
 fn daemon(lab: &Topology, engine: Engine) -> Shuntd {

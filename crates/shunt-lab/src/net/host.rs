@@ -17,13 +17,13 @@ impl Host {
     /// A UDP packet to its gateway, for somebody else.
     pub fn udp_to(&self, port: u16, destination: SocketAddr) -> Packet {
         let own = if destination.is_ipv4() { self.at(port) } else { self.at6(port) };
-        Packet::udp_between(own, destination).macs(self.mac, self.gateway_mac)
+        Packet::udp_between(own, destination).macs(self.mac, self.gateway_mac).with_tags(self.tags)
     }
 
     /// A TCP packet to its gateway, for somebody else.
     pub fn tcp_to(&self, port: u16, destination: SocketAddr, flags: u8) -> Packet {
         let own = if destination.is_ipv4() { self.at(port) } else { self.at6(port) };
-        Packet::tcp_between(own, destination, flags).macs(self.mac, self.gateway_mac)
+        Packet::tcp_between(own, destination, flags).macs(self.mac, self.gateway_mac).with_tags(self.tags)
     }
 
     /// What it would answer to a UDP or TCP packet that has reached it.
@@ -39,6 +39,6 @@ impl Host {
             Transport::Tcp(tcp) => Packet::tcp_between(destination, source, tcp.flags),
             _ => Packet::udp_between(destination, source),
         };
-        answer.macs(self.mac, self.gateway_mac)
+        answer.macs(self.mac, self.gateway_mac).with_tags(self.tags)
     }
 }

@@ -6,7 +6,7 @@ use super::{
     wait_for,
 };
 use nix::{ifaddrs::getifaddrs, net::if_::InterfaceFlags};
-use shunt_wire::Mac;
+use shunt_wire::{Mac, Tag};
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -27,6 +27,10 @@ pub struct Segment {
     pub port: &'static str,
     /// The router's bridge that the port belongs to and that holds the address in its place.
     pub bridge: Option<&'static str>,
+    /// The VLAN devices of the router on top of the port, or of the bridge, the lowest first: the last one holds the address.
+    pub vlans: &'static [Tag],
+    /// Whether the port is an access port: its frames have no tags, and the bridge, of one VLAN, knows which it is.
+    pub access: bool,
     /// Number of the subnet; part of the MAC addresses and of the IPv6 prefix.
     pub subnet: u8,
     /// Last byte of the host's addresses. The router has 1.
@@ -37,11 +41,20 @@ pub struct Segment {
 
 impl Segment {
     /// `lan`: lan0 192.168.1.2/24 fd00:1::2/64, at port r0.
-    pub const LAN: Self =
-        Self { label: "lan", nic: "lan0", port: "r0", bridge: None, subnet: 1, host: 2, v4: [192, 168, 1] };
+    pub const LAN: Self = Self {
+        label: "lan",
+        nic: "lan0",
+        port: "r0",
+        bridge: None,
+        vlans: &[],
+        access: false,
+        subnet: 1,
+        host: 2,
+        v4: [192, 168, 1],
+    };
     /// `wan`: wan0 198.18.0.2/24 fd00:2::2/64, at port r1.
     pub const WAN: Self =
-        Self { label: "wan", nic: "wan0", port: "r1", bridge: None, subnet: 2, host: 2, v4: [198, 18, 0] };
+        Self { label: "wan", nic: "wan0", port: "r1", subnet: 2, v4: [198, 18, 0], ..Self::LAN };
     /// `wan2`: wan1 198.18.1.2/24 fd00:3::2/64, at port r2.
     pub const SECOND_WAN: Self =
         Self { label: "wan2", nic: "wan1", port: "r2", subnet: 3, v4: [198, 18, 1], ..Self::WAN };
@@ -56,12 +69,25 @@ impl Segment {
         Self { bridge: Some(bridge), ..self }
     }
 
-    /// Where the router has its address.
-    const fn gateway(&self) -> &'static str {
-        match self.bridge {
-            Some(bridge) => bridge,
-            None => self.port,
+    /// The same with its port in these VLANs, the outermost first.
+    #[must_use]
+    pub const fn tagged(self, vlans: &'static [Tag]) -> Self {
+        Self { vlans, ..self }
+    }
+
+    /// The router's devices above its port, from the one that a VLAN device would be on to the one that holds the address.
+    fn devices(&self) -> Vec<String> {
+        let mut devices = vec![self.bridge.unwrap_or(self.port).to_owned()];
+        for vlan in self.vlans {
+            let lower = devices.last().map_or("", String::as_str);
+            devices.push(format!("{lower}.{}", vlan.vid));
         }
+        devices
+    }
+
+    /// Where the router has its address.
+    fn gateway(&self) -> String {
+        self.devices().pop().unwrap_or_default()
     }
 
     const fn mac(&self, last: u8) -> Mac {
@@ -100,13 +126,15 @@ pub struct Host {
     pub v6: Ipv6Addr,
     /// The router's port that it is wired to.
     pub port: &'static str,
+    /// The tags of all frames on its wire, the outermost first. The host knows nothing of them, but its packets have them.
+    pub tags: &'static [Tag],
     /// The MAC address of its next hop: the router's port, or the bridge that the port is in.
     pub gateway_mac: Mac,
     /// The router's IPv4 address on this subnet.
     pub gateway_v4: Ipv4Addr,
     /// The router's IPv6 address on this subnet.
     pub gateway_v6: Ipv6Addr,
-    gateway: &'static str,
+    gateway: String,
 }
 
 impl Host {
@@ -194,13 +222,13 @@ impl Topology {
             wait_for_carrier(&host.ns, host.nic)?;
             // A bridge may run before this one of its ports does, and forwards nothing from it until then.
             wait_for_carrier(&router, host.port)?;
-            wait_for_carrier(&router, host.gateway)?;
+            wait_for_carrier(&router, &host.gateway)?;
         }
         let mut gateways = Vec::new();
         for host in &hosts {
             host.address()?;
-            if !gateways.contains(&host.gateway) {
-                gateways.push(host.gateway);
+            if !gateways.contains(&&host.gateway) {
+                gateways.push(&host.gateway);
                 host.address_gateway(&router)?;
             }
         }
@@ -259,7 +287,7 @@ impl Topology {
         for host in &self.hosts {
             let gateway = [host.gateway_v4.into(), host.gateway_v6.into()];
             ip_batch(&host.ns, &gateway.map(|ip| entry(ip, host.gateway_mac, host.nic)))?;
-            router.extend([host.v4.into(), host.v6.into()].map(|ip| entry(ip, host.mac, host.gateway)));
+            router.extend([host.v4.into(), host.v6.into()].map(|ip| entry(ip, host.mac, &host.gateway)));
         }
         ip_batch(&self.router, &router)
     }
@@ -311,6 +339,7 @@ impl Host {
             v4: segment.v4(segment.host),
             v6: segment.v6(segment.host),
             port,
+            tags: if segment.access { &[] } else { segment.vlans },
             gateway_mac: segment.mac(1),
             gateway_v4: segment.v4(1),
             gateway_v6: segment.v6(1),
@@ -327,14 +356,29 @@ impl Host {
         let up = |dev: &str| format!("link set {dev} up");
         ip_batch(&host.ns, &[up(nic)])?;
         if let Some(bridge) = segment.bridge {
-            if router.within(|| nix::net::if_::if_nametoindex(bridge)).is_err() {
-                let add =
-                    format!("link add {bridge} address {} type bridge forward_delay 0", host.gateway_mac);
-                ip_batch(router, &[add, up(bridge)])?;
+            if !has_device(router, bridge) {
+                let filtering = if segment.vlans.is_empty() { "" } else { "vlan_filtering 1" };
+                let kind = format!("type bridge forward_delay 0 {filtering}");
+                ip_batch(
+                    router,
+                    &[format!("link add {bridge} address {} {kind}", host.gateway_mac), up(bridge)],
+                )?;
             }
             ip_batch(router, &[format!("link set {port} master {bridge}")])?;
+            if let [vlan] = segment.vlans {
+                let how = if segment.access { "pvid untagged" } else { "" };
+                router.try_run(&format!("bridge vlan add dev {port} vid {} {how}", vlan.vid))?;
+                router.try_run(&format!("bridge vlan add dev {bridge} vid {} self", vlan.vid))?;
+            }
         }
         ip_batch(router, &[up(port)])?;
+        for (pair, vlan) in segment.devices().windows(2).zip(segment.vlans) {
+            let (lower, device, Tag { tpid, vid, .. }) = (&pair[0], &pair[1], vlan);
+            if !has_device(router, device) {
+                let kind = format!("type vlan protocol {tpid:#x} id {vid}");
+                ip_batch(router, &[format!("link add link {lower} name {device} {kind}"), up(device)])?;
+            }
+        }
         // A veth has NAPI, as a NIC has, only with GRO or an XDP program.
         host.ns.try_run(&format!("ethtool -K {nic} gro on"))?;
         router.try_run(&format!("ethtool -K {port} gro on"))?;
@@ -364,6 +408,10 @@ impl Host {
             ],
         )
     }
+}
+
+fn has_device(ns: &NetNs, name: &str) -> bool {
+    ns.within(|| nix::net::if_::if_nametoindex(name)).is_ok()
 }
 
 fn wait_for_carrier(ns: &NetNs, ifname: &str) -> io::Result<()> {
