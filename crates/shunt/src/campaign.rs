@@ -18,8 +18,14 @@ use shunt_lab::{CampaignStep, Conditions, ReadError, Results, frame_size::Progre
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
+use tokio::{select, time::interval};
 
 /// What is measured without a file.
 const DEFAULT: &str = include_str!("../../../lab/campaigns/default.toml");
@@ -146,12 +152,25 @@ impl Campaign {
                     let expected = measurement.expected();
                     let (begun, shown, at) = (Instant::now(), bar.clone(), ahead.clone());
                     let label = planned.name.clone();
-                    let measured = stoppable
-                        .run(move |stop| {
-                            let show = &mut |progress| shown.show(&at.with(expected, &label, &progress));
-                            measurement.perform(Setting { stop, conditions, show })
-                        })
-                        .await;
+                    let tells = Arc::new(AtomicBool::new(false));
+                    let told = tells.clone();
+                    let measuring = stoppable.run(move |stop| {
+                        let show = &mut |progress| {
+                            told.store(true, Ordering::Relaxed);
+                            shown.show(&at.with(expected, &label, &progress));
+                        };
+                        measurement.perform(Setting { stop, conditions, show })
+                    });
+                    let measured = beside(measuring, || {
+                        // A search does not know how far it has come.
+                        if !tells.load(Ordering::Relaxed) {
+                            let (done, total) = (begun.elapsed().as_millis(), expected.as_millis());
+                            let now = "searching".to_owned();
+                            let at = Progress { done: done as u64, total: total as u64, now };
+                            bar.show(&ahead.with(expected, &planned.name, &at));
+                        }
+                    })
+                    .await;
                     one.seconds = begun.elapsed().as_secs_f64();
                     ahead.pass(expected);
                     one.state = match measured {
@@ -218,6 +237,18 @@ impl Done {
         self.readings = results.readings.len();
         self.doubts = results.readings.values().map(|reading| reading.doubts.len()).sum();
         self.file = Some(path.to_owned());
+    }
+}
+
+/// Waits for it, and does something every second meanwhile.
+async fn beside<T>(measuring: impl Future<Output = T>, mut meanwhile: impl FnMut()) -> T {
+    let mut measuring = pin!(measuring);
+    let mut seconds = interval(Duration::from_secs(1));
+    loop {
+        select! {
+            measured = &mut measuring => return measured,
+            _ = seconds.tick() => meanwhile(),
+        }
     }
 }
 

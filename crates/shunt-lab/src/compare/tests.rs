@@ -1,5 +1,5 @@
 use super::*;
-use crate::Conditions;
+use crate::{CampaignStep, Conditions};
 
 /// Runs at these minutes.
 fn reading(unit: &str, runs: &[(u32, f64)]) -> Reading {
@@ -95,6 +95,8 @@ fn conditions_that_differ_are_named_but_for_fleeting_ones() {
         results.conditions.cpus.khz = Some(khz);
         results.conditions.load_at_start = Some(khz.to_string());
         results.conditions.engine = engine.map(str::to_owned);
+        let (text, sha256) = (khz.to_string(), format!("of {khz}"));
+        results.conditions.campaign = Some(CampaignStep { text, sha256, ..CampaignStep::default() });
         results.conditions.command = vec!["shunt".to_owned(), khz.to_string()];
     }
     let named: Vec<_> = Comparison::of(("a", &a), ("b", &b), 1)
@@ -102,5 +104,7 @@ fn conditions_that_differ_are_named_but_for_fleeting_ones() {
         .into_iter()
         .map(|it| format!("{} {} {}", it.name, it.a, it.b))
         .collect();
-    assert_eq!(named, ["command shunt 1 shunt 2", "cpus.governor ondemand unknown", "engine unknown xdp"]);
+    let campaign = "campaign.sha256 of 1 of 2";
+    let command = "command shunt 1 shunt 2";
+    assert_eq!(named, [campaign, command, "cpus.governor ondemand unknown", "engine unknown xdp"]);
 }
