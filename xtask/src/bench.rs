@@ -7,12 +7,13 @@ pub mod record;
 pub mod rig;
 
 use crate::{
-    iperf::{self, Load},
+    iperf,
     shunt,
 };
 use path::Path;
 use record::{Ratio, Records, Summary, Target};
 use rig::{Placement, Rig};
+use shunt_lab::iperf::Load;
 use shunt_testkit::Topology;
 use std::{collections::BTreeMap, fs, time::Duration};
 
@@ -171,7 +172,7 @@ impl Bench {
         // Aggregates go up on the sender's CPU, so there is nothing to poll or to pin.
         self.goodput("tcp", "tcp_goodput_tc_vs_slow", &rig::topology(), false)?;
         let lab = rig::topology();
-        rig::coalesce(&lab, true)?;
+        lab.try_gather(true)?;
         self.goodput("tcp-mtu", "tcp_goodput_tc_vs_slow_mtu_frames", &lab, true)
     }
 
@@ -208,7 +209,7 @@ impl Bench {
             return Ok(());
         }
         let lab = rig::topology();
-        rig::coalesce(&lab, false)?;
+        lab.try_gather(false)?;
         let duration = Duration::from_millis(if self.quick { 700 } else { 2000 });
         let (mut of, mut to, mut doubts) = (Series::default(), Series::default(), Vec::new());
         for run in 0..self.runs {

@@ -4,13 +4,14 @@ use crate::{
     bench::{
         packets,
         path::Path,
-        rig::{Placement, Rig, coalesce, threads},
+        rig::{Placement, Rig, threads},
     },
-    iperf::{self, Arrived, Load},
+    iperf::{self, Arrived},
     napi::RunTime,
     shunt::Shunt,
 };
 use anyhow::ensure;
+use shunt_lab::iperf::Load;
 use shunt_testkit::{Topology, rulesets};
 use std::{fmt, time::Duration};
 
@@ -63,7 +64,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     println!("Each line is {} s of iperf3 from the LAN to the WAN.\n", TIME.as_secs());
     let mut lab = Topology::two_hosts_and_a_router();
     lab.router().nft(rulesets::HOME_GATEWAY);
-    coalesce(&lab, true)?;
+    lab.try_gather(true)?;
     let mut rows = Vec::new();
     for path in PATHS {
         let engine = path.strip_prefix("Shunt ");
@@ -113,7 +114,7 @@ fn measure(
 
 /// The same router under a generator whose frames are what a NIC's driver would hand to XDP.
 fn generated(lab: &Topology) -> anyhow::Result<Vec<Row>> {
-    coalesce(lab, false)?;
+    lab.try_gather(false)?;
     lab.pin_neighbours();
     let mut rig = Rig::new(lab, 1000, Placement::OneCpu)?;
     let mut rows = Vec::new();

@@ -33,10 +33,10 @@ pub struct Results {
     pub missing: BTreeMap<String, String>,
 }
 
-/// Results that are on disk as far as they go.
+/// Results that are on disk as far as they go, where they have a file.
 #[derive(Debug)]
 pub struct Kept {
-    path: PathBuf,
+    path: Option<PathBuf>,
     results: Results,
 }
 
@@ -160,9 +160,14 @@ impl Kept {
     /// # Errors
     /// When the file cannot be written.
     pub fn begin(path: PathBuf, results: Results) -> io::Result<Self> {
-        let kept = Self { path, results };
+        let kept = Self { path: Some(path), results };
         kept.save()?;
         Ok(kept)
+    }
+
+    /// Without a file: what there is is only here.
+    pub fn nowhere(results: Results) -> Self {
+        Self { path: None, results }
     }
 
     /// Goes on with a file of the same measurement, or begins it: so runs of two files can be made in turn.
@@ -179,7 +184,7 @@ impl Kept {
             return Err(ReadError::Other { found: there.what, wanted: results.what });
         }
         there.complete = false;
-        Ok(Self { path, results: there })
+        Ok(Self { path: Some(path), results: there })
     }
 
     /// Adds a run to the reading of this name, and writes.
@@ -256,6 +261,11 @@ impl Kept {
         self.results.missing.insert(name.to_owned(), why);
     }
 
+    /// Where and how, as far as it became known after the beginning; written with the next run.
+    pub fn conditions(&mut self) -> &mut Conditions {
+        &mut self.results.conditions
+    }
+
     /// What there is so far.
     pub fn results(&self) -> &Results {
         &self.results
@@ -281,15 +291,16 @@ impl Kept {
 
     // Whoever reads it meanwhile, or pulls the plug, finds the old file or the new one.
     fn save(&self) -> io::Result<()> {
-        let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", self.path.display()));
-        let directory = match self.path.parent() {
+        let Some(path) = &self.path else { return Ok(()) };
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+        let directory = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
         let mut file = NamedTempFile::new_in(directory).map_err(named)?;
         file.write_all(self.results.to_json()?.as_bytes()).map_err(named)?;
         file.as_file().sync_all().map_err(named)?;
-        file.persist(&self.path).map_err(|e| named(e.error))?;
+        file.persist(path).map_err(|e| named(e.error))?;
         Ok(())
     }
 }

@@ -16,8 +16,6 @@ use std::{
 
 /// Frames that the router finds at once: what a NAPI poll takes of a NIC under load.
 const BATCH: u32 = 64;
-/// For how long a port gathers packets under [`coalesce`].
-const COALESCE_NS: u32 = 50_000;
 /// How long a slice is.
 const SLICE: Duration = Duration::from_millis(25);
 /// Fewer packets than these make no slice: the generator was between two runs.
@@ -236,19 +234,6 @@ pub fn threads(lab: &Topology, placement: Placement) -> anyhow::Result<(Vec<Poll
     let ports = lab.hosts().iter().map(|host| of(lab.router(), host.port, router_cpu));
     let nics = lab.hosts().iter().map(|host| of(&host.ns, host.nic, host_cpu));
     Ok((ports.collect::<Result<_, _>>()?, nics.collect::<Result<_, _>>()?))
-}
-
-/// Makes veths more like NICs on wires: hosts send frames of the MTU, and the router's ports gather packets for a while
-/// before they are polled, as interrupt moderation does. Or the router's ports no longer do.
-pub fn coalesce(lab: &Topology, on: bool) -> anyhow::Result<()> {
-    let (defer, flush_ns) = if on { (2, COALESCE_NS) } else { (0, 0) };
-    for host in lab.hosts() {
-        host.ns.try_run(&format!("ethtool -K {} tso off gso off", host.nic))?;
-        let port = format!("/sys/class/net/{}", host.port);
-        lab.router().try_run(&format!("echo {defer} > {port}/napi_defer_hard_irqs"))?;
-        lab.router().try_run(&format!("echo {flush_ns} > {port}/gro_flush_timeout"))?;
-    }
-    Ok(())
 }
 
 impl Placement {

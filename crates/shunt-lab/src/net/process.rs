@@ -23,7 +23,15 @@ impl Process {
     /// # Panics
     /// When it cannot be started.
     #[track_caller]
-    pub fn start(mut command: Command) -> Self {
+    pub fn start(command: Command) -> Self {
+        Self::try_start(command).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// As [`Process::start`].
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn try_start(mut command: Command) -> io::Result<Self> {
         let line = format!("{command:?}");
         // A child inherits what is blocked here, and xtask blocks the signals that shall end it.
         let blocked = SigSet::empty().thread_swap_mask(SigmaskHow::SIG_SETMASK);
@@ -31,7 +39,8 @@ impl Process {
         if let Ok(blocked) = blocked {
             let _ = blocked.thread_set_mask();
         }
-        Self { child: child.unwrap_or_else(|e| panic!("{line}: {e}")), line }
+        let child = child.map_err(|e| io::Error::new(e.kind(), format!("{line}: {e}")))?;
+        Ok(Self { child, line })
     }
 
     /// Its process id.

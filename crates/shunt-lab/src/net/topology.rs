@@ -13,6 +13,8 @@ use std::{
     time::Duration,
 };
 
+/// For how long a port gathers packets.
+const GATHER_NS: u32 = 50_000;
 /// For links that come up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -319,6 +321,22 @@ impl Topology {
             self.router
                 .run(&format!("ethtool -K {} tx {state} tso {state} gso {state} gro {state}", host.port));
         }
+    }
+
+    /// Makes veths more like NICs on wires: hosts send frames of the MTU, and the router's ports gather packets for a while
+    /// before they are polled, as interrupt moderation does. Or the router's ports no longer do.
+    ///
+    /// # Errors
+    /// When ethtool or sysfs refuse.
+    pub fn try_gather(&self, on: bool) -> io::Result<()> {
+        let (defer, flush_ns) = if on { (2, GATHER_NS) } else { (0, 0) };
+        for host in &self.hosts {
+            host.ns.try_run(&format!("ethtool -K {} tso off gso off", host.nic))?;
+            let port = format!("/sys/class/net/{}", host.port);
+            self.router.try_run(&format!("echo {defer} > {port}/napi_defer_hard_irqs"))?;
+            self.router.try_run(&format!("echo {flush_ns} > {port}/gro_flush_timeout"))?;
+        }
+        Ok(())
     }
 
     /// Leaves all namespaces in place when this value is dropped.
