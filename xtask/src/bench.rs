@@ -6,10 +6,7 @@ pub mod path;
 pub mod record;
 pub mod rig;
 
-use crate::{
-    iperf,
-    shunt,
-};
+use crate::{iperf, shunt};
 use path::Path;
 use record::{Ratio, Records, Summary, Target};
 use rig::{Placement, Rig};

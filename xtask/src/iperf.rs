@@ -30,7 +30,7 @@ pub fn run(
 ) -> anyhow::Result<Arrived> {
     let seconds = duration.as_secs_f64().ceil() as u32;
     let test = Test { client, server, v6, load, direction: Direction::Forward, rate_bps: None, seconds };
-    let arrived = Iperf::find()?.run(&test, &AtomicBool::new(false))?;
+    let arrived = Iperf::find()?.run(&test, &AtomicBool::new(false), &mut || {})?;
     let arrived = arrived.and_then(|ways| ways.first().copied()).context("iperf3 was stopped")?;
     let packet_bytes = match load {
         Load::Tcp => SEGMENT_BYTES,

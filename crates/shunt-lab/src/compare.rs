@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 /// With fewer pairs no interval has 95 % of confidence: that all five are on one side happens by chance in one of sixteen.
 pub const PAIRS_WANTED: usize = 6;
 
+/// The unit of shares.
+const SHARES: &str = "%";
+
 /// What the readings of B are, as seen from A.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
@@ -61,9 +64,12 @@ pub struct Compared {
     pub runs: (usize, usize),
     /// How they belong together.
     pub pairing: Pairing,
-    /// B to A; none where A is 0.
+    /// B to A; none where A is 0, and of shares in %.
     pub ratio: Option<f64>,
-    /// Where the true ratio lies.
+    /// B less A, of shares in %: they may be 0, and a ratio of shares says little.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<f64>,
+    /// Where the true ratio lies, or the true difference.
     pub spread: Option<Spread>,
     /// What that means.
     pub verdict: Verdict,
@@ -93,7 +99,7 @@ pub enum Verdict {
     Worse,
     /// They differ, and which is better the unit does not say.
     Differs,
-    /// The interval has the ratio of 1 in it.
+    /// The interval has the ratio of 1 in it, or the difference of 0.
     NoDifference,
     /// Too few runs for an interval.
     TooFewRuns,
@@ -125,16 +131,21 @@ impl Comparison {
 }
 
 impl Compared {
-    fn of(name: &str, a: &Reading, b: &Reading, seed: u64) -> Self {
+    /// B against A, which have this name. The seed is that of the bootstrap.
+    pub fn of(name: &str, a: &Reading, b: &Reading, seed: u64) -> Self {
         let values = |reading: &Reading| reading.runs.iter().map(|run| run.value).collect::<Vec<_>>();
         let (of_a, of_b) = (values(a), values(b));
         let pairing = Pairing::of(&a.runs, &b.runs);
-        let (ratio, spread) = match pairing {
-            Pairing::Unpaired => statistics::ratio_of_medians(&of_b, &of_a, seed),
-            _ => statistics::ratio_of_pairs(&of_b, &of_a, seed),
+        let shares = a.unit == SHARES;
+        let (value, spread) = match (shares, pairing) {
+            (false, Pairing::Unpaired) => statistics::ratio_of_medians(&of_b, &of_a, seed),
+            (false, _) => statistics::ratio_of_pairs(&of_b, &of_a, seed),
+            (true, Pairing::Unpaired) => statistics::difference_of_medians(&of_b, &of_a, seed),
+            (true, _) => statistics::difference_of_pairs(&of_b, &of_a, seed),
         }
         .unzip();
-        let enough = of_a.len().min(of_b.len()) >= PAIRS_WANTED;
+        let spread = spread.filter(|_| of_a.len().min(of_b.len()) >= PAIRS_WANTED);
+        let same = if shares { 0.0 } else { 1.0 };
         let mut doubts = a.doubts.clone();
         doubts.extend(b.doubts.iter().filter(|doubt| !a.doubts.contains(doubt)).cloned());
         Self {
@@ -144,9 +155,10 @@ impl Compared {
             b: b.value,
             runs: (of_a.len(), of_b.len()),
             pairing,
-            ratio,
-            spread: spread.filter(|_| enough),
-            verdict: Verdict::of(spread.filter(|_| enough), more_is_better(&a.unit)),
+            ratio: value.filter(|_| !shares),
+            difference: value.filter(|_| shares),
+            spread,
+            verdict: Verdict::of(spread, same, more_is_better(&a.unit)),
             doubts,
         }
     }
@@ -166,12 +178,13 @@ impl Pairing {
 }
 
 impl Verdict {
-    fn of(spread: Option<Spread>, more_is_better: Option<bool>) -> Self {
+    /// `same` is what B is to A where they do not differ.
+    fn of(spread: Option<Spread>, same: f64, more_is_better: Option<bool>) -> Self {
         match (spread, more_is_better) {
             (None, _) => Self::TooFewRuns,
-            (Some(spread), _) if (spread.low..=spread.high).contains(&1.0) => Self::NoDifference,
+            (Some(spread), _) if (spread.low..=spread.high).contains(&same) => Self::NoDifference,
             (Some(_), None) => Self::Differs,
-            (Some(spread), Some(more)) if (spread.low > 1.0) == more => Self::Better,
+            (Some(spread), Some(more)) if (spread.low > same) == more => Self::Better,
             (Some(_), Some(_)) => Self::Worse,
         }
     }
@@ -181,7 +194,7 @@ impl Verdict {
 fn more_is_better(unit: &str) -> Option<bool> {
     match unit {
         "pps" | "bit/s" | "kbit/s" | "Mbit/s" | "Gbit/s" | "1/s" => Some(true),
-        "s" | "ms" | "us" | "ns" | "%" | "points" | "ns/packet" | "cycles/packet" => Some(false),
+        "s" | "ms" | "us" | "ns" | SHARES | "points" | "ns/packet" | "cycles/packet" => Some(false),
         _ => None,
     }
 }

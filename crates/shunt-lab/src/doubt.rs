@@ -109,9 +109,24 @@ pub enum Doubt {
     },
     /// It is more than the line can carry.
     AboveLine,
+    /// Most packets went through Linux though a fast path was up.
+    SlowPath {
+        /// The share of those that did not.
+        percent: f64,
+    },
     /// One that this version has no name for.
     #[serde(other)]
     Unknown,
+}
+
+impl Doubt {
+    /// Adds it, unless there is one of its kind: of those that differ by a figure, the first is enough.
+    pub(crate) fn add_kind(self, doubts: &mut Vec<Self>) {
+        let same = |other: &Self| std::mem::discriminant(other) == std::mem::discriminant(&self);
+        if !doubts.iter().any(same) {
+            doubts.push(self);
+        }
+    }
 }
 
 impl fmt::Display for Doubt {
@@ -186,6 +201,9 @@ impl fmt::Display for Doubt {
                 write!(f, "{packets} packets came so late that they may be duplicates")
             }
             Self::AboveLine => write!(f, "more than the line can carry: the value or its limit is wrong"),
+            Self::SlowPath { percent } => {
+                write!(f, "only {percent:.1} % of the packets took the fast path")
+            }
             Self::Unknown => write!(f, "a doubt that this version has no name for"),
         }
     }

@@ -303,13 +303,8 @@ impl Plan {
 impl Series {
     fn add(&mut self, directed: &[Directed]) {
         let figures = Figures::sum(directed);
-        for doubt in directed.iter().flat_map(|one| one.doubts.clone()) {
-            // Of those that differ by a figure, the first is enough.
-            let same = |other: &Doubt| std::mem::discriminant(other) == std::mem::discriminant(&doubt);
-            if !self.doubts.iter().any(same) {
-                self.doubts.push(doubt);
-            }
-        }
+        let doubts = directed.iter().flat_map(|one| one.doubts.clone());
+        doubts.for_each(|doubt| doubt.add_kind(&mut self.doubts));
         self.runs.push(figures);
     }
 

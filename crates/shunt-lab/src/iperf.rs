@@ -15,7 +15,7 @@ use std::{
     os::unix::process::CommandExt,
     process::{Command, ExitStatus, Stdio},
     sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
 
@@ -24,10 +24,15 @@ const PROGRAM: &str = "iperf3";
 const OLDEST: (u32, u32) = (3, 11);
 /// Port of the server.
 const PORT: u16 = 5201;
+/// Buffers of TCP at a set rate.
+const PER_S: u64 = 1000;
 /// For a server that is to listen.
 const LISTENS: Duration = Duration::from_secs(10);
 /// For connecting, and for exchanging results at the end, beside the time of the test itself.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// From when until when data flows, in shares of the time: it begins with connecting.
+const DATA_FLOWS: [f64; 2] = [0.15, 0.95];
 
 /// One that is installed, and whose JSON is understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,19 +135,32 @@ impl Iperf {
         &self.version
     }
 
-    /// Runs one test: what arrived each way, in the order of [`Direction::ways`]. None when `stop` was set meanwhile.
+    /// Runs one test: what arrived each way, in the order of [`Direction::ways`]. None when `stop` was set meanwhile. `look` is
+    /// called twice while data flows, if it flows for so long.
     ///
     /// # Errors
     /// When it fails, does not end in time, or says what is not understood. Nothing of it is left running.
-    pub fn run(&self, test: &Test<'_>, stop: &AtomicBool) -> Result<Option<Vec<Arrived>>, Error> {
+    pub fn run(
+        &self,
+        test: &Test<'_>,
+        stop: &AtomicBool,
+        look: &mut dyn FnMut(),
+    ) -> Result<Option<Vec<Arrived>>, Error> {
         let directory = tempfile::tempdir()?;
         let to: IpAddr = if test.v6 { test.server.v6.into() } else { test.server.v4.into() };
         let _server = test.listen(to, stop)?;
         let mut client = test.connect(to, &directory)?;
-        let patience = Duration::from_secs(u64::from(test.seconds)) + GRACE;
-        let ended = wait_for(patience, || match stop.load(Ordering::Relaxed) {
-            true => Some(None),
-            false => client.ended().map(Some),
+        let time = Duration::from_secs(u64::from(test.seconds));
+        let (began, mut looks) = (Instant::now(), DATA_FLOWS.iter().peekable());
+        let patience = time + GRACE;
+        let ended = wait_for(patience, || {
+            if looks.next_if(|share| began.elapsed() >= time.mul_f64(**share)).is_some() {
+                look();
+            }
+            match stop.load(Ordering::Relaxed) {
+                true => Some(None),
+                false => client.ended().map(Some),
+            }
         });
         match ended {
             Some(Some(status)) => {
@@ -204,14 +222,20 @@ impl Test<'_> {
         // iperf3 offers 1 Mbit/s of UDP unless it is told otherwise; 0 is all that it can.
         command.args(["--time", &self.seconds.to_string()]);
         command.args(["--bitrate", &self.rate_bps.unwrap_or(0).to_string()]);
-        if let Load::Udp(bytes) = self.load {
-            command.args(["--udp", "--length", &bytes.to_string()]);
-        }
+        match (self.load, self.rate_bps) {
+            (Load::Udp(bytes), _) => command.args(["--udp", "--length", &bytes.to_string()]),
+            // It sends whole buffers, of 128 kB unless told otherwise, which at a low rate are bursts.
+            (Load::Tcp, Some(rate)) => {
+                let bytes = (rate / 8 / PER_S).clamp(1000, 128 << 10);
+                command.args(["--length", &bytes.to_string()])
+            }
+            (Load::Tcp, None) => &mut command,
+        };
         match self.direction {
-            Direction::Forward => {}
-            Direction::Reverse => drop(command.arg("--reverse")),
-            Direction::Duplex => drop(command.arg("--bidir")),
-        }
+            Direction::Forward => &mut command,
+            Direction::Reverse => command.arg("--reverse"),
+            Direction::Duplex => command.arg("--bidir"),
+        };
         let file = |name: &str| File::create(directory.path().join(name));
         command.stdout(file("out")?).stderr(file("err")?);
         Ok(Process::try_start(command)?)

@@ -9,6 +9,7 @@ mod distribution;
 mod doubt;
 pub mod dut;
 pub mod frame_size;
+pub mod goodput;
 pub mod iperf;
 pub mod load;
 pub mod net;

@@ -242,6 +242,13 @@ impl Kept {
         }
     }
 
+    /// As [`doubt`](Self::doubt), unless it has one of this kind.
+    pub fn doubt_kind(&mut self, name: &str, doubt: Doubt) {
+        if let Some(reading) = self.results.readings.get_mut(name) {
+            doubt.add_kind(&mut reading.doubts);
+        }
+    }
+
     /// Says what the line could have carried at most, if there is a reading of this name; written with the next run.
     pub fn limit(&mut self, name: &str, limit: Limit) {
         if let Some(reading) = self.results.readings.get_mut(name) {

@@ -34,24 +34,43 @@ pub fn median_deviation(values: &[f64]) -> Option<f64> {
 ///
 /// None when there are no pairs, a different number of each, or a ratio that is not a number. The seed makes it repeatable.
 pub fn ratio_of_pairs(of: &[f64], to: &[f64], seed: u64) -> Option<(f64, Spread)> {
-    let ratios: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
-    if of.len() != to.len() || ratios.iter().any(|ratio| !ratio.is_finite()) {
-        return None;
-    }
-    let value = median(&ratios)?;
-    let mut random = fastrand::Rng::with_seed(seed);
-    Some((value, interval(|| median(&resampled(&ratios, &mut random)))?))
+    of_pairs(of, to, seed, |of, to| of / to)
+}
+
+/// As [`ratio_of_pairs`], but A less B: of shares, which may be 0.
+pub fn difference_of_pairs(of: &[f64], to: &[f64], seed: u64) -> Option<(f64, Spread)> {
+    of_pairs(of, to, seed, |of, to| of - to)
 }
 
 /// As [`ratio_of_pairs`], where the runs of A and B have nothing to do with each other: the ratio of the medians.
 pub fn ratio_of_medians(of: &[f64], to: &[f64], seed: u64) -> Option<(f64, Spread)> {
-    let value = median(of)? / median(to)?;
+    of_medians(of, to, seed, |of, to| of / to)
+}
+
+/// As [`ratio_of_medians`], but A less B.
+pub fn difference_of_medians(of: &[f64], to: &[f64], seed: u64) -> Option<(f64, Spread)> {
+    of_medians(of, to, seed, |of, to| of - to)
+}
+
+fn of_pairs(of: &[f64], to: &[f64], seed: u64, against: fn(f64, f64) -> f64) -> Option<(f64, Spread)> {
+    let pairs: Vec<f64> = of.iter().zip(to).map(|(of, to)| against(*of, *to)).collect();
+    if of.len() != to.len() || pairs.iter().any(|value| !value.is_finite()) {
+        return None;
+    }
+    let value = median(&pairs)?;
+    let mut random = fastrand::Rng::with_seed(seed);
+    Some((value, interval(|| median(&resampled(&pairs, &mut random)))?))
+}
+
+fn of_medians(of: &[f64], to: &[f64], seed: u64, against: fn(f64, f64) -> f64) -> Option<(f64, Spread)> {
+    let value = against(median(of)?, median(to)?);
     if !value.is_finite() {
         return None;
     }
     let mut random = fastrand::Rng::with_seed(seed);
-    let spread =
-        interval(|| Some(median(&resampled(of, &mut random))? / median(&resampled(to, &mut random))?))?;
+    let spread = interval(|| {
+        Some(against(median(&resampled(of, &mut random))?, median(&resampled(to, &mut random))?))
+    })?;
     Some((value, spread))
 }
 
@@ -121,6 +140,15 @@ mod tests {
         for (of, to) in [(&[1.0][..], &[0.0][..]), (&[], &[]), (&[1.0, 2.0], &[1.0])] {
             assert_eq!(ratio_of_pairs(of, to, 1), None);
         }
+    }
+
+    #[test]
+    fn shares_that_are_0_have_a_difference() {
+        let (value, spread) = difference_of_pairs(&[14.0, 15.0, 16.0], &[0.0; 3], 1).unwrap();
+        assert_eq!((value, spread.low, spread.high), (15.0, 14.0, 16.0));
+        let (value, spread) = difference_of_medians(&[0.0; 4], &[0.0; 9], 1).unwrap();
+        assert_eq!((value, spread.low, spread.high), (0.0, 0.0, 0.0));
+        assert_eq!(difference_of_pairs(&[1.0], &[], 1), None);
     }
 
     #[test]

@@ -169,12 +169,7 @@ impl Plan {
 impl Step {
     fn of(offered_bps: u64, (directions, dut_load): Ran, changes: Vec<Change>) -> Self {
         let mut doubts: Vec<Doubt> = Vec::new();
-        for doubt in directions.iter().flat_map(|one| &one.doubts) {
-            let same = |other: &Doubt| std::mem::discriminant(other) == std::mem::discriminant(doubt);
-            if !doubts.iter().any(same) {
-                doubts.push(doubt.clone());
-            }
-        }
+        directions.iter().flat_map(|one| one.doubts.clone()).for_each(|doubt| doubt.add_kind(&mut doubts));
         Self { offered_bps, doubts, directions, dut_load, changes }
     }
 }

@@ -1,5 +1,6 @@
 //! `shunt bench`: what is measured, of which routers.
 
+mod goodput;
 mod size;
 mod sweep;
 
@@ -10,6 +11,7 @@ use crate::{
     render::Answer,
 };
 use anyhow::Context;
+use goodput::GoodputBench;
 use shunt_api::{Failure, FailureCode};
 use shunt_gen::{Rate, Shape, Sizes};
 use shunt_lab::{
@@ -51,6 +53,8 @@ pub(crate) enum Measurement {
     Ndr(NdrBench),
     Size(SizeBench),
     Sweep(SweepBench),
+    Matrix(GoodputBench),
+    Rxtx(GoodputBench),
 }
 
 /// What a measurement has from whoever asked for it.
@@ -67,6 +71,8 @@ impl Measurement {
             BenchCommand::Ndr(ndr) => Self::Ndr(NdrBench::resolve(ndr)?),
             BenchCommand::Size(size) => Self::Size(SizeBench::resolve(size)?),
             BenchCommand::Sweep(sweep) => Self::Sweep(SweepBench::resolve(sweep)?),
+            BenchCommand::Matrix(matrix) => Self::Matrix(GoodputBench::matrix(matrix)?),
+            BenchCommand::Rxtx(rxtx) => Self::Rxtx(GoodputBench::rxtx(rxtx)?),
         })
     }
 
@@ -76,6 +82,7 @@ impl Measurement {
             Self::Ndr(bench) => bench.expected(),
             Self::Size(bench) => bench.expected(),
             Self::Sweep(bench) => bench.expected(),
+            Self::Matrix(bench) | Self::Rxtx(bench) => bench.expected(),
         }
     }
 
@@ -84,6 +91,8 @@ impl Measurement {
             Self::Ndr(bench) => Answer::Throughput(Box::new(bench.perform(setting)?)),
             Self::Size(bench) => Answer::FrameSize(Box::new(bench.perform(setting)?)),
             Self::Sweep(bench) => Answer::Sweep(Box::new(bench.perform(setting)?)),
+            Self::Matrix(bench) => Answer::Matrix(Box::new(bench.perform(setting)?)),
+            Self::Rxtx(bench) => Answer::Rxtx(Box::new(bench.perform(setting)?)),
         })
     }
 }

@@ -177,8 +177,9 @@ impl Campaign {
                         _ if stoppable.is_stopped() => State::Interrupted,
                         Ok(answer) => {
                             let step = planned.name.clone();
+                            let failure = answer.failure();
                             bar.beside(|| show(&Answer::CampaignStep { step, answer: Box::new(answer) }))?;
-                            State::Measured
+                            failure.map_or(State::Measured, |why| State::Failed { why: why.to_string() })
                         }
                         Err(why) => {
                             let why = why.to_string();

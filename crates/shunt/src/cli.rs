@@ -9,8 +9,8 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 pub(crate) use lab::{
-    AgentArgs, BenchCommand, CompareArgs, LabCommand, LineArgs, LoadArgs, Measuring, NdrArgs, PlaceArgs,
-    ReportArgs, ReportForm, RunArgs, SizeArgs, SweepArgs,
+    AgentArgs, BenchCommand, CompareArgs, IperfArgs, LabCommand, LineArgs, LoadArgs, MatrixArgs, Measuring,
+    NdrArgs, PlaceArgs, ReportArgs, ReportForm, RunArgs, RxtxArgs, SizeArgs, SweepArgs,
 };
 use serde::de::{DeserializeOwned, IntoDeserializer, value::Error as ValueError};
 use shunt_api::{

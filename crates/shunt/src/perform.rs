@@ -105,7 +105,8 @@ async fn perform_step(Plan { instance, step }: Plan, show: Show<'_>) -> anyhow::
             Answer::Written(dir)
         }
     };
-    show(&answer)
+    show(&answer)?;
+    answer.failure().map_or(Ok(()), |failure| Err(failure.into()))
 }
 
 /// Shows how far it has come.

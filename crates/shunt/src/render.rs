@@ -5,6 +5,7 @@ mod columns;
 mod compare;
 mod flows;
 mod frame_size;
+mod goodput;
 mod line;
 mod load;
 mod ndr;
@@ -21,7 +22,9 @@ mod why;
 use crate::{campaign::Summary, cli::ReportForm, line::Line, report::Report as FilesReport};
 pub(crate) use report::write as report;
 use serde::Serialize;
-use shunt_api::{Connection, Count, Explanation, StaticTable, Status, Tracked, WatchEvent};
+use shunt_api::{
+    Connection, Count, Explanation, Failure, FailureCode, StaticTable, Status, Tracked, WatchEvent,
+};
 use shunt_lab::{
     Comparison,
     load::{Load, SelfTest},
@@ -55,6 +58,8 @@ pub(crate) enum Answer {
     Sweep(Box<shunt_lab::sweep::Report>),
     CampaignStep { step: String, answer: Box<Answer> },
     Campaign(Box<Summary>),
+    Matrix(Box<shunt_lab::goodput::Report>),
+    Rxtx(Box<shunt_lab::goodput::Report>),
     Compared(Comparison),
     Traffic(Box<shunt_lab::traffic::Report>),
     Report(Box<FilesReport>, ReportForm),
@@ -81,6 +86,16 @@ pub(crate) struct Format {
 }
 
 impl Answer {
+    /// Why it is not whole, though there is something to show.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        match self {
+            Self::Matrix(report) | Self::Rxtx(report) => {
+                report.failure.clone().map(|why| Failure::new(FailureCode::Usage, why))
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn render(&self, out: &mut dyn Write, format: Format) -> io::Result<()> {
         if format.json { self.render_json(out) } else { self.render_text(out, format.verbose) }
     }
@@ -125,6 +140,8 @@ impl Answer {
                 answer.render_text(out, verbose)
             }
             Self::Campaign(summary) => out.write_all(campaign::describe(summary).as_bytes()),
+            Self::Matrix(report) => out.write_all(goodput::matrix(report).as_bytes()),
+            Self::Rxtx(report) => out.write_all(goodput::rxtx(report).as_bytes()),
             Self::Compared(comparison) => out.write_all(compare::describe(comparison).as_bytes()),
             Self::Traffic(report) => out.write_all(traffic::describe(report).as_bytes()),
             Self::Report(files, form) => out.write_all(&report(files, *form)?),
@@ -163,6 +180,8 @@ impl Answer {
                 write_json_line(out, &serde_json::json!({"step": step, "report": report}))
             }
             Self::Campaign(summary) => write_json_line(out, summary),
+            // The form of a file, which `shunt compare` and `shunt report` read.
+            Self::Matrix(report) | Self::Rxtx(report) => out.write_all(report.results.to_json()?.as_bytes()),
             Self::Compared(comparison) => write_json(out, comparison),
             Self::Traffic(report) => write_json(out, report),
             Self::Report(files, form) => out.write_all(&report(files, *form)?),

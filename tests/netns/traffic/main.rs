@@ -6,6 +6,8 @@ mod agent;
 mod bench;
 mod campaign;
 mod command;
+mod goodput;
+mod iperf;
 mod ndr;
 mod neighbours;
 mod pcap;

@@ -73,6 +73,21 @@ fn five_pairs_are_too_few_to_say_anything() {
 }
 
 #[test]
+fn shares_are_compared_by_their_difference() {
+    let shares = |values: [f64; 6], first: u32| {
+        let runs: Vec<_> = (0..).zip(values).map(|(n, value)| (first + 2 * n, value)).collect();
+        reading("%", &runs)
+    };
+    let none = || shares([0.0; 6], 0);
+    let lossy = compared(none(), shares([14.0, 14.5, 13.5, 14.0, 14.0, 14.5], 1));
+    assert_eq!((lossy.ratio, lossy.difference, lossy.verdict), (None, Some(14.0), Verdict::Worse));
+    let spread = lossy.spread.unwrap();
+    assert!((13.5..=14.0).contains(&spread.low) && (14.0..=14.5).contains(&spread.high), "{spread:?}");
+    assert_eq!(compared(none(), shares([0.0; 6], 1)).verdict, Verdict::NoDifference);
+    assert_eq!(compared(shares([14.0; 6], 0), none()).verdict, Verdict::Better);
+}
+
+#[test]
 fn what_only_one_has_is_named_and_doubts_are_of_both() {
     let (mut one, mut other) = (in_turn("pps", 1.0, 0), in_turn("pps", 1.0, 1));
     one.doubts = vec![Doubt::VirtualLinks, Doubt::OneCore];

@@ -22,7 +22,10 @@ fn arrived(text: &str, direction: Direction) -> Vec<Arrived> {
 #[test]
 fn goodput_is_what_the_receiver_got() {
     let tcp = arrived(TCP, Direction::Forward);
-    assert_eq!((tcp.len(), tcp[0].bytes, tcp[0].retransmits, tcp[0].datagrams), (1, 2_621_440, Some(0), None));
+    assert_eq!(
+        (tcp.len(), tcp[0].bytes, tcp[0].retransmits, tcp[0].datagrams),
+        (1, 2_621_440, Some(0), None)
+    );
     assert!((tcp[0].bits_per_second - 8.0 * 2_621_440.0 / tcp[0].seconds).abs() < 1.0);
     assert!((1.0..1.01).contains(&tcp[0].seconds), "{tcp:?}");
     // Its own rate is by the time of the sender; what arrived took the receiver 1.000042 s.

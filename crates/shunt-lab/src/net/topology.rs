@@ -33,6 +33,8 @@ pub struct Segment {
     pub vlans: &'static [Tag],
     /// Whether the port is an access port: its frames have no tags, and the bridge, of one VLAN, knows which it is.
     pub access: bool,
+    /// Whether the host too has VLAN devices, the last of which holds its addresses, so that what it runs sends tagged frames.
+    pub tagged_host: bool,
     /// Number of the subnet; part of the MAC addresses and of the IPv6 prefix.
     pub subnet: u8,
     /// Last byte of the host's addresses. The router has 1.
@@ -50,6 +52,7 @@ impl Segment {
         bridge: None,
         vlans: &[],
         access: false,
+        tagged_host: false,
         subnet: 1,
         host: 2,
         v4: [192, 168, 1],
@@ -77,9 +80,24 @@ impl Segment {
         Self { vlans, ..self }
     }
 
+    /// The same, and the host too has VLAN devices.
+    #[must_use]
+    pub const fn with_tagged_host(self) -> Self {
+        Self { tagged_host: true, ..self }
+    }
+
     /// The router's devices above its port, from the one that a VLAN device would be on to the one that holds the address.
     fn devices(&self) -> Vec<String> {
-        let mut devices = vec![self.bridge.unwrap_or(self.port).to_owned()];
+        self.above(self.bridge.unwrap_or(self.port))
+    }
+
+    /// The host's, where it has any.
+    fn host_devices(&self) -> Vec<String> {
+        if self.tagged_host { self.above(self.nic) } else { vec![self.nic.to_owned()] }
+    }
+
+    fn above(&self, lowest: &str) -> Vec<String> {
+        let mut devices = vec![lowest.to_owned()];
         for vlan in self.vlans {
             let lower = devices.last().map_or("", String::as_str);
             devices.push(format!("{lower}.{}", vlan.vid));
@@ -137,6 +155,8 @@ pub struct Host {
     /// The router's IPv6 address on this subnet.
     pub gateway_v6: Ipv6Addr,
     gateway: String,
+    /// Where it has its addresses.
+    device: String,
 }
 
 impl Host {
@@ -288,7 +308,7 @@ impl Topology {
         let mut router = Vec::new();
         for host in &self.hosts {
             let gateway = [host.gateway_v4.into(), host.gateway_v6.into()];
-            ip_batch(&host.ns, &gateway.map(|ip| entry(ip, host.gateway_mac, host.nic)))?;
+            ip_batch(&host.ns, &gateway.map(|ip| entry(ip, host.gateway_mac, &host.device)))?;
             router.extend([host.v4.into(), host.v6.into()].map(|ip| entry(ip, host.mac, &host.gateway)));
         }
         ip_batch(&self.router, &router)
@@ -362,6 +382,7 @@ impl Host {
             gateway_v4: segment.v4(1),
             gateway_v6: segment.v6(1),
             gateway: segment.gateway(),
+            device: segment.host_devices().pop().unwrap_or_default(),
             ns,
         };
         ip(&format!(
@@ -390,11 +411,13 @@ impl Host {
             }
         }
         ip_batch(router, &[up(port)])?;
-        for (pair, vlan) in segment.devices().windows(2).zip(segment.vlans) {
-            let (lower, device, Tag { tpid, vid, .. }) = (&pair[0], &pair[1], vlan);
-            if !has_device(router, device) {
-                let kind = format!("type vlan protocol {tpid:#x} id {vid}");
-                ip_batch(router, &[format!("link add link {lower} name {device} {kind}"), up(device)])?;
+        for (ns, devices) in [(router, segment.devices()), (&host.ns, segment.host_devices())] {
+            for (pair, vlan) in devices.windows(2).zip(segment.vlans) {
+                let (lower, device, Tag { tpid, vid, .. }) = (&pair[0], &pair[1], vlan);
+                if !has_device(ns, device) {
+                    let kind = format!("type vlan protocol {tpid:#x} id {vid}");
+                    ip_batch(ns, &[format!("link add link {lower} name {device} {kind}"), up(device)])?;
+                }
             }
         }
         // A veth has NAPI, as a NIC has, only with GRO or an XDP program.
@@ -404,12 +427,12 @@ impl Host {
     }
 
     fn address(&self) -> io::Result<()> {
-        let Self { nic, v4, v6, gateway_v4, gateway_v6, .. } = self;
+        let Self { device, v4, v6, gateway_v4, gateway_v6, .. } = self;
         ip_batch(
             &self.ns,
             &[
-                format!("address add {v4}/24 dev {nic}"),
-                format!("address add {v6}/64 dev {nic} nodad"),
+                format!("address add {v4}/24 dev {device}"),
+                format!("address add {v6}/64 dev {device} nodad"),
                 format!("route add default via {gateway_v4}"),
                 format!("route add ::/0 via {gateway_v6}"),
             ],

@@ -8,7 +8,7 @@ use crate::{
     search::Trial,
     traffic::{Error, Figures, Place, Session, Wanted, session},
 };
-use shunt_api::Instance;
+use shunt_api::{Instance, PacketTotals, Status};
 use shunt_gen::Schedule;
 use std::{
     fs,
@@ -157,17 +157,26 @@ impl<'n> Up<'n> {
         Ok(fs::remove_file(up.instance()?.log_path())?)
     }
 
+    /// Those that the fast path took, and all that the router got.
+    pub(crate) fn packets(&self) -> Result<(u64, u64), Error> {
+        let status: Status = serde_json::from_slice(&self.ask(&["status", "--json"])?)
+            .map_err(|why| Error::Machine(format!("shunt status --json: {why}")))?;
+        let PacketTotals { fast, slow, dropped, .. } = status.packets;
+        Ok((fast, fast + slow + dropped))
+    }
+
     fn instance(&self) -> Result<Instance, Error> {
         let name = self.router.name();
         name.parse().map_err(|_| Error::Machine(format!("{name} cannot name an instance of Shunt")))
     }
 
-    fn ask(&self, words: &[&str]) -> Result<(), Error> {
+    /// What it said.
+    fn ask(&self, words: &[&str]) -> Result<Vec<u8>, Error> {
         let program = self.engine.program.to_string_lossy();
         let mut command = self.router.command(&program);
         let output = command.args(["--instance", self.instance()?.as_str()]).args(words).output()?;
         match output.status.success() {
-            true => Ok(()),
+            true => Ok(output.stdout),
             false => Err(Error::Machine(said(&output.stderr))),
         }
     }

@@ -3,7 +3,7 @@
 use super::time;
 use clap::{Args, Subcommand, ValueEnum};
 use shunt_gen::Sizes;
-use shunt_lab::{frame_size::RFC2544_BYTES, search::simulated::Behaviour};
+use shunt_lab::{frame_size::RFC2544_BYTES, iperf::Direction, search::simulated::Behaviour};
 use shunt_wire::line::{Encapsulation, IpVersion, L4, LinkSpeed};
 use std::{
     net::{IpAddr, SocketAddr},
@@ -104,7 +104,98 @@ pub(crate) enum BenchCommand {
     /// Beside each step are the counters that changed: those of `ethtool -S`, pause frames, /proc/net/dev and softnet_stat. A counter
     /// that was seen to wrap at 16 or 32 bits is told so, and what it rose by is known modulo that only.
     Sweep(SweepArgs),
+    /// Measure the goodput of TCP and UDP by iperf3, and the CPU load, of each engine: IPv4 and IPv6, with NAT and VLAN and without, each
+    /// way and both at once.
+    ///
+    /// Goodput is payload that arrived. UDP fills frames of an MTU of 1500, and as much is offered as the sender can, or the line of --speed
+    /// carries. CPU load is that of this whole machine, which is the hosts too, by the meter of `shunt load`, whose threads take what
+    /// nobody else wants; beside it is what /proc/stat says. The engines are measured in turn. What this machine has not, such as VLAN
+    /// devices, is named with the reason. Needs iperf3 3.11 or later.
+    Matrix(MatrixArgs),
+    /// Compare settings: the goodput of TCP each way, and the loss of UDP at a set rate each way, for one variant after the other, in turn.
+    ///
+    /// Each time a variant is to be measured, a LAN host (lan0), a router (r0 and r1) and a WAN host (wan0) are made anew in namespaces, and
+    /// the shell runs the variant's command in that of the router, before `shunt up` if there is an engine. $SHUNT_ROUTER, $SHUNT_LAN and $SHUNT_WAN
+    /// name the namespaces, so a host is changed by `ip netns exec $SHUNT_LAN ethtool ...`. Interfaces go with the namespaces; what a command
+    /// changes of the machine beyond them, such as a module's parameter, is the caller's to undo. Gains and losses are told against the
+    /// first variant, as `shunt compare` does. Needs iperf3 3.11 or later.
+    Rxtx(RxtxArgs),
 }
+
+/// A LAN host, a router with a stateful firewall and a WAN host are made in namespaces, for each engine and round anew.
+#[derive(Debug, Args)]
+pub(crate) struct MatrixArgs {
+    /// Only this protocol.
+    #[arg(short, long, value_name = "tcp|udp", value_parser = ["tcp", "udp"], hide_possible_values = true)]
+    pub(crate) proto: Option<String>,
+    /// Only this version of IP.
+    #[arg(long, value_name = "4|6", value_parser = ip_version)]
+    pub(crate) ip: Option<IpVersion>,
+    /// Only with or without masquerading of what goes to the WAN.
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    pub(crate) nat: Option<Switch>,
+    /// Only with or without a tag on the LAN.
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    pub(crate) vlan: Option<Switch>,
+    /// Only this direction: from the LAN to the WAN, from the WAN to the LAN, or both at once; may be given several times.
+    #[arg(long = "direction", value_name = "forward|reverse|duplex", value_parser = direction)]
+    pub(crate) directions: Vec<Direction>,
+    /// What forwards in the namespace of the router; may be given several times [default: slow, tc and xdp].
+    #[arg(long = "engine", value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true)]
+    pub(crate) engines: Vec<String>,
+    /// How many runs of each [default: 5].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: Option<u32>,
+    /// One run of 1s each; unless they are chosen, no VLAN, and NAT of IPv4 only.
+    #[arg(long, conflicts_with_all = ["time", "runs"])]
+    pub(crate) quick: bool,
+    #[command(flatten)]
+    pub(crate) iperf: IperfArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RxtxArgs {
+    /// A name, and the command that makes the difference; empty for none. May be given several times.
+    #[arg(long = "variant", value_name = "NAME=COMMAND", required = true, value_parser = variant)]
+    pub(crate) variants: Vec<(String, String)>,
+    /// How much UDP is sent, in bit/s of payload.
+    #[arg(long, value_name = "RATE", default_value = "100M")]
+    pub(crate) udp_rate: LinkSpeed,
+    /// The version of IP.
+    #[arg(long, value_name = "4|6", default_value = "4", value_parser = ip_version)]
+    pub(crate) ip: IpVersion,
+    /// What forwards in the namespace of the router [default: slow].
+    #[arg(long, value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true)]
+    pub(crate) engine: Option<String>,
+    /// How many runs of each; six are needed to tell a difference [default: 6].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: Option<u32>,
+    /// Runs of 1s.
+    #[arg(long, conflicts_with = "time")]
+    pub(crate) quick: bool,
+    #[command(flatten)]
+    pub(crate) iperf: IperfArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct IperfArgs {
+    /// How long each run is, in whole seconds [default: 2s].
+    #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
+    pub(crate) time: Option<u32>,
+    /// The speed of a line that is to be stood for, such as 1G: no more is offered, and shares are of what it carries.
+    #[arg(long, value_name = "SPEED")]
+    pub(crate) speed: Option<LinkSpeed>,
+    /// Do not measure the CPU load, whose threads keep caches and CPUs busy.
+    #[arg(long)]
+    pub(crate) no_load: bool,
+    /// Keep the results in this file, which `shunt compare` reads; one that is there already is gone on with.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keep: Option<PathBuf>,
+}
+
+/// With it, or without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Switch(pub(crate) bool);
 
 #[derive(Debug, Args)]
 pub(crate) struct SweepArgs {
@@ -317,6 +408,36 @@ impl LineArgs {
 fn time_or_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     seconds.map_or_else(|| time(text), Ok)
+}
+
+// iperf3 knows no parts of a second, and takes 0 for no end.
+fn whole_seconds(text: &str) -> Result<u32, String> {
+    let time = time_or_seconds(text)?;
+    let seconds =
+        u32::try_from(time.as_secs()).ok().filter(|seconds| *seconds > 0 && time.subsec_nanos() == 0);
+    seconds.ok_or_else(|| "iperf3 knows whole seconds only, from 1s on".to_owned())
+}
+
+fn on_or_off(text: &str) -> Result<Switch, String> {
+    match text {
+        "on" => Ok(Switch(true)),
+        "off" => Ok(Switch(false)),
+        _ => Err("on or off".to_owned()),
+    }
+}
+
+fn direction(text: &str) -> Result<Direction, String> {
+    let all = [Direction::Forward, Direction::Reverse, Direction::Duplex];
+    all.into_iter()
+        .find(|direction| direction.name() == text)
+        .ok_or_else(|| "forward, reverse or duplex".to_owned())
+}
+
+fn variant(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, command)) if !name.is_empty() => Ok((name.to_owned(), command.trim().to_owned())),
+        _ => Err("a name, = and a command, such as gro-off='ethtool -K r0 gro off'".to_owned()),
+    }
 }
 
 // Shorter ones would show single ticks.

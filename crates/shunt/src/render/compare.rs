@@ -4,7 +4,7 @@ use super::{
     columns::{self, align},
     units::number,
 };
-use shunt_lab::{Compared, Comparison, Doubt, PAIRS_WANTED, Pairing, Side, Verdict};
+use shunt_lab::{Compared, Comparison, Doubt, PAIRS_WANTED, Pairing, Side, Spread, Verdict};
 
 const SIDES: [columns::Side; 8] = [
     columns::Side::Left,
@@ -52,8 +52,7 @@ fn side(name: &str, side: &Side) -> String {
 }
 
 fn fields(compared: &Compared) -> Vec<String> {
-    let Compared { name, unit, runs, pairing, ratio, spread, verdict, .. } = compared;
-    let change = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0);
+    let Compared { name, unit, runs, pairing, spread, verdict, .. } = compared;
     let runs = match pairing {
         Pairing::Interleaved => format!("{} pairs in turn", runs.0),
         Pairing::InSequence => format!("{} pairs", runs.0),
@@ -64,15 +63,40 @@ fn fields(compared: &Compared) -> Vec<String> {
         number(compared.a),
         number(compared.b),
         unit.clone(),
-        ratio.map_or("-".to_owned(), change),
-        spread.map_or("-".to_owned(), |spread| format!("{} to {}", change(spread.low), change(spread.high))),
+        change(compared),
+        spread.map_or("-".to_owned(), |spread| interval(compared, spread)),
         runs,
         match verdict {
-            Verdict::Better => "better".to_owned(),
-            Verdict::Worse => "worse".to_owned(),
-            Verdict::Differs => "differs".to_owned(),
-            Verdict::NoDifference => "no difference".to_owned(),
             Verdict::TooFewRuns => format!("cannot tell: {PAIRS_WANTED} runs of each are needed"),
+            told => word(*told).to_owned(),
         },
     ]
+}
+
+/// From A to B, in % of A; of shares in points.
+pub(super) fn change(compared: &Compared) -> String {
+    let value = compared.difference.or(compared.ratio);
+    value.map_or("-".to_owned(), |value| amount(compared, value))
+}
+
+/// Within which it is.
+pub(super) fn interval(compared: &Compared, spread: Spread) -> String {
+    format!("{} to {}", amount(compared, spread.low), amount(compared, spread.high))
+}
+
+pub(super) const fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Better => "better",
+        Verdict::Worse => "worse",
+        Verdict::Differs => "differs",
+        Verdict::NoDifference => "no difference",
+        Verdict::TooFewRuns => "cannot tell",
+    }
+}
+
+fn amount(compared: &Compared, value: f64) -> String {
+    match compared.difference {
+        Some(_) => format!("{value:+.2} points"),
+        None => format!("{:+.1} %", (value - 1.0) * 100.0),
+    }
 }

@@ -3,6 +3,7 @@
 mod benches;
 mod campaign;
 mod compare;
+pub(crate) mod goodput;
 mod report;
 mod traffic;
 

@@ -88,6 +88,10 @@ fn the_texts_are_as_kept() {
     is_golden("bench-sweep.json", &show(&examples::sweep(), JSON));
     is_golden("bench-run.txt", &show(&examples::campaign(), TEXT));
     is_golden("bench-run.jsonl", &show(&examples::campaign(), JSON));
+    let matrix = Answer::Matrix(Box::new(examples::goodput::matrix()));
+    is_golden("bench-matrix.txt", &show(&matrix, TEXT));
+    is_golden("bench-matrix.json", &show(&matrix, JSON));
+    is_golden("bench-rxtx.txt", &show(&Answer::Rxtx(Box::new(examples::goodput::rxtx())), TEXT));
     is_golden("flow-list.txt", &show(&Answer::Statics(statics()), TEXT));
 }
 

@@ -1,0 +1,117 @@
+//! One kind of traffic.
+
+use super::Quantity;
+use crate::{
+    Limit,
+    iperf::{Direction, Load, Way},
+};
+use shunt_wire::line::{Encapsulation, IpVersion, L4, LinkSpeed, Sizes, TCP_TIMESTAMPS_BYTES};
+use std::fmt;
+
+/// Of every link.
+const MTU: u32 = 1500;
+/// iperf3 sends in bursts, and is not to seem faster than the line.
+const OF_LINE: f64 = 0.995;
+
+/// One kind of traffic through the router. It serves as a row of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cell {
+    /// What is sent.
+    pub protocol: Protocol,
+    /// IPv6, not IPv4.
+    pub v6: bool,
+    /// The router masquerades what goes to the WAN.
+    pub nat: bool,
+    /// Traffic of the LAN has a tag.
+    pub vlan: bool,
+    /// Forward is from the LAN to the WAN; the LAN always connects.
+    pub direction: Direction,
+    /// How much payload is offered, in bit/s; none: as much as the sender can, or the line carries.
+    pub rate_bps: Option<u64>,
+}
+
+/// What is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// One stream each way.
+    Tcp,
+    /// One flow each way, of datagrams that fill the MTU.
+    Udp,
+}
+
+impl Cell {
+    /// The name of a reading in the results.
+    pub fn reading(&self, way: Way, column: &str, quantity: Quantity) -> String {
+        let way = match (self.direction, way) {
+            (Direction::Duplex, Way::Forward) => " forward",
+            (Direction::Duplex, Way::Reverse) => " reverse",
+            _ => "",
+        };
+        match quantity {
+            Quantity::Goodput => format!("{self}{way} {column}"),
+            Quantity::Loss => format!("{self}{way} {column} loss"),
+            Quantity::Jitter => format!("{self}{way} {column} jitter"),
+            // Of both ways together.
+            Quantity::CpuLoad => format!("{self} {column} CPU"),
+            Quantity::ProcStat => format!("{self} {column} /proc/stat"),
+        }
+    }
+
+    /// As the wire has it on its narrower side, with the timestamps that Linux sends.
+    fn encapsulation(&self) -> Encapsulation {
+        let ip = if self.v6 { IpVersion::V6 } else { IpVersion::V4 };
+        let l4 = match self.protocol {
+            Protocol::Tcp => L4::Tcp { options_bytes: TCP_TIMESTAMPS_BYTES },
+            Protocol::Udp => L4::Udp,
+        };
+        Encapsulation { tags: u32::from(self.vlan), pppoe: false, ip, l4 }
+    }
+
+    fn sizes(&self) -> Option<Sizes> {
+        self.encapsulation().in_mtu(MTU).ok()
+    }
+
+    pub(super) fn load(&self) -> Load {
+        match self.protocol {
+            Protocol::Tcp => Load::Tcp,
+            Protocol::Udp => Load::Udp(self.sizes().map_or(0, |sizes| sizes.l4_payload)),
+        }
+    }
+
+    /// What is offered of payload, in bit/s.
+    pub(super) fn offered_bps(&self, speed: Option<LinkSpeed>) -> Option<u64> {
+        let line = self.limit(speed).map(|limit| (limit.value * 1e6 * OF_LINE) as u64);
+        match (self.rate_bps, line) {
+            (Some(rate), Some(line)) => Some(rate.min(line)),
+            (rate, line) => rate.or(line),
+        }
+    }
+
+    /// The payload that a line carries, in Mbit/s.
+    pub(super) fn limit(&self, speed: Option<LinkSpeed>) -> Option<Limit> {
+        let (speed, sizes) = speed.zip(self.sizes())?;
+        let value = speed.frames_per_second(sizes.frame) * f64::from(sizes.l4_payload) * 8.0 / 1e6;
+        let of = format!("{speed}bit/s, {} in frames of {} bytes", self.encapsulation(), sizes.frame);
+        Some(Limit { value, of })
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let family = if self.v6 { "IPv6" } else { "IPv4" };
+        write!(f, "{} {family}", self.protocol.name())?;
+        f.write_str(if self.nat { " NAT" } else { "" })?;
+        f.write_str(if self.vlan { " VLAN" } else { "" })?;
+        write!(f, " {}", self.direction.name())
+    }
+}
+
+impl Protocol {
+    /// `TCP`, `UDP`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Runs, one after the other, and what is kept of each.
+
+use super::{Cell, Column, Plan, Quantity, groups, rig};
+use crate::{
+    Doubt, Kept, Nic, Run,
+    frame_size::Progress,
+    iperf::{Arrived, Iperf, Test, Way},
+    load::{Load, Meter},
+    net::{Host, Topology},
+    throughput::Up,
+    traffic::Error,
+};
+use serde_json::{Map, Value, json};
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// So many failures in a row are no accident.
+const FAILURES_MAX: u32 = 3;
+/// A fast path that takes less than this of the packets is not what was measured.
+const FAST_WANTED: f64 = 0.5;
+
+pub(super) struct Runs<'a> {
+    plan: &'a Plan,
+    iperf: Iperf,
+    meter: Option<Meter>,
+    kept: &'a mut Kept,
+    stop: &'a AtomicBool,
+    show: &'a mut dyn FnMut(Progress),
+    done: u64,
+    /// Columns that cannot be had.
+    broken: BTreeSet<String>,
+    failures_in_a_row: u32,
+    failure: Option<String>,
+    measured: bool,
+}
+
+/// What was seen of one run.
+struct Seen {
+    arrived: Vec<Arrived>,
+    /// None without a meter, or if the run was too short for it.
+    load: Option<Load>,
+    /// Of all packets; none without an engine.
+    fast_share: Option<f64>,
+    /// What the device of each way's receiver counted, headers included.
+    received_bytes: Vec<u64>,
+}
+
+impl<'a> Runs<'a> {
+    pub(super) fn new(
+        plan: &'a Plan,
+        iperf: Iperf,
+        meter: Option<Meter>,
+        kept: &'a mut Kept,
+        stop: &'a AtomicBool,
+        show: &'a mut dyn FnMut(Progress),
+    ) -> Self {
+        Self {
+            plan,
+            iperf,
+            meter,
+            kept,
+            stop,
+            show,
+            done: 0,
+            broken: BTreeSet::new(),
+            failures_in_a_row: 0,
+            failure: None,
+            measured: false,
+        }
+    }
+
+    /// What fails is told in the results.
+    pub(super) fn all(&mut self, cells: &[Cell]) {
+        let plan = self.plan;
+        let total = u64::from(plan.rounds) * (cells.len() * plan.columns.len()) as u64;
+        for round in 1..=plan.rounds {
+            for group in groups(cells) {
+                for column in &plan.columns {
+                    if self.is_over() {
+                        return;
+                    }
+                    if self.broken.contains(&column.name) {
+                        self.done += group.len() as u64;
+                    } else if let Err(why) = self.group(column, &group, round, total) {
+                        self.fails(&column.name, &why.to_string());
+                        self.broken.insert(column.name.clone());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The first failure, and whether there is a run that did not fail.
+    pub(super) fn end(self) -> (Option<String>, bool) {
+        (self.failure, self.measured)
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.failures_in_a_row >= FAILURES_MAX
+    }
+
+    fn group(&mut self, column: &Column, cells: &[Cell], round: u32, total: u64) -> Result<(), Error> {
+        let Some(first) = cells.first() else { return Ok(()) };
+        let topology = rig::topology(*first)?;
+        if self.kept.results().conditions.nics.is_empty() {
+            let nics = topology.hosts().iter().map(|host| host.ns.within(|| Nic::of(host.nic)));
+            self.kept.took_part(&nics.collect::<Vec<Nic>>());
+        }
+        let up = rig::arrange(column, &topology)?;
+        for cell in cells {
+            let now = format!("{cell}, {}", column.name);
+            (self.show)(Progress { done: self.done, total, now });
+            match self.run(cell, &topology, up.as_ref()) {
+                Ok(None) => {}
+                Ok(Some(seen)) => {
+                    self.failures_in_a_row = 0;
+                    self.keep(cell, &column.name, &seen)?;
+                    self.measured = true;
+                }
+                Err(why) => {
+                    self.failures_in_a_row += 1;
+                    self.fails(&format!("{cell} {}, run {round}", column.name), &why.to_string());
+                }
+            }
+            self.done += 1;
+            if self.is_over() {
+                break;
+            }
+        }
+        up.map(Up::down).transpose()?;
+        Ok(())
+    }
+
+    fn fails(&mut self, what: &str, why: &str) {
+        self.kept.lacks(what, why.to_owned());
+        self.failure.get_or_insert_with(|| format!("{what}: {why}"));
+    }
+
+    fn run(&mut self, cell: &Cell, topology: &Topology, up: Option<&Up<'_>>) -> Result<Option<Seen>, Error> {
+        let (client, server) = (topology.lan(), topology.wan());
+        let test = Test {
+            client,
+            server,
+            v6: cell.v6,
+            load: cell.load(),
+            direction: cell.direction,
+            rate_bps: cell.offered_bps(self.plan.speed),
+            seconds: self.plan.seconds,
+        };
+        let receivers = cell.direction.ways().iter().map(|way| match way {
+            Way::Forward => server,
+            Way::Reverse => client,
+        });
+        let receivers: Vec<&Host> = receivers.collect();
+        let bytes = || receivers.iter().map(|host| received(host)).collect::<Result<Vec<u64>, Error>>();
+        let packets = || up.map(Up::packets).transpose();
+        let (bytes_before, packets_before) = (bytes()?, packets()?);
+        // The first look begins what the second one ends.
+        let mut looks = Vec::new();
+        let meter = &mut self.meter;
+        let arrived = self
+            .iperf
+            .run(&test, self.stop, &mut || looks.extend(meter.as_mut().map(|meter| meter.read())))?;
+        let Some(arrived) = arrived else { return Ok(None) };
+        let received_bytes = bytes()?.iter().zip(&bytes_before).map(|(now, then)| now - then).collect();
+        let fast_share = packets()?.zip(packets_before).map(|((fast, all), then)| {
+            (fast.saturating_sub(then.0)) as f64 / all.saturating_sub(then.1).max(1) as f64
+        });
+        Ok(Some(Seen { arrived, load: looks.into_iter().nth(1).transpose()?, fast_share, received_bytes }))
+    }
+
+    fn keep(&mut self, cell: &Cell, column: &str, seen: &Seen) -> Result<(), Error> {
+        for (n, (way, arrived)) in cell.direction.ways().iter().zip(&seen.arrived).enumerate() {
+            let name = |quantity| cell.reading(*way, column, quantity);
+            let details = json!({
+                "bytes": arrived.bytes, "seconds": arrived.seconds, "retransmits": arrived.retransmits,
+                "datagrams": arrived.datagrams, "fast_share": seen.fast_share,
+                "device_bytes": seen.received_bytes.get(n),
+            });
+            let goodput = name(Quantity::Goodput);
+            self.add(&goodput, Quantity::Goodput, arrived.bits_per_second / 1e6, details)?;
+            if let Some(limit) = cell.limit(self.plan.speed) {
+                self.kept.limit(&goodput, limit);
+            }
+            if arrived.bytes == 0 {
+                self.kept.doubt_kind(&goodput, Doubt::NothingArrived);
+            }
+            if let Some(percent) = seen.fast_share.filter(|share| *share < FAST_WANTED).map(|s| s * 100.0) {
+                self.kept.doubt_kind(&goodput, Doubt::SlowPath { percent });
+            }
+            if let Some(datagrams) = arrived.datagrams {
+                let details = json!({ "datagrams": datagrams });
+                self.add(&name(Quantity::Loss), Quantity::Loss, datagrams.loss_ratio * 100.0, details)?;
+                self.add(&name(Quantity::Jitter), Quantity::Jitter, datagrams.jitter_ms, Value::Null)?;
+            }
+        }
+        if let (Some(load), Some(way)) = (&seen.load, cell.direction.ways().first()) {
+            self.keep_load(load, |quantity| cell.reading(*way, column, quantity))?;
+        }
+        Ok(())
+    }
+
+    fn keep_load(&mut self, load: &Load, name: impl Fn(Quantity) -> String) -> Result<(), Error> {
+        let cpus: Vec<Value> = load
+            .cpus
+            .iter()
+            .map(|cpu| json!({ "cpu": cpu.cpu, "load_percent": cpu.load_percent, "taken_percent": cpu.taken_percent }))
+            .collect();
+        let (cpu_load, proc_stat) = (name(Quantity::CpuLoad), name(Quantity::ProcStat));
+        self.add(&cpu_load, Quantity::CpuLoad, load.load_percent, json!({ "cpus": cpus }))?;
+        load.doubts.iter().for_each(|doubt| self.kept.doubt_kind(&cpu_load, doubt.clone()));
+        let busy: Option<Vec<f64>> = load.cpus.iter().map(|cpu| cpu.proc_stat.busy_percent).collect();
+        if let Some(busy) = busy.filter(|busy| !busy.is_empty()) {
+            let mean = busy.iter().sum::<f64>() / busy.len() as f64;
+            self.add(&proc_stat, Quantity::ProcStat, mean, Value::Null)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, name: &str, quantity: Quantity, value: f64, details: Value) -> Result<(), Error> {
+        let details: Map<String, Value> = details.as_object().cloned().unwrap_or_default();
+        let details = details.into_iter().filter(|(_, value)| !value.is_null()).collect();
+        self.kept.add(name, quantity.unit(), Run { value, at: None, details })?;
+        let doubts = self.kept.results().conditions.doubts();
+        doubts.into_iter().for_each(|doubt| self.kept.doubt(name, doubt));
+        Ok(())
+    }
+}
+
+fn received(host: &Host) -> Result<u64, Error> {
+    let said = host.ns.try_run(&format!("cat /sys/class/net/{}/statistics/rx_bytes", host.nic))?;
+    said.trim().parse().map_err(|why| Error::Machine(format!("rx_bytes of {}: {why}", host.nic)))
+}

@@ -1,0 +1,114 @@
+use super::*;
+use crate::{Conditions, iperf::Direction};
+
+const CELL: Cell = Cell {
+    protocol: Protocol::Tcp,
+    v6: false,
+    nat: false,
+    vlan: false,
+    direction: Direction::Forward,
+    rate_bps: None,
+};
+
+fn kept(readings: &[(&str, &[f64])]) -> Kept {
+    let mut kept = Kept::nowhere(Results::new("goodput matrix", Conditions::default()));
+    for (name, runs) in readings {
+        runs.iter().for_each(|value| kept.add(name, "Mbit/s", *value).unwrap());
+    }
+    kept
+}
+
+fn report(kept: &Kept, columns: &[&str]) -> Report {
+    let columns = columns.iter().map(|name| (*name).to_owned()).collect();
+    let results = kept.results().clone();
+    Report { columns, cells: vec![CELL], seconds: 1, speed: None, results, failure: None }
+}
+
+#[test]
+fn readings_have_names_that_tell_them_apart() {
+    let tagged = Cell { protocol: Protocol::Udp, v6: true, nat: true, vlan: true, ..CELL };
+    let duplex = Cell { direction: Direction::Duplex, ..tagged };
+    for (cell, way, quantity, name) in [
+        (CELL, Way::Forward, Quantity::Goodput, "TCP IPv4 forward tc"),
+        (tagged, Way::Forward, Quantity::Loss, "UDP IPv6 NAT VLAN forward tc loss"),
+        (duplex, Way::Reverse, Quantity::Jitter, "UDP IPv6 NAT VLAN duplex reverse tc jitter"),
+        (duplex, Way::Reverse, Quantity::CpuLoad, "UDP IPv6 NAT VLAN duplex tc CPU"),
+        (duplex, Way::Forward, Quantity::ProcStat, "UDP IPv6 NAT VLAN duplex tc /proc/stat"),
+    ] {
+        assert_eq!(cell.reading(way, "tc", quantity), name);
+    }
+}
+
+#[test]
+fn the_limit_is_the_payload_that_the_line_carries() {
+    // 1 Gbit/s by NXP's table, and with the timestamps of TCP that Linux sends.
+    let gigabit = LinkSpeed::new(1_000_000_000);
+    for (protocol, v6, vlan, mbps) in [
+        (Protocol::Udp, false, false, 957.1),
+        (Protocol::Udp, true, true, 941.6),
+        (Protocol::Tcp, false, false, 941.5),
+        (Protocol::Tcp, true, true, 926.1),
+    ] {
+        let limit = Cell { protocol, v6, vlan, ..CELL }.limit(gigabit).unwrap();
+        assert!((limit.value - mbps).abs() < 0.1, "{limit:?}");
+    }
+    let limit = Cell { vlan: true, ..CELL }.limit(gigabit).unwrap();
+    assert_eq!(limit.of, "1Gbit/s, VLAN/IPv4/TCP in frames of 1522 bytes");
+    assert_eq!(CELL.limit(None), None);
+}
+
+#[test]
+fn no_more_is_offered_than_asked_for_or_than_the_line_carries() {
+    let (slow, fast) = (LinkSpeed::new(10_000_000), LinkSpeed::new(1_000_000_000));
+    let asked = Cell { rate_bps: Some(60_000_000), ..CELL };
+    assert_eq!((CELL.offered_bps(None), asked.offered_bps(None)), (None, Some(60_000_000)));
+    assert_eq!(asked.offered_bps(fast), Some(60_000_000));
+    assert_eq!((CELL.offered_bps(slow), asked.offered_bps(slow)), (Some(9_367_750), Some(9_367_750)));
+}
+
+#[test]
+fn traffic_with_the_same_router_is_measured_together() {
+    let (nat, vlan) = (Cell { nat: true, ..CELL }, Cell { vlan: true, ..CELL });
+    let six = Cell { v6: true, ..CELL };
+    assert_eq!(groups(&[CELL, nat, six, vlan, nat]), [vec![CELL, six], vec![nat, nat], vec![vlan]]);
+}
+
+#[test]
+fn columns_are_compared_with_the_first() {
+    let kept = kept(&[
+        ("TCP IPv4 forward slow", &[400.0, 410.0, 390.0, 400.0, 405.0, 395.0]),
+        ("TCP IPv4 forward tc", &[800.0, 820.0, 780.0, 800.0, 810.0, 790.0]),
+        ("TCP IPv4 forward xdp", &[800.0, 820.0]),
+    ]);
+    let columns = ["slow", "tc", "xdp"].map(str::to_owned);
+    let ratios = ratios(&columns, &[CELL], kept.results());
+    // Not all of its runs have their counterpart.
+    let names: Vec<&str> = ratios.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["TCP IPv4 forward tc to slow"]);
+    assert_eq!((ratios[0].1.value, ratios[0].1.spread.low, &ratios[0].1.unit[..]), (2.0, 2.0, "1"));
+    let report = report(&kept, &["slow", "tc", "xdp"]);
+    let gain = |column| report.gain(&CELL, Way::Forward, column, Quantity::Goodput);
+    assert_eq!(gain("tc").unwrap().verdict, crate::Verdict::Better);
+    assert_eq!(gain("xdp").unwrap().verdict, crate::Verdict::TooFewRuns);
+    assert!(gain("slow").is_none());
+}
+
+#[test]
+fn runs_that_differ_by_more_than_a_tenth_are_noisy() {
+    let kept = kept(&[("a", &[100.0, 109.0]), ("b", &[100.0, 130.0, 120.0])]);
+    assert_eq!(noisy(kept.results()), [("b".to_owned(), 25.0)]);
+}
+
+#[test]
+fn doubts_of_a_kind_are_counted_once() {
+    let mut kept = kept(&[("a", &[1.0]), ("b", &[1.0])]);
+    kept.doubt_kind("a", Doubt::SlowPath { percent: 12.0 });
+    kept.doubt_kind("a", Doubt::SlowPath { percent: 13.0 });
+    kept.doubt_kind("b", Doubt::SlowPath { percent: 14.0 });
+    kept.doubt("b", Doubt::VirtualLinks);
+    let report = report(&kept, &["slow"]);
+    assert_eq!(
+        report.doubts(),
+        [(&Doubt::SlowPath { percent: 12.0 }, "a", 2), (&Doubt::VirtualLinks, "b", 1)]
+    );
+}

@@ -1,0 +1,260 @@
+//! The texts of `shunt bench matrix` and `shunt bench rxtx`. What speaks against a number stands above it.
+
+use super::{
+    columns::{Side, align},
+    compare::{change, interval, word},
+    units,
+};
+use shunt_lab::{
+    Compared, Reading, Verdict,
+    goodput::{Cell, Protocol, Quantity, Report},
+    iperf::{Direction, Way},
+};
+
+/// A row for each way of each kind of traffic, and columns for each engine.
+pub(super) fn matrix(report: &Report) -> String {
+    let mut text = doubts(report) + &goodput_table(report);
+    if report.cells.iter().any(|cell| cell.protocol == Protocol::Udp) {
+        text += &udp_table(report);
+    }
+    text += &missing(report);
+    text += &format!(
+        "Payload that arrived: the median of runs of {} s, and from the least to the greatest. {} and /proc/stat's.\n",
+        report.seconds,
+        cpu(report)
+    );
+    text + &line(report)
+}
+
+/// A row for each variant, then what it changes.
+pub(super) fn rxtx(report: &Report) -> String {
+    let mut heads = vec!["variant".to_owned()];
+    for cell in &report.cells {
+        let (unit, range) = match cell.protocol {
+            Protocol::Tcp => ("Mbit/s", "from-to"),
+            Protocol::Udp => ("lost %", "from-to"),
+        };
+        heads.push(format!("{} {} {unit}", cell.protocol.name(), arrow(way(cell))));
+        heads.extend([range, "CPU %"].map(str::to_owned));
+    }
+    let mut rows = vec![heads];
+    for column in &report.columns {
+        let mut row = vec![column.clone()];
+        for cell in &report.cells {
+            let reading = |quantity| report.reading(cell, way(cell), column, quantity);
+            let (main, load) = (reading(measured(cell)), reading(Quantity::CpuLoad));
+            let shown = if cell.protocol == Protocol::Udp { loss } else { mbps };
+            row.push(or_dash(main.map(|reading| shown(reading.value))));
+            row.push(or_dash(main.and_then(|reading| range(reading, shown))));
+            row.push(or_dash(load.map(|reading| percent(reading.value))));
+        }
+        rows.push(row);
+    }
+    let mut text = doubts(report) + &table(&rows, 1) + &gains(report) + &missing(report);
+    let rate = report.cells.iter().find_map(|cell| cell.rate_bps).unwrap_or(0);
+    text += &format!(
+        "> is from the LAN to the WAN. Runs of {} s; UDP at {} of payload. {}.\n",
+        report.seconds,
+        units::bits_per_second(rate),
+        cpu(report)
+    );
+    text + &line(report)
+}
+
+fn goodput_table(report: &Report) -> String {
+    let first = report.columns.first().map_or("", String::as_str);
+    let mut heads = ["", "IP", "NAT", "VLAN", "direction"].map(str::to_owned).to_vec();
+    for column in &report.columns {
+        heads.extend([format!("{column} Mbit/s"), "from-to".to_owned()]);
+        heads.extend(report.speed.map(|_| "line".to_owned()));
+        heads.extend(["CPU %", "stat %"].map(str::to_owned));
+        heads.extend((column != first).then(|| format!("x {first}")));
+    }
+    let mut rows = vec![heads];
+    for cell in &report.cells {
+        for way in cell.direction.ways() {
+            let mut row = labels(cell, *way);
+            for column in &report.columns {
+                let reading = |quantity| report.reading(cell, *way, column, quantity);
+                let goodput = reading(Quantity::Goodput);
+                row.push(or_dash(goodput.map(|reading| mbps(reading.value))));
+                row.push(or_dash(goodput.and_then(|reading| range(reading, mbps))));
+                if report.speed.is_some() {
+                    let share = goodput.and_then(|reading| reading.share(reading.value));
+                    row.push(or_dash(share.map(units::percent)));
+                }
+                // Of both ways together, so once.
+                let own = cell.direction.ways().first() == Some(way);
+                let load = |quantity| match own {
+                    true => or_dash(reading(quantity).map(|reading| percent(reading.value))),
+                    false => String::new(),
+                };
+                row.extend([load(Quantity::CpuLoad), load(Quantity::ProcStat)]);
+                if column != first {
+                    let gain = report.gain(cell, *way, column, Quantity::Goodput);
+                    row.push(or_dash(gain.as_ref().and_then(ratio)));
+                }
+            }
+            rows.push(row);
+        }
+    }
+    table(&rows, 5)
+}
+
+fn udp_table(report: &Report) -> String {
+    let mut heads = ["", "IP", "NAT", "VLAN", "direction"].map(str::to_owned).to_vec();
+    for column in &report.columns {
+        heads.extend([format!("{column} lost %"), "from-to".to_owned(), "jitter ms".to_owned()]);
+    }
+    let mut rows = vec![heads];
+    for cell in report.cells.iter().filter(|cell| cell.protocol == Protocol::Udp) {
+        for way in cell.direction.ways() {
+            let mut row = labels(cell, *way);
+            for column in &report.columns {
+                let reading = |quantity| report.reading(cell, *way, column, quantity);
+                let lost = reading(Quantity::Loss);
+                row.push(or_dash(lost.map(|reading| loss(reading.value))));
+                row.push(or_dash(lost.and_then(|reading| range(reading, loss))));
+                row.push(or_dash(reading(Quantity::Jitter).map(|reading| format!("{:.3}", reading.value))));
+            }
+            rows.push(row);
+        }
+    }
+    table(&rows, 5)
+}
+
+fn labels(cell: &Cell, way: Way) -> Vec<String> {
+    let yes = |is: bool, name: &str| if is { name.to_owned() } else { "-".to_owned() };
+    let direction = match cell.direction {
+        Direction::Duplex => format!("duplex {}", arrow(way)),
+        one_way => one_way.name().to_owned(),
+    };
+    let family = if cell.v6 { "IPv6" } else { "IPv4" };
+    let protocol = cell.protocol.name().to_owned();
+    vec![protocol, family.to_owned(), yes(cell.nat, "NAT"), yes(cell.vlan, "VLAN"), direction]
+}
+
+fn gains(report: &Report) -> String {
+    let Some((first, others)) = report.columns.split_first() else { return String::new() };
+    if others.is_empty() {
+        return String::new();
+    }
+    let mut rows = vec![[&format!("to {first}"), "", "change", "95 %", ""].map(str::to_owned).to_vec()];
+    for column in others {
+        for cell in &report.cells {
+            let Some(gain) = report.gain(cell, way(cell), column, measured(cell)) else { continue };
+            let what = if cell.protocol == Protocol::Udp { " lost" } else { "" };
+            let within = gain.spread.map(|spread| interval(&gain, spread));
+            let verdict = match gain.verdict {
+                Verdict::TooFewRuns => {
+                    format!("cannot tell: {} runs of each are needed", shunt_lab::PAIRS_WANTED)
+                }
+                told => word(told).to_owned(),
+            };
+            let traffic = format!("{} {}{what}", cell.protocol.name(), arrow(way(cell)));
+            rows.push(vec![column.clone(), traffic, change(&gain), or_dash(within), verdict]);
+        }
+    }
+    align(&[Side::Left, Side::Left, Side::Right, Side::Left, Side::Left], &rows)
+}
+
+/// Above all else, since they are about all of it or most.
+fn doubts(report: &Report) -> String {
+    let mut text = String::new();
+    if !report.results.complete && report.failure.is_none() {
+        text += "doubt: interrupted: these are the runs until then\n";
+    }
+    for (doubt, name, readings) in report.doubts() {
+        text += &match readings {
+            1 => format!("doubt: {name}: {doubt}\n"),
+            all if all == report.results.readings.len() => format!("doubt: {doubt}\n"),
+            _ => format!("doubt: {name} and {} more: {doubt}\n", readings - 1),
+        };
+    }
+    text
+}
+
+fn missing(report: &Report) -> String {
+    // The same reason often.
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, why) in &report.results.missing {
+        match reasons.iter_mut().find(|(known, _)| known == why) {
+            Some((_, names)) => names.push(name),
+            None => reasons.push((why, vec![name])),
+        }
+    }
+    reasons.iter().map(|(why, names)| format!("not measured: {}: {why}\n", names.join(", "))).collect()
+}
+
+fn cpu(report: &Report) -> String {
+    let cpus = report.results.conditions.cpus.count;
+    format!("CPU is the mean of this machine's {cpus}, hosts included: the meter's")
+}
+
+fn line(report: &Report) -> String {
+    match report.speed {
+        Some(speed) => {
+            format!("No more was offered than {speed}bit/s carry, of whose payload line is the share.\n")
+        }
+        None => "Of no line: a veth has no speed; --speed names one to stand for.\n".to_owned(),
+    }
+}
+
+fn table(rows: &[Vec<String>], labels: usize) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let side = |n| if n < labels { Side::Left } else { Side::Right };
+    align(&(0..columns).map(side).collect::<Vec<_>>(), rows)
+}
+
+fn ratio(gain: &Compared) -> Option<String> {
+    let ratio = gain.ratio?;
+    Some(match gain.spread {
+        Some(spread) => format!("{ratio:.2} ({:.2}-{:.2})", spread.low, spread.high),
+        None => format!("{ratio:.2}"),
+    })
+}
+
+/// None of one run, which has no spread.
+fn range(reading: &Reading, shown: fn(f64) -> String) -> Option<String> {
+    let several = reading.runs.len() > 1;
+    several.then(|| format!("{}-{}", shown(reading.spread.low), shown(reading.spread.high)))
+}
+
+fn percent(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+fn mbps(value: f64) -> String {
+    if value < 100.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+}
+
+/// A few in a hundred thousand count.
+fn loss(percent: f64) -> String {
+    match percent {
+        0.0 => "0".to_owned(),
+        ..1.0 => format!("{percent:.3}"),
+        _ => format!("{percent:.1}"),
+    }
+}
+
+fn measured(cell: &Cell) -> Quantity {
+    match cell.protocol {
+        Protocol::Tcp => Quantity::Goodput,
+        Protocol::Udp => Quantity::Loss,
+    }
+}
+
+fn way(cell: &Cell) -> Way {
+    cell.direction.ways().first().copied().unwrap_or(Way::Forward)
+}
+
+const fn arrow(way: Way) -> &'static str {
+    match way {
+        Way::Forward => ">",
+        Way::Reverse => "<",
+    }
+}
+
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}
