@@ -37,9 +37,8 @@ const PAGE: &str = "report.html";
 /// What will be measured, and where it goes.
 #[derive(Debug)]
 pub(crate) struct Campaign {
-    name: String,
-    text: String,
-    sha256: String,
+    /// Of each step, but for its name.
+    head: CampaignStep,
     directory: PathBuf,
     report: bool,
     steps: Vec<(Planned, Todo)>,
@@ -118,85 +117,46 @@ impl Campaign {
             anyhow::Ok((planned, todo))
         };
         let steps = planned.into_iter().map(step).collect::<Result<_, _>>()?;
-        Ok(Self { name, text, sha256, report: file.report && !typed.no_report, directory, steps })
+        let head = CampaignStep { file: name, sha256, text, step: String::new() };
+        Ok(Self { head, report: file.report && !typed.no_report, directory, steps })
     }
 
     /// Measures, step by step. Ctrl-C ends the one that runs, and those after it do not begin.
     pub(crate) async fn perform(self, show: Show<'_>) -> anyhow::Result<()> {
-        let Self { name, text, sha256, directory, report, steps } = self;
-        begin(&directory, &text)?;
-        let mut stoppable = Stoppable::new()?;
-        let (bar, began) = (Bar::new(), Instant::now());
-        let mut ahead = Ahead::of(&steps);
+        begin(&self.directory, &self.head.text)?;
+        let mut course = Course {
+            ahead: Ahead::of(&self.steps),
+            head: self.head,
+            stoppable: Stoppable::new()?,
+            bar: Bar::new(),
+            began: Instant::now(),
+        };
         let mut done: Vec<Done> = Vec::new();
-        for (nth, (planned, todo)) in (1..).zip(steps) {
-            let path = directory.join(&planned.file);
-            let command = planned.words.join(" ");
-            let mut one = Done::new(planned.name.clone(), command.clone(), State::There);
+        for (nth, (planned, todo)) in (1..).zip(self.steps) {
+            let path = self.directory.join(&planned.file);
+            let mut one = Done::new(&planned);
             match todo {
                 Todo::Nothing => {}
-                Todo::Measure(_) if stoppable.is_stopped() => one.state = State::Missing,
+                Todo::Measure(_) if course.stoppable.is_stopped() => one.state = State::Missing,
                 Todo::Measure(measurement) => {
-                    bar.beside(|| {
-                        eprintln!("step {nth}, {}: {command}; {}", planned.name, ahead.left(began))
-                    });
+                    let left = course.ahead.left(course.began);
+                    course.bar.beside(|| eprintln!("step {nth}, {}: {}; {left}", one.step, one.command));
                     set_aside(&path)?;
-                    let mut conditions = Conditions::of_this_machine();
-                    conditions.command = planned.words;
-                    conditions.campaign = Some(CampaignStep {
-                        file: name.clone(),
-                        sha256: sha256.clone(),
-                        step: planned.name.clone(),
-                        text: text.clone(),
-                    });
-                    let expected = measurement.expected();
-                    let (begun, shown, at) = (Instant::now(), bar.clone(), ahead.clone());
-                    let label = planned.name.clone();
-                    let tells = Arc::new(AtomicBool::new(false));
-                    let told = tells.clone();
-                    let measuring = stoppable.run(move |stop| {
-                        let show = &mut |progress| {
-                            told.store(true, Ordering::Relaxed);
-                            shown.show(&at.with(expected, &label, &progress));
-                        };
-                        measurement.perform(Setting { stop, conditions, show })
-                    });
-                    let measured = beside(measuring, || {
-                        // A search does not know how far it has come.
-                        if !tells.load(Ordering::Relaxed) {
-                            let (done, total) = (begun.elapsed().as_millis(), expected.as_millis());
-                            let now = "searching".to_owned();
-                            let at = Progress { done: done as u64, total: total as u64, now };
-                            bar.show(&ahead.with(expected, &planned.name, &at));
-                        }
-                    })
-                    .await;
+                    let begun = Instant::now();
+                    let measured = course.measure(&planned, measurement).await;
                     one.seconds = begun.elapsed().as_secs_f64();
-                    ahead.pass(expected);
-                    one.state = match measured {
-                        _ if stoppable.is_stopped() => State::Interrupted,
-                        Ok(answer) => {
-                            let step = planned.name.clone();
-                            let failure = answer.failure();
-                            bar.beside(|| show(&Answer::CampaignStep { step, answer: Box::new(answer) }))?;
-                            failure.map_or(State::Measured, |why| State::Failed { why: why.to_string() })
-                        }
-                        Err(why) => {
-                            let why = why.to_string();
-                            bar.beside(|| eprintln!("{}: {why}", planned.name));
-                            State::Failed { why }
-                        }
-                    };
+                    one.state = course.told(&one.step, measured, show)?;
                 }
             }
             one.count(&path);
             done.push(one);
         }
+        let Course { head, began, bar, .. } = course;
         drop(bar);
-        let page = if report { write_page(&directory, &done)? } else { None };
+        let page = if self.report { write_page(&self.directory, &done)? } else { None };
         let summary = Summary {
-            campaign: name,
-            sha256,
+            campaign: head.file,
+            sha256: head.sha256,
             seconds: began.elapsed().as_secs_f64(),
             steps: done,
             report: page,
@@ -204,6 +164,64 @@ impl Campaign {
         let ended = summary.failure();
         show(&Answer::Campaign(Box::new(summary)))?;
         ended.map_or(Ok(()), |failure| Err(failure.into()))
+    }
+}
+
+/// A campaign under way.
+struct Course {
+    /// Of each step, but for its name.
+    head: CampaignStep,
+    stoppable: Stoppable,
+    bar: Bar,
+    began: Instant,
+    ahead: Ahead,
+}
+
+impl Course {
+    async fn measure(&mut self, planned: &Planned, measurement: Box<Measurement>) -> anyhow::Result<Answer> {
+        let mut conditions = Conditions::of_this_machine();
+        conditions.command.clone_from(&planned.words);
+        conditions.campaign = Some(CampaignStep { step: planned.name.clone(), ..self.head.clone() });
+        let (expected, begun) = (measurement.expected(), Instant::now());
+        let (shown, at, label) = (self.bar.clone(), self.ahead.clone(), planned.name.clone());
+        let tells = Arc::new(AtomicBool::new(false));
+        let told = tells.clone();
+        let measuring = self.stoppable.run(move |stop| {
+            let show = &mut |progress| {
+                told.store(true, Ordering::Relaxed);
+                shown.show(&at.with(expected, &label, &progress));
+            };
+            measurement.perform(Setting { stop, conditions, show })
+        });
+        let measured = beside(measuring, || {
+            // A search does not know how far it has come.
+            if !tells.load(Ordering::Relaxed) {
+                let [done, total] = [begun.elapsed(), expected].map(|time| time.as_millis() as u64);
+                let at = Progress { done, total, now: "searching".to_owned() };
+                self.bar.show(&self.ahead.with(expected, &planned.name, &at));
+            }
+        });
+        let measured = measured.await;
+        self.ahead.pass(expected);
+        measured
+    }
+
+    /// Shows what came of a step.
+    fn told(&self, step: &str, measured: anyhow::Result<Answer>, show: Show<'_>) -> anyhow::Result<State> {
+        Ok(match measured {
+            _ if self.stoppable.is_stopped() => State::Interrupted,
+            Ok(answer) => {
+                let failure = answer.failure();
+                let answer = Answer::CampaignStep { step: step.to_owned(), answer: Box::new(answer) };
+                self.bar.beside(|| show(&answer))?;
+                failure.map_or(State::Measured, |why| State::Failed { why: why.to_string() })
+            }
+            Err(why) => {
+                let why = why.to_string();
+                self.bar.beside(|| eprintln!("{step}: {why}"));
+                State::Failed { why }
+            }
+        })
     }
 }
 
@@ -228,8 +246,10 @@ impl Summary {
 }
 
 impl Done {
-    fn new(step: String, command: String, state: State) -> Self {
-        Self { step, command, state, seconds: 0.0, readings: 0, doubts: 0, file: None }
+    /// Nothing, so far.
+    fn new(planned: &Planned) -> Self {
+        let (step, command) = (planned.name.clone(), planned.words.join(" "));
+        Self { step, command, state: State::There, seconds: 0.0, readings: 0, doubts: 0, file: None }
     }
 
     /// What is in the file of its results, if there is one.

@@ -75,7 +75,7 @@ fn what_cannot_be_swept_is_said_in_one_line() {
     for (words, code, why) in [
         ("--from 2M --to 1M", 2, "the highest rate is below the lowest"),
         ("--from 1M --to 100G --step 1M", 2, "steps: 1000 are the most; give a larger --step"),
-        ("--speed 100M", 2, "the link carries"),
+        ("--speed 100M --to 200M", 2, "the link carries"),
         ("--watch nosuch", 13, "nosuch: no such device"),
     ] {
         let said = bench.shunt.run(&format!("bench sweep --quick {words}"));
