@@ -14,7 +14,7 @@ pub use abi::{Arrival, State};
 pub use host::{Maker, Replayer};
 pub use live::{Generator, takes_frames};
 pub use receiver::{HandedOn, Histogram, Mode, Received, Receiver, Wanted};
-pub use sink::{BareRedirect, Count, Sink};
+pub use sink::{BareRedirect, Count, Reflector, Sink};
 
 use libbpf_rs::{Map, MapCore, Object, ObjectBuilder, OpenObject};
 use nix::{libc, time::ClockId};

@@ -1,5 +1,6 @@
 //! The throughput of one or more routers, searched for in turn, so that what changes with time is in all of them.
 
+mod connections;
 mod generated;
 
 use crate::{
@@ -28,6 +29,10 @@ pub trait Device {
     type Error: From<io::Error>;
     /// Its name among the others.
     fn name(&self) -> &str;
+    /// What is sent through it.
+    fn counted(&self) -> Counted {
+        Counted::Frames
+    }
     /// What speaks against what was measured of it.
     fn doubts(&self) -> Vec<Doubt>;
     /// The devices by which it was, once it was served.
@@ -88,6 +93,23 @@ pub struct Plan {
     warm_up_s: f64,
 }
 
+/// What a rate is of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Counted {
+    /// Frames/s of one direction.
+    #[default]
+    Frames,
+    /// New connections/s, each answered.
+    Connections,
+}
+
+impl Counted {
+    fn is_frames(&self) -> bool {
+        *self == Self::Frames
+    }
+}
+
 /// How it is searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -114,6 +136,9 @@ pub struct Report {
 /// One search.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Searched {
+    /// What the rates are of.
+    #[serde(skip_serializing_if = "Counted::is_frames")]
+    pub counted: Counted,
     /// Of which router.
     pub device: String,
     /// The how many-th of this router, from 1 on.
@@ -220,7 +245,8 @@ impl Plan {
     }
 
     fn search_one<D: Device>(&self, device: &mut D, nth: u32) -> Result<Searched, D::Error> {
-        let mut searched = Searched { device: device.name().to_owned(), run: nth, ..Searched::default() };
+        let (counted, name) = (device.counted(), device.name().to_owned());
+        let mut searched = Searched { counted, device: name, run: nth, ..Searched::default() };
         device.serve(&mut |measure| self.search_with(measure, &mut searched))?;
         let mut doubts = device.doubts();
         doubts.append(&mut searched.doubts);
@@ -293,7 +319,11 @@ fn limited_by_generator(result: &GoalResult, trials: &[(Trial, Outcome)]) -> boo
 
 fn keep(kept: &mut Kept, searched: &Searched) -> io::Result<()> {
     for result in &searched.results {
-        let name = format!("{} {}", result.goal.name(), searched.device);
+        let (prefix, unit) = match searched.counted {
+            Counted::Frames => ("", "pps"),
+            Counted::Connections => ("connections ", "1/s"),
+        };
+        let name = format!("{prefix}{} {}", result.goal.name(), searched.device);
         match (result.throughput_pps, result.irregular) {
             (Some(value), irregular) => {
                 let details = json!({
@@ -303,7 +333,7 @@ fn keep(kept: &mut Kept, searched: &Searched) -> io::Result<()> {
                     "trials": searched.trials,
                 });
                 let details = details.as_object().cloned().unwrap_or_default();
-                kept.add(&name, "pps", Run { value, at: None, details })?;
+                kept.add(&name, unit, Run { value, at: None, details })?;
                 searched.limit.iter().for_each(|limit| kept.limit(&name, limit.clone()));
             }
             (None, irregular) => kept.lacks(&name, irregular.map_or_else(String::new, |why| why.to_string())),

@@ -59,6 +59,8 @@ pub struct Wanted {
     pub floor: bool,
     /// Send this, from the first port to the second, instead of packets that are made.
     pub replay: Option<Replay>,
+    /// The second port sends each packet back, and the first one receives.
+    pub answered: bool,
     /// Keep what the second port receives.
     pub pcap_out: Option<PcapOut>,
 }

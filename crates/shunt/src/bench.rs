@@ -1,12 +1,13 @@
 //! `shunt bench`: what is measured, of which routers.
 
+mod connections;
 mod goodput;
 mod size;
 mod sweep;
 
 use crate::{
     agent::{remote::Remote, token::Token},
-    cli::{BenchCommand, NdrArgs, PlaceArgs},
+    cli::{BenchCommand, NdrArgs, NdrOf, PlaceArgs},
     perform::told,
     render::Answer,
 };
@@ -18,7 +19,7 @@ use shunt_lab::{
     Conditions, Kept, ReadError, Results,
     dut::Inside,
     frame_size::Progress,
-    search::{Range, Wrong, simulated::Behaviour},
+    search::{Goal, Range, Wrong, simulated::Behaviour},
     throughput::{Device, Engine, Generated, Plan, Report, Simulated},
     traffic::{Error, MeansChoice, Nics, Place, Wanted},
 };
@@ -124,12 +125,15 @@ enum Routers {
 impl NdrBench {
     fn resolve(typed: &NdrArgs) -> anyhow::Result<Self> {
         let method = Method { rfc2544: typed.rfc2544, quick: typed.quick, runs: typed.runs };
+        let max_pps = match typed.what {
+            NdrOf::Frames if typed.simulate.is_empty() => typed.max_load,
+            NdrOf::Frames => typed.max_load.or(Some(SIMULATED_MAX_PPS)),
+            NdrOf::Connections => Some(connections::most(typed.max_load, method.trial_s())?),
+        };
         let routers = match typed.simulate[..] {
-            [] => real(typed)?,
+            [] => real(typed, max_pps, method.trial_s())?,
             _ => Routers::Simulated(typed.simulate.clone()),
         };
-        let simulated = matches!(routers, Routers::Simulated(_));
-        let max_pps = typed.max_load.or(simulated.then_some(SIMULATED_MAX_PPS));
         let (min_pps, seed, keep) = (typed.min_load, typed.seed, typed.keep.clone());
         let bench = Self { method, min_pps, max_pps, routers, seed, keep };
         // Before an hour of measuring, as far as it can be told.
@@ -166,7 +170,8 @@ impl NdrBench {
                     (None, Some(device)) => device.generator_max_pps().map_err(told)?,
                     (given, _) => given.unwrap_or(SIMULATED_MAX_PPS),
                 };
-                let report = self.search(&self.plan(max_pps)?, "throughput", conditions, &mut devices);
+                let what = if wanted.answered { "connection rate" } else { "throughput" };
+                let report = self.search(&self.plan(max_pps)?, what, conditions, &mut devices);
                 report.map_err(|why| why.downcast().map_or_else(|why| why, |why| told(why).into()))
             }
         }
@@ -219,8 +224,19 @@ impl NdrBench {
     }
 }
 
-fn real(typed: &NdrArgs) -> anyhow::Result<Routers> {
-    let wanted = wanted(typed.place.speed, typed.both, typed.size.clone());
+impl Method {
+    /// Of the longest trials.
+    fn trial_s(&self) -> f64 {
+        let searched = if self.quick { Goal::QUICK_NDR.final_s } else { Goal::NDR.final_s };
+        self.rfc2544.map_or(searched, |trial| trial.as_secs_f64())
+    }
+}
+
+fn real(typed: &NdrArgs, most: Option<f64>, trial_s: f64) -> anyhow::Result<Routers> {
+    let mut wanted = wanted(typed.place.speed, typed.both, typed.size.clone());
+    if typed.what == NdrOf::Connections {
+        connections::ask_for(&mut wanted, typed, most.unwrap_or_default() * trial_s)?;
+    }
     let (place, engines) = place(between(&typed.place), &typed.engines)?;
     Ok(Routers::Real { wanted: Box::new(wanted), place, engines, dut: inside(&typed.place)? })
 }
@@ -240,6 +256,7 @@ fn wanted(speed: Option<LinkSpeed>, both: bool, sizes: Sizes) -> Wanted {
         means: MeansChoice::Auto,
         floor: false,
         replay: None,
+        answered: false,
         pcap_out: None,
     }
 }

@@ -10,7 +10,7 @@ use clap::{
 };
 pub(crate) use lab::{
     AgentArgs, BenchCommand, CompareArgs, IperfArgs, LabCommand, LineArgs, LoadArgs, MatrixArgs, Measuring,
-    NdrArgs, PlaceArgs, ReportArgs, ReportForm, RunArgs, RxtxArgs, SizeArgs, SweepArgs,
+    NdrArgs, NdrOf, PlaceArgs, ReportArgs, ReportForm, RunArgs, RxtxArgs, SizeArgs, SweepArgs,
 };
 use serde::de::{DeserializeOwned, IntoDeserializer, value::Error as ValueError};
 use shunt_api::{

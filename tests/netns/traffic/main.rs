@@ -6,6 +6,7 @@ mod agent;
 mod bench;
 mod campaign;
 mod command;
+mod connections;
 mod goodput;
 mod iperf;
 mod ndr;

@@ -1,4 +1,4 @@
-//! A sink that counts, and a bare redirect.
+//! A sink that counts, a host that answers, and a bare redirect.
 
 use super::{Error, load, missing, open, set_rodata, told};
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
@@ -7,6 +7,13 @@ use libbpf_rs::{Link, MapCore, MapFlags, Object};
 #[derive(Debug)]
 pub struct Sink {
     object: Object,
+    _link: Link,
+}
+
+/// Sends each UDP packet that comes in on an interface back to where it came from.
+#[derive(Debug)]
+pub struct Reflector {
+    _object: Object,
     _link: Link,
 }
 
@@ -55,6 +62,20 @@ impl Sink {
             count.bytes += word(8);
         }
         Ok(count)
+    }
+}
+
+impl Reflector {
+    /// Attaches to an interface, in the driver. A veth sends what comes from there only when its peer has NAPI: an XDP
+    /// program or GRO.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program, or the interface has another one.
+    pub fn attach(ifindex: u32) -> Result<Self, Error> {
+        let open = open("xdp_reflect", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_reflect.o")))?;
+        let object = load("xdp_reflect", open)?;
+        let link = attach("xdp_reflect", &object, ifindex)?;
+        Ok(Self { _object: object, _link: link })
     }
 }
 

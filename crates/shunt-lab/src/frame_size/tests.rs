@@ -36,6 +36,7 @@ fn plan(rounds: u32) -> Plan {
             means: crate::traffic::MeansChoice::Auto,
             floor: false,
             replay: None,
+            answered: false,
             pcap_out: None,
         },
         place: Place::Own,

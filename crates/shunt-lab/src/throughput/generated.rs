@@ -1,6 +1,6 @@
 //! Routers that real frames go through.
 
-use super::{Device, Seen, Work};
+use super::{Counted, Device, Seen, Work, connections};
 use crate::{
     Doubt, Limit, Nic,
     dut::{self, Inside},
@@ -91,6 +91,10 @@ impl Device for Generated {
         &self.nics
     }
 
+    fn counted(&self) -> Counted {
+        if self.wanted.answered { Counted::Connections } else { Counted::Frames }
+    }
+
     fn limit(&self) -> Option<Limit> {
         self.limit.clone()
     }
@@ -99,10 +103,11 @@ impl Device for Generated {
         let Self { wanted, place, engine, stop, nics, limit, dut, .. } = self;
         session(wanted, place, stop, |session| {
             *nics = session.nics().to_vec();
-            *limit = session.limit();
+            *limit = session.limit().filter(|_| !wanted.answered);
             let router = session.router();
             if let Some(router) = router {
-                router.try_run(&format!("nft '{RULESET}'"))?;
+                let ruleset = if wanted.answered { connections::RULESET } else { RULESET };
+                router.try_run(&format!("nft '{ruleset}'"))?;
             }
             let up =
                 router.zip(engine.as_ref()).map(|(router, engine)| Up::new(engine, router)).transpose()?;
@@ -127,8 +132,14 @@ fn measure<'m>(
         }
         let duration = Some(Duration::from_secs_f64(trial.duration_s));
         let schedule = Schedule { pps: Some(trial.load_pps), burst: wanted.burst, packets: None, duration };
+        let translating = session.router().filter(|_| wanted.answered);
+        translating.map_or(Ok(()), connections::forget)?;
         let (directed, dut_load) = dut::run(session, &schedule, dut)?;
-        let sum = Figures::sum(&directed);
+        let mut sum = Figures::sum(&directed);
+        if let Some(router) = translating {
+            // What was answered and is not tracked did not begin a connection.
+            sum.received = sum.received.min(connections::tracked(router)?);
+        }
         let span_s = directed.iter().map(|one| one.span_ns).min().unwrap_or(0) as f64 / 1e9;
         let outcome = sent_for(trial, span_s).outcome(directed.len() as u32, sum.sent, sum.received);
         Ok(Seen { outcome, latency_us: sum.latency_us, dut_load })

@@ -9,7 +9,7 @@ use super::{
     station::Station,
 };
 use nix::libc::PACKET_MR_PROMISC;
-use shunt_bpf::traffic::{self as receiver, HandedOn, Receiver, now_ns};
+use shunt_bpf::traffic::{self as receiver, HandedOn, Receiver, Reflector, now_ns};
 use shunt_gen::{Addresses, Round, Schedule, Shape};
 use std::{
     os::fd::OwnedFd,
@@ -34,6 +34,7 @@ pub(super) struct Lane<'n> {
     /// Packets say which they are, and when they were sent.
     stamped: bool,
     _promiscuous: Option<OwnedFd>,
+    _reflector: Option<Reflector>,
 }
 
 /// What is sent.
@@ -57,6 +58,21 @@ impl<'n> Lane<'n> {
             Frames::Made(shape) => Self::of_shape(from, to, shape, means, hand_on),
             Frames::Captured { replay, round } => Self::of_capture(from, to, replay, round, means, hand_on),
         }
+    }
+
+    /// What goes to `by` comes back.
+    pub(super) fn answered(
+        from: &Station<'n>,
+        by: &Station<'n>,
+        mut shape: Shape,
+        means: MeansChoice,
+    ) -> Result<Self, Error> {
+        if shape.destination.first.is_unspecified() {
+            shape.destination = Addresses::one(by.address_like(shape.destination.first)?);
+        }
+        let reflector = by.within(|| Reflector::attach(by.ifindex))?;
+        let lane = Self::of_shape(from, from, shape, means, false)?;
+        Ok(Self { _reflector: Some(reflector), ..lane })
     }
 
     fn of_shape(
@@ -91,7 +107,7 @@ impl<'n> Lane<'n> {
         let sender =
             from.within(|| Sender::new(&Source::Made(Box::new(traffic)), &from.ifname, from.ifindex, means))?;
         let (from, to) = (from.clone(), to.clone());
-        Ok(Self { from, to, name, sender, receiver, stamped: true, _promiscuous: None })
+        Ok(Self { from, to, name, sender, receiver, stamped: true, _promiscuous: None, _reflector: None })
     }
 
     fn of_capture(
@@ -114,7 +130,16 @@ impl<'n> Lane<'n> {
         let source = Source::Captured(capture, round);
         let sender = from.within(|| Sender::new(&source, &from.ifname, from.ifindex, means))?;
         let (from, to, name) = (from.clone(), to.clone(), replay.name());
-        Ok(Self { from, to, name, sender, receiver, stamped: false, _promiscuous: promiscuous })
+        Ok(Self {
+            from,
+            to,
+            name,
+            sender,
+            receiver,
+            stamped: false,
+            _promiscuous: promiscuous,
+            _reflector: None,
+        })
     }
 
     /// Has the receiver hand on what comes from now on.

@@ -101,6 +101,9 @@ fn lanes<'n>(
     wanted: &Wanted,
     round: Option<Round>,
 ) -> Result<Vec<Lane<'n>>, Error> {
+    if wanted.answered {
+        return Ok(vec![Lane::answered(near, far, shape.clone(), wanted.means)?]);
+    }
     let hand_on = wanted.pcap_out.is_some();
     let there = match wanted.replay.as_ref().zip(round) {
         Some((replay, round)) => Frames::Captured { replay, round },

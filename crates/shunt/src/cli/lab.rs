@@ -315,12 +315,17 @@ pub(crate) struct SizeArgs {
 pub(crate) struct NdrArgs {
     /// A router that does not exist, to try the search: NAME=NUMBER,... of capacity_pps, jitter, loss_floor, bursts_per_s, burst_frames,
     /// warm_up_s, collapse and hysteresis; may be given several times, and these are then searched in turn.
-    #[arg(long, value_name = "BEHAVIOUR", conflicts_with_all = ["engines", "size", "both", "tx", "rx", "speed"])]
+    #[arg(long, value_name = "BEHAVIOUR", conflicts_with_all = ["engines", "size", "both", "tx", "rx", "speed", "what"])]
     pub(crate) simulate: Vec<Behaviour>,
-    /// The least load, in frames/s.
+    /// What is searched for. Connections: each packet is of a new connection, which our own router masquerades and the other host
+    /// answers; what is answered and tracked by conntrack counts. Before each trial the router forgets all.
+    #[arg(long, value_enum, default_value = "frames")]
+    pub(crate) what: NdrOf,
+    /// The least load, in frames/s or connections/s.
     #[arg(long, value_name = "PPS", default_value_t = 9001.0)]
     pub(crate) min_load: f64,
-    /// The greatest load, in frames/s [default: what the generator sends with nothing in between].
+    /// The greatest load [default: of frames what the generator sends with nothing in between; of connections what fits into
+    /// nf_conntrack_max in a trial].
     #[arg(long, value_name = "PPS")]
     pub(crate) max_load: Option<f64>,
     /// What forwards in the namespace of the router; may be given several times [default: slow, tc and xdp].
@@ -375,6 +380,13 @@ pub(crate) struct ReportArgs {
     /// In which form: a page, everything, or a line for each run [default: html].
     #[arg(long, value_enum)]
     pub(crate) format: Option<ReportForm>,
+}
+
+/// What a router is to do as often as it can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NdrOf {
+    Frames,
+    Connections,
 }
 
 /// How a report is written.

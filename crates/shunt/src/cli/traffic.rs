@@ -170,6 +170,7 @@ impl GenArgs {
             },
             floor: !self.no_floor && replay.is_none(),
             replay,
+            answered: false,
             pcap_out: self.pcap_out.clone().map(|path| PcapOut { path, limit: self.pcap_limit }),
         };
         Ok((wanted, place))

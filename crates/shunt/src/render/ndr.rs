@@ -7,7 +7,7 @@ use super::{
 use shunt_lab::{
     Doubt,
     search::GoalResult,
-    throughput::{LatencyAt, Method, Report, Searched},
+    throughput::{Counted, LatencyAt, Method, Report, Searched},
     traffic::LatencyUs,
 };
 
@@ -59,10 +59,15 @@ pub(super) fn describe(report: &Report) -> String {
         Some(limit) => {
             text += &format!("Line is the throughput as a share of what the line can carry: {}.\n", limit.of)
         }
-        None if report.searches.iter().all(|searched| searched.doubts.contains(&Doubt::Simulated)) => {}
+        None if report.searches.iter().all(without_line) => {}
         None => text += units::NO_LINE,
     }
     text
+}
+
+/// There is no line, or it is not what is asked about.
+fn without_line(searched: &Searched) -> bool {
+    searched.doubts.contains(&Doubt::Simulated) || searched.counted == Counted::Connections
 }
 
 fn fields(searched: &Searched, result: &GoalResult) -> Vec<String> {
@@ -101,8 +106,13 @@ fn method(report: &Report) -> String {
         Method::Rfc2544 => format!("By halving (RFC 2544): one trial of {} s a load", goal.final_s),
     };
     format!(
-        "{how}; width (1 - passes/fails) {} %.\nFrames/s of one direction, from {} to {}. What was not sent counts as lost.\n",
+        "{how}; width (1 - passes/fails) {} %.\n{}, from {} to {}. What was not sent counts as lost.\n",
         goal.width * 100.0,
+        match report.searches.first().map(|searched| searched.counted) {
+            Some(Counted::Connections) =>
+                "Connections/s: new ones, masqueraded, answered, and tracked by conntrack",
+            _ => "Frames/s of one direction",
+        },
         report.range.min_pps,
         report.range.max_pps
     )

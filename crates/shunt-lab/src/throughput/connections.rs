@@ -1,0 +1,28 @@
+//! New connections through a router that translates them: each packet begins one, and is answered.
+
+use crate::{
+    net::{NetNs, wait_for},
+    traffic::Error,
+};
+use std::{fs, time::Duration};
+
+/// A stateful firewall and masquerade.
+pub(super) const RULESET: &str = "table inet filter { chain forward { type filter hook forward priority filter; policy drop; \
+    ct state established,related accept; iifname \"r0\" ct state new accept; }; }; \
+    table inet nat { chain postrouting { type nat hook postrouting priority srcnat; oifname \"r1\" masquerade; }; }";
+/// Conntrack frees what nobody holds any more a moment later.
+const FREED: Duration = Duration::from_secs(2);
+
+/// Has the router forget all connections, so that the next ones are new.
+pub(super) fn forget(router: &NetNs) -> Result<(), Error> {
+    router.try_run("conntrack -F")?;
+    let none = wait_for(FREED, || (tracked(router).ok()? == 0).then_some(()));
+    none.ok_or_else(|| Error::Machine("the router does not forget its connections (conntrack -F)".to_owned()))
+}
+
+/// How many connections the router tracks, as the kernel counts them.
+pub(super) fn tracked(router: &NetNs) -> Result<u64, Error> {
+    const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
+    let count = router.within(|| fs::read_to_string(COUNT)).map_err(|e| format!("{COUNT}: {e}"));
+    count.and_then(|count| count.trim().parse().map_err(|e| format!("{COUNT}: {e}"))).map_err(Error::Machine)
+}
