@@ -145,7 +145,7 @@ impl Figures {
             // What was due and did not go makes the rate less, not the time.
             Some(_) if sent.sent < schedule.offered().unwrap_or(u64::MAX) => {
                 let time = schedule.duration.map_or(u64::MAX, |time| time.as_nanos() as u64);
-                time.min(ended_ns.saturating_sub(sent.start_ns)) as f64 / 1e9
+                time.min(ended_ns.saturating_sub(sent.start_ns)).max(span_ns) as f64 / 1e9
             }
             // The last burst may have been cut short by a count.
             Some(pps) if schedule.burst > 1 => (span_ns as f64 / 1e9).max(sent.sent as f64 / pps),

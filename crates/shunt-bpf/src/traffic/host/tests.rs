@@ -135,6 +135,24 @@ fn packets_go_when_they_are_due_and_not_before() {
     assert_eq!(departures(&Schedule { pps: Some(1e-3), ..bursts }, 1000, 1_000_000).len(), 4);
 }
 
+#[test]
+fn a_sender_that_was_held_up_at_the_end_pays_its_debt_within_a_thousandth_of_the_time() {
+    let three = Schedule { pps: Some(1e6), burst: 1, packets: None, duration: Some(Duration::from_secs(3)) };
+    // How many it sends when it is away from 10 ms before the end until so long after it.
+    let held_up_until = |after_ns: u64| {
+        let mut maker = Maker::new(&traffic(shape(false, "64")));
+        maker.schedule(&three, 0, TAG);
+        let end = 3_000_000_000;
+        for now in [0, end - 10_000_000] {
+            while maker.next(now).is_some() {}
+        }
+        while maker.next(end + after_ns).is_some() {}
+        maker.state().sent
+    };
+    assert_eq!(held_up_until(2_999_000), 3_000_000);
+    assert_eq!(held_up_until(3_000_000), 2_990_001);
+}
+
 #[derive(Default)]
 struct Naive {
     seen: BTreeSet<u64>,
