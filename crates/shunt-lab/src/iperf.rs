@@ -198,10 +198,7 @@ impl Test<'_> {
         let mut command = in_background(self.server);
         command.args(["--server", "--one-off", "--bind", &to.to_string(), "--port", &PORT.to_string()]);
         let mut server = Process::try_start(command)?;
-        let listening = || {
-            let shown = self.server.ns.try_run(&format!("ss -Hltn sport = :{PORT}"));
-            shown.is_ok_and(|shown| !shown.trim().is_empty())
-        };
+        let listening = || self.server.ns.within(is_listening);
         let settled = wait_for(LISTENS, || {
             (listening() || stop.load(Ordering::Relaxed) || server.ended().is_some()).then_some(())
         });
@@ -240,6 +237,21 @@ impl Test<'_> {
         command.stdout(file("out")?).stderr(file("err")?);
         Ok(Process::try_start(command)?)
     }
+}
+
+/// Somebody does at the port, in the namespace of this thread.
+fn is_listening() -> bool {
+    const LISTEN: &str = "0A";
+    let port = format!(":{PORT:04X}");
+    let has = |table: String| {
+        table.lines().any(|line| {
+            let mut words = line.split_whitespace();
+            words.nth(1).is_some_and(|local| local.ends_with(&port)) && words.nth(1) == Some(LISTEN)
+        })
+    };
+    ["tcp", "tcp6"]
+        .iter()
+        .any(|name| fs::read_to_string(format!("/proc/thread-self/net/{name}")).is_ok_and(has))
 }
 
 /// Ctrl-C is for us, and not for it as well.
