@@ -4,7 +4,7 @@ CARGO_RUN := packaging/cargo.sh
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 
-.PHONY: browser-test build deps mlrsearch test demo bench install clean help need-root
+.PHONY: browser-test build deps kernel-test mlrsearch test demo bench install clean help need-root
 
 build: deps
 	$(CARGO_RUN) build --release --locked -p shunt -p shuntd
@@ -17,6 +17,7 @@ help:
 	@echo "sudo make install      PREFIX=$(PREFIX), DESTDIR=$(DESTDIR)"
 	@echo "make mlrsearch         the Python package that the search is tested against (target/mlrsearch)"
 	@echo "make browser-test      the page of shunt report in a browser, which is installed for it"
+	@echo "make kernel-test       some of the tests on the newest Debian kernel, in QEMU; part of make test"
 	@echo "make deps              distribution packages that are missing"
 	@echo "make clean             what was built"
 
@@ -37,6 +38,12 @@ test: need-root build
 	-@$(MAKE) --no-print-directory mlrsearch
 	SHUNT_NO_SKIP=1 SHUNT=$(CURDIR)/target/release/shunt SHUNTD=$(CURDIR)/target/release/shuntd \
 		$(CARGO_RUN) test --locked --workspace --no-fail-fast
+	@$(MAKE) --no-print-directory kernel-test
+
+# Some of the tests on the newest kernel of the list. Where QEMU or the kernel cannot be had, it says so and leaves them out.
+kernel-test: build
+	@packaging/deps.sh --vm || true
+	$(CARGO_RUN) run --quiet --locked -p xtask -- kernels --short --timeout 480
 
 # Apart from the other tests, since a browser takes 300 MB, and only the page of `shunt report` needs one.
 browser-test: deps

@@ -1,7 +1,7 @@
 //! Translation, of both directions and by both engines.
 
-use crate::{ENGINES, daemon, demand_the_same, silent_lab, variations};
-use shunt_testkit::{Crossing, Handshake, Host, Topology, require_root};
+use crate::{daemon, demand_the_same, silent_lab, variations};
+use shunt_testkit::{Crossing, Handshake, Host, Topology, engines, require_root};
 use shunt_wire::{Checksum, Packet};
 use std::net::SocketAddr;
 
@@ -90,7 +90,7 @@ fn udp_is_the_same(case: &Case) {
     if !require_root() {
         return;
     }
-    for engine in ENGINES {
+    for engine in engines() {
         let lab = silent_lab(case.ruleset);
         let (lan, wan) = (lab.lan(), lab.wan());
         let (there, back) = (Crossing::between(lan, wan), Crossing::between(wan, lan));
@@ -116,7 +116,7 @@ fn tcp_is_the_same(case: &Case) {
     if !require_root() {
         return;
     }
-    for engine in ENGINES {
+    for engine in engines() {
         let lab = silent_lab(case.ruleset);
         let (lan, wan) = (lab.lan(), lab.wan());
         let (there, back) = (Crossing::between(lan, wan), Crossing::between(wan, lan));
@@ -202,7 +202,7 @@ fn a_hairpin_is_the_same() {
     if !require_root() {
         return;
     }
-    for engine in ENGINES {
+    for engine in engines() {
         let lab = hairpin_lab();
         let lan = lab.lan();
         let way = Crossing::between(lan, lan);
@@ -247,7 +247,7 @@ fn a_udp_checksum_that_becomes_zero_is_sent_as_ffff() {
     if !require_root() {
         return;
     }
-    for engine in ENGINES {
+    for engine in engines() {
         let lab = silent_lab(SOURCE_PORTS.ruleset);
         let (lan, wan) = (lab.lan(), lab.wan());
         let there = Crossing::between(lan, wan);
@@ -275,7 +275,7 @@ fn a_wrong_l4_checksum_stays_as_wrong() {
     if !require_root() {
         return;
     }
-    for engine in ENGINES {
+    for engine in engines() {
         let lab = silent_lab(BOTH.ruleset);
         lab.router().sysctl("netfilter/nf_conntrack_checksum", 0);
         let there = Crossing::between(lab.lan(), lab.wan());

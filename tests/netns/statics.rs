@@ -2,7 +2,7 @@
 
 use crate::{ENGINES, SELDOM_PROVED, reason, sent_by, variations};
 use shunt_api::{Engine, FailureCode, FlowState, StaticFlow, StaticRemoval, StaticRoute, StaticTable};
-use shunt_testkit::{Crossing, Host, Shuntd, Topology, require_root};
+use shunt_testkit::{Crossing, Host, Shuntd, Topology, engines, require_root};
 use shunt_wire::{Checksum, Mac, Packet, Tag, Transport};
 use std::{fs, net::SocketAddr};
 
@@ -81,7 +81,7 @@ fn a_flow_is_forwarded_from_its_first_packet() {
     if !require_root() {
         return;
     }
-    for engine in ENGINES {
+    for engine in engines() {
         let lab = lab();
         let shuntd = daemon(&lab, engine);
         for (source, destination) in
@@ -105,7 +105,7 @@ fn a_flow_is_translated_as_it_says() {
     if !require_root() {
         return;
     }
-    for engine in ENGINES {
+    for engine in engines() {
         let lab = lab();
         let shuntd = daemon(&lab, engine);
         for (source, destination, snat, dnat) in [
@@ -131,7 +131,7 @@ fn a_flow_of_tcp_is_forwarded_but_not_its_beginning_and_end() {
     if !require_root() {
         return;
     }
-    for engine in ENGINES {
+    for engine in engines() {
         let lab = lab();
         let shuntd = daemon(&lab, engine);
         let mut table = plain("192.168.1.2:4000", "203.0.113.9:80");
@@ -327,7 +327,7 @@ fn tags_are_kept_put_on_taken_off_and_changed() {
     if !require_root() {
         return;
     }
-    for engine in ENGINES {
+    for engine in engines() {
         let lab = lab();
         let shuntd = daemon(&lab, engine);
         for (source, destination) in
@@ -355,7 +355,7 @@ fn a_flow_is_of_its_vlan_only() {
     if !require_root() {
         return;
     }
-    for engine in ENGINES {
+    for engine in engines() {
         let lab = lab();
         let shuntd = daemon(&lab, engine);
         let there = Crossing::between(lab.lan(), lab.wan());

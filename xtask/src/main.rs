@@ -27,6 +27,8 @@ enum Command {
     Soak(soak::Options),
     /// Compare a router with Shunt and one without, packet by packet.
     Twin(twin::Options),
+    /// Try Shunt on every kernel of the list, and write what came of it into docs/kernels.md.
+    Kernels(vm::tried::Options),
     /// Run a command, or tests, on another kernel, in a machine of QEMU's.
     Vm(vm::Options),
 }
@@ -50,6 +52,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Reaction(options) => reaction::run(&options)?,
         Command::Soak(options) => soak::run(&options)?,
         Command::Twin(options) => twin::start(&options)?,
+        Command::Kernels(options) => vm::tried::run(&options)?,
         Command::Vm(options) => return Ok(vm::run(&options)),
     }
     Ok(ExitCode::SUCCESS)

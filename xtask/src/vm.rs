@@ -5,6 +5,7 @@ mod guest;
 mod image;
 mod kernels;
 mod package;
+pub mod tried;
 
 use crate::shunt::{built, target};
 use anyhow::{Context, bail, ensure};
@@ -15,10 +16,12 @@ use kernels::Kernel;
 use serde_json::Value;
 use std::{
     env, fs,
+    io::{self, Write},
     path::{Path, PathBuf},
-    process::{Command, ExitCode, Stdio},
+    process::{self, Command, ExitCode, Stdio},
     time::{Duration, SystemTime},
 };
+use tempfile::TempDir;
 
 /// Run a command, or tests, on another kernel.
 #[derive(Debug, clap::Args)]
@@ -46,6 +49,23 @@ pub struct Options {
     command: Vec<String>,
 }
 
+impl Options {
+    /// A command on a kernel, or tests and their arguments.
+    fn of(kernel: &Kernel, timeout: u64, test: Option<&str>, command: &[&str]) -> Self {
+        Self {
+            kernel: kernel.name.to_owned(),
+            list: false,
+            update: false,
+            timeout,
+            test: test.map(str::to_owned),
+            file: Vec::new(),
+            command: command.iter().map(|word| (*word).to_owned()).collect(),
+        }
+    }
+}
+
+/// The first process of a guest.
+const INIT: &str = include_str!("vm/init.sh");
 /// There was no command that could have failed.
 const NOT_RUN: u8 = 125;
 
@@ -55,31 +75,51 @@ pub fn run(options: &Options) -> ExitCode {
         print!("{}", kernels::table());
         return ExitCode::SUCCESS;
     }
-    ExitCode::from(in_guest(options).unwrap_or_else(|e| {
+    ExitCode::from(in_guest(options, &mut io::stdout()).unwrap_or_else(|e| {
         eprintln!("{e:#}");
         NOT_RUN
     }))
 }
 
-fn in_guest(options: &Options) -> anyhow::Result<u8> {
+/// That nothing is missing that a guest with this kernel needs.
+fn demand_all(kernel: &Kernel) -> anyhow::Result<()> {
+    guest::demand_qemu()?;
+    let unpacked = package::unpacked(kernel, &Cache::open()?, false)?;
+    Image::new(&unpacked.modules, INIT).map(drop)
+}
+
+/// What the command says on its standard output goes to `stdout`; its exit code.
+fn in_guest(options: &Options, stdout: &mut dyn Write) -> anyhow::Result<u8> {
     let kernel = Kernel::named(&options.kernel)?;
     kernel.demand_support(&today())?;
     let unpacked = package::unpacked(kernel, &Cache::open()?, options.update)?;
-    let parent = target().join("vm");
-    fs::create_dir_all(&parent).with_context(|| parent.display().to_string())?;
-    let directory = tempfile::tempdir_in(&parent)?;
+    let directory = directory()?;
     let image = options.image(&unpacked.modules, directory.path())?;
     demand_room(directory.path(), 2 * image.bytes(), "CARGO_TARGET_DIR names another place")?;
     let initramfs = directory.path().join("initramfs");
     image.write(&initramfs)?;
     let guest = Guest::new(directory.path(), Duration::from_secs(options.timeout));
-    guest.run(&unpacked.image, &initramfs).with_context(|| format!("kernel {}", kernel.name))
+    guest.run(&unpacked.image, &initramfs, stdout).with_context(|| format!("kernel {}", kernel.name))
+}
+
+/// A directory for a guest; those of processes that were ended before they could remove theirs go.
+fn directory() -> anyhow::Result<TempDir> {
+    let parent = target().join("vm");
+    fs::create_dir_all(&parent).with_context(|| parent.display().to_string())?;
+    for entry in fs::read_dir(&parent)?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.split('-').next().unwrap_or_default();
+        if !Path::new("/proc").join(owner).exists() {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(tempfile::Builder::new().prefix(&format!("{}-", process::id())).tempdir_in(&parent)?)
 }
 
 impl Options {
     /// What the guest boots into: the command, and all that it needs.
     fn image(&self, modules: &Path, directory: &Path) -> anyhow::Result<Image> {
-        let mut image = Image::new(modules, include_str!("vm/init.sh"))?;
+        let mut image = Image::new(modules, INIT)?;
         image.programs(self.file.iter().map(|path| (path.clone(), path.clone())))?;
         for name in ["shunt", "shuntd"] {
             if let Ok(path) = built(name) {

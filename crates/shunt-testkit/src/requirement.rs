@@ -1,6 +1,7 @@
 //! What a test needs of the machine, and how it says that it is missing.
 
 use crate::NetNs;
+use shunt_api::Engine;
 use std::{env, io::Write};
 
 /// Whether this process is root. When it is not, says so aloud as [`skip`] does.
@@ -41,6 +42,22 @@ pub fn require_vlans() -> bool {
         "this kernel has no VLAN devices, `cargo xtask vm --test forwarding -- vlans` boots one that has: {why}"
     ));
     false
+}
+
+/// The engines that this kernel has: before Linux 6.3 it does not say which drivers have native XDP, and Shunt does without.
+///
+/// # Panics
+/// When the kernel's release is none.
+#[must_use]
+pub fn engines() -> Vec<Engine> {
+    let release = nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned());
+    let release = release.unwrap_or_else(|e| panic!("uname: {e}"));
+    let numbers: Vec<u32> = release.split(['.', '-']).map_while(|part| part.parse().ok()).take(2).collect();
+    if numbers >= vec![6, 3] {
+        return vec![Engine::Tc, Engine::Xdp];
+    }
+    say(&format!("by xdp: Linux {release} does not say which drivers have it"));
+    vec![Engine::Tc]
 }
 
 /// Says on stderr, past the capture of the test harness, that a test does not run.

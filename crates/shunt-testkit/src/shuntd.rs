@@ -23,6 +23,9 @@ use traces::Traces;
 /// How long a fact may take to come true.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long loading the programs may take: the verifier has much to do, on a machine that may be busy or emulated.
+const LOADING: Duration = Duration::from_secs(60);
+
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// How to start a [`Shuntd`].
@@ -123,7 +126,7 @@ impl<'a> ShuntdBuilder<'a> {
         let process = Some(Process::start(command));
         let netns = self.router.name().to_owned();
         let mut shuntd = Shuntd { process, instance, directory, netns, before };
-        let ready = wait_for(PATIENCE, || match shuntd.process.as_mut().and_then(Process::ended) {
+        let ready = wait_for(LOADING, || match shuntd.process.as_mut().and_then(Process::ended) {
             Some(status) => Some(Err(status)),
             None => shuntd.request("GET", "/v1/status", "").ok().map(|_| Ok(())),
         });

@@ -39,11 +39,11 @@ impl Guest {
     }
 
     /// Boots a kernel with this initramfs, passes on what the command says, and waits for the end; its exit code.
-    pub fn run(&self, kernel: &Path, initramfs: &Path) -> anyhow::Result<u8> {
+    pub fn run(&self, kernel: &Path, initramfs: &Path, stdout: &mut dyn Write) -> anyhow::Result<u8> {
         for name in ["console", "output", "errors", "code"] {
             File::create(self.file(name))?;
         }
-        let mut output = Port::open(&self.file("output"), io::stdout())?;
+        let mut output = Port::open(&self.file("output"), stdout)?;
         let mut errors = Port::open(&self.file("errors"), io::stderr())?;
         let since = Instant::now();
         let mut qemu = Process::start(self.command(kernel, initramfs)?);
@@ -68,8 +68,7 @@ impl Guest {
     }
 
     fn command(&self, kernel: &Path, initramfs: &Path) -> anyhow::Result<Command> {
-        let there = Command::new(QEMU).arg("--version").stdout(Stdio::null()).status();
-        ensure!(there.is_ok(), "{QEMU} is not there; `packaging/deps.sh --vm` installs it");
+        demand_qemu()?;
         // Whatever ends this process, its guest ends with it.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", QEMU]);
@@ -107,6 +106,13 @@ impl Guest {
     fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
+}
+
+/// That QEMU is there.
+pub fn demand_qemu() -> anyhow::Result<()> {
+    let there = Command::new(QEMU).arg("--version").stdout(Stdio::null()).status();
+    ensure!(there.is_ok(), "{QEMU} is not there; `packaging/deps.sh --vm` installs it");
+    Ok(())
 }
 
 fn end_of(console: &str) -> String {

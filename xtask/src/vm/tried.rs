@@ -1,0 +1,148 @@
+//! docs/kernels.md: what Shunt does on each kernel of the list, as it was seen there.
+
+use super::{
+    demand_all, in_guest,
+    kernels::{KERNELS, Kernel},
+    today,
+};
+use anyhow::{Context, ensure};
+use serde_json::Value;
+use std::{collections::BTreeMap, fmt::Write, fs, io, path::Path, thread};
+
+/// Try Shunt on every kernel of the list, and write what came of it into docs/kernels.md.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// How long all tests on one kernel may take together.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
+    timeout: u64,
+    /// Run only the tests that `make test` runs on the newest kernel, and write nothing.
+    #[arg(long)]
+    short: bool,
+}
+
+/// What is tried by tests of the program `forwarding`, and how it is called.
+const TESTS: [(&str, &str); 8] = [
+    ("UDP over IPv4", "nat::plain_udp_is_the_same"),
+    ("TCP over IPv6", "nat::plain_tcp_over_ipv6_is_the_same"),
+    ("masquerading, TCP", "nat::masqueraded_tcp_is_the_same"),
+    ("a VLAN device", "vlans::a_tagged_lan_and_an_untagged_wan"),
+    ("QinQ to one tag", "vlans::two_tags_for_one"),
+    ("a bridge that knows VLANs, trunk port", "vlans::a_trunk_port_of_a_bridge_that_knows_vlans"),
+    ("a bridge that knows VLANs, access port", "vlans::an_access_port_of_a_bridge_that_knows_vlans"),
+    ("nothing left behind", "a_daemon_that_ends_leaves_nothing_behind"),
+];
+/// Those of them that are worth minutes each time.
+const SHORT: [&str; 3] = [
+    "nat::masqueraded_tcp_is_the_same",
+    "vlans::two_tags_for_one",
+    "vlans::a_trunk_port_of_a_bridge_that_knows_vlans",
+];
+
+/// What was seen on one kernel.
+struct Seen {
+    kernel: &'static Kernel,
+    release: String,
+    date: String,
+    status: Value,
+    tests: BTreeMap<String, String>,
+}
+
+/// Runs it.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    if options.short {
+        let newest = KERNELS.last().context("the list of kernels is empty")?;
+        return try_short(newest, options.timeout);
+    }
+    let seen: Vec<Seen> = thread::scope(|scope| {
+        let runs = KERNELS.each_ref().map(|kernel| scope.spawn(|| Seen::on(kernel, options.timeout)));
+        runs.map(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .into_iter()
+            .collect::<anyhow::Result<_>>()
+    })?;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/kernels.md");
+    fs::write(&path, page(&seen)).with_context(|| path.display().to_string())?;
+    let failed = seen.iter().flat_map(|seen| seen.tests.values()).filter(|said| *said != "ok").count();
+    ensure!(failed == 0, "{failed} tests have failed: see {}", path.display());
+    Ok(())
+}
+
+fn try_short(kernel: &Kernel, timeout: u64) -> anyhow::Result<()> {
+    if let Err(why) = demand_all(kernel) {
+        eprintln!("SKIP kernel {}: {why:#}", kernel.name);
+        return Ok(());
+    }
+    let arguments = [&["--exact"], &SHORT[..]].concat();
+    let options = super::Options::of(kernel, timeout, Some("forwarding"), &arguments);
+    let code = in_guest(&options, &mut io::stdout())?;
+    ensure!(code == 0, "tests have failed on kernel {}", kernel.name);
+    Ok(())
+}
+
+impl Seen {
+    fn on(kernel: &'static Kernel, timeout: u64) -> anyhow::Result<Self> {
+        eprintln!("kernel {}", kernel.name);
+        let mut said = Vec::new();
+        let script = super::Options::of(kernel, timeout, None, &["sh", "-c", include_str!("tried.sh")]);
+        let code = in_guest(&script, &mut said)?;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        ensure!(code == 0, "kernel {}: shunt has failed there ({code}): {said}", kernel.name);
+        let (release, status) = said.split_once('\n').context("the guest has said nothing")?;
+        let names: Vec<&str> = TESTS.iter().map(|(_, name)| *name).collect();
+        let arguments = [&["--exact"], &names[..]].concat();
+        let mut said = Vec::new();
+        in_guest(&super::Options::of(kernel, timeout, Some("forwarding"), &arguments), &mut said)?;
+        let tests = results(&String::from_utf8_lossy(&said));
+        for name in names {
+            ensure!(tests.contains_key(name), "kernel {}: the test {name} has not run", kernel.name);
+        }
+        let status = serde_json::from_str(status).context("shunt status --json")?;
+        Ok(Self { kernel, release: release.to_owned(), date: today(), status, tests })
+    }
+
+    /// What the status says of the first port.
+    fn port(&self, field: &str) -> String {
+        self.status["ports"][0][field].as_str().unwrap_or("?").to_owned()
+    }
+}
+
+/// What the test harness says, by test: a line each, `test NAME ... ok`.
+fn results(said: &str) -> BTreeMap<String, String> {
+    let lines = said.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
+    lines.map(|(name, result)| (name.to_owned(), result.to_owned())).collect()
+}
+
+fn page(seen: &[Seen]) -> String {
+    let mut page = "<!-- @generated by `cargo xtask kernels` -->\n# Kernels\n\n\
+        What was seen when Shunt ran on each kernel of the list (`cargo xtask vm --list`), in QEMU without KVM. A test compares \
+        the bytes\nthat leave a router with Shunt with those that leave it without, by each engine that the kernel has.\n\n"
+        .to_owned();
+    let mut row = |name: &str, cell: &dyn Fn(&Seen) -> String| {
+        let cells: Vec<String> = seen.iter().map(cell).collect();
+        let _ = writeln!(page, "| {name} | {} |", cells.join(" | "));
+    };
+    row("", &|seen| seen.kernel.name.to_owned());
+    row("---", &|_| "---".to_owned());
+    row("release", &|seen| seen.release.clone());
+    row("supported until", &|seen| seen.kernel.supported_until.to_owned());
+    row("tried on", &|seen| seen.date.clone());
+    row("tc programs attached by", &|seen| seen.port("attach"));
+    row("engine that `auto` takes for a veth", &|seen| seen.port("engine"));
+    row("its reason", &|seen| seen.port("engine_reason"));
+    for (name, test) in TESTS {
+        row(&format!("{name} (`{test}`)"), &|seen| seen.tests.get(test).cloned().unwrap_or_default());
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::results;
+
+    #[test]
+    fn each_test_has_the_result_that_its_line_ends_with() {
+        let said = "\nrunning 2 tests\ntest nat::plain ... ok\ntest vlans::two ... FAILED\n\ntest result: FAILED. 1 passed";
+        let tests = results(said);
+        assert_eq!(tests.len(), 2);
+        assert_eq!((tests["nat::plain"].as_str(), tests["vlans::two"].as_str()), ("ok", "FAILED"));
+    }
+}
