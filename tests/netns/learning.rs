@@ -25,6 +25,14 @@ fn ways(lab: &Topology) -> (Crossing, Crossing) {
     (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()))
 }
 
+/// A TCP connection to port 80: both its ways, what its client's packets are like, and the connection.
+fn opened(lab: &Topology) -> (Crossing, Crossing, Packet, Handshake) {
+    let (there, back) = ways(lab);
+    let syn = lab.lan().tcp_to(4000, lab.wan().at(80), 0);
+    let connection = Handshake::open(&there, &back, &syn, lab.wan());
+    (there, back, syn, connection)
+}
+
 fn with_flags(packet: &Packet, flags: u8) -> Packet {
     let mut packet = packet.clone();
     if let Transport::Tcp(tcp) = &mut packet.transport {
@@ -165,9 +173,7 @@ fn tcp_picked_up_in_the_middle_is_not_fast_before_each_end_has_acknowledged() {
     for engine in ENGINES {
         let lab = silent_lab(rulesets::HOME_GATEWAY);
         let shuntd = daemon(&lab, engine);
-        let (there, back) = ways(&lab);
-        let syn = lab.lan().tcp_to(4000, lab.wan().at(80), 0);
-        let connection = Handshake::open(&there, &back, &syn, lab.wan());
+        let (there, back, syn, connection) = opened(&lab);
         lab.router().run("conntrack -D -p tcp 2>/dev/null");
         let data = connection.from_client(&syn, 0, "there");
         let answer = connection.from_server(lab.wan(), 0, "back");
@@ -203,9 +209,7 @@ fn conntrack_is_liberal_with_a_fast_connection() {
     }
     let lab = silent_lab(rulesets::HOME_GATEWAY);
     let shuntd = Shuntd::on(lab.router()).config("reprove = \"200ms\"").start();
-    let (there, back) = ways(&lab);
-    let syn = lab.lan().tcp_to(4000, lab.wan().at(80), 0);
-    let connection = Handshake::open(&there, &back, &syn, lab.wan());
+    let (there, back, syn, connection) = opened(&lab);
     there.teach(&shuntd, &connection.from_client(&syn, 0, "there"));
     back.teach(&shuntd, &connection.from_server(lab.wan(), 0, "back"));
     let proved = shuntd.status().proved;
@@ -227,9 +231,7 @@ fn both_directions_retire_by(flags: u8) {
     for engine in ENGINES {
         let lab = silent_lab(rulesets::HOME_GATEWAY);
         let shuntd = daemon(&lab, engine);
-        let (there, back) = ways(&lab);
-        let syn = lab.lan().tcp_to(4000, lab.wan().at(80), 0);
-        let connection = Handshake::open(&there, &back, &syn, lab.wan());
+        let (there, back, syn, connection) = opened(&lab);
         let data = connection.from_client(&syn, 0, "there");
         let answer = connection.from_server(lab.wan(), 0, "back");
         there.teach(&shuntd, &data);
@@ -279,9 +281,7 @@ fn a_syn_on_a_fast_connection_goes_to_linux_and_retires_it() {
     for engine in ENGINES {
         let lab = silent_lab(rulesets::HOME_GATEWAY);
         let shuntd = daemon(&lab, engine);
-        let (there, back) = ways(&lab);
-        let syn = lab.lan().tcp_to(4000, lab.wan().at(80), 0);
-        let connection = Handshake::open(&there, &back, &syn, lab.wan());
+        let (there, _, syn, connection) = opened(&lab);
         there.teach(&shuntd, &connection.from_client(&syn, 0, "there"));
         let before = shuntd.status();
         there.from.send(&with_flags(&connection.from_client(&syn, 0, []), Tcp::SYN));

@@ -5,7 +5,6 @@ use crate::{
     stage::{BOUND, by},
 };
 use shunt_bpf::traffic::Generator;
-use shunt_gen::Grid;
 use shunt_testkit::{Host, Segment, Shuntd, Topology, require_root};
 use shunt_wire::{Mac, Packet};
 use std::{
@@ -31,18 +30,7 @@ fn rss_kb(pid: u32) -> u64 {
 /// The storm, for another exit than those of the flow that is watched: a tap there would overflow.
 fn storm(lab: &Topology, far: &Host) -> Generator {
     let lan = lab.lan();
-    let flows = Grid {
-        near: lan.at(1024),
-        far: far.at(6000),
-        lows: 1000,
-        highs: u16::try_from(CONNECTIONS / 1000).unwrap(),
-        near_fixed: false,
-        reply: false,
-        source_mac: lan.mac,
-        destination_mac: lan.gateway_mac,
-        frame_bytes: 64,
-        udp_checksum: true,
-    };
+    let flows = lan.flows_to(far.at(6000), 1000, u16::try_from(CONNECTIONS / 1000).unwrap());
     let ifindex = lan.ns.ifindex(lan.nic);
     let traffic = flows.traffic().unwrap();
     lan.ns.within(|| Generator::new(&traffic, ifindex)).unwrap()

@@ -9,18 +9,7 @@ use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn flows(lab: &Topology, near: SocketAddr, far: SocketAddr) -> Grid {
-    Grid {
-        near,
-        far,
-        lows: 3,
-        highs: 2,
-        near_fixed: false,
-        reply: false,
-        source_mac: lab.lan().mac,
-        destination_mac: lab.lan().gateway_mac,
-        frame_bytes: 68,
-        udp_checksum: true,
-    }
+    Grid { near, frame_bytes: 68, ..lab.lan().flows_to(far, 3, 2) }
 }
 
 fn generate(host: &Host, flows: &Grid, packets: u64) {

@@ -1,5 +1,6 @@
 //! `shunt bench ndr`: on a router that forwards so much and no more, and in namespaces of its own.
 
+use crate::command::{self, Bench};
 use serde_json::Value;
 use shunt_testkit::{NetNs, Shunt, require_root};
 use std::{fs, path::Path};
@@ -23,22 +24,13 @@ fn a_router_that_limits_packets_is_found_to_do_so() {
     if !require_root() {
         return;
     }
-    let (host, router) = (NetNs::new("machine"), NetNs::new("dut"));
-    router.sysctl("ipv4/ip_forward", 1);
-    for (n, net) in [(0, "192.0.2"), (1, "198.51.100")] {
-        host.run(&format!("ip link add t{n} type veth peer name p{n} netns {}", router.name()));
-        host.run(&format!("ip address add {net}.2/24 dev t{n} && ip link set t{n} up"));
-        router.run(&format!("ip address add {net}.1/24 dev p{n} && ip link set p{n} up"));
-        router.run(&format!("ethtool -K p{n} gro on"));
-    }
+    let Bench { router, shunt, .. } = &command::bench();
     router.nft(&format!(
         "table inet f {{ chain c {{ type filter hook forward priority 0; \
          udp dport 5001 limit rate over {LIMIT_PPS}/second burst {BUCKET} packets drop; }}; }}"
     ));
-    let report = bench(
-        &Shunt::on(&host),
-        "--tx t0 --rx t1 --gateway 192.0.2.1 --min-load 500 --max-load 20000 --speed 1M",
-    );
+    let report =
+        bench(shunt, "--tx t0 --rx t1 --gateway 192.0.2.1 --min-load 500 --max-load 20000 --speed 1M");
     let searched = &report["searches"][0];
     assert_eq!((&searched["device"], &searched["run"]), (&"dut".into(), &1.into()));
     let most = (LIMIT_PPS + BUCKET / 0.5) * 1.01;

@@ -104,18 +104,8 @@ impl<'a> Rig<'a> {
     pub fn new(lab: &'a Topology, flows: u32, placement: Placement) -> anyhow::Result<Self> {
         let (lan, wan) = (lab.lan(), lab.wan());
         let lows = u16::try_from(flows).map_or(LOWS, |flows| flows.min(LOWS));
-        let forward = Grid {
-            near: lan.at(1024),
-            far: wan.at(5000),
-            lows,
-            highs: u16::try_from(flows / u32::from(lows)).context("too many flows")?,
-            near_fixed: false,
-            reply: false,
-            source_mac: lan.mac,
-            destination_mac: lan.gateway_mac,
-            frame_bytes: 64,
-            udp_checksum: true,
-        };
+        let highs = u16::try_from(flows / u32::from(lows)).context("too many flows")?;
+        let forward = lan.flows_to(wan.at(5000), lows, highs);
         let replies = Grid {
             near: (wan.gateway_v4, 1024).into(),
             near_fixed: true,

@@ -2,7 +2,6 @@
 
 use anyhow::ensure;
 use shunt_bpf::traffic::Generator;
-use shunt_gen::Grid;
 use shunt_testkit::{NetNs, Shuntd, Topology};
 
 /// Flows per near address.
@@ -20,18 +19,7 @@ impl Fill {
     /// So many flows from the LAN to the WAN. They go to ports from 6000 on.
     pub fn new(lab: &Topology, flows: u32) -> anyhow::Result<Self> {
         let (lan, wan) = (lab.lan(), lab.wan());
-        let flows = Grid {
-            near: lan.at(1024),
-            far: wan.at(6000),
-            lows: LOWS,
-            highs: u16::try_from(flows / u32::from(LOWS))?,
-            near_fixed: false,
-            reply: false,
-            source_mac: lan.mac,
-            destination_mac: lan.gateway_mac,
-            frame_bytes: 64,
-            udp_checksum: true,
-        };
+        let flows = lan.flows_to(wan.at(6000), LOWS, u16::try_from(flows / u32::from(LOWS))?);
         let ifindex = lan.ns.ifindex(lan.nic);
         let traffic = flows.traffic()?;
         let generator = lan.ns.within(|| Generator::new(&traffic, ifindex))?;

@@ -1,6 +1,7 @@
 //! What a host of a topology would say.
 
 use super::Host;
+use shunt_gen::Grid;
 use shunt_wire::{Packet, Transport};
 use std::net::SocketAddr;
 
@@ -24,6 +25,22 @@ impl Host {
     pub fn tcp_to(&self, port: u16, destination: SocketAddr, flags: u8) -> Packet {
         let own = if destination.is_ipv4() { self.at(port) } else { self.at6(port) };
         Packet::tcp_between(own, destination, flags).macs(self.mac, self.gateway_mac).with_tags(self.tags)
+    }
+
+    /// So many flows of 64-byte frames to somebody behind its gateway, from its own address and those after it.
+    pub fn flows_to(&self, far: SocketAddr, lows: u16, highs: u16) -> Grid {
+        Grid {
+            near: self.at(1024),
+            far,
+            lows,
+            highs,
+            near_fixed: false,
+            reply: false,
+            source_mac: self.mac,
+            destination_mac: self.gateway_mac,
+            frame_bytes: 64,
+            udp_checksum: true,
+        }
     }
 
     /// What it would answer to a UDP or TCP packet that has reached it.
