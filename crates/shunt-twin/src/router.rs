@@ -30,8 +30,6 @@ const SYSCTLS: &[(&str, &str)] = &[
     ("ipv4/icmp_ratelimit", "0"),
     ("ipv4/icmp_msgs_per_sec", "1000000"),
     ("ipv4/icmp_msgs_burst", "1000000"),
-    ("ipv4/conf/all/send_redirects", "0"),
-    ("ipv4/conf/default/send_redirects", "0"),
     ("ipv4/conf/all/accept_source_route", "0"),
     ("ipv4/conf/all/rp_filter", "0"),
     ("ipv4/conf/default/rp_filter", "0"),
@@ -61,6 +59,8 @@ impl Router {
             router.sysctl(name, value);
         }
         router.run("for f in /proc/sys/net/netfilter/nf_conntrack_*timeout*; do echo 100000 > $f; done");
+        // What `default` says is of interfaces that come later only.
+        router.run("for f in /proc/sys/net/ipv4/conf/*/send_redirects; do echo 0 > $f; done");
         topology.offloads(false);
         topology.pin_neighbours();
         for (site, host) in Site::ALL.into_iter().zip(topology.hosts()) {
