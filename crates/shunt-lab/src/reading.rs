@@ -135,7 +135,9 @@ impl Reading {
         let values = |reading: &Self| reading.runs.iter().map(|run| run.value).collect::<Vec<_>>();
         let (of_runs, to_runs) = (values(of), values(to));
         let (value, spread) = statistics::ratio_of_pairs(&of_runs, &to_runs, seed)?;
-        let runs = of_runs.iter().zip(&to_runs).map(|(of, to)| Run::from(of / to)).collect();
+        let pairs = of.runs.iter().zip(&to.runs);
+        let runs =
+            pairs.map(|(of, to)| Run { at: of.at.clone(), ..Run::from(of.value / to.value) }).collect();
         let doubts = of.doubts.clone();
         let mut ratio =
             Self { unit: "1".to_owned(), value, spread, doubts, limit: None, position: None, runs };
@@ -227,7 +229,9 @@ mod tests {
         a.add_doubt(Doubt::VirtualLinks);
         b.add_doubt(Doubt::VirtualLinks);
         b.add_doubt(Doubt::OneCore);
+        a.runs[1].at = Some("2026-01-01T00:00:00.000Z".to_owned());
         let ratio = Reading::ratio(&a, &b, 1).unwrap();
+        assert_eq!(ratio.runs[1].at, a.runs[1].at);
         assert_eq!((ratio.value, ratio.spread.low, ratio.spread.high), (2.0, 2.0, 2.0));
         assert_eq!(ratio.doubts, [Doubt::VirtualLinks, Doubt::OneCore]);
         assert_eq!(Reading::ratio(&a, &of(&[1.0]).unwrap(), 1), None);
