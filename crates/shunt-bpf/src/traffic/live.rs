@@ -6,16 +6,29 @@ use super::{
     load, map, missing, now_ns, open, set_entries, set_rodata, told,
 };
 use crate::abi::Plain;
-use libbpf_rs::{MapCore, MapFlags, Object};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
+use nix::sys::{
+    pthread::{pthread_kill, pthread_self},
+    signal::Signal,
+};
 use shunt_gen::{Capture, Round, Schedule, Traffic};
 use std::{
     io,
     os::fd::{AsFd, AsRawFd},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
-/// What one call into the kernel sends: some tens of milliseconds at most, so that signals and deadlines are seen.
-const RUN_PACKETS: u32 = 65_536;
+/// What one call into the kernel may offer: minutes.
+const OFFERED_MAX: u32 = i32::MAX as u32;
+/// How often it is asked whether a call is over.
+const LOOK_EACH: Duration = Duration::from_millis(1);
+/// Nobody is hurt by it: it is ignored where nobody handles it.
+const WAKE: Signal = Signal::SIGURG;
 /// Frames that the kernel builds before it hands them on, unless told otherwise: a NAPI budget.
 const BATCH: u32 = 64;
 /// The most that the kernel allows.
@@ -102,9 +115,7 @@ impl Generator {
     /// # Errors
     /// When it cannot be read.
     pub fn state(&self) -> Result<State, Error> {
-        let value = map(&self.object, ".bss")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let value = value.map_err(|e| told("xdp_gen: reading its state", e))?;
-        value.and_then(|bytes| State::of(&bytes)).ok_or_else(|| missing("state"))
+        read(&map(&self.object, ".bss")?)
     }
 
     fn set(&self, state: &State) -> Result<(), Error> {
@@ -118,13 +129,7 @@ impl Generator {
     /// When the kernel does not run the program.
     pub fn run(&mut self, packets: u64) -> Result<(), Error> {
         self.unpaced(packets)?;
-        let mut left = packets;
-        while left > 0 {
-            let now = left.min(RUN_PACKETS.into()) as u32;
-            self.turn(now)?;
-            left -= u64::from(now);
-        }
-        Ok(())
+        self.offer(|state| state.sent >= packets)
     }
 
     /// Sends for about this long as fast as it can; how many packets were sent.
@@ -134,10 +139,46 @@ impl Generator {
     pub fn run_for(&mut self, duration: Duration) -> Result<u64, Error> {
         self.unpaced(u64::MAX)?;
         let end = Instant::now() + duration;
-        while Instant::now() < end {
-            self.turn(RUN_PACKETS)?;
-        }
+        self.offer(|_| Instant::now() >= end)?;
         Ok(self.state()?.sent)
+    }
+
+    /// Offers frames to the program until this is true of its state, which is looked at once a millisecond.
+    ///
+    /// It is one call into the kernel: such a call ends with a grace period of RCU, which takes tens of milliseconds, and in
+    /// which nothing is sent. A signal to this thread ends it.
+    ///
+    /// # Errors
+    /// When the kernel does not run the program.
+    pub fn offer(&self, over: impl Fn(&State) -> bool + Sync) -> Result<(), Error> {
+        be_woken()?;
+        let bss =
+            MapHandle::try_from(&map(&self.object, ".bss")?).map_err(|e| told("xdp_gen: its state", e))?;
+        let (sender, ended) = (pthread_self(), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // One that comes before the call has begun is lost.
+                while !ended.load(Ordering::Acquire) {
+                    if read(&bss).map_or(true, |state| over(&state)) {
+                        // Of a thread that waits for this one.
+                        let _ = pthread_kill(sender, WAKE);
+                    }
+                    thread::sleep(LOOK_EACH);
+                }
+            });
+            let offered = loop {
+                match read(&bss) {
+                    Ok(state) if over(&state) => break Ok(()),
+                    Err(e) => break Err(e),
+                    Ok(_) => {}
+                }
+                if let Err(e) = self.turn(OFFERED_MAX) {
+                    break Err(e);
+                }
+            };
+            ended.store(true, Ordering::Release);
+            offered
+        })
     }
 
     fn unpaced(&self, limit: u64) -> Result<(), Error> {
@@ -174,6 +215,24 @@ impl Generator {
             cause: cause.into(),
         })
     }
+}
+
+fn read(bss: &impl MapCore) -> Result<State, Error> {
+    let value = bss.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+    let value = value.map_err(|e| told("xdp_gen: reading its state", e))?;
+    value.and_then(|bytes| State::of(&bytes)).ok_or_else(|| missing("state"))
+}
+
+/// Has the signal end a call into the kernel, and nothing else.
+fn be_woken() -> Result<(), Error> {
+    static HANDLED: OnceLock<io::Result<()>> = OnceLock::new();
+    let handled = HANDLED.get_or_init(|| {
+        signal_hook::flag::register(WAKE as i32, Arc::new(AtomicBool::new(false))).map(|_| ())
+    });
+    handled
+        .as_ref()
+        .map_err(|e| Error { doing: format!("handling {WAKE}"), cause: io::Error::from(e.kind()).into() })?;
+    Ok(())
 }
 
 /// Whether the device takes frames that XDP redirects to it. A driver that does not loses them in silence; of a kernel before

@@ -25,13 +25,10 @@ sockopt_impl!(
     QdiscBypass, SetOnly, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, bool
 );
 
-/// Frames that are offered to the generator in one call, of which those that are due are sent.
-const TURN: u32 = 16_384;
-/// The same when the next is due at some distance: looking for about 100 us.
-const LOOK: u32 = 2048;
-/// What is due later than this is waited for asleep, until so much before that.
-const ASLEEP_NS: u64 = 200_000;
-const AWAKE_NS: u64 = 100_000;
+/// So long before something is due its sender wakes: a generator takes long to begin and to end. What is due in less than twice the
+/// time is not waited for asleep.
+const AWAKE_LIVE_NS: u64 = 100_000_000;
+const AWAKE_SOCKET_NS: u64 = 100_000;
 /// Sleeping this long at most, it sees that it shall stop.
 const NAP_NS: u64 = 50_000_000;
 /// Packets that the kernel takes at once.
@@ -150,27 +147,29 @@ impl Sender {
             }
             Self::Socket(sending) => sending.frames.schedule(schedule, start_ns, tag),
         }
+        let over = |state: &State, now| {
+            let ended = state.end_ns > 0 && now >= state.end_ns;
+            ended || state.sent >= state.limit || stop.load(Ordering::Relaxed)
+        };
+        let wait = |state: &State, now| (state.start_ns + (state.due >> 16)).saturating_sub(now);
+        let awake_ns = match self {
+            Self::Live(_) => AWAKE_LIVE_NS,
+            Self::Socket(_) => AWAKE_SOCKET_NS,
+        };
         loop {
             let (state, now) = (self.state()?, now_ns());
-            let ended = state.end_ns > 0 && now >= state.end_ns;
-            if ended || state.sent >= state.limit || stop.load(Ordering::Relaxed) {
+            if over(&state, now) {
                 return Ok(state);
             }
-            let wait = (state.start_ns + (state.due >> 16)).saturating_sub(now);
-            if wait > ASLEEP_NS {
-                thread::sleep(Duration::from_nanos((wait - AWAKE_NS).min(NAP_NS)));
-                continue;
-            }
+            let left = wait(&state, now);
             match self {
-                Self::Live(generator) => {
-                    let apart = (state.interval * u64::from(state.burst)) >> 16;
-                    let left = u32::try_from(state.limit - state.sent).unwrap_or(TURN).min(TURN);
-                    generator.turn(match (state.interval, apart > ASLEEP_NS) {
-                        (0, _) => left,
-                        (_, true) => LOOK,
-                        (_, false) => TURN,
-                    })?;
+                _ if left > 2 * awake_ns => {
+                    thread::sleep(Duration::from_nanos((left - awake_ns).min(NAP_NS)));
                 }
+                Self::Live(generator) => generator.offer(|state| {
+                    let now = now_ns();
+                    over(state, now) || wait(state, now) > 2 * awake_ns
+                })?,
                 Self::Socket(sending) => sending.send_due()?,
             }
         }
