@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod generators;
 mod interrupt;
 mod iperf;
 mod napi;
@@ -21,6 +22,8 @@ enum Command {
     Bench(bench::Options),
     /// Show real traffic without Shunt and with it.
     Demo(demo::Options),
+    /// Measure how many packets Shunt's generator and others send.
+    Generators(generators::Options),
     /// Measure how soon a change in Linux holds for fast flows.
     Reaction(reaction::Options),
     /// Run real traffic for a long time while everything else comes and goes.
@@ -49,6 +52,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Bench(options) => bench::run(&options)?,
         Command::Demo(options) => demo::run(&options)?,
+        Command::Generators(options) => generators::run(&options)?,
         Command::Reaction(options) => reaction::run(&options)?,
         Command::Soak(options) => soak::run(&options)?,
         Command::Twin(options) => twin::start(&options)?,

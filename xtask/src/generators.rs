@@ -1,0 +1,136 @@
+//! Shunt's generator beside others, over a veth with nothing in between: how many 64-byte packets a second arrive.
+
+use crate::shunt::{binary, target};
+use anyhow::{Context, ensure};
+use serde_json::Value;
+use shunt_bpf::traffic::Sink;
+use shunt_lab::{Conditions, Doubt, Kept, Reading, Results};
+use shunt_testkit::NetNs;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+/// Compares generators.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// xdp-trafficgen of xdp-tools, built from its source. Without it only iperf3 is beside Shunt
+    #[arg(long, value_name = "PROGRAM")]
+    xdp_trafficgen: Option<PathBuf>,
+    /// How often each is measured; they take turns
+    #[arg(long, default_value_t = 7)]
+    rounds: u32,
+    /// Where the runs go [default: generators.json in the target directory]
+    #[arg(long, value_name = "FILE")]
+    keep: Option<PathBuf>,
+}
+
+const SHUNT: &str = "shunt gen";
+const TRAFFICGEN: &str = "xdp-trafficgen udp";
+const IPERF: &str = "iperf3 -u";
+
+/// How long each sends; of the others the middle is measured, when nothing starts or ends.
+const TIME: Duration = Duration::from_secs(3);
+const BEGIN: Duration = Duration::from_millis(700);
+const MIDDLE: Duration = Duration::from_secs(2);
+
+/// Two veths: one whose ends the same programs hold, as `shunt gen` does, and one to a host with a stack of its own.
+struct Wires {
+    near: NetNs,
+    far: NetNs,
+}
+
+/// Measures them in turn.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let path = options.keep.clone().unwrap_or_else(|| target().join("generators.json"));
+    if options.keep.is_none() {
+        fs::create_dir_all(target())?;
+    }
+    let results = Results::new("64-byte packets of generators", Conditions::of_this_machine());
+    let mut kept = Kept::begin(path.clone(), results)?;
+    let wires = Wires::new()?;
+    for round in 1..=options.rounds {
+        kept.add(SHUNT, "pps", wires.shunt()?)?;
+        if let Some(program) = &options.xdp_trafficgen {
+            kept.add(TRAFFICGEN, "pps", wires.trafficgen(program)?)?;
+        }
+        kept.add(IPERF, "pps", wires.iperf()?)?;
+        eprintln!("round {round} of {}", options.rounds);
+    }
+    for name in [SHUNT, TRAFFICGEN, IPERF] {
+        kept.doubt(name, Doubt::VirtualLinks);
+    }
+    for other in [TRAFFICGEN, IPERF] {
+        let readings = &kept.results().readings;
+        let ratio =
+            readings.get(SHUNT).zip(readings.get(other)).and_then(|(own, to)| Reading::ratio(own, to, 1));
+        if let Some(ratio) = ratio {
+            kept.put(&format!("{SHUNT} / {other}"), ratio)?;
+        }
+    }
+    for (name, Reading { value, spread, unit, .. }) in &kept.finish()?.readings {
+        let unit = if unit == "1" { "times" } else { unit };
+        println!("{name:32} {value:12.2} {unit:5}  {:.2} to {:.2}", spread.low, spread.high);
+    }
+    println!("the runs are in {}", path.display());
+    Ok(())
+}
+
+impl Wires {
+    fn new() -> anyhow::Result<Self> {
+        let wires = Self { near: NetNs::new("near"), far: NetNs::new("far") };
+        let far = wires.far.name();
+        wires.near.try_run(&format!(
+            "ip link add g0 type veth peer name g1 && ethtool -K g1 gro on && ip link set g0 up && ip link set g1 up &&
+             ip address add 198.51.100.1/24 dev g0 && ip address add 203.0.113.1/24 dev g1 &&
+             ip link add n0 type veth peer name f0 netns {far} && ip address add 192.0.2.1/24 dev n0 && ip link set n0 up"
+        ))?;
+        wires.far.try_run("ip address add 192.0.2.2/24 dev f0 && ip link set f0 up")?;
+        Ok(wires)
+    }
+
+    /// With all that it does: a number and a stamp in each packet, checked when it arrives.
+    fn shunt(&self) -> anyhow::Result<f64> {
+        let words = format!(
+            "gen --tx g0 --rx g1 --size 64 --rate max --time {} --no-floor --json",
+            humantime::format_duration(TIME)
+        );
+        let said = self.near.try_run(&format!("{} {words}", binary()?.display()))?;
+        let report: Value = serde_json::from_str(&said)?;
+        let number =
+            |name: &str| report[name].as_f64().with_context(|| format!("shunt gen does not say `{name}`"));
+        Ok(number("received")? / number("seconds")?)
+    }
+
+    fn trafficgen(&self, program: &Path) -> anyhow::Result<f64> {
+        let mac = self.near.try_run("cat /sys/class/net/g1/address")?;
+        let sink = self.near.within(|| Sink::attach(self.near.ifindex("g1")))?;
+        let line = format!("{} udp -m {} -s 64 g0", program.display(), mac.trim());
+        self.sending(&line, || Ok(sink.count()?.packets))
+    }
+
+    /// 64 bytes with headers and FCS.
+    fn iperf(&self) -> anyhow::Result<f64> {
+        let _server = self.far.spawn("iperf3 -s -1");
+        self.far.try_run("for i in $(seq 50); do ss -Hltn | grep -q :5201 && break; sleep 0.1; done")?;
+        let received = || {
+            let text = self.far.try_run("cat /sys/class/net/f0/statistics/rx_packets")?;
+            Ok(text.trim().parse()?)
+        };
+        let seconds = TIME.as_secs() + 1;
+        self.sending(&format!("iperf3 -c 192.0.2.2 -u -b 0 -l 18 -t {seconds}"), received)
+    }
+
+    /// What arrives each second in the middle of what this program sends.
+    fn sending(&self, line: &str, count: impl Fn() -> anyhow::Result<u64>) -> anyhow::Result<f64> {
+        let _sender = self.near.spawn(line);
+        sleep(BEGIN);
+        let (began, before) = (Instant::now(), count()?);
+        sleep(MIDDLE);
+        let arrived = count()? - before;
+        ensure!(arrived > 0, "`{line}`: nothing arrives; run it by hand to see why");
+        Ok(arrived as f64 / began.elapsed().as_secs_f64())
+    }
+}
