@@ -47,13 +47,11 @@ static __always_inline int traffic_due(struct traffic_state *state, __u64 now)
 
 	if (state->sent >= state->limit || (state->end_ns && now >= state->end_ns))
 		return 0;
+	if (!state->in_burst && now < due)
+		return 0;
 	if (state->interval) {
-		if (!state->in_burst) {
-			if (now < due)
-				return 0;
-			if (now - due > state->late_ns_max)
-				state->late_ns_max = now - due;
-		}
+		if (!state->in_burst && now - due > state->late_ns_max)
+			state->late_ns_max = now - due;
 		state->due += state->interval;
 		if (++state->in_burst >= state->burst)
 			state->in_burst = 0;

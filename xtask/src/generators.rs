@@ -3,11 +3,14 @@
 use crate::shunt::{binary, target};
 use anyhow::{Context, ensure};
 use serde_json::Value;
-use shunt_bpf::traffic::Sink;
+use shunt_bpf::traffic::{Generator, Sink};
+use shunt_gen::{Shape, Sizes};
 use shunt_lab::{Conditions, Doubt, Kept, Reading, Results};
 use shunt_testkit::NetNs;
+use shunt_wire::Mac;
 use std::{
     fs,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     thread::sleep,
     time::{Duration, Instant},
@@ -28,8 +31,12 @@ pub struct Options {
 }
 
 const SHUNT: &str = "shunt gen";
+const SENDER: &str = "the sender of shunt gen";
 const TRAFFICGEN: &str = "xdp-trafficgen udp";
 const IPERF: &str = "iperf3 -u";
+
+const FROM: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const TO: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
 /// How long each sends; of the others the middle is measured, when nothing starts or ends.
 const TIME: Duration = Duration::from_secs(3);
@@ -53,21 +60,21 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let wires = Wires::new()?;
     for round in 1..=options.rounds {
         kept.add(SHUNT, "pps", wires.shunt()?)?;
+        kept.add(SENDER, "pps", wires.sender()?)?;
         if let Some(program) = &options.xdp_trafficgen {
             kept.add(TRAFFICGEN, "pps", wires.trafficgen(program)?)?;
         }
         kept.add(IPERF, "pps", wires.iperf()?)?;
         eprintln!("round {round} of {}", options.rounds);
     }
-    for name in [SHUNT, TRAFFICGEN, IPERF] {
+    for name in [SHUNT, SENDER, TRAFFICGEN, IPERF] {
         kept.doubt(name, Doubt::VirtualLinks);
     }
-    for other in [TRAFFICGEN, IPERF] {
+    for (own, other) in [(SHUNT, TRAFFICGEN), (SENDER, TRAFFICGEN), (SHUNT, IPERF)] {
         let readings = &kept.results().readings;
-        let ratio =
-            readings.get(SHUNT).zip(readings.get(other)).and_then(|(own, to)| Reading::ratio(own, to, 1));
-        if let Some(ratio) = ratio {
-            kept.put(&format!("{SHUNT} / {other}"), ratio)?;
+        let both = readings.get(own).zip(readings.get(other));
+        if let Some(ratio) = both.and_then(|(own, other)| Reading::ratio(own, other, 1)) {
+            kept.put(&format!("{own} / {other}"), ratio)?;
         }
     }
     for (name, Reading { value, spread, unit, .. }) in &kept.finish()?.readings {
@@ -84,6 +91,7 @@ impl Wires {
         let far = wires.far.name();
         wires.near.try_run(&format!(
             "ip link add g0 type veth peer name g1 && ethtool -K g1 gro on && ip link set g0 up && ip link set g1 up &&
+             ip link set g0 address {FROM} && ip link set g1 address {TO} &&
              ip address add 198.51.100.1/24 dev g0 && ip address add 203.0.113.1/24 dev g1 &&
              ip link add n0 type veth peer name f0 netns {far} && ip address add 192.0.2.1/24 dev n0 && ip link set n0 up"
         ))?;
@@ -104,10 +112,24 @@ impl Wires {
         Ok(number("received")? / number("seconds")?)
     }
 
+    /// The same packets, to the sink that takes those of others: it only counts.
+    fn sender(&self) -> anyhow::Result<f64> {
+        let [from, to] = ["g0", "g1"].map(|name| self.near.ifindex(name));
+        let ends = [1024, 5001].map(|port| SocketAddr::from((Ipv4Addr::new(198, 51, 100, 1), port)));
+        let traffic = Shape::udp(ends[0], ends[1], Sizes::fixed(64)?).traffic(FROM, TO)?;
+        self.near.within(|| {
+            let sink = Sink::attach(to)?;
+            let mut generator = Generator::new(&traffic, from)?;
+            generator.run_for(BEGIN)?;
+            let (began, before) = (Instant::now(), sink.count()?.packets);
+            generator.run_for(MIDDLE)?;
+            Ok((sink.count()?.packets - before) as f64 / began.elapsed().as_secs_f64())
+        })
+    }
+
     fn trafficgen(&self, program: &Path) -> anyhow::Result<f64> {
-        let mac = self.near.try_run("cat /sys/class/net/g1/address")?;
         let sink = self.near.within(|| Sink::attach(self.near.ifindex("g1")))?;
-        let line = format!("{} udp -m {} -s 64 g0", program.display(), mac.trim());
+        let line = format!("{} udp -m {TO} -s 64 g0", program.display());
         self.sending(&line, || Ok(sink.count()?.packets))
     }
 

@@ -30,7 +30,7 @@ use std::{
 };
 
 /// The sender's threads and the kernel need this to get ready.
-const LEAD_NS: u64 = 20_000_000;
+const LEAD_NS: u64 = 50_000_000;
 /// A packet this late makes a burst of those behind it.
 const LATE_NS: u64 = 1_000_000;
 

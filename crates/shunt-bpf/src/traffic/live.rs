@@ -29,8 +29,8 @@ const OFFERED_MAX: u32 = i32::MAX as u32;
 const LOOK_EACH: Duration = Duration::from_millis(1);
 /// Nobody is hurt by it: it is ignored where nobody handles it.
 const WAKE: Signal = Signal::SIGURG;
-/// Frames that the kernel builds before it hands them on, unless told otherwise: a NAPI budget.
-const BATCH: u32 = 64;
+/// Frames that the kernel builds before it hands them on, unless told otherwise: half of a veth's ring.
+const BATCH: u32 = 128;
 /// The most that the kernel allows.
 const BATCH_MAX: u32 = 256;
 

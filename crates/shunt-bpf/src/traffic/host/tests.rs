@@ -133,6 +133,7 @@ fn packets_go_when_they_are_due_and_not_before() {
     assert!(times[0] == times[3] && times[4] == times[7] && times[8] == times[9], "{times:?}");
     assert!((1330..=1350).contains(&(times[4] - times[0])), "{times:?}");
     assert_eq!(departures(&Schedule { pps: Some(1e-3), ..bursts }, 1000, 1_000_000).len(), 4);
+    assert_eq!(departures(&unpaced(3), 10, 1000), [500; 3]);
 }
 
 #[test]
