@@ -193,7 +193,7 @@ impl Verdict {
 /// By the unit: rates are to be high; times, loads and losses low.
 fn more_is_better(unit: &str) -> Option<bool> {
     match unit {
-        "pps" | "bit/s" | "kbit/s" | "Mbit/s" | "Gbit/s" | "1/s" => Some(true),
+        "pps" | "bit/s" | "kbit/s" | "Mbit/s" | "Gbit/s" | "1/s" | "connections" => Some(true),
         "s" | "ms" | "us" | "ns" | SHARES | "points" | "ns/packet" | "cycles/packet" => Some(false),
         _ => None,
     }

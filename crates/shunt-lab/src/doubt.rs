@@ -119,7 +119,15 @@ pub enum Doubt {
     Unknown,
 }
 
+/// A fast path that takes less than this of the packets is not what was measured.
+const FAST_WANTED: f64 = 0.5;
+
 impl Doubt {
+    /// Where too little went the fast path.
+    pub(crate) fn slow_path(fast_share: f64) -> Option<Self> {
+        (fast_share < FAST_WANTED).then_some(Self::SlowPath { percent: fast_share * 100.0 })
+    }
+
     /// Adds it, unless there is one of its kind: of those that differ by a figure, the first is enough.
     pub(crate) fn add_kind(self, doubts: &mut Vec<Self>) {
         let same = |other: &Self| std::mem::discriminant(other) == std::mem::discriminant(&self);

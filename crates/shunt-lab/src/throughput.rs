@@ -1,5 +1,6 @@
 //! The throughput of one or more routers, searched for in turn, so that what changes with time is in all of them.
 
+pub mod concurrent;
 mod connections;
 mod generated;
 

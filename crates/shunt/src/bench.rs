@@ -1,5 +1,6 @@
 //! `shunt bench`: what is measured, of which routers.
 
+mod concurrent;
 mod connections;
 mod goodput;
 mod size;
@@ -12,6 +13,7 @@ use crate::{
     render::Answer,
 };
 use anyhow::Context;
+use concurrent::ConcurrentBench;
 use goodput::GoodputBench;
 use shunt_api::{Failure, FailureCode};
 use shunt_gen::{Rate, Shape, Sizes};
@@ -52,6 +54,7 @@ const TRIALS_EXPECTED: u32 = 12;
 #[derive(Debug)]
 pub(crate) enum Measurement {
     Ndr(NdrBench),
+    Concurrent(ConcurrentBench),
     Size(SizeBench),
     Sweep(SweepBench),
     Matrix(GoodputBench),
@@ -69,6 +72,9 @@ pub(crate) struct Setting<'s> {
 impl Measurement {
     pub(crate) fn resolve(typed: &BenchCommand) -> anyhow::Result<Self> {
         Ok(match typed {
+            BenchCommand::Ndr(ndr) if ndr.what == NdrOf::Concurrent => {
+                Self::Concurrent(ConcurrentBench::resolve(ndr)?)
+            }
             BenchCommand::Ndr(ndr) => Self::Ndr(NdrBench::resolve(ndr)?),
             BenchCommand::Size(size) => Self::Size(SizeBench::resolve(size)?),
             BenchCommand::Sweep(sweep) => Self::Sweep(SweepBench::resolve(sweep)?),
@@ -81,6 +87,7 @@ impl Measurement {
     pub(crate) fn expected(&self) -> Duration {
         match self {
             Self::Ndr(bench) => bench.expected(),
+            Self::Concurrent(bench) => bench.expected(),
             Self::Size(bench) => bench.expected(),
             Self::Sweep(bench) => bench.expected(),
             Self::Matrix(bench) | Self::Rxtx(bench) => bench.expected(),
@@ -90,6 +97,7 @@ impl Measurement {
     pub(crate) fn perform(self, setting: Setting) -> anyhow::Result<Answer> {
         Ok(match self {
             Self::Ndr(bench) => Answer::Throughput(Box::new(bench.perform(setting)?)),
+            Self::Concurrent(bench) => Answer::Concurrent(Box::new(bench.perform(setting)?)),
             Self::Size(bench) => Answer::FrameSize(Box::new(bench.perform(setting)?)),
             Self::Sweep(bench) => Answer::Sweep(Box::new(bench.perform(setting)?)),
             Self::Matrix(bench) => Answer::Matrix(Box::new(bench.perform(setting)?)),
@@ -128,7 +136,9 @@ impl NdrBench {
         let max_pps = match typed.what {
             NdrOf::Frames if typed.simulate.is_empty() => typed.max_load,
             NdrOf::Frames => typed.max_load.or(Some(SIMULATED_MAX_PPS)),
-            NdrOf::Connections => Some(connections::most(typed.max_load, method.trial_s())?),
+            NdrOf::Connections | NdrOf::Concurrent => {
+                Some(connections::most(typed.max_load, method.trial_s())?)
+            }
         };
         let routers = match typed.simulate[..] {
             [] => real(typed, max_pps, method.trial_s())?,

@@ -3,6 +3,7 @@
 mod campaign;
 mod columns;
 mod compare;
+mod concurrent;
 mod flows;
 mod frame_size;
 mod goodput;
@@ -54,6 +55,7 @@ pub(crate) enum Answer {
     Load(Load),
     LoadSelfTest(SelfTest),
     Throughput(Box<throughput::Report>),
+    Concurrent(Box<throughput::concurrent::Report>),
     FrameSize(Box<shunt_lab::frame_size::Report>),
     Sweep(Box<shunt_lab::sweep::Report>),
     CampaignStep { step: String, answer: Box<Answer> },
@@ -133,6 +135,7 @@ impl Answer {
             Self::Load(load) => out.write_all(load::describe(load).as_bytes()),
             Self::LoadSelfTest(test) => out.write_all(load::describe_self_test(test).as_bytes()),
             Self::Throughput(report) => out.write_all(ndr::describe(report).as_bytes()),
+            Self::Concurrent(report) => out.write_all(concurrent::describe(report).as_bytes()),
             Self::FrameSize(report) => out.write_all(frame_size::describe(report).as_bytes()),
             Self::Sweep(report) => out.write_all(sweep::describe(report).as_bytes()),
             Self::CampaignStep { step, answer } => {
@@ -181,6 +184,7 @@ impl Answer {
             }
             Self::Campaign(summary) => write_json_line(out, summary),
             // The form of a file, which `shunt compare` and `shunt report` read.
+            Self::Concurrent(report) => out.write_all(report.results.to_json()?.as_bytes()),
             Self::Matrix(report) | Self::Rxtx(report) => out.write_all(report.results.to_json()?.as_bytes()),
             Self::Compared(comparison) => write_json(out, comparison),
             Self::Traffic(report) => write_json(out, report),

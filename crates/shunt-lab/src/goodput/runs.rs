@@ -18,8 +18,6 @@ use std::{
 
 /// So many failures in a row are no accident.
 const FAILURES_MAX: u32 = 3;
-/// A fast path that takes less than this of the packets is not what was measured.
-const FAST_WANTED: f64 = 0.5;
 
 pub(super) struct Runs<'a> {
     plan: &'a Plan,
@@ -187,8 +185,8 @@ impl<'a> Runs<'a> {
             if arrived.bytes == 0 {
                 self.kept.doubt_kind(&goodput, Doubt::NothingArrived);
             }
-            if let Some(percent) = seen.fast_share.filter(|share| *share < FAST_WANTED).map(|s| s * 100.0) {
-                self.kept.doubt_kind(&goodput, Doubt::SlowPath { percent });
+            if let Some(doubt) = seen.fast_share.and_then(Doubt::slow_path) {
+                self.kept.doubt_kind(&goodput, doubt);
             }
             if let Some(datagrams) = arrived.datagrams {
                 let details = json!({ "datagrams": datagrams });

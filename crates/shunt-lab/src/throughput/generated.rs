@@ -127,9 +127,7 @@ fn measure<'m>(
     dut: &'m Inside,
 ) -> impl FnMut(Trial) -> Result<Seen, Error> + 'm {
     move |trial| {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Error::Machine("interrupted; searches that were over are kept".to_owned()));
-        }
+        unless_stopped(stop)?;
         let duration = Some(Duration::from_secs_f64(trial.duration_s));
         let schedule = Schedule { pps: Some(trial.load_pps), burst: wanted.burst, packets: None, duration };
         let translating = session.router().filter(|_| wanted.answered);
@@ -143,6 +141,13 @@ fn measure<'m>(
         let span_s = directed.iter().map(|one| one.span_ns).min().unwrap_or(0) as f64 / 1e9;
         let outcome = sent_for(trial, span_s).outcome(directed.len() as u32, sum.sent, sum.received);
         Ok(Seen { outcome, latency_us: sum.latency_us, dut_load })
+    }
+}
+
+pub(super) fn unless_stopped(stop: &AtomicBool) -> Result<(), Error> {
+    match stop.load(Ordering::Relaxed) {
+        true => Err(Error::Machine("interrupted; searches that were over are kept".to_owned())),
+        false => Ok(()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `shunt bench ndr --what connections`.
+//! `shunt bench ndr --what connections`, and what is common to it and `--what concurrent`.
 
 use crate::cli::NdrArgs;
 use shunt_api::{Failure, FailureCode};
@@ -13,8 +13,7 @@ const PORTS: Ports = Ports { first: 1024, count: 64512 };
 
 /// The greatest rate at which the connections of a trial fit into the table, or that was given.
 pub(super) fn most(given: Option<f64>, trial_s: f64) -> Result<f64, Failure> {
-    let table = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_max").ok();
-    let table: u32 = table.and_then(|most| most.trim().parse().ok()).unwrap_or(FLOWS_MAX);
+    let table = table().unwrap_or(FLOWS_MAX);
     let most = (f64::from(table.min(FLOWS_MAX)) - SPARE) / trial_s;
     match given {
         Some(given) if given > most => Err(Failure::new(
@@ -28,10 +27,15 @@ pub(super) fn most(given: Option<f64>, trial_s: f64) -> Result<f64, Failure> {
     }
 }
 
+/// How many connections conntrack tracks on this machine.
+pub(super) fn table() -> Option<u32> {
+    fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_max").ok()?.trim().parse().ok()
+}
+
 /// Makes each packet of a trial, which has so many, one of another connection.
 pub(super) fn ask_for(wanted: &mut Wanted, typed: &NdrArgs, packets: f64) -> Result<(), Failure> {
     if typed.both || typed.place.tx.is_some() {
-        let why = "--what connections: only through our own router and in one direction, since it must forget its connections \
+        let why = "--what connections and concurrent: only through our own router and in one direction, since it must forget its connections \
                    before each trial; leave out --both and --tx";
         return Err(Failure::new(FailureCode::Usage, why));
     }

@@ -318,16 +318,20 @@ pub(crate) struct NdrArgs {
     #[arg(long, value_name = "BEHAVIOUR", conflicts_with_all = ["engines", "size", "both", "tx", "rx", "speed", "what"])]
     pub(crate) simulate: Vec<Behaviour>,
     /// What is searched for. Connections: each packet is of a new connection, which our own router masquerades and the other host
-    /// answers; what is answered and tracked by conntrack counts. Before each trial the router forgets all.
+    /// answers; what is answered and tracked by conntrack counts. Before each trial the router forgets all. Concurrent: how many
+    /// such connections it holds at once, so that a second packet passes over each of them as the one that it was.
     #[arg(long, value_enum, default_value = "frames")]
     pub(crate) what: NdrOf,
-    /// The least load, in frames/s or connections/s.
+    /// The least load, in frames/s or connections/s, or the least number of concurrent connections.
     #[arg(long, value_name = "PPS", default_value_t = 9001.0)]
     pub(crate) min_load: f64,
     /// The greatest load [default: of frames what the generator sends with nothing in between; of connections what fits into
-    /// nf_conntrack_max in a trial].
+    /// nf_conntrack_max in a trial; concurrent nf_conntrack_max].
     #[arg(long, value_name = "PPS")]
     pub(crate) max_load: Option<f64>,
+    /// Begin concurrent connections at this rate, which must be below the one that --what connections finds.
+    #[arg(long, value_name = "PPS", default_value_t = 20_000.0)]
+    pub(crate) open_rate: f64,
     /// What forwards in the namespace of the router; may be given several times [default: slow, tc and xdp].
     #[arg(long = "engine", value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true)]
     pub(crate) engines: Vec<String>,
@@ -342,7 +346,7 @@ pub(crate) struct NdrArgs {
     /// How many searches of each.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
-    /// Trials of 0.5 s, 2.5 s a load, bounds within 1 %.
+    /// Trials of 0.5 s, 2.5 s a load, bounds within 1 %. Of concurrent connections 65536 at most, bounds within 10 %.
     #[arg(long)]
     pub(crate) quick: bool,
     /// The throughput of RFC 2544 instead: halving, by trials of so long without loss; 60s conform to it.
@@ -387,6 +391,7 @@ pub(crate) struct ReportArgs {
 pub(crate) enum NdrOf {
     Frames,
     Connections,
+    Concurrent,
 }
 
 /// How a report is written.

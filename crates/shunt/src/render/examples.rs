@@ -7,7 +7,7 @@ pub(crate) mod goodput;
 mod report;
 mod traffic;
 
-pub(crate) use benches::{sizes, sweep};
+pub(crate) use benches::{concurrent, sizes, sweep};
 pub(crate) use campaign::campaign;
 pub(crate) use compare::comparison;
 pub(crate) use report::{report, result_file};

@@ -80,6 +80,7 @@ fn the_texts_are_as_kept() {
     is_golden("compare.json", &show(&Answer::Compared(comparison()), JSON));
     is_golden("bench-ndr.txt", &show(&simulated(), TEXT));
     is_golden("bench-ndr.json", &show(&simulated(), JSON));
+    is_golden("bench-ndr-concurrent.txt", &show(&examples::concurrent(), TEXT));
     is_golden("report.json", &show(&of_files(ReportForm::Json), TEXT));
     is_golden("report.csv", &show(&of_files(ReportForm::Csv), TEXT));
     is_golden("bench-size.txt", &show(&examples::sizes(), TEXT));
