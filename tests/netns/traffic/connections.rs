@@ -170,7 +170,12 @@ fn concurrent_connections_are_searched_up_to_the_table_for_each_engine_and_kept(
         assert_eq!((&details["bound"], &details["fails"]), (&"nf_conntrack_max".into(), &Value::Null));
         let held = &details["held"];
         assert_eq!((&held["tracked"], &held["renewed"], &held["lost"]), (&2000.into(), &0.into(), &0.into()));
-        assert_eq!(held["fast_share"].is_null(), engine == "slow");
+        // Two passes are what a fast path learns from, and the third is what it takes.
+        assert_eq!(
+            held["fast_share"].as_f64().map(|share| share > 0.5),
+            (engine != "slow").then_some(true),
+            "{held}"
+        );
     }
     for (words, why) in [
         ("--max-load 2001", "--max-load 2001: nf_conntrack_max is 2000"),

@@ -13,8 +13,8 @@ use std::{path::PathBuf, time::Duration};
 const QUICK_MAX: u32 = 65_536;
 /// How near bounds come, as a share.
 const WIDTHS: [f64; 2] = [0.005, 0.1];
-/// Doubling sends over twice as many as the greatest number, and each of them twice.
-const PASSES_EXPECTED: f64 = 4.0;
+/// Doubling sends over twice as many as the greatest number, and three times over each.
+const PASSES_EXPECTED: f64 = 6.0;
 const TRIALS_EXPECTED: u32 = 6;
 
 /// What will be measured.

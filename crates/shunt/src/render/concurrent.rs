@@ -27,8 +27,8 @@ pub(super) fn describe(report: &Report) -> String {
         + &align(&SIDES, &rows)
         + &format!(
             "Connections held at once, from {} to {} ({}); width (1 - held/fails) {} %. UDP, masqueraded, begun at {}/s; then a packet went\n\
-             over each again, was answered and began none anew, while conntrack had them all. None time out: conntrack's timeouts are\n\
-             a day in this router. Fast is the share of the packets of this last pass that the fast path took.\n",
+             over each again (and one before, of which a fast path learns), was answered and began none anew, while conntrack had them\n\
+             all. None time out: conntrack's timeouts are a day in this router. Fast is the share of this last pass that the fast path took.\n",
             range.min,
             range.max,
             range.max_of,
