@@ -9,7 +9,7 @@
 #include "include/bpf.h"
 #include "core/traffic.h"
 
-enum { UNPACED_LOOK = 4 };
+enum { CLOCK_EACH = 16 }; /* packets that are late, or have no rate */
 
 volatile const struct traffic_plan plan;
 struct traffic_state state;
@@ -28,11 +28,11 @@ int shunt_gen(struct xdp_md *ctx)
 	__u32 flow, number = 0, size;
 	void *data, *end;
 	__u32 *next;
-	__u64 now;
+	__u64 now = state.last_ns;
 
-	/* Without a rate the clock costs more than it tells: packets of a batch leave together. */
-	now = state.interval || state.sent % UNPACED_LOOK == 0 ? bpf_ktime_get_ns() : state.last_ns;
-
+	/* Of a packet that was due when the clock was last read, reading it again tells little and costs much. */
+	if (now < state.start_ns + (state.due >> 16) || state.sent % CLOCK_EACH == 0)
+		now = bpf_ktime_get_ns();
 	if (!traffic_due(&state, now))
 		return XDP_DROP;
 	size = traffic_size(&plan, &state);

@@ -31,9 +31,8 @@ const AWAKE_LIVE_NS: u64 = 100_000_000;
 const AWAKE_SOCKET_NS: u64 = 100_000;
 /// Sleeping this long at most, it sees that it shall stop.
 const NAP_NS: u64 = 50_000_000;
-/// Packets that the kernel takes at once, at a rate and without one.
-const BATCH: u32 = 64;
-const BATCH_UNPACED: u32 = 128;
+/// Packets that the kernel takes at once.
+const BATCH: u32 = 128;
 
 /// Who sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,8 +81,8 @@ pub(super) fn batch(schedule: &Schedule) -> u32 {
     match schedule.pps {
         Some(pps) if pps < 50_000.0 => 1,
         Some(pps) if pps < 500_000.0 => 8,
-        Some(_) => BATCH,
-        None => BATCH_UNPACED,
+        Some(pps) if pps < 1_000_000.0 => 64,
+        _ => BATCH,
     }
 }
 
