@@ -3,7 +3,7 @@
 use crate::silent;
 use shunt_api::{Engine, FlowState};
 use shunt_testkit::{
-    Crossing, Handshake, Shuntd, TcpEcho, Topology, require_root, rulesets, wait_for, wait_until,
+    Crossing, Handshake, Host, Shuntd, TcpEcho, Topology, require_root, rulesets, wait_for, wait_until,
 };
 use shunt_wire::{Packet, Tcp, Transport};
 use std::{
@@ -92,8 +92,14 @@ fn transfer(lab: &Topology, shuntd: Option<&Shuntd>) -> Duration {
         is_fast(shuntd, port)
     });
     say(&stream, 8 << 20);
-    // The acknowledgement of the last data may be delayed.
-    thread::sleep(Duration::from_millis(200));
+    // That of the last data may be delayed.
+    wait_until("all is acknowledged", || {
+        let unacknowledged = |host: &Host| {
+            let sockets = host.ns.run("ss -Htn state established");
+            sockets.lines().any(|line| line.split_whitespace().nth(1) != Some("0"))
+        };
+        ![lab.lan(), lab.wan()].into_iter().any(unacknowledged)
+    });
     life_after(lab, Instant::now())
 }
 

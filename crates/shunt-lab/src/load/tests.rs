@@ -1,6 +1,6 @@
 use super::*;
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -22,12 +22,15 @@ fn spin(time: Duration) {
 fn a_cpu_that_never_sleeps_reads_as_full_and_the_meter_yields_to_it() {
     let _alone = alone();
     let mut meter = Meter::start(Some(&[0])).unwrap();
-    let busy = thread::spawn(|| {
+    let begun = Arc::new(Barrier::new(2));
+    let begins = begun.clone();
+    let busy = thread::spawn(move || {
         soaker::pin(0).unwrap();
+        begins.wait();
         // Some before and some after, so that it covers the reading.
         spin(Duration::from_millis(1500));
     });
-    thread::sleep(Duration::from_millis(300));
+    begun.wait();
     meter.read().unwrap();
     thread::sleep(Duration::from_millis(800));
     let load = meter.read().unwrap();
