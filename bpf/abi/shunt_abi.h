@@ -78,7 +78,7 @@ enum shunt_reason {
 	SHUNT_CONNTRACK_GONE = 54, /* conntrack has forgotten the connection, or was told to */
 
 	/* a refusal again */
-	SHUNT_EGRESS_FILTER = 55, /* the port that it left by has TCX programs of somebody else */
+	SHUNT_EGRESS_FILTER = 55, /* something of somebody else's is where it left that a fast packet would not go through */
 };
 _Static_assert((int)SHUNT_EGRESS_FILTER < (int)SHUNT_REASONS_MAX, "reasons fit the counters");
 

@@ -204,7 +204,8 @@ pub struct PortStatus {
     pub refusals: BTreeMap<String, u64>,
 }
 
-/// What somebody else has put in the way of a port's packets: tc filters on ingress, or a TCX program.
+/// What somebody else has put in the way of a port's packets: tc filters on ingress, a TCX program, or on a device on top of
+/// the port a qdisc or tc filters on egress.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PortFilter {
@@ -212,7 +213,7 @@ pub struct PortFilter {
     pub device: String,
     /// Which way packets go through it.
     pub hook: FilterHook,
-    /// As `tc filter show` names them: `u32`, `flower`, `bpf`, ...; `tcx` for a TCX program.
+    /// As `tc` names filters (`u32`, `flower`, `bpf`, ...) and qdiscs (`htb`, ...); `tcx` for a TCX program.
     pub kind: String,
     /// The name of a TCX program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -228,6 +229,8 @@ pub enum FilterHook {
     Ingress,
     /// Out.
     Egress,
+    /// Out, and it is a qdisc.
+    Qdisc,
 }
 
 /// Packets of one port. A GRO or GSO aggregate is one.
@@ -294,6 +297,7 @@ impl fmt::Display for FilterHook {
         f.write_str(match self {
             Self::Ingress => "ingress",
             Self::Egress => "egress",
+            Self::Qdisc => "qdisc",
         })
     }
 }
@@ -302,6 +306,7 @@ impl fmt::Display for PortFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, hook, kind, program } = self;
         match program {
+            _ if *hook == FilterHook::Qdisc => write!(f, "{hook} {kind} of {device}"),
             Some(program) => write!(f, "{kind} program {program} on {device} {hook}"),
             None => write!(f, "tc {kind} filter on {device} {hook}"),
         }

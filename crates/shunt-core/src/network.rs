@@ -10,13 +10,15 @@ use std::{
 
 /// TC_H_ROOT.
 const ROOT: u32 = 0xffff_ffff;
+/// TC_H_MAJ_MASK: what a qdisc's handle and its classes have in common.
+const MAJOR: u32 = 0xffff_0000;
 
 /// The kernel's state, as far as decisions depend on it.
 #[derive(Debug, Default)]
 pub(crate) struct Network {
     pub(crate) links: BTreeMap<u32, Link>,
     pub(crate) addresses: BTreeSet<(u32, IpAddr, u8)>,
-    pub(crate) egress_filters: BTreeSet<u32>,
+    egress_filters: BTreeSet<(u32, String)>,
     ingress_filters: BTreeSet<(u32, String)>,
     /// Native XDP, and whether frames can be redirected to the device.
     pub(crate) xdp: BTreeMap<u32, (bool, bool)>,
@@ -65,16 +67,17 @@ impl Network {
                 None
             }
             Event::QdiscGone(qdisc) => {
-                self.qdiscs.remove(&(qdisc.ifindex, qdisc.parent, qdisc.handle));
+                // Of those below it nothing is told.
+                self.qdiscs.retain(|(on, parent, handle), _| {
+                    *on != qdisc.ifindex
+                        || *parent & MAJOR != qdisc.handle
+                            && (*parent, *handle) != (qdisc.parent, qdisc.handle)
+                });
                 None
             }
             Event::Filter { ifindex, egress, kind } => {
-                if *egress {
-                    self.egress_filters.insert(*ifindex);
-                } else {
-                    let kind = kind.clone().unwrap_or_else(|| "filter".to_owned());
-                    self.ingress_filters.insert((*ifindex, kind));
-                }
+                let filters = if *egress { &mut self.egress_filters } else { &mut self.ingress_filters };
+                filters.insert((*ifindex, kind.clone().unwrap_or_else(|| "filter".to_owned())));
                 Some(Cause::Filter)
             }
             Event::XdpFeatures { ifindex, native, target } => {
@@ -118,20 +121,26 @@ impl Network {
         self.neighbours.retain(|(on, _), _| *on != ifindex);
         self.stations.retain(|_, port| *port != ifindex);
         self.qdiscs.retain(|(on, ..), _| *on != ifindex);
-        self.egress_filters.remove(&ifindex);
+        self.egress_filters.retain(|(on, _)| *on != ifindex);
         self.ingress_filters.retain(|(on, _)| *on != ifindex);
         self.xdp.remove(&ifindex);
         self.links.remove(&ifindex).map(|_| Cause::Link)
     }
 
-    /// The root qdisc of a device, if it does more than to pass packets on in order.
+    /// The root qdisc of a device, or one that a transmit queue has by itself, if it does more than to pass packets on in order.
     pub(crate) fn shaper(&self, ifindex: u32) -> Option<&str> {
-        self.qdiscs
-            .range((ifindex, 0, 0)..=(ifindex, u32::MAX, u32::MAX))
-            .map(|(_, qdisc)| qdisc)
-            // Those with handle 0 are the kernel's own defaults; nobody asked for them.
-            .find(|q| q.parent == ROOT && q.handle != 0 && !is_plain(&q.kind))
-            .map(|q| q.kind.as_str())
+        // Those with handle 0 are the kernel's own defaults; nobody asked for them.
+        let all = self.qdiscs.range((ifindex, 0, 0)..=(ifindex, u32::MAX, u32::MAX));
+        let asked_for = all.map(|(_, qdisc)| qdisc).filter(|qdisc| qdisc.handle != 0);
+        let root = asked_for.clone().find(|qdisc| qdisc.parent == ROOT)?;
+        let mut in_the_way = asked_for
+            .filter(|qdisc| qdisc.parent == ROOT || root.kind == "mq" && qdisc.parent & MAJOR == root.handle);
+        in_the_way.find(|qdisc| !is_plain(&qdisc.kind)).map(|qdisc| qdisc.kind.as_str())
+    }
+
+    /// Whether a device has tc filters on egress.
+    pub(crate) fn has_egress_filters(&self, ifindex: u32) -> bool {
+        self.egress_filters.iter().any(|(on, _)| *on == ifindex)
     }
 
     /// Whether VLAN devices are on top of a device. Most drivers keep a received tag beside the frame, where XDP does not
@@ -152,30 +161,32 @@ impl Network {
         !captures.is_empty() && (captures.contains(&0) || !self.stack(ifindex).is_disjoint(captures))
     }
 
-    /// What somebody else has put in the way of a port's packets, on it or on a device on top of it: tc filters on
-    /// ingress, and TCX programs.
+    /// What somebody else has put in the way of a port's packets: tc filters on ingress and TCX programs, on it or on a device
+    /// on top of it; qdiscs and tc filters on egress of a device on top of it. Those of the port itself are its engine's matter.
     pub(crate) fn filters(&self, ifindex: u32, programs: &BTreeSet<Program>) -> Vec<PortFilter> {
-        if self.ingress_filters.is_empty() && programs.is_empty() {
+        let device = |on| self.links.get(on).map(|link| link.name.clone()).unwrap_or_default();
+        let filter = |on, hook, kind: &str, program: Option<&String>| {
+            let filter =
+                PortFilter { device: device(on), hook, kind: kind.to_owned(), program: program.cloned() };
+            (*on, filter)
+        };
+        let above = |on: &u32| *on != ifindex;
+        let ingress =
+            self.ingress_filters.iter().map(|(on, kind)| filter(on, FilterHook::Ingress, kind, None));
+        let egress = self.egress_filters.iter().filter(|(on, _)| above(on));
+        let egress = egress.map(|(on, kind)| filter(on, FilterHook::Egress, kind, None));
+        let qdiscs = self.links.keys().filter(|on| above(on));
+        let qdiscs = qdiscs.filter_map(|on| Some(filter(on, FilterHook::Qdisc, self.shaper(*on)?, None)));
+        let programs = programs.iter().map(|Program { ifindex: on, egress, name }| {
+            let hook = if *egress { FilterHook::Egress } else { FilterHook::Ingress };
+            filter(on, hook, "tcx", Some(name))
+        });
+        let mut all = ingress.chain(egress).chain(qdiscs).chain(programs).peekable();
+        if all.peek().is_none() {
             return Vec::new();
         }
         let stack = self.stack(ifindex);
-        let device = |on| self.links.get(on).map(|link| link.name.clone()).unwrap_or_default();
-        let filters = self.ingress_filters.iter().map(|(on, kind)| {
-            (
-                on,
-                PortFilter {
-                    device: device(on),
-                    hook: FilterHook::Ingress,
-                    kind: kind.clone(),
-                    program: None,
-                },
-            )
-        });
-        let programs = programs.iter().map(|Program { ifindex: on, egress, name }| {
-            let hook = if *egress { FilterHook::Egress } else { FilterHook::Ingress };
-            (on, PortFilter { device: device(on), hook, kind: "tcx".to_owned(), program: Some(name.clone()) })
-        });
-        filters.chain(programs).filter(|(on, _)| stack.contains(on)).map(|(_, filter)| filter).collect()
+        all.filter(|(on, _)| stack.contains(on)).map(|(_, filter)| filter).collect()
     }
 
     /// A device and all that are on top of it: bridges, bonds, VLAN devices.

@@ -22,7 +22,7 @@ pub struct PortView {
     pub setting: PortSetting,
     /// Why this engine, in one sentence.
     pub reason: String,
-    /// The tc filters and TCX programs of others that its packets go through.
+    /// What others have that its packets go through and fast ones would not.
     pub filters: Vec<PortFilter>,
 }
 
@@ -73,7 +73,7 @@ impl Choice {
         if let Some(kind) = network.shaper(link.ifindex) {
             return tc(format!("its qdisc {kind} is in use, which XDP would bypass"));
         }
-        if network.egress_filters.contains(&link.ifindex) {
+        if network.has_egress_filters(link.ifindex) {
             return tc("it has tc filters on egress, which XDP would bypass".to_owned());
         }
         (Engine::Xdp, "native XDP, and no qdisc that shapes or classifies".to_owned())
@@ -105,7 +105,7 @@ impl Choice {
                     up: link.up && link.carrier,
                     captured: network.is_captured(link.ifindex, captures),
                     filtered: on(FilterHook::Ingress),
-                    filtered_out: on(FilterHook::Egress),
+                    filtered_out: on(FilterHook::Egress) || on(FilterHook::Qdisc),
                 };
                 (link.ifindex, PortView { setting, reason, filters })
             })

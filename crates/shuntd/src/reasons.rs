@@ -105,8 +105,8 @@ texts! {
         "nothing to do: its next packets are learned from".
     "conntrack-gone": "conntrack has forgotten the connection, or was told to";
         "nothing to do: if the ruleset accepts it anew, it is learned anew".
-    "egress-filter": "the port that it leaves by has TCX programs of somebody else";
-        "detach them: `bpftool net show dev PORT`".
+    "egress-filter": "the port that it leaves by has TCX programs of somebody else, or a device on top of it has a qdisc or tc filters";
+        "`shunt status` names it: detach it, or have the qdisc on the port itself".
 }
 
 /// The words for a reason.

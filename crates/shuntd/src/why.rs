@@ -216,7 +216,7 @@ fn held(daemon: &Daemon, v4: bool) -> Option<(&'static str, String)> {
         let filter = view.filters.first()?;
         let reason = match filter.hook {
             FilterHook::Ingress => "ingress-filter",
-            FilterHook::Egress => "egress-filter",
+            FilterHook::Egress | FilterHook::Qdisc => "egress-filter",
         };
         Some((reason, filter.to_string()))
     })

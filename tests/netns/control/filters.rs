@@ -109,3 +109,54 @@ fn filters_on_egress_do_not_stop_learning() {
     back.teach(&shuntd, &from_wan);
     shuntd.stop();
 }
+
+/// A fast packet leaves by the port itself, and would go by what is on egress of a device on top of it.
+#[track_caller]
+fn stays_slow_below(add: &str, named: &str, take_away: &str) {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = silent(Topology::bridged_lan(), OPEN);
+        let shuntd = Shuntd::on(lab.router()).engine(&engine.to_string()).start();
+        let (lan, wan) = (lab.lan(), lab.wan());
+        let (there, back) = (Stage::new(lan, &[wan]), Stage::new(wan, &[lan]));
+        let from_lan = lan.udp_to(4000, wan.at(5000)).payload("from the lan");
+        let from_wan = wan.udp_to(6000, lan.at(7000)).payload("from the wan");
+        there.teach(&shuntd, &from_lan);
+        back.teach(&shuntd, &from_wan);
+
+        lab.router().run(add);
+        shuntd.wait_until("it is seen", |s| filters(s).iter().any(|(port, _)| *port == "r0"));
+        back.react(named, &from_wan, by(0));
+        back.never_fast(&shuntd, &from_wan, by(0));
+        let status = shuntd.status();
+        assert!(status.refusals.get("egress-filter").copied().unwrap_or(0) > 0, "{status:#?}");
+        there.teach(&shuntd, &from_lan);
+        let text = String::from_utf8(shuntd.shunt(&["status"]).stdout).unwrap();
+        assert!(text.contains(&format!("learning off for what leaves by r0: {named}\n")), "{text}");
+
+        lab.router().run(take_away);
+        shuntd.wait_until("it is gone", |s| filters(s).is_empty());
+        back.teach(&shuntd, &from_wan);
+        shuntd.stop();
+    }
+}
+
+#[test]
+fn what_leaves_below_a_bridge_with_a_qdisc_stays_slow_until_that_is_gone() {
+    stays_slow_below(
+        "tc qdisc add dev br0 root tbf rate 1gbit burst 1mb limit 1mb",
+        "qdisc tbf of br0",
+        "tc qdisc del dev br0 root",
+    );
+}
+
+#[test]
+fn what_leaves_below_a_bridge_with_filters_on_egress_stays_slow_until_they_are_gone() {
+    stays_slow_below(
+        "tc qdisc add dev br0 clsact; tc filter add dev br0 egress protocol all bpf bytecode '1,6 0 0 0'",
+        "tc bpf filter on br0 egress",
+        "tc qdisc del dev br0 clsact",
+    );
+}

@@ -131,6 +131,56 @@ fn qdiscs_that_the_kernel_put_there_do_not_count() {
 }
 
 #[test]
+fn a_queue_of_mq_counts_while_its_mq_is_there() {
+    let (mut core, now) = started(Choice::default(), router());
+    let engine = |core: &Core| engines(core)[1].1;
+    let mq = qdisc(2, "mq", 0x8001_0000);
+    let queue = |kind: &str, handle| Qdisc { parent: 0x8001_0002, ..qdisc(2, kind, handle) };
+    for _ in 0..2 {
+        core.handle(now, Event::Qdisc(mq.clone()));
+        core.handle(now, Event::Qdisc(queue("fq_codel", 0)));
+        core.handle(now, Event::Qdisc(queue("pfifo", 0x8_0000)));
+        assert_eq!(engine(&core), Engine::Xdp);
+        core.handle(now, Event::Qdisc(queue("fq_codel", 0x9_0000)));
+        assert_eq!(engine(&core), Engine::Tc);
+        // Nothing is told of its queues.
+        core.handle(now, Event::QdiscGone(mq.clone()));
+        assert_eq!(engine(&core), Engine::Xdp);
+    }
+}
+
+#[test]
+fn what_is_on_egress_of_a_device_on_top_of_a_port_holds_what_leaves_by_it() {
+    let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, "r0.10") };
+    let state: Vec<_> = router().into_iter().chain([Event::Link(vlan)]).collect();
+    let (mut core, t) = started(Choice::default(), state);
+    let held_out = |actions: &[Action]| -> Vec<_> {
+        let set = actions.iter().filter_map(|action| match action {
+            Action::Set(setting) => Some((setting.ifindex, setting.filtered, setting.filtered_out)),
+            _ => None,
+        });
+        set.collect()
+    };
+    assert_eq!(core.handle(t, Event::Qdisc(qdisc(6, "noqueue", 0))), []);
+    let actions = core.handle(t, Event::Qdisc(qdisc(6, "cake", 0x8001_0000)));
+    assert_eq!(held_out(&actions), [(1, false, true)]);
+    assert!(actions.contains(&Action::MoveEpoch(Cause::Filter)), "what was learned before ends");
+    let view = core.ports().next().unwrap().1;
+    assert_eq!(view.filters[0].to_string(), "qdisc cake of r0.10");
+    assert_eq!(view.setting.engine, Engine::Xdp, "r0 itself has none");
+    let actions = core.handle(t, Event::QdiscGone(qdisc(6, "cake", 0x8001_0000)));
+    assert_eq!(held_out(&actions), [(1, false, false)]);
+
+    let filter = |ifindex| Event::Filter { ifindex, egress: true, kind: Some("flower".to_owned()) };
+    assert_eq!(held_out(&core.handle(t, filter(6))), [(1, false, true)]);
+    assert_eq!(
+        held_out(&core.handle(t, filter(2))),
+        [(2, false, false)],
+        "those of the port are its engine's matter"
+    );
+}
+
+#[test]
 fn a_qdisc_does_not_overrule_a_chosen_engine() {
     let (mut core, now) = started(Choice { engine: EngineChoice::Xdp, ..Choice::default() }, router());
     assert_eq!(core.handle(now, Event::Qdisc(qdisc(2, "htb", 0x1_0000))), []);

@@ -170,6 +170,7 @@ pub(crate) fn status() -> Status {
         filters: vec![
             filter("br0", FilterHook::Ingress, "flower", None),
             filter("eth0", FilterHook::Egress, "tcx", Some("pacer")),
+            filter("br0", FilterHook::Qdisc, "cake", None),
         ],
         xdp_attached: true,
         up: true,
