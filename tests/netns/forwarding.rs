@@ -7,6 +7,7 @@ mod forwarding_order;
 mod forwarding_punts;
 mod forwarding_qdisc;
 mod forwarding_rates;
+mod forwarding_shapers;
 mod forwarding_tcp;
 mod learning;
 mod learning_refused;

@@ -6,7 +6,7 @@ use shunt_testkit::{Crossing, Shuntd, Topology, require_root};
 use shunt_wire::Packet;
 
 /// Marks by port, and puts a port into a class.
-const MARKS: &str = r#"table inet marks {
+pub(crate) const MARKS: &str = r#"table inet marks {
     chain forward {
         type filter hook forward priority mangle
         ct state invalid drop
@@ -34,11 +34,11 @@ fn sent_through(lab: &Topology, class: &str) -> u64 {
     words.nth(1).unwrap().parse().unwrap()
 }
 
-fn udp(lab: &Topology, port: u16) -> Packet {
+pub(crate) fn udp(lab: &Topology, port: u16) -> Packet {
     lab.lan().udp_to(4000, lab.wan().at(port)).payload(format!("to {port}"))
 }
 
-fn engine_of(shuntd: &Shuntd, name: &str) -> (Engine, String) {
+pub(crate) fn engine_of(shuntd: &Shuntd, name: &str) -> (Engine, String) {
     let port = shuntd.status().ports.into_iter().find(|port| port.name == name).unwrap();
     (port.engine, port.engine_reason)
 }

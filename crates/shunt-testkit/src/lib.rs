@@ -18,7 +18,7 @@ pub use command::{Running, Said, Shunt};
 pub use crossing::{Crossing, Handshake};
 pub use echo::{TcpEcho, UdpEcho, tcp_exchange, udp_exchange};
 pub use memory::MemoryLimit;
-pub use requirement::{engines, require_root, require_vlans, skip};
+pub use requirement::{engines, is_guest, require_qdiscs, require_root, require_vlans, skip};
 pub use shunt_lab::net::{
     Frame, Host, NetNs, Process, Segment, Tap, Topology, delete_namespaces_of_this_process, wait_for,
     wait_until,

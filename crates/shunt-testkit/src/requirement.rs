@@ -22,6 +22,11 @@ pub fn require_root() -> bool {
     }
 }
 
+/// Whether this is a guest of `cargo xtask vm`.
+pub fn is_guest() -> bool {
+    is_set("SHUNT_GUEST")
+}
+
 /// Whether the kernel has VLAN devices; and root, to make them. Where `SHUNT_GUEST=1` says that the kernel is one of the
 /// list of `cargo xtask vm`, it must have them. Any other need not, whatever `SHUNT_NO_SKIP` says: what the kernel lacks
 /// cannot be installed.
@@ -31,15 +36,32 @@ pub fn require_root() -> bool {
 #[must_use]
 #[track_caller]
 pub fn require_vlans() -> bool {
+    require_of_kernel("VLAN devices", "vlans", "ip link add link end0 name end0.2 type vlan id 2")
+}
+
+/// Whether the kernel has these qdiscs, as [`require_vlans`] does. Each must do without parameters.
+///
+/// # Panics
+/// When such a kernel lacks one.
+#[must_use]
+#[track_caller]
+pub fn require_qdiscs(kinds: &[&str]) -> bool {
+    let script: Vec<String> =
+        kinds.iter().map(|kind| format!("tc qdisc replace dev end0 root {kind}")).collect();
+    require_of_kernel(&kinds.join(", "), "forwarding_shapers", &script.join(" && "))
+}
+
+/// Whether a script works that has a veth `end0`. `tests` are those of the program `forwarding` that need it.
+#[track_caller]
+fn require_of_kernel(what: &str, tests: &str, script: &str) -> bool {
     if !require_root() {
         return false;
     }
-    let made = NetNs::new("vlans")
-        .try_run("ip link add end0 type veth peer end1 && ip link add link end0 name end0.2 type vlan id 2");
+    let made = NetNs::new("required").try_run(&format!("ip link add end0 type veth peer end1 && {script}"));
     let Err(why) = made else { return true };
-    assert!(!is_set("SHUNT_GUEST"), "{why}");
+    assert!(!is_guest(), "{why}");
     say(&format!(
-        "this kernel has no VLAN devices, `cargo xtask vm --test forwarding -- vlans` boots one that has: {why}"
+        "this kernel has no {what}, `cargo xtask vm --test forwarding -- {tests}` boots one that has: {why}"
     ));
     false
 }
