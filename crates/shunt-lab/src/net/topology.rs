@@ -31,6 +31,8 @@ pub struct Segment {
     pub bridge: Option<&'static str>,
     /// The VLAN devices of the router on top of the port, or of the bridge, the lowest first: the last one holds the address.
     pub vlans: &'static [Tag],
+    /// Whether the bridge is on top of the VLAN devices, and holds the address in place of the last of them.
+    pub bridge_on_top: bool,
     /// Whether the port is an access port: its frames have no tags, and the bridge, of one VLAN, knows which it is.
     pub access: bool,
     /// Whether the host too has VLAN devices, the last of which holds its addresses, so that what it runs sends tagged frames.
@@ -51,6 +53,7 @@ impl Segment {
         port: "r0",
         bridge: None,
         vlans: &[],
+        bridge_on_top: false,
         access: false,
         tagged_host: false,
         subnet: 1,
@@ -74,6 +77,12 @@ impl Segment {
         Self { bridge: Some(bridge), ..self }
     }
 
+    /// The same with a bridge on top of its VLAN devices.
+    #[must_use]
+    pub const fn below(self, bridge: &'static str) -> Self {
+        Self { bridge_on_top: true, ..self.bridged(bridge) }
+    }
+
     /// The same with its port in these VLANs, the outermost first.
     #[must_use]
     pub const fn tagged(self, vlans: &'static [Tag]) -> Self {
@@ -86,9 +95,14 @@ impl Segment {
         Self { tagged_host: true, ..self }
     }
 
-    /// The router's devices above its port, from the one that a VLAN device would be on to the one that holds the address.
+    /// The bridge that the port itself is in.
+    fn bridge_of_port(&self) -> Option<&'static str> {
+        self.bridge.filter(|_| !self.bridge_on_top)
+    }
+
+    /// The router's devices above its port, from the one that a VLAN device would be on to the last VLAN device.
     fn devices(&self) -> Vec<String> {
-        self.above(self.bridge.unwrap_or(self.port))
+        self.above(self.bridge_of_port().unwrap_or(self.port))
     }
 
     /// The host's, where it has any.
@@ -107,7 +121,10 @@ impl Segment {
 
     /// Where the router has its address.
     fn gateway(&self) -> String {
-        self.devices().pop().unwrap_or_default()
+        match self.bridge {
+            Some(bridge) if self.bridge_on_top => bridge.to_owned(),
+            _ => self.devices().pop().unwrap_or_default(),
+        }
     }
 
     const fn mac(&self, last: u8) -> Mac {
@@ -396,13 +413,16 @@ impl Host {
         ip_batch(&host.ns, &[up(nic)])?;
         if let Some(bridge) = segment.bridge {
             if !has_device(router, bridge) {
-                let filtering = if segment.vlans.is_empty() { "" } else { "vlan_filtering 1" };
+                let knows_vlans = !segment.vlans.is_empty() && !segment.bridge_on_top;
+                let filtering = if knows_vlans { "vlan_filtering 1" } else { "" };
                 let kind = format!("type bridge forward_delay 0 {filtering}");
                 ip_batch(
                     router,
                     &[format!("link add {bridge} address {} {kind}", host.gateway_mac), up(bridge)],
                 )?;
             }
+        }
+        if let Some(bridge) = segment.bridge_of_port() {
             ip_batch(router, &[format!("link set {port} master {bridge}")])?;
             if let [vlan] = segment.vlans {
                 let how = if segment.access { "pvid untagged" } else { "" };
@@ -419,6 +439,10 @@ impl Host {
                     ip_batch(ns, &[format!("link add link {lower} name {device} {kind}"), up(device)])?;
                 }
             }
+        }
+        if segment.bridge_on_top {
+            let last = segment.devices().pop().unwrap_or_default();
+            ip_batch(router, &[format!("link set {last} master {}", segment.gateway())])?;
         }
         // A veth has NAPI, as a NIC has, only with GRO or an XDP program.
         host.ns.try_run(&format!("ethtool -K {nic} gro on"))?;
