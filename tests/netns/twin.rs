@@ -1,17 +1,21 @@
 //! A router with Shunt against the same router without: the oracle of crates/shunt-twin, with fixed seeds.
 
-use shunt_testkit::require_root;
+use shunt_api::Engine;
+use shunt_testkit::{engines, is_guest, require_root};
 use shunt_twin::{Options, Report, run};
 use std::time::Duration;
 
+/// In a guest of QEMU's, which has VLAN devices, it is less of all.
 fn options(seed: u64, engine: Option<&str>) -> Options {
+    let (packets, changes) = if is_guest() { (20_000, 30) } else { (60_000, 60) };
     Options {
-        packets: 60_000,
-        changes: 60,
+        packets,
+        changes,
         seed,
         engine: engine.map(str::to_owned),
         // The machine may be busy with other tests.
-        reaction: Duration::from_millis(100),
+        reaction: Duration::from_millis(if is_guest() { 500 } else { 100 }),
+        vlans: is_guest(),
         one_sided: false,
         shrink: Duration::ZERO,
     }
@@ -21,7 +25,8 @@ fn options(seed: u64, engine: Option<&str>) -> Options {
 fn assert_same(report: &Report) {
     eprintln!("{report}");
     assert!(report.is_good(), "{report}");
-    assert!(report.packets > 50_000 && report.compared > report.packets / 2, "{report:?}");
+    let wanted = options(0, None).packets;
+    assert!(report.packets > wanted / 6 * 5 && report.compared > report.packets / 2, "{report:?}");
 }
 
 #[track_caller]
@@ -51,6 +56,9 @@ fn tc_is_not_to_be_told_from_linux() {
 
 #[test]
 fn xdp_is_not_to_be_told_from_linux() {
+    if !engines().contains(&Engine::Xdp) {
+        return;
+    }
     assert_shunt_is_not_seen("xdp", 3);
 }
 

@@ -23,6 +23,9 @@ pub struct Options {
     /// How long after a change Shunt may act as before it.
     #[arg(long, value_name = "MS", default_value_t = 20)]
     reaction_ms: u64,
+    /// Two of the wires carry a VLAN each, for which the routers have devices.
+    #[arg(long)]
+    vlans: bool,
     /// Shunt on neither router: to test the oracle.
     #[arg(long)]
     without_shunt: bool,
@@ -46,6 +49,7 @@ pub fn start(options: &Options) -> anyhow::Result<()> {
         seed: options.seed,
         engine: (!options.without_shunt).then(|| options.engine.to_string()),
         reaction: Duration::from_millis(options.reaction_ms),
+        vlans: options.vlans,
         one_sided: options.one_sided,
         shrink: Duration::from_secs(options.shrink),
     });

@@ -3,7 +3,7 @@
 use crate::{
     flow::{Flow, SOURCES},
     ruleset::SLOTS,
-    site::{FAR_V4, FAR_V6, Site},
+    site::{FAR_V4, FAR_V6, Site, Wires},
 };
 use fastrand::Rng;
 use shunt_wire::Mac;
@@ -70,6 +70,7 @@ impl fmt::Display for Change {
 #[derive(Debug)]
 pub(crate) struct Changes<'a> {
     flows: &'a [Flow],
+    wires: Wires,
     down: BTreeSet<&'static str>,
     unforwarded: BTreeSet<&'static str>,
     lan_at: Site,
@@ -94,9 +95,16 @@ const WEIGHTS: &[(Subject, usize)] = &[
 ];
 
 impl<'a> Changes<'a> {
-    pub(crate) fn new(flows: &'a [Flow]) -> Self {
+    pub(crate) fn new(flows: &'a [Flow], wires: Wires) -> Self {
         let nothing = BTreeSet::new;
-        Self { flows, down: nothing(), unforwarded: nothing(), lan_at: Site::Lan, other_macs: nothing() }
+        Self {
+            flows,
+            wires,
+            down: nothing(),
+            unforwarded: nothing(),
+            lan_at: Site::Lan,
+            other_macs: nothing(),
+        }
     }
 
     pub(crate) fn next(&mut self, rng: &mut Rng) -> Change {
@@ -118,13 +126,13 @@ impl<'a> Changes<'a> {
             Subject::Rule => self.rule(rng),
             Subject::Set => self.set(rng),
             Subject::Route => route(rng),
-            Subject::IpRule => ip_rule(rng),
+            Subject::IpRule => self.ip_rule(rng),
             Subject::Address => address(rng),
             Subject::Neighbour => self.neighbour(rng),
             Subject::Bridge => self.bridge(rng),
-            Subject::Mtu => mtu(rng),
+            Subject::Mtu => self.mtu(rng),
             Subject::Link => self.link(rng),
-            Subject::Qdisc => qdisc(rng),
+            Subject::Qdisc => self.qdisc(rng),
             Subject::Conntrack => self.conntrack(rng),
             Subject::Forwarding => self.forwarding(rng),
             Subject::Daemon => of(Subject::Daemon, Vec::new()),
@@ -209,9 +217,9 @@ impl<'a> Changes<'a> {
         let site = [Site::Wan, Site::Wan2, Site::Dmz, Site::Lan2][rng.usize(..4)];
         let other = toggle(&mut self.other_macs, site.port());
         let mac = if other { site.other_mac() } else { site.mac() };
-        let command = |v6| {
-            format!("ip neigh replace {} lladdr {mac} dev {} nud permanent", site.address(v6), site.device())
-        };
+        let device = self.wires.device(site);
+        let command =
+            |v6| format!("ip neigh replace {} lladdr {mac} dev {device} nud permanent", site.address(v6));
         let announces = Some((site, mac));
         Change { announces, ..of(Subject::Neighbour, vec![command(false), command(true)]) }
     }
@@ -237,11 +245,12 @@ impl<'a> Changes<'a> {
         }
         self.other_macs.remove(port);
         let mut commands = vec![format!("ip link set dev {port} up")];
-        if site.device() == port {
+        if !site.is_bridged() {
+            let device = self.wires.device(site);
             commands.push(until_local(site.gateway(true)));
             for v6 in [false, true] {
                 let (address, mac) = (site.address(v6), site.mac());
-                commands.push(format!("ip neigh replace {address} lladdr {mac} dev {port} nud permanent"));
+                commands.push(format!("ip neigh replace {address} lladdr {mac} dev {device} nud permanent"));
             }
             if site == Site::Wan {
                 commands.push(format!("ip route replace {FAR_V4} via {}", site.address(false)));
@@ -267,10 +276,53 @@ impl<'a> Changes<'a> {
     fn forwarding(&mut self, rng: &mut Rng) -> Change {
         let device = match self.unforwarded.first() {
             Some(device) => *device,
-            None => ["r4", "r1", "br0"][rng.usize(..3)],
+            None => self.wires.device([Site::Dmz, Site::Wan, Site::Lan][rng.usize(..3)]),
         };
         let on = u8::from(!toggle(&mut self.unforwarded, device));
-        of(Subject::Forwarding, vec![format!("sysctl -q -w net.ipv4.conf.{device}.forwarding={on}")])
+        of(Subject::Forwarding, vec![format!("sysctl -q -w net/ipv4/conf/{device}/forwarding={on}")])
+    }
+
+    fn ip_rule(&self, rng: &mut Rng) -> Change {
+        let v6 = rng.bool();
+        let family = if v6 { "-6 " } else { "" };
+        let via = [Site::Wan, Site::Wan2][rng.usize(..2)].address(v6);
+        let clear = format!("ip {family}rule del pref 100");
+        if rng.u8(..3) == 0 {
+            return of(Subject::IpRule, vec![clear]);
+        }
+        let table = format!("ip {family}route replace default via {via} table 100");
+        let from_dmz = format!("iif {}", self.wires.device(Site::Dmz));
+        let what =
+            ["fwmark 7", "fwmark 7", &from_dmz, "from 192.168.1.3"][rng.usize(..if v6 { 3 } else { 4 })];
+        let add = format!("ip {family}rule add {what} table 100 pref 100");
+        of(Subject::IpRule, vec![clear, table, add])
+    }
+
+    fn mtu(&self, rng: &mut Rng) -> Change {
+        let site = [Site::Wan, Site::Wan2, Site::Wan, Site::Dmz][rng.usize(..4)];
+        let mtu = [1500, 1500, 1400, 1280, 2000][rng.usize(..5)];
+        let set = |device: &str| format!("ip link set dev {device} mtu {mtu}");
+        let mut commands = vec![set(site.port())];
+        if self.wires.device(site) != site.port() {
+            commands.push(set(self.wires.device(site)));
+        }
+        of(Subject::Mtu, commands)
+    }
+
+    fn qdisc(&self, rng: &mut Rng) -> Change {
+        let site = [Site::Wan, Site::Wan2, Site::Dmz, Site::Lan][rng.usize(..4)];
+        let device = [site.port(), self.wires.device(site)][rng.usize(..2)];
+        let root = format!("tc qdisc replace dev {device} root handle");
+        let commands = match rng.u8(..4) {
+            0 => vec![format!("{root} 7: tbf rate 4gbit burst 4mb limit 8mb")],
+            1 => vec![format!("{root} 9: pfifo limit 5000")],
+            2 => vec![
+                format!("{root} 8: htb default 1"),
+                format!("tc class replace dev {device} parent 8: classid 8:1 htb rate 4gbit burst 4mb"),
+            ],
+            _ => vec![format!("tc qdisc del dev {device} root")],
+        };
+        of(Subject::Qdisc, commands)
     }
 }
 
@@ -299,20 +351,6 @@ fn route(rng: &mut Rng) -> Change {
     of(Subject::Route, vec![to_all])
 }
 
-fn ip_rule(rng: &mut Rng) -> Change {
-    let v6 = rng.bool();
-    let family = if v6 { "-6 " } else { "" };
-    let via = [Site::Wan, Site::Wan2][rng.usize(..2)].address(v6);
-    let clear = format!("ip {family}rule del pref 100");
-    if rng.u8(..3) == 0 {
-        return of(Subject::IpRule, vec![clear]);
-    }
-    let table = format!("ip {family}route replace default via {via} table 100");
-    let what = ["fwmark 7", "fwmark 7", "iif r4", "from 192.168.1.3"][rng.usize(..if v6 { 3 } else { 4 })];
-    let add = format!("ip {family}rule add {what} table 100 pref 100");
-    of(Subject::IpRule, vec![clear, table, add])
-}
-
 /// An address that packets are forwarded to becomes the router's own, or is so no longer.
 fn address(rng: &mut Rng) -> Change {
     let (v6, add) = (rng.bool(), rng.bool());
@@ -330,25 +368,4 @@ fn until_local(address: IpAddr) -> String {
     format!(
         "timeout 3 sh -c 'until ip -6 route show table local {address} | grep -q .; do sleep 0.005; done'"
     )
-}
-
-fn mtu(rng: &mut Rng) -> Change {
-    let device = ["r1", "r3", "r1", "r4"][rng.usize(..4)];
-    let mtu = [1500, 1500, 1400, 1280, 2000][rng.usize(..5)];
-    of(Subject::Mtu, vec![format!("ip link set dev {device} mtu {mtu}")])
-}
-
-fn qdisc(rng: &mut Rng) -> Change {
-    let device = ["r1", "r3", "r4", "r0"][rng.usize(..4)];
-    let root = format!("tc qdisc replace dev {device} root handle");
-    let commands = match rng.u8(..4) {
-        0 => vec![format!("{root} 7: tbf rate 4gbit burst 4mb limit 8mb")],
-        1 => vec![format!("{root} 9: pfifo limit 5000")],
-        2 => vec![
-            format!("{root} 8: htb default 1"),
-            format!("tc class replace dev {device} parent 8: classid 8:1 htb rate 4gbit burst 4mb"),
-        ],
-        _ => vec![format!("tc qdisc del dev {device} root")],
-    };
-    of(Subject::Qdisc, commands)
 }

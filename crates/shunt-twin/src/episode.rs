@@ -89,8 +89,8 @@ impl Hand {
 /// Carries out a plan; stops early when too much is found.
 pub(crate) fn carry_out(plan: &Plan, manner: &Manner) -> Outcome {
     let [reference, subject] = thread::scope(|scope| {
-        let reference = scope.spawn(|| Router::new(&plan.flows));
-        let subject = Router::new(&plan.flows);
+        let reference = scope.spawn(|| Router::new(&plan.flows, plan.wires));
+        let subject = Router::new(&plan.flows, plan.wires);
         [reference.join().unwrap_or_else(|panic| resume_unwind(panic)), subject]
     });
     let daemon = manner.engine.as_ref().map(|engine| Daemon::start(subject.netns(), engine));
@@ -100,8 +100,8 @@ pub(crate) fn carry_out(plan: &Plan, manner: &Manner) -> Outcome {
             .enumerate()
             .map(|(cpu, router)| {
                 let ((orders, ordered), (answer, answers)) = (channel(), channel());
-                let taps = router.taps();
-                scope.spawn(move || lane::serve(router.netns(), taps, cpu, &ordered, &answer));
+                let wires = router.wires();
+                scope.spawn(move || lane::serve(router.netns(), wires, cpu, &ordered, &answer));
                 Hand { orders, answers }
             })
             .collect();

@@ -7,7 +7,7 @@ use nix::{
     unistd::Pid,
 };
 use shunt_testkit::{NetNs, Tap};
-use shunt_wire::{Packet, Transport, ones_complement_sum};
+use shunt_wire::{Packet, Tag, Transport, ones_complement_sum};
 use std::{
     io::Write,
     panic::resume_unwind,
@@ -54,6 +54,42 @@ pub(crate) struct Answer {
     pub(crate) rounds: usize,
 }
 
+/// A wire to a host. Frames of its VLAN are known here without their tag, and those without one have one too many.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    tap: Tap,
+    tag: Vec<u8>,
+}
+
+/// Behind both MACs.
+const TAG_AT: usize = 12;
+
+impl Wire {
+    pub(crate) fn new(tap: Tap, tags: &[Tag]) -> Self {
+        let tag = tags.iter().flat_map(|tag| [tag.tpid.to_be_bytes(), tag.vid.to_be_bytes()]);
+        Self { tap, tag: tag.flatten().collect() }
+    }
+
+    fn offer(&self, frame: &[u8]) {
+        if self.tag.is_empty() {
+            return self.tap.offer(frame);
+        }
+        let (macs, rest) = frame.split_at(TAG_AT);
+        self.tap.offer(&[macs, &self.tag, rest].concat());
+    }
+
+    fn waiting(&self) -> Option<Vec<u8>> {
+        let mut frame = self.tap.waiting()?.bytes;
+        let behind_tag = TAG_AT + self.tag.len();
+        if frame.get(TAG_AT..behind_tag) == Some(&self.tag[..]) {
+            frame.drain(TAG_AT..behind_tag);
+        } else {
+            frame.splice(TAG_AT..TAG_AT, self.tag.iter().copied());
+        }
+        Some(frame)
+    }
+}
+
 /// The mark of an echo request that only tells the router's answer from others.
 const MARK: &[u8; 4] = b"MARK";
 const ICMP: u8 = 1;
@@ -66,15 +102,15 @@ const UNREACHED: Duration = Duration::from_secs(3);
 /// Serves one router until nobody gives orders any more.
 pub(crate) fn serve(
     router: &NetNs,
-    taps: Vec<Tap>,
+    wires: Vec<Wire>,
     cpu: usize,
     orders: &Receiver<Order>,
     answers: &Sender<Answer>,
 ) {
-    // Its command lines run there; the taps stay where they are.
+    // Its command lines run there; the wires' taps stay where they are.
     router.enter();
     pin(cpu);
-    let mut lane = Lane { taps, marked: 0, lan_at: Site::Lan };
+    let mut lane = Lane { wires, marked: 0, lan_at: Site::Lan };
     for order in orders {
         let answer = match order {
             Order::Send(frames) => lane.send(&frames),
@@ -94,7 +130,7 @@ pub(crate) fn serve(
 }
 
 struct Lane {
-    taps: Vec<Tap>,
+    wires: Vec<Wire>,
     marked: u32,
     lan_at: Site,
 }
@@ -125,13 +161,13 @@ impl Lane {
 
     fn mark(&mut self, site: Site) -> (Site, u32) {
         self.marked += 1;
-        self.taps[site as usize].offer(&marker(site, self.marked));
+        self.wires[site as usize].offer(&marker(site, self.marked));
         (site, self.marked)
     }
 
     fn send(&mut self, frames: &[Frame]) -> Answer {
         for frame in frames {
-            self.taps[frame.site as usize].offer(&frame.bytes);
+            self.wires[frame.site as usize].offer(&frame.bytes);
         }
         // From every site where a host is: the answer comes behind what the router has sent there, so that no wire fills up.
         let there: Vec<Site> = Site::ALL.into_iter().filter(|site| self.is_there(*site)).collect();
@@ -183,12 +219,12 @@ impl Lane {
     /// Takes what is there; whether anything was.
     fn collect(&self, answer: &mut Answer, open: &mut Vec<(Site, u32)>) -> bool {
         let mut any = false;
-        for (site, tap) in Site::ALL.into_iter().zip(&self.taps) {
-            while let Some(frame) = tap.waiting() {
+        for (site, wire) in Site::ALL.into_iter().zip(&self.wires) {
+            while let Some(bytes) = wire.waiting() {
                 any = true;
-                match answered(&frame.bytes) {
+                match answered(&bytes) {
                     Some(number) => open.retain(|mark| *mark != (site, number)),
-                    None => answer.frames.push(Frame { site, bytes: frame.bytes }),
+                    None => answer.frames.push(Frame { site, bytes }),
                 }
             }
         }

@@ -37,6 +37,7 @@ pub use report::{Failure, Report};
 use episode::{Manner, Outcome, carry_out};
 use plan::Plan;
 use shunt_testkit::backlog;
+use site::Wires;
 use std::time::{Duration, Instant};
 
 /// What to run.
@@ -52,6 +53,8 @@ pub struct Options {
     pub engine: Option<String>,
     /// How long after a change an action of before may be used.
     pub reaction: Duration,
+    /// Some wires carry a VLAN.
+    pub vlans: bool,
     /// Leaves changes of rules and sets out on the router with Shunt, to see that this is found.
     pub one_sided: bool,
     /// How long to look for a shorter sequence that shows a difference; zero does not look.
@@ -72,10 +75,11 @@ pub fn run(options: &Options) -> Report {
     let start = Instant::now();
     let mut report = Report::new(options.seed);
     let episodes = options.packets.div_ceil(EPISODE).max(1);
+    let wires = if options.vlans { Wires::Tagged } else { Wires::Plain };
     let share = |all: u64, episode: u64| all * (episode + 1) / episodes - all * episode / episodes;
     for episode in 0..episodes {
         let seed = options.seed.wrapping_add(episode.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let plan = Plan::new(seed, share(options.packets, episode), share(options.changes, episode));
+        let plan = Plan::new(seed, share(options.packets, episode), share(options.changes, episode), wires);
         let manner = Manner {
             engine: options.engine.clone(),
             reaction: options.reaction,

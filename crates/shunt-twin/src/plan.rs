@@ -4,6 +4,7 @@ use crate::{
     change::{Change, Changes},
     flow::{Flow, Speech},
     packet::{Intent, Shape},
+    site::Wires,
 };
 use fastrand::Rng;
 use std::{collections::VecDeque, fmt};
@@ -20,6 +21,7 @@ pub(crate) enum Step {
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) packets: u64,
+    pub(crate) wires: Wires,
     pub(crate) flows: Vec<Flow>,
     pub(crate) steps: Vec<Step>,
 }
@@ -32,11 +34,11 @@ const ROUND: usize = 100;
 
 impl Plan {
     /// So many packets, with so many changes spread among them.
-    pub(crate) fn new(seed: u64, packets: u64, changes: u64) -> Self {
+    pub(crate) fn new(seed: u64, packets: u64, changes: u64, wires: Wires) -> Self {
         let mut rng = Rng::with_seed(seed);
         let flows: Vec<Flow> = (0..FLOWS).map(Flow::of).collect();
         let mut talk = Talk::new(&flows);
-        let mut made = Changes::new(&flows);
+        let mut made = Changes::new(&flows, wires);
         let mut steps = Vec::new();
         let (mut sent, mut changed) = (0, 0);
         while sent < packets {
@@ -49,7 +51,7 @@ impl Plan {
                 changed += 1;
             }
         }
-        Self { seed, packets, flows, steps }
+        Self { seed, packets, wires, flows, steps }
     }
 }
 

@@ -2,10 +2,11 @@
 
 use crate::{
     flow::Flow,
+    lane::Wire,
     ruleset::ruleset,
-    site::{FAR_V4, FAR_V6, SEGMENTS, Site},
+    site::{FAR_V4, FAR_V6, Site, Wires},
 };
-use shunt_testkit::{Host, NetNs, Shuntd, Tap, Topology};
+use shunt_testkit::{NetNs, Shuntd, Topology};
 use std::collections::BTreeMap;
 
 /// A router with its wires.
@@ -52,8 +53,8 @@ const LAN_MTU: u32 = 2000;
 
 impl Router {
     /// A router for these flows.
-    pub(crate) fn new(flows: &[Flow]) -> Self {
-        let topology = Topology::of(&SEGMENTS);
+    pub(crate) fn new(flows: &[Flow], wires: Wires) -> Self {
+        let topology = Topology::of(&wires.segments());
         let router = topology.router();
         for (name, value) in SYSCTLS {
             router.sysctl(name, value);
@@ -74,12 +75,13 @@ impl Router {
             router.run(&format!("ethtool -L {port} rx 1 tx 1; true"));
             if matches!(site, Site::Lan | Site::Lan2 | Site::Dmz) {
                 router.run(&format!("ip link set dev {port} mtu {LAN_MTU}"));
+                router.run(&format!("ip link set dev {} mtu {LAN_MTU}", wires.device(site)));
             }
         }
-        router.run(&format!("ip link set dev br0 mtu {LAN_MTU} type bridge mcast_snooping 0"));
+        router.run("ip link set dev br0 type bridge mcast_snooping 0");
         let (far_v4, far_v6) = (Site::Wan.address(false), Site::Wan.address(true));
         router.run(&format!("ip route add {FAR_V4} via {far_v4}; ip -6 route add {FAR_V6} via {far_v6}"));
-        router.nft(&ruleset(flows));
+        router.nft(&ruleset(flows, wires));
         Self { topology }
     }
 
@@ -87,9 +89,9 @@ impl Router {
         self.topology.router()
     }
 
-    /// Raw sockets in the order of [`Site`].
-    pub(crate) fn taps(&self) -> Vec<Tap> {
-        self.topology.hosts().iter().map(Host::tap).collect()
+    /// In the order of [`Site`].
+    pub(crate) fn wires(&self) -> Vec<Wire> {
+        self.topology.hosts().iter().map(|host| Wire::new(host.tap(), host.tags)).collect()
     }
 }
 

@@ -1,6 +1,9 @@
 //! The router's ruleset: what does not change, and the places where changes are put in.
 
-use crate::flow::Flow;
+use crate::{
+    flow::Flow,
+    site::{Site, Wires},
+};
 use std::{fmt::Write, net::SocketAddr};
 
 /// Chains `slot0` and so on are empty until a change fills them.
@@ -8,7 +11,7 @@ pub(crate) const SLOTS: usize = 6;
 
 /// All of it. An answer that comes after its entry in conntrack was deleted must not leave a new one, which would take a
 /// port from the next packet of its flow: neither one to the router itself, nor one from where DNAT leads to.
-pub(crate) fn ruleset(flows: &[Flow]) -> String {
+pub(crate) fn ruleset(flows: &[Flow], wires: Wires) -> String {
     let mut text = String::from(FILTER_HEAD);
     for slot in 0..SLOTS {
         let _ = writeln!(text, "\tchain slot{slot} {{ }}");
@@ -18,8 +21,9 @@ pub(crate) fn ruleset(flows: &[Flow]) -> String {
         let _ = writeln!(text, "\t\tjump slot{slot}");
     }
     text += "\t}\n}\n";
-    text += &nat(flows, "ip", "ipv4_addr");
-    text += &nat(flows, "ip6", "ipv6_addr");
+    let wan2 = wires.device(Site::Wan2);
+    text += &nat(flows, "ip", "ipv4_addr", wan2);
+    text += &nat(flows, "ip6", "ipv6_addr", wan2);
     text
 }
 
@@ -54,7 +58,7 @@ const FORWARD_HEAD: &str = r"
 		meta l4proto { tcp, udp } ct original proto-src vmap @verdicts
 ";
 
-fn nat(flows: &[Flow], family: &str, address: &str) -> String {
+fn nat(flows: &[Flow], family: &str, address: &str, wan2: &str) -> String {
     let v6 = family == "ip6";
     let map = |what: &str, of: &dyn Fn(&Flow) -> Option<(u16, SocketAddr)>| {
         let ours = flows.iter().filter(|flow| flow.kind.is_v6() == v6);
@@ -79,7 +83,7 @@ fn nat(flows: &[Flow], family: &str, address: &str) -> String {
 	chain postrouting {{
 		type nat hook postrouting priority srcnat; policy accept;
 		oifname "r1" meta l4proto {{ tcp, udp }} snat {family} to th sport map @outer
-		oifname {{ "r1", "r3" }} {family} saddr != {plain} masquerade
+		oifname {{ "r1", "{wan2}" }} {family} saddr != {plain} masquerade
 		iifname "br0" oifname "br0" ct status dnat masquerade
 	}}
 }}

@@ -1,7 +1,7 @@
 //! Where hosts are: the ends of the router's wires.
 
 use shunt_testkit::Segment;
-use shunt_wire::Mac;
+use shunt_wire::{Mac, Tag};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A place from which packets come and where they arrive.
@@ -13,20 +13,53 @@ pub(crate) enum Site {
     Lan2,
     /// r1.
     Wan,
-    /// r3.
+    /// r3, or a VLAN device on it.
     Wan2,
-    /// r4.
+    /// r4, or a VLAN device on it.
     Dmz,
 }
 
 /// In the order of [`Site`].
-pub(crate) const SEGMENTS: [Segment; 5] = [
+const SEGMENTS: [Segment; 5] = [
     Segment::LAN.bridged("br0"),
     Segment::SECOND_LAN.bridged("br0"),
     Segment::WAN,
     Segment { port: "r3", ..Segment::SECOND_WAN },
     Segment { label: "dmz", nic: "dmz0", port: "r4", subnet: 4, v4: [192, 168, 2], ..Segment::WAN },
 ];
+
+const WAN2_VLAN: &[Tag] = &[Tag::vlan(30)];
+const DMZ_VLAN: &[Tag] = &[Tag::vlan(40)];
+
+/// What is on the wires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wires {
+    /// Frames without tags.
+    Plain,
+    /// On some of them frames of a VLAN, for which the router has a device.
+    Tagged,
+}
+
+impl Wires {
+    /// In the order of [`Site`].
+    pub(crate) fn segments(self) -> [Segment; 5] {
+        let mut segments = SEGMENTS;
+        if self == Self::Tagged {
+            segments[Site::Wan2 as usize] = segments[Site::Wan2 as usize].tagged(WAN2_VLAN);
+            segments[Site::Dmz as usize] = segments[Site::Dmz as usize].tagged(DMZ_VLAN);
+        }
+        segments
+    }
+
+    /// Where the router has its address on the wire to a site.
+    pub(crate) fn device(self, site: Site) -> &'static str {
+        match (self, site) {
+            (Self::Tagged, Site::Wan2) => "r3.30",
+            (Self::Tagged, Site::Dmz) => "r4.40",
+            _ => site.segment().bridge.unwrap_or(site.port()),
+        }
+    }
+}
 
 /// Networks behind the WAN hosts.
 pub(crate) const FAR_V4: &str = "203.0.113.0/24";
@@ -100,8 +133,8 @@ impl Site {
         self.segment().port
     }
 
-    /// Where the router has its address on this wire.
-    pub(crate) fn device(self) -> &'static str {
-        self.segment().bridge.unwrap_or(self.segment().port)
+    /// Whether its wire is a bridge's.
+    pub(crate) fn is_bridged(self) -> bool {
+        self.segment().bridge.is_some()
     }
 }
