@@ -1,12 +1,12 @@
 //! Conntrack's table with what went past it.
 
-use crate::connections::{proto_of, tuple_of, tuple_of_trace};
+use crate::{
+    connections::{proto_of, tuple_of, tuple_of_trace},
+    reasons,
+};
 use shunt_api::{Counted, Proto, Tracked, TrackedTable, Tuple};
 use shunt_bpf::{DataPlane, FlowTable, abi};
 use std::{collections::HashMap, error::Error};
-
-/// The number of the reason that a flow's connection is gone.
-const CONNTRACK_GONE: u8 = 56;
 
 type Counts = HashMap<(Proto, Tuple), Counted>;
 
@@ -35,7 +35,8 @@ impl Passed {
         let mut counts = self.past()?;
         self.table.each(|key, entry| {
             // Its connection has ended; one of the same tuple is another one.
-            let gone = entry.flow.epoch == abi::EPOCH_RETIRED && entry.flow.retired_why == CONNTRACK_GONE;
+            let gone = entry.flow.epoch == abi::EPOCH_RETIRED
+                && reasons::name(entry.flow.retired_why) == Some("conntrack-gone");
             if !gone {
                 let count = counts.entry((proto_of(&key), tuple_of(&key))).or_default();
                 *count = count.plus(Counted { packets: entry.pkts(), bytes: entry.bytes() });
