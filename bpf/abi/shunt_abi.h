@@ -68,7 +68,7 @@ enum shunt_reason {
 	SHUNT_TABLE_FULL = 46,
 	SHUNT_ODD_EGRESS = 47,	/* what left cannot be expressed by an action */
 	SHUNT_RETIRING = 48,	/* the flow's former action is still within its quiet time */
-	SHUNT_NOT_ROUTED = 49,	/* the TTL was not lowered by one */
+	SHUNT_NOT_ROUTED = 49,	/* the TTL was not lowered by one, and it was not bridged as can be learned */
 	SHUNT_EGRESS_CAPTURE = 50, /* somebody captures on the port that it left by */
 	SHUNT_EXCLUDED = 51,	/* its mark, or its connection's, was configured to stay slow */
 
@@ -98,6 +98,8 @@ enum shunt_flow_flags {
 	SHUNT_FLOW_PARTIAL = 1 << 3, /* the ingress driver may hand up unfinished L4 checksums */
 	SHUNT_FLOW_REPLY = 1 << 4,   /* the connection's reply direction */
 	SHUNT_FLOW_UNREPLIED = 1 << 5, /* proved before the other side had answered: UDP only */
+	SHUNT_FLOW_BRIDGED = 1 << 6, /* the TTL stays, and it is for packets of the MAC that is in `l2` only */
+	SHUNT_FLOW_UNTRACKED = 1 << 7, /* bridged, and conntrack has no say in it; what pads its frames stays */
 };
 
 enum shunt_port_flags {
@@ -106,6 +108,9 @@ enum shunt_port_flags {
 	SHUNT_PORT_CAPTURED = 1 << 3, /* nothing is learned that comes in or leaves by it */
 	SHUNT_PORT_FILTERED = 1 << 4, /* nothing is learned that comes in by it */
 	SHUNT_PORT_FILTERED_OUT = 1 << 5, /* nothing is learned that leaves by it */
+	SHUNT_PORT_BRIDGED = 1 << 6, /* what is bridged may be learned that comes in by it */
+	SHUNT_PORT_UNTRACKED4 = 1 << 7, /* conntrack sees no IPv4 that is bridged */
+	SHUNT_PORT_UNTRACKED6 = 1 << 8,
 };
 
 enum shunt_control_flags {
@@ -339,7 +344,7 @@ struct shunt_candidate {
 	__u8 family; /* 4 or 6 */
 	__u8 l4_proto;
 	__u8 partial; /* its L4 checksum is unfinished (CHECKSUM_PARTIAL) */
-	__u8 _pad0;
+	__u8 padded; /* its frame is longer than its IP packet */
 	__u16 in_slot;
 	__u16 in_flags; /* enum shunt_port_flags */
 };

@@ -81,9 +81,9 @@ static __always_inline void shunt_copy_addrs(__u32 family, void *to, const void 
 	}
 }
 
-/* Whether the action of `f` may be used for this packet now. Changes nothing. */
+/* Whether the action of `f` may be used for this packet now; `macs` are those of its frame. Changes nothing. */
 static __always_inline enum shunt_reason shunt_decide(const struct shunt_flow *f, const struct shunt_packet *p,
-						      const void *dmac, const struct shunt_control *control, __u32 now)
+						      const void *macs, const struct shunt_control *control, __u32 now)
 {
 	if (shunt_unlikely(!shunt_daemon_alive(control, now)))
 		return SHUNT_NO_DAEMON;
@@ -95,13 +95,22 @@ static __always_inline enum shunt_reason shunt_decide(const struct shunt_flow *f
 		if (shunt_unlikely(p->class_bits != f->class_bits || p->ttl != f->in_ttl))
 			return SHUNT_CLASS;
 	}
-	if (shunt_unlikely(!shunt_same_mac(dmac, f->in_dmac)))
+	if (shunt_unlikely(!shunt_same_mac(macs, f->in_dmac)))
+		return SHUNT_NOT_OURS;
+	/* Of another station, a bridge has to learn where it is. */
+	if (shunt_unlikely(f->flags & SHUNT_FLOW_BRIDGED) && !shunt_same_mac(macs + ETH_ALEN, f->l2 + ETH_ALEN))
 		return SHUNT_NOT_OURS;
 	if (shunt_unlikely(p->wire_bytes > f->max_l3_bytes))
 		return SHUNT_MTU;
 	if (shunt_unlikely(f->state != SHUNT_FLOW_ACTIVE))
 		return SHUNT_PENDING;
 	return SHUNT_OK;
+}
+
+/* How long the frame of a packet is to be, whose own is `bytes`: Linux trims what the link padded, and a bridge does not. */
+static __always_inline __u32 shunt_frame_bytes(const struct shunt_flow *f, __u32 want, __u32 bytes)
+{
+	return f->flags & SHUNT_FLOW_UNTRACKED && bytes > want ? bytes : want;
 }
 
 /* Where the L4 checksum is, from the start of the L4 header. */
@@ -125,7 +134,10 @@ static __always_inline __u16 shunt_rewrite(void *l3, void *l4, __u32 family, __u
 	__u32 sum = 0;
 	__u16 old = *check;
 
-	if (family == 4) {
+	if (shunt_unlikely(f->flags & SHUNT_FLOW_BRIDGED)) {
+		if (family == 4 && f->flags & SHUNT_FLOW_NAT)
+			ip4->check = shunt_csum_update(ip4->check, f->l4_delta_addr);
+	} else if (family == 4) {
 		/*
 		 * TTL is the high byte of its word on the wire. A good header sums to zero before and after, so it
 		 * adds nothing to `sum`.

@@ -24,10 +24,10 @@ int shunt_host_admit(const struct shunt_packet *p)
 	return shunt_admit(p);
 }
 
-int shunt_host_decide(const struct shunt_flow *f, const struct shunt_packet *p, const __u8 *dmac,
+int shunt_host_decide(const struct shunt_flow *f, const struct shunt_packet *p, const __u8 *macs,
 		      const struct shunt_control *control, __u32 now)
 {
-	return shunt_decide(f, p, dmac, control, now);
+	return shunt_decide(f, p, macs, control, now);
 }
 
 /*
@@ -43,6 +43,11 @@ __u32 shunt_host_rewrite(__u8 *l3, const struct shunt_packet *p, const struct sh
 		      partial ? SHUNT_CHECKSUM_PARTIAL : SHUNT_CHECKSUM_FINISHED);
 	__builtin_memcpy(l3 - l2_bytes, f->l2, l2_bytes);
 	return l2_bytes;
+}
+
+__u32 shunt_host_frame_bytes(const struct shunt_flow *f, __u32 want, __u32 bytes)
+{
+	return shunt_frame_bytes(f, want, bytes);
 }
 
 /* Fills the translation part of a flow. `ends` are both addresses, then both ports, as on the wire. */

@@ -85,8 +85,15 @@ static __always_inline enum shunt_reason shunt_derive(const struct shunt_candida
 
 	if (p->family != c->family || p->l4_proto != c->l4_proto)
 		return SHUNT_ODD_EGRESS;
-	if (in->l3[ttl_at] != (__u8)(out->l3[ttl_at] + 1))
-		return SHUNT_NOT_ROUTED;
+	if (in->l3[ttl_at] != (__u8)(out->l3[ttl_at] + 1)) {
+		/* A router always puts its own MAC. */
+		if (in->l3[ttl_at] != out->l3[ttl_at] || shunt_differ(in->l2, out->l2, ETH_ALEN) ||
+		    !(c->in_flags & SHUNT_PORT_BRIDGED))
+			return SHUNT_NOT_ROUTED;
+		f->flags |= SHUNT_FLOW_BRIDGED;
+		if (c->in_flags & (c->family == 4 ? SHUNT_PORT_UNTRACKED4 : SHUNT_PORT_UNTRACKED6))
+			f->flags |= SHUNT_FLOW_UNTRACKED;
+	}
 
 	f->out_tags = p->tags;
 	__builtin_memcpy(f->l2, out->l2, SHUNT_L2_MAX);
@@ -119,7 +126,7 @@ static __always_inline int shunt_proved(struct shunt_headers *in, const struct s
 
 /*
  * Whether a flow that is there already has the action of `f`. What it was learned with may differ: the largest size, the
- * engine, DSCP, VLAN priorities, TTL.
+ * engine, DSCP, VLAN priorities, TTL; and without conntrack, which direction is called the original one.
  */
 static __always_inline int shunt_same_action(__u32 family, const struct shunt_flow *have, const __u8 *have_to,
 					     const struct shunt_flow *f, const __u8 *to)
@@ -127,7 +134,8 @@ static __always_inline int shunt_same_action(__u32 family, const struct shunt_fl
 	/* From in_dmac to l4_delta_addr they lie one after the other. */
 	const __u32 words = (__builtin_offsetof(struct shunt_flow, home_cpu) -
 			     __builtin_offsetof(struct shunt_flow, in_dmac)) / 2;
-	int differ = (have->flags ^ f->flags) & ~(SHUNT_FLOW_XDP | SHUNT_FLOW_UNREPLIED);
+	__u8 named = f->flags & SHUNT_FLOW_UNTRACKED ? SHUNT_FLOW_REPLY : 0;
+	int differ = (have->flags ^ f->flags) & ~(SHUNT_FLOW_XDP | SHUNT_FLOW_UNREPLIED | named);
 
 	differ |= have->out_tags ^ f->out_tags;
 	differ |= shunt_differ(have->in_dmac, f->in_dmac, words);

@@ -58,7 +58,7 @@ static __always_inline void shunt_notice_silence(__u32 family, const union shunt
 	union shunt_key back;
 	__s32 apart;
 
-	if (!control || proto != IPPROTO_TCP || f->flags & SHUNT_FLOW_STATIC || f->epoch == SHUNT_EPOCH_RETIRED ||
+	if (!control || proto != IPPROTO_TCP || f->flags & (SHUNT_FLOW_STATIC | SHUNT_FLOW_UNTRACKED) || f->epoch == SHUNT_EPOCH_RETIRED ||
 	    f->state == SHUNT_FLOW_LEAVING ||
 	    shunt_since(f->seen_ticks, s->now_ticks) <= (__s32)s->silent_ticks || cold->told_ticks == f->seen_ticks)
 		return;

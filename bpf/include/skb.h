@@ -45,6 +45,12 @@ static __always_inline void shunt_skb_wire_bytes(struct __sk_buff *skb, struct s
 		p->wire_bytes = shunt_l3_size(p->family) + p->l4_bytes + skb->gso_size;
 }
 
+/* Whether something follows the IP packet in its frame. */
+static __always_inline int shunt_skb_padded(struct __sk_buff *skb, const struct shunt_packet *p)
+{
+	return skb->len > (__u32)p->l2_bytes + p->l3_bytes;
+}
+
 /* Programs need the headers in one piece; drivers may leave part of them in fragments. */
 static __always_inline void shunt_skb_pull(struct __sk_buff *skb)
 {

@@ -8,10 +8,12 @@
 #include <linux/netlink.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netfilter/nf_tables.h>
+#include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
 
 enum {
 	SHUNT_WHOLE = -1, /* all of the message goes on */
+	SHUNT_PF_BRIDGE = 7,
 	SHUNT_NEW_GENERATION = NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWGEN,
 };
 
@@ -39,10 +41,37 @@ static __always_inline int is_cloned(struct __sk_buff *skb)
 	return !bpf_skb_load_bytes(skb, NLMSG_HDRLEN, &route, sizeof(route)) && route.rtm_flags & RTM_F_CLONED;
 }
 
+/* What messages of bridges begin with: links, neighbours and VLANs alike. */
+static __always_inline int is_of_bridge(struct __sk_buff *skb)
+{
+	__u8 family;
+
+	return !bpf_skb_load_bytes(skb, NLMSG_HDRLEN, &family, sizeof(family)) && family == SHUNT_PF_BRIDGE;
+}
+
+/* A station, and not an address that a device listens to itself. */
+static __always_inline int is_of_station(struct __sk_buff *skb)
+{
+	struct ndmsg neighbour;
+
+	return is_of_bridge(skb) && !bpf_skb_load_bytes(skb, NLMSG_HDRLEN, &neighbour, sizeof(neighbour)) &&
+	       !(neighbour.ndm_flags & NTF_SELF);
+}
+
 SEC("socket")
 int shunt_route_changes(struct __sk_buff *skb)
 {
 	switch (message_type(skb)) {
+	case RTM_NEWLINK:
+	case RTM_DELLINK:
+		if (is_of_bridge(skb))
+			move_epoch();
+		break;
+	case RTM_NEWNEIGH:
+	case RTM_DELNEIGH:
+		if (is_of_station(skb))
+			move_epoch();
+		break;
 	case RTM_NEWROUTE:
 	case RTM_DELROUTE:
 		if (!is_cloned(skb))
@@ -52,6 +81,8 @@ int shunt_route_changes(struct __sk_buff *skb)
 	case RTM_NEWRULE:
 	case RTM_DELRULE:
 	case RTM_NEWNETCONF:
+	case RTM_NEWVLAN:
+	case RTM_DELVLAN:
 	case RTM_NEWNEXTHOP:
 	case RTM_DELNEXTHOP:
 		move_epoch();

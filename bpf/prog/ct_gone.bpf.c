@@ -85,7 +85,7 @@ static __always_inline void end(__u32 family, const union shunt_key *key, struct
 {
 	struct shunt_counters *counters = shunt_counters_of(f->in_slot);
 
-	if (f->flags & SHUNT_FLOW_STATIC)
+	if (f->flags & (SHUNT_FLOW_STATIC | SHUNT_FLOW_UNTRACKED))
 		return;
 	if (f->epoch != SHUNT_EPOCH_RETIRED && counters)
 		counters->retired++;

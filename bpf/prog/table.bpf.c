@@ -21,7 +21,7 @@ static __always_inline void keep_counts(__u32 family, const union shunt_key *key
 	struct shunt_past *past;
 	struct shunt_tuple tuple;
 
-	if (!counts.pkts || f->flags & SHUNT_FLOW_STATIC || f->retired_why == SHUNT_CONNTRACK_GONE)
+	if (!counts.pkts || f->flags & (SHUNT_FLOW_STATIC | SHUNT_FLOW_UNTRACKED) || f->retired_why == SHUNT_CONNTRACK_GONE)
 		return;
 	shunt_tuple_of(family, key, &tuple);
 	past = bpf_map_lookup_elem(&shunt_past, &tuple);

@@ -107,6 +107,7 @@ static __always_inline __u16 watch(struct hook *h, const struct shunt_packet *p,
 	c->family = p->family;
 	c->l4_proto = p->l4_proto;
 	c->partial = shunt_skb_summed(h->skb) == SHUNT_SUMMED_PARTIAL;
+	c->padded = shunt_skb_padded(h->skb, p);
 	c->in_slot = h->slot;
 	c->in_flags = h->port_flags;
 	c->tag = generation << 12 | index;
@@ -178,9 +179,12 @@ static __always_inline int forward(struct hook *h, struct shunt_packet *p, __u32
 	h->counters = shunt_counters_of(f->in_slot);
 	if (shunt_unlikely(!out || !h->counters))
 		return punt(h, p->l3_bytes, SHUNT_PORT, 0);
-	/* Linux trims what the link padded. */
-	if (shunt_unlikely(skb->len != want) && (skb->len < want || bpf_skb_change_tail(skb, want, 0)))
-		return punt(h, p->l3_bytes, SHUNT_BAD_HEADER, 0);
+	if (shunt_unlikely(skb->len != want)) {
+		__u32 bytes = shunt_frame_bytes(f, want, skb->len);
+
+		if (skb->len < want || (skb->len > bytes && bpf_skb_change_tail(skb, bytes, 0)))
+			return punt(h, p->l3_bytes, SHUNT_BAD_HEADER, 0);
+	}
 	if (retag(skb, p, f) || rewrite(skb, family, p, f,
 					 summed == SHUNT_SUMMED_PARTIAL ? SHUNT_CHECKSUM_PARTIAL :
 									  SHUNT_CHECKSUM_FINISHED,
@@ -202,9 +206,9 @@ static __always_inline int forward(struct hook *h, struct shunt_packet *p, __u32
 
 /* A packet of a known flow: whether it may be forwarded, and what else it means for the flow. */
 static __always_inline enum shunt_reason settle(const struct hook *h, const struct shunt_packet *p, __u32 family,
-						const union shunt_key *key, const void *dmac, struct shunt_flow *f)
+						const union shunt_key *key, const void *macs, struct shunt_flow *f)
 {
-	enum shunt_reason why = shunt_decide(f, p, dmac, h->control, h->now);
+	enum shunt_reason why = shunt_decide(f, p, macs, h->control, h->now);
 
 	if (f->punt_due) {
 		f->punt_due = 0;
@@ -266,7 +270,7 @@ static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 
 		retire_both(h, family, p->l4_proto, &key, f);
 	if (why != SHUNT_OK)
 		return punt(h, p->l3_bytes, why, 0);
-	why = f ? settle(h, p, family, &key, eth->h_dest, f) : SHUNT_MISS;
+	why = f ? settle(h, p, family, &key, eth, f) : SHUNT_MISS;
 	if (why == SHUNT_OK && family == 4 && !shunt_ipv4_header_good(l3))
 		why = SHUNT_BAD_HEADER;
 	if (why == SHUNT_OK)

@@ -223,17 +223,32 @@ static __always_inline void carry_on(__u32 family, const struct shunt_place *pla
 	f->bytes = have->bytes + cold->away_bytes;
 }
 
-/* What was proved when the connection was new to the rules is proved again now that it is established. */
-static __always_inline void answer(const struct sight *s, __u32 family)
+/* The flow of the other direction. */
+static __always_inline struct shunt_flow *other_way(const struct sight *s, __u32 family)
 {
 	struct shunt_place place;
-	struct shunt_flow *asked;
 	union shunt_key back;
 
 	shunt_reverse_key(family, &s->bench->flow, s->bench->to, s->c->l4_proto, s->skb->ifindex, &back);
-	asked = shunt_find_by(family, &back, shunt_hash(family, &back, s->control->seed), s->control, &place);
+	return shunt_find_by(family, &back, shunt_hash(family, &back, s->control->seed), s->control, &place);
+}
+
+/* What was proved when the connection was new to the rules is proved again now that it is established. */
+static __always_inline void answer(const struct sight *s, __u32 family)
+{
+	struct shunt_flow *asked = other_way(s, family);
+
 	if (asked && asked->flags & SHUNT_FLOW_UNREPLIED)
 		asked->prove_by_ticks = s->now;
+}
+
+/* Where nobody tracks connections, the original direction is the one that was learned first. */
+static __always_inline void take_sides(const struct sight *s, __u32 family)
+{
+	const struct shunt_flow *other = other_way(s, family);
+
+	if (other && !(other->flags & SHUNT_FLOW_REPLY))
+		s->bench->flow.flags |= SHUNT_FLOW_REPLY;
 }
 
 /* Puts a proved action into the table, or renews the one that is there. */
@@ -346,11 +361,16 @@ static __always_inline enum shunt_reason learn(const struct sight *s, __u32 fami
 	why = shunt_derive(s->c, &s->bench->seen, p, f, s->bench->to);
 	if (why != SHUNT_OK)
 		return why;
-	why = ask_conntrack(s, family, &f->flags);
-	if (why != SHUNT_OK)
-		return why;
+	if (f->flags & SHUNT_FLOW_UNTRACKED) {
+		take_sides(s, family);
+	} else {
+		why = ask_conntrack(s, family, &f->flags);
+		if (why != SHUNT_OK)
+			return why;
+	}
 	s->bench->expected = s->c->headers;
-	if (!shunt_proved(&s->bench->expected, &s->bench->seen, s->c, f, s->bench->to))
+	if (!shunt_proved(&s->bench->expected, &s->bench->seen, s->c, f, s->bench->to) ||
+	    shunt_skb_padded(s->skb, p) != (s->c->padded && f->flags & SHUNT_FLOW_UNTRACKED))
 		return SHUNT_NOT_PROVED;
 	if (s->port->flags & SHUNT_PORT_XDP_OUT)
 		f->flags |= SHUNT_FLOW_XDP;

@@ -21,8 +21,10 @@ static __always_inline int fit(struct xdp_md *ctx, const struct shunt_packet *p,
 	if (shunt_unlikely(want != ctx->data_end - ctx->data)) {
 		__u32 have = bpf_xdp_get_buff_len(ctx);
 
-		/* Linux trims what the link padded. */
-		if (have < want || (have > want && bpf_xdp_adjust_tail(ctx, (int)(want - have))))
+		if (have < want)
+			return -1;
+		want = shunt_frame_bytes(f, want, have);
+		if (have > want && bpf_xdp_adjust_tail(ctx, (int)(want - have)))
 			return -1;
 	}
 	if (shunt_unlikely(out_l2 != p->l2_bytes))
@@ -61,7 +63,7 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 {
 	__u32 l3_size = shunt_l3_size(family);
 	__u32 now = shunt_now();
-	enum shunt_reason why = shunt_decide(f, p, eth->h_dest, control, now);
+	enum shunt_reason why = shunt_decide(f, p, eth, control, now);
 	struct shunt_counters *counters;
 
 	if (shunt_unlikely(why == SHUNT_REPROVE)) {

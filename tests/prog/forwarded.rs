@@ -1,7 +1,7 @@
 //! What takes the fast path leaves as the packet that shunt-wire builds anew.
 
 use crate::{
-    rig::{Pair, Rig, pairs, with_rig},
+    rig::{Pair, Rig, bridged, pairs, with_rig},
     wire::unfinished,
 };
 use shunt_bpf::{
@@ -30,7 +30,8 @@ fn assert_forwarded_by_tc(rig: &Rig<'_>, frame: &[u8], after: &Packet) {
 }
 
 fn l3_bytes(packet: &Packet) -> u64 {
-    packet.to_bytes().len() as u64 - L2_BYTES - 4 * packet.ethernet.tags.len() as u64
+    let beside = 4 * packet.ethernet.tags.len() + packet.trailer.len();
+    packet.to_bytes().len() as u64 - L2_BYTES - beside as u64
 }
 
 /// Source NAT, destination NAT, both, a port alone, and none.
@@ -92,6 +93,46 @@ fn without_the_padding_of_the_link() {
             let padded = pair.before.clone().padded_to(100).to_bytes();
             assert_forwarded_by_xdp(rig, &padded, &pair.after);
             assert_forwarded_by_tc(rig, &padded, &pair.after);
+        }
+    });
+}
+
+#[test]
+fn what_is_bridged_with_the_ttl_that_it_came_with() {
+    with_rig(|rig| {
+        for pair in pairs().map(|pair| bridged(&pair)) {
+            rig.learn(&pair);
+            assert_forwarded_by_xdp(rig, &pair.before.to_bytes(), &pair.after);
+            assert_forwarded_by_tc(rig, &pair.before.to_bytes(), &pair.after);
+        }
+    });
+}
+
+#[test]
+fn what_is_bridged_with_tags_put_on_taken_off_and_changed() {
+    with_rig(|rig| {
+        for pair in pairs() {
+            for (number, (from, to)) in retaggings().into_iter().enumerate() {
+                let pair = bridged(&pair.retagged(number, &from, &to));
+                rig.learn(&pair);
+                assert_forwarded_by_xdp(rig, &pair.before.to_bytes(), &pair.after);
+                if from == to || to.is_empty() {
+                    assert_forwarded_by_tc(rig, &pair.before.to_bytes(), &pair.after);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn padding_and_all_where_linux_only_bridges() {
+    with_rig(|rig| {
+        for pair in pairs() {
+            let pair = bridged(&pair.map(|packet| packet.payload([])));
+            rig.learn_as(&pair, |entry| entry.flow.flags |= abi::FLOW_UNTRACKED);
+            let padded = pair.map(|packet| packet.padded_to(100));
+            assert_forwarded_by_xdp(rig, &padded.before.to_bytes(), &padded.after);
+            assert_forwarded_by_tc(rig, &padded.before.to_bytes(), &padded.after);
         }
     });
 }

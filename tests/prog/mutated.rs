@@ -1,11 +1,11 @@
 //! Frames that nobody sends on purpose: what is not forwarded is unchanged, and what is forwarded is what the host's
 //! build of the packet core makes of it.
 
-use crate::rig::{EPOCH, Pair, Rig, pairs, with_rig};
+use crate::rig::{EPOCH, Pair, Rig, bridged, pairs, with_rig};
 use fastrand::Rng;
 use shunt_bpf::{
     Entry, Key,
-    abi::{Control, FLOW_STATIC, FLOW_XDP, Plain},
+    abi::{Control, FLOW_BRIDGED, FLOW_STATIC, FLOW_UNTRACKED, FLOW_XDP, Plain},
     attach::Hook,
     core,
     testrun::{TC_NEXT, TC_REDIRECT, TestRun, XDP_PASS, XDP_REDIRECT},
@@ -51,9 +51,13 @@ fn table(rig: &Rig<'_>) -> Table {
             there.set_port(there.port() + n as u16);
             (before, after) = (before.with_source(here), after.with_source(there));
             let pair = Pair { before, after };
+            let pair = if n % 4 == 2 { bridged(&pair) } else { pair };
             let (key, mut entry) = rig.learned(&pair);
             if n % 3 == 1 {
                 entry.flow.flags |= FLOW_STATIC;
+            }
+            if entry.flow.flags & FLOW_BRIDGED != 0 && n % 3 != 0 {
+                entry.flow.flags |= FLOW_UNTRACKED;
             }
             rig.plane.put_flow(&key, &entry).unwrap();
             table.insert(bytes_of(&key), Known { pair, entry });
@@ -70,13 +74,13 @@ fn forwarded<'t>(hook: Hook, frame: &[u8], ifindex: u32, table: &'t Table) -> Op
     let now = flow.reprove_at_ticks.wrapping_sub(1);
     let control =
         Control { epoch: EPOCH, heartbeat_ticks: now, heartbeat_max_ticks: 100, ..Control::default() };
-    let dmac = frame[..6].try_into().unwrap();
+    let macs = frame[..12].try_into().unwrap();
     let l2_bytes = usize::from(packet.l2_bytes);
     let fits = frame.len() >= l2_bytes + usize::from(packet.l3_bytes);
     let good_header =
         packet.family == 6 || Sum::new().bytes(&frame[l2_bytes..l2_bytes + 20]).folded() == 0xffff;
     let may = core::admit(&packet) == 0
-        && core::decide(flow, &packet, dmac, &control, now) == 0
+        && core::decide(flow, &packet, macs, &control, now) == 0
         && (hook != Hook::Xdp || flow.flags & FLOW_XDP != 0);
     (may && good_header && fits).then(|| (known, core::rewrite(frame, &packet, &known.entry, false)))
 }
@@ -90,10 +94,12 @@ fn built_anew(frame: &[u8], known: &Known) -> Option<Vec<u8>> {
         .clone()
         .with_source(model.source()?)
         .with_destination(model.destination()?)
-        .with_hop_limit(packet.hop_limit()? - 1)
+        .with_hop_limit(packet.hop_limit()? - (known.pair.before.hop_limit()? - model.hop_limit()?))
         .with_header_checksum(Checksum::Good);
     after.ethernet = model.ethernet.clone();
-    after.trailer.clear();
+    if known.entry.flow.flags & FLOW_UNTRACKED == 0 {
+        after.trailer.clear();
+    }
     good.then(|| after.to_bytes())
 }
 

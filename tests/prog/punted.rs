@@ -1,6 +1,6 @@
 //! What must not take the fast path goes to Linux unchanged, and is counted by its reason.
 
-use crate::rig::{EPOCH, Pair, ROUTER, Rig, pairs, reason, with_rig};
+use crate::rig::{EPOCH, Pair, ROUTER, Rig, bridged, pairs, reason, with_rig};
 use shunt_bpf::{
     abi::{self, Counters, FLOW_PENDING},
     testrun::{TC_NEXT, XDP_PASS},
@@ -61,6 +61,22 @@ fn to_another_mac() {
         let mut last = ROUTER;
         last.0[5] ^= 1;
         Some(packet.clone().macs(packet.ethernet.source, last))
+    });
+}
+
+#[test]
+fn from_another_mac_where_it_is_bridged() {
+    with_rig(|rig| {
+        for pair in pairs() {
+            let pair = bridged(&pair);
+            rig.learn(&pair);
+            for at in 0..6 {
+                let mut sender = pair.before.ethernet.source;
+                sender.0[at] ^= 2;
+                let packet = pair.before.clone().macs(sender, pair.before.ethernet.destination);
+                assert_punted(rig, &packet.to_bytes(), "not-ours");
+            }
+        }
     });
 }
 

@@ -160,6 +160,12 @@ pub(crate) fn pairs() -> [Pair; 4] {
     })
 }
 
+/// The pair of the same packet that is bridged between the same tags.
+pub(crate) fn bridged(pair: &Pair) -> Pair {
+    let tags = &pair.after.ethernet.tags;
+    Pair { before: pair.before.clone(), after: pair.before.clone().with_tags(tags) }
+}
+
 impl Pair {
     /// The pair with these tags before and after, of a tuple of its own: a tuple has eight places in the table.
     pub(crate) fn retagged(&self, number: usize, from: &[Tag], to: &[Tag]) -> Self {

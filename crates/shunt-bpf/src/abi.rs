@@ -35,6 +35,10 @@ pub const FLOW_PARTIAL: u8 = 1 << 3;
 pub const FLOW_REPLY: u8 = 1 << 4;
 /// Proved before the other side had answered: UDP only.
 pub const FLOW_UNREPLIED: u8 = 1 << 5;
+/// The TTL stays, and the source MAC counts.
+pub const FLOW_BRIDGED: u8 = 1 << 6;
+/// Bridged, and conntrack has no say in it.
+pub const FLOW_UNTRACKED: u8 = 1 << 7;
 
 /// `enum shunt_port_flags`: XDP may redirect to it.
 pub const PORT_XDP_OUT: u16 = 1 << 1;
@@ -46,6 +50,12 @@ pub const PORT_CAPTURED: u16 = 1 << 3;
 pub const PORT_FILTERED: u16 = 1 << 4;
 /// Nothing is learned that leaves by it: it has TCX programs of others.
 pub const PORT_FILTERED_OUT: u16 = 1 << 5;
+/// What is bridged may be learned that comes in by it.
+pub const PORT_BRIDGED: u16 = 1 << 6;
+/// Conntrack sees no IPv4 that is bridged.
+pub const PORT_UNTRACKED4: u16 = 1 << 7;
+/// Conntrack sees no IPv6 that is bridged.
+pub const PORT_UNTRACKED6: u16 = 1 << 8;
 
 /// `enum shunt_control_flags`: learn at all.
 pub const CONTROL_LEARN: u32 = 1 << 0;

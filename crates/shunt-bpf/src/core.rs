@@ -43,11 +43,12 @@ unsafe extern "C" {
     fn shunt_host_decide(
         f: *const Flow,
         p: *const Packet,
-        dmac: *const u8,
+        macs: *const u8,
         c: *const Control,
         now: u32,
     ) -> i32;
     fn shunt_host_rewrite(l3: *mut u8, p: *const Packet, f: *const Flow, to: *const u8, partial: i32) -> u32;
+    fn shunt_host_frame_bytes(f: *const Flow, want: u32, bytes: u32) -> u32;
     fn shunt_host_translate(family: u32, old_ends: *const u8, new_ends: *const u8, f: *mut Flow, to: *mut u8);
 }
 
@@ -82,19 +83,23 @@ pub fn admit(packet: &Packet) -> usize {
 }
 
 /// Whether a flow's action may be used for a packet now; 0, or the reason why not.
-pub fn decide(flow: &Flow, packet: &Packet, dmac: [u8; 6], control: &Control, now_ticks: u32) -> usize {
-    // Half-words are read from the MAC.
+/// `macs` are those of its frame, destination and source.
+pub fn decide(flow: &Flow, packet: &Packet, macs: [u8; 12], control: &Control, now_ticks: u32) -> usize {
+    // Half-words are read from the MACs.
     #[repr(align(2))]
-    struct Aligned([u8; 6]);
-    let dmac = Aligned(dmac);
-    // SAFETY: reads the structures and six bytes.
-    (unsafe { shunt_host_decide(flow, packet, dmac.0.as_ptr(), control, now_ticks) }) as usize
+    struct Aligned([u8; 12]);
+    let macs = Aligned(macs);
+    // SAFETY: reads the structures and twelve bytes.
+    (unsafe { shunt_host_decide(flow, packet, macs.0.as_ptr(), control, now_ticks) }) as usize
 }
 
 /// What a frame of a flow becomes. The frame must be what `packet` was parsed from.
 pub fn rewrite(frame: &[u8], packet: &Packet, entry: &Entry, partial: bool) -> Vec<u8> {
     let l2 = usize::from(packet.l2_bytes);
-    let l3 = &frame[l2..l2 + usize::from(packet.l3_bytes)];
+    let want = l2 + usize::from(packet.l3_bytes);
+    // SAFETY: reads one structure.
+    let kept = unsafe { shunt_host_frame_bytes(&raw const entry.flow, want as u32, frame.len() as u32) };
+    let l3 = &frame[l2..kept as usize];
     let room = 2 + crate::abi::L2_MAX;
     let mut buffer = vec![0; room];
     buffer.extend_from_slice(l3);

@@ -167,7 +167,7 @@ impl<'p> TestRun<'p> {
 }
 
 /// The static flow by which packets like `before`, coming in at `ifindex`, become packets like `after`. None unless
-/// both are TCP or both are UDP of one family, with at most two tags.
+/// both are TCP or both are UDP of one family, with at most two tags. With the same TTL it is a bridged one.
 ///
 /// It is put together from what the packets say of themselves, not by the packet core's parser.
 pub fn flow_between(before: &Packet, after: &Packet, ifindex: u32) -> Option<(Key, Entry)> {
@@ -186,6 +186,9 @@ pub fn flow_between(before: &Packet, after: &Packet, ifindex: u32) -> Option<(Ke
         in_dmac: before.ethernet.destination.0,
         ..Flow::default()
     };
+    if before.hop_limit() == after.hop_limit() {
+        flow.flags |= abi::FLOW_BRIDGED;
+    }
     flow.l2[..l2_bytes].copy_from_slice(&after.to_bytes()[..l2_bytes]);
     let mut entry = Entry { flow, ..Entry::default() };
     translate(&ends_of(before)?, &ends_of(after)?, &mut entry);

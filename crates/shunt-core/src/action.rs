@@ -1,6 +1,6 @@
 //! What the policy wants done.
 
-use crate::{Connection, Hold, Silent};
+use crate::{Bridged, Connection, Hold, Silent};
 use serde::{Deserialize, Serialize};
 use shunt_api::Engine;
 use std::{collections::BTreeSet, fmt, time::Duration};
@@ -36,6 +36,8 @@ pub enum Action {
     FindCaptures,
     /// Look for TCX programs of others on these devices, and come back with [`crate::Event::Programs`].
     FindPrograms(BTreeSet<u32>),
+    /// Look at the sysctls of br_netfilter and come back with [`crate::Event::BridgeCalls`].
+    FindBridgeCalls,
     /// Give a connection the time in conntrack that it would have if all its packets had been seen.
     KeepSilent(Silent),
     /// Say that we are alive.
@@ -63,6 +65,8 @@ pub struct PortSetting {
     pub filtered: bool,
     /// Whether packets that leave by it go through TCX programs of others.
     pub filtered_out: bool,
+    /// What may be learned of packets that come in by it and are bridged.
+    pub bridged: Bridged,
 }
 
 /// Why the epoch moved.
@@ -71,11 +75,13 @@ pub struct PortSetting {
 pub enum Cause {
     /// An address came or went.
     Address,
+    /// Other bridged traffic may be learned than before, or otherwise.
+    Bridge,
     /// Somebody began to capture on a port.
     Capture,
     /// A port changed its engine.
     Engine,
-    /// A station moved to another bridge port, or was forgotten.
+    /// A bridge has learned a station, found it at another port, or forgotten it.
     Fdb,
     /// Somebody asked for it.
     Flush,
@@ -105,6 +111,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Address => "address",
+            Self::Bridge => "bridge",
             Self::Capture => "capture",
             Self::Engine => "engine",
             Self::Fdb => "fdb",

@@ -1,8 +1,8 @@
 //! The one owner of the daemon's state.
 
 use crate::{
-    Action, Cause, Choice, Event, Hold, PortView, Program, Source, Statement, network::Network,
-    ruleset::Ruleset,
+    Action, BridgeCalls, Cause, Choice, Event, Hold, PortView, Program, Source, Statement, bridges::Tracking,
+    network::Network, ruleset::Ruleset,
 };
 use shunt_api::{CaptureChoice, Proto, RulesetStatus};
 use std::{
@@ -30,6 +30,8 @@ pub struct Core {
     programs: BTreeSet<Program>,
     /// Ids of our own XDP programs.
     own_programs: BTreeSet<u32>,
+    /// What the sysctls of br_netfilter said last. Until they are known, bridges call for everything.
+    bridge_calls: Option<Option<BridgeCalls>>,
     synced_at: Option<Instant>,
     resync_due: bool,
     swept_at: Option<Instant>,
@@ -70,6 +72,10 @@ impl Core {
             }
             Event::Programs(programs) => {
                 self.programs = programs;
+                self.settle()
+            }
+            Event::BridgeCalls(calls) => {
+                self.bridge_calls = Some(calls);
                 self.settle()
             }
             Event::Rules => self.rules_changed(now),
@@ -118,6 +124,11 @@ impl Core {
         self.network.xdp.get(&ifindex).copied()
     }
 
+    /// How long the bridges of the ports know a silent station at least, where they have to see it.
+    pub fn ageing(&self) -> Option<Duration> {
+        self.network.ageing(self.ports.keys().copied())
+    }
+
     /// All devices.
     pub fn links(&self) -> impl Iterator<Item = &crate::Link> {
         self.network.links.values()
@@ -159,7 +170,7 @@ impl Core {
 
     fn ruleset_read(&mut self, now: Instant, result: Result<Vec<Statement>, String>) -> Vec<Action> {
         let again = self.ruleset.read(now, result).map(|after| Action::ReadRuleset { after });
-        self.hold().into_iter().chain(again).collect()
+        self.settle().into_iter().chain(again).collect()
     }
 
     /// It has no generation that would have moved the epoch.
@@ -207,7 +218,16 @@ impl Core {
         // Nobody tells of packet sockets, nor of TCX programs.
         actions.extend(self.find_captures());
         actions.push(Action::FindPrograms(self.network.stacks(self.ports.keys().copied())));
+        // Nor of these sysctls.
+        if self.network.has_bridges() {
+            actions.push(Action::FindBridgeCalls);
+        }
         actions
+    }
+
+    fn tracking(&self) -> Tracking {
+        let all = Some(BridgeCalls { v4: true, v6: true });
+        Tracking { rules: self.ruleset.tracks_bridges(), calls: self.bridge_calls.unwrap_or(all) }
     }
 
     fn find_captures(&self) -> Option<Action> {
@@ -226,6 +246,10 @@ impl Core {
             &self.ports,
         );
         want.retain(|ifindex, _| !self.refused.contains(ifindex));
+        let (seen, tracking) = (self.network.stacks(want.keys().copied()), self.tracking());
+        for (ifindex, view) in &mut want {
+            view.setting.bridged = self.network.bridged(*ifindex, &seen, tracking);
+        }
         let mut actions = Vec::new();
         for ifindex in self.ports.keys().filter(|ifindex| !want.contains_key(ifindex)) {
             actions.push(Action::Detach { ifindex: *ifindex });
@@ -244,6 +268,8 @@ impl Core {
                         || view.setting.filtered_out && !have.setting.filtered_out
                     {
                         moved = moved.or(Some(Cause::Filter));
+                    } else if view.setting.bridged != have.setting.bridged {
+                        moved = moved.or(Some(Cause::Bridge));
                     }
                 }
                 Some(_) => {}

@@ -1,6 +1,6 @@
 //! What the policy is told: the kernel's state and its changes, as plain values.
 
-use crate::Statement;
+use crate::{Bridge, BridgeCalls, Statement};
 use serde::{Deserialize, Serialize};
 use shunt_api::Proto;
 use shunt_wire::Mac;
@@ -35,6 +35,8 @@ pub struct Link {
     pub lower: Option<u32>,
     /// The XDP program attached to it, by id.
     pub xdp_prog: Option<u32>,
+    /// What it has as a bridge, if it is one.
+    pub bridge: Option<Bridge>,
 }
 
 /// A queueing discipline on a device.
@@ -209,6 +211,8 @@ pub enum Event {
     Captures(BTreeSet<u32>),
     /// The TCX programs of others that the devices have now that were asked for.
     Programs(BTreeSet<Program>),
+    /// What the sysctls of br_netfilter say; none where it is not there.
+    BridgeCalls(Option<BridgeCalls>),
     /// Messages of a source were lost.
     Overrun(Source),
     /// A TCP connection waits for BE_LIBERAL on both its directions.

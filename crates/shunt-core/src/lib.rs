@@ -3,6 +3,7 @@
 //! [`Core::handle`] is all there is. What it is told are [`Event`]s, what it wants done are [`Action`]s.
 
 mod action;
+mod bridges;
 mod core;
 mod event;
 mod network;
@@ -10,6 +11,7 @@ mod ports;
 mod ruleset;
 
 pub use action::{Action, Cause, PortSetting};
+pub use bridges::{Bridge, BridgeCalls, Bridged, bridges};
 pub use core::Core;
 pub use event::{Connection, Event, Link, Program, Qdisc, Silent, Source};
 pub use ports::{Choice, PortView};

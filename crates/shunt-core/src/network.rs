@@ -24,7 +24,8 @@ pub(crate) struct Network {
     pub(crate) xdp: BTreeMap<u32, (bool, bool)>,
     qdiscs: BTreeMap<(u32, u32, u32), Qdisc>,
     neighbours: BTreeMap<(u32, IpAddr), Mac>,
-    stations: BTreeMap<(Mac, u16), u32>,
+    /// By bridge, MAC and VLAN.
+    stations: BTreeMap<(u32, Mac, u16), u32>,
 }
 
 impl Network {
@@ -52,15 +53,17 @@ impl Network {
                 self.neighbours.remove(&(*ifindex, *addr)).map(|_| Cause::Neighbour)
             }
             Event::Fdb { ifindex, vlan, mac } => {
-                let before = self.stations.insert((*mac, *vlan), *ifindex);
-                before.is_some_and(|port| port != *ifindex).then_some(Cause::Fdb)
+                // What is for a station that was not known went to all ports, which may have been one.
+                let before = self.stations.insert(self.station(*ifindex, *mac, *vlan), *ifindex);
+                (before != Some(*ifindex)).then_some(Cause::Fdb)
             }
             Event::FdbGone { ifindex, vlan, mac } => {
                 // After a move the old port's entry may be reported as gone; the new one stands.
-                if self.stations.get(&(*mac, *vlan)) != Some(ifindex) {
+                let station = self.station(*ifindex, *mac, *vlan);
+                if self.stations.get(&station) != Some(ifindex) {
                     return None;
                 }
-                self.stations.remove(&(*mac, *vlan)).map(|_| Cause::Fdb)
+                self.stations.remove(&station).map(|_| Cause::Fdb)
             }
             Event::Qdisc(qdisc) => {
                 self.qdiscs.insert((qdisc.ifindex, qdisc.parent, qdisc.handle), qdisc.clone());
@@ -97,6 +100,7 @@ impl Network {
             | Event::AttachFailed { .. }
             | Event::Captures(_)
             | Event::Programs(_)
+            | Event::BridgeCalls(_)
             | Event::Rules
             | Event::RulesetRead(_)
             | Event::RulesetUnread(_)
@@ -105,6 +109,12 @@ impl Network {
             | Event::Dump(_)
             | Event::Tick => None,
         }
+    }
+
+    /// Behind a port: a MAC may be known to several bridges.
+    fn station(&self, ifindex: u32, mac: Mac, vlan: u16) -> (u32, Mac, u16) {
+        let bridge = self.links.get(&ifindex).and_then(|port| port.master);
+        (bridge.unwrap_or(ifindex), mac, vlan)
     }
 
     fn link(&mut self, link: &Link) -> Option<Cause> {
@@ -190,7 +200,7 @@ impl Network {
     }
 
     /// A device and all that are on top of it: bridges, bonds, VLAN devices.
-    fn stack(&self, ifindex: u32) -> BTreeSet<u32> {
+    pub(crate) fn stack(&self, ifindex: u32) -> BTreeSet<u32> {
         self.stacks([ifindex])
     }
 

@@ -1,6 +1,6 @@
 //! Which devices are ports, and by which engine packets leave by them.
 
-use crate::{Link, PortSetting, Program, network::Network};
+use crate::{Bridged, Link, PortSetting, Program, network::Network};
 use shunt_api::{CaptureChoice, Engine, EngineChoice, FilterHook, PortFilter};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ fn may_be_partial(link: &Link, driver: Option<&str>) -> bool {
 impl Choice {
     fn takes(&self, network: &Network, link: &Link, is_port: bool) -> bool {
         if self.ports.is_empty() {
-            is_leaf(link) && network.forwards(link.ifindex)
+            is_leaf(link) && (network.forwards(link.ifindex) || network.bridges(link.ifindex))
         } else {
             // A port stays one under another name.
             is_port || self.ports.contains(&link.name)
@@ -106,6 +106,7 @@ impl Choice {
                     captured: network.is_captured(link.ifindex, captures),
                     filtered: on(FilterHook::Ingress),
                     filtered_out: on(FilterHook::Egress) || on(FilterHook::Qdisc),
+                    bridged: Bridged::default(),
                 };
                 (link.ifindex, PortView { setting, reason, filters })
             })
@@ -116,6 +117,7 @@ impl Choice {
                 let foreign = network.links[ifindex].xdp_prog.is_some_and(|prog| !ours(prog));
                 port.setting.xdp_in = !foreign
                     && !network.has_vlans(*ifindex)
+                    && !network.filters_vlans(*ifindex)
                     && network.xdp.get(ifindex).is_some_and(|(native, _)| *native);
             }
         }

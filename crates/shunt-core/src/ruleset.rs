@@ -34,6 +34,8 @@ pub enum Effect {
     Stops,
     /// It counts, limits or reports packets: those of the fast path it does not see.
     Bypassed,
+    /// In a table of bridges: it has conntrack look at what is bridged.
+    Tracks,
 }
 
 /// What a statement means for the fast path; none for those that act on every packet alike, which proofs repeat.
@@ -45,6 +47,7 @@ pub fn effect(statement: &str) -> Option<Effect> {
         "NFQUEUE" | "QUEUE" | "TEE" | "TPROXY" | "SYNPROXY" => Effect::Stops,
         "limit" | "quota" | "numgen" | "log" | "counter" | "last" | "ct packets" | "ct bytes"
         | "ct avgpkt" => Effect::Bypassed,
+        "ct" | "connlimit" => Effect::Tracks,
         "hashlimit" | "statistic" | "recent" | "connbytes" | "nfacct" | "rateest" | "LOG" | "NFLOG"
         | "AUDIT" | "TRACE" | "RATEEST" | "IDLETIMER" | "LED" => Effect::Bypassed,
         _ => return None,
@@ -168,6 +171,12 @@ impl Ruleset {
             hold.add(&statement.family);
         }
         hold
+    }
+
+    /// Whether rules of bridges have had conntrack look at what is bridged when they were read last.
+    pub(crate) fn tracks_bridges(&self) -> bool {
+        let tracks = |s: &Statement| s.family == "bridge" && effect(&s.name) == Some(Effect::Tracks);
+        self.statements.iter().any(tracks)
     }
 
     pub(crate) fn view(&self, network: &Network, ports: &BTreeMap<u32, PortView>) -> RulesetStatus {

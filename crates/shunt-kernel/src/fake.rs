@@ -1,7 +1,7 @@
 //! A kernel for tests: it has what it is given.
 
 use crate::{ConntrackTimeouts, Error, Forwarding, Kernel, Liberal, XdpSupport};
-use shunt_core::{Connection, Event, Proto, Silent};
+use shunt_core::{BridgeCalls, Connection, Event, Proto, Silent};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -20,6 +20,8 @@ pub struct Fake {
     pub forwarding: Forwarding,
     /// Conntrack's timeouts; none where there is no conntrack.
     pub conntrack: Option<ConntrackTimeouts>,
+    /// What [`Kernel::bridge_calls`] gives.
+    pub bridge_calls: Option<BridgeCalls>,
     /// What [`Kernel::captured`] gives.
     pub captured: BTreeSet<u32>,
     /// The connections that exist; others are gone.
@@ -55,6 +57,10 @@ impl Kernel for Fake {
     fn conntrack_timeouts(&self) -> Result<ConntrackTimeouts, Error> {
         let path = "/proc/sys/net/netfilter".to_owned();
         self.conntrack.ok_or(Error::Sysctl { path, source: io::ErrorKind::NotFound.into() })
+    }
+
+    fn bridge_calls(&self) -> Option<BridgeCalls> {
+        self.bridge_calls
     }
 
     fn captured(&mut self) -> Result<BTreeSet<u32>, Error> {

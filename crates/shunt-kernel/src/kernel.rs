@@ -1,7 +1,7 @@
 //! What the kernel can be asked.
 
 use crate::Error;
-use shunt_core::{Connection, Event, Silent};
+use shunt_core::{BridgeCalls, Connection, Event, Silent};
 use std::{collections::BTreeSet, time::Duration};
 
 /// The kernel, of one network namespace.
@@ -40,6 +40,9 @@ pub trait Kernel {
     /// # Errors
     /// When there is no connection tracking.
     fn conntrack_timeouts(&self) -> Result<ConntrackTimeouts, Error>;
+
+    /// Which bridged packets br_netfilter hands to iptables, by its sysctls; none where it is not there.
+    fn bridge_calls(&self) -> Option<BridgeCalls>;
 
     /// The devices on which packet sockets capture what is forwarded; 0 is all devices.
     ///

@@ -11,7 +11,7 @@ use crate::{
     wire::{AF_BRIDGE, AF_UNSPEC, Message},
 };
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_ROUTE};
-use shunt_core::{Connection, Event, Qdisc, Silent};
+use shunt_core::{BridgeCalls, Connection, Event, Qdisc, Silent};
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// The kernel of the network namespace in which [`Linux::open`] was called. The sysctls are those of the namespace of
@@ -117,6 +117,10 @@ impl Kernel for Linux {
 
     fn conntrack_timeouts(&self) -> Result<ConntrackTimeouts, Error> {
         sysctl::conntrack_timeouts()
+    }
+
+    fn bridge_calls(&self) -> Option<BridgeCalls> {
+        sysctl::bridge_calls()
     }
 
     fn captured(&mut self) -> Result<BTreeSet<u32>, Error> {

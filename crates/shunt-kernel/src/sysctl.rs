@@ -1,6 +1,7 @@
 //! Sysctls of the calling thread's network namespace.
 
 use crate::{ConntrackTimeouts, Error, Forwarding};
+use shunt_core::BridgeCalls;
 use std::{fs, io, path::Path, time::Duration};
 
 const NET: &str = "/proc/sys/net";
@@ -31,6 +32,15 @@ pub(crate) fn conntrack_timeouts() -> Result<ConntrackTimeouts, Error> {
         tcp_unacknowledged: seconds("nf_conntrack_tcp_timeout_unacknowledged")?
             .max(seconds("nf_conntrack_tcp_timeout_max_retrans")?),
     })
+}
+
+/// What is not there calls for nothing; what cannot be read is taken to.
+pub(crate) fn bridge_calls() -> Option<BridgeCalls> {
+    let is_on = |name: &str| number(&format!("{NET}/bridge/{name}")).map_or(true, |on| on != 0);
+    Path::new(NET)
+        .join("bridge")
+        .is_dir()
+        .then(|| BridgeCalls { v4: is_on("bridge-nf-call-iptables"), v6: is_on("bridge-nf-call-ip6tables") })
 }
 
 /// Whether conntrack counts the packets and bytes of new connections (nf_conntrack_acct).

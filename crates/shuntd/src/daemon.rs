@@ -18,7 +18,9 @@ use shunt_bpf::{
     DataPlane, Masked, Ring, abi,
     attach::{Hook, Means},
 };
-use shunt_core::{Action, Cause, Connection, Core, Event, Hold, PortSetting, Program, Proto, Silent, Source};
+use shunt_core::{
+    Action, Bridged, Cause, Connection, Core, Event, Hold, PortSetting, Program, Proto, Silent, Source,
+};
 use shunt_kernel::{Kernel, Liberal, Linux, Watcher};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -171,12 +173,11 @@ impl Daemon {
         self.beat();
     }
 
-    /// A flow must be seen by conntrack well within the time after which conntrack forgets it.
+    /// A flow must be seen by conntrack and bridges well within the time after which they forget it.
     fn set_proof(&self) {
-        let every = match self.kernel.conntrack_timeouts() {
-            Ok(timeouts) => self.config.reprove.min(timeouts.shortest() / 3),
-            Err(_) => self.config.reprove,
-        };
+        let conntrack = self.kernel.conntrack_timeouts().ok().map(|timeouts| timeouts.shortest());
+        let forgotten = conntrack.into_iter().chain(self.core.ageing()).min();
+        let every = forgotten.map_or(self.config.reprove, |after| self.config.reprove.min(after / 3));
         self.plane.control().set_proof(every, every + PROOF_GRACE.min(every));
     }
 
@@ -281,6 +282,10 @@ impl Daemon {
                 Ok(captures) => self.handle(Event::Captures(captures)),
                 Err(error) => tracing::debug!("captures cannot be seen: {error}"),
             },
+            Action::FindBridgeCalls => {
+                let calls = self.kernel.bridge_calls();
+                self.handle(Event::BridgeCalls(calls));
+            }
             Action::FindPrograms(devices) => {
                 let programs = self.programs_on(&devices);
                 self.handle(Event::Programs(programs));
@@ -520,6 +525,12 @@ fn flags(setting: PortSetting) -> u16 {
     }
     if setting.filtered_out {
         flags |= abi::PORT_FILTERED_OUT;
+    }
+    let Bridged { learned, untracked4, untracked6 } = setting.bridged;
+    for (is_so, flag) in
+        [(learned, abi::PORT_BRIDGED), (untracked4, abi::PORT_UNTRACKED4), (untracked6, abi::PORT_UNTRACKED6)]
+    {
+        flags |= if is_so { flag } else { 0 };
     }
     flags
 }

@@ -21,7 +21,7 @@ macro_rules! texts {
 }
 
 texts! {
-    "not-ours": "its packets are broadcast, multicast, or sent to another MAC than the flow was learned with";
+    "not-ours": "its packets are broadcast, multicast, or sent to another MAC than the flow was learned with, or bridged from another";
         "nothing to do: after a change of MAC the flow is proved anew".
     "options": "its packets have IPv4 options or IPv6 extension headers, which Linux must look at";
         "have the sender leave them out".
@@ -66,7 +66,7 @@ texts! {
     "old-epoch": "Linux's state changed while the packet was on its way";
         "nothing to do: the next packet is judged by the new state".
     "no-conntrack": "nothing tracks it in conntrack's default zone";
-        "add a rule that uses `ct state`, and take away what says `notrack` or sets a zone".
+        "add a rule that uses `ct state`, and take away what says `notrack` or sets a zone; or, if it is bridged, set net.bridge.bridge-nf-call-iptables=0".
     "other-tuple": "conntrack knows its packets by other addresses or ports than they came in with";
         "nothing to do: they come from a tunnel, an IPsec policy or a stateless translation".
     "unconfirmed": "conntrack has not confirmed the connection yet";
@@ -93,8 +93,8 @@ texts! {
         "see what the port that it leaves by adds: a tunnel, more than two tags, fragments".
     "retiring": "its former action was taken out of use less than 100 ms ago";
         "nothing to do: the next packets are learned from".
-    "not-routed": "it leaves with a TTL that is not one less than it came with: it is bridged, or a rule sets the TTL";
-        "nothing to do for bridged traffic; else take the rule away".
+    "not-routed": "it leaves with a TTL that is not one less than it came with: a rule sets it, or it is bridged where not all can be seen";
+        "take the rule away; or have all ports of the bridge be ports of Shunt".
     "egress-capture": "somebody captures on the port that it leaves by";
         "end the capture, or configure that captures do not count".
     "excluded": "its mark, or its connection's, is one that the configuration keeps slow";

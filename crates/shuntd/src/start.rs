@@ -92,11 +92,13 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
     // Subscribed before anything is read, so that what changes meanwhile is told.
     let watcher = Watcher::open(config.netlink_buffer as usize).map_err(internal)?;
     let mut kernel = Linux::open().map_err(internal)?;
+    let state = kernel.dump().map_err(internal)?;
     let forwarding = kernel.forwarding().map_err(internal)?;
-    if !forwarding.v4 && !forwarding.v6 {
+    if !forwarding.v4 && !forwarding.v6 && !shunt_core::bridges(&state) {
         return Err(failure(
             FailureCode::ForwardingOff,
-            "Linux does not forward here: set sysctl net.ipv4.ip_forward=1 or net.ipv6.conf.all.forwarding=1",
+            "Linux does not forward here: set sysctl net.ipv4.ip_forward=1 or net.ipv6.conf.all.forwarding=1, \
+             or make a bridge of two ports",
         ));
     }
     if config.learn && !kernel.conntrack_present() {
@@ -118,7 +120,6 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
     if config.learn {
         listen(&mut plane, &watcher);
     }
-    let state = kernel.dump().map_err(internal)?;
     remove_filters(instance, &mut kernel, &state);
     let choice = Choice { ports: config.ports.clone(), engine: config.engine, captures: config.captures };
     let mut core = Core::new(choice, plane.xdp_program_id());
@@ -187,7 +188,7 @@ fn check_ports(core: &Core, kernel: &mut Linux, config: &Config) -> Result<(), F
     if core.ports().next().is_none() {
         return Err(failure(
             FailureCode::PortMissing,
-            "no port found: no Ethernet device here has an address to forward from; name ports with --port",
+            "no port found: no Ethernet device here has an address to forward from or is bridged to another; name ports with --port",
         ));
     }
     for (link, _) in core.ports() {

@@ -34,9 +34,10 @@ impl Passed {
     fn fast(&self) -> Result<Counts, shunt_bpf::Error> {
         let mut counts = self.past()?;
         self.table.each(|key, entry| {
-            // Its connection has ended; one of the same tuple is another one.
+            // Its connection has ended; one of the same tuple is another one. So it is where conntrack has never seen it.
             let gone = entry.flow.epoch == abi::EPOCH_RETIRED
-                && reasons::name(entry.flow.retired_why) == Some("conntrack-gone");
+                && reasons::name(entry.flow.retired_why) == Some("conntrack-gone")
+                || entry.flow.flags & abi::FLOW_UNTRACKED != 0;
             if !gone {
                 let count = counts.entry((proto_of(&key), tuple_of(&key))).or_default();
                 *count = count.plus(Counted { packets: entry.pkts(), bytes: entry.bytes() });

@@ -4,6 +4,7 @@
 
 mod access;
 mod bridge;
+mod bridged;
 mod bursts;
 mod calls;
 mod captures;

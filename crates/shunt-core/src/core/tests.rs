@@ -1,7 +1,7 @@
 //! The policy, without a kernel.
 
 use super::*;
-use crate::{Connection, Link, PortSetting, Program, Qdisc, Source};
+use crate::{Bridged, Connection, Link, PortSetting, Program, Qdisc, Source};
 use shunt_api::{Engine, EngineChoice, FilterHook, PortFilter};
 use shunt_wire::Mac;
 use std::net::IpAddr;
@@ -19,6 +19,7 @@ pub(crate) fn link(ifindex: u32, name: &str) -> Link {
         master: None,
         lower: None,
         xdp_prog: None,
+        bridge: None,
     }
 }
 
@@ -111,6 +112,7 @@ fn a_qdisc_in_use_moves_its_port_to_tc_and_back() {
         captured: false,
         filtered: false,
         filtered_out: false,
+        bridged: Bridged::default(),
     };
     assert_eq!(
         core.handle(now, Event::Qdisc(htb.clone())),
@@ -260,11 +262,14 @@ fn a_neighbour_moves_the_epoch_by_its_mac_and_not_by_its_state() {
 }
 
 #[test]
-fn a_station_that_roams_moves_the_epoch_once() {
-    let (mut core, now) = started(Choice::default(), router());
+fn a_station_that_comes_or_roams_moves_the_epoch_once() {
+    let bridge = Link { kind: Some("bridge".to_owned()), ..link(9, "br0") };
+    let ports = [1, 2].map(|port| Link { master: Some(9), ..link(port, &format!("r{port}")) });
+    let links = ports.into_iter().chain([bridge]).map(Event::Link);
+    let (mut core, now) = started(Choice::default(), links.collect());
     let mac = Mac([2, 0, 0, 0, 2, 1]);
     let moved = [Action::MoveEpoch(Cause::Fdb)];
-    assert_eq!(core.handle(now, Event::Fdb { ifindex: 1, vlan: 0, mac }), []);
+    assert_eq!(core.handle(now, Event::Fdb { ifindex: 1, vlan: 0, mac }), moved, "what was flooded");
     assert_eq!(core.handle(now, Event::Fdb { ifindex: 1, vlan: 0, mac }), []);
     assert_eq!(core.handle(now, Event::Fdb { ifindex: 2, vlan: 0, mac }), moved);
     assert_eq!(core.handle(now, Event::FdbGone { ifindex: 1, vlan: 0, mac }), []);
@@ -460,6 +465,7 @@ fn a_capture_ends_the_flows_of_its_port_after_the_port_knows() {
         captured,
         filtered: false,
         filtered_out: false,
+        bridged: Bridged::default(),
     };
     let on = core.handle(now, Event::Captures([2].into()));
     assert_eq!(on, [Action::Set(setting(true)), Action::MoveEpoch(Cause::Capture)]);

@@ -1,8 +1,9 @@
 //! Links.
 
 use crate::wire::{AF_BRIDGE, AF_UNSPEC, Attrs, u16_at, u32_at};
-use shunt_core::{Event, Link};
+use shunt_core::{Bridge, BridgeCalls, Event, Link};
 use shunt_wire::Mac;
+use std::time::Duration;
 
 const FIXED_BYTES: usize = 16;
 
@@ -13,12 +14,26 @@ const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
+const IFLA_PROMISCUITY: u16 = 30;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_XDP: u16 = 43;
 const IFLA_PARENT_DEV_NAME: u16 = 56;
 const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
 
 const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+
+const IFLA_BR_FORWARD_DELAY: u16 = 1;
+const IFLA_BR_AGEING_TIME: u16 = 4;
+const IFLA_BR_STP_STATE: u16 = 5;
+const IFLA_BR_VLAN_FILTERING: u16 = 7;
+const IFLA_BR_VLAN_PROTOCOL: u16 = 8;
+const IFLA_BR_NF_CALL_IPTABLES: u16 = 36;
+const IFLA_BR_NF_CALL_IP6TABLES: u16 = 37;
+const IFLA_BR_MULTI_BOOLOPT: u16 = 46;
+
+/// USER_HZ, in which bridges tell times.
+const TICK: Duration = Duration::from_millis(10);
 
 const ARPHRD_ETHER: u16 = 1;
 const IFF_UP: u32 = 1;
@@ -71,8 +86,28 @@ fn link(payload: &[u8]) -> Option<Link> {
         master: attrs.u32(IFLA_MASTER).filter(|index| *index != 0),
         lower: lower.filter(|_| !is_pair && !attrs.has(IFLA_LINK_NETNSID)),
         xdp_prog: xdp_prog(attrs.nested(IFLA_XDP)),
+        bridge: (kind.as_deref() == Some("bridge")).then(|| bridge(attrs)),
         kind,
     })
+}
+
+fn bridge(attrs: Attrs) -> Bridge {
+    let data = attrs.nested(IFLA_LINKINFO).nested(IFLA_INFO_DATA);
+    let time = |kind| TICK * data.u32(kind).unwrap_or(0);
+    let is_on = |kind| data.u8(kind).is_some_and(|on| on != 0);
+    let mut ageing = time(IFLA_BR_AGEING_TIME);
+    // A change of a spanning tree's topology shortens it to this, without a word.
+    if data.u32(IFLA_BR_STP_STATE).is_some_and(|on| on != 0) {
+        ageing = ageing.min(time(IFLA_BR_FORWARD_DELAY));
+    }
+    Bridge {
+        ageing,
+        vlan_filtering: is_on(IFLA_BR_VLAN_FILTERING),
+        vlan_protocol: data.u16(IFLA_BR_VLAN_PROTOCOL).unwrap_or(0),
+        options: data.u32(IFLA_BR_MULTI_BOOLOPT).unwrap_or(0),
+        calls: BridgeCalls { v4: is_on(IFLA_BR_NF_CALL_IPTABLES), v6: is_on(IFLA_BR_NF_CALL_IP6TABLES) },
+        promiscuous: attrs.u32(IFLA_PROMISCUITY).is_some_and(|count| count != 0),
+    }
 }
 
 fn kind(attrs: Attrs) -> Option<String> {

@@ -79,6 +79,7 @@ fn a_vlan_names_its_parent_and_its_bridge() {
         master: Some(9),
         lower: Some(3),
         xdp_prog: Some(42),
+        bridge: None,
     };
     assert_eq!(seen, wanted);
 }

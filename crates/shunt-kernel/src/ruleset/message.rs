@@ -1,8 +1,8 @@
 //! nftables messages to chains, rules and sets. Expressions are known by their names.
 
-use super::Place;
+use super::{Place, path::NFPROTO_BRIDGE};
 use crate::wire::{Attrs, Batch};
-use shunt_core::effect;
+use shunt_core::{Effect, effect};
 
 /// struct nfgenmsg: the family comes first.
 pub(super) const FIXED_BYTES: usize = 4;
@@ -65,6 +65,14 @@ impl Does {
         }
     }
 
+    /// Outside of bridges conntrack is asked of each connection, and it does not matter which rules do so, too.
+    fn of_family(mut self, family: Option<&u8>) -> Self {
+        if family != Some(&NFPROTO_BRIDGE) {
+            self.statements.retain(|name| effect(name) != Some(Effect::Tracks));
+        }
+        self
+    }
+
     /// NFTA_LIST_ELEM: one expression after the other.
     fn expressions(&mut self, list: Attrs) {
         for (_, one) in list {
@@ -95,12 +103,15 @@ impl Does {
             // NFTA_TARGET_NAME, NFTA_MATCH_NAME: of iptables
             Some("target" | "match") => self.state(&data.text(1).unwrap_or_default()),
             // NFTA_CT_KEY
-            Some("ct") => match data.be32(2) {
-                Some(14) => self.state("ct packets"),
-                Some(15) => self.state("ct bytes"),
-                Some(16) => self.state("ct avgpkt"),
-                _ => {}
-            },
+            Some("ct") => {
+                self.state("ct");
+                match data.be32(2) {
+                    Some(14) => self.state("ct packets"),
+                    Some(15) => self.state("ct bytes"),
+                    Some(16) => self.state("ct avgpkt"),
+                    _ => {}
+                }
+            }
             Some(name) => self.state(name),
             None => {}
         }
@@ -166,6 +177,7 @@ pub(super) fn rule(payload: &[u8]) -> Option<Rule> {
     let attrs = Attrs::after(payload, FIXED_BYTES);
     let mut does = Does::default();
     does.expressions(attrs.nested(EXPRESSIONS));
+    let does = does.of_family(payload.first());
     // Most rules of a large ruleset only match and drop.
     if does == Does::default() {
         return None;
@@ -186,7 +198,7 @@ pub(super) fn set(payload: &[u8]) -> Option<(Place, Set)> {
     does.expression(attrs.nested(EXPRESSION));
     does.expressions(attrs.nested(EXPRESSIONS));
     let has_verdicts = attrs.be32(DATA_TYPE) == Some(VERDICTS);
-    Some((place(payload, TABLE, NAME)?, Set { has_verdicts, does }))
+    Some((place(payload, TABLE, NAME)?, Set { has_verdicts, does: does.of_family(payload.first()) }))
 }
 
 const ELEMENTS_TABLE: u16 = 1;

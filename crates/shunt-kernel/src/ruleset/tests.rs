@@ -6,6 +6,7 @@ use crate::wire::{Batch, Messages};
 const IPV4: u8 = 2;
 const INET: u8 = 1;
 const NETDEV: u8 = 5;
+const BRIDGE: u8 = 7;
 const GENERATION: u16 = 7;
 
 fn text(name: &str) -> Vec<u8> {
@@ -127,6 +128,16 @@ fn statements_are_found_by_the_names_of_their_expressions() {
     for name in rest {
         assert_eq!(forward(INET).rule(INET, "forward", 4, &[&plain(name)]).found(), [""; 0], "{name}");
     }
+}
+
+#[test]
+fn rules_of_bridges_tell_that_they_use_conntrack_and_those_of_others_do_not() {
+    let bytes = expression("ct", |b| b.put(2, &15_u32.to_be_bytes()));
+    let found = |family| {
+        forward(family).rule(family, "forward", 4, &[&plain("ct"), &plain("connlimit"), &bytes]).found()
+    };
+    assert_eq!(found(BRIDGE), ["forward 4 connlimit", "forward 4 ct", "forward 4 ct bytes"]);
+    assert_eq!(found(INET), ["forward 4 ct bytes"]);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! The present state, and what the kernel answers.
 
 use crate::{ear::Ear, netns::NetNs, netns::sh};
-use shunt_core::{Event, Link};
+use shunt_core::{Bridge, BridgeCalls, Event, Link};
 use shunt_kernel::{Error, Forwarding, Kernel, Linux, XdpSupport};
+use std::{path::Path, time::Duration};
 
 fn in_new_namespace(test: impl FnOnce(Linux) + Send) {
     let Some(ns) = NetNs::new() else { return };
@@ -48,6 +49,47 @@ fn a_dump_has_everything_that_was_told() {
         assert!(events[first_other..].iter().all(|e| !matches!(e, Event::Link(_))), "links come first");
 
         ear.hear(&u32_filter(true));
+    });
+}
+
+#[test]
+fn a_bridge_is_told_with_what_it_has_set() {
+    in_new_namespace(|mut linux| {
+        sh("ip link add br0 type bridge; ip link set br0 up");
+        let mut bridge = || link(&linux.dump().unwrap(), "br0").bridge.unwrap();
+        let plain = bridge();
+        assert_eq!(plain.ageing.as_secs(), 300);
+        assert!(!plain.vlan_filtering && !plain.promiscuous && plain.calls == BridgeCalls::default());
+        sh("ip link set br0 promisc on; ip link set br0 type bridge ageing_time 250");
+        assert_eq!(
+            bridge(),
+            Bridge { ageing: Duration::from_millis(2500), promiscuous: true, ..plain.clone() }
+        );
+        sh(
+            "ip link set br0 promisc off; ip link set br0 type bridge ageing_time 30000 stp_state 1 forward_delay 400",
+        );
+        assert_eq!(
+            bridge(),
+            Bridge { ageing: Duration::from_secs(4), ..plain },
+            "it may change its topology"
+        );
+    });
+}
+
+#[test]
+fn the_sysctls_of_br_netfilter_are_told_where_there_are_any() {
+    in_new_namespace(|linux| {
+        sh("ip link add br0 type bridge");
+        if !Path::new("/proc/sys/net/bridge").exists() {
+            assert_eq!(linux.bridge_calls(), None);
+            return;
+        }
+        let set = |name: &str, on: u8| sh(&format!("echo {on} > /proc/sys/net/bridge/bridge-nf-call-{name}"));
+        for (v4, v6) in [(true, false), (false, true), (false, false)] {
+            set("iptables", v4.into());
+            set("ip6tables", v6.into());
+            assert_eq!(linux.bridge_calls(), Some(BridgeCalls { v4, v6 }));
+        }
     });
 }
 

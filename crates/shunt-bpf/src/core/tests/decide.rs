@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    abi::{self, FLOW_PENDING, FLOW_STATIC},
+    abi::{self, FLOW_BRIDGED, FLOW_PENDING, FLOW_STATIC},
     testrun::flow_between,
 };
 
@@ -14,13 +14,13 @@ struct Situation {
     now: u32,
     flow: Flow,
     packet: Packet,
-    dmac: [u8; 6],
+    macs: [u8; 12],
     control: Control,
 }
 
 impl Situation {
     fn reason(&self) -> &'static str {
-        reason(decide(&self.flow, &self.packet, self.dmac, &self.control, self.now))
+        reason(decide(&self.flow, &self.packet, self.macs, &self.control, self.now))
     }
 }
 
@@ -28,7 +28,7 @@ impl Situation {
 fn good_at(now: u32) -> Situation {
     let before = plain()[0].clone().with_class(0xb8).tagged(Tag { priority: 5, ..Tag::vlan(10) });
     let mut flow = flow_between(&before, &before, IFINDEX).unwrap().1.flow;
-    flow.flags &= !FLOW_STATIC;
+    flow.flags &= !(FLOW_STATIC | FLOW_BRIDGED);
     flow.epoch = 3;
     flow.reprove_at_ticks = now.wrapping_add(SECOND);
     flow.prove_by_ticks = now.wrapping_add(2 * SECOND);
@@ -40,7 +40,8 @@ fn good_at(now: u32) -> Situation {
     };
     let (packet, _) = parse(&before.to_bytes(), IFINDEX).unwrap();
     flow.max_l3_bytes = packet.wire_bytes;
-    Situation { now, flow, packet, dmac: before.ethernet.destination.0, control }
+    let macs = before.to_bytes()[..12].try_into().unwrap();
+    Situation { now, flow, packet, macs, control }
 }
 
 fn good() -> Situation {
@@ -57,7 +58,7 @@ const FAULTS: &[Fault] = &[
     ("stale", |s| s.flow.prove_by_ticks = s.now),
     ("reprove", |s| s.flow.reprove_at_ticks = s.now),
     ("class", |s| s.packet.class_bits ^= 0x04),
-    ("not-ours", |s| s.dmac[5] ^= 1),
+    ("not-ours", |s| s.macs[5] ^= 1),
     ("mtu", |s| s.packet.wire_bytes += 1),
     ("pending", |s| s.flow.state = FLOW_PENDING),
 ];
@@ -140,8 +141,21 @@ fn the_clock_may_wrap() {
 fn every_byte_of_the_mac_counts() {
     for (byte, bit) in (0..6).flat_map(|byte| (0..8).map(move |bit| (byte, bit))) {
         let mut situation = good();
-        situation.dmac[byte] ^= 1 << bit;
+        situation.macs[byte] ^= 1 << bit;
         assert_eq!(situation.reason(), "not-ours");
+    }
+}
+
+#[test]
+fn every_byte_of_the_sender_s_mac_counts_where_it_is_bridged_and_none_where_it_is_routed() {
+    for (byte, bit) in (6..12).flat_map(|byte| (0..8).map(move |bit| (byte, bit))) {
+        let mut situation = good();
+        situation.macs[byte] ^= 1 << bit;
+        assert_eq!(situation.reason(), "ok");
+        situation.flow.flags |= FLOW_BRIDGED;
+        assert_eq!(situation.reason(), "not-ours");
+        situation.macs[byte] ^= 1 << bit;
+        assert_eq!(situation.reason(), "ok");
     }
 }
 

@@ -101,7 +101,7 @@ fn manipulate(l3: &mut [u8], new: &[u8], end: usize, partial: bool) {
     l3[port.clone()].copy_from_slice(&new[port]);
 }
 
-/// The frame as Linux would send it on: destination NAT, one hop, source NAT, a new L2 header.
+/// The frame as Linux would send it on: destination NAT, one hop unless it is bridged, source NAT, a new L2 header.
 pub(super) fn forwarded(frame: &[u8], pair: &Pair, partial: bool) -> Vec<u8> {
     let model = pair.after.to_bytes();
     let (head, new) = model.split_at(l3_at(&model));
@@ -109,10 +109,10 @@ pub(super) fn forwarded(frame: &[u8], pair: &Pair, partial: bool) -> Vec<u8> {
     if pair.before.destination() != pair.after.destination() {
         manipulate(&mut l3, new, 1, partial);
     }
-    if l3[0] >> 4 == 4 {
+    if pair.hops() > 0 && l3[0] >> 4 == 4 {
         decrease_ttl(&mut l3);
     } else {
-        l3[7] -= 1;
+        l3[7] -= pair.hops();
     }
     if pair.before.source() != pair.after.source() {
         manipulate(&mut l3, new, 0, partial);

@@ -45,18 +45,22 @@ impl Pair {
             Frame::tcp_between(ends[0], ends[1], Tcp::ACK | rng.u8(..) & (Tcp::PSH | Tcp::URG | 0xc0))
         };
         decorate(rng, &mut before);
-        let mut after = before
-            .clone()
-            .with_source(source)
-            .with_destination(destination)
-            .with_hop_limit(before.hop_limit().unwrap_or(2) - 1)
-            .macs(mac(rng), mac(rng));
+        let mut after = before.clone().with_source(source).with_destination(destination);
+        // Or it is bridged.
+        if rng.u8(..4) > 0 {
+            after = after.with_hop_limit(before.hop_limit().unwrap_or(2) - 1).macs(mac(rng), mac(rng));
+        }
         if rng.bool() {
             after = after.with_tags(&tags(rng));
         }
         let mut pair = Self { before, after };
         pair.sum(rng, sums);
         pair
+    }
+
+    /// How many hops lie between the two.
+    pub(super) fn hops(&self) -> u8 {
+        self.before.hop_limit().unwrap_or(0) - self.after.hop_limit().unwrap_or(0)
     }
 
     fn sum(&mut self, rng: &mut Rng, sums: Sums) {
