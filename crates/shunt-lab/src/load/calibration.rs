@@ -1,7 +1,7 @@
 //! How long undisturbed work takes on one CPU.
 
 use super::kernels::Kernels;
-use crate::statistics::{median, median_deviation, quantile};
+use crate::statistics::{median, median_deviation};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 const REGISTER_PIECES: usize = 4;
 /// So that a batch is shorter than the time between two ticks, and has enough pieces for a quartile.
 pub(super) const ROUNDS_PER_BATCH: usize = 32;
+/// Undisturbed pieces in registers differ by less than this part of them.
+const ALIKE: u64 = 20;
+/// What a short interrupt takes at most; longer ones, and other threads, show in pieces of either kind.
+const SHORT_NS: u64 = 10_000;
 const WINDOWS: usize = 12;
 const BATCHES_PER_WINDOW: usize = 60;
 /// Beyond this a busy CPU has to do with fewer windows.
@@ -33,7 +37,8 @@ pub struct Calibration {
 /// Some rounds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Batch {
-    pub(super) ns: f64,
+    /// What they took of the CPU, without interrupts and without what others had of it meanwhile.
+    pub(super) own_ns: u64,
     /// The lower quartile of its pieces: as few are interrupted, that of undisturbed ones.
     pub(super) register_ns: u64,
     pub(super) memory_ns: u64,
@@ -58,11 +63,10 @@ impl Worker {
         self.kernels.memory_bytes()
     }
 
-    /// Does a batch, and tells of each round. The time of a batch begins where that of the last one ended.
+    /// Does a batch, and tells of each round.
     pub(super) fn batch(&mut self, mut round_done: impl FnMut()) -> Batch {
         self.register_ns.clear();
         self.memory_ns.clear();
-        let begin = self.last;
         for _ in 0..ROUNDS_PER_BATCH {
             for _ in 0..REGISTER_PIECES {
                 self.kernels.registers();
@@ -74,11 +78,7 @@ impl Worker {
             self.memory_ns.push(ns);
             round_done();
         }
-        Batch {
-            ns: self.last.duration_since(begin).as_nanos() as f64,
-            register_ns: lower_quartile(&mut self.register_ns),
-            memory_ns: lower_quartile(&mut self.memory_ns),
-        }
+        Batch::of_pieces(&mut self.register_ns, &mut self.memory_ns)
     }
 
     fn lap(&mut self) -> u64 {
@@ -107,15 +107,33 @@ impl Worker {
     }
 }
 
+impl Batch {
+    /// In registers, undisturbed pieces take equally long, so whatever is longer was interrupted. In memory they do not, and short
+    /// interrupts cannot be seen: there they are taken to have the share that they have of pieces in registers.
+    fn of_pieces(register_ns: &mut [u64], memory_ns: &mut [u64]) -> Self {
+        let [register, memory] = [lower_quartile(register_ns), lower_quartile(memory_ns)];
+        let own = mean_until(register_ns, register + register / ALIKE);
+        let left = own / mean_until(register_ns, register + SHORT_NS);
+        let own_ns = own * register_ns.len() as f64
+            + left * mean_until(memory_ns, memory + SHORT_NS) * memory_ns.len() as f64;
+        Self { own_ns: own_ns as u64, register_ns: register, memory_ns: memory }
+    }
+}
+
+/// The mean of the values that are no greater than this, of which there are some.
+fn mean_until(values: &[u64], most: u64) -> f64 {
+    let (sum, count) = values.iter().filter(|value| **value <= most).fold((0, 0_u32), |(s, n), v| (s + v, n + 1));
+    sum as f64 / f64::from(count)
+}
+
 /// What a round, a piece in registers and a piece in memory took.
 fn window(batches: &[Batch]) -> [f64; 3] {
-    let lower = |of: fn(&Batch) -> f64| {
-        let values: Vec<f64> = batches.iter().map(of).collect();
-        quantile(&values, 0.25).unwrap_or_default()
+    let middle = |of: fn(&Batch) -> u64| {
+        let values: Vec<f64> = batches.iter().map(|batch| of(batch) as f64).collect();
+        median(&values).unwrap_or_default()
     };
-    // A quarter of the batches fits between two ticks at any rate of ticks.
-    let round_ns = lower(|batch| batch.ns) / ROUNDS_PER_BATCH as f64;
-    [round_ns, lower(|batch| batch.register_ns as f64), lower(|batch| batch.memory_ns as f64)]
+    let round_ns = middle(|batch| batch.own_ns) / ROUNDS_PER_BATCH as f64;
+    [round_ns, middle(|batch| batch.register_ns), middle(|batch| batch.memory_ns)]
 }
 
 impl Calibration {
@@ -132,11 +150,6 @@ impl Calibration {
         })
     }
 
-    /// What a round takes where pieces take so long.
-    pub(super) fn round_at(&self, register_ns: f64, memory_ns: f64) -> f64 {
-        let pieces = |register: f64, memory: f64| REGISTER_PIECES as f64 * register + memory;
-        self.round_ns * pieces(register_ns, memory_ns) / pieces(self.register_ns, self.memory_ns)
-    }
 }
 
 fn lower_quartile(values: &mut [u64]) -> u64 {
@@ -161,13 +174,26 @@ mod tests {
         assert!((varied.spread - 0.1).abs() < 1e-9);
     }
 
+    /// What a batch has of its CPU, in terms of the 16 pieces in registers of 5 us and the 4 in memory that it has.
+    fn own_us(register_us: [u64; 16], memory_us: [u64; 4]) -> f64 {
+        Batch::of_pieces(&mut register_us.map(|us| us * 1000), &mut memory_us.map(|us| us * 1000)).own_ns as f64 / 1e3
+    }
+
     #[test]
-    fn a_round_is_longer_as_its_pieces_are() {
-        let calibration =
-            Calibration { round_ns: 1000.0, spread: 0.0, windows: 12, register_ns: 200.0, memory_ns: 200.0 };
-        assert_eq!(calibration.round_at(200.0, 200.0), 1000.0);
-        assert_eq!(calibration.round_at(400.0, 400.0), 2000.0);
-        assert_eq!(calibration.round_at(200.0, 400.0), 1200.0);
+    fn what_others_had_meanwhile_is_not_its_own() {
+        let mut register = [5; 16];
+        assert_eq!(own_us(register, [3, 4, 6, 7]), 100.0);
+        register[3] = 5005;
+        assert_eq!(own_us(register, [3, 4, 6, 7]), 100.0);
+        // In memory the mean of the others stands for a piece that was interrupted.
+        assert_eq!(own_us(register, [3, 4, 5, 5005]), 96.0);
+    }
+
+    #[test]
+    fn short_interrupts_have_the_same_share_of_both_kinds_of_pieces() {
+        let mut register = [5; 16];
+        register[..8].fill(7);
+        assert_eq!(own_us(register, [6; 4]), 80.0 + 24.0 * 5.0 / 6.0);
     }
 
     #[test]

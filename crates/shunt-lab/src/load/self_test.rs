@@ -2,7 +2,8 @@
 //!
 //! A thread on each CPU is busy for a part of each period and sleeps for the rest. How much load that is, its own CPU time
 //! says (CLOCK_THREAD_CPUTIME_ID) over the time that went by. The thread also reads the meter, at the end of a period, so that
-//! both are of the same stretch of time.
+//! both are of the same stretch of time. What others had of the CPU meanwhile, the scheduler says. Interrupts are load that it
+//! does not know: what the meter finds of them without the thread is expected to go on in the time that is left to the meter.
 
 use super::{
     Calibration, LoadError, Meter,
@@ -25,6 +26,8 @@ const QUIET_WINDOWS: usize = 5;
 const MOST_WINDOWS: usize = 30;
 /// What the scheduler may have given to others in a window that counts.
 const QUIET: f64 = 0.003;
+/// A window that leaves the meter less says nothing about interrupts.
+const MOST_BUSY: f64 = 0.9;
 
 /// How far the meter is off.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,16 +51,25 @@ pub struct SelfTestStep {
     pub cpu: usize,
     /// The CPU time of the thread that is busy, as a share.
     pub injected_percent: f64,
+    /// What the scheduler gave to threads besides that one and the meter.
+    pub others_percent: f64,
+    /// What interrupts had of the time that was left, by the meter before there was load.
+    pub interrupts_percent: f64,
     /// What the meter said.
     pub measured_percent: f64,
-    /// Their difference: the median of the windows.
+    /// By how much that is more than all of these: the median of the windows.
     pub error_points: f64,
-    /// The difference to all that the scheduler did not give to the meter, others than the busy thread included.
-    pub error_by_scheduler_points: Option<f64>,
     /// How many windows there were.
     pub windows: usize,
     /// How many of them nobody else disturbed. If there are any, only these count.
     pub quiet_windows: usize,
+}
+
+/// Those of one step.
+#[derive(Debug)]
+struct Windows {
+    cpu: usize,
+    all: Vec<Window>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -75,20 +87,16 @@ impl SelfTest {
     /// When the meter cannot be started.
     pub fn run(cpus: Option<&[usize]>) -> Result<Self, LoadError> {
         let mut meter = Meter::start(cpus)?;
+        let interrupts: Vec<f64> = inject(&meter.soakers, 0.0)?.iter().map(Windows::interrupts).collect();
         let mut steps = Vec::new();
         for share in INJECTED {
-            // All at once, as traffic loads CPUs, and so that each is at the clock it has when all are busy.
-            let all: Result<Vec<SelfTestStep>, LoadError> = thread::scope(|scope| {
-                let threads: Vec<_> =
-                    meter.soakers.iter().map(|soaker| scope.spawn(move || inject(soaker, share))).collect();
-                threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
-            });
-            steps.extend(all?);
+            let all = inject(&meter.soakers, share)?;
+            steps.extend(all.iter().zip(&interrupts).map(|(windows, interrupts)| windows.step(*interrupts)));
         }
         let load = meter.read()?;
         let mut doubts = load.doubts;
         for step in steps.iter().filter(|step| step.quiet_windows == 0) {
-            doubts.push(Doubt::Disturbed { cpu: step.cpu, percent: step.error_points.abs() });
+            doubts.push(Doubt::Disturbed { cpu: step.cpu, percent: step.others_percent });
         }
         Ok(Self {
             max_error_points: steps.iter().map(|step| step.error_points.abs()).fold(0.0, f64::max),
@@ -107,18 +115,27 @@ fn panicked() -> LoadError {
     }
 }
 
-fn inject(soaker: &Soaker, share: f64) -> Result<SelfTestStep, LoadError> {
+/// On all CPUs at once, as traffic loads them, and so that each is at the clock it has when all are busy.
+fn inject(soakers: &[Soaker], share: f64) -> Result<Vec<Windows>, LoadError> {
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            soakers.iter().map(|soaker| scope.spawn(move || inject_one(soaker, share))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
+    })
+}
+
+fn inject_one(soaker: &Soaker, share: f64) -> Result<Windows, LoadError> {
     let cpu = soaker.cpu();
     let failed = |source| LoadError::System { what: format!("pinning a thread to CPU {cpu}"), source };
     soaker::pin(cpu).map_err(failed)?;
     // The first one begins wherever the thread was started.
     window(soaker, share);
-    let mut windows = Vec::new();
+    let mut all = Vec::new();
     let quiet = |windows: &[Window]| windows.iter().filter(|window| window.is_quiet()).count();
-    while windows.len() < MOST_WINDOWS && quiet(&windows) < QUIET_WINDOWS {
-        windows.push(window(soaker, share));
+    while all.len() < MOST_WINDOWS && quiet(&all) < QUIET_WINDOWS {
+        all.push(window(soaker, share));
     }
-    Ok(SelfTestStep::of_windows(cpu, &windows))
+    Ok(Windows { cpu, all })
 }
 
 fn window(soaker: &Soaker, share: f64) -> Window {
@@ -156,32 +173,55 @@ impl Window {
     }
 
     fn is_quiet(self) -> bool {
-        self.soaked.is_some_and(|soaked| 1.0 - soaked - self.injected < QUIET)
+        self.soaked.is_some() && self.others() < QUIET
     }
 
-    fn error_points(self) -> f64 {
-        (self.measured - self.injected) * 100.0
+    /// What threads had of the CPU that are not the meter's.
+    fn busy(self) -> f64 {
+        self.soaked.map_or(self.injected, |soaked| 1.0 - soaked)
+    }
+
+    fn others(self) -> f64 {
+        self.busy() - self.injected
+    }
+
+    /// Their share of the time that threads leave.
+    fn interrupts(self) -> f64 {
+        (self.measured - self.busy()) / (1.0 - self.busy())
+    }
+
+    fn error(self, interrupts: f64) -> f64 {
+        self.measured - self.busy() - (1.0 - self.busy()) * interrupts
     }
 }
 
-impl SelfTestStep {
-    fn of_windows(cpu: usize, windows: &[Window]) -> Self {
-        let quiet: Vec<Window> = windows.iter().copied().filter(|window| window.is_quiet()).collect();
-        let counted = if quiet.is_empty() { windows } else { &quiet };
-        let middle =
-            |of: fn(&Window) -> f64| median(&counted.iter().map(of).collect::<Vec<_>>()).unwrap_or_default();
-        let by_scheduler: Vec<f64> = counted
-            .iter()
-            .filter_map(|window| Some((window.measured - (1.0 - window.soaked?)) * 100.0))
-            .collect();
-        Self {
-            cpu,
-            injected_percent: middle(|window| window.injected * 100.0),
-            measured_percent: middle(|window| window.measured * 100.0),
-            error_points: middle(|window| window.error_points()),
-            error_by_scheduler_points: median(&by_scheduler),
-            windows: windows.len(),
-            quiet_windows: quiet.len(),
+impl Windows {
+    /// The median of those that nobody disturbed, or else of all.
+    fn middle(&self, of: impl Fn(Window) -> f64) -> f64 {
+        let quiet = self.quiet() > 0;
+        let counted = self.all.iter().filter(|window| window.is_quiet() || !quiet);
+        median(&counted.map(|window| of(*window)).collect::<Vec<_>>()).unwrap_or_default()
+    }
+
+    fn quiet(&self) -> usize {
+        self.all.iter().filter(|window| window.is_quiet()).count()
+    }
+
+    fn interrupts(&self) -> f64 {
+        let all = self.all.iter().copied().filter(|window| window.busy() < MOST_BUSY).collect();
+        Self { cpu: self.cpu, all }.middle(Window::interrupts)
+    }
+
+    fn step(&self, interrupts: f64) -> SelfTestStep {
+        SelfTestStep {
+            cpu: self.cpu,
+            injected_percent: self.middle(|window| window.injected) * 100.0,
+            others_percent: self.middle(Window::others) * 100.0,
+            interrupts_percent: interrupts * 100.0,
+            measured_percent: self.middle(|window| window.measured) * 100.0,
+            error_points: self.middle(|window| window.error(interrupts)) * 100.0,
+            windows: self.all.len(),
+            quiet_windows: self.quiet(),
         }
     }
 }
@@ -190,15 +230,35 @@ impl SelfTestStep {
 mod tests {
     use super::*;
 
+    fn step(all: &[Window], interrupts: f64) -> SelfTestStep {
+        Windows { cpu: 3, all: all.to_vec() }.step(interrupts)
+    }
+
     #[test]
     fn windows_that_others_disturbed_count_only_where_there_are_no_others() {
         let window = |measured, soaked| Window { injected: 0.5, measured, soaked: Some(soaked) };
-        let (loud, quiet) = (window(0.75, 0.25), window(0.51, 0.499));
-        let step = SelfTestStep::of_windows(3, &[loud, quiet, loud]);
-        assert_eq!((step.cpu, step.windows, step.quiet_windows), (3, 3, 1));
-        assert!((step.error_points - 1.0).abs() < 1e-9, "{step:?}");
-        let step = SelfTestStep::of_windows(3, &[loud, loud]);
-        assert!((step.error_points - 25.0).abs() < 1e-9 && step.quiet_windows == 0, "{step:?}");
-        assert!(step.error_by_scheduler_points.is_some_and(|points| points.abs() < 1e-9));
+        let (loud, quiet) = (window(0.78, 0.25), window(0.51, 0.5));
+        let calm = step(&[loud, quiet, loud], 0.0);
+        assert_eq!((calm.cpu, calm.windows, calm.quiet_windows), (3, 3, 1));
+        assert!((calm.error_points - 1.0).abs() < 1e-9, "{calm:?}");
+        // What others had is load as well, so the meter is off by less than it is from what was injected.
+        let disturbed = step(&[loud, loud], 0.0);
+        assert_eq!((disturbed.others_percent, disturbed.quiet_windows), (25.0, 0));
+        assert!((disturbed.error_points - 3.0).abs() < 1e-9, "{disturbed:?}");
+    }
+
+    #[test]
+    fn interrupts_are_load_in_the_time_that_threads_leave() {
+        let before = Windows { cpu: 0, all: vec![Window { injected: 0.0, measured: 0.02, soaked: Some(1.0) }] };
+        let interrupts = before.interrupts();
+        let step = step(&[Window { injected: 0.75, measured: 0.76, soaked: Some(0.25) }], interrupts);
+        assert!((step.error_points - 0.5).abs() < 1e-9, "{step:?}");
+        assert!((step.interrupts_percent - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_cpu_that_others_have_tells_nothing_of_interrupts() {
+        let taken = Window { injected: 0.0, measured: 1.0, soaked: Some(0.001) };
+        assert_eq!(Windows { cpu: 0, all: vec![taken; 4] }.interrupts(), 0.0);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     LoadError,
-    calibration::{Calibration, Worker},
+    calibration::{Calibration, ROUNDS_PER_BATCH, Worker},
     group::IdleGroup,
 };
 use nix::{
@@ -39,6 +39,7 @@ struct Counters {
     rounds: AtomicU64,
     batches: AtomicU64,
     /// Sums over the batches.
+    own_ns: AtomicU64,
     register_ns: AtomicU64,
     memory_ns: AtomicU64,
     stop: AtomicBool,
@@ -76,6 +77,7 @@ pub(super) struct Sample {
     pub(super) at: Instant,
     rounds: u64,
     batches: u64,
+    own_ns: u64,
     register_ns: u64,
     memory_ns: u64,
     /// On the CPU, where the scheduler keeps account.
@@ -139,6 +141,7 @@ impl Soaker {
             at: Instant::now(),
             rounds: count(&self.counters.rounds),
             batches: count(&self.counters.batches),
+            own_ns: count(&self.counters.own_ns),
             register_ns: count(&self.counters.register_ns),
             memory_ns: count(&self.counters.memory_ns),
             ran_ns: ran_ns(self.tid),
@@ -193,6 +196,7 @@ impl Counters {
             let batch = worker.batch(|| {
                 self.rounds.fetch_add(1, Ordering::Relaxed);
             });
+            self.own_ns.fetch_add(batch.own_ns, Ordering::Relaxed);
             self.register_ns.fetch_add(batch.register_ns, Ordering::Relaxed);
             self.memory_ns.fetch_add(batch.memory_ns, Ordering::Relaxed);
             self.batches.fetch_add(1, Ordering::Relaxed);
@@ -204,14 +208,15 @@ impl Sample {
     fn share_since(&self, then: &Self, calibration: &Calibration) -> Share {
         let wall_ns = self.at.duration_since(then.at).as_nanos().max(1) as f64;
         let batches = self.batches - then.batches;
-        let (mut register_ns, mut memory_ns) = (calibration.register_ns, calibration.memory_ns);
+        let Calibration { mut round_ns, mut register_ns, mut memory_ns, .. } = *calibration;
         if batches >= LEAST_BATCHES {
-            register_ns = (self.register_ns - then.register_ns) as f64 / batches as f64;
-            memory_ns = (self.memory_ns - then.memory_ns) as f64 / batches as f64;
+            let of_a_batch = |now: u64, then: u64| (now - then) as f64 / batches as f64;
+            round_ns = of_a_batch(self.own_ns, then.own_ns) / ROUNDS_PER_BATCH as f64;
+            register_ns = of_a_batch(self.register_ns, then.register_ns);
+            memory_ns = of_a_batch(self.memory_ns, then.memory_ns);
         }
         let slowdown = register_ns / calibration.register_ns;
-        let idle =
-            (self.rounds - then.rounds) as f64 * calibration.round_at(register_ns, memory_ns) / wall_ns;
+        let idle = (self.rounds - then.rounds) as f64 * round_ns / wall_ns;
         let ran = self.ran_ns.zip(then.ran_ns);
         let soaked = ran.map(|(now, then)| now.saturating_sub(then) as f64 / wall_ns);
         // A soaker never sleeps: while it does not run, it waits. What it got from those that it waits for is load too.
@@ -266,13 +271,14 @@ mod tests {
     const CALIBRATION: Calibration =
         Calibration { round_ns: 25_000.0, spread: 0.0, windows: 12, register_ns: 5000.0, memory_ns: 5000.0 };
 
-    /// After a second of so many rounds with pieces of so many ns, in which it ran so long.
+    /// After a second of so many rounds with pieces of so many ns, five in each round, in which it ran so long.
     fn share(rounds: u64, register_ns: u64, memory_ns: u64, ran_ns: Option<u64>) -> Share {
         let at = Instant::now();
         let then = Sample {
             at,
             rounds: 7,
             batches: 1,
+            own_ns: 9,
             register_ns: 5000,
             memory_ns: 5000,
             ran_ns: ran_ns.map(|_| 1),
@@ -281,6 +287,7 @@ mod tests {
             at: at + Duration::from_secs(1),
             rounds: 7 + rounds,
             batches: 101,
+            own_ns: 9 + 100 * ROUNDS_PER_BATCH as u64 * (4 * register_ns + memory_ns),
             register_ns: 5000 + 100 * register_ns,
             memory_ns: 5000 + 100 * memory_ns,
             ran_ns: ran_ns.map(|ns| 1 + ns),

@@ -378,9 +378,10 @@ pub(crate) fn self_test() -> SelfTest {
     let step = |injected_percent, error_points| SelfTestStep {
         cpu: 0,
         injected_percent,
-        measured_percent: injected_percent + error_points,
+        others_percent: 0.1,
+        interrupts_percent: 0.8,
+        measured_percent: injected_percent + 0.8 * (1.0 - injected_percent / 100.0) + error_points,
         error_points,
-        error_by_scheduler_points: Some(error_points / 2.0),
         windows: 6,
         quiet_windows: 5,
     };

@@ -17,7 +17,7 @@ pub(super) fn describe(load: &Load) -> String {
 }
 
 pub(super) fn describe_self_test(test: &SelfTest) -> String {
-    let heads = ["cpu", "injected", "measured", "error", "by scheduler", "windows", "quiet"];
+    let heads = ["cpu", "injected", "others", "interrupts", "measured", "error", "windows", "quiet"];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(test.steps.iter().map(step));
     doubts(&test.doubts)
@@ -45,9 +45,10 @@ fn step(step: &SelfTestStep) -> Vec<String> {
     vec![
         step.cpu.to_string(),
         percent(step.injected_percent),
+        percent(step.others_percent),
+        percent(step.interrupts_percent),
         percent(step.measured_percent),
         format!("{:+.2}", step.error_points),
-        step.error_by_scheduler_points.map_or("?".to_owned(), |points| format!("{points:+.2}")),
         step.windows.to_string(),
         step.quiet_windows.to_string(),
     ]
