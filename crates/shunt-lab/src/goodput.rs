@@ -2,11 +2,13 @@
 //! (an engine, a setting), and again for each round, so that what changes with time is in all of them.
 
 mod cell;
+mod gauge;
 mod rig;
 mod runs;
 
 use crate::{
     Compared, Doubt, Kept, Reading, Results,
+    dut::{self, Inside},
     frame_size::Progress,
     iperf::{Iperf, Way},
     load::{LoadError, Meter},
@@ -15,10 +17,13 @@ use crate::{
     traffic::Error,
 };
 pub use cell::{Cell, Protocol};
+use gauge::Gauge;
+use rig::Devices;
 use runs::Runs;
 use shunt_wire::line::LinkSpeed;
 use std::{
     collections::BTreeSet,
+    net::IpAddr,
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -32,6 +37,8 @@ const SEED: u64 = 1;
 pub struct Plan {
     /// Such as `goodput matrix`.
     pub what: String,
+    /// Devices of this machine that a router is between; none: one of our own in namespaces.
+    pub between: Option<Between>,
     /// What is compared; ratios are to the first.
     pub columns: Vec<Column>,
     /// The traffic.
@@ -44,6 +51,26 @@ pub struct Plan {
     pub speed: Option<LinkSpeed>,
     /// Measure the CPU load too.
     pub load: bool,
+}
+
+/// Where a router is that is not ours.
+#[derive(Debug)]
+pub struct Between {
+    /// The device that connects.
+    pub lan: Wired,
+    /// The device that is connected to.
+    pub wan: Wired,
+    /// Who tells the router's load, if somebody does.
+    pub inside: Inside,
+}
+
+/// A device of this machine, and the next hops from there to the other one, if they are not in one subnet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wired {
+    /// Its name.
+    pub device: String,
+    /// Of either version of IP.
+    pub gateways: Vec<IpAddr>,
 }
 
 /// What is the same for all traffic in one column.
@@ -68,6 +95,8 @@ pub struct Report {
     pub seconds: u32,
     /// Of the line.
     pub speed: Option<LinkSpeed>,
+    /// The router is not ours, and CPU load is its own.
+    pub dut: bool,
     /// All that was measured, and what could not be.
     pub results: Results,
     /// Something failed that should not have.
@@ -83,7 +112,7 @@ pub enum Quantity {
     Loss,
     /// Of datagrams.
     Jitter,
-    /// By the meter, the mean of all CPUs of this machine.
+    /// By the meter, the mean of all CPUs of this machine, or of a DUT that is another one.
     CpuLoad,
     /// The same by /proc/stat.
     ProcStat,
@@ -105,14 +134,10 @@ impl Plan {
         }
         let iperf = Iperf::find()?;
         kept.conditions().tools.insert("iperf3".to_owned(), iperf.version().to_owned());
-        let cells = self.possible(&mut kept)?;
-        // Before the traffic: the meter is calibrated on a quiet machine.
-        let meter = if self.load {
-            Meter::start(None).map_err(|why| kept.lacks("CPU", why.to_string())).ok()
-        } else {
-            None
-        };
-        let mut runs = Runs::new(self, iperf, meter, &mut kept, stop, show);
+        let devices = self.between.as_ref().map(Devices::borrow).transpose()?;
+        let cells = self.possible(devices.as_ref(), &mut kept)?;
+        let gauge = if self.load { self.gauge(&mut kept) } else { None };
+        let mut runs = Runs::new(self, iperf, devices.as_ref(), gauge, &mut kept, stop, show);
         runs.all(&cells);
         let (failure, measured) = runs.end();
         if let Some(why) = failure.clone().filter(|_| !measured) {
@@ -121,8 +146,35 @@ impl Plan {
         self.report(cells, kept, failure, stop)
     }
 
+    /// What tells the load. Before the traffic: a meter is calibrated on a quiet machine.
+    fn gauge(&self, kept: &mut Kept) -> Option<Gauge> {
+        match &self.between {
+            None => Meter::start(None)
+                .map_err(|why| kept.lacks("CPU", why.to_string()))
+                .map(|meter| Gauge::Here(Box::new(meter)))
+                .ok(),
+            Some(Between { inside: Some(dut), .. }) => {
+                kept.conditions().dut = dut::conditions(&Some(dut.clone()));
+                Some(Gauge::There(dut.clone(), None))
+            }
+            Some(Between { inside: None, .. }) => {
+                kept.lacks("CPU", "the DUT tells its load by --dut-agent only".to_owned());
+                None
+            }
+        }
+    }
+
     /// Those that this machine can have.
-    fn possible(&self, kept: &mut Kept) -> Result<Vec<Cell>, Error> {
+    fn possible(&self, devices: Option<&Devices>, kept: &mut Kept) -> Result<Vec<Cell>, Error> {
+        if let Some(devices) = devices {
+            let lacks = self.cells.iter().filter_map(|cell| Some((cell, devices.lack(cell)?)));
+            let lacks: Vec<(&Cell, String)> = lacks.collect();
+            lacks.iter().for_each(|(cell, why)| kept.lacks(&cell.to_string(), why.clone()));
+            return match &lacks[..] {
+                [(_, why), ..] if lacks.len() == self.cells.len() => Err(Error::Asked(why.clone())),
+                _ => Ok(self.cells.iter().filter(|cell| devices.lack(cell).is_none()).copied().collect()),
+            };
+        }
         let lacking = if self.cells.iter().any(|cell| cell.vlan) { vlan_lacking()? } else { None };
         let Some(why) = lacking else { return Ok(self.cells.clone()) };
         let (tagged, untagged): (Vec<Cell>, Vec<Cell>) = self.cells.iter().partition(|cell| cell.vlan);
@@ -155,7 +207,8 @@ impl Plan {
             kept.leave()?;
             results
         };
-        Ok(Report { columns, cells, seconds: self.seconds, speed: self.speed, results, failure })
+        let (seconds, speed, dut) = (self.seconds, self.speed, self.between.is_some());
+        Ok(Report { columns, cells, seconds, speed, dut, results, failure })
     }
 }
 

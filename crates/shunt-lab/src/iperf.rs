@@ -1,9 +1,9 @@
-//! iperf3 between the hosts of a topology, and what its JSON says.
+//! iperf3 between two namespaces, and what its JSON says.
 
 mod said;
 
 use crate::{
-    net::{Host, Process, wait_for},
+    net::{NetNs, Process, wait_for},
     traffic::Error,
 };
 pub use said::{Arrived, Datagrams};
@@ -44,11 +44,11 @@ pub struct Iperf {
 #[derive(Debug, Clone, Copy)]
 pub struct Test<'h> {
     /// Connects.
-    pub client: &'h Host,
+    pub client: &'h NetNs,
     /// Is connected to.
-    pub server: &'h Host,
-    /// By IPv6, not IPv4.
-    pub v6: bool,
+    pub server: &'h NetNs,
+    /// Its address.
+    pub to: IpAddr,
     /// What is sent.
     pub load: Load,
     /// Which way.
@@ -147,9 +147,9 @@ impl Iperf {
         look: &mut dyn FnMut(),
     ) -> Result<Option<Vec<Arrived>>, Error> {
         let directory = tempfile::tempdir()?;
-        let to: IpAddr = if test.v6 { test.server.v6.into() } else { test.server.v4.into() };
-        let _server = test.listen(to, stop)?;
-        let mut client = test.connect(to, &directory)?;
+        let to = test.to;
+        let _server = test.listen(stop)?;
+        let mut client = test.connect(&directory)?;
         let time = Duration::from_secs(u64::from(test.seconds));
         let (began, mut looks) = (Instant::now(), DATA_FLOWS.iter().peekable());
         let patience = time + GRACE;
@@ -194,11 +194,12 @@ impl Iperf {
 }
 
 impl Test<'_> {
-    fn listen(&self, to: IpAddr, stop: &AtomicBool) -> Result<Process, Error> {
+    fn listen(&self, stop: &AtomicBool) -> Result<Process, Error> {
+        let to = self.to;
         let mut command = in_background(self.server);
         command.args(["--server", "--one-off", "--bind", &to.to_string(), "--port", &PORT.to_string()]);
         let mut server = Process::try_start(command)?;
-        let listening = || self.server.ns.within(is_listening);
+        let listening = || self.server.within(is_listening);
         let settled = wait_for(LISTENS, || {
             (listening() || stop.load(Ordering::Relaxed) || server.ended().is_some()).then_some(())
         });
@@ -212,10 +213,11 @@ impl Test<'_> {
         }
     }
 
-    fn connect(&self, to: IpAddr, directory: &TempDir) -> Result<Process, Error> {
+    fn connect(&self, directory: &TempDir) -> Result<Process, Error> {
         let mut command = in_background(self.client);
         // Without reports in between, which would be most of the JSON.
-        command.args(["--json", "--interval", "0", "--port", &PORT.to_string(), "--client", &to.to_string()]);
+        command.args(["--json", "--interval", "0", "--port", &PORT.to_string(), "--client"]);
+        command.arg(self.to.to_string());
         // iperf3 offers 1 Mbit/s of UDP unless it is told otherwise; 0 is all that it can.
         command.args(["--time", &self.seconds.to_string()]);
         command.args(["--bitrate", &self.rate_bps.unwrap_or(0).to_string()]);
@@ -255,8 +257,8 @@ fn is_listening() -> bool {
 }
 
 /// Ctrl-C is for us, and not for it as well.
-fn in_background(host: &Host) -> Command {
-    let mut command = host.ns.command(PROGRAM);
+fn in_background(host: &NetNs) -> Command {
+    let mut command = host.command(PROGRAM);
     command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     command
 }

@@ -3,6 +3,7 @@
 //! Everything made here is undone on drop, and nothing that was made elsewhere is touched. What begins with `try_` says what
 //! went wrong; the others are for tests and demos, and panic with the command and what it said.
 
+mod borrowed;
 mod host;
 mod netns;
 mod process;
@@ -10,6 +11,7 @@ mod tap;
 mod topology;
 mod wait;
 
+pub use borrowed::Borrowed;
 pub use netns::{NetNs, delete_namespaces_of_this_process};
 pub use process::Process;
 pub(crate) use tap::link_address;

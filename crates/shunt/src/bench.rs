@@ -277,10 +277,14 @@ fn between(typed: &PlaceArgs) -> Option<Nics> {
     Some(Nics { tx, rx, gateway: typed.gateway, rx_gateway: typed.rx_gateway, next_hop: None })
 }
 
-/// The DUT, if it is to tell of itself.
 fn inside(typed: &PlaceArgs) -> Result<Inside, Failure> {
-    let Some(url) = &typed.dut_agent else { return Ok(None) };
-    let token = Token::read(typed.dut_token_file.as_deref(), "--dut-token-file")?;
+    asked(typed.dut_agent.as_deref(), typed.dut_token_file.as_deref())
+}
+
+/// The DUT, if it is to tell of itself.
+fn asked(agent: Option<&str>, token_file: Option<&Path>) -> Result<Inside, Failure> {
+    let Some(url) = agent else { return Ok(None) };
+    let token = Token::read(token_file, "--dut-token-file")?;
     Ok(Some(Arc::new(Remote::find(url, token)?)))
 }
 

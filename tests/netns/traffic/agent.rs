@@ -10,11 +10,11 @@ use std::{
     net::TcpStream,
 };
 
-const TOKEN: &str = "0123456789abcdef";
+pub(crate) const TOKEN: &str = "0123456789abcdef";
 const NICS: &str = "--tx t0 --rx t1 --gateway 192.0.2.1 --one-way --time 500ms";
 
 /// The agent in the router's namespace, and where it is reached by the veth.
-fn agent(bench: &Bench) -> (Shunt, Running, String) {
+pub(crate) fn agent(bench: &Bench) -> (Shunt, Running, String) {
     let affinity = sched_getaffinity(Pid::from_raw(0)).unwrap();
     let cpu = (0..1024).rev().find(|cpu| affinity.is_set(*cpu).unwrap_or(false)).unwrap();
     let shunt = Shunt::on(&bench.router).variable("SHUNT_AGENT_TOKEN", TOKEN);

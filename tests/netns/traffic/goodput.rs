@@ -1,6 +1,10 @@
 //! `shunt bench matrix` and `shunt bench rxtx`: real iperf3 through routers of their own.
 
-use super::{command::json, sizes::namespaces};
+use super::{
+    agent::{TOKEN, agent},
+    command::{Bench, bench, json},
+    sizes::namespaces,
+};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use shunt_testkit::{NetNs, Said, Shunt, require_root, wait_for, wait_until};
@@ -133,6 +137,87 @@ fn what_a_variant_changes_shows() {
             assert!((9.0..22.0).contains(&value(&results, &name)), "{name}");
             assert_eq!(results["readings"][&name]["runs"].as_array().unwrap().len(), 2);
         }
+    }
+}
+
+/// What of a device is to be as it was.
+fn of_device(bench: &Bench, device: &str) -> String {
+    let addresses = bench.host.run(&format!("ip -o address show dev {device} scope global"));
+    addresses
+        + &bench.host.run(&format!("ip -4 route show dev {device}; ip -6 route show dev {device} table 100"))
+}
+
+fn machine() -> Bench {
+    let bench = bench();
+    bench.router.sysctl("ipv6/conf/all/forwarding", 1);
+    for (n, net) in [(0, "2001:db8:a::"), (1, "2001:db8:b::")] {
+        bench.host.run(&format!("ip address add {net}2/64 dev t{n} nodad"));
+        bench.router.run(&format!("ip address add {net}1/64 dev p{n} nodad"));
+    }
+    bench.host.run("ip route add 203.0.113.0/24 via 192.0.2.1 metric 7");
+    bench.host.run("ip -6 route add 2001:db8:c::/64 via 2001:db8:a::1 table 100");
+    bench
+}
+
+#[test]
+fn a_router_between_two_devices_is_measured_and_they_come_back_as_they_were() {
+    if !require_root() {
+        return;
+    }
+    let bench = machine();
+    let (_agent, _running, address) = agent(&bench);
+    // It is asked by another way than those that are measured.
+    let way = format!("ip link add a0 type veth peer name a1 netns {}", bench.router.name());
+    bench.host.run(&format!(
+        "{way} && ip address add 203.0.113.66/32 peer 203.0.113.65 dev a0 && ip link set a0 up"
+    ));
+    bench.router.run("ip address add 203.0.113.65/32 peer 203.0.113.66 dev a1 && ip link set a1 up");
+    bench.host.run("ip route add 192.0.2.1 via 203.0.113.65 dev a0");
+    let before = ["t0", "t1"].map(|device| of_device(&bench, device));
+    let shunt = Shunt::on(&bench.host).variable("SHUNT_AGENT_TOKEN", TOKEN);
+    let results = json(&shunt.run(&format!(
+        "bench matrix --json --runs 2 --time 1 --speed 20M --direction duplex --tx t0 --rx t1 --dut-agent http://{address} \
+         --gateway 192.0.2.1 --gateway 2001:db8:a::1 --rx-gateway 198.51.100.1 --rx-gateway 2001:db8:b::1"
+    )));
+    let forwarded = bench.router.run("ip -s -j link show dev p1");
+    let forwarded: Value = serde_json::from_str(&forwarded).unwrap();
+    for (name, limit) in [("TCP IPv4", 18.83), ("UDP IPv6", 18.87)] {
+        for way in ["forward", "reverse"] {
+            let mbps = value(&results, &format!("{name} duplex {way} dut"));
+            assert!((0.4 * limit..1.15 * limit).contains(&mbps), "{name} {way}: {mbps}");
+        }
+        let load = value(&results, &format!("{name} duplex dut CPU"));
+        assert!((0.0..=100.0).contains(&load), "{load}");
+    }
+    // Four kinds of traffic, two runs of a second each, no less than 40 % of the line.
+    let bytes = forwarded[0]["stats64"]["tx"]["bytes"].as_u64().unwrap();
+    assert!(bytes > 8 * 1_000_000, "{bytes}");
+    assert!(results["conditions"]["dut"]["kernel"].is_string(), "{:#}", results["conditions"]);
+    assert_eq!(["t0", "t1"].map(|device| of_device(&bench, device)), before);
+}
+
+#[test]
+fn devices_that_cannot_be_measured_between_are_left_as_they_are() {
+    if !require_root() {
+        return;
+    }
+    let bench = machine();
+    bench.host.run(
+        "ip link add br0 type bridge && ip link add d0 type veth peer name d1 && ip link set d0 master br0",
+    );
+    let before = of_device(&bench, "t0");
+    for (options, code, why) in [
+        ("--tx t0 --rx d0", 2, "d0 is part of br0: `ip link set d0 nomaster` takes it out"),
+        ("--tx t0 --rx d1", 2, "d1 has no link after 10 s"),
+        ("--tx t0 --rx nosuch", 13, "nosuch: no such device"),
+        ("--tx t0 --rx t0", 2, "--rx t0: that is --tx too"),
+        ("--tx t0 --rx t1 --gateway 203.0.113.200 --rx-gateway 198.51.100.1", 2, "203.0.113.200"),
+        ("--tx t0 --rx t1 --nat on", 2, "cannot be used with"),
+    ] {
+        let said = bench.shunt.run(&format!("bench matrix --json --quick --ip 4 -p tcp {options}"));
+        assert_eq!(said.code, Some(code), "{options}: {}{}", said.err, said.out);
+        assert!(said.err.contains(why), "{options}: {}", said.err);
+        assert_eq!(of_device(&bench, "t0"), before, "{options}");
     }
 }
 

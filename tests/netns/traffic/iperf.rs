@@ -26,7 +26,9 @@ fn what_arrives_is_what_the_devices_counted() {
         (Load::Udp(1452), true, Direction::Duplex),
     ] {
         let (client, server) = (lab.lan(), lab.wan());
-        let test = Test { client, server, v6, load, direction, rate_bps: Some(RATE_BPS), seconds: 1 };
+        let to = if v6 { server.v6.into() } else { server.v4.into() };
+        let (seconds, rate_bps) = (1, Some(RATE_BPS));
+        let test = Test { client: &client.ns, server: &server.ns, to, load, direction, rate_bps, seconds };
         let receivers = match direction {
             Direction::Forward => vec![server],
             Direction::Reverse => vec![client],

@@ -1,13 +1,16 @@
-//! The router that traffic goes through, made anew for each column and round.
+//! The router that traffic goes through: one of ours, made anew for each column and round, or one between two devices of this machine.
 
-use super::{Cell, Column};
+use super::{Between, Cell, Column};
 use crate::{
-    net::{Segment, Topology},
+    net::{Borrowed, Host, NetNs, Segment, Topology},
     throughput::{RULESET, Up},
     traffic::Error,
 };
 use shunt_wire::Tag;
-use std::process::Stdio;
+use std::{
+    net::IpAddr,
+    process::{Command, Stdio},
+};
 
 /// On the LAN side.
 const VLANS: &[Tag] = &[Tag::vlan(5)];
@@ -17,8 +20,99 @@ const TAGGED_TOO: &str = "add rule inet filter forward iifname \"r0.5\" ct state
 const MASQUERADE: &str = "table inet nat { chain postrouting { type nat hook postrouting priority srcnat; \
     oifname \"r1\" masquerade; }; }";
 
-/// A LAN host, a router with a stateful firewall and what the traffic asks for, and a WAN host.
-pub(super) fn topology(of: Cell) -> Result<Topology, Error> {
+/// The devices that a router is between, while they are ours.
+#[derive(Debug)]
+pub(super) struct Devices([Borrowed; 2]);
+
+/// What traffic goes through.
+#[derive(Debug)]
+pub(super) enum Rig<'d> {
+    /// A LAN host, a router with a stateful firewall and what the traffic asks for, and a WAN host.
+    Own(Box<Topology>),
+    /// Whatever is between these.
+    Between(&'d Devices),
+}
+
+/// Where iperf3 runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct End<'r> {
+    pub(super) ns: &'r NetNs,
+    pub(super) nic: &'r str,
+    v4: Option<IpAddr>,
+    v6: Option<IpAddr>,
+}
+
+impl Devices {
+    pub(super) fn borrow(between: &Between) -> Result<Self, Error> {
+        let take = |label, wired: &super::Wired| {
+            Borrowed::try_new(label, &wired.device, &wired.gateways)
+                .map_err(|why| Error::Asked(why.to_string()))
+        };
+        Ok(Self([take("lan", &between.lan)?, take("wan", &between.wan)?]))
+    }
+
+    fn ends(&self) -> [End<'_>; 2] {
+        self.0.each_ref().map(|device| End {
+            ns: device.ns(),
+            nic: device.device(),
+            v4: device.address(false),
+            v6: device.address(true),
+        })
+    }
+
+    /// Why this traffic cannot be.
+    pub(super) fn lack(&self, cell: &Cell) -> Option<String> {
+        let lacking = self.ends().into_iter().find(|end| end.address(cell.v6).is_err())?;
+        lacking.address(cell.v6).err().map(|why| why.to_string())
+    }
+}
+
+impl<'d> Rig<'d> {
+    /// For traffic of this kind.
+    pub(super) fn new(devices: Option<&'d Devices>, of: Cell) -> Result<Self, Error> {
+        Ok(match devices {
+            Some(devices) => Self::Between(devices),
+            None => Self::Own(Box::new(topology(of)?)),
+        })
+    }
+
+    /// On the LAN's side, and on the WAN's.
+    pub(super) fn ends(&self) -> [End<'_>; 2] {
+        match self {
+            Self::Own(topology) => [topology.lan(), topology.wan()].map(End::of),
+            Self::Between(devices) => devices.ends(),
+        }
+    }
+
+    /// What is special about a column, while it lasts.
+    pub(super) fn arrange<'n>(&'n self, column: &'n Column) -> Result<Option<Up<'n>>, Error> {
+        let router = match self {
+            Self::Own(topology) => Some(topology.router()),
+            Self::Between(_) => None,
+        };
+        if let Some(line) = &column.command {
+            let mut command = router.map_or_else(|| Command::new("sh"), |router| router.command("sh"));
+            command.args(["-c", line]).stdin(Stdio::null());
+            let [lan, wan] = self.ends().map(|end| end.ns);
+            for (name, ns) in [("SHUNT_ROUTER", router), ("SHUNT_LAN", Some(lan)), ("SHUNT_WAN", Some(wan))] {
+                command.env(name, ns.map_or("", NetNs::name));
+            }
+            let output = command.output()?;
+            if !output.status.success() {
+                let said = String::from_utf8_lossy(&output.stderr);
+                return Err(Error::Machine(format!(
+                    "`{line}` ended with {}: {}",
+                    output.status,
+                    said.trim()
+                )));
+            }
+        }
+        let engine = column.engine.as_ref().zip(router);
+        engine.map(|(engine, router)| Up::new(engine, router)).transpose()
+    }
+}
+
+fn topology(of: Cell) -> Result<Topology, Error> {
     let lan = if of.vlan { Segment::LAN.tagged(VLANS).with_tagged_host() } else { Segment::LAN };
     let topology = Topology::try_of(&[lan, Segment::WAN])?;
     topology.try_gather(true)?;
@@ -31,22 +125,14 @@ pub(super) fn topology(of: Cell) -> Result<Topology, Error> {
     Ok(topology)
 }
 
-/// What is special about a column, while it lasts.
-pub(super) fn arrange<'n>(column: &'n Column, topology: &'n Topology) -> Result<Option<Up<'n>>, Error> {
-    let router = topology.router();
-    if let Some(line) = &column.command {
-        let mut command = router.command("sh");
-        command.args(["-c", line]).stdin(Stdio::null());
-        for (name, ns) in
-            [("SHUNT_ROUTER", router), ("SHUNT_LAN", &topology.lan().ns), ("SHUNT_WAN", &topology.wan().ns)]
-        {
-            command.env(name, ns.name());
-        }
-        let output = command.output()?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(Error::Machine(format!("`{line}` ended with {}: {}", output.status, said.trim())));
-        }
+impl<'r> End<'r> {
+    fn of(host: &'r Host) -> Self {
+        Self { ns: &host.ns, nic: host.nic, v4: Some(host.v4.into()), v6: Some(host.v6.into()) }
     }
-    column.engine.as_ref().map(|engine| Up::new(engine, router)).transpose()
+
+    /// Where it is reached.
+    pub(super) fn address(&self, v6: bool) -> Result<IpAddr, Error> {
+        let (address, family) = if v6 { (self.v6, "IPv6") } else { (self.v4, "IPv4") };
+        address.ok_or_else(|| Error::Asked(format!("{} has no address of {family}", self.nic)))
+    }
 }

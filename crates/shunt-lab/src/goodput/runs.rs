@@ -1,12 +1,16 @@
 //! Runs, one after the other, and what is kept of each.
 
-use super::{Cell, Column, Plan, Quantity, groups, rig};
+use super::{
+    Cell, Column, Plan, Quantity,
+    gauge::Gauge,
+    groups,
+    rig::{Devices, End, Rig},
+};
 use crate::{
     Doubt, Kept, Nic, Run,
     frame_size::Progress,
     iperf::{Arrived, Iperf, Test, Way},
-    load::{Load, Meter},
-    net::{Host, Topology},
+    load::Load,
     throughput::Up,
     traffic::Error,
 };
@@ -22,7 +26,8 @@ const FAILURES_MAX: u32 = 3;
 pub(super) struct Runs<'a> {
     plan: &'a Plan,
     iperf: Iperf,
-    meter: Option<Meter>,
+    devices: Option<&'a Devices>,
+    gauge: Option<Gauge>,
     kept: &'a mut Kept,
     stop: &'a AtomicBool,
     show: &'a mut dyn FnMut(Progress),
@@ -49,7 +54,8 @@ impl<'a> Runs<'a> {
     pub(super) fn new(
         plan: &'a Plan,
         iperf: Iperf,
-        meter: Option<Meter>,
+        devices: Option<&'a Devices>,
+        gauge: Option<Gauge>,
         kept: &'a mut Kept,
         stop: &'a AtomicBool,
         show: &'a mut dyn FnMut(Progress),
@@ -57,7 +63,8 @@ impl<'a> Runs<'a> {
         Self {
             plan,
             iperf,
-            meter,
+            devices,
+            gauge,
             kept,
             stop,
             show,
@@ -101,16 +108,16 @@ impl<'a> Runs<'a> {
 
     fn group(&mut self, column: &Column, cells: &[Cell], round: u32, total: u64) -> Result<(), Error> {
         let Some(first) = cells.first() else { return Ok(()) };
-        let topology = rig::topology(*first)?;
+        let rig = Rig::new(self.devices, *first)?;
+        let ends = rig.ends();
         if self.kept.results().conditions.nics.is_empty() {
-            let nics = topology.hosts().iter().map(|host| host.ns.within(|| Nic::of(host.nic)));
-            self.kept.took_part(&nics.collect::<Vec<Nic>>());
+            self.kept.took_part(&ends.map(|end| end.ns.within(|| Nic::of(end.nic))));
         }
-        let up = rig::arrange(column, &topology)?;
+        let up = rig.arrange(column)?;
         for cell in cells {
             let now = format!("{cell}, {}", column.name);
             (self.show)(Progress { done: self.done, total, now });
-            match self.run(cell, &topology, up.as_ref()) {
+            match self.run(cell, &ends, up.as_ref()) {
                 Ok(None) => {}
                 Ok(Some(seen)) => {
                     self.failures_in_a_row = 0;
@@ -136,12 +143,12 @@ impl<'a> Runs<'a> {
         self.failure.get_or_insert_with(|| format!("{what}: {why}"));
     }
 
-    fn run(&mut self, cell: &Cell, topology: &Topology, up: Option<&Up<'_>>) -> Result<Option<Seen>, Error> {
-        let (client, server) = (topology.lan(), topology.wan());
+    fn run(&mut self, cell: &Cell, ends: &[End<'_>; 2], up: Option<&Up<'_>>) -> Result<Option<Seen>, Error> {
+        let [client, server] = ends;
         let test = Test {
-            client,
-            server,
-            v6: cell.v6,
+            client: client.ns,
+            server: server.ns,
+            to: server.address(cell.v6)?,
             load: cell.load(),
             direction: cell.direction,
             rate_bps: cell.offered_bps(self.plan.speed),
@@ -151,22 +158,23 @@ impl<'a> Runs<'a> {
             Way::Forward => server,
             Way::Reverse => client,
         });
-        let receivers: Vec<&Host> = receivers.collect();
-        let bytes = || receivers.iter().map(|host| received(host)).collect::<Result<Vec<u64>, Error>>();
+        let receivers: Vec<&End<'_>> = receivers.collect();
+        let bytes = || receivers.iter().map(|end| received(end)).collect::<Result<Vec<u64>, Error>>();
         let packets = || up.map(Up::packets).transpose();
         let (bytes_before, packets_before) = (bytes()?, packets()?);
         // The first look begins what the second one ends.
         let mut looks = Vec::new();
-        let meter = &mut self.meter;
-        let arrived = self
-            .iperf
-            .run(&test, self.stop, &mut || looks.extend(meter.as_mut().map(|meter| meter.read())))?;
+        let gauge = &mut self.gauge;
+        gauge.iter_mut().for_each(Gauge::begin);
+        let look = &mut || looks.extend(gauge.as_mut().map(Gauge::look));
+        let arrived = self.iperf.run(&test, self.stop, look)?;
         let Some(arrived) = arrived else { return Ok(None) };
         let received_bytes = bytes()?.iter().zip(&bytes_before).map(|(now, then)| now - then).collect();
         let fast_share = packets()?.zip(packets_before).map(|((fast, all), then)| {
             (fast.saturating_sub(then.0)) as f64 / all.saturating_sub(then.1).max(1) as f64
         });
-        Ok(Some(Seen { arrived, load: looks.into_iter().nth(1).transpose()?, fast_share, received_bytes }))
+        let load = looks.into_iter().nth(1).transpose()?.flatten();
+        Ok(Some(Seen { arrived, load, fast_share, received_bytes }))
     }
 
     fn keep(&mut self, cell: &Cell, column: &str, seen: &Seen) -> Result<(), Error> {
@@ -227,7 +235,7 @@ impl<'a> Runs<'a> {
     }
 }
 
-fn received(host: &Host) -> Result<u64, Error> {
-    let said = host.ns.try_run(&format!("cat /sys/class/net/{}/statistics/rx_bytes", host.nic))?;
-    said.trim().parse().map_err(|why| Error::Machine(format!("rx_bytes of {}: {why}", host.nic)))
+fn received(end: &End<'_>) -> Result<u64, Error> {
+    let said = end.ns.try_run(&format!("cat /sys/class/net/{}/statistics/rx_bytes", end.nic))?;
+    said.trim().parse().map_err(|why| Error::Machine(format!("rx_bytes of {}: {why}", end.nic)))
 }

@@ -21,7 +21,7 @@ fn kept(readings: &[(&str, &[f64])]) -> Kept {
 fn report(kept: &Kept, columns: &[&str]) -> Report {
     let columns = columns.iter().map(|name| (*name).to_owned()).collect();
     let results = kept.results().clone();
-    Report { columns, cells: vec![CELL], seconds: 1, speed: None, results, failure: None }
+    Report { columns, cells: vec![CELL], seconds: 1, speed: None, dut: false, results, failure: None }
 }
 
 #[test]

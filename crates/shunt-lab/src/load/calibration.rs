@@ -122,7 +122,8 @@ impl Batch {
 
 /// The mean of the values that are no greater than this, of which there are some.
 fn mean_until(values: &[u64], most: u64) -> f64 {
-    let (sum, count) = values.iter().filter(|value| **value <= most).fold((0, 0_u32), |(s, n), v| (s + v, n + 1));
+    let (sum, count) =
+        values.iter().filter(|value| **value <= most).fold((0, 0_u32), |(s, n), v| (s + v, n + 1));
     sum as f64 / f64::from(count)
 }
 
@@ -149,7 +150,6 @@ impl Calibration {
             memory_ns: median(&column(2))?,
         })
     }
-
 }
 
 fn lower_quartile(values: &mut [u64]) -> u64 {
@@ -176,7 +176,9 @@ mod tests {
 
     /// What a batch has of its CPU, in terms of the 16 pieces in registers of 5 us and the 4 in memory that it has.
     fn own_us(register_us: [u64; 16], memory_us: [u64; 4]) -> f64 {
-        Batch::of_pieces(&mut register_us.map(|us| us * 1000), &mut memory_us.map(|us| us * 1000)).own_ns as f64 / 1e3
+        Batch::of_pieces(&mut register_us.map(|us| us * 1000), &mut memory_us.map(|us| us * 1000)).own_ns
+            as f64
+            / 1e3
     }
 
     #[test]

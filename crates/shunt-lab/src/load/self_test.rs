@@ -249,7 +249,8 @@ mod tests {
 
     #[test]
     fn interrupts_are_load_in_the_time_that_threads_leave() {
-        let before = Windows { cpu: 0, all: vec![Window { injected: 0.0, measured: 0.02, soaked: Some(1.0) }] };
+        let before =
+            Windows { cpu: 0, all: vec![Window { injected: 0.0, measured: 0.02, soaked: Some(1.0) }] };
         let interrupts = before.interrupts();
         let step = step(&[Window { injected: 0.75, measured: 0.76, soaked: Some(0.25) }], interrupts);
         assert!((step.error_points - 0.5).abs() < 1e-9, "{step:?}");

@@ -1,18 +1,18 @@
 //! `shunt bench matrix` and `shunt bench rxtx`.
 
-use super::{BESIDE, Setting, go_on, place};
+use super::{BESIDE, Setting, asked, go_on, is_there, place};
 use crate::{
     cli::{IperfArgs, MatrixArgs, RxtxArgs},
     perform::told,
 };
 use shunt_api::{Failure, FailureCode};
 use shunt_lab::{
-    Kept, Results,
-    goodput::{Cell, Column, Plan, Protocol, Report},
+    Kept, Nic, Results,
+    goodput::{Between, Cell, Column, Plan, Protocol, Report, Wired},
     iperf::Direction,
     throughput::Engine,
 };
-use shunt_wire::line::IpVersion;
+use shunt_wire::line::{IpVersion, LinkSpeed};
 use std::{path::PathBuf, time::Duration};
 
 const SECONDS: u32 = 2;
@@ -31,11 +31,14 @@ impl GoodputBench {
     pub(super) fn matrix(typed: &MatrixArgs) -> anyhow::Result<Self> {
         let (_, engines) = place(None, &typed.engines)?;
         let column = |(name, engine)| Column { name, engine, command: None };
-        let columns: Vec<Column> = engines.into_iter().map(column).collect();
+        let columns: Vec<Column> = match typed.iperf.tx {
+            Some(_) => vec![column(("dut".to_owned(), None))],
+            None => engines.into_iter().map(column).collect(),
+        };
         distinct(&columns, "--engine")?;
         let rounds = if typed.quick { 1 } else { typed.runs.unwrap_or(MATRIX_RUNS) };
         let what = "goodput matrix";
-        Ok(Self::of(what, columns, cells(typed), rounds, typed.quick, &typed.iperf))
+        Self::of(what, columns, cells(typed), rounds, typed.quick, &typed.iperf)
     }
 
     pub(super) fn rxtx(typed: &RxtxArgs) -> anyhow::Result<Self> {
@@ -63,7 +66,7 @@ impl GoodputBench {
         };
         let cells =
             [(Protocol::Tcp, None), (Protocol::Udp, Some(udp_bps))].into_iter().flat_map(kind).collect();
-        Ok(Self::of("goodput by variant", columns, cells, rounds, typed.quick, &typed.iperf))
+        Self::of("goodput by variant", columns, cells, rounds, typed.quick, &typed.iperf)
     }
 
     fn of(
@@ -73,11 +76,15 @@ impl GoodputBench {
         rounds: u32,
         quick: bool,
         typed: &IperfArgs,
-    ) -> Self {
+    ) -> anyhow::Result<Self> {
         let seconds = if quick { 1 } else { typed.time.unwrap_or(SECONDS) };
-        let (speed, load) = (typed.speed, !typed.no_load);
-        let plan = Plan { what: what.to_owned(), columns, cells, rounds, seconds, speed, load };
-        Self { plan, keep: typed.keep.clone() }
+        let between = between(typed)?;
+        let devices = between.iter().flat_map(|between| [&between.lan, &between.wan]);
+        let speeds =
+            devices.filter_map(|wired| LinkSpeed::new(Nic::of(&wired.device).speed_mbps? * 1_000_000));
+        let (speed, load) = (typed.speed.or_else(|| speeds.min()), !typed.no_load);
+        let plan = Plan { what: what.to_owned(), between, columns, cells, rounds, seconds, speed, load };
+        Ok(Self { plan, keep: typed.keep.clone() })
     }
 
     pub(super) fn expected(&self) -> Duration {
@@ -96,6 +103,22 @@ impl GoodputBench {
     }
 }
 
+/// Where a router is that is not ours, if there is one.
+fn between(typed: &IperfArgs) -> anyhow::Result<Option<Between>> {
+    let Some((tx, rx)) = typed.tx.as_ref().zip(typed.rx.as_ref()) else { return Ok(None) };
+    let wired = |device: &String, gateways: &[_]| -> Result<Wired, Failure> {
+        is_there(device)?;
+        Ok(Wired { device: device.clone(), gateways: gateways.to_vec() })
+    };
+    let (lan, wan) = (wired(tx, &typed.gateways)?, wired(rx, &typed.rx_gateways)?);
+    if lan.device == wan.device {
+        let why = format!("--rx {}: that is --tx too; the router is between two devices", wan.device);
+        return Err(Failure::new(FailureCode::Usage, why).into());
+    }
+    let inside = asked(typed.dut_agent.as_deref(), typed.dut_token_file.as_deref())?;
+    Ok(Some(Between { lan, wan, inside }))
+}
+
 fn distinct(columns: &[Column], option: &str) -> Result<(), Failure> {
     let twice =
         (1..).zip(columns).find(|(next, column)| columns[*next..].iter().any(|c| c.name == column.name));
@@ -108,6 +131,8 @@ fn distinct(columns: &[Column], option: &str) -> Result<(), Failure> {
 /// Each combination of what was not chosen.
 fn cells(typed: &MatrixArgs) -> Vec<Cell> {
     let both = |only: Option<bool>| only.map_or(vec![false, true], |only| vec![only]);
+    // What a router does that is not ours, it does to all traffic.
+    let ours = |only: Option<bool>| both(only.or(typed.iperf.tx.as_ref().map(|_| false)));
     let protocols = [Protocol::Tcp, Protocol::Udp];
     let wanted = |protocol: &&Protocol| {
         typed.proto.as_ref().is_none_or(|name| protocol.name().eq_ignore_ascii_case(name))
@@ -119,8 +144,8 @@ fn cells(typed: &MatrixArgs) -> Vec<Cell> {
     let mut cells = Vec::new();
     for protocol in protocols.iter().filter(wanted) {
         for v6 in both(typed.ip.map(|ip| ip == IpVersion::V6)) {
-            for nat in both(typed.nat.map(|nat| nat.0)) {
-                for vlan in both(typed.vlan.map(|vlan| vlan.0)) {
+            for nat in ours(typed.nat.map(|nat| nat.0)) {
+                for vlan in ours(typed.vlan.map(|vlan| vlan.0)) {
                     if typed.quick && !is_quick(typed, v6, nat, vlan) {
                         continue;
                     }

@@ -117,12 +117,14 @@ pub(crate) enum BenchCommand {
     /// Each time a variant is to be measured, a LAN host (lan0), a router (r0 and r1) and a WAN host (wan0) are made anew in namespaces, and
     /// the shell runs the variant's command in that of the router, before `shunt up` if there is an engine. $SHUNT_ROUTER, $SHUNT_LAN and $SHUNT_WAN
     /// name the namespaces, so a host is changed by `ip netns exec $SHUNT_LAN ethtool ...`. Interfaces go with the namespaces; what a command
-    /// changes of the machine beyond them, such as a module's parameter, is the caller's to undo. Gains and losses are told against the
+    /// changes of the machine beyond them, such as a module's parameter, is the caller's to undo. With --tx and --rx it runs on
+    /// this machine, and what it changes of the router, by `ssh` or otherwise, stays until the next variant changes it. Gains and losses are told against the
     /// first variant, as `shunt compare` does. Needs iperf3 3.11 or later.
     Rxtx(RxtxArgs),
 }
 
-/// A LAN host, a router with a stateful firewall and a WAN host are made in namespaces, for each engine and round anew.
+/// Without --tx and --rx, a LAN host, a router with a stateful firewall and a WAN host are made in namespaces, for each engine and round
+/// anew.
 #[derive(Debug, Args)]
 pub(crate) struct MatrixArgs {
     /// Only this protocol.
@@ -132,16 +134,17 @@ pub(crate) struct MatrixArgs {
     #[arg(long, value_name = "4|6", value_parser = ip_version)]
     pub(crate) ip: Option<IpVersion>,
     /// Only with or without masquerading of what goes to the WAN.
-    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    #[arg(long, value_name = "on|off", value_parser = on_or_off, conflicts_with = "tx")]
     pub(crate) nat: Option<Switch>,
     /// Only with or without a tag on the LAN.
-    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    #[arg(long, value_name = "on|off", value_parser = on_or_off, conflicts_with = "tx")]
     pub(crate) vlan: Option<Switch>,
     /// Only this direction: from the LAN to the WAN, from the WAN to the LAN, or both at once; may be given several times.
     #[arg(long = "direction", value_name = "forward|reverse|duplex", value_parser = direction)]
     pub(crate) directions: Vec<Direction>,
     /// What forwards in the namespace of the router; may be given several times [default: slow, tc and xdp].
-    #[arg(long = "engine", value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true)]
+    #[arg(long = "engine", value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true,
+        conflicts_with = "tx")]
     pub(crate) engines: Vec<String>,
     /// How many runs of each [default: 5].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -165,7 +168,7 @@ pub(crate) struct RxtxArgs {
     #[arg(long, value_name = "4|6", default_value = "4", value_parser = ip_version)]
     pub(crate) ip: IpVersion,
     /// What forwards in the namespace of the router [default: slow].
-    #[arg(long, value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true)]
+    #[arg(long, value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true, conflicts_with = "tx")]
     pub(crate) engine: Option<String>,
     /// How many runs of each; six are needed to tell a difference [default: 6].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -179,10 +182,30 @@ pub(crate) struct RxtxArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct IperfArgs {
+    /// The device on the LAN's side of a router that is not ours, which then stands between it and --rx. Both devices are taken into
+    /// namespaces of their own with their addresses, and come back with addresses and routes: not those that you are logged in by.
+    #[arg(long, value_name = "PORT", requires = "rx")]
+    pub(crate) tx: Option<String>,
+    /// The device on its WAN's side.
+    #[arg(long, value_name = "PORT", requires = "tx")]
+    pub(crate) rx: Option<String>,
+    /// The router's address at --tx; once for each version of IP. None where it only bridges.
+    #[arg(long = "gateway", value_name = "ADDRESS", requires = "tx")]
+    pub(crate) gateways: Vec<IpAddr>,
+    /// The router's address at --rx; once for each version of IP.
+    #[arg(long = "rx-gateway", value_name = "ADDRESS", requires = "rx")]
+    pub(crate) rx_gateways: Vec<IpAddr>,
+    /// The router's `shunt lab agent`, as http://ADDRESS:PORT, to be reached by another device: it tells the CPU load.
+    #[arg(long, value_name = "URL", requires = "tx")]
+    pub(crate) dut_agent: Option<String>,
+    /// The file of the agent's token [default: the variable SHUNT_AGENT_TOKEN].
+    #[arg(long, value_name = "FILE", requires = "dut_agent")]
+    pub(crate) dut_token_file: Option<PathBuf>,
     /// How long each run is, in whole seconds [default: 2s].
     #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
     pub(crate) time: Option<u32>,
-    /// The speed of a line that is to be stood for, such as 1G: no more is offered, and shares are of what it carries.
+    /// The speed of a line that is to be stood for, such as 1G: no more is offered, and shares are of what it carries [default: that of
+    /// the slower of --tx and --rx].
     #[arg(long, value_name = "SPEED")]
     pub(crate) speed: Option<LinkSpeed>,
     /// Do not measure the CPU load, whose threads keep caches and CPUs busy.

@@ -187,8 +187,17 @@ fn missing(report: &Report) -> String {
 }
 
 fn cpu(report: &Report) -> String {
-    let cpus = report.results.conditions.cpus.count;
-    format!("CPU is the mean of this machine's {cpus}, hosts included: the meter's")
+    let conditions = &report.results.conditions;
+    match (report.dut, &conditions.dut) {
+        (true, Some(dut)) => format!("CPU is the mean of the DUT's {}: the meter's", dut.cpus.count),
+        (true, None) => "CPU is the DUT's, which did not tell: the meter's".to_owned(),
+        (false, _) => {
+            format!(
+                "CPU is the mean of this machine's {}, hosts included: the meter's",
+                conditions.cpus.count
+            )
+        }
+    }
 }
 
 fn line(report: &Report) -> String {

@@ -113,5 +113,5 @@ fn report(
     speed: Option<shunt_wire::line::LinkSpeed>,
 ) -> Report {
     let columns = columns.iter().map(|name| (*name).to_owned()).collect();
-    Report { columns, cells, seconds: 2, speed, results: kept.finish().unwrap(), failure: None }
+    Report { columns, cells, seconds: 2, speed, dut: false, results: kept.finish().unwrap(), failure: None }
 }

@@ -1,0 +1,262 @@
+//! A device of this machine in a namespace of ours, for a while.
+//!
+//! Between two devices of one namespace Linux sends nothing over the wire: both addresses are its own. So each goes into one of its
+//! own, with its addresses, and comes back with all that moving has taken from it.
+
+use super::{NetNs, netns::ip_batch, wait_for};
+use serde::Deserialize;
+use std::{
+    io::{self, Write},
+    net::IpAddr,
+    process::{self, Command, Stdio},
+    time::Duration,
+};
+
+/// For a link that comes up.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What the kernel makes itself, where an address is.
+const MADE_BY_THE_KERNEL: [&str; 5] = ["local", "broadcast", "multicast", "anycast", "ff00::/8"];
+
+/// A device of the caller's namespace that is in one of its own until it is dropped.
+#[derive(Debug)]
+pub struct Borrowed {
+    ns: NetNs,
+    device: String,
+    was: Was,
+}
+
+/// What moving takes from a device.
+#[derive(Debug)]
+struct Was {
+    up: bool,
+    addresses: Vec<Address>,
+    /// As `ip route` takes them, those of IPv4 first.
+    routes: [Vec<String>; 2],
+}
+
+/// Of `ip -json address show`.
+#[derive(Debug, Deserialize)]
+struct Shown {
+    ifname: String,
+    flags: Vec<String>,
+    master: Option<String>,
+    /// The device that this one is on top of, or wired to.
+    link: Option<String>,
+    addr_info: Vec<Address>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Address {
+    local: Option<IpAddr>,
+    /// Of a point-to-point link.
+    address: Option<IpAddr>,
+    prefixlen: u8,
+    scope: String,
+    broadcast: Option<IpAddr>,
+    label: Option<String>,
+    #[serde(default)]
+    noprefixroute: bool,
+    valid_life_time: u32,
+    preferred_life_time: u32,
+}
+
+impl Borrowed {
+    /// Takes a device with its addresses into a namespace `shunt-<label>-...`, and waits for its link; its routes there are those of its
+    /// subnets, and by default to these gateways.
+    ///
+    /// # Errors
+    /// When there is none of this name, it is part of another device or has others on top of it, or it has no link. It is then
+    /// where and as it was.
+    pub fn try_new(label: &str, device: &str, gateways: &[IpAddr]) -> io::Result<Self> {
+        let was = Was::of(device)?;
+        let ns = NetNs::try_new(label)?;
+        said(&["link", "set", device, "netns", ns.name()])?;
+        let borrowed = Self { ns, device: device.to_owned(), was };
+        let mut lines: Vec<String> =
+            borrowed.was.addresses.iter().map(|address| address.line(device)).collect();
+        lines.push(format!("link set {device} up"));
+        lines.extend(gateways.iter().map(|gateway| format!("route add default via {gateway} dev {device}")));
+        ip_batch(&borrowed.ns, &lines)?;
+        let carrier = format!("cat /sys/class/net/{device}/carrier");
+        let runs = || borrowed.ns.try_run(&carrier).is_ok_and(|said| said.trim() == "1").then_some(());
+        wait_for(PATIENCE, runs).ok_or_else(|| {
+            io::Error::other(format!("{device} has no link after {} s", PATIENCE.as_secs()))
+        })?;
+        Ok(borrowed)
+    }
+
+    /// Where it is.
+    pub fn ns(&self) -> &NetNs {
+        &self.ns
+    }
+
+    /// Its name, here and there.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Its first address of this version of IP that others reach it by.
+    pub fn address(&self, v6: bool) -> Option<IpAddr> {
+        let global = self.was.addresses.iter().filter(|address| address.scope == "global");
+        global.filter_map(|address| address.local).find(|address| address.is_ipv6() == v6)
+    }
+
+    fn give_back(&self) -> io::Result<()> {
+        let Self { ns, device, was } = self;
+        // That of the calling thread's process, by which the device was taken.
+        said(&["-n", ns.name(), "link", "set", device, "netns", &process::id().to_string()])?;
+        let mut failure = Ok(());
+        let mut put_back = |words: &str| {
+            if let Err(why) = said(&words.split_whitespace().collect::<Vec<_>>()) {
+                failure = Err(why);
+            }
+        };
+        if was.up {
+            put_back(&format!("link set {device} up"));
+        }
+        was.addresses.iter().for_each(|address| put_back(&address.line(device)));
+        for (family, routes) in ["-4", "-6"].iter().zip(&was.routes) {
+            routes.iter().for_each(|route| put_back(&format!("{family} route replace {route} dev {device}")));
+        }
+        failure
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if let Err(why) = self.give_back() {
+            let _ = writeln!(io::stderr(), "{} is not as it was: {why}", self.device);
+        }
+    }
+}
+
+impl Was {
+    fn of(device: &str) -> io::Result<Self> {
+        let all: Vec<Shown> = serde_json::from_str(&said(&["-json", "address", "show"])?)?;
+        let refused = |why: String| Err(io::Error::other(format!("{device} {why}")));
+        let Some(shown) = all.iter().find(|shown| shown.ifname == device) else {
+            return refused("is not there".to_owned());
+        };
+        if let Some(master) = &shown.master {
+            return refused(format!("is part of {master}: `ip link set {device} nomaster` takes it out"));
+        }
+        // The two ends of a veth are each other's link.
+        let is_upper = |other: &&Shown| {
+            other.link.as_deref() == Some(device) && shown.link.as_ref() != Some(&other.ifname)
+        };
+        if let Some(upper) = all.iter().find(is_upper) {
+            return refused(format!("has {} on top of it, which would not go with it", upper.ifname));
+        }
+        // Link-local ones of IPv6 come with the link.
+        let addresses = shown.addr_info.iter().filter(|address| address.scope != "link");
+        Ok(Self {
+            up: shown.flags.iter().any(|flag| flag == "UP"),
+            addresses: addresses.cloned().collect(),
+            routes: [routes("-4", device)?, routes("-6", device)?],
+        })
+    }
+}
+
+impl Address {
+    fn line(&self, device: &str) -> String {
+        let word = |name: &str, value: Option<String>| {
+            value.map_or(String::new(), |value| format!(" {name} {value}"))
+        };
+        let Self { prefixlen, scope, valid_life_time: valid, preferred_life_time: preferred, .. } = self;
+        let own = self.local.map_or(String::new(), |local| local.to_string());
+        let (own, peer) = match self.address {
+            Some(peer) => (own, format!(" peer {peer}/{prefixlen}")),
+            None => (format!("{own}/{prefixlen}"), String::new()),
+        };
+        let life =
+            |seconds: &u32| if *seconds == u32::MAX { "forever".to_owned() } else { seconds.to_string() };
+        let broadcast = word("broadcast", self.broadcast.map(|address| address.to_string()));
+        let label = word("label", self.label.clone());
+        let route = if self.noprefixroute { " noprefixroute" } else { "" };
+        let nodad = if self.local.is_some_and(|local| local.is_ipv6()) { " nodad" } else { "" };
+        format!(
+            "address replace {own}{peer} dev {device} scope {scope}{broadcast}{label} valid_lft {} preferred_lft {}{route}{nodad}",
+            life(valid),
+            life(preferred)
+        )
+    }
+}
+
+/// Those by the device that somebody has set.
+fn routes(family: &str, device: &str) -> io::Result<Vec<String>> {
+    let said = said(&[family, "route", "show", "table", "all", "dev", device])?;
+    Ok(said.lines().filter(|line| !is_the_kernels(line)).map(settable).collect())
+}
+
+fn is_the_kernels(route: &str) -> bool {
+    route.contains("proto kernel") || MADE_BY_THE_KERNEL.iter().any(|kind| route.starts_with(kind))
+}
+
+/// Without what is a state of the route.
+fn settable(route: &str) -> String {
+    let mut words = route.split_whitespace();
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        match word {
+            "linkdown" | "dead" => {}
+            "expires" => drop(words.next()),
+            _ => kept.push(word),
+        }
+    }
+    kept.join(" ")
+}
+
+/// What `ip` says, in the namespace of this process.
+fn said(words: &[&str]) -> io::Result<String> {
+    let output = Command::new("ip").args(words).stdin(Stdio::null()).output()?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(io::Error::other(format!("`ip {}`: {}", words.join(" "), complaint.trim()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_is_put_back_as_it_was_set() {
+        let route = "10.9.0.0/16 via 192.0.2.9 table 100 proto static metric 50 linkdown ";
+        assert!(!is_the_kernels(route));
+        assert_eq!(settable(route), "10.9.0.0/16 via 192.0.2.9 table 100 proto static metric 50");
+        assert_eq!(
+            settable("default via fe80::1 proto ra expires 1799sec pref medium"),
+            "default via fe80::1 proto ra pref medium"
+        );
+        for route in
+            ["192.0.2.0/24 proto kernel scope link src 192.0.2.2", "local 192.0.2.2 table local scope host"]
+        {
+            assert!(is_the_kernels(route), "{route}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_put_back_with_all_that_was_said_of_it() {
+        let line = |json: &str| serde_json::from_str::<Address>(json).unwrap().line("eth1");
+        let plain = r#"{"family":"inet","local":"192.0.2.2","prefixlen":24,"broadcast":"192.0.2.255","scope":"global",
+            "dynamic":true,"label":"eth1","valid_life_time":3000,"preferred_life_time":2000}"#;
+        assert_eq!(
+            line(plain),
+            "address replace 192.0.2.2/24 dev eth1 scope global broadcast 192.0.2.255 label eth1 valid_lft 3000 preferred_lft 2000"
+        );
+        let six = r#"{"family":"inet6","local":"2001:db8::2","prefixlen":64,"scope":"global","noprefixroute":true,
+            "valid_life_time":4294967295,"preferred_life_time":4294967295}"#;
+        assert_eq!(
+            line(six),
+            "address replace 2001:db8::2/64 dev eth1 scope global valid_lft forever preferred_lft forever noprefixroute nodad"
+        );
+        let peer = r#"{"family":"inet","local":"192.0.2.2","address":"192.0.2.3","prefixlen":32,"scope":"global",
+            "valid_life_time":4294967295,"preferred_life_time":4294967295}"#;
+        assert!(
+            line(peer).starts_with("address replace 192.0.2.2 peer 192.0.2.3/32 dev eth1"),
+            "{}",
+            line(peer)
+        );
+    }
+}
