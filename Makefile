@@ -3,8 +3,9 @@
 CARGO_RUN := packaging/cargo.sh
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
+ARCH ?= amd64
 
-.PHONY: browser-test build deps kernel-test mlrsearch test demo bench install clean help need-root
+.PHONY: browser-test build deps dist kernel-test mlrsearch test demo bench install clean help need-root
 
 build: deps
 	$(CARGO_RUN) build --release --locked -p shunt -p shuntd
@@ -15,6 +16,7 @@ help:
 	@echo "sudo make test         all tests; SHUNT_SOAK_MINUTES=1 for the soak, 5 where CI=true"
 	@echo "sudo make bench        target/bench/summary.json; QUICK=1 takes less than a minute"
 	@echo "sudo make install      PREFIX=$(PREFIX), DESTDIR=$(DESTDIR)"
+	@echo "make dist ARCH=$(ARCH)   a tarball with static programs in target/dist; amd64, arm64 or armv7"
 	@echo "make mlrsearch         the Python package that the search is tested against (target/mlrsearch)"
 	@echo "make browser-test      the page of shunt report in a browser, which is installed for it"
 	@echo "make kernel-test       some of the tests on the newest Debian kernel, in QEMU; part of make test"
@@ -60,6 +62,11 @@ install: build
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin target/release/shunt target/release/shuntd
 	test -e $(DESTDIR)$(SYSCONFDIR)/shunt/shunt.toml || \
 		install -D -m 644 -t $(DESTDIR)$(SYSCONFDIR)/shunt packaging/shunt.toml
+
+# Static programs for this architecture or another one, with what belongs to them.
+dist:
+	@packaging/deps.sh --cross
+	$(CARGO_RUN) run --quiet --locked -p xtask -- dist $(ARCH)
 
 clean:
 	$(CARGO_RUN) clean

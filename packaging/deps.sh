@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building, testing, demo and bench need, from the distribution, where it is missing.
 # Debian 12, Debian 13 and Ubuntu 24.04; elsewhere it only says what is missing.
-# With --vm also what `cargo xtask vm` needs to boot other kernels.
+# With --vm also what `cargo xtask vm` needs to boot other kernels and boards, with --cross what `make dist` needs to build
+# for other architectures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -36,8 +37,18 @@ needs=(
 	file:/etc/ssl/certs/ca-certificates.crt=ca-certificates
 )
 
-if [[ ${1:-} == --vm ]]; then
+vm=0 cross=0
+for option in "$@"; do
+	case $option in
+	--vm) vm=1 ;;
+	--cross) cross=1 ;;
+	*) echo "deps: what is $option?" >&2 && exit 1 ;;
+	esac
+done
+if ((vm)); then
 	needs+=(
+		command:qemu-system-aarch64=qemu-system-arm
+		command:qemu-system-arm=qemu-system-arm
 		command:qemu-system-x86_64=qemu-system-x86
 		command:depmod=kmod
 		command:modprobe=kmod
@@ -48,6 +59,14 @@ if [[ ${1:-} == --vm ]]; then
 		file:/usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring
 	)
 fi
+if ((cross)); then
+	# gcc for other architectures would drive gcc-multilib out. Headers and libraries come unpacked: xtask/src/dist.rs.
+	needs+=(
+		command:ld.lld=lld
+		command:readelf=binutils
+		file:/usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring
+	)
+fi
 
 missing=()
 for need in "${needs[@]}"; do
@@ -55,9 +74,20 @@ for need in "${needs[@]}"; do
 	"${question%%:*}_is_there" "${question#*:}" || missing+=("${need#*=}")
 done
 
+# A toolchain of the distribution has its own packages for these, which `make dist` names.
+standard_libraries() {
+	local rustup
+	rustup=$(dirname "$(packaging/cargo.sh --find)")/rustup
+	if ((cross)) && [[ -x $rustup ]]; then
+		"$rustup" --quiet target add aarch64-unknown-linux-gnu armv7-unknown-linux-gnueabihf ||
+			echo "deps: rustup could not fetch the standard libraries of other architectures" >&2
+	fi
+}
+
 toolchain_missing=0
 packaging/cargo.sh --find >/dev/null 2>&1 || toolchain_missing=1
 if ((${#missing[@]} == 0 && toolchain_missing == 0)); then
+	standard_libraries
 	exit 0
 fi
 
@@ -98,3 +128,4 @@ echo "deps: installing ${missing[*]}"
 	apt-get install -q -y --no-install-recommends --no-remove "${missing[@]}" ||
 	say_and_fail "apt-get could not install them"
 packaging/cargo.sh --find >/dev/null
+standard_libraries

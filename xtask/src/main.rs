@@ -1,7 +1,10 @@
 //! The developers' command.
 
+mod arch;
 mod bench;
+mod debian;
 mod demo;
+mod dist;
 mod generators;
 mod interrupt;
 mod iperf;
@@ -9,6 +12,7 @@ mod napi;
 mod reaction;
 mod shunt;
 mod soak;
+mod tool;
 mod twin;
 mod vm;
 
@@ -22,6 +26,8 @@ enum Command {
     Bench(bench::Options),
     /// Show real traffic without Shunt and with it.
     Demo(demo::Options),
+    /// Build static programs for an architecture, and put them into a tarball in target/dist.
+    Dist(dist::Options),
     /// Measure how many packets Shunt's generator and others send.
     Generators(generators::Options),
     /// Measure how soon a change in Linux holds for fast flows.
@@ -52,6 +58,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Bench(options) => bench::run(&options)?,
         Command::Demo(options) => demo::run(&options)?,
+        Command::Dist(options) => dist::run(&options)?,
         Command::Generators(options) => generators::run(&options)?,
         Command::Reaction(options) => reaction::run(&options)?,
         Command::Soak(options) => soak::run(&options)?,

@@ -1,18 +1,26 @@
 //! Other kernels than this machine's: a command of ours, or tests, in a guest of QEMU's.
 
-mod cache;
+mod boards;
 mod guest;
 mod image;
 mod kernels;
+mod machine;
 mod package;
 pub mod tried;
 
-use crate::shunt::{built, target};
-use anyhow::{Context, bail, ensure};
-use cache::{Cache, demand_room};
+use crate::{
+    arch::Arch,
+    debian::{Cache, demand_room},
+    dist,
+    shunt::{built, target},
+    tool::tool,
+};
+use anyhow::{Context, ensure};
+use boards::Board;
 use guest::Guest;
-use image::Image;
+use image::{Image, is_this_machine};
 use kernels::Kernel;
+use machine::Machine;
 use serde_json::Value;
 use std::{
     env, fs,
@@ -29,6 +37,12 @@ pub struct Options {
     /// Which; --list shows them.
     #[arg(long, default_value = "newest", value_name = "K")]
     kernel: String,
+    /// The architecture of kernel, tools and programs.
+    #[arg(long, default_value = "amd64", value_name = "ARCH")]
+    arch: String,
+    /// A board that QEMU knows, instead; --list shows them.
+    #[arg(long, value_name = "BOARD", conflicts_with_all = ["kernel", "arch"])]
+    board: Option<String>,
     /// Show the kernels that there are.
     #[arg(long)]
     list: bool,
@@ -54,6 +68,8 @@ impl Options {
     fn of(kernel: &Kernel, timeout: u64, test: Option<&str>, command: &[&str]) -> Self {
         Self {
             kernel: kernel.name.to_owned(),
+            arch: kernel.arch.name.to_owned(),
+            board: None,
             list: false,
             update: false,
             timeout,
@@ -72,7 +88,7 @@ const NOT_RUN: u8 = 125;
 /// Runs it; the exit code of the command.
 pub fn run(options: &Options) -> ExitCode {
     if options.list {
-        print!("{}", kernels::table());
+        print!("{}{}", kernels::table(), boards::table());
         return ExitCode::SUCCESS;
     }
     ExitCode::from(in_guest(options, &mut io::stdout()).unwrap_or_else(|e| {
@@ -83,23 +99,24 @@ pub fn run(options: &Options) -> ExitCode {
 
 /// That nothing is missing that a guest with this kernel needs.
 fn demand_all(kernel: &Kernel) -> anyhow::Result<()> {
-    guest::demand_qemu()?;
+    Machine::of(kernel.arch)?.demand()?;
     let unpacked = package::unpacked(kernel, &Cache::open()?, false)?;
-    Image::new(&unpacked.modules, INIT).map(drop)
+    Image::new(kernel.arch, &unpacked.modules, INIT).map(drop)
 }
 
 /// What the command says on its standard output goes to `stdout`; its exit code.
 fn in_guest(options: &Options, stdout: &mut dyn Write) -> anyhow::Result<u8> {
-    let kernel = Kernel::named(&options.kernel)?;
+    let (kernel, machine) = options.place()?;
     kernel.demand_support(&today())?;
+    machine.demand()?;
     let unpacked = package::unpacked(kernel, &Cache::open()?, options.update)?;
     let directory = directory()?;
-    let image = options.image(&unpacked.modules, directory.path())?;
+    let image = options.image(kernel.arch, &unpacked.modules, directory.path())?;
     demand_room(directory.path(), 2 * image.bytes(), "CARGO_TARGET_DIR names another place")?;
     let initramfs = directory.path().join("initramfs");
     image.write(&initramfs)?;
-    let guest = Guest::new(directory.path(), Duration::from_secs(options.timeout));
-    guest.run(&unpacked.image, &initramfs, stdout).with_context(|| format!("kernel {}", kernel.name))
+    let guest = Guest::new(machine, directory.path(), Duration::from_secs(options.timeout));
+    guest.run(&unpacked, &initramfs, stdout).with_context(|| format!("kernel {kernel}"))
 }
 
 /// A directory for a guest; those of processes that were ended before they could remove theirs go.
@@ -117,19 +134,35 @@ fn directory() -> anyhow::Result<TempDir> {
 }
 
 impl Options {
-    /// What the guest boots into: the command, and all that it needs.
-    fn image(&self, modules: &Path, directory: &Path) -> anyhow::Result<Image> {
-        let mut image = Image::new(modules, INIT)?;
-        image.programs(self.file.iter().map(|path| (path.clone(), path.clone())))?;
-        for name in ["shunt", "shuntd"] {
-            if let Ok(path) = built(name) {
-                image.programs([stripped(&path, name, directory)?])?;
-            }
+    /// The kernel, and what it runs on.
+    fn place(&self) -> anyhow::Result<(&'static Kernel, &'static Machine)> {
+        if let Some(name) = &self.board {
+            let board = Board::named(name)?;
+            return Ok((&board.kernel, &board.machine));
         }
+        let arch = Arch::named(&self.arch)?;
+        let machine = Machine::of(arch)?;
+        Ok((Kernel::named(&self.kernel, arch)?, machine))
+    }
+
+    /// What the guest boots into: the command, and all that it needs.
+    fn image<'a>(&self, arch: &'a Arch, modules: &Path, directory: &Path) -> anyhow::Result<Image<'a>> {
+        let mut image = Image::new(arch, modules, INIT)?;
+        image.programs(self.file.iter().map(|path| (path.clone(), path.clone())))?;
+        let mut own: Vec<(PathBuf, &str)> = if is_this_machine(arch) {
+            dist::PROGRAMS.iter().filter_map(|name| Some((built(name).ok()?, *name))).collect()
+        } else {
+            dist::programs(arch)?.into_iter().zip(dist::PROGRAMS).collect()
+        };
         let mut command = self.command.clone();
         if let Some(name) = &self.test {
-            image.programs([stripped(&test_program(name)?, name, directory)?])?;
+            own.push((test_program(name, arch)?, name));
             command.splice(..0, [name.clone(), "--test-threads=1".to_owned()]);
+        }
+        for (path, name) in own {
+            // Those for other architectures are linked without what only a debugger reads.
+            let path = if is_this_machine(arch) { stripped(&path, name, directory)? } else { path };
+            image.programs([(path, Path::new("/usr/local/bin").join(name))])?;
         }
         let program = command.first().context("what shall be run? `cargo xtask vm -- COMMAND` names it")?;
         ensure!(
@@ -156,10 +189,17 @@ fn script(command: &[String]) -> String {
 }
 
 /// Builds the tests of this name; their program.
-fn test_program(name: &str) -> anyhow::Result<PathBuf> {
-    let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let mut command = Command::new(cargo);
-    command.args(["test", "--locked", "--no-run", "--quiet", "--package", "shunt-tests", "--test", name]);
+fn test_program(name: &str, arch: &Arch) -> anyhow::Result<PathBuf> {
+    let mut command = if is_this_machine(arch) {
+        let mut here = Command::new(env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
+        here.args(["test", "--locked"]);
+        here
+    } else {
+        let mut there = dist::cargo(arch, "test")?;
+        there.env("CARGO_PROFILE_DEV_STRIP", "symbols");
+        there
+    };
+    command.args(["--no-run", "--quiet", "--package", "shunt-tests", "--test", name]);
     let built = command.args(["--message-format", "json"]).stderr(Stdio::inherit()).output()?;
     ensure!(built.status.success(), "the tests `{name}` cannot be built");
     let said = String::from_utf8_lossy(&built.stdout);
@@ -169,11 +209,11 @@ fn test_program(name: &str) -> anyhow::Result<PathBuf> {
     program.with_context(|| format!("cargo does not say where the tests `{name}` are"))
 }
 
-/// A copy of a program without what only a debugger reads, and where it shall be in the guest.
-fn stripped(program: &Path, name: &str, directory: &Path) -> anyhow::Result<(PathBuf, PathBuf)> {
+/// A copy of a program of this machine without what only a debugger reads.
+fn stripped(program: &Path, name: &str, directory: &Path) -> anyhow::Result<PathBuf> {
     let copy = directory.join(name);
     tool("strip", &["-o", &copy.to_string_lossy(), &program.to_string_lossy()])?;
-    Ok((copy, Path::new("/usr/local/bin").join(name)))
+    Ok(copy)
 }
 
 /// Of the form 2026-11-22.
@@ -184,22 +224,4 @@ fn today() -> String {
         .next()
         .unwrap_or_default()
         .to_owned()
-}
-
-/// What a program says on its standard output.
-fn tool(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    tool_in(Path::new("."), program, arguments)
-}
-
-fn tool_in(directory: &Path, program: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    let mut command = Command::new(program);
-    command.args(arguments).current_dir(directory).env("LC_ALL", "C").stdin(Stdio::null());
-    let said = command
-        .output()
-        .with_context(|| format!("{program} (`packaging/deps.sh --vm` installs what is missing)"))?;
-    let errors = String::from_utf8_lossy(&said.stderr);
-    if !said.status.success() {
-        bail!("{program} {}: {}: {}", arguments.join(" "), said.status, errors.trim());
-    }
-    Ok(String::from_utf8_lossy(&said.stdout).into_owned())
 }

@@ -10,7 +10,7 @@ use crate::{
 use netlink_sys::{Socket, SocketAddr};
 use nix::sys::{
     socket::{setsockopt, sockopt},
-    time::TimeVal,
+    time::{TimeVal, TimeValLike},
 };
 use std::io;
 
@@ -67,7 +67,7 @@ impl Channel {
             socket.connect(&SocketAddr::new(0, 0))?;
             // An error then comes without a copy of the request.
             socket.set_cap_ack(true)?;
-            setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(PATIENCE_SECONDS, 0))?;
+            setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(PATIENCE_SECONDS))?;
             Ok(socket)
         };
         let socket = open().map_err(|source| Error::Socket { protocol, source })?;

@@ -3,7 +3,7 @@
 use crate::NetNs;
 use nix::sys::{
     socket::{setsockopt, sockopt},
-    time::TimeVal,
+    time::{TimeVal, TimeValLike},
 };
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -69,7 +69,7 @@ impl TcpEcho {
     pub fn start(ns: &NetNs, address: SocketAddr) -> Self {
         let listener = opened(ns, address, || TcpListener::bind(address));
         // accept() keeps to the receive timeout too.
-        let tick = TimeVal::new(0, TICK.subsec_micros().into());
+        let tick = TimeVal::microseconds(TICK.as_micros() as i64);
         let timeout = setsockopt(&listener, sockopt::ReceiveTimeout, &tick);
         timeout.unwrap_or_else(|e| panic!("{address}: {e}"));
         let service = Service::start(move |state| {

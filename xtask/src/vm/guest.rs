@@ -1,6 +1,10 @@
 //! A machine of QEMU's, without KVM: what it says, and how it ends.
 
-use anyhow::{Context, bail, ensure};
+use super::{
+    machine::{Machine, Serial},
+    package::Unpacked,
+};
+use anyhow::{Context, bail};
 use shunt_testkit::Process;
 use std::{
     fs::{self, File},
@@ -11,9 +15,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The package that has QEMU is named by packaging/deps.sh.
-const QEMU: &str = "qemu-system-x86_64";
-const MEMORY_MB: u32 = 2048;
 /// How often is looked at what the guest has said.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// So much of the console is shown when a guest has failed.
@@ -22,6 +23,7 @@ const LAST_LINES: usize = 30;
 /// A guest that runs, in a directory where its serial ports are files.
 #[derive(Debug)]
 pub struct Guest {
+    machine: &'static Machine,
     directory: PathBuf,
     timeout: Duration,
 }
@@ -34,12 +36,12 @@ struct Port<W> {
 
 impl Guest {
     /// A guest whose files are in this directory, and that may take so long.
-    pub fn new(directory: &Path, timeout: Duration) -> Self {
-        Self { directory: directory.to_owned(), timeout }
+    pub fn new(machine: &'static Machine, directory: &Path, timeout: Duration) -> Self {
+        Self { machine, directory: directory.to_owned(), timeout }
     }
 
     /// Boots a kernel with this initramfs, passes on what the command says, and waits for the end; its exit code.
-    pub fn run(&self, kernel: &Path, initramfs: &Path, stdout: &mut dyn Write) -> anyhow::Result<u8> {
+    pub fn run(&self, kernel: &Unpacked, initramfs: &Path, stdout: &mut dyn Write) -> anyhow::Result<u8> {
         for name in ["console", "output", "errors", "code"] {
             File::create(self.file(name))?;
         }
@@ -49,6 +51,9 @@ impl Guest {
         let mut qemu = Process::start(self.command(kernel, initramfs)?);
         let status = loop {
             let status = qemu.ended();
+            if status.is_some() && matches!(self.machine.serial, Serial::Shared(_)) {
+                self.take_apart()?;
+            }
             output.pass_on()?;
             errors.pass_on()?;
             if let Some(status) = status {
@@ -67,21 +72,21 @@ impl Guest {
         code.trim().parse().map_err(|_| self.failure(status))
     }
 
-    fn command(&self, kernel: &Path, initramfs: &Path) -> anyhow::Result<Command> {
-        demand_qemu()?;
+    fn command(&self, kernel: &Unpacked, initramfs: &Path) -> anyhow::Result<Command> {
+        let Machine { qemu, arguments, kernel: line, device_tree, serial } = self.machine;
+        self.machine.demand()?;
         // Whatever ends this process, its guest ends with it.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", QEMU]);
-        command.args(["-M", "q35", "-cpu", "max", "-accel", "tcg", "-smp", "1"]);
-        command.args(["-m", &MEMORY_MB.to_string(), "-nodefaults", "-display", "none", "-no-reboot"]);
-        command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
-        command.args([
-            "-append",
-            "console=ttyS0 quiet panic=-1 rdinit=/init nokaslr mitigations=off random.trust_cpu=on",
-        ]);
-        for name in ["console", "output", "errors", "code"] {
-            command.arg("-serial").arg(format!("file:{}", self.file(name).display()));
+        command.args(["--pdeathsig", "KILL", qemu]);
+        command.args(["-accel", "tcg", "-nodefaults", "-display", "none", "-no-reboot"]);
+        command.args(arguments.split_whitespace());
+        command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initramfs);
+        if let Some(name) = device_tree {
+            command.arg("-dtb").arg(kernel.device_trees.join(name));
         }
+        command.args(["-append", &format!("quiet panic=-1 rdinit=/init {line}")]);
+        let ports = ["console", "output", "errors", "code"].map(|name| self.file(name));
+        command.args(serial.arguments(ports.each_ref().map(PathBuf::as_path)));
         command.stdout(Stdio::null()).stderr(File::create(self.file("qemu"))?);
         Ok(command)
     }
@@ -90,12 +95,23 @@ impl Guest {
     fn failure(&self, status: ExitStatus) -> anyhow::Error {
         let said = fs::read_to_string(self.file("qemu")).unwrap_or_default();
         if !status.success() {
-            return anyhow::anyhow!("{QEMU}: {status}: {}", said.trim());
+            return anyhow::anyhow!("{}: {status}: {}", self.machine.qemu, said.trim());
         }
         let console = self.console();
         let panic = console.lines().find(|line| line.contains("Kernel panic"));
         let what = panic.unwrap_or("the guest has ended without an exit code");
         anyhow::anyhow!("{what}. The console's end:\n{}", end_of(&console))
+    }
+
+    /// From what came by one port, what would have come by the others: init.sh marks it.
+    fn take_apart(&self) -> anyhow::Result<()> {
+        let console = self.console();
+        for name in ["output", "errors", "code"] {
+            let marked = |line| str::strip_prefix(line, name)?.strip_prefix(':');
+            let lines: String = console.lines().filter_map(marked).map(|line| format!("{line}\n")).collect();
+            fs::write(self.file(name), lines)?;
+        }
+        Ok(())
     }
 
     fn console(&self) -> String {
@@ -106,13 +122,6 @@ impl Guest {
     fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
-}
-
-/// That QEMU is there.
-pub fn demand_qemu() -> anyhow::Result<()> {
-    let there = Command::new(QEMU).arg("--version").stdout(Stdio::null()).status();
-    ensure!(there.is_ok(), "{QEMU} is not there; `packaging/deps.sh --vm` installs it");
-    Ok(())
 }
 
 fn end_of(console: &str) -> String {

@@ -1,6 +1,10 @@
 //! The initramfs of a guest: this machine's programs with their libraries, a kernel's modules, and what is to be run.
 
-use super::tool;
+use crate::{
+    arch::{AMD64, Arch},
+    debian::{self, Set},
+    tool::tool,
+};
 use anyhow::{Context, ensure};
 use cpio::newc::{Builder, ModeFileType, trailer};
 use std::{
@@ -11,15 +15,40 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a guest has of this machine's programs: all that our own and the tests run.
+/// What a guest has of programs: all that our own and the tests run.
 const TOOLS: &str = "awk basename bash bridge cat chmod chrt conntrack cp cut date dd df dirname dmesg echo env ethtool \
     expr false find grep head hostname id ip ip6tables-legacy iperf3 iptables-legacy iptables-nft kill ln ls lsmod mkdir \
-    mktemp modprobe mount mv nft nproc ps readlink rm sed seq setsid sh sleep sort stat stty sync sysctl tail taskset tc \
+    mktemp modprobe mount mv nft nproc ps readlink rm sed seq setsid sh sha256sum sleep sort stat stty sync sysctl tail taskset tc \
     tcpdump timeout tr true uname wc xargs";
-/// Where this machine's programs are.
+/// The packages that have these, for a guest of another architecture.
+const PACKAGES: [&str; 20] = [
+    "bash",
+    "conntrack",
+    "coreutils",
+    "dash",
+    "ethtool",
+    "findutils",
+    "grep",
+    "hostname",
+    "iperf3",
+    "iproute2",
+    "iptables",
+    "kmod",
+    "mawk",
+    "mount",
+    "nftables",
+    "procps",
+    "sed",
+    "tcpdump",
+    "util-linux",
+    "netbase",
+];
+/// What a program is called whose usual name is made when it is installed.
+const OTHER_NAMES: [(&str, &str); 1] = [("awk", "mawk")];
+/// Where programs are.
 const PLACES: [&str; 6] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
 /// Files that these read.
-const FILES: [&str; 8] = [
+const FILES: [&str; 7] = [
     "/etc/iproute2",
     "/etc/protocols",
     "/etc/services",
@@ -27,13 +56,13 @@ const FILES: [&str; 8] = [
     "/etc/nsswitch.conf",
     "/usr/share/iproute2",
     "/usr/lib/tc",
-    "/usr/lib/x86_64-linux-gnu/xtables",
 ];
 const DIRECTORIES: [&str; 7] = ["/dev", "/proc", "/sys", "/run", "/tmp", "/var", "/root"];
 
 /// What goes into the archive, by its path in the guest.
-#[derive(Debug, Default)]
-pub struct Image {
+#[derive(Debug)]
+pub struct Image<'a> {
+    arch: &'a Arch,
     entries: BTreeMap<PathBuf, Entry>,
 }
 
@@ -44,22 +73,35 @@ enum Entry {
     Text(String, u32),
 }
 
-impl Image {
-    /// The machine's tools, a kernel's modules from `modules`, and this script as the first process.
-    pub fn new(modules: &Path, init: &str) -> anyhow::Result<Self> {
-        let mut image = Self::default();
+impl<'a> Image<'a> {
+    /// Tools of an architecture, a kernel's modules from `modules`, and this script as the first process.
+    pub fn new(arch: &'a Arch, modules: &Path, init: &str) -> anyhow::Result<Self> {
+        let mut image = Self { arch, entries: BTreeMap::new() };
+        let root = root(arch)?;
         let found: BTreeMap<&str, Option<PathBuf>> =
-            TOOLS.split_whitespace().map(|name| (name, found(name))).collect();
+            TOOLS.split_whitespace().map(|name| (name, found(&root, name))).collect();
         let missing: Vec<&str> =
             found.iter().filter(|(_, path)| path.is_none()).map(|(name, _)| *name).collect();
         ensure!(
             missing.is_empty(),
-            "this machine lacks what the guest needs: {}; `packaging/deps.sh --vm` installs it",
+            "{} lacks what the guest needs: {}; `packaging/deps.sh --vm` installs it",
+            root.display(),
             missing.join(", ")
         );
-        image.programs(found.into_values().flatten().map(|path| (path.clone(), path)))?;
-        for path in FILES.map(Path::new).into_iter().filter(|path| path.exists()) {
-            image.tree(path, path)?;
+        let tools = found.into_iter().filter_map(|(name, path)| Some((name, path?)));
+        image.programs(tools.map(|(name, path)| {
+            let to = Path::new("/").join(path.strip_prefix(&root).unwrap_or(&path)).with_file_name(name);
+            (followed(&root, path), to)
+        }))?;
+        let xtables = format!("/usr/lib/{}/xtables", arch.tuple);
+        for path in FILES.into_iter().chain([xtables.as_str()]) {
+            let from = root.join(path.trim_start_matches('/'));
+            if from.exists() {
+                image.tree(&from, Path::new(path))?;
+            }
+        }
+        if !is_this_machine(arch) {
+            image.all_libraries(&root)?;
         }
         image.tree(modules, Path::new("/"))?;
         for directory in DIRECTORIES {
@@ -81,16 +123,32 @@ impl Image {
         self.put(Path::new(path), Entry::Text(content.to_owned(), mode));
     }
 
-    /// Programs of this machine with the libraries they load: each where it is, and where it shall be.
+    /// Programs with the libraries of this machine that they load: each where it is, and where it shall be.
     pub fn programs(&mut self, programs: impl IntoIterator<Item = (PathBuf, PathBuf)>) -> anyhow::Result<()> {
         let mut here = Vec::new();
         for (from, to) in programs {
             here.push(from.to_string_lossy().into_owned());
             self.put(&to, Entry::File(from));
         }
-        let here: Vec<&str> = here.iter().map(String::as_str).collect();
+        let here: Vec<&str> =
+            here.iter().map(String::as_str).filter(|_| is_this_machine(self.arch)).collect();
         for library in libraries(&here)? {
             self.put(&library.clone(), Entry::File(library));
+        }
+        Ok(())
+    }
+
+    /// All libraries of another architecture: which of them are loaded, its own loader would have to tell.
+    fn all_libraries(&mut self, root: &Path) -> anyhow::Result<()> {
+        for directory in ["lib", "usr/lib"] {
+            for above in [root.join(directory), root.join(directory).join(self.arch.tuple)] {
+                let to = Path::new("/").join(above.strip_prefix(root)?);
+                for entry in fs::read_dir(&above).into_iter().flatten().flatten() {
+                    if entry.path().is_file() {
+                        self.put(&to.join(entry.file_name()), Entry::File(entry.path()));
+                    }
+                }
+            }
         }
         Ok(())
     }
@@ -180,10 +238,36 @@ fn usr_merged(path: &Path) -> PathBuf {
     }
 }
 
-fn found(name: &str) -> Option<PathBuf> {
-    let own = env::var_os("PATH").into_iter().flat_map(|path| env::split_paths(&path).collect::<Vec<_>>());
-    let places = PLACES.iter().map(PathBuf::from).chain(own);
-    places.map(|place| place.join(name)).find(|path| path.is_file())
+/// Whether its programs run here.
+pub fn is_this_machine(arch: &Arch) -> bool {
+    *arch == AMD64
+}
+
+/// Where a guest's tools are from: this machine, or packages for an architecture that it cannot run.
+fn root(arch: &Arch) -> anyhow::Result<PathBuf> {
+    if is_this_machine(arch) {
+        return Ok(PathBuf::from("/"));
+    }
+    debian::unpacked(&Set { name: "tools", arch, packages: &PACKAGES, closed: true })
+}
+
+fn found(root: &Path, name: &str) -> Option<PathBuf> {
+    let own = env::var_os("PATH").filter(|_| root == Path::new("/"));
+    let own = own.into_iter().flat_map(|path| env::split_paths(&path).collect::<Vec<_>>());
+    let places: Vec<PathBuf> =
+        PLACES.iter().map(|place| root.join(place.trim_start_matches('/'))).chain(own).collect();
+    let other = OTHER_NAMES.iter().find(|(usual, _)| *usual == name).map(|(_, other)| *other);
+    let names = [Some(name), other].into_iter().flatten();
+    let mut paths = names.flat_map(|name| places.iter().map(move |place| place.join(name)));
+    paths.find(|path| followed(root, path.clone()).is_file())
+}
+
+/// A link to an absolute path is meant within the root.
+fn followed(root: &Path, path: PathBuf) -> PathBuf {
+    match fs::read_link(&path) {
+        Ok(target) if target.is_absolute() => root.join(target.strip_prefix("/").unwrap_or(&target)),
+        _ => path,
+    }
 }
 
 /// What the loader loads for these programs, the loader itself included.

@@ -10,7 +10,7 @@ use nix::{
             self, AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType,
             sockopt,
         },
-        time::{TimeSpec, TimeVal},
+        time::{TimeSpec, TimeVal, TimeValLike},
     },
 };
 use shunt_wire::{Packet, Tag};
@@ -155,7 +155,7 @@ impl Tap {
             let left = deadline.saturating_duration_since(Instant::now());
             // A socket's timeout of zero is none, and any other lasts a tick of the kernel at least.
             let flags = if left.is_zero() { MsgFlags::MSG_DONTWAIT } else { MsgFlags::empty() };
-            let wait = TimeVal::new(left.as_secs() as i64, left.subsec_micros().max(1).into());
+            let wait = TimeVal::microseconds(left.as_micros().max(1) as i64);
             socket::setsockopt(&self.socket, sockopt::ReceiveTimeout, &wait)?;
             match self.receive(flags) {
                 Ok(Some(stamped)) => return Ok(Some(stamped)),

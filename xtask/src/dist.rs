@@ -1,0 +1,119 @@
+//! What is given to others: static programs for an architecture, in a tarball with all that belongs to them.
+
+use crate::{
+    arch::{Arch, COMPILER},
+    debian::{self, Set},
+    shunt::target,
+    tool::tool,
+};
+use anyhow::{Context, ensure};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Build static programs for an architecture, and put them into a tarball in target/dist.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// amd64, arm64 or armv7.
+    #[arg(default_value = "amd64")]
+    arch: String,
+}
+
+/// The programs.
+pub const PROGRAMS: [&str; 2] = ["shunt", "shuntd"];
+/// What they contain of others, by the packages that have it.
+const LIBRARIES: [&str; 4] = ["libc6-dev", "libelf-dev", "libgcc-12-dev", "zlib1g-dev"];
+/// What these need in turn: headers, and a licence.
+const BESIDE: [&str; 2] = ["gcc-12-base", "linux-libc-dev"];
+/// What belongs to them, by where it is in the tarball.
+const FILES: [(&str, &str); 6] = [
+    ("packaging/shunt.toml", "shunt.toml"),
+    ("docs/limitations.md", "limitations.md"),
+    ("LICENSE-MIT", "licences/LICENSE-MIT"),
+    ("LICENSE-APACHE", "licences/LICENSE-APACHE"),
+    ("bpf/LICENSE-GPL-2.0", "licences/bpf/LICENSE-GPL-2.0"),
+    ("bpf/LICENSE-BSD-2-Clause", "licences/bpf/LICENSE-BSD-2-Clause"),
+];
+
+/// Runs it.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let arch = Arch::named(&options.arch)?;
+    let programs = programs(arch)?;
+    let name = format!("shunt-{}-{}", env!("CARGO_PKG_VERSION"), arch.name);
+    let dist = target().join("dist");
+    let directory = dist.join(&name);
+    if directory.exists() {
+        fs::remove_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    }
+    for (program, name) in programs.iter().zip(PROGRAMS) {
+        put(program, &directory.join("bin").join(name))?;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for (from, to) in FILES {
+        put(&root.join(from), &directory.join(to))?;
+    }
+    for page in fs::read_dir(root.join("docs/man"))? {
+        let page = page?;
+        put(&page.path(), &directory.join("share/man/man1").join(page.file_name()))?;
+    }
+    let sysroot = sysroot(arch)?;
+    for package in LIBRARIES {
+        let licence = sysroot.join("usr/share/doc").join(package).join("copyright");
+        put(&licence, &directory.join("licences/libraries").join(package))?;
+    }
+    let tarball = dist.join(format!("{name}.tar.gz"));
+    let (tarball_text, dist_text) = (tarball.to_string_lossy(), dist.to_string_lossy());
+    let reproducible = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"];
+    tool("tar", &[&["-czf", &tarball_text, "-C", &dist_text], &reproducible[..], &[name.as_str()]].concat())?;
+    println!("{}", tarball.display());
+    Ok(())
+}
+
+/// Builds the static programs for an architecture; where they are.
+pub fn programs(arch: &Arch) -> anyhow::Result<[PathBuf; 2]> {
+    let mut build = cargo(arch, "build")?;
+    build.args(["--release", "--package", "shunt", "--package", "shuntd"]);
+    ensure!(build.status()?.success(), "Shunt cannot be built for {}", arch.name);
+    let programs = PROGRAMS.map(|name| target().join(arch.target).join("release").join(name));
+    for program in &programs {
+        let headers = tool("readelf", &["--program-headers", "--wide", &program.to_string_lossy()])?;
+        ensure!(!headers.contains("INTERP"), "{} is not static", program.display());
+    }
+    Ok(programs)
+}
+
+/// Cargo, told to build for an architecture with nothing left to load.
+pub fn cargo(arch: &Arch, command: &str) -> anyhow::Result<Command> {
+    arch.demand_toolchain()?;
+    let sysroot = sysroot(arch)?;
+    let about = arch.target.replace('-', "_");
+    let mut cargo = Command::new(env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
+    cargo.args([command, "--locked", "--target", arch.target]);
+    // Of this package alone is the feature.
+    cargo.args(["--package", "shunt-bpf", "--features", "shunt-bpf/static"]);
+    let from_there = format!("--sysroot={}", sysroot.display());
+    cargo
+        .env(format!("CC_{about}"), COMPILER)
+        .env(format!("AR_{about}"), "ar")
+        .env(format!("CFLAGS_{about}"), &from_there)
+        .env(format!("LIBBPF_SYS_LIBRARY_PATH_{about}"), sysroot.join("usr/lib").join(arch.tuple))
+        .env(format!("CARGO_TARGET_{}_LINKER", about.to_uppercase()), COMPILER);
+    let linked = [format!("--target={}", arch.tuple), from_there, "-fuse-ld=lld".to_owned()];
+    let linked = linked.map(|argument| format!("-Clink-arg={argument}"));
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", format!("-Ctarget-feature=+crt-static\x1f{}", linked.join("\x1f")));
+    Ok(cargo)
+}
+
+/// What a machine of this architecture has of libraries to build with.
+fn sysroot(arch: &Arch) -> anyhow::Result<PathBuf> {
+    let packages = [&LIBRARIES[..], &BESIDE].concat();
+    debian::unpacked(&Set { name: "sysroot", arch, packages: &packages, closed: false })
+}
+
+fn put(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(to.parent().unwrap_or(to))?;
+    fs::copy(from, to).with_context(|| format!("{} to {}", from.display(), to.display()))?;
+    Ok(())
+}
