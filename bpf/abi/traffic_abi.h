@@ -104,8 +104,9 @@ struct receive_plan {
 	__u32 flows;
 	__u32 by_kind; /* what is of a wanted kind, instead of what has a stamp */
 	__u32 hand_on; /* to user space, too */
+	__u32 shakes; /* the second segment of a TCP handshake is answered by the third */
 };
-_Static_assert(sizeof(struct receive_plan) == 12, "receive_plan is ABI");
+_Static_assert(sizeof(struct receive_plan) == 16, "receive_plan is ABI");
 
 /* What stands before a frame that the receiver hands on. */
 struct handed_on {

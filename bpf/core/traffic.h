@@ -7,7 +7,7 @@
 #define SHUNT_CORE_TRAFFIC_H
 
 #include "abi/traffic_abi.h"
-#include "core/packet.h"
+#include "core/checksum.h"
 
 static __always_inline __u32 traffic_ntohl(__be32 value)
 {
@@ -147,6 +147,59 @@ static __always_inline int traffic_write(void *frame, void *end, volatile const 
 		else
 			traffic_put(l4 + 16, check);
 	}
+	return 1;
+}
+
+static __always_inline void traffic_swap(void *a, void *b, int bytes)
+{
+	__be16 *left = a, *right = b, kept;
+
+#pragma unroll
+	for (int i = 0; i < bytes / 2; i++) {
+		kept = left[i];
+		left[i] = right[i];
+		right[i] = kept;
+	}
+}
+
+/* Sends a packet back: its ends change places, which leaves its checksums right. The headers up to the ports are there. */
+static __always_inline void traffic_turn(void *frame, void *l3, __u32 family)
+{
+	void *l4 = l3 + shunt_l3_size(family);
+
+	if (family == 4)
+		traffic_swap(l3 + 12, l3 + 16, 4);
+	else
+		traffic_swap(l3 + 8, l3 + 24, 16);
+	traffic_swap(l4, l4 + 2, 2);
+	traffic_swap(frame, frame + ETH_ALEN, ETH_ALEN);
+}
+
+/*
+ * Makes of the first segment of a TCP handshake the second, or of the second the third; what it carries goes along. 0: it
+ * was neither.
+ */
+static __always_inline int traffic_shake(struct tcphdr *tcp, __u32 payload_bytes)
+{
+	enum { NUMBERS = 4, FLAGS = 13, WORDS = 5, CHECK = 16, ISN = 0x5eed };
+	__u8 *bytes = (__u8 *)tcp;
+	__u8 before[2 * WORDS];
+	__u32 acknowledged;
+
+	if (!(bytes[FLAGS] & SHUNT_TCP_SYN) || bytes[FLAGS] & (SHUNT_TCP_FIN | SHUNT_TCP_RST))
+		return 0;
+	__builtin_memcpy(before, bytes + NUMBERS, sizeof(before));
+	acknowledged = traffic_ntohl(*(__be32 *)(bytes + NUMBERS)) + payload_bytes + 1;
+	if (bytes[FLAGS] & SHUNT_TCP_ACK) {
+		__builtin_memcpy(bytes + NUMBERS, bytes + NUMBERS + 4, 4);
+		bytes[FLAGS] = SHUNT_TCP_ACK;
+	} else {
+		traffic_put32(bytes + NUMBERS, ISN);
+		bytes[FLAGS] = SHUNT_TCP_SYN | SHUNT_TCP_ACK;
+	}
+	traffic_put32(bytes + NUMBERS + 4, acknowledged);
+	*(__u16 *)(bytes + CHECK) = shunt_csum_update(
+		*(__u16 *)(bytes + CHECK), shunt_fold(shunt_sum_diff(before, bytes + NUMBERS, WORDS, 0)));
 	return 1;
 }
 

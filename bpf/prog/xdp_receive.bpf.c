@@ -77,6 +77,20 @@ static __always_inline int take(struct xdp_md *ctx, struct received *total, __u6
 	return what;
 }
 
+/* Ends a TCP handshake. */
+static __always_inline int shake(struct xdp_md *ctx, struct shunt_packet *p, void *data, void *end)
+{
+	__u32 family = p->family == 4 ? 4 : 6, l3_bytes = shunt_l3_size(family);
+	void *l3 = data + p->l2_bytes;
+	struct tcphdr *tcp = l3 + l3_bytes;
+
+	if (p->l4_proto != IPPROTO_TCP || (void *)(tcp + 1) > end || !(((__u8 *)tcp)[13] & SHUNT_TCP_ACK) ||
+	    !traffic_shake(tcp, p->l3_bytes - l3_bytes - p->l4_bytes))
+		return XDP_DROP;
+	traffic_turn(data, l3, family);
+	return bpf_redirect(ctx->ingress_ifindex, 0);
+}
+
 /* Frags: jumbo frames come in pieces, and the headers and the stamp are in the first. */
 SEC("xdp.frags")
 int shunt_receive(struct xdp_md *ctx)
@@ -124,7 +138,7 @@ int shunt_receive(struct xdp_md *ctx)
 	add_time(&total->latency, transit);
 	if (arrival->packets > 1)
 		add_time(&total->jitter, arrival->jitter >> 4);
-	return take(ctx, total, now, XDP_DROP);
+	return take(ctx, total, now, plan.shakes ? shake(ctx, &p, data, end) : XDP_DROP);
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

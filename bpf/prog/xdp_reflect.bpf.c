@@ -1,20 +1,46 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * A host that answers: sends each UDP packet back to where it came from, as it is. Checksums stay right, since ends only
- * change places.
+ * A host that answers: sends each UDP packet back to where it came from as it is, and a SYN as the second segment of a
+ * handshake. Other segments of TCP are counted and not answered.
  */
 #include "include/bpf.h"
+#include "core/traffic.h"
 
-static __always_inline void swap(void *a, void *b, int bytes)
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} unanswered SEC(".maps");
+
+static __always_inline int take(void)
 {
-	__be16 *left = a, *right = b, kept;
+	__u32 zero = 0;
+	__u64 *count = bpf_map_lookup_elem(&unanswered, &zero);
 
-#pragma unroll
-	for (int i = 0; i < bytes / 2; i++) {
-		kept = left[i];
-		left[i] = right[i];
-		right[i] = kept;
+	if (count)
+		++*count;
+	return XDP_DROP;
+}
+
+static __always_inline int answer(struct xdp_md *ctx, struct shunt_packet *p, __u32 family, void *frame, void *end)
+{
+	void *l3 = frame + p->l2_bytes;
+	void *l4 = l3 + shunt_l3_size(family);
+	union shunt_key key;
+
+	if (shunt_parse_l3(family, l3, end, 0, p, &key) != SHUNT_OK || l4 + sizeof(struct udphdr) > end)
+		return XDP_PASS;
+	if (p->l4_proto == IPPROTO_TCP) {
+		struct tcphdr *tcp = l4;
+
+		if ((void *)(tcp + 1) > end || ((__u8 *)tcp)[13] & SHUNT_TCP_ACK ||
+		    !traffic_shake(tcp, p->l3_bytes - shunt_l3_size(family) - p->l4_bytes))
+			return take();
 	}
+	traffic_turn(frame, l3, family);
+	/* Not XDP_TX: a veth wakes its peer for that only where the peer has an XDP program. */
+	return bpf_redirect(ctx->ingress_ifindex, 0);
 }
 
 SEC("xdp")
@@ -24,29 +50,15 @@ int shunt_reflect(struct xdp_md *ctx)
 	void *end = (void *)(long)ctx->data_end;
 	struct shunt_hw_tag none = {};
 	struct shunt_packet p;
-	union shunt_key key;
 	__be16 proto_be;
-	void *l3;
 
 	if (shunt_parse_l2(data, end, none, &p, &proto_be) != SHUNT_OK)
 		return XDP_PASS;
-	l3 = data + p.l2_bytes;
-	if (proto_be == shunt_htons(ETH_P_IP)) {
-		if (shunt_parse_l3(4, l3, end, 0, &p, &key) != SHUNT_OK || p.l4_proto != IPPROTO_UDP || l3 + 28 > end)
-			return XDP_PASS;
-		swap(l3 + 12, l3 + 16, 4);
-		swap(l3 + 20, l3 + 22, 2);
-	} else if (proto_be == shunt_htons(ETH_P_IPV6)) {
-		if (shunt_parse_l3(6, l3, end, 0, &p, &key) != SHUNT_OK || p.l4_proto != IPPROTO_UDP || l3 + 48 > end)
-			return XDP_PASS;
-		swap(l3 + 8, l3 + 24, 16);
-		swap(l3 + 40, l3 + 42, 2);
-	} else {
-		return XDP_PASS;
-	}
-	swap(data, data + ETH_ALEN, ETH_ALEN);
-	/* Not XDP_TX: a veth wakes its peer for that only where the peer has an XDP program. */
-	return bpf_redirect(ctx->ingress_ifindex, 0);
+	if (proto_be == shunt_htons(ETH_P_IP))
+		return answer(ctx, &p, 4, data, end);
+	if (proto_be == shunt_htons(ETH_P_IPV6))
+		return answer(ctx, &p, 6, data, end);
+	return XDP_PASS;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

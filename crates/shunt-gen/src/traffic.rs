@@ -2,7 +2,7 @@
 
 use crate::{Addresses, FLOWS_MAX, Ports, STAMP_BYTES, Sizes, Wrong};
 use shunt_wire::{
-    Checksum, Mac, Packet, Tag, Tcp,
+    Checksum, Mac, Packet, Tag,
     line::{Encapsulation, FCS_BYTES, IpVersion, L4},
 };
 use std::net::SocketAddr;
@@ -44,8 +44,8 @@ pub struct Field {
 /// What a person asks for, apart from MAC addresses and rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
-    /// TCP segments of established connections, else UDP.
-    pub tcp: bool,
+    /// TCP segments with these flags, see [`Tcp`]; none: UDP.
+    pub tcp: Option<u8>,
     /// VLAN tags, outermost first.
     pub tags: Vec<Tag>,
     /// Senders.
@@ -84,7 +84,7 @@ impl Shape {
     /// UDP of one flow.
     pub fn udp(source: SocketAddr, destination: SocketAddr, sizes: Sizes) -> Self {
         Self {
-            tcp: false,
+            tcp: None,
             tags: Vec::new(),
             source: Addresses::one(source.ip()),
             destination: Addresses::one(destination.ip()),
@@ -112,7 +112,7 @@ impl Shape {
             tags: self.tags.len() as u32,
             pppoe: false,
             ip: if self.source.first.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 },
-            l4: if self.tcp { L4::Tcp { options_bytes: 0 } } else { L4::Udp },
+            l4: if self.tcp.is_some() { L4::Tcp { options_bytes: 0 } } else { L4::Udp },
         }
     }
 
@@ -152,12 +152,11 @@ impl Shape {
             SocketAddr::new(from, self.source_ports.first),
             SocketAddr::new(to, self.destination_ports.first),
         );
-        let packet = if self.tcp {
-            Packet::tcp_between(ends.0, ends.1, Tcp::ACK)
-        } else {
-            Packet::udp_between(ends.0, ends.1)
+        let packet = match self.tcp {
+            Some(flags) => Packet::tcp_between(ends.0, ends.1, flags),
+            None => Packet::udp_between(ends.0, ends.1),
         };
-        let unsummed = !self.checksum && !self.tcp && from.is_ipv4();
+        let unsummed = !self.checksum && self.tcp.is_none() && from.is_ipv4();
         let checksum = if unsummed { Checksum::Zero } else { Checksum::Good };
         Ok(Traffic {
             packet: packet
@@ -212,6 +211,7 @@ impl Traffic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shunt_wire::Tcp;
 
     fn shape(sizes: &str) -> Shape {
         let (from, to) = ("192.0.2.1:1024", "198.51.100.1:9");
@@ -253,9 +253,9 @@ mod tests {
             (64, shape("64")),
             (64, Shape { tags: vec![Tag::vlan(1)], ..shape("64") }),
             (66, Shape { tags: vec![Tag::service(1), Tag::vlan(2)], ..shape("66") }),
-            (70, Shape { tcp: true, ..shape("70") }),
+            (70, Shape { tcp: Some(Tcp::ACK), ..shape("70") }),
             (78, shape6("78")),
-            (90, Shape { tcp: true, ..shape6("90") }),
+            (90, Shape { tcp: Some(Tcp::ACK), ..shape6("90") }),
         ] {
             let name = shape.encapsulation();
             let traffic = shape.clone().traffic(Mac::default(), Mac::default()).unwrap();

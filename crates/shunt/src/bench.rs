@@ -136,7 +136,7 @@ impl NdrBench {
         let max_pps = match typed.what {
             NdrOf::Frames if typed.simulate.is_empty() => typed.max_load,
             NdrOf::Frames => typed.max_load.or(Some(SIMULATED_MAX_PPS)),
-            NdrOf::Connections | NdrOf::Concurrent => {
+            NdrOf::Connections | NdrOf::TcpConnections | NdrOf::Concurrent => {
                 Some(connections::most(typed.max_load, method.trial_s())?)
             }
         };
@@ -180,7 +180,11 @@ impl NdrBench {
                     (None, Some(device)) => device.generator_max_pps().map_err(told)?,
                     (given, _) => given.unwrap_or(SIMULATED_MAX_PPS),
                 };
-                let what = if wanted.answered { "connection rate" } else { "throughput" };
+                let what = match (wanted.answered, wanted.shape.tcp) {
+                    (true, None) => "connection rate",
+                    (true, Some(_)) => "TCP connection rate",
+                    (false, _) => "throughput",
+                };
                 let report = self.search(&self.plan(max_pps)?, what, conditions, &mut devices);
                 report.map_err(|why| why.downcast().map_or_else(|why| why, |why| told(why).into()))
             }
@@ -244,7 +248,7 @@ impl Method {
 
 fn real(typed: &NdrArgs, most: Option<f64>, trial_s: f64) -> anyhow::Result<Routers> {
     let mut wanted = wanted(typed.place.speed, typed.both, typed.size.clone());
-    if typed.what == NdrOf::Connections {
+    if matches!(typed.what, NdrOf::Connections | NdrOf::TcpConnections) {
         connections::ask_for(&mut wanted, typed, most.unwrap_or_default() * trial_s)?;
     }
     let (place, engines) = place(between(&typed.place), &typed.engines)?;

@@ -8,6 +8,7 @@ use shunt_lab::{
     traffic::{Error, MeansChoice, Place, Session, Wanted, session},
 };
 use shunt_testkit::{NetNs, Shunt, require_root};
+use shunt_wire::Tcp;
 use std::{fs, sync::atomic::AtomicBool, time::Duration};
 
 const CONNECTIONS: u64 = 2000;
@@ -69,6 +70,40 @@ fn each_packet_is_a_connection_of_its_own_that_is_answered() {
     .unwrap();
 }
 
+/// Of IPv4 and IPv6.
+#[test]
+fn a_tcp_connection_counts_when_its_handshake_has_passed() {
+    if !require_root() {
+        return;
+    }
+    let never = AtomicBool::new(false);
+    for any in ["0.0.0.0:1024", "[::]:1024"] {
+        let mut wanted = wanted();
+        let any = any.parse().unwrap();
+        wanted.shape = Shape { tcp: Some(Tcp::SYN), ..Shape::udp(any, any, "90".parse().unwrap()) };
+        wanted.shape.source_ports = "1024-65535".parse().unwrap();
+        wanted.shape.flows = Some(CONNECTIONS as u32);
+        session(&wanted, &Place::Own, &never, |session| {
+            let router = session.router().unwrap();
+            // What does not fit into the connection is invalid, and so are wrong checksums.
+            router.try_run(
+                "nft 'table inet f { chain c { type filter hook forward priority 0; ct state invalid drop; }; \
+                 chain n { type nat hook postrouting priority srcnat; oifname \"r1\" masquerade; }; }'",
+            )?;
+            assert_eq!(run(session, CONNECTIONS)?, (CONNECTIONS, CONNECTIONS, CONNECTIONS));
+            let all = router.try_run("conntrack -L -p tcp 2>/dev/null")?;
+            let established = all.lines().filter(|line| line.contains("ESTABLISHED") && line.contains("[ASSURED]"));
+            assert_eq!(established.count() as u64, CONNECTIONS, "{all}");
+            // The answer comes, and what acknowledges it does not pass.
+            router.try_run("nft add rule inet f c 'iifname \"r0\" tcp flags & (syn | ack) == ack drop'")?;
+            router.try_run("conntrack -F")?;
+            assert_eq!(run(session, 100)?.1, 0);
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+    }
+}
+
 #[test]
 fn the_rate_of_connections_is_searched_and_kept() {
     if !require_root() {
@@ -94,7 +129,7 @@ fn the_rate_of_connections_is_searched_and_kept() {
     let said = shunt.run("bench ndr --what connections --max-load 1e9");
     assert_eq!(said.code, Some(2));
     assert!(said.err.contains("nf_conntrack_max"), "{}", said.err);
-    for what in ["connections", "concurrent"] {
+    for what in ["connections", "tcp-connections", "concurrent"] {
         let said = shunt.run(&format!("bench ndr --what {what} --both"));
         assert!(said.err.contains("leave out --both and --tx"), "{}", said.err);
     }

@@ -3,7 +3,7 @@
 use shunt_bpf::traffic::{Generator, Maker, Mode, Receiver, now_ns};
 use shunt_gen::{Schedule, Shape, Traffic};
 use shunt_testkit::{NetNs, Tap, require_root, wait_until};
-use shunt_wire::{Mac, Packet, Tag};
+use shunt_wire::{Mac, Packet, Tag, Tcp};
 
 struct Wire {
     ns: NetNs,
@@ -99,10 +99,10 @@ fn every_form_of_packet_is_accounted_however_it_was_sent() {
     let (mut wire, mut tag) = (wire(3), TAG);
     let six = ("[fd00::1]:1".parse().unwrap(), "[fd00::2]:9".parse().unwrap());
     for (sizes, tcp, v6, tags) in [
-        ("64", false, false, vec![]),
-        ("imix", false, false, vec![Tag::vlan(7)]),
-        ("98", true, true, vec![Tag::service(5), Tag::vlan(6)]),
-        ("9018", true, false, vec![]),
+        ("64", None, false, vec![]),
+        ("imix", None, false, vec![Tag::vlan(7)]),
+        ("98", Some(Tcp::ACK), true, vec![Tag::service(5), Tag::vlan(6)]),
+        ("9018", Some(Tcp::ACK), false, vec![]),
     ] {
         let mut shape = if v6 { Shape::udp(six.0, six.1, sizes.parse().unwrap()) } else { shape(sizes) };
         (shape.tcp, shape.tags, shape.source_ports) = (tcp, tags, "1-3".parse().unwrap());

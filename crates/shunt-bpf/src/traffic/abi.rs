@@ -114,6 +114,7 @@ pub(super) struct ReceivePlan {
     pub(super) flows: u32,
     pub(super) by_kind: u32,
     pub(super) hand_on: u32,
+    pub(super) shakes: u32,
 }
 
 /// `struct handed_on`.
@@ -174,7 +175,7 @@ const _: () = assert!(std::mem::offset_of!(Plan, l3_at) == 284);
 const _: () = assert!(size_of::<State>() == 104);
 const _: () = assert!(size_of::<ReplayPlan>() == 24);
 const _: () = assert!(size_of::<ReplayFrame>() == 16);
-const _: () = assert!(size_of::<ReceivePlan>() == 12);
+const _: () = assert!(size_of::<ReceivePlan>() == 16);
 const _: () = assert!(size_of::<HandedOn>() == 16);
 const _: () = assert!(size_of::<Arrival>() == 72);
 const _: () = assert!(size_of::<Received>() == 64 + 16 * LATENCY_BUCKETS);

@@ -39,6 +39,8 @@ pub enum Wanted<'c> {
     Stamped {
         /// Flows.
         flows: u32,
+        /// The second segment of a TCP handshake is answered by the third.
+        shakes: bool,
     },
     /// Frames without one, of the kinds (EtherType, protocol, type of ICMP) that this capture has.
     Of(&'c Capture),
@@ -105,7 +107,7 @@ impl Receiver {
     /// # Errors
     /// When the kernel refuses the program, or the interface has another one.
     pub fn attach(ifindex: u32, flows: u32) -> Result<Self, Error> {
-        Self::attach_for(ifindex, &Wanted::Stamped { flows }, false)
+        Self::attach_for(ifindex, &Wanted::Stamped { flows, shakes: false }, false)
     }
 
     /// As [`Receiver::attach`], for these frames, which [`Receiver::handed_on`] gives if they are to be handed on.
@@ -113,13 +115,14 @@ impl Receiver {
     /// # Errors
     /// When the kernel refuses the program, or the interface has another one.
     pub fn attach_for(ifindex: u32, wanted: &Wanted<'_>, hand_on: bool) -> Result<Self, Error> {
-        let (flows, kinds) = match wanted {
-            Wanted::Stamped { flows } => (*flows, BTreeSet::new()),
-            Wanted::Of(capture) => (1, host::kinds(capture)),
+        let (flows, shakes, kinds) = match wanted {
+            Wanted::Stamped { flows, shakes } => (*flows, *shakes, BTreeSet::new()),
+            Wanted::Of(capture) => (1, false, host::kinds(capture)),
         };
         let by_kind = matches!(wanted, Wanted::Of(_)).into();
         let mut open = open("xdp_receive", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_receive.o")))?;
-        set_rodata(&mut open, ReceivePlan { flows, by_kind, hand_on: hand_on.into() }.bytes());
+        let plan = ReceivePlan { flows, by_kind, hand_on: hand_on.into(), shakes: shakes.into() };
+        set_rodata(&mut open, plan.bytes());
         set_entries(&mut open, "arrivals", flows)?;
         set_entries(&mut open, "kinds", kinds.len().max(1) as u32)?;
         let object = load("xdp_receive", open)?;

@@ -10,10 +10,10 @@ pub struct Sink {
     _link: Link,
 }
 
-/// Sends each UDP packet that comes in on an interface back to where it came from.
+/// Sends each UDP packet that comes in on an interface back to where it came from, and answers the first segment of a TCP handshake.
 #[derive(Debug)]
 pub struct Reflector {
-    _object: Object,
+    object: Object,
     _link: Link,
 }
 
@@ -50,19 +50,22 @@ impl Sink {
     /// # Errors
     /// When the map cannot be read.
     pub fn count(&self) -> Result<Count, Error> {
-        let doing = |e: libbpf_rs::Error| told("xdp_sink: reading the counters", e);
-        let mut count = Count::default();
-        let Some(map) = self.object.maps().find(|map| map.name() == "sink_counts") else { return Ok(count) };
-        let values = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(doing)?;
-        for value in values.unwrap_or_default() {
-            let word = |at: usize| {
-                value.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
-            };
-            count.packets += word(0);
-            count.bytes += word(8);
-        }
-        Ok(count)
+        let [packets, bytes] = counted(&self.object, "xdp_sink", "sink_counts")?;
+        Ok(Count { packets, bytes })
     }
+}
+
+/// The first words of a map's only value, summed over the CPUs.
+fn counted<const N: usize>(object: &Object, name: &str, map: &str) -> Result<[u64; N], Error> {
+    let doing = |e: libbpf_rs::Error| told(format!("{name}: reading the counters"), e);
+    let mut sums = [0; N];
+    let Some(map) = object.maps().find(|found| found.name() == map) else { return Ok(sums) };
+    let values = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(doing)?;
+    for value in values.unwrap_or_default() {
+        let words = value.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
+        sums.iter_mut().zip(words).for_each(|(sum, word)| *sum += word);
+    }
+    Ok(sums)
 }
 
 impl Reflector {
@@ -75,7 +78,16 @@ impl Reflector {
         let open = open("xdp_reflect", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_reflect.o")))?;
         let object = load("xdp_reflect", open)?;
         let link = attach("xdp_reflect", &object, ifindex)?;
-        Ok(Self { _object: object, _link: link })
+        Ok(Self { object, _link: link })
+    }
+
+    /// How many segments of TCP came that have no answer: the last ones of handshakes.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn unanswered(&self) -> Result<u64, Error> {
+        let [segments] = counted(&self.object, "xdp_reflect", "unanswered")?;
+        Ok(segments)
     }
 }
 

@@ -11,6 +11,7 @@ use super::{
 use nix::libc::PACKET_MR_PROMISC;
 use shunt_bpf::traffic::{self as receiver, HandedOn, Receiver, Reflector, now_ns};
 use shunt_gen::{Addresses, Round, Schedule, Shape};
+use shunt_wire::Tcp;
 use std::{
     os::fd::OwnedFd,
     sync::{Arc, atomic::AtomicBool},
@@ -34,7 +35,9 @@ pub(super) struct Lane<'n> {
     /// Packets say which they are, and when they were sent.
     stamped: bool,
     _promiscuous: Option<OwnedFd>,
-    _reflector: Option<Reflector>,
+    reflector: Option<Reflector>,
+    /// Packets begin TCP handshakes, of which those count that end.
+    shakes: bool,
 }
 
 /// What is sent.
@@ -72,7 +75,7 @@ impl<'n> Lane<'n> {
         }
         let reflector = by.within(|| Reflector::attach(by.ifindex))?;
         let lane = Self::of_shape(from, from, shape, means, false)?;
-        Ok(Self { _reflector: Some(reflector), ..lane })
+        Ok(Self { reflector: Some(reflector), ..lane })
     }
 
     fn of_shape(
@@ -96,18 +99,29 @@ impl<'n> Lane<'n> {
             shape.destination_ports,
             shape.sizes
         );
+        let shakes = shape.tcp == Some(Tcp::SYN);
         let traffic = shape.traffic(from.mac, from.next_hop)?;
         let name = match traffic.flows {
             1 => format!("{name}, 1 flow"),
             flows => format!("{name}, {flows} flows"),
         };
         // The receiver first: a veth takes live frames only when its peer has a program, or GRO.
-        let wanted = receiver::Wanted::Stamped { flows: traffic.flows };
+        let wanted = receiver::Wanted::Stamped { flows: traffic.flows, shakes };
         let receiver = to.within(|| Receiver::attach_for(to.ifindex, &wanted, hand_on))?;
         let sender =
             from.within(|| Sender::new(&Source::Made(Box::new(traffic)), &from.ifname, from.ifindex, means))?;
         let (from, to) = (from.clone(), to.clone());
-        Ok(Self { from, to, name, sender, receiver, stamped: true, _promiscuous: None, _reflector: None })
+        Ok(Self {
+            from,
+            to,
+            name,
+            sender,
+            receiver,
+            stamped: true,
+            _promiscuous: None,
+            reflector: None,
+            shakes,
+        })
     }
 
     fn of_capture(
@@ -138,7 +152,8 @@ impl<'n> Lane<'n> {
             receiver,
             stamped: false,
             _promiscuous: promiscuous,
-            _reflector: None,
+            reflector: None,
+            shakes: false,
         })
     }
 
@@ -165,11 +180,15 @@ impl<'n> Lane<'n> {
         // Two lanes have the two ends of a wire; what one sends must not count for the other where a DUT sends it back.
         let tag = tag | if self.from.ifindex < self.to.ifindex { 0x40 } else { 0x80 };
         self.receiver.expect(tag)?;
+        let shaken = self.shaken()?;
         let sender = &mut self.sender;
         let sent = self.from.within(|| sender.run(schedule, start_ns, tag, stop))?;
         let ended_ns = now_ns();
         self.drain(sent.sent)?;
-        let received = self.receiver.received()?;
+        let mut received = self.receiver.received()?;
+        if let Some((now, then)) = self.shaken()?.zip(shaken) {
+            received.packets = received.packets.min(now - then).max(received.duplicated);
+        }
         let figures = Figures::of(&sent, &received, schedule, ended_ns, self.stamped);
         let doubts = figures.doubts(&sent, &received, self.means(), self.receiver.mode());
         Ok(Directed {
@@ -186,6 +205,12 @@ impl<'n> Lane<'n> {
             jitter: received.jitter,
             doubts,
         })
+    }
+
+    /// How many TCP handshakes have ended, if packets begin any.
+    fn shaken(&self) -> Result<Option<u64>, Error> {
+        let reflector = self.reflector.as_ref().filter(|_| self.shakes);
+        Ok(reflector.map(Reflector::unanswered).transpose()?)
     }
 
     fn drain(&self, sent: u64) -> Result<(), Error> {

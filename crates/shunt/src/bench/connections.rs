@@ -1,9 +1,10 @@
-//! `shunt bench ndr --what connections`, and what is common to it and `--what concurrent`.
+//! `shunt bench ndr --what connections` and `tcp-connections`, and what is common to it and `--what concurrent`.
 
-use crate::cli::NdrArgs;
+use crate::cli::{NdrArgs, NdrOf};
 use shunt_api::{Failure, FailureCode};
 use shunt_gen::{FLOWS_MAX, Ports};
 use shunt_lab::traffic::Wanted;
+use shunt_wire::Tcp;
 use std::fs;
 
 /// What a trial has beyond its load: the last packet, and what rounding adds.
@@ -35,11 +36,12 @@ pub(super) fn table() -> Option<u32> {
 /// Makes each packet of a trial, which has so many, one of another connection.
 pub(super) fn ask_for(wanted: &mut Wanted, typed: &NdrArgs, packets: f64) -> Result<(), Failure> {
     if typed.both || typed.place.tx.is_some() {
-        let why = "--what connections and concurrent: only through our own router and in one direction, since it must forget its connections \
+        let why = "--what connections, tcp-connections and concurrent: only through our own router and in one direction, since it must forget its connections \
                    before each trial; leave out --both and --tx";
         return Err(Failure::new(FailureCode::Usage, why));
     }
     wanted.answered = true;
+    wanted.shape.tcp = (typed.what == NdrOf::TcpConnections).then_some(Tcp::SYN);
     (wanted.shape.source_ports, wanted.shape.destination_ports) = (PORTS, PORTS);
     wanted.shape.flows = Some((packets + SPARE).min(f64::from(FLOWS_MAX)) as u32);
     Ok(())

@@ -341,7 +341,8 @@ pub(crate) struct NdrArgs {
     #[arg(long, value_name = "BEHAVIOUR", conflicts_with_all = ["engines", "size", "both", "tx", "rx", "speed", "what"])]
     pub(crate) simulate: Vec<Behaviour>,
     /// What is searched for. Connections: each packet is of a new connection, which our own router masquerades and the other host
-    /// answers; what is answered and tracked by conntrack counts. Before each trial the router forgets all. Concurrent: how many
+    /// answers; what is answered and tracked by conntrack counts. Before each trial the router forgets all. Tcp-connections: the same by
+    /// TCP, of which a connection counts when all three segments of its handshake have passed. Concurrent: how many
     /// such connections it holds at once, so that a second packet passes over each of them as the one that it was.
     #[arg(long, value_enum, default_value = "frames")]
     pub(crate) what: NdrOf,
@@ -359,7 +360,7 @@ pub(crate) struct NdrArgs {
     #[arg(long = "engine", value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true)]
     pub(crate) engines: Vec<String>,
     /// Of frames with FCS, 64 to 9018: one size, imix (7 of 64, 4 of 570, 1 of 1518), or as 64:7,570:4,1518:1.
-    #[arg(long, default_value = "64")]
+    #[arg(long, default_value = "64", default_value_if("what", "tcp-connections", "70"))]
     pub(crate) size: Sizes,
     /// Both directions at once.
     #[arg(long)]
@@ -414,6 +415,7 @@ pub(crate) struct ReportArgs {
 pub(crate) enum NdrOf {
     Frames,
     Connections,
+    TcpConnections,
     Concurrent,
 }
 

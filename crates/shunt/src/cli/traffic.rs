@@ -4,7 +4,7 @@ use super::time;
 use clap::Args;
 use shunt_gen::{Addresses, Ports, Rate, Shape, Sizes};
 use shunt_lab::traffic::{Means, MeansChoice, Nics, PcapOut, Place, Replay, Wanted};
-use shunt_wire::{Mac, Tag, line::LinkSpeed};
+use shunt_wire::{Mac, Tag, Tcp, line::LinkSpeed};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     path::PathBuf,
@@ -131,7 +131,7 @@ impl GenArgs {
         let v6 = [self.src, self.dst].into_iter().flatten().next().map_or(self.ipv6, |a| a.first.is_ipv6());
         let own: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         let shape = Shape {
-            tcp: self.tcp,
+            tcp: self.tcp.then_some(Tcp::ACK),
             tags,
             source: self.src.unwrap_or(Addresses::one(own)),
             destination: self.dst.unwrap_or(Addresses::one(own)),
