@@ -24,6 +24,8 @@ use std::process::ExitCode;
 enum Command {
     /// Measure Shunt against Linux alone.
     Bench(bench::Options),
+    /// Try Shunt on every board that QEMU knows, and write what came of it into docs/boards.md.
+    Boards(vm::boards::tried::Options),
     /// Show real traffic without Shunt and with it.
     Demo(demo::Options),
     /// Build static programs for an architecture, and put them into a tarball in target/dist.
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Bench(options) => bench::run(&options)?,
+        Command::Boards(options) => vm::boards::tried::run(&options)?,
         Command::Demo(options) => demo::run(&options)?,
         Command::Dist(options) => dist::run(&options)?,
         Command::Generators(options) => generators::run(&options)?,

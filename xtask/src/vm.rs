@@ -1,6 +1,6 @@
 //! Other kernels than this machine's: a command of ours, or tests, in a guest of QEMU's.
 
-mod boards;
+pub mod boards;
 mod guest;
 mod image;
 mod kernels;
@@ -77,6 +77,12 @@ impl Options {
             file: Vec::new(),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
         }
+    }
+
+    /// A script on a board.
+    fn on_board(board: &Board, timeout: u64, script: &str) -> Self {
+        let board_name = Some(board.name.to_owned());
+        Self { board: board_name, ..Self::of(&board.kernel, timeout, None, &["sh", "-c", script]) }
     }
 }
 

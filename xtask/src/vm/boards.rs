@@ -1,5 +1,7 @@
 //! The boards that Shunt is tried on.
 
+pub mod tried;
+
 use super::{
     kernels::{Kernel, SECURITY},
     machine::{Machine, Serial},
