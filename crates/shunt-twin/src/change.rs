@@ -73,6 +73,8 @@ pub(crate) struct Changes<'a> {
     wires: Wires,
     down: BTreeSet<&'static str>,
     unforwarded: BTreeSet<&'static str>,
+    /// The two ports of the bridge send nothing to each other.
+    isolated: bool,
     lan_at: Site,
     other_macs: BTreeSet<&'static str>,
 }
@@ -102,6 +104,7 @@ impl<'a> Changes<'a> {
             wires,
             down: nothing(),
             unforwarded: nothing(),
+            isolated: false,
             lan_at: Site::Lan,
             other_macs: nothing(),
         }
@@ -225,6 +228,16 @@ impl<'a> Changes<'a> {
     }
 
     fn bridge(&mut self, rng: &mut Rng) -> Change {
+        match rng.u8(..6) {
+            0 => return of(Subject::Bridge, vec!["ip link set dev br0 type bridge fdb_flush".to_owned()]),
+            1 => {
+                self.isolated = !self.isolated;
+                let state = if self.isolated { "on" } else { "off" };
+                let isolate = |port| format!("bridge link set dev {port} isolated {state}");
+                return of(Subject::Bridge, ["r0", "r2"].map(isolate).to_vec());
+            }
+            _ => {}
+        }
         self.lan_at = if self.lan_at == Site::Lan { Site::Lan2 } else { Site::Lan };
         let (mac, port) = (Site::Lan.mac(), self.lan_at.port());
         // Bridges learn of it by a broadcast of the host, or they are told.

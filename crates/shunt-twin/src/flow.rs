@@ -4,6 +4,7 @@
 //! to choose a port, which it would do at random.
 
 use crate::site::Site;
+use shunt_wire::Mac;
 use std::{fmt, net::SocketAddr};
 
 /// How a flow crosses the router.
@@ -19,10 +20,13 @@ pub(crate) enum Kind {
     Both,
     /// DNAT and masquerade, and back out of the same bridge.
     Hairpin,
+    /// Between two stations of the bridge, past the router itself.
+    Bridged,
     Routed6,
     Masquerade6,
     PortMap6,
     Forwarded6,
+    Bridged6,
 }
 
 /// What a flow speaks.
@@ -50,15 +54,19 @@ pub(crate) struct Flow {
     pub(crate) outer: Option<SocketAddr>,
 }
 
-const KINDS: [Kind; 10] = [
+/// Their number has no divisor in common with what else is chosen by a flow's number.
+const KINDS: [Kind; 13] = [
     Kind::Masquerade,
     Kind::Routed,
     Kind::Forwarded,
+    Kind::Bridged,
     Kind::Routed6,
     Kind::PortMap,
     Kind::Masquerade6,
     Kind::Both,
+    Kind::Bridged6,
     Kind::PortMap6,
+    Kind::Bridged,
     Kind::Hairpin,
     Kind::Forwarded6,
 ];
@@ -89,7 +97,15 @@ impl Flow {
         let kind = KINDS[usize::from(number) % KINDS.len()];
         let speech = SPEECHES[usize::from(number) / KINDS.len() % SPEECHES.len()];
         // Translation of ICMP by maps of ports there is none.
-        let mapped = !matches!(kind, Kind::Routed | Kind::Masquerade | Kind::Routed6 | Kind::Masquerade6);
+        let mapped = !matches!(
+            kind,
+            Kind::Routed
+                | Kind::Masquerade
+                | Kind::Bridged
+                | Kind::Routed6
+                | Kind::Masquerade6
+                | Kind::Bridged6
+        );
         let speech = if speech == Speech::Echo && mapped { Speech::Udp } else { speech };
         let alternate = number / 7 % 2 == 1;
         let far = number % 3 == 0;
@@ -108,9 +124,23 @@ impl Flow {
                 destination = (Site::Wan.gateway(v6), PUBLIC + number).into();
             }
             Kind::PortMap | Kind::PortMap6 => outer = Some((Site::Wan.gateway(v6), OUTER + number).into()),
-            Kind::Routed | Kind::Masquerade | Kind::Routed6 | Kind::Masquerade6 => {}
+            Kind::Routed
+            | Kind::Masquerade
+            | Kind::Bridged
+            | Kind::Routed6
+            | Kind::Masquerade6
+            | Kind::Bridged6 => {}
         }
         Self { number, kind, speech, from, source, destination, inner, outer }
+    }
+
+    /// To whom its packets are sent on the wire.
+    pub(crate) fn next_hop(&self) -> Mac {
+        match (self.kind, self.from) {
+            (Kind::Bridged | Kind::Bridged6, Site::Lan) => Site::Lan2.mac(),
+            (Kind::Bridged | Kind::Bridged6, _) => Site::Lan.mac(),
+            (_, from) => from.gateway_mac(),
+        }
     }
 
     /// Its source port, which changes use for its name.
@@ -121,7 +151,7 @@ impl Flow {
 
 impl Kind {
     pub(crate) fn is_v6(self) -> bool {
-        matches!(self, Self::Routed6 | Self::Masquerade6 | Self::PortMap6 | Self::Forwarded6)
+        matches!(self, Self::Routed6 | Self::Masquerade6 | Self::PortMap6 | Self::Forwarded6 | Self::Bridged6)
     }
 }
 
@@ -134,6 +164,8 @@ fn ends(kind: Kind, alternate: bool) -> (Site, Site) {
         Kind::Forwarded => (Site::Wan, if alternate { Site::Lan } else { Site::Dmz }),
         Kind::Both => (Site::Lan, if alternate { Site::Wan } else { Site::Wan2 }),
         Kind::Hairpin => (Site::Lan, Site::Lan2),
+        Kind::Bridged | Kind::Bridged6 if alternate => (Site::Lan2, Site::Lan),
+        Kind::Bridged | Kind::Bridged6 => (Site::Lan, Site::Lan2),
         Kind::Routed6 if alternate => (Site::Wan, Site::Lan),
         Kind::Routed6 => (Site::Lan2, Site::Wan),
         Kind::Masquerade6 | Kind::PortMap6 => (Site::Dmz, Site::Wan),

@@ -138,7 +138,7 @@ impl Intent {
         };
         if !self.back {
             let packet = between(flow.source, flow.destination);
-            return Some((flow.from, packet.macs(flow.from.mac(), flow.from.gateway_mac())));
+            return Some((flow.from, packet.macs(flow.from.mac(), flow.next_hop())));
         }
         let (site, seen) = answered?;
         let (source, destination) = seen.addresses()?;
