@@ -6,8 +6,11 @@ use shunt_testkit::{
     Crossing, Frame, Handshake, Host, Segment, Shuntd, Tap, Topology, engines, require_root, require_vlans,
     silent,
 };
-use shunt_wire::{Packet, Tag};
-use std::net::SocketAddr;
+use shunt_wire::{Packet, Tag, Tcp};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 /// All kinds of translation, by where a flow goes.
 const RULES: &str = r#"
@@ -230,6 +233,108 @@ fn a_qdisc_of_a_vlan_device_is_not_bypassed() {
         assert!(refusal(&status, "egress-filter") > 0, "{status:#?}");
         lab.router().run("tc qdisc del dev r1.10 root");
         there.teach(&shuntd, &packet);
+        shuntd.stop();
+    }
+}
+
+const TRUNK: Segment = Segment::LAN.bridged("br0").tagged(TEN);
+const ACCESS: Segment = Segment { access: true, ..Segment::SECOND_LAN.bridged("br0").tagged(TEN) };
+
+/// Two stations of a bridge, where nobody tracks what it forwards.
+fn two_stations(from: Segment, to: Segment) -> Topology {
+    let lab = silent(Topology::of(&[from, to, Segment::WAN]), "");
+    lab.router()
+        .run("for f in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do [ ! -e $f ] || echo 0 > $f; done");
+    lab
+}
+
+fn past_the_router(from: &Host, to: &Host, packet: &Packet) -> Vec<Packet> {
+    variations(&packet.clone().macs(from.mac, to.mac))
+}
+
+/// UDP and TCP over both families, in both directions.
+#[track_caller]
+fn bridged_is_the_same(from: Segment, to: Segment) {
+    if !require_vlans() {
+        return;
+    }
+    for engine in engines() {
+        let lab = two_stations(from, to);
+        let (a, b) = (lab.lan(), lab.host("lan2"));
+        let record = |from, to, packet: Packet| Recorded::new(from, to, past_the_router(from, to, &packet));
+        let recorded = [
+            record(a, b, a.udp_to(4000, b.at(5000))),
+            record(b, a, b.udp_to(5000, a.at(4000))),
+            record(a, b, a.udp_to(4000, b.at6(5000))),
+            record(a, b, a.tcp_to(4001, b.at(80), Tcp::ACK)),
+            record(b, a, b.tcp_to(80, a.at6(4001), Tcp::ACK)),
+        ];
+        let shuntd = daemon(&lab, engine);
+        recorded.iter().for_each(|way| way.demand_the_same(&shuntd));
+        shuntd.stop();
+    }
+}
+
+#[test]
+fn bridged_from_a_trunk_port_to_an_access_port_and_back() {
+    bridged_is_the_same(TRUNK, ACCESS);
+}
+
+#[test]
+fn bridged_between_two_trunk_ports() {
+    bridged_is_the_same(TRUNK, Segment::SECOND_LAN.bridged("br0").tagged(TEN));
+}
+
+#[test]
+fn bridged_between_two_access_ports() {
+    bridged_is_the_same(Segment { access: true, ..TRUNK }, ACCESS);
+}
+
+/// Sends packets for a second at most until they leave as wanted, and then so for a while.
+#[track_caller]
+fn react(change: &str, way: &Crossing, packet: &Packet, wanted: Option<&[Tag]>) {
+    let (since, mut good) = (Instant::now(), 0);
+    while good < 20 {
+        way.from.send(packet);
+        let seen = way.to.capture_packet(Duration::from_millis(50), |seen| seen.payload == packet.payload);
+        let seen = seen.map(|seen| seen.ethernet.tags);
+        if seen.as_deref() == wanted {
+            good += 1;
+        } else {
+            good = 0;
+            assert!(since.elapsed() < Duration::from_secs(1), "{change}: it leaves with {seen:?}");
+        }
+    }
+}
+
+#[test]
+fn who_is_in_a_vlan_and_how_holds_at_once_for_what_is_bridged() {
+    if !require_vlans() {
+        return;
+    }
+    for engine in engines() {
+        let lab = two_stations(TRUNK, ACCESS);
+        let (a, b) = (lab.lan(), lab.host("lan2"));
+        let way = Crossing::between(a, b);
+        let packet = a.udp_to(4000, b.at(5000)).macs(a.mac, b.mac).payload("for a member only");
+        b.tap().send(&b.udp_to(5000, a.at(4000)).macs(b.mac, a.mac));
+        let shuntd = daemon(&lab, engine);
+        for (change, wanted) in [
+            ("bridge vlan del dev r2 vid 10", None),
+            ("bridge vlan add dev r2 vid 10 pvid untagged", Some(&[][..])),
+            ("bridge vlan add dev r2 vid 10 pvid", Some(TEN)),
+            ("bridge vlan del dev r0 vid 10", None),
+            ("bridge vlan add dev r0 vid 10", Some(TEN)),
+            ("bridge vlan add dev r2 vid 10 pvid untagged", Some(&[])),
+            ("ip link set br0 type bridge vlan_filtering 0", Some(TEN)),
+            ("ip link set br0 type bridge vlan_filtering 1", Some(&[])),
+        ] {
+            lab.router().run(change);
+            react(change, &way, &packet, wanted);
+            if wanted.is_some() {
+                way.teach(&shuntd, &packet);
+            }
+        }
         shuntd.stop();
     }
 }

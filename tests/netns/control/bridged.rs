@@ -44,7 +44,8 @@ fn call_iptables(lab: &Topology, on: u8) {
 }
 
 fn calls_iptables(lab: &Topology) -> bool {
-    lab.router().try_run("[ -e /proc/sys/net/bridge/bridge-nf-call-iptables ]").is_ok()
+    let file = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+    lab.router().try_run(&format!("[ -e {file} ] || modprobe br_netfilter && [ -e {file} ]")).is_ok()
 }
 
 /// From one station to another, past the router.
