@@ -59,7 +59,9 @@ fn rewrite(frame: &[u8], parsed: &core::Packet, packet: &Packet) {
         SocketAddr::new(ip, port)
     };
     let chosen = frame.last().copied().unwrap_or(0);
-    let mut after = packet.clone().with_hop_limit(packet.hop_limit().unwrap_or(2) - 1);
+    // Routed or bridged.
+    let hops = u8::from(chosen & 0x80 == 0);
+    let mut after = packet.clone().with_hop_limit(packet.hop_limit().unwrap_or(2) - hops);
     if chosen & 1 != 0 {
         after = after.with_source(end(1, 61001));
     }

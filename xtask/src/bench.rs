@@ -20,7 +20,7 @@ pub struct Options {
     /// Fewer and shorter runs: under a minute, and a wider spread.
     #[arg(long)]
     quick: bool,
-    /// Measure only this ratio or group: packets, flows, tcp, connections, idle. May be given several times.
+    /// Measure only this ratio or group: packets, bridged, flows, tcp, connections, idle. May be given several times.
     #[arg(long, value_name = "GROUP")]
     only: Vec<String>,
     /// Where the router and everything else run.
@@ -41,6 +41,9 @@ struct Bench {
     run_time: Duration,
     shunt: Result<(), String>,
 }
+
+/// Nanoseconds of router CPU per packet, run by run.
+type ByPath = BTreeMap<Path, Vec<f64>>;
 
 /// Runs of one path by two measures.
 #[derive(Default)]
@@ -66,6 +69,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     };
     for (group, work) in [
         ("packets", Bench::packets as fn(&mut Bench) -> anyhow::Result<()>),
+        ("bridged", Bench::bridged),
         ("flows", Bench::flows),
         ("tcp", Bench::tcp),
         ("connections", Bench::connections),
@@ -100,41 +104,63 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 impl Bench {
     /// Every path at 1,000 flows, in turn.
     fn packets(&mut self) -> anyhow::Result<()> {
-        let lab = rig::topology();
-        let mut rig = Rig::new(&lab, 1000, self.placement)?;
+        let (series, doubts) = self.paths("packets", &rig::topology())?;
+        for (name, of, to, bound) in [
+            ("cpu_xdp_vs_slow", Path::Xdp, Path::Slow, 1.0 / 6.0),
+            ("cpu_tc_vs_slow", Path::Tc, Path::Slow, 0.5),
+            ("cpu_xdp_vs_bare_redirect", Path::Xdp, Path::Bare, 1.25),
+            ("cpu_bare_redirect_vs_slow", Path::Bare, Path::Slow, 1.0),
+        ] {
+            self.compare(name, &series, (of, to), bound, &doubts);
+        }
+        Ok(())
+    }
+
+    /// The same between two ports of a bridge.
+    fn bridged(&mut self) -> anyhow::Result<()> {
+        let (series, doubts) = self.paths("bridged", &rig::bridge())?;
+        for (name, of) in [("bridged_cpu_xdp_vs_slow", Path::Xdp), ("bridged_cpu_tc_vs_slow", Path::Tc)] {
+            self.compare(name, &series, (of, Path::Slow), 1.0, &doubts);
+        }
+        Ok(())
+    }
+
+    /// What a packet costs by each path.
+    fn paths(&mut self, group: &'static str, lab: &Topology) -> anyhow::Result<(ByPath, Vec<String>)> {
+        let mut rig = Rig::new(lab, 1000, self.placement)?;
         let mut paths = vec![Path::Slow, Path::Bare];
         if self.shunt.is_ok() {
             paths.extend([Path::Xdp, Path::Tc]);
         }
-        let mut series: BTreeMap<Path, Vec<f64>> = BTreeMap::new();
-        let mut doubts = Vec::new();
+        let (mut series, mut doubts) = (ByPath::new(), Vec::new());
         for run in 0..self.runs {
             for path in &paths {
-                let sample = packets::measure(&lab, &mut rig, *path, self.run_time)?;
+                let sample = packets::measure(lab, &mut rig, *path, self.run_time)?;
                 doubts.extend(packets::doubts(*path, &sample, self.placement));
-                self.records.keep("packets", run, &path.to_string(), &sample)?;
+                self.records.keep(group, run, &path.to_string(), &sample)?;
                 println!(
-                    "packets {run:2} {path:5} {:7.1} ns of router CPU per packet, {:5.2} Mpps",
+                    "{group} {run:2} {path:5} {:7.1} ns of router CPU per packet, {:5.2} Mpps",
                     sample.ns_per_packet(),
                     sample.packets_per_second() / 1e6
                 );
                 series.entry(*path).or_default().push(sample.ns_per_packet());
             }
         }
-        for (name, of, to, bound) in [
-            ("cpu_xdp_vs_slow", Path::Xdp, Path::Slow, 1.0 / 6.0),
-            ("cpu_tc_vs_slow", Path::Tc, Path::Slow, 0.5),
-            ("cpu_xdp_vs_bare_redirect", Path::Xdp, Path::Bare, 1.25),
-        ] {
-            match series.get(&of).zip(series.get(&to)) {
-                Some((of, to)) => self.ratio(name, of, to, "ns", Target::AtMost(bound), &doubts),
-                None => self.lacking(name),
-            }
+        Ok((series, doubts))
+    }
+
+    fn compare(
+        &mut self,
+        name: &'static str,
+        series: &ByPath,
+        (of, to): (Path, Path),
+        bound: f64,
+        doubts: &[String],
+    ) {
+        match series.get(&of).zip(series.get(&to)) {
+            Some((of, to)) => self.ratio(name, of, to, "ns", Target::AtMost(bound), doubts),
+            None => self.lacking(name),
         }
-        if let Some((slow, bare)) = series.get(&Path::Slow).zip(series.get(&Path::Bare)) {
-            self.ratio("cpu_bare_redirect_vs_slow", bare, slow, "ns", Target::AtMost(1.0), &doubts);
-        }
-        Ok(())
     }
 
     /// The engine xdp at 1,000 and at 100,000 flows, in turn.

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use serde::Serialize;
 use shunt_bpf::traffic::{Generator, Sink};
 use shunt_gen::Grid;
-use shunt_testkit::{NetNs, Topology, rulesets, wait_for};
+use shunt_testkit::{NetNs, Segment, Topology, rulesets, wait_for};
 use std::{
     thread,
     time::{Duration, Instant},
@@ -35,7 +35,7 @@ pub enum Placement {
     TwoCpus,
 }
 
-/// A router with masquerade and ten rules between a generator and a sink.
+/// A router with masquerade and ten rules between a generator and a sink; or a bridge without any.
 #[derive(Debug)]
 pub struct Rig<'a> {
     lab: &'a Topology,
@@ -44,6 +44,7 @@ pub struct Rig<'a> {
     replies: Generator,
     sink: Sink,
     flows: u64,
+    bridged: bool,
 }
 
 /// What was seen in one run.
@@ -99,20 +100,33 @@ pub fn topology() -> Topology {
     lab
 }
 
+/// A bridge between the two hosts, and nobody who has iptables look at what it forwards.
+pub fn bridge() -> Topology {
+    let wan = Segment { label: "wan", nic: "wan0", port: "r1", ..Segment::SECOND_LAN };
+    let lab = Topology::of(&[Segment::LAN.bridged("br0"), wan.bridged("br0")]);
+    lab.router()
+        .run("for f in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do [ ! -e $f ] || echo 0 > $f; done");
+    lab.pin_neighbours();
+    lab
+}
+
 impl<'a> Rig<'a> {
     /// 64-byte packets (60 without FCS) of this many flows.
     pub fn new(lab: &'a Topology, flows: u32, placement: Placement) -> anyhow::Result<Self> {
         let (lan, wan) = (lab.lan(), lab.wan());
         let lows = u16::try_from(flows).map_or(LOWS, |flows| flows.min(LOWS));
         let highs = u16::try_from(flows / u32::from(lows)).context("too many flows")?;
-        let forward = lan.flows_to(wan.at(5000), lows, highs);
-        let replies = Grid {
-            near: (wan.gateway_v4, 1024).into(),
-            near_fixed: true,
-            reply: true,
-            source_mac: wan.mac,
-            destination_mac: wan.gateway_mac,
-            ..forward.clone()
+        let mut forward = lan.flows_to(wan.at(5000), lows, highs);
+        let bridged = lan.gateway_mac == wan.gateway_mac;
+        if bridged {
+            forward.destination_mac = wan.mac;
+        }
+        let back = Grid { reply: true, source_mac: wan.mac, destination_mac: lan.mac, ..forward.clone() };
+        let replies = if bridged {
+            back
+        } else {
+            let near = (wan.gateway_v4, 1024).into();
+            Grid { near, near_fixed: true, destination_mac: wan.gateway_mac, ..back }
         };
         let out = |ns: &NetNs, ifname: &str, flows: &Grid| -> anyhow::Result<Generator> {
             let ifindex = ns.ifindex(ifname);
@@ -128,6 +142,7 @@ impl<'a> Rig<'a> {
             replies: out(&wan.ns, wan.nic, &replies)?,
             sink,
             flows: forward.count(),
+            bridged,
             lab,
         })
     }
@@ -143,13 +158,16 @@ impl<'a> Rig<'a> {
         threads(self.lab, Placement::OneCpu).map(drop)
     }
 
-    /// Sends both directions of every flow; conntrack then has them all as established.
+    /// Sends both directions of every flow; conntrack then has them all as established, or the bridge knows both hosts.
     pub fn establish(&mut self) -> anyhow::Result<()> {
         let flows = self.flows;
         self.send(flows)?;
         let lab = self.lab;
         let replies = &mut self.replies;
         inside(&lab.wan().ns, Placement::OneCpu, || replies.run(flows))??;
+        if self.bridged {
+            return Ok(());
+        }
         let count =
             || lab.router().run("cat /proc/sys/net/netfilter/nf_conntrack_count").trim().parse::<u64>().ok();
         let all = wait_for(Duration::from_secs(5), || count().filter(|count| *count >= flows));
