@@ -16,10 +16,13 @@ static __always_inline __u16 shunt_fold(__u32 sum)
 	return sum;
 }
 
-/* For a finished checksum: the complement of the sum. Adding 0xffff (minus zero) keeps the sum from being 0. */
-static __always_inline __u16 shunt_csum_update(__u16 check, __u16 delta)
+/*
+ * For a finished checksum: the complement of the sum. Adding 0xffff (minus zero) keeps the sum from being 0. The delta need not
+ * be folded, if it is of few words.
+ */
+static __always_inline __u16 shunt_csum_update(__u16 check, __u32 delta)
 {
-	return ~shunt_fold((__u32)(__u16)~check + delta + 0xffff);
+	return ~shunt_fold((__u16)~check + delta + 0xffff);
 }
 
 /* For an unfinished one (CHECKSUM_PARTIAL): the sum of the pseudo header itself. */

@@ -119,11 +119,8 @@ static __always_inline __u32 shunt_check_offset(__u8 l4_proto)
 	return l4_proto == IPPROTO_TCP ? 16 : 6;
 }
 
-/*
- * The L3 and L4 part of an action; `to` holds the new addresses. The caller has checked that the headers are there and may be written.
- * Returns by how much the sum over the whole L3 packet has changed, for drivers that hand up that sum.
- */
-static __always_inline __u16 shunt_rewrite(void *l3, void *l4, __u32 family, __u8 l4_proto,
+/* The L3 and L4 part of an action; `to` holds the new addresses. The caller has checked that the headers are there and may be written. */
+static __always_inline void shunt_rewrite(void *l3, void *l4, __u32 family, __u8 l4_proto,
 					   const struct shunt_flow *f, const __u8 *to,
 					   enum shunt_checksum checksum)
 {
@@ -131,33 +128,24 @@ static __always_inline __u16 shunt_rewrite(void *l3, void *l4, __u32 family, __u
 	struct ipv6hdr *ip6 = l3;
 	struct udphdr *ports = l4;
 	__u16 *check = l4 + shunt_check_offset(l4_proto);
-	__u32 sum = 0;
 	__u16 old = *check;
 
 	if (shunt_unlikely(f->flags & SHUNT_FLOW_BRIDGED)) {
 		if (family == 4 && f->flags & SHUNT_FLOW_NAT)
 			ip4->check = shunt_csum_update(ip4->check, f->l4_delta_addr);
 	} else if (family == 4) {
-		/*
-		 * TTL is the high byte of its word on the wire. A good header sums to zero before and after, so it
-		 * adds nothing to `sum`.
-		 */
-		ip4->check = shunt_csum_update(ip4->check,
-					       shunt_fold(f->l4_delta_addr + (__u16)~shunt_htons(0x0100)));
+		/* TTL is the high byte of its word on the wire. */
+		ip4->check = shunt_csum_update(ip4->check, f->l4_delta_addr + (__u16)~shunt_htons(0x0100));
 		ip4->ttl--;
 	} else {
 		ip6->hop_limit--;
-		sum += (__u16)~shunt_htons(1);
 	}
 	if (!(f->flags & SHUNT_FLOW_NAT))
-		return shunt_fold(sum);
-	if (family == 4) {
+		return;
+	if (family == 4)
 		shunt_copy_addrs(4, &ip4->saddr, to);
-	} else {
+	else
 		shunt_copy_addrs(6, &ip6->saddr, to);
-		sum += f->l4_delta_addr;
-	}
-	sum += (__u16)~ports->source + (__u32)f->sport_be + (__u16)~ports->dest + (__u32)f->dport_be;
 	ports->source = f->sport_be;
 	ports->dest = f->dport_be;
 	if (checksum == SHUNT_CHECKSUM_PARTIAL)
@@ -166,7 +154,22 @@ static __always_inline __u16 shunt_rewrite(void *l3, void *l4, __u32 family, __u
 		*check = shunt_csum_update(old, f->l4_delta);
 	if (l4_proto == IPPROTO_UDP && old && !*check)
 		*check = 0xffff;
-	sum += (__u16)~old + (__u32)*check;
+}
+
+/*
+ * By how much an action changes the sum over the whole L3 packet, for drivers that hand up that sum. A good IPv4 header sums to
+ * zero before and after. An L4 checksum, where there is one, makes good for what its sum is of.
+ */
+static __always_inline __u16 shunt_sum_change(const struct shunt_flow *f, __u32 family, int has_l4_check)
+{
+	__u32 sum = (__u32)f->l4_delta + (__u16)~f->l4_delta_addr;
+
+	if (family == 6)
+		sum += f->l4_delta_addr;
+	if (family == 6 && !(f->flags & SHUNT_FLOW_BRIDGED))
+		sum += (__u16)~shunt_htons(1);
+	if (has_l4_check)
+		sum += (__u16)~f->l4_delta;
 	return shunt_fold(sum);
 }
 

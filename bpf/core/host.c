@@ -50,6 +50,11 @@ __u32 shunt_host_frame_bytes(const struct shunt_flow *f, __u32 want, __u32 bytes
 	return shunt_frame_bytes(f, want, bytes);
 }
 
+__u16 shunt_host_sum_change(const struct shunt_flow *f, __u32 family, int has_l4_check)
+{
+	return shunt_sum_change(f, family, has_l4_check);
+}
+
 /* Fills the translation part of a flow. `ends` are both addresses, then both ports, as on the wire. */
 void shunt_host_translate(__u32 family, const __u8 *old_ends, const __u8 *new_ends, struct shunt_flow *f,
 			  __u8 *to)

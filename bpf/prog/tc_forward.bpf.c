@@ -136,8 +136,11 @@ static __always_inline int retag(struct __sk_buff *skb, const struct shunt_packe
 
 /* Writes MACs and the L3 and L4 headers where they are now. */
 static __always_inline int rewrite(struct __sk_buff *skb, __u32 family, const struct shunt_packet *p,
-				   struct shunt_flow *f, enum shunt_checksum checksum, __u16 *diff)
+				   struct shunt_flow *f, __u32 summed)
 {
+	enum shunt_checksum checksum =
+		summed == SHUNT_SUMMED_PARTIAL ? SHUNT_CHECKSUM_PARTIAL : SHUNT_CHECKSUM_FINISHED;
+	int has_l4_check = 1;
 	void *data = (void *)(long)skb->data;
 	void *end = (void *)(long)skb->data_end;
 	__be16 *proto = data + 2 * ETH_ALEN;
@@ -159,12 +162,16 @@ static __always_inline int rewrite(struct __sk_buff *skb, __u32 family, const st
 	shunt_copy_macs(data, f->l2);
 	/* Linux 6.1 does not remember which protocol the size was that of, unless it is a constant in either way. */
 	if (p->l4_proto == IPPROTO_UDP) {
-		*diff = shunt_rewrite(l3, l4, family, IPPROTO_UDP, f, shunt_to(f), checksum);
-		return 0;
-	}
-	if (l4 + sizeof(struct tcphdr) > end)
+		shunt_rewrite(l3, l4, family, IPPROTO_UDP, f, shunt_to(f), checksum);
+		has_l4_check = !!((struct udphdr *)l4)->check;
+	} else if (l4 + sizeof(struct tcphdr) <= end) {
+		shunt_rewrite(l3, l4, family, IPPROTO_TCP, f, shunt_to(f), checksum);
+	} else {
 		return -1;
-	*diff = shunt_rewrite(l3, l4, family, IPPROTO_TCP, f, shunt_to(f), checksum);
+	}
+	/* The driver has handed up the sum over the packet, which is another one now. */
+	if (summed == SHUNT_SUMMED_COMPLETE)
+		bpf_csum_update(skb, shunt_sum_change(f, family, has_l4_check));
 	return 0;
 }
 
@@ -173,8 +180,6 @@ static __always_inline int forward(struct hook *h, struct shunt_packet *p, __u32
 	struct __sk_buff *skb = h->skb;
 	__u32 want = p->l2_bytes + p->l3_bytes;
 	__u32 out = shunt_ifindex_of(f->out_slot);
-	__u32 summed = shunt_skb_summed(skb);
-	__u16 diff = 0;
 
 	h->counters = shunt_counters_of(f->in_slot);
 	if (shunt_unlikely(!out || !h->counters))
@@ -185,16 +190,10 @@ static __always_inline int forward(struct hook *h, struct shunt_packet *p, __u32
 		if (skb->len < want || (skb->len > bytes && bpf_skb_change_tail(skb, bytes, 0)))
 			return punt(h, p->l3_bytes, SHUNT_BAD_HEADER, 0);
 	}
-	if (retag(skb, p, f) || rewrite(skb, family, p, f,
-					 summed == SHUNT_SUMMED_PARTIAL ? SHUNT_CHECKSUM_PARTIAL :
-									  SHUNT_CHECKSUM_FINISHED,
-					 &diff)) {
+	if (retag(skb, p, f) || rewrite(skb, family, p, f, shunt_skb_summed(skb))) {
 		h->counters->dropped_pkts++;
 		return SHUNT_TC_DROP;
 	}
-	/* The driver has handed up the sum over the packet, which is another one now. */
-	if (summed == SHUNT_SUMMED_COMPLETE)
-		bpf_csum_update(skb, diff);
 	skb->mark = f->mark;
 	skb->priority = f->priority;
 	skb->tc_index = 0;

@@ -49,6 +49,7 @@ unsafe extern "C" {
     ) -> i32;
     fn shunt_host_rewrite(l3: *mut u8, p: *const Packet, f: *const Flow, to: *const u8, partial: i32) -> u32;
     fn shunt_host_frame_bytes(f: *const Flow, want: u32, bytes: u32) -> u32;
+    fn shunt_host_sum_change(f: *const Flow, family: u32, has_l4_check: i32) -> u16;
     fn shunt_host_translate(family: u32, old_ends: *const u8, new_ends: *const u8, f: *mut Flow, to: *mut u8);
 }
 
@@ -114,6 +115,12 @@ pub fn rewrite(frame: &[u8], packet: &Packet, entry: &Entry, partial: bool) -> V
         )
     } as usize;
     buffer.split_off(room - taken)
+}
+
+/// By how much an action changes the ones' complement sum over an L3 packet.
+pub fn sum_change(flow: &Flow, family: u8, has_l4_check: bool) -> u16 {
+    // SAFETY: reads one structure.
+    unsafe { shunt_host_sum_change(flow, family.into(), has_l4_check.into()) }
 }
 
 /// Both addresses and then both ports, as on the wire: 12 bytes for IPv4, 36 for IPv6.

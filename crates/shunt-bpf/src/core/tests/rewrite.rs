@@ -61,6 +61,23 @@ fn a_wrong_checksum_stays_wrong_by_the_same_amount() {
     });
 }
 
+#[test]
+fn the_change_of_the_sum_over_a_packet_is_known_from_the_action() {
+    each_pair(SOME, &[Sums::Good, Sums::None, Sums::ZeroBefore, Sums::ZeroAfter], |pair| {
+        let frame = pair.before.to_bytes();
+        let (packet, _) = parse(&frame, IFINDEX).unwrap();
+        let (_, entry) = flow_between(&pair.before, &pair.after, IFINDEX).unwrap();
+        let has_check = pair.before.l4_checksum() != Some(Checksum::Zero);
+        let change = sum_change(&entry.flow, packet.family, has_check);
+        let after = rewrite(&frame, &packet, &entry, false);
+        let sum = |l3: &[u8]| Sum::new().bytes(l3);
+        let l3 = &frame[usize::from(packet.l2_bytes)..][..usize::from(packet.l3_bytes)];
+        let l3_after = &after[14 + 4 * usize::from(entry.flow.out_tags)..][..l3.len()];
+        let expected = sum(l3).word(u16::from_be(change));
+        assert_eq!(expected.folded() % 0xffff, sum(l3_after).folded() % 0xffff, "{pair:?}");
+    });
+}
+
 /// By how much an L4 checksum is off, as a ones' complement number with one zero; 0 when there is none.
 fn error(frame: &[u8]) -> u16 {
     let packet = Frame::parse(frame).unwrap();
