@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 ARCH ?= amd64
 
-.PHONY: browser-test build deps dist kernel-test mlrsearch test demo bench install clean help need-root
+.PHONY: bench-peers browser-test build deps dist kernel-test mlrsearch test demo bench install clean help need-root
 
 build: deps
 	$(CARGO_RUN) build --release --locked -p shunt -p shuntd
@@ -15,6 +15,7 @@ help:
 	@echo "sudo make demo         real traffic without Shunt and with it; KEEP=1 leaves it up"
 	@echo "sudo make test         all tests; SHUNT_SOAK_MINUTES=1 for the soak, 5 where CI=true"
 	@echo "sudo make bench        target/bench/summary.json; QUICK=1 takes less than a minute"
+	@echo "make bench-peers       beside other fast paths, in instructions: target/bench/peers.json; XDP_FORWARD=PROGRAM, QUICK=1"
 	@echo "sudo make install      PREFIX=$(PREFIX), DESTDIR=$(DESTDIR)"
 	@echo "make dist ARCH=$(ARCH)   a tarball with static programs in target/dist; amd64, arm64 or armv7"
 	@echo "make mlrsearch         the Python package that the search is tested against (target/mlrsearch)"
@@ -57,6 +58,11 @@ demo: need-root build
 
 bench: need-root build
 	$(CARGO_RUN) run --quiet --locked -p xtask -- bench $(if $(QUICK),--quick)
+
+# In guests that count instructions. XDP_FORWARD is xdp-forward of xdp-tools, built from its source.
+bench-peers: build
+	@packaging/deps.sh --vm
+	$(CARGO_RUN) run --quiet --locked -p xtask -- peers $(if $(QUICK),--quick) $(if $(XDP_FORWARD),--xdp-forward $(XDP_FORWARD))
 
 install: build
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin target/release/shunt target/release/shuntd

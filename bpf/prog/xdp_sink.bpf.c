@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* The end of the bench's traffic: counts UDP and drops it; everything else (ARP, ND) goes up. */
-#include <linux/bpf.h>
-#include <linux/in.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
+#include "include/bpf.h"
+#include "core/traffic.h"
 
 struct sink_count {
 	__u64 pkts;
@@ -17,13 +15,11 @@ struct {
 	__type(value, struct sink_count);
 } sink_counts SEC(".maps");
 
-static __always_inline int is_udp(const __u8 *frame, const __u8 *end)
+static __always_inline int is_udp(const void *frame, const void *end)
 {
-	if (frame + 34 > end)
-		return 0;
-	if (frame[12] == 0x08 && frame[13] == 0x00)
-		return frame[23] == IPPROTO_UDP;
-	return frame[12] == 0x86 && frame[13] == 0xdd && frame[20] == IPPROTO_UDP;
+	__u32 kind = frame_kind(frame, end);
+
+	return kind == (ETH_P_IP << 16 | IPPROTO_UDP << 8) || kind == ((__u32)ETH_P_IPV6 << 16 | IPPROTO_UDP << 8);
 }
 
 SEC("xdp")

@@ -1,10 +1,13 @@
 //! The bench: Shunt against Linux alone, in turn, with every run kept.
 
 mod connections;
+mod others;
 pub mod packets;
 pub mod path;
 pub mod record;
 pub mod rig;
+pub mod setting;
+pub mod ways;
 
 use crate::{iperf, shunt};
 use path::Path;
@@ -83,18 +86,10 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         }
     }
     for (name, ratio) in &bench.summary.ratios {
-        let bound = match ratio.target {
-            Target::AtMost(bound) => format!("<= {bound:.3}"),
-            Target::AtLeast(bound) => format!(">= {bound:.3}"),
-        };
-        let verdict = if ratio.is_met() { "met" } else { "NOT MET" };
         for doubt in &ratio.doubts {
             println!("{name}: doubt: {doubt}");
         }
-        println!(
-            "{name}: {:.3} ({:.3} to {:.3} in {} runs; {:.1} to {:.1} {}), wanted {bound}: {verdict}",
-            ratio.median, ratio.min, ratio.max, ratio.runs, ratio.of, ratio.to, ratio.unit
-        );
+        println!("{name}: {ratio}");
     }
     println!("{}", bench.records.summarize(&bench.summary)?.display());
     anyhow::ensure!(bench.summary.missing.is_empty(), "not everything could be measured");

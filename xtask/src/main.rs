@@ -9,6 +9,7 @@ mod generators;
 mod interrupt;
 mod iperf;
 mod napi;
+mod peers;
 mod reaction;
 mod shunt;
 mod soak;
@@ -32,6 +33,11 @@ enum Command {
     Dist(dist::Options),
     /// Measure how many packets Shunt's generator and others send.
     Generators(generators::Options),
+    /// Measure Shunt and other ways through a router side by side, in instructions for each packet.
+    Peers(peers::Options),
+    /// What that runs in a guest.
+    #[command(hide = true)]
+    PeersGuest(peers::guest::Options),
     /// Measure how soon a change in Linux holds for fast flows.
     Reaction(reaction::Options),
     /// Run real traffic for a long time while everything else comes and goes.
@@ -63,6 +69,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo(options) => demo::run(&options)?,
         Command::Dist(options) => dist::run(&options)?,
         Command::Generators(options) => generators::run(&options)?,
+        Command::Peers(options) => peers::run(&options)?,
+        Command::PeersGuest(options) => peers::guest::run(&options)?,
         Command::Reaction(options) => reaction::run(&options)?,
         Command::Soak(options) => soak::run(&options)?,
         Command::Twin(options) => twin::start(&options)?,

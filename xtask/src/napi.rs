@@ -91,6 +91,11 @@ pub fn process_run_time(pid: u32) -> anyhow::Result<RunTime> {
     Ok(sum)
 }
 
+/// How long the calling thread has run.
+pub fn own_run_time() -> anyhow::Result<RunTime> {
+    thread_run_time("/proc/thread-self")
+}
+
 /// Pins a thread, or the calling one when `id` is 0.
 pub fn pin(id: i32, cpu: usize) -> anyhow::Result<()> {
     let mut set = CpuSet::new();

@@ -9,7 +9,7 @@ mod package;
 pub mod tried;
 
 use crate::{
-    arch::Arch,
+    arch::{AMD64, Arch},
     debian::{Cache, demand_room},
     dist,
     shunt::{built, target},
@@ -17,6 +17,7 @@ use crate::{
 };
 use anyhow::{Context, ensure};
 use boards::Board;
+pub use guest::COUNTING;
 use guest::Guest;
 use image::{Image, is_this_machine};
 use kernels::Kernel;
@@ -58,6 +59,12 @@ pub struct Options {
     /// A further program or file for the guest, at the same path there.
     #[arg(long, value_name = "PATH")]
     file: Vec<PathBuf>,
+    /// Count instructions: one takes a nanosecond of the guest's time, whatever the machine.
+    #[arg(long)]
+    count: bool,
+    /// Programs of ours, by their name in the guest.
+    #[arg(skip)]
+    programs: Vec<(String, PathBuf)>,
     /// What to run.
     #[arg(last = true)]
     command: Vec<String>,
@@ -75,6 +82,8 @@ impl Options {
             timeout,
             test: test.map(str::to_owned),
             file: Vec::new(),
+            count: false,
+            programs: Vec::new(),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
         }
     }
@@ -103,6 +112,20 @@ pub fn run(options: &Options) -> ExitCode {
     }))
 }
 
+/// Has a command count instructions in a guest, with further programs by their names; its exit code.
+pub fn count_in_guest(
+    kernel: &str,
+    timeout: u64,
+    programs: &[(&str, &Path)],
+    command: &[&str],
+    stdout: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    let programs = programs.iter().map(|(name, path)| ((*name).to_owned(), path.to_path_buf())).collect();
+    let kernel = Kernel::named(kernel, &AMD64)?;
+    let options = Options::of(kernel, timeout, None, command);
+    in_guest(&Options { count: true, programs, ..options }, stdout)
+}
+
 /// That nothing is missing that a guest with this kernel needs.
 fn demand_all(kernel: &Kernel) -> anyhow::Result<()> {
     Machine::of(kernel.arch)?.demand()?;
@@ -121,7 +144,7 @@ fn in_guest(options: &Options, stdout: &mut dyn Write) -> anyhow::Result<u8> {
     demand_room(directory.path(), 2 * image.bytes(), "CARGO_TARGET_DIR names another place")?;
     let initramfs = directory.path().join("initramfs");
     image.write(&initramfs)?;
-    let guest = Guest::new(machine, directory.path(), Duration::from_secs(options.timeout));
+    let guest = Guest::new(machine, directory.path(), Duration::from_secs(options.timeout), options.count);
     guest.run(&unpacked, &initramfs, stdout).with_context(|| format!("kernel {kernel}"))
 }
 
@@ -165,6 +188,7 @@ impl Options {
             own.push((test_program(name, arch)?, name));
             command.splice(..0, [name.clone(), "--test-threads=1".to_owned()]);
         }
+        own.extend(self.programs.iter().map(|(name, path)| (path.clone(), name.as_str())));
         for (path, name) in own {
             // Those for other architectures are linked without what only a debugger reads.
             let path = if is_this_machine(arch) { stripped(&path, name, directory)? } else { path };
@@ -187,7 +211,8 @@ fn script(command: &[String]) -> String {
     let variable =
         |name: &str| env::var(name).map_or(String::new(), |value| format!("export {name}='{value}'\n"));
     format!(
-        "#!/bin/sh\nexport SHUNT_GUEST=1 SHUNT=/usr/local/bin/shunt SHUNTD=/usr/local/bin/shuntd\n{}{}exec {}\n",
+        "#!/bin/sh\nexport SHUNT_GUEST=1 SHUNT=/usr/local/bin/shunt SHUNTD=/usr/local/bin/shuntd\n\
+         export SHUNT_BIN_DIR=/usr/local/bin CARGO_TARGET_DIR=/tmp\n{}{}exec {}\n",
         variable("SHUNT_NO_SKIP"),
         variable("RUST_BACKTRACE"),
         quoted.join(" ")

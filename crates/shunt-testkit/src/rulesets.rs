@@ -24,7 +24,7 @@ table ip nat {
 }
 "#;
 
-/// Masquerade and ten stateful rules, of which an established connection passes two and a new one all.
+/// Ten stateful rules, of which an established connection passes two and a new one all.
 pub const TEN_RULES: &str = r#"
 table inet filter {
 	chain forward {
@@ -41,7 +41,11 @@ table inet filter {
 		iifname "r0" oifname "r1" ct state new accept
 	}
 }
-table ip nat {
+"#;
+
+/// What goes to the WAN has the router's address, in both families.
+pub const MASQUERADE: &str = r#"
+table inet nat {
 	chain postrouting {
 		type nat hook postrouting priority srcnat; policy accept;
 		oifname "r1" masquerade

@@ -75,6 +75,7 @@ fn replies_find_their_way_through_a_masquerade() {
     }
     let lab = Topology::two_hosts_and_a_router();
     lab.router().nft(rulesets::TEN_RULES);
+    lab.router().nft(rulesets::MASQUERADE);
     lab.pin_neighbours();
     let (lan, wan) = (lab.lan(), lab.wan());
     let forward = flows(&lab, lan.at(1000), wan.at(5000));

@@ -1,13 +1,14 @@
 //! The ways a packet can take through the router.
 
+use super::others::{FlowTable, Mode, XdpForward};
 use crate::shunt::Shunt;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use shunt_bpf::traffic::BareRedirect;
 use shunt_testkit::NetNs;
 use std::fmt;
 
 /// A way through the router.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Path {
     /// Linux alone.
@@ -20,6 +21,12 @@ pub enum Path {
     Tc,
     /// Shunt is up and learns nothing.
     Idle,
+    /// Linux's own fast path, in software.
+    FlowTable,
+    /// `xdp-forward`, which asks that flow table.
+    XdpForwardFlowTable,
+    /// `xdp-forward`, which asks for a route and for nothing else.
+    XdpForwardFib,
 }
 
 /// What makes a path the one in use, until it is dropped.
@@ -34,6 +41,9 @@ pub enum Open<'a> {
     },
     /// A daemon.
     Shunt(Shunt<'a>),
+    /// A flow table, and perhaps a program that asks it.
+    #[expect(dead_code, reason = "there as long as it lives")]
+    Others(Option<XdpForward<'a>>, Option<FlowTable<'a>>),
 }
 
 /// The table has room for all flows of a run in both directions, and no flow leaves it during a run.
@@ -42,23 +52,45 @@ const CONFIG: &str = "max_flows = 131072\nidle = \"600s\"\n";
 impl Path {
     /// Opens it on a router.
     pub fn open(self, router: &NetNs) -> anyhow::Result<Open<'_>> {
+        self.open_with(router, "")
+    }
+
+    /// The same with further lines of Shunt's configuration.
+    pub fn open_with<'a>(self, router: &'a NetNs, config: &str) -> anyhow::Result<Open<'a>> {
+        let config = format!("{CONFIG}{config}");
         Ok(match self {
             Self::Slow => Open::Slow,
             Self::Bare => {
                 let (r0, r1) = (router.ifindex("r0"), router.ifindex("r1"));
                 Open::Bare { program: router.within(|| BareRedirect::attach(r0, r1))? }
             }
-            Self::Xdp | Self::Tc => Open::Shunt(Shunt::up(router, &self.to_string(), CONFIG)?),
+            Self::Xdp | Self::Tc => Open::Shunt(Shunt::up(router, &self.to_string(), &config)?),
             Self::Idle => {
-                let config = format!("{CONFIG}udp_packets = 1000000\ntcp_packets = 1000000\n");
+                let config = format!("{config}udp_packets = 1000000\ntcp_packets = 1000000\n");
                 Open::Shunt(Shunt::up(router, "xdp", &config)?)
             }
+            Self::FlowTable => Open::Others(None, Some(FlowTable::on(router)?)),
+            Self::XdpForwardFlowTable => {
+                let table = FlowTable::on(router)?;
+                Open::Others(Some(XdpForward::load(router, Mode::FlowTable)?), Some(table))
+            }
+            Self::XdpForwardFib => Open::Others(Some(XdpForward::load(router, Mode::Fib)?), None),
         })
     }
 
-    /// Whether packets are to be on Shunt's fast path.
+    /// Whether are to be on Shunt's fast path.
     pub const fn is_fast(self) -> bool {
         matches!(self, Self::Xdp | Self::Tc)
+    }
+
+    /// Whether all packets are to go the slow way.
+    pub const fn is_slow(self) -> bool {
+        matches!(self, Self::Slow | Self::Idle)
+    }
+
+    /// Whether an XDP program is to send them.
+    pub const fn is_redirect(self) -> bool {
+        matches!(self, Self::Bare | Self::Xdp | Self::XdpForwardFlowTable | Self::XdpForwardFib)
     }
 }
 
@@ -69,6 +101,14 @@ impl Open<'_> {
             Self::Shunt(shunt) => shunt.number("/packets/fast").map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// Whether Shunt's XDP program is on this port.
+    pub fn has_xdp(&self, name: &str) -> anyhow::Result<bool> {
+        let Self::Shunt(shunt) = self else { return Ok(false) };
+        let status = shunt.status()?;
+        let ports = status["ports"].as_array().map_or(&[][..], Vec::as_slice);
+        Ok(ports.iter().any(|port| port["name"] == name && port["xdp_attached"] == true))
     }
 
     /// The daemon's process.
@@ -88,6 +128,9 @@ impl fmt::Display for Path {
             Self::Xdp => "xdp",
             Self::Tc => "tc",
             Self::Idle => "idle",
+            Self::FlowTable => "nf_flowtable",
+            Self::XdpForwardFlowTable => "xdp-forward-flowtable",
+            Self::XdpForwardFib => "xdp-forward-fib",
         })
     }
 }

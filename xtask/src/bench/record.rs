@@ -5,7 +5,7 @@ use serde::Serialize;
 use shunt_lab::statistics;
 use std::{
     collections::BTreeMap,
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
 };
 
@@ -115,12 +115,28 @@ impl Ratio {
     }
 }
 
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { median, min, max, runs, of, to, unit, .. } = self;
+        let bound = match self.target {
+            Target::AtMost(bound) => format!("<= {bound:.3}"),
+            Target::AtLeast(bound) => format!(">= {bound:.3}"),
+        };
+        let verdict = if self.is_met() { "met" } else { "NOT MET" };
+        write!(
+            f,
+            "{median:.3} ({min:.3} to {max:.3} in {runs} runs; {of:.1} to {to:.1} {unit}), wanted {bound}: {verdict}"
+        )
+    }
+}
+
 /// The median; not a number where there is none.
 pub fn median(values: &[f64]) -> f64 {
     statistics::median(values).unwrap_or(f64::NAN)
 }
 
-fn write(path: &Path, record: &impl Serialize) -> anyhow::Result<()> {
+/// Writes JSON for people, too.
+pub fn write(path: &Path, record: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(record)? + "\n";
     fs::write(path, text).with_context(|| path.display().to_string())
 }

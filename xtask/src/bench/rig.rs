@@ -1,15 +1,21 @@
 //! A loaded router under the meter.
 
 use crate::{
-    bench::record::median,
-    napi::{PollThreads, RunTime, pin},
+    bench::{
+        record::median,
+        setting::{Family, Setting},
+    },
+    napi::{PollThreads, RunTime, own_run_time, pin},
 };
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use shunt_bpf::traffic::{Generator, Sink};
+use shunt_bpf::traffic::{Count, Generator, Sink};
 use shunt_gen::Grid;
-use shunt_testkit::{NetNs, Segment, Topology, rulesets, wait_for};
+use shunt_testkit::{Host, NetNs, Segment, Topology, wait_for};
+use shunt_wire::line::FCS_BYTES;
 use std::{
+    mem,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     thread,
     time::{Duration, Instant},
 };
@@ -35,35 +41,45 @@ pub enum Placement {
     TwoCpus,
 }
 
-/// A router with masquerade and ten rules between a generator and a sink; or a bridge without any.
+/// A router with ten rules between a generator and a sink; or a bridge without any.
 #[derive(Debug)]
 pub struct Rig<'a> {
     lab: &'a Topology,
     placement: Placement,
+    setting: Setting,
     forward: Generator,
     replies: Generator,
     sink: Sink,
     flows: u64,
+    frame_bytes: u32,
+    settled: Option<Threads>,
     bridged: bool,
 }
+
+/// Of the router's ports, and of the hosts.
+type Threads = (Vec<PollThreads>, Vec<PollThreads>);
 
 /// What was seen in one run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Sample {
     /// UDP flows, each of which sent in turn.
     pub flows: u64,
-    /// Bytes of a frame without FCS.
-    pub frame_bytes: usize,
+    /// Bytes of a frame without FCS, as it comes to the router.
+    pub frame_bytes: u32,
     /// Packets that the generator made.
     pub sent: u64,
     /// Packets that came to the sink.
     pub delivered: u64,
+    /// Their bytes without FCS, as the sink saw them.
+    pub delivered_bytes: u64,
     /// How long it took, in nanoseconds.
     pub elapsed_ns: u64,
     /// The router's polling threads.
     pub router: RunTime,
     /// The hosts' polling threads.
     pub hosts: RunTime,
+    /// The thread that made the packets.
+    pub generator: RunTime,
     /// Packets that the fast path sent, when there is one.
     pub fast: Option<u64>,
     /// The router's CPU time for one delivered packet, slice by slice.
@@ -90,14 +106,7 @@ impl Sample {
 
 /// The network that is measured: masquerade and ten rules.
 pub fn topology() -> Topology {
-    let lab = Topology::two_hosts_and_a_router();
-    lab.router().nft(rulesets::TEN_RULES);
-    // Nothing may expire while something else is measured.
-    for timeout in ["udp_timeout", "udp_timeout_stream"] {
-        lab.router().sysctl(&format!("netfilter/nf_conntrack_{timeout}"), 600);
-    }
-    lab.pin_neighbours();
-    lab
+    Setting::default().topology()
 }
 
 /// A bridge between the two hosts, and nobody who has iptables look at what it forwards.
@@ -113,38 +122,52 @@ pub fn bridge() -> Topology {
 impl<'a> Rig<'a> {
     /// 64-byte packets (60 without FCS) of this many flows.
     pub fn new(lab: &'a Topology, flows: u32, placement: Placement) -> anyhow::Result<Self> {
+        Self::of(lab, Setting::default(), flows, placement)
+    }
+
+    /// The smallest packets of this many flows, in a network of this setting.
+    pub fn of(lab: &'a Topology, setting: Setting, flows: u32, placement: Placement) -> anyhow::Result<Self> {
         let (lan, wan) = (lab.lan(), lab.wan());
-        let lows = u16::try_from(flows).map_or(LOWS, |flows| flows.min(LOWS));
-        let highs = u16::try_from(flows / u32::from(lows)).context("too many flows")?;
-        let mut forward = lan.flows_to(wan.at(5000), lows, highs);
-        let bridged = lan.gateway_mac == wan.gateway_mac;
-        if bridged {
-            forward.destination_mac = wan.mac;
+        let forward = grid(lab, setting, flows)?;
+        let bridged = is_bridged(lab);
+        let router: IpAddr = match setting.family {
+            Family::Ipv4 => wan.gateway_v4.into(),
+            Family::Ipv6 => wan.gateway_v6.into(),
+        };
+        let translated = setting.nat && !bridged;
+        let replies = Grid {
+            near: if translated { (router, forward.near.port()).into() } else { forward.near },
+            near_fixed: translated,
+            reply: true,
+            source_mac: wan.mac,
+            destination_mac: if bridged { lan.mac } else { wan.gateway_mac },
+            frame_bytes: setting.frame_bytes(wan.tags),
+            ..forward.clone()
+        };
+        if !bridged {
+            know_senders(lab, forward.near.ip(), forward.highs)?;
         }
-        let back = Grid { reply: true, source_mac: wan.mac, destination_mac: lan.mac, ..forward.clone() };
-        let replies = if bridged {
-            back
-        } else {
-            let near = (wan.gateway_v4, 1024).into();
-            Grid { near, near_fixed: true, destination_mac: wan.gateway_mac, ..back }
-        };
-        let out = |ns: &NetNs, ifname: &str, flows: &Grid| -> anyhow::Result<Generator> {
-            let ifindex = ns.ifindex(ifname);
-            let traffic = flows.traffic()?;
-            let mut generator = ns.within(|| Generator::new(&traffic, ifindex))?;
-            generator.set_batch(BATCH);
-            Ok(generator)
-        };
         let sink = wan.ns.within(|| Sink::attach(wan.ns.ifindex(wan.nic)))?;
         Ok(Self {
             placement,
-            forward: out(&lan.ns, lan.nic, &forward)?,
-            replies: out(&wan.ns, wan.nic, &replies)?,
+            setting,
+            forward: generator(lan, &forward)?,
+            replies: generator(wan, &replies)?,
             sink,
             flows: forward.count(),
+            frame_bytes: forward.frame_bytes - FCS_BYTES,
+            settled: None,
             bridged,
             lab,
         })
+    }
+
+    /// Sends only so many of the flows from now on, the first ones, or more of them again.
+    pub fn send_only(&mut self, flows: u32) -> anyhow::Result<()> {
+        let forward = grid(self.lab, self.setting, flows)?;
+        self.forward = generator(self.lab.lan(), &forward)?;
+        self.flows = forward.count();
+        Ok(())
     }
 
     /// How many flows there are.
@@ -155,7 +178,8 @@ impl<'a> Rig<'a> {
     /// Finds the polling threads and pins them where nothing is lost. To be called after programs were attached or
     /// detached, and before anything else.
     pub fn settle(&mut self) -> anyhow::Result<()> {
-        threads(self.lab, Placement::OneCpu).map(drop)
+        self.settled = Some(threads(self.lab, Placement::OneCpu)?);
+        Ok(())
     }
 
     /// Sends both directions of every flow; conntrack then has them all as established, or the bridge knows both hosts.
@@ -185,22 +209,29 @@ impl<'a> Rig<'a> {
 
     /// Loads the router for about this long, and looks at it slice by slice.
     pub fn sample(&mut self, duration: Duration) -> anyhow::Result<Sample> {
-        let (router, hosts) = threads(self.lab, self.placement)?;
+        if self.placement != Placement::OneCpu || self.settled.is_none() {
+            self.settled = Some(threads(self.lab, self.placement)?);
+        }
+        let (router, hosts) = self.settled.as_ref().context("no polling threads")?;
         let run_time = |threads: &[PollThreads]| -> anyhow::Result<RunTime> {
             threads.iter().try_fold(RunTime::default(), |sum, t| Ok(sum + t.run_time()?))
         };
         let sink = &self.sink;
-        let look = || -> anyhow::Result<(RunTime, u64)> { Ok((run_time(&router)?, sink.count()?.packets)) };
-        let (start, hosts_start, begun) = (look()?, run_time(&hosts)?, Instant::now());
+        let look = || -> anyhow::Result<(RunTime, Count)> { Ok((run_time(router)?, sink.count()?)) };
+        let (start, hosts_start, begun) = (look()?, run_time(hosts)?, Instant::now());
         let (forward, ns, placement) = (&mut self.forward, &self.lab.lan().ns, self.placement);
         let mut slices = Vec::new();
-        let (sent, elapsed) = thread::scope(|scope| -> anyhow::Result<(u64, Duration)> {
-            let generator = scope.spawn(move || inside(ns, placement, || forward.run_for(duration)));
+        let send = move || -> anyhow::Result<(u64, RunTime)> {
+            let before = own_run_time()?;
+            Ok((forward.run_for(duration)?, own_run_time()?.since(before)))
+        };
+        let ((sent, generator), elapsed) = thread::scope(|scope| -> anyhow::Result<_> {
+            let generator = scope.spawn(move || inside(ns, placement, send));
             let mut before = start;
             while !generator.is_finished() {
                 thread::sleep(SLICE);
                 let now = look()?;
-                let packets = now.1 - before.1;
+                let packets = now.1.packets - before.1.packets;
                 if packets > SLICE_PACKETS_MIN {
                     slices.push(now.0.since(before.0).ran_ns as f64 / packets as f64);
                 }
@@ -209,24 +240,79 @@ impl<'a> Rig<'a> {
             let sent = generator.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))??;
             Ok((sent, begun.elapsed()))
         })?;
-        drained(sink, start.1 + sent)?;
+        drained(sink, start.1.packets + sent)?;
         let end = look()?;
         Ok(Sample {
             flows: self.flows,
-            frame_bytes: 60,
+            frame_bytes: self.frame_bytes,
             sent,
-            delivered: end.1 - start.1,
+            delivered: end.1.packets - start.1.packets,
+            delivered_bytes: end.1.bytes - start.1.bytes,
             elapsed_ns: elapsed.as_nanos() as u64,
             router: end.0.since(start.0),
-            hosts: run_time(&hosts)?.since(hosts_start),
+            hosts: run_time(hosts)?.since(hosts_start),
+            generator,
             fast: None,
             slices_ns_per_packet: slices,
         })
     }
+
+    /// The same with all packets counted and dropped where they come to the router.
+    pub fn sample_without_router(&mut self, duration: Duration) -> anyhow::Result<Sample> {
+        let (router, port) = (self.lab.router(), self.lab.lan().port);
+        let sink = router.within(|| Sink::attach(router.ifindex(port)))?;
+        self.settle()?;
+        let usual = mem::replace(&mut self.sink, sink);
+        let sample = self.sample(duration);
+        self.sink = usual;
+        sample
+    }
+}
+
+/// The packets of so many flows from the LAN to the WAN.
+fn grid(lab: &Topology, setting: Setting, flows: u32) -> anyhow::Result<Grid> {
+    let (lan, wan) = (lab.lan(), lab.wan());
+    let lows = u16::try_from(flows).map_or(LOWS, |flows| flows.min(LOWS));
+    let highs = u16::try_from(flows / u32::from(lows)).context("too many flows")?;
+    let far = match setting.family {
+        Family::Ipv4 => wan.at(5000),
+        Family::Ipv6 => wan.at6(5000),
+    };
+    let forward = lan.flows_to(far, lows, highs);
+    let destination_mac = if is_bridged(lab) { wan.mac } else { forward.destination_mac };
+    Ok(Grid { destination_mac, frame_bytes: setting.frame_bytes(lan.tags), ..forward })
+}
+
+fn is_bridged(lab: &Topology) -> bool {
+    lab.lan().gateway_mac == lab.wan().gateway_mac
+}
+
+fn generator(host: &Host, flows: &Grid) -> anyhow::Result<Generator> {
+    let ifindex = host.ns.ifindex(host.nic);
+    let mut traffic = flows.traffic()?;
+    traffic.packet = traffic.packet.with_tags(host.tags);
+    let mut generator = host.ns.within(|| Generator::new(&traffic, ifindex))?;
+    generator.set_batch(BATCH);
+    Ok(generator)
+}
+
+/// The router knows the MAC address of all who send, so that it asks for none while it is measured.
+fn know_senders(lab: &Topology, first: IpAddr, count: u16) -> anyhow::Result<()> {
+    let Host { mac, gateway, .. } = lab.lan();
+    let lines = (0..count).map(|nth| {
+        let address: IpAddr = match first {
+            IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits() + u32::from(nth)).into(),
+            IpAddr::V6(first) => Ipv6Addr::from_bits(first.to_bits() + u128::from(nth)).into(),
+        };
+        format!("neigh replace {address} lladdr {mac} dev {gateway} nud permanent\n")
+    });
+    let lines: String = lines.collect();
+    lab.router().try_run(&format!("echo '{lines}' | ip -batch -"))?;
+    Ok(())
 }
 
 /// The polling threads of the router's ports and of the hosts, pinned.
-pub fn threads(lab: &Topology, placement: Placement) -> anyhow::Result<(Vec<PollThreads>, Vec<PollThreads>)> {
+pub fn threads(lab: &Topology, placement: Placement) -> anyhow::Result<Threads> {
     let (router_cpu, host_cpu) = placement.cpus();
     let of = |ns: &NetNs, ifname: &str, cpu: usize| -> anyhow::Result<PollThreads> {
         let threads = PollThreads::of(ns, ifname, cpu)?;

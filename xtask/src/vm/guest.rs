@@ -15,6 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// One nanosecond for each instruction, and none that nobody uses is waited for.
+pub const COUNTING: [&str; 2] = ["-icount", "shift=0,sleep=off"];
 /// How often is looked at what the guest has said.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// So much of the console is shown when a guest has failed.
@@ -26,6 +28,7 @@ pub struct Guest {
     machine: &'static Machine,
     directory: PathBuf,
     timeout: Duration,
+    count: bool,
 }
 
 /// A port of which what is new is passed on.
@@ -35,9 +38,10 @@ struct Port<W> {
 }
 
 impl Guest {
-    /// A guest whose files are in this directory, and that may take so long.
-    pub fn new(machine: &'static Machine, directory: &Path, timeout: Duration) -> Self {
-        Self { machine, directory: directory.to_owned(), timeout }
+    /// A guest whose files are in this directory, and that may take so long. Where it counts, its time is the number of its
+    /// instructions.
+    pub fn new(machine: &'static Machine, directory: &Path, timeout: Duration, count: bool) -> Self {
+        Self { machine, directory: directory.to_owned(), timeout, count }
     }
 
     /// Boots a kernel with this initramfs, passes on what the command says, and waits for the end; its exit code.
@@ -79,6 +83,9 @@ impl Guest {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", qemu]);
         command.args(["-accel", "tcg", "-nodefaults", "-display", "none", "-no-reboot"]);
+        if self.count {
+            command.args(COUNTING);
+        }
         command.args(arguments.split_whitespace());
         command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initramfs);
         if let Some(name) = device_tree {

@@ -30,7 +30,7 @@ impl Host {
     /// So many flows of 64-byte frames to somebody behind its gateway, from its own address and those after it.
     pub fn flows_to(&self, far: SocketAddr, lows: u16, highs: u16) -> Grid {
         Grid {
-            near: self.at(1024),
+            near: if far.is_ipv4() { self.at(1024) } else { self.at6(1024) },
             far,
             lows,
             highs,

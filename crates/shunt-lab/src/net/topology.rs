@@ -171,7 +171,8 @@ pub struct Host {
     pub gateway_v4: Ipv4Addr,
     /// The router's IPv6 address on this subnet.
     pub gateway_v6: Ipv6Addr,
-    gateway: String,
+    /// The router's device that has these addresses.
+    pub gateway: String,
     /// Where it has its addresses.
     device: String,
 }

@@ -1,0 +1,115 @@
+//! What is on the wire, and what the router makes of it.
+
+use serde::{Deserialize, Serialize};
+use shunt_testkit::{Segment, Topology, rulesets};
+use shunt_wire::{Tag, line::FCS_BYTES};
+use std::fmt;
+
+/// A router with ten rules between a LAN and a WAN. The default is what the bench measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Setting {
+    /// Of the packets.
+    pub family: Family,
+    /// What goes to the WAN is masqueraded.
+    pub nat: bool,
+    /// What becomes of the VLAN tag.
+    pub tag: Tagging,
+}
+
+/// A version of IP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    Ipv4,
+    Ipv6,
+}
+
+/// On which side frames have a tag, which a VLAN device of the router's sees to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tagging {
+    /// On neither.
+    None,
+    /// In the LAN: a packet to the WAN loses it.
+    Popped,
+    /// On the WAN: a packet to the WAN gets it.
+    Pushed,
+}
+
+/// Of the VLAN.
+const TAGS: &[Tag] = &[Tag::vlan(10)];
+const SMALLEST: u32 = 64;
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self { family: Family::Ipv4, nat: true, tag: Tagging::None }
+    }
+}
+
+impl Setting {
+    /// The network that is measured.
+    pub fn topology(self) -> Topology {
+        let (mut lan, mut wan) = (Segment::LAN, Segment::WAN);
+        match self.tag {
+            Tagging::None => {}
+            Tagging::Popped => lan = lan.tagged(TAGS),
+            Tagging::Pushed => wan = wan.tagged(TAGS),
+        }
+        let lab = Topology::of(&[lan, wan]);
+        for (rules, wanted) in [(rulesets::TEN_RULES, true), (rulesets::MASQUERADE, self.nat)] {
+            if wanted {
+                lab.router().nft(&by_gateways(&lab, rules));
+            }
+        }
+        // Nothing may expire while something else is measured.
+        for timeout in ["udp_timeout", "udp_timeout_stream"] {
+            lab.router().sysctl(&format!("netfilter/nf_conntrack_{timeout}"), 600);
+        }
+        lab.pin_neighbours();
+        lab
+    }
+
+    /// The smallest frame of a segment that has these tags, with FCS: 64 bytes, where UDP's headers fit into them.
+    pub fn frame_bytes(self, tags: &[Tag]) -> u32 {
+        let l3 = match self.family {
+            Family::Ipv4 => 20,
+            Family::Ipv6 => 40,
+        };
+        SMALLEST.max(14 + 4 * tags.len() as u32 + l3 + 8 + FCS_BYTES)
+    }
+}
+
+/// Rules that name ports, for the devices that have the addresses.
+fn by_gateways(lab: &Topology, rules: &str) -> String {
+    lab.hosts().iter().fold(rules.to_owned(), |rules, host| {
+        rules.replace(&format!("\"{}\"", host.port), &format!("\"{}\"", host.gateway))
+    })
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let family = match self.family {
+            Family::Ipv4 => "IPv4",
+            Family::Ipv6 => "IPv6",
+        };
+        let tag = match self.tag {
+            Tagging::None => "",
+            Tagging::Popped => ", VLAN popped",
+            Tagging::Pushed => ", VLAN pushed",
+        };
+        write!(f, "{family}{}{tag}", if self.nat { " NAT" } else { "" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_of_64_bytes_where_the_headers_fit() {
+        let [v4, v6] = [Family::Ipv4, Family::Ipv6].map(|family| Setting { family, ..Setting::default() });
+        assert_eq!((v4.frame_bytes(&[]), v4.frame_bytes(TAGS)), (64, 64));
+        // 14 + 40 + 8 + 4, and a tag of 4.
+        assert_eq!((v6.frame_bytes(&[]), v6.frame_bytes(TAGS)), (66, 70));
+    }
+}

@@ -1,0 +1,152 @@
+//! What runs in the guest: every path in one setting, a line of JSON for each.
+
+use super::row::{Row, Run, Said, all};
+use crate::bench::{
+    path::{Open, Path},
+    rig::{Placement, Rig, Sample},
+    setting::Setting,
+    ways::Ways,
+};
+use anyhow::{Context, ensure};
+use shunt_testkit::{Host, Topology};
+use std::{fs, time::Duration};
+
+/// Measures in a guest that counts instructions.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// As JSON.
+    #[arg(long)]
+    setting: String,
+    #[arg(long, value_delimiter = ',')]
+    flows: Vec<u32>,
+    #[arg(long)]
+    runs: usize,
+}
+
+/// In the order in which they are measured: those that a flow table is needed for come last, as it stays a while.
+pub const PATHS: [Path; 8] = [
+    Path::Slow,
+    Path::Idle,
+    Path::Tc,
+    Path::Xdp,
+    Path::Bare,
+    Path::XdpForwardFib,
+    Path::FlowTable,
+    Path::XdpForwardFlowTable,
+];
+
+/// Of the guest's time.
+const RUN_TIME: Duration = Duration::from_millis(40);
+/// Of all flows until a path must have them.
+const ROUNDS: usize = 12;
+/// Packets of a round, if there are fewer flows.
+const ROUND_MIN: u64 = 256;
+/// By default a guest's conntrack has room for 65,536.
+const CONNECTIONS_MAX: &str = "262144";
+/// No proof is due while something is measured.
+const CONFIG: &str = "reprove = \"30s\"\n";
+
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let setting: Setting = serde_json::from_str(&options.setting)?;
+    say(&Said::Kernel(fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned()))?;
+    fs::write("/proc/sys/net/netfilter/nf_conntrack_max", CONNECTIONS_MAX).context("nf_conntrack_max")?;
+    let lab = setting.topology();
+    let most = options.flows.iter().copied().max().context("no number of flows")?;
+    let mut rig = Rig::of(&lab, setting, most, Placement::OneCpu)?;
+    rig.settle()?;
+    rig.establish()?;
+    let mut baselines = Vec::new();
+    for &flows in &options.flows {
+        rig.send_only(flows)?;
+        rig.sample_without_router(RUN_TIME)?;
+        baselines.push(all(&rig.sample_without_router(RUN_TIME)?));
+    }
+    for path in PATHS {
+        let open = open(&lab, setting, path);
+        for (&flows, &baseline) in options.flows.iter().zip(&baselines) {
+            let runs = match &open {
+                Ok(open) => rig
+                    .send_only(flows)
+                    .and_then(|()| measure(&lab, &mut rig, path, open, options.runs, baseline)),
+                Err(e) => Err(anyhow::anyhow!("{e:#}")),
+            };
+            say(&Said::Row(Row::of(path, setting, flows, runs)))?;
+        }
+    }
+    Ok(())
+}
+
+fn open(lab: &Topology, setting: Setting, path: Path) -> anyhow::Result<Open<'_>> {
+    ensure!(path != Path::XdpForwardFib || !setting.nat, "it does not translate addresses");
+    path.open_with(lab.router(), CONFIG)
+}
+
+fn measure(
+    lab: &Topology,
+    rig: &mut Rig<'_>,
+    path: Path,
+    open: &Open<'_>,
+    runs: usize,
+    baseline: f64,
+) -> anyhow::Result<Vec<Run>> {
+    let router = lab.router();
+    rig.settle()?;
+    let port = lab.lan().port;
+    ensure!(
+        path != Path::Xdp || open.has_xdp(port)?,
+        "shunt runs no XDP program on {port}, and tc in its place"
+    );
+    warm(lab, rig, path)?;
+    rig.sample(RUN_TIME)?;
+    let (mut sampled, mut delivered) = (Vec::new(), 0);
+    let (before, fast) = (Ways::of(router)?, open.fast_packets()?);
+    for _ in 0..runs {
+        let sample = rig.sample(RUN_TIME)?;
+        let lost = sample.sent.abs_diff(sample.delivered);
+        ensure!(lost * 1000 <= sample.sent, "{lost} of {} packets were lost", sample.sent);
+        ensure!(
+            sample.delivered_bytes == sample.delivered * leaving_bytes(lab, path, &sample),
+            "packets of {:.1} bytes left: the tag is not what it should be",
+            sample.delivered_bytes as f64 / sample.delivered.max(1) as f64
+        );
+        delivered += sample.delivered;
+        sampled.push(Run::of(&sample, baseline));
+    }
+    Ways::of(router)?.demand(path, before, delivered)?;
+    if let (true, Some((before, after))) = (path.is_fast(), fast.zip(open.fast_packets()?)) {
+        let fast = after - before;
+        ensure!(fast * 100 >= delivered * 98, "shunt counts {fast} fast packets of {delivered}");
+    }
+    Ok(sampled)
+}
+
+/// The size of a packet that has left the router, as the host's XDP program sees it: the tag of an skb is not in its bytes.
+fn leaving_bytes(lab: &Topology, path: Path, sample: &Sample) -> u64 {
+    let came = u64::from(sample.frame_bytes);
+    let tags = |host: &Host| 4 * host.tags.len() as u64;
+    match path {
+        Path::Bare => came,
+        _ if path.is_redirect() => came - tags(lab.lan()) + tags(lab.wan()),
+        _ => came - tags(lab.lan()),
+    }
+}
+
+/// Sends until the path has the packets of all flows.
+fn warm(lab: &Topology, rig: &mut Rig<'_>, path: Path) -> anyhow::Result<()> {
+    let packets = rig.flows().max(ROUND_MIN);
+    let mut taken = Ok(());
+    for _ in 0..ROUNDS {
+        let before = Ways::of(lab.router())?;
+        rig.send(packets)?;
+        taken = Ways::of(lab.router())?.demand(path, before, packets);
+        if taken.is_ok() {
+            break;
+        }
+    }
+    taken
+}
+
+fn say(said: &Said) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string(said).context("a line for the host")?);
+    Ok(())
+}
