@@ -43,9 +43,6 @@ const SYSCTLS: &[(&str, &str)] = &[
     // Of connections that are older than a daemon, too.
     ("netfilter/nf_conntrack_events", "1"),
     ("netfilter/nf_conntrack_tcp_be_liberal", "1"),
-    ("bridge/bridge-nf-call-iptables", "0"),
-    ("bridge/bridge-nf-call-ip6tables", "0"),
-    ("bridge/bridge-nf-call-arptables", "0"),
 ];
 
 /// MTU of the LAN side, so that packets can be too large for the WAN side.
@@ -60,6 +57,9 @@ impl Router {
             router.sysctl(name, value);
         }
         router.run("for f in /proc/sys/net/netfilter/nf_conntrack_*timeout*; do echo 100000 > $f; done");
+        // Where bridges have a firewall that calls that of IP.
+        router
+            .run("for f in /proc/sys/net/bridge/bridge-nf-call-*tables; do [ ! -e $f ] || echo 0 > $f; done");
         // What `default` says is of interfaces that come later only.
         router.run("for f in /proc/sys/net/ipv4/conf/*/send_redirects; do echo 0 > $f; done");
         topology.offloads(false);
