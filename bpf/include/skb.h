@@ -9,7 +9,18 @@
 enum {
 	SHUNT_SUMMED_COMPLETE = 2, /* CHECKSUM_COMPLETE: the driver gives the sum over the packet */
 	SHUNT_SUMMED_PARTIAL = 3,  /* CHECKSUM_PARTIAL: the L4 checksum is left for the device to finish */
+	SHUNT_SUMMED_UNKNOWN = 4,  /* without BTF nobody knows where ip_summed is */
 };
+
+#ifdef SHUNT_WITHOUT_BTF
+
+/* Aggregates are left for the device to finish, but for those of rx-gro-list. */
+static __always_inline __u32 shunt_skb_summed(struct __sk_buff *skb)
+{
+	return skb->gso_size ? SHUNT_SUMMED_PARTIAL : SHUNT_SUMMED_UNKNOWN;
+}
+
+#else
 
 struct sk_buff___shunt {
 	__u8 ip_summed : 2;
@@ -28,6 +39,8 @@ static __always_inline __u32 shunt_skb_summed(struct __sk_buff *skb)
 	kernel = bpf_cast_to_kern_ctx(skb);
 	return BPF_CORE_READ_BITFIELD(kernel, ip_summed);
 }
+
+#endif
 
 static __always_inline struct shunt_hw_tag shunt_skb_tag(struct __sk_buff *skb)
 {

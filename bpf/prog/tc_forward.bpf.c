@@ -169,8 +169,8 @@ static __always_inline int rewrite(struct __sk_buff *skb, __u32 family, const st
 	} else {
 		return -1;
 	}
-	/* The driver has handed up the sum over the packet, which is another one now. */
-	if (summed == SHUNT_SUMMED_COMPLETE)
+	/* The driver has handed up the sum over the packet, which is another one now. Where it has not, the helper refuses. */
+	if (summed == SHUNT_SUMMED_COMPLETE || summed == SHUNT_SUMMED_UNKNOWN)
 		bpf_csum_update(skb, shunt_sum_change(f, family, has_l4_check));
 	return 0;
 }
@@ -201,6 +201,19 @@ static __always_inline int forward(struct hook *h, struct shunt_packet *p, __u32
 	h->counters->tc_bytes += p->l3_bytes;
 	shunt_count_flow(family, f, &h->place, p->l3_bytes, h->now);
 	return bpf_redirect(out, 0);
+}
+
+/* Whether nobody knows if the L4 checksum is finished. */
+static __always_inline int is_unclear(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family,
+				      const struct shunt_flow *f, void *l3, void *end)
+{
+	__u32 l3_size = shunt_l3_size(family);
+	__u16 *check = l3 + l3_size + shunt_check_offset(p->l4_proto);
+
+	if (shunt_skb_summed(skb) != SHUNT_SUMMED_UNKNOWN || !(f->flags & SHUNT_FLOW_PARTIAL))
+		return 0;
+	return (void *)(check + 1) > end ||
+	       shunt_looks_partial(family, l3, p->l4_proto, p->l3_bytes - l3_size, *check);
 }
 
 /* A packet of a known flow: whether it may be forwarded, and what else it means for the flow. */
@@ -271,6 +284,8 @@ static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 
 		return punt(h, p->l3_bytes, why, 0);
 	why = f ? settle(h, p, family, &key, eth, f) : SHUNT_MISS;
 	if (why == SHUNT_OK && family == 4 && !shunt_ipv4_header_good(l3))
+		why = SHUNT_BAD_HEADER;
+	if (why == SHUNT_OK && is_unclear(h->skb, p, family, f, l3, end))
 		why = SHUNT_BAD_HEADER;
 	if (why == SHUNT_OK)
 		return forward(h, p, family, f);

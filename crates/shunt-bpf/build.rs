@@ -12,8 +12,11 @@ fn main() {
         let source = entry.expect("bpf/prog can be listed").path();
         let name = source.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         let Some(stem) = name.strip_suffix(".bpf.c") else { continue };
-        compile(&clang, &root, &source, &Path::new(&out).join(format!("{stem}.o")));
+        compile(&clang, &root, &source, &Path::new(&out).join(format!("{stem}.o")), &[]);
     }
+    let forward = root.join("bpf/prog/tc_forward.bpf.c");
+    let object = Path::new(&out).join("tc_forward_without_btf.o");
+    compile(&clang, &root, &forward, &object, &["-DSHUNT_WITHOUT_BTF"]);
     cc::Build::new()
         .file(root.join("bpf/core/host.c"))
         .include(root.join("bpf"))
@@ -23,7 +26,7 @@ fn main() {
         .compile("shunt_core");
 }
 
-fn compile(clang: &str, root: &Path, source: &Path, object: &Path) {
+fn compile(clang: &str, root: &Path, source: &Path, object: &Path, options: &[&str]) {
     let mut command = Command::new(clang);
     command.args([
         "-target",
@@ -36,7 +39,7 @@ fn compile(clang: &str, root: &Path, source: &Path, object: &Path) {
         "-Wextra",
         "-Werror",
     ]);
-    command.arg("-I").arg(root.join("bpf"));
+    command.args(options).arg("-I").arg(root.join("bpf"));
     // Debian keeps asm/ below the architecture's directory, which clang does not search for target bpf. This machine's serves
     // every target: what the programs use of it is the same on all that are little-endian.
     command.arg("-idirafter").arg(format!("/usr/include/{}-linux-gnu", env::consts::ARCH));

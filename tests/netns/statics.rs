@@ -1,10 +1,15 @@
 //! Flows put in by hand: forwarded with no rule, no route and no connection tracking.
 
 use crate::{ENGINES, SELDOM_PROVED, reason, sent_by, variations};
-use shunt_api::{Engine, FailureCode, FlowState, StaticFlow, StaticRemoval, StaticRoute, StaticTable};
+use shunt_api::{
+    Engine, FailureCode, FlowState, StaticFlow, StaticRemoval, StaticRoute, StaticTable, Status,
+};
 use shunt_testkit::{Crossing, Host, Shuntd, Topology, engines, require_root};
 use shunt_wire::{Checksum, Mac, Packet, Tag, Transport};
-use std::{fs, net::SocketAddr};
+use std::{
+    fs,
+    net::{SocketAddr, UdpSocket},
+};
 
 const NEXT_HOP: Mac = Mac([2, 0, 0, 0, 9, 9]);
 
@@ -121,6 +126,37 @@ fn a_flow_is_translated_as_it_says() {
             demand(&lab, &shuntd, engine, &packets, |packet| {
                 packet.with_source(address(snat)).with_destination(address(dnat))
             });
+        }
+        shuntd.stop();
+    }
+}
+
+/// Nothing tells whether a checksum is finished on a kernel without BTF, so what looks unfinished is Linux's.
+#[test]
+fn flows_are_forwarded_without_btf() {
+    if !require_root() {
+        return;
+    }
+    for engine in engines() {
+        let lab = lab();
+        let shuntd = Shuntd::on(lab.router()).variable("SHUNT_PRETEND_MISSING", "btf");
+        let shuntd = shuntd.engine(&engine.to_string()).config("learn = false").config(SELDOM_PROVED).start();
+        for (source, destination, snat) in [
+            ("192.168.1.2:4000", "203.0.113.9:80", "198.51.100.7:6000"),
+            ("[fd00:1::2]:4000", "[fd00:99::9]:80", "[fd00:7::7]:6000"),
+        ] {
+            let mut table = plain(source, destination);
+            table.flow[0].snat = Some(address(snat));
+            shuntd.load(&table).unwrap();
+            let packets = variations(&lab.lan().udp_to(4000, address(destination)));
+            demand(&lab, &shuntd, engine, &packets, |packet| packet.with_source(address(snat)));
+
+            let before = shuntd.status();
+            let socket = lab.lan().ns.within(|| UdpSocket::bind(address(source))).unwrap();
+            socket.send_to(b"unfinished", address(destination)).unwrap();
+            let is_counted = |status: &Status| reason(status, "bad-header") > reason(&before, "bad-header");
+            let status = shuntd.wait_until("it is Linux's", is_counted);
+            assert_eq!(status.packets.fast, before.packets.fast);
         }
         shuntd.stop();
     }

@@ -30,6 +30,8 @@ struct Source {
 }
 
 const TC_FORWARD: Source = object!("tc_forward");
+/// For kernels without BTF: does not know whether a checksum is finished.
+const TC_FORWARD_WITHOUT_BTF: Source = object!("tc_forward_without_btf");
 const TC_WATCH: Source = object!("tc_watch");
 const XDP_FORWARD: Source = object!("xdp_forward");
 const TABLE: Source = object!("table");
@@ -126,11 +128,20 @@ impl DataPlane {
     /// Loads all programs and creates the maps. Where conntrack's kfuncs are missing, learning is off and static
     /// flows still work: `learns()` tells.
     pub fn load(size: Size) -> Result<Self, Error> {
+        Self::load_some(&TC_FORWARD, Some(&TC_WATCH), size)
+    }
+
+    /// The same on a kernel without BTF, where nothing can be learned.
+    pub fn load_without_btf(size: Size) -> Result<Self, Error> {
+        Self::load_some(&TC_FORWARD_WITHOUT_BTF, None, size)
+    }
+
+    fn load_some(forward: &Source, watch: Option<&Source>, size: Size) -> Result<Self, Error> {
         // What goes wrong comes back as an error; libbpf would print it besides, and things that are no errors too.
         verifier::listen();
         let mut maps = BTreeMap::new();
-        let tc = load(&TC_FORWARD, size, &mut maps)?;
-        let watch = load(&TC_WATCH, size, &mut maps);
+        let tc = load(forward, size, &mut maps)?;
+        let watch = watch.and_then(|watch| load(watch, size, &mut maps).ok());
         let xdp = load(&XDP_FORWARD, size, &mut maps).ok();
         let table = load(&TABLE, size, &mut maps)?;
         let control = maps
@@ -142,7 +153,7 @@ impl DataPlane {
             ports: BTreeMap::new(),
             maps,
             tc,
-            watch: watch.ok(),
+            watch,
             xdp,
             table,
             control,

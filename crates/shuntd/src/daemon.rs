@@ -536,7 +536,7 @@ fn flags(setting: PortSetting) -> u16 {
 }
 
 /// Lets tests walk the fallback on a newer kernel.
-fn pretends_missing(feature: &str) -> bool {
+pub(crate) fn pretends_missing(feature: &str) -> bool {
     std::env::var("SHUNT_PRETEND_MISSING").is_ok_and(|list| list.split(',').any(|name| name == feature))
 }
 

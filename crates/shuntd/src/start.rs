@@ -1,5 +1,6 @@
 //! From a configuration to a loaded data plane, or to one line that says what is in the way and what to do about it.
 
+use crate::daemon::pretends_missing;
 use shunt_api::{Config, EngineChoice, Failure, FailureCode, Instance};
 use shunt_bpf::{
     Changes, DataPlane, Size,
@@ -83,10 +84,12 @@ pub(crate) fn filter_handle(instance: &Instance) -> u32 {
 
 /// Checks everything that can be checked before the first program is attached, then loads.
 pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Failure> {
-    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+    let btf = Path::new("/sys/kernel/btf/vmlinux").exists() && !pretends_missing("btf");
+    if config.learn && !btf {
         return Err(failure(
             FailureCode::NoBtf,
-            "the kernel has no BTF (/sys/kernel/btf/vmlinux): build it with CONFIG_DEBUG_INFO_BTF=y",
+            "the kernel has no BTF (/sys/kernel/btf/vmlinux): build it with CONFIG_DEBUG_INFO_BTF=y, \
+             or set learn = false for static flows only",
         ));
     }
     // Subscribed before anything is read, so that what changes meanwhile is told.
@@ -107,8 +110,9 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
             "connection tracking is not loaded: modprobe nf_conntrack, or set learn = false for static flows only",
         ));
     }
-    let mut plane =
-        DataPlane::load(Size { max_flows: config.max_flows, seed: seed() }).map_err(|e| refused_load(&e))?;
+    let size = Size { max_flows: config.max_flows, seed: seed() };
+    let plane = if btf { DataPlane::load(size) } else { DataPlane::load_without_btf(size) };
+    let mut plane = plane.map_err(|e| refused_load(&e))?;
     if config.learn && !plane.learns() {
         return Err(failure(
             FailureCode::KernelTooOld,
