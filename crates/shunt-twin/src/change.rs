@@ -254,7 +254,12 @@ impl<'a> Changes<'a> {
         };
         let port = site.port();
         if toggle(&mut self.down, port) {
-            return of(Subject::Link, vec![format!("ip link set dev {port} down")]);
+            // A work queue has conntrack forget what was masqueraded by this link, and until then drops a packet of each.
+            let forget = [("ipv4", false), ("ipv6", true)].map(|(family, v6)| {
+                format!("conntrack -D -f {family} --reply-dst {} || true", site.gateway(v6))
+            });
+            let down = format!("ip link set dev {port} down");
+            return of(Subject::Link, [vec![down], forget.to_vec()].concat());
         }
         self.other_macs.remove(port);
         let mut commands = vec![format!("ip link set dev {port} up")];
