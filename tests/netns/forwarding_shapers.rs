@@ -13,7 +13,10 @@ use crate::{
 use shunt_api::Engine;
 use shunt_testkit::{Crossing, Shuntd, Topology, engines, require_qdiscs, require_root};
 use std::{
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::{
+        LazyLock,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -37,7 +40,8 @@ fn sent_by_qdisc(lab: &Topology, device: &str) -> u64 {
 
 /// What `auto` takes where nothing is in the way, on this kernel.
 fn otherwise() -> Engine {
-    engines().pop().unwrap()
+    static LAST: LazyLock<Engine> = LazyLock::new(|| engines().pop().unwrap());
+    *LAST
 }
 
 #[track_caller]
