@@ -43,6 +43,9 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// Without TCX, filters on egress need clsact, and its place is taken.
+    #[error("its qdisc `ingress` has no place for filters on egress")]
+    NoEgress,
     /// A map could not be read or written.
     #[error("map {map}: {source}")]
     Map {
@@ -89,7 +92,11 @@ impl Error {
             | Self::Memory(source)
             | Self::Filter(source)
             | Self::Ring(source) => source.raw_os_error(),
-            Self::Refused { .. } | Self::Lacks { .. } | Self::Full | Self::TooManyPorts(_) => None,
+            Self::Refused { .. }
+            | Self::Lacks { .. }
+            | Self::NoEgress
+            | Self::Full
+            | Self::TooManyPorts(_) => None,
         }
     }
 }

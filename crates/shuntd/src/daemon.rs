@@ -378,10 +378,16 @@ impl Daemon {
         // One that is there already is somebody else's, and stays.
         let there = self.kernel.has_clsact(setting.ifindex).unwrap_or(true);
         let attached = self.plane.attach(setting.ifindex, flags(setting), !pretends_missing("tcx"));
-        if !there && !matches!(attached, Ok(Means::Tcx)) {
+        let is_there = self.kernel.has_clsact(setting.ifindex).unwrap_or(true);
+        if !there && is_there && !matches!(attached, Ok(Means::Tcx)) {
             self.clsacts.insert(setting.ifindex);
         }
         let means = attached?;
+        // The kernel takes filters for the egress of `ingress`, too, and puts them on ingress.
+        if means == Means::Clsact && !is_there {
+            self.plane.detach(setting.ifindex)?;
+            return Err(shunt_bpf::Error::NoEgress);
+        }
         self.plane.set_xdp(setting.ifindex, setting.xdp_in)?;
         tracing::info!("{name}: attached by {means}, engine {}", setting.engine);
         Ok(())

@@ -239,6 +239,12 @@ pub(crate) fn refused_attach(name: &str, error: &shunt_bpf::Error) -> Failure {
             FailureCode::NoNativeXdp,
             format!("port {name}: its driver refuses native XDP here ({error}); use --engine tc"),
         ),
+        None if matches!(error, shunt_bpf::Error::NoEgress) => failure(
+            FailureCode::KernelTooOld,
+            format!(
+                "port {name}: {error}, and this kernel has no TCX (Linux 6.6); have `clsact` in its place"
+            ),
+        ),
         Some(nix::libc::ENODEV) => failure(FailureCode::PortMissing, format!("port {name}: it is gone")),
         _ => internal(format!("port {name}: {error}")),
     }

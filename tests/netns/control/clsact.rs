@@ -5,7 +5,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use shunt_api::{Attach, Engine, Status};
+use shunt_api::{Attach, Engine, FailureCode, Status};
 use shunt_testkit::{Shunt, Shuntd, ShuntdBuilder, Topology, require_root, wait_until};
 use shunt_wire::Packet;
 
@@ -47,6 +47,21 @@ fn flows_are_fast_by_clsact_filters_and_nothing_of_them_stays() {
         assert_eq!(held.left(), None);
         assert_eq!(qdiscs(&lab), before);
     }
+}
+
+/// The kernel would put a filter for the egress of `ingress` on ingress, in place of the other one.
+#[test]
+fn a_port_where_the_place_of_clsact_is_taken_is_refused() {
+    if !require_root() {
+        return;
+    }
+    let (lab, ..) = start();
+    lab.router().run("tc qdisc add dev r1 ingress");
+    let before = qdiscs(&lab);
+    let said = Shunt::on(lab.router()).variable("SHUNT_PRETEND_MISSING", "tcx").run("up --engine tc");
+    assert_eq!(said.code, Some(FailureCode::KernelTooOld.exit_code().into()), "{said:?}");
+    assert!(["r1", "`ingress`", "clsact"].iter().all(|name| said.err.contains(name)), "{said:?}");
+    assert_eq!(qdiscs(&lab), before);
 }
 
 /// Its own filters on egress are none that XDP would bypass.
