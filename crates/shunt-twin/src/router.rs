@@ -106,6 +106,8 @@ impl<'a> Daemon<'a> {
         self.fast = self.fast();
         if let Some(mut shuntd) = self.shuntd.take() {
             shuntd.kill();
+            // Without TCX its filters stay, and the next one has another name.
+            shuntd.cleanup();
         }
         self.shuntd = Some(Shuntd::on(self.router).engine(&self.engine).start());
     }
