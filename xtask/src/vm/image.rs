@@ -19,7 +19,7 @@ use std::{
 const TOOLS: &str = "awk basename bash bridge cat chmod chrt conntrack cp cut date dd df dirname dmesg echo env ethtool \
     expr false find grep head hostname id ip ip6tables-legacy iperf3 iptables-legacy iptables-nft kill ln ls lsmod mkdir \
     mktemp modprobe mount mv nft nproc ps readlink rm sed seq setsid sh sha256sum sleep sort stat stty sync sysctl tail taskset tc \
-    tcpdump timeout tr true uname wc xargs";
+    tcpdump timeout tr true umount uname wc xargs";
 /// The packages that have these, for a guest of another architecture.
 const PACKAGES: [&str; 20] = [
     "bash",

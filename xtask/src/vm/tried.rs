@@ -13,25 +13,89 @@ use std::{collections::BTreeMap, fmt::Write, fs, io, path::Path, thread};
 /// Try Shunt on every kernel of the list, and write what came of it into docs/kernels.md.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// How long all tests on one kernel may take together.
+    /// How long all tests of a program may take together on one kernel.
     #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
     timeout: u64,
+    /// Only kernels for this architecture.
+    #[arg(long)]
+    arch: Option<String>,
     /// Run only the tests that `make test` runs on the newest kernel, and write nothing.
     #[arg(long)]
     short: bool,
 }
 
-/// What is tried by tests of the program `forwarding`, and how it is called.
-const TESTS: [(&str, &str); 8] = [
-    ("UDP over IPv4", "nat::plain_udp_is_the_same"),
-    ("TCP over IPv6", "nat::plain_tcp_over_ipv6_is_the_same"),
-    ("masquerading, TCP", "nat::masqueraded_tcp_is_the_same"),
-    ("a VLAN device", "vlans::a_tagged_lan_and_an_untagged_wan"),
-    ("QinQ to one tag", "vlans::two_tags_for_one"),
-    ("a bridge that knows VLANs, trunk port", "vlans::a_trunk_port_of_a_bridge_that_knows_vlans"),
-    ("a bridge that knows VLANs, access port", "vlans::an_access_port_of_a_bridge_that_knows_vlans"),
-    ("nothing left behind", "a_daemon_that_ends_leaves_nothing_behind"),
+/// What is tried: how it is called, and the tests' program and the test that try it.
+const TESTS: [(&str, &str, &str); 28] = [
+    ("UDP over IPv4", "forwarding", "nat::plain_udp_is_the_same"),
+    ("TCP over IPv6", "forwarding", "nat::plain_tcp_over_ipv6_is_the_same"),
+    ("masquerading, TCP", "forwarding", "nat::masqueraded_tcp_is_the_same"),
+    ("LAN on a VLAN device", "forwarding", "vlans::a_tagged_lan_and_an_untagged_wan"),
+    ("WAN on a VLAN device", "forwarding", "vlans::an_untagged_lan_and_a_tagged_wan"),
+    ("one VLAN to another", "forwarding", "vlans::a_tag_for_another"),
+    ("QinQ to one tag", "forwarding", "vlans::two_tags_for_one"),
+    ("QinQ to none", "forwarding", "vlans::two_tags_and_none"),
+    ("none to QinQ", "forwarding", "vlans::none_and_two_tags"),
+    ("tags beside the frame and in it", "forwarding", "vlans::tags_beside_the_frame_and_in_it"),
+    ("priority tags", "forwarding", "vlans::priority_tags"),
+    (
+        "a bridge that knows VLANs, trunk port",
+        "forwarding",
+        "vlans::a_trunk_port_of_a_bridge_that_knows_vlans",
+    ),
+    (
+        "a bridge that knows VLANs, access port",
+        "forwarding",
+        "vlans::an_access_port_of_a_bridge_that_knows_vlans",
+    ),
+    ("a bridge on top of a VLAN device", "forwarding", "vlans::a_bridge_on_top_of_a_vlan_device"),
+    (
+        "a qdisc of a VLAN device is not bypassed",
+        "forwarding",
+        "vlans::a_qdisc_of_a_vlan_device_is_not_bypassed",
+    ),
+    (
+        "`auto` goes by fq_codel, cake, prio, htb, fq",
+        "forwarding",
+        "forwarding_shapers::auto_goes_by_each_qdisc_that_somebody_asked_for",
+    ),
+    (
+        "`auto` goes by a queue of mq",
+        "forwarding",
+        "forwarding_shapers::a_queue_of_mq_that_has_a_qdisc_of_its_own_is_not_bypassed",
+    ),
+    (
+        "rates: htb with fq_codel",
+        "forwarding",
+        "forwarding_shapers::classes_of_htb_with_fq_codel_get_their_rates",
+    ),
+    ("rates: cake", "forwarding", "forwarding_shapers::flows_get_their_share_of_cake"),
+    ("rates: prio", "forwarding", "forwarding_shapers::bands_of_prio_go_before_one_another"),
+    (
+        "delay behind fq_codel",
+        "forwarding",
+        "forwarding_shapers::a_flow_that_hardly_sends_waits_no_longer_behind_fq_codel",
+    ),
+    (
+        "cake on an ifb, for what comes in",
+        "forwarding",
+        "forwarding_shapers::what_an_ifb_shapes_on_the_way_in_stays_slow",
+    ),
+    ("static flows without BTF", "forwarding", "statics::flows_are_forwarded_without_btf"),
+    ("nothing left behind", "forwarding", "a_daemon_that_ends_leaves_nothing_behind"),
+    ("twins, VLANs, Linux alone", "twin", "linux_does_the_same_twice"),
+    ("twins, VLANs, engine tc", "twin", "tc_is_not_to_be_told_from_linux"),
+    ("twins, VLANs, engine xdp", "twin", "xdp_is_not_to_be_told_from_linux"),
+    ("twins, VLANs, engine auto", "twin", "the_engine_that_is_chosen_is_not_to_be_told_from_linux"),
 ];
+/// Those of them that are about XDP alone.
+const OF_XDP: [&str; 2] = [
+    "forwarding_shapers::a_queue_of_mq_that_has_a_qdisc_of_its_own_is_not_bypassed",
+    "xdp_is_not_to_be_told_from_linux",
+];
+/// What has not come to an end.
+const NOT_RUN: &str = "not run";
+/// So many guests at a time.
+const GUESTS: usize = 3;
 /// Those of them that are worth minutes each time.
 const SHORT: [&str; 3] = [
     "nat::masqueraded_tcp_is_the_same",
@@ -44,6 +108,8 @@ struct Seen {
     kernel: &'static Kernel,
     release: String,
     date: String,
+    /// What is missing, and how `shunt up` ends then.
+    without: Vec<(String, String)>,
     status: Value,
     tests: BTreeMap<String, String>,
 }
@@ -54,12 +120,23 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         let newest = Kernel::named("newest", &AMD64)?;
         return try_short(newest, options.timeout);
     }
-    let seen: Vec<Seen> = thread::scope(|scope| {
-        let runs = KERNELS.each_ref().map(|kernel| scope.spawn(|| Seen::on(kernel, options.timeout)));
-        runs.map(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .into_iter()
-            .collect::<anyhow::Result<_>>()
-    })?;
+    let is_meant =
+        |kernel: &&Kernel| options.arch.as_ref().is_none_or(|arch| kernel.arch.name == arch.as_str());
+    let kernels: Vec<&'static Kernel> = KERNELS.iter().filter(is_meant).collect();
+    let mut seen = Vec::new();
+    for some in kernels.chunks(GUESTS) {
+        let some: anyhow::Result<Vec<Seen>> = thread::scope(|scope| {
+            let run = |kernel: &&'static Kernel| {
+                let kernel = *kernel;
+                scope.spawn(move || Seen::on(kernel, options.timeout))
+            };
+            let runs: Vec<_> = some.iter().map(run).collect();
+            let ends = runs.into_iter().map(|run| run.join());
+            ends.map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        });
+        seen.extend(some?);
+    }
+    ensure!(!seen.is_empty(), "the list has no kernel for this architecture");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/kernels.md");
     fs::write(&path, page(&seen)).with_context(|| path.display().to_string())?;
     let failed = seen.iter().flat_map(|seen| seen.tests.values()).filter(|said| *said != "ok").count();
@@ -87,23 +164,61 @@ impl Seen {
         let code = in_guest(&script, &mut said)?;
         let said = String::from_utf8_lossy(&said).into_owned();
         ensure!(code == 0, "kernel {kernel}: shunt has failed there ({code}): {said}");
-        let (release, status) = said.split_once('\n').context("the guest has said nothing")?;
-        let names: Vec<&str> = TESTS.iter().map(|(_, name)| *name).collect();
-        let arguments = [&["--exact"], &names[..]].concat();
-        let mut said = Vec::new();
-        in_guest(&super::Options::of(kernel, timeout, Some("forwarding"), &arguments), &mut said)?;
-        let tests = results(&String::from_utf8_lossy(&said));
-        for name in names {
-            ensure!(tests.contains_key(name), "kernel {kernel}: the test {name} has not run");
+        let (release, rest) = said.split_once('\n').context("the guest has said nothing")?;
+        let (rows, status): (Vec<&str>, Vec<&str>) = rest.lines().partition(|line| line.contains('\t'));
+        let without = rows.into_iter().filter_map(|row| row.split_once('\t'));
+        let without = without.map(|(what, end)| (what.to_owned(), end.trim().to_owned())).collect();
+        let status = serde_json::from_str(&status.concat()).context("shunt status --json")?;
+        let mut tests = BTreeMap::new();
+        for program in ["forwarding", "twin"] {
+            tests.extend(run_tests(kernel, timeout, program));
         }
-        let status = serde_json::from_str(status).context("shunt status --json")?;
-        Ok(Self { kernel, release: release.to_owned(), date: today(), status, tests })
+        Ok(Self { kernel, release: release.to_owned(), date: today(), without, status, tests })
     }
 
     /// What the status says of the first port.
     fn port(&self, field: &str) -> String {
         self.status["ports"][0][field].as_str().unwrap_or("?").to_owned()
     }
+
+    /// What a probe has answered.
+    fn probe(&self, name: &str) -> String {
+        let probes = self.status["kernel"].as_array().into_iter().flatten();
+        let found = probes.into_iter().find(|probe| probe["name"] == name);
+        let field = |field: &str| found.and_then(|probe| probe[field].as_str()).unwrap_or_default();
+        match field("detail") {
+            "" => field("answer").to_owned(),
+            detail => format!("{}: {detail}", field("answer")),
+        }
+    }
+
+    /// How `shunt up` ends where this is missing.
+    fn ends_without(&self, what: &str) -> String {
+        let end = self.without.iter().find(|(missing, _)| missing == what).map_or("", |(_, end)| end);
+        match end.split_once(' ') {
+            Some((code, said)) => format!("ends with {code}: {said}"),
+            None if end == "0" => "runs".to_owned(),
+            None => format!("ends with {end}"),
+        }
+    }
+}
+
+/// Runs the tests of a program on a kernel; by test, what came of it.
+fn run_tests(kernel: &'static Kernel, timeout: u64, program: &str) -> BTreeMap<String, String> {
+    let names = TESTS.iter().filter(|(_, of, _)| *of == program).map(|(_, _, name)| *name);
+    let mut tests: BTreeMap<String, String> =
+        names.clone().map(|name| (name.to_owned(), NOT_RUN.to_owned())).collect();
+    let arguments: Vec<&str> = std::iter::once("--exact").chain(names).collect();
+    let mut said = Vec::new();
+    let end = in_guest(&super::Options::of(kernel, timeout, Some(program), &arguments), &mut said);
+    let said = String::from_utf8_lossy(&said);
+    match end {
+        Ok(0) => {}
+        Ok(_) => eprintln!("kernel {kernel}: {said}"),
+        Err(why) => eprintln!("kernel {kernel}: {why:#}\n{said}"),
+    }
+    tests.extend(results(&said));
+    tests
 }
 
 /// What the test harness says, by test: a line each, `test NAME ... ok`.
@@ -114,8 +229,9 @@ fn results(said: &str) -> BTreeMap<String, String> {
 
 fn page(seen: &[Seen]) -> String {
     let mut page = "<!-- @generated by `cargo xtask kernels` -->\n# Kernels\n\n\
-        What was seen when Shunt ran on each kernel of the list (`cargo xtask vm --list`), in QEMU without KVM. A test compares \
-        the bytes\nthat leave a router with Shunt with those that leave it without, by each engine that the kernel has.\n\n"
+        What was seen when Shunt ran on each kernel of the list (`cargo xtask vm --list`), in QEMU without KVM. Probes are those of\n\
+        `shunt status`. A test compares the bytes that leave a router with Shunt with those that leave it without, or the rates and delays\n\
+        behind a qdisc, by each engine that the kernel has.\n\n"
         .to_owned();
     let mut row = |name: &str, cell: &dyn Fn(&Seen) -> String| {
         let cells: Vec<String> = seen.iter().map(cell).collect();
@@ -129,8 +245,18 @@ fn page(seen: &[Seen]) -> String {
     row("tc programs attached by", &|seen| seen.port("attach"));
     row("engine that `auto` takes for a veth", &|seen| seen.port("engine"));
     row("its reason", &|seen| seen.port("engine_reason"));
-    for (name, test) in TESTS {
-        row(&format!("{name} (`{test}`)"), &|seen| seen.tests.get(test).cloned().unwrap_or_default());
+    let probes = seen[0].status["kernel"].as_array().into_iter().flatten();
+    for name in probes.filter_map(|probe| probe["name"].as_str()) {
+        row(&format!("probe: {name}"), &|seen| seen.probe(name));
+    }
+    for (what, _) in &seen[0].without {
+        row(what, &|seen| seen.ends_without(what));
+    }
+    for (name, _, test) in TESTS {
+        row(&format!("{name} (`{test}`)"), &|seen| {
+            let has_none = OF_XDP.contains(&test) && seen.port("engine") == "tc";
+            if has_none { "no XDP".to_owned() } else { seen.tests.get(test).cloned().unwrap_or_default() }
+        });
     }
     page
 }

@@ -1,4 +1,5 @@
-# Shunt on a router of two veths: the release of the kernel, and then the status that Shunt has of itself.
+# Shunt on a router of two veths: the release of the kernel, how `shunt up` ends where something is missing, and the status that
+# Shunt has of itself where nothing is.
 uname -r
 ip link add r0 type veth peer name p0
 ip link add r1 type veth peer name p1
@@ -7,6 +8,26 @@ for device in r0 p0 r1 p1; do
 	ethtool -K $device gro on
 done
 sysctl -qw net.ipv4.ip_forward=1
-shunt up --engine auto --port r0 --port r1 >&2
+up='shunt up --engine auto --port r0 --port r1'
+echo 'learn = false' >static.toml
+
+# What is missing, and a command: its exit code, and what it says if it fails.
+without() {
+	said=$($2 2>&1 >/dev/null)
+	printf '%s\t%s %s\n' "$1" $? "$said"
+}
+
+mount -t tmpfs none /sys/kernel/btf
+without 'BTF is missing' "$up"
+without 'BTF is missing, static flows only' "$up --config static.toml"
+shunt down >&2
+umount /sys/kernel/btf
+modprobe -r nf_conntrack_netlink nf_conntrack
+without 'nf_conntrack is not loaded' "$up"
+without 'nf_conntrack is not loaded, static flows only' "$up --config static.toml"
+shunt down >&2
+modprobe nf_conntrack
+
+$up >&2
 shunt status --json
 shunt down >&2
