@@ -156,6 +156,9 @@ fn is_stream(frame: &[u8]) -> bool {
 /// Neighbour discovery and multicast memberships: Linux tells them when its timers say so, and redirects not more often
 /// than it likes. So it is with what it says where IPv4 has no route, and the limit cannot be set for a namespace.
 pub(crate) fn is_unasked(frame: &[u8]) -> bool {
+    // On a wire of a VLAN, the port's own are those with a tag too many (lane.rs).
+    let untagged = frame[12..14] == [0x81, 0];
+    let frame = &if untagged { [&frame[..12], &frame[16..]].concat() } else { frame.to_vec() };
     let kind = |at: usize| frame.get(at).copied().unwrap_or(0);
     // An answer to options has options.
     let icmp = 14 + 4 * usize::from(kind(14) & 15);
