@@ -79,10 +79,7 @@ struct Stations {
 
 /// A station that sends, and those where it is seen what leaves.
 fn stations(engine: Engine) -> Stations {
-    stations_of(switch(), engine)
-}
-
-fn stations_of(lab: Topology, engine: Engine) -> Stations {
+    let lab = switch();
     let shuntd = daemon(&lab, engine);
     let stage = Stage::new(lab.lan(), &[lab.host("lan2"), lab.host("lan3")]);
     announce(&[lab.lan(), lab.host("lan2"), lab.host("lan3")]);
@@ -405,13 +402,15 @@ fn what_is_flooded_to_one_port_follows_its_station_as_soon_as_it_is_known() {
     for engine in ENGINES {
         let lab = switch();
         lab.router().run("ip link set r3 nomaster");
-        let Stations { lab, shuntd, stage } = stations_of(lab, engine);
+        let shuntd = daemon_with(&lab, engine, SELDOM_PROVED);
         let (a, b) = (lab.lan(), lab.host("lan2"));
+        let stage = Stage::new(a, &[b, lab.host("lan3")]);
+        announce(&[a, b]);
         let unknown = Mac([2, 0, 0, 0, 1, 0x77]);
         let packet = udp(a, b).macs(a.mac, unknown);
         stage.teach(&shuntd, &packet);
         // It is where the packets come from, so they stay there.
-        a.tap().send(&udp(a, b).macs(unknown, a.gateway_mac));
+        a.tap().send(&a.udp_to(1, b.at(1)).macs(unknown, a.gateway_mac));
         stage.react("a station that is heard of", &packet, nothing);
         shuntd.stop();
     }
