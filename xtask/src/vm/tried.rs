@@ -19,6 +19,9 @@ pub struct Options {
     /// Only kernels for this architecture.
     #[arg(long)]
     arch: Option<String>,
+    /// Run only the tests that are not `ok` in docs/kernels.md, which keeps the others' results.
+    #[arg(long)]
+    again: bool,
     /// Run only the tests that `make test` runs on the newest kernel, and write nothing.
     #[arg(long)]
     short: bool,
@@ -123,12 +126,14 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let is_meant =
         |kernel: &&Kernel| options.arch.as_ref().is_none_or(|arch| kernel.arch.name == arch.as_str());
     let kernels: Vec<&'static Kernel> = KERNELS.iter().filter(is_meant).collect();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/kernels.md");
+    let kept = if options.again { fs::read_to_string(&path)? } else { String::new() };
     let mut seen = Vec::new();
     for some in kernels.chunks(GUESTS) {
         let some: anyhow::Result<Vec<Seen>> = thread::scope(|scope| {
             let run = |kernel: &&'static Kernel| {
-                let kernel = *kernel;
-                scope.spawn(move || Seen::on(kernel, options.timeout))
+                let (kernel, known) = (*kernel, known(&kept, &kernel.to_string()));
+                scope.spawn(move || Seen::on(kernel, options.timeout, known))
             };
             let runs: Vec<_> = some.iter().map(run).collect();
             let ends = runs.into_iter().map(|run| run.join());
@@ -137,7 +142,6 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         seen.extend(some?);
     }
     ensure!(!seen.is_empty(), "the list has no kernel for this architecture");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/kernels.md");
     fs::write(&path, page(&seen)).with_context(|| path.display().to_string())?;
     let failed = seen.iter().flat_map(|seen| seen.tests.values()).filter(|said| *said != "ok").count();
     ensure!(failed == 0, "{failed} tests have failed: see {}", path.display());
@@ -157,7 +161,12 @@ fn try_short(kernel: &Kernel, timeout: u64) -> anyhow::Result<()> {
 }
 
 impl Seen {
-    fn on(kernel: &'static Kernel, timeout: u64) -> anyhow::Result<Self> {
+    /// With the results of tests that are known already, and need not run again if they were good.
+    fn on(
+        kernel: &'static Kernel,
+        timeout: u64,
+        mut tests: BTreeMap<String, String>,
+    ) -> anyhow::Result<Self> {
         eprintln!("kernel {kernel}");
         let mut said = Vec::new();
         let script = super::Options::of(kernel, timeout, None, &["sh", "-c", include_str!("tried.sh")]);
@@ -169,9 +178,13 @@ impl Seen {
         let without = rows.into_iter().filter_map(|row| row.split_once('\t'));
         let without = without.map(|(what, end)| (what.to_owned(), end.trim().to_owned())).collect();
         let status = serde_json::from_str(&status.concat()).context("shunt status --json")?;
-        let mut tests = BTreeMap::new();
         for program in ["forwarding", "twin"] {
-            tests.extend(run_tests(kernel, timeout, program));
+            let of_program = TESTS.iter().filter(|(_, of, _)| *of == program).map(|(_, _, name)| *name);
+            let left: Vec<&str> =
+                of_program.filter(|name| tests.get(*name).is_none_or(|said| said != "ok")).collect();
+            if !left.is_empty() {
+                tests.extend(run_tests(kernel, timeout, program, &left));
+            }
         }
         Ok(Self { kernel, release: release.to_owned(), date: today(), without, status, tests })
     }
@@ -204,11 +217,15 @@ impl Seen {
 }
 
 /// Runs the tests of a program on a kernel; by test, what came of it.
-fn run_tests(kernel: &'static Kernel, timeout: u64, program: &str) -> BTreeMap<String, String> {
-    let names = TESTS.iter().filter(|(_, of, _)| *of == program).map(|(_, _, name)| *name);
+fn run_tests(
+    kernel: &'static Kernel,
+    timeout: u64,
+    program: &str,
+    names: &[&str],
+) -> BTreeMap<String, String> {
     let mut tests: BTreeMap<String, String> =
-        names.clone().map(|name| (name.to_owned(), NOT_RUN.to_owned())).collect();
-    let arguments: Vec<&str> = std::iter::once("--exact").chain(names).collect();
+        names.iter().map(|name| ((*name).to_owned(), NOT_RUN.to_owned())).collect();
+    let arguments = [&["--exact"], names].concat();
     let mut said = Vec::new();
     let end = in_guest(&super::Options::of(kernel, timeout, Some(program), &arguments), &mut said);
     let said = String::from_utf8_lossy(&said);
@@ -219,6 +236,19 @@ fn run_tests(kernel: &'static Kernel, timeout: u64, program: &str) -> BTreeMap<S
     }
     tests.extend(results(&said));
     tests
+}
+
+/// What a page has in a kernel's column, by test.
+fn known(page: &str, kernel: &str) -> BTreeMap<String, String> {
+    let mut rows = page.lines().filter(|line| line.starts_with('|')).map(|line| line.split(" | "));
+    let column =
+        rows.next().and_then(|mut cells| cells.position(|cell| cell.trim_end_matches(" |") == kernel));
+    let Some(column) = column else { return BTreeMap::new() };
+    let of_test = |mut cells: std::str::Split<'_, &str>| {
+        let test = cells.next()?.strip_suffix("`)")?.rsplit_once("(`")?.1;
+        Some((test.to_owned(), cells.nth(column - 1)?.trim_end_matches(" |").to_owned()))
+    };
+    rows.filter_map(of_test).collect()
 }
 
 /// What the test harness says, by test: a line each, `test NAME ... ok`.
@@ -263,7 +293,16 @@ fn page(seen: &[Seen]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::results;
+    use super::{known, results};
+
+    #[test]
+    fn a_page_has_the_results_of_each_kernel() {
+        let page = "# Kernels\n\n|  | 6.1 | newest |\n| --- | --- | --- |\n| release | 6.1.0 | 7.3 |\n\
+            | QinQ to one tag (`vlans::two`) | ok | FAILED |\n";
+        assert_eq!(known(page, "6.1")["vlans::two"], "ok");
+        assert_eq!(known(page, "newest")["vlans::two"], "FAILED");
+        assert!(known(page, "6.12").is_empty());
+    }
 
     #[test]
     fn each_test_has_the_result_that_its_line_ends_with() {
