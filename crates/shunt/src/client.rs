@@ -132,7 +132,10 @@ impl Client {
             Err(error) => error,
         };
         let failure = match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => not_running(&self.instance),
+            // Reset: it was closed before it took us.
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => {
+                not_running(&self.instance)
+            }
             io::ErrorKind::PermissionDenied => Failure::new(
                 FailureCode::NotRoot,
                 format!(
