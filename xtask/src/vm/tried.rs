@@ -254,7 +254,8 @@ fn known(page: &str, kernel: &str) -> BTreeMap<String, String> {
 /// What the test harness says, by test: a line each, `test NAME ... ok`.
 fn results(said: &str) -> BTreeMap<String, String> {
     let lines = said.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
-    lines.map(|(name, result)| (name.to_owned(), result.to_owned())).collect()
+    let ended = lines.filter(|(_, result)| !result.is_empty());
+    ended.map(|(name, result)| (name.to_owned(), result.to_owned())).collect()
 }
 
 fn page(seen: &[Seen]) -> String {
