@@ -11,8 +11,8 @@ const REGISTER_PIECES: usize = 4;
 pub(super) const ROUNDS_PER_BATCH: usize = 32;
 /// Undisturbed pieces in registers differ by less than this part of them.
 const ALIKE: u64 = 20;
-/// What a short interrupt takes at most; longer ones, and other threads, show in pieces of either kind.
-const SHORT_NS: u64 = 10_000;
+/// What a short interrupt takes at most, and a piece whose memory has gone from all caches; longer ones are other threads.
+const SHORT_NS: u64 = 100_000;
 const WINDOWS: usize = 12;
 const BATCHES_PER_WINDOW: usize = 60;
 /// Beyond this a busy CPU has to do with fewer windows.

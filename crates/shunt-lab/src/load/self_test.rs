@@ -22,7 +22,7 @@ const INJECTED: [f64; 3] = [0.25, 0.5, 0.75];
 /// Shorter than a few ticks, as packets come.
 const PERIOD: Duration = Duration::from_millis(10);
 const PERIODS_PER_WINDOW: u32 = 25;
-const QUIET_WINDOWS: usize = 5;
+const QUIET_WINDOWS: usize = 9;
 const MOST_WINDOWS: usize = 30;
 /// What the scheduler may have given to others in a window that counts.
 const QUIET: f64 = 0.003;
