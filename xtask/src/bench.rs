@@ -7,12 +7,14 @@ pub mod path;
 pub mod record;
 pub mod rig;
 pub mod setting;
+mod stream;
 pub mod ways;
 
 use crate::{iperf, shunt};
 use path::Path;
 use record::{Ratio, Records, Summary, Target};
 use rig::{Placement, Rig};
+use serde_json::Value;
 use shunt_lab::iperf::Load;
 use shunt_testkit::Topology;
 use std::{collections::BTreeMap, fs, time::Duration};
@@ -181,17 +183,26 @@ impl Bench {
         Ok(())
     }
 
-    /// One TCP stream with all offloads on, and one with frames of the MTU from the hosts, as a wire carries them.
+    /// One TCP stream with all offloads on, between hosts that cost little and between those of iperf3, and one with frames of the MTU
+    /// from the hosts, as a wire carries them.
     fn tcp(&mut self) -> anyhow::Result<()> {
         if self.shunt.is_err() {
             self.lacking("tcp_goodput_tc_vs_slow");
             return Ok(());
         }
         // Aggregates go up on the sender's CPU, so there is nothing to poll or to pin.
-        self.goodput("tcp", "tcp_goodput_tc_vs_slow", &rig::topology(), false)?;
-        let lab = rig::topology();
+        let lab = unpaced(rig::topology());
+        self.goodput("tcp", "tcp_goodput_tc_vs_slow", &lab, |lab, duration| {
+            let sample = stream::measure(lab.lan(), lab.wan(), duration)?;
+            Ok((sample.bits_per_second(), serde_json::to_value(sample)?))
+        })?;
+        self.goodput("tcp-iperf3", "tcp_goodput_tc_vs_slow_iperf3", &lab, iperf3)?;
+        let lab = unpaced(rig::topology());
         lab.try_gather(true)?;
-        self.goodput("tcp-mtu", "tcp_goodput_tc_vs_slow_mtu_frames", &lab, true)
+        self.goodput("tcp-mtu", "tcp_goodput_tc_vs_slow_mtu_frames", &lab, |lab, duration| {
+            rig::threads(lab, Placement::TwoCpus)?;
+            iperf3(lab, duration)
+        })
     }
 
     fn goodput(
@@ -199,21 +210,18 @@ impl Bench {
         group: &'static str,
         name: &'static str,
         lab: &Topology,
-        placed: bool,
+        measure: impl Fn(&Topology, Duration) -> anyhow::Result<(f64, Value)>,
     ) -> anyhow::Result<()> {
         let duration = Duration::from_secs(if self.quick { 1 } else { 3 });
         let (mut of, mut to) = (Vec::new(), Vec::new());
         for run in 0..self.runs {
             for (path, series) in [(Path::Slow, &mut to), (Path::Tc, &mut of)] {
                 let open = path.open(lab.router())?;
-                if placed {
-                    rig::threads(lab, Placement::TwoCpus)?;
-                }
-                let arrived = iperf::run(lab.lan(), lab.wan(), false, Load::Tcp, duration)?;
+                let (bits_per_second, sample) = measure(lab, duration)?;
                 drop(open);
-                self.records.keep(group, run, &path.to_string(), &arrived)?;
-                println!("{group} {run:2} {path:5} {:6.2} Gbit/s", arrived.bits_per_second / 1e9);
-                series.push(arrived.bits_per_second / 1e9);
+                self.records.keep(group, run, &path.to_string(), &sample)?;
+                println!("{group} {run:2} {path:5} {:6.2} Gbit/s", bits_per_second / 1e9);
+                series.push(bits_per_second / 1e9);
             }
         }
         self.ratio(name, &of, &to, "Gbit/s", Target::AtLeast(1.3), &[]);
@@ -305,6 +313,19 @@ impl Bench {
         let why = self.shunt.clone().err().unwrap_or_default();
         self.summary.missing.insert(name, why);
     }
+}
+
+/// Hosts whose TCP sends what it can: BBR's pacing waits for timers, and where these are slow the stream is.
+fn unpaced(lab: Topology) -> Topology {
+    for host in lab.hosts() {
+        host.ns.sysctl("ipv4/tcp_congestion_control", "reno");
+    }
+    lab
+}
+
+fn iperf3(lab: &Topology, duration: Duration) -> anyhow::Result<(f64, Value)> {
+    let arrived = iperf::run(lab.lan(), lab.wan(), false, Load::Tcp, duration)?;
+    Ok((arrived.bits_per_second, serde_json::to_value(arrived)?))
 }
 
 fn conditions(options: &Options) -> BTreeMap<&'static str, String> {
