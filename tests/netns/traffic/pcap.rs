@@ -126,8 +126,9 @@ fn what_was_captured_is_what_arrives_byte_for_byte_and_in_its_time() {
         assert_eq!(report["directions"][0]["means"] == "socket", sender == "socket");
         assert!(report["duplicated"].is_null() && report["latency_us"].is_null());
         let took = (arrived[59].0 - arrived[0].0).as_secs_f64();
-        // The machine may be busy, and the first frame late.
-        assert!(took > 0.6 * seconds && took < seconds + 1.0, "{name}: {took} s");
+        // The machine may be busy, and the first frame late, which the report then says.
+        let late = doubts(&report).contains(&"sent-late");
+        assert!((late || took > 0.6 * seconds) && took < seconds + 1.0, "{name}: {took} s, {report:#}");
     }
     // Again and again, by rounds, by time, and by count.
     for (options, frames) in [("--loop 3", 180), ("--time 615ms", 123), ("--count 70", 70)] {
