@@ -47,7 +47,7 @@ pub enum Open<'a> {
 }
 
 /// The table has room for all flows of a run in both directions, and no flow leaves it during a run.
-const CONFIG: &str = "max_flows = 131072\nidle = \"600s\"\n";
+const CONFIG: &str = "max_flows = 262144\nidle = \"600s\"\n";
 
 impl Path {
     /// Opens it on a router.
