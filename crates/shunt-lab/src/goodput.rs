@@ -166,23 +166,26 @@ impl Plan {
 
     /// Those that this machine can have.
     fn possible(&self, devices: Option<&Devices>, kept: &mut Kept) -> Result<Vec<Cell>, Error> {
-        if let Some(devices) = devices {
-            let lacks = self.cells.iter().filter_map(|cell| Some((cell, devices.lack(cell)?)));
-            let lacks: Vec<(&Cell, String)> = lacks.collect();
-            lacks.iter().for_each(|(cell, why)| kept.lacks(&cell.to_string(), why.clone()));
-            return match &lacks[..] {
-                [(_, why), ..] if lacks.len() == self.cells.len() => Err(Error::Asked(why.clone())),
-                _ => Ok(self.cells.iter().filter(|cell| devices.lack(cell).is_none()).copied().collect()),
+        let is_tagged = self.cells.iter().any(|cell| cell.vlan);
+        let no_tags = if devices.is_none() && is_tagged { vlan_lacking()? } else { None };
+        let (mut possible, mut first_lack) = (Vec::new(), None);
+        for cell in &self.cells {
+            let lack = match devices {
+                Some(devices) => devices.lack(cell),
+                None => no_tags.clone().filter(|_| cell.vlan),
             };
+            match lack {
+                Some(why) => {
+                    kept.lacks(&cell.to_string(), why.clone());
+                    first_lack.get_or_insert(why);
+                }
+                None => possible.push(*cell),
+            }
         }
-        let lacking = if self.cells.iter().any(|cell| cell.vlan) { vlan_lacking()? } else { None };
-        let Some(why) = lacking else { return Ok(self.cells.clone()) };
-        let (tagged, untagged): (Vec<Cell>, Vec<Cell>) = self.cells.iter().partition(|cell| cell.vlan);
-        tagged.iter().for_each(|cell| kept.lacks(&cell.to_string(), why.clone()));
-        if untagged.is_empty() {
-            return Err(Error::Asked(why));
+        match first_lack {
+            Some(why) if possible.is_empty() => Err(Error::Asked(why)),
+            _ => Ok(possible),
         }
-        Ok(untagged)
     }
 
     fn report(
