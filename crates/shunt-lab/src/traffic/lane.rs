@@ -99,29 +99,12 @@ impl<'n> Lane<'n> {
             shape.destination_ports,
             shape.sizes
         );
-        let shakes = shape.tcp == Some(Tcp::SYN);
         let traffic = shape.traffic(from.mac, from.next_hop)?;
         let name = match traffic.flows {
             1 => format!("{name}, 1 flow"),
             flows => format!("{name}, {flows} flows"),
         };
-        // The receiver first: a veth takes live frames only when its peer has a program, or GRO.
-        let wanted = receiver::Wanted::Stamped { flows: traffic.flows, shakes };
-        let receiver = to.within(|| Receiver::attach_for(to.ifindex, &wanted, hand_on))?;
-        let sender =
-            from.within(|| Sender::new(&Source::Made(Box::new(traffic)), &from.ifname, from.ifindex, means))?;
-        let (from, to) = (from.clone(), to.clone());
-        Ok(Self {
-            from,
-            to,
-            name,
-            sender,
-            receiver,
-            stamped: true,
-            _promiscuous: None,
-            reflector: None,
-            shakes,
-        })
+        Self::of_source(from, to, name, &Source::Made(Box::new(traffic)), means, hand_on)
     }
 
     fn of_capture(
@@ -139,21 +122,39 @@ impl<'n> Lane<'n> {
         let promiscuous = (!from.routed)
             .then(|| to.within(|| membership::join(&to.ifname, to.ifindex, PACKET_MR_PROMISC)))
             .transpose()?;
-        let wanted = receiver::Wanted::Of(&capture);
+        let lane =
+            Self::of_source(from, to, replay.name(), &Source::Captured(capture, round), means, hand_on)?;
+        Ok(Self { _promiscuous: promiscuous, ..lane })
+    }
+
+    fn of_source(
+        from: &Station<'n>,
+        to: &Station<'n>,
+        name: String,
+        source: &Source,
+        means: MeansChoice,
+        hand_on: bool,
+    ) -> Result<Self, Error> {
+        let wanted = match source {
+            Source::Made(traffic) => {
+                let shakes = traffic.packet.tcp().is_some_and(|tcp| tcp.flags == Tcp::SYN);
+                receiver::Wanted::Stamped { flows: traffic.flows, shakes }
+            }
+            Source::Captured(capture, _) => receiver::Wanted::Of(capture),
+        };
+        // The receiver first: a veth takes live frames only when its peer has a program, or GRO.
         let receiver = to.within(|| Receiver::attach_for(to.ifindex, &wanted, hand_on))?;
-        let source = Source::Captured(capture, round);
-        let sender = from.within(|| Sender::new(&source, &from.ifname, from.ifindex, means))?;
-        let (from, to, name) = (from.clone(), to.clone(), replay.name());
+        let sender = from.within(|| Sender::new(source, &from.ifname, from.ifindex, means))?;
         Ok(Self {
-            from,
-            to,
+            from: from.clone(),
+            to: to.clone(),
             name,
             sender,
             receiver,
-            stamped: false,
-            _promiscuous: promiscuous,
+            stamped: matches!(wanted, receiver::Wanted::Stamped { .. }),
+            _promiscuous: None,
             reflector: None,
-            shakes: false,
+            shakes: matches!(wanted, receiver::Wanted::Stamped { shakes: true, .. }),
         })
     }
 
