@@ -27,68 +27,58 @@ pub struct Options {
     short: bool,
 }
 
-/// What is tried: how it is called, and the tests' program and the test that try it.
-const TESTS: [(&str, &str, &str); 28] = [
-    ("UDP over IPv4", "forwarding", "nat::plain_udp_is_the_same"),
-    ("TCP over IPv6", "forwarding", "nat::plain_tcp_over_ipv6_is_the_same"),
-    ("masquerading, TCP", "forwarding", "nat::masqueraded_tcp_is_the_same"),
-    ("LAN on a VLAN device", "forwarding", "vlans::a_tagged_lan_and_an_untagged_wan"),
-    ("WAN on a VLAN device", "forwarding", "vlans::an_untagged_lan_and_a_tagged_wan"),
-    ("one VLAN to another", "forwarding", "vlans::a_tag_for_another"),
-    ("QinQ to one tag", "forwarding", "vlans::two_tags_for_one"),
-    ("QinQ to none", "forwarding", "vlans::two_tags_and_none"),
-    ("none to QinQ", "forwarding", "vlans::none_and_two_tags"),
-    ("tags beside the frame and in it", "forwarding", "vlans::tags_beside_the_frame_and_in_it"),
-    ("priority tags", "forwarding", "vlans::priority_tags"),
+/// What is tried, by the tests' program: how it is called, and the test that tries it.
+const TESTS: [(&str, &[(&str, &str)]); 2] = [
     (
-        "a bridge that knows VLANs, trunk port",
         "forwarding",
-        "vlans::a_trunk_port_of_a_bridge_that_knows_vlans",
+        &[
+            ("UDP over IPv4", "nat::plain_udp_is_the_same"),
+            ("TCP over IPv6", "nat::plain_tcp_over_ipv6_is_the_same"),
+            ("masquerading, TCP", "nat::masqueraded_tcp_is_the_same"),
+            ("LAN on a VLAN device", "vlans::a_tagged_lan_and_an_untagged_wan"),
+            ("WAN on a VLAN device", "vlans::an_untagged_lan_and_a_tagged_wan"),
+            ("one VLAN to another", "vlans::a_tag_for_another"),
+            ("QinQ to one tag", "vlans::two_tags_for_one"),
+            ("QinQ to none", "vlans::two_tags_and_none"),
+            ("none to QinQ", "vlans::none_and_two_tags"),
+            ("tags beside the frame and in it", "vlans::tags_beside_the_frame_and_in_it"),
+            ("priority tags", "vlans::priority_tags"),
+            ("a bridge that knows VLANs, trunk port", "vlans::a_trunk_port_of_a_bridge_that_knows_vlans"),
+            ("a bridge that knows VLANs, access port", "vlans::an_access_port_of_a_bridge_that_knows_vlans"),
+            ("a bridge on top of a VLAN device", "vlans::a_bridge_on_top_of_a_vlan_device"),
+            ("a qdisc of a VLAN device is not bypassed", "vlans::a_qdisc_of_a_vlan_device_is_not_bypassed"),
+            (
+                "`auto` goes by fq_codel, cake, prio, htb, fq",
+                "forwarding_shapers::auto_goes_by_each_qdisc_that_somebody_asked_for",
+            ),
+            (
+                "`auto` goes by a queue of mq",
+                "forwarding_shapers::a_queue_of_mq_that_has_a_qdisc_of_its_own_is_not_bypassed",
+            ),
+            ("rates: htb with fq_codel", "forwarding_shapers::classes_of_htb_with_fq_codel_get_their_rates"),
+            ("rates: cake", "forwarding_shapers::flows_get_their_share_of_cake"),
+            ("rates: prio", "forwarding_shapers::bands_of_prio_go_before_one_another"),
+            (
+                "delay behind fq_codel",
+                "forwarding_shapers::a_flow_that_hardly_sends_waits_no_longer_behind_fq_codel",
+            ),
+            (
+                "cake on an ifb, for what comes in",
+                "forwarding_shapers::what_an_ifb_shapes_on_the_way_in_stays_slow",
+            ),
+            ("static flows without BTF", "statics::flows_are_forwarded_without_btf"),
+            ("nothing left behind", "a_daemon_that_ends_leaves_nothing_behind"),
+        ],
     ),
     (
-        "a bridge that knows VLANs, access port",
-        "forwarding",
-        "vlans::an_access_port_of_a_bridge_that_knows_vlans",
+        "twin",
+        &[
+            ("twins, VLANs, Linux alone", "linux_does_the_same_twice"),
+            ("twins, VLANs, engine tc", "tc_is_not_to_be_told_from_linux"),
+            ("twins, VLANs, engine xdp", "xdp_is_not_to_be_told_from_linux"),
+            ("twins, VLANs, engine auto", "the_engine_that_is_chosen_is_not_to_be_told_from_linux"),
+        ],
     ),
-    ("a bridge on top of a VLAN device", "forwarding", "vlans::a_bridge_on_top_of_a_vlan_device"),
-    (
-        "a qdisc of a VLAN device is not bypassed",
-        "forwarding",
-        "vlans::a_qdisc_of_a_vlan_device_is_not_bypassed",
-    ),
-    (
-        "`auto` goes by fq_codel, cake, prio, htb, fq",
-        "forwarding",
-        "forwarding_shapers::auto_goes_by_each_qdisc_that_somebody_asked_for",
-    ),
-    (
-        "`auto` goes by a queue of mq",
-        "forwarding",
-        "forwarding_shapers::a_queue_of_mq_that_has_a_qdisc_of_its_own_is_not_bypassed",
-    ),
-    (
-        "rates: htb with fq_codel",
-        "forwarding",
-        "forwarding_shapers::classes_of_htb_with_fq_codel_get_their_rates",
-    ),
-    ("rates: cake", "forwarding", "forwarding_shapers::flows_get_their_share_of_cake"),
-    ("rates: prio", "forwarding", "forwarding_shapers::bands_of_prio_go_before_one_another"),
-    (
-        "delay behind fq_codel",
-        "forwarding",
-        "forwarding_shapers::a_flow_that_hardly_sends_waits_no_longer_behind_fq_codel",
-    ),
-    (
-        "cake on an ifb, for what comes in",
-        "forwarding",
-        "forwarding_shapers::what_an_ifb_shapes_on_the_way_in_stays_slow",
-    ),
-    ("static flows without BTF", "forwarding", "statics::flows_are_forwarded_without_btf"),
-    ("nothing left behind", "forwarding", "a_daemon_that_ends_leaves_nothing_behind"),
-    ("twins, VLANs, Linux alone", "twin", "linux_does_the_same_twice"),
-    ("twins, VLANs, engine tc", "twin", "tc_is_not_to_be_told_from_linux"),
-    ("twins, VLANs, engine xdp", "twin", "xdp_is_not_to_be_told_from_linux"),
-    ("twins, VLANs, engine auto", "twin", "the_engine_that_is_chosen_is_not_to_be_told_from_linux"),
 ];
 /// Those of them that are about XDP alone.
 const OF_XDP: [&str; 2] = [
@@ -178,10 +168,10 @@ impl Seen {
         let without = rows.into_iter().filter_map(|row| row.split_once('\t'));
         let without = without.map(|(what, end)| (what.to_owned(), end.trim().to_owned())).collect();
         let status = serde_json::from_str(&status.concat()).context("shunt status --json")?;
-        for program in ["forwarding", "twin"] {
-            let of_program = TESTS.iter().filter(|(_, of, _)| *of == program).map(|(_, _, name)| *name);
+        for (program, of_program) in TESTS {
+            let names = of_program.iter().map(|(_, name)| *name);
             let left: Vec<&str> =
-                of_program.filter(|name| tests.get(*name).is_none_or(|said| said != "ok")).collect();
+                names.filter(|name| tests.get(*name).is_none_or(|said| said != "ok")).collect();
             if !left.is_empty() {
                 tests.extend(run_tests(kernel, timeout, program, &left));
             }
@@ -283,10 +273,10 @@ fn page(seen: &[Seen]) -> String {
     for (what, _) in &seen[0].without {
         row(what, &|seen| seen.ends_without(what));
     }
-    for (name, _, test) in TESTS {
+    for (name, test) in TESTS.iter().flat_map(|(_, of_program)| *of_program) {
         row(&format!("{name} (`{test}`)"), &|seen| {
-            let has_none = OF_XDP.contains(&test) && seen.port("engine") == "tc";
-            if has_none { "no XDP".to_owned() } else { seen.tests.get(test).cloned().unwrap_or_default() }
+            let has_none = OF_XDP.contains(test) && seen.port("engine") == "tc";
+            if has_none { "no XDP".to_owned() } else { seen.tests.get(*test).cloned().unwrap_or_default() }
         });
     }
     page
