@@ -1,0 +1,341 @@
+//! What changes in a bridge, and what it cannot do by the fast path.
+
+use super::{
+    SELDOM_PROVED, Stations, announce, bridged, call_iptables, calls_iptables, stations, switch, udp,
+};
+use crate::{
+    ENGINES, Stage, daemon, daemon_with, moves,
+    stage::{BOUND, by, nothing, one},
+};
+use shunt_api::Engine;
+use shunt_testkit::{Crossing, Frame, Host, require_root, skip, wait_until};
+use shunt_wire::{Mac, Packet};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// For what does not come.
+const A_MOMENT: Duration = Duration::from_millis(50);
+/// Has a station say nothing: its kernel would say something now and then.
+const MUTE: &str = r#"
+table netdev mute {
+	chain egress {
+		type filter hook egress device "lan0" priority 0; policy drop;
+	}
+}
+"#;
+
+/// A rule that is not met by what a bridge forwards, until br_netfilter has it met.
+const NO_SUCH_UDP: &str =
+    "table inet guard { chain forward { type filter hook forward priority 0; udp dport 5000 drop; }; }";
+
+fn udp6(from: &Host, to: &Host) -> Packet {
+    bridged(from.udp_to(4000, to.at6(5000)), from, to).payload("between two stations")
+}
+
+impl Stations {
+    /// Runs a command on the router, after which packets leave as wanted.
+    #[track_caller]
+    fn react(&self, command: &str, packet: &Packet, wanted: impl Fn(&[Vec<Frame>]) -> bool) {
+        self.lab.router().run(command);
+        self.stage.react(command, packet, wanted);
+    }
+
+    /// Where not even the router is reached any more: within a second nothing leaves.
+    #[track_caller]
+    fn cut_off(&self, command: &str, packet: &Packet) {
+        let way = Crossing::between(self.lab.lan(), self.lab.host("lan2"));
+        self.lab.router().run(command);
+        let mut left = 0;
+        let since = Instant::now();
+        while since.elapsed() < BOUND + 5 * A_MOMENT {
+            way.from.send(packet);
+            let seen = way.to.capture_packet(A_MOMENT, |seen| seen.payload == packet.payload);
+            assert!(seen.is_none() || since.elapsed() < BOUND, "{command}: it still leaves");
+            left += u32::from(seen.is_some());
+        }
+        eprintln!("reaction to {command}: {left} packets");
+    }
+}
+
+fn flooded(left: &[Vec<Frame>]) -> bool {
+    left.iter().all(|at| at.len() == 1)
+}
+
+#[test]
+fn another_sender_and_another_class_of_the_same_tuple_are_for_linux() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let Stations { lab, shuntd, stage } = stations(engine);
+        let (a, b) = (lab.lan(), lab.host("lan2"));
+        let packet = udp(a, b);
+        stage.teach(&shuntd, &packet);
+        let before = shuntd.status();
+        stage.pass(&packet.clone().with_class(0xb8));
+        let after = shuntd.status();
+        assert_eq!(after.reasons.get("class"), Some(&(before.reasons.get("class").unwrap_or(&0) + 1)));
+
+        // It takes the address over on the same port, and the bridge learns where it is.
+        let other = Mac([2, 0, 0, 0, 1, 0x99]);
+        stage.teach(&shuntd, &packet);
+        let taken_over = packet.clone().macs(other, b.mac);
+        let before = moves(&shuntd.status(), "fdb");
+        assert!(one(0, |seen| seen.ethernet.source == other)(&stage.send(&taken_over)));
+        let known = lab.router().run("bridge fdb show br br0");
+        assert!(known.contains(&format!("{other} dev r0")), "{known}");
+        shuntd.wait_until("the bridge has told of it", |now| moves(now, "fdb") > before);
+        stage.teach(&shuntd, &taken_over);
+        stage.react("nothing", &taken_over, one(0, |seen| seen.ethernet.source == other));
+        shuntd.stop();
+    }
+}
+
+#[test]
+fn a_station_that_roams_is_reached_where_it_is_at_once() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        for family in [udp, udp6] {
+            let Stations { lab, shuntd, stage } = stations(engine);
+            let (a, b, c) = (lab.lan(), lab.host("lan2"), lab.host("lan3"));
+            let packet = family(a, b);
+            stage.teach(&shuntd, &packet);
+            let before = moves(&shuntd.status(), "fdb");
+            b.ns.nft(MUTE);
+            c.tap().send(&c.udp_to(1, a.at(1)).macs(b.mac, a.mac));
+            stage.react("a station that roams", &packet, by(1));
+            assert!(moves(&shuntd.status(), "fdb") > before, "{:#?}", shuntd.status());
+            stage.teach_via(&shuntd, &packet, 1);
+            shuntd.stop();
+        }
+    }
+}
+
+/// Its packets come in elsewhere, and the answers must follow it.
+#[test]
+fn a_sender_that_roams_is_answered_where_it_is_at_once() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = switch();
+        let shuntd = daemon(&lab, engine);
+        let (a, b, c) = (lab.lan(), lab.host("lan2"), lab.host("lan3"));
+        announce(&[a, b]);
+        let packet = udp(a, b);
+        Stage::new(a, &[b]).teach(&shuntd, &packet);
+        let answers = Stage::new(b, &[a, c]);
+        let answer = bridged(b.udp_to(5000, a.at(4000)), b, a).payload("an answer");
+        answers.teach(&shuntd, &answer);
+        a.ns.nft(MUTE);
+        c.tap().send(&packet);
+        answers.react("a sender that roams", &answer, by(1));
+        answers.teach_via(&shuntd, &answer, 1);
+        shuntd.stop();
+    }
+}
+
+#[test]
+fn the_state_of_a_port_holds_at_once() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let stations = stations(engine);
+        let (packet, router) = (stations.packet(), stations.lab.router());
+        // 0 is disabled, 1 listening, 2 learning, 3 forwarding. Without a spanning tree none stays blocked.
+        for state in [0, 1, 2] {
+            stations.settle(&packet);
+            stations.react(&format!("bridge link set dev r2 state {state}"), &packet, nothing);
+            router.run("bridge link set dev r2 state 3");
+        }
+        stations.settle(&packet);
+        stations.cut_off("bridge link set dev r0 state 1", &packet);
+        router.run("bridge link set dev r0 state 3");
+        stations.settle(&packet);
+        stations.cut_off("ip link set br0 down", &packet);
+        router.run("ip link set br0 up");
+        // A bridge forgets the stations of a port that is gone, and looks for them at the others.
+        for (gone, back) in [
+            ("ip link set r2 nomaster", "ip link set r2 master br0"),
+            ("ip link set r2 down", "ip link set r2 up"),
+        ] {
+            stations.settle(&packet);
+            stations.react(gone, &packet, by(1));
+            router.run(back);
+        }
+        stations.settle(&packet);
+        stations.react("ip link set br0 type bridge fdb_flush", &packet, flooded);
+        stations.stage.never_fast(&stations.shuntd, &packet, flooded);
+        stations.shuntd.stop();
+    }
+}
+
+#[test]
+fn what_a_port_may_holds_at_once() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let stations = stations(engine);
+        let (packet, router) = (stations.packet(), stations.lab.router());
+        router.run("bridge link set dev r0 isolated on");
+        stations.settle(&packet);
+        stations.react("bridge link set dev r2 isolated on", &packet, nothing);
+        router.run("bridge link set dev r2 isolated off");
+        stations.settle(&packet);
+        // The port is for stations only that are known, and this one is forgotten.
+        let forget = format!("bridge fdb del {} dev r0 master", stations.lab.lan().mac);
+        stations.cut_off(&format!("bridge link set dev r0 locked on learning off; {forget}"), &packet);
+        router.run("bridge link set dev r0 locked off learning on");
+        stations.settle(&packet);
+        for setting in ["learning off", "flood off", "hairpin on", "guard on", "mcast_flood off", "locked on"]
+        {
+            let before = stations.shuntd.status().epoch;
+            router.run(&format!("bridge link set dev r3 {setting}"));
+            assert!(stations.shuntd.status().epoch > before, "{setting}");
+        }
+        stations.shuntd.stop();
+    }
+}
+
+/// With two ports, what is for a station that is not known leaves once, by the other one.
+#[test]
+fn what_is_flooded_to_one_port_follows_its_station_as_soon_as_it_is_known() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = switch();
+        lab.router().run("ip link set r3 nomaster");
+        let shuntd = daemon_with(&lab, engine, SELDOM_PROVED);
+        let (a, b) = (lab.lan(), lab.host("lan2"));
+        let stage = Stage::new(a, &[b, lab.host("lan3")]);
+        announce(&[a, b]);
+        let unknown = Mac([2, 0, 0, 0, 1, 0x77]);
+        let packet = udp(a, b).macs(a.mac, unknown);
+        stage.teach(&shuntd, &packet);
+        // It is where the packets come from, so they stay there.
+        a.tap().send(&a.udp_to(1, b.at(1)).macs(unknown, a.gateway_mac));
+        stage.react("a station that is heard of", &packet, nothing);
+        shuntd.stop();
+    }
+}
+
+#[test]
+fn a_rule_of_the_bridge_holds_at_once() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let stations = stations(engine);
+        let packet = stations.packet();
+        stations.settle(&packet);
+        stations.lab.router().nft(
+            "table bridge guard { chain forward { type filter hook forward priority 0; udp dport 5000 drop; }; }",
+        );
+        stations.stage.react("a rule of the bridge", &packet, nothing);
+        stations.react("nft delete table bridge guard", &packet, by(0));
+        stations.settle(&packet);
+        stations.shuntd.stop();
+    }
+}
+
+#[test]
+fn iptables_that_bridges_begin_to_call_is_heard_within_a_second() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let stations = stations(engine);
+        if !calls_iptables(&stations.lab) {
+            return skip("this kernel has no br_netfilter");
+        }
+        let packet = stations.packet();
+        stations.lab.router().nft(NO_SUCH_UDP);
+        stations.settle(&packet);
+        call_iptables(&stations.lab, 1);
+        stations.stage.react("bridge-nf-call-iptables", &packet, nothing);
+        call_iptables(&stations.lab, 0);
+        stations.settle(&packet);
+        stations.react("ip link set br0 type bridge nf_call_iptables 1", &packet, nothing);
+        stations.shuntd.stop();
+    }
+}
+
+/// Linux learns where a station is from each of its packets. Fast ones it does not see.
+#[test]
+fn a_station_that_only_sends_is_known_for_as_long_as_it_sends() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = switch();
+        lab.router().run("ip link set br0 type bridge ageing_time 200");
+        let shuntd = daemon(&lab, engine);
+        let (a, b) = (lab.lan(), lab.host("lan2"));
+        announce(&[a, b]);
+        let way = Crossing::between(a, b);
+        let packet = udp(a, b);
+        way.teach(&shuntd, &packet);
+        let knows = || lab.router().run("bridge fdb show br br0").contains(&format!("{} dev r0", a.mac));
+        let (since, before, mut sent) = (Instant::now(), shuntd.status().packets.fast, 0);
+        while since.elapsed() < Duration::from_secs(7) {
+            way.from.send(&packet);
+            sent += 1;
+            thread::sleep(A_MOMENT);
+            announce(&[b]);
+            assert!(knows(), "after {:?}", since.elapsed());
+        }
+        let fast = shuntd.status().packets.fast - before;
+        assert!(fast > sent / 2, "{fast} of {sent} {:#?}", shuntd.status());
+        wait_until("it is forgotten", || !knows());
+        shuntd.stop();
+    }
+}
+
+#[test]
+fn a_bridge_that_forgets_within_a_second_is_left_to_linux() {
+    if !require_root() {
+        return;
+    }
+    let stations = stations(Engine::Tc);
+    let packet = stations.packet();
+    stations.settle(&packet);
+    stations.lab.router().run("ip link set br0 type bridge ageing_time 90");
+    let sent = |left: &[Vec<Frame>]| left[0].len() == 1;
+    stations.stage.react("an ageing time", &packet, sent);
+    stations.stage.never_fast(&stations.shuntd, &packet, sent);
+    assert!(stations.shuntd.status().refusals.contains_key("not-routed"));
+    stations.shuntd.stop();
+}
+
+/// What a device on top of the bridge gets, nobody sees leave by a port.
+#[test]
+fn a_device_that_listens_on_the_bridge_has_bridged_traffic_left_to_linux() {
+    if !require_root() {
+        return;
+    }
+    let stations = stations(Engine::Tc);
+    let packet = stations.packet();
+    stations.settle(&packet);
+    for (come, go) in [
+        ("ip link set br0 promisc on", "ip link set br0 promisc off"),
+        ("ip link add link br0 name top0 type macvlan mode bridge", "ip link del top0"),
+        ("ip link add dum0 type dummy; ip link set dum0 master br0", "ip link del dum0"),
+    ] {
+        if stations.lab.router().try_run(come).is_err() {
+            eprintln!("not tried: {come}");
+            continue;
+        }
+        stations.stage.react(come, &packet, by(0));
+        stations.stage.never_fast(&stations.shuntd, &packet, by(0));
+        stations.lab.router().run(go);
+        stations.settle(&packet);
+    }
+    stations.shuntd.stop();
+}
