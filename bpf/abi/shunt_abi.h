@@ -23,7 +23,7 @@ enum {
 
 /*
  * Why a packet was not forwarded by the fast path, and why a packet that Linux forwarded did not teach us a flow.
- * Append only; `shunt why` and `shunt status` print the names in abi.rs.
+ * Append only; `shunt why` and `shunt status` print the names in abi/reasons.rs.
  */
 enum shunt_reason {
 	SHUNT_OK = 0,
