@@ -4,7 +4,7 @@
 mod effect;
 
 use crate::{
-    Conditions, Doubt, Kept, Limit, Position, Reading, Run, Spread,
+    Conditions, Doubt, Kept, Limit, Position, Progress, Reading, Run, Spread,
     dut::{self, Inside},
     load::Load,
     net::NetNs,
@@ -57,17 +57,6 @@ pub struct Plan {
     pub trial: Duration,
     /// Whose load is read as well.
     pub dut: Inside,
-}
-
-/// How far it has come.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Progress {
-    /// Trials that are over.
-    pub done: u64,
-    /// Of so many.
-    pub total: u64,
-    /// What is measured now.
-    pub now: String,
 }
 
 /// What was found out.

@@ -7,9 +7,8 @@ mod rig;
 mod runs;
 
 use crate::{
-    Compared, Doubt, Kept, Reading, Results,
+    Compared, Doubt, Kept, Progress, Reading, Results,
     dut::{self, Inside},
-    frame_size::Progress,
     iperf::{Iperf, Way},
     load::{LoadError, Meter},
     net::NetNs,

@@ -13,6 +13,7 @@ pub mod goodput;
 pub mod iperf;
 pub mod load;
 pub mod net;
+mod progress;
 mod reading;
 mod results;
 pub mod search;
@@ -25,5 +26,6 @@ pub use compare::{Compared, Comparison, Differing, PAIRS_WANTED, Pairing, Side, 
 pub use conditions::{CampaignStep, Conditions, Cpus, Nic};
 pub use distribution::{Distribution, Quantile};
 pub use doubt::Doubt;
+pub use progress::Progress;
 pub use reading::{Limit, Position, Reading, Run, Spread, SpreadKind};
 pub use results::{Kept, ReadError, Results};

@@ -4,9 +4,8 @@ pub mod counters;
 mod knee;
 
 use crate::{
-    Conditions, Doubt, Kept, Position, Run,
+    Conditions, Doubt, Kept, Position, Progress, Run,
     dut::{self, Inside},
-    frame_size::Progress,
     load::Load,
     throughput::{Engine, RULESET, Up},
     traffic::{Directed, Error, Place, Wanted, session},

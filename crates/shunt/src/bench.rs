@@ -18,9 +18,8 @@ use goodput::GoodputBench;
 use shunt_api::{Failure, FailureCode};
 use shunt_gen::{Rate, Shape, Sizes};
 use shunt_lab::{
-    Conditions, Kept, ReadError, Results,
+    Conditions, Kept, Progress, ReadError, Results,
     dut::Inside,
-    frame_size::Progress,
     search::{Goal, Range, Wrong, simulated::Behaviour},
     throughput::{Device, Engine, Generated, Plan, Report, Simulated},
     traffic::{Error, MeansChoice, Nics, Place, Wanted},

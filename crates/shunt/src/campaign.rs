@@ -14,7 +14,7 @@ use file::{File, Planned, bad};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use shunt_api::{Failure, FailureCode};
-use shunt_lab::{CampaignStep, Conditions, ReadError, Results, frame_size::Progress};
+use shunt_lab::{CampaignStep, Conditions, Progress, ReadError, Results};
 use std::{
     fs, io,
     path::{Path, PathBuf},

@@ -1,7 +1,7 @@
 //! How far a long measurement has come, for whoever watches the terminal. Standard output has only what was measured.
 
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
-use shunt_lab::frame_size::Progress;
+use shunt_lab::Progress;
 
 /// A line on standard error, where that is a terminal; gone at the end.
 #[derive(Clone)]

@@ -7,8 +7,7 @@ use super::{
     rig::{Devices, End, Rig},
 };
 use crate::{
-    Doubt, Kept, Nic, Run,
-    frame_size::Progress,
+    Doubt, Kept, Nic, Progress, Run,
     iperf::{Arrived, Iperf, Test, Way},
     load::Load,
     throughput::Up,

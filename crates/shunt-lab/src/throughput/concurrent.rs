@@ -2,8 +2,7 @@
 
 use super::{Engine, Up, connections, generated::unless_stopped};
 use crate::{
-    Doubt, Kept, Results, Run,
-    frame_size::Progress,
+    Doubt, Kept, Progress, Results, Run,
     net::NetNs,
     traffic::{Error, Figures, Place, Session, Wanted, session},
 };
