@@ -1,17 +1,19 @@
 //! What can be typed.
 
+mod bench;
 mod lab;
 mod traffic;
 
 use crate::select::{Filter, Order, SortKey};
+pub(crate) use bench::{
+    BenchCommand, IperfArgs, MatrixArgs, Measuring, NdrArgs, NdrOf, PlaceArgs, RunArgs, RxtxArgs, SizeArgs,
+    SweepArgs,
+};
 use clap::{
     ArgGroup, Args, Parser, Subcommand,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-pub(crate) use lab::{
-    AgentArgs, BenchCommand, CompareArgs, IperfArgs, LabCommand, LineArgs, LoadArgs, MatrixArgs, Measuring,
-    NdrArgs, NdrOf, PlaceArgs, ReportArgs, ReportForm, RunArgs, RxtxArgs, SizeArgs, SweepArgs,
-};
+pub(crate) use lab::{AgentArgs, CompareArgs, LabCommand, LineArgs, LoadArgs, ReportArgs, ReportForm};
 use serde::de::{DeserializeOwned, IntoDeserializer, value::Error as ValueError};
 use shunt_api::{
     Engine, EngineChoice, FlowState, Hop, Instance, Network, Proto, RouteChoice, Selection, StaticFlow,
