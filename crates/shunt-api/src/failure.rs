@@ -107,9 +107,10 @@ impl FailureCode {
 }
 
 impl Failure {
-    /// A failure of this kind.
+    /// A failure of this kind. Control characters are escaped: the message may quote what somebody else has written.
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        let in_line = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+        Self { code, message: message.into().chars().map(in_line).collect() }
     }
 }
 
@@ -131,6 +132,12 @@ impl std::error::Error for Failure {}
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn what_is_quoted_stays_in_the_line() {
+        let failure = Failure::new(FailureCode::BadRequest, "no field `a\nb\u{1b}[2J`: \u{e4}");
+        assert_eq!(failure.message, "no field `a\\nb\\u{1b}[2J`: \u{e4}");
+    }
 
     #[test]
     fn exit_codes_are_distinct_and_none_means_yes_or_no() {

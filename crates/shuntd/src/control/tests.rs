@@ -193,6 +193,7 @@ async fn what_is_http_and_makes_no_sense_is_refused_in_json() {
         ("POST", "/v1/static", "[1]", 400, "line 1"),
         ("POST", "/v1/static", r#"{"flows": []}"#, 400, "flows"),
         ("POST", "/v1/static", "\u{7f}\u{0}", 400, "line 1"),
+        ("POST", "/v1/static", r#"{"a\nb": []}"#, 400, r"`a\nb`"),
         (
             "POST",
             "/v1/static",
