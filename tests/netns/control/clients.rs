@@ -1,7 +1,7 @@
 //! Clients that are slow, mute, many or mad keep nobody else waiting, and the fast path stays in use.
 
 use crate::{OPEN, Stage, silent};
-use shunt_testkit::{Shuntd, Stop, Topology, require_root};
+use shunt_testkit::{Shuntd, Stop, Topology, require_root, wait_until};
 use std::{
     fs,
     io::Write,
@@ -15,6 +15,8 @@ use std::{
 /// More than there is room for.
 const MUTE: usize = 400;
 const STORM: Duration = Duration::from_secs(8);
+/// So many come between one question and the next.
+const BETWEEN: u64 = 10;
 
 fn resident_kibibytes(shuntd: &Shuntd) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", shuntd.pid())).unwrap();
@@ -95,7 +97,8 @@ fn no_client_keeps_another_one_or_the_fast_path_waiting() {
             assert!(shuntd.status().packets.fast > fast, "the fast path is out of use");
             most = most.max(resident_kibibytes(&shuntd));
             asked += 1;
-            thread::sleep(Duration::from_millis(50));
+            let before = clients.load(Ordering::Relaxed);
+            wait_until("the storm has gone on", || clients.load(Ordering::Relaxed) >= before + BETWEEN);
         }
     });
     let clients = clients.into_inner();

@@ -154,6 +154,15 @@ fn what_is_printed_and_what_is_kept_are_files_of_results() {
     assert!(page.code == Some(0) && page.out.contains("latency_ns of each run"), "{}", page.err);
 }
 
+/// Of the devices in all namespaces that a process is in, the packets that one has sent.
+fn most_sent(pid: u32) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    // A thread may have ended since.
+    let devices = threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("net/dev")).ok());
+    let sent = |device: &str| device.split_once(':')?.1.split_whitespace().nth(9)?.parse().ok();
+    devices.flat_map(|devices| devices.lines().filter_map(sent).max()).max().unwrap_or(0)
+}
+
 #[test]
 fn an_interrupt_keeps_what_was_measured_and_leaves_nothing() {
     if !require_root() {
@@ -169,7 +178,8 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_nothing() {
         names.filter(|name| name.starts_with("shunt-") && name.contains(&own)).count()
     };
     wait_until("its namespaces are there", || namespaces() == 3);
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    // At 10,000 a second.
+    wait_until("packets are under way", || most_sent(running.pid()) > 2000);
     running.signal(Signal::SIGINT);
     wait_until("it has ended", || running.ended().is_some());
     let report: Value = serde_json::from_str(&running.out()).unwrap();
