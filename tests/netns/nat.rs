@@ -1,7 +1,8 @@
 //! Translation, of both directions and by both engines.
 
 use crate::{daemon, demand_the_same, silent_lab, variations};
-use shunt_testkit::{Crossing, Handshake, Host, Topology, engines, require_root};
+use shunt_api::Engine;
+use shunt_testkit::{Crossing, Frame, Handshake, Host, Topology, engines, require_root};
 use shunt_wire::{Checksum, Packet};
 use std::net::SocketAddr;
 
@@ -84,6 +85,17 @@ fn assert_translated(case: &Case, seen: &Packet) {
     assert_eq!(seen.hop_limit(), Some(63));
 }
 
+/// Flows are learned each from the first of its packets, after which the others leave as they did before Shunt came.
+#[track_caller]
+fn learned_are_the_same(lab: &Topology, engine: Engine, ways: [(&Crossing, &[Packet], &[Frame]); 2]) {
+    let shuntd = daemon(lab, engine);
+    for (way, packets, left) in ways {
+        way.teach(&shuntd, &packets[0]);
+        demand_the_same(&shuntd, engine, way, &packets[1..], &left[1..]);
+    }
+    shuntd.stop();
+}
+
 /// One-way UDP and its answers.
 #[track_caller]
 fn udp_is_the_same(case: &Case) {
@@ -101,12 +113,7 @@ fn udp_is_the_same(case: &Case) {
         let answers = variations(&wan.answer_to(&seen));
         let answers_left = back.pass_all(&answers);
 
-        let shuntd = daemon(&lab, engine);
-        there.teach(&shuntd, &packets[0]);
-        demand_the_same(&shuntd, engine, &there, &packets[1..], &left[1..]);
-        back.teach(&shuntd, &answers[0]);
-        demand_the_same(&shuntd, engine, &back, &answers[1..], &answers_left[1..]);
-        shuntd.stop();
+        learned_are_the_same(&lab, engine, [(&there, &packets, &left), (&back, &answers, &answers_left)]);
     }
 }
 
@@ -127,12 +134,7 @@ fn tcp_is_the_same(case: &Case) {
         let answers = variations(&connection.from_server(wan, 0, []));
         let (left, answers_left) = (there.pass_all(&packets), back.pass_all(&answers));
 
-        let shuntd = daemon(&lab, engine);
-        there.teach(&shuntd, &packets[0]);
-        demand_the_same(&shuntd, engine, &there, &packets[1..], &left[1..]);
-        back.teach(&shuntd, &answers[0]);
-        demand_the_same(&shuntd, engine, &back, &answers[1..], &answers_left[1..]);
-        shuntd.stop();
+        learned_are_the_same(&lab, engine, [(&there, &packets, &left), (&back, &answers, &answers_left)]);
     }
 }
 

@@ -31,8 +31,7 @@ fn a_burst_of_routes_and_neighbours_is_survived() {
     }
     let lab = silent(Topology::two_hosts_and_a_router(), OPEN);
     let shuntd = daemon(&lab, Engine::Xdp);
-    let stage = Stage::new(lab.lan(), &[lab.wan()]);
-    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+    let (stage, packet) = Stage::from_lan(&lab);
     stage.teach(&shuntd, &packet);
     lab.router().run("ip address add 198.19.0.1/16 dev r1");
     many(lab.router(), route);
@@ -61,8 +60,7 @@ fn what_was_missed_in_an_overrun_is_found_out() {
     }
     let lab = silent(Topology::two_hosts_and_a_router(), OPEN);
     let shuntd = daemon(&lab, Engine::Xdp);
-    let stage = Stage::new(lab.lan(), &[lab.wan()]);
-    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+    let (stage, packet) = Stage::from_lan(&lab);
     stage.teach(&shuntd, &packet);
     shuntd.signal(Signal::SIGSTOP);
     many(lab.router(), route);

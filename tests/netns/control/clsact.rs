@@ -1,20 +1,16 @@
 //! Kernels without TCX, as far as this one can pretend to be one.
 
-use crate::{ENGINES, OPEN, Stage, silent, stage::nothing, undone::Held};
+use crate::{
+    ENGINES, OPEN,
+    stage::{nothing, start},
+    undone::Held,
+};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use shunt_api::{Attach, Engine, FailureCode, Status};
 use shunt_testkit::{Shunt, Shuntd, ShuntdBuilder, Topology, require_root, wait_until};
-use shunt_wire::Packet;
-
-fn start() -> (Topology, Stage, Packet) {
-    let lab = silent(Topology::two_hosts_and_a_router(), OPEN);
-    let stage = Stage::new(lab.lan(), &[lab.wan()]);
-    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
-    (lab, stage, packet)
-}
 
 fn without_tcx(lab: &Topology) -> ShuntdBuilder<'_> {
     Shuntd::on(lab.router()).variable("SHUNT_PRETEND_MISSING", "tcx")
@@ -31,7 +27,7 @@ fn flows_are_fast_by_clsact_filters_and_nothing_of_them_stays() {
     if !require_root() {
         return;
     }
-    let (lab, stage, packet) = start();
+    let (lab, stage, packet) = start(OPEN);
     let before = qdiscs(&lab);
     for engine in ENGINES {
         let shuntd = without_tcx(&lab).engine(&engine.to_string()).start();
@@ -55,7 +51,7 @@ fn a_port_where_the_place_of_clsact_is_taken_is_refused() {
     if !require_root() {
         return;
     }
-    let (lab, ..) = start();
+    let (lab, ..) = start(OPEN);
     lab.router().run("tc qdisc add dev r1 ingress");
     let before = qdiscs(&lab);
     let said = Shunt::on(lab.router()).variable("SHUNT_PRETEND_MISSING", "tcx").run("up --engine tc");
@@ -70,7 +66,7 @@ fn auto_takes_xdp_with_clsact_too() {
     if !require_root() {
         return;
     }
-    let (lab, stage, packet) = start();
+    let (lab, stage, packet) = start(OPEN);
     let shuntd = without_tcx(&lab).engine("auto").start();
     stage.teach(&shuntd, &packet);
     // Whatever it is told late: it has looked at everything again.
@@ -87,7 +83,7 @@ fn filters_of_a_killed_daemon_go_by_a_cleanup() {
     if !require_root() {
         return;
     }
-    let (lab, stage, packet) = start();
+    let (lab, stage, packet) = start(OPEN);
     let before = qdiscs(&lab);
     let mut shuntd = without_tcx(&lab).engine("xdp").start();
     stage.teach(&shuntd, &packet);
@@ -108,7 +104,7 @@ fn filters_of_a_killed_daemon_go_by_its_next_start() {
     if !require_root() {
         return;
     }
-    let (lab, stage, packet) = start();
+    let (lab, stage, packet) = start(OPEN);
     let before = qdiscs(&lab);
     let shunt = Shunt::on(lab.router()).variable("SHUNT_PRETEND_MISSING", "tcx");
     let said = shunt.done("up --json");
@@ -130,7 +126,7 @@ fn a_clsact_qdisc_of_somebody_else_stays() {
     if !require_root() {
         return;
     }
-    let (lab, stage, packet) = start();
+    let (lab, stage, packet) = start(OPEN);
     lab.router().run("tc qdisc add dev r1 clsact");
     lab.router()
         .run("tc filter add dev r1 egress protocol ip pref 7 u32 match ip dport 9 0xffff classid 1:7");

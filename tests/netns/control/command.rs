@@ -9,8 +9,7 @@ fn start(options: &str) -> (Topology, Shunt, Stage, Packet) {
     let lab = silent(Topology::two_hosts_and_a_router(), rulesets::HOME_GATEWAY);
     let shunt = Shunt::on(lab.router());
     shunt.done(&format!("up {options}"));
-    let stage = Stage::new(lab.lan(), &[lab.wan()]);
-    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+    let (stage, packet) = Stage::from_lan(&lab);
     (lab, shunt, stage, packet)
 }
 

@@ -103,8 +103,7 @@ fn a_fast_connection_that_is_deleted_from_conntrack_is_judged_anew() {
     let lab = silent(Topology::two_hosts_and_a_router(), rulesets::HOME_GATEWAY);
     let events = Events::of(&lab);
     let shuntd = Shuntd::on(lab.router()).config("reprove = \"200ms\"").start();
-    let stage = Stage::new(lab.lan(), &[lab.wan()]);
-    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+    let (stage, packet) = Stage::from_lan(&lab);
     stage.teach(&shuntd, &packet);
     lab.router().run("conntrack -D -p udp --dport 5000");
     wait_until("it has an entry again", || {
@@ -134,8 +133,7 @@ fn a_deleted_connection_that_would_not_be_accepted_again_stops_at_once() {
     for engine in ENGINES {
         let lab = silent(Topology::two_hosts_and_a_router(), WELCOME);
         let shuntd = daemon(&lab, engine);
-        let stage = Stage::new(lab.lan(), &[lab.wan()]);
-        let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+        let (stage, packet) = Stage::from_lan(&lab);
         let seen = stage.pass(&packet);
         let back = Stage::new(lab.wan(), &[lab.lan()]);
         back.pass(&lab.wan().answer_to(&seen).payload("from the wan"));

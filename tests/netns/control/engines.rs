@@ -9,8 +9,7 @@ use std::time::Instant;
 fn start() -> (Topology, Shuntd, Stage, Packet) {
     let lab = silent(Topology::two_hosts_and_a_router(), OPEN);
     let shuntd = Shuntd::on(lab.router()).engine("auto").start();
-    let stage = Stage::new(lab.lan(), &[lab.wan()]);
-    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+    let (stage, packet) = Stage::from_lan(&lab);
     stage.teach(&shuntd, &packet);
     assert_eq!(engine_of(&shuntd.status(), "r1"), Engine::Xdp);
     (lab, shuntd, stage, packet)

@@ -81,8 +81,7 @@ fn a_fast_flow_that_is_marked_becomes_slow() {
     }
     for engine in ENGINES {
         let lab = silent(Topology::two_hosts_and_a_router(), OPEN);
-        let stage = Stage::new(lab.lan(), &[lab.wan()]);
-        let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+        let (stage, packet) = Stage::from_lan(&lab);
         let shuntd = Shuntd::on(lab.router()).engine(engine).config("exclude_mark = \"7\"").start();
         stage.teach(&shuntd, &packet);
         lab.router().run("nft insert rule inet filter forward meta mark set 7");

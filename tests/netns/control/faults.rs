@@ -18,11 +18,16 @@ table inet seen {
 }
 ";
 
+/// With these ports; without any, with those that forwarding uses.
+fn daemon_of(lab: &Topology, ports: &[&str]) -> Shuntd {
+    let auto = Shuntd::on(lab.router()).engine("auto");
+    ports.iter().fold(auto, |builder, port| builder.port(port)).start()
+}
+
 fn start(topology: Topology) -> (Topology, Stage, Packet) {
     let lab = silent(topology, OPEN);
     lab.router().nft(COUNTED);
-    let stage = Stage::new(lab.lan(), &[lab.wan()]);
-    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+    let (stage, packet) = Stage::from_lan(&lab);
     (lab, stage, packet)
 }
 
@@ -149,11 +154,7 @@ fn a_port_that_is_unplugged_and_comes_back_is_a_port_again() {
     }
     for ports in [&[][..], &["r0", "r1"]] {
         let (lab, stage, packet) = start(Topology::two_hosts_and_a_router());
-        let mut builder = Shuntd::on(lab.router()).engine("auto");
-        for port in ports {
-            builder = builder.port(port);
-        }
-        let shuntd = builder.start();
+        let shuntd = daemon_of(&lab, ports);
         stage.teach(&shuntd, &packet);
         lab.router().run("ip link del r1");
         shuntd.wait_until("r1 is no port", |s| names(s) == ["r0"]);
@@ -175,11 +176,7 @@ fn a_port_under_another_name_stays_a_port() {
     }
     for ports in [&[][..], &["r0", "r1"]] {
         let (lab, stage, packet) = start(Topology::two_hosts_and_a_router());
-        let mut builder = Shuntd::on(lab.router()).engine("auto");
-        for port in ports {
-            builder = builder.port(port);
-        }
-        let shuntd = builder.start();
+        let shuntd = daemon_of(&lab, ports);
         stage.teach(&shuntd, &packet);
         lab.router()
             .run("ip link set r1 name uplink || { ip link set r1 down && ip link set r1 name uplink; }");

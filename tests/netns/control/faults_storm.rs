@@ -59,8 +59,7 @@ fn a_storm_of_short_connections_leaves_the_others_right_and_the_daemon_small() {
         lab.router().sysctl("netfilter/nf_conntrack_udp_timeout", 1);
         let config = "max_flows = 4096\nidle = \"1s\"";
         let shuntd = Shuntd::on(lab.router()).engine(&engine.to_string()).config(config).start();
-        let stage = Stage::new(lab.lan(), &[lab.wan()]);
-        let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+        let (stage, packet) = Stage::from_lan(&lab);
         stage.teach(&shuntd, &packet);
         let before = (rss_kb(shuntd.pid()), shuntd.status());
         let mut generator = storm(&lab, lab.host("wan2"));

@@ -12,8 +12,7 @@ fn stops_at_once(change: impl Fn(&Topology) -> String) {
     }
     for engine in ENGINES {
         let lab = silent(Topology::two_hosts_and_a_router(), OPEN);
-        let stage = Stage::new(lab.lan(), &[lab.wan()]);
-        let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+        let (stage, packet) = Stage::from_lan(&lab);
         let shuntd = daemon(&lab, engine);
         stage.teach(&shuntd, &packet);
         let change = change(&lab);

@@ -45,8 +45,7 @@ fn instances_on_other_ports_of_one_router_leave_each_other_alone() {
         let lab = two_pairs();
         let near = on(&lab, ["r0", "r1"], means).engine("tc").start();
         let mut far = on(&lab, ["r2", "r3"], means).engine("xdp").start();
-        let stage = Stage::new(lab.lan(), &[lab.wan()]);
-        let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+        let (stage, packet) = Stage::from_lan(&lab);
         let (lan4, wan2) = (lab.host("lan4"), lab.host("wan2"));
         let far_stage = Stage::new(lan4, &[wan2]);
         let far_packet = lan4.udp_to(4000, wan2.at(5000)).payload("from the other lan");
@@ -91,8 +90,7 @@ fn a_port_belongs_to_one_instance() {
         assert_eq!(status.code(), Some(FailureCode::PortTaken.exit_code().into()), "{means}: {said}");
         assert!(said.starts_with("shuntd: port r1: another instance of Shunt has it"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
-        let stage = Stage::new(lab.lan(), &[lab.wan()]);
-        let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+        let (stage, packet) = Stage::from_lan(&lab);
         stage.teach(&first, &packet);
         assert_eq!(first.status().ports.len(), 2);
         assert!(first.status().ports.iter().all(|port| port.engine == Engine::Xdp));

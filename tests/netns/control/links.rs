@@ -12,8 +12,7 @@ use std::time::Duration;
 fn start(engine: Engine) -> (Topology, Shuntd, Stage, Packet) {
     let lab = silent(Topology::two_hosts_and_a_router(), rulesets::HOME_GATEWAY);
     let shuntd = daemon(&lab, engine);
-    let stage = Stage::new(lab.lan(), &[lab.wan()]);
-    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+    let (stage, packet) = Stage::from_lan(&lab);
     stage.teach(&shuntd, &packet);
     (lab, shuntd, stage, packet)
 }

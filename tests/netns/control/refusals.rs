@@ -1,11 +1,10 @@
 //! What is wrong is said in one line that names it, with an exit code of its own; nothing is left behind, and traffic goes
 //! on.
 
-use crate::{OPEN, Stage, daemon, engine_of, silent};
+use crate::{OPEN, daemon, engine_of, stage::start};
 use shunt_api::{Engine, FailureCode};
 use shunt_bpf::traffic::{BareRedirect, Sink};
 use shunt_testkit::{MemoryLimit, Said, Shunt, Shuntd, Topology, require_root, skip};
-use shunt_wire::Packet;
 use std::{
     fs::Permissions,
     io::{Read, Write},
@@ -13,13 +12,6 @@ use std::{
     os::unix::{fs::PermissionsExt, net::UnixStream},
     time::Duration,
 };
-
-fn start() -> (Topology, Stage, Packet) {
-    let lab = silent(Topology::two_hosts_and_a_router(), OPEN);
-    let stage = Stage::new(lab.lan(), &[lab.wan()]);
-    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
-    (lab, stage, packet)
-}
 
 /// It fails with this code and one line that has all of this in it.
 #[track_caller]
@@ -51,7 +43,7 @@ fn ports_that_cannot_be_ports_are_refused() {
     if !require_root() {
         return;
     }
-    let (lab, stage, packet) = start();
+    let (lab, stage, packet) = start(OPEN);
     up_refuses(&lab, "--port nosuch0", FailureCode::PortMissing, &["nosuch0", "ip link"]);
     up_refuses(&lab, "--port r0 --port lo", FailureCode::PortMissing, &["lo", "not an Ethernet device"]);
     lab.router().run("ip link add ifb7 type ifb; ip link set ifb7 up");
@@ -73,7 +65,7 @@ fn a_port_without_native_xdp_is_a_port_by_tc() {
     if !require_root() {
         return;
     }
-    let (lab, ..) = start();
+    let (lab, ..) = start(OPEN);
     lab.router().run("ip link add ifb7 type ifb; ip link set ifb7 up");
     let shuntd = Shuntd::on(lab.router()).port("r0").port("ifb7").start();
     assert_eq!(engine_of(&shuntd.status(), "ifb7"), Engine::Tc);
@@ -85,7 +77,7 @@ fn an_xdp_program_of_somebody_else_is_named_and_left_alone() {
     if !require_root() {
         return;
     }
-    let (lab, stage, packet) = start();
+    let (lab, stage, packet) = start(OPEN);
     let r1 = lab.router().ifindex("r1");
     let sink = lab.router().within(|| Sink::attach(r1)).unwrap();
     up_refuses(&lab, "--engine xdp", FailureCode::PortBusy, &["port r1", "XDP program `", "--engine tc"]);
@@ -105,7 +97,7 @@ fn an_xdp_program_that_comes_later_cannot_take_our_place() {
     if !require_root() {
         return;
     }
-    let (lab, stage, packet) = start();
+    let (lab, stage, packet) = start(OPEN);
     let shuntd = daemon(&lab, Engine::Xdp);
     let (r0, r1) = (lab.router().ifindex("r0"), lab.router().ifindex("r1"));
     assert!(lab.router().within(|| BareRedirect::attach(r0, r1)).is_err());
@@ -118,7 +110,7 @@ fn who_is_not_root_is_told() {
     if !require_root() {
         return;
     }
-    let (lab, stage, packet) = start();
+    let (lab, stage, packet) = start(OPEN);
     let as_nobody = |shunt: Shunt| shunt.by("setpriv --reuid=65534 --regid=65534 --clear-groups");
     let nobody = || as_nobody(Shunt::on(lab.router()));
     if nobody().run("--version").code != Some(0) {
@@ -144,7 +136,7 @@ fn a_machine_that_does_not_forward_is_told_how() {
     if !require_root() {
         return;
     }
-    let (lab, ..) = start();
+    let (lab, ..) = start(OPEN);
     for sysctl in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
         lab.router().sysctl(sysctl, 0);
     }
@@ -164,7 +156,7 @@ fn a_table_that_memory_is_too_small_for_is_refused() {
         return;
     }
     let Ok(limit) = MemoryLimit::new(64 << 20) else { return skip("there is no memory controller") };
-    let (lab, stage, packet) = start();
+    let (lab, stage, packet) = start(OPEN);
     let before = lab.router().run("tc qdisc show; ip -o link");
     let directory = tempfile::tempdir().unwrap();
     let shunt = Shunt::on(lab.router()).by(&limit.program(directory.path()).unwrap());
@@ -187,7 +179,7 @@ fn a_configuration_that_is_wrong_is_refused_by_the_name_of_the_key() {
     if !require_root() {
         return;
     }
-    let (lab, stage, packet) = start();
+    let (lab, stage, packet) = start(OPEN);
     let shunt = Shunt::on(lab.router());
     for (text, names) in [
         ("colour = 1", &["colour"][..]),
@@ -218,7 +210,7 @@ fn a_second_daemon_does_not_disturb_the_first() {
     if !require_root() {
         return;
     }
-    let (lab, stage, packet) = start();
+    let (lab, stage, packet) = start(OPEN);
     let first = Shunt::on(lab.router());
     first.done("up");
     refuses(&first.run("up"), FailureCode::AlreadyRunning, &[first.instance(), "shunt down"]);
@@ -235,7 +227,7 @@ fn commands_without_a_daemon_say_how_to_start_one() {
     if !require_root() {
         return;
     }
-    let (lab, ..) = start();
+    let (lab, ..) = start(OPEN);
     let shunt = Shunt::on(lab.router());
     let up = format!("shunt up --instance {}", shunt.instance());
     let table = shunt.file("flows.toml", "");
@@ -254,7 +246,7 @@ fn garbage_on_the_socket_harms_nobody() {
     if !require_root() {
         return;
     }
-    let (lab, stage, packet) = start();
+    let (lab, stage, packet) = start(OPEN);
     let shuntd = daemon(&lab, Engine::Xdp);
     stage.teach(&shuntd, &packet);
     let long = [b"GET /v1/status?".to_vec(), vec![b'a'; 1 << 20], b" HTTP/1.1\r\n\r\n".to_vec()].concat();

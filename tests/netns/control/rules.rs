@@ -1,10 +1,10 @@
 //! Changes of the nftables ruleset.
 
 use crate::{
-    ENGINES, OPEN, Stage, daemon, moves, silent,
-    stage::{by, nothing, one},
+    ENGINES, OPEN, daemon, moves,
+    stage::{by, nothing, one, start},
 };
-use shunt_testkit::{Topology, require_root, rulesets, wait_until};
+use shunt_testkit::{require_root, rulesets, wait_until};
 use shunt_wire::Packet;
 
 /// A set of ports that are refused before anything else is asked.
@@ -43,13 +43,6 @@ table inet filter {
 	}
 }
 ";
-
-fn start(ruleset: &str) -> (Topology, Stage, Packet) {
-    let lab = silent(Topology::two_hosts_and_a_router(), ruleset);
-    let stage = Stage::new(lab.lan(), &[lab.wan()]);
-    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
-    (lab, stage, packet)
-}
 
 fn dscp(packet: &Packet) -> u8 {
     packet.ipv4().map_or(0, |ipv4| ipv4.tos >> 2)

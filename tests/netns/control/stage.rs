@@ -1,6 +1,6 @@
 //! One flow through a router, packet by packet, and how soon it is as Linux now wants it.
 
-use shunt_testkit::{Frame, Host, Shuntd, Tap, wait_for};
+use shunt_testkit::{Frame, Host, Shuntd, Tap, Topology, silent, wait_for};
 use shunt_wire::{Packet, Transport};
 use std::{
     cell::Cell,
@@ -17,6 +17,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// So many packets in a row must be as wanted.
 const ENOUGH: u32 = 40;
 const ICMP: u8 = 1;
+
+/// A router with this ruleset and nobody who says anything by himself, and a flow from the LAN to the WAN.
+#[track_caller]
+pub(crate) fn start(ruleset: &str) -> (Topology, Stage, Packet) {
+    let lab = silent(Topology::two_hosts_and_a_router(), ruleset);
+    let (stage, packet) = Stage::from_lan(&lab);
+    (lab, stage, packet)
+}
 
 /// Packets go in at one host, and are seen where they leave.
 pub(crate) struct Stage {
@@ -37,6 +45,13 @@ impl Stage {
             echo: echo.macs(from.mac, from.gateway_mac),
             number: Cell::new(0),
         }
+    }
+
+    /// From the LAN to the WAN, and a packet of a flow that goes there.
+    #[track_caller]
+    pub(crate) fn from_lan(lab: &Topology) -> (Self, Packet) {
+        let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+        (Self::new(lab.lan(), &[lab.wan()]), packet)
     }
 
     /// A packet of the flow that no other is like.

@@ -85,8 +85,7 @@ fn fifty_times_up_and_down_leave_everything_as_it_was() {
         return;
     }
     let lab = silent(Topology::two_hosts_and_a_router(), rulesets::HOME_GATEWAY);
-    let stage = Stage::new(lab.lan(), &[lab.wan()]);
-    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+    let (stage, packet) = Stage::from_lan(&lab);
     let shunt = Shunt::on(lab.router());
     stage.pass(&packet);
     let before = World::of(lab.router());

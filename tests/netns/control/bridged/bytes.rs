@@ -34,6 +34,14 @@ fn passes_unchanged(shuntd: &Shuntd, way: &Crossing, packets: &[Packet]) {
     assert_eq!(status.packets.fast - before, packets.len() as u64, "{status:#?} {:#?}", shuntd.flows());
 }
 
+/// The flow of this packet is learned, and takes all forms of it as they are.
+#[track_caller]
+fn fast_and_unchanged(shuntd: &Shuntd, way: &Crossing, packet: &Packet) {
+    let packets = variations(packet);
+    way.teach(shuntd, &packets[0]);
+    passes_unchanged(shuntd, way, &packets);
+}
+
 #[test]
 fn what_a_bridge_forwards_is_fast_and_the_same_to_the_last_byte() {
     if !require_root() {
@@ -46,21 +54,13 @@ fn what_a_bridge_forwards_is_fast_and_the_same_to_the_last_byte() {
         announce(&[a, b]);
         let (there, back) = (Crossing::between(a, b), Crossing::between(b, a));
         for (to, from) in [(b.at(5000), a.at(4000)), (b.at6(5000), a.at6(4000))] {
-            let packets = variations(&bridged(a.udp_to(4000, to), a, b));
-            there.teach(&shuntd, &packets[0]);
-            passes_unchanged(&shuntd, &there, &packets);
-            let answers = variations(&bridged(b.udp_to(5000, from), b, a));
-            back.teach(&shuntd, &answers[0]);
-            passes_unchanged(&shuntd, &back, &answers);
+            fast_and_unchanged(&shuntd, &there, &bridged(a.udp_to(4000, to), a, b));
+            fast_and_unchanged(&shuntd, &back, &bridged(b.udp_to(5000, from), b, a));
 
             let syn = bridged(a.tcp_to(4001, SocketAddr::new(to.ip(), 80), 0), a, b);
             let connection = Handshake::open(&there, &back, &syn, b);
-            let data = variations(&connection.from_client(&syn, 0, []));
-            there.teach(&shuntd, &data[0]);
-            passes_unchanged(&shuntd, &there, &data);
-            let answers = variations(&bridged(connection.from_server(b, 0, []), b, a));
-            back.teach(&shuntd, &answers[0]);
-            passes_unchanged(&shuntd, &back, &answers);
+            fast_and_unchanged(&shuntd, &there, &connection.from_client(&syn, 0, []));
+            fast_and_unchanged(&shuntd, &back, &bridged(connection.from_server(b, 0, []), b, a));
         }
         // Both directions of each are one connection, by the one that was learned first.
         let flows = shuntd.flows();
