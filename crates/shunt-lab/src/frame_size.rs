@@ -234,7 +234,7 @@ impl Plan {
 
     fn up<'n>(&'n self, name: &str, router: Option<&'n NetNs>) -> Result<Option<Up<'n>>, Error> {
         let engine = self.engines.iter().find(|(other, _)| other == name).and_then(|(_, e)| e.as_ref());
-        router.zip(engine).map(|(router, engine)| Up::new(engine, router)).transpose()
+        Up::new(router, engine)
     }
 
     fn trial(

@@ -102,10 +102,7 @@ impl Plan {
             }
             let router = session.router();
             router.map(|router| router.try_run(&format!("nft '{RULESET}'"))).transpose()?;
-            let up = router
-                .zip(self.engine.as_ref())
-                .map(|(router, engine)| Up::new(engine, router))
-                .transpose()?;
+            let up = Up::new(router, self.engine.as_ref())?;
             let mut devices = session.devices();
             devices.extend(self.watched.iter().map(|name| Device::here(name)));
             session.run(&WARM_UP)?;

@@ -107,8 +107,7 @@ impl<'d> Rig<'d> {
                 )));
             }
         }
-        let engine = column.engine.as_ref().zip(router);
-        engine.map(|(engine, router)| Up::new(engine, router)).transpose()
+        Up::new(router, column.engine.as_ref())
     }
 }
 

@@ -251,7 +251,7 @@ impl<'n> Router<'n> {
         for timeout in ["udp_timeout", "udp_timeout_stream"] {
             ns.try_sysctl(&format!("netfilter/nf_conntrack_{timeout}"), TIMEOUT_S)?;
         }
-        let up = engine.map(|engine| Up::new(engine, ns)).transpose()?;
+        let up = Up::new(Some(ns), engine)?;
         Ok(Self { ns, up })
     }
 

@@ -109,8 +109,7 @@ impl Device for Generated {
                 let ruleset = if wanted.answered { connections::RULESET } else { RULESET };
                 router.try_run(&format!("nft '{ruleset}'"))?;
             }
-            let up =
-                router.zip(engine.as_ref()).map(|(router, engine)| Up::new(engine, router)).transpose()?;
+            let up = Up::new(router, engine.as_ref())?;
             let done = work(&mut measure(session, wanted, stop, dut));
             if let Some(up) = up {
                 up.down()?;
@@ -160,10 +159,12 @@ fn sent_for(trial: Trial, span_s: f64) -> Trial {
 }
 
 impl<'n> Up<'n> {
-    pub(crate) fn new(engine: &'n Engine, router: &'n NetNs) -> Result<Self, Error> {
+    /// None where the router is not ours, or Linux forwards.
+    pub(crate) fn new(router: Option<&'n NetNs>, engine: Option<&'n Engine>) -> Result<Option<Self>, Error> {
+        let Some((router, engine)) = router.zip(engine) else { return Ok(None) };
         let up = Self { engine, router };
         up.ask(&["up", "--engine", &engine.name, "--port", "r0", "--port", "r1"])?;
-        Ok(up)
+        Ok(Some(up))
     }
 
     pub(crate) fn down(self) -> Result<(), Error> {
