@@ -12,6 +12,9 @@ use std::{
 };
 
 const NEXT_HOP: Mac = Mac([2, 0, 0, 0, 9, 9]);
+/// Where the router has no way to.
+const FAR: &str = "203.0.113.9:80";
+const FAR6: &str = "[fd00:99::9]:80";
 
 /// A router that by itself would send nothing on to these destinations.
 pub(crate) fn lab() -> Topology {
@@ -30,9 +33,14 @@ pub(crate) fn table(text: &str) -> StaticTable {
     StaticTable::parse(text).unwrap()
 }
 
-/// A flow of UDP from the LAN to somewhere, straight on to the next hop.
-fn plain(source: &str, destination: &str) -> StaticTable {
-    let (source, destination) = (address(source), address(destination));
+/// The LAN host, at this port, as a source of what goes to `far`.
+fn near(port: u16, far: &str) -> SocketAddr {
+    address(&format!("{}:{port}", if address(far).is_ipv6() { "[fd00:1::2]" } else { "192.168.1.2" }))
+}
+
+/// A flow of UDP from this port of the LAN host to somewhere, straight on to the next hop.
+fn plain(port: u16, far: &str) -> StaticTable {
+    let (source, destination) = (near(port, far), address(far));
     table(&format!(
         r#"
         [[flow]]
@@ -89,11 +97,9 @@ fn a_flow_is_forwarded_from_its_first_packet() {
     for engine in engines() {
         let lab = lab();
         let shuntd = daemon(&lab, engine);
-        for (source, destination) in
-            [("192.168.1.2:4000", "203.0.113.9:80"), ("[fd00:1::2]:4000", "[fd00:99::9]:80")]
-        {
-            assert_eq!(shuntd.load(&plain(source, destination)).unwrap(), 1);
-            let packets = variations(&lab.lan().udp_to(4000, address(destination)));
+        for far in [FAR, FAR6] {
+            assert_eq!(shuntd.load(&plain(4000, far)).unwrap(), 1);
+            let packets = variations(&lab.lan().udp_to(4000, address(far)));
             demand(&lab, &shuntd, engine, &packets, |packet| packet);
         }
         let status = shuntd.status();
@@ -113,15 +119,14 @@ fn a_flow_is_translated_as_it_says() {
     for engine in engines() {
         let lab = lab();
         let shuntd = daemon(&lab, engine);
-        for (source, destination, snat, dnat) in [
-            ("192.168.1.2:4000", "203.0.113.9:80", "198.51.100.7:6000", "192.0.2.1:8080"),
-            ("[fd00:1::2]:4000", "[fd00:99::9]:80", "[fd00:7::7]:6000", "[fd00:8::8]:8080"),
-        ] {
-            let mut table = plain(source, destination);
+        for (far, snat, dnat) in
+            [(FAR, "198.51.100.7:6000", "192.0.2.1:8080"), (FAR6, "[fd00:7::7]:6000", "[fd00:8::8]:8080")]
+        {
+            let mut table = plain(4000, far);
             table.flow[0].snat = Some(address(snat));
             table.flow[0].dnat = Some(address(dnat));
             shuntd.load(&table).unwrap();
-            let mut packets = variations(&lab.lan().udp_to(4000, address(destination)));
+            let mut packets = variations(&lab.lan().udp_to(4000, address(far)));
             packets.push(packets[0].clone().payload([5; 21]).with_l4_checksum(Checksum::Good));
             demand(&lab, &shuntd, engine, &packets, |packet| {
                 packet.with_source(address(snat)).with_destination(address(dnat))
@@ -141,19 +146,16 @@ fn flows_are_forwarded_without_btf() {
         let lab = lab();
         let shuntd = Shuntd::on(lab.router()).variable("SHUNT_PRETEND_MISSING", "btf");
         let shuntd = shuntd.engine(&engine.to_string()).config("learn = false").config(SELDOM_PROVED).start();
-        for (source, destination, snat) in [
-            ("192.168.1.2:4000", "203.0.113.9:80", "198.51.100.7:6000"),
-            ("[fd00:1::2]:4000", "[fd00:99::9]:80", "[fd00:7::7]:6000"),
-        ] {
-            let mut table = plain(source, destination);
+        for (far, snat) in [(FAR, "198.51.100.7:6000"), (FAR6, "[fd00:7::7]:6000")] {
+            let mut table = plain(4000, far);
             table.flow[0].snat = Some(address(snat));
             shuntd.load(&table).unwrap();
-            let packets = variations(&lab.lan().udp_to(4000, address(destination)));
+            let packets = variations(&lab.lan().udp_to(4000, address(far)));
             demand(&lab, &shuntd, engine, &packets, |packet| packet.with_source(address(snat)));
 
             let before = shuntd.status();
-            let socket = lab.lan().ns.within(|| UdpSocket::bind(address(source))).unwrap();
-            socket.send_to(b"unfinished", address(destination)).unwrap();
+            let socket = lab.lan().ns.within(|| UdpSocket::bind(near(4000, far))).unwrap();
+            socket.send_to(b"unfinished", address(far)).unwrap();
             let is_counted = |status: &Status| reason(status, "bad-header") > reason(&before, "bad-header");
             let status = shuntd.wait_until("it is Linux's", is_counted);
             assert_eq!(status.packets.fast, before.packets.fast);
@@ -170,10 +172,10 @@ fn a_flow_of_tcp_is_forwarded_but_not_its_beginning_and_end() {
     for engine in engines() {
         let lab = lab();
         let shuntd = daemon(&lab, engine);
-        let mut table = plain("192.168.1.2:4000", "203.0.113.9:80");
+        let mut table = plain(4000, FAR);
         table.flow[0].proto = shunt_api::Proto::Tcp;
         shuntd.load(&table).unwrap();
-        let packet = |flags| lab.lan().tcp_to(4000, address("203.0.113.9:80"), flags);
+        let packet = |flags| lab.lan().tcp_to(4000, address(FAR), flags);
         let (ack, syn, fin) = (packet(0x10), packet(0x02), packet(0x11));
         demand(&lab, &shuntd, engine, &variations(&ack), |packet| packet);
         let there = Crossing::between(lab.lan(), lab.wan());
@@ -193,8 +195,8 @@ fn flows_are_replaced_listed_and_removed() {
     let lab = lab();
     let shuntd = daemon(&lab, ENGINES[0]);
     let there = Crossing::between(lab.lan(), lab.wan());
-    let one = plain("192.168.1.2:4000", "203.0.113.9:80");
-    let two = plain("192.168.1.2:4001", "203.0.113.9:80");
+    let one = plain(4000, FAR);
+    let two = plain(4001, FAR);
     shuntd.load(&one).unwrap();
     shuntd.load(&two).unwrap();
     assert_eq!(shuntd.statics().flow, [one.flow[0].clone(), two.flow[0].clone()]);
@@ -204,7 +206,7 @@ fn flows_are_replaced_listed_and_removed() {
     shuntd.load(&other).unwrap();
     assert_eq!(shuntd.status().flows.static_, 2);
     assert!(shuntd.statics().flow.contains(&other.flow[0]) && !shuntd.statics().flow.contains(&one.flow[0]));
-    let packet = lab.lan().udp_to(4000, address("203.0.113.9:80")).payload("one");
+    let packet = lab.lan().udp_to(4000, address(FAR)).payload("one");
     let seen = there.pass(&packet).packet().unwrap();
     assert_eq!(seen.source(), Some(address("198.51.100.7:6000")));
 
@@ -215,7 +217,7 @@ fn flows_are_replaced_listed_and_removed() {
     assert_eq!(shuntd.statics(), two);
     // A flush is for what was learned.
     assert_eq!(shuntd.flush(), 0);
-    there.pass(&lab.lan().udp_to(4001, address("203.0.113.9:80")).payload("two"));
+    there.pass(&lab.lan().udp_to(4001, address(FAR)).payload("two"));
     assert_eq!(shuntd.unload(&StaticRemoval { all: true, ..StaticRemoval::default() }).unwrap(), 1);
     assert_eq!(shuntd.statics(), StaticTable::default());
     assert_eq!(shuntd.flows(), []);
@@ -236,11 +238,11 @@ fn a_route_that_changes_takes_its_flows_along() {
         smac: None,
         vlans: Vec::new(),
     };
-    let mut table = plain("192.168.1.2:4000", "203.0.113.9:80");
+    let mut table = plain(4000, FAR);
     table.flow[0].route = shunt_api::RouteChoice::Named("uplink".to_owned());
     table.route = vec![route(1)];
     assert_eq!(shuntd.load(&table).unwrap(), 2);
-    let packet = lab.lan().udp_to(4000, address("203.0.113.9:80")).payload("by route");
+    let packet = lab.lan().udp_to(4000, address(FAR)).payload("by route");
     let next_hop = || there.pass(&packet).packet().unwrap().ethernet.destination.0[5];
     assert_eq!(next_hop(), 1);
     shuntd.load(&StaticTable { route: vec![route(2)], flow: Vec::new() }).unwrap();
@@ -258,16 +260,13 @@ fn wrong_flows_are_refused_and_change_nothing() {
     }
     let lab = lab();
     let shuntd = daemon(&lab, ENGINES[0]);
-    let good = plain("192.168.1.2:4000", "203.0.113.9:80");
+    let good = plain(4000, FAR);
     shuntd.load(&good).unwrap();
     let with = |change: &dyn Fn(&mut StaticFlow)| {
-        let mut flow = plain("192.168.1.2:4001", "203.0.113.9:80").flow.remove(0);
+        let mut flow = plain(4001, FAR).flow.remove(0);
         change(&mut flow);
         // One that is right goes first: it must not go in either.
-        StaticTable {
-            flow: vec![plain("192.168.1.2:4002", "203.0.113.9:80").flow.remove(0), flow],
-            ..good.clone()
-        }
+        StaticTable { flow: vec![plain(4002, FAR).flow.remove(0), flow], ..good.clone() }
     };
     let wrong = [
         (with(&|flow| flow.in_port = "nowhere".to_owned()), "nowhere"),
@@ -288,7 +287,7 @@ fn wrong_flows_are_refused_and_change_nothing() {
     assert_eq!(shuntd.statics(), good);
     assert_eq!(shuntd.status().flows.static_, 1);
     let there = Crossing::between(lab.lan(), lab.wan());
-    let unplaced = lab.lan().udp_to(4002, address("203.0.113.9:80")).payload("not in the table");
+    let unplaced = lab.lan().udp_to(4002, address(FAR)).payload("not in the table");
     assert_eq!(there.all_that_leave(&unplaced), []);
 }
 
@@ -321,7 +320,7 @@ fn the_command_loads_a_file() {
     let said = shuntd.shunt(&["flow", "load", path.to_str().unwrap()]);
     assert!(said.status.success(), "{said:?}");
     assert_eq!(shuntd.statics(), table(&text));
-    let packet = lab.lan().udp_to(4000, address("203.0.113.9:80")).payload("from a file");
+    let packet = lab.lan().udp_to(4000, address(FAR)).payload("from a file");
     demand(&lab, &shuntd, ENGINES[0], &[packet], |packet| packet);
 
     fs::write(&path, text.replace("sport", "port")).unwrap();
@@ -366,17 +365,15 @@ fn tags_are_kept_put_on_taken_off_and_changed() {
     for engine in engines() {
         let lab = lab();
         let shuntd = daemon(&lab, engine);
-        for (source, destination) in
-            [("192.168.1.2:4000", "203.0.113.9:80"), ("[fd00:1::2]:4000", "[fd00:99::9]:80")]
-        {
+        for far in [FAR, FAR6] {
             for Tags { come, leave } in CASES {
-                let mut table = plain(source, destination);
+                let mut table = plain(4000, far);
                 table.flow[0].in_vlans = ids(come);
                 if let shunt_api::RouteChoice::Inline(hop) = &mut table.flow[0].route {
                     hop.vlans = ids(leave);
                 }
                 shuntd.load(&table).unwrap();
-                let packets = variations(&lab.lan().udp_to(4000, address(destination)).with_tags(come));
+                let packets = variations(&lab.lan().udp_to(4000, address(far)).with_tags(come));
                 demand(&lab, &shuntd, engine, &packets, |packet| packet.with_tags(leave));
                 shuntd.unload(&StaticRemoval { all: true, ..StaticRemoval::default() }).unwrap();
             }
@@ -395,9 +392,9 @@ fn a_flow_is_of_its_vlan_only() {
         let lab = lab();
         let shuntd = daemon(&lab, engine);
         let there = Crossing::between(lab.lan(), lab.wan());
-        let packet = lab.lan().udp_to(4000, address("203.0.113.9:80")).payload("tagged");
+        let packet = lab.lan().udp_to(4000, address(FAR)).payload("tagged");
         for tags in [&[][..], VLAN_5, QINQ] {
-            let mut table = plain("192.168.1.2:4000", "203.0.113.9:80");
+            let mut table = plain(4000, FAR);
             table.flow[0].in_vlans = ids(tags);
             shuntd.load(&table).unwrap();
             there.pass(&packet.clone().with_tags(tags));
