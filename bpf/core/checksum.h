@@ -43,20 +43,20 @@ static __always_inline __u32 shunt_sum_diff(const void *old, const void *new, __
 	return sum;
 }
 
-/* Four bytes at a time into 64 bits; the fold takes care of the carries. */
-static __always_inline __u16 shunt_fold64(__u64 sum)
+/*
+ * Whether a sum of words of 16 or 32 bits is zero in ones' complement, that is, divisible by 0xffff: a multiple of an odd number, times
+ * its inverse in 64 bits, is its quotient, and what is none comes out greater than any quotient.
+ */
+static __always_inline int shunt_sum_is_zero(__u64 sum)
 {
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return shunt_fold(sum);
+	return sum * 0xfffefffefffeffffULL <= 0xffffffffffffffffULL / 0xffff;
 }
 
 static __always_inline int shunt_ipv4_header_good(const struct iphdr *ip)
 {
 	const __u32 *word = (const __u32 *)ip;
 
-	return shunt_fold64((__u64)word[0] + word[1] + word[2] + word[3] + word[4]) == 0xffff;
+	return shunt_sum_is_zero((__u64)word[0] + word[1] + word[2] + word[3] + word[4]);
 }
 
 /*
@@ -70,7 +70,7 @@ static __always_inline int shunt_looks_partial(__u32 family, const void *l3, __u
 
 	if (family == 6)
 		sum += (__u64)word[2] + word[3] + word[4] + word[5] + word[6] + word[7];
-	return shunt_fold64(sum) == check;
+	return shunt_sum_is_zero(sum + (__u16)~check);
 }
 
 #endif

@@ -43,9 +43,16 @@ static __always_inline enum shunt_reason shunt_admit(const struct shunt_packet *
  * Headers are compared and copied in the widest words, aligned or not: the kernel aligns an Ethernet header to two
  * bytes only, and the machines that we run on do not mind.
  */
+/* Eight bytes can be read of either. */
 static __always_inline int shunt_same_mac(const void *a, const void *b)
 {
-	return !((*(const __u32 *)a ^ *(const __u32 *)b) | (((const __u16 *)a)[2] ^ ((const __u16 *)b)[2]));
+	__u64 differ = *(const __u64 *)a ^ *(const __u64 *)b;
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return !(differ << 16);
+#else
+	return !(differ >> 16);
+#endif
 }
 
 static __always_inline void shunt_copy_macs(void *to, const void *from)
@@ -128,7 +135,7 @@ static __always_inline void shunt_rewrite(void *l3, void *l4, __u32 family, __u8
 	struct ipv6hdr *ip6 = l3;
 	struct udphdr *ports = l4;
 	__u16 *check = l4 + shunt_check_offset(l4_proto);
-	__u16 old = *check;
+	__u16 old = *check, new;
 
 	if (shunt_unlikely(f->flags & SHUNT_FLOW_BRIDGED)) {
 		if (family == 4 && f->flags & SHUNT_FLOW_NAT)
@@ -149,11 +156,16 @@ static __always_inline void shunt_rewrite(void *l3, void *l4, __u32 family, __u8
 	ports->source = f->sport_be;
 	ports->dest = f->dport_be;
 	if (checksum == SHUNT_CHECKSUM_PARTIAL)
-		*check = shunt_csum_update_partial(old, f->l4_delta_addr);
-	else if (l4_proto != IPPROTO_UDP || old)
-		*check = shunt_csum_update(old, f->l4_delta);
-	if (l4_proto == IPPROTO_UDP && old && !*check)
-		*check = 0xffff;
+		new = shunt_csum_update_partial(old, f->l4_delta_addr);
+	else
+		new = shunt_csum_update(old, f->l4_delta);
+	if (l4_proto == IPPROTO_UDP) {
+		if (!old)
+			return;
+		if (!new)
+			new = 0xffff;
+	}
+	*check = new;
 }
 
 /*

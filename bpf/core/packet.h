@@ -97,15 +97,15 @@ struct shunt_vlan {
 static __always_inline enum shunt_reason shunt_parse_l2(void *data, void *end, struct shunt_hw_tag hw,
 							struct shunt_packet *p, __be16 *proto_be)
 {
-	struct ethhdr *eth = data;
-	struct shunt_vlan *vlan = (void *)(eth + 1);
+	struct shunt_vlan *vlan = data + ETH_HLEN;
 
 	*p = (struct shunt_packet){ .l2_bytes = ETH_HLEN };
-	if ((void *)(eth + 1) > end)
+	if ((void *)vlan > end)
 		return SHUNT_BAD_HEADER;
 	if (hw.present)
 		shunt_add_tag(p, hw.tpid_be, shunt_htons(hw.tci));
-	*proto_be = eth->h_proto;
+	/* Not by struct ethhdr, which is packed: then it would be loaded in two halves. */
+	*proto_be = vlan[-1].proto_be;
 	if (shunt_likely(!shunt_is_vlan(*proto_be)))
 		return SHUNT_OK;
 	if ((void *)(vlan + 1) > end)

@@ -14,6 +14,8 @@ enum {
 
 #ifdef SHUNT_WITHOUT_BTF
 
+enum { SHUNT_SUMMED_IS_KNOWN = 0 };
+
 /* Aggregates are left for the device to finish, but for those of rx-gro-list. */
 static __always_inline __u32 shunt_skb_summed(struct __sk_buff *skb)
 {
@@ -21,6 +23,8 @@ static __always_inline __u32 shunt_skb_summed(struct __sk_buff *skb)
 }
 
 #else
+
+enum { SHUNT_SUMMED_IS_KNOWN = 1 };
 
 struct sk_buff___shunt {
 	__u8 ip_summed : 2;

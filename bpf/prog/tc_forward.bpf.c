@@ -210,7 +210,7 @@ static __always_inline int is_unclear(struct __sk_buff *skb, const struct shunt_
 	__u32 l3_size = shunt_l3_size(family);
 	__u16 *check = l3 + l3_size + shunt_check_offset(p->l4_proto);
 
-	if (shunt_skb_summed(skb) != SHUNT_SUMMED_UNKNOWN || !(f->flags & SHUNT_FLOW_PARTIAL))
+	if (SHUNT_SUMMED_IS_KNOWN || shunt_skb_summed(skb) != SHUNT_SUMMED_UNKNOWN || !(f->flags & SHUNT_FLOW_PARTIAL))
 		return 0;
 	return (void *)(check + 1) > end ||
 	       shunt_looks_partial(family, l3, p->l4_proto, p->l3_bytes - l3_size, *check);

@@ -12,56 +12,48 @@ struct {
 	__type(value, __u32); /* ifindex */
 } shunt_devmap SEC(".maps");
 
+/* Whether the frame is one of the right size, and stays one. */
+static __always_inline int fits(const struct xdp_md *ctx, const struct shunt_packet *p, const struct shunt_flow *f)
+{
+	return p->l2_bytes + p->l3_bytes == ctx->data_end - ctx->data && ETH_HLEN + 4 * f->out_tags == p->l2_bytes;
+}
+
 /* Makes the frame end where L3 ends and begin where the new L2 header will. Not 0: the frame still is what it was. */
 static __always_inline int fit(struct xdp_md *ctx, const struct shunt_packet *p, const struct shunt_flow *f)
 {
 	__u32 want = p->l2_bytes + p->l3_bytes;
 	__u32 out_l2 = ETH_HLEN + 4 * f->out_tags;
+	__u32 have = bpf_xdp_get_buff_len(ctx);
 
-	if (shunt_unlikely(want != ctx->data_end - ctx->data)) {
-		__u32 have = bpf_xdp_get_buff_len(ctx);
-
-		if (have < want)
-			return -1;
-		want = shunt_frame_bytes(f, want, have);
-		if (have > want && bpf_xdp_adjust_tail(ctx, (int)(want - have)))
-			return -1;
-	}
-	if (shunt_unlikely(out_l2 != p->l2_bytes))
+	if (have < want)
+		return -1;
+	want = shunt_frame_bytes(f, want, have);
+	if (have > want && bpf_xdp_adjust_tail(ctx, (int)(want - have)))
+		return -1;
+	if (out_l2 != p->l2_bytes)
 		return bpf_xdp_adjust_head(ctx, (int)p->l2_bytes - (int)out_l2);
 	return 0;
 }
 
-static __always_inline int emit(struct xdp_md *ctx, const struct shunt_packet *p, __u32 family, struct shunt_flow *f)
+/* Where L3 begins; by constants, so that what is known of one pointer holds for the other. */
+static __always_inline void *behind(void *eth, __u32 tags)
 {
-	__u32 l3_size = shunt_l3_size(family);
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	void *l3;
-
-	switch (f->out_tags) {
+	switch (tags) {
 	case 0:
-		l3 = data + ETH_HLEN;
-		break;
+		return eth + ETH_HLEN;
 	case 1:
-		l3 = data + ETH_HLEN + 4;
-		break;
+		return eth + ETH_HLEN + 4;
 	default:
-		l3 = data + ETH_HLEN + 8;
-		break;
+		return eth + ETH_HLEN + 8;
 	}
-	if (l3 + l3_size + shunt_l4_size(p->l4_proto) > end)
-		return -1;
-	shunt_rewrite(l3, l3 + l3_size, family, p->l4_proto, f, shunt_to(f), SHUNT_CHECKSUM_FINISHED);
-	shunt_copy_l2(data, f->l2, f->out_tags);
-	return 0;
 }
 
 static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet *p, __u32 family,
 				   const struct shunt_control *control, struct shunt_flow *f,
-				   const struct shunt_place *place, struct ethhdr *eth, void *l3, void *end)
+				   const struct shunt_place *place, void *eth, void *l3, void *end)
 {
 	__u32 l3_size = shunt_l3_size(family);
+	__u16 *check = l3 + l3_size + shunt_check_offset(p->l4_proto);
 	__u32 now = shunt_now();
 	enum shunt_reason why = shunt_decide(f, p, eth, control, now);
 	struct shunt_counters *counters;
@@ -75,20 +67,27 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 		return XDP_PASS;
 	if (family == 4 && !shunt_ipv4_header_good(l3))
 		return XDP_PASS;
-	if (f->flags & SHUNT_FLOW_PARTIAL) {
-		__u16 *check = l3 + l3_size + shunt_check_offset(p->l4_proto);
-
-		if ((void *)(check + 1) > end ||
-		    shunt_looks_partial(family, l3, p->l4_proto, p->l3_bytes - l3_size, *check))
-			return XDP_PASS;
-	}
-	counters = shunt_counters_of(f->in_slot);
-	if (!counters || fit(ctx, p, f))
+	if ((void *)(check + 1) > end)
 		return XDP_PASS;
-	if (emit(ctx, p, family, f)) {
-		counters->dropped_pkts++;
-		return XDP_DROP;
+	if (f->flags & SHUNT_FLOW_PARTIAL &&
+	    shunt_looks_partial(family, l3, p->l4_proto, p->l3_bytes - l3_size, *check))
+		return XDP_PASS;
+	counters = shunt_counters_of(f->in_slot);
+	if (!counters)
+		return XDP_PASS;
+	if (shunt_unlikely(!fits(ctx, p, f))) {
+		if (fit(ctx, p, f))
+			return XDP_PASS;
+		eth = (void *)(long)ctx->data;
+		end = (void *)(long)ctx->data_end;
+		l3 = behind(eth, f->out_tags);
+		if (l3 + l3_size + shunt_l4_size(p->l4_proto) > end) {
+			counters->dropped_pkts++;
+			return XDP_DROP;
+		}
 	}
+	shunt_rewrite(l3, l3 + l3_size, family, p->l4_proto, f, shunt_to(f), SHUNT_CHECKSUM_FINISHED);
+	shunt_copy_l2(eth, f->l2, f->out_tags);
 	counters->xdp_pkts++;
 	counters->xdp_bytes += p->l3_bytes;
 	shunt_count_flow(family, f, place, p->l3_bytes, now);
