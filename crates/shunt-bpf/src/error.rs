@@ -3,7 +3,7 @@
 use crate::{attach::Hook, verifier};
 use libbpf_rs::ErrorKind;
 use nix::libc;
-use std::io;
+use std::{io, sync::Arc};
 
 /// Loading, attaching or reading the data plane failed.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +25,9 @@ pub enum Error {
         /// What the verifier said last.
         reason: String,
     },
+    /// What could be done without until now went wrong when the programs were loaded.
+    #[error(transparent)]
+    Earlier(Arc<Error>),
     /// An object lacks what the code expects in it.
     #[error("the {object} object has no `{name}`")]
     Lacks {
@@ -92,6 +95,7 @@ impl Error {
             | Self::Memory(source)
             | Self::Filter(source)
             | Self::Ring(source) => source.raw_os_error(),
+            Self::Earlier(why) => why.os_error(),
             Self::Refused { .. }
             | Self::Lacks { .. }
             | Self::NoEgress

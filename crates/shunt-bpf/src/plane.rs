@@ -15,6 +15,7 @@ use std::{
     collections::BTreeMap,
     ffi::OsStr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
     time::Duration,
 };
 
@@ -84,7 +85,7 @@ pub struct DataPlane {
     maps: BTreeMap<String, MapHandle>,
     tc: Object,
     watch: Option<Object>,
-    xdp: Option<Object>,
+    xdp: Result<Object, Arc<Error>>,
     table: Object,
     control: ControlBlock,
     filter_handle: u32,
@@ -142,7 +143,7 @@ impl DataPlane {
         let mut maps = BTreeMap::new();
         let tc = load(forward, size, &mut maps)?;
         let watch = watch.and_then(|watch| load(watch, size, &mut maps).ok());
-        let xdp = load(&XDP_FORWARD, size, &mut maps).ok();
+        let xdp = load(&XDP_FORWARD, size, &mut maps).map_err(Arc::new);
         let table = load(&TABLE, size, &mut maps)?;
         let control = maps
             .get("shunt_control")
@@ -243,8 +244,7 @@ impl DataPlane {
         if !on {
             port.xdp = None;
         } else if port.xdp.is_none() {
-            let object =
-                self.xdp.as_ref().ok_or(Error::Lacks { object: XDP_FORWARD.name, name: "shunt_xdp" })?;
+            let object = self.xdp.as_ref().map_err(|why| Error::Earlier(Arc::clone(why)))?;
             let program = program(object, XDP_FORWARD.name, "shunt_xdp")?;
             let link = attach::link(&program, ifindex, Hook::Xdp).map_err(|source| Error::Attach {
                 ifindex,
@@ -286,7 +286,7 @@ impl DataPlane {
             self.delete("shunt_ports", &ifindex.to_ne_bytes())?;
             self.update("shunt_near_ports", &near(ifindex), Port::default().bytes())?;
             self.update("shunt_slots", &u32::from(port.slot).to_ne_bytes(), &0u32.to_ne_bytes())?;
-            if self.xdp.is_some() {
+            if self.xdp.is_ok() {
                 self.delete("shunt_devmap", &u32::from(port.slot).to_ne_bytes())?;
             }
         }
@@ -313,7 +313,7 @@ impl DataPlane {
         self.update("shunt_ports", &ifindex.to_ne_bytes(), port.bytes())?;
         // Of two ports with the same low bits the last one has the place, and the other is found by the hash.
         self.update("shunt_near_ports", &near(ifindex), port.bytes())?;
-        if self.xdp.is_some() {
+        if self.xdp.is_ok() {
             self.update("shunt_devmap", &u32::from(port.slot).to_ne_bytes(), &ifindex.to_ne_bytes())?;
         }
         Ok(())
@@ -498,7 +498,7 @@ impl DataPlane {
         let (object, name) = match hook {
             Hook::Ingress => (Some(&self.tc), "shunt_in"),
             Hook::Egress => (self.watch.as_ref(), "shunt_out"),
-            Hook::Xdp | Hook::GenericXdp => (self.xdp.as_ref(), "shunt_xdp"),
+            Hook::Xdp | Hook::GenericXdp => (self.xdp.as_ref().ok(), "shunt_xdp"),
         };
         let program = object?.progs().find(|p| p.name() == OsStr::new(name))?;
         // SAFETY: the object, and so its program's descriptor, lives as long as `self`.

@@ -230,6 +230,10 @@ fn check_ports(core: &Core, kernel: &mut Linux, config: &Config) -> Result<(), F
 
 /// What attaching to a port said, for the operator.
 pub(crate) fn refused_attach(name: &str, error: &shunt_bpf::Error) -> Failure {
+    if let shunt_bpf::Error::Earlier(why) = error {
+        let Failure { code, message } = refused_load(why);
+        return failure(code, format!("port {name}: {message}; or use --engine tc"));
+    }
     match error.os_error() {
         Some(nix::libc::EBUSY | nix::libc::EEXIST) => failure(
             FailureCode::PortBusy,
@@ -247,5 +251,23 @@ pub(crate) fn refused_attach(name: &str, error: &shunt_bpf::Error) -> Failure {
         ),
         Some(nix::libc::ENODEV) => failure(FailureCode::PortMissing, format!("port {name}: it is gone")),
         _ => internal(format!("port {name}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_port_says_why_the_program_that_it_needs_was_not_loaded() {
+        let refused = shunt_bpf::Error::Refused { object: "xdp_forward", reason: "R3 invalid".to_owned() };
+        let failure = refused_attach("eth0", &shunt_bpf::Error::Earlier(Arc::new(refused)));
+        assert_eq!(failure.code, FailureCode::KernelTooOld);
+        assert_eq!(
+            failure.message,
+            "port eth0: the kernel's verifier refused the xdp_forward programs: R3 invalid; Linux 6.1 or later with \
+             CONFIG_BPF_SYSCALL and CONFIG_BPF_JIT is needed; or use --engine tc"
+        );
     }
 }
