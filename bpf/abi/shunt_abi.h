@@ -404,7 +404,7 @@ struct shunt_sweep {
 	__u32 remove_ticks; /* how long after it was retired a flow is removed; filled in by the program */
 	__u32 flushed;	    /* retired by this sweep */
 	__u32 from;	    /* the first bucket to look at; those of IPv6 come after those of IPv4 */
-	__u32 buckets;	    /* how many */
+	__u32 buckets;	    /* how many; found: how many are left */
 	__u32 silent_ticks; /* after how long a connection is silent; filled in by the program */
 };
 _Static_assert(sizeof(struct shunt_sweep) == 52, "shunt_sweep is ABI");

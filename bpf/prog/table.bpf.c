@@ -10,6 +10,7 @@
 enum {
 	/* Long after any CPU that found the flow has let go of it. */
 	SHUNT_REMOVE_MS = 1000,
+	SHUNT_SWEEP_AT_ONCE = 1024, /* buckets: each is another branch to the verifier, which takes 8192 */
 	SHUNT_NOT_THERE = -2, /* -ENOENT */
 };
 
@@ -98,7 +99,7 @@ static __always_inline int sweep_one(__u32 family, const union shunt_key *key, s
 	return 0;
 }
 
-static __always_inline long sweep_bucket(__u32 family, __u32 index, struct shunt_sweep *s)
+static __always_inline void sweep_bucket(__u32 family, __u32 index, struct shunt_sweep *s)
 {
 	struct shunt_place place = { .bucket = index };
 
@@ -110,7 +111,7 @@ static __always_inline long sweep_bucket(__u32 family, __u32 index, struct shunt
 		place.way = way;
 		words = shunt_words_at(family, &place);
 		if (!words)
-			return 1;
+			return;
 		f = shunt_flow_at(family, words);
 		if (!words[shunt_live_word(family)] && !is_leaving(f))
 			continue;
@@ -120,17 +121,19 @@ static __always_inline long sweep_bucket(__u32 family, __u32 index, struct shunt
 		if (sweep_one(family, (const union shunt_key *)words, f, s))
 			release(family, &place);
 	}
+}
+
+/*
+ * Not static, so that the verifier looks at it once, and not at each turn of the loop around it. A callback would need a
+ * JIT that knows callbacks. `each` is how many buckets a family has.
+ */
+__noinline int shunt_sweep_bucket(__u64 index, __u64 each, struct shunt_sweep *s)
+{
+	if (s && index < each)
+		sweep_bucket(4, index, s);
+	else if (s)
+		sweep_bucket(6, index - each, s);
 	return 0;
-}
-
-static long sweep_bucket4(__u32 n, struct shunt_sweep *s)
-{
-	return sweep_bucket(4, s->from + n, s);
-}
-
-static long sweep_bucket6(__u32 n, struct shunt_sweep *s)
-{
-	return sweep_bucket(6, s->from + n, s);
 }
 
 static __always_inline int is_used(__u32 family)
@@ -140,7 +143,10 @@ static __always_inline int is_used(__u32 family)
 	return used && *used;
 }
 
-/* Counts flows, retires what is idle, frees what was retired: in a range of buckets, since the whole may take long. */
+/*
+ * Counts flows, retires what is idle, frees what was retired: in a range of buckets, since the whole may take long. Whoever
+ * asks does so again until no buckets are left.
+ */
 SEC("syscall")
 int shunt_sweep_flows(struct shunt_sweep *args)
 {
@@ -161,13 +167,14 @@ int shunt_sweep_flows(struct shunt_sweep *args)
 	end = from + s.buckets;
 	if (end > 2 * each)
 		end = 2 * each;
-	if (from < each && is_used(4))
-		bpf_loop((end < each ? end : each) - from, sweep_bucket4, &s, 0);
-	if (from < each)
+	if (from < each && !is_used(4))
 		from = each;
-	s.from = from - each;
-	if (from < end && is_used(6))
-		bpf_loop(end - from, sweep_bucket6, &s, 0);
+	if (from >= each && !is_used(6))
+		from = end;
+	for (__u32 n = 0; n < SHUNT_SWEEP_AT_ONCE && from < end; n++, from++)
+		shunt_sweep_bucket(from, each, &s);
+	args->from = from;
+	args->buckets = from < end ? end - from : 0;
 	args->active = s.active;
 	args->pending = s.pending;
 	args->retired = s.retired;
