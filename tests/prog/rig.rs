@@ -1,7 +1,7 @@
 //! A loaded data plane with two ports in a namespace of its own, flows, and counters before and after.
 
 use shunt_bpf::{
-    DataPlane, Entry, Key, Size,
+    DataPlane, Entry, Key, Size, Wanted,
     abi::{self, Counters, Plain},
     attach::Hook,
     testrun::{Outcome, TestRun, flow_between},
@@ -49,7 +49,8 @@ pub(crate) fn with_rig(test: impl FnOnce(&mut Rig<'_>) + Send) {
     }
     let (port, out) = (ns.ifindex("i0"), ns.ifindex("o0"));
     ns.within(|| {
-        let mut plane = DataPlane::load(Size { max_flows: 1024, seed: 1 }).unwrap();
+        let wanted = Wanted { btf: true, learning: true, xdp: true };
+        let mut plane = DataPlane::load(Size { max_flows: 1024, seed: 1 }, wanted).unwrap();
         plane.control().set_epoch(EPOCH);
         plane.control().set_heartbeat_max(Duration::from_secs(3600));
         plane.control().set_proof(REPROVE, 2 * REPROVE);

@@ -19,5 +19,5 @@ mod verifier;
 pub use control::{ControlBlock, Masked};
 pub use error::Error;
 pub use flows::{Entry, FlowTable, Key};
-pub use plane::{Changes, DataPlane, Size};
+pub use plane::{Changes, DataPlane, Size, Wanted};
 pub use ring::Ring;

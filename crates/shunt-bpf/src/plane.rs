@@ -48,6 +48,17 @@ pub struct Size {
     pub seed: u64,
 }
 
+/// Which programs are loaded: the verifier takes its time for each.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// Those that need BTF of the kernel.
+    pub btf: bool,
+    /// What learns. It needs BTF, too.
+    pub learning: bool,
+    /// The `xdp` engine.
+    pub xdp: bool,
+}
+
 /// One element for two buckets.
 const TAGS: [&str; 2] = ["shunt_tags4", "shunt_tags6"];
 /// Takes memory for what is in it only.
@@ -126,24 +137,21 @@ fn program<'o>(object: &'o Object, of: &'static str, name: &'static str) -> Resu
 }
 
 impl DataPlane {
-    /// Loads all programs and creates the maps. Where conntrack's kfuncs are missing, learning is off and static
-    /// flows still work: `learns()` tells.
-    pub fn load(size: Size) -> Result<Self, Error> {
-        Self::load_some(&TC_FORWARD, Some(&TC_WATCH), size)
-    }
-
-    /// The same on a kernel without BTF, where nothing can be learned.
-    pub fn load_without_btf(size: Size) -> Result<Self, Error> {
-        Self::load_some(&TC_FORWARD_WITHOUT_BTF, None, size)
-    }
-
-    fn load_some(forward: &Source, watch: Option<&Source>, size: Size) -> Result<Self, Error> {
+    /// Loads the programs that are wanted and creates the maps. Where conntrack's kfuncs are missing, learning is off and
+    /// static flows still work: `learns()` tells.
+    pub fn load(size: Size, wanted: Wanted) -> Result<Self, Error> {
         // What goes wrong comes back as an error; libbpf would print it besides, and things that are no errors too.
         verifier::listen();
         let mut maps = BTreeMap::new();
+        let forward = if wanted.btf { &TC_FORWARD } else { &TC_FORWARD_WITHOUT_BTF };
         let tc = load(forward, size, &mut maps)?;
-        let watch = watch.and_then(|watch| load(watch, size, &mut maps).ok());
-        let xdp = load(&XDP_FORWARD, size, &mut maps).map_err(Arc::new);
+        let watch = if wanted.btf && wanted.learning { load(&TC_WATCH, size, &mut maps).ok() } else { None };
+        let xdp = if wanted.xdp {
+            load(&XDP_FORWARD, size, &mut maps)
+        } else {
+            Err(Error::Lacks { object: XDP_FORWARD.name, name: "shunt_xdp" })
+        };
+        let xdp = xdp.map_err(Arc::new);
         let table = load(&TABLE, size, &mut maps)?;
         let control = maps
             .get("shunt_control")

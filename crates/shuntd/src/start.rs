@@ -3,7 +3,7 @@
 use crate::daemon::pretends_missing;
 use shunt_api::{Config, EngineChoice, Failure, FailureCode, Instance};
 use shunt_bpf::{
-    Changes, DataPlane, Size,
+    Changes, DataPlane, Size, Wanted,
     attach::{self, Hook},
 };
 use shunt_core::{Action, Choice, Core, Event, Source};
@@ -111,8 +111,8 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
         ));
     }
     let size = Size { max_flows: config.max_flows, seed: seed() };
-    let plane = if btf { DataPlane::load(size) } else { DataPlane::load_without_btf(size) };
-    let mut plane = plane.map_err(|e| refused_load(&e))?;
+    let wanted = Wanted { btf, learning: config.learn, xdp: config.engine != EngineChoice::Tc };
+    let mut plane = DataPlane::load(size, wanted).map_err(|e| refused_load(&e))?;
     if config.learn && !plane.learns() {
         return Err(failure(
             FailureCode::KernelTooOld,
@@ -171,6 +171,11 @@ fn refused_load(error: &shunt_bpf::Error) -> Failure {
     let hint = match code {
         FailureCode::NotRoot => "CAP_BPF and CAP_NET_ADMIN are needed",
         FailureCode::Internal => "there is not enough memory; lower max_flows",
+        // Where programs may be compiled, those that cannot be are not interpreted either.
+        _ if cfg!(target_arch = "arm") => {
+            "Linux 6.1 or later with CONFIG_BPF_SYSCALL is needed, and net.core.bpf_jit_enable=0: \
+             the JIT for 32-bit ARM does not know atomic operations"
+        }
         _ => "Linux 6.1 or later with CONFIG_BPF_SYSCALL and CONFIG_BPF_JIT is needed",
     };
     failure(code, format!("{error}; {hint}"))

@@ -115,7 +115,11 @@ fn probes(daemon: &Daemon) -> Vec<Probe> {
             daemon.core.ports().all(|(link, _)| daemon.plane.means(link.ifindex) != Some(Means::Clsact)),
             "clsact filters are used instead",
         ),
-        probe("conntrack kfuncs", daemon.plane.learns(), "only static flows are forwarded"),
+        probe(
+            "conntrack kfuncs",
+            daemon.plane.learns() || !daemon.config.learn,
+            "only static flows are forwarded",
+        ),
         probe(
             "conntrack events",
             daemon.plane.ends_with_conntrack() || !daemon.config.learn,
