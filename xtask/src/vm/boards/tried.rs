@@ -17,15 +17,25 @@ pub struct Options {
 }
 
 /// What the script says, by the name that it has for it, and how the table calls it.
-const ROWS: [(&str, &str); 8] = [
+const ROWS: [(&str, &str); 7] = [
     ("kernel", "kernel"),
     ("btf", "BTF of the kernel"),
+    ("jit", "`net.core.bpf_jit_enable`"),
     ("driver", "driver of its Ethernet"),
     ("link", "link"),
     ("linux-alone", "what echoes through Linux alone"),
     ("xdp", "`shunt up --engine xdp`"),
-    ("auto", "`shunt up`"),
-    ("auto-echo", "what echoes through Shunt"),
+];
+/// How Shunt is started to forward, likewise.
+const STARTS: [(&str, &str); 2] =
+    [("auto", "`shunt up`"), ("static", "`shunt up` with `learn = false`, both flows by `shunt flow add`")];
+/// What Shunt says of itself then, by where it is in the status.
+const FACTS: [(&str, &str); 5] = [
+    ("/ports/0/engine", "engine of the Ethernet"),
+    ("/ports/0/engine_reason", "its reason"),
+    ("/ports/0/attach", "tc programs attached by"),
+    ("/packets/fast", "packets fast"),
+    ("/packets/slow", "packets slow"),
 ];
 
 /// What was seen on one board.
@@ -33,7 +43,6 @@ struct Seen {
     board: &'static Board,
     date: String,
     said: BTreeMap<String, String>,
-    status: Option<Value>,
 }
 
 /// Runs it, on one board after the other.
@@ -42,12 +51,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         BOARDS.iter().map(|board| Seen::on(board, options.timeout)).collect::<anyhow::Result<_>>()?;
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/boards.md");
     fs::write(&path, page(&seen)).with_context(|| path.display().to_string())?;
-    for seen in &seen {
-        for echo in seen.said.iter().filter(|(name, _)| name.ends_with("-echo")) {
-            ensure!(echo.1 == "same", "{}: {} is {}", seen.board.name, echo.0, echo.1);
-        }
-    }
-    Ok(())
+    seen.iter().try_for_each(Seen::demand)
 }
 
 impl Seen {
@@ -64,8 +68,7 @@ impl Seen {
         let lines = said.lines().filter_map(|line| line.split_once(": "));
         let said: BTreeMap<String, String> =
             lines.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect();
-        let status = said.get("auto-status").and_then(|status| serde_json::from_str(status).ok());
-        Self { board, date: today(), said, status }
+        Self { board, date: today(), said }
     }
 
     fn said(&self, name: &str) -> String {
@@ -73,12 +76,31 @@ impl Seen {
     }
 
     /// A part of the status, if Shunt was up.
-    fn status(&self, pointer: &str) -> String {
-        match self.status.as_ref().and_then(|status| status.pointer(pointer)) {
-            Some(Value::String(text)) => text.clone(),
+    fn status(&self, start: &str, pointer: &str) -> Option<Value> {
+        let status: Value = serde_json::from_str(self.said.get(&format!("{start}-status"))?).ok()?;
+        status.pointer(pointer).cloned()
+    }
+
+    fn fact(&self, start: &str, pointer: &str) -> String {
+        match self.status(start, pointer) {
+            Some(Value::String(text)) => text,
             Some(other) => other.to_string(),
             None => "-".to_owned(),
         }
+    }
+
+    /// Static flows are forwarded everywhere, and nothing comes back changed.
+    fn demand(&self) -> anyhow::Result<()> {
+        let name = self.board.name;
+        for (start, echo) in
+            self.said.iter().filter_map(|(what, echo)| Some((what.strip_suffix("-echo")?, echo)))
+        {
+            ensure!(echo == "same", "{name}: what echoes is {echo}: {start}");
+        }
+        let [fast, slow] = ["/packets/fast", "/packets/slow"]
+            .map(|packets| self.status("static", packets).and_then(|packets| packets.as_u64()));
+        ensure!(fast > slow, "{name}: of static flows {fast:?} packets are fast, {slow:?} slow");
+        Ok(())
     }
 }
 
@@ -99,12 +121,14 @@ fn page(seen: &[Seen]) -> String {
     for (name, title) in ROWS {
         row(title, &|seen| seen.said(name));
     }
-    row("engine of the Ethernet", &|seen| seen.status("/ports/0/engine"));
-    row("its reason", &|seen| seen.status("/ports/0/engine_reason"));
-    row("tc programs attached by", &|seen| seen.status("/ports/0/attach"));
-    row("packets fast", &|seen| seen.status("/packets/fast"));
-    row("packets slow", &|seen| seen.status("/packets/slow"));
-    row("`shunt down`", &|seen| seen.said("auto-end"));
+    for (start, title) in STARTS {
+        row(title, &|seen| seen.said(start));
+        row("what echoes through Shunt", &|seen| seen.said(&format!("{start}-echo")));
+        for (pointer, title) in FACTS {
+            row(title, &|seen| seen.fact(start, pointer));
+        }
+        row("`shunt down`", &|seen| seen.said(&format!("{start}-end")));
+    }
     page
 }
 
@@ -124,5 +148,15 @@ mod tests {
     fn a_board_that_forwards_has_its_counters_in_the_table() {
         let said = "auto: ok\nauto-status: {\"packets\": {\"fast\": 577}}\n";
         assert!(page(&[Seen::of(&BOARDS[2], said)]).contains("| packets fast | 577 |"));
+    }
+
+    #[test]
+    fn a_board_has_to_forward_static_flows() {
+        let seen = |said: &str| Seen::of(&BOARDS[0], said).demand();
+        let status = "static-status: {\"packets\": {\"fast\": 1361, \"slow\": 4}}\n";
+        assert!(seen(&format!("{status}static-echo: same\n")).is_ok());
+        assert!(seen(&format!("{status}static-echo: same\nauto-echo: other\n")).is_err());
+        assert!(seen(&status.replace("1361", "3")).is_err());
+        assert!(seen("static: shunt: the kernel refused\n").is_err());
     }
 }
