@@ -28,7 +28,7 @@ pub struct Options {
 }
 
 /// What is tried, by the tests' program: how it is called, and the test that tries it.
-const TESTS: [(&str, &[(&str, &str)]); 2] = [
+const TESTS: [(&str, &[(&str, &str)]); 3] = [
     (
         "forwarding",
         &[
@@ -68,6 +68,32 @@ const TESTS: [(&str, &[(&str, &str)]); 2] = [
             ),
             ("static flows without BTF", "statics::flows_are_forwarded_without_btf"),
             ("nothing left behind", "a_daemon_that_ends_leaves_nothing_behind"),
+        ],
+    ),
+    (
+        "control",
+        &[
+            (
+                "routed over a bridge, a station roams",
+                "bridge::a_station_that_roams_gets_its_flows_where_it_is_at_once",
+            ),
+            (
+                "routed over a bridge, states of its ports",
+                "bridge::the_state_of_a_port_of_a_bridge_holds_at_once_for_what_is_routed",
+            ),
+            (
+                "bridged, UDP and TCP of both families",
+                "bridged::bytes::what_a_bridge_forwards_is_fast_and_the_same_to_the_last_byte",
+            ),
+            (
+                "bridged, with br_netfilter",
+                "bridged::bytes::what_conntrack_sees_of_a_bridge_is_fast_as_what_is_routed",
+            ),
+            (
+                "bridged, a station roams",
+                "bridged::changes::a_station_that_roams_is_reached_where_it_is_at_once",
+            ),
+            ("bridged, states of ports", "bridged::changes::the_state_of_a_port_holds_at_once"),
         ],
     ),
     (
