@@ -1,6 +1,6 @@
 //! What can go wrong, by name and by exit code.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
 /// One line for the operator: the thing, and the way out.
@@ -10,6 +10,7 @@ pub struct Failure {
     /// The kind, for programs.
     pub code: FailureCode,
     /// The line, for people: no newline, no final full stop.
+    #[serde(deserialize_with = "read_in_line")]
     pub message: String,
 }
 
@@ -109,9 +110,17 @@ impl FailureCode {
 impl Failure {
     /// A failure of this kind. Control characters are escaped: the message may quote what somebody else has written.
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
-        let in_line = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
-        Self { code, message: message.into().chars().map(in_line).collect() }
+        Self { code, message: in_line(&message.into()) }
     }
+}
+
+fn in_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.into() }).collect()
+}
+
+/// Whoever sent it need not be Shunt.
+fn read_in_line<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map(|text| in_line(&text))
 }
 
 impl fmt::Display for FailureCode {
@@ -137,6 +146,13 @@ mod tests {
     fn what_is_quoted_stays_in_the_line() {
         let failure = Failure::new(FailureCode::BadRequest, "no field `a\nb\u{1b}[2J`: \u{e4}");
         assert_eq!(failure.message, "no field `a\\nb\\u{1b}[2J`: \u{e4}");
+    }
+
+    #[test]
+    fn what_another_machine_sends_stays_in_the_line() {
+        let text = r#"{"code":"internal","message":"a\nb\u001b[2J"}"#;
+        let failure: Failure = serde_json::from_str(text).unwrap();
+        assert_eq!(failure.message, "a\\nb\\u{1b}[2J");
     }
 
     #[test]
