@@ -169,7 +169,8 @@ struct shunt_key6 {
 _Static_assert(sizeof(struct shunt_key6) == 48, "shunt_key6 is ABI");
 
 /*
- * A flow: its action, and what changes with its packets. Times are the low half of jiffies, and wrap. The new addresses follow it in memory, source and then destination.
+ * A flow: its action, and what changes with its packets. Times are the low half of jiffies, and wrap. The new addresses
+ * follow it in memory, source and then destination.
  *
  * What the action says is written once and then only read; epoch, state, flags, punt_due, the ticks and max_l3_bytes
  * change, and each is stored whole.
@@ -269,7 +270,7 @@ struct shunt_past {
 	__u64 bytes;
 };
 
-/* A byte of the hash of what is in each entry of two buckets, 0 where nothing is to be found. */
+/* Not VLAN tags: a byte of the hash of what is in each entry of two buckets, 0 where nothing is to be found. */
 struct shunt_tags {
 	__u8 tag[2 * SHUNT_WAYS];
 };

@@ -40,10 +40,11 @@ static __always_inline enum shunt_reason shunt_admit(const struct shunt_packet *
 }
 
 /*
- * Headers are compared and copied in the widest words, aligned or not: the kernel aligns an Ethernet header to two
- * bytes only, and the machines that we run on do not mind.
+ * From here on headers are compared and copied in the widest words, aligned or not: the kernel aligns an Ethernet header
+ * to two bytes only, and the machines that we run on do not mind.
  */
-/* Eight bytes can be read of either. */
+
+/* Reads eight bytes of either: what follows a MAC in a header can always be read, too. */
 static __always_inline int shunt_same_mac(const void *a, const void *b)
 {
 	__u64 differ = *(const __u64 *)a ^ *(const __u64 *)b;
@@ -126,7 +127,10 @@ static __always_inline __u32 shunt_check_offset(__u8 l4_proto)
 	return l4_proto == IPPROTO_TCP ? 16 : 6;
 }
 
-/* The L3 and L4 part of an action; `to` holds the new addresses. The caller has checked that the headers are there and may be written. */
+/*
+ * The L3 and L4 part of an action; `to` holds the new addresses. The caller has checked that the headers are there and
+ * may be written.
+ */
 static __always_inline void shunt_rewrite(void *l3, void *l4, __u32 family, __u8 l4_proto,
 					   const struct shunt_flow *f, const __u8 *to,
 					   enum shunt_checksum checksum)

@@ -22,4 +22,4 @@ int bystander(struct __sk_buff *skb)
 	return -1; /* TCX_NEXT */
 }
 
-char _license[] SEC("license") = "Dual BSD/GPL";
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -60,7 +60,7 @@ static __always_inline void key_of(__u32 family, const struct shunt_candidate *c
 	}
 }
 
-/* Whether the connection, seen in direction `dir`, came in with the candidate's addresses and ports. */
+/* Whether one direction of a connection has the addresses and ports that the candidate came in with. */
 static __always_inline int same_tuple(__u32 family, const struct nf_conntrack_tuple___shunt *t,
 				      const struct shunt_candidate *c)
 {
@@ -233,8 +233,11 @@ static __always_inline struct shunt_flow *other_way(const struct sight *s, __u32
 	return shunt_find_by(family, &back, shunt_hash(family, &back, s->control->seed), s->control, &place);
 }
 
-/* What was proved when the connection was new to the rules is proved again now that it is established. */
-static __always_inline void answer(const struct sight *s, __u32 family)
+/*
+ * Now that an answer is seen, the direction that asked is proved again: when it was learned, the connection was new to
+ * the rules, and now it is established.
+ */
+static __always_inline void prove_asker_again(const struct sight *s, __u32 family)
 {
 	struct shunt_flow *asked = other_way(s, family);
 
@@ -295,7 +298,7 @@ static __always_inline enum shunt_reason install(const struct sight *s, __u32 fa
 		return SHUNT_RETIRING;
 	}
 	if (f->flags & SHUNT_FLOW_REPLY && s->c->l4_proto == IPPROTO_UDP)
-		answer(s, family);
+		prove_asker_again(s, family);
 	s->counters->learned++;
 	shunt_trace(s->control, SHUNT_TRACE_LEARN, SHUNT_OK, family, &key);
 	return SHUNT_OK;

@@ -12,4 +12,4 @@ int shunt_bare(struct xdp_md *ctx)
 	return bpf_redirect(out_ifindex, 0);
 }
 
-char _license[] SEC("license") = "Dual BSD/GPL";
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -53,4 +53,4 @@ int shunt_gen(struct xdp_md *ctx)
 	return bpf_redirect(plan.out_ifindex, 0);
 }
 
-char _license[] SEC("license") = "Dual BSD/GPL";
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

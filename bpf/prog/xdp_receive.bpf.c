@@ -141,4 +141,4 @@ int shunt_receive(struct xdp_md *ctx)
 	return take(ctx, total, now, plan.shakes ? shake(ctx, &p, data, end) : XDP_DROP);
 }
 
-char _license[] SEC("license") = "Dual BSD/GPL";
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

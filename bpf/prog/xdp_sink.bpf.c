@@ -40,4 +40,4 @@ int shunt_sink(struct xdp_md *ctx)
 	return XDP_DROP;
 }
 
-char _license[] SEC("license") = "Dual BSD/GPL";
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
