@@ -24,14 +24,14 @@ pub struct ErrorBody {
 
 // The text is a `tt`, since derive macros do not see into a `literal`.
 macro_rules! failure_codes {
-    ($($(#[$doc:meta])* $name:ident = $exit:literal, $text:tt;)*) => {
+    ($(#[doc = $doc:tt] $name:ident = $exit:literal, $text:tt;)*) => {
         /// The kinds of failure. Numbers and names are promised to scripts: append only.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         #[non_exhaustive]
         #[repr(u8)]
         pub enum FailureCode {
-            $($(#[$doc])* #[serde(rename = $text)] $name = $exit,)*
+            $(#[doc = $doc] #[serde(rename = $text)] $name = $exit,)*
         }
 
         impl FailureCode {
@@ -42,6 +42,13 @@ macro_rules! failure_codes {
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
+                }
+            }
+
+            /// What it means, in a sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$name => $doc.trim_ascii(),)*
                 }
             }
         }

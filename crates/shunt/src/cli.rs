@@ -27,7 +27,7 @@ pub(crate) use traffic::GenArgs;
 #[derive(Debug, Parser)]
 #[command(name = "shunt", version, disable_help_subcommand = true)]
 pub(crate) struct Cli {
-    /// Which of several Shunts on this machine.
+    /// Which instance, where several run on this machine.
     #[arg(long, global = true, value_name = "NAME", default_value = "default")]
     pub(crate) instance: Instance,
     /// Print JSON: the same values as the text.
@@ -51,7 +51,7 @@ pub(crate) enum Command {
     Status,
     /// Show the connections on the fast path.
     Flows(FlowsArgs),
-    /// Say of connections whether they are fast or slow, since when and why, and what would change it.
+    /// Explain whether connections are fast or slow, since when and why, and what would change it.
     Why(WhyArgs),
     /// Show the kernel's connections as `conntrack -L` does, with what the fast path sent counted too.
     Conntrack(ConntrackArgs),
@@ -62,9 +62,9 @@ pub(crate) enum Command {
     /// Flows put in by hand, without connection tracking.
     #[command(subcommand)]
     Flow(FlowCommand),
-    /// Say what a link can carry at most: packets/s and bit/s of each layer, by encapsulation.
+    /// Calculate what a link can carry at most: packets/s and bit/s of each layer, by encapsulation.
     Line(LineArgs),
-    /// Show the load of each CPU by what is left of it, softirqs and interrupts included.
+    /// Show the load of each CPU, softirqs and interrupts included.
     ///
     /// On each CPU a thread of the class SCHED_IDLE does work whose time is known; what it does not get done is load. It is
     /// calibrated for about a second first, best before the traffic starts. While it runs, CPUs do not sleep, and there is a
@@ -73,14 +73,14 @@ pub(crate) enum Command {
     /// Measure what a router can do.
     #[command(subcommand)]
     Bench(Measuring),
-    /// The lab's other side.
+    /// What runs on a router while another machine measures it.
     #[command(subcommand)]
     Lab(LabCommand),
-    /// Say of two files of results what is better or worse in B than in A, and what cannot be told apart.
+    /// Compare two files of results: what is better or worse in B than in A, and what cannot be told apart.
     Compare(CompareArgs),
     /// Send traffic through a router, and account for every packet: loss, duplicates, order, latency.
     Gen(Box<GenArgs>),
-    /// Make one page of files of results, to read, print or send.
+    /// Show kept results on one page, to read, print or send.
     Report(ReportArgs),
     /// Write the manual pages.
     #[command(hide = true)]

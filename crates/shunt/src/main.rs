@@ -8,6 +8,7 @@ mod client;
 mod daemon;
 mod line;
 mod load;
+mod man;
 mod perform;
 mod plan;
 mod progress;

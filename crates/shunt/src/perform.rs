@@ -5,7 +5,7 @@ use crate::{
     cli::Cli,
     client::Client,
     daemon::{self, Program, Started},
-    load,
+    load, man,
     plan::{Plan, Step},
     progress::Bar,
     render::{self, Answer, Stopped},
@@ -101,7 +101,7 @@ async fn perform_step(Plan { instance, step }: Plan, show: Show<'_>) -> anyhow::
             Answer::Reported { path, files: report.files.len() }
         }
         Step::Man { dir } => {
-            clap_mangen::generate_to(Cli::command(), &dir).with_context(|| dir.display().to_string())?;
+            man::write(Cli::command(), &dir).with_context(|| dir.display().to_string())?;
             Answer::Written(dir)
         }
     };

@@ -99,7 +99,7 @@ pub(crate) struct MatrixArgs {
     /// How many runs of each [default: 5].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: Option<u32>,
-    /// One run of 1s each; unless they are chosen, no VLAN, and NAT of IPv4 only.
+    /// Shorter and less exact: one run of 1s each; no VLAN, and NAT for IPv4 only, unless they are chosen.
     #[arg(long, conflicts_with_all = ["time", "runs"])]
     pub(crate) quick: bool,
     #[command(flatten)]
@@ -123,7 +123,7 @@ pub(crate) struct RxtxArgs {
     /// How many runs of each; six are needed to tell a difference [default: 6].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: Option<u32>,
-    /// Runs of 1s.
+    /// Shorter and less exact: runs of 1s.
     #[arg(long, conflicts_with = "time")]
     pub(crate) quick: bool,
     #[command(flatten)]
@@ -132,7 +132,7 @@ pub(crate) struct RxtxArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct IperfArgs {
-    /// The device on the LAN's side of a router that is not ours, which then stands between it and --rx. Both devices are taken into
+    /// The device on the LAN's side of another router, which is then measured between it and --rx. Both devices are taken into
     /// namespaces of their own with their addresses, and come back with addresses and routes: not those that you are logged in by.
     #[arg(long, value_name = "PORT", requires = "rx")]
     pub(crate) tx: Option<String>,
@@ -154,14 +154,14 @@ pub(crate) struct IperfArgs {
     /// How long each run is, in whole seconds [default: 2s].
     #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
     pub(crate) time: Option<u32>,
-    /// The speed of a line that is to be stood for, such as 1G: no more is offered, and shares are of what it carries [default: that of
-    /// the slower of --tx and --rx].
+    /// Offer no more than a line of this speed carries, such as 1G, and give shares of that [default: the speed of the slower of --tx
+    /// and --rx].
     #[arg(long, value_name = "SPEED")]
     pub(crate) speed: Option<LinkSpeed>,
     /// Do not measure the CPU load, whose threads keep caches and CPUs busy.
     #[arg(long)]
     pub(crate) no_load: bool,
-    /// Keep the results in this file, which `shunt compare` reads; one that is there already is gone on with.
+    /// Keep the results in this file, which `shunt compare` reads; a file that is there already gets these runs, too.
     #[arg(long, value_name = "FILE")]
     pub(crate) keep: Option<PathBuf>,
 }
@@ -178,13 +178,13 @@ pub(crate) struct SweepArgs {
     /// The highest rate [default: 1000M, or the last step that the line carries].
     #[arg(long, value_name = "RATE")]
     pub(crate) to: Option<LinkSpeed>,
-    /// From each rate to the next.
+    /// The difference from each rate to the next.
     #[arg(long, value_name = "RATE", default_value = "50M")]
     pub(crate) step: LinkSpeed,
     /// How long each step is [default: 2s].
     #[arg(long, value_name = "TIME", value_parser = time_or_seconds)]
     pub(crate) time: Option<Duration>,
-    /// Of frames with FCS: one size, imix, or as 64:7,570:4,1518:1.
+    /// Frame size with FCS: one size, imix, or as 64:7,570:4,1518:1.
     #[arg(long, default_value = "1518")]
     pub(crate) size: Sizes,
     /// Only from --tx to --rx, instead of both directions at once.
@@ -198,10 +198,10 @@ pub(crate) struct SweepArgs {
     /// One more device of this machine whose counters are read; may be given several times.
     #[arg(long, value_name = "PORT")]
     pub(crate) watch: Vec<String>,
-    /// Steps of 0.5s.
+    /// Shorter and less exact: steps of 0.5s.
     #[arg(long, conflicts_with = "time")]
     pub(crate) quick: bool,
-    /// Keep the results in this file, which `shunt compare` reads; one that is there already is gone on with.
+    /// Keep the results in this file, which `shunt compare` reads; a file that is there already gets these runs, too.
     #[arg(long, value_name = "FILE")]
     pub(crate) keep: Option<PathBuf>,
 }
@@ -234,7 +234,7 @@ pub(crate) struct PlaceArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SizeArgs {
-    /// Of frames with FCS; may be several, with commas between them.
+    /// Frame size with FCS; may be several, with commas between them.
     #[arg(long = "size", value_name = "BYTES", value_delimiter = ',', default_values_t = RFC2544_BYTES,
         value_parser = clap::value_parser!(u32).range(64..=9018))]
     pub(crate) sizes: Vec<u32>,
@@ -252,10 +252,10 @@ pub(crate) struct SizeArgs {
     /// How many runs of each [default: 5].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: Option<u32>,
-    /// Two runs of 0.5s each.
+    /// Shorter and less exact: two runs of 0.5s each.
     #[arg(long, conflicts_with_all = ["time", "runs"])]
     pub(crate) quick: bool,
-    /// Keep the results in this file, which `shunt compare` reads; one that is there already is gone on with.
+    /// Keep the results in this file, which `shunt compare` reads; a file that is there already gets these runs, too.
     #[arg(long, value_name = "FILE")]
     pub(crate) keep: Option<PathBuf>,
 }
@@ -270,7 +270,7 @@ pub(crate) struct NdrArgs {
     /// What is searched for. Connections: each packet is of a new connection, which our own router masquerades and the other host
     /// answers; what is answered and tracked by conntrack counts. Before each trial the router forgets all. Tcp-connections: the same by
     /// TCP, of which a connection counts when all three segments of its handshake have passed. Concurrent: how many
-    /// such connections it holds at once, so that a second packet passes over each of them as the one that it was.
+    /// such connections it holds at once: a second packet over each of them must pass as the same connection.
     #[arg(long, value_enum, default_value = "frames")]
     pub(crate) what: NdrOf,
     /// The least load, in frames/s or connections/s, or the least number of concurrent connections.
@@ -286,7 +286,7 @@ pub(crate) struct NdrArgs {
     /// What forwards in the namespace of the router; may be given several times [default: slow, tc and xdp].
     #[arg(long = "engine", value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true)]
     pub(crate) engines: Vec<String>,
-    /// Of frames with FCS, 64 to 9018: one size, imix (7 of 64, 4 of 570, 1 of 1518), or as 64:7,570:4,1518:1.
+    /// Frame size with FCS, 64 to 9018: one size, imix (7 of 64, 4 of 570, 1 of 1518), or as 64:7,570:4,1518:1.
     #[arg(long, default_value = "64", default_value_if("what", "tcp-connections", "70"))]
     pub(crate) size: Sizes,
     /// Both directions at once.
@@ -297,16 +297,17 @@ pub(crate) struct NdrArgs {
     /// How many searches of each.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
-    /// Trials of 0.5 s, 2.5 s a load, bounds within 1 %. Of concurrent connections 65536 at most, bounds within 10 %.
+    /// Shorter and less exact: trials of 0.5 s, 2.5 s for each load, bounds within 1 %. Of concurrent connections 65536 at most, bounds
+    /// within 10 %.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// The throughput of RFC 2544 instead: halving, by trials of so long without loss; 60s conform to it.
+    /// Search for the throughput of RFC 2544 instead: by halving, with lossless trials of this length; RFC 2544 wants 60s.
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "60s", value_parser = time, conflicts_with = "quick")]
     pub(crate) rfc2544: Option<Duration>,
-    /// Of what happens by chance.
+    /// Seed of what happens by chance.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Keep the results in this file, which `shunt compare` reads; one that is there already is gone on with.
+    /// Keep the results in this file, which `shunt compare` reads; a file that is there already gets these runs, too.
     #[arg(long, value_name = "FILE")]
     pub(crate) keep: Option<PathBuf>,
 }

@@ -37,7 +37,7 @@ pub(crate) struct LineArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
-    /// How long each line is of.
+    /// The time that each line covers.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub(crate) interval: Duration,
     /// End after so many intervals.
@@ -46,7 +46,7 @@ pub(crate) struct LoadArgs {
     /// Only this CPU; may be given several times [default: all that are allowed].
     #[arg(long = "cpu", value_name = "CPU")]
     pub(crate) cpus: Vec<usize>,
-    /// Say how far it is off, by loads of 25, 50 and 75 % that it makes itself.
+    /// Say how exact it is, by loads of 25, 50 and 75 % that it makes itself.
     #[arg(long, conflicts_with_all = ["interval", "count"])]
     pub(crate) self_test: bool,
 }
@@ -81,7 +81,7 @@ pub(crate) struct CompareArgs {
     pub(crate) a: PathBuf,
     /// What it is now.
     pub(crate) b: PathBuf,
-    /// Of the bootstrap; the same seed gives the same interval.
+    /// Seed of the bootstrap; the same seed gives the same interval.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 }

@@ -27,10 +27,10 @@ pub(crate) struct GenArgs {
     /// How many packets in each direction.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Of frames with FCS, 64 to 9018: one size, imix (7 of 64, 4 of 570, 1 of 1518), or as 64:7,570:4,1518:1.
+    /// Frame size with FCS, 64 to 9018: one size, imix (7 of 64, 4 of 570, 1 of 1518), or as 64:7,570:4,1518:1.
     #[arg(long, default_value = "64")]
     size: Sizes,
-    /// Packets that go without an interval between them.
+    /// How many packets are sent back to back.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     burst: u32,
     /// Traffic before the measurement, which is not counted.
@@ -39,7 +39,7 @@ pub(crate) struct GenArgs {
     /// Both directions at once.
     #[arg(long)]
     both: bool,
-    /// IPv6, where no address says so.
+    /// Use IPv6, where no address tells the version.
     #[arg(short = '6', long)]
     ipv6: bool,
     /// TCP segments of connections that seem to be established, instead of UDP.
@@ -84,7 +84,7 @@ pub(crate) struct GenArgs {
     /// The router's address at --rx, for --both.
     #[arg(long, value_name = "ADDRESS", requires = "rx")]
     rx_gateway: Option<IpAddr>,
-    /// The MAC that frames from --tx are for, instead of asking.
+    /// The destination MAC of frames from --tx, instead of asking for it (ARP, ND).
     #[arg(long, value_name = "MAC", requires = "tx")]
     dmac: Option<Mac>,
     /// The link's speed, where the device does not know it.
@@ -93,7 +93,7 @@ pub(crate) struct GenArgs {
     /// Who sends: live XDP frames, or a socket, which any device and size can.
     #[arg(long, default_value = "auto", value_parser = ["auto", "xdp", "socket"])]
     sender: String,
-    /// Do not measure what the generator adds by itself.
+    /// Do not measure the latency that the generator adds by itself.
     #[arg(long)]
     no_floor: bool,
     /// Send the frames of this capture, pcap or pcapng, from --tx to --rx. With a router they are for its MAC; else they stay as they are.
@@ -101,10 +101,10 @@ pub(crate) struct GenArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["size", "burst", "warm_up", "both", "ipv6", "tcp", "vlans", "src", "dst",
         "sport", "dport", "flows", "shuffle", "ttl", "no_checksum"])]
     pub(crate) pcap_in: Option<PathBuf>,
-    /// Send the capture so many times as fast as it was captured; 1 is its own timing.
+    /// Send the capture this many times as fast as it was captured; 1 is its own timing.
     #[arg(long, value_name = "N", requires = "pcap_in", conflicts_with = "rate", value_parser = positive)]
     pub(crate) multiplier: Option<f64>,
-    /// Send the capture so many times, one after the other.
+    /// Send the capture this many times, one after the other.
     #[arg(long, value_name = "N", requires = "pcap_in", default_value_t = 1, conflicts_with_all = ["time", "count"],
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) r#loop: u32,
@@ -114,7 +114,7 @@ pub(crate) struct GenArgs {
     /// No more frames than these in --pcap-out, which has them in memory until the end.
     #[arg(long, value_name = "N", requires = "pcap_out", default_value_t = 100_000)]
     pcap_limit: u64,
-    /// Keep the results in this file, which `shunt compare` reads; one that is there already is gone on with.
+    /// Keep the results in this file, which `shunt compare` reads; a file that is there already gets these runs, too.
     #[arg(long, value_name = "FILE")]
     pub(crate) keep: Option<PathBuf>,
 }
