@@ -1,5 +1,8 @@
 //! The event loop: one thread, one owner of everything.
 
+mod events;
+mod ports;
+
 use crate::{
     connections::View,
     control::{self, Call, Job, Metered},
@@ -13,18 +16,13 @@ use crate::{
     watching::Watching,
     why::{self, Search},
 };
+use events::told;
 use shunt_api::{Config, Failure, FailureCode, Instance, MarkMatch};
-use shunt_bpf::{
-    DataPlane, Masked, Ring, abi,
-    attach::{Hook, Means},
-};
-use shunt_core::{
-    Action, Bridged, Cause, Connection, Core, Event, Hold, PortSetting, Program, Proto, Silent, Source,
-};
+use shunt_bpf::{DataPlane, Masked, Ring, abi};
+use shunt_core::{Action, Cause, Connection, Core, Event, Hold, Silent, Source};
 use shunt_kernel::{Kernel, Liberal, Linux, Watcher};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, SocketAddr},
     pin::Pin,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -321,41 +319,12 @@ impl Daemon {
         }
     }
 
-    /// The TCX programs of others.
-    fn programs_on(&self, devices: &BTreeSet<u32>) -> BTreeSet<Program> {
-        let hooks = [(Hook::Ingress, false), (Hook::Egress, true)];
-        let on = |ifindex: u32, (hook, egress)| {
-            let names = self.plane.programs_of_others(ifindex, hook).into_iter();
-            names.map(move |name| Program { ifindex, egress, name })
-        };
-        devices.iter().flat_map(|ifindex| hooks.into_iter().flat_map(|hook| on(*ifindex, hook))).collect()
-    }
-
-    /// Has the ledger know what a port has counted.
-    fn keep_count(&mut self, ifindex: u32) {
-        if let Ok(counted) = self.plane.counters(ifindex) {
-            let name = self.name(ifindex);
-            self.ledger.see(ifindex, &name, counted);
-        }
-    }
-
     fn metered(&mut self) -> Metered {
         let ports: Vec<u32> = self.core.ports().map(|(link, _)| link.ifindex).collect();
         for ifindex in ports {
             self.keep_count(ifindex);
         }
         Metered { status: status::of(self), ports: self.ledger.counts(), began: self.began }
-    }
-
-    fn detach(&mut self, ifindex: u32) {
-        self.keep_count(ifindex);
-        self.ledger.close(ifindex);
-        if let Err(error) = self.plane.detach(ifindex) {
-            tracing::warn!("device {ifindex}: {error}");
-        }
-        if self.clsacts.remove(&ifindex) {
-            start::remove_clsact(&mut self.kernel, ifindex);
-        }
     }
 
     fn beat(&self) {
@@ -371,34 +340,6 @@ impl Daemon {
         self.last_move = Some((Instant::now(), cause));
         self.watching.epoch_moved(control.epoch(), &cause.to_string());
         tracing::debug!("epoch {}: {cause}", control.epoch());
-    }
-
-    fn attach(&mut self, setting: PortSetting) -> Result<(), shunt_bpf::Error> {
-        let name = self.name(setting.ifindex);
-        // One that is there already is somebody else's, and stays.
-        let there = self.kernel.has_clsact(setting.ifindex).unwrap_or(true);
-        let attached = self.plane.attach(setting.ifindex, flags(setting), !pretends_missing("tcx"));
-        let is_there = self.kernel.has_clsact(setting.ifindex).unwrap_or(true);
-        if !there && is_there && !matches!(attached, Ok(Means::Tcx)) {
-            self.clsacts.insert(setting.ifindex);
-        }
-        let means = attached?;
-        // The kernel takes filters for the egress of `ingress`, too, and puts them on ingress.
-        if means == Means::Clsact && !is_there {
-            self.plane.detach(setting.ifindex)?;
-            return Err(shunt_bpf::Error::NoEgress);
-        }
-        self.plane.set_xdp(setting.ifindex, setting.xdp_in)?;
-        tracing::info!("{name}: attached by {means}, engine {}", setting.engine);
-        Ok(())
-    }
-
-    fn set(&mut self, setting: PortSetting) -> Result<(), shunt_bpf::Error> {
-        self.plane.set_flags(setting.ifindex, flags(setting))?;
-        self.plane.set_xdp(setting.ifindex, setting.xdp_in)?;
-        let captured = if setting.captured { ", somebody captures on it" } else { "" };
-        tracing::info!("{}: engine {}{captured}", self.name(setting.ifindex), setting.engine);
-        Ok(())
     }
 
     /// Sets BE_LIBERAL for some of those that want it; whether there are more.
@@ -515,60 +456,9 @@ async fn until(time: Option<tokio::time::Instant>) {
     }
 }
 
-fn flags(setting: PortSetting) -> u16 {
-    let mut flags = 0;
-    if setting.engine == shunt_api::Engine::Xdp {
-        flags |= abi::PORT_XDP_OUT;
-    }
-    if setting.partial {
-        flags |= abi::PORT_PARTIAL;
-    }
-    if setting.captured {
-        flags |= abi::PORT_CAPTURED;
-    }
-    if setting.filtered {
-        flags |= abi::PORT_FILTERED;
-    }
-    if setting.filtered_out {
-        flags |= abi::PORT_FILTERED_OUT;
-    }
-    let Bridged { learned, untracked4, untracked6 } = setting.bridged;
-    for (is_so, flag) in
-        [(learned, abi::PORT_BRIDGED), (untracked4, abi::PORT_UNTRACKED4), (untracked6, abi::PORT_UNTRACKED6)]
-    {
-        flags |= if is_so { flag } else { 0 };
-    }
-    flags
-}
-
 /// Lets tests walk the fallback on a newer kernel.
 pub(crate) fn pretends_missing(feature: &str) -> bool {
     std::env::var("SHUNT_PRETEND_MISSING").is_ok_and(|list| list.split(',').any(|name| name == feature))
-}
-
-/// What the data plane tells, as the policy knows it.
-fn told(event: &abi::Event) -> Option<Event> {
-    let direction = connection_of(event);
-    match event.kind {
-        abi::EVENT_WANT_LIBERAL => Some(Event::WantLiberal(direction)),
-        abi::EVENT_SILENT => Some(Event::Silent(Silent { direction, reply: event.reply != 0 })),
-        _ => None,
-    }
-}
-
-fn connection_of(event: &abi::Event) -> Connection {
-    let addr = |bytes: [u8; 16]| -> IpAddr {
-        if event.family == 4 {
-            <[u8; 4]>::try_from(&bytes[..4]).map(IpAddr::from).unwrap_or(IpAddr::from(bytes))
-        } else {
-            IpAddr::from(bytes)
-        }
-    };
-    Connection {
-        proto: Proto::Tcp,
-        src: SocketAddr::new(addr(event.src_be), u16::from_be_bytes(event.sport_be)),
-        dst: SocketAddr::new(addr(event.dst_be), u16::from_be_bytes(event.dport_be)),
-    }
 }
 
 /// A table that is full is no failure of the daemon, but of the request.
