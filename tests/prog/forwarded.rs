@@ -38,7 +38,9 @@ fn l3_bytes(packet: &Packet) -> u64 {
 fn translations() -> Vec<Pair> {
     let mut all = Vec::new();
     for Pair { before, after } in pairs() {
-        let (source, destination) = (after.source().unwrap(), after.source().unwrap());
+        let source = after.source().unwrap();
+        let destination =
+            if source.is_ipv4() { "192.0.2.7:8443" } else { "[2001:db8::7]:8443" }.parse().unwrap();
         let plain = after.clone().with_source(before.source().unwrap());
         let mut port = before.source().unwrap();
         port.set_port(7);
