@@ -1,66 +1,6 @@
-//! What the kernel can be asked.
+//! What the kernel answers.
 
-use crate::Error;
-use shunt_core::{BridgeCalls, Connection, Event, Silent};
-use std::{collections::BTreeSet, time::Duration};
-
-/// The kernel, of one network namespace.
-pub trait Kernel {
-    /// Everything that is there, as events: links, XDP features, addresses, neighbours, bridges' stations, qdiscs, and
-    /// for each device, direction and kind of tc filters one [`Event::Filter`]. Links come before what belongs to them.
-    ///
-    /// # Errors
-    /// When the kernel refuses, or its tables change faster than they can be read.
-    fn dump(&mut self) -> Result<Vec<Event>, Error>;
-
-    /// What XDP can do with a device.
-    ///
-    /// # Errors
-    /// When there is no such device.
-    fn xdp_features(&mut self, ifindex: u32) -> Result<XdpSupport, Error>;
-
-    /// The name of a device's driver; for one that is made by software its kind (`veth`, `bridge`, ...), and none for
-    /// the rest.
-    ///
-    /// # Errors
-    /// When there is no such device.
-    fn driver(&mut self, ifindex: u32) -> Result<Option<String>, Error>;
-
-    /// Whether Linux forwards at all.
-    ///
-    /// # Errors
-    /// When the sysctls cannot be read.
-    fn forwarding(&self) -> Result<Forwarding, Error>;
-
-    /// Whether this namespace has connection tracking.
-    fn conntrack_present(&self) -> bool;
-
-    /// How long conntrack remembers a silent connection.
-    ///
-    /// # Errors
-    /// When there is no connection tracking.
-    fn conntrack_timeouts(&self) -> Result<ConntrackTimeouts, Error>;
-
-    /// Which bridged packets br_netfilter hands to iptables, by its sysctls; none where it is not there.
-    fn bridge_calls(&self) -> Option<BridgeCalls>;
-
-    /// The devices on which packet sockets capture what is forwarded; 0 is all devices.
-    ///
-    /// # Errors
-    /// When the kernel does not list its packet sockets.
-    fn captured(&mut self) -> Result<BTreeSet<u32>, Error>;
-
-    /// Have conntrack accept every sequence number of these TCP connections, in both directions, and change nothing
-    /// else of them. One result for each, in their order.
-    fn set_be_liberal(&mut self, connections: &[Connection]) -> Vec<Result<Liberal, Error>>;
-
-    /// Of these TCP connections, have conntrack take those for acknowledged that are established and that it would forget
-    /// early for want of an acknowledgement.
-    ///
-    /// # Errors
-    /// When conntrack cannot be asked.
-    fn keep_silent(&mut self, silent: &[Silent]) -> Result<(), Error>;
-}
+use std::time::Duration;
 
 /// What XDP can do with a device.
 #[derive(Debug, Clone, PartialEq, Eq)]

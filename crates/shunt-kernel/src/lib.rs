@@ -1,17 +1,16 @@
 //! The Linux kernel by netlink, procfs and sysfs, as the policy sees it.
 //!
-//! [`Watcher`] tells what changes, [`Kernel::dump`] what is there. Open the watcher first, then dump: whatever happens
+//! [`Watcher`] tells what changes, [`Linux::dump`] what is there. Open the watcher first, then dump: whatever happens
 //! in between is then told twice rather than not at all.
 //!
 //! Both look at the network namespace of the thread that opened them.
 
+mod answers;
 mod channel;
 mod clsact;
 mod conntrack;
 mod error;
-mod fake;
 mod genl;
-mod kernel;
 mod legacy;
 mod linux;
 mod packet;
@@ -22,10 +21,9 @@ mod tracked;
 mod watch;
 mod wire;
 
+pub use answers::{ConntrackTimeouts, Forwarding, Liberal, XdpSupport};
 pub use channel::Channel;
 pub use error::Error;
-pub use fake::Fake;
-pub use kernel::{ConntrackTimeouts, Forwarding, Kernel, Liberal, XdpSupport};
 pub use legacy::Legacy;
 pub use linux::Linux;
 pub use route::OWN_FILTER_PRIORITY;

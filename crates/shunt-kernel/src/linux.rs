@@ -1,7 +1,7 @@
 //! The real kernel.
 
 use crate::{
-    ConntrackTimeouts, Error, Forwarding, Kernel, Liberal, XdpSupport,
+    ConntrackTimeouts, Error, Forwarding, Liberal, XdpSupport,
     channel::Channel,
     conntrack::Conntrack,
     genl::Netdev,
@@ -41,6 +41,110 @@ impl Linux {
         })
     }
 
+    /// Everything that is there, as events: links, XDP features, addresses, neighbours, bridges' stations, qdiscs, and
+    /// for each device, direction and kind of tc filters one [`Event::Filter`]. Links come before what belongs to them.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or its tables change faster than they can be read.
+    pub fn dump(&mut self) -> Result<Vec<Event>, Error> {
+        let mut events = self.table("RTM_GETLINK", route::RTM_GETLINK, &[AF_UNSPEC; 16])?;
+        if let Some(netdev) = self.netdev {
+            events.extend(netdev.dump(&mut self.generic)?);
+        }
+        events.extend(self.table("RTM_GETADDR", route::RTM_GETADDR, &[AF_UNSPEC; 8])?);
+        events.extend(self.table("RTM_GETNEIGH", route::RTM_GETNEIGH, &[AF_UNSPEC; 12])?);
+        let mut bridges = [0; 12];
+        bridges[0] = AF_BRIDGE;
+        events.extend(self.table("RTM_GETNEIGH of bridges", route::RTM_GETNEIGH, &bridges)?);
+        let qdiscs = self.table("RTM_GETQDISC", route::RTM_GETQDISC, &[AF_UNSPEC; 20])?;
+        let filters = self.filters(&qdiscs)?;
+        events.extend(qdiscs);
+        events.extend(filters);
+        Ok(events)
+    }
+
+    /// What XDP can do with a device.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn xdp_features(&mut self, ifindex: u32) -> Result<XdpSupport, Error> {
+        match self.netdev {
+            Some(netdev) => netdev.features(&mut self.generic, ifindex),
+            None => Ok(XdpSupport::Unknown("the kernel has no netdev family (Linux 6.3)".to_owned())),
+        }
+    }
+
+    /// The name of a device's driver; for one that is made by software its kind (`veth`, `bridge`, ...), and none for
+    /// the rest.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn driver(&mut self, ifindex: u32) -> Result<Option<String>, Error> {
+        let request = "RTM_GETLINK of one";
+        let mut fixed = [0; 16];
+        fixed[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+        let answers = self.route.ask(request, route::RTM_GETLINK, &fixed, |_| {})?;
+        let link =
+            answers.iter().find(|a| a.kind == route::RTM_NEWLINK).ok_or(Error::Malformed { request })?;
+        Ok(driver_of(&route::parent(&link.payload)))
+    }
+
+    /// Whether Linux forwards at all.
+    ///
+    /// # Errors
+    /// When the sysctls cannot be read.
+    pub fn forwarding(&self) -> Result<Forwarding, Error> {
+        sysctl::forwarding()
+    }
+
+    /// Whether this namespace has connection tracking.
+    pub fn conntrack_present(&self) -> bool {
+        sysctl::conntrack_present()
+    }
+
+    /// How long conntrack remembers a silent connection.
+    ///
+    /// # Errors
+    /// When there is no connection tracking.
+    pub fn conntrack_timeouts(&self) -> Result<ConntrackTimeouts, Error> {
+        sysctl::conntrack_timeouts()
+    }
+
+    /// Which bridged packets br_netfilter hands to iptables, by its sysctls; none where it is not there.
+    pub fn bridge_calls(&self) -> Option<BridgeCalls> {
+        sysctl::bridge_calls()
+    }
+
+    /// The devices on which packet sockets capture what is forwarded; 0 is all devices.
+    ///
+    /// # Errors
+    /// When the kernel does not list its packet sockets.
+    pub fn captured(&mut self) -> Result<BTreeSet<u32>, Error> {
+        match &mut self.packet_sockets {
+            Some(sockets) => sockets.captured(),
+            unopened => unopened.insert(PacketSockets::open()?).captured(),
+        }
+    }
+
+    /// Have conntrack accept every sequence number of these TCP connections, in both directions, and change nothing
+    /// else of them. One result for each, in their order.
+    pub fn set_be_liberal(&mut self, connections: &[Connection]) -> Vec<Result<Liberal, Error>> {
+        match self.conntrack() {
+            Ok(conntrack) => conntrack.set_be_liberal(connections),
+            Err(e) => refuse_all(connections, &e),
+        }
+    }
+
+    /// Of these TCP connections, have conntrack take those for acknowledged that are established and that it would forget
+    /// early for want of an acknowledgement.
+    ///
+    /// # Errors
+    /// When conntrack cannot be asked.
+    pub fn keep_silent(&mut self, silent: &[Silent]) -> Result<(), Error> {
+        let timeouts = self.conntrack_timeouts()?;
+        self.conntrack()?.keep_silent(silent, timeouts)
+    }
+
     fn table(&mut self, request: &'static str, kind: u16, fixed: &[u8]) -> Result<Vec<Event>, Error> {
         let answers = self.route.dump(request, kind, fixed)?;
         Ok(answers
@@ -69,77 +173,6 @@ impl Linux {
             Some(conntrack) => Ok(conntrack),
             unopened => Ok(unopened.insert(Conntrack::open()?)),
         }
-    }
-}
-
-impl Kernel for Linux {
-    fn dump(&mut self) -> Result<Vec<Event>, Error> {
-        let mut events = self.table("RTM_GETLINK", route::RTM_GETLINK, &[AF_UNSPEC; 16])?;
-        if let Some(netdev) = self.netdev {
-            events.extend(netdev.dump(&mut self.generic)?);
-        }
-        events.extend(self.table("RTM_GETADDR", route::RTM_GETADDR, &[AF_UNSPEC; 8])?);
-        events.extend(self.table("RTM_GETNEIGH", route::RTM_GETNEIGH, &[AF_UNSPEC; 12])?);
-        let mut bridges = [0; 12];
-        bridges[0] = AF_BRIDGE;
-        events.extend(self.table("RTM_GETNEIGH of bridges", route::RTM_GETNEIGH, &bridges)?);
-        let qdiscs = self.table("RTM_GETQDISC", route::RTM_GETQDISC, &[AF_UNSPEC; 20])?;
-        let filters = self.filters(&qdiscs)?;
-        events.extend(qdiscs);
-        events.extend(filters);
-        Ok(events)
-    }
-
-    fn xdp_features(&mut self, ifindex: u32) -> Result<XdpSupport, Error> {
-        match self.netdev {
-            Some(netdev) => netdev.features(&mut self.generic, ifindex),
-            None => Ok(XdpSupport::Unknown("the kernel has no netdev family (Linux 6.3)".to_owned())),
-        }
-    }
-
-    fn driver(&mut self, ifindex: u32) -> Result<Option<String>, Error> {
-        let request = "RTM_GETLINK of one";
-        let mut fixed = [0; 16];
-        fixed[4..8].copy_from_slice(&ifindex.to_ne_bytes());
-        let answers = self.route.ask(request, route::RTM_GETLINK, &fixed, |_| {})?;
-        let link =
-            answers.iter().find(|a| a.kind == route::RTM_NEWLINK).ok_or(Error::Malformed { request })?;
-        Ok(driver_of(&route::parent(&link.payload)))
-    }
-
-    fn forwarding(&self) -> Result<Forwarding, Error> {
-        sysctl::forwarding()
-    }
-
-    fn conntrack_present(&self) -> bool {
-        sysctl::conntrack_present()
-    }
-
-    fn conntrack_timeouts(&self) -> Result<ConntrackTimeouts, Error> {
-        sysctl::conntrack_timeouts()
-    }
-
-    fn bridge_calls(&self) -> Option<BridgeCalls> {
-        sysctl::bridge_calls()
-    }
-
-    fn captured(&mut self) -> Result<BTreeSet<u32>, Error> {
-        match &mut self.packet_sockets {
-            Some(sockets) => sockets.captured(),
-            unopened => unopened.insert(PacketSockets::open()?).captured(),
-        }
-    }
-
-    fn set_be_liberal(&mut self, connections: &[Connection]) -> Vec<Result<Liberal, Error>> {
-        match self.conntrack() {
-            Ok(conntrack) => conntrack.set_be_liberal(connections),
-            Err(e) => refuse_all(connections, &e),
-        }
-    }
-
-    fn keep_silent(&mut self, silent: &[Silent]) -> Result<(), Error> {
-        let timeouts = self.conntrack_timeouts()?;
-        self.conntrack()?.keep_silent(silent, timeouts)
     }
 }
 

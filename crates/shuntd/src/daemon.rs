@@ -20,7 +20,7 @@ use events::told;
 use shunt_api::{Config, Failure, FailureCode, Instance, MarkMatch};
 use shunt_bpf::{DataPlane, Masked, Ring, abi};
 use shunt_core::{Action, Cause, Connection, Core, Event, Hold, Silent, Source};
-use shunt_kernel::{Kernel, Liberal, Linux, Watcher};
+use shunt_kernel::{Liberal, Linux, Watcher};
 use std::{
     collections::{BTreeMap, BTreeSet},
     pin::Pin,

@@ -7,7 +7,7 @@ use shunt_bpf::{
     attach::{self, Hook},
 };
 use shunt_core::{Action, Choice, Core, Event, Source};
-use shunt_kernel::{Kernel, Linux, Watcher};
+use shunt_kernel::{Linux, Watcher};
 use std::{io, path::Path, time::Instant};
 
 // What the data plane attaches is what the watcher overlooks.

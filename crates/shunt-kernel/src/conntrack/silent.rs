@@ -32,7 +32,7 @@ const SETTLED: [u8; 2] = [BE_LIBERAL, BE_LIBERAL | UNACKNOWLEDGED];
 type Left = (Silent, Duration);
 
 impl Conntrack {
-    /// See [`crate::Kernel::keep_silent`]. What conntrack does not know any more is left out.
+    /// See [`crate::Linux::keep_silent`]. What conntrack does not know any more is left out.
     pub fn keep_silent(&mut self, silent: &[Silent], timeouts: ConntrackTimeouts) -> Result<(), Error> {
         if timeouts.tcp_established <= timeouts.tcp_unacknowledged {
             return Ok(());

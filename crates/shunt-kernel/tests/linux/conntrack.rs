@@ -8,7 +8,7 @@ use netlink_packet_netfilter::{
 };
 use netlink_sys::{Socket, SocketAddr as NetlinkAddr, protocols::NETLINK_NETFILTER};
 use shunt_core::{Connection, Proto};
-use shunt_kernel::{Error, Kernel, Liberal, Linux};
+use shunt_kernel::{Error, Liberal, Linux};
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},

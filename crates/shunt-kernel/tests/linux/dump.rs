@@ -2,7 +2,7 @@
 
 use crate::{ear::Ear, netns::NetNs, netns::sh};
 use shunt_core::{Bridge, BridgeCalls, Event, Link};
-use shunt_kernel::{Error, Forwarding, Kernel, Linux, XdpSupport};
+use shunt_kernel::{Error, Forwarding, Linux, XdpSupport};
 use std::{path::Path, time::Duration};
 
 fn in_new_namespace(test: impl FnOnce(Linux) + Send) {
