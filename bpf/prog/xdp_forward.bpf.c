@@ -12,40 +12,29 @@ struct {
 	__type(value, __u32); /* ifindex */
 } shunt_devmap SEC(".maps");
 
-/* Whether the frame is one of the right size, and stays one. */
-static __always_inline int fits(const struct xdp_md *ctx, const struct shunt_packet *p, const struct shunt_flow *f)
-{
-	return p->l2_bytes + p->l3_bytes == ctx->data_end - ctx->data && ETH_HLEN + 4 * f->out_tags == p->l2_bytes;
-}
-
-/* Makes the frame end where L3 ends and begin where the new L2 header will. Not 0: the frame still is what it was. */
+/* Makes the frame end where L3 ends and begin where the new L2 header will. 1: it has moved; below 0: it is what it was. */
 static __always_inline int fit(struct xdp_md *ctx, const struct shunt_packet *p, const struct shunt_flow *f)
 {
 	__u32 want = p->l2_bytes + p->l3_bytes;
 	__u32 out_l2 = ETH_HLEN + 4 * f->out_tags;
-	__u32 have = bpf_xdp_get_buff_len(ctx);
+	int moved = 0;
 
-	if (have < want)
-		return -1;
-	want = shunt_frame_bytes(f, want, have);
-	if (have > want && bpf_xdp_adjust_tail(ctx, (int)(want - have)))
-		return -1;
-	if (out_l2 != p->l2_bytes)
-		return bpf_xdp_adjust_head(ctx, (int)p->l2_bytes - (int)out_l2);
-	return 0;
-}
+	if (shunt_unlikely(want != ctx->data_end - ctx->data)) {
+		__u32 have = bpf_xdp_get_buff_len(ctx);
 
-/* Where L3 begins; by constants, so that what is known of one pointer holds for the other. */
-static __always_inline void *behind(void *eth, __u32 tags)
-{
-	switch (tags) {
-	case 0:
-		return eth + ETH_HLEN;
-	case 1:
-		return eth + ETH_HLEN + 4;
-	default:
-		return eth + ETH_HLEN + 8;
+		if (have < want)
+			return -1;
+		want = shunt_frame_bytes(f, want, have);
+		if (have > want && bpf_xdp_adjust_tail(ctx, (int)(want - have)))
+			return -1;
+		moved = 1;
 	}
+	if (shunt_unlikely(out_l2 != p->l2_bytes)) {
+		if (bpf_xdp_adjust_head(ctx, (int)p->l2_bytes - (int)out_l2))
+			return -1;
+		moved = 1;
+	}
+	return moved;
 }
 
 static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet *p, __u32 family,
@@ -53,10 +42,11 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 				   const struct shunt_place *place, void *eth, void *l3, void *end)
 {
 	__u32 l3_size = shunt_l3_size(family);
-	__u16 *check = l3 + l3_size + shunt_check_offset(p->l4_proto);
+	__u32 check = l3_size + shunt_check_offset(p->l4_proto);
 	__u32 now = shunt_now();
 	enum shunt_reason why = shunt_decide(f, p, eth, control, now);
 	struct shunt_counters *counters;
+	int moved;
 
 	if (shunt_unlikely(why == SHUNT_REPROVE)) {
 		/* Set forward here so that one packet goes up and not all of a burst; tc punts the one that comes. */
@@ -67,21 +57,22 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 		return XDP_PASS;
 	if (family == 4 && !shunt_ipv4_header_good(l3))
 		return XDP_PASS;
-	if ((void *)(check + 1) > end)
+	if (l3 + check + sizeof(__u16) > end)
 		return XDP_PASS;
 	if (f->flags & SHUNT_FLOW_PARTIAL &&
-	    shunt_looks_partial(family, l3, p->l4_proto, p->l3_bytes - l3_size, *check))
+	    shunt_looks_partial(family, l3, p->l4_proto, p->l3_bytes - l3_size, *(__u16 *)(l3 + check)))
 		return XDP_PASS;
 	counters = shunt_counters_of(f->in_slot);
 	if (!counters)
 		return XDP_PASS;
-	if (shunt_unlikely(!fits(ctx, p, f))) {
-		if (fit(ctx, p, f))
-			return XDP_PASS;
+	moved = fit(ctx, p, f);
+	if (shunt_unlikely(moved < 0))
+		return XDP_PASS;
+	if (shunt_unlikely(moved)) {
 		eth = (void *)(long)ctx->data;
 		end = (void *)(long)ctx->data_end;
-		l3 = behind(eth, f->out_tags);
-		if (l3 + l3_size + shunt_l4_size(p->l4_proto) > end) {
+		l3 = eth + ETH_HLEN + 4 * f->out_tags;
+		if (eth + SHUNT_L2_MAX > end || l3 + check + sizeof(__u16) > end) {
 			counters->dropped_pkts++;
 			return XDP_DROP;
 		}
