@@ -221,7 +221,7 @@ struct shunt_entry6 {
 };
 _Static_assert(sizeof(struct shunt_entry6) == 192, "shunt_entry6 is ABI");
 
-/* What few packets need. `claim` is not 0 where an entry is in use, or about to be. */
+/* What few packets need. `claim` is 1 where an entry is in use, or about to be, and else 0. */
 struct shunt_cold {
 	__u32 claim;
 	__u32 _pad0;

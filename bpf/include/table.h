@@ -378,17 +378,17 @@ static __always_inline void shunt_unpublish(__u32 family, const struct shunt_pla
 	__sync_lock_test_and_set(&words[shunt_live_word(family)], 0);
 }
 
-static __always_inline __u32 shunt_free_ways(__u32 family, __u32 index)
+static __always_inline __u32 shunt_taken_ways(__u32 family, __u32 index)
 {
 	struct shunt_cold_bucket *bucket = family == 4 ? bpf_map_lookup_elem(&shunt_cold4, &index) :
 							 bpf_map_lookup_elem(&shunt_cold6, &index);
 	__u32 ways = 0;
 
 	if (!bucket)
-		return 0;
+		return SHUNT_WAYS;
 #pragma unroll
 	for (__u32 way = 0; way < SHUNT_WAYS; way++)
-		ways += !bucket->entry[way].claim;
+		ways += bucket->entry[way].claim;
 	return ways;
 }
 
@@ -406,7 +406,7 @@ static __always_inline int shunt_insert(__u32 family, const union shunt_key *key
 		return SHUNT_FULL;
 	/* In front if that is free, else the emptier bucket: so nearly all of the entries can be filled. */
 	if (!shunt_claim(family, first, 0, 1, place)) {
-		__u32 emptier = shunt_free_ways(family, second) > shunt_free_ways(family, first) ? second : first;
+		__u32 emptier = shunt_taken_ways(family, second) < shunt_taken_ways(family, first) ? second : first;
 
 		if (!shunt_claim(family, emptier, 0, SHUNT_WAYS, place) &&
 		    !shunt_claim(family, emptier == first ? second : first, 0, SHUNT_WAYS, place))
