@@ -79,10 +79,15 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 	}
 	shunt_rewrite(l3, l3 + l3_size, family, p->l4_proto, f, shunt_to(f), SHUNT_CHECKSUM_FINISHED);
 	shunt_copy_l2(eth, f->l2, f->out_tags);
+	/* Its port may have gone. */
+	if (shunt_unlikely(bpf_redirect_map(&shunt_devmap, f->out_slot, XDP_DROP) != XDP_REDIRECT)) {
+		counters->dropped_pkts++;
+		return XDP_DROP;
+	}
 	counters->xdp_pkts++;
 	counters->xdp_bytes += p->l3_bytes;
 	shunt_count_flow(family, f, place, p->l3_bytes, now);
-	return bpf_redirect_map(&shunt_devmap, f->out_slot, XDP_DROP);
+	return XDP_REDIRECT;
 }
 
 static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __u32 family, struct ethhdr *eth,

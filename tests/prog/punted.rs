@@ -3,7 +3,7 @@
 use crate::rig::{EPOCH, Pair, ROUTER, Rig, bridged, pairs, reason, with_rig};
 use shunt_bpf::{
     abi::{self, Counters, FLOW_PENDING},
-    testrun::{TC_NEXT, XDP_PASS},
+    testrun::{TC_NEXT, XDP_DROP, XDP_PASS},
 };
 use shunt_wire::{Checksum, Extension, Mac, Network, Packet, Tag, Tcp, Transport};
 use std::time::Duration;
@@ -292,6 +292,19 @@ fn to_a_port_that_is_gone() {
                 entry.flow.flags |= abi::FLOW_STATIC;
             });
             assert_punted_by_tc(rig, &pair.before.to_bytes(), "port");
+        }
+    });
+}
+
+/// XDP has written the frame by the time that it knows.
+#[test]
+fn not_what_xdp_sends_to_a_port_that_is_gone_which_counts_as_dropped() {
+    with_rig(|rig| {
+        for pair in pairs() {
+            rig.learn_as(&pair, |entry| entry.flow.out_slot = 9);
+            let (outcome, counted) = rig.counted(|| rig.xdp(&pair.before.to_bytes()));
+            assert_eq!(outcome.verdict, XDP_DROP);
+            assert_eq!(counted, Counters { dropped_pkts: 1, ..Counters::default() });
         }
     });
 }
