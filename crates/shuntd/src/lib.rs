@@ -5,6 +5,8 @@ pub mod control;
 mod daemon;
 mod ledger;
 mod legacy;
+#[cfg(test)]
+mod pages;
 mod reasons;
 mod start;
 mod statics;

@@ -1,10 +1,11 @@
 use super::{socket::bind_at, *};
+use crate::pages::compare_with_kept;
 use shunt_api::FailureCode;
 use shunt_bpf::abi::Counters;
 use shunt_http::HEADER_TIME;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env, fs,
+    fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
@@ -389,17 +390,7 @@ async fn curl_understands_it() {
 
 #[test]
 fn the_kept_description_is_what_the_routes_say() {
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
-    let made = document().to_pretty_json().unwrap() + "\n";
-    if env::var("SHUNT_BLESS").is_ok_and(|v| v == "1") {
-        fs::write(&kept, &made).unwrap();
-    }
-    let said = fs::read_to_string(&kept).unwrap_or_default();
-    assert!(
-        said == made,
-        "docs/openapi.json is not what the routes say; write it anew with \
-         `SHUNT_BLESS=1 cargo test -p shuntd the_kept_description`"
-    );
+    compare_with_kept("openapi.json", &(document().to_pretty_json().unwrap() + "\n"));
 }
 
 #[test]
