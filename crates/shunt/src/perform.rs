@@ -6,7 +6,7 @@ use crate::{
     client::Client,
     daemon::{self, Program, Started},
     load, man,
-    plan::{Plan, Step},
+    plan::{Plan, Step, bad_file},
     progress::Bar,
     render::{self, Answer, Stopped},
     report::Reporting,
@@ -96,8 +96,7 @@ async fn perform_step(Plan { instance, step }: Plan, show: Show<'_>) -> anyhow::
         Step::Report(Reporting { report, form, to: None }) => Answer::Report(Box::new(report), form),
         Step::Report(Reporting { report, form, to: Some(path) }) => {
             let whole = render::report(&report, form)?;
-            fs::write(&path, whole)
-                .map_err(|error| Failure::new(FailureCode::Usage, format!("{}: {error}", path.display())))?;
+            fs::write(&path, whole).map_err(|error| bad_file(&path, &error.to_string()))?;
             Answer::Reported { path, files: report.files.len() }
         }
         Step::Man { dir } => {

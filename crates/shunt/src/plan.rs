@@ -145,7 +145,7 @@ fn read_results(path: &Path) -> Result<NamedResults, Failure> {
     }
 }
 
-fn bad_file(path: &Path, why: &str) -> Failure {
+pub(crate) fn bad_file(path: &Path, why: &str) -> Failure {
     Failure::new(FailureCode::BadConfig, format!("{}: {why}", path.display()))
 }
 

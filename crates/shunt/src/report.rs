@@ -1,6 +1,9 @@
 //! `shunt report`: any number of files of results, and in which form to show them.
 
-use crate::cli::{ReportArgs, ReportForm};
+use crate::{
+    cli::{ReportArgs, ReportForm},
+    plan::bad_file,
+};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use shunt_api::{Failure, FailureCode};
@@ -67,10 +70,8 @@ impl Reporting {
 impl Report {
     pub(crate) fn read(paths: &[PathBuf]) -> Result<Self, Failure> {
         let files = paths.iter().enumerate().map(|(nth, path)| {
-            let name = path.display().to_string();
-            let bad = |why: String| wrong(format!("{name}: {why}"));
-            let text = fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
-            Source::parse(nth, name.clone(), text).map_err(bad)
+            let text = fs::read_to_string(path).map_err(|error| bad_file(path, &error.to_string()))?;
+            Source::parse(nth, path.display().to_string(), text).map_err(|why| bad_file(path, &why))
         });
         Ok(Self::of(files.collect::<Result<_, _>>()?))
     }

@@ -178,7 +178,10 @@ fn wrong_commands_end_with_two_and_wrong_files_with_eighteen() {
         let ran = place.run(line, "", 0);
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{line}: {}", ran.err);
     }
-    assert_eq!(place.run("flow load /nonexistent", "", 0).code, 18);
+    for line in ["flow load none", "report none", "compare none none"] {
+        let ran = place.run(line, "", 0);
+        assert_eq!((ran.code, ran.out.as_str()), (18, ""), "{line}: {}", ran.err);
+    }
 }
 
 #[test]
