@@ -121,10 +121,6 @@ impl Started {
         Ok(Some(failure_of(status, &said, &format!("shuntd (its log: {})", self.log.display()))))
     }
 
-    pub(crate) fn end(&self) {
-        signal(self.pid(), Signal::SIGTERM);
-    }
-
     pub(crate) fn log(&self) -> &Path {
         &self.log
     }
@@ -132,13 +128,9 @@ impl Started {
 
 /// Ends a process that does not listen any more.
 pub(crate) fn force_end(pid: u32) {
-    signal(pid, Signal::SIGKILL);
-}
-
-fn signal(pid: u32, signal: Signal) {
     if let Ok(pid) = i32::try_from(pid) {
         // That it has ended by now is what was wanted; whoever called waits for that.
-        let _ = kill(Pid::from_raw(pid), signal);
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }
 

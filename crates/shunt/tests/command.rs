@@ -44,6 +44,10 @@ impl Place {
     }
 
     fn run(&self, line: &str, says: &str, exits: u8) -> Ran {
+        self.run_loading(line, says, exits, 0)
+    }
+
+    fn run_loading(&self, line: &str, says: &str, exits: u8, seconds: u32) -> Ran {
         let kept = self.dir.path().join("kept");
         let Output { status, stdout, stderr } = Command::new(self.dir.path().join("shunt"))
             .args(line.split_whitespace())
@@ -51,6 +55,7 @@ impl Place {
             .env("STAND_IN_KEEPS", &kept)
             .env("STAND_IN_SAYS", says)
             .env("STAND_IN_EXITS", exits.to_string())
+            .env("STAND_IN_LOADS", seconds.to_string())
             .output()
             .unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -71,6 +76,20 @@ fn what_the_daemon_fails_of_is_passed_on_with_its_exit_code() {
     assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (11, "", body));
     let log = fs::read_to_string(place.dir.path().join("run/lab.log")).unwrap();
     assert_eq!(log, "shuntd: eth7: no such device\nshuntd: no BTF\n");
+}
+
+#[test]
+fn a_daemon_that_is_slow_to_come_up_is_waited_for_and_its_last_words_are_passed_on() {
+    let place = Place::new();
+    // Longer than two questions wait for their answers.
+    let ran = place.run_loading("up", "shuntd: the verifier refused it", 12, 54);
+    let pid = ran.err.split(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty()).unwrap();
+    let log = place.dir.path().join("run/default.log");
+    let err = format!(
+        "shuntd (pid {pid}) is still coming up; its log: {}\nshunt: the verifier refused it\n",
+        log.display()
+    );
+    assert_eq!((ran.code, ran.out.as_str(), ran.err), (12, "", err));
 }
 
 #[test]
