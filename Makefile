@@ -66,6 +66,9 @@ bench-peers: build
 
 install: build
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin target/release/shunt target/release/shuntd
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 docs/man/*.1
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 docs/man/*.5
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/*.8
 	test -e $(DESTDIR)$(SYSCONFDIR)/shunt/shunt.toml || \
 		install -D -m 644 -t $(DESTDIR)$(SYSCONFDIR)/shunt packaging/shunt.toml
 

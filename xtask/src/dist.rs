@@ -55,8 +55,10 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         put(&root.join(from), &directory.join(to))?;
     }
     for page in fs::read_dir(root.join("docs/man"))? {
-        let page = page?;
-        put(&page.path(), &directory.join("share/man/man1").join(page.file_name()))?;
+        let page = page?.path();
+        let name = page.file_name().context("a page has a name")?;
+        let section = page.extension().context("a page has a section")?.to_string_lossy();
+        put(&page, &directory.join(format!("share/man/man{section}")).join(name))?;
     }
     let sysroot = sysroot(arch)?;
     for package in LIBRARIES {

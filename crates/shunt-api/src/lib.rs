@@ -22,6 +22,7 @@
 mod config;
 mod document;
 mod failure;
+mod files;
 mod flows;
 mod instance;
 mod mark;
@@ -35,6 +36,7 @@ mod why;
 pub use config::{CaptureChoice, Config, EngineChoice, LogLevel};
 pub use document::read as read_document;
 pub use failure::{ErrorBody, Failure, FailureCode};
+pub use files::FILES;
 pub use flows::{Connection, Direction, DirectionName, Family, FlowState, Proto, Tuple};
 pub use instance::{Instance, runtime_dir};
 pub use mark::MarkMatch;

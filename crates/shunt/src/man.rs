@@ -2,7 +2,7 @@
 
 use clap::Command;
 use clap_mangen::Man;
-use shunt_api::{Config, FailureCode};
+use shunt_api::{FILES, FailureCode};
 use std::{
     fs,
     io::{self, Write},
@@ -16,7 +16,8 @@ pub(crate) fn write(command: Command, dir: &Path) -> io::Result<()> {
     write_built(&command, dir)?;
     let mut page = fs::File::options().append(true).open(dir.join("shunt.1"))?;
     exit_status(&mut page)?;
-    files(&mut page)
+    files(&mut page)?;
+    writeln!(page, ".SH \"SEE ALSO\"\n\\fBshuntd\\fR(8), \\fBshunt.toml\\fR(5)")
 }
 
 fn write_built(command: &Command, dir: &Path) -> io::Result<()> {
@@ -36,10 +37,5 @@ fn exit_status(page: &mut impl Write) -> io::Result<()> {
 
 fn files(page: &mut impl Write) -> io::Result<()> {
     writeln!(page, ".SH FILES")?;
-    let files = [
-        (Config::PATH, "The configuration of the daemon."),
-        ("/run/shunt/NAME.sock", "The control socket of an instance: HTTP and JSON."),
-        ("/run/shunt/NAME.log", "What a daemon in the background has to say."),
-    ];
-    files.iter().try_for_each(|(path, what)| writeln!(page, ".TP\n\\fI{path}\\fR\n{what}"))
+    FILES.iter().try_for_each(|(path, what)| writeln!(page, ".TP\n\\fI{path}\\fR\n{what}"))
 }

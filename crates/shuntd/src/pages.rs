@@ -1,8 +1,17 @@
 //! Pages of docs/ that are made from what the daemon is. They are kept, and compared with what would be made.
 
-use crate::reasons::Text;
+use crate::{Arguments, reasons::Text};
+use clap::CommandFactory;
+use clap_mangen::{
+    Man,
+    roff::{Inline, Roff, bold, italic, roman},
+};
+use shunt_api::FILES;
 use shunt_bpf::abi::{FIRST_REFUSAL, REASONS};
 use std::{env, fs, path::Path};
+
+const SOURCE: &str = concat!("shunt ", env!("CARGO_PKG_VERSION"));
+const CONFIGURATION: &str = include_str!("../../../packaging/shunt.toml");
 
 /// Compares with a kept file of docs/, or with SHUNT_BLESS=1 keeps what is.
 pub(crate) fn compare_with_kept(name: &str, made: &str) {
@@ -42,6 +51,70 @@ The daemon says the same of each as this page, which is made from its source; \"
     page
 }
 
+fn daemon() -> String {
+    let mut page = Vec::new();
+    Man::new(Arguments::command()).section("8").source(SOURCE).render(&mut page).unwrap();
+    let mut more = Roff::new();
+    let items = |page: &mut Roff, title: &str, items: &[(&str, &str)]| {
+        page.control("SH", [title]);
+        for (what, text) in items {
+            page.control("TP", []).text([italic(*what)]).text(words(text));
+        }
+    };
+    let signals = [
+        ("SIGTERM, SIGINT", "It undoes what it did to the ports, and ends. Connections go on through Linux."),
+        (
+            "SIGKILL",
+            "The kernel takes its programs away; --cleanup, and the next start of the instance, remove what stays: the \
+             socket, and filters on kernels without TCX.",
+        ),
+    ];
+    items(&mut more, "SIGNALS", &signals);
+    items(&mut more, "FILES", &FILES);
+    let variables = [("SHUNT_RUNTIME_DIR", "The directory of sockets and logs, if it is not /run/shunt.")];
+    items(&mut more, "ENVIRONMENT", &variables);
+    more.control("SH", ["EXIT STATUS"]).text(words(
+        "0 where it was told to end. Otherwise one of the numbers that stand in shunt(1), and the last line on standard \
+         error says what is in the way and what to do about it.",
+    ));
+    see_also(&mut more, "shunt(1), shunt-up(1), shunt.toml(5)");
+    String::from_utf8(page).unwrap() + &more.to_roff()
+}
+
+fn configuration() -> String {
+    let mut page = Roff::new();
+    page.control("TH", ["shunt.toml", "5", "", SOURCE]);
+    page.control("SH", ["NAME"]).text([roman("shunt.toml - the configuration of shuntd")]);
+    for (nth, block) in CONFIGURATION.trim_end().split("\n\n").enumerate() {
+        let comment: Vec<&str> = block.lines().map_while(|line| line.strip_prefix("# ")).collect();
+        let keys: Vec<&str> = block.lines().skip(comment.len()).collect();
+        match (nth, &keys[..]) {
+            (0, []) => page.control("SH", ["DESCRIPTION"]),
+            (1.., [key]) => {
+                if nth == 1 {
+                    page.control("SH", ["KEYS"]);
+                }
+                let (key, value) = key.split_once(" = ").unwrap();
+                page.control("TP", []).text([bold(key), roman(format!(" = {value}"))])
+            }
+            _ => panic!("not a comment with a key below it:\n{block}"),
+        };
+        page.text(words(&comment.join(" ")));
+    }
+    see_also(&mut page, "shuntd(8), shunt-up(1)");
+    page.render()
+}
+
+fn see_also(page: &mut Roff, pages: &str) {
+    page.control("SH", ["SEE ALSO"]).text(words(pages));
+}
+
+/// What stands between backticks is what people type.
+fn words(text: &str) -> Vec<Inline> {
+    let parts = text.split('`').enumerate();
+    parts.map(|(nth, part)| if nth % 2 == 0 { roman(part) } else { bold(part) }).collect()
+}
+
 fn capital(sentence: &str) -> String {
     let (first, rest) = sentence.split_at(1);
     first.to_uppercase() + rest
@@ -50,4 +123,10 @@ fn capital(sentence: &str) -> String {
 #[test]
 fn the_kept_page_of_reasons_is_what_the_daemon_says() {
     compare_with_kept("reasons.md", &reasons());
+}
+
+#[test]
+fn the_kept_manual_pages_are_those_of_the_daemon_and_its_configuration() {
+    compare_with_kept("man/shuntd.8", &daemon());
+    compare_with_kept("man/shunt.toml.5", &configuration());
 }
