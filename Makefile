@@ -69,6 +69,8 @@ install: build
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 docs/man/*.1
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 docs/man/*.5
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/*.8
+	sed 's,/usr/local/,$(PREFIX)/,' packaging/shuntd@.service | \
+		install -D -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/shuntd@.service
 	test -e $(DESTDIR)$(SYSCONFDIR)/shunt/shunt.toml || \
 		install -D -m 644 -t $(DESTDIR)$(SYSCONFDIR)/shunt packaging/shunt.toml
 

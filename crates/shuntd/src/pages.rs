@@ -1,17 +1,19 @@
 //! Pages of docs/ that are made from what the daemon is. They are kept, and compared with what would be made.
 
 use crate::{Arguments, reasons::Text};
-use clap::CommandFactory;
+use clap::{CommandFactory, Parser};
 use clap_mangen::{
     Man,
     roff::{Inline, Roff, bold, italic, roman},
 };
-use shunt_api::FILES;
+use shunt_api::{FILES, FailureCode};
 use shunt_bpf::abi::{FIRST_REFUSAL, REASONS};
 use std::{env, fs, path::Path};
 
 const SOURCE: &str = concat!("shunt ", env!("CARGO_PKG_VERSION"));
 const CONFIGURATION: &str = include_str!("../../../packaging/shunt.toml");
+
+const UNIT: &str = include_str!("../../../packaging/shuntd@.service");
 
 /// Compares with a kept file of docs/, or with SHUNT_BLESS=1 keeps what is.
 pub(crate) fn compare_with_kept(name: &str, made: &str) {
@@ -129,4 +131,16 @@ fn the_kept_page_of_reasons_is_what_the_daemon_says() {
 fn the_kept_manual_pages_are_those_of_the_daemon_and_its_configuration() {
     compare_with_kept("man/shuntd.8", &daemon());
     compare_with_kept("man/shunt.toml.5", &configuration());
+}
+
+#[test]
+fn the_unit_starts_the_daemon_by_options_that_there_are_and_ends_by_the_codes_that_it_means() {
+    let said = |key: &str| UNIT.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+    let command = said("ExecStart=").replace("%i", "lan").replace("$OPTIONS", "--port lan0 --port wan0");
+    let arguments = Arguments::try_parse_from(command.split_whitespace()).unwrap();
+    assert_eq!((arguments.instance.as_str(), arguments.ports.len()), ("lan", 2));
+    let lasting =
+        [FailureCode::Usage, FailureCode::BadConfig, FailureCode::AlreadyRunning, FailureCode::GroupMissing];
+    let codes = lasting.map(|code| code.exit_code().to_string());
+    assert_eq!(said("RestartPreventExitStatus="), codes.join(" "));
 }

@@ -6,8 +6,13 @@ use shunt_testkit::{Shunt, Topology, require_root, rulesets, wait_until};
 use shunt_wire::Packet;
 
 fn start(options: &str) -> (Topology, Shunt, Stage, Packet) {
+    start_by("", options)
+}
+
+/// By another program, as [`Shunt::by`].
+pub(crate) fn start_by(by: &str, options: &str) -> (Topology, Shunt, Stage, Packet) {
     let lab = silent(Topology::two_hosts_and_a_router(), rulesets::HOME_GATEWAY);
-    let shunt = Shunt::on(lab.router());
+    let shunt = Shunt::on(lab.router()).by(by);
     shunt.done(&format!("up {options}"));
     let (stage, packet) = Stage::from_lan(&lab);
     (lab, shunt, stage, packet)
@@ -20,7 +25,7 @@ fn json(shunt: &Shunt, words: &str) -> Value {
 
 /// Sends packets until so many have been fast.
 #[track_caller]
-fn send_fast(shunt: &Shunt, stage: &Stage, packet: &Packet, count: u64) {
+pub(crate) fn send_fast(shunt: &Shunt, stage: &Stage, packet: &Packet, count: u64) {
     wait_until("packets are fast", || {
         stage.pass(packet);
         json(shunt, "status")["packets"]["fast"].as_u64().unwrap() >= count

@@ -32,6 +32,7 @@ mod programs;
 mod refusals;
 mod routes;
 mod rules;
+mod service;
 mod stage;
 mod stops;
 mod tracked;

@@ -17,7 +17,7 @@ use shunt_wire::Packet;
 const SENT: u64 = 40;
 
 #[track_caller]
-fn attach(lab: &Topology, port: &str, hook: Hook) -> Bystander {
+pub(crate) fn attach(lab: &Topology, port: &str, hook: Hook) -> Bystander {
     let ifindex = lab.router().ifindex(port);
     lab.router().within(|| Bystander::attach(ifindex, hook)).unwrap()
 }
