@@ -40,7 +40,7 @@ use tokio::{
 };
 
 /// A daemon that takes longer to come up is told of: loading programs takes its time on a small board.
-const START_TIME: Duration = Duration::from_secs(3);
+const START_TIME: Duration = Duration::from_secs(15);
 /// Less than what a question gives up after: one that loads programs listens already, and answers when it is done.
 const LOADING_TIME: Duration = Duration::from_secs(20);
 /// How long a daemon that listens may give no sensible answer, before it is taken for a wrong one.
