@@ -24,6 +24,8 @@ use shunt_api::{ErrorBody, Failure, FailureCode};
 use std::{
     io::{self, Write},
     process::ExitCode,
+    thread::sleep,
+    time::{Duration, Instant},
 };
 
 fn main() -> ExitCode {
@@ -69,7 +71,18 @@ fn fail(error: &anyhow::Error, json: bool, verbose: bool) -> ExitCode {
             text += &format!("  because {cause}\n");
         }
     }
-    // Where nobody reads standard error, the exit code still says it.
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    say(&text);
     ExitCode::from(code)
+}
+
+/// On standard error. Where memory ran out, what a daemon had of it comes back a moment after its end, and a pipe needs some.
+fn say(text: &str) {
+    let until = Instant::now() + Duration::from_secs(2);
+    // Where nobody reads it, the exit code still says it.
+    while let Err(error) = io::stderr().lock().write_all(text.as_bytes()) {
+        if error.kind() != io::ErrorKind::OutOfMemory || Instant::now() > until {
+            return;
+        }
+        sleep(Duration::from_millis(10));
+    }
 }
