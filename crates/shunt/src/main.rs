@@ -77,7 +77,7 @@ fn fail(error: &anyhow::Error, json: bool, verbose: bool) -> ExitCode {
 
 /// On standard error. Where memory ran out, what a daemon had of it comes back a moment after its end, and a pipe needs some.
 fn say(text: &str) {
-    let until = Instant::now() + Duration::from_secs(2);
+    let until = Instant::now() + Duration::from_secs(10);
     // Where nobody reads it, the exit code still says it.
     while let Err(error) = io::stderr().lock().write_all(text.as_bytes()) {
         if error.kind() != io::ErrorKind::OutOfMemory || Instant::now() > until {

@@ -247,16 +247,21 @@ async fn wait_answering(client: &Client, started: &mut Started) -> anyhow::Resul
             return Err(failure.into());
         }
         // Another daemon may answer, of which ours is about to complain.
-        if client.pid().await? == Some(started.pid()) {
-            match timeout(LOADING_TIME, client.get::<Status>("/v1/status")).await {
-                Ok(Ok(status)) => return Ok(status),
-                // One that fails closes its socket first, and says why a moment later.
-                Ok(Err(error)) if trouble.get_or_insert_with(Instant::now).elapsed() > TROUBLE_TIME => {
-                    return Err(error);
-                }
-                Ok(Err(_)) => {}
-                Err(_) => trouble = None,
+        let answer = match client.pid().await {
+            Ok(pid) if pid == Some(started.pid()) => {
+                timeout(LOADING_TIME, client.get::<Status>("/v1/status")).await.map_err(drop)
             }
+            Ok(_) => Err(()),
+            Err(error) => Ok(Err(error)),
+        };
+        match answer {
+            Ok(Ok(status)) => return Ok(status),
+            // One that fails closes its socket first, and says why a moment later.
+            Ok(Err(error)) if trouble.get_or_insert_with(Instant::now).elapsed() > TROUBLE_TIME => {
+                return Err(error);
+            }
+            Ok(Err(_)) => {}
+            Err(_) => trouble = None,
         }
         sleep(daemon::GLANCE).await;
     }
