@@ -241,10 +241,4 @@ static __always_inline __u32 shunt_l3_size(__u32 family)
 	return family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 }
 
-/* How much of the L4 header an action touches. */
-static __always_inline __u32 shunt_l4_size(__u8 l4_proto)
-{
-	return l4_proto == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr);
-}
-
 #endif
