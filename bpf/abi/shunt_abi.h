@@ -282,6 +282,13 @@ struct shunt_port {
 };
 _Static_assert(sizeof(struct shunt_port) == 8, "shunt_port is ABI");
 
+/* Where ports are. */
+struct shunt_places {
+	struct shunt_port near[SHUNT_PORTS_MAX]; /* by the low bits of the ifindex; of ports that share them, the last one */
+	__u32 ifindex[SHUNT_PORTS_MAX]; /* by the slot */
+};
+_Static_assert(sizeof(struct shunt_places) == 768, "shunt_places is ABI");
+
 /* Per port and CPU. Packets as the hook sees them: a GRO or GSO aggregate is one; bytes from the L3 header on. */
 struct shunt_counters {
 	__u64 xdp_pkts;

@@ -19,52 +19,18 @@ struct {
 	__type(value, struct shunt_counters);
 } shunt_counters SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct shunt_control);
-} shunt_control SEC(".maps");
-
-/* The same by the low bits of the ifindex, for those that do not share them: an array is read without a call. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SHUNT_PORTS_MAX);
-	__type(key, __u32);
-	__type(value, struct shunt_port);
-} shunt_near_ports SEC(".maps");
-
 static __always_inline struct shunt_port *shunt_port_of(__u32 ifindex)
 {
-	__u32 low = ifindex % SHUNT_PORTS_MAX;
-	struct shunt_port *port = bpf_map_lookup_elem(&shunt_near_ports, &low);
+	struct shunt_port *port = &shunt_places.near[ifindex % SHUNT_PORTS_MAX];
 
-	if (shunt_likely(port && port->ifindex == ifindex))
+	if (shunt_likely(port->ifindex == ifindex))
 		return port;
 	return bpf_map_lookup_elem(&shunt_ports, &ifindex);
 }
 
-/* The ifindex of each slot. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SHUNT_PORTS_MAX);
-	__type(key, __u32);
-	__type(value, __u32);
-} shunt_slots SEC(".maps");
-
 static __always_inline __u32 shunt_ifindex_of(__u32 slot)
 {
-	__u32 *ifindex = bpf_map_lookup_elem(&shunt_slots, &slot);
-
-	return ifindex ? *ifindex : 0;
-}
-
-static __always_inline struct shunt_control *shunt_the_control(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&shunt_control, &zero);
+	return shunt_places.ifindex[slot % SHUNT_PORTS_MAX];
 }
 
 static __always_inline struct shunt_counters *shunt_counters_of(__u32 slot)
@@ -75,17 +41,6 @@ static __always_inline struct shunt_counters *shunt_counters_of(__u32 slot)
 static __always_inline void shunt_count_reason(struct shunt_counters *counters, enum shunt_reason why)
 {
 	counters->reasons[why & (SHUNT_REASONS_MAX - 1)]++;
-}
-
-/* The clock: a load, where reading any other costs a call. */
-static __always_inline __u32 shunt_now(void)
-{
-	return bpf_jiffies64();
-}
-
-static __always_inline __u32 shunt_ticks(const struct shunt_control *control, __u32 ms)
-{
-	return ms * control->ticks_per_s / 1000;
 }
 
 /* A flow nearly always stays on one CPU, which then counts without atomics. */

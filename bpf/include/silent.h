@@ -51,19 +51,18 @@ static __always_inline int shunt_tell_silent(__u32 family, const union shunt_key
 static __always_inline void shunt_notice_silence(__u32 family, const union shunt_key *key, struct shunt_flow *f,
 						 struct shunt_cold *cold, const struct shunt_sweep *s)
 {
-	struct shunt_control *control = shunt_the_control();
 	__u32 proto = family == 4 ? key->v4.l4_proto : key->v6.l4_proto;
 	struct shunt_flow *other;
 	struct shunt_place place;
 	union shunt_key back;
 	__s32 apart;
 
-	if (!control || proto != IPPROTO_TCP || f->flags & (SHUNT_FLOW_STATIC | SHUNT_FLOW_UNTRACKED) || f->epoch == SHUNT_EPOCH_RETIRED ||
+	if (proto != IPPROTO_TCP || f->flags & (SHUNT_FLOW_STATIC | SHUNT_FLOW_UNTRACKED) || f->epoch == SHUNT_EPOCH_RETIRED ||
 	    f->state == SHUNT_FLOW_LEAVING ||
 	    shunt_since(f->seen_ticks, s->now_ticks) <= (__s32)s->silent_ticks || cold->told_ticks == f->seen_ticks)
 		return;
 	shunt_reverse_key(family, f, shunt_to(f), proto, shunt_ifindex_of(f->out_slot), &back);
-	other = shunt_find_by(family, &back, shunt_hash(family, &back, control->seed), control, &place);
+	other = shunt_find_by(family, &back, shunt_hash(family, &back), &place);
 	if (other) {
 		/* One of the two is enough, once both are silent. */
 		if (f->flags & SHUNT_FLOW_REPLY ||
@@ -72,7 +71,7 @@ static __always_inline void shunt_notice_silence(__u32 family, const union shunt
 		apart = shunt_since(other->seen_ticks, f->seen_ticks);
 		if (apart < 0)
 			apart = -apart;
-		if (apart > (__s32)shunt_ticks(control, SHUNT_APART_MS)) {
+		if (apart > (__s32)shunt_ticks(SHUNT_APART_MS)) {
 			cold->told_ticks = f->seen_ticks;
 			return;
 		}

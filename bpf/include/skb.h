@@ -48,11 +48,9 @@ static __always_inline __u32 shunt_skb_summed(struct __sk_buff *skb)
 
 static __always_inline struct shunt_hw_tag shunt_skb_tag(struct __sk_buff *skb)
 {
-	return (struct shunt_hw_tag){
-		.tpid_be = skb->vlan_proto,
-		.tci = skb->vlan_tci,
-		.present = skb->vlan_present,
-	};
+	if (shunt_likely(!skb->vlan_present))
+		return (struct shunt_hw_tag){};
+	return (struct shunt_hw_tag){ .tpid_be = skb->vlan_proto, .tci = skb->vlan_tci, .present = 1 };
 }
 
 /* The size that an aggregate's segments will have, for comparison with an MTU. */

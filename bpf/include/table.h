@@ -10,7 +10,7 @@
 #ifndef SHUNT_TABLE_H
 #define SHUNT_TABLE_H
 
-#include "include/bpf.h"
+#include "include/control.h"
 
 enum {
 	SHUNT_RETIRED_MS = 100, /* no CPU can still be using an action that was retired so long ago */
@@ -62,13 +62,6 @@ struct {
 	__type(value, struct shunt_tags);
 } shunt_tags6 SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct shunt_usage);
-} shunt_usage SEC(".maps");
-
 /* By tuple, so that `shunt conntrack` can add up what went past conntrack. Deleted with the connection. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -81,19 +74,13 @@ struct {
 /* How many entries of a family are in use. */
 static __always_inline __u64 *shunt_used(__u32 family)
 {
-	__u32 zero = 0;
-	struct shunt_usage *usage = bpf_map_lookup_elem(&shunt_usage, &zero);
-
-	return usage ? &usage->entries[family == 6] : 0;
+	return &shunt_usage.entries[family == 6];
 }
 
 /* With no flow at all, there is nothing to look for. */
 static __always_inline int shunt_empty(void)
 {
-	__u32 zero = 0;
-	struct shunt_usage *usage = bpf_map_lookup_elem(&shunt_usage, &zero);
-
-	return !usage || !(usage->entries[0] | usage->entries[1]);
+	return !(shunt_usage.entries[0] | shunt_usage.entries[1]);
 }
 
 static __always_inline __u64 shunt_ports_and_protocol(__u32 family, const union shunt_key *key)
@@ -113,9 +100,10 @@ struct shunt_place {
  * Of the tuple alone, without port and tags: so all flows of a tuple are in the same two buckets, and conntrack, which
  * knows neither, can name them.
  */
-static __always_inline __u64 shunt_hash(__u32 family, const union shunt_key *key, __u64 seed)
+static __always_inline __u64 shunt_hash(__u32 family, const union shunt_key *key)
 {
 	const __u64 *word = key->words;
+	__u64 seed = shunt_control.seed;
 	__u64 rest = shunt_ports_and_protocol(family, key);
 	/* The seed goes in before the products: which tuples collide must depend on it. */
 	__u64 hash = (word[0] ^ seed) * 0x9e3779b97f4a7c15ULL ^ (rest + seed) * 0xc2b2ae3d27d4eb4fULL;
@@ -164,9 +152,9 @@ static __always_inline int shunt_same_tuple(__u32 family, const union shunt_key 
 	return !differ;
 }
 
-static __always_inline __u32 shunt_bucket_of(__u64 hash, int second, __u32 mask)
+static __always_inline __u32 shunt_bucket_of(__u64 hash, int second)
 {
-	return (second ? hash >> 32 : hash) & mask;
+	return (second ? hash >> 32 : hash) & shunt_control.bucket_mask;
 }
 
 static __always_inline __u8 shunt_tag_of(__u64 hash)
@@ -244,10 +232,10 @@ static __always_inline struct shunt_flow *shunt_find_in(__u32 family, const unio
 }
 
 static __always_inline struct shunt_flow *shunt_find_by(__u32 family, const union shunt_key *key, __u64 hash,
-							const struct shunt_control *control, struct shunt_place *place)
+							struct shunt_place *place)
 {
-	__u32 first = shunt_bucket_of(hash, 0, control->bucket_mask);
-	__u32 second = shunt_bucket_of(hash, 1, control->bucket_mask);
+	__u32 first = shunt_bucket_of(hash, 0);
+	__u32 second = shunt_bucket_of(hash, 1);
 	__u8 tag = shunt_tag_of(hash);
 	struct shunt_flow *f = shunt_find_in(family, key, tag, first, place);
 
@@ -256,13 +244,13 @@ static __always_inline struct shunt_flow *shunt_find_by(__u32 family, const unio
 
 /* The flow of a key, of a family that is known where the code is compiled. */
 static __always_inline struct shunt_flow *shunt_find(__u32 family, const union shunt_key *key, __u64 hash,
-						     const struct shunt_control *control, struct shunt_place *place)
+						     struct shunt_place *place)
 {
-	struct shunt_flow *f = shunt_find_by(family, key, hash, control, place);
+	struct shunt_flow *f = shunt_find_by(family, key, hash, place);
 
-	if (shunt_likely(f || !(control->flags & SHUNT_CONTROL_STATICS)))
+	if (shunt_likely(f || !(shunt_control.flags & SHUNT_CONTROL_STATICS)))
 		return f;
-	return shunt_find_by(family, key, shunt_static_hash(family, key, hash), control, place);
+	return shunt_find_by(family, key, shunt_static_hash(family, key, hash), place);
 }
 
 /* The addresses that a flow of the table translates to. */
@@ -393,16 +381,15 @@ static __always_inline __u32 shunt_taken_ways(__u32 family, __u32 index)
 }
 
 /* Puts a flow in; that it is not there, or is to be there twice for a moment, is the caller's business. */
-static __always_inline int shunt_insert(__u32 family, const union shunt_key *key, __u64 hash,
-					const struct shunt_control *control, struct shunt_flow *f, const __u8 *to,
-					__u32 now, struct shunt_place *place)
+static __always_inline int shunt_insert(__u32 family, const union shunt_key *key, __u64 hash, struct shunt_flow *f,
+					const __u8 *to, __u32 now, struct shunt_place *place)
 {
 	__u64 *used = shunt_used(family);
-	__u32 first = shunt_bucket_of(hash, 0, control->bucket_mask);
-	__u32 second = shunt_bucket_of(hash, 1, control->bucket_mask);
+	__u32 first = shunt_bucket_of(hash, 0);
+	__u32 second = shunt_bucket_of(hash, 1);
 	int err;
 
-	if (!used || *used >= control->max_flows)
+	if (*used >= shunt_control.max_flows)
 		return SHUNT_FULL;
 	/* In front if that is free, else the emptier bucket: so nearly all of the entries can be filled. */
 	if (!shunt_claim(family, first, 0, 1, place)) {

@@ -29,20 +29,16 @@ static __always_inline void shunt_tuple_of(__u32 family, const union shunt_key *
 	}
 }
 
-static __always_inline void shunt_trace(const struct shunt_control *control, enum shunt_trace_kind kind,
-					enum shunt_reason why, __u32 family, const union shunt_key *key)
+static __always_inline void shunt_trace(enum shunt_trace_kind kind, enum shunt_reason why, __u32 family,
+					const union shunt_key *key)
 {
 	struct shunt_trace *trace;
 
-	if (shunt_likely(!(control->flags & SHUNT_CONTROL_TRACE)))
+	if (shunt_likely(!(shunt_control.flags & SHUNT_CONTROL_TRACE)))
 		return;
 	trace = bpf_ringbuf_reserve(&shunt_traces, sizeof(*trace), 0);
 	if (!trace) {
-		__u32 zero = 0;
-		struct shunt_usage *usage = bpf_map_lookup_elem(&shunt_usage, &zero);
-
-		if (usage)
-			__sync_fetch_and_add(&usage->traces_lost, 1);
+		__sync_fetch_and_add(&shunt_usage.traces_lost, 1);
 		return;
 	}
 	__builtin_memset(trace, 0, sizeof(*trace));

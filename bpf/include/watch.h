@@ -20,16 +20,16 @@ struct {
 	__type(value, struct shunt_candidate);
 } shunt_candidates SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SHUNT_SIGHTINGS);
-	__type(key, __u32);
-	__type(value, struct shunt_sighting);
-} shunt_sightings SEC(".maps");
+struct shunt_sighting shunt_sightings[SHUNT_SIGHTINGS] SEC(".bss.sightings");
 
-static __always_inline __u32 shunt_sighting_of(__u64 hash)
+static __always_inline __u32 shunt_sighting_index(__u64 hash)
 {
 	return (hash >> 16) % SHUNT_SIGHTINGS;
+}
+
+static __always_inline struct shunt_sighting *shunt_sighting_of(__u64 hash)
+{
+	return &shunt_sightings[shunt_sighting_index(hash)];
 }
 
 static __always_inline __u16 shunt_hash_tag(__u64 hash)
@@ -40,10 +40,8 @@ static __always_inline __u16 shunt_hash_tag(__u64 hash)
 /* Remembers that a tuple was refused, and leaves it in peace for a while. */
 static __always_inline void shunt_refuse(const struct shunt_candidate *c, enum shunt_reason why, __u32 now, __u32 ticks)
 {
-	struct shunt_sighting *s = bpf_map_lookup_elem(&shunt_sightings, &c->sighting);
+	struct shunt_sighting *s = &shunt_sightings[c->sighting % SHUNT_SIGHTINGS];
 
-	if (!s)
-		return;
 	s->refused_tag = c->hash_tag;
 	s->refused_why = why;
 	if (ticks)

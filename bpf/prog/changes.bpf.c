@@ -4,7 +4,7 @@
  * particular, moves the epoch here already: before the change is acknowledged, and however busy the daemon is. The
  * message goes on to the daemon, which moves the epoch once more and deals with the rest.
  */
-#include "include/maps.h"
+#include "include/control.h"
 #include <linux/netlink.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netfilter/nf_tables.h>
@@ -26,11 +26,9 @@ static __always_inline int message_type(struct __sk_buff *skb)
 
 static __always_inline void move_epoch(void)
 {
-	struct shunt_control *control = shunt_the_control();
-
 	/* 0 marks retired actions. */
-	if (control && __sync_fetch_and_add(&control->epoch, 1) == 0xffffffff)
-		__sync_fetch_and_add(&control->epoch, 1);
+	if (__sync_fetch_and_add(&shunt_control.epoch, 1) == 0xffffffff)
+		__sync_fetch_and_add(&shunt_control.epoch, 1);
 }
 
 /* The cache of a look-up changes nothing. */

@@ -80,8 +80,7 @@ static __always_inline int read_tuple(struct __sk_buff *skb, __u32 at, __u32 fam
 	       bpf_skb_load_bytes(skb, src_at + step, key->v6.dst, 16);
 }
 
-static __always_inline void end(__u32 family, const union shunt_key *key, struct shunt_flow *f,
-				const struct shunt_control *control)
+static __always_inline void end(__u32 family, const union shunt_key *key, struct shunt_flow *f)
 {
 	struct shunt_counters *counters = shunt_counters_of(f->in_slot);
 
@@ -90,11 +89,10 @@ static __always_inline void end(__u32 family, const union shunt_key *key, struct
 	if (f->epoch != SHUNT_EPOCH_RETIRED && counters)
 		counters->retired++;
 	shunt_retire(f, shunt_now(), SHUNT_CONNTRACK_GONE);
-	shunt_trace(control, SHUNT_TRACE_RETIRE, SHUNT_CONNTRACK_GONE, family, key);
+	shunt_trace(SHUNT_TRACE_RETIRE, SHUNT_CONNTRACK_GONE, family, key);
 }
 
-static __always_inline void end_in(__u32 family, const union shunt_key *key, __u8 tag, __u32 index,
-				   const struct shunt_control *control)
+static __always_inline void end_in(__u32 family, const union shunt_key *key, __u8 tag, __u32 index)
 {
 	__u32 tags = shunt_bucket_tags(family, index);
 	struct shunt_place place = { .bucket = index };
@@ -107,50 +105,49 @@ static __always_inline void end_in(__u32 family, const union shunt_key *key, __u
 		place.way = way;
 		have = (const union shunt_key *)shunt_words_at(family, &place);
 		if (have && shunt_same_tuple(family, have, key))
-			end(family, have, shunt_flow_at(family, (__u64 *)have), control);
+			end(family, have, shunt_flow_at(family, (__u64 *)have));
 	}
 }
 
 /* One direction of a connection has ended, on whatever port and with whatever tags it came in. */
-static __always_inline void end_tuple(__u32 family, const union shunt_key *key, const struct shunt_control *control)
+static __always_inline void end_tuple(__u32 family, const union shunt_key *key)
 {
-	__u64 hash = shunt_hash(family, key, control->seed);
-	__u32 first = shunt_bucket_of(hash, 0, control->bucket_mask);
-	__u32 second = shunt_bucket_of(hash, 1, control->bucket_mask);
+	__u64 hash = shunt_hash(family, key);
+	__u32 first = shunt_bucket_of(hash, 0);
+	__u32 second = shunt_bucket_of(hash, 1);
 	struct shunt_tuple tuple;
 
-	end_in(family, key, shunt_tag_of(hash), first, control);
+	end_in(family, key, shunt_tag_of(hash), first);
 	if (second != first)
-		end_in(family, key, shunt_tag_of(hash), second, control);
+		end_in(family, key, shunt_tag_of(hash), second);
 	shunt_tuple_of(family, key, &tuple);
 	bpf_map_delete_elem(&shunt_past, &tuple);
 }
 
-static __always_inline void end_connection(struct __sk_buff *skb, __u32 family, const struct shunt_control *control)
+static __always_inline void end_connection(struct __sk_buff *skb, __u32 family)
 {
 	__u32 at = NLMSG_HDRLEN + sizeof(struct nfgenmsg);
 	union shunt_key key;
 
 	if (!read_tuple(skb, at, family, CTA_TUPLE_ORIG, &key))
-		end_tuple(family, &key, control);
+		end_tuple(family, &key);
 	if (!read_tuple(skb, at + tuple_bytes(family), family, CTA_TUPLE_REPLY, &key))
-		end_tuple(family, &key, control);
+		end_tuple(family, &key);
 }
 
 SEC("socket")
 int shunt_ct_gone(struct __sk_buff *skb)
 {
-	struct shunt_control *control = shunt_the_control();
 	struct nlmsghdr message;
 	struct nfgenmsg about;
 
-	if (!control || bpf_skb_load_bytes(skb, 0, &message, sizeof(message)) ||
+	if (bpf_skb_load_bytes(skb, 0, &message, sizeof(message)) ||
 	    bpf_skb_load_bytes(skb, NLMSG_HDRLEN, &about, sizeof(about)) || message.nlmsg_type != SHUNT_DELETED)
 		return 0;
 	if (about.nfgen_family == SHUNT_NF_INET)
-		end_connection(skb, 4, control);
+		end_connection(skb, 4);
 	else if (about.nfgen_family == SHUNT_NF_INET6)
-		end_connection(skb, 6, control);
+		end_connection(skb, 6);
 	return 0;
 }
 

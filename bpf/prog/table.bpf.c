@@ -30,11 +30,7 @@ static __always_inline void keep_counts(__u32 family, const union shunt_key *key
 		past->pkts += counts.pkts;
 		past->bytes += counts.bytes;
 	} else if (bpf_map_update_elem(&shunt_past, &tuple, &counts, BPF_NOEXIST)) {
-		__u32 zero = 0;
-		struct shunt_usage *usage = bpf_map_lookup_elem(&shunt_usage, &zero);
-
-		if (usage)
-			usage->past_lost++;
+		shunt_usage.past_lost++;
 	}
 }
 
@@ -44,7 +40,7 @@ static __always_inline void release(__u32 family, const struct shunt_place *plac
 	struct shunt_cold *cold = shunt_cold_at(family, place);
 	__u64 *used = shunt_used(family);
 
-	if (!words || !cold || !used)
+	if (!words || !cold)
 		return;
 	if (words[shunt_live_word(family)])
 		keep_counts(family, (const union shunt_key *)words, shunt_flow_at(family, words), cold);
@@ -78,12 +74,10 @@ static __always_inline int sweep_one(__u32 family, const union shunt_key *key, s
 	if (f->epoch != SHUNT_EPOCH_RETIRED &&
 	    (s->all || shunt_since(f->seen_ticks, s->now_ticks) > (__s32)s->idle_ticks)) {
 		enum shunt_reason why = s->all ? SHUNT_FLUSHED : SHUNT_IDLE;
-		struct shunt_control *control = shunt_the_control();
 
 		shunt_retire(f, s->now_ticks, why);
 		s->flushed++;
-		if (control)
-			shunt_trace(control, SHUNT_TRACE_RETIRE, why, family, key);
+		shunt_trace(SHUNT_TRACE_RETIRE, why, family, key);
 	}
 	if (f->epoch == SHUNT_EPOCH_RETIRED) {
 		if (shunt_since(f->retired_ticks, s->now_ticks) >= (__s32)s->remove_ticks) {
@@ -138,9 +132,7 @@ __noinline int shunt_sweep_bucket(__u64 index, __u64 each, struct shunt_sweep *s
 
 static __always_inline int is_used(__u32 family)
 {
-	__u64 *used = shunt_used(family);
-
-	return used && *used;
+	return *shunt_used(family) != 0;
 }
 
 /*
@@ -150,19 +142,16 @@ static __always_inline int is_used(__u32 family)
 SEC("syscall")
 int shunt_sweep_flows(struct shunt_sweep *args)
 {
-	struct shunt_control *control = shunt_the_control();
 	struct shunt_sweep s = *args;
 	__u64 each, from, end;
 
-	if (!control)
-		return 0;
 	s.now_ticks = shunt_now();
-	s.remove_ticks = shunt_ticks(control, SHUNT_REMOVE_MS);
-	s.silent_ticks = shunt_ticks(control, SHUNT_SILENT_MS);
+	s.remove_ticks = shunt_ticks(SHUNT_REMOVE_MS);
+	s.silent_ticks = shunt_ticks(SHUNT_SILENT_MS);
 	/* Before it leaves the table for being idle. */
 	if (s.silent_ticks > s.idle_ticks)
 		s.silent_ticks = s.idle_ticks;
-	each = (__u64)control->bucket_mask + 1;
+	each = (__u64)shunt_control.bucket_mask + 1;
 	from = s.from;
 	end = from + s.buckets;
 	if (end > 2 * each)
@@ -187,11 +176,8 @@ int shunt_sweep_flows(struct shunt_sweep *args)
 
 static __always_inline int look_up_sighting(struct shunt_edit *e, __u64 hash)
 {
-	__u32 index = shunt_sighting_of(hash);
-	struct shunt_sighting *s = bpf_map_lookup_elem(&shunt_sightings, &index);
+	const struct shunt_sighting *s = shunt_sighting_of(hash);
 
-	if (!s)
-		return SHUNT_NOT_THERE;
 	e->sighting = *s;
 	if (s->refused_tag != shunt_hash_tag(hash))
 		e->sighting.refused_why = SHUNT_OK;
@@ -200,27 +186,23 @@ static __always_inline int look_up_sighting(struct shunt_edit *e, __u64 hash)
 
 static __always_inline int edit(__u32 family, struct shunt_edit *e, const union shunt_key *key)
 {
-	struct shunt_control *control = shunt_the_control();
 	struct shunt_place place, fresh;
 	struct shunt_cold *cold;
 	struct shunt_flow *f;
-	__u64 hash;
+	__u64 hash = shunt_hash(family, key);
 
-	if (!control)
-		return SHUNT_NOT_THERE;
-	hash = shunt_hash(family, key, control->seed);
 	if (e->op == SHUNT_EDIT_SIGHTING)
 		return look_up_sighting(e, hash);
-	f = shunt_find(family, key, hash, control, &place);
+	f = shunt_find(family, key, hash, &place);
 	if (e->op == SHUNT_EDIT_PUT) {
 		int err;
 
 		if (e->flow.flags & SHUNT_FLOW_STATIC) {
-			control->flags |= SHUNT_CONTROL_STATICS;
+			shunt_control.flags |= SHUNT_CONTROL_STATICS;
 			hash = shunt_static_hash(family, key, hash);
 		}
 		e->flow.seen_ticks = shunt_now();
-		err = shunt_insert(family, key, hash, control, &e->flow, e->to, shunt_now(), &fresh);
+		err = shunt_insert(family, key, hash, &e->flow, e->to, shunt_now(), &fresh);
 		if (!f)
 			return err;
 		/* The new one is there: packets find one or the other, and never a mixture. */
@@ -249,11 +231,8 @@ static __always_inline int edit(__u32 family, struct shunt_edit *e, const union 
 SEC("syscall")
 int shunt_beat(void *ctx)
 {
-	struct shunt_control *control = shunt_the_control();
-
 	(void)ctx;
-	if (control)
-		control->heartbeat_ticks = shunt_now();
+	shunt_control.heartbeat_ticks = shunt_now();
 	return 0;
 }
 

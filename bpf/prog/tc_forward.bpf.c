@@ -9,7 +9,6 @@
 
 struct hook {
 	struct __sk_buff *skb;
-	struct shunt_control *control;
 	struct shunt_counters *counters;
 	struct shunt_place place;
 	__u64 hash;
@@ -31,16 +30,20 @@ static __always_inline int find_port(struct hook *h)
 	return h->counters ? 0 : -1;
 }
 
-/* Up to Linux, and why. `tag` is the candidate that egress will find, 0 for none. */
-static __always_inline int punt(struct hook *h, __u32 bytes, enum shunt_reason why, __u16 tag)
+/* Up to Linux, and why. `tag` is the candidate that egress will find, 0 for none. The port has been found. */
+static __always_inline int pass_up(struct hook *h, __u32 bytes, enum shunt_reason why, __u16 tag)
 {
-	if (!h->counters && find_port(h))
-		return SHUNT_TC_NEXT;
 	h->counters->slow_pkts++;
 	h->counters->slow_bytes += bytes;
 	shunt_count_reason(h->counters, why);
 	h->skb->tc_index = tag;
 	return SHUNT_TC_NEXT;
+}
+
+/* Up to Linux, and why; it teaches nothing. */
+static __always_inline int punt(struct hook *h, __u32 bytes, enum shunt_reason why)
+{
+	return find_port(h) ? SHUNT_TC_NEXT : pass_up(h, bytes, why, 0);
 }
 
 /*
@@ -49,20 +52,16 @@ static __always_inline int punt(struct hook *h, __u32 bytes, enum shunt_reason w
  */
 static __always_inline int worth_watching(const struct hook *h, const struct shunt_packet *p, enum shunt_reason why)
 {
-	__u32 index = shunt_sighting_of(h->hash);
-	__u32 want = p->l4_proto == IPPROTO_TCP ? h->control->learn_tcp_pkts : h->control->learn_udp_pkts;
-	struct shunt_sighting *s;
+	struct shunt_sighting *s = shunt_sighting_of(h->hash);
+	__u32 want = p->l4_proto == IPPROTO_TCP ? shunt_control.learn_tcp_pkts : shunt_control.learn_udp_pkts;
 
-	if (!(h->control->flags & SHUNT_CONTROL_LEARN))
+	if (!(shunt_control.flags & SHUNT_CONTROL_LEARN))
 		return 0;
 	if (why != SHUNT_MISS && why != SHUNT_STALE)
 		return 1;
-	s = bpf_map_lookup_elem(&shunt_sightings, &index);
-	if (!s)
-		return 0;
 	if (s->quiet_until_ticks && shunt_before(h->now, s->quiet_until_ticks))
 		return 0;
-	if (h->now - s->since_ticks > SHUNT_WINDOW_S * h->control->ticks_per_s) {
+	if (h->now - s->since_ticks > SHUNT_WINDOW_S * shunt_control.ticks_per_s) {
 		s->since_ticks = h->now;
 		s->pkts = 0;
 	}
@@ -72,7 +71,7 @@ static __always_inline int worth_watching(const struct hook *h, const struct shu
 /* Why nothing may be learned from what comes in by this port, or of this family. */
 static __always_inline enum shunt_reason held(const struct hook *h, __u32 family)
 {
-	if (h->control->flags & (family == 4 ? SHUNT_CONTROL_HOLD4 : SHUNT_CONTROL_HOLD6))
+	if (shunt_control.flags & (family == 4 ? SHUNT_CONTROL_HOLD4 : SHUNT_CONTROL_HOLD6))
 		return SHUNT_RULESET;
 	if (h->port_flags & SHUNT_PORT_CAPTURED)
 		return SHUNT_CAPTURE;
@@ -99,8 +98,8 @@ static __always_inline __u16 watch(struct hook *h, const struct shunt_packet *p,
 		return 0;
 	c->at_ticks = h->now;
 	c->ifindex = h->skb->ifindex;
-	c->epoch = h->control->epoch;
-	c->sighting = shunt_sighting_of(h->hash);
+	c->epoch = shunt_control.epoch;
+	c->sighting = shunt_sighting_index(h->hash);
 	c->hash_tag = shunt_hash_tag(h->hash);
 	c->left = 0;
 	c->class_bits = p->class_bits;
@@ -183,12 +182,12 @@ static __always_inline int forward(struct hook *h, struct shunt_packet *p, __u32
 
 	h->counters = shunt_counters_of(f->in_slot);
 	if (shunt_unlikely(!out || !h->counters))
-		return punt(h, p->l3_bytes, SHUNT_PORT, 0);
+		return punt(h, p->l3_bytes, SHUNT_PORT);
 	if (shunt_unlikely(skb->len != want)) {
 		__u32 bytes = shunt_frame_bytes(f, want, skb->len);
 
 		if (skb->len < want || (skb->len > bytes && bpf_skb_change_tail(skb, bytes, 0)))
-			return punt(h, p->l3_bytes, SHUNT_BAD_HEADER, 0);
+			return punt(h, p->l3_bytes, SHUNT_BAD_HEADER);
 	}
 	if (retag(skb, p, f) || rewrite(skb, family, p, f, shunt_skb_summed(skb))) {
 		h->counters->dropped_pkts++;
@@ -220,18 +219,18 @@ static __always_inline int is_unclear(struct __sk_buff *skb, const struct shunt_
 static __always_inline enum shunt_reason settle(const struct hook *h, const struct shunt_packet *p, __u32 family,
 						const union shunt_key *key, const void *macs, struct shunt_flow *f)
 {
-	enum shunt_reason why = shunt_decide(f, p, macs, h->control, h->now);
+	enum shunt_reason why = shunt_decide(f, p, macs, &shunt_control, h->now);
 
 	if (f->punt_due) {
 		f->punt_due = 0;
 		return why == SHUNT_OK || why == SHUNT_PENDING ? SHUNT_REPROVE : why;
 	}
 	if (why == SHUNT_REPROVE)
-		f->reprove_at_ticks = h->now + h->control->reprove_ticks;
+		f->reprove_at_ticks = h->now + shunt_control.reprove_ticks;
 	/* The packet that taught us this flow has long left Linux, and it left once: egress would have said. */
 	if (why == SHUNT_PENDING) {
 		f->state = SHUNT_FLOW_ACTIVE;
-		shunt_trace(h->control, SHUNT_TRACE_ACTIVATE, SHUNT_OK, family, key);
+		shunt_trace(SHUNT_TRACE_ACTIVATE, SHUNT_OK, family, key);
 		why = SHUNT_OK;
 	}
 	return why;
@@ -247,22 +246,23 @@ static __always_inline int may_teach(enum shunt_reason why)
 static __always_inline void retire_both(struct hook *h, __u32 family, __u8 l4_proto, const union shunt_key *key,
 					struct shunt_flow *f)
 {
+	struct shunt_counters *counters = shunt_counters_of(f->in_slot);
 	struct shunt_place place;
 	union shunt_key back;
 	__u64 hash;
 
-	if (f->flags & SHUNT_FLOW_STATIC || (!h->counters && find_port(h)))
+	if (f->flags & SHUNT_FLOW_STATIC || !counters)
 		return;
-	h->counters->retired++;
+	counters->retired++;
 	shunt_retire(f, h->now, SHUNT_TCP_FLAGS);
-	shunt_trace(h->control, SHUNT_TRACE_RETIRE, SHUNT_TCP_FLAGS, family, key);
+	shunt_trace(SHUNT_TRACE_RETIRE, SHUNT_TCP_FLAGS, family, key);
 	shunt_reverse_key(family, f, shunt_to(f), l4_proto, shunt_ifindex_of(f->out_slot), &back);
-	hash = shunt_hash(family, &back, h->control->seed);
-	f = shunt_find(family, &back, hash, h->control, &place);
+	hash = shunt_hash(family, &back);
+	f = shunt_find(family, &back, hash, &place);
 	if (!f || f->flags & SHUNT_FLOW_STATIC)
 		return;
 	shunt_retire(f, h->now, SHUNT_TCP_FLAGS);
-	shunt_trace(h->control, SHUNT_TRACE_RETIRE, SHUNT_TCP_FLAGS, family, &back);
+	shunt_trace(SHUNT_TRACE_RETIRE, SHUNT_TCP_FLAGS, family, &back);
 }
 
 static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 family, struct ethhdr *eth, void *end)
@@ -273,44 +273,48 @@ static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 
 	enum shunt_reason why = shunt_parse_l3(family, l3, end, h->skb->ifindex, p, &key), hold;
 
 	if (why != SHUNT_OK)
-		return punt(h, h->skb->len - p->l2_bytes, why, 0);
-	shunt_skb_wire_bytes(h->skb, p);
-	h->hash = shunt_hash(family, &key, h->control->seed);
-	f = shunt_empty() ? 0 : shunt_find(family, &key, h->hash, h->control, &h->place);
+		return punt(h, h->skb->len - p->l2_bytes, why);
+	h->hash = shunt_hash(family, &key);
 	why = shunt_admit(p);
-	if (f && why == SHUNT_TCP_FLAGS && p->tcp_flags & SHUNT_TCP_BOUNDS)
+	f = shunt_empty() ? 0 : shunt_find(family, &key, h->hash, &h->place);
+	if (!f) {
+		if (why == SHUNT_OK)
+			why = SHUNT_MISS;
+	} else if (why == SHUNT_OK) {
+		shunt_skb_wire_bytes(h->skb, p);
+		why = settle(h, p, family, &key, eth, f);
+		if (why == SHUNT_OK && family == 4 && !shunt_ipv4_header_good(l3))
+			why = SHUNT_BAD_HEADER;
+		if (why == SHUNT_OK && is_unclear(h->skb, p, family, f, l3, end))
+			why = SHUNT_BAD_HEADER;
+		if (why == SHUNT_OK)
+			return forward(h, p, family, f);
+		shunt_trace(SHUNT_TRACE_PUNT, why, family, &key);
+	} else if (why == SHUNT_TCP_FLAGS && p->tcp_flags & SHUNT_TCP_BOUNDS) {
 		retire_both(h, family, p->l4_proto, &key, f);
-	if (why != SHUNT_OK)
-		return punt(h, p->l3_bytes, why, 0);
-	why = f ? settle(h, p, family, &key, eth, f) : SHUNT_MISS;
-	if (why == SHUNT_OK && family == 4 && !shunt_ipv4_header_good(l3))
-		why = SHUNT_BAD_HEADER;
-	if (why == SHUNT_OK && is_unclear(h->skb, p, family, f, l3, end))
-		why = SHUNT_BAD_HEADER;
-	if (why == SHUNT_OK)
-		return forward(h, p, family, f);
-	if (f)
-		shunt_trace(h->control, SHUNT_TRACE_PUNT, why, family, &key);
-	if (!may_teach(why) || (!h->counters && find_port(h)) || !worth_watching(h, p, why))
-		return punt(h, p->l3_bytes, why, 0);
+	}
+	if (find_port(h))
+		return SHUNT_TC_NEXT;
+	if (!may_teach(why) || !worth_watching(h, p, why))
+		return pass_up(h, p->l3_bytes, why, 0);
 	hold = held(h, family);
 	if (hold != SHUNT_OK)
-		return punt(h, p->l3_bytes, hold, 0);
-	return punt(h, p->l3_bytes, why, watch(h, p, eth));
+		return pass_up(h, p->l3_bytes, hold, 0);
+	return pass_up(h, p->l3_bytes, why, watch(h, p, eth));
 }
 
 SEC("tcx/ingress")
 int shunt_in(struct __sk_buff *skb)
 {
-	struct hook h = { .skb = skb, .control = shunt_the_control(), .now = shunt_now() };
 	struct shunt_packet p;
 	enum shunt_reason why;
 	struct ethhdr *eth;
 	__be16 proto_be;
+	struct hook h;
 	void *end;
 
-	if (!h.control)
-		return SHUNT_TC_NEXT;
+	h.skb = skb;
+	h.now = shunt_now();
 	shunt_skb_pull(skb);
 	eth = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
@@ -318,12 +322,12 @@ int shunt_in(struct __sk_buff *skb)
 	if (why == SHUNT_OK && eth->h_dest[0] & 1)
 		why = SHUNT_NOT_OURS;
 	if (why != SHUNT_OK)
-		return punt(&h, skb->len - ETH_HLEN, why, 0);
+		return punt(&h, skb->len - ETH_HLEN, why);
 	if (proto_be == shunt_htons(ETH_P_IP))
 		return handle(&h, &p, 4, eth, end);
 	if (proto_be == shunt_htons(ETH_P_IPV6))
 		return handle(&h, &p, 6, eth, end);
-	return punt(&h, skb->len - p.l2_bytes, SHUNT_PROTOCOL, 0);
+	return punt(&h, skb->len - p.l2_bytes, SHUNT_PROTOCOL);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

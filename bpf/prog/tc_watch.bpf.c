@@ -27,7 +27,6 @@ struct {
 struct sight {
 	struct __sk_buff *skb;
 	struct shunt_candidate *c;
-	struct shunt_control *control;
 	struct shunt_counters *counters; /* of the ingress port */
 	struct shunt_port *port;	 /* egress */
 	struct workbench *bench;
@@ -138,7 +137,7 @@ static __always_inline enum shunt_reason judge(const struct sight *s, __u32 fami
 	if (status & SHUNT_IPS_HELPER || (ct->ext && ct->ext->offset[0]))
 		return SHUNT_HELPER;
 	if (bpf_core_field_exists(ct->mark) &&
-	    excluded(ct->mark, s->control->exclude_ct_mark, s->control->exclude_ct_mark_mask))
+	    excluded(ct->mark, shunt_control.exclude_ct_mark, shunt_control.exclude_ct_mark_mask))
 		return SHUNT_EXCLUDED;
 	if (status & (SHUNT_IPS_SEQ_ADJUST | SHUNT_IPS_NAT_CLASH))
 		return SHUNT_SEQ_ADJUST;
@@ -146,7 +145,7 @@ static __always_inline enum shunt_reason judge(const struct sight *s, __u32 fami
 		if (status & SHUNT_IPS_SEEN_REPLY)
 			return SHUNT_OK;
 		*flags |= SHUNT_FLOW_UNREPLIED;
-		return s->control->flags & SHUNT_CONTROL_UDP_UNREPLIED ? SHUNT_OK : SHUNT_UNREPLIED;
+		return shunt_control.flags & SHUNT_CONTROL_UDP_UNREPLIED ? SHUNT_OK : SHUNT_UNREPLIED;
 	}
 	if (ct->proto.tcp.state != SHUNT_TCP_CONNTRACK_ESTABLISHED || !(status & SHUNT_IPS_ASSURED))
 		return SHUNT_NOT_ESTABLISHED;
@@ -230,7 +229,7 @@ static __always_inline struct shunt_flow *other_way(const struct sight *s, __u32
 	union shunt_key back;
 
 	shunt_reverse_key(family, &s->bench->flow, s->bench->to, s->c->l4_proto, s->skb->ifindex, &back);
-	return shunt_find_by(family, &back, shunt_hash(family, &back, s->control->seed), s->control, &place);
+	return shunt_find_by(family, &back, shunt_hash(family, &back), &place);
 }
 
 /*
@@ -266,17 +265,17 @@ static __always_inline enum shunt_reason install(const struct sight *s, __u32 fa
 	f->epoch = s->c->epoch;
 	f->state = SHUNT_FLOW_PENDING;
 	f->home_cpu = bpf_get_smp_processor_id();
-	f->prove_by_ticks = s->now + s->control->prove_ticks;
-	f->reprove_at_ticks = s->now + s->control->reprove_ticks;
+	f->prove_by_ticks = s->now + shunt_control.prove_ticks;
+	f->reprove_at_ticks = s->now + shunt_control.reprove_ticks;
 	f->seen_ticks = s->now;
 	key_of(family, s->c, &key);
-	hash = shunt_hash(family, &key, s->control->seed);
-	have = shunt_find(family, &key, hash, s->control, &place);
+	hash = shunt_hash(family, &key);
+	have = shunt_find(family, &key, hash, &place);
 	if (!have) {
-		if (shunt_insert(family, &key, hash, s->control, f, s->bench->to, s->now, &place))
+		if (shunt_insert(family, &key, hash, f, s->bench->to, s->now, &place))
 			return SHUNT_TABLE_FULL;
 		/* Another CPU may have learned it at the same time; the one that is found stays. */
-		have = shunt_find(family, &key, hash, s->control, &found);
+		have = shunt_find(family, &key, hash, &found);
 		if (have && (found.bucket != place.bucket || found.way != place.way)) {
 			shunt_unpublish(family, &place, s->now);
 			return SHUNT_RETIRING;
@@ -284,7 +283,7 @@ static __always_inline enum shunt_reason install(const struct sight *s, __u32 fa
 	} else if (have->flags & SHUNT_FLOW_STATIC) {
 		return SHUNT_OK;
 	} else if (have->epoch == SHUNT_EPOCH_RETIRED) {
-		if (shunt_since(have->retired_ticks, s->now) < (__s32)shunt_ticks(s->control, SHUNT_RETIRED_MS))
+		if (shunt_since(have->retired_ticks, s->now) < (__s32)shunt_ticks(SHUNT_RETIRED_MS))
 			return SHUNT_RETIRING;
 		carry_on(family, &place, have, f);
 		if (shunt_write(family, &place, &key, f, s->bench->to, s->now))
@@ -294,13 +293,13 @@ static __always_inline enum shunt_reason install(const struct sight *s, __u32 fa
 	} else {
 		shunt_retire(have, s->now, SHUNT_NOT_PROVED);
 		s->counters->retired++;
-		shunt_trace(s->control, SHUNT_TRACE_RETIRE, SHUNT_NOT_PROVED, family, &key);
+		shunt_trace(SHUNT_TRACE_RETIRE, SHUNT_NOT_PROVED, family, &key);
 		return SHUNT_RETIRING;
 	}
 	if (f->flags & SHUNT_FLOW_REPLY && s->c->l4_proto == IPPROTO_UDP)
 		prove_asker_again(s, family);
 	s->counters->learned++;
-	shunt_trace(s->control, SHUNT_TRACE_LEARN, SHUNT_OK, family, &key);
+	shunt_trace(SHUNT_TRACE_LEARN, SHUNT_OK, family, &key);
 	return SHUNT_OK;
 }
 
@@ -331,16 +330,16 @@ static __always_inline void refuse(const struct sight *s, __u32 family, enum shu
 	__u64 hash;
 
 	key_of(family, s->c, &key);
-	shunt_trace(s->control, SHUNT_TRACE_REFUSE, why, family, &key);
+	shunt_trace(SHUNT_TRACE_REFUSE, why, family, &key);
 	if (!disproves(why))
 		return;
-	hash = shunt_hash(family, &key, s->control->seed);
-	have = shunt_find(family, &key, hash, s->control, &place);
+	hash = shunt_hash(family, &key);
+	have = shunt_find(family, &key, hash, &place);
 	if (!have || have->flags & SHUNT_FLOW_STATIC || have->epoch == SHUNT_EPOCH_RETIRED)
 		return;
 	shunt_retire(have, s->now, why);
 	s->counters->retired++;
-	shunt_trace(s->control, SHUNT_TRACE_RETIRE, why, family, &key);
+	shunt_trace(SHUNT_TRACE_RETIRE, why, family, &key);
 }
 
 static __always_inline enum shunt_reason learn(const struct sight *s, __u32 family, struct shunt_packet *p, void *eth)
@@ -348,15 +347,15 @@ static __always_inline enum shunt_reason learn(const struct sight *s, __u32 fami
 	struct shunt_flow *f = &s->bench->flow;
 	enum shunt_reason why;
 
-	if (s->now - s->c->at_ticks > shunt_ticks(s->control, SHUNT_CANDIDATE_MS))
+	if (s->now - s->c->at_ticks > shunt_ticks(SHUNT_CANDIDATE_MS))
 		return SHUNT_AGED;
-	if (s->c->epoch != s->control->epoch)
+	if (s->c->epoch != shunt_control.epoch)
 		return SHUNT_OLD_EPOCH;
 	if (s->port->flags & SHUNT_PORT_CAPTURED)
 		return SHUNT_EGRESS_CAPTURE;
 	if (s->port->flags & SHUNT_PORT_FILTERED_OUT)
 		return SHUNT_EGRESS_FILTER;
-	if (excluded(s->skb->mark, s->control->exclude_mark, s->control->exclude_mark_mask))
+	if (excluded(s->skb->mark, shunt_control.exclude_mark, shunt_control.exclude_mark_mask))
 		return SHUNT_EXCLUDED;
 	if (shunt_capture(s->skb, p, eth, &s->bench->seen))
 		return SHUNT_ODD_EGRESS;
@@ -444,9 +443,8 @@ int shunt_out(struct __sk_buff *skb)
 		return SHUNT_TC_NEXT;
 	s.c = bpf_map_lookup_elem(&shunt_candidates, &index);
 	s.port = shunt_port_of(skb->ifindex);
-	s.control = shunt_the_control();
 	s.bench = bpf_map_lookup_elem(&shunt_workbench, &zero);
-	if (!s.c || !s.port || !s.control || !s.bench)
+	if (!s.c || !s.port || !s.bench)
 		return SHUNT_TC_NEXT;
 	if (s.c->tag != tag) {
 		s.counters = shunt_counters_of(s.port->slot);
@@ -470,7 +468,7 @@ int shunt_out(struct __sk_buff *skb)
 	}
 	if (why != SHUNT_OK) {
 		shunt_count_reason(s.counters, why);
-		shunt_refuse(s.c, why, s.now, shunt_ticks(s.control, quiet_ms(why)));
+		shunt_refuse(s.c, why, s.now, shunt_ticks(quiet_ms(why)));
 	}
 	return SHUNT_TC_NEXT;
 }

@@ -38,19 +38,19 @@ static __always_inline int fit(struct xdp_md *ctx, const struct shunt_packet *p,
 }
 
 static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet *p, __u32 family,
-				   const struct shunt_control *control, struct shunt_flow *f,
-				   const struct shunt_place *place, void *eth, void *l3, void *end)
+				   struct shunt_flow *f, const struct shunt_place *place, void *eth, void *l3,
+				   void *end)
 {
 	__u32 l3_size = shunt_l3_size(family);
 	__u32 check = l3_size + shunt_check_offset(p->l4_proto);
 	__u32 now = shunt_now();
-	enum shunt_reason why = shunt_decide(f, p, eth, control, now);
+	enum shunt_reason why = shunt_decide(f, p, eth, &shunt_control, now);
 	struct shunt_counters *counters;
 	int moved;
 
 	if (shunt_unlikely(why == SHUNT_REPROVE)) {
 		/* Set forward here so that one packet goes up and not all of a burst; tc punts the one that comes. */
-		f->reprove_at_ticks = now + control->reprove_ticks;
+		f->reprove_at_ticks = now + shunt_control.reprove_ticks;
 		f->punt_due = 1;
 	}
 	if (shunt_unlikely(why != SHUNT_OK))
@@ -93,19 +93,18 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __u32 family, struct ethhdr *eth,
 				  void *end)
 {
-	struct shunt_control *control = shunt_the_control();
 	void *l3 = (void *)eth + p->l2_bytes;
 	struct shunt_place place;
 	union shunt_key key;
 	struct shunt_flow *f;
 
-	if (!control || shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, p, &key) != SHUNT_OK ||
+	if (shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, p, &key) != SHUNT_OK ||
 	    shunt_admit(p) != SHUNT_OK)
 		return XDP_PASS;
-	f = shunt_find(family, &key, shunt_hash(family, &key, control->seed), control, &place);
+	f = shunt_find(family, &key, shunt_hash(family, &key), &place);
 	if (!f || !(f->flags & SHUNT_FLOW_XDP))
 		return XDP_PASS;
-	return forward(ctx, p, family, control, f, &place, eth, l3, end);
+	return forward(ctx, p, family, f, &place, eth, l3, end);
 }
 
 SEC("xdp.frags")

@@ -1,18 +1,7 @@
-//! The control block: one page shared with the data plane, so that a change of epoch costs one store.
+//! The control block, by which the daemon tells the programs what holds.
 
-use crate::{Error, abi};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
-use std::{
-    io,
-    mem::offset_of,
-    num::NonZeroUsize,
-    os::fd::AsFd,
-    ptr::NonNull,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
-    time::Duration,
-};
-
-const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("a page has a size");
+use crate::{Error, abi, shared::Shared};
+use std::{io, mem::offset_of, os::fd::AsFd, sync::atomic::Ordering, time::Duration};
 
 /// A mark that counts only where its mask has bits; with no bit in it, nothing matches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -23,49 +12,29 @@ pub struct Masked {
     pub mask: u32,
 }
 
-/// The mapped control block.
+/// The control block.
 pub struct ControlBlock {
-    page: NonNull<std::ffi::c_void>,
+    page: Shared<abi::Control>,
     ticks_per_s: u32,
 }
-
-// SAFETY: the page is shared memory that is only touched through atomics.
-unsafe impl Send for ControlBlock {}
 
 impl ControlBlock {
     /// Maps the control map's memory.
     pub fn map(fd: impl AsFd) -> Result<Self, Error> {
-        // SAFETY: a new shared mapping of a map made with BPF_F_MMAPABLE; no address is asked for.
-        let page = unsafe {
-            mmap(None, PAGE, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0)
-        }
-        .map_err(|e| Error::Memory(io::Error::from(e)))?;
-        let block = Self { page, ticks_per_s: ticks_per_s()? };
-        block.u32(offset_of!(abi::Control, ticks_per_s)).store(block.ticks_per_s, Ordering::Relaxed);
-        block.u32(offset_of!(abi::Control, abi)).store(abi::ABI_VERSION, Ordering::Relaxed);
+        let block = Self { page: Shared::map(fd)?, ticks_per_s: ticks_per_s()? };
+        block.page.u32(offset_of!(abi::Control, ticks_per_s)).store(block.ticks_per_s, Ordering::Relaxed);
+        block.page.u32(offset_of!(abi::Control, abi)).store(abi::ABI_VERSION, Ordering::Relaxed);
         Ok(block)
-    }
-
-    fn u32(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset % 4 == 0 && offset + 4 <= size_of::<abi::Control>());
-        // SAFETY: inside the mapping, aligned, and the kernel side reads it whole.
-        unsafe { AtomicU32::from_ptr(self.page.as_ptr().byte_add(offset).cast()) }
-    }
-
-    fn u64(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset % 8 == 0 && offset + 8 <= size_of::<abi::Control>());
-        // SAFETY: as for u32.
-        unsafe { AtomicU64::from_ptr(self.page.as_ptr().byte_add(offset).cast()) }
     }
 
     /// The epoch whose actions may be used.
     pub fn epoch(&self) -> u32 {
-        self.u32(offset_of!(abi::Control, epoch)).load(Ordering::Relaxed)
+        self.page.u32(offset_of!(abi::Control, epoch)).load(Ordering::Relaxed)
     }
 
     /// Makes every action that was learned until now unusable, at once. The programs do the same.
     pub fn move_epoch(&self) {
-        let epoch = self.u32(offset_of!(abi::Control, epoch));
+        let epoch = self.page.u32(offset_of!(abi::Control, epoch));
         // 0 marks retired actions.
         if epoch.fetch_add(1, Ordering::SeqCst) == u32::MAX {
             epoch.fetch_add(1, Ordering::SeqCst);
@@ -74,18 +43,20 @@ impl ControlBlock {
 
     /// Begins with an epoch, which is not 0.
     pub fn set_epoch(&self, epoch: u32) {
-        self.u32(offset_of!(abi::Control, epoch)).store(epoch, Ordering::SeqCst);
+        self.page.u32(offset_of!(abi::Control, epoch)).store(epoch, Ordering::SeqCst);
     }
 
     /// How long a beat holds.
     pub fn set_heartbeat_max(&self, max: Duration) {
-        self.u32(offset_of!(abi::Control, heartbeat_max_ticks)).store(self.ticks(max), Ordering::Relaxed);
+        self.page
+            .u32(offset_of!(abi::Control, heartbeat_max_ticks))
+            .store(self.ticks(max), Ordering::Relaxed);
     }
 
     /// How often a flow is proved again, and how long a proof holds.
     pub fn set_proof(&self, every: Duration, lasts: Duration) {
-        self.u32(offset_of!(abi::Control, reprove_ticks)).store(self.ticks(every), Ordering::Relaxed);
-        self.u32(offset_of!(abi::Control, prove_ticks)).store(self.ticks(lasts), Ordering::Relaxed);
+        self.page.u32(offset_of!(abi::Control, reprove_ticks)).store(self.ticks(every), Ordering::Relaxed);
+        self.page.u32(offset_of!(abi::Control, prove_ticks)).store(self.ticks(lasts), Ordering::Relaxed);
     }
 
     /// A span of time in the data plane's ticks, at most half of the way round the clock.
@@ -101,15 +72,15 @@ impl ControlBlock {
 
     /// The size of the flow tables and the seed of their hash. Only before the first flow.
     pub fn set_tables(&self, bucket_mask: u32, max_flows: u32, seed: u64) {
-        self.u32(offset_of!(abi::Control, bucket_mask)).store(bucket_mask, Ordering::Relaxed);
-        self.u32(offset_of!(abi::Control, max_flows)).store(max_flows, Ordering::Relaxed);
-        self.u64(offset_of!(abi::Control, seed)).store(seed, Ordering::Relaxed);
+        self.page.u32(offset_of!(abi::Control, bucket_mask)).store(bucket_mask, Ordering::Relaxed);
+        self.page.u32(offset_of!(abi::Control, max_flows)).store(max_flows, Ordering::Relaxed);
+        self.page.u64(offset_of!(abi::Control, seed)).store(seed, Ordering::Relaxed);
     }
 
     /// Which packet of a direction is learned from, and how (`CONTROL_LEARN`, `CONTROL_UDP_UNREPLIED`).
     pub fn set_learning(&self, udp_pkts: u32, tcp_pkts: u32, flags: u32) {
-        self.u32(offset_of!(abi::Control, learn_udp_pkts)).store(udp_pkts, Ordering::Relaxed);
-        self.u32(offset_of!(abi::Control, learn_tcp_pkts)).store(tcp_pkts, Ordering::Relaxed);
+        self.page.u32(offset_of!(abi::Control, learn_udp_pkts)).store(udp_pkts, Ordering::Relaxed);
+        self.page.u32(offset_of!(abi::Control, learn_tcp_pkts)).store(tcp_pkts, Ordering::Relaxed);
         self.set_flags(abi::CONTROL_LEARN | abi::CONTROL_UDP_UNREPLIED, flags);
     }
 
@@ -122,16 +93,16 @@ impl ControlBlock {
 
     /// Whether nothing is learned of IPv4, or of IPv6.
     pub fn held(&self) -> (bool, bool) {
-        let flags = self.u32(offset_of!(abi::Control, flags)).load(Ordering::Relaxed);
+        let flags = self.page.u32(offset_of!(abi::Control, flags)).load(Ordering::Relaxed);
         (flags & abi::CONTROL_HOLD4 != 0, flags & abi::CONTROL_HOLD6 != 0)
     }
 
     /// The packets, and the connections, that nothing is learned of.
     pub fn set_exclusions(&self, mark: Masked, ct_mark: Masked) {
-        self.u32(offset_of!(abi::Control, exclude_mark)).store(mark.value, Ordering::Relaxed);
-        self.u32(offset_of!(abi::Control, exclude_mark_mask)).store(mark.mask, Ordering::Relaxed);
-        self.u32(offset_of!(abi::Control, exclude_ct_mark)).store(ct_mark.value, Ordering::Relaxed);
-        self.u32(offset_of!(abi::Control, exclude_ct_mark_mask)).store(ct_mark.mask, Ordering::Relaxed);
+        self.page.u32(offset_of!(abi::Control, exclude_mark)).store(mark.value, Ordering::Relaxed);
+        self.page.u32(offset_of!(abi::Control, exclude_mark_mask)).store(mark.mask, Ordering::Relaxed);
+        self.page.u32(offset_of!(abi::Control, exclude_ct_mark)).store(ct_mark.value, Ordering::Relaxed);
+        self.page.u32(offset_of!(abi::Control, exclude_ct_mark_mask)).store(ct_mark.mask, Ordering::Relaxed);
     }
 
     /// Whether the programs write traces.
@@ -141,15 +112,8 @@ impl ControlBlock {
 
     // Only the daemon's loop writes flags.
     fn set_flags(&self, which: u32, to: u32) {
-        let flags = self.u32(offset_of!(abi::Control, flags));
+        let flags = self.page.u32(offset_of!(abi::Control, flags));
         flags.store(flags.load(Ordering::Relaxed) & !which | to & which, Ordering::SeqCst);
-    }
-}
-
-impl Drop for ControlBlock {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, and no reference into it outlives `self`.
-        let _ = unsafe { munmap(self.page, PAGE.get()) };
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::{
     Error,
     abi::{self, Cold, Flow, Key4, Key6, Plain},
+    plane::CONTROL,
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
@@ -53,14 +54,14 @@ impl FlowTable {
         Ok(Self {
             v4: [own("shunt_table4")?, own("shunt_cold4")?],
             v6: [own("shunt_table6")?, own("shunt_cold6")?],
-            control: own("shunt_control")?,
+            control: own(CONTROL)?,
             past: own("shunt_past")?,
         })
     }
 
     /// The present epoch.
     pub fn epoch(&self) -> Result<u32, Error> {
-        let failed = |source| Error::Map { map: "shunt_control", source };
+        let failed = |source| Error::Map { map: CONTROL, source };
         let control = self.control.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
         Ok(control.as_deref().and_then(abi::Control::of).unwrap_or_default().epoch)
     }

@@ -12,6 +12,7 @@ mod flows;
 mod plane;
 mod ring;
 pub mod schedule;
+mod shared;
 pub mod testrun;
 pub mod traffic;
 mod verifier;

@@ -8,14 +8,16 @@ use crate::{
     filter,
     flows::{Entry, FlowTable, Key},
     ring::Ring,
+    shared::Shared,
     verifier,
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput, ProgramMut};
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
+    mem::offset_of,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -59,6 +61,11 @@ pub struct Wanted {
     pub xdp: bool,
 }
 
+// Variables of the programs are maps by the names of their sections.
+/// `struct shunt_control`.
+pub(crate) const CONTROL: &str = ".bss.control";
+const PLACES: &str = ".bss.places";
+const USAGE: &str = ".bss.usage";
 /// One element for two buckets.
 const TAGS: [&str; 2] = ["shunt_tags4", "shunt_tags6"];
 /// Takes memory for what is in it only.
@@ -99,6 +106,7 @@ pub struct DataPlane {
     xdp: Result<Object, Arc<Error>>,
     table: Object,
     control: ControlBlock,
+    places: Shared<abi::Places>,
     filter_handle: u32,
     size: Size,
     conntrack: Option<OwnedFd>,
@@ -153,10 +161,9 @@ impl DataPlane {
         };
         let xdp = xdp.map_err(Arc::new);
         let table = load(&TABLE, size, &mut maps)?;
-        let control = maps
-            .get("shunt_control")
-            .ok_or(Error::Lacks { object: TC_FORWARD.name, name: "shunt_control" })?;
-        let control = ControlBlock::map(control.as_fd())?;
+        let variable = |name| maps.get(name).ok_or(Error::Lacks { object: forward.name, name });
+        let control = ControlBlock::map(variable(CONTROL)?.as_fd())?;
+        let places = Shared::map(variable(PLACES)?.as_fd())?;
         control.set_tables(size.buckets() - 1, size.max_flows, size.seed);
         Ok(Self {
             ports: BTreeMap::new(),
@@ -166,6 +173,7 @@ impl DataPlane {
             xdp,
             table,
             control,
+            places,
             filter_handle: 1,
             size,
             conntrack: None,
@@ -292,8 +300,7 @@ impl DataPlane {
                 .update_percpu(&u32::from(port.slot).to_ne_bytes(), &zero, MapFlags::ANY)
                 .map_err(|source| Error::Map { map: "shunt_counters", source })?;
             self.delete("shunt_ports", &ifindex.to_ne_bytes())?;
-            self.update("shunt_near_ports", &near(ifindex), Port::default().bytes())?;
-            self.update("shunt_slots", &u32::from(port.slot).to_ne_bytes(), &0u32.to_ne_bytes())?;
+            self.place(ifindex, port.slot, Port::default());
             if self.xdp.is_ok() {
                 self.delete("shunt_devmap", &u32::from(port.slot).to_ne_bytes())?;
             }
@@ -317,14 +324,24 @@ impl DataPlane {
     }
 
     fn write_port(&self, ifindex: u32, port: Port) -> Result<(), Error> {
-        self.update("shunt_slots", &u32::from(port.slot).to_ne_bytes(), &ifindex.to_ne_bytes())?;
         self.update("shunt_ports", &ifindex.to_ne_bytes(), port.bytes())?;
-        // Of two ports with the same low bits the last one has the place, and the other is found by the hash.
-        self.update("shunt_near_ports", &near(ifindex), port.bytes())?;
+        self.place(ifindex, port.slot, port);
         if self.xdp.is_ok() {
             self.update("shunt_devmap", &u32::from(port.slot).to_ne_bytes(), &ifindex.to_ne_bytes())?;
         }
         Ok(())
+    }
+
+    /// Puts a port where the programs look first, or nothing.
+    fn place(&self, ifindex: u32, slot: u16, port: Port) {
+        // Of two ports with the same low bits the last one has the place, and the other is found by the hash.
+        let near = offset_of!(abi::Places, near) + (ifindex % abi::PORTS_MAX) as usize * size_of::<Port>();
+        let by_slot = offset_of!(abi::Places, ifindex) + usize::from(slot) * size_of::<u32>();
+        let mut whole = [0; size_of::<Port>()];
+        whole.copy_from_slice(port.bytes());
+        let whole = u64::from_ne_bytes(whole);
+        self.places.u32(by_slot).store(port.ifindex, Ordering::Relaxed);
+        self.places.u64(near).store(whole, Ordering::Relaxed);
     }
 
     fn update(&self, map: &'static str, key: &[u8], value: &[u8]) -> Result<(), Error> {
@@ -428,7 +445,7 @@ impl DataPlane {
         program(&self.table, TABLE.name, "shunt_beat")?
             .test_run(ProgramInput::default())
             .map(|_| ())
-            .map_err(|source| Error::Map { map: "shunt_control", source })
+            .map_err(|source| Error::Map { map: CONTROL, source })
     }
 
     /// Walks the tables inside the kernel: retires what is idle (or everything learned), removes what was retired.
@@ -499,7 +516,7 @@ impl DataPlane {
 
     /// What the programs keep count of as a whole.
     pub fn usage(&self) -> Result<abi::Usage, Error> {
-        let map = "shunt_usage";
+        let map = USAGE;
         let usage = self.map(map)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
         let usage = usage.map_err(|source| Error::Map { map, source })?;
         Ok(usage.as_deref().and_then(abi::Usage::of).unwrap_or_default())
@@ -516,10 +533,6 @@ impl DataPlane {
         // SAFETY: the object, and so its program's descriptor, lives as long as `self`.
         Some(unsafe { BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(&program.as_fd())) })
     }
-}
-
-fn near(ifindex: u32) -> [u8; 4] {
-    (ifindex % abi::PORTS_MAX).to_ne_bytes()
 }
 
 fn cpus() -> Result<usize, Error> {

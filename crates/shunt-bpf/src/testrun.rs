@@ -7,6 +7,7 @@ use crate::{
     abi::{self, Flow, Key4, Key6, Plain},
     attach::Hook,
     core::{Ends, translate},
+    plane::CONTROL,
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use shunt_wire::{Network, Packet, Tag};
@@ -264,7 +265,7 @@ pub fn control_of(pid: u32) -> io::Result<abi::Control> {
             continue;
         };
         let Ok(map) = MapHandle::from_map_id(id) else { continue };
-        if map.name() == "shunt_control" {
+        if map.name() == CONTROL {
             let control = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(io::Error::other)?;
             return control
                 .as_deref()

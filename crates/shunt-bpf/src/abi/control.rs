@@ -72,6 +72,16 @@ plain! {
     }
 }
 
+plain! {
+    /// `struct shunt_places`.
+    Places, 768 {
+        /// Ports by the low bits of the ifindex; of those that share them, the last one.
+        near: [Port; PORTS_MAX as usize],
+        /// Devices by the slot.
+        ifindex: [u32; PORTS_MAX as usize],
+    }
+}
+
 /// How many ports one instance can have.
 pub const PORTS_MAX: u32 = 64;
 /// `enum shunt_port_flags`: XDP may redirect to it.
