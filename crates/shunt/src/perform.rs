@@ -239,6 +239,27 @@ async fn tell_of_slowness(pid: u32, log: &Path) -> Infallible {
     pending().await
 }
 
+/// What a daemon that was started is heard to say.
+enum Heard {
+    Status(Box<Status>),
+    /// It is loading its programs, or another daemon answers, of which ours is about to complain.
+    Nothing,
+    Trouble(anyhow::Error),
+}
+
+async fn listen(client: &Client, pid: u32) -> Heard {
+    match client.pid().await {
+        Ok(Some(answering)) if answering == pid => {}
+        Ok(_) => return Heard::Nothing,
+        Err(error) => return Heard::Trouble(error),
+    }
+    match timeout(LOADING_TIME, client.get("/v1/status")).await {
+        Ok(Ok(status)) => Heard::Status(Box::new(status)),
+        Ok(Err(error)) => Heard::Trouble(error),
+        Err(_) => Heard::Nothing,
+    }
+}
+
 /// For as long as the daemon lives: the kernel's verifier is slow on some machines, and only the daemon knows what it fails of.
 async fn wait_answering(client: &Client, started: &mut Started) -> anyhow::Result<Status> {
     let mut trouble = None;
@@ -246,22 +267,15 @@ async fn wait_answering(client: &Client, started: &mut Started) -> anyhow::Resul
         if let Some(failure) = started.failure()? {
             return Err(failure.into());
         }
-        // Another daemon may answer, of which ours is about to complain.
-        let answer = match client.pid().await {
-            Ok(pid) if pid == Some(started.pid()) => {
-                timeout(LOADING_TIME, client.get::<Status>("/v1/status")).await.map_err(drop)
-            }
-            Ok(_) => Err(()),
-            Err(error) => Ok(Err(error)),
-        };
-        match answer {
-            Ok(Ok(status)) => return Ok(status),
+        match listen(client, started.pid()).await {
+            Heard::Status(status) => return Ok(*status),
+            Heard::Nothing => trouble = None,
             // One that fails closes its socket first, and says why a moment later.
-            Ok(Err(error)) if trouble.get_or_insert_with(Instant::now).elapsed() > TROUBLE_TIME => {
-                return Err(error);
+            Heard::Trouble(error) => {
+                if trouble.get_or_insert_with(Instant::now).elapsed() > TROUBLE_TIME {
+                    return Err(error);
+                }
             }
-            Ok(Err(_)) => {}
-            Err(_) => trouble = None,
         }
         sleep(daemon::GLANCE).await;
     }
