@@ -145,7 +145,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotRoot => f.write_str("it takes root: raw frames and XDP; use sudo"),
-            Self::NoDevice(name) => write!(f, "{name}: no such device"),
+            Self::NoDevice(name) => {
+                write!(f, "{name}: no such device in this network namespace; see `ip link`")
+            }
             Self::Dut(failure) => failure.fmt(f),
             Self::Asked(why) | Self::Busy(why) | Self::Machine(why) => f.write_str(why),
         }

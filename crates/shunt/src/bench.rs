@@ -312,7 +312,7 @@ fn place(between: Option<Nics>, engines: &[String]) -> anyhow::Result<(Place, En
 fn is_there(device: &str) -> Result<(), Failure> {
     match Path::new("/sys/class/net").join(device).exists() {
         true => Ok(()),
-        false => Err(Failure::new(FailureCode::PortMissing, format!("{device}: no such device"))),
+        false => Err(told(Error::NoDevice(device.to_owned()))),
     }
 }
 

@@ -159,7 +159,9 @@ fn same(a: &Entry, b: &Entry) -> bool {
 }
 
 fn port<'c>(core: &'c Core, plane: &DataPlane, name: &str) -> Result<(&'c Link, u16), Failure> {
-    let link = core.link(name).ok_or_else(|| wrong(format!("{name}: there is no such device")))?;
+    let link = core
+        .link(name)
+        .ok_or_else(|| wrong(format!("{name}: no such device in this network namespace; see `ip link`")))?;
     let slot = plane
         .slot(link.ifindex)
         .ok_or_else(|| wrong(format!("{name}: not a port of this instance; see `shunt status`")))?;

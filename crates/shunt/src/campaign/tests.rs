@@ -93,7 +93,10 @@ fn what_is_wrong_is_named_by_file_step_and_key() {
     let missing = refusal(&format!("[common]\ntx = \"nosuch0\"\nrx = \"lo\"\n{size}"));
     assert_eq!(
         (missing.code, missing.message.as_str()),
-        (FailureCode::PortMissing, "step 1 (`s`): nosuch0: no such device")
+        (
+            FailureCode::PortMissing,
+            "step 1 (`s`): nosuch0: no such device in this network namespace; see `ip link`"
+        )
     );
 }
 
