@@ -8,6 +8,8 @@ use shunt_wire::line::{Encapsulation, Impossible, LinkSpeed, Sizes};
 const ETHERNET_MTU: u32 = 1500;
 /// RFC 2516: an Ethernet frame less the header of PPPoE.
 const PPPOE_MTU: u32 = 1492;
+/// Of what is slower the figures would be zeros.
+const SLOWEST_BPS: u64 = 64_000;
 
 /// What a link carries.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +41,10 @@ pub(crate) struct Row {
 impl Line {
     /// What was asked for, as far as it can be.
     pub(crate) fn resolve(typed: &LineArgs) -> Result<Self, Failure> {
+        if typed.speed.bits_per_second() < SLOWEST_BPS {
+            let why = format!("--speed {}: in bit/s, 64k is the least; 5 Mbit/s is 5M", typed.speed);
+            return Err(Failure::new(FailureCode::Usage, why));
+        }
         let mtu = typed.mtu.unwrap_or(if typed.pppoe { PPPOE_MTU } else { ETHERNET_MTU });
         let mut line = Self { rows: Vec::new(), tcp_options_bytes: typed.tcp_options, left_out: Vec::new() };
         for encapsulation in typed.encapsulations() {
@@ -115,6 +121,7 @@ mod tests {
         assert_eq!(names, ["IPv4/UDP", "IPv4/TCP", "VLAN/IPv4/UDP", "VLAN/IPv4/TCP"]);
         assert_eq!(small.left_out.len(), 4);
         for (options, why) in [
+            ("--speed 5", "--speed 5: in bit/s, 64k is the least; 5 Mbit/s is 5M"),
             ("--frame 63", "a frame of 63 bytes: Ethernet's shortest has 64, FCS included"),
             ("--mtu 20", "IPv4/UDP: the MTU is 20; IPv4 needs 68 or more"),
             ("--tags 3", "3 VLAN tags: 2 are the most, which is QinQ"),

@@ -8,7 +8,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 /// Packets over Ethernet of one size; the headers that are not chosen take their usual forms, a row each.
 #[derive(Debug, Args)]
 pub(crate) struct LineArgs {
-    /// The link's speed in bit/s, such as 100M or 2.5G.
+    /// The link's speed in bit/s, such as 100M or 2.5G; 64k is the least.
     #[arg(long, value_name = "SPEED", default_value = "1G")]
     pub(crate) speed: LinkSpeed,
     /// The largest IP packet [default: 1500, and 1492 in PPPoE].

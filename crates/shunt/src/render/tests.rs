@@ -34,7 +34,11 @@ fn started() -> Answer {
 }
 
 fn usual_lines() -> Answer {
-    match Cli::parse_from(["shunt", "line"]).command {
+    lines_at("1G")
+}
+
+fn lines_at(speed: &str) -> Answer {
+    match Cli::parse_from(["shunt", "line", "--speed", speed]).command {
         Command::Line(typed) => Answer::Line(Line::resolve(&typed).unwrap()),
         other => panic!("{other:?}"),
     }
@@ -75,6 +79,7 @@ fn the_texts_are_as_kept() {
     is_golden("gen.txt", &show(&examples::traffic(), TEXT));
     is_golden("gen.json", &show(&examples::traffic(), JSON));
     is_golden("line.txt", &show(&usual_lines(), TEXT));
+    is_golden("line-slow.txt", &show(&lines_at("64k"), TEXT));
     is_golden("line.json", &show(&usual_lines(), JSON));
     is_golden("compare.txt", &show(&Answer::Compared(comparison()), TEXT));
     is_golden("compare.json", &show(&Answer::Compared(comparison()), JSON));
