@@ -9,7 +9,7 @@ use crate::{
     load::Load,
     net::NetNs,
     statistics::median,
-    throughput::{Engine, RULESET, Up},
+    throughput::{Engine, Up, take_part},
     traffic::{Directed, Error, Figures, Place, Session, Wanted, session},
 };
 pub use effect::{Cost, Effect};
@@ -143,13 +143,8 @@ impl Plan {
         wanted.shape.sizes = Sizes::fixed(largest)?;
         let mut all = self.series();
         let line = session(&wanted, &self.place, stop, |session| {
-            conditions.nics = session.nics().to_vec();
+            let router = take_part(session, &mut conditions, kept.as_deref_mut())?;
             let line = session.line_speed();
-            if let Some(kept) = &mut kept {
-                kept.took_part(session.nics());
-            }
-            let router = session.router();
-            router.map(|router| router.try_run(&format!("nft '{RULESET}'"))).transpose()?;
             let total = u64::from(self.rounds) * all.len() as u64;
             let mut done = 0;
             let generator = self.generator(session, &schedules)?;

@@ -7,7 +7,7 @@ use crate::{
     Conditions, Doubt, Kept, Position, Progress, Run,
     dut::{self, Inside},
     load::Load,
-    throughput::{Engine, RULESET, Up},
+    throughput::{Engine, Up, take_part},
     traffic::{Directed, Error, Place, Wanted, session},
 };
 use counters::{Change, Device, Snapshot};
@@ -96,12 +96,7 @@ impl Plan {
         conditions.dut = dut::conditions(&self.dut);
         let mut snapshots = Vec::new();
         session(&self.wanted, &self.place, stop, |session| {
-            conditions.nics = session.nics().to_vec();
-            if let Some(kept) = &mut kept {
-                kept.took_part(session.nics());
-            }
-            let router = session.router();
-            router.map(|router| router.try_run(&format!("nft '{RULESET}'"))).transpose()?;
+            let router = take_part(session, &mut conditions, kept.as_deref_mut())?;
             let up = Up::new(router, self.engine.as_ref())?;
             let mut devices = session.devices();
             devices.extend(self.watched.iter().map(|name| Device::here(name)));

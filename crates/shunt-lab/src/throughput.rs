@@ -14,7 +14,7 @@ use crate::{
     traffic::LatencyUs,
 };
 pub use generated::{Engine, Generated};
-pub(crate) use generated::{RULESET, Up};
+pub(crate) use generated::{RULESET, Up, take_part};
 use serde::Serialize;
 use serde_json::json;
 use std::io;

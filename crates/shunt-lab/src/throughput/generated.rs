@@ -2,7 +2,7 @@
 
 use super::{Counted, Device, Seen, Work, connections};
 use crate::{
-    Doubt, Limit, Nic,
+    Conditions, Doubt, Kept, Limit, Nic,
     dut::{self, Inside},
     net::NetNs,
     search::Trial,
@@ -141,6 +141,21 @@ fn measure<'m>(
         let outcome = sent_for(trial, span_s).outcome(directed.len() as u32, sum.sent, sum.received);
         Ok(Seen { outcome, latency_us: sum.latency_us, dut_load })
     }
+}
+
+/// Puts down what takes part in a bench, and has the router, where it is ours, track connections.
+pub(crate) fn take_part<'n>(
+    session: &Session<'n>,
+    conditions: &mut Conditions,
+    kept: Option<&mut Kept>,
+) -> Result<Option<&'n NetNs>, Error> {
+    conditions.nics = session.nics().to_vec();
+    if let Some(kept) = kept {
+        kept.took_part(session.nics());
+    }
+    let router = session.router();
+    router.map(|router| router.try_run(&format!("nft '{RULESET}'"))).transpose()?;
+    Ok(router)
 }
 
 pub(super) fn unless_stopped(stop: &AtomicBool) -> Result<(), Error> {
