@@ -13,6 +13,7 @@ use clap::{
     ArgGroup, Args, Parser, Subcommand,
     builder::{PossibleValuesParser, TypedValueParser},
 };
+use clap_complete::Shell;
 pub(crate) use lab::{AgentArgs, CompareArgs, LabCommand, LineArgs, LoadArgs, ReportArgs, ReportForm};
 use serde::de::{DeserializeOwned, IntoDeserializer, value::Error as ValueError};
 use shunt_api::{
@@ -82,6 +83,13 @@ pub(crate) enum Command {
     Gen(Box<GenArgs>),
     /// Show kept results on one page, to read, print or send.
     Report(ReportArgs),
+    /// Print what completes commands and options in a shell.
+    ///
+    /// For bash, until the shell ends: source <(shunt completions bash)
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
     /// Write the manual pages.
     #[command(hide = true)]
     Man {

@@ -105,6 +105,11 @@ async fn perform_step(Plan { instance, step }: Plan, show: Show<'_>) -> anyhow::
             fs::write(&path, whole).map_err(|error| bad_file(&path, &error.to_string()))?;
             Answer::Reported { path, files: report.files.len() }
         }
+        Step::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "shunt", &mut script);
+            Answer::Completions(String::from_utf8(script)?)
+        }
         Step::Man { dir } => {
             man::write(Cli::command(), &dir).with_context(|| dir.display().to_string())?;
             Answer::Written(dir)

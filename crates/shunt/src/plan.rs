@@ -13,6 +13,7 @@ use crate::{
     select::{Filter, Order},
     traffic::Generation,
 };
+use clap_complete::Shell;
 use shunt_api::{Failure, FailureCode, Instance, Selection, StaticRemoval, StaticTable};
 use shunt_lab::{ReadError, Results};
 use std::{
@@ -55,6 +56,7 @@ pub(crate) enum Step {
     Compare { a: NamedResults, b: NamedResults, seed: u64 },
     Gen(Box<Generation>),
     Report(Reporting),
+    Completions { shell: Shell },
     Man { dir: PathBuf },
 }
 
@@ -107,6 +109,7 @@ impl Plan {
             }
             Command::Gen(typed) => Step::Gen(Box::new(Generation::resolve(&typed)?)),
             Command::Report(report) => Step::Report(Reporting::resolve(report, json)?),
+            Command::Completions { shell } => Step::Completions { shell },
             Command::Man { dir } => Step::Man { dir },
         };
         Ok(Self { instance, step })

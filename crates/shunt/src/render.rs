@@ -66,6 +66,7 @@ pub(crate) enum Answer {
     Traffic(Box<shunt_lab::traffic::Report>),
     Report(Box<FilesReport>, ReportForm),
     Reported { path: PathBuf, files: usize },
+    Completions(String),
     Written(PathBuf),
 }
 
@@ -156,6 +157,7 @@ impl Answer {
                     if *files == 1 { "" } else { "s" }
                 )
             }
+            Self::Completions(script) => out.write_all(script.as_bytes()),
             Self::Written(dir) => writeln!(out, "manual pages written to {}", dir.display()),
         }
     }
@@ -192,6 +194,7 @@ impl Answer {
             Self::Reported { path, files } => {
                 write_json(out, &serde_json::json!({"path": path, "files": files}))
             }
+            Self::Completions(script) => write_json(out, script),
             Self::Written(dir) => write_json(out, dir),
         }
     }

@@ -225,3 +225,20 @@ fn the_kept_manual_pages_are_those_of_the_command() {
         assert!(same, "{} is not current; SHUNT_BLESS=1 writes it anew", page.display());
     }
 }
+
+#[test]
+fn a_shell_completes_commands_and_options() {
+    let script = Place::new().run("completions bash", "", 0).out;
+    let complete = |words: &str, last: &str| {
+        let before = words.split(' ').next_back().unwrap();
+        let ask = format!(
+            "{script}\nCOMP_WORDS=({words} {last}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _shunt shunt '{last}' {before} && echo ${{COMPREPLY[@]}}"
+        );
+        let answer = Command::new("bash").args(["--norc", "-c", &ask]).output().unwrap();
+        String::from_utf8(answer.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(complete("shunt", "st"), "status");
+    assert_eq!(complete("shunt up", "--eng"), "--engine");
+    assert_eq!(complete("shunt up --engine", "x"), "xdp");
+}
