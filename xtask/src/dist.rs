@@ -28,10 +28,11 @@ const LIBRARIES: [&str; 4] = ["libc6-dev", "libelf-dev", "libgcc-12-dev", "zlib1
 /// What these need in turn: headers, and a licence.
 const BESIDE: [&str; 2] = ["gcc-12-base", "linux-libc-dev"];
 /// What belongs to them, by where it is in the tarball.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 8] = [
     ("packaging/shunt.toml", "shunt.toml"),
     ("packaging/shuntd@.service", "lib/systemd/system/shuntd@.service"),
     ("docs/limitations.md", "limitations.md"),
+    ("docs/limitations-lab.md", "limitations-lab.md"),
     ("LICENSE-MIT", "licences/LICENSE-MIT"),
     ("LICENSE-APACHE", "licences/LICENSE-APACHE"),
     ("bpf/LICENSE-GPL-2.0", "licences/bpf/LICENSE-GPL-2.0"),
