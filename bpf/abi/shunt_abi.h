@@ -270,9 +270,9 @@ struct shunt_past {
 	__u64 bytes;
 };
 
-/* Not VLAN tags: a byte of the hash of what is in each entry of two buckets, 0 where nothing is to be found. */
-struct shunt_tags {
-	__u8 tag[2 * SHUNT_WAYS];
+/* A byte of the hash of what is in each entry of two buckets, 0 where nothing is to be found. */
+struct shunt_digests {
+	__u8 digest[2 * SHUNT_WAYS];
 };
 
 struct shunt_port {
@@ -345,9 +345,9 @@ struct shunt_candidate {
 	__u32 ifindex;
 	__u32 epoch;
 	__u32 sighting;
-	__u16 tag; /* what skb->tc_index carries */
+	__u16 ticket; /* what skb->tc_index carries */
 	__u16 left;
-	__u16 hash_tag;
+	__u16 fingerprint;
 	__u16 class_bits;
 	__u8 family; /* 4 or 6 */
 	__u8 l4_proto;
@@ -360,13 +360,13 @@ _Static_assert(sizeof(struct shunt_candidate) == 160, "shunt_candidate is ABI");
 
 /*
  * How often a tuple (by hash) was seen, and until when not to ask again. Shared slots only learn sooner or later. The
- * last refusal is for people; its tag says, nearly always, whether it is the tuple's own.
+ * last refusal is for people; its fingerprint says, nearly always, whether it is the tuple's own.
  */
 struct shunt_sighting {
 	__u32 since_ticks;
 	__u32 pkts;
 	__u32 quiet_until_ticks;
-	__u16 refused_tag;
+	__u16 refused_fingerprint;
 	__u8 refused_why; /* enum shunt_reason */
 	__u8 _pad;
 };

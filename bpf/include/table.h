@@ -52,15 +52,15 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct shunt_tags);
-} shunt_tags4 SEC(".maps");
+	__type(value, struct shunt_digests);
+} shunt_digests4 SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct shunt_tags);
-} shunt_tags6 SEC(".maps");
+	__type(value, struct shunt_digests);
+} shunt_digests6 SEC(".maps");
 
 /* By tuple, so that `shunt conntrack` can add up what went past conntrack. Deleted with the connection. */
 struct {
@@ -157,32 +157,34 @@ static __always_inline __u32 shunt_bucket_of(__u64 hash, int second)
 	return (second ? hash >> 32 : hash) & shunt_control.bucket_mask;
 }
 
-static __always_inline __u8 shunt_tag_of(__u64 hash)
+static __always_inline __u8 shunt_digest_of(__u64 hash)
 {
 	return (hash >> 56) | 1;
 }
 
-static __always_inline struct shunt_tags *shunt_tags_at(__u32 family, __u32 bucket)
+static __always_inline struct shunt_digests *shunt_digests_at(__u32 family, __u32 bucket)
 {
 	__u32 index = bucket / 2;
 
-	return family == 4 ? bpf_map_lookup_elem(&shunt_tags4, &index) : bpf_map_lookup_elem(&shunt_tags6, &index);
+	return family == 4 ? bpf_map_lookup_elem(&shunt_digests4, &index) :
+			     bpf_map_lookup_elem(&shunt_digests6, &index);
 }
 
-static __always_inline void shunt_set_tag(__u32 family, const struct shunt_place *place, __u8 tag)
+static __always_inline void shunt_set_digest(__u32 family, const struct shunt_place *place, __u8 digest)
 {
-	struct shunt_tags *tags = shunt_tags_at(family, place->bucket);
+	struct shunt_digests *digests = shunt_digests_at(family, place->bucket);
 
-	if (tags)
-		tags->tag[shunt_at_most(place->bucket % 2 * SHUNT_WAYS + place->way, 2 * SHUNT_WAYS - 1)] = tag;
+	if (digests)
+		digests->digest[shunt_at_most(place->bucket % 2 * SHUNT_WAYS + place->way, 2 * SHUNT_WAYS - 1)] =
+			digest;
 }
 
-/* The tags of one bucket, those of entry 0 lowest. */
-static __always_inline __u32 shunt_bucket_tags(__u32 family, __u32 bucket)
+/* The digests of one bucket, those of entry 0 lowest. */
+static __always_inline __u32 shunt_bucket_digests(__u32 family, __u32 bucket)
 {
-	struct shunt_tags *tags = shunt_tags_at(family, bucket);
+	struct shunt_digests *digests = shunt_digests_at(family, bucket);
 
-	return tags ? ((__u32 *)tags)[bucket % 2] : 0;
+	return digests ? ((__u32 *)digests)[bucket % 2] : 0;
 }
 
 static __always_inline struct shunt_flow *shunt_match(__u32 family, const union shunt_key *key, __u32 index, __u32 way,
@@ -204,8 +206,8 @@ static __always_inline struct shunt_flow *shunt_match(__u32 family, const union 
 	return 0;
 }
 
-/* Where the byte for an entry is in a word of four tags: entry 0 has the one that lies first in memory. */
-static __always_inline __u32 shunt_tag_shift(__u32 way)
+/* Where the byte for an entry is in a word of four digests: entry 0 has the one that lies first in memory. */
+static __always_inline __u32 shunt_digest_shift(__u32 way)
 {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 	return 8 * way;
@@ -214,15 +216,15 @@ static __always_inline __u32 shunt_tag_shift(__u32 way)
 #endif
 }
 
-static __always_inline struct shunt_flow *shunt_find_in(__u32 family, const union shunt_key *key, __u8 tag,
+static __always_inline struct shunt_flow *shunt_find_in(__u32 family, const union shunt_key *key, __u8 digest,
 							__u32 bucket, struct shunt_place *place)
 {
-	__u32 tags = shunt_bucket_tags(family, bucket);
+	__u32 digests = shunt_bucket_digests(family, bucket);
 	struct shunt_flow *f;
 
 #pragma unroll
 	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
-		if ((__u8)(tags >> shunt_tag_shift(way)) != tag)
+		if ((__u8)(digests >> shunt_digest_shift(way)) != digest)
 			continue;
 		f = shunt_match(family, key, bucket, way, place);
 		if (f)
@@ -236,10 +238,10 @@ static __always_inline struct shunt_flow *shunt_find_by(__u32 family, const unio
 {
 	__u32 first = shunt_bucket_of(hash, 0);
 	__u32 second = shunt_bucket_of(hash, 1);
-	__u8 tag = shunt_tag_of(hash);
-	struct shunt_flow *f = shunt_find_in(family, key, tag, first, place);
+	__u8 digest = shunt_digest_of(hash);
+	struct shunt_flow *f = shunt_find_in(family, key, digest, first, place);
 
-	return shunt_likely(f) ? f : shunt_find_in(family, key, tag, second, place);
+	return shunt_likely(f) ? f : shunt_find_in(family, key, digest, second, place);
 }
 
 /* The flow of a key, of a family that is known where the code is compiled. */
@@ -360,7 +362,7 @@ static __always_inline void shunt_unpublish(__u32 family, const struct shunt_pla
 
 	if (!words)
 		return;
-	shunt_set_tag(family, place, 0);
+	shunt_set_digest(family, place, 0);
 	shunt_flow_at(family, words)->retired_ticks = now;
 	shunt_flow_at(family, words)->state = SHUNT_FLOW_LEAVING;
 	__sync_lock_test_and_set(&words[shunt_live_word(family)], 0);
@@ -401,7 +403,7 @@ static __always_inline int shunt_insert(__u32 family, const union shunt_key *key
 	}
 	__sync_fetch_and_add(used, 1);
 	err = shunt_write(family, place, key, f, to, now);
-	shunt_set_tag(family, place, shunt_tag_of(hash));
+	shunt_set_digest(family, place, shunt_digest_of(hash));
 	return err;
 }
 

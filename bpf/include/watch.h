@@ -32,7 +32,7 @@ static __always_inline struct shunt_sighting *shunt_sighting_of(__u64 hash)
 	return &shunt_sightings[shunt_sighting_index(hash)];
 }
 
-static __always_inline __u16 shunt_hash_tag(__u64 hash)
+static __always_inline __u16 shunt_fingerprint(__u64 hash)
 {
 	return hash >> 48;
 }
@@ -42,7 +42,7 @@ static __always_inline void shunt_refuse(const struct shunt_candidate *c, enum s
 {
 	struct shunt_sighting *s = &shunt_sightings[c->sighting % SHUNT_SIGHTINGS];
 
-	s->refused_tag = c->hash_tag;
+	s->refused_fingerprint = c->fingerprint;
 	s->refused_why = why;
 	if (ticks)
 		s->quiet_until_ticks = now + ticks;

@@ -44,7 +44,7 @@ static __always_inline void release(__u32 family, const struct shunt_place *plac
 		return;
 	if (words[shunt_live_word(family)])
 		keep_counts(family, (const union shunt_key *)words, shunt_flow_at(family, words), cold);
-	shunt_set_tag(family, place, 0);
+	shunt_set_digest(family, place, 0);
 	words[shunt_live_word(family)] = 0;
 	shunt_flow_at(family, words)->state = 0;
 	__sync_fetch_and_add(used, -1);
@@ -179,7 +179,7 @@ static __always_inline int look_up_sighting(struct shunt_edit *e, __u64 hash)
 	const struct shunt_sighting *s = shunt_sighting_of(hash);
 
 	e->sighting = *s;
-	if (s->refused_tag != shunt_hash_tag(hash))
+	if (s->refused_fingerprint != shunt_fingerprint(hash))
 		e->sighting.refused_why = SHUNT_OK;
 	return 0;
 }

@@ -30,13 +30,13 @@ static __always_inline int find_port(struct hook *h)
 	return h->counters ? 0 : -1;
 }
 
-/* Up to Linux, and why. `tag` is the candidate that egress will find, 0 for none. The port has been found. */
-static __always_inline int pass_up(struct hook *h, __u32 bytes, enum shunt_reason why, __u16 tag)
+/* Up to Linux, and why. `ticket` is the candidate that egress will find, 0 for none. The port has been found. */
+static __always_inline int pass_up(struct hook *h, __u32 bytes, enum shunt_reason why, __u16 ticket)
 {
 	h->counters->slow_pkts++;
 	h->counters->slow_bytes += bytes;
 	shunt_count_reason(h->counters, why);
-	h->skb->tc_index = tag;
+	h->skb->tc_index = ticket;
 	return SHUNT_TC_NEXT;
 }
 
@@ -80,7 +80,7 @@ static __always_inline enum shunt_reason held(const struct hook *h, __u32 family
 	return SHUNT_OK;
 }
 
-/* Keeps what came in until it leaves. Returns the tag for the skb, 0 if that failed. */
+/* Keeps what came in until it leaves. Returns the ticket for the skb, 0 if that failed. */
 static __always_inline __u16 watch(struct hook *h, const struct shunt_packet *p, const void *macs)
 {
 	__u32 index = h->hash % SHUNT_CANDIDATES;
@@ -90,17 +90,17 @@ static __always_inline __u16 watch(struct hook *h, const struct shunt_packet *p,
 	if (!c)
 		return 0;
 	/* Sixteen generations tell a packet from the one before it in the same place; 0 is for "none". */
-	generation = (c->tag >> 12) + 1;
+	generation = (c->ticket >> 12) + 1;
 	if (generation > 15)
 		generation = 1;
-	c->tag = 0;
+	c->ticket = 0;
 	if (shunt_capture(h->skb, p, macs, &c->headers))
 		return 0;
 	c->at_ticks = h->now;
 	c->ifindex = h->skb->ifindex;
 	c->epoch = shunt_control.epoch;
 	c->sighting = shunt_sighting_index(h->hash);
-	c->hash_tag = shunt_hash_tag(h->hash);
+	c->fingerprint = shunt_fingerprint(h->hash);
 	c->left = 0;
 	c->class_bits = p->class_bits;
 	c->family = p->family;
@@ -109,8 +109,8 @@ static __always_inline __u16 watch(struct hook *h, const struct shunt_packet *p,
 	c->padded = shunt_skb_padded(h->skb, p);
 	c->in_slot = h->slot;
 	c->in_flags = h->port_flags;
-	c->tag = generation << 12 | index;
-	return c->tag;
+	c->ticket = generation << 12 | index;
+	return c->ticket;
 }
 
 static __always_inline int retag(struct __sk_buff *skb, const struct shunt_packet *p, const struct shunt_flow *f)

@@ -431,7 +431,7 @@ static __always_inline __u32 quiet_ms(enum shunt_reason why)
 SEC("tcx/egress")
 int shunt_out(struct __sk_buff *skb)
 {
-	__u32 tag = skb->tc_index, index = tag % SHUNT_CANDIDATES, zero = 0;
+	__u32 ticket = skb->tc_index, index = ticket % SHUNT_CANDIDATES, zero = 0;
 	struct sight s = { .skb = skb };
 	enum shunt_reason why = SHUNT_ODD_EGRESS;
 	struct shunt_packet p;
@@ -439,14 +439,14 @@ int shunt_out(struct __sk_buff *skb)
 	__be16 proto_be;
 	void *end;
 
-	if (!tag)
+	if (!ticket)
 		return SHUNT_TC_NEXT;
 	s.c = bpf_map_lookup_elem(&shunt_candidates, &index);
 	s.port = shunt_port_of(skb->ifindex);
 	s.bench = bpf_map_lookup_elem(&shunt_workbench, &zero);
 	if (!s.c || !s.port || !s.bench)
 		return SHUNT_TC_NEXT;
-	if (s.c->tag != tag) {
+	if (s.c->ticket != ticket) {
 		s.counters = shunt_counters_of(s.port->slot);
 		if (s.counters)
 			shunt_count_reason(s.counters, SHUNT_NOT_WATCHED);

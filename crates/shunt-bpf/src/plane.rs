@@ -67,7 +67,7 @@ pub(crate) const CONTROL: &str = ".bss.control";
 const PLACES: &str = ".bss.places";
 const USAGE: &str = ".bss.usage";
 /// One element for two buckets.
-const TAGS: [&str; 2] = ["shunt_tags4", "shunt_tags6"];
+const DIGESTS: [&str; 2] = ["shunt_digests4", "shunt_digests6"];
 /// Takes memory for what is in it only.
 const PAST: &str = "shunt_past";
 const TABLES: [&str; 4] = ["shunt_table4", "shunt_table6", "shunt_cold4", "shunt_cold6"];
@@ -124,7 +124,7 @@ fn load(source: &Source, size: Size, shared: &mut BTreeMap<String, MapHandle>) -
             map.reuse_fd(have.as_fd()).map_err(failed)?;
         } else if TABLES.contains(&name.as_str()) {
             map.set_max_entries(size.buckets()).map_err(failed)?;
-        } else if TAGS.contains(&name.as_str()) {
+        } else if DIGESTS.contains(&name.as_str()) {
             map.set_max_entries(size.buckets().div_ceil(2)).map_err(failed)?;
         } else if name == PAST {
             map.set_max_entries(size.max_flows.saturating_mul(4)).map_err(failed)?;

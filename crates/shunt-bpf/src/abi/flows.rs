@@ -209,7 +209,7 @@ plain! {
         /// Until when it is left in peace; 0 if never.
         quiet_until_ticks: u32,
         /// Whose the refusal is.
-        refused_tag: u16,
+        refused_fingerprint: u16,
         /// The last refusal, 0 for none.
         refused_why: u8,
         /// Zero.
