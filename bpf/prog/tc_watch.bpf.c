@@ -33,6 +33,14 @@ struct sight {
 	__u32 now;
 };
 
+/* The source address, and behind it the destination. */
+static __always_inline const __u32 *addresses(__u32 family, const struct shunt_headers *h)
+{
+	__u32 at = family == 4 ? __builtin_offsetof(struct iphdr, saddr) : __builtin_offsetof(struct ipv6hdr, saddr);
+
+	return (const __u32 *)(h->l3 + at);
+}
+
 /* The key that the candidate came in with. */
 static __always_inline void key_of(__u32 family, const struct shunt_candidate *c, union shunt_key *key)
 {
@@ -45,7 +53,7 @@ static __always_inline void key_of(__u32 family, const struct shunt_candidate *c
 			.ifindex = c->ifindex,
 			.l4_proto = c->l4_proto,
 		};
-		__builtin_memcpy(&key->v4.src_be, c->headers.l3 + 12, 8);
+		__builtin_memcpy(&key->v4.src_be, addresses(4, &c->headers), 8);
 		shunt_tags_of(c->headers.l2, (c->headers.l2_bytes - ETH_HLEN) / 4, key->v4.tags);
 	} else {
 		key->v6 = (struct shunt_key6){
@@ -54,7 +62,7 @@ static __always_inline void key_of(__u32 family, const struct shunt_candidate *c
 			.ifindex = c->ifindex,
 			.l4_proto = c->l4_proto,
 		};
-		__builtin_memcpy(key->v6.src, c->headers.l3 + 8, 32);
+		__builtin_memcpy(key->v6.src, addresses(6, &c->headers), 32);
 		shunt_tags_of(c->headers.l2, (c->headers.l2_bytes - ETH_HLEN) / 4, key->v6.tags);
 	}
 }
@@ -64,16 +72,12 @@ static __always_inline int same_tuple(__u32 family, const struct nf_conntrack_tu
 				      const struct shunt_candidate *c)
 {
 	const __be16 *ports = (const __be16 *)c->headers.l4;
+	const __u32 *addr = addresses(family, &c->headers);
 
 	if (t->src.u.all != ports[0] || t->dst.u.all != ports[1])
 		return 0;
-	if (family == 4) {
-		const __u32 *addr = (const __u32 *)(c->headers.l3 + 12);
-
+	if (family == 4)
 		return t->src.u3.all[0] == addr[0] && t->dst.u3.all[0] == addr[1];
-	}
-	const __u32 *addr = (const __u32 *)(c->headers.l3 + 8);
-
 	return t->src.u3.all[0] == addr[0] && t->src.u3.all[1] == addr[1] && t->src.u3.all[2] == addr[2] &&
 	       t->src.u3.all[3] == addr[3] && t->dst.u3.all[0] == addr[4] && t->dst.u3.all[1] == addr[5] &&
 	       t->dst.u3.all[2] == addr[6] && t->dst.u3.all[3] == addr[7];
@@ -164,19 +168,20 @@ static __always_inline enum shunt_reason ask_conntrack(const struct sight *s, __
 {
 	struct bpf_ct_opts___shunt opts = { .netns_id = -1, .l4proto = s->c->l4_proto };
 	const __be16 *ports = (const __be16 *)s->bench->seen.l4;
+	const __u32 *addr = addresses(family, &s->bench->seen);
 	struct bpf_sock_tuple tuple = {};
 	enum shunt_reason why;
 	struct nf_conn *ct;
 
 	if (family == 4) {
-		__builtin_memcpy(&tuple.ipv4.saddr, s->bench->seen.l3 + 16, 4);
-		__builtin_memcpy(&tuple.ipv4.daddr, s->bench->seen.l3 + 12, 4);
+		__builtin_memcpy(&tuple.ipv4.saddr, addr + 1, 4);
+		__builtin_memcpy(&tuple.ipv4.daddr, addr, 4);
 		tuple.ipv4.sport = ports[1];
 		tuple.ipv4.dport = ports[0];
 		ct = bpf_skb_ct_lookup(s->skb, &tuple, sizeof(tuple.ipv4), &opts, sizeof(opts));
 	} else {
-		__builtin_memcpy(tuple.ipv6.saddr, s->bench->seen.l3 + 24, 16);
-		__builtin_memcpy(tuple.ipv6.daddr, s->bench->seen.l3 + 8, 16);
+		__builtin_memcpy(tuple.ipv6.saddr, addr + 4, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, addr, 16);
 		tuple.ipv6.sport = ports[1];
 		tuple.ipv6.dport = ports[0];
 		ct = bpf_skb_ct_lookup(s->skb, &tuple, sizeof(tuple.ipv6), &opts, sizeof(opts));
