@@ -7,7 +7,7 @@ use shunt_testkit::{
     Crossing, Handshake, Shunt, Shuntd, Topology, require_root, rulesets, wait_for, wait_until,
 };
 use shunt_wire::Packet;
-use std::time::Duration;
+use std::{net::SocketAddr, rc::Rc, time::Duration};
 
 const AGAIN: Duration = Duration::from_secs(30);
 
@@ -125,136 +125,162 @@ struct Line<'c> {
     make: Box<dyn Fn(u32, Vec<u8>) -> Packet + 'c>,
     sent: Counted,
     offset: u32,
+    /// Packets that were fast when it was last compared.
+    fast: u64,
 }
 
-impl Line<'_> {
+impl<'c> Line<'c> {
+    fn new(
+        name: &'static str,
+        way: &'c Crossing,
+        sent: Counted,
+        make: impl Fn(u32, Vec<u8>) -> Packet + 'c,
+    ) -> Self {
+        Self { name, way, make: Box::new(make), sent, offset: 0, fast: 0 }
+    }
+
     #[track_caller]
     fn send(&mut self, bytes: usize) {
         let payload: Vec<u8> = (0..bytes).map(|n| (n as u8) ^ (self.offset as u8)).collect();
         let packet = (self.make)(self.offset, payload);
         self.way.pass(&packet);
         self.offset += bytes as u32;
-        self.count(&packet);
-    }
-
-    fn count(&mut self, packet: &Packet) {
-        let bytes = packet.to_bytes().len() as u64 - 14;
-        self.sent = self.sent.plus(Counted { packets: 1, bytes });
+        self.sent = self.sent.plus(on_wire(&packet));
     }
 }
 
-/// Those of a connection: as the client sends, and as the server answers.
-struct Ends {
-    lan: u16,
-    wan: u16,
+fn on_wire(packet: &Packet) -> Counted {
+    Counted { packets: 1, bytes: packet.to_bytes().len() as u64 - 14 }
 }
 
-type Lines<'c> = Vec<(Ends, bool, [Line<'c>; 2])>;
-
-fn counts(shuntd: &Shuntd, ends: &Ends, v6: bool) -> [(Counted, Counted); 2] {
-    let (code, text) = shuntd.request("GET", "/v1/conntrack", "").unwrap();
-    assert_eq!(code, 200, "{text}");
-    let table: Value = serde_json::from_str(&text).unwrap();
-    let entries: Vec<Tracked> = serde_json::from_value(table["entries"].clone()).unwrap();
-    let ours = |e: &&Tracked| {
-        e.orig.sport == Some(ends.lan) && e.orig.dport == Some(ends.wan) && e.orig.src.is_ipv6() == v6
-    };
-    let entry = entries.iter().find(ours).unwrap_or_else(|| panic!("{} is not tracked: {text}", ends.lan));
-    [&entry.orig, &entry.reply].map(|direction| (direction.count.unwrap(), direction.fast))
+/// The ways between two hosts.
+struct Ways<'c> {
+    lab: &'c Topology,
+    there: Crossing,
+    back: Crossing,
 }
 
-/// Of the four kinds of connections, both directions.
+struct Connection<'c> {
+    client_port: u16,
+    server_port: u16,
+    v6: bool,
+    /// There and back.
+    lines: [Line<'c>; 2],
+}
+
+impl<'c> Connection<'c> {
+    fn udp(ways: &'c Ways<'c>, v6: bool) -> Self {
+        let (client_port, server_port) = (4000, 5000);
+        let request = ways.lab.lan().udp_to(client_port, server(ways.lab, v6, server_port));
+        let first = request.clone().payload("the first");
+        let seen = ways.there.pass(&first).packet().unwrap();
+        let reply = ways.lab.wan().answer_to(&seen);
+        let lines = [
+            Line::new("udp there", &ways.there, on_wire(&first), move |_, data| {
+                request.clone().payload(data)
+            }),
+            Line::new("udp back", &ways.back, Counted::default(), move |_, data| reply.clone().payload(data)),
+        ];
+        Self { client_port, server_port, v6, lines }
+    }
+
+    fn tcp(ways: &'c Ways<'c>, v6: bool) -> Self {
+        let (client_port, server_port, wan) = (4100, 80, ways.lab.wan());
+        let syn = ways.lab.lan().tcp_to(client_port, server(ways.lab, v6, server_port), 0);
+        let opened = Rc::new(Handshake::open(&ways.there, &ways.back, &syn, wan));
+        // SYN and ACK one way, SYN with ACK the other: none has options or data.
+        let bare = |packets| Counted { packets, bytes: packets * if v6 { 60 } else { 40 } };
+        let theirs = Rc::clone(&opened);
+        let lines = [
+            Line::new("tcp there", &ways.there, bare(2), move |offset, data| {
+                opened.from_client(&syn, offset, data)
+            }),
+            Line::new("tcp back", &ways.back, bare(1), move |offset, data| {
+                theirs.from_server(wan, offset, data)
+            }),
+        ];
+        Self { client_port, server_port, v6, lines }
+    }
+
+    #[track_caller]
+    fn send(&mut self, bytes: usize) {
+        self.lines.iter_mut().for_each(|line| line.send(bytes));
+    }
+
+    /// All packets, and those of them that were fast, by direction.
+    fn seen(&self, shuntd: &Shuntd) -> [(Counted, Counted); 2] {
+        let (code, text) = shuntd.request("GET", "/v1/conntrack", "").unwrap();
+        assert_eq!(code, 200, "{text}");
+        let table: Value = serde_json::from_str(&text).unwrap();
+        let entries: Vec<Tracked> = serde_json::from_value(table["entries"].clone()).unwrap();
+        let ends = (Some(self.client_port), Some(self.server_port));
+        let ours = |e: &&Tracked| (e.orig.sport, e.orig.dport) == ends && e.orig.src.is_ipv6() == self.v6;
+        let entry = entries.iter().find(ours).unwrap_or_else(|| panic!("{ends:?} is not tracked: {text}"));
+        [&entry.orig, &entry.reply].map(|direction| (direction.count.unwrap(), direction.fast))
+    }
+
+    /// In both directions, for so many packets since it was last compared.
+    fn is_fast(&self, shuntd: &Shuntd, packets: u64) -> bool {
+        let mut lines = self.lines.iter().zip(self.seen(shuntd));
+        lines.all(|(line, (_, fast))| fast.packets >= line.fast + packets)
+    }
+
+    /// What is counted is what was sent, and what was counted as fast stays so.
+    #[track_caller]
+    fn compare(&mut self, shuntd: &Shuntd, when: &str) {
+        let seen = self.seen(shuntd);
+        for (line, (all, fast)) in self.lines.iter_mut().zip(seen) {
+            let what = format!("{}, IPv6 {}, {when}", line.name, self.v6);
+            assert_eq!(all, line.sent, "{what}: {fast:?} of it fast: {:#?}", shuntd.flows());
+            assert!(fast.packets >= line.fast, "{what}: counts are forgotten");
+            line.fast = fast.packets;
+        }
+    }
+}
+
+fn server(lab: &Topology, v6: bool, port: u16) -> SocketAddr {
+    if v6 { lab.wan().at6(port) } else { lab.wan().at(port) }
+}
+
+/// Four kinds of connections are sent over until both directions of all are fast, and then compared.
+#[track_caller]
+fn fast_and_exact(shuntd: &Shuntd, all: &mut [Connection<'_>], when: &str) {
+    let fast = wait_for(AGAIN, || {
+        for n in 0..20 {
+            all.iter_mut().for_each(|one| one.send(20 + 37 * n % 1200));
+        }
+        all.iter().all(|one| one.is_fast(shuntd, 20)).then_some(())
+    });
+    let seen = || all.iter().map(|one| one.seen(shuntd)).collect::<Vec<_>>();
+    assert!(fast.is_some(), "{when}: not all are fast: {:#?}", seen());
+    all.iter_mut().for_each(|one| one.compare(shuntd, when));
+}
+
+#[track_caller]
+fn idle_out(shuntd: &Shuntd) {
+    wait_until("no flow is left", || shuntd.flows().is_empty());
+}
+
 #[track_caller]
 fn exact(engine: Engine) {
-    let lab = silent(Topology::two_hosts_and_a_router(), rulesets::HOME_GATEWAY);
+    let lab = &silent(Topology::two_hosts_and_a_router(), rulesets::HOME_GATEWAY);
     lab.router().sysctl("netfilter/nf_conntrack_acct", 1);
-    let shuntd = daemon_with(&lab, engine, "reprove = \"300ms\"\nidle = \"1s\"");
+    let shuntd = daemon_with(lab, engine, "reprove = \"300ms\"\nidle = \"1s\"");
     let (there, back) = (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()));
-    let mut lines: Lines = Vec::new();
-    for v6 in [false, true] {
-        let at = |port| if v6 { lab.wan().at6(port) } else { lab.wan().at(port) };
-        let request = lab.lan().udp_to(4000, at(5000));
-        let first = request.clone().payload("the first");
-        let seen = there.pass(&first).packet().unwrap();
-        let reply = lab.wan().answer_to(&seen);
-        let mut up = Line {
-            name: "udp there",
-            way: &there,
-            make: Box::new(move |_, data| request.clone().payload(data)),
-            sent: Counted::default(),
-            offset: 0,
-        };
-        up.count(&first);
-        let down = Line {
-            name: "udp back",
-            way: &back,
-            make: Box::new(move |_, data| reply.clone().payload(data)),
-            sent: Counted::default(),
-            offset: 0,
-        };
-        lines.push((Ends { lan: 4000, wan: 5000 }, v6, [up, down]));
+    let ways = Ways { lab, there, back };
+    let of_family = |v6| [Connection::udp(&ways, v6), Connection::tcp(&ways, v6)];
+    let mut all: Vec<Connection> = [false, true].into_iter().flat_map(of_family).collect();
 
-        let syn = lab.lan().tcp_to(4100, at(80), 0);
-        let opened = std::rc::Rc::new(Handshake::open(&there, &back, &syn, lab.wan()));
-        // SYN and ACK one way, SYN with ACK the other: none has options or data.
-        let bare = |packets| {
-            let header = if v6 { 60 } else { 40 };
-            Counted { packets, bytes: packets * header }
-        };
-        let (theirs, server) = (std::rc::Rc::clone(&opened), lab.wan());
-        let up = Line {
-            name: "tcp there",
-            way: &there,
-            make: Box::new(move |offset, data| opened.from_client(&syn, offset, data)),
-            sent: bare(2),
-            offset: 0,
-        };
-        let down = Line {
-            name: "tcp back",
-            way: &back,
-            make: Box::new(move |offset, data| theirs.from_server(server, offset, data)),
-            sent: bare(1),
-            offset: 0,
-        };
-        lines.push((Ends { lan: 4100, wan: 80 }, v6, [up, down]));
-    }
-    let mut fast = [[0; 2]; 4];
-    for phase in ["learned", "after it idled out", "after a flush", "after a change", "when all is over"] {
-        match phase {
-            "learned" => {}
-            "after a flush" => drop(shuntd.flush()),
-            "after a change" => drop(lab.router().run("ip route add blackhole 203.0.113.0/24")),
-            _ => wait_until("no flow is left", || shuntd.flows().is_empty()),
-        }
-        let more = if phase == "when all is over" { 0 } else { 20 };
-        let seen =
-            |lines: &Lines| lines.iter().map(|(ends, v6, _)| counts(&shuntd, ends, *v6)).collect::<Vec<_>>();
-        let enough = |seen: &[[(Counted, Counted); 2]], fast: &[[u64; 2]; 4]| {
-            let pairs = seen.iter().flatten().zip(fast.iter().flatten());
-            pairs.into_iter().all(|((_, passed), before)| passed.packets >= before + more)
-        };
-        let done = wait_for(AGAIN, || {
-            for n in 0..20 {
-                for (_, _, pair) in &mut lines {
-                    pair.iter_mut().for_each(|line| line.send(20 + 37 * n % 1200));
-                }
-                if more == 0 {
-                    return Some(());
-                }
-            }
-            enough(&seen(&lines), &fast).then_some(())
-        });
-        let seen = seen(&lines);
-        assert!(done.is_some(), "{engine}, {phase}: not all are fast: {seen:#?}");
-        for ((_, v6, pair), (seen, fast)) in lines.iter().zip(seen.iter().zip(&mut fast)) {
-            for ((line, (count, passed)), before) in pair.iter().zip(seen).zip(fast) {
-                let what = format!("{engine}, {}, IPv6 {v6}, {phase}", line.name);
-                assert_eq!(*count, line.sent, "{what}: {passed:?} of it fast: {:#?}", shuntd.flows());
-                assert!(passed.packets >= *before, "{what}: counts are forgotten");
-                *before = passed.packets;
-            }
-        }
-    }
+    fast_and_exact(&shuntd, &mut all, &format!("{engine}, learned"));
+    idle_out(&shuntd);
+    fast_and_exact(&shuntd, &mut all, &format!("{engine}, after it idled out"));
+    shuntd.flush();
+    fast_and_exact(&shuntd, &mut all, &format!("{engine}, after a flush"));
+    lab.router().run("ip route add blackhole 203.0.113.0/24");
+    fast_and_exact(&shuntd, &mut all, &format!("{engine}, after a change"));
+    idle_out(&shuntd);
+    all.iter_mut().for_each(|one| one.send(20));
+    all.iter_mut().for_each(|one| one.compare(&shuntd, &format!("{engine}, when all is over")));
     shuntd.stop();
 }
 
