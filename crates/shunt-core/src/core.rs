@@ -23,7 +23,6 @@ pub struct Core {
     ports: BTreeMap<u32, PortView>,
     /// Devices that could not be attached to; tried again when they change.
     refused: BTreeSet<u32>,
-    drivers: BTreeMap<u32, String>,
     /// Devices on which somebody captures; 0 is all.
     captures: BTreeSet<u32>,
     /// TCX programs of others.
@@ -107,11 +106,6 @@ impl Core {
                 actions
             }
         }
-    }
-
-    /// The name of a device's driver, where that matters for checksums.
-    pub fn set_driver(&mut self, ifindex: u32, driver: String) {
-        self.drivers.insert(ifindex, driver);
     }
 
     /// The ports, by ifindex.
@@ -241,7 +235,6 @@ impl Core {
             &self.network,
             &self.captures,
             &self.programs,
-            &self.drivers,
             &|prog| own.contains(&prog),
             &self.ports,
         );

@@ -18,6 +18,8 @@ pub struct Link {
     pub name: String,
     /// `veth`, `bridge`, `vlan`, ...; none for most physical devices.
     pub kind: Option<String>,
+    /// The bus of the device that it belongs to (`pci`, `usb`, `virtio`, ...); none for what software made.
+    pub bus: Option<String>,
     /// ARPHRD_ETHER and not a loopback.
     pub ethernet: bool,
     /// IFF_UP: switched on by the administrator.

@@ -32,8 +32,8 @@ fn is_leaf(link: &Link) -> bool {
 }
 
 /// Whether frames may come in whose L4 checksum nobody has computed, because they never were on a wire.
-fn may_be_partial(link: &Link, driver: Option<&str>) -> bool {
-    matches!(link.kind.as_deref(), Some("veth" | "tun")) || driver == Some("virtio_net")
+fn may_be_partial(link: &Link) -> bool {
+    matches!(link.bus.as_deref(), None | Some("virtio" | "xen"))
 }
 
 impl Choice {
@@ -85,7 +85,6 @@ impl Choice {
         network: &Network,
         captures: &BTreeSet<u32>,
         programs: &BTreeSet<Program>,
-        drivers: &BTreeMap<u32, String>,
         ours: &dyn Fn(u32) -> bool,
         have: &BTreeMap<u32, PortView>,
     ) -> BTreeMap<u32, PortView> {
@@ -101,7 +100,7 @@ impl Choice {
                     ifindex: link.ifindex,
                     engine,
                     xdp_in: false,
-                    partial: may_be_partial(link, drivers.get(&link.ifindex).map(String::as_str)),
+                    partial: may_be_partial(link),
                     up: link.up && link.carrier,
                     captured: network.is_captured(link.ifindex, captures),
                     filtered: on(FilterHook::Ingress),

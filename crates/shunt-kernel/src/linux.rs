@@ -6,13 +6,13 @@ use crate::{
     conntrack::Conntrack,
     genl::Netdev,
     packet::PacketSockets,
-    route::{self, EGRESS, INGRESS, Parent, ROOT},
+    route::{self, EGRESS, INGRESS, ROOT},
     sysctl,
     wire::{AF_BRIDGE, AF_UNSPEC, Message},
 };
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_ROUTE};
 use shunt_core::{BridgeCalls, Connection, Event, Qdisc, Silent};
-use std::{collections::BTreeSet, fs, path::Path};
+use std::collections::BTreeSet;
 
 /// The kernel of the network namespace in which [`Linux::open`] was called. The sysctls are those of the namespace of
 /// the calling thread, so both should be the same.
@@ -72,21 +72,6 @@ impl Linux {
             Some(netdev) => netdev.features(&mut self.generic, ifindex),
             None => Ok(XdpSupport::Unknown("the kernel has no netdev family (Linux 6.3)".to_owned())),
         }
-    }
-
-    /// The name of a device's driver; for one that is made by software its kind (`veth`, `bridge`, ...), and none for
-    /// the rest.
-    ///
-    /// # Errors
-    /// When there is no such device.
-    pub fn driver(&mut self, ifindex: u32) -> Result<Option<String>, Error> {
-        let request = "RTM_GETLINK of one";
-        let mut fixed = [0; 16];
-        fixed[4..8].copy_from_slice(&ifindex.to_ne_bytes());
-        let answers = self.route.ask(request, route::RTM_GETLINK, &fixed, |_| {})?;
-        let link =
-            answers.iter().find(|a| a.kind == route::RTM_NEWLINK).ok_or(Error::Malformed { request })?;
-        Ok(driver_of(&route::parent(&link.payload)))
     }
 
     /// Whether Linux forwards at all.
@@ -185,17 +170,6 @@ fn places_of_filters(qdisc: &Qdisc) -> &'static [(u32, bool)] {
         _ if qdisc.parent == ROOT && qdisc.handle != 0 => &[(0, true)],
         _ => &[],
     }
-}
-
-/// The kind of what software made; else the driver of the device on its bus. /sys/class/net would show the devices of
-/// the namespace that /sys was mounted in, while a bus has one set of names.
-fn driver_of(parent: &Parent) -> Option<String> {
-    if let Some(kind) = &parent.kind {
-        return Some(kind.clone());
-    }
-    let (bus, name) = parent.device.as_ref()?;
-    let link = Path::new("/sys/bus").join(bus).join("devices").join(name).join("driver");
-    Some(fs::read_link(link).ok()?.file_name()?.to_string_lossy().into_owned())
 }
 
 fn refuse_all(connections: &[Connection], why: &Error) -> Vec<Result<Liberal, Error>> {

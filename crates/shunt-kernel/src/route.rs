@@ -10,7 +10,6 @@ mod tests;
 use crate::wire::{AF_INET, AF_INET6, Attrs, Message, u32_at};
 use shunt_core::Event;
 
-pub(crate) use link::{Parent, parent};
 pub use tc::OWN_FILTER_PRIORITY;
 pub(crate) use tc::{EGRESS, INGRESS, ROOT, is_own_filter, kind as filter_kind};
 

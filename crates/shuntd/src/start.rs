@@ -127,13 +127,6 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
     remove_filters(instance, &mut kernel, &state);
     let choice = Choice { ports: config.ports.clone(), engine: config.engine, captures: config.captures };
     let mut core = Core::new(choice, plane.xdp_program_id());
-    for event in &state {
-        if let Event::Link(link) = event {
-            if let Ok(Some(driver)) = kernel.driver(link.ifindex) {
-                core.set_driver(link.ifindex, driver);
-            }
-        }
-    }
     let actions = core.handle(Instant::now(), Event::Dump(state));
     check_ports(&core, &mut kernel, config)?;
     Ok(Parts { kernel, watcher, plane, core, actions })

@@ -11,6 +11,7 @@ pub(crate) fn link(ifindex: u32, name: &str) -> Link {
         ifindex,
         name: name.to_owned(),
         kind: None,
+        bus: Some("pci".to_owned()),
         ethernet: true,
         up: true,
         carrier: true,
@@ -96,6 +97,19 @@ fn a_named_port_stays_one_when_it_is_renamed() {
     let (mut core, now) = started(choice, router());
     assert_eq!(changes(&mut core, now, Event::Link(link(2, "wan"))), []);
     assert_eq!(core.ports().count(), 1);
+}
+
+#[test]
+fn what_never_was_on_a_wire_may_have_unfinished_checksums() {
+    let (mut core, now) = started(Choice::default(), router());
+    let buses = [Some("pci"), Some("virtio"), Some("xen"), None];
+    for (ifindex, bus) in (3..).zip(buses) {
+        let later = Link { bus: bus.map(str::to_owned), ..link(ifindex, &format!("r{ifindex}")) };
+        changes(&mut core, now, Event::Link(later));
+        changes(&mut core, now, address(ifindex, &format!("10.0.{ifindex}.1")));
+    }
+    let partial: Vec<_> = core.ports().skip(2).map(|(_, view)| view.setting.partial).collect();
+    assert_eq!(partial, [false, true, true, true]);
 }
 
 #[test]

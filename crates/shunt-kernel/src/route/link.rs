@@ -17,7 +17,6 @@ const IFLA_LINKINFO: u16 = 18;
 const IFLA_PROMISCUITY: u16 = 30;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_XDP: u16 = 43;
-const IFLA_PARENT_DEV_NAME: u16 = 56;
 const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
 
 const IFLA_INFO_KIND: u16 = 1;
@@ -76,6 +75,7 @@ fn link(payload: &[u8]) -> Option<Link> {
     Some(Link {
         ifindex: u32_at(payload, 4)?,
         name: attrs.text(IFLA_IFNAME)?,
+        bus: attrs.text(IFLA_PARENT_DEV_BUS_NAME),
         ethernet: u16_at(payload, 2)? == ARPHRD_ETHER && flags & IFF_LOOPBACK == 0,
         up: flags & IFF_UP != 0,
         carrier: flags & IFF_LOWER_UP != 0 && matches!(operstate, IF_OPER_UP | IF_OPER_UNKNOWN),
@@ -124,19 +124,4 @@ fn xdp_prog(xdp: Attrs) -> Option<u32> {
         .into_iter()
         .filter_map(|kind| xdp.u32(kind))
         .find(|id| *id != 0)
-}
-
-/// What a link's driver can be found by.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Parent {
-    /// The kind of a link that is made by software.
-    pub kind: Option<String>,
-    /// The bus and the name on it of the device below a physical link.
-    pub device: Option<(String, String)>,
-}
-
-pub(crate) fn parent(payload: &[u8]) -> Parent {
-    let attrs = Attrs::after(payload, FIXED_BYTES);
-    let device = attrs.text(IFLA_PARENT_DEV_BUS_NAME).zip(attrs.text(IFLA_PARENT_DEV_NAME));
-    Parent { kind: kind(attrs), device }
 }

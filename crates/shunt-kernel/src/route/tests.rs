@@ -71,6 +71,7 @@ fn a_vlan_names_its_parent_and_its_bridge() {
         ifindex: 7,
         name: "e7".to_owned(),
         kind: Some("vlan".to_owned()),
+        bus: None,
         ethernet: true,
         up: true,
         carrier: true,
