@@ -1,6 +1,6 @@
 //! The text of `shunt bench run`.
 
-use super::columns::{Side, align};
+use super::columns::align;
 use crate::campaign::{Done, State, Summary};
 use std::time::Duration;
 
@@ -8,8 +8,7 @@ pub(super) fn describe(summary: &Summary) -> String {
     let heads = ["step", "", "time", "readings", "doubts", "results", "command"];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(summary.steps.iter().map(fields));
-    let sides = [Side::Left, Side::Left, Side::Right, Side::Right, Side::Right, Side::Left, Side::Left];
-    let mut text = align(&sides, &rows);
+    let mut text = align("<<>>><", &rows);
     for done in &summary.steps {
         if let State::Failed { why } = &done.state {
             text += &format!("{}: {why}\n", done.step);

@@ -1,25 +1,21 @@
 //! Lines whose fields stand below each other.
 
-/// Which side of its column a field keeps to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
-    Left,
-    Right,
-}
-
-/// Two blanks between columns, and none at the end of a line.
-pub(super) fn align(sides: &[Side], rows: &[Vec<String>]) -> String {
+/// Two blanks between columns, and none at the end of a line. A field keeps to the left of its column where `sides` has `<` for
+/// it, and to the right where that has `>`; the last of them goes for all further columns.
+pub(super) fn align(sides: &str, rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|field| field.chars().count()).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..sides.len()).map(width).collect();
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let sides = sides.chars().chain(sides.chars().next_back().into_iter().cycle());
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
-        for ((field, &width), side) in row.iter().zip(&widths).zip(sides) {
+        for ((field, &width), side) in row.iter().zip(&widths).zip(sides.clone()) {
             line += &match side {
-                Side::Left => format!("{field:<width$}  "),
-                Side::Right => format!("{field:>width$}  "),
+                '<' => format!("{field:<width$}  "),
+                _ => format!("{field:>width$}  "),
             };
         }
         text += line.trim_end();

@@ -1,21 +1,7 @@
 //! The text of `shunt compare`. What speaks against a number stands above it.
 
-use super::{
-    columns::{self, align},
-    units::number,
-};
+use super::{columns::align, units::number};
 use shunt_lab::{Compared, Comparison, Doubt, PAIRS_WANTED, Pairing, Side, Spread, Verdict};
-
-const SIDES: [columns::Side; 8] = [
-    columns::Side::Left,
-    columns::Side::Right,
-    columns::Side::Right,
-    columns::Side::Left,
-    columns::Side::Right,
-    columns::Side::Left,
-    columns::Side::Left,
-    columns::Side::Left,
-];
 
 pub(super) fn describe(comparison: &Comparison) -> String {
     let Comparison { a, b, conditions, readings, alone } = comparison;
@@ -37,7 +23,7 @@ pub(super) fn describe(comparison: &Comparison) -> String {
         let mut rows =
             vec![["reading", "A", "B", "", "change", "95 %", "runs", ""].map(str::to_owned).to_vec()];
         rows.extend(readings.iter().map(fields));
-        text += &align(&SIDES, &rows);
+        text += &align("<>><><", &rows);
     }
     alone.iter().for_each(|what| text += &format!("not compared: {what}\n"));
     if readings.is_empty() {

@@ -1,13 +1,7 @@
 //! The text of `shunt bench ndr --what concurrent`. What speaks against a number stands above it.
 
-use super::{
-    columns::{Side, align},
-    units,
-};
+use super::{columns::align, units};
 use shunt_lab::throughput::concurrent::{Report, Searched};
-
-const SIDES: [Side; 8] =
-    [Side::Left, Side::Right, Side::Right, Side::Right, Side::Right, Side::Right, Side::Right, Side::Left];
 
 pub(super) fn describe(report: &Report) -> String {
     let doubts = |searched: &Searched| {
@@ -24,7 +18,7 @@ pub(super) fn describe(report: &Report) -> String {
     rows.extend(report.searches.iter().map(|searched| fields(searched, report)));
     let range = &report.range;
     doubts.concat()
-        + &align(&SIDES, &rows)
+        + &align("<>>>>>><", &rows)
         + &format!(
             "Connections held at once, from {} to {} ({}); width (1 - held/fails) {} %. UDP, masqueraded, begun at {}/s; then a packet went\n\
              over each again (and one before, of which a fast path learns), was answered and began none anew, while conntrack had them\n\

@@ -1,9 +1,6 @@
 //! The text of `shunt bench size`. What speaks against a number stands above it.
 
-use super::{
-    columns::{Side, align},
-    units,
-};
+use super::{columns::align, units};
 use shunt_lab::{
     Doubt,
     frame_size::{Effect, Point, Report},
@@ -53,9 +50,7 @@ pub(super) fn describe(report: &Report) -> String {
             row.push(units::load(point.dut_load_percent));
         }
     }
-    let mut sides = [Side::Right; 12];
-    sides[0] = Side::Left;
-    let mut text = doubts.concat() + &align(&sides, &rows);
+    let mut text = doubts.concat() + &align("<>", &rows);
     report.effects.iter().for_each(|effect| text += &describe_effect(effect));
     let most = report.speed_bps.map_or("all that the generator can".to_owned(), |speed| {
         format!("what {} carry", units::bits_per_second(speed))

@@ -1,7 +1,7 @@
 //! The texts of `shunt bench matrix` and `shunt bench rxtx`. What speaks against a number stands above it.
 
 use super::{
-    columns::{Side, align},
+    columns::align,
     compare::{change, interval, word},
     units,
 };
@@ -50,7 +50,7 @@ pub(super) fn rxtx(report: &Report) -> String {
         }
         rows.push(row);
     }
-    let mut text = doubts(report) + &table(&rows, 1) + &gains(report) + &missing(report);
+    let mut text = doubts(report) + &align("<>", &rows) + &gains(report) + &missing(report);
     let rate = report.cells.iter().find_map(|cell| cell.rate_bps).unwrap_or(0);
     text += &format!(
         "> is from the LAN to the WAN. Runs of {} s; UDP at {} of payload. {}.\n",
@@ -98,7 +98,7 @@ fn goodput_table(report: &Report) -> String {
             rows.push(row);
         }
     }
-    table(&rows, 5)
+    align("<<<<<>", &rows)
 }
 
 fn udp_table(report: &Report) -> String {
@@ -120,7 +120,7 @@ fn udp_table(report: &Report) -> String {
             rows.push(row);
         }
     }
-    table(&rows, 5)
+    align("<<<<<>", &rows)
 }
 
 fn labels(cell: &Cell, way: Way) -> Vec<String> {
@@ -155,7 +155,7 @@ fn gains(report: &Report) -> String {
             rows.push(vec![column.clone(), traffic, change(&gain), or_dash(within), verdict]);
         }
     }
-    align(&[Side::Left, Side::Left, Side::Right, Side::Left, Side::Left], &rows)
+    align("<<><", &rows)
 }
 
 /// Above all else, since they are about all of it or most.
@@ -207,12 +207,6 @@ fn line(report: &Report) -> String {
         }
         None => "Of no line: a veth has no speed; --speed names one to stand for.\n".to_owned(),
     }
-}
-
-fn table(rows: &[Vec<String>], labels: usize) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let side = |n| if n < labels { Side::Left } else { Side::Right };
-    align(&(0..columns).map(side).collect::<Vec<_>>(), rows)
 }
 
 fn ratio(gain: &Compared) -> Option<String> {

@@ -1,20 +1,8 @@
 //! The text of `shunt line`.
 
-use super::columns::{Side, align};
+use super::columns::align;
 use crate::line::{Line, Row};
 use shunt_wire::line::TCP_TIMESTAMPS_BYTES;
-
-const SIDES: [Side; 9] = [
-    Side::Left,
-    Side::Right,
-    Side::Right,
-    Side::Right,
-    Side::Right,
-    Side::Right,
-    Side::Right,
-    Side::Right,
-    Side::Right,
-];
 
 /// Slower links have their rates in kbit/s, where a decimal of Mbit/s would hardly tell them apart.
 const MBIT_FROM_BPS: u64 = 10_000_000;
@@ -27,7 +15,7 @@ pub(super) fn describe(line: &Line) -> String {
     heads.extend(["L2", "L3", "L4"].map(|layer| format!("{layer} {unit}")));
     let mut rows = vec![heads];
     rows.extend(line.rows.iter().map(|row| fields(row, of_mbps)));
-    align(&SIDES, &rows)
+    align("<>", &rows)
         + &format!(
             "At {speed}bit/s. Bytes: frame with FCS, wire with preamble and gap too, L3 the IP packet, payload of UDP or TCP,\n\
              which is what L4 {unit} counts. TCP {}.\n",

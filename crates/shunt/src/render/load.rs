@@ -1,6 +1,6 @@
 //! The text of `shunt load`.
 
-use super::columns::{Side, align};
+use super::columns::align;
 use shunt_lab::{
     Doubt,
     load::{CpuLoad, Load, SelfTest, SelfTestStep},
@@ -13,7 +13,7 @@ pub(super) fn describe(load: &Load) -> String {
     let mut rows = vec![HEADS.map(str::to_owned).to_vec()];
     rows.push(vec!["all".to_owned(), percent(load.load_percent)]);
     rows.extend(load.cpus.iter().map(cpu));
-    doubts(&load.doubts) + &table(&rows)
+    doubts(&load.doubts) + &align("<>", &rows)
 }
 
 pub(super) fn describe_self_test(test: &SelfTest) -> String {
@@ -21,7 +21,7 @@ pub(super) fn describe_self_test(test: &SelfTest) -> String {
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(test.steps.iter().map(step));
     doubts(&test.doubts)
-        + &table(&rows)
+        + &align("<>", &rows)
         + &format!("The greatest error is {:.2} points of load.\n", test.max_error_points)
 }
 
@@ -56,12 +56,6 @@ fn step(step: &SelfTestStep) -> Vec<String> {
 
 fn doubts(doubts: &[Doubt]) -> String {
     doubts.iter().map(|doubt| format!("doubt: {doubt}\n")).collect()
-}
-
-fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let sides: Vec<Side> = (0..columns).map(|n| if n == 0 { Side::Left } else { Side::Right }).collect();
-    align(&sides, rows)
 }
 
 fn percent(value: f64) -> String {

@@ -1,27 +1,12 @@
 //! The text of `shunt bench ndr`. What speaks against a number stands above it.
 
-use super::{
-    columns::{Side, align},
-    units,
-};
+use super::{columns::align, units};
 use shunt_lab::{
     Doubt,
     search::GoalResult,
     throughput::{Counted, LatencyAt, Method, Report, Searched},
     traffic::LatencyUs,
 };
-
-const SIDES: [Side; 9] = [
-    Side::Left,
-    Side::Right,
-    Side::Left,
-    Side::Right,
-    Side::Right,
-    Side::Right,
-    Side::Right,
-    Side::Right,
-    Side::Left,
-];
 
 pub(super) fn describe(report: &Report) -> String {
     let mut doubts = Vec::new();
@@ -38,7 +23,7 @@ pub(super) fn describe(report: &Report) -> String {
     for searched in &report.searches {
         rows.extend(searched.results.iter().map(|result| fields(searched, result)));
     }
-    text += &align(&SIDES, &rows);
+    text += &align("<><>>>>><", &rows);
     let at =
         report.searches.iter().flat_map(|searched| searched.latency.iter().map(move |at| (searched, at)));
     let mut rows: Vec<_> = at.clone().filter_map(|(searched, at)| latency(searched, at)).collect();
@@ -52,7 +37,7 @@ pub(super) fn describe(report: &Report) -> String {
                 row.push(units::load(at.dut_load.as_ref().map(|load| load.load_percent)));
             }
         }
-        text += &align(&[&[Side::Left][..], &[Side::Right; 10]].concat(), &rows);
+        text += &align("<>", &rows);
     }
     text += &method(report);
     match report.searches.iter().find_map(|searched| searched.limit.as_ref()) {

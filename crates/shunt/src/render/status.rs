@@ -1,12 +1,6 @@
 //! The text of `shunt status`, and of `shunt up`.
 
-use super::{
-    columns::{
-        Side::{Left, Right},
-        align,
-    },
-    units,
-};
+use super::{columns::align, units};
 use shunt_api::{FilterHook, PortStatus, Probe, RuleNote, RulesetStatus, Status, TopReason};
 use std::collections::BTreeMap;
 
@@ -14,7 +8,7 @@ use std::collections::BTreeMap;
 pub(super) fn ports(status: &Status) -> String {
     let row =
         |port: &PortStatus| vec![port.name.clone(), port.engine.to_string(), port.engine_reason.clone()];
-    align(&[Left, Left, Left], &status.ports.iter().map(row).collect::<Vec<_>>())
+    align("<", &status.ports.iter().map(row).collect::<Vec<_>>())
 }
 
 pub(super) fn describe(status: &Status, verbose: bool) -> String {
@@ -152,8 +146,7 @@ fn port_table(ports: &[PortStatus]) -> String {
             port.bytes.slow.to_string(),
         ]
     }));
-    let sides = [Left, Left, Left, Right, Left, Left, Right, Right, Right, Right, Right, Right];
-    align(&sides, &rows)
+    align("<<<><<>", &rows)
 }
 
 fn reason_line(title: &str, reasons: &BTreeMap<String, u64>) -> String {
@@ -170,7 +163,7 @@ fn reason_table(title: &str, reasons: &BTreeMap<String, u64>) -> String {
     }
     let mut rows = vec![vec![title.to_owned(), "packets".to_owned()]];
     rows.extend(most_first(reasons).map(|(name, count)| vec![name.clone(), count.to_string()]));
-    format!("\n{}", align(&[Left, Right], &rows))
+    format!("\n{}", align("<>", &rows))
 }
 
 /// The sentences, below each other.
@@ -197,5 +190,5 @@ fn probe_table(probes: &[Probe]) -> String {
     }
     let mut rows = vec![vec!["kernel".to_owned(), "answer".to_owned()]];
     rows.extend(probes.iter().map(|p| vec![p.name.clone(), p.answer.to_string(), p.detail.clone()]));
-    format!("\n{}", align(&[Left, Left, Left], &rows))
+    format!("\n{}", align("<", &rows))
 }

@@ -1,9 +1,6 @@
 //! The text of `shunt bench sweep`. What speaks against a number stands above it.
 
-use super::{
-    columns::{Side, align},
-    units,
-};
+use super::{columns::align, units};
 use shunt_lab::{
     sweep::{Beyond, Knee, Report, Step, counters::Change},
     traffic::{Directed, Figures},
@@ -36,9 +33,7 @@ pub(super) fn describe(report: &Report) -> String {
             row.push(units::load(load.map(|load| load.load_percent)));
         }
     }
-    let mut sides = [Side::Right; 11];
-    sides[1] = Side::Left;
-    text += &align(&sides, &rows);
+    text += &align("><>", &rows);
     text += &troubles(&report.steps);
     report.knees.iter().for_each(|knee| text += &describe_knee(knee));
     text += &format!(

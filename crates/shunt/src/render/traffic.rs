@@ -1,9 +1,6 @@
 //! The text of `shunt gen`.
 
-use super::{
-    columns::{Side, align},
-    units,
-};
+use super::{columns::align, units};
 use shunt_lab::traffic::{Directed, Figures, Floor, LatencyUs, Means, Recorded, Report};
 
 pub(super) fn describe(report: &Report) -> String {
@@ -92,7 +89,7 @@ fn figures(f: &Figures, line: Option<String>) -> String {
         rows.push(row("latency", latency(l)));
         rows.push(row("jitter", format!("{:.2} us", f.jitter_us)));
     }
-    align(&[Side::Left, Side::Left], &rows)
+    align("<", &rows)
 }
 
 /// Of what was asked for, since three digits of a rate do not show it.
