@@ -8,7 +8,7 @@ use axum::{
 use hyper::body::Frame;
 use serde::Serialize;
 use std::{
-    io,
+    io, iter,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -18,11 +18,46 @@ use tokio::sync::OwnedSemaphorePermit;
 const PIECE: usize = 32 * 1024;
 
 /// A JSON list whose items are written when there is room for them.
-pub(super) struct JsonList<I> {
+pub(super) fn list<T: Serialize + 'static>(
+    items: impl Iterator<Item = T> + Send + Unpin + 'static,
+    place: OwnedSemaphorePermit,
+) -> Response {
+    answer(JsonList { items, next: Next::First }, place)
+}
+
+/// An answer that is there already, and is as long as it is.
+pub(super) fn whole(text: Vec<u8>, place: OwnedSemaphorePermit) -> Response {
+    answer(iter::once(Ok(text)), place)
+}
+
+fn answer<I>(pieces: I, place: OwnedSemaphorePermit) -> Response
+where
+    I: Iterator<Item = io::Result<Vec<u8>>> + Send + Unpin + 'static,
+{
+    ([(CONTENT_TYPE, "application/json")], Body::new(Pieces { pieces, _place: place })).into_response()
+}
+
+struct Pieces<I> {
+    pieces: I,
+    /// Held until the answer is over: what the pieces are made from takes memory.
+    _place: OwnedSemaphorePermit,
+}
+
+impl<I: Iterator<Item = io::Result<Vec<u8>>> + Unpin> HttpBody for Pieces<I> {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        Poll::Ready(self.pieces.next().map(|piece| piece.map(|text| Frame::data(text.into()))))
+    }
+}
+
+struct JsonList<I> {
     items: I,
     next: Next,
-    /// Held until the answer is over: what the items are made from takes memory.
-    _place: OwnedSemaphorePermit,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,12 +65,6 @@ enum Next {
     First,
     Other,
     Nothing,
-}
-
-impl<I> JsonList<I> {
-    pub(super) fn new(items: I, place: OwnedSemaphorePermit) -> Self {
-        Self { items, next: Next::First, _place: place }
-    }
 }
 
 impl<T: Serialize, I: Iterator<Item = T>> JsonList<I> {
@@ -60,54 +89,10 @@ impl<T: Serialize, I: Iterator<Item = T>> JsonList<I> {
     }
 }
 
-impl<T: Serialize, I: Iterator<Item = T> + Unpin> HttpBody for JsonList<I> {
-    type Data = Bytes;
-    type Error = io::Error;
+impl<T: Serialize, I: Iterator<Item = T>> Iterator for JsonList<I> {
+    type Item = io::Result<Vec<u8>>;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        if self.next == Next::Nothing {
-            return Poll::Ready(None);
-        }
-        Poll::Ready(Some(self.piece().map(|text| Frame::data(text.into()))))
-    }
-}
-
-impl<T: Serialize, I: Iterator<Item = T> + Send + Unpin + 'static> IntoResponse for JsonList<I> {
-    fn into_response(self) -> Response {
-        ([(CONTENT_TYPE, "application/json")], Body::new(self)).into_response()
-    }
-}
-
-/// An answer that is there already, and is as long as it is.
-pub(super) struct Whole {
-    text: Option<Bytes>,
-    /// As in [`JsonList`].
-    _place: OwnedSemaphorePermit,
-}
-
-impl Whole {
-    pub(super) fn new(text: Vec<u8>, place: OwnedSemaphorePermit) -> Self {
-        Self { text: Some(text.into()), _place: place }
-    }
-}
-
-impl HttpBody for Whole {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        Poll::Ready(self.text.take().map(|text| Ok(Frame::data(text))))
-    }
-}
-
-impl IntoResponse for Whole {
-    fn into_response(self) -> Response {
-        ([(CONTENT_TYPE, "application/json")], Body::new(self)).into_response()
+    fn next(&mut self) -> Option<Self::Item> {
+        (self.next != Next::Nothing).then(|| self.piece())
     }
 }

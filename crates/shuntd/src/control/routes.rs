@@ -1,9 +1,9 @@
 //! The paths of the control socket.
 
 use super::{
-    Call, LISTS_MAX, Listing, WATCHERS_MAX,
+    Call, LISTS_MAX, WATCHERS_MAX,
     guests::Who,
-    list::{JsonList, Whole},
+    list::{list, whole},
     metrics::{METRICS_TYPE, page},
     watch,
 };
@@ -141,7 +141,7 @@ async fn flows(
     State(desk): Calls,
     who: Option<Extension<Who>>,
     query: Result<Query<FlowsQuery>, QueryRejection>,
-) -> Result<JsonList<Listing>, Refusal> {
+) -> Result<Response, Refusal> {
     let Query(FlowsQuery { rate_over_ms }) = query.map_err(|why| bad(why.body_text()))?;
     if rate_over_ms > RATE_OVER_MAX_MS {
         return Err(bad(format!("rate_over_ms: {rate_over_ms} is not within 0 to {RATE_OVER_MAX_MS}")));
@@ -157,7 +157,7 @@ async fn flows(
         sleep(Duration::from_millis(rate_over_ms)).await;
     }
     let (place, listing) = aside(place, move || source.list()).await?;
-    Ok(JsonList::new(listing, place))
+    Ok(list(listing, place))
 }
 
 impl Desk {
@@ -203,7 +203,7 @@ async fn why(
 
 /// Conntrack's table, with what the fast path has counted added in.
 #[utoipa::path(get, path = "/v1/conntrack", responses((status = 200, body = TrackedTable), Refused))]
-async fn conntrack(State(desk): Calls, who: Option<Extension<Who>>) -> Result<Whole, Refusal> {
+async fn conntrack(State(desk): Calls, who: Option<Extension<Who>>) -> Result<Response, Refusal> {
     let place = desk.place_for_a_list(who).await?;
     let job = ask(&desk, ANSWER_TIME, Call::Conntrack).await?;
     let (place, text) = aside(place, move || {
@@ -211,7 +211,7 @@ async fn conntrack(State(desk): Calls, who: Option<Extension<Who>>) -> Result<Wh
         serde_json::to_vec(&table).map_err(|why| Failure::new(FailureCode::Internal, why.to_string()))
     })
     .await?;
-    Ok(Whole::new(text?, place))
+    Ok(whole(text?, place))
 }
 
 /// What happens to flows, from now on: a line of JSON for each event.
