@@ -4,7 +4,7 @@ use crate::{
     ENGINES, OPEN, Stage, silent,
     stage::{by, nothing},
 };
-use shunt_api::{FilterHook, PortFilter, Status};
+use shunt_api::{Engine, FilterHook, PortFilter, Status};
 use shunt_testkit::{Shuntd, Topology, require_root};
 use shunt_wire::Packet;
 
@@ -15,6 +15,19 @@ pub(crate) fn start() -> (Topology, [(Stage, Packet); 2]) {
     let back = lab.wan().udp_to(6000, lab.lan().at(7000)).payload("from the wan");
     let ways = [(Stage::new(lab.lan(), &[lab.wan()]), there), (Stage::new(lab.wan(), &[lab.lan()]), back)];
     (lab, ways)
+}
+
+/// A daemon that knows of no filter, and by which both ways are fast.
+#[track_caller]
+pub(crate) fn both_fast(lab: &Topology, tcx: bool, engine: Engine, ways: [(&Stage, &Packet); 2]) -> Shuntd {
+    let without = if tcx { "" } else { "tcx" };
+    let daemon = Shuntd::on(lab.router()).variable("SHUNT_PRETEND_MISSING", without);
+    let shuntd = daemon.engine(&engine.to_string()).start();
+    assert_eq!(filters(&shuntd.status()), [], "its own do not count");
+    for (stage, packet) in ways {
+        stage.teach(&shuntd, packet);
+    }
+    shuntd
 }
 
 pub(crate) fn filters(status: &Status) -> Vec<(&str, &PortFilter)> {
@@ -35,12 +48,7 @@ fn stays_slow_behind(add: &str, kind: &str, take_away: &str) {
         for engine in ENGINES {
             let (lab, [(there, from_lan), (back, from_wan)]) = start();
             lab.router().run("tc qdisc add dev r0 clsact");
-            let without = if tcx { "" } else { "tcx" };
-            let daemon = Shuntd::on(lab.router()).variable("SHUNT_PRETEND_MISSING", without);
-            let shuntd = daemon.engine(&engine.to_string()).start();
-            assert_eq!(filters(&shuntd.status()), [], "its own do not count");
-            there.teach(&shuntd, &from_lan);
-            back.teach(&shuntd, &from_wan);
+            let shuntd = both_fast(&lab, tcx, engine, [(&there, &from_lan), (&back, &from_wan)]);
 
             lab.router().run(add);
             let status = shuntd.wait_until("the filter is seen", |s| !filters(s).is_empty());

@@ -2,7 +2,7 @@
 
 use crate::{
     ENGINES, Stage,
-    filters::{filters, start},
+    filters::{both_fast, filters, start},
     stage::by,
 };
 use shunt_api::{FilterHook, PortFilter};
@@ -45,12 +45,7 @@ fn stays_slow_beside(hook: Hook) {
     }
     for (tcx, engine) in [(true, ENGINES[0]), (true, ENGINES[1]), (false, ENGINES[0])] {
         let (lab, [(there, from_lan), (back, from_wan)]) = start();
-        let without = if tcx { "" } else { "tcx" };
-        let daemon = Shuntd::on(lab.router()).variable("SHUNT_PRETEND_MISSING", without);
-        let shuntd = daemon.engine(&engine.to_string()).start();
-        assert_eq!(filters(&shuntd.status()), [], "its own do not count");
-        there.teach(&shuntd, &from_lan);
-        back.teach(&shuntd, &from_wan);
+        let shuntd = both_fast(&lab, tcx, engine, [(&there, &from_lan), (&back, &from_wan)]);
 
         let program = attach(&lab, "r0", hook);
         let status = shuntd.wait_until("the program is seen", |s| !filters(s).is_empty());
