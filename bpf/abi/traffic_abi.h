@@ -23,7 +23,7 @@ enum {
  * latencies of 4.3 s and more are not told from shorter ones.
  */
 struct traffic_stamp {
-	__be32 stream_be; /* tag << 24 | flow */
+	__be32 stream_be; /* label << 24 | flow */
 	__be32 number_be; /* counts the packets of a flow */
 	__be32 sent_be;
 };
@@ -76,7 +76,7 @@ struct traffic_state {
 	__u32 in_burst;
 	__u32 flow;	/* the next; of a capture, the next frame */
 	__u32 size;	/* of a capture, the round */
-	__u32 tag;	/* 8 bits: of whose packets these are */
+	__u32 label;	/* 8 bits: of whose packets these are */
 	__u32 _pad;
 };
 _Static_assert(sizeof(struct traffic_state) == 104, "traffic_state is ABI");
@@ -127,7 +127,7 @@ struct arrival {
 	__u32 displaced_max; /* how far behind the highest number one was */
 	__u32 transit_ns; /* of the latest packet */
 	__u32 jitter; /* RFC 3550, in ns / 16 */
-	__u32 tag; /* what is here is of packets with this tag */
+	__u32 label; /* what is here is of packets with this label */
 };
 _Static_assert(sizeof(struct arrival) == 72, "arrival is ABI");
 

@@ -74,7 +74,7 @@ __u32 shunt_host_traffic_next(const struct traffic_plan *plan, struct traffic_st
 		return 0;
 	bytes = traffic_size(plan, state);
 	flow = traffic_flow(plan, state);
-	if (bytes > room || !traffic_write(frame, frame + bytes, plan, bytes, state->sent, flow, state->tag,
+	if (bytes > room || !traffic_write(frame, frame + bytes, plan, bytes, state->sent, flow, state->label,
 					   numbers[flow]++, now))
 		return 0;
 	state->bytes += bytes;
@@ -96,9 +96,9 @@ __u32 shunt_host_frame_kind(const __u8 *frame, __u32 bytes)
 	return frame_kind(frame, frame + bytes);
 }
 
-void shunt_host_arrival_note(struct arrival *arrival, __u32 tag, __u32 number, __u32 transit_ns)
+void shunt_host_arrival_note(struct arrival *arrival, __u32 label, __u32 number, __u32 transit_ns)
 {
-	arrival_note(arrival, tag, number, transit_ns);
+	arrival_note(arrival, label, number, transit_ns);
 }
 
 __u32 shunt_host_latency_bucket(__u32 ns)

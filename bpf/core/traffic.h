@@ -97,14 +97,14 @@ static __always_inline __u32 traffic_value(volatile const struct traffic_field *
  * and nobody writes there, so the checksum need not look at it. Returns 0 when the frame is too short.
  */
 static __always_inline int traffic_write(void *frame, void *end, volatile const struct traffic_plan *plan, __u32 bytes,
-					 __u32 id, __u32 flow, __u32 tag, __u32 number, __u32 now)
+					 __u32 id, __u32 flow, __u32 label, __u32 number, __u32 now)
 {
 	void *l3 = frame + plan->l3_at;
 	void *l4 = frame + plan->l4_at;
 	void *stamp = frame + plan->header_bytes;
 	__u32 src = traffic_value(&plan->src, flow), dst = traffic_value(&plan->dst, flow);
 	__u32 sport = traffic_value(&plan->sport, flow), dport = traffic_value(&plan->dport, flow);
-	__u32 stream = tag << 24 | flow, l4_bytes = bytes - plan->l4_at;
+	__u32 stream = label << 24 | flow, l4_bytes = bytes - plan->l4_at;
 	__u32 ends = traffic_sum32(src) + traffic_sum32(dst), sum = plan->l4_sum;
 
 	if (stamp + (plan->stamped ? TRAFFIC_STAMP_BYTES : 0) > end)
@@ -292,14 +292,14 @@ static __always_inline void arrival_advance(__u64 *seen, __u32 by)
 }
 
 /* Takes note of a packet. One flow comes to one CPU at a time: that is how NICs and the kernel spread packets. */
-static __always_inline void arrival_note(struct arrival *a, __u32 tag, __u32 number, __u32 transit_ns)
+static __always_inline void arrival_note(struct arrival *a, __u32 label, __u32 number, __u32 transit_ns)
 {
 	__s32 ahead, change;
 	__u32 behind;
 
-	if (a->tag != tag) {
+	if (a->label != label) {
 		__builtin_memset(a, 0, sizeof(*a));
-		a->tag = tag;
+		a->label = label;
 		a->next = number;
 	}
 	if (a->packets++) {

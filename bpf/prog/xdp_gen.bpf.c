@@ -47,7 +47,7 @@ int shunt_gen(struct xdp_md *ctx)
 			return XDP_ABORTED;
 		number = (*next)++;
 	}
-	if (!traffic_write(data, end, &plan, size, state.sent, flow, state.tag, number, now))
+	if (!traffic_write(data, end, &plan, size, state.sent, flow, state.label, number, now))
 		return XDP_ABORTED;
 	state.bytes += size;
 	return bpf_redirect(plan.out_ifindex, 0);

@@ -9,7 +9,7 @@
 
 volatile const struct receive_plan plan = { .flows = 1 };
 /* Of the packets that are accounted; beyond 8 bits: none are. Written by the loader. */
-__u32 wanted_tag;
+__u32 wanted_label;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -111,7 +111,7 @@ int shunt_receive(struct xdp_md *ctx)
 		return XDP_PASS;
 	if (plan.by_kind) {
 		kind = frame_kind(data, end);
-		what = wanted_tag > 0xff ? NULL : bpf_map_lookup_elem(&kinds, &kind);
+		what = wanted_label > 0xff ? NULL : bpf_map_lookup_elem(&kinds, &kind);
 		if (what)
 			return take(ctx, total, now, *what);
 		total->others++;
@@ -126,7 +126,7 @@ int shunt_receive(struct xdp_md *ctx)
 	if (stamp) {
 		stream = traffic_ntohl(stamp->stream_be);
 		flow = stream & 0xffffff;
-		if (stream >> 24 == wanted_tag && flow < plan.flows)
+		if (stream >> 24 == wanted_label && flow < plan.flows)
 			arrival = bpf_map_lookup_elem(&arrivals, &flow);
 	}
 	if (!arrival) {
@@ -134,7 +134,7 @@ int shunt_receive(struct xdp_md *ctx)
 		return XDP_PASS;
 	}
 	transit = (__u32)now - traffic_ntohl(stamp->sent_be);
-	arrival_note(arrival, wanted_tag, traffic_ntohl(stamp->number_be), transit);
+	arrival_note(arrival, wanted_label, traffic_ntohl(stamp->number_be), transit);
 	add_time(&total->latency, transit);
 	if (arrival->packets > 1)
 		add_time(&total->jitter, arrival->jitter >> 4);

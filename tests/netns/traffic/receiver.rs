@@ -11,7 +11,7 @@ struct Wire {
     tap: Tap,
 }
 
-const TAG: u8 = 9;
+const LABEL: u8 = 9;
 
 fn wire(flows: u32) -> Wire {
     let ns = NetNs::new("wire");
@@ -19,7 +19,7 @@ fn wire(flows: u32) -> Wire {
     ns.run("ip link set w0 up && ip link set w1 up");
     let mut receiver = ns.within(|| Receiver::attach(ns.ifindex("w1"), flows)).unwrap();
     assert_eq!(receiver.mode(), Mode::Native);
-    receiver.expect(TAG).unwrap();
+    receiver.expect(LABEL).unwrap();
     let tap = Tap::open(&ns, "w0");
     Wire { ns, receiver, tap }
 }
@@ -36,9 +36,9 @@ fn unpaced(packets: u64) -> Schedule {
     Schedule { pps: None, burst: 1, packets: Some(packets), duration: None }
 }
 
-fn frames(traffic: &Traffic, count: u64, tag: u8) -> Vec<Vec<u8>> {
+fn frames(traffic: &Traffic, count: u64, label: u8) -> Vec<Vec<u8>> {
     let mut maker = Maker::new(traffic);
-    maker.schedule(&unpaced(count), now_ns(), tag);
+    maker.schedule(&unpaced(count), now_ns(), label);
     (0..count).map(|_| maker.next(now_ns()).unwrap().to_vec()).collect()
 }
 
@@ -56,7 +56,7 @@ fn loss_copies_and_order_are_told_apart() {
     let mut shape = shape("64");
     shape.source_ports = "1-2".parse().unwrap();
     // Even frames are of one flow, odd ones of the other.
-    let frames = frames(&traffic(shape), 20, TAG);
+    let frames = frames(&traffic(shape), 20, LABEL);
     send(&wire, &frames, &[0, 1, 2, 2, 6, 4, 8, 8, 3, 9, 7, 5, 19]);
     let received = wire.receiver.received().unwrap();
     // Flow 0: 0 1 1 3 2 4 4, of which 2 is late by 1. Flow 1: 0 1 4 3 2 9, of which 3 and 2 are late by 1 and 2.
@@ -77,7 +77,7 @@ fn what_is_not_of_this_generator_goes_up() {
     }
     let mut wire = wire(1);
     let up = Tap::open(&wire.ns, "w1");
-    let ours = frames(&traffic(shape("64")), 1, TAG);
+    let ours = frames(&traffic(shape("64")), 1, LABEL);
     let other = Packet::udp_between("192.0.2.1:1".parse().unwrap(), "192.0.2.2:9".parse().unwrap());
     wire.tap.send(&other.frame_bytes(60));
     wire.tap.send_bytes(&ours[0]);
@@ -85,7 +85,7 @@ fn what_is_not_of_this_generator_goes_up() {
     let seen = up.capture_packets(2, std::time::Duration::from_millis(200), |p| p.udp().is_some());
     assert_eq!(seen.len(), 1, "{seen:?}");
     // Of another run: neither taken nor counted.
-    wire.receiver.expect(TAG + 1).unwrap();
+    wire.receiver.expect(LABEL + 1).unwrap();
     wire.tap.send_bytes(&ours[0]);
     wait_until("it went up", || wire.receiver.received().unwrap().others > 0);
     assert_eq!(wire.receiver.packets().unwrap(), 0);
@@ -96,7 +96,7 @@ fn every_form_of_packet_is_accounted_however_it_was_sent() {
     if !require_root() {
         return;
     }
-    let (mut wire, mut tag) = (wire(3), TAG);
+    let (mut wire, mut label) = (wire(3), LABEL);
     let six = ("[fd00::1]:1".parse().unwrap(), "[fd00::2]:9".parse().unwrap());
     for (sizes, tcp, v6, tags) in [
         ("64", None, false, vec![]),
@@ -110,14 +110,14 @@ fn every_form_of_packet_is_accounted_however_it_was_sent() {
         let traffic = traffic(shape);
         let bytes: u64 = traffic.frame_bytes().iter().cycle().take(24).map(|bytes| u64::from(*bytes)).sum();
         for live in [false, true] {
-            tag += 1;
-            wire.receiver.expect(tag).unwrap();
+            label += 1;
+            wire.receiver.expect(label).unwrap();
             if !live {
-                send(&wire, &frames(&traffic, 24, tag), &(0..24).collect::<Vec<_>>());
+                send(&wire, &frames(&traffic, 24, label), &(0..24).collect::<Vec<_>>());
             } else if sizes != "9018" {
                 wire.ns.within(|| {
                     let generator = Generator::new(&traffic, wire.ns.ifindex("w0")).unwrap();
-                    generator.schedule(&unpaced(24), now_ns(), tag).unwrap();
+                    generator.schedule(&unpaced(24), now_ns(), label).unwrap();
                     generator.turn(40).unwrap();
                     assert_eq!(generator.state().unwrap().sent, 24);
                 });

@@ -82,7 +82,7 @@ pub struct State {
     /// Which of the sizes is next; of a capture, the round.
     pub size: u32,
     /// Whose packets these are.
-    pub tag: u32,
+    pub label: u32,
     /// Zero.
     pub _pad: u32,
 }
@@ -145,7 +145,7 @@ pub struct Arrival {
     pub displaced_max: u32,
     pub(super) transit_ns: u32,
     pub(super) jitter: u32,
-    pub(super) tag: u32,
+    pub(super) label: u32,
 }
 
 /// `struct times`: a histogram.
@@ -284,7 +284,7 @@ fn without_what_varies(packet: &Packet) -> Packet {
 }
 
 /// The state at the start of a schedule. Of what was before, only the order of flows goes on.
-pub(super) fn start(schedule: &Schedule, start_ns: u64, tag: u8, before: &State) -> State {
+pub(super) fn start(schedule: &Schedule, start_ns: u64, label: u8, before: &State) -> State {
     // As fast as it can, nothing is ever due.
     let share = if schedule.pps.is_some() { END_SLACK_SHARE } else { u64::MAX };
     let time = schedule.duration.map(|time| time.as_nanos() as u64);
@@ -296,7 +296,7 @@ pub(super) fn start(schedule: &Schedule, start_ns: u64, tag: u8, before: &State)
         interval: schedule.interval(),
         random: before.random,
         burst: schedule.burst,
-        tag: tag.into(),
+        label: label.into(),
         ..State::default()
     }
 }

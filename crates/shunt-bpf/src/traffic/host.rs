@@ -28,7 +28,7 @@ unsafe extern "C" {
     ) -> i32;
     fn shunt_host_frame_kind(frame: *const u8, bytes: u32) -> u32;
     #[cfg(test)]
-    fn shunt_host_arrival_note(arrival: *mut Arrival, tag: u32, number: u32, transit_ns: u32);
+    fn shunt_host_arrival_note(arrival: *mut Arrival, label: u32, number: u32, transit_ns: u32);
     #[cfg(test)]
     fn shunt_host_latency_bucket(ns: u32) -> u32;
 }
@@ -55,8 +55,8 @@ impl Maker {
     }
 
     /// As [`super::Generator::schedule`].
-    pub fn schedule(&mut self, schedule: &Schedule, start_ns: u64, tag: u8) {
-        self.state = start(schedule, start_ns, tag, &self.state);
+    pub fn schedule(&mut self, schedule: &Schedule, start_ns: u64, label: u8) {
+        self.state = start(schedule, start_ns, label, &self.state);
     }
 
     /// How far it got.
@@ -99,8 +99,8 @@ impl Replayer {
     }
 
     /// As [`super::Generator::schedule`].
-    pub fn schedule(&mut self, schedule: &Schedule, start_ns: u64, tag: u8) {
-        self.state = start(schedule, start_ns, tag, &self.state);
+    pub fn schedule(&mut self, schedule: &Schedule, start_ns: u64, label: u8) {
+        self.state = start(schedule, start_ns, label, &self.state);
     }
 
     /// How far it got.
@@ -138,9 +138,9 @@ pub(super) fn kinds(capture: &Capture) -> BTreeSet<u32> {
 
 #[cfg(test)]
 impl Arrival {
-    pub(super) fn note(&mut self, tag: u32, number: u32, transit_ns: u32) {
+    pub(super) fn note(&mut self, label: u32, number: u32, transit_ns: u32) {
         // SAFETY: writes to one structure.
-        unsafe { shunt_host_arrival_note(self, tag, number, transit_ns) }
+        unsafe { shunt_host_arrival_note(self, label, number, transit_ns) }
     }
 }
 

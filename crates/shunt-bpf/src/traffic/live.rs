@@ -106,8 +106,8 @@ impl Generator {
     ///
     /// # Errors
     /// When the state cannot be written.
-    pub fn schedule(&self, schedule: &Schedule, start_ns: u64, tag: u8) -> Result<(), Error> {
-        self.set(&start(schedule, start_ns, tag, &self.state()?))
+    pub fn schedule(&self, schedule: &Schedule, start_ns: u64, label: u8) -> Result<(), Error> {
+        self.set(&start(schedule, start_ns, label, &self.state()?))
     }
 
     /// How far it got.
@@ -182,8 +182,8 @@ impl Generator {
     }
 
     fn unpaced(&self, limit: u64) -> Result<(), Error> {
-        let State { random, flow, size, tag, .. } = self.state()?;
-        let fresh = State { random, flow, size, tag, burst: 1, ..State::default() };
+        let State { random, flow, size, label, .. } = self.state()?;
+        let fresh = State { random, flow, size, label, burst: 1, ..State::default() };
         self.set(&State { start_ns: now_ns(), limit, ..fresh })
     }
 

@@ -29,7 +29,7 @@ pub struct Receiver {
     _attachment: OwnedFd,
     mode: Mode,
     flows: u32,
-    tag: u32,
+    label: u32,
 }
 
 /// What is accounted.
@@ -143,9 +143,9 @@ impl Receiver {
             doing: format!("xdp_receive: attaching to interface {ifindex}"),
             cause: cause.into(),
         })?;
-        // No tag has more than eight bits, so this one matches nothing.
-        let receiver = Self { object, _attachment: attachment, mode, flows, tag: u32::MAX };
-        receiver.set_tag(u32::MAX)?;
+        // No label has more than eight bits, so this one matches nothing.
+        let receiver = Self { object, _attachment: attachment, mode, flows, label: u32::MAX };
+        receiver.set_label(u32::MAX)?;
         Ok(receiver)
     }
 
@@ -154,26 +154,26 @@ impl Receiver {
         self.mode
     }
 
-    /// From now on accounts for the packets with this tag, from zero. It must be another one than before: packets of that may
+    /// From now on accounts for the packets with this label, from zero. It must be another one than before: packets of that may
     /// still be under way.
     ///
     /// # Errors
     /// When its state cannot be written.
-    pub fn expect(&mut self, tag: u8) -> Result<(), Error> {
+    pub fn expect(&mut self, label: u8) -> Result<(), Error> {
         let totals = map(&self.object, "totals")?;
         let cpus = libbpf_rs::num_possible_cpus().map_err(|e| told("counting CPUs", e))?;
         let zero = vec![vec![0; totals.value_size() as usize]; cpus];
         totals
             .update_percpu(&0u32.to_ne_bytes(), &zero, MapFlags::ANY)
             .map_err(|e| told("xdp_receive: clearing the counters", e))?;
-        self.tag = tag.into();
-        self.set_tag(self.tag)
+        self.label = label.into();
+        self.set_label(self.label)
     }
 
-    fn set_tag(&self, tag: u32) -> Result<(), Error> {
+    fn set_label(&self, label: u32) -> Result<(), Error> {
         let written =
-            map(&self.object, ".bss")?.update(&0u32.to_ne_bytes(), &tag.to_ne_bytes(), MapFlags::ANY);
-        written.map_err(|e| told("xdp_receive: writing the tag", e))
+            map(&self.object, ".bss")?.update(&0u32.to_ne_bytes(), &label.to_ne_bytes(), MapFlags::ANY);
+        written.map_err(|e| told("xdp_receive: writing the label", e))
     }
 
     /// Gives each frame that is accounted from now on, with the time at which it came, as long as what is returned is polled.
@@ -244,7 +244,7 @@ impl Receiver {
             let flow = key.try_into().ok().map(u32::from_ne_bytes);
             let place = flow.and_then(|flow| arrivals.get_mut(flow as usize));
             if let Some((place, arrival)) = place.zip(Arrival::of(&value)) {
-                if arrival.tag == self.tag {
+                if arrival.label == self.label {
                     *place = arrival;
                 }
             }
@@ -291,7 +291,10 @@ fn for_linux(kind: u32) -> bool {
 
 impl fmt::Debug for Receiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver").field("mode", &self.mode).field("tag", &self.tag).finish_non_exhaustive()
+        f.debug_struct("Receiver")
+            .field("mode", &self.mode)
+            .field("label", &self.label)
+            .finish_non_exhaustive()
     }
 }
 

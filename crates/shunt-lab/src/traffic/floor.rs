@@ -48,9 +48,9 @@ pub(super) fn measure(
     let (from, to) = (station("f0", 1)?, station("f1", 2)?);
     let mut lane =
         Lane::new(&from, &to, Frames::Made(wanted.shape.clone()), MeansChoice::Only(means), false)?;
-    let mut run = |pps, time, tag| {
+    let mut run = |pps, time, label| {
         let once = Schedule { pps, packets: None, duration: Some(time), ..*schedule };
-        lane.run(&once, now_ns() + LEAD_NS, tag, stop)
+        lane.run(&once, now_ns() + LEAD_NS, label, stop)
     };
     // The first run finds cold caches; its figures are those of the maximum.
     let most = run(None, AT_MOST, 3)?;

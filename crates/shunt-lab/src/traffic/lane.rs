@@ -175,15 +175,15 @@ impl<'n> Lane<'n> {
         &mut self,
         schedule: &Schedule,
         start_ns: u64,
-        tag: u8,
+        label: u8,
         stop: &AtomicBool,
     ) -> Result<Directed, Error> {
         // Two lanes have the two ends of a wire; what one sends must not count for the other where a DUT sends it back.
-        let tag = tag | if self.from.ifindex < self.to.ifindex { 0x40 } else { 0x80 };
-        self.receiver.expect(tag)?;
+        let label = label | if self.from.ifindex < self.to.ifindex { 0x40 } else { 0x80 };
+        self.receiver.expect(label)?;
         let shaken = self.shaken()?;
         let sender = &mut self.sender;
-        let sent = self.from.within(|| sender.run(schedule, start_ns, tag, stop))?;
+        let sent = self.from.within(|| sender.run(schedule, start_ns, label, stop))?;
         let ended_ns = now_ns();
         self.drain(sent.sent)?;
         let mut received = self.receiver.received()?;

@@ -138,15 +138,15 @@ impl Sender {
         &mut self,
         schedule: &Schedule,
         start_ns: u64,
-        tag: u8,
+        label: u8,
         stop: &AtomicBool,
     ) -> Result<State, Error> {
         match self {
             Self::Live(generator) => {
-                generator.schedule(schedule, start_ns, tag)?;
+                generator.schedule(schedule, start_ns, label)?;
                 generator.set_batch(batch(schedule));
             }
-            Self::Socket(sending) => sending.frames.schedule(schedule, start_ns, tag),
+            Self::Socket(sending) => sending.frames.schedule(schedule, start_ns, label),
         }
         let over = |state: &State, now| {
             let ended = state.end_ns > 0 && now >= state.end_ns;
@@ -201,10 +201,10 @@ impl Due {
         }
     }
 
-    fn schedule(&mut self, schedule: &Schedule, start_ns: u64, tag: u8) {
+    fn schedule(&mut self, schedule: &Schedule, start_ns: u64, label: u8) {
         match self {
-            Self::Made(maker) => maker.schedule(schedule, start_ns, tag),
-            Self::Captured(replayer) => replayer.schedule(schedule, start_ns, tag),
+            Self::Made(maker) => maker.schedule(schedule, start_ns, label),
+            Self::Captured(replayer) => replayer.schedule(schedule, start_ns, label),
         }
     }
 

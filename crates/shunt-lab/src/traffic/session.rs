@@ -21,8 +21,8 @@ use std::{
     thread,
 };
 
-/// Runs have tags, so that a late frame of one does not count for the next.
-const TAGS: u8 = 0x3f;
+/// Runs have labels, so that a late frame of one does not count for the next.
+const LABELS: u8 = 0x3f;
 
 /// Lanes that are ready.
 pub struct Session<'n> {
@@ -36,7 +36,7 @@ pub struct Session<'n> {
     /// Of the slower end.
     speed: Option<LinkSpeed>,
     stop: &'n AtomicBool,
-    tag: u8,
+    label: u8,
 }
 
 /// Sets up, works, and takes down what was set up.
@@ -73,7 +73,7 @@ pub fn session<R, E: From<Error>>(
         nics,
         speed,
         stop,
-        tag: 0,
+        label: 0,
     };
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -132,13 +132,13 @@ impl<'n> Session<'n> {
 
     fn once(&mut self, schedule: &Schedule) -> Result<Vec<Directed>, Error> {
         let start_ns = shunt_bpf::traffic::now_ns() + LEAD_NS;
-        self.tag = self.tag % TAGS + 1;
-        let (tag, stop, limit) = (self.tag, self.stop, self.limit());
+        self.label = self.label % LABELS + 1;
+        let (label, stop, limit) = (self.label, self.stop, self.limit());
         let ran: Result<Vec<Directed>, Error> = thread::scope(|scope| {
             let threads: Vec<_> = self
                 .lanes
                 .iter_mut()
-                .map(|lane| scope.spawn(move || lane.run(schedule, start_ns, tag, stop)))
+                .map(|lane| scope.spawn(move || lane.run(schedule, start_ns, label, stop)))
                 .collect();
             let ended = threads.into_iter().map(|thread| thread.join());
             ended.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()

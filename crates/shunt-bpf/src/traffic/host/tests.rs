@@ -4,7 +4,7 @@ use shunt_gen::{Shape, Sizes};
 use shunt_wire::{Checksum, Mac, Packet, Tag, Tcp};
 use std::{collections::BTreeSet, time::Duration};
 
-const TAG: u8 = 0xa7;
+const LABEL: u8 = 0xa7;
 
 fn shape(v6: bool, sizes: &str) -> Shape {
     let (from, to) = match v6 {
@@ -24,7 +24,7 @@ fn unpaced(packets: u64) -> Schedule {
 
 fn packets(traffic: &Traffic, count: u64) -> Vec<Packet> {
     let mut maker = Maker::new(traffic);
-    maker.schedule(&unpaced(count), 0, TAG);
+    maker.schedule(&unpaced(count), 0, LABEL);
     let mut all = Vec::new();
     while let Some(frame) = maker.next(1_000_000_000_007 + all.len() as u64) {
         all.push(Packet::parse(frame).unwrap());
@@ -75,7 +75,7 @@ fn the_stamp_has_flow_number_and_time() {
     let word =
         |packet: &Packet, at: usize| u32::from_be_bytes(packet.payload[at..at + 4].try_into().unwrap());
     let stamps: Vec<_> = seen.iter().map(|p| (word(p, 0), word(p, 4), word(p, 8))).collect();
-    let (first, now) = (u32::from(TAG) << 24, 1_000_000_000_007u64 as u32);
+    let (first, now) = (u32::from(LABEL) << 24, 1_000_000_000_007u64 as u32);
     let want = [(first, 0, now), (first | 1, 0, now + 1), (first, 1, now + 2)];
     assert_eq!(stamps[..3], want);
     assert_eq!(stamps[4], (first, 2, now + 4));
@@ -105,7 +105,7 @@ fn shuffled_flows_come_in_the_order_of_the_seed_and_all_come() {
 /// When each packet goes, by a clock that is looked at every `look_ns`.
 fn departures(schedule: &Schedule, look_ns: u64, until_ns: u64) -> Vec<u64> {
     let mut maker = Maker::new(&traffic(shape(false, "64")));
-    maker.schedule(schedule, 500, TAG);
+    maker.schedule(schedule, 500, LABEL);
     let mut all = Vec::new();
     for now in (0..until_ns).step_by(look_ns as usize) {
         while maker.next(now).is_some() {
@@ -142,7 +142,7 @@ fn a_sender_that_was_held_up_at_the_end_pays_its_debt_within_a_thousandth_of_the
     // How many it sends when it is away from 10 ms before the end until so long after it.
     let held_up_until = |after_ns: u64| {
         let mut maker = Maker::new(&traffic(shape(false, "64")));
-        maker.schedule(&three, 0, TAG);
+        maker.schedule(&three, 0, LABEL);
         let end = 3_000_000_000;
         for now in [0, end - 10_000_000] {
             while maker.next(now).is_some() {}
