@@ -187,6 +187,16 @@ static __always_inline __u32 shunt_bucket_digests(__u32 family, __u32 bucket)
 	return digests ? ((__u32 *)digests)[bucket % 2] : 0;
 }
 
+/*
+ * Has the cache lines of an entry after its first one fetched together with that. The CPU does not look as far ahead as to where they are
+ * used, and would wait for memory once more.
+ */
+static __always_inline void shunt_fetch(const void *entry, __u32 size)
+{
+	for (__u32 at = 64; at < size; at += 64)
+		(void)*(const volatile __u64 *)(entry + at);
+}
+
 static __always_inline struct shunt_flow *shunt_match(__u32 family, const union shunt_key *key, __u32 index, __u32 way,
 						      struct shunt_place *place)
 {
@@ -195,12 +205,18 @@ static __always_inline struct shunt_flow *shunt_match(__u32 family, const union 
 	if (family == 4) {
 		struct shunt_bucket4 *bucket = bpf_map_lookup_elem(&shunt_table4, &index);
 
-		if (bucket && shunt_same_key(4, &bucket->entry[way], key))
+		if (!bucket)
+			return 0;
+		shunt_fetch(&bucket->entry[way], sizeof(bucket->entry[way]));
+		if (shunt_same_key(4, &bucket->entry[way], key))
 			return &bucket->entry[way].flow;
 	} else {
 		struct shunt_bucket6 *bucket = bpf_map_lookup_elem(&shunt_table6, &index);
 
-		if (bucket && shunt_same_key(6, &bucket->entry[way], key))
+		if (!bucket)
+			return 0;
+		shunt_fetch(&bucket->entry[way], sizeof(bucket->entry[way]));
+		if (shunt_same_key(6, &bucket->entry[way], key))
 			return &bucket->entry[way].flow;
 	}
 	return 0;
