@@ -120,6 +120,25 @@ pub fn measure(
 }
 
 impl Wanted {
+    /// As many of these as can be, one way, until what measures says that it is enough.
+    pub fn of(shape: Shape) -> Self {
+        Self {
+            shape,
+            rate: Rate::Max,
+            speed: None,
+            duration: None,
+            packets: None,
+            warm_up: Duration::ZERO,
+            burst: 1,
+            both: false,
+            means: MeansChoice::Auto,
+            floor: false,
+            replay: None,
+            answered: false,
+            pcap_out: None,
+        }
+    }
+
     /// When packets go.
     ///
     /// # Errors

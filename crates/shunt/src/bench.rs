@@ -16,13 +16,13 @@ use anyhow::Context;
 use concurrent::ConcurrentBench;
 use goodput::GoodputBench;
 use shunt_api::{Failure, FailureCode};
-use shunt_gen::{Rate, Shape, Sizes};
+use shunt_gen::{Shape, Sizes};
 use shunt_lab::{
     Conditions, Kept, Progress, ReadError, Results,
     dut::Inside,
     search::{Goal, Range, Wrong, simulated::Behaviour},
     throughput::{Device, Engine, Generated, Plan, Report, Simulated},
-    traffic::{Error, MeansChoice, Nics, Place, Wanted},
+    traffic::{Error, Nics, Place, Wanted},
 };
 use shunt_wire::line::LinkSpeed;
 use size::SizeBench;
@@ -257,21 +257,7 @@ fn real(typed: &NdrArgs, most: Option<f64>, trial_s: f64) -> anyhow::Result<Rout
 /// UDP of one flow.
 fn wanted(speed: Option<LinkSpeed>, both: bool, sizes: Sizes) -> Wanted {
     let [from, to] = [1024, 5001].map(|port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
-    Wanted {
-        shape: Shape::udp(from, to, sizes),
-        rate: Rate::Max,
-        speed,
-        duration: None,
-        packets: None,
-        warm_up: Duration::ZERO,
-        burst: 1,
-        both,
-        means: MeansChoice::Auto,
-        floor: false,
-        replay: None,
-        answered: false,
-        pcap_out: None,
-    }
+    Wanted { speed, both, ..Wanted::of(Shape::udp(from, to, sizes)) }
 }
 
 /// The devices that a router is between, if they were given.

@@ -2,14 +2,14 @@
 
 use super::command::json;
 use serde_json::Value;
-use shunt_gen::{Rate, Schedule, Shape};
+use shunt_gen::{Schedule, Shape};
 use shunt_lab::{
     throughput::concurrent::{MaximumOf, Range, Router},
-    traffic::{Error, MeansChoice, Place, Session, Wanted, session},
+    traffic::{Error, Place, Session, Wanted, session},
 };
 use shunt_testkit::{NetNs, Shunt, require_root};
 use shunt_wire::Tcp;
-use std::{fs, sync::atomic::AtomicBool, time::Duration};
+use std::{fs, sync::atomic::AtomicBool};
 
 const CONNECTIONS: u64 = 2000;
 
@@ -18,21 +18,7 @@ fn wanted() -> Wanted {
         Shape::udp("0.0.0.0:1024".parse().unwrap(), "0.0.0.0:1024".parse().unwrap(), "64".parse().unwrap());
     shape.source_ports = "1024-65535".parse().unwrap();
     shape.flows = Some(CONNECTIONS as u32);
-    Wanted {
-        shape,
-        rate: Rate::Max,
-        speed: None,
-        duration: None,
-        packets: None,
-        warm_up: Duration::ZERO,
-        burst: 1,
-        both: false,
-        means: MeansChoice::Auto,
-        floor: false,
-        replay: None,
-        answered: true,
-        pcap_out: None,
-    }
+    Wanted { answered: true, ..Wanted::of(shape) }
 }
 
 /// Sent, answered, and how many conntrack has then.

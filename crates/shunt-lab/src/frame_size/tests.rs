@@ -24,21 +24,7 @@ fn plan(rounds: u32) -> Plan {
     let any = std::net::SocketAddr::from(([0, 0, 0, 0], 1));
     let engines = ["slow", "xdp"].map(|name| (name.to_owned(), None)).to_vec();
     Plan {
-        wanted: Wanted {
-            shape: shunt_gen::Shape::udp(any, any, "64".parse().unwrap()),
-            rate: shunt_gen::Rate::Max,
-            speed: None,
-            duration: None,
-            packets: None,
-            warm_up: Duration::ZERO,
-            burst: 1,
-            both: false,
-            means: crate::traffic::MeansChoice::Auto,
-            floor: false,
-            replay: None,
-            answered: false,
-            pcap_out: None,
-        },
+        wanted: Wanted::of(shunt_gen::Shape::udp(any, any, "64".parse().unwrap())),
         place: Place::Own,
         engines,
         frame_bytes: vec![64, 1500],
