@@ -15,7 +15,7 @@ pub use metrics::Metered;
 pub use routes::document;
 pub use socket::{Listeners, bind, unbind};
 
-use crate::why::{Candidate, Found};
+use crate::why::{Asked, Found};
 use guests::Who;
 use hyper::{Request, body::Incoming};
 use shunt_api::{
@@ -48,7 +48,7 @@ pub enum Call {
     /// Connections to be explained. The answer is how to find them.
     Find(Selection, oneshot::Sender<Job<Found>>),
     /// Why some of these are fast or slow.
-    Explain(Vec<Candidate>, oneshot::Sender<Result<Vec<Explained>, Failure>>),
+    Explain(Vec<Asked>, oneshot::Sender<Result<Vec<Explained>, Failure>>),
     /// Conntrack's table. The answer is how to read it.
     Conntrack(oneshot::Sender<Job<TrackedTable>>),
     /// What happens to flows, from now on.

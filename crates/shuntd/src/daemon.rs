@@ -387,8 +387,8 @@ impl Daemon {
                 let run = move || search?.run();
                 drop(reply.send(Job::new(move || run().map_err(start::internal))));
             }
-            Call::Explain(candidates, reply) => {
-                let _ = reply.send(why::explain(self, &candidates).map_err(start::internal));
+            Call::Explain(asked, reply) => {
+                let _ = reply.send(why::explain(self, &asked).map_err(start::internal));
             }
             Call::Conntrack(reply) => {
                 let passed = Passed::new(&self.plane);

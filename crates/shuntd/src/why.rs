@@ -31,7 +31,7 @@ const DIRECTIONS: [DirectionName; 2] = [DirectionName::Orig, DirectionName::Repl
 
 /// A connection that was asked for, with what can be read apart from the daemon's loop.
 #[derive(Debug)]
-pub struct Candidate {
+pub struct Asked {
     protocol: u8,
     tuples: [Tuple; 2],
     tracked: Option<Tracked>,
@@ -40,7 +40,7 @@ pub struct Candidate {
 }
 
 /// What was found, and how many more there are.
-pub type Found = (Vec<Candidate>, u64);
+pub type Found = (Vec<Asked>, u64);
 
 /// Protocol, original direction, zone.
 type Id = (u8, Tuple, Option<u16>);
@@ -72,15 +72,15 @@ impl Search {
             })
             .collect();
         let more = found.len().saturating_sub(MOST) as u64;
-        let mut first: Vec<Candidate> = found.into_values().take(MOST).collect();
-        for candidate in &mut first {
+        let mut first: Vec<Asked> = found.into_values().take(MOST).collect();
+        for asked in &mut first {
             // The sources of both directions are the two ends, before anything was translated.
-            candidate.local = candidate.tuples.iter().any(|tuple| local.contains(&tuple.src));
+            asked.local = asked.tuples.iter().any(|tuple| local.contains(&tuple.src));
         }
         Ok((first, more))
     }
 
-    fn tracked(&self) -> Result<BTreeMap<Id, Candidate>, shunt_kernel::Error> {
+    fn tracked(&self) -> Result<BTreeMap<Id, Asked>, shunt_kernel::Error> {
         let Selection { proto, .. } = self.wanted;
         let mut found = BTreeMap::new();
         for entry in shunt_kernel::tracked()? {
@@ -89,18 +89,18 @@ impl Search {
                 && tuples.iter().any(|tuple| self.wanted.has_ends(tuple));
             if is_wanted {
                 let id = (entry.protocol, tuples[0], entry.zone);
-                found.insert(id, Candidate { tracked: Some(entry), ..Candidate::new(id.0, tuples) });
+                found.insert(id, Asked { tracked: Some(entry), ..Asked::new(id.0, tuples) });
             }
         }
         Ok(found)
     }
 
     /// Those of the table, with what conntrack knows or alone.
-    fn add_flows(&self, found: &mut BTreeMap<Id, Candidate>) -> Result<(), shunt_bpf::Error> {
+    fn add_flows(&self, found: &mut BTreeMap<Id, Asked>) -> Result<(), shunt_bpf::Error> {
         let mut known: HashMap<(u8, Tuple), (Id, usize)> = HashMap::new();
         // Flows are of the default zone, as all that is learned.
-        for (id, candidate) in found.iter().filter(|((_, _, zone), _)| zone.is_none()) {
-            for (at, tuple) in candidate.tuples.iter().enumerate() {
+        for (id, asked) in found.iter().filter(|((_, _, zone), _)| zone.is_none()) {
+            for (at, tuple) in asked.tuples.iter().enumerate() {
                 known.insert((id.0, *tuple), (*id, at));
             }
         }
@@ -112,45 +112,45 @@ impl Search {
             let (id, at) =
                 known.get(&(protocol, tuple)).copied().unwrap_or(((protocol, tuples[0], None), at));
             if found.contains_key(&id) || self.wanted.has(proto_of(&key), &tuples) {
-                let candidate = found.entry(id).or_insert_with(|| Candidate::new(protocol, tuples));
-                candidate.flows[at].push((key, entry));
+                let asked = found.entry(id).or_insert_with(|| Asked::new(protocol, tuples));
+                asked.flows[at].push((key, entry));
             }
         })
     }
 
     /// A tuple that nobody knows may have been refused.
-    fn unknown(&self) -> BTreeMap<Id, Candidate> {
+    fn unknown(&self) -> BTreeMap<Id, Asked> {
         let Some(tuple) = self.wanted.tuple() else { return BTreeMap::new() };
         let protocols = [6, 17].into_iter().filter(|protocol| {
             self.wanted.proto.is_none_or(|proto| (proto == shunt_api::Proto::Tcp) == (*protocol == 6))
         });
-        protocols.map(|p| ((p, tuple, None), Candidate::new(p, [tuple, turned(tuple)]))).collect()
+        protocols.map(|p| ((p, tuple, None), Asked::new(p, [tuple, turned(tuple)]))).collect()
     }
 }
 
-impl Candidate {
+impl Asked {
     fn new(protocol: u8, tuples: [Tuple; 2]) -> Self {
         Self { protocol, tuples, tracked: None, flows: [Vec::new(), Vec::new()], local: false }
     }
 }
 
 /// Explains them; those of which nothing is known at all are left out. On the loop, so a few at a time.
-pub(crate) fn explain(daemon: &Daemon, candidates: &[Candidate]) -> Result<Vec<Explained>, shunt_bpf::Error> {
+pub(crate) fn explain(daemon: &Daemon, all: &[Asked]) -> Result<Vec<Explained>, shunt_bpf::Error> {
     let clock = Clock::of(&daemon.plane)?;
     let mut explained = Vec::new();
-    for candidate in candidates {
-        let mut known = candidate.tracked.is_some();
+    for asked in all {
+        let mut known = asked.tracked.is_some();
         let mut directions = Vec::new();
         for (at, dir) in DIRECTIONS.into_iter().enumerate() {
-            let flow = candidate.flows[at].iter().max_by_key(|(_, entry)| clock.state(&entry.flow));
-            let sighting = daemon.plane.sighting(&key_of(candidate.protocol, &candidate.tuples[at]))?;
-            let case = case_of(daemon, candidate, dir, flow, &sighting, clock);
+            let flow = asked.flows[at].iter().max_by_key(|(_, entry)| clock.state(&entry.flow));
+            let sighting = daemon.plane.sighting(&key_of(asked.protocol, &asked.tuples[at]))?;
+            let case = case_of(daemon, asked, dir, flow, &sighting, clock);
             known |= flow.is_some() || case.refused.is_some();
-            directions.push(why(daemon, candidate.tuples[at], flow, &case));
+            directions.push(why(daemon, asked.tuples[at], flow, &case));
         }
         if known {
-            let state = candidate.tracked.as_ref().and_then(|tracked| tracked.state.clone());
-            let (protocol, tracked) = (candidate.protocol, candidate.tracked.is_some());
+            let state = asked.tracked.as_ref().and_then(|tracked| tracked.state.clone());
+            let (protocol, tracked) = (asked.protocol, asked.tracked.is_some());
             explained.push(Explained { protocol, tracked, state, directions });
         }
     }
@@ -159,21 +159,21 @@ pub(crate) fn explain(daemon: &Daemon, candidates: &[Candidate]) -> Result<Vec<E
 
 fn case_of<'c>(
     daemon: &Daemon,
-    candidate: &'c Candidate,
+    asked: &'c Asked,
     dir: DirectionName,
     flow: Option<&(Key, Entry)>,
     sighting: &Sighting,
     clock: Clock,
 ) -> Case<'c> {
     let config = &daemon.config;
-    let tracked = candidate.tracked.as_ref();
+    let tracked = asked.tracked.as_ref();
     let excluded = |MarkMatch { value, mask }: MarkMatch| {
         mask != 0 && tracked.and_then(|t| t.mark).is_some_and(|mark| mark & mask == value)
     };
     let seen = if clock.seconds_since(sighting.since_ticks) < WINDOW_S { sighting.pkts } else { 0 };
-    let want = if candidate.protocol == 6 { config.tcp_packets } else { config.udp_packets };
+    let want = if asked.protocol == 6 { config.tcp_packets } else { config.udp_packets };
     Case {
-        protocol: candidate.protocol,
+        protocol: asked.protocol,
         dir,
         tracked,
         flow: flow.map(|(_, entry)| facts(&entry.flow, entry.cold.learned_ticks, clock)),
@@ -181,11 +181,11 @@ fn case_of<'c>(
         refused_since: flow
             .is_some_and(|(_, entry)| !clock.is_before(sighting.quiet_until_ticks, entry.flow.retired_ticks)),
         seen: (seen, want),
-        held: held(daemon, candidate.tuples[0].src.is_ipv4()),
+        held: held(daemon, asked.tuples[0].src.is_ipv4()),
         excluded: config.exclude_ct_mark.is_some_and(excluded),
         udp_unreplied: config.udp_unreplied,
         learns: config.learn,
-        local: candidate.local,
+        local: asked.local,
         epoch_moved: daemon.last_move.map(|(at, cause)| (at.elapsed().as_secs(), cause.to_string())),
     }
 }

@@ -191,11 +191,11 @@ async fn why(
     let place = desk.place_for_a_list(who).await?;
     let job = ask(&desk, ANSWER_TIME, |reply| Call::Find(wanted, reply)).await?;
     let (_place, found) = aside(place, move || job.run()).await?;
-    let (mut candidates, more) = found?;
+    let (mut asked, more) = found?;
     let mut connections = Vec::new();
-    while !candidates.is_empty() {
+    while !asked.is_empty() {
         // The daemon has other things to do between them.
-        let some = candidates.drain(..candidates.len().min(EXPLAINED_AT_ONCE)).collect();
+        let some = asked.drain(..asked.len().min(EXPLAINED_AT_ONCE)).collect();
         connections.extend(ask(&desk, ANSWER_TIME, |reply| Call::Explain(some, reply)).await??);
     }
     Ok(Json(Explanation { connections, more }))
