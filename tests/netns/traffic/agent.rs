@@ -3,11 +3,12 @@
 use super::command::{Bench, bench, json};
 use nix::{sched::sched_getaffinity, sys::signal::Signal, unistd::Pid};
 use serde_json::Value;
-use shunt_testkit::{Running, Shunt, require_root, wait_until};
+use shunt_testkit::{Running, Shunt, require_root, wait_for, wait_until};
 use std::{
     fs,
     io::{Read, Write},
     net::TcpStream,
+    time::Duration,
 };
 
 pub(crate) const TOKEN: &str = "0123456789abcdef";
@@ -19,21 +20,18 @@ pub(crate) fn agent(bench: &Bench) -> (Shunt, Running, String) {
     let cpu = (0..1024).rev().find(|cpu| affinity.is_set(*cpu).unwrap_or(false)).unwrap();
     let shunt = Shunt::on(&bench.router).variable("SHUNT_AGENT_TOKEN", TOKEN);
     let mut running = shunt.start(&format!("lab agent --listen 192.0.2.1:0 --cpu {cpu}"));
-    let mut address = None;
-    wait_until("the agent listens", || {
+    // Other tests may have all of the CPU just now, and it calibrates on what nobody else wants.
+    let address = wait_for(Duration::from_secs(60), || {
         let said = running.err();
-        address =
-            said.strip_prefix("listening on ").and_then(|rest| Some(rest.split_once(';')?.0.to_owned()));
-        // Other tests may have all of the CPU just now.
         if running.ended().is_some() {
             assert!(said.contains("is too busy to calibrate"), "{said}");
             running = shunt.start(&format!("lab agent --listen 192.0.2.1:0 --cpu {cpu}"));
         }
-        address.is_some()
+        Some(said.strip_prefix("listening on ")?.split_once(';')?.0.to_owned())
     });
-    assert!(running.err().contains("the token crosses the network as it is"), "{}", running.err());
-    let address = address.unwrap();
-    (shunt, running, address)
+    let said = running.err();
+    assert!(said.contains("the token crosses the network as it is"), "{said}");
+    (shunt, running, address.unwrap())
 }
 
 fn counters(bench: &Bench, address: &str) -> Value {
