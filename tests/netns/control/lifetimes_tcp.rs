@@ -143,7 +143,8 @@ fn vanish(lab: &Topology, shuntd: Option<&Shuntd>) -> Duration {
     let unanswered = connection.from_client(&syn, 8, "is anybody there?");
     while since.elapsed() < REPROVE {
         there.pass(&unanswered);
-        thread::sleep(Duration::from_millis(100));
+        let answered = back.to.capture_packet(Duration::from_millis(100), |seen| seen.tcp().is_some());
+        assert!(answered.is_none(), "{answered:?}");
     }
     life_after(lab, Instant::now())
 }
