@@ -18,7 +18,7 @@ const IDLE: Duration = Duration::from_secs(14);
 const UNANSWERED: Duration = Duration::from_secs(7);
 /// Conntrack sees a packet of a fast flow at least so often, and counts from the last that it has seen.
 const REPROVE: Duration = Duration::from_secs(2);
-/// conntrack(8) is asked over and over, on a busy machine.
+/// Conntrack is asked over and over, on a busy machine.
 const SLACK: Duration = Duration::from_millis(1500);
 
 fn router() -> Topology {
@@ -33,13 +33,12 @@ fn router() -> Topology {
 /// How long conntrack still knows a connection to port 80.
 #[track_caller]
 fn life_after(lab: &Topology, last_packet: Instant) -> Duration {
-    let known = || lab.router().run("conntrack -L -p tcp --dport 80 2>/dev/null").contains("dport=80 ");
+    let known = || {
+        let table = lab.router().within(shunt_kernel::tracked).unwrap();
+        table.iter().any(|entry| entry.protocol == 6 && entry.orig.dport == Some(80))
+    };
     assert!(known());
-    wait_for(2 * IDLE, || {
-        thread::sleep(Duration::from_millis(50));
-        (!known()).then(|| last_packet.elapsed())
-    })
-    .unwrap()
+    wait_for(2 * IDLE, || (!known()).then(|| last_packet.elapsed())).unwrap()
 }
 
 /// Runs the same on a router with Shunt and on one without, at the same time; how long conntrack knew each connection.
