@@ -70,7 +70,7 @@ pub enum Error {
     #[error("the flow table is full")]
     Full,
     /// All port slots are in use.
-    #[error("no more than {0} ports are possible")]
+    #[error("an instance has {0} ports at most; choose them with --port")]
     TooManyPorts(u32),
 }
 

@@ -13,7 +13,7 @@ mod watch;
 
 pub use metrics::Metered;
 pub use routes::document;
-pub use socket::{Listeners, bind, unbind};
+pub use socket::{Listeners, bind, clean_up, unbind};
 
 use crate::why::{Asked, Found};
 use guests::Who;

@@ -37,7 +37,7 @@ struct Arguments {
     /// A port; may be given several times [default: those that forwarding uses]
     #[arg(long = "port")]
     ports: Vec<String>,
-    /// Remove what a killed daemon may have left behind, and end.
+    /// Remove what a killed daemon may have left behind, and end; refused where the instance runs.
     #[arg(long)]
     cleanup: bool,
 }

@@ -1,6 +1,6 @@
 //! From a configuration to a loaded data plane, or to one line that says what is in the way and what to do about it.
 
-use crate::daemon::pretends_missing;
+use crate::{control, daemon::pretends_missing};
 use shunt_api::{Config, EngineChoice, Failure, FailureCode, Instance};
 use shunt_bpf::{
     Changes, DataPlane, Size, Wanted,
@@ -8,7 +8,7 @@ use shunt_bpf::{
 };
 use shunt_core::{Action, Choice, Core, Event, Source};
 use shunt_kernel::{Linux, Watcher};
-use std::{io, path::Path, time::Instant};
+use std::{path::Path, time::Instant};
 
 // What the data plane attaches is what the watcher overlooks.
 const _: () = assert!(attach::FILTER_PRIORITY == shunt_kernel::OWN_FILTER_PRIORITY);
@@ -41,18 +41,10 @@ pub(crate) fn require_root() -> Result<(), Failure> {
 
 /// Removes what outlives a killed daemon: its socket, and filters on kernels without TCX.
 pub(crate) fn clean_up(instance: &Instance) -> Result<(), Failure> {
+    control::clean_up(instance)?;
     let mut kernel = Linux::open().map_err(internal)?;
     let state = kernel.dump().map_err(internal)?;
     remove_filters(instance, &mut kernel, &state);
-    let path = instance.socket_path();
-    for left in [path.clone(), path.with_extension("lock")] {
-        match std::fs::remove_file(&left) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                return Err(internal(format!("{}: {e}", left.display())));
-            }
-            _ => {}
-        }
-    }
     Ok(())
 }
 
@@ -178,10 +170,7 @@ fn refused_load(error: &shunt_bpf::Error) -> Failure {
 fn check_ports(core: &Core, kernel: &mut Linux, config: &Config) -> Result<(), Failure> {
     for name in &config.ports {
         let Some(link) = core.link(name) else {
-            return Err(failure(
-                FailureCode::PortMissing,
-                format!("port {name}: there is no such device in this network namespace; see `ip link`"),
-            ));
+            return Err(failure(FailureCode::PortMissing, format!("port {}", no_device(name))));
         };
         if !link.ethernet {
             return Err(failure(FailureCode::PortMissing, format!("port {name}: not an Ethernet device")));
@@ -224,6 +213,10 @@ fn check_ports(core: &Core, kernel: &mut Linux, config: &Config) -> Result<(), F
         }
     }
     Ok(())
+}
+
+pub(crate) fn no_device(name: &str) -> String {
+    format!("{name}: no such device in this network namespace; see `ip link`")
 }
 
 /// What attaching to a port said, for the operator.

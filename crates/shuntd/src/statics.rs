@@ -1,6 +1,6 @@
 //! Flows and routes put in by hand.
 
-use crate::daemon::full;
+use crate::{daemon::full, start::no_device};
 use shunt_api::{
     Failure, FailureCode, Hop, Proto, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute,
     StaticTable, Tuple,
@@ -159,9 +159,7 @@ fn same(a: &Entry, b: &Entry) -> bool {
 }
 
 fn port<'c>(core: &'c Core, plane: &DataPlane, name: &str) -> Result<(&'c Link, u16), Failure> {
-    let link = core
-        .link(name)
-        .ok_or_else(|| wrong(format!("{name}: no such device in this network namespace; see `ip link`")))?;
+    let link = core.link(name).ok_or_else(|| wrong(no_device(name)))?;
     let slot = plane
         .slot(link.ifindex)
         .ok_or_else(|| wrong(format!("{name}: not a port of this instance; see `shunt status`")))?;

@@ -215,6 +215,7 @@ fn a_second_daemon_does_not_disturb_the_first() {
     first.done("up");
     refuses(&first.run("up"), FailureCode::AlreadyRunning, &[first.instance(), "shunt down"]);
     refuses(&first.run_daemon(""), FailureCode::AlreadyRunning, &[first.instance(), "shunt down"]);
+    refuses(&first.run_daemon("--cleanup"), FailureCode::AlreadyRunning, &[first.instance(), "shunt down"]);
     up_refuses(&lab, "", FailureCode::PortTaken, &["port r0", "--port"]);
     up_refuses(&lab, "--port r1", FailureCode::PortTaken, &["port r1"]);
     first.done("status");

@@ -96,40 +96,67 @@ fn bind_control(instance: &Instance, readers: Option<Gid>) -> Result<net::UnixLi
                  name with --instance"
             ),
         )),
-        Err(error) => {
-            let code = match error.kind() {
-                ErrorKind::PermissionDenied => FailureCode::NotRoot,
-                _ => FailureCode::Internal,
-            };
-            Err(Failure::new(code, format!("{}: {error}", path.display())))
-        }
+        Err(error) => Err(unusable(&path, &error)),
+    }
+}
+
+fn unusable(path: &Path, error: &io::Error) -> Failure {
+    let code = match error.kind() {
+        ErrorKind::PermissionDenied => FailureCode::NotRoot,
+        _ => FailureCode::Internal,
+    };
+    Failure::new(code, format!("{}: {error}", path.display()))
+}
+
+/// Removes the socket that a killed daemon has left: refused if one answers there.
+pub fn clean_up(instance: &Instance) -> Result<(), Failure> {
+    let path = instance.socket_path();
+    if !path.parent().is_some_and(Path::is_dir) {
+        return Ok(());
+    }
+    match if_dead(&path, || remove(&path)) {
+        Ok(Some(())) => Ok(()),
+        Ok(None) => Err(Failure::new(
+            FailureCode::AlreadyRunning,
+            format!("instance `{instance}` runs; stop it with `shunt down --instance {instance}`"),
+        )),
+        Err(error) => Err(unusable(&path, &error)),
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
 /// Removes the instance's socket. Only for the one who bound it.
 pub fn unbind(instance: &Instance) {
     let path = instance.socket_path();
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            tracing::warn!("{}: cannot be removed: {error}", path.display());
-        }
-        _ => {}
+    if let Err(error) = remove(&path) {
+        tracing::warn!("{}: cannot be removed: {error}", path.display());
     }
 }
 
 /// None if a daemon has it.
 pub(super) fn bind_at(path: &Path, readers: Option<Gid>) -> io::Result<Option<net::UnixListener>> {
     make_dir(path.parent().unwrap_or(Path::new("/")))?;
+    if_dead(path, || replace(path, readers))
+}
+
+/// What is to be done with the socket unless a daemon has it, while no other one can take it.
+fn if_dead<T>(path: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<Option<T>> {
     let lock_path = path.with_extension("lock");
     let lock = hold(&lock_path)?;
-    let listener = match has_listener(path) {
+    let done = match has_listener(path) {
         Ok(true) => Ok(None),
-        Ok(false) => replace(path, readers).map(Some),
+        Ok(false) => act().map(Some),
         Err(error) => Err(error),
     };
     fs::remove_file(&lock_path)?;
     drop(lock);
-    listener
+    done
 }
 
 fn make_dir(dir: &Path) -> io::Result<()> {
@@ -170,10 +197,7 @@ fn has_listener(path: &Path) -> io::Result<bool> {
 }
 
 fn replace(path: &Path, readers: Option<Gid>) -> io::Result<net::UnixListener> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove(path)?;
     let socket = open()?;
     // Before it has a name, so that nobody else can connect to it even for a moment.
     fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
