@@ -1,0 +1,100 @@
+//! What the documentation points to is there.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+const PLACES: [&str; 8] = ["bpf/", "crates/", "docs/", "fuzz/", "lab/", "packaging/", "tests/", "xtask/"];
+
+fn pages(root: &Path) -> Vec<PathBuf> {
+    let mut found = vec![root.join("README.md"), root.join("ARCHITECTURE.md")];
+    let mut folders = vec![root.join("docs"), root.join("lab")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "md") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// As GitHub names them.
+fn anchors(page: &str) -> Vec<String> {
+    let headings =
+        page.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
+    headings
+        .map(|text| text.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-"))
+        .collect()
+}
+
+/// Where a link leads, unless that is another site.
+fn links(page: &str) -> impl Iterator<Item = &str> {
+    let targets = page.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
+    targets.filter(|target| !target.contains("://"))
+}
+
+fn code(page: &str) -> impl Iterator<Item = &str> {
+    page.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2))
+}
+
+/// Files and folders that are named as code. A `*` or `<` stands for more than one.
+fn names(page: &str) -> impl Iterator<Item = &str> {
+    code(page).filter(|name| {
+        PLACES.iter().any(|place| name.starts_with(place)) && !name.contains(['*', '<', '{', ' ', ':'])
+    })
+}
+
+/// The options of what is typed in a shell or named as code, where it is a command of ours.
+fn options(page: &str) -> impl Iterator<Item = &str> {
+    let typed = page.split("```").skip(1).step_by(2).flat_map(str::lines);
+    let ours = code(page).chain(typed).filter_map(|line| {
+        let line = line.trim_start_matches("$ ").trim_start_matches("# ").trim_start_matches("sudo ");
+        (line.starts_with("shunt ") || line.starts_with("shuntd ")).then_some(line)
+    });
+    let words = ours.flat_map(|line| line.split([' ', '\n', '`', '=', '[', ']', '|']));
+    words.filter(|word| word.len() > 2 && word.starts_with("--"))
+}
+
+/// As they are read, not as they are typeset.
+fn man_pages(root: &Path) -> String {
+    let files = fs::read_dir(root.join("docs/man")).unwrap();
+    files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap().replace("\\-", "-")).collect()
+}
+
+fn leads_nowhere(root: &Path, from: &Path, target: &str) -> bool {
+    let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let path = if file.is_empty() { from.to_owned() } else { from.parent().unwrap().join(file) };
+    let within = path.canonicalize().is_ok_and(|path| path.starts_with(root));
+    !within
+        || (!anchor.is_empty()
+            && !anchors(&fs::read_to_string(path).unwrap()).iter().any(|name| name == anchor))
+}
+
+#[test]
+fn every_link_leads_somewhere_and_every_named_file_and_option_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
+    let manual = man_pages(&root);
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for path in pages(&root) {
+        let page = fs::read_to_string(&path).unwrap();
+        let mut note = |what: &str, is_wrong: bool| {
+            seen += 1;
+            if is_wrong {
+                wrong.push(format!("{}: {what}", path.display()));
+            }
+        };
+        links(&page).for_each(|target| note(target, leads_nowhere(&root, &path, target)));
+        names(&page).for_each(|name| note(name, !root.join(name).exists()));
+        options(&page).for_each(|option| note(option, !manual.contains(&format!("\\fB{option}\\fR"))));
+    }
+    assert!(seen > 100, "only {seen} were found");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
