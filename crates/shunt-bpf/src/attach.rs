@@ -1,7 +1,7 @@
 //! Attaching programs to devices. Every attachment is a link that ends with its owner, but for clsact on kernels
 //! without TCX.
 
-use crate::Error;
+use crate::{Error, verifier};
 use libbpf_rs::{ProgramMut, TC_EGRESS, TC_INGRESS, TcAttachPoint, TcHook, TcHookBuilder};
 use std::{
     ffi::CStr,
@@ -180,6 +180,8 @@ fn program_info(fd: BorrowedFd<'_>) -> Option<libbpf_sys::bpf_prog_info> {
 pub fn remove_filters(ifindex: u32, handle: u32) -> bool {
     let Ok(target) = i32::try_from(ifindex) else { return false };
     let mut removed = false;
+    // It would print of each that it is not there.
+    verifier::listen();
     for point in [TC_INGRESS, TC_EGRESS] {
         let mut hook = libbpf_sys::bpf_tc_hook::default();
         hook.sz = size_of_val(&hook) as libbpf_sys::size_t;

@@ -94,7 +94,7 @@ fn filters_of_a_killed_daemon_go_by_a_cleanup() {
         stage.pass(&packet);
     }
     let said = shuntd.cleanup();
-    assert!(said.status.success(), "{said:?}");
+    assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
     assert_eq!(held.left(), None);
     assert_eq!(qdiscs(&lab), before);
 }
