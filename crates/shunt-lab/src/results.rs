@@ -4,12 +4,13 @@ use crate::{Conditions, Doubt, Limit, Nic, Position, Reading, Run};
 use serde::{Deserialize, Serialize, Serializer};
 use std::{
     collections::BTreeMap,
-    fs,
+    fs::{self, Permissions},
     io::{self, Write},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     time::SystemTime,
 };
-use tempfile::NamedTempFile;
+use tempfile::Builder;
 
 const FORMAT: &str = "shunt-result";
 /// Raised when what is there changes its meaning; new fields and doubts do not raise it.
@@ -77,6 +78,9 @@ pub enum ReadError {
         /// What was to be added.
         wanted: String,
     },
+    /// A device or a pipe, of which there is no end.
+    #[error("it is no file: results are written again after each run")]
+    NoFile,
     /// It is not as the format has it.
     #[error("it is damaged: {0}")]
     Damaged(#[source] serde_json::Error),
@@ -176,9 +180,19 @@ impl Kept {
     /// When there is a file that is of something else, or cannot be read or written.
     pub fn go_on(path: PathBuf, results: Results) -> Result<Self, ReadError> {
         let file = |source| ReadError::File { path: path.clone(), source };
-        if !path.try_exists().map_err(file)? {
-            return Self::begin(path.clone(), results).map_err(file);
+        let metadata = match path.metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let kept = Self { path: Some(path.clone()), results };
+                kept.write(&path).map_err(file)?;
+                return Ok(kept);
+            }
+            metadata => metadata.map_err(file)?,
+        };
+        if !metadata.is_file() {
+            return Err(ReadError::NoFile);
         }
+        // It is written anew and put in the place of the old one, which a link only leads to.
+        let path = path.canonicalize().map_err(file)?;
         let mut there = Results::read(&path)?;
         if there.what != results.what {
             return Err(ReadError::Other { found: there.what, wanted: results.what });
@@ -296,18 +310,27 @@ impl Kept {
         Ok(self.results)
     }
 
-    // Whoever reads it meanwhile, or pulls the plug, finds the old file or the new one.
     fn save(&self) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
-        let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+        self.write(path).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+    }
+
+    // Whoever reads it meanwhile, or pulls the plug, finds the old file or the new one.
+    fn write(&self, path: &Path) -> io::Result<()> {
         let directory = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let mut file = NamedTempFile::new_in(directory).map_err(named)?;
-        file.write_all(self.results.to_json()?.as_bytes()).map_err(named)?;
-        file.as_file().sync_all().map_err(named)?;
-        file.persist(path).map_err(|e| named(e.error))?;
+        // What tempfile says of it has a name that nobody has given.
+        directory.metadata()?;
+        // Not for its owner alone, who is root where it was measured: the umask says for whom.
+        let mut file = Builder::new().permissions(Permissions::from_mode(0o666)).tempfile_in(directory)?;
+        if let Ok(there) = path.metadata() {
+            file.as_file().set_permissions(there.permissions())?;
+        }
+        file.write_all(self.results.to_json()?.as_bytes())?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
         Ok(())
     }
 }

@@ -130,3 +130,30 @@ fn runs_are_added_to_a_file_of_the_same_measurement_only() {
     let why = Kept::go_on(path, new("load")).unwrap_err().to_string();
     assert_eq!(why, "it has runs of `throughput`, not of `load`: give another file");
 }
+
+#[test]
+fn a_file_that_is_there_stays_what_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let new = || Results::new("throughput", Conditions::default());
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    let (path, link) = (dir.path().join("r.json"), dir.path().join("link.json"));
+    Kept::go_on(path.clone(), new()).unwrap().finish().unwrap();
+    // As other files that are made here, which those can read for whom the umask leaves it.
+    fs::write(dir.path().join("other"), "").unwrap();
+    assert_eq!(mode(&path), mode(&dir.path().join("other")));
+    fs::set_permissions(&path, Permissions::from_mode(0o660)).unwrap();
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let mut kept = Kept::go_on(link.clone(), new()).unwrap();
+    kept.add("rate", "pps", 1.0).unwrap();
+    assert!(link.is_symlink());
+    assert_eq!((mode(&path), Results::read(&path).unwrap().readings.len()), (0o660, 1));
+}
+
+#[test]
+fn what_is_no_file_is_refused_by_its_name_once() {
+    let why = |path: &str| {
+        Kept::go_on(path.into(), Results::new("throughput", Conditions::default())).unwrap_err().to_string()
+    };
+    assert_eq!(why("/dev/full"), "it is no file: results are written again after each run");
+    assert_eq!(why("/no/r.json"), "/no/r.json: No such file or directory (os error 2)");
+}
