@@ -108,6 +108,9 @@ pub enum LoadError {
         /// Why not.
         source: io::Error,
     },
+    /// By a signal.
+    #[error("interrupted: of a test that was not over nothing can be said")]
+    Interrupted,
 }
 
 /// What the meter had seen by some moment.

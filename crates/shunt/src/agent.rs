@@ -1,6 +1,6 @@
 //! `shunt lab agent`: on the DUT, tells the machine that measures of load and counters. It only reads.
 
-use crate::agent::token::Token;
+use crate::{agent::token::Token, ends::Ends, say};
 use axum::{
     Json, Router,
     extract::{Query, State, rejection::QueryRejection},
@@ -26,7 +26,6 @@ use std::{
 use tokio::{
     net::TcpListener,
     select,
-    signal::unix::{SignalKind, signal},
     sync::Semaphore,
     task::{spawn_blocking, yield_now},
     time::{sleep, timeout},
@@ -68,8 +67,7 @@ impl Agent {
     /// Until a signal ends it.
     pub(crate) async fn serve(self) -> anyhow::Result<()> {
         // Before the meter, which must be stopped and not cut off, so that it takes its control group along.
-        let (mut interrupt, mut terminate) =
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let mut ends = Ends::new()?;
         let listener = TcpListener::bind(self.listen).await.map_err(|error| self.cannot_listen(&error))?;
         let cpus = self.cpus.clone();
         let meter =
@@ -77,13 +75,12 @@ impl Agent {
         let desk = Desk::of(meter);
         let router = desk.router();
         // Whoever starts it by a script reads the port here.
-        eprintln!("listening on {}; Ctrl-C ends it", listener.local_addr()?);
+        say(&format!("listening on {}; Ctrl-C ends it\n", listener.local_addr()?));
         if !self.listen.ip().is_loopback() {
-            eprintln!("the token crosses the network as it is: use a network of the lab alone, or `ssh -L`");
+            say("the token crosses the network as it is: use a network of the lab alone, or `ssh -L`\n");
         }
         select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            () = ends.next() => {}
             () = answer(listener, router, self.token) => {}
         }
         Ok(())

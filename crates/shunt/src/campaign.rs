@@ -9,6 +9,7 @@ use crate::{
     progress::Bar,
     render::{self, Answer},
     report::Report,
+    say,
 };
 use file::{File, Planned, bad};
 use serde::Serialize;
@@ -140,7 +141,9 @@ impl Campaign {
                 Todo::Measure(_) if course.stoppable.is_stopped() => one.state = State::Missing,
                 Todo::Measure(measurement) => {
                     let left = course.ahead.left(course.began);
-                    course.bar.beside(|| eprintln!("step {nth}, {}: {}; {left}", one.step, one.command));
+                    course
+                        .bar
+                        .beside(|| say(&format!("step {nth}, {}: {}; {left}\n", one.step, one.command)));
                     set_aside(&path)?;
                     let begun = Instant::now();
                     let measured = course.measure(&planned, measurement).await;
@@ -218,7 +221,7 @@ impl Course {
             }
             Err(why) => {
                 let why = why.to_string();
-                self.bar.beside(|| eprintln!("{step}: {why}"));
+                self.bar.beside(|| say(&format!("{step}: {why}\n")));
                 State::Failed { why }
             }
         })

@@ -1,12 +1,11 @@
 //! Does what `shunt load` asks for.
 
-use crate::{perform::Show, render::Answer};
+use crate::{ends::Ends, perform::Show, render::Answer};
 use shunt_api::{Failure, FailureCode};
 use shunt_lab::load::{LoadError, Meter, SelfTest};
-use std::time::Duration;
+use std::{sync::atomic::AtomicBool, time::Duration};
 use tokio::{
     select,
-    signal::unix::{SignalKind, signal},
     time::{Instant, sleep_until},
 };
 
@@ -18,29 +17,27 @@ pub(crate) async fn watch(
     show: Show<'_>,
 ) -> anyhow::Result<()> {
     // Before the meter: it must be stopped, not cut off, so that it takes its control group along.
-    let mut interrupted = signal(SignalKind::interrupt())?;
-    let mut terminated = signal(SignalKind::terminate())?;
+    let mut ends = Ends::new()?;
     let mut meter = Meter::start(cpus.as_deref()).map_err(failure)?;
     let mut next = Instant::now();
     for _ in 0..count.unwrap_or(u64::MAX) {
         next += interval;
         select! {
             () = sleep_until(next) => {}
-            _ = interrupted.recv() => return Ok(()),
-            _ = terminated.recv() => return Ok(()),
+            () = ends.next() => return Ok(()),
         }
         show(&Answer::Load(meter.read().map_err(failure)?))?;
     }
     Ok(())
 }
 
-pub(crate) fn self_test(cpus: Option<Vec<usize>>) -> Result<SelfTest, Failure> {
-    SelfTest::run(cpus.as_deref()).map_err(failure)
+pub(crate) fn self_test(cpus: Option<&[usize]>, stop: &AtomicBool) -> Result<SelfTest, Failure> {
+    SelfTest::run(cpus, stop).map_err(failure)
 }
 
 pub(crate) fn failure(error: LoadError) -> Failure {
     let code = match error {
-        LoadError::NotAllowed { .. } | LoadError::Busy { .. } => FailureCode::Usage,
+        LoadError::NotAllowed { .. } | LoadError::Busy { .. } | LoadError::Interrupted => FailureCode::Usage,
         _ => FailureCode::Internal,
     };
     Failure::new(code, error.to_string())

@@ -1,11 +1,15 @@
 //! The command that people type: parse what was typed, resolve it against the machine, do it, render the answer.
 
+// They panic where standard error or output cannot be written; see `say`.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod agent;
 mod bench;
 mod campaign;
 mod cli;
 mod client;
 mod daemon;
+mod ends;
 mod line;
 mod load;
 mod man;
@@ -76,7 +80,7 @@ fn fail(error: &anyhow::Error, json: bool, verbose: bool) -> ExitCode {
 }
 
 /// On standard error. Where memory ran out, what a daemon had of it comes back a moment after its end, and a pipe needs some.
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let until = Instant::now() + Duration::from_secs(10);
     // Where nobody reads it, the exit code still says it.
     while let Err(error) = io::stderr().lock().write_all(text.as_bytes()) {

@@ -5,11 +5,13 @@ use crate::{
     cli::Cli,
     client::Client,
     daemon::{self, Program, Started},
+    ends::Ends,
     load, man,
     plan::{Plan, Step, bad_file},
     progress::Bar,
     render::{self, Answer, Stopped},
     report::Reporting,
+    say,
 };
 use anyhow::Context;
 use clap::CommandFactory;
@@ -34,10 +36,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::{Instant, sleep, timeout};
 
 /// A daemon that takes longer to come up is told of: loading programs takes its time on a small board.
 const START_TIME: Duration = Duration::from_secs(15);
@@ -83,9 +82,12 @@ async fn perform_step(Plan { instance, step }: Plan, show: Show<'_>) -> anyhow::
         Step::Remove(removal) => Answer::Removed(remove(&client, removal).await?),
         Step::List => Answer::Statics(client.get("/v1/static").await?),
         Step::Load { cpus, interval, count } => return load::watch(cpus, interval, count, show).await,
-        Step::LoadSelfTest { cpus } => Answer::LoadSelfTest(load::self_test(cpus)?),
+        Step::LoadSelfTest { cpus } => {
+            let test = move |stop: &Arc<AtomicBool>| Ok(load::self_test(cpus.as_deref(), stop)?);
+            Answer::LoadSelfTest(Stoppable::new()?.run(test).await?)
+        }
         Step::Line(line) => {
-            line.left_out.iter().for_each(|why| eprintln!("left out: {why}"));
+            line.left_out.iter().for_each(|why| say(&format!("left out: {why}\n")));
             Answer::Line(line)
         }
         Step::Bench(bench) => {
@@ -131,14 +133,12 @@ fn setting<T>(
 /// Tells measurements when they are to end: at the first signal.
 pub(crate) struct Stoppable {
     stop: Arc<AtomicBool>,
-    interrupt: Signal,
-    terminate: Signal,
+    ends: Ends,
 }
 
 impl Stoppable {
     pub(crate) fn new() -> io::Result<Self> {
-        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        Ok(Self { stop: Arc::default(), interrupt, terminate })
+        Ok(Self { stop: Arc::default(), ends: Ends::new()? })
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -149,14 +149,13 @@ impl Stoppable {
         &mut self,
         measure: impl FnOnce(&Arc<AtomicBool>) -> anyhow::Result<T> + Send + 'static,
     ) -> anyhow::Result<T> {
-        let Self { stop, interrupt, terminate } = self;
+        let Self { stop, ends } = self;
         let seen = stop.clone();
         let mut measuring = tokio::task::spawn_blocking(move || measure(&seen));
         loop {
             tokio::select! {
                 measured = &mut measuring => return measured?,
-                _ = interrupt.recv() => stop.store(true, Ordering::Relaxed),
-                _ = terminate.recv() => stop.store(true, Ordering::Relaxed),
+                () = ends.next() => stop.store(true, Ordering::Relaxed),
             }
         }
     }
@@ -187,7 +186,7 @@ async fn why(client: &Client, wanted: &Selection) -> anyhow::Result<Explanation>
 async fn conntrack(client: &Client, ends: &Selection, protocol: Option<u8>) -> anyhow::Result<Vec<Tracked>> {
     let TrackedTable { counted, mut entries } = client.get("/v1/conntrack").await?;
     if !counted {
-        eprintln!("Linux does not count: sysctl -w net.netfilter.nf_conntrack_acct=1");
+        say("Linux does not count: sysctl -w net.netfilter.nf_conntrack_acct=1\n");
     }
     entries.retain(|entry| {
         ends.has_ends(&entry.orig.tuple()) && protocol.is_none_or(|number| entry.protocol == number)
@@ -206,7 +205,7 @@ async fn watch(
     let path = format!("/v1/watch?{}", wanted.query());
     let mut events = client.lines(&path).await?;
     // Not among the events: whoever starts traffic now will see it.
-    eprintln!("watching; Ctrl-C ends it");
+    say("watching; Ctrl-C ends it\n");
     let watching = async {
         for _ in 0..count.unwrap_or(u64::MAX) {
             match events.next().await? {
@@ -240,7 +239,7 @@ async fn start(
 
 async fn tell_of_slowness(pid: u32, log: &Path) -> Infallible {
     sleep(START_TIME).await;
-    eprintln!("shuntd (pid {pid}) is still coming up; its log: {}", log.display());
+    say(&format!("shuntd (pid {pid}) is still coming up; its log: {}\n", log.display()));
     pending().await
 }
 

@@ -11,8 +11,9 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     os::unix::{fs::symlink, net::UnixListener},
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
     thread,
+    time::Duration,
 };
 use tempfile::TempDir;
 
@@ -163,28 +164,63 @@ fn a_daemon_that_answers_nothing_or_nonsense_is_named() {
 
 #[test]
 fn load_is_a_line_of_json_each_interval_until_a_signal_ends_it() {
-    let line = "load --cpu 0 --interval 100ms --json";
-    let mut load = Command::new(env!("CARGO_BIN_EXE_shunt"))
-        .args(line.split(' '))
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(load.stdout.take().unwrap()).lines();
-    for _ in 0..2 {
-        let value: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
-        assert!((0.09..5.0).contains(&value["seconds"].as_f64().unwrap()), "{value}");
-        let cpu = &value["cpus"][0];
-        assert!((0.0..=100.0).contains(&cpu["load_percent"].as_f64().unwrap()), "{value}");
-        assert!(cpu["taken_percent"].is_number() && value["conditions"]["kernel"].is_string(), "{value}");
+    for signal in [Signal::SIGINT, Signal::SIGHUP] {
+        let mut load = load("--interval 100ms --json");
+        let mut lines = BufReader::new(load.stdout.take().unwrap()).lines();
+        for _ in 0..2 {
+            let value: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+            assert!((0.09..5.0).contains(&value["seconds"].as_f64().unwrap()), "{value}");
+            let cpu = &value["cpus"][0];
+            assert!((0.0..=100.0).contains(&cpu["load_percent"].as_f64().unwrap()), "{value}");
+            assert!(cpu["taken_percent"].is_number() && value["conditions"]["kernel"].is_string(), "{value}");
+        }
+        assert_eq!(ended_by(signal, load), Some(0), "{signal}");
     }
+}
+
+#[test]
+fn a_self_test_that_is_interrupted_leaves_nothing_behind() {
+    let mut test = load("--self-test");
+    // That of the meter is the third.
+    let tasks = format!("/proc/{}/task", test.id());
+    while fs::read_dir(&tasks).unwrap().count() < 3 {
+        assert_eq!(test.try_wait().unwrap(), None);
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(ended_by(Signal::SIGTERM, test), Some(2));
+}
+
+fn load(words: &str) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_shunt"))
+        .args(["load", "--cpu", "0"])
+        .args(words.split(' '))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Its exit code, if it left no control group behind.
+fn ended_by(signal: Signal, mut load: Child) -> Option<i32> {
     let pid = load.id();
-    kill(Pid::from_raw(pid.cast_signed()), Signal::SIGINT).unwrap();
-    assert!(load.wait().unwrap().success());
+    kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
+    let ended = load.wait().unwrap();
     let groups = fs::read_dir("/sys/fs/cgroup/cpu").into_iter().flatten().flatten();
     let ours = format!("shunt-load-{pid}-");
     let left: Vec<_> =
         groups.filter(|group| group.file_name().to_string_lossy().starts_with(&ours)).collect();
     assert!(left.is_empty(), "{left:?}");
+    ended.code()
+}
+
+#[test]
+fn what_cannot_be_said_on_standard_error_does_no_harm() {
+    let ended = Command::new(env!("CARGO_BIN_EXE_shunt"))
+        .args(["line", "--frame", "64", "--json"])
+        .stdout(Stdio::null())
+        .stderr(fs::File::create("/dev/full").unwrap())
+        .status();
+    assert_eq!(ended.unwrap().code(), Some(0));
 }
 
 #[test]

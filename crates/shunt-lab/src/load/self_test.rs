@@ -14,7 +14,9 @@ use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::{
     hint::black_box,
-    io, thread,
+    io,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -81,16 +83,17 @@ struct Window {
 }
 
 impl SelfTest {
-    /// Takes some seconds, more on a machine that is not quiet.
+    /// Takes some seconds, more on a machine that is not quiet. When `stop` is set it ends soon.
     ///
     /// # Errors
-    /// When the meter cannot be started.
-    pub fn run(cpus: Option<&[usize]>) -> Result<Self, LoadError> {
+    /// When the meter cannot be started, or it was stopped.
+    pub fn run(cpus: Option<&[usize]>, stop: &AtomicBool) -> Result<Self, LoadError> {
         let mut meter = Meter::start(cpus)?;
-        let interrupts: Vec<f64> = inject(&meter.soakers, 0.0)?.iter().map(Windows::interrupts).collect();
+        let interrupts: Vec<f64> =
+            inject(&meter.soakers, 0.0, stop)?.iter().map(Windows::interrupts).collect();
         let mut steps = Vec::new();
         for share in INJECTED {
-            let all = inject(&meter.soakers, share)?;
+            let all = inject(&meter.soakers, share, stop)?;
             steps.extend(all.iter().zip(&interrupts).map(|(windows, interrupts)| windows.step(*interrupts)));
         }
         let load = meter.read()?;
@@ -116,15 +119,15 @@ fn panicked() -> LoadError {
 }
 
 /// On all CPUs at once, as traffic loads them, and so that each is at the clock it has when all are busy.
-fn inject(soakers: &[Soaker], share: f64) -> Result<Vec<Windows>, LoadError> {
+fn inject(soakers: &[Soaker], share: f64, stop: &AtomicBool) -> Result<Vec<Windows>, LoadError> {
     thread::scope(|scope| {
         let threads: Vec<_> =
-            soakers.iter().map(|soaker| scope.spawn(move || inject_one(soaker, share))).collect();
+            soakers.iter().map(|soaker| scope.spawn(move || inject_one(soaker, share, stop))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
     })
 }
 
-fn inject_one(soaker: &Soaker, share: f64) -> Result<Windows, LoadError> {
+fn inject_one(soaker: &Soaker, share: f64, stop: &AtomicBool) -> Result<Windows, LoadError> {
     let cpu = soaker.cpu();
     let failed = |source| LoadError::System { what: format!("pinning a thread to CPU {cpu}"), source };
     soaker::pin(cpu).map_err(failed)?;
@@ -133,6 +136,9 @@ fn inject_one(soaker: &Soaker, share: f64) -> Result<Windows, LoadError> {
     let mut all = Vec::new();
     let quiet = |windows: &[Window]| windows.iter().filter(|window| window.is_quiet()).count();
     while all.len() < MOST_WINDOWS && quiet(&all) < QUIET_WINDOWS {
+        if stop.load(Ordering::Relaxed) {
+            return Err(LoadError::Interrupted);
+        }
         all.push(window(soaker, share));
     }
     Ok(Windows { cpu, all })

@@ -12,6 +12,7 @@ use shunt_api::{Instance, PacketTotals, Status};
 use shunt_gen::Schedule;
 use std::{
     fs,
+    io::{self, Write},
     mem::ManuallyDrop,
     path::PathBuf,
     sync::{
@@ -217,7 +218,7 @@ impl<'n> Up<'n> {
 impl Drop for Up<'_> {
     fn drop(&mut self) {
         if let Err(why) = self.ask(&["down"]) {
-            eprintln!("{why}");
+            let _ = writeln!(io::stderr(), "{why}");
         }
     }
 }
