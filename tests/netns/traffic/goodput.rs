@@ -143,8 +143,10 @@ fn what_a_variant_changes_shows() {
 /// What of a device is to be as it was.
 fn of_device(bench: &Bench, device: &str) -> String {
     let addresses = bench.host.run(&format!("ip -o address show dev {device} scope global"));
-    addresses
-        + &bench.host.run(&format!("ip -4 route show dev {device}; ip -6 route show dev {device} table 100"))
+    let routes = format!("ip -4 route show dev {device}; ip -6 route show dev {device} table 100");
+    // Of `stable_secret` nothing can be read before it is set.
+    let settings = format!("grep -rs . /proc/sys/net/ipv[46]/*/{device} | sort");
+    addresses + &bench.host.run(&routes) + &bench.host.run(&settings)
 }
 
 fn machine() -> Bench {
@@ -153,6 +155,11 @@ fn machine() -> Bench {
     for (n, net) in [(0, "2001:db8:a::"), (1, "2001:db8:b::")] {
         bench.host.run(&format!("ip address add {net}2/64 dev t{n} nodad"));
         bench.router.run(&format!("ip address add {net}1/64 dev p{n} nodad"));
+    }
+    for (setting, value) in
+        [("ipv4/conf/t0/rp_filter", 2), ("ipv4/neigh/t0/gc_stale_time", 77), ("ipv6/conf/t0/accept_ra", 0)]
+    {
+        bench.host.sysctl(setting, value);
     }
     bench.host.run("ip route add 203.0.113.0/24 via 192.0.2.1 metric 7");
     bench.host.run("ip -6 route add 2001:db8:c::/64 via 2001:db8:a::1 table 100");
@@ -219,6 +226,20 @@ fn devices_that_cannot_be_measured_between_are_left_as_they_are() {
         assert!(said.err.contains(why), "{options}: {}", said.err);
         assert_eq!(of_device(&bench, "t0"), before, "{options}");
     }
+}
+
+#[test]
+fn a_version_of_ip_without_a_gateway_is_left_out_where_the_other_has_one() {
+    if !require_root() {
+        return;
+    }
+    let bench = machine();
+    let matrix = "bench matrix --json --runs 1 --time 1 --speed 20M --no-load -p tcp --direction forward --tx t0 --rx t1 \
+                  --gateway 192.0.2.1 --rx-gateway 198.51.100.1";
+    let results = json(&bench.shunt.run(matrix));
+    assert!(value(&results, "TCP IPv4 forward dut") > 5.0);
+    assert_eq!(results["missing"]["TCP IPv6 forward"], "no --gateway of IPv6 is named");
+    is_one_line(&bench.shunt.run(&format!("{matrix} --ip 6")), 2, &["no --gateway of IPv6 is named"]);
 }
 
 #[test]

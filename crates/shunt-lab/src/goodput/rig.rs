@@ -22,7 +22,10 @@ const MASQUERADE: &str = "table inet nat { chain postrouting { type nat hook pos
 
 /// The devices that a router is between, while they are ours.
 #[derive(Debug)]
-pub(super) struct Devices([Borrowed; 2]);
+pub(super) struct Devices {
+    both: [Borrowed; 2],
+    gateways: Vec<IpAddr>,
+}
 
 /// What traffic goes through.
 #[derive(Debug)]
@@ -48,11 +51,12 @@ impl Devices {
             Borrowed::try_new(label, &wired.device, &wired.gateways)
                 .map_err(|why| Error::Asked(why.to_string()))
         };
-        Ok(Self([take("lan", &between.lan)?, take("wan", &between.wan)?]))
+        let both = [take("lan", &between.lan)?, take("wan", &between.wan)?];
+        Ok(Self { both, gateways: [&between.lan.gateways[..], &between.wan.gateways].concat() })
     }
 
     fn ends(&self) -> [End<'_>; 2] {
-        self.0.each_ref().map(|device| End {
+        self.both.each_ref().map(|device| End {
             ns: device.ns(),
             nic: device.device(),
             v4: device.address(false),
@@ -62,8 +66,12 @@ impl Devices {
 
     /// Why this traffic cannot be.
     pub(super) fn lack(&self, cell: &Cell) -> Option<String> {
-        let lacking = self.ends().into_iter().find(|end| end.address(cell.v6).is_err())?;
-        lacking.address(cell.v6).err().map(|why| why.to_string())
+        if let Some(why) = self.ends().iter().find_map(|end| end.address(cell.v6).err()) {
+            return Some(why.to_string());
+        }
+        let is_routed =
+            self.gateways.is_empty() || self.gateways.iter().any(|gateway| gateway.is_ipv6() == cell.v6);
+        (!is_routed).then(|| format!("no --gateway of {} is named", family(cell.v6)))
     }
 }
 
@@ -131,7 +139,11 @@ impl<'r> End<'r> {
 
     /// Where it is reached.
     pub(super) fn address(&self, v6: bool) -> Result<IpAddr, Error> {
-        let (address, family) = if v6 { (self.v6, "IPv6") } else { (self.v4, "IPv4") };
-        address.ok_or_else(|| Error::Asked(format!("{} has no address of {family}", self.nic)))
+        let address = if v6 { self.v6 } else { self.v4 };
+        address.ok_or_else(|| Error::Asked(format!("{} has no address of {}", self.nic, family(v6))))
     }
+}
+
+fn family(v6: bool) -> &'static str {
+    if v6 { "IPv6" } else { "IPv4" }
 }

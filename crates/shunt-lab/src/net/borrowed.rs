@@ -6,14 +6,18 @@
 use super::{NetNs, netns::ip_batch, wait_for};
 use serde::Deserialize;
 use std::{
+    fs,
     io::{self, Write},
     net::IpAddr,
+    path::{Path, PathBuf},
     process::{self, Command, Stdio},
     time::Duration,
 };
 
 /// For a link that comes up.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What `sysctl` has of single devices. A device begins with the defaults wherever it is moved to.
+const SETTINGS: [&str; 4] = ["ipv4/conf", "ipv4/neigh", "ipv6/conf", "ipv6/neigh"];
 /// What the kernel makes itself, where an address is.
 const MADE_BY_THE_KERNEL: [&str; 5] = ["local", "broadcast", "multicast", "anycast", "ff00::/8"];
 
@@ -29,6 +33,8 @@ pub struct Borrowed {
 #[derive(Debug)]
 struct Was {
     up: bool,
+    /// Each file below /proc/sys/net that could be read.
+    settings: Vec<(PathBuf, String)>,
     addresses: Vec<Address>,
     /// As `ip route` takes them, those of IPv4 first.
     routes: [Vec<String>; 2],
@@ -106,6 +112,14 @@ impl Borrowed {
         // That of the calling thread's process, by which the device was taken.
         said(&["-n", ns.name(), "link", "set", device, "netns", &process::id().to_string()])?;
         let mut failure = Ok(());
+        // Before the link is up: they say what it takes to itself from others.
+        let is_other =
+            |(path, value): &&(PathBuf, String)| fs::read_to_string(path).is_ok_and(|now| now != *value);
+        for (path, value) in was.settings.iter().filter(is_other) {
+            if let Err(why) = fs::write(path, value) {
+                failure = Err(io::Error::other(format!("{}: {why}", path.display())));
+            }
+        }
         let mut put_back = |words: &str| {
             if let Err(why) = said(&words.split_whitespace().collect::<Vec<_>>()) {
                 failure = Err(why);
@@ -151,6 +165,7 @@ impl Was {
         let addresses = shown.addr_info.iter().filter(|address| address.scope != "link");
         Ok(Self {
             up: shown.flags.iter().any(|flag| flag == "UP"),
+            settings: settings(device),
             addresses: addresses.cloned().collect(),
             routes: [routes("-4", device)?, routes("-6", device)?],
         })
@@ -180,6 +195,15 @@ impl Address {
             life(preferred)
         )
     }
+}
+
+fn settings(device: &str) -> Vec<(PathBuf, String)> {
+    let trees = SETTINGS.iter().map(|of| Path::new("/proc/sys/net").join(of).join(device));
+    let files = trees.filter_map(|tree| fs::read_dir(tree).ok()).flatten();
+    files
+        .filter_map(|file| Some(file.ok()?.path()))
+        .filter_map(|path| Some((path.clone(), fs::read_to_string(path).ok()?)))
+        .collect()
 }
 
 /// Those by the device that somebody has set.
