@@ -95,6 +95,11 @@ impl Answer {
             Self::Matrix(report) | Self::Rxtx(report) => {
                 report.failure.clone().map(|why| Failure::new(FailureCode::Usage, why))
             }
+            Self::Traffic(report) => {
+                let recorded = report.recorded.as_ref()?;
+                let why = format!("{}: {}", recorded.file.display(), recorded.failure.as_ref()?);
+                Some(Failure::new(FailureCode::BadConfig, why))
+            }
             _ => None,
         }
     }

@@ -256,6 +256,14 @@ fn a_file_that_cannot_be_sent_is_named_with_the_place() {
         assert!(said.err.starts_with("shunt: ") && said.err.contains(&why), "{why}: {}", said.err);
         assert_eq!(said.err.lines().count(), 1, "{}", said.err);
     }
+    let full = bench.shunt.run(&format!("gen {NICS} --count 100 --pcap-out /dev/full"));
+    assert_eq!(
+        (full.code, serde_json::from_str::<Value>(&full.out).unwrap()["received"].as_u64()),
+        (Some(18), Some(100)),
+        "{}",
+        full.err
+    );
+    assert!(full.err.contains("/dev/full: No space left on device"), "{}", full.err);
     let nowhere = bench.shunt.run(&format!("gen {NICS} --pcap-out /nonexistent/out.pcap"));
     assert!(nowhere.err.contains("/nonexistent/out.pcap: No such file"), "{}", nowhere.err);
 }

@@ -3,7 +3,7 @@
 use super::{Directed, Error, lane::Lane};
 use crate::Doubt;
 use pcap_file::{
-    Endianness, TsResolution,
+    Endianness, PcapError, TsResolution,
     pcap::{PcapHeader, PcapPacket, PcapWriter},
 };
 use serde::{Deserialize, Serialize};
@@ -38,12 +38,15 @@ pub struct PcapOut {
 pub struct Recorded {
     /// Its path.
     pub file: PathBuf,
-    /// Frames in it.
+    /// Frames that were to be in it.
     pub frames: u64,
     /// Frames that came beyond the limit.
     pub beyond_limit: u64,
     /// Frames that came faster than they could be handed on.
     pub dropped: u64,
+    /// Why the file is not whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 /// A file that is open, before anything is sent.
@@ -85,12 +88,11 @@ impl<'o> Recording<'o> {
     }
 
     /// `seen` is how many were handed on, of those that came.
-    fn write(self, frames: &[Stamped], seen: u64, came: u64) -> Result<Recorded, Error> {
-        let (file, written) = (self.out.path.clone(), frames.len() as u64);
-        write_frames(BufWriter::new(self.file), frames)
-            .map_err(|error| Error::Machine(format!("{}: {error}", file.display())))?;
+    fn write(self, frames: &[Stamped], seen: u64, came: u64) -> Recorded {
+        let failure = write_frames(BufWriter::new(self.file), frames).err().map(|error| error.to_string());
+        let written = frames.len() as u64;
         let (beyond_limit, dropped) = (seen - written, came.saturating_sub(seen));
-        Ok(Recorded { file, frames: written, beyond_limit, dropped })
+        Recorded { file: self.out.path.clone(), frames: written, beyond_limit, dropped, failure }
     }
 }
 
@@ -113,7 +115,7 @@ impl Listening<'_> {
         // Each CPU hands on what came to it.
         frames.sort_by_key(|(at_ns, _)| *at_ns);
         let came: u64 = directed.iter().map(|one| one.packets).sum();
-        let recorded = recording.write(&frames, seen.load(Ordering::Relaxed), came)?;
+        let recorded = recording.write(&frames, seen.load(Ordering::Relaxed), came);
         Ok((directed, recorded))
     }
 }
@@ -138,12 +140,20 @@ fn write_frames(file: impl Write, frames: &[Stamped]) -> io::Result<()> {
         endianness: Endianness::native(),
         ..PcapHeader::default()
     };
-    let mut writer = PcapWriter::with_header(file, header).map_err(io::Error::other)?;
+    let mut writer = PcapWriter::with_header(file, header).map_err(cause)?;
     let real = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let started = real.saturating_sub(Duration::from_nanos(now_ns()));
     for (at_ns, bytes) in frames {
         let packet = PcapPacket::new(started + Duration::from_nanos(*at_ns), bytes.len() as u32, bytes);
-        writer.write_packet(&packet).map_err(io::Error::other)?;
+        writer.write_packet(&packet).map_err(cause)?;
     }
     writer.into_writer().flush()
+}
+
+/// The crate says of any that bytes could not be read.
+fn cause(error: PcapError) -> io::Error {
+    match error {
+        PcapError::IoError(cause) => cause,
+        other => io::Error::other(other),
+    }
 }

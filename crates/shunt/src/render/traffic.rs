@@ -111,7 +111,8 @@ fn describe_recorded(recorded: &Recorded) -> String {
         0 => String::new(),
         some => format!("; {some} more came, beyond --pcap-limit"),
     };
-    format!("{}: {} frames{beyond}\n", recorded.file.display(), recorded.frames)
+    let failure = recorded.failure.as_ref().map_or(String::new(), |why| format!("; not whole: {why}"));
+    format!("{}: {} frames{beyond}{failure}\n", recorded.file.display(), recorded.frames)
 }
 
 fn latency(l: &LatencyUs) -> String {
