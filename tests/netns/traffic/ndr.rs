@@ -1,8 +1,12 @@
 //! `shunt bench ndr`: on a router that forwards so much and no more, and in namespaces of its own.
 
-use crate::command::{self, Bench};
+use crate::{
+    command::{self, Bench},
+    sizes,
+};
+use nix::sys::signal::Signal;
 use serde_json::Value;
-use shunt_testkit::{NetNs, Shunt, require_root};
+use shunt_testkit::{NetNs, Shunt, require_root, wait_until};
 use std::{fs, path::Path};
 
 /// What the router lets through, with what its bucket adds to that in a trial of 0.5 s.
@@ -49,6 +53,23 @@ fn a_router_that_limits_packets_is_found_to_do_so() {
         assert!(pdr.is_some_and(|pps| pps > 0.5 * LIMIT_PPS), "{searched:#}");
         assert_eq!(searched["latency"][2]["percent"], 90);
     }
+}
+
+#[test]
+fn an_interrupted_search_says_so_and_leaves_nothing_behind() {
+    if !require_root() {
+        return;
+    }
+    let host = NetNs::new("machine");
+    let shunt = Shunt::on(&host);
+    let mut running = shunt.start("bench ndr --engine slow");
+    let pid = running.pid();
+    wait_until("it has made its router", || sizes::namespaces(pid) == 3);
+    running.signal(Signal::SIGHUP);
+    wait_until("it has ended", || running.ended().is_some());
+    assert_eq!(running.ended(), Some(Some(2)), "{}", running.err());
+    assert_eq!(running.err(), "shunt: interrupted; searches that were over are kept\n");
+    assert_eq!(sizes::namespaces(pid), 0);
 }
 
 #[test]

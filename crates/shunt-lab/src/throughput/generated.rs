@@ -66,12 +66,14 @@ impl Generated {
     /// What the generator can do with nothing in between, and the line carries, in frames/s of one direction.
     ///
     /// # Errors
-    /// When the machine refuses.
+    /// When the machine refuses, or it was stopped.
     pub fn generator_max_pps(&self) -> Result<f64, Error> {
         session(&self.wanted, &self.place, &self.stop, |session| {
             let most = Schedule { pps: None, burst: self.wanted.burst, packets: None, duration: None };
             let line = session.limit().map_or(f64::INFINITY, |limit| limit.value);
-            Ok::<_, Error>(session.floor(&most)?.max_pps.min(line))
+            let floor = session.floor(&most)?;
+            unless_stopped(&self.stop)?;
+            Ok::<_, Error>(floor.max_pps.min(line))
         })
     }
 }
@@ -161,7 +163,7 @@ pub(crate) fn take_part<'n>(
 
 pub(super) fn unless_stopped(stop: &AtomicBool) -> Result<(), Error> {
     match stop.load(Ordering::Relaxed) {
-        true => Err(Error::Machine("interrupted; searches that were over are kept".to_owned())),
+        true => Err(Error::Asked("interrupted; searches that were over are kept".to_owned())),
         false => Ok(()),
     }
 }
