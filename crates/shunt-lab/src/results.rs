@@ -328,7 +328,8 @@ impl Kept {
         if let Ok(there) = path.metadata() {
             file.as_file().set_permissions(there.permissions())?;
         }
-        file.write_all(self.results.to_json()?.as_bytes())?;
+        // Without the name of the temporary file, which it would be told with.
+        file.as_file_mut().write_all(self.results.to_json()?.as_bytes())?;
         file.as_file().sync_all()?;
         file.persist(path)?;
         Ok(())

@@ -338,7 +338,13 @@ fn check(directory: &Path, text: &str, own: &str) -> Result<(), Failure> {
 }
 
 fn begin(directory: &Path, text: &str) -> Result<(), Failure> {
-    let made = fs::create_dir_all(directory).and_then(|()| fs::write(directory.join(COPY), text));
+    let copy = directory.join(COPY);
+    let made = fs::create_dir_all(directory).and_then(|()| {
+        fs::write(&copy, text).inspect_err(|_| {
+            // A part of it would be another campaign's.
+            let _ = fs::remove_file(&copy);
+        })
+    });
     made.map_err(|error| bad(format!("{}: {error}", directory.display())))
 }
 

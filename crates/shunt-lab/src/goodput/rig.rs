@@ -108,11 +108,8 @@ impl<'d> Rig<'d> {
             let output = command.output()?;
             if !output.status.success() {
                 let said = String::from_utf8_lossy(&output.stderr);
-                return Err(Error::Machine(format!(
-                    "`{line}` ended with {}: {}",
-                    output.status,
-                    said.trim()
-                )));
+                let why = format!("`{line}` ended with {}: {}", output.status, said.trim());
+                return Err(Error::Machine(why.trim_end_matches(": ").to_owned()));
             }
         }
         Up::new(router, column.engine.as_ref())

@@ -41,7 +41,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub(crate) interval: Duration,
     /// End after so many intervals.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
     /// Only this CPU; may be given several times [default: all that are allowed].
     #[arg(long = "cpu", value_name = "CPU")]

@@ -53,6 +53,7 @@ fn load_is_of_intervals_or_a_test_of_itself() {
     assert_eq!((typed.interval, typed.count, typed.cpus), (Duration::from_secs(2), Some(3), vec![0, 2]));
     assert!(load("load --self-test --cpu 1").self_test);
     assert_eq!(refusal("load --interval 99ms"), ErrorKind::ValueValidation);
+    assert_eq!(refusal("load --count 0"), ErrorKind::ValueValidation);
     assert_eq!(refusal("load --self-test --count 1"), ErrorKind::ArgumentConflict);
 }
 
