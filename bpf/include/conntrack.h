@@ -62,6 +62,7 @@ struct nf_ct_ext {
 };
 
 struct nf_conn {
+	__u32 timeout; /* the low half of the jiffies at which it is forgotten */
 	unsigned long status;
 	struct nf_ct_ext *ext;
 	__u32 mark;

@@ -164,7 +164,16 @@ static __always_inline enum shunt_reason judge(const struct sight *s, __u32 fami
 	return SHUNT_OK;
 }
 
-static __always_inline enum shunt_reason ask_conntrack(const struct sight *s, __u32 family, __u8 *flags)
+/* Conntrack must see a packet well before it forgets the connection, whose timeout may be its own (nft `ct timeout`). */
+static __always_inline void prove_in_time(const struct sight *s, const struct nf_conn *ct, struct shunt_flow *f)
+{
+	__u32 ticks = (ct->timeout - s->now) / 3;
+
+	if (ticks < shunt_control.reprove_ticks)
+		f->reprove_at_ticks = s->now + ticks;
+}
+
+static __always_inline enum shunt_reason ask_conntrack(const struct sight *s, __u32 family, struct shunt_flow *f)
 {
 	struct bpf_ct_opts___shunt opts = { .netns_id = -1, .l4proto = s->c->l4_proto };
 	const __be16 *ports = (const __be16 *)s->bench->seen.l4;
@@ -188,7 +197,8 @@ static __always_inline enum shunt_reason ask_conntrack(const struct sight *s, __
 	}
 	if (!ct)
 		return SHUNT_NO_CONNTRACK;
-	why = judge(s, family, ct, opts.dir, flags);
+	why = judge(s, family, ct, opts.dir, &f->flags);
+	prove_in_time(s, ct, f);
 	bpf_ct_release(ct);
 	return why;
 }
@@ -270,8 +280,7 @@ static __always_inline enum shunt_reason install(const struct sight *s, __u32 fa
 	f->epoch = s->c->epoch;
 	f->state = SHUNT_FLOW_PENDING;
 	f->home_cpu = bpf_get_smp_processor_id();
-	f->prove_by_ticks = s->now + shunt_control.prove_ticks;
-	f->reprove_at_ticks = s->now + shunt_control.reprove_ticks;
+	f->prove_by_ticks = f->reprove_at_ticks + (shunt_control.prove_ticks - shunt_control.reprove_ticks);
 	f->seen_ticks = s->now;
 	key_of(family, s->c, &key);
 	hash = shunt_hash(family, &key);
@@ -368,10 +377,11 @@ static __always_inline enum shunt_reason learn(const struct sight *s, __u32 fami
 	why = shunt_derive(s->c, &s->bench->seen, p, f, s->bench->to);
 	if (why != SHUNT_OK)
 		return why;
+	f->reprove_at_ticks = s->now + shunt_control.reprove_ticks;
 	if (f->flags & SHUNT_FLOW_UNTRACKED) {
 		take_sides(s, family);
 	} else {
-		why = ask_conntrack(s, family, &f->flags);
+		why = ask_conntrack(s, family, f);
 		if (why != SHUNT_OK)
 			return why;
 	}

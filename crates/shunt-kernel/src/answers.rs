@@ -40,13 +40,6 @@ pub struct ConntrackTimeouts {
     pub tcp_unacknowledged: Duration,
 }
 
-impl ConntrackTimeouts {
-    /// The time within which each connection must be seen.
-    pub fn shortest(&self) -> Duration {
-        self.udp.min(self.udp_stream).min(self.tcp_established).min(self.tcp_unacknowledged)
-    }
-}
-
 /// What became of a connection that was to be liberal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liberal {

@@ -171,11 +171,11 @@ impl Daemon {
         self.beat();
     }
 
-    /// A flow must be seen by conntrack and bridges well within the time after which they forget it.
+    /// A flow must be seen by bridges well within the time after which they forget a station. Of conntrack's times the data
+    /// plane takes care.
     fn set_proof(&self) {
-        let conntrack = self.kernel.conntrack_timeouts().ok().map(|timeouts| timeouts.shortest());
-        let forgotten = conntrack.into_iter().chain(self.core.ageing()).min();
-        let every = forgotten.map_or(self.config.reprove, |after| self.config.reprove.min(after / 3));
+        let every =
+            self.core.ageing().map_or(self.config.reprove, |after| self.config.reprove.min(after / 3));
         self.plane.control().set_proof(every, every + PROOF_GRACE.min(every));
     }
 

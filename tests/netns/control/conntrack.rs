@@ -1,6 +1,6 @@
 //! Linux still knows the connections that it does not see.
 
-use crate::{ENGINES, Stage, daemon, silent, stage::nothing};
+use crate::{ENGINES, Stage, daemon, daemon_with, silent, stage::nothing};
 use shunt_api::Engine;
 use shunt_testkit::{
     Crossing, Handshake, Process, Shuntd, Topology, require_root, rulesets, wait_for, wait_until,
@@ -52,15 +52,40 @@ impl Drop for Events {
 
 #[test]
 fn an_active_fast_connection_stays_in_conntrack_and_a_finished_one_does_not() {
-    if !require_root() {
-        return;
+    if require_root() {
+        let lab = silent(Topology::two_hosts_and_a_router(), rulesets::HOME_GATEWAY);
+        for name in ["udp_timeout", "udp_timeout_stream"] {
+            lab.router().sysctl(&format!("netfilter/nf_conntrack_{name}"), 3);
+        }
+        stays_while_it_is_active(&lab);
     }
-    let lab = silent(Topology::two_hosts_and_a_router(), rulesets::HOME_GATEWAY);
-    for (name, seconds) in [("udp_timeout", 3), ("udp_timeout_stream", 3), ("tcp_timeout_established", 5)] {
-        lab.router().sysctl(&format!("netfilter/nf_conntrack_{name}"), seconds);
+}
+
+/// UDP has timeouts that are not those of the sysctls.
+const SHORT_TIMEOUTS: &str = r#"
+table ip short {
+	ct timeout datagrams { protocol udp; policy = { unreplied : 3, replied : 3 }; }
+	chain prerouting {
+		type filter hook prerouting priority mangle; policy accept;
+		meta l4proto udp ct timeout set "datagrams"
+	}
+}
+"#;
+
+#[test]
+fn so_does_one_with_a_short_timeout_of_its_own() {
+    if require_root() {
+        let lab = silent(Topology::two_hosts_and_a_router(), rulesets::HOME_GATEWAY);
+        lab.router().nft(SHORT_TIMEOUTS);
+        stays_while_it_is_active(&lab);
     }
-    let events = Events::of(&lab);
-    let shuntd = daemon(&lab, Engine::Xdp);
+}
+
+#[track_caller]
+fn stays_while_it_is_active(lab: &Topology) {
+    lab.router().sysctl("netfilter/nf_conntrack_tcp_timeout_established", 5);
+    let events = Events::of(lab);
+    let shuntd = daemon_with(lab, Engine::Xdp, "reprove = \"10s\"");
     let (there, back) = (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()));
     let stage = Stage::new(lab.lan(), &[lab.wan()]);
     let udp = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("one way only");
