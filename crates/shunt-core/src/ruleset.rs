@@ -32,7 +32,7 @@ pub struct Statement {
 pub enum Effect {
     /// Its packets go elsewhere, or are made twice, or are answered by the router: nothing is learned beside it.
     Stops,
-    /// It counts, limits or reports packets: those of the fast path it does not see.
+    /// It counts, limits, draws or reports packets: those of the fast path it does not see.
     Bypassed,
     /// In a table of bridges: it has conntrack look at what is bridged.
     Tracks,
@@ -45,8 +45,8 @@ pub fn effect(statement: &str) -> Option<Effect> {
     Some(match statement {
         "queue" | "dup" | "fwd" | "tproxy" | "synproxy" => Effect::Stops,
         "NFQUEUE" | "QUEUE" | "TEE" | "TPROXY" | "SYNPROXY" => Effect::Stops,
-        "limit" | "quota" | "numgen" | "log" | "counter" | "last" | "ct packets" | "ct bytes"
-        | "ct avgpkt" => Effect::Bypassed,
+        "limit" | "quota" | "numgen" | "meta random" | "log" | "counter" | "last" | "ct packets"
+        | "ct bytes" | "ct avgpkt" => Effect::Bypassed,
         "ct" | "connlimit" => Effect::Tracks,
         "hashlimit" | "statistic" | "recent" | "connbytes" | "nfacct" | "rateest" | "LOG" | "NFLOG"
         | "AUDIT" | "TRACE" | "RATEEST" | "IDLETIMER" | "LED" => Effect::Bypassed,

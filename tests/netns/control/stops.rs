@@ -191,6 +191,7 @@ fn what_fast_packets_go_past_is_named_and_stops_nothing() {
                 limit rate over 1000000/second drop
                 quota over 1000000 mbytes drop
                 numgen inc mod 2 0 log
+                meta random 0 log
                 update @seen { ip saddr limit rate 5/second } accept
             }
             chain first { type nat hook prerouting priority dstnat; counter log; }
@@ -201,7 +202,10 @@ fn what_fast_packets_go_past_is_named_and_stops_nothing() {
     let of = |statement: &str| status.ruleset.bypassed.iter().find(|note| note.statement == statement);
     assert_eq!(of("counter").map(|note| note.rules), Some(3), "{status:#?}");
     assert_eq!(of("limit").map(|note| note.rules), Some(2), "{status:#?}");
-    assert!(["quota", "numgen", "log"].into_iter().all(|name| of(name).is_some()), "{status:#?}");
+    assert!(
+        ["quota", "numgen", "meta random", "log"].into_iter().all(|name| of(name).is_some()),
+        "{status:#?}"
+    );
     assert!(status.ruleset.bypassed.iter().all(|note| note.chain == "forward"), "{status:#?}");
     assert_eq!((&status.ruleset.stops, &status.ruleset.held), (&vec![], &vec![]));
     stage.teach(&shuntd, &v4);

@@ -112,6 +112,8 @@ impl Does {
                     _ => {}
                 }
             }
+            // NFTA_META_KEY: NFT_META_PRANDOM
+            Some("meta") if data.be32(2) == Some(24) => self.state("meta random"),
             Some(name) => self.state(name),
             None => {}
         }

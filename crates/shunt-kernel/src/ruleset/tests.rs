@@ -131,6 +131,16 @@ fn statements_are_found_by_the_names_of_their_expressions() {
 }
 
 #[test]
+fn of_what_is_known_of_a_packet_only_the_lot_differs_from_one_to_the_next() {
+    let found = |key: u32| {
+        let meta = expression("meta", move |b| b.put(2, &key.to_be_bytes()));
+        forward(INET).rule(INET, "forward", 4, &[&meta]).found()
+    };
+    assert_eq!(found(24), ["forward 4 meta random"]);
+    assert_eq!(found(3), [""; 0]);
+}
+
+#[test]
 fn rules_of_bridges_tell_that_they_use_conntrack_and_those_of_others_do_not() {
     let bytes = expression("ct", |b| b.put(2, &15_u32.to_be_bytes()));
     let found = |family| {
