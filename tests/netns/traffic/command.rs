@@ -217,6 +217,11 @@ fn what_cannot_be_measured_is_said_in_one_line() {
         ("--tx t0 --rx t1 --gateway 192.0.2.77", 2, "t0: 192.0.2.77 does not answer ARP"),
         ("--tx t0 --rx t1 --gateway 203.0.113.1", 2, "203.0.113.1"),
         ("--tx t0 --rx t1 --gateway 192.0.2.1 -6 --size 78", 2, "address"),
+        (
+            "--tx t0 --rx t1 --gateway 192.0.2.1 --both",
+            2,
+            "both directions need --rx-gateway, too: the router's address at t1",
+        ),
     ] {
         let said = bench.shunt.run(&format!("gen --no-floor --warm-up 0s {words}"));
         assert_eq!(said.code, Some(code), "{words}: {}{}", said.err, said.out);

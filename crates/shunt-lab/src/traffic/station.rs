@@ -124,6 +124,13 @@ impl Network {
         match self {
             Self::Own(topology) => Ok((Station::of(topology.lan())?, Station::of(topology.wan())?)),
             Self::Here(nics) => {
+                if wanted.both && nics.gateway.is_some() && nics.rx_gateway.is_none() {
+                    let why = format!(
+                        "both directions need --rx-gateway, too: the router's address at {}",
+                        nics.rx
+                    );
+                    return Err(Error::Asked(why));
+                }
                 let (mtu, shape) = (l3_bytes(wanted), &wanted.shape);
                 let (mut tx, mut rx) = (Station::here(&nics.tx, mtu)?, Station::here(&nics.rx, mtu)?);
                 (tx.next_hop, rx.next_hop) = (rx.mac, tx.mac);
