@@ -79,7 +79,7 @@ impl Cell {
     }
 
     /// What is offered of payload, in bit/s.
-    pub(super) fn offered_bps(&self, speed: Option<LinkSpeed>) -> Option<u64> {
+    pub fn offered_bps(&self, speed: Option<LinkSpeed>) -> Option<u64> {
         let line = self.limit(speed).map(|limit| (limit.value * 1e6 * OF_LINE) as u64);
         match (self.rate_bps, line) {
             (Some(rate), Some(line)) => Some(rate.min(line)),

@@ -23,7 +23,7 @@ pub(super) fn matrix(report: &Report) -> String {
         report.seconds,
         cpu(report)
     );
-    text + &line(report)
+    text + &line(report, ", of whose payload line is the share")
 }
 
 /// A row for each variant, then what it changes.
@@ -51,14 +51,15 @@ pub(super) fn rxtx(report: &Report) -> String {
         rows.push(row);
     }
     let mut text = doubts(report) + &align("<>", &rows) + &gains(report) + &missing(report);
-    let rate = report.cells.iter().find_map(|cell| cell.rate_bps).unwrap_or(0);
+    let udp = report.cells.iter().find(|cell| cell.protocol == Protocol::Udp);
+    let rate = udp.and_then(|cell| cell.offered_bps(report.speed)).unwrap_or(0);
     text += &format!(
         "> is from the LAN to the WAN. Runs of {} s; UDP at {} of payload. {}.\n",
         report.seconds,
         units::bits_per_second(rate),
         cpu(report)
     );
-    text + &line(report)
+    text + &line(report, "")
 }
 
 fn goodput_table(report: &Report) -> String {
@@ -200,10 +201,10 @@ fn cpu(report: &Report) -> String {
     }
 }
 
-fn line(report: &Report) -> String {
+fn line(report: &Report, share: &str) -> String {
     match report.speed {
         Some(speed) => {
-            format!("No more was offered than {speed}bit/s carry, of whose payload line is the share.\n")
+            format!("No more was offered than {speed}bit/s carry{share}.\n")
         }
         None => "Of no line: a veth has no speed; --speed names one to stand for.\n".to_owned(),
     }

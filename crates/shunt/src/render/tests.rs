@@ -102,6 +102,15 @@ fn the_texts_are_as_kept() {
 }
 
 #[test]
+fn udp_is_told_with_the_rate_that_the_line_lets_through() {
+    let mut report = examples::goodput::rxtx();
+    report.speed = "50M".parse().ok();
+    let text = show(&Answer::Rxtx(Box::new(report)), TEXT);
+    assert!(text.contains("UDP at 47.6 Mbit/s of payload"), "{text}");
+    assert!(text.ends_with("No more was offered than 50Mbit/s carry.\n"), "{text}");
+}
+
+#[test]
 fn json_is_the_value_itself() {
     let back = |answer: &Answer| serde_json::from_str::<Value>(&show(answer, JSON)).unwrap();
     let status_back: Status = serde_json::from_value(back(&Answer::Status(status()))).unwrap();
