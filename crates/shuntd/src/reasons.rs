@@ -38,7 +38,7 @@ texts! {
     "tcp-flags": "a packet with SYN, FIN or RST begins or ends the connection";
         "nothing to do: an established connection is learned again".
     "miss": "no action has been learned for it";
-        "send more packets: it is learned once as many were seen as udp_packets or tcp_packets say".
+        "send more packets: it is learned once as many were seen as udp_packets or tcp_packets say, if it comes in and leaves by ports of Shunt".
     "stale": "its action is from before a change of Linux's state, or was not proved for too long";
         "nothing to do: its next packets prove it anew".
     "reprove": "one packet every few seconds goes through Linux, to prove the action again";

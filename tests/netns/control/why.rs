@@ -157,3 +157,24 @@ fn a_connection_that_ends_says_what_ended_it() {
     assert!(ended.is_some(), "it never said tcp-flags");
     shunt.done("down");
 }
+
+#[test]
+fn what_leaves_by_a_device_that_is_no_port_is_told_so() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent(Topology::two_hosts_and_a_router(), RULES);
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up --engine tc --port r0");
+    let (there, back) = (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()));
+    let (packet, answer) = (udp(&lab, 5000), lab.wan().udp_to(5000, lab.lan().at(4000)).payload("an answer"));
+    for _ in 0..4 {
+        there.pass(&packet);
+        back.pass(&answer);
+    }
+    let found = ask(&shunt, "--dport 5000");
+    let detail = |at: usize| found["directions"][at]["because"]["detail"].as_str().unwrap();
+    assert!(detail(0).starts_with("4 packets") && detail(0).ends_with("left by a port"), "{found:#}");
+    assert!(detail(1).starts_with("no packet"), "{found:#}");
+    shunt.done("down");
+}

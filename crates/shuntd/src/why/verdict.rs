@@ -148,7 +148,16 @@ fn refused(case: &Case) -> Option<Verdict> {
 
 fn not_learned(case: &Case) -> Verdict {
     let (seen, wanted) = case.seen;
-    slow("miss", format!("{seen} packets were seen within 10 s, and it is learned from number {wanted}"))
+    slow(
+        "miss",
+        match seen {
+            0 => "no packet of it came in by a port within 10 s".to_owned(),
+            _ if seen < wanted => {
+                format!("{seen} packets were seen within 10 s, and it is learned from number {wanted}")
+            }
+            _ => format!("{seen} packets were seen within 10 s, and none that left by a port"),
+        },
+    )
 }
 
 #[cfg(test)]

@@ -124,4 +124,11 @@ fn what_taught_nothing_or_was_not_seen_often_enough_says_so() {
     let few = of(&case(&udp));
     assert_eq!(few.slow, Some("miss"));
     assert!(few.detail.starts_with("1 packets") && few.detail.ends_with("number 2"), "{few:?}");
+    let none = of(&Case { seen: (0, 2), ..case(&udp) });
+    assert!(none.detail.contains("came in by a port"), "{none:?}");
+    let enough = of(&Case { seen: (9, 2), ..case(&udp) });
+    assert!(
+        enough.detail.starts_with("9 packets") && enough.detail.ends_with("left by a port"),
+        "{enough:?}"
+    );
 }
