@@ -21,7 +21,8 @@ use rig::Devices;
 use runs::Runs;
 use shunt_wire::line::LinkSpeed;
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet},
+    mem::discriminant,
     net::IpAddr,
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -269,10 +270,10 @@ impl Report {
     pub fn doubts(&self) -> Vec<(&Doubt, &str, usize)> {
         let mut doubts: Vec<(&Doubt, &str, usize)> = Vec::new();
         for (name, reading) in &self.results.readings {
-            for doubt in &reading.doubts {
-                let same = |(other, ..): &&mut (&Doubt, &str, usize)| {
-                    std::mem::discriminant(*other) == std::mem::discriminant(doubt)
-                };
+            let mut of_this_reading = HashSet::new();
+            for doubt in reading.doubts.iter().filter(|doubt| of_this_reading.insert(discriminant(*doubt))) {
+                let same =
+                    |(other, ..): &&mut (&Doubt, &str, usize)| discriminant(*other) == discriminant(doubt);
                 match doubts.iter_mut().find(same) {
                     Some((_, _, count)) => *count += 1,
                     None => doubts.push((doubt, name, 1)),

@@ -209,7 +209,7 @@ pub(crate) struct SweepArgs {
 /// Without --tx and --rx, a LAN host, a router with a stateful firewall and a WAN host are made in namespaces.
 #[derive(Debug, Args)]
 pub(crate) struct PlaceArgs {
-    /// The device that sends, to measure what is between it and --rx.
+    /// The device that sends, to measure what is between it and --rx, instead of a router in a namespace between two hosts.
     #[arg(long, value_name = "PORT", requires = "rx", conflicts_with = "engines")]
     pub(crate) tx: Option<String>,
     /// The device that receives.

@@ -72,7 +72,7 @@ pub(crate) struct GenArgs {
     /// UDP over IPv4 without a checksum.
     #[arg(long)]
     no_checksum: bool,
-    /// The device that sends, to measure what is between it and --rx.
+    /// The device that sends, to measure what is between it and --rx, instead of a router in a namespace between two hosts.
     #[arg(long, value_name = "PORT", requires = "rx")]
     tx: Option<String>,
     /// The device that receives.

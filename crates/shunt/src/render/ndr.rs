@@ -98,7 +98,7 @@ fn method(report: &Report) -> String {
                 "Connections/s: new ones, masqueraded, answered, and tracked by conntrack",
             _ => "Frames/s of one direction",
         },
-        report.range.min_pps,
-        report.range.max_pps
+        report.range.min_pps.round(),
+        report.range.max_pps.round()
     )
 }
