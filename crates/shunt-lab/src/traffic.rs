@@ -189,11 +189,18 @@ impl From<io::Error> for Error {
 
 impl From<shunt_bpf::traffic::Error> for Error {
     fn from(error: shunt_bpf::traffic::Error) -> Self {
+        Self::Machine(error.to_string())
+    }
+}
+
+impl Error {
+    /// A program cannot be put onto a device.
+    fn attaching(device: &str, error: &shunt_bpf::traffic::Error) -> Self {
         match error.raw_os_error() {
             Some(nix::libc::EBUSY | nix::libc::EEXIST) => Self::Busy(format!(
-                "{error}; another XDP program is there: take it off with `ip link set DEV xdp off`"
+                "{device}: another XDP program is there: end what put it there, or `ip link set {device} xdp off`"
             )),
-            _ => Self::Machine(error.to_string()),
+            _ => Self::Machine(format!("{device}: {error}")),
         }
     }
 }

@@ -228,6 +228,13 @@ fn what_cannot_be_measured_is_said_in_one_line() {
         assert!(said.err.starts_with("shunt: ") && said.err.contains(why), "{words}: {}", said.err);
         assert_eq!(said.err.lines().count(), 1, "{words}: {}", said.err);
     }
+    let mut other = bench.shunt.start("gen --tx t0 --rx t1 --time 60s --no-floor --warm-up 0s");
+    wait_until("packets are under way", || most_sent(other.pid()) > 100);
+    let said = bench.shunt.run("gen --tx t0 --rx t1");
+    other.signal(Signal::SIGINT);
+    wait_until("it has ended", || other.ended().is_some());
+    let why = "shunt: t1: another XDP program is there: end what put it there, or `ip link set t1 xdp off`\n";
+    assert_eq!((said.code, said.err.as_str()), (Some(14), why));
     bench.router.run("ethtool -K p0 gro off");
     let said = bench.shunt.run("gen --tx t0 --rx t1 --sender xdp --no-floor");
     assert!(said.err.contains("t0: it takes no frames of XDP; use --sender socket"), "{}", said.err);

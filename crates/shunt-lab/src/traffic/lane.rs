@@ -143,7 +143,9 @@ impl<'n> Lane<'n> {
             Source::Captured(capture, _) => receiver::Wanted::Of(capture),
         };
         // The receiver first: a veth takes live frames only when its peer has a program, or GRO.
-        let receiver = to.within(|| Receiver::attach_for(to.ifindex, &wanted, hand_on))?;
+        let receiver = to
+            .within(|| Receiver::attach_for(to.ifindex, &wanted, hand_on))
+            .map_err(|error| Error::attaching(&to.ifname, &error))?;
         let sender = from.within(|| Sender::new(source, &from.ifname, from.ifindex, means))?;
         Ok(Self {
             from: from.clone(),
