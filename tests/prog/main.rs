@@ -7,6 +7,7 @@ mod conntrack;
 mod forwarded;
 mod mutated;
 mod over_time;
+mod ports;
 mod punted;
 mod rig;
 mod swept;

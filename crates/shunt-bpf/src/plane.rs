@@ -223,7 +223,21 @@ impl DataPlane {
         let slot = (0..abi::PORTS_MAX as u16)
             .find(|slot| self.ports.values().all(|p| p.slot != *slot))
             .ok_or(Error::TooManyPorts(abi::PORTS_MAX))?;
-        self.write_port(ifindex, Port { slot, flags, ifindex })?;
+        let written = self.write_port(ifindex, Port { slot, flags, ifindex });
+        match written.and_then(|()| self.attach_tc(ifindex, slot, tcx)) {
+            Ok(port) => {
+                let means = port.means;
+                self.ports.insert(ifindex, port);
+                Ok(means)
+            }
+            Err(error) => {
+                self.erase_port(ifindex, slot)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn attach_tc(&self, ifindex: u32, slot: u16, tcx: bool) -> Result<AttachedPort, Error> {
         let ingress = program(&self.tc, TC_FORWARD.name, "shunt_in")?;
         let failed = |hook| move |source| Error::Attach { ifindex, hook, source };
         let by_link = if tcx {
@@ -249,9 +263,7 @@ impl DataPlane {
                 })
             }
         };
-        self.ports
-            .insert(ifindex, AttachedPort { slot, means, _ingress: ingress, _egress: egress, xdp: None });
-        Ok(means)
+        Ok(AttachedPort { slot, means, _ingress: ingress, _egress: egress, xdp: None })
     }
 
     /// Attaches or detaches the XDP program of a port that has the tc programs.
@@ -299,11 +311,7 @@ impl DataPlane {
             self.map("shunt_counters")?
                 .update_percpu(&u32::from(port.slot).to_ne_bytes(), &zero, MapFlags::ANY)
                 .map_err(|source| Error::Map { map: "shunt_counters", source })?;
-            self.delete("shunt_ports", &ifindex.to_ne_bytes())?;
-            self.place(ifindex, port.slot, Port::default());
-            if self.xdp.is_ok() {
-                self.delete("shunt_devmap", &u32::from(port.slot).to_ne_bytes())?;
-            }
+            self.erase_port(ifindex, port.slot)?;
         }
         Ok(())
     }
@@ -328,6 +336,15 @@ impl DataPlane {
         self.place(ifindex, port.slot, port);
         if self.xdp.is_ok() {
             self.update("shunt_devmap", &u32::from(port.slot).to_ne_bytes(), &ifindex.to_ne_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn erase_port(&self, ifindex: u32, slot: u16) -> Result<(), Error> {
+        self.delete("shunt_ports", &ifindex.to_ne_bytes())?;
+        self.place(ifindex, slot, Port::default());
+        if self.xdp.is_ok() {
+            self.delete("shunt_devmap", &u32::from(slot).to_ne_bytes())?;
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ pub struct Core {
     choice: Choice,
     network: Network,
     ports: BTreeMap<u32, PortView>,
-    /// Devices that could not be attached to; tried again when they change.
+    /// Devices that could not be attached to; tried again when they change, or a port goes.
     refused: BTreeSet<u32>,
     /// Devices on which somebody captures; 0 is all.
     captures: BTreeSet<u32>,
@@ -238,15 +238,18 @@ impl Core {
             &|prog| own.contains(&prog),
             &self.ports,
         );
+        let gone: Vec<u32> =
+            self.ports.keys().copied().filter(|ifindex| !want.contains_key(ifindex)).collect();
+        if !gone.is_empty() {
+            // There may be room for them now.
+            self.refused.clear();
+        }
         want.retain(|ifindex, _| !self.refused.contains(ifindex));
         let (seen, tracking) = (self.network.stacks(want.keys().copied()), self.tracking());
         for (ifindex, view) in &mut want {
             view.setting.bridged = self.network.bridged(*ifindex, &seen, tracking);
         }
-        let mut actions = Vec::new();
-        for ifindex in self.ports.keys().filter(|ifindex| !want.contains_key(ifindex)) {
-            actions.push(Action::Detach { ifindex: *ifindex });
-        }
+        let mut actions: Vec<Action> = gone.into_iter().map(|ifindex| Action::Detach { ifindex }).collect();
         let mut moved = (!actions.is_empty()).then_some(Cause::Engine);
         for (ifindex, view) in &want {
             match self.ports.get(ifindex) {

@@ -311,6 +311,17 @@ fn a_device_that_refused_is_tried_again_when_it_changes() {
 }
 
 #[test]
+fn a_device_that_refused_is_tried_again_when_a_port_goes_and_makes_room() {
+    let (mut core, now) = started(Choice::default(), router());
+    assert_eq!(changes(&mut core, now, Event::AttachFailed { ifindex: 2 }), []);
+    let again = changes(&mut core, now, Event::LinkGone { ifindex: 1 });
+    assert!(
+        matches!(again.as_slice(), [_, Action::Detach { ifindex: 1 }, Action::Attach(s), ..] if s.ifindex == 2),
+        "{again:?}"
+    );
+}
+
+#[test]
 fn a_burst_of_overruns_costs_two_resyncs() {
     let (mut core, t) = started(Choice::default(), router());
     let moved = Action::MoveEpoch(Cause::Overrun);
