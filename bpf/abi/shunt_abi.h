@@ -85,7 +85,6 @@ _Static_assert((int)SHUNT_EGRESS_FILTER < (int)SHUNT_REASONS_MAX, "reasons fit t
 enum shunt_flow_state {
 	SHUNT_FLOW_PENDING = 1,
 	SHUNT_FLOW_ACTIVE = 2,
-	SHUNT_FLOW_LEAVING = 3, /* not to be found any more, and not free yet */
 };
 
 /* The epoch of a retired action. The current epoch is never 0. */
@@ -221,36 +220,34 @@ struct shunt_entry6 {
 };
 _Static_assert(sizeof(struct shunt_entry6) == 192, "shunt_entry6 is ABI");
 
-/* What few packets need. `claim` is 1 where an entry is in use, or about to be, and else 0. */
+/* What few packets need of an entry. */
 struct shunt_cold {
-	__u32 claim;
-	__u32 _pad0;
 	__u64 away_pkts; /* counted by other CPUs, atomically */
 	__u64 away_bytes;
 	__u32 learned_ticks;
 	__u32 told_ticks; /* the flow's seen_ticks when its silence was told last */
+	__u32 next_free;  /* while it is free: the next one that is, plus one */
+	__u32 _pad;
 };
 _Static_assert(sizeof(struct shunt_cold) == 32, "shunt_cold is ABI");
 
-/* A key can be in any of four entries of any of two buckets. */
-struct shunt_bucket4 {
-	struct shunt_entry4 entry[SHUNT_WAYS];
+/*
+ * A piece of the index. A slot has the number of an entry, plus one, and above it a byte of the hash of the entry's key; 0 is
+ * free. A key is in any slot of two buckets.
+ */
+struct shunt_bucket {
+	__u32 slot[SHUNT_WAYS];
 };
-
-struct shunt_bucket6 {
-	struct shunt_entry6 entry[SHUNT_WAYS];
-};
-
-struct shunt_cold_bucket {
-	struct shunt_cold entry[SHUNT_WAYS];
-};
+_Static_assert(sizeof(struct shunt_bucket) == 16, "shunt_bucket is ABI");
 
 struct shunt_usage {
 	__u64 entries[2]; /* in use: IPv4, IPv6 */
+	__u64 fresh[2]; /* this entry and those after it never were in use */
+	__u64 free[2]; /* the first of those that were, plus one; in the upper half how often it changed */
 	__u64 past_lost; /* flows whose counts found no place in shunt_past */
 	__u64 traces_lost;
 };
-_Static_assert(sizeof(struct shunt_usage) == 32, "shunt_usage is ABI");
+_Static_assert(sizeof(struct shunt_usage) == 64, "shunt_usage is ABI");
 
 /* One direction of a connection, as conntrack has it; IPv4 in the first four bytes of an address. */
 struct shunt_tuple {
@@ -268,11 +265,6 @@ _Static_assert(sizeof(struct shunt_tuple) == 40, "shunt_tuple is ABI");
 struct shunt_past {
 	__u64 pkts;
 	__u64 bytes;
-};
-
-/* A byte of the hash of what is in each entry of two buckets, 0 where nothing is to be found. */
-struct shunt_digests {
-	__u8 digest[2 * SHUNT_WAYS];
 };
 
 struct shunt_port {
@@ -316,7 +308,7 @@ struct shunt_control {
 	__u32 learn_udp_pkts;
 	__u32 learn_tcp_pkts;
 	__u32 flags;	   /* enum shunt_control_flags */
-	__u32 bucket_mask; /* of the flow tables */
+	__u32 bucket_mask; /* of the index */
 	__u64 seed;	   /* of their hash */
 	__u32 max_flows;   /* of each family */
 	__u32 ticks_per_s; /* the kernel's HZ */
@@ -411,8 +403,8 @@ struct shunt_sweep {
 	__u32 deleted;
 	__u32 remove_ticks; /* how long after it was retired a flow is removed; filled in by the program */
 	__u32 flushed;	    /* retired by this sweep */
-	__u32 from;	    /* the first bucket to look at; those of IPv6 come after those of IPv4 */
-	__u32 buckets;	    /* how many; found: how many are left */
+	__u32 from;	    /* the first entry to look at; those of IPv6 come after those of IPv4 */
+	__u32 entries;	    /* how many; found: how many are left */
 	__u32 silent_ticks; /* after how long a connection is silent; filled in by the program */
 };
 _Static_assert(sizeof(struct shunt_sweep) == 52, "shunt_sweep is ABI");

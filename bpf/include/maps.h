@@ -44,15 +44,15 @@ static __always_inline void shunt_count_reason(struct shunt_counters *counters, 
 }
 
 /* A flow nearly always stays on one CPU, which then counts without atomics. */
-static __always_inline void shunt_count_flow(__u32 family, struct shunt_flow *f, const struct shunt_place *place,
-					     __u32 bytes, __u32 now)
+static __always_inline void shunt_count_flow(__u32 family, struct shunt_flow *f, __u32 entry, __u32 bytes,
+					     __u32 now)
 {
 	f->seen_ticks = now;
 	if (shunt_likely(f->home_cpu == (__u16)bpf_get_smp_processor_id())) {
 		f->pkts++;
 		f->bytes += bytes;
 	} else {
-		struct shunt_cold *cold = shunt_cold_at(family, place);
+		struct shunt_cold *cold = shunt_cold_at(family, entry);
 
 		if (cold) {
 			__sync_fetch_and_add(&cold->away_pkts, 1);

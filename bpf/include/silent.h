@@ -53,16 +53,15 @@ static __always_inline void shunt_notice_silence(__u32 family, const union shunt
 {
 	__u32 proto = family == 4 ? key->v4.l4_proto : key->v6.l4_proto;
 	struct shunt_flow *other;
-	struct shunt_place place;
 	union shunt_key back;
+	__u32 entry;
 	__s32 apart;
 
 	if (proto != IPPROTO_TCP || f->flags & (SHUNT_FLOW_STATIC | SHUNT_FLOW_UNTRACKED) || f->epoch == SHUNT_EPOCH_RETIRED ||
-	    f->state == SHUNT_FLOW_LEAVING ||
 	    shunt_since(f->seen_ticks, s->now_ticks) <= (__s32)s->silent_ticks || cold->told_ticks == f->seen_ticks)
 		return;
 	shunt_reverse_key(family, f, shunt_to(f), proto, shunt_ifindex_of(f->out_slot), &back);
-	other = shunt_find_by(family, &back, shunt_hash(family, &back), &place);
+	other = shunt_find_by(family, &back, shunt_hash(family, &back), &entry);
 	if (other) {
 		/* One of the two is enough, once both are silent. */
 		if (f->flags & SHUNT_FLOW_REPLY ||

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The flow tables: arrays of buckets of four entries. A key is in one of the eight entries of its two buckets, so a
- * look-up is a hash, one address and mostly one comparison; docs/adr/0004 has the numbers.
+ * The flow tables: entries lie one after the other in the order in which flows came, and an index of buckets of four slots
+ * says where. A look-up is a hash, a slot, and mostly one comparison; docs/adr/0009 has the numbers.
  *
- * Readers take no lock. A writer claims an entry in its cold part, writes it as retired, then the key's ifindex, then the
- * epoch. An entry is not written again until SHUNT_RETIRED_MS after its action was retired, and not freed until long
- * after nobody could find it any more.
+ * Readers take no lock. A writer takes an entry that nobody can find, fills it, and puts it into the index by
+ * compare-and-swap. An action is not written again until SHUNT_RETIRED_MS after it was retired, and an entry is not taken again
+ * until as long after it has left the index.
  */
 #ifndef SHUNT_TABLE_H
 #define SHUNT_TABLE_H
@@ -13,9 +13,10 @@
 #include "include/control.h"
 
 enum {
-	SHUNT_RETIRED_MS = 100, /* no CPU can still be using an action that was retired so long ago */
+	SHUNT_RETIRED_MS = 100, /* no CPU can still be using what was retired or found so long ago */
 	SHUNT_FULL = -28,	   /* -ENOSPC */
-	SHUNT_CLAIMED = 1,
+	SHUNT_SLOT_ENTRY = 0xffffff,
+	SHUNT_TRIES = 8, /* of an exchange that other CPUs may have been faster with */
 };
 
 /* The sizes are set when the objects are loaded. */
@@ -23,44 +24,43 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct shunt_bucket4);
+	__type(value, struct shunt_bucket);
+} shunt_index4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct shunt_bucket);
+} shunt_index6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct shunt_entry4);
 } shunt_table4 SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct shunt_bucket6);
+	__type(value, struct shunt_entry6);
 } shunt_table6 SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct shunt_cold_bucket);
+	__type(value, struct shunt_cold);
 } shunt_cold4 SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct shunt_cold_bucket);
+	__type(value, struct shunt_cold);
 } shunt_cold6 SEC(".maps");
-
-/* One for two buckets: so a look-up need not visit entries that hold other keys. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct shunt_digests);
-} shunt_digests4 SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct shunt_digests);
-} shunt_digests6 SEC(".maps");
 
 /* By tuple, so that `shunt conntrack` can add up what went past conntrack. Deleted with the connection. */
 struct {
@@ -89,12 +89,6 @@ static __always_inline __u64 shunt_ports_and_protocol(__u32 family, const union 
 
 	return family == 4 ? (__u64)half[5] << 32 | half[2] : (__u64)half[11] << 32 | half[8];
 }
-
-/* Where a flow is. */
-struct shunt_place {
-	__u32 bucket;
-	__u32 way;
-};
 
 /*
  * Of the tuple alone, without port and tags: so all flows of a tuple are in the same two buckets, and conntrack, which
@@ -157,34 +151,36 @@ static __always_inline __u32 shunt_bucket_of(__u64 hash, int second)
 	return (second ? hash >> 32 : hash) & shunt_control.bucket_mask;
 }
 
-static __always_inline __u8 shunt_digest_of(__u64 hash)
+static __always_inline struct shunt_bucket *shunt_bucket_at(__u32 family, __u32 index)
 {
-	return (hash >> 56) | 1;
+	return family == 4 ? bpf_map_lookup_elem(&shunt_index4, &index) : bpf_map_lookup_elem(&shunt_index6, &index);
 }
 
-static __always_inline struct shunt_digests *shunt_digests_at(__u32 family, __u32 bucket)
+static __always_inline __u32 shunt_digest_of(__u64 hash)
 {
-	__u32 index = bucket / 2;
-
-	return family == 4 ? bpf_map_lookup_elem(&shunt_digests4, &index) :
-			     bpf_map_lookup_elem(&shunt_digests6, &index);
+	return hash >> 56;
 }
 
-static __always_inline void shunt_set_digest(__u32 family, const struct shunt_place *place, __u8 digest)
+/* A slot of a bucket, of which others may write. */
+static __always_inline __u32 shunt_slot(const struct shunt_bucket *bucket, __u32 way)
 {
-	struct shunt_digests *digests = shunt_digests_at(family, place->bucket);
-
-	if (digests)
-		digests->digest[shunt_at_most(place->bucket % 2 * SHUNT_WAYS + place->way, 2 * SHUNT_WAYS - 1)] =
-			digest;
+	return *(const volatile __u32 *)&bucket->slot[way];
 }
 
-/* The digests of one bucket, those of entry 0 lowest. */
-static __always_inline __u32 shunt_bucket_digests(__u32 family, __u32 bucket)
+static __always_inline __u32 shunt_slot_digest(__u32 slot)
 {
-	struct shunt_digests *digests = shunt_digests_at(family, bucket);
+	return slot >> 24;
+}
 
-	return digests ? ((__u32 *)digests)[bucket % 2] : 0;
+/* There is no such entry where the slot is free. */
+static __always_inline __u32 shunt_slot_entry(__u32 slot)
+{
+	return (slot & SHUNT_SLOT_ENTRY) - 1;
+}
+
+static __always_inline __u32 shunt_slot_of(__u64 hash, __u32 entry)
+{
+	return shunt_digest_of(hash) << 24 | (entry + 1);
 }
 
 /*
@@ -197,52 +193,61 @@ static __always_inline void shunt_fetch(const void *entry, __u32 size)
 		(void)*(const volatile __u64 *)(entry + at);
 }
 
-static __always_inline struct shunt_flow *shunt_match(__u32 family, const union shunt_key *key, __u32 index, __u32 way,
-						      struct shunt_place *place)
+static __always_inline __u64 *shunt_words_at(__u32 family, __u32 entry)
 {
-	place->bucket = index;
-	place->way = way;
-	if (family == 4) {
-		struct shunt_bucket4 *bucket = bpf_map_lookup_elem(&shunt_table4, &index);
-
-		if (!bucket)
-			return 0;
-		shunt_fetch(&bucket->entry[way], sizeof(bucket->entry[way]));
-		if (shunt_same_key(4, &bucket->entry[way], key))
-			return &bucket->entry[way].flow;
-	} else {
-		struct shunt_bucket6 *bucket = bpf_map_lookup_elem(&shunt_table6, &index);
-
-		if (!bucket)
-			return 0;
-		shunt_fetch(&bucket->entry[way], sizeof(bucket->entry[way]));
-		if (shunt_same_key(6, &bucket->entry[way], key))
-			return &bucket->entry[way].flow;
-	}
-	return 0;
+	return family == 4 ? bpf_map_lookup_elem(&shunt_table4, &entry) : bpf_map_lookup_elem(&shunt_table6, &entry);
 }
 
-/* Where the byte for an entry is in a word of four digests: entry 0 has the one that lies first in memory. */
-static __always_inline __u32 shunt_digest_shift(__u32 way)
+static __always_inline struct shunt_cold *shunt_cold_at(__u32 family, __u32 entry)
 {
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-	return 8 * way;
-#else
-	return 8 * (SHUNT_WAYS - 1 - way);
-#endif
+	return family == 4 ? bpf_map_lookup_elem(&shunt_cold4, &entry) : bpf_map_lookup_elem(&shunt_cold6, &entry);
 }
 
-static __always_inline struct shunt_flow *shunt_find_in(__u32 family, const union shunt_key *key, __u8 digest,
-							__u32 bucket, struct shunt_place *place)
+static __always_inline __u32 shunt_key_words(__u32 family)
 {
-	__u32 digests = shunt_bucket_digests(family, bucket);
+	return family == 4 ? sizeof(struct shunt_key4) / 8 : sizeof(struct shunt_key6) / 8;
+}
+
+/*
+ * The word of a key that holds the ifindex, and so is 0 only in an entry that is in no use: one that is free, or, where its state
+ * is not 0, has left the index.
+ */
+static __always_inline __u32 shunt_live_word(__u32 family)
+{
+	return family == 4 ? 1 : 4;
+}
+
+static __always_inline struct shunt_flow *shunt_flow_at(__u32 family, __u64 *words)
+{
+	return (struct shunt_flow *)(words + shunt_key_words(family));
+}
+
+static __always_inline struct shunt_flow *shunt_match(__u32 family, const union shunt_key *key, __u32 entry)
+{
+	__u64 *words = shunt_words_at(family, entry);
+
+	if (!words)
+		return 0;
+	shunt_fetch(words, family == 4 ? sizeof(struct shunt_entry4) : sizeof(struct shunt_entry6));
+	return shunt_same_key(family, words, key) ? shunt_flow_at(family, words) : 0;
+}
+
+static __always_inline struct shunt_flow *shunt_find_in(__u32 family, const union shunt_key *key, __u64 hash,
+							__u32 index, __u32 *entry)
+{
+	const struct shunt_bucket *bucket = shunt_bucket_at(family, index);
 	struct shunt_flow *f;
 
+	if (!bucket)
+		return 0;
 #pragma unroll
 	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
-		if ((__u8)(digests >> shunt_digest_shift(way)) != digest)
+		__u32 slot = shunt_slot(bucket, way);
+
+		if (shunt_slot_digest(slot) != shunt_digest_of(hash))
 			continue;
-		f = shunt_match(family, key, bucket, way, place);
+		*entry = shunt_slot_entry(slot);
+		f = shunt_match(family, key, *entry);
 		if (f)
 			return f;
 	}
@@ -250,25 +255,22 @@ static __always_inline struct shunt_flow *shunt_find_in(__u32 family, const unio
 }
 
 static __always_inline struct shunt_flow *shunt_find_by(__u32 family, const union shunt_key *key, __u64 hash,
-							struct shunt_place *place)
+							__u32 *entry)
 {
-	__u32 first = shunt_bucket_of(hash, 0);
-	__u32 second = shunt_bucket_of(hash, 1);
-	__u8 digest = shunt_digest_of(hash);
-	struct shunt_flow *f = shunt_find_in(family, key, digest, first, place);
+	struct shunt_flow *f = shunt_find_in(family, key, hash, shunt_bucket_of(hash, 0), entry);
 
-	return shunt_likely(f) ? f : shunt_find_in(family, key, digest, second, place);
+	return shunt_likely(f) ? f : shunt_find_in(family, key, hash, shunt_bucket_of(hash, 1), entry);
 }
 
 /* The flow of a key, of a family that is known where the code is compiled. */
 static __always_inline struct shunt_flow *shunt_find(__u32 family, const union shunt_key *key, __u64 hash,
-						     struct shunt_place *place)
+						     __u32 *entry)
 {
-	struct shunt_flow *f = shunt_find_by(family, key, hash, place);
+	struct shunt_flow *f = shunt_find_by(family, key, hash, entry);
 
 	if (shunt_likely(f || !(shunt_control.flags & SHUNT_CONTROL_STATICS)))
 		return f;
-	return shunt_find_by(family, key, shunt_static_hash(family, key, hash), place);
+	return shunt_find_by(family, key, shunt_static_hash(family, key, hash), entry);
 }
 
 /* The addresses that a flow of the table translates to. */
@@ -277,82 +279,93 @@ static __always_inline __u8 *shunt_to(struct shunt_flow *f)
 	return (__u8 *)(f + 1);
 }
 
-static __always_inline struct shunt_cold *shunt_cold_at(__u32 family, const struct shunt_place *place)
+/*
+ * Entries that were in use and are free are a stack, so that those in use stay close together. The kernel's own is not for programs
+ * that may sleep, on Linux 6.1. The count of changes beside the first one's number tells an exchange of an entry that was taken and given
+ * back meanwhile.
+ */
+static __always_inline int shunt_push(__u32 family, __u32 entry)
 {
-	struct shunt_cold_bucket *bucket = family == 4 ? bpf_map_lookup_elem(&shunt_cold4, &place->bucket) :
-							 bpf_map_lookup_elem(&shunt_cold6, &place->bucket);
+	__u64 *first = &shunt_usage.free[family == 6];
+	struct shunt_cold *cold = shunt_cold_at(family, entry);
 
-	return bucket ? &bucket->entry[place->way % SHUNT_WAYS] : 0;
-}
+	for (__u32 tries = 0; cold && tries < SHUNT_TRIES; tries++) {
+		__u64 have = *(volatile __u64 *)first;
 
-static __always_inline __u64 *shunt_words_at(__u32 family, const struct shunt_place *place)
-{
-	if (family == 4) {
-		struct shunt_bucket4 *bucket = bpf_map_lookup_elem(&shunt_table4, &place->bucket);
-
-		return bucket ? (__u64 *)&bucket->entry[place->way % SHUNT_WAYS] : 0;
-	} else {
-		struct shunt_bucket6 *bucket = bpf_map_lookup_elem(&shunt_table6, &place->bucket);
-
-		return bucket ? (__u64 *)&bucket->entry[place->way % SHUNT_WAYS] : 0;
+		cold->next_free = have;
+		if (__sync_val_compare_and_swap(first, have, ((have >> 32) + 1) << 32 | (entry + 1)) == have)
+			return 0;
 	}
+	return -1;
 }
 
-static __always_inline __u32 shunt_key_words(__u32 family)
+static __always_inline int shunt_pop(__u32 family, __u32 *entry)
 {
-	return family == 4 ? sizeof(struct shunt_key4) / 8 : sizeof(struct shunt_key6) / 8;
-}
+	__u64 *first = &shunt_usage.free[family == 6];
 
-/* The word of a key that holds the ifindex, and so is 0 only in a free entry. */
-static __always_inline __u32 shunt_live_word(__u32 family)
-{
-	return family == 4 ? 1 : 4;
-}
+	for (__u32 tries = 0; tries < SHUNT_TRIES; tries++) {
+		__u64 have = *(volatile __u64 *)first;
+		struct shunt_cold *cold = shunt_cold_at(family, (__u32)have - 1);
 
-/* Claims a free entry of one bucket, of those from `from` and before `until`. */
-static __always_inline int shunt_claim(__u32 family, __u32 index, __u32 from, __u32 until, struct shunt_place *place)
-{
-	struct shunt_cold_bucket *bucket = family == 4 ? bpf_map_lookup_elem(&shunt_cold4, &index) :
-							 bpf_map_lookup_elem(&shunt_cold6, &index);
-
-	place->bucket = index;
-	if (!bucket)
-		return 0;
-#pragma unroll
-	for (__u32 way = from; way < until; way++) {
-		place->way = way;
-		if (!bucket->entry[way].claim &&
-		    __sync_val_compare_and_swap(&bucket->entry[way].claim, 0, SHUNT_CLAIMED) == 0)
-			return 1;
+		if (!cold)
+			return -1;
+		*entry = (__u32)have - 1;
+		if (__sync_val_compare_and_swap(first, have, ((have >> 32) + 1) << 32 | cold->next_free) == have)
+			return 0;
 	}
+	return -1;
+}
+
+/* Takes an entry that nobody can find. */
+static __always_inline int shunt_take(__u32 family, __u32 *entry)
+{
+	__u64 *fresh = &shunt_usage.fresh[family == 6];
+
+	if (shunt_pop(family, entry)) {
+		if (*fresh >= shunt_control.max_flows)
+			return SHUNT_FULL;
+		*entry = __sync_fetch_and_add(fresh, 1);
+		if (*entry >= shunt_control.max_flows)
+			return SHUNT_FULL;
+	}
+	__sync_fetch_and_add(shunt_used(family), 1);
 	return 0;
 }
 
-static __always_inline struct shunt_flow *shunt_flow_at(__u32 family, __u64 *words)
+/* Gives back an entry that nobody can be using any more. Where that fails, the next sweep does it. */
+static __always_inline void shunt_give_back(__u32 family, __u32 entry, __u64 *words)
 {
-	return (struct shunt_flow *)(words + shunt_key_words(family));
+	struct shunt_flow *f = shunt_flow_at(family, words);
+
+	f->state = 0;
+	__sync_lock_test_and_set(&words[shunt_live_word(family)], 0);
+	if (shunt_push(family, entry))
+		f->state = SHUNT_FLOW_PENDING;
+	else
+		__sync_fetch_and_add(shunt_used(family), -1);
 }
 
 /*
- * Writes a flow into an entry that the caller has claimed, or whose action was retired long enough ago. It can be found
- * and used when this returns, and not before all of it is there.
+ * Writes a flow into an entry that nobody can find, or whose action was retired long enough ago. It can be used when this
+ * returns, and not before all of it is there.
  */
-static __always_inline int shunt_write(__u32 family, const struct shunt_place *place, const union shunt_key *key,
-				       struct shunt_flow *f, const __u8 *to, __u32 now)
+static __always_inline int shunt_write(__u32 family, __u32 number, const union shunt_key *key, struct shunt_flow *f,
+				       const __u8 *to, __u32 now)
 {
-	__u64 *words = shunt_words_at(family, place);
-	struct shunt_cold *cold = shunt_cold_at(family, place);
+	__u64 *words = shunt_words_at(family, number);
+	struct shunt_cold *cold = shunt_cold_at(family, number);
 	__u32 live = shunt_live_word(family);
 	__u32 epoch = f->epoch;
-	__u8 flags = f->flags;
+	__u8 flags = f->flags, state = f->state;
 	struct shunt_flow *entry;
 
 	if (!words || !cold)
 		return -1;
 	entry = shunt_flow_at(family, words);
-	/* Without SHUNT_FLOW_STATIC the epoch counts, and this one is never in force. */
+	/* Without SHUNT_FLOW_STATIC the epoch counts, and this one is never in force. To the sweep, it is free. */
 	f->epoch = SHUNT_EPOCH_RETIRED;
 	f->flags = 0;
+	f->state = 0;
 	*entry = *f;
 	__builtin_memcpy(entry + 1, to, family == 4 ? 8 : 32);
 	cold->away_pkts = 0;
@@ -362,65 +375,92 @@ static __always_inline int shunt_write(__u32 family, const struct shunt_place *p
 	for (__u32 i = 0; i < shunt_key_words(family); i++)
 		if (i != live)
 			words[i] = key->words[i];
-	/* Exchanges are full barriers: whoever finds the key or the epoch finds all that was written before. */
-	__sync_lock_test_and_set(&words[live], key->words[live]);
 	entry->flags = flags;
+	/* Exchanges are full barriers: whoever finds the epoch or the key finds all that was written before. */
 	__sync_lock_test_and_set(&entry->epoch, epoch);
+	__sync_lock_test_and_set(&words[live], key->words[live]);
+	entry->state = state;
 	f->epoch = epoch;
 	f->flags = flags;
+	f->state = state;
 	return 0;
 }
 
-/* Has nobody find an entry from now on. A sweep frees it when nobody can be using it any more. */
-static __always_inline void shunt_unpublish(__u32 family, const struct shunt_place *place, __u32 now)
+static __always_inline __u32 shunt_taken_slots(const struct shunt_bucket *bucket)
 {
-	__u64 *words = shunt_words_at(family, place);
+	__u32 slots = 0;
+
+#pragma unroll
+	for (__u32 way = 0; way < SHUNT_WAYS; way++)
+		slots += !!bucket->slot[way];
+	return slots;
+}
+
+/* Exchanges what is in one of the first `ways` slots; false if none has `from`. */
+static __always_inline int shunt_exchange(struct shunt_bucket *bucket, __u32 ways, __u32 from, __u32 to)
+{
+	for (__u32 way = 0; way < ways; way++)
+		if (shunt_slot(bucket, way) == from &&
+		    __sync_val_compare_and_swap(&bucket->slot[way], from, to) == from)
+			return 1;
+	return 0;
+}
+
+/* Has an entry be found. In front if that is free, else in the emptier bucket: so nearly all of the slots can be filled. */
+static __always_inline int shunt_publish(__u32 family, __u64 hash, __u32 entry)
+{
+	struct shunt_bucket *first = shunt_bucket_at(family, shunt_bucket_of(hash, 0));
+	struct shunt_bucket *second = shunt_bucket_at(family, shunt_bucket_of(hash, 1));
+	__u32 slot = shunt_slot_of(hash, entry);
+
+	if (!first || !second)
+		return SHUNT_FULL;
+	if (shunt_exchange(first, 1, 0, slot))
+		return 0;
+	if (shunt_taken_slots(second) < shunt_taken_slots(first) && shunt_exchange(second, SHUNT_WAYS, 0, slot))
+		return 0;
+	return shunt_exchange(first, SHUNT_WAYS, 0, slot) || shunt_exchange(second, SHUNT_WAYS, 0, slot) ? 0 : SHUNT_FULL;
+}
+
+/* Has nobody find an entry from now on. A sweep gives it back when nobody can be using it any more. */
+static __always_inline void shunt_unpublish(__u32 family, __u32 entry, __u32 now)
+{
+	__u64 *words = shunt_words_at(family, entry);
+	const union shunt_key *key = (const union shunt_key *)words;
+	struct shunt_bucket *bucket;
+	struct shunt_flow *f;
+	__u64 hash;
 
 	if (!words)
 		return;
-	shunt_set_digest(family, place, 0);
-	shunt_flow_at(family, words)->retired_ticks = now;
-	shunt_flow_at(family, words)->state = SHUNT_FLOW_LEAVING;
+	f = shunt_flow_at(family, words);
+	hash = shunt_hash(family, key);
+	if (f->flags & SHUNT_FLOW_STATIC)
+		hash = shunt_static_hash(family, key, hash);
+	bucket = shunt_bucket_at(family, shunt_bucket_of(hash, 0));
+	if (!bucket || !shunt_exchange(bucket, SHUNT_WAYS, shunt_slot_of(hash, entry), 0)) {
+		bucket = shunt_bucket_at(family, shunt_bucket_of(hash, 1));
+		if (bucket)
+			shunt_exchange(bucket, SHUNT_WAYS, shunt_slot_of(hash, entry), 0);
+	}
+	f->retired_ticks = now;
 	__sync_lock_test_and_set(&words[shunt_live_word(family)], 0);
-}
-
-static __always_inline __u32 shunt_taken_ways(__u32 family, __u32 index)
-{
-	struct shunt_cold_bucket *bucket = family == 4 ? bpf_map_lookup_elem(&shunt_cold4, &index) :
-							 bpf_map_lookup_elem(&shunt_cold6, &index);
-	__u32 ways = 0;
-
-	if (!bucket)
-		return SHUNT_WAYS;
-#pragma unroll
-	for (__u32 way = 0; way < SHUNT_WAYS; way++)
-		ways += bucket->entry[way].claim;
-	return ways;
 }
 
 /* Puts a flow in; that it is not there, or is to be there twice for a moment, is the caller's business. */
 static __always_inline int shunt_insert(__u32 family, const union shunt_key *key, __u64 hash, struct shunt_flow *f,
-					const __u8 *to, __u32 now, struct shunt_place *place)
+					const __u8 *to, __u32 now, __u32 *entry)
 {
-	__u64 *used = shunt_used(family);
-	__u32 first = shunt_bucket_of(hash, 0);
-	__u32 second = shunt_bucket_of(hash, 1);
-	int err;
+	__u64 *words;
 
-	if (*used >= shunt_control.max_flows)
+	if (shunt_take(family, entry))
 		return SHUNT_FULL;
-	/* In front if that is free, else the emptier bucket: so nearly all of the entries can be filled. */
-	if (!shunt_claim(family, first, 0, 1, place)) {
-		__u32 emptier = shunt_taken_ways(family, second) < shunt_taken_ways(family, first) ? second : first;
-
-		if (!shunt_claim(family, emptier, 0, SHUNT_WAYS, place) &&
-		    !shunt_claim(family, emptier == first ? second : first, 0, SHUNT_WAYS, place))
-			return SHUNT_FULL;
-	}
-	__sync_fetch_and_add(used, 1);
-	err = shunt_write(family, place, key, f, to, now);
-	shunt_set_digest(family, place, shunt_digest_of(hash));
-	return err;
+	if (!shunt_write(family, *entry, key, f, to, now) && !shunt_publish(family, hash, *entry))
+		return 0;
+	words = shunt_words_at(family, *entry);
+	if (words)
+		shunt_give_back(family, *entry, words);
+	return SHUNT_FULL;
 }
 
 /* Retires an action: no packet uses it from now on, and nothing replaces it until its quiet time is over. */

@@ -92,18 +92,19 @@ static __always_inline void end(__u32 family, const union shunt_key *key, struct
 	shunt_trace(SHUNT_TRACE_RETIRE, SHUNT_CONNTRACK_GONE, family, key);
 }
 
-static __always_inline void end_in(__u32 family, const union shunt_key *key, __u8 digest, __u32 index)
+static __always_inline void end_in(__u32 family, const union shunt_key *key, __u64 hash, __u32 index)
 {
-	__u32 digests = shunt_bucket_digests(family, index);
-	struct shunt_place place = { .bucket = index };
+	const struct shunt_bucket *bucket = shunt_bucket_at(family, index);
 
+	if (!bucket)
+		return;
 	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
+		__u32 slot = shunt_slot(bucket, way);
 		const union shunt_key *have;
 
-		if ((__u8)(digests >> shunt_digest_shift(way)) != digest)
+		if (shunt_slot_digest(slot) != shunt_digest_of(hash))
 			continue;
-		place.way = way;
-		have = (const union shunt_key *)shunt_words_at(family, &place);
+		have = (const union shunt_key *)shunt_words_at(family, shunt_slot_entry(slot));
 		if (have && shunt_same_tuple(family, have, key))
 			end(family, have, shunt_flow_at(family, (__u64 *)have));
 	}
@@ -117,9 +118,9 @@ static __always_inline void end_tuple(__u32 family, const union shunt_key *key)
 	__u32 second = shunt_bucket_of(hash, 1);
 	struct shunt_tuple tuple;
 
-	end_in(family, key, shunt_digest_of(hash), first);
+	end_in(family, key, hash, first);
 	if (second != first)
-		end_in(family, key, shunt_digest_of(hash), second);
+		end_in(family, key, hash, second);
 	shunt_tuple_of(family, key, &tuple);
 	bpf_map_delete_elem(&shunt_past, &tuple);
 }

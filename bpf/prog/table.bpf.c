@@ -8,9 +8,8 @@
 #include "include/watch.h"
 
 enum {
-	/* Long after any CPU that found the flow has let go of it. */
-	SHUNT_REMOVE_MS = 1000,
-	SHUNT_SWEEP_AT_ONCE = 1024, /* buckets: each is another branch to the verifier, which takes 8192 */
+	SHUNT_REMOVE_MS = 1000, /* whose flow is learned again by then finds its counts in the entry */
+	SHUNT_SWEEP_AT_ONCE = 1024, /* entries: each is another branch to the verifier, which takes 8192 */
 	SHUNT_NOT_THERE = -2, /* -ENOENT */
 };
 
@@ -34,39 +33,10 @@ static __always_inline void keep_counts(__u32 family, const union shunt_key *key
 	}
 }
 
-static __always_inline void release(__u32 family, const struct shunt_place *place)
-{
-	__u64 *words = shunt_words_at(family, place);
-	struct shunt_cold *cold = shunt_cold_at(family, place);
-	__u64 *used = shunt_used(family);
-
-	if (!words || !cold)
-		return;
-	if (words[shunt_live_word(family)])
-		keep_counts(family, (const union shunt_key *)words, shunt_flow_at(family, words), cold);
-	shunt_set_digest(family, place, 0);
-	words[shunt_live_word(family)] = 0;
-	shunt_flow_at(family, words)->state = 0;
-	__sync_fetch_and_add(used, -1);
-	/* Free from here on; the exchange is a full barrier. */
-	__sync_lock_test_and_set(&cold->claim, 0);
-}
-
-static __always_inline int is_leaving(const struct shunt_flow *f)
-{
-	return f->state == SHUNT_FLOW_LEAVING;
-}
-
-/* 1 where the entry is to be freed. */
+/* What a sweep does to a flow that can be found. 1 where it is to leave the index. */
 static __always_inline int sweep_one(__u32 family, const union shunt_key *key, struct shunt_flow *f,
 				     struct shunt_sweep *s)
 {
-	if (is_leaving(f)) {
-		int gone = shunt_since(f->retired_ticks, s->now_ticks) >= (__s32)s->remove_ticks;
-
-		s->deleted += gone;
-		return gone;
-	}
 	if (f->flags & SHUNT_FLOW_STATIC) {
 		s->statics++;
 		return 0;
@@ -80,11 +50,11 @@ static __always_inline int sweep_one(__u32 family, const union shunt_key *key, s
 		shunt_trace(SHUNT_TRACE_RETIRE, why, family, key);
 	}
 	if (f->epoch == SHUNT_EPOCH_RETIRED) {
+		s->retired++;
 		if (shunt_since(f->retired_ticks, s->now_ticks) >= (__s32)s->remove_ticks) {
 			s->deleted++;
 			return 1;
 		}
-		s->retired++;
 	} else if (f->state == SHUNT_FLOW_ACTIVE) {
 		s->active++;
 	} else {
@@ -93,57 +63,54 @@ static __always_inline int sweep_one(__u32 family, const union shunt_key *key, s
 	return 0;
 }
 
-static __always_inline void sweep_bucket(__u32 family, __u32 index, struct shunt_sweep *s)
+static __always_inline void sweep_entry(__u32 family, __u32 number, struct shunt_sweep *s)
 {
-	struct shunt_place place = { .bucket = index };
+	__u64 *words = shunt_words_at(family, number);
+	struct shunt_cold *cold = shunt_cold_at(family, number);
+	const union shunt_key *key = (const union shunt_key *)words;
+	struct shunt_flow *f;
 
-	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
-		struct shunt_cold *cold;
-		struct shunt_flow *f;
-		__u64 *words;
-
-		place.way = way;
-		words = shunt_words_at(family, &place);
-		if (!words)
-			return;
-		f = shunt_flow_at(family, words);
-		if (!words[shunt_live_word(family)] && !is_leaving(f))
-			continue;
-		cold = shunt_cold_at(family, &place);
-		if (cold)
-			shunt_notice_silence(family, (const union shunt_key *)words, f, cold, s);
-		if (sweep_one(family, (const union shunt_key *)words, f, s))
-			release(family, &place);
+	if (!words || !cold)
+		return;
+	f = shunt_flow_at(family, words);
+	if (!words[shunt_live_word(family)]) {
+		if (f->state && shunt_since(f->retired_ticks, s->now_ticks) >= (__s32)shunt_ticks(SHUNT_RETIRED_MS))
+			shunt_give_back(family, number, words);
+		else if (f->state)
+			s->retired++;
+		return;
+	}
+	shunt_notice_silence(family, key, f, cold, s);
+	if (sweep_one(family, key, f, s)) {
+		keep_counts(family, key, f, cold);
+		shunt_unpublish(family, number, s->now_ticks);
 	}
 }
 
 /*
  * Not static, so that the verifier looks at it once, and not at each turn of the loop around it. A callback would need a
- * JIT that knows callbacks. `each` is how many buckets a family has.
+ * JIT that knows callbacks.
  */
-__noinline int shunt_sweep_bucket(__u64 index, __u64 each, struct shunt_sweep *s)
+__noinline int shunt_sweep_entry(__u64 index, struct shunt_sweep *s)
 {
+	__u64 each = shunt_control.max_flows;
+
 	if (s && index < each)
-		sweep_bucket(4, index, s);
+		sweep_entry(4, index, s);
 	else if (s)
-		sweep_bucket(6, index - each, s);
+		sweep_entry(6, index - each, s);
 	return 0;
 }
 
-static __always_inline int is_used(__u32 family)
-{
-	return *shunt_used(family) != 0;
-}
-
 /*
- * Counts flows, retires what is idle, frees what was retired: in a range of buckets, since the whole may take long. Whoever
- * asks does so again until no buckets are left.
+ * Counts flows, retires what is idle, frees what was retired: in a range of entries, since the whole may take long. Whoever
+ * asks does so again until no entries are left.
  */
 SEC("syscall")
 int shunt_sweep_flows(struct shunt_sweep *args)
 {
+	__u64 each = shunt_control.max_flows, from, end;
 	struct shunt_sweep s = *args;
-	__u64 each, from, end;
 
 	s.now_ticks = shunt_now();
 	s.remove_ticks = shunt_ticks(SHUNT_REMOVE_MS);
@@ -151,19 +118,21 @@ int shunt_sweep_flows(struct shunt_sweep *args)
 	/* Before it leaves the table for being idle. */
 	if (s.silent_ticks > s.idle_ticks)
 		s.silent_ticks = s.idle_ticks;
-	each = (__u64)shunt_control.bucket_mask + 1;
 	from = s.from;
-	end = from + s.buckets;
+	end = from + s.entries;
 	if (end > 2 * each)
 		end = 2 * each;
-	if (from < each && !is_used(4))
-		from = each;
-	if (from >= each && !is_used(6))
-		from = end;
-	for (__u32 n = 0; n < SHUNT_SWEEP_AT_ONCE && from < end; n++, from++)
-		shunt_sweep_bucket(from, each, &s);
+	for (__u32 n = 0; n < SHUNT_SWEEP_AT_ONCE && from < end; n++, from++) {
+		/* Where nothing was ever kept, there is nothing to look at. */
+		if (from < each && from >= shunt_usage.fresh[0])
+			from = each;
+		if (from >= each + shunt_usage.fresh[1])
+			from = end;
+		if (from < end)
+			shunt_sweep_entry(from, &s);
+	}
 	args->from = from;
-	args->buckets = from < end ? end - from : 0;
+	args->entries = from < end ? end - from : 0;
 	args->active = s.active;
 	args->pending = s.pending;
 	args->retired = s.retired;
@@ -186,14 +155,14 @@ static __always_inline int look_up_sighting(struct shunt_edit *e, __u64 hash)
 
 static __always_inline int edit(__u32 family, struct shunt_edit *e, const union shunt_key *key)
 {
-	struct shunt_place place, fresh;
+	__u64 hash = shunt_hash(family, key);
 	struct shunt_cold *cold;
 	struct shunt_flow *f;
-	__u64 hash = shunt_hash(family, key);
+	__u32 entry = 0, fresh;
 
 	if (e->op == SHUNT_EDIT_SIGHTING)
 		return look_up_sighting(e, hash);
-	f = shunt_find(family, key, hash, &place);
+	f = shunt_find(family, key, hash, &entry);
 	if (e->op == SHUNT_EDIT_PUT) {
 		int err;
 
@@ -207,18 +176,18 @@ static __always_inline int edit(__u32 family, struct shunt_edit *e, const union 
 			return err;
 		/* The new one is there: packets find one or the other, and never a mixture. */
 		if (!err)
-			shunt_unpublish(family, &place, shunt_now());
+			shunt_unpublish(family, entry, shunt_now());
 		else if (err == SHUNT_FULL)
-			err = shunt_write(family, &place, key, &e->flow, e->to, shunt_now());
+			err = shunt_write(family, entry, key, &e->flow, e->to, shunt_now());
 		return err;
 	}
 	if (!f)
 		return SHUNT_NOT_THERE;
 	if (e->op == SHUNT_EDIT_REMOVE) {
-		shunt_unpublish(family, &place, shunt_now());
+		shunt_unpublish(family, entry, shunt_now());
 		return 0;
 	}
-	cold = shunt_cold_at(family, &place);
+	cold = shunt_cold_at(family, entry);
 	if (!cold)
 		return SHUNT_NOT_THERE;
 	e->flow = *f;

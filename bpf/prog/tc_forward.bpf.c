@@ -10,8 +10,8 @@
 struct hook {
 	struct __sk_buff *skb;
 	struct shunt_counters *counters;
-	struct shunt_place place;
 	__u64 hash;
+	__u32 entry; /* of its flow, if it has one */
 	__u32 now;
 	__u16 slot;
 	__u16 port_flags;
@@ -198,7 +198,7 @@ static __always_inline int forward(struct hook *h, struct shunt_packet *p, __u32
 	skb->tc_index = 0;
 	h->counters->tc_pkts++;
 	h->counters->tc_bytes += p->l3_bytes;
-	shunt_count_flow(family, f, &h->place, p->l3_bytes, h->now);
+	shunt_count_flow(family, f, h->entry, p->l3_bytes, h->now);
 	return bpf_redirect(out, 0);
 }
 
@@ -247,8 +247,8 @@ static __always_inline void retire_both(struct hook *h, __u32 family, __u8 l4_pr
 					struct shunt_flow *f)
 {
 	struct shunt_counters *counters = shunt_counters_of(f->in_slot);
-	struct shunt_place place;
 	union shunt_key back;
+	__u32 entry;
 	__u64 hash;
 
 	if (f->flags & SHUNT_FLOW_STATIC || !counters)
@@ -258,7 +258,7 @@ static __always_inline void retire_both(struct hook *h, __u32 family, __u8 l4_pr
 	shunt_trace(SHUNT_TRACE_RETIRE, SHUNT_TCP_FLAGS, family, key);
 	shunt_reverse_key(family, f, shunt_to(f), l4_proto, shunt_ifindex_of(f->out_slot), &back);
 	hash = shunt_hash(family, &back);
-	f = shunt_find(family, &back, hash, &place);
+	f = shunt_find(family, &back, hash, &entry);
 	if (!f || f->flags & SHUNT_FLOW_STATIC)
 		return;
 	shunt_retire(f, h->now, SHUNT_TCP_FLAGS);
@@ -276,7 +276,7 @@ static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 
 		return punt(h, h->skb->len - p->l2_bytes, why);
 	h->hash = shunt_hash(family, &key);
 	why = shunt_admit(p);
-	f = shunt_empty() ? 0 : shunt_find(family, &key, h->hash, &h->place);
+	f = shunt_empty() ? 0 : shunt_find(family, &key, h->hash, &h->entry);
 	if (!f) {
 		if (why == SHUNT_OK)
 			why = SHUNT_MISS;

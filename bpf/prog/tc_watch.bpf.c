@@ -226,10 +226,10 @@ static __always_inline enum shunt_reason renew(const struct sight *s, struct shu
 }
 
 /* The flow is learned again while its connection lives: what was counted of it stays counted. */
-static __always_inline void carry_on(__u32 family, const struct shunt_place *place, const struct shunt_flow *have,
+static __always_inline void carry_on(__u32 family, __u32 entry, const struct shunt_flow *have,
 				     struct shunt_flow *f)
 {
-	const struct shunt_cold *cold = shunt_cold_at(family, place);
+	const struct shunt_cold *cold = shunt_cold_at(family, entry);
 
 	if (!cold || have->retired_why == SHUNT_CONNTRACK_GONE)
 		return;
@@ -240,11 +240,11 @@ static __always_inline void carry_on(__u32 family, const struct shunt_place *pla
 /* The flow of the other direction. */
 static __always_inline struct shunt_flow *other_way(const struct sight *s, __u32 family)
 {
-	struct shunt_place place;
 	union shunt_key back;
+	__u32 entry;
 
 	shunt_reverse_key(family, &s->bench->flow, s->bench->to, s->c->l4_proto, s->skb->ifindex, &back);
-	return shunt_find_by(family, &back, shunt_hash(family, &back), &place);
+	return shunt_find_by(family, &back, shunt_hash(family, &back), &entry);
 }
 
 /*
@@ -272,9 +272,9 @@ static __always_inline void take_sides(const struct sight *s, __u32 family)
 static __always_inline enum shunt_reason install(const struct sight *s, __u32 family)
 {
 	struct shunt_flow *f = &s->bench->flow;
-	struct shunt_place place, found;
 	struct shunt_flow *have;
 	union shunt_key key;
+	__u32 entry, found;
 	__u64 hash;
 
 	f->epoch = s->c->epoch;
@@ -284,14 +284,14 @@ static __always_inline enum shunt_reason install(const struct sight *s, __u32 fa
 	f->seen_ticks = s->now;
 	key_of(family, s->c, &key);
 	hash = shunt_hash(family, &key);
-	have = shunt_find(family, &key, hash, &place);
+	have = shunt_find(family, &key, hash, &entry);
 	if (!have) {
-		if (shunt_insert(family, &key, hash, f, s->bench->to, s->now, &place))
+		if (shunt_insert(family, &key, hash, f, s->bench->to, s->now, &entry))
 			return SHUNT_TABLE_FULL;
 		/* Another CPU may have learned it at the same time; the one that is found stays. */
 		have = shunt_find(family, &key, hash, &found);
-		if (have && (found.bucket != place.bucket || found.way != place.way)) {
-			shunt_unpublish(family, &place, s->now);
+		if (have && found != entry) {
+			shunt_unpublish(family, entry, s->now);
 			return SHUNT_RETIRING;
 		}
 	} else if (have->flags & SHUNT_FLOW_STATIC) {
@@ -299,8 +299,8 @@ static __always_inline enum shunt_reason install(const struct sight *s, __u32 fa
 	} else if (have->epoch == SHUNT_EPOCH_RETIRED) {
 		if (shunt_since(have->retired_ticks, s->now) < (__s32)shunt_ticks(SHUNT_RETIRED_MS))
 			return SHUNT_RETIRING;
-		carry_on(family, &place, have, f);
-		if (shunt_write(family, &place, &key, f, s->bench->to, s->now))
+		carry_on(family, entry, have, f);
+		if (shunt_write(family, entry, &key, f, s->bench->to, s->now))
 			return SHUNT_RETIRING;
 	} else if (shunt_same_action(family, have, shunt_to(have), f, s->bench->to)) {
 		return renew(s, have);
@@ -338,9 +338,9 @@ static __always_inline int disproves(enum shunt_reason why)
 /* The packet taught nothing. Its flow, if it has one, goes out of use where this says that it is wrong by now. */
 static __always_inline void refuse(const struct sight *s, __u32 family, enum shunt_reason why)
 {
-	struct shunt_place place;
 	struct shunt_flow *have;
 	union shunt_key key;
+	__u32 entry;
 	__u64 hash;
 
 	key_of(family, s->c, &key);
@@ -348,7 +348,7 @@ static __always_inline void refuse(const struct sight *s, __u32 family, enum shu
 	if (!disproves(why))
 		return;
 	hash = shunt_hash(family, &key);
-	have = shunt_find(family, &key, hash, &place);
+	have = shunt_find(family, &key, hash, &entry);
 	if (!have || have->flags & SHUNT_FLOW_STATIC || have->epoch == SHUNT_EPOCH_RETIRED)
 		return;
 	shunt_retire(have, s->now, why);

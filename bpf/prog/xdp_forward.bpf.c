@@ -38,8 +38,7 @@ static __always_inline int fit(struct xdp_md *ctx, const struct shunt_packet *p,
 }
 
 static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet *p, __u32 family,
-				   struct shunt_flow *f, const struct shunt_place *place, void *eth, void *l3,
-				   void *end)
+				   struct shunt_flow *f, __u32 entry, void *eth, void *l3, void *end)
 {
 	__u32 l3_size = shunt_l3_size(family);
 	__u32 check = l3_size + shunt_check_offset(p->l4_proto);
@@ -86,7 +85,7 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 	}
 	counters->xdp_pkts++;
 	counters->xdp_bytes += p->l3_bytes;
-	shunt_count_flow(family, f, place, p->l3_bytes, now);
+	shunt_count_flow(family, f, entry, p->l3_bytes, now);
 	return XDP_REDIRECT;
 }
 
@@ -94,17 +93,17 @@ static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __
 				  void *end)
 {
 	void *l3 = (void *)eth + p->l2_bytes;
-	struct shunt_place place;
 	union shunt_key key;
 	struct shunt_flow *f;
+	__u32 entry;
 
 	if (shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, p, &key) != SHUNT_OK ||
 	    shunt_admit(p) != SHUNT_OK)
 		return XDP_PASS;
-	f = shunt_find(family, &key, shunt_hash(family, &key), &place);
+	f = shunt_find(family, &key, shunt_hash(family, &key), &entry);
 	if (!f || !(f->flags & SHUNT_FLOW_XDP))
 		return XDP_PASS;
-	return forward(ctx, p, family, f, &place, eth, l3, end);
+	return forward(ctx, p, family, f, entry, eth, l3, end);
 }
 
 SEC("xdp.frags")

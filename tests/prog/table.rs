@@ -6,7 +6,11 @@ use shunt_bpf::{
     abi::FLOW_STATIC,
     testrun::{TC_NEXT, TC_REDIRECT, XDP_PASS, XDP_REDIRECT},
 };
-use std::{net::SocketAddr, time::Duration};
+use shunt_testkit::wait_until;
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 /// As many as the rig's tables take of a family.
 const FLOWS: u16 = 1024;
@@ -48,7 +52,7 @@ fn what_a_table_takes_is_found_until_it_is_taken_out() {
                 for (_, key) in all.iter().skip(gone).step_by(4) {
                     rig.plane.remove_flow(key).unwrap();
                 }
-                // A sweep notes anew which buckets are crowded; half of the rounds do without.
+                // A sweep gives entries back; half of the rounds do without.
                 if gone % 2 == 0 {
                     rig.plane.sweep(LONG, false).unwrap();
                 }
@@ -56,6 +60,35 @@ fn what_a_table_takes_is_found_until_it_is_taken_out() {
             let mut left = 0;
             rig.plane.each_flow(|_, _| left += 1).unwrap();
             assert_eq!(left, 0);
+        }
+    });
+}
+
+#[test]
+fn an_entry_is_taken_again_after_its_quiet_time_and_not_before() {
+    with_rig(|rig| {
+        for pair in [pairs()[0].clone(), pairs()[2].clone()] {
+            let mut numbers = 0..u16::MAX;
+            let mut put = || {
+                let (key, mut entry) = rig.learned(&numbered(&pair, numbers.next().unwrap()));
+                entry.flow.flags |= FLOW_STATIC;
+                rig.plane.put_flow(&key, &entry).map(|()| key)
+            };
+            let mut kept = Vec::new();
+            while kept.len() < usize::from(FLOWS) {
+                // All eight slots of a key may be taken.
+                kept.extend(put().ok());
+            }
+            assert!(matches!(put(), Err(Error::Full)));
+            let began = Instant::now();
+            rig.plane.remove_flow(&kept[0]).unwrap();
+            assert!(matches!(put(), Err(Error::Full)), "a packet may be using it");
+            wait_until("there is room again", || {
+                rig.plane.sweep(LONG, false).unwrap();
+                put().is_ok()
+            });
+            assert!(began.elapsed() > Duration::from_millis(90), "after {:?}", began.elapsed());
+            assert!((0..50).all(|_| matches!(put(), Err(Error::Full))), "one entry was given back");
         }
     });
 }

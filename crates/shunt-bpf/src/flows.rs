@@ -1,9 +1,9 @@
-//! The flow tables as they are read: whole, a batch of buckets at a time.
+//! The flow tables as they are read: whole, a batch of entries at a time.
 
 use crate::{
     Error,
     abi::{self, Cold, Flow, Key4, Key6, Plain},
-    plane::CONTROL,
+    plane::{CONTROL, USAGE},
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
@@ -45,6 +45,7 @@ pub struct FlowTable {
     v4: [MapHandle; 2],
     v6: [MapHandle; 2],
     control: MapHandle,
+    usage: MapHandle,
     past: MapHandle,
 }
 
@@ -55,28 +56,23 @@ impl FlowTable {
             v4: [own("shunt_table4")?, own("shunt_cold4")?],
             v6: [own("shunt_table6")?, own("shunt_cold6")?],
             control: own(CONTROL)?,
+            usage: own(USAGE)?,
             past: own("shunt_past")?,
         })
     }
 
     /// The present epoch.
     pub fn epoch(&self) -> Result<u32, Error> {
-        let failed = |source| Error::Map { map: CONTROL, source };
-        let control = self.control.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
-        Ok(control.as_deref().and_then(abi::Control::of).unwrap_or_default().epoch)
+        Ok(variable::<abi::Control>(&self.control, CONTROL)?.epoch)
     }
 
     /// What flows had counted that are gone while their connections are not, by direction.
     pub fn each_past(&self, mut see: impl FnMut(abi::Tuple, abi::Past)) -> Result<(), Error> {
         const BATCH: u32 = 4096;
         let past = self.past.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
-        for (keys, values) in past.map_err(|source| Error::Map { map: "shunt_past", source })? {
-            let keys = keys.chunks_exact(size_of::<abi::Tuple>()).map(abi::Tuple::of);
-            let values = values.chunks_exact(size_of::<abi::Past>()).map(abi::Past::of);
-            for (tuple, counts) in keys.zip(values) {
-                if let (Some(tuple), Some(counts)) = (tuple, counts) {
-                    see(tuple, counts);
-                }
+        for (tuple, counts) in past.map_err(|source| Error::Map { map: "shunt_past", source })? {
+            if let (Some(tuple), Some(counts)) = (abi::Tuple::of(&tuple), abi::Past::of(&counts)) {
+                see(tuple, counts);
             }
         }
         Ok(())
@@ -84,13 +80,14 @@ impl FlowTable {
 
     /// Shows every flow to `see`. Flows that come or go meanwhile may be missed or seen twice.
     pub fn each(&self, mut see: impl FnMut(Key, Entry)) -> Result<(), Error> {
-        each_entry(&self.v4, abi::ENTRY4, |bytes, cold| {
+        let [fresh4, fresh6] = variable::<abi::Usage>(&self.usage, USAGE)?.fresh;
+        each_entry(&self.v4, fresh4, |bytes, cold| {
             let key = Key4::of(bytes).filter(|key| key.ifindex != 0).map(Key::V4);
             if let (Some(key), Some(entry)) = (key, entry_of(&bytes[size_of::<Key4>()..], 8, cold)) {
                 see(key, entry);
             }
         })?;
-        each_entry(&self.v6, abi::ENTRY6, |bytes, cold| {
+        each_entry(&self.v6, fresh6, |bytes, cold| {
             let key = Key6::of(bytes).filter(|key| key.ifindex != 0).map(Key::V6);
             if let (Some(key), Some(entry)) = (key, entry_of(&bytes[size_of::<Key6>()..], 32, cold)) {
                 see(key, entry);
@@ -99,16 +96,23 @@ impl FlowTable {
     }
 }
 
-fn each_entry(maps: &[MapHandle; 2], size: usize, mut see: impl FnMut(&[u8], &[u8])) -> Result<(), Error> {
-    const BATCH: u32 = 256;
+/// The value of a variable of the programs.
+pub(crate) fn variable<T: Plain + Default>(map: &MapHandle, name: &'static str) -> Result<T, Error> {
+    let found = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+    let found = found.map_err(|source| Error::Map { map: name, source })?;
+    Ok(found.as_deref().and_then(T::of).unwrap_or_default())
+}
+
+/// The entries before `fresh`, from which on none ever was in use.
+fn each_entry(maps: &[MapHandle; 2], fresh: u64, mut see: impl FnMut(&[u8], &[u8])) -> Result<(), Error> {
+    const BATCH: u32 = 1024;
     let [table, cold] = maps;
     let failed = |source| Error::Map { map: "shunt_table", source };
     let entries = table.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(failed)?;
     let colds = cold.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(failed)?;
-    for ((_, entries), (_, colds)) in entries.zip(colds) {
-        for (entry, cold) in entries.chunks_exact(size).zip(colds.chunks_exact(size_of::<Cold>())) {
-            see(entry, cold);
-        }
+    let fresh = usize::try_from(fresh).unwrap_or(usize::MAX);
+    for ((_, entry), (_, cold)) in entries.zip(colds).take(fresh) {
+        see(&entry, &cold);
     }
     Ok(())
 }

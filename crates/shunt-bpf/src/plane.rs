@@ -6,7 +6,7 @@ use crate::{
     attach::{self, Attachment, Hook, Means},
     control::ControlBlock,
     filter,
-    flows::{Entry, FlowTable, Key},
+    flows::{Entry, FlowTable, Key, variable},
     ring::Ring,
     shared::Shared,
     verifier,
@@ -65,18 +65,18 @@ pub struct Wanted {
 /// `struct shunt_control`.
 pub(crate) const CONTROL: &str = ".bss.control";
 const PLACES: &str = ".bss.places";
-const USAGE: &str = ".bss.usage";
-/// One element for two buckets.
-const DIGESTS: [&str; 2] = ["shunt_digests4", "shunt_digests6"];
+pub(crate) const USAGE: &str = ".bss.usage";
+const INDEXES: [&str; 2] = ["shunt_index4", "shunt_index6"];
 /// Takes memory for what is in it only.
 const PAST: &str = "shunt_past";
+/// What there is of each entry.
 const TABLES: [&str; 4] = ["shunt_table4", "shunt_table6", "shunt_cold4", "shunt_cold6"];
 
 impl Size {
-    /// A power of two that leaves a third of the entries free: a key has eight places, and one of them must be.
+    /// A power of two that leaves a third of the slots free: a key has eight, and one of them must be.
     fn buckets(self) -> u32 {
-        let entries = u64::from(self.max_flows) * 3 / 2;
-        u32::try_from(entries.div_ceil(abi::WAYS as u64).next_power_of_two()).unwrap_or(1 << 31)
+        let slots = u64::from(self.max_flows) * 3 / 2;
+        u32::try_from(slots.div_ceil(abi::WAYS as u64).next_power_of_two()).unwrap_or(1 << 31)
     }
 }
 
@@ -123,9 +123,9 @@ fn load(source: &Source, size: Size, shared: &mut BTreeMap<String, MapHandle>) -
         if let Some(have) = shared.get(&name) {
             map.reuse_fd(have.as_fd()).map_err(failed)?;
         } else if TABLES.contains(&name.as_str()) {
+            map.set_max_entries(size.max_flows).map_err(failed)?;
+        } else if INDEXES.contains(&name.as_str()) {
             map.set_max_entries(size.buckets()).map_err(failed)?;
-        } else if DIGESTS.contains(&name.as_str()) {
-            map.set_max_entries(size.buckets().div_ceil(2)).map_err(failed)?;
         } else if name == PAST {
             map.set_max_entries(size.max_flows.saturating_mul(4)).map_err(failed)?;
         }
@@ -470,26 +470,26 @@ impl DataPlane {
         self.sweep_part(idle, all, 0, u32::MAX)
     }
 
-    /// The same for some buckets of [`DataPlane::buckets`]; with none, it only tells the time.
-    pub fn sweep_part(&self, idle: Duration, all: bool, from: u32, buckets: u32) -> Result<Sweep, Error> {
+    /// The same for some entries of [`DataPlane::entries`]; with none, it only tells the time.
+    pub fn sweep_part(&self, idle: Duration, all: bool, from: u32, entries: u32) -> Result<Sweep, Error> {
         let failed = |source| Error::Map { map: "shunt_table", source };
         let idle_ticks = self.control.ticks(idle);
-        let ask = Sweep { idle_ticks, all: u32::from(all), from, buckets, ..Sweep::default() };
+        let ask = Sweep { idle_ticks, all: u32::from(all), from, entries, ..Sweep::default() };
         let mut context = ask.bytes().to_vec();
         let program = program(&self.table, TABLE.name, "shunt_sweep_flows")?;
         loop {
             let input = ProgramInput { context_in: Some(&mut context), ..ProgramInput::default() };
             program.test_run(input).map_err(failed)?;
             let found = Sweep::of(&context).unwrap_or_default();
-            if found.buckets == 0 {
+            if found.entries == 0 {
                 return Ok(found);
             }
         }
     }
 
-    /// How many buckets both tables have together.
-    pub fn buckets(&self) -> u32 {
-        self.size.buckets().saturating_mul(2)
+    /// How many entries both tables have together.
+    pub fn entries(&self) -> u32 {
+        self.size.max_flows.saturating_mul(2)
     }
 
     /// The stream of events, none where nothing is learned. To be called within a runtime.
@@ -533,10 +533,7 @@ impl DataPlane {
 
     /// What the programs keep count of as a whole.
     pub fn usage(&self) -> Result<abi::Usage, Error> {
-        let map = USAGE;
-        let usage = self.map(map)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let usage = usage.map_err(|source| Error::Map { map, source })?;
-        Ok(usage.as_deref().and_then(abi::Usage::of).unwrap_or_default())
+        variable(self.map(USAGE)?, USAGE)
     }
 
     /// A program, for tests that run it on packets of their own.

@@ -7,8 +7,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Buckets of a part: 2 ms where nothing of them is in the CPU's cache. A table of the default size is one part.
-const PART: u32 = 16_384;
+/// Entries of a part: 2 ms where nothing of them is in the CPU's cache. A table of the default size is one part.
+const PART: u32 = 65_536;
 /// Between two parts, for everything else.
 const PAUSE: Duration = Duration::from_millis(3);
 
@@ -44,7 +44,7 @@ impl Sweeping {
 
     /// Has the counts be those of this moment, where a whole pass takes but a moment.
     pub(crate) fn refresh(&mut self, plane: &DataPlane, idle: Duration) {
-        if plane.buckets() <= PART {
+        if plane.entries() <= PART {
             self.begin(plane, idle);
         }
     }
@@ -78,7 +78,7 @@ impl Sweeping {
             Err(error) => return tracing::warn!("flows cannot be swept: {error}"),
         }
         pass.next = pass.next.saturating_add(PART);
-        if pass.next < plane.buckets() {
+        if pass.next < plane.entries() {
             pass.due = Instant::now() + PAUSE;
             self.pass = Some(pass);
             return;

@@ -26,7 +26,7 @@ plain! {
         learn_tcp_pkts: u32,
         /// `CONTROL_*`.
         flags: u32,
-        /// Buckets of a flow table, less one.
+        /// Buckets of an index, less one.
         bucket_mask: u32,
         /// Seed of the tables' hash.
         seed: u64,

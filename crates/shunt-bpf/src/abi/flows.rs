@@ -144,10 +144,6 @@ const _: () = assert!(offset_of!(Flow, pkts) == 80);
 plain! {
     /// `struct shunt_cold`.
     Cold, 32 {
-        /// The entry is in use.
-        claim: u32,
-        /// Zero.
-        pad0: u32,
         /// Packets on other CPUs.
         away_pkts: u64,
         /// Bytes on other CPUs.
@@ -156,14 +152,14 @@ plain! {
         learned_ticks: u32,
         /// When its silence was told last, the flow's `seen_ticks` then.
         told_ticks: u32,
+        /// While it is free, the next one that is, plus one.
+        next_free: u32,
+        /// Zero.
+        pad: u32,
     }
 }
 
-/// `struct shunt_entry4`, as bytes: the key, the flow, 8 bytes of addresses.
-pub const ENTRY4: usize = 128;
-/// `struct shunt_entry6`, as bytes: the key, the flow, 32 bytes of addresses.
-pub const ENTRY6: usize = 192;
-/// Entries in a bucket.
+/// Slots in a bucket of the index.
 pub const WAYS: usize = 4;
 
 plain! {
@@ -249,9 +245,13 @@ plain! {
 
 plain! {
     /// `struct shunt_usage`.
-    Usage, 32 {
+    Usage, 64 {
         /// Entries in use: IPv4, IPv6.
         entries: [u64; 2],
+        /// From which one on none ever was in use.
+        fresh: [u64; 2],
+        /// The first of those that were and are free, plus one; in the upper half how often it changed.
+        free: [u64; 2],
         /// Flows whose counts found no place.
         past_lost: u64,
         /// Traces that found no place.
@@ -282,10 +282,10 @@ plain! {
         remove_ticks: u32,
         /// Found: flows that this sweep retired.
         flushed: u32,
-        /// The first bucket to look at; those of IPv6 come after those of IPv4.
+        /// The first entry to look at; those of IPv6 come after those of IPv4.
         from: u32,
-        /// How many buckets to look at.
-        buckets: u32,
+        /// How many entries to look at.
+        entries: u32,
         /// After how long a connection is silent; filled in by the program.
         silent_ticks: u32,
     }
