@@ -46,6 +46,7 @@ pub struct Rig<'a> {
     placement: Placement,
     setting: Setting,
     forward: Generator,
+    shuffled: Option<Generator>,
     replies: Generator,
     sink: Sink,
     flows: u64,
@@ -60,7 +61,7 @@ type Threads = (Vec<PollThreads>, Vec<PollThreads>);
 /// What was seen in one run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Sample {
-    /// UDP flows, each of which sent in turn.
+    /// UDP flows.
     pub flows: u64,
     /// Bytes of a frame without FCS, as it comes to the router.
     pub frame_bytes: u32,
@@ -149,8 +150,9 @@ impl<'a> Rig<'a> {
         Ok(Self {
             placement,
             setting,
-            forward: generator(lan, &forward)?,
-            replies: generator(wan, &replies)?,
+            forward: generator(lan, &forward, None)?,
+            shuffled: None,
+            replies: generator(wan, &replies, None)?,
             sink,
             flows: forward.count(),
             frame_bytes: forward.frame_bytes - FCS_BYTES,
@@ -163,8 +165,16 @@ impl<'a> Rig<'a> {
     /// Sends only so many of the flows from now on, the first ones, or more of them again.
     pub fn send_only(&mut self, flows: u32) -> anyhow::Result<()> {
         let forward = grid(self.lab, self.setting, flows)?;
-        self.forward = generator(self.lab.lan(), &forward)?;
+        self.forward = generator(self.lab.lan(), &forward, None)?;
         self.flows = forward.count();
+        Ok(())
+    }
+
+    /// While samples are taken the flows come in no order from now on, by this seed; or in turn, as always else.
+    pub fn shuffle(&mut self, seed: Option<u64>) -> anyhow::Result<()> {
+        let forward = grid(self.lab, self.setting, u32::try_from(self.flows)?)?;
+        let shuffled = seed.map(|seed| generator(self.lab.lan(), &forward, Some(seed)));
+        self.shuffled = shuffled.transpose()?;
         Ok(())
     }
 
@@ -217,7 +227,8 @@ impl<'a> Rig<'a> {
         let sink = &self.sink;
         let look = || -> anyhow::Result<(RunTime, Count)> { Ok((run_time(router)?, sink.count()?)) };
         let (start, hosts_start, begun) = (look()?, run_time(hosts)?, Instant::now());
-        let (forward, ns, placement) = (&mut self.forward, &self.lab.lan().ns, self.placement);
+        let forward = self.shuffled.as_mut().unwrap_or(&mut self.forward);
+        let (ns, placement) = (&self.lab.lan().ns, self.placement);
         let mut slices = Vec::new();
         let send = move || -> anyhow::Result<(u64, RunTime)> {
             let before = own_run_time()?;
@@ -285,9 +296,10 @@ fn is_bridged(lab: &Topology) -> bool {
     lab.lan().gateway_mac == lab.wan().gateway_mac
 }
 
-fn generator(host: &Host, flows: &Grid) -> anyhow::Result<Generator> {
+fn generator(host: &Host, flows: &Grid, shuffled: Option<u64>) -> anyhow::Result<Generator> {
     let ifindex = host.ns.ifindex(host.nic);
     let mut traffic = flows.traffic()?;
+    traffic.shuffled = shuffled;
     traffic.packet = traffic.packet.with_tags(host.tags);
     let mut generator = host.ns.within(|| Generator::new(&traffic, ifindex))?;
     generator.set_batch(BATCH);
