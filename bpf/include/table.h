@@ -284,7 +284,8 @@ static __always_inline __u8 *shunt_to(struct shunt_flow *f)
  * that may sleep, on Linux 6.1. The count of changes beside the first one's number tells an exchange of an entry that was taken and given
  * back meanwhile.
  */
-static __always_inline int shunt_push(__u32 family, __u32 entry)
+/* This and what else is not inlined here is looked at once by the verifier, and not at each place that calls it. */
+__noinline int shunt_push(__u32 family, __u32 entry)
 {
 	__u64 *first = &shunt_usage.free[family == 6];
 	struct shunt_cold *cold = shunt_cold_at(family, entry);
@@ -299,7 +300,8 @@ static __always_inline int shunt_push(__u32 family, __u32 entry)
 	return -1;
 }
 
-static __always_inline int shunt_pop(__u32 family, __u32 *entry)
+/* The number of an entry, or -1. */
+__noinline int shunt_pop(__u32 family)
 {
 	__u64 *first = &shunt_usage.free[family == 6];
 
@@ -309,9 +311,8 @@ static __always_inline int shunt_pop(__u32 family, __u32 *entry)
 
 		if (!cold)
 			return -1;
-		*entry = (__u32)have - 1;
 		if (__sync_val_compare_and_swap(first, have, ((have >> 32) + 1) << 32 | cold->next_free) == have)
-			return 0;
+			return (__u32)have - 1;
 	}
 	return -1;
 }
@@ -320,8 +321,11 @@ static __always_inline int shunt_pop(__u32 family, __u32 *entry)
 static __always_inline int shunt_take(__u32 family, __u32 *entry)
 {
 	__u64 *fresh = &shunt_usage.fresh[family == 6];
+	int free = shunt_pop(family);
 
-	if (shunt_pop(family, entry)) {
+	if (free >= 0) {
+		*entry = free;
+	} else {
 		if (*fresh >= shunt_control.max_flows)
 			return SHUNT_FULL;
 		*entry = __sync_fetch_and_add(fresh, 1);
@@ -399,15 +403,16 @@ static __always_inline __u32 shunt_taken_slots(const struct shunt_bucket *bucket
 /* Exchanges what is in one of the first `ways` slots; false if none has `from`. */
 static __always_inline int shunt_exchange(struct shunt_bucket *bucket, __u32 ways, __u32 from, __u32 to)
 {
-	for (__u32 way = 0; way < ways; way++)
-		if (shunt_slot(bucket, way) == from &&
+#pragma unroll
+	for (__u32 way = 0; way < SHUNT_WAYS; way++)
+		if (way < ways && shunt_slot(bucket, way) == from &&
 		    __sync_val_compare_and_swap(&bucket->slot[way], from, to) == from)
 			return 1;
 	return 0;
 }
 
 /* Has an entry be found. In front if that is free, else in the emptier bucket: so nearly all of the slots can be filled. */
-static __always_inline int shunt_publish(__u32 family, __u64 hash, __u32 entry)
+__noinline int shunt_publish(__u32 family, __u64 hash, __u32 entry)
 {
 	struct shunt_bucket *first = shunt_bucket_at(family, shunt_bucket_of(hash, 0));
 	struct shunt_bucket *second = shunt_bucket_at(family, shunt_bucket_of(hash, 1));
@@ -422,12 +427,22 @@ static __always_inline int shunt_publish(__u32 family, __u64 hash, __u32 entry)
 	return shunt_exchange(first, SHUNT_WAYS, 0, slot) || shunt_exchange(second, SHUNT_WAYS, 0, slot) ? 0 : SHUNT_FULL;
 }
 
+/* Takes an entry out of the index. */
+__noinline int shunt_hide(__u32 family, __u64 hash, __u32 entry)
+{
+	struct shunt_bucket *first = shunt_bucket_at(family, shunt_bucket_of(hash, 0));
+	struct shunt_bucket *second = shunt_bucket_at(family, shunt_bucket_of(hash, 1));
+	__u32 slot = shunt_slot_of(hash, entry);
+
+	return first && second &&
+	       (shunt_exchange(first, SHUNT_WAYS, slot, 0) || shunt_exchange(second, SHUNT_WAYS, slot, 0));
+}
+
 /* Has nobody find an entry from now on. A sweep gives it back when nobody can be using it any more. */
 static __always_inline void shunt_unpublish(__u32 family, __u32 entry, __u32 now)
 {
 	__u64 *words = shunt_words_at(family, entry);
 	const union shunt_key *key = (const union shunt_key *)words;
-	struct shunt_bucket *bucket;
 	struct shunt_flow *f;
 	__u64 hash;
 
@@ -437,12 +452,7 @@ static __always_inline void shunt_unpublish(__u32 family, __u32 entry, __u32 now
 	hash = shunt_hash(family, key);
 	if (f->flags & SHUNT_FLOW_STATIC)
 		hash = shunt_static_hash(family, key, hash);
-	bucket = shunt_bucket_at(family, shunt_bucket_of(hash, 0));
-	if (!bucket || !shunt_exchange(bucket, SHUNT_WAYS, shunt_slot_of(hash, entry), 0)) {
-		bucket = shunt_bucket_at(family, shunt_bucket_of(hash, 1));
-		if (bucket)
-			shunt_exchange(bucket, SHUNT_WAYS, shunt_slot_of(hash, entry), 0);
-	}
+	shunt_hide(family, hash, entry);
 	f->retired_ticks = now;
 	__sync_lock_test_and_set(&words[shunt_live_word(family)], 0);
 }

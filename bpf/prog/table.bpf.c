@@ -122,15 +122,13 @@ int shunt_sweep_flows(struct shunt_sweep *args)
 	end = from + s.entries;
 	if (end > 2 * each)
 		end = 2 * each;
-	for (__u32 n = 0; n < SHUNT_SWEEP_AT_ONCE && from < end; n++, from++) {
-		/* Where nothing was ever kept, there is nothing to look at. */
-		if (from < each && from >= shunt_usage.fresh[0])
-			from = each;
-		if (from >= each + shunt_usage.fresh[1])
-			from = end;
-		if (from < end)
-			shunt_sweep_entry(from, &s);
-	}
+	/* Where nothing was ever kept, there is nothing to look at. */
+	if (from < each && from >= shunt_usage.fresh[0])
+		from = each;
+	if (from >= each + shunt_usage.fresh[1])
+		from = end;
+	for (__u32 n = 0; n < SHUNT_SWEEP_AT_ONCE && from < end; n++, from++)
+		shunt_sweep_entry(from, &s);
 	args->from = from;
 	args->entries = from < end ? end - from : 0;
 	args->active = s.active;
