@@ -229,7 +229,7 @@ fn what_cannot_be_measured_is_said_in_one_line() {
         assert_eq!(said.err.lines().count(), 1, "{words}: {}", said.err);
     }
     let mut other = bench.shunt.start("gen --tx t0 --rx t1 --time 60s --no-floor --warm-up 0s");
-    wait_until("packets are under way", || most_sent(other.pid()) > 100);
+    wait_until("it receives", || bench.host.run("ip link show t1").contains("prog/xdp"));
     let said = bench.shunt.run("gen --tx t0 --rx t1");
     other.signal(Signal::SIGINT);
     wait_until("it has ended", || other.ended().is_some());
