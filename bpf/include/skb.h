@@ -66,15 +66,30 @@ static __always_inline int shunt_skb_padded(struct __sk_buff *skb, const struct 
 	return skb->len > (__u32)p->l2_bytes + p->l3_bytes;
 }
 
-/* Programs need the headers in one piece; drivers may leave part of them in fragments. */
+/* By what the kernel takes the packet for; where that is a tag, there may be as much as there can be. */
+static __always_inline __u32 shunt_skb_headers(struct __sk_buff *skb)
+{
+	if (skb->protocol == shunt_htons(ETH_P_IP))
+		return ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr);
+	if (skb->protocol == shunt_htons(ETH_P_IPV6))
+		return ETH_HLEN + sizeof(struct ipv6hdr) + sizeof(struct tcphdr);
+	return SHUNT_L2_MAX + SHUNT_L3_MAX + sizeof(struct tcphdr);
+}
+
+/*
+ * Programs need the headers in one piece; drivers may leave part of them in fragments. Nothing behind them is asked
+ * for: TCP keeps what it has sent, and of such an skb the kernel would copy the whole head.
+ */
 static __always_inline void shunt_skb_pull(struct __sk_buff *skb)
 {
-	__u32 want = SHUNT_L2_MAX + SHUNT_L3_MAX + sizeof(struct tcphdr);
+	__u64 has = (void *)(long)skb->data_end - (void *)(long)skb->data;
 
-	if (skb->len < want)
-		want = skb->len;
-	if (shunt_unlikely((void *)(long)skb->data + want > (void *)(long)skb->data_end))
-		bpf_skb_pull_data(skb, want);
+	if (shunt_unlikely(has < skb->len)) {
+		__u32 want = shunt_skb_headers(skb);
+
+		if (has < want)
+			bpf_skb_pull_data(skb, skb->len < want ? skb->len : want);
+	}
 }
 
 #endif

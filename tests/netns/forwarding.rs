@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not there")]
 
 mod forwarding_counters;
+mod forwarding_fragments;
 mod forwarding_order;
 mod forwarding_punts;
 mod forwarding_qdisc;

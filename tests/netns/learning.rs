@@ -21,12 +21,12 @@ fn after(slow: usize, times: usize) -> Vec<bool> {
     (0..times).map(|n| n >= slow).collect()
 }
 
-fn ways(lab: &Topology) -> (Crossing, Crossing) {
+pub fn ways(lab: &Topology) -> (Crossing, Crossing) {
     (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()))
 }
 
 /// A TCP connection to port 80: both its ways, what its client's packets are like, and the connection.
-fn opened(lab: &Topology) -> (Crossing, Crossing, Packet, Handshake) {
+pub fn opened(lab: &Topology) -> (Crossing, Crossing, Packet, Handshake) {
     let (there, back) = ways(lab);
     let syn = lab.lan().tcp_to(4000, lab.wan().at(80), 0);
     let connection = Handshake::open(&there, &back, &syn, lab.wan());

@@ -47,6 +47,15 @@ impl Crossing {
     #[track_caller]
     pub fn pass(&self, packet: &Packet) -> Frame {
         self.from.send(packet);
+        self.seen(packet)
+    }
+
+    /// The frame that a packet leaves as which was sent.
+    ///
+    /// # Panics
+    /// When none leaves.
+    #[track_caller]
+    pub fn seen(&self, packet: &Packet) -> Frame {
         let seen =
             self.to.capture(PATIENCE, |frame| frame.packet().is_some_and(|seen| is_same(packet, &seen)));
         seen.unwrap_or_else(|| panic!("it does not leave: {packet:?}"))

@@ -29,7 +29,13 @@ sockopt_impl!(
     /// Leaves out what is sent on the interface.
     PacketIgnoreOutgoing, SetOnly, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, bool
 );
+sockopt_impl!(
+    /// A `struct virtio_net_hdr` is before each frame.
+    PacketVnetHdr, SetOnly, libc::SOL_PACKET, libc::PACKET_VNET_HDR, bool
+);
 
+/// Of `struct virtio_net_hdr`.
+const VNET_HDR_BYTES: usize = 10;
 /// Room for a GSO aggregate and its tags.
 const FRAME_MAX: usize = 70_000;
 /// Bytes that may wait in a socket: a burst of a few thousand small frames.
@@ -109,6 +115,25 @@ impl Tap {
             }
         };
         assert_eq!(sent, Ok(frame.len()), "sending on {}", self.ifname);
+    }
+
+    /// Sends a frame that only has its first bytes in one piece, 14 at least. The rest is in pages, where the frame is larger than one:
+    /// so drivers hand frames up.
+    ///
+    /// # Panics
+    /// When the interface does not take it.
+    #[track_caller]
+    pub fn send_in_pages(&self, frame: &[u8], first: u16) {
+        let mut described = [0; VNET_HDR_BYTES].to_vec();
+        described[2..4].copy_from_slice(&first.to_ne_bytes());
+        described.extend(frame);
+        let describe = |yes| {
+            let set = socket::setsockopt(&self.socket, PacketVnetHdr, &yes);
+            set.unwrap_or_else(|e| panic!("{}: {e}", self.ifname));
+        };
+        describe(true);
+        self.send_bytes(&described);
+        describe(false);
     }
 
     /// The next frame, if one comes within `timeout`.
