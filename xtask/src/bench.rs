@@ -11,7 +11,8 @@ mod stream;
 pub mod ways;
 
 use crate::{iperf, shunt};
-use path::Path;
+use packets::Lane;
+use path::{Open, Path};
 use record::{Ratio, Records, Summary, Target};
 use rig::{Placement, Rig};
 use serde_json::Value;
@@ -36,6 +37,9 @@ pub struct Options {
     runs: Option<usize>,
 }
 
+/// A router alone, and one with Shunt.
+const WITHOUT_AND_WITH: [Path; 2] = [Path::Slow, Path::Tc];
+
 /// One bench under way.
 struct Bench {
     placement: Placement,
@@ -43,18 +47,13 @@ struct Bench {
     records: Records,
     summary: Summary,
     runs: usize,
-    run_time: Duration,
     shunt: Result<(), String>,
 }
 
-/// Nanoseconds of router CPU per packet, run by run.
-type ByPath = BTreeMap<Path, Vec<f64>>;
-
-/// Runs of one path by two measures.
-#[derive(Default)]
-struct Series {
-    rate: Vec<f64>,
-    per_cpu: Vec<f64>,
+/// Nanoseconds of router CPU per packet, run by run, by the label of their lane.
+struct Costs {
+    ns: BTreeMap<String, Vec<f64>>,
+    doubts: Vec<String>,
 }
 
 /// Runs the bench.
@@ -69,7 +68,6 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             missing: BTreeMap::new(),
         },
         runs: options.runs.unwrap_or(if options.quick { 3 } else { 9 }),
-        run_time: Duration::from_millis(if options.quick { 150 } else { 500 }),
         shunt: shunt::binary().map(drop).map_err(|e| e.to_string()),
     };
     for (group, work) in [
@@ -99,94 +97,101 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 impl Bench {
-    /// Every path at 1,000 flows, in turn.
+    /// Every path at 1,000 flows.
     fn packets(&mut self) -> anyhow::Result<()> {
-        let (series, doubts) = self.paths("packets", &rig::topology())?;
+        let costs = self.costs("packets", rig::topology, &[Path::Slow, Path::Bare, Path::Xdp, Path::Tc])?;
         for (name, of, to, bound) in [
-            ("cpu_xdp_vs_slow", Path::Xdp, Path::Slow, 1.0 / 6.0),
-            ("cpu_tc_vs_slow", Path::Tc, Path::Slow, 0.5),
-            ("cpu_xdp_vs_bare_redirect", Path::Xdp, Path::Bare, 1.25),
-            ("cpu_bare_redirect_vs_slow", Path::Bare, Path::Slow, 1.0),
+            ("cpu_xdp_vs_slow", "xdp", "slow", 1.0 / 6.0),
+            ("cpu_tc_vs_slow", "tc", "slow", 0.5),
+            ("cpu_xdp_vs_bare_redirect", "xdp", "bare", 1.25),
+            ("cpu_bare_redirect_vs_slow", "bare", "slow", 1.0),
         ] {
-            self.compare(name, &series, (of, to), bound, &doubts);
+            self.compare(name, &costs, (of, to), bound);
         }
         Ok(())
     }
 
     /// The same between two ports of a bridge.
     fn bridged(&mut self) -> anyhow::Result<()> {
-        let (series, doubts) = self.paths("bridged", &rig::bridge())?;
-        for (name, of) in [("bridged_cpu_xdp_vs_slow", Path::Xdp), ("bridged_cpu_tc_vs_slow", Path::Tc)] {
-            self.compare(name, &series, (of, Path::Slow), 1.0, &doubts);
+        let costs = self.costs("bridged", rig::bridge, &[Path::Slow, Path::Xdp, Path::Tc])?;
+        for (name, of) in [("bridged_cpu_xdp_vs_slow", "xdp"), ("bridged_cpu_tc_vs_slow", "tc")] {
+            self.compare(name, &costs, (of, "slow"), 1.0);
         }
         Ok(())
     }
 
-    /// What a packet costs by each path.
-    fn paths(&mut self, group: &'static str, lab: &Topology) -> anyhow::Result<(ByPath, Vec<String>)> {
-        let mut rig = Rig::new(lab, 1000, self.placement)?;
-        let mut paths = vec![Path::Slow, Path::Bare];
-        if self.shunt.is_ok() {
-            paths.extend([Path::Xdp, Path::Tc]);
-        }
-        let (mut series, mut doubts) = (ByPath::new(), Vec::new());
-        for run in 0..self.runs {
-            for path in &paths {
-                let sample = packets::measure(lab, &mut rig, *path, self.run_time)?;
-                doubts.extend(packets::doubts(*path, &sample, self.placement));
-                self.records.keep(group, run, &path.to_string(), &sample)?;
-                println!(
-                    "{group} {run:2} {path:5} {:7.1} ns of router CPU per packet, {:5.2} Mpps",
-                    sample.ns_per_packet(),
-                    sample.packets_per_second() / 1e6
-                );
-                series.entry(*path).or_default().push(sample.ns_per_packet());
-            }
-        }
-        Ok((series, doubts))
-    }
-
-    fn compare(
-        &mut self,
-        name: &'static str,
-        series: &ByPath,
-        (of, to): (Path, Path),
-        bound: f64,
-        doubts: &[String],
-    ) {
-        match series.get(&of).zip(series.get(&to)) {
-            Some((of, to)) => self.ratio(name, of, to, "ns", Target::AtMost(bound), doubts),
-            None => self.lacking(name),
-        }
+    /// The slow path with Shunt up and nothing learned, and without it.
+    fn idle(&mut self) -> anyhow::Result<()> {
+        let costs = self.costs("idle", rig::topology, &[Path::Slow, Path::Idle])?;
+        self.compare("slow_path_cpu_with_vs_without", &costs, ("idle", "slow"), 1.0 / 0.93);
+        Ok(())
     }
 
     /// The engine xdp at 100,000 flows, whose packets come in turn or in no order, and at 1,000.
     fn flows(&mut self) -> anyhow::Result<()> {
-        const RATIOS: [&str; 2] = ["cpu_100k_vs_1k_flows", "cpu_100k_shuffled_vs_1k_flows"];
-        if self.shunt.is_err() {
-            RATIOS.into_iter().for_each(|name| self.lacking(name));
-            return Ok(());
-        }
-        let labs = [rig::topology(), rig::topology()];
-        let mut many = Rig::new(&labs[0], 100_000, self.placement)?;
-        let mut few = Rig::new(&labs[1], 1000, self.placement)?;
-        let (mut series, mut doubts) = ([const { Vec::new() }; 3], Vec::new());
-        for run in 0..self.runs {
-            for (label, series) in ["100000", "100000-shuffled", "1000"].into_iter().zip(&mut series) {
-                let (lab, rig) = if label == "1000" { (&labs[1], &mut few) } else { (&labs[0], &mut many) };
-                rig.shuffle(label.ends_with("shuffled").then_some(run as u64))?;
-                let sample = packets::measure(lab, rig, Path::Xdp, self.run_time)?;
-                doubts.extend(packets::doubts(Path::Xdp, &sample, self.placement));
-                self.records.keep("flows", run, label, &sample)?;
-                println!("flows {run:2} {label:15} {:7.1} ns per packet", sample.ns_per_packet());
-                series.push(sample.ns_per_packet());
+        let mut lanes = Vec::new();
+        let labs = [rig::topology(), rig::topology(), rig::topology()];
+        if self.shunt.is_ok() {
+            for ((label, flows), lab) in
+                [("1000", 1000), ("100000", 100_000), ("100000-shuffled", 100_000)].into_iter().zip(&labs)
+            {
+                let mut rig = Rig::new(lab, flows, self.placement)?;
+                if label.ends_with("shuffled") {
+                    rig.shuffle(1)?;
+                }
+                lanes.push(Lane { label: label.to_owned(), path: Path::Xdp, rig });
             }
         }
-        let [in_turn, shuffled, few] = series;
-        for (name, many) in RATIOS.into_iter().zip([in_turn, shuffled]) {
-            self.ratio(name, &many, &few, "ns", Target::AtMost(1.6), &doubts);
+        let costs = self.run("flows", lanes)?;
+        for (name, of) in
+            [("cpu_100k_vs_1k_flows", "100000"), ("cpu_100k_shuffled_vs_1k_flows", "100000-shuffled")]
+        {
+            self.compare(name, &costs, (of, "1000"), 1.6);
         }
         Ok(())
+    }
+
+    /// What a packet costs by each path, at 1,000 flows.
+    fn costs(
+        &mut self,
+        group: &'static str,
+        topology: fn() -> Topology,
+        paths: &[Path],
+    ) -> anyhow::Result<Costs> {
+        let able = |path: &Path| self.shunt.is_ok() || matches!(path, Path::Slow | Path::Bare);
+        let paths: Vec<Path> = paths.iter().copied().filter(able).collect();
+        let labs: Vec<Topology> = paths.iter().map(|_| topology()).collect();
+        let rig = |lab| Rig::new(lab, 1000, self.placement);
+        let lanes = paths.into_iter().zip(&labs).map(|(path, lab)| Ok(Lane::of(path, rig(lab)?)));
+        let lanes = lanes.collect::<anyhow::Result<_>>()?;
+        self.run(group, lanes)
+    }
+
+    /// What a packet costs in each lane.
+    fn run(&mut self, group: &'static str, mut lanes: Vec<Lane<'_>>) -> anyhow::Result<Costs> {
+        let mut costs = Costs { ns: BTreeMap::new(), doubts: Vec::new() };
+        let turns = if self.quick { 2 } else { 5 };
+        for run in 0..self.runs {
+            let samples = packets::measure(&mut lanes, turns)?;
+            for (Lane { label, path, .. }, sample) in lanes.iter().zip(samples) {
+                costs.doubts.extend(packets::doubts(*path, &sample, self.placement));
+                self.records.keep(group, run, label, &sample)?;
+                println!(
+                    "{group} {run:2} {label:15} {:7.1} ns of router CPU per packet, {:5.2} Mpps",
+                    sample.ns_per_packet(),
+                    sample.packets_per_second() / 1e6
+                );
+                costs.ns.entry(label.clone()).or_default().push(sample.ns_per_packet());
+            }
+        }
+        Ok(costs)
+    }
+
+    fn compare(&mut self, name: &'static str, costs: &Costs, (of, to): (&str, &str), bound: f64) {
+        match costs.ns.get(of).zip(costs.ns.get(to)) {
+            Some((of, to)) => self.ratio(name, of, to, "ns", Target::AtMost(bound), &costs.doubts),
+            None => self.lacking(name),
+        }
     }
 
     /// One TCP stream with all offloads on, between hosts that cost little and between those of iperf3, and one with frames of the MTU
@@ -197,15 +202,15 @@ impl Bench {
             return Ok(());
         }
         // Aggregates go up on the sender's CPU, so there is nothing to poll or to pin.
-        let lab = unpaced(rig::topology());
-        self.goodput("tcp", "tcp_goodput_tc_vs_slow", &lab, |lab, duration| {
+        let labs = [(); 2].map(|()| unpaced(rig::topology()));
+        self.goodput("tcp", "tcp_goodput_tc_vs_slow", &labs, |lab, duration| {
             let sample = stream::measure(lab.lan(), lab.wan(), duration)?;
             Ok((sample.bits_per_second(), serde_json::to_value(sample)?))
         })?;
-        self.goodput("tcp-iperf3", "tcp_goodput_tc_vs_slow_iperf3", &lab, iperf3)?;
-        let lab = unpaced(rig::topology());
-        lab.try_gather(true)?;
-        self.goodput("tcp-mtu", "tcp_goodput_tc_vs_slow_mtu_frames", &lab, |lab, duration| {
+        self.goodput("tcp-iperf3", "tcp_goodput_tc_vs_slow_iperf3", &labs, iperf3)?;
+        let labs = [(); 2].map(|()| unpaced(rig::topology()));
+        labs.iter().try_for_each(|lab| lab.try_gather(true))?;
+        self.goodput("tcp-mtu", "tcp_goodput_tc_vs_slow_mtu_frames", &labs, |lab, duration| {
             rig::threads(lab, Placement::TwoCpus)?;
             iperf3(lab, duration)
         })
@@ -215,21 +220,21 @@ impl Bench {
         &mut self,
         group: &'static str,
         name: &'static str,
-        lab: &Topology,
+        labs: &[Topology; 2],
         measure: impl Fn(&Topology, Duration) -> anyhow::Result<(f64, Value)>,
     ) -> anyhow::Result<()> {
-        let duration = Duration::from_secs(if self.quick { 1 } else { 3 });
-        let (mut of, mut to) = (Vec::new(), Vec::new());
+        let mut gigabits = [Vec::new(), Vec::new()];
         for run in 0..self.runs {
-            for (path, series) in [(Path::Slow, &mut to), (Path::Tc, &mut of)] {
-                let open = path.open(lab.router())?;
-                let (bits_per_second, sample) = measure(lab, duration)?;
-                drop(open);
-                self.records.keep(group, run, &path.to_string(), &sample)?;
-                println!("{group} {run:2} {path:5} {:6.2} Gbit/s", bits_per_second / 1e9);
-                series.push(bits_per_second / 1e9);
+            let turns = self.turns(labs, |lab, _| measure(lab, Duration::from_secs(1)))?;
+            for ((path, turns), gigabits) in WITHOUT_AND_WITH.iter().zip(turns).zip(&mut gigabits) {
+                let (rates, samples): (Vec<f64>, Vec<Value>) = turns.into_iter().unzip();
+                let best = best(rates) / 1e9;
+                self.records.keep(group, run, &path.to_string(), &samples)?;
+                println!("{group} {run:2} {path:5} {best:6.2} Gbit/s");
+                gigabits.push(best);
             }
         }
+        let [to, of] = gigabits;
         self.ratio(name, &of, &to, "Gbit/s", Target::AtLeast(1.3), &[]);
         Ok(())
     }
@@ -240,66 +245,53 @@ impl Bench {
             self.lacking("new_connections_with_vs_without");
             return Ok(());
         }
-        let lab = rig::topology();
-        lab.try_gather(false)?;
-        let duration = Duration::from_millis(if self.quick { 700 } else { 2000 });
-        let (mut of, mut to, mut doubts) = (Series::default(), Series::default(), Vec::new());
+        let labs = [(); 2].map(|()| rig::topology());
+        labs.iter().try_for_each(|lab| lab.try_gather(false))?;
+        let (mut rates, mut per_cpu, mut doubts) = ([vec![], vec![]], [vec![], vec![]], Vec::new());
         for run in 0..self.runs {
-            for (path, series) in [(Path::Slow, &mut to), (Path::Tc, &mut of)] {
-                let sample = connections::measure(&lab, path, duration)?;
-                if sample.failures > 0 {
-                    doubts.push(format!("{path}: {} connections failed", sample.failures));
+            let turns =
+                self.turns(&labs, |lab, open| connections::measure(lab, open, Duration::from_millis(700)))?;
+            for (nth, (path, turns)) in WITHOUT_AND_WITH.iter().zip(turns).enumerate() {
+                let failures: u64 = turns.iter().map(|turn| turn.failures).sum();
+                if failures > 0 {
+                    doubts.push(format!("{path}: {failures} connections failed"));
                 }
-                self.records.keep("connections", run, &path.to_string(), &sample)?;
-                println!(
-                    "connections {run:2} {path:5} {:8.0}/s, {:8.0}/s of router CPU",
-                    sample.per_second(),
-                    sample.per_cpu_second()
-                );
-                series.rate.push(sample.per_second());
-                series.per_cpu.push(sample.per_cpu_second());
+                let rate = best(turns.iter().map(connections::Sample::per_second));
+                let by_cpu = best(turns.iter().map(connections::Sample::per_cpu_second));
+                self.records.keep("connections", run, &path.to_string(), &turns)?;
+                println!("connections {run:2} {path:5} {rate:8.0}/s, {by_cpu:8.0}/s of router CPU");
+                rates[nth].push(rate);
+                per_cpu[nth].push(by_cpu);
             }
         }
-        let target = || Target::AtLeast(0.93);
-        self.ratio(
-            "new_connections_with_vs_without",
-            &of.rate,
-            &to.rate,
-            "connections per second",
-            target(),
-            &doubts,
-        );
-        self.ratio(
-            "new_connections_per_router_cpu_with_vs_without",
-            &of.per_cpu,
-            &to.per_cpu,
-            "connections per second of router CPU, the daemon's included",
-            target(),
-            &doubts,
-        );
+        for (name, [to, of], unit) in [
+            ("new_connections_with_vs_without", rates, "connections per second"),
+            (
+                "new_connections_per_router_cpu_with_vs_without",
+                per_cpu,
+                "connections per second of router CPU, the daemon's included",
+            ),
+        ] {
+            self.ratio(name, &of, &to, unit, Target::AtLeast(0.93), &doubts);
+        }
         Ok(())
     }
 
-    /// The slow path with Shunt up and nothing learned, and without it.
-    fn idle(&mut self) -> anyhow::Result<()> {
-        if self.shunt.is_err() {
-            self.lacking("slow_path_cpu_with_vs_without");
-            return Ok(());
-        }
-        let lab = rig::topology();
-        let mut rig = Rig::new(&lab, 1000, self.placement)?;
-        let (mut of, mut to, mut doubts) = (Vec::new(), Vec::new(), Vec::new());
-        for run in 0..self.runs {
-            for (path, series) in [(Path::Slow, &mut to), (Path::Idle, &mut of)] {
-                let sample = packets::measure(&lab, &mut rig, path, self.run_time)?;
-                doubts.extend(packets::doubts(path, &sample, self.placement));
-                self.records.keep("idle", run, &path.to_string(), &sample)?;
-                println!("idle {run:2} {path:5} {:7.1} ns per packet", sample.ns_per_packet());
-                series.push(sample.ns_per_packet());
+    /// One run of a router without Shunt and of one with it, which have their turns one after the other.
+    fn turns<T>(
+        &self,
+        labs: &[Topology; 2],
+        measure: impl Fn(&Topology, &Open<'_>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<[Vec<T>; 2]> {
+        let [without, with] = WITHOUT_AND_WITH;
+        let open = [without.open(labs[0].router())?, with.open(labs[1].router())?];
+        let mut turns = [Vec::new(), Vec::new()];
+        for _ in 0..if self.quick { 1 } else { 3 } {
+            for ((lab, open), turns) in labs.iter().zip(&open).zip(&mut turns) {
+                turns.push(measure(lab, open)?);
             }
         }
-        self.ratio("slow_path_cpu_with_vs_without", &of, &to, "ns", Target::AtMost(1.0 / 0.93), &doubts);
-        Ok(())
+        Ok(turns)
     }
 
     fn ratio(
@@ -319,6 +311,11 @@ impl Bench {
         let why = self.shunt.clone().err().unwrap_or_default();
         self.summary.missing.insert(name, why);
     }
+}
+
+/// The best turn of a run: what else the machine does only takes away.
+fn best(rates: impl IntoIterator<Item = f64>) -> f64 {
+    rates.into_iter().fold(0.0, f64::max)
 }
 
 /// Hosts whose TCP sends what it can: BBR's pacing waits for timers, and where these are slow the stream is.

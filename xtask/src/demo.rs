@@ -2,7 +2,7 @@
 
 use crate::{
     bench::{
-        packets,
+        packets::{self, Lane},
         path::Path,
         rig::{Placement, Rig, threads},
     },
@@ -116,12 +116,12 @@ fn measure(
 fn generated(lab: &Topology) -> anyhow::Result<Vec<Row>> {
     lab.try_gather(false)?;
     lab.pin_neighbours();
-    let mut rig = Rig::new(lab, 1000, Placement::OneCpu)?;
+    let mut lane = [Lane::of(Path::Slow, Rig::new(lab, 1000, Placement::OneCpu)?)];
     let mut rows = Vec::new();
     for (path, name) in [Path::Slow, Path::Tc, Path::Xdp].into_iter().zip(PATHS) {
         eprintln!("{name}: {GENERATED} ...");
-        let sample = packets::measure(lab, &mut rig, path, Duration::from_millis(500))?;
-        rows.push(Row {
+        lane[0].path = path;
+        rows.extend(packets::measure(&mut lane, 5)?.into_iter().map(|sample| Row {
             traffic: GENERATED,
             path: name,
             arrived: Arrived {
@@ -130,8 +130,8 @@ fn generated(lab: &Topology) -> anyhow::Result<Vec<Row>> {
                 seconds: sample.elapsed_ns as f64 / 1e9,
             },
             cpu_ns: sample.ns_per_packet(),
-            fast_share: sample.fast_share(),
-        });
+            fast_share: sample.fast_share,
+        }));
     }
     Ok(rows)
 }

@@ -1,7 +1,7 @@
 //! New TCP connections: what one costs the router, and its daemon.
 
 use crate::{
-    bench::{path::Path, rig},
+    bench::{path::Open, rig},
     napi::{RunTime, process_run_time},
 };
 use serde::Serialize;
@@ -47,8 +47,7 @@ impl Sample {
 }
 
 /// One run: connections as fast as four clients open them.
-pub fn measure(lab: &Topology, path: Path, duration: Duration) -> anyhow::Result<Sample> {
-    let open = path.open(lab.router())?;
+pub fn measure(lab: &Topology, open: &Open<'_>, duration: Duration) -> anyhow::Result<Sample> {
     let daemon = open.daemon()?;
     let (router, _hosts) = rig::threads(lab, rig::Placement::TwoCpus)?;
     let run_time = || -> anyhow::Result<(RunTime, RunTime)> {

@@ -1,32 +1,76 @@
 //! Router CPU per packet.
 
 use crate::bench::{
-    path::Path,
+    path::{Open, Path},
     rig::{Placement, Rig, Sample},
 };
-use anyhow::ensure;
-use shunt_testkit::Topology;
+use anyhow::{Context, ensure};
 use std::time::Duration;
 
 /// Rounds over all flows until the fast path must have learned them.
 const ROUNDS: usize = 40;
+/// How long a path is loaded before it is the next one's turn.
+const TURN: Duration = Duration::from_millis(100);
 
-/// One run of one path.
-pub fn measure(lab: &Topology, rig: &mut Rig<'_>, path: Path, duration: Duration) -> anyhow::Result<Sample> {
-    let open = path.open(lab.router())?;
+/// A path and the router that it is opened on.
+#[derive(Debug)]
+pub struct Lane<'a> {
+    /// What its runs are called.
+    pub label: String,
+    /// What is measured.
+    pub path: Path,
+    /// A router of its own.
+    pub rig: Rig<'a>,
+}
+
+impl<'a> Lane<'a> {
+    /// The lane of a path, under that path's name.
+    pub fn of(path: Path, rig: Rig<'a>) -> Self {
+        Self { label: path.to_string(), path, rig }
+    }
+}
+
+/// One run of paths that have their turns one after the other, again and again: whatever the machine's neighbours do, they do it to
+/// all of them.
+pub fn measure(lanes: &mut [Lane<'_>], turns: usize) -> anyhow::Result<Vec<Sample>> {
+    let open = lanes.iter_mut().map(prepare).collect::<Result<Vec<_>, _>>()?;
+    let before = counts(lanes, &open)?;
+    let mut runs: Vec<Option<Sample>> = lanes.iter().map(|_| None).collect();
+    for _ in 0..turns {
+        for (lane, run) in lanes.iter_mut().zip(&mut runs) {
+            let turn = lane.rig.sample(TURN)?;
+            match run {
+                Some(run) => run.add(turn),
+                None => *run = Some(turn),
+            }
+        }
+    }
+    let mut runs = runs.into_iter().collect::<Option<Vec<_>>>().context("no turns")?;
+    for (run, (before, after)) in runs.iter_mut().zip(before.iter().zip(counts(lanes, &open)?)) {
+        let delivered = after.0 - before.0;
+        run.fast_share =
+            before.1.zip(after.1).map(|(before, after)| (after - before) as f64 / delivered as f64);
+    }
+    Ok(runs)
+}
+
+/// Packets that have come through, and those of them that were fast.
+fn counts(lanes: &[Lane<'_>], open: &[Open<'_>]) -> anyhow::Result<Vec<(u64, Option<u64>)>> {
+    lanes.iter().zip(open).map(|(lane, open)| Ok((lane.rig.delivered()?, open.fast_packets()?))).collect()
+}
+
+/// Opens a path, and has it take the packets of all flows.
+fn prepare<'a>(Lane { path, rig, .. }: &mut Lane<'a>) -> anyhow::Result<Open<'a>> {
+    let open = path.open(rig.router())?;
     rig.settle()?;
-    if path != Path::Bare {
+    if *path != Path::Bare {
         rig.establish()?;
     }
     if path.is_fast() {
         learn(rig, || Ok(open.fast_packets()?.unwrap_or(0)))?;
     }
-    // Caches and the generator's pages are warm after a few thousand packets.
-    rig.send(6400)?;
-    let before = open.fast_packets()?;
-    let mut sample = rig.sample(duration)?;
-    sample.fast = before.zip(open.fast_packets()?).map(|(before, after)| after - before);
-    Ok(sample)
+    rig.place()?;
+    Ok(open)
 }
 
 /// Sends until the fast path has nearly all of the packets.
@@ -59,7 +103,7 @@ pub fn doubts(path: Path, sample: &Sample, placement: Placement) -> Vec<String> 
     if placement == Placement::OneCpu && batch < 60.0 {
         doubts.push(format!("{path}: batches of {batch:.0} packets where 64 were sent"));
     }
-    if let Some(share) = sample.fast_share().filter(|share| path.is_fast() && *share < 0.98) {
+    if let Some(share) = sample.fast_share.filter(|share| path.is_fast() && *share < 0.98) {
         doubts.push(format!("{path}: {:.1} % of the packets on the fast path", share * 100.0));
     }
     doubts

@@ -18,9 +18,9 @@ pub struct Records {
 /// A ratio of two things that were measured in turn.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ratio {
-    /// The ratio of the medians.
+    /// The median of the ratios of two runs side by side.
     pub median: f64,
-    /// The least ratio of two runs side by side.
+    /// The least of them.
     pub min: f64,
     /// The greatest.
     pub max: f64,
@@ -92,14 +92,13 @@ impl Ratio {
     /// The ratio of what was measured in pairs.
     pub fn of_pairs(of: &[f64], to: &[f64], unit: &'static str, target: Target, doubts: Vec<String>) -> Self {
         let pairs: Vec<f64> = of.iter().zip(to).map(|(a, b)| a / b).collect();
-        let (of, to) = (median(of), median(to));
         Self {
-            median: of / to,
+            median: median(&pairs),
             min: pairs.iter().copied().fold(f64::INFINITY, f64::min),
             max: pairs.iter().copied().fold(0.0, f64::max),
             runs: pairs.len(),
-            of,
-            to,
+            of: median(of),
+            to: median(to),
             unit,
             target,
             doubts,

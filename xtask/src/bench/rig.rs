@@ -20,8 +20,8 @@ use std::{
 
 /// Frames that the router finds at once: what a NAPI poll takes of a NIC under load.
 const BATCH: u32 = 64;
-/// How long a slice is.
-const SLICE: Duration = Duration::from_millis(25);
+/// How long a slice is: many batches, and less than what disturbs the machine lasts.
+const SLICE: Duration = Duration::from_millis(10);
 /// Fewer packets than these make no slice: the generator was between two runs.
 const SLICE_PACKETS_MIN: u64 = 1000;
 /// Flows per near address.
@@ -79,8 +79,8 @@ pub struct Sample {
     pub hosts: RunTime,
     /// The thread that made the packets.
     pub generator: RunTime,
-    /// Packets that the fast path sent, when there is one.
-    pub fast: Option<u64>,
+    /// The share of the packets that the fast path sent, when there is one.
+    pub fast_share: Option<f64>,
     /// The router's CPU time for one delivered packet, slice by slice.
     pub slices_ns_per_packet: Vec<f64>,
 }
@@ -97,9 +97,16 @@ impl Sample {
         self.delivered as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 
-    /// The share of the delivered packets that the fast path sent.
-    pub fn fast_share(&self) -> Option<f64> {
-        Some(self.fast? as f64 / self.delivered.max(1) as f64)
+    /// Takes a further turn of the same path in.
+    pub fn add(&mut self, turn: Self) {
+        self.sent += turn.sent;
+        self.delivered += turn.delivered;
+        self.delivered_bytes += turn.delivered_bytes;
+        self.elapsed_ns += turn.elapsed_ns;
+        self.router = self.router + turn.router;
+        self.hosts = self.hosts + turn.hosts;
+        self.generator = self.generator + turn.generator;
+        self.slices_ns_per_packet.extend(turn.slices_ns_per_packet);
     }
 }
 
@@ -170,11 +177,10 @@ impl<'a> Rig<'a> {
         Ok(())
     }
 
-    /// While samples are taken the flows come in no order from now on, by this seed; or in turn, as always else.
-    pub fn shuffle(&mut self, seed: Option<u64>) -> anyhow::Result<()> {
+    /// While samples are taken the flows come in no order from now on, by this seed, and in turn as always else.
+    pub fn shuffle(&mut self, seed: u64) -> anyhow::Result<()> {
         let forward = grid(self.lab, self.setting, u32::try_from(self.flows)?)?;
-        let shuffled = seed.map(|seed| generator(self.lab.lan(), &forward, Some(seed)));
-        self.shuffled = shuffled.transpose()?;
+        self.shuffled = Some(generator(self.lab.lan(), &forward, Some(seed))?);
         Ok(())
     }
 
@@ -183,10 +189,28 @@ impl<'a> Rig<'a> {
         self.flows
     }
 
+    /// The router that is measured.
+    pub fn router(&self) -> &'a NetNs {
+        self.lab.router()
+    }
+
+    /// Packets that have come to the sink so far.
+    pub fn delivered(&self) -> anyhow::Result<u64> {
+        Ok(self.sink.count()?.packets)
+    }
+
     /// Finds the polling threads and pins them where nothing is lost. To be called after programs were attached or
     /// detached, and before anything else.
     pub fn settle(&mut self) -> anyhow::Result<()> {
         self.settled = Some(threads(self.lab, Placement::OneCpu)?);
+        Ok(())
+    }
+
+    /// Pins the polling threads where they are to be measured.
+    pub fn place(&mut self) -> anyhow::Result<()> {
+        if self.placement != Placement::OneCpu {
+            self.settled = Some(threads(self.lab, self.placement)?);
+        }
         Ok(())
     }
 
@@ -215,39 +239,35 @@ impl<'a> Rig<'a> {
         drained(&self.sink, before + packets)
     }
 
-    /// Loads the router for about this long, and looks at it slice by slice.
+    /// Loads the router for this long, and looks at it slice by slice once every flow has sent a packet and caches hold what they can.
     pub fn sample(&mut self, duration: Duration) -> anyhow::Result<Sample> {
-        if self.placement != Placement::OneCpu || self.settled.is_none() {
-            self.settled = Some(threads(self.lab, self.placement)?);
-        }
         let (router, hosts) = self.settled.as_ref().context("no polling threads")?;
         let run_time = |threads: &[PollThreads]| -> anyhow::Result<RunTime> {
             threads.iter().try_fold(RunTime::default(), |sum, t| Ok(sum + t.run_time()?))
         };
         let sink = &self.sink;
         let look = || -> anyhow::Result<(RunTime, Count)> { Ok((run_time(router)?, sink.count()?)) };
-        let (start, hosts_start, begun) = (look()?, run_time(hosts)?, Instant::now());
+        let (start, hosts_start) = (look()?, run_time(hosts)?);
         let forward = self.shuffled.as_mut().unwrap_or(&mut self.forward);
-        let (ns, placement) = (&self.lab.lan().ns, self.placement);
+        let (ns, placement, flows) = (&self.lab.lan().ns, self.placement, self.flows);
         let mut slices = Vec::new();
         let send = move || -> anyhow::Result<(u64, RunTime)> {
             let before = own_run_time()?;
             Ok((forward.run_for(duration)?, own_run_time()?.since(before)))
         };
-        let ((sent, generator), elapsed) = thread::scope(|scope| -> anyhow::Result<_> {
+        let (sent, generator) = thread::scope(|scope| -> anyhow::Result<_> {
             let generator = scope.spawn(move || inside(ns, placement, send));
             let mut before = start;
             while !generator.is_finished() {
                 thread::sleep(SLICE);
                 let now = look()?;
                 let packets = now.1.packets - before.1.packets;
-                if packets > SLICE_PACKETS_MIN {
+                if before.1.packets - start.1.packets >= flows && packets > SLICE_PACKETS_MIN {
                     slices.push(now.0.since(before.0).ran_ns as f64 / packets as f64);
                 }
                 before = now;
             }
-            let sent = generator.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))??;
-            Ok((sent, begun.elapsed()))
+            generator.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?
         })?;
         drained(sink, start.1.packets + sent)?;
         let end = look()?;
@@ -257,11 +277,11 @@ impl<'a> Rig<'a> {
             sent,
             delivered: end.1.packets - start.1.packets,
             delivered_bytes: end.1.bytes - start.1.bytes,
-            elapsed_ns: elapsed.as_nanos() as u64,
+            elapsed_ns: duration.as_nanos() as u64,
             router: end.0.since(start.0),
             hosts: run_time(hosts)?.since(hosts_start),
             generator,
-            fast: None,
+            fast_share: None,
             slices_ns_per_packet: slices,
         })
     }
