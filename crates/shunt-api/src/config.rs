@@ -132,7 +132,9 @@ impl Config {
     const IDLE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
     const PACKETS: RangeInclusive<u32> = 1..=1_000_000;
     const NETLINK_BUFFER: RangeInclusive<u32> = 4096..=256 << 20;
-    const PORTS_MAX: usize = 64;
+
+    /// So many ports an instance can have.
+    pub const PORTS_MAX: usize = 64;
 
     /// The file's contents, or the defaults if no file was named and the usual one is not there.
     pub fn load(named: Option<&Path>) -> Result<Self, Failure> {
@@ -160,14 +162,29 @@ impl Config {
         let text = |range: RangeInclusive<Duration>| (Text(*range.start()), Text(*range.end()));
         within_text("reprove", Text(self.reprove), text(Self::REPROVE))?;
         within_text("idle", Text(self.idle), text(Self::IDLE))?;
-        if self.ports.len() > Self::PORTS_MAX {
-            return Err(format!("ports: {} are more than {}", self.ports.len(), Self::PORTS_MAX));
-        }
-        for (index, port) in self.ports.iter().enumerate() {
-            check_port_name(port).map_err(|why| format!("ports: {why}"))?;
-            if self.ports[..index].contains(port) {
-                return Err(format!("ports: `{port}` is named twice"));
+        Self::check_ports(&self.ports).map_err(|why| format!("ports: {why}"))
+    }
+
+    /// What is wrong with a choice of ports, if anything.
+    pub fn check_ports(ports: &[String]) -> Result<(), String> {
+        Self::check_port_count(ports.len())?;
+        for (index, port) in ports.iter().enumerate() {
+            check_port_name(port)?;
+            if ports[..index].contains(port) {
+                return Err(format!("`{port}` is named twice"));
             }
+        }
+        Ok(())
+    }
+
+    /// The same for their number.
+    pub fn check_port_count(count: usize) -> Result<(), String> {
+        if count > Self::PORTS_MAX {
+            return Err(format!(
+                "{count} are more than the {} that an instance can have; name the busiest with --port, and others for \
+                 another instance",
+                Self::PORTS_MAX
+            ));
         }
         Ok(())
     }

@@ -64,7 +64,7 @@ failure_codes! {
     NoBtf = 11, "no-btf";
     /// The kernel lacks something that is needed.
     KernelTooOld = 12, "kernel-too-old";
-    /// There is no such network device.
+    /// There is no such network device, or it cannot be a port.
     PortMissing = 13, "port-missing";
     /// Another XDP program is on the port.
     PortBusy = 14, "port-busy";

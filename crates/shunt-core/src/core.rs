@@ -2,7 +2,7 @@
 
 use crate::{
     Action, BridgeCalls, Cause, Choice, Event, Hold, PortView, Program, Source, Statement, bridges::Tracking,
-    network::Network, ruleset::Ruleset,
+    network::Network, ports, ruleset::Ruleset,
 };
 use shunt_api::{CaptureChoice, Proto, RulesetStatus};
 use std::{
@@ -85,7 +85,8 @@ impl Core {
             Event::AttachFailed { ifindex } => {
                 self.refused.insert(ifindex);
                 self.ports.remove(&ifindex);
-                Vec::new()
+                // The bridge that it is a port of has one now that is not seen.
+                self.settle()
             }
             other => {
                 if let Event::Link(link) = &other {
@@ -136,6 +137,11 @@ impl Core {
     /// A device by its name.
     pub fn link(&self, name: &str) -> Option<&crate::Link> {
         self.network.links.values().find(|link| link.name == name)
+    }
+
+    /// Why a device can be no port, and what to name instead; none of one that can.
+    pub fn unfit(&self, link: &crate::Link) -> Option<String> {
+        ports::unfit(&self.network, link)
     }
 
     /// A device by its number.

@@ -31,6 +31,35 @@ fn is_leaf(link: &Link) -> bool {
     link.ethernet && matches!(link.kind.as_deref(), None | Some("veth" | "tun"))
 }
 
+/// Kinds of device that have no wire of their own, but those of the devices below them.
+fn upper(link: &Link) -> Option<&'static str> {
+    Some(match link.kind.as_deref()? {
+        "bridge" => "a bridge",
+        "bond" => "a bond",
+        "team" => "a team",
+        "vrf" => "a VRF",
+        "vlan" => "a VLAN device",
+        "macvlan" => "a macvlan",
+        "macvtap" => "a macvtap",
+        "ipvlan" => "an ipvlan",
+        "ipvtap" => "an ipvtap",
+        _ => return None,
+    })
+}
+
+/// Why a device can be no port, and what to name instead; none of one that can.
+pub(crate) fn unfit(network: &Network, link: &Link) -> Option<String> {
+    if !link.ethernet {
+        return Some("not an Ethernet device".to_owned());
+    }
+    let kind = upper(link)?;
+    let is_below = |other: &&Link| other.master == Some(link.ifindex) || link.lower == Some(other.ifindex);
+    let below: Vec<_> =
+        network.links.values().filter(is_below).map(|other| format!("--port {}", other.name)).collect();
+    let instead = if below.is_empty() { "the devices below it".to_owned() } else { below.join(" ") };
+    Some(format!("{kind} is not a port; name what carries its packets: {instead}"))
+}
+
 /// Whether frames may come in whose L4 checksum nobody has computed, because they never were on a wire.
 fn may_be_partial(link: &Link) -> bool {
     matches!(link.bus.as_deref(), None | Some("virtio" | "xen"))
@@ -42,7 +71,7 @@ impl Choice {
             is_leaf(link) && (network.forwards(link.ifindex) || network.bridges(link.ifindex))
         } else {
             // A port stays one under another name.
-            is_port || self.ports.contains(&link.name)
+            is_port || self.ports.contains(&link.name) && unfit(network, link).is_none()
         }
     }
 

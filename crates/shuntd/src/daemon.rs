@@ -66,6 +66,8 @@ pub(crate) struct Daemon {
     reading: Option<Reading>,
     /// Devices that have a clsact qdisc because of us.
     clsacts: BTreeSet<u32>,
+    /// Devices that could just not be attached to.
+    unattached: Vec<u32>,
     wanted: Vec<Connection>,
     silent: Vec<Silent>,
     first: Vec<Action>,
@@ -99,6 +101,7 @@ impl Daemon {
             watching: Watching::default(),
             reading: None,
             clsacts: BTreeSet::new(),
+            unattached: Vec::new(),
             wanted: Vec::new(),
             silent: Vec::new(),
             first: parts.actions,
@@ -263,6 +266,10 @@ impl Daemon {
             );
             self.perform(action);
         }
+        // What follows from these must not be undone by actions from before them.
+        for ifindex in std::mem::take(&mut self.unattached) {
+            self.handle(Event::AttachFailed { ifindex });
+        }
         if ports_changed {
             self.statics.follow(&self.core, &self.plane);
         }
@@ -304,7 +311,7 @@ impl Daemon {
                 if let Err(error) = self.attach(setting) {
                     tracing::warn!("{}", start::refused_attach(&self.name(setting.ifindex), &error));
                     self.detach(setting.ifindex);
-                    self.handle(Event::AttachFailed { ifindex: setting.ifindex });
+                    self.unattached.push(setting.ifindex);
                 }
             }
             Action::Set(setting) => {

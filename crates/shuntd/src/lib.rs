@@ -55,6 +55,8 @@ impl Arguments {
                 engine.parse::<EngineChoice>().map_err(|why| Failure::new(FailureCode::Usage, why))?;
         }
         if !self.ports.is_empty() {
+            Config::check_ports(&self.ports)
+                .map_err(|why| Failure::new(FailureCode::Usage, format!("--port: {why}")))?;
             config.ports.clone_from(&self.ports);
         }
         Ok(config)

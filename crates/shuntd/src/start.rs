@@ -3,7 +3,7 @@
 use crate::{control, daemon::pretends_missing};
 use shunt_api::{Config, EngineChoice, Failure, FailureCode, Instance};
 use shunt_bpf::{
-    Changes, DataPlane, Size, Wanted,
+    Changes, DataPlane, Size, Wanted, abi,
     attach::{self, Hook},
 };
 use shunt_core::{Action, Choice, Core, Event, Source};
@@ -12,6 +12,7 @@ use std::{path::Path, time::Instant};
 
 // What the data plane attaches is what the watcher overlooks.
 const _: () = assert!(attach::FILTER_PRIORITY == shunt_kernel::OWN_FILTER_PRIORITY);
+const _: () = assert!(abi::PORTS_MAX as usize == Config::PORTS_MAX);
 
 /// What the daemon runs on.
 pub(crate) struct Parts {
@@ -172,10 +173,12 @@ fn check_ports(core: &Core, kernel: &mut Linux, config: &Config) -> Result<(), F
         let Some(link) = core.link(name) else {
             return Err(failure(FailureCode::PortMissing, format!("port {}", no_device(name))));
         };
-        if !link.ethernet {
-            return Err(failure(FailureCode::PortMissing, format!("port {name}: not an Ethernet device")));
+        if let Some(why) = core.unfit(link) {
+            return Err(failure(FailureCode::PortMissing, format!("port {name}: {why}")));
         }
     }
+    Config::check_port_count(core.ports().count())
+        .map_err(|why| failure(FailureCode::Usage, format!("ports that forwarding uses: {why}")))?;
     if core.ports().next().is_none() {
         return Err(failure(
             FailureCode::PortMissing,

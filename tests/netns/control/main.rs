@@ -28,6 +28,7 @@ mod links;
 mod metrics;
 mod neighbours;
 mod openapi;
+mod ports;
 mod programs;
 mod refusals;
 mod routes;

@@ -23,7 +23,7 @@ fn refuses(said: &Said, code: FailureCode, names: &[&str]) {
 
 /// By `shunt up` and by `shuntd`, both of which leave nothing behind but a log.
 #[track_caller]
-fn up_refuses(lab: &Topology, words: &str, code: FailureCode, names: &[&str]) {
+pub(crate) fn up_refuses(lab: &Topology, words: &str, code: FailureCode, names: &[&str]) {
     let before = lab.router().run("tc qdisc show; ip -o link");
     let shunt = Shunt::on(lab.router());
     refuses(&shunt.run(&format!("up {words}")), code, names);

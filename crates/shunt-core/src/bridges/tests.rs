@@ -57,6 +57,16 @@ fn the_ports_of_a_bridge_are_ports_without_any_address() {
 }
 
 #[test]
+fn a_port_that_cannot_be_attached_to_ends_learning_on_its_bridge() {
+    let (mut core, t) = running(switch(plain()));
+    core.handle(t, port(3));
+    assert_eq!(bridged(&core), [ALL, ALL, ALL]);
+    let actions = core.handle(t, Event::AttachFailed { ifindex: 3 });
+    assert_eq!(bridged(&core), [NONE, NONE]);
+    assert_eq!(actions.last(), Some(&Action::MoveEpoch(Cause::Bridge)), "{actions:?}");
+}
+
+#[test]
 fn a_port_below_a_vlan_device_or_a_bond_counts_for_what_is_on_top_of_it() {
     let member = |kind: &str, ifindex, name| {
         let kind = Some(kind.to_owned());

@@ -92,6 +92,24 @@ fn named_ports_are_taken_whatever_they_are() {
 }
 
 #[test]
+fn a_device_on_top_of_others_is_no_port_even_if_it_comes_by_the_name_of_one() {
+    let choice = Choice { ports: vec!["r0".to_owned(), "lan".to_owned()], ..Choice::default() };
+    let (mut core, now) = started(choice, router());
+    let vlan = |name: &str| Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, name) };
+    let bridge = |name: &str| Link { kind: Some("bridge".to_owned()), ..link(7, name) };
+    for upper in [vlan("lan"), bridge("lan"), Link { ethernet: false, ..link(8, "lan") }] {
+        core.handle(now, Event::Link(upper));
+        assert_eq!(core.ports().count(), 1);
+    }
+    core.handle(now, Event::Link(Link { master: Some(7), ..link(9, "lan") }));
+    assert_eq!(core.ports().count(), 2);
+    let why = |link| core.unfit(&link).unwrap();
+    assert_eq!(why(vlan("lan")), "a VLAN device is not a port; name what carries its packets: --port r0");
+    assert_eq!(why(bridge("lan")), "a bridge is not a port; name what carries its packets: --port lan");
+    assert_eq!(core.unfit(&link(9, "lan")), None);
+}
+
+#[test]
 fn a_named_port_stays_one_when_it_is_renamed() {
     let choice = Choice { ports: vec!["r1".to_owned()], ..Choice::default() };
     let (mut core, now) = started(choice, router());
