@@ -161,7 +161,7 @@ static __always_inline void shunt_key_tags(__u16 tags[SHUNT_TAGS_MAX], const str
 
 	tags[0] = 0;
 	tags[1] = 0;
-	if (p->tags > 0)
+	if (shunt_unlikely(p->tags > 0))
 		tags[0] = SHUNT_TAG_PRESENT | (p->tpid_be[0] == ad ? SHUNT_TAG_8021AD : 0) |
 			  (shunt_ntohs(p->tci_be[0]) & SHUNT_TAG_VID);
 	if (p->tags > 1)

@@ -29,7 +29,11 @@ static __always_inline __u32 shunt_sighting_index(__u64 hash)
 
 static __always_inline struct shunt_sighting *shunt_sighting_of(__u64 hash)
 {
-	return &shunt_sightings[shunt_sighting_index(hash)];
+	struct shunt_sighting *s = &shunt_sightings[shunt_sighting_index(hash)];
+
+	/* Or clang computes the address again for each member. */
+	asm("" : "+r"(s));
+	return s;
 }
 
 static __always_inline __u16 shunt_fingerprint(__u64 hash)
