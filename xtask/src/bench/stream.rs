@@ -1,18 +1,18 @@
-//! One TCP stream between hosts that cost little: the sender's bytes are pages of a file, and the receiver has the kernel throw them
+//! One TCP stream between hosts that cost little: the sender's bytes are pages that a pipe holds, and the receiver has the kernel throw them
 //! away. A router's hosts have CPUs of their own; these share the router's one, and are not what is to be measured.
 
 use crate::napi::pin;
 use anyhow::Context;
-use nix::sys::{
-    memfd::{MFdFlags, memfd_create},
-    sendfile::sendfile,
-    socket::{MsgFlags, recv},
+use nix::{
+    fcntl::{FcntlArg, SpliceFFlags, fcntl, splice, tee},
+    sys::socket::{MsgFlags, recv},
+    unistd::pipe,
 };
 use serde::Serialize;
 use shunt_testkit::Host;
 use std::{
     fs::File,
-    io,
+    io::Write,
     net::{TcpListener, TcpStream},
     os::fd::AsRawFd,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -70,10 +70,16 @@ pub fn measure(client: &Host, server: &Host, duration: Duration) -> anyhow::Resu
 
 fn pour(to: TcpStream, running: &AtomicBool) -> anyhow::Result<()> {
     pin(0, CPU)?;
-    let file = File::from(memfd_create("stream", MFdFlags::empty())?);
-    file.set_len(BYTES as u64)?;
+    let [(full, fill), (out, into)] = [pipe()?, pipe()?];
+    for end in [&fill, &into] {
+        fcntl(end, FcntlArg::F_SETPIPE_SZ(BYTES as i32))?;
+    }
+    File::from(fill).write_all(&vec![0; BYTES])?;
     while running.load(Ordering::Relaxed) {
-        sendfile(&to, &file, Some(&mut 0), BYTES).map_err(io::Error::from)?;
+        let mut bytes = tee(&full, &into, BYTES, SpliceFFlags::empty())?;
+        while bytes > 0 {
+            bytes -= splice(&out, None, &to, None, bytes, SpliceFFlags::empty())?;
+        }
     }
     Ok(())
 }
