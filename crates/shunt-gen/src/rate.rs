@@ -30,7 +30,7 @@ pub enum Rate {
 pub struct Schedule {
     /// Packets per second; none: as fast as the sender can.
     pub pps: Option<f64>,
-    /// Packets that go without an interval between them; the bursts are further apart by as much.
+    /// Packets that go without an interval between them; the bursts are further apart by as much. The last one may be shorter.
     pub burst: u32,
     /// Packets in all.
     pub packets: Option<u64>,
@@ -83,8 +83,7 @@ impl Schedule {
     pub fn offered(&self) -> Option<u64> {
         let due = self.pps.zip(self.duration).map(|(pps, time)| {
             // The first one is due at once.
-            let bursts = (pps * time.as_secs_f64() / f64::from(self.burst) - 1e-6).ceil().max(0.0);
-            bursts as u64 * u64::from(self.burst)
+            (pps * time.as_secs_f64() - 1e-6).ceil().max(0.0) as u64
         });
         [self.packets, due].into_iter().flatten().min()
     }
@@ -197,7 +196,13 @@ mod tests {
             Schedule { pps: Some(3e6), burst: 1, packets: None, duration: Some(Duration::from_secs(2)) };
         assert_eq!((schedule.offered(), schedule.interval()), (Some(6_000_000), 21_845_333));
         assert_eq!(Schedule { packets: Some(7), ..schedule }.offered(), Some(7));
-        assert_eq!(Schedule { burst: 7, pps: Some(10.0), ..schedule }.offered(), Some(21));
+        for burst in [7, 4096] {
+            assert_eq!(
+                Schedule { burst, pps: Some(10.0), ..schedule }.offered(),
+                Some(20),
+                "bursts of {burst}"
+            );
+        }
         assert_eq!(Schedule { pps: None, ..schedule }.offered(), None);
         assert_eq!(Schedule { pps: None, ..schedule }.interval(), 0);
     }

@@ -132,6 +132,12 @@ fn packets_go_when_they_are_due_and_not_before() {
     assert_eq!(times.len(), 10);
     assert!(times[0] == times[3] && times[4] == times[7] && times[8] == times[9], "{times:?}");
     assert!((1330..=1350).contains(&(times[4] - times[0])), "{times:?}");
+    // Of a time, as many as without bursts: the last one is cut short.
+    for burst in [7, 4096] {
+        let times = departures(&Schedule { burst, ..paced }, 10, 20_000_000);
+        assert_eq!(times.len(), 30_000, "bursts of {burst}");
+        assert!(*times.last().unwrap() < 10_000_500, "bursts of {burst}: {:?}", times.last());
+    }
     assert_eq!(departures(&Schedule { pps: Some(1e-3), ..bursts }, 1000, 1_000_000).len(), 4);
     assert_eq!(departures(&unpaced(3), 10, 1000), [500; 3]);
 }
