@@ -100,6 +100,12 @@ failure_codes! {
     DutUnavailable = 29, "dut-unavailable";
     /// Shunt is wrong, or the machine is.
     Internal = 70, "internal";
+    /// SIGHUP cut a measurement short. What was measured until then is shown and kept.
+    HungUp = 129, "hung-up";
+    /// SIGINT (Ctrl-C) did so.
+    Interrupted = 130, "interrupted";
+    /// SIGTERM did so.
+    Terminated = 143, "terminated";
 }
 
 impl FailureCode {

@@ -44,6 +44,10 @@ pub trait Device {
     fn limit(&self) -> Option<Limit> {
         None
     }
+    /// Whether somebody wants no more of it.
+    fn is_stopped(&self) -> bool {
+        false
+    }
     /// Sets it up, lets trials be measured, and takes it down.
     ///
     /// # Errors
@@ -220,7 +224,8 @@ impl Plan {
         })
     }
 
-    /// Searches each router in turn, `runs` times, and puts down each search as soon as it is over.
+    /// Searches each router in turn, `runs` times, and puts down each search as soon as it is over. Of one that is stopped, what
+    /// there is by then is the report.
     ///
     /// # Errors
     /// When a trial cannot be measured, or what was found cannot be kept. The searches until then are kept.
@@ -231,9 +236,12 @@ impl Plan {
         mut conditions: Conditions,
     ) -> Result<Report, D::Error> {
         let mut searches = Vec::new();
-        for run in 1..=self.runs {
+        'all: for run in 1..=self.runs {
             for device in &mut *devices {
-                let searched = self.search_one(device, run)?;
+                let searched = match self.search_one(device, run) {
+                    Err(_) if device.is_stopped() && !searches.is_empty() => break 'all,
+                    searched => searched?,
+                };
                 conditions.nics = device.nics().to_vec();
                 if let Some(kept) = &mut kept {
                     kept.took_part(device.nics());

@@ -80,7 +80,7 @@ impl Agent {
             say("the token crosses the network as it is: use a network of the lab alone, or `ssh -L`\n");
         }
         select! {
-            () = ends.next() => {}
+            _ = ends.next() => {}
             () = answer(listener, router, self.token) => {}
         }
         Ok(())

@@ -161,7 +161,7 @@ impl NdrBench {
                     .collect();
                 let plan = self.plan(max_pps.unwrap_or(SIMULATED_MAX_PPS))?;
                 // What a router that exists does, and what a simulated one does, are different things, and share no file.
-                self.search(&plan, "throughput of simulated routers", conditions, &mut devices)
+                self.search(&plan, "throughput of simulated routers", stop, conditions, &mut devices)
             }
             Routers::Real { wanted, place, engines, dut } => {
                 let device = |(name, engine): &(String, Option<Engine>)| Generated {
@@ -184,7 +184,7 @@ impl NdrBench {
                     (true, Some(_)) => "TCP connection rate",
                     (false, _) => "throughput",
                 };
-                let report = self.search(&self.plan(max_pps)?, what, conditions, &mut devices);
+                let report = self.search(&self.plan(max_pps)?, what, stop, conditions, &mut devices);
                 report.map_err(|why| why.downcast().map_or_else(|why| why, |why| told(why).into()))
             }
         }
@@ -222,6 +222,7 @@ impl NdrBench {
         &self,
         plan: &Plan,
         what: &str,
+        stop: &AtomicBool,
         mut conditions: Conditions,
         devices: &mut [D],
     ) -> anyhow::Result<Report>
@@ -232,7 +233,7 @@ impl NdrBench {
         let results = Results::new(what, conditions.clone());
         let mut kept = self.keep.clone().map(|path| go_on(path, results)).transpose()?;
         let report = plan.perform(devices, kept.as_mut(), conditions);
-        end(kept, report.is_ok())?;
+        end(kept, report.is_ok() && !stop.load(Ordering::Relaxed))?;
         Ok(report?)
     }
 }

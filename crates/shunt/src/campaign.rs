@@ -138,7 +138,7 @@ impl Campaign {
             let mut one = Done::new(&planned);
             match todo {
                 Todo::Nothing => {}
-                Todo::Measure(_) if course.stoppable.is_stopped() => one.state = State::Missing,
+                Todo::Measure(_) if course.stoppable.ended_by().is_some() => one.state = State::Missing,
                 Todo::Measure(measurement) => {
                     let left = course.ahead.left(course.began);
                     course
@@ -154,7 +154,7 @@ impl Campaign {
             one.count(&path);
             done.push(one);
         }
-        let Course { head, began, bar, .. } = course;
+        let Course { head, began, bar, stoppable, .. } = course;
         drop(bar);
         let page = if self.report { write_page(&self.directory, &done)? } else { None };
         let summary = Summary {
@@ -164,7 +164,7 @@ impl Campaign {
             steps: done,
             report: page,
         };
-        let ended = summary.failure();
+        let ended = summary.failure(stoppable.ended_by());
         show(&Answer::Campaign(Box::new(summary)))?;
         ended.map_or(Ok(()), |failure| Err(failure.into()))
     }
@@ -212,13 +212,17 @@ impl Course {
     /// Shows what came of a step.
     fn told(&self, step: &str, measured: anyhow::Result<Answer>, show: Show<'_>) -> anyhow::Result<State> {
         Ok(match measured {
-            _ if self.stoppable.is_stopped() => State::Interrupted,
             Ok(answer) => {
                 let failure = answer.failure();
                 let answer = Answer::CampaignStep { step: step.to_owned(), answer: Box::new(answer) };
                 self.bar.beside(|| show(&answer))?;
-                failure.map_or(State::Measured, |why| State::Failed { why: why.to_string() })
+                match (self.stoppable.ended_by(), failure) {
+                    (Some(_), _) => State::Interrupted,
+                    (None, Some(why)) => State::Failed { why: why.to_string() },
+                    (None, None) => State::Measured,
+                }
             }
+            Err(_) if self.stoppable.ended_by().is_some() => State::Interrupted,
             Err(why) => {
                 let why = why.to_string();
                 self.bar.beside(|| say(&format!("{step}: {why}\n")));
@@ -230,7 +234,7 @@ impl Course {
 
 impl Summary {
     /// Why it is not whole.
-    fn failure(&self) -> Option<Failure> {
+    fn failure(&self, ended_by: Option<FailureCode>) -> Option<Failure> {
         let named = |is: fn(&State) -> bool| {
             let steps = self.steps.iter().filter(|done| is(&done.state));
             steps.map(|done| done.step.as_str()).collect::<Vec<_>>().join(", ")
@@ -244,7 +248,7 @@ impl Summary {
             ("", missing) => format!("interrupted; missing: {missing}; {again}"),
             (failed, missing) => format!("interrupted; missing: {missing}; failed: {failed}; {again}"),
         };
-        Some(Failure::new(FailureCode::Usage, why))
+        Some(Failure::new(ended_by.unwrap_or(FailureCode::Usage), why))
     }
 }
 

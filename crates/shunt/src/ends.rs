@@ -1,5 +1,6 @@
 //! What ends a command that has something to undo: Ctrl-C, `kill`, and a terminal that is gone, as when ssh is cut off.
 
+use shunt_api::{Failure, FailureCode};
 use std::{fs, future::pending, io};
 use tokio::{
     select,
@@ -21,8 +22,8 @@ impl Ends {
         Ok(Self { interrupt, terminate, hangup })
     }
 
-    /// Waits for the next.
-    pub(crate) async fn next(&mut self) {
+    /// Waits for the next, and says what it is by exit code: that of a process which the signal has ended, in a shell.
+    pub(crate) async fn next(&mut self) -> FailureCode {
         let Self { interrupt, terminate, hangup } = self;
         let hung_up = async {
             match hangup {
@@ -31,11 +32,16 @@ impl Ends {
             }
         };
         select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hung_up => {}
+            _ = interrupt.recv() => FailureCode::Interrupted,
+            _ = terminate.recv() => FailureCode::Terminated,
+            _ = hung_up => FailureCode::HungUp,
         }
     }
+}
+
+/// Of what was ended so and is shown all the same.
+pub(crate) fn cut_short(by: FailureCode) -> Failure {
+    Failure::new(by, format!("{by}: this is what was measured until then"))
 }
 
 fn ignores_hangup() -> bool {

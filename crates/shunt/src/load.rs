@@ -1,6 +1,10 @@
 //! Does what `shunt load` asks for.
 
-use crate::{ends::Ends, perform::Show, render::Answer};
+use crate::{
+    ends::{Ends, cut_short},
+    perform::Show,
+    render::Answer,
+};
 use shunt_api::{Failure, FailureCode};
 use shunt_lab::load::{LoadError, Meter, SelfTest};
 use std::{sync::atomic::AtomicBool, time::Duration};
@@ -24,7 +28,7 @@ pub(crate) async fn watch(
         next += interval;
         select! {
             () = sleep_until(next) => {}
-            () = ends.next() => return Ok(()),
+            by = ends.next() => return count.map_or(Ok(()), |_| Err(cut_short(by).into())),
         }
         show(&Answer::Load(meter.read().map_err(failure)?))?;
     }

@@ -5,7 +5,7 @@ use crate::{
     cli::Cli,
     client::Client,
     daemon::{self, Program, Started},
-    ends::Ends,
+    ends::{Ends, cut_short},
     load, man,
     plan::{Plan, Step, bad_file},
     progress::Bar,
@@ -83,23 +83,22 @@ async fn perform_step(Plan { instance, step }: Plan, show: Show<'_>) -> anyhow::
         Step::List => Answer::Statics(client.get("/v1/static").await?),
         Step::Load { cpus, interval, count } => return load::watch(cpus, interval, count, show).await,
         Step::LoadSelfTest { cpus } => {
-            let test = move |stop: &Arc<AtomicBool>| Ok(load::self_test(cpus.as_deref(), stop)?);
-            Answer::LoadSelfTest(Stoppable::new()?.run(test).await?)
+            let test = move |stop: &Arc<AtomicBool>| load::self_test(cpus.as_deref(), stop);
+            return measure(show, move |stop| Ok(Answer::LoadSelfTest(test(stop)?))).await;
         }
         Step::Line(line) => {
             line.left_out.iter().for_each(|why| say(&format!("left out: {why}\n")));
             Answer::Line(line)
         }
         Step::Bench(bench) => {
-            Stoppable::new()?.run(move |stop| setting(stop, |setting| bench.perform(setting))).await?
+            return measure(show, move |stop| setting(stop, |setting| bench.perform(setting))).await;
         }
         Step::Agent(agent) => return agent.serve().await,
         Step::Campaign(campaign) => return campaign.perform(show).await,
         Step::Compare { a, b, seed } => Answer::Compared(Comparison::of((&a.0, &a.1), (&b.0, &b.1), seed)),
         Step::Gen(traffic) => {
-            let report =
-                Stoppable::new()?.run(move |stop| setting(stop, |setting| traffic.perform(setting))).await?;
-            Answer::Traffic(Box::new(report))
+            let report = move |stop: &Arc<AtomicBool>| setting(stop, |setting| traffic.perform(setting));
+            return measure(show, move |stop| Ok(Answer::Traffic(Box::new(report(stop)?)))).await;
         }
         Step::Report(Reporting { report, form, to: None }) => Answer::Report(Box::new(report), form),
         Step::Report(Reporting { report, form, to: Some(path) }) => {
@@ -121,6 +120,22 @@ async fn perform_step(Plan { instance, step }: Plan, show: Show<'_>) -> anyhow::
     answer.failure().map_or(Ok(()), |failure| Err(failure.into()))
 }
 
+/// Shows what was measured, all of it or what there is when a signal comes.
+async fn measure(
+    show: Show<'_>,
+    work: impl FnOnce(&Arc<AtomicBool>) -> anyhow::Result<Answer> + Send + 'static,
+) -> anyhow::Result<()> {
+    let mut stoppable = Stoppable::new()?;
+    let measured = stoppable.run(work).await;
+    let answer = measured.map_err(|why| match stoppable.ended_by {
+        Some(by) => Failure::new(by, why.to_string()).into(),
+        None => why,
+    })?;
+    show(&answer)?;
+    let failure = stoppable.ended_by.map(cut_short).or_else(|| answer.failure());
+    failure.map_or(Ok(()), |failure| Err(failure.into()))
+}
+
 /// Shows how far it has come.
 fn setting<T>(
     stop: &Arc<AtomicBool>,
@@ -134,28 +149,33 @@ fn setting<T>(
 pub(crate) struct Stoppable {
     stop: Arc<AtomicBool>,
     ends: Ends,
+    ended_by: Option<FailureCode>,
 }
 
 impl Stoppable {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { stop: Arc::default(), ends: Ends::new()? })
+        Ok(Self { stop: Arc::default(), ends: Ends::new()?, ended_by: None })
     }
 
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+    /// The signal, if there was one.
+    pub(crate) fn ended_by(&self) -> Option<FailureCode> {
+        self.ended_by
     }
 
     pub(crate) async fn run<T: Send + 'static>(
         &mut self,
         measure: impl FnOnce(&Arc<AtomicBool>) -> anyhow::Result<T> + Send + 'static,
     ) -> anyhow::Result<T> {
-        let Self { stop, ends } = self;
+        let Self { stop, ends, ended_by } = self;
         let seen = stop.clone();
         let mut measuring = tokio::task::spawn_blocking(move || measure(&seen));
         loop {
             tokio::select! {
                 measured = &mut measuring => return measured?,
-                () = ends.next() => stop.store(true, Ordering::Relaxed),
+                by = ends.next() => {
+                    ended_by.get_or_insert(by);
+                    stop.store(true, Ordering::Relaxed);
+                }
             }
         }
     }

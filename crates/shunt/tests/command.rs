@@ -179,6 +179,16 @@ fn load_is_a_line_of_json_each_interval_until_a_signal_ends_it() {
 }
 
 #[test]
+fn load_that_does_not_come_to_its_last_interval_ends_as_the_signal_would_have_ended_it() {
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
+        let mut load = load("--interval 100ms --count 1000 --json");
+        let mut lines = BufReader::new(load.stdout.take().unwrap()).lines();
+        assert!(lines.next().unwrap().unwrap().starts_with('{'));
+        assert_eq!(ended_by(signal, load), Some(code), "{signal}");
+    }
+}
+
+#[test]
 fn a_self_test_that_is_interrupted_leaves_nothing_behind() {
     let mut test = load("--self-test");
     // That of the meter is the third.
@@ -187,7 +197,7 @@ fn a_self_test_that_is_interrupted_leaves_nothing_behind() {
         assert_eq!(test.try_wait().unwrap(), None);
         thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(ended_by(Signal::SIGTERM, test), Some(2));
+    assert_eq!(ended_by(Signal::SIGTERM, test), Some(143));
 }
 
 fn load(words: &str) -> Child {

@@ -54,11 +54,12 @@ fn what_was_measured_stays_and_the_next_time_goes_on() {
     wait_until("a run is kept", || results(&first)["readings"].get(FIRST).is_some());
     running.signal(Signal::SIGINT);
     wait_until("it ends", || running.ended().is_some());
-    assert_eq!(running.ended(), Some(Some(2)), "{}", running.err());
+    assert_eq!(running.ended(), Some(Some(130)), "{}", running.err());
     let last = running.err().lines().last().unwrap_or_default().to_owned();
     let missing =
         "shunt: interrupted; missing: long, short, astray; the same command goes on with what is missing";
     assert_eq!(last, missing);
+    assert!(running.out().starts_with("== long\n"), "{}", running.out());
     assert!(running.out().contains("long    interrupted"), "{}", running.out());
     assert_eq!(results(&first)["complete"], false);
 

@@ -182,6 +182,8 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_nothing() {
     wait_until("packets are under way", || most_sent(running.pid()) > 2000);
     running.signal(Signal::SIGINT);
     wait_until("it has ended", || running.ended().is_some());
+    assert_eq!(running.ended(), Some(Some(130)), "{}", running.err());
+    assert!(running.err().contains("\"code\":\"interrupted\""), "{}", running.err());
     let report: Value = serde_json::from_str(&running.out()).unwrap();
     assert!(doubts(&report).contains(&"interrupted"), "{report:#}");
     let (sent, seconds) = (report["sent"].as_u64().unwrap(), report["seconds"].as_f64().unwrap());

@@ -337,7 +337,7 @@ fn an_interrupt_keeps_the_runs_until_then() {
     assert!(two.is_some(), "{}", running.err());
     running.signal(Signal::SIGINT);
     wait_until("it has ended", || running.ended().is_some());
-    assert_eq!(running.ended(), Some(Some(0)), "{}", running.err());
+    assert_eq!(running.ended(), Some(Some(130)), "{}", running.err());
     let results: Value = serde_json::from_str(&running.out()).unwrap();
     let shown = results["readings"]["TCP IPv4 forward slow"]["runs"].as_array().unwrap().len();
     assert_eq!((Some(shown), &results["complete"]), (runs(), &Value::Bool(false)));

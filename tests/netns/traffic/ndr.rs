@@ -67,9 +67,34 @@ fn an_interrupted_search_says_so_and_leaves_nothing_behind() {
     wait_until("it has made its router", || sizes::namespaces(pid) == 3);
     running.signal(Signal::SIGHUP);
     wait_until("it has ended", || running.ended().is_some());
-    assert_eq!(running.ended(), Some(Some(2)), "{}", running.err());
-    assert_eq!(running.err(), "shunt: interrupted; searches that were over are kept\n");
+    assert_eq!(running.ended(), Some(Some(129)), "{}", running.err());
+    assert_eq!(running.err(), "shunt: interrupted before a search was over\n");
     assert_eq!(sizes::namespaces(pid), 0);
+}
+
+#[test]
+fn an_interrupt_shows_and_keeps_the_searches_until_then() {
+    if !require_root() {
+        return;
+    }
+    let host = NetNs::new("machine");
+    let shunt = Shunt::on(&host);
+    let file = shunt.directory().join("kept.json");
+    let mut running = shunt.start(&format!(
+        "bench ndr --json --engine slow --rfc2544 100ms --min-load 500 --max-load 1000 --runs 1000 --keep {}",
+        file.display()
+    ));
+    let kept = || -> Value {
+        serde_json::from_str(&fs::read_to_string(&file).unwrap_or_default()).unwrap_or_default()
+    };
+    let runs = || kept()["readings"]["ndr slow"]["runs"].as_array().map_or(0, Vec::len);
+    wait_until("two searches are over", || runs() >= 2);
+    running.signal(Signal::SIGTERM);
+    wait_until("it has ended", || running.ended().is_some());
+    assert_eq!(running.ended(), Some(Some(143)), "{}", running.err());
+    let report: Value = serde_json::from_str(&running.out()).unwrap();
+    assert_eq!(report["searches"].as_array().map(Vec::len), Some(runs()));
+    assert_eq!(kept()["complete"], false);
 }
 
 #[test]

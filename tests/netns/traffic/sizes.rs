@@ -69,6 +69,7 @@ fn an_interrupt_keeps_the_runs_until_then() {
     wait_until("two runs are kept", || runs(&kept()) >= 2);
     running.signal(Signal::SIGINT);
     wait_until("it has ended", || running.ended().is_some());
+    assert_eq!(running.ended(), Some(Some(130)), "{}", running.err());
     let pid = running.pid();
     let report: Value = serde_json::from_str(&running.out()).unwrap();
     assert!(doubts(&report).contains(&"interrupted"), "{report:#}");

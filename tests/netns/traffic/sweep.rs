@@ -1,10 +1,13 @@
 //! `shunt bench sweep`: the knee of a router that is told how much to let through.
 
 use super::command::{NICS, bench, json};
+use nix::sys::signal::Signal;
 use serde_json::Value;
-use shunt_testkit::require_root;
+use shunt_testkit::{require_root, wait_until};
+use std::fs;
 
 const SWEEP: &str = "bench sweep --one-way --from 10M --to 40M --step 10M --time 1";
+const LONG: &str = "bench sweep --one-way --from 10M --to 900M --step 10M --time 300ms";
 
 #[test]
 fn the_knee_is_where_the_router_was_told_to_drop() {
@@ -83,4 +86,23 @@ fn what_cannot_be_swept_is_said_in_one_line() {
         assert!(said.err.starts_with("shunt: ") && said.err.contains(why), "{words}: {}", said.err);
         assert_eq!(said.err.lines().count(), 1, "{words}: {}", said.err);
     }
+}
+
+#[test]
+fn an_interrupt_shows_the_steps_until_then() {
+    if !require_root() {
+        return;
+    }
+    let bench = bench();
+    let file = bench.shunt.directory().join("kept.json");
+    let nics = NICS.replace(" --no-floor", "");
+    let mut running = bench.shunt.start(&format!("{LONG} {nics} --keep {}", file.display()));
+    wait_until("a step is over", || fs::read_to_string(&file).is_ok_and(|kept| kept.contains("20Mbit")));
+    running.signal(Signal::SIGTERM);
+    wait_until("it has ended", || running.ended().is_some());
+    assert_eq!(running.ended(), Some(Some(143)), "{}", running.err());
+    let report: Value = serde_json::from_str(&running.out()).unwrap();
+    assert!((2..100).contains(&report["steps"].as_array().unwrap().len()), "{report:#}");
+    let kept: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(kept["complete"], false);
 }

@@ -9,7 +9,10 @@ use crate::{
 use serde::Serialize;
 use serde_json::{Value, json};
 use shunt_gen::Schedule;
-use std::{fmt, sync::atomic::AtomicBool};
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 /// One pass begins the connections, and another shows that all are there; before that, one makes a fast path take them, which proves a flow twice.
 const PASSES: u32 = 2;
@@ -176,7 +179,8 @@ impl Searched {
 }
 
 impl Plan {
-    /// Searches each router in turn, `runs` times, and puts down each search as soon as it is over.
+    /// Searches each router in turn, `runs` times, and puts down each search as soon as it is over. When `stop` is set, what there
+    /// is by then is the report.
     ///
     /// # Errors
     /// When a trial cannot be measured, or what was found cannot be kept. The searches until then are kept.
@@ -188,7 +192,7 @@ impl Plan {
     ) -> Result<Report, Error> {
         let mut searches = Vec::new();
         let total = u64::from(self.runs) * self.engines.len() as u64;
-        for run in 1..=self.runs {
+        'all: for run in 1..=self.runs {
             for (device, engine) in &self.engines {
                 let done = searches.len() as u64;
                 let searched = session(&self.wanted, &Place::Own, stop, |session| {
@@ -201,7 +205,11 @@ impl Plan {
                     })?;
                     router.up.map(Up::down).transpose()?;
                     Ok::<_, Error>(searched)
-                })?;
+                });
+                let searched = match searched {
+                    Err(_) if stop.load(Ordering::Relaxed) && !searches.is_empty() => break 'all,
+                    searched => searched?,
+                };
                 let mut doubts = vec![Doubt::VirtualLinks];
                 doubts.extend(searched.held.and_then(|trial| trial.fast_share).and_then(Doubt::slow_path));
                 let searched = Searched { device: device.clone(), run, doubts, ..searched };

@@ -102,6 +102,10 @@ impl Device for Generated {
         self.limit.clone()
     }
 
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     fn serve(&mut self, work: &mut Work<'_, Error>) -> Result<(), Error> {
         let Self { wanted, place, engine, stop, nics, limit, dut, .. } = self;
         session(wanted, place, stop, |session| {
@@ -163,7 +167,7 @@ pub(crate) fn take_part<'n>(
 
 pub(super) fn unless_stopped(stop: &AtomicBool) -> Result<(), Error> {
     match stop.load(Ordering::Relaxed) {
-        true => Err(Error::Asked("interrupted; searches that were over are kept".to_owned())),
+        true => Err(Error::Asked("interrupted before a search was over".to_owned())),
         false => Ok(()),
     }
 }

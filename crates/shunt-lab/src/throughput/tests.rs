@@ -76,6 +76,44 @@ fn a_trial_that_fails_ends_it_and_keeps_what_was_found() {
     assert!(!results.complete && !results.readings["ndr one"].runs.is_empty());
 }
 
+/// One that somebody stops in its second search.
+struct StoppedIn(Simulated, u32);
+
+impl Device for StoppedIn {
+    type Error = io::Error;
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn doubts(&self) -> Vec<Doubt> {
+        self.0.doubts()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.1 == 0
+    }
+
+    fn serve(&mut self, work: &mut Work<'_, io::Error>) -> io::Result<()> {
+        self.1 = self.1.saturating_sub(1);
+        let stopped = self.is_stopped();
+        self.0.serve(&mut |measure| {
+            work(&mut |trial| if stopped { Err(io::Error::other("stopped")) } else { measure(trial) })
+        })
+    }
+}
+
+#[test]
+fn searches_that_were_over_when_it_was_stopped_are_reported() {
+    let plan = Plan::mlrsearch(RANGE, 9, true).unwrap();
+    let stopped_in = |nth| {
+        let mut devices = [StoppedIn(simulated("one", 5e5), nth)];
+        plan.perform(&mut devices, None, Conditions::default())
+    };
+    assert_eq!(stopped_in(3).unwrap().searches.len(), 2);
+    assert_eq!(stopped_in(1).unwrap_err().to_string(), "stopped");
+}
+
 #[test]
 fn the_first_trial_is_to_warm_up_and_the_method_may_be_that_of_rfc_2544() {
     let cold = Behaviour { capacity_pps: 7e5, warm_up_s: 1.0, ..Behaviour::default() };

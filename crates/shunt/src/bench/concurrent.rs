@@ -8,7 +8,7 @@ use shunt_lab::{
     Kept, Results,
     throughput::concurrent::{MaximumOf, Plan, Range, Report},
 };
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::atomic::Ordering, time::Duration};
 
 const QUICK_MAX: u32 = 65_536;
 /// How near bounds come, as a share.
@@ -54,7 +54,11 @@ impl ConcurrentBench {
             None => Kept::nowhere(results),
         };
         match self.plan.perform(&mut kept, stop, show) {
-            Ok(report) => Ok(Report { results: kept.finish()?, ..report }),
+            Ok(report) if !stop.load(Ordering::Relaxed) => Ok(Report { results: kept.finish()?, ..report }),
+            Ok(report) => {
+                kept.leave()?;
+                Ok(report)
+            }
             Err(why) => {
                 kept.leave()?;
                 Err(told(why).into())
