@@ -91,13 +91,7 @@ impl Encapsulation {
     /// # Errors
     /// When Ethernet has no such frame, or the headers do not fit.
     pub fn in_frame(self, frame: u32) -> Result<Sizes, Impossible> {
-        if let L4::Tcp { options_bytes } = self.l4 {
-            if options_bytes > MAX_TCP_OPTIONS_BYTES || options_bytes % 4 != 0 {
-                return Err(Impossible(format!(
-                    "{options_bytes} bytes of TCP options: they take 0 to {MAX_TCP_OPTIONS_BYTES}, in steps of 4"
-                )));
-            }
-        }
+        self.l4.check()?;
         if self.tags > 2 {
             return Err(Impossible(format!("{} VLAN tags: 2 are the most, which is QinQ", self.tags)));
         }
@@ -143,6 +137,23 @@ impl IpVersion {
 }
 
 impl L4 {
+    /// Whether its header can be.
+    ///
+    /// # Errors
+    /// When TCP has no room for so many options, or they do not end with a word of its header.
+    pub fn check(self) -> Result<(), Impossible> {
+        match self {
+            Self::Tcp { options_bytes }
+                if options_bytes > MAX_TCP_OPTIONS_BYTES || options_bytes % 4 != 0 =>
+            {
+                Err(Impossible(format!(
+                    "{options_bytes} bytes of TCP options: they take 0 to {MAX_TCP_OPTIONS_BYTES}, in steps of 4"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn header_bytes(self) -> u32 {
         match self {
             Self::Udp => 8,

@@ -3,7 +3,7 @@
 use crate::cli::LineArgs;
 use serde::Serialize;
 use shunt_api::{Failure, FailureCode};
-use shunt_wire::line::{Encapsulation, Impossible, LinkSpeed, Sizes};
+use shunt_wire::line::{Encapsulation, Impossible, L4, LinkSpeed, Sizes};
 
 const ETHERNET_MTU: u32 = 1500;
 /// RFC 2516: an Ethernet frame less the header of PPPoE.
@@ -45,6 +45,8 @@ impl Line {
             let why = format!("--speed {}: in bit/s, 64k is the least; 5 Mbit/s is 5M", typed.speed);
             return Err(Failure::new(FailureCode::Usage, why));
         }
+        let options = L4::Tcp { options_bytes: typed.tcp_options };
+        options.check().map_err(|why| Failure::new(FailureCode::Usage, format!("--tcp-options: {why}")))?;
         let mtu = typed.mtu.unwrap_or(if typed.pppoe { PPPOE_MTU } else { ETHERNET_MTU });
         let mut line = Self { rows: Vec::new(), tcp_options_bytes: typed.tcp_options, left_out: Vec::new() };
         for encapsulation in typed.encapsulations() {
@@ -125,7 +127,8 @@ mod tests {
             ("--frame 63", "a frame of 63 bytes: Ethernet's shortest has 64, FCS included"),
             ("--mtu 20", "IPv4/UDP: the MTU is 20; IPv4 needs 68 or more"),
             ("--tags 3", "3 VLAN tags: 2 are the most, which is QinQ"),
-            ("--tcp-options 13 -p tcp", "13 bytes of TCP options: they take 0 to 40, in steps of 4"),
+            ("--tcp-options 13", "--tcp-options: 13 bytes of TCP options: they take 0 to 40, in steps of 4"),
+            ("--tcp-options 44", "--tcp-options: 44 bytes of TCP options: they take 0 to 40, in steps of 4"),
         ] {
             let failure = line(options).unwrap_err();
             assert_eq!((failure.code, failure.message.as_str()), (FailureCode::Usage, why));
