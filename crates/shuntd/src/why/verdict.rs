@@ -32,6 +32,8 @@ pub(super) struct Case<'c> {
 pub(super) struct FlowFacts {
     pub(super) state: FlowState,
     pub(super) retired_why: Option<&'static str>,
+    /// Its last packet had another class than the one before.
+    pub(super) changed: bool,
     /// It is of the present epoch.
     pub(super) current: bool,
     /// Since it was learned or, if it was, retired.
@@ -96,7 +98,10 @@ fn never(case: &Case) -> Option<Verdict> {
 fn of_its_flow(case: &Case) -> Option<Verdict> {
     let flow = case.flow?;
     match flow.state {
-        FlowState::Pending => Some(Verdict { since_s: Some(flow.since_s), ..slow("pending", "") }),
+        FlowState::Pending => {
+            let reason = if flow.changed { "class" } else { "pending" };
+            Some(Verdict { since_s: Some(flow.since_s), ..slow(reason, "") })
+        }
         FlowState::Retired => {
             let retired = flow.retired_why?;
             let (reason, detail) = match case.refused.filter(|why| case.refused_since && *why != "retiring") {
