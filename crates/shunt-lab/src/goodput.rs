@@ -13,7 +13,7 @@ use crate::{
     load::{LoadError, Meter},
     net::NetNs,
     throughput::Engine,
-    traffic::Error,
+    traffic::{Error, require_root},
 };
 pub use cell::{Cell, Protocol};
 use gauge::Gauge;
@@ -129,9 +129,7 @@ impl Plan {
         stop: &AtomicBool,
         show: &mut dyn FnMut(Progress),
     ) -> Result<Report, Error> {
-        if !nix::unistd::geteuid().is_root() {
-            return Err(Error::NotRoot);
-        }
+        require_root()?;
         let iperf = Iperf::find()?;
         kept.conditions().tools.insert("iperf3".to_owned(), iperf.version().to_owned());
         let devices = self.between.as_ref().map(Devices::borrow).transpose()?;

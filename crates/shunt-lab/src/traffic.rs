@@ -119,6 +119,14 @@ pub fn measure(
     })
 }
 
+/// Whether this process may measure.
+///
+/// # Errors
+/// When it is not root.
+pub fn require_root() -> Result<(), Error> {
+    if nix::unistd::geteuid().is_root() { Ok(()) } else { Err(Error::NotRoot) }
+}
+
 impl Wanted {
     /// As many of these as can be, one way, until what measures says that it is enough.
     pub fn of(shape: Shape) -> Self {

@@ -22,7 +22,7 @@ use shunt_lab::{
     dut::Inside,
     search::{Goal, Range, Wrong, simulated::Behaviour},
     throughput::{Device, Engine, Generated, Plan, Report, Simulated},
-    traffic::{Error, Nics, Place, Wanted},
+    traffic::{Error, Nics, Place, Wanted, require_root},
 };
 use shunt_wire::line::LinkSpeed;
 use size::SizeBench;
@@ -90,6 +90,14 @@ impl Measurement {
             Self::Size(bench) => bench.expected(),
             Self::Sweep(bench) => bench.expected(),
             Self::Matrix(bench) | Self::Rxtx(bench) => bench.expected(),
+        }
+    }
+
+    /// Whether it may be measured by this process. What does not exist takes no root.
+    pub(crate) fn check_root(&self) -> Result<(), Failure> {
+        match self {
+            Self::Ndr(NdrBench { routers: Routers::Simulated(_), .. }) => Ok(()),
+            _ => require_root().map_err(told),
         }
     }
 

@@ -124,6 +124,10 @@ impl Campaign {
 
     /// Measures, step by step. Ctrl-C ends the one that runs, and those after it do not begin.
     pub(crate) async fn perform(self, show: Show<'_>) -> anyhow::Result<()> {
+        self.steps.iter().try_for_each(|(_, todo)| match todo {
+            Todo::Nothing => Ok(()),
+            Todo::Measure(measurement) => measurement.check_root(),
+        })?;
         begin(&self.directory, &self.head.text)?;
         let mut course = Course {
             ahead: Ahead::of(&self.steps),

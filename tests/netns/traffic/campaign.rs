@@ -3,8 +3,12 @@
 use super::command::bench;
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use shunt_testkit::{require_root, wait_until};
-use std::{fs, path::Path};
+use shunt_testkit::{Shunt, require_root, skip, wait_until};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
 
 /// The gateway of the last step answers nothing.
 const CAMPAIGN: &str = r#"
@@ -93,4 +97,31 @@ fn what_is_wrong_is_told_before_anything_is_measured() {
     );
     assert_eq!((said.code, said.err.as_str()), (Some(18), why.as_str()));
     assert!(!out.exists());
+}
+
+#[test]
+fn who_is_not_root_is_told_once_and_nothing_is_begun() {
+    if !require_root() {
+        return;
+    }
+    let bench = bench();
+    let shunt = Shunt::on(&bench.host).by("setpriv --reuid=65534 --regid=65534 --clear-groups");
+    fs::set_permissions(shunt.directory(), Permissions::from_mode(0o777)).unwrap();
+    if shunt.run("--version").code != Some(0) {
+        return skip("another user cannot run the programs where they are");
+    }
+    let run = |text: &str| {
+        let out = shunt.directory().join("out");
+        let file = shunt.file("c.toml", text);
+        fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+        (shunt.run(&format!("bench run {} --output {}", file.display(), out.display())), out)
+    };
+    let (said, out) = run(CAMPAIGN);
+    assert_eq!((said.code, said.err.lines().count(), said.out.as_str()), (Some(10), 1, ""), "{said:?}");
+    assert!(said.err.starts_with("shunt: it takes root"), "{said:?}");
+    assert!(!out.exists());
+    // What does not exist is measured by anyone.
+    let (said, out) = run("[[step]]\nbench = \"ndr\"\nquick = true\nsimulate = \"capacity_pps=7e5\"\n");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(out.exists());
 }

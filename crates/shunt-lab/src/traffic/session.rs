@@ -7,6 +7,7 @@ use super::{
     lane::{Frames, Lane},
     neighbour::Responder,
     record::{Recorded, Recording},
+    require_root,
     station::{Place, Station},
 };
 use crate::{
@@ -49,9 +50,7 @@ pub fn session<R, E: From<Error>>(
     stop: &AtomicBool,
     work: impl FnOnce(&mut Session<'_>) -> Result<R, E>,
 ) -> Result<R, E> {
-    if !nix::unistd::geteuid().is_root() {
-        return Err(Error::NotRoot.into());
-    }
+    require_root()?;
     let network = place.network(wanted)?;
     let (near, far) = network.stations(wanted)?;
     let round =
