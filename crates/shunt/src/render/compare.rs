@@ -1,6 +1,9 @@
 //! The text of `shunt compare`. What speaks against a number stands above it.
 
-use super::{columns::align, units::number};
+use super::{
+    columns::align,
+    units::{change_percent, number, unsigned_zero},
+};
 use shunt_lab::{Compared, Comparison, Doubt, PAIRS_WANTED, Pairing, Side, Spread, Verdict};
 
 pub(super) fn describe(comparison: &Comparison) -> String {
@@ -82,7 +85,7 @@ pub(super) const fn word(verdict: Verdict) -> &'static str {
 
 fn amount(compared: &Compared, value: f64) -> String {
     match compared.difference {
-        Some(_) => format!("{value:+.2} points"),
-        None => format!("{:+.1} %", (value - 1.0) * 100.0),
+        Some(_) => format!("{} points", unsigned_zero(format!("{value:+.2}"))),
+        None => change_percent((value - 1.0) * 100.0),
     }
 }

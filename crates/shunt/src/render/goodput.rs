@@ -46,7 +46,7 @@ pub(super) fn rxtx(report: &Report) -> String {
             let shown = if cell.protocol == Protocol::Udp { loss } else { mbps };
             row.push(or_dash(main.map(|reading| shown(reading.value))));
             row.push(or_dash(main.and_then(|reading| range(reading, shown))));
-            row.push(or_dash(load.map(|reading| percent(reading.value))));
+            row.push(or_dash(load.map(|reading| units::rounded(reading.value))));
         }
         rows.push(row);
     }
@@ -87,7 +87,7 @@ fn goodput_table(report: &Report) -> String {
                 // Of both ways together, so once.
                 let own = cell.direction.ways().first() == Some(way);
                 let load = |quantity| match own {
-                    true => or_dash(reading(quantity).map(|reading| percent(reading.value))),
+                    true => or_dash(reading(quantity).map(|reading| units::rounded(reading.value))),
                     false => String::new(),
                 };
                 row.extend([load(Quantity::CpuLoad), load(Quantity::ProcStat)]);
@@ -222,10 +222,6 @@ fn ratio(gain: &Compared) -> Option<String> {
 fn range(reading: &Reading, shown: fn(f64) -> String) -> Option<String> {
     let several = reading.runs.len() > 1;
     several.then(|| format!("{}-{}", shown(reading.spread.low), shown(reading.spread.high)))
-}
-
-fn percent(value: f64) -> String {
-    format!("{value:.1}")
 }
 
 fn mbps(value: f64) -> String {

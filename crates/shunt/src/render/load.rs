@@ -1,6 +1,6 @@
 //! The text of `shunt load`.
 
-use super::columns::align;
+use super::{columns::align, units};
 use shunt_lab::{
     Doubt,
     load::{CpuLoad, Load, SelfTest, SelfTestStep},
@@ -30,13 +30,13 @@ fn cpu(load: &CpuLoad) -> Vec<String> {
     let or_unknown = |share: Option<f64>| share.map_or("?".to_owned(), percent);
     vec![
         load.cpu.to_string(),
-        format!("{:.1} ±{:.1} %", load.load_percent, load.error_points),
+        format!("{} ±{:.1} %", units::rounded(load.load_percent), load.error_points),
         or_unknown(stat.busy_percent),
         percent(stat.softirq_percent),
         percent(stat.irq_percent),
         percent(stat.steal_percent),
         percent(load.speed_percent),
-        format!("{:+.1} %", load.memory_slowdown_percent),
+        units::change_percent(load.memory_slowdown_percent),
         or_unknown(load.soaked_percent),
     ]
 }
@@ -48,7 +48,7 @@ fn step(step: &SelfTestStep) -> Vec<String> {
         percent(step.others_percent),
         percent(step.interrupts_percent),
         percent(step.measured_percent),
-        format!("{:+.2}", step.error_points),
+        units::unsigned_zero(format!("{:+.2}", step.error_points)),
         step.windows.to_string(),
         step.quiet_windows.to_string(),
     ]
@@ -59,5 +59,5 @@ fn doubts(doubts: &[Doubt]) -> String {
 }
 
 fn percent(value: f64) -> String {
-    format!("{value:.1} %")
+    units::load(Some(value))
 }

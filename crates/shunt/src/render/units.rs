@@ -55,10 +55,27 @@ pub(super) fn time(seconds: u64) -> String {
 
 /// `98.7 %`.
 pub(super) fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
+    format!("{} %", rounded(share * 100.0))
 }
 
-/// With as many digits as count.
+/// `98.7`.
+pub(super) fn rounded(value: f64) -> String {
+    unsigned_zero(format!("{value:.1}"))
+}
+
+/// `+1.2 %`, and no sign where there is no change to see.
+pub(super) fn change_percent(percent: f64) -> String {
+    format!("{} %", unsigned_zero(format!("{percent:+.1}")))
+}
+
+/// What is too little to be seen is neither more nor less than nothing.
+pub(super) fn unsigned_zero(number: String) -> String {
+    match number.strip_prefix(['-', '+']) {
+        Some(digits) if digits.bytes().all(|digit| matches!(digit, b'0' | b'.')) => digits.to_owned(),
+        _ => number,
+    }
+}
+
 /// Of a line, where there is one.
 pub(super) fn line_share(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), percent)
@@ -66,20 +83,21 @@ pub(super) fn line_share(share: Option<f64>) -> String {
 
 /// Of the CPUs of the DUT, where it tells.
 pub(super) fn load(percent: Option<f64>) -> String {
-    percent.map_or("-".to_owned(), |percent| format!("{percent:.1} %"))
+    percent.map_or("-".to_owned(), |percent| format!("{} %", rounded(percent)))
 }
 
 /// What a text says where nothing is a share of a line.
 pub(super) const NO_LINE: &str =
     "No line speed is known, so nothing is told as a share of it; --speed names one.\n";
 
+/// With as many digits as count.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         1e15.. => format!("{value:.3e}"),
         1000.0.. => format!("{value:.0}"),
         10.0..1000.0 => format!("{value:.1}"),
-        _ => format!("{value:.3}"),
+        _ => unsigned_zero(format!("{value:.3}")),
     }
 }
 
@@ -120,6 +138,12 @@ mod tests {
     #[test]
     fn shares_are_in_percent() {
         assert_eq!(percent(0.98712), "98.7 %");
-        assert_eq!(percent(0.0), "0.0 %");
+        for nothing in [0.0, -0.0, 0.0004, -0.0004] {
+            assert_eq!(percent(nothing), "0.0 %");
+            assert_eq!(load(Some(nothing)), "0.0 %");
+            assert_eq!(change_percent(nothing), "0.0 %");
+        }
+        assert_eq!((percent(-0.0006), change_percent(0.06)), ("-0.1 %".to_owned(), "+0.1 %".to_owned()));
+        assert_eq!((number(-0.0001), number(-0.001)), ("0.000".to_owned(), "-0.001".to_owned()));
     }
 }

@@ -94,13 +94,15 @@ fn scale(unit: &str, most: f64) -> (f64, String) {
         1e3.. => (1e3, format!("k{unit}")),
         _ => (1.0, unit.to_owned()),
     };
+    // A ratio.
+    let unit = if unit == "1" { "" } else { unit };
     let short: String = unit.chars().take(UNIT_CHARS).collect();
     let unit = if short == unit { short } else { short + "..." };
     match unit.as_str() {
         "pps" | "bit/s" => prefixed(&unit),
         _ if most >= 1e6 => {
             let power = (most.log10() / 3.0).floor() as i32 * 3;
-            (10_f64.powi(power), format!("1e{power} {unit}"))
+            (10_f64.powi(power), format!("1e{power} {unit}").trim_end().to_owned())
         }
         _ => (1.0, unit),
     }
@@ -125,6 +127,8 @@ mod tests {
         assert_eq!(labels(&[0.0], "ns").0.join(" "), "0.0 0.5");
         let (ticks, unit) = labels(&[0.0, 3e300], "ns");
         assert_eq!((ticks.join(" ").as_str(), unit.as_str()), ("0 1 2 3", "1e300 ns"));
+        assert_eq!([labels(&[0.0, 1.5], "1").1, labels(&[0.0, 3e9], "1").1], ["", "1e9"]);
+        assert_eq!(labels(&[0.0, 1.5], "1/s").1, "1/s");
     }
 
     #[test]

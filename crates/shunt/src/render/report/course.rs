@@ -2,7 +2,7 @@
 
 use super::{
     plot::{self, Plot, Series, colour},
-    view::{self, Cell, Figure, From, Line, RunRow, Table, Told, percent},
+    view::{self, Cell, Figure, From, Line, RunRow, Table, Told, in_unit, percent},
 };
 use crate::render::units::number;
 use shunt_lab::{Position, Reading, Spread};
@@ -165,7 +165,7 @@ fn plot_of(
     let limits = if one_line && is_near { &limits[..] } else { &[] };
     let Plot { svg, unit } = plot::course(&series.collect::<Vec<_>>(), limits, along, unit)?;
     let line = if limits.is_empty() { "" } else { ", and the line's limit" };
-    Some(Figure { caption: format!("{name}: medians{line}, {unit}"), svg })
+    Some(Figure { caption: in_unit(&format!("{name}: medians{line}"), &unit), svg })
 }
 
 #[cfg(test)]
@@ -213,6 +213,22 @@ mod tests {
         // Nobody measured tc there.
         assert!(middle.contains(">512<") && middle.matches("none").count() == 1, "{middle}");
         assert!(large.contains(">1518<") && large.matches("<b>").count() == 3, "{large}");
+    }
+
+    #[test]
+    fn ratios_have_no_unit_in_tables_and_captions() {
+        let ratios = SIZES.replace(r#""unit": "pps""#, r#""unit": "1""#);
+        let alone = ratios.replace("\"position\"", "\"was\"");
+        let [course, alone] = [&ratios, &alone].map(|text| page(&[text]));
+        assert!(part(&course, "<thead>", "</thead>").contains("</i>slow</th>"), "{course}");
+        for page in [course, alone] {
+            let captions: Vec<_> =
+                page.split("<figcaption>").skip(1).map(|rest| part(rest, "", "<")).collect();
+            assert!(
+                !captions.is_empty() && captions.iter().all(|caption| !caption.ends_with(", 1")),
+                "{captions:?}"
+            );
+        }
     }
 
     #[test]

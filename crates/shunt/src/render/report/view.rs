@@ -5,7 +5,7 @@ use super::{
     plot::{self, Bar, Plot, Series, colour},
 };
 use crate::{
-    render::units::number,
+    render::units::{number, rounded},
     report::{Report, Source},
 };
 use askama::Template;
@@ -278,8 +278,16 @@ fn quantity(value: f64, unit: &str) -> String {
     }
 }
 
+/// Says of what is in no unit only what it is.
+pub(super) fn in_unit(what: &str, unit: &str) -> String {
+    match unit {
+        "" | "1" => what.to_owned(),
+        _ => format!("{what}, {unit}"),
+    }
+}
+
 pub(super) fn percent(share: f64) -> String {
-    format!("{:.1}\u{a0}%", share * 100.0)
+    format!("{}\u{a0}%", rounded(share * 100.0))
 }
 
 fn detail(value: &Value) -> String {
@@ -319,9 +327,10 @@ fn plots(name: &str, unit: &str, of: &[From]) -> Vec<Figure> {
     let line = if limit.is_some() { ", and the line's limit" } else { "" };
     let mut plots = Vec::new();
     let mut add = |caption: &str, plot: Option<Plot>| {
-        plots.extend(
-            plot.map(|Plot { svg, unit }| Figure { caption: format!("{name}: {caption}, {unit}"), svg }),
-        );
+        plots.extend(plot.map(|Plot { svg, unit }| Figure {
+            caption: in_unit(&format!("{name}: {caption}"), &unit),
+            svg,
+        }));
     };
     add(&format!("median of each file, with its spread{line}"), plot::bars(&bars, limit, unit));
     if of.iter().any(|(_, _, reading)| reading.runs.len() > 1) {
