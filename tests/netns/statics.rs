@@ -4,7 +4,7 @@ use crate::{ENGINES, SELDOM_PROVED, reason, sent_by, variations};
 use shunt_api::{
     Engine, FailureCode, FlowState, StaticFlow, StaticRemoval, StaticRoute, StaticTable, Status,
 };
-use shunt_testkit::{Crossing, Host, Shuntd, Topology, engines, require_root};
+use shunt_testkit::{Crossing, Host, Shuntd, Topology, engines, require_root, skip};
 use shunt_wire::{Checksum, Mac, Packet, Tag, Transport};
 use std::{
     fs,
@@ -251,6 +251,39 @@ fn a_route_that_changes_takes_its_flows_along() {
     let refused = shuntd.unload(&removal).unwrap_err();
     assert!(refused.code == FailureCode::BadRequest && refused.message.contains("uplink"), "{refused:?}");
     assert_eq!(next_hop(), 2);
+}
+
+#[test]
+fn flows_follow_the_names_of_their_ports() {
+    if !require_root() {
+        return;
+    }
+    for engine in engines() {
+        let lab = lab();
+        let shuntd = daemon(&lab, engine);
+        shuntd.load(&plain(4000, FAR)).unwrap();
+        let packet = lab.lan().udp_to(4000, address(FAR));
+        demand(&lab, &shuntd, engine, std::slice::from_ref(&packet), |packet| packet);
+        let swap = "ip link set r0 name swap && ip link set r1 name r0 && ip link set swap name r1";
+        if lab.router().try_run(swap).is_err() {
+            return skip("this kernel renames no device that is up");
+        }
+        let place = |ifindex: u32| format!("device {ifindex} is `r0`");
+        let first =
+            |status: &Status| status.ports.iter().find(|port| port.name == "r0").map(|port| port.ifindex);
+        let there = Crossing::between(lab.lan(), lab.wan());
+        let r0 = lab.router().ifindex("r0");
+        shuntd.wait_until(&place(r0), |status| first(status) == Some(r0));
+        let before = sent_by(engine, &shuntd.status());
+        there.from.send(&packet);
+        shuntd.wait_until("it is seen", |status| status.packets.slow > 0);
+        assert_eq!(sent_by(engine, &shuntd.status()), before, "what comes in by r1 is not of that flow");
+        lab.router().run(swap);
+        let r0 = lab.router().ifindex("r0");
+        shuntd.wait_until(&place(r0), |status| first(status) == Some(r0));
+        demand(&lab, &shuntd, engine, &[packet], |packet| packet);
+        shuntd.stop();
+    }
 }
 
 #[test]

@@ -121,8 +121,8 @@ impl Network {
         let Some(before) = self.links.insert(link.ifindex, link.clone()) else {
             return None; // no action can lead there yet
         };
-        // A name is only a name, and XDP programs come and go with the engines.
-        let same = Link { name: before.name.clone(), xdp_prog: before.xdp_prog, ..link.clone() } == before;
+        // XDP programs come and go with the engines. Names count: rules match them.
+        let same = Link { xdp_prog: before.xdp_prog, ..link.clone() } == before;
         (!same).then_some(Cause::Link)
     }
 

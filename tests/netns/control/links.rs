@@ -5,7 +5,7 @@ use crate::{
     stage::{by, nothing},
 };
 use shunt_api::Engine;
-use shunt_testkit::{Shuntd, Topology, require_root, rulesets, wait_for};
+use shunt_testkit::{Shuntd, Topology, require_root, rulesets, skip, wait_for};
 use shunt_wire::{Network, Packet};
 use std::time::Duration;
 
@@ -102,6 +102,50 @@ fn nothing_is_forwarded_once_forwarding_is_off() {
             stage.react(&format!("{sysctl} = 1"), &packet, by(0));
             stage.teach(&shuntd, &packet);
         }
+        shuntd.stop();
+    }
+}
+
+/// Of the two ports, only what comes in by the one of this name and leaves by the one of that name.
+const BY_NAME: &str = r#"
+table inet filter {
+	chain forward {
+		type filter hook forward priority filter; policy drop;
+		ct state established,new iifname "r0" oifname "r1" accept
+	}
+}
+"#;
+
+#[test]
+fn ports_that_swap_their_names_stay_ports_and_rules_hold_for_the_new_names() {
+    if !require_root() {
+        return;
+    }
+    for ports in [&[][..], &["r0", "r1"]] {
+        let lab = silent(Topology::two_hosts_and_a_router(), BY_NAME);
+        // So seldom that no proof stops the flow before the change does.
+        let start = Shuntd::on(lab.router()).engine("xdp").config("reprove = \"30s\"");
+        let shuntd = ports.iter().fold(start, |start, port| start.port(port)).start();
+        let (stage, packet) = Stage::from_lan(&lab);
+        stage.teach(&shuntd, &packet);
+        let first = lab.router().ifindex("r0");
+        let swap = "ip link set r0 name swap && ip link set r1 name r0 && ip link set swap name r1";
+        if lab.router().try_run(swap).is_err() {
+            return skip("this kernel renames no device that is up");
+        }
+        stage.react("swapped names", &packet, nothing);
+        let named = |status: &shunt_api::Status| {
+            let mut names: Vec<_> = status.ports.iter().map(|port| port.name.clone()).collect();
+            names.sort_unstable();
+            names == ["r0", "r1"]
+        };
+        let status = shuntd.wait_until("both are ports by their new names", named);
+        assert!(moves(&status, "link") > 0, "{status:#?}");
+        assert_eq!(lab.router().ifindex("r1"), first);
+        stage.never_fast(&shuntd, &packet, nothing);
+        lab.router().run(swap);
+        stage.react("names as before", &packet, by(0));
+        stage.teach(&shuntd, &packet);
         shuntd.stop();
     }
 }

@@ -113,8 +113,26 @@ fn a_device_on_top_of_others_is_no_port_even_if_it_comes_by_the_name_of_one() {
 fn a_named_port_stays_one_when_it_is_renamed() {
     let choice = Choice { ports: vec!["r1".to_owned()], ..Choice::default() };
     let (mut core, now) = started(choice, router());
-    assert_eq!(changes(&mut core, now, Event::Link(link(2, "wan"))), []);
+    let moved = [Action::MoveEpoch(Cause::Link)];
+    assert_eq!(changes(&mut core, now, Event::Link(link(2, "wan"))), moved, "rules match names");
     assert_eq!(core.ports().count(), 1);
+}
+
+#[test]
+fn named_ports_that_swap_their_names_stay_ports() {
+    let choice = Choice { ports: vec!["r0".to_owned(), "r1".to_owned()], ..Choice::default() };
+    let (mut core, now) = started(choice, router());
+    for (ifindex, name) in [(1, "swap"), (2, "r0"), (1, "r1")] {
+        let actions = changes(&mut core, now, Event::Link(link(ifindex, name)));
+        assert_eq!(actions, [Action::MoveEpoch(Cause::Link)]);
+    }
+    let ports: Vec<_> = core.ports().map(|(link, _)| (link.ifindex, link.name.as_str())).collect();
+    assert_eq!(ports, [(1, "r1"), (2, "r0")]);
+    // Another device that takes a name from the list is one as well.
+    changes(&mut core, now, Event::Link(link(1, "old")));
+    let actions = changes(&mut core, now, Event::Link(link(3, "r1")));
+    assert!(matches!(actions.as_slice(), [Action::Attach(new)] if new.ifindex == 3), "{actions:?}");
+    assert_eq!(core.ports().count(), 3);
 }
 
 #[test]
@@ -267,11 +285,10 @@ fn what_a_packet_would_meet_differently_moves_the_epoch() {
 }
 
 #[test]
-fn what_is_only_repeated_or_renamed_moves_nothing() {
+fn what_is_only_repeated_moves_nothing() {
     let (mut core, now) = started(Choice::default(), router());
     assert_eq!(changes(&mut core, now, address(2, "198.18.0.1")), []);
     assert_eq!(changes(&mut core, now, Event::Link(link(1, "r0"))), []);
-    assert_eq!(changes(&mut core, now, Event::Link(link(1, "wan"))), []);
 }
 
 #[test]
