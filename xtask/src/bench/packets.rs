@@ -9,8 +9,10 @@ use std::time::Duration;
 
 /// Rounds over all flows until the fast path must have learned them.
 const ROUNDS: usize = 40;
-/// How long a path is loaded before it is the next one's turn.
+/// How long a path is loaded before it is the next one's turn, once every flow has sent a packet.
 const TURN: Duration = Duration::from_millis(100);
+/// How long a flow's packet takes at most.
+const PACKET: Duration = Duration::from_micros(1);
 
 /// A path and the router that it is opened on.
 #[derive(Debug)]
@@ -38,7 +40,7 @@ pub fn measure(lanes: &mut [Lane<'_>], turns: usize) -> anyhow::Result<Vec<Sampl
     let mut runs: Vec<Option<Sample>> = lanes.iter().map(|_| None).collect();
     for _ in 0..turns {
         for (lane, run) in lanes.iter_mut().zip(&mut runs) {
-            let turn = lane.rig.sample(TURN)?;
+            let turn = lane.rig.sample(TURN + PACKET * u32::try_from(lane.rig.flows())?)?;
             match run {
                 Some(run) => run.add(turn),
                 None => *run = Some(turn),

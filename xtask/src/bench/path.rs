@@ -46,27 +46,21 @@ pub enum Open<'a> {
     Others(Option<XdpForward<'a>>, Option<FlowTable<'a>>),
 }
 
-/// The table has room for all flows of a run in both directions, and no flow leaves it during a run.
-const CONFIG: &str = "max_flows = 262144\nidle = \"600s\"\n";
+/// The table has room for all flows of a run in both directions, and no flow leaves it during a run or asks for another proof.
+const CONFIG: &str = "max_flows = 262144\nidle = \"600s\"\nreprove = \"30s\"\n";
 
 impl Path {
     /// Opens it on a router.
     pub fn open(self, router: &NetNs) -> anyhow::Result<Open<'_>> {
-        self.open_with(router, "")
-    }
-
-    /// The same with further lines of Shunt's configuration.
-    pub fn open_with<'a>(self, router: &'a NetNs, config: &str) -> anyhow::Result<Open<'a>> {
-        let config = format!("{CONFIG}{config}");
         Ok(match self {
             Self::Slow => Open::Slow,
             Self::Bare => {
                 let (r0, r1) = (router.ifindex("r0"), router.ifindex("r1"));
                 Open::Bare { program: router.within(|| BareRedirect::attach(r0, r1))? }
             }
-            Self::Xdp | Self::Tc => Open::Shunt(Shunt::up(router, &self.to_string(), &config)?),
+            Self::Xdp | Self::Tc => Open::Shunt(Shunt::up(router, &self.to_string(), CONFIG)?),
             Self::Idle => {
-                let config = format!("{config}udp_packets = 1000000\ntcp_packets = 1000000\n");
+                let config = format!("{CONFIG}udp_packets = 1000000\ntcp_packets = 1000000\n");
                 Open::Shunt(Shunt::up(router, "xdp", &config)?)
             }
             Self::FlowTable => Open::Others(None, Some(FlowTable::on(router)?)),

@@ -43,8 +43,6 @@ const ROUNDS: usize = 12;
 const ROUND_MIN: u64 = 256;
 /// By default a guest's conntrack has room for 65,536.
 const CONNECTIONS_MAX: &str = "262144";
-/// No proof is due while something is measured.
-const CONFIG: &str = "reprove = \"30s\"\n";
 
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let setting: Setting = serde_json::from_str(&options.setting)?;
@@ -78,7 +76,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 
 fn open(lab: &Topology, setting: Setting, path: Path) -> anyhow::Result<Open<'_>> {
     ensure!(path != Path::XdpForwardFib || !setting.nat, "it does not translate addresses");
-    path.open_with(lab.router(), CONFIG)
+    path.open(lab.router())
 }
 
 fn measure(
