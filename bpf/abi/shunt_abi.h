@@ -85,7 +85,6 @@ _Static_assert((int)SHUNT_EGRESS_FILTER < (int)SHUNT_REASONS_MAX, "reasons fit t
 enum shunt_flow_state {
 	SHUNT_FLOW_PENDING = 1,
 	SHUNT_FLOW_ACTIVE = 2,
-	SHUNT_FLOW_CHANGED = 3, /* as pending: the last packet had another class */
 };
 
 /* The epoch of a retired action. The current epoch is never 0. */

@@ -221,8 +221,6 @@ static __always_inline enum shunt_reason settle(const struct hook *h, const stru
 {
 	enum shunt_reason why = shunt_decide(f, p, macs, &shunt_control, h->now);
 
-	if (why == SHUNT_CLASS)
-		f->state = SHUNT_FLOW_CHANGED;
 	if (f->punt_due) {
 		f->punt_due = 0;
 		return why == SHUNT_OK || why == SHUNT_PENDING ? SHUNT_REPROVE : why;

@@ -3,7 +3,7 @@
 use crate::rig::{EPOCH, Pair, REPROVE, Rig, pairs, reason, with_rig};
 use shunt_bpf::{
     Key,
-    abi::{self, Counters, EPOCH_RETIRED, FLOW_ACTIVE, FLOW_CHANGED, FLOW_PENDING},
+    abi::{self, Counters, EPOCH_RETIRED, FLOW_ACTIVE, FLOW_PENDING},
     attach::Hook,
     testrun::{TC_NEXT, TC_REDIRECT, TestRun, XDP_DROP, XDP_PASS, XDP_REDIRECT},
 };
@@ -20,23 +20,6 @@ fn a_pending_flow_becomes_active_with_the_next_packet_in_tc() {
             assert_eq!(rig.flow(&key).state, FLOW_PENDING);
             let outcome = rig.tc(&frame);
             assert_eq!((outcome.verdict, outcome.frame), (TC_REDIRECT, pair.after.to_bytes()));
-            assert_eq!(rig.flow(&key).state, FLOW_ACTIVE);
-            assert_eq!(rig.xdp(&frame).verdict, XDP_REDIRECT);
-        }
-    });
-}
-
-#[test]
-fn a_packet_of_another_class_is_remembered_until_one_of_the_flow_s_own_comes() {
-    with_rig(|rig| {
-        for pair in pairs() {
-            let key = rig.learn(&pair);
-            let frame = pair.before.to_bytes();
-            let other = pair.before.clone().with_class(0x28).to_bytes();
-            assert_eq!(rig.tc(&other).verdict, TC_NEXT);
-            assert_eq!(rig.flow(&key).state, FLOW_CHANGED);
-            assert_eq!(rig.xdp(&frame).verdict, XDP_PASS);
-            assert_eq!(rig.tc(&frame).verdict, TC_REDIRECT);
             assert_eq!(rig.flow(&key).state, FLOW_ACTIVE);
             assert_eq!(rig.xdp(&frame).verdict, XDP_REDIRECT);
         }

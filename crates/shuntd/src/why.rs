@@ -196,7 +196,6 @@ fn facts(flow: &abi::Flow, learned_ticks: u32, clock: Clock) -> FlowFacts {
     FlowFacts {
         state,
         retired_why: reasons::name(flow.retired_why),
-        changed: flow.state == abi::FLOW_CHANGED,
         current: flow.epoch == clock.epoch,
         since_s: clock.seconds_since(since),
     }

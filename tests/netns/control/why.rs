@@ -178,27 +178,3 @@ fn what_leaves_by_a_device_that_is_no_port_is_told_so() {
     assert!(detail(1).starts_with("no packet"), "{found:#}");
     shunt.done("down");
 }
-
-#[test]
-fn packets_that_differ_in_ttl_are_why_it_is_slow_before_it_was_fast_and_after() {
-    if !require_root() {
-        return;
-    }
-    let (lab, shunt) = start();
-    let there = Crossing::between(lab.lan(), lab.wan());
-    let packet = udp(&lab, 5000);
-    let mut ttl = 64;
-    let mut another = || {
-        ttl = if ttl == 64 { 63 } else { 64 };
-        there.pass(&packet.clone().with_hop_limit(ttl));
-    };
-    for _ in 0..2 {
-        says(&shunt, "--dport 5000", Some("class"), &mut another);
-        for _ in 0..4 {
-            another();
-            assert_eq!(reason(&shunt, "--dport 5000").as_deref(), Some("class"));
-        }
-        says(&shunt, "--dport 5000", None, || drop(there.pass(&packet)));
-    }
-    shunt.done("down");
-}

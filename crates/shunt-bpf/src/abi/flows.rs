@@ -19,8 +19,6 @@ pub const TAG_VID: u16 = 0x0fff;
 pub const FLOW_PENDING: u8 = 1;
 /// `enum shunt_flow_state`.
 pub const FLOW_ACTIVE: u8 = 2;
-/// `enum shunt_flow_state`: as pending, since the last packet had another class.
-pub const FLOW_CHANGED: u8 = 3;
 
 /// `enum shunt_flow_flags`: XDP may send it.
 pub const FLOW_XDP: u8 = 1 << 0;

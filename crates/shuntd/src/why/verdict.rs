@@ -32,8 +32,6 @@ pub(super) struct Case<'c> {
 pub(super) struct FlowFacts {
     pub(super) state: FlowState,
     pub(super) retired_why: Option<&'static str>,
-    /// Its last packet had another class than the one before.
-    pub(super) changed: bool,
     /// It is of the present epoch.
     pub(super) current: bool,
     /// Since it was learned or, if it was, retired.
@@ -98,10 +96,7 @@ fn never(case: &Case) -> Option<Verdict> {
 fn of_its_flow(case: &Case) -> Option<Verdict> {
     let flow = case.flow?;
     match flow.state {
-        FlowState::Pending => {
-            let reason = if flow.changed { "class" } else { "pending" };
-            Some(Verdict { since_s: Some(flow.since_s), ..slow(reason, "") })
-        }
+        FlowState::Pending => Some(Verdict { since_s: Some(flow.since_s), ..slow("pending", "") }),
         FlowState::Retired => {
             let retired = flow.retired_why?;
             let (reason, detail) = match case.refused.filter(|why| case.refused_since && *why != "retiring") {
