@@ -256,7 +256,7 @@ impl Bench {
     ) -> anyhow::Result<()> {
         let mut gigabits = [Vec::new(), Vec::new()];
         for run in 0..self.runs {
-            let turns = self.turns(labs, |lab, _| measure(lab, Duration::from_secs(1)))?;
+            let turns = self.turns(labs, |lab, _| measure(lab, self.turn()))?;
             for ((path, turns), gigabits) in WITHOUT_AND_WITH.iter().zip(turns).zip(&mut gigabits) {
                 let (rates, samples): (Vec<f64>, Vec<Value>) = turns.into_iter().unzip();
                 let best = best(rates) / 1e9;
@@ -280,8 +280,7 @@ impl Bench {
         labs.iter().try_for_each(|lab| lab.try_gather(false))?;
         let (mut rates, mut per_cpu, mut doubts) = ([vec![], vec![]], [vec![], vec![]], Vec::new());
         for run in 0..self.runs {
-            let turns =
-                self.turns(&labs, |lab, open| connections::measure(lab, open, Duration::from_millis(700)))?;
+            let turns = self.turns(&labs, |lab, open| connections::measure(lab, open, self.turn()))?;
             for (nth, (path, turns)) in WITHOUT_AND_WITH.iter().zip(turns).enumerate() {
                 let failures: u64 = turns.iter().map(|turn| turn.failures).sum();
                 if failures > 0 {
@@ -306,6 +305,11 @@ impl Bench {
             self.ratio(name, &of, &to, unit, Target::AtLeast(0.93), &doubts);
         }
         Ok(())
+    }
+
+    /// How long a turn lasts that sockets make.
+    fn turn(&self) -> Duration {
+        Duration::from_millis(if self.quick { 500 } else { 1000 })
     }
 
     /// One run of a router without Shunt and of one with it, which have their turns one after the other.
