@@ -1,10 +1,6 @@
 //! Frames of which only the first bytes are in one piece: drivers leave the rest, headers too, in pages.
 
-use crate::{
-    daemon,
-    learning::{opened, ways},
-    reason, sent_by, silent_lab,
-};
+use crate::{daemon, learning::opened, reason, sent_by, silent_lab};
 use shunt_api::Engine;
 use shunt_testkit::{Crossing, Shuntd, Topology, require_root, rulesets};
 use shunt_wire::Packet;
@@ -49,7 +45,6 @@ fn headers_in_pages_are_read_and_written() {
     let (there, back, syn, connection) = opened(&lab);
     leaves_the_same(&shuntd, &there, &connection.from_client(&syn, 0, vec![1; PAYLOAD]));
     leaves_the_same(&shuntd, &back, &connection.from_server(lab.wan(), 0, vec![2; PAYLOAD]));
-    let (there, _) = ways(&lab);
     for to in [lab.wan().at(5000), lab.wan().at6(5000)] {
         leaves_the_same(&shuntd, &there, &lab.lan().udp_to(4000, to).payload(vec![3; PAYLOAD]));
     }

@@ -25,7 +25,7 @@ fn after(slow: usize, times: usize) -> Vec<bool> {
     (0..times).map(|n| n >= slow).collect()
 }
 
-pub fn ways(lab: &Topology) -> (Crossing, Crossing) {
+fn ways(lab: &Topology) -> (Crossing, Crossing) {
     (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()))
 }
 
