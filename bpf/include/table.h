@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The flow tables: entries lie one after the other in the order in which flows came, and an index of buckets of four slots
- * says where. A look-up is a hash, a slot, and mostly one comparison; docs/adr/0009 has the numbers.
+ * says where. A look-up is a hash, a slot, and mostly one comparison; docs/adr/0009 and 0010 have the numbers.
  *
  * Readers take no lock. A writer takes an entry that nobody can find, fills it, and puts it into the index by
  * compare-and-swap. An action is not written again until SHUNT_RETIRED_MS after it was retired, and an entry is not taken again
@@ -93,22 +93,31 @@ static __always_inline __u64 shunt_ports_and_protocol(__u32 family, const union 
 /*
  * Of the tuple alone, without port and tags: so all flows of a tuple are in the same two buckets, and conntrack, which
  * knows neither, can name them.
+ *
+ * Ephemeral ports, the larger ones, are given out one after the other. So the last byte of that goes into the lowest and the
+ * highest bits alone: 256 such flows are in as many buckets of one page, each in one of its own, and differ in their digest.
  */
 static __always_inline __u64 shunt_hash(__u32 family, const union shunt_key *key)
 {
 	const __u64 *word = key->words;
 	__u64 seed = shunt_control.seed;
-	__u64 rest = shunt_ports_and_protocol(family, key);
-	/* The seed goes in before the products: which tuples collide must depend on it. */
-	__u64 hash = (word[0] ^ seed) * 0x9e3779b97f4a7c15ULL ^ (rest + seed) * 0xc2b2ae3d27d4eb4fULL;
+	__u64 rest = shunt_ports_and_protocol(family, key), hash;
+	__u32 ports = rest;
 
+	if (!(ports & 0x80)) {
+		ports = ports >> 16 | ports << 16;
+		asm volatile("" : "+r"(ports));
+	}
+	rest = (rest >> 32 << 32) | (ports & ~0xff00U);
+	/* The seed goes in before the products: which tuples collide must depend on it. */
+	hash = (word[0] ^ seed) * 0x9e3779b97f4a7c15ULL ^ (rest + seed) * 0xc2b2ae3d27d4eb4fULL;
 	if (family == 6)
 		hash ^= (word[1] ^ seed) * 0x165667b19e3779f9ULL ^
 			(word[2] ^ (hash >> 31)) * 0x27d4eb2f165667c5ULL ^
 			(word[3] + seed) * 0x85ebca77c2b2ae63ULL;
 	hash ^= hash >> 29;
 	hash *= 0xbf58476d1ce4e5b9ULL;
-	return hash ^ (hash >> 32);
+	return __builtin_bswap64(hash) ^ ports >> 8 ^ (__u64)ports << 48;
 }
 
 static __always_inline int shunt_same_key(__u32 family, const void *entry, const union shunt_key *key)
@@ -148,7 +157,7 @@ static __always_inline int shunt_same_tuple(__u32 family, const union shunt_key 
 
 static __always_inline __u32 shunt_bucket_of(__u64 hash, int second)
 {
-	return (second ? hash >> 32 : hash) & shunt_control.bucket_mask;
+	return (second ? hash * 0xd6e8feb86659fd93ULL >> 32 : hash) & shunt_control.bucket_mask;
 }
 
 static __always_inline struct shunt_bucket *shunt_bucket_at(__u32 family, __u32 index)
@@ -411,7 +420,10 @@ static __always_inline int shunt_exchange(struct shunt_bucket *bucket, __u32 way
 	return 0;
 }
 
-/* Has an entry be found. In front if that is free, else in the emptier bucket: so nearly all of the slots can be filled. */
+/*
+ * Has an entry be found. Where its neighbours are if half of that is free, else in the emptier bucket: so nearly all of the slots can
+ * be filled.
+ */
 __noinline int shunt_publish(__u32 family, __u64 hash, __u32 entry)
 {
 	struct shunt_bucket *first = shunt_bucket_at(family, shunt_bucket_of(hash, 0));
@@ -420,7 +432,7 @@ __noinline int shunt_publish(__u32 family, __u64 hash, __u32 entry)
 
 	if (!first || !second)
 		return SHUNT_FULL;
-	if (shunt_exchange(first, 1, 0, slot))
+	if (shunt_exchange(first, 2, 0, slot))
 		return 0;
 	if (shunt_taken_slots(second) < shunt_taken_slots(first) && shunt_exchange(second, SHUNT_WAYS, 0, slot))
 		return 0;

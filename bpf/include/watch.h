@@ -24,7 +24,7 @@ struct shunt_sighting shunt_sightings[SHUNT_SIGHTINGS] SEC(".bss.sightings");
 
 static __always_inline __u32 shunt_sighting_index(__u64 hash)
 {
-	return (hash >> 16) % SHUNT_SIGHTINGS;
+	return hash % SHUNT_SIGHTINGS;
 }
 
 static __always_inline struct shunt_sighting *shunt_sighting_of(__u64 hash)

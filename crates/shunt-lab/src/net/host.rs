@@ -5,6 +5,9 @@ use shunt_gen::Grid;
 use shunt_wire::{Packet, Transport};
 use std::net::SocketAddr;
 
+/// The first port that Linux gives to a client.
+const EPHEMERAL: u16 = 32768;
+
 impl Host {
     /// Makes it answer nothing and forget what arrives. For tests that speak for it through a tap; pin its neighbours.
     ///
@@ -30,7 +33,7 @@ impl Host {
     /// So many flows of 64-byte frames to somebody behind its gateway, from its own address and those after it.
     pub fn flows_to(&self, far: SocketAddr, lows: u16, highs: u16) -> Grid {
         Grid {
-            near: if far.is_ipv4() { self.at(1024) } else { self.at6(1024) },
+            near: if far.is_ipv4() { self.at(EPHEMERAL) } else { self.at6(EPHEMERAL) },
             far,
             lows,
             highs,
