@@ -166,6 +166,7 @@ fn the_state_of_a_port_holds_at_once() {
             router.run(back);
         }
         stations.settle(&packet);
+        stations.lab.host("lan2").ns.nft(MUTE);
         stations.react("ip link set br0 type bridge fdb_flush", &packet, flooded);
         stations.stage.never_fast(&stations.shuntd, &packet, flooded);
         stations.shuntd.stop();
