@@ -32,8 +32,8 @@ pub struct Ratio {
     pub to: f64,
     /// What both are.
     pub unit: &'static str,
-    /// The bound that the project has set itself.
-    pub target: Target,
+    /// The bound that the project has set itself; none where it is for comparison.
+    pub target: Option<Target>,
     /// Why the number may be wrong.
     pub doubts: Vec<String>,
 }
@@ -90,7 +90,13 @@ impl Records {
 
 impl Ratio {
     /// The ratio of what was measured in pairs.
-    pub fn of_pairs(of: &[f64], to: &[f64], unit: &'static str, target: Target, doubts: Vec<String>) -> Self {
+    pub fn of_pairs(
+        of: &[f64],
+        to: &[f64],
+        unit: &'static str,
+        target: Option<Target>,
+        doubts: Vec<String>,
+    ) -> Self {
         let pairs: Vec<f64> = of.iter().zip(to).map(|(a, b)| a / b).collect();
         Self {
             median: median(&pairs),
@@ -104,12 +110,23 @@ impl Ratio {
             doubts,
         }
     }
+}
 
-    /// Whether the median keeps to the bound.
-    pub fn is_met(&self) -> bool {
-        match self.target {
-            Target::AtMost(bound) => self.median <= bound,
-            Target::AtLeast(bound) => self.median >= bound,
+impl Target {
+    /// Whether this keeps to the bound.
+    pub fn is_met_by(self, median: f64) -> bool {
+        match self {
+            Self::AtMost(bound) => median <= bound,
+            Self::AtLeast(bound) => median >= bound,
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(bound) => write!(f, "<= {bound:.3}"),
+            Self::AtLeast(bound) => write!(f, ">= {bound:.3}"),
         }
     }
 }
@@ -117,15 +134,9 @@ impl Ratio {
 impl fmt::Display for Ratio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { median, min, max, runs, of, to, unit, .. } = self;
-        let bound = match self.target {
-            Target::AtMost(bound) => format!("<= {bound:.3}"),
-            Target::AtLeast(bound) => format!(">= {bound:.3}"),
-        };
-        let verdict = if self.is_met() { "met" } else { "NOT MET" };
-        write!(
-            f,
-            "{median:.3} ({min:.3} to {max:.3} in {runs} runs; {of:.1} to {to:.1} {unit}), wanted {bound}: {verdict}"
-        )
+        write!(f, "{median:.3} ({min:.3} to {max:.3} in {runs} runs; {of:.1} to {to:.1} {unit})")?;
+        let Some(target) = self.target else { return Ok(()) };
+        write!(f, ", wanted {target}: {}", if target.is_met_by(*median) { "met" } else { "NOT MET" })
     }
 }
 
@@ -152,9 +163,12 @@ mod tests {
 
     #[test]
     fn the_spread_is_that_of_runs_side_by_side() {
-        let ratio = Ratio::of_pairs(&[1.0, 2.0, 3.0], &[10.0, 10.0, 10.0], "ns", Target::AtMost(0.2), vec![]);
+        let mut ratio = Ratio::of_pairs(&[1.0, 2.0, 3.0], &[10.0, 10.0, 10.0], "ns", None, vec![]);
         assert_eq!((ratio.median, ratio.min, ratio.max, ratio.runs), (0.2, 0.1, 0.3, 3));
-        assert!(ratio.is_met());
-        assert!(!Ratio { target: Target::AtLeast(0.21), ..ratio }.is_met());
+        assert_eq!(ratio.to_string(), "0.200 (0.100 to 0.300 in 3 runs; 2.0 to 10.0 ns)");
+        ratio.target = Some(Target::AtMost(0.2));
+        assert!(ratio.to_string().ends_with(", wanted <= 0.200: met"));
+        ratio.target = Some(Target::AtLeast(0.21));
+        assert!(ratio.to_string().ends_with(", wanted >= 0.210: NOT MET"));
     }
 }

@@ -103,7 +103,7 @@ impl Report {
             (!runs.is_empty()).then(|| runs.iter().map(|run| run.instructions_per_packet).collect())
         };
         let unit = "instructions per packet";
-        Some(Ratio::of_pairs(&runs(of)?, &runs(to)?, unit, Target::AtMost(bound), Vec::new()))
+        Some(Ratio::of_pairs(&runs(of)?, &runs(to)?, unit, Some(Target::AtMost(bound)), Vec::new()))
     }
 }
 
