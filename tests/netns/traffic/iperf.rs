@@ -42,7 +42,7 @@ fn what_arrives_is_what_the_devices_counted() {
             // Headers, acknowledgements, and what iperf3 itself says; of TCP also what was under way at the end.
             let rise = look("rx_bytes")[n] - bytes[n];
             assert!((1.0..1.3).contains(&(rise as f64 / one.bytes as f64)), "{rise} for {one:?}");
-            assert!((0.9..1.1).contains(&(one.seconds)), "{one:?}");
+            assert!((0.9..2.0).contains(&one.seconds), "{one:?}");
             let rate = one.bits_per_second / RATE_BPS as f64;
             assert!((0.5..1.15).contains(&rate), "{one:?}");
             let Some(datagrams) = one.datagrams else { continue };
