@@ -94,8 +94,8 @@ static __always_inline __u64 shunt_ports_and_protocol(__u32 family, const union 
  * Of the tuple alone, without port and tags: so all flows of a tuple are in the same two buckets, and conntrack, which
  * knows neither, can name them.
  *
- * Ephemeral ports, the larger ones, are given out one after the other. So the last byte of that goes into the lowest and the
- * highest bits alone: 256 such flows are in as many buckets of one page, each in one of its own, and differ in their digest.
+ * Clients' ports have the highest bit set, and are given out one after the other. So the last byte of that goes into the lowest and
+ * the highest bits alone: 256 such flows are in as many buckets of one page, each in one of its own, and differ in their digest.
  */
 static __always_inline __u64 shunt_hash(__u32 family, const union shunt_key *key)
 {
@@ -106,6 +106,7 @@ static __always_inline __u64 shunt_hash(__u32 family, const union shunt_key *key
 
 	if (!(ports & 0x80)) {
 		ports = ports >> 16 | ports << 16;
+		/* Or clang does it for all, and then chooses. */
 		asm volatile("" : "+r"(ports));
 	}
 	rest = (rest >> 32 << 32) | (ports & ~0xff00U);
