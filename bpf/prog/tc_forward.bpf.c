@@ -281,6 +281,8 @@ static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 
 		if (why == SHUNT_OK)
 			why = SHUNT_MISS;
 	} else if (why == SHUNT_OK) {
+		/* Or clang computes the addresses of its members from the entry again. */
+		asm("" : "+r"(f));
 		shunt_skb_wire_bytes(h->skb, p);
 		why = settle(h, p, family, &key, eth, f);
 		if (why == SHUNT_OK && family == 4 && !shunt_ipv4_header_good(l3))

@@ -12,40 +12,42 @@ struct {
 	__type(value, __u32); /* ifindex */
 } shunt_devmap SEC(".maps");
 
-/* Makes the frame end where L3 ends and begin where the new L2 header will. 1: it has moved; below 0: it is what it was. */
-static __always_inline int fit(struct xdp_md *ctx, const struct shunt_packet *p, const struct shunt_flow *f)
+/* Makes the frame end where L3 ends. */
+static __always_inline int trim(struct xdp_md *ctx, const struct shunt_flow *f, __u32 want)
 {
-	__u32 want = p->l2_bytes + p->l3_bytes;
-	__u32 out_l2 = ETH_HLEN + 4 * f->out_tags;
-	int moved = 0;
+	__u32 have = bpf_xdp_get_buff_len(ctx), bytes;
 
-	if (shunt_unlikely(want != ctx->data_end - ctx->data)) {
-		__u32 have = bpf_xdp_get_buff_len(ctx);
+	if (have < want)
+		return -1;
+	bytes = shunt_frame_bytes(f, want, have);
+	return have > bytes ? (int)bpf_xdp_adjust_tail(ctx, (int)(bytes - have)) : 0;
+}
 
-		if (have < want)
-			return -1;
-		want = shunt_frame_bytes(f, want, have);
-		if (have > want && bpf_xdp_adjust_tail(ctx, (int)(want - have)))
-			return -1;
-		moved = 1;
-	}
-	if (shunt_unlikely(out_l2 != p->l2_bytes)) {
-		if (bpf_xdp_adjust_head(ctx, (int)p->l2_bytes - (int)out_l2))
-			return -1;
-		moved = 1;
-	}
-	return moved;
+/* Whether the L4 checksum is there, and not left for the device to finish. */
+static __always_inline int is_summed(const struct shunt_packet *p, __u32 family, const struct shunt_flow *f, void *l3,
+				     void *end)
+{
+	__u32 l3_size = shunt_l3_size(family);
+	__u16 *check = l3 + l3_size + shunt_check_offset(p->l4_proto);
+
+	return (void *)(check + 1) <= end &&
+	       (!(f->flags & SHUNT_FLOW_PARTIAL) ||
+		!shunt_looks_partial(family, l3, p->l4_proto, p->l3_bytes - l3_size, *check));
+}
+
+static __always_inline int drop(struct shunt_counters *counters)
+{
+	counters->dropped_pkts++;
+	return XDP_DROP;
 }
 
 static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet *p, __u32 family,
 				   struct shunt_flow *f, __u32 entry, void *eth, void *l3, void *end)
 {
-	__u32 l3_size = shunt_l3_size(family);
-	__u32 check = l3_size + shunt_check_offset(p->l4_proto);
 	__u32 now = shunt_now();
 	enum shunt_reason why = shunt_decide(f, p, eth, &shunt_control, now);
 	struct shunt_counters *counters;
-	int moved;
+	int room;
 
 	if (shunt_unlikely(why == SHUNT_REPROVE)) {
 		/* Set forward here so that one packet goes up and not all of a burst; tc punts the one that comes. */
@@ -56,33 +58,39 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 		return XDP_PASS;
 	if (family == 4 && !shunt_ipv4_header_good(l3))
 		return XDP_PASS;
-	if (l3 + check + sizeof(__u16) > end)
-		return XDP_PASS;
-	if (f->flags & SHUNT_FLOW_PARTIAL &&
-	    shunt_looks_partial(family, l3, p->l4_proto, p->l3_bytes - l3_size, *(__u16 *)(l3 + check)))
-		return XDP_PASS;
+	/* Or clang computes the addresses of its members from the entry again. */
+	asm("" : "+r"(f));
 	counters = shunt_counters_of(f->in_slot);
 	if (!counters)
 		return XDP_PASS;
-	moved = fit(ctx, p, f);
-	if (shunt_unlikely(moved < 0))
-		return XDP_PASS;
-	if (shunt_unlikely(moved)) {
+	if (shunt_unlikely(p->l2_bytes + p->l3_bytes != ctx->data_end - ctx->data)) {
+		if (!is_summed(p, family, f, l3, end) || trim(ctx, f, p->l2_bytes + p->l3_bytes))
+			return XDP_PASS;
 		eth = (void *)(long)ctx->data;
 		end = (void *)(long)ctx->data_end;
-		l3 = eth + ETH_HLEN + 4 * f->out_tags;
-		if (eth + SHUNT_L2_MAX > end || l3 + check + sizeof(__u16) > end) {
-			counters->dropped_pkts++;
-			return XDP_DROP;
-		}
+		l3 = eth + p->l2_bytes;
 	}
-	shunt_rewrite(l3, l3 + l3_size, family, p->l4_proto, f, shunt_to(f), SHUNT_CHECKSUM_FINISHED);
+	if (!is_summed(p, family, f, l3, end))
+		return XDP_PASS;
+	shunt_rewrite(l3, l3 + shunt_l3_size(family), family, p->l4_proto, f, shunt_to(f), SHUNT_CHECKSUM_FINISHED);
+	room = p->l2_bytes - ETH_HLEN - 4 * f->out_tags;
+	if (shunt_unlikely(room)) {
+		if (bpf_xdp_adjust_head(ctx, room)) {
+			/* The driver has left no room for tags; tc has. */
+			f->flags &= ~SHUNT_FLOW_XDP;
+			return drop(counters);
+		}
+		eth = (void *)(long)ctx->data;
+		end = (void *)(long)ctx->data_end;
+		if (eth + SHUNT_L2_MAX > end)
+			return drop(counters);
+	}
+	/* Or clang loads it again for the tags. */
+	asm("" : "+r"(eth));
 	shunt_copy_l2(eth, f->l2, f->out_tags);
 	/* Its port may have gone. */
-	if (shunt_unlikely(bpf_redirect_map(&shunt_devmap, f->out_slot, XDP_DROP) != XDP_REDIRECT)) {
-		counters->dropped_pkts++;
-		return XDP_DROP;
-	}
+	if (shunt_unlikely(bpf_redirect_map(&shunt_devmap, f->out_slot, XDP_DROP) != XDP_REDIRECT))
+		return drop(counters);
 	counters->xdp_pkts++;
 	counters->xdp_bytes += p->l3_bytes;
 	shunt_count_flow(family, f, entry, p->l3_bytes, now);
