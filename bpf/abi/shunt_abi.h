@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the data plane and the daemon share. Fixed width, no holes, every size asserted; the Rust twin is
- * crates/shunt-bpf/src/abi.rs, which asserts the same numbers.
+ * Data shared between the BPF programs and the daemon. Fixed width, no holes: the build checks with -Wpadded.
+ * The Rust side is crates/shunt-bpf/src/abi; a unit test there compares every size, every offset and every constant
+ * with those of this header.
+ *
+ * Times that end in _ticks are the low half of jiffies and wrap, unless noted.
  */
 #ifndef SHUNT_ABI_H
 #define SHUNT_ABI_H
@@ -9,81 +12,93 @@
 #include <linux/types.h>
 
 enum {
-	SHUNT_ABI_VERSION = 1,
+	SHUNT_ABI_VERSION = 1, /* checked by processes that read the control block of a running daemon */
 	SHUNT_PORTS_MAX = 64,
 	SHUNT_TAGS_MAX = 2,
 	SHUNT_L2_MAX = 14 + 4 * SHUNT_TAGS_MAX,
 	SHUNT_L3_MAX = 40,
 	SHUNT_L4_MAX = 60,
 	SHUNT_REASONS_MAX = 64,
-	SHUNT_CANDIDATES = 4096, /* a power of two; with a generation nibble it fits skb->tc_index */
+	SHUNT_CANDIDATES = 4096, /* a power of two; with a 4-bit generation, an index fits skb->tc_index */
 	SHUNT_SIGHTINGS = 32768, /* a power of two */
-	SHUNT_WAYS = 4,
+	SHUNT_WAYS = 4, /* slots per bucket of the index */
+	SHUNT_UPPERS_MAX = 16384, /* devices stacked on ports */
+	SHUNT_SOURCES = 16384, /* a power of two */
 };
 
 /*
- * Why a packet was not forwarded by the fast path, and why a packet that Linux forwarded did not teach us a flow.
- * Append only; `shunt why` and `shunt status` print the names in abi/reasons.rs.
+ * Why the fast path did not forward a packet, and why a packet that Linux forwarded taught nothing. Append only.
+ * `shunt why` and `shunt status` print the names in abi/reasons.rs.
  */
 enum shunt_reason {
 	SHUNT_OK = 0,
 
-	/* punts: the packet went to Linux */
-	SHUNT_NOT_OURS = 1,	/* not Ethernet unicast to the MAC the flow was learned with */
-	SHUNT_OPTIONS = 2,	/* IPv4 options or IPv6 extension headers */
+	/* Punts: the packet went to Linux. */
+	SHUNT_NOT_OURS = 1, /* not Ethernet unicast to the MAC the flow was learned with */
+	SHUNT_OPTIONS = 2, /* IPv4 options or IPv6 extension headers */
 	SHUNT_BAD_HEADER = 3,
 	SHUNT_FRAGMENT = 4,
-	SHUNT_MTU = 5,		/* larger than Linux was seen to forward on this flow */
+	SHUNT_MTU = 5, /* larger than any packet of this flow that Linux was seen to forward */
 	SHUNT_TTL = 6,
-	SHUNT_PROTOCOL = 7,	/* neither TCP nor UDP, or not IP at all */
-	SHUNT_TCP_FLAGS = 8,	/* SYN, FIN or RST, or no ACK */
+	SHUNT_PROTOCOL = 7, /* neither TCP nor UDP, or not IP */
+	SHUNT_TCP_FLAGS = 8, /* SYN, FIN or RST, or no ACK */
 	SHUNT_MISS = 9,
-	SHUNT_STALE = 10,	/* an action of another epoch, retired, or not proved for too long */
+	SHUNT_STALE = 10, /* the action is retired, of another epoch, or not proved in time */
 	SHUNT_REPROVE = 11,
 	SHUNT_NO_DAEMON = 12,
 	SHUNT_PORT = 13,
-	SHUNT_PENDING = 14,	/* proved once, not yet seen to leave only once */
-	SHUNT_CLASS = 15,	/* another DSCP, VLAN priority or TTL than the flow was learned with */
-	SHUNT_TAGS = 16,	/* more VLAN tags than two */
-	/* it would be learned from, were it not for ... */
-	SHUNT_CAPTURE = 17,	/* ... somebody who captures on the port that it came in by */
-	SHUNT_INGRESS_FILTER = 18, /* ... the tc filters or TCX programs of that port */
-	SHUNT_RULESET = 19,	/* ... a statement of the ruleset that must see every packet */
+	SHUNT_PENDING = 14, /* proved once; not known yet whether the packet left only once */
+	SHUNT_CLASS = 15, /* DSCP, VLAN priority or TTL differ from those the flow was learned with */
+	SHUNT_TAGS = 16, /* more than two VLAN tags */
+	/* Punts of packets that could have taught a flow. */
+	SHUNT_CAPTURE = 17, /* a packet socket captures on the ingress port */
+	SHUNT_INGRESS_FILTER = 18, /* the ingress port has tc filters or TCX programs that are not Shunt's */
+	SHUNT_RULESET = 19, /* a statement of the ruleset must see every packet */
+	SHUNT_IPSEC = 20, /* the packet arrived encrypted; without ESP, an IPsec policy may reject it */
+	SHUNT_BAD_CHECKSUM = 21, /* the L4 checksum is wrong */
 
-	/* refusals: Linux forwarded it, and nothing was learned */
-	SHUNT_NOT_WATCHED = 32,	/* the candidate was overwritten before its packet left */
-	SHUNT_AGED = 33,	/* the packet took longer than a second */
+	/* Refusals: Linux forwarded the packet, and nothing was learned. */
+	SHUNT_NOT_WATCHED = 32, /* the candidate slot was overwritten before the packet left */
+	SHUNT_AGED = 33, /* the packet took longer than a second */
 	SHUNT_OLD_EPOCH = 34,
 	SHUNT_NO_CONNTRACK = 35,
-	SHUNT_OTHER_TUPLE = 36,	/* conntrack says the packet came in as another tuple */
+	SHUNT_OTHER_TUPLE = 36, /* conntrack's tuple differs from that of the packet at ingress */
 	SHUNT_UNCONFIRMED = 37,
 	SHUNT_DYING = 38,
 	SHUNT_HELPER = 39,
 	SHUNT_SEQ_ADJUST = 40,
 	SHUNT_UNREPLIED = 41,
 	SHUNT_NOT_ESTABLISHED = 42,
-	SHUNT_NOT_LIBERAL = 43,	/* BE_LIBERAL has been asked for and is not set yet */
-	SHUNT_NOT_PROVED = 44,	/* applying the action does not give what Linux sent */
+	SHUNT_NOT_LIBERAL = 43, /* BE_LIBERAL was requested and is not set yet */
+	SHUNT_NOT_PROVED = 44, /* applying the action does not give the packet that Linux sent */
 	SHUNT_LEFT_TWICE = 45,
 	SHUNT_TABLE_FULL = 46,
-	SHUNT_ODD_EGRESS = 47,	/* what left cannot be expressed by an action */
-	SHUNT_RETIRING = 48,	/* the flow's former action is still within its quiet time */
-	SHUNT_NOT_ROUTED = 49,	/* the TTL was not lowered by one, and it was not bridged as can be learned */
-	SHUNT_EGRESS_CAPTURE = 50, /* somebody captures on the port that it left by */
-	SHUNT_EXCLUDED = 51,	/* its mark, or its connection's, was configured to stay slow */
+	SHUNT_ODD_EGRESS = 47, /* no action can express the packet at egress */
+	SHUNT_RETIRING = 48, /* the flow's former action was retired less than SHUNT_RETIRED_MS ago */
+	SHUNT_NOT_ROUTED = 49, /* the TTL was not lowered by one, and bridged traffic may not be learned */
+	SHUNT_EGRESS_CAPTURE = 50, /* a packet socket captures on the egress port */
+	SHUNT_EXCLUDED = 51, /* the mark of the packet or of the connection is configured to stay slow */
 
-	/* why a flow was taken out of use, besides the above */
+	/* Reasons for retiring a flow, besides the above. */
 	SHUNT_IDLE = 52,
 	SHUNT_FLUSHED = 53,
-	SHUNT_CONNTRACK_GONE = 54, /* conntrack has forgotten the connection, or was told to */
+	SHUNT_CONNTRACK_GONE = 54, /* conntrack deleted the connection */
 
-	/* a refusal again */
-	SHUNT_EGRESS_FILTER = 55, /* something of somebody else's is where it left that a fast packet would not go through */
+	/* More refusals. */
+	SHUNT_EGRESS_FILTER = 55, /* a program of somebody else at egress would not see fast packets */
+	SHUNT_RE_ENTERED = 56, /* the packet re-entered by a device that is not the port or stacked on it */
+	SHUNT_SOURCE_SHARE = 57, /* the host that opened the connection has its share of the table */
+	SHUNT_IPVS = 58, /* IPVS scheduled the packet */
+
+	/* Drops: the fast path lost the packet. */
+	SHUNT_TX_ERROR = 60, /* the egress driver refused the frame that XDP redirected */
+	SHUNT_TX_FULL = 61, /* the egress driver had no room for the frame */
+	SHUNT_HALF_WRITTEN = 62, /* the rewrite failed midway: no room for tags, or the port was removed */
 };
-_Static_assert((int)SHUNT_EGRESS_FILTER < (int)SHUNT_REASONS_MAX, "reasons fit the counters");
+_Static_assert((int)SHUNT_HALF_WRITTEN < (int)SHUNT_REASONS_MAX, "reasons fit the counters");
 
 enum shunt_flow_state {
-	SHUNT_FLOW_PENDING = 1,
+	SHUNT_FLOW_PENDING = 1, /* proved; the packet may still leave a second time */
 	SHUNT_FLOW_ACTIVE = 2,
 };
 
@@ -91,50 +106,60 @@ enum shunt_flow_state {
 enum { SHUNT_EPOCH_RETIRED = 0 };
 
 enum shunt_flow_flags {
-	SHUNT_FLOW_XDP = 1 << 0,     /* the XDP engine may send it to its egress port */
-	SHUNT_FLOW_STATIC = 1 << 1,  /* put in by hand: no epoch, no proof, no conntrack */
-	SHUNT_FLOW_NAT = 1 << 2,     /* addresses or ports change */
-	SHUNT_FLOW_PARTIAL = 1 << 3, /* the ingress driver may hand up unfinished L4 checksums */
-	SHUNT_FLOW_REPLY = 1 << 4,   /* the connection's reply direction */
-	SHUNT_FLOW_UNREPLIED = 1 << 5, /* proved before the other side had answered: UDP only */
-	SHUNT_FLOW_BRIDGED = 1 << 6, /* the TTL stays, and it is for packets of the MAC that is in `l2` only */
-	SHUNT_FLOW_UNTRACKED = 1 << 7, /* bridged, and conntrack has no say in it; what pads its frames stays */
+	SHUNT_FLOW_XDP = 1 << 0, /* the XDP engine may send to the egress port */
+	SHUNT_FLOW_STATIC = 1 << 1, /* configured by the operator: no epoch, no proof, no conntrack */
+	SHUNT_FLOW_NAT = 1 << 2, /* addresses or ports change */
+	SHUNT_FLOW_PARTIAL = 1 << 3, /* the ingress driver may deliver unfinished L4 checksums */
+	SHUNT_FLOW_REPLY = 1 << 4, /* the connection's reply direction */
+	SHUNT_FLOW_UNREPLIED = 1 << 5, /* proved before the first reply; UDP only */
+	SHUNT_FLOW_BRIDGED = 1 << 6, /* the TTL stays; the source MAC must be the one in `l2` */
+	SHUNT_FLOW_UNTRACKED = 1 << 7, /* bridged and not tracked by conntrack; frames keep their padding */
 };
 
 enum shunt_port_flags {
-	SHUNT_PORT_XDP_OUT = 1 << 1, /* XDP may redirect to it: the driver can, and its qdisc is not in use */
-	SHUNT_PORT_PARTIAL = 1 << 2, /* frames may come in with CHECKSUM_PARTIAL (veth, tap, virtio) */
-	SHUNT_PORT_CAPTURED = 1 << 3, /* nothing is learned that comes in or leaves by it */
-	SHUNT_PORT_FILTERED = 1 << 4, /* nothing is learned that comes in by it */
-	SHUNT_PORT_FILTERED_OUT = 1 << 5, /* nothing is learned that leaves by it */
-	SHUNT_PORT_BRIDGED = 1 << 6, /* what is bridged may be learned that comes in by it */
-	SHUNT_PORT_UNTRACKED4 = 1 << 7, /* conntrack sees no IPv4 that is bridged */
-	SHUNT_PORT_UNTRACKED6 = 1 << 8,
+	SHUNT_PORT_XDP_OUT = 1 << 1, /* XDP may redirect to this port: the driver can, and the qdisc is not in use */
+	SHUNT_PORT_PARTIAL = 1 << 2, /* ingress frames may have CHECKSUM_PARTIAL (veth, tap, virtio) */
+	SHUNT_PORT_CAPTURED = 1 << 3, /* learn nothing that arrives or leaves here */
+	SHUNT_PORT_FILTERED = 1 << 4, /* learn nothing that arrives here */
+	SHUNT_PORT_FILTERED_OUT = 1 << 5, /* learn nothing that leaves here */
+	SHUNT_PORT_BRIDGED = 1 << 6, /* bridged traffic that arrives here may be learned */
+	SHUNT_PORT_UNTRACKED4 = 1 << 7, /* conntrack does not see bridged IPv4 */
+	SHUNT_PORT_UNTRACKED6 = 1 << 8, /* conntrack does not see bridged IPv6 */
+	SHUNT_PORT_XDP_IN = 1 << 9, /* Shunt's XDP program runs on this port */
+	SHUNT_PORT_XDP_FRAGS = 1 << 10, /* the driver accepts redirected multi-buffer frames */
 };
 
 enum shunt_control_flags {
 	SHUNT_CONTROL_LEARN = 1 << 0,
-	SHUNT_CONTROL_UDP_UNREPLIED = 1 << 1, /* learn UDP before any reply was seen */
+	SHUNT_CONTROL_UDP_UNREPLIED = 1 << 1, /* learn UDP before the first reply */
 	SHUNT_CONTROL_HOLD4 = 1 << 2, /* learn no IPv4: the ruleset must see every packet */
-	SHUNT_CONTROL_HOLD6 = 1 << 3,
-	SHUNT_CONTROL_TRACE = 1 << 4, /* somebody reads shunt_traces */
-	SHUNT_CONTROL_STATICS = 1 << 5, /* flows have been put in by hand */
+	SHUNT_CONTROL_HOLD6 = 1 << 3, /* learn no IPv6 */
+	SHUNT_CONTROL_TRACE = 1 << 4, /* a reader of shunt_traces is present */
+	SHUNT_CONTROL_STATICS = 1 << 5, /* the table has static flows */
+	SHUNT_CONTROL_VERIFY_TC = 1 << 6, /* tc verifies L4 checksums of short packets, unless the driver did */
+	SHUNT_CONTROL_VERIFY_XDP = 1 << 7, /* XDP verifies L4 checksums of short packets */
+	SHUNT_CONTROL_VERIFY_LONG = 1 << 8, /* verify longer packets, too */
 };
 
 enum shunt_event_kind {
-	SHUNT_EVENT_WANT_LIBERAL = 1,
-	SHUNT_EVENT_SILENT = 2, /* nobody has sent for a while, and all that was sent was answered */
+	SHUNT_EVENT_SET_LIBERAL = 1, /* set BE_LIBERAL on the connection */
+	SHUNT_EVENT_SILENT = 2, /* both directions are silent, and everything was acknowledged */
+	SHUNT_EVENT_LAGS = 3, /* conntrack no longer follows the acknowledgements of this direction */
+	SHUNT_EVENT_ENDED = 4, /* a genuine RST of this direction, or a FIN soon after a blind packet */
+	SHUNT_EVENT_IN_WINDOW = 5, /* an RST within the window, which the receiver may ignore */
+	SHUNT_EVENT_BLIND = 6, /* a FIN or RST outside the window: conntrack accepts it, the receiver does not */
+	SHUNT_EVENT_TX_ERROR = 7, /* the driver of `ifindex` refuses redirected frames; no connection */
 };
 
 enum shunt_trace_kind {
-	SHUNT_TRACE_LEARN = 1, /* proved, and put into the table */
-	SHUNT_TRACE_ACTIVATE = 2, /* in use from this packet on */
+	SHUNT_TRACE_LEARN = 1, /* a flow was proved and inserted */
+	SHUNT_TRACE_ACTIVATE = 2, /* a pending flow became active */
 	SHUNT_TRACE_PUNT = 3, /* a packet of a known flow went to Linux */
 	SHUNT_TRACE_REFUSE = 4, /* Linux forwarded a packet that taught nothing */
-	SHUNT_TRACE_RETIRE = 5, /* taken out of use */
+	SHUNT_TRACE_RETIRE = 5, /* a flow was retired */
 };
 
-/* A VLAN tag in a key. Priority is no part of it; a priority tag (VLAN id 0) is not the same as no tag. */
+/* A VLAN tag in a key, without its priority. A priority tag (VLAN id 0) differs from no tag. */
 enum shunt_tag_bits {
 	SHUNT_TAG_VID = 0x0fff,
 	SHUNT_TAG_8021AD = 0x1000,
@@ -142,8 +167,8 @@ enum shunt_tag_bits {
 };
 
 /*
- * Addresses and ports as they are on the wire of `ifindex`, which is 0 in no key. Hashed and compared as 64-bit words,
- * so there are no holes.
+ * Addresses and ports as on the wire of `ifindex`, which is never 0 in a key. Keys are hashed and compared as 64-bit
+ * words.
  */
 struct shunt_key4 {
 	__be32 src_be;
@@ -151,14 +176,14 @@ struct shunt_key4 {
 	__be16 sport_be;
 	__be16 dport_be;
 	__u32 ifindex;
-	__u16 tags[SHUNT_TAGS_MAX]; /* outermost first: enum shunt_tag_bits and the VLAN id */
+	__u16 tags[SHUNT_TAGS_MAX]; /* enum shunt_tag_bits; outermost first */
 	__u32 l4_proto;
 };
 _Static_assert(sizeof(struct shunt_key4) == 24, "shunt_key4 is ABI");
 
 struct shunt_key6 {
-	__u8 src[16];
-	__u8 dst[16];
+	__u8 src_be[16];
+	__u8 dst_be[16];
 	__be16 sport_be;
 	__be16 dport_be;
 	__u32 ifindex;
@@ -168,43 +193,51 @@ struct shunt_key6 {
 _Static_assert(sizeof(struct shunt_key6) == 48, "shunt_key6 is ABI");
 
 /*
- * A flow: its action, and what changes with its packets. Times are the low half of jiffies, and wrap. The new addresses
- * follow it in memory, source and then destination.
+ * A flow: the action, and the state that changes with each packet. The new addresses follow in memory, source first.
  *
- * What the action says is written once and then only read; epoch, state, flags, punt_due, the ticks and max_l3_bytes
- * change, and each is stored whole.
+ * The action is written once and only read afterwards. Epoch, state, flags, punt_due, the ticks, max_l3_bytes and
+ * tcp_position change; each is stored whole.
  */
 struct shunt_flow {
 	__u32 epoch;
 	__u8 state; /* enum shunt_flow_state */
 	__u8 flags; /* enum shunt_flow_flags */
-	__u8 out_tags;
-	__u8 punt_due; /* XDP saw that it is time to prove again; tc punts the packet */
-	__u32 reprove_at_ticks;
-	__u32 prove_by_ticks;
+	__u8 out_tags; /* number of VLAN tags in `l2` */
+	__u8 punt_due; /* set by XDP when a proof is due; tc punts the packet */
+	union {
+		__u32 reprove_at_ticks; /* when the next proof is due */
+		/*
+		 * When the action was retired, or the entry left the index. A concurrent store to reprove_at_ticks is
+		 * later, so at worst the entry is left alone for longer.
+		 */
+		__u32 retired_ticks;
+	};
+	__u32 prove_by_ticks; /* when the last proof expires */
 	__u16 max_l3_bytes; /* the largest packet that Linux was seen to forward */
-	__u16 class_bits;   /* DSCP and VLAN priorities it was learned with, see shunt_packet */
+	__u16 class_bits; /* DSCP and VLAN priorities the flow was learned with, see struct shunt_packet */
 	__u8 in_dmac[6];
 	__u8 l2[SHUNT_L2_MAX]; /* the whole new L2 header: MACs, tags, EtherType */
-	__u16 in_slot;
-	__u16 out_slot;
-	__u16 l4_delta;	     /* ones' complement sum of new minus old: addresses and ports */
-	__u16 l4_delta_addr; /* the same: addresses only */
-	__u16 home_cpu;	     /* this CPU counts without atomics */
-	__u8 in_ttl;	     /* TTL or hop limit it was learned with */
-	__u8 retired_why;    /* enum shunt_reason, of the last time */
-	__be16 sport_be;
-	__be16 dport_be;
-	__u32 mark;
-	__u32 priority;
-	__u32 seen_ticks;
-	__u32 retired_ticks;
-	__u64 pkts;
-	__u64 bytes;
+	__u8 in_slot;
+	__u8 out_slot;
+	__u16 l4_delta; /* ones' complement sum of new minus old addresses and ports */
+	__u16 l4_delta_addr; /* ones' complement sum of new minus old addresses */
+	__u16 home_cpu; /* this CPU counts without atomics */
+	__u8 in_ttl; /* TTL or hop limit the flow was learned with */
+	__u8 retired_why; /* enum shunt_reason of the last retirement */
+	__be16 sport_be; /* new source port */
+	__be16 dport_be; /* new destination port */
+	__u16 _pad;
+	__u32 mark; /* skb->mark as Linux left it */
+	__u32 priority; /* skb->priority as Linux left it */
+	__u32 seen_ticks; /* last use or proof */
+	__u32 pkts; /* on the home CPU; overflows into remote_pkts of struct shunt_cold */
+	__u64 bytes; /* on the home CPU */
+	__u64 tcp_position; /* of the last packet, see shunt_tcp_position(); 0 if unknown */
 };
 _Static_assert(sizeof(struct shunt_flow) == 96, "shunt_flow is ABI");
+_Static_assert((int)SHUNT_PORTS_MAX <= 256, "a slot fits a byte");
 
-/* Two cache lines: with the key in the first, a packet of a flow costs no more. */
+/* Two cache lines. The first one holds the key, so a forwarded packet touches no more than these. */
 struct shunt_entry4 {
 	struct shunt_key4 key;
 	struct shunt_flow flow;
@@ -220,39 +253,43 @@ struct shunt_entry6 {
 };
 _Static_assert(sizeof(struct shunt_entry6) == 192, "shunt_entry6 is ABI");
 
-/* What few packets need of an entry. */
+/* The rarely used part of an entry. */
 struct shunt_cold {
-	__u64 away_pkts; /* counted by other CPUs, atomically */
-	__u64 away_bytes;
-	__u32 learned_ticks;
-	__u32 told_ticks; /* the flow's seen_ticks when its silence was told last */
-	__u32 next_free;  /* while it is free: the next one that is, plus one */
-	__u32 _pad;
+	__u64 remote_pkts; /* counted atomically by CPUs other than the home CPU */
+	__u64 remote_bytes;
+	__u32 learned_ticks; /* first proof */
+	__u32 reported_ticks; /* the flow's seen_ticks when its silence was last reported */
+	union {
+		__u32 next_free; /* while the entry is free: the next free entry, plus one */
+		__u32 blind_ticks; /* while it is in use: when a blind FIN or RST was last reported */
+	};
+	__u32 source; /* index into shunt_sources, plus one; 0 for none */
 };
 _Static_assert(sizeof(struct shunt_cold) == 32, "shunt_cold is ABI");
 
 /*
- * A piece of the index. A slot has the number of an entry, plus one, and above it a byte of the hash of the entry's key; 0 is
- * free. A key is in any slot of two buckets.
+ * A bucket of the index. A slot holds the number of an entry plus one, and in its upper byte a digest of the key's
+ * hash; 0 is free. A key is in any slot of two buckets.
  */
 struct shunt_bucket {
 	__u32 slot[SHUNT_WAYS];
 };
 _Static_assert(sizeof(struct shunt_bucket) == 16, "shunt_bucket is ABI");
 
+/* Indexed by family: IPv4, IPv6. */
 struct shunt_usage {
-	__u64 entries[2]; /* in use: IPv4, IPv6 */
-	__u64 fresh[2]; /* this entry and those after it never were in use */
-	__u64 free[2]; /* the first of those that were, plus one; in the upper half how often it changed */
-	__u64 past_lost; /* flows whose counts found no place in shunt_past */
+	__u64 entries[2]; /* entries in use */
+	__u64 fresh[2]; /* the first entry that was never used; none behind it was */
+	__u64 free[2]; /* head of the free list, plus one; the upper half counts changes */
+	__u64 expired_lost; /* expired flows whose counters did not fit shunt_expired */
 	__u64 traces_lost;
 };
 _Static_assert(sizeof(struct shunt_usage) == 64, "shunt_usage is ABI");
 
-/* One direction of a connection, as conntrack has it; IPv4 in the first four bytes of an address. */
+/* One direction of a connection, as in conntrack. An IPv4 address uses the first four bytes. */
 struct shunt_tuple {
-	__u8 src[16];
-	__u8 dst[16];
+	__u8 src_be[16];
+	__u8 dst_be[16];
 	__be16 sport_be;
 	__be16 dport_be;
 	__u8 family; /* 4 or 6 */
@@ -261,65 +298,75 @@ struct shunt_tuple {
 };
 _Static_assert(sizeof(struct shunt_tuple) == 40, "shunt_tuple is ABI");
 
-/* What flows of a tuple had counted that are no more in the table, while conntrack still knows the connection. */
-struct shunt_past {
+/*
+ * Counters and TCP positions of a tuple whose flow has left the table. Kept while conntrack still knows the connection.
+ */
+struct shunt_expired {
 	__u64 pkts;
 	__u64 bytes;
+	__u64 tcp_position; /* 0 once a packet has passed without a flow */
+	__u64 other_position; /* of the other direction */
+	__u32 seen_ticks;
+	__u32 blind_ticks;
+	__u32 reply; /* 1 for the reply direction */
+	__u32 _pad;
 };
+_Static_assert(sizeof(struct shunt_expired) == 48, "shunt_expired is ABI");
 
 struct shunt_port {
 	__u16 slot; /* index into the counters and the devmap */
-	__u16 flags;
+	__u16 flags; /* enum shunt_port_flags */
 	__u32 ifindex;
 };
 _Static_assert(sizeof(struct shunt_port) == 8, "shunt_port is ABI");
 
-/* Where ports are. */
-struct shunt_places {
-	struct shunt_port near[SHUNT_PORTS_MAX]; /* by the low bits of the ifindex; of ports that share them, the last one */
-	__u32 ifindex[SHUNT_PORTS_MAX]; /* by the slot */
+/* Ports, without a hash look-up. */
+struct shunt_port_cache {
+	struct shunt_port by_ifindex[SHUNT_PORTS_MAX]; /* by the low bits of the ifindex; on collision, the last port */
+	__u32 ifindex[SHUNT_PORTS_MAX]; /* by slot; 0 if the slot is free */
 };
-_Static_assert(sizeof(struct shunt_places) == 768, "shunt_places is ABI");
+_Static_assert(sizeof(struct shunt_port_cache) == 768, "shunt_port_cache is ABI");
 
-/* Per port and CPU. Packets as the hook sees them: a GRO or GSO aggregate is one; bytes from the L3 header on. */
+/* Per port and CPU. Packets as the hook sees them: a GRO or GSO aggregate is one. Bytes from the L3 header on. */
 struct shunt_counters {
-	__u64 xdp_pkts;
+	__u64 xdp_pkts; /* forwarded by XDP */
 	__u64 xdp_bytes;
-	__u64 tc_pkts;
+	__u64 tc_pkts; /* forwarded by tc */
 	__u64 tc_bytes;
-	__u64 slow_pkts;
+	__u64 slow_pkts; /* passed to Linux */
 	__u64 slow_bytes;
 	__u64 dropped_pkts;
-	__u64 learned;
-	__u64 proved;
-	__u64 retired;
-	__u64 reasons[SHUNT_REASONS_MAX];
+	__u64 learned; /* actions installed */
+	__u64 proved; /* actions renewed */
+	__u64 retired; /* actions retired */
+	__u64 reasons[SHUNT_REASONS_MAX]; /* by enum shunt_reason */
 };
 _Static_assert(sizeof(struct shunt_counters) == 80 + 8 * 64, "shunt_counters is ABI");
 
-/* One element, written by the daemon. */
+/* The control block. A single element, written by the daemon; the programs write epoch and heartbeat_ticks as well. */
 struct shunt_control {
-	__u32 abi;
-	__u32 epoch;
-	__u32 heartbeat_ticks;
+	__u32 abi; /* SHUNT_ABI_VERSION */
+	__u32 epoch; /* actions of another epoch are stale */
+	__u64 heartbeat_ticks; /* all 64 bits of jiffies: no wrap, so a dead daemon stays dead */
 	__u32 heartbeat_max_ticks;
-	__u32 reprove_ticks;
+	__u32 reprove_ticks; /* interval between proofs of a flow */
 	__u32 prove_ticks; /* how long a proof lasts */
-	__u32 learn_udp_pkts;
+	__u32 learn_udp_pkts; /* learn from this packet of a direction on */
 	__u32 learn_tcp_pkts;
-	__u32 flags;	   /* enum shunt_control_flags */
-	__u32 bucket_mask; /* of the index */
-	__u64 seed;	   /* of their hash */
-	__u32 max_flows;   /* of each family */
+	__u32 flags; /* enum shunt_control_flags */
+	__u32 bucket_mask; /* buckets of an index, minus one */
+	__u32 max_flows; /* per family */
+	__u64 seed; /* of the hash */
 	__u32 ticks_per_s; /* the kernel's HZ */
-	__u32 exclude_mark; /* packets whose mark under the mask is this teach nothing; without a mask, none are */
-	__u32 exclude_mark_mask;
-	__u32 exclude_ct_mark; /* the same for the mark of the connection */
-	__u32 exclude_ct_mark_mask;
+	__u32 exclude_mark; /* learn nothing from packets with this mark, under exclude_mark_mask */
+	__u32 exclude_mark_mask; /* 0 excludes nothing */
+	__u32 exclude_ct_mark; /* learn nothing from connections with this mark, under exclude_ct_mark_mask */
+	__u32 exclude_ct_mark_mask; /* 0 excludes nothing */
+	__u32 netns; /* inode number of the ports' network namespace */
 };
-_Static_assert(sizeof(struct shunt_control) == 72, "shunt_control is ABI");
+_Static_assert(sizeof(struct shunt_control) == 80, "shunt_control is ABI");
 
-/* The headers of a packet with every layer at a fixed place. Unused bytes are zero. */
+/* The headers of a packet, each layer at a fixed offset. Unused bytes are zero. */
 struct shunt_headers {
 	__u8 l2[SHUNT_L2_MAX];
 	__u8 l2_bytes;
@@ -330,103 +377,112 @@ struct shunt_headers {
 };
 _Static_assert(sizeof(struct shunt_headers) == 128, "shunt_headers is ABI");
 
-/* A packet on its way through Linux. A hint only: the proof at egress makes it safe, so nothing here is locked. */
+/* The state word of a candidate slot: the cookie in skb->tc_index, and flags. Changed by atomic operations only. */
+enum shunt_candidate_state {
+	SHUNT_CANDIDATE_COOKIE = 0xffff,
+	SHUNT_CANDIDATE_BUSY = 1 << 16, /* a program is writing the slot; nobody else may read or claim it */
+	SHUNT_CANDIDATE_LEFT = 1 << 17, /* the packet has left once */
+	SHUNT_CANDIDATE_EMPTY = 1 << 18, /* the headers could not be copied */
+};
+
+/* A packet on its way through Linux, as it arrived. */
 struct shunt_candidate {
 	struct shunt_headers headers;
-	__u32 at_ticks;
+	__u64 station_changes; /* shunt_stations.changes at ingress */
+	__u32 at_ticks; /* time of arrival */
 	__u32 ifindex;
 	__u32 epoch;
-	__u32 sighting;
-	__u16 ticket; /* what skb->tc_index carries */
-	__u16 left;
+	__u32 sighting; /* index into shunt_sightings */
+	__u32 state; /* enum shunt_candidate_state */
 	__u16 fingerprint;
 	__u16 class_bits;
 	__u8 family; /* 4 or 6 */
 	__u8 l4_proto;
-	__u8 partial; /* its L4 checksum is unfinished (CHECKSUM_PARTIAL) */
-	__u8 padded; /* its frame is longer than its IP packet */
+	__u8 partial; /* the L4 checksum is unfinished (CHECKSUM_PARTIAL) */
+	__u8 padded; /* the frame is longer than the IP packet */
 	__u16 in_slot;
 	__u16 in_flags; /* enum shunt_port_flags */
 };
-_Static_assert(sizeof(struct shunt_candidate) == 160, "shunt_candidate is ABI");
+_Static_assert(sizeof(struct shunt_candidate) == 168, "shunt_candidate is ABI");
 
 /*
- * How often a tuple (by hash) was seen, and until when not to ask again. Shared slots only learn sooner or later. The
- * last refusal is for people; its fingerprint says, nearly always, whether it is the tuple's own.
+ * How often a tuple was seen, and until when not to watch it. Indexed by hash: tuples that share a slot are learned
+ * sooner or later than configured. The last refusal is for people; the fingerprint tells, nearly always, whether it
+ * is the tuple's own.
  */
 struct shunt_sighting {
-	__u32 since_ticks;
+	__u32 since_ticks; /* start of the window in which `pkts` counts */
 	__u32 pkts;
-	__u32 quiet_until_ticks;
+	__u32 quiet_until_ticks; /* 0 if never refused */
 	__u16 refused_fingerprint;
 	__u8 refused_why; /* enum shunt_reason */
-	__u8 _pad;
+	__u8 expired; /* number of tuples here that have a TCP position in shunt_expired; saturates at 255 */
 };
 _Static_assert(sizeof(struct shunt_sighting) == 16, "shunt_sighting is ABI");
 
-/* To the daemon: a connection, by one direction of it as conntrack has it. */
+/* An event for the daemon. The tuple is that of one direction of the connection, as in conntrack. */
 struct shunt_event {
-	__u8 kind;
-	__u8 family;
+	__u8 kind; /* enum shunt_event_kind */
+	__u8 family; /* 4 or 6 */
 	__u8 l4_proto;
-	__u8 reply; /* it is the reply direction and not the original one */
-	__u8 _pad[4];
+	__u8 reply; /* 1 for the reply direction */
+	__u32 value; /* IN_WINDOW, BLIND: seconds since the connection's last packet; TX_ERROR: an errno */
 	__be16 sport_be;
 	__be16 dport_be;
-	__u32 ifindex;
-	__u8 src[16]; /* IPv4 in the first four */
-	__u8 dst[16];
+	__u32 ifindex; /* the ingress port; TX_ERROR: the egress port */
+	__u8 src_be[16]; /* an IPv4 address uses the first four bytes */
+	__u8 dst_be[16];
 };
 _Static_assert(sizeof(struct shunt_event) == 48, "shunt_event is ABI");
 
-/* To people who watch. */
+/* A trace record for `shunt watch`. */
 struct shunt_trace {
 	__u64 at_ns; /* CLOCK_MONOTONIC */
 	struct shunt_tuple tuple; /* as on the wire of `ifindex` */
-	__u32 ifindex; /* where the packet came in */
-	__u16 tags[SHUNT_TAGS_MAX];
+	__u32 ifindex; /* the ingress port */
+	__u16 tags[SHUNT_TAGS_MAX]; /* enum shunt_tag_bits; outermost first */
 	__u8 kind; /* enum shunt_trace_kind */
 	__u8 why; /* enum shunt_reason */
 	__u8 _pad[6];
 };
 _Static_assert(sizeof(struct shunt_trace) == 64, "shunt_trace is ABI");
 
-/* What the sweep is told, and what it found. */
+/* Arguments and results of a sweep. */
 struct shunt_sweep {
-	__u32 now_ticks; /* found: the clock */
-	__u32 idle_ticks;
-	__u32 all; /* retire everything that was learned */
-	__u32 active;
+	__u32 now_ticks; /* result: the clock */
+	__u32 idle_ticks; /* retire flows that were unused for longer */
+	__u32 all; /* retire all learned flows */
+	__u32 active; /* results: flows found, by state */
 	__u32 pending;
 	__u32 retired;
 	__u32 statics;
-	__u32 deleted;
-	__u32 remove_ticks; /* how long after it was retired a flow is removed; filled in by the program */
-	__u32 flushed;	    /* retired by this sweep */
-	__u32 from;	    /* the first entry to look at; those of IPv6 come after those of IPv4 */
-	__u32 entries;	    /* how many; found: how many are left */
-	__u32 silent_ticks; /* after how long a connection is silent; filled in by the program */
+	__u32 deleted; /* result: flows removed */
+	__u32 remove_ticks; /* age at which a retired flow is removed; set by the program */
+	__u32 flushed; /* result: flows retired by this sweep */
+	__u32 from; /* the first entry to visit; IPv6 entries follow the IPv4 entries */
+	__u32 entries; /* how many entries to visit; result: how many are left */
+	__u32 silent_ticks; /* silence after which a connection is reported; set by the program */
 };
 _Static_assert(sizeof(struct shunt_sweep) == 52, "shunt_sweep is ABI");
 
 enum shunt_edit_op {
-	SHUNT_EDIT_PUT = 1, /* put in, or replace */
+	SHUNT_EDIT_PUT = 1, /* insert or replace a flow */
 	SHUNT_EDIT_REMOVE = 2,
 	SHUNT_EDIT_GET = 3,
-	SHUNT_EDIT_SIGHTING = 4, /* what was seen of the key's tuple, with or without a flow */
+	SHUNT_EDIT_SIGHTING = 4, /* read the sighting of the key's tuple, with or without a flow */
 };
 
-/* A flow that the daemon puts in, takes out or looks at. */
+/* A request of the daemon for one flow. */
 struct shunt_edit {
-	__u32 op;
-	__u32 family;
+	__u32 op; /* enum shunt_edit_op */
+	__u32 family; /* 4 or 6 */
 	__s32 result; /* 0, or a negative errno */
 	__u32 _pad;
-	__u8 key[48];
+	__u8 key[48]; /* struct shunt_key4 or struct shunt_key6 */
 	struct shunt_flow flow;
 	__u8 to[32];
 	struct shunt_cold cold;
-	struct shunt_sighting sighting; /* its refusal is 0 where the last one was another tuple's */
+	struct shunt_sighting sighting; /* refused_why is 0 if the last refusal was of another tuple */
 };
 _Static_assert(sizeof(struct shunt_edit) == 240, "shunt_edit is ABI");
 

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Ones' complement sums over 16-bit words loaded as they lie in memory, which is right on either byte order
- * (RFC 1071), and the incremental update of RFC 1624. The zero that comes out is the one that Linux writes:
- * 0x0000 in a finished checksum, 0xffff in an unfinished one.
+ * Ones' complement sums (RFC 1071) and the incremental update of RFC 1624. Words are summed in memory order, which is
+ * correct for either byte order. Zero is represented as Linux writes it: 0x0000 in a finished checksum, 0xffff in an
+ * unfinished one.
  */
 #ifndef SHUNT_CORE_CHECKSUM_H
 #define SHUNT_CORE_CHECKSUM_H
 
 #include "core/packet.h"
+
+/* The longest L4 header plus payload whose checksum is verified without a helper. */
+enum { SHUNT_SHORT_L4_MAX = 127 };
 
 static __always_inline __u16 shunt_fold(__u32 sum)
 {
@@ -17,21 +20,21 @@ static __always_inline __u16 shunt_fold(__u32 sum)
 }
 
 /*
- * For a finished checksum: the complement of the sum. Adding 0xffff (minus zero) keeps the sum from being 0. The delta need not
- * be folded, if it is of few words.
+ * Updates a finished checksum, which is the complement of the sum. Adding 0xffff (minus zero) keeps the sum from
+ * being 0. A delta of a few words need not be folded.
  */
 static __always_inline __u16 shunt_csum_update(__u16 check, __u32 delta)
 {
 	return ~shunt_fold((__u16)~check + delta + 0xffff);
 }
 
-/* For an unfinished one (CHECKSUM_PARTIAL): the sum of the pseudo header itself. */
+/* Updates an unfinished checksum (CHECKSUM_PARTIAL), which is the sum of the pseudo header. */
 static __always_inline __u16 shunt_csum_update_partial(__u16 check, __u16 delta)
 {
 	return shunt_fold((__u32)check + delta + 0xffff);
 }
 
-/* new - old over the same number of words, at most 32768 of them. */
+/* Adds new - old to `sum`, over at most 32768 words. */
 static __always_inline __u32 shunt_sum_diff(const void *old, const void *new, __u32 words, __u32 sum)
 {
 	const __u16 *from = old;
@@ -44,8 +47,9 @@ static __always_inline __u32 shunt_sum_diff(const void *old, const void *new, __
 }
 
 /*
- * Whether a sum of words of 16 or 32 bits is zero in ones' complement, that is, divisible by 0xffff: a multiple of an odd number, times
- * its inverse in 64 bits, is its quotient, and what is none comes out greater than any quotient.
+ * Whether a sum of 16-bit or 32-bit words is zero in ones' complement, that is, divisible by 0xffff. Multiplication
+ * by the inverse of 0xffff modulo 2^64 turns a multiple of 0xffff into its quotient, and any other number into one
+ * greater than every quotient.
  */
 static __always_inline int shunt_sum_is_zero(__u64 sum)
 {
@@ -59,18 +63,52 @@ static __always_inline int shunt_ipv4_header_good(const struct iphdr *ip)
 	return shunt_sum_is_zero((__u64)word[0] + word[1] + word[2] + word[3] + word[4]);
 }
 
-/*
- * Whether the L4 checksum looks unfinished: equal to the sum of the pseudo header. A finished one looks so once in
- * 65,536 packets, so this may only decide which of two right ways a packet goes.
- */
-static __always_inline int shunt_looks_partial(__u32 family, const void *l3, __u8 l4_proto, __u16 l4_len, __u16 check)
+/* The sum of the pseudo header that an L4 checksum covers. */
+static __always_inline __u64 shunt_pseudo_sum(__u32 family, const void *l3, __u8 l4_proto, __u16 l4_len)
 {
 	const __u32 *word = l3 + (family == 4 ? 12 : 8);
 	__u64 sum = (__u64)shunt_htons(l4_proto) + shunt_htons(l4_len) + word[0] + word[1];
 
 	if (family == 6)
 		sum += (__u64)word[2] + word[3] + word[4] + word[5] + word[6] + word[7];
-	return shunt_sum_is_zero(sum + (__u16)~check);
+	return sum;
+}
+
+/*
+ * Whether the L4 checksum looks unfinished, that is, equals the sum of the pseudo header. One in 65,536 finished
+ * checksums does so, too. Use this only to choose between two correct paths for a packet.
+ */
+static __always_inline int shunt_looks_partial(__u32 family, const void *l3, __u8 l4_proto, __u16 l4_len, __u16 check)
+{
+	return shunt_sum_is_zero(shunt_pseudo_sum(family, l3, l4_proto, l4_len) + (__u16)~check);
+}
+
+/* Adds at most SHUNT_SHORT_L4_MAX bytes to `sum`. Returns -1 if they do not end before `end`. */
+static __always_inline int shunt_add_bytes(const void *at, const void *end, __u32 bytes, __u64 *sum)
+{
+#pragma unroll
+	for (__u32 part = 64; part >= 4; part /= 2) {
+		if (!(bytes & part))
+			continue;
+		if (at + part > end)
+			return -1;
+#pragma unroll
+		for (__u32 i = 0; i < part / 4; i++)
+			*sum += ((const __u32 *)at)[i];
+		at += part;
+	}
+	if (bytes & 2) {
+		if (at + 2 > end)
+			return -1;
+		*sum += *(const __u16 *)at;
+		at += 2;
+	}
+	if (bytes & 1) {
+		if (at + 1 > end)
+			return -1;
+		*sum += shunt_htons(*(const __u8 *)at << 8);
+	}
+	return 0;
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What to do with a packet of a flow: whether the action may be used now, and using it. Freestanding. */
+/* Forwarding a packet of a flow: may the action be applied now, and how to apply it. Freestanding. */
 #ifndef SHUNT_CORE_FORWARD_H
 #define SHUNT_CORE_FORWARD_H
 
@@ -10,28 +10,28 @@ enum shunt_checksum {
 	SHUNT_CHECKSUM_PARTIAL,
 };
 
-/* Ticks wrap: a is before b if the way from a to b is the shorter one. */
+/* Whether tick a is before tick b. Ticks wrap, so the shorter distance decides. */
 static __always_inline int shunt_before(__u32 a, __u32 b)
 {
 	return (__s32)(a - b) < 0;
 }
 
-/* Ticks since `then`; negative when that lies ahead, as it does where another CPU has read its clock later. */
+/* Ticks since `then`; negative if `then` is later, since another CPU may have read the clock later. */
 static __always_inline __s32 shunt_since(__u32 then, __u32 now)
 {
 	return now - then;
 }
 
-/* Whether the daemon has said lately that it is alive. */
-static __always_inline int shunt_daemon_alive(const struct shunt_control *control, __u32 now)
+/* Whether the daemon's heartbeat is recent. `jiffies` is the 64-bit clock, which does not wrap. */
+static __always_inline int shunt_daemon_alive(const struct shunt_control *control, __u64 jiffies)
 {
-	return shunt_before(now, control->heartbeat_ticks + control->heartbeat_max_ticks);
+	return jiffies < control->heartbeat_ticks + control->heartbeat_max_ticks;
 }
 
-/* A packet that no flow may carry, whatever its tuple. */
+/* Rejects packets that no flow may carry, whatever the tuple. */
 static __always_inline enum shunt_reason shunt_admit(const struct shunt_packet *p)
 {
-	/* Without ACK it is INVALID to conntrack. */
+	/* Conntrack considers a segment without ACK INVALID. */
 	if (p->l4_proto == IPPROTO_TCP && (p->tcp_flags & (SHUNT_TCP_BOUNDS | SHUNT_TCP_ACK)) != SHUNT_TCP_ACK)
 		return SHUNT_TCP_FLAGS;
 	if (p->ttl <= 1)
@@ -40,11 +40,11 @@ static __always_inline enum shunt_reason shunt_admit(const struct shunt_packet *
 }
 
 /*
- * From here on headers are compared and copied in the widest words, aligned or not: the kernel aligns an Ethernet header
- * to two bytes only, and the machines that we run on do not mind.
+ * The functions below compare and copy headers in wide words without regard to alignment: the kernel aligns an Ethernet
+ * header to two bytes only, and the supported machines allow unaligned access.
  */
 
-/* Reads eight bytes of either: what follows a MAC in a header can always be read, too. */
+/* Reads eight bytes of each: at least two more bytes always follow a MAC in a header. */
 static __always_inline int shunt_same_mac(const void *a, const void *b)
 {
 	__u64 differ = *(const __u64 *)a ^ *(const __u64 *)b;
@@ -62,7 +62,7 @@ static __always_inline void shunt_copy_macs(void *to, const void *from)
 	((__u32 *)to)[2] = ((const __u32 *)from)[2];
 }
 
-/* A whole L2 header with `tags` tags. */
+/* Copies a whole L2 header with `tags` VLAN tags. */
 static __always_inline void shunt_copy_l2(void *to, const void *from, __u32 tags)
 {
 	__u16 *half = to;
@@ -89,23 +89,41 @@ static __always_inline void shunt_copy_addrs(__u32 family, void *to, const void 
 	}
 }
 
-/* Whether the action of `f` may be used for this packet now; `macs` are those of its frame. Changes nothing. */
-static __always_inline enum shunt_reason shunt_decide(const struct shunt_flow *f, const struct shunt_packet *p,
-						      const void *macs, const struct shunt_control *control, __u32 now)
+/*
+ * Whether to prove the flow with this packet, now that a proof is due. A packet of the largest size proves that size as
+ * well, so smaller packets wait for one until a quarter of the grace period has passed.
+ */
+static __always_inline int shunt_proves(const struct shunt_flow *f, const struct shunt_packet *p,
+					const struct shunt_control *control, __u32 now)
 {
-	if (shunt_unlikely(!shunt_daemon_alive(control, now)))
+	__u32 grace = control->prove_ticks - control->reprove_ticks;
+
+	return p->wire_bytes >= f->max_l3_bytes || !shunt_before(now, f->reprove_at_ticks + grace / 4);
+}
+
+/*
+ * Whether the action of `f` may be applied to this packet now. `macs` points to the MACs of the frame. Changes
+ * nothing.
+ */
+static __always_inline enum shunt_reason shunt_decide(const struct shunt_flow *f, const struct shunt_packet *p,
+						      const void *macs, const struct shunt_control *control,
+						      __u64 jiffies)
+{
+	__u32 now = jiffies;
+
+	if (shunt_unlikely(!shunt_daemon_alive(control, jiffies)))
 		return SHUNT_NO_DAEMON;
 	if (shunt_likely(!(f->flags & SHUNT_FLOW_STATIC))) {
 		if (f->epoch != control->epoch || !shunt_before(now, f->prove_by_ticks))
 			return SHUNT_STALE;
-		if (!shunt_before(now, f->reprove_at_ticks))
+		if (shunt_unlikely(!shunt_before(now, f->reprove_at_ticks)) && shunt_proves(f, p, control, now))
 			return SHUNT_REPROVE;
 		if (shunt_unlikely(p->class_bits != f->class_bits || p->ttl != f->in_ttl))
 			return SHUNT_CLASS;
 	}
 	if (shunt_unlikely(!shunt_same_mac(macs, f->in_dmac)))
 		return SHUNT_NOT_OURS;
-	/* Of another station, a bridge has to learn where it is. */
+	/* A bridge must see packets of another source, to learn where that station is. */
 	if (shunt_unlikely(f->flags & SHUNT_FLOW_BRIDGED) && !shunt_same_mac(macs + ETH_ALEN, f->l2 + ETH_ALEN))
 		return SHUNT_NOT_OURS;
 	if (shunt_unlikely(p->wire_bytes > f->max_l3_bytes))
@@ -115,25 +133,27 @@ static __always_inline enum shunt_reason shunt_decide(const struct shunt_flow *f
 	return SHUNT_OK;
 }
 
-/* How long the frame of a packet is to be, whose own is `bytes`: Linux trims what the link padded, and a bridge does not. */
+/*
+ * The length of the forwarded frame: the packet ends at `want`, and the frame has `bytes`. Routing trims the
+ * padding that the link added, bridging does not.
+ */
 static __always_inline __u32 shunt_frame_bytes(const struct shunt_flow *f, __u32 want, __u32 bytes)
 {
 	return f->flags & SHUNT_FLOW_UNTRACKED && bytes > want ? bytes : want;
 }
 
-/* Where the L4 checksum is, from the start of the L4 header. */
+/* Offset of the L4 checksum in the L4 header. */
 static __always_inline __u32 shunt_check_offset(__u8 l4_proto)
 {
 	return l4_proto == IPPROTO_TCP ? 16 : 6;
 }
 
 /*
- * The L3 and L4 part of an action; `to` holds the new addresses. The caller has checked that the headers are there and
- * may be written.
+ * Applies the L3 and L4 part of an action; `to` holds the new addresses. The caller has checked that the headers are
+ * present and writable.
  */
-static __always_inline void shunt_rewrite(void *l3, void *l4, __u32 family, __u8 l4_proto,
-					   const struct shunt_flow *f, const __u8 *to,
-					   enum shunt_checksum checksum)
+static __always_inline void shunt_rewrite(void *l3, void *l4, __u32 family, __u8 l4_proto, const struct shunt_flow *f,
+					  const __u8 *to, enum shunt_checksum checksum)
 {
 	struct iphdr *ip4 = l3;
 	struct ipv6hdr *ip6 = l3;
@@ -145,7 +165,7 @@ static __always_inline void shunt_rewrite(void *l3, void *l4, __u32 family, __u8
 		if (family == 4 && f->flags & SHUNT_FLOW_NAT)
 			ip4->check = shunt_csum_update(ip4->check, f->l4_delta_addr);
 	} else if (family == 4) {
-		/* TTL is the high byte of its word on the wire. */
+		/* The TTL is the high byte of its word on the wire. */
 		ip4->check = shunt_csum_update(ip4->check, f->l4_delta_addr + (__u16)~shunt_htons(0x0100));
 		ip4->ttl--;
 	} else {
@@ -173,8 +193,8 @@ static __always_inline void shunt_rewrite(void *l3, void *l4, __u32 family, __u8
 }
 
 /*
- * By how much an action changes the sum over the whole L3 packet, for drivers that hand up that sum. A good IPv4 header sums to
- * zero before and after. An L4 checksum, where there is one, makes good for what its sum is of.
+ * The change in CHECKSUM_COMPLETE that an action causes. An IPv4 header with a correct checksum sums to zero before and
+ * after. An L4 checksum, if present, compensates for the changes that it covers.
  */
 static __always_inline __u16 shunt_sum_change(const struct shunt_flow *f, __u32 family, int has_l4_check)
 {
@@ -189,8 +209,8 @@ static __always_inline __u16 shunt_sum_change(const struct shunt_flow *f, __u32 
 	return shunt_fold(sum);
 }
 
-/* The tags of a key, from a whole L2 header with `count` tags. */
-static __always_inline void shunt_tags_of(const __u8 *header, __u32 count, __u16 tags[SHUNT_TAGS_MAX])
+/* Fills the tags of a key from an L2 header with `count` VLAN tags. */
+static __always_inline void shunt_key_tags_from_l2(const __u8 *header, __u32 count, __u16 tags[SHUNT_TAGS_MAX])
 {
 	const __be16 *l2 = (const __be16 *)header;
 	__be16 ad = shunt_htons(ETH_P_8021AD);
@@ -198,16 +218,16 @@ static __always_inline void shunt_tags_of(const __u8 *header, __u32 count, __u16
 	tags[0] = 0;
 	tags[1] = 0;
 	if (count > 0)
-		tags[0] = SHUNT_TAG_PRESENT | (l2[6] == ad ? SHUNT_TAG_8021AD : 0) |
-			  (shunt_ntohs(l2[7]) & SHUNT_TAG_VID);
+		tags[0] =
+			SHUNT_TAG_PRESENT | (l2[6] == ad ? SHUNT_TAG_8021AD : 0) | (shunt_ntohs(l2[7]) & SHUNT_TAG_VID);
 	if (count > 1)
-		tags[1] = SHUNT_TAG_PRESENT | (l2[8] == ad ? SHUNT_TAG_8021AD : 0) |
-			  (shunt_ntohs(l2[9]) & SHUNT_TAG_VID);
+		tags[1] =
+			SHUNT_TAG_PRESENT | (l2[8] == ad ? SHUNT_TAG_8021AD : 0) | (shunt_ntohs(l2[9]) & SHUNT_TAG_VID);
 }
 
-/* The key of the other direction, as its packets come in at `ifindex`, the egress port. */
-static __always_inline void shunt_reverse_key(__u32 family, const struct shunt_flow *f, const __u8 *to,
-					      __u32 l4_proto, __u32 ifindex, union shunt_key *key)
+/* Fills the key of the reverse direction, whose packets arrive at `ifindex`, the egress port. */
+static __always_inline void shunt_reverse_key(__u32 family, const struct shunt_flow *f, const __u8 *to, __u32 l4_proto,
+					      __u32 ifindex, union shunt_key *key)
 {
 	if (family == 4) {
 		key->v4 = (struct shunt_key4){
@@ -218,7 +238,7 @@ static __always_inline void shunt_reverse_key(__u32 family, const struct shunt_f
 		};
 		__builtin_memcpy(&key->v4.src_be, to + 4, 4);
 		__builtin_memcpy(&key->v4.dst_be, to, 4);
-		shunt_tags_of(f->l2, f->out_tags, key->v4.tags);
+		shunt_key_tags_from_l2(f->l2, f->out_tags, key->v4.tags);
 	} else {
 		key->v6 = (struct shunt_key6){
 			.sport_be = f->dport_be,
@@ -226,9 +246,9 @@ static __always_inline void shunt_reverse_key(__u32 family, const struct shunt_f
 			.ifindex = ifindex,
 			.l4_proto = l4_proto,
 		};
-		__builtin_memcpy(key->v6.src, to + 16, 16);
-		__builtin_memcpy(key->v6.dst, to, 16);
-		shunt_tags_of(f->l2, f->out_tags, key->v6.tags);
+		__builtin_memcpy(key->v6.src_be, to + 16, 16);
+		__builtin_memcpy(key->v6.dst_be, to, 16);
+		shunt_key_tags_from_l2(f->l2, f->out_tags, key->v6.tags);
 	}
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Learning by watching: the action that two sights of one packet imply, and the proof that it does what Linux did.
- * Freestanding.
+ * Learning: derives the action from the headers of one packet at ingress and at egress, and proves that the action does
+ * what Linux did. Freestanding.
  */
 #ifndef SHUNT_CORE_LEARN_H
 #define SHUNT_CORE_LEARN_H
@@ -9,8 +9,8 @@
 #include "core/forward.h"
 
 /*
- * The L2 header as it is on the wire, tags that the driver holds put back in their place; 12 bytes of MACs are at
- * `macs`. `l2` is SHUNT_L2_MAX bytes of zeros.
+ * Writes the L2 header as on the wire, including tags that the driver stripped. `macs` points to both MACs. `l2` has
+ * SHUNT_L2_MAX bytes of zeros.
  */
 static __always_inline void shunt_write_l2(__u8 *l2, const __u8 *macs, const struct shunt_packet *p)
 {
@@ -44,8 +44,7 @@ static __always_inline int shunt_differ(const void *a, const void *b, __u32 word
 }
 
 /*
- * The translation part of an action: source and destination address one after the other, then source and destination
- * port, before and after.
+ * Fills the translation part of an action. Addresses are the source followed by the destination, and so are the ports.
  */
 static __always_inline void shunt_translate(__u32 family, const __u8 *old_addrs, const __u8 *old_ports,
 					    const __u8 *new_addrs, const __u8 *new_ports, struct shunt_flow *f,
@@ -73,8 +72,7 @@ static __always_inline void shunt_translate(__u32 family, const __u8 *old_addrs,
 }
 
 /*
- * Fills the action by which `in` would become `out`, in a zeroed flow. Whether it really does is for
- * shunt_proved() to say.
+ * Derives the action that turns the candidate's headers into `out`, in a zeroed flow. shunt_proved() checks the result.
  */
 static __always_inline enum shunt_reason shunt_derive(const struct shunt_candidate *c, const struct shunt_headers *out,
 						      const struct shunt_packet *p, struct shunt_flow *f, __u8 *to)
@@ -86,7 +84,7 @@ static __always_inline enum shunt_reason shunt_derive(const struct shunt_candida
 	if (p->family != c->family || p->l4_proto != c->l4_proto)
 		return SHUNT_ODD_EGRESS;
 	if (in->l3[ttl_at] != (__u8)(out->l3[ttl_at] + 1)) {
-		/* A router always puts its own MAC. */
+		/* A router always writes its own source MAC. */
 		if (in->l3[ttl_at] != out->l3[ttl_at] || shunt_differ(in->l2, out->l2, ETH_ALEN) ||
 		    !(c->in_flags & SHUNT_PORT_BRIDGED))
 			return SHUNT_NOT_ROUTED;
@@ -103,10 +101,13 @@ static __always_inline enum shunt_reason shunt_derive(const struct shunt_candida
 	f->max_l3_bytes = p->wire_bytes;
 
 	shunt_translate(c->family, in->l3 + addrs_at, in->l4, out->l3 + addrs_at, out->l4, f, to);
+	/* Without conntrack, the packet at egress may belong to another connection that differs in its tuple only. */
+	if (f->flags & SHUNT_FLOW_UNTRACKED && f->flags & SHUNT_FLOW_NAT)
+		return SHUNT_OTHER_TUPLE;
 	return SHUNT_OK;
 }
 
-/* Applies the action to the headers that came in, in place, and says whether that gives the headers that left. */
+/* Applies the action to the ingress headers, in place. Returns whether the result equals the egress headers. */
 static __always_inline int shunt_proved(struct shunt_headers *in, const struct shunt_headers *out,
 					const struct shunt_candidate *c, const struct shunt_flow *f, const __u8 *to)
 {
@@ -125,15 +126,15 @@ static __always_inline int shunt_proved(struct shunt_headers *in, const struct s
 }
 
 /*
- * Whether a flow that is there already has the action of `f`. What it was learned with may differ: the largest size, the
- * engine, DSCP, VLAN priorities, TTL; and without conntrack, which direction is called the original one.
+ * Whether an existing flow has the same action as `f`. The conditions of learning may differ: the largest size, the
+ * engine, DSCP, VLAN priorities and TTL, and without conntrack, which direction counts as the original one.
  */
 static __always_inline int shunt_same_action(__u32 family, const struct shunt_flow *have, const __u8 *have_to,
 					     const struct shunt_flow *f, const __u8 *to)
 {
-	/* From in_dmac to l4_delta_addr they lie one after the other. */
-	const __u32 words = (__builtin_offsetof(struct shunt_flow, home_cpu) -
-			     __builtin_offsetof(struct shunt_flow, in_dmac)) / 2;
+	/* The fields from in_dmac to l4_delta_addr are contiguous. */
+	const __u32 words =
+		(__builtin_offsetof(struct shunt_flow, home_cpu) - __builtin_offsetof(struct shunt_flow, in_dmac)) / 2;
 	__u8 named = f->flags & SHUNT_FLOW_UNTRACKED ? SHUNT_FLOW_REPLY : 0;
 	int differ = (have->flags ^ f->flags) & ~(SHUNT_FLOW_XDP | SHUNT_FLOW_UNREPLIED | named);
 

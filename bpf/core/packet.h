@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What a packet is: bytes in, a description and a key out. Freestanding: compiled for eBPF and for the host.
+ * Parsing: turns a frame into a packet description and a flow key. Freestanding: compiled for eBPF and for the
+ * host.
  *
- * Every pointer that is followed was compared with `end` in the same function, which is what the verifier wants and
- * what a sanitizer on the host checks.
+ * Every pointer is compared with `end` in the function that dereferences it: the verifier requires this, and
+ * sanitizers on the host check it.
  */
 #ifndef SHUNT_CORE_PACKET_H
 #define SHUNT_CORE_PACKET_H
@@ -25,8 +26,10 @@
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define shunt_ntohs(x) __builtin_bswap16(x)
+#define shunt_ntohl(x) __builtin_bswap32(x)
 #else
 #define shunt_ntohs(x) (x)
+#define shunt_ntohl(x) (x)
 #endif
 #define shunt_htons(x) shunt_ntohs(x)
 
@@ -35,30 +38,31 @@ enum {
 	SHUNT_TCP_SYN = 0x02,
 	SHUNT_TCP_RST = 0x04,
 	SHUNT_TCP_ACK = 0x10,
-	SHUNT_TCP_BOUNDS = SHUNT_TCP_FIN | SHUNT_TCP_SYN | SHUNT_TCP_RST, /* a connection begins or ends */
+	SHUNT_TCP_BOUNDS = SHUNT_TCP_FIN | SHUNT_TCP_SYN | SHUNT_TCP_RST, /* start or end of a connection */
 	SHUNT_DSCP_MASK = 0xfc,
 };
 
-/* A VLAN tag that the driver took off the frame; present is 0 where there is none. */
+/* A VLAN tag that the driver stripped; `present` is 0 if there is none. */
 struct shunt_hw_tag {
 	__be16 tpid_be;
 	__u16 tci;
 	__u32 present;
 };
 
-/* The key of either family; which one is always known where the code is compiled. */
+/* The key of either family. The family is a compile-time constant wherever a key is used. */
 union shunt_key {
 	struct shunt_key4 v4;
 	struct shunt_key6 v6;
-	__u64 words[6]; /* three of them for IPv4 */
+	__u64 words[6]; /* IPv4 uses three */
 };
 
 struct shunt_packet {
-	__be16 tpid_be[SHUNT_TAGS_MAX]; /* outermost first, the driver's included */
+	__u64 tcp_position; /* see shunt_tcp_position(); 0 for UDP */
+	__be16 tpid_be[SHUNT_TAGS_MAX]; /* outermost first, including a tag that the driver stripped */
 	__be16 tci_be[SHUNT_TAGS_MAX];
-	__u16 l2_bytes;	  /* of the L2 header as it stands in the frame */
-	__u16 l3_bytes;	  /* by the IP header; for a GSO aggregate, all of it */
-	__u16 wire_bytes; /* the largest L3 packet this is or will be cut into */
+	__u16 l2_bytes; /* of the L2 header in the frame, without a stripped tag */
+	__u16 l3_bytes; /* from the IP header; for a GSO aggregate, of the whole */
+	__u16 wire_bytes; /* of the L3 packet, or of the largest segment of an aggregate */
 	__u16 class_bits; /* DSCP in 0xfc, priority and DEI of the outer tag in 0xf00, of the inner in 0xf000 */
 	__u8 tags;
 	__u8 family;
@@ -93,7 +97,7 @@ struct shunt_vlan {
 	__be16 proto_be;
 };
 
-/* From the Ethernet header to the network header, over at most two tags. */
+/* Parses the Ethernet header and at most two VLAN tags. */
 static __always_inline enum shunt_reason shunt_parse_l2(void *data, void *end, struct shunt_hw_tag hw,
 							struct shunt_packet *p, __be16 *proto_be)
 {
@@ -104,7 +108,7 @@ static __always_inline enum shunt_reason shunt_parse_l2(void *data, void *end, s
 		return SHUNT_BAD_HEADER;
 	if (hw.present)
 		shunt_add_tag(p, hw.tpid_be, shunt_htons(hw.tci));
-	/* Not by struct ethhdr, which is packed: then it would be loaded in two halves. */
+	/* struct ethhdr is packed, and would make the compiler load the field in two halves. */
 	*proto_be = vlan[-1].proto_be;
 	if (shunt_likely(!shunt_is_vlan(*proto_be)))
 		return SHUNT_OK;
@@ -126,7 +130,16 @@ static __always_inline enum shunt_reason shunt_parse_l2(void *data, void *end, s
 	return shunt_is_vlan(*proto_be) ? SHUNT_TAGS : SHUNT_OK;
 }
 
-/* Ports, and for TCP the flags. `bytes` is what the L3 header leaves for L4. */
+/*
+ * The position of one direction of a TCP connection after a packet: the sequence number after the packet's data,
+ * and the acknowledgement as on the wire. 0 means unknown.
+ */
+static __always_inline __u64 shunt_tcp_position(__u32 end, __be32 ack_be)
+{
+	return (__u64)ack_be << 32 | end;
+}
+
+/* Parses the ports, and the flags and position of TCP. `bytes` is the length of the L4 header and payload. */
 static __always_inline enum shunt_reason shunt_parse_l4(void *l4, void *end, __u32 bytes, struct shunt_packet *p,
 							__be32 *ports_be)
 {
@@ -140,17 +153,18 @@ static __always_inline enum shunt_reason shunt_parse_l4(void *l4, void *end, __u
 		p->tcp_flags = ((__u8 *)tcp)[13];
 		if (p->l4_bytes < sizeof(*tcp) || p->l4_bytes > bytes)
 			return SHUNT_BAD_HEADER;
+		p->tcp_position = shunt_tcp_position(shunt_ntohl(tcp->seq) + bytes - p->l4_bytes, tcp->ack_seq);
 	} else if (p->l4_proto == IPPROTO_UDP) {
 		if ((void *)(udp + 1) > end)
 			return SHUNT_BAD_HEADER;
 		p->l4_bytes = sizeof(*udp);
-		/* Linux looks no further than to the shorter of the two lengths; leave disagreement to it. */
+		/* Linux uses the shorter of the two lengths. If they disagree, let Linux decide. */
 		if (bytes < sizeof(*udp) || shunt_ntohs(udp->len) != bytes)
 			return SHUNT_BAD_HEADER;
 	} else {
 		return SHUNT_PROTOCOL;
 	}
-	/* Both in one load, source first, in the key as in the header. */
+	/* Copy both ports at once: the key has the layout of the header. */
 	*ports_be = *(__be32 *)l4;
 	return SHUNT_OK;
 }
@@ -215,12 +229,12 @@ static __always_inline enum shunt_reason shunt_parse_ipv6(void *l3, void *end, _
 		return SHUNT_FRAGMENT;
 	if (ip->nexthdr == IPPROTO_HOPOPTS || ip->nexthdr == IPPROTO_ROUTING || ip->nexthdr == IPPROTO_DSTOPTS)
 		return SHUNT_OPTIONS;
-	/* A payload that does not fit 16 bits (jumbogram, BIG TCP) says 0 or wraps; both fail here or at L4. */
+	/* A payload of more than 16 bits (jumbogram, BIG TCP) has length 0 or wraps. Both fail here or at L4. */
 	if (shunt_ntohs(ip->payload_len) > 0xffff - sizeof(*ip))
 		return SHUNT_BAD_HEADER;
 	p->l3_bytes = shunt_ntohs(ip->payload_len) + sizeof(*ip);
 	p->wire_bytes = p->l3_bytes;
-	/* Both addresses, source first, in the key as in the header. */
+	/* Copy both addresses: the key has the layout of the header. */
 #pragma unroll
 	for (int i = 0; i < 4; i++)
 		((__u64 *)key)[i] = ((const __u64 *)&ip->saddr)[i];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What every program includes first: UAPI, libbpf, the core. Nothing here needs BTF of the running kernel. */
+/* Included by every program: UAPI, libbpf, the packet core. Nothing here needs the kernel's BTF. */
 #ifndef SHUNT_BPF_H
 #define SHUNT_BPF_H
 
@@ -8,15 +8,15 @@
 
 #include "core/learn.h"
 
-/* Verdicts with one value in TCX and in cls_bpf direct action. */
+/* Verdicts that have the same value in TCX and in cls_bpf direct action. */
 enum {
-	SHUNT_TC_NEXT = -1,  /* TCX_NEXT, TC_ACT_UNSPEC: whoever comes next decides */
-	SHUNT_TC_DROP = 2,   /* TCX_DROP, TC_ACT_SHOT */
+	SHUNT_TC_NEXT = -1, /* TCX_NEXT, TC_ACT_UNSPEC: the next program decides */
+	SHUNT_TC_DROP = 2, /* TCX_DROP, TC_ACT_SHOT */
 };
 
 /*
- * A value that is at most `most`, one less than a power of two, said where it is used: verifiers forget what they knew of
- * a value that was spilled by halves or put together from bits. Linux 6.1 and 6.12 need it.
+ * Bounds a value by `most`, a power of two minus one, right before its use. Verifiers lose the bounds of a value
+ * that was spilled in halves or assembled from bits; 6.1 and 6.12 need this.
  */
 static __always_inline __u64 shunt_at_most(__u64 value, __u32 most)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The parts of conntrack that learning reads, relocated to the running kernel, and its kfuncs (Linux 5.18). */
+/* The conntrack fields that learning reads, relocated by CO-RE, and conntrack's kfuncs (Linux 5.18). */
 #ifndef SHUNT_CONNTRACK_H
 #define SHUNT_CONNTRACK_H
 
@@ -48,6 +48,7 @@ struct nf_conntrack_tuple_hash___shunt {
 };
 
 struct ip_ct_tcp_state___shunt {
+	__u32 td_maxack; /* the highest acknowledgement; valid if SHUNT_TCP_MAXACK_SET is set */
 	__u8 flags;
 };
 
@@ -56,13 +57,13 @@ struct ip_ct_tcp___shunt {
 	__u8 state;
 };
 
-/* Where each extension of a connection is, 0 for none; that of helpers is the first. */
+/* Offsets of a connection's extensions, 0 for none. The helper's extension is the first. */
 struct nf_ct_ext {
 	__u8 offset[1];
 };
 
 struct nf_conn {
-	__u32 timeout; /* the low half of the jiffies at which it is forgotten */
+	__u32 timeout; /* the low half of the jiffies at which the connection times out */
 	unsigned long status;
 	struct nf_ct_ext *ext;
 	__u32 mark;
@@ -74,7 +75,7 @@ struct nf_conn {
 
 #pragma clang attribute pop
 
-/* As the kernel had it first; newer ones accept this size. */
+/* The layout of the first version; later kernels accept this size. */
 struct bpf_ct_opts___shunt {
 	__s32 netns_id;
 	__s32 error;

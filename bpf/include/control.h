@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What has its address when a program is loaded: each is a variable in a section of its own, which is a map of one element. There
- * is nothing to look up, and nothing that could be missing.
+ * Globals shared with the daemon by mmap: no map look-up. Each is in a section of its own, which libbpf turns into
+ * a map of one element.
  */
 #ifndef SHUNT_CONTROL_H
 #define SHUNT_CONTROL_H
 
 #include "include/bpf.h"
 
-/* The daemon writes these by a mapping. */
+/* Written by the daemon through mmap. */
 struct shunt_control shunt_control SEC(".bss.control");
-struct shunt_places shunt_places SEC(".bss.places");
+struct shunt_port_cache shunt_port_cache SEC(".bss.port_cache");
 
-/* The programs write this. */
+/* Written by the programs. */
 struct shunt_usage shunt_usage SEC(".bss.usage");
 
-/* The clock: a load, where reading any other costs a call. */
-static __always_inline __u32 shunt_now(void)
+/*
+ * The clock. bpf_jiffies64() is inlined as a load; other clocks cost a call. Stored times are the low half, which
+ * wraps.
+ */
+static __always_inline __u64 shunt_now(void)
 {
 	return bpf_jiffies64();
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The maps. Each object that includes this names all it uses; the loader gives every object the same ones. */
+/* Maps that several objects use. The loader makes objects share maps of the same name. */
 #ifndef SHUNT_MAPS_H
 #define SHUNT_MAPS_H
 
@@ -21,7 +21,7 @@ struct {
 
 static __always_inline struct shunt_port *shunt_port_of(__u32 ifindex)
 {
-	struct shunt_port *port = &shunt_places.near[ifindex % SHUNT_PORTS_MAX];
+	struct shunt_port *port = &shunt_port_cache.by_ifindex[ifindex % SHUNT_PORTS_MAX];
 
 	if (shunt_likely(port->ifindex == ifindex))
 		return port;
@@ -30,7 +30,7 @@ static __always_inline struct shunt_port *shunt_port_of(__u32 ifindex)
 
 static __always_inline __u32 shunt_ifindex_of(__u32 slot)
 {
-	return shunt_places.ifindex[slot % SHUNT_PORTS_MAX];
+	return shunt_port_cache.ifindex[slot % SHUNT_PORTS_MAX];
 }
 
 static __always_inline struct shunt_counters *shunt_counters_of(__u32 slot)
@@ -43,21 +43,24 @@ static __always_inline void shunt_count_reason(struct shunt_counters *counters, 
 	counters->reasons[why & (SHUNT_REASONS_MAX - 1)]++;
 }
 
-/* A flow nearly always stays on one CPU, which then counts without atomics. */
-static __always_inline void shunt_count_flow(__u32 family, struct shunt_flow *f, __u32 entry, __u32 bytes,
-					     __u32 now)
+/* Counts a packet of a flow. A flow nearly always stays on its home CPU, which counts without atomics. */
+static __always_inline void shunt_count_flow(__u32 family, struct shunt_flow *f, __u32 entry, __u32 bytes, __u32 now)
 {
+	struct shunt_cold *cold;
+	__u64 pkts = 1;
+
 	f->seen_ticks = now;
 	if (shunt_likely(f->home_cpu == (__u16)bpf_get_smp_processor_id())) {
-		f->pkts++;
 		f->bytes += bytes;
-	} else {
-		struct shunt_cold *cold = shunt_cold_at(family, entry);
-
-		if (cold) {
-			__sync_fetch_and_add(&cold->away_pkts, 1);
-			__sync_fetch_and_add(&cold->away_bytes, bytes);
-		}
+		if (shunt_likely(++f->pkts))
+			return;
+		pkts = 1ULL << 32;
+		bytes = 0;
+	}
+	cold = shunt_cold_at(family, entry);
+	if (cold) {
+		__sync_fetch_and_add(&cold->remote_pkts, pkts);
+		__sync_fetch_and_add(&cold->remote_bytes, bytes);
 	}
 }
 

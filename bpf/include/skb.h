@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a program needs to know of an skb beyond its UAPI mirror. */
+/* Fields of struct sk_buff that struct __sk_buff does not show, and helpers for both. */
 #ifndef SHUNT_SKB_H
 #define SHUNT_SKB_H
 
@@ -7,19 +7,27 @@
 #include <bpf/bpf_core_read.h>
 
 enum {
-	SHUNT_SUMMED_COMPLETE = 2, /* CHECKSUM_COMPLETE: the driver gives the sum over the packet */
-	SHUNT_SUMMED_PARTIAL = 3,  /* CHECKSUM_PARTIAL: the L4 checksum is left for the device to finish */
-	SHUNT_SUMMED_UNKNOWN = 4,  /* without BTF nobody knows where ip_summed is */
+	SHUNT_SUMMED_UNNECESSARY = 1, /* CHECKSUM_UNNECESSARY: verified by the driver */
+	SHUNT_SUMMED_COMPLETE = 2, /* CHECKSUM_COMPLETE: the driver supplied the sum over the packet */
+	SHUNT_SUMMED_PARTIAL = 3, /* CHECKSUM_PARTIAL: the device finishes the L4 checksum */
+	SHUNT_SUMMED_UNKNOWN = 4, /* without BTF, the offset of ip_summed is unknown */
 };
 
 #ifdef SHUNT_WITHOUT_BTF
 
 enum { SHUNT_SUMMED_IS_KNOWN = 0 };
 
-/* Aggregates are left for the device to finish, but for those of rx-gro-list. */
+/* Aggregates have CHECKSUM_PARTIAL, except those of rx-gro-list. */
 static __always_inline __u32 shunt_skb_summed(struct __sk_buff *skb)
 {
 	return skb->gso_size ? SHUNT_SUMMED_PARTIAL : SHUNT_SUMMED_UNKNOWN;
+}
+
+/* Without BTF, the offset of the security path is unknown, but nothing is learned either. */
+static __always_inline int shunt_skb_decrypted(struct __sk_buff *skb)
+{
+	(void)skb;
+	return 0;
 }
 
 #else
@@ -28,12 +36,18 @@ enum { SHUNT_SUMMED_IS_KNOWN = 1 };
 
 struct sk_buff___shunt {
 	__u8 ip_summed : 2;
+	__u8 active_extensions; /* bits of enum skb_ext_id */
+	__u8 ipvs_property : 1; /* only with CONFIG_IP_VS */
 } __attribute__((preserve_access_index));
+
+enum skb_ext_id___shunt {
+	SKB_EXT_SEC_PATH___shunt = 1, /* relocated: depends on the kernel's configuration */
+};
 
 /* Linux 6.2, commit fd264ca02094. */
 void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
 
-/* skb->ip_summed. Before 6.2 it can only be had by a helper; the context is the sk_buff itself. */
+/* Reads skb->ip_summed. Before 6.2, the context is the sk_buff, and only a helper can read the field. */
 static __always_inline __u32 shunt_skb_summed(struct __sk_buff *skb)
 {
 	struct sk_buff___shunt *kernel = (void *)skb;
@@ -44,7 +58,46 @@ static __always_inline __u32 shunt_skb_summed(struct __sk_buff *skb)
 	return BPF_CORE_READ_BITFIELD(kernel, ip_summed);
 }
 
+/* Whether the packet has a security path: it arrived by IPsec, and the port sees it again, decrypted. */
+static __always_inline int shunt_skb_decrypted(struct __sk_buff *skb)
+{
+	struct sk_buff___shunt *kernel = (void *)skb;
+	__u8 extensions;
+
+	if (!bpf_core_field_exists(kernel->active_extensions) ||
+	    !bpf_core_enum_value_exists(enum skb_ext_id___shunt, SKB_EXT_SEC_PATH___shunt))
+		return 0;
+	if (bpf_cast_to_kern_ctx) {
+		kernel = bpf_cast_to_kern_ctx(skb);
+		extensions = kernel->active_extensions;
+	} else {
+		extensions = BPF_CORE_READ(kernel, active_extensions);
+	}
+	return extensions >> bpf_core_enum_value(enum skb_ext_id___shunt, SKB_EXT_SEC_PATH___shunt) & 1;
+}
+
+/* Whether IPVS scheduled the packet. On a kernel without IPVS, libbpf makes this a constant. */
+static __always_inline int shunt_skb_ipvs(struct __sk_buff *skb)
+{
+	struct sk_buff___shunt *kernel = (void *)skb;
+
+	if (!bpf_core_field_exists(kernel->ipvs_property))
+		return 0;
+	if (!bpf_cast_to_kern_ctx)
+		return BPF_CORE_READ_BITFIELD_PROBED(kernel, ipvs_property);
+	kernel = bpf_cast_to_kern_ctx(skb);
+	return BPF_CORE_READ_BITFIELD(kernel, ipvs_property);
+}
+
 #endif
+
+/* Whether the driver verified the L4 checksum, or a device will finish it. */
+static __always_inline int shunt_skb_verified(struct __sk_buff *skb)
+{
+	__u32 summed = shunt_skb_summed(skb);
+
+	return summed == SHUNT_SUMMED_UNNECESSARY || summed == SHUNT_SUMMED_PARTIAL;
+}
 
 static __always_inline struct shunt_hw_tag shunt_skb_tag(struct __sk_buff *skb)
 {
@@ -53,21 +106,21 @@ static __always_inline struct shunt_hw_tag shunt_skb_tag(struct __sk_buff *skb)
 	return (struct shunt_hw_tag){ .tpid_be = skb->vlan_proto, .tci = skb->vlan_tci, .present = 1 };
 }
 
-/* The size that an aggregate's segments will have, for comparison with an MTU. */
+/* Sets wire_bytes of an aggregate to the size of its segments, for comparison with an MTU. */
 static __always_inline void shunt_skb_wire_bytes(struct __sk_buff *skb, struct shunt_packet *p)
 {
 	if (skb->gso_size)
 		p->wire_bytes = shunt_l3_size(p->family) + p->l4_bytes + skb->gso_size;
 }
 
-/* Whether something follows the IP packet in its frame. */
+/* Whether the frame has padding after the IP packet. */
 static __always_inline int shunt_skb_padded(struct __sk_buff *skb, const struct shunt_packet *p)
 {
 	return skb->len > (__u32)p->l2_bytes + p->l3_bytes;
 }
 
-/* By what the kernel takes the packet for; where that is a tag, there may be as much as there can be. */
-static __always_inline __u32 shunt_skb_headers(struct __sk_buff *skb)
+/* The length of the headers, from skb->protocol. For a VLAN tag, the maximum. */
+static __always_inline __u32 shunt_skb_header_bytes(struct __sk_buff *skb)
 {
 	if (skb->protocol == shunt_htons(ETH_P_IP))
 		return ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr);
@@ -77,15 +130,15 @@ static __always_inline __u32 shunt_skb_headers(struct __sk_buff *skb)
 }
 
 /*
- * Programs need the headers in one piece; drivers may leave part of them in fragments. Nothing behind them is asked
- * for: TCP keeps what it has sent, and of such an skb the kernel would copy the whole head.
+ * Makes the headers linear: drivers may leave part of them in fragments. Pulls no more than the headers, since TCP
+ * keeps a clone of sent data, and the kernel would have to copy the whole head of a cloned skb.
  */
 static __always_inline void shunt_skb_pull(struct __sk_buff *skb)
 {
 	__u64 has = (void *)(long)skb->data_end - (void *)(long)skb->data;
 
 	if (shunt_unlikely(has < skb->len)) {
-		__u32 want = shunt_skb_headers(skb);
+		__u32 want = shunt_skb_header_bytes(skb);
 
 		if (has < want)
 			bpf_skb_pull_data(skb, skb->len < want ? skb->len : want);

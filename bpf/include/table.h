@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The flow tables: entries lie one after the other in the order in which flows came, and an index of buckets of four slots
- * says where. A look-up is a hash, a slot, and mostly one comparison; docs/adr/0009 and 0010 have the numbers.
+ * The flow tables: an array of entries in the order of arrival, and an index with buckets of four slots. A look-up
+ * is a hash, a slot, and mostly one comparison; docs/adr/0009 and 0010 have the numbers.
  *
- * Readers take no lock. A writer takes an entry that nobody can find, fills it, and puts it into the index by
- * compare-and-swap. An action is not written again until SHUNT_RETIRED_MS after it was retired, and an entry is not taken again
- * until as long after it has left the index.
+ * Readers take no lock. A writer allocates an entry that is not in the index, fills it, and publishes it by
+ * compare-and-swap. An action is not overwritten until SHUNT_RETIRED_MS after it was retired, and an entry is not
+ * reused until as long after it left the index.
  */
 #ifndef SHUNT_TABLE_H
 #define SHUNT_TABLE_H
@@ -13,13 +13,17 @@
 #include "include/control.h"
 
 enum {
-	SHUNT_RETIRED_MS = 100, /* no CPU can still be using what was retired or found so long ago */
-	SHUNT_FULL = -28,	   /* -ENOSPC */
+	SHUNT_RETIRED_MS = 100, /* no CPU still uses an action or entry that was retired this long ago */
+	SHUNT_FULL = -28, /* -ENOSPC */
 	SHUNT_SLOT_ENTRY = 0xffffff,
-	SHUNT_TRIES = 8, /* of an exchange that other CPUs may have been faster with */
+	SHUNT_TRIES = 8, /* attempts at a compare-and-swap */
+	SHUNT_SHARE = 4, /* a source may have this many entries per free entry */
 };
 
-/* The sizes are set when the objects are loaded. */
+/* Number of entries, of both families, by the hashed address of the host that opened the connection. */
+__u32 shunt_sources[SHUNT_SOURCES] SEC(".bss.sources");
+
+/* The loader sets the sizes of the maps below. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -62,22 +66,22 @@ struct {
 	__type(value, struct shunt_cold);
 } shunt_cold6 SEC(".maps");
 
-/* By tuple, so that `shunt conntrack` can add up what went past conntrack. Deleted with the connection. */
+/* Counters of expired flows, which `shunt conntrack` adds to conntrack's. Deleted with the connection. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1);
 	__type(key, struct shunt_tuple);
-	__type(value, struct shunt_past);
-} shunt_past SEC(".maps");
+	__type(value, struct shunt_expired);
+} shunt_expired SEC(".maps");
 
-/* How many entries of a family are in use. */
+/* The number of entries in use. */
 static __always_inline __u64 *shunt_used(__u32 family)
 {
 	return &shunt_usage.entries[family == 6];
 }
 
-/* With no flow at all, there is nothing to look for. */
+/* Whether the tables are empty, so that a look-up can be skipped. */
 static __always_inline int shunt_empty(void)
 {
 	return !(shunt_usage.entries[0] | shunt_usage.entries[1]);
@@ -91,11 +95,12 @@ static __always_inline __u64 shunt_ports_and_protocol(__u32 family, const union 
 }
 
 /*
- * Of the tuple alone, without port and tags: so all flows of a tuple are in the same two buckets, and conntrack, which
- * knows neither, can name them.
+ * The hash of a key's tuple, without port and tags. All flows of a tuple are in the same two buckets, so that a
+ * conntrack event, which names neither port nor tags, can find them.
  *
- * Clients' ports have the highest bit set, and are given out one after the other. So the last byte of that goes into the lowest and
- * the highest bits alone: 256 such flows are in as many buckets of one page, each in one of its own, and differ in their digest.
+ * Clients' ports have the highest bit set and are allocated sequentially. The last byte of such a port goes into
+ * the lowest and highest bits of the hash only: 256 sequential flows get a bucket each, on one page, and different
+ * digests.
  */
 static __always_inline __u64 shunt_hash(__u32 family, const union shunt_key *key)
 {
@@ -106,15 +111,14 @@ static __always_inline __u64 shunt_hash(__u32 family, const union shunt_key *key
 
 	if (!(ports & 0x80)) {
 		ports = ports >> 16 | ports << 16;
-		/* Or clang does it for all, and then chooses. */
+		/* Keep clang from rotating unconditionally and selecting afterwards. */
 		asm volatile("" : "+r"(ports));
 	}
 	rest = (rest >> 32 << 32) | (ports & ~0xff00U);
-	/* The seed goes in before the products: which tuples collide must depend on it. */
+	/* Add the seed before multiplying: collisions must depend on it. */
 	hash = (word[0] ^ seed) * 0x9e3779b97f4a7c15ULL ^ (rest + seed) * 0xc2b2ae3d27d4eb4fULL;
 	if (family == 6)
-		hash ^= (word[1] ^ seed) * 0x165667b19e3779f9ULL ^
-			(word[2] ^ (hash >> 31)) * 0x27d4eb2f165667c5ULL ^
+		hash ^= (word[1] ^ seed) * 0x165667b19e3779f9ULL ^ (word[2] ^ (hash >> 31)) * 0x27d4eb2f165667c5ULL ^
 			(word[3] + seed) * 0x85ebca77c2b2ae63ULL;
 	hash ^= hash >> 29;
 	hash *= 0xbf58476d1ce4e5b9ULL;
@@ -132,8 +136,8 @@ static __always_inline int shunt_same_key(__u32 family, const void *entry, const
 }
 
 /*
- * Of port and tags, too. Flows that a person puts in are kept by it, as conntrack has no say in them and there may be many of
- * one tuple.
+ * The hash of a whole key, with port and tags. Used for static flows: conntrack does not concern them, and one
+ * tuple may have many.
  */
 static __always_inline __u64 shunt_static_hash(__u32 family, const union shunt_key *key, __u64 hash)
 {
@@ -145,7 +149,7 @@ static __always_inline __u64 shunt_static_hash(__u32 family, const union shunt_k
 	return hash ^ (hash >> 32);
 }
 
-/* Whether two keys differ in nothing but port and tags. */
+/* Whether two keys have the same tuple. Port and tags may differ. */
 static __always_inline int shunt_same_tuple(__u32 family, const union shunt_key *a, const union shunt_key *b)
 {
 	__u64 differ = a->words[0] ^ b->words[0];
@@ -171,7 +175,7 @@ static __always_inline __u32 shunt_digest_of(__u64 hash)
 	return hash >> 56;
 }
 
-/* A slot of a bucket, of which others may write. */
+/* Reads a slot of a bucket, which other CPUs may write. */
 static __always_inline __u32 shunt_slot(const struct shunt_bucket *bucket, __u32 way)
 {
 	return *(const volatile __u32 *)&bucket->slot[way];
@@ -182,7 +186,7 @@ static __always_inline __u32 shunt_slot_digest(__u32 slot)
 	return slot >> 24;
 }
 
-/* There is no such entry where the slot is free. */
+/* The entry of a slot. For a free slot, the result is beyond any table. */
 static __always_inline __u32 shunt_slot_entry(__u32 slot)
 {
 	return (slot & SHUNT_SLOT_ENTRY) - 1;
@@ -194,10 +198,10 @@ static __always_inline __u32 shunt_slot_of(__u64 hash, __u32 entry)
 }
 
 /*
- * Has the cache lines of an entry after its first one fetched together with that. The CPU does not look as far ahead as to where they are
- * used, and would wait for memory once more.
+ * Loads the later cache lines of an entry together with the first. Out-of-order execution does not reach as far as
+ * their use, and would wait for memory a second time.
  */
-static __always_inline void shunt_fetch(const void *entry, __u32 size)
+static __always_inline void shunt_prefetch(const void *entry, __u32 size)
 {
 	for (__u32 at = 64; at < size; at += 64)
 		(void)*(const volatile __u64 *)(entry + at);
@@ -219,8 +223,8 @@ static __always_inline __u32 shunt_key_words(__u32 family)
 }
 
 /*
- * The word of a key that holds the ifindex, and so is 0 only in an entry that is in no use: one that is free, or, where its state
- * is not 0, has left the index.
+ * Index of the key word that holds the ifindex. The word is 0 in an entry that is free, or that has left the index and
+ * still has a nonzero state.
  */
 static __always_inline __u32 shunt_live_word(__u32 family)
 {
@@ -238,7 +242,7 @@ static __always_inline struct shunt_flow *shunt_match(__u32 family, const union 
 
 	if (!words)
 		return 0;
-	shunt_fetch(words, family == 4 ? sizeof(struct shunt_entry4) : sizeof(struct shunt_entry6));
+	shunt_prefetch(words, family == 4 ? sizeof(struct shunt_entry4) : sizeof(struct shunt_entry6));
 	return shunt_same_key(family, words, key) ? shunt_flow_at(family, words) : 0;
 }
 
@@ -272,9 +276,8 @@ static __always_inline struct shunt_flow *shunt_find_by(__u32 family, const unio
 	return shunt_likely(f) ? f : shunt_find_in(family, key, hash, shunt_bucket_of(hash, 1), entry);
 }
 
-/* The flow of a key, of a family that is known where the code is compiled. */
-static __always_inline struct shunt_flow *shunt_find(__u32 family, const union shunt_key *key, __u64 hash,
-						     __u32 *entry)
+/* Finds the flow of a key. The family is a compile-time constant. */
+static __always_inline struct shunt_flow *shunt_find(__u32 family, const union shunt_key *key, __u64 hash, __u32 *entry)
 {
 	struct shunt_flow *f = shunt_find_by(family, key, hash, entry);
 
@@ -283,19 +286,19 @@ static __always_inline struct shunt_flow *shunt_find(__u32 family, const union s
 	return shunt_find_by(family, key, shunt_static_hash(family, key, hash), entry);
 }
 
-/* The addresses that a flow of the table translates to. */
-static __always_inline __u8 *shunt_to(struct shunt_flow *f)
+/* The new addresses of a flow in the table. */
+static __always_inline __u8 *shunt_new_addrs(struct shunt_flow *f)
 {
 	return (__u8 *)(f + 1);
 }
 
 /*
- * Entries that were in use and are free are a stack, so that those in use stay close together. The kernel's own is not for programs
- * that may sleep, on Linux 6.1. The count of changes beside the first one's number tells an exchange of an entry that was taken and given
- * back meanwhile.
+ * Freed entries form a stack, so that entries in use stay close together. BPF_MAP_TYPE_STACK cannot be used by
+ * sleepable programs on Linux 6.1. The change count beside the head protects against ABA.
+ *
+ * Functions marked __noinline here are verified once, and not at each call site.
  */
-/* This and what else is not inlined here is looked at once by the verifier, and not at each place that calls it. */
-__noinline int shunt_push(__u32 family, __u32 entry)
+__noinline int shunt_push_free(__u32 family, __u32 entry)
 {
 	__u64 *first = &shunt_usage.free[family == 6];
 	struct shunt_cold *cold = shunt_cold_at(family, entry);
@@ -310,8 +313,8 @@ __noinline int shunt_push(__u32 family, __u32 entry)
 	return -1;
 }
 
-/* The number of an entry, or -1. */
-__noinline int shunt_pop(__u32 family)
+/* Returns the number of a freed entry, or -1. */
+__noinline int shunt_pop_free(__u32 family)
 {
 	__u64 *first = &shunt_usage.free[family == 6];
 
@@ -327,11 +330,37 @@ __noinline int shunt_pop(__u32 family)
 	return -1;
 }
 
-/* Takes an entry that nobody can find. */
-static __always_inline int shunt_take(__u32 family, __u32 *entry)
+/* The number of free entries. */
+static __always_inline __u32 shunt_free_entries(__u32 family)
+{
+	__u64 used = *shunt_used(family);
+
+	return used < shunt_control.max_flows ? shunt_control.max_flows - used : 0;
+}
+
+/* The counter of a source: an IPv4 address, or an IPv6 /64, since a host may use any address in a /64. */
+static __always_inline __u32 shunt_source_of(__u32 family, const __u32 *address)
+{
+	__u64 hash = family == 4 ? address[0] : (__u64)address[1] << 32 | address[0];
+
+	hash = (hash ^ shunt_control.seed) * 0x9e3779b97f4a7c15ULL;
+	return (hash >> 32) % SHUNT_SOURCES;
+}
+
+/*
+ * Whether a source may have one more entry. A single source gets up to 4/5 of the table, competing sources get equal
+ * parts, and some entries always remain for new sources.
+ */
+static __always_inline int shunt_has_share(__u32 family, __u32 source)
+{
+	return shunt_sources[source % SHUNT_SOURCES] < (__u64)SHUNT_SHARE * shunt_free_entries(family);
+}
+
+/* Allocates an entry that is not in the index. */
+static __always_inline int shunt_alloc(__u32 family, __u32 *entry)
 {
 	__u64 *fresh = &shunt_usage.fresh[family == 6];
-	int free = shunt_pop(family);
+	int free = shunt_pop_free(family);
 
 	if (free >= 0) {
 		*entry = free;
@@ -346,22 +375,27 @@ static __always_inline int shunt_take(__u32 family, __u32 *entry)
 	return 0;
 }
 
-/* Gives back an entry that nobody can be using any more. Where that fails, the next sweep does it. */
-static __always_inline void shunt_give_back(__u32 family, __u32 entry, __u64 *words)
+/* Frees an entry that no CPU uses any more. If that fails, the next sweep tries again. */
+static __always_inline void shunt_free(__u32 family, __u32 entry, __u64 *words)
 {
 	struct shunt_flow *f = shunt_flow_at(family, words);
+	struct shunt_cold *cold = shunt_cold_at(family, entry);
 
+	if (cold && cold->source) {
+		__sync_fetch_and_add(&shunt_sources[(cold->source - 1) % SHUNT_SOURCES], -1);
+		cold->source = 0;
+	}
 	f->state = 0;
 	__sync_lock_test_and_set(&words[shunt_live_word(family)], 0);
-	if (shunt_push(family, entry))
+	if (shunt_push_free(family, entry))
 		f->state = SHUNT_FLOW_PENDING;
 	else
 		__sync_fetch_and_add(shunt_used(family), -1);
 }
 
 /*
- * Writes a flow into an entry that nobody can find, or whose action was retired long enough ago. It can be used when this
- * returns, and not before all of it is there.
+ * Writes a flow into an entry that is not in the index, or whose action was retired long enough ago. A reader finds the
+ * flow only after all of it has been written.
  */
 static __always_inline int shunt_write(__u32 family, __u32 number, const union shunt_key *key, struct shunt_flow *f,
 				       const __u8 *to, __u32 now)
@@ -376,21 +410,22 @@ static __always_inline int shunt_write(__u32 family, __u32 number, const union s
 	if (!words || !cold)
 		return -1;
 	entry = shunt_flow_at(family, words);
-	/* Without SHUNT_FLOW_STATIC the epoch counts, and this one is never in force. To the sweep, it is free. */
+	/* While it is written, the entry is not static, of no valid epoch, and free to the sweep. */
 	f->epoch = SHUNT_EPOCH_RETIRED;
 	f->flags = 0;
 	f->state = 0;
 	*entry = *f;
 	__builtin_memcpy(entry + 1, to, family == 4 ? 8 : 32);
-	cold->away_pkts = 0;
-	cold->away_bytes = 0;
+	cold->remote_pkts = 0;
+	cold->remote_bytes = 0;
 	cold->learned_ticks = now;
+	cold->blind_ticks = 0;
 #pragma unroll
 	for (__u32 i = 0; i < shunt_key_words(family); i++)
 		if (i != live)
 			words[i] = key->words[i];
 	entry->flags = flags;
-	/* Exchanges are full barriers: whoever finds the epoch or the key finds all that was written before. */
+	/* Exchanges are full barriers: a reader that sees the epoch or the key sees all earlier stores. */
 	__sync_lock_test_and_set(&entry->epoch, epoch);
 	__sync_lock_test_and_set(&words[live], key->words[live]);
 	entry->state = state;
@@ -410,7 +445,7 @@ static __always_inline __u32 shunt_taken_slots(const struct shunt_bucket *bucket
 	return slots;
 }
 
-/* Exchanges what is in one of the first `ways` slots; false if none has `from`. */
+/* Replaces `from` by `to` in one of the first `ways` slots. Returns 0 if none has `from`. */
 static __always_inline int shunt_exchange(struct shunt_bucket *bucket, __u32 ways, __u32 from, __u32 to)
 {
 #pragma unroll
@@ -422,8 +457,8 @@ static __always_inline int shunt_exchange(struct shunt_bucket *bucket, __u32 way
 }
 
 /*
- * Has an entry be found. Where its neighbours are if half of that is free, else in the emptier bucket: so nearly all of the slots can
- * be filled.
+ * Publishes an entry in the index: in the first bucket while half of it is free, so that neighbours stay together,
+ * else in the emptier bucket, so that nearly all slots can be filled.
  */
 __noinline int shunt_publish(__u32 family, __u64 hash, __u32 entry)
 {
@@ -437,10 +472,12 @@ __noinline int shunt_publish(__u32 family, __u64 hash, __u32 entry)
 		return 0;
 	if (shunt_taken_slots(second) < shunt_taken_slots(first) && shunt_exchange(second, SHUNT_WAYS, 0, slot))
 		return 0;
-	return shunt_exchange(first, SHUNT_WAYS, 0, slot) || shunt_exchange(second, SHUNT_WAYS, 0, slot) ? 0 : SHUNT_FULL;
+	if (shunt_exchange(first, SHUNT_WAYS, 0, slot) || shunt_exchange(second, SHUNT_WAYS, 0, slot))
+		return 0;
+	return SHUNT_FULL;
 }
 
-/* Takes an entry out of the index. */
+/* Removes an entry from the index. */
 __noinline int shunt_hide(__u32 family, __u64 hash, __u32 entry)
 {
 	struct shunt_bucket *first = shunt_bucket_at(family, shunt_bucket_of(hash, 0));
@@ -451,8 +488,11 @@ __noinline int shunt_hide(__u32 family, __u64 hash, __u32 entry)
 	       (shunt_exchange(first, SHUNT_WAYS, slot, 0) || shunt_exchange(second, SHUNT_WAYS, slot, 0));
 }
 
-/* Has nobody find an entry from now on. A sweep gives it back when nobody can be using it any more. */
-static __always_inline void shunt_unpublish(__u32 family, __u32 entry, __u32 now)
+/*
+ * Removes an entry from the index; the sweep frees it when no CPU can be using it any more. If several CPUs do so
+ * at the same time, one gets 1 and the others 0.
+ */
+static __always_inline int shunt_unpublish(__u32 family, __u32 entry, __u32 now)
 {
 	__u64 *words = shunt_words_at(family, entry);
 	const union shunt_key *key = (const union shunt_key *)words;
@@ -460,38 +500,50 @@ static __always_inline void shunt_unpublish(__u32 family, __u32 entry, __u32 now
 	__u64 hash;
 
 	if (!words)
-		return;
+		return 0;
 	f = shunt_flow_at(family, words);
 	hash = shunt_hash(family, key);
 	if (f->flags & SHUNT_FLOW_STATIC)
 		hash = shunt_static_hash(family, key, hash);
-	shunt_hide(family, hash, entry);
+	if (!shunt_hide(family, hash, entry))
+		return 0;
 	f->retired_ticks = now;
 	__sync_lock_test_and_set(&words[shunt_live_word(family)], 0);
+	return 1;
 }
 
-/* Puts a flow in; that it is not there, or is to be there twice for a moment, is the caller's business. */
+/*
+ * Inserts a flow. The caller handles an existing flow with the same key. `source` is the index of a source counter
+ * plus one, or 0.
+ */
 static __always_inline int shunt_insert(__u32 family, const union shunt_key *key, __u64 hash, struct shunt_flow *f,
-					const __u8 *to, __u32 now, __u32 *entry)
+					const __u8 *to, __u32 source, __u32 now, __u32 *entry)
 {
+	struct shunt_cold *cold;
 	__u64 *words;
 
-	if (shunt_take(family, entry))
+	if (shunt_alloc(family, entry))
 		return SHUNT_FULL;
+	cold = shunt_cold_at(family, *entry);
+	if (cold && source) {
+		cold->source = source;
+		__sync_fetch_and_add(&shunt_sources[(source - 1) % SHUNT_SOURCES], 1);
+	}
 	if (!shunt_write(family, *entry, key, f, to, now) && !shunt_publish(family, hash, *entry))
 		return 0;
 	words = shunt_words_at(family, *entry);
 	if (words)
-		shunt_give_back(family, *entry, words);
+		shunt_free(family, *entry, words);
 	return SHUNT_FULL;
 }
 
-/* Retires an action: no packet uses it from now on, and nothing replaces it until its quiet time is over. */
+/* Retires an action: no packet uses it from now on, and nothing overwrites it for SHUNT_RETIRED_MS. */
 static __always_inline void shunt_retire(struct shunt_flow *f, __u32 now, enum shunt_reason why)
 {
 	f->retired_ticks = now;
 	f->retired_why = why;
-	f->epoch = SHUNT_EPOCH_RETIRED;
+	/* A full barrier: a reader that sees the action retired sees when. */
+	__sync_lock_test_and_set(&f->epoch, SHUNT_EPOCH_RETIRED);
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What becomes of flows, for people who watch. While nobody does, it costs a look at a flag, off the fast path. */
+/* Trace records for `shunt watch`. Without a reader, tracing costs a flag test, off the fast path. */
 #ifndef SHUNT_TRACE_H
 #define SHUNT_TRACE_H
 
@@ -15,14 +15,14 @@ static __always_inline void shunt_tuple_of(__u32 family, const union shunt_key *
 	__builtin_memset(tuple, 0, sizeof(*tuple));
 	tuple->family = family;
 	if (family == 4) {
-		__builtin_memcpy(tuple->src, &key->v4.src_be, 4);
-		__builtin_memcpy(tuple->dst, &key->v4.dst_be, 4);
+		__builtin_memcpy(tuple->src_be, &key->v4.src_be, 4);
+		__builtin_memcpy(tuple->dst_be, &key->v4.dst_be, 4);
 		tuple->sport_be = key->v4.sport_be;
 		tuple->dport_be = key->v4.dport_be;
 		tuple->l4_proto = key->v4.l4_proto;
 	} else {
-		__builtin_memcpy(tuple->src, key->v6.src, 16);
-		__builtin_memcpy(tuple->dst, key->v6.dst, 16);
+		__builtin_memcpy(tuple->src_be, key->v6.src_be, 16);
+		__builtin_memcpy(tuple->dst_be, key->v6.dst_be, 16);
 		tuple->sport_be = key->v6.sport_be;
 		tuple->dport_be = key->v6.dport_be;
 		tuple->l4_proto = key->v6.l4_proto;

@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What ingress leaves behind for egress: sightings and candidates. Hints only; the proof makes them safe. */
+/*
+ * Data that ingress leaves for egress: sightings and candidates.
+ *
+ * Sightings are hints. Candidates must be consistent, since egress derives an action from a candidate and proves
+ * the action on it. A writer claims a slot by compare-and-swap, fills it, and publishes it under a new cookie. A
+ * reader copies the candidate, then checks the cookie by compare-and-swap, and uses only the copy.
+ */
 #ifndef SHUNT_WATCH_H
 #define SHUNT_WATCH_H
 
 #include "include/maps.h"
+#include "include/stations.h"
 
 enum {
-	SHUNT_CANDIDATE_MS = 1000,	/* a packet that has not left by then is forgotten */
-	SHUNT_WINDOW_S = 10,		/* packets of a tuple count together for so long */
-	SHUNT_QUIET_MS = 1000,	/* a refused tuple is not asked about again for so long */
-	SHUNT_QUIET_SHORT_MS = 10,	/* where the answer will change soon */
+	SHUNT_CANDIDATE_MS = 1000, /* a candidate expires after this time */
+	SHUNT_WINDOW_S = 10, /* packets of a tuple are counted within this window */
+	SHUNT_QUIET_MS = 1000, /* a refused tuple is not watched again for this long */
+	SHUNT_QUIET_SHORT_MS = 10, /* for refusals that will change soon */
 	SHUNT_QUIET_LONG_MS = 10000,
+	SHUNT_CROWDED = 4, /* with less than 1/4 of the table free, new tuples need 4 times the packets */
 };
 
 struct {
@@ -19,6 +27,18 @@ struct {
 	__type(key, __u32);
 	__type(value, struct shunt_candidate);
 } shunt_candidates SEC(".maps");
+
+/*
+ * Upper devices (bridge, bond, VLAN device, ...) by ifindex, with a bit for the slot of each port below. Written by the
+ * daemon.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, SHUNT_UPPERS_MAX);
+	__type(key, __u32);
+	__type(value, __u64);
+} shunt_uppers SEC(".maps");
 
 struct shunt_sighting shunt_sightings[SHUNT_SIGHTINGS] SEC(".bss.sightings");
 
@@ -31,7 +51,7 @@ static __always_inline struct shunt_sighting *shunt_sighting_of(__u64 hash)
 {
 	struct shunt_sighting *s = &shunt_sightings[shunt_sighting_index(hash)];
 
-	/* Or clang computes the address again for each member. */
+	/* Keep clang from recomputing the address for each member. */
 	asm("" : "+r"(s));
 	return s;
 }
@@ -41,7 +61,91 @@ static __always_inline __u16 shunt_fingerprint(__u64 hash)
 	return hash >> 48;
 }
 
-/* Remembers that a tuple was refused, and leaves it in peace for a while. */
+/* Whether a device is the ingress port of a candidate, or stacked on it. */
+static __always_inline int shunt_is_upper(__u32 ifindex, const struct shunt_candidate *c)
+{
+	const __u64 *slots;
+
+	if (ifindex == c->ifindex)
+		return 1;
+	slots = bpf_map_lookup_elem(&shunt_uppers, &ifindex);
+	return slots && *slots >> (c->in_slot % SHUNT_PORTS_MAX) & 1;
+}
+
+/* Whether a tuple was refused recently. Ticks wrap, so a time further in the future is one long past. */
+static __always_inline int shunt_is_quiet(const struct shunt_sighting *s, __u32 now)
+{
+	return s->quiet_until_ticks && s->quiet_until_ticks - now - 1 < shunt_ticks(SHUNT_QUIET_LONG_MS);
+}
+
+/*
+ * Claims the candidate slot `index`. Returns the cookie to publish it under, or 0 if another CPU is writing the slot. A
+ * 4-bit generation tells a packet from earlier ones in the same slot; generation 0 means "no cookie".
+ */
+static __always_inline __u16 shunt_claim_candidate(struct shunt_candidate *c, __u32 index)
+{
+	__u32 have = *(volatile __u32 *)&c->state;
+	__u32 generation = (have & SHUNT_CANDIDATE_COOKIE) / SHUNT_CANDIDATES + 1, cookie;
+
+	if (have & SHUNT_CANDIDATE_BUSY)
+		return 0;
+	if (generation > 15)
+		generation = 1;
+	cookie = generation * SHUNT_CANDIDATES + index;
+	if (__sync_val_compare_and_swap(&c->state, have, cookie | SHUNT_CANDIDATE_BUSY) != have)
+		return 0;
+	return cookie;
+}
+
+/* Ends the claim. With `flags` 0, readers can find the candidate. */
+static __always_inline void shunt_publish_candidate(struct shunt_candidate *c, __u16 cookie, __u32 flags)
+{
+	__sync_lock_test_and_set(&c->state, cookie | flags);
+}
+
+/*
+ * Copies the candidate of a cookie. Returns SHUNT_OK for the first packet that leaves with the cookie,
+ * SHUNT_LEFT_TWICE for a later one, and SHUNT_NOT_WATCHED if another packet has overwritten the slot; the copy is
+ * invalid then.
+ */
+static __always_inline enum shunt_reason shunt_take_candidate(struct shunt_candidate *c, __u16 cookie,
+							      struct shunt_candidate *copy)
+{
+	__u32 have;
+
+	if ((*(volatile __u32 *)&c->state & ~SHUNT_CANDIDATE_LEFT) != cookie)
+		return SHUNT_NOT_WATCHED;
+	*copy = *c;
+	/* A full barrier: the copy is complete before the cookie is checked. */
+	have = __sync_val_compare_and_swap(&c->state, cookie, cookie | SHUNT_CANDIDATE_LEFT);
+	if (have == cookie)
+		return SHUNT_OK;
+	return have == (cookie | SHUNT_CANDIDATE_LEFT) ? SHUNT_LEFT_TWICE : SHUNT_NOT_WATCHED;
+}
+
+/* For how long a tuple is not watched after a refusal. */
+static __always_inline __u32 shunt_quiet_ms(enum shunt_reason why)
+{
+	switch (why) {
+	case SHUNT_AGED:
+	case SHUNT_OLD_EPOCH:
+	case SHUNT_RETIRING:
+	case SHUNT_EGRESS_CAPTURE:
+	case SHUNT_EGRESS_FILTER:
+		return 0;
+	case SHUNT_NOT_LIBERAL:
+	case SHUNT_UNCONFIRMED:
+	case SHUNT_NOT_ESTABLISHED:
+	case SHUNT_UNREPLIED:
+		return SHUNT_QUIET_SHORT_MS;
+	case SHUNT_LEFT_TWICE:
+		return SHUNT_QUIET_LONG_MS;
+	default:
+		return SHUNT_QUIET_MS;
+	}
+}
+
+/* Records a refusal of the candidate's tuple. With `ticks`, the tuple is not watched for that long. */
 static __always_inline void shunt_refuse(const struct shunt_candidate *c, enum shunt_reason why, __u32 now, __u32 ticks)
 {
 	struct shunt_sighting *s = &shunt_sightings[c->sighting % SHUNT_SIGHTINGS];
@@ -53,11 +157,11 @@ static __always_inline void shunt_refuse(const struct shunt_candidate *c, enum s
 }
 
 /*
- * The headers of a packet, each layer at its fixed place; from the L4 header on as much as there is room for, because a
- * rule may change what follows it. The caller has parsed it.
+ * Copies the headers of a parsed packet, each layer to its fixed offset. Copies as much from the L4 header on as
+ * fits, since a rule may change what follows the header. Returns -1 on failure.
  */
-static __always_inline int shunt_capture(struct __sk_buff *skb, const struct shunt_packet *p, const void *macs,
-					 struct shunt_headers *h)
+static __always_inline int shunt_save_headers(struct __sk_buff *skb, const struct shunt_packet *p, const void *macs,
+					      struct shunt_headers *h)
 {
 	__u32 l4_bytes = p->l3_bytes - shunt_l3_size(p->family);
 
@@ -75,7 +179,7 @@ static __always_inline int shunt_capture(struct __sk_buff *skb, const struct shu
 	} else if (bpf_skb_load_bytes(skb, p->l2_bytes, h->l3, sizeof(struct ipv6hdr))) {
 		return -1;
 	}
-	/* Of what is not 0, Linux 6.1 does not know that it is more. */
+	/* 6.1's verifier does not infer >= 1 from != 0. */
 	return bpf_skb_load_bytes(skb, p->l2_bytes + shunt_l3_size(p->family), h->l4,
 				  shunt_at_most(l4_bytes - 1, 63) + 1);
 }

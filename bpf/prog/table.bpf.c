@@ -1,39 +1,61 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The daemon's hands in the flow tables: run by BPF_PROG_RUN, not by packets. Here and not in user space, so that there
- * is one way to find, claim and free an entry.
+ * The daemon's access to the flow tables, run by BPF_PROG_RUN. In BPF and not in user space, so that there is a single
+ * implementation of finding, allocating and freeing entries.
  */
+#include "include/expired.h"
 #include "include/silent.h"
-#include "include/trace.h"
-#include "include/watch.h"
 
 enum {
-	SHUNT_REMOVE_MS = 1000, /* whose flow is learned again by then finds its counts in the entry */
-	SHUNT_SWEEP_AT_ONCE = 1024, /* entries: each is another branch to the verifier, which takes 8192 */
+	SHUNT_REMOVE_MS = 1000, /* a flow learned again within this time continues its counters */
+	SHUNT_SWEEP_AT_ONCE = 1024, /* entries per run; each is a branch to the verifier, which allows 8192 */
 	SHUNT_NOT_THERE = -2, /* -ENOENT */
 };
 
-/* The flow goes, and its connection may live on: what was counted is kept. */
-static __always_inline void keep_counts(__u32 family, const union shunt_key *key, const struct shunt_flow *f,
-					const struct shunt_cold *cold)
+/*
+ * Keeps the counters of a removed flow, since its connection may live on. Keeps the TCP position unless TCP has
+ * ended.
+ */
+static __always_inline void keep_expired(__u32 family, const union shunt_key *key, struct shunt_flow *f,
+					 const struct shunt_cold *cold)
 {
-	struct shunt_past counts = { .pkts = f->pkts + cold->away_pkts, .bytes = f->bytes + cold->away_bytes };
-	struct shunt_past *past;
+	struct shunt_expired kept = {
+		.pkts = f->pkts + cold->remote_pkts,
+		.bytes = f->bytes + cold->remote_bytes,
+		.seen_ticks = f->seen_ticks,
+		.reply = !!(f->flags & SHUNT_FLOW_REPLY),
+	};
+	__u64 hash = shunt_hash(family, key);
+	struct shunt_expired *expired;
 	struct shunt_tuple tuple;
+	union shunt_key back;
+	__u32 entry;
 
-	if (!counts.pkts || f->flags & (SHUNT_FLOW_STATIC | SHUNT_FLOW_UNTRACKED) || f->retired_why == SHUNT_CONNTRACK_GONE)
+	if (!kept.pkts || f->flags & (SHUNT_FLOW_STATIC | SHUNT_FLOW_UNTRACKED) ||
+	    f->retired_why == SHUNT_CONNTRACK_GONE)
 		return;
-	shunt_tuple_of(family, key, &tuple);
-	past = bpf_map_lookup_elem(&shunt_past, &tuple);
-	if (past) {
-		past->pkts += counts.pkts;
-		past->bytes += counts.bytes;
-	} else if (bpf_map_update_elem(&shunt_past, &tuple, &counts, BPF_NOEXIST)) {
-		shunt_usage.past_lost++;
+	if (f->tcp_position && f->retired_why != SHUNT_TCP_FLAGS) {
+		shunt_reverse_key(family, f, shunt_new_addrs(f), IPPROTO_TCP, shunt_ifindex_of(f->out_slot), &back);
+		kept.other_position =
+			shunt_position(family, &back, shunt_find_by(family, &back, shunt_hash(family, &back), &entry));
+		kept.tcp_position = kept.other_position ? f->tcp_position : 0;
 	}
+	shunt_tuple_of(family, key, &tuple);
+	expired = bpf_map_lookup_elem(&shunt_expired, &tuple);
+	if (expired) {
+		kept.pkts += expired->pkts;
+		kept.bytes += expired->bytes;
+		shunt_forget_position(expired, hash);
+		*expired = kept;
+	} else if (bpf_map_update_elem(&shunt_expired, &tuple, &kept, BPF_NOEXIST)) {
+		shunt_usage.expired_lost++;
+		return;
+	}
+	if (kept.tcp_position)
+		shunt_note_position(hash);
 }
 
-/* What a sweep does to a flow that can be found. 1 where it is to leave the index. */
+/* Sweeps an entry that is in the index. Returns 1 if it is to be removed from the index. */
 static __always_inline int sweep_one(__u32 family, const union shunt_key *key, struct shunt_flow *f,
 				     struct shunt_sweep *s)
 {
@@ -74,22 +96,28 @@ static __always_inline void sweep_entry(__u32 family, __u32 number, struct shunt
 		return;
 	f = shunt_flow_at(family, words);
 	if (!words[shunt_live_word(family)]) {
-		if (f->state && shunt_since(f->retired_ticks, s->now_ticks) >= (__s32)shunt_ticks(SHUNT_RETIRED_MS))
-			shunt_give_back(family, number, words);
-		else if (f->state)
+		/*
+		 * Another CPU may have published the entry between the two loads; the state is then the new flow's. The
+		 * atomic operation reads the word again and orders the loads.
+		 */
+		if (!f->state || __sync_fetch_and_add(&words[shunt_live_word(family)], 0))
+			return;
+		if (shunt_since(f->retired_ticks, s->now_ticks) >= (__s32)shunt_ticks(SHUNT_RETIRED_MS))
+			shunt_free(family, number, words);
+		else
 			s->retired++;
 		return;
 	}
-	shunt_notice_silence(family, key, f, cold, s);
+	shunt_report_silence(family, key, f, cold, s);
 	if (sweep_one(family, key, f, s)) {
-		keep_counts(family, key, f, cold);
+		keep_expired(family, key, f, cold);
 		shunt_unpublish(family, number, s->now_ticks);
 	}
 }
 
 /*
- * Not static, so that the verifier looks at it once, and not at each turn of the loop around it. A callback would need a
- * JIT that knows callbacks.
+ * A global function, so that the verifier checks it once and not in each iteration. bpf_loop() would need a JIT that
+ * supports callbacks.
  */
 __noinline int shunt_sweep_entry(__u64 index, struct shunt_sweep *s)
 {
@@ -103,8 +131,8 @@ __noinline int shunt_sweep_entry(__u64 index, struct shunt_sweep *s)
 }
 
 /*
- * Counts flows, retires what is idle, frees what was retired: in a range of entries, since the whole may take long. Whoever
- * asks does so again until no entries are left.
+ * Counts flows, retires idle ones and frees retired ones, in a range of entries, since a whole table may take long. The
+ * caller repeats the call until no entries are left.
  */
 SEC("syscall")
 int shunt_sweep_flows(struct shunt_sweep *args)
@@ -115,14 +143,14 @@ int shunt_sweep_flows(struct shunt_sweep *args)
 	s.now_ticks = shunt_now();
 	s.remove_ticks = shunt_ticks(SHUNT_REMOVE_MS);
 	s.silent_ticks = shunt_ticks(SHUNT_SILENT_MS);
-	/* Before it leaves the table for being idle. */
+	/* Report silence before the flow is removed as idle. */
 	if (s.silent_ticks > s.idle_ticks)
 		s.silent_ticks = s.idle_ticks;
 	from = s.from;
 	end = from + s.entries;
 	if (end > 2 * each)
 		end = 2 * each;
-	/* Where nothing was ever kept, there is nothing to look at. */
+	/* Skip entries that were never used. */
 	if (from < each && from >= shunt_usage.fresh[0])
 		from = each;
 	if (from >= each + shunt_usage.fresh[1])
@@ -169,10 +197,10 @@ static __always_inline int edit(__u32 family, struct shunt_edit *e, const union 
 			hash = shunt_static_hash(family, key, hash);
 		}
 		e->flow.seen_ticks = shunt_now();
-		err = shunt_insert(family, key, hash, &e->flow, e->to, shunt_now(), &fresh);
+		err = shunt_insert(family, key, hash, &e->flow, e->to, 0, shunt_now(), &fresh);
 		if (!f)
 			return err;
-		/* The new one is there: packets find one or the other, and never a mixture. */
+		/* The new entry is published: a packet finds the old or the new one, never a mixture. */
 		if (!err)
 			shunt_unpublish(family, entry, shunt_now());
 		else if (err == SHUNT_FULL)
@@ -189,12 +217,12 @@ static __always_inline int edit(__u32 family, struct shunt_edit *e, const union 
 	if (!cold)
 		return SHUNT_NOT_THERE;
 	e->flow = *f;
-	__builtin_memcpy(e->to, shunt_to(f), family == 4 ? 8 : 32);
+	__builtin_memcpy(e->to, shunt_new_addrs(f), family == 4 ? 8 : 32);
 	e->cold = *cold;
 	return 0;
 }
 
-/* The daemon says that it is alive. */
+/* The daemon's heartbeat. */
 SEC("syscall")
 int shunt_beat(void *ctx)
 {
@@ -203,15 +231,15 @@ int shunt_beat(void *ctx)
 	return 0;
 }
 
-/* What is to be done and what came of it; a program's context may only be written at fixed places. */
+/* The request and its result. Not in the context, which a program can write at constant offsets only. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct shunt_edit);
-} shunt_desk SEC(".maps");
+} shunt_edit SEC(".maps");
 
-/* Puts in, takes out or reads one flow. */
+/* Inserts, removes or reads a flow. */
 SEC("syscall")
 int shunt_edit_flow(void *ctx)
 {
@@ -220,7 +248,7 @@ int shunt_edit_flow(void *ctx)
 	__u32 zero = 0;
 
 	(void)ctx;
-	e = bpf_map_lookup_elem(&shunt_desk, &zero);
+	e = bpf_map_lookup_elem(&shunt_edit, &zero);
 	if (!e)
 		return 0;
 	__builtin_memcpy(&key, e->key, sizeof(e->key));

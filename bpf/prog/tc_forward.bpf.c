@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * tc ingress: forwards packets of active flows through the egress port's qdisc, counts everything that comes in, and
- * keeps the headers of what goes up to Linux as a candidate for tc_watch to learn from.
+ * tc ingress: forwards packets of active flows through the egress port's qdisc, counts all other packets by reason, and
+ * keeps the headers of packets that tc_watch can learn from as candidates.
  */
+#include "include/ends.h"
 #include "include/skb.h"
 #include "include/trace.h"
 #include "include/watch.h"
 
-struct hook {
+#define SHUNT_FRAME struct __sk_buff
+#define SHUNT_LOAD_BYTES bpf_skb_load_bytes
+#include "include/verify.h"
+
+struct ingress {
 	struct __sk_buff *skb;
 	struct shunt_counters *counters;
 	__u64 hash;
-	__u32 entry; /* of its flow, if it has one */
-	__u32 now;
+	__u64 jiffies;
+	__u32 entry; /* of the packet's flow, if any */
+	__u32 now; /* the low half of jiffies */
 	__u16 slot;
 	__u16 port_flags;
 };
 
-/* A packet of a flow finds its counters by the flow; the others look their port up. */
-static __always_inline int find_port(struct hook *h)
+/* Looks up the ingress port and its counters. Forwarded packets find the counters by the flow's slot instead. */
+static __always_inline int find_port(struct ingress *h)
 {
 	struct shunt_port *port = shunt_port_of(h->skb->ifindex);
 
@@ -30,36 +36,39 @@ static __always_inline int find_port(struct hook *h)
 	return h->counters ? 0 : -1;
 }
 
-/* Up to Linux, and why. `ticket` is the candidate that egress will find, 0 for none. The port has been found. */
-static __always_inline int pass_up(struct hook *h, __u32 bytes, enum shunt_reason why, __u16 ticket)
+/* Passes a packet to Linux and counts the reason. `cookie` names the candidate, 0 for none. The port was looked up. */
+static __always_inline int pass(struct ingress *h, __u32 bytes, enum shunt_reason why, __u16 cookie)
 {
 	h->counters->slow_pkts++;
 	h->counters->slow_bytes += bytes;
 	shunt_count_reason(h->counters, why);
-	h->skb->tc_index = ticket;
+	h->skb->tc_index = cookie;
 	return SHUNT_TC_NEXT;
 }
 
-/* Up to Linux, and why; it teaches nothing. */
-static __always_inline int punt(struct hook *h, __u32 bytes, enum shunt_reason why)
+/* Passes a packet to Linux without a candidate, and counts the reason. */
+static __always_inline int punt(struct ingress *h, __u32 bytes, enum shunt_reason why)
 {
-	return find_port(h) ? SHUNT_TC_NEXT : pass_up(h, bytes, why, 0);
+	return find_port(h) ? SHUNT_TC_NEXT : pass(h, bytes, why, 0);
 }
 
 /*
- * Whether to learn from this packet. A tuple without a flow must have been seen often enough, and one that was refused
- * is left in peace for a while; a flow in use always gets its proof, whoever shares its sighting.
+ * Whether to learn from this packet. A tuple without a flow must have been seen often enough, and not have been refused
+ * recently. A flow in use always gets its proof, even if its sighting is shared with a refused tuple.
  */
-static __always_inline int worth_watching(const struct hook *h, const struct shunt_packet *p, enum shunt_reason why)
+static __always_inline int should_learn(const struct ingress *h, const struct shunt_packet *p, enum shunt_reason why)
 {
 	struct shunt_sighting *s = shunt_sighting_of(h->hash);
 	__u32 want = p->l4_proto == IPPROTO_TCP ? shunt_control.learn_tcp_pkts : shunt_control.learn_udp_pkts;
 
 	if (!(shunt_control.flags & SHUNT_CONTROL_LEARN))
 		return 0;
+	/* While the table is nearly full, reserve entries for tuples that are seen often. */
+	if (why == SHUNT_MISS && shunt_free_entries(p->family) < shunt_control.max_flows / SHUNT_CROWDED)
+		want *= SHUNT_CROWDED;
 	if (why != SHUNT_MISS && why != SHUNT_STALE)
 		return 1;
-	if (s->quiet_until_ticks && shunt_before(h->now, s->quiet_until_ticks))
+	if (shunt_is_quiet(s, h->now))
 		return 0;
 	if (h->now - s->since_ticks > SHUNT_WINDOW_S * shunt_control.ticks_per_s) {
 		s->since_ticks = h->now;
@@ -68,8 +77,8 @@ static __always_inline int worth_watching(const struct hook *h, const struct shu
 	return ++s->pkts >= want || why == SHUNT_STALE;
 }
 
-/* Why nothing may be learned from what comes in by this port, or of this family. */
-static __always_inline enum shunt_reason held(const struct hook *h, __u32 family)
+/* The reason why nothing may be learned on this port or from this family; SHUNT_OK if learning is allowed. */
+static __always_inline enum shunt_reason learning_blocked(const struct ingress *h, __u32 family)
 {
 	if (shunt_control.flags & (family == 4 ? SHUNT_CONTROL_HOLD4 : SHUNT_CONTROL_HOLD6))
 		return SHUNT_RULESET;
@@ -80,28 +89,36 @@ static __always_inline enum shunt_reason held(const struct hook *h, __u32 family
 	return SHUNT_OK;
 }
 
-/* Keeps what came in until it leaves. Returns the ticket for the skb, 0 if that failed. */
-static __always_inline __u16 watch(struct hook *h, const struct shunt_packet *p, const void *macs)
+/* Saves the packet's headers as a candidate. Returns the cookie for the skb, or 0 on failure. */
+static __always_inline __u16 save_candidate(struct ingress *h, const struct shunt_packet *p, const void *macs)
 {
 	__u32 index = h->hash % SHUNT_CANDIDATES;
 	struct shunt_candidate *c = bpf_map_lookup_elem(&shunt_candidates, &index);
-	__u16 generation;
+	__u32 epoch = *(volatile __u32 *)&shunt_control.epoch;
+	const struct shunt_port *port;
+	__u16 cookie;
 
 	if (!c)
 		return 0;
-	/* Sixteen generations tell a packet from the one before it in the same place; 0 is for "none". */
-	generation = (c->ticket >> 12) + 1;
-	if (generation > 15)
-		generation = 1;
-	c->ticket = 0;
-	if (shunt_capture(h->skb, p, macs, &c->headers))
+	cookie = shunt_claim_candidate(c, index);
+	if (!cookie)
 		return 0;
+	/*
+	 * The daemon sets flags before it moves the epoch. The claim was a full barrier, so flags read from here on
+	 * are at least as new as the epoch.
+	 */
+	port = shunt_port_of(h->skb->ifindex);
+	h->port_flags = port ? port->flags : 0;
+	if (!port || learning_blocked(h, p->family) != SHUNT_OK || shunt_save_headers(h->skb, p, macs, &c->headers)) {
+		shunt_publish_candidate(c, cookie, SHUNT_CANDIDATE_EMPTY);
+		return 0;
+	}
 	c->at_ticks = h->now;
 	c->ifindex = h->skb->ifindex;
-	c->epoch = shunt_control.epoch;
+	c->epoch = epoch;
+	c->station_changes = shunt_stations.changes;
 	c->sighting = shunt_sighting_index(h->hash);
 	c->fingerprint = shunt_fingerprint(h->hash);
-	c->left = 0;
 	c->class_bits = p->class_bits;
 	c->family = p->family;
 	c->l4_proto = p->l4_proto;
@@ -109,8 +126,8 @@ static __always_inline __u16 watch(struct hook *h, const struct shunt_packet *p,
 	c->padded = shunt_skb_padded(h->skb, p);
 	c->in_slot = h->slot;
 	c->in_flags = h->port_flags;
-	c->ticket = generation << 12 | index;
-	return c->ticket;
+	shunt_publish_candidate(c, cookie, 0);
+	return cookie;
 }
 
 static __always_inline int retag(struct __sk_buff *skb, const struct shunt_packet *p, const struct shunt_flow *f)
@@ -118,8 +135,7 @@ static __always_inline int retag(struct __sk_buff *skb, const struct shunt_packe
 	const __be16 *l2 = (const __be16 *)f->l2;
 	int inner = f->out_tags > 1;
 
-	if (p->tags == f->out_tags &&
-	    (p->tags < 1 || (p->tpid_be[0] == l2[6] && p->tci_be[0] == l2[7])) &&
+	if (p->tags == f->out_tags && (p->tags < 1 || (p->tpid_be[0] == l2[6] && p->tci_be[0] == l2[7])) &&
 	    (p->tags < 2 || (p->tpid_be[1] == l2[8] && p->tci_be[1] == l2[9])))
 		return 0;
 	if (p->tags > 0 && bpf_skb_vlan_pop(skb))
@@ -133,7 +149,7 @@ static __always_inline int retag(struct __sk_buff *skb, const struct shunt_packe
 	return 0;
 }
 
-/* Writes MACs and the L3 and L4 headers where they are now. */
+/* Rewrites the MACs, the L3 and the L4 header in place. Returns -1 if a header is out of bounds. */
 static __always_inline int rewrite(struct __sk_buff *skb, __u32 family, const struct shunt_packet *p,
 				   struct shunt_flow *f, __u32 summed)
 {
@@ -159,22 +175,22 @@ static __always_inline int rewrite(struct __sk_buff *skb, __u32 family, const st
 	if (l4 + sizeof(struct udphdr) > end)
 		return -1;
 	shunt_copy_macs(data, f->l2);
-	/* Linux 6.1 does not remember which protocol the size was that of, unless it is a constant in either way. */
+	/* 6.1's verifier loses the relation between protocol and header size unless the protocol is a constant. */
 	if (p->l4_proto == IPPROTO_UDP) {
-		shunt_rewrite(l3, l4, family, IPPROTO_UDP, f, shunt_to(f), checksum);
+		shunt_rewrite(l3, l4, family, IPPROTO_UDP, f, shunt_new_addrs(f), checksum);
 		has_l4_check = !!((struct udphdr *)l4)->check;
 	} else if (l4 + sizeof(struct tcphdr) <= end) {
-		shunt_rewrite(l3, l4, family, IPPROTO_TCP, f, shunt_to(f), checksum);
+		shunt_rewrite(l3, l4, family, IPPROTO_TCP, f, shunt_new_addrs(f), checksum);
 	} else {
 		return -1;
 	}
-	/* The driver has handed up the sum over the packet, which is another one now. Where it has not, the helper refuses. */
+	/* Update CHECKSUM_COMPLETE. Without CHECKSUM_COMPLETE, the helper refuses. */
 	if (summed == SHUNT_SUMMED_COMPLETE || summed == SHUNT_SUMMED_UNKNOWN)
 		bpf_csum_update(skb, shunt_sum_change(f, family, has_l4_check));
 	return 0;
 }
 
-static __always_inline int forward(struct hook *h, struct shunt_packet *p, __u32 family, struct shunt_flow *f)
+static __always_inline int forward(struct ingress *h, struct shunt_packet *p, __u32 family, struct shunt_flow *f)
 {
 	struct __sk_buff *skb = h->skb;
 	__u32 want = p->l2_bytes + p->l3_bytes;
@@ -191,6 +207,7 @@ static __always_inline int forward(struct hook *h, struct shunt_packet *p, __u32
 	}
 	if (retag(skb, p, f) || rewrite(skb, family, p, f, shunt_skb_summed(skb))) {
 		h->counters->dropped_pkts++;
+		shunt_count_reason(h->counters, SHUNT_HALF_WRITTEN);
 		return SHUNT_TC_DROP;
 	}
 	skb->mark = f->mark;
@@ -202,24 +219,23 @@ static __always_inline int forward(struct hook *h, struct shunt_packet *p, __u32
 	return bpf_redirect(out, 0);
 }
 
-/* Whether nobody knows if the L4 checksum is finished. */
-static __always_inline int is_unclear(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family,
-				      const struct shunt_flow *f, void *l3, void *end)
+/* Whether the L4 checksum may be unfinished, on a kernel where ip_summed cannot be read. */
+static __always_inline int may_be_partial(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family,
+					  const struct shunt_flow *f, void *l3, void *end)
 {
 	__u32 l3_size = shunt_l3_size(family);
 	__u16 *check = l3 + l3_size + shunt_check_offset(p->l4_proto);
 
 	if (SHUNT_SUMMED_IS_KNOWN || shunt_skb_summed(skb) != SHUNT_SUMMED_UNKNOWN || !(f->flags & SHUNT_FLOW_PARTIAL))
 		return 0;
-	return (void *)(check + 1) > end ||
-	       shunt_looks_partial(family, l3, p->l4_proto, p->l3_bytes - l3_size, *check);
+	return (void *)(check + 1) > end || shunt_looks_partial(family, l3, p->l4_proto, p->l3_bytes - l3_size, *check);
 }
 
-/* A packet of a known flow: whether it may be forwarded, and what else it means for the flow. */
-static __always_inline enum shunt_reason settle(const struct hook *h, const struct shunt_packet *p, __u32 family,
+/* Decides on a packet of a known flow, and updates the flow's proof and state. */
+static __always_inline enum shunt_reason decide(const struct ingress *h, const struct shunt_packet *p, __u32 family,
 						const union shunt_key *key, const void *macs, struct shunt_flow *f)
 {
-	enum shunt_reason why = shunt_decide(f, p, macs, &shunt_control, h->now);
+	enum shunt_reason why = shunt_decide(f, p, macs, &shunt_control, h->jiffies);
 
 	if (f->punt_due) {
 		f->punt_due = 0;
@@ -227,7 +243,7 @@ static __always_inline enum shunt_reason settle(const struct hook *h, const stru
 	}
 	if (why == SHUNT_REPROVE)
 		f->reprove_at_ticks = h->now + shunt_control.reprove_ticks;
-	/* The packet that taught us this flow has long left Linux, and it left once: egress would have said. */
+	/* The packet that taught this flow has left Linux once: egress would have retired the flow otherwise. */
 	if (why == SHUNT_PENDING) {
 		f->state = SHUNT_FLOW_ACTIVE;
 		shunt_trace(SHUNT_TRACE_ACTIVATE, SHUNT_OK, family, key);
@@ -236,36 +252,28 @@ static __always_inline enum shunt_reason settle(const struct hook *h, const stru
 	return why;
 }
 
-static __always_inline int may_teach(enum shunt_reason why)
+static __always_inline int can_teach(enum shunt_reason why)
 {
 	return why == SHUNT_MISS || why == SHUNT_STALE || why == SHUNT_REPROVE || why == SHUNT_MTU ||
 	       why == SHUNT_CLASS || why == SHUNT_NOT_OURS;
 }
 
-/* SYN, FIN or RST: the connection begins anew or ends, so both its directions leave the fast path at once. */
-static __always_inline void retire_both(struct hook *h, __u32 family, __u8 l4_proto, const union shunt_key *key,
-					struct shunt_flow *f)
+/* Handles a SYN, FIN or RST of a known flow. */
+static __always_inline void handle_end(struct ingress *h, __u32 family, const struct shunt_packet *p,
+				       const union shunt_key *key, struct shunt_flow *f)
 {
 	struct shunt_counters *counters = shunt_counters_of(f->in_slot);
-	union shunt_key back;
-	__u32 entry;
-	__u64 hash;
 
 	if (f->flags & SHUNT_FLOW_STATIC || !counters)
 		return;
-	counters->retired++;
-	shunt_retire(f, h->now, SHUNT_TCP_FLAGS);
-	shunt_trace(SHUNT_TRACE_RETIRE, SHUNT_TCP_FLAGS, family, key);
-	shunt_reverse_key(family, f, shunt_to(f), l4_proto, shunt_ifindex_of(f->out_slot), &back);
-	hash = shunt_hash(family, &back);
-	f = shunt_find(family, &back, hash, &entry);
-	if (!f || f->flags & SHUNT_FLOW_STATIC)
-		return;
-	shunt_retire(f, h->now, SHUNT_TCP_FLAGS);
-	shunt_trace(SHUNT_TRACE_RETIRE, SHUNT_TCP_FLAGS, family, &back);
+	if (shunt_handle_end(family, p, key, h->entry, f, h->now))
+		counters->retired++;
+	else
+		shunt_trace(SHUNT_TRACE_PUNT, SHUNT_TCP_FLAGS, family, key);
 }
 
-static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 family, struct ethhdr *eth, void *end)
+static __always_inline int handle(struct ingress *h, struct shunt_packet *p, __u32 family, struct ethhdr *eth,
+				  void *end)
 {
 	void *l3 = (void *)eth + p->l2_bytes;
 	union shunt_key key;
@@ -280,29 +288,35 @@ static __always_inline int handle(struct hook *h, struct shunt_packet *p, __u32 
 	if (!f) {
 		if (why == SHUNT_OK)
 			why = SHUNT_MISS;
+		if (p->l4_proto == IPPROTO_TCP)
+			shunt_update_expired(family, p, &key, h->hash, h->now);
 	} else if (why == SHUNT_OK) {
-		/* Or clang computes the addresses of its members from the entry again. */
+		/* Keep clang from recomputing the addresses of the members from the entry. */
 		asm("" : "+r"(f));
+		f->tcp_position = p->tcp_position;
 		shunt_skb_wire_bytes(h->skb, p);
-		why = settle(h, p, family, &key, eth, f);
+		why = decide(h, p, family, &key, eth, f);
 		if (why == SHUNT_OK && family == 4 && !shunt_ipv4_header_good(l3))
 			why = SHUNT_BAD_HEADER;
-		if (why == SHUNT_OK && is_unclear(h->skb, p, family, f, l3, end))
+		if (why == SHUNT_OK && may_be_partial(h->skb, p, family, f, l3, end))
 			why = SHUNT_BAD_HEADER;
+		if (why == SHUNT_OK && shunt_control.flags & SHUNT_CONTROL_VERIFY_TC && !shunt_skb_verified(h->skb) &&
+		    !shunt_checksum_good(h->skb, p, family, f, l3, end))
+			why = h->skb->len < p->l2_bytes + p->l3_bytes ? SHUNT_BAD_HEADER : SHUNT_BAD_CHECKSUM;
 		if (why == SHUNT_OK)
 			return forward(h, p, family, f);
 		shunt_trace(SHUNT_TRACE_PUNT, why, family, &key);
 	} else if (why == SHUNT_TCP_FLAGS && p->tcp_flags & SHUNT_TCP_BOUNDS) {
-		retire_both(h, family, p->l4_proto, &key, f);
+		handle_end(h, family, p, &key, f);
 	}
 	if (find_port(h))
 		return SHUNT_TC_NEXT;
-	if (!may_teach(why) || !worth_watching(h, p, why))
-		return pass_up(h, p->l3_bytes, why, 0);
-	hold = held(h, family);
+	if (!can_teach(why) || !should_learn(h, p, why))
+		return pass(h, p->l3_bytes, why, 0);
+	hold = learning_blocked(h, family);
 	if (hold != SHUNT_OK)
-		return pass_up(h, p->l3_bytes, hold, 0);
-	return pass_up(h, p->l3_bytes, why, watch(h, p, eth));
+		return pass(h, p->l3_bytes, hold, 0);
+	return pass(h, p->l3_bytes, why, save_candidate(h, p, eth));
 }
 
 SEC("tcx/ingress")
@@ -312,17 +326,20 @@ int shunt_in(struct __sk_buff *skb)
 	enum shunt_reason why;
 	struct ethhdr *eth;
 	__be16 proto_be;
-	struct hook h;
+	struct ingress h;
 	void *end;
 
 	h.skb = skb;
-	h.now = shunt_now();
+	h.jiffies = shunt_now();
+	h.now = h.jiffies;
 	shunt_skb_pull(skb);
 	eth = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
 	why = shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &proto_be);
 	if (why == SHUNT_OK && eth->h_dest[0] & 1)
 		why = SHUNT_NOT_OURS;
+	if (shunt_unlikely(shunt_skb_decrypted(skb)))
+		why = SHUNT_IPSEC;
 	if (why != SHUNT_OK)
 		return punt(&h, skb->len - ETH_HLEN, why);
 	if (proto_be == shunt_htons(ETH_P_IP))

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * XDP ingress: forwards packets of active flows whose egress port XDP can reach. Everything else goes up unchanged,
- * and the tc program of the same port counts it and says why.
+ * XDP ingress: forwards packets of active flows whose egress port XDP can reach. All other packets pass unchanged and
+ * uncounted; the tc program of the same port counts them by reason.
  */
 #include "include/maps.h"
+
+#define SHUNT_FRAME struct xdp_md
+#define SHUNT_LOAD_BYTES bpf_xdp_load_bytes
+#include "include/verify.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
@@ -12,7 +16,7 @@ struct {
 	__type(value, __u32); /* ifindex */
 } shunt_devmap SEC(".maps");
 
-/* Makes the frame end where L3 ends. */
+/* Trims the padding after the L3 packet. Returns nonzero on failure. */
 static __always_inline int trim(struct xdp_md *ctx, const struct shunt_flow *f, __u32 want)
 {
 	__u32 have = bpf_xdp_get_buff_len(ctx), bytes;
@@ -23,7 +27,7 @@ static __always_inline int trim(struct xdp_md *ctx, const struct shunt_flow *f, 
 	return have > bytes ? (int)bpf_xdp_adjust_tail(ctx, (int)(bytes - have)) : 0;
 }
 
-/* Whether the L4 checksum is there, and not left for the device to finish. */
+/* Whether the L4 checksum is within the first buffer and finished. */
 static __always_inline int is_summed(const struct shunt_packet *p, __u32 family, const struct shunt_flow *f, void *l3,
 				     void *end)
 {
@@ -38,19 +42,39 @@ static __always_inline int is_summed(const struct shunt_packet *p, __u32 family,
 static __always_inline int drop(struct shunt_counters *counters)
 {
 	counters->dropped_pkts++;
+	shunt_count_reason(counters, SHUNT_HALF_WRITTEN);
 	return XDP_DROP;
 }
 
-static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet *p, __u32 family,
-				   struct shunt_flow *f, __u32 entry, void *eth, void *l3, void *end)
+/* Whether the egress driver accepts multi-buffer frames. */
+static __always_inline int takes_frags(const struct shunt_flow *f)
 {
-	__u32 now = shunt_now();
+	const struct shunt_port *port = shunt_port_of(shunt_ifindex_of(f->out_slot));
+
+	return port && port->flags & SHUNT_PORT_XDP_FRAGS;
+}
+
+/*
+ * Whether the kernel will redirect a frame with two tags: it allows room for one tag beyond the MTU of the egress
+ * device. Frames with at most one tag fit, since Linux has forwarded packets of their size.
+ */
+static __always_inline int fits(struct xdp_md *ctx, const struct shunt_flow *f, __u32 l3_bytes)
+{
+	__u32 with_inner_tag = l3_bytes + 4;
+
+	return !bpf_check_mtu(ctx, shunt_ifindex_of(f->out_slot), &with_inner_tag, 0, 0);
+}
+
+static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet *p, __u32 family, struct shunt_flow *f,
+				   __u32 entry, void *eth, void *l3, void *end)
+{
+	__u64 now = shunt_now();
 	enum shunt_reason why = shunt_decide(f, p, eth, &shunt_control, now);
 	struct shunt_counters *counters;
 	int room;
 
 	if (shunt_unlikely(why == SHUNT_REPROVE)) {
-		/* Set forward here so that one packet goes up and not all of a burst; tc punts the one that comes. */
+		/* Advance the time here, so that one packet of a burst is punted by tc, and not all of them. */
 		f->reprove_at_ticks = now + shunt_control.reprove_ticks;
 		f->punt_due = 1;
 	}
@@ -58,7 +82,7 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 		return XDP_PASS;
 	if (family == 4 && !shunt_ipv4_header_good(l3))
 		return XDP_PASS;
-	/* Or clang computes the addresses of its members from the entry again. */
+	/* Keep clang from recomputing the addresses of the members from the entry. */
 	asm("" : "+r"(f));
 	counters = shunt_counters_of(f->in_slot);
 	if (!counters)
@@ -69,14 +93,22 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 		eth = (void *)(long)ctx->data;
 		end = (void *)(long)ctx->data_end;
 		l3 = eth + p->l2_bytes;
+		if ((long)bpf_xdp_get_buff_len(ctx) > end - (void *)eth && !takes_frags(f))
+			return XDP_PASS;
 	}
+	if (shunt_unlikely(f->out_tags > 1) && !fits(ctx, f, p->l3_bytes))
+		return XDP_PASS;
 	if (!is_summed(p, family, f, l3, end))
 		return XDP_PASS;
-	shunt_rewrite(l3, l3 + shunt_l3_size(family), family, p->l4_proto, f, shunt_to(f), SHUNT_CHECKSUM_FINISHED);
+	if (shunt_unlikely(shunt_control.flags & SHUNT_CONTROL_VERIFY_XDP) &&
+	    !shunt_checksum_good(ctx, p, family, f, l3, end))
+		return XDP_PASS;
+	shunt_rewrite(l3, l3 + shunt_l3_size(family), family, p->l4_proto, f, shunt_new_addrs(f),
+		      SHUNT_CHECKSUM_FINISHED);
 	room = p->l2_bytes - ETH_HLEN - 4 * f->out_tags;
 	if (shunt_unlikely(room)) {
 		if (bpf_xdp_adjust_head(ctx, room)) {
-			/* The driver has left no room for tags; tc has. */
+			/* The driver left no headroom for tags; use tc from now on. */
 			f->flags &= ~SHUNT_FLOW_XDP;
 			return drop(counters);
 		}
@@ -85,14 +117,15 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 		if (eth + SHUNT_L2_MAX > end)
 			return drop(counters);
 	}
-	/* Or clang loads it again for the tags. */
+	/* Keep clang from reloading eth. */
 	asm("" : "+r"(eth));
 	shunt_copy_l2(eth, f->l2, f->out_tags);
-	/* Its port may have gone. */
+	/* Fails if the egress port was removed. */
 	if (shunt_unlikely(bpf_redirect_map(&shunt_devmap, f->out_slot, XDP_DROP) != XDP_REDIRECT))
 		return drop(counters);
 	counters->xdp_pkts++;
 	counters->xdp_bytes += p->l3_bytes;
+	f->tcp_position = p->tcp_position;
 	shunt_count_flow(family, f, entry, p->l3_bytes, now);
 	return XDP_REDIRECT;
 }
@@ -105,8 +138,7 @@ static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __
 	struct shunt_flow *f;
 	__u32 entry;
 
-	if (shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, p, &key) != SHUNT_OK ||
-	    shunt_admit(p) != SHUNT_OK)
+	if (shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, p, &key) != SHUNT_OK || shunt_admit(p) != SHUNT_OK)
 		return XDP_PASS;
 	f = shunt_find(family, &key, shunt_hash(family, &key), &entry);
 	if (!f || !(f->flags & SHUNT_FLOW_XDP))

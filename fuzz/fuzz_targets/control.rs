@@ -1,12 +1,12 @@
-//! Sends any bytes to the control socket, with a loop behind it that answers every call: no kernel is asked.
+//! Sends bytes to the control socket. A loop answers every call, without the kernel.
 //!
-//! Whatever comes, the server must answer or hang up, say in one line what is wrong, and hand on only what is whole.
-//! Time passes by itself where all wait, so what takes a timeout costs nothing.
+//! For any input, the server must answer or hang up, report an error in one line, and pass on complete requests only.
+//! Time is simulated: it advances when all tasks wait, so timeouts cost nothing.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use shunt_api::{Config, ErrorBody, Instance, Selection, StaticRemoval, StaticTable, Status, TrackedTable};
-use shuntd::control::{self, Call, FlowSource, Job, Listing, Metered};
+use shuntd::control::{self, Call, FlowSource, Job, Listing, MetricsSource};
 use std::{cell::RefCell, collections::BTreeMap, env, io, path::PathBuf, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -16,7 +16,7 @@ use tokio::{
 };
 
 const STATUS: &[u8] = b"GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n";
-/// How often the server is asked whether it is well.
+/// Check the server's health once per this many inputs.
 const VISIT: u32 = 64;
 
 thread_local! {
@@ -41,7 +41,7 @@ fn judge(data: &[u8], answer: &[u8]) {
         return;
     }
     let text = std::str::from_utf8(answer).expect("an answer is text");
-    let (head, body) = text.split_once("\r\n\r\n").expect("an answer is whole");
+    let (head, body) = text.split_once("\r\n\r\n").expect("an answer is complete");
     let code: u16 = head.get(9..12).and_then(|code| code.parse().ok()).expect("an answer has a status");
     assert!(code == 200 || (400..500).contains(&code), "{text}");
     if code == 200 || data.trim_ascii_start().starts_with(b"HEAD ") {
@@ -70,11 +70,11 @@ impl Served {
         let (calls, asked) = mpsc::channel(16);
         runtime.spawn(control::serve(listeners, calls));
         runtime.spawn(answer(asked));
-        Ok(Self { runtime, socket: instance.socket_path(), asked: 0, _directory: directory })
+        Ok(Self { runtime, socket: instance.socket_path(directory.path()), asked: 0, _directory: directory })
     }
 
-    /// What comes back until the server closes. A client that ends its side behind the bytes is one that has hung up, and
-    /// may get no answer.
+    /// Sends bytes and returns everything that the server answers until it closes. If the client `hangs_up` after the bytes,
+    /// the server need not answer.
     fn exchange(&mut self, bytes: &[u8], hangs_up: bool) -> Vec<u8> {
         self.runtime.block_on(async {
             let stream = UnixStream::connect(&self.socket).await.expect("the server listens");
@@ -88,7 +88,7 @@ impl Served {
             };
             let mut answer = Vec::new();
             let (_, got) = tokio::join!(sent, read.read_to_end(&mut answer));
-            // Closing with bytes unread resets the connection, and what was answered may be lost.
+            // Closing with unread bytes resets the connection, and the answer may be lost.
             got.map_or(Vec::new(), |_| answer)
         })
     }
@@ -105,7 +105,7 @@ impl FlowSource for Nothing {
     }
 }
 
-/// The daemon's loop. A client that has gone away does not want its answer.
+/// Stands for the daemon's loop. Sending an answer fails if the client has gone, which is no error.
 async fn answer(mut calls: mpsc::Receiver<Call>) {
     while let Some(call) = calls.recv().await {
         let _gone = match call {
@@ -113,27 +113,27 @@ async fn answer(mut calls: mpsc::Receiver<Call>) {
             Call::Metrics(reply) => {
                 let ports = BTreeMap::new();
                 reply
-                    .send(Metered { status: Status::default(), ports, began: Duration::from_secs(1) })
+                    .send(MetricsSource { status: Status::default(), ports, started_at: Duration::from_secs(1) })
                     .is_err()
             }
             Call::Flows(reply) => reply.send(Box::new(Nothing)).is_err(),
             Call::Find(wanted, reply) => {
-                is_whole(&wanted);
+                check_round_trip(&wanted);
                 reply.send(Job::new(|| Ok((Vec::new(), 0)))).is_err()
             }
             Call::Explain(_, reply) => reply.send(Ok(Vec::new())).is_err(),
             Call::Conntrack(reply) => reply.send(Job::new(|| Ok(TrackedTable::default()))).is_err(),
-            // Nothing will happen any more.
+            // A stream that ends at once.
             Call::Watch(reply) => reply.send(Ok(broadcast::channel(1).1)).is_err(),
             Call::Flush(reply) => reply.send(3).is_err(),
             Call::Stop(reply) => reply.send(()).is_err(),
             Call::AddStatic(table, reply) => {
-                table.check().expect("what was checked passes");
-                assert_eq!(table, again::<StaticTable>(&table));
+                table.check().expect("a table that was passed on is valid");
+                assert_eq!(table, round_trip::<StaticTable>(&table));
                 reply.send(Ok(table.flow.len() as u64)).is_err()
             }
             Call::DelStatic(removal, reply) => {
-                assert_eq!(removal, again::<StaticRemoval>(&removal));
+                assert_eq!(removal, round_trip::<StaticRemoval>(&removal));
                 reply.send(Ok(removal.flow.len() as u64)).is_err()
             }
             Call::ListStatic(reply) => reply.send(StaticTable::default()).is_err(),
@@ -141,13 +141,14 @@ async fn answer(mut calls: mpsc::Receiver<Call>) {
     }
 }
 
-fn is_whole(wanted: &Selection) {
-    let again: Selection = serde_urlencoded::from_str(&wanted.query()).expect("what was read can be written");
+fn check_round_trip(wanted: &Selection) {
+    let again: Selection =
+        serde_urlencoded::from_str(&wanted.query()).expect("a parsed value can be serialized");
     assert_eq!(*wanted, again);
 }
 
-/// The same, written and read once more.
-fn again<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
-    let text = serde_json::to_string(value).expect("what was read can be written");
-    serde_json::from_str(&text).expect("what was written can be read")
+/// Serializes a value and parses it again.
+fn round_trip<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
+    let text = serde_json::to_string(value).expect("a parsed value can be serialized");
+    serde_json::from_str(&text).expect("a serialized value can be parsed")
 }

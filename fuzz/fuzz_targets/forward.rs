@@ -1,12 +1,12 @@
-//! Parses any frame, rewrites it if it is a packet that a flow may carry, and compares both with shunt-wire.
+//! Parses a frame, rewrites it if a flow may carry the packet, and compares both results with shunt-wire.
 //!
-//! `CC=clang CFLAGS=-fsanitize=address` has the C of the packet core watched as well.
+//! `CC=clang CFLAGS=-fsanitize=address` instruments the C code of the packet core as well.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use shunt_bpf::{
     core,
-    testrun::{class_of, flow_between, key_of},
+    wire::{class_bits, flow_between, key_for},
 };
 use shunt_wire::{Checksum, Network, Packet, Tag, Transport};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,11 +14,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 const IFINDEX: u32 = 7;
 
 fuzz_target!(|data: &[u8]| {
-    // An allocation of its own ends where the frame does.
+    // An allocation that ends with the frame: the sanitizer catches reads past the end.
     let frame = data.to_vec().into_boxed_slice();
     let parsed = core::parse(&frame, IFINDEX);
-    let said = Packet::parse(&frame).ok().filter(|packet| packet.to_bytes()[..] == frame[..]);
-    let Some(packet) = said else {
+    let expected = Packet::parse(&frame).ok().filter(|packet| packet.to_bytes()[..] == frame[..]);
+    let Some(packet) = expected else {
         if let Ok((parsed, _)) = parsed {
             assert!(usize::from(parsed.l2_bytes) + usize::from(parsed.l3_bytes) >= 14 + 28);
         }
@@ -28,15 +28,15 @@ fuzz_target!(|data: &[u8]| {
         assert!(parsed.is_err());
         return;
     }
-    let (parsed, key) = parsed.expect("shunt-wire reads it");
-    assert_eq!(Some(key), key_of(&packet, IFINDEX));
-    assert_eq!(Some(parsed.class_bits), class_of(&packet));
+    let (parsed, key) = parsed.expect("shunt-wire parses the frame");
+    assert_eq!(Some(key), key_for(&packet, IFINDEX));
+    assert_eq!(Some(parsed.class_bits), class_bits(&packet));
     if core::admit(&parsed) == 0 {
         rewrite(&frame, &parsed, &packet);
     }
 });
 
-/// Whether a flow could carry it, as far as parsing can tell.
+/// Whether the core must accept the packet: TCP or UDP, without options, extension headers or fragments, at most two tags.
 fn simple(packet: &Packet) -> bool {
     let known = packet.ethernet.tags.iter().all(|tag| tag.tpid != 0x9100);
     let bare = match &packet.network {

@@ -2,41 +2,34 @@
 
 use crate::{
     document,
-    failure::{Failure, FailureCode},
+    engine::Engine,
     mark::{self, MarkMatch},
-    status::Engine,
 };
 use serde::{Deserialize, Serialize};
-use std::{
-    fmt, fs, io,
-    net::SocketAddr,
-    ops::RangeInclusive,
-    path::{Path, PathBuf},
-    str::FromStr,
-    time::Duration,
-};
+use std::{fmt, net::SocketAddr, ops::RangeInclusive, str::FromStr, time::Duration};
 
-/// What `/etc/shunt/shunt.toml` says. Every key may be left out; other keys are refused.
+/// The configuration of the daemon, as in `/etc/shunt/shunt.toml`. Absent keys have their defaults; unknown keys are refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The engine.
+    /// The engine that sends packets of the fast path.
     pub engine: EngineChoice,
-    /// The ports; none means those that forwarding uses.
+    /// The names of the ports; if empty, the devices that forwarding uses.
     pub ports: Vec<String>,
-    /// Whether flows are learned; otherwise only static ones are forwarded, and no conntrack is needed.
+    /// Whether flows are learned. If false, only static flows are forwarded, and conntrack is not needed.
     pub learn: bool,
-    /// The size of the flow table; a connection has up to two flows.
+    /// The most flows of each address family, 64 to 4194304. IPv4 and IPv6 have a table of this size each; a connection has up to two
+    /// flows.
     pub max_flows: u32,
-    /// How often a packet of an active flow goes to Linux to prove the flow again.
+    /// How often one packet of an active flow takes the slow path, to prove the action again.
     #[serde(with = "duration")]
     pub reprove: Duration,
-    /// After this long without a packet a flow leaves the table.
+    /// A flow without packets for this long is removed from the table.
     #[serde(with = "duration")]
     pub idle: Duration,
-    /// Packets of a UDP direction that go to Linux before the direction is in use.
+    /// The number of packets of a UDP direction that take the slow path before the direction is fast.
     pub udp_packets: u32,
-    /// Packets of a TCP direction that go to Linux before the direction is in use.
+    /// The number of packets of a TCP direction that take the slow path before the direction is fast, counted after the handshake.
     pub tcp_packets: u32,
     /// Whether a UDP direction is learned before the other side has answered.
     pub udp_unreplied: bool,
@@ -46,24 +39,26 @@ pub struct Config {
     /// Connections with this conntrack mark stay on the slow path.
     #[serde(with = "mark")]
     pub exclude_ct_mark: Option<MarkMatch>,
-    /// What becomes of the flows of a port while somebody captures on it.
+    /// Whether flows of a port take the slow path while a packet socket captures on it.
     pub captures: CaptureChoice,
-    /// What the kernel may queue of its changes before it drops some, on each socket, in bytes.
+    /// Which TCP and UDP checksums are verified before a packet is forwarded.
+    pub verify_checksums: ChecksumChoice,
+    /// The receive buffer of each netlink socket, in bytes. If more changes are queued, the kernel drops some.
     pub netlink_buffer: u32,
-    /// The group whose members may read the control socket: its name or number. Without one, only root may.
+    /// The name or number of the group whose members may read from the control socket; if empty, only root may.
     pub read_group: String,
-    /// Where metrics are served over TCP, besides the control socket.
+    /// The TCP address for metrics; if absent, only the control socket serves them.
     #[serde(with = "address")]
     pub metrics: Option<SocketAddr>,
-    /// What the daemon says.
+    /// The least severe messages that are logged.
     pub log: LogLevel,
 }
 
-/// What decides the engine of a port.
+/// How the engine of a port is chosen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineChoice {
-    /// The port's driver and qdisc.
+    /// By the driver and the qdisc of the port.
     #[default]
     Auto,
     /// Always tc.
@@ -72,31 +67,44 @@ pub enum EngineChoice {
     Xdp,
 }
 
-/// What becomes of the flows of a port while somebody captures on it.
+/// What happens to the flows of a port while a packet socket captures on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CaptureChoice {
     /// They take the slow path, so that the capture sees them.
     #[default]
     Slow,
-    /// They stay as they are.
+    /// They stay on the fast path, and the capture misses their packets.
     Ignore,
 }
 
-/// The least important lines that are logged.
+/// Which TCP and UDP checksums are verified before a packet is forwarded. A packet with a wrong checksum takes the slow path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChecksumChoice {
+    /// With the engine tc, the checksums of short packets that the driver has not verified.
+    #[default]
+    Auto,
+    /// All checksums that the driver has not verified.
+    Always,
+    /// No checksums.
+    Never,
+}
+
+/// The severity of log messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// What failed.
+    /// Failures.
     Error,
-    /// What a person should do something about.
+    /// Conditions that the operator should act on.
     Warn,
-    /// What was changed on the machine, and why.
+    /// Changes to the machine, with their reasons.
     #[default]
     Info,
-    /// What was decided.
+    /// Decisions of the daemon.
     Debug,
-    /// What was heard.
+    /// Events from the kernel.
     Trace,
 }
 
@@ -115,6 +123,7 @@ impl Default for Config {
             exclude_mark: None,
             exclude_ct_mark: None,
             captures: CaptureChoice::Slow,
+            verify_checksums: ChecksumChoice::Auto,
             netlink_buffer: 4 << 20,
             read_group: String::new(),
             metrics: None,
@@ -124,7 +133,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Where it is looked for when no other file is named.
+    /// The default path of the configuration file.
     pub const PATH: &str = "/etc/shunt/shunt.toml";
 
     const MAX_FLOWS: RangeInclusive<u32> = 64..=4_194_304;
@@ -133,21 +142,10 @@ impl Config {
     const PACKETS: RangeInclusive<u32> = 1..=1_000_000;
     const NETLINK_BUFFER: RangeInclusive<u32> = 4096..=256 << 20;
 
-    /// So many ports an instance can have.
+    /// The most ports of an instance.
     pub const PORTS_MAX: usize = 64;
 
-    /// The file's contents, or the defaults if no file was named and the usual one is not there.
-    pub fn load(named: Option<&Path>) -> Result<Self, Failure> {
-        let path = named.map_or_else(|| PathBuf::from(Self::PATH), Path::to_path_buf);
-        let bad = |why: String| Failure::new(FailureCode::BadConfig, format!("{}: {why}", path.display()));
-        match fs::read_to_string(&path) {
-            Ok(text) => Self::parse(&text).map_err(bad),
-            Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(bad(error.to_string())),
-        }
-    }
-
-    /// The contents of a file, or what is wrong with them in one line that names the key.
+    /// Reads and checks the text of a configuration file. An error is one line that names the key.
     pub fn parse(text: &str) -> Result<Self, String> {
         let config: Self = document::read(text)?;
         config.check()?;
@@ -165,7 +163,7 @@ impl Config {
         Self::check_ports(&self.ports).map_err(|why| format!("ports: {why}"))
     }
 
-    /// What is wrong with a choice of ports, if anything.
+    /// Checks the number and the names of ports.
     pub fn check_ports(ports: &[String]) -> Result<(), String> {
         Self::check_port_count(ports.len())?;
         for (index, port) in ports.iter().enumerate() {
@@ -177,12 +175,11 @@ impl Config {
         Ok(())
     }
 
-    /// The same for their number.
+    /// Checks the number of ports.
     pub fn check_port_count(count: usize) -> Result<(), String> {
         if count > Self::PORTS_MAX {
             return Err(format!(
-                "{count} are more than the {} that an instance can have; name the busiest with --port, and others for \
-                 another instance",
+                "{count} ports; the most of an instance is {}: name the busiest with --port, and the others for another instance",
                 Self::PORTS_MAX
             ));
         }
@@ -190,13 +187,13 @@ impl Config {
     }
 }
 
-/// What the kernel takes as a device's name: 1 to 15 bytes without `/`, `:` or blanks.
+/// Checks a device name by the rules of the kernel: 1 to 15 bytes without `/`, `:` or blanks.
 pub(crate) fn check_port_name(name: &str) -> Result<(), String> {
     let good = (1..=15).contains(&name.len())
         && name != "."
         && name != ".."
         && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace());
-    if good { Ok(()) } else { Err(format!("`{name}` is not the name of a network device")) }
+    if good { Ok(()) } else { Err(format!("`{name}` is not a valid name of a network device")) }
 }
 
 fn within<T: PartialOrd + fmt::Display>(key: &str, value: T, range: RangeInclusive<T>) -> Result<(), String> {
@@ -207,7 +204,7 @@ fn within_text<T: PartialOrd + fmt::Display>(key: &str, value: T, (low, high): (
     if value >= low && value <= high {
         Ok(())
     } else {
-        Err(format!("{key}: {value} is not within {low} to {high}"))
+        Err(format!("{key}: expected {low} to {high}, got {value}"))
     }
 }
 
@@ -220,7 +217,7 @@ impl fmt::Display for Text {
     }
 }
 
-/// An address with a port; a port alone is one of this machine. Empty is none.
+/// An address with a port, or a port alone, which means that port of 127.0.0.1. An empty string means no address.
 mod address {
     use serde::{
         Deserializer, Serializer,
@@ -256,7 +253,7 @@ mod address {
             let address = port.or_else(|| text.parse().ok()).filter(|address| address.port() != 0);
             address.map(Some).ok_or_else(|| {
                 E::custom(format!(
-                    "`{text}` is not an address with a port; write it as 127.0.0.1:9469 or 9469"
+                    "`{text}` is not an address with a port; expected a form such as 127.0.0.1:9469 or 9469"
                 ))
             })
         }
@@ -277,8 +274,9 @@ mod duration {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         let text = String::deserialize(from)?;
-        humantime::parse_duration(&text)
-            .map_err(|_| D::Error::custom(format!("`{text}` is not a duration; write it as 500ms, 2s or 1m")))
+        humantime::parse_duration(&text).map_err(|_| {
+            D::Error::custom(format!("`{text}` is not a duration; expected a form such as 500ms, 2s or 1m"))
+        })
     }
 }
 
@@ -297,7 +295,7 @@ impl EngineChoice {
 }
 
 impl LogLevel {
-    /// As a filter of `tracing` spells it.
+    /// The level as a filter of `tracing` spells it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -327,7 +325,7 @@ impl FromStr for EngineChoice {
             .iter()
             .copied()
             .find(|choice| choice.to_string() == text)
-            .ok_or_else(|| format!("`{text}` is not an engine; auto, tc or xdp"))
+            .ok_or_else(|| format!("`{text}` is not an engine; expected auto, tc or xdp"))
     }
 }
 

@@ -1,11 +1,11 @@
-//! Reads a TOML document, and says in one line what is wrong with it: where, which key, why.
+//! Reads TOML documents. An error is one line: the line number, the key, and what is wrong.
 
 use serde::de::DeserializeOwned;
 
-/// The value that a TOML text describes.
+/// Reads a value from a TOML text.
 ///
 /// # Errors
-/// When it is no TOML, or not of that type: the line, the key and why.
+/// The text is not TOML, or its value has another type. The message has no newline.
 pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| describe(text, &error))
 }
@@ -21,7 +21,7 @@ fn describe(text: &str, error: &toml::de::Error) -> String {
     }
 }
 
-/// The key whose value begins or goes on where `before` ends: the nearest `key =` at or above it.
+/// The key of the value at the end of `before`: that of the nearest line `key = ...` at or above it.
 fn key_at<'a>(before: &str, text: &'a str) -> Option<&'a str> {
     let here = before.matches('\n').count();
     text.lines().take(here + 1).collect::<Vec<_>>().into_iter().rev().find_map(|line| {

@@ -1,31 +1,31 @@
-//! What can go wrong, by name and by exit code.
+//! Failures: a kind with a name and an exit code, and a message.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
-/// One line for the operator: the thing, and the way out.
+/// A failure, with a message of one line for the operator: what is wrong, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Failure {
-    /// The kind, for programs.
+    /// The kind of failure, for programs.
     pub code: FailureCode,
-    /// The line, for people: no newline, no final full stop.
-    #[serde(deserialize_with = "read_in_line")]
+    /// The message, for people: one line, without a full stop at the end.
+    #[serde(deserialize_with = "read_escaped")]
     pub message: String,
 }
 
-/// The body of an answer that is not the wanted one.
+/// The body of an answer to a request that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ErrorBody {
-    /// What went wrong.
+    /// The failure.
     pub error: Failure,
 }
 
 // The text is a `tt`, since derive macros do not see into a `literal`.
 macro_rules! failure_codes {
     ($(#[doc = $doc:tt] $name:ident = $exit:literal, $text:tt;)*) => {
-        /// The kinds of failure. Numbers and names are promised to scripts: append only.
+        /// The kinds of failure. Scripts rely on the names and exit codes, so they never change; new ones are added at the end.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         #[non_exhaustive]
@@ -38,14 +38,14 @@ macro_rules! failure_codes {
             /// Every kind.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// Its name in JSON and in the documentation.
+            /// The name in JSON and in the documentation.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
                 }
             }
 
-            /// What it means, in a sentence.
+            /// The meaning, in one or two sentences.
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$name => $doc.trim_ascii(),)*
@@ -56,84 +56,84 @@ macro_rules! failure_codes {
 }
 
 failure_codes! {
-    /// What was typed makes no sense, or the answer could not be found out.
+    /// The command line is wrong, or a measurement could not be completed.
     Usage = 2, "usage";
-    /// It needs root.
+    /// The command needs root.
     NotRoot = 10, "not-root";
-    /// The kernel has no BTF.
+    /// The kernel has no BTF (CONFIG_DEBUG_INFO_BTF).
     NoBtf = 11, "no-btf";
-    /// The kernel lacks something that is needed.
+    /// The kernel lacks a feature that Shunt needs.
     KernelTooOld = 12, "kernel-too-old";
-    /// There is no such network device, or it cannot be a port.
+    /// The network device does not exist, or cannot be a port.
     PortMissing = 13, "port-missing";
-    /// Another XDP program is on the port.
+    /// Another XDP program is attached to the port, or another program uses it.
     PortBusy = 14, "port-busy";
-    /// The driver has no native XDP.
+    /// The driver does not support native XDP.
     NoNativeXdp = 15, "no-native-xdp";
-    /// Linux does not forward.
+    /// Forwarding is turned off (net.ipv4.ip_forward, net.ipv6.conf.all.forwarding).
     ForwardingOff = 16, "forwarding-off";
-    /// Connection tracking is not there.
+    /// Connection tracking is not available.
     NoConntrack = 17, "no-conntrack";
-    /// The configuration file, or another file that was given, is wrong.
+    /// The configuration file, or another file on the command line, is wrong.
     BadConfig = 18, "bad-config";
-    /// This instance runs already.
+    /// A daemon of this instance is already running.
     AlreadyRunning = 19, "already-running";
-    /// Another instance has the port.
+    /// Another instance uses the port.
     PortTaken = 20, "port-taken";
-    /// This instance does not run.
+    /// No daemon of this instance is running.
     NotRunning = 21, "not-running";
     /// The flow table is full.
     TableFull = 22, "table-full";
-    /// The daemon was asked something that it does not understand.
+    /// The daemon does not understand the request.
     BadRequest = 23, "bad-request";
-    /// The group that may read the control socket is not there.
+    /// The group of the configuration key `read_group` does not exist.
     GroupMissing = 24, "group-missing";
-    /// Another program listens where metrics are to be served.
+    /// Another program listens on the address for metrics, or for the agent.
     AddressInUse = 25, "address-in-use";
-    /// Members of the reading group may only read.
+    /// Members of `read_group` may only read.
     ReadOnly = 26, "read-only";
-    /// Nobody knows of such a connection.
+    /// Neither conntrack nor Shunt knows such a connection.
     NoConnection = 27, "no-connection";
     /// The token is missing or wrong.
     Unauthorized = 28, "unauthorized";
-    /// The agent on the DUT is not there, or does not answer as it should.
+    /// The agent on the DUT cannot be reached, or does not answer as expected.
     DutUnavailable = 29, "dut-unavailable";
-    /// Shunt is wrong, or the machine is.
+    /// An unexpected error of Shunt or of the machine.
     Internal = 70, "internal";
-    /// SIGHUP cut a measurement short. What was measured until then is shown and kept.
+    /// SIGHUP ended a measurement early. The results until then are shown and kept.
     HungUp = 129, "hung-up";
-    /// SIGINT (Ctrl-C) did so.
+    /// SIGINT (Ctrl-C) ended a measurement early. The results until then are shown and kept.
     Interrupted = 130, "interrupted";
-    /// SIGTERM did so.
+    /// SIGTERM ended a measurement early. The results until then are shown and kept.
     Terminated = 143, "terminated";
 }
 
 impl FailureCode {
-    /// The exit code of a process that fails with it.
+    /// The exit code of a process that fails with this kind of failure.
     pub const fn exit_code(self) -> u8 {
         self as u8
     }
 
-    /// The kind that a process meant by its exit code.
+    /// The kind of failure with this exit code; none if no kind has it.
     pub fn from_exit_code(code: u8) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.exit_code() == code)
     }
 }
 
 impl Failure {
-    /// A failure of this kind. Control characters are escaped: the message may quote what somebody else has written.
+    /// A failure of this kind. Control characters in the message are escaped, because it may quote foreign text.
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
-        Self { code, message: in_line(&message.into()) }
+        Self { code, message: escape_control_characters(&message.into()) }
     }
 }
 
-fn in_line(text: &str) -> String {
+fn escape_control_characters(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.into() }).collect()
 }
 
-/// Whoever sent it need not be Shunt.
-fn read_in_line<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    String::deserialize(from).map(|text| in_line(&text))
+/// Escapes control characters in a message from another program.
+fn read_escaped<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map(|text| escape_control_characters(&text))
 }
 
 impl fmt::Display for FailureCode {
@@ -156,20 +156,20 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn what_is_quoted_stays_in_the_line() {
+    fn control_characters_of_a_quoted_text_are_escaped() {
         let failure = Failure::new(FailureCode::BadRequest, "no field `a\nb\u{1b}[2J`: \u{e4}");
         assert_eq!(failure.message, "no field `a\\nb\\u{1b}[2J`: \u{e4}");
     }
 
     #[test]
-    fn what_another_machine_sends_stays_in_the_line() {
+    fn control_characters_of_a_received_message_are_escaped() {
         let text = r#"{"code":"internal","message":"a\nb\u001b[2J"}"#;
         let failure: Failure = serde_json::from_str(text).unwrap();
         assert_eq!(failure.message, "a\\nb\\u{1b}[2J");
     }
 
     #[test]
-    fn exit_codes_are_distinct_and_none_means_yes_or_no() {
+    fn exit_codes_are_distinct_and_neither_0_nor_1() {
         let codes: BTreeSet<u8> = FailureCode::ALL.iter().map(|kind| kind.exit_code()).collect();
         assert_eq!(codes.len(), FailureCode::ALL.len());
         assert!(!codes.contains(&0) && !codes.contains(&1));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_is_the_documented_json() {
+    fn the_error_body_has_code_and_message() {
         let body = ErrorBody { error: Failure::new(FailureCode::PortMissing, "eth7: no such device") };
         let text = r#"{"error":{"code":"port-missing","message":"eth7: no such device"}}"#;
         assert_eq!(serde_json::to_string(&body).unwrap(), text);

@@ -1,6 +1,6 @@
-//! What `shunt flows` shows.
+//! Connections on the fast path: the answer of `GET /v1/flows`.
 
-use crate::status::Engine;
+use crate::engine::Engine;
 use serde::{Deserialize, Serialize};
 use shunt_wire::Mac;
 use std::{
@@ -8,88 +8,88 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-/// A connection with at least one flow in the table.
+/// A connection with at least one flow in the flow table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Connection {
-    /// 4 or 6.
+    /// The IP version, 4 or 6.
     #[cfg_attr(feature = "openapi", schema(value_type = u8, minimum = 4, maximum = 6))]
     pub family: Family,
-    /// TCP or UDP.
+    /// The transport protocol.
     pub proto: Proto,
-    /// The original direction, as `conntrack -L` prints it.
+    /// Addresses and ports of the original direction, as `conntrack -L` prints them.
     pub orig: Tuple,
-    /// The reply direction, as `conntrack -L` prints it.
+    /// Addresses and ports of the reply direction, as `conntrack -L` prints them.
     pub reply: Tuple,
-    /// The best of its directions.
+    /// The best state of its directions, in the order `retired`, `stale`, `pending`, `active`, `static`.
     pub state: FlowState,
-    /// The engine of its busiest direction.
+    /// The engine of the direction with the most packets.
     pub engine: Engine,
-    /// Packets on the fast path, both directions. A GRO or GSO aggregate is one.
+    /// Packets on the fast path, in both directions together. A GRO or GSO aggregate counts as one packet.
     pub packets: u64,
-    /// Bytes on the fast path, both directions, from the L3 header on.
+    /// Bytes on the fast path, in both directions together, counted from the L3 header on.
     pub bytes: u64,
-    /// Bits per second of both directions, from the L3 header on.
+    /// Bits per second on the fast path, in both directions together, counted from the L3 header on.
     pub rate_bps: u64,
-    /// Packets per second of both directions.
+    /// Packets per second on the fast path, in both directions together.
     pub rate_pps: u64,
-    /// Since the first of its directions was learned.
+    /// Seconds since the first of its directions was learned.
     pub age_s: u64,
-    /// Since the last packet of either direction.
+    /// Seconds since the last packet of either direction on the fast path.
     pub idle_s: u64,
-    /// One or two: those in the table.
+    /// The directions that have a flow in the table; one or two.
     pub directions: Vec<Direction>,
 }
 
-/// One flow: its match and its action.
+/// A flow, which is one direction of a connection: the packets it matches, and what is done with them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Direction {
-    /// Which direction of the connection it is.
+    /// The direction of the connection.
     pub dir: DirectionName,
-    /// Where its packets come in.
+    /// The name of the port through which packets arrive.
     pub in_port: String,
-    /// With these tags, outermost first.
+    /// The VLAN tags of arriving packets, outermost first; empty without tags.
     pub in_vlans: Vec<u16>,
-    /// `src`, `dst`, `sport`, `dport`: as on the wire where they come in.
+    /// `src`, `dst`, `sport` and `dport` of arriving packets, before any translation.
     #[serde(flatten)]
     pub tuple: Tuple,
-    /// Where its packets leave.
+    /// The name of the port through which packets leave.
     pub out_port: String,
-    /// With these tags, outermost first.
+    /// The VLAN tags of leaving packets, outermost first; empty without tags.
     pub out_vlans: Vec<u16>,
-    /// As on the wire where they leave.
+    /// Addresses and ports of leaving packets, after any translation.
     pub new: Tuple,
-    /// The MAC that its packets must be sent to.
+    /// The destination MAC that arriving packets must have.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub in_dmac: Mac,
-    /// The source MAC they leave with.
+    /// The source MAC of leaving packets.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub out_smac: Mac,
-    /// The destination MAC they leave with.
+    /// The destination MAC of leaving packets.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub out_dmac: Mac,
-    /// The skb mark.
+    /// The skb mark of leaving packets; 0 is none.
     pub mark: u32,
-    /// The skb priority.
+    /// The skb priority of leaving packets: a tc class handle, or a number below 65536; 0 is the default.
     pub priority: u32,
-    /// The largest packet it takes.
+    /// The largest packet that takes the fast path, in bytes from the L3 header on.
     pub max_l3_bytes: u32,
-    /// Whether it is used.
+    /// Whether the flow is in use.
     pub state: FlowState,
-    /// How its packets are sent.
+    /// The engine that sends the packets.
     pub engine: Engine,
-    /// Packets on the fast path. A GRO or GSO aggregate is one.
+    /// Packets on the fast path. A GRO or GSO aggregate counts as one packet.
     pub packets: u64,
-    /// Bytes on the fast path, from the L3 header on.
+    /// Bytes on the fast path, counted from the L3 header on.
     pub bytes: u64,
-    /// Bits per second, from the L3 header on.
+    /// Bits per second on the fast path, counted from the L3 header on.
     pub rate_bps: u64,
-    /// Packets per second.
+    /// Packets per second on the fast path.
     pub rate_pps: u64,
-    /// Since it was learned.
+    /// Seconds since the flow was learned.
     pub age_s: u64,
-    /// Since its last packet.
+    /// Seconds since its last packet on the fast path.
     pub idle_s: u64,
 }
 
@@ -109,18 +109,18 @@ pub struct Tuple {
     pub dport: u16,
 }
 
-/// A direction of a connection.
+/// The name of a direction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum DirectionName {
-    /// That of its first packet.
+    /// The direction of the first packet.
     Orig,
-    /// The other.
+    /// The opposite direction.
     Reply,
 }
 
-/// An IP version; a number in JSON.
+/// An IP version; in JSON, the number 4 or 6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "u8", try_from = "u8")]
 pub enum Family {
@@ -141,35 +141,35 @@ pub enum Proto {
     Udp,
 }
 
-/// Whether a flow is used. A greater state is a better one.
+/// Whether a flow is in use. In Rust, a greater state is a better one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FlowState {
-    /// Taken out of use; it will be removed.
+    /// Taken out of use; the sweep will remove it.
     Retired,
-    /// Of another epoch, or not proved for some seconds: its packets go to Linux.
+    /// Learned in an earlier epoch, or not proved again in time: its packets take the slow path.
     Stale,
-    /// Proved once, not yet in use.
+    /// Proved, but not yet in use.
     Pending,
     /// In use.
     Active,
-    /// In use, put in by hand.
+    /// In use; added by hand.
     Static,
 }
 
 impl Tuple {
-    /// From two ends.
+    /// A tuple with this source and destination.
     pub const fn new(src: SocketAddr, dst: SocketAddr) -> Self {
         Self { src: src.ip(), dst: dst.ip(), sport: src.port(), dport: dst.port() }
     }
 
-    /// The source as address and port.
+    /// The source address and port.
     pub const fn source(&self) -> SocketAddr {
         SocketAddr::new(self.src, self.sport)
     }
 
-    /// The destination as address and port.
+    /// The destination address and port.
     pub const fn destination(&self) -> SocketAddr {
         SocketAddr::new(self.dst, self.dport)
     }
@@ -191,7 +191,7 @@ impl TryFrom<u8> for Family {
         match version {
             4 => Ok(Self::V4),
             6 => Ok(Self::V6),
-            other => Err(format!("there is no IP version {other}; 4 or 6")),
+            other => Err(format!("unknown IP version {other}; expected 4 or 6")),
         }
     }
 }
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_direction_shows_its_tuple_at_its_own_level() {
+    fn the_tuple_of_a_direction_is_flattened_into_it() {
         let text = r#"{"dir":"orig","in_port":"eth0","in_vlans":[5],"src":"192.0.2.1","dst":"198.51.100.1",
             "sport":1,"dport":2,"out_port":"eth1","out_vlans":[],
             "new":{"src":"203.0.113.1","dst":"198.51.100.1","sport":3,"dport":2},
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_is_a_number() {
+    fn a_family_is_the_number_4_or_6_in_json() {
         assert_eq!(serde_json::to_string(&[Family::V4, Family::V6]).unwrap(), "[4,6]");
         assert!(serde_json::from_str::<Family>("5").is_err());
     }

@@ -1,33 +1,39 @@
-//! Which Shunt of several on one machine, and where it keeps its socket and log.
+//! Instances: several daemons on one machine, each with its control socket and log.
 
 use crate::failure::{Failure, FailureCode};
-use std::{env, fmt, path::PathBuf, str::FromStr};
+use std::{
+    ffi::OsString,
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
-/// The name of an instance: 1 to 32 of `a-z`, `0-9`, `_`, `-`, so that it is a file name everywhere.
+/// The environment variable with the directory of control sockets and logs.
+pub const RUNTIME_DIR_VARIABLE: &str = "SHUNT_RUNTIME_DIR";
+
+/// The name of an instance: 1 to 32 characters of `a-z`, `0-9`, `_` and `-`, so that it is a valid file name everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instance(String);
 
-/// Where sockets and logs are: `$SHUNT_RUNTIME_DIR`, or `/run/shunt`.
-pub fn runtime_dir() -> PathBuf {
-    env::var_os("SHUNT_RUNTIME_DIR")
-        .filter(|dir| !dir.is_empty())
-        .map_or_else(|| PathBuf::from("/run/shunt"), PathBuf::from)
+/// The directory of control sockets and logs: the value of [`RUNTIME_DIR_VARIABLE`], or `/run/shunt` if it is not set or empty.
+pub fn runtime_dir(variable: Option<OsString>) -> PathBuf {
+    variable.filter(|dir| !dir.is_empty()).map_or_else(|| PathBuf::from("/run/shunt"), PathBuf::from)
 }
 
 impl Instance {
-    /// The name.
+    /// The name, as it was given.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The control socket.
-    pub fn socket_path(&self) -> PathBuf {
-        runtime_dir().join(format!("{self}.sock"))
+    /// The path of the control socket. `runtime_dir` is the directory that [`runtime_dir`] returns.
+    pub fn socket_path(&self, runtime_dir: &Path) -> PathBuf {
+        runtime_dir.join(format!("{self}.sock"))
     }
 
-    /// Where a daemon in the background writes what it would say on its standard error.
-    pub fn log_path(&self) -> PathBuf {
-        runtime_dir().join(format!("{self}.log"))
+    /// The path of the log, to which a daemon in the background writes its standard error.
+    pub fn log_path(&self, runtime_dir: &Path) -> PathBuf {
+        runtime_dir.join(format!("{self}.log"))
     }
 }
 
@@ -64,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_a_plain_file_name() {
+    fn a_name_is_a_valid_file_name() {
         for good in ["default", "x", "a-b_9", &"z".repeat(32)] {
             assert_eq!(good.parse::<Instance>().unwrap().as_str(), good);
         }
@@ -74,9 +80,10 @@ mod tests {
     }
 
     #[test]
-    fn instances_have_files_of_their_own() {
+    fn each_instance_has_its_own_files_in_the_runtime_directory() {
         let name: Instance = "lab".parse().unwrap();
-        assert!(name.socket_path().ends_with("lab.sock"));
-        assert!(name.log_path().ends_with("lab.log"));
+        assert_eq!(name.socket_path(&runtime_dir(None)), Path::new("/run/shunt/lab.sock"));
+        assert_eq!(name.log_path(&runtime_dir(Some("/tmp/x".into()))), Path::new("/tmp/x/lab.log"));
+        assert_eq!(runtime_dir(Some(OsString::new())), Path::new("/run/shunt"));
     }
 }

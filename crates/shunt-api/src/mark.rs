@@ -1,14 +1,14 @@
-//! Marks as `nft`, `ip rule` and `conntrack` write them: a value, and a mask if not all bits count.
+//! Packet marks, written as `nft`, `ip rule` and `conntrack` write them: VALUE or VALUE/MASK.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use std::{fmt, str::FromStr};
 
-/// Matches a mark whose bits under the mask are those of the value.
+/// Matches marks whose bits under `mask` equal `value`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MarkMatch {
-    /// What the bits must be.
+    /// The value of the bits under the mask; all other bits are 0.
     pub value: u32,
-    /// Which bits count; at least one.
+    /// The bits that are compared; never 0.
     pub mask: u32,
 }
 
@@ -18,13 +18,15 @@ impl FromStr for MarkMatch {
     fn from_str(text: &str) -> Result<Self, String> {
         let (value, mask) = text.split_once('/').unwrap_or((text, "0xffffffff"));
         let [Some(value), Some(mask)] = [value, mask].map(number) else {
-            return Err(format!("`{text}` is not a mark; write it as 0x10, 16 or 0x10/0xf0"));
+            return Err(format!("`{text}` is not a mark; expected a form such as 0x10, 16 or 0x10/0xf0"));
         };
         if mask == 0 {
-            return Err(format!("`{text}` has an empty mask, so it would match every packet"));
+            return Err(format!("`{text}`: the mask is 0, so the mark would match every packet"));
         }
         if value & !mask != 0 {
-            return Err(format!("`{text}` has bits that its mask leaves out, so it would match nothing"));
+            return Err(format!(
+                "`{text}`: the value has bits outside of the mask, so it would match no packet"
+            ));
         }
         Ok(Self { value, mask })
     }
@@ -40,7 +42,7 @@ impl fmt::Display for MarkMatch {
 }
 
 fn number(text: &str) -> Option<u32> {
-    // from_str_radix would take a sign.
+    // from_str_radix accepts a sign; a mark has none.
     if !text.bytes().all(|b| b.is_ascii_alphanumeric()) {
         return None;
     }
@@ -50,7 +52,7 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// In the configuration, where an empty text stands for no mark at all.
+/// For the configuration file, where an empty string means no mark.
 pub(crate) fn serialize<S: Serializer>(mark: &Option<MarkMatch>, out: S) -> Result<S::Ok, S::Error> {
     mark.map(|mark| mark.to_string()).unwrap_or_default().serialize(out)
 }
@@ -65,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nft_and_ip_write_is_read() {
+    fn marks_are_read_as_nft_and_ip_write_them() {
         for (text, value, mask) in [
             ("0x10/0xf0", 0x10, 0xf0),
             ("16/240", 16, 240),
@@ -81,14 +83,14 @@ mod tests {
     }
 
     #[test]
-    fn what_could_never_or_always_match_is_refused_with_its_reason() {
+    fn a_mark_that_matches_never_or_always_is_refused_with_the_reason() {
         let refusal = |text: &str| text.parse::<MarkMatch>().unwrap_err();
         for text in
             ["", "/", "1/", "/1", "+1", "-1", "0x", "0x1_0", "ten", "1/2/3", "4294967296", " 1", "1 / 1"]
         {
             assert!(refusal(text).contains("is not a mark"), "{text}: {}", refusal(text));
         }
-        assert!(refusal("0/0").contains("an empty mask"));
-        assert!(refusal("0x11/0xf0").contains("bits that its mask leaves out"));
+        assert!(refusal("0/0").contains("the mask is 0"));
+        assert!(refusal("0x11/0xf0").contains("bits outside of the mask"));
     }
 }

@@ -1,30 +1,31 @@
-//! Which connections a request is about.
+//! Selections: which connections a request is about.
 
 use crate::flows::{Proto, Tuple};
 use serde::{Deserialize, Serialize};
 use std::{fmt, net::IpAddr, str::FromStr};
 
-/// What a connection must be; in a request, the parameters of its path. What is not given does not matter.
+/// Conditions that a connection must meet. In a request, they are the parameters of the query. Absent conditions are met by all
+/// connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 #[serde(default, deny_unknown_fields)]
 pub struct Selection {
-    /// Source address, or the network it is in.
+    /// Source address, or a network that contains it, such as `192.0.2.0/24`.
     #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub src: Option<Network>,
-    /// Destination address, or the network it is in.
+    /// Destination address, or a network that contains it, such as `192.0.2.0/24`.
     #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub dst: Option<Network>,
     /// Source port.
     pub sport: Option<u16>,
     /// Destination port.
     pub dport: Option<u16>,
-    /// Protocol.
+    /// Transport protocol.
     #[cfg_attr(feature = "openapi", param(inline))]
     pub proto: Option<Proto>,
 }
 
-/// The addresses that share their first bits.
+/// An IP network: an address and a prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Network {
@@ -33,7 +34,7 @@ pub struct Network {
 }
 
 impl Selection {
-    /// Whether a direction has these ends.
+    /// Whether a direction with this tuple meets the conditions for addresses and ports.
     pub fn has_ends(&self, tuple: &Tuple) -> bool {
         self.src.is_none_or(|network| network.has(tuple.src))
             && self.dst.is_none_or(|network| network.has(tuple.dst))
@@ -41,12 +42,12 @@ impl Selection {
             && self.dport.is_none_or(|port| port == tuple.dport)
     }
 
-    /// Whether it is of this protocol, and one of these directions has these ends.
+    /// Whether the protocol matches, and one of the directions meets all conditions for addresses and ports.
     pub fn has(&self, proto: Proto, directions: &[Tuple]) -> bool {
         self.proto.is_none_or(|want| want == proto) && directions.iter().any(|tuple| self.has_ends(tuple))
     }
 
-    /// As parameters of a path: `src=192.0.2.0/24&dport=53`.
+    /// The query of a request: `src=192.0.2.0/24&dport=53`.
     pub fn query(&self) -> String {
         let Self { src, dst, sport, dport, proto } = self;
         let given = [
@@ -59,7 +60,7 @@ impl Selection {
         given.into_iter().flatten().collect::<Vec<_>>().join("&")
     }
 
-    /// The one direction that it names whole.
+    /// The single direction that matches; none unless both addresses and both ports are given.
     pub fn tuple(&self) -> Option<Tuple> {
         let (src, dst) = (self.src?.only()?, self.dst?.only()?);
         let whole = Tuple { src, dst, sport: self.sport?, dport: self.dport? };
@@ -68,18 +69,18 @@ impl Selection {
 }
 
 impl Network {
-    /// Whether an address is in it.
+    /// Whether the network contains this address.
     pub fn has(self, addr: IpAddr) -> bool {
         let (a, b, width) = match (self.addr, addr) {
             (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits().into(), b.to_bits().into(), 32),
             (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits(), 128),
             _ => return false,
         };
-        // A shift by the whole width is undefined; a prefix of no bits has every address.
+        // Prefix length 0 contains every address; a shift by the whole width would overflow.
         (a ^ b).checked_shr(width - u32::from(self.len)).unwrap_or(0) == 0
     }
 
-    /// Its address, if it has but one.
+    /// The address of a network that has only one; none for larger networks.
     pub fn only(self) -> Option<IpAddr> {
         (self.len == width(self.addr)).then_some(self.addr)
     }
@@ -103,13 +104,13 @@ impl FromStr for Network {
             Some((addr, len)) => (addr, Some(len)),
             None => (text, None),
         };
-        let addr: IpAddr = addr.parse().map_err(|_| format!("`{addr}` is not an address"))?;
+        let addr: IpAddr = addr.parse().map_err(|_| format!("`{addr}` is not an IP address"))?;
         let width = width(addr);
         let len = match len {
             Some(len) => len.parse().ok().filter(|len| *len <= width),
             None => Some(width),
         };
-        len.map(|len| Self { addr, len }).ok_or_else(|| format!("a prefix length is 0 to {width}"))
+        len.map(|len| Self { addr, len }).ok_or_else(|| format!("expected a prefix length from 0 to {width}"))
     }
 }
 
@@ -141,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_has_the_addresses_of_its_prefix_and_family() {
+    fn a_network_contains_the_addresses_with_its_prefix_and_family() {
         let has = |net: &str, addr: &str| net.parse::<Network>().unwrap().has(addr.parse().unwrap());
         assert!(has("192.0.2.1", "192.0.2.1") && !has("192.0.2.1", "192.0.2.2"));
         assert!(has("192.0.2.77/24", "192.0.2.1") && !has("192.0.2.0/24", "192.0.3.1"));
@@ -154,11 +155,11 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_are_those_of_one_direction() {
+    fn addresses_and_ports_must_match_in_the_same_direction() {
         let tuple = |src: &str, dst: &str| Tuple::new(src.parse().unwrap(), dst.parse().unwrap());
         let both =
             [tuple("192.0.2.1:1000", "198.51.100.1:443"), tuple("198.51.100.1:443", "203.0.113.1:2000")];
-        let named = |text: &str| -> Selection {
+        let selection = |text: &str| -> Selection {
             let given = text.split('&').filter_map(|part| part.split_once('='));
             let text = |key: &str| given.clone().find(|(k, _)| *k == key).map(|(_, value)| value);
             Selection {
@@ -169,7 +170,7 @@ mod tests {
                 proto: text("proto").map(|_| Proto::Tcp),
             }
         };
-        for (text, wanted) in [
+        for (text, expected) in [
             ("", true),
             ("src=192.0.2.0/24&dport=443", true),
             ("dst=203.0.113.1&proto=tcp", true),
@@ -177,11 +178,11 @@ mod tests {
             ("src=192.0.2.1&sport=443", false),
             ("dst=192.0.2.1", false),
         ] {
-            assert_eq!(named(text).has(Proto::Tcp, &both), wanted, "{text}");
-            assert_eq!(named(text).query(), text);
+            assert_eq!(selection(text).has(Proto::Tcp, &both), expected, "{text}");
+            assert_eq!(selection(text).query(), text);
         }
-        assert!(!named("proto=tcp").has(Proto::Udp, &both));
-        assert_eq!(named("src=192.0.2.1&dst=198.51.100.1&sport=1000&dport=443").tuple(), Some(both[0]));
-        assert_eq!(named("src=192.0.2.0/24&dst=198.51.100.1&sport=1000&dport=443").tuple(), None);
+        assert!(!selection("proto=tcp").has(Proto::Udp, &both));
+        assert_eq!(selection("src=192.0.2.1&dst=198.51.100.1&sport=1000&dport=443").tuple(), Some(both[0]));
+        assert_eq!(selection("src=192.0.2.0/24&dst=198.51.100.1&sport=1000&dport=443").tuple(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Flows and routes put in by hand: the messages, and the file that `shunt flow load` reads.
+//! Flows and routes that are added by hand: the messages, and the file that `shunt flow load` reads.
 
 use crate::{
     config::check_port_name,
@@ -16,169 +16,169 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-/// Flows and the routes they name.
+/// Static flows, and the named routes that they use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct StaticTable {
-    /// Named routes, before the flows that name them.
+    /// Named routes.
     pub route: Vec<StaticRoute>,
-    /// Flows; one that is already there is replaced.
+    /// Flows; a flow with the key of an existing static flow replaces it.
     pub flow: Vec<StaticFlow>,
 }
 
-/// A next hop with a name.
+/// A named route: a port and a next hop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StaticRoute {
-    /// What flows call it.
+    /// The name by which flows refer to the route; not empty.
     pub name: String,
-    /// The port.
+    /// The name of the port through which packets leave.
     pub out_port: String,
-    /// The next hop's MAC.
+    /// The destination MAC of leaving packets: that of the next hop.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub dmac: Mac,
-    /// The port's own where none is given.
+    /// The source MAC of leaving packets; if absent, the MAC of the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub smac: Option<Mac>,
-    /// Tags to put on, outermost first.
+    /// The VLAN tags of leaving packets, outermost first; at most two, each 1 to 4094.
     #[serde(default)]
     pub vlans: Vec<u16>,
 }
 
-/// One direction of traffic, and what is done with it.
+/// A static flow: one direction of traffic, and what is done with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StaticFlow {
-    /// Where it comes in.
+    /// The name of the port through which packets arrive.
     pub in_port: String,
-    /// With these tags, outermost first.
+    /// The VLAN tags of arriving packets, outermost first; at most two, each 1 to 4094.
     #[serde(default)]
     pub in_vlans: Vec<u16>,
-    /// TCP or UDP.
+    /// The transport protocol.
     pub proto: Proto,
-    /// Source address as it comes in.
+    /// Source address of arriving packets.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub src: IpAddr,
-    /// Source port as it comes in.
+    /// Source port of arriving packets.
     pub sport: u16,
-    /// Destination address as it comes in.
+    /// Destination address of arriving packets.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub dst: IpAddr,
-    /// Destination port as it comes in.
+    /// Destination port of arriving packets.
     pub dport: u16,
-    /// The MAC it must be sent to; the port's own where none is given.
+    /// The destination MAC that arriving packets must have; if absent, the MAC of the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub dmac: Option<Mac>,
-    /// The source it leaves with.
+    /// The new source, as `ADDRESS:PORT`; if absent, the source is not rewritten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub snat: Option<SocketAddr>,
-    /// The destination it leaves with.
+    /// The new destination, as `ADDRESS:PORT`; if absent, the destination is not rewritten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub dnat: Option<SocketAddr>,
-    /// Where it goes.
+    /// The route of leaving packets.
     pub route: RouteChoice,
-    /// The skb mark.
+    /// The skb mark of leaving packets; 0 is none.
     #[serde(default)]
     pub mark: u32,
-    /// The skb priority.
+    /// The skb priority of leaving packets: a tc class handle, or a number below 65536; 0 is the default.
     #[serde(default)]
     pub priority: u32,
-    /// The largest L3 packet; the egress port's MTU where none is given.
+    /// The largest packet that takes the fast path, in bytes from the L3 header on; if absent, the MTU of the egress port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u16>,
 }
 
-/// A route by its name, or spelled out.
+/// A route: by its name, or in place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum RouteChoice {
-    /// A [`StaticRoute`] of this table, or one that the daemon has already.
+    /// The name of a [`StaticRoute`] of this table, or of one that the daemon already has.
     Named(String),
-    /// In place.
+    /// A route without a name.
     Inline(Hop),
 }
 
-/// A next hop without a name.
+/// A route without a name: a port and a next hop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Hop {
-    /// The port.
+    /// The name of the port through which packets leave.
     pub out_port: String,
-    /// The next hop's MAC.
+    /// The destination MAC of leaving packets: that of the next hop.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub dmac: Mac,
-    /// The port's own where none is given.
+    /// The source MAC of leaving packets; if absent, the MAC of the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub smac: Option<Mac>,
-    /// Tags to put on, outermost first.
+    /// The VLAN tags of leaving packets, outermost first; at most two, each 1 to 4094.
     #[serde(default)]
     pub vlans: Vec<u16>,
 }
 
-/// What tells a static flow from all others.
+/// The key of a static flow. No two static flows have the same key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StaticKey {
-    /// Where it comes in.
+    /// The name of the port through which packets arrive.
     pub in_port: String,
-    /// With these tags, outermost first.
+    /// The VLAN tags of arriving packets, outermost first; at most two, each 1 to 4094.
     #[serde(default)]
     pub in_vlans: Vec<u16>,
-    /// TCP or UDP.
+    /// The transport protocol.
     pub proto: Proto,
-    /// Source address as it comes in.
+    /// Source address of arriving packets.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub src: IpAddr,
-    /// Source port as it comes in.
+    /// Source port of arriving packets.
     pub sport: u16,
-    /// Destination address as it comes in.
+    /// Destination address of arriving packets.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub dst: IpAddr,
-    /// Destination port as it comes in.
+    /// Destination port of arriving packets.
     pub dport: u16,
 }
 
-/// What to remove. What is not there is not counted, and is no failure.
+/// The static flows and routes to remove. Flows and routes that do not exist are ignored and not counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct StaticRemoval {
-    /// Every static flow and every named route.
+    /// Remove every static flow and every named route.
     pub all: bool,
-    /// These flows.
+    /// The keys of the flows to remove.
     pub flow: Vec<StaticKey>,
-    /// The named routes, which no flow may name any longer.
+    /// The names of the routes to remove. It is an error if a remaining flow uses one of them.
     pub route: Vec<String>,
 }
 
 impl StaticTable {
-    /// The contents of a file, or what is wrong with them in one line.
+    /// Reads a TOML file and checks it. An error is one line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let table: Self = document::read(text)?;
         table.check().map_err(|failure| failure.message)?;
         Ok(table)
     }
 
-    /// What can be told to be wrong without a look at the machine.
+    /// Finds errors that do not depend on the machine, such as mixed address families.
     pub fn check(&self) -> Result<(), Failure> {
         for (index, route) in self.route.iter().enumerate() {
             let name = &route.name;
             if name.is_empty() {
-                return Err(wrong("a route needs a name"));
+                return Err(wrong("a route has no name; add `name = ...`"));
             }
             if self.route[..index].iter().any(|other| other.name == *name) {
-                return Err(wrong(format!("route `{name}` is there twice")));
+                return Err(wrong(format!("route `{name}` is defined twice")));
             }
             route.hop().check().map_err(|why| wrong(format!("route `{name}`: {why}")))?;
         }
@@ -190,14 +190,14 @@ impl StaticTable {
 }
 
 impl StaticRoute {
-    /// The route without its name.
+    /// The same route without its name.
     pub fn hop(&self) -> Hop {
         Hop { out_port: self.out_port.clone(), dmac: self.dmac, smac: self.smac, vlans: self.vlans.clone() }
     }
 }
 
 impl StaticFlow {
-    /// What tells it from the others.
+    /// The key of this flow.
     pub fn key(&self) -> StaticKey {
         StaticKey {
             in_port: self.in_port.clone(),
@@ -210,12 +210,12 @@ impl StaticFlow {
         }
     }
 
-    /// As it comes in.
+    /// Addresses and ports of arriving packets.
     pub const fn tuple(&self) -> Tuple {
         Tuple { src: self.src, dst: self.dst, sport: self.sport, dport: self.dport }
     }
 
-    /// As it leaves.
+    /// Addresses and ports of leaving packets.
     pub fn new_tuple(&self) -> Tuple {
         let tuple = self.tuple();
         Tuple::new(self.snat.unwrap_or(tuple.source()), self.dnat.unwrap_or(tuple.destination()))
@@ -227,16 +227,16 @@ impl StaticFlow {
         let v4 = self.src.is_ipv4();
         let same = |addr: IpAddr| addr.is_ipv4() == v4;
         if !same(self.dst) {
-            return Err("src and dst are of different families".to_owned());
+            return Err("src and dst are of different address families".to_owned());
         }
         if self.snat.is_some_and(|to| !same(to.ip())) {
-            return Err("snat: of another family than src".to_owned());
+            return Err("snat: another address family than src".to_owned());
         }
         if self.dnat.is_some_and(|to| !same(to.ip())) {
-            return Err("dnat: of another family than dst".to_owned());
+            return Err("dnat: another address family than dst".to_owned());
         }
         match &self.route {
-            RouteChoice::Named(name) if name.is_empty() => Err("route: it has no name".to_owned()),
+            RouteChoice::Named(name) if name.is_empty() => Err("route: the name is empty".to_owned()),
             RouteChoice::Named(_) => Ok(()),
             RouteChoice::Inline(hop) => hop.check().map_err(|why| format!("route: {why}")),
         }
@@ -247,7 +247,7 @@ impl Hop {
     fn check(&self) -> Result<(), String> {
         check_port_name(&self.out_port).map_err(|why| format!("out_port: {why}"))?;
         if self.smac.is_some_and(Mac::is_group) {
-            return Err("smac: a source cannot be a group".to_owned());
+            return Err("smac: a source MAC cannot be a multicast address".to_owned());
         }
         check_vlans("vlans", &self.vlans)
     }
@@ -255,10 +255,10 @@ impl Hop {
 
 fn check_vlans(key: &str, vlans: &[u16]) -> Result<(), String> {
     if vlans.len() > 2 {
-        return Err(format!("{key}: {} tags are more than two", vlans.len()));
+        return Err(format!("{key}: {} tags given; the most is 2", vlans.len()));
     }
     match vlans.iter().find(|id| !(1..=4094).contains(*id)) {
-        Some(id) => Err(format!("{key}: {id} is not within 1 to 4094")),
+        Some(id) => Err(format!("{key}: expected 1 to 4094, got {id}")),
         None => Ok(()),
     }
 }
@@ -278,7 +278,7 @@ impl fmt::Display for StaticKey {
     }
 }
 
-// Written out, because the derived form of an untagged enum cannot say which key is wrong.
+// Written by hand, because the derived implementation of an untagged enum cannot report which key is wrong.
 impl<'de> Deserialize<'de> for RouteChoice {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Either;

@@ -1,6 +1,6 @@
-//! What `shunt status` shows.
+//! The state of an instance: the answer of `GET /v1/status`.
 
-use crate::flows::Family;
+use crate::{engine::Engine, flows::Family};
 use serde::{Deserialize, Serialize};
 use shunt_wire::Mac;
 use std::{collections::BTreeMap, fmt};
@@ -9,253 +9,249 @@ use std::{collections::BTreeMap, fmt};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Status {
-    /// Of the daemon.
+    /// The version of the daemon.
     pub version: String,
-    /// [`crate::API`] of the daemon.
+    /// The version of the messages that the daemon speaks, [`crate::API`].
     pub api: u32,
-    /// Its name.
+    /// The name of the instance.
     pub instance: String,
-    /// Its process.
+    /// The process ID of the daemon.
     pub pid: u32,
-    /// Since the ports were attached.
+    /// Seconds since the daemon started.
     pub uptime_s: u64,
-    /// The present epoch.
+    /// The present epoch. Actions of earlier epochs are not used.
     pub epoch: u32,
-    /// How often the epoch moved, by cause.
+    /// How often the epoch moved since the start, by cause, such as `route` or `ruleset`. Causes that never occurred are left out.
     pub epoch_moves: BTreeMap<String, u64>,
-    /// In the order of their names.
+    /// The ports, sorted by name.
     pub ports: Vec<PortStatus>,
-    /// Over all ports.
+    /// Packets that arrived through the present ports, all ports together.
     pub packets: PacketTotals,
-    /// Over all ports, from the L3 header on.
+    /// Bytes that arrived through the present ports, all ports together, counted from the L3 header on.
     pub bytes: ByteTotals,
-    /// The flow table; a connection has up to two flows.
+    /// The numbers of flows in the table. A connection has up to two flows, one for each direction.
     pub flows: FlowCounts,
-    /// Flows put into the table.
+    /// Number of flows added to the table since the start.
     pub learned: u64,
-    /// Actions that were proved again.
+    /// Number of actions that were proved again since the start.
     pub proved: u64,
-    /// Flows taken out of use.
+    /// Number of flows taken out of use since the start.
     pub retired: u64,
-    /// Flows that are gone and whose counts found no place: `shunt conntrack` shows less than passed of their connections.
+    /// Number of removed flows whose counters were lost because their table was full. `shunt conntrack` shows too low counts for their
+    /// connections.
     pub counts_lost: u64,
-    /// Packets sent to the slow path, by reason; reasons that never occurred are left out.
+    /// Packets sent to the slow path since the start, by reason. Reasons that never occurred are left out.
     pub reasons: BTreeMap<String, u64>,
-    /// Packets that Linux forwarded and that taught nothing, by reason; reasons that never occurred are left out.
+    /// Packets that Linux forwarded and from which nothing was learned, since the start, by reason. Reasons that never occurred are left
+    /// out.
     pub refusals: BTreeMap<String, u64>,
-    /// Why the rest is not on the fast path: what occurred most often, most often first.
+    /// Packets that the fast path dropped since the start, by reason. Reasons that never occurred are left out.
+    pub drops: BTreeMap<String, u64>,
+    /// The most frequent reasons why packets did not take the fast path, the most frequent first.
     pub top_reasons: Vec<TopReason>,
-    /// What the firewall's rules mean for the fast path.
+    /// The firewall rules that stop learning, and those that the fast path bypasses.
     pub ruleset: RulesetStatus,
-    /// What the kernel was asked, and its answers.
+    /// The features of the kernel that the daemon looked for.
     pub kernel: Vec<Probe>,
 }
 
-/// A reason, and how often.
+/// A reason with its number of packets and an explanation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TopReason {
-    /// Its name.
+    /// The name of the reason.
     pub reason: String,
-    /// So many packets. One that is sent to the slow path and then not learned from counts for both reasons.
+    /// Number of packets. A packet that is sent to the slow path and then not learned from counts for both reasons.
     pub packets: u64,
-    /// What it means.
+    /// The meaning of the reason, in one sentence.
     pub meaning: String,
-    /// What would change it.
+    /// What the operator can do about it.
     pub remedy: String,
 }
 
-/// Rules that stop learning, and rules that do not see the packets of the fast path.
+/// Firewall rules that stop learning, and rules that packets of the fast path bypass.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RulesetStatus {
-    /// Nothing is learned of these address families, because of `stops` or while the ruleset is read.
+    /// The address families, 4 and 6, for which learning is off: because of `stops`, or while the ruleset is being read.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<u8>))]
     pub held: Vec<Family>,
-    /// Why the ruleset could not be read; it is tried again.
+    /// Why the ruleset could not be read; absent if it was read. The daemon tries again.
     pub unread: Option<String>,
-    /// Statements that must see every packet.
+    /// Statements that must see every packet, and therefore stop learning.
     pub stops: Vec<RuleNote>,
-    /// Statements that established traffic on the fast path goes past.
+    /// Statements that packets of established connections bypass on the fast path.
     pub bypassed: Vec<RuleNote>,
 }
 
-/// The rules of a chain that have the same statement.
+/// The rules of one chain that have the same statement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RuleNote {
-    /// Of the table: `ip`, `ip6`, `inet`, `bridge` or `netdev`.
+    /// The family of the table: `ip`, `ip6`, `inet`, `bridge` or `netdev`.
     pub family: String,
-    /// The table.
+    /// The name of the table.
     pub table: String,
-    /// The chain.
+    /// The name of the chain.
     pub chain: String,
-    /// The first of the rules, as `nft -a list ruleset` numbers them; those of legacy iptables as
-    /// `iptables-legacy -L --line-numbers` does.
+    /// The number of the first of these rules: its handle, as `nft -a list ruleset` shows it; for legacy iptables, its line, as
+    /// `iptables-legacy -L --line-numbers` shows it.
     pub handle: u64,
-    /// They are rules of legacy iptables (`ip`) or ip6tables (`ip6`), and not of nftables.
+    /// Whether these are rules of legacy iptables (`ip`) or ip6tables (`ip6`) instead of nftables.
     pub legacy: bool,
-    /// What they do, in the words of nft; targets and matches of iptables by their own names.
+    /// The statement, as nft names it; for legacy iptables, the name of the target or match.
     pub statement: String,
-    /// How many rules of the chain have it.
+    /// The number of rules of the chain that have this statement.
     pub rules: u64,
 }
 
-/// Packets of all ports. A GRO or GSO aggregate is one.
+/// Packets since the start. A GRO or GSO aggregate counts as one packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PacketTotals {
-    /// Sent by the fast path.
+    /// Packets that the fast path sent.
     pub fast: u64,
-    /// Given to Linux.
+    /// Packets that took the slow path.
     pub slow: u64,
-    /// Dropped by the data plane.
+    /// Packets that the fast path dropped.
     pub dropped: u64,
-    /// fast / (fast + slow), from 0 to 1; 0 when there were none.
+    /// The share of packets on the fast path: `fast / (fast + slow + dropped)`, from 0 to 1. It is 0 if no packet has arrived.
     pub fast_share: f64,
 }
 
-/// Bytes of all ports.
+/// Bytes since the start, counted from the L3 header on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ByteTotals {
-    /// Sent by the fast path.
+    /// Bytes that the fast path sent.
     pub fast: u64,
-    /// Given to Linux.
+    /// Bytes that took the slow path.
     pub slow: u64,
-    /// fast / (fast + slow), from 0 to 1; 0 when there were none.
+    /// The share of bytes on the fast path: `fast / (fast + slow)`, from 0 to 1; dropped packets are in neither. It is 0 if no packet has
+    /// arrived.
     pub fast_share: f64,
 }
 
-/// The flow table by state.
+/// The numbers of flows by state, IPv4 and IPv6 together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FlowCounts {
-    /// In use.
+    /// Flows in use.
     pub active: u64,
-    /// Proved once, not yet in use.
+    /// Flows that were proved but are not yet in use.
     pub pending: u64,
-    /// No longer in use, not yet removed.
+    /// Flows that are no longer in use and not yet removed.
     pub retired: u64,
-    /// Put in by hand.
+    /// Flows in use that were added by hand.
     #[serde(rename = "static")]
     pub static_: u64,
-    /// The size of the table.
+    /// The most flows of each address family: `max_flows` of the configuration. IPv4 and IPv6 have a table of this size each.
     pub max: u64,
 }
 
-/// A way to run the data plane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// On the skb, through the egress qdisc.
-    Tc,
-    /// In the driver.
-    Xdp,
-}
-
-/// How the programs on the skb are attached.
+/// How the tc programs are attached to a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Attach {
     /// As TCX links.
     Tcx,
-    /// As filters of a clsact qdisc.
+    /// As filters of a `clsact` qdisc, on kernels without TCX.
     Clsact,
 }
 
-/// One port.
+/// The state of a port.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PortStatus {
-    /// Its present name.
+    /// The present name of the device.
     pub name: String,
-    /// Its number.
+    /// The interface index of the device.
     pub ifindex: u32,
-    /// How packets that leave by this port are sent.
+    /// The engine that sends packets out of this port.
     pub engine: Engine,
-    /// Why this engine, in one sentence.
+    /// Why this engine was chosen, in one sentence.
     pub engine_reason: String,
-    /// How the programs on the skb are attached.
+    /// How the tc programs are attached to a port.
     pub attach: Attach,
-    /// Whether the XDP program is attached.
+    /// Whether the XDP program is attached, too.
     pub xdp_attached: bool,
-    /// Whether somebody captures on it, so that its flows take the slow path.
+    /// Whether a packet socket captures on the port, so that its flows take the slow path.
     pub captured: bool,
-    /// tc filters and TCX programs of others that its packets go through, so that those which come in (or leave) by it
-    /// take the slow path.
+    /// tc filters, TCX programs and qdiscs of others through which packets of this port pass. Learning is off for packets that arrive
+    /// (or leave) through them.
     pub filters: Vec<PortFilter>,
-    /// Up and with a carrier.
+    /// Whether the device is up and has a carrier.
     pub up: bool,
-    /// The largest L3 packet.
+    /// The MTU of the device, in bytes.
     pub mtu: u32,
-    /// Its own address.
+    /// The MAC address of the device.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub mac: Mac,
-    /// Packets that came in by it.
+    /// Packets that arrived through the port.
     pub packets: PortPackets,
-    /// Bytes that came in by it, from the L3 header on.
+    /// Bytes that arrived through the port, counted from the L3 header on.
     pub bytes: ByteTotals,
-    /// As in [`Status::reasons`].
+    /// Packets of this port that were sent to the slow path, by reason; see [`Status::reasons`].
     pub reasons: BTreeMap<String, u64>,
-    /// As in [`Status::refusals`].
+    /// Packets of this port that Linux forwarded and from which nothing was learned, by reason; see [`Status::refusals`].
     pub refusals: BTreeMap<String, u64>,
+    /// Packets of this port that the fast path dropped, by reason; see [`Status::drops`].
+    pub drops: BTreeMap<String, u64>,
 }
 
-/// What somebody else has put in the way of a port's packets: tc filters on ingress, a TCX program, or on a device on top of
-/// the port a qdisc or tc filters on egress.
+/// A program or qdisc of others that packets of a port pass through: tc filters on ingress, a TCX program, or, on a device on top of
+/// the port, a qdisc or tc filters on egress.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PortFilter {
-    /// The port, or a device on top of it.
+    /// The name of the port, or of a device on top of it.
     pub device: String,
-    /// Which way packets go through it.
+    /// Where on the device it is attached.
     pub hook: FilterHook,
-    /// As `tc` names filters (`u32`, `flower`, `bpf`, ...) and qdiscs (`htb`, ...); `tcx` for a TCX program.
+    /// The kind, as `tc` names filters (`u32`, `flower`, `bpf`, ...) and qdiscs (`htb`, ...); `tcx` for a TCX program.
     pub kind: String,
-    /// The name of a TCX program.
+    /// The name of the TCX program; absent for tc filters and qdiscs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
 }
 
-/// Which way packets go through a filter.
+/// Where a filter is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FilterHook {
-    /// In.
+    /// For packets that arrive.
     Ingress,
-    /// Out.
+    /// For packets that leave.
     Egress,
-    /// Out, and it is a qdisc.
+    /// A qdisc, for packets that leave.
     Qdisc,
 }
 
-/// Packets of one port. A GRO or GSO aggregate is one.
+/// Packets that arrived through one port since the start. A GRO or GSO aggregate counts as one packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PortPackets {
-    /// Sent on by the XDP engine.
+    /// Packets that the XDP engine forwarded.
     pub xdp: u64,
-    /// Sent on by the tc engine.
+    /// Packets that the tc engine forwarded.
     pub tc: u64,
-    /// Given to Linux.
+    /// Packets that took the slow path.
     pub slow: u64,
-    /// Dropped by the data plane.
+    /// Packets that the fast path dropped.
     pub dropped: u64,
 }
 
-/// A question to the kernel, answered.
+/// A feature of the kernel that the daemon looked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Probe {
-    /// What was asked for.
+    /// The name of the feature.
     pub name: String,
-    /// Whether it is there.
+    /// Whether the kernel has the feature.
     pub answer: ProbeAnswer,
-    /// How it is used, what stands in for it, or why it could not be told; may be empty.
+    /// How the feature is used, what is used instead, or why the answer is unknown; may be empty.
     pub detail: String,
 }
 
@@ -264,24 +260,24 @@ pub struct Probe {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ProbeAnswer {
-    /// It is there.
+    /// The kernel has the feature.
     Yes,
-    /// It is not there.
+    /// The kernel lacks the feature.
     No,
-    /// It could not be told.
+    /// The probe failed.
     Unknown,
 }
 
-/// How many things a request changed.
+/// The number of flows or routes that a request changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Count {
-    /// That many.
+    /// The number.
     pub count: u64,
 }
 
 impl RuleNote {
-    /// Where the first of the rules is, as the command knows it that made it.
+    /// The location of the first of these rules, in terms of `nft` or of legacy iptables.
     pub fn place(&self) -> String {
         let Self { family, table, chain, handle, .. } = self;
         match (self.legacy, family.as_str()) {
@@ -310,15 +306,6 @@ impl fmt::Display for PortFilter {
             Some(program) => write!(f, "{kind} program {program} on {device} {hook}"),
             None => write!(f, "tc {kind} filter on {device} {hook}"),
         }
-    }
-}
-
-impl fmt::Display for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Tc => "tc",
-            Self::Xdp => "xdp",
-        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! What `shunt conntrack` shows.
+//! Conntrack's table with the packets of the fast path: the answer of `GET /v1/conntrack`.
 
 use crate::flows::{Family, Proto, Tuple};
 use serde::{Deserialize, Serialize};
@@ -8,42 +8,42 @@ use std::net::IpAddr;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TrackedTable {
-    /// Whether Linux counts packets: net.netfilter.nf_conntrack_acct. Entries from before it did have no counts.
+    /// Whether conntrack counts packets (net.netfilter.nf_conntrack_acct). Entries from before counting was turned on have no counts.
     pub counted: bool,
-    /// In the order of the kernel.
+    /// The entries, in the order of the kernel.
     pub entries: Vec<Tracked>,
 }
 
-/// An entry of conntrack.
+/// An entry of conntrack's table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Tracked {
-    /// 4 or 6.
+    /// The IP version, 4 or 6.
     #[cfg_attr(feature = "openapi", schema(value_type = u8))]
     pub family: Family,
-    /// The number of its protocol.
+    /// The IP protocol number, such as 6 for TCP.
     pub protocol: u8,
-    /// The direction of its first packet.
+    /// The original direction: that of the first packet.
     pub orig: TrackedDirection,
-    /// The other direction.
+    /// The reply direction.
     pub reply: TrackedDirection,
-    /// Until it is forgotten, if no packet comes.
+    /// Seconds until the entry expires if no packet arrives; absent if the kernel reports none.
     pub timeout_s: Option<u32>,
-    /// Of TCP and SCTP.
+    /// The state, such as `ESTABLISHED`; absent for protocols without states.
     pub state: Option<String>,
-    /// The bits of `enum ip_conntrack_status`.
+    /// The status bits, as in the kernel's `enum ip_conntrack_status`.
     pub status: u32,
-    /// The connection's mark.
+    /// The connection mark; absent if the kernel reports none.
     pub mark: Option<u32>,
-    /// The security context.
+    /// The security context; absent without one.
     pub secctx: Option<String>,
-    /// The zone of both directions, if it is not the default one.
+    /// The zone of both directions; absent for the default zone.
     pub zone: Option<u16>,
-    /// Since it was seen first: net.netfilter.nf_conntrack_timestamp.
+    /// Seconds since the first packet; absent unless net.netfilter.nf_conntrack_timestamp is on.
     pub age_s: Option<u64>,
-    /// The helper that looks into it.
+    /// The name of the conntrack helper; absent without one.
     pub helper: Option<String>,
-    /// References.
+    /// The number of references to the entry.
     #[serde(rename = "use")]
     pub used: u32,
 }
@@ -58,69 +58,69 @@ pub struct TrackedDirection {
     /// Destination address.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub dst: IpAddr,
-    /// Source port, or GRE's key.
+    /// Source port, or GRE key; absent for protocols without ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sport: Option<u16>,
-    /// Destination port, or GRE's key.
+    /// Destination port, or GRE key; absent for protocols without ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dport: Option<u16>,
-    /// Of ICMP.
+    /// Type, code and identifier; absent unless the protocol is ICMP or ICMPv6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub icmp: Option<Icmp>,
-    /// The zone of this direction alone.
+    /// The zone of this direction, if only this direction has one; otherwise absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<u16>,
-    /// Everything that was on the wire; none where Linux does not count.
+    /// All packets of this direction, slow and fast; absent if conntrack does not count.
     pub count: Option<Counted>,
-    /// What of it went past Linux.
+    /// The packets of this direction that took the fast path.
     pub fast: Counted,
 }
 
-/// What tells one ICMP exchange from another.
+/// The fields that identify an ICMP exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Icmp {
-    /// Type.
+    /// ICMP type.
     #[serde(rename = "type")]
     pub kind: u8,
-    /// Code.
+    /// ICMP code.
     pub code: u8,
-    /// Identifier.
+    /// ICMP identifier.
     pub id: u16,
 }
 
-/// Packets and bytes. A GRO or GSO aggregate is one packet.
+/// A count of packets and bytes. A GRO or GSO aggregate counts as one packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Counted {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Bytes, from the L3 header on.
+    /// Number of bytes, counted from the L3 header on.
     pub bytes: u64,
 }
 
 impl Tracked {
-    /// Packets came from both ends.
+    /// Bit of `status`: packets were seen in both directions.
     pub const SEEN_REPLY: u32 = 1 << 1;
-    /// It is not forgotten early when the table is full.
+    /// Bit of `status`: the entry is not dropped early when the table is full.
     pub const ASSURED: u32 = 1 << 2;
-    /// A packet of it has left the router.
+    /// Bit of `status`: a packet of the connection has left the router.
     pub const CONFIRMED: u32 = 1 << 3;
-    /// It is about to be forgotten.
+    /// Bit of `status`: the entry is about to be removed.
     pub const DYING: u32 = 1 << 9;
-    /// A helper was assigned to it.
+    /// Bit of `status`: the entry has a helper.
     pub const HELPER: u32 = 1 << 13;
-    /// A flowtable of nftables has it.
+    /// Bit of `status`: the connection is in a flowtable of nftables.
     pub const OFFLOAD: u32 = 1 << 14;
-    /// A flowtable has it in hardware.
+    /// Bit of `status`: a flowtable has offloaded the connection to hardware.
     pub const HW_OFFLOAD: u32 = 1 << 15;
 
-    /// Whether a bit of its status is set.
+    /// Whether this bit of `status` is set.
     pub const fn is(&self, bit: u32) -> bool {
         self.status & bit != 0
     }
 
-    /// TCP or UDP; none for the others.
+    /// The protocol as TCP or UDP; none for other protocols.
     pub const fn proto(&self) -> Option<Proto> {
         match self.protocol {
             6 => Some(Proto::Tcp),
@@ -131,7 +131,7 @@ impl Tracked {
 }
 
 impl TrackedDirection {
-    /// Its ends; ports are 0 where there are none.
+    /// Addresses and ports; the ports are 0 for protocols without ports.
     pub fn tuple(&self) -> Tuple {
         let (sport, dport) = (self.sport.unwrap_or(0), self.dport.unwrap_or(0));
         Tuple { src: self.src, dst: self.dst, sport, dport }
@@ -139,7 +139,7 @@ impl TrackedDirection {
 }
 
 impl Counted {
-    /// Both together.
+    /// The sum of both counts.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self { packets: self.packets + other.packets, bytes: self.bytes + other.bytes }

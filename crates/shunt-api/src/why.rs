@@ -1,68 +1,68 @@
-//! What `shunt why` shows.
+//! Why connections are fast or slow: the answer of `GET /v1/why`.
 
 use crate::{
+    engine::Engine,
     flows::{DirectionName, Tuple},
-    status::Engine,
 };
 use serde::{Deserialize, Serialize};
 
-/// Connections, and why they are fast or slow.
+/// The connections that match a selection, and why each is fast or slow.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Explanation {
-    /// The first of those that were asked for.
+    /// The first matching connections.
     pub connections: Vec<Explained>,
-    /// How many more there are.
+    /// The number of further matching connections, which are left out; 0 if the list is complete.
     pub more: u64,
 }
 
-/// A connection.
+/// A connection, and why its directions are fast or slow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Explained {
-    /// The number of its protocol.
+    /// The IP protocol number, such as 6 for TCP.
     pub protocol: u8,
-    /// Whether conntrack knows it.
+    /// Whether the connection is in conntrack's table.
     pub tracked: bool,
-    /// What conntrack calls its state, of TCP and SCTP.
+    /// The state that conntrack reports, such as `ESTABLISHED`; absent for protocols without states, and for untracked connections.
     pub state: Option<String>,
-    /// The original direction and the reply direction.
+    /// The directions, the original one first.
     pub directions: Vec<Why>,
 }
 
-/// One direction, and why it is fast or slow.
+/// One direction of a connection, and why it is fast or slow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Why {
-    /// Which direction it is.
+    /// The direction.
     pub dir: DirectionName,
-    /// `src`, `dst`, `sport`, `dport`: as on the wire where its packets come in.
+    /// `src`, `dst`, `sport` and `dport` of arriving packets, before any translation.
     #[serde(flatten)]
     pub tuple: Tuple,
-    /// Whether its packets take the fast path.
+    /// Whether packets of this direction take the fast path.
     pub fast: bool,
-    /// Since when, as far as that is known.
+    /// Seconds since the direction became fast or slow; absent if that is not known.
     pub since_s: Option<u64>,
-    /// How its packets are sent on the fast path.
+    /// The engine that sends the packets; absent if the direction is slow.
     pub engine: Option<Engine>,
-    /// Where they come in, if that is known.
+    /// The port through which packets arrive; absent if that is not known.
     pub in_port: Option<String>,
-    /// Where they leave, if that is known.
+    /// The port through which packets leave; absent if that is not known.
     pub out_port: Option<String>,
-    /// Why it is slow.
+    /// Why the direction is slow; absent if it is fast.
     pub because: Option<Because>,
 }
 
-/// A reason in words.
+/// A reason, explained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Because {
-    /// Its name, as in [`crate::Status::reasons`] and [`crate::Status::refusals`].
+    /// The name of the reason, as in [`crate::Status::reasons`] and [`crate::Status::refusals`].
     pub reason: String,
-    /// What it means.
+    /// The meaning of the reason, in one sentence.
     pub meaning: String,
-    /// What is known of this connection; may be empty.
+    /// Further facts about this connection; may be empty.
     pub detail: String,
-    /// What would change it.
+    /// What the operator can do to make the direction fast.
     pub remedy: String,
 }

@@ -1,11 +1,12 @@
-//! The Rust twin of `bpf/abi/shunt_abi.h`. Sizes and offsets are asserted on both sides.
+//! The Rust side of `bpf/abi/shunt_abi.h`. A unit test compares every size, offset and constant with the C compiler's.
 
 mod control;
 mod flows;
+pub mod layout;
 mod plain;
 mod reasons;
 
 pub use control::*;
 pub use flows::*;
 pub use plain::Plain;
-pub use reasons::{FIRST_REFUSAL, REASONS};
+pub use reasons::{FIRST_DROP, FIRST_REFUSAL, REASONS};

@@ -1,51 +1,26 @@
-//! Attaching programs to devices. Every attachment is a link that ends with its owner, but for clsact on kernels
-//! without TCX.
+//! Attaches programs to devices. An attachment is a link, which the kernel closes with its owner, or a clsact filter on
+//! kernels without TCX.
+
+pub use crate::hook::Hook;
 
 use crate::{Error, verifier};
-use libbpf_rs::{ProgramMut, TC_EGRESS, TC_INGRESS, TcAttachPoint, TcHook, TcHookBuilder};
+use libbpf_rs::{ProgramMut, TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
 use std::{
     ffi::CStr,
     fmt, io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
-/// Where on a device a program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hook {
-    /// tc, before Linux.
-    Ingress,
-    /// tc, after Linux.
-    Egress,
-    /// Native XDP.
-    Xdp,
-    /// XDP on the skb, which any device can.
-    GenericXdp,
-}
-
-impl Hook {
-    fn attach_type(self) -> libbpf_sys::bpf_attach_type {
-        match self {
-            Self::Ingress => libbpf_sys::BPF_TCX_INGRESS,
-            Self::Egress => libbpf_sys::BPF_TCX_EGRESS,
-            Self::Xdp | Self::GenericXdp => libbpf_sys::BPF_XDP,
-        }
-    }
-
-    fn attach_point(self) -> TcAttachPoint {
-        if self == Self::Egress { TC_EGRESS } else { TC_INGRESS }
-    }
-}
-
 /// How the tc programs of a port are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Means {
-    /// TCX, Linux 6.6 and later.
+pub enum AttachMode {
+    /// By TCX (Linux 6.6).
     Tcx,
-    /// A clsact qdisc with filters.
+    /// By filters of a clsact qdisc.
     Clsact,
 }
 
-impl fmt::Display for Means {
+impl fmt::Display for AttachMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tcx => "tcx",
@@ -54,30 +29,36 @@ impl fmt::Display for Means {
     }
 }
 
-/// A program on a device; it leaves when this is dropped.
+/// A program attached to a device. Dropping it detaches the program.
 pub enum Attachment {
-    /// The kernel detaches the program when the last descriptor of the link is closed.
+    /// A link: the kernel detaches the program when the last descriptor of the link is closed.
     Link(OwnedFd),
-    /// A filter stays until it is taken away.
+    /// A clsact filter, which stays until it is removed.
     Filter(TcHook),
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
         if let Self::Filter(hook) = self {
-            // The device may be gone already, and its filters with it.
+            // The device may have been removed, and its filters with it.
             let _ = hook.detach();
         }
     }
 }
 
 /// Attaches a program by a link.
+///
+/// # Errors
+/// The kernel's error: EINVAL if it does not know the hook, EBUSY if the device has another XDP program.
 pub fn link(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> io::Result<Attachment> {
     link_fd(program, ifindex, hook).map(Attachment::Link)
 }
 
-/// The same; the descriptor is the link.
-pub(crate) fn link_fd(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> io::Result<OwnedFd> {
+/// Attaches a program by a link, and returns the link's descriptor.
+///
+/// # Errors
+/// As for [`link`].
+pub fn link_fd(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> io::Result<OwnedFd> {
     let mut options = libbpf_sys::bpf_link_create_opts::default();
     options.sz = size_of_val(&options) as libbpf_sys::size_t;
     match hook {
@@ -102,11 +83,14 @@ pub(crate) fn link_fd(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> io:
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The priority of our clsact filters. A number of our own, so that we can find them again.
+/// The priority of Shunt's clsact filters, by which it recognises them.
 pub const FILTER_PRIORITY: u32 = 0x5348;
 
-/// Attaches a program as a clsact filter, for kernels without TCX. The handle tells whose it is; one that is there with the
+/// Attaches a program as a clsact filter, for kernels without TCX. The handle identifies the instance; a filter with the
 /// same handle is replaced.
+///
+/// # Errors
+/// If the qdisc cannot be created, or the kernel refuses the filter.
 pub fn filter(program: &ProgramMut<'_>, ifindex: u32, hook: Hook, handle: u32) -> Result<Attachment, Error> {
     let attach = |e| Error::Attach { ifindex, hook, source: io::Error::other(e) };
     let mut tc = TcHookBuilder::new(program.as_fd())
@@ -124,21 +108,21 @@ pub fn filter(program: &ProgramMut<'_>, ifindex: u32, hook: Hook, handle: u32) -
     Ok(Attachment::Filter(tc))
 }
 
-/// The names of the programs on a device's TCX hook. Empty where there is no TCX.
+/// The names of the programs on a device's TCX hook. Empty on a kernel without TCX.
 pub fn tcx_programs(ifindex: u32, hook: Hook) -> Vec<String> {
     tcx_ids(ifindex, hook).into_iter().filter_map(program_name).collect()
 }
 
-/// The same by their ids, in the order in which they run.
+/// The ids of the programs on a device's TCX hook, in execution order. Empty on a kernel without TCX.
 pub(crate) fn tcx_ids(ifindex: u32, hook: Hook) -> Vec<u32> {
-    // As many as a hook can have.
+    // A hook has at most 64 programs.
     let mut ids = [0u32; 64];
     let mut options = libbpf_sys::bpf_prog_query_opts::default();
     options.sz = size_of_val(&options) as libbpf_sys::size_t;
     options.prog_ids = ids.as_mut_ptr();
     options.__bindgen_anon_1.count = ids.len() as u32;
     let Ok(target) = i32::try_from(ifindex) else { return Vec::new() };
-    // SAFETY: `ids` has the room that `count` tells, and both outlive the call.
+    // SAFETY: `ids` has room for `count` ids, and both outlive the call.
     let err = unsafe { libbpf_sys::bpf_prog_query_opts(target, hook.attach_type(), &raw mut options) };
     if err != 0 {
         return Vec::new();
@@ -148,7 +132,7 @@ pub(crate) fn tcx_ids(ifindex: u32, hook: Hook) -> Vec<u32> {
     ids.iter().take(count).copied().collect()
 }
 
-/// The name of a loaded program; none when it is gone.
+/// The name of a loaded program. None if no program has this id.
 pub fn program_name(id: u32) -> Option<String> {
     // SAFETY: takes a number and returns a descriptor or an error.
     let fd = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
@@ -163,7 +147,7 @@ pub fn program_name(id: u32) -> Option<String> {
     Some(name.to_string_lossy().into_owned())
 }
 
-/// The id of a loaded program.
+/// The id of a loaded program. None if the kernel does not answer.
 pub fn program_id(fd: BorrowedFd<'_>) -> Option<u32> {
     Some(program_info(fd)?.id)
 }
@@ -176,12 +160,12 @@ fn program_info(fd: BorrowedFd<'_>) -> Option<libbpf_sys::bpf_prog_info> {
     (err == 0).then_some(info)
 }
 
-/// Takes away the clsact filters with this handle that a killed daemon left on a device; whether there were any.
+/// Removes clsact filters with this handle, which a killed daemon left on a device. Returns whether there were any.
 pub fn remove_filters(ifindex: u32, handle: u32) -> bool {
     let Ok(target) = i32::try_from(ifindex) else { return false };
     let mut removed = false;
-    // It would print of each that it is not there.
-    verifier::listen();
+    // libbpf prints an error for each filter that is absent.
+    verifier::capture_log();
     for point in [TC_INGRESS, TC_EGRESS] {
         let mut hook = libbpf_sys::bpf_tc_hook::default();
         hook.sz = size_of_val(&hook) as libbpf_sys::size_t;

@@ -1,25 +1,28 @@
-//! The control block, by which the daemon tells the programs what holds.
+//! The control block: settings of the daemon that the programs read.
 
 use crate::{Error, abi, shared::Shared};
 use std::{io, mem::offset_of, os::fd::AsFd, sync::atomic::Ordering, time::Duration};
 
-/// A mark that counts only where its mask has bits; with no bit in it, nothing matches.
+/// A mark and its mask, as in nftables. A mask of 0 matches nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Masked {
-    /// What the bits must be.
+    /// The value of the bits in `mask`.
     pub value: u32,
-    /// Which bits.
+    /// The bits to compare.
     pub mask: u32,
 }
 
-/// The control block.
+/// The control block, mapped into memory.
 pub struct ControlBlock {
     page: Shared<abi::Control>,
     ticks_per_s: u32,
 }
 
 impl ControlBlock {
-    /// Maps the control map's memory.
+    /// Maps the memory of the control map, and writes the ABI version and HZ.
+    ///
+    /// # Errors
+    /// If the map cannot be mapped, or the clock's resolution cannot be read.
     pub fn map(fd: impl AsFd) -> Result<Self, Error> {
         let block = Self { page: Shared::map(fd)?, ticks_per_s: ticks_per_s()? };
         block.page.u32(offset_of!(abi::Control, ticks_per_s)).store(block.ticks_per_s, Ordering::Relaxed);
@@ -27,77 +30,77 @@ impl ControlBlock {
         Ok(block)
     }
 
-    /// The epoch whose actions may be used.
+    /// The current epoch.
     pub fn epoch(&self) -> u32 {
         self.page.u32(offset_of!(abi::Control, epoch)).load(Ordering::Relaxed)
     }
 
-    /// Makes every action that was learned until now unusable, at once. The programs do the same.
+    /// Moves the epoch: every action learned until now is stale. The programs do the same in `changes.bpf.c`.
     pub fn move_epoch(&self) {
         let epoch = self.page.u32(offset_of!(abi::Control, epoch));
-        // 0 marks retired actions.
+        // Skip 0, which marks retired actions.
         if epoch.fetch_add(1, Ordering::SeqCst) == u32::MAX {
             epoch.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// Begins with an epoch, which is not 0.
+    /// Sets the epoch, which must not be 0.
     pub fn set_epoch(&self, epoch: u32) {
         self.page.u32(offset_of!(abi::Control, epoch)).store(epoch, Ordering::SeqCst);
     }
 
-    /// How long a beat holds.
+    /// Sets the age at which a heartbeat is too old.
     pub fn set_heartbeat_max(&self, max: Duration) {
         self.page
             .u32(offset_of!(abi::Control, heartbeat_max_ticks))
             .store(self.ticks(max), Ordering::Relaxed);
     }
 
-    /// How often a flow is proved again, and how long a proof holds.
+    /// Sets the interval between proofs of a flow, and how long a proof lasts.
     pub fn set_proof(&self, every: Duration, lasts: Duration) {
         self.page.u32(offset_of!(abi::Control, reprove_ticks)).store(self.ticks(every), Ordering::Relaxed);
         self.page.u32(offset_of!(abi::Control, prove_ticks)).store(self.ticks(lasts), Ordering::Relaxed);
     }
 
-    /// A span of time in the data plane's ticks, at most half of the way round the clock.
+    /// A duration in ticks, at most half of the clock's range.
     pub fn ticks(&self, span: Duration) -> u32 {
         let ticks = span.as_nanos() * u128::from(self.ticks_per_s) / 1_000_000_000;
         u32::try_from(ticks).unwrap_or(u32::MAX).min(u32::MAX / 2)
     }
 
-    /// How long so many ticks are.
+    /// The duration of a number of ticks.
     pub fn span(&self, ticks: u32) -> Duration {
         Duration::from_secs(1) * ticks / self.ticks_per_s
     }
 
-    /// The size of the flow tables and the seed of their hash. Only before the first flow.
+    /// Sets the size of the flow tables and the seed of their hash. To be called before the first flow.
     pub fn set_tables(&self, bucket_mask: u32, max_flows: u32, seed: u64) {
         self.page.u32(offset_of!(abi::Control, bucket_mask)).store(bucket_mask, Ordering::Relaxed);
         self.page.u32(offset_of!(abi::Control, max_flows)).store(max_flows, Ordering::Relaxed);
         self.page.u64(offset_of!(abi::Control, seed)).store(seed, Ordering::Relaxed);
     }
 
-    /// Which packet of a direction is learned from, and how (`CONTROL_LEARN`, `CONTROL_UDP_UNREPLIED`).
+    /// Sets from which packet of a direction on to learn, and the flags `CONTROL_LEARN` and `CONTROL_UDP_UNREPLIED`.
     pub fn set_learning(&self, udp_pkts: u32, tcp_pkts: u32, flags: u32) {
         self.page.u32(offset_of!(abi::Control, learn_udp_pkts)).store(udp_pkts, Ordering::Relaxed);
         self.page.u32(offset_of!(abi::Control, learn_tcp_pkts)).store(tcp_pkts, Ordering::Relaxed);
         self.set_flags(abi::CONTROL_LEARN | abi::CONTROL_UDP_UNREPLIED, flags);
     }
 
-    /// Whether nothing may be learned of IPv4, or of IPv6.
+    /// Holds learning of IPv4, of IPv6, or of both.
     pub fn set_hold(&self, v4: bool, v6: bool) {
         let flag = |held, flag| if held { flag } else { 0 };
         let flags = flag(v4, abi::CONTROL_HOLD4) | flag(v6, abi::CONTROL_HOLD6);
         self.set_flags(abi::CONTROL_HOLD4 | abi::CONTROL_HOLD6, flags);
     }
 
-    /// Whether nothing is learned of IPv4, or of IPv6.
+    /// Whether learning is held, for IPv4 and for IPv6.
     pub fn held(&self) -> (bool, bool) {
         let flags = self.page.u32(offset_of!(abi::Control, flags)).load(Ordering::Relaxed);
         (flags & abi::CONTROL_HOLD4 != 0, flags & abi::CONTROL_HOLD6 != 0)
     }
 
-    /// The packets, and the connections, that nothing is learned of.
+    /// Sets the marks of packets and of connections that teach nothing.
     pub fn set_exclusions(&self, mark: Masked, ct_mark: Masked) {
         self.page.u32(offset_of!(abi::Control, exclude_mark)).store(mark.value, Ordering::Relaxed);
         self.page.u32(offset_of!(abi::Control, exclude_mark_mask)).store(mark.mask, Ordering::Relaxed);
@@ -105,19 +108,29 @@ impl ControlBlock {
         self.page.u32(offset_of!(abi::Control, exclude_ct_mark_mask)).store(ct_mark.mask, Ordering::Relaxed);
     }
 
-    /// Whether the programs write traces.
+    /// Sets the inode number of the ports' network namespace.
+    pub fn set_netns(&self, inode: u32) {
+        self.page.u32(offset_of!(abi::Control, netns)).store(inode, Ordering::Relaxed);
+    }
+
+    /// Sets which L4 checksums are verified (`CONTROL_VERIFY_*`).
+    pub fn set_verification(&self, flags: u32) {
+        self.set_flags(abi::CONTROL_VERIFY_TC | abi::CONTROL_VERIFY_XDP | abi::CONTROL_VERIFY_LONG, flags);
+    }
+
+    /// Turns traces on or off.
     pub fn set_tracing(&self, on: bool) {
         self.set_flags(abi::CONTROL_TRACE, if on { abi::CONTROL_TRACE } else { 0 });
     }
 
-    // Only the daemon's loop writes flags.
+    // No atomic read-modify-write: only the daemon's main thread writes flags.
     fn set_flags(&self, which: u32, to: u32) {
         let flags = self.page.u32(offset_of!(abi::Control, flags));
         flags.store(flags.load(Ordering::Relaxed) & !which | to & which, Ordering::SeqCst);
     }
 }
 
-/// The kernel's HZ: the coarse clocks advance once a tick, and say so.
+/// The kernel's HZ, from the resolution of a coarse clock, which advances once per tick.
 fn ticks_per_s() -> Result<u32, Error> {
     let tick = nix::time::clock_getres(nix::time::ClockId::CLOCK_MONOTONIC_COARSE).map(Duration::from);
     let tick = tick.map_err(|e| Error::Memory(io::Error::from(e)))?;

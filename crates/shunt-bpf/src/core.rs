@@ -1,37 +1,39 @@
-//! The packet core, compiled for this machine: what the kernel runs, callable.
+//! The packet core, compiled for this machine: the C functions that the kernel runs, as Rust functions.
 
 use crate::abi::{Control, Flow, Key4, Key6, Plain};
 use crate::{Entry, Key};
 
-/// `struct shunt_packet`: what a frame was parsed as.
+/// `struct shunt_packet`: the description of a parsed frame.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Packet {
+    /// The position after this packet, see [`tcp_position`]; 0 for UDP.
+    pub tcp_position: u64,
     tpid_be: [[u8; 2]; 2],
     tci_be: [[u8; 2]; 2],
-    /// The L2 header's length.
+    /// Length of the L2 header.
     pub l2_bytes: u16,
-    /// The L3 packet's length.
+    /// Length of the L3 packet.
     pub l3_bytes: u16,
-    /// The largest L3 packet it will be on the wire.
+    /// Length of the largest L3 packet on the wire: the packet, or a segment of an aggregate.
     pub wire_bytes: u16,
-    /// DSCP and VLAN priorities.
+    /// DSCP in 0xfc, priority and DEI of the outer tag in 0xf00, of the inner tag in 0xf000.
     pub class_bits: u16,
-    /// How many VLAN tags.
+    /// Number of VLAN tags.
     pub tags: u8,
     /// 4 or 6.
     pub family: u8,
-    /// Protocol number.
+    /// IP protocol number.
     pub l4_proto: u8,
-    /// The L4 header's length.
+    /// Length of the L4 header.
     pub l4_bytes: u8,
-    /// TCP flags.
+    /// TCP flags; 0 for UDP.
     pub tcp_flags: u8,
     /// TTL or hop limit.
     pub ttl: u8,
 }
 
-const _: () = assert!(size_of::<Packet>() == 22);
+const _: () = assert!(size_of::<Packet>() == 32);
 
 #[repr(C, align(8))]
 struct KeyBytes([u8; 48]);
@@ -45,15 +47,21 @@ unsafe extern "C" {
         p: *const Packet,
         macs: *const u8,
         c: *const Control,
-        now: u32,
+        jiffies: u64,
     ) -> i32;
     fn shunt_host_rewrite(l3: *mut u8, p: *const Packet, f: *const Flow, to: *const u8, partial: i32) -> u32;
+    fn shunt_host_checksum_good(l3: *const u8, end: *const u8, p: *const Packet) -> i32;
     fn shunt_host_frame_bytes(f: *const Flow, want: u32, bytes: u32) -> u32;
     fn shunt_host_sum_change(f: *const Flow, family: u32, has_l4_check: i32) -> u16;
+    fn shunt_host_judge_end(flags: u8, seq: u32, own: u64, other: u64) -> i32;
+    fn shunt_host_tcp_lags(position: u64, maxack: u32) -> i32;
     fn shunt_host_translate(family: u32, old_ends: *const u8, new_ends: *const u8, f: *mut Flow, to: *mut u8);
 }
 
-/// Parses a frame as one that came in at `ifindex`. The error is a number of [`crate::abi::REASONS`].
+/// Parses a frame that was received at `ifindex`.
+///
+/// # Errors
+/// A number of [`crate::abi::REASONS`].
 pub fn parse(frame: &[u8], ifindex: u32) -> Result<(Packet, Key), usize> {
     let mut packet = Packet::default();
     let mut key = KeyBytes([0; 48]);
@@ -71,30 +79,31 @@ pub fn parse(frame: &[u8], ifindex: u32) -> Result<(Packet, Key), usize> {
         return Err(why as usize);
     }
     let key = match packet.family {
-        4 => Key4::of(&key.0).map(Key::V4),
-        _ => Key6::of(&key.0).map(Key::V6),
+        4 => Key4::from_bytes(&key.0).map(Key::V4),
+        _ => Key6::from_bytes(&key.0).map(Key::V6),
     };
     key.map(|key| (packet, key)).ok_or(0)
 }
 
-/// Whether a flow may carry such a packet at all; 0, or the reason why not.
+/// Whether any flow may carry this packet: 0, or a number of [`crate::abi::REASONS`].
 pub fn admit(packet: &Packet) -> usize {
     // SAFETY: reads one structure.
     (unsafe { shunt_host_admit(packet) }) as usize
 }
 
-/// Whether a flow's action may be used for a packet now; 0, or the reason why not.
-/// `macs` are those of its frame, destination and source.
-pub fn decide(flow: &Flow, packet: &Packet, macs: [u8; 12], control: &Control, now_ticks: u32) -> usize {
-    // Half-words are read from the MACs.
-    #[repr(align(2))]
-    struct Aligned([u8; 12]);
-    let macs = Aligned(macs);
-    // SAFETY: reads the structures and twelve bytes.
-    (unsafe { shunt_host_decide(flow, packet, macs.0.as_ptr(), control, now_ticks) }) as usize
+/// Whether a flow's action may be applied to a packet now: 0, or a number of [`crate::abi::REASONS`]. `macs` are the
+/// destination and source MAC of the frame, `jiffies` is the 64-bit clock.
+pub fn decide(flow: &Flow, packet: &Packet, macs: [u8; 12], control: &Control, jiffies: u64) -> usize {
+    // The core reads eight bytes from each MAC, since an EtherType follows.
+    #[repr(align(8))]
+    struct Header([u8; 14]);
+    let mut header = Header([0; 14]);
+    header.0[..12].copy_from_slice(&macs);
+    // SAFETY: reads the structures and fourteen bytes.
+    (unsafe { shunt_host_decide(flow, packet, header.0.as_ptr(), control, jiffies) }) as usize
 }
 
-/// What a frame of a flow becomes. The frame must be what `packet` was parsed from.
+/// Applies a flow's action to a frame. `packet` must have been parsed from the frame.
 pub fn rewrite(frame: &[u8], packet: &Packet, entry: &Entry, partial: bool) -> Vec<u8> {
     let l2 = usize::from(packet.l2_bytes);
     let want = l2 + usize::from(packet.l3_bytes);
@@ -104,7 +113,7 @@ pub fn rewrite(frame: &[u8], packet: &Packet, entry: &Entry, partial: bool) -> V
     let room = 2 + crate::abi::L2_MAX;
     let mut buffer = vec![0; room];
     buffer.extend_from_slice(l3);
-    // SAFETY: before `l3` there is room for any L2 header, and behind it are the headers that `packet` vouches for.
+    // SAFETY: there is room for any L2 header before `l3`, and `packet` vouches for the headers after it.
     let taken = unsafe {
         shunt_host_rewrite(
             buffer.as_mut_ptr().add(room),
@@ -117,13 +126,61 @@ pub fn rewrite(frame: &[u8], packet: &Packet, entry: &Entry, partial: bool) -> V
     buffer.split_off(room - taken)
 }
 
-/// By how much an action changes the ones' complement sum over an L3 packet.
+/// Whether the L4 checksum of a frame is correct. None if the packet is too long or truncated. `packet` must have been
+/// parsed from the frame. A UDP checksum of zero, which means none, is treated like any other value.
+pub fn checksum_good(frame: &[u8], packet: &Packet) -> Option<bool> {
+    let bytes = frame.as_ptr_range();
+    let l3 = frame[usize::from(packet.l2_bytes)..].as_ptr();
+    // SAFETY: reads between `l3` and the end; `packet` vouches for the headers.
+    match unsafe { shunt_host_checksum_good(l3, bytes.end, packet) } {
+        -1 => None,
+        good => Some(good == 1),
+    }
+}
+
+/// The change of the ones' complement sum over the L3 packet (CHECKSUM_COMPLETE) that an action causes.
 pub fn sum_change(flow: &Flow, family: u8, has_l4_check: bool) -> u16 {
     // SAFETY: reads one structure.
     unsafe { shunt_host_sum_change(flow, family.into(), has_l4_check.into()) }
 }
 
-/// Both addresses and then both ports, as on the wire: 12 bytes for IPv4, 36 for IPv6.
+/// How a FIN or RST fits its connection: `enum shunt_end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// At least one direction has not been seen.
+    Unknown,
+    /// The receiver expects this sequence number.
+    Exact,
+    /// Within the window.
+    InWindow,
+    /// Outside the window.
+    Blind,
+}
+
+/// The TCP position that a flow stores: the sequence number after a packet's data, and the packet's acknowledgement.
+pub fn tcp_position(end: u32, acknowledgement: u32) -> u64 {
+    u64::from(acknowledgement.to_be()) << 32 | u64::from(end)
+}
+
+/// How a FIN or RST fits its connection. `own` is the last position in its own direction, `other` that of the other
+/// direction.
+pub fn judge_end(flags: u8, sequence: u32, own: u64, other: u64) -> End {
+    // SAFETY: numbers only.
+    match unsafe { shunt_host_judge_end(flags, sequence, own, other) } {
+        1 => End::Exact,
+        2 => End::InWindow,
+        3 => End::Blind,
+        _ => End::Unknown,
+    }
+}
+
+/// Whether conntrack, with the acknowledgement `maxack`, lags too far behind a packet at `position`.
+pub fn tcp_lags(position: u64, maxack: u32) -> bool {
+    // SAFETY: numbers only.
+    (unsafe { shunt_host_tcp_lags(position, maxack) }) != 0
+}
+
+/// Both addresses followed by both ports, as on the wire: 12 bytes for IPv4, 36 for IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
     /// IPv4.
@@ -132,15 +189,15 @@ pub enum Ends {
     V6([u8; 36]),
 }
 
-/// Fills the translation of a flow. The two must be of one family; otherwise nothing is done.
+/// Fills the translation part of a flow. Does nothing if the families differ.
 pub fn translate(old: &Ends, new: &Ends, entry: &mut Entry) {
     let (family, old, new) = match (old, new) {
         (Ends::V4(old), Ends::V4(new)) => (4, old.as_ptr(), new.as_ptr()),
         (Ends::V6(old), Ends::V6(new)) => (6, old.as_ptr(), new.as_ptr()),
         _ => return,
     };
-    // SAFETY: both have the bytes that the family calls for, and are read by half-words, which x86 and ARM allow
-    // anywhere.
+    // SAFETY: both have the number of bytes that the family needs. They are read by half-words, which x86 and ARM allow
+    // at any address.
     unsafe { shunt_host_translate(family, old, new, &raw mut entry.flow, entry.to.as_mut_ptr()) }
 }
 

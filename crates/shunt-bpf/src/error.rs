@@ -1,6 +1,6 @@
-//! What can go wrong between us and the kernel.
+//! Errors of the data plane.
 
-use crate::{attach::Hook, verifier};
+use crate::{hook::Hook, verifier};
 use libbpf_rs::ErrorKind;
 use nix::libc;
 use std::{io, sync::Arc};
@@ -9,73 +9,73 @@ use std::{io, sync::Arc};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel did not take an object.
+    /// The kernel refused an object.
     #[error("the kernel refused the {object} programs: {source}")]
     Load {
-        /// Which of the objects.
+        /// The name of the object.
         object: &'static str,
-        /// What libbpf said.
+        /// libbpf's error.
         source: libbpf_rs::Error,
     },
-    /// The verifier did not take a program.
+    /// The verifier refused a program.
     #[error("the kernel's verifier refused the {object} programs: {reason}")]
     Refused {
-        /// Which of the objects.
+        /// The name of the object.
         object: &'static str,
-        /// What the verifier said last.
+        /// The last line of the verifier's log.
         reason: String,
     },
-    /// What could be done without until now went wrong when the programs were loaded.
+    /// An optional object is needed now, and failed to load earlier, for this reason.
     #[error(transparent)]
-    Earlier(Arc<Error>),
-    /// An object lacks what the code expects in it.
+    NotLoaded(Arc<Error>),
+    /// An object has no map or program of this name.
     #[error("the {object} object has no `{name}`")]
-    Lacks {
-        /// Which of the objects.
+    Missing {
+        /// The name of the object; `loaded` for any of the loaded objects.
         object: &'static str,
-        /// The map or program.
+        /// The name of the map or program.
         name: &'static str,
     },
     /// A program could not be attached.
     #[error("cannot attach to device {ifindex} at {hook:?}: {source}")]
     Attach {
-        /// The device.
+        /// Interface index of the device.
         ifindex: u32,
         /// The hook.
         hook: Hook,
-        /// Why.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Without TCX, filters on egress need clsact, and its place is taken.
-    #[error("its qdisc `ingress` has no place for filters on egress")]
+    /// Without TCX, egress filters need a clsact qdisc, and the device has an `ingress` qdisc instead.
+    #[error("an `ingress` qdisc has no egress hook")]
     NoEgress,
     /// A map could not be read or written.
     #[error("map {map}: {source}")]
     Map {
-        /// The map.
+        /// The name of the map.
         map: &'static str,
-        /// Why.
+        /// libbpf's error.
         source: libbpf_rs::Error,
     },
-    /// Memory shared with the kernel could not be had.
+    /// Memory shared with the programs could not be mapped.
     #[error("cannot map the control block: {0}")]
     Memory(#[source] io::Error),
-    /// A program cannot be put on a netlink socket.
-    #[error("cannot filter a netlink socket: {0}")]
+    /// A program could not be attached to a netlink socket.
+    #[error("cannot attach a filter to a netlink socket: {0}")]
     Filter(#[source] io::Error),
-    /// The ring of events cannot be waited for.
+    /// A ring buffer could not be polled.
     #[error("cannot wait for events: {0}")]
     Ring(#[source] io::Error),
-    /// No entry of the flow table is free for this flow.
+    /// No entry or slot of the flow table is free for this flow.
     #[error("the flow table is full")]
     Full,
     /// All port slots are in use.
-    #[error("an instance has {0} ports at most; choose them with --port")]
+    #[error("an instance can have at most {0} ports; choose them with --port")]
     TooManyPorts(u32),
 }
 
 impl Error {
-    /// An object was not loaded.
+    /// The error for an object that failed to load, with the verifier's reason if there is one.
     pub(crate) fn loading(object: &'static str, source: libbpf_rs::Error) -> Self {
         match verifier::last_reason() {
             Some(reason) => Self::Refused { object, reason },
@@ -83,7 +83,7 @@ impl Error {
         }
     }
 
-    /// The error number below it, where there is one. Of libbpf's errors, those that say what to do about it have one.
+    /// The errno of the cause. None if there is none; of libbpf's errors, only ENOMEM and EPERM are told apart.
     pub fn os_error(&self) -> Option<i32> {
         match self {
             Self::Load { source, .. } | Self::Map { source, .. } => match source.kind() {
@@ -95,9 +95,9 @@ impl Error {
             | Self::Memory(source)
             | Self::Filter(source)
             | Self::Ring(source) => source.raw_os_error(),
-            Self::Earlier(why) => why.os_error(),
+            Self::NotLoaded(why) => why.os_error(),
             Self::Refused { .. }
-            | Self::Lacks { .. }
+            | Self::Missing { .. }
             | Self::NoEgress
             | Self::Full
             | Self::TooManyPorts(_) => None,
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_said_of_a_load_is_known_by_its_number() {
+    fn errors_of_loading_and_attaching_keep_their_errno() {
         for code in [libc::ENOMEM, libc::EPERM] {
             let source = libbpf_rs::Error::from_raw_os_error(code);
             assert_eq!(Error::Load { object: "some", source }.os_error(), Some(code));

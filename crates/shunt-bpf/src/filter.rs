@@ -1,4 +1,4 @@
-//! Programs as filters of netlink sockets: they see a message while the kernel sends it.
+//! Socket filters on netlink sockets. A filter runs while the kernel sends a message.
 
 use nix::{
     libc,
@@ -12,13 +12,13 @@ use std::{
 /// NFNLGRP_CONNTRACK_DESTROY, as a bit of the groups that a bind can name.
 const CONNTRACK_DESTROY: u32 = 1 << 2;
 
-/// Has the program see every message that comes to the socket, which keeps the program.
-pub(crate) fn attach(program: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
+/// Attaches a program as the filter of a socket. The socket holds a reference to the program.
+pub(crate) fn attach(program: BorrowedFd<'_>, socket: BorrowedFd<'_>) -> io::Result<()> {
     let program = program.as_raw_fd();
-    // SAFETY: the value is one descriptor, of the size that is given.
+    // SAFETY: the option value is one descriptor, of the size given.
     let done = unsafe {
         libc::setsockopt(
-            to.as_raw_fd(),
+            socket.as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_ATTACH_BPF,
             std::ptr::from_ref(&program).cast(),
@@ -28,8 +28,8 @@ pub(crate) fn attach(program: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A socket whose filter sees the connections that conntrack forgets, in the calling thread's network namespace.
-pub(crate) fn hear_conntrack(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+/// Opens a socket whose filter sees conntrack's DESTROY events, in the calling thread's network namespace.
+pub(crate) fn open_conntrack_listener(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let listener = socket(
         AddressFamily::Netlink,
         SockType::Raw,
@@ -37,7 +37,7 @@ pub(crate) fn hear_conntrack(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         SockProtocol::NetlinkNetFilter,
     )?;
     attach(program, listener.as_fd())?;
-    // Only now, so that nothing comes in unfiltered.
+    // Subscribe after attaching, so that every message is filtered.
     bind(listener.as_raw_fd(), &NetlinkAddr::new(0, CONNTRACK_DESTROY))?;
     Ok(listener)
 }

@@ -1,36 +1,36 @@
-//! The flow tables as they are read: whole, a batch of entries at a time.
+//! Reads the flow tables, a batch of entries at a time.
 
 use crate::{
     Error,
     abi::{self, Cold, Flow, Key4, Key6, Plain},
-    plane::{CONTROL, USAGE},
+    maps::{CONTROL_MAP, EXPIRED, USAGE, read_variable},
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-/// A flow as it is kept: its action, the addresses it translates to, and the rest.
+/// An entry of the flow table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The action and the counts.
+    /// The action and its state.
     pub flow: Flow,
-    /// New source and then new destination address: 4 or 16 bytes each.
+    /// The new source and destination address, 4 or 16 bytes each.
     pub to: [u8; 32],
-    /// Counts of other CPUs, and the time of learning.
+    /// The rarely used part, with the counters of other CPUs.
     pub cold: Cold,
 }
 
 impl Entry {
     /// Packets forwarded.
     pub fn pkts(&self) -> u64 {
-        self.flow.pkts.wrapping_add(self.cold.away_pkts)
+        self.cold.remote_pkts.wrapping_add(self.flow.pkts.into())
     }
 
     /// Bytes forwarded, from the L3 header on.
     pub fn bytes(&self) -> u64 {
-        self.flow.bytes.wrapping_add(self.cold.away_bytes)
+        self.flow.bytes.wrapping_add(self.cold.remote_bytes)
     }
 }
 
-/// What a flow is found by.
+/// The key of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
     /// IPv4.
@@ -39,7 +39,7 @@ pub enum Key {
     V6(Key6),
 }
 
-/// Handles of its own on the flow tables, so that another thread than the data plane's can read them.
+/// Handles of the flow tables, independent of the data plane, so that another thread can read them.
 #[derive(Debug)]
 pub struct FlowTable {
     v4: [MapHandle; 2],
@@ -50,61 +50,59 @@ pub struct FlowTable {
 }
 
 impl FlowTable {
-    pub(crate) fn of<'m>(map: impl Fn(&'static str) -> Result<&'m MapHandle, Error>) -> Result<Self, Error> {
+    pub(crate) fn open<'m>(
+        map: impl Fn(&'static str) -> Result<&'m MapHandle, Error>,
+    ) -> Result<Self, Error> {
         let own = |name| MapHandle::try_from(map(name)?).map_err(|source| Error::Map { map: name, source });
         Ok(Self {
             v4: [own("shunt_table4")?, own("shunt_cold4")?],
             v6: [own("shunt_table6")?, own("shunt_cold6")?],
-            control: own(CONTROL)?,
+            control: own(CONTROL_MAP)?,
             usage: own(USAGE)?,
-            past: own("shunt_past")?,
+            past: own(EXPIRED)?,
         })
     }
 
-    /// The present epoch.
+    /// The current epoch.
     pub fn epoch(&self) -> Result<u32, Error> {
-        Ok(variable::<abi::Control>(&self.control, CONTROL)?.epoch)
+        Ok(read_variable::<abi::Control>(&self.control, CONTROL_MAP)?.epoch)
     }
 
-    /// What flows had counted that are gone while their connections are not, by direction.
-    pub fn each_past(&self, mut see: impl FnMut(abi::Tuple, abi::Past)) -> Result<(), Error> {
+    /// Calls `visit` with the counters of every expired flow, by tuple: flows that left the table before their connection
+    /// ended.
+    pub fn for_each_expired(&self, mut visit: impl FnMut(abi::Tuple, abi::Expired)) -> Result<(), Error> {
         const BATCH: u32 = 4096;
         let past = self.past.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
-        for (tuple, counts) in past.map_err(|source| Error::Map { map: "shunt_past", source })? {
-            if let (Some(tuple), Some(counts)) = (abi::Tuple::of(&tuple), abi::Past::of(&counts)) {
-                see(tuple, counts);
+        for (tuple, counts) in past.map_err(|source| Error::Map { map: EXPIRED, source })? {
+            if let (Some(tuple), Some(counts)) =
+                (abi::Tuple::from_bytes(&tuple), abi::Expired::from_bytes(&counts))
+            {
+                visit(tuple, counts);
             }
         }
         Ok(())
     }
 
-    /// Shows every flow to `see`. Flows that come or go meanwhile may be missed or seen twice.
-    pub fn each(&self, mut see: impl FnMut(Key, Entry)) -> Result<(), Error> {
-        let [fresh4, fresh6] = variable::<abi::Usage>(&self.usage, USAGE)?.fresh;
+    /// Calls `visit` with every flow. A flow that is inserted or removed meanwhile may be missed or seen twice.
+    pub fn for_each(&self, mut visit: impl FnMut(Key, Entry)) -> Result<(), Error> {
+        let [fresh4, fresh6] = read_variable::<abi::Usage>(&self.usage, USAGE)?.fresh;
         each_entry(&self.v4, fresh4, |bytes, cold| {
-            let key = Key4::of(bytes).filter(|key| key.ifindex != 0).map(Key::V4);
+            let key = Key4::from_bytes(bytes).filter(|key| key.ifindex != 0).map(Key::V4);
             if let (Some(key), Some(entry)) = (key, entry_of(&bytes[size_of::<Key4>()..], 8, cold)) {
-                see(key, entry);
+                visit(key, entry);
             }
         })?;
         each_entry(&self.v6, fresh6, |bytes, cold| {
-            let key = Key6::of(bytes).filter(|key| key.ifindex != 0).map(Key::V6);
+            let key = Key6::from_bytes(bytes).filter(|key| key.ifindex != 0).map(Key::V6);
             if let (Some(key), Some(entry)) = (key, entry_of(&bytes[size_of::<Key6>()..], 32, cold)) {
-                see(key, entry);
+                visit(key, entry);
             }
         })
     }
 }
 
-/// The value of a variable of the programs.
-pub(crate) fn variable<T: Plain + Default>(map: &MapHandle, name: &'static str) -> Result<T, Error> {
-    let found = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
-    let found = found.map_err(|source| Error::Map { map: name, source })?;
-    Ok(found.as_deref().and_then(T::of).unwrap_or_default())
-}
-
-/// The entries before `fresh`, from which on none ever was in use.
-fn each_entry(maps: &[MapHandle; 2], fresh: u64, mut see: impl FnMut(&[u8], &[u8])) -> Result<(), Error> {
+/// Calls `visit` with both parts of each entry before `fresh`, the first entry that was never used.
+fn each_entry(maps: &[MapHandle; 2], fresh: u64, mut visit: impl FnMut(&[u8], &[u8])) -> Result<(), Error> {
     const BATCH: u32 = 1024;
     let [table, cold] = maps;
     let failed = |source| Error::Map { map: "shunt_table", source };
@@ -112,7 +110,7 @@ fn each_entry(maps: &[MapHandle; 2], fresh: u64, mut see: impl FnMut(&[u8], &[u8
     let colds = cold.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(failed)?;
     let fresh = usize::try_from(fresh).unwrap_or(usize::MAX);
     for ((_, entry), (_, cold)) in entries.zip(colds).take(fresh) {
-        see(&entry, &cold);
+        visit(&entry, &cold);
     }
     Ok(())
 }
@@ -121,5 +119,5 @@ fn entry_of(bytes: &[u8], to_bytes: usize, cold: &[u8]) -> Option<Entry> {
     let mut to = [0; 32];
     let at = size_of::<Flow>();
     to[..to_bytes].copy_from_slice(bytes.get(at..at + to_bytes)?);
-    Some(Entry { flow: Flow::of(bytes)?, to, cold: Cold::of(cold)? })
+    Some(Entry { flow: Flow::from_bytes(bytes)?, to, cold: Cold::from_bytes(cold)? })
 }

@@ -1,4 +1,4 @@
-//! What the programs tell user space, a value at a time.
+//! Ring buffers: records from the programs.
 
 use crate::{Error, abi::Plain};
 use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
@@ -8,7 +8,7 @@ use std::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// A ring buffer of the data plane.
+/// A ring buffer of records of type `T`.
 pub struct Ring<T> {
     ready: AsyncFd<OwnedFd>,
     ring: RingBuffer<'static>,
@@ -25,13 +25,13 @@ impl<T: Plain + 'static> Ring<T> {
         let mut builder = RingBufferBuilder::new();
         builder
             .add(map, move |bytes: &[u8]| {
-                // The receiver lives as long as the ring.
-                let _ = T::of(bytes).map(|value| tx.send(value));
+                // Sending cannot fail: the receiver lives as long as the ring.
+                let _ = T::from_bytes(bytes).map(|value| tx.send(value));
                 0
             })
             .map_err(failed)?;
         let ring = builder.build().map_err(failed)?;
-        // SAFETY: the ring has its epoll descriptor open as long as it lives.
+        // SAFETY: the epoll descriptor is open as long as the ring lives.
         let epoll =
             unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) }.try_clone_to_owned().map_err(Error::Ring)?;
         // SAFETY: an OwnedFd is one descriptor, open until it is dropped.
@@ -40,20 +40,20 @@ impl<T: Plain + 'static> Ring<T> {
         Ok(Self { ready, ring, rx })
     }
 
-    /// Waits until there is something. May be dropped at any time.
+    /// Waits for a record. Cancel-safe.
     pub async fn wait(&self) -> std::io::Result<()> {
         self.ready.readable().await?.clear_ready();
         Ok(())
     }
 
-    /// Everything that is there now.
+    /// Takes all records that are in the ring.
     pub fn take(&mut self) -> Vec<T> {
-        // An error here is one of our callback's, which has none.
+        // Only the callback could fail, and it does not.
         let _ = self.ring.consume();
         self.rx.try_iter().collect()
     }
 
-    /// The first of what is there, at most so many. [`Ring::wait`] need not end for the rest.
+    /// Takes at most `most` records. [`Ring::wait`] may not return for the rest.
     pub fn take_some(&mut self, most: usize) -> Vec<T> {
         let _ = self.ring.consume_raw_n(most);
         self.rx.try_iter().collect()

@@ -1,20 +1,39 @@
-//! When the calling thread gets a CPU.
+//! Scheduling of the calling thread.
 
-use nix::libc;
-use std::io;
+use nix::{
+    libc,
+    time::{ClockId, clock_gettime},
+};
+use std::{io, time::Duration};
 
-/// Has the calling thread run as soon as it has something to do, before all ordinary ones (SCHED_RR at its lowest
-/// priority). What it starts is ordinary.
+/// Sets SCHED_RR at its lowest priority, so that the thread runs before all threads of SCHED_OTHER. Its children get
+/// SCHED_OTHER.
 ///
 /// # Errors
-/// When the process may not, for which it needs CAP_SYS_NICE.
+/// EPERM without CAP_SYS_NICE.
 pub fn go_first() -> io::Result<()> {
-    // struct sched_param of the kernel. The C library of some systems has the call only in name.
-    let priority: libc::c_int = 1;
-    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+    schedule(libc::SCHED_RR, 1)
+}
+
+/// Sets SCHED_OTHER.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn go_ordinary() -> io::Result<()> {
+    schedule(libc::SCHED_OTHER, 0)
+}
+
+/// The CPU time that the calling thread has used.
+pub fn used() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
+}
+
+fn schedule(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+    // `priority` has the layout of struct sched_param. A raw system call, since musl's sched_setscheduler() is a stub.
+    let policy = policy | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the call reads its parameter and keeps nothing; 0 is the calling thread.
-    let said = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
-    if said == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let err = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
+    if err == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]
@@ -22,20 +41,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_goes_first_and_its_children_do_not() {
+    fn sched_rr_applies_to_the_thread_and_not_to_its_children() {
         let policy = || {
             // SAFETY: it reads a number of the calling thread.
             unsafe { libc::sched_getscheduler(0) }
         };
         let seen = std::thread::spawn(move || {
             go_first().ok()?;
-            Some((policy(), std::thread::spawn(policy).join().ok()?))
+            let first = (policy(), std::thread::spawn(policy).join().ok()?);
+            go_ordinary().ok()?;
+            Some((first, policy()))
         });
         match seen.join() {
             Ok(Some(seen)) => {
-                assert_eq!(seen, (libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, libc::SCHED_OTHER));
+                let [first, ordinary] =
+                    [libc::SCHED_RR, libc::SCHED_OTHER].map(|policy| policy | libc::SCHED_RESET_ON_FORK);
+                assert_eq!(seen, ((first, libc::SCHED_OTHER), ordinary));
             }
-            other => eprintln!("SKIP: this process may not: {other:?}"),
+            other => eprintln!("SKIP: SCHED_RR is not permitted: {other:?}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Variables of the programs, in memory that is shared with them, so that a change costs one store.
+//! Global variables of the programs, mapped into memory: a change costs one store.
 
 use crate::{Error, abi::Plain};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
@@ -14,7 +14,7 @@ use std::{
 
 const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("a page has a size");
 
-/// A variable, which is all of a map and fits a page.
+/// A variable that is the only element of a map and fits a page.
 pub struct Shared<T> {
     page: NonNull<c_void>,
     of: PhantomData<T>,
@@ -25,23 +25,32 @@ unsafe impl<T> Send for Shared<T> {}
 
 impl<T: Plain> Shared<T> {
     /// Maps the memory of a map.
+    ///
+    /// # Errors
+    /// If the map was not created with BPF_F_MMAPABLE.
     pub fn map(fd: impl AsFd) -> Result<Self, Error> {
         const { assert!(size_of::<T>() <= PAGE.get()) };
-        // SAFETY: a new shared mapping of a map made with BPF_F_MMAPABLE; no address is asked for.
+        // SAFETY: a new shared mapping at an address that the kernel chooses.
         let page = unsafe {
             mmap(None, PAGE, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0)
         };
         Ok(Self { page: page.map_err(|e| Error::Memory(io::Error::from(e)))?, of: PhantomData })
     }
 
-    /// Four bytes of it.
+    /// The four bytes at an offset.
+    ///
+    /// # Panics
+    /// If the offset is unaligned or out of range.
     pub fn u32(&self, offset: usize) -> &AtomicU32 {
         assert!(offset % 4 == 0 && offset + 4 <= size_of::<T>());
         // SAFETY: inside the mapping, aligned, and the kernel side reads it whole.
         unsafe { AtomicU32::from_ptr(self.page.as_ptr().byte_add(offset).cast()) }
     }
 
-    /// Eight bytes of it.
+    /// The eight bytes at an offset.
+    ///
+    /// # Panics
+    /// If the offset is unaligned or out of range.
     pub fn u64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset % 8 == 0 && offset + 8 <= size_of::<T>());
         // SAFETY: as for u32.
@@ -51,7 +60,7 @@ impl<T: Plain> Shared<T> {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, and no reference into it outlives `self`.
+        // SAFETY: the mapping is this value's own, and no reference into it outlives `self`.
         let _ = unsafe { munmap(self.page, PAGE.get()) };
     }
 }

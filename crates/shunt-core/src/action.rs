@@ -1,131 +1,81 @@
-//! What the policy wants done.
+//! Actions: what the daemon must do.
 
-use crate::{Bridged, Connection, Hold, Silent};
-use serde::{Deserialize, Serialize};
+use crate::{Bridged, Cause, Connection, Correction, Hold, TrackedDirection};
 use shunt_api::Engine;
-use std::{collections::BTreeSet, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-/// Something to do, in the order given.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// Something that the daemon must do. Actions are performed in the order in which the policy returns them.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Make every learned action unusable until it is proved again.
+    /// Move the epoch: no flow's action is used until it is proved again.
     MoveEpoch(Cause),
-    /// Read the whole state of the kernel and come back with [`crate::Event::Dump`].
+    /// Wait until the kernel has finished the change it is making, then report [`crate::Event::Finished`].
+    AwaitKernel(Cause),
+    /// Read the whole state of the kernel and report [`crate::Event::Dump`].
     Resync,
-    /// Read the nftables ruleset after this time, and come back with [`crate::Event::RulesetRead`] or
+    /// Read the nftables ruleset after a pause, and report [`crate::Event::RulesetRead`] or
     /// [`crate::Event::RulesetUnread`].
     ReadRuleset {
-        /// From now on.
+        /// The pause from now on.
         after: Duration,
     },
-    /// Learn nothing of these address families, and of others again.
+    /// Learn nothing from packets of these address families, and learn from packets of the others again.
     Hold(Hold),
     /// Attach the tc programs to a device.
     Attach(PortSetting),
-    /// Change what a port does.
+    /// Change the setting of a port.
     Set(PortSetting),
     /// Detach from a device.
     Detach {
-        /// The device.
+        /// The ifindex of the device.
         ifindex: u32,
     },
+    /// Tell the data plane which devices are on top of which ports: the ifindexes of the ports, by the ifindex of the
+    /// upper device. Nothing is learned from a packet that Linux last received by any other device.
+    SetUppers(BTreeMap<u32, BTreeSet<u32>>),
     /// Set BE_LIBERAL on both directions of a connection.
     SetLiberal(Connection),
-    /// Look who captures packets and come back with [`crate::Event::Captures`].
+    /// Find the devices on which packet sockets capture, and report [`crate::Event::Captures`].
     FindCaptures,
-    /// Look for TCX programs of others on these devices, and come back with [`crate::Event::Programs`].
+    /// Find the TCX programs of others on these devices, and report [`crate::Event::Programs`].
     FindPrograms(BTreeSet<u32>),
-    /// Look at the sysctls of br_netfilter and come back with [`crate::Event::BridgeCalls`].
+    /// Read the sysctls of br_netfilter and report [`crate::Event::BridgeCalls`].
     FindBridgeCalls,
-    /// Give a connection the time in conntrack that it would have if all its packets had been seen.
-    KeepSilent(Silent),
-    /// Say that we are alive.
+    /// Give a connection the conntrack timeout that it would have if conntrack had seen all its packets.
+    KeepSilent(TrackedDirection),
+    /// Correct the conntrack entry of a connection, after conntrack has seen the packet in question.
+    Correct(Correction),
+    /// Update the heartbeat.
     Beat,
-    /// Retire what is idle, remove what was retired.
+    /// Retire idle flows, and remove retired ones.
     Sweep,
 }
 
-/// What a port does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// How the data plane treats a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortSetting {
-    /// The device.
+    /// The ifindex of the device.
     pub ifindex: u32,
-    /// How packets leave by it.
+    /// The engine by which fast packets leave the port.
     pub engine: Engine,
-    /// Whether the XDP program runs on it, for packets that come in.
+    /// Whether the XDP program runs on the port, for packets that come in.
     pub xdp_in: bool,
-    /// Whether its driver may hand up unfinished checksums.
+    /// Whether XDP may redirect frames in several buffers to the port.
+    pub xdp_frags: bool,
+    /// Whether its driver may hand up packets with unfinished checksums.
     pub partial: bool,
-    /// Whether it is up.
+    /// Whether the device is up and has a carrier.
     pub up: bool,
-    /// Whether somebody captures on it, so that its flows must take the slow path.
+    /// Whether a packet socket captures on the port, so that its flows must take the slow path.
     pub captured: bool,
-    /// Whether packets that come in by it go through tc filters or TCX programs of others.
+    /// Whether packets that come in by the port go through tc filters or TCX programs of others.
     pub filtered: bool,
-    /// Whether packets that leave by it go through TCX programs of others.
+    /// Whether packets that leave by the port go through TCX programs of others, or through qdiscs or filters of a
+    /// device on top of it.
     pub filtered_out: bool,
-    /// What may be learned of packets that come in by it and are bridged.
+    /// The traffic that may be learned from packets that come in by the port and are bridged.
     pub bridged: Bridged,
-}
-
-/// Why the epoch moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Cause {
-    /// An address came or went.
-    Address,
-    /// Other bridged traffic may be learned than before, or otherwise.
-    Bridge,
-    /// Somebody began to capture on a port.
-    Capture,
-    /// A port changed its engine.
-    Engine,
-    /// A bridge has learned a station, found it at another port, or forgotten it.
-    Fdb,
-    /// Somebody asked for it.
-    Flush,
-    /// An IPsec policy changed.
-    Ipsec,
-    /// A link changed or went.
-    Link,
-    /// A neighbour has another MAC, or none any more.
-    Neighbour,
-    /// A per-device forwarding setting changed.
-    Netconf,
-    /// A nexthop object changed.
-    Nexthop,
-    /// Messages of the kernel were lost.
-    Overrun,
-    /// A route changed.
-    Route,
-    /// A policy routing rule changed.
-    Rule,
-    /// The nftables ruleset changed, or the rules of legacy iptables.
-    Ruleset,
-    /// tc filters of a port changed, or TCX programs came.
-    Filter,
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Address => "address",
-            Self::Bridge => "bridge",
-            Self::Capture => "capture",
-            Self::Engine => "engine",
-            Self::Fdb => "fdb",
-            Self::Flush => "flush",
-            Self::Ipsec => "ipsec",
-            Self::Link => "link",
-            Self::Neighbour => "neighbour",
-            Self::Netconf => "netconf",
-            Self::Nexthop => "nexthop",
-            Self::Overrun => "overrun",
-            Self::Route => "route",
-            Self::Rule => "rule",
-            Self::Ruleset => "ruleset",
-            Self::Filter => "filter",
-        })
-    }
 }

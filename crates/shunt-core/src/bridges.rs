@@ -1,60 +1,34 @@
-//! What may be learned of traffic between two ports of a bridge.
+//! Decides what may be learned from traffic between two ports of a bridge.
 
-use crate::{Event, Link, network::Network};
-use serde::{Deserialize, Serialize};
+use crate::{Bridge, BridgeCalls, Event, Link, network::Network};
 use std::{collections::BTreeSet, time::Duration};
 
-/// With entries that live shorter than this, a bridge would have to see nearly every packet.
+/// The shortest ageing time of a bridge whose traffic is learned. With a shorter one the bridge would have to see
+/// nearly every packet.
 const AGEING_MIN: Duration = Duration::from_secs(1);
 
-/// What only bridges have.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bridge {
-    /// How long it knows a station that is silent; 0 where it learns none.
-    pub ageing: Duration,
-    /// Whether it tells VLANs apart.
-    pub vlan_filtering: bool,
-    /// EtherType of its VLAN tags.
-    pub vlan_protocol: u16,
-    /// Its other choices, as the kernel counts them.
-    pub options: u32,
-    /// Whether br_netfilter hands its IPv4 and IPv6 to iptables, whatever the sysctls say.
-    pub calls: BridgeCalls,
-    /// Whether it takes in itself what it only forwards.
-    pub promiscuous: bool,
-}
-
-/// Of which families br_netfilter hands bridged packets to the hooks of IP, and so to conntrack.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BridgeCalls {
-    /// IPv4.
-    pub v4: bool,
-    /// IPv6.
-    pub v6: bool,
-}
-
-/// Who tracks connections that are bridged.
+/// The causes for which conntrack tracks bridged connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tracking {
-    /// Rules of a bridge.
+    /// Whether rules of a bridge table use conntrack.
     pub(crate) rules: bool,
-    /// br_netfilter, by its sysctls; none where it is not there.
+    /// The sysctls of br_netfilter; `None` if br_netfilter is not loaded.
     pub(crate) calls: Option<BridgeCalls>,
 }
 
-/// What may be learned of bridged traffic that comes in by a port.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Which bridged traffic that comes in by a port may be learned.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bridged {
-    /// Whether anything.
+    /// Whether bridged traffic may be learned.
     pub learned: bool,
-    /// Whether conntrack sees no IPv4 of it.
+    /// Whether conntrack sees no bridged IPv4 traffic.
     pub untracked4: bool,
-    /// Whether conntrack sees no IPv6 of it.
+    /// Whether conntrack sees no bridged IPv6 traffic.
     pub untracked6: bool,
 }
 
-/// Whether there is a bridge with two ports or more.
-pub fn bridges(state: &[Event]) -> bool {
+/// Whether a dump of the kernel's state has a bridge with at least two ports.
+pub fn has_bridge_with_two_ports(state: &[Event]) -> bool {
     let masters = state.iter().filter_map(|event| match event {
         Event::Link(link) => link.master,
         _ => None,
@@ -67,38 +41,36 @@ pub fn bridges(state: &[Event]) -> bool {
 }
 
 impl Network {
-    /// The bridges that a device belongs to, by itself or by what is on top of it.
+    /// The bridges that a device, or a device on top of it, belongs to.
     fn bridges_of(&self, ifindex: u32) -> Vec<(&Link, &Bridge)> {
         let links = self.stack(ifindex).into_iter().filter_map(|at| self.links.get(&at));
         links.filter_map(|link| Some((link, link.bridge.as_ref()?))).collect()
     }
 
-    fn ports_of(&self, bridge: u32) -> impl Iterator<Item = &Link> {
-        self.links.values().filter(move |link| link.master == Some(bridge))
-    }
-
-    /// Whether there is a bridge at all.
+    /// Whether there is any bridge.
     pub(crate) fn has_bridges(&self) -> bool {
         self.links.values().any(|link| link.bridge.is_some())
     }
 
-    /// Whether Linux bridges to and from a device: it belongs to a bridge that has another port.
+    /// Whether Linux bridges to and from a device: whether the device belongs to a bridge that has another port.
     pub(crate) fn bridges(&self, ifindex: u32) -> bool {
-        self.bridges_of(ifindex).iter().any(|(link, _)| self.ports_of(link.ifindex).nth(1).is_some())
+        self.bridges_of(ifindex).iter().any(|(link, _)| self.members(link.ifindex).nth(1).is_some())
     }
 
-    /// Whether a device belongs to a bridge that tells VLANs apart.
+    /// Whether a device belongs to a bridge with VLAN filtering.
     pub(crate) fn filters_vlans(&self, ifindex: u32) -> bool {
         self.bridges_of(ifindex).iter().any(|(_, bridge)| bridge.vlan_filtering)
     }
 
-    /// The shortest time for which a bridge of these devices knows a silent station that it lets us learn of.
+    /// The shortest ageing time among the bridges of these devices, without bridges whose traffic is not learned;
+    /// `None` without bridges.
     pub(crate) fn ageing(&self, ports: impl Iterator<Item = u32>) -> Option<Duration> {
         let bridges = ports.flat_map(|port| self.bridges_of(port));
         bridges.map(|(_, bridge)| bridge.ageing).filter(|ageing| *ageing >= AGEING_MIN).min()
     }
 
-    /// What may be learned of bridged traffic that comes in by a port. `seen` are all ports and what is on top of them.
+    /// Decides which bridged traffic that comes in by a port may be learned. `seen` are all ports and the devices on
+    /// top of them.
     pub(crate) fn bridged(&self, ifindex: u32, seen: &BTreeSet<u32>, tracking: Tracking) -> Bridged {
         let bridges = self.bridges_of(ifindex);
         if bridges.is_empty() || !bridges.iter().all(|(link, bridge)| self.shows_all(link, bridge, seen)) {
@@ -114,17 +86,15 @@ impl Network {
         }
     }
 
-    /// Whether all that becomes of a packet is seen at the ports: where the bridge does not know a station, it sends to all of
-    /// its own ports, and takes in what may be for a device on top of it.
+    /// Whether Shunt's ports see everything that happens to a bridged packet. A bridge floods packets to unknown
+    /// stations to all of its ports, and also receives them itself if a device on top of it may want them.
     fn shows_all(&self, link: &Link, bridge: &Bridge, seen: &BTreeSet<u32>) -> bool {
-        let listens = |above: &Link| {
-            above.lower == Some(link.ifindex) && matches!(above.kind.as_deref(), Some("macvlan" | "macvtap"))
-        };
+        let listens = |upper: &Link| matches!(upper.kind.as_deref(), Some("macvlan" | "macvtap"));
         let remembers = bridge.ageing.is_zero() || bridge.ageing >= AGEING_MIN;
         remembers
             && !bridge.promiscuous
-            && !self.links.values().any(listens)
-            && self.ports_of(link.ifindex).all(|member| seen.contains(&member.ifindex))
+            && !self.stacked_on(link.ifindex).any(listens)
+            && self.members(link.ifindex).all(|member| seen.contains(&member.ifindex))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The one owner of the daemon's state.
+//! The policy: one owner of all state, fed with events.
 
 use crate::{
     Action, BridgeCalls, Cause, Choice, Event, Hold, PortView, Program, Source, Statement, bridges::Tracking,
@@ -10,9 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Between two reads of the whole state.
+/// The shortest time between two dumps of the kernel's state.
 const RESYNC_GAP: Duration = Duration::from_secs(1);
-/// Between two walks over the flow tables.
+/// The time between two sweeps of the flow tables.
 const SWEEP_GAP: Duration = Duration::from_secs(1);
 
 /// The policy. See [`Core::handle`].
@@ -21,105 +21,176 @@ pub struct Core {
     choice: Choice,
     network: Network,
     ports: BTreeMap<u32, PortView>,
-    /// Devices that could not be attached to; tried again when they change, or a port goes.
+    /// Devices that could not be attached to. They are tried again when they change or when a port goes.
     refused: BTreeSet<u32>,
-    /// Devices on which somebody captures; 0 is all.
+    /// Devices on which packet sockets capture; 0 stands for all devices.
     captures: BTreeSet<u32>,
-    /// TCX programs of others.
+    /// The TCX programs of others on ports and on devices on top of them.
     programs: BTreeSet<Program>,
-    /// Ids of our own XDP programs.
+    /// The IDs of Shunt's XDP programs.
     own_programs: BTreeSet<u32>,
-    /// What the sysctls of br_netfilter said last. Until they are known, bridges call for everything.
+    /// The sysctls of br_netfilter as last read, `Some(None)` if it is not loaded. `None` before the first read: then
+    /// all bridged packets count as tracked.
     bridge_calls: Option<Option<BridgeCalls>>,
     synced_at: Option<Instant>,
     resync_due: bool,
     swept_at: Option<Instant>,
     ruleset: Ruleset,
-    /// What the data plane was told last.
+    /// The last [`Action::Hold`]; `None` before the first one.
     held: Option<Hold>,
+    /// The devices on top of ports, as in the last [`Action::SetUppers`].
+    uppers: BTreeMap<u32, BTreeSet<u32>>,
+    /// How often the ports have been planned.
+    plans: u64,
+}
+
+/// The actions that a batch of events requires.
+#[derive(Debug, Default)]
+struct Steps {
+    actions: Vec<Action>,
+    /// Actions that come after those about ports.
+    later: Vec<Action>,
+    /// The causes for which the epoch moves already.
+    moved: BTreeSet<Cause>,
+    replan: bool,
+    find_captures: bool,
+}
+
+impl Steps {
+    fn move_epoch(&mut self, cause: Cause) {
+        if self.moved.insert(cause) {
+            self.actions.push(Action::MoveEpoch(cause));
+        }
+    }
+
+    fn await_kernel(&mut self, cause: Cause) {
+        let action = Action::AwaitKernel(cause);
+        if !self.later.contains(&action) {
+            self.later.push(action);
+        }
+    }
+}
+
+/// Whether Linux reports the change before it takes effect. A packet in between is still handled the old way although
+/// the epoch has moved already, so the epoch must move once more when the change is complete.
+fn is_reported_early(event: &Event) -> bool {
+    matches!(
+        event,
+        // IPv4 flushes the routes of an address, and those of a nexthop object, without a message.
+        Event::AddressGone { .. } | Event::Nexthop
+        // fib_table_delete() sends the message before it removes the route.
+        | Event::RouteGone
+        // The message that a device goes up or down comes before its nexthops become usable or unusable.
+        | Event::Link(_)
+    )
 }
 
 impl Core {
-    /// A policy that knows nothing yet but what the operator chose, and which XDP programs are our own.
+    /// Creates a policy that knows only the configuration and the IDs of Shunt's XDP programs.
     pub fn new(choice: Choice, own_programs: impl IntoIterator<Item = u32>) -> Self {
         Self { choice, own_programs: own_programs.into_iter().collect(), ..Self::default() }
     }
 
-    /// What to do, now that `event` has happened.
+    /// Handles one event and returns the actions that it requires. `now` is the current time.
     pub fn handle(&mut self, now: Instant, event: Event) -> Vec<Action> {
+        self.handle_all(now, [event])
+    }
+
+    /// Handles events, oldest first. Ports are planned once for all of them, and the epoch moves once for each cause.
+    pub fn handle_all(&mut self, now: Instant, events: impl IntoIterator<Item = Event>) -> Vec<Action> {
+        let mut steps = Steps::default();
+        for event in events {
+            self.handle_one(now, event, &mut steps);
+        }
+        let Steps { mut actions, later, find_captures, .. } = steps;
+        if self.network.take_needs_plan() || steps.replan {
+            actions.extend(self.settle_ports());
+        }
+        actions.extend(later);
+        // Actions that read the kernel lead to further events. They come last, so that no earlier action undoes what
+        // follows from those events.
+        actions.extend(self.resync(now));
+        if find_captures {
+            actions.extend(self.find_captures());
+        }
+        actions
+    }
+
+    fn handle_one(&mut self, now: Instant, event: Event, steps: &mut Steps) {
         match event {
-            Event::Dump(state) => self.adopt(now, state),
+            Event::Dump(state) => self.adopt(now, state, steps),
             Event::Overrun(source) => {
-                let mut actions = Vec::new();
                 if source == Source::Nftables {
-                    actions.extend(self.rules_changed(now));
+                    steps.actions.extend(self.rules_changed(now));
                 }
-                actions.push(Action::MoveEpoch(Cause::Overrun));
+                steps.move_epoch(Cause::Overrun);
                 self.resync_due = true;
-                actions.extend(self.resync(now));
-                actions
             }
             Event::WantLiberal(connection) if connection.proto == Proto::Tcp => {
-                vec![Action::SetLiberal(connection)]
+                steps.actions.push(Action::SetLiberal(connection));
             }
-            Event::WantLiberal(_) => Vec::new(),
-            Event::Silent(silent) => vec![Action::KeepSilent(silent)],
-            Event::Tick => self.tick(now),
+            Event::WantLiberal(_) => {}
+            Event::Silent(silent) => steps.actions.push(Action::KeepSilent(silent)),
+            Event::Tick => {
+                let actions = self.tick(now);
+                steps.actions.extend(actions);
+            }
+            Event::Correct(correction) => steps.actions.push(Action::Correct(correction)),
             Event::Captures(captures) => {
+                steps.replan |= self.captures != captures;
                 self.captures = captures;
-                self.settle()
             }
             Event::Programs(programs) => {
+                steps.replan |= self.programs != programs;
                 self.programs = programs;
-                self.settle()
             }
-            Event::BridgeCalls(calls) => {
-                self.bridge_calls = Some(calls);
-                self.settle()
-            }
-            Event::Rules => self.rules_changed(now),
-            Event::RulesetRead(statements) => self.ruleset_read(now, Ok(statements)),
-            Event::RulesetUnread(why) => self.ruleset_read(now, Err(why)),
-            Event::LegacyRead(statements) => self.legacy_read(Ok(statements)),
-            Event::LegacyUnread(why) => self.legacy_read(Err(why)),
+            Event::BridgeCalls(calls) => steps.replan |= self.bridge_calls.replace(calls) != Some(calls),
+            Event::Rules => steps.actions.extend(self.rules_changed(now)),
+            Event::RulesetRead(statements) => self.ruleset_read(now, Ok(statements), steps),
+            Event::RulesetUnread(why) => self.ruleset_read(now, Err(why), steps),
+            Event::LegacyRead(statements) => steps.actions.extend(self.legacy_read(Ok(statements))),
+            Event::LegacyUnread(why) => steps.actions.extend(self.legacy_read(Err(why))),
             Event::AttachFailed { ifindex } => {
                 self.refused.insert(ifindex);
                 self.ports.remove(&ifindex);
-                // The bridge that it is a port of has one now that is not seen.
-                self.settle()
+                // A bridge that the device belongs to now has a port that Shunt does not watch.
+                steps.replan = true;
             }
-            other => {
-                if let Event::Link(link) = &other {
-                    self.refused.remove(&link.ifindex);
+            event => {
+                if let Event::Link(link) = &event {
+                    steps.replan |= self.refused.remove(&link.ifindex);
+                    // Most captures make their device promiscuous, which is reported as a change of the link.
+                    steps.find_captures = true;
                 }
-                let mut actions: Vec<Action> =
-                    self.network.learn(&other).map(Action::MoveEpoch).into_iter().collect();
-                actions.extend(self.settle());
-                // It does not say whether the device has other filters, nor whether this one came or went.
-                if matches!(other, Event::Filter { .. }) {
-                    self.resync_due = true;
-                    actions.extend(self.resync(now));
+                // The event does not say whether the filter was added or removed, nor whether the device has others.
+                self.resync_due |= matches!(event, Event::Filter { .. });
+                if let Some(cause) = self.network.apply(&event) {
+                    steps.move_epoch(cause);
+                    if is_reported_early(&event) {
+                        steps.await_kernel(cause);
+                    }
                 }
-                // Most captures make their device promiscuous, and that is told as a change of the link.
-                if matches!(other, Event::Link(_)) {
-                    actions.extend(self.find_captures());
-                }
-                actions
             }
         }
     }
 
-    /// The ports, by ifindex.
+    /// The ports, in the order of their ifindex.
     pub fn ports(&self) -> impl Iterator<Item = (&crate::Link, &PortView)> {
         self.ports.iter().filter_map(|(ifindex, view)| Some((self.network.links.get(ifindex)?, view)))
     }
 
-    /// What XDP can do with a device: run native programs, take redirected frames. None where nobody said.
+    /// Whether native XDP programs can run on a device, and whether frames can be redirected to it; `None` if the
+    /// kernel has not reported it.
     pub fn xdp(&self, ifindex: u32) -> Option<(bool, bool)> {
-        self.network.xdp.get(&ifindex).copied()
+        self.network.xdp.get(&ifindex).map(|xdp| (xdp.native, xdp.target))
     }
 
-    /// How long the bridges of the ports know a silent station at least, where they have to see it.
+    /// How often the ports have been planned, which is the most expensive step. For tests.
+    pub fn plans_made(&self) -> u64 {
+        self.plans
+    }
+
+    /// The shortest time after which a bridge of the ports forgets a silent station; `None` without such bridges.
     pub fn ageing(&self) -> Option<Duration> {
         self.network.ageing(self.ports.keys().copied())
     }
@@ -129,54 +200,61 @@ impl Core {
         self.network.links.values()
     }
 
-    /// What the firewall's rules mean for the fast path.
+    /// The effect of the ruleset on the fast path.
     pub fn ruleset(&self) -> RulesetStatus {
         self.ruleset.view(&self.network, &self.ports)
     }
 
-    /// A device by its name.
+    /// The device with this name.
     pub fn link(&self, name: &str) -> Option<&crate::Link> {
         self.network.links.values().find(|link| link.name == name)
     }
 
-    /// Why a device can be no port, and what to name instead; none of one that can.
+    /// Why a device cannot be a port, and which devices to name instead; `None` if the device can be a port.
     pub fn unfit(&self, link: &crate::Link) -> Option<String> {
         ports::unfit(&self.network, link)
     }
 
-    /// A device by its number.
+    /// The device with this ifindex.
     pub fn link_at(&self, ifindex: u32) -> Option<&crate::Link> {
         self.network.links.get(&ifindex)
     }
 
-    fn adopt(&mut self, now: Instant, state: Vec<Event>) -> Vec<Action> {
-        self.network = Network::default();
+    fn adopt(&mut self, now: Instant, state: Vec<Event>, steps: &mut Steps) {
+        let before = std::mem::take(&mut self.network);
         for event in &state {
-            // What is there is no change.
-            let _ = self.network.learn(event);
+            // The state of a dump is not a change.
+            let _ = self.network.apply(event);
         }
-        self.synced_at = Some(now);
+        // If the dump already has the effect of an event that is still to come, that event will change nothing. So the
+        // difference to the former state must move the epoch.
+        if self.synced_at.replace(now).is_some() {
+            self.network.difference(&before).into_iter().for_each(|cause| steps.move_epoch(cause));
+        }
+        self.network.keep_tx_errors(before);
         self.refused.clear();
-        let mut actions = if self.ruleset.is_new() { self.rules_changed(now) } else { Vec::new() };
-        actions.extend(self.settle());
-        actions
+        steps.replan = true;
+        if self.ruleset.is_new() {
+            steps.actions.extend(self.rules_changed(now));
+        }
     }
 
-    /// Until the rules have been read, one of them may be of the kind that must see every packet: so nothing is learned.
+    /// Until the changed rules have been read, any of them may have a statement that must see every packet, so nothing
+    /// is learned.
     fn rules_changed(&mut self, now: Instant) -> Vec<Action> {
-        let read = self.ruleset.changed(now).map(|after| Action::ReadRuleset { after });
-        self.hold().into_iter().chain(read).collect()
+        let read = self.ruleset.handle_change(now).map(|after| Action::ReadRuleset { after });
+        self.update_hold().into_iter().chain(read).collect()
     }
 
-    fn ruleset_read(&mut self, now: Instant, result: Result<Vec<Statement>, String>) -> Vec<Action> {
-        let again = self.ruleset.read(now, result).map(|after| Action::ReadRuleset { after });
-        self.settle().into_iter().chain(again).collect()
+    fn ruleset_read(&mut self, now: Instant, result: Result<Vec<Statement>, String>, steps: &mut Steps) {
+        steps.later.extend(self.ruleset.handle_read(now, result).map(|after| Action::ReadRuleset { after }));
+        steps.replan = true;
     }
 
-    /// It has no generation that would have moved the epoch.
+    /// Unlike nftables, legacy iptables has no generation event that moves the epoch.
     fn legacy_read(&mut self, result: Result<Vec<Statement>, String>) -> Vec<Action> {
-        let changed = self.ruleset.legacy_read(result);
-        let mut actions = self.hold();
+        let changed = self.ruleset.handle_legacy_read(result);
+        let mut actions = self.update_hold();
         let moved = Action::MoveEpoch(Cause::Ruleset);
         if changed && !actions.contains(&moved) {
             actions.push(moved);
@@ -184,16 +262,16 @@ impl Core {
         actions
     }
 
-    /// Tells what must not be learned, where that is news.
-    fn hold(&mut self) -> Vec<Action> {
-        let want = self.ruleset.hold(&self.network, &self.ports);
-        let Some(before) = self.held.replace(want) else { return vec![Action::Hold(want)] };
-        if want == before {
+    /// Updates the families from which nothing is learned, if they have changed.
+    fn update_hold(&mut self) -> Vec<Action> {
+        let hold = self.ruleset.hold(&self.network, &self.ports);
+        let Some(before) = self.held.replace(hold) else { return vec![Action::Hold(hold)] };
+        if hold == before {
             return Vec::new();
         }
-        let mut actions = vec![Action::Hold(want)];
-        // What was learned before must end, too. A change of rules has its generation for that.
-        if self.ruleset.is_known() && want.exceeds(before) {
+        let mut actions = vec![Action::Hold(hold)];
+        // Flows learned before must end too. After a change of rules, the generation event does that.
+        if self.ruleset.is_known() && hold.exceeds(before) {
             actions.push(Action::MoveEpoch(Cause::Ruleset));
         }
         actions
@@ -215,10 +293,9 @@ impl Core {
             actions.push(Action::Sweep);
         }
         actions.extend(self.resync(now));
-        // Nobody tells of packet sockets, nor of TCX programs.
+        // The kernel sends no events about packet sockets, TCX programs and the sysctls of br_netfilter.
         actions.extend(self.find_captures());
         actions.push(Action::FindPrograms(self.network.stacks(self.ports.keys().copied())));
-        // Nor of these sysctls.
         if self.network.has_bridges() {
             actions.push(Action::FindBridgeCalls);
         }
@@ -234,8 +311,10 @@ impl Core {
         (self.choice.captures == CaptureChoice::Slow).then_some(Action::FindCaptures)
     }
 
-    /// The steps from the ports as they are to the ports as they should be; none when they agree.
-    fn settle(&mut self) -> Vec<Action> {
+    /// Plans the ports, and returns the actions that bring them from their present to the planned state; none if these
+    /// agree.
+    fn settle_ports(&mut self) -> Vec<Action> {
+        self.plans += 1;
         let own = &self.own_programs;
         let mut want = self.choice.plan(
             &self.network,
@@ -247,7 +326,7 @@ impl Core {
         let gone: Vec<u32> =
             self.ports.keys().copied().filter(|ifindex| !want.contains_key(ifindex)).collect();
         if !gone.is_empty() {
-            // There may be room for them now.
+            // There may be room for these devices now.
             self.refused.clear();
         }
         want.retain(|ifindex, _| !self.refused.contains(ifindex));
@@ -277,10 +356,15 @@ impl Core {
                 Some(_) => {}
             }
         }
-        // After the settings: what is learned from now on knows them.
+        let uppers = self.network.uppers(want.keys().copied());
+        if uppers != self.uppers {
+            self.uppers.clone_from(&uppers);
+            actions.push(Action::SetUppers(uppers));
+        }
+        // After the settings have been changed: flows learned from now on respect them.
         actions.extend(moved.map(Action::MoveEpoch));
         self.ports = want;
-        actions.extend(self.hold());
+        actions.extend(self.update_hold());
         actions
     }
 }

@@ -1,97 +1,132 @@
-//! What the policy is told: the kernel's state and its changes, as plain values.
+//! Events: the kernel's state and its changes, as plain values.
 
-use crate::{Bridge, BridgeCalls, Statement};
-use serde::{Deserialize, Serialize};
+use crate::{Cause, Statement};
 use shunt_api::Proto;
 use shunt_wire::Mac;
 use std::{
     collections::BTreeSet,
     net::{IpAddr, SocketAddr},
+    time::Duration,
 };
 
-/// A network device, with what forwarding depends on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A network device, with the properties that forwarding depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// The kernel's number for it, stable over renames.
+    /// The kernel's number of the device, which stays the same after a rename.
     pub ifindex: u32,
-    /// Its present name.
+    /// The present name.
     pub name: String,
-    /// `veth`, `bridge`, `vlan`, ...; none for most physical devices.
+    /// `veth`, `bridge`, `vlan`, ...; `None` for most physical devices.
     pub kind: Option<String>,
-    /// The bus of the device that it belongs to (`pci`, `usb`, `virtio`, ...); none for what software made.
+    /// The bus of the underlying hardware (`pci`, `usb`, `virtio`, ...); `None` for software devices.
     pub bus: Option<String>,
-    /// ARPHRD_ETHER and not a loopback.
+    /// Whether the device is ARPHRD_ETHER and not a loopback.
     pub ethernet: bool,
-    /// IFF_UP: switched on by the administrator.
+    /// IFF_UP: whether the administrator has set the device up.
     pub up: bool,
-    /// IFF_LOWER_UP and operstate up or unknown: it can carry packets.
+    /// Whether the device can carry packets: IFF_LOWER_UP, and operstate up or unknown.
     pub carrier: bool,
-    /// The largest L3 packet.
+    /// The largest L3 packet, in bytes.
     pub mtu: u32,
-    /// Its own address.
+    /// The device's own MAC address.
     pub mac: Mac,
-    /// The bridge, bond or VRF it belongs to.
+    /// The ifindex of the bridge, bond or VRF that the device belongs to.
     pub master: Option<u32>,
-    /// The device below it in the same namespace (a VLAN's or macvlan's parent); none for a veth, whose other end is a
-    /// peer and not a lower device.
+    /// The ifindex of the lower device in the same namespace (the parent of a VLAN or macvlan); `None` for a veth,
+    /// whose other end is a peer.
     pub lower: Option<u32>,
-    /// The XDP program attached to it, by id.
+    /// The ID of the attached XDP program.
     pub xdp_prog: Option<u32>,
-    /// What it has as a bridge, if it is one.
+    /// The settings of a bridge; `None` if the device is not a bridge.
     pub bridge: Option<Bridge>,
+    /// A hash of everything that the kernel reports about the device, except for values that change by themselves:
+    /// counters, timers, the carrier. A different value means a changed setting: the group, a bond's active member, a
+    /// VLAN's QoS map, ...
+    pub digest: u64,
+}
+
+impl Link {
+    /// Whether packets are treated the same by both. XDP programs do not count, because engines attach and detach them.
+    /// Names count, because rules match names.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        Self { xdp_prog: other.xdp_prog, ..self.clone() } == *other
+    }
 }
 
 /// A queueing discipline on a device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Qdisc {
-    /// The device.
+    /// The ifindex of the device.
     pub ifindex: u32,
     /// `noqueue`, `fq_codel`, `htb`, `clsact`, ...
     pub kind: String,
-    /// major:minor; 0 for those that the kernel put there by itself.
+    /// Major and minor number; 0 for a qdisc that the kernel created by default.
     pub handle: u32,
-    /// TC_H_ROOT (0xffff_ffff) for the root.
+    /// The handle of the parent; TC_H_ROOT (0xffff_ffff) for the root.
     pub parent: u32,
 }
 
-/// A program of somebody else on a TCX hook.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// A TCX program that is not Shunt's.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Program {
-    /// The device.
+    /// The ifindex of the device.
     pub ifindex: u32,
-    /// Whether packets go through it on their way out (not in).
+    /// Whether the program is on egress (not on ingress).
     pub egress: bool,
-    /// Its name.
+    /// The name of the program.
     pub name: String,
 }
 
-/// A connection by its original direction, as conntrack has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// A connection, named by its original direction as conntrack has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Connection {
-    /// Its protocol.
+    /// TCP or UDP.
     pub proto: Proto,
-    /// Where its first packet came from.
+    /// The source of its first packet.
     pub src: SocketAddr,
-    /// Where that packet was sent to, before any translation.
+    /// The destination of its first packet, before translation.
     pub dst: SocketAddr,
 }
 
-/// A TCP connection on which nobody has sent for a while, after all that was sent had been answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Silent {
-    /// One direction of it, as its packets come in.
+/// A TCP connection that conntrack tracks, named by either of its directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TrackedDirection {
+    /// The direction, as its packets come in.
     pub direction: Connection,
-    /// Whether that is the reply direction.
+    /// Whether it is the reply direction.
     pub reply: bool,
 }
 
-/// Where events come from; one socket each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// A correction of a TCP connection's conntrack entry, which may be wrong because conntrack has missed most packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Correction {
+    /// The direction that the packet in question belongs to.
+    pub of: TrackedDirection,
+    /// The packet or state that requires the correction.
+    pub kind: CorrectionKind,
+    /// Seconds since the last packet of the connection before that one.
+    pub idle_s: u32,
+}
+
+/// The event that may have made a conntrack entry wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CorrectionKind {
+    /// Conntrack no longer follows the acknowledgements of this direction.
+    Lags,
+    /// A genuine RST, or a genuine FIN soon after a forged packet.
+    Ended,
+    /// An RST within the window, which its receiver answers with a challenge ACK (RFC 5961).
+    Near,
+    /// A FIN or RST outside the window, which its receiver ignores.
+    Blind,
+}
+
+/// A source of events. Each has a socket of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// NETLINK_ROUTE.
     Route,
-    /// NETLINK_NETFILTER, nftables generations.
+    /// NETLINK_NETFILTER, nftables.
     Nftables,
     /// NETLINK_XFRM, policies.
     Xfrm,
@@ -101,135 +136,175 @@ pub enum Source {
     DataPlane,
 }
 
-/// Something that happened.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// The settings of a bridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bridge {
+    /// How long the bridge remembers a silent station; 0 if it learns no stations.
+    pub ageing: Duration,
+    /// Whether VLAN filtering is on.
+    pub vlan_filtering: bool,
+    /// The EtherType of the VLAN tags.
+    pub vlan_protocol: u16,
+    /// The bits of IFLA_BR_MULTI_BOOLOPT.
+    pub options: u32,
+    /// The families of which br_netfilter hands packets of this bridge to iptables, in addition to those set by sysctl.
+    pub calls: BridgeCalls,
+    /// Whether the bridge is promiscuous and so receives packets that it only forwards.
+    pub promiscuous: bool,
+}
+
+/// The address families of which br_netfilter hands bridged packets to the IP hooks, and so to conntrack.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BridgeCalls {
+    /// IPv4.
+    pub v4: bool,
+    /// IPv6.
+    pub v6: bool,
+}
+
+/// A change or a reading of kernel state, a request of the data plane or of a client, or the passing of time.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A link is there, new or changed.
+    /// A device was created or changed.
     Link(Link),
-    /// A link went away.
+    /// A device was removed.
     LinkGone {
-        /// Its number.
+        /// The ifindex of the device.
         ifindex: u32,
     },
-    /// An address was added, or is seen again with other lifetimes.
+    /// An address was added, or its lifetimes changed.
     Address {
-        /// The device that has it.
+        /// The ifindex of the device that has the address.
         ifindex: u32,
         /// The address.
         addr: IpAddr,
-        /// Its prefix length.
+        /// The prefix length.
         prefix: u8,
     },
     /// An address was removed.
     AddressGone {
-        /// The device that had it.
+        /// The ifindex of the device that had the address.
         ifindex: u32,
         /// The address.
         addr: IpAddr,
-        /// Its prefix length.
+        /// The prefix length.
         prefix: u8,
     },
-    /// A route came, changed or went.
+    /// A route was added or changed.
     Route,
-    /// A policy routing rule came or went.
+    /// A route is about to be removed.
+    RouteGone,
+    /// A policy routing rule was added or removed.
     Rule,
-    /// A nexthop object came, changed or went.
+    /// A nexthop object was added, changed or removed.
     Nexthop,
-    /// A neighbour is there, with its MAC if that is known.
+    /// A neighbour entry was added or changed.
     Neighbour {
-        /// The device.
+        /// The ifindex of the device.
         ifindex: u32,
-        /// Its address.
+        /// The IP address of the neighbour.
         addr: IpAddr,
-        /// None while it is being resolved, or where resolution failed.
+        /// The MAC address; `None` while it is being resolved, or after resolution failed.
         mac: Option<Mac>,
     },
-    /// A neighbour was forgotten.
+    /// A neighbour entry was removed.
     NeighbourGone {
-        /// The device.
+        /// The ifindex of the device.
         ifindex: u32,
-        /// Its address.
+        /// The IP address of the neighbour.
         addr: IpAddr,
     },
-    /// A bridge knows behind which of its ports a MAC is.
+    /// A bridge has learned at which of its ports a station is.
     Fdb {
-        /// The bridge port.
+        /// The ifindex of the bridge port.
         ifindex: u32,
-        /// The VLAN, 0 without VLAN filtering.
+        /// The VLAN ID; 0 without VLAN filtering.
         vlan: u16,
-        /// The station.
+        /// The MAC address of the station.
         mac: Mac,
     },
-    /// A bridge forgot a MAC.
+    /// A bridge forgot a station.
     FdbGone {
-        /// The bridge port it was behind.
+        /// The ifindex of the bridge port where the station was.
         ifindex: u32,
-        /// The VLAN.
+        /// The VLAN ID; 0 without VLAN filtering.
         vlan: u16,
-        /// The station.
+        /// The MAC address of the station.
         mac: Mac,
     },
-    /// A qdisc is there.
+    /// A qdisc was added or changed.
     Qdisc(Qdisc),
-    /// A qdisc went away.
+    /// A qdisc was removed.
     QdiscGone(Qdisc),
-    /// A tc filter or class came, changed or went.
+    /// A tc filter or class was added, changed or removed.
     Filter {
-        /// The device.
+        /// The ifindex of the device.
         ifindex: u32,
-        /// Whether it is a filter on egress (not on ingress).
+        /// Whether the filter is on egress (not on ingress).
         egress: bool,
-        /// `u32`, `flower`, `bpf`, ...; none for what only belongs to filters.
+        /// `u32`, `flower`, `bpf`, ...; `None` for classes, chains and actions.
         kind: Option<String>,
     },
-    /// A per-device setting of forwarding changed.
+    /// A per-device forwarding setting changed.
     Netconf,
     /// The nftables ruleset has a new generation.
     Ruleset,
-    /// nftables' chains, rules or maps of verdicts changed, and not only elements of sets. The generation follows.
+    /// Chains, rules or verdict maps of nftables changed, not only elements of sets. The new generation follows.
     Rules,
-    /// The ruleset was read; what packets may meet on their way through the router.
+    /// The ruleset was read: the statements that forwarded packets may meet.
     RulesetRead(Vec<Statement>),
-    /// The ruleset could not be read, and why.
+    /// The ruleset could not be read; the text says why.
     RulesetUnread(String),
-    /// Legacy iptables has these statements on the way through the router: told at the start, and whenever any of its
-    /// rules is another than before.
+    /// The statements of legacy iptables that forwarded packets may meet. Reported at the start, and whenever any of
+    /// its rules has changed.
     LegacyRead(Vec<Statement>),
-    /// The rules of legacy iptables cannot be read, and why.
+    /// The rules of legacy iptables could not be read; the text says why.
     LegacyUnread(String),
-    /// An IPsec policy came, changed or went.
+    /// An IPsec policy was added, changed or removed.
     IpsecPolicy,
-    /// What XDP can do with a device; told at the start and on each change.
+    /// The XDP features of a device. Reported at the start and on each change.
     XdpFeatures {
-        /// The device.
+        /// The ifindex of the device.
         ifindex: u32,
-        /// Native XDP programs can run on it and may redirect from it.
+        /// Native XDP programs can run on the device and redirect from it.
         native: bool,
-        /// Frames can be redirected to it (for a veth this depends on the peer).
+        /// Frames can be redirected to the device (for a veth this depends on the peer).
         target: bool,
+        /// Frames in several buffers can be redirected to the device.
+        target_frags: bool,
     },
-    /// The devices on which packets are captured now; 0 is all devices.
+    /// The driver of a device refused frames that XDP redirected to it.
+    TxError {
+        /// The ifindex of the device.
+        ifindex: u32,
+        /// The error, as the text of strerror(3).
+        error: String,
+    },
+    /// The devices on which packet sockets capture now; 0 stands for all devices.
     Captures(BTreeSet<u32>),
-    /// The TCX programs of others that the devices have now that were asked for.
+    /// The TCX programs of others that are now on the devices of [`crate::Action::FindPrograms`].
     Programs(BTreeSet<Program>),
-    /// What the sysctls of br_netfilter say; none where it is not there.
+    /// The sysctls of br_netfilter; `None` if br_netfilter is not loaded.
     BridgeCalls(Option<BridgeCalls>),
-    /// Messages of a source were lost.
+    /// Messages from a source were lost.
     Overrun(Source),
-    /// A TCP connection waits for BE_LIBERAL on both its directions.
+    /// A TCP connection cannot be learned before BE_LIBERAL is set on both its directions.
     WantLiberal(Connection),
-    /// A connection of which conntrack has not seen the last packets has fallen silent.
-    Silent(Silent),
-    /// The whole present state, after the start or an overrun. It replaces what was known of the kernel.
+    /// A connection whose last packets conntrack has not seen has fallen silent.
+    Silent(TrackedDirection),
+    /// The conntrack entry of a connection may be wrong.
+    Correct(Correction),
+    /// The whole present state of the kernel, after the start or an overrun. Replaces everything known before.
     Dump(Vec<Event>),
-    /// A port could not be attached to; the reason was logged.
+    /// The data plane could not be attached to a port; the error was logged.
     AttachFailed {
-        /// The device.
+        /// The ifindex of the device.
         ifindex: u32,
     },
-    /// Somebody asked that everything learned be forgotten.
+    /// The kernel has finished the change that [`crate::Action::AwaitKernel`] waited for.
+    Finished(Cause),
+    /// A client asked to retire every learned flow.
     Flush,
-    /// Time has passed.
+    /// The regular tick of the daemon, every half second.
     Tick,
 }

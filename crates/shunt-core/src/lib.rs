@@ -1,19 +1,37 @@
 //! The policy: events in, actions out. No I/O, no clock, no threads, no randomness.
 //!
-//! [`Core::handle`] is all there is. What it is told are [`Event`]s, what it wants done are [`Action`]s.
+//! [`Core::handle`] takes [`Event`]s, which say what changed in the kernel, and returns [`Action`]s, which say what the
+//! daemon must do. The other modules answer questions about flows from values that the daemon has read:
+//! [`DirectionFacts::verdict`], [`join_flows`], [`PortCounters`], [`compile_static_flow`].
 
 mod action;
 mod bridges;
+mod cause;
+mod connections;
 mod core;
 mod event;
+mod flow_state;
 mod network;
+mod port_counters;
 mod ports;
 mod ruleset;
+mod statement;
+mod static_flow;
+mod verdict;
 
-pub use action::{Action, Cause, PortSetting};
-pub use bridges::{Bridge, BridgeCalls, Bridged, bridges};
+pub use action::{Action, PortSetting};
+pub use bridges::{Bridged, has_bridge_with_two_ports};
+pub use cause::Cause;
+pub use connections::{RateBasis, join_flows, reversed, set_rates};
 pub use core::Core;
-pub use event::{Connection, Event, Link, Program, Qdisc, Silent, Source};
+pub use event::{
+    Bridge, BridgeCalls, Connection, Correction, CorrectionKind, Event, Link, Program, Qdisc, Source,
+    TrackedDirection,
+};
+pub use flow_state::{EntryState, TickClock};
+pub use port_counters::PortCounters;
 pub use ports::{Choice, PortView};
-pub use ruleset::{Effect, Hold, Statement, effect};
 pub use shunt_api::Proto;
+pub use statement::{Effect, Hold, Statement, effect};
+pub use static_flow::{CompiledFlow, compile_static_flow, no_device};
+pub use verdict::{DirectionFacts, FlowFacts, LearningBlocked, PortFacts, Reason, Verdict, WINDOW_S};

@@ -1,76 +1,93 @@
-//! What is known of the kernel's forwarding state, and whether an event changes what a packet would meet.
+//! The known forwarding state of the kernel, and whether an event changes how packets are treated.
 
 use crate::{Cause, Event, Link, Program, Qdisc};
 use shunt_api::{FilterHook, PortFilter};
 use shunt_wire::Mac;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
 };
 
 /// TC_H_ROOT.
 const ROOT: u32 = 0xffff_ffff;
-/// TC_H_MAJ_MASK: what a qdisc's handle and its classes have in common.
+/// TC_H_MAJ_MASK: the part of the handle that a qdisc and its classes share.
 const MAJOR: u32 = 0xffff_0000;
 
-/// The kernel's state, as far as decisions depend on it.
+/// The XDP features of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Xdp {
+    /// Native programs can run on the device and redirect from it.
+    pub(crate) native: bool,
+    /// Frames can be redirected to the device.
+    pub(crate) target: bool,
+    /// Frames in several buffers can be redirected to the device.
+    pub(crate) target_frags: bool,
+}
+
+/// The state of the kernel that decisions depend on.
 #[derive(Debug, Default)]
 pub(crate) struct Network {
     pub(crate) links: BTreeMap<u32, Link>,
     pub(crate) addresses: BTreeSet<(u32, IpAddr, u8)>,
     egress_filters: BTreeSet<(u32, String)>,
     ingress_filters: BTreeSet<(u32, String)>,
-    /// Native XDP, and whether frames can be redirected to the device.
-    pub(crate) xdp: BTreeMap<u32, (bool, bool)>,
+    pub(crate) xdp: BTreeMap<u32, Xdp>,
+    /// Devices whose driver refused redirected frames, with the driver's error. An entry stays until the device changes.
+    pub(crate) tx_errors: BTreeMap<u32, String>,
     qdiscs: BTreeMap<(u32, u32, u32), Qdisc>,
     neighbours: BTreeMap<(u32, IpAddr), Mac>,
-    /// By bridge, MAC and VLAN.
-    stations: BTreeMap<(u32, Mac, u16), u32>,
+    /// Pairs of a device and a device on top of it.
+    upper: BTreeSet<(u32, u32)>,
+    /// Pairs of a bridge, bond or VRF and one of its members.
+    members: BTreeSet<(u32, u32)>,
+    /// Whether anything that ports depend on has changed since the last plan.
+    needs_plan: bool,
+}
+
+/// The second elements of all pairs with this first element.
+fn second_elements(pairs: &BTreeSet<(u32, u32)>, first: u32) -> impl Iterator<Item = u32> {
+    pairs.range((first, 0)..=(first, u32::MAX)).map(|(_, second)| *second)
 }
 
 impl Network {
-    /// Takes an event in. Says why actions from before it must not be used any more, if so.
-    pub(crate) fn learn(&mut self, event: &Event) -> Option<Cause> {
+    /// Applies an event. Returns the cause for which actions learned before the event must not be used any more; `None`
+    /// if they may.
+    pub(crate) fn apply(&mut self, event: &Event) -> Option<Cause> {
         match event {
             Event::Link(link) => self.link(link),
             Event::LinkGone { ifindex } => self.link_gone(*ifindex),
             Event::Address { ifindex, addr, prefix } => {
                 // The kernel repeats an address whenever its lifetimes change.
-                self.addresses.insert((*ifindex, *addr, *prefix)).then_some(Cause::Address)
+                let is_new = self.addresses.insert((*ifindex, *addr, *prefix));
+                self.needs_plan |= is_new;
+                is_new.then_some(Cause::Address)
             }
             Event::AddressGone { ifindex, addr, prefix } => {
-                self.addresses.remove(&(*ifindex, *addr, *prefix)).then_some(Cause::Address)
+                let was_there = self.addresses.remove(&(*ifindex, *addr, *prefix));
+                self.needs_plan |= was_there;
+                was_there.then_some(Cause::Address)
             }
             Event::Neighbour { ifindex, addr, mac } => {
                 let before = match mac {
                     Some(mac) => self.neighbours.insert((*ifindex, *addr), *mac),
                     None => self.neighbours.remove(&(*ifindex, *addr)),
                 };
-                // A change of mere state leaves the MAC as it is; a new neighbour has no actions yet.
+                // A change of state alone does not change the MAC. No action leads to a new neighbour yet.
                 (before.is_some() && before != *mac).then_some(Cause::Neighbour)
             }
             Event::NeighbourGone { ifindex, addr } => {
                 self.neighbours.remove(&(*ifindex, *addr)).map(|_| Cause::Neighbour)
             }
-            Event::Fdb { ifindex, vlan, mac } => {
-                // What is for a station that was not known went to all ports, which may have been one.
-                let before = self.stations.insert(self.station(*ifindex, *mac, *vlan), *ifindex);
-                (before != Some(*ifindex)).then_some(Cause::Fdb)
-            }
-            Event::FdbGone { ifindex, vlan, mac } => {
-                // After a move the old port's entry may be reported as gone; the new one stands.
-                let station = self.station(*ifindex, *mac, *vlan);
-                if self.stations.get(&station) != Some(ifindex) {
-                    return None;
-                }
-                self.stations.remove(&station).map(|_| Cause::Fdb)
-            }
+            // The filter on the socket passes only stations of learned flows.
+            Event::Fdb { .. } | Event::FdbGone { .. } => Some(Cause::Fdb),
             Event::Qdisc(qdisc) => {
+                self.needs_plan = true;
                 self.qdiscs.insert((qdisc.ifindex, qdisc.parent, qdisc.handle), qdisc.clone());
                 None
             }
             Event::QdiscGone(qdisc) => {
-                // Of those below it nothing is told.
+                self.needs_plan = true;
+                // The kernel does not report the removal of the qdiscs below.
                 self.qdiscs.retain(|(on, parent, handle), _| {
                     *on != qdisc.ifindex
                         || *parent & MAJOR != qdisc.handle
@@ -80,14 +97,25 @@ impl Network {
             }
             Event::Filter { ifindex, egress, kind } => {
                 let filters = if *egress { &mut self.egress_filters } else { &mut self.ingress_filters };
-                filters.insert((*ifindex, kind.clone().unwrap_or_else(|| "filter".to_owned())));
+                self.needs_plan |=
+                    filters.insert((*ifindex, kind.clone().unwrap_or_else(|| "filter".to_owned())));
                 Some(Cause::Filter)
             }
-            Event::XdpFeatures { ifindex, native, target } => {
-                self.xdp.insert(*ifindex, (*native, *target));
+            Event::XdpFeatures { ifindex, native, target, target_frags } => {
+                let xdp = Xdp { native: *native, target: *target, target_frags: *target_frags };
+                if self.xdp.insert(*ifindex, xdp) != Some(xdp) {
+                    self.tx_errors.remove(ifindex);
+                    self.needs_plan = true;
+                }
                 None
             }
-            Event::Route => Some(Cause::Route),
+            Event::TxError { ifindex, error } => {
+                if self.links.contains_key(ifindex) {
+                    self.needs_plan |= self.tx_errors.insert(*ifindex, error.clone()).as_ref() != Some(error);
+                }
+                None
+            }
+            Event::Route | Event::RouteGone => Some(Cause::Route),
             Event::Rule => Some(Cause::Rule),
             Event::Nexthop => Some(Cause::Nexthop),
             Event::Netconf => Some(Cause::Netconf),
@@ -95,8 +123,10 @@ impl Network {
             Event::IpsecPolicy => Some(Cause::Ipsec),
             Event::Overrun(_) => Some(Cause::Overrun),
             Event::Flush => Some(Cause::Flush),
+            Event::Finished(cause) => Some(*cause),
             Event::WantLiberal(_)
             | Event::Silent(_)
+            | Event::Correct(_)
             | Event::AttachFailed { .. }
             | Event::Captures(_)
             | Event::Programs(_)
@@ -111,41 +141,83 @@ impl Network {
         }
     }
 
-    /// Behind a port: a MAC may be known to several bridges.
-    fn station(&self, ifindex: u32, mac: Mac, vlan: u16) -> (u32, Mac, u16) {
-        let bridge = self.links.get(&ifindex).and_then(|port| port.master);
-        (bridge.unwrap_or(ifindex), mac, vlan)
+    /// The causes for which actions learned in the state `before` must not be used any more: those that
+    /// [`Network::apply`] would have returned for the events in between. No action leads to a new neighbour yet.
+    pub(crate) fn difference(&self, before: &Self) -> BTreeSet<Cause> {
+        let is_as_before = |link: &Link| self.links.get(&link.ifindex).is_some_and(|now| now.is_like(link));
+        let has = |(at, mac): (&(u32, IpAddr), &Mac)| self.neighbours.get(at) == Some(mac);
+        let differ = [
+            (Cause::Link, !before.links.values().all(is_as_before)),
+            (Cause::Address, self.addresses != before.addresses),
+            (Cause::Neighbour, !before.neighbours.iter().all(has)),
+        ];
+        differ.into_iter().filter_map(|(cause, differs)| differs.then_some(cause)).collect()
+    }
+
+    /// Whether ports must be planned again. The next call returns false.
+    pub(crate) fn take_needs_plan(&mut self) -> bool {
+        std::mem::take(&mut self.needs_plan)
     }
 
     fn link(&mut self, link: &Link) -> Option<Cause> {
-        let Some(before) = self.links.insert(link.ifindex, link.clone()) else {
-            return None; // no action can lead there yet
-        };
-        // XDP programs come and go with the engines. Names count: rules match them.
-        let same = Link { xdp_prog: before.xdp_prog, ..link.clone() } == before;
-        (!same).then_some(Cause::Link)
+        let before = self.links.insert(link.ifindex, link.clone());
+        self.needs_plan |= before.as_ref() != Some(link);
+        if let Some(before) = &before {
+            self.unrelate(before);
+        }
+        self.upper.extend(link.lower.map(|lower| (lower, link.ifindex)));
+        self.members.extend(link.master.map(|master| (master, link.ifindex)));
+        // No action leads to a new device yet.
+        before.filter(|before| !link.is_like(before)).map(|_| {
+            self.tx_errors.remove(&link.ifindex);
+            Cause::Link
+        })
+    }
+
+    fn unrelate(&mut self, link: &Link) {
+        if let Some(lower) = link.lower {
+            self.upper.remove(&(lower, link.ifindex));
+        }
+        if let Some(master) = link.master {
+            self.members.remove(&(master, link.ifindex));
+        }
     }
 
     fn link_gone(&mut self, ifindex: u32) -> Option<Cause> {
         self.addresses.retain(|(on, ..)| *on != ifindex);
         self.neighbours.retain(|(on, _), _| *on != ifindex);
-        self.stations.retain(|_, port| *port != ifindex);
         self.qdiscs.retain(|(on, ..), _| *on != ifindex);
         self.egress_filters.retain(|(on, _)| *on != ifindex);
         self.ingress_filters.retain(|(on, _)| *on != ifindex);
         self.xdp.remove(&ifindex);
-        self.links.remove(&ifindex).map(|_| Cause::Link)
+        self.tx_errors.remove(&ifindex);
+        let link = self.links.remove(&ifindex)?;
+        self.unrelate(&link);
+        self.needs_plan = true;
+        Some(Cause::Link)
     }
 
-    /// The root qdisc of a device, or one that a transmit queue has by itself, if it does more than to pass packets on in order.
+    /// Takes over the driver errors of an earlier state, for devices that have not changed since.
+    pub(crate) fn keep_tx_errors(&mut self, before: Self) {
+        let is_kept = |ifindex: &u32| {
+            let links = before.links.get(ifindex).zip(self.links.get(ifindex));
+            links.is_some_and(|(then, now)| now.is_like(then))
+                && before.xdp.get(ifindex) == self.xdp.get(ifindex)
+        };
+        self.tx_errors =
+            before.tx_errors.iter().filter(|(on, _)| is_kept(on)).map(|(on, e)| (*on, e.clone())).collect();
+    }
+
+    /// The kind of the root qdisc of a device, or of the qdisc of one of its transmit queues, if it does more than pass
+    /// packets on in order. `None` if there is no such qdisc.
     pub(crate) fn shaper(&self, ifindex: u32) -> Option<&str> {
-        // Those with handle 0 are the kernel's own defaults; nobody asked for them.
+        // Qdiscs with handle 0 are defaults that the kernel created.
         let all = self.qdiscs.range((ifindex, 0, 0)..=(ifindex, u32::MAX, u32::MAX));
-        let asked_for = all.map(|(_, qdisc)| qdisc).filter(|qdisc| qdisc.handle != 0);
-        let root = asked_for.clone().find(|qdisc| qdisc.parent == ROOT)?;
-        let mut in_the_way = asked_for
+        let configured = all.map(|(_, qdisc)| qdisc).filter(|qdisc| qdisc.handle != 0);
+        let root = configured.clone().find(|qdisc| qdisc.parent == ROOT)?;
+        let mut relevant = configured
             .filter(|qdisc| qdisc.parent == ROOT || root.kind == "mq" && qdisc.parent & MAJOR == root.handle);
-        in_the_way.find(|qdisc| !is_plain(&qdisc.kind)).map(|qdisc| qdisc.kind.as_str())
+        relevant.find(|qdisc| !is_fifo(&qdisc.kind)).map(|qdisc| qdisc.kind.as_str())
     }
 
     /// Whether a device has tc filters on egress.
@@ -153,26 +225,47 @@ impl Network {
         self.egress_filters.iter().any(|(on, _)| *on == ifindex)
     }
 
-    /// Whether VLAN devices are on top of a device. Most drivers keep a received tag beside the frame, where XDP does not
-    /// see it, and would take one VLAN's packets for another's.
+    /// The devices directly on top of this one.
+    pub(crate) fn stacked_on(&self, ifindex: u32) -> impl Iterator<Item = &Link> {
+        second_elements(&self.upper, ifindex).filter_map(|upper| self.links.get(&upper))
+    }
+
+    /// The members of a bridge, bond or VRF.
+    pub(crate) fn members(&self, master: u32) -> impl Iterator<Item = &Link> {
+        second_elements(&self.members, master).filter_map(|member| self.links.get(&member))
+    }
+
+    /// Whether a VLAN device is on top of a device, or of a bond or bridge that the device belongs to. Most drivers
+    /// keep a received tag outside the frame, where XDP does not see the tag, and XDP would confuse the packets of
+    /// different VLANs.
     pub(crate) fn has_vlans(&self, ifindex: u32) -> bool {
-        self.links.values().any(|link| link.lower == Some(ifindex) && link.kind.as_deref() == Some("vlan"))
+        self.stack(ifindex)
+            .into_iter()
+            .any(|on| self.stacked_on(on).any(|link| link.kind.as_deref() == Some("vlan")))
     }
 
-    /// Whether Linux forwards to and from a device: it has an address that is good for that, or a device on top of it
-    /// has.
+    /// Whether Linux forwards to and from a device: whether the device, or one on top of it, has an address that is
+    /// neither loopback nor link-local.
     pub(crate) fn forwards(&self, ifindex: u32) -> bool {
-        let stack = self.stack(ifindex);
-        self.addresses.iter().any(|(on, addr, _)| stack.contains(on) && is_routable(*addr))
+        let has_address = |on: u32| {
+            let first = (on, IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+            self.addresses
+                .range(first..)
+                .take_while(|(at, ..)| *at == on)
+                .any(|(_, addr, _)| is_routable(*addr))
+        };
+        self.stack(ifindex).into_iter().any(has_address)
     }
 
-    /// Whether what a device forwards is seen by one of these captures: on it, on a device on top of it, or on all.
+    /// Whether one of these captures sees the packets that a device forwards: on the device, on a device on top of it,
+    /// or on all devices.
     pub(crate) fn is_captured(&self, ifindex: u32, captures: &BTreeSet<u32>) -> bool {
         !captures.is_empty() && (captures.contains(&0) || !self.stack(ifindex).is_disjoint(captures))
     }
 
-    /// What somebody else has put in the way of a port's packets: tc filters on ingress and TCX programs, on it or on a device
-    /// on top of it; qdiscs and tc filters on egress of a device on top of it. Those of the port itself are its engine's matter.
+    /// The filters of others that a port's packets pass: tc filters on ingress and TCX programs, on the port or on a
+    /// device on top of it; qdiscs and tc filters on egress of a device on top of it. (The engine respects qdiscs and
+    /// egress filters of the port itself.)
     pub(crate) fn filters(&self, ifindex: u32, programs: &BTreeSet<Program>) -> Vec<PortFilter> {
         let device = |on| self.links.get(on).map(|link| link.name.clone()).unwrap_or_default();
         let filter = |on, hook, kind: &str, program: Option<&String>| {
@@ -180,50 +273,61 @@ impl Network {
                 PortFilter { device: device(on), hook, kind: kind.to_owned(), program: program.cloned() };
             (*on, filter)
         };
+        let stack = self.stack(ifindex);
         let above = |on: &u32| *on != ifindex;
         let ingress =
             self.ingress_filters.iter().map(|(on, kind)| filter(on, FilterHook::Ingress, kind, None));
         let egress = self.egress_filters.iter().filter(|(on, _)| above(on));
         let egress = egress.map(|(on, kind)| filter(on, FilterHook::Egress, kind, None));
-        let qdiscs = self.links.keys().filter(|on| above(on));
+        let qdiscs = stack.iter().filter(|on| above(on));
         let qdiscs = qdiscs.filter_map(|on| Some(filter(on, FilterHook::Qdisc, self.shaper(*on)?, None)));
         let programs = programs.iter().map(|Program { ifindex: on, egress, name }| {
             let hook = if *egress { FilterHook::Egress } else { FilterHook::Ingress };
             filter(on, hook, "tcx", Some(name))
         });
-        let mut all = ingress.chain(egress).chain(qdiscs).chain(programs).peekable();
-        if all.peek().is_none() {
-            return Vec::new();
-        }
-        let stack = self.stack(ifindex);
+        // With offload, the port carries MACsec packets in the clear, with metadata for the driver that fast packets
+        // lack.
+        let is_macsec =
+            |on: &&u32| self.links.get(on).is_some_and(|link| link.kind.as_deref() == Some("macsec"));
+        let macsec = stack.iter().filter(is_macsec);
+        let macsec = macsec.flat_map(|on| {
+            [FilterHook::Ingress, FilterHook::Egress].map(|hook| filter(on, hook, "macsec", None))
+        });
+        let all = ingress.chain(egress).chain(qdiscs).chain(programs).chain(macsec);
         all.filter(|(on, _)| stack.contains(on)).map(|(_, filter)| filter).collect()
     }
 
-    /// A device and all that are on top of it: bridges, bonds, VLAN devices.
+    /// A device and all devices on top of it: bridges, bonds, VLAN devices.
     pub(crate) fn stack(&self, ifindex: u32) -> BTreeSet<u32> {
         self.stacks([ifindex])
     }
 
-    /// The same for several.
+    /// The given devices and all devices on top of them.
     pub(crate) fn stacks(&self, devices: impl IntoIterator<Item = u32>) -> BTreeSet<u32> {
-        let mut seen: BTreeSet<u32> = devices.into_iter().collect();
-        loop {
-            let known = seen.len();
-            for link in self.links.values() {
-                if seen.contains(&link.ifindex) {
-                    seen.extend(link.master);
-                } else if link.lower.is_some_and(|lower| seen.contains(&lower)) {
-                    seen.insert(link.ifindex);
-                }
-            }
-            if seen.len() == known {
-                return seen;
+        let mut seen = BTreeSet::new();
+        let mut next: Vec<u32> = devices.into_iter().collect();
+        while let Some(ifindex) = next.pop() {
+            if seen.insert(ifindex) {
+                next.extend(self.links.get(&ifindex).and_then(|link| link.master));
+                next.extend(second_elements(&self.upper, ifindex));
             }
         }
+        seen
     }
 
-    /// Whether a device, or one on top of it, has this name. It may end in `*`.
-    pub(crate) fn is_called(&self, ifindex: u32, name: &str) -> bool {
+    /// The devices on top of ports, each with the ports below it.
+    pub(crate) fn uppers(&self, ports: impl IntoIterator<Item = u32>) -> BTreeMap<u32, BTreeSet<u32>> {
+        let mut uppers: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        for port in ports {
+            for upper in self.stack(port).into_iter().filter(|upper| *upper != port) {
+                uppers.entry(upper).or_default().insert(port);
+            }
+        }
+        uppers
+    }
+
+    /// Whether a device, or one on top of it, has this name. The name may end in `*`, which matches any ending.
+    pub(crate) fn has_name(&self, ifindex: u32, name: &str) -> bool {
         let matches = |link: &Link| match name.strip_suffix('*') {
             Some(prefix) => link.name.starts_with(prefix),
             None => link.name == name,
@@ -232,7 +336,8 @@ impl Network {
     }
 }
 
-fn is_plain(kind: &str) -> bool {
+/// Whether a kind of qdisc passes packets on in order, and no more.
+fn is_fifo(kind: &str) -> bool {
     matches!(kind, "noqueue" | "pfifo" | "bfifo" | "pfifo_fast" | "mq" | "clsact" | "ingress")
 }
 

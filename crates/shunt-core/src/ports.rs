@@ -1,38 +1,41 @@
-//! Which devices are ports, and by which engine packets leave by them.
+//! Decides which devices are ports, and by which engine packets leave each port.
 
-use crate::{Bridged, Link, PortSetting, Program, network::Network};
+use crate::{
+    Bridged, Link, PortSetting, Program,
+    network::{Network, Xdp},
+};
 use shunt_api::{CaptureChoice, Engine, EngineChoice, FilterHook, PortFilter};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the operator chose.
+/// The part of the configuration that decides about ports.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
-    /// The ports by name; empty for those that forwarding uses.
+    /// The names of the ports; empty for all devices that forward traffic.
     pub ports: Vec<String>,
     /// The engine.
     pub engine: EngineChoice,
-    /// What captures do to the ports that they are on.
+    /// The treatment of the flows of a port while a packet socket captures there.
     pub captures: CaptureChoice,
 }
 
-/// A port as the policy wants it, with its reason.
+/// A port with its setting, and the reasons for the setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortView {
-    /// What it does.
+    /// How the data plane treats the port.
     pub setting: PortSetting,
-    /// Why this engine, in one sentence.
+    /// Why the port uses its engine, in one sentence.
     pub reason: String,
-    /// What others have that its packets go through and fast ones would not.
+    /// The filters, programs and qdiscs of others that the port's packets pass and that fast packets would bypass.
     pub filters: Vec<PortFilter>,
 }
 
-/// Kinds of device that have a wire of their own, or the likeness of one.
+/// Whether a device sends and receives frames itself, not through a device below it.
 fn is_leaf(link: &Link) -> bool {
     link.ethernet && matches!(link.kind.as_deref(), None | Some("veth" | "tun"))
 }
 
-/// Kinds of device that have no wire of their own, but those of the devices below them.
-fn upper(link: &Link) -> Option<&'static str> {
+/// The name of the kind of a device that sends and receives through devices below it; `None` for other devices.
+fn upper_kind(link: &Link) -> Option<&'static str> {
     Some(match link.kind.as_deref()? {
         "bridge" => "a bridge",
         "bond" => "a bond",
@@ -47,35 +50,35 @@ fn upper(link: &Link) -> Option<&'static str> {
     })
 }
 
-/// Why a device can be no port, and what to name instead; none of one that can.
+/// Why a device cannot be a port, and which devices to name instead; `None` if the device can be a port.
 pub(crate) fn unfit(network: &Network, link: &Link) -> Option<String> {
     if !link.ethernet {
         return Some("not an Ethernet device".to_owned());
     }
-    let kind = upper(link)?;
-    let is_below = |other: &&Link| other.master == Some(link.ifindex) || link.lower == Some(other.ifindex);
-    let below: Vec<_> =
-        network.links.values().filter(is_below).map(|other| format!("--port {}", other.name)).collect();
-    let instead = if below.is_empty() { "the devices below it".to_owned() } else { below.join(" ") };
-    Some(format!("{kind} is not a port; name what carries its packets: {instead}"))
+    let kind = upper_kind(link)?;
+    let lower = link.lower.and_then(|lower| network.links.get(&lower));
+    let below = network.members(link.ifindex).chain(lower);
+    let below: Vec<_> = below.map(|device| format!("--port {}", device.name)).collect();
+    let devices = if below.is_empty() { String::new() } else { format!(": {}", below.join(" ")) };
+    Some(format!("{kind} cannot be a port; name the devices below it{devices}"))
 }
 
-/// Whether frames may come in whose L4 checksum nobody has computed, because they never were on a wire.
+/// Whether frames with unfinished L4 checksums may come in: frames of a virtual device may never have been on a wire.
 fn may_be_partial(link: &Link) -> bool {
     matches!(link.bus.as_deref(), None | Some("virtio" | "xen"))
 }
 
 impl Choice {
-    fn takes(&self, network: &Network, link: &Link, is_port: bool) -> bool {
+    fn is_port(&self, network: &Network, link: &Link, was_port: bool) -> bool {
         if self.ports.is_empty() {
             is_leaf(link) && (network.forwards(link.ifindex) || network.bridges(link.ifindex))
         } else {
-            // A port stays one under another name.
-            is_port || self.ports.contains(&link.name) && unfit(network, link).is_none()
+            // A device that is a port stays one after a rename.
+            was_port || self.ports.contains(&link.name) && unfit(network, link).is_none()
         }
     }
 
-    /// The engine for packets that leave by a device, and why.
+    /// The engine for packets that leave by a device, and the reason.
     fn engine(&self, network: &Network, link: &Link, ours: &dyn Fn(u32) -> bool) -> (Engine, String) {
         let tc = |why: String| (Engine::Tc, why);
         if self.engine == EngineChoice::Tc {
@@ -83,15 +86,20 @@ impl Choice {
         }
         match network.xdp.get(&link.ifindex) {
             None => return tc("the kernel does not say whether its driver has native XDP".to_owned()),
-            Some((false, _)) => return tc("its driver has no native XDP".to_owned()),
-            Some((true, false)) if link.kind.as_deref() == Some("veth") => {
+            Some(Xdp { native: false, .. }) => return tc("its driver has no native XDP".to_owned()),
+            Some(Xdp { target: false, .. }) if link.kind.as_deref() == Some("veth") => {
                 return tc(
-                    "its peer takes no redirected frames (turn GRO on there, or attach an XDP program)"
+                    "its veth peer accepts no redirected frames (turn GRO on there, or attach an XDP program)"
                         .to_owned(),
                 );
             }
-            Some((true, false)) => return tc("its driver takes no redirected frames".to_owned()),
-            Some((true, true)) => {}
+            Some(Xdp { target: false, .. }) => {
+                return tc("its driver accepts no redirected frames".to_owned());
+            }
+            Some(_) => {}
+        }
+        if let Some(error) = network.tx_errors.get(&link.ifindex) {
+            return tc(format!("its driver refuses redirected frames ({error})"));
         }
         if link.xdp_prog.is_some_and(|prog| !ours(prog)) {
             return tc("another XDP program is attached to it".to_owned());
@@ -108,7 +116,7 @@ impl Choice {
         (Engine::Xdp, "native XDP, and no qdisc that shapes or classifies".to_owned())
     }
 
-    /// All ports as they should be now.
+    /// All ports with the settings that they should have now. `ours` says whether an XDP program is Shunt's.
     pub(crate) fn plan(
         &self,
         network: &Network,
@@ -120,7 +128,7 @@ impl Choice {
         let mut plan: BTreeMap<u32, PortView> = network
             .links
             .values()
-            .filter(|link| self.takes(network, link, have.contains_key(&link.ifindex)))
+            .filter(|link| self.is_port(network, link, have.contains_key(&link.ifindex)))
             .map(|link| {
                 let (engine, reason) = self.engine(network, link, ours);
                 let filters = network.filters(link.ifindex, programs);
@@ -129,6 +137,7 @@ impl Choice {
                     ifindex: link.ifindex,
                     engine,
                     xdp_in: false,
+                    xdp_frags: network.xdp.get(&link.ifindex).is_some_and(|xdp| xdp.target_frags),
                     partial: may_be_partial(link),
                     up: link.up && link.carrier,
                     captured: network.is_captured(link.ifindex, captures),
@@ -139,14 +148,15 @@ impl Choice {
                 (link.ifindex, PortView { setting, reason, filters })
             })
             .collect();
-        // A packet that leaves by XDP has come in by it, from any port; without such an egress XDP is only a cost.
+        // A packet can leave by XDP only if XDP has received it, on any port. If no port sends by XDP, running it only
+        // costs time.
         if plan.values().any(|port| port.setting.engine == Engine::Xdp) {
             for (ifindex, port) in &mut plan {
                 let foreign = network.links[ifindex].xdp_prog.is_some_and(|prog| !ours(prog));
                 port.setting.xdp_in = !foreign
                     && !network.has_vlans(*ifindex)
                     && !network.filters_vlans(*ifindex)
-                    && network.xdp.get(ifindex).is_some_and(|(native, _)| *native);
+                    && network.xdp.get(ifindex).is_some_and(|xdp| xdp.native);
             }
         }
         plan

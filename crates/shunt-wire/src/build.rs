@@ -1,4 +1,4 @@
-//! Building packets: begin with [`Packet::udp_between`] or [`Packet::tcp_between`], then change what matters.
+//! Builds packets: start with [`Packet::udp_between`] or [`Packet::tcp_between`], then change the parts that matter.
 
 use crate::{Checksum, Ethernet, Ipv4, Ipv6, Mac, Network, Packet, Tag, Tcp, Transport, Udp};
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +7,7 @@ impl Packet {
     /// A UDP packet with TTL 64 and no payload.
     ///
     /// # Panics
-    /// When one address is IPv4 and the other IPv6.
+    /// If one address is IPv4 and the other IPv6.
     #[track_caller]
     pub fn udp_between(source: SocketAddr, destination: SocketAddr) -> Self {
         let udp = Udp { source: source.port(), destination: destination.port(), checksum: Checksum::Good };
@@ -17,7 +17,7 @@ impl Packet {
     /// A TCP packet with TTL 64 and no payload.
     ///
     /// # Panics
-    /// When one address is IPv4 and the other IPv6.
+    /// If one address is IPv4 and the other IPv6.
     #[track_caller]
     pub fn tcp_between(source: SocketAddr, destination: SocketAddr, flags: u8) -> Self {
         let tcp = Tcp {
@@ -37,7 +37,7 @@ impl Packet {
     /// An IP packet with TTL 64 and no payload.
     ///
     /// # Panics
-    /// When one address is IPv4 and the other IPv6.
+    /// If one address is IPv4 and the other IPv6.
     #[track_caller]
     pub fn between(source: IpAddr, destination: IpAddr, transport: Transport) -> Self {
         let network = match (source, destination) {
@@ -77,7 +77,7 @@ impl Packet {
         }
     }
 
-    /// The same with these MAC addresses.
+    /// Sets the MAC addresses.
     #[must_use]
     pub fn macs(mut self, source: Mac, destination: Mac) -> Self {
         self.ethernet.source = source;
@@ -85,42 +85,42 @@ impl Packet {
         self
     }
 
-    /// The same with one more tag, inside those that it has.
+    /// Adds a VLAN tag inside the existing ones.
     #[must_use]
     pub fn tagged(mut self, tag: Tag) -> Self {
         self.ethernet.tags.push(tag);
         self
     }
 
-    /// The same with these tags, outermost first, and no others.
+    /// Replaces all VLAN tags, outermost first.
     #[must_use]
     pub fn with_tags(mut self, tags: &[Tag]) -> Self {
         self.ethernet.tags = tags.to_vec();
         self
     }
 
-    /// The same with this payload.
+    /// Sets the payload.
     #[must_use]
     pub fn payload(mut self, payload: impl Into<Vec<u8>>) -> Self {
         self.payload = payload.into();
         self
     }
 
-    /// The same, sized by its payload (zeros are added, or bytes cut off) so that the frame has `bytes` without FCS.
+    /// Extends the payload with zeros, or truncates it, so that the frame has `bytes` bytes without FCS.
     ///
     /// # Panics
-    /// When the headers alone are larger.
+    /// If the headers alone are larger.
     #[must_use]
     #[track_caller]
     pub fn frame_bytes(mut self, bytes: usize) -> Self {
         self.trailer.clear();
         let headers = self.to_bytes().len() - self.payload.len();
-        assert!(bytes >= headers, "the headers alone have {headers} bytes, asked for {bytes}");
+        assert!(bytes >= headers, "a frame of {bytes} bytes is too short: headers need {headers}");
         self.payload.resize(bytes - headers, 0);
         self
     }
 
-    /// The same, with zeros after the IP packet until the frame has `bytes` without FCS.
+    /// Pads the frame with zeros after the IP packet to at least `bytes` bytes without FCS.
     #[must_use]
     pub fn padded_to(mut self, bytes: usize) -> Self {
         let missing = bytes.saturating_sub(self.to_bytes().len());
@@ -128,7 +128,7 @@ impl Packet {
         self
     }
 
-    /// The same with this TTL or hop limit.
+    /// Sets the TTL or hop limit.
     #[must_use]
     pub fn with_hop_limit(mut self, hops: u8) -> Self {
         match &mut self.network {
@@ -139,7 +139,7 @@ impl Packet {
         self
     }
 
-    /// The same with this DSCP and ECN byte.
+    /// Sets the DSCP and ECN byte.
     #[must_use]
     pub fn with_class(mut self, class: u8) -> Self {
         match &mut self.network {
@@ -150,7 +150,7 @@ impl Packet {
         self
     }
 
-    /// The same with this IPv4 identification; nothing changes for IPv6.
+    /// Sets the IPv4 identification. Does nothing for IPv6.
     #[must_use]
     pub fn with_id(mut self, id: u16) -> Self {
         if let Network::V4(ip) = &mut self.network {
@@ -159,7 +159,7 @@ impl Packet {
         self
     }
 
-    /// The same with this L4 checksum.
+    /// Sets the L4 checksum.
     #[must_use]
     pub fn with_l4_checksum(mut self, checksum: Checksum) -> Self {
         match &mut self.transport {
@@ -170,7 +170,7 @@ impl Packet {
         self
     }
 
-    /// The same with this IPv4 header checksum; nothing changes for IPv6.
+    /// Sets the IPv4 header checksum. Does nothing for IPv6.
     #[must_use]
     pub fn with_header_checksum(mut self, checksum: Checksum) -> Self {
         if let Network::V4(ip) = &mut self.network {
@@ -179,10 +179,10 @@ impl Packet {
         self
     }
 
-    /// The same from another address and port: what SNAT does.
+    /// Sets the source address and port, as SNAT does.
     ///
     /// # Panics
-    /// When the address is of the other family.
+    /// If the address is of the other family.
     #[must_use]
     #[track_caller]
     pub fn with_source(mut self, source: SocketAddr) -> Self {
@@ -199,10 +199,10 @@ impl Packet {
         self
     }
 
-    /// The same to another address and port: what DNAT does.
+    /// Sets the destination address and port, as DNAT does.
     ///
     /// # Panics
-    /// When the address is of the other family.
+    /// If the address is of the other family.
     #[must_use]
     #[track_caller]
     pub fn with_destination(mut self, destination: SocketAddr) -> Self {

@@ -1,4 +1,4 @@
-//! Values to bytes.
+//! Building: packets to bytes.
 
 use crate::{Checksum, Ipv4, Ipv6, Network, Packet, Sum, Tcp, Transport, Udp};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -7,7 +7,8 @@ impl Packet {
     /// The frame without its FCS.
     ///
     /// # Panics
-    /// When a part cannot be expressed: more than 65,535 bytes, options that are no multiple of four bytes or do not fit.
+    /// If a part has no encoding: a packet of more than 65,535 bytes, or options that are not a multiple of four bytes or do
+    /// not fit.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut frame = Vec::with_capacity(128 + self.payload.len());
         frame.extend(self.ethernet.destination.0);
@@ -115,17 +116,17 @@ impl Tcp {
     }
 }
 
-/// The addresses' part of the IPv4 pseudo-header.
+/// The sum of the addresses in the IPv4 pseudo-header.
 pub(crate) fn pseudo_v4(source: Ipv4Addr, destination: Ipv4Addr) -> Sum {
     Sum::new().bytes(&source.octets()).bytes(&destination.octets())
 }
 
-/// The addresses' part of the IPv6 pseudo-header.
+/// The sum of the addresses in the IPv6 pseudo-header.
 pub(crate) fn pseudo_v6(source: Ipv6Addr, destination: Ipv6Addr) -> Sum {
     Sum::new().bytes(&source.octets()).bytes(&destination.octets())
 }
 
-/// The checksum of `bytes`, whose checksum field is zero. UDP sends a computed zero as 0xffff.
+/// The checksum of `bytes`, whose checksum field is zero. For UDP, a checksum of zero becomes 0xffff.
 pub(crate) fn l4_checksum(pseudo: Sum, bytes: &[u8], udp: bool) -> u16 {
     match pseudo.bytes(bytes).finished() {
         0 if udp => 0xffff,

@@ -1,4 +1,4 @@
-//! Packet formats: bytes to values and back; line-rate arithmetic. No I/O, no unsafe.
+//! Packet formats (parsing and building packets) and line-rate arithmetic. No I/O, no unsafe.
 
 mod build;
 mod checksum;

@@ -1,15 +1,15 @@
-//! Line-rate arithmetic: what a link can carry at most, in frames and in the bytes of each layer.
+//! Line-rate arithmetic: the most that a link can carry, in frames and in bytes of each layer.
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// What a frame takes on the wire beside itself: preamble and start delimiter (8), gap between frames (12).
+/// Overhead of a frame on the wire: preamble and start delimiter (8), gap between frames (12).
 pub const WIRE_OVERHEAD_BYTES: u32 = 20;
-/// The frame check sequence. Sizes of frames include it, as in RFC 2544; what `tcpdump` shows lacks it.
+/// The frame check sequence. Frame sizes include it, as in RFC 2544; those of `tcpdump` do not.
 pub const FCS_BYTES: u32 = 4;
-/// The shortest frame, with FCS.
+/// The shortest frame, including FCS.
 pub const MIN_FRAME_BYTES: u32 = 64;
-/// The options that Linux sends in each segment of an established TCP connection: two blanks and timestamps.
+/// The TCP options that Linux sends in each segment of an established connection: two NOPs and timestamps.
 pub const TCP_TIMESTAMPS_BYTES: u32 = 12;
 
 const MAC_HEADER_BYTES: u32 = 14;
@@ -22,93 +22,98 @@ const MAX_TCP_OPTIONS_BYTES: u32 = 40;
 /// A version of IP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IpVersion {
-    /// Without options.
+    /// IPv4 without options.
     V4,
-    /// Without extension headers.
+    /// IPv6 without extension headers.
     V6,
 }
 
-/// What is in an IP packet.
+/// The transport layer of an IP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum L4 {
-    /// A datagram.
+    /// UDP.
     Udp,
-    /// A segment.
+    /// TCP.
     Tcp {
-        /// What its header has beside the 20 bytes that each has: [`TCP_TIMESTAMPS_BYTES`] as Linux sends it.
+        /// Bytes of options in the header; [`TCP_TIMESTAMPS_BYTES`] for segments that Linux sends.
         options_bytes: u32,
     },
 }
 
-/// The headers around a payload. Its text is outermost first: `VLAN/IPv4/UDP`.
+/// The headers around a payload. Displayed outermost first: `VLAN/IPv4/UDP`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encapsulation {
-    /// VLAN tags: two are QinQ.
+    /// Number of VLAN tags, 0 to 2; two are QinQ.
     pub tags: u32,
-    /// IP is in PPPoE.
+    /// Whether IP is carried in PPPoE.
     pub pppoe: bool,
-    /// What carries L4.
+    /// The IP version.
     pub ip: IpVersion,
-    /// What carries the payload.
+    /// The transport layer.
     pub l4: L4,
 }
 
-/// The bytes of one frame and of what is in it.
+/// The sizes of a frame, its packet and its payload, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// From the MAC addresses to the FCS, tags included.
+    /// The frame, from the MAC addresses to the FCS, including tags.
     pub frame: u32,
     /// The IP packet.
     pub l3: u32,
-    /// What UDP or TCP carries.
+    /// The payload of UDP or TCP.
     pub l4_payload: u32,
 }
 
-/// The speed of a link in bit/s; never 0. Written as 100M or 2.5G.
+/// The speed of a link in bit/s, never 0. Parsed and displayed as 100M or 2.5G.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct LinkSpeed(u64);
 
-/// Why a packet cannot be.
+/// The reason why a packet or a link speed is impossible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Impossible(String);
 
 impl Encapsulation {
-    /// The frame of a full IP packet on a link or PPP session with this MTU.
+    /// The sizes of a full IP packet on a link or PPP session with this MTU.
     ///
     /// # Errors
-    /// When no link has such an MTU, or the headers do not fit.
+    /// If the MTU is out of range, or the headers do not fit.
     pub fn in_mtu(self, mtu: u32) -> Result<Sizes, Impossible> {
         let least = self.ip.least_mtu();
         if mtu < least {
-            return Err(Impossible(format!("{self}: the MTU is {mtu}; {} needs {least} or more", self.ip)));
+            return Err(Impossible(format!(
+                "{self}: an MTU of {mtu} is too small: {} needs {least}",
+                self.ip
+            )));
         }
         self.in_frame(mtu.saturating_add(self.l2_bytes()))
     }
 
-    /// A frame of this size, FCS included, filled with payload.
+    /// The sizes of a frame with this size, including FCS, that is filled with payload.
     ///
     /// # Errors
-    /// When Ethernet has no such frame, or the headers do not fit.
+    /// If the size is out of range, or the headers do not fit.
     pub fn in_frame(self, frame: u32) -> Result<Sizes, Impossible> {
         self.l4.check()?;
         if self.tags > 2 {
-            return Err(Impossible(format!("{} VLAN tags: 2 are the most, which is QinQ", self.tags)));
+            return Err(Impossible(format!("{} VLAN tags: a frame can have at most 2 (QinQ)", self.tags)));
         }
         if frame < MIN_FRAME_BYTES {
             return Err(Impossible(format!(
-                "a frame of {frame} bytes: Ethernet's shortest has {MIN_FRAME_BYTES}, FCS included"
+                "a frame of {frame} bytes is too short: Ethernet needs {MIN_FRAME_BYTES}, including FCS"
             )));
         }
         let least = self.l2_bytes() + self.ip.header_bytes() + self.l4.header_bytes();
         if frame < least {
             return Err(Impossible(format!(
-                "{self}: a frame of {frame} bytes; its headers and FCS alone take {least}"
+                "{self}: a frame of {frame} bytes is too short: headers and FCS need {least}"
             )));
         }
         let l3 = frame - self.l2_bytes();
         if l3 > MAX_IP_BYTES {
-            return Err(Impossible(format!("{self}: {l3} bytes of IP; a packet has {MAX_IP_BYTES} at most")));
+            return Err(Impossible(format!(
+                "{self}: an IP packet of {l3} bytes is too long: the maximum is {MAX_IP_BYTES}"
+            )));
         }
         Ok(Sizes { frame, l3, l4_payload: frame - least })
     }
@@ -127,7 +132,7 @@ impl IpVersion {
         }
     }
 
-    /// Below these (RFC 791, RFC 8200) Linux has no IP on a device.
+    /// The minimum MTU (RFC 791, RFC 8200). Linux disables IP on a device with a smaller one.
     fn least_mtu(self) -> u32 {
         match self {
             Self::V4 => 68,
@@ -137,17 +142,17 @@ impl IpVersion {
 }
 
 impl L4 {
-    /// Whether its header can be.
+    /// Checks the size of TCP options.
     ///
     /// # Errors
-    /// When TCP has no room for so many options, or they do not end with a word of its header.
+    /// If the options do not fit a TCP header, or are not a multiple of four bytes.
     pub fn check(self) -> Result<(), Impossible> {
         match self {
             Self::Tcp { options_bytes }
                 if options_bytes > MAX_TCP_OPTIONS_BYTES || options_bytes % 4 != 0 =>
             {
                 Err(Impossible(format!(
-                    "{options_bytes} bytes of TCP options: they take 0 to {MAX_TCP_OPTIONS_BYTES}, in steps of 4"
+                    "{options_bytes} bytes of TCP options: expected a multiple of 4, at most {MAX_TCP_OPTIONS_BYTES}"
                 )))
             }
             _ => Ok(()),
@@ -163,24 +168,24 @@ impl L4 {
 }
 
 impl Sizes {
-    /// What the frame takes on the wire, until the next one may begin.
+    /// Bytes on the wire, including the overhead up to the next frame.
     pub fn wire(self) -> u32 {
         self.frame + WIRE_OVERHEAD_BYTES
     }
 }
 
 impl LinkSpeed {
-    /// None of 0.
+    /// A link speed. None if `bits_per_second` is 0.
     pub fn new(bits_per_second: u64) -> Option<Self> {
         (bits_per_second > 0).then_some(Self(bits_per_second))
     }
 
-    /// In bit/s.
+    /// The speed in bit/s.
     pub fn bits_per_second(self) -> u64 {
         self.0
     }
 
-    /// How many frames of this size, or mean size, FCS included, the link carries each second.
+    /// The most frames per second of this size, or of this mean size. The size includes FCS.
     pub fn frames_per_second(self, frame_bytes: impl Into<f64>) -> f64 {
         self.0 as f64 / (8.0 * (frame_bytes.into() + f64::from(WIRE_OVERHEAD_BYTES)))
     }
@@ -190,7 +195,8 @@ impl TryFrom<u64> for LinkSpeed {
     type Error = Impossible;
 
     fn try_from(bits_per_second: u64) -> Result<Self, Impossible> {
-        Self::new(bits_per_second).ok_or_else(|| Impossible("a link of 0 bit/s carries nothing".to_owned()))
+        Self::new(bits_per_second)
+            .ok_or_else(|| Impossible("a link speed of 0 bit/s is not allowed".to_owned()))
     }
 }
 
@@ -204,7 +210,8 @@ impl FromStr for LinkSpeed {
     type Err = Impossible;
 
     fn from_str(text: &str) -> Result<Self, Impossible> {
-        let wrong = || Impossible(format!("`{text}` is no speed; write it as 100M or 2.5G, in bit/s"));
+        let wrong =
+            || Impossible(format!("`{text}` is not a link speed; write it as 100M or 2.5G, in bit/s"));
         let bare = text.strip_suffix("bit").unwrap_or(text);
         let (number, factor) = match bare.char_indices().last() {
             Some((at, 'k' | 'K')) => (&bare[..at], 1e3),
@@ -218,7 +225,7 @@ impl FromStr for LinkSpeed {
             true => number.parse().map_err(|_| wrong())?,
             false => return Err(wrong()),
         };
-        // 2.3 * 1e9 is not exactly 2300000000 in floating point.
+        // Round, since 2.3 * 1e9 is not exactly 2300000000 in floating point.
         Self::try_from((value * factor).round() as u64)
     }
 }

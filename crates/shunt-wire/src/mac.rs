@@ -3,17 +3,17 @@
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// An Ethernet address, in the order of the wire.
+/// An Ethernet address, in wire order.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Mac(pub [u8; 6]);
 
-/// The text is not six pairs of hexadecimal digits with colons between them.
+/// A text that is not six pairs of hexadecimal digits, separated by colons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseMacError(String);
 
 impl Mac {
-    /// Whether it addresses a group: multicast or broadcast.
+    /// Whether the address is a group address: multicast or broadcast.
     pub const fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }
@@ -40,7 +40,7 @@ impl FromStr for Mac {
         let mut bytes = [0; 6];
         let mut parts = text.split(':');
         for byte in &mut bytes {
-            // from_str_radix takes a sign too.
+            // from_str_radix accepts a sign as well.
             let digits = |part: &&str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
             let part = parts.next().filter(digits).ok_or_else(bad)?;
             *byte = u8::from_str_radix(part, 16).map_err(|_| bad())?;
@@ -76,14 +76,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_bytes_agree_both_ways() {
+    fn a_mac_address_is_parsed_and_formatted() {
         let mac: Mac = "02:00:5e:10:fF:01".parse().unwrap();
         assert_eq!(mac, Mac([0x02, 0, 0x5e, 0x10, 0xff, 0x01]));
         assert_eq!(mac.to_string(), "02:00:5e:10:ff:01");
     }
 
     #[test]
-    fn anything_else_is_refused_by_name() {
+    fn other_text_is_refused_with_the_text_in_the_error() {
         for text in [
             "",
             "02:00:00:00:00",

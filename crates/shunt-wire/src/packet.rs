@@ -3,10 +3,10 @@
 use crate::{Checksum, Mac};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// One Ethernet frame: what to send, or what was seen.
+/// One Ethernet frame, to send or received.
 ///
-/// Lengths are not fields: they follow from the parts. A frame that lies about its lengths is made by changing the
-/// bytes that [`Packet::to_bytes`] returns.
+/// Lengths are not fields; they follow from the parts. To get a frame with wrong lengths, change the bytes that
+/// [`Packet::to_bytes`] returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
     /// The MAC addresses and the VLAN tags.
@@ -15,27 +15,27 @@ pub struct Packet {
     pub network: Network,
     /// The transport layer.
     pub transport: Transport,
-    /// What the innermost layer carries.
+    /// The payload of the innermost layer.
     pub payload: Vec<u8>,
-    /// What follows the IP packet inside the frame, usually padding.
+    /// The bytes after the IP packet in the frame, usually padding.
     pub trailer: Vec<u8>,
 }
 
-/// The Ethernet header, without the EtherType: that follows from the network layer.
+/// The Ethernet header without the EtherType, which follows from the network layer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ethernet {
-    /// To whom.
+    /// Destination MAC.
     pub destination: Mac,
-    /// From whom.
+    /// Source MAC.
     pub source: Mac,
-    /// Outermost first.
+    /// VLAN tags, outermost first.
     pub tags: Vec<Tag>,
 }
 
 /// An 802.1Q or 802.1ad tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
-    /// 0x8100 or 0x88a8.
+    /// The tag's EtherType: 0x8100 (802.1Q), 0x88a8 (802.1ad) or 0x9100.
     pub tpid: u16,
     /// The VLAN id, 12 bits.
     pub vid: u16,
@@ -52,7 +52,7 @@ pub enum Network {
     V4(Ipv4),
     /// IPv6.
     V6(Ipv6),
-    /// Something else, by its EtherType; its bytes are the payload.
+    /// Another EtherType; its bytes are the payload.
     Other(u16),
 }
 
@@ -73,9 +73,9 @@ pub struct Ipv4 {
     pub dont_fragment: bool,
     /// The more-fragments bit.
     pub more_fragments: bool,
-    /// Where this fragment begins, in units of 8 bytes.
+    /// The fragment offset, in units of 8 bytes.
     pub fragment_offset: u16,
-    /// Options; a multiple of four bytes.
+    /// Options, a multiple of four bytes.
     pub options: Vec<u8>,
     /// The header checksum.
     pub checksum: Checksum,
@@ -94,16 +94,16 @@ pub struct Ipv6 {
     pub traffic_class: u8,
     /// Flow label, 20 bits.
     pub flow_label: u32,
-    /// Extension headers in their order.
+    /// Extension headers in wire order.
     pub extensions: Vec<Extension>,
 }
 
 /// An IPv6 extension header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extension {
-    /// What the header before it calls it: 0 hop-by-hop, 43 routing, 44 fragment, 60 destination options.
+    /// The protocol number: 0 hop-by-hop, 43 routing, 44 fragment, 60 destination options.
     pub kind: u8,
-    /// What follows the next-header byte, the length byte included; one less than a multiple of eight bytes.
+    /// The bytes after the next-header byte, including the length byte: a multiple of eight bytes minus one.
     pub body: Vec<u8>,
 }
 
@@ -116,7 +116,7 @@ pub enum Transport {
     Tcp(Tcp),
     /// Another protocol, or a fragment; its bytes are the payload.
     Other(u8),
-    /// None, because the network layer is not IP.
+    /// No transport layer, since the network layer is not IP.
     None,
 }
 
@@ -142,7 +142,7 @@ pub struct Tcp {
     pub sequence: u32,
     /// Acknowledgement number.
     pub acknowledgement: u32,
-    /// The flags byte, see the constants of [`Tcp`].
+    /// The flags byte: the constants of [`Tcp`].
     pub flags: u8,
     /// The window, unscaled.
     pub window: u16,
@@ -165,12 +165,12 @@ impl Tag {
         Self { tpid: 0x88a8, ..Self::vlan(vid) }
     }
 
-    /// The tag control word.
+    /// The tag control information (TCI): priority, drop eligible bit and VLAN id.
     pub const fn control(self) -> u16 {
         (self.priority as u16) << 13 | (self.drop_eligible as u16) << 12 | self.vid & 0xfff
     }
 
-    /// A tag from its two words.
+    /// A tag from its EtherType and its tag control information.
     pub const fn from_words(tpid: u16, control: u16) -> Self {
         Self {
             tpid,
@@ -206,7 +206,7 @@ impl Packet {
         }
     }
 
-    /// The IP protocol number, when the packet is IP.
+    /// The IP protocol number. None if the packet is not IP.
     pub const fn protocol(&self) -> Option<u8> {
         match self.transport {
             Transport::Udp(_) => Some(17),
@@ -216,7 +216,7 @@ impl Packet {
         }
     }
 
-    /// The IP addresses, source first.
+    /// The IP addresses, source first. None if the packet is not IP.
     pub const fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
         match &self.network {
             Network::V4(ip) => Some((IpAddr::V4(ip.source), IpAddr::V4(ip.destination))),
@@ -225,7 +225,7 @@ impl Packet {
         }
     }
 
-    /// The ports, source first.
+    /// The ports, source first. None if the packet is not TCP or UDP.
     pub const fn ports(&self) -> Option<(u16, u16)> {
         match &self.transport {
             Transport::Udp(udp) => Some((udp.source, udp.destination)),
@@ -234,17 +234,17 @@ impl Packet {
         }
     }
 
-    /// Source address and port of a TCP or UDP packet.
+    /// Source address and port. None if the packet is not TCP or UDP.
     pub fn source(&self) -> Option<SocketAddr> {
         Some(SocketAddr::new(self.addresses()?.0, self.ports()?.0))
     }
 
-    /// Destination address and port of a TCP or UDP packet.
+    /// Destination address and port. None if the packet is not TCP or UDP.
     pub fn destination(&self) -> Option<SocketAddr> {
         Some(SocketAddr::new(self.addresses()?.1, self.ports()?.1))
     }
 
-    /// TTL or hop limit.
+    /// TTL or hop limit. None if the packet is not IP.
     pub const fn hop_limit(&self) -> Option<u8> {
         match &self.network {
             Network::V4(ip) => Some(ip.ttl),
@@ -253,27 +253,27 @@ impl Packet {
         }
     }
 
-    /// The IPv4 header, if it has one.
+    /// The IPv4 header, if any.
     pub const fn ipv4(&self) -> Option<&Ipv4> {
         if let Network::V4(ip) = &self.network { Some(ip) } else { None }
     }
 
-    /// The IPv6 header, if it has one.
+    /// The IPv6 header, if any.
     pub const fn ipv6(&self) -> Option<&Ipv6> {
         if let Network::V6(ip) = &self.network { Some(ip) } else { None }
     }
 
-    /// The UDP header, if it has one.
+    /// The UDP header, if any.
     pub const fn udp(&self) -> Option<&Udp> {
         if let Transport::Udp(udp) = &self.transport { Some(udp) } else { None }
     }
 
-    /// The TCP header, if it has one.
+    /// The TCP header, if any.
     pub const fn tcp(&self) -> Option<&Tcp> {
         if let Transport::Tcp(tcp) = &self.transport { Some(tcp) } else { None }
     }
 
-    /// The checksum of the transport layer.
+    /// The checksum of the transport layer. None if the packet is not TCP or UDP.
     pub const fn l4_checksum(&self) -> Option<Checksum> {
         match &self.transport {
             Transport::Udp(udp) => Some(udp.checksum),

@@ -1,4 +1,4 @@
-//! Bytes to values.
+//! Parsing: bytes to packets.
 
 use crate::{
     Checksum, Ethernet, Extension, Ipv4, Ipv6, Mac, Network, Packet, Sum, Tag, Tcp, Transport, Udp, emit,
@@ -6,21 +6,21 @@ use crate::{
 };
 use std::{fmt, net::Ipv4Addr, net::Ipv6Addr};
 
-/// Why bytes are not a packet.
+/// The reason why bytes cannot be parsed as a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseError {
     /// The frame ends inside this layer.
     Truncated(&'static str),
-    /// A field of this layer contradicts another one.
+    /// Fields of this layer contradict each other.
     Malformed(&'static str),
 }
 
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Truncated(layer) => write!(f, "the frame ends inside its {layer} header"),
-            Self::Malformed(layer) => write!(f, "the {layer} header contradicts itself"),
+            Self::Truncated(layer) => write!(f, "the frame is truncated in the {layer} header"),
+            Self::Malformed(layer) => write!(f, "fields of the {layer} header contradict each other"),
         }
     }
 }
@@ -28,13 +28,13 @@ impl fmt::Display for ParseError {
 impl std::error::Error for ParseError {}
 
 impl Packet {
-    /// Reads one Ethernet frame without FCS.
+    /// Parses an Ethernet frame without FCS.
     ///
-    /// Fragments keep their L4 bytes as payload: a later one has no L4 header, and the checksum of the first one covers
-    /// more than it holds.
+    /// The L4 bytes of fragments are payload: later fragments have no L4 header, and the checksum of the first fragment
+    /// covers bytes that it does not have.
     ///
     /// # Errors
-    /// When the frame is cut short, or lengths contradict each other. A wrong checksum is not an error.
+    /// If the frame is truncated, or lengths contradict each other. A wrong checksum is not an error.
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         let mut rest = Cursor { bytes: frame, layer: "Ethernet" };
         let destination = Mac(rest.array()?);
@@ -106,7 +106,7 @@ fn parse_v6(ethernet: Ethernet, bytes: &[u8]) -> Result<Packet, ParseError> {
     let mut inner = Cursor { bytes: rest.take(payload_bytes)?, layer: "IPv6 extension" };
     let mut extensions = Vec::new();
     let mut whole = true;
-    // A fragment header ends the chain: what follows it may begin in the middle of anything.
+    // A fragment header ends the chain: the bytes after it may begin in the middle of a header or of payload.
     while whole && matches!(next, 0 | 43 | 44 | 60) {
         let kind = next;
         let [after, length] = inner.array()?;
@@ -144,7 +144,7 @@ fn parse_l4(
             if length != l4.len() {
                 return Err(ParseError::Malformed("UDP"));
             }
-            // A stored zero is not a sum, even where the bytes would add up with it.
+            // A checksum of zero means none, even if it would be correct for the bytes.
             let good = stored != 0 && is_good(addresses, protocol, l4);
             let udp = Udp { source, destination, checksum: judged(good, stored) };
             Ok((Transport::Udp(udp), rest.bytes.to_vec()))

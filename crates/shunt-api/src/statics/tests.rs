@@ -39,22 +39,22 @@ fn refusal(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn a_file_is_read() {
+fn routes_and_flows_of_a_file_are_read() {
     let table = StaticTable::parse(FILE).unwrap();
     assert_eq!(table.route[0].vlans, [100, 200]);
-    let [udp, tcp] = &table.flow[..] else { panic!("two flows") };
+    let [udp, tcp] = &table.flow[..] else { panic!("expected two flows") };
     assert_eq!(udp.route, RouteChoice::Named("wan".to_owned()));
     assert_eq!(udp.new_tuple().source(), "203.0.113.1:6000".parse().unwrap());
     assert_eq!(udp.new_tuple().destination(), "198.51.100.1:53".parse().unwrap());
     assert_eq!((udp.dmac, udp.mark, udp.mtu), (None, 0, None));
-    let RouteChoice::Inline(hop) = &tcp.route else { panic!("spelled out") };
+    let RouteChoice::Inline(hop) = &tcp.route else { panic!("expected a route in place") };
     assert_eq!((hop.out_port.as_str(), hop.smac), ("eth0", Some(Mac([2, 0, 0, 0, 0, 4]))));
     assert_eq!((tcp.mark, tcp.priority, tcp.mtu), (7, 0x10001, Some(1400)));
     assert_eq!(tcp.key().to_string(), "tcp eth1.100.200 [2001:db8::1]:80 > [2001:db8::2]:40000");
 }
 
 #[test]
-fn json_and_toml_carry_the_same() {
+fn a_table_survives_a_round_trip_through_json_and_toml() {
     let table = StaticTable::parse(FILE).unwrap();
     let json = serde_json::to_string(&table).unwrap();
     assert_eq!(serde_json::from_str::<StaticTable>(&json).unwrap(), table);
@@ -63,7 +63,7 @@ fn json_and_toml_carry_the_same() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn an_error_names_the_wrong_key() {
     let unknown = refusal("mtu = 1400", "mut = 1400");
     assert!(unknown.contains("unknown field `mut`"), "{unknown}");
     let nested = refusal("smac =", "mac =");
@@ -77,17 +77,17 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn what_no_machine_could_do_is_refused() {
+fn impossible_flows_and_routes_are_refused() {
     let at = "flow udp eth0 192.0.2.1:5000 > 198.51.100.1:53: ";
     assert_eq!(
         refusal("203.0.113.1:6000", "[2001:db8::9]:1"),
-        format!("{at}snat: of another family than src")
+        format!("{at}snat: another address family than src")
     );
-    assert_eq!(refusal("[100, 200]", "[100, 4095]"), "route `wan`: vlans: 4095 is not within 1 to 4094");
-    assert_eq!(refusal("[100, 200]", "[1, 2, 3]"), "route `wan`: vlans: 3 tags are more than two");
-    assert_eq!(refusal("\"wan\"", "\"\""), "a route needs a name");
+    assert_eq!(refusal("[100, 200]", "[100, 4095]"), "route `wan`: vlans: expected 1 to 4094, got 4095");
+    assert_eq!(refusal("[100, 200]", "[1, 2, 3]"), "route `wan`: vlans: 3 tags given; the most is 2");
+    assert_eq!(refusal("\"wan\"", "\"\""), "a route has no name; add `name = ...`");
     assert_eq!(
         refusal("smac = \"02:", "smac = \"03:"),
-        "flow tcp eth1.100.200 [2001:db8::1]:80 > [2001:db8::2]:40000: route: smac: a source cannot be a group"
+        "flow tcp eth1.100.200 [2001:db8::1]:80 > [2001:db8::2]:40000: route: smac: a source MAC cannot be a multicast address"
     );
 }

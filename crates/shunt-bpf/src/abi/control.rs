@@ -1,136 +1,146 @@
-//! What the daemon tells the programs, and what they tell it: settings, ports, counters, events, traces.
+//! The control block, ports, counters, events and traces.
 
-use super::{
-    Tuple,
-    plain::{Plain, plain},
-};
+use super::Tuple;
+use crate::plain;
 
 plain! {
     /// `struct shunt_control`.
-    Control, 72 {
-        /// `ABI_VERSION`.
-        abi: u32,
-        /// The epoch whose actions may be used.
-        epoch: u32,
-        /// When the daemon last said that it is alive.
-        heartbeat_ticks: u32,
-        /// How long that holds.
-        heartbeat_max_ticks: u32,
-        /// How often a flow is proved again.
-        reprove_ticks: u32,
-        /// How long a proof holds.
-        prove_ticks: u32,
-        /// The packet of a UDP direction that is learned from.
-        learn_udp_pkts: u32,
-        /// The same for TCP.
-        learn_tcp_pkts: u32,
-        /// `CONTROL_*`.
-        flags: u32,
-        /// Buckets of an index, less one.
-        bucket_mask: u32,
+    pub struct Control = "shunt_control", 80; {
+        /// [`ABI_VERSION`].
+        pub abi: u32,
+        /// The current epoch. Actions of another epoch are stale.
+        pub epoch: u32,
+        /// The daemon's last heartbeat, in 64-bit jiffies, which do not wrap.
+        pub heartbeat_ticks: u64,
+        /// Age at which a heartbeat is too old.
+        pub heartbeat_max_ticks: u32,
+        /// Interval between proofs of a flow.
+        pub reprove_ticks: u32,
+        /// How long a proof lasts.
+        pub prove_ticks: u32,
+        /// Learn from this packet of a UDP direction on.
+        pub learn_udp_pkts: u32,
+        /// Learn from this packet of a TCP direction on.
+        pub learn_tcp_pkts: u32,
+        /// `CONTROL_*` flags.
+        pub flags: u32,
+        /// Buckets of an index, minus one.
+        pub bucket_mask: u32,
+        /// Flows per address family.
+        pub max_flows: u32,
         /// Seed of the tables' hash.
-        seed: u64,
-        /// Flows of each family.
-        max_flows: u32,
+        pub seed: u64,
         /// The kernel's HZ.
-        ticks_per_s: u32,
-        /// Packets whose mark under the mask is this teach nothing.
-        exclude_mark: u32,
-        /// Its mask; 0 excludes none.
-        exclude_mark_mask: u32,
-        /// The same for the mark of the connection.
-        exclude_ct_mark: u32,
-        /// Its mask.
-        exclude_ct_mark_mask: u32,
+        pub ticks_per_s: u32,
+        /// Learn nothing from packets with this mark, under `exclude_mark_mask`.
+        pub exclude_mark: u32,
+        /// 0 excludes nothing.
+        pub exclude_mark_mask: u32,
+        /// Learn nothing from connections with this mark, under `exclude_ct_mark_mask`.
+        pub exclude_ct_mark: u32,
+        /// 0 excludes nothing.
+        pub exclude_ct_mark_mask: u32,
+        /// Inode number of the ports' network namespace.
+        pub netns: u32,
     }
 }
 
-/// Compared with what the control map says when it is adopted.
+/// Checked by processes that read the control block of a running daemon.
 pub const ABI_VERSION: u32 = 1;
-/// `enum shunt_control_flags`: learn at all.
+/// Learn flows. This and the following are `enum shunt_control_flags`.
 pub const CONTROL_LEARN: u32 = 1 << 0;
-/// Learn UDP before any reply was seen.
+/// Learn UDP before the first reply.
 pub const CONTROL_UDP_UNREPLIED: u32 = 1 << 1;
 /// Learn no IPv4: the ruleset must see every packet.
 pub const CONTROL_HOLD4: u32 = 1 << 2;
 /// Learn no IPv6.
 pub const CONTROL_HOLD6: u32 = 1 << 3;
-/// Somebody reads the traces.
+/// A reader of traces is present.
 pub const CONTROL_TRACE: u32 = 1 << 4;
-/// Flows have been put in by hand.
+/// The table has static flows.
 pub const CONTROL_STATICS: u32 = 1 << 5;
+/// Verify L4 checksums of short packets in tc, unless the driver did.
+pub const CONTROL_VERIFY_TC: u32 = 1 << 6;
+/// Verify L4 checksums of short packets in XDP.
+pub const CONTROL_VERIFY_XDP: u32 = 1 << 7;
+/// Verify L4 checksums of longer packets, too.
+pub const CONTROL_VERIFY_LONG: u32 = 1 << 8;
 
 plain! {
     /// `struct shunt_port`.
-    Port, 8 {
-        /// Index into counters and devmap.
-        slot: u16,
-        /// `PORT_*`.
-        flags: u16,
-        /// The device.
-        ifindex: u32,
+    pub struct Port = "shunt_port", 8; {
+        /// Index into the counters and the devmap, `0..PORTS_MAX`.
+        pub slot: u16,
+        /// `PORT_*` flags.
+        pub flags: u16,
+        /// Interface index of the device.
+        pub ifindex: u32,
     }
 }
 
 plain! {
-    /// `struct shunt_places`.
-    Places, 768 {
-        /// Ports by the low bits of the ifindex; of those that share them, the last one.
-        near: [Port; PORTS_MAX as usize],
-        /// Devices by the slot.
-        ifindex: [u32; PORTS_MAX as usize],
+    /// `struct shunt_port_cache`.
+    pub struct PortCache = "shunt_port_cache", 768; {
+        /// Ports by the low bits of the ifindex. On collision, the port that was written last.
+        pub by_ifindex: [Port; PORTS_MAX as usize],
+        /// Interface indexes by slot; 0 if the slot is free.
+        pub ifindex: [u32; PORTS_MAX as usize],
     }
 }
 
-/// How many ports one instance can have.
+/// The number of ports that an instance can have.
 pub const PORTS_MAX: u32 = 64;
-/// `enum shunt_port_flags`: XDP may redirect to it.
+/// XDP may redirect to this port. This and the following are `enum shunt_port_flags`.
 pub const PORT_XDP_OUT: u16 = 1 << 1;
-/// Frames may come in with unfinished checksums.
+/// Ingress frames may have unfinished checksums (CHECKSUM_PARTIAL).
 pub const PORT_PARTIAL: u16 = 1 << 2;
-/// Nothing is learned that comes in or leaves by it: somebody captures.
+/// A packet socket captures: learn nothing that arrives or leaves here.
 pub const PORT_CAPTURED: u16 = 1 << 3;
-/// Nothing is learned that comes in by it: it has tc filters or TCX programs of others.
+/// The port has tc filters or TCX programs that are not Shunt's: learn nothing that arrives here.
 pub const PORT_FILTERED: u16 = 1 << 4;
-/// Nothing is learned that leaves by it: it has TCX programs of others.
+/// The port has TCX programs at egress that are not Shunt's: learn nothing that leaves here.
 pub const PORT_FILTERED_OUT: u16 = 1 << 5;
-/// What is bridged may be learned that comes in by it.
+/// Bridged traffic that arrives here may be learned.
 pub const PORT_BRIDGED: u16 = 1 << 6;
-/// Conntrack sees no IPv4 that is bridged.
+/// Conntrack does not see bridged IPv4.
 pub const PORT_UNTRACKED4: u16 = 1 << 7;
-/// Conntrack sees no IPv6 that is bridged.
+/// Conntrack does not see bridged IPv6.
 pub const PORT_UNTRACKED6: u16 = 1 << 8;
+/// Shunt's XDP program runs on this port.
+pub const PORT_XDP_IN: u16 = 1 << 9;
+/// The driver accepts redirected multi-buffer frames.
+pub const PORT_XDP_FRAGS: u16 = 1 << 10;
 
 plain! {
-    /// `struct shunt_counters`.
-    Counters, 592 {
-        /// Packets that the XDP program forwarded.
-        xdp_pkts: u64,
-        /// Their bytes.
-        xdp_bytes: u64,
-        /// Packets that the tc program forwarded.
-        tc_pkts: u64,
-        /// Their bytes.
-        tc_bytes: u64,
-        /// Packets that went to Linux.
-        slow_pkts: u64,
-        /// Their bytes.
-        slow_bytes: u64,
-        /// Packets that were lost half-way through a rewrite.
-        dropped_pkts: u64,
+    /// `struct shunt_counters`: per port and CPU. Bytes are counted from the L3 header on.
+    pub struct Counters = "shunt_counters", 592; {
+        /// Packets forwarded by XDP.
+        pub xdp_pkts: u64,
+        /// Bytes forwarded by XDP.
+        pub xdp_bytes: u64,
+        /// Packets forwarded by tc. A GRO aggregate is one packet.
+        pub tc_pkts: u64,
+        /// Bytes forwarded by tc.
+        pub tc_bytes: u64,
+        /// Packets passed to Linux.
+        pub slow_pkts: u64,
+        /// Bytes passed to Linux.
+        pub slow_bytes: u64,
+        /// Packets that the fast path lost: midway through a rewrite, or since the egress driver did not accept them.
+        pub dropped_pkts: u64,
         /// Actions installed.
-        learned: u64,
+        pub learned: u64,
         /// Actions renewed.
-        proved: u64,
+        pub proved: u64,
         /// Actions retired.
-        retired: u64,
-        /// By `enum shunt_reason`.
-        reasons: [u64; 64],
+        pub retired: u64,
+        /// Packets by `enum shunt_reason`.
+        pub reasons: [u64; 64],
     }
 }
 
 impl Counters {
-    /// Adds another CPU's.
+    /// Adds the counters of another CPU.
     pub fn add(&mut self, other: &Self) {
         self.xdp_pkts += other.xdp_pkts;
         self.xdp_bytes += other.xdp_bytes;
@@ -150,62 +160,72 @@ impl Counters {
 
 plain! {
     /// `struct shunt_event`.
-    Event, 48 {
-        /// `EVENT_*`.
-        kind: u8,
+    pub struct Event = "shunt_event", 48; {
+        /// The kind of event (`EVENT_*`).
+        pub kind: u8,
         /// 4 or 6.
-        family: u8,
-        /// Protocol number.
-        l4_proto: u8,
-        /// 1 where it is the reply direction and not the original one.
-        reply: u8,
-        /// Zero.
-        pad: [u8; 4],
-        /// Source port of that direction.
-        sport_be: [u8; 2],
+        pub family: u8,
+        /// IP protocol number.
+        pub l4_proto: u8,
+        /// 1 for the reply direction, 0 for the original one.
+        pub reply: u8,
+        /// `EVENT_IN_WINDOW` and `EVENT_BLIND`: seconds since the connection's last packet. `EVENT_TX_ERROR`: an errno.
+        pub value: u32,
+        /// Source port.
+        pub sport_be: [u8; 2],
         /// Destination port.
-        dport_be: [u8; 2],
-        /// Where the packet came in.
-        ifindex: u32,
-        /// Source address.
-        src_be: [u8; 16],
+        pub dport_be: [u8; 2],
+        /// The ingress port; for `EVENT_TX_ERROR`, the egress port.
+        pub ifindex: u32,
+        /// Source address. An IPv4 address uses the first four bytes.
+        pub src_be: [u8; 16],
         /// Destination address.
-        dst_be: [u8; 16],
+        pub dst_be: [u8; 16],
     }
 }
 
-/// `enum shunt_event_kind`.
-pub const EVENT_WANT_LIBERAL: u8 = 1;
-/// Nobody has sent for a while, and all that was sent was answered.
+/// Set BE_LIBERAL on the connection. This and the following are `enum shunt_event_kind`.
+pub const EVENT_SET_LIBERAL: u8 = 1;
+/// Both directions are silent, and everything was acknowledged.
 pub const EVENT_SILENT: u8 = 2;
+/// Conntrack no longer follows the acknowledgements of this direction.
+pub const EVENT_LAGS: u8 = 3;
+/// A genuine RST, or a FIN soon after a blind packet.
+pub const EVENT_ENDED: u8 = 4;
+/// An RST within the window.
+pub const EVENT_IN_WINDOW: u8 = 5;
+/// A FIN or RST outside the window.
+pub const EVENT_BLIND: u8 = 6;
+/// The driver of `ifindex` refuses redirected frames. The event names no connection.
+pub const EVENT_TX_ERROR: u8 = 7;
 
 plain! {
     /// `struct shunt_trace`.
-    Trace, 64 {
-        /// CLOCK_MONOTONIC.
-        at_ns: u64,
-        /// As on the wire of the port.
-        tuple: Tuple,
-        /// Where the packet came in.
-        ifindex: u32,
-        /// VLAN tags, outermost first.
-        tags: [u16; 2],
-        /// `TRACE_*`.
-        kind: u8,
-        /// Number of a reason, 0 for none.
-        why: u8,
+    pub struct Trace = "shunt_trace", 64; {
+        /// CLOCK_MONOTONIC in ns.
+        pub at_ns: u64,
+        /// The tuple as on the wire of the port.
+        pub tuple: Tuple,
+        /// The ingress port.
+        pub ifindex: u32,
+        /// VLAN tags (`TAG_*`), outermost first; 0 for none.
+        pub tags: [u16; 2],
+        /// The kind of record (`TRACE_*`).
+        pub kind: u8,
+        /// Number of a reason in [`REASONS`](super::REASONS); 0 for none.
+        pub why: u8,
         /// Zero.
-        pad: [u8; 6],
+        pub _pad: [u8; 6],
     }
 }
 
-/// `enum shunt_trace_kind`: proved, and put into the table.
+/// A flow was proved and inserted. This and the following are `enum shunt_trace_kind`.
 pub const TRACE_LEARN: u8 = 1;
-/// In use from this packet on.
+/// A pending flow became active.
 pub const TRACE_ACTIVATE: u8 = 2;
 /// A packet of a known flow went to Linux.
 pub const TRACE_PUNT: u8 = 3;
 /// Linux forwarded a packet that taught nothing.
 pub const TRACE_REFUSE: u8 = 4;
-/// Taken out of use.
+/// A flow was retired.
 pub const TRACE_RETIRE: u8 = 5;

@@ -1,161 +1,169 @@
-//! The flow table: its keys and actions, and what a sweep or an edit of it says.
+//! The flow table: keys, actions, and the requests and results of sweeps and edits.
 
-use super::plain::{Plain, plain};
-use std::mem::offset_of;
+use crate::plain;
 
 /// The longest L2 header: MACs, two tags, EtherType.
 pub const L2_MAX: usize = 22;
 /// The epoch of a retired action.
 pub const EPOCH_RETIRED: u32 = 0;
 
-/// A tag in a key is there, which a VLAN id of 0 alone would not say.
+/// Set in a key's tag if the tag is present: VLAN id 0 is a priority tag.
 pub const TAG_PRESENT: u16 = 0x8000;
-/// It is an 802.1ad tag.
+/// The tag is an 802.1ad tag.
 pub const TAG_8021AD: u16 = 0x1000;
-/// Its VLAN id.
+/// Mask of the VLAN id.
 pub const TAG_VID: u16 = 0x0fff;
 
-/// `enum shunt_flow_state`.
+/// Proved; the packet may still leave a second time.
 pub const FLOW_PENDING: u8 = 1;
-/// `enum shunt_flow_state`.
+/// In use.
 pub const FLOW_ACTIVE: u8 = 2;
 
-/// `enum shunt_flow_flags`: XDP may send it.
+/// XDP may send to the egress port. This and the following are `enum shunt_flow_flags`.
 pub const FLOW_XDP: u8 = 1 << 0;
-/// Put in by hand.
+/// Configured by the operator: no epoch, no proof, no conntrack.
 pub const FLOW_STATIC: u8 = 1 << 1;
 /// Addresses or ports change.
 pub const FLOW_NAT: u8 = 1 << 2;
-/// The ingress driver may hand up unfinished checksums.
+/// The ingress driver may deliver unfinished checksums.
 pub const FLOW_PARTIAL: u8 = 1 << 3;
 /// The connection's reply direction.
 pub const FLOW_REPLY: u8 = 1 << 4;
-/// Proved before the other side had answered: UDP only.
+/// Proved before the first reply; UDP only.
 pub const FLOW_UNREPLIED: u8 = 1 << 5;
-/// The TTL stays, and the source MAC counts.
+/// Bridged: the TTL stays, and the source MAC must match.
 pub const FLOW_BRIDGED: u8 = 1 << 6;
-/// Bridged, and conntrack has no say in it.
+/// Bridged and not tracked by conntrack.
 pub const FLOW_UNTRACKED: u8 = 1 << 7;
 
 plain! {
     /// `struct shunt_key4`. Fields that end in `_be` hold the bytes of the wire.
-    Key4, 24 {
+    pub struct Key4 = "shunt_key4", 24; {
         /// Source address.
-        src_be: [u8; 4],
+        pub src_be: [u8; 4],
         /// Destination address.
-        dst_be: [u8; 4],
+        pub dst_be: [u8; 4],
         /// Source port.
-        sport_be: [u8; 2],
+        pub sport_be: [u8; 2],
         /// Destination port.
-        dport_be: [u8; 2],
+        pub dport_be: [u8; 2],
         /// The ingress port.
-        ifindex: u32,
+        pub ifindex: u32,
         /// VLAN tags, outermost first.
-        tags: [u16; 2],
+        pub tags: [u16; 2],
         /// Protocol number.
-        l4_proto: u32,
+        pub l4_proto: u32,
     }
 }
 
 plain! {
     /// `struct shunt_key6`.
-    Key6, 48 {
+    pub struct Key6 = "shunt_key6", 48; {
         /// Source address.
-        src_be: [u8; 16],
+        pub src_be: [u8; 16],
         /// Destination address.
-        dst_be: [u8; 16],
+        pub dst_be: [u8; 16],
         /// Source port.
-        sport_be: [u8; 2],
+        pub sport_be: [u8; 2],
         /// Destination port.
-        dport_be: [u8; 2],
+        pub dport_be: [u8; 2],
         /// The ingress port.
-        ifindex: u32,
+        pub ifindex: u32,
         /// VLAN tags, outermost first.
-        tags: [u16; 2],
+        pub tags: [u16; 2],
         /// Protocol number.
-        l4_proto: u32,
+        pub l4_proto: u32,
     }
 }
 
 plain! {
-    /// `struct shunt_flow`: an action, and what changes with its packets. Ticks are jiffies.
-    Flow, 96 {
-        /// The epoch it was proved in; 0 once retired.
-        epoch: u32,
-        /// Pending or active.
-        state: u8,
-        /// `FLOW_*`.
-        flags: u8,
-        /// How many tags the new L2 header has.
-        out_tags: u8,
-        /// The next packet is to be punted.
-        punt_due: u8,
-        /// When one packet is to go through Linux again.
-        reprove_at_ticks: u32,
-        /// When the proof ends.
-        prove_by_ticks: u32,
-        /// The largest packet Linux was seen to forward.
-        max_l3_bytes: u16,
-        /// DSCP and VLAN priorities it was learned with.
-        class_bits: u16,
-        /// The MAC its packets come in to.
-        in_dmac: [u8; 6],
-        /// The new L2 header.
-        l2: [u8; L2_MAX],
-        /// The ingress port's slot.
-        in_slot: u16,
-        /// The egress port's slot.
-        out_slot: u16,
-        /// Change of the sum over addresses and ports.
-        l4_delta: u16,
-        /// Change of the sum over addresses.
-        l4_delta_addr: u16,
+    /// `struct shunt_flow`: an action, and the state that changes with each packet. Ticks are the low half of jiffies.
+    pub struct Flow = "shunt_flow", 96; {
+        /// The epoch of the last proof; `EPOCH_RETIRED` once retired.
+        pub epoch: u32,
+        /// `FLOW_PENDING` or `FLOW_ACTIVE`.
+        pub state: u8,
+        /// `FLOW_*` flags.
+        pub flags: u8,
+        /// Number of VLAN tags in `l2`.
+        pub out_tags: u8,
+        /// 1 if tc is to punt the next packet.
+        pub punt_due: u8,
+        /// When the next proof is due; for a retired action, when it was retired.
+        pub reprove_at_ticks: u32,
+        /// When the last proof expires.
+        pub prove_by_ticks: u32,
+        /// The largest packet that Linux was seen to forward.
+        pub max_l3_bytes: u16,
+        /// DSCP and VLAN priorities the flow was learned with.
+        pub class_bits: u16,
+        /// The destination MAC of ingress packets.
+        pub in_dmac: [u8; 6],
+        /// The whole new L2 header: MACs, tags, EtherType.
+        pub l2: [u8; L2_MAX],
+        /// Slot of the ingress port.
+        pub in_slot: u8,
+        /// Slot of the egress port.
+        pub out_slot: u8,
+        /// Ones' complement sum of new minus old addresses and ports.
+        pub l4_delta: u16,
+        /// Ones' complement sum of new minus old addresses.
+        pub l4_delta_addr: u16,
         /// The CPU that counts without atomics.
-        home_cpu: u16,
-        /// TTL or hop limit it was learned with.
-        in_ttl: u8,
-        /// Why it was retired the last time.
-        retired_why: u8,
+        pub home_cpu: u16,
+        /// TTL or hop limit the flow was learned with.
+        pub in_ttl: u8,
+        /// Reason of the last retirement; 0 if never retired.
+        pub retired_why: u8,
         /// New source port.
-        sport_be: [u8; 2],
+        pub sport_be: [u8; 2],
         /// New destination port.
-        dport_be: [u8; 2],
+        pub dport_be: [u8; 2],
+        /// Zero.
+        pub _pad: u16,
         /// skb->mark as Linux left it.
-        mark: u32,
+        pub mark: u32,
         /// skb->priority as Linux left it.
-        priority: u32,
+        pub priority: u32,
         /// Last use or proof.
-        seen_ticks: u32,
-        /// When it was retired.
-        retired_ticks: u32,
-        /// Packets on the home CPU.
-        pkts: u64,
+        pub seen_ticks: u32,
+        /// Packets on the home CPU; overflows into `remote_pkts`.
+        pub pkts: u32,
         /// Bytes on the home CPU.
-        bytes: u64,
+        pub bytes: u64,
+        /// The TCP position after the last packet, see `core::tcp_position`; 0 if unknown.
+        pub tcp_position: u64,
     }
 }
 
-const _: () = assert!(offset_of!(Flow, max_l3_bytes) == 16);
-const _: () = assert!(offset_of!(Flow, l2) == 26);
-const _: () = assert!(offset_of!(Flow, l4_delta) == 52);
-const _: () = assert!(offset_of!(Flow, mark) == 64);
-const _: () = assert!(offset_of!(Flow, pkts) == 80);
+impl Flow {
+    /// When the action was retired. Valid for a retired action only.
+    pub fn retired_ticks(&self) -> u32 {
+        self.reprove_at_ticks
+    }
+
+    /// Marks the action as retired at that time.
+    pub fn retire(&mut self, at_ticks: u32) {
+        (self.epoch, self.reprove_at_ticks) = (EPOCH_RETIRED, at_ticks);
+    }
+}
 
 plain! {
-    /// `struct shunt_cold`.
-    Cold, 32 {
-        /// Packets on other CPUs.
-        away_pkts: u64,
-        /// Bytes on other CPUs.
-        away_bytes: u64,
+    /// `struct shunt_cold`: the rarely used part of an entry.
+    pub struct Cold = "shunt_cold", 32; {
+        /// Packets counted by CPUs other than the home CPU.
+        pub remote_pkts: u64,
+        /// Bytes counted by CPUs other than the home CPU.
+        pub remote_bytes: u64,
         /// First proof.
-        learned_ticks: u32,
-        /// When its silence was told last, the flow's `seen_ticks` then.
-        told_ticks: u32,
-        /// While it is free, the next one that is, plus one.
-        next_free: u32,
-        /// Zero.
-        pad: u32,
+        pub learned_ticks: u32,
+        /// The flow's `seen_ticks` when its silence was last reported.
+        pub reported_ticks: u32,
+        /// While the entry is free, the next free entry plus one. While it is in use, when a blind FIN or RST was last
+        /// reported.
+        pub next_free: u32,
+        /// Index of the source counter, plus one; 0 for none.
+        pub source: u32,
     }
 }
 
@@ -164,129 +172,141 @@ pub const WAYS: usize = 4;
 
 plain! {
     /// `struct shunt_edit`.
-    Edit, 240 {
-        /// `EDIT_*`.
-        op: u32,
+    pub struct Edit = "shunt_edit", 240; {
+        /// The operation (`EDIT_*`).
+        pub op: u32,
         /// 4 or 6.
-        family: u32,
-        /// 0 or a negative error number.
-        result: i32,
+        pub family: u32,
+        /// 0 or a negative errno.
+        pub result: i32,
         /// Zero.
-        pad: u32,
-        /// A Key4 or a Key6.
-        key: [u8; 48],
+        pub _pad: u32,
+        /// A [`Key4`] or a [`Key6`].
+        pub key: [u8; 48],
         /// The flow.
-        flow: Flow,
-        /// The addresses it translates to.
-        to: [u8; 32],
-        /// The rest.
-        cold: Cold,
-        /// Of the key's tuple.
-        sighting: Sighting,
+        pub flow: Flow,
+        /// The new addresses.
+        pub to: [u8; 32],
+        /// The rarely used part of the entry.
+        pub cold: Cold,
+        /// The sighting of the key's tuple.
+        pub sighting: Sighting,
     }
 }
 
-/// Put in, or replace.
+/// Insert or replace a flow.
 pub const EDIT_PUT: u32 = 1;
-/// Take out.
+/// Remove a flow.
 pub const EDIT_REMOVE: u32 = 2;
-/// Read.
+/// Read a flow.
 pub const EDIT_GET: u32 = 3;
-/// What was seen of the key's tuple.
+/// Read the sighting of the key's tuple.
 pub const EDIT_SIGHTING: u32 = 4;
 
 plain! {
-    /// `struct shunt_sighting`.
-    Sighting, 16 {
-        /// Since when packets were counted.
-        since_ticks: u32,
-        /// Packets that were seen, of this or of other tuples in the same place.
-        pkts: u32,
-        /// Until when it is left in peace; 0 if never.
-        quiet_until_ticks: u32,
-        /// Whose the refusal is.
-        refused_fingerprint: u16,
-        /// The last refusal, 0 for none.
-        refused_why: u8,
-        /// Zero.
-        pad: u8,
+    /// `struct shunt_sighting`: packets seen with a tuple. Tuples may share one.
+    pub struct Sighting = "shunt_sighting", 16; {
+        /// Start of the window in which packets are counted.
+        pub since_ticks: u32,
+        /// Packets seen, including those of tuples that share the sighting.
+        pub pkts: u32,
+        /// Until when the tuple is not watched; 0 if never refused.
+        pub quiet_until_ticks: u32,
+        /// Tells which tuple was refused.
+        pub refused_fingerprint: u16,
+        /// Number of the last refusal's reason; 0 for none.
+        pub refused_why: u8,
+        /// Number of tuples here that have a TCP position in `Expired`; saturates at 255.
+        pub expired: u8,
     }
 }
 
 plain! {
     /// `struct shunt_tuple`: one direction of a connection. IPv4 addresses are in the first four bytes.
-    Tuple, 40 {
+    pub struct Tuple = "shunt_tuple", 40; {
         /// Source address.
-        src_be: [u8; 16],
+        pub src_be: [u8; 16],
         /// Destination address.
-        dst_be: [u8; 16],
+        pub dst_be: [u8; 16],
         /// Source port.
-        sport_be: [u8; 2],
+        pub sport_be: [u8; 2],
         /// Destination port.
-        dport_be: [u8; 2],
+        pub dport_be: [u8; 2],
         /// 4 or 6.
-        family: u8,
+        pub family: u8,
         /// Protocol number.
-        l4_proto: u8,
+        pub l4_proto: u8,
         /// Zero.
-        pad: [u8; 2],
+        pub _pad: [u8; 2],
     }
 }
 
 plain! {
-    /// `struct shunt_past`.
-    Past, 16 {
+    /// `struct shunt_expired`: counters and TCP positions of a tuple whose flow has left the table.
+    pub struct Expired = "shunt_expired", 48; {
         /// Packets.
-        pkts: u64,
+        pub pkts: u64,
         /// Bytes, from the L3 header on.
-        bytes: u64,
+        pub bytes: u64,
+        /// As in [`Flow`]; 0 once a packet has passed without a flow.
+        pub tcp_position: u64,
+        /// TCP position of the other direction.
+        pub other_position: u64,
+        /// Last use of the flow.
+        pub seen_ticks: u32,
+        /// When a blind FIN or RST was last reported.
+        pub blind_ticks: u32,
+        /// 1 for the reply direction.
+        pub reply: u32,
+        /// Zero.
+        pub _pad: u32,
     }
 }
 
 plain! {
-    /// `struct shunt_usage`.
-    Usage, 64 {
-        /// Entries in use: IPv4, IPv6.
-        entries: [u64; 2],
-        /// From which one on none ever was in use.
-        fresh: [u64; 2],
-        /// The first of those that were and are free, plus one; in the upper half how often it changed.
-        free: [u64; 2],
-        /// Flows whose counts found no place.
-        past_lost: u64,
-        /// Traces that found no place.
-        traces_lost: u64,
+    /// `struct shunt_usage`. Arrays are by family: IPv4, IPv6.
+    pub struct Usage = "shunt_usage", 64; {
+        /// Entries in use.
+        pub entries: [u64; 2],
+        /// The first entry that was never used; none behind it was.
+        pub fresh: [u64; 2],
+        /// Head of the free list, plus one; the upper half counts changes.
+        pub free: [u64; 2],
+        /// Expired flows whose counters did not fit.
+        pub expired_lost: u64,
+        /// Trace records that did not fit the ring.
+        pub traces_lost: u64,
     }
 }
 
 plain! {
     /// `struct shunt_sweep`.
-    Sweep, 52 {
-        /// Found: the clock, in ticks.
-        now_ticks: u32,
-        /// How long a flow may go unused.
-        idle_ticks: u32,
-        /// Retire everything that was learned.
-        all: u32,
-        /// Found: active flows.
-        active: u32,
-        /// Found: pending flows.
-        pending: u32,
-        /// Found: retired flows.
-        retired: u32,
-        /// Found: static flows.
-        statics: u32,
-        /// Removed.
-        deleted: u32,
-        /// How long after it was retired a flow is removed; filled in by the program.
-        remove_ticks: u32,
-        /// Found: flows that this sweep retired.
-        flushed: u32,
-        /// The first entry to look at; those of IPv6 come after those of IPv4.
-        from: u32,
-        /// How many entries to look at.
-        entries: u32,
-        /// After how long a connection is silent; filled in by the program.
-        silent_ticks: u32,
+    pub struct Sweep = "shunt_sweep", 52; {
+        /// Result: the clock.
+        pub now_ticks: u32,
+        /// Retire flows that were unused for longer.
+        pub idle_ticks: u32,
+        /// 1 to retire all learned flows.
+        pub all: u32,
+        /// Result: active flows.
+        pub active: u32,
+        /// Result: pending flows.
+        pub pending: u32,
+        /// Result: retired flows.
+        pub retired: u32,
+        /// Result: static flows.
+        pub statics: u32,
+        /// Result: flows removed.
+        pub deleted: u32,
+        /// Age at which a retired flow is removed; set by the program.
+        pub remove_ticks: u32,
+        /// Result: flows retired by this sweep.
+        pub flushed: u32,
+        /// The first entry to visit; IPv6 entries follow the IPv4 entries.
+        pub from: u32,
+        /// How many entries to visit; result: how many are left.
+        pub entries: u32,
+        /// Silence after which a connection is reported; set by the program.
+        pub silent_ticks: u32,
     }
 }

@@ -1,18 +1,23 @@
-//! Structures as they lie in memory.
+//! Structures that are shared as plain memory.
 
-/// Plain memory: any bytes are a value, and there is no padding.
+/// Plain memory: any bytes are a valid value, and there is no padding.
 ///
 /// # Safety
 /// Only for `repr(C)` types without padding whose every bit pattern is valid.
 pub unsafe trait Plain: Copy {
-    /// Its bytes, as the kernel sees them.
+    /// The name of the C struct.
+    const C_NAME: &'static str;
+    /// The names and offsets of all fields.
+    const FIELDS: &'static [(&'static str, usize)];
+
+    /// The value as bytes, as the kernel sees them.
     fn bytes(&self) -> &[u8] {
         // SAFETY: a Plain value has no padding, so each of its bytes is initialised.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
     }
 
-    /// The value of these bytes; none when their number is wrong.
-    fn of(bytes: &[u8]) -> Option<Self> {
+    /// Reads a value from the first bytes of a slice. None if the slice is too short.
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < size_of::<Self>() {
             return None;
         }
@@ -21,37 +26,45 @@ pub unsafe trait Plain: Copy {
     }
 }
 
+/// Defines a `repr(C)` struct of integers and integer arrays, the twin of a C struct, with [`Plain`] and a zeroed
+/// `Default`. Asserts the size, and that there is no padding.
+#[macro_export]
 macro_rules! plain {
-    ($(#[$doc:meta])* $name:ident, $size:literal { $($(#[$fdoc:meta])* $field:ident: $type:ty,)* }) => {
+    ($(#[$doc:meta])* $vis:vis struct $name:ident = $c_name:literal, $size:expr; {
+        $($(#[$fdoc:meta])* $fvis:vis $field:ident: $type:ty,)*
+    }) => {
         $(#[$doc])*
         #[repr(C)]
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub struct $name { $($(#[$fdoc])* pub $field: $type,)* }
+        $vis struct $name { $($(#[$fdoc])* $fvis $field: $type,)* }
 
-        const _: () = assert!(size_of::<$name>() == $size);
+        const _: () = assert!(size_of::<$name>() == $size, "the size differs from that of the C struct");
         const _: () = assert!(0 $(+ size_of::<$type>())* == $size, "there is a hole");
 
-        // SAFETY: repr(C), integers only, and the assertion above excludes padding.
-        unsafe impl Plain for $name {}
+        // SAFETY: repr(C), integers only, and the assertions above exclude padding.
+        unsafe impl $crate::abi::Plain for $name {
+            const C_NAME: &'static str = $c_name;
+            const FIELDS: &'static [(&'static str, usize)] =
+                &[$((stringify!($field), ::std::mem::offset_of!($name, $field)),)*];
+        }
 
         impl Default for $name {
             fn default() -> Self {
                 // SAFETY: all fields are integers or arrays of them, for which zero is a value.
-                unsafe { std::mem::zeroed() }
+                unsafe { ::std::mem::zeroed() }
             }
         }
     };
 }
-pub(super) use plain;
 
 #[cfg(test)]
 mod tests {
     use crate::abi::{Key4, Plain};
 
     #[test]
-    fn bytes_and_values_agree() {
+    fn a_value_read_from_its_own_bytes_is_equal_and_too_few_bytes_are_none() {
         let key = Key4 { src_be: [10, 0, 0, 1], ifindex: 7, l4_proto: 17, ..Key4::default() };
-        assert_eq!(Key4::of(key.bytes()), Some(key));
-        assert_eq!(Key4::of(&key.bytes()[1..]), None);
+        assert_eq!(Key4::from_bytes(key.bytes()), Some(key));
+        assert_eq!(Key4::from_bytes(&key.bytes()[1..]), None);
     }
 }

@@ -1,6 +1,8 @@
-//! The packet core against shunt-wire, which was written from the RFCs and shares no code with it.
+//! Tests the packet core against shunt-wire, which was written from the RFCs and shares no code with the core.
 
+mod checksum;
 mod decide;
+mod ends;
 mod parse;
 mod rewrite;
 
@@ -15,7 +17,7 @@ fn reason(number: usize) -> &'static str {
     REASONS.iter().find(|(n, _)| *n == number).map_or("ok", |(_, name)| name)
 }
 
-/// The name of the reason why a frame is not parsed; `ok` when it is.
+/// `ok` if a frame can be parsed, or else the name of the reason.
 fn parsed(frame: &[u8]) -> &'static str {
     parse(frame, IFINDEX).map_or_else(reason, |_| "ok")
 }
@@ -24,7 +26,7 @@ fn addr(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// UDP and TCP of both families.
+/// UDP and TCP over both families, untagged.
 fn plain() -> [Frame; 4] {
     let v4 = (addr("192.168.1.2:5001"), addr("198.18.0.2:443"));
     let v6 = (addr("[fd00:1::2]:5001"), addr("[fd00:2::2]:443"));
@@ -37,7 +39,7 @@ fn plain() -> [Frame; 4] {
     .map(|frame| frame.payload(*b"some payload of odd length"))
 }
 
-/// No tag, one and two of each kind, priority tags, and tags with all their bits in use.
+/// No tag, one and two tags of each kind, priority tags, and tags with all bits in use.
 fn taggings() -> Vec<Vec<Tag>> {
     let one = |tag| vec![tag];
     vec![

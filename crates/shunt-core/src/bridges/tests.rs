@@ -1,4 +1,4 @@
-//! Which bridges let bridged traffic be learned.
+//! Tests of which bridged traffic may be learned.
 
 use super::*;
 use crate::{
@@ -30,12 +30,12 @@ fn port(ifindex: u32) -> Event {
     Event::Link(Link { master: Some(9), ..link(ifindex, &format!("r{ifindex}")) })
 }
 
-/// A box that only bridges: no address anywhere.
-fn switch(of: Bridge) -> Vec<Event> {
-    vec![bridge(of), port(1), port(2)]
+/// A switch: a bridge with two ports and no addresses.
+fn switch(settings: Bridge) -> Vec<Event> {
+    vec![bridge(settings), port(1), port(2)]
 }
 
-/// Its policy, once it knows that there is no br_netfilter, and what rules say.
+/// A policy that has read an empty ruleset and knows that br_netfilter is not loaded.
 fn running(state: Vec<Event>) -> (Core, Instant) {
     let (mut core, t) = started(Choice::default(), state);
     core.handle(t, Event::RulesetRead(Vec::new()));
@@ -48,16 +48,16 @@ fn bridged(core: &Core) -> Vec<Bridged> {
 }
 
 #[test]
-fn the_ports_of_a_bridge_are_ports_without_any_address() {
+fn members_of_a_bridge_are_ports_without_any_address() {
     let (core, _) = running(switch(plain()));
     assert_eq!(bridged(&core), [ALL, ALL]);
     let alone = vec![bridge(plain()), port(1)];
-    assert!(bridges(&switch(plain())) && !bridges(&alone));
-    assert_eq!(running(alone).0.ports().count(), 0, "nothing is bridged there");
+    assert!(has_bridge_with_two_ports(&switch(plain())) && !has_bridge_with_two_ports(&alone));
+    assert_eq!(running(alone).0.ports().count(), 0, "a bridge with one member forwards nothing");
 }
 
 #[test]
-fn a_port_that_cannot_be_attached_to_ends_learning_on_its_bridge() {
+fn a_port_that_cannot_be_attached_to_stops_learning_on_its_bridge() {
     let (mut core, t) = running(switch(plain()));
     core.handle(t, port(3));
     assert_eq!(bridged(&core), [ALL, ALL, ALL]);
@@ -67,7 +67,7 @@ fn a_port_that_cannot_be_attached_to_ends_learning_on_its_bridge() {
 }
 
 #[test]
-fn a_port_below_a_vlan_device_or_a_bond_counts_for_what_is_on_top_of_it() {
+fn a_bridge_member_is_watched_if_the_port_below_it_is() {
     let member = |kind: &str, ifindex, name| {
         let kind = Some(kind.to_owned());
         Link { kind, master: Some(9), ..link(ifindex, name) }
@@ -81,9 +81,9 @@ fn a_port_below_a_vlan_device_or_a_bond_counts_for_what_is_on_top_of_it() {
     assert_eq!(bridged(&running(state).0), [ALL, ALL, ALL]);
 }
 
-/// What is sent to all ports of a bridge would seem to leave by the ones that are seen only.
+/// A flooded packet would seem to leave only by the ports that Shunt watches.
 #[test]
-fn nothing_is_learned_where_packets_may_go_unseen() {
+fn nothing_is_learned_if_bridged_packets_may_leave_unseen() {
     let unseen = Link { kind: Some("vxlan".to_owned()), master: Some(9), ..link(5, "vx0") };
     let on_top = |kind: &str| Link { kind: Some(kind.to_owned()), lower: Some(9), ..link(6, "top0") };
     let with = |more: Link| bridged(&running([switch(plain()), vec![Event::Link(more)]].concat()).0);
@@ -96,53 +96,54 @@ fn nothing_is_learned_where_packets_may_go_unseen() {
     let choice = Choice { ports: vec!["r1".to_owned()], ..Choice::default() };
     let (mut core, t) = started(choice, switch(plain()));
     core.handle(t, Event::BridgeCalls(None));
-    assert_eq!(bridged(&core), [NONE], "the other port is not ours");
+    assert_eq!(bridged(&core), [NONE], "the other member is not a port of Shunt");
 }
 
 #[test]
-fn a_bridge_that_forgets_at_once_is_not_learned_from_and_one_that_never_remembers_is() {
+fn traffic_is_not_learned_with_an_ageing_time_below_a_second_unless_it_is_zero() {
     let aged = |ms| running(switch(Bridge { ageing: Duration::from_millis(ms), ..plain() })).0;
-    for (ms, wanted, shortest) in [(0, ALL, None), (10, NONE, None), (999, NONE, None), (1000, ALL, Some(1))]
+    for (ms, expected, shortest) in
+        [(0, ALL, None), (10, NONE, None), (999, NONE, None), (1000, ALL, Some(1))]
     {
         let core = aged(ms);
-        assert_eq!(bridged(&core), [wanted, wanted], "{ms} ms");
+        assert_eq!(bridged(&core), [expected, expected], "{ms} ms");
         assert_eq!(core.ageing(), shortest.map(Duration::from_secs), "{ms} ms");
     }
 }
 
 #[test]
-fn conntrack_is_asked_until_nobody_has_it_look_at_what_is_bridged() {
+fn bridged_traffic_counts_as_tracked_until_br_netfilter_is_known_to_be_off() {
     let (mut core, t) = started(Choice::default(), switch(plain()));
     assert!(core.handle(t, Event::Tick).contains(&Action::FindBridgeCalls));
-    assert_eq!(bridged(&core), [TRACKED, TRACKED], "nobody has looked yet");
+    assert_eq!(bridged(&core), [TRACKED, TRACKED], "the sysctls have not been read yet");
     let moved = Action::MoveEpoch(Cause::Bridge);
     assert!(core.handle(t, Event::BridgeCalls(None)).contains(&moved));
     assert_eq!(bridged(&core), [ALL, ALL]);
     assert!(!core.handle(t, Event::BridgeCalls(None)).contains(&moved));
     let actions = core.handle(t, Event::BridgeCalls(Some(BridgeCalls { v4: true, v6: false })));
-    // After the settings, so that what was learned in between ends, too.
+    // The epoch moves after the settings, so that flows learned in between are not used either.
     assert!(matches!(actions[..], [Action::Set(_), Action::Set(_), Action::MoveEpoch(Cause::Bridge)]));
     assert_eq!(bridged(&core)[0], Bridged { untracked4: false, ..ALL });
 }
 
 #[test]
-fn the_setting_of_a_bridge_counts_where_there_is_br_netfilter() {
+fn the_setting_of_a_bridge_counts_only_with_br_netfilter() {
     let (mut core, t) = running(switch(plain()));
     let calls = BridgeCalls { v4: false, v6: true };
     let event = bridge(Bridge { calls, ..plain() });
     assert!(core.handle(t, event).contains(&Action::MoveEpoch(Cause::Link)));
-    assert_eq!(bridged(&core), [ALL, ALL], "there is none");
+    assert_eq!(bridged(&core), [ALL, ALL], "br_netfilter is not loaded");
     core.handle(t, Event::BridgeCalls(Some(BridgeCalls::default())));
     assert_eq!(bridged(&core)[1], Bridged { untracked6: false, ..ALL });
 }
 
 #[test]
-fn rules_of_a_bridge_that_use_conntrack_have_it_asked() {
+fn bridge_rules_that_use_conntrack_make_bridged_traffic_tracked() {
     let rule = |family: &str, name: &str| {
         let [family, table, chain, name] = [family, "t", "c", name].map(str::to_owned);
         Statement { family, table, chain, handle: 1, legacy: false, name, devices: Vec::new() }
     };
-    for (family, name, wanted) in [
+    for (family, name, expected) in [
         ("bridge", "ct", TRACKED),
         ("bridge", "connlimit", TRACKED),
         ("bridge", "limit", ALL),
@@ -151,14 +152,18 @@ fn rules_of_a_bridge_that_use_conntrack_have_it_asked() {
         let (mut core, t) = running(switch(plain()));
         core.handle(t, Event::Rules);
         core.handle(t + Duration::from_secs(9), Event::RulesetRead(vec![rule(family, name)]));
-        assert_eq!(bridged(&core), [wanted, wanted], "{family} {name}");
+        assert_eq!(bridged(&core), [expected, expected], "{family} {name}");
         core.handle(t, Event::Rules);
-        assert_eq!(bridged(&core), [wanted, wanted], "until they are read");
+        assert_eq!(
+            bridged(&core),
+            [expected, expected],
+            "the former rules count until the new ones are read"
+        );
     }
 }
 
 #[test]
-fn a_change_of_a_bridge_s_own_settings_moves_the_epoch() {
+fn a_change_of_a_bridges_settings_moves_the_epoch() {
     let changes: [fn(&mut Bridge); 4] = [
         |bridge| bridge.vlan_filtering = true,
         |bridge| bridge.vlan_protocol = 0x88a8,
@@ -177,25 +182,12 @@ fn a_change_of_a_bridge_s_own_settings_moves_the_epoch() {
 }
 
 #[test]
-fn xdp_does_not_run_where_a_bridge_tells_vlans_apart() {
-    let native = [1, 2].map(|ifindex| Event::XdpFeatures { ifindex, native: true, target: true });
+fn xdp_does_not_run_with_vlan_filtering_on_the_bridge() {
+    let native =
+        [1, 2].map(|ifindex| Event::XdpFeatures { ifindex, native: true, target: true, target_frags: true });
     for vlan_filtering in [false, true] {
         let state = [switch(Bridge { vlan_filtering, ..plain() }), native.to_vec()].concat();
         let (core, _) = running(state);
         assert!(core.ports().all(|(_, view)| view.setting.xdp_in != vlan_filtering));
     }
-}
-
-/// Two bridges may know the same MAC.
-#[test]
-fn a_station_of_another_bridge_does_not_hide_one_that_is_forgotten() {
-    let other = Link { kind: Some("bridge".to_owned()), bridge: Some(plain()), ..link(8, "br1") };
-    let far = Link { master: Some(8), ..link(5, "r5") };
-    let (mut core, t) = running([switch(plain()), vec![Event::Link(other), Event::Link(far)]].concat());
-    let mac = shunt_wire::Mac([2, 0, 0, 0, 0, 7]);
-    core.handle(t, Event::Fdb { ifindex: 1, vlan: 0, mac });
-    core.handle(t, Event::Fdb { ifindex: 5, vlan: 0, mac });
-    let moved = [Action::MoveEpoch(Cause::Fdb)];
-    assert_eq!(core.handle(t, Event::FdbGone { ifindex: 1, vlan: 0, mac }), moved);
-    assert_eq!(core.handle(t, Event::FdbGone { ifindex: 5, vlan: 0, mac }), moved);
 }

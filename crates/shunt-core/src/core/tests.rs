@@ -1,4 +1,4 @@
-//! The policy, without a kernel.
+//! Tests of the policy without a kernel.
 
 use super::*;
 use crate::{Bridged, Connection, Link, PortSetting, Program, Qdisc, Source};
@@ -21,6 +21,7 @@ pub(crate) fn link(ifindex: u32, name: &str) -> Link {
         lower: None,
         xdp_prog: None,
         bridge: None,
+        digest: 0,
     }
 }
 
@@ -29,14 +30,14 @@ fn address(ifindex: u32, addr: &str) -> Event {
 }
 
 fn native(ifindex: u32) -> Event {
-    Event::XdpFeatures { ifindex, native: true, target: true }
+    Event::XdpFeatures { ifindex, native: true, target: true, target_frags: true }
 }
 
 fn qdisc(ifindex: u32, kind: &str, handle: u32) -> Qdisc {
     Qdisc { ifindex, kind: kind.to_owned(), handle, parent: 0xffff_ffff }
 }
 
-/// A router with two addressed ports that can do XDP.
+/// A router with two ports that have addresses and native XDP.
 pub(crate) fn router() -> Vec<Event> {
     let links = [link(1, "r0"), link(2, "r1")].map(Event::Link);
     links
@@ -53,12 +54,12 @@ pub(crate) fn started(choice: Choice, state: Vec<Event>) -> (Core, Instant) {
     (core, now)
 }
 
-#[expect(clippy::disallowed_methods, reason = "any instant will do, and there is no other way to get one")]
+#[expect(clippy::disallowed_methods, reason = "any instant will do, and std has no other constructor")]
 fn fixed_time() -> Instant {
     Instant::now()
 }
 
-/// What is to be done, but for a look at captures, which every change of a link asks for.
+/// The actions of an event without the search for captures, which every change of a link requires.
 fn changes(core: &mut Core, now: Instant, event: Event) -> Vec<Action> {
     let mut actions = core.handle(now, event);
     actions.retain(|action| *action != Action::FindCaptures);
@@ -70,29 +71,29 @@ fn engines(core: &Core) -> Vec<(String, Engine)> {
 }
 
 #[test]
-fn ports_are_the_leaf_devices_that_forwarding_uses() {
+fn ports_are_the_devices_without_lower_devices_that_forward_traffic() {
     let mut state = router();
-    state.push(Event::Link(link(3, "idle0"))); // no address
+    state.push(Event::Link(link(3, "idle0"))); // has no address
     let bridge = Link { kind: Some("bridge".to_owned()), ..link(4, "br0") };
     state.extend([Event::Link(bridge), address(4, "10.0.0.1")]);
-    state.push(Event::Link(Link { master: Some(4), ..link(5, "lan0") })); // its bridge has one
+    state.push(Event::Link(Link { master: Some(4), ..link(5, "lan0") })); // its bridge has an address
     let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(7), ..link(6, "lan1.10") };
     state.extend([Event::Link(vlan), Event::Link(link(7, "lan1")), address(6, "10.0.10.1")]);
-    state.extend([Event::Link(link(8, "ll0")), address(8, "fe80::1")]); // every device has one of these
+    state.extend([Event::Link(link(8, "ll0")), address(8, "fe80::1")]); // every device has a link-local address
     let (core, _) = started(Choice::default(), state);
     let names: Vec<_> = core.ports().map(|(link, _)| link.name.as_str()).collect();
     assert_eq!(names, ["r0", "r1", "lan0", "lan1"]);
 }
 
 #[test]
-fn named_ports_are_taken_whatever_they_are() {
+fn only_named_ports_are_ports_if_any_are_named() {
     let choice = Choice { ports: vec!["r1".to_owned()], engine: EngineChoice::Tc, ..Choice::default() };
     let (core, _) = started(choice, router());
     assert_eq!(engines(&core), [("r1".to_owned(), Engine::Tc)]);
 }
 
 #[test]
-fn a_device_on_top_of_others_is_no_port_even_if_it_comes_by_the_name_of_one() {
+fn an_upper_device_is_not_a_port_even_if_it_takes_the_name_of_one() {
     let choice = Choice { ports: vec!["r0".to_owned(), "lan".to_owned()], ..Choice::default() };
     let (mut core, now) = started(choice, router());
     let vlan = |name: &str| Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, name) };
@@ -104,8 +105,8 @@ fn a_device_on_top_of_others_is_no_port_even_if_it_comes_by_the_name_of_one() {
     core.handle(now, Event::Link(Link { master: Some(7), ..link(9, "lan") }));
     assert_eq!(core.ports().count(), 2);
     let why = |link| core.unfit(&link).unwrap();
-    assert_eq!(why(vlan("lan")), "a VLAN device is not a port; name what carries its packets: --port r0");
-    assert_eq!(why(bridge("lan")), "a bridge is not a port; name what carries its packets: --port lan");
+    assert_eq!(why(vlan("lan")), "a VLAN device cannot be a port; name the devices below it: --port r0");
+    assert_eq!(why(bridge("lan")), "a bridge cannot be a port; name the devices below it: --port lan");
     assert_eq!(core.unfit(&link(9, "lan")), None);
 }
 
@@ -113,8 +114,12 @@ fn a_device_on_top_of_others_is_no_port_even_if_it_comes_by_the_name_of_one() {
 fn a_named_port_stays_one_when_it_is_renamed() {
     let choice = Choice { ports: vec!["r1".to_owned()], ..Choice::default() };
     let (mut core, now) = started(choice, router());
-    let moved = [Action::MoveEpoch(Cause::Link)];
-    assert_eq!(changes(&mut core, now, Event::Link(link(2, "wan"))), moved, "rules match names");
+    let moved = [Action::MoveEpoch(Cause::Link), Action::AwaitKernel(Cause::Link)];
+    assert_eq!(
+        changes(&mut core, now, Event::Link(link(2, "wan"))),
+        moved,
+        "the epoch moves because rules match names"
+    );
     assert_eq!(core.ports().count(), 1);
 }
 
@@ -124,11 +129,11 @@ fn named_ports_that_swap_their_names_stay_ports() {
     let (mut core, now) = started(choice, router());
     for (ifindex, name) in [(1, "swap"), (2, "r0"), (1, "r1")] {
         let actions = changes(&mut core, now, Event::Link(link(ifindex, name)));
-        assert_eq!(actions, [Action::MoveEpoch(Cause::Link)]);
+        assert_eq!(actions, [Action::MoveEpoch(Cause::Link), Action::AwaitKernel(Cause::Link)]);
     }
     let ports: Vec<_> = core.ports().map(|(link, _)| (link.ifindex, link.name.as_str())).collect();
     assert_eq!(ports, [(1, "r1"), (2, "r0")]);
-    // Another device that takes a name from the list is one as well.
+    // Another device that takes a name from the list becomes a port too.
     changes(&mut core, now, Event::Link(link(1, "old")));
     let actions = changes(&mut core, now, Event::Link(link(3, "r1")));
     assert!(matches!(actions.as_slice(), [Action::Attach(new)] if new.ifindex == 3), "{actions:?}");
@@ -136,7 +141,7 @@ fn named_ports_that_swap_their_names_stay_ports() {
 }
 
 #[test]
-fn what_never_was_on_a_wire_may_have_unfinished_checksums() {
+fn packets_of_virtual_devices_may_have_unfinished_checksums() {
     let (mut core, now) = started(Choice::default(), router());
     let buses = [Some("pci"), Some("virtio"), Some("xen"), None];
     for (ifindex, bus) in (3..).zip(buses) {
@@ -149,7 +154,7 @@ fn what_never_was_on_a_wire_may_have_unfinished_checksums() {
 }
 
 #[test]
-fn a_qdisc_in_use_moves_its_port_to_tc_and_back() {
+fn a_shaping_qdisc_moves_its_port_to_tc_and_back() {
     let (mut core, now) = started(Choice::default(), router());
     assert_eq!(engines(&core), [("r0".to_owned(), Engine::Xdp), ("r1".to_owned(), Engine::Xdp)]);
     let htb = qdisc(2, "htb", 0x1_0000);
@@ -157,6 +162,7 @@ fn a_qdisc_in_use_moves_its_port_to_tc_and_back() {
         ifindex: 2,
         engine,
         xdp_in: true,
+        xdp_frags: true,
         partial: false,
         up: true,
         captured: false,
@@ -175,7 +181,7 @@ fn a_qdisc_in_use_moves_its_port_to_tc_and_back() {
 }
 
 #[test]
-fn qdiscs_that_the_kernel_put_there_do_not_count() {
+fn default_qdiscs_of_the_kernel_do_not_count() {
     let (mut core, now) = started(Choice::default(), router());
     for default in [qdisc(2, "fq_codel", 0), qdisc(2, "noqueue", 0), qdisc(2, "mq", 0x8001_0000)] {
         assert_eq!(core.handle(now, Event::Qdisc(default)), []);
@@ -183,7 +189,7 @@ fn qdiscs_that_the_kernel_put_there_do_not_count() {
 }
 
 #[test]
-fn a_queue_of_mq_counts_while_its_mq_is_there() {
+fn the_qdisc_of_an_mq_queue_counts_until_the_mq_is_removed() {
     let (mut core, now) = started(Choice::default(), router());
     let engine = |core: &Core| engines(core)[1].1;
     let mq = qdisc(2, "mq", 0x8001_0000);
@@ -195,18 +201,18 @@ fn a_queue_of_mq_counts_while_its_mq_is_there() {
         assert_eq!(engine(&core), Engine::Xdp);
         core.handle(now, Event::Qdisc(queue("fq_codel", 0x9_0000)));
         assert_eq!(engine(&core), Engine::Tc);
-        // Nothing is told of its queues.
+        // The kernel does not report the removal of its queues.
         core.handle(now, Event::QdiscGone(mq.clone()));
         assert_eq!(engine(&core), Engine::Xdp);
     }
 }
 
 #[test]
-fn what_is_on_egress_of_a_device_on_top_of_a_port_holds_what_leaves_by_it() {
+fn egress_qdiscs_and_filters_of_an_upper_device_stop_learning_on_egress() {
     let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, "r0.10") };
     let state: Vec<_> = router().into_iter().chain([Event::Link(vlan)]).collect();
     let (mut core, t) = started(Choice::default(), state);
-    let held_out = |actions: &[Action]| -> Vec<_> {
+    let settings = |actions: &[Action]| -> Vec<_> {
         let set = actions.iter().filter_map(|action| match action {
             Action::Set(setting) => Some((setting.ifindex, setting.filtered, setting.filtered_out)),
             _ => None,
@@ -215,20 +221,20 @@ fn what_is_on_egress_of_a_device_on_top_of_a_port_holds_what_leaves_by_it() {
     };
     assert_eq!(core.handle(t, Event::Qdisc(qdisc(6, "noqueue", 0))), []);
     let actions = core.handle(t, Event::Qdisc(qdisc(6, "cake", 0x8001_0000)));
-    assert_eq!(held_out(&actions), [(1, false, true)]);
-    assert!(actions.contains(&Action::MoveEpoch(Cause::Filter)), "what was learned before ends");
+    assert_eq!(settings(&actions), [(1, false, true)]);
+    assert!(actions.contains(&Action::MoveEpoch(Cause::Filter)), "flows learned before must not be used");
     let view = core.ports().next().unwrap().1;
     assert_eq!(view.filters[0].to_string(), "qdisc cake of r0.10");
-    assert_eq!(view.setting.engine, Engine::Xdp, "r0 itself has none");
+    assert_eq!(view.setting.engine, Engine::Xdp, "r0 itself has no qdisc");
     let actions = core.handle(t, Event::QdiscGone(qdisc(6, "cake", 0x8001_0000)));
-    assert_eq!(held_out(&actions), [(1, false, false)]);
+    assert_eq!(settings(&actions), [(1, false, false)]);
 
     let filter = |ifindex| Event::Filter { ifindex, egress: true, kind: Some("flower".to_owned()) };
-    assert_eq!(held_out(&core.handle(t, filter(6))), [(1, false, true)]);
+    assert_eq!(settings(&core.handle(t, filter(6))), [(1, false, true)]);
     assert_eq!(
-        held_out(&core.handle(t, filter(2))),
+        settings(&core.handle(t, filter(2))),
         [(2, false, false)],
-        "those of the port are its engine's matter"
+        "an egress filter of the port itself only changes its engine"
     );
 }
 
@@ -241,7 +247,8 @@ fn a_qdisc_does_not_overrule_a_chosen_engine() {
 #[test]
 fn without_an_xdp_egress_no_port_runs_xdp() {
     let (mut core, now) = started(Choice::default(), router());
-    let no_target = |ifindex| Event::XdpFeatures { ifindex, native: true, target: false };
+    let no_target =
+        |ifindex| Event::XdpFeatures { ifindex, native: true, target: false, target_frags: false };
     core.handle(now, no_target(1));
     assert!(core.ports().all(|(_, view)| view.setting.xdp_in));
     core.handle(now, no_target(2));
@@ -249,15 +256,94 @@ fn without_an_xdp_egress_no_port_runs_xdp() {
 }
 
 #[test]
-fn xdp_does_not_run_where_vlans_come_in() {
-    let (mut core, now) = started(Choice::default(), router());
-    let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, "r0.10") };
-    let actions = changes(&mut core, now, Event::Link(vlan));
-    assert!(matches!(actions.as_slice(), [Action::Set(s)] if s.ifindex == 1 && !s.xdp_in));
+fn a_driver_that_refuses_redirected_frames_is_left_to_tc_until_its_device_changes() {
+    for engine in [EngineChoice::Auto, EngineChoice::Xdp] {
+        let refused = || Event::TxError { ifindex: 2, error: "Operation not supported".to_owned() };
+        let r1 = |core: &Core| core.ports().find(|(link, _)| link.name == "r1").unwrap().1.clone();
+        let (mut core, now) = started(Choice { engine, ..Choice::default() }, router());
+        let actions = changes(&mut core, now, refused());
+        assert!(matches!(actions[..], [Action::Set(s), Action::MoveEpoch(Cause::Engine)] if s.ifindex == 2));
+        assert_eq!(r1(&core).setting.engine, Engine::Tc);
+        assert_eq!(r1(&core).reason, "its driver refuses redirected frames (Operation not supported)");
+        assert_eq!(changes(&mut core, now, refused()), []);
+        // Repeated events, a new dump and Shunt's own XDP program change nothing.
+        changes(&mut core, now, Event::Link(link(2, "r1")));
+        changes(&mut core, now, native(2));
+        changes(&mut core, now, Event::Link(Link { xdp_prog: Some(77), ..link(2, "r1") }));
+        core.handle(now, Event::Dump(router()));
+        assert_eq!(r1(&core).setting.engine, Engine::Tc);
+        for changed in [
+            Event::Link(Link { mtu: 1400, ..link(2, "r1") }),
+            Event::XdpFeatures { ifindex: 2, native: true, target: true, target_frags: false },
+        ] {
+            changes(&mut core, now, refused());
+            assert_eq!(r1(&core).setting.engine, Engine::Tc);
+            changes(&mut core, now, changed);
+            assert_eq!(r1(&core).setting.engine, Engine::Xdp);
+        }
+        // An error that arrives after the device has gone.
+        core.handle(now, Event::LinkGone { ifindex: 2 });
+        assert_eq!(changes(&mut core, now, refused()), []);
+    }
 }
 
 #[test]
-fn a_foreign_xdp_program_is_left_alone() {
+fn xdp_does_not_run_below_a_vlan_device() {
+    let (mut core, now) = started(Choice::default(), router());
+    let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, "r0.10") };
+    let actions = changes(&mut core, now, Event::Link(vlan));
+    assert!(
+        matches!(actions.as_slice(), [Action::Set(s), Action::SetUppers(_)] if s.ifindex == 1 && !s.xdp_in)
+    );
+}
+
+#[test]
+fn xdp_does_not_run_below_a_vlan_device_on_a_bond_or_bridge() {
+    for kind in ["bond", "bridge"] {
+        let (mut core, now) = started(Choice::default(), router());
+        changes(&mut core, now, Event::Link(Link { kind: Some(kind.to_owned()), ..link(6, "upper") }));
+        changes(&mut core, now, Event::Link(Link { master: Some(6), ..link(1, "r0") }));
+        let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(6), ..link(7, "upper.10") };
+        changes(&mut core, now, Event::Link(vlan));
+        let ports: Vec<(&str, bool)> =
+            core.ports().map(|(link, view)| (link.name.as_str(), view.setting.xdp_in)).collect();
+        assert_eq!(ports, [("r0", false), ("r1", true)], "{kind}");
+    }
+}
+
+#[test]
+fn nothing_is_learned_on_a_port_below_macsec() {
+    let (mut core, now) = started(Choice::default(), router());
+    let macsec = Link { kind: Some("macsec".to_owned()), lower: Some(1), ..link(6, "macsec0") };
+    changes(&mut core, now, Event::Link(macsec));
+    let held = |core: &Core| -> Vec<(bool, bool)> {
+        core.ports().map(|(_, view)| (view.setting.filtered, view.setting.filtered_out)).collect()
+    };
+    assert_eq!(held(&core), [(true, true), (false, false)]);
+    core.handle(now, Event::LinkGone { ifindex: 6 });
+    assert_eq!(held(&core), [(false, false), (false, false)]);
+}
+
+#[test]
+fn the_data_plane_is_told_which_devices_are_on_top_of_which_ports() {
+    let (mut core, now) = started(Choice::default(), router());
+    let uppers = |devices: &[(u32, &[u32])]| {
+        let all = devices.iter().map(|(upper, ports)| (*upper, ports.iter().copied().collect()));
+        Action::SetUppers(all.collect())
+    };
+    let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, "r0.10") };
+    let bridge = Link { kind: Some("bridge".to_owned()), ..link(7, "br0") };
+    assert!(changes(&mut core, now, Event::Link(vlan.clone())).contains(&uppers(&[(6, &[1])])));
+    changes(&mut core, now, Event::Link(bridge));
+    let port_of_bridge = Event::Link(Link { master: Some(7), ..vlan });
+    assert!(changes(&mut core, now, port_of_bridge).contains(&uppers(&[(6, &[1]), (7, &[1])])));
+    let other = Event::Link(Link { master: Some(7), ..link(2, "r1") });
+    assert!(changes(&mut core, now, other).contains(&uppers(&[(6, &[1]), (7, &[1, 2])])));
+    assert!(core.handle(now, Event::LinkGone { ifindex: 6 }).contains(&uppers(&[(7, &[2])])));
+}
+
+#[test]
+fn a_port_with_another_xdp_program_uses_tc() {
     let (mut core, now) = started(Choice::default(), router());
     changes(&mut core, now, Event::Link(Link { xdp_prog: Some(5), ..link(1, "r0") }));
     let r0 = core.ports().find(|(link, _)| link.name == "r0").unwrap().1.clone();
@@ -266,7 +352,7 @@ fn a_foreign_xdp_program_is_left_alone() {
 }
 
 #[test]
-fn what_a_packet_would_meet_differently_moves_the_epoch() {
+fn every_change_of_how_packets_are_treated_moves_the_epoch() {
     let (mut core, now) = started(Choice::default(), router());
     for (event, cause) in [
         (Event::Route, Cause::Route),
@@ -285,59 +371,53 @@ fn what_a_packet_would_meet_differently_moves_the_epoch() {
 }
 
 #[test]
-fn what_is_only_repeated_moves_nothing() {
+fn repeated_events_do_not_move_the_epoch() {
     let (mut core, now) = started(Choice::default(), router());
     assert_eq!(changes(&mut core, now, address(2, "198.18.0.1")), []);
     assert_eq!(changes(&mut core, now, Event::Link(link(1, "r0"))), []);
 }
 
 #[test]
-fn a_neighbour_moves_the_epoch_by_its_mac_and_not_by_its_state() {
+fn a_change_of_a_neighbours_mac_moves_the_epoch_and_a_change_of_state_does_not() {
     let (mut core, now) = started(Choice::default(), router());
     let addr: IpAddr = "192.168.1.2".parse().unwrap();
-    let mut tell = |mac: Option<u8>| {
+    let mut neighbour = |mac: Option<u8>| {
         let mac = mac.map(|last| Mac([2, 0, 0, 0, 1, last]));
         core.handle(now, Event::Neighbour { ifindex: 1, addr, mac })
     };
     let moved = [Action::MoveEpoch(Cause::Neighbour)];
-    assert_eq!(tell(None), []);
-    assert_eq!(tell(Some(1)), []);
-    assert_eq!(tell(Some(1)), []);
-    assert_eq!(tell(Some(2)), moved);
-    assert_eq!(tell(None), moved);
-    assert_eq!(tell(None), []);
-    assert_eq!(tell(Some(2)), []);
+    assert_eq!(neighbour(None), []);
+    assert_eq!(neighbour(Some(1)), []);
+    assert_eq!(neighbour(Some(1)), []);
+    assert_eq!(neighbour(Some(2)), moved);
+    assert_eq!(neighbour(None), moved);
+    assert_eq!(neighbour(None), []);
+    assert_eq!(neighbour(Some(2)), []);
     assert_eq!(core.handle(now, Event::NeighbourGone { ifindex: 1, addr }), moved);
 }
 
 #[test]
-fn a_station_that_comes_or_roams_moves_the_epoch_once() {
-    let bridge = Link { kind: Some("bridge".to_owned()), ..link(9, "br0") };
-    let ports = [1, 2].map(|port| Link { master: Some(9), ..link(port, &format!("r{port}")) });
-    let links = ports.into_iter().chain([bridge]).map(Event::Link);
-    let (mut core, now) = started(Choice::default(), links.collect());
+fn an_event_about_a_station_moves_the_epoch() {
+    let (mut core, now) = started(Choice::default(), router());
     let mac = Mac([2, 0, 0, 0, 2, 1]);
     let moved = [Action::MoveEpoch(Cause::Fdb)];
-    assert_eq!(core.handle(now, Event::Fdb { ifindex: 1, vlan: 0, mac }), moved, "what was flooded");
-    assert_eq!(core.handle(now, Event::Fdb { ifindex: 1, vlan: 0, mac }), []);
-    assert_eq!(core.handle(now, Event::Fdb { ifindex: 2, vlan: 0, mac }), moved);
-    assert_eq!(core.handle(now, Event::FdbGone { ifindex: 1, vlan: 0, mac }), []);
-    assert_eq!(core.handle(now, Event::FdbGone { ifindex: 2, vlan: 0, mac }), moved);
+    assert_eq!(core.handle(now, Event::Fdb { ifindex: 1, vlan: 0, mac }), moved);
+    assert_eq!(core.handle(now, Event::FdbGone { ifindex: 1, vlan: 0, mac }), moved);
 }
 
 #[test]
-fn a_port_that_vanishes_is_detached_and_one_that_comes_is_attached() {
+fn a_port_that_is_removed_is_detached_and_a_new_one_is_attached() {
     let (mut core, now) = started(Choice::default(), router());
     let gone = changes(&mut core, now, Event::LinkGone { ifindex: 2 });
     assert_eq!(gone[0], Action::MoveEpoch(Cause::Link));
     assert!(gone.contains(&Action::Detach { ifindex: 2 }));
     assert_eq!(changes(&mut core, now, Event::Link(link(9, "r9"))), []);
-    let come = changes(&mut core, now, address(9, "10.9.0.1"));
-    assert!(matches!(come.as_slice(), [Action::MoveEpoch(_), Action::Attach(s)] if s.ifindex == 9));
+    let added = changes(&mut core, now, address(9, "10.9.0.1"));
+    assert!(matches!(added.as_slice(), [Action::MoveEpoch(_), Action::Attach(s)] if s.ifindex == 9));
 }
 
 #[test]
-fn a_device_that_refused_is_tried_again_when_it_changes() {
+fn a_device_that_could_not_be_attached_to_is_tried_again_when_it_changes() {
     let (mut core, now) = started(Choice::default(), router());
     assert_eq!(changes(&mut core, now, Event::AttachFailed { ifindex: 2 }), []);
     assert_eq!(changes(&mut core, now, Event::Route), [Action::MoveEpoch(Cause::Route)]);
@@ -346,7 +426,7 @@ fn a_device_that_refused_is_tried_again_when_it_changes() {
 }
 
 #[test]
-fn a_device_that_refused_is_tried_again_when_a_port_goes_and_makes_room() {
+fn a_device_that_could_not_be_attached_to_is_tried_again_when_a_port_goes() {
     let (mut core, now) = started(Choice::default(), router());
     assert_eq!(changes(&mut core, now, Event::AttachFailed { ifindex: 2 }), []);
     let again = changes(&mut core, now, Event::LinkGone { ifindex: 1 });
@@ -371,7 +451,7 @@ fn a_burst_of_overruns_costs_two_resyncs() {
 }
 
 #[test]
-fn a_filter_that_went_is_forgotten_by_the_next_resync() {
+fn a_filter_that_was_removed_is_forgotten_after_the_next_resync() {
     let (mut core, t) = started(Choice::default(), router());
     let later = t + RESYNC_GAP;
     let filter = || Event::Filter { ifindex: 2, egress: true, kind: None };
@@ -379,19 +459,25 @@ fn a_filter_that_went_is_forgotten_by_the_next_resync() {
     assert_eq!(actions.first(), Some(&Action::MoveEpoch(Cause::Filter)));
     assert_eq!(actions.last(), Some(&Action::Resync));
     assert_eq!(engines(&core)[1].1, Engine::Tc);
-    // What the dump tells is no change, and asks for no other dump.
+    // A filter in the dump is not a change, and requires no other dump.
     let with_it = router().into_iter().chain([filter()]).collect();
     assert_eq!(core.handle(later, Event::Dump(with_it)), []);
     assert!(!core.handle(later + RESYNC_GAP, Event::Tick).contains(&Action::Resync));
 
     assert!(core.handle(later + RESYNC_GAP, filter()).contains(&Action::Resync));
-    assert!(!core.handle(later + RESYNC_GAP, filter()).contains(&Action::Resync), "not again at once");
+    assert!(
+        !core.handle(later + RESYNC_GAP, filter()).contains(&Action::Resync),
+        "at most one resync a second"
+    );
     core.handle(later + RESYNC_GAP, Event::Dump(router()));
     assert_eq!(engines(&core)[1].1, Engine::Xdp);
-    assert!(core.handle(later + RESYNC_GAP * 2, Event::Tick).contains(&Action::Resync), "but later");
+    assert!(
+        core.handle(later + RESYNC_GAP * 2, Event::Tick).contains(&Action::Resync),
+        "the second filter event is still due"
+    );
 }
 
-/// The settings of ports that were changed, and why the epoch moved.
+/// The ports whose settings change, and why the epoch moves.
 fn changed(actions: &[Action]) -> (Vec<(u32, bool)>, Vec<Cause>) {
     let set = |action: &Action| match action {
         Action::Set(setting) => Some((setting.ifindex, setting.filtered)),
@@ -410,7 +496,7 @@ fn nothing_is_learned_from_a_port_with_ingress_filters_until_they_are_gone() {
     let later = t + RESYNC_GAP;
     let filter = |ifindex| Event::Filter { ifindex, egress: false, kind: Some("u32".to_owned()) };
     let actions = core.handle(later, filter(2));
-    // The epoch moves after the setting, too: what was learned in between knows nothing of it.
+    // The epoch also moves after the setting: flows learned in between do not respect it.
     assert_eq!(changed(&actions), (vec![(2, true)], vec![Cause::Filter, Cause::Filter]));
     let moved_at = actions.iter().rposition(|action| matches!(action, Action::MoveEpoch(_)));
     assert!(moved_at > actions.iter().position(|action| matches!(action, Action::Set(_))), "{actions:?}");
@@ -418,7 +504,10 @@ fn nothing_is_learned_from_a_port_with_ingress_filters_until_they_are_gone() {
         |core: &Core| -> Vec<_> { core.ports().flat_map(|(_, view)| view.filters.clone()).collect() };
     let (device, kind) = ("r1".to_owned(), "u32".to_owned());
     assert_eq!(filters(&core), [PortFilter { device, hook: FilterHook::Ingress, kind, program: None }]);
-    assert!(engines(&core).iter().all(|(_, engine)| *engine == Engine::Xdp), "that is no matter of egress");
+    assert!(
+        engines(&core).iter().all(|(_, engine)| *engine == Engine::Xdp),
+        "ingress filters do not change the engine"
+    );
 
     let actions = core.handle(later, Event::Dump(router()));
     assert_eq!(changed(&actions), (vec![(2, false)], vec![]));
@@ -426,7 +515,7 @@ fn nothing_is_learned_from_a_port_with_ingress_filters_until_they_are_gone() {
 }
 
 #[test]
-fn filters_of_a_device_on_top_of_a_port_count_for_it() {
+fn ingress_filters_of_an_upper_device_count_for_its_port() {
     let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, "r0.10") };
     let state: Vec<_> = router().into_iter().chain([Event::Link(vlan)]).collect();
     let (mut core, t) = started(Choice::default(), state);
@@ -436,8 +525,9 @@ fn filters_of_a_device_on_top_of_a_port_count_for_it() {
     assert_eq!(changed(&core.handle(t, other)).0, []);
 }
 
-/// The ports that are set anew, with what is held by them: in, out.
-fn held_by_programs(core: &mut Core, t: Instant, on: &[(u32, bool)]) -> (Vec<(u32, bool, bool)>, bool) {
+/// Reports TCX programs. Returns the ports whose settings change (ifindex, ingress blocked, egress blocked), and
+/// whether the epoch moves.
+fn blocked_by_programs(core: &mut Core, t: Instant, on: &[(u32, bool)]) -> (Vec<(u32, bool, bool)>, bool) {
     let program = |(ifindex, egress): &(u32, bool)| Program {
         ifindex: *ifindex,
         egress: *egress,
@@ -453,18 +543,18 @@ fn held_by_programs(core: &mut Core, t: Instant, on: &[(u32, bool)]) -> (Vec<(u3
 }
 
 #[test]
-fn programs_of_others_hold_the_way_that_they_are_on_until_they_are_gone() {
+fn programs_of_others_block_their_direction_until_they_are_gone() {
     let (mut core, t) = started(Choice::default(), router());
-    let mut with = |on: &[(u32, bool)]| held_by_programs(&mut core, t, on);
+    let mut with = |on: &[(u32, bool)]| blocked_by_programs(&mut core, t, on);
     assert_eq!(with(&[(1, false)]), (vec![(1, true, false)], true));
-    assert_eq!(with(&[(1, false)]), (vec![], false), "it is known");
+    assert_eq!(with(&[(1, false)]), (vec![], false), "reported before");
     assert_eq!(with(&[(1, false), (1, true)]), (vec![(1, true, true)], true));
     assert_eq!(with(&[(2, true)]), (vec![(1, false, false), (2, false, true)], true));
     assert_eq!(with(&[]), (vec![(2, false, false)], false));
 }
 
 #[test]
-fn programs_are_looked_for_on_ports_and_what_is_on_top_of_them() {
+fn programs_are_searched_for_on_ports_and_upper_devices() {
     let bridge = Link { kind: Some("bridge".to_owned()), ..link(6, "br0") };
     let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(6), ..link(7, "br0.5") };
     let port = Link { master: Some(6), ..link(3, "lan0") };
@@ -473,20 +563,20 @@ fn programs_are_looked_for_on_ports_and_what_is_on_top_of_them() {
     let (mut core, t) = started(Choice::default(), state);
     let look = Action::FindPrograms([1, 2, 3, 6, 7].into());
     assert!(core.handle(t, Event::Tick).contains(&look));
-    assert_eq!(held_by_programs(&mut core, t, &[(7, true)]), (vec![(3, false, true)], true));
+    assert_eq!(blocked_by_programs(&mut core, t, &[(7, true)]), (vec![(3, false, true)], true));
     let names: Vec<_> =
         core.ports().flat_map(|(_, view)| view.filters.iter().map(ToString::to_string)).collect();
     assert_eq!(names, ["tcx program x on br0.5 egress"]);
 }
 
 #[test]
-fn every_tick_beats_and_the_tables_are_swept_once_a_second() {
+fn every_tick_updates_the_heartbeat_and_the_tables_are_swept_once_a_second() {
     let (mut core, t) = started(Choice::default(), router());
     let look = [Action::FindCaptures, Action::FindPrograms([1, 2].into())];
     let swept = [&[Action::Beat, Action::Sweep], &look[..]].concat();
     assert_eq!(core.handle(t, Event::Tick), swept);
-    let beaten = [&[Action::Beat], &look[..]].concat();
-    assert_eq!(core.handle(t + Duration::from_millis(500), Event::Tick), beaten);
+    let not_swept = [&[Action::Beat], &look[..]].concat();
+    assert_eq!(core.handle(t + Duration::from_millis(500), Event::Tick), not_swept);
     assert_eq!(core.handle(t + Duration::from_millis(1000), Event::Tick), swept);
 }
 
@@ -509,17 +599,112 @@ fn reconciling_twice_changes_nothing() {
     assert_eq!(core.handle(now, Event::Dump(router())), []);
 }
 
+/// The event of a change that the dump already has is still to come, and changes nothing.
+#[test]
+fn a_dump_that_differs_moves_the_epoch_and_the_event_that_follows_does_not() {
+    let neighbour = |last| Event::Neighbour {
+        ifindex: 1,
+        addr: "192.168.1.2".parse().unwrap(),
+        mac: Some(Mac([2, 0, 0, 0, 1, last])),
+    };
+    let with = |event: Event| -> Vec<Event> { router().into_iter().chain([event]).collect() };
+    let without = |ifindex: u32| -> Vec<Event> {
+        let is_it = |event: &Event| matches!(event, Event::Link(link) if link.ifindex == ifindex);
+        router().into_iter().filter(|event| !is_it(event)).collect()
+    };
+    let moved = |mut actions: Vec<Action>| {
+        actions.retain(|action| matches!(action, Action::MoveEpoch(_)));
+        actions
+    };
+    for (before, event, cause) in [
+        (router(), Event::Link(Link { mtu: 1280, ..link(1, "r0") }), Cause::Link),
+        (router(), Event::Link(Link { digest: 5, ..link(1, "r0") }), Cause::Link),
+        (router(), address(2, "198.18.0.9"), Cause::Address),
+        (with(neighbour(1)), neighbour(2), Cause::Neighbour),
+    ] {
+        let (mut core, now) = started(Choice::default(), before);
+        let dump = Event::Dump(with(event.clone()));
+        assert_eq!(moved(core.handle(now, dump)), [Action::MoveEpoch(cause)], "{event:?}");
+        assert_eq!(moved(core.handle(now, event.clone())), [], "{event:?}");
+    }
+    let (mut core, now) = started(Choice::default(), with(neighbour(1)));
+    assert_eq!(moved(core.handle(now, Event::Dump(router()))), [Action::MoveEpoch(Cause::Neighbour)]);
+    assert_eq!(
+        moved(core.handle(now, Event::Dump(with(neighbour(1))))),
+        [],
+        "no action leads to a new neighbour"
+    );
+    let (mut core, now) = started(Choice::default(), router());
+    assert!(moved(core.handle(now, Event::Dump(without(1)))).contains(&Action::MoveEpoch(Cause::Link)));
+}
+
+#[test]
+fn a_change_that_is_reported_early_moves_the_epoch_again_when_the_kernel_has_finished() {
+    let (mut core, now) = started(Choice::default(), router());
+    for (event, cause) in [
+        (Event::AddressGone { ifindex: 2, addr: "198.18.0.1".parse().unwrap(), prefix: 24 }, Cause::Address),
+        (Event::Nexthop, Cause::Nexthop),
+        (Event::RouteGone, Cause::Route),
+        (Event::Link(Link { up: false, ..link(1, "r0") }), Cause::Link),
+    ] {
+        let actions = core.handle(now, event.clone());
+        assert_eq!(actions.first(), Some(&Action::MoveEpoch(cause)), "{event:?}");
+        assert!(actions.contains(&Action::AwaitKernel(cause)), "{event:?}");
+        assert_eq!(core.handle(now, Event::Finished(cause)), [Action::MoveEpoch(cause)]);
+    }
+    assert_eq!(core.handle(now, Event::Route), [Action::MoveEpoch(Cause::Route)]);
+    // Once for each cause in a batch.
+    let batch = core.handle_all(now, vec![Event::RouteGone; 1000]);
+    assert_eq!(batch, [Action::MoveEpoch(Cause::Route), Action::AwaitKernel(Cause::Route)]);
+}
+
+/// A router with a thousand VLAN devices, and many events of a routing protocol.
+#[test]
+fn ports_are_planned_once_for_a_batch_and_only_if_an_event_can_change_them() {
+    let vlan =
+        |n: u32| Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(100 + n, &format!("r0.{n}")) };
+    let vlans = || (0..1000).map(|n| Event::Link(vlan(n)));
+    let (mut core, now) = started(Choice::default(), router().into_iter().chain(vlans()).collect());
+    let mut plans = |events: Vec<Event>| {
+        let before = core.plans_made();
+        core.handle_all(now, events);
+        core.plans_made() - before
+    };
+    let addr = "192.168.1.2".parse().unwrap();
+    let mac = Mac([2, 0, 0, 0, 2, 1]);
+    for event in [
+        Event::Route,
+        Event::RouteGone,
+        Event::Rule,
+        Event::Nexthop,
+        Event::Netconf,
+        Event::Ruleset,
+        Event::IpsecPolicy,
+        Event::Neighbour { ifindex: 1, addr, mac: Some(mac) },
+        Event::Fdb { ifindex: 1, vlan: 0, mac },
+        address(1, "192.168.1.1"),
+        Event::Link(vlan(1)),
+        Event::BridgeCalls(None),
+    ] {
+        plans(vec![event.clone()]);
+        assert_eq!((0..10_000).map(|_| plans(vec![event.clone()])).sum::<u64>(), 0, "{event:?}");
+    }
+    let longer = (0..1000).map(|n| Event::Link(Link { mtu: 1400, ..vlan(n) })).collect();
+    assert_eq!(plans(longer), 1);
+}
+
 fn captured(core: &Core) -> Vec<u32> {
     core.ports().filter(|(_, view)| view.setting.captured).map(|(link, _)| link.ifindex).collect()
 }
 
 #[test]
-fn a_capture_ends_the_flows_of_its_port_after_the_port_knows() {
+fn a_capture_moves_the_epoch_after_the_setting_of_its_port() {
     let (mut core, now) = started(Choice::default(), router());
     let setting = |captured| PortSetting {
         ifindex: 2,
         engine: Engine::Xdp,
         xdp_in: true,
+        xdp_frags: true,
         partial: false,
         up: true,
         captured,
@@ -529,16 +714,16 @@ fn a_capture_ends_the_flows_of_its_port_after_the_port_knows() {
     };
     let on = core.handle(now, Event::Captures([2].into()));
     assert_eq!(on, [Action::Set(setting(true)), Action::MoveEpoch(Cause::Capture)]);
-    assert_eq!(core.handle(now, Event::Captures([2].into())), [], "nothing new");
-    // What is read anew of the kernel says nothing of captures.
+    assert_eq!(core.handle(now, Event::Captures([2].into())), [], "reported before");
+    // A dump has no information about captures.
     assert_eq!(core.handle(now, Event::Dump(router())), []);
     assert_eq!(captured(&core), [2]);
-    // Nothing that was learned meanwhile is wrong.
+    // Flows learned meanwhile stay valid, so the epoch does not move.
     assert_eq!(core.handle(now, Event::Captures(BTreeSet::new())), [Action::Set(setting(false))]);
 }
 
 #[test]
-fn a_capture_on_all_devices_or_on_top_of_a_port_counts_for_the_port() {
+fn a_capture_on_all_devices_or_on_an_upper_device_counts_for_the_port() {
     let mut state = router();
     state.extend([Event::Link(link(3, "lan0")), Event::Link(Link { master: Some(4), ..link(3, "lan0") })]);
     let bridge = Link { kind: Some("bridge".to_owned()), ..link(4, "br0") };
@@ -552,7 +737,7 @@ fn a_capture_on_all_devices_or_on_top_of_a_port_counts_for_the_port() {
 }
 
 #[test]
-fn captures_are_looked_for_when_a_link_changes_unless_they_are_to_be_ignored() {
+fn captures_are_searched_for_when_a_link_changes_unless_they_are_ignored() {
     let promiscuous = || Event::Link(link(2, "r1"));
     let (mut core, now) = started(Choice::default(), router());
     assert_eq!(core.handle(now, promiscuous()), [Action::FindCaptures]);

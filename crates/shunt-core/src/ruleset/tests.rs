@@ -1,4 +1,4 @@
-//! What rules hold back, and for how long.
+//! Tests of which rules stop learning, and for how long.
 
 use super::*;
 use crate::{
@@ -16,14 +16,14 @@ fn statement(family: &str, name: &str, devices: &[&str]) -> Statement {
 const NONE: Hold = Hold { v4: false, v6: false };
 const AT_ONCE: Action = Action::ReadRuleset { after: Duration::ZERO };
 
-/// A daemon that has read an empty ruleset, some time after that.
+/// A policy that has read an empty ruleset, some time later.
 fn idle() -> (Core, Instant) {
     let (mut core, t) = started(crate::Choice::default(), router());
     assert_eq!(core.handle(t, Event::RulesetRead(Vec::new())), [Action::Hold(NONE)]);
     (core, t + REST_MAX * 2)
 }
 
-/// What is held when these are read.
+/// The families that are held after these statements have been read.
 fn held_by(statements: Vec<Statement>) -> Hold {
     let (mut core, t) = idle();
     core.handle(t, Event::Rules);
@@ -35,7 +35,7 @@ fn held_by(statements: Vec<Statement>) -> Hold {
 }
 
 #[test]
-fn nothing_is_learned_before_the_ruleset_was_read() {
+fn nothing_is_learned_before_the_ruleset_has_been_read() {
     let mut core = Core::new(crate::Choice::default(), []);
     let t = started(crate::Choice::default(), router()).1;
     let actions = core.handle(t, Event::Dump(router()));
@@ -44,7 +44,7 @@ fn nothing_is_learned_before_the_ruleset_was_read() {
 }
 
 #[test]
-fn a_change_of_rules_holds_everything_until_they_are_read() {
+fn a_change_of_rules_holds_both_families_until_the_rules_are_read() {
     let (mut core, t) = idle();
     assert_eq!(core.handle(t, Event::Rules), [Action::Hold(Hold::ALL), AT_ONCE]);
     assert_eq!(core.handle(t, Event::Rules), []);
@@ -54,13 +54,13 @@ fn a_change_of_rules_holds_everything_until_they_are_read() {
 }
 
 #[test]
-fn a_generation_without_new_rules_is_not_read() {
+fn a_new_generation_without_changed_rules_is_not_read() {
     let (mut core, t) = idle();
     assert_eq!(core.handle(t, Event::Ruleset), [Action::MoveEpoch(Cause::Ruleset)]);
 }
 
 #[test]
-fn what_changes_before_a_read_begins_is_covered_by_it() {
+fn changes_before_a_read_begins_need_no_other_read() {
     let (mut core, t) = idle();
     core.handle(t, Event::Rules);
     assert_eq!(core.handle(t, Event::RulesetRead(Vec::new())), [Action::Hold(NONE)]);
@@ -73,7 +73,7 @@ fn what_changes_before_a_read_begins_is_covered_by_it() {
 }
 
 #[test]
-fn reads_that_take_long_take_at_most_a_tenth_of_the_time() {
+fn slow_reads_take_at_most_a_tenth_of_the_time() {
     let (mut core, t) = idle();
     core.handle(t, Event::Rules);
     let took = Duration::from_millis(10);
@@ -83,7 +83,7 @@ fn reads_that_take_long_take_at_most_a_tenth_of_the_time() {
 }
 
 #[test]
-fn what_cannot_be_read_stays_held_and_is_tried_again() {
+fn after_a_failed_read_both_families_stay_held_and_the_read_is_repeated() {
     let (mut core, t) = idle();
     core.handle(t, Event::Rules);
     let again = [Action::ReadRuleset { after: REST_MAX }];
@@ -95,7 +95,7 @@ fn what_cannot_be_read_stays_held_and_is_tried_again() {
 }
 
 #[test]
-fn lost_messages_of_nftables_ask_for_a_read_and_of_others_do_not() {
+fn an_overrun_of_nftables_requires_a_read_and_other_overruns_do_not() {
     let (mut core, t) = idle();
     assert!(!core.handle(t, Event::Overrun(Source::Route)).contains(&AT_ONCE));
     let actions = core.handle(t, Event::Overrun(Source::Nftables));
@@ -103,7 +103,7 @@ fn lost_messages_of_nftables_ask_for_a_read_and_of_others_do_not() {
 }
 
 #[test]
-fn a_table_holds_the_families_that_it_serves() {
+fn a_statement_holds_the_families_of_its_table() {
     for (family, v4, v6) in
         [("ip", true, false), ("ip6", false, true), ("inet", true, true), ("bridge", true, true)]
     {
@@ -116,7 +116,7 @@ fn a_table_holds_the_families_that_it_serves() {
 }
 
 #[test]
-fn what_only_counts_or_limits_holds_nothing_and_is_named_once_for_each_chain() {
+fn statements_that_only_count_or_limit_hold_nothing_and_have_one_note_per_chain() {
     let (mut core, t) = idle();
     core.handle(t, Event::Rules);
     let mut read: Vec<_> =
@@ -139,7 +139,7 @@ fn what_only_counts_or_limits_holds_nothing_and_is_named_once_for_each_chain() {
 }
 
 #[test]
-fn a_netdev_chain_counts_where_its_device_is_a_port_or_above_one() {
+fn a_netdev_chain_counts_if_its_device_is_a_port_or_an_upper_device() {
     let on = |device: &str| held_by(vec![statement("netdev", "fwd", &[device])]);
     assert_eq!(on("r1"), Hold::ALL);
     assert_eq!(on("r*"), Hold::ALL);
@@ -148,13 +148,14 @@ fn a_netdev_chain_counts_where_its_device_is_a_port_or_above_one() {
 }
 
 #[test]
-fn a_device_that_comes_to_stand_on_a_port_ends_what_was_learned() {
+fn a_new_upper_device_with_a_blocking_rule_moves_the_epoch() {
     let (mut core, t) = idle();
     core.handle(t, Event::Rules);
     core.handle(t, Event::RulesetRead(vec![statement("netdev", "dup", &["vlan5"])]));
     let above = crate::Link { kind: Some("macvlan".to_owned()), lower: Some(2), ..link(9, "vlan5") };
     let actions = core.handle(t, Event::Link(above));
-    assert_eq!(actions[..2], [Action::Hold(Hold::ALL), Action::MoveEpoch(Cause::Ruleset)]);
+    let held = [Action::Hold(Hold::ALL), Action::MoveEpoch(Cause::Ruleset)];
+    assert!(actions.windows(2).any(|actions| actions == held), "{actions:?}");
     assert!(core.handle(t, Event::LinkGone { ifindex: 9 }).contains(&Action::Hold(NONE)));
 }
 
@@ -163,7 +164,7 @@ fn legacy(family: &str, name: &str) -> Statement {
 }
 
 #[test]
-fn rules_of_legacy_iptables_hold_their_family_and_are_named_beside_those_of_nft() {
+fn rules_of_legacy_iptables_hold_their_family_and_are_listed_beside_those_of_nftables() {
     let (mut core, t) = idle();
     core.handle(t, Event::Rules);
     core.handle(t, Event::RulesetRead(vec![statement("ip", "LOG", &[])]));
@@ -180,18 +181,22 @@ fn rules_of_legacy_iptables_hold_their_family_and_are_named_beside_those_of_nft(
 }
 
 #[test]
-fn any_change_of_legacy_iptables_moves_the_epoch_and_the_first_look_does_not() {
+fn any_change_of_legacy_iptables_moves_the_epoch_and_the_first_read_does_not() {
     let mut core = Core::new(crate::Choice::default(), []);
     let t = started(crate::Choice::default(), router()).1;
     core.handle(t, Event::Dump(router()));
     core.handle(t, Event::RulesetRead(Vec::new()));
-    assert_eq!(core.ruleset().held, [Family::V4, Family::V6], "its rules are not known yet");
+    assert_eq!(
+        core.ruleset().held,
+        [Family::V4, Family::V6],
+        "the rules of legacy iptables are not known yet"
+    );
     assert_eq!(core.handle(t, Event::LegacyRead(Vec::new())), [Action::Hold(NONE)]);
     assert_eq!(core.handle(t, Event::LegacyRead(Vec::new())), [Action::MoveEpoch(Cause::Ruleset)]);
 }
 
 #[test]
-fn legacy_iptables_that_cannot_be_read_holds_everything_and_says_why() {
+fn a_failed_read_of_legacy_iptables_holds_both_families_and_is_reported() {
     let (mut core, t) = idle();
     let moved = Action::MoveEpoch(Cause::Ruleset);
     assert_eq!(core.handle(t, Event::LegacyUnread("EPERM".to_owned())), [Action::Hold(Hold::ALL), moved]);

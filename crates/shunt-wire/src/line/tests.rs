@@ -24,7 +24,7 @@ fn at_a_gigabit(encapsulation: Encapsulation) -> (u32, f64, u32, f64) {
 }
 
 #[test]
-fn a_gigabit_carries_what_the_published_table_says() {
+fn sizes_and_rates_at_1_gbit_s_are_those_of_the_published_table() {
     use IpVersion::{V4, V6};
     for (encapsulation, row) in [
         (plain(0, V4, L4::Udp), (1538, 81274.4, 1472, 957.1)),
@@ -68,7 +68,7 @@ fn frames_per_second_are_those_of_rfc_2544() {
 }
 
 #[test]
-fn tags_and_pppoe_are_around_the_packet() {
+fn tags_and_pppoe_enlarge_the_frame_around_the_packet() {
     let qinq = plain(2, IpVersion::V4, L4::Udp);
     assert_eq!(qinq.in_mtu(1500).unwrap(), Sizes { frame: 1526, l3: 1500, l4_payload: 1472 });
     let pppoe = Encapsulation { tags: 1, pppoe: true, ip: IpVersion::V4, l4: TCP };
@@ -79,14 +79,14 @@ fn tags_and_pppoe_are_around_the_packet() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_bound() {
+fn impossible_sizes_are_refused_with_the_bound() {
     let why = |sizes: Result<Sizes, Impossible>| sizes.unwrap_err().to_string();
     let (v4, v6) = (plain(0, IpVersion::V4, L4::Udp), plain(0, IpVersion::V6, L4::Udp));
-    assert_eq!(why(v4.in_mtu(67)), "IPv4/UDP: the MTU is 67; IPv4 needs 68 or more");
-    assert_eq!(why(v6.in_mtu(1279)), "IPv6/UDP: the MTU is 1279; IPv6 needs 1280 or more");
+    assert_eq!(why(v4.in_mtu(67)), "IPv4/UDP: an MTU of 67 is too small: IPv4 needs 68");
+    assert_eq!(why(v6.in_mtu(1279)), "IPv6/UDP: an MTU of 1279 is too small: IPv6 needs 1280");
     assert!(v4.in_mtu(68).is_ok() && v6.in_mtu(1280).is_ok());
-    assert_eq!(why(v4.in_frame(63)), "a frame of 63 bytes: Ethernet's shortest has 64, FCS included");
-    assert_eq!(why(v6.in_frame(65)), "IPv6/UDP: a frame of 65 bytes; its headers and FCS alone take 66");
+    assert_eq!(why(v4.in_frame(63)), "a frame of 63 bytes is too short: Ethernet needs 64, including FCS");
+    assert_eq!(why(v6.in_frame(65)), "IPv6/UDP: a frame of 65 bytes is too short: headers and FCS need 66");
     assert_eq!(v6.in_frame(66).unwrap().l4_payload, 0);
     assert!(v4.in_mtu(65_535).is_ok() && v4.in_mtu(65_536).is_err() && v4.in_mtu(u32::MAX).is_err());
     assert!(plain(3, IpVersion::V4, L4::Udp).in_mtu(1500).is_err());
@@ -97,7 +97,7 @@ fn what_cannot_be_is_refused_with_the_bound() {
 }
 
 #[test]
-fn speeds_are_read_as_they_are_written() {
+fn link_speeds_are_parsed_as_they_are_displayed() {
     for (text, speed) in [
         ("1G", 1_000_000_000),
         ("2.3g", 2_300_000_000),

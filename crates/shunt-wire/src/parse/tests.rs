@@ -31,13 +31,13 @@ fn udp6() -> Packet {
 }
 
 #[test]
-fn a_known_ipv4_udp_packet_reads_and_writes() {
+fn a_known_ipv4_udp_packet_is_parsed_and_built() {
     assert_eq!(Packet::parse(&bytes(UDP4)), Ok(udp4()));
     assert_eq!(udp4().to_bytes(), bytes(UDP4));
 }
 
 #[test]
-fn a_known_ipv6_tcp_packet_with_two_tags_reads_and_writes() {
+fn a_known_ipv6_tcp_packet_with_two_tags_is_parsed_and_built() {
     let mut packet = Packet::tcp_between(
         "[fd00:1::2]:40000".parse().unwrap(),
         "[fd00:2::2]:443".parse().unwrap(),
@@ -59,7 +59,7 @@ fn a_known_ipv6_tcp_packet_with_two_tags_reads_and_writes() {
 }
 
 #[test]
-fn checksums_on_purpose_come_back_as_they_were() {
+fn wrong_and_absent_checksums_are_kept() {
     for checksum in [Checksum::Zero, Checksum::Value(0xdead)] {
         for packet in [udp4(), udp6()] {
             let packet = packet.with_l4_checksum(checksum);
@@ -74,7 +74,7 @@ fn checksums_on_purpose_come_back_as_they_were() {
 
 #[test]
 fn a_computed_udp_checksum_of_zero_is_sent_as_ones() {
-    // The payload that brings the sum of everything else to 0xffff.
+    // This payload makes the sum 0xffff.
     let empty = udp4().payload([0, 0]).to_bytes();
     let packet = udp4().payload([empty[40], empty[41]]);
     assert_eq!(&packet.to_bytes()[40..42], [0xff, 0xff]);
@@ -82,7 +82,7 @@ fn a_computed_udp_checksum_of_zero_is_sent_as_ones() {
 }
 
 #[test]
-fn padding_is_not_payload() {
+fn padding_is_parsed_as_trailer_and_not_as_payload() {
     let packet = udp4().padded_to(60);
     let frame = packet.to_bytes();
     assert_eq!(frame.len(), 60);
@@ -92,14 +92,14 @@ fn padding_is_not_payload() {
 }
 
 #[test]
-fn a_frame_is_sized_by_its_payload() {
+fn frame_bytes_sets_the_frame_size_by_the_payload() {
     for bytes in [60, 61, 1514] {
         assert_eq!(udp4().frame_bytes(bytes).to_bytes().len(), bytes);
     }
 }
 
 #[test]
-fn options_and_extension_headers_survive() {
+fn options_and_extension_headers_are_kept() {
     let mut v4 = udp4();
     if let Network::V4(ip) = &mut v4.network {
         ip.options = vec![1, 1, 1, 0];
@@ -117,7 +117,7 @@ fn options_and_extension_headers_survive() {
 }
 
 #[test]
-fn fragments_keep_their_bytes_as_payload() {
+fn the_l4_bytes_of_fragments_are_payload() {
     let mut v4 = udp4();
     v4.transport = Transport::Other(17);
     if let Network::V4(ip) = &mut v4.network {
@@ -134,7 +134,7 @@ fn fragments_keep_their_bytes_as_payload() {
 }
 
 #[test]
-fn other_frames_are_kept_whole() {
+fn frames_that_are_not_ip_are_kept_whole() {
     let arp = Packet::other(0x0806, [0, 1, 8, 0, 6, 4, 0, 1]).macs(mac(1), mac(2));
     assert_eq!(Packet::parse(&arp.to_bytes()), Ok(arp));
 }
@@ -163,7 +163,7 @@ fn no_mutation_of_one_byte_panics() {
 }
 
 #[test]
-fn addresses_and_ports_are_told_and_replaced() {
+fn addresses_and_ports_can_be_read_and_replaced() {
     let packet = udp4()
         .with_source("198.18.0.1:1024".parse().unwrap())
         .with_destination("192.0.2.1:53".parse().unwrap());

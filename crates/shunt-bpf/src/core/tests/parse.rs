@@ -1,15 +1,15 @@
-//! Which frames are understood, what they are understood as, and why the others are not.
+//! Which frames can be parsed, their keys and descriptions, and the reasons for the others.
 
 use super::*;
-use crate::testrun::{class_of, key_of};
+use crate::wire::{class_bits, key_for};
 use shunt_wire::{Checksum, Extension, Network, Transport};
 
-/// Where the L3 header is.
+/// Offset of the L3 header.
 fn l3_at(frame: &Frame) -> usize {
     14 + 4 * frame.ethernet.tags.len()
 }
 
-/// Where the L4 header is in a packet without options or extension headers.
+/// Offset of the L4 header in a packet without options or extension headers.
 fn l4_at(frame: &Frame) -> usize {
     l3_at(frame) + if frame.ipv4().is_some() { 20 } else { 40 }
 }
@@ -22,7 +22,7 @@ fn v6_udp() -> Frame {
     plain()[2].clone()
 }
 
-/// A frame with some of its bytes changed.
+/// A frame with changed bytes: offset and new value.
 fn with(frame: &Frame, changes: &[(usize, u8)]) -> Vec<u8> {
     let mut bytes = frame.to_bytes();
     for (at, byte) in changes {
@@ -32,13 +32,13 @@ fn with(frame: &Frame, changes: &[(usize, u8)]) -> Vec<u8> {
 }
 
 #[test]
-fn a_frame_of_every_kind_gives_its_key_and_its_description() {
+fn every_kind_of_frame_has_the_expected_key_and_description() {
     for frame in plain() {
         for tags in taggings() {
             let frame = frame.clone().with_tags(&tags).with_class(0xb9).with_hop_limit(9);
             let (packet, key) = parse(&frame.to_bytes(), IFINDEX).unwrap();
-            assert_eq!(Some(key), key_of(&frame, IFINDEX), "{frame:?}");
-            assert_eq!(Some(packet.class_bits), class_of(&frame), "{frame:?}");
+            assert_eq!(Some(key), key_for(&frame, IFINDEX), "{frame:?}");
+            assert_eq!(Some(packet.class_bits), class_bits(&frame), "{frame:?}");
             assert_eq!(usize::from(packet.l2_bytes), l3_at(&frame));
             assert_eq!(usize::from(packet.l3_bytes), frame.to_bytes().len() - l3_at(&frame));
             assert_eq!(packet.wire_bytes, packet.l3_bytes);
@@ -53,7 +53,7 @@ fn a_frame_of_every_kind_gives_its_key_and_its_description() {
 }
 
 #[test]
-fn every_dscp_is_told_apart_and_ecn_is_not() {
+fn the_class_includes_dscp_and_not_ecn() {
     for frame in plain() {
         let class = |class| parse(&frame.clone().with_class(class).to_bytes(), IFINDEX).unwrap().0.class_bits;
         for byte in 0..=255 {
@@ -63,7 +63,7 @@ fn every_dscp_is_told_apart_and_ecn_is_not() {
 }
 
 #[test]
-fn a_priority_tag_is_not_the_same_as_no_tag() {
+fn a_priority_tag_differs_from_no_tag_in_the_key() {
     let key = |frame: Frame| parse(&frame.to_bytes(), IFINDEX).unwrap().1;
     assert_ne!(key(v4_udp()), key(v4_udp().tagged(Tag::vlan(0))));
     assert_ne!(key(v4_udp().tagged(Tag::vlan(5))), key(v4_udp().tagged(Tag::service(5))));
@@ -74,7 +74,7 @@ fn a_priority_tag_is_not_the_same_as_no_tag() {
 }
 
 #[test]
-fn the_port_and_every_part_of_the_tuple_are_part_of_the_key() {
+fn the_key_includes_the_port_and_every_byte_of_the_tuple() {
     for frame in plain() {
         let bytes = frame.to_bytes();
         let key = parse(&bytes, IFINDEX).unwrap().1;
@@ -88,7 +88,7 @@ fn the_port_and_every_part_of_the_tuple_are_part_of_the_key() {
 }
 
 #[test]
-fn a_frame_cut_anywhere_in_its_headers_is_a_bad_header_and_later_is_not() {
+fn a_frame_truncated_in_its_headers_is_a_bad_header_and_one_truncated_later_is_not() {
     for frame in plain() {
         for tags in taggings() {
             let frame = frame.clone().with_tags(&tags);
@@ -96,7 +96,7 @@ fn a_frame_cut_anywhere_in_its_headers_is_a_bad_header_and_later_is_not() {
             let needed = l4_at(&frame) + if frame.tcp().is_some() { 20 } else { 8 };
             let whole = parse(&bytes, IFINDEX).unwrap();
             for length in 0..bytes.len() {
-                // What lies behind the end must not be looked at, so it is not there.
+                // An allocation that ends with the frame: sanitizers catch reads past the end.
                 let cut = bytes[..length].to_vec().into_boxed_slice();
                 if length < needed {
                     assert_eq!(parsed(&cut), "bad-header", "{length} bytes of {frame:?}");
@@ -109,7 +109,7 @@ fn a_frame_cut_anywhere_in_its_headers_is_a_bad_header_and_later_is_not() {
 }
 
 #[test]
-fn more_than_two_tags_are_too_many() {
+fn three_vlan_tags_are_punted_as_tags() {
     let three = v4_udp().with_tags(&[Tag::service(1), Tag::vlan(2), Tag::vlan(3)]);
     assert_eq!(parsed(&three.to_bytes()), "tags");
     assert_eq!(parsed(&three.to_bytes()[..22]), "tags");
@@ -117,7 +117,7 @@ fn more_than_two_tags_are_too_many() {
 }
 
 #[test]
-fn what_is_not_tcp_or_udp_over_ip_is_another_protocol() {
+fn other_protocols_than_tcp_and_udp_over_ip_are_punted_as_protocol() {
     assert_eq!(parsed(&Frame::other(0x0806, [0; 46]).to_bytes()), "protocol");
     assert_eq!(parsed(&Frame::other(46, [0x42; 46]).to_bytes()), "protocol");
     for protocol in (0..=255).filter(|p| ![6, 17].contains(p)) {
@@ -133,7 +133,7 @@ fn what_is_not_tcp_or_udp_over_ip_is_another_protocol() {
 }
 
 #[test]
-fn ipv4_options_are_options_and_other_header_lengths_are_bad() {
+fn ipv4_options_are_punted_as_options_and_short_header_lengths_as_bad_header() {
     for words in 1..=10 {
         let mut frame = v4_udp();
         if let Network::V4(ip) = &mut frame.network {
@@ -152,7 +152,7 @@ fn ipv4_options_are_options_and_other_header_lengths_are_bad() {
 }
 
 #[test]
-fn ipv6_of_another_version_is_a_bad_header() {
+fn an_ipv6_header_with_another_version_is_a_bad_header() {
     for first in 0..=255u8 {
         let why = if first >> 4 == 6 { "ok" } else { "bad-header" };
         assert_eq!(parsed(&with(&v6_udp(), &[(14, first)])), why, "{first:#x}");
@@ -160,7 +160,7 @@ fn ipv6_of_another_version_is_a_bad_header() {
 }
 
 #[test]
-fn every_fragment_is_a_fragment() {
+fn first_and_later_fragments_are_punted_as_fragment() {
     for (more_fragments, fragment_offset) in
         [(true, 0), (true, 185), (false, 185), (false, 0x1fff), (false, 1)]
     {
@@ -188,14 +188,14 @@ fn extended(kind: u8, body: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn ipv6_extension_headers_are_options() {
+fn ipv6_extension_headers_are_punted_as_options() {
     for kind in [0, 43, 60] {
         assert_eq!(parsed(&extended(kind, vec![0; 7])), "options", "{kind}");
     }
 }
 
 #[test]
-fn ip_lengths_that_leave_no_room_for_the_headers_are_bad() {
+fn ip_lengths_shorter_than_the_headers_are_bad_headers() {
     let total = |bytes: u16| with(&plain()[1], &[(16, (bytes >> 8) as u8), (17, bytes as u8)]);
     for bytes in 0..40 {
         assert_eq!(parsed(&total(bytes)), "bad-header", "IPv4 TCP of {bytes} bytes");
@@ -215,7 +215,7 @@ fn ip_lengths_that_leave_no_room_for_the_headers_are_bad() {
 }
 
 #[test]
-fn a_udp_length_that_disagrees_with_the_ip_length_is_bad() {
+fn a_udp_length_that_differs_from_the_ip_length_is_a_bad_header() {
     for (frame, l3_length_at) in [(v4_udp(), 16), (v6_udp(), 18)] {
         let right = 8 + frame.payload.len() as u16;
         for bytes in (0..100).chain([0x7fff, 0xffff]) {
@@ -224,7 +224,7 @@ fn a_udp_length_that_disagrees_with_the_ip_length_is_bad() {
             let changed = with(&frame, &[(at, (bytes >> 8) as u8), (at + 1, bytes as u8)]);
             assert_eq!(parsed(&changed), why, "{bytes}");
         }
-        // Both lengths agree, on less than a UDP header.
+        // Both lengths agree, but are shorter than a UDP header.
         let ip: u8 = if frame.ipv4().is_some() { 20 } else { 0 };
         for bytes in 0..8 {
             let at = l4_at(&frame) + 4;
@@ -255,7 +255,7 @@ fn a_tcp_header_length_is_at_least_five_words_and_within_the_packet() {
 }
 
 #[test]
-fn padding_behind_the_packet_is_not_part_of_it() {
+fn padding_is_not_part_of_the_packet() {
     for frame in plain() {
         let bare = frame.clone().payload([]);
         let (packet, _) = parse(&bare.clone().padded_to(128).to_bytes(), IFINDEX).unwrap();
@@ -264,7 +264,7 @@ fn padding_behind_the_packet_is_not_part_of_it() {
 }
 
 #[test]
-fn parsing_does_not_judge_checksums() {
+fn parsing_ignores_checksums() {
     let frame = v4_udp().with_header_checksum(Checksum::Value(1)).with_l4_checksum(Checksum::Value(1));
     assert_eq!(parsed(&frame.to_bytes()), "ok");
 }

@@ -1,18 +1,18 @@
-//! What an action makes of a packet: what building the packet anew gives, and what Linux would have written.
+//! A rewritten packet equals a newly built packet, and the packet that Linux would have written.
 
 mod linux;
 mod pairs;
 
 use super::*;
-use crate::{abi::FLOW_UNTRACKED, testrun::flow_between};
+use crate::{abi::FLOW_UNTRACKED, wire::flow_between};
 use pairs::{Pair, Sums};
 use shunt_wire::{Checksum, Sum, Transport};
 
-/// For what is asserted of every packet, and for what follows from it.
+/// Cases for claims about every packet (many), and for claims that follow from these (some).
 const MANY: u32 = 100_000;
 const SOME: u32 = 20_000;
 
-/// The same cases each time, unless told otherwise.
+/// A generator with a fixed seed, unless SHUNT_SEED is set.
 fn rng() -> fastrand::Rng {
     let seed = std::env::var("SHUNT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5348_554e);
     println!("SHUNT_SEED={seed}");
@@ -27,7 +27,7 @@ fn each_pair(cases: u32, sums: &[Sums], mut check: impl FnMut(&Pair)) {
     }
 }
 
-/// What the core makes of a frame, by the action between the two packets of the pair.
+/// Rewrites a frame with the action between the two packets of the pair.
 fn rewritten(pair: &Pair, frame: &[u8], partial: bool) -> Vec<u8> {
     let (key, entry) = flow_between(&pair.before, &pair.after, IFINDEX).unwrap();
     let (packet, parsed_key) = parse(frame, IFINDEX).unwrap();
@@ -36,7 +36,7 @@ fn rewritten(pair: &Pair, frame: &[u8], partial: bool) -> Vec<u8> {
 }
 
 #[test]
-fn a_rewritten_packet_equals_the_packet_built_anew() {
+fn a_rewritten_packet_equals_a_newly_built_packet() {
     each_pair(MANY, &[Sums::Good, Sums::None, Sums::ZeroBefore, Sums::ZeroAfter], |pair| {
         let frame = pair.before.to_bytes();
         assert_eq!(rewritten(pair, &frame, false), pair.after.to_bytes(), "{pair:?}");
@@ -44,7 +44,7 @@ fn a_rewritten_packet_equals_the_packet_built_anew() {
 }
 
 #[test]
-fn a_rewritten_packet_equals_what_linux_writes_whatever_its_checksums() {
+fn a_rewritten_packet_equals_the_one_linux_writes_with_any_checksums() {
     let all = [Sums::Good, Sums::None, Sums::ZeroBefore, Sums::ZeroAfter, Sums::Wrong, Sums::OtherZero];
     each_pair(MANY, &all, |pair| {
         let frame = pair.before.to_bytes();
@@ -62,7 +62,7 @@ fn a_wrong_checksum_stays_wrong_by_the_same_amount() {
 }
 
 #[test]
-fn the_change_of_the_sum_over_a_packet_is_known_from_the_action() {
+fn the_sum_over_a_packet_changes_as_computed_from_the_action() {
     each_pair(SOME, &[Sums::Good, Sums::None, Sums::ZeroBefore, Sums::ZeroAfter], |pair| {
         let frame = pair.before.to_bytes();
         let (packet, _) = parse(&frame, IFINDEX).unwrap();
@@ -78,7 +78,7 @@ fn the_change_of_the_sum_over_a_packet_is_known_from_the_action() {
     });
 }
 
-/// By how much an L4 checksum is off, as a ones' complement number with one zero; 0 when there is none.
+/// The error of an L4 checksum, as a ones' complement number with a single zero; 0 if there is no checksum.
 fn error(frame: &[u8]) -> u16 {
     let packet = Frame::parse(frame).unwrap();
     let stored = match packet.l4_checksum() {
@@ -102,7 +102,7 @@ fn l4_field(frame: &[u8]) -> u16 {
 }
 
 #[test]
-fn udp_without_a_checksum_gets_none() {
+fn udp_without_a_checksum_is_sent_without_one() {
     each_pair(SOME, &[Sums::None], |pair| {
         let after = rewritten(pair, &pair.before.to_bytes(), false);
         if matches!(pair.before.transport, Transport::Udp(_)) {
@@ -139,7 +139,7 @@ fn an_unfinished_checksum_becomes_the_new_pseudo_header_s_sum() {
 }
 
 #[test]
-fn what_is_bridged_without_translation_stays_as_it_is_to_the_last_byte_of_padding() {
+fn an_untracked_bridged_frame_keeps_every_byte_including_padding() {
     each_pair(SOME, &[Sums::Good, Sums::Wrong, Sums::OtherZero, Sums::None], |pair| {
         let before = pair.before.clone().padded_to(200);
         let (_, mut entry) = flow_between(&before, &before, IFINDEX).unwrap();
@@ -151,7 +151,7 @@ fn what_is_bridged_without_translation_stays_as_it_is_to_the_last_byte_of_paddin
 }
 
 #[test]
-fn padding_is_left_behind() {
+fn padding_of_a_routed_frame_is_removed() {
     each_pair(SOME, &[Sums::Good], |pair| {
         let frame = pair.before.clone().padded_to(200).to_bytes();
         assert_eq!(rewritten(pair, &frame, false), pair.after.to_bytes(), "{pair:?}");
@@ -159,7 +159,7 @@ fn padding_is_left_behind() {
 }
 
 #[test]
-fn what_comes_back_is_translated_back() {
+fn the_reverse_action_restores_the_packet_but_for_the_ttl() {
     each_pair(SOME, &[Sums::Good, Sums::ZeroBefore], |pair| {
         let there = rewritten(pair, &pair.before.to_bytes(), false);
         let back = Pair { before: pair.after.clone(), after: pair.before.clone() };

@@ -1,5 +1,5 @@
-//! How Linux computes what it forwards: include/net/checksum.h, net/core/utils.c, net/netfilter/nf_nat_proto.c, said
-//! again in Rust with the same steps, so that the zero that comes out is the same one.
+//! Linux's forwarding in Rust, after include/net/checksum.h, net/core/utils.c and net/netfilter/nf_nat_proto.c. The steps
+//! are the same as in the kernel, so that the result has the same representation of zero.
 
 use super::pairs::Pair;
 use super::*;
@@ -26,7 +26,7 @@ fn replace_partial(check: u16, old: &[u8], new: &[u8]) -> u16 {
     words(old).zip(words(new)).fold(check, |check, (from, to)| !fold(add(add(u32::from(check), !from), to)))
 }
 
-/// As they lie in memory; two bytes are zero-extended.
+/// 32-bit words in memory order. A remainder of two bytes is zero-extended.
 fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
     bytes.chunks(4).map(|chunk| match *chunk {
         [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]),
@@ -43,17 +43,17 @@ fn decrease_ttl(header: &mut [u8]) {
     header[8] -= 1;
 }
 
-/// Where things are in an L3 packet without options or extension headers.
-struct Places {
+/// Offsets in an L3 packet without options or extension headers.
+struct Layout {
     l4: usize,
     check: usize,
     addresses: [std::ops::Range<usize>; 2],
 }
 
-fn places(l3: &[u8]) -> Places {
+fn places(l3: &[u8]) -> Layout {
     let v4 = l3[0] >> 4 == 4;
     let (l4, tcp) = if v4 { (20, l3[9] == 6) } else { (40, l3[6] == 6) };
-    Places {
+    Layout {
         l4,
         check: l4 + if tcp { 16 } else { 6 },
         addresses: if v4 { [12..16, 16..20] } else { [8..24, 24..40] },
@@ -75,7 +75,7 @@ pub(super) fn l4_checksum_at(frame: &[u8]) -> usize {
 
 /// `nf_nat_ipv4_manip_pkt` and its like: one end of the packet becomes that of `new`.
 fn manipulate(l3: &mut [u8], new: &[u8], end: usize, partial: bool) {
-    let Places { l4, check, addresses } = places(l3);
+    let Layout { l4, check, addresses } = places(l3);
     let address = addresses[end].clone();
     let port = l4 + 2 * end..l4 + 2 * end + 2;
     let udp = check == l4 + 6;
@@ -101,7 +101,7 @@ fn manipulate(l3: &mut [u8], new: &[u8], end: usize, partial: bool) {
     l3[port.clone()].copy_from_slice(&new[port]);
 }
 
-/// The frame as Linux would send it on: destination NAT, one hop unless it is bridged, source NAT, a new L2 header.
+/// The frame as Linux would forward it: destination NAT, one hop unless it is bridged, source NAT, a new L2 header.
 pub(super) fn forwarded(frame: &[u8], pair: &Pair, partial: bool) -> Vec<u8> {
     let model = pair.after.to_bytes();
     let (head, new) = model.split_at(l3_at(&model));
@@ -120,11 +120,11 @@ pub(super) fn forwarded(frame: &[u8], pair: &Pair, partial: bool) -> Vec<u8> {
     [head, &l3].concat()
 }
 
-/// The packet with the sum of its pseudo header where its checksum will be, as CHECKSUM_PARTIAL has it.
+/// The packet with an unfinished checksum: the sum of the pseudo header, as with CHECKSUM_PARTIAL.
 pub(super) fn unfinished(packet: &Frame) -> Frame {
     let frame = packet.to_bytes();
     let l3 = &frame[l3_at(&frame)..];
-    let Places { l4, addresses, .. } = places(l3);
+    let Layout { l4, addresses, .. } = places(l3);
     let sum = Sum::new()
         .bytes(&l3[addresses[0].start..addresses[1].end])
         .word((l3.len() - l4) as u16)

@@ -5,24 +5,24 @@ use fastrand::Rng;
 use shunt_wire::{Mac, Network};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What is special about the checksums of a pair.
+/// The checksums of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sums {
-    /// Right, and nothing else.
+    /// Correct.
     Good,
-    /// UDP has none.
+    /// UDP has no checksum; TCP as for `Good`.
     None,
-    /// Random ones at L4.
+    /// Random values at L4.
     Wrong,
-    /// Those of the packet that comes in are zero.
+    /// The checksums of the ingress packet are 0.
     ZeroBefore,
-    /// Those of the packet that leaves are zero.
+    /// The checksums of the egress packet are 0.
     ZeroAfter,
-    /// Those of the packet that comes in are zero, and written as 0xffff.
+    /// The checksums of the ingress packet are 0, written as 0xffff.
     OtherZero,
 }
 
-/// A packet, and the same one as it leaves.
+/// A packet at ingress and at egress.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) before: Frame,
@@ -33,7 +33,7 @@ impl Pair {
     pub(super) fn random(rng: &mut Rng, sums: Sums) -> Self {
         let v4 = rng.bool();
         let ends = [end(rng, v4), end(rng, v4), end(rng, v4), end(rng, v4)];
-        // Each of both addresses and both ports changes or does not.
+        // Each address and each port changes in half of the cases.
         let new = |rng: &mut Rng, old: SocketAddr, new: SocketAddr| {
             let ip = if rng.bool() { old.ip() } else { new.ip() };
             SocketAddr::new(ip, if rng.bool() { old.port() } else { new.port() })
@@ -46,7 +46,7 @@ impl Pair {
         };
         decorate(rng, &mut before);
         let mut after = before.clone().with_source(source).with_destination(destination);
-        // Or it is bridged.
+        // A quarter of the packets is bridged.
         if rng.u8(..4) > 0 {
             after = after.with_hop_limit(before.hop_limit().unwrap_or(2) - 1).macs(mac(rng), mac(rng));
         }
@@ -58,7 +58,7 @@ impl Pair {
         pair
     }
 
-    /// How many hops lie between the two.
+    /// The number of hops between the two: 1, or 0 if bridged.
     pub(super) fn hops(&self) -> u8 {
         self.before.hop_limit().unwrap_or(0) - self.after.hop_limit().unwrap_or(0)
     }
@@ -72,7 +72,7 @@ impl Pair {
             Sums::Good => {}
             Sums::None if self.before.tcp().is_none() => both(self, Checksum::Zero),
             Sums::None => {}
-            // What it becomes is for the oracle to say.
+            // The model of Linux gives the expected result.
             Sums::Wrong => both(self, Checksum::Value(edgy(rng))),
             Sums::ZeroBefore => self.zero(|pair| &pair.before),
             Sums::ZeroAfter => self.zero(|pair| &pair.after),
@@ -87,7 +87,7 @@ impl Pair {
         }
     }
 
-    /// Chooses the IPv4 id and the end of the payload so that the sums of one of the two come out as zero.
+    /// Chooses the IPv4 id and the end of the payload so that the checksums of one packet are zero.
     fn zero(&mut self, which: fn(&Self) -> &Frame) {
         let even = self.before.payload.len() & !1;
         let payload = self.before.payload[..even].to_vec();
@@ -106,7 +106,7 @@ impl Pair {
     }
 }
 
-/// Words that carries and zeros like, among others.
+/// A random word, with values that cause carries and zeros more often.
 fn edgy(rng: &mut Rng) -> u16 {
     match rng.u8(..8) {
         0 => 0,
@@ -138,7 +138,7 @@ fn tags(rng: &mut Rng) -> Vec<Tag> {
     all[rng.usize(..all.len())].clone()
 }
 
-/// What forwarding does not touch.
+/// Fills the fields that forwarding does not change with random values.
 fn decorate(rng: &mut Rng, frame: &mut Frame) {
     let random = |rng: &mut Rng, bytes: usize| (0..bytes).map(|_| rng.u8(..)).collect::<Vec<u8>>();
     let length = rng.usize(..64);

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Whether conntrack's state of a connection allows the fast path to forward its packets. */
+#ifndef SHUNT_JUDGE_H
+#define SHUNT_JUDGE_H
+
+#include "include/conntrack.h"
+#include "include/egress.h"
+#include "include/events.h"
+
+/*
+ * Looks up the connection of a packet at egress by its reversed tuple. Stores the direction that matched in `dir`. The
+ * caller releases the connection.
+ */
+static __always_inline struct nf_conn *shunt_ct_lookup(const struct egress *s, __u32 family, __u8 *dir)
+{
+	struct bpf_ct_opts___shunt opts = { .netns_id = -1, .l4proto = s->c->l4_proto };
+	const __be16 *ports = (const __be16 *)s->scratch->seen.l4;
+	const __u32 *addr = shunt_header_addrs(family, &s->scratch->seen);
+	struct bpf_sock_tuple tuple = {};
+	struct nf_conn *ct;
+
+	if (family == 4) {
+		__builtin_memcpy(&tuple.ipv4.saddr, addr + 1, 4);
+		__builtin_memcpy(&tuple.ipv4.daddr, addr, 4);
+		tuple.ipv4.sport = ports[1];
+		tuple.ipv4.dport = ports[0];
+		ct = bpf_skb_ct_lookup(s->skb, &tuple, sizeof(tuple.ipv4), &opts, sizeof(opts));
+	} else {
+		__builtin_memcpy(tuple.ipv6.saddr, addr + 4, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, addr, 16);
+		tuple.ipv6.sport = ports[1];
+		tuple.ipv6.dport = ports[0];
+		ct = bpf_skb_ct_lookup(s->skb, &tuple, sizeof(tuple.ipv6), &opts, sizeof(opts));
+	}
+	*dir = opts.dir;
+	return ct;
+}
+
+/* Whether a direction of a connection has the addresses and ports of the candidate. */
+static __always_inline int shunt_ct_same_tuple(__u32 family, const struct nf_conntrack_tuple___shunt *t,
+					       const struct shunt_candidate *c)
+{
+	const __be16 *ports = (const __be16 *)c->headers.l4;
+	const __u32 *addr = shunt_header_addrs(family, &c->headers);
+
+	if (t->src.u.all != ports[0] || t->dst.u.all != ports[1])
+		return 0;
+	if (family == 4)
+		return t->src.u3.all[0] == addr[0] && t->dst.u3.all[0] == addr[1];
+	return t->src.u3.all[0] == addr[0] && t->src.u3.all[1] == addr[1] && t->src.u3.all[2] == addr[2] &&
+	       t->src.u3.all[3] == addr[3] && t->dst.u3.all[0] == addr[4] && t->dst.u3.all[1] == addr[5] &&
+	       t->dst.u3.all[2] == addr[6] && t->dst.u3.all[3] == addr[7];
+}
+
+/* Asks the daemon to set IP_CT_TCP_FLAG_BE_LIBERAL on both directions of a connection. */
+static __always_inline void shunt_ct_request_liberal(__u32 family, const struct nf_conn *ct, __u32 ifindex)
+{
+	const struct nf_conntrack_tuple___shunt *t = &ct->tuplehash[0].tuple;
+	struct shunt_event *event = bpf_ringbuf_reserve(&shunt_events, sizeof(*event), 0);
+	__u32 *src, *dst;
+
+	if (!event)
+		return;
+	__builtin_memset(event, 0, sizeof(*event));
+	event->kind = SHUNT_EVENT_SET_LIBERAL;
+	event->family = family;
+	event->l4_proto = IPPROTO_TCP;
+	event->sport_be = t->src.u.all;
+	event->dport_be = t->dst.u.all;
+	event->ifindex = ifindex;
+	src = (__u32 *)event->src_be;
+	dst = (__u32 *)event->dst_be;
+	src[0] = t->src.u3.all[0];
+	dst[0] = t->dst.u3.all[0];
+	if (family == 6) {
+		src[1] = t->src.u3.all[1];
+		src[2] = t->src.u3.all[2];
+		src[3] = t->src.u3.all[3];
+		dst[1] = t->dst.u3.all[1];
+		dst[2] = t->dst.u3.all[2];
+		dst[3] = t->dst.u3.all[3];
+	}
+	bpf_ringbuf_submit(event, 0);
+}
+
+/*
+ * Reports a connection that is too far ahead of conntrack.
+ *
+ * Liberal or not, conntrack advances its window only by packets inside the window. Once it has missed more than a
+ * window, its state stays where it is. When the connection is 2 GiB ahead, conntrack takes an RST for an old one
+ * and calls it invalid. It would not do so without IP_CT_TCP_FLAG_MAXACK_SET, so the daemon clears that flag. A
+ * packet with a damaged or forged acknowledgement must not cause this: the packet must acknowledge what the other
+ * direction has sent.
+ */
+static __always_inline void shunt_ct_report_lag(const struct egress *s, __u32 family, const struct nf_conn *ct,
+						int reply)
+{
+	__u32 maxack[2] = { ct->proto.tcp.seen[0].td_maxack, ct->proto.tcp.seen[1].td_maxack };
+	__u8 flags[2] = { ct->proto.tcp.seen[0].flags, ct->proto.tcp.seen[1].flags };
+	const struct shunt_flow *other;
+	union shunt_key key;
+
+	/* No variable index: CO-RE relocations of conntrack's structures need constant offsets. */
+	if (!((reply ? flags[1] : flags[0]) & SHUNT_TCP_MAXACK_SET) ||
+	    !shunt_tcp_lags(shunt_candidate_position(s->c), reply ? maxack[1] : maxack[0]))
+		return;
+	other = shunt_find_reverse(s, family);
+	if (!other || !shunt_tcp_acknowledges(shunt_candidate_position(s->c), other->tcp_position))
+		return;
+	shunt_candidate_key(family, s->c, &key);
+	shunt_report(SHUNT_EVENT_LAGS, family, &key, reply, 0);
+}
+
+/*
+ * Whether conntrack's state allows this connection on the fast path. `found_dir` is the direction that the look-up
+ * found. Adds SHUNT_FLOW_REPLY and SHUNT_FLOW_UNREPLIED to `flags`.
+ */
+static __always_inline enum shunt_reason shunt_ct_judge(const struct egress *s, __u32 family, const struct nf_conn *ct,
+							__u8 found_dir, __u8 *flags)
+{
+	unsigned long status = ct->status;
+	__u8 both;
+
+	/* The look-up used the reversed tuple, so the packet belongs to the other direction. */
+	if (found_dir == 0) {
+		*flags |= SHUNT_FLOW_REPLY;
+		if (!shunt_ct_same_tuple(family, &ct->tuplehash[1].tuple, s->c))
+			return SHUNT_OTHER_TUPLE;
+	} else if (!shunt_ct_same_tuple(family, &ct->tuplehash[0].tuple, s->c)) {
+		return SHUNT_OTHER_TUPLE;
+	}
+	if (status & SHUNT_IPS_DYING)
+		return SHUNT_DYING;
+	if (!(status & SHUNT_IPS_CONFIRMED))
+		return SHUNT_UNCONFIRMED;
+	/* A connection that a helper expected may have the helper too, without the status bit. */
+	if (status & SHUNT_IPS_HELPER || (ct->ext && ct->ext->offset[0]))
+		return SHUNT_HELPER;
+	if (bpf_core_field_exists(ct->mark) &&
+	    shunt_mark_excluded(ct->mark, shunt_control.exclude_ct_mark, shunt_control.exclude_ct_mark_mask))
+		return SHUNT_EXCLUDED;
+	if (status & (SHUNT_IPS_SEQ_ADJUST | SHUNT_IPS_NAT_CLASH))
+		return SHUNT_SEQ_ADJUST;
+	if (s->c->l4_proto == IPPROTO_UDP) {
+		if (status & SHUNT_IPS_SEEN_REPLY)
+			return SHUNT_OK;
+		*flags |= SHUNT_FLOW_UNREPLIED;
+		return shunt_control.flags & SHUNT_CONTROL_UDP_UNREPLIED ? SHUNT_OK : SHUNT_UNREPLIED;
+	}
+	if (ct->proto.tcp.state != SHUNT_TCP_CONNTRACK_ESTABLISHED || !(status & SHUNT_IPS_ASSURED))
+		return SHUNT_NOT_ESTABLISHED;
+	both = ct->proto.tcp.seen[0].flags & ct->proto.tcp.seen[1].flags;
+	/*
+	 * In a connection picked up midstream, conntrack accepts any RST until it has seen an acknowledgement from each
+	 * end. If the daemon cleared the flag (shunt_ct_report_lag()), td_maxack is still set.
+	 */
+	if (!(both & SHUNT_TCP_MAXACK_SET) && (!ct->proto.tcp.seen[0].td_maxack || !ct->proto.tcp.seen[1].td_maxack))
+		return SHUNT_NOT_ESTABLISHED;
+	if (!(both & SHUNT_TCP_BE_LIBERAL)) {
+		shunt_ct_request_liberal(family, ct, s->c->ifindex);
+		return SHUNT_NOT_LIBERAL;
+	}
+	shunt_ct_report_lag(s, family, ct, !!(*flags & SHUNT_FLOW_REPLY));
+	return SHUNT_OK;
+}
+
+/*
+ * Schedules the next proof well before conntrack times the connection out, since the timeout may be short (nft
+ * `ct timeout`): conntrack must see a packet by then.
+ */
+static __always_inline void shunt_ct_limit_reprove(const struct egress *s, const struct nf_conn *ct,
+						   struct shunt_flow *f)
+{
+	__u32 ticks = (ct->timeout - s->now) / 3;
+
+	if (ticks < shunt_control.reprove_ticks)
+		f->reprove_at_ticks = s->now + ticks;
+}
+
+#endif

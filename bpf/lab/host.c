@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* The packet writing and accounting of the lab's programs as functions for user space. */
+#include "lab/traffic.h"
+
+/* Writes the packet that is due into `frame`, whose payload must be zero. Returns its size, or 0 if none is due. */
+__u32 shunt_host_traffic_next(const struct traffic_plan *plan, struct traffic_state *state, __u32 *numbers, __u8 *frame,
+			      __u32 room, __u64 now)
+{
+	__u32 bytes, flow;
+
+	if (!traffic_due(state, now))
+		return 0;
+	bytes = traffic_size(plan, state);
+	flow = traffic_flow(plan, state);
+	if (bytes > room ||
+	    !traffic_write(frame, frame + bytes, plan, bytes, state->sent, flow, state->label, numbers[flow]++, now))
+		return 0;
+	state->bytes += bytes;
+	return bytes;
+}
+
+/*
+ * Whether to send the next frame of a capture now. If so, counts it. `next_due_ns` is when the frame after it is
+ * due.
+ */
+int shunt_host_replay_next(const struct replay_plan *plan, struct traffic_state *state, __u32 bytes, __u64 next_due_ns,
+			   __u64 now)
+{
+	if (!replay_due(state, now))
+		return 0;
+	replay_sent(plan, state, bytes, next_due_ns, now);
+	return 1;
+}
+
+__u32 shunt_host_frame_kind(const __u8 *frame, __u32 bytes)
+{
+	return frame_kind(frame, frame + bytes);
+}
+
+void shunt_host_arrival_note(struct arrival *arrival, __u32 label, __u32 number, __u32 transit_ns)
+{
+	arrival_note(arrival, label, number, transit_ns);
+}
+
+__u32 shunt_host_latency_bucket(__u32 ns)
+{
+	return latency_bucket(ns);
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The lab's packets: when to send them, their contents, and accounting at the receiver. Freestanding: the generator
+ * of live frames and the socket sender write the same packets at the same times.
+ */
+#ifndef SHUNT_LAB_TRAFFIC_H
+#define SHUNT_LAB_TRAFFIC_H
+
+#include "lab/traffic_abi.h"
+#include "core/checksum.h"
+
+static __always_inline __u32 traffic_ntohl(__be32 value)
+{
+	const __be16 *half = (const __be16 *)&value;
+
+	return (__u32)shunt_ntohs(half[0]) << 16 | shunt_ntohs(half[1]);
+}
+
+static __always_inline void traffic_put(void *at, __u16 value)
+{
+	*(__be16 *)at = shunt_htons(value);
+}
+
+/* Writes a 32-bit number in halves, since frames are aligned to 16 bits only. */
+static __always_inline void traffic_put32(void *at, __u32 value)
+{
+	traffic_put(at, value >> 16);
+	traffic_put(at + 2, value);
+}
+
+static __always_inline __u32 traffic_sum32(__u32 value)
+{
+	return (value >> 16) + (value & 0xffff);
+}
+
+static __always_inline __u16 traffic_checksum(__u32 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+/* Whether to send a packet now. If so, counts it as sent. */
+static __always_inline int traffic_due(struct traffic_state *state, __u64 now)
+{
+	__u64 due = state->start_ns + (state->due >> 16);
+
+	if (state->sent >= state->limit || (state->end_ns && now >= state->end_ns))
+		return 0;
+	if (!state->in_burst && now < due)
+		return 0;
+	if (state->interval) {
+		if (!state->in_burst && now - due > state->late_ns_max)
+			state->late_ns_max = now - due;
+		state->due += state->interval;
+		if (++state->in_burst >= state->burst)
+			state->in_burst = 0;
+	}
+	state->sent++;
+	state->last_ns = now;
+	return 1;
+}
+
+/* The flow of the next packet. Shuffled flows use the pseudo-random generator of Knuth's MMIX. */
+static __always_inline __u32 traffic_flow(volatile const struct traffic_plan *plan, struct traffic_state *state)
+{
+	__u32 flow = state->flow;
+
+	if (plan->shuffled) {
+		state->random = state->random * 6364136223846793005ULL + 1442695040888963407ULL;
+		return ((state->random >> 32) * plan->flows) >> 32;
+	}
+	state->flow = flow + 1 < plan->flows ? flow + 1 : 0;
+	return flow;
+}
+
+/* The size of the next frame. */
+static __always_inline __u32 traffic_size(volatile const struct traffic_plan *plan, struct traffic_state *state)
+{
+	__u32 size = state->size;
+
+	if (size >= TRAFFIC_SIZES_MAX)
+		size = 0;
+	state->size = size + 1 < plan->sizes ? size + 1 : 0;
+	return plan->frame_bytes[size];
+}
+
+static __always_inline __u32 traffic_value(volatile const struct traffic_field *field, __u32 flow)
+{
+	if (field->count <= 1)
+		return field->base;
+	return field->base + flow / field->every % field->count;
+}
+
+/*
+ * Writes all headers and the stamp, since a recycled frame may have been modified. The payload after the stamp is
+ * zero and nobody writes there, so the checksum does not read it. Returns 0 if the frame is too short.
+ */
+static __always_inline int traffic_write(void *frame, void *end, volatile const struct traffic_plan *plan, __u32 bytes,
+					 __u32 id, __u32 flow, __u32 label, __u32 number, __u32 now)
+{
+	void *l3 = frame + plan->l3_at;
+	void *l4 = frame + plan->l4_at;
+	void *stamp = frame + plan->header_bytes;
+	__u32 src = traffic_value(&plan->src, flow), dst = traffic_value(&plan->dst, flow);
+	__u32 sport = traffic_value(&plan->sport, flow), dport = traffic_value(&plan->dport, flow);
+	__u32 stream = label << 24 | flow, l4_bytes = bytes - plan->l4_at;
+	__u32 ends = traffic_sum32(src) + traffic_sum32(dst), sum = plan->l4_sum;
+
+	if (stamp + (plan->stamped ? TRAFFIC_STAMP_BYTES : 0) > end)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < TRAFFIC_HEADERS_MAX; i += 2) {
+		if (i < plan->header_bytes)
+			*(__u16 *)(frame + i) = *(volatile const __u16 *)(plan->headers + i);
+	}
+	if (plan->family == 4) {
+		traffic_put(l3 + 2, bytes - plan->l3_at);
+		traffic_put(l3 + 4, id);
+		traffic_put32(l3 + 12, src);
+		traffic_put32(l3 + 16, dst);
+		traffic_put(l3 + 10, traffic_checksum(plan->ip_sum + ends + (bytes - plan->l3_at) + (id & 0xffff)));
+	} else {
+		traffic_put(l3 + 4, l4_bytes);
+		traffic_put32(l3 + 20, src);
+		traffic_put32(l3 + 36, dst);
+	}
+	traffic_put(l4, sport);
+	traffic_put(l4 + 2, dport);
+	if (plan->l4_proto == IPPROTO_UDP)
+		traffic_put(l4 + 4, l4_bytes);
+	if (plan->stamped) {
+		traffic_put32(stamp, stream);
+		traffic_put32(stamp + 4, number);
+		traffic_put32(stamp + 8, now);
+		sum += traffic_sum32(stream) + traffic_sum32(number) + traffic_sum32(now);
+	}
+	if (plan->l4_sum) {
+		__u16 check;
+
+		sum += ends + (sport & 0xffff) + (dport & 0xffff) + l4_bytes;
+		if (plan->l4_proto == IPPROTO_UDP)
+			sum += l4_bytes;
+		check = traffic_checksum(sum);
+		if (plan->l4_proto == IPPROTO_UDP)
+			traffic_put(l4 + 6, check ? check : 0xffff);
+		else
+			traffic_put(l4 + 16, check);
+	}
+	return 1;
+}
+
+static __always_inline void traffic_swap(void *a, void *b, int bytes)
+{
+	__be16 *left = a, *right = b, kept;
+
+#pragma unroll
+	for (int i = 0; i < bytes / 2; i++) {
+		kept = left[i];
+		left[i] = right[i];
+		right[i] = kept;
+	}
+}
+
+/*
+ * Swaps source and destination MACs, addresses and ports, which leaves the checksums correct. The caller has
+ * checked that the headers up to the ports are present.
+ */
+static __always_inline void traffic_swap_ends(void *frame, void *l3, __u32 family)
+{
+	void *l4 = l3 + shunt_l3_size(family);
+
+	if (family == 4)
+		traffic_swap(l3 + 12, l3 + 16, 4);
+	else
+		traffic_swap(l3 + 8, l3 + 24, 16);
+	traffic_swap(l4, l4 + 2, 2);
+	traffic_swap(frame, frame + ETH_ALEN, ETH_ALEN);
+}
+
+/*
+ * Turns the first segment of a TCP handshake into the second, or the second into the third, and keeps the payload.
+ * Returns 0 if the segment is neither.
+ */
+static __always_inline int traffic_answer_handshake(struct tcphdr *tcp, __u32 payload_bytes)
+{
+	enum { NUMBERS = 4, FLAGS = 13, WORDS = 5, CHECK = 16, ISN = 0x5eed };
+	__u8 *bytes = (__u8 *)tcp;
+	__u8 before[2 * WORDS];
+	__u32 acknowledged;
+
+	if (!(bytes[FLAGS] & SHUNT_TCP_SYN) || bytes[FLAGS] & (SHUNT_TCP_FIN | SHUNT_TCP_RST))
+		return 0;
+	__builtin_memcpy(before, bytes + NUMBERS, sizeof(before));
+	acknowledged = traffic_ntohl(*(__be32 *)(bytes + NUMBERS)) + payload_bytes + 1;
+	if (bytes[FLAGS] & SHUNT_TCP_ACK) {
+		__builtin_memcpy(bytes + NUMBERS, bytes + NUMBERS + 4, 4);
+		bytes[FLAGS] = SHUNT_TCP_ACK;
+	} else {
+		traffic_put32(bytes + NUMBERS, ISN);
+		bytes[FLAGS] = SHUNT_TCP_SYN | SHUNT_TCP_ACK;
+	}
+	traffic_put32(bytes + NUMBERS + 4, acknowledged);
+	*(__u16 *)(bytes + CHECK) = shunt_csum_update(*(__u16 *)(bytes + CHECK),
+						      shunt_fold(shunt_sum_diff(before, bytes + NUMBERS, WORDS, 0)));
+	return 1;
+}
+
+/* Index of the frame after the next one. */
+static __always_inline __u32 replay_next(volatile const struct replay_plan *plan, const struct traffic_state *state)
+{
+	return state->flow + 1 < plan->frames ? state->flow + 1 : 0;
+}
+
+/* Whether to send the next frame of a capture now. */
+static __always_inline int replay_due(const struct traffic_state *state, __u64 now)
+{
+	if (state->sent >= state->limit || (state->end_ns && now >= state->end_ns))
+		return 0;
+	return now >= state->start_ns + (state->due >> 16);
+}
+
+/* Counts a frame of a capture as sent, and computes when the next one is due. */
+static __always_inline void replay_sent(volatile const struct replay_plan *plan, struct traffic_state *state,
+					__u32 bytes, __u64 next_due_ns, __u64 now)
+{
+	__u64 due = state->start_ns + (state->due >> 16);
+
+	if (state->interval && now - due > state->late_ns_max)
+		state->late_ns_max = now - due;
+	state->sent++;
+	state->bytes += bytes;
+	state->last_ns = now;
+	state->flow = replay_next(plan, state);
+	if (!state->flow)
+		state->size++;
+	state->due = (state->size * plan->round_ns + next_due_ns) << 16;
+}
+
+/*
+ * The kind of a frame, from fields that a router does not change: EtherType << 16 | protocol << 8 | ICMP type.
+ * Absent fields are 0.
+ */
+static __always_inline __u32 frame_kind(const void *frame, const void *end)
+{
+	const __u8 *l3 = frame + ETH_HLEN;
+	__u32 ethertype, protocol = 0, l3_bytes = 0;
+
+	if ((const void *)l3 > end)
+		return 0;
+	ethertype = shunt_ntohs(*(const __be16 *)(l3 - 2));
+#pragma unroll
+	for (int tags = 0; tags < 2; tags++) {
+		if (ethertype != ETH_P_8021Q && ethertype != ETH_P_8021AD)
+			break;
+		l3 += 4;
+		if ((const void *)l3 > end)
+			return ethertype << 16;
+		ethertype = shunt_ntohs(*(const __be16 *)(l3 - 2));
+	}
+	if (ethertype == ETH_P_IP && (const void *)(l3 + 20) <= end) {
+		protocol = l3[9];
+		l3_bytes = (l3[0] & 15) * 4;
+	} else if (ethertype == ETH_P_IPV6 && (const void *)(l3 + 40) <= end) {
+		protocol = l3[6];
+		l3_bytes = 40;
+	}
+	if (protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6) {
+		l3 += l3_bytes;
+		if ((const void *)(l3 + 1) <= end)
+			return ethertype << 16 | protocol << 8 | l3[0];
+	}
+	return ethertype << 16 | protocol << 8;
+}
+
+/* Advances the window by at least one number. */
+static __always_inline void arrival_advance(__u64 *seen, __u32 by)
+{
+#pragma unroll
+	for (int i = 0; i < ARRIVAL_WINDOW / 64; i++) {
+		if (by < 64)
+			break;
+		seen[3] = seen[2];
+		seen[2] = seen[1];
+		seen[1] = seen[0];
+		seen[0] = 0;
+		by -= 64;
+	}
+	if (by && by < 64) {
+		seen[3] = seen[3] << by | seen[2] >> (64 - by);
+		seen[2] = seen[2] << by | seen[1] >> (64 - by);
+		seen[1] = seen[1] << by | seen[0] >> (64 - by);
+		seen[0] <<= by;
+	}
+}
+
+/* Accounts for a packet. NICs and the kernel deliver a flow to one CPU at a time, so no atomics are needed. */
+static __always_inline void arrival_note(struct arrival *a, __u32 label, __u32 number, __u32 transit_ns)
+{
+	__s32 ahead, change;
+	__u32 behind;
+
+	if (a->label != label) {
+		__builtin_memset(a, 0, sizeof(*a));
+		a->label = label;
+		a->next = number;
+	}
+	if (a->packets++) {
+		change = transit_ns - a->transit_ns;
+		if (change < 0)
+			change = -change;
+		a->jitter += change - ((a->jitter + 8) >> 4);
+	}
+	a->transit_ns = transit_ns;
+	ahead = number - a->next;
+	if (ahead >= 0) {
+		arrival_advance(a->seen, ahead < ARRIVAL_WINDOW ? ahead + 1 : ARRIVAL_WINDOW);
+		a->seen[0] |= 1;
+		a->next = number + 1;
+		return;
+	}
+	behind = a->next - 1 - number;
+	if (behind < ARRIVAL_WINDOW) {
+		__u64 bit = 1ULL << (behind & 63);
+		__u64 *word = &a->seen[behind >> 6 & 3];
+
+		if (*word & bit) {
+			a->duplicated++;
+			return;
+		}
+		*word |= bit;
+	} else {
+		a->beyond++;
+	}
+	a->reordered++;
+	if (behind > a->displaced_max)
+		a->displaced_max = behind;
+}
+
+/* The histogram bucket of a latency: exact below 64 ns, then 64 buckets per power of two. */
+static __always_inline __u32 latency_bucket(__u32 ns)
+{
+	__u32 shift = 0;
+
+#pragma unroll
+	for (int step = 16; step; step /= 2) {
+		if (ns >> step >= LATENCY_SUB_BUCKETS) {
+			ns >>= step;
+			shift += step;
+		}
+	}
+	return shift * LATENCY_SUB_BUCKETS + ns;
+}
+
+#endif

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * The generator: run by BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, not attached. The kernel offers it one
+ * frame after the other. The program fills and sends a frame if a packet is due and drops it otherwise, so packets
+ * are sent when they are due and not when a system call begins.
+ *
+ * A generator runs on one CPU at a time. The loader is crates/shunt-traffic/src/generator.rs.
+ */
+#include "include/bpf.h"
+#include "lab/traffic.h"
+
+enum { CLOCK_EACH = 16 }; /* read the clock once for this many late or unpaced packets */
+
+volatile const struct traffic_plan plan;
+struct traffic_state state;
+
+/* The next number of each flow. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* set by the loader */
+	__type(key, __u32);
+	__type(value, __u32);
+} numbers SEC(".maps");
+
+SEC("xdp")
+int shunt_gen(struct xdp_md *ctx)
+{
+	__u32 flow, number = 0, size;
+	void *data, *end;
+	__u32 *next;
+	__u64 now = state.last_ns;
+
+	/* Reading the clock is expensive. Skip it for a packet that was due at the last reading. */
+	if (now < state.start_ns + (state.due >> 16) || state.sent % CLOCK_EACH == 0)
+		now = bpf_ktime_get_ns();
+	if (!traffic_due(&state, now))
+		return XDP_DROP;
+	size = traffic_size(&plan, &state);
+	if (plan.sizes > 1 && bpf_xdp_adjust_tail(ctx, (int)size - (int)bpf_xdp_get_buff_len(ctx)))
+		return XDP_ABORTED;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	flow = traffic_flow(&plan, &state);
+	if (plan.stamped) {
+		next = bpf_map_lookup_elem(&numbers, &flow);
+		if (!next)
+			return XDP_ABORTED;
+		number = (*next)++;
+	}
+	if (!traffic_write(data, end, &plan, size, state.sent, flow, state.label, number, now))
+		return XDP_ABORTED;
+	state.bytes += size;
+	return bpf_redirect(plan.out_ifindex, 0);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * The receiver: consumes the packets of one generator, accounts for them by flow, and passes everything else to Linux.
+ * Replayed frames have no stamp; the receiver accounts for frames whose kind occurs in the capture.
+ * The loader is crates/shunt-traffic/src/receiver.rs.
+ */
+#include "include/bpf.h"
+#include "lab/traffic.h"
+
+volatile const struct receive_plan plan = { .flows = 1 };
+/* The label of packets to account for; a value of more than 8 bits matches none. Written by the loader. */
+__u32 expected_label;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* set by the loader */
+	__type(key, __u32);
+	__type(value, struct arrival);
+} arrivals SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct received);
+} totals SEC(".maps");
+
+/* The verdict for accounted frames, by kind: XDP_DROP, or XDP_PASS if Linux needs them, too. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1); /* set by the loader */
+	__type(key, __u32);
+	__type(value, __u32);
+} kinds SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} captured SEC(".maps");
+
+static __always_inline void add_time(struct times *times, __u32 ns)
+{
+	__u32 bucket = latency_bucket(ns);
+
+	if (bucket < LATENCY_BUCKETS)
+		times->counts[bucket]++;
+	if (ns > times->ns_max)
+		times->ns_max = ns;
+	if (!times->ns_min || ns < times->ns_min - 1)
+		times->ns_min = (__u64)ns + 1;
+}
+
+/* Returns the stamp of a packet, or NULL. */
+static __always_inline struct traffic_stamp *stamp_of(__u32 family, void *data, void *end, struct shunt_packet *p)
+{
+	union shunt_key key;
+	void *l3 = data + p->l2_bytes;
+	struct traffic_stamp *stamp;
+
+	if (shunt_parse_l3(family, l3, end, 0, p, &key) != SHUNT_OK)
+		return NULL;
+	stamp = l3 + shunt_l3_size(family) + p->l4_bytes;
+	return (void *)(stamp + 1) > end ? NULL : stamp;
+}
+
+/* Accounts for a frame and captures it if the plan says so. Returns `verdict`. */
+static __always_inline int account(struct xdp_md *ctx, struct received *total, __u64 now, int verdict)
+{
+	struct captured_frame head = { .at_ns = now, .bytes = bpf_xdp_get_buff_len(ctx) };
+
+	total->packets++;
+	total->bytes += head.bytes;
+	total->last_ns = now;
+	/* A frame that does not fit the buffer is lost; user space can tell from the counts. */
+	if (plan.capture)
+		bpf_perf_event_output(ctx, &captured, BPF_F_CURRENT_CPU | (__u64)head.bytes << 32, &head, sizeof(head));
+	return verdict;
+}
+
+/* Answers the second segment of a TCP handshake with the third. */
+static __always_inline int finish_handshake(struct xdp_md *ctx, struct shunt_packet *p, void *data, void *end)
+{
+	__u32 family = p->family == 4 ? 4 : 6, l3_bytes = shunt_l3_size(family);
+	void *l3 = data + p->l2_bytes;
+	struct tcphdr *tcp = l3 + l3_bytes;
+
+	if (p->l4_proto != IPPROTO_TCP || (void *)(tcp + 1) > end || !(((__u8 *)tcp)[13] & SHUNT_TCP_ACK) ||
+	    !traffic_answer_handshake(tcp, p->l3_bytes - l3_bytes - p->l4_bytes))
+		return XDP_DROP;
+	traffic_swap_ends(data, l3, family);
+	return bpf_redirect(ctx->ingress_ifindex, 0);
+}
+
+/* Frags: a jumbo frame has several buffers. Headers and stamp are in the first. */
+SEC("xdp.frags")
+int shunt_receive(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct shunt_hw_tag none = {};
+	struct traffic_stamp *stamp = NULL;
+	__u32 zero = 0, stream, flow, transit;
+	__u64 now = bpf_ktime_get_ns();
+	struct shunt_packet p;
+	struct received *total = bpf_map_lookup_elem(&totals, &zero);
+	struct arrival *arrival = NULL;
+	__u32 kind, *verdict;
+	__be16 proto_be;
+
+	if (!total)
+		return XDP_PASS;
+	if (plan.by_kind) {
+		kind = frame_kind(data, end);
+		verdict = expected_label > 0xff ? NULL : bpf_map_lookup_elem(&kinds, &kind);
+		if (verdict)
+			return account(ctx, total, now, *verdict);
+		total->others++;
+		return XDP_PASS;
+	}
+	if (shunt_parse_l2(data, end, none, &p, &proto_be) == SHUNT_OK) {
+		if (proto_be == shunt_htons(ETH_P_IP))
+			stamp = stamp_of(4, data, end, &p);
+		else if (proto_be == shunt_htons(ETH_P_IPV6))
+			stamp = stamp_of(6, data, end, &p);
+	}
+	if (stamp) {
+		stream = traffic_ntohl(stamp->stream_be);
+		flow = stream & 0xffffff;
+		if (stream >> 24 == expected_label && flow < plan.flows)
+			arrival = bpf_map_lookup_elem(&arrivals, &flow);
+	}
+	if (!arrival) {
+		total->others++;
+		return XDP_PASS;
+	}
+	transit = (__u32)now - traffic_ntohl(stamp->sent_be);
+	arrival_note(arrival, expected_label, traffic_ntohl(stamp->number_be), transit);
+	add_time(&total->latency, transit);
+	if (arrival->packets > 1)
+		add_time(&total->jitter, arrival->jitter >> 4);
+	return account(ctx, total, now, plan.handshakes ? finish_handshake(ctx, &p, data, end) : XDP_DROP);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

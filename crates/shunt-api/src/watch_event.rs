@@ -1,0 +1,87 @@
+//! Events of flows: the answer of `GET /v1/watch`.
+
+use crate::flows::{Proto, Tuple};
+use serde::{Deserialize, Serialize};
+
+/// An event, sent when it happens: one line of JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub enum WatchEvent {
+    /// An action was proved, and the flow was added to the table.
+    Learn(FlowEvent),
+    /// The flow is in use from now on.
+    Activate(FlowEvent),
+    /// A packet that belongs to a flow of the table took the slow path.
+    Punt(FlowEvent),
+    /// Linux forwarded a packet, and nothing could be learned from it.
+    Refuse(FlowEvent),
+    /// The flow was taken out of use.
+    Retire(FlowEvent),
+    /// The epoch moved: every learned action must be proved again.
+    Epoch {
+        /// Microseconds since 1970-01-01 UTC.
+        at_us: u64,
+        /// The new epoch.
+        epoch: u32,
+        /// The kind of change in Linux, such as `route` or `ruleset`.
+        cause: String,
+    },
+    /// Events were lost, because they arrived faster than the client read them.
+    Lost {
+        /// The number of lost events.
+        count: u64,
+    },
+}
+
+/// The flow, which is one direction of a connection, that an event is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FlowEvent {
+    /// Microseconds since 1970-01-01 UTC.
+    pub at_us: u64,
+    /// The transport protocol.
+    pub proto: Proto,
+    /// `src`, `dst`, `sport` and `dport` of arriving packets, before any translation.
+    #[serde(flatten)]
+    pub tuple: Tuple,
+    /// The name of the port through which packets arrive.
+    pub port: String,
+    /// The VLAN tags of arriving packets, outermost first; empty without tags.
+    pub vlans: Vec<u16>,
+    /// The name of the reason; absent for events without one.
+    pub reason: Option<String>,
+}
+
+impl WatchEvent {
+    /// The name of the event, as in JSON, and its flow; no flow for `epoch` and `lost`.
+    pub const fn parts(&self) -> (&'static str, Option<&FlowEvent>) {
+        match self {
+            Self::Learn(flow) => ("learn", Some(flow)),
+            Self::Activate(flow) => ("activate", Some(flow)),
+            Self::Punt(flow) => ("punt", Some(flow)),
+            Self::Refuse(flow) => ("refuse", Some(flow)),
+            Self::Retire(flow) => ("retire", Some(flow)),
+            Self::Epoch { .. } => ("epoch", None),
+            Self::Lost { .. } => ("lost", None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_flat_json_object() {
+        let text = r#"{"event":"retire","at_us":5,"proto":"tcp","src":"192.0.2.1","dst":"2001:db8::1","sport":1,
+            "dport":2,"port":"eth0","vlans":[7],"reason":"tcp-flags"}"#;
+        let event: WatchEvent = serde_json::from_str(text).unwrap();
+        assert_eq!(event.parts().0, "retire");
+        assert_eq!(event.parts().1.unwrap().tuple.sport, 1);
+        let back = serde_json::to_value(&event).unwrap();
+        assert_eq!(back, serde_json::from_str::<serde_json::Value>(text).unwrap());
+        let lost = serde_json::to_string(&WatchEvent::Lost { count: 3 }).unwrap();
+        assert_eq!(lost, r#"{"event":"lost","count":3}"#);
+    }
+}

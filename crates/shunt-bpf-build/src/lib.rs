@@ -1,0 +1,89 @@
+//! Compiles `bpf/` for build scripts and tests: eBPF objects with clang, and C for the host.
+//!
+//! Failures panic: cargo prints the message of a build script that panics.
+
+mod layout;
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The `bpf/` directory of this source tree.
+pub fn source_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf")
+}
+
+/// A clang command line for the BPF target, with `include` as its include directory. The caller adds warnings, the
+/// source and the output. `CLANG` names the compiler; the default is `clang`.
+pub fn clang(include: &Path) -> Command {
+    let mut command = Command::new(env::var("CLANG").unwrap_or_else(|_| "clang".to_owned()));
+    command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-fno-strict-aliasing", "-I"]).arg(include);
+    // Debian keeps asm/ in the architecture's directory, which clang does not search for the BPF target. The build
+    // machine's asm/ serves every target: the parts in use are the same on all little-endian architectures.
+    command.arg("-idirafter").arg(format!("/usr/include/{}-linux-gnu", env::consts::ARCH));
+    command
+}
+
+/// Compiles every `*.bpf.c` of `bpf/<folder>` to `$OUT_DIR/<name>.o`. For build scripts.
+pub fn compile_folder(folder: &str) {
+    let dir = source_dir().join(folder);
+    for entry in fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())) {
+        let file_name = entry.unwrap_or_else(|e| panic!("{}: {e}", dir.display())).file_name();
+        let file_name = file_name.to_string_lossy();
+        if let Some(name) = file_name.strip_suffix(".bpf.c") {
+            compile(&format!("{folder}/{file_name}"), name, &[]);
+        }
+    }
+}
+
+/// Compiles `bpf/<source>` to `$OUT_DIR/<name>.o`, with more options for clang. For build scripts.
+pub fn compile(source: &str, name: &str, options: &[&str]) {
+    let bpf = source_dir();
+    println!("cargo:rerun-if-env-changed=CLANG");
+    println!("cargo:rerun-if-changed={}", bpf.display());
+    let object = out_dir().join(format!("{name}.o"));
+    let mut command = clang(&bpf);
+    command.args(["-Wall", "-Wextra", "-Werror"]).args(options);
+    command.arg("-c").arg(bpf.join(source)).arg("-o").arg(object);
+    let status = command.status().unwrap_or_else(|e| {
+        panic!("{}: {e}; install clang, or name it in CLANG", command.get_program().to_string_lossy())
+    });
+    assert!(status.success(), "clang cannot compile bpf/{source}");
+}
+
+/// Compiles `bpf/<source>` for the host and links it into the crate as a static library. For build scripts.
+pub fn compile_for_host(source: &str, library: &str) {
+    let bpf = source_dir();
+    println!("cargo:rerun-if-changed={}", bpf.display());
+    cc::Build::new()
+        .file(bpf.join(source))
+        .include(bpf)
+        .flag("-fno-strict-aliasing")
+        .extra_warnings(true)
+        .flag_if_supported("-Wno-unknown-pragmas")
+        .compile(library);
+}
+
+/// Compiles the layout of `bpf/<header>` as the C table `symbol` and links it into the crate. The crate's unit tests
+/// compare it with the Rust types; other builds leave it out, since nothing refers to it. For build scripts.
+///
+/// The table is compiled with `-Wpadded -Werror`, and the header is checked so for the BPF target, too: no struct has a
+/// hole.
+pub fn compile_layout(header: &str, symbol: &str) {
+    let bpf = source_dir();
+    let text = fs::read_to_string(bpf.join(header)).unwrap_or_else(|e| panic!("bpf/{header}: {e}"));
+    let source = out_dir().join(format!("{symbol}.c"));
+    fs::write(&source, layout::table_source(header, &text, symbol))
+        .unwrap_or_else(|e| panic!("{}: {e}", source.display()));
+    println!("cargo:rerun-if-changed={}", bpf.display());
+    let strict = ["-Wpadded", "-Werror"];
+    let status = clang(&bpf).args(["-fsyntax-only", "-x", "c"]).args(strict).arg(bpf.join(header)).status();
+    assert!(status.is_ok_and(|status| status.success()), "bpf/{header} has a hole on the BPF target");
+    cc::Build::new().file(source).include(bpf).extra_warnings(true).flags(strict).compile(symbol);
+}
+
+fn out_dir() -> PathBuf {
+    PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"))
+}

@@ -1,0 +1,59 @@
+//! The maps of the loaded objects, by name, and the names that more than one file uses.
+
+use crate::{Error, abi::Plain};
+use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
+use std::collections::BTreeMap;
+
+// A global variable of the programs is a map of one element, named after its section.
+/// The map of `struct shunt_control`.
+pub const CONTROL_MAP: &str = ".bss.control";
+pub(crate) const PORT_CACHE: &str = ".bss.port_cache";
+pub(crate) const USAGE: &str = ".bss.usage";
+/// Counts and TCP positions of flows that have left the table. Memory is allocated per entry.
+pub(crate) const EXPIRED: &str = "shunt_expired";
+
+/// All maps of the loaded objects. Objects that name the same map share it.
+#[derive(Debug, Default)]
+pub(crate) struct Maps(BTreeMap<String, MapHandle>);
+
+impl Maps {
+    /// The map of this name, if a loaded object has one.
+    pub(crate) fn find(&self, name: &str) -> Option<&MapHandle> {
+        self.0.get(name)
+    }
+
+    pub(crate) fn get(&self, name: &'static str) -> Result<&MapHandle, Error> {
+        self.find(name).ok_or(Error::Missing { object: "loaded", name })
+    }
+
+    /// Adds a map. A map of the same name stays.
+    pub(crate) fn add(
+        &mut self,
+        name: String,
+        handle: impl FnOnce() -> libbpf_rs::Result<MapHandle>,
+    ) -> libbpf_rs::Result<()> {
+        if let std::collections::btree_map::Entry::Vacant(place) = self.0.entry(name) {
+            place.insert(handle()?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn update(&self, map: &'static str, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.get(map)?.update(key, value, MapFlags::ANY).map_err(|source| Error::Map { map, source })
+    }
+
+    /// Deletes a key. Deleting a key that is absent is no error.
+    pub(crate) fn delete(&self, map: &'static str, key: &[u8]) -> Result<(), Error> {
+        match self.get(map)?.delete(key) {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::Map { map, source: e }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads the only element of a map, such as a global variable of the programs.
+pub(crate) fn read_variable<T: Plain + Default>(map: &MapHandle, name: &'static str) -> Result<T, Error> {
+    let value = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+    let value = value.map_err(|source| Error::Map { map: name, source })?;
+    Ok(value.as_deref().and_then(T::from_bytes).unwrap_or_default())
+}

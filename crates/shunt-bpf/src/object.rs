@@ -1,0 +1,88 @@
+//! The compiled objects, and loading them with shared maps.
+
+use crate::{
+    Error,
+    abi::WAYS,
+    maps::{EXPIRED, Maps},
+};
+use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, ProgramMut};
+use std::{ffi::OsStr, os::fd::AsFd};
+
+macro_rules! object {
+    ($name:literal) => {
+        Source { name: $name, bytes: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".o")) }
+    };
+}
+
+/// A compiled object of `bpf/prog`.
+pub(crate) struct Source {
+    /// The file name without extension.
+    pub(crate) name: &'static str,
+    bytes: &'static [u8],
+}
+
+pub(crate) const TC_FORWARD: Source = object!("tc_forward");
+/// For kernels without BTF: the program cannot read `skb->ip_summed`.
+pub(crate) const TC_FORWARD_WITHOUT_BTF: Source = object!("tc_forward_without_btf");
+pub(crate) const TC_WATCH: Source = object!("tc_watch");
+pub(crate) const XDP_FORWARD: Source = object!("xdp_forward");
+pub(crate) const XDP_DROPS: Source = object!("xdp_drops");
+pub(crate) const TABLE: Source = object!("table");
+pub(crate) const CT_GONE: Source = object!("ct_gone");
+pub(crate) const CHANGES: Source = object!("changes");
+
+const INDEXES: [&str; 2] = ["shunt_index4", "shunt_index6"];
+/// Maps with one element per entry of the flow table.
+const TABLES: [&str; 4] = ["shunt_table4", "shunt_table6", "shunt_cold4", "shunt_cold6"];
+
+/// The size of the flow tables.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    /// Flows per address family.
+    pub max_flows: u32,
+    /// Seed of the tables' hash. A random seed keeps senders from choosing tuples that collide.
+    pub seed: u64,
+}
+
+impl Size {
+    /// Buckets of an index: a power of two that leaves a third of the slots free. A key fits eight slots, and one of
+    /// them must be free.
+    pub(crate) fn buckets(self) -> u32 {
+        let slots = u64::from(self.max_flows) * 3 / 2;
+        u32::try_from(slots.div_ceil(WAYS as u64).next_power_of_two()).unwrap_or(1 << 31)
+    }
+}
+
+/// Loads an object. It uses the maps that are in `maps` already; its other maps are added.
+pub(crate) fn load(source: &Source, size: Size, maps: &mut Maps) -> Result<Object, Error> {
+    let failed = |e| Error::loading(source.name, e);
+    let mut open = ObjectBuilder::default().open_memory(source.bytes).map_err(failed)?;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if let Some(loaded) = maps.find(&name) {
+            map.reuse_fd(loaded.as_fd()).map_err(failed)?;
+        } else if TABLES.contains(&name.as_str()) {
+            map.set_max_entries(size.max_flows).map_err(failed)?;
+        } else if INDEXES.contains(&name.as_str()) {
+            map.set_max_entries(size.buckets()).map_err(failed)?;
+        } else if name == EXPIRED {
+            map.set_max_entries(size.max_flows.saturating_mul(4)).map_err(failed)?;
+        }
+    }
+    let object = open.load().map_err(failed)?;
+    for map in object.maps() {
+        let name = map.name().to_string_lossy().into_owned();
+        maps.add(name, || MapHandle::try_from(&map)).map_err(failed)?;
+    }
+    Ok(object)
+}
+
+/// The program `name` of a loaded object.
+pub(crate) fn program<'o>(
+    object: &'o Object,
+    source: &Source,
+    name: &'static str,
+) -> Result<ProgramMut<'o>, Error> {
+    let mut programs = object.progs_mut();
+    programs.find(|p| p.name() == OsStr::new(name)).ok_or(Error::Missing { object: source.name, name })
+}

@@ -1,0 +1,229 @@
+//! The ports of a data plane: attaching programs to devices, port flags, counters.
+
+use crate::{
+    DataPlane, Error,
+    abi::{self, Counters, Plain, Port},
+    attach::{self, AttachMode, Hook},
+    object::{TC_FORWARD, TC_WATCH, XDP_FORWARD, program},
+    plane::AttachedPort,
+};
+use libbpf_rs::{MapCore, MapFlags};
+use nix::libc::EINVAL;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    mem::offset_of,
+    sync::{Arc, atomic::Ordering},
+};
+
+const COUNTERS: &str = "shunt_counters";
+const DEVMAP: &str = "shunt_devmap";
+const PORTS: &str = "shunt_ports";
+const UPPERS: &str = "shunt_uppers";
+
+impl DataPlane {
+    /// Sets the handle of clsact filters, which are used without TCX. The handle is not 0 and differs between
+    /// instances.
+    pub fn set_filter_handle(&mut self, handle: u32) {
+        self.filter_handle = handle;
+    }
+
+    /// Attaches the tc programs to a device, with the port flags `flags` (`PORT_*`), by TCX if `tcx` and if the kernel
+    /// has it.
+    ///
+    /// # Errors
+    /// If all slots are in use, or the kernel refuses an attachment.
+    pub fn attach(&mut self, ifindex: u32, flags: u16, tcx: bool) -> Result<AttachMode, Error> {
+        let slot = (0..abi::PORTS_MAX as u8)
+            .find(|slot| self.ports.values().all(|p| p.slot != *slot))
+            .ok_or(Error::TooManyPorts(abi::PORTS_MAX))?;
+        let written = self.write_port(ifindex, Port { slot: slot.into(), flags, ifindex });
+        match written.and_then(|()| self.attach_tc(ifindex, slot, tcx)) {
+            Ok(port) => {
+                let mode = port.mode;
+                self.ports.insert(ifindex, port);
+                Ok(mode)
+            }
+            Err(error) => {
+                self.erase_port(ifindex, slot)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn attach_tc(&self, ifindex: u32, slot: u8, tcx: bool) -> Result<AttachedPort, Error> {
+        let ingress = program(&self.tc, &TC_FORWARD, "shunt_in")?;
+        let failed = |hook| move |source| Error::Attach { ifindex, hook, source };
+        let by_link = if tcx {
+            attach::link(&ingress, ifindex, Hook::Ingress)
+        } else {
+            Err(io::Error::from_raw_os_error(EINVAL))
+        };
+        let (mode, ingress) = match by_link {
+            Ok(link) => (AttachMode::Tcx, link),
+            // Kernels before 6.6 do not know the attach type.
+            Err(e) if e.raw_os_error() == Some(EINVAL) => {
+                (AttachMode::Clsact, attach::filter(&ingress, ifindex, Hook::Ingress, self.filter_handle)?)
+            }
+            Err(e) => return Err(failed(Hook::Ingress)(e)),
+        };
+        let egress = match &self.watch {
+            None => None,
+            Some(watch) => {
+                let out = program(watch, &TC_WATCH, "shunt_out")?;
+                Some(match mode {
+                    AttachMode::Tcx => {
+                        attach::link(&out, ifindex, Hook::Egress).map_err(failed(Hook::Egress))?
+                    }
+                    AttachMode::Clsact => attach::filter(&out, ifindex, Hook::Egress, self.filter_handle)?,
+                })
+            }
+        };
+        Ok(AttachedPort { slot, mode, _ingress: ingress, _egress: egress, xdp: None })
+    }
+
+    /// Attaches or detaches the XDP program of a port. Does nothing on a device that is not a port.
+    ///
+    /// # Errors
+    /// If the XDP program was not loaded, or the device does not accept it.
+    pub fn set_xdp(&mut self, ifindex: u32, on: bool) -> Result<(), Error> {
+        let Some(port) = self.ports.get_mut(&ifindex) else { return Ok(()) };
+        if !on {
+            port.xdp = None;
+        } else if port.xdp.is_none() {
+            let object = self.xdp.as_ref().map_err(|why| Error::NotLoaded(Arc::clone(why)))?;
+            let program = program(object, &XDP_FORWARD, "shunt_xdp")?;
+            let link = attach::link(&program, ifindex, Hook::Xdp).map_err(|source| Error::Attach {
+                ifindex,
+                hook: Hook::Xdp,
+                source,
+            })?;
+            port.xdp = Some(link);
+        }
+        Ok(())
+    }
+
+    /// Whether the XDP program is attached to a port.
+    pub fn has_xdp(&self, ifindex: u32) -> bool {
+        self.ports.get(&ifindex).is_some_and(|p| p.xdp.is_some())
+    }
+
+    /// How the tc programs of a port are attached. None if the device is not a port.
+    pub fn attach_mode(&self, ifindex: u32) -> Option<AttachMode> {
+        self.ports.get(&ifindex).map(|p| p.mode)
+    }
+
+    /// The slot of a port, `0..PORTS_MAX`. None if the device is not a port.
+    pub fn slot(&self, ifindex: u32) -> Option<u8> {
+        self.ports.get(&ifindex).map(|p| p.slot)
+    }
+
+    /// The ifindex of the port in a slot. None if the slot is free.
+    pub fn ifindex_at(&self, slot: u8) -> Option<u32> {
+        self.ports.iter().find(|(_, port)| port.slot == slot).map(|(ifindex, _)| *ifindex)
+    }
+
+    /// Detaches all programs from a device and frees its slot.
+    pub fn detach(&mut self, ifindex: u32) -> Result<(), Error> {
+        if let Some(port) = self.ports.remove(&ifindex) {
+            let slot = port.slot;
+            // Detach first: the programs must not count into the slot after another port gets it.
+            drop(port);
+            let zero = vec![Counters::default().bytes().to_vec(); possible_cpus()?];
+            self.maps
+                .get(COUNTERS)?
+                .update_percpu(&u32::from(slot).to_ne_bytes(), &zero, MapFlags::ANY)
+                .map_err(|source| Error::Map { map: COUNTERS, source })?;
+            self.erase_port(ifindex, slot)?;
+        }
+        Ok(())
+    }
+
+    /// The flags of a port (`PORT_*`); 0 if the device is not a port.
+    pub fn flags(&self, ifindex: u32) -> u16 {
+        let map = self.maps.find(PORTS);
+        let port = map.and_then(|map| map.lookup(&ifindex.to_ne_bytes(), MapFlags::ANY).ok().flatten());
+        port.as_deref().and_then(Port::from_bytes).unwrap_or_default().flags
+    }
+
+    /// Sets the flags of a port (`PORT_*`). Does nothing on a device that is not a port.
+    pub fn set_flags(&self, ifindex: u32, flags: u16) -> Result<(), Error> {
+        match self.slot(ifindex) {
+            Some(slot) => self.write_port(ifindex, Port { slot: slot.into(), flags, ifindex }),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes which devices are stacked on which ports: upper device to ports, by ifindex. Does nothing unless the data
+    /// plane learns.
+    pub fn set_uppers(&mut self, uppers: &BTreeMap<u32, BTreeSet<u32>>) -> Result<(), Error> {
+        if !self.learns() {
+            return Ok(());
+        }
+        let slots = |ports: &BTreeSet<u32>| {
+            ports.iter().filter_map(|port| self.slot(*port)).fold(0, |slots, slot| slots | 1 << slot)
+        };
+        let want: BTreeMap<u32, u64> = uppers.iter().map(|(upper, ports)| (*upper, slots(ports))).collect();
+        for upper in self.uppers.keys().filter(|upper| !want.contains_key(upper)) {
+            self.maps.delete(UPPERS, &upper.to_ne_bytes())?;
+        }
+        for (upper, slots) in want.iter().filter(|(upper, slots)| self.uppers.get(upper) != Some(slots)) {
+            self.maps.update(UPPERS, &upper.to_ne_bytes(), &slots.to_ne_bytes())?;
+        }
+        self.uppers = want;
+        Ok(())
+    }
+
+    fn write_port(&self, ifindex: u32, port: Port) -> Result<(), Error> {
+        self.maps.update(PORTS, &ifindex.to_ne_bytes(), port.bytes())?;
+        self.cache_port(ifindex, port.slot, port);
+        if self.xdp.is_ok() {
+            self.maps.update(DEVMAP, &u32::from(port.slot).to_ne_bytes(), &ifindex.to_ne_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn erase_port(&self, ifindex: u32, slot: u8) -> Result<(), Error> {
+        self.maps.delete(PORTS, &ifindex.to_ne_bytes())?;
+        self.cache_port(ifindex, slot.into(), Port::default());
+        if self.xdp.is_ok() {
+            self.maps.delete(DEVMAP, &u32::from(slot).to_ne_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Writes a port, or zeros, to the port cache, where the programs look first.
+    fn cache_port(&self, ifindex: u32, slot: u16, port: Port) {
+        // Ports whose ifindexes have the same low bits share an element. The last one written has it; the programs find
+        // the others in `shunt_ports`.
+        let by_ifindex =
+            offset_of!(abi::PortCache, by_ifindex) + (ifindex % abi::PORTS_MAX) as usize * size_of::<Port>();
+        let by_slot = offset_of!(abi::PortCache, ifindex) + usize::from(slot) * size_of::<u32>();
+        let mut whole = [0; size_of::<Port>()];
+        whole.copy_from_slice(port.bytes());
+        let whole = u64::from_ne_bytes(whole);
+        self.port_cache.u32(by_slot).store(port.ifindex, Ordering::Relaxed);
+        self.port_cache.u64(by_ifindex).store(whole, Ordering::Relaxed);
+    }
+
+    /// The counters of a port, summed over the CPUs; zeros if the device is not a port.
+    pub fn counters(&self, ifindex: u32) -> Result<Counters, Error> {
+        let mut sum = Counters::default();
+        let Some(slot) = self.slot(ifindex) else { return Ok(sum) };
+        let values = self
+            .maps
+            .get(COUNTERS)?
+            .lookup_percpu(&u32::from(slot).to_ne_bytes(), MapFlags::ANY)
+            .map_err(|source| Error::Map { map: COUNTERS, source })?;
+        for value in values.iter().flatten() {
+            if let Some(counters) = Counters::from_bytes(value) {
+                sum.add(&counters);
+            }
+        }
+        Ok(sum)
+    }
+}
+
+fn possible_cpus() -> Result<usize, Error> {
+    libbpf_rs::num_possible_cpus().map_err(|source| Error::Map { map: COUNTERS, source })
+}

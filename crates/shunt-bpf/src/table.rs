@@ -1,0 +1,131 @@
+//! Access to the flow tables by the programs of `table.bpf.c`: put, get and remove flows, sweep, heartbeat.
+
+use crate::{
+    DataPlane, Error,
+    abi::{self, Edit, Key4, Plain, Sweep},
+    flows::{Entry, FlowTable, Key},
+    maps::{CONTROL_MAP, USAGE, read_variable},
+    object::{TABLE, program},
+};
+use libbpf_rs::ProgramInput;
+use nix::libc;
+use std::time::Duration;
+
+/// Names the flow tables in errors.
+const TABLE_MAP: &str = "shunt_table";
+const EDIT_MAP: &str = "shunt_edit";
+
+impl DataPlane {
+    /// Handles for reading the flow tables, also from another thread.
+    pub fn flows(&self) -> Result<FlowTable, Error> {
+        FlowTable::open(|name| self.maps.get(name))
+    }
+
+    /// Calls `visit` for every flow, as [`FlowTable::for_each`] does.
+    pub fn for_each_flow(&self, visit: impl FnMut(Key, Entry)) -> Result<(), Error> {
+        self.flows()?.for_each(visit)
+    }
+
+    /// Calls `visit` for the counters of every expired flow, as [`FlowTable::for_each_expired`] does.
+    pub fn for_each_expired(&self, visit: impl FnMut(abi::Tuple, abi::Expired)) -> Result<(), Error> {
+        self.flows()?.for_each_expired(visit)
+    }
+
+    /// Inserts or replaces a flow.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if no entry is free.
+    pub fn put_flow(&self, key: &Key, entry: &Entry) -> Result<(), Error> {
+        self.edit(abi::EDIT_PUT, key, entry).map(|_| ())
+    }
+
+    /// The flow of a key. None if the table has no such flow.
+    pub fn flow(&self, key: &Key) -> Result<Option<Entry>, Error> {
+        self.edit(abi::EDIT_GET, key, &Entry::default())
+    }
+
+    /// Removes a flow. Removing a flow that is absent is no error.
+    pub fn remove_flow(&self, key: &Key) -> Result<(), Error> {
+        self.edit(abi::EDIT_REMOVE, key, &Entry::default()).map(|_| ())
+    }
+
+    /// What ingress and egress noted of packets with the tuple of `key`, on any port.
+    pub fn sighting(&self, key: &Key) -> Result<abi::Sighting, Error> {
+        self.run_edit(abi::EDIT_SIGHTING, key, &Entry::default()).map(|edit| edit.sighting)
+    }
+
+    fn edit(&self, op: u32, key: &Key, entry: &Entry) -> Result<Option<Entry>, Error> {
+        let edit = self.run_edit(op, key, entry)?;
+        match -edit.result {
+            0 => Ok(Some(Entry { flow: edit.flow, to: edit.to, cold: edit.cold })),
+            libc::ENOENT => Ok(None),
+            libc::ENOSPC => Err(Error::Full),
+            error => {
+                let source = libbpf_rs::Error::from_raw_os_error(error);
+                Err(Error::Map { map: TABLE_MAP, source })
+            }
+        }
+    }
+
+    /// Runs `shunt_edit_flow`, which reads its request from a map and writes the result there.
+    fn run_edit(&self, op: u32, key: &Key, entry: &Entry) -> Result<Edit, Error> {
+        let mut request = Edit { op, flow: entry.flow, to: entry.to, ..Edit::default() };
+        match key {
+            Key::V4(key) => {
+                request.family = 4;
+                request.key[..size_of::<Key4>()].copy_from_slice(key.bytes());
+            }
+            Key::V6(key) => {
+                request.family = 6;
+                request.key.copy_from_slice(key.bytes());
+            }
+        }
+        self.maps.update(EDIT_MAP, &0u32.to_ne_bytes(), request.bytes())?;
+        program(&self.table, &TABLE, "shunt_edit_flow")?
+            .test_run(ProgramInput::default())
+            .map_err(|source| Error::Map { map: TABLE_MAP, source })?;
+        read_variable(self.maps.get(EDIT_MAP)?, EDIT_MAP)
+    }
+
+    /// Renews the heartbeat. Without a heartbeat, the programs stop forwarding.
+    pub fn beat(&self) -> Result<(), Error> {
+        program(&self.table, &TABLE, "shunt_beat")?
+            .test_run(ProgramInput::default())
+            .map(|_| ())
+            .map_err(|source| Error::Map { map: CONTROL_MAP, source })
+    }
+
+    /// Sweeps the tables inside the kernel: retires flows that were idle for `idle` (all learned flows if `all`), and
+    /// removes flows that were retired long enough ago.
+    pub fn sweep(&self, idle: Duration, all: bool) -> Result<Sweep, Error> {
+        self.sweep_part(idle, all, 0, u32::MAX)
+    }
+
+    /// Sweeps `entries` entries beginning with `from`, out of [`DataPlane::entries`]. With `entries` 0, only the clock
+    /// in the result is filled in.
+    pub fn sweep_part(&self, idle: Duration, all: bool, from: u32, entries: u32) -> Result<Sweep, Error> {
+        let failed = |source| Error::Map { map: TABLE_MAP, source };
+        let idle_ticks = self.control.ticks(idle);
+        let request = Sweep { idle_ticks, all: u32::from(all), from, entries, ..Sweep::default() };
+        let mut context = request.bytes().to_vec();
+        let program = program(&self.table, &TABLE, "shunt_sweep_flows")?;
+        loop {
+            let input = ProgramInput { context_in: Some(&mut context), ..ProgramInput::default() };
+            program.test_run(input).map_err(failed)?;
+            let sweep = Sweep::from_bytes(&context).unwrap_or_default();
+            if sweep.entries == 0 {
+                return Ok(sweep);
+            }
+        }
+    }
+
+    /// The number of entries in both tables together.
+    pub fn entries(&self) -> u32 {
+        self.size.max_flows.saturating_mul(2)
+    }
+
+    /// Entries in use and records lost, as the programs count them.
+    pub fn usage(&self) -> Result<abi::Usage, Error> {
+        read_variable(self.maps.get(USAGE)?, USAGE)
+    }
+}

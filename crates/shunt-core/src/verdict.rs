@@ -1,0 +1,254 @@
+//! Why one direction of a connection is fast or slow, from everything that is known about the direction.
+
+use shunt_api::{DirectionName, FilterHook, FlowState, PortFilter, RulesetStatus, Tracked};
+
+/// The name of a reason (`miss`, `no-conntrack`, ...), as `shunt status` counts it.
+pub type Reason = &'static str;
+
+/// Everything that is known about one direction of a connection.
+#[derive(Debug, Clone)]
+pub struct DirectionFacts<'a> {
+    /// The IP protocol number.
+    pub protocol: u8,
+    /// Which direction of the connection.
+    pub dir: DirectionName,
+    /// The conntrack entry of the connection; `None` if conntrack has none.
+    pub tracked: Option<&'a Tracked>,
+    /// The direction's flow; `None` if the table has none.
+    pub flow: Option<FlowFacts>,
+    /// Why the last packet of the direction that Linux forwarded taught nothing; `None` if there was no such packet.
+    pub refused: Option<Reason>,
+    /// Whether `refused` was recorded after the flow was retired.
+    pub refused_after_retirement: bool,
+    /// Packets of the direction that came in by a port within the last [`WINDOW_S`] seconds.
+    pub packets_seen: u32,
+    /// Packets that must be seen within [`WINDOW_S`] seconds before the direction is learned.
+    pub packets_needed: u32,
+    /// Why nothing is learned from this address family, or from some port; `None` if learning is on everywhere.
+    pub learning_blocked: Option<LearningBlocked>,
+    /// Whether the configuration excludes the mark of the connection.
+    pub excluded: bool,
+    /// Whether UDP directions without a reply are learned (`udp_unreplied`).
+    pub udp_unreplied: bool,
+    /// Whether flows are learned at all (`learn`).
+    pub learns: bool,
+    /// Whether the connection begins or ends at the router itself.
+    pub local: bool,
+    /// Seconds since the epoch last moved, and the cause; `None` if it has not moved since the daemon started.
+    pub epoch_moved: Option<(u64, String)>,
+}
+
+/// Packets of a tuple count together for this many seconds, as in bpf/include/watch.h.
+pub const WINDOW_S: u64 = 10;
+
+/// A flow in the table.
+#[derive(Debug, Clone, Copy)]
+pub struct FlowFacts {
+    /// The state of the flow.
+    pub state: FlowState,
+    /// Why the flow was retired; `None` unless the state is retired.
+    pub retired_why: Option<Reason>,
+    /// Whether the flow's action is of the current epoch.
+    pub current: bool,
+    /// Seconds since the flow was retired, or since it was learned if it is not retired.
+    pub since_s: u64,
+}
+
+/// Why nothing is learned from an address family or from a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LearningBlocked {
+    /// The reason that packets are counted under.
+    pub reason: Reason,
+    /// The rule, port or filter that blocks learning.
+    pub place: String,
+}
+
+/// The properties of a port that can block learning.
+#[derive(Debug, Clone)]
+pub struct PortFacts<'a> {
+    /// The name of the port.
+    pub name: &'a str,
+    /// Whether a packet socket captures on the port.
+    pub captured: bool,
+    /// The first filter on the port that is not Shunt's; `None` if there is none.
+    pub filter: Option<&'a PortFilter>,
+}
+
+impl LearningBlocked {
+    /// The first thing that blocks learning from an address family. `held` says whether the data plane learns nothing
+    /// from the family at all. A blocked port counts for every connection, because the port that a connection comes in
+    /// by is not known before the connection is learned.
+    pub fn find<'a>(
+        v4: bool,
+        held: bool,
+        ruleset: &RulesetStatus,
+        mut ports: impl Iterator<Item = PortFacts<'a>>,
+    ) -> Option<Self> {
+        if held {
+            return Some(Self { reason: "ruleset", place: blocking_rule(ruleset, v4) });
+        }
+        ports.find_map(|port| {
+            if port.captured {
+                return Some(Self { reason: "capture", place: format!("on {}", port.name) });
+            }
+            let filter = port.filter?;
+            let reason = match filter.hook {
+                FilterHook::Ingress => "ingress-filter",
+                FilterHook::Egress | FilterHook::Qdisc => "egress-filter",
+            };
+            Some(Self { reason, place: filter.to_string() })
+        })
+    }
+}
+
+/// The first rule that keeps an address family from being learned.
+fn blocking_rule(ruleset: &RulesetStatus, v4: bool) -> String {
+    let other_family = if v4 { "ip6" } else { "ip" };
+    match ruleset.stops.iter().find(|note| note.family != other_family) {
+        Some(note) => format!("`{}` in {}", note.statement, note.place()),
+        None => ruleset.unread.clone().unwrap_or_else(|| "the ruleset is being read".to_owned()),
+    }
+}
+
+/// Whether a direction is fast or slow, and why.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Why the direction is slow; `None` if it is fast.
+    pub slow: Option<Reason>,
+    /// Details about this direction, in addition to the general text of the reason; may be empty.
+    pub detail: String,
+    /// Seconds since this became so; `None` if unknown.
+    pub since_s: Option<u64>,
+}
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+fn slow(reason: Reason, detail: impl Into<String>) -> Verdict {
+    Verdict { slow: Some(reason), detail: detail.into(), since_s: None }
+}
+
+impl DirectionFacts<'_> {
+    /// Explains the direction. Lasting causes (protocol, helper, configuration) are reported before the latest event.
+    pub fn verdict(&self) -> Verdict {
+        let checks = [
+            Self::check_in_use,
+            Self::check_eligible,
+            Self::check_pending_or_retired,
+            Self::check_conntrack_state,
+            Self::check_learning_blocked,
+            Self::check_stale,
+            Self::check_refused,
+        ];
+        let found = checks.iter().find_map(|check| check(self));
+        let mut verdict = found.unwrap_or_else(|| self.not_learned());
+        // A direction that was never fast has been slow since the connection began.
+        if verdict.slow.is_some() && self.flow.is_none() {
+            verdict.since_s = self.tracked.and_then(|tracked| tracked.age_s);
+        }
+        verdict
+    }
+
+    fn check_in_use(&self) -> Option<Verdict> {
+        let flow = self.flow.filter(|flow| flow.state >= FlowState::Active)?;
+        Some(Verdict { since_s: Some(flow.since_s), ..Verdict::default() })
+    }
+
+    fn check_eligible(&self) -> Option<Verdict> {
+        if !matches!(self.protocol, TCP | UDP) {
+            return Some(slow("protocol", ""));
+        }
+        if let Some(tracked) = self.tracked {
+            if tracked.helper.is_some() || tracked.is(Tracked::HELPER) {
+                let helper = tracked.helper.as_ref().map(|helper| format!("the helper is {helper}"));
+                return Some(slow("helper", helper.unwrap_or_default()));
+            }
+            let direction = if self.dir == DirectionName::Orig { &tracked.orig } else { &tracked.reply };
+            if let Some(zone) = tracked.zone.or(direction.zone) {
+                return Some(slow("no-conntrack", format!("the connection is in zone {zone}")));
+            }
+        }
+        if self.excluded {
+            return Some(slow("excluded", "by the mark of the connection"));
+        }
+        if self.local {
+            return Some(slow(
+                "miss",
+                "the connection begins or ends at the router itself; only forwarded traffic can be fast",
+            ));
+        }
+        (!self.learns).then(|| slow("miss", "learning is off: the configuration has `learn = false`"))
+    }
+
+    fn check_pending_or_retired(&self) -> Option<Verdict> {
+        let flow = self.flow?;
+        match flow.state {
+            FlowState::Pending => Some(Verdict { since_s: Some(flow.since_s), ..slow("pending", "") }),
+            FlowState::Retired => {
+                let retired = flow.retired_why?;
+                let refused = self.refused.filter(|why| self.refused_after_retirement && *why != "retiring");
+                let (reason, detail) = match refused {
+                    Some(why) => (why, format!("the flow was fast until {} s ago: {retired}", flow.since_s)),
+                    None => (retired, String::new()),
+                };
+                Some(Verdict { since_s: Some(flow.since_s), ..slow(reason, detail) })
+            }
+            _ => None,
+        }
+    }
+
+    fn check_conntrack_state(&self) -> Option<Verdict> {
+        let tracked = self.tracked?;
+        if tracked.is(Tracked::DYING) {
+            return Some(slow("dying", ""));
+        }
+        if !tracked.is(Tracked::CONFIRMED) {
+            return Some(slow("unconfirmed", ""));
+        }
+        if self.protocol == UDP {
+            let unreplied = !tracked.is(Tracked::SEEN_REPLY) && !self.udp_unreplied;
+            return unreplied.then(|| slow("unreplied", ""));
+        }
+        let state = tracked.state.as_deref().unwrap_or("NONE");
+        if state != "ESTABLISHED" {
+            return Some(slow("not-established", format!("its state in conntrack is {state}")));
+        }
+        (!tracked.is(Tracked::ASSURED))
+            .then(|| slow("not-established", "conntrack has not marked the connection ASSURED"))
+    }
+
+    fn check_learning_blocked(&self) -> Option<Verdict> {
+        self.learning_blocked.as_ref().map(|blocked| slow(blocked.reason, blocked.place.clone()))
+    }
+
+    fn check_stale(&self) -> Option<Verdict> {
+        let flow = self.flow.filter(|flow| flow.state == FlowState::Stale)?;
+        Some(match &self.epoch_moved {
+            Some((ago, cause)) if !flow.current => {
+                Verdict { since_s: Some(*ago), ..slow("stale", format!("the last change was: {cause}")) }
+            }
+            _ => slow("stale", "the proof of its action is overdue"),
+        })
+    }
+
+    fn check_refused(&self) -> Option<Verdict> {
+        self.refused.map(|why| slow(why, ""))
+    }
+
+    fn not_learned(&self) -> Verdict {
+        let (seen, needed) = (self.packets_seen, self.packets_needed);
+        slow(
+            "miss",
+            match seen {
+                0 => format!("no packet of this flow was seen on any port in the last {WINDOW_S} s"),
+                _ if seen < needed => format!(
+                    "packets seen in the last {WINDOW_S} s: {seen}; the flow is learned from packet {needed}"
+                ),
+                _ => format!("packets seen in the last {WINDOW_S} s: {seen}; none of them left by a port"),
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+use super::*;
+use shunt_api::{Counted, Family, TrackedDirection};
+
+fn tracked(protocol: u8, state: Option<&str>, status: u32) -> Tracked {
+    let direction = |src: [u8; 4], dst: [u8; 4]| TrackedDirection {
+        src: src.into(),
+        dst: dst.into(),
+        sport: Some(1),
+        dport: Some(2),
+        icmp: None,
+        zone: None,
+        count: None,
+        fast: Counted::default(),
+    };
+    Tracked {
+        family: Family::V4,
+        protocol,
+        orig: direction([192, 0, 2, 1], [192, 0, 2, 2]),
+        reply: direction([192, 0, 2, 2], [192, 0, 2, 1]),
+        timeout_s: Some(9),
+        state: state.map(str::to_owned),
+        status,
+        mark: Some(0),
+        secctx: None,
+        zone: None,
+        age_s: Some(77),
+        helper: None,
+        used: 1,
+    }
+}
+
+const GOOD: u32 = Tracked::SEEN_REPLY | Tracked::ASSURED | Tracked::CONFIRMED;
+
+fn facts(tracked: &Tracked) -> DirectionFacts<'_> {
+    DirectionFacts {
+        protocol: tracked.protocol,
+        dir: DirectionName::Orig,
+        tracked: Some(tracked),
+        flow: None,
+        refused: None,
+        refused_after_retirement: false,
+        packets_seen: 1,
+        packets_needed: 2,
+        learning_blocked: None,
+        excluded: false,
+        udp_unreplied: true,
+        learns: true,
+        local: false,
+        epoch_moved: Some((3, "route".to_owned())),
+    }
+}
+
+fn flow(state: FlowState) -> Option<FlowFacts> {
+    Some(FlowFacts { state, retired_why: Some("tcp-flags"), current: false, since_s: 5 })
+}
+
+#[test]
+fn a_flow_in_use_is_fast_whatever_else_is_known() {
+    let udp = tracked(UDP, None, GOOD);
+    for state in [FlowState::Active, FlowState::Static] {
+        let in_use = DirectionFacts { flow: flow(state), refused: Some("not-liberal"), ..facts(&udp) };
+        assert_eq!(in_use.verdict(), Verdict { since_s: Some(5), ..Verdict::default() });
+    }
+}
+
+#[test]
+fn the_conntrack_entry_gives_the_reason_if_it_keeps_a_connection_from_being_learned() {
+    let with = |change: fn(&mut Tracked)| {
+        let mut entry = tracked(UDP, None, GOOD);
+        change(&mut entry);
+        facts(&entry).verdict()
+    };
+    let reason = |change| with(change).slow;
+    let helper = with(|t| t.helper = Some("sip".to_owned()));
+    assert_eq!((helper.slow, helper.detail.as_str()), (Some("helper"), "the helper is sip"));
+    assert_eq!(helper.since_s, Some(77), "slow since the connection began");
+    assert_eq!(with(|t| t.zone = Some(9)).detail, "the connection is in zone 9");
+    assert_eq!(reason(|t| t.orig.zone = Some(9)), Some("no-conntrack"));
+    assert_eq!(
+        reason(|t| t.reply.zone = Some(9)),
+        Some("miss"),
+        "the zone of the other direction does not matter"
+    );
+    assert_eq!(reason(|t| t.protocol = 1), Some("protocol"));
+    assert_eq!(reason(|t| t.status = Tracked::SEEN_REPLY), Some("unconfirmed"));
+    assert_eq!(reason(|t| t.status |= Tracked::DYING), Some("dying"));
+    for (state, status, reason) in [
+        ("SYN_SENT", GOOD, Some("not-established")),
+        ("ESTABLISHED", GOOD & !Tracked::ASSURED, Some("not-established")),
+        ("ESTABLISHED", GOOD, Some("miss")),
+    ] {
+        assert_eq!(facts(&tracked(TCP, Some(state), status)).verdict().slow, reason, "{state}");
+    }
+}
+
+#[test]
+fn the_configuration_and_blocked_ports_give_the_reason_for_every_connection() {
+    let udp = tracked(UDP, None, Tracked::CONFIRMED);
+    let reason = |facts: DirectionFacts| facts.verdict().slow;
+    assert_eq!(reason(facts(&udp)), Some("miss"));
+    assert_eq!(reason(DirectionFacts { udp_unreplied: false, ..facts(&udp) }), Some("unreplied"));
+    assert_eq!(reason(DirectionFacts { excluded: true, ..facts(&udp) }), Some("excluded"));
+    let local = DirectionFacts { local: true, ..facts(&udp) }.verdict();
+    assert!(local.detail.contains("the router itself"), "{local:?}");
+    let off = DirectionFacts { learns: false, ..facts(&udp) }.verdict();
+    assert!(off.detail.contains("learn = false"), "{off:?}");
+    let blocked = LearningBlocked { reason: "capture", place: "on r1".to_owned() };
+    let captured =
+        DirectionFacts { learning_blocked: Some(blocked), refused: Some("capture"), ..facts(&udp) };
+    let verdict = captured.verdict();
+    assert_eq!((verdict.slow, verdict.detail.as_str()), (Some("capture"), "on r1"));
+    // The capture has made the flow stale and keeps it stale.
+    assert_eq!(reason(DirectionFacts { flow: flow(FlowState::Stale), ..captured }), Some("capture"));
+}
+
+#[test]
+fn a_flow_that_is_not_in_use_gives_the_reason() {
+    let udp = tracked(UDP, None, GOOD);
+    let in_state = |state| DirectionFacts { flow: flow(state), ..facts(&udp) };
+    let stale = in_state(FlowState::Stale).verdict();
+    assert_eq!((stale.slow, stale.since_s), (Some("stale"), Some(3)));
+    assert!(stale.detail.contains("route"), "{stale:?}");
+    assert_eq!(in_state(FlowState::Pending).verdict().slow, Some("pending"));
+    let retired = DirectionFacts { refused: Some("not-proved"), ..in_state(FlowState::Retired) };
+    let verdict = retired.verdict();
+    assert_eq!((verdict.slow, verdict.since_s), (Some("tcp-flags"), Some(5)));
+    let later = DirectionFacts { refused_after_retirement: true, ..retired }.verdict();
+    assert_eq!(later.slow, Some("not-proved"));
+    assert!(later.detail.contains("until 5 s ago: tcp-flags"), "{later:?}");
+}
+
+#[test]
+fn a_refused_or_rarely_seen_direction_gives_the_reason() {
+    let udp = tracked(UDP, None, GOOD);
+    let refused = DirectionFacts { refused: Some("left-twice"), ..facts(&udp) };
+    assert_eq!(refused.verdict().slow, Some("left-twice"));
+    let seen = |packets_seen| DirectionFacts { packets_seen, ..facts(&udp) }.verdict();
+    assert_eq!(seen(1).slow, Some("miss"));
+    let few = "packets seen in the last 10 s: 1; the flow is learned from packet 2";
+    assert_eq!(seen(1).detail, few);
+    assert_eq!(seen(0).detail, "no packet of this flow was seen on any port in the last 10 s");
+    assert_eq!(seen(9).detail, "packets seen in the last 10 s: 9; none of them left by a port");
+}
+
+#[test]
+fn a_blocking_rule_port_or_filter_is_named() {
+    let filter = PortFilter {
+        device: "r1".to_owned(),
+        hook: FilterHook::Egress,
+        kind: "u32".to_owned(),
+        program: None,
+    };
+    let port = |captured, filter| PortFacts { name: "r1", captured, filter };
+    let find = |held, port| LearningBlocked::find(true, held, &RulesetStatus::default(), [port].into_iter());
+    assert_eq!(find(false, port(false, None)), None);
+    let reason = |blocked: Option<LearningBlocked>| blocked.map(|blocked| blocked.reason);
+    assert_eq!(reason(find(false, port(false, Some(&filter)))), Some("egress-filter"));
+    assert_eq!(reason(find(false, port(true, Some(&filter)))), Some("capture"));
+    let held = find(true, port(true, None)).unwrap();
+    assert_eq!((held.reason, held.place.as_str()), ("ruleset", "the ruleset is being read"));
+}

@@ -1,0 +1,251 @@
+//! A generator of live XDP frames.
+
+use crate::{
+    Error, State,
+    abi::{Plan, ReplayFrame, ReplayPlan, start},
+    libbpf_error, load, map, missing, now_ns, open, set_entries, set_rodata,
+};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
+use nix::sys::{
+    pthread::{pthread_kill, pthread_self},
+    signal::Signal,
+};
+use shunt_bpf::abi::Plain;
+use shunt_gen::{Capture, Round, Schedule, Traffic};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Frames to offer in one call into the kernel: enough for minutes.
+const OFFERED_MAX: u32 = i32::MAX as u32;
+/// How often to check whether a call is over.
+const LOOK_EACH: Duration = Duration::from_millis(1);
+/// The signal that interrupts a call. Its default action is to be ignored.
+const WAKE: Signal = Signal::SIGURG;
+/// Default number of frames that the kernel builds before it passes them on: half of a veth's ring.
+const BATCH: u32 = 128;
+/// The most that the kernel allows.
+const BATCH_MAX: u32 = 256;
+
+/// The most kernel memory for a capture.
+const REPLAY_BYTES: usize = 1 << 30;
+
+/// Sends frames out of one interface with `BPF_F_TEST_XDP_LIVE_FRAMES`, from one CPU at a time.
+///
+/// A veth whose ring is full drops frames without counting them: count frames at the receiver.
+#[derive(Debug)]
+pub struct Generator {
+    object: Object,
+    frame: Vec<u8>,
+    batch: u32,
+}
+
+impl Generator {
+    /// Loads a generator that sends `traffic` out of the interface `out_ifindex`.
+    ///
+    /// # Errors
+    /// If the kernel refuses the program.
+    pub fn new(traffic: &Traffic, out_ifindex: u32) -> Result<Self, Error> {
+        let mut open = open("xdp_gen", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_gen.o")))?;
+        set_rodata(&mut open, Plan::for_traffic(traffic, out_ifindex).bytes());
+        set_entries(&mut open, "numbers", traffic.flows)?;
+        let object = load("xdp_gen", open)?;
+        let generator = Self { object, frame: traffic.largest_frame().to_bytes(), batch: BATCH };
+        let random = traffic.shuffled.unwrap_or_default();
+        generator.set(&State { random, burst: 1, ..State::default() })?;
+        Ok(generator)
+    }
+
+    /// Loads a generator that sends the frames of a capture out of the interface `out_ifindex`.
+    ///
+    /// # Errors
+    /// If the kernel refuses the program, or the capture needs more than 1 GiB of kernel memory.
+    pub fn replay(capture: &Capture, round: &Round, out_ifindex: u32) -> Result<Self, Error> {
+        let plan = ReplayPlan::for_capture(capture, round, out_ifindex);
+        let largest = capture.largest();
+        let value_size = (size_of::<ReplayFrame>() + largest).next_multiple_of(8);
+        if value_size * capture.frames.len() > REPLAY_BYTES {
+            let cause = io::Error::from_raw_os_error(nix::libc::E2BIG);
+            return Err(Error { doing: "xdp_replay: loading the capture".to_owned(), cause: cause.into() });
+        }
+        let mut open = open("xdp_replay", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_replay.o")))?;
+        set_rodata(&mut open, plan.bytes());
+        set_entries(&mut open, "frames", plan.frames)?;
+        if let Some(mut map) = open.maps_mut().find(|map| map.name() == "frames") {
+            map.set_value_size(value_size as u32)
+                .map_err(|e| libbpf_error("xdp_replay: sizing the map of frames", e))?;
+        }
+        let object = load("xdp_replay", open)?;
+        let frames = map(&object, "frames")?;
+        for ((nth, frame), due) in (0u32..).zip(&capture.frames).zip(&round.due) {
+            let head =
+                ReplayFrame { due_ns: due.as_nanos() as u64, bytes: frame.bytes.len() as u32, _pad: 0 };
+            let mut value = [head.bytes(), &frame.bytes].concat();
+            value.resize(value_size, 0);
+            let written = frames.update(&nth.to_ne_bytes(), &value, MapFlags::ANY);
+            written.map_err(|e| libbpf_error("xdp_replay: writing the frames", e))?;
+        }
+        let generator = Self { object, frame: vec![0; largest], batch: BATCH };
+        generator.set(&State::default())?;
+        Ok(generator)
+    }
+
+    /// Sets how many frames, up to 256, the kernel builds before it passes them on and lets other threads run.
+    pub fn set_batch(&mut self, frames: u32) {
+        self.batch = frames.clamp(1, BATCH_MAX);
+    }
+
+    /// Sets the schedule: packets are due from `start_ns` on, by the clock of [`now_ns`]. Counters restart at zero and flows
+    /// with the first; the packet numbers of each flow continue.
+    ///
+    /// # Errors
+    /// If the state cannot be written.
+    pub fn schedule(&self, schedule: &Schedule, start_ns: u64, label: u8) -> Result<(), Error> {
+        self.set(&start(schedule, start_ns, label, &self.state()?))
+    }
+
+    /// The schedule and the progress.
+    ///
+    /// # Errors
+    /// If the state cannot be read.
+    pub fn state(&self) -> Result<State, Error> {
+        read(&map(&self.object, ".bss")?)
+    }
+
+    fn set(&self, state: &State) -> Result<(), Error> {
+        let written = map(&self.object, ".bss")?.update(&0u32.to_ne_bytes(), state.bytes(), MapFlags::ANY);
+        written.map_err(|e| libbpf_error("xdp_gen: writing the state", e))
+    }
+
+    /// Sends this many packets without pacing. The next run continues with the next flow.
+    ///
+    /// # Errors
+    /// If the kernel does not run the program.
+    pub fn run(&mut self, packets: u64) -> Result<(), Error> {
+        self.unpaced(packets)?;
+        self.offer(|state| state.sent >= packets)
+    }
+
+    /// Sends without pacing for about this long. Returns the number of packets sent.
+    ///
+    /// # Errors
+    /// If the kernel does not run the program.
+    pub fn run_for(&mut self, duration: Duration) -> Result<u64, Error> {
+        self.unpaced(u64::MAX)?;
+        let end = Instant::now() + duration;
+        self.offer(|_| Instant::now() >= end)?;
+        Ok(self.state()?.sent)
+    }
+
+    /// Offers frames to the program until `over` is true of its state, which is checked once per millisecond.
+    ///
+    /// This is a single call into the kernel, since each call ends with an RCU grace period, which takes tens of
+    /// milliseconds and in which nothing is sent. A signal to this thread ends the call.
+    ///
+    /// # Errors
+    /// If the kernel does not run the program.
+    pub fn offer(&self, over: impl Fn(&State) -> bool + Sync) -> Result<(), Error> {
+        handle_wake_signal()?;
+        let bss = MapHandle::try_from(&map(&self.object, ".bss")?)
+            .map_err(|e| libbpf_error("xdp_gen: opening the state", e))?;
+        let (sender, ended) = (pthread_self(), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // Repeat the signal: one that arrives before the call has begun is lost.
+                while !ended.load(Ordering::Acquire) {
+                    if read(&bss).map_or(true, |state| over(&state)) {
+                        // Cannot fail: the sender waits for this thread.
+                        let _ = pthread_kill(sender, WAKE);
+                    }
+                    thread::sleep(LOOK_EACH);
+                }
+            });
+            let offered = loop {
+                match read(&bss) {
+                    Ok(state) if over(&state) => break Ok(()),
+                    Err(e) => break Err(e),
+                    Ok(_) => {}
+                }
+                if let Err(e) = self.turn(OFFERED_MAX) {
+                    break Err(e);
+                }
+            };
+            ended.store(true, Ordering::Release);
+            offered
+        })
+    }
+
+    fn unpaced(&self, limit: u64) -> Result<(), Error> {
+        let State { random, flow, size, label, .. } = self.state()?;
+        let fresh = State { random, flow, size, label, burst: 1, ..State::default() };
+        self.set(&State { start_ns: now_ns(), limit, ..fresh })
+    }
+
+    /// Offers this many frames to the program, which sends a frame if a packet is due and reads the clock otherwise. A signal
+    /// ends the call early.
+    ///
+    /// # Errors
+    /// If the kernel does not run the program.
+    pub fn turn(&self, frames: u32) -> Result<(), Error> {
+        let program = self.object.progs().next().ok_or_else(|| missing("shunt_gen"))?;
+        let mut options = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+            data_in: self.frame.as_ptr().cast(),
+            data_size_in: self.frame.len() as u32,
+            repeat: frames as i32,
+            flags: libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES,
+            batch_size: self.batch,
+            ..Default::default()
+        };
+        // SAFETY: the descriptor is open as long as the object exists, `data_in` has `data_size_in` bytes, there is no
+        // output, and libbpf reads at most `sz` bytes of the options.
+        let err = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_fd().as_raw_fd(), &mut options) };
+        if err == 0 || err == -nix::libc::EINTR {
+            return Ok(());
+        }
+        let cause = io::Error::from_raw_os_error(-err);
+        Err(Error {
+            doing: format!("sending live frames of {} bytes", self.frame.len()),
+            cause: cause.into(),
+        })
+    }
+}
+
+fn read(bss: &impl MapCore) -> Result<State, Error> {
+    let value = bss.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+    let value = value.map_err(|e| libbpf_error("xdp_gen: reading the state", e))?;
+    value.and_then(|bytes| State::from_bytes(&bytes)).ok_or_else(|| missing("state"))
+}
+
+/// Installs a handler for the signal that does nothing, so that the signal interrupts a call into the kernel.
+fn handle_wake_signal() -> Result<(), Error> {
+    static HANDLED: OnceLock<io::Result<()>> = OnceLock::new();
+    let handled = HANDLED.get_or_init(|| {
+        signal_hook::flag::register(WAKE as i32, Arc::new(AtomicBool::new(false))).map(|_| ())
+    });
+    handled
+        .as_ref()
+        .map_err(|e| Error { doing: format!("handling {WAKE}"), cause: io::Error::from(e.kind()).into() })?;
+    Ok(())
+}
+
+/// Whether a device accepts frames that XDP redirects to it. A driver that does not drops them silently. Returns true on
+/// kernels before 6.3, which cannot tell.
+pub fn takes_frames(ifindex: u32) -> bool {
+    /// `NETDEV_XDP_ACT_NDO_XMIT`.
+    const NDO_XMIT: u64 = 4;
+    let mut options = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as _,
+        ..Default::default()
+    };
+    // SAFETY: libbpf reads and writes at most `sz` bytes of the options.
+    let err = unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &raw mut options) };
+    err != 0 || options.feature_flags == 0 || options.feature_flags & NDO_XMIT != 0
+}

@@ -1,0 +1,282 @@
+use super::*;
+use crate::abi::{LATENCY_BUCKETS, latency_bounds};
+use shunt_gen::{Shape, Sizes};
+use shunt_wire::{Checksum, Mac, Packet, Tag, Tcp};
+use std::{collections::BTreeSet, time::Duration};
+
+const LABEL: u8 = 0xa7;
+
+fn shape(v6: bool, sizes: &str) -> Shape {
+    let (from, to) = match v6 {
+        false => ("192.0.2.250:1024", "198.51.100.1:9"),
+        true => ("[fd00::fffe]:1024", "[fd01::1]:9"),
+    };
+    Shape::udp(from.parse().unwrap(), to.parse().unwrap(), sizes.parse().unwrap())
+}
+
+fn traffic(shape: Shape) -> Traffic {
+    shape.traffic(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])).unwrap()
+}
+
+fn unpaced(packets: u64) -> Schedule {
+    Schedule { pps: None, burst: 1, packets: Some(packets), duration: None }
+}
+
+fn packets(traffic: &Traffic, count: u64) -> Vec<Packet> {
+    let mut maker = FrameMaker::new(traffic);
+    maker.schedule(&unpaced(count), 0, LABEL);
+    let mut all = Vec::new();
+    while let Some(frame) = maker.next(1_000_000_000_007 + all.len() as u64) {
+        all.push(Packet::parse(frame).unwrap());
+    }
+    all
+}
+
+#[test]
+fn packets_of_every_form_are_valid() {
+    let qinq = vec![Tag::service(100), Tag { priority: 5, ..Tag::vlan(7) }];
+    for v6 in [false, true] {
+        for tcp in [None, Some(Tcp::ACK), Some(Tcp::SYN)] {
+            for tags in [vec![], vec![Tag::vlan(4094)], qinq.clone()] {
+                for size in ["98", "99", "9018", "imix"] {
+                    if size == "imix" && (v6 || tcp.is_some() || tags.len() > 1) {
+                        continue;
+                    }
+                    let mut shape = Shape { tcp, tags: tags.clone(), ..shape(v6, size) };
+                    let name = format!("{} {size}", shape.encapsulation());
+                    shape.source.count = 5;
+                    shape.source_ports = "65530-65535".parse().unwrap();
+                    let traffic = traffic(shape);
+                    let seen = packets(&traffic, 60);
+                    assert_eq!(seen.len(), 60, "{name}");
+                    let ends: BTreeSet<_> = seen.iter().map(|p| (p.source(), p.destination())).collect();
+                    assert_eq!(ends.len(), 30, "{name}");
+                    for (n, packet) in seen.iter().enumerate() {
+                        let bytes = traffic.frame_bytes();
+                        let want = usize::from(bytes[n % bytes.len()]);
+                        assert_eq!(packet.to_bytes().len(), want, "{name}");
+                        assert_eq!(packet.l4_checksum(), Some(Checksum::Good), "{name}");
+                        assert_eq!(packet.ipv4().map_or(Checksum::Good, |ip| ip.checksum), Checksum::Good);
+                        assert_eq!((&packet.ethernet.tags, packet.hop_limit()), (&tags, Some(64)), "{name}");
+                        assert_eq!(packet.ethernet, traffic.packet.ethernet, "{name}");
+                        assert_eq!(packet.source().unwrap().port(), 65530 + n as u16 % 6, "{name}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_stamp_has_label_flow_number_and_time() {
+    let mut shape = shape(false, "64");
+    shape.source_ports = "1-2".parse().unwrap();
+    let seen = packets(&traffic(shape), 5);
+    let word =
+        |packet: &Packet, at: usize| u32::from_be_bytes(packet.payload[at..at + 4].try_into().unwrap());
+    let stamps: Vec<_> = seen.iter().map(|p| (word(p, 0), word(p, 4), word(p, 8))).collect();
+    let (first, now) = (u32::from(LABEL) << 24, 1_000_000_000_007u64 as u32);
+    let want = [(first, 0, now), (first | 1, 0, now + 1), (first, 1, now + 2)];
+    assert_eq!(stamps[..3], want);
+    assert_eq!(stamps[4], (first, 2, now + 4));
+    assert!(seen.iter().all(|packet| packet.payload[12..].iter().all(|byte| *byte == 0)));
+}
+
+#[test]
+fn udp_over_ipv4_can_be_sent_without_a_checksum() {
+    let seen = packets(&traffic(Shape { checksum: false, ..shape(false, "64") }), 3);
+    assert!(seen.iter().all(|packet| packet.l4_checksum() == Some(Checksum::Zero)));
+}
+
+#[test]
+fn shuffled_flows_come_in_an_order_given_by_the_seed_and_none_is_missing() {
+    let ports = |seed| -> Vec<u16> {
+        let mut shape = Shape { shuffled: Some(seed), ..shape(false, "64") };
+        shape.source_ports = "1-50".parse().unwrap();
+        packets(&traffic(shape), 1000).iter().map(|p| p.source().unwrap().port()).collect()
+    };
+    let first = ports(1);
+    assert_eq!(first.iter().collect::<BTreeSet<_>>().len(), 50);
+    assert_eq!(first, ports(1));
+    assert_ne!(first, ports(2));
+    assert_ne!(first[..50], first[50..100]);
+}
+
+/// The time at which each packet is sent, by a clock that is read every `look_ns`.
+fn departures(schedule: &Schedule, look_ns: u64, until_ns: u64) -> Vec<u64> {
+    let mut maker = FrameMaker::new(&traffic(shape(false, "64")));
+    maker.schedule(schedule, 500, LABEL);
+    let mut all = Vec::new();
+    for now in (0..until_ns).step_by(look_ns as usize) {
+        while maker.next(now).is_some() {
+            all.push(now);
+        }
+    }
+    all
+}
+
+#[test]
+fn packets_are_sent_when_they_are_due_and_not_before() {
+    let second = Duration::from_secs(1);
+    let paced = Schedule { pps: Some(3e6), burst: 1, packets: None, duration: Some(second / 100) };
+    let times = departures(&paced, 10, 20_000_000);
+    assert_eq!(times.len(), 30_000);
+    for (n, time) in times.iter().enumerate() {
+        let due = 500.0 + n as f64 * 1e9 / 3e6;
+        assert!((due - 0.5..due + 11.0).contains(&(*time as f64)), "packet {n}: {time}, due {due}");
+    }
+    // Packets that were missed are sent at once, and the rate is kept.
+    assert_eq!(departures(&paced, 1_000_000, 20_000_000).len(), 29_999);
+    let bursts = Schedule { burst: 4, packets: Some(10), duration: None, ..paced };
+    let times = departures(&bursts, 10, 20_000_000);
+    assert_eq!(times.len(), 10);
+    assert!(times[0] == times[3] && times[4] == times[7] && times[8] == times[9], "{times:?}");
+    assert!((1330..=1350).contains(&(times[4] - times[0])), "{times:?}");
+    // The duration gives the number of packets with any burst size: the last burst is shortened.
+    for burst in [7, 4096] {
+        let times = departures(&Schedule { burst, ..paced }, 10, 20_000_000);
+        assert_eq!(times.len(), 30_000, "bursts of {burst}");
+        assert!(*times.last().unwrap() < 10_000_500, "bursts of {burst}: {:?}", times.last());
+    }
+    assert_eq!(departures(&Schedule { pps: Some(1e-3), ..bursts }, 1000, 1_000_000).len(), 4);
+    assert_eq!(departures(&unpaced(3), 10, 1000), [500; 3]);
+}
+
+#[test]
+fn a_sender_delayed_at_the_end_catches_up_within_a_thousandth_of_the_duration() {
+    let three = Schedule { pps: Some(1e6), burst: 1, packets: None, duration: Some(Duration::from_secs(3)) };
+    // The number of packets sent by a sender that pauses from 10 ms before the end until `after_ns` after it.
+    let held_up_until = |after_ns: u64| {
+        let mut maker = FrameMaker::new(&traffic(shape(false, "64")));
+        maker.schedule(&three, 0, LABEL);
+        let end = 3_000_000_000;
+        for now in [0, end - 10_000_000] {
+            while maker.next(now).is_some() {}
+        }
+        while maker.next(end + after_ns).is_some() {}
+        maker.state().sent
+    };
+    assert_eq!(held_up_until(2_999_000), 3_000_000);
+    assert_eq!(held_up_until(3_000_000), 2_990_001);
+}
+
+#[derive(Default)]
+struct Naive {
+    seen: BTreeSet<u64>,
+    highest: Option<u64>,
+    duplicated: u32,
+    reordered: u32,
+    displaced_max: u64,
+}
+
+impl Naive {
+    fn note(&mut self, number: u64) {
+        let highest = *self.highest.get_or_insert(number);
+        if !self.seen.insert(number) {
+            self.duplicated += 1;
+        } else if number < highest {
+            self.reordered += 1;
+            self.displaced_max = self.displaced_max.max(highest - number);
+        }
+        self.highest = Some(highest.max(number));
+    }
+}
+
+#[test]
+fn arrivals_within_the_window_are_accounted_for_as_with_unlimited_memory() {
+    for (seed, first) in [(1, 100_000), (2, u64::from(u32::MAX) - 300), (3, 7 << 32)] {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut arrival, mut naive) = (Arrival::default(), Naive::default());
+        let mut next = first;
+        for _ in 0..20_000 {
+            let number = match random.u32(..20) {
+                0 => next.saturating_sub(random.u64(1..250)).max(first),
+                1 => next + random.u64(..2),
+                2 => next + random.u64(..70),
+                3 => next + random.u64(..300),
+                _ => next,
+            };
+            next = next.max(number + 1);
+            // The window holds 255 numbers behind the highest.
+            if next - 1 - number < 255 {
+                arrival.note(9, number as u32, 0);
+                naive.note(number);
+            }
+        }
+        assert_eq!(
+            (arrival.duplicated, arrival.reordered, u64::from(arrival.displaced_max), arrival.beyond),
+            (naive.duplicated, naive.reordered, naive.displaced_max, 0),
+            "seed {seed}"
+        );
+        assert_eq!(arrival.packets - u64::from(arrival.duplicated), naive.seen.len() as u64);
+        assert_eq!(arrival.next, next as u32);
+        assert!(naive.duplicated > 100 && naive.reordered > 100);
+    }
+}
+
+#[test]
+fn packets_reordered_by_more_than_the_window_are_counted_as_beyond() {
+    let mut arrival = Arrival::default();
+    for number in [0, 300, 44, 44] {
+        arrival.note(1, number, 0);
+    }
+    // 300 - 44 = 256 numbers behind.
+    assert_eq!((arrival.reordered, arrival.beyond, arrival.duplicated), (2, 2, 0));
+    arrival.note(1, 45, 0);
+    arrival.note(1, 45, 0);
+    assert_eq!((arrival.reordered, arrival.beyond, arrival.duplicated), (3, 2, 1));
+}
+
+#[test]
+fn another_label_restarts_the_accounting() {
+    let mut arrival = Arrival::default();
+    [5, 6, 6].into_iter().for_each(|number| arrival.note(1, number, 0));
+    arrival.note(2, 4_000_000_000, 10);
+    assert_eq!((arrival.packets, arrival.duplicated, arrival.reordered), (1, 0, 0));
+}
+
+#[test]
+fn jitter_is_computed_as_in_rfc_3550() {
+    let mut arrival = Arrival::default();
+    let mut jitter = 0.0;
+    let transits = [1000u32, 1500, 900, 900, 4_000_000_000, 20, 30];
+    arrival.note(1, 0, 500);
+    let mut before = 500u32;
+    for (n, transit) in transits.into_iter().enumerate() {
+        arrival.note(1, n as u32 + 1, transit);
+        let change = f64::from(transit.wrapping_sub(before) as i32).abs();
+        jitter += (change - jitter) / 16.0;
+        before = transit;
+        let got = f64::from(arrival.jitter) / 16.0;
+        assert!((got - jitter).abs() <= 1.0 + jitter / 1e3, "{got} for {jitter} after {n}");
+    }
+}
+
+#[test]
+fn every_latency_is_within_the_bounds_of_its_bucket() {
+    let powers = (0..32).flat_map(|bit| [1u32 << bit, (1 << bit) - 1, (1 << bit) + 1]);
+    let mut random = fastrand::Rng::with_seed(4);
+    let mut values: Vec<u32> = powers.chain([u32::MAX]).collect();
+    values.extend((0..10_000).map(|_| random.u32(..) >> random.u32(..32)));
+    for ns in values {
+        let bucket = latency_bucket(ns) as usize;
+        let (low, high) = latency_bounds(bucket);
+        assert!((low..=high).contains(&u64::from(ns)), "{ns} in {bucket}: {low} to {high}");
+        assert!(bucket < LATENCY_BUCKETS);
+    }
+    let mut next = 0;
+    for bucket in 0..LATENCY_BUCKETS {
+        let (low, high) = latency_bounds(bucket);
+        assert_eq!(low, next, "bucket {bucket}");
+        assert!((high - low) * 64 <= low, "bucket {bucket} is too wide");
+        next = high + 1;
+    }
+}
+
+#[test]
+fn frame_sizes_repeat_in_the_order_of_the_plan() {
+    let imix = traffic(shape(false, "imix"));
+    let seen: Vec<u16> = packets(&imix, 24).iter().map(|p| p.to_bytes().len() as u16).collect();
+    assert_eq!(seen, [imix.frame_bytes(), imix.frame_bytes()].concat());
+    assert!(Sizes::fixed(64).is_ok());
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * claim: Deciding reads only the frame and the entry, writes nothing, and accepts only packets that the action is for.
+ * case: FAMILY=4
+ * case: FAMILY=6
+ * mutant: core/forward.h | return !(differ << 16); | return !(differ << 24);
+ * mutant: core/forward.h | *(const __u64 *)a ^ *(const __u64 *)b; | ((const __u64 *)a)[3] ^ ((const __u64 *)b)[3];
+ * mutant: core/forward.h | p->wire_bytes > f->max_l3_bytes | p->wire_bytes > f->max_l3_bytes + 1
+ * mutant: core/forward.h | f->epoch != control->epoch | 0
+ */
+#include "claim.h"
+
+int main(void)
+{
+	__u32 bytes = nondet_u32(), at = nondet_u32(), now;
+	__u64 jiffies = nondet_u64();
+	struct shunt_control *control = any_bytes(sizeof(*control));
+	struct shunt_flow *f = any_flow(FAMILY), before = *f;
+	struct shunt_hw_tag hw = { .tpid_be = nondet_u16(), .tci = nondet_u16(), .present = nondet_bool() };
+	struct shunt_packet p, parsed;
+	union shunt_key key;
+	__be16 proto_be;
+	__u8 *frame;
+	__u8 kept;
+
+	assume(bytes <= FRAME_MAX && at < bytes);
+	frame = any_bytes(bytes);
+	kept = frame[at];
+	if (shunt_parse_l2(frame, frame + bytes, hw, &p, &proto_be) != SHUNT_OK ||
+	    shunt_parse_l3(FAMILY, frame + p.l2_bytes, frame + bytes, nondet_u32(), &p, &key) != SHUNT_OK)
+		return 0;
+	parsed = p;
+	now = jiffies;
+	if (shunt_decide(f, &p, frame, control, jiffies) == SHUNT_OK) {
+		claim(jiffies < control->heartbeat_ticks + control->heartbeat_max_ticks, "the daemon is alive");
+		claim(f->flags & SHUNT_FLOW_STATIC || f->epoch == control->epoch, "the epoch is current");
+		claim(f->flags & SHUNT_FLOW_STATIC || (__s32)(now - f->prove_by_ticks) < 0, "the last proof is valid");
+		claim(f->flags & SHUNT_FLOW_STATIC || (__s32)(now - f->reprove_at_ticks) < 0 ||
+			      p.wire_bytes < f->max_l3_bytes,
+		      "no proof is due, or a larger packet will prove the flow");
+		claim(f->flags & SHUNT_FLOW_STATIC || (p.ttl == f->in_ttl && p.class_bits == f->class_bits),
+		      "TTL and class are those of learning");
+		claim(same_bytes(frame, f->in_dmac, ETH_ALEN), "the destination MAC is that of learning");
+		claim(!(f->flags & SHUNT_FLOW_BRIDGED) || same_bytes(frame + ETH_ALEN, f->l2 + ETH_ALEN, ETH_ALEN),
+		      "a bridged flow has one source MAC");
+		claim(p.wire_bytes <= f->max_l3_bytes, "not too large");
+		claim(f->state == SHUNT_FLOW_ACTIVE, "active");
+	}
+	claim(same_bytes(&before, f, sizeof(before)), "the flow is unchanged");
+	claim(same_bytes(&parsed, &p, sizeof(p)), "the packet description is unchanged");
+	claim(frame[at] == kept, "the frame is unchanged");
+	return 0;
+}

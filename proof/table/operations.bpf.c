@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Operations of concurrent CPUs on the flow table. Each is a program of its own, made of the code of the loaded
+ * programs. Keys and actions are numbers. Every field of an action, and every byte of a rewritten packet, is
+ * derived from both, so that a mixture of two actions is visible.
+ */
+#include "prog/tc_watch.bpf.c"
+
+struct arguments {
+	__u64 key;
+	__u64 action;
+	__u64 result; /* enum shunt_reason, or the result of the operation */
+	__u64 out[6];
+};
+
+struct operation {
+	struct shunt_candidate candidate;
+	struct shunt_packet packet;
+	__u8 frame[SHUNT_L2_MAX + 2 + 20 + 20];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct operation);
+} proof_scratch SEC(".maps");
+
+enum { TICKS_PER_S = 1000, IFINDEX = 3, TTL = 64 };
+
+static __always_inline void make_key(__u32 number, union shunt_key *key)
+{
+	__builtin_memset(key, 0, sizeof(*key));
+	key->v4 = (struct shunt_key4){
+		.src_be = number,
+		.dst_be = number,
+		.sport_be = number,
+		.dport_be = number,
+		.ifindex = IFINDEX,
+		.l4_proto = IPPROTO_TCP,
+	};
+}
+
+SEC("syscall")
+int set_up(struct arguments *args)
+{
+	shunt_control.epoch = 1;
+	shunt_control.heartbeat_max_ticks = 1 << 30;
+	shunt_control.reprove_ticks = 1 << 14;
+	shunt_control.prove_ticks = 1 << 15;
+	shunt_control.bucket_mask = args->key;
+	shunt_control.max_flows = args->action;
+	shunt_control.ticks_per_s = TICKS_PER_S;
+	shunt_control.seed = 0x1234567;
+	return 0;
+}
+
+/* Inserts a proved action into the table, as egress does. */
+SEC("syscall")
+int learn_flow(struct arguments *args)
+{
+	__u64 byte = args->key << 4 | args->action, all = byte * 0x0101010101010101ULL;
+	struct egress s = { .now = shunt_now() };
+	struct shunt_candidate *c;
+	struct operation *scratch;
+	struct shunt_flow *f;
+	union shunt_key key;
+	__u32 zero = 0;
+
+	s.scratch = bpf_map_lookup_elem(&shunt_scratch, &zero);
+	scratch = bpf_map_lookup_elem(&proof_scratch, &zero);
+	s.counters = shunt_counters_of(0);
+	if (!s.scratch || !scratch || !s.counters)
+		return 0;
+	c = &scratch->candidate;
+	s.c = c;
+	make_key(args->key, &key);
+	c->family = 4;
+	c->l4_proto = IPPROTO_TCP;
+	c->ifindex = IFINDEX;
+	c->epoch = 1;
+	c->headers.l2_bytes = ETH_HLEN;
+	__builtin_memcpy(c->headers.l3 + 12, &key.v4.src_be, 8);
+	__builtin_memcpy(c->headers.l4, &key.v4.sport_be, 4);
+	f = &s.scratch->flow;
+	__builtin_memset(f, 0, sizeof(*f));
+	f->flags = SHUNT_FLOW_NAT;
+	f->max_l3_bytes = 1500;
+	f->in_ttl = TTL;
+	f->reprove_at_ticks = s.now + shunt_control.reprove_ticks;
+	__builtin_memset(f->l2, byte, sizeof(f->l2));
+	f->sport_be = all;
+	f->dport_be = all;
+	f->l4_delta = all;
+	f->mark = all;
+	f->priority = all;
+	for (int i = 0; i < 8; i++)
+		s.scratch->to[i] = byte;
+	args->result = install(&s, 4);
+	return 0;
+}
+
+/* Forwards a packet of a flow, as ingress does. Returns the rewritten packet in `out`. */
+SEC("syscall")
+int use_flow(struct arguments *args)
+{
+	__u32 now = shunt_now(), entry = 0, zero = 0;
+	struct operation *scratch = bpf_map_lookup_elem(&proof_scratch, &zero);
+	struct shunt_flow *f;
+	union shunt_key key;
+	__u64 *l2, *l3;
+
+	if (!scratch)
+		return 0;
+	args->result = SHUNT_MISS;
+	make_key(args->key, &key);
+	f = shunt_empty() ? 0 : shunt_find(4, &key, shunt_hash(4, &key), &entry);
+	if (!f)
+		return 0;
+	__builtin_memset(scratch, 0, sizeof(*scratch));
+	scratch->packet.ttl = TTL;
+	scratch->packet.wire_bytes = 1000;
+	args->result = shunt_decide(f, &scratch->packet, scratch->frame, &shunt_control, now);
+	if (args->result == SHUNT_PENDING) {
+		f->state = SHUNT_FLOW_ACTIVE;
+		args->result = SHUNT_OK;
+	}
+	if (args->result != SHUNT_OK)
+		return 0;
+	l2 = (__u64 *)scratch->frame;
+	l3 = (__u64 *)(scratch->frame + SHUNT_L2_MAX + 2);
+	((__u16 *)l3)[18] = 0xffff;
+	shunt_rewrite(l3, (void *)l3 + 20, 4, IPPROTO_TCP, f, shunt_new_addrs(f), SHUNT_CHECKSUM_FINISHED);
+	shunt_copy_l2(l2, f->l2, f->out_tags);
+	args->out[0] = l2[0];
+	args->out[1] = (__u64)((__u32 *)l2)[2] << 32 | f->mark;
+	args->out[2] = (__u64)((__u32 *)l3)[3] << 32 | ((__u32 *)l3)[4];
+	args->out[3] = (__u64)((__u32 *)l3)[5] << 32 | f->priority;
+	/* The sum was 0, so the checksum is the complement of the delta. */
+	args->out[4] = (__u16) ~((__u16 *)l3)[18];
+	return 0;
+}
+
+/* Retires a flow. */
+SEC("syscall")
+int retire_flow(struct arguments *args)
+{
+	union shunt_key key;
+	struct shunt_flow *f;
+	__u32 entry;
+
+	make_key(args->key, &key);
+	f = shunt_find(4, &key, shunt_hash(4, &key), &entry);
+	if (f)
+		shunt_retire(f, shunt_now(), SHUNT_FLUSHED);
+	args->result = !!f;
+	return 0;
+}
+
+/*
+ * Checks the table while nothing else runs. Each entry that was ever allocated is in one place: once in the index,
+ * where its key finds it; out of the index, until the sweep frees it; or on the stack of free entries. The result
+ * is 0, or a number for the violation.
+ */
+SEC("syscall")
+int audit(struct arguments *args)
+{
+	__u32 entries = shunt_usage.fresh[0], first = shunt_usage.free[0], seen = 0, used = 0;
+
+	args->result = 0;
+	if (entries > shunt_control.max_flows)
+		entries = shunt_control.max_flows;
+	for (__u32 left = 16; first; left--) {
+		__u32 entry = first - 1;
+		struct shunt_cold *cold = shunt_cold_at(4, entry);
+
+		if (!cold || !left || seen >> entry & 1) {
+			args->result = 1; /* an entry is on the stack twice */
+			return 0;
+		}
+		seen |= 1 << entry;
+		first = cold->next_free;
+	}
+	for (__u32 entry = 0; entry < entries; entry++) {
+		__u64 *words = shunt_words_at(4, entry);
+		__u32 slots = 0, found;
+
+		for (__u32 index = 0; index <= shunt_control.bucket_mask; index++) {
+			struct shunt_bucket *bucket = shunt_bucket_at(4, index);
+
+			for (__u32 way = 0; bucket && way < SHUNT_WAYS; way++)
+				slots += bucket->slot[way] && shunt_slot_entry(bucket->slot[way]) == entry;
+		}
+		if (!words || slots > 1) {
+			args->result = 2; /* an entry has two slots */
+			return 0;
+		}
+		if (seen >> entry & 1) {
+			if (slots)
+				args->result = 3; /* a free entry is in the index */
+			continue;
+		}
+		used++;
+		if (!shunt_flow_at(4, words)->state) {
+			args->result = 4; /* an unused entry is not on the stack */
+			return 0;
+		}
+		if (!words[shunt_live_word(4)] != !slots)
+			args->result = 5; /* a slot refers to an entry out of use, or a live entry has no slot */
+		if (!slots)
+			continue;
+		if (!shunt_find(4, (union shunt_key *)words, shunt_hash(4, (union shunt_key *)words), &found))
+			args->result = 6; /* a live entry is not found by its key */
+		else if (found != entry)
+			args->result = 8; /* two live entries have one key */
+	}
+	args->action = used;
+	if (used != shunt_usage.entries[0])
+		args->result = 7; /* miscounted */
+	return 0;
+}

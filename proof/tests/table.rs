@@ -1,0 +1,469 @@
+//! The flow table under concurrent CPUs.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use anyhow::ensure;
+use shunt_proof::{
+    cpu::{Image, Regions, link},
+    explore::{Bounds, Done, Scenario, Step, explore},
+    object::Object,
+};
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, LazyLock},
+};
+
+/// SHUNT_RETIRED_MS and SHUNT_REMOVE_MS, in ticks of a millisecond.
+const QUIET: u64 = 100;
+const REMOVE: u64 = 1000;
+/// The number of entries in tables that do not fill up, and in the largest table.
+const ENTRIES: u64 = 3;
+const ENTRIES_MAX: u64 = 5;
+/// Larger than any map's element.
+const LARGE: u64 = 1 << 16;
+
+struct Table {
+    operations: Arc<Image>,
+    sweep: Arc<Image>,
+}
+
+/// Compiles the operations from a copy of the sources, with each first text replaced by the second. Each text must occur
+/// exactly once.
+fn table_with(changes: &[(&str, &str)]) -> Table {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let copy = tempfile::tempdir().unwrap();
+    let mut changed = vec![0; changes.len()];
+    for part in ["abi", "core", "include", "prog"] {
+        fs::create_dir(copy.path().join(part)).unwrap();
+        for file in fs::read_dir(root.join("../bpf").join(part)).unwrap() {
+            let file = file.unwrap();
+            let mut text = fs::read_to_string(file.path()).unwrap();
+            for ((from, to), changed) in changes.iter().zip(&mut changed) {
+                *changed += text.matches(from).count();
+                text = text.replace(from, to);
+            }
+            fs::write(copy.path().join(part).join(file.file_name()), text).unwrap();
+        }
+    }
+    assert!(changed.iter().all(|times| *times == 1), "{changes:?} occur {changed:?} times");
+    let compile = |source: &Path, name: &str| {
+        let object = copy.path().join(name);
+        let mut line = shunt_bpf_build::clang(copy.path());
+        assert!(line.args(["-w", "-c"]).arg(source).arg("-o").arg(&object).status().unwrap().success());
+        Object::read(&object).unwrap()
+    };
+    let operations = compile(&root.join("table/operations.bpf.c"), "operations.o");
+    let sweep = compile(&copy.path().join("prog/table.bpf.c"), "table.o");
+    let mut regions = Regions::default();
+    regions.map("shunt_index4", 2, 16, false);
+    regions.map("shunt_table4", ENTRIES_MAX, 128, false);
+    regions.map("shunt_cold4", ENTRIES_MAX, 32, false);
+    for own in ["shunt_scratch", "shunt_counters", "proof_scratch"] {
+        regions.map(own, 64, LARGE, true);
+    }
+    let mut images = link(vec![operations, sweep], regions).into_iter();
+    Table { operations: images.next().unwrap(), sweep: images.next().unwrap() }
+}
+
+/// The unmodified table, compiled once.
+static TABLE: LazyLock<Table> = LazyLock::new(|| table_with(&[]));
+
+impl Table {
+    fn run(&self, function: &'static str, key: u64, action: u64) -> Step {
+        Step::Run(self.operations.clone(), function, vec![key, action, 0, 0, 0, 0, 0, 0, 0])
+    }
+
+    fn learn(&self, key: u64, action: u64) -> Step {
+        self.run("learn_flow", key, action)
+    }
+
+    fn forward(&self, key: u64) -> Step {
+        self.run("use_flow", key, 0)
+    }
+
+    fn retire(&self, key: u64) -> Step {
+        self.run("retire_flow", key, 0)
+    }
+
+    fn sweep(&self, all: bool) -> Step {
+        // struct shunt_sweep: now_ticks and idle_ticks; all, and results; from and entries at offset 40.
+        let words = vec![1 << 62, u64::from(all), 0, 0, 0, ENTRIES_MAX << 32, 0];
+        Step::Run(self.sweep.clone(), "shunt_sweep_flows", words)
+    }
+
+    /// Sets up an empty table of one or two buckets.
+    fn empty(&self, buckets: u64, entries: u64) -> Step {
+        self.run("set_up", buckets - 1, entries)
+    }
+
+    /// Audits the table, flushes all flows, and audits it again.
+    fn flushed(&self) -> Vec<Step> {
+        let audit = || self.run("audit", 0, 0);
+        vec![
+            audit(),
+            self.sweep(true),
+            Step::Wait(40 * REMOVE),
+            self.sweep(true),
+            Step::Wait(QUIET),
+            self.sweep(true),
+            audit(),
+        ]
+    }
+}
+
+/// Every forwarded packet was rewritten by a single action of its key.
+fn actions_are_whole(done: &[Done]) -> anyhow::Result<()> {
+    for run in done.iter().filter(|run| run.function == "use_flow" && run.arguments[2] == 0) {
+        let byte = run.arguments[3] & 0xff;
+        let all = byte * 0x0101_0101_0101_0101;
+        ensure!(byte >> 4 == run.arguments[0], "an action of another key");
+        ensure!(run.arguments[3..7].iter().all(|out| *out == all), "a mixture of actions");
+        ensure!(run.arguments[7] == byte * 0x0101, "a checksum of another action");
+    }
+    Ok(())
+}
+
+/// No entry is in two places, and none is left after the flush.
+fn audits_pass(done: &[Done]) -> anyhow::Result<()> {
+    let audits: Vec<&Done> = done.iter().filter(|run| run.function == "audit").collect();
+    for audit in &audits {
+        ensure!(audit.arguments[2] == 0, "audit: {}", audit.arguments[2]);
+    }
+    ensure!(audits.last().is_none_or(|last| last.arguments[1] == 0), "entries have leaked");
+    Ok(())
+}
+
+/// A packet that arrives after its action was retired is not forwarded, unless an action was learned later.
+fn retired_actions_are_unused(done: &[Done]) -> anyhow::Result<()> {
+    for run in done.iter().filter(|run| run.function == "use_flow" && run.arguments[2] == 0) {
+        let same = |function| {
+            move |other: &&Done| other.function == function && other.arguments[0] == run.arguments[0]
+        };
+        let gone = done
+            .iter()
+            .filter(same("retire_flow"))
+            .filter(|other| other.arguments[2] == 1 && other.to < run.from);
+        let learned = done
+            .iter()
+            .filter(same("learn_flow"))
+            .filter(|other| other.from < run.to)
+            .map(|other| other.from)
+            .max();
+        ensure!(gone.map(|other| other.to).max() < learned, "a retired action was used");
+    }
+    Ok(())
+}
+
+fn judge(done: &[Done]) -> anyhow::Result<()> {
+    actions_are_whole(done)?;
+    audits_pass(done)?;
+    retired_actions_are_unused(done)
+}
+
+/// One interruption, with loads and stores in program order; part of `make test`.
+const QUICK: Bounds = Bounds { preemptions: 1, weak: 0, schedules: 100_000 };
+/// One interruption, and one load or store out of order, as on arm64.
+const WEAK: Bounds = Bounds { preemptions: 1, weak: 1, schedules: 2_000_000 };
+/// Two interruptions.
+const TWICE: Bounds = Bounds { preemptions: 2, weak: 0, schedules: 2_000_000 };
+
+/// Where a CPU detects that another one has learned the same flow.
+const DETECTS_DUPLICATE: &str = "if (has_duplicate(family, key, hash, *entry)) {";
+
+#[derive(Clone, Copy, Debug)]
+enum Which {
+    Inserted,
+    LearnedAgain,
+    LearnedAgainTwice,
+    Renewed,
+    Reused,
+    LearnedTwice,
+    LearnedInTwoBuckets,
+    FreeList,
+    Stack,
+    Full,
+}
+
+const ALL: [Which; 10] = [
+    Which::Inserted,
+    Which::Renewed,
+    Which::LearnedAgain,
+    Which::LearnedTwice,
+    Which::LearnedInTwoBuckets,
+    Which::LearnedAgainTwice,
+    Which::Reused,
+    Which::FreeList,
+    Which::Stack,
+    Which::Full,
+];
+
+fn scenario(table: &Table, which: Which) -> Scenario {
+    let t = table;
+    let one = || vec![t.empty(2, ENTRIES), t.learn(1, 1), t.forward(1)];
+    let (before, cpus) = match which {
+        Which::Inserted => {
+            (vec![t.empty(2, ENTRIES)], vec![vec![t.learn(1, 1)], vec![t.forward(1), t.forward(1)]])
+        }
+        Which::LearnedAgain => (
+            one(),
+            vec![
+                vec![t.retire(1), Step::Wait(QUIET), t.learn(1, 2)],
+                vec![t.forward(1), t.forward(1), t.forward(1)],
+            ],
+        ),
+        Which::LearnedAgainTwice => (
+            [one(), vec![t.retire(1), Step::Wait(QUIET)]].concat(),
+            vec![vec![t.learn(1, 2)], vec![t.learn(1, 3)], vec![t.forward(1), t.forward(1)]],
+        ),
+        Which::Renewed => (one(), vec![vec![t.learn(1, 1)], vec![t.retire(1), t.forward(1)]]),
+        Which::Reused => (
+            vec![t.empty(2, 1), t.learn(1, 1), t.retire(1), Step::Wait(REMOVE)],
+            vec![
+                vec![
+                    t.sweep(false),
+                    t.sweep(false),
+                    t.learn(2, 3),
+                    Step::Wait(QUIET),
+                    t.sweep(false),
+                    t.learn(2, 3),
+                ],
+                vec![t.forward(1), t.forward(2)],
+            ],
+        ),
+        Which::LearnedTwice => (
+            vec![t.empty(2, ENTRIES)],
+            vec![vec![t.learn(1, 1)], vec![t.learn(1, 2)], vec![t.forward(1), t.forward(1)]],
+        ),
+        // The first bucket of flow 6 is half full, so flow 6 goes into the second one, unless the sweep runs first.
+        Which::LearnedInTwoBuckets => (
+            vec![
+                t.empty(2, ENTRIES_MAX),
+                t.learn(2, 1),
+                t.learn(3, 1),
+                t.retire(2),
+                t.retire(3),
+                Step::Wait(REMOVE),
+            ],
+            vec![vec![t.learn(6, 1)], vec![t.learn(6, 2)], vec![t.sweep(false)]],
+        ),
+        Which::FreeList => (
+            vec![
+                t.empty(2, ENTRIES),
+                t.learn(1, 1),
+                t.learn(2, 1),
+                t.learn(3, 1),
+                t.sweep(true),
+                Step::Wait(REMOVE),
+                t.sweep(true),
+                Step::Wait(QUIET),
+                t.sweep(true),
+                t.learn(1, 1),
+                t.retire(1),
+                Step::Wait(REMOVE),
+                t.sweep(false),
+                Step::Wait(QUIET),
+            ],
+            vec![vec![t.learn(2, 2), t.learn(3, 2)], vec![t.sweep(false)], vec![t.learn(4, 2)]],
+        ),
+        // Two free entries and one free slot for three flows: one entry is freed at once.
+        Which::Stack => (
+            vec![
+                t.empty(1, ENTRIES_MAX),
+                t.learn(1, 1),
+                t.learn(2, 1),
+                t.learn(3, 1),
+                t.learn(4, 1),
+                t.learn(5, 1),
+                t.retire(4),
+                Step::Wait(REMOVE),
+                t.sweep(false),
+                Step::Wait(QUIET),
+                t.sweep(false),
+            ],
+            vec![vec![t.learn(5, 2)], vec![t.learn(6, 2)], vec![t.learn(7, 2)]],
+        ),
+        Which::Full => (
+            vec![t.empty(1, 1)],
+            vec![vec![t.learn(1, 1)], vec![t.learn(2, 2)], vec![t.forward(1), t.forward(2)]],
+        ),
+    };
+    Scenario { before, cpus, after: table.flushed() }
+}
+
+fn holds_within(which: Which, bounds: Bounds) {
+    let explored = explore(&scenario(&TABLE, which), bounds, &judge).unwrap();
+    println!("{which:?}: {explored:?} within {bounds:?}");
+    assert!(explored.all, "{which:?}: more schedules than the bound");
+}
+
+fn holds(which: Which) {
+    holds_within(which, QUICK);
+}
+
+/// Asserts that the scenario rejects a modified table, which is correct while CPUs take turns.
+fn fails(which: Which, bounds: Bounds, changes: &[(&str, &str)]) {
+    let scenario = scenario(&table_with(changes), which);
+    let turns = Bounds { preemptions: 0, weak: 0, ..bounds };
+    assert!(explore(&scenario, turns, &judge).unwrap().all);
+    let e = explore(&scenario, bounds, &judge).expect_err("the modified table was accepted");
+    println!("{which:?}: {:#}", e.root_cause());
+}
+
+#[test]
+fn a_look_up_finds_a_whole_action_or_none() {
+    holds(Which::Inserted);
+}
+
+#[test]
+fn a_relearned_action_is_the_old_one_or_the_new_one() {
+    holds(Which::LearnedAgain);
+}
+
+#[test]
+fn a_flow_relearned_by_two_cpus_at_once_has_one_action() {
+    holds(Which::LearnedAgainTwice);
+}
+
+#[test]
+fn a_flow_retired_during_a_proof_stays_retired() {
+    holds(Which::Renewed);
+}
+
+#[test]
+fn a_reused_entry_is_not_mistaken_for_the_old_flow() {
+    holds(Which::Reused);
+}
+
+#[test]
+fn a_flow_learned_by_two_cpus_at_once_has_one_entry() {
+    holds(Which::LearnedTwice);
+}
+
+#[test]
+fn a_flow_learned_by_two_cpus_while_a_slot_is_freed_has_one_entry() {
+    holds(Which::LearnedInTwoBuckets);
+}
+
+#[test]
+fn a_free_entry_is_allocated_once() {
+    holds(Which::FreeList);
+}
+
+#[test]
+fn an_entry_freed_at_once_is_allocated_once() {
+    holds(Which::Stack);
+}
+
+#[test]
+fn a_full_table_keeps_its_flows() {
+    holds(Which::Full);
+}
+
+#[test]
+#[ignore = "minutes; in make test-long"]
+fn all_scenarios_hold_with_one_load_or_store_out_of_order() {
+    for which in ALL {
+        holds_within(which, WEAK);
+    }
+}
+
+#[test]
+#[ignore = "minutes; in make test-long"]
+fn all_scenarios_hold_with_two_interruptions() {
+    for which in ALL {
+        holds_within(which, TWICE);
+    }
+}
+
+#[test]
+fn a_table_without_barriers_is_rejected() {
+    fails(
+        Which::Inserted,
+        WEAK,
+        &[
+            ("__sync_lock_test_and_set(&entry->epoch, epoch);", "entry->epoch = epoch;"),
+            ("__sync_lock_test_and_set(&words[live], key->words[live]);", "words[live] = key->words[live];"),
+            (
+                "__sync_val_compare_and_swap(&bucket->slot[way], from, to) == from",
+                "(*(volatile __u32 *)&bucket->slot[way] = to, 1)",
+            ),
+        ],
+    );
+}
+
+#[test]
+#[ignore = "compiles a table of its own; in make test-long"]
+fn overwriting_an_action_is_rejected() {
+    let fresh = "if (!shunt_unpublish(family, entry, s->now))\n\t\treturn SHUNT_RETIRING;\n\twhy = insert(s, family, key, hash, &fresh);";
+    let over = "fresh = entry; why = shunt_write(family, entry, key, f, s->scratch->to, s->now) ? SHUNT_RETIRING : SHUNT_OK;";
+    fails(Which::LearnedAgain, WEAK, &[(fresh, over)]);
+}
+
+#[test]
+#[ignore = "compiles a table of its own; in make test-long"]
+fn relearning_a_flow_in_two_entries_is_rejected() {
+    let first = "if (!shunt_unpublish(family, entry, s->now))\n\t\treturn SHUNT_RETIRING;";
+    fails(
+        Which::LearnedAgainTwice,
+        QUICK,
+        &[(first, "shunt_unpublish(family, entry, s->now);"), (DETECTS_DUPLICATE, "if (0) {")],
+    );
+}
+
+#[test]
+fn a_proof_that_revives_a_retired_flow_is_rejected() {
+    let exchange = "if (__sync_val_compare_and_swap(&have->epoch, epoch, s->c->epoch) != epoch) {";
+    fails(Which::Renewed, QUICK, &[(exchange, "have->epoch = s->c->epoch;\n\tif (0) {")]);
+}
+
+#[test]
+fn reusing_an_entry_without_quiet_time_is_rejected() {
+    fails(Which::Reused, QUICK, &[("SHUNT_RETIRED_MS = 100,", "SHUNT_RETIRED_MS = 0,")]);
+}
+
+#[test]
+#[ignore = "compiles a table of its own; in make test-long"]
+fn learning_a_flow_in_two_entries_is_rejected() {
+    fails(Which::LearnedTwice, QUICK, &[(DETECTS_DUPLICATE, "if (0) {")]);
+}
+
+#[test]
+#[ignore = "compiles a table of its own; in make test-long"]
+fn looking_for_duplicates_up_to_the_first_entry_is_rejected() {
+    let first = "struct shunt_flow *have; __u32 found; have = shunt_find(family, key, hash, &found); if (have && found != *entry) {";
+    fails(Which::LearnedInTwoBuckets, QUICK, &[(DETECTS_DUPLICATE, first)]);
+}
+
+#[test]
+#[ignore = "half a minute; in make test-long"]
+fn a_sweep_that_frees_a_just_allocated_entry_is_rejected() {
+    let again = " || __sync_fetch_and_add(&words[shunt_live_word(family)], 0)";
+    fails(Which::FreeList, WEAK, &[(again, "")]);
+}
+
+#[test]
+#[ignore = "half a minute; in make test-long"]
+fn a_free_stack_without_a_change_count_is_rejected() {
+    fails(
+        Which::Stack,
+        TWICE,
+        &[
+            (
+                "first, have, ((have >> 32) + 1) << 32 | cold->next_free)",
+                "first, have, cold->next_free | (__u64)1 << 32)",
+            ),
+            (
+                "first, have, ((have >> 32) + 1) << 32 | (entry + 1))",
+                "first, have, (entry + 1) | (__u64)1 << 32)",
+            ),
+        ],
+    );
+}
+
+#[test]
+#[ignore = "compiles a table of its own; in make test-long"]
+fn allocating_beyond_the_last_entry_is_rejected() {
+    let full = "if (*entry >= shunt_control.max_flows)\n\t\t\treturn SHUNT_FULL;";
+    fails(Which::Full, QUICK, &[(full, ";")]);
+}
