@@ -1,14 +1,15 @@
-//! HTTP/1.1 for clients that may be slow, hostile or too many: the daemon's control socket, and the lab's agent.
+//! An HTTP/1.1 server for clients that may be slow, hostile or too many: for the control socket of the daemon, and for the agent of the
+//! lab.
 //!
-//! Invariant: whatever clients do, the server goes on. Each has one request, and at most half a minute for it; it has to make room for
-//! others before that if there are too many. Only an answer that has no end, which its handler says by [`Watched`], may take longer.
+//! Invariant: whatever clients do, the server keeps serving others. Each connection has one request, and at most half a minute for it; if
+//! there are too many clients, one is ended earlier. Only an endless answer may take longer; its handler marks it with [`Watched`].
 
-mod conversation;
-mod guests;
+mod admission;
+mod exchange;
 mod refusal;
 mod stream;
 
-pub use conversation::{HEADER_TIME, Watched};
-pub use guests::Guests;
+pub use admission::Admission;
+pub use exchange::{HEADER_TIME, Watched};
 pub use refusal::{Refusal, bad, internal, unknown_method, unknown_path};
 pub use stream::Stream;

@@ -1,4 +1,4 @@
-//! Requests that are not done.
+//! Answers to requests that are refused or fail.
 
 use axum::{
     Json,
@@ -12,12 +12,12 @@ pub(crate) fn refusal(failure: Failure) -> Response {
     Refusal::from(failure).into_response()
 }
 
-/// What a handler answers instead.
+/// The error of a handler; it becomes an answer with an [`ErrorBody`].
 #[derive(Debug)]
 pub struct Refusal {
-    /// Of HTTP.
+    /// The HTTP status code.
     pub status: StatusCode,
-    /// Why.
+    /// The failure, as it appears in the body.
     pub failure: Failure,
 }
 
@@ -41,25 +41,25 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// For a router's fallback.
+/// The fallback of a router: 404.
 pub async fn unknown_path(uri: Uri) -> Refusal {
-    Refusal { status: StatusCode::NOT_FOUND, ..bad(format!("there is no {}", uri.path())) }
+    Refusal { status: StatusCode::NOT_FOUND, ..bad(format!("no such path: {}", uri.path())) }
 }
 
-/// For a router's fallback of methods.
+/// The fallback of a router for methods: 405.
 pub async fn unknown_method(method: Method, uri: Uri) -> Refusal {
     Refusal {
         status: StatusCode::METHOD_NOT_ALLOWED,
-        ..bad(format!("{} does not take {method}", uri.path()))
+        ..bad(format!("{} does not support {method}", uri.path()))
     }
 }
 
-/// It makes no sense.
+/// The request is wrong.
 pub fn bad(why: impl Into<String>) -> Refusal {
     Failure::new(FailureCode::BadRequest, why).into()
 }
 
-/// It makes sense, and cannot be done.
+/// The request is right, but the server failed.
 pub fn internal(why: impl Into<String>) -> Refusal {
     Failure::new(FailureCode::Internal, why).into()
 }

@@ -1,4 +1,4 @@
-//! What clients talk over.
+//! The streams of clients.
 
 use std::{
     future::Future,
@@ -16,37 +16,37 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// How long a client may leave an answer unread.
+/// How long a client may stop reading its answer.
 const STALL_TIME: Duration = Duration::from_secs(5);
 
-/// What a client talks over.
+/// The connection of a client.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
 
-/// A client's stream on which nothing is written before a request was understood: hyper's own refusals have no body, and
-/// one with a body is written instead. An answer that is not read for [`STALL_TIME`] is given up.
-pub(crate) struct Unasked<S> {
+/// A stream that discards everything written before a request was understood. hyper refuses invalid requests with an answer without a
+/// body; the server writes its own answer instead. A write that makes no progress for [`STALL_TIME`] fails.
+pub(crate) struct SilentUntilRequest<S> {
     stream: S,
-    asked: Arc<AtomicBool>,
+    has_request: Arc<AtomicBool>,
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S: Stream> Unasked<S> {
-    pub(crate) fn new(stream: S, asked: Arc<AtomicBool>) -> Self {
-        Self { stream, asked, stalled: None }
+impl<S: Stream> SilentUntilRequest<S> {
+    pub(crate) fn new(stream: S, has_request: Arc<AtomicBool>) -> Self {
+        Self { stream, has_request, stalled: None }
     }
 
     pub(crate) fn into_inner(self) -> S {
         self.stream
     }
 
-    fn asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
+    fn has_request(&self) -> bool {
+        self.has_request.load(Ordering::Relaxed)
     }
 }
 
-impl<S: Stream> AsyncRead for Unasked<S> {
+impl<S: Stream> AsyncRead for SilentUntilRequest<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -56,9 +56,9 @@ impl<S: Stream> AsyncRead for Unasked<S> {
     }
 }
 
-impl<S: Stream> AsyncWrite for Unasked<S> {
+impl<S: Stream> AsyncWrite for SilentUntilRequest<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if !self.asked() {
+        if !self.has_request() {
             return Poll::Ready(Ok(buf.len()));
         }
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
@@ -75,6 +75,6 @@ impl<S: Stream> AsyncWrite for Unasked<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.asked() { Pin::new(&mut self.stream).poll_shutdown(cx) } else { Poll::Ready(Ok(())) }
+        if self.has_request() { Pin::new(&mut self.stream).poll_shutdown(cx) } else { Poll::Ready(Ok(())) }
     }
 }

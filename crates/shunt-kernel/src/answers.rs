@@ -1,24 +1,26 @@
-//! What the kernel answers.
+//! Answers of the kernel that are not events.
 
 use std::time::Duration;
 
-/// What XDP can do with a device.
+/// The XDP features of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum XdpSupport {
-    /// The kernel said.
+    /// The kernel reports the features of the device.
     Known {
-        /// Native programs can run on it and may redirect from it.
+        /// Native programs can run on the device and redirect from it.
         native: bool,
-        /// Frames can be redirected to it.
+        /// Frames can be redirected to the device.
         target: bool,
-        /// AF_XDP works on it without a copy.
+        /// Frames in several buffers can be redirected to the device.
+        target_frags: bool,
+        /// AF_XDP sockets work on the device without a copy.
         zero_copy: bool,
     },
-    /// It cannot be asked, and why.
+    /// The kernel cannot report them; the text says why.
     Unknown(String),
 }
 
-/// For which protocols Linux forwards.
+/// The protocols that Linux forwards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Forwarding {
     /// IPv4, from at least one device.
@@ -27,24 +29,28 @@ pub struct Forwarding {
     pub v6: bool,
 }
 
-/// How long conntrack remembers a silent connection, where no rule sets a timeout of its own.
+/// Conntrack's timeouts of silent connections. A rule may set other ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConntrackTimeouts {
-    /// UDP in one direction, or for less than two seconds.
+    /// UDP with packets in one direction only, or for less than two seconds.
     pub udp: Duration,
-    /// UDP in both directions.
+    /// UDP with packets in both directions.
     pub udp_stream: Duration,
     /// Established TCP.
     pub tcp_established: Duration,
-    /// The same while data is not acknowledged, or was sent again and again.
+    /// Established TCP with data that is not acknowledged, or was retransmitted repeatedly.
     pub tcp_unacknowledged: Duration,
+    /// TCP after an RST.
+    pub tcp_close: Duration,
+    /// Whether conntrack accepts all sequence numbers of every TCP connection (nf_conntrack_tcp_be_liberal).
+    pub tcp_be_liberal: bool,
 }
 
-/// What became of a connection that was to be liberal.
+/// The result of setting BE_LIBERAL on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liberal {
-    /// It is.
+    /// BE_LIBERAL is set.
     Set,
-    /// It has ended.
+    /// Conntrack does not know the connection any more.
     Gone,
 }

@@ -1,9 +1,9 @@
-//! clsact qdiscs, which hold Shunt's filters where there is no TCX.
+//! clsact qdiscs, which hold Shunt's filters on kernels without TCX.
 
 use crate::{
     Error, Linux,
-    route::{self, EGRESS, INGRESS},
-    wire::{Message, u32_at},
+    netlink_message::{Message, u32_at},
+    rtnetlink::{self, EGRESS, INGRESS},
 };
 use nix::libc;
 use shunt_core::Event;
@@ -16,19 +16,19 @@ impl Linux {
     /// Whether a device has a clsact qdisc.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the qdiscs cannot be read.
     pub fn has_clsact(&mut self, ifindex: u32) -> Result<bool, Error> {
-        let answers = self.route.dump("RTM_GETQDISC", route::RTM_GETQDISC, &[0; 20])?;
+        let answers = self.route.dump("RTM_GETQDISC", rtnetlink::RTM_GETQDISC, &[0; 20])?;
         Ok(answers.iter().any(|a| {
             let message = Message { kind: a.kind, flags: 0, seq: 0, payload: &a.payload };
-            matches!(route::event(&message), Some(Event::Qdisc(q)) if q.ifindex == ifindex && q.kind == "clsact")
+            matches!(rtnetlink::event(&message), Some(Event::Qdisc(q)) if q.ifindex == ifindex && q.kind == "clsact")
         }))
     }
 
     /// The handles of Shunt's own filters on a device.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the qdiscs or filters cannot be read.
     pub fn own_filters(&mut self, ifindex: u32) -> Result<Vec<u32>, Error> {
         if !self.has_clsact(ifindex)? {
             return Ok(Vec::new());
@@ -36,17 +36,17 @@ impl Linux {
         let mut found = Vec::new();
         for parent in [INGRESS, EGRESS] {
             let filters = self.filters_at(ifindex, parent)?;
-            let own = filters.iter().filter(|filter| route::is_own_filter(filter));
-            // The first message of a priority tells of no filter but of the priority, and has no handle.
+            let own = filters.iter().filter(|filter| rtnetlink::is_own_filter(filter));
+            // The first message of a priority describes the priority, not a filter, and has no handle.
             found.extend(own.filter_map(|filter| u32_at(filter, 8)).filter(|handle| *handle != 0));
         }
         Ok(found)
     }
 
-    /// Removes the clsact qdisc of a device if there are no filters in it; whether it did.
+    /// Removes the clsact qdisc of a device if it has no filters. Returns whether it was removed.
     ///
     /// # Errors
-    /// When the kernel does not tell, or refuses.
+    /// When the qdiscs or filters cannot be read, or the kernel refuses to remove the qdisc.
     pub fn remove_empty_clsact(&mut self, ifindex: u32) -> Result<bool, Error> {
         if !self.has_clsact(ifindex)? {
             return Ok(false);
@@ -56,13 +56,13 @@ impl Linux {
                 return Ok(false);
             }
         }
-        let fixed = place(ifindex, HANDLE, PARENT);
-        self.route.ask("RTM_DELQDISC", route::RTM_DELQDISC, &fixed, |_| {}).map(|_| true)
+        let fixed = tcmsg(ifindex, HANDLE, PARENT);
+        self.route.request("RTM_DELQDISC", rtnetlink::RTM_DELQDISC, &fixed, |_| {}).map(|_| true)
     }
 
-    /// The messages about the filters of a hook. None where there is no device or no qdisc any more.
+    /// The payloads of the messages about the filters of a hook; empty if the device or the qdisc is gone.
     pub(crate) fn filters_at(&mut self, ifindex: u32, parent: u32) -> Result<Vec<Vec<u8>>, Error> {
-        match self.route.dump("RTM_GETTFILTER", route::RTM_GETTFILTER, &place(ifindex, 0, parent)) {
+        match self.route.dump("RTM_GETTFILTER", rtnetlink::RTM_GETTFILTER, &tcmsg(ifindex, 0, parent)) {
             Ok(answers) => Ok(answers.into_iter().map(|answer| answer.payload).collect()),
             Err(Error::Refused { source, .. })
                 if matches!(source.raw_os_error(), Some(libc::ENODEV | libc::EINVAL | libc::ENOENT)) =>
@@ -74,8 +74,8 @@ impl Linux {
     }
 }
 
-/// struct tcmsg.
-fn place(ifindex: u32, handle: u32, parent: u32) -> [u8; 20] {
+/// Builds a struct tcmsg.
+fn tcmsg(ifindex: u32, handle: u32, parent: u32) -> [u8; 20] {
     let mut fixed = [0; 20];
     fixed[4..8].copy_from_slice(&ifindex.to_ne_bytes());
     fixed[8..12].copy_from_slice(&handle.to_ne_bytes());

@@ -1,67 +1,67 @@
-//! What can go wrong between us and the kernel.
+//! Errors of requests to the kernel.
 
 use shunt_core::Connection;
 use std::io;
 
-/// The kernel could not be asked, or refused.
+/// Why kernel state could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A netlink socket could not be opened or used.
     #[error("{protocol} socket: {source}")]
     Socket {
-        /// Which one.
+        /// The netlink protocol, for example `NETLINK_ROUTE`.
         protocol: &'static str,
-        /// What the kernel said.
+        /// The error of the system call.
         source: io::Error,
     },
     /// The kernel answered a request with an error.
     #[error("{request}: {source}")]
     Refused {
-        /// What was asked.
+        /// The request, for example `RTM_GETLINK`.
         request: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel's tables changed during every attempt to read them.
-    #[error("{request}: the table changes faster than it can be read")]
+    #[error("{request}: the kernel's tables changed during every attempt to read them")]
     Unsettled {
-        /// What was asked.
+        /// The request, for example `RTM_GETLINK`.
         request: &'static str,
     },
-    /// The answer does not have the form that the kernel documents.
-    #[error("{request}: the answer cannot be read")]
+    /// The reply does not have the documented format.
+    #[error("unexpected netlink reply to {request}")]
     Malformed {
-        /// What was asked.
+        /// The request, for example `RTM_GETLINK`.
         request: &'static str,
     },
-    /// A sysctl is missing or is not a number.
+    /// A sysctl cannot be read or is not a number.
     #[error("{path}: {source}")]
     Sysctl {
-        /// The file.
+        /// The path in /proc/sys.
         path: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A file of procfs cannot be read.
     #[error("{path}: {source}")]
     Proc {
-        /// The file.
+        /// The path of the file.
         path: &'static str,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A table of legacy iptables or ip6tables cannot be read.
     #[error("{command}-legacy -t {table}: {source}")]
     Legacy {
-        /// Which of the two.
+        /// `iptables` or `ip6tables`.
         command: &'static str,
-        /// The table.
+        /// The name of the table.
         table: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Only TCP connections within one address family have a window to be liberal about.
+    /// BE_LIBERAL was requested for a connection that is not TCP or mixes address families.
     #[error("{} -> {}: not a TCP connection of one address family", .0.src, .0.dst)]
     NotTcp(Connection),
 }

@@ -1,34 +1,37 @@
-//! The Linux kernel by netlink, procfs and sysfs, as the policy sees it.
+//! Reads and changes kernel state over netlink, procfs and sysfs, and translates it into the policy's events.
 //!
-//! [`Watcher`] tells what changes, [`Linux::dump`] what is there. Open the watcher first, then dump: whatever happens
-//! in between is then told twice rather than not at all.
+//! [`NetlinkSubscription`] reports changes; [`Linux::dump`] reports the state that exists. Open the subscription first
+//! and dump afterwards: a change in between is then reported twice instead of being missed.
 //!
-//! Both look at the network namespace of the thread that opened them.
+//! Both work in the network namespace of the thread that opened them.
 
 mod answers;
-mod channel;
 mod clsact;
 mod conntrack;
 mod error;
-mod genl;
-mod legacy;
+#[doc(hidden)]
+pub mod fuzz;
+mod legacy_iptables;
 mod linux;
-mod packet;
-mod route;
-mod ruleset;
+mod netdev;
+mod netlink_channel;
+mod netlink_message;
+mod netlink_subscription;
+mod nftables;
+mod packet_sockets;
+mod rtnetlink;
+mod rtnl;
 mod sysctl;
-mod tracked;
-mod watch;
-mod wire;
 
 pub use answers::{ConntrackTimeouts, Forwarding, Liberal, XdpSupport};
-pub use channel::Channel;
+pub use conntrack::table::conntrack_table;
 pub use error::Error;
-pub use legacy::Legacy;
+pub use legacy_iptables::LegacyIptables;
 pub use linux::Linux;
-pub use route::OWN_FILTER_PRIORITY;
-pub use ruleset::read_ruleset;
-pub use sysctl::conntrack_counts;
-pub use tracked::tracked;
-pub use watch::Watcher;
-pub use wire::Batch;
+pub use netlink_channel::Channel;
+pub use netlink_message::Batch;
+pub use netlink_subscription::NetlinkSubscription;
+pub use nftables::read_ruleset;
+pub use rtnetlink::OWN_FILTER_PRIORITY;
+pub use rtnl::Rtnl;
+pub use sysctl::conntrack_accounting;

@@ -1,32 +1,32 @@
-//! The real kernel.
+//! Reads and changes the state of one network namespace.
 
 use crate::{
     ConntrackTimeouts, Error, Forwarding, Liberal, XdpSupport,
-    channel::Channel,
     conntrack::Conntrack,
-    genl::Netdev,
-    packet::PacketSockets,
-    route::{self, EGRESS, INGRESS, ROOT},
+    netdev::Netdev,
+    netlink_channel::Channel,
+    netlink_message::{AF_UNSPEC, Message},
+    packet_sockets::PacketSockets,
+    rtnetlink::{self, EGRESS, INGRESS, ROOT},
     sysctl,
-    wire::{AF_BRIDGE, AF_UNSPEC, Message},
 };
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_ROUTE};
-use shunt_core::{BridgeCalls, Connection, Event, Qdisc, Silent};
+use shunt_core::{BridgeCalls, Connection, Correction, Event, Qdisc, TrackedDirection};
 use std::collections::BTreeSet;
 
-/// The kernel of the network namespace in which [`Linux::open`] was called. The sysctls are those of the namespace of
-/// the calling thread, so both should be the same.
+/// The network namespace in which [`Linux::open`] was called. Sysctls are read in the namespace of the calling thread,
+/// which should be the same.
 pub struct Linux {
     pub(crate) route: Channel,
     generic: Channel,
     netdev: Option<Netdev>,
-    /// Opened when it is first needed: a kernel without netfilter has everything else.
+    /// Opened when first needed: the kernel may lack netfilter.
     conntrack: Option<Conntrack>,
     packet_sockets: Option<PacketSockets>,
 }
 
 impl Linux {
-    /// Open the sockets.
+    /// Opens the sockets.
     ///
     /// # Errors
     /// When the kernel has no rtnetlink or no generic netlink, or the process may not use them.
@@ -41,40 +41,37 @@ impl Linux {
         })
     }
 
-    /// Everything that is there, as events: links, XDP features, addresses, neighbours, bridges' stations, qdiscs, and
-    /// for each device, direction and kind of tc filters one [`Event::Filter`]. Links come before what belongs to them.
+    /// Reads the present state as events: links, XDP features, addresses, neighbours, qdiscs, and one [`Event::Filter`]
+    /// for each device, direction and kind of tc filter. A link comes before everything that belongs to it.
     ///
     /// # Errors
-    /// When the kernel refuses, or its tables change faster than they can be read.
+    /// When the kernel refuses, or its tables change during every attempt to read them.
     pub fn dump(&mut self) -> Result<Vec<Event>, Error> {
-        let mut events = self.table("RTM_GETLINK", route::RTM_GETLINK, &[AF_UNSPEC; 16])?;
+        let mut events = self.table("RTM_GETLINK", rtnetlink::RTM_GETLINK, &[AF_UNSPEC; 16])?;
         if let Some(netdev) = self.netdev {
             events.extend(netdev.dump(&mut self.generic)?);
         }
-        events.extend(self.table("RTM_GETADDR", route::RTM_GETADDR, &[AF_UNSPEC; 8])?);
-        events.extend(self.table("RTM_GETNEIGH", route::RTM_GETNEIGH, &[AF_UNSPEC; 12])?);
-        let mut bridges = [0; 12];
-        bridges[0] = AF_BRIDGE;
-        events.extend(self.table("RTM_GETNEIGH of bridges", route::RTM_GETNEIGH, &bridges)?);
-        let qdiscs = self.table("RTM_GETQDISC", route::RTM_GETQDISC, &[AF_UNSPEC; 20])?;
-        let filters = self.filters(&qdiscs)?;
+        events.extend(self.table("RTM_GETADDR", rtnetlink::RTM_GETADDR, &[AF_UNSPEC; 8])?);
+        events.extend(self.table("RTM_GETNEIGH", rtnetlink::RTM_GETNEIGH, &[AF_UNSPEC; 12])?);
+        let qdiscs = self.table("RTM_GETQDISC", rtnetlink::RTM_GETQDISC, &[AF_UNSPEC; 20])?;
+        let filters = self.foreign_filters(&qdiscs)?;
         events.extend(qdiscs);
         events.extend(filters);
         Ok(events)
     }
 
-    /// What XDP can do with a device.
+    /// Reads the XDP features of a device.
     ///
     /// # Errors
-    /// When there is no such device.
+    /// When the device does not exist.
     pub fn xdp_features(&mut self, ifindex: u32) -> Result<XdpSupport, Error> {
         match self.netdev {
             Some(netdev) => netdev.features(&mut self.generic, ifindex),
-            None => Ok(XdpSupport::Unknown("the kernel has no netdev family (Linux 6.3)".to_owned())),
+            None => Ok(XdpSupport::Unknown("the kernel has no netlink family netdev (Linux 6.3)".to_owned())),
         }
     }
 
-    /// Whether Linux forwards at all.
+    /// Reads whether Linux forwards packets.
     ///
     /// # Errors
     /// When the sysctls cannot be read.
@@ -82,28 +79,29 @@ impl Linux {
         sysctl::forwarding()
     }
 
-    /// Whether this namespace has connection tracking.
+    /// Whether connection tracking is loaded.
     pub fn conntrack_present(&self) -> bool {
         sysctl::conntrack_present()
     }
 
-    /// How long conntrack remembers a silent connection.
+    /// Reads conntrack's timeouts.
     ///
     /// # Errors
-    /// When there is no connection tracking.
+    /// When connection tracking is not loaded.
     pub fn conntrack_timeouts(&self) -> Result<ConntrackTimeouts, Error> {
         sysctl::conntrack_timeouts()
     }
 
-    /// Which bridged packets br_netfilter hands to iptables, by its sysctls; none where it is not there.
+    /// The address families of which br_netfilter hands bridged packets to iptables, by its sysctls; `None` if it is
+    /// not loaded.
     pub fn bridge_calls(&self) -> Option<BridgeCalls> {
         sysctl::bridge_calls()
     }
 
-    /// The devices on which packet sockets capture what is forwarded; 0 is all devices.
+    /// The devices on which packet sockets capture forwarded packets; 0 stands for all devices.
     ///
     /// # Errors
-    /// When the kernel does not list its packet sockets.
+    /// When the packet sockets cannot be listed.
     pub fn captured(&mut self) -> Result<BTreeSet<u32>, Error> {
         match &mut self.packet_sockets {
             Some(sockets) => sockets.captured(),
@@ -111,42 +109,54 @@ impl Linux {
         }
     }
 
-    /// Have conntrack accept every sequence number of these TCP connections, in both directions, and change nothing
-    /// else of them. One result for each, in their order.
+    /// Makes conntrack accept every sequence number of these TCP connections, in both directions, and changes nothing
+    /// else. Returns one result for each connection, in the same order.
     pub fn set_be_liberal(&mut self, connections: &[Connection]) -> Vec<Result<Liberal, Error>> {
         match self.conntrack() {
             Ok(conntrack) => conntrack.set_be_liberal(connections),
-            Err(e) => refuse_all(connections, &e),
+            Err(e) => fail_all(connections, &e),
         }
     }
 
-    /// Of these TCP connections, have conntrack take those for acknowledged that are established and that it would forget
-    /// early for want of an acknowledgement.
+    /// Marks the data of these TCP connections as acknowledged in conntrack, if they are established and would expire
+    /// early because conntrack has not seen the acknowledgement.
     ///
     /// # Errors
-    /// When conntrack cannot be asked.
-    pub fn keep_silent(&mut self, silent: &[Silent]) -> Result<(), Error> {
+    /// When conntrack cannot be read or changed.
+    pub fn keep_silent(&mut self, silent: &[TrackedDirection]) -> Result<(), Error> {
         let timeouts = self.conntrack_timeouts()?;
         self.conntrack()?.keep_silent(silent, timeouts)
+    }
+
+    /// Corrects the conntrack entries of the TCP connections in `due`. Entries in `later` may say that such a
+    /// connection has ended meanwhile.
+    ///
+    /// # Errors
+    /// When conntrack cannot be read or changed.
+    pub fn correct(&mut self, due: &[Correction], later: &[Correction]) -> Result<(), Error> {
+        let timeouts = self.conntrack_timeouts()?;
+        self.conntrack()?.correct(due, later, timeouts)
     }
 
     fn table(&mut self, request: &'static str, kind: u16, fixed: &[u8]) -> Result<Vec<Event>, Error> {
         let answers = self.route.dump(request, kind, fixed)?;
         Ok(answers
             .iter()
-            .filter_map(|a| route::event(&Message { kind: a.kind, flags: 0, seq: 0, payload: &a.payload }))
+            .filter_map(|a| {
+                rtnetlink::event(&Message { kind: a.kind, flags: 0, seq: 0, payload: &a.payload })
+            })
             .collect())
     }
 
-    /// The devices, directions and kinds of the filters of others.
-    fn filters(&mut self, qdiscs: &[Event]) -> Result<Vec<Event>, Error> {
+    /// The devices, directions and kinds of tc filters that are not Shunt's.
+    fn foreign_filters(&mut self, qdiscs: &[Event]) -> Result<Vec<Event>, Error> {
         let mut found = BTreeSet::new();
         for event in qdiscs {
             let Event::Qdisc(qdisc) = event else { continue };
-            for (parent, egress) in places_of_filters(qdisc) {
+            for (parent, egress) in filter_parents(qdisc) {
                 let filters = self.filters_at(qdisc.ifindex, *parent)?;
-                let others = filters.iter().filter(|filter| !route::is_own_filter(filter));
-                found.extend(others.map(|filter| (qdisc.ifindex, *egress, route::filter_kind(filter))));
+                let others = filters.iter().filter(|filter| !rtnetlink::is_own_filter(filter));
+                found.extend(others.map(|filter| (qdisc.ifindex, *egress, rtnetlink::filter_kind(filter))));
             }
         }
         let event = |(ifindex, egress, kind)| Event::Filter { ifindex, egress, kind };
@@ -161,25 +171,25 @@ impl Linux {
     }
 }
 
-/// The tcm_parent of each place where a qdisc can have filters, and whether that is on egress.
-fn places_of_filters(qdisc: &Qdisc) -> &'static [(u32, bool)] {
+/// The tcm_parent of each hook of a qdisc that can have filters, and whether the hook is on egress.
+fn filter_parents(qdisc: &Qdisc) -> &'static [(u32, bool)] {
     match qdisc.kind.as_str() {
         "clsact" => &[(INGRESS, false), (EGRESS, true)],
         "ingress" => &[(INGRESS, false)],
-        // 0 is the root. Filters of inner qdiscs hang below one that classifies already.
+        // 0 is the root. Inner qdiscs are below a root qdisc that counts as a classifier already.
         _ if qdisc.parent == ROOT && qdisc.handle != 0 => &[(0, true)],
         _ => &[],
     }
 }
 
-fn refuse_all(connections: &[Connection], why: &Error) -> Vec<Result<Liberal, Error>> {
-    let refuse = |_| {
-        let source = match why {
+fn fail_all(connections: &[Connection], error: &Error) -> Vec<Result<Liberal, Error>> {
+    let failure = |_| {
+        let source = match error {
             Error::Socket { source, .. } => source.raw_os_error().map(std::io::Error::from_raw_os_error),
             _ => None,
         };
-        let source = source.unwrap_or_else(|| std::io::Error::other(why.to_string()));
+        let source = source.unwrap_or_else(|| std::io::Error::other(error.to_string()));
         Err(Error::Socket { protocol: "NETLINK_NETFILTER", source })
     };
-    connections.iter().map(refuse).collect()
+    connections.iter().map(failure).collect()
 }

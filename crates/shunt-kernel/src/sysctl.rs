@@ -1,4 +1,4 @@
-//! Sysctls of the calling thread's network namespace.
+//! Reads sysctls of the calling thread's network namespace.
 
 use crate::{ConntrackTimeouts, Error, Forwarding};
 use shunt_core::BridgeCalls;
@@ -7,7 +7,8 @@ use std::{fs, io, path::Path, time::Duration};
 const NET: &str = "/proc/sys/net";
 
 pub(crate) fn forwarding() -> Result<Forwarding, Error> {
-    // Since Linux 6.17 (commit f24987ef6959) IPv6 can be forwarded from one device as IPv4 could always be.
+    // Since Linux 6.17 (commit f24987ef6959) IPv6 forwarding can be on for a single device, as IPv4 forwarding always
+    // could.
     Ok(Forwarding {
         v4: number(&format!("{NET}/ipv4/ip_forward"))? != 0 || on_any_device("ipv4", "forwarding")?,
         v6: Path::new(NET).join("ipv6").is_dir()
@@ -28,13 +29,16 @@ pub(crate) fn conntrack_timeouts() -> Result<ConntrackTimeouts, Error> {
     Ok(ConntrackTimeouts {
         udp: seconds("nf_conntrack_udp_timeout")?,
         udp_stream: seconds("nf_conntrack_udp_timeout_stream")?,
+        tcp_be_liberal: number(&netfilter("nf_conntrack_tcp_be_liberal").to_string_lossy())? != 0,
+        tcp_close: seconds("nf_conntrack_tcp_timeout_close")?,
         tcp_established: seconds("nf_conntrack_tcp_timeout_established")?,
         tcp_unacknowledged: seconds("nf_conntrack_tcp_timeout_unacknowledged")?
             .max(seconds("nf_conntrack_tcp_timeout_max_retrans")?),
     })
 }
 
-/// What is not there calls for nothing; what cannot be read is taken to.
+/// The families of which br_netfilter hands bridged packets to iptables; `None` if br_netfilter is not loaded. A sysctl
+/// that cannot be read counts as on.
 pub(crate) fn bridge_calls() -> Option<BridgeCalls> {
     let is_on = |name: &str| number(&format!("{NET}/bridge/{name}")).map_or(true, |on| on != 0);
     Path::new(NET)
@@ -44,7 +48,7 @@ pub(crate) fn bridge_calls() -> Option<BridgeCalls> {
 }
 
 /// Whether conntrack counts the packets and bytes of new connections (nf_conntrack_acct).
-pub fn conntrack_counts() -> bool {
+pub fn conntrack_accounting() -> bool {
     number(&netfilter("nf_conntrack_acct").to_string_lossy()).is_ok_and(|on| on != 0)
 }
 
@@ -56,7 +60,7 @@ fn on_any_device(family: &str, setting: &str) -> Result<bool, Error> {
     let path = format!("{NET}/{family}/conf");
     let entries = fs::read_dir(&path).map_err(|source| Error::Sysctl { path, source })?;
     for entry in entries.flatten() {
-        // `default` is for devices to come. One that just went, or a kernel without the setting, is no.
+        // `default` is for future devices. A device that has just gone, or lacks the setting, counts as off.
         let is_device = entry.file_name() != "default";
         if is_device && fs::read_to_string(entry.path().join(setting)).is_ok_and(|text| text.trim() != "0") {
             return Ok(true);

@@ -1,27 +1,27 @@
 //! The control socket: HTTP/1.1 over a Unix socket, on a thread of its own. Each request becomes one [`Call`] to the
-//! daemon's loop, which answers at once; what takes long is done here.
+//! event loop, which answers at once; work that takes long is done on this side.
 //!
-//! Invariant: whatever comes in by the socket, the daemon goes on. A client is here for a bounded time
-//! (`shunt-http`). Those that watch, at most [`WATCHERS_MAX`], stay longer.
+//! Invariant: no input of a client can crash or block the daemon. A client is connected for a bounded time
+//! (`shunt-http`), except for those that watch, of which there are at most `WATCHERS_MAX`.
 
-mod guests;
-mod list;
+mod admission;
+mod event_stream;
+mod json_list;
 mod metrics;
 mod routes;
 mod socket;
-mod watch;
 
-pub use metrics::Metered;
-pub use routes::document;
+pub use metrics::MetricsSource;
+pub use routes::openapi_document;
 pub use socket::{Listeners, bind, clean_up, unbind};
 
-use crate::why::{Asked, Found};
-use guests::Who;
+use crate::connection_search::{Candidate, Found};
+use admission::Client;
 use hyper::{Request, body::Incoming};
 use shunt_api::{
     Connection, Explained, Failure, Selection, StaticRemoval, StaticTable, Status, TrackedTable, WatchEvent,
 };
-use shunt_http::Guests;
+use shunt_http::Admission;
 use std::{
     fmt,
     thread::{self, JoinHandle},
@@ -36,40 +36,41 @@ use tokio::{
     time::timeout,
 };
 
-/// Something that the daemon's loop is asked to do, and where its answer goes.
+/// A request to the event loop, and the channel for its answer.
 #[derive(Debug)]
 pub enum Call {
-    /// The whole state.
+    /// Return the status.
     Status(oneshot::Sender<Status>),
-    /// What the metrics are made from.
-    Metrics(oneshot::Sender<Metered>),
-    /// Every connection. The answer is where they can be read.
+    /// Return what the metrics are made from.
+    Metrics(oneshot::Sender<MetricsSource>),
+    /// List all connections. The answer is a source that reads them on another thread.
     Flows(oneshot::Sender<Box<dyn FlowSource>>),
-    /// Connections to be explained. The answer is how to find them.
+    /// Find the connections of a selection. The answer is a job that finds them on another thread.
     Find(Selection, oneshot::Sender<Job<Found>>),
-    /// Why some of these are fast or slow.
-    Explain(Vec<Asked>, oneshot::Sender<Result<Vec<Explained>, Failure>>),
-    /// Conntrack's table. The answer is how to read it.
+    /// Explain why connections are fast or slow.
+    Explain(Vec<Candidate>, oneshot::Sender<Result<Vec<Explained>, Failure>>),
+    /// Read conntrack's table. The answer is a job that reads it on another thread.
     Conntrack(oneshot::Sender<Job<TrackedTable>>),
-    /// What happens to flows, from now on.
+    /// Subscribe to what happens to flows from now on.
     Watch(oneshot::Sender<Result<broadcast::Receiver<WatchEvent>, Failure>>),
-    /// Retire every learned flow. The answer is how many there were.
+    /// Retire every learned flow. The answer is their number.
     Flush(oneshot::Sender<u64>),
-    /// Undo everything and end. To be answered when all is undone.
+    /// Detach from all ports and exit. Answered after everything is undone.
     Stop(oneshot::Sender<()>),
-    /// Add or replace; the table has passed [`StaticTable::check`]. The answer is how many flows and routes changed.
+    /// Add or replace static flows and routes; the table has passed [`StaticTable::check`]. The answer is how many
+    /// there are in the table.
     AddStatic(StaticTable, oneshot::Sender<Result<u64, Failure>>),
-    /// Remove. The answer is how many flows and routes there were.
+    /// Remove static flows and routes. The answer is how many were removed.
     DelStatic(StaticRemoval, oneshot::Sender<Result<u64, Failure>>),
-    /// Everything that was put in by hand.
+    /// Return all static flows and routes.
     ListStatic(oneshot::Sender<StaticTable>),
 }
 
-/// What takes long, and is done apart from the daemon's loop.
+/// Work that takes long and is done on another thread than the event loop's.
 pub struct Job<T>(Box<dyn FnOnce() -> Result<T, Failure> + Send>);
 
 impl<T> Job<T> {
-    /// To be done later, on another thread.
+    /// Wraps the work.
     pub fn new(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Self {
         Self(Box::new(work))
     }
@@ -85,26 +86,26 @@ impl<T> fmt::Debug for Job<T> {
     }
 }
 
-/// Connections, made one by one.
+/// Connections, each made when the iterator is asked for it.
 pub type Listing = Box<dyn Iterator<Item = Connection> + Send>;
 
-/// Where connections are read, apart from the daemon's loop. Both take as long as the flow table is large.
+/// Reads connections on another thread than the event loop's. Both methods take as long as the flow table is large.
 pub trait FlowSource: fmt::Debug + Send {
-    /// Remembers the counts, for rates from now on. Without it, rates are over the life of each flow.
+    /// Stores the counts, so that rates are those from now on. Without a sample, rates are over the life of each flow.
     fn sample(&mut self);
-    /// All connections as they are now.
+    /// Returns all connections as they are now.
     fn list(self: Box<Self>) -> Listing;
 }
 
-/// The server on its thread.
+/// The thread of the control socket's server.
 #[derive(Debug)]
 pub struct Server(JoinHandle<()>);
 
 impl Server {
-    /// Waits until the last answers have left. To be called when the receiver of calls is dropped.
+    /// Waits until the last answers have been sent. The receiver of calls must have been dropped.
     pub fn wait(self) {
         if self.0.join().is_err() {
-            tracing::error!("the control socket's thread has failed");
+            tracing::error!("the control socket's thread has panicked");
         }
     }
 }
@@ -112,7 +113,7 @@ impl Server {
 /// Serves clients on a thread of its own.
 ///
 /// # Errors
-/// When there can be no such thread.
+/// When the thread or its runtime cannot be created.
 pub fn start(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Result<Server> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
@@ -121,53 +122,58 @@ pub fn start(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Result<Serv
         .build()?;
     let thread = thread::Builder::new().name("shuntd-control".to_owned()).spawn(move || {
         if let Err(error) = runtime.block_on(serve(listeners, calls)) {
-            tracing::error!("control socket: {error}");
+            tracing::error!("the control socket is closed: {error}");
         }
-        // A list that nobody waits for any more keeps nobody waiting.
+        // Does not wait for lists whose clients have gone.
         runtime.shutdown_background();
     })?;
     Ok(Server(thread))
 }
 
+/// Clients that may watch at a time.
 const WATCHERS_MAX: usize = 8;
-/// Answers as long as the flow table, at a time; as many again for those who may only read.
+/// Answers as long as the flow table that may be made at a time for the owner, and as many again for read-only clients.
 const LISTS_MAX: usize = 2;
-/// How long the last answers may take at the end.
+/// How long sending the last answers may take when the daemon exits.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Answers clients until the receiver of `calls` is dropped, then lets the answers that are under way leave.
+/// Answers clients until the receiver of `calls` is dropped, then sends the answers that are in progress.
 ///
-/// So that the client of [`Call::Stop`] gets its answer, the daemon drops the receiver and awaits this before it ends.
+/// The daemon drops the receiver and waits for this before it exits, so that the client of [`Call::Stop`] gets its
+/// answer.
+///
+/// # Errors
+/// When the listeners cannot be used in this runtime.
 pub async fn serve(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Result<()> {
     let control = UnixListener::from_std(listeners.control)?;
     let metrics = listeners.metrics.map(TcpListener::from_std).transpose()?;
     let (all, metrics_only) = (routes::router(calls.clone()), routes::metrics_router(calls.clone()));
-    let mut guests = Guests::default();
+    let mut admission = Admission::default();
     loop {
         let admitted = tokio::select! {
             () = calls.closed() => break,
             accepted = control.accept() => accepted.map(|(stream, _)| {
-                let who = Who::is_at(&stream);
-                guests.host(who, stream, &all, may(who));
+                let client = Client::from_peer(&stream);
+                admission.serve(client, stream, &all, refusal_for(client));
             }),
             accepted = accept(metrics.as_ref()) => accepted.map(|stream| {
-                guests.host(Who::Network, stream, &metrics_only, may(Who::Network));
+                admission.serve(Client::Network, stream, &metrics_only, refusal_for(Client::Network));
             }),
         };
         if let Err(error) = admitted {
             tracing::warn!("control socket: cannot accept a client: {error}");
-            // Out of descriptors or memory: without a pause this would be a busy loop.
+            // Out of descriptors or memory: the pause keeps this from being a busy loop.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        // Whoever has asked already is heard before the next one comes in.
+        // Lets requests of connected clients proceed before the next client is accepted.
         yield_now().await;
     }
-    let _ = timeout(LINGER, guests.leave()).await;
+    let _ = timeout(LINGER, admission.wait_idle()).await;
     Ok(())
 }
 
-fn may(who: Who) -> impl Fn(&Request<Incoming>) -> Option<Failure> {
-    move |request| who.refused(request.method())
+fn refusal_for(client: Client) -> impl Fn(&Request<Incoming>) -> Option<Failure> {
+    move |request| client.refusal(request.method())
 }
 
 async fn accept(listener: Option<&TcpListener>) -> io::Result<TcpStream> {

@@ -1,43 +1,51 @@
-//! The daemon: wiring only. What to do is decided in shunt-core; here events are carried in and actions out.
+//! The daemon. It carries events to the policy in shunt-core and performs the actions that the policy returns: wiring
+//! only.
 
-mod connections;
+mod config_file;
+mod connection_search;
+mod conntrack_table;
 pub mod control;
+mod correction_queue;
 mod daemon;
-mod ledger;
-mod legacy;
+mod failures;
+mod flow_entry;
+mod flow_listing;
 #[cfg(test)]
-mod pages;
+mod generated_docs;
+mod iptables_poll;
+mod port_counters;
+mod priority;
 mod reasons;
+mod rtnl_barrier;
+mod service_manager;
 mod start;
-mod statics;
-mod status;
-mod sweeping;
-mod tracked;
-mod watching;
-mod why;
+mod static_flows;
+mod sweep;
+mod trace_stream;
 
 use clap::Parser;
 use nix::sys::signal::{SigSet, Signal};
+use priority::Priority;
 use shunt_api::{Config, EngineChoice, Failure, FailureCode, Instance};
 use std::{path::PathBuf, process::ExitCode};
 
-/// Forwards established connections past the network stack, as Linux has accepted, translated and routed them.
+/// Forwards established connections past the network stack, the way Linux has accepted, translated and routed them.
 #[derive(Debug, Parser)]
 #[command(name = "shuntd", version)]
 struct Arguments {
-    /// Which Shunt of several: its socket and log are named after it.
+    /// The name of this instance; its socket and log are named after it.
     #[arg(long, default_value = "default")]
     instance: String,
-    /// The configuration file [default: /etc/shunt/shunt.toml, if it is there]
+    /// The configuration file [default: /etc/shunt/shunt.toml, if it exists]
     #[arg(long)]
     config: Option<PathBuf>,
-    /// auto, tc or xdp
+    /// The engine: auto, tc or xdp [default: as configured]
     #[arg(long)]
     engine: Option<String>,
-    /// A port; may be given several times [default: those that forwarding uses]
+    /// A port; may be given several times [default: the devices that forward traffic]
     #[arg(long = "port")]
     ports: Vec<String>,
-    /// Remove what a killed daemon may have left behind, and end; refused where the instance runs.
+    /// Remove what a killed daemon may have left behind, and exit; fails if the instance is running.
     #[arg(long)]
     cleanup: bool,
 }
@@ -47,9 +55,9 @@ impl Arguments {
         self.instance.parse()
     }
 
-    /// The configuration file with what the command line says over it.
+    /// The configuration file, overridden by the command line.
     fn config(&self) -> Result<Config, Failure> {
-        let mut config = Config::load(self.config.as_deref())?;
+        let mut config = config_file::load(self.config.as_deref())?;
         if let Some(engine) = &self.engine {
             config.engine =
                 engine.parse::<EngineChoice>().map_err(|why| Failure::new(FailureCode::Usage, why))?;
@@ -79,16 +87,18 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|e| Failure::new(FailureCode::Internal, format!("no event loop: {e}")))?;
-    // Whoever started us may have blocked the signals that we end by, and we would inherit that.
-    let ends = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
-    ends.thread_unblock().map_err(start::internal)?;
+        .map_err(|e| Failure::new(FailureCode::Internal, format!("cannot start the event loop: {e}")))?;
+    // A parent process may have blocked these signals, and the daemon would inherit that.
+    let stop_signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    stop_signals.thread_unblock().map_err(failures::internal)?;
     runtime.block_on(async {
         let listeners = control::bind(&instance, &config)?;
         let ended = match start::prepare(&instance, &config) {
+            // Only now: with SCHED_RR, the verifier, which takes about a second to load the programs, would keep a
+            // router with one CPU from everything else.
             Ok(parts) => {
-                go_first();
-                daemon::Daemon::new(instance.clone(), config, parts).run(listeners).await
+                let priority = Priority::raise();
+                daemon::Daemon::new(instance.clone(), config, parts, priority).run(listeners).await
             }
             Err(failure) => Err(failure),
         };
@@ -97,15 +107,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     })
 }
 
-/// What changes in Linux must hold at once, also on a router that is busy. All of ours is short by now: the verifier, which takes
-/// its second to load programs, must not keep a router of one CPU from everything else.
-fn go_first() {
-    if let Err(error) = shunt_bpf::schedule::go_first() {
-        tracing::warn!("on a busy machine changes may hold late: no SCHED_RR: {error}");
-    }
-}
-
-/// The program.
+/// Runs `shuntd`: parses the command line, serves until the daemon is stopped, and prints a failure on standard error.
 pub fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! The daemon as a program; all of it is in the library, so that its control socket can be fuzzed.
+//! The program `shuntd`. All code is in the library, so that the control socket can be fuzzed.
 
 use std::process::ExitCode;
 

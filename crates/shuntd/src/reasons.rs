@@ -1,9 +1,9 @@
-//! What the data plane's reasons mean to people.
+//! The texts of the data plane's reasons: what each means, and what to do about it.
 
 use shunt_api::TopReason;
 use shunt_bpf::abi::{Counters, REASONS};
 
-/// A reason in words: one sentence each, without full stop.
+/// The texts of a reason. Each is one sentence without a full stop.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Text {
     pub(crate) name: &'static str,
@@ -11,8 +11,8 @@ pub(crate) struct Text {
     pub(crate) remedy: &'static str,
 }
 
-/// So many reasons are top ones.
-const TOP: usize = 5;
+/// Reasons that `shunt status` explains.
+const TOP_REASONS: usize = 5;
 
 macro_rules! texts {
     ($($name:literal: $meaning:literal; $remedy:literal.)*) => {
@@ -21,111 +21,127 @@ macro_rules! texts {
 }
 
 texts! {
-    "not-ours": "its packets are broadcast, multicast, or sent to another MAC than the flow was learned with, or bridged from another";
-        "nothing to do: after a change of MAC the flow is proved anew".
-    "options": "its packets have IPv4 options or IPv6 extension headers, which Linux must look at";
-        "have the sender leave them out".
-    "bad-header": "its packets have a header that is cut short or has a wrong checksum";
-        "look at the sender and the link: Linux drops such packets too".
-    "fragment": "its packets are fragments, of which only the first has ports";
-        "have the sender use smaller packets, for instance by path MTU discovery".
-    "mtu": "its packets are larger than Linux was seen to forward on this flow";
-        "nothing to do: the first packet of a new size is proved, and the flow takes the size from then on".
-    "ttl": "its packets arrive with a TTL or hop limit of 1, for which Linux answers the sender";
-        "have the sender use a greater TTL".
-    "protocol": "it is neither TCP nor UDP over IP";
+    "not-ours": "the packets are broadcast or multicast, or their destination MAC (if bridged, their source MAC) is not the one the flow was learned with";
+        "nothing to do: after a change of MAC the flow is learned again".
+    "options": "the packets have IPv4 options or IPv6 extension headers, which Linux must handle";
+        "configure the sender to omit them".
+    "bad-header": "the packets have a truncated header or a wrong IPv4 header checksum";
+        "check the sender and the link: Linux drops such packets too".
+    "fragment": "the packets are fragments, and only the first fragment has port numbers";
+        "configure the sender to send smaller packets, for example by path MTU discovery".
+    "mtu": "the packets are larger than any packet of the flow that Linux was seen to forward";
+        "nothing to do: the first packet of a new size is proved, and later ones of that size are fast".
+    "ttl": "the packets arrive with a TTL or hop limit of 1, and Linux answers the sender";
+        "configure the sender to use a greater TTL".
+    "protocol": "the packets are neither TCP nor UDP over IP";
         "nothing to do: only TCP and UDP can be fast".
     "tcp-flags": "a packet with SYN, FIN or RST begins or ends the connection";
-        "nothing to do: an established connection is learned again".
-    "miss": "no action has been learned for it";
-        "send more packets: it is learned once as many were seen as udp_packets or tcp_packets say, if it comes in and leaves by ports of Shunt".
-    "stale": "its action is from before a change of Linux's state, or was not proved for too long";
-        "nothing to do: its next packets prove it anew".
-    "reprove": "one packet every few seconds goes through Linux, to prove the action again";
-        "nothing to do: the packets between two proofs are fast; `reprove` sets how often".
-    "no-daemon": "the daemon's heartbeat is too old";
-        "see in the log why the daemon hangs".
-    "port": "the port that it leaves by is gone or cannot be reached";
-        "set the port up, and see `shunt status`".
-    "pending": "its action was proved once, and not yet seen to leave only once";
-        "send one more packet: it is fast from then on".
-    "class": "its packets change DSCP, VLAN priority or TTL, and each change is proved anew";
-        "have the sender keep them constant within a connection".
-    "tags": "its packets have more than two VLAN tags";
+        "nothing to do: the flow of an established connection is learned again".
+    "miss": "no action has been learned for the flow";
+        "send more packets: a flow is learned after udp_packets or tcp_packets packets, if it enters and leaves by ports of Shunt".
+    "stale": "the flow's action is older than the last change in Linux, or its proof is overdue";
+        "nothing to do: the next packets prove the action again".
+    "reprove": "one packet every few seconds goes through Linux to prove the action again";
+        "nothing to do: the packets between two proofs are fast; `reprove` sets the interval".
+    "no-daemon": "the daemon has not updated its heartbeat for two seconds";
+        "check that shuntd is running, and read its log".
+    "port": "the port that the packets leave by is down, gone or unreachable for the engine";
+        "set the port up: `ip link set PORT up`; `shunt status` shows the ports".
+    "pending": "the action has been proved once, but Shunt has not yet seen that each packet leaves only once";
+        "send one more packet: the flow is fast from then on".
+    "class": "the packets of the flow differ in DSCP, VLAN priority or TTL, and each change is proved again";
+        "configure the sender to keep these values constant within a connection".
+    "tags": "the packets have more than two VLAN tags";
         "use at most two tags".
-    "capture": "somebody captures on the port that it comes in by";
-        "end the capture, or configure that captures do not count".
-    "ingress-filter": "the port that it comes in by has tc filters or TCX programs of somebody else";
-        "remove them: `tc filter show dev PORT ingress`, `bpftool net show dev PORT`".
-    "ruleset": "the ruleset has a statement that must see every packet";
-        "see `shunt status` for the rule, and restrict it to hooks that do not forward".
-    "not-watched": "the packet was not recognised when it left: too many others were between Linux's two ends";
-        "nothing to do: another packet of it will be".
+    "capture": "a packet socket (tcpdump, an IDS) captures on the port that the packets come in by";
+        "end the capture, or set `captures = \"ignore\"`".
+    "ingress-filter": "the port that the packets come in by has tc filters or TCX programs that are not Shunt's";
+        "remove them: `tc filter show dev PORT ingress` and `bpftool net show dev PORT` list them".
+    "ruleset": "a rule has a statement that must see every packet (queue, dup, tproxy, ...), or the ruleset is not known yet";
+        "see `shunt status` for the rule, and move the rule to a hook that forwarded packets do not pass".
+    "ipsec": "the packets were decrypted by IPsec on this router, and the IPsec policy must see each of them";
+        "nothing to do: traffic of IPsec tunnels that end on this router stays on the slow path".
+    "bad-checksum": "the packets have a wrong TCP or UDP checksum";
+        "check the sender and the links: Linux drops such packets as INVALID if nf_conntrack_checksum is on".
+    "not-watched": "the packet was not recognised when it left: its candidate slot was overwritten, because too many packets were in flight through Linux";
+        "nothing to do: the flow is learned from a later packet".
     "aged": "the packet took more than a second through Linux";
-        "look for what holds packets up: a full queue, a neighbour that does not answer".
-    "old-epoch": "Linux's state changed while the packet was on its way";
+        "find what delays packets: a full queue, or a neighbour that does not answer".
+    "old-epoch": "the state of Linux changed while the packet was on its way through";
         "nothing to do: the next packet is judged by the new state".
-    "no-conntrack": "nothing tracks it in conntrack's default zone";
-        "add a rule that uses `ct state`, and take away what says `notrack` or sets a zone; or, if it is bridged, set net.bridge.bridge-nf-call-iptables=0".
-    "other-tuple": "conntrack knows its packets by other addresses or ports than they came in with";
-        "nothing to do: they come from a tunnel, an IPsec policy or a stateless translation".
+    "no-conntrack": "conntrack does not track the packets in its default zone";
+        "add a rule that uses `ct state`, and remove rules that say `notrack` or set a zone; for bridged traffic, set net.bridge.bridge-nf-call-iptables=0".
+    "other-tuple": "conntrack knows the packets by other addresses or ports than those they came in with";
+        "nothing to do: packets of a tunnel, an IPsec policy or a stateless translation stay on the slow path".
     "unconfirmed": "conntrack has not confirmed the connection yet";
-        "nothing to do: the next packet will find it confirmed".
-    "dying": "conntrack is about to forget the connection";
-        "nothing to do".
-    "helper": "a conntrack helper looks into this connection";
-        "nothing to do: its data connections can be fast; or assign no helper to it".
-    "seq-adjust": "Linux changes its TCP sequence numbers, or two connections clash in its translation";
-        "nothing to do, or assign no helper to it".
-    "unreplied": "it has no reply, and the configuration asks for one";
-        "have the other end answer, or set `udp_unreplied = true`".
-    "not-established": "conntrack does not call the TCP connection established and assured, or lacks an acknowledgement of one end";
-        "nothing to do: it is learned once the handshake and some data have passed, and no more after FIN or RST".
-    "not-liberal": "conntrack is being told to accept all sequence numbers of this TCP connection";
-        "nothing to do: it takes some milliseconds".
-    "not-proved": "Linux changes its packets in a way that no action can repeat";
-        "see which rule changes DSCP, TTL or the payload".
-    "left-twice": "its packets leave more than once";
-        "see what copies them: `dup`, a mirror, a bridge that floods".
-    "table-full": "the flow table has no room for it";
+        "nothing to do: conntrack will have confirmed the connection by the next packet".
+    "dying": "conntrack is deleting the connection";
+        "nothing to do: a new connection is learned again".
+    "helper": "a conntrack helper inspects the connection";
+        "nothing to do: the data connections can be fast; or remove the rule that assigns the helper".
+    "seq-adjust": "Linux changes the connection's TCP sequence numbers, or its translation clashes with another connection's";
+        "nothing to do; or remove the rule that assigns a helper to the connection".
+    "unreplied": "the connection has no reply yet, and the configuration requires one";
+        "wait for the other end to answer, or set `udp_unreplied = true`".
+    "not-established": "conntrack does not list the TCP connection as ESTABLISHED and ASSURED, or has not seen an acknowledgement from one end";
+        "nothing to do: the flow is learned after the handshake and some data, and is not learned again after FIN or RST".
+    "not-liberal": "conntrack must first be told to accept all sequence numbers of this TCP connection";
+        "nothing to do: this takes a few milliseconds".
+    "not-proved": "Linux changes the packets in a way that no action can repeat";
+        "find the rule that changes DSCP, TTL or the payload".
+    "left-twice": "the packets leave more than once";
+        "find what copies them: `dup`, a mirror, or a bridge that floods".
+    "table-full": "the flow table has no room for the flow";
         "raise `max_flows`".
-    "odd-egress": "what leaves has a form that no action can express";
-        "see what the port that it leaves by adds: a tunnel, more than two tags, fragments".
-    "retiring": "its former action was taken out of use less than 100 ms ago";
-        "nothing to do: the next packets are learned from".
-    "not-routed": "it leaves with a TTL that is not one less than it came with: a rule sets it, or it is bridged where not all can be seen";
-        "take the rule away; or have all ports of the bridge be ports of Shunt".
-    "egress-capture": "somebody captures on the port that it leaves by";
-        "end the capture, or configure that captures do not count".
-    "excluded": "its mark, or its connection's, is one that the configuration keeps slow";
-        "change `exclude_mark` or `exclude_ct_mark`, or what sets the mark".
-    "idle": "it was not used for as long as `idle` says";
-        "nothing to do: its next packets are learned from; raise `idle` to keep it longer".
-    "flushed": "somebody flushed all flows";
-        "nothing to do: its next packets are learned from".
-    "conntrack-gone": "conntrack has forgotten the connection, or was told to";
-        "nothing to do: if the ruleset accepts it anew, it is learned anew".
-    "egress-filter": "the port that it leaves by has TCX programs of somebody else, or a device on top of it has a qdisc or tc filters";
-        "`shunt status` names it: detach it, or have the qdisc on the port itself".
+    "odd-egress": "the packets leave in a form that no action can express";
+        "check what the egress port adds: a tunnel, more than two tags, fragments".
+    "retiring": "the flow's former action was retired less than 100 ms ago, and its entry is not free yet";
+        "nothing to do: the flow is learned from one of the next packets".
+    "not-routed": "the packets leave with a TTL that is not one less than before: a rule sets the TTL, or a bridge forwards them and Shunt does not watch all of its ports";
+        "remove the rule, or make all ports of the bridge ports of Shunt".
+    "egress-capture": "a packet socket (tcpdump, an IDS) captures on the port that the packets leave by";
+        "end the capture, or set `captures = \"ignore\"`".
+    "excluded": "the configuration excludes the mark of the packets or of their connection";
+        "change `exclude_mark` or `exclude_ct_mark`, or the rule that sets the mark".
+    "idle": "the flow had no packets for the time that `idle` sets";
+        "nothing to do: the flow is learned from its next packets; raise `idle` to keep flows longer".
+    "flushed": "all flows were flushed on request";
+        "nothing to do: the flow is learned from its next packets".
+    "conntrack-gone": "the connection expired in conntrack, or was deleted there";
+        "nothing to do: if the ruleset accepts the connection again, the flow is learned again".
+    "egress-filter": "the port that the packets leave by has TCX programs that are not Shunt's, or a device on top of that port has a qdisc or tc filters";
+        "`shunt status` names the program, qdisc or filter: remove it, or move the qdisc to the port itself".
+    "re-entered": "between two ports the packet went through another network namespace, or left and came back by a device that is not on top of the port";
+        "make the devices on that path ports too (`--port`), so that each leg is learned on its own".
+    "source-share": "the host that opened the connection has its full share of the flow table; the rest is left to other hosts";
+        "check what that host does: `shunt flows --src HOST`; or raise `max_flows`".
+    "ipvs": "IPVS balances the connection and must see its packets";
+        "nothing to do: such connections stay on the slow path".
+    "tx-error": "the driver of the egress port refused a frame that XDP redirected to it";
+        "nothing to do: the port uses the engine tc from now on, and `shunt status` shows the driver's error".
+    "tx-full": "the driver of the egress port had no room for a frame that XDP redirected to it";
+        "send less, enlarge the port's transmit ring (`ethtool -G PORT tx N`), or use `--engine tc`, which queues".
+    "half-written": "the packet was lost during its rewrite: there was no room for VLAN tags, or its port had just gone";
+        "nothing to do: tc forwards the other packets of the flow".
 }
 
-/// The words for a reason.
+/// The texts of a reason; `None` if no reason has this name.
 pub(crate) fn text(name: &str) -> Option<&'static Text> {
     TEXTS.iter().find(|text| text.name == name)
 }
 
-/// The name of a reason; none for 0.
+/// The name of a reason; `None` for 0 and for unknown numbers.
 pub(crate) fn name(number: u8) -> Option<&'static str> {
     REASONS.iter().find(|(n, _)| *n == usize::from(number)).map(|(_, name)| *name)
 }
 
-/// What occurred most often.
+/// The reasons that occurred most often, most frequent first.
 pub(crate) fn top(counters: &Counters) -> Vec<TopReason> {
     let mut found: Vec<(u64, &str)> =
         REASONS.iter().map(|(n, name)| (counters.reasons[*n], *name)).filter(|(n, _)| *n > 0).collect();
     found.sort_by_key(|(packets, _)| std::cmp::Reverse(*packets));
-    found.truncate(TOP);
-    let told = |(packets, name): (u64, &str)| {
+    found.truncate(TOP_REASONS);
+    let top_reason = |(packets, name): (u64, &str)| {
         let text = text(name);
         TopReason {
             reason: name.to_owned(),
@@ -134,7 +150,7 @@ pub(crate) fn top(counters: &Counters) -> Vec<TopReason> {
             remedy: text.map(|t| t.remedy).unwrap_or_default().to_owned(),
         }
     };
-    found.into_iter().map(told).collect()
+    found.into_iter().map(top_reason).collect()
 }
 
 #[cfg(test)]
@@ -142,10 +158,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_has_its_words_and_no_words_are_without_reason() {
+    fn every_reason_of_the_abi_has_texts_in_the_same_order() {
         let named: Vec<&str> = REASONS.iter().map(|(_, name)| *name).collect();
-        let told: Vec<&str> = TEXTS.iter().map(|text| text.name).collect();
-        assert_eq!(told, named);
+        let with_texts: Vec<&str> = TEXTS.iter().map(|text| text.name).collect();
+        assert_eq!(with_texts, named);
         for Text { name, meaning, remedy } in TEXTS {
             for sentence in [meaning, remedy] {
                 assert!(sentence.len() > 8 && !sentence.ends_with('.'), "{name}: {sentence}");
@@ -155,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn the_most_frequent_reasons_come_first_and_no_more_than_some() {
+    fn the_top_reasons_are_the_five_most_frequent_ones() {
         let mut counters = Counters::default();
         for (at, (number, _)) in REASONS.iter().enumerate() {
             counters.reasons[*number] = at as u64;
         }
         let top = top(&counters);
-        let last: Vec<&str> = REASONS.iter().rev().take(TOP).map(|(_, name)| *name).collect();
+        let last: Vec<&str> = REASONS.iter().rev().take(TOP_REASONS).map(|(_, name)| *name).collect();
         assert_eq!(top.iter().map(|t| t.reason.as_str()).collect::<Vec<_>>(), last);
         assert!(top[0].packets > top[1].packets && !top[0].meaning.is_empty());
         assert_eq!(super::top(&Counters::default()), []);

@@ -1,4 +1,4 @@
-//! BE_LIBERAL on real connections, read back by netlink-packet-netfilter and by conntrack(8).
+//! Sets BE_LIBERAL on real connections, and reads the entries back with netlink-packet-netfilter and conntrack(8).
 
 use crate::netns::NetNs;
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
@@ -19,7 +19,7 @@ use std::{
 const BE_LIBERAL: u8 = 0x08;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A client and a server, and between them a router that tracks and translates.
+/// A client, a server, and between them a router that tracks and translates.
 struct Path {
     client: NetNs,
     router: NetNs,
@@ -52,7 +52,7 @@ impl Path {
         Some(path)
     }
 
-    /// A connection over which something was said in both directions, and its ends.
+    /// A connection that has carried data in both directions, and its two sockets.
     fn connect(&self, server: &str) -> (Connection, [TcpStream; 2]) {
         let dst: SocketAddr = server.parse().unwrap();
         let listener = self.server.enter(|| TcpListener::bind(dst).unwrap());
@@ -62,18 +62,18 @@ impl Path {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.set_write_timeout(Some(PATIENCE)).unwrap();
         }
-        say(&mut near, &mut far);
-        say(&mut far, &mut near);
+        send_word(&mut near, &mut far);
+        send_word(&mut far, &mut near);
         (Connection { proto: Proto::Tcp, src: near.local_addr().unwrap(), dst }, [near, far])
     }
 }
 
-fn say(from: &mut TcpStream, to: &mut TcpStream) {
+fn send_word(from: &mut TcpStream, to: &mut TcpStream) {
     from.write_all(b"word").unwrap();
     to.read_exact(&mut [0; 4]).unwrap();
 }
 
-/// All entries of conntrack in the calling thread's namespace.
+/// All conntrack entries of the calling thread's namespace.
 fn entries(family: NetfilterProtoFamily) -> Vec<Vec<ConntrackAttribute>> {
     let mut socket = Socket::new(NETLINK_NETFILTER).unwrap();
     socket.bind_auto().unwrap();
@@ -111,7 +111,7 @@ fn only_entry(family: NetfilterProtoFamily) -> Vec<ConntrackAttribute> {
     entries.remove(0)
 }
 
-/// The TCP flags of both directions, taken out of an entry.
+/// Removes the TCP flags of both directions from an entry and returns them.
 fn take_flags(entry: &mut [ConntrackAttribute]) -> Vec<u8> {
     let mut flags = Vec::new();
     for attribute in entry {
@@ -192,7 +192,7 @@ fn liberal_changes_the_flags_of_an_ipv6_connection_and_nothing_else() {
 }
 
 #[test]
-fn each_of_a_thousand_gets_its_own_result() {
+fn each_of_a_thousand_connections_gets_its_own_result() {
     let Some(path) = Path::new() else { return };
     let (here, ends) = path.connect("198.51.100.2:8080");
     path.router.enter(|| {
@@ -210,7 +210,7 @@ fn each_of_a_thousand_gets_its_own_result() {
         for (connection, result) in many.iter().zip(&results) {
             match (*connection, result) {
                 (c, Ok(Liberal::Set)) if c == here => {}
-                (c, Err(Error::NotTcp(told))) if c == udp => assert_eq!(*told, udp),
+                (c, Err(Error::NotTcp(named))) if c == udp => assert_eq!(*named, udp),
                 (c, Ok(Liberal::Gone)) if c != here && c != udp => {}
                 other => panic!("{other:?}"),
             }
@@ -223,11 +223,11 @@ fn each_of_a_thousand_gets_its_own_result() {
     drop(ends);
 }
 
-/// Let a connection run past the router's conntrack for some megabytes, then through it again, and give how many
-/// packets conntrack called invalid.
-fn invalid_after_a_detour(liberal: bool) -> Option<u64> {
+/// Sends some megabytes of a connection past the router's conntrack, then lets conntrack see the connection again.
+/// Returns how many packets conntrack called invalid.
+fn invalid_after_untracked_data(liberal: bool) -> Option<u64> {
     let path = Path::new()?;
-    // What is not tracked is not translated either.
+    // No masquerading: untracked packets are not translated.
     path.router.sh("nft 'flush chain inet t p; add chain inet t i { type filter hook forward priority 1; }
                          add rule inet t i ct state invalid counter drop'");
     let invalid = || {
@@ -251,24 +251,24 @@ fn invalid_after_a_detour(liberal: bool) -> Option<u64> {
     });
     path.router.sh("nft flush chain inet t r");
     if liberal {
-        say(&mut near, &mut far);
-        say(&mut far, &mut near);
+        send_word(&mut near, &mut far);
+        send_word(&mut far, &mut near);
     } else {
         near.write_all(b"word").unwrap();
         let start = Instant::now();
         while invalid() == 0 {
-            assert!(start.elapsed() < PATIENCE, "conntrack calls nothing invalid");
+            assert!(start.elapsed() < PATIENCE, "conntrack called no packet invalid");
         }
     }
     Some(invalid())
 }
 
 #[test]
-fn a_liberal_connection_stays_valid_outside_the_window_and_another_does_not() {
-    if let Some(invalid) = invalid_after_a_detour(true) {
+fn packets_outside_the_window_are_valid_only_on_a_liberal_connection() {
+    if let Some(invalid) = invalid_after_untracked_data(true) {
         assert_eq!(invalid, 0);
     }
-    if let Some(invalid) = invalid_after_a_detour(false) {
+    if let Some(invalid) = invalid_after_untracked_data(false) {
         assert!(invalid > 0);
     }
 }

@@ -1,11 +1,11 @@
-//! What the crate says, against what the kernel does. Needs root; every test has network namespaces of its own, which
-//! have no name and go with the test.
+//! Compares the crate's answers with the kernel. Needs root. Every test has its own unnamed network namespaces, which
+//! end with the test.
 
-#![expect(clippy::unwrap_used, reason = "what cannot be set up is a failed test")]
+#![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
 mod conntrack;
 mod dump;
-mod ear;
-mod legacy;
+mod legacy_iptables;
+mod listener;
 mod netns;
-mod watch;
+mod subscription;

@@ -6,7 +6,7 @@ use std::{fs::File, os::fd::AsRawFd, process::Command, thread};
 pub struct NetNs(File);
 
 impl NetNs {
-    /// None, and a word about it, where the process may not make one.
+    /// Creates a namespace. Without root, prints that the test is skipped and returns `None`.
     pub fn new() -> Option<Self> {
         if !nix::unistd::geteuid().is_root() {
             assert!(std::env::var_os("SHUNT_NO_SKIP").is_none(), "not root, and SHUNT_NO_SKIP is set");
@@ -22,7 +22,7 @@ impl NetNs {
         Some(ns)
     }
 
-    /// Do something on a thread that is in the namespace.
+    /// Runs a task on a thread in the namespace.
     pub fn enter<R: Send>(&self, task: impl FnOnce() -> R + Send) -> R {
         let inside = || {
             setns(&self.0, CloneFlags::CLONE_NEWNET).unwrap();
@@ -34,18 +34,18 @@ impl NetNs {
         })
     }
 
-    /// Run a shell script in the namespace, and give what it prints.
+    /// Runs a shell script in the namespace, and returns its output.
     pub fn sh(&self, script: &str) -> String {
         self.enter(|| sh(script))
     }
 
-    /// How `ip link set ... netns` can call it.
+    /// The name of the namespace for `ip link set ... netns`.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 }
 
-/// Run a shell script in the calling thread's namespace.
+/// Runs a shell script in the calling thread's namespace, and returns its output.
 pub fn sh(script: &str) -> String {
     let output = Command::new("sh").args(["-ec", script]).output().unwrap();
     assert!(output.status.success(), "{script}\n{}", String::from_utf8_lossy(&output.stderr));

@@ -1,27 +1,27 @@
-//! The metrics, in Prometheus' text format.
+//! Metrics in Prometheus' text format.
 
 use nix::time::{ClockId, clock_gettime};
 use prometheus::{
     Counter, Encoder, Gauge, GaugeVec, IntCounterVec, Opts, Registry, TextEncoder, core::Collector,
 };
 use shunt_api::Status;
-use shunt_bpf::abi::{Counters, FIRST_REFUSAL, REASONS};
+use shunt_bpf::abi::{Counters, FIRST_DROP, FIRST_REFUSAL, REASONS};
 use std::{collections::BTreeMap, fs, time::Duration};
 
-/// What the metrics are made from.
+/// The values that the metrics are made from.
 #[derive(Debug, Clone)]
-pub struct Metered {
-    /// The whole state.
+pub struct MetricsSource {
+    /// The answer to `shunt status`.
     pub status: Status,
-    /// Counts by the name of the port, which never go back while the daemon runs.
+    /// Counters by port name, absent ports included. They never go back while the daemon runs.
     pub ports: BTreeMap<String, Counters>,
-    /// When the daemon began, since 1970.
-    pub began: Duration,
+    /// When the daemon started, since 1970.
+    pub started_at: Duration,
 }
 
 pub(super) const METRICS_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// A page of metrics; they live as long as it takes to write them down.
+/// The metrics of one answer.
 struct Page(Registry);
 
 impl Page {
@@ -29,7 +29,7 @@ impl Page {
         self.0.register(Box::new(metric))
     }
 
-    /// Counters under one name. Those that are 0 and of which there may be many are left out by the caller.
+    /// Adds counters under one name, one for each row. The caller leaves out rows that are 0 where there may be many.
     fn counters<const N: usize>(
         &self,
         (name, help): (&str, &str),
@@ -62,7 +62,7 @@ impl Page {
                 row(port, "dropped", "", counted.dropped_pkts),
             ]
         });
-        let help = "Packets that came in by a port, by what became of them; a GRO or GSO aggregate is one.";
+        let help = "Packets received on a port, by path taken; a GRO or GSO aggregate counts as one.";
         self.counters(("shunt_packets_total", help), labels, packets)?;
         let bytes = ports.iter().flat_map(|(port, counted)| {
             [
@@ -71,7 +71,7 @@ impl Page {
                 row(port, "slow", "", counted.slow_bytes),
             ]
         });
-        let help = "Bytes that came in by a port, from the L3 header on.";
+        let help = "Bytes received on a port, from the L3 header on.";
         self.counters(("shunt_bytes_total", help), labels, bytes)?;
         let reasons = |which: fn(usize) -> bool| {
             ports.iter().flat_map(move |(port, counted)| {
@@ -81,14 +81,18 @@ impl Page {
                     .map(|(_, name, count)| ([port.clone(), (*name).to_owned()], count))
             })
         };
-        let help = "Packets that came in by a port and were given to Linux, by reason.";
+        let help = "Packets received on a port and handed to Linux, by reason.";
         self.counters(("shunt_punts_total", help), ["port", "reason"], reasons(|n| n < FIRST_REFUSAL))?;
-        let help = "Packets that Linux forwarded out of a port and that taught nothing, by reason.";
-        self.counters(("shunt_refusals_total", help), ["port", "reason"], reasons(|n| n >= FIRST_REFUSAL))?;
+        let help =
+            "Packets that Linux forwarded out of a port and from which nothing was learned, by reason.";
+        let is_refusal = |n| (FIRST_REFUSAL..FIRST_DROP).contains(&n);
+        self.counters(("shunt_refusals_total", help), ["port", "reason"], reasons(is_refusal))?;
+        let help = "Packets received on a port and lost by the fast path, by reason.";
+        self.counters(("shunt_drops_total", help), ["port", "reason"], reasons(|n| n >= FIRST_DROP))?;
         let flows = [
             (
                 "shunt_flows_learned_total",
-                "Flows put into the table.",
+                "Flows added to the table.",
                 (|c| c.learned) as fn(&Counters) -> u64,
             ),
             ("shunt_flows_proved_total", "Actions that were proved again.", |c| c.proved),
@@ -102,7 +106,10 @@ impl Page {
     }
 
     fn state(&self, status: &Status) -> prometheus::Result<()> {
-        let info = GaugeVec::new(Opts::new("shunt_info", "The daemon; always 1."), &["version", "instance"])?;
+        let info = GaugeVec::new(
+            Opts::new("shunt_info", "Version and instance of the daemon; always 1."),
+            &["version", "instance"],
+        )?;
         info.get_metric_with_label_values(&[&status.version, &status.instance])?.set(1.0);
         self.add(info)?;
         let flows = GaugeVec::new(Opts::new("shunt_flows", "Flows in the table, by state."), &["state"])?;
@@ -118,22 +125,22 @@ impl Page {
         self.add(flows)?;
         self.gauge("shunt_flows_max", "The size of the flow table.", counts.max as f64)?;
         let moves = status.epoch_moves.iter().map(|(cause, count)| ([cause.clone()], *count));
-        let help = "How often all learned flows went out of use because something changed, by cause.";
+        let help = "How often all learned flows were invalidated by a change, by cause.";
         self.counters(("shunt_epoch_moves_total", help), ["cause"], moves)?;
-        let help = "Flows that are gone and whose counts were lost for `shunt conntrack`.";
+        let help = "Expired flows whose counts are missing from `shunt conntrack`.";
         self.counters(("shunt_counts_lost_total", help), [], [([], status.counts_lost)])
     }
 
-    fn process(&self, began: Duration) -> prometheus::Result<()> {
-        let began = began.as_secs_f64();
-        self.gauge("process_start_time_seconds", "When the daemon began, since 1970.", began)?;
+    fn process(&self, started_at: Duration) -> prometheus::Result<()> {
+        let started_at = started_at.as_secs_f64();
+        self.gauge("process_start_time_seconds", "When the daemon started, since 1970.", started_at)?;
         if let Ok(used) = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID) {
-            let metric = Counter::new("process_cpu_seconds_total", "CPU time that the daemon has used.")?;
+            let metric = Counter::new("process_cpu_seconds_total", "CPU time used by the daemon.")?;
             metric.inc_by(Duration::from(used).as_secs_f64());
             self.add(metric)?;
         }
         if let Some(kibibytes) = resident_kibibytes() {
-            let help = "Memory of the daemon, without the maps in the kernel.";
+            let help = "Memory of the daemon, without its maps in the kernel.";
             self.gauge("process_resident_memory_bytes", help, kibibytes * 1024.0)?;
         }
         Ok(())
@@ -145,12 +152,12 @@ fn resident_kibibytes() -> Option<f64> {
     status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.split_whitespace().next()?.parse().ok()
 }
 
-/// The page.
-pub(super) fn page(metered: &Metered) -> prometheus::Result<Vec<u8>> {
+/// Writes all metrics.
+pub(super) fn page(source: &MetricsSource) -> prometheus::Result<Vec<u8>> {
     let page = Page(Registry::new());
-    page.state(&metered.status)?;
-    page.traffic(&metered.ports)?;
-    page.process(metered.began)?;
+    page.state(&source.status)?;
+    page.traffic(&source.ports)?;
+    page.process(source.started_at)?;
     let mut text = Vec::new();
     TextEncoder::new().encode(&page.0.gather(), &mut text)?;
     Ok(text)

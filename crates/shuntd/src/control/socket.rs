@@ -1,4 +1,5 @@
-//! The socket itself: one per instance, the owner's only, or of a group that may read. And that of the metrics.
+//! Opens and removes the listening sockets: the control socket, one per instance, for its owner and optionally for a
+//! group that may read, and the TCP socket of the metrics.
 
 use nix::{
     errno::Errno,
@@ -12,8 +13,9 @@ use nix::{
     },
     unistd::{Gid, Group, chown},
 };
-use shunt_api::{Config, Failure, FailureCode, Instance};
+use shunt_api::{Config, Failure, FailureCode, Instance, RUNTIME_DIR_VARIABLE};
 use std::{
+    env,
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io::{self, ErrorKind},
     net::{SocketAddr, TcpListener},
@@ -24,23 +26,24 @@ use std::{
             net,
         },
     },
-    path::Path,
+    path::{Path, PathBuf},
 };
 
-/// Clients that the server has not come to yet. Who finds no room does not wait, where it was told not to.
+/// Connections that the kernel queues until the server accepts them. Beyond that a non-blocking connect() fails with
+/// EAGAIN.
 const BACKLOG: i32 = 1024;
 
-/// Where clients come in.
+/// The listening sockets.
 #[derive(Debug)]
 pub struct Listeners {
     pub(super) control: net::UnixListener,
     pub(super) metrics: Option<TcpListener>,
 }
 
-/// Opens what the configuration says, or nothing.
+/// Opens the configured sockets: all of them or, after an error, none.
 ///
 /// # Errors
-/// When the instance runs already, the reading group does not exist, or the address of the metrics is taken.
+/// When the instance is running already, `read_group` does not exist, or the metrics address is in use.
 pub fn bind(instance: &Instance, config: &Config) -> Result<Listeners, Failure> {
     let readers = group(&config.read_group)?;
     let control = bind_control(instance, readers)?;
@@ -48,7 +51,7 @@ pub fn bind(instance: &Instance, config: &Config) -> Result<Listeners, Failure> 
     metrics.map(|metrics| Listeners { control, metrics }).inspect_err(|_| unbind(instance))
 }
 
-/// The group of a name or number; none of an empty name.
+/// The group with this name or number; `None` for an empty name.
 fn group(name: &str) -> Result<Option<Gid>, Failure> {
     if name.is_empty() {
         return Ok(None);
@@ -62,7 +65,7 @@ fn group(name: &str) -> Result<Option<Gid>, Failure> {
         Ok(None) => Err(Failure::new(
             FailureCode::GroupMissing,
             format!(
-                "read_group: there is no group `{name}`; create it with `groupadd {name}`, or name another one"
+                "read_group: there is no group `{name}`; create it with `groupadd {name}`, or configure another group"
             ),
         )),
         Err(errno) => Err(Failure::new(FailureCode::GroupMissing, format!("read_group: `{name}`: {errno}"))),
@@ -77,30 +80,35 @@ fn bind_metrics(address: SocketAddr) -> Result<TcpListener, Failure> {
     bound.map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => Failure::new(
             FailureCode::AddressInUse,
-            format!("metrics: {address}: another program listens there; choose another address"),
+            format!("metrics: {address} is in use by another program; choose another address"),
         ),
         _ => Failure::new(FailureCode::BadConfig, format!("metrics: {address}: {error}")),
     })
 }
 
-/// Takes the instance's socket, and with it the instance: refused if a daemon answers there, whether it is well or not. A
-/// socket that a crash left is replaced.
+/// The directory of control sockets and logs, as `SHUNT_RUNTIME_DIR` says.
+fn runtime_dir() -> PathBuf {
+    shunt_api::runtime_dir(env::var_os(RUNTIME_DIR_VARIABLE))
+}
+
+/// Binds the instance's socket, and thereby claims the instance. Fails if another daemon has the socket, even one that
+/// hangs. A socket that a crash left behind is replaced.
 fn bind_control(instance: &Instance, readers: Option<Gid>) -> Result<net::UnixListener, Failure> {
-    let path = instance.socket_path();
+    let path = instance.socket_path(&runtime_dir());
     match bind_at(&path, readers) {
         Ok(Some(listener)) => Ok(listener),
         Ok(None) => Err(Failure::new(
             FailureCode::AlreadyRunning,
             format!(
-                "instance `{instance}` runs already; stop it with `shunt down --instance {instance}`, or choose another \
+                "instance `{instance}` is running already; stop it with `shunt down --instance {instance}`, or choose another \
                  name with --instance"
             ),
         )),
-        Err(error) => Err(unusable(&path, &error)),
+        Err(error) => Err(socket_failure(&path, &error)),
     }
 }
 
-fn unusable(path: &Path, error: &io::Error) -> Failure {
+fn socket_failure(path: &Path, error: &io::Error) -> Failure {
     let code = match error.kind() {
         ErrorKind::PermissionDenied => FailureCode::NotRoot,
         _ => FailureCode::Internal,
@@ -108,9 +116,9 @@ fn unusable(path: &Path, error: &io::Error) -> Failure {
     Failure::new(code, format!("{}: {error}", path.display()))
 }
 
-/// Removes the socket that a killed daemon has left: refused if one answers there.
+/// Removes the socket that a killed daemon has left behind. Fails if a daemon has the socket.
 pub fn clean_up(instance: &Instance) -> Result<(), Failure> {
-    let path = instance.socket_path();
+    let path = instance.socket_path(&runtime_dir());
     if !path.parent().is_some_and(Path::is_dir) {
         return Ok(());
     }
@@ -118,9 +126,9 @@ pub fn clean_up(instance: &Instance) -> Result<(), Failure> {
         Ok(Some(())) => Ok(()),
         Ok(None) => Err(Failure::new(
             FailureCode::AlreadyRunning,
-            format!("instance `{instance}` runs; stop it with `shunt down --instance {instance}`"),
+            format!("instance `{instance}` is running; stop it with `shunt down --instance {instance}`"),
         )),
-        Err(error) => Err(unusable(&path, &error)),
+        Err(error) => Err(socket_failure(&path, &error)),
     }
 }
 
@@ -131,24 +139,24 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes the instance's socket. Only for the one who bound it.
+/// Removes the instance's socket. Only the daemon that bound the socket may call this.
 pub fn unbind(instance: &Instance) {
-    let path = instance.socket_path();
+    let path = instance.socket_path(&runtime_dir());
     if let Err(error) = remove(&path) {
-        tracing::warn!("{}: cannot be removed: {error}", path.display());
+        tracing::warn!("cannot remove {}: {error}", path.display());
     }
 }
 
-/// None if a daemon has it.
+/// Binds a socket at `path`; `None` if a daemon has the socket at that path.
 pub(super) fn bind_at(path: &Path, readers: Option<Gid>) -> io::Result<Option<net::UnixListener>> {
     make_dir(path.parent().unwrap_or(Path::new("/")))?;
     if_dead(path, || replace(path, readers))
 }
 
-/// What is to be done with the socket unless a daemon has it, while no other one can take it.
+/// Calls `act` unless a daemon has the socket; no other daemon can take the socket meanwhile. `None` if a daemon has it.
 fn if_dead<T>(path: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<Option<T>> {
     let lock_path = path.with_extension("lock");
-    let lock = hold(&lock_path)?;
+    let lock = acquire_lock(&lock_path)?;
     let done = match has_listener(path) {
         Ok(true) => Ok(None),
         Ok(false) => act().map(Some),
@@ -164,17 +172,17 @@ fn make_dir(dir: &Path) -> io::Result<()> {
         return Ok(());
     }
     DirBuilder::new().recursive(true).create(dir)?;
-    // Whatever the umask: other users' tools may look for the socket, and are then refused by its own mode.
+    // Regardless of the umask: tools of other users may look for the socket; the mode of the socket itself refuses them.
     fs::set_permissions(dir, Permissions::from_mode(0o755))
 }
 
-/// Held while the socket is looked at and replaced, so that two daemons cannot both find it dead. Only its owner can open
-/// it, and the owner never waits while it is held.
-fn hold(path: &Path) -> io::Result<Flock<File>> {
+/// Acquires the lock that is held while the socket is examined and replaced, so that two daemons cannot both find the
+/// socket dead. Only the owner can open the lock file, and never waits for anything else while holding the lock.
+fn acquire_lock(path: &Path) -> io::Result<Flock<File>> {
     loop {
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
         let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
-        // Its former holder has removed the file in the meantime: another one may be locked by now.
+        // If the former holder has removed the file, another daemon may have created and locked a new one.
         if lock.metadata()?.nlink() > 0 {
             return Ok(lock);
         }
@@ -184,11 +192,11 @@ fn hold(path: &Path) -> io::Result<Flock<File>> {
 fn has_listener(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => {}
-        Ok(_) => return Err(io::Error::other("it is in the way and not a socket; remove it")),
+        Ok(_) => return Err(io::Error::other("the file is not a socket; remove it")),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     }
-    // Without waiting: a daemon that hangs and whose backlog is full is there nevertheless, and says EAGAIN.
+    // The socket is non-blocking: if a daemon hangs and its backlog is full, connect() fails with EAGAIN.
     match connect(open()?.as_raw_fd(), &UnixAddr::new(path)?) {
         Ok(()) | Err(Errno::EAGAIN) => Ok(true),
         Err(Errno::ECONNREFUSED) => Ok(false),
@@ -199,7 +207,7 @@ fn has_listener(path: &Path) -> io::Result<bool> {
 fn replace(path: &Path, readers: Option<Gid>) -> io::Result<net::UnixListener> {
     remove(path)?;
     let socket = open()?;
-    // Before it has a name, so that nobody else can connect to it even for a moment.
+    // Before the socket has a name, so that no other user can connect even for a moment.
     fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
     bind_socket(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
     if let Some(group) = readers {

@@ -1,5 +1,5 @@
 use super::{socket::bind_at, *};
-use crate::pages::compare_with_kept;
+use crate::generated_docs::assert_kept_page;
 use shunt_api::FailureCode;
 use shunt_bpf::abi::Counters;
 use shunt_http::HEADER_TIME;
@@ -19,9 +19,9 @@ use tokio::{
 const SOON: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
-struct Nothing;
+struct NoFlows;
 
-impl FlowSource for Nothing {
+impl FlowSource for NoFlows {
     fn sample(&mut self) {}
 
     fn list(self: Box<Self>) -> Listing {
@@ -29,7 +29,7 @@ impl FlowSource for Nothing {
     }
 }
 
-/// A server with a daemon's loop behind it that answers everything at once.
+/// A server on a socket of its own, with a stub event loop that answers every call at once.
 struct Served {
     path: PathBuf,
     _dir: TempDir,
@@ -41,15 +41,17 @@ fn status(instance: &str) -> Status {
 
 async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
     while let Some(call) = calls.recv().await {
-        // A client that has gone away in the meantime does not want its answer.
+        // Sending fails if the client has gone away, which does not matter.
         let _gone = match call {
             Call::Status(reply) => reply.send(status("fake")).is_err(),
             Call::Metrics(reply) => {
                 let ports =
                     BTreeMap::from([("eth0".to_owned(), Counters { tc_pkts: 5, ..Counters::default() })]);
-                reply.send(Metered { status: status("fake"), ports, began: Duration::from_secs(1) }).is_err()
+                reply
+                    .send(MetricsSource { status: status("fake"), ports, started_at: Duration::from_secs(1) })
+                    .is_err()
             }
-            Call::Flows(reply) => reply.send(Box::new(Nothing)).is_err(),
+            Call::Flows(reply) => reply.send(Box::new(NoFlows)).is_err(),
             Call::Find(_, reply) => reply.send(Job::new(|| Ok((Vec::new(), 0)))).is_err(),
             Call::Explain(_, reply) => reply.send(Ok(Vec::new())).is_err(),
             Call::Conntrack(reply) => reply.send(Job::new(|| Ok(TrackedTable::default()))).is_err(),
@@ -89,7 +91,7 @@ impl Served {
         UnixStream::connect(&self.path).await.unwrap()
     }
 
-    /// Everything that comes back for these bytes, until the server closes.
+    /// Sends bytes and returns everything the server sends until it closes the connection.
     async fn exchange(&self, bytes: &[u8]) -> String {
         let (mut read, mut write) = self.connect().await.into_split();
         let sent = async move {
@@ -112,7 +114,7 @@ impl Served {
         parts(&self.exchange(text.as_bytes()).await)
     }
 
-    async fn is_well(&self) {
+    async fn assert_alive(&self) {
         let (code, status) = self.request("GET", "/v1/status", "").await;
         assert_eq!((code, &status["instance"]), (200, &"fake".into()));
     }
@@ -139,7 +141,7 @@ fn unchunked(mut body: &str) -> String {
     }
 }
 
-fn is_bad_request(answer: &(u16, serde_json::Value), code: u16) -> String {
+fn bad_request_message(answer: &(u16, serde_json::Value), code: u16) -> String {
     assert_eq!((answer.0, &answer.1["error"]["code"]), (code, &"bad-request".into()), "{answer:?}");
     let message = answer.1["error"]["message"].as_str().unwrap();
     assert!(!message.is_empty() && !message.contains('\n'));
@@ -147,9 +149,9 @@ fn is_bad_request(answer: &(u16, serde_json::Value), code: u16) -> String {
 }
 
 #[tokio::test]
-async fn every_path_becomes_its_call() {
+async fn every_path_is_answered() {
     let served = Served::start();
-    served.is_well().await;
+    served.assert_alive().await;
     assert_eq!(served.request("GET", "/v1/flows", "").await, (200, serde_json::json!([])));
     assert_eq!(served.request("GET", "/v1/flows?rate_over_ms=10", "").await, (200, serde_json::json!([])));
     assert_eq!(served.request("POST", "/v1/flush", "").await, (200, serde_json::json!({"count": 3})));
@@ -171,7 +173,7 @@ fn flows(count: u16) -> String {
 }
 
 #[tokio::test]
-async fn the_daemons_refusal_reaches_the_client() {
+async fn a_failure_of_the_event_loop_reaches_the_client() {
     let served = Served::start();
     let (code, body) = served.request("POST", "/v1/static", &flows(9)).await;
     assert_eq!(code, 409);
@@ -179,7 +181,7 @@ async fn the_daemons_refusal_reaches_the_client() {
 }
 
 #[tokio::test]
-async fn what_is_http_and_makes_no_sense_is_refused_in_json() {
+async fn invalid_http_requests_are_refused_in_json() {
     let served = Served::start();
     for (method, path, body, code, names) in [
         ("GET", "/", "", 404, "/"),
@@ -204,14 +206,14 @@ async fn what_is_http_and_makes_no_sense_is_refused_in_json() {
         ),
         ("DELETE", "/v1/static", r#"{"all": 3}"#, 400, "boolean"),
     ] {
-        let message = is_bad_request(&served.request(method, path, body).await, code);
+        let message = bad_request_message(&served.request(method, path, body).await, code);
         assert!(message.contains(names), "{method} {path} {body}: {message}");
     }
-    served.is_well().await;
+    served.assert_alive().await;
 }
 
 #[tokio::test]
-async fn what_is_not_http_is_refused_in_json() {
+async fn bytes_that_are_not_http_are_refused_in_json() {
     let served = Served::start();
     for bytes in [
         &b"\x00\x01\x02\xff\xfe\r\n\r\n"[..],
@@ -223,9 +225,9 @@ async fn what_is_not_http_is_refused_in_json() {
         b"POST /v1/static HTTP/1.1\r\ncontent-length: minus one\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS hello",
     ] {
-        is_bad_request(&parts(&served.exchange(bytes).await), 400);
+        bad_request_message(&parts(&served.exchange(bytes).await), 400);
     }
-    served.is_well().await;
+    served.assert_alive().await;
 }
 
 #[tokio::test]
@@ -244,18 +246,18 @@ async fn random_bytes_never_stop_the_server() {
         let mut client = served.connect().await;
         let _ = client.write_all(&bytes).await;
     }
-    served.is_well().await;
+    served.assert_alive().await;
 }
 
 #[tokio::test]
-async fn headers_without_end_are_cut_off() {
+async fn endless_headers_are_refused() {
     let served = Served::start();
     let mut text = b"GET /v1/status HTTP/1.1\r\n".to_vec();
     for _ in 0..10_000 {
         text.extend_from_slice(b"x: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n");
     }
-    is_bad_request(&parts(&served.exchange(&text).await), 431);
-    served.is_well().await;
+    bad_request_message(&parts(&served.exchange(&text).await), 431);
+    served.assert_alive().await;
 }
 
 #[tokio::test]
@@ -263,44 +265,46 @@ async fn a_body_that_is_too_long_is_refused() {
     let served = Served::start();
     let head = "POST /v1/static HTTP/1.1\r\nhost: x\r\n";
     let announced = format!("{head}content-length: 99999999\r\n\r\n");
-    is_bad_request(&parts(&served.exchange(announced.as_bytes()).await), 413);
+    bad_request_message(&parts(&served.exchange(announced.as_bytes()).await), 413);
     let chunk = format!("100000\r\n{}\r\n", "[".repeat(0x10_0000));
     let unannounced = format!("{head}transfer-encoding: chunked\r\n\r\n{}", chunk.repeat(5));
-    is_bad_request(&parts(&served.exchange(unannounced.as_bytes()).await), 400);
+    bad_request_message(&parts(&served.exchange(unannounced.as_bytes()).await), 400);
     let deep = "[".repeat(1_000_000);
-    is_bad_request(&served.request("POST", "/v1/static", &deep).await, 400);
-    served.is_well().await;
+    bad_request_message(&served.request("POST", "/v1/static", &deep).await, 400);
+    served.assert_alive().await;
 }
 
 #[tokio::test]
-async fn half_a_body_is_given_up_in_json() {
+async fn an_incomplete_body_times_out_with_an_answer_in_json() {
     let served = Served::start();
     let half = "POST /v1/static HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{\"flow\":";
-    is_bad_request(&parts(&served.exchange(half.as_bytes()).await), 408);
-    served.is_well().await;
+    bad_request_message(&parts(&served.exchange(half.as_bytes()).await), 408);
+    served.assert_alive().await;
 }
 
 #[tokio::test]
-async fn a_half_request_is_given_up_in_json() {
+async fn an_incomplete_request_times_out_with_an_answer_in_json() {
     let served = Served::start();
     let started = std::time::Instant::now();
-    is_bad_request(&parts(&served.exchange(b"GET /v1/sta").await), 408);
+    bad_request_message(&parts(&served.exchange(b"GET /v1/sta").await), 408);
     assert!(started.elapsed() < HEADER_TIME + LINGER + Duration::from_secs(2));
 }
 
 #[tokio::test]
-async fn a_daemon_that_is_about_to_end_says_so_and_its_last_answer_leaves() {
+async fn a_daemon_that_shuts_down_answers_the_stop_and_fails_other_requests() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("end.sock");
     let (calls, mut asked) = mpsc::channel(4);
     let serving = tokio::spawn(serve(listeners(&path), calls));
     let served = Served { path, _dir: dir };
     let end = async {
-        let Some(Call::Stop(reply)) = asked.recv().await else { panic!("a stop") };
-        // Another client comes before the loop ends, and its call is never answered.
+        let Some(Call::Stop(reply)) = asked.recv().await else { panic!("no stop was requested") };
+        // The call of another client, which comes before the loop ends, is never answered.
         let late = served.request("GET", "/v1/status", "");
         let last = async {
-            let Some(Call::Status(unanswered)) = asked.recv().await else { panic!("a status") };
+            let Some(Call::Status(unanswered)) = asked.recv().await else {
+                panic!("no status was requested")
+            };
             drop(unanswered);
             reply.send(()).unwrap();
             drop(asked);
@@ -314,7 +318,7 @@ async fn a_daemon_that_is_about_to_end_says_so_and_its_last_answer_leaves() {
 }
 
 #[tokio::test]
-async fn the_socket_is_its_owners_only() {
+async fn only_the_owner_can_use_the_socket() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("new/run/x.sock");
     let _listener = bind_at(&path, None).unwrap().unwrap();
@@ -327,7 +331,7 @@ async fn the_socket_is_its_owners_only() {
 }
 
 #[tokio::test]
-async fn a_live_socket_is_refused_and_a_dead_one_replaced() {
+async fn a_socket_with_a_listener_is_kept_and_a_dead_one_is_replaced() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("x.sock");
     let first = bind_at(&path, None).unwrap().unwrap();
@@ -340,7 +344,7 @@ async fn a_live_socket_is_refused_and_a_dead_one_replaced() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_hangs_is_there_nevertheless() {
+async fn a_daemon_that_hangs_keeps_its_socket() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("x.sock");
     let _never_accepts = bind_at(&path, None).unwrap().unwrap();
@@ -357,19 +361,19 @@ async fn a_daemon_that_hangs_is_there_nevertheless() {
 }
 
 #[tokio::test]
-async fn a_file_in_the_way_is_left_alone() {
+async fn a_file_at_the_path_of_the_socket_is_kept() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("x.sock");
     fs::write(&path, "precious").unwrap();
     let error = bind_at(&path, None).unwrap_err();
-    assert!(error.to_string().contains("in the way"), "{error}");
+    assert!(error.to_string().contains("not a socket"), "{error}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
 }
 
 #[tokio::test]
-async fn curl_understands_it() {
+async fn curl_can_use_the_socket() {
     if Command::new("curl").arg("--version").output().is_err() {
-        println!("SKIP curl_understands_it: there is no curl");
+        println!("SKIP curl_can_use_the_socket: curl is not installed");
         return;
     }
     let served = Served::start();
@@ -379,30 +383,30 @@ async fn curl_understands_it() {
         curl.args(["--silent", "--max-time", "10", "--unix-socket"]).arg(&path).args(args);
         serde_json::from_slice::<serde_json::Value>(&curl.output().unwrap().stdout).unwrap()
     };
-    let asked = tokio::task::spawn_blocking(move || {
+    let requests = tokio::task::spawn_blocking(move || {
         assert_eq!(curl(&["http://localhost/v1/status"])["version"], "1.2.3");
         assert_eq!(curl(&["-X", "POST", "http://localhost/v1/flush"])["count"], 3);
         assert_eq!(curl(&["-d", &flows(4), "http://localhost/v1/static"])["count"], 4);
         assert_eq!(curl(&["http://localhost/nowhere"])["error"]["code"], "bad-request");
     });
-    asked.await.unwrap();
+    requests.await.unwrap();
 }
 
 #[test]
-fn the_kept_description_is_what_the_routes_say() {
-    compare_with_kept("openapi.json", &(document().to_pretty_json().unwrap() + "\n"));
+fn the_kept_description_is_current() {
+    assert_kept_page("openapi.json", &(openapi_document().to_pretty_json().unwrap() + "\n"));
 }
 
 #[test]
-fn no_path_is_answered_that_is_not_described() {
+fn every_path_that_is_served_is_described() {
     let (calls, _asked) = mpsc::channel(1);
-    // Where axum puts what answers all other paths.
+    // The paths of axum's fallback handlers.
     const FALLBACKS: [&str; 2] = ["/", "/{*__private__axum_fallback}"];
-    // The router tells its paths to nobody but the debugger.
+    // The router has no list of its paths except in its Debug output.
     let shown = format!("{:?}", routes::router(calls));
     let answered: BTreeSet<&str> =
         shown.split('"').filter(|word| word.starts_with('/') && !FALLBACKS.contains(word)).collect();
-    let document = document();
+    let document = openapi_document();
     let described: BTreeSet<&str> = document.paths.paths.keys().map(String::as_str).collect();
     assert!(described.contains("/v1/status"));
     assert_eq!(answered, described);
@@ -440,7 +444,7 @@ async fn mutated_requests_are_answered_or_refused_and_never_stop_the_server() {
         }
         let (mut read, mut write) = served.connect().await.into_split();
         let _ = write.write_all(&bytes).await;
-        // With nothing more to come, nobody waits for it.
+        // The closed half tells the server that the request is complete.
         drop(write);
         let mut text = Vec::new();
         let _ = timeout(SOON, read.read_to_end(&mut text)).await.unwrap();
@@ -448,11 +452,11 @@ async fn mutated_requests_are_answered_or_refused_and_never_stop_the_server() {
         match text.get(9..10) {
             Some("2") => answered += 1,
             Some("4") => refused += 1,
-            // It was cut off, and did not wait for an answer.
+            // The request was cut short, so there is no answer.
             None => {}
             other => panic!("{other:?} for {:?}: {text}", String::from_utf8_lossy(&bytes)),
         }
     }
     assert!(answered > 100 && refused > 100, "{answered} answered, {refused} refused");
-    served.is_well().await;
+    served.assert_alive().await;
 }

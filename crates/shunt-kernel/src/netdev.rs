@@ -1,0 +1,157 @@
+//! The generic netlink family `netdev`: finds the family and reads the XDP features of devices.
+
+use crate::{
+    Error, XdpSupport,
+    netlink_channel::Channel,
+    netlink_message::{Attrs, Message},
+};
+use shunt_core::Event;
+
+const GENL_ID_CTRL: u16 = 16;
+const CTRL_CMD_GETFAMILY: u8 = 3;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+const CTRL_ATTR_MCAST_GROUPS: u16 = 7;
+const CTRL_ATTR_MCAST_GRP_NAME: u16 = 1;
+const CTRL_ATTR_MCAST_GRP_ID: u16 = 2;
+
+const NETDEV_CMD_DEV_GET: u8 = 1;
+const NETDEV_CMD_DEV_ADD_NTF: u8 = 2;
+const NETDEV_CMD_DEV_DEL_NTF: u8 = 3;
+const NETDEV_CMD_DEV_CHANGE_NTF: u8 = 4;
+const NETDEV_A_DEV_IFINDEX: u16 = 1;
+const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
+
+const ACT_BASIC: u64 = 1;
+const ACT_REDIRECT: u64 = 2;
+const ACT_NDO_XMIT: u64 = 4;
+const ACT_XSK_ZEROCOPY: u64 = 8;
+const ACT_NDO_XMIT_SG: u64 = 64;
+
+const HEADER_BYTES: usize = 4;
+
+/// The `netdev` family (Linux 6.3, commit d3d854fd6a1d).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Netdev {
+    /// The number of the family.
+    family: u16,
+    /// The number of its multicast group `mgmt`.
+    pub mgmt: u32,
+}
+
+impl Netdev {
+    /// Looks the family up; `None` if the kernel does not have it.
+    pub fn find(channel: &mut Channel) -> Result<Option<Self>, Error> {
+        let found =
+            channel.request("genl family netdev", GENL_ID_CTRL, &[CTRL_CMD_GETFAMILY, 1, 0, 0], |batch| {
+                batch.put(CTRL_ATTR_FAMILY_NAME, b"netdev\0");
+            });
+        let answers = match found {
+            Ok(answers) => answers,
+            Err(Error::Refused { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(None);
+            }
+            Err(e) => return Err(e),
+        };
+        Ok(answers.iter().find_map(|answer| {
+            let attrs = Attrs::after(&answer.payload, HEADER_BYTES);
+            let mgmt = attrs.nested(CTRL_ATTR_MCAST_GROUPS).into_iter().find_map(|(_, group)| {
+                let group = Attrs::new(group);
+                (group.text(CTRL_ATTR_MCAST_GRP_NAME)? == "mgmt")
+                    .then(|| group.u32(CTRL_ATTR_MCAST_GRP_ID))?
+            })?;
+            Some(Self { family: attrs.u16(CTRL_ATTR_FAMILY_ID)?, mgmt })
+        }))
+    }
+
+    pub fn features(self, channel: &mut Channel, ifindex: u32) -> Result<XdpSupport, Error> {
+        let request = "netdev dev-get";
+        let answers = channel.request(request, self.family, &[NETDEV_CMD_DEV_GET, 1, 0, 0], |batch| {
+            batch.put(NETDEV_A_DEV_IFINDEX, &ifindex.to_ne_bytes());
+        })?;
+        answers
+            .iter()
+            .find_map(|answer| features(&answer.payload))
+            .map(|(_, bits)| support(bits))
+            .ok_or(Error::Malformed { request })
+    }
+
+    pub fn dump(self, channel: &mut Channel) -> Result<Vec<Event>, Error> {
+        let answers = channel.dump("netdev dev-get", self.family, &[NETDEV_CMD_DEV_GET, 1, 0, 0])?;
+        Ok(answers.iter().filter_map(|answer| xdp_event(&answer.payload)).collect())
+    }
+}
+
+/// The event of a message of the group `mgmt`.
+pub(crate) fn event(message: &Message) -> Option<Event> {
+    match *message.payload.first()? {
+        NETDEV_CMD_DEV_ADD_NTF | NETDEV_CMD_DEV_CHANGE_NTF => xdp_event(message.payload),
+        // RTM_DELLINK reports the same.
+        NETDEV_CMD_DEV_DEL_NTF => None,
+        command => {
+            tracing::debug!(command, "ignoring a netdev notification of an unknown kind");
+            None
+        }
+    }
+}
+
+fn xdp_event(payload: &[u8]) -> Option<Event> {
+    let (ifindex, bits) = features(payload)?;
+    match support(bits) {
+        XdpSupport::Known { native, target, target_frags, .. } => {
+            Some(Event::XdpFeatures { ifindex, native, target, target_frags })
+        }
+        XdpSupport::Unknown(_) => None,
+    }
+}
+
+fn features(payload: &[u8]) -> Option<(u32, u64)> {
+    let attrs = Attrs::after(payload, HEADER_BYTES);
+    Some((attrs.u32(NETDEV_A_DEV_IFINDEX)?, attrs.u64(NETDEV_A_DEV_XDP_FEATURES)?))
+}
+
+fn support(bits: u64) -> XdpSupport {
+    const NATIVE: u64 = ACT_BASIC | ACT_REDIRECT;
+    XdpSupport::Known {
+        native: bits & NATIVE == NATIVE,
+        target: bits & ACT_NDO_XMIT != 0,
+        target_frags: bits & ACT_NDO_XMIT_SG != 0,
+        zero_copy: bits & ACT_XSK_ZEROCOPY != 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink_message::{Batch, Messages};
+
+    fn event_of_notification(command: u8, bits: u64) -> Option<Event> {
+        let mut batch = Batch::default();
+        batch.message(30, 0, 0, &[command, 1, 0, 0]);
+        batch.put(NETDEV_A_DEV_IFINDEX, &7u32.to_ne_bytes());
+        batch.put(NETDEV_A_DEV_XDP_FEATURES, &bits.to_ne_bytes());
+        event(&Messages(batch.bytes()).next().unwrap().unwrap())
+    }
+
+    #[test]
+    fn native_xdp_needs_both_running_and_redirecting() {
+        for (bits, native, target, target_frags) in [
+            (0, false, false, false),
+            (1, false, false, false),
+            (3, true, false, false),
+            (7, true, true, false),
+            (4, false, true, false),
+            (0x47, true, true, true),
+            (0x27, true, true, false),
+        ] {
+            let expected = Some(Event::XdpFeatures { ifindex: 7, native, target, target_frags });
+            assert_eq!(event_of_notification(NETDEV_CMD_DEV_CHANGE_NTF, bits), expected, "{bits}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_goes_is_reported_by_its_link_message_only() {
+        assert!(event_of_notification(NETDEV_CMD_DEV_ADD_NTF, 3).is_some());
+        assert_eq!(event_of_notification(NETDEV_CMD_DEV_DEL_NTF, 3), None);
+    }
+}

@@ -1,0 +1,295 @@
+//! Subscriptions to netlink notifications: reports changes of kernel state as they happen.
+
+use crate::{
+    Error,
+    netdev::{self, Netdev},
+    netlink_channel::Channel,
+    netlink_message::{Message, Messages, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN},
+    nftables, rtnetlink,
+};
+use netlink_sys::{
+    AsyncSocket, Socket, TokioSocket,
+    protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_XFRM},
+};
+use nix::{
+    libc,
+    sys::socket::{setsockopt, sockopt},
+};
+use shunt_core::{Event, Source};
+use std::{
+    future::poll_fn,
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    task::{Context, Poll, ready},
+};
+
+/// The size of the receive buffer: larger than any notification, which the kernel builds in a page or in what one
+/// object needs.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Datagrams that are read from one socket before the other sockets have their turn.
+const TURN_DATAGRAMS: usize = 64;
+
+/// A lower bound for what a datagram takes of the receive buffer. The kernel doubles the size of the buffer that was
+/// requested.
+const DATAGRAM_BYTES_MIN: usize = 256;
+
+const NFNLGRP_NFTABLES: u32 = 7;
+/// XFRMNLGRP_EXPIRE, XFRMNLGRP_SA, XFRMNLGRP_POLICY.
+const XFRM_GROUPS: [u32; 3] = [2, 3, 4];
+
+/// Receives notifications about changes in a network namespace.
+pub struct NetlinkSubscription {
+    sources: Vec<Subscribed>,
+    missing: Vec<Source>,
+}
+
+/// Translates a message into an event; `None` if the policy does not need the message.
+type Translate = fn(&Message) -> Option<Event>;
+
+/// A source of notifications, and its socket.
+struct Subscribed {
+    source: Source,
+    protocol: &'static str,
+    socket: TokioSocket,
+    buffer: Vec<u8>,
+    /// More datagrams than the receive buffer can hold.
+    queue_max: usize,
+    translate: Translate,
+}
+
+impl NetlinkSubscription {
+    /// Subscribes to all sources, in the network namespace of the calling thread. All changes from now on are reported.
+    /// The kernel queues about `buffer_bytes` of notifications on each socket until they are read.
+    ///
+    /// # Errors
+    /// When the process cannot subscribe to rtnetlink, or may not subscribe to another source. A source that the kernel
+    /// lacks is not an error; [`NetlinkSubscription::missing`] lists such sources.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with I/O.
+    pub fn open(buffer_bytes: usize) -> Result<Self, Error> {
+        let subscribe = |source, number, protocol, groups: &[u32], translate| {
+            Subscribed::open(buffer_bytes, source, number, protocol, groups, translate)
+        };
+        let mut sources = vec![subscribe(
+            Source::Route,
+            NETLINK_ROUTE,
+            "NETLINK_ROUTE",
+            &rtnetlink::GROUPS,
+            rtnetlink::event as Translate,
+        )?];
+        let mut missing = Vec::new();
+        let mut add = |source, subscribed: Result<Option<Subscribed>, Error>| {
+            match subscribed {
+                Ok(Some(subscribed)) => sources.push(subscribed),
+                Ok(None) => missing.push(source),
+                Err(Error::Socket { source: e, .. }) if is_unsupported(&e) => missing.push(source),
+                Err(e) => return Err(e),
+            }
+            Ok(())
+        };
+        add(
+            Source::Nftables,
+            subscribe(
+                Source::Nftables,
+                NETLINK_NETFILTER,
+                "NETLINK_NETFILTER",
+                &[NFNLGRP_NFTABLES],
+                ruleset_event,
+            )
+            .map(Some),
+        )?;
+        add(
+            Source::Xfrm,
+            subscribe(Source::Xfrm, NETLINK_XFRM, "NETLINK_XFRM", &XFRM_GROUPS, ipsec_event).map(Some),
+        )?;
+        let netdev = Netdev::find(&mut Channel::open(NETLINK_GENERIC, "NETLINK_GENERIC")?)?;
+        let mgmt = |netdev: Netdev| {
+            subscribe(Source::Netdev, NETLINK_GENERIC, "NETLINK_GENERIC", &[netdev.mgmt], netdev::event)
+        };
+        add(Source::Netdev, netdev.map(mgmt).transpose())?;
+        Ok(Self { sources, missing })
+    }
+
+    /// The sources that this kernel lacks.
+    pub fn missing(&self) -> &[Source] {
+        &self.missing
+    }
+
+    /// The sockets, for BPF programs that see notifications while the kernel sends them.
+    pub fn sockets(&self) -> impl Iterator<Item = (Source, BorrowedFd<'_>)> {
+        self.sources.iter().map(|subscribed| (subscribed.source, subscribed.socket.socket_ref().as_fd()))
+    }
+
+    /// Waits for changes, and returns all that can be read at once: at least one event. May be dropped at any time
+    /// without losing an event.
+    ///
+    /// When an [`Event::Overrun`] is returned, the kernel queues notifications again: a dump from then on misses
+    /// nothing.
+    ///
+    /// # Errors
+    /// When a socket fails with an error other than an overrun.
+    pub async fn next(&mut self) -> Result<Vec<Event>, Error> {
+        poll_fn(|cx| {
+            let mut events = Vec::new();
+            for source in &mut self.sources {
+                // After a turn without events, polls again until the socket has registered the waker.
+                while let Poll::Ready(turn) = source.poll_turn(cx, &mut events) {
+                    turn?;
+                    if !events.is_empty() {
+                        break;
+                    }
+                }
+            }
+            if events.is_empty() {
+                return Poll::Pending;
+            }
+            // The runtime may not have polled every socket yet. Reading all of them keeps the sources in step:
+            // otherwise a change of the ruleset could be reported well after routes that were changed later.
+            for source in &mut self.sources {
+                source.read_turn(&mut events)?;
+            }
+            Poll::Ready(Ok(events))
+        })
+        .await
+    }
+}
+
+impl Subscribed {
+    fn open(
+        buffer_bytes: usize,
+        source: Source,
+        number: isize,
+        protocol: &'static str,
+        groups: &[u32],
+        translate: Translate,
+    ) -> Result<Self, Error> {
+        let open = || {
+            let mut socket = TokioSocket::new(number)?;
+            set_buffer(socket.socket_ref(), buffer_bytes);
+            socket.socket_mut().bind_auto()?;
+            for group in groups {
+                socket.socket_ref().add_membership(*group)?;
+            }
+            Ok(socket)
+        };
+        let socket = open().map_err(|source| Error::Socket { protocol, source })?;
+        let queue_max = TURN_DATAGRAMS.max(2 * buffer_bytes / DATAGRAM_BYTES_MIN);
+        Ok(Self { source, protocol, socket, buffer: Vec::with_capacity(BUFFER_BYTES), queue_max, translate })
+    }
+
+    /// Waits for a datagram, and reads for one turn.
+    fn poll_turn(&mut self, cx: &mut Context, events: &mut Vec<Event>) -> Poll<Result<(), Error>> {
+        self.buffer.clear();
+        let first = ready!(self.socket.poll_recv(cx, &mut self.buffer));
+        Poll::Ready(self.continue_turn(first, events))
+    }
+
+    /// Reads for one turn, without waiting.
+    fn read_turn(&mut self, events: &mut Vec<Event>) -> Result<(), Error> {
+        let first = self.read();
+        self.continue_turn(first, events)
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        self.buffer.clear();
+        self.socket.socket_ref().recv(&mut self.buffer, 0).map(drop)
+    }
+
+    fn continue_turn(&mut self, mut read: io::Result<()>, events: &mut Vec<Event>) -> Result<(), Error> {
+        let mut overrun = false;
+        let mut datagrams = 0;
+        loop {
+            match read {
+                Ok(()) => overrun |= !self.translate_datagram(events),
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => overrun = true,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(Error::Socket { protocol: self.protocol, source }),
+            }
+            datagrams += 1;
+            // After it has lost one message the kernel drops all others too, without another error, until the queue has
+            // been empty. Only a dump after that is sure to be complete.
+            if datagrams >= if overrun { self.queue_max } else { TURN_DATAGRAMS } {
+                break;
+            }
+            read = self.read();
+        }
+        if overrun {
+            events.push(Event::Overrun(self.source));
+        }
+        Ok(())
+    }
+
+    /// Adds the events of the datagram in the buffer. Returns whether the datagram was complete.
+    fn translate_datagram(&self, events: &mut Vec<Event>) -> bool {
+        for message in Messages(&self.buffer) {
+            let Ok(message) = message else { return false };
+            match message.kind {
+                NLMSG_OVERRUN => return false,
+                // Answers to requests, of which this socket sends none.
+                NLMSG_NOOP | NLMSG_ERROR | NLMSG_DONE => {}
+                _ => match (self.translate)(&message) {
+                    // A large commit sends thousands of these; one event is enough.
+                    Some(Event::Rules) if events.last() == Some(&Event::Rules) => {}
+                    event => events.extend(event),
+                },
+            }
+        }
+        true
+    }
+}
+
+/// The event of an nftables message. Changed rules and sets come one by one, before the generation that has all of them.
+pub(crate) fn ruleset_event(message: &Message) -> Option<Event> {
+    match message.kind {
+        nftables::NEWGEN => Some(Event::Ruleset),
+        _ => nftables::concerns_rules(message).then_some(Event::Rules),
+    }
+}
+
+fn ipsec_event(_: &Message) -> Option<Event> {
+    Some(Event::IpsecPolicy)
+}
+
+fn set_buffer(socket: &Socket, bytes: usize) {
+    let forced = setsockopt(socket, sockopt::RcvBufForce, &bytes);
+    // Without CAP_NET_ADMIN net.core.rmem_max is the limit, which only makes overruns more likely.
+    if let Err(e) = forced.or_else(|_| setsockopt(socket, sockopt::RcvBuf, &bytes)) {
+        tracing::debug!("cannot enlarge a netlink receive buffer, so overruns are more likely: {e}");
+    }
+}
+
+/// Whether an error means that the kernel was built without the protocol or the multicast group.
+fn is_unsupported(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT | libc::ENOENT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u16) -> Message<'static> {
+        Message { kind, flags: 0, seq: 0, payload: &[0, 0, 0, 10] }
+    }
+
+    #[test]
+    fn nftables_reports_generations_and_changes_that_may_bring_other_statements() {
+        assert_eq!(ruleset_event(&message(0x0a0f)), Some(Event::Ruleset));
+        // Tables, chains, rules, sets.
+        for kind in [0, 2, 3, 5, 6, 8, 9, 11].map(|kind| 0x0a00 | kind) {
+            assert_eq!(ruleset_event(&message(kind)), Some(Event::Rules), "{kind:#x}");
+        }
+        // Objects, flowtables, and other subsystems.
+        for kind in [0x0a12, 0x0a14, 0x0a16, 0x0a18, 0x0103, 0x0303] {
+            assert_eq!(ruleset_event(&message(kind)), None, "{kind:#x}");
+        }
+    }
+
+    #[test]
+    fn a_protocol_that_is_not_built_is_unsupported_and_a_refusal_is_not() {
+        assert!(is_unsupported(&io::Error::from_raw_os_error(libc::EPROTONOSUPPORT)));
+        assert!(!is_unsupported(&io::Error::from_raw_os_error(libc::EPERM)));
+    }
+}

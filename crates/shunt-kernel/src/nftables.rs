@@ -1,0 +1,153 @@
+//! The nftables ruleset: the statements that a forwarded packet may meet.
+
+mod family;
+mod message;
+mod path;
+
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    Error,
+    netlink_channel::Channel,
+    netlink_message::{AF_UNSPEC, Message},
+};
+use message::{Chain, FIXED_BYTES, Rule, Set};
+use netlink_sys::protocols::NETLINK_NETFILTER;
+use nix::libc;
+use shunt_core::Statement;
+use std::collections::HashMap;
+
+const SUBSYSTEM: u16 = 10 << 8;
+const NEWCHAIN: u16 = SUBSYSTEM | 3;
+const GETCHAIN: u16 = SUBSYSTEM | 4;
+const NEWRULE: u16 = SUBSYSTEM | 6;
+const GETRULE: u16 = SUBSYSTEM | 7;
+const NEWSET: u16 = SUBSYSTEM | 9;
+const GETSET: u16 = SUBSYSTEM | 10;
+const NEWSETELEM: u16 = SUBSYSTEM | 12;
+const GETSETELEM: u16 = SUBSYSTEM | 13;
+const DELSETELEM: u16 = SUBSYSTEM | 14;
+pub(crate) const NEWGEN: u16 = SUBSYSTEM | 15;
+const GETGEN: u16 = SUBSYSTEM | 16;
+const NEWOBJ: u16 = SUBSYSTEM | 18;
+const DELFLOWTABLE: u16 = SUBSYSTEM | 24;
+
+/// How often the ruleset is read again because it changed during the read.
+const ATTEMPTS: usize = 16;
+
+/// The chains, rules and sets of the ruleset that matter to forwarded packets.
+#[derive(Debug, Default)]
+struct Ruleset {
+    chains: Vec<Chain>,
+    rules: Vec<Rule>,
+    sets: HashMap<Place, Set>,
+    /// The generation of the first message; `None` before one was read.
+    generation: Option<u16>,
+    /// Messages of two generations were read: the ruleset changed meanwhile.
+    torn: bool,
+}
+
+/// The address family, table and name of a chain or set.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Place {
+    family: u8,
+    table: String,
+    name: String,
+}
+
+/// Reads the ruleset of the calling thread's network namespace. There may be tens of thousands of rules, so other tasks
+/// run between small steps. Set elements are read only from maps that lead to chains.
+///
+/// # Errors
+/// When the kernel refuses, or the ruleset changes during every attempt to read it.
+pub async fn read_ruleset() -> Result<Vec<Statement>, Error> {
+    let mut channel = match Channel::open(NETLINK_NETFILTER, "NETLINK_NETFILTER") {
+        Ok(channel) => channel,
+        Err(Error::Socket { source, .. }) if is_missing(&source) => return Ok(Vec::new()),
+        Err(e) => return Err(e),
+    };
+    for _ in 0..ATTEMPTS {
+        match Ruleset::read(&mut channel).await {
+            Ok(ruleset) if !ruleset.torn => return Ok(path::statements(&ruleset)),
+            // A set that was listed is gone: the ruleset has changed.
+            Err(Error::Refused { source, .. }) if source.raw_os_error() == Some(libc::ENOENT) => {}
+            Ok(_) => {}
+            Err(Error::Refused { request: "NFT_MSG_GETCHAIN", source }) if is_missing(&source) => {
+                return Ok(Vec::new());
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Err(Error::Unsettled { request: "the nftables ruleset" })
+}
+
+/// Whether an error means that the kernel was built without nftables or nfnetlink.
+fn is_missing(e: &std::io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EPROTONOSUPPORT | libc::EINVAL | libc::EOPNOTSUPP))
+}
+
+/// Whether the result of [`read_ruleset`] may differ after the change that a notification reports.
+pub(crate) fn concerns_rules(message: &Message) -> bool {
+    match message.kind {
+        NEWSETELEM | DELSETELEM => message::leads_to_chains(message.payload),
+        NEWGEN | GETGEN => false,
+        // Counters, quotas and other objects; they take effect only through rules that use them.
+        NEWOBJ..=DELFLOWTABLE => false,
+        kind => kind & 0xff00 == SUBSYSTEM,
+    }
+}
+
+/// The statements in the messages of an answer.
+pub(crate) fn parse<'a>(messages: impl Iterator<Item = Message<'a>>) -> Vec<Statement> {
+    let mut ruleset = Ruleset::default();
+    messages.for_each(|message| ruleset.add(&message));
+    path::statements(&ruleset)
+}
+
+impl Ruleset {
+    async fn read(channel: &mut Channel) -> Result<Self, Error> {
+        let mut ruleset = Self::default();
+        let everything = [AF_UNSPEC, 0, 0, 0];
+        for (request, kind) in
+            [("NFT_MSG_GETCHAIN", GETCHAIN), ("NFT_MSG_GETRULE", GETRULE), ("NFT_MSG_GETSET", GETSET)]
+        {
+            ruleset.torn |=
+                channel.dump_in_steps(request, kind, &everything, |_| {}, |m| ruleset.add(&m)).await?;
+        }
+        let maps: Vec<Place> =
+            ruleset.sets.iter().filter(|(_, set)| set.has_verdicts).map(|(at, _)| at.clone()).collect();
+        for map in maps {
+            let attrs = message::set_attributes(&map.table, &map.name);
+            let fixed = [map.family, 0, 0, 0];
+            ruleset.torn |= channel
+                .dump_in_steps("NFT_MSG_GETSETELEM", GETSETELEM, &fixed, attrs, |m| ruleset.add(&m))
+                .await?;
+        }
+        Ok(ruleset)
+    }
+
+    /// Adds the chain, rule, set or elements of a message.
+    fn add(&mut self, message: &Message) {
+        let payload = message.payload;
+        if payload.len() < FIXED_BYTES {
+            return;
+        }
+        // nfgenmsg.res_id
+        let generation = u16::from_be_bytes([payload[2], payload[3]]);
+        self.torn |= *self.generation.get_or_insert(generation) != generation;
+        match message.kind {
+            NEWCHAIN => self.chains.extend(message::chain(payload)),
+            NEWRULE => self.rules.extend(message::rule(payload)),
+            NEWSET => self.sets.extend(message::set(payload)),
+            NEWSETELEM => {
+                if let Some((at, effects)) = message::elements(payload) {
+                    if let Some(set) = self.sets.get_mut(&at) {
+                        set.effects.extend(effects);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

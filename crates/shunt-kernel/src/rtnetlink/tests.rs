@@ -1,0 +1,286 @@
+//! Parses messages written by netlink-packet-route, an implementation independent of the parser.
+
+use super::*;
+use crate::netlink_message::{AF_BRIDGE, AF_UNSPEC, Batch, Messages};
+use netlink_packet_core::NetlinkMessage;
+use netlink_packet_route::{
+    AddressFamily, RouteNetlinkMessage as Rt,
+    address::{AddressAttribute, AddressMessage},
+    link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, State},
+    neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
+    route::{RouteFlags, RouteMessage},
+    rule::RuleMessage,
+    tc::{TcAttribute, TcHandle, TcMessage},
+};
+use shunt_core::{Link, Qdisc};
+use shunt_wire::Mac;
+use std::net::{IpAddr, Ipv4Addr};
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+fn event_of(message: Rt) -> Option<Event> {
+    let mut packet = NetlinkMessage::from(message);
+    packet.finalize();
+    let mut bytes = vec![0; packet.buffer_len()];
+    packet.serialize(&mut bytes);
+    event(&Messages(&bytes).next().unwrap().unwrap())
+}
+
+/// The event of a message that has only a fixed part.
+fn event_of_bare(kind: u16, fixed: &[u8]) -> Option<Event> {
+    let mut batch = Batch::default();
+    batch.message(kind, 0, 0, fixed);
+    event(&Messages(batch.bytes()).next().unwrap().unwrap())
+}
+
+fn link_message(kind: InfoKind, more: Vec<LinkAttribute>) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = 7;
+    message.header.link_layer_type = LinkLayerType::Ether;
+    message.header.flags = LinkFlags::Up | LinkFlags::LowerUp;
+    message.attributes = vec![
+        LinkAttribute::IfName("e7".to_owned()),
+        LinkAttribute::Mtu(1500),
+        LinkAttribute::OperState(State::Up),
+        LinkAttribute::Address(MAC.to_vec()),
+        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]),
+    ];
+    message.attributes.extend(more);
+    message
+}
+
+fn link(message: LinkMessage) -> Link {
+    match event_of(Rt::NewLink(message)) {
+        Some(Event::Link(link)) => link,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_vlan_device_reports_its_lower_device_and_its_bridge() {
+    let seen = link(link_message(
+        InfoKind::Vlan,
+        vec![
+            LinkAttribute::Link(3),
+            LinkAttribute::Controller(9),
+            LinkAttribute::Xdp(vec![LinkXdp::ProgId(42)]),
+        ],
+    ));
+    let expected = Link {
+        digest: seen.digest,
+        ifindex: 7,
+        name: "e7".to_owned(),
+        kind: Some("vlan".to_owned()),
+        bus: None,
+        ethernet: true,
+        up: true,
+        carrier: true,
+        mtu: 1500,
+        mac: Mac(MAC),
+        master: Some(9),
+        lower: Some(3),
+        xdp_prog: Some(42),
+        bridge: None,
+    };
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn peers_and_devices_of_other_namespaces_are_not_lower_devices() {
+    assert_eq!(link(link_message(InfoKind::Veth, vec![LinkAttribute::Link(3)])).lower, None);
+    assert_eq!(link(link_message(InfoKind::Netkit, vec![LinkAttribute::Link(3)])).lower, None);
+    let other_namespace = vec![LinkAttribute::Link(3), LinkAttribute::LinkNetNsId(0)];
+    assert_eq!(link(link_message(InfoKind::MacVlan, other_namespace)).lower, None);
+    assert_eq!(link(link_message(InfoKind::IpIp, vec![LinkAttribute::Link(0)])).lower, None);
+}
+
+#[test]
+fn carrier_needs_the_lower_layer_and_an_operstate_that_passes_packets() {
+    let with = |flags, state| {
+        let mut message = link_message(InfoKind::Dummy, vec![]);
+        message.header.flags = flags;
+        message.attributes[2] = LinkAttribute::OperState(state);
+        link(message).carrier
+    };
+    let up = LinkFlags::Up | LinkFlags::LowerUp;
+    assert!(with(up, State::Up));
+    assert!(with(up, State::Unknown));
+    assert!(!with(up, State::Dormant));
+    assert!(!with(LinkFlags::Up, State::Up));
+}
+
+#[test]
+fn a_loopback_is_not_ethernet_even_if_it_says_so() {
+    let mut message = link_message(InfoKind::Dummy, vec![]);
+    message.header.flags |= LinkFlags::Loopback;
+    assert!(!link(message).ethernet);
+}
+
+#[test]
+fn with_two_xdp_programs_the_one_in_the_driver_is_reported() {
+    let both = vec![LinkAttribute::Xdp(vec![LinkXdp::SkbProgId(5), LinkXdp::DrvProgId(6)])];
+    assert_eq!(link(link_message(InfoKind::Veth, both)).xdp_prog, Some(6));
+    let none = vec![LinkAttribute::Xdp(vec![LinkXdp::ProgId(0)])];
+    assert_eq!(link(link_message(InfoKind::Veth, none)).xdp_prog, None);
+}
+
+#[test]
+fn a_port_that_leaves_its_bridge_is_not_a_link_that_is_gone() {
+    let mut message = LinkMessage::default();
+    message.header.index = 7;
+    assert_eq!(event_of(Rt::DelLink(message.clone())), Some(Event::LinkGone { ifindex: 7 }));
+    message.header.interface_family = AddressFamily::Bridge;
+    assert_eq!(event_of(Rt::DelLink(message.clone())), Some(Event::Netconf));
+    assert_eq!(event_of(Rt::NewLink(message)), Some(Event::Netconf));
+}
+
+#[test]
+fn a_wireless_scan_report_is_not_a_link() {
+    let mut message = LinkMessage::default();
+    message.attributes = vec![LinkAttribute::IfName("wlan0".to_owned())];
+    assert_eq!(event_of(Rt::NewLink(message)), None);
+}
+
+#[test]
+fn the_address_of_a_point_to_point_link_is_the_local_one() {
+    let peer = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+    let mut message = AddressMessage::default();
+    message.header.family = AddressFamily::Inet;
+    message.header.prefix_len = 32;
+    message.header.index = 7;
+    message.attributes = vec![AddressAttribute::Address(peer), AddressAttribute::Local(HOST)];
+    let (ifindex, addr, prefix) = (7, HOST, 32);
+    assert_eq!(event_of(Rt::NewAddress(message.clone())), Some(Event::Address { ifindex, addr, prefix }));
+    assert_eq!(event_of(Rt::DelAddress(message)), Some(Event::AddressGone { ifindex, addr, prefix }));
+}
+
+#[test]
+fn a_cloned_route_is_ignored() {
+    let mut message = RouteMessage::default();
+    assert_eq!(event_of(Rt::NewRoute(message.clone())), Some(Event::Route));
+    assert_eq!(event_of(Rt::DelRoute(message.clone())), Some(Event::RouteGone));
+    message.header.flags = RouteFlags::Cloned;
+    assert_eq!(event_of(Rt::NewRoute(message)), None);
+}
+
+fn neighbour_message(addr: IpAddr, state: NeighbourState) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.family = if addr.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.ifindex = 7;
+    message.header.state = state;
+    let dst = match addr {
+        IpAddr::V4(v4) => NeighbourAddress::Inet(v4),
+        IpAddr::V6(v6) => NeighbourAddress::Inet6(v6),
+    };
+    message.attributes =
+        vec![NeighbourAttribute::Destination(dst), NeighbourAttribute::LinkLayerAddress(MAC.to_vec())];
+    message
+}
+
+#[test]
+fn a_neighbour_has_a_mac_only_while_the_kernel_would_use_it() {
+    use NeighbourState as S;
+    for state in [S::Reachable, S::Stale, S::Delay, S::Probe, S::Permanent, S::Noarp] {
+        let expected = Event::Neighbour { ifindex: 7, addr: HOST, mac: Some(Mac(MAC)) };
+        assert_eq!(event_of(Rt::NewNeighbour(neighbour_message(HOST, state))), Some(expected), "{state:?}");
+    }
+    for state in [S::Incomplete, S::Failed, S::None] {
+        let expected = Event::Neighbour { ifindex: 7, addr: HOST, mac: None };
+        assert_eq!(event_of(Rt::NewNeighbour(neighbour_message(HOST, state))), Some(expected), "{state:?}");
+    }
+    let gone = event_of(Rt::DelNeighbour(neighbour_message(HOST, S::Failed)));
+    assert_eq!(gone, Some(Event::NeighbourGone { ifindex: 7, addr: HOST }));
+}
+
+#[test]
+fn multicast_addresses_and_proxy_entries_are_not_neighbours() {
+    for addr in ["224.0.0.1", "255.255.255.255", "ff02::1"] {
+        let message = neighbour_message(addr.parse().unwrap(), NeighbourState::Noarp);
+        assert_eq!(event_of(Rt::NewNeighbour(message.clone())), None, "{addr}");
+        assert_eq!(event_of(Rt::DelNeighbour(message)), None, "{addr}");
+    }
+    let mut proxy = neighbour_message(HOST, NeighbourState::Permanent);
+    proxy.header.flags = NeighbourFlags::Proxy;
+    assert_eq!(event_of(Rt::NewNeighbour(proxy)), None);
+}
+
+#[test]
+fn stations_are_reported_if_they_are_in_the_table_of_a_bridge() {
+    let mut message = NeighbourMessage::default();
+    message.header.family = AddressFamily::Bridge;
+    message.header.ifindex = 7;
+    message.header.flags = NeighbourFlags::Own;
+    message.attributes = vec![NeighbourAttribute::LinkLayerAddress(MAC.to_vec())];
+    assert_eq!(event_of(Rt::NewNeighbour(message.clone())), None);
+    message.header.flags = NeighbourFlags::empty();
+    message.attributes.push(NeighbourAttribute::Controller(9));
+    let mac = Mac(MAC);
+    assert_eq!(event_of(Rt::NewNeighbour(message.clone())), Some(Event::Fdb { ifindex: 7, vlan: 0, mac }));
+    message.attributes.push(NeighbourAttribute::Vlan(12));
+    assert_eq!(event_of(Rt::DelNeighbour(message)), Some(Event::FdbGone { ifindex: 7, vlan: 12, mac }));
+}
+
+#[test]
+fn a_qdisc_is_reported_with_its_parent() {
+    let mut message = TcMessage::with_index(7);
+    message.header.handle = TcHandle::from(0x10000);
+    message.header.parent = TcHandle::ROOT;
+    message.attributes = vec![TcAttribute::Kind("htb".to_owned())];
+    let qdisc = Qdisc { ifindex: 7, kind: "htb".to_owned(), handle: 0x10000, parent: ROOT };
+    assert_eq!(event_of(Rt::NewQueueDiscipline(message.clone())), Some(Event::Qdisc(qdisc.clone())));
+    assert_eq!(event_of(Rt::DelQueueDiscipline(message)), Some(Event::QdiscGone(qdisc)));
+}
+
+#[test]
+fn a_filter_is_reported_with_its_direction() {
+    let filter = |ifindex, parent: u32| {
+        let mut message = TcMessage::with_index(ifindex);
+        message.header.parent = parent.into();
+        message.attributes = vec![TcAttribute::Kind("u32".to_owned())];
+        message
+    };
+    let filter_event = |parent| event_of(Rt::NewTrafficFilter(filter(7, parent)));
+    let u32_filter = |egress| Event::Filter { ifindex: 7, egress, kind: Some("u32".to_owned()) };
+    assert_eq!(filter_event(INGRESS), Some(u32_filter(false)));
+    assert_eq!(filter_event(0xffff_0000), Some(u32_filter(false)));
+    assert_eq!(filter_event(EGRESS), Some(u32_filter(true)));
+    assert_eq!(filter_event(0x10000), Some(u32_filter(true)));
+    assert_eq!(
+        event_of(Rt::DelTrafficFilter(filter(-1, 1))),
+        Some(tc::ANY_FILTER),
+        "a filter of a shared block"
+    );
+    let mut own = filter(7, EGRESS);
+    own.header.info = tc::OWN_FILTER_PRIORITY << 16 | 3;
+    assert_eq!(event_of(Rt::NewTrafficFilter(own)), None, "a filter of Shunt");
+    let class = event_of(Rt::NewTrafficClass(filter(7, 0x10000)));
+    assert_eq!(class, Some(Event::Filter { ifindex: 7, egress: true, kind: None }));
+}
+
+#[test]
+fn other_messages_are_reported_without_details() {
+    assert_eq!(event_of(Rt::NewRule(RuleMessage::default())), Some(Event::Rule));
+    assert_eq!(event_of(Rt::DelRule(RuleMessage::default())), Some(Event::Rule));
+    for (kind, expected) in [
+        (RTM_NEWNETCONF, Event::Netconf),
+        (RTM_NEWVLAN, Event::Netconf),
+        (RTM_NEWNEXTHOP, Event::Nexthop),
+        (RTM_DELNEXTHOPBUCKET, Event::Nexthop),
+    ] {
+        assert_eq!(event_of_bare(kind, &[0; 8]), Some(expected), "{kind}");
+    }
+    assert_eq!(event_of_bare(60000, &[0; 8]), None);
+}
+
+#[test]
+fn a_message_that_is_too_short_is_ignored() {
+    let kinds =
+        [RTM_NEWLINK, RTM_DELLINK, RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWNEIGH, RTM_NEWQDISC, RTM_NEWTFILTER];
+    for kind in kinds {
+        for family in [AF_UNSPEC, AF_INET, AF_INET6, AF_BRIDGE] {
+            let _ = event_of_bare(kind, &[family]);
+        }
+        assert_eq!(event_of_bare(kind, &[]), None);
+    }
+}

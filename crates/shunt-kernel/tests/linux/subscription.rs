@@ -1,0 +1,254 @@
+//! The events of changes in the kernel.
+
+use crate::{listener::Listener, netns::sh};
+use shunt_core::{Event, Qdisc, Source};
+use shunt_wire::Mac;
+use std::net::IpAddr;
+
+const ROOT: u32 = 0xffff_ffff;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn mac(text: &str) -> Mac {
+    text.parse().unwrap()
+}
+
+#[test]
+fn this_kernel_has_every_source_of_events() {
+    Listener::in_new_namespace(|listener| assert_eq!(listener.subscription.missing(), []));
+}
+
+#[test]
+fn a_veth_is_reported_from_creation_to_deletion() {
+    Listener::in_new_namespace(|mut listener| {
+        sh("ip link add v0 mtu 1400 address 02:00:00:00:00:01 type veth peer name v1");
+        let v0 = listener.wait_for_link(|link| link.name == "v0");
+        assert_eq!((v0.kind.as_deref(), v0.mtu, v0.mac), (Some("veth"), 1400, mac("02:00:00:00:00:01")));
+        assert!(v0.ethernet && !v0.up && !v0.carrier);
+        assert_eq!((v0.lower, v0.master, v0.xdp_prog), (None, None, None));
+        sh("ip link set v0 up; ip link set v1 up");
+        listener.wait_for_link(|link| link.ifindex == v0.ifindex && link.up && link.carrier);
+        sh("ip link set v1 down");
+        listener.wait_for_link(|link| link.ifindex == v0.ifindex && link.up && !link.carrier);
+        sh("ip link del v0");
+        listener.wait_for(&Event::LinkGone { ifindex: v0.ifindex });
+    });
+}
+
+#[test]
+fn upper_devices_and_bridge_ports_are_reported_with_their_relations() {
+    Listener::in_new_namespace(|mut listener| {
+        sh(
+            "ip link add d0 type veth peer name d0p; ip link add link d0 name m0 type macvlan; ip link add br0 type bridge",
+        );
+        let d0 = listener.wait_for_link(|link| link.name == "d0");
+        let upper = listener.wait_for_link(|link| link.name == "m0");
+        assert_eq!((upper.lower, upper.kind.as_deref()), (Some(d0.ifindex), Some("macvlan")));
+        let bridge = listener.wait_for_link(|link| link.name == "br0");
+        sh("ip link set m0 master br0");
+        listener.wait_for_link(|link| link.ifindex == upper.ifindex && link.master == Some(bridge.ifindex));
+        listener.events_so_far();
+        sh("ip link set m0 nomaster");
+        let events = listener.events_so_far();
+        assert!(!events.contains(&Event::LinkGone { ifindex: upper.ifindex }), "{events:#?}");
+        assert!(
+            events
+                .iter()
+                .any(|e| matches!(e, Event::Link(l) if l.ifindex == upper.ifindex && l.master.is_none()))
+        );
+    });
+}
+
+#[test]
+fn addresses_routes_rules_and_nexthops_are_reported() {
+    Listener::in_new_namespace(|mut listener| {
+        sh("ip link add d0 type veth peer name d0p; ip link set d0p up; ip link set d0 up");
+        let ifindex = listener.wait_for_link(|link| link.name == "d0").ifindex;
+        sh("ip addr add 192.0.2.1/24 dev d0");
+        listener.wait_for(&Event::Address { ifindex, addr: ip("192.0.2.1"), prefix: 24 });
+        sh("ip addr add 2001:db8::1/64 dev d0 nodad");
+        listener.wait_for(&Event::Address { ifindex, addr: ip("2001:db8::1"), prefix: 64 });
+        listener.events_so_far();
+        for (script, expected) in [
+            ("ip route add 198.51.100.0/24 via 192.0.2.9", Event::Route),
+            ("ip route del 198.51.100.0/24", Event::RouteGone),
+            ("ip route add 2001:db8:1::/64 via 2001:db8::9", Event::Route),
+            ("ip rule add from 192.0.2.0/24 lookup 100", Event::Rule),
+            ("ip rule del from 192.0.2.0/24 lookup 100", Event::Rule),
+            ("ip -6 rule add from 2001:db8::/64 lookup 100", Event::Rule),
+            ("ip nexthop add id 5 via 192.0.2.9 dev d0", Event::Nexthop),
+            ("echo 1 > /proc/sys/net/ipv4/conf/d0/forwarding", Event::Netconf),
+            ("echo 1 > /proc/sys/net/ipv6/conf/all/forwarding", Event::Netconf),
+        ] {
+            sh(script);
+            let events = listener.events_so_far();
+            assert!(events.contains(&expected), "{script}: {events:#?}");
+        }
+        sh("ip addr del 192.0.2.1/24 dev d0");
+        listener.wait_for(&Event::AddressGone { ifindex, addr: ip("192.0.2.1"), prefix: 24 });
+    });
+}
+
+#[test]
+fn a_neighbour_is_reported_with_each_change_of_its_mac() {
+    Listener::in_new_namespace(|mut listener| {
+        sh(
+            "ip link add d0 type veth peer name d0p; ip link set d0p up; ip link set d0 up; ip addr add 192.0.2.1/24 dev d0",
+        );
+        let ifindex = listener.wait_for_link(|link| link.name == "d0").ifindex;
+        let addr = ip("192.0.2.7");
+        let neighbour = |mac| Event::Neighbour { ifindex, addr, mac };
+        sh("ip neigh replace 192.0.2.7 lladdr 02:00:00:00:00:07 dev d0 nud reachable");
+        listener.wait_for(&neighbour(Some(mac("02:00:00:00:00:07"))));
+        sh("ip neigh replace 192.0.2.7 lladdr 02:00:00:00:00:08 dev d0 nud permanent");
+        listener.wait_for(&neighbour(Some(mac("02:00:00:00:00:08"))));
+        sh("ip neigh replace 192.0.2.7 dev d0 nud failed");
+        listener.wait_for(&neighbour(None));
+        sh("ip neigh del 192.0.2.7 dev d0");
+        listener.wait_for(&Event::NeighbourGone { ifindex, addr });
+        sh("ip -6 neigh replace fe80::7 lladdr 02:00:00:00:00:09 dev d0 nud stale");
+        listener.wait_for(&Event::Neighbour {
+            ifindex,
+            addr: ip("fe80::7"),
+            mac: Some(mac("02:00:00:00:00:09")),
+        });
+    });
+}
+
+#[test]
+fn a_commit_of_nftables_is_one_event_and_a_second_one_if_rules_changed() {
+    Listener::in_new_namespace(|mut listener| {
+        listener.events_so_far();
+        sh(
+            "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; add set ip t s { type \
+            ipv4_addr; }; add rule ip t c ip saddr @s drop; add element ip t s { 192.0.2.1, 192.0.2.2 }'",
+        );
+        assert_eq!(listener.events_so_far(), [Event::Rules, Event::Ruleset]);
+        sh("nft add element ip t s '{ 192.0.2.3 }'; nft delete element ip t s '{ 192.0.2.1 }'");
+        assert_eq!(
+            listener.events_so_far(),
+            [Event::Ruleset, Event::Ruleset],
+            "a set of addresses changes no rules"
+        );
+        sh("nft 'add map ip t m { type ipv4_addr : verdict; }; add chain ip t d'");
+        assert_eq!(listener.events_so_far(), [Event::Rules, Event::Ruleset]);
+        sh("nft 'add element ip t m { 192.0.2.1 : jump d, 192.0.2.2 : accept }'");
+        assert_eq!(listener.events_so_far(), [Event::Rules, Event::Ruleset], "a new jump");
+        sh("nft 'delete element ip t m { 192.0.2.2 }'");
+        assert_eq!(listener.events_so_far(), [Event::Ruleset], "an accept leads nowhere");
+        sh("nft flush ruleset");
+        assert_eq!(listener.events_so_far(), [Event::Rules, Event::Ruleset]);
+        sh("nft list ruleset");
+        assert_eq!(listener.events_so_far(), []);
+    });
+}
+
+#[test]
+fn an_ipsec_policy_is_reported() {
+    Listener::in_new_namespace(|mut listener| {
+        listener.events_so_far();
+        sh("ip xfrm policy add src 192.0.2.0/24 dst 198.51.100.0/24 dir out tmpl proto esp mode tunnel");
+        assert_eq!(listener.events_so_far(), [Event::IpsecPolicy]);
+        sh("ip xfrm policy flush");
+        assert_eq!(listener.events_so_far(), [Event::IpsecPolicy]);
+    });
+}
+
+#[test]
+fn qdiscs_classes_and_filters_are_reported() {
+    Listener::in_new_namespace(|mut listener| {
+        sh("ip link add d0 type veth peer name d0p; ip link set d0p up; ip link set d0 up");
+        let ifindex = listener.wait_for_link(|link| link.name == "d0").ifindex;
+        let htb = Qdisc { ifindex, kind: "htb".to_owned(), handle: 0x10000, parent: ROOT };
+        sh("tc qdisc add dev d0 root handle 1: htb");
+        listener.wait_for(&Event::Qdisc(htb.clone()));
+        sh("tc class add dev d0 parent 1: classid 1:1 htb rate 1mbit");
+        listener.wait_for(&Event::Filter { ifindex, egress: true, kind: None });
+        sh("tc qdisc del dev d0 root");
+        listener.wait_for(&Event::QdiscGone(htb));
+        sh("tc qdisc add dev d0 clsact");
+        let is_clsact =
+            |e: &Event| matches!(e, Event::Qdisc(q) if q.kind == "clsact" && q.parent == 0xffff_fff1);
+        listener.until(is_clsact);
+        listener.events_so_far();
+        let u32_filter = |egress| Event::Filter { ifindex, egress, kind: Some("u32".to_owned()) };
+        for (direction, egress) in [("ingress", false), ("egress", true)] {
+            sh(&format!("tc filter add dev d0 {direction} u32 match u32 0 0"));
+            assert_eq!(listener.events_so_far().last(), Some(&u32_filter(egress)), "{direction}");
+        }
+        sh("tc filter del dev d0 ingress");
+        let events = listener.events_so_far();
+        assert!(events.contains(&u32_filter(false)), "{events:#?}");
+    });
+}
+
+#[test]
+fn a_station_that_moves_to_another_bridge_port_is_reported_there() {
+    Listener::in_new_namespace(|mut listener| {
+        sh("ip link add br0 type bridge; ip link set br0 up
+            for p in a b; do ip link add p$p type veth peer name h$p; ip link set p$p master br0 up; ip link set h$p up
+            done");
+        let a = listener.wait_for_link(|link| link.name == "pa").ifindex;
+        let b = listener.wait_for_link(|link| link.name == "pb").ifindex;
+        let mac = mac("02:00:00:00:00:77");
+        sh("bridge fdb replace 02:00:00:00:00:77 dev pa master dynamic");
+        listener.wait_for(&Event::Fdb { ifindex: a, vlan: 0, mac });
+        sh("bridge fdb replace 02:00:00:00:00:77 dev pb master dynamic");
+        listener.wait_for(&Event::Fdb { ifindex: b, vlan: 0, mac });
+        sh("bridge fdb del 02:00:00:00:00:77 dev pb master");
+        listener.wait_for(&Event::FdbGone { ifindex: b, vlan: 0, mac });
+    });
+}
+
+#[test]
+fn a_station_that_sends_is_reported_at_its_port() {
+    Listener::in_new_namespace(|mut listener| {
+        sh("ip link add br0 type bridge; ip link set br0 up
+            ip link add pa type veth peer name ha address 02:00:00:00:00:0a
+            ip link set pa master br0 up; ip addr add 192.0.2.1/24 dev ha; ip link set ha up
+            ip neigh replace 192.0.2.9 lladdr 02:00:00:00:00:99 dev ha nud permanent
+            ping -c 1 -W 1 192.0.2.9 || true");
+        let a = listener.wait_for_link(|link| link.name == "pa").ifindex;
+        listener.wait_for(&Event::Fdb { ifindex: a, vlan: 0, mac: mac("02:00:00:00:00:0a") });
+    });
+}
+
+#[test]
+fn a_veth_accepts_redirected_frames_when_its_peer_has_gro() {
+    Listener::in_new_namespace(|mut listener| {
+        sh("ip link add v0 type veth peer name v1; ip link set v0 up; ip link set v1 up");
+        let ifindex = listener.wait_for_link(|link| link.name == "v0").ifindex;
+        listener.events_so_far();
+        sh("ethtool -K v1 gro on");
+        listener.wait_for(&Event::XdpFeatures { ifindex, native: true, target: true, target_frags: true });
+        sh("ethtool -K v1 gro off");
+        listener.wait_for(&Event::XdpFeatures { ifindex, native: true, target: false, target_frags: false });
+    });
+}
+
+#[test]
+fn an_overrun_is_an_event_and_later_changes_are_reported() {
+    Listener::in_new_namespace(|mut listener| {
+        sh("ip link add d0 type veth peer name d0p; ip link set d0p up; ip link set d0 up
+            i=0; while [ $i -lt 40000 ]; do echo route add 10.0.$((i / 256)).$((i % 256))/32 dev d0; i=$((i + 1)); done |
+            ip -batch -");
+        let events = listener.until(|event| *event == Event::Overrun(Source::Route));
+        let routes = events.iter().filter(|e| **e == Event::Route).count();
+        assert!((1..40000).contains(&routes), "{routes} of 40000 routes");
+        sh("ip link add d1 type ifb");
+        listener.wait_for_link(|link| link.name == "d1");
+        assert!(!listener.events_so_far().contains(&Event::Overrun(Source::Route)));
+    });
+}
+
+#[test]
+fn a_subscription_that_is_read_late_has_lost_nothing() {
+    Listener::in_new_namespace(|mut listener| {
+        sh("i=0; while [ $i -lt 300 ]; do echo link add l$i type ifb; i=$((i + 1)); done | ip -batch -");
+        for i in 0..300 {
+            listener.wait_for_link(|link| link.name == format!("l{i}"));
+        }
+    });
+}

@@ -1,0 +1,117 @@
+//! Hands events to the policy and performs the actions that it returns.
+
+use super::Daemon;
+use crate::failures::attach_failure;
+use shunt_core::{Action, Cause, Event, Hold, Source};
+use std::time::Instant;
+
+impl Daemon {
+    pub(super) fn handle(&mut self, event: Event) {
+        self.handle_all(vec![event]);
+    }
+
+    pub(super) fn handle_all(&mut self, events: Vec<Event>) {
+        tracing::trace!(?events);
+        let mut ports_changed = false;
+        for action in self.core.handle_all(Instant::now(), events) {
+            ports_changed |= matches!(
+                action,
+                Action::Attach(_) | Action::Set(_) | Action::Detach { .. } | Action::MoveEpoch(Cause::Link)
+            );
+            self.perform(action);
+        }
+        // Only now: an earlier action of the same batch must not undo what follows from these events.
+        for ifindex in std::mem::take(&mut self.unattached) {
+            self.handle(Event::AttachFailed { ifindex });
+        }
+        if ports_changed {
+            self.static_flows.follow_ports(&self.core, &self.plane);
+        }
+    }
+
+    pub(super) fn perform(&mut self, action: Action) {
+        match action {
+            Action::MoveEpoch(cause) => self.move_epoch(cause),
+            Action::Beat => self.beat(),
+            Action::Sweep => {
+                self.write_proof_interval();
+                self.sweeper.begin(&self.plane, self.config.idle);
+            }
+            Action::FindCaptures => match self.kernel.captured() {
+                Ok(captures) => self.handle(Event::Captures(captures)),
+                Err(error) => tracing::debug!("cannot list packet sockets: {error}"),
+            },
+            Action::FindBridgeCalls => {
+                let calls = self.kernel.bridge_calls();
+                self.handle(Event::BridgeCalls(calls));
+            }
+            Action::FindPrograms(devices) => {
+                let programs = self.foreign_programs(&devices);
+                self.handle(Event::Programs(programs));
+            }
+            Action::AwaitKernel(cause) => {
+                if let Some(barrier) = &self.rtnl_barrier {
+                    let _ = barrier.send(cause);
+                }
+            }
+            Action::ReadRuleset { after } => self.ruleset_reader.start(after),
+            Action::Hold(Hold { v4, v6 }) => self.plane.control().set_hold(v4, v6),
+            Action::SetUppers(uppers) => {
+                if let Err(error) = self.plane.set_uppers(&uppers) {
+                    tracing::warn!(
+                        "cannot tell the data plane which devices are on top of ports: {error}; packets that come in \
+                         by such devices stay on the slow path"
+                    );
+                }
+            }
+            Action::SetLiberal(connection) => self.liberal_requests.push(connection),
+            Action::KeepSilent(silent) => self.silent.push(silent),
+            Action::Correct(correction) => self.corrections.push(correction),
+            Action::Resync => self.resync(),
+            Action::Attach(setting) => {
+                if let Err(error) = self.attach(setting) {
+                    tracing::warn!("{}", attach_failure(&self.name(setting.ifindex), &error));
+                    self.detach(setting.ifindex);
+                    self.unattached.push(setting.ifindex);
+                }
+            }
+            Action::Set(setting) => {
+                if let Err(error) = self.change_setting(setting) {
+                    tracing::warn!("{}", attach_failure(&self.name(setting.ifindex), &error));
+                }
+            }
+            Action::Detach { ifindex } => {
+                tracing::info!("{}: detaching", self.name(ifindex));
+                self.detach(ifindex);
+            }
+        }
+    }
+
+    fn resync(&mut self) {
+        match self.kernel.dump() {
+            Ok(state) => self.handle(Event::Dump(state)),
+            // The overrun that asked for the dump has moved the epoch, so waiting is safe; this event asks again.
+            Err(error) => {
+                tracing::warn!(
+                    "cannot read links, routes and neighbours from netlink: {error}; trying again in a second"
+                );
+                self.handle(Event::Overrun(Source::Route));
+            }
+        }
+    }
+
+    pub(super) fn beat(&self) {
+        if let Err(error) = self.plane.beat() {
+            tracing::warn!("cannot write the heartbeat, so all packets take the slow path: {error}");
+        }
+    }
+
+    fn move_epoch(&mut self, cause: Cause) {
+        let control = self.plane.control();
+        control.move_epoch();
+        *self.epoch_moves.entry(cause).or_default() += 1;
+        self.last_move = Some((Instant::now(), cause));
+        self.trace_stream.send_epoch(control.epoch(), &cause.to_string());
+        tracing::debug!("epoch {}: {cause}", control.epoch());
+    }
+}

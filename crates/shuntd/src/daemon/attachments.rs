@@ -1,0 +1,92 @@
+//! Attaches the data plane to ports, changes what it does there, and detaches it.
+
+use super::Daemon;
+use crate::start::{self, pretends_missing};
+use shunt_api::Engine;
+use shunt_bpf::{
+    abi,
+    attach::{AttachMode, Hook},
+};
+use shunt_core::{Bridged, PortSetting, Program};
+use std::collections::BTreeSet;
+
+impl Daemon {
+    pub(super) fn attach(&mut self, setting: PortSetting) -> Result<(), shunt_bpf::Error> {
+        let name = self.name(setting.ifindex);
+        // A clsact qdisc that exists already is not Shunt's, and stays when Shunt detaches.
+        let had_clsact = self.kernel.has_clsact(setting.ifindex).unwrap_or(true);
+        let attached = self.plane.attach(setting.ifindex, flags(setting), !pretends_missing("tcx"));
+        let has_clsact = self.kernel.has_clsact(setting.ifindex).unwrap_or(true);
+        if !had_clsact && has_clsact && !matches!(attached, Ok(AttachMode::Tcx)) {
+            self.clsacts.insert(setting.ifindex);
+        }
+        let means = attached?;
+        // An `ingress` qdisc accepts filters for egress too, but runs them on ingress.
+        if means == AttachMode::Clsact && !has_clsact {
+            self.plane.detach(setting.ifindex)?;
+            return Err(shunt_bpf::Error::NoEgress);
+        }
+        self.plane.set_xdp(setting.ifindex, setting.xdp_in)?;
+        tracing::info!("{name}: attached by {means}, engine {}", setting.engine);
+        Ok(())
+    }
+
+    pub(super) fn change_setting(&mut self, setting: PortSetting) -> Result<(), shunt_bpf::Error> {
+        self.plane.set_flags(setting.ifindex, flags(setting))?;
+        self.plane.set_xdp(setting.ifindex, setting.xdp_in)?;
+        let captured = if setting.captured { "; a packet socket captures here" } else { "" };
+        let port = self.core.ports().find(|(link, _)| link.ifindex == setting.ifindex);
+        let why = port.map(|(_, view)| view.reason.as_str()).unwrap_or_default();
+        tracing::info!("{}: engine {} ({why}){captured}", self.name(setting.ifindex), setting.engine);
+        Ok(())
+    }
+
+    pub(super) fn detach(&mut self, ifindex: u32) {
+        self.record_counters(ifindex);
+        self.port_counters.remove(ifindex);
+        if let Err(error) = self.plane.detach(ifindex) {
+            tracing::warn!("{}: cannot detach: {error}", self.name(ifindex));
+        }
+        if self.clsacts.remove(&ifindex) {
+            start::remove_clsact(&mut self.kernel, ifindex);
+        }
+    }
+
+    /// The TCX programs of others on these devices.
+    pub(super) fn foreign_programs(&self, devices: &BTreeSet<u32>) -> BTreeSet<Program> {
+        let hooks = [(Hook::Ingress, false), (Hook::Egress, true)];
+        let programs_at = |ifindex: u32, (hook, egress)| {
+            let names = self.plane.foreign_programs(ifindex, hook).into_iter();
+            names.map(move |name| Program { ifindex, egress, name })
+        };
+        devices
+            .iter()
+            .flat_map(|ifindex| hooks.into_iter().flat_map(|hook| programs_at(*ifindex, hook)))
+            .collect()
+    }
+
+    /// Records the present counters of a port; keeps the last ones if they cannot be read.
+    pub(super) fn record_counters(&mut self, ifindex: u32) {
+        if let Ok(counters) = self.plane.counters(ifindex) {
+            let name = self.name(ifindex);
+            self.port_counters.record(ifindex, &name, &counters);
+        }
+    }
+}
+
+fn flags(setting: PortSetting) -> u16 {
+    let Bridged { learned, untracked4, untracked6 } = setting.bridged;
+    let flags = [
+        (setting.engine == Engine::Xdp, abi::PORT_XDP_OUT),
+        (setting.xdp_in, abi::PORT_XDP_IN),
+        (setting.xdp_frags, abi::PORT_XDP_FRAGS),
+        (setting.partial, abi::PORT_PARTIAL),
+        (setting.captured, abi::PORT_CAPTURED),
+        (setting.filtered, abi::PORT_FILTERED),
+        (setting.filtered_out, abi::PORT_FILTERED_OUT),
+        (learned, abi::PORT_BRIDGED),
+        (untracked4, abi::PORT_UNTRACKED4),
+        (untracked6, abi::PORT_UNTRACKED6),
+    ];
+    flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag)
+}

@@ -1,0 +1,78 @@
+//! Answers the calls of the control socket.
+
+use super::{Daemon, explain::explain, status};
+use crate::{
+    connection_search::Search,
+    conntrack_table::ConntrackReader,
+    control::{Call, Job, MetricsSource},
+    failures::internal,
+    flow_listing::FlowTableReader,
+};
+use shunt_core::Event;
+
+impl Daemon {
+    /// Answers a call. Jobs that take long are handed to the control socket's threads. Ignores that a client has gone
+    /// away.
+    pub(super) fn answer(&mut self, call: Call) {
+        match call {
+            Call::Status(reply) => {
+                self.sweeper.refresh(&self.plane, self.config.idle);
+                let _ = reply.send(status::collect(self));
+            }
+            Call::Metrics(reply) => {
+                self.sweeper.refresh(&self.plane, self.config.idle);
+                let _ = reply.send(self.metrics_source());
+            }
+            Call::Flows(reply) => {
+                let names = self.core.links().map(|link| (link.ifindex, link.name.clone())).collect();
+                match FlowTableReader::new(&self.plane, names) {
+                    Ok(reader) => drop(reply.send(Box::new(reader))),
+                    Err(error) => tracing::warn!("cannot open the flow table: {error}"),
+                }
+            }
+            Call::Find(selection, reply) => {
+                let search = Search::new(&self.plane, selection);
+                let run = move || search?.run();
+                drop(reply.send(Job::new(move || run().map_err(internal))));
+            }
+            Call::Explain(candidates, reply) => {
+                let _ = reply.send(explain(self, &candidates).map_err(internal));
+            }
+            Call::Conntrack(reply) => {
+                let reader = ConntrackReader::new(&self.plane);
+                let read = move || reader?.read();
+                drop(reply.send(Job::new(move || read().map_err(internal))));
+            }
+            Call::Watch(reply) => {
+                let _ = reply.send(self.trace_stream.subscribe(&self.plane).map_err(internal));
+            }
+            Call::Flush(reply) => {
+                self.handle(Event::Flush);
+                self.sweeper.flush(&self.plane, self.config.idle, reply);
+            }
+            // The event loop takes this call itself.
+            Call::Stop(_) => {}
+            Call::AddStatic(table, reply) => {
+                let _ = reply.send(self.static_flows.add(&table, &self.core, &self.plane));
+            }
+            Call::DelStatic(removal, reply) => {
+                let _ = reply.send(self.static_flows.remove(&removal, &self.plane));
+            }
+            Call::ListStatic(reply) => {
+                let _ = reply.send(self.static_flows.table());
+            }
+        }
+    }
+
+    fn metrics_source(&mut self) -> MetricsSource {
+        let ports: Vec<u32> = self.core.ports().map(|(link, _)| link.ifindex).collect();
+        for ifindex in ports {
+            self.record_counters(ifindex);
+        }
+        MetricsSource {
+            status: status::collect(self),
+            ports: self.port_counters.by_name(),
+            started_at: self.started_at,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Explains why connections are fast or slow: collects the facts from which the policy decides.
+
+use super::Daemon;
+use crate::{
+    connection_search::Candidate,
+    flow_entry::{entry_state, flow_key, key_ingress, read_clock},
+    reasons,
+};
+use shunt_api::{Because, DirectionName, Engine, Explained, FlowState, MarkMatch, Tuple, Why};
+use shunt_bpf::{
+    Entry, Key,
+    abi::{self, Sighting},
+};
+use shunt_core::{DirectionFacts, FlowFacts, LearningBlocked, PortFacts, TickClock, WINDOW_S};
+
+const DIRECTIONS: [DirectionName; 2] = [DirectionName::Orig, DirectionName::Reply];
+
+/// Explains connections; leaves out those about which nothing is known. Runs on the event loop, so callers pass only a
+/// few.
+pub(super) fn explain(daemon: &Daemon, candidates: &[Candidate]) -> Result<Vec<Explained>, shunt_bpf::Error> {
+    let clock = read_clock(&daemon.plane)?;
+    let epoch = daemon.plane.control().epoch();
+    let mut explained = Vec::new();
+    for candidate in candidates {
+        let mut known = candidate.tracked.is_some();
+        let mut directions = Vec::new();
+        for (at, dir) in DIRECTIONS.into_iter().enumerate() {
+            let flow = candidate.flows[at]
+                .iter()
+                .max_by_key(|(_, entry)| entry_state(&entry.flow).flow_state(epoch, clock));
+            // Sightings are kept by tuple only: ifindex and tags do not matter.
+            let key = flow_key(&candidate.tuples[at], 0, [0; 2], candidate.protocol.into());
+            let sighting = daemon.plane.sighting(&key)?;
+            let facts = direction_facts(daemon, candidate, dir, flow, &sighting, (epoch, clock));
+            known |= flow.is_some() || facts.refused.is_some();
+            directions.push(explain_direction(daemon, candidate.tuples[at], flow, &facts));
+        }
+        if known {
+            let state = candidate.tracked.as_ref().and_then(|tracked| tracked.state.clone());
+            let (protocol, tracked) = (candidate.protocol, candidate.tracked.is_some());
+            explained.push(Explained { protocol, tracked, state, directions });
+        }
+    }
+    Ok(explained)
+}
+
+fn direction_facts<'c>(
+    daemon: &Daemon,
+    candidate: &'c Candidate,
+    dir: DirectionName,
+    flow: Option<&(Key, Entry)>,
+    sighting: &Sighting,
+    (epoch, clock): (u32, TickClock),
+) -> DirectionFacts<'c> {
+    let config = &daemon.config;
+    let tracked = candidate.tracked.as_ref();
+    let is_excluded = |MarkMatch { value, mask }: MarkMatch| {
+        mask != 0 && tracked.and_then(|t| t.mark).is_some_and(|mark| mark & mask == value)
+    };
+    let is_recent = clock.seconds_since(sighting.since_ticks) < WINDOW_S;
+    DirectionFacts {
+        protocol: candidate.protocol,
+        dir,
+        tracked,
+        flow: flow.map(|(_, entry)| flow_facts(&entry.flow, entry.cold.learned_ticks, epoch, clock)),
+        refused: reasons::name(sighting.refused_why),
+        refused_after_retirement: flow.is_some_and(|(_, entry)| {
+            !clock.is_before(sighting.quiet_until_ticks, entry.flow.retired_ticks())
+        }),
+        packets_seen: if is_recent { sighting.pkts } else { 0 },
+        packets_needed: if candidate.protocol == 6 { config.tcp_packets } else { config.udp_packets },
+        learning_blocked: learning_blocked(daemon, candidate.tuples[0].src.is_ipv4()),
+        excluded: config.exclude_ct_mark.is_some_and(is_excluded),
+        udp_unreplied: config.udp_unreplied,
+        learns: config.learn,
+        local: candidate.local,
+        epoch_moved: daemon.last_move.map(|(at, cause)| (at.elapsed().as_secs(), cause.to_string())),
+    }
+}
+
+fn flow_facts(flow: &abi::Flow, learned_ticks: u32, epoch: u32, clock: TickClock) -> FlowFacts {
+    let state = entry_state(flow).flow_state(epoch, clock);
+    let since = if state == FlowState::Retired { flow.retired_ticks() } else { learned_ticks };
+    FlowFacts {
+        state,
+        retired_why: reasons::name(flow.retired_why),
+        current: flow.epoch == epoch,
+        since_s: clock.seconds_since(since),
+    }
+}
+
+fn learning_blocked(daemon: &Daemon, v4: bool) -> Option<LearningBlocked> {
+    let (held4, held6) = daemon.plane.control().held();
+    let ports = daemon.core.ports().map(|(link, view)| PortFacts {
+        name: &link.name,
+        captured: daemon.plane.flags(link.ifindex) & abi::PORT_CAPTURED != 0,
+        filter: view.filters.first(),
+    });
+    LearningBlocked::find(v4, if v4 { held4 } else { held6 }, &daemon.core.ruleset(), ports)
+}
+
+fn explain_direction(
+    daemon: &Daemon,
+    tuple: Tuple,
+    flow: Option<&(Key, Entry)>,
+    facts: &DirectionFacts,
+) -> Why {
+    let verdict = facts.verdict();
+    let in_port = flow.map(|(key, _)| key_ingress(key).0);
+    let out_port = flow.and_then(|(_, entry)| daemon.plane.ifindex_at(entry.flow.out_slot));
+    let engine = |flags: u8| if flags & abi::FLOW_XDP != 0 { Engine::Xdp } else { Engine::Tc };
+    let fast = verdict.slow.is_none();
+    Why {
+        dir: facts.dir,
+        tuple,
+        fast,
+        since_s: verdict.since_s,
+        engine: flow.filter(|_| fast).map(|(_, entry)| engine(entry.flow.flags)),
+        in_port: in_port.map(|ifindex| daemon.name(ifindex)),
+        out_port: out_port.map(|ifindex| daemon.name(ifindex)),
+        because: verdict.slow.map(|reason| {
+            let text = reasons::text(reason);
+            Because {
+                reason: reason.to_owned(),
+                meaning: text.map(|text| text.meaning).unwrap_or_default().to_owned(),
+                detail: verdict.detail,
+                remedy: text.map(|text| text.remedy).unwrap_or_default().to_owned(),
+            }
+        }),
+    }
+}

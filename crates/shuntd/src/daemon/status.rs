@@ -1,0 +1,157 @@
+//! Collects the answer to `shunt status`.
+
+use super::Daemon;
+use crate::reasons;
+use shunt_api::{
+    API, Attach, ByteTotals, EngineChoice, FlowCounts, PacketTotals, PortPackets, PortStatus, Probe,
+    ProbeAnswer, Status,
+};
+use shunt_bpf::{
+    abi::{Counters, FIRST_DROP, FIRST_REFUSAL, REASONS},
+    attach::AttachMode,
+};
+use shunt_core::Source;
+use std::collections::BTreeMap;
+
+pub(super) fn collect(daemon: &Daemon) -> Status {
+    let mut total = Counters::default();
+    let mut ports = Vec::new();
+    for (link, view) in daemon.core.ports() {
+        let counters = daemon.plane.counters(link.ifindex).unwrap_or_default();
+        total.add(&counters);
+        ports.push(PortStatus {
+            name: link.name.clone(),
+            ifindex: link.ifindex,
+            engine: view.setting.engine,
+            engine_reason: view.reason.clone(),
+            attach: match daemon.plane.attach_mode(link.ifindex) {
+                Some(AttachMode::Clsact) => Attach::Clsact,
+                Some(AttachMode::Tcx) | None => Attach::Tcx,
+            },
+            captured: view.setting.captured,
+            filters: view.filters.clone(),
+            xdp_attached: daemon.plane.has_xdp(link.ifindex),
+            up: view.setting.up,
+            mtu: link.mtu,
+            mac: link.mac,
+            packets: PortPackets {
+                xdp: counters.xdp_pkts,
+                tc: counters.tc_pkts,
+                slow: counters.slow_pkts,
+                dropped: counters.dropped_pkts,
+            },
+            bytes: bytes(&counters),
+            reasons: counts_by_name(&counters, |n| n < FIRST_REFUSAL),
+            refusals: counts_by_name(&counters, is_refusal),
+            drops: counts_by_name(&counters, |n| n >= FIRST_DROP),
+        });
+    }
+    let swept = daemon.sweeper.totals();
+    Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        api: API,
+        instance: daemon.instance.to_string(),
+        pid: std::process::id(),
+        uptime_s: daemon.started.elapsed().as_secs(),
+        epoch: daemon.plane.control().epoch(),
+        epoch_moves: daemon.epoch_moves.iter().map(|(cause, n)| (cause.to_string(), *n)).collect(),
+        ports,
+        packets: packets(&total),
+        bytes: bytes(&total),
+        flows: FlowCounts {
+            active: swept.active.into(),
+            pending: swept.pending.into(),
+            retired: swept.retired.into(),
+            static_: swept.statics.into(),
+            max: daemon.config.max_flows.into(),
+        },
+        learned: total.learned,
+        proved: total.proved,
+        retired: total.retired,
+        counts_lost: daemon.plane.usage().unwrap_or_default().expired_lost,
+        reasons: counts_by_name(&total, |n| n < FIRST_REFUSAL),
+        refusals: counts_by_name(&total, is_refusal),
+        drops: counts_by_name(&total, |n| n >= FIRST_DROP),
+        top_reasons: reasons::top(&total),
+        ruleset: daemon.core.ruleset(),
+        kernel: probes(daemon),
+    }
+}
+
+fn is_refusal(number: usize) -> bool {
+    (FIRST_REFUSAL..FIRST_DROP).contains(&number)
+}
+
+fn packets(counters: &Counters) -> PacketTotals {
+    let fast = counters.xdp_pkts + counters.tc_pkts;
+    let all = fast + counters.slow_pkts + counters.dropped_pkts;
+    PacketTotals {
+        fast,
+        slow: counters.slow_pkts,
+        dropped: counters.dropped_pkts,
+        fast_share: share(fast, all),
+    }
+}
+
+fn bytes(counters: &Counters) -> ByteTotals {
+    let (fast, slow) = (counters.xdp_bytes + counters.tc_bytes, counters.slow_bytes);
+    ByteTotals { fast, slow, fast_share: share(fast, fast + slow) }
+}
+
+fn share(part: u64, all: u64) -> f64 {
+    if all == 0 { 0.0 } else { part as f64 / all as f64 }
+}
+
+/// The reasons of these numbers that have occurred, with their counts.
+fn counts_by_name(counters: &Counters, which: impl Fn(usize) -> bool) -> BTreeMap<String, u64> {
+    REASONS
+        .iter()
+        .filter(|(number, _)| which(*number) && counters.reasons[*number] > 0)
+        .map(|(number, name)| ((*name).to_owned(), counters.reasons[*number]))
+        .collect()
+}
+
+fn probes(daemon: &Daemon) -> Vec<Probe> {
+    let probe = |name: &str, yes: bool, without: &str| Probe {
+        name: name.to_owned(),
+        answer: if yes { ProbeAnswer::Yes } else { ProbeAnswer::No },
+        detail: if yes { String::new() } else { without.to_owned() },
+    };
+    let has_source = |source| !daemon.missing.contains(&source);
+    vec![
+        probe(
+            "tcx",
+            daemon
+                .core
+                .ports()
+                .all(|(link, _)| daemon.plane.attach_mode(link.ifindex) != Some(AttachMode::Clsact)),
+            "clsact filters are used instead",
+        ),
+        probe(
+            "conntrack kfuncs",
+            daemon.plane.learns() || !daemon.config.learn,
+            "only static flows are forwarded",
+        ),
+        probe(
+            "conntrack events",
+            daemon.plane.has_conntrack_filter() || !daemon.config.learn,
+            "a deleted connection stays on the fast path until it is proved again",
+        ),
+        probe(
+            "nftables events",
+            has_source(Source::Nftables),
+            "a change of rules takes effect when a flow is proved again",
+        ),
+        probe(
+            "IPsec policy events",
+            has_source(Source::Xfrm),
+            "a change of policies takes effect when a flow is proved again",
+        ),
+        probe(
+            "XDP transmit drops",
+            daemon.plane.counts_tx_drops() || daemon.config.engine == EngineChoice::Tc,
+            "redirected frames that a driver drops count as fast",
+        ),
+        probe("XDP feature events", has_source(Source::Netdev), "the engine auto uses tc on all ports"),
+    ]
+}

@@ -1,0 +1,163 @@
+//! Lists the flow table as connections, on another thread than the event loop's.
+
+use crate::{
+    control::{FlowSource, Listing},
+    flow_entry::{entry_state, key_ingress, key_proto, key_tuple, new_tuple, read_clock, vlan_ids},
+};
+use shunt_api::{Direction, DirectionName, Engine, Proto, Tuple};
+use shunt_bpf::{
+    DataPlane, Entry, FlowTable, Key,
+    abi::{self, Plain},
+};
+use shunt_core::{RateBasis, TickClock, join_flows, reversed, set_rates};
+use shunt_wire::Mac;
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    time::Instant,
+};
+
+/// The flow table, and what its numbers mean.
+#[derive(Debug)]
+pub(crate) struct FlowTableReader {
+    table: FlowTable,
+    /// Device names by ifindex.
+    names: HashMap<u32, String>,
+    /// The ifindex of the port in each slot.
+    slots: HashMap<u8, u32>,
+    clock: TickClock,
+    clock_read: Instant,
+    epoch: u32,
+    sample: Option<(Instant, Sample)>,
+}
+
+/// Packets and bytes that flows had counted. The key is a hash of the flow key, which is much larger, and the time of the
+/// first proof: there may be many flows.
+type Sample = HashMap<(u64, u32), (u64, u64)>;
+
+/// A flow, kept until its connection is listed.
+struct FlowRecord {
+    proto: Proto,
+    /// The original direction of its connection.
+    orig: Tuple,
+    key: Key,
+    entry: Entry,
+    /// Packets and bytes since the sample; `None` without a sample, or if the flow came after the sample.
+    since_sample: Option<(u64, u64)>,
+}
+
+impl FlowTableReader {
+    /// Opens the tables. `names` are the devices of this network namespace, by ifindex.
+    pub(crate) fn new(plane: &DataPlane, names: HashMap<u32, String>) -> Result<Self, shunt_bpf::Error> {
+        let slots = names.keys().filter_map(|ifindex| Some((plane.slot(*ifindex)?, *ifindex))).collect();
+        Ok(Self {
+            table: plane.flows()?,
+            names,
+            slots,
+            clock: read_clock(plane)?,
+            clock_read: Instant::now(),
+            epoch: plane.control().epoch(),
+            sample: None,
+        })
+    }
+
+    fn name(&self, ifindex: u32) -> String {
+        self.names.get(&ifindex).cloned().unwrap_or_else(|| format!("if{ifindex}"))
+    }
+
+    /// Reads all flows, and the clock and epoch by which they are judged.
+    fn read(&mut self) -> Vec<FlowRecord> {
+        self.clock = self.clock.advanced_by(self.clock_read.elapsed());
+        self.clock_read = Instant::now();
+        let mut flows = Vec::new();
+        let read = self.table.for_each(|key, entry| {
+            let counted = self.sample.as_ref().and_then(|(_, sample)| sample.get(&sample_key(&key, &entry)));
+            let since_sample = counted.map(|(pkts, bytes)| {
+                (entry.pkts().saturating_sub(*pkts), entry.bytes().saturating_sub(*bytes))
+            });
+            let (tuple, reply) = (key_tuple(&key), entry.flow.flags & abi::FLOW_REPLY != 0);
+            let orig = if reply { reversed(new_tuple(&key, &entry)) } else { tuple };
+            flows.push(FlowRecord { proto: key_proto(&key), orig, key, entry, since_sample });
+        });
+        match read.and_then(|()| self.table.epoch()) {
+            Ok(epoch) => self.epoch = epoch,
+            Err(error) => tracing::warn!("cannot read the flow table: {error}"),
+        }
+        flows
+    }
+
+    fn rate_basis(&self, since_sample: Option<(u64, u64)>) -> RateBasis {
+        match (since_sample, &self.sample) {
+            (Some((packets, bytes)), Some((at, _))) => {
+                RateBasis::Sample { packets, bytes, over: self.clock_read.saturating_duration_since(*at) }
+            }
+            (None, Some(_)) => RateBasis::AfterSample,
+            (_, None) => RateBasis::Lifetime,
+        }
+    }
+
+    fn direction(&self, record: &FlowRecord) -> Direction {
+        let FlowRecord { key, entry, .. } = record;
+        let (flow, clock) = (&entry.flow, self.clock);
+        let (ifindex, tags) = key_ingress(key);
+        let mac = |at: usize| {
+            let mut bytes = [0; 6];
+            bytes.copy_from_slice(&flow.l2[at..at + 6]);
+            Mac(bytes)
+        };
+        let out_tag =
+            |n: usize| u16::from_be_bytes([flow.l2[14 + 4 * n], flow.l2[15 + 4 * n]]) & abi::TAG_VID;
+        let mut direction = Direction {
+            dir: if flow.flags & abi::FLOW_REPLY != 0 { DirectionName::Reply } else { DirectionName::Orig },
+            in_port: self.name(ifindex),
+            in_vlans: vlan_ids(&tags),
+            tuple: key_tuple(key),
+            out_port: self.name(self.slots.get(&flow.out_slot).copied().unwrap_or(0)),
+            out_vlans: (0..usize::from(flow.out_tags.min(2))).map(out_tag).collect(),
+            new: new_tuple(key, entry),
+            in_dmac: Mac(flow.in_dmac),
+            out_smac: mac(6),
+            out_dmac: mac(0),
+            mark: flow.mark,
+            priority: flow.priority,
+            max_l3_bytes: u32::from(flow.max_l3_bytes),
+            state: entry_state(flow).flow_state(self.epoch, clock),
+            engine: if flow.flags & abi::FLOW_XDP != 0 { Engine::Xdp } else { Engine::Tc },
+            packets: entry.pkts(),
+            bytes: entry.bytes(),
+            rate_bps: 0,
+            rate_pps: 0,
+            age_s: clock.seconds_since(entry.cold.learned_ticks),
+            idle_s: clock.seconds_since(flow.seen_ticks),
+        };
+        set_rates(&mut direction, self.rate_basis(record.since_sample));
+        direction
+    }
+}
+
+impl FlowSource for FlowTableReader {
+    fn sample(&mut self) {
+        let mut sample = Sample::new();
+        let read = self.table.for_each(|key, entry| {
+            sample.insert(sample_key(&key, &entry), (entry.pkts(), entry.bytes()));
+        });
+        if let Err(error) = read {
+            tracing::warn!("cannot read the flow table: {error}");
+        }
+        self.sample = Some((Instant::now(), sample));
+    }
+
+    fn list(mut self: Box<Self>) -> Listing {
+        let flows = self.read();
+        Box::new(join_flows(flows, |flow| (flow.proto, flow.orig), move |flow| self.direction(flow)))
+    }
+}
+
+fn sample_key(key: &Key, entry: &Entry) -> (u64, u32) {
+    let mut hasher = DefaultHasher::new();
+    match key {
+        Key::V4(key) => key.bytes().hash(&mut hasher),
+        Key::V6(key) => key.bytes().hash(&mut hasher),
+    }
+    (hasher.finish(), entry.cold.learned_ticks)
+}

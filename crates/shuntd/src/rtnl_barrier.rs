@@ -1,0 +1,37 @@
+//! Waits, on a thread of its own, until the kernel has finished changes that it announces before it makes them. The
+//! RTNL lock may be held for seconds, and the event loop must not wait for it.
+
+use shunt_core::{Cause, Event};
+use shunt_kernel::Rtnl;
+use std::{collections::BTreeSet, sync::mpsc, thread};
+use tokio::sync::mpsc as events;
+
+/// Starts the thread. A cause sent to the first channel comes back on the second one, as [`Event::Finished`], when the
+/// kernel has finished. Causes that are sent during a wait share the next one.
+pub(crate) fn start() -> (mpsc::Sender<Cause>, events::Receiver<Event>) {
+    let (request, requests) = mpsc::channel();
+    let (finish, finished) = events::channel(16);
+    thread::spawn(move || run(&requests, &finish));
+    (request, finished)
+}
+
+/// Returns when either channel is closed.
+fn run(requests: &mpsc::Receiver<Cause>, finish: &events::Sender<Event>) {
+    let mut rtnl = Rtnl::open();
+    while let Ok(first) = requests.recv() {
+        let causes: BTreeSet<Cause> = std::iter::once(first).chain(requests.try_iter()).collect();
+        // If the wait fails, the causes are reported all the same: the epoch must move once more.
+        if let Err(error) = rtnl
+            .as_mut()
+            .map_err(|error| error.to_string())
+            .and_then(|rtnl| rtnl.wait().map_err(|error| error.to_string()))
+        {
+            tracing::debug!("cannot wait for the RTNL lock: {error}");
+        }
+        for cause in causes {
+            if finish.blocking_send(Event::Finished(cause)).is_err() {
+                return;
+            }
+        }
+    }
+}
