@@ -1,4 +1,4 @@
-//! Frames that were captured, to be sent again.
+//! Captured frames, for replay.
 
 use pcap_file::{
     DataLink, PcapError, TsResolution,
@@ -11,51 +11,51 @@ use pcap_file::{
 use shunt_wire::Mac;
 use std::{fmt, time::Duration};
 
-/// How a pcapng file begins, and a pcap file in either byte order with micro- or nanoseconds.
+/// The first bytes of a pcapng file, and of a pcap file in either byte order with microseconds or nanoseconds.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const PCAP: [[u8; 4]; 4] =
     [[0xa1, 0xb2, 0xc3, 0xd4], [0xa1, 0xb2, 0x3c, 0x4d], [0xd4, 0xc3, 0xb2, 0xa1], [0x4d, 0x3c, 0xb2, 0xa1]];
-/// Anything smaller has no Ethernet header.
+/// The size of an Ethernet header.
 const SMALLEST: usize = 14;
 
-/// Ethernet frames in their order.
+/// The frames of a capture file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capture {
-    /// At least one.
+    /// The frames in order; at least one.
     pub frames: Vec<Captured>,
 }
 
-/// One frame.
+/// A captured frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
-    /// Since the first one. Never less than the frame before it has.
+    /// Time since the first frame. Never less than that of the frame before.
     pub at: Duration,
-    /// Without FCS.
+    /// The frame without FCS.
     pub bytes: Vec<u8>,
 }
 
-/// How fast a capture is sent again.
+/// The pace of a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
-    /// All at this distance; none: as fast as the sender can.
+    /// Frames at equal intervals, in packets/s; None for as fast as the sender can.
     Pps(Option<f64>),
-    /// So many times as fast as it was captured.
+    /// The captured intervals, at this multiple of the captured speed.
     Multiplier(f64),
 }
 
-/// When the frames of a capture go, in rounds that follow each other.
+/// The times of a replay, whose rounds follow each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Round {
-    /// Of each frame, since the start of the round.
+    /// Time of each frame since the start of its round.
     pub due: Vec<Duration>,
-    /// Until the next round starts.
+    /// Time from the start of a round to the start of the next.
     pub period: Duration,
 }
 
-/// Why a file cannot be sent again.
+/// Why a file cannot be replayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfit {
-    /// In bytes, where it is found.
+    /// Offset of the problem in the file, in bytes.
     pub offset: usize,
     why: String,
 }
@@ -69,29 +69,29 @@ impl fmt::Display for Unfit {
 impl std::error::Error for Unfit {}
 
 impl Capture {
-    /// Of a pcap or pcapng file.
+    /// Parses a pcap or pcapng file.
     ///
     /// # Errors
-    /// When it is neither, ends in the middle, or has something else than whole Ethernet frames.
+    /// Fails if the file has another format, ends early, or has anything but whole Ethernet frames.
     pub fn parse(file: &[u8]) -> Result<Self, Unfit> {
         let mut capture = Collected::default();
         match file.first_chunk::<4>() {
             Some(start) if *start == PCAPNG => capture.pcapng(file)?,
             Some(start) if PCAP.contains(start) => capture.pcap(file)?,
-            _ => return Err(unfit(0, "it is no capture: neither pcap nor pcapng")),
+            _ => return Err(unfit(0, "not a capture file: neither pcap nor pcapng")),
         }
         if capture.frames.is_empty() {
-            return Err(unfit(file.len(), "it ends without a frame"));
+            return Err(unfit(file.len(), "the file has no frame"));
         }
         Ok(Self { frames: capture.frames })
     }
 
-    /// The largest frame, without FCS.
+    /// Size of the largest frame without FCS.
     pub fn largest(&self) -> usize {
         self.frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or_default()
     }
 
-    /// The largest L3 packet.
+    /// Size of the largest L3 packet.
     pub fn l3_bytes(&self) -> usize {
         let tagged = |bytes: &[u8], at| matches!(bytes.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8]));
         let header = |bytes: &[u8]| match (tagged(bytes, 12), tagged(bytes, 16)) {
@@ -103,17 +103,17 @@ impl Capture {
         self.frames.iter().map(l3).max().unwrap_or_default()
     }
 
-    /// The mean size, without FCS.
+    /// Mean size of a frame without FCS.
     pub fn mean_bytes(&self) -> f64 {
         self.frames.iter().map(|frame| frame.bytes.len() as f64).sum::<f64>() / self.frames.len() as f64
     }
 
-    /// Sends all frames to this station, whomever they were for.
+    /// Sets the destination MAC of all frames.
     pub fn send_to(&mut self, mac: Mac) {
         self.frames.iter_mut().for_each(|frame| frame.bytes[..6].copy_from_slice(&mac.0));
     }
 
-    /// When each frame goes. As captured, the next round follows the last frame by the mean distance of all.
+    /// The time of each frame. At the captured pace, the next round follows the last frame after the mean interval.
     pub fn round(&self, pace: Pace) -> Round {
         let frames = self.frames.len() as f64;
         match pace {
@@ -132,12 +132,12 @@ impl Capture {
 }
 
 impl Round {
-    /// Frames/s over a whole round; none where all go at once.
+    /// Frames/s over a whole round; None if all frames are sent at once.
     pub fn pps(&self) -> Option<f64> {
         (!self.period.is_zero()).then(|| self.due.len() as f64 / self.period.as_secs_f64())
     }
 
-    /// How many frames are due within this time; none where nothing says when they are.
+    /// Number of frames that are due within a time; None if the pace is as fast as possible.
     pub fn due_within(&self, time: Duration) -> Option<u64> {
         self.pps()?;
         let rounds = (time.as_nanos() / self.period.as_nanos()) as u64;
@@ -147,7 +147,7 @@ impl Round {
     }
 }
 
-/// What was read so far.
+/// The frames read so far.
 #[derive(Default)]
 struct Collected {
     frames: Vec<Captured>,
@@ -188,14 +188,14 @@ impl Collected {
                 Block::EnhancedPacket(packet) => {
                     let interface = parser.packet_interface(&packet);
                     let interface =
-                        interface.ok_or_else(|| unfit(offset, "its interface is not described"))?;
-                    // The library hands on what stands in the file as nanoseconds, whatever its unit is.
+                        interface.ok_or_else(|| unfit(offset, "the packet's interface is not described"))?;
+                    // The library returns the file's timestamp as nanoseconds, whatever its unit is.
                     let ticks = packet.timestamp.as_nanos() as u64;
                     self.add(offset, time(ticks, &interface.options), packet.original_len, &packet.data)?;
                 }
                 Block::SimplePacket(_) | Block::Packet(_) => {
-                    let why = "a block of the kind `simple packet` or `packet` (obsolete), which may have no time; \
-                               `editcap -F pcap` makes another file of it";
+                    let why = "a block of the kind `simple packet` or `packet` (obsolete), which may have no time; convert the file: \
+                               `editcap -F pcap IN OUT`";
                     return Err(unfit(offset, why));
                 }
                 _ => {}
@@ -229,7 +229,7 @@ impl Collected {
     }
 }
 
-/// By the resolution of the interface: 10^-n or 2^-n s, and 10^-6 s where it says nothing.
+/// A timestamp in the resolution of the interface: 10^-n s or 2^-n s, or 10^-6 s by default.
 fn time(ticks: u64, options: &[InterfaceDescriptionOption]) -> Duration {
     let resolution = options.iter().find_map(|option| match option {
         InterfaceDescriptionOption::IfTsResol(resolution) => Some(*resolution),
@@ -252,10 +252,8 @@ fn ethernet(link: DataLink, offset: usize) -> Result<(), Unfit> {
 
 fn damaged(offset: usize, error: &PcapError) -> Unfit {
     match error {
-        PcapError::IncompleteBuffer => {
-            unfit(offset, "it ends in the middle; copy it again, or capture again")
-        }
-        other => unfit(offset, format!("it is damaged: {other}")),
+        PcapError::IncompleteBuffer => unfit(offset, "the file ends early; copy it again, or capture again"),
+        other => unfit(offset, format!("damaged capture: {other}")),
     }
 }
 

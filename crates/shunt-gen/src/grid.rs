@@ -1,10 +1,10 @@
-//! Many flows of which a masquerade makes different ones, and the answers to them.
+//! A grid of flows that stay distinct under masquerade, and the answers to them.
 
 use crate::{Field, Sizes, Traffic, Wrong};
 use shunt_wire::{Checksum, Mac, Packet};
 use std::net::{IpAddr, SocketAddr};
 
-/// UDP flows, one packet each in turn, without stamps.
+/// UDP flows, one packet of each in turn, without stamps.
 ///
 /// There are `lows` flows for each of `highs` near addresses: flow (high, low) is between address `near + high`, port
 /// `near + low` and address `far`, port `far + high`. So no two flows of different near addresses ask a masquerade for
@@ -15,41 +15,42 @@ pub struct Grid {
     pub near: SocketAddr,
     /// The far address and the first far port.
     pub far: SocketAddr,
-    /// Near ports.
+    /// Number of near ports.
     pub lows: u16,
-    /// Near addresses, and far ports.
+    /// Number of near addresses, and of far ports.
     pub highs: u16,
-    /// All near sides have the first near address. For answers to a masquerade.
+    /// Whether all flows have the first near address, as answers to a masquerade have.
     pub near_fixed: bool,
-    /// The far side sends.
+    /// Whether the far side sends.
     pub reply: bool,
     /// The sender's MAC address.
     pub source_mac: Mac,
     /// The next hop's MAC address.
     pub destination_mac: Mac,
-    /// Size of a frame, with FCS.
+    /// Size of a frame with FCS, in bytes.
     pub frame_bytes: u32,
     /// Whether UDP has a checksum.
     pub udp_checksum: bool,
 }
 
 impl Grid {
-    /// How many flows there are.
+    /// Number of flows.
     pub fn count(&self) -> u64 {
         u64::from(self.lows) * u64::from(self.highs)
     }
 
-    /// The packets.
+    /// The packets of the grid.
     ///
     /// # Errors
-    /// When there are no flows, or more than there are addresses or ports, or Ethernet has no such frame.
+    /// Fails if there are no flows, more flows than addresses or ports, or if the frame size is not an Ethernet
+    /// frame's.
     pub fn traffic(&self) -> Result<Traffic, Wrong> {
         let (lows, highs) = (u32::from(self.lows), u32::from(self.highs));
         let fits = |base: u16, count: u16| u32::from(base) + u32::from(count) <= 1 << 16;
         if lows == 0 || highs == 0 || !fits(self.near.port(), self.lows) || !fits(self.far.port(), self.highs)
         {
             return Err(Wrong::because(format!(
-                "{lows} x {highs} flows: not so many ports follow the first"
+                "{lows} x {highs} flows: there are not that many ports after the first"
             )));
         }
         let wide = |base, count| Field { base, every: lows, count };

@@ -1,25 +1,25 @@
-//! Traffic: what to send and when, apart from how. No I/O, no clock.
+//! Descriptions of traffic: which packets to send, and when. No I/O, no clock.
 //!
-//! [`Traffic`] says what the packets look like, [`Rate`] and [`Schedule`] when they go. Who sends them, by which means, is
-//! not known here.
+//! [`Traffic`] describes the packets, [`Rate`] and [`Schedule`] the times. How packets are sent is the sender's
+//! concern.
 
 mod capture;
 mod grid;
 mod range;
 mod rate;
+mod shape;
 mod sizes;
-mod traffic;
 
 pub use capture::{Capture, Captured, Pace, Round, Unfit};
 pub use grid::Grid;
 pub use range::{Addresses, Ports};
 pub use rate::{Rate, Schedule};
+pub use shape::{Field, Shape, Traffic};
 pub use sizes::Sizes;
-pub use traffic::{Field, Shape, Traffic};
 
 use std::fmt;
 
-/// Why traffic cannot be as it was asked for: one line that says what would do.
+/// A request for traffic that is not possible; the message says what would be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong(String);
 
@@ -37,7 +37,7 @@ impl fmt::Display for Wrong {
 
 impl std::error::Error for Wrong {}
 
-/// What a packet must carry so that its receiver knows its flow, its number and when it was sent.
+/// Bytes of payload that hold a packet's flow, number and time of sending.
 pub const STAMP_BYTES: u32 = 12;
-/// The flow's number has 24 bits, and each flow takes some memory.
+/// Largest number of flows: the flow's number has 24 bits, and each flow takes some memory.
 pub const FLOWS_MAX: u32 = 1 << 20;

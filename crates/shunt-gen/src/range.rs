@@ -1,4 +1,4 @@
-//! Addresses and ports that flows take in turn.
+//! Ranges of addresses and ports.
 
 use crate::Wrong;
 use std::{
@@ -7,39 +7,39 @@ use std::{
     str::FromStr,
 };
 
-/// Addresses that follow each other. Of IPv6 only the last 32 bits count on.
+/// Consecutive addresses. IPv6 addresses differ in the last 32 bits only.
 ///
-/// Written as one address, as FIRST-LAST, or as ADDRESS/LENGTH; of an IPv4 network that is larger than /31, the network's own
-/// and the broadcast address are left out.
+/// Written as one address, as FIRST-LAST, or as ADDRESS/LENGTH. An IPv4 network larger than /31 does not include its
+/// network and broadcast addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
-    /// The first.
+    /// The first address.
     pub first: IpAddr,
-    /// How many; at least one.
+    /// Number of addresses; at least one.
     pub count: u32,
 }
 
-/// Ports that follow each other. Written as PORT or FIRST-LAST.
+/// Consecutive ports, written as PORT or FIRST-LAST.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ports {
-    /// The first.
+    /// The first port.
     pub first: u16,
-    /// How many; at least one.
+    /// Number of ports; at least one.
     pub count: u16,
 }
 
 impl Addresses {
-    /// This one.
+    /// A single address.
     pub const fn one(address: IpAddr) -> Self {
         Self { first: address, count: 1 }
     }
 
-    /// What counts on: all of an IPv4 address, the end of an IPv6 address.
+    /// The part that differs: the whole IPv4 address, the last 32 bits of an IPv6 address.
     pub const fn low(&self) -> u32 {
         low(self.first)
     }
 
-    /// Whether it is one of them.
+    /// Whether an address is in the range.
     pub fn contains(&self, address: IpAddr) -> bool {
         Self::from_to(self.first, address).is_some_and(|upto| upto.count <= self.count)
     }
@@ -56,7 +56,7 @@ impl Addresses {
 
     fn network(address: IpAddr, length: u32) -> Option<Self> {
         let free = (if address.is_ipv4() { 32u32 } else { 128 }).checked_sub(length)?;
-        // More than can be counted, or all of IPv4.
+        // More addresses than a u32 can count, or all of IPv4.
         if free > 31 {
             return None;
         }
@@ -67,7 +67,7 @@ impl Addresses {
 }
 
 impl Ports {
-    /// This one.
+    /// A single port.
     pub const fn one(port: u16) -> Self {
         Self { first: port, count: 1 }
     }
@@ -79,7 +79,7 @@ impl FromStr for Addresses {
     fn from_str(text: &str) -> Result<Self, Wrong> {
         let wrong = || {
             Wrong::because(format!(
-                "`{text}` is no range of addresses; write ADDRESS, FIRST-LAST, or ADDRESS/LENGTH with 31 free bits at most"
+                "`{text}` is not a range of addresses: expected ADDRESS, FIRST-LAST, or ADDRESS/LENGTH with at most 31 free bits"
             ))
         };
         let range = if let Some((first, last)) = text.split_once('-') {
@@ -99,7 +99,11 @@ impl FromStr for Ports {
     type Err = Wrong;
 
     fn from_str(text: &str) -> Result<Self, Wrong> {
-        let wrong = || Wrong::because(format!("`{text}` are no ports; write PORT or FIRST-LAST, 1 to 65535"));
+        let wrong = || {
+            Wrong::because(format!(
+                "`{text}` is not a range of ports: expected PORT or FIRST-LAST, 1 to 65535"
+            ))
+        };
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let (first, last): (u16, u16) =
             (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
@@ -149,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_read_as_they_are_written() {
+    fn ranges_parse_and_print_alike() {
         for (text, shown, count) in [
             ("192.0.2.7", "192.0.2.7", 1),
             ("10.0.0.250-10.0.1.4", "10.0.0.250-10.0.1.4", 11),
@@ -170,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_has_what_is_between_its_ends() {
+    fn a_range_contains_the_values_between_its_ends() {
         for (range, inside, outside) in [
             ("192.0.2.9", vec!["192.0.2.9"], vec!["192.0.2.8", "192.0.2.10", "fd00::9"]),
             (
@@ -191,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_refused() {
+    fn invalid_ranges_are_refused() {
         for text in [
             "",
             "10.0.0.2-10.0.0.1",
@@ -204,7 +208,7 @@ mod tests {
             "eth0",
         ] {
             let wrong = text.parse::<Addresses>().unwrap_err();
-            assert!(wrong.to_string().starts_with(&format!("`{text}` is no range")), "{wrong}");
+            assert!(wrong.to_string().starts_with(&format!("`{text}` is not a range")), "{wrong}");
         }
         for text in ["0", "0-5", "9-8", "65536", "-", "x"] {
             assert!(text.parse::<Ports>().is_err(), "{text}");

@@ -1,16 +1,16 @@
-//! How much is offered, and when each packet is due.
+//! Offered rates, and the times at which packets are due.
 
 use crate::Wrong;
 use shunt_wire::line::{LinkSpeed, WIRE_OVERHEAD_BYTES};
 use std::{fmt, str::FromStr, time::Duration};
 
-/// Faster than any device that one core fills.
+/// Upper limit: more than one core can send.
 const PPS_MAX: f64 = 1e9;
-/// Less than one packet an hour is not traffic.
+/// Lower limit: one packet an hour.
 const PPS_MIN: f64 = 1.0 / 3600.0;
 
-/// How much is offered. Written as a number and its unit: `100kpps`, `1.5Mpps`, `300Mbit` (frames with FCS, L2), `1GbitL1` (with
-/// preamble and gap too), `80%` (of the line), or `max`.
+/// An offered rate. Written as a number and a unit: `100kpps`, `1.5Mpps`, `300Mbit` (frames with FCS, L2), `1GbitL1`
+/// (with preamble and gap), `80%` (of the line), or `max`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rate {
     /// As fast as the sender can.
@@ -21,28 +21,29 @@ pub enum Rate {
     L2(f64),
     /// bit/s with preamble and gap.
     L1(f64),
-    /// Percent of what the link carries.
+    /// Percent of the line's rate.
     Line(f64),
 }
 
-/// When packets go.
+/// The times at which packets are due.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Schedule {
-    /// Packets per second; none: as fast as the sender can.
+    /// Packets per second; None for as fast as the sender can.
     pub pps: Option<f64>,
-    /// Packets that go without an interval between them; the bursts are further apart by as much. The last one may be shorter.
+    /// Number of packets that are sent without an interval between them; bursts are correspondingly further apart. The
+    /// last burst may be shorter.
     pub burst: u32,
-    /// Packets in all.
+    /// Number of packets; None for no limit.
     pub packets: Option<u64>,
-    /// How long.
+    /// Duration; None for no limit.
     pub duration: Option<Duration>,
 }
 
 impl Rate {
-    /// In packets per second of frames that have so many bytes in the mean, with FCS; none for [`Rate::Max`].
+    /// The rate in packets/s of frames with this mean size, FCS included; None for [`Rate::Max`].
     ///
     /// # Errors
-    /// When the rate is impossible, or a share of a link whose speed nobody knows.
+    /// Fails if the rate is out of range, or is a share of a link whose speed is unknown.
     pub fn packets_per_second(self, mean_bytes: f64, link: Option<LinkSpeed>) -> Result<Option<f64>, Wrong> {
         let line = |speed: LinkSpeed| speed.frames_per_second(mean_bytes);
         let pps = match self {
@@ -54,19 +55,19 @@ impl Rate {
                 Some(speed) => line(speed) * percent / 100.0,
                 None => {
                     return Err(Wrong::because(format!(
-                        "{self} of a link whose speed is not known; name it with --speed, or give the rate in pps or bit"
+                        "{self} of a link of unknown speed: set --speed, or give the rate in pps or bit"
                     )));
                 }
             },
         };
         if let Some(most) = link.map(line).filter(|most| pps > most * 1.000_001) {
             return Err(Wrong::because(format!(
-                "{self} is {pps:.0} packets/s; the link carries {most:.0} of this size at most"
+                "{self} is {pps:.0} packets/s: the link carries at most {most:.0} packets/s of this size"
             )));
         }
         if !(PPS_MIN..=PPS_MAX).contains(&pps) {
             return Err(Wrong::because(format!(
-                "{self} is {pps} packets/s: one an hour to {PPS_MAX:.0} can be"
+                "{self} is {pps} packets/s: the rate must be from one an hour to {PPS_MAX:.0} packets/s"
             )));
         }
         Ok(Some(pps))
@@ -74,15 +75,16 @@ impl Rate {
 }
 
 impl Schedule {
-    /// Between packets, in ns / 65536; 0: none. Rounding makes less than a packet in 10^7 at 10 million packets/s.
+    /// Interval between packets in ns / 65536; 0 for no interval. At 10 million packets/s, rounding causes an error of
+    /// less than 10^-7.
     pub fn interval(&self) -> u64 {
         self.pps.map_or(0, |pps| ((1e9 * 65536.0 / pps).round() as u64).max(1))
     }
 
-    /// How many packets are asked for, where that can be told before.
+    /// Number of packets that are due in all, if it is known beforehand.
     pub fn offered(&self) -> Option<u64> {
         let due = self.pps.zip(self.duration).map(|(pps, time)| {
-            // The first one is due at once.
+            // The first packet is due at once.
             (pps * time.as_secs_f64() - 1e-6).ceil().max(0.0) as u64
         });
         [self.packets, due].into_iter().flatten().min()
@@ -95,7 +97,7 @@ impl FromStr for Rate {
     fn from_str(text: &str) -> Result<Self, Wrong> {
         let wrong = || {
             Wrong::because(format!(
-                "`{text}` is no rate; write 100kpps, 300Mbit (frames with FCS), 1GbitL1 (with preamble and gap), 80% or max"
+                "`{text}` is not a rate: expected 100kpps, 300Mbit (frames with FCS), 1GbitL1 (with preamble and gap), 80% or max"
             ))
         };
         if text == "max" {
@@ -168,30 +170,30 @@ mod tests {
     }
 
     #[test]
-    fn impossible_rates_are_refused_with_what_would_do() {
+    fn impossible_rates_are_refused_with_a_possible_one() {
         for (rate, why) in [
-            ("2Mpps", "2Mpps is 2000000 packets/s; the link carries 1488095 of this size at most"),
+            ("2Mpps", "2Mpps is 2000000 packets/s: the link carries at most 1488095 packets/s of this size"),
             ("0pps", "`0pps`: a rate is more than 0"),
             ("101%", "`101%`: a link carries 100 % at most"),
         ] {
             assert_eq!(pps(rate, "64", Some("1G")).unwrap_err(), why);
         }
         assert!(pps("50%", "64", None).unwrap_err().contains("--speed"));
-        assert!(pps("2Gpps", "64", None).unwrap_err().contains("can be"));
+        assert!(pps("2Gpps", "64", None).unwrap_err().contains("must be from"));
         for rate in ["", "fast", "100", "1kk", "5k%", "-1pps", "1.2.3pps", "1Mbps"] {
-            assert!(pps(rate, "64", None).unwrap_err().contains("is no rate"), "{rate}");
+            assert!(pps(rate, "64", None).unwrap_err().contains("is not a rate"), "{rate}");
         }
     }
 
     #[test]
-    fn rates_show_as_they_are_written() {
+    fn rates_parse_and_print_alike() {
         for text in ["1.5Mpps", "250pps", "300Mbit", "1GbitL1", "12.5%", "max"] {
             assert_eq!(text.parse::<Rate>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn a_schedule_knows_its_packets() {
+    fn a_schedule_knows_its_number_of_packets() {
         let schedule =
             Schedule { pps: Some(3e6), burst: 1, packets: None, duration: Some(Duration::from_secs(2)) };
         assert_eq!((schedule.offered(), schedule.interval()), (Some(6_000_000), 21_845_333));

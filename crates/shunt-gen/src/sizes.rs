@@ -1,16 +1,16 @@
-//! Sizes of frames, and the order of a mix.
+//! Frame sizes, and the order of a mix.
 
 use crate::Wrong;
 use shunt_wire::line::WIRE_OVERHEAD_BYTES;
 use std::{fmt, str::FromStr};
 
-/// The most that one round of a mix may have.
+/// Largest number of frames in one round of a mix.
 const ROUND_MAX: usize = 64;
 const LARGEST: u32 = 9018;
 
-/// Sizes of frames, FCS included, in the order in which they are sent, over and over.
+/// Frame sizes with FCS, in the order in which they are sent over and over.
 ///
-/// Written as one size, as `imix` (7 of 64, 4 of 570, 1 of 1518 bytes: the simple IMIX, which CSIT has as 28, 16 and 4), or as
+/// Written as one size, as `imix` (7 of 64, 4 of 570, 1 of 1518 bytes: the simple IMIX; CSIT uses 28, 16 and 4), or as
 /// SIZE:WEIGHT,SIZE:WEIGHT,...
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes {
@@ -19,23 +19,23 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// All frames have this size.
+    /// One size for all frames.
     ///
     /// # Errors
-    /// When Ethernet has no such frame.
+    /// Fails if the size is not an Ethernet frame's.
     pub fn fixed(bytes: u32) -> Result<Self, Wrong> {
         Self::mixed(&[(bytes, 1)])
     }
 
-    /// Each size as often as its weight says, as evenly spread as can be.
+    /// A mix in which each size appears as often as its weight says, evenly spread.
     ///
     /// # Errors
-    /// When Ethernet has no such frame, or a round would be too long.
+    /// Fails if a size is not an Ethernet frame's, or if a round would be too long.
     pub fn mixed(mix: &[(u32, usize)]) -> Result<Self, Wrong> {
         let total: usize = mix.iter().map(|(_, weight)| weight).sum();
         if total == 0 || total > ROUND_MAX {
             return Err(Wrong::because(format!(
-                "weights of sizes that add up to {total}: 1 to {ROUND_MAX} frames make a round"
+                "the weights of the sizes add up to {total}: a round has 1 to {ROUND_MAX} frames"
             )));
         }
         let mix: Vec<(u16, usize)> = mix
@@ -47,7 +47,7 @@ impl Sizes {
                 ))),
             })
             .collect::<Result<_, _>>()?;
-        // The one that lags most behind its share is next.
+        // Next comes the size that lags most behind its share.
         let mut sent = vec![0; mix.len()];
         let round = (1..=total).map(|n| {
             let lag = |i: usize| (n * mix[i].1) as i64 - (sent[i] * total) as i64;
@@ -59,27 +59,27 @@ impl Sizes {
         Ok(Self { round, mix })
     }
 
-    /// One round.
+    /// The sizes of one round.
     pub fn round(&self) -> &[u16] {
         &self.round
     }
 
-    /// The smallest frame.
+    /// The smallest size.
     pub fn smallest(&self) -> u32 {
         self.round.iter().copied().min().unwrap_or_default().into()
     }
 
-    /// The largest frame.
+    /// The largest size.
     pub fn largest(&self) -> u32 {
         self.round.iter().copied().max().unwrap_or_default().into()
     }
 
-    /// Of a frame, with FCS.
+    /// Mean size of a frame with FCS.
     pub fn mean_bytes(&self) -> f64 {
         self.round.iter().copied().map(f64::from).sum::<f64>() / self.round.len() as f64
     }
 
-    /// Of what a frame takes of the line, with preamble and gap.
+    /// Mean size on the line, with preamble and gap.
     pub fn mean_wire_bytes(&self) -> f64 {
         self.mean_bytes() + f64::from(WIRE_OVERHEAD_BYTES)
     }
@@ -92,7 +92,9 @@ impl FromStr for Sizes {
         if text == "imix" {
             return Self::mixed(&[(64, 7), (570, 4), (1518, 1)]);
         }
-        let wrong = || Wrong::because(format!("`{text}` is no size; write 64, imix, or 64:7,570:4,1518:1"));
+        let wrong = || {
+            Wrong::because(format!("`{text}` is not a frame size: expected 64, imix, or 64:7,570:4,1518:1"))
+        };
         let part = |part: &str| -> Result<(u32, usize), Wrong> {
             let (bytes, weight) = part.split_once(':').unwrap_or((part, "1"));
             Ok((bytes.parse().map_err(|_| wrong())?, weight.parse().map_err(|_| wrong())?))
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mix_has_its_shares_and_is_spread() {
+    fn a_mix_has_its_shares_evenly_spread() {
         let imix: Sizes = "imix".parse().unwrap();
         assert_eq!(imix.round(), [64, 570, 64, 64, 570, 64, 1518, 64, 570, 64, 570, 64]);
         // 7 x 64 + 4 x 570 + 1518 = 4246.
@@ -136,15 +138,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_refused() {
+    fn sizes_outside_of_ethernet_are_refused() {
         for (text, why) in [
             ("63", "a frame of 63 bytes: 64 to 9018, FCS included, can be sent"),
             ("9019", "a frame of 9019 bytes: 64 to 9018, FCS included, can be sent"),
             ("70000", "a frame of 70000 bytes: 64 to 9018, FCS included, can be sent"),
-            ("64:65", "weights of sizes that add up to 65: 1 to 64 frames make a round"),
-            ("64:0", "weights of sizes that add up to 0: 1 to 64 frames make a round"),
-            ("small", "`small` is no size; write 64, imix, or 64:7,570:4,1518:1"),
-            ("", "`` is no size; write 64, imix, or 64:7,570:4,1518:1"),
+            ("64:65", "the weights of the sizes add up to 65: a round has 1 to 64 frames"),
+            ("64:0", "the weights of the sizes add up to 0: a round has 1 to 64 frames"),
+            ("small", "`small` is not a frame size: expected 64, imix, or 64:7,570:4,1518:1"),
+            ("", "`` is not a frame size: expected 64, imix, or 64:7,570:4,1518:1"),
         ] {
             assert_eq!(text.parse::<Sizes>().unwrap_err().to_string(), why);
         }

@@ -1,95 +1,95 @@
-//! One file of results against another: what became better, what worse, and what cannot be told apart.
+//! Comparison of two files of results: which readings became better or worse, and which cannot be told apart.
 
 use crate::{Doubt, Reading, Results, Run, Spread, statistics};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// With fewer pairs no interval has 95 % of confidence: that all five are on one side happens by chance in one of sixteen.
+/// Fewer pairs give no interval of 95 % confidence: five pairs fall on the same side by chance in one of sixteen cases.
 pub const PAIRS_WANTED: usize = 6;
 
 /// The unit of shares.
 const SHARES: &str = "%";
 
-/// What the readings of B are, as seen from A.
+/// The comparison of file B with file A.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What it is compared with.
+    /// The file that B is compared with.
     pub a: Side,
-    /// What is compared.
+    /// The file that is compared with A.
     pub b: Side,
-    /// In what else they differ.
+    /// Conditions that differ.
     pub conditions: Vec<Differing>,
-    /// What both have, by name.
+    /// Readings that both files have, by name.
     pub readings: Vec<Compared>,
-    /// What only one of them has, or both in different units.
+    /// Readings that only one file has, or whose units differ, with the reason.
     pub alone: Vec<String>,
 }
 
-/// One of the two.
+/// One of the two files.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Side {
-    /// Its file.
+    /// Path of the file.
     pub file: String,
-    /// What was measured.
+    /// Name of the measurement.
     pub what: String,
-    /// When, in UTC.
+    /// Start of the measurement, in UTC.
     pub began: String,
-    /// It was not interrupted.
+    /// Whether the measurement ran to its end.
     pub complete: bool,
 }
 
-/// A condition that is not the same.
+/// A condition that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Differing {
-    /// Its name, such as `cpus.governor`.
+    /// The condition's name, such as `cpus.governor`.
     pub name: String,
-    /// In A.
+    /// Its value in A.
     pub a: String,
-    /// In B.
+    /// Its value in B.
     pub b: String,
 }
 
-/// One reading of both.
+/// A reading that both files have.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
-    /// Its name.
+    /// Name of the reading.
     pub name: String,
-    /// Of both.
+    /// Unit of both readings.
     pub unit: String,
-    /// The median of A.
+    /// Median of A.
     pub a: f64,
-    /// The median of B.
+    /// Median of B.
     pub b: f64,
-    /// How many runs there are of each.
+    /// Number of runs in A and in B.
     pub runs: (usize, usize),
-    /// How they belong together.
+    /// How runs of A and B form pairs.
     pub pairing: Pairing,
-    /// B to A; none where A is 0, and of shares in %.
+    /// B divided by A; None if A is 0, and for shares in %.
     pub ratio: Option<f64>,
-    /// B less A, of shares in %: they may be 0, and a ratio of shares says little.
+    /// B less A, for shares in %: shares may be 0, and their ratio says little. None for other units.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<f64>,
-    /// Where the true ratio lies, or the true difference.
+    /// The confidence interval of the ratio or of the difference; None if there are too few runs.
     pub spread: Option<Spread>,
-    /// What that means.
+    /// The conclusion from the interval.
     pub verdict: Verdict,
-    /// Of both.
+    /// Doubts of both readings.
     pub doubts: Vec<Doubt>,
 }
 
-/// How the runs of two readings belong together.
+/// How the runs of two readings form pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pairing {
-    /// Made in turn, so what changes with time is in both.
+    /// Made in turn: changes over time affect both runs of a pair.
     Interleaved,
-    /// Pairs by number, but one file after the other: what has changed meanwhile looks like a difference.
+    /// Paired by number, but one file was measured after the other: changes over time look like a difference.
     InSequence,
-    /// A different number of runs, so no pairs.
+    /// The numbers of runs differ, so there are no pairs.
     Unpaired,
 }
 
-/// What can be said.
+/// The conclusion from a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -97,17 +97,17 @@ pub enum Verdict {
     Better,
     /// B is worse.
     Worse,
-    /// They differ, and which is better the unit does not say.
+    /// B differs; the unit does not say which direction is better.
     Differs,
-    /// The interval has the ratio of 1 in it, or the difference of 0.
+    /// The interval contains the ratio 1, or the difference 0.
     NoDifference,
     /// Too few runs for an interval.
     TooFewRuns,
 }
 
 impl Comparison {
-    /// Compares B with A, which came from these files. The seed is that of the bootstrap.
-    pub fn of(a: (&str, &Results), b: (&str, &Results), seed: u64) -> Self {
+    /// Compares two files of results, given with their paths. `seed` is that of the bootstrap.
+    pub fn new(a: (&str, &Results), b: (&str, &Results), seed: u64) -> Self {
         let side = |(file, results): (&str, &Results)| Side {
             file: file.to_owned(),
             what: results.what.clone(),
@@ -118,7 +118,7 @@ impl Comparison {
         let (mut readings, mut alone) = (Vec::new(), Vec::new());
         for (name, one) in of_a {
             match of_b.get(name) {
-                Some(other) if other.unit == one.unit => readings.push(Compared::of(name, one, other, seed)),
+                Some(other) if other.unit == one.unit => readings.push(Compared::new(name, one, other, seed)),
                 Some(other) => alone.push(format!("{name}: {} in A, {} in B", one.unit, other.unit)),
                 None => alone.push(format!("{name}: only in A")),
             }
@@ -131,11 +131,11 @@ impl Comparison {
 }
 
 impl Compared {
-    /// B against A, which have this name. The seed is that of the bootstrap.
-    pub fn of(name: &str, a: &Reading, b: &Reading, seed: u64) -> Self {
+    /// Compares two readings of this name. `seed` is that of the bootstrap.
+    pub fn new(name: &str, a: &Reading, b: &Reading, seed: u64) -> Self {
         let values = |reading: &Reading| reading.runs.iter().map(|run| run.value).collect::<Vec<_>>();
         let (of_a, of_b) = (values(a), values(b));
-        let pairing = Pairing::of(&a.runs, &b.runs);
+        let pairing = Pairing::from_runs(&a.runs, &b.runs);
         let shares = a.unit == SHARES;
         let (value, spread) = match (shares, pairing) {
             (false, Pairing::Unpaired) => statistics::ratio_of_medians(&of_b, &of_a, seed),
@@ -158,18 +158,19 @@ impl Compared {
             ratio: value.filter(|_| !shares),
             difference: value.filter(|_| shares),
             spread,
-            verdict: Verdict::of(spread, same, more_is_better(&a.unit)),
+            verdict: Verdict::from_spread(spread, same, more_is_better(&a.unit)),
             doubts,
         }
     }
 }
 
 impl Pairing {
-    fn of(a: &[Run], b: &[Run]) -> Self {
+    fn from_runs(a: &[Run], b: &[Run]) -> Self {
         if a.len() != b.len() {
             return Self::Unpaired;
         }
-        // RFC 3339 in UTC sorts as text. Both of a pair come before both of the next.
+        // RFC 3339 times in UTC sort as text. Runs were made in turn if both runs of a pair come before both of the
+        // next.
         let pairs: Option<Vec<_>> = a.iter().zip(b).map(|(a, b)| a.at.as_ref().zip(b.at.as_ref())).collect();
         let in_turn = pairs
             .is_some_and(|pairs| pairs.windows(2).all(|two| two[0].0.max(two[0].1) < two[1].0.min(two[1].1)));
@@ -178,8 +179,8 @@ impl Pairing {
 }
 
 impl Verdict {
-    /// `same` is what B is to A where they do not differ.
-    fn of(spread: Option<Spread>, same: f64, more_is_better: Option<bool>) -> Self {
+    /// `same` is the value of no difference: 1 for a ratio, 0 for a difference.
+    fn from_spread(spread: Option<Spread>, same: f64, more_is_better: Option<bool>) -> Self {
         match (spread, more_is_better) {
             (None, _) => Self::TooFewRuns,
             (Some(spread), _) if (spread.low..=spread.high).contains(&same) => Self::NoDifference,
@@ -190,17 +191,25 @@ impl Verdict {
     }
 }
 
-/// By the unit: rates are to be high; times, loads and losses low.
+/// Whether more is better, by the unit: for rates it is, for times, loads and losses it is not.
 fn more_is_better(unit: &str) -> Option<bool> {
     match unit {
         "pps" | "bit/s" | "kbit/s" | "Mbit/s" | "Gbit/s" | "1/s" | "connections" => Some(true),
-        "s" | "ms" | "us" | "ns" | SHARES | "points" | "ns/packet" | "cycles/packet" => Some(false),
+        "s"
+        | "ms"
+        | "us"
+        | "ns"
+        | SHARES
+        | "points"
+        | "ns/packet"
+        | "cycles/packet"
+        | "instructions/packet" => Some(false),
         _ => None,
     }
 }
 
-/// What differs, but for what always does: when, how busy the machine was then, and at which frequency a CPU just ran. Of a campaign's
-/// text its hash says it.
+/// Conditions that differ, without those that always do: start, load and current CPU frequency. A campaign's text is
+/// left out because its hash is compared.
 fn differing(a: &Results, b: &Results) -> Vec<Differing> {
     const LEFT_OUT: [&str; 3] = ["load_at_start", "cpus.khz", "campaign.text"];
     let (mut of_a, mut of_b) = (BTreeMap::new(), BTreeMap::new());

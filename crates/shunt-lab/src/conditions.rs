@@ -1,4 +1,4 @@
-//! Under which conditions something was measured.
+//! The conditions of a measurement: machine, settings, tools.
 
 use crate::Doubt;
 use serde::{Deserialize, Serialize};
@@ -10,101 +10,104 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What a number depends on besides what is measured. What cannot be found out is absent.
+/// The conditions of a measurement. A field is absent if its value cannot be found out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Conditions {
-    /// Its release.
+    /// The kernel's release, as `uname -r` prints it.
     pub kernel: Option<String>,
-    /// What runs everything.
+    /// The CPUs of the measuring machine.
     pub cpus: Cpus,
-    /// What the kernel reads the time from.
+    /// The kernel's clock source, such as `tsc`.
     pub clocksource: Option<String>,
-    /// The hypervisor, where there is one.
+    /// The hypervisor; absent on bare metal.
     pub hypervisor: Option<String>,
-    /// The load averages of 1, 5 and 15 minutes, processes and last pid, when it began.
+    /// `/proc/loadavg` at the beginning: load averages over 1, 5 and 15 minutes, processes, last pid.
     pub load_at_start: Option<String>,
-    /// Those that took part.
+    /// The network devices that took part.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nics: Vec<Nic>,
-    /// The engine of the fast path, or `slow`.
+    /// The engine of the fast path, or `slow` for Linux without Shunt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
-    /// The versions of what took part; ours is always there.
+    /// Versions of the programs that took part; `shunt` is always present.
     pub tools: BTreeMap<String, String>,
-    /// What chance was seeded with.
+    /// The seed of everything random.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// The command, to run it again.
+    /// The command line that made the measurement.
     pub command: Vec<String>,
-    /// Those of the DUT, where it is another machine and tells.
+    /// Conditions of the DUT; absent if the DUT is this machine or has no agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dut: Option<Box<Conditions>>,
-    /// What it was a step of.
+    /// The campaign step that this measurement was; absent outside of campaigns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub campaign: Option<CampaignStep>,
+    /// Settings of this measurement that have no field above, by name: frame size, batch size, placement, ...
+    #[serde(flatten)]
+    pub setup: BTreeMap<String, Value>,
 }
 
-/// One measurement of several that belong together.
+/// A step of a campaign.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CampaignStep {
-    /// The file of the campaign.
+    /// Path of the campaign file.
     pub file: String,
-    /// Of its text.
+    /// SHA-256 of the campaign file.
     pub sha256: String,
-    /// Which of its steps.
+    /// Name of the step.
     pub step: String,
-    /// The whole file.
+    /// Text of the campaign file.
     pub text: String,
 }
 
 /// The CPUs of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpus {
-    /// x86_64, aarch64.
+    /// The architecture: `x86_64`, `aarch64`.
     pub architecture: String,
-    /// As the machine names itself or its CPU.
+    /// Name of the CPU model or of the board.
     pub model: Option<String>,
-    /// How many are online.
+    /// Number of CPUs that are online.
     pub count: usize,
-    /// Some are threads of one core.
+    /// Whether some CPUs are threads of the same core.
     pub sibling_threads: Option<bool>,
-    /// Of CPU 0.
+    /// The cpufreq governor of CPU 0.
     pub governor: Option<String>,
-    /// Of CPU 0, when it began; absent where the kernel does not set it.
+    /// Frequency of CPU 0 at the beginning, in kHz; absent if the kernel does not control it.
     pub khz: Option<u64>,
-    /// The most that CPU 0 may have.
+    /// Highest frequency of CPU 0, in kHz.
     pub max_khz: Option<u64>,
 }
 
 /// A network device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nic {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// Its driver.
+    /// Name of the driver.
     pub driver: Option<String>,
-    /// In Mbit/s, while the link is up; absent where there is no line.
+    /// Speed in Mbit/s; absent if the link is down or virtual.
     pub speed_mbps: Option<u64>,
-    /// Its MTU.
+    /// MTU in bytes.
     pub mtu: Option<u64>,
-    /// What is on, as `ethtool -k` names it; absent where there is no ethtool.
+    /// Offloads that are on, named as by `ethtool -k`; absent if ethtool is not installed.
     pub offloads: Option<Vec<String>>,
 }
 
 impl Conditions {
-    /// Of this machine and this process.
+    /// The conditions of this machine and this process.
     pub fn of_this_machine() -> Self {
-        let mut conditions = Self::of_root(Path::new("/"));
+        let mut conditions = Self::read(Path::new("/"));
         conditions.cpus.architecture = env::consts::ARCH.to_owned();
         conditions.command = env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
         conditions.tools.insert("shunt".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
         conditions
     }
 
-    fn of_root(root: &Path) -> Self {
+    fn read(root: &Path) -> Self {
         Self {
             kernel: text(root, "proc/sys/kernel/osrelease"),
-            cpus: Cpus::of_root(root),
+            cpus: Cpus::read(root),
             clocksource: text(root, "sys/devices/system/clocksource/clocksource0/current_clocksource"),
             hypervisor: hypervisor(root),
             load_at_start: text(root, "proc/loadavg"),
@@ -112,15 +115,15 @@ impl Conditions {
         }
     }
 
-    /// Each that is known, by its name, such as `cpus.governor`.
+    /// All known conditions by dotted name, such as `cpus.governor`.
     pub fn by_name(&self) -> BTreeMap<String, String> {
         let mut leaves = BTreeMap::new();
-        // Every value of these types has a form in JSON.
+        // Every value of these types has a JSON form.
         add_leaves("", serde_json::to_value(self).unwrap_or_default(), &mut leaves);
         leaves
     }
 
-    /// Those that follow from the conditions alone.
+    /// The doubts that follow from the conditions alone.
     pub fn doubts(&self) -> Vec<Doubt> {
         let mut doubts = Vec::new();
         if let Some(hypervisor) = &self.hypervisor {
@@ -140,7 +143,7 @@ impl Conditions {
 }
 
 impl Cpus {
-    fn of_root(root: &Path) -> Self {
+    fn read(root: &Path) -> Self {
         const CPUFREQ: &str = "sys/devices/system/cpu/cpu0/cpufreq";
         let info = text(root, "proc/cpuinfo").unwrap_or_default();
         let named = info.lines().find_map(|line| {
@@ -150,7 +153,7 @@ impl Cpus {
         let khz = |file: &str| text(root, &format!("{CPUFREQ}/{file}"))?.parse().ok();
         Self {
             architecture: String::new(),
-            // ARM's cpuinfo seldom names anything; the device tree does, and ends with a zero byte.
+            // /proc/cpuinfo seldom names the CPU on ARM. The device tree names the board, with a zero byte at the end.
             model: named
                 .or_else(|| Some(text(root, "proc/device-tree/model")?.trim_end_matches('\0').to_owned())),
             count: info.lines().filter(|line| line.starts_with("processor")).count(),
@@ -163,22 +166,22 @@ impl Cpus {
 }
 
 impl Nic {
-    /// Of this device in the network namespace of the caller.
-    pub fn of(name: &str) -> Self {
-        Self::of_sys(&Path::new("/sys/class/net").join(name), name)
+    /// Reads a device in the caller's network namespace.
+    pub fn read(name: &str) -> Self {
+        Self::read_from(&Path::new("/sys/class/net").join(name), name)
     }
 
-    fn of_sys(sys: &Path, name: &str) -> Self {
+    fn read_from(sys: &Path, name: &str) -> Self {
         let linked = fs::read_link(sys.join("device/driver")).ok();
         let linked = linked.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
-        let told = || {
+        let from_ethtool = || {
             let info = ethtool(&["-i", name])?;
             Some(info.lines().find_map(|line| line.strip_prefix("driver: "))?.trim().to_owned())
         };
         Self {
             name: name.to_owned(),
-            // Virtual devices have no device behind them.
-            driver: linked.or_else(told),
+            // Virtual devices have no `device/driver`; ask ethtool.
+            driver: linked.or_else(from_ethtool),
             speed_mbps: text(sys, "speed").and_then(|speed| speed.parse().ok()).filter(|_| has_line(sys)),
             mtu: text(sys, "mtu").and_then(|mtu| mtu.parse().ok()),
             offloads: ethtool(&["-k", name]).map(|features| offloads(&features)),
@@ -186,8 +189,8 @@ impl Nic {
     }
 }
 
-/// Virtual devices have no line, whatever speed they claim: 10 Gbit/s of a veth. One on top of others, such as a VLAN device, has
-/// theirs.
+/// Whether a device has a real line. A virtual device claims a speed without one (10 Gbit/s for a veth). A device on
+/// top of others, such as a VLAN device, has a line if all lower devices have one.
 fn has_line(sys: &Path) -> bool {
     let entries = fs::read_dir(sys).into_iter().flatten().flatten();
     let lower = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("lower_"));
@@ -264,7 +267,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        Conditions::of_root(root.path())
+        Conditions::read(root.path())
     }
 
     #[test]
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_is_gives_rise_to_doubts() {
+    fn properties_of_the_machine_raise_doubts() {
         let mut guest = machine(&[
             ("proc/cpuinfo", "processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: fpu hypervisor sse\n"),
             ("sys/class/dmi/id/sys_vendor", "QEMU\n"),
@@ -309,12 +312,12 @@ mod tests {
     fn this_machine_has_a_kernel_and_a_cpu() {
         let here = Conditions::of_this_machine();
         assert!(here.kernel.is_some() && here.cpus.count > 0 && !here.command.is_empty(), "{here:?}");
-        let lo = Nic::of("lo");
-        assert_eq!((lo.mtu.is_some(), Nic::of("nosuchdevice").mtu), (true, None));
+        let lo = Nic::read("lo");
+        assert_eq!((lo.mtu.is_some(), Nic::read("nosuchdevice").mtu), (true, None));
     }
 
     #[test]
-    fn only_a_line_has_a_speed() {
+    fn only_a_device_with_a_line_has_a_speed() {
         let root = tempfile::tempdir().unwrap();
         let device = |name: &str, below: &[&str]| {
             let sys = root.path().join(name);
@@ -335,14 +338,14 @@ mod tests {
             ("br0", &["eth0", "veth0"], None),
         ] {
             let sys = if name == "eth0" { root.path().join(name) } else { device(name, below) };
-            assert_eq!(Nic::of_sys(&sys, name).speed_mbps, speed, "{name}");
+            assert_eq!(Nic::read_from(&sys, name).speed_mbps, speed, "{name}");
         }
     }
 
     #[test]
-    fn offloads_are_those_that_are_on() {
-        let said = "Features for eth0:\nrx-checksumming: on\ntx-checksumming: off\n\ttx-checksum-ipv4: on [fixed]\n\
+    fn only_enabled_offloads_are_listed() {
+        let features = "Features for eth0:\nrx-checksumming: on\ntx-checksumming: off\n\ttx-checksum-ipv4: on [fixed]\n\
                     generic-segmentation-offload: off [requested on]\n";
-        assert_eq!(offloads(said), ["rx-checksumming", "tx-checksum-ipv4"]);
+        assert_eq!(offloads(features), ["rx-checksumming", "tx-checksum-ipv4"]);
     }
 }

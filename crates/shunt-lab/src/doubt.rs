@@ -1,120 +1,144 @@
-//! Why a number may be wrong.
+//! Reasons why a number may be wrong.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One reason. Its text goes above the number.
+/// A reason why a number may be wrong. Reports print its text above the number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Doubt {
-    /// The generator was the limit.
+    /// The generator could not send more, so the rate is the generator's limit.
     GeneratorBound,
-    /// The sender was held up by what it sends to, and lost nothing: they share CPUs.
+    /// The sender shares CPUs with the router and was slowed by it, but nothing was lost.
     SharedCpu,
-    /// The links are virtual.
+    /// The links are virtual: veth, bridge, tun.
     VirtualLinks,
-    /// The machine is virtual.
+    /// The machine is a virtual machine.
     VirtualMachine {
-        /// As what.
+        /// The name of the hypervisor; `unnamed` if it has none.
         hypervisor: String,
     },
-    /// The run was too short for what it shows.
+    /// The run was too short for this figure.
     TooShort {
-        /// How long it was.
+        /// Duration of the run in seconds.
         seconds: f64,
-        /// How long it should have been.
+        /// Least duration in seconds.
         wanted: f64,
     },
-    /// The runs differ by more than what is to be shown.
+    /// The runs differ by more than the effect to be shown.
     Noisy {
-        /// By how much.
+        /// The difference of the runs in percent.
         percent: f64,
     },
-    /// Something else ran on a CPU that had to be quiet.
+    /// Something else ran on a CPU that had to be idle.
     Disturbed {
-        /// Which.
+        /// Number of the CPU.
         cpu: usize,
-        /// The share that it took.
+        /// Share of the CPU's time that was taken.
         percent: f64,
     },
-    /// A CPU did not run at the speed at which it was calibrated: frequency, a sibling thread or another virtual machine.
+    /// A CPU ran at another speed than during its calibration, because of its frequency, a sibling thread or another
+    /// virtual machine.
     Clock {
-        /// Which.
+        /// Number of the CPU.
         cpu: usize,
-        /// At which share of that speed it ran.
+        /// Speed in percent of the calibrated speed.
         percent: f64,
     },
-    /// The calibration of a CPU is uncertain.
+    /// The calibration of a CPU varied.
     Calibration {
-        /// Which.
+        /// Number of the CPU.
         cpu: usize,
-        /// The median deviation of its windows.
+        /// Median deviation of the calibration windows in percent.
         percent: f64,
     },
-    /// A CPU was too hot for its speed.
+    /// A CPU was throttled because of its temperature.
     Throttled {
-        /// Which.
+        /// Number of the CPU.
         cpu: usize,
     },
-    /// The hypervisor gave a CPU to somebody else.
+    /// The hypervisor gave a CPU to another guest.
     Stolen {
-        /// Which.
+        /// Number of the CPU.
         cpu: usize,
-        /// How much of it.
+        /// Share of the CPU's time.
         percent: f64,
     },
-    /// Two CPUs are threads of one core.
+    /// Some CPUs are threads of the same core.
     SiblingThreads,
-    /// Everything shared one CPU.
+    /// Generator, router and receiver shared one CPU.
     OneCore,
-    /// The load of these CPUs is unknown.
+    /// The load of some CPUs is unknown.
     CpusLeftOut {
-        /// Which.
+        /// Numbers of these CPUs.
         cpus: Vec<usize>,
     },
-    /// The soaker may take much from what it measures, since control groups or autogroups share CPUs as if it were ordinary.
+    /// The soaker may take CPU time from what it measures: its control group or autogroup has the same weight as
+    /// others.
     GroupWeight,
-    /// The control group may not use all of the time of its CPUs.
+    /// The control group has a CPU quota.
     Quota,
-    /// It is of a model.
+    /// The value comes from a model.
     Simulated,
-    /// Less was sent than was asked for.
+    /// The generator sent less than it was asked to.
     SentLess {
-        /// So much of it.
+        /// Share of the requested packets that were sent.
         percent: f64,
     },
-    /// Nothing arrived at all.
+    /// No packet arrived.
     NothingArrived,
-    /// It was ended before its time.
+    /// The run was interrupted.
     Interrupted,
-    /// Packets went in system calls of a socket: they are stamped before that, and it counts as latency.
+    /// Packets were sent through a socket: they are stamped before the system call, whose time counts as latency.
     SocketSender,
-    /// Arrivals are stamped in the stack and not in the driver.
+    /// Arrivals are stamped in the network stack instead of the driver.
     GenericReceiver,
-    /// The sender was held up, and caught up in a burst.
+    /// The sender was held up and then sent a burst.
     SentLate {
-        /// For so long.
+        /// Duration of the delay in microseconds.
         microseconds: f64,
     },
-    /// Frames came that are not in the file of what came.
+    /// Frames arrived that were not recorded in the capture file.
     NotRecorded {
-        /// Frames.
+        /// Number of these frames.
         frames: u64,
     },
-    /// So many packets came so late that they may be duplicates.
+    /// Packets arrived so late that they may be duplicates.
     BeyondWindow {
-        /// Packets.
+        /// Number of these packets.
         packets: u64,
     },
-    /// It is more than the line can carry.
+    /// The value is above what the line can carry.
     AboveLine,
-    /// Most packets went through Linux though a fast path was up.
+    /// Most packets took the slow path although a fast path was up.
     SlowPath {
-        /// The share of those that did not.
+        /// Share of the packets on the fast path.
         percent: f64,
     },
-    /// One that this version has no name for.
+    /// Packets were lost although the test bed is set up to lose none.
+    Lost {
+        /// Share of the packets sent.
+        percent: f64,
+    },
+    /// The router's threads were ready to run and waited for their CPU.
+    RouterWaited {
+        /// Share of the measuring time.
+        percent: f64,
+    },
+    /// The router polled fewer packets at a time than were sent at a time.
+    SmallBatches {
+        /// Packets per poll, on average.
+        packets: f64,
+        /// Packets sent at a time.
+        sent: u32,
+    },
+    /// Connections failed, and are not counted in the rate.
+    ConnectionsFailed {
+        /// Number of failed connections.
+        connections: u64,
+    },
+    /// A doubt of a newer version, which this version cannot name.
     #[serde(other)]
     Unknown,
 }
@@ -140,79 +164,94 @@ impl Doubt {
 impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::GeneratorBound => write!(f, "the generator was the limit, not what is measured"),
-            Self::SharedCpu => write!(
-                f,
-                "the sender was held up by the router, with which it shares CPUs: the rate is that of both together"
-            ),
+            Self::GeneratorBound => write!(f, "the generator was the limit, not the device under test"),
+            Self::SharedCpu => {
+                write!(f, "the sender shares CPUs with the router: the rate is that of both together")
+            }
             Self::VirtualLinks => write!(f, "virtual links: no wire, no NIC and no driver took part"),
             Self::VirtualMachine { hypervisor } => {
-                write!(f, "a virtual machine ({hypervisor}): others share its CPUs")
+                write!(f, "virtual machine ({hypervisor}): other guests share its CPUs")
             }
             Self::TooShort { seconds, wanted } => {
-                write!(f, "too short: {seconds:.1} s, where {wanted:.1} s are wanted")
+                write!(f, "run too short: {seconds:.1} s (at least {wanted:.1} s needed)")
             }
             Self::Noisy { percent } => write!(f, "noisy: runs differ by {percent:.1} %"),
             Self::Disturbed { cpu, percent } => {
-                write!(f, "CPU {cpu} was not quiet: something else took {percent:.1} % of it")
+                write!(f, "CPU {cpu} was not idle: something else took {percent:.1} % of it")
             }
             Self::Clock { cpu, percent } => write!(
                 f,
                 "CPU {cpu} ran at {percent:.1} % of its calibrated speed: frequency, a sibling thread or another virtual machine"
             ),
             Self::Calibration { cpu, percent } => {
-                write!(f, "CPU {cpu}: its calibration varies by {percent:.1} %")
+                write!(f, "the calibration of CPU {cpu} varied by {percent:.1} %")
             }
-            Self::Throttled { cpu } => write!(f, "CPU {cpu} was throttled by its temperature"),
+            Self::Throttled { cpu } => write!(f, "CPU {cpu} was throttled because of its temperature"),
             Self::Stolen { cpu, percent } => {
                 write!(f, "the hypervisor took {percent:.1} % of CPU {cpu}, which counts as load")
             }
-            Self::SiblingThreads => write!(f, "CPUs are threads that share cores, and slow each other"),
-            Self::OneCore => write!(f, "everything shared one CPU"),
+            Self::SiblingThreads => write!(f, "some CPUs are threads of one core and slow each other"),
+            Self::OneCore => write!(f, "generator, router and receiver shared one CPU"),
             Self::CpusLeftOut { cpus } => {
-                write!(f, "the load of CPUs {cpus:?} is unknown: no measuring there (cpuset)")
+                write!(f, "the load of CPUs {cpus:?} is unknown: the cpuset excludes them")
             }
             Self::GroupWeight => write!(
                 f,
-                "its control group or autogroup weighs as much as others: the meter may take CPU from what it measures"
+                "the meter's control group or autogroup has the same weight as others: the meter may take CPU time from what it measures"
             ),
-            Self::Quota => write!(f, "its control group has a CPU quota, so the load reads too high"),
+            Self::Quota => write!(f, "the meter's control group has a CPU quota: the load reads too high"),
             Self::Simulated => write!(f, "simulated: no packet was sent"),
             Self::SentLess { percent } => {
                 write!(
                     f,
-                    "the generator sent {percent:.2} % of what was asked for: the machine could not do more"
+                    "the generator sent {percent:.2} % of the offered packets: the machine could not send more"
                 )
             }
             Self::NothingArrived => write!(
                 f,
-                "nothing arrived: the DUT loses all, has no route, or the receiver is on the wrong port"
+                "no packet arrived: the DUT drops all, has no route, or the receiver is on the wrong port"
             ),
-            Self::Interrupted => write!(f, "interrupted: these are the packets until then"),
+            Self::Interrupted => write!(f, "interrupted: the figures cover the packets until then"),
             Self::SocketSender => {
                 write!(
                     f,
-                    "packets went through a socket: the system call counts as latency, and limits the rate"
+                    "packets were sent through a socket: the system call counts as latency and limits the rate"
                 )
             }
             Self::GenericReceiver => {
-                write!(f, "the receiver is not in the driver: making an skb counts as latency")
+                write!(
+                    f,
+                    "the receiver is in the stack, not in the driver: building the skb counts as latency"
+                )
             }
             Self::SentLate { microseconds } => write!(
                 f,
-                "the sender was held up for {microseconds:.0} us and caught up in a burst, which may cost packets"
+                "the sender was held up for {microseconds:.0} us and then sent a burst, which may cause loss"
             ),
             Self::NotRecorded { frames } => {
-                write!(f, "{frames} frames came faster than they could be recorded, and are not in the file")
+                write!(
+                    f,
+                    "{frames} frames arrived faster than they could be recorded and are not in the capture file"
+                )
             }
             Self::BeyondWindow { packets } => {
-                write!(f, "{packets} packets came so late that they may be duplicates")
+                write!(f, "{packets} packets arrived so late that they may be duplicates")
             }
-            Self::AboveLine => write!(f, "more than the line can carry: the value or its limit is wrong"),
+            Self::AboveLine => {
+                write!(f, "above what the line can carry: the value or the line's speed is wrong")
+            }
             Self::SlowPath { percent } => {
                 write!(f, "only {percent:.1} % of the packets took the fast path")
             }
-            Self::Unknown => write!(f, "a doubt that this version has no name for"),
+            Self::Lost { percent } => write!(f, "{percent:.1} % of the packets were lost"),
+            Self::RouterWaited { percent } => {
+                write!(f, "the router waited {percent:.0} % of the time for its CPU")
+            }
+            Self::SmallBatches { packets, sent } => {
+                write!(f, "batches of {packets:.0} packets (sent in batches of {sent})")
+            }
+            Self::ConnectionsFailed { connections } => write!(f, "{connections} connections failed"),
+            Self::Unknown => write!(f, "a doubt of a newer version of Shunt"),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What a DUT that is another machine says of itself: the load of its CPUs while packets are sent to it, and its counters.
+//! A DUT on another machine, whose agent reports the load of its CPUs during a measurement, and its counters.
 
 use crate::{
-    Conditions, Kept, Position, Run,
+    Conditions, Position, ResultsFile, Run,
     load::Load,
     sweep::counters::Snapshot,
     traffic::{Directed, Error, Session},
@@ -20,69 +20,69 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often is looked whether something has ended early.
+/// Interval at which a waiting thread checks whether the traffic has ended.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Whoever knows the DUT from inside.
-pub trait Dut: fmt::Debug + Send + Sync {
-    /// What it is.
+/// An agent that reports from inside the DUT.
+pub trait DutAgent: fmt::Debug + Send + Sync {
+    /// Version, CPUs and conditions of the DUT.
     fn about(&self) -> &About;
-    /// A moment from which load is told.
+    /// Sets a mark from which the load is measured.
     ///
     /// # Errors
-    /// When it does not answer as it should.
+    /// Fails if the agent does not answer or answers something unexpected.
     fn mark(&self) -> Result<Mark, Error>;
-    /// The load since then.
+    /// The load since a mark.
     ///
     /// # Errors
-    /// When it does not answer as it should, or does not know that moment.
+    /// Fails if the agent does not answer, or no longer knows the mark.
     fn load_since(&self, mark: Mark) -> Result<Load, Error>;
-    /// All of its counters.
+    /// All counters of the DUT.
     ///
     /// # Errors
-    /// When it does not answer as it should.
+    /// Fails if the agent does not answer or answers something unexpected.
     fn counters(&self) -> Result<Counters, Error>;
 }
 
-/// A DUT that can be asked, if there is one.
-pub type Inside = Option<Arc<dyn Dut>>;
+/// A DUT with an agent.
+pub type Dut = Arc<dyn DutAgent>;
 
-/// A DUT, as it tells of itself.
+/// A DUT's description of itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct About {
-    /// Of Shunt there.
+    /// Version of Shunt on the DUT.
     pub version: String,
-    /// The CPUs whose load it measures.
+    /// CPUs whose load the agent measures.
     pub cpus: Vec<usize>,
-    /// Of that machine.
+    /// Conditions on the DUT.
     pub conditions: Conditions,
 }
 
-/// A moment, by the number that the DUT has given it.
+/// A point in time on the DUT, by a number that the agent assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Mark(pub u64);
 
-/// What a DUT answers who asks for its load.
+/// An agent's answer to a request for the load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Loaded {
-    /// This moment.
+    /// The mark of the answer.
     pub mark: Mark,
-    /// Since the mark that was asked for.
+    /// The load since the mark in the request; absent if the request had none.
     pub load: Option<Load>,
 }
 
-/// Counters by device, those of CPUs among them as `cpu0`, and name.
+/// Counters by device and name. Counters of CPUs have devices such as `cpu0`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters(pub BTreeMap<String, BTreeMap<String, u64>>);
 
-/// Sends, and has the load of the DUT for as long as is sent: not while late packets are waited for.
+/// Sends traffic, and measures the DUT's load while packets are sent, not while late packets are awaited.
 ///
 /// # Errors
-/// Those of the session, and of the DUT.
+/// Fails as the session and the agent do.
 pub(crate) fn run(
     session: &mut Session,
     schedule: &Schedule,
-    dut: &Inside,
+    dut: &Option<Dut>,
 ) -> Result<(Vec<Directed>, Option<Load>), Error> {
     let Some(dut) = dut else { return Ok((session.run(schedule)?, None)) };
     let ended = AtomicBool::new(false);
@@ -103,14 +103,14 @@ pub(crate) fn run(
     })
 }
 
-/// Of that machine.
-pub(crate) fn conditions(dut: &Inside) -> Option<Box<Conditions>> {
+/// The conditions on the DUT.
+pub(crate) fn conditions(dut: &Option<Dut>) -> Option<Box<Conditions>> {
     dut.as_ref().map(|dut| Box::new(dut.about().conditions.clone()))
 }
 
-/// Puts down the load of the DUT, if it tells, and where on a course that is: along what, in which unit, how much.
-pub(crate) fn keep(
-    kept: &mut Kept,
+/// Adds the DUT's load, if known, to the file of results. `along` is the position in a series: quantity, unit, value.
+pub(crate) fn save(
+    file: &mut ResultsFile,
     when: &str,
     load: Option<&Load>,
     along: Option<(&str, &str, f64)>,
@@ -120,21 +120,21 @@ pub(crate) fn keep(
     let cpus: BTreeMap<String, f64> =
         load.cpus.iter().map(|cpu| (format!("cpu{}", cpu.cpu), cpu.load_percent)).collect();
     let details = json!({"cpus": cpus, "seconds": load.seconds}).as_object().cloned().unwrap_or_default();
-    kept.add(&name, "%", Run { value: load.load_percent, at: None, details })?;
+    file.add(&name, "%", Run { value: load.load_percent, at: None, details })?;
     if let Some((along, unit, value)) = along {
         let [of, line, along, unit] = ["load", "DUT", along, unit].map(str::to_owned);
-        kept.place(&name, Position { of, line, along, unit, value });
+        file.set_position(&name, Position { of, line, along, unit, value });
     }
-    load.doubts.iter().for_each(|doubt| kept.doubt(&name, doubt.clone()));
+    load.doubts.iter().for_each(|doubt| file.add_doubt(&name, doubt.clone()));
     Ok(())
 }
 
 impl Snapshot {
-    /// With the counters of the DUT, whose devices are then named as `dut eth0`.
+    /// Adds the DUT's counters to the snapshot, with devices named such as `dut eth0`.
     ///
     /// # Errors
-    /// Those of the DUT.
-    pub(crate) fn with(mut self, dut: &Inside) -> Result<Self, Error> {
+    /// Fails as the agent does.
+    pub(crate) fn with(mut self, dut: &Option<Dut>) -> Result<Self, Error> {
         if let Some(dut) = dut {
             for (device, counters) in dut.counters()?.0 {
                 let of_device =

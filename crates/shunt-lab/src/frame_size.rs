@@ -1,16 +1,16 @@
-//! How fast routers forward all that comes, against the size of the frames: the maximum receive rate (MRR) of FD.io's CSIT, for one size
-//! after the other. What forwards changes in turn, so that what changes with time is in all of them.
+//! Maximum receive rate (MRR, as in FD.io's CSIT) of routers by frame size: all that arrives when the generator sends
+//! as fast as it can. Routers are measured in turn, so that changes over time affect all of them.
 
 mod effect;
 
 use crate::{
-    Conditions, Doubt, Kept, Limit, Position, Progress, Reading, Run, Spread,
-    dut::{self, Inside},
+    Conditions, Doubt, Limit, Position, Progress, Reading, ResultsFile, Run, Spread,
+    dut::{self, Dut},
     load::Load,
     net::NetNs,
     statistics::median,
     throughput::{Engine, Up, take_part},
-    traffic::{Directed, Error, Figures, Place, Session, Wanted, session},
+    traffic::{Directed, Error, Figures, Session, Testbed, TrafficSpec, session},
 };
 pub use effect::{Cost, Effect};
 use serde::Serialize;
@@ -23,97 +23,97 @@ use std::{
     time::Duration,
 };
 
-/// Those of RFC 2544, with FCS.
+/// The frame sizes of RFC 2544, with FCS.
 pub const RFC2544_BYTES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 
-/// A router that loses less than this of what comes was not the limit.
+/// A router that loses a smaller share than this was not the limit.
 const TOOK_ALL: f64 = 0.001;
-/// What forwards this share of what the generator can do with nothing in between says nothing of a router that loses nothing.
+/// A router that loses nothing and forwards this share of the generator's own rate was not the limit.
 const GENERATOR: f64 = 0.9;
-/// As much of the line is all of it.
+/// A rate above this share of the line's rate counts as all of the line.
 const WHOLE_LINE: f64 = 0.99;
 /// Runs that differ by more than this share of their median are noisy.
 const NOISY: f64 = 0.1;
-/// Shorter trials miss what happens once a second.
+/// Least duration of a trial: shorter trials miss what happens once a second.
 const TRIAL_WANTED_S: f64 = 1.0;
-/// Enough for a fast path to learn the flow, at the new size of its packets too.
+/// Packets before each trial, enough for a fast path to learn the flow and the new size of its packets.
 const WARM_UP: Schedule =
     Schedule { pps: Some(20_000.0), burst: 1, packets: None, duration: Some(Duration::from_millis(100)) };
 
-/// What is to be measured.
+/// The plan of a measurement.
 #[derive(Debug)]
 pub struct Plan {
-    /// The frames, apart from their size.
-    pub wanted: Wanted,
-    /// Where the router is.
-    pub place: Place,
-    /// What forwards in a router of our own, by name; none: Linux.
+    /// The traffic, apart from the frame size.
+    pub spec: TrafficSpec,
+    /// The router under test.
+    pub testbed: Testbed,
+    /// Engines in a router of our own, by name; None for Linux without Shunt.
     pub engines: Vec<(String, Option<Engine>)>,
-    /// Of frames, with FCS.
+    /// Frame sizes with FCS, in bytes.
     pub frame_bytes: Vec<u32>,
-    /// How often each is measured.
+    /// Number of trials of each router at each size.
     pub rounds: u32,
-    /// How long each time.
+    /// Duration of each trial.
     pub trial: Duration,
-    /// Whose load is read as well.
-    pub dut: Inside,
+    /// The DUT, if its load is to be read.
+    pub dut: Option<Dut>,
 }
 
-/// What was found out.
+/// The result of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Why the figures may be wrong: read these first.
+    /// Reasons why the figures may be wrong.
     pub doubts: Vec<Doubt>,
-    /// Of the link, in bit/s, where it is known: no more was offered.
+    /// Speed of the line in bit/s, above which nothing was offered; None if unknown.
     pub speed_bps: Option<u64>,
-    /// Of each trial.
+    /// Duration of each trial in seconds.
     pub trial_s: f64,
-    /// By router and size.
+    /// The points, by router and size.
     pub points: Vec<Point>,
-    /// By router.
+    /// The effect of the frame size, by router.
     pub effects: Vec<Effect>,
-    /// Where and how.
+    /// Machine and settings.
     pub conditions: Conditions,
 }
 
-/// One router at one size.
+/// A router at one frame size.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Point {
-    /// What forwards.
+    /// Name of the router: the engine, or `dut`.
     pub router: String,
-    /// Of each frame, with FCS.
+    /// Size of each frame with FCS, in bytes.
     pub frame_bytes: u32,
-    /// Frames/s that arrived.
+    /// Received frames/s.
     pub forwarded_pps: Reading,
-    /// The same in bit/s of frames with FCS.
+    /// Received bit/s of frames with FCS.
     pub l2_bps: f64,
-    /// The same with preamble and gap.
+    /// Received bit/s with preamble and gap.
     pub l1_bps: f64,
-    /// Of what the line carries, or both directions of it, if its speed is known.
+    /// Received rate as a share of what the line, or both directions of it, can carry; None if the speed is unknown.
     pub line_share: Option<f64>,
-    /// Frames/s that were sent.
+    /// Sent frames/s.
     pub offered_pps: f64,
-    /// Of them, the share that did not arrive.
+    /// Share of the sent frames that were lost.
     pub loss_ratio: f64,
-    /// Frames/s that the generator can send with nothing in between.
+    /// Frames/s that the generator reaches with nothing in between.
     pub generator_pps: Option<f64>,
-    /// Of the DUT's CPUs, in percent of their time: the median of the runs, if the DUT tells.
+    /// Load of the DUT's CPUs in percent: the median of the runs; None without an agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dut_load_percent: Option<f64>,
-    /// Against the router that is named first, in pairs of runs; none for that one itself.
+    /// Rate against the first router, in paired runs; None for the first router itself.
     pub gain: Option<Gain>,
 }
 
-/// A ratio.
+/// A ratio with its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Gain {
-    /// The median.
+    /// The median ratio.
     pub value: f64,
-    /// How far it may be off.
+    /// The confidence interval.
     pub spread: Spread,
 }
 
-/// The runs of one router at one size.
+/// The runs of a router at one size.
 struct Series {
     router: String,
     frame_bytes: u32,
@@ -124,26 +124,27 @@ struct Series {
 }
 
 impl Plan {
-    /// Measures. When `stop` is set it ends at once, with the trials that were over.
+    /// Measures. When `stop` is set, the measurement ends at once and returns the finished trials.
     ///
     /// # Errors
-    /// When it cannot be as asked, or the machine refuses. What was set up is undone, and the trials until then are kept.
+    /// Fails if the plan is not possible or the operating system returns an error. The setup is undone, and finished
+    /// trials stay in the file.
     pub fn perform(
         &self,
-        mut kept: Option<&mut Kept>,
+        mut file: Option<&mut ResultsFile>,
         mut conditions: Conditions,
         stop: &AtomicBool,
         show: &mut dyn FnMut(Progress),
     ) -> Result<Report, Error> {
         conditions.dut = dut::conditions(&self.dut);
-        let speed = self.place.speed(self.wanted.speed);
+        let speed = self.testbed.speed(self.spec.speed);
         let schedules = self.schedules(speed)?;
         let largest = self.frame_bytes.iter().copied().max().unwrap_or_default();
-        let mut wanted = self.wanted.clone();
-        wanted.shape.sizes = Sizes::fixed(largest)?;
+        let mut spec = self.spec.clone();
+        spec.shape.sizes = Sizes::fixed(largest)?;
         let mut all = self.series();
-        let line = session(&wanted, &self.place, stop, |session| {
-            let router = take_part(session, &mut conditions, kept.as_deref_mut())?;
+        let line = session(&spec, &self.testbed, stop, |session| {
+            let router = take_part(session, &mut conditions, file.as_deref_mut())?;
             let line = session.line_speed();
             let total = u64::from(self.rounds) * all.len() as u64;
             let mut done = 0;
@@ -161,8 +162,8 @@ impl Plan {
                         series.generator_pps = generator.get(&series.frame_bytes).copied();
                         series.add(&directed);
                         series.dut_loads.extend(load);
-                        if let Some(kept) = &mut kept {
-                            series.keep(kept, self.limit(series.frame_bytes, line))?;
+                        if let Some(file) = &mut file {
+                            series.save(file, self.limit(series.frame_bytes, line))?;
                         }
                         done += 1;
                     }
@@ -172,10 +173,10 @@ impl Plan {
             Ok::<_, Error>(line)
         })?;
         let mut report = self.report(&all, speed, line, conditions);
-        if let Some(kept) = kept {
+        if let Some(file) = file {
             for Point { router, frame_bytes, forwarded_pps, .. } in &report.points {
                 let name = format!("{router} {frame_bytes}");
-                forwarded_pps.doubts.iter().for_each(|doubt| kept.doubt(&name, doubt.clone()));
+                forwarded_pps.doubts.iter().for_each(|doubt| file.add_doubt(&name, doubt.clone()));
             }
         }
         if stop.load(Ordering::Relaxed) {
@@ -184,24 +185,24 @@ impl Plan {
         Ok(report)
     }
 
-    /// For each size what is offered: all that the generator can, or that the line carries.
+    /// The rate to offer at each size: the most that the generator or the line can do.
     fn schedules(&self, speed: Option<LinkSpeed>) -> Result<Vec<(Sizes, Schedule)>, Error> {
         let of = |bytes: &u32| {
             let sizes = Sizes::fixed(*bytes)?;
             let pps = speed.map(|speed| speed.frames_per_second(sizes.mean_bytes()));
-            let burst = self.wanted.burst;
+            let burst = self.spec.burst;
             Ok((sizes, Schedule { pps, burst, packets: None, duration: Some(self.trial) }))
         };
         self.frame_bytes.iter().map(of).collect()
     }
 
-    /// What the generator can do at each size, in all directions; less sizes when it is interrupted.
+    /// The generator's own rate at each size, over all directions; fewer sizes if the measurement is interrupted.
     fn generator(
         &self,
         session: &mut Session,
         schedules: &[(Sizes, Schedule)],
     ) -> Result<BTreeMap<u32, f64>, Error> {
-        let directions = if self.wanted.both { 2.0 } else { 1.0 };
+        let directions = if self.spec.both { 2.0 } else { 1.0 };
         let mut most = BTreeMap::new();
         for (bytes, (sizes, schedule)) in self.frame_bytes.iter().zip(schedules) {
             if session.stopped() {
@@ -243,13 +244,13 @@ impl Plan {
         dut::run(session, schedule, &self.dut)
     }
 
-    /// Of all directions together.
+    /// The line's limit for all directions together.
     fn limit(&self, frame_bytes: u32, line: Option<LinkSpeed>) -> Option<Limit> {
-        let lines = if self.wanted.both { 2 } else { 1 };
-        Some(Limit::of_line(line?, &Sizes::fixed(frame_bytes).ok()?, lines))
+        let lines = if self.spec.both { 2 } else { 1 };
+        Some(Limit::for_line(line?, &Sizes::fixed(frame_bytes).ok()?, lines))
     }
 
-    /// What was offered is limited by the speed of the line that sends, and what can arrive by that of the slower line.
+    /// The sending line limits what is offered, and the slower line limits what arrives.
     fn report(
         &self,
         all: &[Series],
@@ -272,11 +273,11 @@ impl Plan {
             let same_size = first.iter().find(|(bytes, _)| *bytes == point.frame_bytes);
             let other = self.engines.first().is_some_and(|(name, _)| *name != point.router);
             point.gain =
-                same_size.filter(|_| other).and_then(|(_, base)| Gain::of(&point.forwarded_pps, base));
+                same_size.filter(|_| other).and_then(|(_, base)| Gain::against(&point.forwarded_pps, base));
         }
         let of = |(name, _): &(String, Option<Engine>)| {
             let own: Vec<&Point> = points.iter().filter(|point| point.router == *name).collect();
-            Effect::of(name, &own)
+            Effect::between_sizes(name, &own)
         };
         let effects = self.engines.iter().filter_map(of).collect();
         let speed_bps = speed.map(LinkSpeed::bits_per_second);
@@ -292,9 +293,9 @@ impl Series {
         self.runs.push(figures);
     }
 
-    /// What else than the router was the limit, by the medians of the runs.
+    /// What limited the rate apart from the router, by the medians of the runs.
     fn bound(&self, offered_pps: f64, loss_ratio: f64) -> Option<Doubt> {
-        // Where less than this could be sent by the schedule, the line was not the limit.
+        // A scheduled rate that the generator did not reach means that the line was not the limit.
         let line = self.runs.iter().filter_map(|figures| figures.offered_pps).fold(f64::INFINITY, f64::min);
         if loss_ratio >= TOOK_ALL || offered_pps >= line * WHOLE_LINE {
             return None;
@@ -309,11 +310,11 @@ impl Series {
         format!("{} {}", self.router, self.frame_bytes)
     }
 
-    /// The last run.
-    fn keep(&self, kept: &mut Kept, limit: Option<Limit>) -> std::io::Result<()> {
+    /// Saves the last run.
+    fn save(&self, file: &mut ResultsFile, limit: Option<Limit>) -> std::io::Result<()> {
         let Some(figures) = self.runs.last() else { return Ok(()) };
-        kept.add(&self.name(), "pps", run(figures))?;
-        limit.into_iter().for_each(|limit| kept.limit(&self.name(), limit));
+        file.add(&self.name(), "pps", run(figures))?;
+        limit.into_iter().for_each(|limit| file.set_limit(&self.name(), limit));
         let position = Position {
             of: "forwarded".to_owned(),
             line: self.router.clone(),
@@ -321,16 +322,16 @@ impl Series {
             unit: "bytes".to_owned(),
             value: f64::from(self.frame_bytes),
         };
-        kept.place(&self.name(), position);
+        file.set_position(&self.name(), position);
         let (when, along) = (
             format!("with {} bytes", self.frame_bytes),
             ("frame size", "bytes", f64::from(self.frame_bytes)),
         );
-        dut::keep(kept, &when, self.dut_loads.last(), Some(along))
+        dut::save(file, &when, self.dut_loads.last(), Some(along))
     }
 
     fn point(&self, limit: Option<Limit>) -> Option<Point> {
-        let mut forwarded_pps = Reading::of_runs("pps", self.runs.iter().map(run).collect())?;
+        let mut forwarded_pps = Reading::from_runs("pps", self.runs.iter().map(run).collect())?;
         forwarded_pps.doubts.clone_from(&self.doubts);
         forwarded_pps.set_limit(limit);
         let pps = forwarded_pps.value;
@@ -371,10 +372,10 @@ fn run(figures: &Figures) -> Run {
 }
 
 impl Gain {
-    fn of(reading: &Reading, base: &Reading) -> Option<Self> {
-        // An interrupt leaves some without their counterpart.
+    fn against(reading: &Reading, base: &Reading) -> Option<Self> {
+        // After an interrupt, some runs have no counterpart.
         let pairs = reading.runs.len().min(base.runs.len());
-        let first = |reading: &Reading| Reading::of_runs("pps", reading.runs[..pairs].to_vec());
+        let first = |reading: &Reading| Reading::from_runs("pps", reading.runs[..pairs].to_vec());
         let ratio = Reading::ratio(&first(reading)?, &first(base)?, 1)?;
         Some(Self { value: ratio.value, spread: ratio.spread })
     }

@@ -1,14 +1,14 @@
-//! What of TCP and UDP arrives through a router, by iperf3, and the CPU load meanwhile: each kind of traffic with one thing after the other
-//! (an engine, a setting), and again for each round, so that what changes with time is in all of them.
+//! Goodput of TCP and UDP through a router, by iperf3, with the CPU load. For each kind of traffic, all columns
+//! (engines or settings) are measured in turn, and again in each round, so that changes over time affect all of them.
 
 mod cell;
 mod gauge;
-mod rig;
+mod iperf_rig;
 mod runs;
 
 use crate::{
-    Compared, Doubt, Kept, Progress, Reading, Results,
-    dut::{self, Inside},
+    Compared, Doubt, Progress, Reading, Results, ResultsFile,
+    dut::{self, Dut},
     iperf::{Iperf, Way},
     load::{LoadError, Meter},
     net::NetNs,
@@ -17,7 +17,7 @@ use crate::{
 };
 pub use cell::{Cell, Protocol};
 use gauge::Gauge;
-use rig::Devices;
+use iperf_rig::Devices;
 use runs::Runs;
 use shunt_wire::line::LinkSpeed;
 use std::{
@@ -29,141 +29,141 @@ use std::{
 
 /// Runs that differ by more than this share of their median are noisy.
 const NOISY: f64 = 0.1;
-/// Of the bootstrap.
+/// Seed of the bootstrap.
 const SEED: u64 = 1;
 
-/// What is to be measured.
+/// The plan of a measurement.
 #[derive(Debug)]
 pub struct Plan {
-    /// Such as `goodput matrix`.
+    /// Name of the measurement, such as `goodput matrix`.
     pub what: String,
-    /// Devices of this machine that a router is between; none: one of our own in namespaces.
+    /// Two devices of this machine with a router between them; None for a router of our own in namespaces.
     pub between: Option<Between>,
-    /// What is compared; ratios are to the first.
+    /// The engines or settings to compare; ratios are to the first column.
     pub columns: Vec<Column>,
-    /// The traffic.
+    /// The kinds of traffic.
     pub cells: Vec<Cell>,
-    /// How often each is measured.
+    /// Number of runs of each cell in each column.
     pub rounds: u32,
-    /// How long each time.
+    /// Duration of a run in seconds.
     pub seconds: u32,
-    /// Of the line, where there is one: no more is offered.
+    /// Speed of the line; no more is offered. None if there is no line.
     pub speed: Option<LinkSpeed>,
-    /// Measure the CPU load too.
+    /// Whether to measure the CPU load.
     pub load: bool,
 }
 
-/// Where a router is that is not ours.
+/// A router between two devices of this machine.
 #[derive(Debug)]
 pub struct Between {
-    /// The device that connects.
+    /// The device on the LAN side, which connects.
     pub lan: Wired,
-    /// The device that is connected to.
+    /// The device on the WAN side, which listens.
     pub wan: Wired,
-    /// Who tells the router's load, if somebody does.
-    pub inside: Inside,
+    /// The router's agent, if it has one.
+    pub dut: Option<Dut>,
 }
 
-/// A device of this machine, and the next hops from there to the other one, if they are not in one subnet.
+/// A device of this machine, and the next hops from there if the other device is in another subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wired {
-    /// Its name.
+    /// Name of the device.
     pub device: String,
-    /// Of either version of IP.
+    /// Addresses of the next hops, at most one per IP version.
     pub gateways: Vec<IpAddr>,
 }
 
-/// What is the same for all traffic in one column.
+/// The settings of one column.
 #[derive(Debug, Clone)]
 pub struct Column {
-    /// Its name among the others.
+    /// Name of the column.
     pub name: String,
-    /// What forwards; none: Linux.
+    /// The engine; None for Linux without Shunt.
     pub engine: Option<Engine>,
-    /// Run by the shell in the router before its runs, each time that the router is made.
+    /// Shell command to run in the router before the runs of the column, each time a router is made.
     pub command: Option<String>,
 }
 
-/// What was found out.
+/// The result of a measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// The names of the columns.
+    /// Names of the columns.
     pub columns: Vec<String>,
-    /// The traffic that could be.
+    /// The kinds of traffic that this machine supports.
     pub cells: Vec<Cell>,
-    /// Of each run.
+    /// Duration of each run in seconds.
     pub seconds: u32,
-    /// Of the line.
+    /// Speed of the line.
     pub speed: Option<LinkSpeed>,
-    /// The router is not ours, and CPU load is its own.
+    /// Whether the CPU load is that of a DUT.
     pub dut: bool,
-    /// All that was measured, and what could not be.
+    /// All readings, and the reasons for missing ones.
     pub results: Results,
-    /// Something failed that should not have.
+    /// The first unexpected failure.
     pub failure: Option<String>,
 }
 
-/// What is measured of one way of some traffic.
+/// A quantity that is measured for each way of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
-    /// Payload that arrived.
+    /// Received payload.
     Goodput,
-    /// Datagrams that did not arrive.
+    /// Share of lost datagrams.
     Loss,
-    /// Of datagrams.
+    /// Jitter of datagrams.
     Jitter,
-    /// By the meter, the mean of all CPUs of this machine, or of a DUT that is another one.
+    /// CPU load by the meter: the mean of all CPUs of this machine, or of the DUT.
     CpuLoad,
-    /// The same by /proc/stat.
+    /// CPU load by /proc/stat.
     ProcStat,
 }
 
 impl Plan {
-    /// Measures. When `stop` is set it ends at once, with the runs that were over.
+    /// Measures. When `stop` is set, the measurement ends at once and keeps the finished runs.
     ///
     /// # Errors
-    /// When nothing could be measured. What was set up is undone.
+    /// Fails if nothing could be measured. The setup is undone.
     pub fn perform(
         &self,
-        mut kept: Kept,
+        mut file: ResultsFile,
         stop: &AtomicBool,
         show: &mut dyn FnMut(Progress),
     ) -> Result<Report, Error> {
         require_root()?;
         let iperf = Iperf::find()?;
-        kept.conditions().tools.insert("iperf3".to_owned(), iperf.version().to_owned());
+        file.conditions_mut().tools.insert("iperf3".to_owned(), iperf.version().to_owned());
         let devices = self.between.as_ref().map(Devices::borrow).transpose()?;
-        let cells = self.possible(devices.as_ref(), &mut kept)?;
-        let gauge = if self.load { self.gauge(&mut kept) } else { None };
-        let mut runs = Runs::new(self, iperf, devices.as_ref(), gauge, &mut kept, stop, show);
+        let cells = self.possible(devices.as_ref(), &mut file)?;
+        let gauge = if self.load { self.gauge(&mut file) } else { None };
+        let mut runs = Runs::new(self, iperf, devices.as_ref(), gauge, &mut file, stop, show);
         runs.all(&cells);
         let (failure, measured) = runs.end();
         if let Some(why) = failure.clone().filter(|_| !measured) {
             return Err(Error::Machine(why));
         }
-        self.report(cells, kept, failure, stop)
+        self.report(cells, file, failure, stop)
     }
 
-    /// What tells the load. Before the traffic: a meter is calibrated on a quiet machine.
-    fn gauge(&self, kept: &mut Kept) -> Option<Gauge> {
+    /// Starts the load meter. This comes before the traffic, since the meter is calibrated on an idle machine.
+    fn gauge(&self, file: &mut ResultsFile) -> Option<Gauge> {
         match &self.between {
             None => Meter::start(None)
-                .map_err(|why| kept.lacks("CPU", why.to_string()))
+                .map_err(|why| file.add_missing("CPU", why.to_string()))
                 .map(|meter| Gauge::Here(Box::new(meter)))
                 .ok(),
-            Some(Between { inside: Some(dut), .. }) => {
-                kept.conditions().dut = dut::conditions(&Some(dut.clone()));
+            Some(Between { dut: Some(dut), .. }) => {
+                file.conditions_mut().dut = dut::conditions(&Some(dut.clone()));
                 Some(Gauge::There(dut.clone(), None))
             }
-            Some(Between { inside: None, .. }) => {
-                kept.lacks("CPU", "the DUT tells its load by --dut-agent only".to_owned());
+            Some(Between { dut: None, .. }) => {
+                file.add_missing("CPU", "the load of a DUT needs --dut-agent".to_owned());
                 None
             }
         }
     }
 
-    /// Those that this machine can have.
-    fn possible(&self, devices: Option<&Devices>, kept: &mut Kept) -> Result<Vec<Cell>, Error> {
+    /// The cells that this machine supports.
+    fn possible(&self, devices: Option<&Devices>, file: &mut ResultsFile) -> Result<Vec<Cell>, Error> {
         let is_tagged = self.cells.iter().any(|cell| cell.vlan);
         let no_tags = if devices.is_none() && is_tagged { vlan_lacking()? } else { None };
         let (mut possible, mut first_lack) = (Vec::new(), None);
@@ -174,7 +174,7 @@ impl Plan {
             };
             match lack {
                 Some(why) => {
-                    kept.lacks(&cell.to_string(), why.clone());
+                    file.add_missing(&cell.to_string(), why.clone());
                     first_lack.get_or_insert(why);
                 }
                 None => possible.push(*cell),
@@ -189,23 +189,23 @@ impl Plan {
     fn report(
         &self,
         cells: Vec<Cell>,
-        mut kept: Kept,
+        mut file: ResultsFile,
         failure: Option<String>,
         stop: &AtomicBool,
     ) -> Result<Report, Error> {
-        for (name, percent) in noisy(kept.results()) {
-            kept.doubt(&name, Doubt::Noisy { percent });
+        for (name, percent) in noisy(file.results()) {
+            file.add_doubt(&name, Doubt::Noisy { percent });
         }
         let columns: Vec<String> = self.columns.iter().map(|column| column.name.clone()).collect();
-        for (name, ratio) in ratios(&columns, &cells, kept.results()) {
-            kept.put(&name, ratio)?;
+        for (name, ratio) in ratios(&columns, &cells, file.results()) {
+            file.insert(&name, ratio)?;
         }
         let whole = failure.is_none() && !stop.load(Ordering::Relaxed);
         let results = if whole {
-            kept.finish()?
+            file.finish()?
         } else {
-            let results = kept.results().clone();
-            kept.leave()?;
+            let results = file.results().clone();
+            file.save_incomplete()?;
             results
         };
         let (seconds, speed, dut) = (self.seconds, self.speed, self.between.is_some());
@@ -213,16 +213,16 @@ impl Plan {
     }
 }
 
-/// Why this kernel has no VLAN devices, if it has none.
+/// Why this kernel has no VLAN devices; None if it has them.
 fn vlan_lacking() -> Result<Option<String>, Error> {
     let scratch = NetNs::try_new("vlan")?;
     scratch.try_run("ip link add p0 type veth peer name p1")?;
     let made = scratch.try_run("ip link add link p0 name p0.5 type vlan id 5");
     Ok(made.err().map(|why| {
         let why = why.to_string();
-        let said =
-            why.lines().next().and_then(|line| line.rsplit_once("status: ")).map_or("", |(_, said)| said);
-        format!("this kernel makes no VLAN devices (CONFIG_VLAN_8021Q): ip ended with {said}")
+        let reason =
+            why.lines().next().and_then(|line| line.rsplit_once("status: ")).map_or("", |(_, reason)| reason);
+        format!("this kernel has no VLAN devices (CONFIG_VLAN_8021Q): ip: {reason}")
     }))
 }
 
@@ -233,7 +233,7 @@ fn noisy(results: &Results) -> Vec<(String, f64)> {
     rates.filter(|(_, apart)| *apart > NOISY).map(|(name, apart)| (name, apart * 100.0)).collect()
 }
 
-/// Each column's goodput to that of the first, for programs that read the file.
+/// The goodput of each column divided by that of the first, for programs that read the file.
 fn ratios(columns: &[String], cells: &[Cell], results: &Results) -> Vec<(String, Reading)> {
     let Some((first, others)) = columns.split_first() else { return Vec::new() };
     let mut ratios = Vec::new();
@@ -251,20 +251,21 @@ fn ratios(columns: &[String], cells: &[Cell], results: &Results) -> Vec<(String,
 }
 
 impl Report {
-    /// One reading, if it was measured.
+    /// A reading; None if it was not measured.
     pub fn reading(&self, cell: &Cell, way: Way, column: &str, quantity: Quantity) -> Option<&Reading> {
         self.results.readings.get(&cell.reading(way, column, quantity))
     }
 
-    /// Another column against the first.
+    /// A column's change against the first column.
     pub fn gain(&self, cell: &Cell, way: Way, column: &str, quantity: Quantity) -> Option<Compared> {
         let first = self.columns.first().filter(|first| *first != column)?;
         let base = self.reading(cell, way, first, quantity)?;
         let other = self.reading(cell, way, column, quantity)?;
-        Some(Compared::of(&cell.reading(way, column, quantity), base, other, SEED))
+        Some(Compared::new(&cell.reading(way, column, quantity), base, other, SEED))
     }
 
-    /// Of the readings, each once: those of a kind with how many readings have it, and the name of the first of them.
+    /// The doubts of all readings, one per kind: with the name of the first reading that has it and the number of
+    /// readings.
     pub fn doubts(&self) -> Vec<(&Doubt, &str, usize)> {
         let mut doubts: Vec<(&Doubt, &str, usize)> = Vec::new();
         for (name, reading) in &self.results.readings {
@@ -283,7 +284,7 @@ impl Report {
 }
 
 impl Quantity {
-    /// Of its readings.
+    /// The unit of the readings.
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Goodput => "Mbit/s",
@@ -299,7 +300,7 @@ impl From<LoadError> for Error {
     }
 }
 
-/// The traffic that has the same router, in the order in which it was asked for.
+/// Cells that use the same router, in the requested order.
 fn groups(cells: &[Cell]) -> Vec<Vec<Cell>> {
     let mut seen = BTreeSet::new();
     let kinds = cells.iter().map(|cell| (cell.nat, cell.vlan)).filter(|kind| seen.insert(*kind));

@@ -1,12 +1,12 @@
-//! iperf3 between two namespaces, and what its JSON says.
+//! iperf3 between two namespaces, and its JSON.
 
-mod said;
+mod output;
 
 use crate::{
     net::{NetNs, Process, wait_for},
     traffic::Error,
 };
-pub use said::{Arrived, Datagrams};
+pub use output::{Arrived, Datagrams};
 use serde::Serialize;
 use std::{
     fs::{self, File},
@@ -20,56 +20,56 @@ use std::{
 use tempfile::TempDir;
 
 const PROGRAM: &str = "iperf3";
-/// The first one whose JSON tells what arrived of UDP apart from what was sent.
+/// The oldest version whose JSON has the received UDP data apart from the sent data.
 const OLDEST: (u32, u32) = (3, 11);
 /// Port of the server.
 const PORT: u16 = 5201;
-/// Buffers of TCP at a set rate.
+/// Buffers per second of TCP at a limited rate.
 const PER_S: u64 = 1000;
-/// For a server that is to listen.
+/// Time limit for the server to listen.
 const LISTENS: Duration = Duration::from_secs(10);
-/// For connecting, and for exchanging results at the end, beside the time of the test itself.
+/// Time for connecting and for exchanging results, beside the duration of the test.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// From when until when data flows, in shares of the time: it begins with connecting.
+/// Data flows between these shares of the test's duration; connecting comes first.
 const DATA_FLOWS: [f64; 2] = [0.15, 0.95];
 
-/// One that is installed, and whose JSON is understood.
+/// The installed iperf3, whose version is supported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Iperf {
     version: String,
 }
 
-/// One test.
+/// A test.
 #[derive(Debug, Clone, Copy)]
 pub struct Test<'h> {
-    /// Connects.
+    /// The host that connects.
     pub client: &'h NetNs,
-    /// Is connected to.
+    /// The host that listens.
     pub server: &'h NetNs,
-    /// Its address.
+    /// Address of the server.
     pub to: IpAddr,
-    /// What is sent.
+    /// Protocol and datagram size.
     pub load: Load,
-    /// Which way.
+    /// Direction of the data.
     pub direction: Direction,
-    /// How much payload is offered, in bit/s of each way; none: as much as the sender can.
+    /// Offered payload in bit/s in each direction; None for as much as the sender can.
     pub rate_bps: Option<u64>,
-    /// How long. iperf3 knows whole seconds only.
+    /// Duration in seconds; iperf3 takes whole seconds only.
     pub seconds: u32,
 }
 
-/// What is sent.
+/// The traffic of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Load {
-    /// One TCP stream each way.
+    /// One TCP stream in each direction.
     Tcp,
-    /// Datagrams of this many bytes.
+    /// UDP datagrams of this many bytes.
     Udp(u32),
 }
 
-/// Where data goes.
+/// The direction of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -81,7 +81,7 @@ pub enum Direction {
     Duplex,
 }
 
-/// One way of a direction.
+/// One of the two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
@@ -92,54 +92,54 @@ pub enum Way {
 }
 
 impl Iperf {
-    /// The one that is installed.
+    /// Finds the installed iperf3.
     ///
     /// # Errors
-    /// When there is none, or one whose JSON is not understood.
+    /// Fails if iperf3 is not installed or is too old.
     pub fn find() -> Result<Self, Error> {
         let output = Command::new(PROGRAM).arg("--version").stdin(Stdio::null()).output().map_err(|e| {
             Error::Asked(match e.kind() {
                 io::ErrorKind::NotFound => {
-                    format!("{PROGRAM} is not installed, and does the sending; `apt install {PROGRAM}`")
+                    format!("{PROGRAM} is not installed, but needed to send; `apt install {PROGRAM}`")
                 }
                 _ => format!("{PROGRAM}: {e}"),
             })
         })?;
-        Self::of(&String::from_utf8_lossy(&output.stdout))
+        Self::parse_version(&String::from_utf8_lossy(&output.stdout))
     }
 
-    fn of(said: &str) -> Result<Self, Error> {
-        let first = said.lines().next().unwrap_or_default();
+    fn parse_version(stdout: &str) -> Result<Self, Error> {
+        let first = stdout.lines().next().unwrap_or_default();
         let version = first.strip_prefix("iperf ").and_then(|rest| rest.split_whitespace().next());
         let numbers = version.and_then(|version| {
             let mut numbers = version.split('.').map(|number| number.trim_end_matches('+').parse().ok());
             Some((numbers.next()??, numbers.next()??))
         });
-        let (oldest, wanted) = (OLDEST.1, "is needed, whose JSON tells what arrived");
+        let (oldest, wanted) = (OLDEST.1, "is needed, since older versions do not report received data");
         match (version, numbers) {
             (Some(version), Some(numbers)) if numbers.0 == OLDEST.0 && numbers >= OLDEST => {
                 Ok(Self { version: version.to_owned() })
             }
-            (Some(version), Some(_)) => Err(Error::Asked(format!(
-                "{PROGRAM} is of version {version}, and one of 3.{oldest} or later {wanted}"
-            ))),
+            (Some(version), Some(_)) => {
+                Err(Error::Asked(format!("{PROGRAM} has version {version}; 3.{oldest} or later {wanted}")))
+            }
             _ => Err(Error::Asked(format!(
-                "{PROGRAM} --version says `{}`, and an iperf 3.{oldest} or later {wanted}",
-                said::shortened(first)
+                "{PROGRAM} --version prints `{}`; iperf 3.{oldest} or later {wanted}",
+                output::shortened(first)
             ))),
         }
     }
 
-    /// As it names itself.
+    /// The version, as iperf3 prints it.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Runs one test: what arrived each way, in the order of [`Direction::ways`]. None when `stop` was set meanwhile. `look` is
-    /// called twice while data flows, if it flows for so long.
+    /// Runs a test, and returns the result of each way in the order of [`Direction::ways`]; None if `stop` was set
+    /// meanwhile. Calls `look` twice while data flows, if it flows long enough.
     ///
     /// # Errors
-    /// When it fails, does not end in time, or says what is not understood. Nothing of it is left running.
+    /// Fails if iperf3 fails, does not end in time, or prints something unexpected. No process is left running.
     pub fn run(
         &self,
         test: &Test<'_>,
@@ -164,29 +164,29 @@ impl Iperf {
         });
         match ended {
             Some(Some(status)) => {
-                let said = fs::read_to_string(directory.path().join("out"))?;
+                let stdout = fs::read_to_string(directory.path().join("out"))?;
                 let complaint = fs::read_to_string(directory.path().join("err"))?;
-                self.understand(&said, &complaint, status, test).map(Some)
+                self.parse(&stdout, &complaint, status, test).map(Some)
             }
             Some(None) => Ok(None),
             None => Err(Error::Machine(format!(
-                "{PROGRAM} to {to} did not end within {} s and was ended",
+                "{PROGRAM} to {to} did not end within {} s and was killed",
                 patience.as_secs()
             ))),
         }
     }
 
-    fn understand(
+    fn parse(
         &self,
-        said: &str,
+        stdout: &str,
         complaint: &str,
         status: ExitStatus,
         test: &Test<'_>,
     ) -> Result<Vec<Arrived>, Error> {
-        said::understand(said, test.direction).map_err(|why| {
+        output::parse(stdout, test.direction).map_err(|why| {
             let complaint = complaint.trim();
             let complaint =
-                if complaint.is_empty() { String::new() } else { format!("; it complained: {complaint}") };
+                if complaint.is_empty() { String::new() } else { format!("; stderr: {complaint}") };
             let status = if status.success() { String::new() } else { format!(" ({status})") };
             Error::Machine(format!("{PROGRAM} {}{status}: {why}{complaint}", self.version))
         })
@@ -207,7 +207,7 @@ impl Test<'_> {
             (Some(()), None) => Ok(server),
             (_, Some(status)) => Err(Error::Machine(format!("{PROGRAM} as a server at {to}: {status}"))),
             (None, None) => Err(Error::Machine(format!(
-                "{PROGRAM} as a server at {to} does not listen after {} s",
+                "{PROGRAM} as a server does not listen at {to} after {} s",
                 LISTENS.as_secs()
             ))),
         }
@@ -215,15 +215,15 @@ impl Test<'_> {
 
     fn connect(&self, directory: &TempDir) -> Result<Process, Error> {
         let mut command = in_background(self.client);
-        // Without reports in between, which would be most of the JSON.
+        // No interval reports, which would be most of the JSON.
         command.args(["--json", "--interval", "0", "--port", &PORT.to_string(), "--client"]);
         command.arg(self.to.to_string());
-        // iperf3 offers 1 Mbit/s of UDP unless it is told otherwise; 0 is all that it can.
+        // By default iperf3 offers 1 Mbit/s of UDP; 0 stands for no limit.
         command.args(["--time", &self.seconds.to_string()]);
         command.args(["--bitrate", &self.rate_bps.unwrap_or(0).to_string()]);
         match (self.load, self.rate_bps) {
             (Load::Udp(bytes), _) => command.args(["--udp", "--length", &bytes.to_string()]),
-            // It sends whole buffers, of 128 kB unless told otherwise, which at a low rate are bursts.
+            // iperf3 sends whole buffers, of 128 kB by default, which are bursts at a low rate.
             (Load::Tcp, Some(rate)) => {
                 let bytes = (rate / 8 / PER_S).clamp(1000, 128 << 10);
                 command.args(["--length", &bytes.to_string()])
@@ -241,7 +241,7 @@ impl Test<'_> {
     }
 }
 
-/// Somebody does at the port, in the namespace of this thread.
+/// Whether a process listens on the port in this thread's namespace.
 fn is_listening() -> bool {
     const LISTEN: &str = "0A";
     let port = format!(":{PORT:04X}");
@@ -256,7 +256,7 @@ fn is_listening() -> bool {
         .any(|name| fs::read_to_string(format!("/proc/thread-self/net/{name}")).is_ok_and(has))
 }
 
-/// Ctrl-C is for us, and not for it as well.
+/// iperf3 must not receive Ctrl-C from the terminal: this process handles it.
 fn in_background(host: &NetNs) -> Command {
     let mut command = host.command(PROGRAM);
     command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
@@ -264,7 +264,7 @@ fn in_background(host: &NetNs) -> Command {
 }
 
 impl Direction {
-    /// One or two.
+    /// The ways of this direction, one or two.
     pub const fn ways(self) -> &'static [Way] {
         match self {
             Self::Forward => &[Way::Forward],
@@ -273,7 +273,7 @@ impl Direction {
         }
     }
 
-    /// `forward`, `reverse`, `duplex`.
+    /// The name: `forward`, `reverse`, `duplex`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Forward => "forward",

@@ -1,7 +1,8 @@
-//! Measuring: a number travels with its conditions and its doubts.
+//! Measurement. Every number comes with its conditions and its doubts.
 //!
-//! A measurement begins with [`Conditions::of_this_machine`] and [`Kept::begin`], adds each run as soon as it is there, and ends
-//! with [`Kept::finish`]. What was interrupted is still on disk, and says that it is not complete.
+//! A measurement begins with [`Conditions::of_this_machine`] and [`ResultsFile::begin`], adds each run when the run is
+//! over, and ends with [`ResultsFile::finish`]. The file of an interrupted measurement has the runs until then and
+//! `complete: false`.
 
 mod compare;
 mod conditions;
@@ -17,6 +18,7 @@ mod progress;
 mod reading;
 mod results;
 pub mod search;
+mod spread;
 pub mod statistics;
 pub mod sweep;
 pub mod throughput;
@@ -27,5 +29,6 @@ pub use conditions::{CampaignStep, Conditions, Cpus, Nic};
 pub use distribution::{Distribution, Quantile};
 pub use doubt::Doubt;
 pub use progress::Progress;
-pub use reading::{Limit, Position, Reading, Run, Spread, SpreadKind};
-pub use results::{Kept, ReadError, Results};
+pub use reading::{Limit, Position, Reading, Run};
+pub use results::{ReadError, Results, ResultsFile};
+pub use spread::{Spread, SpreadKind};

@@ -1,14 +1,16 @@
-//! CPU load, measured by what is left of each CPU.
+//! CPU load, measured by the time that is left on each CPU.
 //!
-//! On each CPU a thread of the lowest class (SCHED_IDLE) does rounds of work that take a known time. What it does not get done,
-//! somebody else had the CPU for: processes, and also interrupts and softirqs, which accounting by ticks misses.
+//! On each CPU, a thread of the lowest scheduling class (SCHED_IDLE), the soaker, does rounds of work that take a known
+//! time. Work that it does not get done is load: other processes had the CPU, or interrupts and softirqs, which
+//! tick-based accounting misses.
 //!
-//! A round is timed in pieces of some microseconds. Most pieces are not interrupted, so their lower quartile says how fast
-//! the CPU is *now*, however busy it is: load is a share of time, and a change of frequency shows as a speed, not as load.
-//! A round has pieces in registers and pieces in memory. If only those in memory slow down, somebody else has the caches or the bus.
+//! A round is timed in pieces of some microseconds. Most pieces are not interrupted, so their lower quartile gives the
+//! CPU's current speed, however busy the CPU is. Load is a share of time: a change of frequency shows as speed, not as
+//! load. A round has pieces that work in registers and pieces that work in memory. If only those in memory slow down,
+//! other work uses the caches or the memory bus.
 //!
-//! The meter keeps its CPUs out of idle states and at their highest clock, and walks through 4 MiB: [`CpuLoad`] says what it
-//! took. Measure throughput with and without it.
+//! The meter keeps its CPUs out of idle states and at their highest clock, and walks through 4 MiB of memory;
+//! [`CpuLoad`] has its cost. Measure throughput with the meter and without it.
 
 mod calibration;
 mod group;
@@ -27,9 +29,9 @@ use serde::{Deserialize, Serialize};
 use soaker::{Sample, Soaker};
 use std::{io, sync::Arc};
 
-/// A change of speed, or a spread, that is worth a doubt.
+/// A change of speed, or a spread, from which on there is a doubt.
 const DOUBTFUL: f64 = 0.01;
-/// Steal that is worth a doubt.
+/// Steal from which on there is a doubt.
 const DOUBTFUL_STEAL_PERCENT: f64 = 0.5;
 
 /// A soaker on each CPU, from [`start`](Self::start) to [`stop`](Self::stop).
@@ -40,80 +42,80 @@ pub struct Meter {
     last: Snapshot,
     conditions: Conditions,
     standing: Vec<Doubt>,
-    // After the soakers, since a group that has threads cannot be removed.
+    // Dropped after the soakers: a group that has threads cannot be removed.
     _group: Option<Arc<IdleGroup>>,
 }
 
-/// The load of a machine over some time.
+/// The load of a machine over an interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Load {
-    /// Over how long.
+    /// Duration of the interval in seconds.
     pub seconds: f64,
-    /// The mean of the CPUs.
+    /// Mean load of the CPUs in percent.
     pub load_percent: f64,
-    /// Each.
+    /// The load of each CPU.
     pub cpus: Vec<CpuLoad>,
-    /// Why it may be wrong.
+    /// Reasons why the load may be wrong.
     pub doubts: Vec<Doubt>,
-    /// Of the machine, when the meter was started.
+    /// Conditions of the machine at the start of the meter.
     pub conditions: Conditions,
 }
 
 /// The load of one CPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CpuLoad {
-    /// Its number.
+    /// Number of the CPU.
     pub cpu: usize,
-    /// The share of time that anything but the meter had it.
+    /// Share of time in which anything but the meter had the CPU.
     pub load_percent: f64,
-    /// How far that may be off, by the spread of the calibration.
+    /// Error of the load in percentage points, by the spread of the calibration.
     pub error_points: f64,
-    /// Its speed in terms of that at calibration.
+    /// Speed in percent of the speed at calibration.
     pub speed_percent: f64,
-    /// How much longer work in memory took than at calibration, beyond what speed explains.
+    /// Slowdown of work in memory since the calibration, beyond the change of speed.
     pub memory_slowdown_percent: f64,
-    /// How long the meter was on it.
+    /// Share of time in which the meter ran; None if the scheduler does not report it.
     pub soaked_percent: Option<f64>,
-    /// At most what the meter took from others, by its weight in the scheduler. Part of the load.
+    /// Largest share that the meter can have taken from others, by its scheduling weight. Part of the load.
     pub taken_percent: f64,
-    /// What the meter moved through caches and memory.
+    /// Memory traffic of the meter in MB/s.
     pub soaker_mbytes_per_second: f64,
-    /// What /proc/stat says.
+    /// Load by /proc/stat.
     pub proc_stat: StatShares,
 }
 
-/// Why load cannot be measured.
+/// An error of the load meter.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// A CPU that was asked for.
+    /// The requested CPU is not allowed.
     #[error("CPU {cpu} is not online or not allowed here (cpuset); allowed: {allowed:?}")]
     NotAllowed {
-        /// Which.
+        /// Number of the CPU.
         cpu: usize,
-        /// Which are.
+        /// Numbers of the allowed CPUs.
         allowed: Vec<usize>,
     },
-    /// A CPU on which others left no time.
-    #[error("CPU {cpu} is too busy to calibrate: start the meter before what it is to measure")]
+    /// Other work left no time on a CPU.
+    #[error("CPU {cpu} is too busy to calibrate: start the meter before the load")]
     Busy {
-        /// Which.
+        /// Number of the CPU.
         cpu: usize,
     },
-    /// The system refused.
+    /// The operating system returned an error.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The failed operation.
         what: String,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// By a signal.
-    #[error("interrupted: of a test that was not over nothing can be said")]
+    /// A signal stopped the meter.
+    #[error("interrupted before the test was complete")]
     Interrupted,
 }
 
-/// What the meter had seen by some moment.
+/// The meter's counters at one moment.
 #[derive(Debug)]
 pub struct Mark(Snapshot);
 
@@ -125,11 +127,11 @@ struct Snapshot {
 }
 
 impl Meter {
-    /// Starts a soaker on each of these CPUs, or on each that is allowed, and calibrates them together, since CPUs share
+    /// Starts a soaker on each of these CPUs, or on all allowed CPUs. They are calibrated together, since CPUs share
     /// power, caches and memory. Takes about a second.
     ///
     /// # Errors
-    /// When a CPU that was asked for is not allowed, or is too busy.
+    /// Fails if a requested CPU is not allowed or is too busy.
     pub fn start(cpus: Option<&[usize]>) -> Result<Self, LoadError> {
         let conditions = Conditions::of_this_machine();
         let (allowed, forbidden) = proc_stat::allowed_cpus()?;
@@ -149,19 +151,19 @@ impl Meter {
         if group::has_quota(group.is_some()) {
             standing.push(Doubt::Quota);
         }
-        let last = Snapshot::of(&soakers)?;
+        let last = Snapshot::take(&soakers)?;
         Ok(Self { soakers, left_out, last, conditions, standing, _group: group })
     }
 
-    /// How each CPU was calibrated.
+    /// The calibration of each CPU.
     pub fn calibrations(&self) -> impl Iterator<Item = (usize, &Calibration)> {
         self.soakers.iter().map(|soaker| (soaker.cpu(), soaker.calibration()))
     }
 
-    /// The load since the last call, or since the start.
+    /// The load since the last call or the start.
     ///
     /// # Errors
-    /// When /proc cannot be read.
+    /// Fails if /proc cannot be read.
     pub fn read(&mut self) -> Result<Load, LoadError> {
         let now = self.mark()?;
         let load = self.between_snapshots(&self.last, &now.0);
@@ -169,12 +171,12 @@ impl Meter {
         Ok(load)
     }
 
-    /// This moment.
+    /// Records the counters of this moment.
     ///
     /// # Errors
-    /// When /proc cannot be read.
+    /// Fails if /proc cannot be read.
     pub fn mark(&self) -> Result<Mark, LoadError> {
-        Snapshot::of(&self.soakers).map(Mark)
+        Snapshot::take(&self.soakers).map(Mark)
     }
 
     /// The load from one moment to a later one.
@@ -194,10 +196,10 @@ impl Meter {
         Load { seconds, load_percent, cpus, doubts, conditions: self.conditions.clone() }
     }
 
-    /// The load since the last call, and the end of the soakers.
+    /// The load since the last call; then stops the soakers.
     ///
     /// # Errors
-    /// When /proc cannot be read.
+    /// Fails if /proc cannot be read.
     pub fn stop(mut self) -> Result<Load, LoadError> {
         self.read()
     }
@@ -228,7 +230,7 @@ impl Meter {
 }
 
 impl Snapshot {
-    fn of(soakers: &[Soaker]) -> Result<Self, LoadError> {
+    fn take(soakers: &[Soaker]) -> Result<Self, LoadError> {
         let cpus = soakers.iter().map(Soaker::cpu);
         Ok(Self {
             throttles: Throttles::read(cpus),

@@ -1,20 +1,22 @@
-//! Networks to measure in: namespaces, topologies, raw sockets.
+//! Networks for measurements and tests: namespaces, topologies, raw sockets.
 //!
-//! Everything made here is undone on drop, and nothing that was made elsewhere is touched. What begins with `try_` says what
-//! went wrong; the others are for tests and demos, and panic with the command and what it said.
+//! Everything is undone on drop, and no object that was made elsewhere is changed. Functions whose name begins with
+//! `try_` return errors; the others are for tests and demos and panic with the failed command and its output.
 
 mod borrowed;
 mod host;
 mod netns;
 mod process;
+mod segment;
 mod tap;
 mod topology;
 mod wait;
 
 pub use borrowed::Borrowed;
 pub use netns::{NetNs, delete_namespaces_of_this_process};
-pub use process::Process;
+pub use process::{Process, is_ignored, reset_ignored_signals_in_children};
+pub use segment::Segment;
 pub(crate) use tap::link_address;
 pub use tap::{Frame, Tap};
-pub use topology::{Host, Segment, Topology};
+pub use topology::{Host, Topology};
 pub use wait::{wait_for, wait_until};

@@ -1,12 +1,12 @@
-//! How far a measurement has come, for whoever waits for it.
+//! Progress of a measurement.
 
-/// How far a measurement has come.
+/// Progress of a measurement, for the user who waits for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// Trials that are over.
+    /// Number of finished trials.
     pub done: u64,
-    /// Of so many.
+    /// Number of all trials.
     pub total: u64,
-    /// What is measured now.
+    /// Name of the current trial.
     pub now: String,
 }

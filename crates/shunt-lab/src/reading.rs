@@ -1,116 +1,100 @@
-//! A number, with the runs that it is of.
+//! A measured number and the runs it comes from.
 
-use crate::{Doubt, statistics};
+use crate::{
+    Doubt,
+    spread::{Spread, SpreadKind},
+    statistics,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use shunt_gen::Sizes;
 use shunt_wire::line::LinkSpeed;
 
-/// The clocks of a line may be so far off (IEEE 802.3), and that of this machine as well.
+/// Tolerance when a rate is compared with a line's limit: the line's clock (IEEE 802.3) and this machine's clock may
+/// differ by as much.
 const CLOCKS_APART: f64 = 2e-4;
 
-/// What was measured.
+/// A measured number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
-    /// Such as `pps` or `Mbit/s`.
+    /// The unit of all values, such as `pps` or `Mbit/s`.
     pub unit: String,
     /// The median of the runs.
     pub value: f64,
-    /// How far it may be off.
+    /// Bounds of the value.
     pub spread: Spread,
-    /// Why it may be wrong beyond that: read these first.
+    /// Reasons why the value may be wrong beyond the spread. Reports print them first.
     pub doubts: Vec<Doubt>,
-    /// The most that the line could have carried, where there is a line.
+    /// The most that the line can carry; absent if the link is virtual or its speed is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// Where it stands, if it is one of a course of readings.
+    /// The reading's position in a series; absent if the reading is not part of a series.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<Position>,
-    /// In the order in which they were made.
+    /// The runs, in the order in which they were made.
     pub runs: Vec<Run>,
 }
 
-/// What a line can carry by its speed and the size of frames alone.
+/// The most that a line can carry, given its speed and the frame size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
-    /// In the reading's unit, of the same layer.
+    /// The limit, in the reading's unit and for the same layer.
     pub value: f64,
-    /// Of which line and which frames, such as `1 Gbit/s, 64-byte frames`.
+    /// The line and the frames, such as `1Gbit/s, frames of 64 bytes`.
     pub of: String,
 }
 
 impl Limit {
-    /// In frames/s, over so many lines at once.
-    pub fn of_line(speed: LinkSpeed, sizes: &Sizes, lines: u32) -> Self {
+    /// The limit in frames/s of this number of lines together.
+    pub fn for_line(speed: LinkSpeed, sizes: &Sizes, lines: u32) -> Self {
         let value = speed.frames_per_second(sizes.mean_bytes()) * f64::from(lines);
         let line = format!("{speed}bit/s, frames of {sizes} bytes");
         Self { value, of: if lines == 1 { line } else { format!("{lines} x {line}") } }
     }
 
-    /// Which part of it this is. None of a limit that is not above 0.
+    /// `value` as a share of the limit; None if the limit is not above 0.
     pub fn share(&self, value: f64) -> Option<f64> {
         (self.value > 0.0).then(|| value / self.value)
     }
 
-    /// It cannot be: it is wrong, or the limit is.
+    /// Whether `value` exceeds the limit by more than clocks differ: then the value or the limit is wrong.
     pub fn is_below(&self, value: f64) -> bool {
         self.share(value).is_some_and(|share| share > 1.0 + CLOCKS_APART)
     }
 }
 
-/// Where a reading stands on a course of them, such as one frame size of many.
+/// A reading's position in a series, such as one frame size of many.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Position {
-    /// What each of the course says: `forwarded`, `lost`.
+    /// The quantity that the series shows: `forwarded`, `lost`.
     pub of: String,
-    /// Which line of the course, such as an engine or a direction.
+    /// The curve within the series, such as an engine or a direction.
     pub line: String,
-    /// What differs along the course, such as `frame size`.
+    /// The quantity on the x axis, such as `frame size`.
     pub along: String,
-    /// The unit of that.
+    /// The unit of the x axis.
     pub unit: String,
-    /// How much of it here.
+    /// The position on the x axis, in `unit`.
     pub value: f64,
 }
 
 /// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// In the reading's unit.
+    /// The value, in the reading's unit.
     pub value: f64,
-    /// When it was put down, in UTC by RFC 3339; so it shows which runs of two files were made in turn.
+    /// The time when the run was recorded, in UTC by RFC 3339. `compare` uses the times to see whether runs of two
+    /// files were made in turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// What else it showed, by names of its own.
+    /// Further figures of the run, by name.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub details: Map<String, Value>,
 }
 
-/// Two bounds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
-    /// The lower one.
-    pub low: f64,
-    /// The upper one.
-    pub high: f64,
-    /// What they bound.
-    pub kind: SpreadKind,
-}
-
-/// What a spread bounds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SpreadKind {
-    /// All runs.
-    Range,
-    /// The true value, with a confidence of 95 %.
-    #[serde(rename = "confidence-95")]
-    Confidence95,
-}
-
 impl Reading {
-    /// Of one run or more. None when there is none, or one that is not a number.
-    pub fn of_runs(unit: &str, runs: Vec<Run>) -> Option<Self> {
+    /// A reading of these runs; None if there is no run or a value is not finite.
+    pub fn from_runs(unit: &str, runs: Vec<Run>) -> Option<Self> {
         let values: Vec<f64> = runs.iter().map(|run| run.value).collect();
         if values.iter().any(|value| !value.is_finite()) {
             return None;
@@ -130,7 +114,8 @@ impl Reading {
         })
     }
 
-    /// A against B, whose runs were made in turn: their ratio, with its confidence interval and the doubts of both.
+    /// The ratio of two readings whose runs were made in turn, with its confidence interval and the doubts of both.
+    /// `seed` is that of the bootstrap.
     pub fn ratio(of: &Self, to: &Self, seed: u64) -> Option<Self> {
         let values = |reading: &Self| reading.runs.iter().map(|run| run.value).collect::<Vec<_>>();
         let (of_runs, to_runs) = (values(of), values(to));
@@ -145,12 +130,12 @@ impl Reading {
         Some(ratio)
     }
 
-    /// Which part of its limit it is, or this run's value is. None without a limit, or with one that is not above 0.
+    /// `value` as a share of this reading's limit; None if there is no limit or the limit is not above 0.
     pub fn share(&self, value: f64) -> Option<f64> {
         self.limit.as_ref()?.share(value)
     }
 
-    /// Says what the line could have carried at most, and doubts what is above.
+    /// Sets the limit, and adds a doubt if the value or a run exceeds it.
     pub fn set_limit(&mut self, limit: Option<Limit>) {
         self.limit = limit;
         if self.is_above_limit() {
@@ -158,13 +143,13 @@ impl Reading {
         }
     }
 
-    /// It or one of its runs is more than the line can carry.
+    /// Whether the value or one of the runs exceeds the limit.
     pub fn is_above_limit(&self) -> bool {
         let values = self.runs.iter().map(|run| run.value).chain([self.value]);
         self.limit.as_ref().is_some_and(|limit| values.into_iter().any(|value| limit.is_below(value)))
     }
 
-    /// Once each.
+    /// Adds a doubt, unless the reading has it already.
     pub fn add_doubt(&mut self, doubt: Doubt) {
         if !self.doubts.contains(&doubt) {
             self.doubts.push(doubt);
@@ -183,7 +168,7 @@ mod tests {
     use super::*;
 
     fn of(values: &[f64]) -> Option<Reading> {
-        Reading::of_runs("pps", values.iter().copied().map(Run::from).collect())
+        Reading::from_runs("pps", values.iter().copied().map(Run::from).collect())
     }
 
     #[test]
@@ -195,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_of_a_limit_that_there_is() {
+    fn a_share_needs_a_positive_limit() {
         let mut reading = of(&[3.0]).unwrap();
         assert_eq!(reading.share(3.0), None);
         for (value, share) in [(12.0, Some(0.25)), (0.0, None), (f64::NAN, None)] {
@@ -205,17 +190,17 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_that_of_the_line_and_what_is_above_is_doubted() {
+    fn a_rate_above_the_limit_of_the_line_is_doubted() {
         let sizes = Sizes::fixed(64).unwrap();
         let gigabit: LinkSpeed = "1G".parse().unwrap();
-        let limit = Limit::of_line(gigabit, &sizes, 1);
+        let limit = Limit::for_line(gigabit, &sizes, 1);
         assert_eq!((limit.value.round(), limit.of.as_str()), (1_488_095.0, "1Gbit/s, frames of 64 bytes"));
-        let both = Limit::of_line(gigabit, &sizes, 2);
+        let both = Limit::for_line(gigabit, &sizes, 2);
         assert_eq!((both.value, both.of.as_str()), (2.0 * limit.value, "2 x 1Gbit/s, frames of 64 bytes"));
-        let imix = Limit::of_line(gigabit, &"imix".parse().unwrap(), 1);
+        let imix = Limit::for_line(gigabit, &"imix".parse().unwrap(), 1);
         let mean_bytes = (7.0 * 64.0 + 4.0 * 570.0 + 1518.0) / 12.0;
         assert!((imix.value * 8.0 * (mean_bytes + 20.0) / 1e9 - 1.0).abs() < 1e-9, "{imix:?}");
-        // Clocks differ, packets do not overtake the light.
+        // Clocks may differ by 200 ppm; a rate above that is wrong.
         for (pps, above) in [(1_488_095.0, false), (1_488_200.0, false), (1_490_000.0, true)] {
             let mut reading = of(&[1e6, pps, 1e6]).unwrap();
             reading.set_limit(Some(limit.clone()));

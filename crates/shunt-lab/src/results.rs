@@ -1,7 +1,8 @@
-//! The file of a measurement: written after each run, read back by any Shunt of the same version of the format.
+//! The file of results: rewritten after each run, readable by every Shunt that has the same format version.
 
 use crate::{Conditions, Doubt, Limit, Nic, Position, Reading, Run};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Map, Value};
 use std::{
     collections::BTreeMap,
     fs::{self, Permissions},
@@ -13,90 +14,91 @@ use std::{
 use tempfile::Builder;
 
 const FORMAT: &str = "shunt-result";
-/// Raised when what is there changes its meaning; new fields and doubts do not raise it.
+/// The format version. Raised when an existing field changes its meaning; not raised for new fields and doubts.
 const VERSION: u32 = 1;
 
-/// What was measured, under which conditions.
+/// The results of a measurement, with their conditions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
-    /// The measurement: `load`, `throughput`.
+    /// The name of the measurement: `load`, `throughput`.
     pub what: String,
-    /// In UTC, by RFC 3339.
+    /// The start of the measurement, in UTC by RFC 3339.
     pub began: String,
-    /// It was not interrupted.
+    /// Whether the measurement ran to its end; false if it was interrupted.
     pub complete: bool,
-    /// Where and how.
+    /// Machine and settings.
     pub conditions: Conditions,
-    /// By name.
+    /// The readings, by name.
     pub readings: BTreeMap<String, Reading>,
-    /// What could not be measured, and why.
+    /// For each reading that could not be measured, the reason.
     #[serde(default)]
     pub missing: BTreeMap<String, String>,
 }
 
-/// Results that are on disk as far as they go, where they have a file.
+/// Results that are written to disk after each run, or kept in memory only.
 #[derive(Debug)]
-pub struct Kept {
+pub struct ResultsFile {
     path: Option<PathBuf>,
     results: Results,
+    extra: Map<String, Value>,
 }
 
-/// Why a file of results cannot be read.
+/// An error of reading or opening a file of results.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// There is no such file, or it may not be read.
+    /// The file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// It ends in the middle.
-    #[error("it ends in the middle, after {lines} lines: copy it again, or measure again")]
+    /// The JSON ends early.
+    #[error("the file ends early, after {lines} lines: copy it again, or measure again")]
     Truncated {
-        /// How much there is.
+        /// Number of lines in the file.
         lines: usize,
     },
-    /// Something else.
-    #[error("it is no result of Shunt: \"format\": \"{FORMAT}\" is missing")]
+    /// The file is JSON but not a file of results.
+    #[error("not a Shunt result file: `format` is missing")]
     Format,
-    /// Of a Shunt that is older or newer.
-    #[error(
-        "its format is version {found}, and this Shunt reads {VERSION}: read it with the Shunt that wrote it"
-    )]
+    /// The file has another format version.
+    #[error("format version {found}; this Shunt reads version {VERSION}: use the Shunt that wrote the file")]
     Version {
-        /// What it says.
+        /// The version in the file.
         found: u64,
     },
-    /// Runs of another measurement cannot go there.
-    #[error("it has runs of `{found}`, not of `{wanted}`: give another file")]
+    /// The file has results of another measurement, so runs cannot be added.
+    #[error("the file has runs of `{found}`, not of `{wanted}`: name another file")]
     Other {
-        /// What it says.
+        /// The measurement in the file.
         found: String,
-        /// What was to be added.
+        /// The measurement whose runs were to be added.
         wanted: String,
     },
-    /// A device or a pipe, of which there is no end.
-    #[error("it is no file: results are written again after each run")]
+    /// The path is a device or a pipe, which cannot be rewritten.
+    #[error("not a regular file: results are rewritten after each run")]
     NoFile,
-    /// It is not as the format has it.
-    #[error("it is damaged: {0}")]
+    /// A field is missing or has the wrong type.
+    #[error("damaged file of results: {0}")]
     Damaged(#[source] serde_json::Error),
 }
 
-/// What stands in front.
+/// The file's content: the format's name and version, the results, and extra fields.
 #[derive(Serialize)]
 struct Envelope<'r> {
     format: &'static str,
     version: u32,
     #[serde(flatten)]
     results: &'r Results,
+    #[serde(flatten)]
+    extra: &'r Map<String, Value>,
 }
 
 impl Results {
-    /// Of a measurement that begins now.
+    /// Empty results of a measurement that begins now.
     pub fn new(what: &str, conditions: Conditions) -> Self {
         Self {
             what: what.to_owned(),
@@ -108,21 +110,21 @@ impl Results {
         }
     }
 
-    /// Reads a file.
+    /// Reads a file of results.
     ///
     /// # Errors
-    /// When it is not a whole file of results of this version.
+    /// Fails if the file cannot be read, or as [`parse`](Self::parse).
     pub fn read(path: &Path) -> Result<Self, ReadError> {
         let text = fs::read_to_string(path);
         Self::parse(&text.map_err(|source| ReadError::File { path: path.to_owned(), source })?)
     }
 
-    /// Reads what [`to_json`](Self::to_json) wrote.
+    /// Parses the text of a file of results.
     ///
     /// # Errors
-    /// When it is not a whole file of results of this version.
+    /// Fails if the text is not a complete file of results of this version.
     pub fn parse(text: &str) -> Result<Self, ReadError> {
-        let value: serde_json::Value = serde_json::from_str(text).map_err(|error| match error.is_eof() {
+        let value: Value = serde_json::from_str(text).map_err(|error| match error.is_eof() {
             true => ReadError::Truncated { lines: text.lines().count() },
             false => ReadError::Damaged(error),
         })?;
@@ -137,74 +139,86 @@ impl Results {
         serde_json::from_value(value).map_err(ReadError::Damaged)
     }
 
-    /// For a report that is a file of results and more: `#[serde(flatten, serialize_with = "Results::serialize_file")]`.
+    /// Serializes a report that has a file of results and further fields: `#[serde(flatten, serialize_with =
+    /// "Results::serialize_file")]`.
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// Returns the serializer's errors.
     pub(crate) fn serialize_file<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.envelope().serialize(serializer)
+        self.envelope(&Map::new()).serialize(serializer)
     }
 
-    fn envelope(&self) -> Envelope<'_> {
-        Envelope { format: FORMAT, version: VERSION, results: self }
+    fn envelope<'r>(&'r self, extra: &'r Map<String, Value>) -> Envelope<'r> {
+        Envelope { format: FORMAT, version: VERSION, results: self, extra }
     }
 
-    /// As it stands in the file.
+    /// The text of a file of results.
     ///
     /// # Errors
-    /// None that is known: every value has a form in JSON.
+    /// Does not fail for values of these types: each has a JSON form.
     pub fn to_json(&self) -> serde_json::Result<String> {
-        Ok(serde_json::to_string_pretty(&self.envelope())? + "\n")
+        self.to_json_with(&Map::new())
+    }
+
+    fn to_json_with(&self, extra: &Map<String, Value>) -> serde_json::Result<String> {
+        Ok(serde_json::to_string_pretty(&self.envelope(extra))? + "\n")
     }
 }
 
-impl Kept {
-    /// Writes what is known before the first run, so that a wrong directory shows before an hour of measuring.
+impl ResultsFile {
+    fn new(path: Option<PathBuf>, results: Results) -> Self {
+        Self { path, results, extra: Map::new() }
+    }
+
+    /// Creates the file before the first run, so that a wrong directory shows at once and not after an hour of
+    /// measuring.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails if the file cannot be written.
     pub fn begin(path: PathBuf, results: Results) -> io::Result<Self> {
-        let kept = Self { path: Some(path), results };
-        kept.save()?;
-        Ok(kept)
+        let results_file = Self::new(Some(path), results);
+        results_file.save()?;
+        Ok(results_file)
     }
 
-    /// Without a file: what there is is only here.
-    pub fn nowhere(results: Results) -> Self {
-        Self { path: None, results }
+    /// Results that are not written to disk.
+    pub fn in_memory(results: Results) -> Self {
+        Self::new(None, results)
     }
 
-    /// Goes on with a file of the same measurement, or begins it: so runs of two files can be made in turn.
+    /// Opens a file of the same measurement to add runs to it, or creates the file. Runs of two files can so be made in
+    /// turn.
     ///
     /// # Errors
-    /// When there is a file that is of something else, or cannot be read or written.
-    pub fn go_on(path: PathBuf, results: Results) -> Result<Self, ReadError> {
+    /// Fails if the file holds another measurement, or cannot be read or written.
+    pub fn resume(path: PathBuf, results: Results) -> Result<Self, ReadError> {
         let file = |source| ReadError::File { path: path.clone(), source };
         let metadata = match path.metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let kept = Self { path: Some(path.clone()), results };
-                kept.write(&path).map_err(file)?;
-                return Ok(kept);
+                let results_file = Self::new(Some(path.clone()), results);
+                results_file.write(&path).map_err(file)?;
+                return Ok(results_file);
             }
             metadata => metadata.map_err(file)?,
         };
         if !metadata.is_file() {
             return Err(ReadError::NoFile);
         }
-        // It is written anew and put in the place of the old one, which a link only leads to.
+        // The file is replaced at each write. A link must stay a link, so the file that it points to is replaced.
         let path = path.canonicalize().map_err(file)?;
-        let mut there = Results::read(&path)?;
-        if there.what != results.what {
-            return Err(ReadError::Other { found: there.what, wanted: results.what });
+        let mut existing = Results::read(&path)?;
+        if existing.what != results.what {
+            return Err(ReadError::Other { found: existing.what, wanted: results.what });
         }
-        there.complete = false;
-        Ok(Self { path: Some(path), results: there })
+        existing.complete = false;
+        Ok(Self::new(Some(path), existing))
     }
 
-    /// Adds a run to the reading of this name, and writes.
+    /// Adds a run to a reading, and writes the file.
     ///
     /// # Errors
-    /// When it is not a number, is in another unit than the runs before it, or the file cannot be written.
+    /// Fails if the value is not finite, if the unit differs from that of earlier runs, or if the file cannot be
+    /// written.
     pub fn add(&mut self, name: &str, unit: &str, run: impl Into<Run>) -> io::Result<()> {
         let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidInput, format!("{name}: {why}"));
         let before = self.results.readings.get(name);
@@ -215,7 +229,7 @@ impl Kept {
         let mut run = run.into();
         run.at.get_or_insert_with(|| humantime::format_rfc3339_millis(SystemTime::now()).to_string());
         runs.push(run);
-        let mut reading = Reading::of_runs(unit, runs).ok_or_else(|| wrong("not a number".to_owned()))?;
+        let mut reading = Reading::from_runs(unit, runs).ok_or_else(|| wrong("not a number".to_owned()))?;
         if let Some(Reading { doubts, limit, position, .. }) = before.cloned() {
             (reading.doubts, reading.position) = (doubts, position);
             reading.set_limit(limit);
@@ -224,86 +238,92 @@ impl Kept {
         self.save()
     }
 
-    /// Adds the runs and the doubts of another reading to that of this name, and writes.
+    /// Adds the runs, doubts and limit of a reading to the reading of this name, and writes the file.
     ///
     /// # Errors
-    /// As [`add`](Self::add).
+    /// Fails as [`add`](Self::add).
     pub fn add_all(&mut self, name: &str, of: &Reading) -> io::Result<()> {
         of.runs.iter().try_for_each(|run| self.add(name, &of.unit, run.clone()))?;
-        of.doubts.iter().for_each(|doubt| self.doubt(name, doubt.clone()));
-        of.limit.iter().for_each(|limit| self.limit(name, limit.clone()));
+        of.doubts.iter().for_each(|doubt| self.add_doubt(name, doubt.clone()));
+        of.limit.iter().for_each(|limit| self.set_limit(name, limit.clone()));
         self.save()
     }
 
-    /// Puts in a whole reading, such as a ratio, and writes.
+    /// Replaces a whole reading, such as a ratio, and writes the file.
     ///
     /// # Errors
-    /// When the file cannot be written.
-    pub fn put(&mut self, name: &str, reading: Reading) -> io::Result<()> {
+    /// Fails if the file cannot be written.
+    pub fn insert(&mut self, name: &str, reading: Reading) -> io::Result<()> {
         self.results.readings.insert(name.to_owned(), reading);
         self.save()
     }
 
-    /// Says which devices took part; written with the next run.
-    pub fn took_part(&mut self, nics: &[Nic]) {
+    /// Sets the network devices that take part; written with the next run.
+    pub fn set_nics(&mut self, nics: &[Nic]) {
         self.results.conditions.nics = nics.to_vec();
     }
 
-    /// Doubts the reading of this name, if there is one; written with the next run.
-    pub fn doubt(&mut self, name: &str, doubt: Doubt) {
+    /// Adds a doubt to a reading, if the reading exists; written with the next run.
+    pub fn add_doubt(&mut self, name: &str, doubt: Doubt) {
         if let Some(reading) = self.results.readings.get_mut(name) {
             reading.add_doubt(doubt);
         }
     }
 
-    /// As [`doubt`](Self::doubt), unless it has one of this kind.
-    pub fn doubt_kind(&mut self, name: &str, doubt: Doubt) {
+    /// Adds a doubt to a reading unless the reading has a doubt of this kind; written with the next run.
+    pub fn add_doubt_kind(&mut self, name: &str, doubt: Doubt) {
         if let Some(reading) = self.results.readings.get_mut(name) {
             doubt.add_kind(&mut reading.doubts);
         }
     }
 
-    /// Says what the line could have carried at most, if there is a reading of this name; written with the next run.
-    pub fn limit(&mut self, name: &str, limit: Limit) {
+    /// Sets the most that the line can carry, if the reading exists; written with the next run.
+    pub fn set_limit(&mut self, name: &str, limit: Limit) {
         if let Some(reading) = self.results.readings.get_mut(name) {
             reading.set_limit(Some(limit));
         }
     }
 
-    /// Says where on its course the reading of this name stands, if there is one; written with the next run.
-    pub fn place(&mut self, name: &str, position: Position) {
+    /// Sets the position of a reading in its series, if the reading exists; written with the next run.
+    pub fn set_position(&mut self, name: &str, position: Position) {
         if let Some(reading) = self.results.readings.get_mut(name) {
             reading.position = Some(position);
         }
     }
 
-    /// Says that something could not be measured; written with the next run.
-    pub fn lacks(&mut self, name: &str, why: String) {
+    /// Records why a reading could not be measured; written with the next run.
+    pub fn add_missing(&mut self, name: &str, why: String) {
         self.results.missing.insert(name.to_owned(), why);
     }
 
-    /// Where and how, as far as it became known after the beginning; written with the next run.
-    pub fn conditions(&mut self) -> &mut Conditions {
+    /// Sets a top-level field beside those of the format, for programs that read this measurement's own tables; written
+    /// with the next run.
+    pub fn set_extra(&mut self, name: &str, value: Value) {
+        self.extra.insert(name.to_owned(), value);
+    }
+
+    /// The conditions, for those that become known after the beginning; written with the next run.
+    pub fn conditions_mut(&mut self) -> &mut Conditions {
         &mut self.results.conditions
     }
 
-    /// What there is so far.
+    /// The results so far.
     pub fn results(&self) -> &Results {
         &self.results
     }
 
-    /// Writes what there is, which is not all.
+    /// Writes the file as incomplete.
     ///
     /// # Errors
-    /// When the file cannot be written.
-    pub fn leave(self) -> io::Result<()> {
+    /// Fails if the file cannot be written.
+    pub fn save_incomplete(self) -> io::Result<()> {
         self.save()
     }
 
-    /// Writes that all is there.
+    /// Marks the results as complete, and writes the file.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails if the file cannot be written.
     pub fn finish(mut self) -> io::Result<Results> {
         self.results.complete = true;
         self.save()?;
@@ -315,21 +335,22 @@ impl Kept {
         self.write(path).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
     }
 
-    // Whoever reads it meanwhile, or pulls the plug, finds the old file or the new one.
+    // The file is replaced atomically: a reader, or the next boot after a power loss, finds the old file or the new
+    // file.
     fn write(&self, path: &Path) -> io::Result<()> {
         let directory = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        // What tempfile says of it has a name that nobody has given.
+        // Check the directory first: the error of tempfile would name a file that the user does not know.
         directory.metadata()?;
-        // Not for its owner alone, who is root where it was measured: the umask says for whom.
+        // tempfile's default mode is 0600, which only root could read. Use 0666 less the umask, as for other files.
         let mut file = Builder::new().permissions(Permissions::from_mode(0o666)).tempfile_in(directory)?;
-        if let Ok(there) = path.metadata() {
-            file.as_file().set_permissions(there.permissions())?;
+        if let Ok(metadata) = path.metadata() {
+            file.as_file().set_permissions(metadata.permissions())?;
         }
-        // Without the name of the temporary file, which it would be told with.
-        file.as_file_mut().write_all(self.results.to_json()?.as_bytes())?;
+        // Write through the plain file: an error of the tempfile would contain the temporary name.
+        file.as_file_mut().write_all(self.results.to_json_with(&self.extra)?.as_bytes())?;
         file.as_file().sync_all()?;
         file.persist(path)?;
         Ok(())

@@ -1,46 +1,47 @@
-//! How much a router forwards: searches for the load up to which it loses nothing, or no more than so much.
+//! Search for a router's throughput: the highest load at which it loses nothing, or no more than a given share.
 //!
-//! A search says which trial it wants next, is told what came of it, and ends when it knows enough. It has no clock and does no
-//! I/O, so that it can be tried on routers that do not exist ([`simulated`]). Loads are those of one direction, in frames/s.
+//! A search names its next trial, records the outcome, and ends when the bounds are close enough. It has no clock and
+//! does no I/O, so that it can be tested on simulated routers ([`simulated`]). Loads are in frames/s of one direction.
 
 mod binary;
 mod goal;
-mod ledger;
 mod mlr;
 pub mod simulated;
+mod trials;
 
 pub use binary::BinarySearch;
 pub use goal::{Goal, Range, Wrong};
 pub use mlr::MlrSearch;
 use serde::{Deserialize, Serialize};
 
-/// Traffic at the end of a trial that a generator may leave unsent: it stops by the clock, between two frames or two bursts.
+/// Time at the end of a trial whose frames may stay unsent: the generator stops by the clock, between two frames or
+/// bursts.
 const UNSENT_S: f64 = 10e-6;
 
-/// What a trial is to be like.
+/// The parameters of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Frames/s in one direction.
+    /// Load in frames/s of one direction.
     pub load_pps: f64,
-    /// For how long they are sent.
+    /// Duration of sending in seconds.
     pub duration_s: f64,
 }
 
-/// What came of a trial.
+/// The outcome of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// How many frames should have been sent, of all directions.
+    /// Number of frames due in all directions.
     pub expected: u64,
-    /// How many were.
+    /// Number of frames sent.
     pub offered: u64,
-    /// How many of them arrived.
+    /// Number of frames received.
     pub forwarded: u64,
-    /// What the trial counts for (Trial Effective Duration): by default the time for which it sent.
+    /// Trial Effective Duration of the RFC: by default, the time of sending.
     pub effective_s: f64,
 }
 
 impl Trial {
-    /// Its outcome, when so many were sent and arrived in so many directions.
+    /// The outcome of a trial with this number of directions, sent and received frames.
     pub fn outcome(&self, directions: u32, offered: u64, forwarded: u64) -> Outcome {
         let expected = self.load_pps * (self.duration_s - UNSENT_S).max(0.0) * f64::from(directions);
         Outcome { expected: expected as u64, offered, forwarded, effective_s: self.duration_s }
@@ -48,7 +49,8 @@ impl Trial {
 }
 
 impl Outcome {
-    /// The share that did not arrive. What was not sent counts as lost: at a load that was not there, nothing was forwarded.
+    /// Share of the due frames that were not received. A frame that was not sent counts as lost: the router has not
+    /// shown that it forwards this load.
     pub fn loss_ratio(&self) -> f64 {
         match self.expected.max(self.offered) {
             0 => 0.0,
@@ -56,36 +58,37 @@ impl Outcome {
         }
     }
 
-    /// Sent and not arrived.
+    /// Number of frames that were sent and not received.
     pub fn lost(&self) -> u64 {
         self.offered.saturating_sub(self.forwarded)
     }
 }
 
-/// What was found for one goal.
+/// The result for a goal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GoalResult {
-    /// What was searched for.
+    /// The goal.
     pub goal: Goal,
-    /// The highest load below `upper_pps` that meets the goal (Relevant Lower Bound), or the maximum if that does.
+    /// Relevant Lower Bound: the highest load below `upper_pps` that meets the goal, or the maximum load if that meets
+    /// it.
     pub lower_pps: Option<f64>,
-    /// The lowest load that does not (Relevant Upper Bound).
+    /// Relevant Upper Bound: the lowest load that does not meet the goal.
     pub upper_pps: Option<f64>,
-    /// What was forwarded at the lower bound (Conditional Throughput).
+    /// Conditional Throughput: the rate forwarded at the lower bound.
     pub throughput_pps: Option<f64>,
-    /// Why the result is not regular, if it is not.
+    /// Why the result is irregular; None if it is regular.
     pub irregular: Option<Irregular>,
 }
 
-/// Why a result is not a regular one.
+/// The reason for an irregular result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Irregular {
-    /// Not even the minimum load meets the goal.
+    /// The minimum load does not meet the goal.
     MinLoadFails,
-    /// The maximum load meets the goal, so the limit is beyond it.
+    /// The maximum load meets the goal, so the throughput is higher.
     MaxLoadPasses,
-    /// The search was ended before the bounds were near enough.
+    /// The search was ended before the bounds were close enough.
     Unfinished,
 }
 
@@ -93,31 +96,31 @@ impl std::fmt::Display for Irregular {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::MinLoadFails => "irregular: the minimum load is an upper bound",
-            Self::MaxLoadPasses => "irregular: the maximum load is a lower bound, so the limit is beyond it",
-            Self::Unfinished => "irregular: the search ended before its bounds were near enough",
+            Self::MaxLoadPasses => "irregular: the maximum load is a lower bound; the throughput is higher",
+            Self::Unfinished => "irregular: the search ended before its bounds were close enough",
         })
     }
 }
 
 /// A search for one or more goals.
 pub trait Search {
-    /// The trial that is wanted next; none when the search is over.
-    fn wanted(&mut self) -> Option<Trial>;
-    /// Takes in what came of it.
+    /// The next trial; None when the search is over.
+    fn next_trial(&mut self) -> Option<Trial>;
+    /// Records the outcome of a trial.
     fn record(&mut self, trial: Trial, outcome: Outcome);
-    /// What is known so far, in the order of the goals.
+    /// The results so far, in the order of the goals.
     fn results(&self) -> Vec<GoalResult>;
 }
 
-/// Searches until it is over.
+/// Runs a search to its end.
 ///
 /// # Errors
-/// When a trial could not be measured. What is known until then stays in the search.
+/// Returns the error of a trial; the results until then stay in the search.
 pub fn run<E>(
     search: &mut dyn Search,
     mut measure: impl FnMut(Trial) -> Result<Outcome, E>,
 ) -> Result<Vec<GoalResult>, E> {
-    while let Some(trial) = search.wanted() {
+    while let Some(trial) = search.next_trial() {
         let outcome = measure(trial)?;
         search.record(trial, outcome);
     }

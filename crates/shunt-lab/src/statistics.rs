@@ -1,17 +1,17 @@
-//! Statistics of a few runs, which have outliers and no known distribution.
+//! Statistics for a few runs with outliers and an unknown distribution.
 
-use crate::reading::{Spread, SpreadKind};
+use crate::spread::{Spread, SpreadKind};
 
-/// Enough that the ends of a 95 % interval are those of infinitely many to within a run or so.
+/// With this many resamples, the ends of a 95 % interval differ from those of infinitely many by about one run at most.
 const RESAMPLES: usize = 10_000;
 
-/// The middle value, or the mean of the two in the middle. None of none.
+/// The median: the middle value, or the mean of the two middle values. None if there are no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// The value below which this share of the values lies, linear between neighbours (type 7 of Hyndman and Fan, as R and NumPy
-/// have it by default). None of none, or when `share` is not within 0 and 1.
+/// The quantile at `share` (0 to 1), interpolated linearly between neighbouring values (type 7 of Hyndman and Fan, the
+/// default of R and NumPy). None if there are no values or `share` is out of range.
 pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     if values.is_empty() || !(0.0..=1.0).contains(&share) {
         return None;
@@ -23,31 +23,32 @@ pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     Some(below + (above - below) * at.fract())
 }
 
-/// The median distance from the median. None of none.
+/// The median absolute deviation from the median. None if there are no values.
 pub fn median_deviation(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
     median(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<_>>())
 }
 
-/// A against B, which were measured in turn: the median of the ratios of each pair, and its 95 % confidence interval by the
-/// bootstrap (percentiles, pairs resampled together). What slows both runs of a pair cancels out.
+/// The median of the ratios of paired runs, with its 95 % confidence interval by the bootstrap (percentile method,
+/// pairs resampled together). A disturbance that slows both runs of a pair cancels out.
 ///
-/// None when there are no pairs, a different number of each, or a ratio that is not a number. The seed makes it repeatable.
+/// None if there are no pairs, the numbers of runs differ, or a ratio is not finite. The same seed gives the same
+/// interval.
 pub fn ratio_of_pairs(of: &[f64], to: &[f64], seed: u64) -> Option<(f64, Spread)> {
     of_pairs(of, to, seed, |of, to| of / to)
 }
 
-/// As [`ratio_of_pairs`], but A less B: of shares, which may be 0.
+/// As [`ratio_of_pairs`], but the difference `of - to`. Used for shares, which may be 0.
 pub fn difference_of_pairs(of: &[f64], to: &[f64], seed: u64) -> Option<(f64, Spread)> {
     of_pairs(of, to, seed, |of, to| of - to)
 }
 
-/// As [`ratio_of_pairs`], where the runs of A and B have nothing to do with each other: the ratio of the medians.
+/// The ratio of the medians, for runs that are not paired; otherwise as [`ratio_of_pairs`].
 pub fn ratio_of_medians(of: &[f64], to: &[f64], seed: u64) -> Option<(f64, Spread)> {
     of_medians(of, to, seed, |of, to| of / to)
 }
 
-/// As [`ratio_of_medians`], but A less B.
+/// The difference of the medians; otherwise as [`ratio_of_medians`].
 pub fn difference_of_medians(of: &[f64], to: &[f64], seed: u64) -> Option<(f64, Spread)> {
     of_medians(of, to, seed, |of, to| of - to)
 }
@@ -119,20 +120,20 @@ mod tests {
 
     #[test]
     fn the_interval_of_nine_pairs_ends_at_the_second_and_the_eighth() {
-        // The median of a resample is no more than the k-th when five of nine draws are among the first k: binomially
-        // 0.0014 for the first and 0.034 for the second, of which 0.025 lies between.
+        // The median of a resample is at most the k-th value if at least five of nine draws are among the first k:
+        // binomial probability 0.0014 for the first value and 0.034 for the second; 0.025 lies between.
         let of = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
         for seed in 0..5 {
             let (value, spread) = ratio_of_pairs(&of, &[10.0; 9], seed).unwrap();
             assert_eq!((value, spread.low, spread.high), (0.5, 0.2, 0.8));
         }
-        // With three, either end is a quarter of all resamples.
+        // With three pairs, a quarter of all resamples have either end as their median.
         let (_, spread) = ratio_of_pairs(&[3.0, 1.0, 2.0], &[1.0; 3], 7).unwrap();
         assert_eq!((spread.low, spread.high), (1.0, 3.0));
     }
 
     #[test]
-    fn what_slows_both_of_a_pair_cancels_out() {
+    fn a_disturbance_of_both_runs_of_a_pair_cancels_out() {
         let to = [100.0, 900.0, 300.0, 10.0];
         let of = to.map(|value| value * 0.5);
         let (value, spread) = ratio_of_pairs(&of, &to, 1).unwrap();
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_that_are_0_have_a_difference() {
+    fn shares_of_0_have_a_difference() {
         let (value, spread) = difference_of_pairs(&[14.0, 15.0, 16.0], &[0.0; 3], 1).unwrap();
         assert_eq!((value, spread.low, spread.high), (15.0, 14.0, 16.0));
         let (value, spread) = difference_of_medians(&[0.0; 4], &[0.0; 9], 1).unwrap();
@@ -152,11 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_are_no_pairs_are_resampled_each_for_itself() {
+    fn unpaired_runs_are_resampled_independently() {
         let (value, spread) = ratio_of_medians(&[10.0, 11.0, 12.0], &[5.0; 7], 1).unwrap();
-        // Of three, the lowest is the median of a resample in seven of 27.
+        // With three runs, the lowest is the median of a resample in 7 of 27 cases.
         assert_eq!((value, spread.low, spread.high), (2.2, 2.0, 2.4));
-        // As pairs, 1 and 2 against 2 and 1 say nothing; as medians, they are the same.
+        // Taken as pairs, (1, 2) and (2, 1) are inconclusive; the medians are equal.
         let (value, spread) = ratio_of_medians(&[1.0, 2.0], &[2.0, 1.0], 1).unwrap();
         assert!(value == 1.0 && spread.low == 0.5 && spread.high == 2.0, "{spread:?}");
         assert_eq!((ratio_of_medians(&[], &[1.0], 1), ratio_of_medians(&[1.0], &[0.0], 1)), (None, None));

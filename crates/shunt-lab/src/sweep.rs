@@ -1,14 +1,14 @@
-//! Traffic at one rate after the other, and beside each what changed in the counters of drivers and MACs.
+//! Traffic at one rate after the other, with the changes in the counters of drivers, MACs and kernel at each rate.
 
 pub mod counters;
 mod knee;
 
 use crate::{
-    Conditions, Doubt, Kept, Position, Progress, Run,
-    dut::{self, Inside},
+    Conditions, Doubt, Position, Progress, ResultsFile, Run,
+    dut::{self, Dut},
     load::Load,
     throughput::{Engine, Up, take_part},
-    traffic::{Directed, Error, Place, Wanted, session},
+    traffic::{Directed, Error, Testbed, TrafficSpec, session},
 };
 use counters::{Change, Device, Snapshot};
 pub use knee::{Beyond, Knee, Suspect};
@@ -20,73 +20,74 @@ use std::{
     time::Duration,
 };
 
-/// Shorter steps miss what happens once a second.
+/// Least duration of a step: shorter steps miss what happens once a second.
 const STEP_WANTED_S: f64 = 1.0;
-/// Enough for a fast path to learn the flows.
+/// Packets before the first step, enough for a fast path to learn the flows.
 const WARM_UP: Schedule =
     Schedule { pps: Some(5_000.0), burst: 1, packets: None, duration: Some(Duration::from_millis(200)) };
 
-/// What is to be measured.
+/// The plan of a sweep.
 #[derive(Debug)]
 pub struct Plan {
-    /// The frames, and whether they go both ways.
-    pub wanted: Wanted,
-    /// Where the router is.
-    pub place: Place,
-    /// What forwards in a router of our own; none: Linux.
+    /// The traffic: frames, and whether both directions send.
+    pub spec: TrafficSpec,
+    /// The router under test.
+    pub testbed: Testbed,
+    /// The engine in a router of our own; None for Linux without Shunt.
     pub engine: Option<Engine>,
-    /// In bit/s of frames with FCS, of each direction, lowest first.
+    /// Offered rates in bit/s of frames with FCS, for each direction, in rising order.
     pub rates_bps: Vec<u64>,
-    /// How long each step is.
+    /// Duration of each step.
     pub step: Duration,
-    /// Devices of this machine whose counters are read, beside those that send and receive.
+    /// Further devices of this machine whose counters are read, beside those that send and receive.
     pub watched: Vec<String>,
-    /// Whose load and counters are read as well.
-    pub dut: Inside,
+    /// The DUT, if its load and counters are to be read.
+    pub dut: Option<Dut>,
 }
 
-/// What was found out.
+/// The result of a sweep.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Why the figures may be wrong: read these first.
+    /// Reasons why the figures may be wrong.
     pub doubts: Vec<Doubt>,
-    /// Of each step.
+    /// Duration of each step in seconds.
     pub step_s: f64,
-    /// Lowest rate first.
+    /// The steps, in rising order of the rate.
     pub steps: Vec<Step>,
-    /// Of each direction.
+    /// The knee of each direction.
     pub knees: Vec<Knee>,
-    /// Where and how.
+    /// Machine and settings.
     pub conditions: Conditions,
 }
 
-/// What came of one rate.
+/// The result at one rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Step {
-    /// In bit/s of frames with FCS, of each direction.
+    /// Offered rate in bit/s of frames with FCS, for each direction.
     pub offered_bps: u64,
-    /// Why it may be wrong.
+    /// Reasons why the step's figures may be wrong.
     pub doubts: Vec<Doubt>,
-    /// One or two.
+    /// Figures of one or two directions.
     pub directions: Vec<Directed>,
-    /// Of the DUT's CPUs while it was sent, if the DUT tells.
+    /// Load of the DUT's CPUs while packets were sent; absent without an agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dut_load: Option<Load>,
-    /// Counters that are not as they were before it.
+    /// Counters that changed during the step.
     pub changes: Vec<Change>,
 }
 
-/// What came of a step: the directions, and the load of the DUT.
+/// The directions of a step, and the load of the DUT.
 type Ran = (Vec<Directed>, Option<Load>);
 
 impl Plan {
-    /// Measures. When `stop` is set it ends at once, with the steps that were over.
+    /// Runs the sweep. When `stop` is set, the sweep ends at once and returns the finished steps.
     ///
     /// # Errors
-    /// When it cannot be as asked, or the machine refuses. What was set up is undone, and the steps until then are kept.
+    /// Fails if the plan is not possible or the machine refuses. The setup is undone, and finished steps stay in the
+    /// file.
     pub fn perform(
         &self,
-        mut kept: Option<&mut Kept>,
+        mut file: Option<&mut ResultsFile>,
         mut conditions: Conditions,
         stop: &AtomicBool,
         show: &mut dyn FnMut(Progress),
@@ -95,13 +96,13 @@ impl Plan {
         let mut steps: Vec<Ran> = Vec::new();
         conditions.dut = dut::conditions(&self.dut);
         let mut snapshots = Vec::new();
-        session(&self.wanted, &self.place, stop, |session| {
-            let router = take_part(session, &mut conditions, kept.as_deref_mut())?;
+        session(&self.spec, &self.testbed, stop, |session| {
+            let router = take_part(session, &mut conditions, file.as_deref_mut())?;
             let up = Up::new(router, self.engine.as_ref())?;
             let mut devices = session.devices();
             devices.extend(self.watched.iter().map(|name| Device::here(name)));
             session.run(&WARM_UP)?;
-            snapshots.push(Snapshot::of(&devices).with(&self.dut)?);
+            snapshots.push(Snapshot::read(&devices).with(&self.dut)?);
             for (done, (rate, schedule)) in (0..).zip(&schedules) {
                 show(Progress {
                     done,
@@ -112,10 +113,10 @@ impl Plan {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                if let Some(kept) = &mut kept {
-                    keep(kept, *rate, &directed, load.as_ref())?;
+                if let Some(file) = &mut file {
+                    save(file, *rate, &directed, load.as_ref())?;
                 }
-                snapshots.push(Snapshot::of(&devices).with(&self.dut)?);
+                snapshots.push(Snapshot::read(&devices).with(&self.dut)?);
                 steps.push((directed, load));
             }
             up.map(Up::down).transpose()?;
@@ -129,11 +130,11 @@ impl Plan {
     }
 
     fn schedules(&self) -> Result<Vec<(u64, Schedule)>, Error> {
-        let speed = self.place.speed(self.wanted.speed);
+        let speed = self.testbed.speed(self.spec.speed);
         let of = |bps: &u64| {
-            let wanted =
-                Wanted { rate: Rate::L2(*bps as f64), duration: Some(self.step), ..self.wanted.clone() };
-            Ok((*bps, wanted.schedule(speed)?))
+            let spec =
+                TrafficSpec { rate: Rate::L2(*bps as f64), duration: Some(self.step), ..self.spec.clone() };
+            Ok((*bps, spec.schedule(speed)?))
         };
         self.rates_bps.iter().map(of).collect()
     }
@@ -150,22 +151,27 @@ impl Plan {
             .iter()
             .zip(steps)
             .zip(changes)
-            .map(|((rate, ran), changes)| Step::of(*rate, ran, changes))
+            .map(|((rate, ran), changes)| Step::new(*rate, ran, changes))
             .collect();
-        let knees = Knee::of_all(&steps);
+        let knees = Knee::find_all(&steps);
         Report { doubts, step_s, steps, knees, conditions }
     }
 }
 
 impl Step {
-    fn of(offered_bps: u64, (directions, dut_load): Ran, changes: Vec<Change>) -> Self {
+    fn new(offered_bps: u64, (directions, dut_load): Ran, changes: Vec<Change>) -> Self {
         let mut doubts: Vec<Doubt> = Vec::new();
         directions.iter().flat_map(|one| one.doubts.clone()).for_each(|doubt| doubt.add_kind(&mut doubts));
         Self { offered_bps, doubts, directions, dut_load, changes }
     }
 }
 
-fn keep(kept: &mut Kept, rate: u64, directed: &[Directed], load: Option<&Load>) -> std::io::Result<()> {
+fn save(
+    file: &mut ResultsFile,
+    rate: u64,
+    directed: &[Directed],
+    load: Option<&Load>,
+) -> std::io::Result<()> {
     for one in directed {
         let figures = &one.figures;
         let details = json!({
@@ -176,7 +182,7 @@ fn keep(kept: &mut Kept, rate: u64, directed: &[Directed], load: Option<&Load>) 
         let line = format!("{} to {}", one.from, one.to);
         let at = format!("at {}", Rate::L2(rate as f64));
         let mut add = |of: &str, name: String, unit: &str, run: Run| {
-            kept.add(&name, unit, run)?;
+            file.add(&name, unit, run)?;
             let position = Position {
                 of: of.to_owned(),
                 line: line.clone(),
@@ -184,18 +190,18 @@ fn keep(kept: &mut Kept, rate: u64, directed: &[Directed], load: Option<&Load>) 
                 unit: "bit/s".to_owned(),
                 value: rate as f64,
             };
-            kept.place(&name, position);
-            one.doubts.iter().for_each(|doubt| kept.doubt(&name, doubt.clone()));
+            file.set_position(&name, position);
+            one.doubts.iter().for_each(|doubt| file.add_doubt(&name, doubt.clone()));
             Ok::<_, std::io::Error>(name)
         };
         let received = Run { value: figures.received_pps(), at: None, details };
         let received = add("received", format!("{line} {at}"), "pps", received)?;
         add("loss", format!("{line} loss {at}"), "%", Run::from(figures.loss_ratio * 100.0))?;
         add("jitter", format!("{line} jitter {at}"), "us", Run::from(figures.jitter_us))?;
-        one.limit.iter().for_each(|limit| kept.limit(&received, limit.clone()));
+        one.limit.iter().for_each(|limit| file.set_limit(&received, limit.clone()));
     }
     let along = ("offered rate", "bit/s", rate as f64);
-    dut::keep(kept, &format!("at {}", Rate::L2(rate as f64)), load, Some(along))
+    dut::save(file, &format!("at {}", Rate::L2(rate as f64)), load, Some(along))
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! The throughput of one or more routers, searched for in turn, so that what changes with time is in all of them.
+//! The throughput of one or more routers. Searches of all routers are made in turn, so that changes over time affect
+//! all of them.
 
 pub mod concurrent;
 mod connections;
 mod generated;
 
 use crate::{
-    Conditions, Doubt, Kept, Limit, Nic, Run, dut,
+    Conditions, Doubt, Limit, Nic, ResultsFile, Run, dut,
     load::Load,
     search::{
         BinarySearch, Goal, GoalResult, Irregular, MlrSearch, Outcome, Range, Search, Trial, Wrong, run,
@@ -19,93 +20,93 @@ use serde::Serialize;
 use serde_json::json;
 use std::io;
 
-/// As CSIT has them.
+/// Loads at which latency is measured, in percent of the throughput, as in CSIT.
 const LATENCY_PERCENTS: [u32; 3] = [10, 50, 90];
-/// Shorter trials miss what happens once a second.
+/// Least duration of a trial: shorter trials miss what happens once a second.
 const TRIAL_WANTED_S: f64 = 1.0;
 
-/// What forwards frames, as seen from outside.
+/// A router under test.
 pub trait Device {
-    /// Why a trial cannot be measured.
+    /// The error of a trial.
     type Error: From<io::Error>;
-    /// Its name among the others.
+    /// Name of the router.
     fn name(&self) -> &str;
-    /// What is sent through it.
+    /// The unit of its rates.
     fn counted(&self) -> Counted {
         Counted::Frames
     }
-    /// What speaks against what was measured of it.
+    /// Doubts about its figures.
     fn doubts(&self) -> Vec<Doubt>;
-    /// The devices by which it was, once it was served.
+    /// The network devices that took part; known after `serve`.
     fn nics(&self) -> &[Nic] {
         &[]
     }
-    /// What the line to it can carry in one direction, once it was served; none where there is no line.
+    /// The most that the line carries in one direction; None if there is no line. Known after `serve`.
     fn limit(&self) -> Option<Limit> {
         None
     }
-    /// Whether somebody wants no more of it.
+    /// Whether the user has stopped the measurement.
     fn is_stopped(&self) -> bool {
         false
     }
-    /// Sets it up, lets trials be measured, and takes it down.
+    /// Sets up the router, calls `work` to measure trials, and undoes the setup.
     ///
     /// # Errors
-    /// When that cannot be done.
+    /// Fails if the setup fails.
     fn serve(&mut self, work: &mut Work<'_, Self::Error>) -> Result<(), Self::Error>;
 }
 
-/// Measures by what it is given, as often as it likes.
+/// Measures trials with the given function, as often as needed.
 pub type Work<'w, E> = dyn FnMut(&mut Measure<'_, E>) -> Result<(), E> + 'w;
-/// Sends, and counts what arrives.
+/// Runs a trial: sends, and counts arrivals.
 pub type Measure<'m, E> = dyn FnMut(Trial) -> Result<Seen, E> + 'm;
 
-/// What came of a trial.
+/// The figures of a trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
-    /// The frames.
+    /// Numbers of frames.
     pub outcome: Outcome,
-    /// How long they took, if anything arrived and that is known.
+    /// Latency; None if nothing arrived or packets carry no time.
     pub latency_us: Option<LatencyUs>,
-    /// Of the router, if it tells.
+    /// Load of the router's CPUs; None without an agent.
     pub dut_load: Option<Load>,
 }
 
-/// Latency under a load that the router can take.
+/// Latency at a load below the throughput.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LatencyAt {
-    /// Of the throughput for the most lenient goal, the last one.
+    /// Load in percent of the throughput for the last goal, which is the most lenient.
     pub percent: u32,
-    /// In frames/s of one direction.
+    /// Load in frames/s of one direction.
     pub load_pps: f64,
-    /// Of all frames that were asked for.
+    /// Share of the frames that were lost or not sent.
     pub loss_ratio: f64,
-    /// None where it is not known.
+    /// Latency; None if unknown.
     pub latency_us: Option<LatencyUs>,
-    /// Of the router's CPUs, if it tells.
+    /// Load of the router's CPUs; None without an agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dut_load: Option<Load>,
 }
 
-/// What is to be found out.
+/// The plan of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     method: Method,
     goals: Vec<Goal>,
     range: Range,
     runs: u32,
-    /// For a trial that is not kept, before each search.
+    /// Duration of the warm-up trial before each search, which is not kept.
     warm_up_s: f64,
 }
 
-/// What a rate is of.
+/// The unit of a rate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Counted {
     /// Frames/s of one direction.
     #[default]
     Frames,
-    /// New connections/s, each answered.
+    /// New connections/s, each of which is answered.
     Connections,
 }
 
@@ -115,55 +116,55 @@ impl Counted {
     }
 }
 
-/// How it is searched.
+/// The search method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// RFC 9971.
+    /// MLRsearch, RFC 9971.
     Mlrsearch,
-    /// RFC 2544, section 26.1.
+    /// Binary search, RFC 2544, section 26.1.
     Rfc2544,
 }
 
-/// What was found out.
+/// The result of the searches.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// How it was searched.
+    /// The search method.
     pub method: Method,
-    /// Between which loads.
+    /// The range of loads.
     pub range: Range,
-    /// A search each, in the order in which they were made.
+    /// The searches, in the order in which they were made.
     pub searches: Vec<Searched>,
-    /// Where and how.
+    /// Machine and settings.
     pub conditions: Conditions,
 }
 
-/// One search.
+/// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Searched {
-    /// What the rates are of.
+    /// The unit of the rates.
     #[serde(skip_serializing_if = "Counted::is_frames")]
     pub counted: Counted,
-    /// Of which router.
+    /// Name of the router.
     pub device: String,
-    /// The how many-th of this router, from 1 on.
+    /// Number of this search of the router, from 1.
     pub run: u32,
-    /// How many trials it took, without the one to warm up.
+    /// Number of trials without the warm-up.
     pub trials: u32,
-    /// How long they took together.
+    /// Duration of all trials in seconds.
     pub seconds: f64,
-    /// By goal.
+    /// The result for each goal.
     pub results: Vec<GoalResult>,
-    /// After the search.
+    /// Latency, measured after the search.
     pub latency: Vec<LatencyAt>,
-    /// What the line carries in one direction, where its speed is known.
+    /// The most that the line carries in one direction; None if its speed is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// Why they may be wrong.
+    /// Reasons why the results may be wrong.
     pub doubts: Vec<Doubt>,
 }
 
-/// One that does not exist.
+/// A simulated router.
 #[derive(Debug)]
 pub struct Simulated {
     name: String,
@@ -171,7 +172,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// One of this name, that behaves so.
+    /// A simulated router with this name and behaviour.
     pub fn new(name: String, behaviour: Behaviour, seed: u64) -> Self {
         Self { name, router: Router::new(behaviour, seed) }
     }
@@ -194,20 +195,20 @@ impl Device for Simulated {
 }
 
 impl Plan {
-    /// MLRsearch for no loss and for a loss of up to 0.5 %; `quick` is less certain.
+    /// MLRsearch for no loss and for a loss of up to 0.5 %; with `quick` in less time and with less certainty.
     ///
     /// # Errors
-    /// When the range cannot be searched.
+    /// Fails if the range cannot be searched.
     pub fn mlrsearch(range: Range, runs: u32, quick: bool) -> Result<Self, Wrong> {
         let goals = if quick { [Goal::QUICK_NDR, Goal::QUICK_PDR] } else { [Goal::NDR, Goal::PDR] };
         let warm_up_s = goals[0].initial_s;
         Self { method: Method::Mlrsearch, goals: goals.to_vec(), range, runs, warm_up_s }.checked()
     }
 
-    /// Halving by trials of so long.
+    /// Binary search with trials of this duration.
     ///
     /// # Errors
-    /// When the range cannot be searched, or with such trials.
+    /// Fails if the range or the duration of trials is not possible.
     pub fn rfc2544(range: Range, runs: u32, trial_s: f64) -> Result<Self, Wrong> {
         let goal = Goal { initial_s: trial_s, final_s: trial_s, sum_s: trial_s, ..Goal::RFC2544 };
         Self { method: Method::Rfc2544, goals: vec![goal], range, runs, warm_up_s: 1.0 }.checked()
@@ -224,15 +225,15 @@ impl Plan {
         })
     }
 
-    /// Searches each router in turn, `runs` times, and puts down each search as soon as it is over. Of one that is stopped, what
-    /// there is by then is the report.
+    /// Searches each router in turn, `runs` times, and saves each search when it is over. When a search is stopped, the
+    /// report has the searches until then.
     ///
     /// # Errors
-    /// When a trial cannot be measured, or what was found cannot be kept. The searches until then are kept.
+    /// Fails if a trial fails or the file cannot be written. Finished searches stay in the file.
     pub fn perform<D: Device>(
         &self,
         devices: &mut [D],
-        mut kept: Option<&mut Kept>,
+        mut file: Option<&mut ResultsFile>,
         mut conditions: Conditions,
     ) -> Result<Report, D::Error> {
         let mut searches = Vec::new();
@@ -243,9 +244,9 @@ impl Plan {
                     searched => searched?,
                 };
                 conditions.nics = device.nics().to_vec();
-                if let Some(kept) = &mut kept {
-                    kept.took_part(device.nics());
-                    keep(kept, &searched)?;
+                if let Some(file) = &mut file {
+                    file.set_nics(device.nics());
+                    save(file, &searched)?;
                 }
                 searches.push(searched);
             }
@@ -317,7 +318,8 @@ impl Plan {
     }
 }
 
-/// The limit was not reached, or at the upper bound more frames were not sent than were lost on the way.
+/// Whether the generator was the limit: no load was too high for the router, or at the upper bound more frames were not
+/// sent than were lost.
 fn limited_by_generator(result: &GoalResult, trials: &[(Trial, Outcome)]) -> bool {
     let at_upper = trials.iter().filter(|(trial, _)| Some(trial.load_pps) == result.upper_pps);
     let (unsent, lost) = at_upper.fold((0, 0), |(unsent, lost), (_, outcome)| {
@@ -326,7 +328,7 @@ fn limited_by_generator(result: &GoalResult, trials: &[(Trial, Outcome)]) -> boo
     result.irregular == Some(Irregular::MaxLoadPasses) || unsent > lost
 }
 
-fn keep(kept: &mut Kept, searched: &Searched) -> io::Result<()> {
+fn save(file: &mut ResultsFile, searched: &Searched) -> io::Result<()> {
     for result in &searched.results {
         let (prefix, unit) = match searched.counted {
             Counted::Frames => ("", "pps"),
@@ -342,21 +344,23 @@ fn keep(kept: &mut Kept, searched: &Searched) -> io::Result<()> {
                     "trials": searched.trials,
                 });
                 let details = details.as_object().cloned().unwrap_or_default();
-                kept.add(&name, unit, Run { value, at: None, details })?;
-                searched.limit.iter().for_each(|limit| kept.limit(&name, limit.clone()));
+                file.add(&name, unit, Run { value, at: None, details })?;
+                searched.limit.iter().for_each(|limit| file.set_limit(&name, limit.clone()));
             }
-            (None, irregular) => kept.lacks(&name, irregular.map_or_else(String::new, |why| why.to_string())),
+            (None, irregular) => {
+                file.add_missing(&name, irregular.map_or_else(String::new, |why| why.to_string()))
+            }
         }
-        searched.doubts.iter().for_each(|doubt| kept.doubt(&name, doubt.clone()));
+        searched.doubts.iter().for_each(|doubt| file.add_doubt(&name, doubt.clone()));
     }
     for at in &searched.latency {
         let when = format!("at {} % {}", at.percent, searched.device);
-        dut::keep(kept, &when, at.dut_load.as_ref(), None)?;
+        dut::save(file, &when, at.dut_load.as_ref(), None)?;
         let Some(latency) = at.latency_us else { continue };
         for (quantile, value) in [("p50", latency.p50), ("p99", latency.p99)] {
             let name = format!("latency {quantile} {when}");
-            kept.add(&name, "us", value)?;
-            searched.doubts.iter().for_each(|doubt| kept.doubt(&name, doubt.clone()));
+            file.add(&name, "us", value)?;
+            searched.doubts.iter().for_each(|doubt| file.add_doubt(&name, doubt.clone()));
         }
     }
     Ok(())

@@ -1,23 +1,24 @@
-//! Traffic through a device under test: sent at a rate, and accounted for as it arrives.
+//! Traffic through a device under test: sent at a rate, and checked and counted on arrival.
 
 mod figures;
 mod floor;
-mod kept;
-mod lane;
 mod membership;
 mod neighbour;
+mod readings;
 mod record;
 mod replay;
 mod sender;
 mod session;
 mod station;
+mod stream;
+mod testbed;
 
-pub use figures::{Directed, Figures, Floor, LatencyUs, Report};
-pub use record::{PcapOut, Recorded};
+pub use figures::{Directed, Figures, Floor, LatencyUs, Recorded, Report};
+pub use record::PcapOut;
 pub use replay::Replay;
 pub use sender::{Means, MeansChoice};
 pub use session::{Session, session};
-pub use station::{Nics, Place};
+pub use testbed::{Nics, Testbed};
 
 use crate::{Conditions, Results};
 use shunt_api::Failure;
@@ -29,83 +30,83 @@ use std::{
     time::Duration,
 };
 
-/// The sender's threads and the kernel need this to get ready.
+/// Time from the call to the first packet: the sender's threads and the kernel get ready in the meantime.
 const LEAD_NS: u64 = 50_000_000;
-/// A packet this late makes a burst of those behind it.
+/// A packet that is sent so late makes a burst of the packets behind it.
 const LATE_NS: u64 = 1_000_000;
 
-/// What is to be measured.
+/// The traffic to send, and the figures to measure.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
-    /// The packets, as they go from the first port to the second. Ends that are none are those of the ports.
+pub struct TrafficSpec {
+    /// The packets from the first port to the second. Unspecified addresses are replaced by those of the ports.
     pub shape: Shape,
-    /// How much is offered, in each direction.
+    /// The offered rate in each direction.
     pub rate: Rate,
-    /// Of the link, where it does not say so itself.
+    /// Speed of the link; only needed if the driver does not report it.
     pub speed: Option<LinkSpeed>,
-    /// How long.
+    /// Duration; None if the run ends by the count of packets or when it is stopped.
     pub duration: Option<Duration>,
-    /// How many packets in each direction.
+    /// Number of packets in each direction; None for no limit.
     pub packets: Option<u64>,
-    /// Traffic before that, which is not counted.
+    /// Duration of the traffic before the run, which is not counted.
     pub warm_up: Duration,
-    /// Packets that go without an interval between them.
+    /// Number of packets that are sent without an interval between them.
     pub burst: u32,
-    /// The second port sends too.
+    /// Whether the second port sends, too.
     pub both: bool,
-    /// Who sends.
+    /// The way of sending.
     pub means: MeansChoice,
-    /// Measure what the generator adds by itself.
+    /// Whether to measure the latency and the highest rate of the generator alone.
     pub floor: bool,
-    /// Send this, from the first port to the second, instead of packets that are made.
+    /// A capture to send from the first port to the second in place of generated packets.
     pub replay: Option<Replay>,
-    /// The second port sends each packet back, and the first one receives.
+    /// Whether the second port sends each packet back, so that the first port receives.
     pub answered: bool,
-    /// Keep what the second port receives.
+    /// Where to record the packets that the second port receives.
     pub pcap_out: Option<PcapOut>,
 }
 
-/// Why nothing was measured.
+/// An error that prevents a measurement.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was asked for cannot be.
+    /// The request is not possible.
     Asked(String),
-    /// It takes root.
+    /// The process is not root.
     NotRoot,
-    /// There is no such device.
+    /// No device has this name.
     NoDevice(String),
-    /// Another XDP program is there.
+    /// Another XDP program is attached to the device.
     Busy(String),
-    /// The DUT was to tell of itself, and does not.
+    /// The agent of the DUT does not answer.
     Dut(Failure),
-    /// The machine refused.
+    /// An error of the operating system.
     Machine(String),
 }
 
-/// The name of what is measured, in files of results.
+/// The name of this measurement in files of results.
 pub const WHAT: &str = "traffic";
 
-/// Measures. When `stop` is set it ends at once, with what there is.
+/// Measures. When `stop` is set, the run ends at once and its figures cover the packets until then.
 ///
 /// # Errors
-/// When it cannot be as asked, or the machine refuses. What was set up is undone.
+/// Fails if the request is not possible or the operating system returns an error. The setup is undone.
 pub fn measure(
-    wanted: &Wanted,
-    place: &Place,
+    spec: &TrafficSpec,
+    testbed: &Testbed,
     mut conditions: Conditions,
     stop: &AtomicBool,
 ) -> Result<Report, Error> {
-    let schedule = wanted.schedule(place.speed(wanted.speed))?;
-    // Before anything is sent, so that a wrong directory shows at once.
-    let recording = wanted.pcap_out.as_ref().map(record::Recording::begin).transpose()?;
-    session(wanted, place, stop, |session| {
-        conditions.seed = wanted.shape.shuffled;
+    let schedule = spec.schedule(testbed.speed(spec.speed))?;
+    // Open the file before anything is sent, so that a wrong directory shows at once.
+    let recording = spec.pcap_out.as_ref().map(record::Recording::begin).transpose()?;
+    session(spec, testbed, stop, |session| {
+        conditions.seed = spec.shape.shuffled;
         conditions.nics = session.nics().to_vec();
-        let measure_floor = wanted.floor && !stop.load(Ordering::Relaxed);
+        let measure_floor = spec.floor && !stop.load(Ordering::Relaxed);
         let floor = measure_floor.then(|| session.floor(&schedule)).transpose()?;
-        if !wanted.warm_up.is_zero() {
-            session.run(&Schedule { duration: Some(wanted.warm_up), packets: None, ..schedule })?;
+        if !spec.warm_up.is_zero() {
+            session.run(&Schedule { duration: Some(spec.warm_up), packets: None, ..schedule })?;
         }
         let results = Results::new(WHAT, conditions);
         let (runs, recorded) = match recording {
@@ -115,21 +116,21 @@ pub fn measure(
             None => (session.run(&schedule)?, None),
         };
         let interrupted = stop.load(Ordering::Relaxed);
-        Ok(Report::of(runs, &schedule, floor, recorded, results, interrupted))
+        Ok(Report::new(runs, &schedule, floor, recorded, results, interrupted))
     })
 }
 
-/// Whether this process may measure.
+/// Checks that this process may measure.
 ///
 /// # Errors
-/// When it is not root.
+/// Fails if the process is not root.
 pub fn require_root() -> Result<(), Error> {
     if nix::unistd::geteuid().is_root() { Ok(()) } else { Err(Error::NotRoot) }
 }
 
-impl Wanted {
-    /// As many of these as can be, one way, until what measures says that it is enough.
-    pub fn of(shape: Shape) -> Self {
+impl TrafficSpec {
+    /// Traffic of this shape in one direction, at the highest rate, without an end.
+    pub fn for_shape(shape: Shape) -> Self {
         Self {
             shape,
             rate: Rate::Max,
@@ -147,10 +148,10 @@ impl Wanted {
         }
     }
 
-    /// When packets go.
+    /// The times at which packets are due.
     ///
     /// # Errors
-    /// When the rate cannot be.
+    /// Fails if the rate is not possible.
     pub fn schedule(&self, speed: Option<LinkSpeed>) -> Result<Schedule, Error> {
         let schedule = match &self.replay {
             Some(replay) => replay.schedule(self, speed)?,
@@ -162,7 +163,9 @@ impl Wanted {
             },
         };
         if schedule.offered() == Some(0) {
-            return Err(Error::Asked("no packet is due in that time; give more time, or a count".to_owned()));
+            return Err(Error::Asked(
+                "no packet is due in that time; raise --time, or set a count".to_owned(),
+            ));
         }
         Ok(schedule)
     }
@@ -171,7 +174,7 @@ impl Wanted {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotRoot => f.write_str("it takes root: raw frames and XDP; use sudo"),
+            Self::NotRoot => f.write_str("root is needed for raw frames and XDP; use sudo"),
             Self::NoDevice(name) => {
                 write!(f, "{name}: no such device in this network namespace; see `ip link`")
             }
@@ -195,18 +198,18 @@ impl From<io::Error> for Error {
     }
 }
 
-impl From<shunt_bpf::traffic::Error> for Error {
-    fn from(error: shunt_bpf::traffic::Error) -> Self {
+impl From<shunt_traffic::Error> for Error {
+    fn from(error: shunt_traffic::Error) -> Self {
         Self::Machine(error.to_string())
     }
 }
 
 impl Error {
-    /// A program cannot be put onto a device.
-    fn attaching(device: &str, error: &shunt_bpf::traffic::Error) -> Self {
+    /// The error of attaching an XDP program to a device.
+    fn attaching(device: &str, error: &shunt_traffic::Error) -> Self {
         match error.raw_os_error() {
             Some(nix::libc::EBUSY | nix::libc::EEXIST) => Self::Busy(format!(
-                "{device}: another XDP program is there: end what put it there, or `ip link set {device} xdp off`"
+                "{device}: another XDP program is attached; stop its owner, or type `ip link set {device} xdp off`"
             )),
             _ => Self::Machine(format!("{device}: {error}")),
         }

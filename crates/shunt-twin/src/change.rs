@@ -9,7 +9,7 @@ use fastrand::Rng;
 use shunt_wire::Mac;
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
-/// What is changed.
+/// The object of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
     Rule,
@@ -28,28 +28,32 @@ pub(crate) enum Subject {
     Daemon,
 }
 
-/// One change: what is run on both routers.
+/// A change, made on both routers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) subject: Subject,
     pub(crate) commands: Vec<String>,
-    /// The LAN host is at this site from now on.
+    /// The site of the LAN host from now on.
     pub(crate) moves: Option<Site>,
-    /// The wire to this site is up from now on.
+    /// The site whose wire is up from now on.
     pub(crate) raises: Option<Site>,
-    /// The host at this site has this address from now on, and says so.
+    /// The new MAC of the host at a site, which the host announces.
     pub(crate) announces: Option<(Site, Mac)>,
 }
 
 impl Change {
-    /// Whether there is no third way between that of before and that of after, and nothing that Linux may lose.
+    fn new(subject: Subject, commands: Vec<String>) -> Self {
+        Self { subject, commands, moves: None, raises: None, announces: None }
+    }
+
+    /// Whether the change is atomic: no packet is handled in a third way, and Linux loses none.
     pub(crate) fn is_at_once(&self) -> bool {
         match self.subject {
             Subject::Rule | Subject::Set | Subject::Neighbour => true,
             Subject::Route | Subject::Mtu | Subject::Forwarding | Subject::Conntrack => {
                 self.commands.len() == 1
             }
-            // With an address of IPv6 comes a route that for a moment answers "no route".
+            // Adding an IPv6 address also adds a route that for a moment answers "no route".
             Subject::Address => false,
             Subject::IpRule | Subject::Bridge | Subject::Link | Subject::Qdisc | Subject::Daemon => false,
         }
@@ -66,20 +70,20 @@ impl fmt::Display for Change {
     }
 }
 
-/// Makes up changes, and keeps them within what lets some traffic through.
+/// Generates changes, limited so that some traffic always passes.
 #[derive(Debug)]
 pub(crate) struct Changes<'a> {
     flows: &'a [Flow],
     wires: Wires,
     down: BTreeSet<&'static str>,
     unforwarded: BTreeSet<&'static str>,
-    /// The two ports of the bridge send nothing to each other.
+    /// Whether the two ports of the bridge forward nothing to each other.
     isolated: bool,
     lan_at: Site,
     other_macs: BTreeSet<&'static str>,
 }
 
-/// How often each occurs.
+/// Relative frequency of each kind of change.
 const WEIGHTS: &[(Subject, usize)] = &[
     (Subject::Rule, 24),
     (Subject::Set, 14),
@@ -111,7 +115,7 @@ impl<'a> Changes<'a> {
     }
 
     pub(crate) fn next(&mut self, rng: &mut Rng) -> Change {
-        // What cuts off a port does not last.
+        // A change that cuts off a port is soon reverted.
         if !self.down.is_empty() && rng.u8(..4) > 0 {
             return self.link(rng);
         }
@@ -138,11 +142,11 @@ impl<'a> Changes<'a> {
             Subject::Qdisc => self.qdisc(rng),
             Subject::Conntrack => self.conntrack(rng),
             Subject::Forwarding => self.forwarding(rng),
-            Subject::Daemon => of(Subject::Daemon, Vec::new()),
+            Subject::Daemon => Change::new(Subject::Daemon, Vec::new()),
         }
     }
 
-    /// Some flows, by their source ports.
+    /// A range of flows, as a range of source ports.
     fn ports(&self, rng: &mut Rng) -> (u16, u16) {
         let count = self.flows.len() as u16;
         let from = rng.u16(..count);
@@ -157,7 +161,7 @@ impl<'a> Changes<'a> {
         let slot = rng.usize(..SLOTS);
         let flush = format!("nft flush chain inet twin slot{slot}");
         if rng.u8(..5) < 2 {
-            return of(Subject::Rule, vec![flush]);
+            return Change::new(Subject::Rule, vec![flush]);
         }
         let (from, to) = self.ports(rng);
         let flow = self.flow(rng);
@@ -167,7 +171,7 @@ impl<'a> Changes<'a> {
             2 => format!("ct original proto-src {from}-{to}"),
             _ => format!("ct original proto-src {}", flow.port()),
         };
-        // Nothing that drops `established` alone: see docs/limitations.md on UDP before its first answer.
+        // No rule drops `established` alone: see docs/limitations.md on UDP before its first answer.
         let act = [
             "drop",
             "ct state new drop",
@@ -187,7 +191,7 @@ impl<'a> Changes<'a> {
             "meta l4proto tcp reject with tcp reset",
         ];
         let act = act[rng.usize(..act.len())];
-        of(Subject::Rule, vec![flush, format!("nft add rule inet twin slot{slot} {flows} {act}")])
+        Change::new(Subject::Rule, vec![flush, format!("nft add rule inet twin slot{slot} {flows} {act}")])
     }
 
     fn set(&self, rng: &mut Rng) -> Change {
@@ -209,11 +213,11 @@ impl<'a> Changes<'a> {
         let commands = match rng.u8(..8) {
             0..=2 => vec![flush],
             3 => vec![format!("nft delete element inet twin {set} {{ {element} }}")],
-            // A set that only grows would soon block everything.
+            // A set that only grew would soon block everything.
             4..=5 => vec![flush, add],
             _ => vec![add],
         };
-        of(Subject::Set, commands)
+        Change::new(Subject::Set, commands)
     }
 
     fn neighbour(&mut self, rng: &mut Rng) -> Change {
@@ -224,29 +228,34 @@ impl<'a> Changes<'a> {
         let command =
             |v6| format!("ip neigh replace {} lladdr {mac} dev {device} nud permanent", site.address(v6));
         let announces = Some((site, mac));
-        Change { announces, ..of(Subject::Neighbour, vec![command(false), command(true)]) }
+        Change { announces, ..Change::new(Subject::Neighbour, vec![command(false), command(true)]) }
     }
 
     fn bridge(&mut self, rng: &mut Rng) -> Change {
         match rng.u8(..6) {
-            0 => return of(Subject::Bridge, vec!["ip link set dev br0 type bridge fdb_flush".to_owned()]),
+            0 => {
+                return Change::new(
+                    Subject::Bridge,
+                    vec!["ip link set dev br0 type bridge fdb_flush".to_owned()],
+                );
+            }
             1 => {
                 self.isolated = !self.isolated;
                 let state = if self.isolated { "on" } else { "off" };
                 let isolate = |port| format!("bridge link set dev {port} isolated {state}");
-                return of(Subject::Bridge, ["r0", "r2"].map(isolate).to_vec());
+                return Change::new(Subject::Bridge, ["r0", "r2"].map(isolate).to_vec());
             }
             _ => {}
         }
         self.lan_at = if self.lan_at == Site::Lan { Site::Lan2 } else { Site::Lan };
         let (mac, port) = (Site::Lan.mac(), self.lan_at.port());
-        // Bridges learn of it by a broadcast of the host, or they are told.
-        let told = vec![format!("bridge fdb replace {mac} dev {port} master static")];
-        let commands = if rng.bool() { told } else { Vec::new() };
-        Change { moves: Some(self.lan_at), ..of(Subject::Bridge, commands) }
+        // Bridges learn of the move from a broadcast of the host, or from a static FDB entry.
+        let static_entry = vec![format!("bridge fdb replace {mac} dev {port} master static")];
+        let commands = if rng.bool() { static_entry } else { Vec::new() };
+        Change { moves: Some(self.lan_at), ..Change::new(Subject::Bridge, commands) }
     }
 
-    /// Down, or up again with all that Linux forgets of a link that is down.
+    /// Takes a link down, or up again with the routes and neighbours that Linux deletes with a link.
     fn link(&mut self, rng: &mut Rng) -> Change {
         let site = match self.down.first() {
             Some(port) => Site::ALL.into_iter().find(|site| site.port() == *port).unwrap_or(Site::Wan2),
@@ -254,12 +263,12 @@ impl<'a> Changes<'a> {
         };
         let port = site.port();
         if toggle(&mut self.down, port) {
-            // A work queue has conntrack forget what was masqueraded by this link, and until then drops a packet of each.
+            // A work queue deletes the conntrack entries of flows masqueraded by this link, and drops a packet of each until then.
             let forget = [("ipv4", false), ("ipv6", true)].map(|(family, v6)| {
                 format!("conntrack -D -f {family} --reply-dst {} || true", site.gateway(v6))
             });
             let down = format!("ip link set dev {port} down");
-            return of(Subject::Link, [vec![down], forget.to_vec()].concat());
+            return Change::new(Subject::Link, [vec![down], forget.to_vec()].concat());
         }
         self.other_macs.remove(port);
         let mut commands = vec![format!("ip link set dev {port} up")];
@@ -275,7 +284,7 @@ impl<'a> Changes<'a> {
                 commands.push(format!("ip -6 route replace {FAR_V6} via {}", site.address(true)));
             }
         }
-        Change { raises: Some(site), ..of(Subject::Link, commands) }
+        Change { raises: Some(site), ..Change::new(Subject::Link, commands) }
     }
 
     fn conntrack(&self, rng: &mut Rng) -> Change {
@@ -287,8 +296,8 @@ impl<'a> Changes<'a> {
             1 => format!("conntrack -D -s {}", flow.source.ip()),
             _ => format!("conntrack -D -p {protocol} --orig-port-src {port}"),
         };
-        // It fails where there is nothing to delete.
-        of(Subject::Conntrack, vec![format!("{command} || true")])
+        // conntrack -D fails if there is nothing to delete.
+        Change::new(Subject::Conntrack, vec![format!("{command} || true")])
     }
 
     fn forwarding(&mut self, rng: &mut Rng) -> Change {
@@ -297,7 +306,7 @@ impl<'a> Changes<'a> {
             None => self.wires.device([Site::Dmz, Site::Wan, Site::Lan][rng.usize(..3)]),
         };
         let on = u8::from(!toggle(&mut self.unforwarded, device));
-        of(Subject::Forwarding, vec![format!("sysctl -q -w net/ipv4/conf/{device}/forwarding={on}")])
+        Change::new(Subject::Forwarding, vec![format!("sysctl -q -w net/ipv4/conf/{device}/forwarding={on}")])
     }
 
     fn ip_rule(&self, rng: &mut Rng) -> Change {
@@ -306,14 +315,14 @@ impl<'a> Changes<'a> {
         let via = [Site::Wan, Site::Wan2][rng.usize(..2)].address(v6);
         let clear = format!("ip {family}rule del pref 100");
         if rng.u8(..3) == 0 {
-            return of(Subject::IpRule, vec![clear]);
+            return Change::new(Subject::IpRule, vec![clear]);
         }
         let table = format!("ip {family}route replace default via {via} table 100");
         let from_dmz = format!("iif {}", self.wires.device(Site::Dmz));
         let what =
             ["fwmark 7", "fwmark 7", &from_dmz, "from 192.168.1.3"][rng.usize(..if v6 { 3 } else { 4 })];
         let add = format!("ip {family}rule add {what} table 100 pref 100");
-        of(Subject::IpRule, vec![clear, table, add])
+        Change::new(Subject::IpRule, vec![clear, table, add])
     }
 
     fn mtu(&self, rng: &mut Rng) -> Change {
@@ -324,7 +333,7 @@ impl<'a> Changes<'a> {
         if self.wires.device(site) != site.port() {
             commands.push(set(self.wires.device(site)));
         }
-        of(Subject::Mtu, commands)
+        Change::new(Subject::Mtu, commands)
     }
 
     fn qdisc(&self, rng: &mut Rng) -> Change {
@@ -340,15 +349,11 @@ impl<'a> Changes<'a> {
             ],
             _ => vec![format!("tc qdisc del dev {device} root")],
         };
-        of(Subject::Qdisc, commands)
+        Change::new(Subject::Qdisc, commands)
     }
 }
 
-fn of(subject: Subject, commands: Vec<String>) -> Change {
-    Change { subject, commands, moves: None, raises: None, announces: None }
-}
-
-/// Puts it in or takes it out; whether it is in now.
+/// Inserts an element, or removes it if it is in the set; returns whether it is in the set now.
 fn toggle(set: &mut BTreeSet<&'static str>, what: &'static str) -> bool {
     set.insert(what) || !set.remove(what)
 }
@@ -364,12 +369,12 @@ fn route(rng: &mut Rng) -> Change {
         3 => format!("ip {family}route replace {host} via {wan2}"),
         4 => format!("ip {family}route replace blackhole {host}"),
         5 => format!("ip {family}route replace unreachable {host}"),
-        _ => return of(Subject::Route, vec![format!("ip {family}route flush exact {host}")]),
+        _ => return Change::new(Subject::Route, vec![format!("ip {family}route flush exact {host}")]),
     };
-    of(Subject::Route, vec![to_all])
+    Change::new(Subject::Route, vec![to_all])
 }
 
-/// An address that packets are forwarded to becomes the router's own, or is so no longer.
+/// Makes the destination of forwarded packets a local address, or removes that address.
 fn address(rng: &mut Rng) -> Change {
     let (v6, add) = (rng.bool(), rng.bool());
     let (far, length) = (Site::Wan.far(v6), if v6 { 128 } else { 32 });
@@ -378,10 +383,10 @@ fn address(rng: &mut Rng) -> Change {
     if v6 && add {
         commands.push(until_local(far));
     }
-    of(Subject::Address, commands)
+    Change::new(Subject::Address, commands)
 }
 
-/// A work queue makes an address of IPv6 the router's own, some time after the command.
+/// A command that waits until an IPv6 address is local, which a work queue does some time after the command.
 fn until_local(address: IpAddr) -> String {
     format!(
         "timeout 3 sh -c 'until ip -6 route show table local {address} | grep -q .; do sleep 0.005; done'"

@@ -1,9 +1,9 @@
-//! What left the one router against what left the other.
+//! Compares the frames that left the two routers.
 
 use crate::{
-    lane::Frame,
     packet::{ICMP, ICMP6, Identity},
     site::Site,
+    worker::Frame,
 };
 use std::{
     collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
@@ -11,16 +11,16 @@ use std::{
     mem,
 };
 
-/// Which router.
+/// One of the two routers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Linux alone.
+    /// The router without Shunt.
     Reference,
-    /// The one under test.
+    /// The router with Shunt.
     Subject,
 }
 
-/// A frame that has no counterpart.
+/// A frame without a counterpart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Discrepancy {
     pub(crate) kind: Fault,
@@ -31,13 +31,13 @@ pub(crate) struct Discrepancy {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Fault {
-    /// Other bytes, or another way out.
+    /// The frame has other bytes or another egress.
     Different,
-    /// Linux sends it.
+    /// Only the reference sends the frame.
     Lost,
-    /// Linux does not send it.
+    /// Only the subject sends the frame.
     Extra,
-    /// Once more than Linux sends it.
+    /// The subject sends the frame once more than the reference.
     Duplicated,
 }
 
@@ -45,22 +45,22 @@ const IGMP: u8 = 2;
 /// The next header of an IPv6 fragment.
 const FRAGMENT: u8 = 44;
 
-/// Matches frames as they come, whichever router is first.
+/// Matches frames as they arrive, from either router first.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
-    /// How often more a frame left the reference than the subject.
+    /// How many times more a frame left the reference than the subject.
     open: HashMap<Frame, i32>,
     matched: HashSet<u64>,
     hasher: RandomState,
     order: [Order; 2],
-    /// Frames that Linux sends unasked, by its timers.
+    /// Number of frames that Linux sent by its timers.
     pub(crate) unasked: u64,
     pub(crate) compared: u64,
-    /// Frames that could have been fast: they left the reference, and are of a kind that may be.
+    /// Number of frames that could have been fast: they left the reference, and are of an eligible shape.
     pub(crate) eligible: u64,
 }
 
-/// The order of plain packets within a direction of a flow, as they leave.
+/// The order in which plain packets leave within a direction of a flow.
 #[derive(Debug, Default)]
 struct Order {
     last: HashMap<(u16, bool, Site), u32>,
@@ -68,13 +68,13 @@ struct Order {
 }
 
 impl Comparison {
-    /// Takes a frame that left a router.
+    /// Adds a frame that left a router.
     pub(crate) fn add(&mut self, side: Side, frame: Frame) {
         if is_unasked(&frame.bytes) {
             self.unasked += 1;
             return;
         }
-        if let Some(identity) = Identity::of(&frame.bytes).filter(|i| i.plain && is_stream(&frame.bytes)) {
+        if let Some(identity) = Identity::find(&frame.bytes).filter(|i| i.plain && is_stream(&frame.bytes)) {
             self.order[side as usize].see(frame.site, identity);
             self.eligible += u64::from(side == Side::Reference);
         }
@@ -101,17 +101,17 @@ impl Comparison {
         self.open.is_empty()
     }
 
-    /// What has none, once nothing more can come. Forgets it.
+    /// Returns the frames without a counterpart, once no more can arrive, and forgets them.
     pub(crate) fn judge(&mut self) -> Vec<Discrepancy> {
         let mut by_packet: BTreeMap<Option<Identity>, [Vec<Frame>; 2]> = BTreeMap::new();
         for (frame, count) in self.open.drain() {
-            let sides = by_packet.entry(Identity::of(&frame.bytes)).or_default();
+            let sides = by_packet.entry(Identity::find(&frame.bytes)).or_default();
             let side = usize::from(count < 0);
             sides[side].extend(std::iter::repeat_n(frame, count.unsigned_abs() as usize));
         }
         let mut found = Vec::new();
         for (identity, [mut references, mut subjects]) in by_packet {
-            // Not in the order of a hash.
+            // Sort, since the order of a hash map is random.
             references.sort_by(|a, b| (a.site, &a.bytes).cmp(&(b.site, &b.bytes)));
             subjects.sort_by(|a, b| (a.site, &a.bytes).cmp(&(b.site, &b.bytes)));
             while !references.is_empty() || !subjects.is_empty() {
@@ -129,7 +129,7 @@ impl Comparison {
         found
     }
 
-    /// Packets that were overtaken on their way through the subject since it was asked last, and not through the reference.
+    /// Packets that were overtaken in the subject and not in the reference, since the last call.
     pub(crate) fn overtaken(&mut self) -> Vec<Identity> {
         let [reference, mut subject] = self.order.each_mut().map(|order| mem::take(&mut order.late));
         subject.retain(|identity| !reference.contains(identity));
@@ -147,20 +147,20 @@ impl Order {
     }
 }
 
-/// UDP or TCP.
+/// Whether a frame is UDP or TCP.
 fn is_stream(frame: &[u8]) -> bool {
     let protocol = if frame[12..14] == [8, 0] { frame[23] } else { frame[20] };
     protocol == 6 || protocol == 17
 }
 
-/// Neighbour discovery and multicast memberships: Linux tells them when its timers say so, and redirects not more often
-/// than it likes. So it is with what it says where IPv4 has no route, and the limit cannot be set for a namespace.
+/// Whether Linux sends a frame by its timers: neighbour discovery, multicast memberships, and redirects, which are rate-limited.
+/// The ICMP errors for IPv4 destinations without a route are rate-limited, too, and the limit cannot be set for a namespace.
 pub(crate) fn is_unasked(frame: &[u8]) -> bool {
-    // On a wire of a VLAN, the port's own are those with a tag too many (lane.rs).
+    // On the wire of a VLAN, frames of the port itself have a tag too many here (worker.rs).
     let untagged = frame[12..14] == [0x81, 0];
     let frame = &if untagged { [&frame[..12], &frame[16..]].concat() } else { frame.to_vec() };
     let kind = |at: usize| frame.get(at).copied().unwrap_or(0);
-    // An answer to options has options.
+    // An answer to a packet with options has options.
     let icmp = 14 + 4 * usize::from(kind(14) & 15);
     match frame[12..14] {
         [8, 0] if kind(23) == ICMP => kind(22) == 64 && kind(icmp) == 3 && kind(icmp + 1) <= 1,
@@ -171,8 +171,8 @@ pub(crate) fn is_unasked(frame: &[u8]) -> bool {
     }
 }
 
-/// Without what Linux makes random: the identification of ICMP messages of its own, which leave with TTL 64 (what hosts
-/// send leaves with less), and that of IPv6 fragments, which it cuts anew.
+/// Masks what Linux chooses at random: the identification of its own ICMP messages, which leave with TTL 64 (packets of hosts leave
+/// with less), and that of IPv6 fragments, which Linux fragments again.
 pub(crate) fn masked(mut frame: Frame) -> Frame {
     let bytes = &mut frame.bytes;
     let routers_own = bytes.len() >= 34 && bytes[12..14] == [8, 0] && bytes[22] == 64 && bytes[23] == ICMP;

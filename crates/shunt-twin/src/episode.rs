@@ -1,15 +1,15 @@
-//! A plan, carried out on two routers at once.
+//! Carries out a plan on two routers at once.
 
 use crate::{
-    amid::{self, Way},
     change::{Change, Subject},
     compare::{Comparison, Discrepancy, Side},
     flow::Speech,
-    lane::{self, Answer, Frame, Order},
-    packet::{Course, Identity, Intent, Shape},
+    mid_change::{self, ExpectedFrames},
+    packet::{FlowState, Identity, Intent, Shape},
     plan::{Plan, Step},
     router::{Daemon, Router},
     site::Site,
+    worker::{self, Frame, Reply, Request},
 };
 use fastrand::Rng;
 use shunt_wire::Mac;
@@ -22,20 +22,21 @@ use std::{
         mpsc::{Receiver, Sender, channel},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-/// How an episode is carried out.
+/// The conditions of an episode; see [`crate::Options`].
 #[derive(Debug, Clone)]
-pub(crate) struct Manner {
-    /// None leaves Shunt out.
+pub(crate) struct EpisodeOptions {
+    /// Shunt's engine; with `None`, Shunt is on neither router.
     pub(crate) engine: Option<String>,
+    pub(crate) program: Option<String>,
     pub(crate) reaction: Duration,
-    /// The changes of rules and sets are made on the reference only.
+    /// Whether changes of rules and sets are made on the reference only.
     pub(crate) one_sided: bool,
 }
 
-/// What came of it.
+/// The result of an episode, or of its part so far.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) packets: u64,
@@ -43,12 +44,12 @@ pub(crate) struct Outcome {
     pub(crate) compared: u64,
     pub(crate) unasked: u64,
     pub(crate) fast: u64,
-    /// Those that were sent during changes, which do not count.
-    fast_amid: u64,
+    /// Fast packets that were sent during changes; they are not part of `fast`.
+    fast_mid_change: u64,
     pub(crate) changes: BTreeMap<Subject, u64>,
     pub(crate) shapes: BTreeMap<crate::packet::Shape, u64>,
     pub(crate) found: Vec<(usize, Discrepancy)>,
-    /// Command lines that failed on one router only.
+    /// Errors of command lines that failed on one router only.
     pub(crate) uneven: Vec<String>,
     pub(crate) reordered: u64,
     pub(crate) reordered_reproof: u64,
@@ -62,79 +63,87 @@ impl Outcome {
     }
 }
 
-/// When nothing has come for so long, nothing will; what is missing then may be late on a busy machine.
+/// How long the wires must be silent before frames without a counterpart are judged: at first, and then once more for
+/// machines that are busy.
 const IDLE: Duration = Duration::from_millis(40);
 const LATE: Duration = Duration::from_millis(400);
 /// Marks the numbers of packets that are sent during changes.
 const PROBE: u32 = 1 << 31;
-/// After so many, the routers have gone different ways.
+/// After so many differences the routers' states have diverged, and the episode ends.
 const ENOUGH: usize = 20;
+/// Time between two calls of the observer.
+const OBSERVE: Duration = Duration::from_secs(1);
 
-/// A lane, from the outside.
-struct Hand {
-    orders: Sender<Order>,
-    answers: Receiver<Answer>,
+/// Channels to the worker of one router.
+struct WorkerHandle {
+    orders: Sender<Request>,
+    answers: Receiver<Reply>,
 }
 
-impl Hand {
-    fn tell(&self, order: Order) {
-        self.orders.send(order).unwrap_or_else(|_| panic!("a lane has ended"));
+impl WorkerHandle {
+    fn send(&self, order: Request) {
+        self.orders.send(order).unwrap_or_else(|_| panic!("the worker of a router has ended"));
     }
 
-    fn hear(&self) -> Answer {
-        self.answers.recv().unwrap_or_else(|_| panic!("a lane has ended"))
+    fn receive(&self) -> Reply {
+        self.answers.recv().unwrap_or_else(|_| panic!("the worker of a router has ended"))
     }
 }
 
-/// Carries out a plan; stops early when too much is found.
-pub(crate) fn carry_out(plan: &Plan, manner: &Manner) -> Outcome {
+/// Carries out a plan on two new routers; stops early at too many differences. Calls `observe` about once a second with
+/// the outcome so far.
+pub(crate) fn carry_out(plan: &Plan, options: &EpisodeOptions, observe: &mut dyn FnMut(&Outcome)) -> Outcome {
     let [reference, subject] = thread::scope(|scope| {
         let reference = scope.spawn(|| Router::new(&plan.flows, plan.wires));
         let subject = Router::new(&plan.flows, plan.wires);
         [reference.join().unwrap_or_else(|panic| resume_unwind(panic)), subject]
     });
-    let daemon = manner.engine.as_ref().map(|engine| Daemon::start(subject.netns(), engine));
+    let daemon = options
+        .engine
+        .as_ref()
+        .map(|engine| Daemon::start(subject.netns(), engine, options.program.as_deref()));
     thread::scope(|scope| {
-        let hands: Vec<Hand> = [&reference, &subject]
+        let workers: Vec<WorkerHandle> = [&reference, &subject]
             .into_iter()
             .enumerate()
             .map(|(cpu, router)| {
                 let ((orders, ordered), (answer, answers)) = (channel(), channel());
                 let wires = router.wires();
-                scope.spawn(move || lane::serve(router.netns(), wires, cpu, &ordered, &answer));
-                Hand { orders, answers }
+                scope.spawn(move || worker::serve(router.netns(), wires, cpu, &ordered, &answer));
+                WorkerHandle { orders, answers }
             })
             .collect();
         let run = Run {
             plan,
-            manner,
-            hands: &hands,
+            options,
+            workers: &workers,
             daemon,
-            courses: vec![Course::default(); plan.flows.len()],
+            states: vec![FlowState::default(); plan.flows.len()],
             comparison: Comparison::default(),
             lan_at: Site::Lan,
             recent: Vec::new(),
             outcome: Outcome::default(),
         };
-        run.all()
+        run.all(observe)
     })
 }
 
 struct Run<'a> {
     plan: &'a Plan,
-    manner: &'a Manner,
-    hands: &'a [Hand],
+    options: &'a EpisodeOptions,
+    workers: &'a [WorkerHandle],
     daemon: Option<Daemon<'a>>,
-    courses: Vec<Course>,
+    states: Vec<FlowState>,
     comparison: Comparison,
     lan_at: Site,
-    /// The last round.
+    /// The packets of the last round.
     recent: Vec<Intent>,
     outcome: Outcome,
 }
 
 impl Run<'_> {
-    fn all(mut self) -> Outcome {
+    fn all(mut self, observe: &mut dyn FnMut(&Outcome)) -> Outcome {
+        let mut observed = Instant::now();
         self.hello(&[Site::Lan, Site::Lan2].map(|site| (site, site.mac())));
         for (number, step) in self.plan.steps.iter().enumerate() {
             match step {
@@ -145,15 +154,25 @@ impl Run<'_> {
             if self.outcome.found.len() >= ENOUGH {
                 break;
             }
+            if observed.elapsed() > OBSERVE {
+                self.sum_up();
+                observe(&self.outcome);
+                observed = Instant::now();
+            }
         }
+        self.sum_up();
+        self.outcome
+    }
+
+    /// Brings the outcome's totals up to date.
+    fn sum_up(&mut self) {
         self.outcome.compared = self.comparison.compared;
         self.outcome.eligible = self.comparison.eligible;
         self.outcome.unasked = self.comparison.unasked;
         if let Some(daemon) = &self.daemon {
-            self.outcome.fast = daemon.fast() - self.outcome.fast_amid;
+            self.outcome.fast = daemon.fast() - self.outcome.fast_mid_change;
             self.outcome.reasons = daemon.reasons();
         }
-        self.outcome
     }
 
     fn round(&mut self, intents: &[Intent]) {
@@ -161,10 +180,10 @@ impl Run<'_> {
         let mut frames = Vec::new();
         for intent in intents {
             let flow = &self.plan.flows[usize::from(intent.flow)];
-            let course = &mut self.courses[usize::from(intent.flow)];
-            // A packet of its own whatever was left out before it.
+            let state = &mut self.states[usize::from(intent.flow)];
+            // Seeded per packet, so that leaving out others does not change it.
             let mut rng = Rng::with_seed(self.plan.seed ^ u64::from(intent.number) << 20);
-            let made = intent.frames(flow, course, self.lan_at, &mut rng);
+            let made = intent.frames(flow, state, self.lan_at, &mut rng);
             if !made.is_empty() {
                 self.outcome.packets += 1;
                 *self.outcome.shapes.entry(intent.shape).or_default() += 1;
@@ -172,7 +191,7 @@ impl Run<'_> {
             frames.extend(made);
         }
         let frames = Arc::new(frames);
-        self.both(|| Order::Send(Arc::clone(&frames)));
+        self.both(|| Request::Send(Arc::clone(&frames)));
     }
 
     fn change(&mut self, step: usize, change: &Change) {
@@ -181,38 +200,38 @@ impl Run<'_> {
             daemon.crash();
         }
         let commands = Arc::new(change.commands.clone());
-        let one_sided = self.manner.one_sided && matches!(change.subject, Subject::Rule | Subject::Set);
+        let one_sided = self.options.one_sided && matches!(change.subject, Subject::Rule | Subject::Set);
         let of_subject = if one_sided { Arc::default() } else { Arc::clone(&commands) };
-        let reaction = self.manner.reaction;
+        let reaction = self.options.reaction;
         let probes = if change.is_at_once() { self.probes() } else { Vec::new() };
         let failures = if probes.is_empty() || one_sided {
-            self.hands[0].tell(Order::Change(commands));
-            self.hands[1].tell(Order::Change(of_subject));
-            self.hands.iter().map(|hand| hand.hear().failures).collect()
+            self.workers[0].send(Request::Change(commands));
+            self.workers[1].send(Request::Change(of_subject));
+            self.workers.iter().map(|worker| worker.receive().failures).collect()
         } else {
-            self.change_amid(step, probes, commands, reaction)
+            self.change_while_sending(step, probes, commands, reaction)
         };
         if failures[0] != failures[1] && !one_sided {
             self.outcome.uneven.push(format!("{failures:?}"));
         }
         if let Some(site) = change.raises {
-            self.both(|| Order::Reach(site));
+            self.both(|| Request::Reach(site));
         }
         if let Some(site) = change.moves {
             self.lan_at = site;
-            self.both(|| Order::Move(site));
+            self.both(|| Request::Move(site));
             self.hello(&[(site, Site::Lan.mac())]);
         }
         if let Some(host) = change.announces {
             self.hello(&[host]);
         }
-        self.both(|| Order::Linger(Duration::ZERO));
+        self.both(|| Request::Linger(Duration::ZERO));
         thread::sleep(reaction);
     }
 
-    /// Makes a change while packets are under way through the subject. What Linux alone makes of them before, and twice after
-    /// (the first may only end what was before), is what they may become.
-    fn change_amid(
+    /// Makes a change while packets pass through the subject. Each frame that leaves must be one that the reference sends
+    /// before the change or after it. The packets are sent twice after it, since the first may only end the old state.
+    fn change_while_sending(
         &mut self,
         step: usize,
         probes: Vec<(u32, Frame)>,
@@ -221,30 +240,31 @@ impl Run<'_> {
     ) -> Vec<Vec<String>> {
         let (numbers, frames): (Vec<u32>, Vec<Frame>) = probes.into_iter().unzip();
         let frames = Arc::new(frames);
-        let reference = &self.hands[0];
+        let reference = &self.workers[0];
         let way = || {
-            reference.tell(Order::Send(Arc::clone(&frames)));
-            let mut left = reference.hear().frames;
-            reference.tell(Order::Linger(Duration::from_millis(2)));
-            left.extend(reference.hear().frames);
-            Way::of(left)
+            reference.send(Request::Send(Arc::clone(&frames)));
+            let mut left = reference.receive().frames;
+            reference.send(Request::Linger(Duration::from_millis(2)));
+            left.extend(reference.receive().frames);
+            ExpectedFrames::from_frames(left)
         };
         let fast = || self.daemon.as_ref().map_or(0, Daemon::fast);
         let (before, fast_before) = (way(), fast());
-        reference.tell(Order::Change(Arc::clone(&commands)));
-        self.hands[1].tell(Order::Amid(commands, Arc::clone(&frames), reaction));
-        let failed = reference.hear().failures;
+        reference.send(Request::Change(Arc::clone(&commands)));
+        self.workers[1].send(Request::ChangeWhileSending(commands, Arc::clone(&frames), reaction));
+        let failed = reference.receive().failures;
         let ways = [before, way(), way()];
-        let answer = self.hands[1].hear();
-        let found = amid::judge(&ways, &numbers, answer.rounds, &Way::of(answer.frames));
-        self.outcome.fast_amid += fast() - fast_before;
+        let answer = self.workers[1].receive();
+        let found =
+            mid_change::judge(&ways, &numbers, answer.rounds, &ExpectedFrames::from_frames(answer.frames));
+        self.outcome.fast_mid_change += fast() - fast_before;
         self.outcome.within_reaction += (numbers.len() * answer.rounds) as u64;
         self.outcome.found.extend(found.into_iter().map(|discrepancy| (step, discrepancy)));
         vec![failed, answer.failures]
     }
 
-    /// A UDP packet of each of the flows that were busy last. Of a flow one direction only: its packets must not meet
-    /// each other's traces.
+    /// A UDP packet of each flow of the last round, in one direction per flow, so that no packet finds the conntrack state
+    /// of another.
     fn probes(&mut self) -> Vec<(u32, Frame)> {
         let mut probes = Vec::new();
         for intent in mem::take(&mut self.recent) {
@@ -255,15 +275,15 @@ impl Run<'_> {
             let number = intent.number | PROBE;
             let intent = Intent { number, size: 12, ..intent };
             let mut rng = Rng::with_seed(u64::from(number));
-            let course = &mut self.courses[usize::from(intent.flow)];
-            let frames = intent.frames(flow, course, self.lan_at, &mut rng);
+            let state = &mut self.states[usize::from(intent.flow)];
+            let frames = intent.frames(flow, state, self.lan_at, &mut rng);
             probes.extend(frames.into_iter().map(|frame| (number, frame)));
         }
-        probes.dedup_by_key(|(_, frame)| Identity::of(&frame.bytes).map(|identity| identity.flow));
+        probes.dedup_by_key(|(_, frame)| Identity::find(&frame.bytes).map(|identity| identity.flow));
         probes
     }
 
-    /// Broadcasts that only tell bridges where hosts are.
+    /// Sends a broadcast from each host, from which bridges learn where the host is.
     fn hello(&mut self, hosts: &[(Site, Mac)]) {
         let frame = |(site, mac): &(Site, Mac)| {
             let mut bytes = vec![0xff; 60];
@@ -272,16 +292,16 @@ impl Run<'_> {
             Frame { site: *site, bytes }
         };
         let frames = Arc::new(hosts.iter().map(frame).collect());
-        self.both(|| Order::Send(Arc::clone(&frames)));
+        self.both(|| Request::Send(Arc::clone(&frames)));
     }
 
-    /// Gives both lanes an order, and takes what they answer.
-    fn both(&mut self, order: impl Fn() -> Order) {
-        for hand in self.hands {
-            hand.tell(order());
+    /// Sends a request to both workers, and takes their replies.
+    fn both(&mut self, order: impl Fn() -> Request) {
+        for worker in self.workers {
+            worker.send(order());
         }
-        for (side, hand) in [Side::Reference, Side::Subject].into_iter().zip(self.hands) {
-            for frame in hand.hear().frames {
+        for (side, worker) in [Side::Reference, Side::Subject].into_iter().zip(self.workers) {
+            for frame in worker.receive().frames {
                 if side == Side::Reference {
                     self.learn(&frame);
                 }
@@ -290,16 +310,16 @@ impl Run<'_> {
         }
     }
 
-    /// Remembers how a flow looks behind the router.
+    /// Remembers a flow's packet as it left the router, for replies to it.
     fn learn(&mut self, frame: &Frame) {
-        let Some(identity) = Identity::of(&frame.bytes).filter(|identity| identity.shows) else { return };
-        let Some(course) = self.courses.get_mut(usize::from(identity.flow)) else { return };
+        let Some(identity) = Identity::find(&frame.bytes).filter(|identity| identity.shows) else { return };
+        let Some(state) = self.states.get_mut(usize::from(identity.flow)) else { return };
         if is_about_itself(&frame.bytes) {
-            course.seen[usize::from(identity.back)] = Some(frame.clone());
+            state.seen[usize::from(identity.back)] = Some(frame.clone());
         }
     }
 
-    /// Waits for counterparts, and judges what has none.
+    /// Waits until each frame has its counterpart, and judges those that have none.
     fn settle(&mut self, step: usize) {
         self.match_all(step);
         let mut late = self.comparison.overtaken();
@@ -317,7 +337,7 @@ impl Run<'_> {
             if self.comparison.is_even() {
                 return;
             }
-            self.both(|| Order::Linger(idle));
+            self.both(|| Request::Linger(idle));
         }
         if !self.comparison.is_even() {
             let found = self.comparison.judge();
@@ -326,7 +346,7 @@ impl Run<'_> {
     }
 }
 
-/// Neither an error about a packet nor part of one.
+/// Whether a frame is neither an ICMP error nor a fragment.
 fn is_about_itself(frame: &[u8]) -> bool {
     shunt_wire::Packet::parse(frame).is_ok_and(|packet| {
         packet.ports().is_some()

@@ -1,6 +1,6 @@
-//! The flows of an episode: who speaks to whom, and which translation they meet.
+//! The flows of an episode: their ends, and how the router translates them.
 //!
-//! Every flow has a source port, and where it needs them a public and an inner port, that no other flow has: Linux never has
+//! Every flow has a source port that no other flow has, and a public and an inner port where it needs them. So Linux never has
 //! to choose a port, which it would do at random.
 
 use crate::site::Site;
@@ -18,9 +18,9 @@ pub(crate) enum Kind {
     Forwarded,
     /// DNAT and masquerade.
     Both,
-    /// DNAT and masquerade, and back out of the same bridge.
+    /// DNAT and masquerade, out of the bridge by which it came in.
     Hairpin,
-    /// Between two stations of the bridge, past the router itself.
+    /// Bridged between two stations, not routed.
     Bridged,
     Routed6,
     Masquerade6,
@@ -29,11 +29,11 @@ pub(crate) enum Kind {
     Bridged6,
 }
 
-/// What a flow speaks.
+/// The protocol of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Speech {
     Udp,
-    /// UDP that nobody answers.
+    /// UDP without answers.
     OneWay,
     Tcp,
     /// ICMP echo.
@@ -48,13 +48,13 @@ pub(crate) struct Flow {
     pub(crate) from: Site,
     pub(crate) source: SocketAddr,
     pub(crate) destination: SocketAddr,
-    /// Where DNAT leads to.
+    /// Destination after DNAT.
     pub(crate) inner: Option<SocketAddr>,
-    /// What SNAT makes of its source.
+    /// Source after SNAT.
     pub(crate) outer: Option<SocketAddr>,
 }
 
-/// Their number has no divisor in common with what else is chosen by a flow's number.
+/// The number of kinds has no divisor in common with the other numbers that are used to choose by a flow's number.
 const KINDS: [Kind; 13] = [
     Kind::Masquerade,
     Kind::Routed,
@@ -71,7 +71,7 @@ const KINDS: [Kind; 13] = [
     Kind::Forwarded6,
 ];
 
-/// Two thirds are UDP or TCP that may be fast.
+/// Two thirds are UDP or TCP flows that may be fast.
 const SPEECHES: [Speech; 8] = [
     Speech::Udp,
     Speech::Tcp,
@@ -83,20 +83,20 @@ const SPEECHES: [Speech; 8] = [
     Speech::Echo,
 ];
 
-/// Source ports begin here. Changes name flows by ranges of them.
+/// First source port. Changes name flows by ranges of source ports.
 pub(crate) const SOURCES: u16 = 10_000;
-/// Public ports of the router.
+/// First public port of the router.
 const PUBLIC: u16 = 20_000;
-/// Ports that SNAT gives.
+/// First source port after SNAT.
 const OUTER: u16 = 30_000;
-/// Ports that DNAT leads to.
+/// First destination port after DNAT.
 const INNER: u16 = 40_000;
 
 impl Flow {
-    pub(crate) fn of(number: u16) -> Self {
+    pub(crate) fn new(number: u16) -> Self {
         let kind = KINDS[usize::from(number) % KINDS.len()];
         let speech = SPEECHES[usize::from(number) / KINDS.len() % SPEECHES.len()];
-        // Translation of ICMP by maps of ports there is none.
+        // The maps of ports cannot translate ICMP.
         let mapped = !matches!(
             kind,
             Kind::Routed
@@ -134,7 +134,7 @@ impl Flow {
         Self { number, kind, speech, from, source, destination, inner, outer }
     }
 
-    /// To whom its packets are sent on the wire.
+    /// Destination MAC of the client's packets.
     pub(crate) fn next_hop(&self) -> Mac {
         match (self.kind, self.from) {
             (Kind::Bridged | Kind::Bridged6, Site::Lan) => Site::Lan2.mac(),
@@ -143,7 +143,7 @@ impl Flow {
         }
     }
 
-    /// Its source port, which changes use for its name.
+    /// The source port, by which changes name the flow.
     pub(crate) fn port(&self) -> u16 {
         self.source.port()
     }
@@ -155,7 +155,7 @@ impl Kind {
     }
 }
 
-/// From where to where. The rules in ruleset.rs translate by these.
+/// The sites of client and server. The rules in ruleset.rs translate by these.
 fn ends(kind: Kind, alternate: bool) -> (Site, Site) {
     match kind {
         Kind::Masquerade | Kind::PortMap => (if alternate { Site::Lan } else { Site::Lan2 }, Site::Wan),

@@ -1,29 +1,29 @@
-//! The twin-router oracle: two identical routers, one of them with Shunt, fed the same packets and the same changes.
-//! What leaves them must be the same, byte for byte, or Shunt is wrong, or this is.
+//! The twin-router oracle: two identical routers, one of them with Shunt, get the same packets and the same changes. The
+//! packets that leave them must be equal, byte for byte; a difference is a fault of Shunt or of this crate.
 //!
 //! ```text
 //! cargo xtask twin --packets 100000 --changes 100 --seed 1 --engine xdp --json
 //! ```
 //!
-//! A run consists of episodes, each on two new routers. From the episode's seed follow its flows, its packets and its
-//! changes (`plan.rs`). Packets go in by rounds; after each round, and after each change and the time that Shunt may
-//! take to react to it, the routers have nothing left to do, and what has left them is compared (`compare.rs`). Each packet says
-//! in its payload which one it is. Replies answer what left the router without Shunt.
+//! A run consists of episodes, each on two new routers. The episode's seed determines its flows, its packets and its
+//! changes (`plan.rs`). Packets are sent in rounds. After each round, and after each change plus the time that Shunt may
+//! take to react, both routers are idle, and the frames that left them are compared (`compare.rs`). The payload of each
+//! packet identifies it. Replies answer the packets that left the router without Shunt.
 //!
-//! What Linux makes random or lets time decide is pinned (`router.rs`, `ruleset.rs`, `flow.rs`) or masked (`compare.rs`),
-//! each with its reason. `--without-shunt` has Shunt on neither router: whatever it finds is a fault of this crate.
+//! Where Linux chooses at random or by time, the choice is pinned (`router.rs`, `ruleset.rs`, `flow.rs`) or masked
+//! (`compare.rs`); the reason is beside each. With `--without-shunt` neither router has Shunt, and any difference is a fault
+//! of this crate.
 //!
-//! Queues that all namespaces share may be flooded by others (`shunt_testkit::backlog`): an episode that shows a difference meanwhile is repeated, and
-//! counted as disturbed.
+//! Other programs may flood the queues that all namespaces share (`shunt_testkit::backlog`). An episode that shows a
+//! difference while that happens is repeated, and counted as disturbed.
 //!
-//! A difference is printed with its seed, and with the shortest sequence of steps that was found to show it (`shrink.rs`).
+//! A difference is printed with its seed, and with the shortest sequence of steps found that shows it (`shrink.rs`).
 
-mod amid;
 mod change;
 mod compare;
 mod episode;
 mod flow;
-mod lane;
+mod mid_change;
 mod packet;
 mod plan;
 mod report;
@@ -31,47 +31,58 @@ mod router;
 mod ruleset;
 mod shrink;
 mod site;
+mod worker;
 
 pub use report::{Failure, Report};
 
-use episode::{Manner, Outcome, carry_out};
+use episode::{EpisodeOptions, Outcome, carry_out};
 use plan::Plan;
 use shunt_testkit::backlog;
 use site::Wires;
 use std::time::{Duration, Instant};
 
-/// What to run.
+/// The size and the conditions of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How many packets to send to each router.
+    /// Number of packets to send to each router.
     pub packets: u64,
-    /// How many changes to make on each.
+    /// Number of changes to make on each router.
     pub changes: u64,
-    /// The same seed is the same packets and changes.
+    /// Determines the packets and the changes.
     pub seed: u64,
-    /// Of Shunt: auto, tc or xdp. None leaves Shunt out.
+    /// Shunt's engine: auto, tc or xdp. With `None`, neither router has Shunt.
     pub engine: Option<String>,
-    /// How long after a change an action of before may be used.
+    /// The daemon to start. With `None`, the one that `SHUNTD` names or that is beside this program.
+    pub program: Option<String>,
+    /// How long after a change Shunt may still apply actions from before it.
     pub reaction: Duration,
-    /// Some wires carry a VLAN.
+    /// Whether two of the wires carry a VLAN.
     pub vlans: bool,
-    /// Leaves changes of rules and sets out on the router with Shunt, to see that this is found.
+    /// Whether to leave out changes of rules and sets on the router with Shunt, to test that the oracle finds this.
     pub one_sided: bool,
-    /// How long to look for a shorter sequence that shows a difference; zero does not look.
+    /// How long to search for a shorter sequence that shows a difference; zero skips the search.
     pub shrink: Duration,
 }
 
-/// Packets of an episode: routers are made anew before their tables fill up.
+/// Packets per episode. Each episode has new routers, so that their tables do not fill up.
 const EPISODE: u64 = 100_000;
 
-/// An episode is repeated so often where somebody else floods the machine's queues.
-const DISTURBED: u32 = 3;
+/// How often an episode is repeated if packets were lost in queues that other programs filled.
+const REPEATS: u32 = 3;
 
 /// Runs episodes until all packets are sent or one fails.
 ///
 /// # Panics
-/// When routers cannot be set up, or a daemon fails.
+/// If routers cannot be set up, or if a daemon fails.
 pub fn run(options: &Options) -> Report {
+    run_with_progress(options, &mut |_| {})
+}
+
+/// Like [`run`], and calls `progress` about once a second with the report so far.
+///
+/// # Panics
+/// If routers cannot be set up, or if a daemon fails.
+pub fn run_with_progress(options: &Options, progress: &mut dyn FnMut(&Report)) -> Report {
     let start = Instant::now();
     let mut report = Report::new(options.seed);
     let episodes = options.packets.div_ceil(EPISODE).max(1);
@@ -80,15 +91,23 @@ pub fn run(options: &Options) -> Report {
     for episode in 0..episodes {
         let seed = options.seed.wrapping_add(episode.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let plan = Plan::new(seed, share(options.packets, episode), share(options.changes, episode), wires);
-        let manner = Manner {
+        let episode_options = EpisodeOptions {
             engine: options.engine.clone(),
+            program: options.program.clone(),
             reaction: options.reaction,
             one_sided: options.one_sided,
         };
-        let outcome = undisturbed(&plan, &manner, &mut report.disturbed);
+        let before = report.clone();
+        let mut observe = |partial: &Outcome| {
+            let mut so_far = before.clone();
+            so_far.add(partial);
+            so_far.seconds = start.elapsed().as_secs_f64();
+            progress(&so_far);
+        };
+        let outcome = run_undisturbed(&plan, &episode_options, &mut report.disturbed, &mut observe);
         report.add(&outcome);
         if outcome.is_bad() {
-            report.failure = Some(Failure::of(&plan, &outcome, &manner, options));
+            report.failure = Some(Failure::new(&plan, &outcome, &episode_options, options));
             break;
         }
     }
@@ -96,12 +115,17 @@ pub fn run(options: &Options) -> Report {
     report
 }
 
-/// Carries out a plan, and again where packets were lost meanwhile that neither router had.
-fn undisturbed(plan: &Plan, manner: &Manner, disturbed: &mut u64) -> Outcome {
-    let mut left = DISTURBED;
+/// Carries out a plan. Repeats it if it shows a difference while packets were lost in queues that all namespaces share.
+fn run_undisturbed(
+    plan: &Plan,
+    episode_options: &EpisodeOptions,
+    disturbed: &mut u64,
+    observe: &mut dyn FnMut(&Outcome),
+) -> Outcome {
+    let mut left = REPEATS;
     loop {
         let before = backlog::dropped();
-        let outcome = carry_out(plan, manner);
+        let outcome = carry_out(plan, episode_options, observe);
         if !outcome.is_bad() || left == 0 || backlog::dropped() == before {
             return outcome;
         }

@@ -1,9 +1,9 @@
-//! What is sent: the shapes that packets have, and their bytes.
+//! The shapes of packets, and their bytes.
 
 use crate::{
     flow::{Flow, Speech},
-    lane::Frame,
     site::Site,
+    worker::Frame,
 };
 use fastrand::Rng;
 use shunt_wire::{Checksum, Extension, Network, Packet, Sum, Tag, Tcp, Transport, ones_complement_sum};
@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Shape {
     Plain,
-    /// Larger than some MTUs; without DF if IPv4 lets it be cut.
+    /// Larger than some MTUs; without DF if IPv4 permits fragmentation.
     Large,
     Ttl,
     Class,
@@ -27,34 +27,34 @@ pub(crate) enum Shape {
     SynAck,
     Fin,
     Reset,
-    /// Fields of the L3 and L4 headers that say something else than is so.
+    /// A wrong value in a field of the L3 or L4 header.
     Lie,
     Tagged,
     Padded,
     OtherMac,
-    /// An ICMP error about what was seen of the other direction.
+    /// An ICMP error about a packet of the other direction.
     Error,
-    /// Bytes that are no packet.
+    /// Bytes that are not a packet.
     Junk,
 }
 
-/// What is to be sent, by name: replies depend on what is seen before.
+/// A packet to be sent. Replies are built when they are sent, since they depend on frames seen before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub(crate) flow: u16,
-    /// The direction is the reply's.
+    /// Whether the packet is in the reply direction.
     pub(crate) back: bool,
     pub(crate) shape: Shape,
     /// Bytes of payload.
     pub(crate) size: u16,
-    /// No other packet of the episode has it.
+    /// Number of the packet, unique in the episode.
     pub(crate) number: u32,
 }
 
-/// What is known of a flow's two directions when a packet is built: as Linux alone has sent it, and the TCP sequence
-/// numbers that come next.
+/// The state of a flow's two directions from which packets are built: the last packets as Linux alone sent them, and the next TCP
+/// sequence numbers.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Course {
+pub(crate) struct FlowState {
     pub(crate) seen: [Option<Frame>; 2],
     pub(crate) next: [u32; 2],
 }
@@ -63,14 +63,14 @@ pub(crate) const ICMP: u8 = 1;
 pub(crate) const ICMP6: u8 = 58;
 const MAGIC: &[u8; 4] = b"TWIN";
 
-/// What a payload says of its packet.
+/// Identification of a packet, at the beginning of its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Identity {
     pub(crate) flow: u16,
     pub(crate) back: bool,
-    /// Nothing but its flow's state keeps it from being fast.
+    /// Whether the packet may be fast, depending on its flow's state.
     pub(crate) plain: bool,
-    /// It shows how its flow looks behind the router.
+    /// Whether the packet shows the flow's translated addresses.
     pub(crate) shows: bool,
     pub(crate) number: u32,
 }
@@ -85,8 +85,8 @@ impl Identity {
         bytes
     }
 
-    /// The first one in a frame; an ICMP error has that of the packet it is about.
-    pub(crate) fn of(frame: &[u8]) -> Option<Self> {
+    /// Finds the first identity in a frame. An ICMP error has that of the packet it is about.
+    pub(crate) fn find(frame: &[u8]) -> Option<Self> {
         let at = frame.windows(4).take(240).position(|four| four == MAGIC)?;
         let bytes = frame.get(at + 4..at + 12)?;
         Some(Self {
@@ -105,18 +105,24 @@ impl Intent {
         matches!(self.shape, Plain | BadChecksum | NoChecksum | Padded) && flow.speech != Speech::Echo
     }
 
-    /// The frames; none when the packet would be a reply to what was never seen. `rng` is the packet's own.
-    pub(crate) fn frames(self, flow: &Flow, course: &mut Course, lan_at: Site, rng: &mut Rng) -> Vec<Frame> {
-        let seen = course.seen[usize::from(!self.back)].as_ref();
+    /// Builds the frames; none if the packet is a reply to a packet that was never seen. `rng` belongs to this packet.
+    pub(crate) fn frames(
+        self,
+        flow: &Flow,
+        state: &mut FlowState,
+        lan_at: Site,
+        rng: &mut Rng,
+    ) -> Vec<Frame> {
+        let seen = state.seen[usize::from(!self.back)].as_ref();
         let answered = seen.and_then(|frame| Some((frame.site, Packet::parse(&frame.bytes).ok()?)));
         let (site, packet) = if self.shape == Shape::Error {
             let Some((site, about)) = answered else { return Vec::new() };
             (site, error(&about, rng))
         } else {
             let Some((site, bare)) = self.bare(flow, answered) else { return Vec::new() };
-            (site, self.dressed(bare, flow, course, rng))
+            (site, self.dressed(bare, flow, state, rng))
         };
-        let site = Site::of(packet.ethernet.source, lan_at).unwrap_or(site);
+        let site = Site::from_mac(packet.ethernet.source, lan_at).unwrap_or(site);
         let bytes = match self.shape {
             Shape::Fragments => return fragments(&packet, site, rng),
             Shape::Lie => lie(packet.to_bytes(), rng),
@@ -126,7 +132,7 @@ impl Intent {
         vec![Frame { site, bytes }]
     }
 
-    /// Its addresses and its transport.
+    /// The packet with its addresses and its transport only.
     fn bare(self, flow: &Flow, answered: Option<(Site, Packet)>) -> Option<(Site, Packet)> {
         let between = |source: SocketAddr, destination: SocketAddr| match flow.speech {
             Speech::Udp | Speech::OneWay => Packet::udp_between(source, destination),
@@ -147,7 +153,7 @@ impl Intent {
         Some((site, packet.macs(seen.ethernet.destination, seen.ethernet.source)))
     }
 
-    fn dressed(self, bare: Packet, flow: &Flow, course: &mut Course, rng: &mut Rng) -> Packet {
+    fn dressed(self, bare: Packet, flow: &Flow, state: &mut FlowState, rng: &mut Rng) -> Packet {
         let plain = self.eligible(flow);
         let shows = matches!(self.shape, Shape::Plain | Shape::Syn | Shape::SynAck);
         let identity = Identity { flow: flow.number, back: self.back, plain, shows, number: self.number };
@@ -163,11 +169,11 @@ impl Intent {
             let [ours, theirs] = [usize::from(self.back), usize::from(!self.back)];
             tcp.flags = tcp_flags(self.shape, rng);
             if self.shape == Shape::Syn && !self.back {
-                course.next = [rng.u32(..), rng.u32(..)];
+                state.next = [rng.u32(..), rng.u32(..)];
             }
-            (tcp.sequence, tcp.acknowledgement) = (course.next[ours], course.next[theirs]);
-            // Conntrack ends a connection only by a reset that continues what it has seen acknowledged, and of a fast one
-            // it has not seen that (docs/limitations.md). So these never do.
+            (tcp.sequence, tcp.acknowledgement) = (state.next[ours], state.next[theirs]);
+            // Conntrack closes a connection only by a reset that continues the last acknowledged byte it has seen, which fast packets do
+            // not show it (docs/limitations.md). So no reset here continues it.
             if tcp.flags & Tcp::RST != 0 {
                 tcp.sequence = tcp.sequence.wrapping_add(1);
             }
@@ -180,7 +186,7 @@ impl Intent {
                 payload.truncate(12);
             }
             let taken = payload.len() as u32 + u32::from(tcp.flags & (Tcp::SYN | Tcp::FIN) != 0);
-            course.next[ours] = course.next[ours].wrapping_add(taken);
+            state.next[ours] = state.next[ours].wrapping_add(taken);
         }
         if flow.speech == Speech::Echo {
             payload = echo(&packet, flow.port(), self, &payload);
@@ -225,7 +231,7 @@ fn with_options(mut packet: Packet, rng: &mut Rng) -> Packet {
         &[1, 1, 1, 1],
         &[7, 7, 4, 0, 0, 0, 0, 0],
         &[148, 4, 0, 0],
-        // Full, so that routers only count themselves.
+        // A full option, in which routers only increment the overflow count.
         &[68, 8, 9, 0, 0, 0, 0, 0],
         &[131, 7, 4, 192, 168, 9, 9, 0],
     ];
@@ -270,7 +276,7 @@ fn echo(packet: &Packet, id: u16, intent: Intent, data: &[u8]) -> Vec<u8> {
     icmp(source, destination, [&[kind, 0, 0, 0], &id[..], &number[..], data].concat())
 }
 
-/// What a host or a router behind it would say about a packet that it has got.
+/// An ICMP error that a host, or a router in front of it, would send about a packet.
 fn error(about: &Packet, rng: &mut Rng) -> Packet {
     let v4 = about.ipv4().is_some();
     let kinds: &[(u8, u8, u32)] = if v4 {
@@ -292,7 +298,7 @@ fn error(about: &Packet, rng: &mut Rng) -> Packet {
         .payload(message)
 }
 
-/// Cuts a packet in two or three; sometimes in the wrong order, sometimes one is missing.
+/// Splits a packet into two or three fragments; sometimes reordered, sometimes one is missing.
 fn fragments(packet: &Packet, site: Site, rng: &mut Rng) -> Vec<Frame> {
     let bytes = packet.to_bytes();
     let v4 = packet.ipv4().is_some();
@@ -311,7 +317,7 @@ fn fragments(packet: &Packet, site: Site, rng: &mut Rng) -> Vec<Frame> {
                 Network::V4(ip) => (ip.fragment_offset, ip.more_fragments) = (offset, more),
                 Network::V6(ip) => {
                     let [high, low] = (offset << 3 | u16::from(more)).to_be_bytes();
-                    let id = Identity::of(&bytes).map_or(0, |identity| identity.number).to_be_bytes();
+                    let id = Identity::find(&bytes).map_or(0, |identity| identity.number).to_be_bytes();
                     let body = [&[0, high, low][..], &id].concat();
                     ip.extensions = vec![Extension { kind: 44, body }];
                 }
@@ -328,7 +334,7 @@ fn fragments(packet: &Packet, site: Site, rng: &mut Rng) -> Vec<Frame> {
     frames
 }
 
-/// Changes a field that is neither an address nor a port.
+/// Flips a bit in a field that is neither an address nor a port.
 fn lie(mut bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     let v4 = bytes[12..14] == [8, 0];
     let (l4, tcp) = if v4 { (34, bytes[23] == 6) } else { (54, bytes[20] == 6) };
@@ -345,11 +351,11 @@ fn lie(mut bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     if let Some(byte) = bytes.get_mut(at) {
         *byte ^= 1 << rng.u8(..8);
     }
-    // What has become a reset continues nothing either.
+    // If the flags became a reset, the reset must not continue the connection either.
     if tcp && at == l4 + 13 && bytes[at] & Tcp::RST != 0 {
         bytes[l4 + 4] ^= 0x80;
     }
-    // Half of them with a header checksum that is right all the same.
+    // Half of these frames get a right header checksum.
     if v4 && rng.bool() && at < 34 && bytes[14] == 0x45 {
         bytes[24..26].fill(0);
         let sum = !ones_complement_sum(&bytes[14..34]);
@@ -358,12 +364,12 @@ fn lie(mut bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// A frame cut short, of another EtherType, or with nothing behind the EtherType that makes sense.
+/// A truncated frame, one of another EtherType, or one with a random payload.
 fn junk(mut bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     match rng.u8(..3) {
         0 => bytes.truncate(rng.usize(15..bytes.len())),
         1 => bytes[12..14].copy_from_slice(&rng.u16(0x0900..0x8000).to_be_bytes()),
-        // Behind both families' addresses.
+        // Begin after the addresses of both families.
         _ => bytes.iter_mut().skip(54).for_each(|byte| *byte = rng.u8(..)),
     }
     bytes

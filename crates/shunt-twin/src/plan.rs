@@ -1,4 +1,4 @@
-//! What happens in an episode, from a seed: rounds of packets and changes between them.
+//! The steps of an episode, determined by its seed: rounds of packets, and changes between them.
 
 use crate::{
     change::{Change, Changes},
@@ -9,14 +9,14 @@ use crate::{
 use fastrand::Rng;
 use std::{collections::VecDeque, fmt};
 
-/// One step. A flow's packets within a round go one way, so that two routers meet them in the same order.
+/// One step. Within a round, a flow's packets go in one direction, so that both routers see them in the same order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     Round(Vec<Intent>),
     Change(Change),
 }
 
-/// An episode: its flows, and its steps in their order.
+/// An episode: its flows and its steps.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -27,16 +27,16 @@ pub(crate) struct Plan {
 }
 
 const FLOWS: u16 = 240;
-/// So many flows are busy at a time.
+/// Number of flows that are active at a time.
 const BUSY: usize = 36;
-/// Fewer than a veth holds, with all fragments.
+/// Packets per round: fewer than a veth's ring holds, including all fragments.
 const ROUND: usize = 100;
 
 impl Plan {
-    /// So many packets, with so many changes spread among them.
+    /// Generates an episode with so many packets, and so many changes spread among them.
     pub(crate) fn new(seed: u64, packets: u64, changes: u64, wires: Wires) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let flows: Vec<Flow> = (0..FLOWS).map(Flow::of).collect();
+        let flows: Vec<Flow> = (0..FLOWS).map(Flow::new).collect();
         let mut talk = Talk::new(&flows, wires);
         let mut made = Changes::new(&flows, wires);
         let mut steps = Vec::new();
@@ -45,7 +45,7 @@ impl Plan {
             let round = talk.round(&mut rng, (packets - sent).min(ROUND as u64) as usize);
             sent += round.len() as u64;
             steps.push(Step::Round(round));
-            // After the first half of its share of packets, so that there is something to change and to see of it.
+            // Make a change after the first half of its share of packets, so that packets come before and after it.
             while changed < changes && sent * changes * 2 >= (2 * changed + 1) * packets {
                 steps.push(Step::Change(made.next(&mut rng)));
                 changed += 1;
@@ -55,7 +55,7 @@ impl Plan {
     }
 }
 
-/// Who says what next.
+/// Generates the packets.
 struct Talk<'a> {
     flows: &'a [Flow],
     wires: Wires,
@@ -65,7 +65,7 @@ struct Talk<'a> {
 
 struct Speaker {
     flow: usize,
-    /// What must come next for the connection to open or close.
+    /// The next packets that open or close the connection.
     script: VecDeque<(bool, Shape)>,
     open: bool,
 }
@@ -91,8 +91,8 @@ impl<'a> Talk<'a> {
             let flow = &self.flows[speaker.flow];
             let (back, shapes) = speaker.next(flow.speech, rng);
             for shape in shapes {
-                // Linux puts fragments of IPv6 together, and sends them on as they came only where there is room for the
-                // headers in front of each. For a VLAN's there is none on a veth, but what has been through XDP has it.
+                // Linux reassembles IPv6 fragments and forwards the originals only if each has headroom for its headers. For a VLAN device's,
+                // a veth has no headroom, but a frame that passed XDP has.
                 let cut = flow.kind.is_v6() && shape == Shape::Fragments;
                 let shape = if cut && self.wires == Wires::Tagged { Shape::Plain } else { shape };
                 if round.len() < packets {
@@ -112,7 +112,7 @@ impl<'a> Talk<'a> {
 }
 
 impl Speaker {
-    /// Its direction, and what it sends this time.
+    /// The direction and the shapes of the packets for the next round.
     fn next(&mut self, speech: Speech, rng: &mut Rng) -> (bool, Vec<Shape>) {
         if speech == Speech::Tcp {
             if !self.open {
@@ -123,7 +123,7 @@ impl Speaker {
                 return (back, vec![shape]);
             }
             if rng.u8(..40) == 0 {
-                // The same ports are used again next.
+                // The next connection uses the same ports.
                 self.open = false;
                 self.script.extend(ends(rng));
             }
@@ -134,7 +134,7 @@ impl Speaker {
     }
 }
 
-/// The ends of a connection: one side after the other, both at once, by reset.
+/// The end of a connection: by FIN of one side after the other, by FIN of both at once, or by RST.
 fn ends(rng: &mut Rng) -> Vec<(bool, Shape)> {
     let first = rng.bool();
     match rng.u8(..3) {

@@ -1,12 +1,12 @@
-//! What a run found.
+//! The results of a run.
 
 use crate::{
     Options,
     compare::{Discrepancy, Fault},
-    episode::{Manner, Outcome},
-    lane::Frame,
+    episode::{EpisodeOptions, Outcome},
     plan::{Plan, Step},
     shrink::shrink,
+    worker::Frame,
 };
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt};
@@ -14,41 +14,41 @@ use std::{collections::BTreeMap, fmt};
 /// The numbers of a run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
-    /// Of the first episode; the others' follow from it.
+    /// Seed of the first episode, which determines the others.
     pub seed: u64,
     /// Packets sent to each router.
     pub packets: u64,
-    /// Changes made.
+    /// Changes made on each router.
     pub changes: u64,
-    /// Frames with other bytes or another way out than without Shunt, or that Linux alone would not send.
+    /// Frames with other bytes or another egress than without Shunt, or that Linux alone would not send.
     pub differences: u64,
-    /// Frames that only Linux alone sends.
+    /// Frames that only the router without Shunt sent.
     pub lost: u64,
-    /// Frames that were sent once more than Linux alone sends them.
+    /// Frames that were sent once more than without Shunt.
     pub duplicated: u64,
     /// Packets that were overtaken within their direction of a flow, and not without Shunt.
     pub reordered: u64,
-    /// The same, where it was the one packet of the flow and the round: the one that proves the flow again.
+    /// Overtaken packets that were the only one of their flow and round, which happens when a packet re-proves the flow.
     pub reordered_reproof: u64,
-    /// Packets sent during a change that went the way of before or of after, as they may.
+    /// Packets sent during a change, which may leave as before or after it.
     pub within_reaction: u64,
-    /// Packets that were fast, of those that could be.
+    /// Share of the eligible packets that were fast, 0 to 1.
     pub fast_share: f64,
-    /// How long it took, the set-up of routers included.
+    /// Duration in seconds, including the set-up of routers.
     pub seconds: f64,
     /// Frames that left both routers and were compared.
     pub compared: u64,
-    /// Frames that Linux sends by timers of its own, which are not compared.
+    /// Frames that Linux sends by its timers, which are not compared.
     pub unasked: u64,
-    /// Changes, by what they change.
+    /// Changes by kind.
     pub changes_by_kind: BTreeMap<String, u64>,
-    /// Packets, by their shape.
+    /// Packets by shape.
     pub packets_by_shape: BTreeMap<String, u64>,
-    /// Why packets were slow, or nothing was learned of them.
+    /// Packets by punt reason and by refusal.
     pub reasons: BTreeMap<String, u64>,
-    /// Episodes that were repeated, as somebody else had filled queues that all network namespaces share.
+    /// Episodes that were repeated because other programs had filled queues that all network namespaces share.
     pub disturbed: u64,
-    /// What went wrong, if anything.
+    /// The first episode with a difference, if any.
     pub failure: Option<Failure>,
     #[serde(skip)]
     fast: u64,
@@ -56,20 +56,20 @@ pub struct Report {
     eligible: u64,
 }
 
-/// The first episode that went wrong.
+/// The first episode with a difference.
 #[derive(Debug, Clone, Serialize)]
 pub struct Failure {
-    /// With its packets and changes, it repeats the episode.
+    /// Seed of the episode; with `packets` and `changes`, it repeats the episode.
     pub seed: u64,
-    /// Of the episode.
+    /// Packets of the episode.
     pub packets: u64,
-    /// Of the episode.
+    /// Changes of the episode.
     pub changes: u64,
-    /// What was found first.
+    /// The first differences found.
     pub found: Vec<String>,
-    /// The shortest sequence of steps that shows a difference; none if none shorter was found.
+    /// The shortest sequence of steps found that shows a difference; empty if no shorter one was found.
     pub steps: Vec<String>,
-    /// What was found at its end.
+    /// The differences that this sequence shows.
     pub shown: Vec<String>,
 }
 
@@ -108,33 +108,38 @@ impl Report {
         }
     }
 
-    /// Whether nothing was lost, sent twice or otherwise.
+    /// Whether there were no differences, losses or duplicates.
     pub fn is_good(&self) -> bool {
         self.differences + self.lost + self.duplicated == 0
     }
 }
 
 impl Failure {
-    pub(crate) fn of(plan: &Plan, outcome: &Outcome, manner: &Manner, options: &Options) -> Self {
+    pub(crate) fn new(
+        plan: &Plan,
+        outcome: &Outcome,
+        episode_options: &EpisodeOptions,
+        options: &Options,
+    ) -> Self {
         let mut failure = Self {
             seed: plan.seed,
             packets: plan.packets,
             changes: plan.steps.iter().filter(|step| matches!(step, Step::Change(_))).count() as u64,
-            found: told(plan, outcome),
+            found: describe(plan, outcome),
             steps: Vec::new(),
             shown: Vec::new(),
         };
-        if let Some((shorter, outcome)) = shrink(plan, outcome, manner, options.shrink) {
+        if let Some((shorter, outcome)) = shrink(plan, outcome, episode_options, options.shrink) {
             failure.steps = shorter.steps.iter().map(ToString::to_string).collect();
-            failure.shown = told(&shorter, &outcome);
+            failure.shown = describe(&shorter, &outcome);
         }
         failure
     }
 }
 
-/// A few of what was found, for people.
-fn told(plan: &Plan, outcome: &Outcome) -> Vec<String> {
-    let uneven = outcome.uneven.iter().map(|said| format!("a command failed on one router only: {said}"));
+/// Describes the first five faults.
+fn describe(plan: &Plan, outcome: &Outcome) -> Vec<String> {
+    let uneven = outcome.uneven.iter().map(|output| format!("a command failed on one router only: {output}"));
     let found = outcome.found.iter().map(|(step, discrepancy)| {
         let flow = discrepancy.identity.and_then(|identity| plan.flows.get(usize::from(identity.flow)));
         let flow = flow.map_or_else(|| "of no flow".to_owned(), ToString::to_string);
@@ -178,7 +183,7 @@ impl fmt::Display for Report {
         writeln!(f, "differences: {differences}, lost: {lost}, duplicated: {duplicated}")?;
         writeln!(
             f,
-            "reordered: {reordered}, by proofs: {}; within reaction: {}",
+            "reordered: {reordered}, by re-proofs: {}; sent during changes: {}",
             self.reordered_reproof, self.within_reaction
         )?;
         let Some(failure) = &self.failure else { return Ok(()) };

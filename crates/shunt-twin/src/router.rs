@@ -1,10 +1,10 @@
-//! One of the two routers, and what Linux makes random or slow pinned by configuration.
+//! One of the two routers, configured so that Linux makes no random or time-dependent choice.
 
 use crate::{
     flow::Flow,
-    lane::Wire,
     ruleset::ruleset,
     site::{FAR_V4, FAR_V6, Site, Wires},
+    worker::Wire,
 };
 use shunt_testkit::{NetNs, Shuntd, Topology};
 use std::collections::BTreeMap;
@@ -15,17 +15,18 @@ pub(crate) struct Router {
     topology: Topology,
 }
 
-/// The daemon on a router.
+/// The daemon on a router, restarted by changes that crash it.
 #[derive(Debug)]
 pub(crate) struct Daemon<'a> {
     router: &'a NetNs,
     engine: String,
+    program: Option<String>,
     shuntd: Option<Shuntd>,
     fast: u64,
 }
 
-/// Nothing is limited by time, nothing is told unasked, nothing is cut or merged by offloads. Checksums are not verified
-/// and windows are not checked: docs/limitations.md says that Shunt does neither.
+/// No rate limits, no unsolicited messages, no expired timeouts. Checksums and TCP windows are not checked, since Shunt
+/// checks neither (docs/limitations.md).
 const SYSCTLS: &[(&str, &str)] = &[
     ("ipv4/icmp_ratemask", "0"),
     ("ipv4/icmp_ratelimit", "0"),
@@ -40,33 +41,33 @@ const SYSCTLS: &[(&str, &str)] = &[
     ("ipv6/auto_flowlabels", "0"),
     ("ipv6/conf/all/keep_addr_on_down", "1"),
     ("netfilter/nf_conntrack_checksum", "0"),
-    // Of connections that are older than a daemon, too.
+    // Also for connections that are older than the daemon.
     ("netfilter/nf_conntrack_events", "1"),
     ("netfilter/nf_conntrack_tcp_be_liberal", "1"),
 ];
 
-/// MTU of the LAN side, so that packets can be too large for the WAN side.
+/// MTU of the LAN side: larger than that of the WAN side, so that packets can exceed the latter.
 const LAN_MTU: u32 = 2000;
 
 impl Router {
-    /// A router for these flows.
+    /// Sets up a router for these flows.
     pub(crate) fn new(flows: &[Flow], wires: Wires) -> Self {
-        let topology = Topology::of(&wires.segments());
+        let topology = Topology::new(&wires.segments());
         let router = topology.router();
         for (name, value) in SYSCTLS {
             router.sysctl(name, value);
         }
         router.run("for f in /proc/sys/net/netfilter/nf_conntrack_*timeout*; do echo 100000 > $f; done");
-        // Where bridges have a firewall that calls that of IP.
+        // The sysctls exist only with br_netfilter.
         router
             .run("for f in /proc/sys/net/bridge/bridge-nf-call-*tables; do [ ! -e $f ] || echo 0 > $f; done");
-        // What `default` says is of interfaces that come later only.
+        // `default` applies only to interfaces that are created later.
         router.run("for f in /proc/sys/net/ipv4/conf/*/send_redirects; do echo 0 > $f; done");
         topology.offloads(false);
         topology.pin_neighbours();
         for (site, host) in Site::ALL.into_iter().zip(topology.hosts()) {
             let (nic, port) = (host.nic, site.port());
-            // One queue, so that one order; no merging, which would hide what came; no stack that answers.
+            // One queue keeps the order, no GRO merges frames, and the host's own stack answers nothing.
             host.ns.run(&format!(
                 "ethtool -L {nic} rx 1 tx 1; ip link set dev {nic} mtu 3000 gro_max_size 1 &&
                  echo 1 > /proc/sys/net/ipv6/conf/{nic}/disable_ipv6 &&
@@ -89,35 +90,45 @@ impl Router {
         self.topology.router()
     }
 
-    /// In the order of [`Site`].
+    /// The wires, in the order of [`Site`].
     pub(crate) fn wires(&self) -> Vec<Wire> {
         self.topology.hosts().iter().map(|host| Wire::new(host.tap(), host.tags)).collect()
     }
 }
 
 impl<'a> Daemon<'a> {
-    pub(crate) fn start(router: &'a NetNs, engine: &str) -> Self {
-        let shuntd = Some(Shuntd::on(router).engine(engine).start());
-        Self { router, engine: engine.to_owned(), shuntd, fast: 0 }
+    pub(crate) fn start(router: &'a NetNs, engine: &str, program: Option<&str>) -> Self {
+        let (engine, program) = (engine.to_owned(), program.map(str::to_owned));
+        let mut daemon = Self { router, engine, program, shuntd: None, fast: 0 };
+        daemon.spawn();
+        daemon
     }
 
-    /// Kills it, and starts another.
+    fn spawn(&mut self) {
+        let mut builder = Shuntd::on(self.router).engine(&self.engine);
+        if let Some(program) = &self.program {
+            builder = builder.program(program);
+        }
+        self.shuntd = Some(builder.start());
+    }
+
+    /// Kills the daemon and starts another.
     pub(crate) fn crash(&mut self) {
         self.fast = self.fast();
         if let Some(mut shuntd) = self.shuntd.take() {
             shuntd.kill();
-            // Without TCX its filters stay, and the next one has another name.
+            // Without TCX its filters stay, and the next instance has another name.
             shuntd.cleanup();
         }
-        self.shuntd = Some(Shuntd::on(self.router).engine(&self.engine).start());
+        self.spawn();
     }
 
-    /// How many packets have been fast.
+    /// Number of packets that the daemons so far forwarded on the fast path.
     pub(crate) fn fast(&self) -> u64 {
         self.fast + self.shuntd.as_ref().map_or(0, |shuntd| shuntd.status().packets.fast)
     }
 
-    /// Why others were not, or nothing was learned of them.
+    /// Numbers of packets by punt reason and by refusal, of the running daemon.
     pub(crate) fn reasons(&self) -> BTreeMap<String, u64> {
         let status = self.shuntd.as_ref().map(Shuntd::status);
         status.into_iter().flat_map(|status| status.reasons.into_iter().chain(status.refusals)).collect()

@@ -1,4 +1,4 @@
-//! The router's ruleset: what does not change, and the places where changes are put in.
+//! The router's ruleset: the constant part, and the chains and sets that changes fill.
 
 use crate::{
     flow::Flow,
@@ -9,8 +9,8 @@ use std::{fmt::Write, net::SocketAddr};
 /// Chains `slot0` and so on are empty until a change fills them.
 pub(crate) const SLOTS: usize = 6;
 
-/// All of it. An answer that comes after its entry in conntrack was deleted must not leave a new one, which would take a
-/// port from the next packet of its flow: neither one to the router itself, nor one from where DNAT leads to.
+/// The whole ruleset. After its conntrack entry was deleted, an answer must not make a new entry, which would take a port from the
+/// next packet of its flow. So answers to the router itself and from DNAT's destinations make none.
 pub(crate) fn ruleset(flows: &[Flow], wires: Wires) -> String {
     let mut text = String::from(FILTER_HEAD);
     for slot in 0..SLOTS {
@@ -70,7 +70,7 @@ fn nat(flows: &[Flow], family: &str, address: &str, wan2: &str) -> String {
     };
     let inner = map("inner", &|flow| Some((flow.destination.port(), flow.inner?)));
     let outer = map("outer", &|flow| Some((flow.source.port(), flow.outer?)));
-    // What is routed plainly: see flow.rs.
+    // Source network of flows without translation: see flow.rs.
     let plain = if v6 { "fd00:1::/64" } else { "192.168.2.0/24" };
     let router = if v6 { "fd00:2::1" } else { "198.18.0.1" };
     format!(

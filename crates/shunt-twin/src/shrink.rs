@@ -1,30 +1,30 @@
-//! The shortest sequence that shows a difference: delta debugging over packets and changes.
+//! Searches the shortest sequence that shows a difference, by delta debugging over packets and changes.
 
 use crate::{
     change::Change,
-    episode::{Manner, Outcome, carry_out},
+    episode::{EpisodeOptions, Outcome, carry_out},
     packet::Intent,
     plan::{Plan, Step},
 };
 use std::time::{Duration, Instant};
 
-/// What can be left out, and the step that it belongs to.
+/// A packet or a change that can be left out, with the number of its step.
 #[derive(Debug, Clone)]
 enum Part {
     Packet(usize, Intent),
     Change(usize, Change),
 }
 
-/// A shorter plan that still fails, and what came of it; none if no shorter one was found in time.
+/// A shorter plan that still fails, with its outcome; `None` if none was found in time.
 pub(crate) fn shrink(
     plan: &Plan,
     outcome: &Outcome,
-    manner: &Manner,
+    options: &EpisodeOptions,
     limit: Duration,
 ) -> Option<(Plan, Outcome)> {
     let end = Instant::now() + limit;
     let until = outcome.found.first().map_or(plan.steps.len(), |(step, _)| step + 1);
-    let mut search = Search { plan, manner, end, last: None, parts: parts(&plan.steps[..until]) };
+    let mut search = Search { plan, options, end, last: None, parts: parts(&plan.steps[..until]) };
     if let Some(identity) = outcome.found.first().and_then(|(_, discrepancy)| discrepancy.identity) {
         search.attempt(search.parts.iter().filter(|part| part.is_of(identity.flow)).cloned().collect());
     }
@@ -35,7 +35,7 @@ pub(crate) fn shrink(
             let cut = at..(at + size).min(search.parts.len());
             let mut without = search.parts.clone();
             without.drain(cut);
-            // What is left moves to where the cut was.
+            // The next parts are now at the position of the cut.
             if without.is_empty() || !search.attempt(without) {
                 at += size;
             }
@@ -47,19 +47,19 @@ pub(crate) fn shrink(
 
 struct Search<'a> {
     plan: &'a Plan,
-    manner: &'a Manner,
+    options: &'a EpisodeOptions,
     end: Instant,
     last: Option<Outcome>,
     parts: Vec<Part>,
 }
 
 impl Search<'_> {
-    /// Keeps these parts if they fail, too.
+    /// Carries out these parts; keeps them if they fail.
     fn attempt(&mut self, parts: Vec<Part>) -> bool {
         if Instant::now() >= self.end {
             return false;
         }
-        let outcome = carry_out(&self.plan_of(&parts), self.manner);
+        let outcome = carry_out(&self.plan_of(&parts), self.options, &mut |_| {});
         let fails = outcome.is_bad();
         if fails {
             self.parts = parts;
@@ -88,7 +88,7 @@ impl Part {
         if let Self::Packet(_, intent) = self { Some(*intent) } else { None }
     }
 
-    /// A change, or a packet of this flow.
+    /// Whether this is a change, or a packet of this flow.
     fn is_of(&self, flow: u16) -> bool {
         self.intent().is_none_or(|intent| intent.flow == flow)
     }

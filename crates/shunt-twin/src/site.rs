@@ -1,25 +1,25 @@
-//! Where hosts are: the ends of the router's wires.
+//! Sites: the ends of the router's wires, where hosts are.
 
 use shunt_testkit::Segment;
 use shunt_wire::{Mac, Tag};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// A place from which packets come and where they arrive.
+/// A site from which packets come and at which they arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Site {
-    /// Bridged: r0 in br0.
+    /// Bridged, by port r0 of br0.
     Lan,
-    /// Bridged: r2 in br0.
+    /// Bridged, by port r2 of br0.
     Lan2,
-    /// r1.
+    /// Routed, by r1.
     Wan,
-    /// r3, or a VLAN device on it.
+    /// Routed, by r3 or a VLAN device on it.
     Wan2,
-    /// r4, or a VLAN device on it.
+    /// Routed, by r4 or a VLAN device on it.
     Dmz,
 }
 
-/// In the order of [`Site`].
+/// The segments, in the order of [`Site`].
 const SEGMENTS: [Segment; 5] = [
     Segment::LAN.bridged("br0"),
     Segment::SECOND_LAN.bridged("br0"),
@@ -31,17 +31,17 @@ const SEGMENTS: [Segment; 5] = [
 const WAN2_VLAN: &[Tag] = &[Tag::vlan(30)];
 const DMZ_VLAN: &[Tag] = &[Tag::vlan(40)];
 
-/// What is on the wires.
+/// Whether wires carry VLANs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wires {
-    /// Frames without tags.
+    /// All frames are untagged.
     Plain,
-    /// On some of them frames of a VLAN, for which the router has a device.
+    /// The wires of WAN 2 and of the DMZ carry a VLAN each, for which the router has a device.
     Tagged,
 }
 
 impl Wires {
-    /// In the order of [`Site`].
+    /// The segments, in the order of [`Site`].
     pub(crate) fn segments(self) -> [Segment; 5] {
         let mut segments = SEGMENTS;
         if self == Self::Tagged {
@@ -51,7 +51,7 @@ impl Wires {
         segments
     }
 
-    /// Where the router has its address on the wire to a site.
+    /// The router's device that has the address on the wire to a site.
     pub(crate) fn device(self, site: Site) -> &'static str {
         match (self, site) {
             (Self::Tagged, Site::Wan2) => "r3.30",
@@ -81,23 +81,23 @@ impl Site {
         Ipv6Addr::new(0xfd00, self.segment().subnet.into(), 0, 0, 0, 0, 0, last.into()).into()
     }
 
-    /// Its own address.
+    /// The host's address.
     pub(crate) fn address(self, v6: bool) -> IpAddr {
         let host = self.segment().host;
         if v6 { self.v6(host) } else { self.v4(host) }
     }
 
-    /// Its address and a port.
+    /// The host's address with a port.
     pub(crate) fn at(self, v6: bool, port: u16) -> SocketAddr {
         (self.address(v6), port).into()
     }
 
-    /// The router's address that it sees.
+    /// The router's address in the host's network.
     pub(crate) fn gateway(self, v6: bool) -> IpAddr {
         if v6 { self.v6(1) } else { self.v4(1) }
     }
 
-    /// An address behind it; its own where there is nothing behind it.
+    /// An address behind the host, or the host's own if there is no network behind it.
     pub(crate) fn far(self, v6: bool) -> IpAddr {
         match (self, v6) {
             (Self::Wan, false) => Ipv4Addr::new(203, 0, 113, 7).into(),
@@ -111,15 +111,15 @@ impl Site {
         Mac([0x02, 0, 0, 0, subnet, host])
     }
 
-    /// Its MAC while it has another one.
+    /// The host's second MAC, used after a change.
     pub(crate) fn other_mac(self) -> Mac {
         let Mac(mut bytes) = self.mac();
         bytes[4] ^= 0x40;
         Mac(bytes)
     }
 
-    /// Who has this MAC, and where the LAN host is now.
-    pub(crate) fn of(mac: Mac, lan_at: Self) -> Option<Self> {
+    /// The site of the host with this MAC, where `lan_at` is the present site of the LAN host.
+    pub(crate) fn from_mac(mac: Mac, lan_at: Self) -> Option<Self> {
         let site = Self::ALL.into_iter().find(|site| mac == site.mac() || mac == site.other_mac())?;
         Some(if site == Self::Lan { lan_at } else { site })
     }
@@ -128,12 +128,12 @@ impl Site {
         Mac([0x02, 0, 0, 0, self.segment().subnet, 1])
     }
 
-    /// The router's end of its wire.
+    /// The router's port of the wire.
     pub(crate) fn port(self) -> &'static str {
         self.segment().port
     }
 
-    /// Whether its wire is a bridge's.
+    /// Whether the port belongs to a bridge.
     pub(crate) fn is_bridged(self) -> bool {
         self.segment().bridge.is_some()
     }

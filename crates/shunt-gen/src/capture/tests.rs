@@ -27,7 +27,7 @@ fn pcap(ts_resolution: TsResolution, endianness: Endianness, datalink: DataLink)
     writer.into_writer()
 }
 
-/// With this resolution of time, which has so many ticks in a millisecond.
+/// A pcapng file with this time resolution and number of ticks per millisecond.
 fn pcapng(resolution: Option<u8>, ticks_per_ms: u64) -> Vec<u8> {
     let mut writer = PcapNgWriter::new(Vec::new()).unwrap();
     let options = resolution.map(InterfaceDescriptionOption::IfTsResol).into_iter().collect();
@@ -75,40 +75,40 @@ fn frames_and_times_are_the_same_in_every_format() {
         assert_eq!(at, if nth == 7 { [0, 0, 2000] } else { [0, 500, 2000] }, "{nth}");
         assert_eq!((capture.largest(), capture.l3_bytes(), capture.mean_bytes()), (1514, 1500, 545.0));
     }
-    // In units of 2^-20 s.
+    // A resolution of 2^-20 s.
     let binary = [InterfaceDescriptionOption::IfTsResol(0x80 | 20)];
     assert_eq!(time(3 << 19, &binary), Duration::from_millis(1500));
 }
 
 #[test]
-fn what_is_cut_off_at_any_byte_says_so_and_where() {
+fn a_capture_cut_at_any_byte_is_reported_with_the_offset() {
     let whole = pcap(TsResolution::MicroSecond, Endianness::Little, DataLink::ETHERNET);
     let whole_ng = pcapng(None, 1000);
     for (file, starts) in [(&whole, vec![24, 100, 1630]), (&whole_ng, vec![])] {
         for cut in 4..file.len() {
             match Capture::parse(&file[..cut]) {
-                // Between two frames nothing tells that there were more.
+                // A file cut between two frames looks complete.
                 Ok(capture) => assert!(capture.frames.len() < SENT.len(), "{cut}"),
                 Err(unfit) => {
                     assert!(unfit.offset <= cut, "{unfit}");
-                    assert!(unfit.to_string().contains("it ends"), "{cut}: {unfit}");
+                    assert!(unfit.to_string().contains("the file "), "{cut}: {unfit}");
                     let begun = starts.iter().rev().find(|start| **start < cut);
                     assert!(begun.is_none_or(|start| unfit.offset == *start), "{cut}: {unfit}");
                 }
             }
         }
     }
-    assert_eq!(why(&whole[..101]), "at byte 100: it ends in the middle; copy it again, or capture again");
+    assert_eq!(why(&whole[..101]), "at byte 100: the file ends early; copy it again, or capture again");
 }
 
 #[test]
-fn what_is_foreign_is_refused() {
-    assert_eq!(why(b"PK\x03\x04 and more"), "at byte 0: it is no capture: neither pcap nor pcapng");
-    assert_eq!(why(b""), "at byte 0: it is no capture: neither pcap nor pcapng");
+fn foreign_formats_and_link_types_are_refused() {
+    assert_eq!(why(b"PK\x03\x04 and more"), "at byte 0: not a capture file: neither pcap nor pcapng");
+    assert_eq!(why(b""), "at byte 0: not a capture file: neither pcap nor pcapng");
     let radio = pcap(TsResolution::MicroSecond, Endianness::Little, DataLink::IEEE802_11);
     assert_eq!(why(&radio), "at byte 0: its frames are not of Ethernet, but of IEEE802_11");
     let empty = PcapWriter::new(Vec::new()).unwrap().into_writer();
-    assert_eq!(why(&empty), "at byte 24: it ends without a frame");
+    assert_eq!(why(&empty), "at byte 24: the file has no frame");
 
     let mut cut = PcapWriter::new(Vec::new()).unwrap();
     cut.write_packet(&PcapPacket::new(Duration::ZERO, 1514, &[0; 96])).unwrap();
@@ -126,7 +126,7 @@ fn what_is_foreign_is_refused() {
 }
 
 #[test]
-fn any_damage_is_an_error_and_never_a_panic() {
+fn damage_is_an_error_and_never_a_panic() {
     for whole in
         [pcap(TsResolution::MicroSecond, Endianness::Little, DataLink::ETHERNET), pcapng(Some(9), 1_000_000)]
     {
@@ -144,7 +144,7 @@ fn any_damage_is_an_error_and_never_a_panic() {
 }
 
 #[test]
-fn tags_are_no_part_of_the_packet() {
+fn tags_are_not_part_of_the_l3_size() {
     let frame = |start: &[u8]| {
         let bytes = [&[0; 12], start, &[0; 100]].concat();
         Capture { frames: vec![Captured { at: Duration::ZERO, bytes }] }
@@ -155,7 +155,7 @@ fn tags_are_no_part_of_the_packet() {
 }
 
 #[test]
-fn rounds_follow_each_other_at_the_pace_that_was_asked_for() {
+fn rounds_follow_each_other_at_the_requested_pace() {
     let capture =
         Capture::parse(&pcap(TsResolution::MicroSecond, Endianness::Little, DataLink::ETHERNET)).unwrap();
     let us = Duration::from_micros;

@@ -5,7 +5,7 @@ use crate::{CampaignStep, Conditions};
 fn reading(unit: &str, runs: &[(u32, f64)]) -> Reading {
     let run =
         |&(minute, value)| Run { at: Some(format!("2026-01-01T00:{minute:02}:00.000Z")), ..Run::from(value) };
-    Reading::of_runs(unit, runs.iter().map(run).collect()).unwrap()
+    Reading::from_runs(unit, runs.iter().map(run).collect()).unwrap()
 }
 
 fn results(readings: &[(&str, Reading)]) -> Results {
@@ -15,7 +15,7 @@ fn results(readings: &[(&str, Reading)]) -> Results {
 }
 
 fn compared(a: Reading, b: Reading) -> Compared {
-    let comparison = Comparison::of(("a", &results(&[("rate", a)])), ("b", &results(&[("rate", b)])), 1);
+    let comparison = Comparison::new(("a", &results(&[("rate", a)])), ("b", &results(&[("rate", b)])), 1);
     comparison.readings[0].clone()
 }
 
@@ -31,7 +31,7 @@ fn in_turn(unit: &str, factor: f64, first: u32) -> Reading {
 }
 
 #[test]
-fn a_small_gain_shows_through_a_drift_that_both_have() {
+fn a_small_gain_shows_through_a_common_drift() {
     let got = compared(in_turn("pps", 1.0, 0), in_turn("pps", 1.02, 1));
     assert_eq!((got.pairing, got.verdict, got.runs), (Pairing::Interleaved, Verdict::Better, (7, 7)));
     let spread = got.spread.unwrap();
@@ -42,7 +42,7 @@ fn a_small_gain_shows_through_a_drift_that_both_have() {
 }
 
 #[test]
-fn the_same_twice_is_no_difference() {
+fn equal_results_show_no_difference() {
     let mut b = in_turn("pps", 1.0, 1);
     b.runs.reverse();
     b.runs.iter_mut().for_each(|run| run.at = None);
@@ -52,7 +52,7 @@ fn the_same_twice_is_no_difference() {
 }
 
 #[test]
-fn runs_of_one_file_after_those_of_the_other_are_not_in_turn() {
+fn runs_of_one_file_after_the_other_are_in_sequence() {
     let (a, b) = (in_turn("pps", 1.0, 0), in_turn("pps", 2.0, 20));
     assert_eq!(compared(a, b).pairing, Pairing::InSequence);
     let (one, two) = (reading("pps", &[(0, 1.0)]), reading("pps", &[(1, 1.0)]));
@@ -88,20 +88,20 @@ fn shares_are_compared_by_their_difference() {
 }
 
 #[test]
-fn what_only_one_has_is_named_and_doubts_are_of_both() {
+fn unmatched_readings_are_named_and_doubts_are_merged() {
     let (mut one, mut other) = (in_turn("pps", 1.0, 0), in_turn("pps", 1.0, 1));
     one.doubts = vec![Doubt::VirtualLinks, Doubt::OneCore];
     other.doubts = vec![Doubt::OneCore, Doubt::GeneratorBound];
     let a = results(&[("x", one), ("y", in_turn("pps", 1.0, 0)), ("z", in_turn("us", 1.0, 0))]);
     let b = results(&[("w", in_turn("pps", 1.0, 0)), ("x", other), ("z", in_turn("ms", 1.0, 0))]);
-    let comparison = Comparison::of(("a", &a), ("b", &b), 1);
+    let comparison = Comparison::new(("a", &a), ("b", &b), 1);
     assert_eq!(comparison.alone, ["y: only in A", "z: us in A, ms in B", "w: only in B"]);
     let doubts = [Doubt::VirtualLinks, Doubt::OneCore, Doubt::GeneratorBound];
     assert_eq!((comparison.readings.len(), &comparison.readings[0].doubts[..]), (1, &doubts[..]));
 }
 
 #[test]
-fn conditions_that_differ_are_named_but_for_fleeting_ones() {
+fn differing_conditions_are_named_except_transient_ones() {
     let (mut a, mut b) = (results(&[]), results(&[]));
     for (results, governor, khz, engine) in
         [(&mut a, Some("ondemand"), 1, None), (&mut b, None, 2, Some("xdp"))]
@@ -114,7 +114,7 @@ fn conditions_that_differ_are_named_but_for_fleeting_ones() {
         results.conditions.campaign = Some(CampaignStep { text, sha256, ..CampaignStep::default() });
         results.conditions.command = vec!["shunt".to_owned(), khz.to_string()];
     }
-    let named: Vec<_> = Comparison::of(("a", &a), ("b", &b), 1)
+    let named: Vec<_> = Comparison::new(("a", &a), ("b", &b), 1)
         .conditions
         .into_iter()
         .map(|it| format!("{} {} {}", it.name, it.a, it.b))

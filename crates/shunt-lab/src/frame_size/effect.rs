@@ -1,35 +1,36 @@
-//! What the size of frames does to the rate.
+//! The effect of the frame size on the rate.
 
 use super::{Point, WHOLE_LINE};
 use crate::Doubt;
 use serde::Serialize;
 
-/// How much the size of frames matters to a router.
+/// The effect of the frame size on a router's rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Effect {
-    /// What forwards.
+    /// Name of the router.
     pub router: String,
-    /// Frames/s of the largest against those of the smallest.
+    /// Frames/s at the largest size divided by frames/s at the smallest.
     pub pps_ratio: f64,
-    /// bit/s of the largest against those of the smallest, FCS included.
+    /// bit/s (with FCS) at the largest size divided by bit/s at the smallest.
     pub l2_ratio: f64,
-    /// What frames and their bytes take; none where fewer than two sizes were limited by the router, or larger ones are no slower.
+    /// Time per frame and per byte; None if the router was the limit at fewer than two sizes, or larger frames are not
+    /// slower.
     pub cost: Option<Cost>,
 }
 
-/// Time = `frame_ns` + `byte_ns` x bytes, by least squares.
+/// The fit `time = frame_ns + byte_ns x bytes`, by least squares.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cost {
-    /// Of a frame, whatever its size.
+    /// Time per frame, independent of its size.
     pub frame_ns: f64,
-    /// Of each of its bytes.
+    /// Time per byte.
     pub byte_ns: f64,
-    /// The part of the bytes in the time of the largest frame.
+    /// Share of the bytes in the time of the largest frame.
     pub bytes_share: f64,
 }
 
 impl Effect {
-    pub(super) fn of(router: &str, points: &[&Point]) -> Option<Self> {
+    pub(super) fn between_sizes(router: &str, points: &[&Point]) -> Option<Self> {
         let smallest = points.iter().min_by_key(|point| point.frame_bytes)?;
         let largest = points.iter().max_by_key(|point| point.frame_bytes)?;
         if smallest.frame_bytes == largest.frame_bytes {
@@ -49,14 +50,14 @@ impl Effect {
             router: router.to_owned(),
             pps_ratio: largest.forwarded_pps.value / smallest.forwarded_pps.value,
             l2_ratio: largest.l2_bps / smallest.l2_bps,
-            cost: Cost::of(&times),
+            cost: Cost::fit(&times),
         })
     }
 }
 
 impl Cost {
-    /// Of pairs of bytes and ns.
-    pub(super) fn of(times: &[(f64, f64)]) -> Option<Self> {
+    /// Fits pairs of bytes and ns.
+    pub(super) fn fit(times: &[(f64, f64)]) -> Option<Self> {
         let n = times.len() as f64;
         let mean = |of: fn(&(f64, f64)) -> f64| times.iter().map(of).sum::<f64>() / n;
         let (bytes, ns) = (mean(|t| t.0), mean(|t| t.1));

@@ -24,8 +24,8 @@ fn plan(rounds: u32) -> Plan {
     let any = std::net::SocketAddr::from(([0, 0, 0, 0], 1));
     let engines = ["slow", "xdp"].map(|name| (name.to_owned(), None)).to_vec();
     Plan {
-        wanted: Wanted::of(shunt_gen::Shape::udp(any, any, "64".parse().unwrap())),
-        place: Place::Own,
+        spec: TrafficSpec::for_shape(shunt_gen::Shape::udp(any, any, "64".parse().unwrap())),
+        testbed: Testbed::Own,
         engines,
         frame_bytes: vec![64, 1500],
         rounds,
@@ -34,7 +34,7 @@ fn plan(rounds: u32) -> Plan {
     }
 }
 
-/// 1000 ns a frame and 1 ns a byte, and something that is twice as fast at any size.
+/// A router that takes 1000 ns per frame and 1 ns per byte, and one that is twice as fast.
 fn measured(plan: &Plan, loss_ratio: f64) -> Vec<Series> {
     let mut all = plan.series();
     for series in &mut all {
@@ -50,7 +50,7 @@ fn near(got: f64, want: f64) -> bool {
 }
 
 #[test]
-fn the_cost_of_a_frame_and_of_a_byte_are_told_apart() {
+fn the_costs_per_frame_and_per_byte_are_separated() {
     let plan = plan(3);
     let report = plan.report(&measured(&plan, 0.3), None, "10G".parse().ok(), Conditions::default());
     let at = |n: usize| &report.points[n];
@@ -59,7 +59,7 @@ fn the_cost_of_a_frame_and_of_a_byte_are_told_apart() {
     assert!(near(at(1).line_share.unwrap(), 1520.0 * 8e9 / 2500.0 / 1e10), "{:?}", at(1));
     let limit = at(1).forwarded_pps.limit.clone().unwrap();
     assert_eq!((limit.value.round(), limit.of.as_str()), (822_368.0, "10Gbit/s, frames of 1500 bytes"));
-    // What is measured in turn drifts together.
+    // Drift over time affects both routers.
     assert!(at(0).gain.is_none() && near(at(2).gain.unwrap().value, 2.0));
     assert!(near(at(3).gain.unwrap().spread.low, 2.0) && near(at(3).gain.unwrap().spread.high, 2.0));
     let [slow, xdp] = &report.effects[..] else { panic!("{:?}", report.effects) };
@@ -70,22 +70,22 @@ fn the_cost_of_a_frame_and_of_a_byte_are_told_apart() {
 }
 
 #[test]
-fn what_the_router_was_not_the_limit_of_says_nothing_of_its_cost() {
+fn sizes_that_the_router_did_not_limit_give_no_cost() {
     let plan = plan(3);
     let mut all = measured(&plan, 0.3);
     all.iter_mut().for_each(|series| series.doubts.push(Doubt::GeneratorBound));
     let report = plan.report(&all, None, None, Conditions::default());
     assert!(report.effects.iter().all(|effect| effect.cost.is_none()), "{:?}", report.effects);
     assert!(report.points.iter().all(|point| point.line_share.is_none()));
-    // 1500 bytes fill this line.
+    // Frames of 1500 bytes fill this line.
     let line = plan.report(&measured(&plan, 0.3), None, "4864M".parse().ok(), Conditions::default());
     assert!(line.effects[0].cost.is_none(), "{:?}", line.points[1]);
-    assert_eq!(Cost::of(&[(64.0, 900.0), (1500.0, 800.0)]), None);
-    assert_eq!(Cost::of(&[(64.0, 900.0)]), None);
+    assert_eq!(Cost::fit(&[(64.0, 900.0), (1500.0, 800.0)]), None);
+    assert_eq!(Cost::fit(&[(64.0, 900.0)]), None);
 }
 
 #[test]
-fn who_the_limit_was_shows_in_what_the_generator_can_do_alone() {
+fn the_rate_of_the_generator_alone_shows_the_limit() {
     let bound = |loss_ratio, generator_pps| {
         let mut series = plan(1).series().remove(0);
         series.generator_pps = generator_pps;
@@ -98,7 +98,7 @@ fn who_the_limit_was_shows_in_what_the_generator_can_do_alone() {
 }
 
 #[test]
-fn what_was_interrupted_shows_what_there_is() {
+fn an_interrupted_measurement_reports_its_finished_trials() {
     let plan = plan(3);
     let mut all = measured(&plan, 0.3);
     all[2].runs.truncate(1);
@@ -110,7 +110,7 @@ fn what_was_interrupted_shows_what_there_is() {
 }
 
 #[test]
-fn runs_that_differ_and_routers_that_take_all_are_doubted() {
+fn noisy_runs_and_lossless_routers_are_doubted() {
     let mut series = plan(1).series().remove(0);
     series.runs = vec![figures(1e6, 0.3), figures(1.2e6, 0.3), figures(1e6, 0.3)];
     assert!(matches!(series.point(None).unwrap().forwarded_pps.doubts[..], [Doubt::Noisy { .. }]));

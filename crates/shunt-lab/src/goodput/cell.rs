@@ -1,4 +1,4 @@
-//! One kind of traffic.
+//! The kinds of traffic.
 
 use super::Quantity;
 use crate::{
@@ -8,34 +8,34 @@ use crate::{
 use shunt_wire::line::{Encapsulation, IpVersion, L4, LinkSpeed, Sizes, TCP_TIMESTAMPS_BYTES};
 use std::fmt;
 
-/// Of every link.
+/// MTU of all links.
 const MTU: u32 = 1500;
-/// iperf3 sends in bursts, and is not to seem faster than the line.
+/// Largest offered share of the line's payload rate: iperf3 sends in bursts and must not seem faster than the line.
 const OF_LINE: f64 = 0.995;
 
-/// One kind of traffic through the router. It serves as a row of the table.
+/// A kind of traffic through the router: a row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell {
-    /// What is sent.
+    /// The protocol.
     pub protocol: Protocol,
-    /// IPv6, not IPv4.
+    /// Whether the traffic is IPv6.
     pub v6: bool,
-    /// The router masquerades what goes to the WAN.
+    /// Whether the router masquerades traffic to the WAN.
     pub nat: bool,
-    /// Traffic of the LAN has a tag.
+    /// Whether traffic of the LAN has a VLAN tag.
     pub vlan: bool,
-    /// Forward is from the LAN to the WAN; the LAN always connects.
+    /// The direction; forward is from the LAN to the WAN. The LAN always connects.
     pub direction: Direction,
-    /// How much payload is offered, in bit/s; none: as much as the sender can, or the line carries.
+    /// Offered payload in bit/s; None for as much as the sender can send or the line can carry.
     pub rate_bps: Option<u64>,
 }
 
-/// What is sent.
+/// The protocol of the traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// One stream each way.
+    /// One TCP stream in each direction.
     Tcp,
-    /// One flow each way, of datagrams that fill the MTU.
+    /// One UDP flow in each direction, with datagrams that fill the MTU.
     Udp,
 }
 
@@ -51,13 +51,13 @@ impl Cell {
             Quantity::Goodput => format!("{self}{way} {column}"),
             Quantity::Loss => format!("{self}{way} {column} loss"),
             Quantity::Jitter => format!("{self}{way} {column} jitter"),
-            // Of both ways together.
+            // The CPU load is that of both ways together.
             Quantity::CpuLoad => format!("{self} {column} CPU"),
             Quantity::ProcStat => format!("{self} {column} /proc/stat"),
         }
     }
 
-    /// As the wire has it on its narrower side, with the timestamps that Linux sends.
+    /// Headers on the narrower side of the router, with the TCP timestamps that Linux sends.
     fn encapsulation(&self) -> Encapsulation {
         let ip = if self.v6 { IpVersion::V6 } else { IpVersion::V4 };
         let l4 = match self.protocol {
@@ -78,7 +78,7 @@ impl Cell {
         }
     }
 
-    /// What is offered of payload, in bit/s.
+    /// Offered payload in bit/s.
     pub fn offered_bps(&self, speed: Option<LinkSpeed>) -> Option<u64> {
         let line = self.limit(speed).map(|limit| (limit.value * 1e6 * OF_LINE) as u64);
         match (self.rate_bps, line) {
@@ -87,7 +87,7 @@ impl Cell {
         }
     }
 
-    /// The payload that a line carries, in Mbit/s.
+    /// The payload that the line carries, in Mbit/s.
     pub(super) fn limit(&self, speed: Option<LinkSpeed>) -> Option<Limit> {
         let (speed, sizes) = speed.zip(self.sizes())?;
         let value = speed.frames_per_second(sizes.frame) * f64::from(sizes.l4_payload) * 8.0 / 1e6;
@@ -107,7 +107,7 @@ impl fmt::Display for Cell {
 }
 
 impl Protocol {
-    /// `TCP`, `UDP`.
+    /// The name: `TCP`, `UDP`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",

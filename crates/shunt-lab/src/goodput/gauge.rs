@@ -1,29 +1,27 @@
-//! What tells the CPU load while data flows.
+//! The CPU load while data flows.
 
 use crate::{
     dut::{self, Dut},
     load::{Load, Meter},
     traffic::Error,
 };
-use std::sync::Arc;
-
 #[derive(Debug)]
 pub(super) enum Gauge {
-    /// Of this machine.
+    /// The load of this machine.
     Here(Box<Meter>),
-    /// Of the DUT, since the first look of a run.
-    There(Arc<dyn Dut>, Option<dut::Mark>),
+    /// The load of the DUT, since the first look of a run.
+    There(Dut, Option<dut::Mark>),
 }
 
 impl Gauge {
-    /// A run begins.
+    /// Begins a run.
     pub(super) fn begin(&mut self) {
         if let Self::There(_, since) = self {
             *since = None;
         }
     }
 
-    /// The load since the last look.
+    /// The load since the previous look; None at the first look on a DUT.
     pub(super) fn look(&mut self) -> Result<Option<Load>, Error> {
         match self {
             Self::Here(meter) => Ok(Some(meter.read()?)),

@@ -1,13 +1,13 @@
-//! Runs, one after the other, and what is kept of each.
+//! The runs of a measurement, and their figures in the file of results.
 
 use super::{
     Cell, Column, Plan, Quantity,
     gauge::Gauge,
     groups,
-    rig::{Devices, End, Rig},
+    iperf_rig::{Devices, End, Rig},
 };
 use crate::{
-    Doubt, Kept, Nic, Progress, Run,
+    Doubt, Nic, Progress, ResultsFile, Run,
     iperf::{Arrived, Iperf, Test, Way},
     load::Load,
     throughput::Up,
@@ -19,7 +19,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// So many failures in a row are no accident.
+/// After so many failures in a row the measurement ends.
 const FAILURES_MAX: u32 = 3;
 
 pub(super) struct Runs<'a> {
@@ -27,25 +27,25 @@ pub(super) struct Runs<'a> {
     iperf: Iperf,
     devices: Option<&'a Devices>,
     gauge: Option<Gauge>,
-    kept: &'a mut Kept,
+    file: &'a mut ResultsFile,
     stop: &'a AtomicBool,
     show: &'a mut dyn FnMut(Progress),
     done: u64,
-    /// Columns that cannot be had.
+    /// Names of columns that failed to start.
     broken: BTreeSet<String>,
     failures_in_a_row: u32,
     failure: Option<String>,
     measured: bool,
 }
 
-/// What was seen of one run.
+/// The figures of one run.
 struct Seen {
     arrived: Vec<Arrived>,
-    /// None without a meter, or if the run was too short for it.
+    /// CPU load; None without a meter, or if the run was too short for it.
     load: Option<Load>,
-    /// Of all packets; none without an engine.
+    /// Share of all packets on the fast path; None without an engine.
     fast_share: Option<f64>,
-    /// What the device of each way's receiver counted, headers included.
+    /// Bytes received by the device of each way's receiver, headers included.
     received_bytes: Vec<u64>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Runs<'a> {
         iperf: Iperf,
         devices: Option<&'a Devices>,
         gauge: Option<Gauge>,
-        kept: &'a mut Kept,
+        file: &'a mut ResultsFile,
         stop: &'a AtomicBool,
         show: &'a mut dyn FnMut(Progress),
     ) -> Self {
@@ -64,7 +64,7 @@ impl<'a> Runs<'a> {
             iperf,
             devices,
             gauge,
-            kept,
+            file,
             stop,
             show,
             done: 0,
@@ -75,7 +75,7 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// What fails is told in the results.
+    /// Runs all cells; failures are recorded in the results.
     pub(super) fn all(&mut self, cells: &[Cell]) {
         let plan = self.plan;
         let total = u64::from(plan.rounds) * (cells.len() * plan.columns.len()) as u64;
@@ -96,7 +96,7 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// The first failure, and whether there is a run that did not fail.
+    /// The first failure, and whether any run succeeded.
     pub(super) fn end(self) -> (Option<String>, bool) {
         (self.failure, self.measured)
     }
@@ -109,8 +109,8 @@ impl<'a> Runs<'a> {
         let Some(first) = cells.first() else { return Ok(()) };
         let rig = Rig::new(self.devices, *first)?;
         let ends = rig.ends();
-        if self.kept.results().conditions.nics.is_empty() {
-            self.kept.took_part(&ends.map(|end| end.ns.within(|| Nic::of(end.nic))));
+        if self.file.results().conditions.nics.is_empty() {
+            self.file.set_nics(&ends.map(|end| end.ns.within(|| Nic::read(end.nic))));
         }
         let up = rig.arrange(column)?;
         for cell in cells {
@@ -120,7 +120,7 @@ impl<'a> Runs<'a> {
                 Ok(None) => {}
                 Ok(Some(seen)) => {
                     self.failures_in_a_row = 0;
-                    self.keep(cell, &column.name, &seen)?;
+                    self.save(cell, &column.name, &seen)?;
                     self.measured = true;
                 }
                 Err(why) => {
@@ -138,7 +138,7 @@ impl<'a> Runs<'a> {
     }
 
     fn fails(&mut self, what: &str, why: &str) {
-        self.kept.lacks(what, why.to_owned());
+        self.file.add_missing(what, why.to_owned());
         self.failure.get_or_insert_with(|| format!("{what}: {why}"));
     }
 
@@ -161,7 +161,7 @@ impl<'a> Runs<'a> {
         let bytes = || receivers.iter().map(|end| received(end)).collect::<Result<Vec<u64>, Error>>();
         let packets = || up.map(Up::packets).transpose();
         let (bytes_before, packets_before) = (bytes()?, packets()?);
-        // The first look begins what the second one ends.
+        // The load of a run is that between its two looks.
         let mut looks = Vec::new();
         let gauge = &mut self.gauge;
         gauge.iter_mut().for_each(Gauge::begin);
@@ -176,7 +176,7 @@ impl<'a> Runs<'a> {
         Ok(Some(Seen { arrived, load, fast_share, received_bytes }))
     }
 
-    fn keep(&mut self, cell: &Cell, column: &str, seen: &Seen) -> Result<(), Error> {
+    fn save(&mut self, cell: &Cell, column: &str, seen: &Seen) -> Result<(), Error> {
         for (n, (way, arrived)) in cell.direction.ways().iter().zip(&seen.arrived).enumerate() {
             let name = |quantity| cell.reading(*way, column, quantity);
             let details = json!({
@@ -187,13 +187,13 @@ impl<'a> Runs<'a> {
             let goodput = name(Quantity::Goodput);
             self.add(&goodput, Quantity::Goodput, arrived.bits_per_second / 1e6, details)?;
             if let Some(limit) = cell.limit(self.plan.speed) {
-                self.kept.limit(&goodput, limit);
+                self.file.set_limit(&goodput, limit);
             }
             if arrived.bytes == 0 {
-                self.kept.doubt_kind(&goodput, Doubt::NothingArrived);
+                self.file.add_doubt_kind(&goodput, Doubt::NothingArrived);
             }
             if let Some(doubt) = seen.fast_share.and_then(Doubt::slow_path) {
-                self.kept.doubt_kind(&goodput, doubt);
+                self.file.add_doubt_kind(&goodput, doubt);
             }
             if let Some(datagrams) = arrived.datagrams {
                 let details = json!({ "datagrams": datagrams });
@@ -215,7 +215,7 @@ impl<'a> Runs<'a> {
             .collect();
         let (cpu_load, proc_stat) = (name(Quantity::CpuLoad), name(Quantity::ProcStat));
         self.add(&cpu_load, Quantity::CpuLoad, load.load_percent, json!({ "cpus": cpus }))?;
-        load.doubts.iter().for_each(|doubt| self.kept.doubt_kind(&cpu_load, doubt.clone()));
+        load.doubts.iter().for_each(|doubt| self.file.add_doubt_kind(&cpu_load, doubt.clone()));
         let busy: Option<Vec<f64>> = load.cpus.iter().map(|cpu| cpu.proc_stat.busy_percent).collect();
         if let Some(busy) = busy.filter(|busy| !busy.is_empty()) {
             let mean = busy.iter().sum::<f64>() / busy.len() as f64;
@@ -227,14 +227,14 @@ impl<'a> Runs<'a> {
     fn add(&mut self, name: &str, quantity: Quantity, value: f64, details: Value) -> Result<(), Error> {
         let details: Map<String, Value> = details.as_object().cloned().unwrap_or_default();
         let details = details.into_iter().filter(|(_, value)| !value.is_null()).collect();
-        self.kept.add(name, quantity.unit(), Run { value, at: None, details })?;
-        let doubts = self.kept.results().conditions.doubts();
-        doubts.into_iter().for_each(|doubt| self.kept.doubt(name, doubt));
+        self.file.add(name, quantity.unit(), Run { value, at: None, details })?;
+        let doubts = self.file.results().conditions.doubts();
+        doubts.into_iter().for_each(|doubt| self.file.add_doubt(name, doubt));
         Ok(())
     }
 }
 
 fn received(end: &End<'_>) -> Result<u64, Error> {
-    let said = end.ns.try_run(&format!("cat /sys/class/net/{}/statistics/rx_bytes", end.nic))?;
-    said.trim().parse().map_err(|why| Error::Machine(format!("rx_bytes of {}: {why}", end.nic)))
+    let text = end.ns.try_run(&format!("cat /sys/class/net/{}/statistics/rx_bytes", end.nic))?;
+    text.trim().parse().map_err(|why| Error::Machine(format!("rx_bytes of {}: {why}", end.nic)))
 }

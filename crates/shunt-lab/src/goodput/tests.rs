@@ -10,22 +10,22 @@ const CELL: Cell = Cell {
     rate_bps: None,
 };
 
-fn kept(readings: &[(&str, &[f64])]) -> Kept {
-    let mut kept = Kept::nowhere(Results::new("goodput matrix", Conditions::default()));
+fn file(readings: &[(&str, &[f64])]) -> ResultsFile {
+    let mut file = ResultsFile::in_memory(Results::new("goodput matrix", Conditions::default()));
     for (name, runs) in readings {
-        runs.iter().for_each(|value| kept.add(name, "Mbit/s", *value).unwrap());
+        runs.iter().for_each(|value| file.add(name, "Mbit/s", *value).unwrap());
     }
-    kept
+    file
 }
 
-fn report(kept: &Kept, columns: &[&str]) -> Report {
+fn report(file: &ResultsFile, columns: &[&str]) -> Report {
     let columns = columns.iter().map(|name| (*name).to_owned()).collect();
-    let results = kept.results().clone();
+    let results = file.results().clone();
     Report { columns, cells: vec![CELL], seconds: 1, speed: None, dut: false, results, failure: None }
 }
 
 #[test]
-fn readings_have_names_that_tell_them_apart() {
+fn readings_have_distinct_names() {
     let tagged = Cell { protocol: Protocol::Udp, v6: true, nat: true, vlan: true, ..CELL };
     let duplex = Cell { direction: Direction::Duplex, ..tagged };
     for (cell, way, quantity, name) in [
@@ -41,7 +41,7 @@ fn readings_have_names_that_tell_them_apart() {
 
 #[test]
 fn the_limit_is_the_payload_that_the_line_carries() {
-    // 1 Gbit/s by NXP's table, and with the timestamps of TCP that Linux sends.
+    // 1 Gbit/s by NXP's table, and with the TCP timestamps that Linux sends.
     let gigabit = LinkSpeed::new(1_000_000_000);
     for (protocol, v6, vlan, mbps) in [
         (Protocol::Udp, false, false, 957.1),
@@ -58,7 +58,7 @@ fn the_limit_is_the_payload_that_the_line_carries() {
 }
 
 #[test]
-fn no_more_is_offered_than_asked_for_or_than_the_line_carries() {
+fn the_offered_rate_is_limited_by_the_request_and_the_line() {
     let (slow, fast) = (LinkSpeed::new(10_000_000), LinkSpeed::new(1_000_000_000));
     let asked = Cell { rate_bps: Some(60_000_000), ..CELL };
     assert_eq!((CELL.offered_bps(None), asked.offered_bps(None)), (None, Some(60_000_000)));
@@ -75,18 +75,18 @@ fn traffic_with_the_same_router_is_measured_together() {
 
 #[test]
 fn columns_are_compared_with_the_first() {
-    let kept = kept(&[
+    let file = file(&[
         ("TCP IPv4 forward slow", &[400.0, 410.0, 390.0, 400.0, 405.0, 395.0]),
         ("TCP IPv4 forward tc", &[800.0, 820.0, 780.0, 800.0, 810.0, 790.0]),
         ("TCP IPv4 forward xdp", &[800.0, 820.0]),
     ]);
     let columns = ["slow", "tc", "xdp"].map(str::to_owned);
-    let ratios = ratios(&columns, &[CELL], kept.results());
-    // Not all of its runs have their counterpart.
+    let ratios = ratios(&columns, &[CELL], file.results());
+    // A run without its counterpart is left out of the ratio.
     let names: Vec<&str> = ratios.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["TCP IPv4 forward tc to slow"]);
     assert_eq!((ratios[0].1.value, ratios[0].1.spread.low, &ratios[0].1.unit[..]), (2.0, 2.0, "1"));
-    let report = report(&kept, &["slow", "tc", "xdp"]);
+    let report = report(&file, &["slow", "tc", "xdp"]);
     let gain = |column| report.gain(&CELL, Way::Forward, column, Quantity::Goodput);
     assert_eq!(gain("tc").unwrap().verdict, crate::Verdict::Better);
     assert_eq!(gain("xdp").unwrap().verdict, crate::Verdict::TooFewRuns);
@@ -95,19 +95,19 @@ fn columns_are_compared_with_the_first() {
 
 #[test]
 fn runs_that_differ_by_more_than_a_tenth_are_noisy() {
-    let kept = kept(&[("a", &[100.0, 109.0]), ("b", &[100.0, 130.0, 120.0])]);
-    assert_eq!(noisy(kept.results()), [("b".to_owned(), 25.0)]);
+    let file = file(&[("a", &[100.0, 109.0]), ("b", &[100.0, 130.0, 120.0])]);
+    assert_eq!(noisy(file.results()), [("b".to_owned(), 25.0)]);
 }
 
 #[test]
 fn doubts_of_a_kind_are_counted_once() {
-    let mut kept = kept(&[("a", &[1.0]), ("b", &[1.0])]);
-    kept.doubt_kind("a", Doubt::SlowPath { percent: 12.0 });
-    kept.doubt_kind("a", Doubt::SlowPath { percent: 13.0 });
-    kept.doubt_kind("b", Doubt::SlowPath { percent: 14.0 });
+    let mut file = file(&[("a", &[1.0]), ("b", &[1.0])]);
+    file.add_doubt_kind("a", Doubt::SlowPath { percent: 12.0 });
+    file.add_doubt_kind("a", Doubt::SlowPath { percent: 13.0 });
+    file.add_doubt_kind("b", Doubt::SlowPath { percent: 14.0 });
     let [first, second] = [0, 1].map(|cpu| Doubt::Clock { cpu, percent: 90.0 });
-    kept.doubt("b", first.clone());
-    kept.doubt("b", second);
-    let report = report(&kept, &["slow"]);
+    file.add_doubt("b", first.clone());
+    file.add_doubt("b", second);
+    let report = report(&file, &["slow"]);
     assert_eq!(report.doubts(), [(&Doubt::SlowPath { percent: 12.0 }, "a", 2), (&first, "b", 1)]);
 }

@@ -1,26 +1,26 @@
-use super::{said::understand, *};
+use super::{output::parse, *};
 use serde_json::Value;
 
-/// What iperf 3.12 said.
+/// Output of iperf 3.12.
 const TCP: &str = include_str!("kept/tcp.json");
 const TCP_BIDIR: &str = include_str!("kept/tcp-bidir.json");
 const UDP: &str = include_str!("kept/udp.json");
 const UDP_REVERSE: &str = include_str!("kept/udp-reverse.json");
 const UDP_BIDIR: &str = include_str!("kept/udp-bidir.json");
-/// A rule dropped what was more than 500 datagrams in a second.
+/// A rule dropped datagrams above 500 per second.
 const UDP_LOSS: &str = include_str!("kept/udp-loss.json");
-/// A rule dropped all, and iperf3 says `"lost_percent": 0`.
+/// A rule dropped all datagrams; iperf3 prints `"lost_percent": 0`.
 const UDP_NONE: &str = include_str!("kept/udp-none.json");
 const REFUSED: &str = include_str!("kept/refused.json");
-/// The server was ended in the middle.
+/// The server was killed during the test.
 const ENDED: &str = include_str!("kept/ended.json");
 
 fn arrived(text: &str, direction: Direction) -> Vec<Arrived> {
-    understand(text, direction).unwrap()
+    parse(text, direction).unwrap()
 }
 
 #[test]
-fn goodput_is_what_the_receiver_got() {
+fn goodput_is_counted_by_the_receiver() {
     let tcp = arrived(TCP, Direction::Forward);
     assert_eq!(
         (tcp.len(), tcp[0].bytes, tcp[0].retransmits, tcp[0].datagrams),
@@ -28,27 +28,27 @@ fn goodput_is_what_the_receiver_got() {
     );
     assert!((tcp[0].bits_per_second - 8.0 * 2_621_440.0 / tcp[0].seconds).abs() < 1.0);
     assert!((1.0..1.01).contains(&tcp[0].seconds), "{tcp:?}");
-    // Its own rate is by the time of the sender; what arrived took the receiver 1.000042 s.
+    // iperf3 divides by the sender's time; the receiver took 1.000042 s.
     let udp = arrived(UDP_REVERSE, Direction::Reverse)[0];
     assert!((udp.bits_per_second - 19_993_144.288).abs() < 0.01, "{udp:?}");
 }
 
 #[test]
-fn both_ways_are_told_apart() {
+fn both_ways_are_reported() {
     let text = TCP_BIDIR.replace("\"sum_received_bidir_reverse\"", "\"x\"");
-    let why = understand(&text, Direction::Duplex).unwrap_err();
-    assert_eq!(why, "its JSON is not understood: end.sum_received_bidir_reverse is missing");
+    let why = parse(&text, Direction::Duplex).unwrap_err();
+    assert_eq!(why, "unexpected JSON: end.sum_received_bidir_reverse is missing");
     assert_eq!(arrived(TCP_BIDIR, Direction::Duplex).len(), 2);
     let sent: Vec<_> = arrived(UDP_BIDIR, Direction::Duplex).iter().map(|one| one.bytes).collect();
     assert_eq!(sent, [2_497_800, 2_499_248]);
 }
 
 #[test]
-fn what_is_lost_is_counted_by_what_is_missing() {
+fn loss_is_counted_by_missing_datagrams() {
     let datagrams = |text| arrived(text, Direction::Forward)[0].datagrams.unwrap();
     let all = datagrams(UDP);
     assert_eq!((all.sent, all.received, all.lost, all.loss_ratio), (1726, 1726, 0, 0.0));
-    // Three behind the last one that came, which may have been under way.
+    // Three datagrams behind the last one that arrived may have been under way.
     let some = datagrams(UDP_LOSS);
     assert_eq!((some.sent, some.received, some.lost), (1726, 504, 1219));
     assert!((some.loss_ratio - 1219.0 / 1723.0).abs() < 1e-9 && (some.jitter_ms - 0.0156).abs() < 1e-4);
@@ -58,7 +58,7 @@ fn what_is_lost_is_counted_by_what_is_missing() {
 }
 
 #[test]
-fn late_packets_that_were_taken_for_lost_are_no_negative_loss() {
+fn late_packets_give_no_negative_loss() {
     let mut value: Value = serde_json::from_str(UDP).unwrap();
     value["end"]["sum_received"]["lost_packets"] = (-3).into();
     let datagrams = arrived(&value.to_string(), Direction::Forward)[0].datagrams.unwrap();
@@ -66,40 +66,40 @@ fn late_packets_that_were_taken_for_lost_are_no_negative_loss() {
 }
 
 #[test]
-fn what_it_complains_of_is_passed_on() {
+fn errors_of_iperf3_are_passed_on() {
     for (text, why) in [
         (REFUSED, "unable to connect to server: Connection refused"),
         (ENDED, "the server has terminated"),
-        ("", "it said nothing"),
-        (&TCP[..1200], "its JSON is not understood: EOF while parsing"),
+        ("", "no output"),
+        (&TCP[..1200], "unexpected JSON: EOF while parsing"),
         ("Segmentation fault", "of `Segmentation fault`"),
-        ("{}", "its JSON is not understood: missing field `start`"),
+        ("{}", "unexpected JSON: missing field `start`"),
     ] {
-        let got = understand(text, Direction::Forward).unwrap_err();
+        let got = parse(text, Direction::Forward).unwrap_err();
         assert!(got.contains(why), "{got}");
     }
     // iperf 3.10 and older have no such field for UDP.
     let old = UDP.replace("\"sum_sent\"", "\"x\"").replace("\"sum_received\"", "\"y\"");
-    let why = understand(&old, Direction::Forward).unwrap_err();
-    assert_eq!(why, "its JSON is not understood: end.sum_sent is missing");
+    let why = parse(&old, Direction::Forward).unwrap_err();
+    assert_eq!(why, "unexpected JSON: end.sum_sent is missing");
 }
 
 #[test]
-fn versions_whose_json_is_not_understood_are_refused() {
-    for (said, version) in [
+fn unsupported_versions_are_refused() {
+    for (text, version) in [
         ("iperf 3.12 (cJSON 1.7.15)\nLinux vm 6.18\n", "3.12"),
         ("iperf 3.11 (cJSON 1.7.13)", "3.11"),
         ("iperf 3.19.1+ (cJSON 1.7.15)", "3.19.1+"),
     ] {
-        assert_eq!(Iperf::of(said).unwrap().version(), version);
+        assert_eq!(Iperf::parse_version(text).unwrap().version(), version);
     }
-    for (said, why) in [
-        ("iperf 3.9 (cJSON 1.7.13)", "iperf3 is of version 3.9, and one of 3.11 or later is needed"),
-        ("iperf 4.0", "iperf3 is of version 4.0, and one of 3.11 or later"),
-        ("iperf version 2.1.8", "iperf3 --version says `iperf version 2.1.8`, and an iperf 3.11 or later"),
-        ("", "iperf3 --version says ``"),
+    for (text, why) in [
+        ("iperf 3.9 (cJSON 1.7.13)", "iperf3 has version 3.9; 3.11 or later is needed"),
+        ("iperf 4.0", "iperf3 has version 4.0; 3.11 or later"),
+        ("iperf version 2.1.8", "iperf3 --version prints `iperf version 2.1.8`; iperf 3.11 or later"),
+        ("", "iperf3 --version prints ``"),
     ] {
-        let got = Iperf::of(said).unwrap_err().to_string();
+        let got = Iperf::parse_version(text).unwrap_err().to_string();
         assert!(got.contains(why), "{got}");
     }
 }

@@ -1,50 +1,52 @@
-//! How long undisturbed work takes on one CPU.
+//! Calibration: the time that undisturbed work takes on a CPU.
 
 use super::kernels::Kernels;
 use crate::statistics::{median, median_deviation};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// Mostly in registers: what memory takes depends on the other CPUs, and the meter should not displace much.
+/// Pieces in registers per round. Few pieces use memory: their time depends on the other CPUs, and the meter should not
+/// displace much of the caches.
 const REGISTER_PIECES: usize = 4;
-/// So that a batch is shorter than the time between two ticks, and has enough pieces for a quartile.
+/// Rounds per batch: shorter than the time between two ticks, with enough pieces for a quartile.
 pub(super) const ROUNDS_PER_BATCH: usize = 32;
-/// Undisturbed pieces in registers differ by less than this part of them.
+/// Undisturbed pieces in registers differ by less than this fraction (1/20) of their time.
 const ALIKE: u64 = 20;
-/// What a short interrupt takes at most, and a piece whose memory has gone from all caches; longer ones are other threads.
+/// Upper limit for the time of a short interrupt, or of a piece whose memory is in no cache. Longer interruptions are
+/// other threads.
 const SHORT_NS: u64 = 100_000;
 const WINDOWS: usize = 12;
 const BATCHES_PER_WINDOW: usize = 60;
-/// Beyond this a busy CPU has to do with fewer windows.
+/// After this time a busy CPU is calibrated with fewer windows.
 const PATIENCE: Duration = Duration::from_secs(15);
 const LEAST_WINDOWS: usize = 3;
 
 /// The undisturbed times of one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// A round: the median of the windows.
+    /// Time of a round in ns: the median of the windows.
     pub round_ns: f64,
-    /// Their median deviation, as a share of it.
+    /// Median deviation of the windows, as a share of `round_ns`.
     pub spread: f64,
-    /// How many windows there were.
+    /// Number of windows.
     pub windows: usize,
-    /// A piece of work in registers.
+    /// Time of a piece in registers, in ns.
     pub register_ns: f64,
-    /// A piece of work in memory.
+    /// Time of a piece in memory, in ns.
     pub memory_ns: f64,
 }
 
-/// Some rounds.
+/// The times of a batch of rounds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Batch {
-    /// What they took of the CPU, without interrupts and without what others had of it meanwhile.
+    /// CPU time in ns, without interrupts and without other threads.
     pub(super) own_ns: u64,
-    /// The lower quartile of its pieces: as few are interrupted, that of undisturbed ones.
+    /// Lower quartile of the pieces in registers: the time of an undisturbed piece, since few are interrupted.
     pub(super) register_ns: u64,
     pub(super) memory_ns: u64,
 }
 
-/// Does rounds.
+/// A worker that does rounds.
 #[derive(Debug)]
 pub(super) struct Worker {
     kernels: Kernels,
@@ -58,12 +60,12 @@ impl Worker {
         Self { kernels: Kernels::new(), register_ns: Vec::new(), memory_ns: Vec::new(), last: Instant::now() }
     }
 
-    /// Read and written in memory by one round.
+    /// Bytes of memory that a round reads and writes.
     pub(super) fn bytes_per_round(&self) -> u64 {
         self.kernels.memory_bytes()
     }
 
-    /// Does a batch, and tells of each round.
+    /// Does a batch, and calls `round_done` after each round.
     pub(super) fn batch(&mut self, mut round_done: impl FnMut()) -> Batch {
         self.register_ns.clear();
         self.memory_ns.clear();
@@ -88,10 +90,10 @@ impl Worker {
         ns
     }
 
-    /// None when others leave no time for it.
+    /// Calibrates the CPU; None if other work leaves no time for it.
     pub(super) fn calibrate(&mut self, stopped: impl Fn() -> bool) -> Option<Calibration> {
         let begin = Instant::now();
-        // The first one finds cold caches and a CPU that is not yet at its clock.
+        // Skip the first window: caches are cold, and the CPU has not yet reached its clock.
         let mut windows = Vec::new();
         while windows.len() <= WINDOWS {
             let mut batches = Vec::with_capacity(BATCHES_PER_WINDOW);
@@ -108,8 +110,8 @@ impl Worker {
 }
 
 impl Batch {
-    /// In registers, undisturbed pieces take equally long, so whatever is longer was interrupted. In memory they do not, and short
-    /// interrupts cannot be seen: there they are taken to have the share that they have of pieces in registers.
+    /// Undisturbed pieces in registers take equally long, so a longer piece was interrupted. Pieces in memory vary, and
+    /// short interrupts cannot be seen in them: they are assumed to have the same share as in the pieces in registers.
     fn of_pieces(register_ns: &mut [u64], memory_ns: &mut [u64]) -> Self {
         let [register, memory] = [lower_quartile(register_ns), lower_quartile(memory_ns)];
         let own = mean_until(register_ns, register + register / ALIKE);
@@ -120,14 +122,14 @@ impl Batch {
     }
 }
 
-/// The mean of the values that are no greater than this, of which there are some.
+/// The mean of the values up to `most`, of which there is at least one.
 fn mean_until(values: &[u64], most: u64) -> f64 {
     let (sum, count) =
         values.iter().filter(|value| **value <= most).fold((0, 0_u32), |(s, n), v| (s + v, n + 1));
     sum as f64 / f64::from(count)
 }
 
-/// What a round, a piece in registers and a piece in memory took.
+/// The times of a round, a piece in registers and a piece in memory.
 fn window(batches: &[Batch]) -> [f64; 3] {
     let middle = |of: fn(&Batch) -> u64| {
         let values: Vec<f64> = batches.iter().map(|batch| of(batch) as f64).collect();
@@ -174,7 +176,7 @@ mod tests {
         assert!((varied.spread - 0.1).abs() < 1e-9);
     }
 
-    /// What a batch has of its CPU, in terms of the 16 pieces in registers of 5 us and the 4 in memory that it has.
+    /// The own time of a batch with 16 pieces in registers of about 5 us and 4 pieces in memory.
     fn own_us(register_us: [u64; 16], memory_us: [u64; 4]) -> f64 {
         Batch::of_pieces(&mut register_us.map(|us| us * 1000), &mut memory_us.map(|us| us * 1000)).own_ns
             as f64
@@ -182,12 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn what_others_had_meanwhile_is_not_its_own() {
+    fn time_of_other_threads_is_not_own_time() {
         let mut register = [5; 16];
         assert_eq!(own_us(register, [3, 4, 6, 7]), 100.0);
         register[3] = 5005;
         assert_eq!(own_us(register, [3, 4, 6, 7]), 100.0);
-        // In memory the mean of the others stands for a piece that was interrupted.
+        // An interrupted piece in memory counts as the mean of the others.
         assert_eq!(own_us(register, [3, 4, 5, 5005]), 96.0);
     }
 

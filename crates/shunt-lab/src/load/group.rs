@@ -1,8 +1,8 @@
-//! Control groups: what SCHED_IDLE is worth.
+//! Control groups, which decide how much SCHED_IDLE yields.
 //!
-//! The scheduler weighs groups first, and threads within them. A soaker in a group of its own session or service weighs
-//! next to nothing there, but its group weighs as much as all kernel threads together: it would take half of what ksoftirqd
-//! wants. So soakers go to a group that is itself idle, at the top.
+//! The scheduler weighs groups first, and then the threads within a group. A soaker in the group of its session or
+//! service has almost no weight there, but its group weighs as much as all kernel threads together: the soaker would
+//! take half of what ksoftirqd needs. So soakers are moved to a top-level group that is idle itself.
 
 use nix::unistd::Pid;
 use std::{
@@ -15,24 +15,24 @@ use std::{
 };
 
 const PREFIX: &str = "shunt-load-";
-/// The least that a group can have, for kernels without idle groups (before 5.15).
+/// The least weight of a group, for kernels without idle groups (before 5.15).
 const LEAST_SHARES: &str = "2";
-/// A thread that was joined may still be on its way out.
+/// Number of tries to remove the group: a joined thread may still be in it for a moment.
 const REMOVALS: u32 = 50;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(10);
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A group that yields to all others. Removed on drop, when the threads in it have ended.
+/// A control group that yields to all others. Removed on drop, when its threads have ended.
 #[derive(Debug)]
 pub(super) struct IdleGroup {
     path: PathBuf,
 }
 
-/// Where control groups are mounted, and which is ours.
+/// The mount points of control groups, and the groups of this process.
 #[derive(Debug, Default, PartialEq)]
 struct Groups {
-    /// Of the controller `cpu`, version 1.
+    /// The `cpu` controller of version 1.
     v1: Option<Place>,
     v2: Option<Place>,
 }
@@ -40,25 +40,25 @@ struct Groups {
 #[derive(Debug, PartialEq)]
 struct Place {
     root: PathBuf,
-    /// Below the root.
+    /// Path of the group below the root.
     own: PathBuf,
 }
 
-/// None where there is no controller, or no right to use it. In version 2 threads of one process cannot be in such different
-/// groups.
+/// Creates the group. None without a `cpu` controller of version 1 or without the right to create groups; in version 2,
+/// threads of one process cannot be in such different groups.
 pub(super) fn idle_group() -> Option<IdleGroup> {
     let root = Groups::here().v1?.root;
     remove_leftovers(&root);
     IdleGroup::new(&root).ok()
 }
 
-/// Whether a group, or an autogroup, gives this process as much as others have.
+/// Whether the group or autogroup of this process has the same weight as others.
 pub(super) fn weighs_as_others() -> bool {
     let autogroups = fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
     Groups::here().weigh_as_others(autogroups.is_ok_and(|on| on.trim() == "1"))
 }
 
-/// Whether this process may not use all of its CPUs' time.
+/// Whether a quota limits the CPU time of this process.
 pub(super) fn has_quota(in_idle_group: bool) -> bool {
     !in_idle_group && Groups::here().have_quota()
 }
@@ -84,7 +84,7 @@ impl IdleGroup {
         fs::write(self.path.join("tasks"), tid.to_string())
     }
 
-    /// Out of it, so that it can be removed.
+    /// Moves a thread out of the group, so that the group can be removed.
     pub(super) fn dismiss(&self, tid: Pid) {
         if let Some(above) = self.path.parent() {
             let _ = fs::write(above.join("tasks"), tid.to_string());
@@ -97,7 +97,7 @@ impl Drop for IdleGroup {
         for _ in 0..REMOVALS {
             match fs::remove_dir(&self.path) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::sleep(REMOVAL_PAUSE),
-                // One that stays is removed by the next meter.
+                // A group that cannot be removed is left to the next meter.
                 _ => return,
             }
         }
@@ -144,7 +144,7 @@ impl Groups {
         let v2 = self.v2.as_ref().and_then(|place| place.top("cpu.weight"));
         match v1.or(v2) {
             Some(top) => fs::read_to_string(top.join("cpu.idle")).is_ok_and(|idle| idle.trim() != "1"),
-            // Autogroups are for what is in the group at the top.
+            // Autogroups apply only to processes in the top-level group.
             None => autogroups,
         }
     }
@@ -164,19 +164,19 @@ impl Groups {
 }
 
 impl Place {
-    /// Ours, and those it is in.
+    /// The group of this process and its parents.
     fn groups(&self) -> impl Iterator<Item = PathBuf> {
         self.own.ancestors().map(|path| self.root.join(path))
     }
 
-    /// The one below the root, where the controller is on for it.
+    /// A file of the group below the root, if the controller is enabled there.
     fn top(&self, file: &str) -> Option<PathBuf> {
         let top = self.root.join(self.own.components().next()?);
         top.join(file).exists().then_some(top)
     }
 }
 
-/// Removes the groups of meters that were killed. One that is in use cannot be removed.
+/// Removes the groups of meters that were killed. A group that is in use cannot be removed.
 fn remove_leftovers(root: &Path) {
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -197,7 +197,7 @@ mod tests {
         cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
 
     #[test]
-    fn both_versions_are_found() {
+    fn groups_of_both_cgroup_versions_are_found() {
         let groups = Groups::parse(HYBRID, "5:cpuset:/x\n4:cpu,cpuacct:/a/b\n0::/c\n");
         let place = |root: &str, own: &str| Some(Place { root: root.into(), own: own.into() });
         assert_eq!(groups.v1, place("/sys/fs/cgroup/cpu,cpuacct", "a/b"));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_anywhere_above_counts() {
+    fn a_quota_of_any_parent_counts() {
         let root = tree(&[
             ("a/cpu.max", "50000 100000\n"),
             ("a/b/cpu.max", "max 100000\n"),

@@ -5,14 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Short, so that most pieces are over before the next interrupt even at 100,000 interrupts/s; and long beside a reading
-/// of the clock.
+/// Duration of a piece: short enough that most pieces end before the next interrupt even at 100,000 interrupts/s, and
+/// long compared with reading the clock.
 const PIECE: Duration = Duration::from_micros(5);
 const LINE_BYTES: usize = 64;
 const WORDS_PER_LINE: usize = LINE_BYTES / size_of::<u64>();
-/// More than the cache that a core has for itself, on most machines.
+/// Cache lines of the walk: on most machines more than a core's own cache.
 const LINES: usize = 1 << 16;
-/// Odd, so that all lines are visited; and far, so that no prefetcher is ahead.
+/// Stride of the walk: odd, so that it visits all lines, and large, so that no prefetcher predicts it.
 const STRIDE_LINES: usize = 9973;
 const TRIALS: u32 = 20;
 
@@ -26,11 +26,11 @@ pub(super) struct Kernels {
 }
 
 impl Kernels {
-    /// Of pieces that take equally long on the CPU that this runs on.
+    /// Work whose pieces take equally long on the current CPU.
     pub(super) fn new() -> Self {
         let mut kernels = Self {
             state: 0x9e37_79b9_7f4a_7c15,
-            // Not zeros: those are all one page until they are written.
+            // Not zeros: untouched zero pages are all the same page.
             buffer: vec![1; LINES * WORDS_PER_LINE],
             line: 0,
             register_steps: 1,
@@ -49,12 +49,12 @@ impl Kernels {
         self.run_memory(self.memory_steps);
     }
 
-    /// Read and written by one piece in memory.
+    /// Bytes of memory that a piece reads and writes.
     pub(super) fn memory_bytes(&self) -> u64 {
         2 * u64::from(self.memory_steps) * LINE_BYTES as u64
     }
 
-    // xorshift: each step needs the last one, and no closed form is known to an optimiser.
+    // xorshift: each step needs the previous one, and an optimiser knows no closed form.
     fn run_registers(&mut self, steps: u32) {
         let mut x = black_box(self.state);
         for _ in 0..steps {
@@ -75,7 +75,7 @@ impl Kernels {
     }
 }
 
-// The quickest of some trials, since the others were interrupted.
+// Takes the fastest of several trials, since the others were interrupted.
 fn steps_per_piece(mut run: impl FnMut(u32)) -> u32 {
     let mut quickest = |steps| {
         let trial = |_| {
@@ -103,7 +103,8 @@ mod tests {
     #[test]
     fn the_optimiser_keeps_the_work() {
         let mut kernels = Kernels::new();
-        // 5 µs are no less than a few hundred steps anywhere, and more than a million would be no work at all.
+        // 5 us are at least a few hundred steps on any machine; more than a million would mean that the work was
+        // optimised away.
         assert!(
             (10..1_000_000).contains(&kernels.register_steps),
             "{kernels:?}",

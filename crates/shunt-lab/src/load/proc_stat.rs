@@ -1,4 +1,4 @@
-//! What the kernel itself says of its CPUs.
+//! The kernel's own account of CPU time.
 
 use super::{LoadError, soaker};
 use serde::{Deserialize, Serialize};
@@ -6,34 +6,34 @@ use std::{collections::BTreeMap, fs, io, thread};
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// The ticks of each CPU, since boot.
+/// Ticks of each CPU since boot.
 #[derive(Debug, Default)]
 pub(super) struct ProcStat {
     cpus: BTreeMap<usize, [u64; COLUMNS]>,
 }
 
-/// user, nice, system, idle, iowait, irq, softirq, steal. Guests are part of user and nice.
+/// user, nice, system, idle, iowait, irq, softirq, steal. Guest time is part of user and nice.
 const COLUMNS: usize = 8;
 const IDLE: [usize; 2] = [3, 4];
 
-/// Shares of time by /proc/stat, which counts by ticks on most kernels.
+/// Shares of time by /proc/stat, which most kernels count in ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct StatShares {
-    /// All but idle and the meter, if the scheduler says how long that ran.
+    /// All but idle and the meter, in percent; None if the scheduler does not report how long the meter ran.
     pub busy_percent: Option<f64>,
-    /// Processes, their own code; not the nice ones, of which the meter is one.
+    /// User code of processes, in percent, without niced ones such as the meter.
     pub user_percent: f64,
-    /// The kernel for processes.
+    /// Kernel code for processes, in percent.
     pub system_percent: f64,
-    /// Interrupts; 0 without CONFIG_IRQ_TIME_ACCOUNTING unless a tick hits one.
+    /// Interrupts, in percent; without CONFIG_IRQ_TIME_ACCOUNTING 0 unless a tick hits one.
     pub irq_percent: f64,
-    /// Softirqs: most of what forwarding costs.
+    /// Softirqs, in percent: most of the cost of forwarding.
     pub softirq_percent: f64,
-    /// The hypervisor ran somebody else.
+    /// Time in which the hypervisor ran another guest, in percent.
     pub steal_percent: f64,
 }
 
-/// How often each CPU was throttled.
+/// Number of times that each CPU was throttled.
 #[derive(Debug, Default)]
 pub(super) struct Throttles(BTreeMap<usize, u64>);
 
@@ -48,11 +48,11 @@ impl ProcStat {
             let mut words = line.strip_prefix("cpu")?.split_whitespace();
             let cpu = words.next()?.parse().ok()?;
             let mut ticks = [0; COLUMNS];
-            // Old kernels have fewer.
+            // Old kernels have fewer columns.
             ticks.iter_mut().zip(words).for_each(|(tick, word)| *tick = word.parse().unwrap_or(0));
             Some((cpu, ticks))
         };
-        // The sum of all CPUs begins with `cpu `, whose next word is no CPU but ticks.
+        // The line `cpu ` is the sum of all CPUs.
         Self { cpus: text.lines().filter(|line| !line.starts_with("cpu ")).filter_map(cpu).collect() }
     }
 
@@ -60,7 +60,7 @@ impl ProcStat {
         let (Some(now), Some(then)) = (self.cpus.get(&cpu), then.cpus.get(&cpu)) else {
             return StatShares::default();
         };
-        // Columns may go backwards by a tick.
+        // Columns may go back by a tick.
         let ticks: Vec<f64> =
             now.iter().zip(then).map(|(now, then)| now.saturating_sub(*then) as f64).collect();
         let all = ticks.iter().sum::<f64>().max(1.0);
@@ -92,19 +92,19 @@ impl Throttles {
     }
 }
 
-/// The CPUs that a thread of ours may be pinned to, and the online ones that it may not.
+/// The CPUs that a thread of this process may be pinned to, and the online CPUs that it may not be pinned to.
 pub(super) fn allowed_cpus() -> Result<(Vec<usize>, Vec<usize>), LoadError> {
     let path = format!("{CPUS}/online");
     let failed = |source| LoadError::System { what: path.clone(), source };
     let online = fs::read_to_string(&path).map_err(failed)?;
     let online = cpu_list(online.trim())
         .ok_or_else(|| failed(io::Error::new(io::ErrorKind::InvalidData, online.trim().to_owned())))?;
-    // By trying, in a thread of its own: taskset can be widened, a cpuset cannot.
+    // Try each CPU on a new thread: a taskset mask can be widened, a cpuset cannot.
     let tried = thread::spawn(move || online.into_iter().partition(|cpu| soaker::pin(*cpu).is_ok()));
-    tried.join().map_err(|_| failed(io::Error::other("the thread that tried them panicked")))
+    tried.join().map_err(|_| failed(io::Error::other("the thread that checks allowed CPUs panicked")))
 }
 
-/// `0-3,8`.
+/// Parses a list such as `0-3,8`.
 fn cpu_list(text: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for part in text.split(',') {
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_of_the_ticks_between() {
+    fn shares_are_of_the_ticks_between_two_readings() {
         let then = ProcStat::parse("cpu  9 9 9 9\ncpu0 100 0 100 1000 0 0 0 0 0 0\ncpu1 1 1 1 1\nintr 5\n");
         let now = ProcStat::parse("cpu  9 9 9 9\ncpu0 110 40 105 1020 5 1 15 4 0 0\ncpu1 1 1 1 1\n");
         let shares = now.since(&then, 0, Some(40.0));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_cpus_are_read() {
+    fn cpu_lists_are_parsed() {
         assert_eq!(cpu_list("0-3,8,10-11").unwrap(), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!((cpu_list("0").unwrap(), cpu_list(""), cpu_list("a-b")), (vec![0], None, None));
     }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn throttling_is_a_count_that_grew() {
+    fn a_grown_count_is_throttling() {
         let (then, now) =
             (Throttles(BTreeMap::from([(0, 3), (1, 3)])), Throttles(BTreeMap::from([(0, 3), (1, 4)])));
         assert_eq!([0, 1, 2].map(|cpu| now.grew_since(&then, cpu)), [false, true, false]);

@@ -1,9 +1,10 @@
-//! The meter, tried with load that is known.
+//! Self-test of the meter with a known load.
 //!
-//! A thread on each CPU is busy for a part of each period and sleeps for the rest. How much load that is, its own CPU time
-//! says (CLOCK_THREAD_CPUTIME_ID) over the time that went by. The thread also reads the meter, at the end of a period, so that
-//! both are of the same stretch of time. What others had of the CPU meanwhile, the scheduler says. Interrupts are load that it
-//! does not know: what the meter finds of them without the thread is expected to go on in the time that is left to the meter.
+//! A thread on each CPU is busy for a part of each period and sleeps for the rest. Its CPU time
+//! (CLOCK_THREAD_CPUTIME_ID) divided by the elapsed time is the injected load. The thread reads the meter at the end of
+//! a period, so that both cover the same time. The scheduler reports how much time other threads had. It does not
+//! report interrupts: the meter measures their share without the thread, and the same share is expected in the time
+//! that is left to the meter.
 
 use super::{
     Calibration, LoadError, Meter,
@@ -21,53 +22,54 @@ use std::{
 };
 
 const INJECTED: [f64; 3] = [0.25, 0.5, 0.75];
-/// A few ticks. Each ends with a timer, whose interrupt is load that nobody injected: 40 us on a virtual machine.
+/// A few ticks. Each period ends with a timer interrupt, which is load that the test did not inject: 40 us on a virtual
+/// machine.
 const PERIOD: Duration = Duration::from_millis(25);
 const PERIODS_PER_WINDOW: u32 = 10;
 const QUIET_WINDOWS: usize = 9;
 const MOST_WINDOWS: usize = 30;
-/// What the scheduler may have given to others in a window that counts.
+/// Share of time that other threads may have in a window that counts as quiet.
 const QUIET: f64 = 0.003;
-/// A window that leaves the meter less says nothing about interrupts.
+/// A window that leaves the meter less time than this says nothing about interrupts.
 const MOST_BUSY: f64 = 0.9;
 
-/// How far the meter is off.
+/// The result of a self-test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SelfTest {
-    /// The greatest of all steps, whatever its sign.
+    /// The greatest error of all steps, as an absolute value.
     pub max_error_points: f64,
-    /// On each CPU, each load.
+    /// The steps: each load on each CPU.
     pub steps: Vec<SelfTestStep>,
-    /// Of each CPU.
+    /// The calibration of each CPU.
     pub calibrations: Vec<Calibration>,
-    /// Why the errors may be too great.
+    /// Reasons why the errors may read too high.
     pub doubts: Vec<Doubt>,
-    /// Of the machine.
+    /// Conditions of the machine.
     pub conditions: Conditions,
 }
 
 /// One load on one CPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SelfTestStep {
-    /// Which.
+    /// Number of the CPU.
     pub cpu: usize,
-    /// The CPU time of the thread that is busy, as a share.
+    /// CPU time of the busy thread, in percent.
     pub injected_percent: f64,
-    /// What the scheduler gave to threads besides that one and the meter.
+    /// CPU time of other threads except the meter, in percent.
     pub others_percent: f64,
-    /// What interrupts had of the time that was left, by the meter before there was load.
+    /// Share of interrupts in the remaining time, as the meter measured it without load, in percent.
     pub interrupts_percent: f64,
-    /// What the meter said.
+    /// Load by the meter, in percent.
     pub measured_percent: f64,
-    /// By how much that is more than all of these: the median of the windows.
+    /// Measured less expected load in percentage points: the median of the windows.
     pub error_points: f64,
-    /// How many windows there were.
+    /// Number of windows.
     pub windows: usize,
-    /// How many of them nobody else disturbed. If there are any, only these count.
+    /// Number of windows without disturbance. If there are any, only they count.
     pub quiet_windows: usize,
 }
 
-/// Those of one step.
+/// The windows of one step.
 #[derive(Debug)]
 struct Windows {
     cpu: usize,
@@ -78,15 +80,15 @@ struct Windows {
 struct Window {
     injected: f64,
     measured: f64,
-    /// What the meter's thread had by the scheduler's account. That is exact here, since it never runs while this is read.
+    /// CPU time of the meter's thread by the scheduler. Exact here, since that thread never runs while this is read.
     soaked: Option<f64>,
 }
 
 impl SelfTest {
-    /// Takes some seconds, more on a machine that is not quiet. When `stop` is set it ends soon.
+    /// Runs the self-test. Takes some seconds, and more on a busy machine. When `stop` is set, the test ends soon.
     ///
     /// # Errors
-    /// When the meter cannot be started, or it was stopped.
+    /// Fails if the meter cannot be started or the test was stopped.
     pub fn run(cpus: Option<&[usize]>, stop: &AtomicBool) -> Result<Self, LoadError> {
         let mut meter = Meter::start(cpus)?;
         let interrupts: Vec<f64> =
@@ -118,7 +120,7 @@ fn panicked() -> LoadError {
     }
 }
 
-/// On all CPUs at once, as traffic loads them, and so that each is at the clock it has when all are busy.
+/// Runs on all CPUs at once, as traffic loads them, and so that each CPU has the clock that it has when all are busy.
 fn inject(soakers: &[Soaker], share: f64, stop: &AtomicBool) -> Result<Vec<Windows>, LoadError> {
     thread::scope(|scope| {
         let threads: Vec<_> =
@@ -131,7 +133,7 @@ fn inject_one(soaker: &Soaker, share: f64, stop: &AtomicBool) -> Result<Windows,
     let cpu = soaker.cpu();
     let failed = |source| LoadError::System { what: format!("pinning a thread to CPU {cpu}"), source };
     soaker::pin(cpu).map_err(failed)?;
-    // The first one begins wherever the thread was started.
+    // The first window begins at an arbitrary point, so it does not count.
     window(soaker, share);
     let mut all = Vec::new();
     let quiet = |windows: &[Window]| windows.iter().filter(|window| window.is_quiet()).count();
@@ -165,9 +167,9 @@ fn spin_until(end: Instant) {
     }
 }
 
-/// The CPU time of the calling thread.
+/// CPU time of the calling thread.
 fn busy_time() -> Duration {
-    // The clock of the calling thread is always there.
+    // This clock exists for every thread.
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
@@ -182,7 +184,7 @@ impl Window {
         self.soaked.is_some() && self.others() < QUIET
     }
 
-    /// What threads had of the CPU that are not the meter's.
+    /// CPU time of all threads but the meter's.
     fn busy(self) -> f64 {
         self.soaked.map_or(self.injected, |soaked| 1.0 - soaked)
     }
@@ -191,7 +193,7 @@ impl Window {
         self.busy() - self.injected
     }
 
-    /// Their share of the time that threads leave.
+    /// Share of interrupts in the time that threads leave.
     fn interrupts(self) -> f64 {
         (self.measured - self.busy()) / (1.0 - self.busy())
     }
@@ -202,7 +204,7 @@ impl Window {
 }
 
 impl Windows {
-    /// The median of those that nobody disturbed, or else of all.
+    /// The median of the quiet windows, or of all windows if none was quiet.
     fn middle(&self, of: impl Fn(Window) -> f64) -> f64 {
         let quiet = self.quiet() > 0;
         let counted = self.all.iter().filter(|window| window.is_quiet() || !quiet);
@@ -241,13 +243,13 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_others_disturbed_count_only_where_there_are_no_others() {
+    fn disturbed_windows_count_only_if_no_window_is_quiet() {
         let window = |measured, soaked| Window { injected: 0.5, measured, soaked: Some(soaked) };
         let (loud, quiet) = (window(0.78, 0.25), window(0.51, 0.5));
         let calm = step(&[loud, quiet, loud], 0.0);
         assert_eq!((calm.cpu, calm.windows, calm.quiet_windows), (3, 3, 1));
         assert!((calm.error_points - 1.0).abs() < 1e-9, "{calm:?}");
-        // What others had is load as well, so the meter is off by less than it is from what was injected.
+        // Time of other threads is load, too, so the meter's error is less than its difference from the injected load.
         let disturbed = step(&[loud, loud], 0.0);
         assert_eq!((disturbed.others_percent, disturbed.quiet_windows), (25.0, 0));
         assert!((disturbed.error_points - 3.0).abs() < 1e-9, "{disturbed:?}");
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_others_have_tells_nothing_of_interrupts() {
+    fn a_busy_cpu_gives_no_share_of_interrupts() {
         let taken = Window { injected: 0.0, measured: 1.0, soaked: Some(0.001) };
         assert_eq!(Windows { cpu: 0, all: vec![taken; 4] }.interrupts(), 0.0);
     }

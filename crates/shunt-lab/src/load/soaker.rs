@@ -1,4 +1,4 @@
-//! One soaker: a thread that does rounds on one CPU whenever nobody else wants it.
+//! A soaker: a thread that does rounds of work on one CPU whenever nothing else runs there.
 
 use super::{
     LoadError,
@@ -25,21 +25,21 @@ use thread_priority::{
     set_thread_priority_and_policy, thread_native_id,
 };
 
-/// A thread that has not calibrated by then got next to nothing of its CPU.
+/// A thread that has not calibrated by then got almost none of its CPU.
 const READY_TIME: Duration = Duration::from_secs(30);
-/// So that what it uses stands in /proc/stat as `nice`.
+/// Nice value, so that /proc/stat counts the soaker as `nice`.
 const NICE: i32 = 19;
-/// What the scheduler gives SCHED_IDLE beside one ordinary task, 3 of 3 + 1024, in terms of what that task gets.
+/// Time that the scheduler gives to SCHED_IDLE per time of one ordinary task: weights 3 and 1024.
 const TAKEN_PER_WAITED: f64 = 3.0 / 1024.0;
-/// Fewer say nothing about speed.
+/// Fewer batches than this say nothing about speed.
 const LEAST_BATCHES: u64 = 3;
 
-/// Only ever counts up, so that a reader needs no lock: it would wait for a thread that hardly runs.
+/// Counters that only rise, so that a reader needs no lock: it would wait for a thread that hardly runs.
 #[derive(Debug, Default)]
 struct Counters {
     rounds: AtomicU64,
     batches: AtomicU64,
-    /// Sums over the batches.
+    /// Sums over all batches.
     own_ns: AtomicU64,
     register_ns: AtomicU64,
     memory_ns: AtomicU64,
@@ -57,7 +57,7 @@ pub(super) struct Soaker {
     group: Option<Arc<IdleGroup>>,
 }
 
-/// One that calibrates.
+/// A soaker that is calibrating.
 #[derive(Debug)]
 pub(super) struct Starting {
     cpu: usize,
@@ -74,7 +74,7 @@ struct Ready {
     bytes_per_round: u64,
 }
 
-/// What a soaker had done by some moment.
+/// A soaker's counters at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     pub(super) at: Instant,
@@ -83,11 +83,11 @@ pub(super) struct Sample {
     own_ns: u64,
     register_ns: u64,
     memory_ns: u64,
-    /// On the CPU, where the scheduler keeps account.
+    /// CPU time by the scheduler; None if the scheduler does not report it.
     ran_ns: Option<u64>,
 }
 
-/// What others had of a CPU, between two samples. All are shares.
+/// The use of a CPU between two samples, as shares of time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Share {
     pub(super) load: f64,
@@ -101,25 +101,26 @@ pub(super) struct Share {
 impl Soaker {
     pub(super) fn begin(cpu: usize, group: Option<Arc<IdleGroup>>) -> Result<Starting, LoadError> {
         let counters = Arc::new(Counters::default());
-        let (tell, ready) = mpsc::channel();
+        let (sender, ready) = mpsc::channel();
         let (shared, own_group) = (counters.clone(), group.clone());
         let soak = move || {
             let mut worker = None;
-            let said = (|| {
+            let started = (|| {
                 pin(cpu).map_err(failed(format!("pinning a thread to CPU {cpu}")))?;
                 let worker = worker.insert(Worker::new());
                 let stopped = || shared.stop.load(Ordering::Relaxed);
                 let calibration = worker.calibrate(stopped).ok_or(LoadError::Busy { cpu })?;
-                // Only now: one that yields to everybody would never calibrate on a CPU that is in use.
+                // Lower the priority only after the calibration: it would never end on a CPU that is in use.
                 go_last(group.as_deref())?;
                 Ok(Ready { tid: gettid(), calibration, bytes_per_round: worker.bytes_per_round() })
             })();
-            let well = said.is_ok();
-            // Nobody listens any more when another soaker failed.
-            if let (true, Ok(()), Some(worker)) = (well, tell.send(said), &mut worker) {
+            let well = started.is_ok();
+            // If another soaker failed, the receiver is gone and the result is not needed.
+            if let (true, Ok(()), Some(worker)) = (well, sender.send(started), &mut worker) {
                 shared.soak(worker);
             }
-            // Whoever drops the group last removes it, which may be this thread: it must not be in it.
+            // The last owner that drops the group removes it. This may be this thread, which must have left the group
+            // before.
             if let Some(group) = &group {
                 group.dismiss(gettid());
             }
@@ -160,11 +161,11 @@ impl Soaker {
 }
 
 impl Starting {
-    /// Waits until it has calibrated.
+    /// Waits for the calibration.
     pub(super) fn ready(mut self) -> Result<Soaker, LoadError> {
         let cpu = self.cpu;
         let Ready { tid, calibration, bytes_per_round } = match self.ready.recv_timeout(READY_TIME) {
-            Ok(said) => said?,
+            Ok(started) => started?,
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                 return Err(LoadError::Busy { cpu });
             }
@@ -176,7 +177,7 @@ impl Starting {
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        // Not joined: it may be one that does not get to run. It ends with its next round.
+        // Do not join: the thread may never get to run. It ends after its next round.
         if self.thread.is_some() {
             self.counters.stop.store(true, Ordering::Relaxed);
         }
@@ -187,9 +188,9 @@ impl Drop for Soaker {
     fn drop(&mut self) {
         self.counters.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Who may not say so does not wait for it: it ends with its next round, whenever that is.
+            // Without the right to raise the priority, do not wait: the thread ends after its next round.
             if go_first(&thread, self.tid, self.group.as_deref()).is_ok() {
-                // One that panicked has ended too.
+                // A thread that panicked has ended, too.
                 let _ = thread.join();
             }
         }
@@ -225,7 +226,8 @@ impl Sample {
         let idle = (self.rounds - then.rounds) as f64 * round_ns / wall_ns;
         let ran = self.ran_ns.zip(then.ran_ns);
         let soaked = ran.map(|(now, then)| now.saturating_sub(then) as f64 / wall_ns);
-        // A soaker never sleeps: while it does not run, it waits. What it got from those that it waits for is load too.
+        // A soaker never sleeps, so it waits whenever it does not run. The time that it took from others in the
+        // meantime is load, too.
         let waited = soaked.map_or(0.0, |soaked| (1.0 - soaked).max(0.0));
         let taken = waited * TAKEN_PER_WAITED;
         Share {
@@ -242,7 +244,7 @@ impl Sample {
 fn ran_ns(tid: Pid) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).ok()?;
     let ran_ns = text.split_whitespace().next()?.parse().ok()?;
-    // Without CONFIG_SCHED_INFO all numbers there are 0.
+    // Without CONFIG_SCHED_INFO all numbers in the file are 0.
     (ran_ns > 0).then_some(ran_ns)
 }
 
@@ -262,7 +264,8 @@ fn go_last(group: Option<&IdleGroup>) -> Result<(), LoadError> {
         .map_err(|errno| failed("setting nice".to_owned())(errno.into()))
 }
 
-/// Makes a thread run, whatever else its CPU has to do: one that comes last would not see that it is to end.
+/// Gives a thread priority over all other work of its CPU: a thread with the lowest priority would not notice that it
+/// must end.
 fn go_first(
     thread: &JoinHandle<()>,
     tid: Pid,
@@ -290,7 +293,8 @@ mod tests {
     const CALIBRATION: Calibration =
         Calibration { round_ns: 25_000.0, spread: 0.0, windows: 12, register_ns: 5000.0, memory_ns: 5000.0 };
 
-    /// After a second of so many rounds with pieces of so many ns, five in each round, in which it ran so long.
+    /// The share after one second with this number of rounds, these times of the pieces (five pieces in each round) and
+    /// this CPU time.
     fn share(rounds: u64, register_ns: u64, memory_ns: u64, ran_ns: Option<u64>) -> Share {
         let at = Instant::now();
         let then = Sample {
@@ -319,11 +323,11 @@ mod tests {
     }
 
     #[test]
-    fn load_is_what_was_not_done() {
+    fn load_is_the_work_that_was_not_done() {
         for (rounds, load) in [(40_000, 0.0), (30_000, 0.25), (10_000, 0.75), (0, 1.0)] {
             close(share(rounds, 5000, 5000, None).load, load);
         }
-        // Slightly more than calibrated is no negative load.
+        // Slightly more work than calibrated must not give a negative load.
         close(share(40_100, 5000, 5000, None).load, 0.0);
         close(share(10, 5000, 5000, Some(500_000_000)).soaked.unwrap(), 0.5);
     }
@@ -337,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_do_to_memory_is_neither() {
+    fn slower_memory_is_neither_load_nor_speed() {
         let crowded = share(20_000, 5000, 10_000, None);
         close(crowded.load, 0.4);
         close(crowded.speed, 1.0);
@@ -345,8 +349,8 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_always_wanted_is_fully_loaded() {
-        // Beside one that never sleeps, the scheduler gives SCHED_IDLE 3 of 1027.
+    fn a_cpu_that_is_always_in_use_is_fully_loaded() {
+        // Next to a task that never sleeps, the scheduler gives SCHED_IDLE 3 of 1027.
         let rounds = (40_000.0 * 3.0 / 1027.0) as u64;
         let ran_ns = (1e9 * 3.0 / 1027.0) as u64;
         let full = share(rounds, 5000, 5000, Some(ran_ns));
@@ -355,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_gets_no_time_ends_at_once_all_the_same() {
+    fn a_soaker_without_cpu_time_ends_at_once() {
         let _alone = alone();
         let group = crate::load::group::idle_group().map(Arc::new);
         let soaker = Soaker::begin(0, group).unwrap().ready().unwrap();
@@ -371,13 +375,13 @@ mod tests {
                     while !over.load(Ordering::Relaxed) && begun.elapsed() < most {}
                 });
             }
-            if pushing.iter().any(|said| said.is_err()) {
+            if pushing.iter().any(|result| result.is_err()) {
                 over.store(true, Ordering::Relaxed);
                 eprintln!("SKIP: no right to push others aside");
                 return;
             }
             let rounds = || soaker.counters.rounds.load(Ordering::Relaxed);
-            // It has used up what it had coming.
+            // The thread has used up its share.
             let (begun, mut before) = (Instant::now(), rounds());
             thread::sleep(Duration::from_millis(500));
             while rounds() != before && begun.elapsed() < most / 4 {
@@ -392,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_nobody_waits_for_takes_its_group_along() {
+    fn a_soaker_that_is_not_awaited_removes_its_group() {
         let Some(group) = crate::load::group::idle_group() else {
             eprintln!("SKIP: no right to make a control group of version 1");
             return;
@@ -400,7 +404,7 @@ mod tests {
         let _alone = alone();
         let path = group.path().to_owned();
         let starting = Soaker::begin(0, Some(Arc::new(group))).unwrap();
-        // It soaks, in the group, when another one fails.
+        // The soaker runs in the group when another one fails.
         starting.ready.recv().unwrap().unwrap();
         drop(starting);
         let end = Instant::now() + Duration::from_secs(30);
@@ -415,7 +419,7 @@ mod tests {
         let _alone = alone();
         let soaker = Soaker::begin(0, None).unwrap().ready().unwrap();
         let stat = fs::read_to_string(format!("/proc/self/task/{}/stat", soaker.tid)).unwrap();
-        // After the name: fields 3 (state) and on; nice is 19, processor 39, policy 41 of proc(5).
+        // Fields of proc(5) after the name: 3 is the state, 19 nice, 39 the processor, 41 the policy.
         let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 2..].split_whitespace().collect();
         const SCHED_IDLE: &str = "5";
         assert_eq!((fields[16], fields[36], fields[38]), ("19", "0", SCHED_IDLE));

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// For tests with a soaker: two on one CPU would wait for each other.
+/// Serialises tests with a soaker: two soakers on one CPU would wait for each other.
 pub(super) fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -27,7 +27,7 @@ fn a_cpu_that_never_sleeps_reads_as_full_and_the_meter_yields_to_it() {
     let busy = thread::spawn(move || {
         soaker::pin(0).unwrap();
         begins.wait();
-        // Some before and some after, so that it covers the reading.
+        // Spin before and after the reading, so that the load covers it.
         spin(Duration::from_millis(1500));
     });
     begun.wait();
@@ -42,13 +42,13 @@ fn a_cpu_that_never_sleeps_reads_as_full_and_the_meter_yields_to_it() {
 }
 
 #[test]
-fn a_cpu_that_is_not_there_is_named_with_those_that_are() {
+fn an_error_names_the_missing_cpu_and_the_allowed_ones() {
     let why = Meter::start(Some(&[4095])).unwrap_err().to_string();
     assert!(why.starts_with("CPU 4095 is not online or not allowed here (cpuset); allowed: [0"), "{why}");
 }
 
 #[test]
-fn nothing_stays_behind() {
+fn the_meter_leaves_no_thread_and_no_group_behind() {
     let _alone = alone();
     let meter = Meter::start(Some(&[0])).unwrap();
     let named = |name: &str| {

@@ -1,7 +1,7 @@
-//! A device of this machine in a namespace of ours, for a while.
+//! Devices of this machine that are moved into a namespace of our own for a while.
 //!
-//! Between two devices of one namespace Linux sends nothing over the wire: both addresses are its own. So each goes into one of its
-//! own, with its addresses, and comes back with all that moving has taken from it.
+//! Linux sends nothing over the wire between two devices of one namespace, since both addresses are its own. So each
+//! device is moved into a namespace with its addresses, and is moved back with all settings that the move has removed.
 
 use super::{NetNs, netns::ip_batch, wait_for};
 use serde::Deserialize;
@@ -14,14 +14,14 @@ use std::{
     time::Duration,
 };
 
-/// For a link that comes up.
+/// Time limit for a link to come up.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What `sysctl` has of single devices. A device begins with the defaults wherever it is moved to.
+/// Directories of per-device sysctls. A moved device starts with the defaults.
 const SETTINGS: [&str; 4] = ["ipv4/conf", "ipv4/neigh", "ipv6/conf", "ipv6/neigh"];
-/// What the kernel makes itself, where an address is.
+/// Routes of these types are made by the kernel for each address.
 const MADE_BY_THE_KERNEL: [&str; 5] = ["local", "broadcast", "multicast", "anycast", "ff00::/8"];
 
-/// A device of the caller's namespace that is in one of its own until it is dropped.
+/// A device of the caller's namespace that is in a namespace of its own until it is dropped.
 #[derive(Debug)]
 pub struct Borrowed {
     ns: NetNs,
@@ -29,24 +29,24 @@ pub struct Borrowed {
     was: Was,
 }
 
-/// What moving takes from a device.
+/// The settings that a move removes from a device.
 #[derive(Debug)]
 struct Was {
     up: bool,
-    /// Each file below /proc/sys/net that could be read.
+    /// The readable files below /proc/sys/net.
     settings: Vec<(PathBuf, String)>,
     addresses: Vec<Address>,
-    /// As `ip route` takes them, those of IPv4 first.
+    /// Routes in the syntax of `ip route`, those of IPv4 first.
     routes: [Vec<String>; 2],
 }
 
-/// Of `ip -json address show`.
+/// The JSON of `ip -json address show`.
 #[derive(Debug, Deserialize)]
 struct Shown {
     ifname: String,
     flags: Vec<String>,
     master: Option<String>,
-    /// The device that this one is on top of, or wired to.
+    /// The device that this one is on top of, or connected to.
     link: Option<String>,
     addr_info: Vec<Address>,
 }
@@ -54,7 +54,7 @@ struct Shown {
 #[derive(Debug, Clone, Deserialize)]
 struct Address {
     local: Option<IpAddr>,
-    /// Of a point-to-point link.
+    /// The peer's address of a point-to-point link.
     address: Option<IpAddr>,
     prefixlen: u8,
     scope: String,
@@ -67,16 +67,16 @@ struct Address {
 }
 
 impl Borrowed {
-    /// Takes a device with its addresses into a namespace `shunt-<label>-...`, and waits for its link; its routes there are those of its
-    /// subnets, and by default to these gateways.
+    /// Moves a device with its addresses into a namespace `shunt-<label>-...` and waits for its link. In the namespace
+    /// it has the routes of its subnets, and default routes by these gateways.
     ///
     /// # Errors
-    /// When there is none of this name, it is part of another device or has others on top of it, or it has no link. It is then
-    /// where and as it was.
+    /// Fails if no device has this name, if the device is part of another one or has others on top, or if it has no
+    /// link. The device is then back in its place, unchanged.
     pub fn try_new(label: &str, device: &str, gateways: &[IpAddr]) -> io::Result<Self> {
-        let was = Was::of(device)?;
+        let was = Was::read(device)?;
         let ns = NetNs::try_new(label)?;
-        said(&["link", "set", device, "netns", ns.name()])?;
+        ip_output(&["link", "set", device, "netns", ns.name()])?;
         let borrowed = Self { ns, device: device.to_owned(), was };
         let mut lines: Vec<String> =
             borrowed.was.addresses.iter().map(|address| address.line(device)).collect();
@@ -84,24 +84,24 @@ impl Borrowed {
         lines.extend(gateways.iter().map(|gateway| format!("route add default via {gateway} dev {device}")));
         ip_batch(&borrowed.ns, &lines)?;
         let carrier = format!("cat /sys/class/net/{device}/carrier");
-        let runs = || borrowed.ns.try_run(&carrier).is_ok_and(|said| said.trim() == "1").then_some(());
+        let runs = || borrowed.ns.try_run(&carrier).is_ok_and(|state| state.trim() == "1").then_some(());
         wait_for(PATIENCE, runs).ok_or_else(|| {
             io::Error::other(format!("{device} has no link after {} s", PATIENCE.as_secs()))
         })?;
         Ok(borrowed)
     }
 
-    /// Where it is.
+    /// The namespace that the device is in.
     pub fn ns(&self) -> &NetNs {
         &self.ns
     }
 
-    /// Its name, here and there.
+    /// The device's name, which the move does not change.
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// Its first address of this version of IP that others reach it by.
+    /// The device's first global address of this IP version.
     pub fn address(&self, v6: bool) -> Option<IpAddr> {
         let global = self.was.addresses.iter().filter(|address| address.scope == "global");
         global.filter_map(|address| address.local).find(|address| address.is_ipv6() == v6)
@@ -109,10 +109,10 @@ impl Borrowed {
 
     fn give_back(&self) -> io::Result<()> {
         let Self { ns, device, was } = self;
-        // That of the calling thread's process, by which the device was taken.
-        said(&["-n", ns.name(), "link", "set", device, "netns", &process::id().to_string()])?;
+        // Back to the namespace of this process, from which the device was taken.
+        ip_output(&["-n", ns.name(), "link", "set", device, "netns", &process::id().to_string()])?;
         let mut failure = Ok(());
-        // Before the link is up: they say what it takes to itself from others.
+        // Set these before the link is up: they say what the device accepts from others.
         let is_other =
             |(path, value): &&(PathBuf, String)| fs::read_to_string(path).is_ok_and(|now| now != *value);
         for (path, value) in was.settings.iter().filter(is_other) {
@@ -121,7 +121,7 @@ impl Borrowed {
             }
         }
         let mut put_back = |words: &str| {
-            if let Err(why) = said(&words.split_whitespace().collect::<Vec<_>>()) {
+            if let Err(why) = ip_output(&words.split_whitespace().collect::<Vec<_>>()) {
                 failure = Err(why);
             }
         };
@@ -139,29 +139,29 @@ impl Borrowed {
 impl Drop for Borrowed {
     fn drop(&mut self) {
         if let Err(why) = self.give_back() {
-            let _ = writeln!(io::stderr(), "{} is not as it was: {why}", self.device);
+            let _ = writeln!(io::stderr(), "{} could not be restored completely: {why}", self.device);
         }
     }
 }
 
 impl Was {
-    fn of(device: &str) -> io::Result<Self> {
-        let all: Vec<Shown> = serde_json::from_str(&said(&["-json", "address", "show"])?)?;
+    fn read(device: &str) -> io::Result<Self> {
+        let all: Vec<Shown> = serde_json::from_str(&ip_output(&["-json", "address", "show"])?)?;
         let refused = |why: String| Err(io::Error::other(format!("{device} {why}")));
         let Some(shown) = all.iter().find(|shown| shown.ifname == device) else {
             return refused("is not there".to_owned());
         };
         if let Some(master) = &shown.master {
-            return refused(format!("is part of {master}: `ip link set {device} nomaster` takes it out"));
+            return refused(format!("is part of {master}: take it out with `ip link set {device} nomaster`"));
         }
-        // The two ends of a veth are each other's link.
+        // The two ends of a veth have each other as `link`.
         let is_upper = |other: &&Shown| {
             other.link.as_deref() == Some(device) && shown.link.as_ref() != Some(&other.ifname)
         };
         if let Some(upper) = all.iter().find(is_upper) {
-            return refused(format!("has {} on top of it, which would not go with it", upper.ifname));
+            return refused(format!("has {} on top, which cannot be moved with it", upper.ifname));
         }
-        // Link-local ones of IPv6 come with the link.
+        // Link-local IPv6 addresses come back with the link.
         let addresses = shown.addr_info.iter().filter(|address| address.scope != "link");
         Ok(Self {
             up: shown.flags.iter().any(|flag| flag == "UP"),
@@ -206,17 +206,17 @@ fn settings(device: &str) -> Vec<(PathBuf, String)> {
         .collect()
 }
 
-/// Those by the device that somebody has set.
+/// Routes by the device that the kernel did not make itself.
 fn routes(family: &str, device: &str) -> io::Result<Vec<String>> {
-    let said = said(&[family, "route", "show", "table", "all", "dev", device])?;
-    Ok(said.lines().filter(|line| !is_the_kernels(line)).map(settable).collect())
+    let text = ip_output(&[family, "route", "show", "table", "all", "dev", device])?;
+    Ok(text.lines().filter(|line| !is_the_kernels(line)).map(settable).collect())
 }
 
 fn is_the_kernels(route: &str) -> bool {
     route.contains("proto kernel") || MADE_BY_THE_KERNEL.iter().any(|kind| route.starts_with(kind))
 }
 
-/// Without what is a state of the route.
+/// The route without words that show its state.
 fn settable(route: &str) -> String {
     let mut words = route.split_whitespace();
     let mut kept = Vec::new();
@@ -230,8 +230,8 @@ fn settable(route: &str) -> String {
     kept.join(" ")
 }
 
-/// What `ip` says, in the namespace of this process.
-fn said(words: &[&str]) -> io::Result<String> {
+/// The output of an `ip` command in the namespace of this process.
+fn ip_output(words: &[&str]) -> io::Result<String> {
     let output = Command::new("ip").args(words).stdin(Stdio::null()).output()?;
     let complaint = String::from_utf8_lossy(&output.stderr);
     match output.status.success() {
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_is_put_back_as_it_was_set() {
+    fn a_route_is_restored_as_it_was_set() {
         let route = "10.9.0.0/16 via 192.0.2.9 table 100 proto static metric 50 linkdown ";
         assert!(!is_the_kernels(route));
         assert_eq!(settable(route), "10.9.0.0/16 via 192.0.2.9 table 100 proto static metric 50");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_put_back_with_all_that_was_said_of_it() {
+    fn an_address_is_restored_with_all_its_attributes() {
         let line = |json: &str| serde_json::from_str::<Address>(json).unwrap().line("eth1");
         let plain = r#"{"family":"inet","local":"192.0.2.2","prefixlen":24,"broadcast":"192.0.2.255","scope":"global",
             "dynamic":true,"label":"eth1","valid_life_time":3000,"preferred_life_time":2000}"#;

@@ -1,4 +1,4 @@
-//! A network namespace of our own.
+//! Network namespaces of our own.
 
 use super::{Process, wait_for};
 use nix::{
@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-/// Where iproute2 keeps namespaces.
+/// Directory of iproute2's namespaces.
 const DIRECTORY: &str = "/run/netns";
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -29,10 +29,10 @@ pub struct NetNs {
 }
 
 impl NetNs {
-    /// A new namespace with its loopback up, named `shunt-<label>-<pid>-<n>`.
+    /// Creates a namespace named `shunt-<label>-<pid>-<n>` with its loopback up.
     ///
     /// # Panics
-    /// When it cannot be made, which takes root and iproute2.
+    /// Panics if the namespace cannot be created, which needs root and iproute2.
     #[track_caller]
     pub fn new(label: &str) -> Self {
         Self::try_new(label).unwrap_or_else(|e| panic!("{e}"))
@@ -41,12 +41,12 @@ impl NetNs {
     /// As [`NetNs::new`].
     ///
     /// # Errors
-    /// When it cannot be made, which takes root and iproute2.
+    /// Fails if the namespace cannot be created, which needs root and iproute2.
     pub fn try_new(label: &str) -> io::Result<Self> {
         let name = format!("{}{}", prefix(label), NEXT.fetch_add(1, Ordering::Relaxed));
-        told(Command::new("ip").args(["netns", "add", &name]), "")?;
+        run_with_input(Command::new("ip").args(["netns", "add", &name]), "")?;
         let netns = Self { name, keep: false };
-        // Addresses are usable at once, and no host asks for routers that do not advertise themselves.
+        // Make addresses usable at once, and send no router solicitations.
         for sysctl in ["all/accept_dad", "default/accept_dad", "default/router_solicitations"] {
             netns.try_sysctl(&format!("ipv6/conf/{sysctl}"), 0)?;
         }
@@ -54,50 +54,50 @@ impl NetNs {
         Ok(netns)
     }
 
-    /// The name, as `ip netns` knows it.
+    /// The name in `ip netns`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The file that stands for it.
+    /// The namespace's file.
     pub fn path(&self) -> PathBuf {
         Path::new(DIRECTORY).join(&self.name)
     }
 
-    /// Leaves it in place when this value is dropped.
+    /// Leaves the namespace in place when this value is dropped.
     pub fn keep(&mut self) {
         self.keep = true;
     }
 
-    /// Runs a shell command line inside; its standard output.
+    /// Runs a shell command line inside, and returns its standard output.
     ///
     /// # Errors
-    /// When it cannot be started or fails; the error holds the command line and its standard error.
+    /// Fails if the command cannot be started or fails; the error has the command line and its standard error.
     pub fn try_run(&self, line: &str) -> io::Result<String> {
         let output = self.command("sh").args(["-c", line]).stdin(Stdio::null()).output()?;
-        answer(output).map_err(|said| io::Error::other(format!("{}: `{line}`: {said}", self.name)))
+        answer(output).map_err(|reason| io::Error::other(format!("{}: `{line}`: {reason}", self.name)))
     }
 
-    /// Runs a shell command line inside; its standard output.
+    /// Runs a shell command line inside, and returns its standard output.
     ///
     /// # Panics
-    /// When it fails.
+    /// Panics if the command fails.
     #[track_caller]
     pub fn run(&self, line: &str) -> String {
         self.try_run(line).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// A command that will run `program` inside.
+    /// A command that runs `program` inside.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name, program]);
         command
     }
 
-    /// Starts a program inside, in the background and with its output thrown away. Words are split at blanks.
+    /// Starts a program inside in the background, and discards its output. Words are split at blanks.
     ///
     /// # Panics
-    /// When it cannot be started, or `line` is empty.
+    /// Panics if the program cannot be started or `line` is empty.
     #[track_caller]
     pub fn spawn(&self, line: &str) -> Process {
         let mut words = line.split_whitespace();
@@ -107,11 +107,11 @@ impl NetNs {
         Process::start(command)
     }
 
-    /// Runs a closure on a thread of its own that is inside. What it opens there (sockets) stays inside; /sys does not
-    /// follow, use [`NetNs::run`] for that.
+    /// Runs a closure on a new thread inside the namespace. Sockets that it opens stay in the namespace. /sys is still
+    /// that of the caller; use [`NetNs::run`] for /sys.
     ///
     /// # Panics
-    /// When the closure does, or the namespace cannot be entered.
+    /// Panics if the closure panics or the namespace cannot be entered.
     #[track_caller]
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let result = thread::scope(|scope| {
@@ -125,29 +125,29 @@ impl NetNs {
         result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Moves the calling thread inside, for good. For threads that serve a namespace all their life.
+    /// Moves the calling thread into the namespace for good, for threads that serve a namespace all their life.
     ///
     /// # Panics
-    /// When the namespace cannot be entered.
+    /// Panics if the namespace cannot be entered.
     pub fn enter(&self) {
         let path = self.path();
         let entered = File::open(&path).and_then(|file| Ok(setns(file, CloneFlags::CLONE_NEWNET)?));
-        entered.unwrap_or_else(|e| panic!("{}: cannot be entered: {e}", path.display()));
+        entered.unwrap_or_else(|e| panic!("cannot enter namespace {}: {e}", path.display()));
     }
 
-    /// Loads an nftables ruleset in addition to what is there.
+    /// Loads an nftables ruleset in addition to the present one.
     ///
     /// # Panics
-    /// When nft refuses it.
+    /// Panics if nft refuses the ruleset.
     #[track_caller]
     pub fn nft(&self, ruleset: &str) {
-        told(self.command("nft").args(["-f", "-"]), ruleset).unwrap_or_else(|e| panic!("{e}"));
+        run_with_input(self.command("nft").args(["-f", "-"]), ruleset).unwrap_or_else(|e| panic!("{e}"));
     }
 
     /// Sets a sysctl below /proc/sys/net, named by its path: `ipv4/ip_forward`.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// Panics if the sysctl cannot be written.
     #[track_caller]
     pub fn sysctl(&self, name: &str, value: impl ToString) {
         self.try_sysctl(name, value).unwrap_or_else(|e| panic!("{e}"));
@@ -156,18 +156,18 @@ impl NetNs {
     /// As [`NetNs::sysctl`].
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the sysctl cannot be written.
     pub fn try_sysctl(&self, name: &str, value: impl ToString) -> io::Result<()> {
         let (path, value) = (Path::new("/proc/sys/net").join(name), value.to_string());
         let written = self.within(|| fs::write(&path, value));
         written.map_err(|e| io::Error::new(e.kind(), format!("{}: {}: {e}", self.name, path.display())))
     }
 
-    /// Has one CPU handle all that an interface receives, in the order in which it came (RPS). What a veth receives is
-    /// otherwise handled on the CPU that sent it, and a sender that moves to another is overtaken by its own packets.
+    /// Makes one CPU handle all packets that an interface receives, in the order of arrival (RPS). By default, the CPU
+    /// that sends to a veth also receives, and a sender that moves to another CPU is overtaken by its own packets.
     ///
     /// # Panics
-    /// When there is no such interface.
+    /// Panics if there is no such interface.
     #[track_caller]
     pub fn receive_on(&self, ifname: &str, cpu: usize) {
         self.run(&format!("echo {:x} > /sys/class/net/{ifname}/queues/rx-0/rps_cpus", 1_u64 << cpu));
@@ -176,7 +176,7 @@ impl NetNs {
     /// The index of an interface.
     ///
     /// # Panics
-    /// When there is none of that name.
+    /// Panics if there is no such interface.
     #[track_caller]
     pub fn ifindex(&self, ifname: &str) -> u32 {
         self.try_ifindex(ifname).unwrap_or_else(|e| panic!("{e}"))
@@ -185,7 +185,7 @@ impl NetNs {
     /// As [`NetNs::ifindex`].
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// Fails if there is no such interface.
     pub fn try_ifindex(&self, ifname: &str) -> io::Result<u32> {
         let index = self.within(|| nix::net::if_::if_nametoindex(ifname));
         index.map_err(|e| io::Error::other(format!("{}: {ifname}: {e}", self.name)))
@@ -200,16 +200,16 @@ impl Drop for NetNs {
     }
 }
 
-/// Deletes what [`NetNs::new`] made in this process and did not delete yet, after a SIGTERM to all that runs inside. For
-/// the end by a signal, where nothing is dropped.
+/// Deletes all namespaces that this process created and did not delete yet, after a SIGTERM to all processes inside.
+/// For the end by a signal, which drops nothing.
 pub fn delete_namespaces_of_this_process() {
     let middle = format!("-{}-", std::process::id());
     let Ok(entries) = fs::read_dir(DIRECTORY) else { return };
     for name in entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()) {
         if name.starts_with("shunt-") && name.contains(&middle) {
-            signal_inside(&name, Signal::SIGTERM);
-            if wait_for(Duration::from_secs(2), || inside(&name).is_empty().then_some(())).is_none() {
-                signal_inside(&name, Signal::SIGKILL);
+            signal_all(&name, Signal::SIGTERM);
+            if wait_for(Duration::from_secs(2), || pids_in(&name).is_empty().then_some(())).is_none() {
+                signal_all(&name, Signal::SIGKILL);
             }
             delete(&name);
         }
@@ -218,25 +218,26 @@ pub fn delete_namespaces_of_this_process() {
 
 /// Runs `ip` with these words.
 pub(super) fn ip(words: &str) -> io::Result<()> {
-    told(Command::new("ip").args(words.split_whitespace()), "")
+    run_with_input(Command::new("ip").args(words.split_whitespace()), "")
 }
 
-/// Runs `ip` commands inside, one a line.
+/// Runs `ip` commands inside, one per line.
 pub(super) fn ip_batch(netns: &NetNs, lines: &[String]) -> io::Result<()> {
-    told(Command::new("ip").args(["-n", &netns.name, "-batch", "-"]), &lines.join("\n"))
+    run_with_input(Command::new("ip").args(["-n", &netns.name, "-batch", "-"]), &lines.join("\n"))
 }
 
-/// The processes inside, but for this one, which may have a thread there.
-fn inside(name: &str) -> Vec<Pid> {
+/// The processes inside, except this one, which may have a thread there.
+fn pids_in(name: &str) -> Vec<Pid> {
     let output = Command::new("ip").args(["netns", "pids", name]).output();
-    let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    let pids = said.lines().filter_map(|line| line.trim().parse().ok()).map(Pid::from_raw);
+    let stdout =
+        output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let pids = stdout.lines().filter_map(|line| line.trim().parse().ok()).map(Pid::from_raw);
     pids.filter(|pid| *pid != nix::unistd::getpid()).collect()
 }
 
-fn signal_inside(name: &str, signal: Signal) {
-    for pid in inside(name) {
-        // It may have ended by itself.
+fn signal_all(name: &str, signal: Signal) {
+    for pid in pids_in(name) {
+        // The process may have ended by itself.
         let _ = kill(pid, signal);
     }
 }
@@ -251,8 +252,8 @@ fn delete(name: &str) {
     }
 }
 
-/// Runs a command with this input; what it said is in the error.
-fn told(command: &mut Command, input: &str) -> io::Result<()> {
+/// Runs a command with this standard input; an error has its output.
+fn run_with_input(command: &mut Command, input: &str) -> io::Result<()> {
     let line = format!("{command:?}");
     let mut run = || -> io::Result<Output> {
         let mut child =
@@ -263,7 +264,7 @@ fn told(command: &mut Command, input: &str) -> io::Result<()> {
         child.wait_with_output()
     };
     let result = run().map_err(|e| e.to_string()).and_then(answer);
-    result.map(drop).map_err(|said| io::Error::other(format!("{line}: {said}\n{input}")))
+    result.map(drop).map_err(|reason| io::Error::other(format!("{line}: {reason}\n{input}")))
 }
 
 fn answer(output: Output) -> Result<String, String> {

@@ -22,33 +22,33 @@ use std::{
 };
 
 sockopt_impl!(
-    /// Asks for `struct tpacket_auxdata` beside each frame.
+    /// Requests `struct tpacket_auxdata` beside each frame.
     PacketAuxdata, SetOnly, libc::SOL_PACKET, libc::PACKET_AUXDATA, bool
 );
 sockopt_impl!(
-    /// Leaves out what is sent on the interface.
+    /// Ignores frames that are sent on the interface.
     PacketIgnoreOutgoing, SetOnly, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, bool
 );
 sockopt_impl!(
-    /// A `struct virtio_net_hdr` is before each frame.
+    /// Puts a `struct virtio_net_hdr` before each frame.
     PacketVnetHdr, SetOnly, libc::SOL_PACKET, libc::PACKET_VNET_HDR, bool
 );
 
-/// Of `struct virtio_net_hdr`.
+/// Size of `struct virtio_net_hdr`.
 const VNET_HDR_BYTES: usize = 10;
 /// Room for a GSO aggregate and its tags.
 const FRAME_MAX: usize = 70_000;
-/// Bytes that may wait in a socket: a burst of a few thousand small frames.
+/// Size of the socket's queue: a burst of a few thousand small frames.
 const QUEUE_BYTES: usize = 8 << 20;
 
 thread_local! {
-    /// Where frames arrive, before their bytes are kept.
+    /// Receive buffer of the thread.
     static ROOM: RefCell<Vec<u8>> = RefCell::new(vec![0; FRAME_MAX]);
 }
 
-/// A raw socket on one interface: sends frames there and captures those that are received there.
+/// A raw socket on one interface: sends frames there and captures frames received there.
 ///
-/// Capturing begins when it is opened, so open it before the traffic that it shall see.
+/// Capturing begins when the socket is opened, so open it before the traffic to capture.
 #[derive(Debug)]
 pub struct Tap {
     socket: OwnedFd,
@@ -61,22 +61,22 @@ pub struct Tap {
 pub struct Frame {
     /// The frame as it was on the wire, tags included, without FCS.
     pub bytes: Vec<u8>,
-    /// Whether its L4 checksum was left for a NIC to finish (CHECKSUM_PARTIAL).
+    /// Whether its L4 checksum was left for a NIC to complete (CHECKSUM_PARTIAL).
     pub unfinished: bool,
 }
 
 impl Frame {
-    /// The frame as a value, unless it is cut short or contradicts itself.
+    /// The parsed frame; None if the frame is truncated or inconsistent.
     pub fn packet(&self) -> Option<Packet> {
         Packet::parse(&self.bytes).ok()
     }
 }
 
 impl Tap {
-    /// A raw socket on an interface of a namespace.
+    /// Opens a raw socket on an interface of a namespace.
     ///
     /// # Panics
-    /// When it cannot be opened.
+    /// Panics if the socket cannot be opened.
     #[track_caller]
     pub fn open(ns: &NetNs, ifname: &str) -> Self {
         let opened = ns.within(|| open(ifname));
@@ -84,10 +84,10 @@ impl Tap {
         Self { socket, ifindex, ifname: ifname.to_owned() }
     }
 
-    /// A raw socket on an interface of the caller's namespace.
+    /// Opens a raw socket on an interface of the caller's namespace.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// Fails if the socket cannot be opened.
     pub(crate) fn here(ifname: &str) -> io::Result<Self> {
         let (socket, ifindex) = open(ifname)?;
         Ok(Self { socket, ifindex, ifname: ifname.to_owned() })
@@ -96,16 +96,16 @@ impl Tap {
     /// Sends a packet.
     ///
     /// # Panics
-    /// When the interface does not take it.
+    /// Panics if the interface does not accept the packet.
     #[track_caller]
     pub fn send(&self, packet: &Packet) {
         self.send_bytes(&packet.to_bytes());
     }
 
-    /// Sends a frame, without FCS.
+    /// Sends a frame without FCS.
     ///
     /// # Panics
-    /// When the interface does not take it.
+    /// Panics if the interface does not accept the frame.
     #[track_caller]
     pub fn send_bytes(&self, frame: &[u8]) {
         let sent = loop {
@@ -117,11 +117,11 @@ impl Tap {
         assert_eq!(sent, Ok(frame.len()), "sending on {}", self.ifname);
     }
 
-    /// Sends a frame that only has its first bytes in one piece, 14 at least. The rest is in pages, where the frame is larger than one:
-    /// so drivers hand frames up.
+    /// Sends a frame of which only the first bytes, at least 14, are contiguous. The rest of a frame larger than a page
+    /// is in pages, as drivers pass frames up.
     ///
     /// # Panics
-    /// When the interface does not take it.
+    /// Panics if the interface does not accept the frame.
     #[track_caller]
     pub fn send_in_pages(&self, frame: &[u8], first: u16) {
         let mut described = [0; VNET_HDR_BYTES].to_vec();
@@ -136,30 +136,30 @@ impl Tap {
         describe(false);
     }
 
-    /// The next frame, if one comes within `timeout`.
+    /// The next frame, if one arrives within `timeout`.
     ///
     /// # Panics
-    /// When the socket fails.
+    /// Panics if the socket fails.
     #[track_caller]
     pub fn next(&self, timeout: Duration) -> Option<Frame> {
         self.next_stamped(timeout).map(|(frame, _)| frame)
     }
 
-    /// Has the kernel note when frames arrive, from now on and until this is dropped.
+    /// Makes the kernel record when frames arrive, from now on until this is dropped.
     ///
     /// # Panics
-    /// When it refuses.
+    /// Panics if the kernel refuses.
     #[track_caller]
     pub fn stamp(&self) {
         let set = socket::setsockopt(&self.socket, sockopt::ReceiveTimestampns, &true);
         set.unwrap_or_else(|e| panic!("{}: {e}", self.ifname));
     }
 
-    /// The next frame, if one comes within `timeout`, and when it arrived, by the wall clock. The time is zero unless
-    /// [`Tap::stamp`] asked for it.
+    /// The next frame, if one arrives within `timeout`, with its time of arrival by the wall clock. The time is zero
+    /// unless [`Tap::stamp`] was called.
     ///
     /// # Panics
-    /// When the socket fails.
+    /// Panics if the socket fails.
     #[track_caller]
     pub fn next_stamped(&self, timeout: Duration) -> Option<(Frame, Duration)> {
         let received = self.stamped_within(timeout);
@@ -169,7 +169,7 @@ impl Tap {
     /// As [`Tap::next`].
     ///
     /// # Errors
-    /// When the socket fails, as it does once when the link goes down.
+    /// Fails if the socket fails, which happens once when the link goes down.
     pub(crate) fn receive_within(&self, timeout: Duration) -> io::Result<Option<Frame>> {
         Ok(self.stamped_within(timeout)?.map(|(frame, _)| frame))
     }
@@ -178,7 +178,7 @@ impl Tap {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            // A socket's timeout of zero is none, and any other lasts a tick of the kernel at least.
+            // A socket's timeout of zero means no timeout, and others last at least one tick of the kernel.
             let flags = if left.is_zero() { MsgFlags::MSG_DONTWAIT } else { MsgFlags::empty() };
             let wait = TimeVal::microseconds(left.as_micros().max(1) as i64);
             socket::setsockopt(&self.socket, sockopt::ReceiveTimeout, &wait)?;
@@ -191,10 +191,10 @@ impl Tap {
         }
     }
 
-    /// The next frame, if it has come already.
+    /// The next frame, if one has arrived already.
     ///
     /// # Panics
-    /// When the socket fails.
+    /// Panics if the socket fails.
     #[track_caller]
     pub fn waiting(&self) -> Option<Frame> {
         loop {
@@ -207,10 +207,10 @@ impl Tap {
         }
     }
 
-    /// Offers a frame to the interface, which may throw it away: it has no carrier, or no room.
+    /// Sends a frame that the interface may drop because it has no carrier or no room.
     ///
     /// # Panics
-    /// When the socket fails for another reason.
+    /// Panics if the socket fails for another reason.
     #[track_caller]
     pub fn offer(&self, frame: &[u8]) {
         loop {
@@ -222,7 +222,7 @@ impl Tap {
         }
     }
 
-    /// The first frame within `timeout` for which `wanted` holds; others are thrown away.
+    /// The first frame within `timeout` for which `wanted` holds; other frames are dropped.
     #[track_caller]
     pub fn capture(&self, timeout: Duration, mut wanted: impl FnMut(&Frame) -> bool) -> Option<Frame> {
         let deadline = Instant::now() + timeout;
@@ -234,7 +234,7 @@ impl Tap {
         }
     }
 
-    /// The first packet within `timeout` for which `wanted` holds; everything else is thrown away.
+    /// The first packet within `timeout` for which `wanted` holds; everything else is dropped.
     #[track_caller]
     pub fn capture_packet(
         &self,
@@ -249,7 +249,7 @@ impl Tap {
         found
     }
 
-    /// Up to `count` packets for which `wanted` holds; fewer when `timeout` passes first.
+    /// Up to `count` packets for which `wanted` holds; fewer if `timeout` expires first.
     #[track_caller]
     pub fn capture_packets(
         &self,
@@ -269,13 +269,14 @@ impl Tap {
         packets
     }
 
-    /// Throws away what has been captured so far.
+    /// Drops all frames captured so far.
     #[track_caller]
     pub fn drain(&self) {
         while self.next(Duration::ZERO).is_some() {}
     }
 
-    /// One frame, or nothing when it belongs to another interface: the socket hears all of them until it is bound.
+    /// One frame; None if it belongs to another interface: until the socket is bound, it receives frames of all
+    /// interfaces.
     fn receive(&self, flags: MsgFlags) -> Result<Option<(Frame, Duration)>, Errno> {
         ROOM.with_borrow_mut(|room| self.receive_into(room, flags))
     }
@@ -291,7 +292,7 @@ impl Tap {
         for message in message.cmsgs()? {
             match message {
                 ControlMessageOwned::ScmTimestampns(time) => arrived = time.into(),
-                other => aux = aux.or(Aux::of(other)),
+                other => aux = aux.or(Aux::parse(other)),
             }
         }
         let mut bytes = room[..length].to_vec();
@@ -303,7 +304,7 @@ impl Tap {
     }
 }
 
-/// What the kernel says beside a frame. It takes the outermost tag out of the frame before anybody sees it.
+/// The auxiliary data of a frame. The kernel removes the outermost tag from a frame before a socket receives it.
 #[derive(Debug, Default)]
 struct Aux {
     tag: Option<Tag>,
@@ -311,13 +312,13 @@ struct Aux {
 }
 
 impl Aux {
-    fn of(message: ControlMessageOwned) -> Option<Self> {
+    fn parse(message: ControlMessageOwned) -> Option<Self> {
         let ControlMessageOwned::Unknown(message) = message else { return None };
         let header = (message.cmsg_header.cmsg_level, message.cmsg_header.cmsg_type);
         if header != (libc::SOL_PACKET, libc::PACKET_AUXDATA) {
             return None;
         }
-        // struct tpacket_auxdata, in host byte order.
+        // Layout of struct tpacket_auxdata, in host byte order.
         let word = |at: usize| message.data_bytes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes);
         let status = u32::from_ne_bytes(message.data_bytes.get(..4)?.try_into().ok()?);
         let tpid = if status & libc::TP_STATUS_VLAN_TPID_VALID != 0 { word(18)? } else { 0x8100 };
@@ -340,9 +341,9 @@ fn open(ifname: &str) -> Result<(OwnedFd, usize), Errno> {
     Ok((socket, address.ifindex()))
 }
 
-/// The address that a raw socket on a device is bound to, in the namespace of the caller.
+/// The address for binding a raw socket to a device of the caller's namespace.
 pub(crate) fn link_address(ifname: &str) -> Result<LinkAddr, Errno> {
-    // Only the kernel's own list holds addresses of this family that can be bound to.
+    // Only the kernel's own list has addresses of this family that can be bound to.
     getifaddrs()?
         .filter(|interface| interface.interface_name == ifname)
         .find_map(|interface| interface.address?.as_link_addr().copied())

@@ -1,8 +1,9 @@
-//! Hosts around a router: the one place where topologies are set up.
+//! Hosts around a router: all topologies are set up here.
 
 use super::{
     NetNs, Tap,
     netns::{ip, ip_batch},
+    segment::Segment,
     wait_for,
 };
 use nix::{ifaddrs::getifaddrs, net::if_::InterfaceFlags};
@@ -13,159 +14,30 @@ use std::{
     time::Duration,
 };
 
-/// For how long a port gathers packets.
+/// Time for which a port gathers packets.
 const GATHER_NS: u32 = 50_000;
-/// For links that come up.
+/// Time limit for links to come up.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A host, the router's port that it is wired to, and the subnet they share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment {
-    /// Names the host and its namespace.
-    pub label: &'static str,
-    /// The host's interface.
-    pub nic: &'static str,
-    /// The router's interface.
-    pub port: &'static str,
-    /// The router's bridge that the port belongs to and that holds the address in its place.
-    pub bridge: Option<&'static str>,
-    /// The VLAN devices of the router on top of the port, or of the bridge, the lowest first: the last one holds the address.
-    pub vlans: &'static [Tag],
-    /// Whether the bridge is on top of the VLAN devices, and holds the address in place of the last of them.
-    pub bridge_on_top: bool,
-    /// Whether the port is an access port: its frames have no tags, and the bridge, of one VLAN, knows which it is.
-    pub access: bool,
-    /// Whether the host too has VLAN devices, the last of which holds its addresses, so that what it runs sends tagged frames.
-    pub tagged_host: bool,
-    /// Number of the subnet; part of the MAC addresses and of the IPv6 prefix.
-    pub subnet: u8,
-    /// Last byte of the host's addresses. The router has 1.
-    pub host: u8,
-    /// The IPv4 subnet, a /24.
-    pub v4: [u8; 3],
-}
-
-impl Segment {
-    /// `lan`: lan0 192.168.1.2/24 fd00:1::2/64, at port r0.
-    pub const LAN: Self = Self {
-        label: "lan",
-        nic: "lan0",
-        port: "r0",
-        bridge: None,
-        vlans: &[],
-        bridge_on_top: false,
-        access: false,
-        tagged_host: false,
-        subnet: 1,
-        host: 2,
-        v4: [192, 168, 1],
-    };
-    /// `wan`: wan0 198.18.0.2/24 fd00:2::2/64, at port r1.
-    pub const WAN: Self =
-        Self { label: "wan", nic: "wan0", port: "r1", subnet: 2, v4: [198, 18, 0], ..Self::LAN };
-    /// `wan2`: wan1 198.18.1.2/24 fd00:3::2/64, at port r2.
-    pub const SECOND_WAN: Self =
-        Self { label: "wan2", nic: "wan1", port: "r2", subnet: 3, v4: [198, 18, 1], ..Self::WAN };
-    /// `lan2`: lan0 192.168.1.3/24 fd00:1::3/64, at port r2. For a bridged LAN.
-    pub const SECOND_LAN: Self = Self { label: "lan2", port: "r2", host: 3, ..Self::LAN };
-    /// `lan3`: lan0 192.168.1.4/24 fd00:1::4/64, at port r3. For a bridged LAN.
-    pub const THIRD_LAN: Self = Self { label: "lan3", port: "r3", host: 4, ..Self::LAN };
-
-    /// The same with its port in this bridge.
-    #[must_use]
-    pub const fn bridged(self, bridge: &'static str) -> Self {
-        Self { bridge: Some(bridge), ..self }
-    }
-
-    /// The same with a bridge on top of its VLAN devices.
-    #[must_use]
-    pub const fn below(self, bridge: &'static str) -> Self {
-        Self { bridge_on_top: true, ..self.bridged(bridge) }
-    }
-
-    /// The same with its port in these VLANs, the outermost first.
-    #[must_use]
-    pub const fn tagged(self, vlans: &'static [Tag]) -> Self {
-        Self { vlans, ..self }
-    }
-
-    /// The same, and the host too has VLAN devices.
-    #[must_use]
-    pub const fn with_tagged_host(self) -> Self {
-        Self { tagged_host: true, ..self }
-    }
-
-    /// The bridge that the port itself is in.
-    fn bridge_of_port(&self) -> Option<&'static str> {
-        self.bridge.filter(|_| !self.bridge_on_top)
-    }
-
-    /// The router's devices above its port, from the one that a VLAN device would be on to the last VLAN device.
-    fn devices(&self) -> Vec<String> {
-        self.above(self.bridge_of_port().unwrap_or(self.port))
-    }
-
-    /// The host's, where it has any.
-    fn host_devices(&self) -> Vec<String> {
-        if self.tagged_host { self.above(self.nic) } else { vec![self.nic.to_owned()] }
-    }
-
-    fn above(&self, lowest: &str) -> Vec<String> {
-        let mut devices = vec![lowest.to_owned()];
-        for vlan in self.vlans {
-            let lower = devices.last().map_or("", String::as_str);
-            devices.push(format!("{lower}.{}", vlan.vid));
-        }
-        devices
-    }
-
-    /// Where the router has its address.
-    fn gateway(&self) -> String {
-        match self.bridge {
-            Some(bridge) if self.bridge_on_top => bridge.to_owned(),
-            _ => self.devices().pop().unwrap_or_default(),
-        }
-    }
-
-    const fn mac(&self, last: u8) -> Mac {
-        Mac([0x02, 0, 0, 0, self.subnet, last])
-    }
-
-    const fn port_mac(&self) -> Mac {
-        match self.bridge {
-            Some(_) => Mac([0x02, 0, 0, 1, self.subnet, self.host]),
-            None => self.mac(1),
-        }
-    }
-
-    const fn v4(&self, last: u8) -> Ipv4Addr {
-        let [a, b, c] = self.v4;
-        Ipv4Addr::new(a, b, c, last)
-    }
-
-    const fn v6(&self, last: u8) -> Ipv6Addr {
-        Ipv6Addr::new(0xfd00, self.subnet as u16, 0, 0, 0, 0, 0, last as u16)
-    }
-}
 
 /// A host of a topology.
 #[derive(Debug)]
 pub struct Host {
-    /// Its namespace.
+    /// The host's namespace.
     pub ns: NetNs,
-    /// Its interface.
+    /// The host's interface.
     pub nic: &'static str,
-    /// The MAC address of its interface.
+    /// MAC address of the interface.
     pub mac: Mac,
-    /// Its IPv4 address.
+    /// The host's IPv4 address.
     pub v4: Ipv4Addr,
-    /// Its IPv6 address.
+    /// The host's IPv6 address.
     pub v6: Ipv6Addr,
-    /// The router's port that it is wired to.
+    /// The router's port that the host is connected to.
     pub port: &'static str,
-    /// The tags of all frames on its wire, the outermost first. The host knows nothing of them, but its packets have them.
+    /// Tags of all frames on the host's wire, the outermost first. The host is not configured for them; packets made
+    /// for it have them.
     pub tags: &'static [Tag],
-    /// The MAC address of its next hop: the router's port, or the bridge that the port is in.
+    /// MAC address of the next hop: the router's port, or its bridge.
     pub gateway_mac: Mac,
     /// The router's IPv4 address on this subnet.
     pub gateway_v4: Ipv4Addr,
@@ -173,25 +45,25 @@ pub struct Host {
     pub gateway_v6: Ipv6Addr,
     /// The router's device that has these addresses.
     pub gateway: String,
-    /// Where it has its addresses.
+    /// The host's device that has its addresses.
     device: String,
 }
 
 impl Host {
-    /// Its IPv4 address with a port.
+    /// The host's IPv4 address with a port.
     pub fn at(&self, port: u16) -> SocketAddr {
         (self.v4, port).into()
     }
 
-    /// Its IPv6 address with a port.
+    /// The host's IPv6 address with a port.
     pub fn at6(&self, port: u16) -> SocketAddr {
         (self.v6, port).into()
     }
 
-    /// A raw socket on its interface.
+    /// Opens a raw socket on the host's interface.
     ///
     /// # Panics
-    /// When it cannot be opened.
+    /// Panics if the socket cannot be opened.
     #[track_caller]
     pub fn tap(&self) -> Tap {
         Tap::open(&self.ns, self.nic)
@@ -200,7 +72,7 @@ impl Host {
 
 /// A router and the hosts around it, up and routed in both families.
 ///
-/// The MACs, addresses and names are fixed; see [`Segment`]. Neighbours are resolved as always unless
+/// MACs, addresses and names are fixed; see [`Segment`]. Neighbours are resolved as usual unless
 /// [`Topology::pin_neighbours`] is called.
 #[derive(Debug)]
 pub struct Topology {
@@ -212,55 +84,55 @@ impl Topology {
     /// A LAN host at r0 and a WAN host at r1.
     ///
     /// # Panics
-    /// When it cannot be set up.
+    /// Panics if the topology cannot be set up.
     #[track_caller]
     pub fn two_hosts_and_a_router() -> Self {
-        Self::of(&[Segment::LAN, Segment::WAN])
+        Self::new(&[Segment::LAN, Segment::WAN])
     }
 
-    /// The same with a second WAN at r2.
+    /// A LAN host at r0, a WAN host at r1 and a second WAN host at r2.
     ///
     /// # Panics
-    /// When it cannot be set up.
+    /// Panics if the topology cannot be set up.
     #[track_caller]
     pub fn two_uplinks() -> Self {
-        Self::of(&[Segment::LAN, Segment::WAN, Segment::SECOND_WAN])
+        Self::new(&[Segment::LAN, Segment::WAN, Segment::SECOND_WAN])
     }
 
     /// Three LAN hosts at the bridge br0 (r0, r2, r3) and a WAN host at r1.
     ///
     /// # Panics
-    /// When it cannot be set up.
+    /// Panics if the topology cannot be set up.
     #[track_caller]
     pub fn bridged_lan() -> Self {
         let lan = [Segment::LAN, Segment::SECOND_LAN, Segment::THIRD_LAN].map(|s| s.bridged("br0"));
-        Self::of(&[lan[0], lan[1], lan[2], Segment::WAN])
+        Self::new(&[lan[0], lan[1], lan[2], Segment::WAN])
     }
 
-    /// A router with these segments. Hosts have their default route through it.
+    /// A router with these segments. Hosts have their default route through the router.
     ///
     /// # Panics
-    /// When it cannot be set up.
+    /// Panics if the topology cannot be set up.
     #[track_caller]
-    pub fn of(segments: &[Segment]) -> Self {
-        Self::try_of(segments).unwrap_or_else(|e| panic!("{e}"))
+    pub fn new(segments: &[Segment]) -> Self {
+        Self::try_new(segments).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// As [`Topology::of`].
+    /// As [`Topology::new`].
     ///
     /// # Errors
-    /// When it cannot be set up, which takes root, iproute2 and ethtool.
-    pub fn try_of(segments: &[Segment]) -> io::Result<Self> {
+    /// Fails if the topology cannot be set up, which needs root, iproute2 and ethtool.
+    pub fn try_new(segments: &[Segment]) -> io::Result<Self> {
         let router = NetNs::try_new("router")?;
         for sysctl in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
             router.try_sysctl(sysctl, 1)?;
         }
         let hosts = segments.iter().map(|segment| Host::wired(segment, &router));
         let hosts: Vec<Host> = hosts.collect::<io::Result<_>>()?;
-        // Addresses wait for the carrier: routes over a link without one are not used.
+        // Set addresses after the carrier is up: Linux does not use routes over a link without carrier.
         for host in &hosts {
             wait_for_carrier(&host.ns, host.nic)?;
-            // A bridge may run before this one of its ports does, and forwards nothing from it until then.
+            // A bridge may be up before this port of it is, and forwards nothing from the port until then.
             wait_for_carrier(&router, host.port)?;
             wait_for_carrier(&router, &host.gateway)?;
         }
@@ -275,7 +147,7 @@ impl Topology {
         Ok(Self { router, hosts })
     }
 
-    /// The router.
+    /// The router's namespace.
     pub fn router(&self) -> &NetNs {
         &self.router
     }
@@ -283,7 +155,7 @@ impl Topology {
     /// The host of the segment with this label.
     ///
     /// # Panics
-    /// When there is none.
+    /// Panics if there is no such host.
     #[track_caller]
     pub fn host(&self, label: &str) -> &Host {
         let prefix = format!("shunt-{label}-");
@@ -306,10 +178,10 @@ impl Topology {
         &self.hosts
     }
 
-    /// Makes all neighbour entries permanent, both ways: no ARP or ND is needed, or seen.
+    /// Makes all neighbour entries of router and hosts permanent: no ARP or ND is needed, or sent.
     ///
     /// # Panics
-    /// When an entry cannot be set.
+    /// Panics if an entry cannot be set.
     #[track_caller]
     pub fn pin_neighbours(&self) {
         self.try_pin_neighbours().unwrap_or_else(|e| panic!("{e}"));
@@ -318,7 +190,7 @@ impl Topology {
     /// As [`Topology::pin_neighbours`].
     ///
     /// # Errors
-    /// When an entry cannot be set.
+    /// Fails if an entry cannot be set.
     pub fn try_pin_neighbours(&self) -> io::Result<()> {
         let entry = |ip: IpAddr, mac: Mac, dev: &str| {
             format!("neigh replace {ip} lladdr {mac} dev {dev} nud permanent")
@@ -332,11 +204,11 @@ impl Topology {
         ip_batch(&self.router, &router)
     }
 
-    /// Keeps the packets of a direction in order on every wire, whatever CPUs their senders and shapers run on: see
+    /// Keeps the packets of each direction in order on every wire, whatever CPUs senders and shapers run on; see
     /// [`NetNs::receive_on`].
     ///
     /// # Panics
-    /// When that cannot be set.
+    /// Panics if a CPU cannot be set.
     #[track_caller]
     pub fn keep_order(&self) {
         for host in &self.hosts {
@@ -345,12 +217,12 @@ impl Topology {
         }
     }
 
-    /// Turns checksum and segmentation offloads of every interface on, as they are at first, or off. Off means that
-    /// every frame on a wire is finished and no larger than the MTU. GRO stays on at the hosts: without NAPI on the
-    /// peer, XDP cannot redirect into a veth.
+    /// Turns checksum and segmentation offloads of all interfaces on (the default) or off. When off, every frame on a
+    /// wire has its checksum and fits the MTU. GRO stays on at the hosts: XDP can redirect into a veth only if its peer
+    /// has NAPI.
     ///
     /// # Panics
-    /// When ethtool refuses.
+    /// Panics if ethtool fails.
     #[track_caller]
     pub fn offloads(&self, on: bool) {
         let state = if on { "on" } else { "off" };
@@ -361,11 +233,11 @@ impl Topology {
         }
     }
 
-    /// Makes veths more like NICs on wires: hosts send frames of the MTU, and the router's ports gather packets for a while
-    /// before they are polled, as interrupt moderation does. Or the router's ports no longer do.
+    /// Makes veths more like NICs, or undoes it: hosts send frames of the MTU, and the router's ports gather packets
+    /// for a while before they are polled, as interrupt moderation does.
     ///
     /// # Errors
-    /// When ethtool or sysfs refuse.
+    /// Fails if ethtool or sysfs refuse.
     pub fn try_gather(&self, on: bool) -> io::Result<()> {
         let (defer, flush_ns) = if on { (2, GATHER_NS) } else { (0, 0) };
         for host in &self.hosts {
@@ -385,7 +257,7 @@ impl Topology {
 }
 
 impl Host {
-    /// A host in a namespace of its own, wired to a port of the router; both ends up, neither with an address.
+    /// A host in its own namespace, connected to a port of the router; both ends are up and have no address.
     fn wired(segment: &Segment, router: &NetNs) -> io::Result<Self> {
         let ns = NetNs::try_new(segment.label)?;
         let Segment { nic, port, .. } = *segment;
@@ -487,6 +359,7 @@ fn wait_for_carrier(ns: &NetNs, ifname: &str) -> io::Result<()> {
             interfaces.any(|i| i.interface_name == ifname && i.flags.contains(InterfaceFlags::IFF_RUNNING))
         })
     };
-    wait_for(PATIENCE, || running().then_some(()))
-        .ok_or_else(|| io::Error::other(format!("{ifname} in {} does not run after {PATIENCE:?}", ns.name())))
+    wait_for(PATIENCE, || running().then_some(())).ok_or_else(|| {
+        io::Error::other(format!("{ifname} in {} has no carrier after {PATIENCE:?}", ns.name()))
+    })
 }

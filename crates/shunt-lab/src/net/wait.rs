@@ -1,14 +1,14 @@
-//! Waiting for facts.
+//! Waiting for conditions.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// How often a fact is looked at.
+/// Interval between two checks.
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// Asks until there is an answer or `timeout` has passed.
+/// Calls `ask` until it returns something or `timeout` has passed.
 pub fn wait_for<T>(timeout: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + timeout;
     loop {
@@ -25,9 +25,9 @@ pub fn wait_for<T>(timeout: Duration, mut ask: impl FnMut() -> Option<T>) -> Opt
 /// Waits until `fact` holds.
 ///
 /// # Panics
-/// When it does not hold within ten seconds; `what` names it.
+/// Panics if `fact` does not hold within ten seconds; `what` names it in the message.
 #[track_caller]
 pub fn wait_until(what: &str, mut fact: impl FnMut() -> bool) {
     let seen = wait_for(Duration::from_secs(10), || fact().then_some(()));
-    assert!(seen.is_some(), "waited ten seconds in vain until {what}");
+    assert!(seen.is_some(), "after ten seconds, this does not hold: {what}");
 }

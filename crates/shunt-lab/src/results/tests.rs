@@ -1,7 +1,7 @@
 use super::*;
 
-fn begun(path: &Path) -> Kept {
-    Kept::begin(path.to_owned(), Results::new("throughput", Conditions::of_this_machine())).unwrap()
+fn begun(path: &Path) -> ResultsFile {
+    ResultsFile::begin(path.to_owned(), Results::new("throughput", Conditions::of_this_machine())).unwrap()
 }
 
 fn refusal(text: &str) -> String {
@@ -11,23 +11,23 @@ fn refusal(text: &str) -> String {
 fn some_json() -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.json");
-    let mut kept = begun(&path);
-    kept.add("rate", "pps", 12.5).unwrap();
-    kept.doubt("rate", Doubt::Clock { cpu: 1, percent: 83.0 });
-    kept.finish().unwrap();
+    let mut file = begun(&path);
+    file.add("rate", "pps", 12.5).unwrap();
+    file.add_doubt("rate", Doubt::Clock { cpu: 1, percent: 83.0 });
+    file.finish().unwrap();
     fs::read_to_string(path).unwrap()
 }
 
 #[test]
-fn what_was_measured_is_on_disk_after_each_run() {
+fn results_are_on_disk_after_each_run() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.json");
-    let mut kept = begun(&path);
+    let mut file = begun(&path);
     assert_eq!(Results::read(&path).unwrap().readings.len(), 0);
     for (n, value) in [2.0, 9.0, 4.0].into_iter().enumerate() {
-        kept.add("rate", "pps", value).unwrap();
-        kept.doubt("rate", Doubt::OneCore);
-        kept.limit("rate", Limit { value: 10.0, of: "100 Mbit/s".to_owned() });
+        file.add("rate", "pps", value).unwrap();
+        file.add_doubt("rate", Doubt::OneCore);
+        file.set_limit("rate", Limit { value: 10.0, of: "100 Mbit/s".to_owned() });
         let read = Results::read(&path).unwrap();
         assert_eq!((read.readings["rate"].runs.len(), read.complete), (n + 1, false));
     }
@@ -35,8 +35,8 @@ fn what_was_measured_is_on_disk_after_each_run() {
     let reading = &Results::read(&path).unwrap().readings["rate"];
     assert_eq!((reading.value, reading.spread.high, &reading.doubts[..]), (4.0, 9.0, &[Doubt::OneCore][..]));
     assert_eq!(reading.share(5.0), Some(0.5));
-    kept.lacks("latency", "no clock".to_owned());
-    let whole = kept.finish().unwrap();
+    file.add_missing("latency", "no clock".to_owned());
+    let whole = file.finish().unwrap();
     assert!(whole.complete);
     assert_eq!(Results::read(&path).unwrap(), whole);
     // Nothing but the file stays.
@@ -44,7 +44,7 @@ fn what_was_measured_is_on_disk_after_each_run() {
 }
 
 #[test]
-fn the_file_says_what_it_is() {
+fn the_file_has_its_format_and_version() {
     let value: serde_json::Value = serde_json::from_str(&some_json()).unwrap();
     assert_eq!((&value["format"], &value["version"]), (&"shunt-result".into(), &1.into()));
     let reading = &value["readings"]["rate"];
@@ -61,55 +61,56 @@ fn the_file_says_what_it_is() {
 }
 
 #[test]
-fn what_is_cut_off_at_any_byte_says_so() {
+fn a_file_cut_at_any_byte_is_reported_as_truncated() {
     let text = some_json();
     let whole = text.trim_end();
     for end in 1..whole.len() {
         let why = refusal(&whole[..end]);
-        assert!(why.starts_with("it ends in the middle, after "), "{end}: {why}");
+        assert!(why.starts_with("the file ends early, after "), "{end}: {why}");
     }
     assert!(Results::parse(whole).is_ok());
 }
 
 #[test]
-fn other_files_and_other_versions_are_told_apart() {
+fn other_files_and_other_versions_have_distinct_errors() {
     let text = some_json();
     let newer = text.replacen("\"version\": 1", "\"version\": 2", 1);
     assert_eq!(
         refusal(&newer),
-        "its format is version 2, and this Shunt reads 1: read it with the Shunt that wrote it"
+        "format version 2; this Shunt reads version 1: use the Shunt that wrote the file"
     );
-    let no_result = "it is no result of Shunt: \"format\": \"shunt-result\" is missing";
+    let no_result = "not a Shunt result file: `format` is missing";
     for text in ["{}", "[]", "{\"format\": \"other\", \"version\": 1}", "{\"format\": \"shunt-result\"}"] {
         assert_eq!(refusal(text), no_result, "{text}");
     }
     assert!(
         refusal(&text.replacen("\"complete\"", "\"compleat\"", 1))
-            .starts_with("it is damaged: missing field")
+            .starts_with("damaged file of results: missing field")
     );
-    assert!(refusal("{,}").starts_with("it is damaged: "));
+    assert!(refusal("{,}").starts_with("damaged file of results: "));
     let missing = Results::read(Path::new("/nonexistent.json")).unwrap_err().to_string();
     assert!(missing.starts_with("/nonexistent.json: No such file"), "{missing}");
 }
 
 #[test]
-fn what_a_newer_one_adds_does_no_harm() {
+fn additions_of_a_newer_version_are_ignored() {
     let text = some_json().replacen("\"kind\": \"clock\"", "\"kind\": \"full-moon\"", 1);
     let text = text.replacen("\"what\"", "\"weather\": [1], \"what\"", 1);
     assert_eq!(Results::parse(&text).unwrap().readings["rate"].doubts, [Doubt::Unknown]);
 }
 
 #[test]
-fn a_run_that_does_not_belong_is_refused_and_the_others_stay() {
+fn a_run_in_another_unit_is_refused_and_the_others_stay() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.json");
-    let mut kept = begun(&path);
-    kept.add("rate", "pps", 1.0).unwrap();
-    let why = kept.add("rate", "Mbit/s", 1.0).unwrap_err().to_string();
+    let mut file = begun(&path);
+    file.add("rate", "pps", 1.0).unwrap();
+    let why = file.add("rate", "Mbit/s", 1.0).unwrap_err().to_string();
     assert_eq!(why, "rate: a run in Mbit/s after runs in pps");
-    assert!(kept.add("rate", "pps", f64::NAN).is_err());
+    assert!(file.add("rate", "pps", f64::NAN).is_err());
     assert_eq!(Results::read(&path).unwrap().readings["rate"].runs.len(), 1);
-    let nowhere = Kept::begin(dir.path().join("no/r.json"), kept.results().clone()).unwrap_err().to_string();
+    let nowhere =
+        ResultsFile::begin(dir.path().join("no/r.json"), file.results().clone()).unwrap_err().to_string();
     assert!(nowhere.contains("/no/r.json: No such file"), "{nowhere}");
 }
 
@@ -119,41 +120,43 @@ fn runs_are_added_to_a_file_of_the_same_measurement_only() {
     let path = dir.path().join("r.json");
     let new = |what| Results::new(what, Conditions::of_this_machine());
     for value in [1.0, 2.0] {
-        let mut kept = Kept::go_on(path.clone(), new("throughput")).unwrap();
-        assert!(!kept.results().complete);
-        kept.add("rate", "pps", value).unwrap();
-        kept.finish().unwrap();
+        let mut file = ResultsFile::resume(path.clone(), new("throughput")).unwrap();
+        assert!(!file.results().complete);
+        file.add("rate", "pps", value).unwrap();
+        file.finish().unwrap();
     }
     let values: Vec<_> =
         Results::read(&path).unwrap().readings["rate"].runs.iter().map(|run| run.value).collect();
     assert_eq!(values, [1.0, 2.0]);
-    let why = Kept::go_on(path, new("load")).unwrap_err().to_string();
-    assert_eq!(why, "it has runs of `throughput`, not of `load`: give another file");
+    let why = ResultsFile::resume(path, new("load")).unwrap_err().to_string();
+    assert_eq!(why, "the file has runs of `throughput`, not of `load`: name another file");
 }
 
 #[test]
-fn a_file_that_is_there_stays_what_it_is() {
+fn an_existing_file_keeps_its_mode_and_its_link() {
     let dir = tempfile::tempdir().unwrap();
     let new = || Results::new("throughput", Conditions::default());
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     let (path, link) = (dir.path().join("r.json"), dir.path().join("link.json"));
-    Kept::go_on(path.clone(), new()).unwrap().finish().unwrap();
+    ResultsFile::resume(path.clone(), new()).unwrap().finish().unwrap();
     // As other files that are made here, which those can read for whom the umask leaves it.
     fs::write(dir.path().join("other"), "").unwrap();
     assert_eq!(mode(&path), mode(&dir.path().join("other")));
     fs::set_permissions(&path, Permissions::from_mode(0o660)).unwrap();
     std::os::unix::fs::symlink(&path, &link).unwrap();
-    let mut kept = Kept::go_on(link.clone(), new()).unwrap();
-    kept.add("rate", "pps", 1.0).unwrap();
+    let mut file = ResultsFile::resume(link.clone(), new()).unwrap();
+    file.add("rate", "pps", 1.0).unwrap();
     assert!(link.is_symlink());
     assert_eq!((mode(&path), Results::read(&path).unwrap().readings.len()), (0o660, 1));
 }
 
 #[test]
-fn what_is_no_file_is_refused_by_its_name_once() {
+fn a_path_that_is_not_a_regular_file_is_refused() {
     let why = |path: &str| {
-        Kept::go_on(path.into(), Results::new("throughput", Conditions::default())).unwrap_err().to_string()
+        ResultsFile::resume(path.into(), Results::new("throughput", Conditions::default()))
+            .unwrap_err()
+            .to_string()
     };
-    assert_eq!(why("/dev/full"), "it is no file: results are written again after each run");
+    assert_eq!(why("/dev/full"), "not a regular file: results are rewritten after each run");
     assert_eq!(why("/no/r.json"), "/no/r.json: No such file or directory (os error 2)");
 }

@@ -1,24 +1,24 @@
-//! The throughput of RFC 2544, section 26.1: the highest load without loss, found by halving.
+//! The throughput of RFC 2544, section 26.1: the highest load without loss, found by binary search.
 
 use super::{Goal, GoalResult, Irregular, Outcome, Range, Search, Trial, Wrong};
 
-/// A binary search, one trial a load.
+/// A binary search with one trial at each load.
 #[derive(Debug)]
 pub struct BinarySearch {
     goal: Goal,
     range: Range,
-    /// The highest load that passed, and what it forwarded.
+    /// The highest load that passed, and the rate it forwarded.
     passed: Option<(f64, f64)>,
     /// The lowest load that failed.
     failed: Option<f64>,
 }
 
 impl BinarySearch {
-    /// With trials of 60 s and a resolution of 0.5 %, take [`Goal::RFC2544`]; only its loss ratio, its width, and its final trial
-    /// duration count.
+    /// For trials of 60 s and a resolution of 0.5 %, use [`Goal::RFC2544`]. Only the goal's loss ratio, width and final
+    /// trial duration are used.
     ///
     /// # Errors
-    /// When the goal or the range cannot be.
+    /// Fails if the goal or the range is not possible.
     pub fn new(goal: Goal, range: Range) -> Result<Self, Wrong> {
         goal.check()?;
         range.check(goal.final_s)?;
@@ -33,14 +33,14 @@ impl BinarySearch {
 }
 
 impl Search for BinarySearch {
-    fn wanted(&mut self) -> Option<Trial> {
+    fn next_trial(&mut self) -> Option<Trial> {
         let Range { min_pps, max_pps } = self.range;
         let load_pps = match (self.passed, self.failed) {
             (None, None) => Some(max_pps),
             (Some((passed, _)), Some(failed)) => (!self.near_enough()).then_some((passed + failed) / 2.0),
             (Some(_), None) => None,
             (None, Some(failed)) if failed <= min_pps => None,
-            // The last step before giving up is the minimum itself.
+            // The last load before giving up is the minimum.
             (None, Some(failed)) if 1.0 - min_pps / failed <= self.goal.width => Some(min_pps),
             (None, Some(failed)) => Some((min_pps + failed) / 2.0),
         }?;

@@ -1,4 +1,4 @@
-//! What is searched for, and between which loads.
+//! Goals and ranges of a search.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,45 +9,46 @@ pub struct Goal {
     pub loss_ratio: f64,
     /// The share of high-loss trials, by duration, that a lower bound may have.
     pub exceed_ratio: f64,
-    /// How near the bounds must come.
+    /// The search ends when the bounds are this close.
     pub width: f64,
-    /// How long the trials are with which the search begins.
+    /// Duration of the first trials in seconds.
     pub initial_s: f64,
-    /// How long a trial must be to count in full.
+    /// Least duration in seconds of a trial that counts in full.
     pub final_s: f64,
-    /// How long all trials at one load are that surely decide about it.
+    /// Duration in seconds of all trials at one load that decides about the load in any case.
     pub sum_s: f64,
 }
 
-/// The loads that a search may ask for, in frames/s of one direction.
+/// The range of loads, in frames/s of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Range {
-    /// Enough for a frame in the shortest trial.
+    /// The least load; at least one frame in the shortest trial.
     pub min_pps: f64,
-    /// What line and generator can do.
+    /// The greatest load that line and generator can send.
     pub max_pps: f64,
 }
 
-/// What cannot be searched for.
+/// An error in a goal or a range.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Wrong {
-    /// A number of a goal or a range is not within its limits.
+    /// A value is out of its limits.
     #[error("{what} {value}: it must be {must}")]
     Value {
-        /// Its name.
+        /// Name of the value.
         what: &'static str,
-        /// What it is.
+        /// The value.
         value: f64,
-        /// What it is to be.
+        /// The limits of the value.
         must: &'static str,
     },
-    /// There is nothing to search for.
-    #[error("no search goal is given")]
+    /// There is no goal.
+    #[error("no search goal")]
     NoGoal,
 }
 
 impl Goal {
-    /// No loss, as FD.io's CSIT searches for it (NDR): 1 s trials, 21 s a load, half of them may lose, bounds within 0.5 %.
+    /// No loss, with the settings of FD.io's CSIT (NDR): 1 s trials, 21 s at a load, half of which may lose, bounds
+    /// within 0.5 %.
     pub const NDR: Self =
         Self { loss_ratio: 0.0, exceed_ratio: 0.5, width: 0.005, initial_s: 1.0, final_s: 1.0, sum_s: 21.0 };
     /// As [`NDR`](Self::NDR), with a loss of up to 0.5 % (PDR).
@@ -56,17 +57,18 @@ impl Goal {
     pub const RFC2544: Self =
         Self { exceed_ratio: 0.0, initial_s: 60.0, final_s: 60.0, sum_s: 60.0, ..Self::NDR };
 
-    /// As [`NDR`](Self::NDR) in less time and with less certainty: 0.5 s trials, 2.5 s a load, bounds within 1 %.
+    /// As [`NDR`](Self::NDR) in less time and with less certainty: 0.5 s trials, 2.5 s at a load, bounds within 1 %.
     pub const QUICK_NDR: Self = Self { width: 0.01, initial_s: 0.5, final_s: 0.5, sum_s: 2.5, ..Self::NDR };
     /// As [`PDR`](Self::PDR) in less time and with less certainty.
     pub const QUICK_PDR: Self = Self { loss_ratio: Self::PDR.loss_ratio, ..Self::QUICK_NDR };
 
-    /// `ndr` where nothing may be lost, else `pdr`.
+    /// `ndr` if no loss is allowed, otherwise `pdr`.
     pub fn name(&self) -> &'static str {
         if self.loss_ratio > 0.0 { "pdr" } else { "ndr" }
     }
 
-    /// Coarser goals that lead up to this one, which is the last: fewer trials a load, bounds farther apart.
+    /// The stages that lead to this goal, which is the last one: earlier stages have fewer trials at a load and wider
+    /// bounds.
     pub(super) fn stages(&self) -> [Self; 3] {
         let coarser = |sum_s: f64, widths: f64| Self {
             sum_s,
@@ -91,7 +93,7 @@ impl Goal {
 }
 
 impl Range {
-    /// Whether the shortest trial sends a frame at all of these loads, so that it has a loss ratio.
+    /// Checks that the shortest trial sends a frame at every load of the range, so that it has a loss ratio.
     pub(super) fn check(&self, shortest_s: f64) -> Result<(), Wrong> {
         let sends = self.min_pps * shortest_s >= 1.0;
         within("minimum load", self.min_pps, sends, "enough for one frame in the shortest trial")?;

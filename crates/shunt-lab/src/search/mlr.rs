@@ -1,14 +1,14 @@
-//! Multiple Loss Ratio Search (RFC 9971): several goals at once, whose trials all speak for each other.
+//! Multiple Loss Ratio Search (RFC 9971): several goals at once, which share all trials.
 //!
-//! What a load is, and what the result is, the RFC says ([`ledger`](super::ledger)). Which load is tried next is left to the
-//! implementation, and here it is this: a goal is reached in stages, each with more trials a load and nearer bounds than the one
-//! before. A stage begins at a guess, gallops from it in doubling steps until bounds of both kinds are found, and halves what is
-//! between them. The guess of the first stage is what was forwarded at the maximum load; that of a later one is the bound of
-//! the stage before.
+//! The RFC defines how loads are classified and what the result is ([`trials`](super::trials)). It leaves the choice of
+//! the next load to the implementation, which is this: a goal is reached in stages, each with more trials at a load and
+//! narrower bounds than the stage before. A stage begins at a guess, moves away from it in doubling steps until it has
+//! a lower and an upper bound, and halves the interval. The first stage's guess is the rate forwarded at the maximum
+//! load, and a later stage's guess is the bound of the stage before.
 
 use super::{
     Goal, GoalResult, Irregular, Outcome, Range, Search, Trial, Wrong,
-    ledger::{Bounds, Ledger, widths_between},
+    trials::{Bounds, Trials, widths_between},
 };
 
 /// A search for several goals.
@@ -16,25 +16,25 @@ use super::{
 pub struct MlrSearch {
     range: Range,
     pursuits: Vec<Pursuit>,
-    ledger: Ledger,
+    trials: Trials,
     warm_up_s: Option<f64>,
-    /// What is left of the time that all trials may take.
+    /// Remaining time in seconds for trials.
     budget_s: f64,
-    trials: usize,
+    trial_count: usize,
 }
 
-/// One goal, and how near it is.
+/// The state of one goal.
 #[derive(Debug)]
 struct Pursuit {
     stages: [Goal; 3],
     stage: usize,
     guess_pps: f64,
-    /// What the stage before had as upper bound.
+    /// Upper bound of the stage before.
     ceiling_pps: f64,
     gallop: Gallop,
 }
 
-/// Steps away from a bound, in widths of the stage.
+/// Doubling steps away from a bound, in widths of the stage.
 #[derive(Debug, Clone, Copy)]
 struct Gallop {
     from_pps: f64,
@@ -45,38 +45,38 @@ impl MlrSearch {
     /// A search for these goals.
     ///
     /// # Errors
-    /// When a goal or the range cannot be.
+    /// Fails if a goal or the range is not possible.
     pub fn new(goals: &[Goal], range: Range) -> Result<Self, Wrong> {
         goals.iter().try_for_each(Goal::check)?;
         let shortest_s = goals.iter().map(|goal| goal.initial_s).reduce(f64::min).ok_or(Wrong::NoGoal)?;
         range.check(shortest_s)?;
-        let pursuits = goals.iter().map(|goal| Pursuit::of(goal, range)).collect();
-        let (ledger, budget_s) = (Ledger::default(), f64::INFINITY);
-        Ok(Self { range, pursuits, ledger, warm_up_s: None, budget_s, trials: 0 })
+        let pursuits = goals.iter().map(|goal| Pursuit::new(goal, range)).collect();
+        let (trials, budget_s) = (Trials::default(), f64::INFINITY);
+        Ok(Self { range, pursuits, trials, warm_up_s: None, budget_s, trial_count: 0 })
     }
 
-    /// Begins with a trial at the maximum load, of which nothing is kept.
+    /// Adds a first trial at the maximum load, whose outcome is not kept.
     #[must_use]
     pub fn with_warm_up(mut self, seconds: f64) -> Self {
         self.warm_up_s = Some(seconds);
         self
     }
 
-    /// Ends when all trials together have counted for so long, with results that are then irregular.
+    /// Sets a limit for the effective duration of all trials; results that are not found by then are irregular.
     #[must_use]
     pub fn within(mut self, seconds: f64) -> Self {
         self.budget_s = seconds;
         self
     }
 
-    /// How many trials there were, without the one to warm up.
+    /// Number of trials without the warm-up.
     pub fn trials(&self) -> usize {
-        self.trials
+        self.trial_count
     }
 }
 
 impl Search for MlrSearch {
-    fn wanted(&mut self) -> Option<Trial> {
+    fn next_trial(&mut self) -> Option<Trial> {
         let load_pps = self.range.max_pps;
         if let Some(duration_s) = self.warm_up_s {
             return Some(Trial { load_pps, duration_s });
@@ -84,20 +84,20 @@ impl Search for MlrSearch {
         if self.budget_s <= 0.0 {
             return None;
         }
-        if self.ledger.is_empty() {
+        if self.trials.is_empty() {
             let longest = self.pursuits.iter().map(|pursuit| pursuit.goal().initial_s).reduce(f64::max);
             return longest.map(|duration_s| Trial { load_pps, duration_s });
         }
         let last = self.pursuits.first()?.stages.len() - 1;
-        // Coarse results of one goal are good guesses for the others.
+        // Complete a stage for all goals first: coarse results of one goal are good guesses for the others.
         for stage in 0..=last {
             for pursuit in &mut self.pursuits {
                 while pursuit.stage <= stage {
-                    match pursuit.wanted(&self.ledger, self.range) {
+                    match pursuit.next_trial(&self.trials, self.range) {
                         Some(trial) => return Some(trial),
-                        // Trials for other goals may yet undo it.
+                        // Trials for other goals may reopen this goal.
                         None if pursuit.stage == last => break,
-                        None => pursuit.advance(&self.ledger),
+                        None => pursuit.advance(&self.trials),
                     }
                 }
             }
@@ -109,26 +109,26 @@ impl Search for MlrSearch {
         if self.warm_up_s.take().is_some() {
             return;
         }
-        if self.ledger.is_empty() {
+        if self.trials.is_empty() {
             let forwarded = trial.load_pps * (1.0 - outcome.loss_ratio());
             for pursuit in &mut self.pursuits {
-                // If more load only adds to what is lost, this one loses what the goal allows.
+                // If a higher load only adds loss, the router loses exactly the allowed share at this load.
                 let guess = forwarded / (1.0 - pursuit.goal().loss_ratio);
                 pursuit.begin_at(guess.clamp(self.range.min_pps, self.range.max_pps));
             }
         }
-        self.trials += 1;
+        self.trial_count += 1;
         self.budget_s -= outcome.effective_s;
-        self.ledger.add(trial, outcome);
+        self.trials.add(trial, outcome);
     }
 
     fn results(&self) -> Vec<GoalResult> {
-        self.pursuits.iter().map(|pursuit| result(&self.ledger, pursuit.goal(), self.range)).collect()
+        self.pursuits.iter().map(|pursuit| result(&self.trials, pursuit.goal(), self.range)).collect()
     }
 }
 
 impl Pursuit {
-    fn of(goal: &Goal, range: Range) -> Self {
+    fn new(goal: &Goal, range: Range) -> Self {
         let (stages, guess_pps) = (goal.stages(), range.max_pps);
         let gallop = Gallop { from_pps: guess_pps, widths: 1.0 };
         Self { stages, stage: 0, guess_pps, ceiling_pps: f64::INFINITY, gallop }
@@ -138,10 +138,10 @@ impl Pursuit {
         &self.stages[self.stages.len() - 1]
     }
 
-    /// None when the bounds of this stage are near enough, or at the end of the range.
-    fn wanted(&mut self, ledger: &Ledger, range: Range) -> Option<Trial> {
+    /// None if the bounds of this stage are close enough or at the end of the range.
+    fn next_trial(&mut self, trials: &Trials, range: Range) -> Option<Trial> {
         let stage = self.stages[self.stage];
-        let bounds = ledger.bounds(&stage);
+        let bounds = trials.bounds(&stage);
         let load_pps = match (bounds.lower.map(|load| load.pps), bounds.upper.map(|load| load.pps)) {
             (Some(lower), _) if lower >= range.max_pps => None,
             (_, Some(upper)) if upper <= range.min_pps => None,
@@ -152,10 +152,10 @@ impl Pursuit {
         Some(Trial { load_pps, duration_s: stage.final_s })
     }
 
-    /// The next load, where at least one bound is known.
+    /// The next load if at least one bound is known.
     fn between(&mut self, stage: &Goal, range: Range, lower: Option<f64>, upper: Option<f64>) -> f64 {
         let (bottom, top) = (lower.unwrap_or(range.min_pps), upper.unwrap_or(range.max_pps));
-        // Whatever is within a width of where it must not be, is there.
+        // A load within one width of a bound or of the range's end becomes that bound or end.
         let beyond = |from: f64, to: f64| from < to && widths_between(from, to, stage) >= 1.0;
         let clear_below = lower.map_or(self.guess_pps >= bottom, |lower| beyond(lower, self.guess_pps));
         let clear_above = upper.map_or(self.guess_pps <= top, |upper| beyond(self.guess_pps, upper));
@@ -181,8 +181,8 @@ impl Pursuit {
         }
     }
 
-    fn advance(&mut self, ledger: &Ledger) {
-        let Bounds { lower, upper } = ledger.bounds(&self.stages[self.stage]);
+    fn advance(&mut self, trials: &Trials) {
+        let Bounds { lower, upper } = trials.bounds(&self.stages[self.stage]);
         self.ceiling_pps = upper.map_or(f64::INFINITY, |load| load.pps);
         self.stage += 1;
         self.begin_at(lower.or(upper).map_or(self.guess_pps, |load| load.pps));
@@ -195,7 +195,7 @@ impl Pursuit {
 }
 
 impl Gallop {
-    /// A bound that has moved since the last step is one that the step did not get past.
+    /// If the bound has moved since the last step, the step was too short.
     fn advance(&mut self, from_pps: f64) {
         if self.from_pps != from_pps {
             self.widths *= 2.0;
@@ -204,7 +204,8 @@ impl Gallop {
     }
 }
 
-/// In the middle, but a whole number of widths from the lower bound, so that no remainder costs a trial more.
+/// The middle of the interval, rounded to a whole number of widths from the lower bound, so that no remainder costs
+/// another trial.
 fn halved(bottom: f64, top: f64, apart: f64, stage: &Goal) -> f64 {
     if apart <= 2.0 {
         return (bottom * top).sqrt();
@@ -212,8 +213,8 @@ fn halved(bottom: f64, top: f64, apart: f64, stage: &Goal) -> f64 {
     bottom / (1.0 - stage.width).powf((apart.ceil() / 2.0).floor())
 }
 
-fn result(ledger: &Ledger, goal: &Goal, range: Range) -> GoalResult {
-    let bounds = ledger.bounds(goal);
+fn result(trials: &Trials, goal: &Goal, range: Range) -> GoalResult {
+    let bounds = trials.bounds(goal);
     let irregular = match (&bounds.lower, &bounds.upper) {
         (_, Some(upper)) if upper.pps <= range.min_pps => Some(Irregular::MinLoadFails),
         (Some(lower), None) if lower.pps >= range.max_pps => Some(Irregular::MaxLoadPasses),

@@ -1,33 +1,34 @@
-//! Routers that do not exist, of which the truth is known. Everything follows from the seed.
+//! Simulated routers with a known throughput. Their behaviour follows from the seed.
 
 use super::{Outcome, Trial};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::str::FromStr;
 
-/// How one behaves.
+/// The behaviour of a simulated router.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Behaviour {
-    /// What it forwards at most, in frames/s.
+    /// The most that the router forwards, in frames/s.
     pub capacity_pps: f64,
-    /// The standard deviation of the capacity from one trial to the next, as a share of it.
+    /// Standard deviation of the capacity from trial to trial, as a share of it.
     pub jitter: f64,
-    /// The share of frames that it loses at any load, each by itself.
+    /// Share of the frames that are lost at any load, each independently.
     pub loss_floor: f64,
-    /// How often something holds it up, a second.
+    /// Rate of interruptions per second.
     pub bursts_per_s: f64,
-    /// How many frames each of those costs.
+    /// Number of frames lost in each interruption.
     pub burst_frames: u64,
-    /// How long it must have been forwarding for before it has its full capacity; until then, half of it.
+    /// Time in seconds until the router has its full capacity; until then it has half of it.
     pub warm_up_s: f64,
-    /// The share of its capacity that it loses for each time that it is loaded above it (receive livelock).
+    /// Share of the capacity that is lost for each multiple of the capacity by which the router is overloaded (receive
+    /// livelock).
     pub collapse: f64,
-    /// The share of its capacity that an overloaded trial costs the next one.
+    /// Share of the capacity that an overloaded trial costs the next trial.
     pub hysteresis: f64,
 }
 
-/// One that has been loaded before, or not yet.
+/// A simulated router and its state.
 #[derive(Debug)]
 pub struct Router {
     behaviour: Behaviour,
@@ -37,7 +38,7 @@ pub struct Router {
 }
 
 impl Default for Behaviour {
-    /// Forwards a million frames/s, and not one more.
+    /// Forwards exactly a million frames/s.
     fn default() -> Self {
         Self {
             capacity_pps: 1e6,
@@ -55,7 +56,7 @@ impl Default for Behaviour {
 impl FromStr for Behaviour {
     type Err = String;
 
-    /// As `capacity_pps=1e6,jitter=0.01`; what is not named is as by default.
+    /// Parses a list such as `capacity_pps=1e6,jitter=0.01`; values that are not named are the defaults.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut fields = Map::new();
         for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -91,12 +92,12 @@ impl Behaviour {
 }
 
 impl Router {
-    /// One that behaves so.
+    /// A simulated router with this behaviour.
     pub fn new(behaviour: Behaviour, seed: u64) -> Self {
         Self { behaviour, random: fastrand::Rng::with_seed(seed), ran_s: 0.0, was_overloaded: false }
     }
 
-    /// What comes of a trial in one direction.
+    /// The outcome of a trial in one direction.
     pub fn measure(&mut self, trial: Trial) -> Outcome {
         let Trial { load_pps, duration_s } = trial;
         let offered = (load_pps * duration_s) as u64;
@@ -122,7 +123,7 @@ impl Router {
         capacity / (1.0 + collapse * excess)
     }
 
-    /// How many events there are, of which `mean` are to be expected: one after the other, until their time is over.
+    /// A Poisson-distributed number of events with this mean: draws intervals until their sum exceeds the time.
     fn poisson(&mut self, mean: f64) -> u64 {
         let mut at = 0.0;
         let mut events = 0;
@@ -135,7 +136,7 @@ impl Router {
         }
     }
 
-    /// Normally distributed, by Box and Muller.
+    /// A normally distributed number (Box-Muller).
     fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.random.f64()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.random.f64()).cos()

@@ -23,7 +23,7 @@ fn mlr(behaviour: Behaviour, seed: u64) -> (Vec<GoalResult>, usize) {
     searched(&mut search, &mut Router::new(behaviour, seed))
 }
 
-/// How far below the truth it is; a frame in 10^9 may be the rounding of a load.
+/// How far the result is below the truth; one frame in 10^9 may be a rounding error of a load.
 fn below(truth_pps: f64, result: &GoalResult) -> f64 {
     let below = 1.0 - result.throughput_pps.unwrap() / truth_pps;
     if below.abs() < 1e-9 { 0.0 } else { below }
@@ -51,7 +51,7 @@ fn ndr_is_within_half_a_percent_of_the_truth_in_some_forty_trials() {
 }
 
 #[test]
-fn a_router_that_collapses_under_overload_is_still_found_out() {
+fn the_throughput_of_a_router_that_collapses_is_found() {
     let mut random = fastrand::Rng::with_seed(2);
     for _ in 0..100 {
         let capacity_pps = random_capacity(&mut random);
@@ -63,7 +63,7 @@ fn a_router_that_collapses_under_overload_is_still_found_out() {
 }
 
 #[test]
-fn now_and_then_a_burst_of_loss_does_not_move_the_result() {
+fn occasional_bursts_of_loss_do_not_move_the_result() {
     // Less than half of the seconds have a burst.
     let behaviour =
         Behaviour { capacity_pps: 5e5, bursts_per_s: 0.2, burst_frames: 50, ..Behaviour::default() };
@@ -86,7 +86,7 @@ fn a_loss_floor_leaves_no_ndr_but_a_pdr() {
 }
 
 #[test]
-fn a_limit_beyond_the_maximum_load_is_said() {
+fn a_throughput_beyond_the_maximum_load_is_reported_as_irregular() {
     let (results, trials) = mlr(Behaviour { capacity_pps: 2e6, ..Behaviour::default() }, 0);
     for result in results {
         assert_eq!(result.irregular, Some(Irregular::MaxLoadPasses));
@@ -96,7 +96,7 @@ fn a_limit_beyond_the_maximum_load_is_said() {
 }
 
 #[test]
-fn what_the_router_does_before_it_is_warm_is_not_kept() {
+fn the_warm_up_trial_is_not_kept() {
     let cold = Behaviour { capacity_pps: 7e5, warm_up_s: 2.0, ..Behaviour::default() };
     let mut search = MlrSearch::new(&GOALS, RANGE).unwrap().with_warm_up(2.0);
     let (results, trials) = searched(&mut search, &mut Router::new(cold, 0));
@@ -105,7 +105,7 @@ fn what_the_router_does_before_it_is_warm_is_not_kept() {
 }
 
 #[test]
-fn a_search_that_is_ended_says_so_and_what_it_knows() {
+fn an_unfinished_search_reports_its_bounds() {
     let mut search = MlrSearch::new(&GOALS, RANGE).unwrap().within(20.0);
     let (results, trials) = searched(&mut search, &mut Router::new(Behaviour::default(), 0));
     assert_eq!((results[0].irregular, trials), (Some(Irregular::Unfinished), 20));
@@ -147,14 +147,14 @@ fn binary_search_finds_the_throughput_to_its_resolution() {
 }
 
 #[test]
-fn frames_that_were_not_sent_are_lost_but_for_those_of_the_last_ten_microseconds() {
+fn unsent_frames_are_lost_except_those_of_the_last_ten_microseconds() {
     let trial = Trial { load_pps: 1e6, duration_s: 1.0 };
     for (offered, forwarded, loss_ratio) in [
         (1_000_000, 1_000_000, 0.0),
         (999_990, 999_990, 0.0),
         (999_980, 999_980, 10.0 / 999_990.0),
         (1_000_100, 1_000_000, 100.0 / 1_000_100.0),
-        // Duplicates are no reason for a negative loss.
+        // Duplicates must not make the loss negative.
         (1_000_000, 1_000_001, 0.0),
     ] {
         let outcome = trial.outcome(1, offered, forwarded);
@@ -182,7 +182,7 @@ fn the_same_seed_gives_the_same_router() {
 }
 
 #[test]
-fn what_cannot_be_searched_for_is_refused() {
+fn impossible_goals_and_ranges_are_refused() {
     let refusal = |goal: Goal, range| MlrSearch::new(&[goal], range).unwrap_err().to_string();
     for (goal, why) in [
         (Goal { loss_ratio: 1.0, ..Goal::NDR }, "loss ratio 1: it must be from 0 to less than 1"),
@@ -207,7 +207,7 @@ fn what_cannot_be_searched_for_is_refused() {
 }
 
 #[test]
-fn a_behaviour_is_typed_as_names_and_numbers() {
+fn a_behaviour_is_parsed_from_names_and_numbers() {
     let behaviour: Behaviour = "capacity_pps=7e5,burst_frames=9,hysteresis=0.1".parse().unwrap();
     assert_eq!(
         behaviour,

@@ -1,4 +1,4 @@
-//! Counters of drivers, MACs and the kernel, and what changes in them.
+//! Counters of drivers, MACs and the kernel, and their changes.
 
 use crate::net::NetNs;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Columns of /proc/net/dev behind the name.
+/// Columns of /proc/net/dev behind the device's name.
 const NET_DEV: [(usize, &str); 12] = [
     (2, "rx_errors"),
     (3, "rx_dropped"),
@@ -23,12 +23,13 @@ const NET_DEV: [(usize, &str); 12] = [
     (1, "rx_packets"),
     (9, "tx_packets"),
 ];
-/// Columns of /proc/net/softnet_stat, in which numbers are hexadecimal.
+/// Columns of /proc/net/softnet_stat, whose numbers are hexadecimal.
 const SOFTNET: [(usize, &str); 4] =
     [(0, "processed"), (1, "dropped"), (2, "time_squeeze"), (10, "flow_limit_count")];
-/// The CPU of a line; older kernels leave it out and have a line for each CPU.
+/// Column with the number of the CPU; older kernels lack the column and print a line for each CPU.
 const SOFTNET_CPU: usize = 12;
-/// What counters of lost or held up packets have in their names; fdxfc is a pause frame as fec names it.
+/// Parts of the names of counters that count lost or delayed packets. `fdxfc` is a pause frame in the names of the fec
+/// driver.
 const TROUBLE: [&str; 21] = [
     "drop",
     "discard",
@@ -53,39 +54,39 @@ const TROUBLE: [&str; 21] = [
     "lost",
 ];
 
-/// Whose counters are read.
+/// A device whose counters are read.
 #[derive(Debug, Clone)]
 pub struct Device<'n> {
     ns: Option<&'n NetNs>,
     name: String,
 }
 
-/// All counters at one time, by device and name; those of a CPU are of the device `cpu0`.
+/// All counters at one time, by device and name. Counters of a CPU have the device `cpu0`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot(pub BTreeMap<(String, String), u64>);
 
-/// What happened to a counter.
+/// The change of a counter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// A network device, or a CPU.
+    /// The network device or CPU.
     pub device: String,
-    /// As the driver or the kernel names it.
+    /// The counter's name, as the driver or the kernel has it.
     pub counter: String,
-    /// What it was before.
+    /// The value before.
     pub before: u64,
-    /// What it is now.
+    /// The value after.
     pub after: u64,
-    /// By so much it rose; at least so much, if it has a width.
+    /// The increase; a lower bound if `bits` is set.
     pub rise: u64,
-    /// It has so many bits, as it was seen to wrap. What it rose by is known modulo 2^bits only.
+    /// Width of the counter in bits if it was seen to wrap: the increase is known modulo 2^bits only.
     pub bits: Option<u32>,
-    /// It went back, and not by wrapping: it was set to 0, as when a device is reset.
+    /// Whether the counter went back without wrapping, as when a device is reset.
     pub reset: bool,
-    /// It counts what is lost or held up, as far as its name tells.
+    /// Whether the counter's name says that it counts lost or delayed packets.
     pub trouble: bool,
 }
 
-/// Of `ethtool --json --include-statistics --show-pause`.
+/// The JSON of `ethtool --json --include-statistics --show-pause`.
 #[derive(Debug, Deserialize)]
 struct Pause {
     #[serde(default)]
@@ -93,17 +94,17 @@ struct Pause {
 }
 
 impl<'n> Device<'n> {
-    /// One of this namespace.
+    /// A device of the caller's network namespace.
     pub fn here(name: &str) -> Self {
         Self { ns: None, name: name.to_owned() }
     }
 
-    /// One of another namespace.
-    pub fn inside(ns: &'n NetNs, name: &str) -> Self {
+    /// A device of another network namespace.
+    pub fn in_namespace(ns: &'n NetNs, name: &str) -> Self {
         Self { ns: Some(ns), name: name.to_owned() }
     }
 
-    /// All of this namespace but the loopback.
+    /// All devices of the caller's network namespace except the loopback.
     pub fn all_here() -> Vec<Device<'static>> {
         let all = Device::here("").net_dev();
         let names = all.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));
@@ -117,7 +118,7 @@ impl<'n> Device<'n> {
     }
 
     fn net_dev(&self) -> String {
-        // The namespace is that of the thread.
+        // /proc/thread-self/net is the namespace of the thread.
         let read = || fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
         self.ns.map_or_else(read, |ns| ns.within(read))
     }
@@ -135,8 +136,8 @@ impl<'n> Device<'n> {
 }
 
 impl Snapshot {
-    /// Of these devices, and of what all CPUs receive.
-    pub fn of(devices: &[Device]) -> Self {
+    /// Reads the counters of these devices and the receive counters of all CPUs.
+    pub fn read(devices: &[Device]) -> Self {
         let mut all = softnet(&fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default());
         for device in devices {
             let own = device.counters().into_iter();
@@ -146,7 +147,7 @@ impl Snapshot {
     }
 }
 
-/// Of `ethtool -S`, for which version 6.1 has no JSON.
+/// Parses `ethtool -S`, which has no JSON output in ethtool 6.1.
 fn statistics(text: &str) -> impl Iterator<Item = (String, u64)> {
     text.lines().filter_map(|line| {
         let (name, value) = line.trim().rsplit_once(':')?;
@@ -177,7 +178,7 @@ fn softnet(text: &str) -> BTreeMap<(String, String), u64> {
     all
 }
 
-/// What changed from each snapshot to the next. Those who wrapped once are known by it in all of them.
+/// The changes from each snapshot to the next. A counter that wraps once has a known width in all steps.
 pub fn changes(snapshots: &[Snapshot]) -> Vec<Vec<Change>> {
     let mut all = vec![Vec::new(); snapshots.len().saturating_sub(1)];
     let names: BTreeSet<_> = snapshots.iter().flat_map(|snapshot| snapshot.0.keys()).collect();
@@ -205,11 +206,11 @@ pub fn changes(snapshots: &[Snapshot]) -> Vec<Vec<Change>> {
 
 fn is_trouble(counter: &str) -> bool {
     let name = counter.to_lowercase();
-    // The generator's receiver is an XDP program that drops what it has counted.
+    // The generator's receiver is an XDP program that drops the packets it has counted, so `xdp_drop` is normal.
     !name.contains("xdp_drop") && TROUBLE.iter().any(|part| name.contains(part))
 }
 
-/// The bits of a counter that was seen to go back by wrapping: it was in the upper half of what fits into as many.
+/// Width in bits of a counter that went back by wrapping: before that, it was in the upper half of its range.
 fn width(values: &[Option<u64>]) -> Option<u32> {
     let most = values.iter().flatten().max()?;
     let bits = [16, 32].into_iter().find(|bits| most >> bits == 0)?;
@@ -238,12 +239,12 @@ mod tests {
         // Pause frames of an i.MX6 before and after four runs.
         let got = rises(&[0x0d6c, 0x1ad0, 0xf544, 0x0310, 0xf482]);
         assert_eq!(got, [3428, 55924, 3532, 61810].map(|rise| (rise, Some(16), false)));
-        // Once known, a step back from the lower half is a wrap as well.
+        // Once the width is known, a step back from the lower half is a wrap, too.
         assert_eq!(rises(&[0xf000, 0x7000, 0x6000])[1], (0xf000, Some(16), false));
     }
 
     #[test]
-    fn wider_counters_wrap_and_resets_are_none() {
+    fn wider_counters_wrap_too_and_a_reset_is_no_wrap() {
         assert_eq!(rises(&[0xffff_fff0, 0x10]), [(0x20, Some(32), false)]);
         assert_eq!(rises(&[70_000, 5]), [(5, None, true)]);
         assert_eq!(rises(&[100, 3]), [(3, None, true)]);
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_told_by_the_name() {
+    fn trouble_is_recognised_by_the_name() {
         let of = |counter: &str| {
             let key = ("eth0".to_owned(), counter.to_owned());
             let one = |n| Snapshot(BTreeMap::from([(key.clone(), n)]));

@@ -1,79 +1,81 @@
-//! From which rate on a router loses, what becomes of it beyond, and which counters rise with it.
+//! The rate at which a router begins to lose packets, its behaviour beyond, and the counters that rise with the loss.
 
 use super::{Step, counters::Change};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Loss up to this share of what was sent is not yet the knee.
+/// Loss up to this share of the sent packets does not count as loss.
 const ACCEPTED: f64 = 0.001;
-/// A generator that does not send this share of what was asked is the limit.
+/// The generator is the limit if it sends less than this share of the offered rate.
 const SENT: f64 = 0.99;
-/// Beyond the knee less than this share of the most that came: the router collapses.
+/// The router collapses if less than this share of its best rate arrives beyond the knee.
 const COLLAPSED: f64 = 0.9;
-/// How many counters are named.
+/// Number of counters to name.
 const NAMED: usize = 5;
 
-/// Of one direction.
+/// The knee of one direction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Knee {
-    /// Where packets went in.
+    /// Device that sends.
     pub from: String,
-    /// Where they came out.
+    /// Device that receives.
     pub to: String,
-    /// The highest rate up to which all steps lost less than 0.1 %, as it was sent, in bit/s; none: not even the lowest.
+    /// Highest sent rate in bit/s up to which every step lost less than 0.1 %; None if the lowest step already lost
+    /// more.
     pub passes_bps: Option<f64>,
-    /// The next step's, from which on they lose; none: there is none.
+    /// Sent rate in bit/s of the next step, from which on packets are lost; None if no step loses.
     pub loses_bps: Option<f64>,
-    /// What is lost there.
+    /// Share of the packets lost in that step.
     pub loss_ratio: Option<f64>,
-    /// The most that arrived, in bit/s.
+    /// Highest rate in bit/s that arrived.
     pub most_bps: f64,
-    /// What becomes of it.
+    /// Behaviour beyond the knee.
     pub beyond: Beyond,
-    /// Counters of trouble that rise from the knee on and hardly before, those that rise most first.
+    /// Counters of trouble that rise from the knee on and hardly rise before, with the largest increase first.
     pub suspects: Vec<Suspect>,
 }
 
-/// What lies beyond the knee.
+/// Behaviour beyond the knee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Beyond {
-    /// No step lost: the router can do more than was asked of it.
+    /// No step lost packets: the router can forward more than was offered.
     NotReached,
-    /// No step lost, and the generator could not send more.
+    /// No step lost packets, and the generator could not send more.
     GeneratorBound,
-    /// As much arrives as at the knee, or somewhat more.
+    /// The rate that arrives stays the same or rises slowly.
     Flat,
-    /// Less arrives, the more is sent.
+    /// The rate that arrives falls as the offered rate rises.
     Collapse,
 }
 
 /// A counter that rises with the loss.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Suspect {
-    /// Whose.
+    /// The device of the counter.
     pub device: String,
-    /// Its name.
+    /// The counter's name.
     pub counter: String,
-    /// In the first step that loses; at least, where it wraps.
+    /// Increase in the first step that loses; a lower bound if the counter wraps.
     pub rise: u64,
-    /// Against what is lost in that step, in all directions: near 1, it accounts for the loss.
+    /// The increase divided by the packets lost in that step in all directions: near 1, the counter accounts for the
+    /// loss.
     pub of_lost: f64,
 }
 
 impl Knee {
-    /// One for each direction.
-    pub(super) fn of_all(steps: &[Step]) -> Vec<Self> {
+    /// Finds the knee of each direction.
+    pub(super) fn find_all(steps: &[Step]) -> Vec<Self> {
         let directions = steps.first().map_or(0, |step| step.directions.len());
-        (0..directions).map(|which| Self::of(steps, which)).collect()
+        (0..directions).map(|which| Self::in_direction(steps, which)).collect()
     }
 
-    fn of(steps: &[Step], which: usize) -> Self {
+    fn in_direction(steps: &[Step], which: usize) -> Self {
         let figures = |n: usize| &steps[n].directions[which].figures;
         let loses = |n: usize| figures(n).loss_ratio > ACCEPTED;
         let sent = |n: usize| figures(n).achieved_l2_bps;
         let came = |n: usize| sent(n) * (1.0 - figures(n).loss_ratio);
-        // A single step that loses, with all well behind it, is an accident.
+        // A single step that loses between steps that do not lose is an accident.
         let knee = (0..steps.len()).find(|&n| loses(n) && (n + 1 == steps.len() || loses(n + 1)));
         let last = steps.len() - 1;
         let passing = knee.unwrap_or(steps.len()).checked_sub(1);

@@ -2,7 +2,7 @@ use super::*;
 
 const LOST: &str = "rx_fifo_errors";
 
-/// One direction of 1000-byte frames: what was asked, what was sent and what arrived, in Mbit/s.
+/// One direction of 1000-byte frames: offered, sent and arrived rate in Mbit/s.
 fn step(asked: u64, sent: f64, arrived: f64, rises: &[(&str, u64)]) -> Step {
     let count = |mbps: f64| (mbps * 1e6 / 8000.0).round() as u64;
     let one = json!({
@@ -23,11 +23,11 @@ fn step(asked: u64, sent: f64, arrived: f64, rises: &[(&str, u64)]) -> Step {
         trouble: *name != "rx_packets",
     };
     let changes = rises.iter().map(change).collect();
-    Step::of(asked * 1_000_000, (vec![serde_json::from_value(one).unwrap()], None), changes)
+    Step::new(asked * 1_000_000, (vec![serde_json::from_value(one).unwrap()], None), changes)
 }
 
 fn knee(steps: &[Step]) -> Knee {
-    let [knee] = &Knee::of_all(steps)[..] else { panic!("one direction") };
+    let [knee] = &Knee::find_all(steps)[..] else { panic!("one direction") };
     knee.clone()
 }
 
@@ -35,7 +35,7 @@ fn knee(steps: &[Step]) -> Knee {
 fn the_knee_is_the_last_rate_before_the_loss_stays() {
     let found = knee(&[
         step(100, 100.0, 100.0, &[("rx_packets", 12_500)]),
-        // An accident.
+        // One lossy step that is not the knee.
         step(200, 200.0, 198.0, &[("rx_packets", 25_000)]),
         step(300, 300.0, 300.0, &[("time_squeeze", 90), ("rx_packets", 37_500)]),
         step(400, 400.0, 320.0, &[(LOST, 9_990), ("time_squeeze", 100), ("rx_packets", 50_000)]),
@@ -50,20 +50,20 @@ fn the_knee_is_the_last_rate_before_the_loss_stays() {
 }
 
 #[test]
-fn a_router_that_forwards_less_the_more_comes_collapses() {
+fn a_router_that_forwards_less_at_a_higher_load_collapses() {
     let steps = [step(100, 100.0, 100.0, &[]), step(200, 200.0, 120.0, &[]), step(300, 300.0, 90.0, &[])];
     assert_eq!(knee(&steps).beyond, Beyond::Collapse);
     assert_eq!(knee(&steps[1..]).passes_bps, None);
-    // The highest rate alone is enough to be the knee.
+    // The highest rate alone can be the knee.
     assert_eq!(knee(&steps[..2]).loses_bps, Some(200e6));
 }
 
 #[test]
-fn no_loss_is_no_knee_whether_or_not_all_was_sent() {
+fn without_loss_there_is_no_knee() {
     let steps = [step(100, 100.0, 100.0, &[]), step(200, 150.0, 150.0, &[("rx_missed_errors", 7)])];
     let found = knee(&steps);
     assert_eq!((found.beyond, found.loses_bps), (Beyond::GeneratorBound, None));
     assert!(found.suspects.is_empty() && found.passes_bps == Some(150e6));
     assert_eq!(knee(&steps[..1]).beyond, Beyond::NotReached);
-    assert_eq!(Knee::of_all(&[]), []);
+    assert_eq!(Knee::find_all(&[]), []);
 }

@@ -1,10 +1,11 @@
-//! How many connections a router that translates them holds at once: so many are begun, and then each must pass again, as the one it was.
+//! The number of connections that a masquerading router holds at once: the connections are opened, and then a packet of
+//! each must pass as the same connection.
 
 use super::{Engine, Up, connections, generated::unless_stopped};
 use crate::{
-    Doubt, Kept, Progress, Results, Run,
+    Doubt, Progress, Results, ResultsFile, Run,
     net::NetNs,
-    traffic::{Error, Figures, Place, Session, Wanted, session},
+    traffic::{Error, Figures, Session, Testbed, TrafficSpec, session},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -14,124 +15,125 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// One pass begins the connections, and another shows that all are there; before that, one makes a fast path take them, which proves a flow twice.
+/// Number of passes: one opens the connections, and one checks all of them. With a fast path, another one comes before
+/// that, since a flow is proved twice.
 const PASSES: u32 = 2;
 const PASSES_FAST: u32 = 3;
-/// On a machine that does other things too packets are lost, so the last pass has so many more tries.
+/// Number of further tries of the last pass: on a machine that does other work, packets are lost.
 const REPEATS: u32 = 2;
-/// Counts packets that are of no connection that the router knows.
+/// Counts packets that belong to no connection the router knows.
 const COUNTER: &str = "table inet begun { counter connections { }; \
     chain forward { type filter hook forward priority filter - 1; iifname \"r0\" ct state new counter name connections; }; }";
-/// Longer than any trial: no connection times out in it.
+/// Timeout of connections, longer than any trial.
 const TIMEOUT_S: u32 = 86_400;
 
-/// What is to be found out.
+/// The plan of a search.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The frames, of as many flows as the maximum, and answered.
-    pub wanted: Wanted,
-    /// What forwards in a router of our own, by name; none: Linux.
+    /// The traffic: as many flows as the maximum, answered by the receiver.
+    pub spec: TrafficSpec,
+    /// Engines in a router of our own, by name; None for Linux without Shunt.
     pub engines: Vec<(String, Option<Engine>)>,
-    /// How many connections are tried.
+    /// The range of numbers of connections.
     pub range: Range,
-    /// How fast they are begun, in connections/s.
+    /// Rate at which connections are opened, in connections/s.
     pub pps: f64,
-    /// How often each is searched.
+    /// Number of searches of each router.
     pub runs: u32,
 }
 
-/// Between which numbers of connections is searched.
+/// A range of numbers of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Range {
-    /// The least one.
+    /// The least number.
     pub min: u32,
-    /// The greatest one.
+    /// The greatest number.
     pub max: u32,
-    /// Why not more.
+    /// The reason for `max`.
     pub max_of: MaximumOf,
-    /// How near bounds are to come, as a share.
+    /// The relative width at which the search ends.
     pub width: f64,
 }
 
-/// Where a maximum is from.
+/// The reason for a maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MaximumOf {
-    /// It is `nf_conntrack_max`.
+    /// The table's size, `nf_conntrack_max`.
     Table,
-    /// Addresses and ports give no more flows that can be told apart.
+    /// The number of flows that addresses and ports give.
     Flows,
-    /// It was asked for.
+    /// An option.
     Asked,
-    /// It is to be quick.
+    /// The option `--quick`.
     Quick,
 }
 
-/// What was found out.
+/// The result of the searches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// Between what.
+    /// The range of numbers of connections.
     pub range: Range,
-    /// How fast they were to be begun, in connections/s.
+    /// Rate at which connections were to be opened, in connections/s.
     pub pps: f64,
-    /// A search each, in the order in which they were made.
+    /// The searches, in the order in which they were made.
     pub searches: Vec<Searched>,
-    /// The same in the form of a file, with doubts and conditions.
+    /// All readings, with doubts and conditions.
     pub results: Results,
 }
 
-/// One search.
+/// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Searched {
-    /// Of which router.
+    /// Name of the router.
     pub device: String,
-    /// The how many-th of this router, from 1 on.
+    /// Number of this search of the router, from 1.
     pub run: u32,
-    /// How many trials it took.
+    /// Number of trials.
     pub trials: u32,
-    /// The greatest number that was held.
+    /// The trial with the greatest number that was held.
     pub held: Option<Trial>,
-    /// The least one that was not, where there is one.
+    /// The trial with the least number that was not held; None if all were held.
     pub fails: Option<Trial>,
-    /// Why it may be wrong.
+    /// Reasons why the result may be wrong.
     pub doubts: Vec<Doubt>,
 }
 
-/// What came of so many connections, when all were begun and their packets were sent again.
+/// A trial: all connections were opened, and then a packet of each was sent again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Trial {
-    /// So many.
+    /// Number of connections.
     pub connections: u32,
-    /// How fast they were begun, in connections/s.
+    /// Rate at which they were opened, in connections/s.
     pub opened_pps: f64,
-    /// How often they were sent over, with the first time.
+    /// Number of passes, the first one included.
     pub passes: u32,
-    /// What conntrack had of them, before the last pass or after it.
+    /// Entries in conntrack before or after the last pass, whichever is less.
     pub tracked: u64,
-    /// Connections that the last pass began anew.
+    /// Connections that the last pass opened anew.
     pub renewed: u64,
     /// Packets of the last pass that were not answered.
     pub lost: u64,
-    /// The share of the packets of the last pass that the fast path took, if there is one.
+    /// Share of the packets of the last pass on the fast path; None without an engine.
     pub fast_share: Option<f64>,
 }
 
-/// A router that translates, and what forwards in it.
+/// A masquerading router and its engine.
 pub struct Router<'n> {
     ns: &'n NetNs,
     up: Option<Up<'n>>,
 }
 
-/// What the router has counted.
+/// The router's counters.
 struct Seen {
     tracked: u64,
     begun: u64,
-    /// Packets that the fast path took, and all.
+    /// Packets on the fast path, and all packets.
     fast: Option<(u64, u64)>,
 }
 
 impl Trial {
-    /// All connections were there, and passed.
+    /// Whether all connections were present and passed.
     pub fn held(&self) -> bool {
         self.tracked >= u64::from(self.connections) && self.renewed == 0 && self.lost == 0
     }
@@ -140,7 +142,7 @@ impl Trial {
 impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tracked, renewed, lost, .. } = self;
-        write!(f, "conntrack had {tracked}, {renewed} began anew, {lost} lost")
+        write!(f, "{tracked} in conntrack, {renewed} opened anew, {lost} packets lost")
     }
 }
 
@@ -148,23 +150,26 @@ impl fmt::Display for MaximumOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Table => "nf_conntrack_max",
-            Self::Flows => "the flows that can be told apart",
-            Self::Asked => "the maximum that was asked for",
+            Self::Flows => "the number of distinct flows",
+            Self::Asked => "the requested maximum",
             Self::Quick => "the maximum of --quick",
         })
     }
 }
 
 impl Searched {
-    /// What kept it from being more.
+    /// The reason why the number is not greater.
     pub fn bound(&self, range: &Range) -> String {
         self.fails.map_or_else(|| range.max_of.to_string(), |trial| trial.to_string())
     }
 
-    fn keep(&self, kept: &mut Kept, range: &Range) -> Result<(), Error> {
+    fn save(&self, file: &mut ResultsFile, range: &Range) -> Result<(), Error> {
         let name = format!("concurrent connections {}", self.device);
         let Some(held) = self.held else {
-            kept.lacks(&name, format!("{} are too many: {}", range.min, self.bound(range)));
+            file.add_missing(
+                &name,
+                format!("the router does not hold {} connections: {}", range.min, self.bound(range)),
+            );
             return Ok(());
         };
         let details = json!({
@@ -172,21 +177,21 @@ impl Searched {
             "trials": self.trials,
         });
         let details = details.as_object().cloned().unwrap_or_default();
-        kept.add(&name, "connections", Run { value: f64::from(held.connections), at: None, details })?;
-        self.doubts.iter().for_each(|doubt| kept.doubt(&name, doubt.clone()));
+        file.add(&name, "connections", Run { value: f64::from(held.connections), at: None, details })?;
+        self.doubts.iter().for_each(|doubt| file.add_doubt(&name, doubt.clone()));
         Ok(())
     }
 }
 
 impl Plan {
-    /// Searches each router in turn, `runs` times, and puts down each search as soon as it is over. When `stop` is set, what there
-    /// is by then is the report.
+    /// Searches each router in turn, `runs` times, and saves each search when it is over. When `stop` is set, the
+    /// report has the searches until then.
     ///
     /// # Errors
-    /// When a trial cannot be measured, or what was found cannot be kept. The searches until then are kept.
+    /// Fails if a trial fails or the file cannot be written. Finished searches stay in the file.
     pub fn perform(
         &self,
-        kept: &mut Kept,
+        file: &mut ResultsFile,
         stop: &AtomicBool,
         show: &mut dyn FnMut(Progress),
     ) -> Result<Report, Error> {
@@ -195,8 +200,8 @@ impl Plan {
         'all: for run in 1..=self.runs {
             for (device, engine) in &self.engines {
                 let done = searches.len() as u64;
-                let searched = session(&self.wanted, &Place::Own, stop, |session| {
-                    kept.took_part(session.nics());
+                let searched = session(&self.spec, &Testbed::Own, stop, |session| {
+                    file.set_nics(session.nics());
                     let router = Router::set_up(session, engine.as_ref())?;
                     let searched = self.range.search(|connections| {
                         unless_stopped(stop)?;
@@ -213,19 +218,19 @@ impl Plan {
                 let mut doubts = vec![Doubt::VirtualLinks];
                 doubts.extend(searched.held.and_then(|trial| trial.fast_share).and_then(Doubt::slow_path));
                 let searched = Searched { device: device.clone(), run, doubts, ..searched };
-                searched.keep(kept, &self.range)?;
+                searched.save(file, &self.range)?;
                 searches.push(searched);
             }
         }
-        Ok(Report { range: self.range, pps: self.pps, searches, results: kept.results().clone() })
+        Ok(Report { range: self.range, pps: self.pps, searches, results: file.results().clone() })
     }
 }
 
 impl Range {
-    /// Doubles what is held until something is not, and halves what is in between.
+    /// Doubles the number until it is not held, then halves the interval.
     ///
     /// # Errors
-    /// Those of the trials.
+    /// Returns the errors of the trials.
     pub fn search<E>(&self, mut trial: impl FnMut(u32) -> Result<Trial, E>) -> Result<Searched, E> {
         let mut searched = Searched::default();
         let mut next = self.min;
@@ -248,13 +253,12 @@ impl Range {
 }
 
 impl<'n> Router<'n> {
-    /// Has the router of a session translate, keep what it tracks, and count what it did not know.
+    /// Sets up masquerade, long timeouts and the counter of unknown packets in a session's router.
     ///
     /// # Errors
-    /// When there is no router of ours, or it refuses.
+    /// Fails if the router is not our own or a command fails.
     pub fn set_up(session: &Session<'n>, engine: Option<&'n Engine>) -> Result<Self, Error> {
-        let ns =
-            session.router().ok_or_else(|| Error::Machine("not through a router of our own".to_owned()))?;
+        let ns = session.router().ok_or_else(|| Error::Machine("the router is not our own".to_owned()))?;
         ns.try_run(&format!("nft '{}' && nft '{COUNTER}'", connections::RULESET))?;
         for timeout in ["udp_timeout", "udp_timeout_stream"] {
             ns.try_sysctl(&format!("netfilter/nf_conntrack_{timeout}"), TIMEOUT_S)?;
@@ -263,10 +267,10 @@ impl<'n> Router<'n> {
         Ok(Self { ns, up })
     }
 
-    /// Begins so many connections, at so many a second, and sends over all of them again.
+    /// Opens connections at a rate, and then sends a packet of each again.
     ///
     /// # Errors
-    /// When the machine refuses.
+    /// Fails if the operating system returns an error.
     pub fn trial(&self, session: &mut Session<'_>, connections: u32, pps: f64) -> Result<Trial, Error> {
         connections::forget(self.ns)?;
         let packets = Some(u64::from(connections));
@@ -288,7 +292,7 @@ impl<'n> Router<'n> {
                 .fast
                 .zip(before.fast)
                 .map(|(after, before)| (after.0 - before.0) as f64 / (after.1 - before.1).max(1) as f64);
-            // Where a second time adds none, a third one will not.
+            // If a second pass adds no entry, a third one will not add any.
             let full = after.tracked == before.tracked && after.tracked < u64::from(connections);
             if trial.passes >= least && trial.held() || full {
                 break;
@@ -304,13 +308,13 @@ impl<'n> Router<'n> {
     }
 }
 
-/// How many packets were of no connection that the router knew.
+/// Number of packets that belonged to no known connection.
 fn begun(router: &NetNs) -> Result<u64, Error> {
-    let said = router.try_run("nft -j list counter inet begun connections")?;
-    let value: Option<Value> = serde_json::from_str(&said).ok();
+    let text = router.try_run("nft -j list counter inet begun connections")?;
+    let value: Option<Value> = serde_json::from_str(&text).ok();
     let objects = value.as_ref().and_then(|value| value["nftables"].as_array());
     let packets = objects.into_iter().flatten().find_map(|object| object["counter"]["packets"].as_u64());
-    packets.ok_or_else(|| Error::Machine(format!("nft list counter does not say how many packets: {said}")))
+    packets.ok_or_else(|| Error::Machine(format!("unexpected output of nft list counter: {text}")))
 }
 
 #[cfg(test)]
@@ -318,7 +322,7 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
 
-    /// A table of so many, searched from 1000 to 262144.
+    /// A search of a table of this size, from 1000 to 262144.
     fn search(table: u32, width: f64) -> Searched {
         let range = Range { min: 1000, max: 262_144, max_of: MaximumOf::Table, width };
         let of = |connections: u32| {
@@ -336,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_found_to_the_last_connection_or_within_the_width() {
+    fn the_number_held_is_found_exactly_or_within_the_width() {
         let exact = search(2000, 0.0);
         assert_eq!(bounds(&exact), [Some(2000), Some(2001)]);
         let [held, fails] = bounds(&search(150_000, 0.01)).map(Option::unwrap);
@@ -344,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_at_the_maximum_and_where_the_least_is_too_much() {
+    fn the_search_ends_at_the_maximum_or_if_the_minimum_fails() {
         let all = search(300_000, 0.01);
         // 1000 doubled eight times, and the maximum.
         assert_eq!((bounds(&all), all.trials), ([Some(262_144), None], 10));
@@ -353,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_lost_or_begins_anew_is_not_held() {
+    fn lost_or_reopened_connections_are_not_held() {
         let all = Trial { connections: 10, tracked: 10, ..Trial::default() };
         assert!(all.held());
         for trial in [Trial { tracked: 9, ..all }, Trial { renewed: 1, ..all }, Trial { lost: 1, ..all }] {

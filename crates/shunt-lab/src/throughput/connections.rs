@@ -1,4 +1,4 @@
-//! New connections through a router that translates them: each packet begins one, and is answered.
+//! New connections through a masquerading router: each packet opens a connection and is answered.
 
 use crate::{
     net::{NetNs, wait_for},
@@ -10,17 +10,17 @@ use std::{fs, time::Duration};
 pub(super) const RULESET: &str = "table inet filter { chain forward { type filter hook forward priority filter; policy drop; \
     ct state established,related accept; iifname \"r0\" ct state new accept; }; }; \
     table inet nat { chain postrouting { type nat hook postrouting priority srcnat; oifname \"r1\" masquerade; }; }";
-/// Conntrack frees what nobody holds any more a moment later.
+/// Time after which conntrack has freed deleted entries.
 const FREED: Duration = Duration::from_secs(2);
 
-/// Has the router forget all connections, so that the next ones are new.
+/// Deletes all connections in the router, so that the next ones are new.
 pub(super) fn forget(router: &NetNs) -> Result<(), Error> {
     router.try_run("conntrack -F")?;
     let none = wait_for(FREED, || (tracked(router).ok()? == 0).then_some(()));
-    none.ok_or_else(|| Error::Machine("the router does not forget its connections (conntrack -F)".to_owned()))
+    none.ok_or_else(|| Error::Machine("connections remain in the router after conntrack -F".to_owned()))
 }
 
-/// How many connections the router tracks, as the kernel counts them.
+/// The number of connections that the router tracks, by the kernel's count.
 pub(super) fn tracked(router: &NetNs) -> Result<u64, Error> {
     const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
     let count = router.within(|| fs::read_to_string(COUNT)).map_err(|e| format!("{COUNT}: {e}"));

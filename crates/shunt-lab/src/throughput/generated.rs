@@ -1,17 +1,17 @@
-//! Routers that real frames go through.
+//! Routers that forward real frames of the generator.
 
 use super::{Counted, Device, Seen, Work, connections};
 use crate::{
-    Conditions, Doubt, Kept, Limit, Nic,
-    dut::{self, Inside},
+    Conditions, Doubt, Limit, Nic, ResultsFile,
+    dut::{self, Dut},
     net::NetNs,
     search::Trial,
-    traffic::{Error, Figures, Place, Session, Wanted, session},
+    traffic::{Error, Figures, Session, Testbed, TrafficSpec, session},
 };
-use shunt_api::{Instance, PacketTotals, Status};
+use shunt_api::{Instance, PacketTotals, RUNTIME_DIR_VARIABLE, Status, runtime_dir};
 use shunt_gen::Schedule;
 use std::{
-    fs,
+    env, fs,
     io::{self, Write},
     mem::ManuallyDrop,
     path::PathBuf,
@@ -22,54 +22,54 @@ use std::{
     time::Duration,
 };
 
-/// What makes a router in a namespace track connections, which Shunt learns from.
+/// A ruleset that makes a router of our own track connections, which Shunt needs to learn.
 pub(crate) const RULESET: &str = "table inet filter { chain forward { type filter hook forward priority filter; policy drop; \
     ct state established,related accept; iifname \"r0\" ct state new accept; iifname \"r1\" ct state new accept; }; }";
 
-/// One between two ports of the generator.
+/// A router between two ports of the generator.
 #[derive(Debug)]
 pub struct Generated {
-    /// Its name among the others.
+    /// Name of the router.
     pub name: String,
-    /// The frames. Rate, time and warm-up are those of the trials.
-    pub wanted: Wanted,
-    /// Where it is.
-    pub place: Place,
-    /// What forwards in a router of our own; none: Linux.
+    /// The traffic. Rate, duration and warm-up are those of the trials.
+    pub spec: TrafficSpec,
+    /// The test bed.
+    pub testbed: Testbed,
+    /// Engine in a router of our own; None for Linux without Shunt.
     pub engine: Option<Engine>,
-    /// Ends it at the next trial.
+    /// Ends the measurement at the next trial.
     pub stop: Arc<AtomicBool>,
-    /// What took part so far.
+    /// The network devices that have taken part.
     pub nics: Vec<Nic>,
-    /// Of the line, in one direction, as far as it is known.
+    /// The most that the line carries in one direction; None if unknown.
     pub limit: Option<Limit>,
-    /// Whose load is read as well.
-    pub dut: Inside,
+    /// The DUT, if its load is to be read.
+    pub dut: Option<Dut>,
 }
 
-/// A Shunt in the router.
+/// Shunt in the router.
 #[derive(Debug, Clone)]
 pub struct Engine {
-    /// The program `shunt`.
+    /// Path of the program `shunt`.
     pub program: PathBuf,
-    /// Which engine.
+    /// Name of the engine.
     pub name: String,
 }
 
-/// A Shunt that is up, until it is dropped.
+/// A running Shunt, taken down on drop.
 pub(crate) struct Up<'n> {
     engine: &'n Engine,
     router: &'n NetNs,
 }
 
 impl Generated {
-    /// What the generator can do with nothing in between, and the line carries, in frames/s of one direction.
+    /// The highest rate of the generator with nothing in between, or of the line, in frames/s of one direction.
     ///
     /// # Errors
-    /// When the machine refuses, or it was stopped.
+    /// Fails if the operating system returns an error or the measurement was stopped.
     pub fn generator_max_pps(&self) -> Result<f64, Error> {
-        session(&self.wanted, &self.place, &self.stop, |session| {
-            let most = Schedule { pps: None, burst: self.wanted.burst, packets: None, duration: None };
+        session(&self.spec, &self.testbed, &self.stop, |session| {
+            let most = Schedule { pps: None, burst: self.spec.burst, packets: None, duration: None };
             let line = session.limit().map_or(f64::INFINITY, |limit| limit.value);
             let floor = session.floor(&most)?;
             unless_stopped(&self.stop)?;
@@ -95,7 +95,7 @@ impl Device for Generated {
     }
 
     fn counted(&self) -> Counted {
-        if self.wanted.answered { Counted::Connections } else { Counted::Frames }
+        if self.spec.answered { Counted::Connections } else { Counted::Frames }
     }
 
     fn limit(&self) -> Option<Limit> {
@@ -107,17 +107,17 @@ impl Device for Generated {
     }
 
     fn serve(&mut self, work: &mut Work<'_, Error>) -> Result<(), Error> {
-        let Self { wanted, place, engine, stop, nics, limit, dut, .. } = self;
-        session(wanted, place, stop, |session| {
+        let Self { spec, testbed, engine, stop, nics, limit, dut, .. } = self;
+        session(spec, testbed, stop, |session| {
             *nics = session.nics().to_vec();
-            *limit = session.limit().filter(|_| !wanted.answered);
+            *limit = session.limit().filter(|_| !spec.answered);
             let router = session.router();
             if let Some(router) = router {
-                let ruleset = if wanted.answered { connections::RULESET } else { RULESET };
+                let ruleset = if spec.answered { connections::RULESET } else { RULESET };
                 router.try_run(&format!("nft '{ruleset}'"))?;
             }
             let up = Up::new(router, engine.as_ref())?;
-            let done = work(&mut measure(session, wanted, stop, dut));
+            let done = work(&mut measure(session, spec, stop, dut));
             if let Some(up) = up {
                 up.down()?;
             }
@@ -128,20 +128,20 @@ impl Device for Generated {
 
 fn measure<'m>(
     session: &'m mut Session<'_>,
-    wanted: &'m Wanted,
+    spec: &'m TrafficSpec,
     stop: &'m AtomicBool,
-    dut: &'m Inside,
+    dut: &'m Option<Dut>,
 ) -> impl FnMut(Trial) -> Result<Seen, Error> + 'm {
     move |trial| {
         unless_stopped(stop)?;
         let duration = Some(Duration::from_secs_f64(trial.duration_s));
-        let schedule = Schedule { pps: Some(trial.load_pps), burst: wanted.burst, packets: None, duration };
-        let translating = session.router().filter(|_| wanted.answered);
+        let schedule = Schedule { pps: Some(trial.load_pps), burst: spec.burst, packets: None, duration };
+        let translating = session.router().filter(|_| spec.answered);
         translating.map_or(Ok(()), connections::forget)?;
         let (directed, dut_load) = dut::run(session, &schedule, dut)?;
         let mut sum = Figures::sum(&directed);
         if let Some(router) = translating {
-            // What was answered and is not tracked did not begin a connection.
+            // An answered packet that is not tracked did not open a connection.
             sum.received = sum.received.min(connections::tracked(router)?);
         }
         let span_s = directed.iter().map(|one| one.span_ns).min().unwrap_or(0) as f64 / 1e9;
@@ -150,15 +150,15 @@ fn measure<'m>(
     }
 }
 
-/// Puts down what takes part in a bench, and has the router, where it is ours, track connections.
+/// Records the devices of a bench, and makes a router of our own track connections.
 pub(crate) fn take_part<'n>(
     session: &Session<'n>,
     conditions: &mut Conditions,
-    kept: Option<&mut Kept>,
+    file: Option<&mut ResultsFile>,
 ) -> Result<Option<&'n NetNs>, Error> {
     conditions.nics = session.nics().to_vec();
-    if let Some(kept) = kept {
-        kept.took_part(session.nics());
+    if let Some(file) = file {
+        file.set_nics(session.nics());
     }
     let router = session.router();
     router.map(|router| router.try_run(&format!("nft '{RULESET}'"))).transpose()?;
@@ -167,21 +167,21 @@ pub(crate) fn take_part<'n>(
 
 pub(super) fn unless_stopped(stop: &AtomicBool) -> Result<(), Error> {
     match stop.load(Ordering::Relaxed) {
-        true => Err(Error::Asked("interrupted before a search was over".to_owned())),
+        true => Err(Error::Asked("interrupted before the first search was complete".to_owned())),
         false => Ok(()),
     }
 }
 
-/// What is left of a trial whose sender was held up until after its end. Until it was, the load was there; so the trial is not lost,
-/// but counts for less. One that sent less than was due while it ran has lost the rest, and so has one that was held up for half
-/// of its time or more.
+/// The part of a trial that counts if its sender was delayed beyond its end. The load was present until the delay, so
+/// the trial counts for that time. A sender that was too slow during the trial, or delayed for half of the trial or
+/// more, lost the frames it did not send.
 fn sent_for(trial: Trial, span_s: f64) -> Trial {
     let held_up = span_s < trial.duration_s && span_s > trial.duration_s / 2.0;
     if held_up { Trial { duration_s: span_s, ..trial } } else { trial }
 }
 
 impl<'n> Up<'n> {
-    /// None where the router is not ours, or Linux forwards.
+    /// None if the router is not our own or Linux forwards.
     pub(crate) fn new(router: Option<&'n NetNs>, engine: Option<&'n Engine>) -> Result<Option<Self>, Error> {
         let Some((router, engine)) = router.zip(engine) else { return Ok(None) };
         let up = Self { engine, router };
@@ -192,11 +192,11 @@ impl<'n> Up<'n> {
     pub(crate) fn down(self) -> Result<(), Error> {
         let up = ManuallyDrop::new(self);
         up.ask(&["down"])?;
-        // Nobody knows this instance. Its log is of use only when something failed.
-        Ok(fs::remove_file(up.instance()?.log_path())?)
+        // Nobody else knows this instance, and its log is needed only after a failure.
+        Ok(fs::remove_file(up.instance()?.log_path(&runtime_dir(env::var_os(RUNTIME_DIR_VARIABLE))))?)
     }
 
-    /// Those that the fast path took, and all that the router got.
+    /// Packets on the fast path, and all packets that the router received.
     pub(crate) fn packets(&self) -> Result<(u64, u64), Error> {
         let status: Status = serde_json::from_slice(&self.ask(&["status", "--json"])?)
             .map_err(|why| Error::Machine(format!("shunt status --json: {why}")))?;
@@ -206,17 +206,17 @@ impl<'n> Up<'n> {
 
     fn instance(&self) -> Result<Instance, Error> {
         let name = self.router.name();
-        name.parse().map_err(|_| Error::Machine(format!("{name} cannot name an instance of Shunt")))
+        name.parse().map_err(|_| Error::Machine(format!("{name} is not a valid name of an instance")))
     }
 
-    /// What it said.
+    /// Runs the command, and returns its standard output.
     fn ask(&self, words: &[&str]) -> Result<Vec<u8>, Error> {
         let program = self.engine.program.to_string_lossy();
         let mut command = self.router.command(&program);
         let output = command.args(["--instance", self.instance()?.as_str()]).args(words).output()?;
         match output.status.success() {
             true => Ok(output.stdout),
-            false => Err(Error::Machine(said(&output.stderr))),
+            false => Err(Error::Machine(error_text(&output.stderr))),
         }
     }
 }
@@ -229,8 +229,8 @@ impl Drop for Up<'_> {
     }
 }
 
-/// What the program complained of, without its name.
-fn said(stderr: &[u8]) -> String {
+/// The program's error message without the program's name.
+fn error_text(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let text = text.trim();
     text.strip_prefix("shunt: ").unwrap_or(text).to_owned()
@@ -241,14 +241,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trial_whose_sender_was_held_up_at_the_end_counts_for_less() {
+    fn a_trial_whose_sender_was_delayed_at_the_end_counts_for_less() {
         let trial = Trial { load_pps: 1e5, duration_s: 1.0 };
         let outcome = |span_s, sent| sent_for(trial, span_s).outcome(1, sent, sent);
         let late = outcome(0.9, 90_000);
         assert_eq!((late.loss_ratio(), late.effective_s), (0.0, 0.9));
-        // Too slow all the time.
+        // The sender was too slow all the time.
         assert!((outcome(0.99999, 90_000).loss_ratio() - 0.1).abs() < 1e-3);
-        // Hardly sent.
+        // The sender sent hardly anything.
         assert!((outcome(0.4, 40_000).loss_ratio() - 0.6).abs() < 1e-3);
         assert_eq!(outcome(0.0, 0).loss_ratio(), 1.0);
     }

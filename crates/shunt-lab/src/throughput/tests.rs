@@ -8,17 +8,17 @@ fn simulated(name: &str, capacity_pps: f64) -> Simulated {
     Simulated::new(name.to_owned(), Behaviour { capacity_pps, ..Behaviour::default() }, 1)
 }
 
-fn kept(path: &Path) -> Kept {
-    Kept::go_on(path.to_owned(), Results::new("throughput", Conditions::default())).unwrap()
+fn file(path: &Path) -> ResultsFile {
+    ResultsFile::resume(path.to_owned(), Results::new("throughput", Conditions::default())).unwrap()
 }
 
 #[test]
-fn routers_are_searched_in_turn_and_each_search_is_kept() {
+fn routers_are_searched_in_turn_and_each_search_is_saved() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.json");
     let mut devices = [simulated("slow", 3e5), simulated("fast", 9e5)];
     let plan = Plan::mlrsearch(RANGE, 3, true).unwrap();
-    let report = plan.perform(&mut devices, Some(&mut kept(&path)), Conditions::default()).unwrap();
+    let report = plan.perform(&mut devices, Some(&mut file(&path)), Conditions::default()).unwrap();
     let order: Vec<_> = report.searches.iter().map(|it| (it.device.as_str(), it.run)).collect();
     assert_eq!(order, [("slow", 1), ("fast", 1), ("slow", 2), ("fast", 2), ("slow", 3), ("fast", 3)]);
     let results = Results::read(&path).unwrap();
@@ -33,20 +33,20 @@ fn routers_are_searched_in_turn_and_each_search_is_kept() {
 }
 
 #[test]
-fn what_is_beyond_the_range_is_doubted_or_missing() {
+fn a_throughput_beyond_the_range_is_doubted_or_missing() {
     let dir = tempfile::tempdir().unwrap();
-    let mut kept = kept(&dir.path().join("r.json"));
+    let mut file = file(&dir.path().join("r.json"));
     let mut devices = [simulated("beyond", 2e6), simulated("none", 1e3)];
     let plan = Plan::mlrsearch(RANGE, 1, false).unwrap();
-    let report = plan.perform(&mut devices, Some(&mut kept), Conditions::default()).unwrap();
+    let report = plan.perform(&mut devices, Some(&mut file), Conditions::default()).unwrap();
     assert_eq!(report.searches[0].doubts, [Doubt::Simulated, Doubt::GeneratorBound]);
-    assert_eq!(kept.results().readings["ndr beyond"].runs[0].details["irregular"], "max-load-passes");
-    assert_eq!(kept.results().missing["ndr none"], Irregular::MinLoadFails.to_string());
-    assert!(!kept.results().readings.contains_key("ndr none"));
+    assert_eq!(file.results().readings["ndr beyond"].runs[0].details["irregular"], "max-load-passes");
+    assert_eq!(file.results().missing["ndr none"], Irregular::MinLoadFails.to_string());
+    assert!(!file.results().readings.contains_key("ndr none"));
 }
 
 #[test]
-fn a_trial_that_fails_ends_it_and_keeps_what_was_found() {
+fn a_failed_trial_ends_the_bench_and_keeps_finished_searches() {
     struct Broken(Simulated, u32);
     impl Device for Broken {
         type Error = io::Error;
@@ -70,13 +70,13 @@ fn a_trial_that_fails_ends_it_and_keeps_what_was_found() {
     let path = dir.path().join("r.json");
     let mut devices = [Broken(simulated("one", 5e5), 60)];
     let plan = Plan::mlrsearch(RANGE, 9, true).unwrap();
-    let why = plan.perform(&mut devices, Some(&mut kept(&path)), Conditions::default()).unwrap_err();
+    let why = plan.perform(&mut devices, Some(&mut file(&path)), Conditions::default()).unwrap_err();
     assert_eq!(why.to_string(), "link down");
     let results = Results::read(&path).unwrap();
     assert!(!results.complete && !results.readings["ndr one"].runs.is_empty());
 }
 
-/// One that somebody stops in its second search.
+/// A router whose second search is stopped.
 struct StoppedIn(Simulated, u32);
 
 impl Device for StoppedIn {
@@ -104,7 +104,7 @@ impl Device for StoppedIn {
 }
 
 #[test]
-fn searches_that_were_over_when_it_was_stopped_are_reported() {
+fn finished_searches_are_reported_after_a_stop() {
     let plan = Plan::mlrsearch(RANGE, 9, true).unwrap();
     let stopped_in = |nth| {
         let mut devices = [StoppedIn(simulated("one", 5e5), nth)];
@@ -115,7 +115,7 @@ fn searches_that_were_over_when_it_was_stopped_are_reported() {
 }
 
 #[test]
-fn the_first_trial_is_to_warm_up_and_the_method_may_be_that_of_rfc_2544() {
+fn the_first_trial_warms_up_also_for_rfc_2544() {
     let cold = Behaviour { capacity_pps: 7e5, warm_up_s: 1.0, ..Behaviour::default() };
     let plan = Plan::rfc2544(RANGE, 1, 60.0).unwrap();
     let report =
@@ -127,8 +127,8 @@ fn the_first_trial_is_to_warm_up_and_the_method_may_be_that_of_rfc_2544() {
 }
 
 #[test]
-fn a_generator_that_cannot_send_what_is_asked_for_is_doubted() {
-    /// Sends no more than so much.
+fn a_generator_that_sends_less_than_offered_is_doubted() {
+    /// A router whose generator reaches no more than this rate.
     struct Weak(f64, f64);
     impl Device for Weak {
         type Error = io::Error;

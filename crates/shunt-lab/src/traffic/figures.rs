@@ -1,58 +1,74 @@
-//! What came out.
+//! The figures of a run.
 
-use super::{LATE_NS, Means, Recorded};
-use crate::{Distribution, Doubt, Kept, Limit, Results};
+use super::{LATE_NS, Means};
+use crate::{Distribution, Doubt, Limit, Results, ResultsFile};
 use serde::{Deserialize, Serialize};
-use shunt_bpf::traffic::{Histogram, Mode, Received, State};
 use shunt_gen::Schedule;
-use std::io;
+use shunt_traffic::{Histogram, Mode, Received, State};
+use std::{io, path::PathBuf};
 
-/// Everything about one measurement: the sum of all directions, and each of them.
+/// The report of a measurement: the sum over all directions, and each direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Why the figures may be wrong: read these first.
+    /// Reasons why the figures may be wrong.
     pub doubts: Vec<Doubt>,
-    /// Of all directions.
+    /// Sum over all directions.
     #[serde(flatten)]
     pub figures: Figures,
-    /// One or two.
+    /// Figures of one or two directions.
     pub directions: Vec<Directed>,
-    /// What the generator adds by itself.
+    /// Figures of the generator alone; absent if they were not measured.
     pub floor: Option<Floor>,
-    /// The file of what was received.
+    /// The recorded capture file; absent if none was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Recorded>,
-    /// Packets went to the kernel by so many at most.
+    /// Largest number of packets that were passed to the kernel at once.
     pub burst: u32,
-    /// The same as a file of results, with the conditions.
+    /// The same figures as a file of results, with the conditions.
     #[serde(flatten, serialize_with = "Results::serialize_file")]
     pub results: Results,
 }
 
-/// One direction.
+/// The outcome of a recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// Path of the file.
+    pub file: PathBuf,
+    /// Number of frames that were to be recorded.
+    pub frames: u64,
+    /// Number of frames that arrived after the limit was reached.
+    pub beyond_limit: u64,
+    /// Number of frames that arrived faster than they could be passed on.
+    pub dropped: u64,
+    /// Why the file is incomplete; absent if it is complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+/// The figures of one direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Directed {
-    /// Where packets went in.
+    /// Device that sends.
     pub from: String,
-    /// Where they came out.
+    /// Device that receives.
     pub to: String,
-    /// What they were.
+    /// Description of the packets.
     pub traffic: String,
-    /// Who sent them.
+    /// The way of sending.
     pub means: Means,
-    /// Its part.
+    /// Figures of this direction.
     #[serde(flatten)]
     pub figures: Figures,
-    /// What the line can carry of these frames, where its speed is known.
+    /// The most that the line carries of these frames; absent if the line's speed is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// What arrived, as a share of that.
+    /// The rate of arrival as a share of `limit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line_share: Option<f64>,
-    /// Packets that came, copies included.
+    /// Number of received packets, duplicates included.
     #[serde(skip)]
     pub(super) packets: u64,
-    /// From the first packet to the last.
+    /// Time from the first to the last packet sent, in ns.
     #[serde(skip)]
     pub(crate) span_ns: u64,
     #[serde(skip)]
@@ -66,73 +82,73 @@ pub struct Directed {
 /// Rates, counts and times.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// What was asked for; none for as fast as possible.
+    /// Offered rate in packets/s; None for the highest possible rate.
     pub offered_pps: Option<f64>,
-    /// What was sent.
+    /// Sent rate in packets/s.
     pub achieved_pps: f64,
-    /// bit/s of frames with FCS.
+    /// Sent rate in bit/s of frames with FCS.
     pub achieved_l2_bps: f64,
-    /// bit/s with preamble and gap.
+    /// Sent rate in bit/s with preamble and gap.
     pub achieved_l1_bps: f64,
-    /// From the first packet until the one after the last would have been due.
+    /// Time from the first packet until the packet after the last one would be due, in seconds.
     pub seconds: f64,
-    /// Packets.
+    /// Number of sent packets.
     pub sent: u64,
-    /// Packets that came, each once.
+    /// Number of received packets without duplicates.
     pub received: u64,
-    /// Packets that did not come.
+    /// Number of lost packets.
     pub lost: u64,
-    /// Of those sent.
+    /// Share of the sent packets that were lost.
     pub loss_ratio: f64,
-    /// Copies beside the first (RFC 5560); none where packets have no numbers.
+    /// Number of duplicates (RFC 5560); None if packets carry no number.
     pub duplicated: Option<u64>,
-    /// With a lower number than one before (RFC 4737); none where packets have no numbers.
+    /// Number of packets that arrived after a packet with a higher number (RFC 4737); None if packets carry no number.
     pub reordered: Option<u64>,
-    /// How far behind the highest number one was.
+    /// The largest displacement: how far a packet's number was below the highest number received before.
     pub displaced_max: u32,
-    /// Flows of which something came.
+    /// Number of flows of which a packet arrived.
     pub flows: u32,
-    /// From the stamp of the sender to that of the receiver; none when nothing came.
+    /// One-way latency from the sender's stamp to the receiver's; None if no packet arrived.
     pub latency_us: Option<LatencyUs>,
-    /// Of RFC 3550, the mean over flows at the end.
+    /// Jitter of RFC 3550 in us: the mean over all flows at the end.
     pub jitter_us: f64,
-    /// How latencies are spread.
+    /// Distribution of the latencies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Distribution>,
-    /// How the jitter of RFC 3550 is spread, as it is after each packet but the first of a flow.
+    /// Distribution of the jitter of RFC 3550, taken after each packet of a flow but the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter_ns: Option<Distribution>,
 }
 
-/// One-way latencies in microseconds; all but the least and the greatest to within 0.8 %.
+/// One-way latencies in microseconds. All but `min` and `max` are exact to 0.8 %.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencyUs {
-    /// The least.
+    /// The least latency.
     pub min: f64,
-    /// Half of the packets took no longer.
+    /// 50th percentile.
     pub p50: f64,
-    /// 99 of 100 took no longer.
+    /// 99th percentile.
     pub p99: f64,
-    /// 999 of 1000 took no longer.
+    /// 99.9th percentile.
     pub p999: f64,
-    /// The greatest.
+    /// The greatest latency.
     pub max: f64,
 }
 
-/// The same traffic back to back over a plain veth: what is not of the device under test.
+/// Figures of the same traffic back to back over a plain veth: the part that does not come from the device under test.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Floor {
-    /// At the same rate.
+    /// Latency at the same rate.
     pub latency_us: LatencyUs,
-    /// At the same rate.
+    /// Jitter at the same rate, in us.
     pub jitter_us: f64,
-    /// As fast as the generator can.
+    /// Highest rate of the generator, in packets/s.
     pub max_pps: f64,
 }
 
 impl Figures {
-    /// `ended_ns` is when the sender gave up or was done.
-    pub(super) fn of(
+    /// `ended_ns` is the time when the sender finished or gave up.
+    pub(super) fn new(
         sent: &State,
         received: &Received,
         schedule: &Schedule,
@@ -142,12 +158,12 @@ impl Figures {
         let span_ns = sent.last_ns.saturating_sub(sent.start_ns);
         let apart = schedule.pps.map_or(span_ns as f64 / (sent.sent.max(2) - 1) as f64, |pps| 1e9 / pps);
         let seconds = match schedule.pps {
-            // What was due and did not go makes the rate less, not the time.
+            // Packets that were due and not sent reduce the rate, not the duration.
             Some(_) if sent.sent < schedule.offered().unwrap_or(u64::MAX) => {
                 let time = schedule.duration.map_or(u64::MAX, |time| time.as_nanos() as u64);
                 time.min(ended_ns.saturating_sub(sent.start_ns)).max(span_ns) as f64 / 1e9
             }
-            // The last burst may have been cut short by a count.
+            // A count of packets may have cut the last burst short.
             Some(pps) if schedule.burst > 1 => (span_ns as f64 / 1e9).max(sent.sent as f64 / pps),
             _ => (span_ns as f64 + apart) / 1e9,
         };
@@ -168,14 +184,14 @@ impl Figures {
             reordered: stamped.then_some(received.reordered),
             displaced_max: received.displaced_max,
             flows: received.flows,
-            latency_us: LatencyUs::of(&received.latency),
+            latency_us: LatencyUs::from_histogram(&received.latency),
             jitter_us: received.jitter_ns / 1e3,
             latency_ns: Distribution::of_received(&received.latency),
             jitter_ns: Distribution::of_received(&received.jitter),
         }
     }
 
-    /// What arrived.
+    /// Rate of arrival in packets/s.
     pub(crate) fn received_pps(&self) -> f64 {
         self.received as f64 / self.seconds.max(1e-9)
     }
@@ -202,7 +218,7 @@ impl Figures {
                 sum.jitter_us += figures.jitter_us / all.len() as f64;
                 (latency, jitter) = (latency.with(latency_of_one), jitter.with(jitter_of_one));
             }
-            sum.latency_us = LatencyUs::of(&latency);
+            sum.latency_us = LatencyUs::from_histogram(&latency);
             sum.latency_ns = Distribution::of_received(&latency);
             sum.jitter_ns = Distribution::of_received(&jitter);
             sum.loss_ratio = sum.lost as f64 / sum.sent.max(1) as f64;
@@ -211,7 +227,7 @@ impl Figures {
         one.figures.clone()
     }
 
-    /// Those that follow from the figures.
+    /// The doubts that follow from the figures.
     pub(super) fn doubts(&self, sent: &State, received: &Received, means: Means, mode: Mode) -> Vec<Doubt> {
         let mut doubts = Vec::new();
         if let Some(share) =
@@ -248,8 +264,14 @@ impl Directed {
     }
 }
 
+impl Recorded {
+    pub(super) fn doubt(&self) -> Option<Doubt> {
+        (self.dropped > 0).then_some(Doubt::NotRecorded { frames: self.dropped })
+    }
+}
+
 impl LatencyUs {
-    pub(super) fn of(latency: &Histogram) -> Option<Self> {
+    pub(super) fn from_histogram(latency: &Histogram) -> Option<Self> {
         let us = |ns: u64| ns as f64 / 1e3;
         let share = |share| latency.quantile(share).map(us);
         Some(Self {
@@ -263,37 +285,13 @@ impl LatencyUs {
 }
 
 impl Report {
-    pub(super) fn of(
-        directions: Vec<Directed>,
-        schedule: &Schedule,
-        floor: Option<Floor>,
-        recorded: Option<Recorded>,
-        mut results: Results,
-        interrupted: bool,
-    ) -> Self {
-        let mut doubts = results.conditions.doubts();
-        let mut found: Vec<Doubt> = directions.iter().flat_map(|one| one.doubts.clone()).collect();
-        found.extend(recorded.as_ref().and_then(Recorded::doubt));
-        found.extend(interrupted.then_some(Doubt::Interrupted));
-        for doubt in found {
-            if !doubts.contains(&doubt) {
-                doubts.push(doubt);
-            }
-        }
-        results.readings = super::kept::readings(&directions, floor.as_ref(), &doubts);
-        results.complete = !interrupted;
-        let figures = Figures::sum(&directions);
-        let burst = schedule.burst.max(super::sender::batch(schedule));
-        Self { doubts, figures, directions, floor, recorded, burst, results }
-    }
-
-    /// Adds it to a file of such results.
+    /// Adds the figures to a file of results.
     ///
     /// # Errors
-    /// When the file cannot be written.
-    pub fn keep(&self, kept: &mut Kept) -> io::Result<()> {
-        kept.took_part(&self.results.conditions.nics);
-        self.results.readings.iter().try_for_each(|(name, reading)| kept.add_all(name, reading))
+    /// Fails if the file cannot be written.
+    pub fn save(&self, file: &mut ResultsFile) -> io::Result<()> {
+        file.set_nics(&self.results.conditions.nics);
+        self.results.readings.iter().try_for_each(|(name, reading)| file.add_all(name, reading))
     }
 }
 
@@ -310,37 +308,38 @@ mod tests {
         let sent =
             State { start_ns: 500, last_ns: 500 + 9_000_000, sent: 10, bytes: 600, ..State::default() };
         let received = Received { packets: 12, duplicated: 3, ..Received::default() };
-        let of = |sent, pps, burst| Figures::of(sent, &received, &schedule(pps, burst, 10), 99_000_000, true);
+        let of =
+            |sent, pps, burst| Figures::new(sent, &received, &schedule(pps, burst, 10), 99_000_000, true);
         let figures = of(&sent, Some(1000.0), 1);
         assert_eq!((figures.seconds, figures.achieved_pps), (0.01, 1000.0));
         assert_eq!((figures.achieved_l2_bps, figures.achieved_l1_bps), (512_000.0, 672_000.0));
         assert_eq!((figures.received, figures.lost, figures.loss_ratio), (9, 1, 0.1));
         let fast = of(&sent, None, 1);
         assert_eq!((fast.offered_pps, fast.achieved_pps), (None, 1000.0));
-        // Three bursts of four, the last cut to two: 10 packets in 2.5 intervals of 4 ms.
+        // Three bursts of four packets, the last one cut to two: 10 packets in 2.5 intervals of 4 ms.
         let bursts = State { last_ns: 500 + 8_000_000, ..sent };
         assert_eq!(of(&bursts, Some(1000.0), 4).achieved_pps, 1000.0);
     }
 
     #[test]
-    fn packets_that_were_not_sent_in_time_make_the_rate_less() {
+    fn packets_not_sent_in_time_reduce_the_rate() {
         let sent = State { start_ns: 500, last_ns: 500 + 4_000_000, sent: 5, ..State::default() };
         let second = Schedule {
             packets: None,
             duration: Some(std::time::Duration::from_millis(10)),
             ..schedule(Some(1000.0), 1, 0)
         };
-        let seconds = |ended_ns| Figures::of(&sent, &Received::default(), &second, ended_ns, true).seconds;
-        // To its end, and interrupted after 6 ms.
+        let seconds = |ended_ns| Figures::new(&sent, &Received::default(), &second, ended_ns, true).seconds;
+        // Once to the end, and once interrupted after 6 ms.
         assert_eq!((seconds(30_000_500), seconds(6_000_500)), (0.01, 0.006));
     }
 
     #[test]
-    fn what_is_odd_is_doubted() {
+    fn odd_figures_are_doubted() {
         let sent =
             State { start_ns: 0, last_ns: 9_020_000, sent: 10, late_ns_max: 2_000_000, ..State::default() };
         let none = Received::default();
-        let figures = Figures::of(&sent, &none, &schedule(Some(1000.0), 1, 10), 0, true);
+        let figures = Figures::new(&sent, &none, &schedule(Some(1000.0), 1, 10), 0, true);
         let doubts = figures.doubts(&sent, &none, Means::Socket, Mode::Generic);
         assert!(
             matches!(doubts[0], Doubt::SentLess { percent } if (99.7..99.9).contains(&percent)),
@@ -355,6 +354,9 @@ mod tests {
                 Doubt::GenericReceiver
             ]
         );
-        assert_eq!(Figures::of(&State::default(), &none, &schedule(None, 1, 10), 0, false).achieved_pps, 0.0);
+        assert_eq!(
+            Figures::new(&State::default(), &none, &schedule(None, 1, 10), 0, false).achieved_pps,
+            0.0
+        );
     }
 }

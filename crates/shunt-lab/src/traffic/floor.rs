@@ -1,14 +1,14 @@
-//! What the generator and the receiver add by themselves: the same traffic back to back over a plain veth.
+//! Latency and highest rate of generator and receiver alone: the same traffic back to back over a plain veth.
 
 use super::{
-    Error, Floor, LEAD_NS, Means, MeansChoice, Wanted,
+    Error, Floor, LEAD_NS, Means, MeansChoice, TrafficSpec,
     figures::LatencyUs,
-    lane::{Frames, Lane},
     station::Station,
+    stream::{Frames, Stream},
 };
 use crate::net::NetNs;
-use shunt_bpf::traffic::now_ns;
 use shunt_gen::Schedule;
+use shunt_traffic::now_ns;
 use shunt_wire::Mac;
 use std::{
     net::{Ipv4Addr, Ipv6Addr},
@@ -18,13 +18,13 @@ use std::{
 
 const AT_RATE: Duration = Duration::from_millis(500);
 const AT_MOST: Duration = Duration::from_millis(300);
-/// Where packets are rare, so many are enough.
+/// Number of packets at low rates.
 const PACKETS: u64 = 100;
-/// Larger than any frame.
+/// The veth's MTU, larger than any frame.
 const MTU: u32 = 9100;
 
 pub(super) fn measure(
-    wanted: &Wanted,
+    spec: &TrafficSpec,
     schedule: &Schedule,
     means: Means,
     stop: &AtomicBool,
@@ -46,20 +46,20 @@ pub(super) fn measure(
         })
     };
     let (from, to) = (station("f0", 1)?, station("f1", 2)?);
-    let mut lane =
-        Lane::new(&from, &to, Frames::Made(wanted.shape.clone()), MeansChoice::Only(means), false)?;
+    let mut stream =
+        Stream::new(&from, &to, Frames::Made(spec.shape.clone()), MeansChoice::Only(means), false)?;
     let mut run = |pps, time, label| {
         let once = Schedule { pps, packets: None, duration: Some(time), ..*schedule };
-        lane.run(&once, now_ns() + LEAD_NS, label, stop)
+        stream.run(&once, now_ns() + LEAD_NS, label, stop)
     };
-    // The first run finds cold caches; its figures are those of the maximum.
+    // The first run has cold caches, so only its rate is used.
     let most = run(None, AT_MOST, 3)?;
     let time = schedule
         .pps
         .map_or(AT_RATE, |pps| AT_RATE.max(Duration::from_secs_f64((PACKETS as f64 / pps).min(2.0))));
     let at_rate = run(schedule.pps, time, 4)?;
     Ok(Floor {
-        latency_us: LatencyUs::of(&at_rate.latency).unwrap_or_default(),
+        latency_us: LatencyUs::from_histogram(&at_rate.latency).unwrap_or_default(),
         jitter_us: at_rate.figures.jitter_us,
         max_pps: most.figures.achieved_pps.min(most.figures.received as f64 / most.figures.seconds.max(1e-9)),
     })

@@ -1,4 +1,4 @@
-//! ARP (RFC 826) and neighbour discovery (RFC 4861), as hosts have them: answers for addresses that no device has, and questions
+//! ARP (RFC 826) and neighbour discovery (RFC 4861) of hosts: answers for addresses that no device has, and requests
 //! for the MAC of the next hop.
 
 use super::{Error, membership, station::Station};
@@ -14,20 +14,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often it is asked, and how long each time: as Linux does.
+/// Number of requests, and the time to wait for an answer to each: as Linux does.
 const ASKED: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often it looks whether it is over.
+/// Interval at which the responder checks whether it should end.
 const GLANCE: Duration = Duration::from_millis(100);
 const ARP: u16 = 0x0806;
-/// Ethernet and IPv4.
+/// Start of an ARP payload for Ethernet and IPv4.
 const ARP_HEAD: [u8; 7] = [0, 1, 8, 0, 6, 4, 0];
 const ICMPV6: u8 = 58;
-/// Nothing that came over a router has this hop limit.
+/// Hop limit of neighbour discovery: a packet that passed a router has a lower one.
 const ON_LINK: u8 = 255;
 const SMALLEST: usize = 60;
 
-/// Answers for addresses, of one device.
+/// A responder for addresses, on one device.
 pub(super) struct Responder {
     tap: Tap,
     _multicast: OwnedFd,
@@ -35,7 +35,7 @@ pub(super) struct Responder {
     addresses: Addresses,
 }
 
-/// Somebody asks who has an address.
+/// A request for the MAC of an address.
 struct Question {
     asked: IpAddr,
     by: IpAddr,
@@ -44,8 +44,8 @@ struct Question {
 }
 
 impl Responder {
-    /// None where the device's own address is all there is: for that one Linux answers.
-    pub(super) fn of(station: &Station<'_>, addresses: Addresses) -> Result<Option<Self>, Error> {
+    /// A responder for these addresses. None if the only address is the device's own, for which Linux answers.
+    pub(super) fn for_station(station: &Station<'_>, addresses: Addresses) -> Result<Option<Self>, Error> {
         let own = [station.v4.map(IpAddr::from), station.v6.map(IpAddr::from)];
         let only_own = addresses.count == 1 && own.contains(&Some(addresses.first));
         if addresses.first.is_unspecified() || only_own {
@@ -55,7 +55,7 @@ impl Responder {
         Ok(Some(Self { tap, _multicast: multicast, mac: station.mac, addresses }))
     }
 
-    /// Answers until it is over.
+    /// Answers requests until `over` is set.
     pub(super) fn serve(&self, over: &AtomicBool) {
         while !over.load(Ordering::Relaxed) {
             match self.tap.receive_within(GLANCE) {
@@ -66,14 +66,14 @@ impl Responder {
                     }
                 }
                 Ok(None) => {}
-                // The link is down, and may come up again.
+                // The link is down and may come up again.
                 Err(_) => thread::sleep(GLANCE),
             }
         }
     }
 }
 
-/// The MAC of a neighbour, asked for from this address.
+/// Finds the MAC of a neighbour by sending requests from this address.
 pub(super) fn resolve(
     station: &Station<'_>,
     neighbour: IpAddr,
@@ -105,10 +105,10 @@ pub(super) fn resolve(
     )))
 }
 
-/// A socket, and another that has the device take all multicast: questions go to groups.
+/// Opens a raw socket, and one that makes the device receive all multicast: requests are sent to groups.
 fn listen(station: &Station<'_>) -> Result<(Tap, OwnedFd), Error> {
     let tap = Tap::here(&station.ifname)
-        .map_err(|error| Error::Machine(format!("{}: a raw socket: {error}", station.ifname)))?;
+        .map_err(|error| Error::Machine(format!("{}: cannot open a raw socket: {error}", station.ifname)))?;
     Ok((tap, membership::join(&station.ifname, station.ifindex, libc::PACKET_MR_ALLMULTI)?))
 }
 
@@ -120,11 +120,11 @@ impl Question {
             return Some(Self { asked: at(24), by: at(14), mac, tags });
         }
         let (ip, target) = icmpv6_of(packet, 135)?;
-        // Whoever has no address yet wants to know whether somebody else has it.
+        // A request from the unspecified address is duplicate address detection.
         (!ip.source.is_unspecified()).then(|| Self { asked: target.into(), by: ip.source.into(), mac, tags })
     }
 
-    /// The question itself, to all who may have the address.
+    /// The request, to all hosts that may have the address.
     fn packet(&self) -> Packet {
         let (packet, to) = match (self.asked, self.by) {
             (IpAddr::V6(asked), IpAddr::V6(by)) => {
@@ -141,7 +141,7 @@ impl Question {
 
     fn answer(&self, mac: Mac) -> Packet {
         let packet = match (self.asked, self.by) {
-            // Solicited, and it overrides what was known.
+            // Flags: solicited and override.
             (IpAddr::V6(asked), IpAddr::V6(by)) => icmpv6(136, [0x60, 0, 0, 0], asked, by, asked, 2, mac),
             _ => arp(2, (mac, self.asked), (self.mac, self.by)),
         };
@@ -149,14 +149,14 @@ impl Question {
     }
 }
 
-/// Whose MAC somebody says.
+/// The address and the MAC in an answer.
 fn answered(packet: &Packet) -> Option<(IpAddr, Mac)> {
     if let Some(arp) = arp_of(packet, 2) {
         return Some((ipv4(&arp[14..18]), Mac(arp[8..14].try_into().ok()?)));
     }
     let (_, target) = icmpv6_of(packet, 136)?;
-    let said = packet.payload.get(24..32).filter(|option| option[..2] == [2, 1]);
-    let mac = said.and_then(|option| option[2..].try_into().ok()).map(Mac);
+    let option = packet.payload.get(24..32).filter(|option| option[..2] == [2, 1]);
+    let mac = option.and_then(|option| option[2..].try_into().ok()).map(Mac);
     Some((target.into(), mac.unwrap_or(packet.ethernet.source)))
 }
 
@@ -181,7 +181,7 @@ fn arp(operation: u8, from: (Mac, IpAddr), to: (Mac, IpAddr)) -> Packet {
     Packet::other(ARP, payload)
 }
 
-/// A message of neighbour discovery about `target`, with a link-layer address as its option.
+/// A neighbour discovery message about `target`, with a link-layer address as its option.
 fn icmpv6(
     kind: u8,
     flags: [u8; 4],
@@ -219,7 +219,7 @@ mod tests {
     const HAS: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
     #[test]
-    fn a_question_is_understood_and_so_is_its_answer() {
+    fn a_request_and_its_answer_are_parsed() {
         for (asked, by, to) in [
             ("192.0.2.77", "192.0.2.1", "ff:ff:ff:ff:ff:ff"),
             ("fd00::12:3456", "fd00::1", "33:33:ff:12:34:56"),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_and_the_sum_of_a_solicitation_are_those_of_the_rfc() {
+    fn a_solicitation_has_the_group_and_checksum_of_the_rfc() {
         let (asked, by) = ("fd00::12:3456".parse().unwrap(), "fd00::1".parse().unwrap());
         let packet = Question { asked, by, mac: ASKS, tags: vec![] }.packet();
         let ip = packet.ipv6().unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_question_is_not_taken_for_one() {
+    fn other_packets_are_not_taken_for_requests() {
         let far = |packet: Packet| packet.with_hop_limit(64);
         let (asked, by) = ("fd00::2".parse().unwrap(), "fd00::1".parse().unwrap());
         let question = Question { asked, by, mac: ASKS, tags: vec![] };

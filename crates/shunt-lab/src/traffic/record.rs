@@ -1,13 +1,11 @@
-//! What the receiver got, as a file that other tools read.
+//! Recording of received frames to a pcapng file.
 
-use super::{Directed, Error, lane::Lane};
-use crate::Doubt;
+use super::{Directed, Error, Recorded, stream::Stream};
 use pcap_file::{
     Endianness, PcapError, TsResolution,
     pcap::{PcapHeader, PcapPacket, PcapWriter},
 };
-use serde::{Deserialize, Serialize};
-use shunt_bpf::traffic::{HandedOn, now_ns};
+use shunt_traffic::{CaptureBuffer, now_ns};
 use std::{
     fs::File,
     io::{self, BufWriter, Write},
@@ -21,49 +19,33 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// How often it looks whether it is over, where nothing comes.
+/// Interval at which an idle recorder checks whether it should end.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Where frames are to be kept.
+/// A capture file to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PcapOut {
-    /// The file, which is written anew.
+    /// Path of the file, which is overwritten.
     pub path: PathBuf,
-    /// No more frames than these.
+    /// Largest number of frames to record.
     pub limit: u64,
 }
 
-/// What is in the file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recorded {
-    /// Its path.
-    pub file: PathBuf,
-    /// Frames that were to be in it.
-    pub frames: u64,
-    /// Frames that came beyond the limit.
-    pub beyond_limit: u64,
-    /// Frames that came faster than they could be handed on.
-    pub dropped: u64,
-    /// Why the file is not whole.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<String>,
-}
-
-/// A file that is open, before anything is sent.
+/// A capture file that was opened before anything is sent.
 pub(super) struct Recording<'o> {
     out: &'o PcapOut,
     file: File,
 }
 
-/// A file, and what is to be in it.
+/// A capture file and the frames received so far.
 pub(super) struct Listening<'o> {
     recording: Recording<'o>,
-    handed: HandedOn<'static>,
+    handed: CaptureBuffer<'static>,
     frames: mpsc::Receiver<Stamped>,
     seen: Arc<AtomicU64>,
 }
 
-/// A frame, and when it came.
+/// A frame and the time of its arrival in ns.
 type Stamped = (u64, Vec<u8>);
 
 impl<'o> Recording<'o> {
@@ -73,21 +55,21 @@ impl<'o> Recording<'o> {
         Ok(Self { out, file })
     }
 
-    /// Has the receiver of a lane hand on its frames.
-    pub(super) fn listen(self, lane: &Lane<'_>) -> Result<Listening<'o>, Error> {
+    /// Makes the receiver of a stream pass on its frames.
+    pub(super) fn listen(self, stream: &Stream<'_>) -> Result<Listening<'o>, Error> {
         let (tx, rx) = mpsc::channel::<Stamped>();
         let (limit, seen) = (self.out.limit, Arc::new(AtomicU64::new(0)));
         let counted = seen.clone();
-        let handed = lane.handed_on(move |at_ns, bytes| {
+        let handed = stream.handed_on(move |at_ns, bytes| {
             if counted.fetch_add(1, Ordering::Relaxed) < limit {
-                // The receiver of the channel lives longer.
+                // Sending cannot fail: the receiving end of the channel lives longer.
                 let _ = tx.send((at_ns, bytes.to_vec()));
             }
         })?;
         Ok(Listening { recording: self, handed, frames: rx, seen })
     }
 
-    /// `seen` is how many were handed on, of those that came.
+    /// `seen` is the number of frames passed on, `came` the number that arrived.
     fn write(self, frames: &[Stamped], seen: u64, came: u64) -> Recorded {
         let failure = write_frames(BufWriter::new(self.file), frames).err().map(|error| error.to_string());
         let written = frames.len() as u64;
@@ -97,7 +79,7 @@ impl<'o> Recording<'o> {
 }
 
 impl Listening<'_> {
-    /// Keeps what comes until nothing is sent any more.
+    /// Collects frames until the run has ended.
     pub(super) fn during(
         self,
         run: impl FnOnce() -> Result<Vec<Directed>, Error>,
@@ -112,7 +94,7 @@ impl Listening<'_> {
             directed
         })?;
         let mut frames: Vec<Stamped> = frames.into_iter().collect();
-        // Each CPU hands on what came to it.
+        // Each CPU passes on its own frames, so they arrive out of order.
         frames.sort_by_key(|(at_ns, _)| *at_ns);
         let came: u64 = directed.iter().map(|one| one.packets).sum();
         let recorded = recording.write(&frames, seen.load(Ordering::Relaxed), came);
@@ -120,17 +102,11 @@ impl Listening<'_> {
     }
 }
 
-impl Recorded {
-    pub(super) fn doubt(&self) -> Option<Doubt> {
-        (self.dropped > 0).then_some(Doubt::NotRecorded { frames: self.dropped })
-    }
-}
-
-fn read(handed: HandedOn<'_>, over: &AtomicBool) -> Result<(), Error> {
+fn read(handed: CaptureBuffer<'_>, over: &AtomicBool) -> Result<(), Error> {
     while !over.load(Ordering::Relaxed) {
         handed.poll(GLANCE)?;
     }
-    // What came before the run was over.
+    // Take the frames that arrived before the run ended.
     Ok(handed.consume()?)
 }
 
@@ -150,7 +126,7 @@ fn write_frames(file: impl Write, frames: &[Stamped]) -> io::Result<()> {
     writer.into_writer().flush()
 }
 
-/// The crate says of any that bytes could not be read.
+/// The crate reports every I/O error as an incomplete read; its source has the cause.
 fn cause(error: PcapError) -> io::Error {
     match error {
         PcapError::IoError(cause) => cause,

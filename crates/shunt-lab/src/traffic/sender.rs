@@ -1,4 +1,4 @@
-//! How packets get to the device: as live XDP frames, or through a socket.
+//! The ways of sending: live XDP frames, or a packet socket.
 
 use super::Error;
 use crate::net::link_address;
@@ -8,8 +8,8 @@ use nix::{
     sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType},
 };
 use serde::{Deserialize, Serialize};
-use shunt_bpf::traffic::{Generator, Maker, Replayer, State, now_ns, takes_frames};
 use shunt_gen::{Capture, Round, Schedule, Traffic};
+use shunt_traffic::{FrameMaker, Generator, Replayer, State, now_ns, takes_frames};
 use std::{
     os::fd::{AsRawFd, OwnedFd},
     sync::{
@@ -21,35 +21,35 @@ use std::{
 };
 
 sockopt_impl!(
-    /// Packets do not pass the qdisc.
+    /// Packets bypass the qdisc.
     QdiscBypass, SetOnly, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, bool
 );
 
-/// So long before something is due its sender wakes: a generator takes long to begin and to end. What is due in less than twice the
-/// time is not waited for asleep.
+/// The sender wakes this long before something is due, because starting and ending a generator takes long. The sender
+/// does not sleep at all for something that is due within twice this time.
 const AWAKE_LIVE_NS: u64 = 100_000_000;
 const AWAKE_SOCKET_NS: u64 = 100_000;
-/// Sleeping this long at most, it sees that it shall stop.
+/// Longest sleep, after which the sender checks whether it should stop.
 const NAP_NS: u64 = 50_000_000;
-/// Packets that the kernel takes at once.
+/// Largest number of packets that are passed to the kernel at once.
 const BATCH: u32 = 128;
 
-/// Who sends.
+/// A way of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Means {
-    /// An XDP program on live frames.
+    /// An XDP program run on live frames.
     XdpLive,
-    /// AF_PACKET.
+    /// An AF_PACKET socket.
     Socket,
 }
 
-/// Who shall send.
+/// The requested way of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MeansChoice {
-    /// Live frames where the device takes them.
+    /// Live XDP frames if the device takes them, otherwise a socket.
     Auto,
-    /// This one or nothing.
+    /// Only this way; an error if the device does not support it.
     Only(Means),
 }
 
@@ -58,25 +58,25 @@ pub(super) enum Sender {
     Socket(Box<Sending>),
 }
 
-/// A socket on one device.
+/// A socket on one device, and the frames to send.
 pub(super) struct Sending {
     frames: Due,
     socket: OwnedFd,
 }
 
-/// What is sent.
+/// The packets to send.
 pub(super) enum Source {
     Made(Box<Traffic>),
     Captured(Arc<Capture>, Round),
 }
 
-/// What a socket sends, a frame at a time.
+/// Packets of a socket, one frame at a time.
 enum Due {
-    Made(Box<Maker>),
+    Made(Box<FrameMaker>),
     Captured(Replayer),
 }
 
-/// How many packets the kernel takes at once: few where they are far apart, so that none waits for others.
+/// Number of packets to pass to the kernel at once: few at low rates, so that no packet waits for others.
 pub(super) fn batch(schedule: &Schedule) -> u32 {
     match schedule.pps {
         Some(pps) if pps < 50_000.0 => 1,
@@ -87,7 +87,7 @@ pub(super) fn batch(schedule: &Schedule) -> u32 {
 }
 
 impl Sender {
-    /// To be called in the namespace of the device.
+    /// Opens the sender. Call this in the namespace of the device.
     pub(super) fn new(
         source: &Source,
         ifname: &str,
@@ -97,25 +97,26 @@ impl Sender {
         let takes = takes_frames(ifindex);
         if !takes && choice == MeansChoice::Only(Means::XdpLive) {
             return Err(Error::Asked(format!(
-                "{ifname}: it takes no frames of XDP; use --sender socket (a veth takes them once its peer has GRO: \
+                "{ifname}: the device does not take XDP frames; use --sender socket (a veth takes them if its peer has GRO: \
                  `ethtool -K PEER gro on`)"
             )));
         }
         let live = takes && choice != MeansChoice::Only(Means::Socket);
         if live {
             let tried = source.generator(ifindex).and_then(|generator| {
-                // Nothing is scheduled, so no frame leaves: only the kernel's opinion of it is wanted.
+                // Nothing is scheduled, so no frame leaves: the call only shows whether the kernel accepts live frames.
                 generator.turn(1)?;
                 Ok(generator)
             });
             match tried {
                 Ok(generator) => return Ok(Self::Live(generator)),
                 Err(e) if choice != MeansChoice::Auto => return Err(e.into()),
-                // Frames that are too large for a page, or a kernel before 5.18.
+                // The frames do not fit into a page, or the kernel is older than 5.18.
                 Err(_) => {}
             }
         }
-        let socket = open(ifname).map_err(|e| Error::Machine(format!("{ifname}: a raw socket: {e}")))?;
+        let socket =
+            open(ifname).map_err(|e| Error::Machine(format!("{ifname}: cannot open a raw socket: {e}")))?;
         Ok(Self::Socket(Box::new(Sending { frames: source.due(), socket })))
     }
 
@@ -133,7 +134,7 @@ impl Sender {
         }
     }
 
-    /// Sends all that is due from `start_ns` on. To be called in the namespace of the device.
+    /// Sends all packets that are due from `start_ns` on. Call this in the namespace of the device.
     pub(super) fn run(
         &mut self,
         schedule: &Schedule,
@@ -178,7 +179,7 @@ impl Sender {
 }
 
 impl Source {
-    fn generator(&self, ifindex: u32) -> Result<Generator, shunt_bpf::traffic::Error> {
+    fn generator(&self, ifindex: u32) -> Result<Generator, shunt_traffic::Error> {
         match self {
             Self::Made(traffic) => Generator::new(traffic, ifindex),
             Self::Captured(capture, round) => Generator::replay(capture, round, ifindex),
@@ -187,7 +188,7 @@ impl Source {
 
     fn due(&self) -> Due {
         match self {
-            Self::Made(traffic) => Due::Made(Box::new(Maker::new(traffic))),
+            Self::Made(traffic) => Due::Made(Box::new(FrameMaker::new(traffic))),
             Self::Captured(capture, round) => Due::Captured(Replayer::new(capture.clone(), round.clone())),
         }
     }
@@ -217,7 +218,7 @@ impl Due {
 }
 
 impl Sending {
-    /// Some of what is due.
+    /// Sends some of the packets that are due.
     fn send_due(&mut self) -> Result<(), Error> {
         for _ in 0..BATCH {
             let Some(frame) = self.frames.next(now_ns()) else { return Ok(()) };
@@ -236,11 +237,11 @@ impl Sending {
 }
 
 fn open(ifname: &str) -> Result<OwnedFd, Errno> {
-    // Without a protocol it receives nothing.
+    // A socket without a protocol receives nothing.
     let socket =
         socket::socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None::<SockProtocol>)?;
     socket::bind(socket.as_raw_fd(), &link_address(ifname)?)?;
-    // Not every device can; then packets pass the qdisc.
+    // Not every device supports this; otherwise packets pass the qdisc.
     let _ = socket::setsockopt(&socket, QdiscBypass, &true);
     Ok(socket)
 }

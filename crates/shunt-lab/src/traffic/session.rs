@@ -1,14 +1,15 @@
-//! Traffic through one place that stays set up between runs.
+//! A test bed with its senders and receivers, which stays set up between runs.
 
 use super::{
-    Error, LEAD_NS, Wanted,
+    Error, LEAD_NS, Recorded, TrafficSpec,
     figures::Directed,
     floor,
-    lane::{Frames, Lane},
     neighbour::Responder,
-    record::{Recorded, Recording},
+    record::Recording,
     require_root,
-    station::{Place, Station},
+    station::Station,
+    stream::{Frames, Stream},
+    testbed::Testbed,
 };
 use crate::{
     Limit, Nic,
@@ -22,52 +23,52 @@ use std::{
     thread,
 };
 
-/// Runs have labels, so that a late frame of one does not count for the next.
+/// Number of labels. Each run has another label, so that a late frame of one run does not count for the next.
 const LABELS: u8 = 0x3f;
 
-/// Lanes that are ready.
+/// A test bed whose streams are ready to run.
 pub struct Session<'n> {
     near: Station<'n>,
     far: Station<'n>,
-    lanes: Vec<Lane<'n>>,
+    streams: Vec<Stream<'n>>,
     sizes: Sizes,
-    wanted: &'n Wanted,
+    spec: &'n TrafficSpec,
     router: Option<&'n NetNs>,
     nics: Vec<Nic>,
-    /// Of the slower end.
+    /// Speed of the slower line.
     speed: Option<LinkSpeed>,
     stop: &'n AtomicBool,
     label: u8,
 }
 
-/// Sets up, works, and takes down what was set up.
+/// Sets up the test bed, calls `work`, and undoes the setup.
 ///
 /// # Errors
-/// When it cannot be as asked, or the machine refuses; or those of the work.
+/// Fails if the request is not possible, if the operating system returns an error, or if `work` fails.
 pub fn session<R, E: From<Error>>(
-    wanted: &Wanted,
-    place: &Place,
+    spec: &TrafficSpec,
+    testbed: &Testbed,
     stop: &AtomicBool,
     work: impl FnOnce(&mut Session<'_>) -> Result<R, E>,
 ) -> Result<R, E> {
     require_root()?;
-    let network = place.network(wanted)?;
-    let (near, far) = network.stations(wanted)?;
+    let network = testbed.network(spec)?;
+    let (near, far) = network.stations(spec)?;
     let round =
-        wanted.replay.as_ref().map(|replay| replay.round(wanted, place.speed(wanted.speed))).transpose()?;
-    let responders = [(&near, wanted.shape.source), (&far, wanted.shape.destination)];
-    let responders = responders.map(|(station, addresses)| Responder::of(station, addresses));
+        spec.replay.as_ref().map(|replay| replay.round(spec, testbed.speed(spec.speed))).transpose()?;
+    let responders = [(&near, spec.shape.source), (&far, spec.shape.destination)];
+    let responders = responders.map(|(station, addresses)| Responder::for_station(station, addresses));
     let responders: Vec<Responder> =
         responders.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?;
-    let lanes = lanes(&near, &far, &wanted.shape, wanted, round)?;
-    let nics = [&near, &far].map(|station| station.within(|| Nic::of(&station.ifname))).to_vec();
-    let speed = place.line_speed(wanted.speed, &nics);
+    let streams = streams(&near, &far, &spec.shape, spec, round)?;
+    let nics = [&near, &far].map(|station| station.within(|| Nic::read(&station.ifname))).to_vec();
+    let speed = testbed.line_speed(spec.speed, &nics);
     let mut session = Session {
         near,
         far,
-        lanes,
-        sizes: wanted.shape.sizes.clone(),
-        wanted,
+        streams,
+        sizes: spec.shape.sizes.clone(),
+        spec,
         router: network.router(),
         nics,
         speed,
@@ -84,7 +85,7 @@ pub fn session<R, E: From<Error>>(
     })
 }
 
-/// Ends what waits for it, however it is left.
+/// Ends the responders when the session ends, on every path.
 struct Over<'o>(&'o AtomicBool);
 
 impl Drop for Over<'_> {
@@ -93,36 +94,36 @@ impl Drop for Over<'_> {
     }
 }
 
-fn lanes<'n>(
+fn streams<'n>(
     near: &Station<'n>,
     far: &Station<'n>,
     shape: &Shape,
-    wanted: &Wanted,
+    spec: &TrafficSpec,
     round: Option<Round>,
-) -> Result<Vec<Lane<'n>>, Error> {
-    if wanted.answered {
-        return Ok(vec![Lane::answered(near, far, shape.clone(), wanted.means)?]);
+) -> Result<Vec<Stream<'n>>, Error> {
+    if spec.answered {
+        return Ok(vec![Stream::answered(near, far, shape.clone(), spec.means)?]);
     }
-    let hand_on = wanted.pcap_out.is_some();
-    let there = match wanted.replay.as_ref().zip(round) {
+    let hand_on = spec.pcap_out.is_some();
+    let forward = match spec.replay.as_ref().zip(round) {
         Some((replay, round)) => Frames::Captured { replay, round },
         None => Frames::Made(shape.clone()),
     };
-    let mut lanes = vec![Lane::new(near, far, there, wanted.means, hand_on)?];
-    if wanted.both {
-        lanes.push(Lane::new(far, near, Frames::Made(shape.clone().reversed()), wanted.means, false)?);
+    let mut streams = vec![Stream::new(near, far, forward, spec.means, hand_on)?];
+    if spec.both {
+        streams.push(Stream::new(far, near, Frames::Made(shape.clone().reversed()), spec.means, false)?);
     }
-    Ok(lanes)
+    Ok(streams)
 }
 
 impl<'n> Session<'n> {
-    /// Sends in all directions at once, and waits for what is under way.
+    /// Sends in all directions at once, and waits for packets under way.
     ///
     /// # Errors
-    /// When the machine refuses.
+    /// Fails if the operating system returns an error.
     pub fn run(&mut self, schedule: &Schedule) -> Result<Vec<Directed>, Error> {
         let mut ran = self.once(schedule)?;
-        // A sender that was held up from the beginning to the end has measured nothing.
+        // A sender that was delayed for the whole run has measured nothing.
         if ran.iter().any(|one| one.figures.sent == 0) && !self.stop.load(Ordering::Relaxed) {
             ran = self.once(schedule)?;
         }
@@ -130,14 +131,14 @@ impl<'n> Session<'n> {
     }
 
     fn once(&mut self, schedule: &Schedule) -> Result<Vec<Directed>, Error> {
-        let start_ns = shunt_bpf::traffic::now_ns() + LEAD_NS;
+        let start_ns = shunt_traffic::now_ns() + LEAD_NS;
         self.label = self.label % LABELS + 1;
         let (label, stop, limit) = (self.label, self.stop, self.limit());
         let ran: Result<Vec<Directed>, Error> = thread::scope(|scope| {
             let threads: Vec<_> = self
-                .lanes
+                .streams
                 .iter_mut()
-                .map(|lane| scope.spawn(move || lane.run(schedule, start_ns, label, stop)))
+                .map(|stream| scope.spawn(move || stream.run(schedule, start_ns, label, stop)))
                 .collect();
             let ended = threads.into_iter().map(|thread| thread.join());
             ended.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
@@ -149,16 +150,16 @@ impl<'n> Session<'n> {
         Ok(ran)
     }
 
-    /// Of the slower of the two lines; none where nobody knows it.
+    /// Speed of the slower of the two lines; None if it is unknown.
     pub fn line_speed(&self) -> Option<LinkSpeed> {
         self.speed
     }
 
-    /// What the line carries of these frames at most, in one direction; none where nobody knows its speed.
+    /// The most that the line carries of these frames in one direction; None if its speed is unknown.
     pub fn limit(&self) -> Option<Limit> {
         let speed = self.speed?;
-        Some(match &self.wanted.replay {
-            None => Limit::of_line(speed, &self.sizes, 1),
+        Some(match &self.spec.replay {
+            None => Limit::for_line(speed, &self.sizes, 1),
             Some(replay) => {
                 let mean = replay.mean_bytes();
                 let of = format!("{speed}bit/s, frames of {mean:.0} bytes in the mean");
@@ -167,52 +168,57 @@ impl<'n> Session<'n> {
         })
     }
 
-    /// As [`Session::run`], and keeps what comes to the second port.
+    /// As [`Session::run`], and records the frames that the second port receives.
     pub(super) fn record(
         &mut self,
         schedule: &Schedule,
         recording: Recording<'_>,
     ) -> Result<(Vec<Directed>, Recorded), Error> {
-        let handed = recording.listen(&self.lanes[0])?;
+        let handed = recording.listen(&self.streams[0])?;
         handed.during(|| self.run(schedule))
     }
 
-    /// From now on frames have these sizes. None may be larger than those that it was set up for.
+    /// Sets the frame sizes for all following runs. They must not exceed the sizes of the setup.
     ///
     /// # Errors
-    /// When the headers do not fit, or the machine refuses.
+    /// Fails if the headers do not fit or the operating system returns an error.
     pub fn resize(&mut self, sizes: &Sizes) -> Result<(), Error> {
         self.sizes = sizes.clone();
-        let shape = Shape { sizes: sizes.clone(), ..self.wanted.shape.clone() };
-        // A device has room for the receiver of one lane.
-        self.lanes.clear();
-        self.lanes = lanes(&self.near, &self.far, &shape, self.wanted, None)?;
+        let shape = Shape { sizes: sizes.clone(), ..self.spec.shape.clone() };
+        // A device takes the receiver of one stream only, so remove the old streams first.
+        self.streams.clear();
+        self.streams = streams(&self.near, &self.far, &shape, self.spec, None)?;
         Ok(())
     }
 
-    /// What the generator adds by itself, and can do at most.
+    /// Measures the latency and the highest rate of the generator alone.
     ///
     /// # Errors
-    /// When the machine refuses.
+    /// Fails if the operating system returns an error.
     pub fn floor(&self, schedule: &Schedule) -> Result<super::Floor, Error> {
-        let shape = Shape { sizes: self.sizes.clone(), ..self.wanted.shape.clone() };
-        floor::measure(&Wanted { shape, ..self.wanted.clone() }, schedule, self.lanes[0].means(), self.stop)
+        let shape = Shape { sizes: self.sizes.clone(), ..self.spec.shape.clone() };
+        floor::measure(
+            &TrafficSpec { shape, ..self.spec.clone() },
+            schedule,
+            self.streams[0].means(),
+            self.stop,
+        )
     }
 
-    /// It is to end.
+    /// Whether the measurement is to stop.
     pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The router, where it is ours.
+    /// The router, if it is one of our own.
     pub fn router(&self) -> Option<&'n NetNs> {
         self.router
     }
 
-    /// All whose counters are at hand: of what sends and receives, and of our own router.
+    /// The devices whose counters can be read: those that send and receive, and those of our own router.
     pub fn devices(&self) -> Vec<Device<'n>> {
         let of = |ns: Option<&'n NetNs>, name: &str| {
-            ns.map_or_else(|| Device::here(name), |ns| Device::inside(ns, name))
+            ns.map_or_else(|| Device::here(name), |ns| Device::in_namespace(ns, name))
         };
         let ends = [&self.near, &self.far].map(|station| of(station.ns, &station.ifname));
         let ports =
@@ -220,7 +226,7 @@ impl<'n> Session<'n> {
         ends.into_iter().chain(ports.into_iter().flatten()).collect()
     }
 
-    /// What sends and receives.
+    /// The devices that send and receive.
     pub fn nics(&self) -> &[Nic] {
         &self.nics
     }

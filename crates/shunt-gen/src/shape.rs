@@ -1,4 +1,4 @@
-//! What packets look like, and in what flows differ.
+//! The packets of flows, and the fields in which flows differ.
 
 use crate::{Addresses, FLOWS_MAX, Ports, STAMP_BYTES, Sizes, Wrong};
 use shunt_wire::{
@@ -10,78 +10,78 @@ use std::net::SocketAddr;
 /// The packets of one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traffic {
-    /// Everything that the flows have in common. The ends are those of the first flow.
+    /// The packet of the first flow; other flows have other addresses or ports.
     pub packet: Packet,
-    /// What flows have as source address: all of IPv4, the last 32 bits of IPv6.
+    /// Source addresses: the whole IPv4 address, the last 32 bits of an IPv6 address.
     pub source: Field,
-    /// As destination address.
+    /// Destination addresses, as `source`.
     pub destination: Field,
-    /// As source port.
+    /// Source ports.
     pub source_port: Field,
-    /// As destination port.
+    /// Destination ports.
     pub destination_port: Field,
-    /// How many there are.
+    /// Number of flows.
     pub flows: u32,
-    /// Flows come in an order drawn from this seed; none: in turn.
+    /// The seed of the order in which flows are sent; None if they are sent in turn.
     pub shuffled: Option<u64>,
-    /// Of the frames.
+    /// Frame sizes.
     pub sizes: Sizes,
-    /// Packets carry a stamp: flow, number, time.
+    /// Whether packets carry a stamp: flow, number, time.
     pub stamped: bool,
 }
 
-/// A number that flows differ in: flow f has `base + f / every % count`.
+/// A field in which flows differ: flow f has the value `base + f / every % count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
-    /// Of the first flow.
+    /// The value of the first flow.
     pub base: u32,
-    /// So many flows in a row have the same; at least 1.
+    /// Number of consecutive flows with the same value; at least 1.
     pub every: u32,
-    /// How many different ones there are; at least 1.
+    /// Number of different values; at least 1.
     pub count: u32,
 }
 
-/// What a person asks for, apart from MAC addresses and rate.
+/// A request for packets, without MAC addresses and rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
-    /// TCP segments with these flags, see [`Tcp`]; none: UDP.
+    /// TCP flags (see [`shunt_wire::Tcp`]) of TCP segments; None for UDP.
     pub tcp: Option<u8>,
     /// VLAN tags, outermost first.
     pub tags: Vec<Tag>,
-    /// Senders.
+    /// Source addresses.
     pub source: Addresses,
-    /// Receivers.
+    /// Destination addresses.
     pub destination: Addresses,
     /// Source ports.
     pub source_ports: Ports,
     /// Destination ports.
     pub destination_ports: Ports,
-    /// No more flows than these.
+    /// Largest number of flows; None for one flow per combination of addresses and ports.
     pub flows: Option<u32>,
     /// See [`Traffic::shuffled`].
     pub shuffled: Option<u64>,
-    /// Of the frames.
+    /// Frame sizes.
     pub sizes: Sizes,
-    /// UDP over IPv4 has a checksum. All else always has.
+    /// Whether UDP over IPv4 has a checksum. All other packets have one.
     pub checksum: bool,
     /// TTL or hop limit.
     pub hop_limit: u8,
 }
 
 impl Field {
-    /// All flows have the same.
+    /// A field that is the same for all flows.
     pub const fn fixed(base: u32) -> Self {
         Self { base, every: 1, count: 1 }
     }
 
-    /// Of this flow.
-    pub const fn of(&self, flow: u32) -> u32 {
+    /// The value of a flow.
+    pub const fn value_for(&self, flow: u32) -> u32 {
         self.base.wrapping_add(flow / self.every % self.count)
     }
 }
 
 impl Shape {
-    /// UDP of one flow.
+    /// UDP packets of one flow.
     pub fn udp(source: SocketAddr, destination: SocketAddr, sizes: Sizes) -> Self {
         Self {
             tcp: None,
@@ -98,7 +98,7 @@ impl Shape {
         }
     }
 
-    /// The same back: sources and destinations change places.
+    /// The opposite direction: sources and destinations change places.
     #[must_use]
     pub fn reversed(mut self) -> Self {
         std::mem::swap(&mut self.source, &mut self.destination);
@@ -116,10 +116,11 @@ impl Shape {
         }
     }
 
-    /// The packets between these two stations. Of what flows differ in, the source port changes first.
+    /// The packets between two MAC addresses. From flow to flow, the source port changes first.
     ///
     /// # Errors
-    /// When the ends do not fit together, there are too many or too few flows, or a frame has no room for headers and stamp.
+    /// Fails if the addresses are of different families, if there are too many or too few flows, or if a frame has no
+    /// room for headers and stamp.
     pub fn traffic(self, source_mac: Mac, destination_mac: Mac) -> Result<Traffic, Wrong> {
         let (from, to) = (self.source.first, self.destination.first);
         if from.is_ipv4() != to.is_ipv4() {
@@ -136,16 +137,16 @@ impl Shape {
         let flows = self.flows.map_or(most, u64::from);
         if flows > most {
             return Err(Wrong::because(format!(
-                "{flows} flows of {most} different ends: give more ports or addresses"
+                "{flows} flows, but only {most} combinations of addresses and ports: give more ports or addresses"
             )));
         }
         let flows =
             u32::try_from(flows).ok().filter(|flows| (1..=FLOWS_MAX).contains(flows)).ok_or_else(|| {
                 Wrong::because(format!(
-                    "{flows} flows: 1 to {FLOWS_MAX} can be told apart; limit them with --flows"
+                    "{flows} flows: 1 to {FLOWS_MAX} are possible; limit them with --flows"
                 ))
             })?;
-        // Beyond FLOWS_MAX it does not matter: no flow gets there.
+        // An overflow does not matter: no flow has a number beyond FLOWS_MAX.
         let every = |n: usize| counts[..n].iter().fold(1u32, |all, count| all.saturating_mul(*count));
         let field = |base, n: usize| Field { base, every: every(n), count: counts[n] };
         let ends = (
@@ -178,13 +179,13 @@ impl Shape {
     fn check_room(&self) -> Result<(), Wrong> {
         let encapsulation = self.encapsulation();
         let wrong = |why: &dyn std::fmt::Display| Wrong::because(why.to_string());
-        // The headers alone, by a frame that certainly fits.
+        // Find the size of the headers with a frame that certainly fits.
         let roomy = encapsulation.in_frame(256).map_err(|e| wrong(&e))?;
         let least = roomy.frame - roomy.l4_payload + STAMP_BYTES;
         let smallest = self.sizes.smallest();
         if smallest < least {
             return Err(Wrong::because(format!(
-                "{encapsulation}: a frame of {smallest} bytes has no room for flow, number and time; {least} is the least"
+                "{encapsulation}: a frame of {smallest} bytes has no room for flow, number and time (at least {least} bytes)"
             )));
         }
         Ok(())
@@ -192,17 +193,17 @@ impl Shape {
 }
 
 impl Traffic {
-    /// The largest frame without FCS, as the first flow has it, with nothing in its payload.
+    /// The largest frame without FCS, of the first flow, with an empty payload.
     pub fn largest_frame(&self) -> Packet {
         self.packet.clone().frame_bytes((self.sizes.largest() - FCS_BYTES) as usize)
     }
 
-    /// The sizes in their order, without FCS.
+    /// The frame sizes in their order, without FCS.
     pub fn frame_bytes(&self) -> Vec<u16> {
         self.sizes.round().iter().map(|bytes| bytes - FCS_BYTES as u16).collect()
     }
 
-    /// The largest L3 packet.
+    /// Size of the largest L3 packet.
     pub fn l3_bytes(&self) -> u32 {
         self.sizes.largest() - FCS_BYTES - 14 - 4 * self.packet.ethernet.tags.len() as u32
     }
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flow_has_other_ends_and_the_source_port_changes_first() {
+    fn flows_are_distinct_and_the_source_port_changes_first() {
         let mut shape = shape("64");
         shape.source = "192.0.2.1-192.0.2.3".parse().unwrap();
         shape.source_ports = "10-14".parse().unwrap();
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(traffic.flows, 30);
         let ends = |flow| {
             [&traffic.source_port, &traffic.destination_port, &traffic.source, &traffic.destination]
-                .map(|field| field.of(flow))
+                .map(|field| field.value_for(flow))
         };
         let all: std::collections::BTreeSet<_> = (0..30).map(ends).collect();
         assert_eq!(all.len(), 30);
@@ -263,17 +264,20 @@ mod tests {
             if least > 64 {
                 let smaller = Sizes::fixed(least as u32 - 1).unwrap();
                 let said = why(Shape { sizes: smaller, ..shape });
-                assert!(said.ends_with(&format!("number and time; {least} is the least")), "{said}");
+                assert!(said.ends_with(&format!("number and time (at least {least} bytes)")), "{said}");
             }
         }
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_shapes_are_refused() {
         let mixed = Shape { destination: "fd00::2".parse().unwrap(), ..shape("64") };
         assert_eq!(why(mixed), "from 192.0.2.1 to fd00::2: both must be IPv4, or both IPv6");
         let few = Shape { flows: Some(2), ..shape("64") };
-        assert_eq!(why(few), "2 flows of 1 different ends: give more ports or addresses");
+        assert_eq!(
+            why(few),
+            "2 flows, but only 1 combinations of addresses and ports: give more ports or addresses"
+        );
         let many = Shape { source: "10.0.0.0/8".parse().unwrap(), ..shape("64") };
         assert!(why(many.clone()).contains("limit them with --flows"));
         let limited = Shape { flows: Some(1 << 20), ..many };

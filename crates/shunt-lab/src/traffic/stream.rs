@@ -1,4 +1,4 @@
-//! One direction: a sender, a receiver, and what is between them.
+//! One direction of the traffic: a sender and a receiver.
 
 use super::{
     Error, Means, MeansChoice,
@@ -9,8 +9,8 @@ use super::{
     station::Station,
 };
 use nix::libc::PACKET_MR_PROMISC;
-use shunt_bpf::traffic::{self as receiver, HandedOn, Receiver, Reflector, now_ns};
 use shunt_gen::{Addresses, Round, Schedule, Shape};
+use shunt_traffic::{self as receiver, CaptureBuffer, Receiver, Reflector, now_ns};
 use shunt_wire::Tcp;
 use std::{
     os::fd::OwnedFd,
@@ -19,37 +19,37 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Packets under way when the last was sent: RFC 2544 gives them two seconds.
+/// Longest wait for packets under way after the last one was sent; RFC 2544 gives them two seconds.
 const DRAIN: Duration = Duration::from_secs(2);
-/// After so long without any, no more are expected.
+/// The wait ends after this time without a packet.
 const QUIET: Duration = Duration::from_millis(300);
-/// The same when as many came as were sent: there may be copies.
+/// The wait ends after this time without a packet if all packets have arrived; duplicates may follow.
 const QUIET_ALL: Duration = Duration::from_millis(20);
 
-pub(super) struct Lane<'n> {
+pub(super) struct Stream<'n> {
     from: Station<'n>,
     to: Station<'n>,
     name: String,
     sender: Sender,
     receiver: Receiver,
-    /// Packets say which they are, and when they were sent.
+    /// Whether packets carry a number and a time.
     stamped: bool,
     _promiscuous: Option<OwnedFd>,
     reflector: Option<Reflector>,
-    /// Packets begin TCP handshakes, of which those count that end.
+    /// Whether packets start TCP handshakes; then completed handshakes count as received.
     shakes: bool,
 }
 
-/// What is sent.
+/// The frames to send.
 pub(super) enum Frames<'r> {
-    /// Packets of this shape.
+    /// Generated packets of this shape.
     Made(Shape),
-    /// What was captured.
+    /// Frames of a capture.
     Captured { replay: &'r Replay, round: Round },
 }
 
-impl<'n> Lane<'n> {
-    /// Addresses that are none are those of the stations.
+impl<'n> Stream<'n> {
+    /// Unspecified addresses are replaced by those of the stations.
     pub(super) fn new(
         from: &Station<'n>,
         to: &Station<'n>,
@@ -63,7 +63,7 @@ impl<'n> Lane<'n> {
         }
     }
 
-    /// What goes to `by` comes back.
+    /// A stream whose packets `by` sends back.
     pub(super) fn answered(
         from: &Station<'n>,
         by: &Station<'n>,
@@ -74,8 +74,8 @@ impl<'n> Lane<'n> {
             shape.destination = Addresses::one(by.address_like(shape.destination.first)?);
         }
         let reflector = by.within(|| Reflector::attach(by.ifindex))?;
-        let lane = Self::of_shape(from, from, shape, means, false)?;
-        Ok(Self { reflector: Some(reflector), ..lane })
+        let stream = Self::of_shape(from, from, shape, means, false)?;
+        Ok(Self { reflector: Some(reflector), ..stream })
     }
 
     fn of_shape(
@@ -122,9 +122,9 @@ impl<'n> Lane<'n> {
         let promiscuous = (!from.routed)
             .then(|| to.within(|| membership::join(&to.ifname, to.ifindex, PACKET_MR_PROMISC)))
             .transpose()?;
-        let lane =
+        let stream =
             Self::of_source(from, to, replay.name(), &Source::Captured(capture, round), means, hand_on)?;
-        Ok(Self { _promiscuous: promiscuous, ..lane })
+        Ok(Self { _promiscuous: promiscuous, ..stream })
     }
 
     fn of_source(
@@ -138,11 +138,11 @@ impl<'n> Lane<'n> {
         let wanted = match source {
             Source::Made(traffic) => {
                 let shakes = traffic.packet.tcp().is_some_and(|tcp| tcp.flags == Tcp::SYN);
-                receiver::Wanted::Stamped { flows: traffic.flows, shakes }
+                receiver::Selection::Stamped { flows: traffic.flows, handshakes: shakes }
             }
-            Source::Captured(capture, _) => receiver::Wanted::Of(capture),
+            Source::Captured(capture, _) => receiver::Selection::Kinds(capture),
         };
-        // The receiver first: a veth takes live frames only when its peer has a program, or GRO.
+        // Attach the receiver first: a veth takes live frames only if its peer has a program or GRO.
         let receiver = to
             .within(|| Receiver::attach_for(to.ifindex, &wanted, hand_on))
             .map_err(|error| Error::attaching(&to.ifname, &error))?;
@@ -153,26 +153,26 @@ impl<'n> Lane<'n> {
             name,
             sender,
             receiver,
-            stamped: matches!(wanted, receiver::Wanted::Stamped { .. }),
+            stamped: matches!(wanted, receiver::Selection::Stamped { .. }),
             _promiscuous: None,
             reflector: None,
-            shakes: matches!(wanted, receiver::Wanted::Stamped { shakes: true, .. }),
+            shakes: matches!(wanted, receiver::Selection::Stamped { handshakes: true, .. }),
         })
     }
 
-    /// Has the receiver hand on what comes from now on.
+    /// Makes the receiver pass on all frames from now on.
     pub(super) fn handed_on(
         &self,
         each: impl FnMut(u64, &[u8]) + 'static,
-    ) -> Result<HandedOn<'static>, Error> {
-        Ok(self.receiver.handed_on(each)?)
+    ) -> Result<CaptureBuffer<'static>, Error> {
+        Ok(self.receiver.captured(each)?)
     }
 
     pub(super) fn means(&self) -> Means {
         self.sender.means()
     }
 
-    /// Sends, and waits until nothing comes any more.
+    /// Sends, and waits until no packet arrives any more.
     pub(super) fn run(
         &mut self,
         schedule: &Schedule,
@@ -180,7 +180,8 @@ impl<'n> Lane<'n> {
         label: u8,
         stop: &AtomicBool,
     ) -> Result<Directed, Error> {
-        // Two lanes have the two ends of a wire; what one sends must not count for the other where a DUT sends it back.
+        // Two streams use the two ends of a wire. If a DUT sends packets back, the packets of one stream must not count
+        // for the other.
         let label = label | if self.from.ifindex < self.to.ifindex { 0x40 } else { 0x80 };
         self.receiver.expect(label)?;
         let shaken = self.shaken()?;
@@ -192,7 +193,7 @@ impl<'n> Lane<'n> {
         if let Some((now, then)) = self.shaken()?.zip(shaken) {
             received.packets = received.packets.min(now - then).max(received.duplicated);
         }
-        let figures = Figures::of(&sent, &received, schedule, ended_ns, self.stamped);
+        let figures = Figures::new(&sent, &received, schedule, ended_ns, self.stamped);
         let doubts = figures.doubts(&sent, &received, self.means(), self.receiver.mode());
         Ok(Directed {
             from: self.from.ifname.clone(),
@@ -210,7 +211,7 @@ impl<'n> Lane<'n> {
         })
     }
 
-    /// How many TCP handshakes have ended, if packets begin any.
+    /// Number of completed TCP handshakes; None if packets start none.
     fn shaken(&self) -> Result<Option<u64>, Error> {
         let reflector = self.reflector.as_ref().filter(|_| self.shakes);
         Ok(reflector.map(Reflector::unanswered).transpose()?)

@@ -1,8 +1,8 @@
-//! The trials of a search by load, and what they say about it (RFC 9971, section 6 and appendices A and B).
+//! The trials of a search, and the classification of loads (RFC 9971, section 6 and appendices A and B).
 
 use super::{Goal, Outcome, Trial};
 
-/// What is known of one load with respect to one goal.
+/// The class of a load with respect to a goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Lower,
@@ -33,11 +33,11 @@ pub(super) struct Bounds<'l> {
 
 /// All trials, by rising load.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct Trials {
     loads: Vec<Load>,
 }
 
-impl Ledger {
+impl Trials {
     pub(super) fn is_empty(&self) -> bool {
         self.loads.is_empty()
     }
@@ -57,8 +57,8 @@ impl Ledger {
         });
     }
 
-    /// The lowest upper bound, and the highest lower bound beneath it: where a system loses at a load and not at a higher one, the
-    /// lower one counts.
+    /// The lowest upper bound, and the highest lower bound below it. If a router loses at a load and not at a higher
+    /// one, the lower load counts.
     pub(super) fn bounds(&self, goal: &Goal) -> Bounds<'_> {
         let mut bounds = Bounds { lower: None, upper: None };
         for load in &self.loads {
@@ -83,12 +83,12 @@ impl Load {
             };
             self.trials.iter().filter(counts).map(|t| t.effective_s).sum()
         };
-        // Short trials speak only against a load, and only as far as short ones of low loss do not make up for them.
+        // Short trials count only against a load, and only as far as short low-loss trials do not make up for them.
         let made_up = sum(false, false) * goal.exceed_ratio / (1.0 - goal.exceed_ratio);
         let high = sum(true, true) + (sum(false, true) - made_up).max(0.0);
         let low = sum(true, false);
         let whole = (high + low).max(goal.sum_s);
-        // What is not measured yet may turn out well, or badly.
+        // The trials that are still missing may all be good or all be bad.
         let (at_best, at_worst) = (high, whole - low);
         match whole * goal.exceed_ratio {
             allowed if at_best > allowed => Class::Upper,
@@ -97,7 +97,8 @@ impl Load {
         }
     }
 
-    /// What is forwarded here in as many of the trials as the goal wants to be good, if those that are missing lose everything.
+    /// The rate forwarded at this load in as many trials as the goal requires to be good, if missing trials lose
+    /// everything.
     pub(super) fn conditional_throughput(&self, goal: &Goal) -> f64 {
         let mut full: Vec<_> = self.trials.iter().filter(|t| t.duration_s >= goal.final_s).collect();
         full.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
@@ -114,7 +115,7 @@ impl Load {
 }
 
 impl Bounds<'_> {
-    /// In units of the goal's width; none if one bound is missing.
+    /// The distance of the bounds in widths of the goal; None if a bound is missing.
     pub(super) fn widths(&self, goal: &Goal) -> Option<f64> {
         Some(widths_between(self.lower?.pps, self.upper?.pps, goal))
     }
@@ -124,8 +125,7 @@ impl Bounds<'_> {
     }
 }
 
-/// How many widths of the goal lie between two loads. One that was laid off by the width counts as one, not as one and a
-/// rounding error.
+/// The distance of two loads in widths of the goal. A distance of one width must not become more by a rounding error.
 pub(super) fn widths_between(lower_pps: f64, upper_pps: f64, goal: &Goal) -> f64 {
     let widths = (lower_pps / upper_pps).ln() / (1.0 - goal.width).ln();
     if (widths - widths.round()).abs() < 1e-6 { widths.round() } else { widths }

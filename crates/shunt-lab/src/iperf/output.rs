@@ -1,45 +1,45 @@
-//! The JSON of iperf3.
+//! Parser for the JSON of iperf3.
 
 use super::Direction;
 use serde::{Deserialize, Serialize};
 
-/// Datagrams behind the last one that arrived may be under way when the test ends. More of them than are sent in this time are
-/// not.
+/// Datagrams behind the last one that arrived may be under way when the test ends, if there are no more of them than
+/// are sent in this many seconds.
 const UNDER_WAY_S: f64 = 0.1;
 
-/// What arrived of one way.
+/// The data received in one way.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Arrived {
-    /// Payload.
+    /// Received payload in bit/s.
     pub bits_per_second: f64,
-    /// Payload.
+    /// Received payload in bytes.
     pub bytes: u64,
-    /// By the receiver's clock.
+    /// Duration by the receiver's clock.
     pub seconds: f64,
-    /// Segments of TCP that were sent again.
+    /// Number of TCP segments that were sent again; None if unknown.
     pub retransmits: Option<u64>,
-    /// Of UDP.
+    /// Counts of datagrams; None for TCP.
     pub datagrams: Option<Datagrams>,
 }
 
-/// What became of datagrams.
+/// Counts of datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Datagrams {
-    /// By the sender.
+    /// Number sent, by the sender's count.
     pub sent: u64,
-    /// By the receiver.
+    /// Number received, by the receiver's count.
     pub received: u64,
-    /// Those that are missing before the last one that arrived. iperf3 tells of no others; where the rest is more than can be under way,
-    /// it is lost too.
+    /// Number lost. iperf3 counts only datagrams that are missing before the last one that arrived; the rest is added
+    /// if it is more than can be under way.
     pub lost: u64,
-    /// Of those whose fate is known.
+    /// Share of lost datagrams among those that were lost or received.
     pub loss_ratio: f64,
-    /// RFC 1889's, as the receiver has it.
+    /// Jitter of RFC 1889 as the receiver measures it.
     pub jitter_ms: f64,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct Output {
     error: Option<String>,
     start: Start,
     end: End,
@@ -68,25 +68,25 @@ struct Sum {
     bytes: u64,
     seconds: f64,
     retransmits: Option<u64>,
-    /// Of UDP only.
+    /// UDP only.
     packets: Option<u64>,
-    /// Packets that came after their successors are taken off again, and a copy is one of them.
+    /// iperf3 subtracts datagrams that arrive late or twice, so the number may be negative.
     lost_packets: Option<i64>,
     jitter_ms: Option<f64>,
 }
 
-/// What arrived each way; or why that is not known.
-pub(super) fn understand(text: &str, direction: Direction) -> Result<Vec<Arrived>, String> {
-    let not_understood = |why: &str| format!("its JSON is not understood: {why}");
-    let said: Said = serde_json::from_str(text).map_err(|why| match text.trim() {
-        "" => "it said nothing".to_owned(),
+/// Parses the JSON; the error says what is missing.
+pub(super) fn parse(text: &str, direction: Direction) -> Result<Vec<Arrived>, String> {
+    let not_understood = |why: &str| format!("unexpected JSON: {why}");
+    let parsed: Output = serde_json::from_str(text).map_err(|why| match text.trim() {
+        "" => "no output".to_owned(),
         text => not_understood(&format!("{why}, of `{}`", shortened(text))),
     })?;
-    if let Some(error) = said.error {
+    if let Some(error) = parsed.error {
         return Err(error);
     }
-    let datagram_bytes = said.start.test_start.map(|test| test.blksize);
-    let End { sum_sent, sum_received, sum_sent_bidir_reverse, sum_received_bidir_reverse } = said.end;
+    let datagram_bytes = parsed.start.test_start.map(|test| test.blksize);
+    let End { sum_sent, sum_received, sum_sent_bidir_reverse, sum_received_bidir_reverse } = parsed.end;
     let mut pairs = vec![("", sum_sent, sum_received)];
     if direction == Direction::Duplex {
         pairs.push(("_bidir_reverse", sum_sent_bidir_reverse, sum_received_bidir_reverse));
@@ -96,7 +96,7 @@ pub(super) fn understand(text: &str, direction: Direction) -> Result<Vec<Arrived
         let sent = sent.ok_or_else(|| lacks("sum_sent"))?;
         let received = received.ok_or_else(|| lacks("sum_received"))?;
         if !(received.seconds > 0.0 && sent.seconds > 0.0) {
-            return Err(not_understood("a test of no time"));
+            return Err(not_understood("the test has no duration"));
         }
         let datagrams = sent.packets.zip(datagram_bytes);
         Ok(Arrived {
@@ -104,14 +104,14 @@ pub(super) fn understand(text: &str, direction: Direction) -> Result<Vec<Arrived
             bytes: received.bytes,
             seconds: received.seconds,
             retransmits: sent.retransmits,
-            datagrams: datagrams.map(|(count, bytes)| Datagrams::of(count, sent.seconds, &received, bytes)),
+            datagrams: datagrams.map(|(count, bytes)| Datagrams::new(count, sent.seconds, &received, bytes)),
         })
     };
     pairs.into_iter().map(arrived).collect()
 }
 
 impl Datagrams {
-    fn of(sent: u64, seconds: f64, received: &Sum, datagram_bytes: u64) -> Self {
+    fn new(sent: u64, seconds: f64, received: &Sum, datagram_bytes: u64) -> Self {
         let arrived = received.bytes / datagram_bytes.max(1);
         let missing = u64::try_from(received.lost_packets.unwrap_or(0)).unwrap_or(0);
         let unseen = sent.saturating_sub(arrived + missing);
@@ -127,7 +127,7 @@ impl Datagrams {
     }
 }
 
-/// As much of it as fits into a line.
+/// The beginning of a text, short enough for one line.
 pub(super) fn shortened(text: &str) -> String {
     const CHARS: usize = 60;
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,5 +1,5 @@
-//! A thread per router that sends, captures, and makes changes. It is on one CPU, so that packets of one wire are
-//! forwarded in the order in which they were sent.
+//! The worker of a router: a thread that sends, captures and makes changes. It stays on one CPU, so that packets of a wire are
+//! forwarded in the order of sending.
 
 use crate::site::Site;
 use nix::{
@@ -27,41 +27,41 @@ pub(crate) struct Frame {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What a lane is told.
+/// A request to a worker.
 #[derive(Debug)]
-pub(crate) enum Order {
-    /// Send these, and wait until the router has dealt with them.
+pub(crate) enum Request {
+    /// Send frames, and wait until the router has handled them.
     Send(Arc<Vec<Frame>>),
-    /// The LAN host is at this site from now on.
+    /// Note the new site of the LAN host.
     Move(Site),
-    /// Wait until the router answers this site, whose wire has been put up.
+    /// Wait until the router answers this site, whose wire has come up.
     Reach(Site),
-    /// Capture until nothing has come for so long.
+    /// Capture until no frame has come for this time.
     Linger(Duration),
-    /// Run these command lines.
+    /// Run command lines.
     Change(Arc<Vec<String>>),
-    /// Run these command lines, and send these frames again and again meanwhile and for so long after it.
-    Amid(Arc<Vec<String>>, Arc<Vec<Frame>>, Duration),
+    /// Run command lines, and send these frames repeatedly until this time after the commands have ended.
+    ChangeWhileSending(Arc<Vec<String>>, Arc<Vec<Frame>>, Duration),
 }
 
-/// What it answers.
+/// A worker's reply.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct Reply {
     pub(crate) frames: Vec<Frame>,
-    /// What failed of the command lines.
+    /// Errors of the command lines.
     pub(crate) failures: Vec<String>,
-    /// How often the frames were sent.
+    /// How many times the frames were sent.
     pub(crate) rounds: usize,
 }
 
-/// A wire to a host. Frames of its VLAN are known here without their tag, and those without one have one too many.
+/// A wire to a host. The tag of its VLAN is removed from captured frames, and added to frames without one, which stand out then.
 #[derive(Debug)]
 pub(crate) struct Wire {
     tap: Tap,
     tag: Vec<u8>,
 }
 
-/// Behind both MACs.
+/// Offset of the tag, after both MACs.
 const TAG_AT: usize = 12;
 
 impl Wire {
@@ -90,38 +90,40 @@ impl Wire {
     }
 }
 
-/// The mark of an echo request that only tells the router's answer from others.
+/// Marks the payload of echo requests that are sent to wait for the router.
 const MARK: &[u8; 4] = b"MARK";
 const ICMP: u8 = 1;
-/// A marker that is not answered (the link is down) is not waited for any longer.
+/// How long to wait for the answer to a marker; there is none if the link is down.
 const UNANSWERED: Duration = Duration::from_millis(30);
 
-/// After so long a wire is broken.
+/// How long a wire may take to come up.
 const UNREACHED: Duration = Duration::from_secs(3);
 
-/// Serves one router until nobody gives orders any more.
+/// Serves the requests for one router until the channel is closed.
 pub(crate) fn serve(
     router: &NetNs,
     wires: Vec<Wire>,
     cpu: usize,
-    orders: &Receiver<Order>,
-    answers: &Sender<Answer>,
+    orders: &Receiver<Request>,
+    answers: &Sender<Reply>,
 ) {
-    // Its command lines run there; the wires' taps stay where they are.
+    // Command lines run in the router's namespace; the taps stay in those of the hosts.
     router.enter();
     pin(cpu);
-    let mut lane = Lane { wires, marked: 0, lan_at: Site::Lan };
+    let mut worker = Worker { wires, marked: 0, lan_at: Site::Lan };
     for order in orders {
         let answer = match order {
-            Order::Send(frames) => lane.send(&frames),
-            Order::Reach(site) => lane.reach(site),
-            Order::Move(site) => {
-                lane.lan_at = site;
-                Answer::default()
+            Request::Send(frames) => worker.send(&frames),
+            Request::Reach(site) => worker.reach(site),
+            Request::Move(site) => {
+                worker.lan_at = site;
+                Reply::default()
             }
-            Order::Linger(idle) => lane.linger(idle),
-            Order::Amid(lines, frames, time) => lane.amid(&lines, &frames, time),
-            Order::Change(lines) => Answer { failures: run(&lines), ..Answer::default() },
+            Request::Linger(idle) => worker.linger(idle),
+            Request::ChangeWhileSending(lines, frames, time) => {
+                worker.change_while_sending(&lines, &frames, time)
+            }
+            Request::Change(lines) => Reply { failures: run(&lines), ..Reply::default() },
         };
         if answers.send(answer).is_err() {
             return;
@@ -129,16 +131,16 @@ pub(crate) fn serve(
     }
 }
 
-struct Lane {
+struct Worker {
     wires: Vec<Wire>,
     marked: u32,
     lan_at: Site,
 }
 
-impl Lane {
-    /// A device that is up sends nothing until a work queue has heard of its carrier, at either end.
-    fn reach(&mut self, site: Site) -> Answer {
-        let (mut answer, since) = (Answer::default(), Instant::now());
+impl Worker {
+    /// A device that is up sends nothing until a work queue has processed its carrier, at either end.
+    fn reach(&mut self, site: Site) -> Reply {
+        let (mut answer, since) = (Reply::default(), Instant::now());
         while self.is_there(site) && since.elapsed() < UNREACHED {
             let mut open = vec![self.mark(site)];
             let sent = Instant::now();
@@ -154,7 +156,7 @@ impl Lane {
         answer
     }
 
-    /// Whether a host is at this site: that of the LAN may be elsewhere.
+    /// Whether a host is at this site. The LAN host moves between two sites.
     fn is_there(&self, site: Site) -> bool {
         site != Site::Lan || self.lan_at == Site::Lan
     }
@@ -165,14 +167,14 @@ impl Lane {
         (site, self.marked)
     }
 
-    fn send(&mut self, frames: &[Frame]) -> Answer {
+    fn send(&mut self, frames: &[Frame]) -> Reply {
         for frame in frames {
             self.wires[frame.site as usize].offer(&frame.bytes);
         }
-        // From every site where a host is: the answer comes behind what the router has sent there, so that no wire fills up.
+        // Send a marker from every site with a host: the answer comes after the frames that the router has sent there.
         let there: Vec<Site> = Site::ALL.into_iter().filter(|site| self.is_there(*site)).collect();
         let mut open: Vec<(Site, u32)> = there.into_iter().map(|site| self.mark(site)).collect();
-        let mut answer = Answer::default();
+        let mut answer = Reply::default();
         let mut last = Instant::now();
         while !open.is_empty() && last.elapsed() < UNANSWERED {
             if self.collect(&mut answer, &mut open) {
@@ -185,10 +187,10 @@ impl Lane {
         answer
     }
 
-    fn amid(&mut self, lines: &[String], frames: &[Frame], time: Duration) -> Answer {
+    fn change_while_sending(&mut self, lines: &[String], frames: &[Frame], time: Duration) -> Reply {
         thread::scope(|scope| {
             let change = scope.spawn(|| run(lines));
-            let (mut answer, mut end) = (Answer::default(), None);
+            let (mut answer, mut end) = (Reply::default(), None);
             while end.is_none_or(|end| Instant::now() < end) {
                 if change.is_finished() {
                     end.get_or_insert_with(|| Instant::now() + time);
@@ -203,8 +205,8 @@ impl Lane {
         })
     }
 
-    fn linger(&mut self, idle: Duration) -> Answer {
-        let (mut answer, mut open) = (Answer::default(), Vec::new());
+    fn linger(&mut self, idle: Duration) -> Reply {
+        let (mut answer, mut open) = (Reply::default(), Vec::new());
         let mut last = Instant::now();
         while last.elapsed() < idle {
             if self.collect(&mut answer, &mut open) {
@@ -216,8 +218,8 @@ impl Lane {
         answer
     }
 
-    /// Takes what is there; whether anything was.
-    fn collect(&self, answer: &mut Answer, open: &mut Vec<(Site, u32)>) -> bool {
+    /// Takes all captured frames; returns whether there were any.
+    fn collect(&self, answer: &mut Reply, open: &mut Vec<(Site, u32)>) -> bool {
         let mut any = false;
         for (site, wire) in Site::ALL.into_iter().zip(&self.wires) {
             while let Some(bytes) = wire.waiting() {
@@ -252,26 +254,26 @@ fn pin(cpu: usize) {
     let mut cpus = CpuSet::new();
     let count = thread::available_parallelism().map_or(1, usize::from);
     if cpus.set(cpu % count).is_ok() {
-        // Where the machine does not allow it, order is at stake, and the oracle will say so.
+        // If the machine does not permit it, packets may be reordered, and the oracle reports that.
         let _ = sched_setaffinity(Pid::from_raw(0), &cpus);
     }
 }
 
-/// Runs command lines; neighbours of one tool in one process. What it says of failures.
+/// Runs command lines, consecutive lines of one tool in one process. Returns the errors.
 fn run(lines: &[String]) -> Vec<String> {
     let mut failures = Vec::new();
     for group in lines.chunk_by(|a, b| tool(a).0 == tool(b).0) {
         let (name, _) = tool(&group[0]);
         let input: Vec<&str> = group.iter().map(|line| tool(line).1).collect();
-        let said = match name {
-            "nft" => fed(&["nft", "-f", "-"], &input),
-            "ip" => fed(&["ip", "-force", "-batch", "-"], &input),
-            "ip -6" => fed(&["ip", "-6", "-force", "-batch", "-"], &input),
-            "tc" => fed(&["tc", "-force", "-batch", "-"], &input),
-            "bridge" => fed(&["bridge", "-force", "-batch", "-"], &input),
-            _ => fed(&["sh"], &group.iter().map(String::as_str).collect::<Vec<_>>()),
+        let text = match name {
+            "nft" => run_tool(&["nft", "-f", "-"], &input),
+            "ip" => run_tool(&["ip", "-force", "-batch", "-"], &input),
+            "ip -6" => run_tool(&["ip", "-6", "-force", "-batch", "-"], &input),
+            "tc" => run_tool(&["tc", "-force", "-batch", "-"], &input),
+            "bridge" => run_tool(&["bridge", "-force", "-batch", "-"], &input),
+            _ => run_tool(&["sh"], &group.iter().map(String::as_str).collect::<Vec<_>>()),
         };
-        failures.extend(said);
+        failures.extend(text);
     }
     failures
 }
@@ -283,7 +285,7 @@ fn tool(line: &str) -> (&str, &str) {
     }
 }
 
-fn fed(command: &[&str], input: &[&str]) -> Option<String> {
+fn run_tool(command: &[&str], input: &[&str]) -> Option<String> {
     let run = || {
         let mut process = Command::new(command[0]);
         process.args(&command[1..]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -1,4 +1,5 @@
-//! The router that traffic goes through: one of ours, made anew for each column and round, or one between two devices of this machine.
+//! The router between the two ends of iperf3: one of our own, made anew for each column and round, or one between two
+//! devices of this machine.
 
 use super::{Between, Cell, Column};
 use crate::{
@@ -12,31 +13,31 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// On the LAN side.
+/// The VLAN on the LAN side.
 const VLANS: &[Tag] = &[Tag::vlan(5)];
-/// What comes tagged is let through as what comes untagged.
+/// Accepts tagged traffic as untagged traffic is accepted.
 const TAGGED_TOO: &str = "add rule inet filter forward iifname \"r0.5\" ct state new accept";
-/// Of both families.
+/// Masquerade in both families.
 const MASQUERADE: &str = "table inet nat { chain postrouting { type nat hook postrouting priority srcnat; \
     oifname \"r1\" masquerade; }; }";
 
-/// The devices that a router is between, while they are ours.
+/// The two devices around a router, while they are in namespaces of our own.
 #[derive(Debug)]
 pub(super) struct Devices {
     both: [Borrowed; 2],
     gateways: Vec<IpAddr>,
 }
 
-/// What traffic goes through.
+/// The router and its hosts.
 #[derive(Debug)]
 pub(super) enum Rig<'d> {
-    /// A LAN host, a router with a stateful firewall and what the traffic asks for, and a WAN host.
+    /// A LAN host, a router with a stateful firewall and the settings of the cell, and a WAN host.
     Own(Box<Topology>),
-    /// Whatever is between these.
+    /// A router between two devices.
     Between(&'d Devices),
 }
 
-/// Where iperf3 runs.
+/// A host that runs iperf3.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct End<'r> {
     pub(super) ns: &'r NetNs,
@@ -64,19 +65,19 @@ impl Devices {
         })
     }
 
-    /// Why this traffic cannot be.
+    /// Why this traffic is not possible here; None if it is.
     pub(super) fn lack(&self, cell: &Cell) -> Option<String> {
         if let Some(why) = self.ends().iter().find_map(|end| end.address(cell.v6).err()) {
             return Some(why.to_string());
         }
         let is_routed =
             self.gateways.is_empty() || self.gateways.iter().any(|gateway| gateway.is_ipv6() == cell.v6);
-        (!is_routed).then(|| format!("no --gateway of {} is named", family(cell.v6)))
+        (!is_routed).then(|| format!("no {} --gateway was given", family(cell.v6)))
     }
 }
 
 impl<'d> Rig<'d> {
-    /// For traffic of this kind.
+    /// Sets up the router for a cell.
     pub(super) fn new(devices: Option<&'d Devices>, of: Cell) -> Result<Self, Error> {
         Ok(match devices {
             Some(devices) => Self::Between(devices),
@@ -84,15 +85,15 @@ impl<'d> Rig<'d> {
         })
     }
 
-    /// On the LAN's side, and on the WAN's.
+    /// The host on the LAN side and the host on the WAN side.
     pub(super) fn ends(&self) -> [End<'_>; 2] {
         match self {
-            Self::Own(topology) => [topology.lan(), topology.wan()].map(End::of),
+            Self::Own(topology) => [topology.lan(), topology.wan()].map(End::for_host),
             Self::Between(devices) => devices.ends(),
         }
     }
 
-    /// What is special about a column, while it lasts.
+    /// Applies the settings of a column until the returned value is dropped.
     pub(super) fn arrange<'n>(&'n self, column: &'n Column) -> Result<Option<Up<'n>>, Error> {
         let router = match self {
             Self::Own(topology) => Some(topology.router()),
@@ -107,8 +108,8 @@ impl<'d> Rig<'d> {
             }
             let output = command.output()?;
             if !output.status.success() {
-                let said = String::from_utf8_lossy(&output.stderr);
-                let why = format!("`{line}` ended with {}: {}", output.status, said.trim());
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                let why = format!("`{line}` ended with {}: {}", output.status, stderr.trim());
                 return Err(Error::Machine(why.trim_end_matches(": ").to_owned()));
             }
         }
@@ -118,7 +119,7 @@ impl<'d> Rig<'d> {
 
 fn topology(of: Cell) -> Result<Topology, Error> {
     let lan = if of.vlan { Segment::LAN.tagged(VLANS).with_tagged_host() } else { Segment::LAN };
-    let topology = Topology::try_of(&[lan, Segment::WAN])?;
+    let topology = Topology::try_new(&[lan, Segment::WAN])?;
     topology.try_gather(true)?;
     let rules = [(RULESET, true), (TAGGED_TOO, of.vlan), (MASQUERADE, of.nat)];
     for (rules, wanted) in rules {
@@ -130,14 +131,14 @@ fn topology(of: Cell) -> Result<Topology, Error> {
 }
 
 impl<'r> End<'r> {
-    fn of(host: &'r Host) -> Self {
+    fn for_host(host: &'r Host) -> Self {
         Self { ns: &host.ns, nic: host.nic, v4: Some(host.v4.into()), v6: Some(host.v6.into()) }
     }
 
-    /// Where it is reached.
+    /// The address of this host.
     pub(super) fn address(&self, v6: bool) -> Result<IpAddr, Error> {
         let address = if v6 { self.v6 } else { self.v4 };
-        address.ok_or_else(|| Error::Asked(format!("{} has no address of {}", self.nic, family(v6))))
+        address.ok_or_else(|| Error::Asked(format!("{} has no {} address", self.nic, family(v6))))
     }
 }
 

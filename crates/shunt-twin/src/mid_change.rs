@@ -1,21 +1,21 @@
-//! Packets sent during a change: each goes the way of before or of after.
+//! Packets sent during a change: each must leave as before the change or as after it.
 
 use crate::{
     compare::{Discrepancy, Fault, is_unasked, masked},
-    lane::Frame,
     packet::Identity,
+    worker::Frame,
 };
 use std::collections::BTreeMap;
 
-/// What Linux alone makes of each packet, sent once.
+/// The frames that Linux alone makes of each packet, sent once.
 #[derive(Debug, Default)]
-pub(crate) struct Way(BTreeMap<u32, Vec<Frame>>);
+pub(crate) struct ExpectedFrames(BTreeMap<u32, Vec<Frame>>);
 
-impl Way {
-    pub(crate) fn of(frames: Vec<Frame>) -> Self {
+impl ExpectedFrames {
+    pub(crate) fn from_frames(frames: Vec<Frame>) -> Self {
         let mut way: BTreeMap<u32, Vec<Frame>> = BTreeMap::new();
         for frame in frames.into_iter().filter(|frame| !is_unasked(&frame.bytes)) {
-            if let Some(identity) = Identity::of(&frame.bytes) {
+            if let Some(identity) = Identity::find(&frame.bytes) {
                 way.entry(identity.number).or_default().push(masked(frame));
             }
         }
@@ -27,9 +27,14 @@ impl Way {
     }
 }
 
-/// What is wrong with what left while packets of these numbers were sent `rounds` times each: frames of none of the ways,
-/// fewer than any way makes, more than any way makes.
-pub(crate) fn judge(ways: &[Way], numbers: &[u32], rounds: usize, left: &Way) -> Vec<Discrepancy> {
+/// Judges the frames that left while packets of these numbers were sent `rounds` times each. Faults are a frame that is in none of
+/// `ways`, fewer frames than each of `ways` gives, and more frames than any gives.
+pub(crate) fn judge(
+    ways: &[ExpectedFrames],
+    numbers: &[u32],
+    rounds: usize,
+    left: &ExpectedFrames,
+) -> Vec<Discrepancy> {
     let mut found = Vec::new();
     for number in numbers {
         let known = |frame: &Frame| ways.iter().any(|way| way.frames(*number).contains(frame));
@@ -38,7 +43,7 @@ pub(crate) fn judge(ways: &[Way], numbers: &[u32], rounds: usize, left: &Way) ->
             let either = reference.or(subject);
             found.push(Discrepancy {
                 kind,
-                identity: either.and_then(|frame| Identity::of(&frame.bytes)),
+                identity: either.and_then(|frame| Identity::find(&frame.bytes)),
                 reference: reference.cloned(),
                 subject: subject.cloned(),
             });
@@ -72,8 +77,12 @@ mod tests {
     }
 
     fn faults(ways: &[&[Frame]], rounds: usize, left: &[Frame]) -> Vec<Fault> {
-        let ways: Vec<Way> = ways.iter().map(|way| Way::of(way.to_vec())).collect();
-        judge(&ways, &[1], rounds, &Way::of(left.to_vec())).into_iter().map(|d| d.kind).collect()
+        let ways: Vec<ExpectedFrames> =
+            ways.iter().map(|way| ExpectedFrames::from_frames(way.to_vec())).collect();
+        judge(&ways, &[1], rounds, &ExpectedFrames::from_frames(left.to_vec()))
+            .into_iter()
+            .map(|d| d.kind)
+            .collect()
     }
 
     #[test]
@@ -84,7 +93,7 @@ mod tests {
         assert_eq!(faults(&ways, 2, &[old.clone(), third.clone()]), [Fault::Different]);
         assert_eq!(faults(&ways, 2, slice::from_ref(&old)), [Fault::Lost]);
         assert_eq!(faults(&ways, 1, &[old.clone(), new.clone()]), [Fault::Duplicated]);
-        // After the change it is dropped.
+        // After the change, the packet is dropped.
         assert_eq!(faults(&[slice::from_ref(&old), &[]], 2, slice::from_ref(&old)), []);
         assert_eq!(faults(&[&[], &[]], 1, &[third]), [Fault::Extra, Fault::Duplicated]);
     }

@@ -1,19 +1,42 @@
-//! What came out, as readings that files of results hold.
+//! The figures of a run as readings for a file of results.
 
-use super::{Directed, Figures, Floor};
-use crate::{Doubt, Limit, Reading, Run};
+use super::{Directed, Figures, Floor, Recorded, Report, sender};
+use crate::{Doubt, Limit, Reading, Results, Run};
 use serde_json::{Map, Value, json};
+use shunt_gen::Schedule;
 use std::collections::BTreeMap;
 
-/// By name. All have all doubts: what disturbs one direction disturbs the other.
-pub(super) fn readings(
-    directions: &[Directed],
-    floor: Option<&Floor>,
-    doubts: &[Doubt],
-) -> BTreeMap<String, Reading> {
+impl Report {
+    pub(super) fn new(
+        directions: Vec<Directed>,
+        schedule: &Schedule,
+        floor: Option<Floor>,
+        recorded: Option<Recorded>,
+        mut results: Results,
+        interrupted: bool,
+    ) -> Self {
+        let mut doubts = results.conditions.doubts();
+        let mut found: Vec<Doubt> = directions.iter().flat_map(|one| one.doubts.clone()).collect();
+        found.extend(recorded.as_ref().and_then(Recorded::doubt));
+        found.extend(interrupted.then_some(Doubt::Interrupted));
+        for doubt in found {
+            if !doubts.contains(&doubt) {
+                doubts.push(doubt);
+            }
+        }
+        results.readings = readings(&directions, floor.as_ref(), &doubts);
+        results.complete = !interrupted;
+        let figures = Figures::sum(&directions);
+        let burst = schedule.burst.max(sender::batch(schedule));
+        Self { doubts, figures, directions, floor, recorded, burst, results }
+    }
+}
+
+/// The readings by name. Each reading gets all doubts: a disturbance of one direction disturbs the other.
+fn readings(directions: &[Directed], floor: Option<&Floor>, doubts: &[Doubt]) -> BTreeMap<String, Reading> {
     let mut readings = BTreeMap::new();
     let mut add = |name: String, (unit, value, details): Measured, limit: Option<&Limit>| {
-        if let Some(mut reading) = Reading::of_runs(unit, vec![Run { value, at: None, details }]) {
+        if let Some(mut reading) = Reading::from_runs(unit, vec![Run { value, at: None, details }]) {
             reading.doubts = doubts.to_vec();
             reading.set_limit(limit.filter(|_| unit == "pps").cloned());
             readings.insert(name, reading);
