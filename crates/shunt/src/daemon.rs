@@ -1,11 +1,11 @@
-//! The daemon as a process: found, started, waited for, ended.
+//! The process of the daemon: find the program, start it, wait for its end, kill it.
 
 use anyhow::Context;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use shunt_api::{Failure, FailureCode, Instance, runtime_dir};
+use shunt_api::{Failure, FailureCode, Instance, RUNTIME_DIR_VARIABLE};
 use std::{
     env,
     ffi::OsString,
@@ -21,7 +21,7 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// The file of the daemon's program.
+/// The path of the `shuntd` executable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Program(PathBuf);
 
@@ -30,18 +30,19 @@ pub(crate) struct Program(PathBuf);
 pub(crate) struct Started {
     child: Child,
     log: PathBuf,
-    /// Where this daemon's lines begin.
-    from: u64,
+    /// Offset in the log at which the lines of this daemon begin, in bytes.
+    log_start: u64,
 }
 
 const NAME: &str = "shuntd";
-/// What the daemon's lines for the operator begin with.
+/// The daemon begins each message for the operator with this; other lines are log lines.
 const PREFIX: &str = "shuntd: ";
 const LOG_TAIL_BYTES: u64 = 64 * 1024;
-pub(crate) const GLANCE: Duration = Duration::from_millis(20);
+/// How often a process or a socket is polled.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Program {
-    /// Beside this program, so that a build finds its own daemon; else in PATH.
+    /// Looks in the directory of this program first, so that a build finds its own daemon, then in PATH.
     pub(crate) fn find() -> Result<Self, Failure> {
         let beside = env::current_exe().ok().and_then(|own| own.parent().map(Path::to_path_buf));
         let path = env::var_os("PATH").unwrap_or_default();
@@ -53,20 +54,21 @@ impl Program {
             fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
         };
         dirs.map(|dir| dir.join(NAME)).find(is_program).map(Self).ok_or_else(|| {
-            let why = "shuntd is neither beside shunt nor in PATH; install both together";
+            let why = "cannot find shuntd beside shunt or in PATH; install both together";
             Failure::new(FailureCode::Internal, why)
         })
     }
 
-    /// Becomes the daemon. Returns only if that fails.
-    pub(crate) fn become_it(&self, args: &[OsString]) -> anyhow::Error {
+    /// Replaces this process by the daemon. Returns only if that fails.
+    pub(crate) fn exec(&self, args: &[OsString]) -> anyhow::Error {
         let error = Command::new(&self.0).args(args).exec();
         self.cannot_run(error)
     }
 
-    /// Starts the daemon in the background, in a process group of its own, with its lines going to the instance's log.
+    /// Starts the daemon in the background, in its own process group, with standard output and error in the log of the
+    /// instance.
     pub(crate) fn start(&self, instance: &Instance, args: &[OsString]) -> anyhow::Result<Started> {
-        let path = instance.log_path();
+        let path = instance.log_path(&runtime_dir());
         let mut log = open_log(&path).map_err(|error| {
             let failure = match error.kind() {
                 io::ErrorKind::PermissionDenied => {
@@ -76,7 +78,7 @@ impl Program {
             };
             anyhow::Error::new(error).context(failure)
         })?;
-        let from = log.seek(SeekFrom::End(0))?;
+        let log_start = log.seek(SeekFrom::End(0))?;
         let child = Command::new(&self.0)
             .args(args)
             .current_dir("/")
@@ -86,10 +88,10 @@ impl Program {
             .process_group(0)
             .spawn()
             .map_err(|error| self.cannot_run(error))?;
-        Ok(Started { child, log: path, from })
+        Ok(Started { child, log: path, log_start })
     }
 
-    /// Removes what a daemon that died may have left.
+    /// Removes programs, maps and qdiscs that a daemon which died may have left behind.
     pub(crate) fn clean_up(&self, instance: &Instance) -> anyhow::Result<()> {
         let out = Command::new(&self.0)
             .args(["--cleanup", "--instance", instance.as_str()])
@@ -99,8 +101,8 @@ impl Program {
         if out.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&out.stderr);
-        Err(failure_of(out.status, &said, "shuntd --cleanup").into())
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        Err(exit_failure(out.status, &stderr, "shuntd --cleanup").into())
     }
 
     fn cannot_run(&self, error: io::Error) -> anyhow::Error {
@@ -114,11 +116,11 @@ impl Started {
         self.child.id()
     }
 
-    /// What it failed of, once it has ended. That it ended without a failure is one too: it should have stayed.
+    /// Why the daemon ended; none while it runs. Exit code 0 is a failure, too: the daemon should have kept running.
     pub(crate) fn failure(&mut self) -> anyhow::Result<Option<Failure>> {
         let Some(status) = self.child.try_wait()? else { return Ok(None) };
-        let said = tail(&self.log, self.from).with_context(|| self.log.display().to_string())?;
-        Ok(Some(failure_of(status, &said, &format!("shuntd (its log: {})", self.log.display()))))
+        let lines = tail(&self.log, self.log_start).with_context(|| self.log.display().to_string())?;
+        Ok(Some(exit_failure(status, &lines, &format!("shuntd (its log: {})", self.log.display()))))
     }
 
     pub(crate) fn log(&self) -> &Path {
@@ -126,32 +128,37 @@ impl Started {
     }
 }
 
-/// Ends a process that does not listen any more.
-pub(crate) fn force_end(pid: u32) {
+/// Kills a process that no longer answers.
+pub(crate) fn kill_process(pid: u32) {
     if let Ok(pid) = i32::try_from(pid) {
-        // That it has ended by now is what was wanted; whoever called waits for that.
+        // An error means that the process has ended already; the caller waits for that in any case.
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }
 
-/// Waits for the end of a process that need not be a child. Whether it came in time.
+/// Waits until a process has ended; it need not be a child. Returns false if it still runs after `within`.
 pub(crate) async fn wait_gone(pid: u32, within: Duration) -> bool {
     let deadline = Instant::now() + within;
     while !is_gone(pid) {
         if Instant::now() >= deadline {
             return false;
         }
-        sleep(GLANCE).await;
+        sleep(POLL_INTERVAL).await;
     }
     true
 }
 
-// A process that its parent has not yet asked for has let go of everything.
+// A zombie has released all its resources, so it counts as gone.
 fn is_gone(pid: u32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])),
         Err(_) => true,
     }
+}
+
+/// The directory of control sockets and logs, as `SHUNT_RUNTIME_DIR` says.
+pub(crate) fn runtime_dir() -> PathBuf {
+    shunt_api::runtime_dir(env::var_os(RUNTIME_DIR_VARIABLE))
 }
 
 fn open_log(path: &Path) -> io::Result<File> {
@@ -163,26 +170,27 @@ fn open_log(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
-fn tail(path: &Path, from: u64) -> io::Result<String> {
+/// The log from this offset on, but at most its last [`LOG_TAIL_BYTES`].
+fn tail(path: &Path, start: u64) -> io::Result<String> {
     let mut log = File::open(path)?;
     let len = log.metadata()?.len();
-    log.seek(SeekFrom::Start(from.max(len.saturating_sub(LOG_TAIL_BYTES))))?;
+    log.seek(SeekFrom::Start(start.max(len.saturating_sub(LOG_TAIL_BYTES))))?;
     let mut bytes = Vec::new();
     log.read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The daemon's own last words, or how it ended if there are none.
-fn failure_of(status: ExitStatus, said: &str, who: &str) -> Failure {
+/// The last message that the daemon wrote for the operator, or else its exit status and last line.
+fn exit_failure(status: ExitStatus, output: &str, program: &str) -> Failure {
     let code = status.code().and_then(|code| u8::try_from(code).ok()).and_then(FailureCode::from_exit_code);
     let code = code.unwrap_or(FailureCode::Internal);
     let how = match (status.code(), status.signal()) {
-        (Some(code), _) => format!("{who} ended with exit code {code}"),
-        (None, signal) => format!("{who} was ended by signal {}", signal.unwrap_or_default()),
+        (Some(code), _) => format!("{program} ended with exit code {code}"),
+        (None, signal) => format!("{program} was ended by signal {}", signal.unwrap_or_default()),
     };
-    let lines = || said.lines().map(str::trim_end).rev().filter(|line| !line.is_empty());
-    let told = lines().find_map(|line| line.strip_prefix(PREFIX)).map(str::to_owned);
-    let message = told.unwrap_or_else(|| match lines().next() {
+    let lines = || output.lines().map(str::trim_end).rev().filter(|line| !line.is_empty());
+    let message = lines().find_map(|line| line.strip_prefix(PREFIX)).map(str::to_owned);
+    let message = message.unwrap_or_else(|| match lines().next() {
         Some(line) => format!("{how}: {line}"),
         None => how,
     });

@@ -1,35 +1,30 @@
-//! The command that people type: parse what was typed, resolve it against the machine, do it, render the answer.
+//! The command `shunt`: parse what was typed, resolve it against the machine, run it, render the answer.
 
-// They panic where standard error or output cannot be written; see `say`.
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "the doc comments of arguments are help texts, where brackets mean optional"
+)]
+// These macros panic if standard output or error cannot be written; `output::write_stderr` does not.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
-mod agent;
-mod bench;
-mod campaign;
 mod cli;
 mod client;
+mod commands;
 mod daemon;
-mod ends;
-mod line;
-mod load;
-mod man;
-mod perform;
+mod failure;
+mod output;
 mod plan;
-mod progress;
 mod render;
-mod report;
-mod select;
-mod traffic;
+mod signals;
 
 use clap::Parser;
 use cli::Cli;
+use output::write_stderr;
 use plan::Plan;
 use shunt_api::{ErrorBody, Failure, FailureCode};
 use std::{
     io::{self, Write},
     process::ExitCode,
-    thread::sleep,
-    time::{Duration, Instant},
 };
 
 fn main() -> ExitCode {
@@ -37,20 +32,19 @@ fn main() -> ExitCode {
     let (json, verbose) = (typed.json, typed.verbose);
     match run(typed) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error, json, verbose),
+        Err(error) => report_failure(&error, json, verbose),
     }
 }
 
 fn run(typed: Cli) -> anyhow::Result<()> {
     let format = render::Format { json: typed.json, verbose: typed.verbose };
-    let plan = Plan::resolve(typed)?;
-    let shown = perform::perform(plan, &mut |answer| {
+    let outcome = Plan::resolve(typed)?.run(&mut |answer| {
         let mut text = Vec::new();
         answer.render(&mut text, format)?;
         Ok(io::stdout().lock().write_all(&text)?)
     });
-    match shown {
-        // `shunt flows | head` has seen enough.
+    match outcome {
+        // The reader of a pipe may stop early, as in `shunt flows | head`.
         Err(error) if is_broken_pipe(&error) => Ok(()),
         other => other,
     }
@@ -60,7 +54,8 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
-fn fail(error: &anyhow::Error, json: bool, verbose: bool) -> ExitCode {
+/// Prints a failure on standard error: one line, the causes with --verbose, or JSON. Returns its exit code.
+fn report_failure(error: &anyhow::Error, json: bool, verbose: bool) -> ExitCode {
     let failure = match error.downcast_ref::<Failure>() {
         Some(failure) => failure.clone(),
         None => Failure::new(FailureCode::Internal, error.to_string()),
@@ -75,18 +70,6 @@ fn fail(error: &anyhow::Error, json: bool, verbose: bool) -> ExitCode {
             text += &format!("  because {cause}\n");
         }
     }
-    say(&text);
+    write_stderr(&text);
     ExitCode::from(code)
-}
-
-/// On standard error. Where memory ran out, what a daemon had of it comes back a moment after its end, and a pipe needs some.
-pub(crate) fn say(text: &str) {
-    let until = Instant::now() + Duration::from_secs(10);
-    // Where nobody reads it, the exit code still says it.
-    while let Err(error) = io::stderr().lock().write_all(text.as_bytes()) {
-        if error.kind() != io::ErrorKind::OutOfMemory || Instant::now() > until {
-            return;
-        }
-        sleep(Duration::from_millis(10));
-    }
 }

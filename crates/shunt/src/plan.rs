@@ -1,168 +1,127 @@
-//! What was typed, resolved against the machine: files read, programs found, paths made absolute. Changes nothing.
+//! From the command line to an action: resolves what was typed (reads files, finds programs, makes paths absolute), then runs it.
 
 use crate::{
-    agent::{Agent, token::Token},
-    bench::Measurement,
-    campaign::Campaign,
-    cli::{
-        AgentArgs, Cli, Command, CompareArgs, DelArgs, FlowCommand, LabCommand, LoadArgs, Measuring, UpArgs,
+    cli::{Cli, Command},
+    client::control::Client,
+    commands::{
+        bench::{BenchCommand, Campaign, MeasureCommand, Measurement},
+        compare::Compare,
+        completions,
+        conntrack::{self, ConntrackArgs},
+        down,
+        flow::Change,
+        flows::{self, FlowsArgs},
+        flush,
+        generate::Generation,
+        lab::{Agent, LabCommand},
+        line,
+        load::{self, LoadArgs},
+        man,
+        report::Reporting,
+        status,
+        up::Start,
+        watch::{self, WatchArgs},
+        why,
     },
     daemon::Program,
-    line::Line,
-    report::Reporting,
-    select::{Filter, Order},
-    traffic::Generation,
+    output::Show,
+    render::Line,
 };
+use clap::CommandFactory;
 use clap_complete::Shell;
-use shunt_api::{Failure, FailureCode, Instance, Selection, StaticRemoval, StaticTable};
-use shunt_lab::{ReadError, Results};
-use std::{
-    ffi::OsString,
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use shunt_api::{Instance, Selection};
+use std::path::PathBuf;
 
-/// What will be done, and to which instance.
+/// A resolved command line. Resolving changes nothing on the machine; running is the only step with effects.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) instance: Instance,
-    pub(crate) step: Step,
+    instance: Instance,
+    step: Step,
 }
 
-/// A file of results, and where it is.
-pub(crate) type NamedResults = (String, Box<Results>);
-
-/// What will be done.
 #[derive(Debug)]
-pub(crate) enum Step {
-    Start { program: Program, args: Vec<OsString>, foreground: bool },
-    Stop { program: Program },
+enum Step {
+    Up(Start),
+    Down(Program),
     Status,
-    Flows { filter: Filter, order: Order, over: Duration },
-    Why { wanted: Selection },
-    Conntrack { ends: Selection, protocol: Option<u8> },
-    Watch { wanted: Selection, count: Option<u64>, during: Option<Duration> },
+    Flows(FlowsArgs),
+    Why(Selection),
+    Conntrack(ConntrackArgs),
+    Watch(WatchArgs),
     Flush,
-    Add(StaticTable),
-    Remove(StaticRemoval),
-    List,
+    Flow(Change),
     Line(Line),
-    Load { cpus: Option<Vec<usize>>, interval: Duration, count: Option<u64> },
-    LoadSelfTest { cpus: Option<Vec<usize>> },
-    Bench(Box<Measurement>),
+    Load(LoadArgs),
+    Measure(Box<Measurement>),
     Campaign(Box<Campaign>),
     Agent(Agent),
-    Compare { a: NamedResults, b: NamedResults, seed: u64 },
+    Compare(Compare),
     Gen(Box<Generation>),
     Report(Reporting),
-    Completions { shell: Shell },
-    Man { dir: PathBuf },
+    Completions(Shell),
+    Man(PathBuf),
 }
 
 impl Plan {
     pub(crate) fn resolve(typed: Cli) -> anyhow::Result<Self> {
         let Cli { instance, command, json, .. } = typed;
         let step = match command {
-            Command::Up(up) => Step::Start {
-                program: Program::find()?,
-                args: daemon_args(&instance, &up)?,
-                foreground: up.foreground,
-            },
-            Command::Down => Step::Stop { program: Program::find()? },
+            Command::Up(up) => Step::Up(Start::resolve(&up, &instance)?),
+            Command::Down => Step::Down(Program::find()?),
             Command::Status => Step::Status,
-            Command::Flows(flows) => {
-                Step::Flows { filter: flows.filter(), order: flows.order(), over: flows.over }
-            }
-            Command::Why(args) => {
-                Step::Why { wanted: args.selection().map_err(|why| Failure::new(FailureCode::Usage, why))? }
-            }
-            Command::Conntrack(args) => Step::Conntrack { ends: args.ends(), protocol: args.proto },
-            Command::Watch(watch) => {
-                Step::Watch { wanted: watch.ends.selection(), count: watch.count, during: watch.during }
-            }
+            Command::Flows(flows) => Step::Flows(flows),
+            Command::Why(why) => Step::Why(why.resolve()?),
+            Command::Conntrack(conntrack) => Step::Conntrack(conntrack),
+            Command::Watch(watch) => Step::Watch(watch),
             Command::Flush => Step::Flush,
-            Command::Flow(FlowCommand::Add(add)) => {
-                let table = StaticTable { route: Vec::new(), flow: vec![add.flow()] };
-                table.check().map_err(|wrong| Failure::new(FailureCode::Usage, wrong.message))?;
-                Step::Add(table)
-            }
-            Command::Flow(FlowCommand::Del(del)) => Step::Remove(removal(&del)?),
-            Command::Flow(FlowCommand::Load { file }) => Step::Add(read_table(&file)?),
-            Command::Flow(FlowCommand::List) => Step::List,
-            Command::Line(line) => Step::Line(Line::resolve(&line)?),
-            Command::Load(LoadArgs { interval, count, cpus, self_test }) => {
-                let cpus = (!cpus.is_empty()).then_some(cpus);
-                match self_test {
-                    true => Step::LoadSelfTest { cpus },
-                    false => Step::Load { cpus, interval, count },
-                }
-            }
-            Command::Bench(Measuring::Run(typed)) => Step::Campaign(Box::new(Campaign::resolve(&typed)?)),
-            Command::Lab(LabCommand::Agent(AgentArgs { listen, token_file, cpus })) => {
-                let token = Token::read(token_file.as_deref(), "--token-file")?;
-                Step::Agent(Agent { listen, token, cpus: (!cpus.is_empty()).then_some(cpus) })
-            }
-            Command::Bench(Measuring::Once(typed)) => Step::Bench(Box::new(Measurement::resolve(&typed)?)),
-            Command::Compare(CompareArgs { a, b, seed }) => {
-                Step::Compare { a: read_results(&a)?, b: read_results(&b)?, seed }
-            }
+            Command::Flow(flow) => Step::Flow(Change::resolve(&flow)?),
+            Command::Line(line) => Step::Line(line::resolve(&line)?),
+            Command::Load(load) => Step::Load(load),
+            Command::Bench(BenchCommand::Measure(typed)) => Step::Measure(resolve_measurement(&typed)?),
+            Command::Bench(BenchCommand::Run(typed)) => Step::Campaign(Box::new(Campaign::resolve(&typed)?)),
+            Command::Lab(LabCommand::Agent(typed)) => Step::Agent(Agent::resolve(typed)?),
+            Command::Compare(compare) => Step::Compare(Compare::resolve(&compare)?),
             Command::Gen(typed) => Step::Gen(Box::new(Generation::resolve(&typed)?)),
             Command::Report(report) => Step::Report(Reporting::resolve(report, json)?),
-            Command::Completions { shell } => Step::Completions { shell },
-            Command::Man { dir } => Step::Man { dir },
+            Command::Completions { shell } => Step::Completions(shell),
+            Command::Man { dir } => Step::Man(dir),
         };
         Ok(Self { instance, step })
     }
-}
 
-fn daemon_args(instance: &Instance, up: &UpArgs) -> Result<Vec<OsString>, Failure> {
-    let mut args: Vec<OsString> = vec!["--instance".into(), instance.as_str().into()];
-    if let Some(config) = &up.config {
-        args.extend(["--config".into(), absolute(config)?.into_os_string()]);
+    pub(crate) fn run(self, show: Show) -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(self.run_step(show))
     }
-    if let Some(engine) = up.engine {
-        args.extend(["--engine".into(), engine.to_string().into()]);
+
+    async fn run_step(self, show: Show<'_>) -> anyhow::Result<()> {
+        let Self { instance, step } = self;
+        let client = Client::new(&instance);
+        let answer = match step {
+            Step::Up(start) => start.run(&client, &instance).await?,
+            Step::Down(program) => down::run(&client, &instance, &program).await?,
+            Step::Status => status::run(&client).await?,
+            Step::Flows(flows) => flows::run(flows, &client).await?,
+            Step::Why(selection) => why::run(&selection, &client).await?,
+            Step::Conntrack(conntrack) => conntrack::run(conntrack, &client).await?,
+            Step::Watch(watch) => return watch::run(watch, &client, show).await,
+            Step::Flush => flush::run(&client).await?,
+            Step::Flow(change) => change.run(&client).await?,
+            Step::Line(line) => line::run(line),
+            Step::Load(load) => return load::run(load, show).await,
+            Step::Measure(measurement) => return measurement.run(show).await,
+            Step::Campaign(campaign) => return campaign.run(show).await,
+            Step::Agent(agent) => return agent.run().await,
+            Step::Compare(compare) => compare.run(),
+            Step::Gen(generation) => return generation.run(show).await,
+            Step::Report(reporting) => reporting.run()?,
+            Step::Completions(shell) => completions::run(Cli::command(), shell)?,
+            Step::Man(dir) => man::run(Cli::command(), dir)?,
+        };
+        show(&answer)
     }
-    for port in &up.ports {
-        args.extend(["--port".into(), port.into()]);
-    }
-    Ok(args)
 }
 
-// The daemon in the background works in `/`, so that it keeps no file system busy.
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(path).map_err(|error| bad_file(path, &error.to_string()))
+fn resolve_measurement(typed: &MeasureCommand) -> anyhow::Result<Box<Measurement>> {
+    Ok(Box::new(Measurement::resolve(typed)?))
 }
-
-fn read_table(path: &Path) -> Result<StaticTable, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| bad_file(path, &error.to_string()))?;
-    StaticTable::parse(&text).map_err(|why| bad_file(path, &why))
-}
-
-fn read_results(path: &Path) -> Result<NamedResults, Failure> {
-    match Results::read(path) {
-        Ok(results) => Ok((path.display().to_string(), Box::new(results))),
-        Err(ReadError::File { source, .. }) => Err(bad_file(path, &source.to_string())),
-        Err(why) => Err(bad_file(path, &why.to_string())),
-    }
-}
-
-pub(crate) fn bad_file(path: &Path, why: &str) -> Failure {
-    Failure::new(FailureCode::BadConfig, format!("{}: {why}", path.display()))
-}
-
-fn removal(del: &DelArgs) -> Result<StaticRemoval, Failure> {
-    let mut removal = StaticRemoval { all: del.all, ..StaticRemoval::default() };
-    removal.flow.extend(del.key());
-    removal.route.extend(del.route.clone());
-    if let Some(file) = &del.file {
-        let table = read_table(file)?;
-        removal.flow.extend(table.flow.iter().map(|flow| flow.key()));
-        removal.route.extend(table.route.into_iter().map(|route| route.name));
-    }
-    Ok(removal)
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,11 +1,13 @@
-//! Shows an answer: text for people and JSON for programs, from the same value.
+//! Renders answers: text for people and JSON for programs, from the same value. One module for each kind of text.
 
 mod campaign;
 mod columns;
 mod compare;
 mod concurrent;
+mod events;
 mod flows;
 mod frame_size;
+mod generate;
 mod goodput;
 mod line;
 mod load;
@@ -15,13 +17,12 @@ mod statics;
 mod status;
 mod sweep;
 mod tracked;
-mod traffic;
 mod units;
-mod watch;
 mod why;
 
-use crate::{campaign::Summary, cli::ReportForm, line::Line, report::Report as FilesReport};
-pub(crate) use report::write as report;
+pub(crate) use campaign::{CampaignSummary, StepState, StepSummary};
+pub(crate) use line::{Line, Row};
+pub(crate) use report::{Report, ReportForm, Source, document as report_document};
 use serde::Serialize;
 use shunt_api::{
     Connection, Count, Explanation, Failure, FailureCode, StaticTable, Status, Tracked, WatchEvent,
@@ -37,7 +38,7 @@ use std::{
 };
 pub(crate) use tracked::protocol_number;
 
-/// What was found or done.
+/// The outcome of a command, or of a part of it.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Started { status: Status, log: PathBuf },
@@ -59,29 +60,29 @@ pub(crate) enum Answer {
     FrameSize(Box<shunt_lab::frame_size::Report>),
     Sweep(Box<shunt_lab::sweep::Report>),
     CampaignStep { step: String, answer: Box<Answer> },
-    Campaign(Box<Summary>),
+    Campaign(Box<CampaignSummary>),
     Matrix(Box<shunt_lab::goodput::Report>),
     Rxtx(Box<shunt_lab::goodput::Report>),
     Compared(Comparison),
     Traffic(Box<shunt_lab::traffic::Report>),
-    Report(Box<FilesReport>, ReportForm),
+    Report(Box<Report>, ReportForm),
     Reported { path: PathBuf, files: usize },
     Completions(String),
     Written(PathBuf),
 }
 
-/// How `shunt down` went.
+/// The outcome of `shunt down`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Stopped {
-    /// There was a daemon.
+    /// Whether a daemon ran.
     pub(crate) was_running: bool,
-    /// It did not stop by itself.
+    /// Whether the daemon did not answer and was killed.
     pub(crate) killed: bool,
-    /// Its process.
+    /// The process ID of the daemon; none if none ran.
     pub(crate) pid: Option<u32>,
 }
 
-/// How to show it.
+/// The format of the output: the global options --json and --verbose.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Format {
     pub(crate) json: bool,
@@ -89,7 +90,7 @@ pub(crate) struct Format {
 }
 
 impl Answer {
-    /// Why it is not whole, though there is something to show.
+    /// Why the results are incomplete, though they can be shown; none if they are complete.
     pub(crate) fn failure(&self) -> Option<Failure> {
         match self {
             Self::Matrix(report) | Self::Rxtx(report) => {
@@ -132,10 +133,10 @@ impl Answer {
             Self::Tracked(entries) => {
                 entries.iter().try_for_each(|entry| writeln!(out, "{}", tracked::describe(entry)))
             }
-            Self::Event(event) => writeln!(out, "{}", watch::describe(event)),
+            Self::Event(event) => writeln!(out, "{}", events::describe(event)),
             Self::Flushed(Count { count }) => writeln!(out, "{count} flows sent back to the slow path"),
-            Self::Added(Count { count }) => writeln!(out, "{count} flows and routes put in"),
-            Self::Removed(Count { count }) => writeln!(out, "{count} flows and routes taken out"),
+            Self::Added(Count { count }) => writeln!(out, "{count} flows and routes added"),
+            Self::Removed(Count { count }) => writeln!(out, "{count} flows and routes removed"),
             Self::Statics(table) => out.write_all(statics::describe(table).as_bytes()),
             Self::Line(line) => out.write_all(line::describe(line).as_bytes()),
             Self::Load(load) => out.write_all(load::describe(load).as_bytes()),
@@ -152,12 +153,12 @@ impl Answer {
             Self::Matrix(report) => out.write_all(goodput::matrix(report).as_bytes()),
             Self::Rxtx(report) => out.write_all(goodput::rxtx(report).as_bytes()),
             Self::Compared(comparison) => out.write_all(compare::describe(comparison).as_bytes()),
-            Self::Traffic(report) => out.write_all(traffic::describe(report).as_bytes()),
-            Self::Report(files, form) => out.write_all(&report(files, *form)?),
+            Self::Traffic(report) => out.write_all(generate::describe(report).as_bytes()),
+            Self::Report(files, form) => out.write_all(&report_document(files, *form)?),
             Self::Reported { path, files } => {
                 writeln!(
                     out,
-                    "{} written, of {files} file{}",
+                    "{} written, from {files} file{}",
                     path.display(),
                     if *files == 1 { "" } else { "s" }
                 )
@@ -184,18 +185,18 @@ impl Answer {
             Self::FrameSize(report) => write_json(out, report),
             Self::Sweep(report) => write_json(out, report),
             Self::CampaignStep { step, answer } => {
-                let mut own = Vec::new();
-                answer.render_json(&mut own)?;
-                let report: serde_json::Value = serde_json::from_slice(&own)?;
+                let mut json = Vec::new();
+                answer.render_json(&mut json)?;
+                let report: serde_json::Value = serde_json::from_slice(&json)?;
                 write_json_line(out, &serde_json::json!({"step": step, "report": report}))
             }
             Self::Campaign(summary) => write_json_line(out, summary),
-            // The form of a file, which `shunt compare` and `shunt report` read.
+            // The format of a file of results, which `shunt compare` and `shunt report` read.
             Self::Concurrent(report) => out.write_all(report.results.to_json()?.as_bytes()),
             Self::Matrix(report) | Self::Rxtx(report) => out.write_all(report.results.to_json()?.as_bytes()),
             Self::Compared(comparison) => write_json(out, comparison),
             Self::Traffic(report) => write_json(out, report),
-            Self::Report(files, form) => out.write_all(&report(files, *form)?),
+            Self::Report(files, form) => out.write_all(&report_document(files, *form)?),
             Self::Reported { path, files } => {
                 write_json(out, &serde_json::json!({"path": path, "files": files}))
             }
@@ -210,7 +211,7 @@ fn write_json(mut out: &mut dyn Write, value: &impl Serialize) -> io::Result<()>
     writeln!(out)
 }
 
-/// For programs that read values as they come.
+/// One value in one line, for programs that read values as they arrive.
 fn write_json_line(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, value)?;
     writeln!(out)

@@ -1,5 +1,5 @@
 "use strict";
-// Not a second copy of the data: the link is made of what is in the page.
+// Build the download from the data in the page, so that the page has no second copy of it.
 {
 	const data = document.getElementById("data").textContent;
 	const link = document.getElementById("download");

@@ -1,13 +1,14 @@
-//! The command as a process, beside a stand-in for the daemon that only starts and ends.
+//! The command as a process. A script stands in for the daemon; it only starts and ends.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::signal::{SigSet, Signal, kill},
     unistd::Pid,
 };
+use shunt_lab::net::reset_ignored_signals_in_children;
 use std::{
-    fs,
+    env, fs,
     io::{BufRead, BufReader, Read, Write},
     os::unix::{fs::symlink, net::UnixListener},
     path::{Path, PathBuf},
@@ -17,23 +18,24 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A directory with the command, the stand-in, and a runtime directory.
+/// A directory with the command, the stand-in for the daemon, and a runtime directory.
 struct Place {
     dir: TempDir,
 }
 
+/// The outcome of a command.
 struct Ran {
     code: i32,
     out: String,
     err: String,
-    /// What the daemon was started with.
+    /// The arguments of the daemon; none if it was not started.
     args: Option<String>,
 }
 
 impl Place {
     fn new() -> Self {
-        // On the file system of the build, because a link to the command is needed and not a copy: another thread's child
-        // could hold a copy open for writing.
+        // Use the file system of the build, so that the command can be linked. A copy could still be open for writing in a child of
+        // another thread, and could then not be executed.
         let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         fs::hard_link(env!("CARGO_BIN_EXE_shunt"), dir.path().join("shunt")).unwrap();
         symlink(
@@ -66,12 +68,12 @@ impl Place {
 }
 
 #[test]
-fn what_the_daemon_fails_of_is_passed_on_with_its_exit_code() {
+fn a_failure_of_the_daemon_becomes_the_failure_of_up() {
     let place = Place::new();
     let ran = place.run("up --port eth7 --engine xdp --instance lab", "shuntd: eth7: no such device", 13);
     assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (13, "", "shunt: eth7: no such device\n"));
     assert_eq!(ran.args.unwrap(), "--instance lab --engine xdp --port eth7");
-    // The next one does not see the words of the last one.
+    // Messages of an earlier daemon are ignored.
     let ran = place.run("up --instance lab --json", "shuntd: no BTF", 11);
     let body = "{\"error\":{\"code\":\"no-btf\",\"message\":\"no BTF\"}}\n";
     assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (11, "", body));
@@ -80,28 +82,28 @@ fn what_the_daemon_fails_of_is_passed_on_with_its_exit_code() {
 }
 
 #[test]
-fn a_daemon_that_is_slow_to_come_up_is_waited_for_and_its_last_words_are_passed_on() {
+fn up_waits_for_a_slow_daemon_and_reports_its_failure() {
     let place = Place::new();
-    // Longer than two questions wait for their answers.
+    // Longer than the timeout of two requests.
     let ran = place.run_loading("up", "shuntd: the verifier refused it", 12, 54);
     let pid = ran.err.split(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty()).unwrap();
     let log = place.dir.path().join("run/default.log");
     let err = format!(
-        "shuntd (pid {pid}) is still coming up; its log: {}\nshunt: the verifier refused it\n",
+        "shuntd (pid {pid}) is still starting; its log: {}\nshunt: the verifier refused it\n",
         log.display()
     );
     assert_eq!((ran.code, ran.out.as_str(), ran.err), (12, "", err));
 }
 
 #[test]
-fn in_the_foreground_the_command_becomes_the_daemon() {
+fn in_the_foreground_the_daemon_replaces_the_command() {
     let ran = Place::new().run("up --foreground --port eth0", "shuntd: hello", 33);
     assert_eq!((ran.code, ran.err.as_str()), (33, "shuntd: hello\n"));
     assert_eq!(ran.args.unwrap(), "--instance default --port eth0");
 }
 
 #[test]
-fn down_without_a_daemon_removes_what_a_crash_left() {
+fn down_without_a_daemon_cleans_up_after_a_crash() {
     let place = Place::new();
     let ran = place.run("down --instance lab", "", 0);
     assert_eq!((ran.code, ran.out.as_str()), (0, "not running, nothing left behind\n"));
@@ -114,7 +116,7 @@ fn down_without_a_daemon_removes_what_a_crash_left() {
 }
 
 #[test]
-fn without_a_daemon_every_question_says_how_to_start_it() {
+fn without_a_daemon_every_command_reports_how_to_start_it() {
     let place = Place::new();
     for line in ["status", "flows", "flush", "flow list", "flow del --all"] {
         let ran = place.run(line, "", 0);
@@ -132,7 +134,7 @@ fn without_a_daemon_every_question_says_how_to_start_it() {
 }
 
 #[test]
-fn a_daemon_that_answers_nothing_or_nonsense_is_named() {
+fn a_wrong_answer_of_the_daemon_is_reported_with_the_instance() {
     let place = Place::new();
     let run = place.dir.path().join("run");
     fs::create_dir(&run).unwrap();
@@ -144,13 +146,13 @@ fn a_daemon_that_answers_nothing_or_nonsense_is_named() {
             "HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n",
         ] {
             let (mut client, _) = listener.accept().unwrap();
-            // Not before the request is there: to close with something unread would cut off the answer.
+            // Read the request first: closing a socket with unread data would cut off the answer.
             let mut request = [0; 4096];
             assert!(client.read(&mut request).unwrap() > 0);
             client.write_all(answer.as_bytes()).unwrap();
         }
     });
-    for why in ["it ended the conversation", "its answer is not understood", "its answer is not understood"] {
+    for why in ["it closed the connection", "unexpected answer", "unexpected answer"] {
         let ran = place.run("status", "", 0);
         assert_eq!(ran.code, 70, "{}", ran.err);
         assert!(
@@ -163,7 +165,7 @@ fn a_daemon_that_answers_nothing_or_nonsense_is_named() {
 }
 
 #[test]
-fn load_is_a_line_of_json_each_interval_until_a_signal_ends_it() {
+fn load_prints_one_line_of_json_per_interval_until_a_signal() {
     for signal in [Signal::SIGINT, Signal::SIGHUP] {
         let mut load = load("--interval 100ms --json");
         let mut lines = BufReader::new(load.stdout.take().unwrap()).lines();
@@ -179,7 +181,7 @@ fn load_is_a_line_of_json_each_interval_until_a_signal_ends_it() {
 }
 
 #[test]
-fn load_that_does_not_come_to_its_last_interval_ends_as_the_signal_would_have_ended_it() {
+fn load_with_a_count_exits_with_the_code_of_the_signal_that_interrupts_it() {
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
         let mut load = load("--interval 100ms --count 1000 --json");
         let mut lines = BufReader::new(load.stdout.take().unwrap()).lines();
@@ -191,7 +193,7 @@ fn load_that_does_not_come_to_its_last_interval_ends_as_the_signal_would_have_en
 #[test]
 fn a_self_test_that_is_interrupted_leaves_nothing_behind() {
     let mut test = load("--self-test");
-    // That of the meter is the third.
+    // The thread of the meter is the third.
     let tasks = format!("/proc/{}/task", test.id());
     while fs::read_dir(&tasks).unwrap().count() < 3 {
         assert_eq!(test.try_wait().unwrap(), None);
@@ -201,6 +203,7 @@ fn a_self_test_that_is_interrupted_leaves_nothing_behind() {
 }
 
 fn load(words: &str) -> Child {
+    reset_ignored_signals_in_children();
     Command::new(env!("CARGO_BIN_EXE_shunt"))
         .args(["load", "--cpu", "0"])
         .args(words.split(' '))
@@ -210,7 +213,33 @@ fn load(words: &str) -> Child {
         .unwrap()
 }
 
-/// Its exit code, if it left no control group behind.
+/// Runs some of these tests again in a process that ignores signals, as `nohup` and background jobs of a script do.
+#[test]
+fn load_ends_on_signals_that_its_parent_ignores() {
+    let tests = ["load_prints_one_line", "load_with_a_count", "a_self_test_that_is_interrupted"];
+    let ended = Command::new("sh")
+        .args(["-c", "trap '' HUP INT QUIT; exec timeout -k 5 120 \"$0\" \"$@\""])
+        .arg(env::current_exe().unwrap())
+        .args(tests)
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && output.contains(" 3 passed"), "{}: {output}", ended.status);
+}
+
+#[test]
+fn load_ends_on_signals_that_its_parent_blocks() {
+    let blocked = SigSet::from_iter([Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM]);
+    blocked.thread_block().unwrap();
+    let started = load("--interval 100ms --count 1000 --json");
+    blocked.thread_unblock().unwrap();
+    let mut load = started;
+    let mut lines = BufReader::new(load.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with('{'));
+    assert_eq!(ended_by(Signal::SIGTERM, load), Some(143));
+}
+
+/// Sends the signal and returns the exit code. Fails if a control group is left behind.
 fn ended_by(signal: Signal, mut load: Child) -> Option<i32> {
     let pid = load.id();
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
@@ -224,7 +253,7 @@ fn ended_by(signal: Signal, mut load: Child) -> Option<i32> {
 }
 
 #[test]
-fn what_cannot_be_said_on_standard_error_does_no_harm() {
+fn a_full_standard_error_does_not_change_the_exit_code() {
     let ended = Command::new(env!("CARGO_BIN_EXE_shunt"))
         .args(["line", "--frame", "64", "--json"])
         .stdout(Stdio::null())
@@ -234,7 +263,7 @@ fn what_cannot_be_said_on_standard_error_does_no_harm() {
 }
 
 #[test]
-fn wrong_commands_end_with_two_and_wrong_files_with_eighteen() {
+fn usage_errors_exit_with_2_and_wrong_files_with_18() {
     let place = Place::new();
     assert_eq!(place.run("", "", 0).code, 2);
     assert_eq!(place.run("upp", "", 0).code, 2);
@@ -250,7 +279,7 @@ fn wrong_commands_end_with_two_and_wrong_files_with_eighteen() {
 }
 
 #[test]
-fn the_kept_manual_pages_are_those_of_the_command() {
+fn the_kept_manual_pages_are_current() {
     let place = Place::new();
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/man");
     let pages = match std::env::var_os("SHUNT_BLESS").is_some_and(|v| v == "1") {

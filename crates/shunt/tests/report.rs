@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+use shunt_lab::Results;
 use std::{
     env, fs,
     io::{self, Write},
@@ -23,21 +24,23 @@ fn report(directory: &Path, args: &[&str]) -> Output {
 }
 
 #[test]
-fn a_file_that_cannot_be_reported_on_ends_with_eighteen_and_a_line_that_names_it() {
+fn a_wrong_file_gives_exit_code_18_and_one_line_with_its_name() {
     let place = tempfile::tempdir().unwrap();
     let whole = fs::read_to_string(files().join("tc.json")).unwrap();
     fs::write(place.path().join("good.json"), &whole).unwrap();
+    let newer = &whole.replace("\"version\": 1", "\"version\": 7");
+    let refusal = |text: &str| Results::parse(text).unwrap_err().to_string();
     for (text, why) in [
-        ("", "it is empty"),
-        (&whole[..999], "it ends in the middle"),
-        (&whole.replace("\"version\": 1", "\"version\": 7"), "its format is version 7"),
-        ("[1, 2]", "it is no result of Shunt"),
+        ("", "the file is empty".to_owned()),
+        (&whole[..999], refusal(&whole[..999])),
+        (newer, refusal(newer)),
+        ("[1, 2]", refusal("[1, 2]")),
     ] {
         fs::write(place.path().join("bad.json"), text).unwrap();
         let ran = report(place.path(), &["good.json", "bad.json", "-o", "page.html"]);
-        let said = String::from_utf8(ran.stderr).unwrap();
-        assert_eq!((ran.status.code(), ran.stdout.len(), said.lines().count()), (Some(18), 0, 1), "{said}");
-        assert!(said.starts_with(&format!("shunt: bad.json: {why}")), "{said}");
+        let err = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!((ran.status.code(), ran.stdout.len(), err.lines().count()), (Some(18), 0, 1), "{err}");
+        assert!(err.starts_with(&format!("shunt: bad.json: {why}")), "{err}");
         assert!(!place.path().join("page.html").exists());
     }
     for (args, code) in [
@@ -51,27 +54,30 @@ fn a_file_that_cannot_be_reported_on_ends_with_eighteen_and_a_line_that_names_it
 }
 
 #[test]
-fn what_is_printed_and_what_is_written_are_the_same() {
+fn a_printed_report_equals_a_written_one() {
     let place = tempfile::tempdir().unwrap();
     fs::copy(files().join("xdp.json"), place.path().join("xdp.json")).unwrap();
     for form in ["html", "json", "csv"] {
         let printed = report(place.path(), &["xdp.json", "--format", form]);
         let written = report(place.path(), &["xdp.json", "--format", form, "-o", "out"]);
         assert!(printed.status.success() && written.status.success());
-        assert_eq!(written.stdout, b"out written, of 1 file\n");
+        assert_eq!(written.stdout, b"out written, from 1 file\n");
         assert!(printed.stdout.len() > 1000 && printed.stdout == fs::read(place.path().join("out")).unwrap());
     }
 }
 
-/// At the widths of a phone and a desktop, light, dark and printed: `look.cjs` says what it asks of a page.
+/// Checks the page at the widths of a phone and a desktop, light, dark and printed; see `look.cjs` for the requirements.
 #[test]
-fn the_page_is_readable_in_a_browser_and_asks_for_nothing() {
+fn a_browser_shows_the_page_and_makes_no_request() {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let modules = target.join("browser/node_modules");
     let browser = ["chromium-headless-shell", "chromium"].map(|name| Path::new("/usr/bin").join(name));
     let Some(browser) = browser.iter().find(|path| path.exists() && modules.exists()) else {
-        let why = "there is no browser, or nothing to drive it; `make browser-test` installs them";
-        assert!(!env::var("SHUNT_BROWSER_TEST").is_ok_and(|v| v == "1"), "must not be skipped: {why}");
+        let why = "no browser, or no library to drive it; `make browser-test` installs both";
+        assert!(
+            !env::var("SHUNT_BROWSER_TEST").is_ok_and(|v| v == "1"),
+            "SHUNT_BROWSER_TEST=1 forbids skipping: {why}"
+        );
         writeln!(io::stderr(), "SKIP the page in a browser: {why}").unwrap();
         return;
     };

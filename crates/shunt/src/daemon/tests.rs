@@ -11,32 +11,32 @@ fn exited(code: i32) -> ExitStatus {
 }
 
 #[test]
-fn the_daemons_last_words_are_passed_on() {
-    let said = "12:00 INFO eth0: attached\nshuntd: eth7: no such device\n12:01 INFO eth0: detached\n\n";
-    let failure = failure_of(exited(13), said, "shuntd");
+fn the_last_message_of_the_daemon_is_the_failure() {
+    let output = "12:00 INFO eth0: attached\nshuntd: eth7: no such device\n12:01 INFO eth0: detached\n\n";
+    let failure = exit_failure(exited(13), output, "shuntd");
     assert_eq!(failure, Failure::new(FailureCode::PortMissing, "eth7: no such device"));
 }
 
 #[test]
-fn a_daemon_that_said_nothing_is_described() {
+fn without_a_message_the_exit_status_is_the_failure() {
     assert_eq!(
-        failure_of(exited(70), "", "shuntd"),
+        exit_failure(exited(70), "", "shuntd"),
         Failure::new(FailureCode::Internal, "shuntd ended with exit code 70")
     );
-    assert_eq!(failure_of(ended(9), "", "shuntd").message, "shuntd was ended by signal 9");
-    // An exit code of nobody's, as from the loader of shared libraries.
-    let failure = failure_of(exited(127), "libelf.so.1: cannot open\n", "shuntd");
+    assert_eq!(exit_failure(ended(9), "", "shuntd").message, "shuntd was ended by signal 9");
+    // 127 is not one of our exit codes; the dynamic loader uses it.
+    let failure = exit_failure(exited(127), "libelf.so.1: cannot open\n", "shuntd");
     assert_eq!(failure.code, FailureCode::Internal);
     assert_eq!(failure.message, "shuntd ended with exit code 127: libelf.so.1: cannot open");
-    assert_eq!(failure_of(exited(0), "", "shuntd").code, FailureCode::Internal);
+    assert_eq!(exit_failure(exited(0), "", "shuntd").code, FailureCode::Internal);
 }
 
 #[test]
-fn only_this_daemons_lines_are_read() {
+fn tail_reads_from_the_start_of_this_daemon_and_a_bounded_part_only() {
     let dir = TempDir::new().unwrap();
     let log = dir.path().join("x.log");
-    fs::write(&log, "shuntd: of yesterday\nshuntd: of today\n").unwrap();
-    assert_eq!(tail(&log, 21).unwrap(), "shuntd: of today\n");
+    fs::write(&log, "shuntd: old message\nshuntd: new message\n").unwrap();
+    assert_eq!(tail(&log, 20).unwrap(), "shuntd: new message\n");
     let long = "x".repeat(2 * LOG_TAIL_BYTES as usize) + "\nshuntd: the end\n";
     fs::write(&log, &long).unwrap();
     let read = tail(&log, 0).unwrap();
@@ -44,13 +44,13 @@ fn only_this_daemons_lines_are_read() {
 }
 
 #[test]
-fn the_program_beside_goes_before_the_one_in_path() {
+fn a_program_beside_shunt_is_preferred_to_one_in_path() {
     let (beside, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let find = || Program::find_in([beside.path().to_path_buf(), path.path().to_path_buf()].into_iter());
-    assert!(find().unwrap_err().message.contains("install both"));
+    assert!(find().unwrap_err().message.contains("install both together"));
     symlink("/bin/sh", path.path().join(NAME)).unwrap();
     assert_eq!(find().unwrap().0, path.path().join(NAME));
-    // What cannot be run is passed over.
+    // A file that is not executable is skipped.
     fs::write(beside.path().join(NAME), "").unwrap();
     assert_eq!(find().unwrap().0, path.path().join(NAME));
     fs::remove_file(beside.path().join(NAME)).unwrap();
@@ -59,7 +59,7 @@ fn the_program_beside_goes_before_the_one_in_path() {
 }
 
 #[test]
-fn a_process_is_gone_when_only_its_exit_code_is_left() {
+fn a_zombie_counts_as_gone() {
     assert!(!is_gone(std::process::id()));
     let mut child = Command::new("true").spawn().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -69,11 +69,11 @@ fn a_process_is_gone_when_only_its_exit_code_is_left() {
 }
 
 #[test]
-fn one_that_stays_is_ended_by_force() {
+fn a_process_that_keeps_running_can_be_killed() {
     let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     assert!(!runtime.block_on(wait_gone(child.id(), Duration::ZERO)));
-    force_end(child.id());
+    kill_process(child.id());
     assert!(runtime.block_on(wait_gone(child.id(), Duration::from_secs(20))));
     assert_eq!(child.wait().unwrap().signal(), Some(9));
 }

@@ -1,17 +1,56 @@
-//! The text of `shunt bench run`.
+//! The summary of `shunt bench run`, and its text.
 
 use super::columns::align;
-use crate::campaign::{Done, State, Summary};
-use std::time::Duration;
+use serde::Serialize;
+use std::{path::PathBuf, time::Duration};
 
-pub(super) fn describe(summary: &Summary) -> String {
+/// The outcome of a campaign.
+#[derive(Debug, Serialize)]
+pub(crate) struct CampaignSummary {
+    pub(crate) campaign: String,
+    pub(crate) sha256: String,
+    pub(crate) seconds: f64,
+    pub(crate) steps: Vec<StepSummary>,
+    /// The page with all results; none if there are none, or if no page was asked for.
+    pub(crate) report: Option<PathBuf>,
+}
+
+/// The outcome of a step.
+#[derive(Debug, Serialize)]
+pub(crate) struct StepSummary {
+    pub(crate) step: String,
+    pub(crate) command: String,
+    #[serde(flatten)]
+    pub(crate) state: StepState,
+    pub(crate) seconds: f64,
+    pub(crate) readings: usize,
+    pub(crate) doubts: usize,
+    /// The file of results; none if nothing was kept.
+    pub(crate) file: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub(crate) enum StepState {
+    Measured,
+    /// An earlier run of the campaign measured it.
+    There,
+    Interrupted,
+    Failed {
+        why: String,
+    },
+    /// The campaign ended before this step began.
+    Missing,
+}
+
+pub(super) fn describe(summary: &CampaignSummary) -> String {
     let heads = ["step", "", "time", "readings", "doubts", "results", "command"];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(summary.steps.iter().map(fields));
     let mut text = align("<<>>><", &rows);
-    for done in &summary.steps {
-        if let State::Failed { why } = &done.state {
-            text += &format!("{}: {why}\n", done.step);
+    for step in &summary.steps {
+        if let StepState::Failed { why } = &step.state {
+            text += &format!("{}: {why}\n", step.step);
         }
     }
     text += &format!(
@@ -26,22 +65,22 @@ pub(super) fn describe(summary: &Summary) -> String {
     text
 }
 
-fn fields(done: &Done) -> Vec<String> {
-    let state = match &done.state {
-        State::Measured => "measured",
-        State::There => "was there",
-        State::Interrupted => "interrupted",
-        State::Failed { .. } => "failed",
-        State::Missing => "missing",
+fn fields(step: &StepSummary) -> Vec<String> {
+    let state = match &step.state {
+        StepState::Measured => "measured",
+        StepState::There => "kept",
+        StepState::Interrupted => "interrupted",
+        StepState::Failed { .. } => "failed",
+        StepState::Missing => "missing",
     };
     vec![
-        done.step.clone(),
+        step.step.clone(),
         state.to_owned(),
-        seconds(done.seconds),
-        done.readings.to_string(),
-        done.doubts.to_string(),
-        done.file.as_ref().map_or("-".to_owned(), |path| path.display().to_string()),
-        done.command.clone(),
+        seconds(step.seconds),
+        step.readings.to_string(),
+        step.doubts.to_string(),
+        step.file.as_ref().map_or("-".to_owned(), |path| path.display().to_string()),
+        step.command.clone(),
     ]
 }
 

@@ -1,7 +1,7 @@
-//! Lines whose fields stand below each other.
+//! Tables of aligned columns.
 
-/// Two blanks between columns, and none at the end of a line. A field keeps to the left of its column where `sides` has `<` for
-/// it, and to the right where that has `>`; the last of them goes for all further columns.
+/// Aligns rows in columns, with two blanks between columns and none at the end of a line. Each character of `sides` is the alignment
+/// of one column, `<` for left and `>` for right; the last one applies to all further columns.
 pub(super) fn align(sides: &str, rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|field| field.chars().count()).max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! The text of `shunt compare`. What speaks against a number stands above it.
+//! The text of `shunt compare`. Doubts stand above the numbers.
 
 use super::{
     columns::align,
@@ -20,7 +20,7 @@ pub(super) fn describe(comparison: &Comparison) -> String {
     }
     doubts.iter().for_each(|doubt| text += &format!("doubt: {doubt}\n"));
     if readings.iter().any(|reading| reading.pairing == Pairing::InSequence) {
-        text += "doubt: runs not made in turn: what changed from A to B besides looks like a difference\n";
+        text += "doubt: runs were not made in turn: anything else that changed between A and B looks like a difference\n";
     }
     if !readings.is_empty() {
         let mut rows =
@@ -30,14 +30,14 @@ pub(super) fn describe(comparison: &Comparison) -> String {
     }
     alone.iter().for_each(|what| text += &format!("not compared: {what}\n"));
     if readings.is_empty() {
-        text += "nothing to compare: no reading is in both\n";
+        text += "nothing to compare: the files have no reading in common\n";
     }
     text
 }
 
 fn side(name: &str, side: &Side) -> String {
-    let whole = if side.complete { "" } else { ", interrupted" };
-    format!("{name}: {}, {} of {}{whole}\n", side.file, side.what, side.began)
+    let note = if side.complete { "" } else { ", interrupted" };
+    format!("{name}: {}, {}, started {}{note}\n", side.file, side.what, side.began)
 }
 
 fn fields(compared: &Compared) -> Vec<String> {
@@ -56,19 +56,19 @@ fn fields(compared: &Compared) -> Vec<String> {
         spread.map_or("-".to_owned(), |spread| interval(compared, spread)),
         runs,
         match verdict {
-            Verdict::TooFewRuns => format!("cannot tell: {PAIRS_WANTED} runs of each are needed"),
-            told => word(*told).to_owned(),
+            Verdict::TooFewRuns => format!("cannot tell: at least {PAIRS_WANTED} runs of each are needed"),
+            verdict => word(*verdict).to_owned(),
         },
     ]
 }
 
-/// From A to B, in % of A; of shares in points.
+/// The change from A to B: in percent of A, or in percentage points for shares.
 pub(super) fn change(compared: &Compared) -> String {
     let value = compared.difference.or(compared.ratio);
     value.map_or("-".to_owned(), |value| amount(compared, value))
 }
 
-/// Within which it is.
+/// The confidence interval of the change.
 pub(super) fn interval(compared: &Compared, spread: Spread) -> String {
     format!("{} to {}", amount(compared, spread.low), amount(compared, spread.high))
 }

@@ -1,4 +1,4 @@
-//! The text of `shunt bench ndr --what concurrent`. What speaks against a number stands above it.
+//! The text of `shunt bench ndr --what concurrent`. Doubts stand above the numbers.
 
 use super::{columns::align, units};
 use shunt_lab::throughput::concurrent::{Report, Searched};
@@ -20,9 +20,10 @@ pub(super) fn describe(report: &Report) -> String {
     doubts.concat()
         + &align("<>>>>>><", &rows)
         + &format!(
-            "Connections held at once, from {} to {} ({}); width (1 - held/fails) {} %. UDP, masqueraded, begun at {}/s; then a packet went\n\
-             over each again (and one before, of which a fast path learns), was answered and began none anew, while conntrack had them\n\
-             all. None time out: conntrack's timeouts are a day in this router. Fast is the share of this last pass that the fast path took.\n",
+            "Connections held at once, from {} to {} ({}); width (1 - held/fails) {} %. Masqueraded UDP connections are opened at {}/s.\n\
+             A number is held if a further packet of each is answered, none of them opens a connection anew, and conntrack has them all.\n\
+             (With a fast path, another packet comes before, from which the fast path learns.) None expires: conntrack's timeouts are a\n\
+             day in this router. Fast is the share of these last packets that took the fast path.\n",
             range.min,
             range.max,
             range.max_of,

@@ -1,15 +1,16 @@
-//! Fixed values to show. Each number occurs once, so that a test can tell which one it sees.
+//! Fixed values for tests of rendering. Each number occurs once, so that a test can identify it in the text.
 
 mod benches;
 mod campaign;
 mod compare;
+mod generate;
 pub(crate) mod goodput;
 mod report;
-mod traffic;
 
 pub(crate) use benches::{concurrent, sizes, sweep};
 pub(crate) use campaign::campaign;
 pub(crate) use compare::comparison;
+pub(crate) use generate::traffic;
 pub(crate) use report::{report, result_file};
 use shunt_api::{
     Attach, Because, ByteTotals, Connection, Direction, DirectionName, Engine, Explained, Explanation,
@@ -23,7 +24,6 @@ use shunt_lab::{
 };
 use shunt_wire::Mac;
 use std::collections::BTreeMap;
-pub(crate) use traffic::traffic;
 
 const fn mac(last: u8) -> Mac {
     Mac([0x02, 0, 0, 0, 0, last])
@@ -33,13 +33,13 @@ fn tuple(src: &str, dst: &str) -> Tuple {
     Tuple::new(src.parse().unwrap(), dst.parse().unwrap())
 }
 
-fn counts(of: &[(&str, u64)]) -> BTreeMap<String, u64> {
-    of.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+fn counts(named: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    named.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
-/// Masqueraded, from a VLAN, both directions in use, by different engines.
+/// A masqueraded TCP connection from a VLAN, with both directions on the fast path by different engines.
 pub(crate) fn tcp() -> Connection {
-    let there = Direction {
+    let orig = Direction {
         dir: DirectionName::Orig,
         in_port: "eth0".to_owned(),
         in_vlans: vec![5],
@@ -62,7 +62,7 @@ pub(crate) fn tcp() -> Connection {
         age_s: 3725,
         idle_s: 0,
     };
-    let back = Direction {
+    let reply = Direction {
         dir: DirectionName::Reply,
         in_port: "eth1".to_owned(),
         in_vlans: Vec::new(),
@@ -88,8 +88,8 @@ pub(crate) fn tcp() -> Connection {
     Connection {
         family: Family::V4,
         proto: Proto::Tcp,
-        orig: there.tuple,
-        reply: back.tuple,
+        orig: orig.tuple,
+        reply: reply.tuple,
         state: FlowState::Active,
         engine: Engine::Xdp,
         packets: 3004,
@@ -98,13 +98,13 @@ pub(crate) fn tcp() -> Connection {
         rate_pps: 82_046,
         age_s: 3726,
         idle_s: 2,
-        directions: vec![there, back],
+        directions: vec![orig, reply],
     }
 }
 
-/// Not translated, out by QinQ, one direction only, not yet in use.
+/// An untranslated UDP connection that leaves with QinQ tags. Only one direction has a flow, and it is not yet in use.
 pub(crate) fn udp6() -> Connection {
-    let there = Direction {
+    let orig = Direction {
         dir: DirectionName::Orig,
         in_port: "eth0".to_owned(),
         in_vlans: Vec::new(),
@@ -127,11 +127,11 @@ pub(crate) fn udp6() -> Connection {
         age_s: 3,
         idle_s: 4,
     };
-    let Direction { state, engine, packets, bytes, rate_bps, rate_pps, age_s, idle_s, .. } = there;
+    let Direction { state, engine, packets, bytes, rate_bps, rate_pps, age_s, idle_s, .. } = orig;
     Connection {
         family: Family::V6,
         proto: Proto::Udp,
-        orig: there.tuple,
+        orig: orig.tuple,
         reply: tuple("[2001:db8:2::9]:5004", "[2001:db8:1::2]:5000"),
         state,
         engine,
@@ -141,7 +141,7 @@ pub(crate) fn udp6() -> Connection {
         rate_pps,
         age_s,
         idle_s,
-        directions: vec![there],
+        directions: vec![orig],
     }
 }
 
@@ -180,6 +180,7 @@ pub(crate) fn status() -> Status {
         bytes: ByteTotals { fast: 100_000_005, slow: 100_006, fast_share: 0.999 },
         reasons: counts(&[("miss", 1007), ("reprove", 1008)]),
         refusals: counts(&[("unconfirmed", 1009)]),
+        drops: BTreeMap::new(),
     };
     let wan = PortStatus {
         name: "enp1s0f1".to_owned(),
@@ -197,6 +198,7 @@ pub(crate) fn status() -> Status {
         bytes: ByteTotals { fast: 200_000_005, slow: 200_006, fast_share: 0.999 },
         reasons: counts(&[("ttl", 2007)]),
         refusals: BTreeMap::new(),
+        drops: BTreeMap::new(),
     };
     let probe =
         |name: &str, answer, detail: &str| Probe { name: name.to_owned(), answer, detail: detail.to_owned() };
@@ -224,6 +226,7 @@ pub(crate) fn status() -> Status {
         counts_lost: 12,
         reasons: counts(&[("miss", 1007), ("reprove", 1008), ("ttl", 2007)]),
         refusals: counts(&[("unconfirmed", 1009)]),
+        drops: BTreeMap::new(),
         top_reasons: vec![
             top("ttl", 2007, "its packets arrive with a TTL of 1"),
             top("reprove", 1008, "one packet is to prove the action again"),
@@ -308,15 +311,15 @@ pub(crate) fn events() -> Vec<WatchEvent> {
 }
 
 pub(crate) fn explanation() -> Explanation {
-    let [there, back] = <[Direction; 2]>::try_from(tcp().directions).unwrap();
+    let [orig, reply] = <[Direction; 2]>::try_from(tcp().directions).unwrap();
     let fast = Why {
-        dir: there.dir,
-        tuple: there.tuple,
+        dir: orig.dir,
+        tuple: orig.tuple,
         fast: true,
         since_s: Some(3725),
         engine: Some(Engine::Xdp),
-        in_port: Some(there.in_port),
-        out_port: Some(there.out_port),
+        in_port: Some(orig.in_port),
+        out_port: Some(orig.out_port),
         because: None,
     };
     let because = Because {
@@ -326,8 +329,8 @@ pub(crate) fn explanation() -> Explanation {
         remedy: "see which rule it is".to_owned(),
     };
     let slow = Why {
-        dir: back.dir,
-        tuple: back.tuple,
+        dir: reply.dir,
+        tuple: reply.tuple,
         fast: false,
         since_s: None,
         engine: None,
@@ -341,7 +344,7 @@ pub(crate) fn explanation() -> Explanation {
     Explanation { connections: vec![known, unknown], more: 7 }
 }
 
-/// A forwarding CPU whose softirqs ticks miss, and one beside it.
+/// The load of a forwarding CPU, whose softirqs /proc/stat underestimates, and of another CPU.
 pub(crate) fn load() -> Load {
     let cpu = |cpu, load_percent, stat: [f64; 6]| CpuLoad {
         cpu,
@@ -373,7 +376,7 @@ pub(crate) fn load() -> Load {
     }
 }
 
-/// One CPU that was quiet.
+/// A self-test on one quiet CPU.
 pub(crate) fn self_test() -> SelfTest {
     let step = |injected_percent, error_points| SelfTestStep {
         cpu: 0,

@@ -4,20 +4,20 @@ use super::units;
 use shunt_api::{Connection, Direction, DirectionName, Engine, FlowState, Tuple};
 
 pub(super) fn describe(connection: &Connection, verbose: bool) -> String {
-    let mut text = format!("{} {}\n", connection.proto, Counters::of_connection(connection).describe());
+    let mut text = format!("{} {}\n", connection.proto, Counters::from_connection(connection).describe());
     for (name, tuple) in [(DirectionName::Orig, &connection.orig), (DirectionName::Reply, &connection.reply)]
     {
-        let mut there = connection.directions.iter().filter(|flow| flow.dir == name).peekable();
-        if there.peek().is_none() {
-            text += &format!("  {name:<5}  {}, by Linux\n", ends(tuple));
+        let mut flows = connection.directions.iter().filter(|flow| flow.dir == name).peekable();
+        if flows.peek().is_none() {
+            text += &format!("  {name:<5}  {}, by Linux\n", source_and_destination(tuple));
         }
-        for flow in there {
+        for flow in flows {
             text += &format!("  {name:<5}  {}\n", action(flow));
-            text += &format!("         {}\n", Counters::of_direction(flow).describe());
+            text += &format!("         {}\n", Counters::from_direction(flow).describe());
             if verbose {
                 let Direction { in_dmac, out_smac, max_l3_bytes, .. } = flow;
                 text += &format!(
-                    "         sent to {in_dmac}, leaves from {out_smac}, at most {max_l3_bytes} bytes\n"
+                    "         arrives at {in_dmac}, leaves from {out_smac}, at most {max_l3_bytes} bytes\n"
                 );
             }
         }
@@ -25,7 +25,7 @@ pub(super) fn describe(connection: &Connection, verbose: bool) -> String {
     text
 }
 
-/// What both a connection and a direction have.
+/// The fields that a connection and a direction have in common.
 struct Counters {
     state: FlowState,
     engine: Engine,
@@ -38,13 +38,13 @@ struct Counters {
 }
 
 impl Counters {
-    fn of_connection(from: &Connection) -> Self {
-        let Connection { state, engine, packets, bytes, rate_bps, rate_pps, age_s, idle_s, .. } = *from;
+    fn from_connection(connection: &Connection) -> Self {
+        let Connection { state, engine, packets, bytes, rate_bps, rate_pps, age_s, idle_s, .. } = *connection;
         Self { state, engine, packets, bytes, rate_bps, rate_pps, age_s, idle_s }
     }
 
-    fn of_direction(from: &Direction) -> Self {
-        let Direction { state, engine, packets, bytes, rate_bps, rate_pps, age_s, idle_s, .. } = *from;
+    fn from_direction(direction: &Direction) -> Self {
+        let Direction { state, engine, packets, bytes, rate_bps, rate_pps, age_s, idle_s, .. } = *direction;
         Self { state, engine, packets, bytes, rate_bps, rate_pps, age_s, idle_s }
     }
 
@@ -63,13 +63,14 @@ impl Counters {
     }
 }
 
-/// Where it comes in and as what, and where it leaves and as what; of the translation only what changes.
+/// The match and the action: port and tuple of arriving packets, port of leaving packets, and the parts of the tuple that are
+/// rewritten.
 fn action(flow: &Direction) -> String {
     let Direction { tuple, new, .. } = flow;
     let mut text = format!(
         "{} {} -> {}",
         port(&flow.in_port, &flow.in_vlans),
-        ends(tuple),
+        source_and_destination(tuple),
         port(&flow.out_port, &flow.out_vlans)
     );
     if new.source() != tuple.source() {
@@ -88,7 +89,8 @@ fn action(flow: &Direction) -> String {
     text
 }
 
-pub(super) fn ends(tuple: &Tuple) -> String {
+/// `192.0.2.1:1000 > 198.51.100.1:53`.
+pub(super) fn source_and_destination(tuple: &Tuple) -> String {
     format!("{} > {}", tuple.source(), tuple.destination())
 }
 
@@ -101,7 +103,7 @@ pub(super) fn port(name: &str, vlans: &[u16]) -> String {
     format!("{name} vlan {}", ids.join("."))
 }
 
-/// As tc writes classes; small numbers are plain priorities.
+/// A class as tc writes it, in hexadecimal; a number below 65536 is a plain priority.
 pub(super) fn priority(value: u32) -> String {
     match (value >> 16, value & 0xffff) {
         (0, minor) => minor.to_string(),

@@ -1,4 +1,4 @@
-//! The text of `shunt bench size`. What speaks against a number stands above it.
+//! The text of `shunt bench size`. Doubts stand above the numbers.
 
 use super::{columns::align, units};
 use shunt_lab::{
@@ -7,14 +7,14 @@ use shunt_lab::{
 };
 use std::mem::discriminant;
 
-/// Where bytes are less than this part of the time of the largest frame, the size hardly matters.
+/// Below this share of the time of the largest frame, the cost of bytes hardly matters.
 const HARDLY: f64 = 0.1;
-/// Where they are more than this part, it is what matters most.
+/// Above this share, the cost of bytes matters most.
 const MOST: f64 = 0.5;
 
 pub(super) fn describe(report: &Report) -> String {
     let mut doubts: Vec<String> = report.doubts.iter().map(|doubt| format!("doubt: {doubt}\n")).collect();
-    // Those that differ by a figure, at several points, are one line.
+    // Doubts of the same kind are shown once, with the number of further points.
     let mut at: Vec<(&Point, &Doubt, usize)> = Vec::new();
     for (point, doubt) in
         report.points.iter().flat_map(|p| p.forwarded_pps.doubts.iter().map(move |d| (p, d)))
@@ -26,7 +26,7 @@ pub(super) fn describe(report: &Report) -> String {
     }
     for (Point { router, frame_bytes, .. }, doubt, more) in at {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        doubts.push(format!("doubt: {router} of {frame_bytes} bytes{more}: {doubt}\n"));
+        doubts.push(format!("doubt: {router} at {frame_bytes} bytes{more}: {doubt}\n"));
     }
     let base = report.points.first().map_or(String::new(), |point| format!("x {}", point.router));
     let heads = [
@@ -52,11 +52,11 @@ pub(super) fn describe(report: &Report) -> String {
     }
     let mut text = doubts.concat() + &align("<>", &rows);
     report.effects.iter().for_each(|effect| text += &describe_effect(effect));
-    let most = report.speed_bps.map_or("all that the generator can".to_owned(), |speed| {
-        format!("what {} carry", units::bits_per_second(speed))
+    let most = report.speed_bps.map_or("the maximum rate of the generator".to_owned(), |speed| {
+        format!("the maximum rate of a line of {}", units::bits_per_second(speed))
     });
     text += &format!(
-        "Frames that arrived, by runs of {} s at {most}. Bytes are those of a frame with FCS, L2 is in them; line is with preamble and gap.\n",
+        "Frames that arrived, in runs of {} s at {most}. Bytes and L2 include the FCS; line also includes preamble and gap.\n",
         report.trial_s
     );
     if report.points.iter().all(|point| point.line_share.is_none()) {
@@ -87,20 +87,20 @@ fn fields(point: &Point) -> Vec<String> {
 
 fn describe_effect(effect: &Effect) -> String {
     let Effect { router, pps_ratio, l2_ratio, cost } = effect;
-    let matters = cost.map_or("no cost of a byte shows".to_owned(), |cost| {
+    let matters = cost.map_or("no cost per byte is visible".to_owned(), |cost| {
         let how = match cost.bytes_share {
             share if share < HARDLY => "size hardly matters",
             share if share < MOST => "size matters",
             _ => "size matters most",
         };
         format!(
-            "{how}: a frame takes {:.0} ns and {:.3} ns a byte, which is {} of the time of the largest",
+            "{how}: a frame costs {:.0} ns plus {:.3} ns per byte; the bytes are {} of the time of the largest frame",
             cost.frame_ns,
             cost.byte_ns,
             units::percent(cost.bytes_share)
         )
     });
     format!(
-        "{router}: the largest frames at {pps_ratio:.2} of the rate of the smallest, {l2_ratio:.1} times their bit/s; {matters}\n"
+        "{router}: the largest frames pass at {pps_ratio:.2} of the frame rate and {l2_ratio:.1} times the bit/s of the smallest; {matters}\n"
     )
 }

@@ -1,4 +1,4 @@
-//! The texts of `shunt bench matrix` and `shunt bench rxtx`. What speaks against a number stands above it.
+//! The texts of `shunt bench matrix` and `shunt bench rxtx`. Doubts stand above the numbers.
 
 use super::{
     columns::align,
@@ -11,22 +11,22 @@ use shunt_lab::{
     iperf::{Direction, Way},
 };
 
-/// A row for each way of each kind of traffic, and columns for each engine.
+/// One row for each kind of traffic and each way, with columns for each engine.
 pub(super) fn matrix(report: &Report) -> String {
     let mut text = doubts(report) + &goodput_table(report);
     if report.cells.iter().any(|cell| cell.protocol == Protocol::Udp) {
         text += &udp_table(report);
     }
-    text += &missing(report);
+    text += &missing_readings(report);
     text += &format!(
-        "Payload that arrived: the median of runs of {} s, and from the least to the greatest. {} and /proc/stat's.\n",
+        "Payload that arrived: the median and the range of runs of {} s. {}; stat % is that of /proc/stat.\n",
         report.seconds,
-        cpu(report)
+        cpu_note(report)
     );
-    text + &line(report, ", of whose payload line is the share")
+    text + &line_note(report, "; line is the share of its payload")
 }
 
-/// A row for each variant, then what it changes.
+/// One row for each variant, then the gains against the first variant.
 pub(super) fn rxtx(report: &Report) -> String {
     let mut heads = vec!["variant".to_owned()];
     for cell in &report.cells {
@@ -50,16 +50,16 @@ pub(super) fn rxtx(report: &Report) -> String {
         }
         rows.push(row);
     }
-    let mut text = doubts(report) + &align("<>", &rows) + &gains(report) + &missing(report);
+    let mut text = doubts(report) + &align("<>", &rows) + &gains(report) + &missing_readings(report);
     let udp = report.cells.iter().find(|cell| cell.protocol == Protocol::Udp);
     let rate = udp.and_then(|cell| cell.offered_bps(report.speed)).unwrap_or(0);
     text += &format!(
         "> is from the LAN to the WAN. Runs of {} s; UDP at {} of payload. {}.\n",
         report.seconds,
         units::bits_per_second(rate),
-        cpu(report)
+        cpu_note(report)
     );
-    text + &line(report, "")
+    text + &line_note(report, "")
 }
 
 fn goodput_table(report: &Report) -> String {
@@ -84,9 +84,9 @@ fn goodput_table(report: &Report) -> String {
                     let share = goodput.and_then(|reading| reading.share(reading.value));
                     row.push(or_dash(share.map(units::percent)));
                 }
-                // Of both ways together, so once.
-                let own = cell.direction.ways().first() == Some(way);
-                let load = |quantity| match own {
+                // The load is that of both ways together; show it once.
+                let is_first = cell.direction.ways().first() == Some(way);
+                let load = |quantity| match is_first {
                     true => or_dash(reading(quantity).map(|reading| units::rounded(reading.value))),
                     false => String::new(),
                 };
@@ -125,14 +125,14 @@ fn udp_table(report: &Report) -> String {
 }
 
 fn labels(cell: &Cell, way: Way) -> Vec<String> {
-    let yes = |is: bool, name: &str| if is { name.to_owned() } else { "-".to_owned() };
+    let name_if = |is: bool, name: &str| if is { name.to_owned() } else { "-".to_owned() };
     let direction = match cell.direction {
         Direction::Duplex => format!("duplex {}", arrow(way)),
         one_way => one_way.name().to_owned(),
     };
     let family = if cell.v6 { "IPv6" } else { "IPv4" };
     let protocol = cell.protocol.name().to_owned();
-    vec![protocol, family.to_owned(), yes(cell.nat, "NAT"), yes(cell.vlan, "VLAN"), direction]
+    vec![protocol, family.to_owned(), name_if(cell.nat, "NAT"), name_if(cell.vlan, "VLAN"), direction]
 }
 
 fn gains(report: &Report) -> String {
@@ -148,9 +148,9 @@ fn gains(report: &Report) -> String {
             let within = gain.spread.map(|spread| interval(&gain, spread));
             let verdict = match gain.verdict {
                 Verdict::TooFewRuns => {
-                    format!("cannot tell: {} runs of each are needed", shunt_lab::PAIRS_WANTED)
+                    format!("cannot tell: at least {} runs of each are needed", shunt_lab::PAIRS_WANTED)
                 }
-                told => word(told).to_owned(),
+                verdict => word(verdict).to_owned(),
             };
             let traffic = format!("{} {}{what}", cell.protocol.name(), arrow(way(cell)));
             rows.push(vec![column.clone(), traffic, change(&gain), or_dash(within), verdict]);
@@ -159,11 +159,11 @@ fn gains(report: &Report) -> String {
     align("<<><", &rows)
 }
 
-/// Above all else, since they are about all of it or most.
+/// The doubts of the report as a whole, and of its readings; doubts that several readings share are shown once.
 fn doubts(report: &Report) -> String {
     let mut text = String::new();
     if !report.results.complete && report.failure.is_none() {
-        text += "doubt: interrupted: these are the runs until then\n";
+        text += "doubt: interrupted: only the runs until then are shown\n";
     }
     for (doubt, name, readings) in report.doubts() {
         text += &match readings {
@@ -175,8 +175,8 @@ fn doubts(report: &Report) -> String {
     text
 }
 
-fn missing(report: &Report) -> String {
-    // The same reason often.
+fn missing_readings(report: &Report) -> String {
+    // Many readings are often missing for the same reason.
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for (name, why) in &report.results.missing {
         match reasons.iter_mut().find(|(known, _)| known == why) {
@@ -187,26 +187,28 @@ fn missing(report: &Report) -> String {
     reasons.iter().map(|(why, names)| format!("not measured: {}: {why}\n", names.join(", "))).collect()
 }
 
-fn cpu(report: &Report) -> String {
+fn cpu_note(report: &Report) -> String {
     let conditions = &report.results.conditions;
     match (report.dut, &conditions.dut) {
-        (true, Some(dut)) => format!("CPU is the mean of the DUT's {}: the meter's", dut.cpus.count),
-        (true, None) => "CPU is the DUT's, which did not tell: the meter's".to_owned(),
+        (true, Some(dut)) => {
+            format!("CPU % is the mean load of the {} CPUs of the DUT, by the meter", dut.cpus.count)
+        }
+        (true, None) => "CPU % is missing: the DUT did not report its load".to_owned(),
         (false, _) => {
             format!(
-                "CPU is the mean of this machine's {}, hosts included: the meter's",
+                "CPU % is the mean load of the {} CPUs of this machine, hosts included, by the meter",
                 conditions.cpus.count
             )
         }
     }
 }
 
-fn line(report: &Report, share: &str) -> String {
+fn line_note(report: &Report, share: &str) -> String {
     match report.speed {
         Some(speed) => {
-            format!("No more was offered than {speed}bit/s carry{share}.\n")
+            format!("At most what a line of {speed}bit/s carries was offered{share}.\n")
         }
-        None => "Of no line: a veth has no speed; --speed names one to stand for.\n".to_owned(),
+        None => "The line speed is not known (a veth has none), so no shares of it are shown; give one with --speed.\n".to_owned(),
     }
 }
 
@@ -218,7 +220,7 @@ fn ratio(gain: &Compared) -> Option<String> {
     })
 }
 
-/// None of one run, which has no spread.
+/// The range of the runs; none for a single run.
 fn range(reading: &Reading, shown: fn(f64) -> String) -> Option<String> {
     let several = reading.runs.len() > 1;
     several.then(|| format!("{}-{}", shown(reading.spread.low), shown(reading.spread.high)))
@@ -228,7 +230,7 @@ fn mbps(value: f64) -> String {
     if value < 100.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
-/// A few in a hundred thousand count.
+/// Three decimals below 1 %, because even a few lost packets in 100,000 matter.
 fn loss(percent: f64) -> String {
     match percent {
         0.0 => "0".to_owned(),

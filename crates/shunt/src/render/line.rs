@@ -1,10 +1,56 @@
-//! The text of `shunt line`.
+//! The answer of `shunt line`, and its text.
 
 use super::columns::align;
-use crate::line::{Line, Row};
-use shunt_wire::line::TCP_TIMESTAMPS_BYTES;
+use serde::Serialize;
+use shunt_wire::line::{Encapsulation, Impossible, LinkSpeed, Sizes, TCP_TIMESTAMPS_BYTES};
 
-/// Slower links have their rates in kbit/s, where a decimal of Mbit/s would hardly tell them apart.
+/// What a link carries with packets of one size.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Line {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) tcp_options_bytes: u32,
+    /// The encapsulations that are impossible with this size, and why.
+    pub(crate) left_out: Vec<Impossible>,
+}
+
+/// What a link carries with one encapsulation. The bit/s of L2 and L3 count whole frames and packets; those of L4 count the
+/// payload of UDP or TCP.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Row {
+    pub(crate) encap: String,
+    pub(crate) speed_bps: LinkSpeed,
+    /// With FCS.
+    pub(crate) frame_bytes: u32,
+    /// With FCS, preamble and inter-frame gap.
+    pub(crate) wire_bytes: u32,
+    pub(crate) l3_bytes: u32,
+    pub(crate) l4_payload: u32,
+    pub(crate) pps: f64,
+    pub(crate) l2_mbps: f64,
+    pub(crate) l3_mbps: f64,
+    pub(crate) l4_mbps: f64,
+}
+
+impl Row {
+    pub(crate) fn new(encapsulation: Encapsulation, sizes: Sizes, speed: LinkSpeed) -> Self {
+        let pps = speed.frames_per_second(sizes.frame);
+        let mbps = |bytes: u32| pps * f64::from(bytes) * 8.0 / 1e6;
+        Self {
+            encap: encapsulation.to_string(),
+            speed_bps: speed,
+            frame_bytes: sizes.frame,
+            wire_bytes: sizes.wire(),
+            l3_bytes: sizes.l3,
+            l4_payload: sizes.l4_payload,
+            pps,
+            l2_mbps: mbps(sizes.frame),
+            l3_mbps: mbps(sizes.l3),
+            l4_mbps: mbps(sizes.l4_payload),
+        }
+    }
+}
+
+/// Below this speed, rates are shown in kbit/s: one decimal of Mbit/s would hardly tell them apart.
 const MBIT_FROM_BPS: u64 = 10_000_000;
 
 pub(super) fn describe(line: &Line) -> String {
@@ -17,8 +63,8 @@ pub(super) fn describe(line: &Line) -> String {
     rows.extend(line.rows.iter().map(|row| fields(row, of_mbps)));
     align("<>", &rows)
         + &format!(
-            "At {speed}bit/s. Bytes: frame with FCS, wire with preamble and gap too, L3 the IP packet, payload of UDP or TCP,\n\
-             which is what L4 {unit} counts. TCP {}.\n",
+            "At {speed}bit/s. Bytes: frame includes the FCS; wire also includes preamble and gap; L3 is the IP packet; payload is that of\n\
+             UDP or TCP, which L4 {unit} counts. TCP {}.\n",
             tcp_options(line.tcp_options_bytes)
         )
 }
@@ -26,7 +72,7 @@ pub(super) fn describe(line: &Line) -> String {
 fn tcp_options(bytes: u32) -> String {
     match bytes {
         0 => format!(
-            "without options; timestamps, as Linux sends them, are --tcp-options {TCP_TIMESTAMPS_BYTES}"
+            "without options; for timestamps, which Linux sends by default, use --tcp-options {TCP_TIMESTAMPS_BYTES}"
         ),
         _ => format!("with {bytes} bytes of options"),
     }

@@ -8,7 +8,7 @@ use shunt_lab::{
 
 const HEADS: [&str; 9] = ["cpu", "load", "/proc/stat", "softirq", "irq", "steal", "speed", "memory", "meter"];
 
-/// The doubts first, then a row for all and for each CPU.
+/// The doubts, then a row for all CPUs together and one for each CPU.
 pub(super) fn describe(load: &Load) -> String {
     let mut rows = vec![HEADS.map(str::to_owned).to_vec()];
     rows.push(vec!["all".to_owned(), percent(load.load_percent)]);
@@ -22,7 +22,7 @@ pub(super) fn describe_self_test(test: &SelfTest) -> String {
     rows.extend(test.steps.iter().map(step));
     doubts(&test.doubts)
         + &align("<>", &rows)
-        + &format!("The greatest error is {:.2} points of load.\n", test.max_error_points)
+        + &format!("The largest error is {:.2} percentage points of load.\n", test.max_error_points)
 }
 
 fn cpu(load: &CpuLoad) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The text of `shunt bench ndr`. What speaks against a number stands above it.
+//! The text of `shunt bench ndr`. Doubts stand above the numbers.
 
 use super::{columns::align, units};
 use shunt_lab::{
@@ -24,15 +24,15 @@ pub(super) fn describe(report: &Report) -> String {
         rows.extend(searched.results.iter().map(|result| fields(searched, result)));
     }
     text += &align("<><>>>>><", &rows);
-    let at =
+    let latencies =
         report.searches.iter().flat_map(|searched| searched.latency.iter().map(move |at| (searched, at)));
-    let mut rows: Vec<_> = at.clone().filter_map(|(searched, at)| latency(searched, at)).collect();
+    let mut rows: Vec<_> = latencies.clone().filter_map(|(searched, at)| latency(searched, at)).collect();
     if !rows.is_empty() {
         let heads = ["router", "run", "load", "pps", "lost", "min us", "p50", "p99", "p99.9", "max"];
         rows.insert(0, heads.map(str::to_owned).to_vec());
-        if at.clone().any(|(_, at)| at.dut_load.is_some()) {
+        if latencies.clone().any(|(_, at)| at.dut_load.is_some()) {
             rows[0].push("DUT load".to_owned());
-            let with_latency = at.filter(|(_, at)| at.latency_us.is_some());
+            let with_latency = latencies.filter(|(_, at)| at.latency_us.is_some());
             for (row, (_, at)) in rows[1..].iter_mut().zip(with_latency) {
                 row.push(units::load(at.dut_load.as_ref().map(|load| load.load_percent)));
             }
@@ -42,7 +42,7 @@ pub(super) fn describe(report: &Report) -> String {
     text += &method(report);
     match report.searches.iter().find_map(|searched| searched.limit.as_ref()) {
         Some(limit) => {
-            text += &format!("Line is the throughput as a share of what the line can carry: {}.\n", limit.of)
+            text += &format!("Line is the throughput, as a share of what the line carries ({}).\n", limit.of)
         }
         None if report.searches.iter().all(without_line) => {}
         None => text += units::NO_LINE,
@@ -50,7 +50,7 @@ pub(super) fn describe(report: &Report) -> String {
     text
 }
 
-/// There is no line, or it is not what is asked about.
+/// Whether a share of the line makes no sense: for simulated routers, and for connections.
 fn without_line(searched: &Searched) -> bool {
     searched.doubts.contains(&Doubt::Simulated) || searched.counted == Counted::Connections
 }
@@ -83,19 +83,19 @@ fn method(report: &Report) -> String {
     };
     let how = match report.method {
         Method::Mlrsearch => format!(
-            "By MLRsearch (RFC 9971): trials of {} s, {} s a load, of which {} % may lose too much",
+            "By MLRsearch (RFC 9971): trials of {} s, {} s for each load, of which {} % may exceed the loss ratio",
             goal.final_s,
             goal.sum_s,
             goal.exceed_ratio * 100.0
         ),
-        Method::Rfc2544 => format!("By halving (RFC 2544): one trial of {} s a load", goal.final_s),
+        Method::Rfc2544 => format!("By halving (RFC 2544): one trial of {} s for each load", goal.final_s),
     };
     format!(
-        "{how}; width (1 - passes/fails) {} %.\n{}, from {} to {}. What was not sent counts as lost.\n",
+        "{how}; width (1 - passes/fails) {} %.\n{}, from {} to {}. Packets that were not sent count as lost.\n",
         goal.width * 100.0,
         match report.searches.first().map(|searched| searched.counted) {
             Some(Counted::Connections) =>
-                "Connections/s: new ones, masqueraded, answered, and tracked by conntrack",
+                "New connections/s, masqueraded, answered, and tracked by conntrack",
             _ => "Frames/s of one direction",
         },
         report.range.min_pps.round(),

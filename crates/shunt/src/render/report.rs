@@ -1,20 +1,32 @@
-//! `shunt report`: one page that needs nothing beside it, or the same data for programs.
+//! The document of `shunt report`: a self-contained page, or the same data as JSON or CSV.
 
 mod axis;
 mod course;
 mod csv;
+mod files;
+mod page;
 mod plot;
-mod view;
+mod reading;
 
-use crate::{cli::ReportForm, report::Report};
 use askama::Template;
+use clap::ValueEnum;
+pub(crate) use files::{Report, Source};
+use page::Page;
 use std::io;
-use view::Page;
 
-pub(crate) fn write(report: &Report, form: ReportForm) -> io::Result<Vec<u8>> {
+/// The form of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportForm {
+    Html,
+    Json,
+    Csv,
+}
+
+/// The whole document, in this form.
+pub(crate) fn document(report: &Report, form: ReportForm) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     match form {
-        ReportForm::Html => Page::of(report).write_into(&mut out)?,
+        ReportForm::Html => Page::new(report).write_into(&mut out)?,
         ReportForm::Json => out.extend(report.to_json()?.into_bytes()),
         ReportForm::Csv => csv::write(report, &mut out)?,
     }

@@ -4,7 +4,7 @@ use super::{columns::align, units};
 use shunt_api::{FilterHook, PortStatus, Probe, RuleNote, RulesetStatus, Status, TopReason};
 use std::collections::BTreeMap;
 
-/// One line for each port: its engine, and why.
+/// One line for each port: its name, its engine, and the reason for this engine.
 pub(super) fn ports(status: &Status) -> String {
     let row =
         |port: &PortStatus| vec![port.name.clone(), port.engine.to_string(), port.engine_reason.clone()];
@@ -35,16 +35,16 @@ pub(super) fn describe(status: &Status, verbose: bool) -> String {
         bytes.slow
     );
     text += &format!(
-        "flows    active {}, pending {}, retired {}, static {}, at most {}\n",
+        "flows    active {}, pending {}, retired {}, static {}, max per family {}\n",
         flows.active, flows.pending, flows.retired, flows.static_, flows.max
     );
     text += &format!(
-        "so far   learned {}, proved {}, retired {}\n",
+        "total    learned {}, proved {}, retired {}\n",
         status.learned, status.proved, status.retired
     );
     if let lost @ 1.. = status.counts_lost {
         text += &format!(
-            "counts of {lost} flows that are gone are lost, so `shunt conntrack` shows too little; raise max_flows\n"
+            "counters of {lost} removed flows are lost, so `shunt conntrack` shows too low counts; raise max_flows\n"
         );
     }
     if !status.epoch_moves.is_empty() {
@@ -57,20 +57,24 @@ pub(super) fn describe(status: &Status, verbose: bool) -> String {
     for port in &status.ports {
         text += &format!("{}: {}, {}\n", port.name, port.engine, port.engine_reason);
         if port.captured {
-            text += &format!("{}: somebody captures on it, so its flows take the slow path\n", port.name);
+            text +=
+                &format!("{}: a program captures on this port, so its flows take the slow path\n", port.name);
         }
         for filter in &port.filters {
-            let way = if filter.hook == FilterHook::Ingress { "comes in" } else { "leaves" };
-            text += &format!("learning off for what {way} by {}: {filter}\n", port.name);
+            let action =
+                if filter.hook == FilterHook::Ingress { "arriving through" } else { "leaving through" };
+            text += &format!("learning off for packets {action} {}: {filter}\n", port.name);
         }
         if verbose {
             text += &reason_line("  sent to the slow path", &port.reasons);
             text += &reason_line("  not learned", &port.refusals);
+            text += &reason_line("  dropped", &port.drops);
         }
     }
     text += &ruleset(&status.ruleset, verbose);
     text += &reason_table("sent to the slow path", &status.reasons);
     text += &reason_table("not learned", &status.refusals);
+    text += &reason_table("dropped", &status.drops);
     text += &top_reasons(&status.top_reasons);
     if verbose {
         text += &probe_table(&status.kernel);
@@ -78,15 +82,15 @@ pub(super) fn describe(status: &Status, verbose: bool) -> String {
     text
 }
 
-/// How many bypassed statements are shown unless all are asked for.
+/// The most bypassed statements that are shown without --verbose.
 const BYPASSED_SHOWN: usize = 4;
 
 fn ruleset(ruleset: &RulesetStatus, verbose: bool) -> String {
     let mut text = String::new();
     if let Some(why) = &ruleset.unread {
-        text += &format!("learning off: the ruleset cannot be read: {why}\n");
+        text += &format!("learning off: cannot read the ruleset: {why}\n");
     } else if !ruleset.held.is_empty() && ruleset.stops.is_empty() {
-        text += "learning waits: the ruleset has changed and is being read\n";
+        text += "learning paused: the ruleset has changed and is being read\n";
     }
     for note in &ruleset.stops {
         let families = match note.family.as_str() {
@@ -153,7 +157,8 @@ fn reason_line(title: &str, reasons: &BTreeMap<String, u64>) -> String {
     if reasons.is_empty() {
         return String::new();
     }
-    let parts: Vec<String> = most_first(reasons).map(|(name, count)| format!("{name} {count}")).collect();
+    let parts: Vec<String> =
+        most_frequent_first(reasons).map(|(name, count)| format!("{name} {count}")).collect();
     format!("{title}: {}\n", parts.join(", "))
 }
 
@@ -162,23 +167,23 @@ fn reason_table(title: &str, reasons: &BTreeMap<String, u64>) -> String {
         return String::new();
     }
     let mut rows = vec![vec![title.to_owned(), "packets".to_owned()]];
-    rows.extend(most_first(reasons).map(|(name, count)| vec![name.clone(), count.to_string()]));
+    rows.extend(most_frequent_first(reasons).map(|(name, count)| vec![name.clone(), count.to_string()]));
     format!("\n{}", align("<>", &rows))
 }
 
-/// The sentences, below each other.
+/// The most frequent reasons with their explanations.
 fn top_reasons(reasons: &[TopReason]) -> String {
     if reasons.is_empty() {
         return String::new();
     }
-    let mut text = "\nwhy the rest is not fast\n".to_owned();
+    let mut text = "\nwhy packets took the slow path\n".to_owned();
     for TopReason { reason, packets, meaning, remedy } in reasons {
         text += &format!("{reason}, {packets} packets: {meaning}\n    {remedy}\n");
     }
     text
 }
 
-fn most_first(reasons: &BTreeMap<String, u64>) -> impl Iterator<Item = (&String, &u64)> {
+fn most_frequent_first(reasons: &BTreeMap<String, u64>) -> impl Iterator<Item = (&String, &u64)> {
     let mut sorted: Vec<_> = reasons.iter().collect();
     sorted.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     sorted.into_iter()

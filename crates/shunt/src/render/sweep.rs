@@ -1,4 +1,4 @@
-//! The text of `shunt bench sweep`. What speaks against a number stands above it.
+//! The text of `shunt bench sweep`. Doubts stand above the numbers.
 
 use super::{columns::align, units};
 use shunt_lab::{
@@ -13,18 +13,21 @@ pub(super) fn describe(report: &Report) -> String {
             text += &format!("doubt: at {}: {doubt}\n", bits(step.offered_bps as f64));
         }
     }
-    let of_loads =
+    let load_doubts =
         report.steps.iter().filter_map(|step| step.dut_load.as_ref()).flat_map(|load| &load.doubts);
-    for line in of_loads.map(|doubt| format!("doubt: the load of the DUT: {doubt}\n")) {
+    for line in load_doubts.map(|doubt| format!("doubt: the load of the DUT: {doubt}\n")) {
         if !text.contains(&line) {
             text += &line;
         }
     }
     let heads =
-        ["asked", "direction", "achieved", "arrived", "line", "sent", "received", "lost", "", "jitter us"];
+        ["offered", "direction", "achieved", "arrived", "line", "sent", "received", "lost", "", "jitter us"];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(
-        report.steps.iter().flat_map(|step| step.directions.iter().map(move |one| fields(step, one))),
+        report
+            .steps
+            .iter()
+            .flat_map(|step| step.directions.iter().map(move |direction| fields(step, direction))),
     );
     let loads = report.steps.iter().flat_map(|step| step.directions.iter().map(|_| step.dut_load.as_ref()));
     if report.steps.iter().any(|step| step.dut_load.is_some()) {
@@ -37,25 +40,27 @@ pub(super) fn describe(report: &Report) -> String {
     text += &troubles(&report.steps);
     report.knees.iter().for_each(|knee| text += &describe_knee(knee));
     text += &format!(
-        "Steps of {} s; bit/s are those of frames with FCS. Counters without trouble in their names are in the JSON only.\n",
+        "Steps of {} s; bit/s count frames with FCS. Counters whose names do not suggest trouble are in the JSON only.\n",
         report.step_s
     );
     let mut directions = report.steps.iter().flat_map(|step| &step.directions);
-    match directions.find_map(|one| one.limit.as_ref()) {
-        Some(limit) => text += &format!("Line is what arrived of what the line can carry: {}.\n", limit.of),
+    match directions.find_map(|direction| direction.limit.as_ref()) {
+        Some(limit) => {
+            text += &format!("Line is what arrived, as a share of what the line carries ({}).\n", limit.of)
+        }
         None => text += units::NO_LINE,
     }
     text
 }
 
-fn fields(step: &Step, one: &Directed) -> Vec<String> {
-    let Figures { achieved_l2_bps, sent, received, lost, loss_ratio, jitter_us, .. } = one.figures;
+fn fields(step: &Step, direction: &Directed) -> Vec<String> {
+    let Figures { achieved_l2_bps, sent, received, lost, loss_ratio, jitter_us, .. } = direction.figures;
     vec![
         bits(step.offered_bps as f64),
-        format!("{} > {}", one.from, one.to),
+        format!("{} > {}", direction.from, direction.to),
         bits(achieved_l2_bps),
         bits(achieved_l2_bps * (1.0 - loss_ratio)),
-        units::line_share(one.line_share),
+        units::line_share(direction.line_share),
         sent.to_string(),
         received.to_string(),
         lost.to_string(),
@@ -65,51 +70,51 @@ fn fields(step: &Step, one: &Directed) -> Vec<String> {
 }
 
 fn troubles(steps: &[Step]) -> String {
-    let of = |step: &Step| {
+    let line = |step: &Step| {
         let trouble: Vec<String> = step.changes.iter().filter(|change| change.trouble).map(change).collect();
         let at = bits(step.offered_bps as f64);
         (!trouble.is_empty()).then(|| format!("counters at {at}: {}\n", trouble.join(", ")))
     };
-    steps.iter().filter_map(of).collect()
+    steps.iter().filter_map(line).collect()
 }
 
 fn change(change: &Change) -> String {
     let Change { device, counter, rise, bits, reset, .. } = change;
     match (bits, reset) {
-        (Some(bits), _) => format!("{device} {counter} +{rise} (wraps at {bits} bits, so perhaps more)"),
-        (None, true) => format!("{device} {counter} was reset, and +{rise} since"),
+        (Some(bits), _) => format!("{device} {counter} +{rise} (wraps at {bits} bits, may be more)"),
+        (None, true) => format!("{device} {counter} was reset, +{rise} since then"),
         (None, false) => format!("{device} {counter} +{rise}"),
     }
 }
 
 fn describe_knee(knee: &Knee) -> String {
     let most = bits(knee.most_bps);
-    let what = match (knee.passes_bps, knee.loses_bps.zip(knee.loss_ratio)) {
+    let knee_text = match (knee.passes_bps, knee.loses_bps.zip(knee.loss_ratio)) {
         (Some(passes), Some((loses, ratio))) => {
-            format!("knee at {}: at {} it loses {:.2} %", bits(passes), bits(loses), ratio * 100.0)
+            format!("knee at {}: at {} the loss is {:.2} %", bits(passes), bits(loses), ratio * 100.0)
         }
         (None, Some((loses, ratio))) => {
-            format!("knee below the lowest rate: at {} it loses {:.2} %", bits(loses), ratio * 100.0)
+            format!("knee below the lowest rate: at {} the loss is {:.2} %", bits(loses), ratio * 100.0)
         }
         (_, None) => "no knee".to_owned(),
     };
     let beyond = match knee.beyond {
-        Beyond::NotReached => format!("{most} arrive without loss; give a higher --to to find it"),
+        Beyond::NotReached => format!("{most} arrive without loss; raise --to to find the knee"),
         Beyond::GeneratorBound => {
-            format!("{most} arrive without loss, and the generator could not send more")
+            format!("{most} arrive without loss, and the generator cannot send more")
         }
-        Beyond::Flat => format!("beyond it {most} arrive at most, whatever is sent"),
-        Beyond::Collapse => format!("it collapses: {most} arrive at most, and less at the highest rate"),
+        Beyond::Flat => format!("above the knee at most {most} arrive, whatever is sent"),
+        Beyond::Collapse => format!("collapse: at most {most} arrive, and less at the highest rate"),
     };
-    let mut text = format!("{} > {}: {what}; {beyond}\n", knee.from, knee.to);
+    let mut text = format!("{} > {}: {knee_text}; {beyond}\n", knee.from, knee.to);
     for suspect in &knee.suspects {
         text += &format!(
-            "  with it rises {} {}: +{}, {:.2} of what is lost\n",
+            "  rises with the loss: {} {}: +{}, {:.2} of the lost packets\n",
             suspect.device, suspect.counter, suspect.rise, suspect.of_lost
         );
     }
     if knee.loses_bps.is_some() && knee.suspects.is_empty() {
-        text += "  no counter that is at hand rises with it\n";
+        text += "  no available counter rises with the loss\n";
     }
     text
 }

@@ -1,7 +1,11 @@
 use super::*;
 use crate::{
-    bench::{Measurement, Setting},
-    cli::{Cli, Command, Measuring},
+    cli::{Cli, Command},
+    commands::{
+        bench::{BenchCommand, Measurement},
+        line,
+        measure::MeasureContext,
+    },
     render::examples::{comparison, connections, events, explanation, load, self_test, statics, status},
 };
 use clap::Parser;
@@ -18,14 +22,14 @@ fn show(answer: &Answer, format: Format) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Compares with a kept file, or with SHUNT_BLESS=1 keeps what is.
-fn is_golden(name: &str, text: &str) {
+/// Compares the text with a golden file; with SHUNT_BLESS=1, rewrites the file.
+fn assert_golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/render/golden").join(name);
     if env::var_os("SHUNT_BLESS").is_some_and(|v| v == "1") {
         fs::write(&path, text).unwrap();
     }
-    let kept = fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == text, "{} differs; SHUNT_BLESS=1 accepts this:\n{text}", path.display());
+    let golden = fs::read_to_string(&path).unwrap_or_default();
+    assert!(golden == text, "{} differs; SHUNT_BLESS=1 accepts this:\n{text}", path.display());
     assert!(text.lines().all(|line| line.trim_end() == line), "blanks at the end of a line of {name}");
 }
 
@@ -33,85 +37,85 @@ fn started() -> Answer {
     Answer::Started { status: status(), log: "/run/shunt/default.log".into() }
 }
 
-fn usual_lines() -> Answer {
-    lines_at("1G")
+fn line_1g() -> Answer {
+    line_at("1G")
 }
 
-fn lines_at(speed: &str) -> Answer {
+fn line_at(speed: &str) -> Answer {
     match Cli::parse_from(["shunt", "line", "--speed", speed]).command {
-        Command::Line(typed) => Answer::Line(Line::resolve(&typed).unwrap()),
+        Command::Line(typed) => Answer::Line(line::resolve(&typed).unwrap()),
         other => panic!("{other:?}"),
     }
 }
 
-fn of_files(form: ReportForm) -> Answer {
+fn report_as(form: ReportForm) -> Answer {
     Answer::Report(Box::new(examples::report()), form)
 }
 
-/// One that is found, one that loses at any load, one that is beyond the range.
+/// Three simulated routers: one whose throughput is found, one that loses at any load, and one beyond the range.
 fn simulated() -> Answer {
     let line = "shunt bench ndr --quick --simulate capacity_pps=7e5 --simulate loss_floor=0.003 --simulate capacity_pps=2e6";
     match Cli::parse_from(line.split_whitespace()).command {
-        Command::Bench(Measuring::Once(typed)) => {
+        Command::Bench(BenchCommand::Measure(typed)) => {
             let (stop, conditions) = (Arc::default(), shunt_lab::Conditions::default());
-            let setting = Setting { stop: &stop, conditions, show: &mut |_| () };
-            Measurement::resolve(&typed).unwrap().perform(setting).unwrap()
+            let context = MeasureContext { stop: &stop, conditions, show: &mut |_| () };
+            Measurement::resolve(&typed).unwrap().measure(context).unwrap()
         }
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn the_texts_are_as_kept() {
-    is_golden("up.txt", &show(&started(), VERBOSE));
-    is_golden("status.txt", &show(&Answer::Status(status()), TEXT));
-    is_golden("status-verbose.txt", &show(&Answer::Status(status()), VERBOSE));
-    is_golden("flows.txt", &show(&Answer::Flows(connections()), TEXT));
-    is_golden("flows-verbose.txt", &show(&Answer::Flows(connections()), VERBOSE));
+fn every_text_matches_its_golden_file() {
+    assert_golden("up.txt", &show(&started(), VERBOSE));
+    assert_golden("status.txt", &show(&Answer::Status(status()), TEXT));
+    assert_golden("status-verbose.txt", &show(&Answer::Status(status()), VERBOSE));
+    assert_golden("flows.txt", &show(&Answer::Flows(connections()), TEXT));
+    assert_golden("flows-verbose.txt", &show(&Answer::Flows(connections()), VERBOSE));
     let watched = |format| events().into_iter().map(|e| show(&Answer::Event(e), format)).collect::<String>();
-    is_golden("watch.txt", &watched(TEXT));
-    is_golden("watch.jsonl", &watched(JSON));
-    is_golden("why.txt", &show(&Answer::Why(explanation()), TEXT));
-    is_golden("load.txt", &show(&Answer::Load(load()), TEXT));
-    is_golden("load.jsonl", &show(&Answer::Load(load()), JSON));
-    is_golden("load-self-test.txt", &show(&Answer::LoadSelfTest(self_test()), TEXT));
-    is_golden("load-self-test.json", &show(&Answer::LoadSelfTest(self_test()), JSON));
-    is_golden("gen.txt", &show(&examples::traffic(), TEXT));
-    is_golden("gen.json", &show(&examples::traffic(), JSON));
-    is_golden("line.txt", &show(&usual_lines(), TEXT));
-    is_golden("line-slow.txt", &show(&lines_at("64k"), TEXT));
-    is_golden("line.json", &show(&usual_lines(), JSON));
-    is_golden("compare.txt", &show(&Answer::Compared(comparison()), TEXT));
-    is_golden("compare.json", &show(&Answer::Compared(comparison()), JSON));
-    is_golden("bench-ndr.txt", &show(&simulated(), TEXT));
-    is_golden("bench-ndr.json", &show(&simulated(), JSON));
-    is_golden("bench-ndr-concurrent.txt", &show(&examples::concurrent(), TEXT));
-    is_golden("report.json", &show(&of_files(ReportForm::Json), TEXT));
-    is_golden("report.csv", &show(&of_files(ReportForm::Csv), TEXT));
-    is_golden("bench-size.txt", &show(&examples::sizes(), TEXT));
-    is_golden("bench-size.json", &show(&examples::sizes(), JSON));
-    is_golden("bench-sweep.txt", &show(&examples::sweep(), TEXT));
-    is_golden("bench-sweep.json", &show(&examples::sweep(), JSON));
-    is_golden("bench-run.txt", &show(&examples::campaign(), TEXT));
-    is_golden("bench-run.jsonl", &show(&examples::campaign(), JSON));
+    assert_golden("watch.txt", &watched(TEXT));
+    assert_golden("watch.jsonl", &watched(JSON));
+    assert_golden("why.txt", &show(&Answer::Why(explanation()), TEXT));
+    assert_golden("load.txt", &show(&Answer::Load(load()), TEXT));
+    assert_golden("load.jsonl", &show(&Answer::Load(load()), JSON));
+    assert_golden("load-self-test.txt", &show(&Answer::LoadSelfTest(self_test()), TEXT));
+    assert_golden("load-self-test.json", &show(&Answer::LoadSelfTest(self_test()), JSON));
+    assert_golden("gen.txt", &show(&examples::traffic(), TEXT));
+    assert_golden("gen.json", &show(&examples::traffic(), JSON));
+    assert_golden("line.txt", &show(&line_1g(), TEXT));
+    assert_golden("line-slow.txt", &show(&line_at("64k"), TEXT));
+    assert_golden("line.json", &show(&line_1g(), JSON));
+    assert_golden("compare.txt", &show(&Answer::Compared(comparison()), TEXT));
+    assert_golden("compare.json", &show(&Answer::Compared(comparison()), JSON));
+    assert_golden("bench-ndr.txt", &show(&simulated(), TEXT));
+    assert_golden("bench-ndr.json", &show(&simulated(), JSON));
+    assert_golden("bench-ndr-concurrent.txt", &show(&examples::concurrent(), TEXT));
+    assert_golden("report.json", &show(&report_as(ReportForm::Json), TEXT));
+    assert_golden("report.csv", &show(&report_as(ReportForm::Csv), TEXT));
+    assert_golden("bench-size.txt", &show(&examples::sizes(), TEXT));
+    assert_golden("bench-size.json", &show(&examples::sizes(), JSON));
+    assert_golden("bench-sweep.txt", &show(&examples::sweep(), TEXT));
+    assert_golden("bench-sweep.json", &show(&examples::sweep(), JSON));
+    assert_golden("bench-run.txt", &show(&examples::campaign(), TEXT));
+    assert_golden("bench-run.jsonl", &show(&examples::campaign(), JSON));
     let matrix = Answer::Matrix(Box::new(examples::goodput::matrix()));
-    is_golden("bench-matrix.txt", &show(&matrix, TEXT));
-    is_golden("bench-matrix.json", &show(&matrix, JSON));
-    is_golden("bench-rxtx.txt", &show(&Answer::Rxtx(Box::new(examples::goodput::rxtx())), TEXT));
-    is_golden("flow-list.txt", &show(&Answer::Statics(statics()), TEXT));
+    assert_golden("bench-matrix.txt", &show(&matrix, TEXT));
+    assert_golden("bench-matrix.json", &show(&matrix, JSON));
+    assert_golden("bench-rxtx.txt", &show(&Answer::Rxtx(Box::new(examples::goodput::rxtx())), TEXT));
+    assert_golden("flow-list.txt", &show(&Answer::Statics(statics()), TEXT));
 }
 
 #[test]
-fn udp_is_told_with_the_rate_that_the_line_lets_through() {
+fn the_rate_of_udp_is_limited_to_what_the_line_carries() {
     let mut report = examples::goodput::rxtx();
     report.speed = "50M".parse().ok();
     let text = show(&Answer::Rxtx(Box::new(report)), TEXT);
     assert!(text.contains("UDP at 47.6 Mbit/s of payload"), "{text}");
-    assert!(text.ends_with("No more was offered than 50Mbit/s carry.\n"), "{text}");
+    assert!(text.ends_with("At most what a line of 50Mbit/s carries was offered.\n"), "{text}");
 }
 
 #[test]
-fn json_is_the_value_itself() {
+fn json_reads_back_as_the_same_value() {
     let back = |answer: &Answer| serde_json::from_str::<Value>(&show(answer, JSON)).unwrap();
     let status_back: Status = serde_json::from_value(back(&Answer::Status(status()))).unwrap();
     assert_eq!(status_back, status());
@@ -128,7 +132,7 @@ fn json_is_the_value_itself() {
     );
 }
 
-/// Every number and text of a JSON value, with where it is.
+/// Every number and text of a JSON value, with its path.
 fn leaves(at: &str, value: &Value, found: &mut Vec<(String, String)>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(name, field)| {
@@ -157,9 +161,8 @@ fn text_lacks(answer: &Answer, scaled: &[&str]) -> Vec<(String, String)> {
 
 #[test]
 fn the_text_of_status_shows_every_value_of_the_json() {
-    // In other units, or as other words: 93784 is 1d 2h 3m 4s, 0.999 is 99.9 %, true is up.
-    // 4 is ipv4, a single rule is the one that is named, one of legacy iptables is named as such, and what could be read
-    // has no reason why not.
+    // These values appear in other units or words: 93784 as 1d 2h 3m 4s, 0.999 as 99.9 %, true as up, 4 as ipv4. A count of one
+    // rule is not shown, a rule of legacy iptables is named by its command, and `unread` is null.
     let scaled = [
         ".held",
         ".unread",
@@ -178,7 +181,7 @@ fn the_text_of_status_shows_every_value_of_the_json() {
     assert_eq!(text_lacks(&Answer::Status(status()), &scaled), []);
     let text = show(&Answer::Status(status()), VERBOSE);
     let captures: Vec<_> = text.lines().filter(|line| line.contains("captures")).collect();
-    assert_eq!(captures, ["enp1s0f1: somebody captures on it, so its flows take the slow path"]);
+    assert_eq!(captures, ["enp1s0f1: a program captures on this port, so its flows take the slow path"]);
 }
 
 #[test]
@@ -193,7 +196,7 @@ fn the_text_of_flows_shows_every_value_of_the_json() {
         ".in_vlans",
         ".out_vlans",
         ".family",
-        // Together with their addresses, and where they are translated only.
+        // Shown together with their addresses, and the translated tuple only where it differs.
         ".sport",
         ".dport",
         ".src",
@@ -214,51 +217,51 @@ fn the_text_of_flows_shows_every_value_of_the_json() {
 }
 
 #[test]
-fn no_connections_are_no_text_and_an_empty_list() {
+fn without_connections_the_text_is_empty_and_json_is_an_empty_list() {
     assert_eq!(show(&Answer::Flows(Vec::new()), TEXT), "");
     assert_eq!(show(&Answer::Flows(Vec::new()), JSON), "[]\n");
 }
 
-/// What stands between the first of this and the next of that.
+/// The text between the first `from` and the next `to`.
 fn between<'t>(text: &'t str, from: &str, to: &str) -> &'t str {
     let rest = text.split_once(from).unwrap_or_else(|| panic!("no {from}")).1;
     rest.split_once(to).unwrap_or_else(|| panic!("no {to}")).0
 }
 
 #[test]
-fn the_page_of_a_report_has_the_files_in_it_as_json() {
-    let page = show(&of_files(ReportForm::Html), TEXT);
+fn the_page_of_a_report_contains_the_files_as_json() {
+    let page = show(&report_as(ReportForm::Html), TEXT);
     let data: Value =
         serde_json::from_str(between(&page, "type=\"application/json\" id=\"data\">", "</script>")).unwrap();
-    let printed: Value = serde_json::from_str(&show(&of_files(ReportForm::Json), TEXT)).unwrap();
+    let printed: Value = serde_json::from_str(&show(&report_as(ReportForm::Json), TEXT)).unwrap();
     assert_eq!(data, printed);
     let first: Value = serde_json::from_str(&examples::result_file()).unwrap();
     assert_eq!(data["files"][0]["results"], first);
 }
 
 #[test]
-fn what_a_file_says_is_text_in_the_page_and_never_markup() {
-    let page = show(&of_files(ReportForm::Html), TEXT);
-    // Names, conditions and units of the file of oddities, also within plots.
+fn texts_of_a_file_are_escaped_in_the_page() {
+    let page = show(&report_as(ReportForm::Html), TEXT);
+    // Names, conditions and units of the odd file, in plots, too.
     assert!(page.contains("&#60;/script&#62;&#60;img src=x") && page.contains("&lt;i&gt;&amp;"));
     for markup in ["<img", "<i>", "<b> ", "onerror=\"", "http://", "https://"] {
-        // Of SVG, the name of its XML namespace is no address to fetch from.
+        // The XML namespace of SVG looks like an address, but nothing is fetched from it.
         let page = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
         assert!(!page.contains(markup), "{markup}");
     }
 }
 
 #[test]
-fn doubts_stand_above_the_values_that_they_are_about() {
-    let page = show(&of_files(ReportForm::Html), TEXT);
+fn doubts_stand_above_the_values_that_they_concern() {
+    let page = show(&report_as(ReportForm::Html), TEXT);
     let article = between(&page, "<h3>ndr router</h3>", "</article>");
     let at = |what: &str| article.find(what).unwrap_or_else(|| panic!("{what}: {article}"));
-    let doubts = ["A, B: CPU 1 ran at 97.2 %", "B: interrupted: not all of its runs are there"];
-    // Median and share of the line, as text and as a plot.
+    let doubts = ["A, B: CPU 1 ran at 97.2 %", "B: interrupted: some of its runs are missing"];
+    // The median and the share of the line, as text and as a plot.
     let values = ["805000\u{a0}pps", "54.1\u{a0}%", "1488095\u{a0}pps", "<svg"];
     for doubt in doubts {
         assert!(values.iter().all(|value| at(doubt) < at(value)), "{doubt}");
     }
     let above = between(&page, "<h3>many</h3>", "</article>");
-    assert!(above.contains("C: more than the line can carry") && above.contains("101"), "{above}");
+    assert!(above.contains("C: above what the line can carry") && above.contains("101"), "{above}");
 }

@@ -1,4 +1,4 @@
-//! The text of `shunt conntrack`: that of `conntrack -L`.
+//! The text of `shunt conntrack`, in the format of `conntrack -L`.
 
 use shunt_api::{Tracked, TrackedDirection};
 
@@ -43,7 +43,7 @@ fn describe_direction(direction: &TrackedDirection, protocol: u8, zone: &str, wo
     words.extend(direction.count.map(|count| format!("packets={} bytes={}", count.packets, count.bytes)));
 }
 
-/// As libnetfilter_conntrack names them.
+/// The names that libnetfilter_conntrack uses.
 const NAMES: [(u8, &str); 9] = [
     (1, "icmp"),
     (2, "igmp"),
@@ -56,11 +56,12 @@ const NAMES: [(u8, &str); 9] = [
     (136, "udplite"),
 ];
 
+/// The name of a protocol, or `unknown`.
 pub(super) fn name(protocol: u8) -> &'static str {
     NAMES.iter().find(|(number, _)| *number == protocol).map_or("unknown", |(_, name)| name)
 }
 
-/// The protocol of this name.
+/// The number of the protocol with this name; none if conntrack has no such name.
 pub(crate) fn protocol_number(name: &str) -> Option<u8> {
     NAMES.iter().find(|(_, known)| *known == name).map(|(number, _)| *number)
 }

@@ -1,4 +1,4 @@
-//! Quantities in the units that the field uses.
+//! Formats quantities with their units.
 
 use std::fmt::Write;
 
@@ -12,12 +12,12 @@ pub(super) fn packets_per_second(rate: u64) -> String {
     scaled(rate, "pps")
 }
 
-/// Three digits that count, and a factor of a thousand.
+/// Three significant digits, with a prefix.
 fn scaled(value: u64, unit: &str) -> String {
     if value < 1000 {
         return format!("{value} {unit}");
     }
-    // In thousandths of the greater unit, rounded at the third digit: 999950 is 1.00 M and not 1000 k.
+    // Count in thousandths of the next unit, rounded to three digits: 999950 becomes 1.00 M, not 1000 k.
     let mut value = value;
     for prefix in ["k", "M", "G", "T"] {
         let step = match value {
@@ -46,29 +46,29 @@ pub(super) fn time(seconds: u64) -> String {
     let mut text = String::new();
     for (value, unit) in parts {
         if value > 0 || (unit == 's' && text.is_empty()) {
-            // Writing to a String does not fail.
+            // Writing to a String cannot fail.
             let _ = write!(text, "{}{value}{unit}", if text.is_empty() { "" } else { " " });
         }
     }
     text
 }
 
-/// `98.7 %`.
+/// A share from 0 to 1 as `98.7 %`.
 pub(super) fn percent(share: f64) -> String {
     format!("{} %", rounded(share * 100.0))
 }
 
-/// `98.7`.
+/// One decimal: `98.7`.
 pub(super) fn rounded(value: f64) -> String {
     unsigned_zero(format!("{value:.1}"))
 }
 
-/// `+1.2 %`, and no sign where there is no change to see.
+/// `+1.2 %`; a change that rounds to zero has no sign.
 pub(super) fn change_percent(percent: f64) -> String {
     format!("{} %", unsigned_zero(format!("{percent:+.1}")))
 }
 
-/// What is too little to be seen is neither more nor less than nothing.
+/// Removes the sign of a number that was rounded to zero.
 pub(super) fn unsigned_zero(number: String) -> String {
     match number.strip_prefix(['-', '+']) {
         Some(digits) if digits.bytes().all(|digit| matches!(digit, b'0' | b'.')) => digits.to_owned(),
@@ -76,21 +76,21 @@ pub(super) fn unsigned_zero(number: String) -> String {
     }
 }
 
-/// Of a line, where there is one.
+/// The share of the line, or `-` if its speed is not known.
 pub(super) fn line_share(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), percent)
 }
 
-/// Of the CPUs of the DUT, where it tells.
+/// A CPU load, or `-` if it was not measured.
 pub(super) fn load(percent: Option<f64>) -> String {
     percent.map_or("-".to_owned(), |percent| format!("{} %", rounded(percent)))
 }
 
-/// What a text says where nothing is a share of a line.
+/// A note for tables whose column `line` is empty.
 pub(super) const NO_LINE: &str =
-    "No line speed is known, so nothing is told as a share of it; --speed names one.\n";
+    "The line speed is not known, so no shares of it are shown; give it with --speed.\n";
 
-/// With as many digits as count.
+/// About four significant digits.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_have_three_digits_that_count() {
+    fn rates_have_three_significant_digits() {
         for (rate, text) in [
             (0, "0 bit/s"),
             (999, "999 bit/s"),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn times_name_only_what_counts() {
+    fn parts_of_a_time_that_are_zero_are_left_out() {
         for (seconds, text) in
             [(0, "0s"), (12, "12s"), (60, "1m"), (125, "2m 5s"), (3600, "1h"), (93_784, "1d 2h 3m 4s")]
         {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_in_percent() {
+    fn zero_has_no_sign_in_shares_and_changes() {
         assert_eq!(percent(0.98712), "98.7 %");
         for nothing in [0.0, -0.0, 0.0004, -0.0004] {
             assert_eq!(percent(nothing), "0.0 %");

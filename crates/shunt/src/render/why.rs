@@ -1,6 +1,6 @@
 //! The text of `shunt why`.
 
-use super::{flows::ends, tracked, units};
+use super::{flows::source_and_destination, tracked, units};
 use shunt_api::{Because, Explained, Explanation, Why};
 
 pub(super) fn describe(explanation: &Explanation) -> String {
@@ -29,7 +29,8 @@ fn describe_connection(connection: &Explained) -> String {
 
 fn describe_direction(why: &Why) -> String {
     let Why { dir, tuple, fast, since_s, engine, in_port, out_port, because } = why;
-    let mut text = format!("  {dir:<5}  {}  {}", ends(tuple), if *fast { "fast" } else { "slow" });
+    let mut text =
+        format!("  {dir:<5}  {}  {}", source_and_destination(tuple), if *fast { "fast" } else { "slow" });
     if let Some(seconds) = since_s {
         text += &format!(" since {}", units::time(*seconds));
     }

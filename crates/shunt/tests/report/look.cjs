@@ -1,12 +1,11 @@
-// Looks at a page in a browser: look.cjs PAGE BROWSER DIRECTORY. Says what is wrong with it, a line each, and leaves pictures
-// in the directory. Wrong pages are of the test that starts this; it only looks.
+// Checks a page in a browser: look.cjs PAGE BROWSER DIRECTORY. Prints one line for each fault, and saves pictures in the directory.
 "use strict";
 const { chromium } = require("playwright-core");
 const path = require("path");
 const { pathToFileURL } = require("url");
 
 const [page_file, executablePath, directory] = process.argv.slice(2);
-// A phone is narrow; a desktop wide enough for plots side by side.
+// A phone is narrow; a desktop is wide enough for plots side by side.
 const SCREENS = [
 	{ name: "phone", width: 360, height: 740, colorScheme: "light" },
 	{ name: "phone-dark", width: 360, height: 740, colorScheme: "dark" },
@@ -88,7 +87,7 @@ async function look() {
 			await (await waiting).saveAs(path.join(directory, "download.json"));
 		}
 		if (name === "desktop-dark") {
-			// Whoever reads in the dark prints on white all the same.
+			// Printing from dark mode must still use a white background.
 			await page.pdf({ path: path.join(directory, "print.pdf"), format: "A4", printBackground: true });
 			await page.emulateMedia({ media: "print" });
 			const paper = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
@@ -99,7 +98,7 @@ async function look() {
 		}
 		await context.close();
 	}
-	// Without scripts there is all but the link.
+	// Without scripts, everything works except the download link.
 	const context = await browser.newContext({ javaScriptEnabled: false, viewport: { width: 360, height: 740 } });
 	const page = await context.newPage();
 	await page.goto(url);

@@ -1,4 +1,4 @@
-//! What `shunt bench size`, `shunt bench sweep` and `shunt bench ndr --what concurrent` found.
+//! Reports of `shunt bench size`, `shunt bench sweep` and `shunt bench ndr --what concurrent`.
 
 use crate::render::Answer;
 use serde_json::json;
@@ -8,7 +8,7 @@ use shunt_lab::{
     throughput::concurrent::{self, MaximumOf, Range, Searched, Trial},
 };
 
-/// A router that holds what was asked for, one with a smaller table, and one that holds not even the least.
+/// Three routers: one holds the highest number, one has a smaller table, and one holds not even the lowest number.
 pub(crate) fn concurrent() -> Answer {
     let all = |connections: u32, fast_share| Trial {
         connections,
@@ -38,10 +38,10 @@ pub(crate) fn concurrent() -> Answer {
     Answer::Concurrent(Box::new(concurrent::Report { range, pps: 20_000.0, searches, results }))
 }
 
-/// Two routers at two sizes; the faster one takes all of the large frames.
+/// Two routers at two frame sizes; the faster router forwards all large frames.
 pub(crate) fn sizes() -> Answer {
     let point = |router: &str, frame_bytes: u32, pps: [f64; 3], offered_pps: f64, gain: Option<f64>| {
-        let mut forwarded_pps = Reading::of_runs("pps", pps.map(Run::from).to_vec()).unwrap();
+        let mut forwarded_pps = Reading::from_runs("pps", pps.map(Run::from).to_vec()).unwrap();
         let loss_ratio = 1.0 - pps[0] / offered_pps;
         if loss_ratio < 0.001 {
             forwarded_pps.add_doubt(Doubt::SentLate { microseconds: 1201.0 });
@@ -85,11 +85,11 @@ pub(crate) fn sizes() -> Answer {
     }))
 }
 
-/// The rates of an i.MX6 around its knee.
+/// The rates of an i.MX6 around the knee.
 pub(crate) fn sweep() -> Answer {
     let step = |mbps: u64, achieved: f64, counts: [u64; 2], changes: Vec<Change>| {
         let [sent, lost] = counts;
-        let one = json!({
+        let direction = json!({
             "from": "eth1", "to": "eth2", "traffic": "IPv4/UDP", "means": "socket",
             "offered_pps": mbps as f64 * 1e6 / 12_144.0, "achieved_pps": achieved * 1e6 / 12_144.0,
             "achieved_l2_bps": achieved * 1e6, "achieved_l1_bps": achieved * 1.013e6, "seconds": 2.0,
@@ -102,7 +102,7 @@ pub(crate) fn sweep() -> Answer {
         sweep::Step {
             offered_bps: mbps * 1_000_000,
             doubts: if achieved < mbps as f64 { vec![Doubt::SentLess { percent: 99.5 }] } else { Vec::new() },
-            directions: vec![serde_json::from_value(one).unwrap()],
+            directions: vec![serde_json::from_value(direction).unwrap()],
             dut_load: (mbps == 400).then(crate::render::examples::load),
             changes,
         }

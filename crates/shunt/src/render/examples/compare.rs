@@ -1,13 +1,13 @@
-//! Two files of results.
+//! A comparison of two files of results.
 
 use shunt_lab::{Comparison, Conditions, Doubt, Reading, Results, Run};
 
-/// Runs in turn: of A in even minutes, of B in odd ones.
+/// Runs that were made in turn: of A in even minutes, of B in odd minutes.
 pub(crate) fn comparison() -> Comparison {
     let reading = |unit: &str, first: u32, values: &[f64]| {
         let at = |n: u32| Some(format!("2026-01-02T03:{:02}:00.000Z", first + 2 * n));
         let run = |(n, &value): (u32, &f64)| Run { at: at(n), ..Run::from(value) };
-        Reading::of_runs(unit, (0..).zip(values).map(run).collect()).unwrap()
+        Reading::from_runs(unit, (0..).zip(values).map(run).collect()).unwrap()
     };
     let rates = [811e3, 799e3, 808e3, 803e3, 806e3, 801e3, 805e3];
     let side = |first: u32, rate: f64, latency: f64, engine: &str| {
@@ -30,5 +30,5 @@ pub(crate) fn comparison() -> Comparison {
     a.readings.insert("load".to_owned(), reading("%", 0, &[61.5, 60.5]));
     b.readings.insert("load".to_owned(), reading("%", 1, &[61.5]));
     b.readings.insert("jitter".to_owned(), reading("us", 1, &[0.25]));
-    Comparison::of(("before.json", &a), ("after.json", &b), 1)
+    Comparison::new(("before.json", &a), ("after.json", &b), 1)
 }

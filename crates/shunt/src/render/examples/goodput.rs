@@ -1,15 +1,15 @@
-//! What `shunt bench matrix` and `shunt bench rxtx` found.
+//! Reports of `shunt bench matrix` and `shunt bench rxtx`.
 
 use shunt_lab::{
-    Conditions, Doubt, Kept, Results, Run,
+    Conditions, Doubt, Results, ResultsFile, Run,
     goodput::{Cell, Protocol, Quantity, Report},
     iperf::{Direction, Way},
 };
 
-/// As the meter reads four cores of which one is full.
+/// The load of four CPUs of which one is full: by the meter, and by /proc/stat.
 const CPU: [f64; 2] = [25.4, 25.1];
 
-/// Two engines on a line of 1 Gbit/s, with the rates of an i.MX 8; a kernel without VLAN devices.
+/// Two engines on a line of 1 Gbit/s, with the rates of an i.MX 8, on a kernel without VLAN devices.
 pub(crate) fn matrix() -> Report {
     let cell =
         |protocol, direction, v6, nat| Cell { protocol, v6, nat, vlan: false, direction, rate_bps: None };
@@ -29,7 +29,7 @@ pub(crate) fn matrix() -> Report {
     ] {
         let limit = limit(&cell);
         add(&mut kept, &cell.reading(way, column, Quantity::Goodput), "Mbit/s", &runs);
-        kept.limit(&cell.reading(way, column, Quantity::Goodput), limit);
+        kept.set_limit(&cell.reading(way, column, Quantity::Goodput), limit);
         let [load, stat] = CPU;
         if way == cell.direction.ways()[0] {
             add(&mut kept, &cell.reading(way, column, Quantity::CpuLoad), "%", &[load; 3]);
@@ -40,18 +40,20 @@ pub(crate) fn matrix() -> Report {
         add(&mut kept, &udp.reading(Way::Reverse, column, Quantity::Loss), "%", &lost);
         add(&mut kept, &udp.reading(Way::Reverse, column, Quantity::Jitter), "ms", &[jitter; 3]);
     }
-    kept.doubt(&tcp.reading(Way::Forward, "slow", Quantity::CpuLoad), Doubt::Clock { cpu: 1, percent: 97.2 });
-    let why =
-        "this kernel makes no VLAN devices (CONFIG_VLAN_8021Q): ip ended with 2: Error: Unknown device type.";
+    kept.add_doubt(
+        &tcp.reading(Way::Forward, "slow", Quantity::CpuLoad),
+        Doubt::Clock { cpu: 1, percent: 97.2 },
+    );
+    let why = "this kernel has no VLAN devices (CONFIG_VLAN_8021Q): ip: 2: Error: Unknown device type.";
     for direction in ["forward", "reverse"] {
-        kept.lacks(&format!("TCP IPv4 VLAN {direction}"), why.to_owned());
+        kept.add_missing(&format!("TCP IPv4 VLAN {direction}"), why.to_owned());
     }
-    kept.lacks("TCP IPv6 duplex tc, run 2", "iperf3 3.12: the server has terminated".to_owned());
+    kept.add_missing("TCP IPv6 duplex tc, run 2", "iperf3 3.12: the server has terminated".to_owned());
     let speed = "1G".parse().ok();
     report(kept, &["slow", "tc"], vec![tcp, both, udp], speed)
 }
 
-/// Changes of a driver, as the AVR32's were made.
+/// Variants of a driver of an AVR32 board.
 pub(crate) fn rxtx() -> Report {
     let cell = |protocol, direction, rate_bps| Cell {
         protocol,
@@ -76,24 +78,24 @@ pub(crate) fn rxtx() -> Report {
             add(&mut kept, &cell.reading(way, column, Quantity::CpuLoad), "%", &spread.map(|by| CPU[0] * by));
         }
     }
-    kept.lacks("typo", "`ethtol` ended with exit status: 127: sh: ethtol: not found".to_owned());
+    kept.add_missing("typo", "`ethtol` ended with exit status: 127: sh: ethtol: not found".to_owned());
     let mut report = report(kept, &["before", "no-copy", "typo"], [tcp, udp].concat(), None);
     report.failure = report.results.missing.get("typo").cloned();
     report
 }
 
-fn begun(what: &str) -> Kept {
+fn begun(what: &str) -> ResultsFile {
     let mut results = Results::new(what, Conditions::default());
     results.began = "2026-01-02T03:04:05Z".to_owned();
     results.conditions.cpus.count = 4;
-    Kept::nowhere(results)
+    ResultsFile::in_memory(results)
 }
 
-fn add(kept: &mut Kept, name: &str, unit: &str, runs: &[f64]) {
+fn add(kept: &mut ResultsFile, name: &str, unit: &str, runs: &[f64]) {
     for (n, value) in runs.iter().enumerate() {
         let at = Some(format!("2026-01-02T03:{n:02}:00.000Z"));
         kept.add(name, unit, Run { at, ..Run::from(*value) }).unwrap();
-        kept.doubt(name, Doubt::VirtualLinks);
+        kept.add_doubt(name, Doubt::VirtualLinks);
     }
 }
 
@@ -107,7 +109,7 @@ fn limit(cell: &Cell) -> shunt_lab::Limit {
 }
 
 fn report(
-    kept: Kept,
+    kept: ResultsFile,
     columns: &[&str],
     cells: Vec<Cell>,
     speed: Option<shunt_wire::line::LinkSpeed>,

@@ -1,13 +1,13 @@
-//! Files of results as they are kept.
+//! Files of results.
 
-use crate::report::{Report, Source};
+use crate::render::{Report, Source};
 
-/// As it stands in the file.
+/// The text of a complete file of results.
 pub(crate) fn result_file() -> String {
     include_str!("../../../tests/report/tc.json").to_owned()
 }
 
-/// Two routers, of which the second one was interrupted, and a file of oddities.
+/// Two routers, the second of which was interrupted, and a file with odd names and values.
 pub(crate) fn report() -> Report {
     let files = [
         ("tc.json", result_file()),
@@ -15,7 +15,7 @@ pub(crate) fn report() -> Report {
         ("odd.json", include_str!("../../../tests/report/odd.json").to_owned()),
     ];
     let sources = files.into_iter().enumerate();
-    Report::of(
+    Report::new(
         sources.map(|(nth, (name, text))| Source::parse(nth, name.to_owned(), text).unwrap()).collect(),
     )
 }

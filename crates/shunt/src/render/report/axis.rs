@@ -1,9 +1,9 @@
-//! Where the ticks of an axis are, and what stands at them: few enough that no two labels touch.
+//! Axes: their range, their ticks and labels. The ticks are few enough that no two labels overlap.
 
-/// As much of a unit as fits below a plot.
+/// The longest unit that fits below a plot, in characters.
 const UNIT_CHARS: usize = 24;
 
-/// An axis from end to end.
+/// A numeric axis.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Axis {
     pub(super) low: f64,
@@ -11,33 +11,33 @@ pub(super) struct Axis {
     pub(super) ticks: Vec<f64>,
     factor: f64,
     decimals: usize,
-    /// In what the labels are.
+    /// The unit of the labels, with its prefix.
     pub(super) unit: String,
 }
 
 impl Axis {
-    /// With all of these values on it, and about so many ticks. None when there is no such range.
+    /// A linear axis that contains all values, with about this many ticks. None if the values have no finite range.
     pub(super) fn around(values: &[f64], unit: &str, ticks: usize) -> Option<Self> {
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let most = low.abs().max(high.abs());
-        // Differences of a thousandth and less are drawn as what they are: hardly any.
+        // Do not magnify differences below a thousandth of the values.
         let span = (high - low).max(most * 1e-3);
         let span = if span == 0.0 { 1.0 } else { span };
         let step = step(span / ticks as f64);
         if !(step.is_normal() && low.is_finite() && high.is_finite()) {
             return None;
         }
-        // To the next tick, so that no point is on the edge of the plot and no label beyond it.
+        // Extend to the next tick on both sides, so that points and labels stay within the plot.
         let (first, last) = ((low / step).floor(), (high / step).ceil().max((low / step).floor() + 1.0));
         let ticks = (0..=(last - first) as usize).map(|n| (first + n as f64) * step).collect();
         let (factor, unit) = scale(unit, most);
-        // A step of 1 is sometimes a little less.
+        // 1e-9: rounding may make a step of 1 a little less than 1.
         let decimals = (-((step / factor).log10() + 1e-9).floor()).clamp(0.0, 9.0) as usize;
         Some(Self { low: first * step, high: last * step, ticks, factor, decimals, unit })
     }
 
-    /// Of whole numbers from 1 on.
+    /// An axis of whole numbers from 1 to `to`.
     pub(super) fn counting(to: usize, ticks: usize) -> Self {
         let step = step(to as f64 / ticks as f64).max(1.0);
         let ticks =
@@ -45,12 +45,12 @@ impl Axis {
         Self::marked(0.5, to as f64 + 0.5, ticks)
     }
 
-    /// With these ticks, whatever they stand for.
+    /// An axis with these ticks and without a unit.
     pub(super) fn marked(low: f64, high: f64, ticks: Vec<f64>) -> Self {
         Self { low, high, ticks, factor: 1.0, decimals: 0, unit: String::new() }
     }
 
-    /// Logarithmic: ends and ticks are logarithms of these values, which are 1 or more.
+    /// A logarithmic axis: its ends and ticks are decimal logarithms. Values below 1 count as 1. None without values.
     pub(super) fn logarithmic(values: &[f64]) -> Option<Self> {
         let low = values.iter().copied().reduce(f64::min)?.max(1.0).log10().floor();
         let high = values.iter().copied().reduce(f64::max)?.max(1.0).log10().ceil().max(low + 1.0);
@@ -64,11 +64,11 @@ impl Axis {
     }
 
     pub(super) fn label(&self, tick: f64) -> String {
-        // Not -0.
+        // Adding 0.0 turns -0 into 0.
         format!("{:.*}", self.decimals, tick / self.factor + 0.0)
     }
 
-    /// With as few zeros as can be: 20k.
+    /// The label of a logarithmic tick, short: `20k`.
     pub(super) fn power_label(tick: f64) -> String {
         let value = 10_f64.powf(tick).round();
         match value {
@@ -80,13 +80,14 @@ impl Axis {
     }
 }
 
-/// 1, 2 or 5 of some power of ten, and not less.
+/// The smallest of 1, 2 or 5 times a power of ten that is not less than `least`.
 fn step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     let digit = [1.0, 2.0, 5.0].into_iter().find(|digit| digit * power >= least * (1.0 - 1e-9));
     digit.unwrap_or(10.0) * power
 }
 
+/// The divisor of the labels, and the unit with its prefix.
 fn scale(unit: &str, most: f64) -> (f64, String) {
     let prefixed = |unit: &str| match most {
         1e9.. => (1e9, format!("G{unit}")),
@@ -94,7 +95,7 @@ fn scale(unit: &str, most: f64) -> (f64, String) {
         1e3.. => (1e3, format!("k{unit}")),
         _ => (1.0, unit.to_owned()),
     };
-    // A ratio.
+    // The unit `1` means a ratio.
     let unit = if unit == "1" { "" } else { unit };
     let short: String = unit.chars().take(UNIT_CHARS).collect();
     let unit = if short == unit { short } else { short + "..." };
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_never_two_alike() {
+    fn no_two_labels_are_equal() {
         for values in [[5.0, 5.0], [1e9, 1e9 + 1.0], [0.1, 0.3], [1e-7, 3e-7], [-1e6, 7.0]] {
             let (ticks, _) = labels(&values, "pps");
             assert!((2..=6).contains(&ticks.len()), "{ticks:?}");
@@ -141,20 +142,20 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_range_has_no_axis() {
+    fn values_without_a_finite_range_have_no_axis() {
         for values in [&[][..], &[f64::MAX, f64::MIN], &[f64::NAN, f64::INFINITY]] {
             assert_eq!(Axis::around(values, "pps", 4), None, "{values:?}");
         }
     }
 
     #[test]
-    fn runs_are_counted_in_whole_numbers() {
+    fn an_axis_of_runs_has_ticks_at_whole_numbers() {
         assert_eq!(Axis::counting(3, 6).ticks, [1.0, 2.0, 3.0]);
         assert_eq!(Axis::counting(30, 6).ticks, [5.0, 10.0, 15.0, 20.0, 25.0, 30.0]);
     }
 
     #[test]
-    fn powers_are_written_short() {
+    fn logarithmic_labels_are_short() {
         let axis = Axis::logarithmic(&[700.0, 9_000.0]).unwrap();
         let labels: Vec<_> = axis.ticks.iter().map(|tick| Axis::power_label(*tick)).collect();
         assert_eq!(labels.join(" "), "100 200 500 1k 2k 5k 10k");

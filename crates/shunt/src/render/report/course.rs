@@ -1,50 +1,50 @@
-//! Readings that differ in one number, such as the size of frames: one plot and one table for all of them.
+//! A course: readings that differ in one quantity, such as the frame size. One plot and one table show all of them.
 
 use super::{
     plot::{self, Plot, Series, colour},
-    view::{self, Cell, Figure, From, Line, RunRow, Table, Told, in_unit, percent},
+    reading::{Cell, Figure, FileReading, Line, ReadingView, RunRow, Table, doubts_about, in_unit, percent},
 };
 use crate::render::units::number;
 use shunt_lab::{Position, Reading, Spread};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The part of a limit that is high enough to be drawn below it.
+/// A limit is drawn only if a value reaches at least this share of it; otherwise the plot would be nearly empty.
 const NEAR: f64 = 0.2;
 
-/// Which file, and which of its lines.
-type LineOf<'r> = (usize, &'r str);
+/// The number of a file, and the name of a line in it.
+type LineKey<'r> = (usize, &'r str);
 
-/// A reading of the course: which line it is of, whose file it stands in, and where on the course.
+/// A reading of the course.
 struct Point<'r> {
-    line: LineOf<'r>,
+    line: LineKey<'r>,
     position: &'r Position,
-    from: From<'r>,
+    file_reading: FileReading<'r>,
 }
 
-pub(super) fn told<'r>(
+pub(super) fn view<'r>(
     id: usize,
     name: String,
     (along, along_unit): (&str, &str),
     unit: &'r str,
-    of: &[From<'r>],
+    readings: &[FileReading<'r>],
     several_files: bool,
-) -> Told<'r> {
-    let scale = Scale::of(along_unit);
+) -> ReadingView<'r> {
+    let scale = Scale::for_unit(along_unit);
     let along = format!("{along}, {}", scale.unit);
-    let points: Vec<Point> = of.iter().filter_map(|from| Point::of(*from)).collect();
-    let lines: BTreeSet<LineOf> = points.iter().map(|point| point.line).collect();
+    let points: Vec<Point> = readings.iter().filter_map(|reading| Point::new(*reading)).collect();
+    let lines: BTreeSet<LineKey> = points.iter().map(|point| point.line).collect();
     let name_of = |point: &Point| match several_files {
-        true => format!("{} {}", point.from.1.label, point.line.1),
+        true => format!("{} {}", point.file_reading.1.label, point.line.1),
         false => point.line.1.to_owned(),
     };
-    let names: BTreeMap<LineOf, String> = points.iter().map(|point| (point.line, name_of(point))).collect();
+    let names: BTreeMap<LineKey, String> = points.iter().map(|point| (point.line, name_of(point))).collect();
     let lines_shown =
         names.values().enumerate().map(|(nth, name)| Line { name: name.clone(), colour: colour(nth) });
     let at = |point: &Point| {
         format!("{} at {} {}", names[&point.line], scale.show(point.position.value), scale.unit)
     };
-    let runs = points.iter().flat_map(|point| RunRow::of_all(point.from.2, &at(point))).collect();
-    Told {
+    let runs = points.iter().flat_map(|point| RunRow::for_runs(point.reading(), &at(point))).collect();
+    ReadingView {
         id,
         unit,
         doubts: doubts(&points, at),
@@ -61,13 +61,13 @@ pub(super) fn told<'r>(
 }
 
 impl<'r> Point<'r> {
-    fn of(from: From<'r>) -> Option<Self> {
-        let position = from.2.position.as_ref()?;
-        Some(Self { line: (from.0, &position.line), position, from })
+    fn new(file_reading: FileReading<'r>) -> Option<Self> {
+        let position = file_reading.2.position.as_ref()?;
+        Some(Self { line: (file_reading.0, &position.line), position, file_reading })
     }
 
     fn reading(&self) -> &'r Reading {
-        self.from.2
+        self.file_reading.2
     }
 
     fn share(&self) -> Option<f64> {
@@ -75,14 +75,14 @@ impl<'r> Point<'r> {
     }
 }
 
-/// In what the course is counted.
+/// The unit in which positions on the course are shown.
 struct Scale<'u> {
     factor: f64,
     unit: &'u str,
 }
 
 impl<'u> Scale<'u> {
-    fn of(unit: &'u str) -> Self {
+    fn for_unit(unit: &'u str) -> Self {
         match unit {
             "bit/s" => Self { factor: 1e6, unit: "Mbit/s" },
             _ => Self { factor: 1.0, unit },
@@ -94,33 +94,33 @@ impl<'u> Scale<'u> {
     }
 }
 
-fn rows(points: &[Point], lines: &BTreeSet<LineOf>, scale: &Scale) -> Vec<(String, Vec<Option<Cell>>)> {
+fn rows(points: &[Point], lines: &BTreeSet<LineKey>, scale: &Scale) -> Vec<(String, Vec<Option<Cell>>)> {
     let mut values: Vec<f64> = points.iter().map(|point| point.position.value).collect();
     values.sort_by(f64::total_cmp);
     values.dedup();
-    let cell = |line: &LineOf, value: f64| {
-        let there = |point: &&Point| point.line == *line && point.position.value == value;
-        points.iter().find(there).map(|point| Cell::of(point.reading()))
+    let cell = |line: &LineKey, value: f64| {
+        let is_here = |point: &&Point| point.line == *line && point.position.value == value;
+        points.iter().find(is_here).map(|point| Cell::new(point.reading()))
     };
     let row = |value: f64| (scale.show(value), lines.iter().map(|line| cell(line, value)).collect());
     values.into_iter().map(row).collect()
 }
 
 impl Cell {
-    fn of(reading: &Reading) -> Self {
+    fn new(reading: &Reading) -> Self {
         let Spread { low, high, .. } = reading.spread;
         let spread = (reading.runs.len() > 1).then(|| format!("{} to {}", number(low), number(high)));
         let share = reading.share(reading.value).map(|share| format!("{} of the line", percent(share)));
-        Self { value: number(reading.value), beside: spread.into_iter().chain(share).collect() }
+        Self { value: number(reading.value), details: spread.into_iter().chain(share).collect() }
     }
 }
 
-/// Those that differ in their numbers only are one doubt: the first stands for all.
+/// Doubts that differ in their numbers only are shown once, with the position of the first and the number of the others.
 fn doubts(points: &[Point], at: impl Fn(&Point) -> String) -> Vec<(String, String)> {
     let mut kinds: Vec<(String, String, String, usize)> = Vec::new();
     for point in points {
         let mut of_this_point = BTreeSet::new();
-        for doubt in view::against(&point.from.1.results, point.reading()) {
+        for doubt in doubts_about(&point.file_reading.1.results, point.reading()) {
             let kind = doubt.replace(|c: char| c.is_ascii_digit() || c == '.', "");
             if !of_this_point.insert(kind.clone()) {
                 continue;
@@ -132,17 +132,17 @@ fn doubts(points: &[Point], at: impl Fn(&Point) -> String) -> Vec<(String, Strin
         }
     }
     let all = points.len();
-    let told = |(_, at, doubt, times): (String, String, String, usize)| match times {
+    let text = |(_, at, doubt, times): (String, String, String, usize)| match times {
         1 => (at, doubt),
         times => (format!("{at}, and {} more of {all}", times - 1), doubt),
     };
-    kinds.into_iter().map(told).collect()
+    kinds.into_iter().map(text).collect()
 }
 
 fn plot_of(
     name: &str,
     points: &[Point],
-    lines: &BTreeSet<LineOf>,
+    lines: &BTreeSet<LineKey>,
     scale: &Scale,
     along: &str,
     unit: &str,
@@ -159,7 +159,7 @@ fn plot_of(
     let limits = points.iter().filter_map(|point| Some(place(point, point.reading().limit.as_ref()?.value)));
     let mut limits = sorted(limits.collect());
     limits.dedup();
-    // Different lines have no one limit to draw, and of a far one there is nothing to see.
+    // Draw a limit only if all lines share it and a value comes near it.
     let one_line = limits.windows(2).all(|two| two[0].0 != two[1].0);
     let is_near = points.iter().filter_map(Point::share).any(|share| share > NEAR);
     let limits = if one_line && is_near { &limits[..] } else { &[] };
@@ -170,9 +170,9 @@ fn plot_of(
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        render::report::view::Page,
-        report::{Report, Source},
+    use super::super::{
+        files::{Report, Source},
+        page::Page,
     };
     use askama::Template;
 
@@ -182,17 +182,17 @@ mod tests {
         let files = texts.iter().enumerate();
         let source =
             |(nth, text): (usize, &&str)| Source::parse(nth, "size.json".to_owned(), (*text).to_owned());
-        Page::of(&Report::of(files.map(|file| source(file).unwrap()).collect())).render().unwrap()
+        Page::new(&Report::new(files.map(|file| source(file).unwrap()).collect())).render().unwrap()
     }
 
-    /// Between the first of one and the next of the other.
+    /// The text from the first `from` to the next `to`.
     fn part<'p>(page: &'p str, from: &str, to: &str) -> &'p str {
         let begins = page.find(from).unwrap();
         &page[begins..begins + page[begins..].find(to).unwrap()]
     }
 
     #[test]
-    fn a_course_is_one_table_with_a_column_for_each_line_and_one_plot() {
+    fn a_course_has_one_plot_and_one_table_with_a_column_for_each_line() {
         let page = page(&[SIZES]);
         assert_eq!(page.matches("<article").count(), 1);
         assert_eq!(page.matches("<figure>").count(), 1);
@@ -210,7 +210,7 @@ mod tests {
                 && small.contains("41.1\u{a0}% of the line"),
             "{small}"
         );
-        // Nobody measured tc there.
+        // tc was not measured at this size.
         assert!(middle.contains(">512<") && middle.matches("none").count() == 1, "{middle}");
         assert!(large.contains(">1518<") && large.matches("<b>").count() == 3, "{large}");
     }
@@ -232,12 +232,12 @@ mod tests {
     }
 
     #[test]
-    fn doubts_that_differ_in_numbers_are_one() {
+    fn doubts_that_differ_only_in_numbers_are_shown_once() {
         let noisy = |percent| format!(r#""doubts": [{{"kind": "noisy", "percent": {percent}}}]"#);
         let mut texts = SIZES.split(r#""doubts": []"#);
         let first = texts.next().unwrap().to_owned();
         let doubted = texts.enumerate().fold(first, |text, (nth, rest)| text + &noisy(20 + nth) + rest);
-        // As those of several CPUs.
+        // A second doubt of the same kind at one position, as for several CPUs.
         let doubted = doubted.replace("20}]", r#"20}, {"kind": "noisy", "percent": 30}]"#);
         let page = page(&[&doubted]);
         assert_eq!(part(&page, "<ul class=\"doubts\">", "</ul>").matches("<li>").count(), 1);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_two_files_are_told_apart() {
+    fn lines_of_two_files_have_the_label_of_their_file() {
         let page = page(&[SIZES, SIZES]);
         for name in ["A slow, pps", "B slow, pps", "A xdp, pps", "B xdp, pps"] {
             assert!(page.contains(name), "{name}");

@@ -1,7 +1,6 @@
-//! A report as CSV: a line for each run, and for what could not be measured. What speaks against a value stands before it.
+//! A report as CSV: one line for each run, and one for each reading that could not be measured. Doubts precede the value.
 
-use super::view::against;
-use crate::report::Report;
+use super::{files::Report, reading::doubts_about};
 use std::io;
 
 const HEADS: [&str; 15] = [
@@ -30,9 +29,9 @@ pub(super) fn write(report: &Report, out: &mut Vec<u8>) -> io::Result<()> {
         let complete = results.complete.to_string();
         let file = [&source.label, &source.file, &results.what, &results.began, &complete];
         for (name, reading) in &results.readings {
-            let doubts = against(results, reading).join("; ");
+            let doubts = doubts_about(results, reading).join("; ");
             for (nth, run) in (1..).zip(&reading.runs) {
-                let known = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+                let or_empty = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
                 let details = match run.details.is_empty() {
                     true => String::new(),
                     false => serde_json::to_string(&run.details)?,
@@ -45,9 +44,9 @@ pub(super) fn write(report: &Report, out: &mut Vec<u8>) -> io::Result<()> {
                     &format!("{nth}"),
                     run.at.as_ref().unwrap_or(&String::new()),
                     &run.value.to_string(),
-                    &known(limit.map(|limit| limit.value)),
+                    &or_empty(limit.map(|limit| limit.value)),
                     limit.map_or(&String::new(), |limit| &limit.of),
-                    &known(reading.share(run.value)),
+                    &or_empty(reading.share(run.value)),
                     &details,
                 ]))?;
             }

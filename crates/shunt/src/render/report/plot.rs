@@ -1,4 +1,4 @@
-//! Plots, as SVG to stand in a page. Their colours are seen on white and on black; black is for the page to replace.
+//! Plots, as SVG for a page. The colours are visible on white and on black; the page replaces black in dark mode.
 
 use super::axis::Axis;
 use plotters::{
@@ -7,10 +7,10 @@ use plotters::{
 };
 use std::{error::Error, ops::Range};
 
-/// The width of a phone, so that text is legible there; wider screens scale it.
+/// The width of a phone, so that text is legible there; the page scales plots on wider screens.
 const WIDTH: u32 = 360;
 const TEXT: (&str, u32) = ("sans-serif", 14);
-/// Told apart with each kind of colour blindness (after Okabe and Ito), and 3:1 or more against white and near-black.
+/// Distinguishable with every kind of colour blindness (after Okabe and Ito), with a contrast of at least 3:1 to white and near-black.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
@@ -20,23 +20,23 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(0x77, 0x77, 0x77),
 ];
 
-/// A drawing, and the unit that its labels are in.
+/// An SVG drawing, and the unit of its labels.
 #[derive(Debug)]
 pub(super) struct Plot {
     pub(super) svg: String,
     pub(super) unit: String,
 }
 
-/// Values of one file, or of one line of a course.
+/// The points of one file, or of one line of a course.
 #[derive(Debug)]
 pub(super) struct Series {
-    /// Which of them, from 0 on.
+    /// The number of the file or line, from 0 on; it selects the colour.
     pub(super) nth: usize,
-    /// From left to right.
+    /// The points, from left to right.
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// One value of one file.
+/// The value of one file, with its spread.
 #[derive(Debug)]
 pub(super) struct Bar<'r> {
     pub(super) nth: usize,
@@ -48,13 +48,13 @@ pub(super) struct Bar<'r> {
 
 type Drawn = Result<String, Box<dyn Error>>;
 
-/// The colour of a file, as CSS has it.
+/// The colour of the `nth` file or line, in CSS notation.
 pub(super) fn colour(nth: usize) -> String {
     let RGBColor(r, g, b) = COLOURS[nth % COLOURS.len()];
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
-/// From zero, and to what the line can carry where that is known.
+/// Horizontal bars from zero, with the limit of the line if it is known. None if the values have no finite range.
 pub(super) fn bars(bars: &[Bar], limit: Option<f64>, unit: &str) -> Option<Plot> {
     let ends = bars.iter().flat_map(|bar| [bar.value, bar.low, bar.high]);
     let values: Vec<f64> = ends.chain(limit).chain([0.0]).collect();
@@ -65,7 +65,7 @@ pub(super) fn bars(bars: &[Bar], limit: Option<f64>, unit: &str) -> Option<Plot>
 
 fn draw_bars(bars: &[Bar], limit: Option<f64>, axis: &Axis) -> Drawn {
     let rows = Axis::counting(bars.len(), bars.len());
-    // The first one is at the top.
+    // The first bar is at the top.
     let at = |row: usize| (bars.len() - row) as f64;
     let label = |y: &f64| bars.get(bars.len() - *y as usize).map_or("", |bar| bar.label).to_owned();
     let mut svg = String::new();
@@ -107,18 +107,18 @@ fn draw_bars(bars: &[Bar], limit: Option<f64>, axis: &Axis) -> Drawn {
     Ok(svg)
 }
 
-/// Each run in the order in which they were made, as near as their values allow.
+/// Each run, in the order of measuring; the vertical axis covers only the range of the values.
 pub(super) fn runs(series: &[Series], unit: &str) -> Option<Plot> {
-    let values: Vec<f64> = series.iter().flat_map(|one| &one.points).map(|point| point.1).collect();
-    let most = series.iter().map(|one| one.points.len()).max()?;
+    let values: Vec<f64> = series.iter().flat_map(|line| &line.points).map(|point| point.1).collect();
+    let most = series.iter().map(|line| line.points.len()).max()?;
     let (x, y) = (Axis::counting(most, 6), Axis::around(&values, unit, 4)?);
     let svg = draw_lines(series, &[], &x, &y, "run", &|at| x.label(at), &|at| y.label(at)).ok()?;
     Some(Plot { svg, unit: y.unit })
 }
 
-/// Values against what they were measured at, from zero, and what the line can carry where that is known.
+/// Values against their position on the course, from zero, with the limit of the line if it is known.
 pub(super) fn course(series: &[Series], limit: &[(f64, f64)], along: &str, unit: &str) -> Option<Plot> {
-    let all = || series.iter().flat_map(|one| &one.points).chain(limit);
+    let all = || series.iter().flat_map(|line| &line.points).chain(limit);
     let x: Vec<f64> = all().map(|point| point.0).collect();
     let y: Vec<f64> = all().map(|point| point.1).chain([0.0]).collect();
     let (x, y) = (Axis::around(&x, "", 4)?, Axis::around(&y, unit, 4)?);
@@ -126,20 +126,20 @@ pub(super) fn course(series: &[Series], limit: &[(f64, f64)], along: &str, unit:
     Some(Plot { svg, unit: y.unit })
 }
 
-/// The value that all but so many do not exceed, both by their orders of magnitude.
+/// A tail distribution: for each share, the value that this share of all values does not exceed. Both axes are logarithmic.
 pub(super) fn tail(series: &[Series], unit: &str) -> Option<Plot> {
-    let values: Vec<f64> = series.iter().flat_map(|one| &one.points).map(|point| point.1).collect();
+    let values: Vec<f64> = series.iter().flat_map(|line| &line.points).map(|point| point.1).collect();
     let y = Axis::logarithmic(&values)?;
     let shares = [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %"), (0.9999, "99.99 %")];
     let logarithm = |value: f64| value.max(1.0).log10();
     let series: Vec<_> = series
         .iter()
-        .map(|one| Series {
-            points: one.points.iter().map(|(share, value)| (nines(*share), logarithm(*value))).collect(),
-            nth: one.nth,
+        .map(|line| Series {
+            points: line.points.iter().map(|(share, value)| (nines(*share), logarithm(*value))).collect(),
+            nth: line.nth,
         })
         .collect();
-    let end = series.iter().flat_map(|one| &one.points).map(|point| point.0).fold(1.0, f64::max);
+    let end = series.iter().flat_map(|line| &line.points).map(|point| point.0).fold(1.0, f64::max);
     let ticks =
         shares.map(|(share, _)| nines(share)).into_iter().filter(|tick| *tick <= end + 1e-9).collect();
     let x = Axis::marked(0.0, end, ticks);
@@ -147,12 +147,12 @@ pub(super) fn tail(series: &[Series], unit: &str) -> Option<Plot> {
         let near = shares.iter().find(|(share, _)| (nines(*share) - at).abs() < 1e-9);
         near.map_or("", |(_, label)| label).to_owned()
     };
-    let svg = draw_lines(&series, &[], &x, &y, "share of all that is not above", &label, &Axis::power_label)
-        .ok()?;
+    let svg =
+        draw_lines(&series, &[], &x, &y, "share of values not above", &label, &Axis::power_label).ok()?;
     Some(Plot { svg, unit: unit.to_owned() })
 }
 
-/// 0.9 is 1, 0.99 is 2.
+/// The number of nines of a share: 1 for 0.9, 2 for 0.99.
 fn nines(share: f64) -> f64 {
     -(1.0 - share).max(1e-9).log10()
 }
@@ -187,12 +187,12 @@ fn draw_lines(
             .x_label_formatter(&|at| below(*at))
             .y_label_formatter(&|at| beside(*at))
             .draw()?;
-        for one in series {
-            let colour = COLOURS[one.nth % COLOURS.len()];
-            chart.draw_series(LineSeries::new(one.points.iter().copied(), colour.stroke_width(1)))?;
-            // Shapes too, for whoever prints without colours.
-            let points = one.points.iter().copied();
-            match one.nth % 3 {
+        for line in series {
+            let colour = COLOURS[line.nth % COLOURS.len()];
+            chart.draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(1)))?;
+            // Different shapes distinguish the series in print without colours.
+            let points = line.points.iter().copied();
+            match line.nth % 3 {
                 0 => chart.draw_series(points.map(|at| Circle::new(at, 4, colour.filled())))?,
                 1 => chart.draw_series(points.map(|at| TriangleMarker::new(at, 5, colour.filled())))?,
                 _ => chart.draw_series(points.map(|at| Cross::new(at, 4, colour.stroke_width(2))))?,
@@ -204,7 +204,7 @@ fn draw_lines(
     Ok(svg)
 }
 
-/// The ticks are chosen by the axis: no library need guess how wide a label is.
+/// The axis chooses its ticks itself, because plotters does not know how wide a label is.
 impl Ranged for Axis {
     type FormatOption = DefaultFormatting;
     type ValueType = f64;

@@ -1,0 +1,213 @@
+//! A client of `shunt lab agent`: CPU load and counters of a DUT that is another machine.
+
+use super::{
+    http,
+    ssh::{Destination, Ssh},
+    token::Token,
+};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{
+    Request, Response, StatusCode, Uri,
+    body::Incoming,
+    header::{AUTHORIZATION, HOST},
+};
+use serde::de::DeserializeOwned;
+use shunt_api::{ErrorBody, Failure, FailureCode};
+use shunt_lab::{
+    dut::{About, Counters, DutAgent, Loaded, Mark},
+    load::Load,
+    traffic::Error,
+};
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    net::TcpStream,
+    runtime::{self, Runtime},
+    time::timeout,
+};
+
+/// How long to wait for an answer; reading the counters of many devices takes a while.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long ssh may take to log in and the agent to calibrate its meter.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Limit of an answer, so that a wrong server cannot fill the memory; thousands of counters take less.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// An agent that has answered once and is of our version.
+#[derive(Debug)]
+pub(crate) struct RemoteAgent {
+    url: String,
+    transport: Transport,
+    about: About,
+}
+
+/// How the agent is reached.
+#[derive(Debug)]
+enum Transport {
+    /// TCP to ADDRESS:PORT, with a token, and with a new connection for each request.
+    Tcp { authority: String, token: Token },
+    /// Standard input and output of an `ssh` process, which ends when this value is dropped.
+    Ssh(Mutex<Link>),
+}
+
+/// The event loop that drives the connection of ssh, and the connection.
+#[derive(Debug)]
+struct Link {
+    runtime: Option<Runtime>,
+    ssh: Ssh,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // Dropping a runtime blocks, and panics on a thread that runs another runtime.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl RemoteAgent {
+    /// Connects to an agent at `http://ADDRESS:PORT` and checks that it answers, takes the token and is of our version.
+    pub(crate) fn connect(url: &str, token: Token) -> Result<Self, Failure> {
+        Self::check(url, Transport::Tcp { authority: authority(url)?, token }, ANSWER_TIMEOUT)
+    }
+
+    /// Starts an agent on the DUT with `ssh`, from a URL `ssh://[USER@]HOST[:PORT]`.
+    pub(crate) fn start_by_ssh(url: &str) -> Result<Self, Failure> {
+        let to =
+            url.parse().ok().and_then(|uri| Destination::from_url(&uri)).ok_or_else(|| wrong_url(url))?;
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| {
+            Failure::new(FailureCode::Internal, format!("cannot start an event loop: {error}"))
+        })?;
+        let ssh = runtime.block_on(Ssh::start(&to))?;
+        Self::check(url, Transport::Ssh(Mutex::new(Link { runtime: Some(runtime), ssh })), START_TIMEOUT)
+    }
+
+    fn check(url: &str, transport: Transport, limit: Duration) -> Result<Self, Failure> {
+        let about = About { version: String::new(), cpus: Vec::new(), conditions: Default::default() };
+        let mut agent = Self { url: url.trim_end_matches('/').to_owned(), transport, about };
+        agent.about = agent.request_within("/v1/agent", limit)?;
+        let (here, there) = (env!("CARGO_PKG_VERSION"), &agent.about.version);
+        if there != here {
+            let why =
+                format!("it runs Shunt {there}, and this machine {here}; install the same version on both");
+            return Err(agent.failure(&why));
+        }
+        Ok(agent)
+    }
+
+    fn request<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.request_within(path, ANSWER_TIMEOUT)
+    }
+
+    fn request_within<T: DeserializeOwned>(&self, path: &str, limit: Duration) -> Result<T, Failure> {
+        let late = |_| self.failure(&format!("no answer within {} s", limit.as_secs()));
+        let (status, body) = match &self.transport {
+            Transport::Tcp { authority, token } => {
+                let runtime = runtime::Builder::new_current_thread().enable_all().build();
+                let runtime = runtime.map_err(|error| self.failure(&error.to_string()))?;
+                let exchange = self.exchange(path, authority, token);
+                runtime.block_on(async { timeout(limit, exchange).await.map_err(late) })??
+            }
+            Transport::Ssh(link) => {
+                let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
+                let Link { runtime: Some(runtime), ssh } = &mut *link else {
+                    return Err(self.failure("the connection is closed"));
+                };
+                let exchange = self.exchange_by_ssh(path, ssh);
+                runtime.block_on(async { timeout(limit, exchange).await.map_err(late) })??
+            }
+        };
+        if status.is_success() {
+            let why = "unexpected answer; is `shunt lab agent` of the same version running there?";
+            return serde_json::from_slice(&body).map_err(|_| self.failure(why));
+        }
+        match serde_json::from_slice::<ErrorBody>(&body) {
+            Ok(ErrorBody { error }) if error.code == FailureCode::Unauthorized => Err(Failure::new(
+                error.code,
+                format!("{}: {}; use the same token on both sides", self.url, error.message),
+            )),
+            Ok(ErrorBody { error }) => Err(self.failure(&error.message)),
+            Err(_) => Err(self.failure(&format!("not a Shunt agent: it answered {status}"))),
+        }
+    }
+
+    async fn exchange_by_ssh(&self, path: &str, ssh: &mut Ssh) -> Result<(StatusCode, Vec<u8>), Failure> {
+        let request = Request::get(path).header(HOST, "dut").body(Full::default());
+        let request = request.map_err(|error| self.failure(&error.to_string()))?;
+        match ssh.send(request).await {
+            Ok(answer) => self.collect(answer).await,
+            Err(error) => {
+                let exit = ssh.exit_text().await;
+                Err(self.failure(&format!("{}: {error}", exit.as_deref().unwrap_or("the connection broke"))))
+            }
+        }
+    }
+
+    async fn exchange(
+        &self,
+        path: &str,
+        authority: &str,
+        token: &Token,
+    ) -> Result<(StatusCode, Vec<u8>), Failure> {
+        let stream = TcpStream::connect(authority).await.map_err(|error| {
+            self.failure(&format!("cannot connect ({error}); start `shunt lab agent` on the DUT"))
+        })?;
+        let request = Request::get(path)
+            .header(HOST, authority)
+            .header(AUTHORIZATION, token.authorization())
+            .body(Full::default())
+            .map_err(|error| self.failure(&error.to_string()))?;
+        let answer = http::send(stream, request).await.map_err(|error| self.broken(&error))?;
+        self.collect(answer).await
+    }
+
+    async fn collect(&self, answer: Response<Incoming>) -> Result<(StatusCode, Vec<u8>), Failure> {
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        Ok((status, body.map_err(|error| self.broken(&error))?.to_bytes().to_vec()))
+    }
+
+    fn broken(&self, error: &dyn std::fmt::Display) -> Failure {
+        self.failure(&format!("it closed the connection before the answer was complete: {error}"))
+    }
+
+    fn failure(&self, why: &str) -> Failure {
+        Failure::new(FailureCode::DutUnavailable, format!("the agent at {}: {why}", self.url))
+    }
+}
+
+fn wrong_url(url: &str) -> Failure {
+    let forms = "ssh://[USER@]HOST[:PORT] or http://ADDRESS:PORT";
+    Failure::new(FailureCode::Usage, format!("--dut-agent {url}: expected {forms}"))
+}
+
+fn authority(url: &str) -> Result<String, Failure> {
+    let wrong = || wrong_url(url);
+    let uri: Uri = url.parse().map_err(|_| wrong())?;
+    let authority = uri.authority().filter(|authority| authority.port().is_some()).ok_or_else(wrong)?;
+    let plain = uri.scheme_str() == Some("http") && matches!(uri.path(), "" | "/") && uri.query().is_none();
+    plain.then(|| authority.as_str().to_owned()).ok_or_else(wrong)
+}
+
+impl DutAgent for RemoteAgent {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn mark(&self) -> Result<Mark, Error> {
+        self.request::<Loaded>("/v1/load").map(|loaded| loaded.mark).map_err(Error::Dut)
+    }
+
+    fn load_since(&self, Mark(mark): Mark) -> Result<Load, Error> {
+        let loaded: Loaded = self.request(&format!("/v1/load?since={mark}")).map_err(Error::Dut)?;
+        loaded.load.ok_or_else(|| Error::Dut(self.failure("its answer has no CPU load")))
+    }
+
+    fn counters(&self) -> Result<Counters, Error> {
+        self.request("/v1/counters").map_err(Error::Dut)
+    }
+}

@@ -1,0 +1,24 @@
+//! One module for each command of `shunt`: its arguments, how they are resolved against the machine, and what it does.
+
+pub(crate) mod bench;
+pub(crate) mod compare;
+pub(crate) mod completions;
+pub(crate) mod conntrack;
+pub(crate) mod down;
+pub(crate) mod flow;
+pub(crate) mod flows;
+pub(crate) mod flush;
+pub(crate) mod generate;
+pub(crate) mod lab;
+pub(crate) mod line;
+pub(crate) mod load;
+pub(crate) mod man;
+pub(crate) mod report;
+pub(crate) mod status;
+pub(crate) mod up;
+pub(crate) mod watch;
+pub(crate) mod why;
+
+mod arguments;
+pub(crate) mod measure;
+mod result_files;

@@ -1,0 +1,71 @@
+//! Arguments and value parsers that several commands share.
+
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use serde::de::{DeserializeOwned, IntoDeserializer, value::Error as ValueError};
+use shunt_api::{Network, Proto, Selection};
+use shunt_wire::line::IpVersion;
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+pub(crate) struct SelectionArgs {
+    /// Only this source address, or the addresses of a network such as 192.0.2.0/24. The four filters for addresses and ports
+    /// match either direction of a connection, original or reply, as conntrack prints it.
+    #[arg(short, long, value_name = "ADDR[/LEN]")]
+    src: Option<Network>,
+    /// Only this destination address, or the addresses of a network.
+    #[arg(short, long, value_name = "ADDR[/LEN]")]
+    dst: Option<Network>,
+    /// Only this source port.
+    #[arg(long, value_name = "PORT")]
+    sport: Option<u16>,
+    /// Only this destination port.
+    #[arg(long, value_name = "PORT")]
+    dport: Option<u16>,
+    /// Only this protocol.
+    #[arg(short, long, value_parser = name_of::<Proto>(&["tcp", "udp"]))]
+    proto: Option<Proto>,
+}
+
+impl SelectionArgs {
+    pub(crate) fn selection(&self) -> Selection {
+        let Self { src, dst, sport, dport, proto } = *self;
+        Selection { src, dst, sport, dport, proto }
+    }
+}
+
+/// Accepts one of `names` and reads it as the messages of the control socket spell it.
+pub(crate) fn name_of<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names)
+        .try_map(|name| T::deserialize(IntoDeserializer::<ValueError>::into_deserializer(name)))
+}
+
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "expected a duration such as 500ms or 2s".to_owned())
+}
+
+/// As iperf3 does, takes a number without a unit as seconds.
+pub(crate) fn duration_or_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.map_or_else(|| duration(text), Ok)
+}
+
+pub(crate) fn ip_version(text: &str) -> Result<IpVersion, String> {
+    match text {
+        "4" => Ok(IpVersion::V4),
+        "6" => Ok(IpVersion::V6),
+        _ => Err("expected 4 or 6".to_owned()),
+    }
+}
+
+/// The arguments of one command, read from words as a user would type them.
+#[cfg(test)]
+pub(crate) fn parse_args<A: Args>(words: &str) -> Result<A, clap::Error> {
+    let command = A::augment_args(clap::Command::new("shunt").no_binary_name(true));
+    A::from_arg_matches(&command.try_get_matches_from(words.split_whitespace())?)
+}

@@ -1,0 +1,124 @@
+//! One measurement of a router: what was typed, and what it resolves to.
+
+use super::{
+    goodput::{GoodputBench, MatrixArgs, RxtxArgs},
+    ndr::{ConcurrentBench, NdrArgs, NdrBench, NdrTarget},
+    size::{SizeArgs, SizeBench},
+    sweep::{SweepArgs, SweepBench},
+};
+use crate::{
+    commands::measure::{MeasureContext, measure_and_show, with_progress_bar},
+    failure::traffic_failed,
+    output::Show,
+    render::Answer,
+};
+use clap::{Parser, Subcommand};
+use shunt_api::Failure;
+use shunt_lab::traffic::require_root;
+use std::time::Duration;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MeasureCommand {
+    /// Search for the highest load without loss (NDR) and with at most 0.5 % loss (PDR), by MLRsearch (RFC 9971).
+    ///
+    /// The search uses the settings of FD.io CSIT: trials of 1 s, 21 s for each load, of which half may exceed the loss ratio, and bounds
+    /// within 0.5 % of the upper bound. The first trial, at the maximum load, is a warm-up and is not kept. Loads are frames/s of one
+    /// direction. Frames that the generator failed to send count as lost, except those of the last 10 us of a trial; a trial whose sender
+    /// was held up at its end counts for less. After the search, latency is measured at 10, 50 and 90 % of the result for the last goal.
+    Ndr(NdrArgs),
+    /// Measure the forwarding rate at maximum offered load (MRR) for each frame size, and how much the size matters.
+    ///
+    /// The generator sends as fast as it can, or as fast as the line carries; frames that arrive are counted. All sizes are measured with one
+    /// engine, then with the next, and so on again for each run.
+    Size(SizeArgs),
+    /// Send UDP at increasing rates, and find the rate from which on a router loses packets, and which counters rise with the loss.
+    ///
+    /// Each step lists the counters that changed: those of `ethtool -S`, pause frames, /proc/net/dev and softnet_stat. A counter that was
+    /// seen to wrap at 16 or 32 bits is marked; its increase is known only modulo that width.
+    Sweep(SweepArgs),
+    /// Measure TCP and UDP goodput with iperf3, and the CPU load, for each engine: IPv4 and IPv6, with and without NAT and VLAN, each
+    /// way and both ways at once.
+    ///
+    /// Goodput is payload that arrived. UDP packets fill frames of an MTU of 1500; the offered rate is what the sender can do, or what the
+    /// line of --speed carries. CPU load is the load of this whole machine, including the hosts, measured by the meter of `shunt load`,
+    /// whose threads use the time that nothing else needs; the table shows /proc/stat's figure beside it. The engines are measured in turn.
+    /// If this machine lacks something, such as VLAN devices, the report says what and why. Needs iperf3 3.11 or later.
+    Matrix(MatrixArgs),
+    /// Compare settings: TCP goodput each way, and UDP loss each way at a fixed rate, for one variant after the other, in turn.
+    ///
+    /// For each run of a variant, a LAN host (lan0), a router (r0 and r1) and a WAN host (wan0) are made anew in namespaces. The shell runs
+    /// the variant's command in the namespace of the router, before `shunt up` if there is an engine. $SHUNT_ROUTER, $SHUNT_LAN and
+    /// $SHUNT_WAN name the namespaces; to change a host, use `ip netns exec $SHUNT_LAN ethtool ...`. Changes to interfaces disappear with
+    /// the namespaces; other changes to the machine, such as a module parameter, are not undone. With --tx and --rx the command runs on
+    /// this machine, and changes that it makes to the router, by `ssh` or otherwise, stay until the next variant changes them. Gains and
+    /// losses are reported against the first variant, as `shunt compare` does. Needs iperf3 3.11 or later.
+    Rxtx(RxtxArgs),
+}
+
+/// Parses the words after `shunt bench`, for steps of a campaign.
+#[derive(Debug, Parser)]
+#[command(name = "bench", no_binary_name = true, disable_help_subcommand = true)]
+pub(super) struct BenchParser {
+    #[command(subcommand)]
+    pub(super) command: MeasureCommand,
+}
+
+/// A resolved [`MeasureCommand`].
+#[derive(Debug)]
+pub(crate) enum Measurement {
+    Ndr(NdrBench),
+    Concurrent(ConcurrentBench),
+    Size(SizeBench),
+    Sweep(SweepBench),
+    Matrix(GoodputBench),
+    Rxtx(GoodputBench),
+}
+
+impl Measurement {
+    pub(crate) fn resolve(typed: &MeasureCommand) -> anyhow::Result<Self> {
+        Ok(match typed {
+            MeasureCommand::Ndr(ndr) if ndr.target() == NdrTarget::Concurrent => {
+                Self::Concurrent(ConcurrentBench::resolve(ndr)?)
+            }
+            MeasureCommand::Ndr(ndr) => Self::Ndr(NdrBench::resolve(ndr)?),
+            MeasureCommand::Size(size) => Self::Size(SizeBench::resolve(size)?),
+            MeasureCommand::Sweep(sweep) => Self::Sweep(SweepBench::resolve(sweep)?),
+            MeasureCommand::Matrix(matrix) => Self::Matrix(GoodputBench::resolve_matrix(matrix)?),
+            MeasureCommand::Rxtx(rxtx) => Self::Rxtx(GoodputBench::resolve_rxtx(rxtx)?),
+        })
+    }
+
+    pub(crate) async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
+        measure_and_show(show, move |stop| with_progress_bar(stop, |context| self.measure(context))).await
+    }
+
+    /// Estimated duration; zero for simulated routers.
+    pub(super) fn expected_duration(&self) -> Duration {
+        match self {
+            Self::Ndr(bench) => bench.expected_duration(),
+            Self::Concurrent(bench) => bench.expected_duration(),
+            Self::Size(bench) => bench.expected_duration(),
+            Self::Sweep(bench) => bench.expected_duration(),
+            Self::Matrix(bench) | Self::Rxtx(bench) => bench.expected_duration(),
+        }
+    }
+
+    /// Fails if the measurement needs root and this process is not root.
+    pub(super) fn check_root(&self) -> Result<(), Failure> {
+        match self {
+            Self::Ndr(bench) if bench.is_simulated() => Ok(()),
+            _ => require_root().map_err(traffic_failed),
+        }
+    }
+
+    pub(crate) fn measure(self, context: MeasureContext) -> anyhow::Result<Answer> {
+        Ok(match self {
+            Self::Ndr(bench) => Answer::Throughput(Box::new(bench.measure(context)?)),
+            Self::Concurrent(bench) => Answer::Concurrent(Box::new(bench.measure(context)?)),
+            Self::Size(bench) => Answer::FrameSize(Box::new(bench.measure(context)?)),
+            Self::Sweep(bench) => Answer::Sweep(Box::new(bench.measure(context)?)),
+            Self::Matrix(bench) => Answer::Matrix(Box::new(bench.measure(context)?)),
+            Self::Rxtx(bench) => Answer::Rxtx(Box::new(bench.measure(context)?)),
+        })
+    }
+}

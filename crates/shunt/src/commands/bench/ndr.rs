@@ -1,0 +1,192 @@
+//! `shunt bench ndr`: searches for the highest load that a router forwards.
+
+mod args;
+mod concurrent;
+mod connections;
+
+use super::testbed::{self, Engines, udp_traffic};
+use crate::{
+    commands::{measure::MeasureContext, result_files},
+    failure::{traffic_failed, usage},
+};
+pub(super) use args::{NdrArgs, NdrTarget};
+pub(super) use concurrent::ConcurrentBench;
+use shunt_api::Failure;
+use shunt_lab::{
+    Conditions, Results,
+    dut::Dut,
+    search::{Goal, Range, Wrong, simulated::Behaviour},
+    throughput::{Device, Engine, Generated, Plan, Report, Simulated},
+    traffic::{Testbed, TrafficSpec},
+};
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+/// The default of --max-load for simulated routers: 64-byte frames on a line of 1 Gbit/s.
+const SIMULATED_MAX_PPS: f64 = 1_488_095.0;
+
+/// Estimates: the duration of a search between namespaces, and the number of trials of a search by halving.
+const QUICK_SEARCH_TIME: Duration = Duration::from_secs(60);
+const SEARCH_TIME: Duration = Duration::from_secs(300);
+const HALVING_TRIALS: u32 = 12;
+
+/// A resolved `shunt bench ndr`, except `--what concurrent`.
+#[derive(Debug)]
+pub(crate) struct NdrBench {
+    method: Method,
+    min_pps: f64,
+    /// None: the rate of the generator without a router.
+    max_pps: Option<f64>,
+    routers: Routers,
+    seed: u64,
+    keep: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Method {
+    /// The duration of a trial of RFC 2544; none for MLRsearch.
+    rfc2544: Option<Duration>,
+    quick: bool,
+    runs: u32,
+}
+
+#[derive(Debug)]
+enum Routers {
+    Simulated(Vec<Behaviour>),
+    Real { spec: Box<TrafficSpec>, testbed: Testbed, engines: Engines, dut: Option<Dut> },
+}
+
+impl NdrArgs {
+    pub(super) fn target(&self) -> NdrTarget {
+        self.what
+    }
+}
+
+impl NdrBench {
+    pub(super) fn resolve(typed: &NdrArgs) -> anyhow::Result<Self> {
+        let method = Method { rfc2544: typed.rfc2544, quick: typed.quick, runs: typed.runs };
+        let max_pps = match typed.what {
+            NdrTarget::Frames if typed.simulate.is_empty() => typed.max_load,
+            NdrTarget::Frames => typed.max_load.or(Some(SIMULATED_MAX_PPS)),
+            NdrTarget::Connections | NdrTarget::TcpConnections | NdrTarget::Concurrent => {
+                Some(connections::max_load(typed.max_load, method.longest_trial_s())?)
+            }
+        };
+        let routers = match typed.simulate[..] {
+            [] => real_routers(typed, max_pps, method.longest_trial_s())?,
+            _ => Routers::Simulated(typed.simulate.clone()),
+        };
+        let (min_pps, seed, keep) = (typed.min_load, typed.seed, typed.keep.clone());
+        let bench = Self { method, min_pps, max_pps, routers, seed, keep };
+        // Find a wrong range now, not after an hour of measuring.
+        bench.plan(max_pps.unwrap_or(f64::MAX))?;
+        Ok(bench)
+    }
+
+    pub(super) fn is_simulated(&self) -> bool {
+        matches!(self.routers, Routers::Simulated(_))
+    }
+
+    pub(super) fn measure(self, context: MeasureContext) -> anyhow::Result<Report> {
+        let MeasureContext { stop, conditions, .. } = context;
+        let (max_pps, seed) = (self.max_pps, self.seed);
+        match &self.routers {
+            Routers::Simulated(behaviours) => {
+                let mut devices: Vec<_> = (1..)
+                    .zip(behaviours)
+                    .map(|(n, behaviour)| Simulated::new(format!("simulated-{n}"), *behaviour, seed))
+                    .collect();
+                let plan = self.plan(max_pps.unwrap_or(SIMULATED_MAX_PPS))?;
+                // Results of simulated and real routers must not share a file, so they are named differently.
+                self.search(&plan, "throughput of simulated routers", stop, conditions, &mut devices)
+            }
+            Routers::Real { spec, testbed, engines, dut } => {
+                let device = |(name, engine): &(String, Option<Engine>)| Generated {
+                    name: name.clone(),
+                    spec: (**spec).clone(),
+                    testbed: testbed.clone(),
+                    engine: engine.clone(),
+                    stop: stop.clone(),
+                    nics: Vec::new(),
+                    limit: None,
+                    dut: dut.clone(),
+                };
+                let mut devices: Vec<_> = engines.iter().map(device).collect();
+                let max_pps = match (max_pps, devices.first()) {
+                    (None, Some(device)) => device.generator_max_pps().map_err(traffic_failed)?,
+                    (given, _) => given.unwrap_or(SIMULATED_MAX_PPS),
+                };
+                let what = match (spec.answered, spec.shape.tcp) {
+                    (true, None) => "connection rate",
+                    (true, Some(_)) => "TCP connection rate",
+                    (false, _) => "throughput",
+                };
+                let report = self.search(&self.plan(max_pps)?, what, stop, conditions, &mut devices);
+                report.map_err(|error| {
+                    error.downcast().map_or_else(|other| other, |error| traffic_failed(error).into())
+                })
+            }
+        }
+    }
+
+    pub(super) fn expected_duration(&self) -> Duration {
+        let Method { rfc2544, quick, runs } = self.method;
+        let search = match (rfc2544, quick) {
+            (Some(trial), _) => trial * HALVING_TRIALS,
+            (None, true) => QUICK_SEARCH_TIME,
+            (None, false) => SEARCH_TIME,
+        };
+        match &self.routers {
+            Routers::Simulated(_) => Duration::ZERO,
+            Routers::Real { engines, .. } => search * runs * engines.len() as u32,
+        }
+    }
+
+    fn plan(&self, max_pps: f64) -> Result<Plan, Failure> {
+        let range = Range { min_pps: self.min_pps, max_pps };
+        let Method { rfc2544, quick, runs } = self.method;
+        let plan = match rfc2544 {
+            Some(trial) => Plan::rfc2544(range, runs, trial.as_secs_f64()),
+            None => Plan::mlrsearch(range, runs, quick),
+        };
+        plan.map_err(|error: Wrong| usage(error.to_string()))
+    }
+
+    fn search<D: Device>(
+        &self,
+        plan: &Plan,
+        what: &str,
+        stop: &AtomicBool,
+        mut conditions: Conditions,
+        devices: &mut [D],
+    ) -> anyhow::Result<Report>
+    where
+        D::Error: std::error::Error + Send + Sync + 'static,
+    {
+        conditions.seed = Some(self.seed);
+        let results = Results::new(what, conditions.clone());
+        let mut file = self.keep.clone().map(|path| result_files::open(path, results)).transpose()?;
+        let report = plan.perform(devices, file.as_mut(), conditions);
+        result_files::close(file, report.is_ok() && !stop.load(Ordering::Relaxed))?;
+        Ok(report?)
+    }
+}
+
+impl Method {
+    fn longest_trial_s(&self) -> f64 {
+        let searched = if self.quick { Goal::QUICK_NDR.final_s } else { Goal::NDR.final_s };
+        self.rfc2544.map_or(searched, |trial| trial.as_secs_f64())
+    }
+}
+
+fn real_routers(typed: &NdrArgs, max_pps: Option<f64>, trial_s: f64) -> anyhow::Result<Routers> {
+    let mut spec = udp_traffic(typed.testbed.speed, typed.both, typed.size.clone());
+    if matches!(typed.what, NdrTarget::Connections | NdrTarget::TcpConnections) {
+        connections::one_connection_per_packet(&mut spec, typed, max_pps.unwrap_or_default() * trial_s)?;
+    }
+    let (testbed, engines) = testbed::resolve(typed.testbed.nics(), &typed.engines)?;
+    Ok(Routers::Real { spec: Box::new(spec), testbed, engines, dut: typed.testbed.dut()? })
+}

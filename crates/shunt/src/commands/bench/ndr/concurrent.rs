@@ -1,0 +1,102 @@
+//! `shunt bench ndr --what concurrent`: how many connections a router holds at once.
+
+use super::{args::NdrArgs, connections};
+use crate::{
+    commands::{
+        bench::testbed::{self, TRIAL_OVERHEAD, udp_traffic},
+        measure::MeasureContext,
+        result_files,
+    },
+    failure::{traffic_failed, usage},
+};
+use shunt_api::Failure;
+use shunt_gen::FLOWS_MAX;
+use shunt_lab::{
+    Results, ResultsFile,
+    throughput::concurrent::{MaximumOf, Plan, Range, Report},
+};
+use std::{path::PathBuf, sync::atomic::Ordering, time::Duration};
+
+/// The highest number with --quick.
+const QUICK_MAX: u32 = 65_536;
+/// Distance of the bounds at the end of the search, relative to the upper bound: by default, and with --quick.
+const WIDTHS: [f64; 2] = [0.005, 0.1];
+/// Estimate: doubling opens about twice the highest number of connections, and sends three packets over each.
+const PASSES_EXPECTED: f64 = 6.0;
+const TRIALS_EXPECTED: u32 = 6;
+
+/// A resolved `shunt bench ndr --what concurrent`.
+#[derive(Debug)]
+pub(crate) struct ConcurrentBench {
+    plan: Plan,
+    keep: Option<PathBuf>,
+}
+
+impl ConcurrentBench {
+    pub(crate) fn resolve(typed: &NdrArgs) -> anyhow::Result<Self> {
+        let range = search_range(typed, connections::conntrack_max().unwrap_or(FLOWS_MAX))?;
+        if typed.rfc2544.is_some() {
+            return Err(usage("--rfc2544 measures frames/s, not concurrent connections; leave it out").into());
+        }
+        let pps = typed.open_rate;
+        if !(pps.is_finite() && pps > 0.0) {
+            return Err(usage(format!("--open-rate {pps}: expected a rate above 0")).into());
+        }
+        let mut spec = udp_traffic(typed.testbed.speed, typed.both, typed.size.clone());
+        connections::one_connection_per_packet(&mut spec, typed, f64::from(range.max))?;
+        let (_, engines) = testbed::resolve(None, &typed.engines)?;
+        let plan = Plan { spec, engines, range, pps, runs: typed.runs };
+        Ok(Self { plan, keep: typed.keep.clone() })
+    }
+
+    pub(crate) fn expected_duration(&self) -> Duration {
+        let Plan { engines, range, pps, runs, .. } = &self.plan;
+        let search = Duration::from_secs_f64(PASSES_EXPECTED * f64::from(range.max) / pps);
+        (search + TRIAL_OVERHEAD * TRIALS_EXPECTED) * *runs * engines.len() as u32
+    }
+
+    pub(crate) fn measure(
+        self,
+        MeasureContext { stop, conditions, show }: MeasureContext,
+    ) -> anyhow::Result<Report> {
+        let results = Results::new("concurrent connections", conditions);
+        let mut file = match self.keep {
+            Some(path) => result_files::open(path, results)?,
+            None => ResultsFile::in_memory(results),
+        };
+        match self.plan.perform(&mut file, stop, show) {
+            Ok(report) if !stop.load(Ordering::Relaxed) => Ok(Report { results: file.finish()?, ..report }),
+            Ok(report) => {
+                file.save_incomplete()?;
+                Ok(report)
+            }
+            Err(error) => {
+                file.save_incomplete()?;
+                Err(traffic_failed(error).into())
+            }
+        }
+    }
+}
+
+/// The numbers to search. The highest is the smallest of: the size of conntrack's table, the flows of the generator, and
+/// --max-load.
+fn search_range(typed: &NdrArgs, table: u32) -> Result<Range, Failure> {
+    let most = match table < FLOWS_MAX {
+        true => (table, MaximumOf::Table),
+        false => (FLOWS_MAX, MaximumOf::Flows),
+    };
+    let (max, max_of) = match typed.max_load {
+        Some(given) if given as u32 != most.0 => (given as u32, MaximumOf::Asked),
+        None if typed.quick && QUICK_MAX < most.0 => (QUICK_MAX, MaximumOf::Quick),
+        _ => most,
+    };
+    if max > most.0 {
+        return Err(usage(format!("--max-load {max}: too high: {} is {}", most.1, most.0)));
+    }
+    // Do not refuse a small table because of the default of --min-load.
+    let min = (typed.min_load as u32).min(if typed.max_load.is_some() { u32::MAX } else { max });
+    if min == 0 || min > max {
+        return Err(usage(format!("--min-load {min}: expected a number from 1 to {max}")));
+    }
+    Ok(Range { min, max, max_of, width: WIDTHS[usize::from(typed.quick)] })
+}

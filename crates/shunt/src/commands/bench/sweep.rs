@@ -1,0 +1,128 @@
+//! `shunt bench sweep`: loss and counters at increasing rates.
+
+use super::testbed::{self, TRIAL_OVERHEAD, TestbedArgs, require_device, udp_traffic};
+use crate::{
+    commands::{
+        arguments::duration_or_seconds,
+        measure::{MeasureContext, measure_and_keep},
+    },
+    failure::usage,
+};
+use clap::Args;
+use shunt_gen::Sizes;
+use shunt_lab::sweep::{Plan, Report};
+use shunt_wire::line::LinkSpeed;
+use std::{path::PathBuf, time::Duration};
+
+/// The default of --to, in bit/s.
+const HIGHEST_BPS: u64 = 1_000_000_000;
+/// More steps would take hours.
+const STEPS_MAX: u64 = 1000;
+
+#[derive(Debug, Args)]
+pub(crate) struct SweepArgs {
+    /// The lowest rate of each direction, in bit/s of frames with FCS.
+    #[arg(long, value_name = "RATE", default_value = "50M")]
+    from: LinkSpeed,
+    /// The highest rate of each direction [default: 1000M, or the last step that the line carries].
+    #[arg(long, value_name = "RATE")]
+    to: Option<LinkSpeed>,
+    /// The step from each rate to the next.
+    #[arg(long, value_name = "RATE", default_value = "50M")]
+    step: LinkSpeed,
+    /// Duration of each step [default: 2s].
+    #[arg(long, value_name = "TIME", value_parser = duration_or_seconds)]
+    time: Option<Duration>,
+    /// Frame size with FCS: one size, imix, or as 64:7,570:4,1518:1.
+    #[arg(long, default_value = "1518")]
+    size: Sizes,
+    /// Send only from --tx to --rx, instead of in both directions at once.
+    #[arg(long)]
+    one_way: bool,
+    /// The engine in the router's namespace; slow is Linux alone [default: slow].
+    #[arg(long = "engine", id = "engines", value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true)]
+    engine: Option<String>,
+    #[command(flatten)]
+    testbed: TestbedArgs,
+    /// Also read the counters of this device of this machine; may be given several times.
+    #[arg(long, value_name = "PORT")]
+    watch: Vec<String>,
+    /// Measure faster and less exactly: steps of 0.5s.
+    #[arg(long, conflicts_with = "time")]
+    quick: bool,
+    /// Keep the results in this file, for `shunt compare` and `shunt report`; if the file exists, the runs are added to it.
+    #[arg(long, value_name = "FILE")]
+    keep: Option<PathBuf>,
+}
+
+/// A resolved `shunt bench sweep`.
+#[derive(Debug)]
+pub(crate) struct SweepBench {
+    plan: Plan,
+    keep: Option<PathBuf>,
+}
+
+impl SweepBench {
+    pub(super) fn resolve(typed: &SweepArgs) -> anyhow::Result<Self> {
+        let [from, by] = [typed.from, typed.step].map(|rate| rate.bits_per_second());
+        let spec = udp_traffic(typed.testbed.speed, !typed.one_way, typed.size.clone());
+        let engine = typed.engine.clone().unwrap_or_else(|| "slow".to_owned());
+        let (testbed, engines) = testbed::resolve(typed.testbed.nics(), &[engine])?;
+        let capacity_bps =
+            |line: LinkSpeed| line.frames_per_second(typed.size.mean_bytes()) * 8.0 * typed.size.mean_bytes();
+        let most =
+            testbed.speed(spec.speed).map_or(HIGHEST_BPS, |line| HIGHEST_BPS.min(capacity_bps(line) as u64));
+        let to = typed.to.map_or(most.max(from), |to| to.bits_per_second());
+        if to < from {
+            return Err(
+                usage(format!("--from {from} --to {to}: the highest rate is below the lowest")).into()
+            );
+        }
+        let steps = (to - from) / by + 1;
+        if steps > STEPS_MAX {
+            return Err(usage(format!("{steps} steps; the most is {STEPS_MAX}: give a larger --step")).into());
+        }
+        let step = match typed.quick {
+            true => Duration::from_millis(500),
+            false => typed.time.unwrap_or(Duration::from_secs(2)),
+        };
+        typed.watch.iter().try_for_each(|name| require_device(name))?;
+        let engine = engines.into_iter().next().and_then(|(_, engine)| engine);
+        let rates_bps = (0..steps).map(|n| from + n * by).collect();
+        let dut = typed.testbed.dut()?;
+        let plan = Plan { spec, testbed, engine, rates_bps, step, watched: typed.watch.clone(), dut };
+        Ok(Self { plan, keep: typed.keep.clone() })
+    }
+
+    pub(super) fn expected_duration(&self) -> Duration {
+        (self.plan.step + TRIAL_OVERHEAD) * self.plan.rates_bps.len() as u32
+    }
+
+    pub(super) fn measure(self, context: MeasureContext) -> anyhow::Result<Report> {
+        let stop = context.stop.clone();
+        measure_and_keep("UDP rate sweep", self.keep, context, |file, conditions, show| {
+            self.plan.perform(file, conditions, &stop, show)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::arguments::parse_args;
+
+    fn rates(options: &str) -> Vec<u64> {
+        SweepBench::resolve(&parse_args(options).unwrap()).unwrap().plan.rates_bps
+    }
+
+    #[test]
+    fn a_sweep_ends_at_the_last_step_that_the_line_carries_unless_to_is_given() {
+        let last = |words: &str| *rates(words).last().unwrap();
+        assert_eq!((rates("").len(), last("")), (20, 1_000_000_000));
+        // 1 Gbit/s carries 987 Mbit/s of 1518-byte frames.
+        assert_eq!(last("--speed 1G"), 950_000_000);
+        assert_eq!(last("--speed 10G"), 1_000_000_000);
+        assert_eq!(rates("--speed 10M"), [50_000_000], "the lab refuses this rate before anything is sent");
+        assert_eq!(last("--speed 1G --to 2G"), 2_000_000_000);
+    }
+}

@@ -1,0 +1,64 @@
+//! `shunt conntrack`: conntrack's table, with the packets of the fast path included in its counters.
+
+use crate::{client::control::Client, output::write_stderr, render::Answer};
+use clap::Args;
+use shunt_api::{Network, Selection, TrackedTable};
+
+/// The filters of `conntrack -L`, which match the original direction only.
+#[derive(Debug, Args)]
+pub(crate) struct ConntrackArgs {
+    /// Only this source address in the original direction, or the addresses of a network.
+    #[arg(short, long, value_name = "ADDR[/LEN]")]
+    src: Option<Network>,
+    /// Only this destination address in the original direction, or the addresses of a network.
+    #[arg(short, long, value_name = "ADDR[/LEN]")]
+    dst: Option<Network>,
+    /// Only this source port in the original direction.
+    #[arg(long, value_name = "PORT")]
+    sport: Option<u16>,
+    /// Only this destination port in the original direction.
+    #[arg(long, value_name = "PORT")]
+    dport: Option<u16>,
+    /// Only this protocol, by name or number.
+    #[arg(short, long, value_parser = protocol)]
+    proto: Option<u8>,
+}
+
+pub(crate) async fn run(typed: ConntrackArgs, client: &Client) -> anyhow::Result<Answer> {
+    let ConntrackArgs { src, dst, sport, dport, proto } = typed;
+    let original = Selection { src, dst, sport, dport, proto: None };
+    let TrackedTable { counted, mut entries } = client.get("/v1/conntrack").await?;
+    if !counted {
+        write_stderr(
+            "conntrack counts no packets: counters are missing; turn them on: sysctl -w net.netfilter.nf_conntrack_acct=1\n",
+        );
+    }
+    entries.retain(|entry| {
+        original.has_ends(&entry.orig.tuple()) && proto.is_none_or(|number| entry.protocol == number)
+    });
+    Ok(Answer::Tracked(entries))
+}
+
+fn protocol(name: &str) -> Result<u8, String> {
+    match crate::render::protocol_number(name) {
+        Some(number) => Ok(number),
+        None => {
+            name.parse().map_err(|_| "expected a protocol name that conntrack knows, or a number".to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::arguments::parse_args, *};
+
+    #[test]
+    fn a_protocol_is_a_name_or_a_number() {
+        let proto = |words: &str| parse_args::<ConntrackArgs>(words).map(|typed| typed.proto).ok();
+        assert_eq!(
+            (proto("-p icmpv6"), proto("-p 47"), proto("")),
+            (Some(Some(58)), Some(Some(47)), Some(None))
+        );
+        assert_eq!(proto("-p ether"), None);
+    }
+}

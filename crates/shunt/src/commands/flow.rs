@@ -1,0 +1,285 @@
+//! `shunt flow`: flows that are added by hand instead of learned.
+
+use super::arguments::name_of;
+use crate::{
+    client::control::Client,
+    failure::{bad_file, usage},
+    render::Answer,
+};
+use clap::{ArgGroup, Args, Subcommand};
+use hyper::Method;
+use serde::Serialize;
+use shunt_api::{Count, Failure, Hop, Proto, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticTable};
+use shunt_wire::Mac;
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+/// A large file is sent in parts: the daemon serves no other client while it carries out a request.
+const FLOWS_PER_REQUEST: usize = 512;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FlowCommand {
+    /// Add one flow: one direction of traffic.
+    Add(Box<AddArgs>),
+    /// Remove one flow, a route, the flows and routes of a file, or everything that was added by hand.
+    Del(Box<DelArgs>),
+    /// Add the routes and flows of a file.
+    Load {
+        /// A TOML file with [[route]] and [[flow]].
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Show the flows and routes that were added by hand.
+    List,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeyArgs {
+    /// The port where the packets arrive.
+    #[arg(long, value_name = "PORT")]
+    in_port: String,
+    /// A VLAN tag of the arriving packets; give it twice for QinQ, outermost first.
+    #[arg(long = "in-vlan", value_name = "ID")]
+    in_vlans: Vec<u16>,
+    /// The protocol.
+    #[arg(long, value_parser = name_of::<Proto>(&["tcp", "udp"]))]
+    proto: Proto,
+    /// The source of the arriving packets, before any translation.
+    #[arg(long, value_name = "ADDR:PORT")]
+    src: SocketAddr,
+    /// The destination of the arriving packets, before any translation.
+    #[arg(long, value_name = "ADDR:PORT")]
+    dst: SocketAddr,
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("egress").required(true).args(["route", "out_port"]))]
+pub(crate) struct AddArgs {
+    #[command(flatten)]
+    key: KeyArgs,
+    /// The destination MAC that the arriving packets must have [default: the MAC of the port].
+    #[arg(long, value_name = "MAC")]
+    dmac: Option<Mac>,
+    /// Rewrite the source to this address and port.
+    #[arg(long, value_name = "ADDR:PORT")]
+    snat: Option<SocketAddr>,
+    /// Rewrite the destination to this address and port.
+    #[arg(long, value_name = "ADDR:PORT")]
+    dnat: Option<SocketAddr>,
+    /// Send by the route with this name, which `shunt flow load` added.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["out_port", "next_hop", "smac", "vlans"])]
+    route: Option<String>,
+    /// Send through this port.
+    #[arg(long, value_name = "PORT", requires = "next_hop")]
+    out_port: Option<String>,
+    /// The MAC of the next hop.
+    #[arg(long, value_name = "MAC", requires = "out_port")]
+    next_hop: Option<Mac>,
+    /// The source MAC of the sent packets [default: the MAC of the port].
+    #[arg(long, value_name = "MAC", requires = "out_port")]
+    smac: Option<Mac>,
+    /// A VLAN tag of the sent packets; give it twice for QinQ, outermost first.
+    #[arg(long = "vlan", value_name = "ID", requires = "out_port")]
+    vlans: Vec<u16>,
+    /// The skb mark of the sent packets, decimal or with 0x.
+    #[arg(long, default_value_t = 0, value_parser = number)]
+    mark: u32,
+    /// The skb priority of the sent packets: a number, or a tc class such as 1:10.
+    #[arg(long, default_value_t = 0, value_parser = class)]
+    priority: u32,
+    /// The largest L3 packet; larger packets take the slow path [default: the MTU of the egress port].
+    #[arg(long, value_name = "BYTES")]
+    mtu: Option<u16>,
+}
+
+// KeyArgs cannot be flattened here: the key is optional as a whole, which clap cannot express.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").required(true).args(["in_port", "route", "file", "all"]))]
+pub(crate) struct DelArgs {
+    /// The port where the packets of the flow arrive.
+    #[arg(long, value_name = "PORT", requires_all = ["proto", "src", "dst"])]
+    in_port: Option<String>,
+    /// A VLAN tag of the arriving packets; give it twice for QinQ, outermost first.
+    #[arg(long = "in-vlan", value_name = "ID", requires = "in_port")]
+    in_vlans: Vec<u16>,
+    /// The protocol.
+    #[arg(long, requires = "in_port", value_parser = name_of::<Proto>(&["tcp", "udp"]))]
+    proto: Option<Proto>,
+    /// The source of the arriving packets, before any translation.
+    #[arg(long, value_name = "ADDR:PORT", requires = "in_port")]
+    src: Option<SocketAddr>,
+    /// The destination of the arriving packets, before any translation.
+    #[arg(long, value_name = "ADDR:PORT", requires = "in_port")]
+    dst: Option<SocketAddr>,
+    /// Remove the route with this name.
+    #[arg(long, value_name = "NAME")]
+    route: Option<String>,
+    /// Remove the routes and flows of this file.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Remove everything that was added by hand.
+    #[arg(long)]
+    all: bool,
+}
+
+/// A resolved `shunt flow`.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Add(StaticTable),
+    Remove(StaticRemoval),
+    List,
+}
+
+impl Change {
+    pub(crate) fn resolve(typed: &FlowCommand) -> Result<Self, Failure> {
+        Ok(match typed {
+            FlowCommand::Add(add) => {
+                let table = StaticTable { route: Vec::new(), flow: vec![add.flow()] };
+                table.check().map_err(|failure| usage(failure.message))?;
+                Self::Add(table)
+            }
+            FlowCommand::Del(del) => Self::Remove(del.removal()?),
+            FlowCommand::Load { file } => Self::Add(read_table(file)?),
+            FlowCommand::List => Self::List,
+        })
+    }
+
+    pub(crate) async fn run(self, client: &Client) -> anyhow::Result<Answer> {
+        Ok(match self {
+            Self::Add(table) => Answer::Added(add(client, table).await?),
+            Self::Remove(removal) => Answer::Removed(remove(client, removal).await?),
+            Self::List => Answer::Statics(client.get("/v1/static").await?),
+        })
+    }
+}
+
+impl KeyArgs {
+    fn key(&self) -> StaticKey {
+        StaticKey {
+            in_port: self.in_port.clone(),
+            in_vlans: self.in_vlans.clone(),
+            proto: self.proto,
+            src: self.src.ip(),
+            sport: self.src.port(),
+            dst: self.dst.ip(),
+            dport: self.dst.port(),
+        }
+    }
+}
+
+impl AddArgs {
+    fn flow(&self) -> StaticFlow {
+        let StaticKey { in_port, in_vlans, proto, src, sport, dst, dport } = self.key.key();
+        let route = match (&self.route, &self.out_port, self.next_hop) {
+            (None, Some(out_port), Some(dmac)) => RouteChoice::Inline(Hop {
+                out_port: out_port.clone(),
+                dmac,
+                smac: self.smac,
+                vlans: self.vlans.clone(),
+            }),
+            (name, ..) => RouteChoice::Named(name.clone().unwrap_or_default()),
+        };
+        let Self { dmac, snat, dnat, mark, priority, mtu, .. } = *self;
+        StaticFlow {
+            in_port,
+            in_vlans,
+            proto,
+            src,
+            sport,
+            dst,
+            dport,
+            dmac,
+            snat,
+            dnat,
+            route,
+            mark,
+            priority,
+            mtu,
+        }
+    }
+}
+
+impl DelArgs {
+    fn key(&self) -> Option<StaticKey> {
+        let key = KeyArgs {
+            in_port: self.in_port.clone()?,
+            in_vlans: self.in_vlans.clone(),
+            proto: self.proto?,
+            src: self.src?,
+            dst: self.dst?,
+        };
+        Some(key.key())
+    }
+
+    fn removal(&self) -> Result<StaticRemoval, Failure> {
+        let mut removal = StaticRemoval { all: self.all, ..StaticRemoval::default() };
+        removal.flow.extend(self.key());
+        removal.route.extend(self.route.clone());
+        if let Some(file) = &self.file {
+            let table = read_table(file)?;
+            removal.flow.extend(table.flow.iter().map(|flow| flow.key()));
+            removal.route.extend(table.route.into_iter().map(|route| route.name));
+        }
+        Ok(removal)
+    }
+}
+
+fn read_table(path: &Path) -> Result<StaticTable, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| bad_file(path, error))?;
+    StaticTable::parse(&text).map_err(|why| bad_file(path, why))
+}
+
+/// Sends the routes first, since the flows name them.
+async fn add(client: &Client, StaticTable { route, flow }: StaticTable) -> anyhow::Result<Count> {
+    let mut parts = Vec::new();
+    if !route.is_empty() || flow.is_empty() {
+        parts.push(StaticTable { route, ..StaticTable::default() });
+    }
+    parts.extend(
+        flow.chunks(FLOWS_PER_REQUEST)
+            .map(|flow| StaticTable { flow: flow.to_vec(), ..StaticTable::default() }),
+    );
+    send_all(client, Method::POST, &parts).await
+}
+
+/// Sends the routes last: a route can be removed only when no flow names it.
+async fn remove(client: &Client, StaticRemoval { all, flow, route }: StaticRemoval) -> anyhow::Result<Count> {
+    let mut parts: Vec<StaticRemoval> = flow
+        .chunks(FLOWS_PER_REQUEST)
+        .map(|flow| StaticRemoval { flow: flow.to_vec(), ..StaticRemoval::default() })
+        .collect();
+    if all || !route.is_empty() || flow.is_empty() {
+        parts.push(StaticRemoval { all, route, ..StaticRemoval::default() });
+    }
+    send_all(client, Method::DELETE, &parts).await
+}
+
+async fn send_all(client: &Client, method: Method, parts: &[impl Serialize]) -> anyhow::Result<Count> {
+    let mut count = 0;
+    for part in parts {
+        count += client.send::<Count>(method.clone(), "/v1/static", part).await?.count;
+    }
+    Ok(Count { count })
+}
+
+fn number(text: &str) -> Result<u32, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| "expected a number of 32 bits, decimal or with 0x".to_owned())
+}
+
+// tc writes the handles of classes in hexadecimal.
+fn class(text: &str) -> Result<u32, String> {
+    let Some((major, minor)) = text.split_once(':') else { return number(text) };
+    let half =
+        |digits| u16::from_str_radix(digits, 16).map_err(|_| "expected a class such as 1:10".to_owned());
+    Ok(u32::from(half(major)?) << 16 | u32::from(half(minor)?))
+}
+
+#[cfg(test)]
+mod tests;

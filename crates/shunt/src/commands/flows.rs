@@ -1,0 +1,69 @@
+//! `shunt flows`: lists the connections on the fast path.
+
+mod filter;
+
+use super::arguments::{SelectionArgs, duration, name_of};
+use crate::{client::control::Client, render::Answer};
+use clap::Args;
+use filter::{Filter, Order, SortKey};
+use shunt_api::{Connection, Engine, FlowState};
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+pub(crate) struct FlowsArgs {
+    #[command(flatten)]
+    selection: SelectionArgs,
+    /// Only connections in this state.
+    #[arg(long, value_parser = name_of::<FlowState>(&["active", "pending", "stale", "retired", "static"]))]
+    state: Option<FlowState>,
+    /// Only connections that this engine sends.
+    #[arg(long, value_parser = name_of::<Engine>(&["tc", "xdp"]))]
+    engine: Option<Engine>,
+    /// Only connections whose packets arrive or leave through this device.
+    #[arg(long, value_name = "PORT")]
+    port: Option<String>,
+    /// The order: largest first; for idle, src and dst smallest first.
+    #[arg(long, value_enum, default_value = "rate")]
+    sort: SortKey,
+    /// Reverse the order.
+    #[arg(long)]
+    reverse: bool,
+    /// Show at most this many connections.
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// The time over which rates are measured, at most 10s; 0s is the time since each flow was learned.
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = rate_time)]
+    over: Duration,
+}
+
+impl FlowsArgs {
+    fn filter(&self) -> Filter {
+        Filter {
+            selection: self.selection.selection(),
+            state: self.state,
+            engine: self.engine,
+            port: self.port.clone(),
+        }
+    }
+
+    fn order(&self) -> Order {
+        Order { key: self.sort, reverse: self.reverse, limit: self.limit }
+    }
+}
+
+pub(crate) async fn run(typed: FlowsArgs, client: &Client) -> anyhow::Result<Answer> {
+    let path = format!("/v1/flows?rate_over_ms={}", typed.over.as_millis());
+    let mut connections: Vec<Connection> = client.get(&path).await?;
+    let filter = typed.filter();
+    connections.retain(|connection| filter.matches(connection));
+    typed.order().apply(&mut connections);
+    Ok(Answer::Flows(connections))
+}
+
+fn rate_time(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time <= Duration::from_secs(10) { Ok(time) } else { Err("expected 10s or less".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests;

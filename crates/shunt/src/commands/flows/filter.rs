@@ -1,0 +1,70 @@
+//! Which connections `shunt flows` shows, and in which order.
+
+use clap::ValueEnum;
+use shunt_api::{Connection, Engine, FlowState, Selection};
+use std::cmp::Reverse;
+
+/// The conditions that a connection must meet; a condition that is absent is met by all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Filter {
+    pub(super) selection: Selection,
+    pub(super) state: Option<FlowState>,
+    pub(super) engine: Option<Engine>,
+    pub(super) port: Option<String>,
+}
+
+/// The order of connections, and how many are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Order {
+    pub(super) key: SortKey,
+    pub(super) reverse: bool,
+    pub(super) limit: Option<usize>,
+}
+
+/// The quantity to sort by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum SortKey {
+    Rate,
+    Packets,
+    Bytes,
+    Age,
+    Idle,
+    Src,
+    Dst,
+}
+
+impl Filter {
+    pub(super) fn matches(&self, connection: &Connection) -> bool {
+        self.selection.has(connection.proto, &[connection.orig, connection.reply])
+            && is_absent_or(&self.state, &connection.state)
+            && is_absent_or(&self.engine, &connection.engine)
+            && self.port.as_ref().is_none_or(|port| {
+                connection.directions.iter().any(|flow| flow.in_port == *port || flow.out_port == *port)
+            })
+    }
+}
+
+fn is_absent_or<T: PartialEq>(filter: &Option<T>, value: &T) -> bool {
+    filter.as_ref().is_none_or(|wanted| wanted == value)
+}
+
+impl Order {
+    /// Sorts, and drops the connections beyond the limit. Connections with equal keys are sorted by address, so that two calls
+    /// give the same order.
+    pub(super) fn apply(self, connections: &mut Vec<Connection>) {
+        connections.sort_by_key(|c| (c.proto, c.orig));
+        match self.key {
+            SortKey::Rate => connections.sort_by_key(|c| Reverse((c.rate_bps, c.rate_pps))),
+            SortKey::Packets => connections.sort_by_key(|c| Reverse(c.packets)),
+            SortKey::Bytes => connections.sort_by_key(|c| Reverse(c.bytes)),
+            SortKey::Age => connections.sort_by_key(|c| Reverse(c.age_s)),
+            SortKey::Idle => connections.sort_by_key(|c| c.idle_s),
+            SortKey::Src => connections.sort_by_key(|c| (c.orig.src, c.orig.sport)),
+            SortKey::Dst => connections.sort_by_key(|c| (c.orig.dst, c.orig.dport)),
+        }
+        if self.reverse {
+            connections.reverse();
+        }
+        connections.truncate(self.limit.unwrap_or(usize::MAX));
+    }
+}

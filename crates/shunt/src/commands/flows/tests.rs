@@ -1,0 +1,112 @@
+use super::{super::arguments::parse_args, *};
+use crate::render::examples::{connections, tcp, udp6};
+use clap::error::ErrorKind;
+use shunt_api::{Network, Proto, Selection, Tuple};
+
+fn shown(filter: &Filter) -> Vec<Proto> {
+    connections().iter().filter(|c| filter.matches(c)).map(|c| c.proto).collect()
+}
+
+fn network(text: &str) -> Option<Network> {
+    Some(text.parse().unwrap())
+}
+
+#[test]
+fn without_a_filter_all_connections_are_shown() {
+    assert_eq!(shown(&Filter::default()).len(), connections().len());
+}
+
+#[test]
+fn addresses_match_either_direction_as_conntrack_prints_it() {
+    let reply = tcp().reply;
+    let with = |selection| Filter { selection, ..Filter::default() };
+    let to_the_nat_address = with(Selection { dst: network("203.0.113.1"), ..Selection::default() });
+    assert_eq!(shown(&to_the_nat_address), [Proto::Tcp]);
+    let exact = with(Selection {
+        src: network(&reply.src.to_string()),
+        dst: network(&reply.dst.to_string()),
+        sport: Some(reply.sport),
+        dport: Some(reply.dport),
+        proto: None,
+    });
+    assert_eq!(shown(&exact), [Proto::Tcp]);
+}
+
+#[test]
+fn protocol_state_engine_and_port_match_exactly() {
+    let filter = Filter::default;
+    assert_eq!(
+        shown(&Filter {
+            selection: Selection { proto: Some(Proto::Udp), ..Selection::default() },
+            ..filter()
+        }),
+        [Proto::Udp]
+    );
+    assert_eq!(shown(&Filter { state: Some(FlowState::Pending), ..filter() }), [Proto::Udp]);
+    assert_eq!(shown(&Filter { engine: Some(Engine::Xdp), ..filter() }), [Proto::Tcp]);
+    assert_eq!(shown(&Filter { port: Some("eth1".to_owned()), ..filter() }), [Proto::Tcp, Proto::Udp]);
+    assert!(shown(&Filter { port: Some("eth".to_owned()), ..filter() }).is_empty());
+}
+
+#[test]
+fn every_key_sorts_and_reverses() {
+    let (mut a, mut b) = (tcp(), tcp());
+    (a.orig.src, a.orig.dst) = ("10.0.0.2".parse().unwrap(), "10.9.0.1".parse().unwrap());
+    (b.orig.src, b.orig.dst) = ("10.0.0.10".parse().unwrap(), "10.8.0.1".parse().unwrap());
+    (a.rate_bps, a.packets, a.bytes, a.age_s, a.idle_s) = (5, 50, 10, 7, 1);
+    (b.rate_bps, b.packets, b.bytes, b.age_s, b.idle_s) = (6, 40, 20, 6, 2);
+    let first = |key, reverse| {
+        let mut both = vec![a.clone(), b.clone()];
+        Order { key, reverse, limit: Some(1) }.apply(&mut both);
+        assert_eq!(both.len(), 1);
+        if both[0] == a { 'a' } else { 'b' }
+    };
+    for (key, want) in [
+        (SortKey::Rate, 'b'),
+        (SortKey::Packets, 'a'),
+        (SortKey::Bytes, 'b'),
+        (SortKey::Age, 'a'),
+        (SortKey::Idle, 'a'),
+        (SortKey::Src, 'a'),
+        (SortKey::Dst, 'b'),
+    ] {
+        assert_eq!(first(key, false), want, "{key:?}");
+        assert_ne!(first(key, true), want, "{key:?}");
+    }
+}
+
+#[test]
+fn connections_with_equal_rates_are_sorted_by_address() {
+    let order = Order { key: SortKey::Rate, reverse: false, limit: None };
+    let mut same: Vec<Connection> =
+        [3, 1, 2].map(|sport| Connection { orig: Tuple { sport, ..udp6().orig }, ..udp6() }).to_vec();
+    order.apply(&mut same);
+    assert_eq!(same.iter().map(|c| c.orig.sport).collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+#[test]
+fn options_become_a_filter_and_an_order() {
+    let parse = |words: &str| parse_args::<FlowsArgs>(words);
+    let typed = parse("--dst 198.18.0.0/15 --dport 53 --proto udp --state stale --engine tc --port eth0");
+    let filter = Filter {
+        selection: Selection {
+            dst: network("198.18.0.0/15"),
+            dport: Some(53),
+            proto: Some(Proto::Udp),
+            ..Selection::default()
+        },
+        state: Some(FlowState::Stale),
+        engine: Some(Engine::Tc),
+        port: Some("eth0".to_owned()),
+    };
+    let typed = typed.unwrap();
+    assert_eq!(typed.filter(), filter);
+    assert_eq!(typed.order(), Order { key: SortKey::Rate, reverse: false, limit: None });
+    let typed = parse("--sort idle --reverse --limit 5 --over 2s").unwrap();
+    assert_eq!(typed.order(), Order { key: SortKey::Idle, reverse: true, limit: Some(5) });
+    assert_eq!(typed.over, Duration::from_secs(2));
+    for words in ["--src 300.1.1.1", "--dst 10.0.0.0/33", "--over 11s", "--sport 65536"] {
+        assert_eq!(parse(words).unwrap_err().kind(), ErrorKind::ValueValidation, "{words}");
+    }
+    assert_eq!(parse("--sort size").unwrap_err().kind(), ErrorKind::InvalidValue);
+}

@@ -1,0 +1,185 @@
+//! The arguments of `shunt gen`.
+
+use crate::commands::arguments::duration;
+use clap::Args;
+use shunt_gen::{Addresses, Ports, Rate, Shape, Sizes};
+use shunt_lab::traffic::{Means, MeansChoice, Nics, PcapOut, Replay, Testbed, TrafficSpec};
+use shunt_wire::{Mac, Tag, Tcp, line::LinkSpeed};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::PathBuf,
+    time::Duration,
+};
+
+const DURATION: Duration = Duration::from_secs(2);
+const DEFAULT_RATE: Rate = Rate::Pps(10_000.0);
+
+/// Without --tx and --rx, the traffic crosses a Linux router between a LAN host and a WAN host, all three in network namespaces
+/// that are made for the run.
+#[derive(Debug, Args)]
+pub(crate) struct GenArgs {
+    /// Offered rate in each direction: 100kpps, 300Mbit (frames with FCS), 1GbitL1 (with preamble and gap), 80% of the
+    /// link speed, or max [default: 10kpps; with --pcap-in, the timing of the capture].
+    #[arg(long)]
+    pub(super) rate: Option<Rate>,
+    /// Duration [default: 2s; with --count or --pcap-in, until all packets are sent].
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    time: Option<Duration>,
+    /// Number of packets in each direction.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Frame size with FCS, 64 to 9018: one size, imix (7 of 64, 4 of 570, 1 of 1518), or as 64:7,570:4,1518:1.
+    #[arg(long, default_value = "64")]
+    size: Sizes,
+    /// Number of packets sent back to back.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    burst: u32,
+    /// Duration of the traffic before the measurement; it is not counted.
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = duration)]
+    warm_up: Duration,
+    /// Send in both directions at once.
+    #[arg(long)]
+    both: bool,
+    /// Use IPv6, if neither --src nor --dst is given.
+    #[arg(short = '6', long)]
+    ipv6: bool,
+    /// Send TCP segments of seemingly established connections instead of UDP.
+    #[arg(long)]
+    tcp: bool,
+    /// A VLAN tag; give it twice for QinQ, outermost first.
+    #[arg(long = "vlan", value_name = "ID", value_parser = clap::value_parser!(u16).range(0..4096))]
+    vlans: Vec<u16>,
+    /// Source addresses: ADDRESS, FIRST-LAST, or ADDRESS/LENGTH [default: the address of the sending port].
+    #[arg(long, value_name = "ADDRESSES")]
+    src: Option<Addresses>,
+    /// Destination addresses [default: the address of the receiving port].
+    #[arg(long, value_name = "ADDRESSES")]
+    dst: Option<Addresses>,
+    /// Source ports.
+    #[arg(long, value_name = "PORTS", default_value = "1024")]
+    sport: Ports,
+    /// Destination ports.
+    #[arg(long, value_name = "PORTS", default_value = "5001")]
+    dport: Ports,
+    /// Use at most this many flows of those that the ranges give. Source ports vary first.
+    #[arg(long, value_name = "N")]
+    flows: Option<u32>,
+    /// Send the flows in a random order drawn from this seed, instead of in turn.
+    #[arg(long, value_name = "SEED")]
+    shuffle: Option<u64>,
+    /// TTL or hop limit.
+    #[arg(long, default_value_t = 64)]
+    ttl: u8,
+    /// Send UDP over IPv4 without a checksum.
+    #[arg(long)]
+    no_checksum: bool,
+    /// The sending device: measure whatever connects it to --rx, instead of a router in a namespace.
+    #[arg(long, value_name = "PORT", requires = "rx")]
+    tx: Option<String>,
+    /// The receiving device.
+    #[arg(long, value_name = "PORT", requires = "tx")]
+    rx: Option<String>,
+    /// The router's address on the link of --tx. Without it, frames are addressed to the MAC of --rx, for a cable or a bridge.
+    #[arg(long, value_name = "ADDRESS", requires = "tx")]
+    gateway: Option<IpAddr>,
+    /// The router's address on the link of --rx; needed for --both.
+    #[arg(long, value_name = "ADDRESS", requires = "rx")]
+    rx_gateway: Option<IpAddr>,
+    /// The destination MAC of frames from --tx, instead of resolving it by ARP or ND.
+    #[arg(long, value_name = "MAC", requires = "tx")]
+    dmac: Option<Mac>,
+    /// The speed of the link, if the device does not report it.
+    #[arg(long, value_name = "SPEED")]
+    speed: Option<LinkSpeed>,
+    /// How packets are sent: as live XDP frames, which is faster, or by a socket, which works with any device and frame size.
+    #[arg(long, default_value = "auto", value_parser = ["auto", "xdp", "socket"])]
+    sender: String,
+    /// Do not measure the latency that the generator itself adds.
+    #[arg(long)]
+    no_floor: bool,
+    /// Send the frames of this capture, pcap or pcapng, from --tx to --rx. With --gateway, frames are addressed to the MAC of the
+    /// router; otherwise they are sent unchanged. Received frames count if they are of the same kind as the sent frames:
+    /// EtherType, protocol, and ICMP type.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["size", "burst", "warm_up", "both", "ipv6", "tcp", "vlans", "src", "dst",
+        "sport", "dport", "flows", "shuffle", "ttl", "no_checksum"])]
+    pub(super) pcap_in: Option<PathBuf>,
+    /// Replay the capture at this multiple of its speed; 1 keeps its timing.
+    #[arg(long, value_name = "N", requires = "pcap_in", conflicts_with = "rate", value_parser = positive)]
+    pub(super) multiplier: Option<f64>,
+    /// Replay the capture this many times, one after the other.
+    #[arg(long, value_name = "N", requires = "pcap_in", default_value_t = 1, conflicts_with_all = ["time", "count"],
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) r#loop: u32,
+    /// Write the frames of this traffic that --rx receives to this file: pcap with nanosecond timestamps.
+    #[arg(long, value_name = "FILE", conflicts_with = "both")]
+    pcap_out: Option<PathBuf>,
+    /// Largest number of frames in --pcap-out; they are held in memory until the end.
+    #[arg(long, value_name = "N", requires = "pcap_out", default_value_t = 100_000)]
+    pcap_limit: u64,
+    /// Keep the results in this file, for `shunt compare` and `shunt report`; if the file exists, the runs are added to it.
+    #[arg(long, value_name = "FILE")]
+    pub(super) keep: Option<PathBuf>,
+}
+
+impl GenArgs {
+    /// The traffic, and the devices between which it is sent. `replay` is the capture of --pcap-in.
+    pub(super) fn traffic(&self, replay: Option<Replay>) -> Result<(TrafficSpec, Testbed), String> {
+        let tags = match self.vlans[..] {
+            [] => Vec::new(),
+            [tag] => vec![Tag::vlan(tag)],
+            [outer, inner] => vec![Tag::service(outer), Tag::vlan(inner)],
+            _ => return Err(format!("--vlan: {} tags given; the most is 2 (QinQ)", self.vlans.len())),
+        };
+        let v6 = [self.src, self.dst].into_iter().flatten().next().map_or(self.ipv6, |a| a.first.is_ipv6());
+        let own: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        let shape = Shape {
+            tcp: self.tcp.then_some(Tcp::ACK),
+            tags,
+            source: self.src.unwrap_or(Addresses::one(own)),
+            destination: self.dst.unwrap_or(Addresses::one(own)),
+            source_ports: self.sport,
+            destination_ports: self.dport,
+            flows: self.flows,
+            shuffled: self.shuffle,
+            sizes: self.size.clone(),
+            checksum: !self.no_checksum,
+            hop_limit: self.ttl,
+        };
+        let testbed = match (&self.tx, &self.rx) {
+            (Some(tx), Some(rx)) => Testbed::Nics(Nics {
+                tx: tx.clone(),
+                rx: rx.clone(),
+                gateway: self.gateway,
+                rx_gateway: self.rx_gateway,
+                next_hop: self.dmac,
+            }),
+            _ => Testbed::Own,
+        };
+        let bounded = self.count.is_some() || replay.is_some();
+        let spec = TrafficSpec {
+            shape,
+            rate: self.rate.unwrap_or(DEFAULT_RATE),
+            speed: self.speed,
+            duration: self.time.or(if bounded { None } else { Some(DURATION) }),
+            packets: self.count,
+            warm_up: if replay.is_some() { Duration::ZERO } else { self.warm_up },
+            burst: self.burst,
+            both: self.both,
+            means: match self.sender.as_str() {
+                "xdp" => MeansChoice::Only(Means::XdpLive),
+                "socket" => MeansChoice::Only(Means::Socket),
+                _ => MeansChoice::Auto,
+            },
+            floor: !self.no_floor && replay.is_none(),
+            replay,
+            answered: false,
+            pcap_out: self.pcap_out.clone().map(|path| PcapOut { path, limit: self.pcap_limit }),
+        };
+        Ok((spec, testbed))
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "expected a number above 0".to_owned())
+}

@@ -1,0 +1,88 @@
+//! `shunt load`: shows the CPU load at intervals, or tests the meter itself.
+
+use super::{arguments::duration, measure::measure_and_show};
+use crate::{
+    failure::{cut_short, load_meter_failed},
+    output::Show,
+    render::Answer,
+    signals::Signals,
+};
+use clap::Args;
+use shunt_lab::load::{Meter, SelfTest};
+use std::time::Duration;
+use tokio::{
+    select,
+    time::{Instant, sleep_until},
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// The time that each line covers, at least 100ms.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+    /// End after this many intervals.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Only this CPU; may be given several times [default: all CPUs that this process may use].
+    #[arg(long = "cpu", value_name = "CPU")]
+    cpus: Vec<usize>,
+    /// Test the accuracy of the meter with loads of 25, 50 and 75 % that it makes itself.
+    #[arg(long, conflicts_with_all = ["interval", "count"])]
+    self_test: bool,
+}
+
+pub(crate) async fn run(typed: LoadArgs, show: Show<'_>) -> anyhow::Result<()> {
+    let LoadArgs { interval, count, cpus, self_test } = typed;
+    let cpus = (!cpus.is_empty()).then_some(cpus);
+    if self_test {
+        let test = move |stop: &_| SelfTest::run(cpus.as_deref(), stop).map_err(load_meter_failed);
+        return measure_and_show(show, move |stop| Ok(Answer::LoadSelfTest(test(stop)?))).await;
+    }
+    show_intervals(cpus, interval, count, show).await
+}
+
+/// Shows the load of each interval, `count` times or until a signal arrives.
+async fn show_intervals(
+    cpus: Option<Vec<usize>>,
+    interval: Duration,
+    count: Option<u64>,
+    show: Show<'_>,
+) -> anyhow::Result<()> {
+    // Installed before the meter starts: a signal must stop the meter, so that it removes its control group.
+    let mut signals = Signals::install()?;
+    let mut meter = Meter::start(cpus.as_deref()).map_err(load_meter_failed)?;
+    let mut next = Instant::now();
+    for _ in 0..count.unwrap_or(u64::MAX) {
+        next += interval;
+        select! {
+            () = sleep_until(next) => {}
+            signal = signals.next() => return count.map_or(Ok(()), |_| Err(cut_short(signal).into())),
+        }
+        show(&Answer::Load(meter.read().map_err(load_meter_failed)?))?;
+    }
+    Ok(())
+}
+
+// The kernel's counters advance by ticks; shorter intervals would show single ticks.
+fn interval(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time >= Duration::from_millis(100) { Ok(time) } else { Err("expected 100ms or more".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::arguments::parse_args, *};
+    use clap::error::ErrorKind;
+
+    #[test]
+    fn load_takes_intervals_or_a_self_test_but_not_both() {
+        let parse = |words: &str| parse_args::<LoadArgs>(words);
+        let typed = parse("--interval 2s --count 3 --cpu 0 --cpu 2").unwrap();
+        assert_eq!((typed.interval, typed.count, typed.cpus), (Duration::from_secs(2), Some(3), vec![0, 2]));
+        assert!(parse("--self-test --cpu 1").unwrap().self_test);
+        let refusal = |words: &str| parse(words).unwrap_err().kind();
+        assert_eq!(refusal("--interval 99ms"), ErrorKind::ValueValidation);
+        assert_eq!(refusal("--count 0"), ErrorKind::ValueValidation);
+        assert_eq!(refusal("--self-test --count 1"), ErrorKind::ArgumentConflict);
+    }
+}

@@ -1,0 +1,71 @@
+//! How a measurement is run: interruptible, with a progress bar, and with its results kept in a file.
+
+use super::result_files;
+use crate::{
+    failure::{cut_short, traffic_failed},
+    output::{Bar, Show},
+    render::Answer,
+    signals::Interruptible,
+};
+use shunt_api::Failure;
+use shunt_lab::{Conditions, Progress, Results, ResultsFile, traffic};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// What a measurement gets from its caller.
+pub(crate) struct MeasureContext<'s> {
+    /// Once set, the measurement must return soon, with the results that it has.
+    pub(crate) stop: &'s Arc<AtomicBool>,
+    pub(crate) conditions: Conditions,
+    pub(crate) show: &'s mut dyn FnMut(Progress),
+}
+
+/// Measures on another thread and shows the results, or those obtained until a signal arrived.
+pub(crate) async fn measure_and_show(
+    show: Show<'_>,
+    measure: impl FnOnce(&Arc<AtomicBool>) -> anyhow::Result<Answer> + Send + 'static,
+) -> anyhow::Result<()> {
+    let mut interruptible = Interruptible::new()?;
+    let measured = interruptible.run(measure).await;
+    let answer = measured.map_err(|error| match interruptible.signal() {
+        Some(signal) => Failure::new(signal, error.to_string()).into(),
+        None => error,
+    })?;
+    show(&answer)?;
+    let failure = interruptible.signal().map(cut_short).or_else(|| answer.failure());
+    failure.map_or(Ok(()), |failure| Err(failure.into()))
+}
+
+/// Measures under the conditions of this machine, with a progress bar.
+pub(crate) fn with_progress_bar<T>(
+    stop: &Arc<AtomicBool>,
+    measure: impl FnOnce(MeasureContext) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let bar = Bar::new();
+    let conditions = Conditions::of_this_machine();
+    measure(MeasureContext { stop, conditions, show: &mut |progress| bar.show(&progress) })
+}
+
+/// Measures, and keeps the results if there is a file for them. The file is complete unless the measurement failed or was
+/// stopped.
+pub(crate) fn measure_and_keep<R>(
+    what: &str,
+    keep: Option<PathBuf>,
+    MeasureContext { stop, conditions, show }: MeasureContext,
+    measure: impl FnOnce(
+        Option<&mut ResultsFile>,
+        Conditions,
+        &mut dyn FnMut(Progress),
+    ) -> Result<R, traffic::Error>,
+) -> anyhow::Result<R> {
+    let results = Results::new(what, conditions.clone());
+    let mut file = keep.map(|path| result_files::open(path, results)).transpose()?;
+    let report = measure(file.as_mut(), conditions, show);
+    result_files::close(file, report.is_ok() && !stop.load(Ordering::Relaxed))?;
+    Ok(report.map_err(traffic_failed)?)
+}

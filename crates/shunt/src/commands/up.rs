@@ -1,0 +1,170 @@
+//! `shunt up`: starts the daemon and waits until it answers.
+
+use crate::{
+    client::control::Client,
+    daemon::{POLL_INTERVAL, Program, Started},
+    failure::bad_file,
+    output::write_stderr,
+    render::Answer,
+};
+use clap::Args;
+use shunt_api::{EngineChoice, Failure, Instance, Status};
+use std::{
+    convert::Infallible,
+    ffi::OsString,
+    future::pending,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+/// After this time the operator is told that the daemon is still starting: loading programs is slow on a small board.
+const SLOW_START_TIME: Duration = Duration::from_secs(15);
+/// How long one request for the status may take. A daemon that still loads its programs accepts the request and answers when
+/// it is done. Shorter than the timeout of the client, so that a slow start is not reported as a broken daemon.
+const LOADING_TIME: Duration = Duration::from_secs(20);
+/// How long the daemon may give wrong answers before the start counts as failed.
+const TROUBLE_TIME: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// A network device to attach to; may be given several times [default: the devices that forwarding uses].
+    #[arg(long = "port", value_name = "PORT")]
+    ports: Vec<String>,
+    /// The engine that sends packets of the fast path [default: auto].
+    #[arg(long, value_parser = super::arguments::name_of::<EngineChoice>(&["auto", "tc", "xdp"]))]
+    engine: Option<EngineChoice>,
+    /// The configuration file [default: /etc/shunt/shunt.toml].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Run the daemon in the foreground instead of starting it in the background.
+    #[arg(long)]
+    foreground: bool,
+}
+
+/// A resolved `shunt up`: the daemon's program and arguments.
+#[derive(Debug)]
+pub(crate) struct Start {
+    program: Program,
+    args: Vec<OsString>,
+    foreground: bool,
+}
+
+impl Start {
+    pub(crate) fn resolve(typed: &UpArgs, instance: &Instance) -> Result<Self, Failure> {
+        Ok(Self {
+            program: Program::find()?,
+            args: daemon_args(instance, typed)?,
+            foreground: typed.foreground,
+        })
+    }
+
+    /// Returns when the daemon answers, or fails with its message. In the foreground, returns only if the daemon cannot be
+    /// executed.
+    pub(crate) async fn run(self, client: &Client, instance: &Instance) -> anyhow::Result<Answer> {
+        let Self { program, args, foreground } = self;
+        if foreground {
+            return Err(program.exec(&args));
+        }
+        let mut started = program.start(instance, &args)?;
+        let (pid, log) = (started.pid(), started.log().to_path_buf());
+        let status = tokio::select! {
+            status = wait_answering(client, &mut started) => status?,
+            never = announce_slow_start(pid, &log) => match never {},
+        };
+        Ok(Answer::Started { status, log })
+    }
+}
+
+fn daemon_args(instance: &Instance, typed: &UpArgs) -> Result<Vec<OsString>, Failure> {
+    let mut args: Vec<OsString> = vec!["--instance".into(), instance.as_str().into()];
+    if let Some(config) = &typed.config {
+        args.extend(["--config".into(), absolute(config)?.into_os_string()]);
+    }
+    if let Some(engine) = typed.engine {
+        args.extend(["--engine".into(), engine.to_string().into()]);
+    }
+    for port in &typed.ports {
+        args.extend(["--port".into(), port.into()]);
+    }
+    Ok(args)
+}
+
+// The daemon in the background works in `/`, so that it keeps no file system busy; a relative path would not be found.
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|error| bad_file(path, error))
+}
+
+async fn announce_slow_start(pid: u32, log: &Path) -> Infallible {
+    sleep(SLOW_START_TIME).await;
+    write_stderr(&format!("shuntd (pid {pid}) is still starting; its log: {}\n", log.display()));
+    pending().await
+}
+
+/// The outcome of one request to a daemon that is starting.
+enum Poll {
+    Status(Box<Status>),
+    /// Our daemon is still loading its programs, or another daemon answers and ours is about to report that.
+    NotYet,
+    Trouble(anyhow::Error),
+}
+
+async fn poll(client: &Client, pid: u32) -> Poll {
+    match client.pid().await {
+        Ok(Some(answering)) if answering == pid => {}
+        Ok(_) => return Poll::NotYet,
+        Err(error) => return Poll::Trouble(error),
+    }
+    match timeout(LOADING_TIME, client.get("/v1/status")).await {
+        Ok(Ok(status)) => Poll::Status(Box::new(status)),
+        Ok(Err(error)) => Poll::Trouble(error),
+        Err(_) => Poll::NotYet,
+    }
+}
+
+/// Waits without a limit while the daemon runs: the kernel's verifier is slow on some machines, and the daemon reports itself
+/// what it fails at.
+async fn wait_answering(client: &Client, started: &mut Started) -> anyhow::Result<Status> {
+    let mut trouble_since = None;
+    loop {
+        if let Some(failure) = started.failure()? {
+            return Err(failure.into());
+        }
+        match poll(client, started.pid()).await {
+            Poll::Status(status) => return Ok(*status),
+            Poll::NotYet => trouble_since = None,
+            // A daemon that fails closes its socket first and reports the reason a moment later.
+            Poll::Trouble(error) => {
+                if trouble_since.get_or_insert_with(Instant::now).elapsed() > TROUBLE_TIME {
+                    return Err(error);
+                }
+            }
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::arguments::parse_args, *};
+
+    fn args(instance: &str, typed: &str) -> Vec<OsString> {
+        daemon_args(&instance.parse().unwrap(), &parse_args(typed).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_daemon_gets_the_options_that_were_typed_and_no_others() {
+        assert_eq!(args("lab", ""), ["--instance", "lab"]);
+        let given = args("lab", "--port a --port b --engine tc --config /x/y.toml");
+        let want =
+            ["--instance", "lab", "--config", "/x/y.toml", "--engine", "tc", "--port", "a", "--port", "b"];
+        assert_eq!(given, want);
+    }
+
+    #[test]
+    fn a_relative_configuration_file_becomes_absolute() {
+        let given = args("default", "--config y.toml");
+        let config = Path::new(&given[3]);
+        assert!(config.is_absolute() && config.ends_with("y.toml"), "{config:?}");
+    }
+}

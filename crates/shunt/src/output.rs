@@ -1,0 +1,31 @@
+//! Where a command writes: answers through a callback, notes for the operator on standard error, and a progress bar.
+
+mod progress;
+
+use crate::render::Answer;
+pub(crate) use progress::Bar;
+use std::{
+    io::{self, Write},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+/// Shows one answer on standard output. Most commands call it once; `shunt watch` and `shunt load` call it for each event.
+pub(crate) type Show<'s> = &'s mut dyn FnMut(&Answer) -> anyhow::Result<()>;
+
+/// How long [`write_stderr`] retries after ENOMEM.
+const RETRY_TIME: Duration = Duration::from_secs(10);
+
+/// Writes a note on standard error, and ignores most errors: the exit code still reports the outcome.
+///
+/// Retries after ENOMEM. When a daemon ends for lack of memory, the kernel frees its memory a moment later, and a write to a
+/// pipe needs some.
+pub(crate) fn write_stderr(text: &str) {
+    let until = Instant::now() + RETRY_TIME;
+    while let Err(error) = io::stderr().lock().write_all(text.as_bytes()) {
+        if error.kind() != io::ErrorKind::OutOfMemory || Instant::now() > until {
+            return;
+        }
+        sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,32 @@
+//! The text of `shunt watch`: one line for each event.
+
+use super::flows::{port, source_and_destination};
+use shunt_api::{FlowEvent, WatchEvent};
+use std::time::{Duration, SystemTime};
+
+pub(super) fn describe(event: &WatchEvent) -> String {
+    let (name, flow) = event.parts();
+    match event {
+        WatchEvent::Epoch { at_us, epoch, cause } => format!("{} {name:<8} {epoch} {cause}", time(*at_us)),
+        WatchEvent::Lost { count } => format!("{count} events lost"),
+        _ => flow.map(|flow| describe_flow(name, flow)).unwrap_or_default(),
+    }
+}
+
+fn describe_flow(name: &str, flow: &FlowEvent) -> String {
+    let FlowEvent { at_us, proto, tuple, port: device, vlans, reason } = flow;
+    let mut text = format!(
+        "{} {name:<8} {proto} {} {}",
+        time(*at_us),
+        port(device, vlans),
+        source_and_destination(tuple)
+    );
+    if let Some(reason) = reason {
+        text += &format!(" {reason}");
+    }
+    text
+}
+
+fn time(at_us: u64) -> humantime::Rfc3339Timestamp {
+    humantime::format_rfc3339_micros(SystemTime::UNIX_EPOCH + Duration::from_micros(at_us))
+}

@@ -1,0 +1,105 @@
+//! The data of a report: files of results, with the label that each gets.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use shunt_lab::{ReadError, Results};
+
+/// Version of the JSON format. It rises when the meaning of a field changes.
+const VERSION: u32 = 1;
+
+/// Files of results, with their contents unchanged.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    format: &'static str,
+    version: u32,
+    /// At least one, in the order of the command line.
+    pub(crate) files: Vec<Source>,
+}
+
+/// One file of results.
+#[derive(Debug, Serialize)]
+pub(crate) struct Source {
+    /// A, B, ... Z, AA, ...: short enough for a plot.
+    pub(crate) label: String,
+    /// The path, as it was typed.
+    pub(crate) file: String,
+    /// The contents of the file, including fields that this version does not know.
+    #[serde(rename = "results")]
+    raw: Box<RawValue>,
+    #[serde(skip)]
+    pub(crate) results: Results,
+}
+
+impl Report {
+    pub(crate) fn new(files: Vec<Source>) -> Self {
+        Self { format: "shunt-report", version: VERSION, files }
+    }
+
+    /// One line of JSON. The page of a report contains the same text.
+    pub(crate) fn to_json(&self) -> serde_json::Result<String> {
+        Ok(serde_json::to_string(self)? + "\n")
+    }
+}
+
+impl Source {
+    /// Reads the `nth` file, counted from 0. Fails if the text is no file of results, or one without a single run.
+    pub(crate) fn parse(nth: usize, file: String, text: String) -> Result<Self, String> {
+        if text.trim().is_empty() {
+            return Err("the file is empty; measure again".to_owned());
+        }
+        let results = Results::parse(&text).map_err(|error| error.to_string())?;
+        if results.readings.is_empty() && results.missing.is_empty() {
+            return Err("no reading: the measurement ended before its first run; measure again".to_owned());
+        }
+        if let Some((name, _)) = results.readings.iter().find(|(_, reading)| reading.runs.is_empty()) {
+            return Err(format!("damaged: the reading `{name}` has no runs; measure again"));
+        }
+        let raw = RawValue::from_string(text).map_err(|error| ReadError::Damaged(error).to_string())?;
+        Ok(Self { label: label(nth), file, raw, results })
+    }
+}
+
+/// The label of the `nth` file, as spreadsheets name their columns.
+fn label(nth: usize) -> String {
+    let letter = char::from(b'A' + (nth % 26) as u8);
+    match nth / 26 {
+        0 => letter.to_string(),
+        before => label(before - 1) + &letter.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::examples;
+
+    fn refusal(text: &str) -> String {
+        Source::parse(0, "a.json".to_owned(), text.to_owned()).map(|source| source.label).unwrap_err()
+    }
+
+    #[test]
+    fn a_file_without_results_is_refused_with_the_reason() {
+        let whole = examples::result_file();
+        assert_eq!(Source::parse(27, "a.json".to_owned(), whole.clone()).unwrap().label, "AB");
+        for nothing in ["", " \n"] {
+            assert_eq!(refusal(nothing), "the file is empty; measure again");
+        }
+        for text in [&whole[..whole.len() / 2], &whole.replace("\"version\": 1", "\"version\": 2"), "{}"] {
+            assert_eq!(refusal(text), Results::parse(text).unwrap_err().to_string());
+        }
+        let none = Results::new("throughput", shunt_lab::Conditions::default()).to_json().unwrap();
+        assert!(refusal(&none).starts_with("no reading: "));
+        let mut value: serde_json::Value = serde_json::from_str(&whole).unwrap();
+        value["readings"]["ndr router"]["runs"] = serde_json::json!([]);
+        assert_eq!(
+            refusal(&value.to_string()),
+            "damaged: the reading `ndr router` has no runs; measure again"
+        );
+    }
+
+    #[test]
+    fn labels_continue_with_two_letters_after_z() {
+        let labels = [0, 25, 26, 51, 52, 701, 702].map(label);
+        assert_eq!(labels, ["A", "Z", "AA", "AZ", "BA", "ZZ", "AAA"]);
+    }
+}

@@ -1,0 +1,268 @@
+//! What the page shows about one reading: its doubts, a table, plots, and each run.
+
+use super::{
+    files::Source,
+    plot::{self, Bar, Plot, Series, colour},
+};
+use crate::render::units::{number, rounded};
+use serde_json::Value;
+use shunt_lab::{Distribution, Doubt, Reading, Results, Run, Spread, SpreadKind};
+use std::{borrow::Cow, collections::BTreeMap};
+
+/// A reading that one or more files have, or a course of readings, as the page shows it.
+pub(super) struct ReadingView<'r> {
+    pub(super) id: usize,
+    pub(super) name: Cow<'r, str>,
+    pub(super) unit: &'r str,
+    /// The labels of the files, and the doubt that they share.
+    pub(super) doubts: Vec<(String, String)>,
+    pub(super) table: Table,
+    pub(super) limits: Vec<String>,
+    pub(super) plots: Vec<Figure>,
+    pub(super) runs: Vec<RunRow>,
+}
+
+pub(super) enum Table {
+    /// One row for each file.
+    Files(Vec<Row>),
+    /// One column for each line of the course, one row for each position.
+    Course { along: String, lines: Vec<Line>, rows: Vec<(String, Vec<Option<Cell>>)> },
+}
+
+/// A line of a course: its name and its colour.
+pub(super) struct Line {
+    pub(super) name: String,
+    pub(super) colour: String,
+}
+
+pub(super) struct Cell {
+    pub(super) value: String,
+    /// The spread and the share of the line, if they are known.
+    pub(super) details: Vec<String>,
+}
+
+pub(super) struct Row {
+    pub(super) label: String,
+    pub(super) colour: String,
+    pub(super) value: String,
+    pub(super) spread: String,
+    pub(super) runs: usize,
+    pub(super) share: Option<String>,
+}
+
+pub(super) struct RunRow {
+    pub(super) label: String,
+    pub(super) nth: usize,
+    pub(super) at: String,
+    pub(super) value: String,
+    pub(super) share: Option<String>,
+    pub(super) details: Vec<(String, String)>,
+}
+
+pub(super) struct Figure {
+    pub(super) caption: String,
+    pub(super) svg: String,
+}
+
+/// The number of a file, the file, and a reading in it.
+pub(super) type FileReading<'r> = (usize, &'r Source, &'r Reading);
+
+/// The doubts about a reading, as text: its own, and those that follow from the file as a whole.
+pub(super) fn doubts_about(results: &Results, reading: &Reading) -> Vec<String> {
+    let mut doubts: Vec<String> = reading.doubts.iter().map(ToString::to_string).collect();
+    if !results.complete {
+        doubts.push("interrupted: some of its runs are missing".to_owned());
+    }
+    // Files of older versions do not have this doubt.
+    let above = Doubt::AboveLine.to_string();
+    if reading.is_above_limit() && !doubts.contains(&above) {
+        doubts.push(above);
+    }
+    doubts
+}
+
+impl<'r> ReadingView<'r> {
+    pub(super) fn new(id: usize, name: &'r str, unit: &'r str, readings: &[FileReading]) -> Self {
+        let mut doubts: Vec<(String, String)> = Vec::new();
+        for (_, source, reading) in readings {
+            for doubt in doubts_about(&source.results, reading) {
+                match doubts.iter_mut().find(|(_, known)| *known == doubt) {
+                    Some((labels, _)) => labels.push_str(&format!(", {}", source.label)),
+                    None => doubts.push((source.label.clone(), doubt)),
+                }
+            }
+        }
+        Self {
+            id,
+            name: name.into(),
+            unit,
+            doubts,
+            table: Table::Files(readings.iter().map(Row::new).collect()),
+            plots: plots(name, unit, readings),
+            runs: readings
+                .iter()
+                .flat_map(|(_, source, reading)| RunRow::for_runs(reading, &source.label))
+                .collect(),
+            limits: limits(unit, readings),
+        }
+    }
+
+    /// No unit in use is this long, but a file may have any unit, and the page must fit on a phone.
+    pub(super) fn has_long_unit(&self) -> bool {
+        self.unit.chars().count() > 12
+    }
+
+    pub(super) fn has_shares(&self) -> bool {
+        self.runs.iter().any(|run| run.share.is_some())
+    }
+
+    /// Whether the runs are few enough to show them unfolded.
+    pub(super) fn has_few_runs(&self) -> bool {
+        matches!(self.table, Table::Files(_))
+    }
+
+    pub(super) fn has_details(&self) -> bool {
+        self.runs.iter().any(|run| !run.details.is_empty())
+    }
+}
+
+impl Row {
+    fn new(&(nth, source, reading): &FileReading) -> Self {
+        let Spread { low, high, kind } = reading.spread;
+        let kind = match kind {
+            SpreadKind::Range => "all runs",
+            SpreadKind::Confidence95 => "95 % confidence",
+        };
+        Self {
+            label: source.label.clone(),
+            colour: colour(nth),
+            value: quantity(reading.value, &reading.unit),
+            spread: match reading.runs.len() {
+                1 => "one run".to_owned(),
+                _ => format!("{} to {}, {kind}", number(low), quantity(high, &reading.unit)),
+            },
+            runs: reading.runs.len(),
+            share: reading.share(reading.value).map(percent),
+        }
+    }
+}
+
+impl RunRow {
+    pub(super) fn for_runs(reading: &Reading, label: &str) -> Vec<Self> {
+        let row = |(nth, run): (usize, &Run)| Self {
+            label: label.to_owned(),
+            nth,
+            at: run.at.clone().unwrap_or_default(),
+            value: quantity(run.value, &reading.unit),
+            share: reading.share(run.value).map(percent),
+            details: run.details.iter().map(|(name, value)| (name.clone(), detail(value))).collect(),
+        };
+        (1..).zip(&reading.runs).map(row).collect()
+    }
+}
+
+fn limits(unit: &str, readings: &[FileReading]) -> Vec<String> {
+    let mut limits: Vec<String> = Vec::new();
+    for limit in readings.iter().filter_map(|(_, _, reading)| reading.limit.as_ref()) {
+        let text = format!("{} ({})", quantity(limit.value, unit), limit.of);
+        if !limits.contains(&text) {
+            limits.push(text);
+        }
+    }
+    limits
+}
+
+fn quantity(value: f64, unit: &str) -> String {
+    match unit {
+        // The unit `1` means a ratio.
+        "1" => number(value),
+        _ => format!("{}\u{a0}{unit}", number(value)),
+    }
+}
+
+/// The name with its unit; ratios and numbers without a unit have the name only.
+pub(super) fn in_unit(what: &str, unit: &str) -> String {
+    match unit {
+        "" | "1" => what.to_owned(),
+        _ => format!("{what}, {unit}"),
+    }
+}
+
+pub(super) fn percent(share: f64) -> String {
+    format!("{}\u{a0}%", rounded(share * 100.0))
+}
+
+fn detail(value: &Value) -> String {
+    match (distribution(value), value) {
+        (Some(Distribution { unit, count, min, max, mean, quantiles }), _) => {
+            let quantiles =
+                quantiles.iter().map(|q| format!("{} % {} {unit}, ", (q.share * 1e5).round() / 1e3, q.value));
+            format!(
+                "{}min {min} {unit}, mean {mean:.1} {unit}, max {max} {unit}, of {count}",
+                quantiles.collect::<String>()
+            )
+        }
+        (None, Value::Null) => "none".to_owned(),
+        (None, Value::String(text)) => text.clone(),
+        (None, Value::Number(value)) if value.is_f64() => {
+            value.as_f64().map_or_else(|| value.to_string(), number)
+        }
+        (None, other) => other.to_string(),
+    }
+}
+
+fn distribution(value: &Value) -> Option<Distribution> {
+    value.is_object().then(|| serde_json::from_value(value.clone()).ok()).flatten()
+}
+
+fn plots(name: &str, unit: &str, readings: &[FileReading]) -> Vec<Figure> {
+    let bars: Vec<_> = readings
+        .iter()
+        .map(|&(nth, source, reading)| {
+            let Spread { low, high, .. } = reading.spread;
+            Bar { nth, label: &source.label, value: reading.value, low, high }
+        })
+        .collect();
+    let limits: Vec<f64> =
+        readings.iter().filter_map(|(_, _, reading)| Some(reading.limit.as_ref()?.value)).collect();
+    // Draw a limit only if all files have the same one.
+    let limit = limits.first().copied().filter(|first| limits.iter().all(|limit| limit == first));
+    let line = if limit.is_some() { ", and the line's limit" } else { "" };
+    let mut plots = Vec::new();
+    let mut add = |caption: &str, plot: Option<Plot>| {
+        plots.extend(plot.map(|Plot { svg, unit }| Figure {
+            caption: in_unit(&format!("{name}: {caption}"), &unit),
+            svg,
+        }));
+    };
+    add(&format!("median of each file, with its spread{line}"), plot::bars(&bars, limit, unit));
+    if readings.iter().any(|(_, _, reading)| reading.runs.len() > 1) {
+        let series: Vec<_> = readings
+            .iter()
+            .map(|&(nth, _, reading)| {
+                let values = reading.runs.iter().map(|run| run.value);
+                Series { nth, points: (1..).map(f64::from).zip(values).collect() }
+            })
+            .collect();
+        add("each run", plot::runs(&series, unit));
+    }
+    for ((detail, unit), series) in distributions(readings) {
+        add(&format!("{detail} of each run"), plot::tail(&series, &unit));
+    }
+    plots
+}
+
+/// The distributions among the details of the runs, by name and unit.
+fn distributions(readings: &[FileReading]) -> BTreeMap<(String, String), Vec<Series>> {
+    let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for &(nth, _, reading) in readings {
+        for (name, value) in reading.runs.iter().flat_map(|run| &run.details) {
+            let Some(found) = distribution(value) else { continue };
+            let points: Vec<_> = found.quantiles.iter().map(|q| (q.share, q.value as f64)).collect();
+            if points.len() > 1 {
+                all.entry((name.clone(), found.unit)).or_default().push(Series { nth, points });
+            }
+        }
+    }
+    all
+}
