@@ -1,12 +1,12 @@
-//! The queue that each CPU has for packets that come in, which all network namespaces share: while somebody else fills it, packets of
-//! whoever else is there are lost in it, and that is no router's fault.
+//! The backlog: each CPU's queue of received packets, which all network namespaces share. If another program fills it, packets
+//! of other namespaces are lost, which is no fault of the router under test.
 
 use std::{fs, io};
 
-/// Packets that found it full, of all CPUs, since the machine started.
+/// Number of packets that all CPUs have dropped from full backlogs since the machine started.
 ///
 /// # Panics
-/// When the kernel does not tell.
+/// If /proc/net/softnet_stat cannot be read.
 #[must_use]
 pub fn dropped() -> u64 {
     let text = fs::read_to_string("/proc/net/softnet_stat");
@@ -14,7 +14,7 @@ pub fn dropped() -> u64 {
         .unwrap_or_else(|e| panic!("/proc/net/softnet_stat: {e}"))
 }
 
-/// A line for each CPU; the second number of it.
+/// The sum of the second number of each line; there is a line for each CPU.
 fn sum(text: &str) -> Option<u64> {
     text.lines().map(|line| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok()).sum()
 }

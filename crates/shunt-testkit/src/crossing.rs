@@ -1,35 +1,35 @@
-//! One way through a router, packet by packet.
+//! Single packets through a router, in one direction, and TCP connections made of them.
 
-use crate::{Frame, Host, Shuntd, Tap};
+use crate::{Frame, Host, Shuntd, Tap, Topology};
 use shunt_wire::{Packet, Tcp, Transport};
 use std::{
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
-/// How long a packet may take.
+/// How long a packet may take through the router.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a packet is repeated until its flow is fast. Refused tuples are left in peace for a second.
-const LESSON: Duration = Duration::from_secs(8);
+/// How long a packet is repeated until its flow is fast. After a refusal, the daemon leaves a flow alone for a second.
+const LESSON: Duration = Duration::from_secs(30);
 const ICMP: u8 = 1;
 
 static MARKERS: AtomicU32 = AtomicU32::new(1);
 
-/// Packets go in at one host, one at a time, and are seen as they leave, at another or at the same one.
+/// One direction through a router: packets are sent by one host, one at a time, and captured at another or the same host.
 #[derive(Debug)]
 pub struct Crossing {
-    /// Where they go in; here comes what the router answers.
+    /// Interface of the sender, which also captures the answers of the router.
     pub from: Tap,
-    /// Where they leave.
+    /// Interface where packets leave.
     pub to: Tap,
     marker: Packet,
 }
 
 impl Crossing {
-    /// From one host to another.
+    /// A crossing from one host to another.
     ///
     /// # Panics
-    /// When their interfaces cannot be listened on.
+    /// If an interface cannot be opened.
     #[track_caller]
     pub fn between(from: &Host, to: &Host) -> Self {
         let marker = Packet::between(from.v4.into(), to.v4.into(), Transport::Other(ICMP));
@@ -40,58 +40,59 @@ impl Crossing {
         }
     }
 
-    /// Sends a packet; the frame that leaves.
+    /// Sends a packet and returns the frame that leaves.
     ///
     /// # Panics
-    /// When none leaves.
+    /// If no frame leaves within five seconds.
     #[track_caller]
     pub fn pass(&self, packet: &Packet) -> Frame {
         self.from.send(packet);
         self.seen(packet)
     }
 
-    /// The frame that a packet leaves as which was sent.
+    /// Waits for the frame of a packet that was sent before, and returns it.
     ///
     /// # Panics
-    /// When none leaves.
+    /// If no frame leaves within five seconds.
     #[track_caller]
     pub fn seen(&self, packet: &Packet) -> Frame {
         let seen =
             self.to.capture(PATIENCE, |frame| frame.packet().is_some_and(|seen| is_same(packet, &seen)));
-        seen.unwrap_or_else(|| panic!("it does not leave: {packet:?}"))
+        seen.unwrap_or_else(|| panic!("the packet does not leave: {packet:?}"))
     }
 
-    /// Sends packets one after the other; the frames that leave.
+    /// Sends packets one after the other and returns the frames that leave.
     ///
     /// # Panics
-    /// When one does not.
+    /// If one does not leave within five seconds.
     #[track_caller]
     pub fn pass_all(&self, packets: &[Packet]) -> Vec<Frame> {
         packets.iter().map(|packet| self.pass(packet)).collect()
     }
 
-    /// Sends a packet, and an ICMP echo request after it, which the router must let through; everything with the packet's
-    /// payload that leaves before that.
+    /// Sends a packet and then an ICMP echo request, which the router must forward. Returns all frames with the packet's
+    /// payload that leave before the echo request.
     ///
     /// # Panics
-    /// When the echo request does not leave.
+    /// If the echo request does not leave.
     #[track_caller]
     pub fn all_that_leave(&self, packet: &Packet) -> Vec<Frame> {
         self.all_that_leave_for(&packet.to_bytes(), |seen| is_same(packet, seen))
     }
 
-    /// The same for a frame that need not be well-formed; `wanted` tells its descendants from other packets.
+    /// Like [`Crossing::all_that_leave`] for a frame that may be malformed. `is_copy` recognises the packets that the router
+    /// makes of it.
     ///
     /// # Panics
-    /// When the echo request does not leave.
+    /// If the echo request does not leave.
     #[track_caller]
-    pub fn all_that_leave_for(&self, frame: &[u8], wanted: impl Fn(&Packet) -> bool) -> Vec<Frame> {
+    pub fn all_that_leave_for(&self, frame: &[u8], is_copy: impl Fn(&Packet) -> bool) -> Vec<Frame> {
         self.from.send_bytes(frame);
         let mark = self.mark();
         let mut left = Vec::new();
         let end = self.to.capture(PATIENCE, |frame| {
             let Some(packet) = frame.packet() else { return false };
-            if wanted(&packet) {
+            if is_copy(&packet) {
                 left.push(frame.clone());
             }
             packet.payload == mark
@@ -100,10 +101,10 @@ impl Crossing {
         left
     }
 
-    /// Sends a packet again and again until one of its kind is fast. The last one was.
+    /// Sends a packet again and again until one is fast.
     ///
     /// # Panics
-    /// When none is.
+    /// If none is fast within thirty seconds.
     #[track_caller]
     pub fn teach(&self, shuntd: &Shuntd, packet: &Packet) {
         let before = shuntd.status().packets.fast;
@@ -114,10 +115,10 @@ impl Crossing {
                 return;
             }
         }
-        panic!("it is never fast: {packet:?}: {:#?}", shuntd.status());
+        panic!("the flow never becomes fast: {packet:?}: {:#?}", shuntd.status());
     }
 
-    /// An echo request that no other is like.
+    /// Sends an echo request that differs from all others, and returns its payload.
     #[track_caller]
     fn mark(&self) -> Vec<u8> {
         let number = MARKERS.fetch_add(1, Ordering::Relaxed);
@@ -129,10 +130,10 @@ impl Crossing {
     }
 }
 
-/// A TCP connection between two hosts that are silent, spoken by hand.
+/// A TCP connection between two silent hosts, made of single packets.
 #[derive(Debug)]
 pub struct Handshake {
-    /// As the server sees the client's packets: the last of the handshake.
+    /// The last packet of the handshake as the server received it.
     pub at_server: Packet,
     /// The sequence number of the client's first byte of data.
     pub client_sequence: u32,
@@ -141,10 +142,10 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Opens a connection from the client's port: SYN, SYN with ACK, ACK.
+    /// Opens a connection from the client's port: SYN, SYN-ACK, ACK.
     ///
     /// # Panics
-    /// When the router does not let it through.
+    /// If the router does not forward one of the three.
     #[track_caller]
     pub fn open(there: &Crossing, back: &Crossing, syn: &Packet, server: &Host) -> Self {
         let (client_sequence, server_sequence) = (1000, 5000);
@@ -165,13 +166,28 @@ impl Handshake {
         }
     }
 
-    /// A packet of the client with data, so many bytes into its stream.
+    /// Opens a connection from the LAN to port 80 of the WAN. Returns both ways, a packet of the client without flags, and
+    /// the connection.
+    ///
+    /// # Panics
+    /// If the router does not let it through.
+    #[must_use]
+    #[track_caller]
+    pub fn through(lab: &Topology) -> (Crossing, Crossing, Packet, Self) {
+        let there = Crossing::between(lab.lan(), lab.wan());
+        let back = Crossing::between(lab.wan(), lab.lan());
+        let syn = lab.lan().tcp_to(4000, lab.wan().at(80), 0);
+        let connection = Self::open(&there, &back, &syn, lab.wan());
+        (there, back, syn, connection)
+    }
+
+    /// A packet of the client with data at this offset in its stream.
     #[must_use]
     pub fn from_client(&self, like: &Packet, offset: u32, data: impl Into<Vec<u8>>) -> Packet {
         self.data(like, self.client_sequence + offset, self.server_sequence, data)
     }
 
-    /// A packet of the server with data, so many bytes into its stream.
+    /// A packet of the server with data at this offset in its stream.
     #[must_use]
     pub fn from_server(&self, server: &Host, offset: u32, data: impl Into<Vec<u8>>) -> Packet {
         let like = server.answer_to(&self.at_server);
@@ -192,7 +208,7 @@ fn parsed(frame: &Frame) -> Packet {
     frame.packet().unwrap_or_else(|| panic!("not a packet: {:02x?}", frame.bytes))
 }
 
-/// Whether a packet that was seen is one that was sent, whatever a router may have done to its headers.
+/// Whether a captured packet is the one that was sent, with headers that the router may have changed.
 fn is_same(sent: &Packet, seen: &Packet) -> bool {
     let detail = |packet: &Packet| packet.tcp().map(|tcp| (tcp.flags, tcp.sequence));
     seen.protocol() == sent.protocol() && seen.payload == sent.payload && detail(seen) == detail(sent)

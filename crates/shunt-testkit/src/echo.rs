@@ -1,4 +1,4 @@
-//! Services that answer with what they were told, and the questions to them.
+//! UDP and TCP echo services, and exchanges with them.
 
 use crate::NetNs;
 use nix::sys::{
@@ -16,16 +16,16 @@ use std::{
     time::Duration,
 };
 
-/// How long a service takes to notice that it shall end.
+/// How often a service checks whether it must end.
 const TICK: Duration = Duration::from_millis(20);
 
-/// A UDP echo service in a namespace, until it is dropped.
+/// A UDP echo service in a namespace. Dropping this ends it.
 #[derive(Debug)]
 pub struct UdpEcho {
     service: Service,
 }
 
-/// A TCP echo service in a namespace, until it is dropped. It serves one connection after the other.
+/// A TCP echo service in a namespace, which serves one connection after the other. Dropping this ends it.
 #[derive(Debug)]
 pub struct TcpEcho {
     service: Service,
@@ -45,7 +45,7 @@ impl UdpEcho {
             let mut buffer = vec![0; 65_536];
             while state.runs() {
                 if let Ok((length, from)) = socket.recv_from(&mut buffer) {
-                    // Counted first: whoever has the answer may ask for the count.
+                    // Counted before it is sent: a test that has the answer may read the count.
                     state.answered.fetch_add(1, Ordering::Relaxed);
                     let _ = socket.send_to(&buffer[..length], from);
                 }
@@ -54,7 +54,7 @@ impl UdpEcho {
         Self { service }
     }
 
-    /// How many datagrams it has answered.
+    /// Number of datagrams answered.
     pub fn answered(&self) -> u64 {
         self.service.state.answered.load(Ordering::Relaxed)
     }
@@ -68,14 +68,14 @@ impl TcpEcho {
     #[track_caller]
     pub fn start(ns: &NetNs, address: SocketAddr) -> Self {
         let listener = opened(ns, address, || TcpListener::bind(address));
-        // accept() keeps to the receive timeout too.
+        // accept() obeys the receive timeout, too.
         let tick = TimeVal::microseconds(TICK.as_micros() as i64);
         let timeout = setsockopt(&listener, sockopt::ReceiveTimeout, &tick);
         timeout.unwrap_or_else(|e| panic!("{address}: {e}"));
         let service = Service::start(move |state| {
             while state.runs() {
                 if let Ok((stream, _)) = listener.accept() {
-                    // A peer that goes away in the middle is its own business.
+                    // A peer may close the connection at any time.
                     let _ = serve(stream, state);
                 }
             }
@@ -83,7 +83,7 @@ impl TcpEcho {
         Self { service }
     }
 
-    /// How many connections it has served.
+    /// Number of connections served.
     pub fn served(&self) -> u64 {
         self.service.state.answered.load(Ordering::Relaxed)
     }
@@ -105,10 +105,10 @@ fn serve(mut stream: TcpStream, state: &State) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends a datagram from `from` (port 0: any) and waits for the answer.
+/// Sends a datagram from `from` (port 0: any port) and returns the answer.
 ///
 /// # Errors
-/// When there is no answer within `timeout`, or an ICMP error comes in its place.
+/// If no answer comes within `timeout`, or an ICMP error comes instead.
 pub fn udp_exchange(
     ns: &NetNs,
     from: SocketAddr,
@@ -126,16 +126,16 @@ pub fn udp_exchange(
     Ok(answer)
 }
 
-/// Connects, sends, closes its half and reads until the other side closes.
+/// Connects, sends, closes the sending half and returns what the other end sends until it closes.
 ///
 /// # Errors
-/// When the connection is refused, breaks, or is silent for `timeout`.
+/// If the connection is refused, breaks, or is silent for `timeout`.
 pub fn tcp_exchange(ns: &NetNs, to: SocketAddr, data: &[u8], timeout: Duration) -> io::Result<Vec<u8>> {
     let mut stream = ns.within(|| TcpStream::connect_timeout(&to, timeout))?;
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
     let mut reader = stream.try_clone()?;
-    // Both at once: an echo of much data blocks who only writes.
+    // Write and read at once: a peer that echoes much data would block a sender that does not read.
     thread::scope(|scope| {
         let writer = scope.spawn(move || {
             stream.write_all(data)?;
@@ -184,7 +184,7 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.state.running.store(false, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A service that panicked has said so.
+            // A thread that panicked has printed why.
             let _ = thread.join();
         }
     }

@@ -1,35 +1,51 @@
 //! Namespaces, topologies, traffic and packets for tests, demo and bench.
 //!
-//! Everything made here is undone on drop, and nothing that was made elsewhere is touched. What cannot be set up panics
-//! with the command and what it said: to a test that is a failure, and there is nobody else to tell.
+//! Values undo on drop what they set up, and touch nothing that was made elsewhere. If a command fails, functions panic with
+//! the command and its output, which fails the test.
 
 pub mod backlog;
-mod command;
+mod cli;
+mod conntrack_events;
 mod crossing;
 mod echo;
+mod kernel_objects;
 mod memory;
 mod requirement;
 pub mod rulesets;
 mod shuntd;
 pub mod soak;
+pub mod stage;
+mod status;
 mod stop;
 
-pub use command::{Running, Said, Shunt};
+use shunt_api::Engine;
+
+pub use cli::{CommandOutput, Running, Shunt};
+pub use conntrack_events::ConntrackEvents;
 pub use crossing::{Crossing, Handshake};
 pub use echo::{TcpEcho, UdpEcho, tcp_exchange, udp_exchange};
+pub use kernel_objects::KernelObjects;
 pub use memory::MemoryLimit;
-pub use requirement::{engines, is_guest, require_qdiscs, require_root, require_vlans, skip};
+pub use requirement::{
+    engines, is_guest, require_bonds, require_ipsec, require_qdiscs, require_root, require_vlans, skip,
+    skip_fetched, skip_missing_feature,
+};
 pub use shunt_lab::net::{
     Frame, Host, NetNs, Process, Segment, Tap, Topology, delete_namespaces_of_this_process, wait_for,
     wait_until,
 };
-pub use shuntd::{Shuntd, ShuntdBuilder};
+pub use shuntd::{SELDOM_PROVED, Shuntd, ShuntdBuilder, daemon, daemon_with};
+pub use stage::Stage;
+pub use status::{epoch_moves, port_engine, punts, refusals, sent_by};
 pub use stop::{Stop, StopOnDrop};
 
-/// Hosts that are silent and know all neighbours, around a router with this ruleset.
+/// The engines that tests of both run with.
+pub const ENGINES: [Engine; 2] = [Engine::Tc, Engine::Xdp];
+
+/// Makes the hosts around a router silent, with static neighbour entries, and loads a ruleset on the router.
 ///
 /// # Panics
-/// When they cannot be made so.
+/// If a command fails.
 #[must_use]
 #[track_caller]
 pub fn silent(lab: Topology, ruleset: &str) -> Topology {
@@ -37,6 +53,28 @@ pub fn silent(lab: Topology, ruleset: &str) -> Topology {
     lab.hosts().iter().for_each(Host::be_silent);
     lab.router().nft(ruleset);
     lab
+}
+
+/// A router with this ruleset between two silent hosts.
+///
+/// # Panics
+/// If the network cannot be set up.
+#[must_use]
+#[track_caller]
+pub fn silent_router(ruleset: &str) -> Topology {
+    silent(Topology::two_hosts_and_a_router(), ruleset)
+}
+
+/// Runs many `ip` commands, one for each number below `count`, in one `ip -batch`.
+///
+/// # Panics
+/// If one fails.
+#[track_caller]
+pub fn ip_batch(netns: &NetNs, count: u32, command: impl Fn(u32) -> String) {
+    let lines: String = (0..count).map(|number| command(number) + "\n").collect();
+    let file = std::env::temp_dir().join(format!("{}.batch", netns.name()));
+    std::fs::write(&file, lines).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    netns.run(&format!("ip -batch {0}; rm {0}", file.display()));
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A process with little memory.
+//! A memory limit for processes.
 
 use std::{
     fs::{self, Permissions},
@@ -11,22 +11,22 @@ use std::{
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// A memory control group. Removed on drop; what runs inside must have ended by then.
+/// A memory control group. Dropping this removes the group, whose processes must have ended by then.
 #[derive(Debug)]
 pub struct MemoryLimit {
     group: PathBuf,
 }
 
 impl MemoryLimit {
-    /// A group with so much memory for programs and for what the kernel holds for them.
+    /// Makes a group with a limit in bytes, which covers its processes and the kernel memory that they use.
     ///
     /// # Errors
-    /// When there is no memory controller here.
+    /// If this machine has no memory controller.
     pub fn new(bytes: u64) -> io::Result<Self> {
         let name = format!("shunt-{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let root = Path::new("/sys/fs/cgroup");
         let (group, file) = if root.join("cgroup.controllers").exists() {
-            // Controllers must be passed down before a group has them.
+            // A group has only the controllers that its parent delegates.
             fs::write(root.join("cgroup.subtree_control"), "+memory")?;
             (root.join(name), "memory.max")
         } else {
@@ -35,7 +35,7 @@ impl MemoryLimit {
         fs::create_dir(&group)?;
         let limit = Self { group };
         fs::write(limit.group.join(file), bytes.to_string())?;
-        // Whoever asks while another takes all that there is waits, where the kernel has this, instead of being killed.
+        // With cgroup v1, let a process at the limit wait instead of being killed.
         let killer = limit.group.join("memory.oom_control");
         if killer.exists() {
             fs::write(killer, "1")?;
@@ -43,13 +43,13 @@ impl MemoryLimit {
         Ok(limit)
     }
 
-    /// A program that runs its arguments inside; it is put into this directory.
+    /// Writes a script into this directory that runs its arguments inside the group, and returns its path.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the script cannot be written.
     pub fn program(&self, directory: &Path) -> io::Result<String> {
         let path = directory.join("with-little-memory");
-        // `ip netns exec` mounts a /sys of its own, in which there are no groups. This process sees the first.
+        // `ip netns exec` mounts a /sys of its own without control groups; this process has the original one.
         let procs = format!("/proc/{}/root{}/cgroup.procs", process::id(), self.group.display());
         fs::write(&path, format!("#!/bin/sh\necho $$ >{procs} && exec \"$@\"\n"))?;
         fs::set_permissions(&path, Permissions::from_mode(0o755))?;
@@ -59,7 +59,7 @@ impl MemoryLimit {
 
 impl Drop for MemoryLimit {
     fn drop(&mut self) {
-        // One that is still in use stays, which the next look at /sys/fs/cgroup shows.
+        // A group that is still in use stays visible in /sys/fs/cgroup.
         let _ = fs::remove_dir(&self.group);
     }
 }

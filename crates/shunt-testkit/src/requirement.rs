@@ -1,10 +1,10 @@
-//! What a test needs of the machine, and how it says that it is missing.
+//! Requirements of tests on the machine, and how a test that cannot run says so.
 
 use crate::NetNs;
 use shunt_api::Engine;
 use std::{env, io::Write};
 
-/// Whether this process is root. When it is not, says so aloud as [`skip`] does.
+/// Whether this process is root. If it is not, calls [`skip`].
 ///
 /// ```no_run
 /// # fn a_test() {
@@ -17,59 +17,90 @@ use std::{env, io::Write};
 #[track_caller]
 pub fn require_root() -> bool {
     nix::unistd::geteuid().is_root() || {
-        skip("it needs root");
+        skip("needs root");
         false
     }
 }
 
-/// Whether this is a guest of `cargo xtask vm`.
+/// Whether this machine is a guest of `cargo xtask vm`.
 pub fn is_guest() -> bool {
     is_set("SHUNT_GUEST")
 }
 
-/// Whether the kernel has VLAN devices; and root, to make them. Where `SHUNT_GUEST=1` says that the kernel is one of the
-/// list of `cargo xtask vm`, it must have them. Any other need not, whatever `SHUNT_NO_SKIP` says: what the kernel lacks
-/// cannot be installed.
+/// Whether the kernel has VLAN devices and this process is root. If not, prints SKIP, even with `SHUNT_NO_SKIP=1`, since a
+/// user cannot install a missing kernel feature. A guest of `cargo xtask vm` must have VLAN devices.
 ///
 /// # Panics
-/// When such a kernel has none.
+/// If a guest of `cargo xtask vm` has none.
 #[must_use]
 #[track_caller]
 pub fn require_vlans() -> bool {
-    require_of_kernel("VLAN devices", "vlans", "ip link add link end0 name end0.2 type vlan id 2")
+    require_of_kernel(
+        "VLAN devices",
+        "--test forwarding -- vlans",
+        "ip link add link end0 name end0.2 type vlan id 2",
+    )
 }
 
-/// Whether the kernel has these qdiscs, as [`require_vlans`] does. Each must do without parameters.
+/// Whether the kernel has bonds; otherwise like [`require_vlans`].
 ///
 /// # Panics
-/// When such a kernel lacks one.
+/// If a guest of `cargo xtask vm` has none.
+#[must_use]
+#[track_caller]
+pub fn require_bonds() -> bool {
+    require_of_kernel("bonds", "--test forwarding -- bonds", "ip link add bond0 type bond mode active-backup")
+}
+
+/// Whether the kernel has these qdiscs, none of which may require parameters; otherwise like [`require_vlans`].
+///
+/// # Panics
+/// If a guest of `cargo xtask vm` lacks one.
 #[must_use]
 #[track_caller]
 pub fn require_qdiscs(kinds: &[&str]) -> bool {
     let script: Vec<String> =
         kinds.iter().map(|kind| format!("tc qdisc replace dev end0 root {kind}")).collect();
-    require_of_kernel(&kinds.join(", "), "forwarding_shapers", &script.join(" && "))
+    let tests = "--test forwarding -- qdisc_kinds, or --test reaction -- rates_by_qdisc";
+    require_of_kernel(&kinds.join(", "), tests, &script.join(" && "))
 }
 
-/// Whether a script works that has a veth `end0`. `tests` are those of the program `forwarding` that need it.
+/// Whether the kernel has ESP with AES-GCM; otherwise like [`require_vlans`].
+///
+/// # Panics
+/// If a guest of `cargo xtask vm` has none.
+#[must_use]
+#[track_caller]
+pub fn require_ipsec() -> bool {
+    let state = "ip xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 1 mode tunnel";
+    let aead = format!("aead 'rfc4106(gcm(aes))' 0x{} 128", "01".repeat(20));
+    require_of_kernel("ESP", "--test forwarding -- re_entry", &format!("{state} {aead}"))
+}
+
+/// Says that a test does not run since the kernel lacks a feature, even with `SHUNT_NO_SKIP=1`. `tests` are the options of
+/// `cargo xtask vm` that run the test on a kernel that has it.
+pub fn skip_missing_feature(what: &str, tests: &str, why: &str) {
+    print_skip(&format!("this kernel has no {what}; to test with it: cargo xtask vm {tests}: {why}"));
+}
+
+/// Whether a script succeeds in a namespace that has a veth `end0`.
 #[track_caller]
 fn require_of_kernel(what: &str, tests: &str, script: &str) -> bool {
     if !require_root() {
         return false;
     }
-    let made = NetNs::new("required").try_run(&format!("ip link add end0 type veth peer end1 && {script}"));
-    let Err(why) = made else { return true };
+    let result = NetNs::new("required").try_run(&format!("ip link add end0 type veth peer end1 && {script}"));
+    let Err(why) = result else { return true };
     assert!(!is_guest(), "{why}");
-    say(&format!(
-        "this kernel has no {what}, `cargo xtask vm --test forwarding -- {tests}` boots one that has: {why}"
-    ));
+    skip_missing_feature(what, tests, &why.to_string());
     false
 }
 
-/// The engines that this kernel has: before Linux 6.3 it does not say which drivers have native XDP, and Shunt does without.
+/// The engines that Shunt has on this kernel. Before Linux 6.3, the kernel does not report which drivers have native XDP, and
+/// Shunt uses tc only.
 ///
 /// # Panics
-/// When the kernel's release is none.
+/// If uname fails.
 #[must_use]
 pub fn engines() -> Vec<Engine> {
     let release = nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned());
@@ -78,27 +109,37 @@ pub fn engines() -> Vec<Engine> {
     if numbers >= vec![6, 3] {
         return vec![Engine::Tc, Engine::Xdp];
     }
-    say(&format!("by xdp: Linux {release} does not say which drivers have it"));
+    print_skip(&format!("engine xdp: Linux {release} does not report which drivers have native XDP"));
     vec![Engine::Tc]
 }
 
-/// Says on stderr, past the capture of the test harness, that a test does not run.
+/// Says on standard error, which the test harness does not capture here, that a test does not run.
 ///
 /// # Panics
-/// When `SHUNT_NO_SKIP=1`: then a test that cannot run has failed.
+/// If `SHUNT_NO_SKIP=1`: then a test that cannot run has failed.
 #[track_caller]
 pub fn skip(why: &str) {
-    assert!(!is_set("SHUNT_NO_SKIP"), "this must not be skipped: {why}");
-    say(why);
+    assert!(!is_set("SHUNT_NO_SKIP"), "cannot run this test, and SHUNT_NO_SKIP=1: {why}");
+    print_skip(why);
+}
+
+/// Like [`skip`], for a test that needs something fetched from a registry, which may be out of reach: `SHUNT_SKIP_FETCHED=1`
+/// permits the skip in spite of `SHUNT_NO_SKIP=1`.
+///
+/// # Panics
+/// If `SHUNT_NO_SKIP=1`, unless `SHUNT_SKIP_FETCHED=1`.
+#[track_caller]
+pub fn skip_fetched(why: &str) {
+    if is_set("SHUNT_SKIP_FETCHED") { print_skip(why) } else { skip(why) }
 }
 
 fn is_set(variable: &str) -> bool {
     env::var(variable).is_ok_and(|value| value == "1")
 }
 
-fn say(why: &str) {
+fn print_skip(why: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
-    // A closed stderr must not fail a test that is skipped anyway.
+    // A closed standard error must not fail a test that is skipped anyway.
     let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
 }

@@ -1,7 +1,6 @@
 //! Rulesets for the router of [`crate::Topology::two_hosts_and_a_router`].
 
-/// A home gateway: the LAN goes out behind one address, nothing comes in but port 8080 of TCP and UDP, which the LAN
-/// host serves.
+/// A home gateway: the LAN is masqueraded, and only port 8080 of TCP and UDP comes in, to the LAN host.
 pub const HOME_GATEWAY: &str = r#"
 table inet filter {
 	chain forward {
@@ -24,7 +23,18 @@ table ip nat {
 }
 "#;
 
-/// Ten stateful rules, of which an established connection passes two and a new one all.
+/// Stateful, and open in every direction.
+pub const OPEN: &str = r"
+table inet filter {
+	chain forward {
+		type filter hook forward priority filter; policy drop;
+		ct state established,related accept
+		ct state new accept
+	}
+}
+";
+
+/// Ten stateful rules. Packets of an established connection pass two of them, packets of a new one all.
 pub const TEN_RULES: &str = r#"
 table inet filter {
 	chain forward {
@@ -43,7 +53,7 @@ table inet filter {
 }
 "#;
 
-/// What goes to the WAN has the router's address, in both families.
+/// Masquerades everything that goes to the WAN, in both families.
 pub const MASQUERADE: &str = r#"
 table inet nat {
 	chain postrouting {

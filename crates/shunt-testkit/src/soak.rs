@@ -1,85 +1,97 @@
-//! Real traffic through a router for a long time, while its configuration, its connections and its daemon come and go.
+//! Real traffic through a router for a long time, while its configuration, its connections and its daemon change.
 //!
-//! What must not happen all the while: a packet lost that Linux alone would not lose, a byte changed, a packet delivered
-//! that the ruleset refuses, a flow whose connection is gone, a packet that no counter has seen, a daemon that grows.
+//! The soak fails if a packet is lost that Linux alone would not lose, a byte differs, a packet is delivered that the ruleset
+//! refuses, a flow outlives its conntrack entry, counters disagree, or the daemon grows.
 
 mod changes;
 mod checks;
-mod traffic;
+mod clients;
 
 use crate::{Topology, rulesets};
 use changes::Changes;
+use clients::{Services, Traffic};
+
+/// Time between two calls of the progress function.
+const PROGRESS: Duration = Duration::from_secs(1);
 use serde::Serialize;
 use std::{
     thread,
     time::{Duration, Instant},
 };
-use traffic::{Services, Traffic};
 
-/// What is to be done.
+/// The length and the conditions of a soak.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// For how long.
+    /// How long to run.
     pub duration: Duration,
-    /// Chooses the changes and the sizes of packets.
+    /// Determines the changes and the sizes of packets.
     pub seed: u64,
-    /// The daemon; none for the one beside this program.
+    /// The daemon to start; with `None`, the one that `SHUNTD` names or that is beside this program.
     pub program: Option<String>,
 }
 
-/// What was seen.
+/// The results of a soak.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
-    /// Of the plan.
+    /// Seed of the plan.
     pub seed: u64,
-    /// How long it took.
+    /// How long the soak ran, in minutes.
     pub minutes: f64,
-    /// Datagrams and pieces of streams that went there and back.
+    /// Datagrams and pieces of TCP streams that were echoed unchanged.
     pub packets: u64,
-    /// Of these daemons' fast path, as they counted.
+    /// Packets that the daemons' fast path forwarded, summed over the daemons that have ended.
     pub fast: u64,
-    /// Connections of TCP and UDP.
+    /// TCP and UDP connections opened.
     pub connections: u64,
     /// Changes of the router's configuration.
     pub changes: u64,
-    /// Daemons that were stopped, killed or hung, and came back.
+    /// Number of times the daemon was stopped, killed or suspended, and started or resumed.
     pub restarts: u64,
     /// Exchanges without an answer.
     pub lost: u64,
-    /// The same while Linux itself loses: a qdisc goes with what waits in it, a connection is deleted, or others fill queues that all
-    /// network namespaces share.
+    /// Exchanges without an answer that Linux alone would lose, too: a qdisc was deleted with its packets, a conntrack entry was
+    /// deleted, or other programs filled queues that all network namespaces share.
     pub excused: u64,
-    /// Exchanges with another answer than what was asked.
+    /// Exchanges with a wrong answer.
     pub wrong: u64,
     /// Packets that were delivered although the ruleset refused them.
     pub refused: u64,
-    /// Flows without a connection.
+    /// Active flows without a conntrack entry.
     pub stale: u64,
-    /// Looks at ports whose counters and interface counters disagreed.
+    /// Checks at which Shunt's counters and the interface counters disagreed.
     pub miscounted: u64,
-    /// Memory of the first daemon, warm.
+    /// Resident memory of the first daemon after its first seconds.
     pub rss_start_kb: u64,
-    /// Memory of the last one, at its end.
+    /// Resident memory of the last daemon at its end.
     pub rss_end_kb: u64,
-    /// What grew, or was left behind.
+    /// Descriptions of daemons that grew and of objects left behind.
     pub leaks: Vec<String>,
 }
 
 impl Report {
-    /// Whether nothing has happened that must not.
+    /// Whether the soak found no fault.
     pub fn is_clean(&self) -> bool {
         self.lost + self.wrong + self.refused + self.stale + self.miscounted == 0 && self.leaks.is_empty()
     }
 }
 
-/// Runs it.
+/// Runs a soak.
 ///
 /// # Panics
-/// When the network cannot be set up, or a daemon does not start.
+/// If the network cannot be set up, or if a daemon does not start.
 #[track_caller]
 pub fn run(plan: &Plan) -> Report {
+    run_with_progress(plan, &mut |_| {})
+}
+
+/// Like [`run`], and calls `progress` about once a second with the report so far.
+///
+/// # Panics
+/// If the network cannot be set up, or if a daemon does not start.
+#[track_caller]
+pub fn run_with_progress(plan: &Plan, progress: &mut dyn FnMut(&Report)) -> Report {
     let lab = Topology::two_hosts_and_a_router();
-    // Then a packet is one packet for every counter.
+    // Without aggregates, all counters count the same packets.
     lab.offloads(false);
     lab.router().nft(rulesets::HOME_GATEWAY);
     lab.router().nft(changes::REFUSED);
@@ -87,19 +99,27 @@ pub fn run(plan: &Plan) -> Report {
     let traffic = Traffic::default();
     let since = Instant::now();
     let mut changes = Changes::new(&lab, &traffic, plan);
+    let so_far = |changes: &Changes<'_>| {
+        let mut report = changes.report();
+        traffic.add_to(&mut report);
+        report.seed = plan.seed;
+        report.minutes = since.elapsed().as_secs_f64() / 60.0;
+        report
+    };
     thread::scope(|scope| {
         services.clients(scope, &lab, &traffic, plan.seed);
-        // Threads that wait for the end must see it whatever happens here.
+        // The clients' threads must end even if this one panics.
         let _end = traffic.end_on_drop();
+        let mut reported = Instant::now();
         while since.elapsed() < plan.duration {
             changes.next(&services);
             thread::sleep(changes.pause());
+            if reported.elapsed() > PROGRESS {
+                progress(&so_far(&changes));
+                reported = Instant::now();
+            }
         }
         changes.end();
     });
-    let mut report = changes.report();
-    traffic.tell(&mut report);
-    report.seed = plan.seed;
-    report.minutes = since.elapsed().as_secs_f64() / 60.0;
-    report
+    so_far(&changes)
 }

@@ -1,17 +1,18 @@
-//! An end for threads that run beside a test.
+//! A flag that ends threads of a test.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tells threads to end. A scope waits for its threads also when the test fails, so a test that fails must tell them, too.
+/// A flag that tells threads to end. `thread::scope` waits for its threads even if the test fails, so the flag must be set
+/// then, too: see [`Stop::on_drop`].
 #[derive(Debug, Default)]
 pub struct Stop(AtomicBool);
 
-/// Tells them when it is dropped, be it by a panic.
+/// Sets the flag when dropped, also by a panic.
 #[derive(Debug)]
 pub struct StopOnDrop<'a>(&'a Stop);
 
 impl Stop {
-    /// Whether to end.
+    /// Whether the threads must end.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -21,7 +22,7 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Tells them at the end of what holds this.
+    /// Returns a guard that sets the flag when dropped.
     #[must_use]
     pub fn on_drop(&self) -> StopOnDrop<'_> {
         StopOnDrop(self)
@@ -40,7 +41,7 @@ mod tests {
     use std::{panic, thread};
 
     #[test]
-    fn a_failure_ends_what_runs_beside_it() {
+    fn a_failure_ends_the_threads_of_the_test() {
         let stop = Stop::default();
         let failing = || {
             thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! What shunt-lab sets up, tried with traffic.
+//! Tests of the namespaces and topologies of shunt-lab with real traffic.
 
 mod netns;
 mod topology;

@@ -1,4 +1,4 @@
-//! As much HTTP as it takes to ask the control socket, so that what is under test is not also what tests it.
+//! A minimal HTTP client for the control socket, independent of the code under test.
 
 use std::{
     io::{self, Read, Write},
@@ -7,10 +7,10 @@ use std::{
     time::Duration,
 };
 
-/// Longer than the daemon gives its slowest answer.
+/// Longer than the daemon takes for its slowest answer.
 const PATIENCE: Duration = Duration::from_secs(25);
 
-/// One request: the number of the status, and the body.
+/// Sends a request; returns the HTTP status and the body.
 pub(super) fn request(path: &Path, method: &str, target: &str, body: &str) -> io::Result<(u16, String)> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -20,11 +20,12 @@ pub(super) fn request(path: &Path, method: &str, target: &str, body: &str) -> io
     stream.write_all(&[head.as_bytes(), body.as_bytes()].concat())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    understood(&answer)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("no answer: {answer:?}")))
+    parse(&answer).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("not an HTTP response: {answer:?}"))
+    })
 }
 
-fn understood(answer: &str) -> Option<(u16, String)> {
+fn parse(answer: &str) -> Option<(u16, String)> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
     if head.lines().any(|line| line == "transfer-encoding: chunked") {

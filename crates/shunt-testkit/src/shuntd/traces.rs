@@ -1,9 +1,9 @@
-//! What a daemon leaves in a namespace.
+//! Objects of a daemon in a namespace.
 
 use shunt_bpf::attach::{Hook, tcx_programs};
 use std::{fs::File, path::Path, process::Command, thread};
 
-/// What is there of a daemon.
+/// The objects that a daemon could leave behind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Traces {
     /// `shunt_*` programs on the TCX hooks, by device.
@@ -15,14 +15,14 @@ pub(super) struct Traces {
 }
 
 impl Traces {
-    pub(super) fn of(netns: &str) -> Self {
-        let say = |line: &str| {
+    pub(super) fn find(netns: &str) -> Self {
+        let output_of = |line: &str| {
             let output = Command::new("sh").args(["-c", &format!("ip netns exec {netns} {line}")]).output();
             output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default()
         };
-        let links = say("ip -o link");
+        let links = output_of("ip -o link");
         let xdp = links.lines().filter(|line| line.contains(" xdp")).map(str::to_owned).collect();
-        let clsact = say("tc qdisc show")
+        let clsact = output_of("tc qdisc show")
             .lines()
             .filter(|line| line.contains("clsact"))
             .collect::<Vec<_>>()
@@ -31,11 +31,11 @@ impl Traces {
     }
 }
 
-/// Our programs on TCX hooks of a namespace.
+/// Shunt's programs on the TCX hooks of a namespace.
 fn programs(netns: &str) -> Vec<String> {
     let path = Path::new("/run/netns").join(netns);
-    let look = || {
-        // A namespace that is gone holds nothing.
+    let find = || {
+        // A namespace that was deleted has no programs.
         let file = File::open(&path).ok()?;
         nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).ok()?;
         let mut found = Vec::new();
@@ -48,5 +48,5 @@ fn programs(netns: &str) -> Vec<String> {
         }
         Some(found)
     };
-    thread::scope(|scope| scope.spawn(look).join()).ok().flatten().unwrap_or_default()
+    thread::scope(|scope| scope.spawn(find).join()).ok().flatten().unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! What comes and goes while the traffic flows.
+//! Changes of the router and its daemon while the traffic flows.
 
 use super::{
     Plan, Report,
     checks::{self, Counts, Usage},
-    traffic::{Services, Traffic},
+    clients::{Services, Traffic},
 };
 use crate::{Shuntd, Topology};
 use nix::sys::signal::Signal;
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Ports that are refused at times.
+/// A table that drops packets to the ports of a set.
 pub(super) const REFUSED: &str = r"
 table inet refused {
 	set ports { type inet_service; }
@@ -22,24 +22,24 @@ table inet refused {
 	}
 }
 ";
-/// How long after a change a packet may still be handled the old way. Generous: the machine may be busy.
+/// How long after a change a packet may still be handled the old way. Generous, for machines that are busy.
 const BOUND: Duration = Duration::from_millis(500);
-/// How long it must then stay quiet.
+/// How long no refused packet may arrive then.
 const QUIET: Duration = Duration::from_millis(300);
-/// A daemon is warm after this.
+/// Age of a daemon at which its memory is measured for the first time.
 const WARM: Duration = Duration::from_secs(10);
 const ENGINES: [&str; 3] = ["tc", "auto", "xdp"];
 
-/// The router's daemon of the moment, and what was seen of it.
+/// The running daemon and its measurements.
 struct Life {
     shuntd: Shuntd,
     since: Instant,
     warm: Option<Usage>,
-    /// Counters at the last rest.
+    /// Counters at the last check.
     counts: Option<(Counts, Counts)>,
 }
 
-/// Makes one change after the other.
+/// Makes the changes, one after the other.
 pub(super) struct Changes<'a> {
     lab: &'a Topology,
     traffic: &'a Traffic,
@@ -58,16 +58,16 @@ impl<'a> Changes<'a> {
         changes
     }
 
-    pub(super) fn report(self) -> Report {
-        self.report
+    pub(super) fn report(&self) -> Report {
+        self.report.clone()
     }
 
-    /// Until the next change.
+    /// Time until the next change.
     pub(super) fn pause(&mut self) -> Duration {
         Duration::from_millis(self.random.u64(1..150))
     }
 
-    /// Makes one.
+    /// Makes a random change.
     pub(super) fn next(&mut self, services: &Services) {
         self.report.changes += 1;
         match self.random.u32(0..100) {
@@ -86,7 +86,7 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// The last looks, and the end of the daemon.
+    /// Makes the last checks and stops the daemon.
     pub(super) fn end(&mut self) {
         self.check();
         self.check();
@@ -105,7 +105,7 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// What is refused must not arrive.
+    /// Refuses a port for a while; no packet to it may arrive.
     fn refuse(&mut self, services: &Services) {
         self.run("nft add element inet refused ports '{ 7000 }'");
         thread::sleep(BOUND);
@@ -127,7 +127,7 @@ impl<'a> Changes<'a> {
             _ => "ip -6 route replace 2001:db8::/32 via fd00:2::2",
         };
         self.run(line);
-        // The same way by another route.
+        // Another route with the same next hop.
         self.run(&format!("ip route replace {wan}/32 dev r1; ip route del {wan}/32 dev r1"));
     }
 
@@ -142,7 +142,7 @@ impl<'a> Changes<'a> {
     fn qdisc(&mut self) {
         let kinds = ["htb", "pfifo", "tbf rate 10gbit burst 10mb latency 100ms"];
         let kind = kinds[self.random.usize(0..kinds.len())];
-        // What waits in a qdisc goes with it.
+        // Deleting a qdisc discards its packets.
         let (lab, traffic) = (self.lab, self.traffic);
         traffic.excusing(|| {
             lab.router().run(&format!("tc qdisc replace dev r1 root handle 1: {kind}"));
@@ -159,34 +159,34 @@ impl<'a> Changes<'a> {
         self.run("ip link set r1 mtu 1600; ip link set r1 mtu 1500");
     }
 
-    /// The connections of the short-lived datagrams.
+    /// Deletes the conntrack entries of the short-lived UDP flows.
     fn forget(&mut self) {
         let (lab, traffic) = (self.lab, self.traffic);
         traffic.excusing(|| lab.router().run("conntrack -D -p udp --dport 9002 2>/dev/null || true"));
     }
 
-    /// Looks at counters, flows and memory while nothing moves.
+    /// Checks counters, flows and memory while the traffic is paused.
     fn check(&mut self) {
         let Some(mut life) = self.life.take() else { return };
         if self.traffic.pause() {
-            // The last segments of streams that have ended.
+            // Wait for the last segments of streams that have ended.
             thread::sleep(Duration::from_millis(100));
             let router = self.lab.router();
             if let Some(before) = &life.counts {
-                if let Some(said) = checks::disagreement(router, &life.shuntd, before) {
-                    eprintln!("soak: counters disagree: {said}");
+                if let Some(difference) = checks::disagreement(router, &life.shuntd, before) {
+                    eprintln!("soak: counters disagree: {difference}");
                     self.report.miscounted += 1;
                 }
             }
             life.counts = Some(checks::counts(router, &life.shuntd));
             let stale = checks::stale(router, &life.shuntd);
             if !stale.is_empty() {
-                eprintln!("soak: stale: {stale:?}");
+                eprintln!("soak: flows without a conntrack entry: {stale:?}");
             }
             self.report.stale += stale.len() as u64;
         }
         self.traffic.resume();
-        let usage = Usage::of(life.shuntd.pid());
+        let usage = Usage::read(life.shuntd.pid());
         self.report.rss_end_kb = usage.rss_kb;
         match life.warm {
             None if life.since.elapsed() > WARM => {
@@ -198,7 +198,7 @@ impl<'a> Changes<'a> {
             Some(warm) => {
                 self.report
                     .leaks
-                    .extend(usage.growth_since(warm).map(|said| format!("the daemon grew {said}")));
+                    .extend(usage.growth_since(warm).map(|growth| format!("the daemon grew {growth}")));
             }
             None => {}
         }
@@ -246,6 +246,6 @@ impl<'a> Changes<'a> {
         } else {
             shuntd.try_stop().err()
         };
-        self.report.leaks.extend(left.map(|said| format!("left behind: {said}")));
+        self.report.leaks.extend(left.map(|objects| format!("left behind: {objects}")));
     }
 }

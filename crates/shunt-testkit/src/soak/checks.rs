@@ -1,17 +1,17 @@
-//! What is looked at while the traffic rests.
+//! Checks of counters, flows and memory while the traffic is paused.
 
 use crate::{NetNs, Shuntd, wait_for};
 use serde_json::Value;
 use shunt_api::{FlowState, Status};
 use std::{collections::BTreeMap, fs, time::Duration};
 
-/// How long counters may take to agree, and flows to end.
+/// How long counters may take to agree, and stale flows to end.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Packets that came in, by port.
+/// Numbers of received packets by port.
 pub(super) type Counts = BTreeMap<String, u64>;
 
-/// What a daemon uses.
+/// Memory and descriptors of a daemon.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Usage {
     pub(super) rss_kb: u64,
@@ -19,7 +19,7 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    pub(super) fn of(pid: u32) -> Self {
+    pub(super) fn read(pid: u32) -> Self {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
         Self {
@@ -28,26 +28,26 @@ impl Usage {
         }
     }
 
-    /// What has grown since `before`.
+    /// A description of the growth since `before`, if there is any.
     pub(super) fn growth_since(self, before: Self) -> Option<String> {
-        // An allocator keeps some of what it once had; a leak of a few hundred bytes for a change passes this soon.
+        // An allocator keeps some freed memory; a leak of a few hundred bytes per change soon exceeds this.
         let grown = self.rss_kb > before.rss_kb + before.rss_kb / 4 + 2048;
-        // A call to its socket may be under way.
+        // A request on the control socket may be open.
         let more = self.descriptors > before.descriptors + 2;
         (grown || more).then(|| format!("from {before:?} to {self:?}"))
     }
 }
 
-/// Packets in by the interface, and by the daemon, for its ports.
+/// Packets received by each port, as the interface counts them and as the daemon does.
 pub(super) fn counts(router: &NetNs, shuntd: &Shuntd) -> (Counts, Counts) {
     let status = shuntd.status();
-    let said = router.run("ip -s -j link");
-    let links: Vec<Value> = serde_json::from_str(&said).unwrap_or_default();
-    let of = |name: &str| {
+    let links: Vec<Value> = serde_json::from_str(&router.run("ip -s -j link")).unwrap_or_default();
+    let received = |name: &str| {
         let link = links.iter().find(|link| link["ifname"] == name)?;
         link["stats64"]["rx"]["packets"].as_u64()
     };
-    let by_link = status.ports.iter().filter_map(|port| Some((port.name.clone(), of(&port.name)?))).collect();
+    let by_link =
+        status.ports.iter().filter_map(|port| Some((port.name.clone(), received(&port.name)?))).collect();
     (by_link, by_port(&status))
 }
 
@@ -59,22 +59,22 @@ fn by_port(status: &Status) -> Counts {
     status.ports.iter().map(|port| (port.name.clone(), sum(port))).collect()
 }
 
-/// What one of two pairs of counts has grown by otherwise than the other; none when they agree.
+/// Compares how the interface's counts and the daemon's have grown; returns both if they differ.
 pub(super) fn disagreement(router: &NetNs, shuntd: &Shuntd, before: &(Counts, Counts)) -> Option<String> {
-    let mut said = String::new();
+    let mut difference = String::new();
     let agreed = wait_for(PATIENCE, || {
         let now = counts(router, shuntd);
         let grown = |now: &Counts, before: &Counts| -> Counts {
             now.iter().map(|(port, n)| (port.clone(), n - before.get(port).unwrap_or(&0))).collect()
         };
         let (by_link, by_port) = (grown(&now.0, &before.0), grown(&now.1, &before.1));
-        said = format!("interfaces {by_link:?}, ports {by_port:?}");
+        difference = format!("interfaces {by_link:?}, ports {by_port:?}");
         (by_link == by_port).then_some(())
     });
-    agreed.is_none().then_some(said)
+    agreed.is_none().then_some(difference)
 }
 
-/// Flows in use whose connection conntrack does not have.
+/// The tuples of active flows that have no conntrack entry.
 pub(super) fn stale(router: &NetNs, shuntd: &Shuntd) -> Vec<String> {
     let mut stale = Vec::new();
     let none = wait_for(PATIENCE, || {

@@ -2,7 +2,7 @@ use crate::{NetNs, require_root};
 use std::path::PathBuf;
 
 #[test]
-fn a_namespace_is_separate_and_gone_after_its_drop() {
+fn a_namespace_is_separate_and_is_deleted_on_drop() {
     if !require_root() {
         return;
     }
@@ -13,14 +13,14 @@ fn a_namespace_is_separate_and_gone_after_its_drop() {
     assert!(nix::net::if_::if_nametoindex("d0").is_err());
     netns.sysctl("ipv4/ip_forward", 1);
     assert_eq!(netns.run("cat /proc/sys/net/ipv4/ip_forward"), "1\n");
-    let said = netns.try_run("echo no >&2; exit 3").unwrap_err().to_string();
-    assert!(said.contains("exit status: 3") && said.ends_with("no"), "{said}");
+    let error = netns.try_run("echo no >&2; exit 3").unwrap_err().to_string();
+    assert!(error.contains("exit status: 3") && error.ends_with("no"), "{error}");
     drop(netns);
     assert!(!path.exists());
 }
 
 #[test]
-fn a_process_ends_with_its_guard() {
+fn a_process_is_killed_when_its_guard_is_dropped() {
     if !require_root() {
         return;
     }

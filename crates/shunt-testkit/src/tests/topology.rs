@@ -5,7 +5,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[test]
-fn a_routed_packet_arrives_translated_and_one_hop_older() {
+fn a_routed_packet_arrives_translated_with_ttl_minus_one() {
     if !require_root() {
         return;
     }
@@ -23,7 +23,7 @@ fn a_routed_packet_arrives_translated_and_one_hop_older() {
 }
 
 #[test]
-fn a_port_of_the_gateway_leads_to_the_lan_host() {
+fn the_home_gateway_forwards_port_8080_to_the_lan_host() {
     if !require_root() {
         return;
     }
@@ -56,7 +56,7 @@ fn ipv6_goes_out_and_nothing_comes_in() {
 }
 
 #[test]
-fn a_bridged_lan_and_a_second_uplink_reach_everybody() {
+fn all_hosts_of_a_bridged_lan_and_of_two_uplinks_reach_the_wan() {
     if !require_root() {
         return;
     }
@@ -65,8 +65,9 @@ fn a_bridged_lan_and_a_second_uplink_reach_everybody() {
         let wan = lab.wan();
         let echo = UdpEcho::start(&wan.ns, wan.at(7));
         let others = lab.hosts().iter().filter(|host| host.nic != wan.nic);
-        let asked = others.map(|host| udp_exchange(&host.ns, host.at(0), wan.at(7), b"x", PATIENCE).unwrap());
-        assert_eq!(asked.count() as u64, echo.answered());
+        let answers =
+            others.map(|host| udp_exchange(&host.ns, host.at(0), wan.at(7), b"x", PATIENCE).unwrap());
+        assert_eq!(answers.count() as u64, echo.answered());
     }
 }
 

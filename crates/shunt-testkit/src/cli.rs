@@ -1,4 +1,4 @@
-//! The command `shunt` as people run it, and the daemon that it starts.
+//! The command `shunt` as people run it, and the daemon that `shunt up` starts.
 
 use crate::{NetNs, Process, shuntd::program};
 use nix::sys::signal::Signal;
@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// `shunt --instance NAME` in a namespace, with a runtime directory of its own. `shunt down` ends what runs when this is
-/// dropped.
+/// `shunt --instance NAME` in a namespace, with a runtime directory of its own. Dropping this runs `shunt down` if a daemon
+/// runs.
 #[derive(Debug)]
 pub struct Shunt {
     directory: TempDir,
@@ -23,22 +23,22 @@ pub struct Shunt {
     variables: Vec<(String, String)>,
 }
 
-/// What a command said.
+/// Exit code and output of a command that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
-    /// Its exit code; none after a signal.
+pub struct CommandOutput {
+    /// The exit code; `None` if a signal ended the command.
     pub code: Option<i32>,
-    /// Its standard output.
+    /// Standard output.
     pub out: String,
-    /// Its standard error.
+    /// Standard error.
     pub err: String,
 }
 
 impl Shunt {
-    /// The command in this namespace, for an instance of a name of its own.
+    /// Prepares the command in this namespace, for an instance with a unique name.
     ///
     /// # Panics
-    /// When there is no place for its files.
+    /// If the directory for its files cannot be made.
     #[track_caller]
     pub fn on(netns: &NetNs) -> Self {
         let directory = tempfile::tempdir().unwrap_or_else(|e| panic!("no directory for shunt: {e}"));
@@ -47,34 +47,43 @@ impl Shunt {
         Self { directory, netns, instance, prefix: Vec::new(), variables: Vec::new() }
     }
 
-    /// With this variable in the environment.
+    /// Adds a variable to the environment of each command.
     #[must_use]
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Run by another program, such as `setpriv`. Words are split at blanks.
+    /// Runs the command by another program, such as `setpriv`. The prefix is split at blanks.
     #[must_use]
     pub fn by(mut self, prefix: &str) -> Self {
         self.prefix = prefix.split_whitespace().map(str::to_owned).collect();
         self
     }
 
-    /// The name of the instance.
+    /// Path of the program `shunt`.
+    ///
+    /// # Panics
+    /// If `shunt` has not been built.
+    #[track_caller]
+    pub fn program() -> String {
+        program("SHUNT", "shunt")
+    }
+
+    /// Name of the instance.
     pub fn instance(&self) -> &str {
         &self.instance
     }
 
-    /// The runtime directory.
+    /// The runtime directory, which is deleted when this value is dropped.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Writes a file into a directory that goes with this value; its path.
+    /// Writes a file into the runtime directory and returns its path.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// If the file cannot be written.
     #[track_caller]
     pub fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.directory.path().join(name);
@@ -82,39 +91,39 @@ impl Shunt {
         path
     }
 
-    /// Runs it with these words, split at blanks, and waits for its end.
+    /// Runs `shunt` with these words, split at blanks, and waits for its end.
     ///
     /// # Panics
-    /// When it cannot be run.
+    /// If `shunt` cannot be started.
     #[track_caller]
-    pub fn run(&self, words: &str) -> Said {
+    pub fn run(&self, words: &str) -> CommandOutput {
         self.run_program("SHUNT", "shunt", words)
     }
 
-    /// Runs `shuntd` in its place.
+    /// Runs `shuntd` with these words, split at blanks, and waits for its end.
     ///
     /// # Panics
-    /// When it cannot be run.
+    /// If `shuntd` cannot be started.
     #[track_caller]
-    pub fn run_daemon(&self, words: &str) -> Said {
+    pub fn run_daemon(&self, words: &str) -> CommandOutput {
         self.run_program("SHUNTD", "shuntd", words)
     }
 
-    /// Runs it and expects it to be done; its standard output.
+    /// Runs `shunt`, which must succeed, and returns its standard output.
     ///
     /// # Panics
-    /// When it fails.
+    /// If the exit code is not 0.
     #[track_caller]
     pub fn done(&self, words: &str) -> String {
-        let said = self.run(words);
-        assert_eq!(said.code, Some(0), "shunt {words}: {}{}", said.err, said.out);
-        said.out
+        let output = self.run(words);
+        assert_eq!(output.code, Some(0), "shunt {words}: {}{}", output.err, output.out);
+        output.out
     }
 
-    /// Starts it and lets it run.
+    /// Starts `shunt` and lets it run.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If `shunt` cannot be started.
     #[track_caller]
     pub fn start(&self, words: &str) -> Running {
         let file = |end: &str| self.file(&format!("{}.{end}", NEXT.fetch_add(1, Ordering::Relaxed)), "");
@@ -126,11 +135,11 @@ impl Shunt {
     }
 
     #[track_caller]
-    fn run_program(&self, variable: &str, name: &str, words: &str) -> Said {
+    fn run_program(&self, variable: &str, name: &str, words: &str) -> CommandOutput {
         let program = program(variable, name);
         let mut command = self.command(&program, words);
         let output = command.output().unwrap_or_else(|e| panic!("{program}: {e}"));
-        Said::of(&output)
+        CommandOutput::new(&output)
     }
 
     fn command(&self, program: &str, words: &str) -> Command {
@@ -148,7 +157,7 @@ impl Shunt {
     }
 }
 
-/// A command that runs. Dropping it ends it.
+/// A command that runs. Dropping this kills it.
 #[derive(Debug)]
 pub struct Running {
     process: Process,
@@ -157,38 +166,38 @@ pub struct Running {
 }
 
 impl Running {
-    /// What it has written to standard output so far.
+    /// Standard output so far.
     pub fn out(&self) -> String {
         fs::read_to_string(&self.out).unwrap_or_default()
     }
 
-    /// What it has written to standard error so far.
+    /// Standard error so far.
     pub fn err(&self) -> String {
         fs::read_to_string(&self.err).unwrap_or_default()
     }
 
-    /// Its exit code, once it has ended; none within that after a signal.
+    /// `None` while the command runs; then the exit code, or `Some(None)` if a signal ended the command.
     pub fn ended(&mut self) -> Option<Option<i32>> {
         self.process.ended().map(|status| status.code())
     }
 
-    /// Its process.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     ///
     /// # Panics
-    /// When it has ended.
+    /// If the process has ended.
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
         self.process.signal(signal).unwrap_or_else(|e| panic!("shunt: {signal}: {e}"));
     }
 }
 
-impl Said {
-    fn of(output: &Output) -> Self {
+impl CommandOutput {
+    fn new(output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
     }

@@ -1,4 +1,4 @@
-//! Clients and services, and what became of their exchanges.
+//! Clients and services, and the numbers of their exchanges.
 
 use super::Report;
 use crate::{TcpEcho, Topology, UdpEcho, backlog, tcp_exchange};
@@ -15,14 +15,14 @@ use std::{
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Between two exchanges of a client.
+/// Pause between two exchanges of a client.
 const REST: Duration = Duration::from_millis(1);
-/// Where nobody may be heard at times.
+/// Port to which the ruleset refuses packets at times.
 const REFUSED_PORT: u16 = 7000;
-/// Clients that can be paused.
+/// Number of clients, all of which can be paused.
 const CLIENTS: usize = 8;
 
-/// What all clients share.
+/// State shared by all clients.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     ended: AtomicBool,
@@ -36,7 +36,7 @@ pub(super) struct Traffic {
     excuse: Mutex<Option<Instant>>,
 }
 
-/// When an exchange began, and how many packets the machine had lost by then.
+/// When an exchange began, and how many packets the machine's backlogs had dropped by then.
 #[derive(Debug, Clone, Copy)]
 struct Begun {
     at: Instant,
@@ -49,7 +49,7 @@ impl Begun {
     }
 }
 
-/// Ends the traffic when dropped.
+/// Ends the clients when dropped.
 pub(super) struct End<'a>(&'a Traffic);
 
 impl Drop for End<'_> {
@@ -63,7 +63,7 @@ impl Traffic {
         End(self)
     }
 
-    /// Stops all clients where they have nothing under way; whether all have.
+    /// Pauses all clients between two exchanges; returns whether all have paused in time.
     pub(super) fn pause(&self) -> bool {
         self.paused.store(true, Ordering::Relaxed);
         let all =
@@ -75,7 +75,7 @@ impl Traffic {
         self.paused.store(false, Ordering::Relaxed);
     }
 
-    /// What is lost during this work, or was under way when it began, is lost by Linux too.
+    /// Runs `work`, during which Linux alone would lose packets, too: exchanges that began before its end are excused.
     pub(super) fn excusing<T>(&self, work: impl FnOnce() -> T) -> T {
         let set = |until| *self.excuse.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
         set(Instant::now() + Duration::from_secs(3600));
@@ -84,7 +84,8 @@ impl Traffic {
         done
     }
 
-    pub(super) fn tell(&self, report: &mut Report) {
+    /// Sets the numbers of exchanges in a report.
+    pub(super) fn add_to(&self, report: &mut Report) {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         report.packets = count(&self.packets);
         report.connections = count(&self.connections);
@@ -93,7 +94,7 @@ impl Traffic {
         report.wrong = count(&self.wrong);
     }
 
-    /// Whether a client goes on; waits while it is paused.
+    /// Whether a client goes on. Waits while the clients are paused.
     fn goes_on(&self) -> bool {
         thread::sleep(REST);
         if self.paused.load(Ordering::Relaxed) {
@@ -111,14 +112,14 @@ impl Traffic {
         until.is_some_and(|until| begun.at < until) || backlog::dropped() != begun.dropped
     }
 
-    fn count(&self, what: &str, begun: Begun, asked: &[u8], answer: io::Result<Vec<u8>>) -> bool {
+    fn count(&self, what: &str, begun: Begun, sent: &[u8], answer: io::Result<Vec<u8>>) -> bool {
         match answer {
-            Ok(answer) if answer == asked => {
+            Ok(answer) if answer == sent => {
                 self.packets.fetch_add(1, Ordering::Relaxed);
                 return true;
             }
             Ok(_) => {
-                eprintln!("soak: {what}: another answer");
+                eprintln!("soak: {what}: wrong answer");
                 self.wrong.fetch_add(1, Ordering::Relaxed);
             }
             Err(_) if self.is_excused(begun) => {
@@ -134,7 +135,7 @@ impl Traffic {
     }
 }
 
-/// What the hosts serve.
+/// The echo services of the hosts.
 #[derive(Debug)]
 pub(super) struct Services {
     _udp: Vec<UdpEcho>,
@@ -157,7 +158,7 @@ impl Services {
         }
     }
 
-    /// How many packets came to where nobody may be heard at times.
+    /// Number of packets that arrived at the refused port.
     pub(super) fn heard(&self) -> u64 {
         self.refused.answered()
     }
@@ -207,14 +208,14 @@ impl Services {
             lan.ns.enter();
             let socket = bound(wan.at(REFUSED_PORT));
             while traffic.goes_on() {
-                // What the ruleset says of it is no error of ours.
+                // The ruleset may refuse the packet.
                 let _ = socket.as_ref().map(|socket| socket.send(b"may I?"));
             }
         });
     }
 }
 
-/// One datagram after the other, each when the last was answered; `life` of them from one port.
+/// Exchanges one datagram after the other, with a new source port after `life` datagrams.
 fn datagrams(traffic: &Traffic, to: SocketAddr, life: u32, random: &mut fastrand::Rng) {
     let mut number = 0_u64;
     while traffic.goes_on() {
@@ -234,7 +235,7 @@ fn datagrams(traffic: &Traffic, to: SocketAddr, life: u32, random: &mut fastrand
     }
 }
 
-/// Sends, and waits for what has the same number.
+/// Sends a datagram and waits for the answer with the same number.
 fn answer_to(socket: &UdpSocket, data: &[u8]) -> io::Result<Vec<u8>> {
     socket.send(data)?;
     let mut answer = vec![0; 65_536];
@@ -247,7 +248,7 @@ fn answer_to(socket: &UdpSocket, data: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// One piece of a stream after the other, each when the last has come back.
+/// Exchanges one piece of a TCP stream after the other.
 fn stream(traffic: &Traffic, to: SocketAddr, random: &mut fastrand::Rng) {
     while traffic.goes_on() {
         let begun = Begun::now();
