@@ -1,1 +1,1 @@
-//! What needs root: program tables (`prog`) and namespaces (`netns`). The tests are in the folders of those names.
+//! Tests that need root: program tables (`prog`), network namespaces (`netns`), and scripts for other kernels (`vm`).

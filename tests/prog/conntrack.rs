@@ -1,16 +1,16 @@
-//! Flows end with their connections, and what they had counted stays for as long as these live.
+//! Flows end with their connections, and their counts are kept until then.
 
 use crate::rig::{EPOCH, Pair, Rig, pairs, reason, with_rig};
 use shunt_bpf::{
     Key,
-    abi::{EPOCH_RETIRED, FLOW_STATIC, Past, Tuple},
+    abi::{EPOCH_RETIRED, FLOW_STATIC, Tuple},
 };
 use shunt_wire::{Packet, Tag, Transport};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// What `conntrack` calls the connection that a packet and its translation begin.
+/// Arguments of conntrack(8) for the connection of a packet and its translation.
 fn connection(pair: &Pair) -> (String, String) {
     let (before, after) = (&pair.before, &pair.after);
     let proto = if matches!(before.transport, Transport::Tcp(_)) { "tcp" } else { "udp" };
@@ -29,7 +29,7 @@ fn connection(pair: &Pair) -> (String, String) {
     (named, reply)
 }
 
-/// Puts in a flow for the way back of a pair.
+/// Adds a flow for the reply direction of a pair.
 fn learn_back(rig: &Rig<'_>, pair: &Pair) -> Key {
     let turned = |packet: &Packet| {
         let (src, dst) = (packet.source().unwrap(), packet.destination().unwrap());
@@ -71,26 +71,26 @@ fn tuple(packet: &Packet) -> Tuple {
         dport_be: dst.port().to_be_bytes(),
         family: if src.is_ipv4() { 4 } else { 6 },
         l4_proto: packet.protocol().unwrap(),
-        pad: [0; 2],
+        _pad: [0; 2],
     }
 }
 
-fn past(rig: &Rig<'_>) -> Vec<(Tuple, Past)> {
+fn past(rig: &Rig<'_>) -> Vec<(Tuple, [u64; 2])> {
     let mut all = Vec::new();
-    rig.plane.each_past(|tuple, past| all.push((tuple, past))).unwrap();
+    rig.plane.for_each_expired(|tuple, past| all.push((tuple, [past.pkts, past.bytes]))).unwrap();
     all
 }
 
-/// Whether a flow is in use, and why not.
+/// Whether a flow is in use, and otherwise the reason.
 fn standing(rig: &Rig<'_>, key: &Key) -> (bool, usize) {
     let flow = rig.flow(key);
     (flow.epoch == EPOCH, usize::from(flow.retired_why))
 }
 
 #[test]
-fn both_directions_end_when_conntrack_deletes_the_connection_and_no_other_does() {
+fn both_directions_of_a_connection_that_conntrack_deletes_end() {
     with_rig(|rig| {
-        rig.plane.end_with_conntrack().unwrap();
+        rig.plane.attach_conntrack_filter().unwrap();
         let flows = pairs().map(|pair| (rig.learn(&pair), learn_back(rig, &pair), pair));
         flows.iter().for_each(|(_, _, pair)| insert(rig, pair));
         for (n, (there, back, pair)) in flows.iter().enumerate() {
@@ -104,9 +104,9 @@ fn both_directions_end_when_conntrack_deletes_the_connection_and_no_other_does()
 }
 
 #[test]
-fn all_flows_of_a_tuple_end_whatever_their_tags_but_static_ones() {
+fn all_flows_of_a_tuple_end_with_any_tags_except_static_ones() {
     with_rig(|rig| {
-        rig.plane.end_with_conntrack().unwrap();
+        rig.plane.attach_conntrack_filter().unwrap();
         let [pair, ..] = pairs();
         let tagged = pair.map(|packet| packet.tagged(Tag::vlan(7)));
         let by_hand = pair.map(|packet| packet.tagged(Tag::vlan(8)));
@@ -120,20 +120,20 @@ fn all_flows_of_a_tuple_end_whatever_their_tags_but_static_ones() {
 }
 
 #[test]
-fn what_a_flow_had_counted_is_kept_until_its_connection_ends() {
+fn the_counts_of_a_retired_flow_are_kept_until_its_connection_ends() {
     with_rig(|rig| {
-        rig.plane.end_with_conntrack().unwrap();
+        rig.plane.attach_conntrack_filter().unwrap();
         for pair in pairs() {
             insert(rig, &pair);
             for round in 1..=2 {
                 let key = rig.learn_as(&pair, |entry| {
-                    (entry.flow.epoch, entry.flow.retired_ticks) = (EPOCH_RETIRED, rig.ago(LONG));
+                    entry.flow.retire(rig.ago(LONG));
                     (entry.flow.pkts, entry.flow.bytes) = (3, 300);
-                    (entry.cold.away_pkts, entry.cold.away_bytes) = (0, 0);
+                    (entry.cold.remote_pkts, entry.cold.remote_bytes) = (0, 0);
                 });
                 rig.plane.sweep(LONG, false).unwrap();
                 assert!(rig.plane.flow(&key).unwrap().is_none());
-                let kept = (tuple(&pair.before), Past { pkts: 3 * round, bytes: 300 * round });
+                let kept = (tuple(&pair.before), [3 * round, 300 * round]);
                 assert_eq!(past(rig), [kept]);
             }
             delete(rig, &pair);
@@ -143,12 +143,12 @@ fn what_a_flow_had_counted_is_kept_until_its_connection_ends() {
 }
 
 #[test]
-fn what_ended_with_its_connection_and_what_was_put_in_by_hand_leaves_no_counts() {
+fn static_flows_and_ended_connections_leave_no_counts() {
     with_rig(|rig| {
         let [ended, by_hand, ..] = pairs();
         for (pair, flags, why) in [(ended, 0, "conntrack-gone"), (by_hand, FLOW_STATIC, "idle")] {
             rig.learn_as(&pair, |entry| {
-                (entry.flow.epoch, entry.flow.retired_ticks) = (EPOCH_RETIRED, rig.ago(LONG));
+                entry.flow.retire(rig.ago(LONG));
                 (entry.flow.pkts, entry.flow.bytes) = (3, 300);
                 entry.flow.retired_why = u8::try_from(reason(why)).unwrap();
                 entry.flow.flags |= flags;

@@ -1,4 +1,4 @@
-//! What takes the fast path leaves as the packet that shunt-wire builds anew.
+//! Packets on the fast path leave as shunt-wire builds them independently.
 
 use crate::{
     rig::{Pair, Rig, bridged, pairs, with_rig},
@@ -7,8 +7,8 @@ use crate::{
 use shunt_bpf::{
     abi::{self, Counters},
     attach::Hook,
-    testrun::{Outcome, Segments, TC_REDIRECT, TestRun, XDP_REDIRECT},
 };
+use shunt_traffic::testrun::{Outcome, Segments, TC_REDIRECT, TestRun, XDP_REDIRECT};
 use shunt_wire::{Packet, Tag, Tcp, Transport};
 
 const L2_BYTES: u64 = 14;
@@ -25,7 +25,10 @@ fn assert_forwarded_by_xdp(rig: &Rig<'_>, frame: &[u8], after: &Packet) {
 fn assert_forwarded_by_tc(rig: &Rig<'_>, frame: &[u8], after: &Packet) {
     let (outcome, counted) = rig.counted(|| rig.tc(frame));
     let (mark, priority) = (0x1234, 0x0001_0002);
-    assert_eq!(outcome, Outcome { verdict: TC_REDIRECT, frame: after.to_bytes(), mark, priority });
+    assert_eq!(
+        outcome,
+        Outcome { verdict: TC_REDIRECT, frame: after.to_bytes(), mark, priority, run_ns: outcome.run_ns }
+    );
     assert_eq!(counted, Counters { tc_pkts: 1, tc_bytes: l3_bytes(after), ..Counters::default() });
 }
 
@@ -34,7 +37,7 @@ fn l3_bytes(packet: &Packet) -> u64 {
     packet.to_bytes().len() as u64 - L2_BYTES - beside as u64
 }
 
-/// Source NAT, destination NAT, both, a port alone, and none.
+/// Source NAT, destination NAT, both, a change of one port alone, and no translation.
 fn translations() -> Vec<Pair> {
     let mut all = Vec::new();
     for Pair { before, after } in pairs() {
@@ -58,7 +61,7 @@ fn translations() -> Vec<Pair> {
 }
 
 #[test]
-fn by_both_engines_with_every_kind_of_translation() {
+fn both_engines_forward_every_kind_of_translation() {
     with_rig(|rig| {
         for pair in translations() {
             let key = rig.learn(&pair);
@@ -72,7 +75,7 @@ fn by_both_engines_with_every_kind_of_translation() {
 }
 
 #[test]
-fn static_flows_of_any_class_epoch_and_age() {
+fn static_flows_match_any_class_epoch_and_age() {
     with_rig(|rig| {
         for pair in pairs() {
             rig.learn_as(&pair, |entry| {
@@ -87,7 +90,7 @@ fn static_flows_of_any_class_epoch_and_age() {
 }
 
 #[test]
-fn without_the_padding_of_the_link() {
+fn routed_packets_lose_their_padding() {
     with_rig(|rig| {
         for pair in pairs() {
             let pair = pair.map(|packet| packet.payload([]));
@@ -100,7 +103,7 @@ fn without_the_padding_of_the_link() {
 }
 
 #[test]
-fn what_is_bridged_with_the_ttl_that_it_came_with() {
+fn bridged_packets_keep_their_ttl() {
     with_rig(|rig| {
         for pair in pairs().map(|pair| bridged(&pair)) {
             rig.learn(&pair);
@@ -111,7 +114,7 @@ fn what_is_bridged_with_the_ttl_that_it_came_with() {
 }
 
 #[test]
-fn what_is_bridged_with_tags_put_on_taken_off_and_changed() {
+fn bridged_packets_get_tags_added_removed_and_changed() {
     with_rig(|rig| {
         for pair in pairs() {
             for (number, (from, to)) in retaggings().into_iter().enumerate() {
@@ -127,7 +130,7 @@ fn what_is_bridged_with_tags_put_on_taken_off_and_changed() {
 }
 
 #[test]
-fn padding_and_all_where_linux_only_bridges() {
+fn bridged_packets_keep_their_padding() {
     with_rig(|rig| {
         for pair in pairs() {
             let pair = bridged(&pair.map(|packet| packet.payload([])));
@@ -140,7 +143,7 @@ fn padding_and_all_where_linux_only_bridges() {
 }
 
 #[test]
-fn up_to_the_largest_size_seen() {
+fn packets_up_to_the_largest_size_seen_are_forwarded() {
     with_rig(|rig| {
         for pair in pairs() {
             let pair = pair.map(|packet| packet.frame_bytes(1514));
@@ -152,7 +155,7 @@ fn up_to_the_largest_size_seen() {
 }
 
 #[test]
-fn with_tcp_options_and_the_flags_of_data() {
+fn tcp_packets_with_options_and_data_flags_are_forwarded() {
     with_rig(|rig| {
         for pair in pairs().into_iter().filter(|pair| pair.before.tcp().is_some()) {
             for flags in [Tcp::ACK, Tcp::ACK | Tcp::PSH, Tcp::ACK | Tcp::URG, Tcp::ACK | 0xc0] {
@@ -170,7 +173,7 @@ fn with_tcp_options_and_the_flags_of_data() {
     });
 }
 
-/// Tags as they come in and as they leave.
+/// Tags as packets come in and as they leave.
 pub(crate) fn retaggings() -> Vec<(Vec<Tag>, Vec<Tag>)> {
     let all = [
         vec![],
@@ -185,7 +188,7 @@ pub(crate) fn retaggings() -> Vec<(Vec<Tag>, Vec<Tag>)> {
 }
 
 #[test]
-fn by_xdp_with_tags_kept_put_on_taken_off_and_changed() {
+fn xdp_forwards_with_tags_kept_added_removed_and_changed() {
     with_rig(|rig| {
         for pair in pairs() {
             for (number, (from, to)) in retaggings().into_iter().enumerate() {
@@ -198,7 +201,7 @@ fn by_xdp_with_tags_kept_put_on_taken_off_and_changed() {
 }
 
 #[test]
-fn by_tc_with_tags_kept_or_taken_off() {
+fn tc_forwards_with_tags_kept_or_removed() {
     with_rig(|rig| {
         for pair in pairs() {
             let kept_or_gone = retaggings().into_iter().filter(|(from, to)| from == to || to.is_empty());
@@ -212,7 +215,7 @@ fn by_tc_with_tags_kept_or_taken_off() {
 }
 
 #[test]
-fn aggregates_whose_segments_fit() {
+fn aggregates_are_forwarded_if_their_segments_fit() {
     with_rig(|rig| {
         for pair in pairs() {
             let header_bytes = pair.before.clone().payload([]).to_bytes().len() as u16 - 14;
@@ -230,13 +233,13 @@ fn aggregates_whose_segments_fit() {
 }
 
 #[test]
-fn by_tc_alone_when_the_flow_is_not_for_xdp() {
+fn tc_alone_forwards_flows_that_are_not_for_xdp() {
     with_rig(|rig| {
         for pair in pairs() {
             rig.learn_as(&pair, |entry| entry.flow.flags &= !abi::FLOW_XDP);
             let frame = pair.before.to_bytes();
             let (outcome, counted) = rig.counted(|| rig.xdp(&frame));
-            assert_eq!((outcome.verdict, &outcome.frame), (shunt_bpf::testrun::XDP_PASS, &frame));
+            assert_eq!((outcome.verdict, &outcome.frame), (shunt_traffic::testrun::XDP_PASS, &frame));
             assert_eq!(counted, Counters::default());
             assert_forwarded_by_tc(rig, &frame, &pair.after);
         }
@@ -244,14 +247,14 @@ fn by_tc_alone_when_the_flow_is_not_for_xdp() {
 }
 
 #[test]
-fn what_looks_unfinished_goes_by_tc() {
+fn packets_with_an_unfinished_checksum_are_forwarded_by_tc() {
     with_rig(|rig| {
         for pair in pairs() {
             rig.learn_as(&pair, |entry| entry.flow.flags |= abi::FLOW_PARTIAL);
             assert_forwarded_by_xdp(rig, &pair.before.to_bytes(), &pair.after);
             let unfinished = unfinished(&pair.before).to_bytes();
             let (outcome, counted) = rig.counted(|| rig.xdp(&unfinished));
-            assert_eq!((outcome.verdict, outcome.frame), (shunt_bpf::testrun::XDP_PASS, unfinished));
+            assert_eq!((outcome.verdict, outcome.frame), (shunt_traffic::testrun::XDP_PASS, unfinished));
             assert_eq!(counted, Counters::default());
         }
     });

@@ -1,9 +1,10 @@
-//! Tables: a packet in, a verdict, a packet out and the counters. The programs are run by `BPF_PROG_TEST_RUN`, and where
-//! that hides something (tags beside the frame, aggregates), on a wire.
+//! Tables of single packets: the verdict, the packet that leaves, and the counters. The programs run by `BPF_PROG_TEST_RUN`, or
+//! on a wire if that hides something (tags beside the frame, aggregates).
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-mod abi;
+mod checksums;
 mod conntrack;
+mod ends;
 mod forwarded;
 mod mutated;
 mod over_time;

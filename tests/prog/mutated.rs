@@ -1,15 +1,18 @@
-//! Frames that nobody sends on purpose: what is not forwarded is unchanged, and what is forwarded is what the host's
-//! build of the packet core makes of it.
+//! Malformed frames: frames that are not forwarded are unchanged, and those that are forwarded leave as the host's build of
+//! the packet core says.
 
 use crate::rig::{EPOCH, Pair, Rig, bridged, pairs, with_rig};
 use fastrand::Rng;
 use shunt_bpf::{
     Entry, Key,
-    abi::{Control, FLOW_BRIDGED, FLOW_STATIC, FLOW_UNTRACKED, FLOW_XDP, Plain},
+    abi::{
+        CONTROL_VERIFY_LONG, CONTROL_VERIFY_TC, CONTROL_VERIFY_XDP, Control, FLOW_BRIDGED, FLOW_STATIC,
+        FLOW_UNTRACKED, FLOW_XDP, Plain,
+    },
     attach::Hook,
     core,
-    testrun::{TC_NEXT, TC_REDIRECT, TestRun, XDP_PASS, XDP_REDIRECT},
 };
+use shunt_traffic::testrun::{TC_NEXT, TC_REDIRECT, TestRun, XDP_PASS, XDP_REDIRECT};
 use shunt_wire::{Checksum, Packet, Sum, Tag};
 use std::{
     collections::HashMap,
@@ -18,9 +21,11 @@ use std::{
 };
 
 const FRAMES: u32 = 1_000_000;
-/// How long the kernel gets; the host's build sees all frames.
+/// Time limit for runs in the kernel; the host's build gets all frames.
 const KERNEL_TIME: Duration = Duration::from_secs(40);
 const TCP_FLAGS: usize = 8;
+/// The longest L4 header plus payload that counts as short.
+const SHORT: usize = 127;
 
 struct Known {
     pair: Pair,
@@ -66,26 +71,26 @@ fn table(rig: &Rig<'_>) -> Table {
     table
 }
 
-/// What the core says of a frame that comes in by a hook: the flow to use and the frame that leaves.
+/// The packet core's answer for a frame that comes in by a hook: the flow to use, and the frame that leaves.
 fn forwarded<'t>(hook: Hook, frame: &[u8], ifindex: u32, table: &'t Table) -> Option<(&'t Known, Vec<u8>)> {
     let (packet, key) = core::parse(frame, ifindex).ok()?;
     let known = table.get(&bytes_of(&key))?;
     let flow = &known.entry.flow;
     let now = flow.reprove_at_ticks.wrapping_sub(1);
     let control =
-        Control { epoch: EPOCH, heartbeat_ticks: now, heartbeat_max_ticks: 100, ..Control::default() };
+        Control { epoch: EPOCH, heartbeat_ticks: now.into(), heartbeat_max_ticks: 100, ..Control::default() };
     let macs = frame[..12].try_into().unwrap();
     let l2_bytes = usize::from(packet.l2_bytes);
     let fits = frame.len() >= l2_bytes + usize::from(packet.l3_bytes);
     let good_header =
         packet.family == 6 || Sum::new().bytes(&frame[l2_bytes..l2_bytes + 20]).folded() == 0xffff;
     let may = core::admit(&packet) == 0
-        && core::decide(flow, &packet, macs, &control, now) == 0
+        && core::decide(flow, &packet, macs, &control, now.into()) == 0
         && (hook != Hook::Xdp || flow.flags & FLOW_XDP != 0);
     (may && good_header && fits).then(|| (known, core::rewrite(frame, &packet, &known.entry, false)))
 }
 
-/// What shunt-wire makes of it, where it can say all that the frame says.
+/// The frame that shunt-wire builds, if shunt-wire can represent all of it.
 fn built_anew(frame: &[u8], known: &Known) -> Option<Vec<u8>> {
     let packet = Packet::parse(frame).ok().filter(|packet| packet.to_bytes() == frame)?;
     let good = matches!(packet.l4_checksum()?, Checksum::Good) || frame_has_no_sum(&packet);
@@ -107,7 +112,7 @@ fn frame_has_no_sum(packet: &Packet) -> bool {
     packet.udp().is_some_and(|udp| udp.checksum == Checksum::Zero)
 }
 
-/// A tag that tc pushes last stands beside the frame.
+/// Whether tc leaves the outer tag beside the frame.
 fn as_tc_shows(before: &[u8], after: Vec<u8>) -> Vec<u8> {
     let tags = |frame: &[u8]| -> Vec<[u8; 4]> {
         let is_tag = |tag: &&[u8]| matches!(tag[..2], [0x81, 0x00] | [0x88, 0xa8]);
@@ -121,7 +126,7 @@ fn as_tc_shows(before: &[u8], after: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn a_million_mutated_frames_fare_in_the_kernel_as_they_do_here() {
+fn the_kernel_and_the_host_agree_on_a_million_mutated_frames() {
     let seed = std::env::var("SHUNT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5348_554e);
     println!("SHUNT_SEED={seed}");
     with_rig(|rig| {
@@ -160,6 +165,69 @@ fn a_million_mutated_frames_fare_in_the_kernel_as_they_do_here() {
     });
 }
 
+/// Whether the L4 checksum of a forwarded frame is right or absent, and the length of L4.
+fn l4_checksum(frame: &[u8]) -> (bool, usize) {
+    let mut l3 = 14;
+    while matches!(frame[l3 - 2..l3], [0x81, 0x00] | [0x88, 0xa8]) {
+        l3 += 4;
+    }
+    let word = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+    let (protocol, addresses, l4, bytes) = if frame[l3] >> 4 == 4 {
+        (frame[l3 + 9], &frame[l3 + 12..l3 + 20], l3 + 20, usize::from(word(l3 + 2)) - 20)
+    } else {
+        (frame[l3 + 6], &frame[l3 + 8..l3 + 40], l3 + 40, usize::from(word(l3 + 4)))
+    };
+    let sum = Sum::new().bytes(addresses).word(protocol.into()).word(bytes as u16);
+    let sum = sum.bytes(&frame[l4..l4 + bytes]).folded();
+    (sum == 0xffff || protocol == 17 && word(l4 + 6) == 0, bytes)
+}
+
+#[test]
+fn mutated_frames_with_wrong_checksums_are_not_forwarded_if_verified() {
+    let seed = std::env::var("SHUNT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5348_554e);
+    println!("SHUNT_SEED={seed}");
+    with_rig(|rig| {
+        let mut rng = Rng::with_seed(seed);
+        let table = table(rig);
+        let mut corpus: Vec<Vec<u8>> = table.values().map(|known| known.pair.before.to_bytes()).collect();
+        corpus.sort();
+        let run = |hook, verification, frame: &[u8]| {
+            rig.plane.control().set_verification(verification);
+            let verdict = match TestRun::new(&rig.plane, hook, rig.port).unwrap().run(frame) {
+                Ok(outcome) => outcome.verdict,
+                Err(e) if e.kind() == ErrorKind::InvalidInput && frame.len() < 14 + 40 => return false,
+                Err(e) => panic!("{e}: {frame:02x?}"),
+            };
+            bring_back(rig, frame, &table);
+            verdict == if hook == Hook::Xdp { XDP_REDIRECT } else { TC_REDIRECT }
+        };
+        let (mut right, mut wrong) = (0, 0);
+        for _ in 0..20_000 {
+            let frame = mutated(&mut rng, &corpus);
+            if frame.len() < 14 {
+                continue;
+            }
+            for (hook, auto) in [(Hook::Ingress, CONTROL_VERIFY_TC), (Hook::Xdp, CONTROL_VERIFY_XDP)] {
+                let always = auto | CONTROL_VERIFY_LONG;
+                if !run(hook, 0, &frame) {
+                    assert!(!run(hook, always, &frame), "{hook:?}: {frame:02x?}");
+                    continue;
+                }
+                let (_, key) = core::parse(&frame, rig.port).unwrap();
+                let flags = table[&bytes_of(&key)].entry.flow.flags;
+                let (good, bytes) = l4_checksum(&frame);
+                let good = good || flags & FLOW_UNTRACKED != 0;
+                assert_eq!(run(hook, always, &frame), good, "always, {hook:?}: {frame:02x?}");
+                let expected = good || bytes > SHORT;
+                assert_eq!(run(hook, auto, &frame), expected, "short ones, {hook:?}: {frame:02x?}");
+                *if good { &mut right } else { &mut wrong } += 1;
+            }
+        }
+        println!("{right} right ones, {wrong} wrong ones");
+        assert!(right > 1000 && wrong > 300);
+    });
+}
+
 fn check_xdp(rig: &Rig<'_>, frame: &[u8], expected: Option<Vec<u8>>) {
     let outcome = rig.xdp(frame);
     let (verdict, bytes) = match expected {
@@ -173,7 +241,7 @@ fn check_tc(rig: &Rig<'_>, frame: &[u8], table: &Table) {
     let expected = forwarded(Hook::Ingress, frame, rig.port, table).filter(|_| frame[0] & 1 == 0);
     let outcome = match TestRun::new(&rig.plane, Hook::Ingress, rig.port).unwrap().run(frame) {
         Ok(outcome) => outcome,
-        // The kernel makes no skb of a frame that is shorter than an IP header says it must be.
+        // The kernel makes no skb of a frame that is shorter than its IP header requires.
         Err(e) if e.kind() == ErrorKind::InvalidInput && frame.len() < 14 + 40 => return,
         Err(e) => panic!("{e}: {frame:02x?}"),
     };
@@ -182,7 +250,11 @@ fn check_tc(rig: &Rig<'_>, frame: &[u8], table: &Table) {
         None => (TC_NEXT, frame.to_vec()),
     };
     assert_eq!((outcome.verdict, outcome.frame), (verdict, bytes), "tc: {frame:02x?}");
-    // A flow that a SYN, FIN or RST has retired comes back for the frames after it.
+    bring_back(rig, frame, table);
+}
+
+/// Activates flows again that a SYN, FIN or RST has retired.
+fn bring_back(rig: &Rig<'_>, frame: &[u8], table: &Table) {
     if let Ok((packet, key)) = core::parse(frame, rig.port) {
         if let Some(known) = table.get(&bytes_of(&key)).filter(|_| core::admit(&packet) == TCP_FLAGS) {
             rig.plane.put_flow(&key, &known.entry).unwrap();
@@ -190,7 +262,7 @@ fn check_tc(rig: &Rig<'_>, frame: &[u8], table: &Table) {
     }
 }
 
-/// A valid frame, and what chance makes of it.
+/// A valid frame with random changes.
 fn mutated(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     if rng.u8(..) == 0 {
         let length = rng.usize(..128);
@@ -228,7 +300,7 @@ fn mutate(rng: &mut Rng, frame: &mut Vec<u8>, corpus: &[Vec<u8>]) {
             let keep = at.min(other.len());
             frame.splice(..keep, other[..keep].iter().copied());
         }
-        // Behind the headers, where it changes nothing but the checksum's worth.
+        // Change a byte of the payload, which affects only the checksum.
         _ => {
             let last = frame.len() - 1;
             frame[last] = rng.u8(..);
@@ -236,7 +308,7 @@ fn mutate(rng: &mut Rng, frame: &mut Vec<u8>, corpus: &[Vec<u8>]) {
     }
 }
 
-/// Writes a right IPv4 header checksum, so that what else is wrong is not hidden by it.
+/// Writes a right IPv4 header checksum, which would otherwise hide other faults.
 fn mend(frame: &mut [u8]) {
     let mut l3 = 14;
     while l3 < 22 && frame.len() > l3 && matches!(frame[l3 - 2..l3], [0x81, 0x00] | [0x88, 0xa8]) {

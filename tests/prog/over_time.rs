@@ -1,12 +1,12 @@
-//! What packets and time do to a flow.
+//! Changes of a flow's state by packets and by time.
 
 use crate::rig::{EPOCH, Pair, REPROVE, Rig, pairs, reason, with_rig};
 use shunt_bpf::{
     Key,
     abi::{self, Counters, EPOCH_RETIRED, FLOW_ACTIVE, FLOW_PENDING},
     attach::Hook,
-    testrun::{TC_NEXT, TC_REDIRECT, TestRun, XDP_DROP, XDP_PASS, XDP_REDIRECT},
 };
+use shunt_traffic::testrun::{TC_NEXT, TC_REDIRECT, TestRun, XDP_DROP, XDP_PASS, XDP_REDIRECT};
 use shunt_wire::{Packet, Tcp, Transport};
 use std::time::Duration;
 
@@ -26,9 +26,32 @@ fn a_pending_flow_becomes_active_with_the_next_packet_in_tc() {
     });
 }
 
-/// Lets the time come to prove a flow again.
+/// A flow that is due to be re-proved, with packets up to this size.
 fn due(rig: &Rig<'_>, pair: &Pair) -> Key {
-    rig.learn_as(pair, |entry| entry.flow.reprove_at_ticks = rig.now)
+    let l3_bytes = pair.before.to_bytes().len() - 14;
+    rig.learn_as(pair, |entry| {
+        entry.flow.reprove_at_ticks = rig.now;
+        entry.flow.max_l3_bytes = l3_bytes as u16;
+    })
+}
+
+#[test]
+fn a_small_packet_is_not_punted_at_once_for_a_re_proof() {
+    with_rig(|rig| {
+        let [pair, ..] = pairs();
+        rig.plane.control().set_proof(REPROVE, 2 * REPROVE);
+        let l3_bytes = pair.before.to_bytes().len() - 14;
+        let late = |rig: &Rig<'_>, late: Duration| {
+            rig.learn_as(&pair, |entry| {
+                entry.flow.reprove_at_ticks = rig.ago(late);
+                entry.flow.max_l3_bytes = l3_bytes as u16 + 1;
+            })
+        };
+        late(rig, Duration::ZERO);
+        assert_eq!(rig.tc(&pair.before.to_bytes()).verdict, TC_REDIRECT);
+        late(rig, REPROVE / 4);
+        assert_reproved(rig, &pair.before.to_bytes());
+    });
 }
 
 #[track_caller]
@@ -39,7 +62,7 @@ fn assert_reproved(rig: &Rig<'_>, frame: &[u8]) {
 }
 
 #[test]
-fn one_packet_in_tc_is_punted_to_prove_a_flow_again() {
+fn tc_punts_one_packet_to_re_prove_a_flow() {
     with_rig(|rig| {
         for pair in pairs() {
             let key = due(rig, &pair);
@@ -53,7 +76,7 @@ fn one_packet_in_tc_is_punted_to_prove_a_flow_again() {
 }
 
 #[test]
-fn xdp_lets_one_packet_up_to_prove_a_flow_again_and_tc_punts_it() {
+fn xdp_passes_one_packet_to_tc_to_re_prove_a_flow() {
     with_rig(|rig| {
         for pair in pairs() {
             let key = due(rig, &pair);
@@ -62,7 +85,7 @@ fn xdp_lets_one_packet_up_to_prove_a_flow_again_and_tc_punts_it() {
             assert_eq!((outcome.verdict, &outcome.frame), (XDP_PASS, &frame));
             assert_eq!(counted, Counters::default());
             assert_eq!(rig.flow(&key).punt_due, 1);
-            // The rest of the burst does not follow it.
+            // The rest of the burst stays fast.
             assert_eq!(rig.xdp(&frame).verdict, XDP_REDIRECT);
             assert_reproved(rig, &frame);
             assert_eq!(rig.flow(&key).punt_due, 0);
@@ -72,7 +95,7 @@ fn xdp_lets_one_packet_up_to_prove_a_flow_again_and_tc_punts_it() {
 }
 
 #[test]
-fn a_beat_brings_the_fast_path_back() {
+fn a_heartbeat_brings_the_fast_path_back() {
     with_rig(|rig| {
         let [pair, ..] = pairs();
         rig.learn(&pair);
@@ -92,28 +115,6 @@ fn flagged(packet: &Packet, flags: u8) -> Vec<u8> {
     packet.to_bytes()
 }
 
-/// The other direction of a connection, as its packets come in at the egress port.
-fn back(rig: &Rig<'_>, pair: &Pair) -> (Key, shunt_bpf::Entry) {
-    let turned = |packet: &Packet, hops| {
-        let (source, destination) = (packet.source().unwrap(), packet.destination().unwrap());
-        let macs = (packet.ethernet.destination, packet.ethernet.source);
-        packet
-            .clone()
-            .with_source(destination)
-            .with_destination(source)
-            .macs(macs.0, macs.1)
-            .with_hop_limit(hops)
-    };
-    let reply = Pair { before: turned(&pair.after, 64), after: turned(&pair.before, 63) };
-    let (key, mut entry) = rig.learned(&reply);
-    std::mem::swap(&mut entry.flow.in_slot, &mut entry.flow.out_slot);
-    let key = match key {
-        Key::V4(key) => Key::V4(abi::Key4 { ifindex: rig.out, ..key }),
-        Key::V6(key) => Key::V6(abi::Key6 { ifindex: rig.out, ..key }),
-    };
-    (key, entry)
-}
-
 #[test]
 fn syn_fin_and_rst_retire_both_directions() {
     let tags = [vec![], vec![shunt_wire::Tag::vlan(9)]];
@@ -124,7 +125,7 @@ fn syn_fin_and_rst_retire_both_directions() {
                     let pair =
                         Pair { before: pair.before.clone(), after: pair.after.clone().with_tags(tags) };
                     let there = rig.learn(&pair);
-                    let (back, entry) = back(rig, &pair);
+                    let (back, entry) = rig.back(&pair);
                     rig.plane.put_flow(&back, &entry).unwrap();
                     let frame = flagged(&pair.before, flags);
                     assert_eq!(rig.xdp(&frame).verdict, XDP_PASS);
@@ -157,7 +158,7 @@ fn syn_fin_and_rst_leave_static_flows_alone() {
 }
 
 #[test]
-fn what_comes_in_at_no_port_is_neither_touched_nor_counted() {
+fn packets_on_devices_that_are_not_ports_are_neither_changed_nor_counted() {
     with_rig(|rig| {
         let [pair, ..] = pairs();
         rig.learn(&pair);

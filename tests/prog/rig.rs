@@ -1,43 +1,44 @@
-//! A loaded data plane with two ports in a namespace of its own, flows, and counters before and after.
+//! A loaded data plane with two ports in a namespace of its own, with flows and counters.
 
 use shunt_bpf::{
-    DataPlane, Entry, Key, Size, Wanted,
+    DataPlane, Entry, Key, LoadOptions, Size,
     abi::{self, Counters, Plain},
     attach::Hook,
-    testrun::{Outcome, TestRun, flow_between},
+    wire::flow_between,
 };
 use shunt_testkit::{NetNs, require_root};
+use shunt_traffic::testrun::{Outcome, TestRun};
 use shunt_wire::{Mac, Packet, Tag, Tcp};
 use std::{net::SocketAddr, time::Duration};
 
 /// The epoch of the rig.
 pub(crate) const EPOCH: u32 = 7;
-/// How often its flows are proved.
+/// How often flows are re-proved.
 pub(crate) const REPROVE: Duration = Duration::from_secs(100);
 const HOST: Mac = Mac([2, 0, 0, 0, 1, 2]);
-/// To whom packets must come in.
+/// Destination MAC of packets that come in.
 pub(crate) const ROUTER: Mac = Mac([2, 0, 0, 0, 1, 1]);
 const ROUTER_OUT: Mac = Mac([2, 0, 0, 0, 2, 1]);
 const NEXT_HOP: Mac = Mac([2, 0, 0, 0, 2, 2]);
 
-/// A packet as it comes in, and as it leaves.
+/// A packet as it comes in and as it leaves.
 #[derive(Debug, Clone)]
 pub(crate) struct Pair {
     pub(crate) before: Packet,
     pub(crate) after: Packet,
 }
 
-/// The data plane, loaded and attached to `i0` and `o0`. Their other ends are `i1` and `o1`.
+/// The data plane, loaded and attached to `i0` and `o0`, whose peers are `i1` and `o1`.
 pub(crate) struct Rig<'n> {
     pub(crate) ns: &'n NetNs,
     pub(crate) plane: DataPlane,
     pub(crate) port: u32,
     pub(crate) out: u32,
-    /// The data plane's clock when the rig was ready.
+    /// The data plane's clock when the rig was set up.
     pub(crate) now: u32,
 }
 
-/// Runs a test on a rig whose links are down, so that nobody else's packets are counted. Says so when it is not root.
+/// Runs a test on a rig whose links are down, so that no other packets are counted. Skips the test if it is not root.
 pub(crate) fn with_rig(test: impl FnOnce(&mut Rig<'_>) + Send) {
     if !require_root() {
         return;
@@ -49,8 +50,8 @@ pub(crate) fn with_rig(test: impl FnOnce(&mut Rig<'_>) + Send) {
     }
     let (port, out) = (ns.ifindex("i0"), ns.ifindex("o0"));
     ns.within(|| {
-        let wanted = Wanted { btf: true, learning: true, xdp: true };
-        let mut plane = DataPlane::load(Size { max_flows: 1024, seed: 1 }, wanted).unwrap();
+        let expected = LoadOptions { btf: true, learning: true, xdp: true };
+        let mut plane = DataPlane::load(Size { max_flows: 1024, seed: 1 }, expected).unwrap();
         plane.control().set_epoch(EPOCH);
         plane.control().set_heartbeat_max(Duration::from_secs(3600));
         plane.control().set_proof(REPROVE, 2 * REPROVE);
@@ -63,7 +64,7 @@ pub(crate) fn with_rig(test: impl FnOnce(&mut Rig<'_>) + Send) {
 }
 
 impl Rig<'_> {
-    /// A learned flow from the one to the other packet, fresh, for both engines. Not yet put in.
+    /// A learned flow from one packet to the other, active, for both engines. The flow is not yet in the table.
     pub(crate) fn learned(&self, pair: &Pair) -> (Key, Entry) {
         let (key, mut entry) = flow_between(&pair.before, &pair.after, self.port).unwrap();
         entry.flow.flags = entry.flow.flags & !abi::FLOW_STATIC | abi::FLOW_XDP;
@@ -77,22 +78,22 @@ impl Rig<'_> {
         (key, entry)
     }
 
-    /// A time that lies ahead of the rig's beginning.
+    /// A time after the rig was set up.
     pub(crate) fn ahead(&self, span: Duration) -> u32 {
         self.now.wrapping_add(self.plane.control().ticks(span))
     }
 
-    /// A time that has passed.
+    /// A time before the rig was set up.
     pub(crate) fn ago(&self, span: Duration) -> u32 {
         self.now.wrapping_sub(self.plane.control().ticks(span))
     }
 
-    /// Puts a learned flow in.
+    /// Adds a learned flow.
     pub(crate) fn learn(&self, pair: &Pair) -> Key {
         self.learn_as(pair, |_| {})
     }
 
-    /// Puts a learned flow in that is changed first.
+    /// Adds a learned flow after `change`.
     pub(crate) fn learn_as(&self, pair: &Pair, change: impl FnOnce(&mut Entry)) -> Key {
         let (key, mut entry) = self.learned(pair);
         change(&mut entry);
@@ -100,7 +101,18 @@ impl Rig<'_> {
         key
     }
 
-    /// The flow as it is now.
+    /// The reply direction of a connection, whose packets come in at the egress port. The flow is not yet in the table.
+    pub(crate) fn back(&self, pair: &Pair) -> (Key, Entry) {
+        let (key, mut entry) = self.learned(&pair.reply());
+        std::mem::swap(&mut entry.flow.in_slot, &mut entry.flow.out_slot);
+        let key = match key {
+            Key::V4(key) => Key::V4(abi::Key4 { ifindex: self.out, ..key }),
+            Key::V6(key) => Key::V6(abi::Key6 { ifindex: self.out, ..key }),
+        };
+        (key, entry)
+    }
+
+    /// Reads the flow from the table.
     pub(crate) fn flow(&self, key: &Key) -> abi::Flow {
         self.plane.flow(key).unwrap().unwrap().flow
     }
@@ -118,7 +130,7 @@ impl Rig<'_> {
         self.run(Hook::Xdp, frame)
     }
 
-    /// Does something, and says by how much the port's counters went up.
+    /// Runs a function; returns the increase of the port's counters.
     pub(crate) fn counted<T>(&self, work: impl FnOnce() -> T) -> (T, Counters) {
         let before = self.plane.counters(self.port).unwrap();
         let done = work();
@@ -132,10 +144,10 @@ fn difference(before: &Counters, after: &Counters) -> Counters {
     };
     let bytes: Vec<u8> =
         words(before).iter().zip(words(after)).flat_map(|(b, a)| (a - b).to_ne_bytes()).collect();
-    Counters::of(&bytes).unwrap()
+    Counters::from_bytes(&bytes).unwrap()
 }
 
-/// The number of a reason by its name.
+/// The index of a reason, by its name.
 pub(crate) fn reason(name: &str) -> usize {
     abi::REASONS.iter().find(|(_, n)| *n == name).map(|(number, _)| *number).unwrap()
 }
@@ -144,7 +156,7 @@ fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// UDP and TCP of both families behind a source NAT.
+/// UDP and TCP over both families behind a source NAT.
 pub(crate) fn pairs() -> [Pair; 4] {
     let v4 = ["192.168.1.2:5001", "198.18.0.2:443", "198.18.0.1:61001"].map(address);
     let v6 = ["[fd00:1::2]:5001", "[2001:db8::2]:443", "[2001:db8::1]:61001"].map(address);
@@ -161,14 +173,14 @@ pub(crate) fn pairs() -> [Pair; 4] {
     })
 }
 
-/// The pair of the same packet that is bridged between the same tags.
+/// The same packet, bridged between the same tags.
 pub(crate) fn bridged(pair: &Pair) -> Pair {
     let tags = &pair.after.ethernet.tags;
     Pair { before: pair.before.clone(), after: pair.before.clone().with_tags(tags) }
 }
 
 impl Pair {
-    /// The pair with these tags before and after, of a tuple of its own: a tuple has eight places in the table.
+    /// The pair with these tags before and after, and a tuple of its own, since the table has eight slots per tuple.
     pub(crate) fn retagged(&self, number: usize, from: &[Tag], to: &[Tag]) -> Self {
         let port = 1000 + number as u16;
         let numbered = |packet: &Packet| {
@@ -178,7 +190,22 @@ impl Pair {
         Self { before: numbered(&self.before).with_tags(from), after: numbered(&self.after).with_tags(to) }
     }
 
-    /// The pair of a packet that differs in what forwarding leaves alone.
+    /// The pair of an answer.
+    pub(crate) fn reply(&self) -> Self {
+        let turned = |packet: &Packet, hops| {
+            let (source, destination) = (packet.source().unwrap(), packet.destination().unwrap());
+            let macs = (packet.ethernet.destination, packet.ethernet.source);
+            packet
+                .clone()
+                .with_source(destination)
+                .with_destination(source)
+                .macs(macs.0, macs.1)
+                .with_hop_limit(hops)
+        };
+        Self { before: turned(&self.after, 64), after: turned(&self.before, 63) }
+    }
+
+    /// The pair of a packet with other values in the fields that forwarding does not change.
     pub(crate) fn map(&self, change: impl Fn(Packet) -> Packet) -> Self {
         Self { before: change(self.before.clone()), after: change(self.after.clone()) }
     }

@@ -1,4 +1,4 @@
-//! What the sweep retires and removes.
+//! Flows that the sweep retires and removes.
 
 use crate::rig::{EPOCH, pairs, with_rig};
 use shunt_bpf::abi::{EPOCH_RETIRED, FLOW_STATIC};
@@ -21,11 +21,11 @@ fn a_flow_is_retired_when_it_was_idle_for_too_long_and_not_before() {
 }
 
 #[test]
-fn what_is_retired_during_the_sweep_keeps_its_quiet_time() {
+fn a_flow_retired_during_the_sweep_keeps_its_quiet_time() {
     with_rig(|rig| {
         for pair in pairs() {
             let key = rig.learn_as(&pair, |entry| {
-                (entry.flow.epoch, entry.flow.retired_ticks) = (EPOCH_RETIRED, rig.ahead(LONG));
+                entry.flow.retire(rig.ahead(LONG));
             });
             assert_eq!(rig.plane.sweep(LONG, false).unwrap().deleted, 0);
             assert!(rig.plane.flow(&key).unwrap().is_some());
@@ -35,19 +35,19 @@ fn what_is_retired_during_the_sweep_keeps_its_quiet_time() {
 }
 
 #[test]
-fn what_was_retired_long_ago_is_removed_and_static_flows_stay() {
+fn flows_retired_long_ago_are_removed_and_static_flows_stay() {
     with_rig(|rig| {
         let [gone, stays, fresh, active] = pairs();
         let gone = rig.learn_as(&gone, |entry| {
-            (entry.flow.epoch, entry.flow.retired_ticks) = (EPOCH_RETIRED, rig.ago(LONG));
+            entry.flow.retire(rig.ago(LONG));
         });
         let stays = rig.learn_as(&stays, |entry| entry.flow.flags |= FLOW_STATIC);
         rig.learn_as(&fresh, |entry| {
-            (entry.flow.epoch, entry.flow.retired_ticks) = (EPOCH_RETIRED, rig.ahead(LONG));
+            entry.flow.retire(rig.ahead(LONG));
         });
         rig.learn(&active);
         let swept = rig.plane.sweep(LONG, false).unwrap();
-        // What has left the index counts until its entry is given back.
+        // A removed flow counts until its entry is freed.
         assert_eq!((swept.deleted, swept.statics, swept.retired, swept.active), (1, 1, 2, 1));
         assert!(rig.plane.flow(&gone).unwrap().is_none());
         assert!(rig.plane.flow(&stays).unwrap().is_some());
@@ -57,7 +57,7 @@ fn what_was_retired_long_ago_is_removed_and_static_flows_stay() {
 }
 
 #[test]
-fn parts_of_a_sweep_find_together_what_one_sweep_finds() {
+fn partial_sweeps_together_find_what_one_sweep_finds() {
     with_rig(|rig| {
         let keys = pairs().map(|pair| rig.learn(&pair));
         let whole = rig.plane.sweep(LONG, false).unwrap();
@@ -70,15 +70,19 @@ fn parts_of_a_sweep_find_together_what_one_sweep_finds() {
             parts_with_flows += u32::from(part.active > 0);
         }
         assert_eq!(found, 4);
-        assert!(parts_with_flows > 1, "a part is not the whole");
-        // Each half is a family.
+        assert!(parts_with_flows > 1, "one part has all flows");
+        // Each half of the flows has one address family.
         let half = |from| rig.plane.sweep_part(LONG, false, from, entries / 2).unwrap().active;
         assert_eq!((half(0), half(entries / 2)), (2, 2));
         let across = rig.plane.sweep_part(LONG, false, 1, entries - 2).unwrap().active;
         let ends = [0, entries - 1].map(|at| rig.plane.sweep_part(LONG, false, at, 1).unwrap().active);
         assert_eq!(across + ends[0] + ends[1], 4);
-        assert_eq!(rig.plane.sweep_part(LONG, true, entries, u32::MAX).unwrap().flushed, 0, "beyond the end");
-        assert_eq!(rig.plane.sweep_part(LONG, true, 0, 0).unwrap().flushed, 0, "nothing");
+        assert_eq!(
+            rig.plane.sweep_part(LONG, true, entries, u32::MAX).unwrap().flushed,
+            0,
+            "beyond the end of the table"
+        );
+        assert_eq!(rig.plane.sweep_part(LONG, true, 0, 0).unwrap().flushed, 0, "an empty part");
         assert!(keys.iter().all(|key| rig.flow(key).epoch == EPOCH));
         let flushed = rig.plane.sweep_part(LONG, true, 0, entries / 2).unwrap().flushed;
         let retired = keys.iter().filter(|key| rig.flow(key).epoch == EPOCH_RETIRED).count();

@@ -1,22 +1,19 @@
-//! The flow tables under the programs: what was put in is found, by each of them, until it is taken out.
+//! The flow tables: each program finds an entry until it is removed.
 
 use crate::rig::{Pair, Rig, pairs, with_rig};
-use shunt_bpf::{
-    Error, Key,
-    abi::FLOW_STATIC,
-    testrun::{TC_NEXT, TC_REDIRECT, XDP_PASS, XDP_REDIRECT},
-};
+use shunt_bpf::{Error, Key, abi::FLOW_STATIC};
 use shunt_testkit::wait_until;
+use shunt_traffic::testrun::{TC_NEXT, TC_REDIRECT, XDP_PASS, XDP_REDIRECT};
 use std::{
     net::SocketAddr,
     time::{Duration, Instant},
 };
 
-/// As many as the rig's tables take of a family.
+/// Entries of the rig's tables, per family.
 const FLOWS: u16 = 1024;
 const LONG: Duration = Duration::from_secs(60);
 
-/// A pair for each number, all of different keys.
+/// A pair for each number, with different keys.
 fn numbered(pair: &Pair, n: u16) -> Pair {
     let source = |packet: &shunt_wire::Packet| -> SocketAddr {
         let mut source = packet.source().unwrap();
@@ -28,7 +25,7 @@ fn numbered(pair: &Pair, n: u16) -> Pair {
 }
 
 #[test]
-fn what_a_table_takes_is_found_until_it_is_taken_out() {
+fn an_entry_is_found_until_it_is_removed() {
     with_rig(|rig| {
         let [udp, _, udp6, _] = pairs();
         for pair in [udp, udp6] {
@@ -38,7 +35,7 @@ fn what_a_table_takes_is_found_until_it_is_taken_out() {
                 entry.flow.flags |= FLOW_STATIC;
                 match rig.plane.put_flow(&key, &entry) {
                     Ok(()) => all.push((pair, key)),
-                    // All eight places of a key may be taken before the table is full.
+                    // All eight slots of a key may be taken before the table is full.
                     Err(Error::Full) => assert!(rig.plane.flow(&key).unwrap().is_none()),
                     Err(e) => panic!("{e}"),
                 }
@@ -52,20 +49,20 @@ fn what_a_table_takes_is_found_until_it_is_taken_out() {
                 for (_, key) in all.iter().skip(gone).step_by(4) {
                     rig.plane.remove_flow(key).unwrap();
                 }
-                // A sweep gives entries back; half of the rounds do without.
+                // A sweep frees entries; half of the rounds go without a sweep.
                 if gone % 2 == 0 {
                     rig.plane.sweep(LONG, false).unwrap();
                 }
             }
             let mut left = 0;
-            rig.plane.each_flow(|_, _| left += 1).unwrap();
+            rig.plane.for_each_flow(|_, _| left += 1).unwrap();
             assert_eq!(left, 0);
         }
     });
 }
 
 #[test]
-fn an_entry_is_taken_again_after_its_quiet_time_and_not_before() {
+fn an_entry_is_reused_after_its_quiet_time_and_not_before() {
     with_rig(|rig| {
         for pair in [pairs()[0].clone(), pairs()[2].clone()] {
             let mut numbers = 0..u16::MAX;
@@ -82,18 +79,21 @@ fn an_entry_is_taken_again_after_its_quiet_time_and_not_before() {
             assert!(matches!(put(), Err(Error::Full)));
             let began = Instant::now();
             rig.plane.remove_flow(&kept[0]).unwrap();
-            assert!(matches!(put(), Err(Error::Full)), "a packet may be using it");
-            wait_until("there is room again", || {
+            assert!(
+                matches!(put(), Err(Error::Full)),
+                "the entry is reused although a packet may be using it"
+            );
+            wait_until("an entry is free", || {
                 rig.plane.sweep(LONG, false).unwrap();
                 put().is_ok()
             });
             assert!(began.elapsed() > Duration::from_millis(90), "after {:?}", began.elapsed());
-            assert!((0..50).all(|_| matches!(put(), Err(Error::Full))), "one entry was given back");
+            assert!((0..50).all(|_| matches!(put(), Err(Error::Full))), "only one entry was freed");
         }
     });
 }
 
-/// Whether both programs know the flow of a pair.
+/// Whether both programs find the flow of a pair.
 fn found(rig: &Rig<'_>, pair: &Pair) -> bool {
     let frame = pair.before.to_bytes();
     let xdp = rig.xdp(&frame);

@@ -1,4 +1,4 @@
-//! What a test run hides: tags that stand beside the frame, and aggregates. Frames come in at `i1` and leave at `o1`.
+//! Packets that a test run cannot show: tags beside the frame, and aggregates. Frames come in at `i1` and leave at `o1`.
 
 use crate::{
     forwarded::retaggings,
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Brings the links up and opens both far ends.
+/// Brings the links up and opens both outer ends.
 fn taps(rig: &Rig<'_>) -> (Tap, Tap) {
     for link in ["i0", "i1", "o0", "o1"] {
         rig.ns.run(&format!("ip link set {link} up"));
@@ -20,7 +20,7 @@ fn taps(rig: &Rig<'_>) -> (Tap, Tap) {
 }
 
 #[test]
-fn tags_are_kept_put_on_taken_off_and_changed_by_tc() {
+fn tags_are_kept_added_removed_and_changed_by_tc() {
     with_rig(|rig| {
         let (near, far) = taps(rig);
         for pair in pairs() {
@@ -35,7 +35,7 @@ fn tags_are_kept_put_on_taken_off_and_changed_by_tc() {
     });
 }
 
-/// Three segments in a row, as one sender sends them.
+/// Three consecutive segments of one sender.
 fn segments(pair: &Pair) -> Vec<Pair> {
     let segment = |n: u32| {
         pair.map(|packet| {
@@ -52,7 +52,7 @@ fn segments(pair: &Pair) -> Vec<Pair> {
 #[test]
 fn a_gro_aggregate_keeps_a_right_checksum_on_a_port_whose_frames_are_finished() {
     with_rig(|rig| {
-        // GRO holds a segment back for its followers, and only of senders that do not segment by themselves.
+        // GRO holds segments back to merge them, unless the sender segments in hardware.
         rig.ns.run("ethtool -K i1 tso off gso off");
         rig.ns.run("ethtool -K i0 gro on");
         rig.ns.run("echo 50000000 > /sys/class/net/i0/gro_flush_timeout");
@@ -65,7 +65,7 @@ fn a_gro_aggregate_keeps_a_right_checksum_on_a_port_whose_frames_are_finished() 
                 near.send(&segment.before);
             }
             let frame = far.next(PATIENCE).unwrap();
-            assert!(frame.unfinished, "GRO did not hold the segments together");
+            assert!(frame.unfinished, "GRO did not merge the segments");
             let packet = frame.packet().unwrap();
             let whole = segments[0].after.clone().payload(vec![0x5a; packet.payload.len()]);
             assert!(packet.payload.len() > 1000);
@@ -75,7 +75,7 @@ fn a_gro_aggregate_keeps_a_right_checksum_on_a_port_whose_frames_are_finished() 
     });
 }
 
-/// The packet with the sum of its pseudo header where its checksum will be.
+/// The packet with the sum of the pseudo header in place of its checksum.
 pub(crate) fn unfinished(packet: &Packet) -> Packet {
     let frame = packet.to_bytes();
     let l3 = 14 + 4 * packet.ethernet.tags.len();

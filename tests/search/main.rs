@@ -1,4 +1,4 @@
-//! Our search beside the reference implementation of MLRsearch, on the same simulated routers.
+//! The lab's throughput search, compared with the reference implementation of MLRsearch on the same simulated routers.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -9,6 +9,7 @@ use shunt_lab::{
     },
     statistics::median,
 };
+use shunt_testkit::skip_fetched;
 use std::{
     convert::Infallible,
     io::{BufRead, BufReader, Write},
@@ -35,14 +36,15 @@ struct Searched {
     seconds: f64,
 }
 
-/// Whether the reference can be run. When it cannot, says so aloud, and no more: it comes from a registry, which may be out of reach.
-fn reference_is_there() -> bool {
-    let there = Command::new(PYTHON).args(["-c", "import MLRsearch"]).stderr(Stdio::null()).status();
-    let there = there.is_ok_and(|status| status.success());
-    if !there {
-        eprintln!("SKIP: {PYTHON} with the package MLRsearch is missing: make mlrsearch");
+/// Whether the reference implementation is installed; if not, calls [`skip_fetched`].
+#[track_caller]
+fn require_reference() -> bool {
+    let status = Command::new(PYTHON).args(["-c", "import MLRsearch"]).stderr(Stdio::null()).status();
+    let installed = status.is_ok_and(|status| status.success());
+    if !installed {
+        skip_fetched(&format!("no MLRsearch for {PYTHON}: make mlrsearch"));
     }
-    there
+    installed
 }
 
 fn by_reference(goals: &[Goal], range: Range, router: &mut Router) -> Searched {
@@ -53,25 +55,26 @@ fn by_reference(goals: &[Goal], range: Range, router: &mut Router) -> Searched {
         .spawn()
         .expect("python starts");
     let mut stdin = child.stdin.take().expect("a pipe");
-    writeln!(stdin, "{}", json!({"goals": goals, "range": range})).expect("it reads");
+    writeln!(stdin, "{}", json!({"goals": goals, "range": range}))
+        .expect("the script reads its standard input");
     let (mut trials, mut seconds, mut found) = (0, 0.0, None);
     for line in BufReader::new(child.stdout.take().expect("a pipe")).lines() {
-        let told: Value = serde_json::from_str(&line.expect("a line")).expect("JSON");
-        if told.is_array() {
-            found = Some(serde_json::from_value(told).expect("what the script says it writes"));
+        let message: Value = serde_json::from_str(&line.expect("a line")).expect("JSON");
+        if message.is_array() {
+            found = Some(serde_json::from_value(message).expect("a list of results"));
             continue;
         }
-        let trial: Trial = serde_json::from_value(told).expect("what the script says it writes");
-        writeln!(stdin, "{}", json!(router.measure(trial))).expect("it reads");
+        let trial: Trial = serde_json::from_value(message).expect("a trial");
+        writeln!(stdin, "{}", json!(router.measure(trial))).expect("the script reads its standard input");
         trials += 1;
         seconds += trial.duration_s;
     }
-    assert!(child.wait().expect("it ends").success());
+    assert!(child.wait().expect("the script ends").success());
     Searched { found: found.expect("results"), trials, seconds }
 }
 
 fn by_ours(goals: &[Goal], range: Range, router: &mut Router) -> Searched {
-    let mut search = MlrSearch::new(goals, range).expect("goals that can be");
+    let mut search = MlrSearch::new(goals, range).expect("valid goals");
     let mut seconds = 0.0;
     let results = run(&mut search as &mut dyn Search, |trial| {
         seconds += trial.duration_s;
@@ -93,26 +96,29 @@ fn throughputs(searched: &Searched) -> Vec<f64> {
     searched.found.iter().map(|found| found.throughput_pps.unwrap_or(0.0)).collect()
 }
 
-/// The relative difference, of nothing and nothing too.
-fn apart(one: f64, other: f64) -> f64 {
-    if one == other { 0.0 } else { (one / other - 1.0).abs() }
+/// The relative difference; 0 if both are 0.
+fn relative_difference(a: f64, b: f64) -> f64 {
+    if a == b { 0.0 } else { (a / b - 1.0).abs() }
 }
 
-/// Searches many routers by both; the medians of the throughput over the seeds are no more than `width` apart, and ours takes no
-/// more than `more` times the trials.
+/// Searches many routers by both. Asserts that the medians of the throughput over the seeds differ by at most `width`, and that
+/// our search takes at most `more` times as many trials.
 fn compare(name: &str, behaviour: Behaviour, seeds: std::ops::Range<u64>, width: f64, more: f64) {
     let pairs: Vec<_> = seeds.map(|seed| both(&GOALS, behaviour, seed)).collect();
     for goal in 0..GOALS.len() {
         let of = |who: usize| -> f64 {
             let all: Vec<_> = pairs.iter().map(|pair| throughputs(&pair[who])[goal]).collect();
-            median(&all).expect("a router at least")
+            median(&all).expect("at least one router")
         };
         let (ours, theirs) = (of(0), of(1));
         eprintln!(
             "{name}: goal {goal}: ours {ours:.1}, reference {theirs:.1}, {:.3} % apart",
-            100.0 * apart(ours, theirs)
+            100.0 * relative_difference(ours, theirs)
         );
-        assert!(apart(ours, theirs) <= width, "{name}, goal {goal}: ours {ours}, reference {theirs}");
+        assert!(
+            relative_difference(ours, theirs) <= width,
+            "{name}, goal {goal}: ours {ours}, reference {theirs}"
+        );
     }
     let trials = |who: usize| pairs.iter().map(|pair| pair[who].trials).sum::<usize>() as f64;
     eprintln!("{name}: {} routers, trials: ours {}, reference {}", pairs.len(), trials(0), trials(1));
@@ -121,10 +127,10 @@ fn compare(name: &str, behaviour: Behaviour, seeds: std::ops::Range<u64>, width:
 
 #[test]
 fn the_published_example_comes_out_the_same() {
-    if !reference_is_there() {
+    if !require_reference() {
         return;
     }
-    // What the package's manual prints, bit by bit: so the pipe changes nothing.
+    // The results that the package's manual prints, bit by bit, so the pipe changes nothing.
     let range = Range { min_pps: 1e3, max_pps: 1e9 };
     let goals = GOALS.map(|goal| Goal { exceed_ratio: 0.005, ..goal });
     let theirs = by_reference(&goals, range, &mut Router::new(Behaviour::default(), 0));
@@ -132,14 +138,14 @@ fn the_published_example_comes_out_the_same() {
     let ours = by_ours(&goals, range, &mut Router::new(Behaviour::default(), 0));
     eprintln!("ours {ours:?}\nreference {theirs:?}");
     for (ours, theirs) in throughputs(&ours).into_iter().zip(throughputs(&theirs)) {
-        assert!(apart(ours, theirs) <= 0.005, "ours {ours}, reference {theirs}");
+        assert!(relative_difference(ours, theirs) <= 0.005, "ours {ours}, reference {theirs}");
     }
     assert!(ours.trials <= theirs.trials + 5, "trials: ours {}, reference {}", ours.trials, theirs.trials);
 }
 
 #[test]
-fn routers_of_any_capacity_are_found_to_be_the_same() {
-    if !reference_is_there() {
+fn both_find_the_same_throughput_at_any_capacity() {
+    if !require_reference() {
         return;
     }
     let mut random = fastrand::Rng::with_seed(5);
@@ -148,7 +154,10 @@ fn routers_of_any_capacity_are_found_to_be_the_same() {
         let capacity_pps = (10_000.0 * 140_f64.powf(random.f64())).floor();
         let [ours, theirs] = both(&GOALS, Behaviour { capacity_pps, ..Behaviour::default() }, 0);
         for (ours, theirs) in throughputs(&ours).into_iter().zip(throughputs(&theirs)) {
-            assert!(apart(ours, theirs) <= 0.0051, "{capacity_pps}: ours {ours}, reference {theirs}");
+            assert!(
+                relative_difference(ours, theirs) <= 0.0051,
+                "{capacity_pps}: ours {ours}, reference {theirs}"
+            );
         }
         for who in [&ours, &theirs] {
             assert!(
@@ -164,8 +173,8 @@ fn routers_of_any_capacity_are_found_to_be_the_same() {
 }
 
 #[test]
-fn routers_with_noise_are_found_to_be_the_same() {
-    if !reference_is_there() {
+fn both_find_the_same_throughput_with_noise() {
+    if !require_reference() {
         return;
     }
     let router = Behaviour { capacity_pps: 7e5, ..Behaviour::default() };
@@ -183,8 +192,8 @@ fn routers_with_noise_are_found_to_be_the_same() {
 }
 
 #[test]
-fn goals_of_long_trials_are_reached_in_comparable_time() {
-    if !reference_is_there() {
+fn long_trials_take_comparable_time() {
+    if !require_reference() {
         return;
     }
     let short_first = Goal { initial_s: 1.0, ..Goal::RFC2544 };
@@ -192,7 +201,10 @@ fn goals_of_long_trials_are_reached_in_comparable_time() {
     for goals in [[Goal::RFC2544], [short_first], [tst009]] {
         let [ours, theirs] = both(&goals, Behaviour::default(), 0);
         eprintln!("{goals:?}: ours {ours:?}, reference {theirs:?}");
-        assert!(apart(throughputs(&ours)[0], throughputs(&theirs)[0]) <= 0.0051, "{ours:?}, {theirs:?}");
+        assert!(
+            relative_difference(throughputs(&ours)[0], throughputs(&theirs)[0]) <= 0.0051,
+            "{ours:?}, {theirs:?}"
+        );
         assert!(
             ours.seconds <= 1.25 * theirs.seconds,
             "{goals:?}: ours {} s, reference {} s",
@@ -203,8 +215,8 @@ fn goals_of_long_trials_are_reached_in_comparable_time() {
 }
 
 #[test]
-fn what_has_no_regular_result_has_none_in_either() {
-    if !reference_is_there() {
+fn both_report_no_result_for_the_same_routers() {
+    if !require_reference() {
         return;
     }
     for (capacity_pps, loss_floor) in [(2e6, 0.0), (5e3, 0.0), (8e5, 0.002)] {

@@ -1,0 +1,65 @@
+//! More changes than the daemon can read from netlink.
+
+use nix::sys::signal::Signal;
+use shunt_api::Engine;
+use shunt_testkit::{Stage, daemon, epoch_moves, ip_batch, require_root, rulesets, silent_router};
+use std::time::Instant;
+
+const MANY: u32 = 20_000;
+
+fn route(number: u32) -> String {
+    format!("route add 10.{}.{}.{}/32 via 198.18.0.2", number >> 16, number >> 8 & 255, number & 255)
+}
+
+/// The first burst moves the epoch more than 32,768 times, so the mark of the flow's stations, which has the low half of an
+/// epoch, seems to be of a newer one.
+#[test]
+fn flows_become_fast_again_after_bursts_of_routes_and_neighbours() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = daemon(&lab, Engine::Xdp);
+    let (stage, packet) = Stage::from_lan(&lab);
+    stage.teach(&shuntd, &packet);
+    lab.router().run("ip address add 198.19.0.1/16 dev r1");
+    ip_batch(lab.router(), MANY, route);
+    let status = shuntd.status();
+    assert!(epoch_moves(&status, "route") + epoch_moves(&status, "overrun") > 0, "{status:#?}");
+    eprintln!("fast after {MANY} routes: {:?}", stage.teach(&shuntd, &packet));
+    ip_batch(lab.router(), MANY, |n| {
+        format!("neigh replace 198.19.{}.{} lladdr 02:00:00:00:09:09 dev r1 nud permanent", n >> 8, n & 255)
+    });
+    eprintln!("fast after {MANY} neighbours: {:?}", stage.teach(&shuntd, &packet));
+    // The same neighbours with another MAC.
+    ip_batch(lab.router(), MANY, |n| {
+        format!("neigh replace 198.19.{}.{} lladdr 02:00:00:00:0a:0a dev r1 nud permanent", n >> 8, n & 255)
+    });
+    eprintln!("fast after {MANY} other MACs: {:?}", stage.teach(&shuntd, &packet));
+    let status = shuntd.status();
+    assert!(epoch_moves(&status, "neighbour") + epoch_moves(&status, "overrun") > 0, "{status:#?}");
+    shuntd.stop();
+}
+
+/// A daemon that does not read its sockets for a while loses messages, and must then find all changes by a dump.
+#[test]
+fn changes_missed_in_a_netlink_overrun_are_found() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = daemon(&lab, Engine::Xdp);
+    let (stage, packet) = Stage::from_lan(&lab);
+    stage.teach(&shuntd, &packet);
+    shuntd.signal(Signal::SIGSTOP);
+    ip_batch(lab.router(), MANY, route);
+    lab.router().run("ip link set r1 mtu 1400");
+    shuntd.signal(Signal::SIGCONT);
+    let since = Instant::now();
+    let status =
+        shuntd.wait_until("the daemon knows the MTU", |s| s.ports.iter().any(|port| port.mtu == 1400));
+    eprintln!("time from the overrun to the new state: {:?}", since.elapsed());
+    assert!(epoch_moves(&status, "overrun") > 0, "{:#?}", status.epoch_moves);
+    stage.teach(&shuntd, &packet);
+    shuntd.stop();
+}

@@ -1,0 +1,31 @@
+//! The daemon and its commands: what they refuse, what they show, what other programs on the router do to learning, and
+//! what is left behind at the end. Tests with bounds on the time are in `../reaction`.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod access;
+mod bursts;
+mod captures;
+mod clsact;
+mod conntrack_helpers;
+mod engines;
+mod excluded;
+mod faults;
+mod filters;
+mod instances;
+mod left_behind;
+mod legacy_rules;
+mod metrics;
+mod openapi;
+mod ports;
+mod programs;
+mod refusals;
+mod restarts;
+mod systemd_unit;
+mod tracked;
+mod transmit;
+mod unsupported_rules;
+mod up_and_down;
+mod verify_checksums;
+mod watch_command;
+mod why_command;

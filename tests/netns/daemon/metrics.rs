@@ -1,0 +1,176 @@
+//! The metrics agree with the status, are well-formed, and their number is bounded.
+
+use shunt_api::FailureCode;
+use shunt_testkit::{Shuntd, Stage, Topology, require_root, rulesets, silent_router, skip};
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    net::TcpListener,
+    process::{Command, Stdio},
+};
+
+/// The values of a metrics page, by name and labels.
+fn values(page: &str) -> BTreeMap<&str, f64> {
+    let lines = page.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(name, value)| (name, value.parse().unwrap()))
+        .collect()
+}
+
+fn page(shuntd: &Shuntd) -> String {
+    let (status, page) = shuntd.request("GET", "/metrics", "").unwrap();
+    assert_eq!(status, 200, "{page}");
+    page
+}
+
+#[test]
+fn metrics_agree_with_status() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = Shuntd::on(lab.router()).engine("tc").start();
+    let stage = Stage::new(lab.lan(), &[lab.wan()]);
+    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("counted in both");
+    stage.teach(&shuntd, &packet);
+    let (page, status) = (page(&shuntd), shuntd.status());
+    let values = values(&page);
+    for port in &status.ports {
+        let value = |name: &str, labels: &str| {
+            let key = format!("{name}{{{labels}}}");
+            *values.get(key.as_str()).unwrap_or_else(|| panic!("{key} is not in\n{page}"))
+        };
+        let name = &port.name;
+        let packets = |path: &str, engine: &str| {
+            value("shunt_packets_total", &format!(r#"engine="{engine}",path="{path}",port="{name}""#))
+        };
+        assert_eq!(packets("fast", "tc"), port.packets.tc as f64);
+        assert_eq!(packets("slow", ""), port.packets.slow as f64);
+        let slow = format!(r#"engine="",path="slow",port="{name}""#);
+        assert_eq!(value("shunt_bytes_total", &slow), port.bytes.slow as f64);
+        for (reason, count) in &port.reasons {
+            let labels = format!(r#"port="{name}",reason="{reason}""#);
+            assert_eq!(value("shunt_punts_total", &labels), *count as f64);
+        }
+    }
+    assert!(status.packets.fast > 0 && values[r#"shunt_flows{state="active"}"#] == 1.0, "{page}");
+    assert_eq!(values["shunt_flows_max"], status.flows.max as f64);
+}
+
+#[test]
+fn promtool_accepts_the_metrics() {
+    if !require_root() {
+        return;
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/promtool.sh");
+    let found = Command::new(script).output().unwrap();
+    if !found.status.success() {
+        return skip(&format!("there is no promtool: {}", String::from_utf8_lossy(&found.stderr)));
+    }
+    let promtool = String::from_utf8(found.stdout).unwrap();
+    let check = |page: &str| {
+        let mut command = Command::new(promtool.trim());
+        command
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.success(), [output.stdout, output.stderr].concat())
+    };
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = Shuntd::on(lab.router()).start();
+    let stage = Stage::new(lab.lan(), &[lab.wan()]);
+    stage.teach(&shuntd, &lab.lan().udp_to(4000, lab.wan().at(5000)).payload("to be counted"));
+    let page = page(&shuntd);
+    let (good, text) = check(&page);
+    assert!(good && text.is_empty(), "{}\n{page}", String::from_utf8_lossy(&text));
+    let (good, text) = check(&page.replace("shunt_packets_total", "shunt_packets"));
+    assert!(!good && !text.is_empty(), "promtool accepts a malformed page");
+}
+
+#[test]
+fn the_tcp_listener_serves_metrics_and_nothing_else() {
+    if !require_root() {
+        return;
+    }
+    let lab = Topology::two_hosts_and_a_router();
+    lab.router().run("ip link set lo up");
+    let shuntd = Shuntd::on(lab.router()).config("metrics = 9469").start();
+    let curl = |words: &str| {
+        let line = format!("curl --silent --max-time 10 -w '\\n%{{http_code}}' {words}");
+        let text = lab.router().run(&line);
+        let (body, status) = text.rsplit_once('\n').unwrap();
+        (status.to_owned(), body.to_owned())
+    };
+    let (status, page) = curl("http://127.0.0.1:9469/metrics");
+    assert!(status == "200" && page.contains("shunt_info{"), "{status} {page}");
+    for (words, expected) in [
+        ("http://127.0.0.1:9469/v1/status", "404"),
+        ("-X POST http://127.0.0.1:9469/v1/stop", "403"),
+        ("-X POST http://127.0.0.1:9469/metrics", "403"),
+        ("-X DELETE http://127.0.0.1:9469/v1/static", "403"),
+    ] {
+        let (status, body) = curl(words);
+        assert_eq!(status, expected, "{words}: {body}");
+    }
+    let other = format!("http://{}:9469/metrics", lab.wan().gateway_v4);
+    assert!(
+        lab.router().try_run(&format!("curl --silent --max-time 5 {other}")).is_err(),
+        "only on loopback"
+    );
+    drop(shuntd);
+    assert!(lab.router().try_run("curl --silent --max-time 5 http://127.0.0.1:9469/metrics").is_err());
+}
+
+#[test]
+fn a_metrics_address_in_use_is_refused_in_one_line() {
+    if !require_root() {
+        return;
+    }
+    let lab = Topology::two_hosts_and_a_router();
+    lab.router().run("ip link set lo up");
+    let _taken = lab.router().within(|| TcpListener::bind("127.0.0.1:9469").unwrap());
+    let refused = Shuntd::on(lab.router()).config("metrics = \"127.0.0.1:9469\"").try_start();
+    let (status, text) = refused.map(|_| ()).unwrap_err();
+    assert_eq!(status.code(), Some(FailureCode::AddressInUse.exit_code().into()), "{text}");
+    assert!(text.contains("127.0.0.1:9469") && text.trim_end().lines().count() == 1, "{text}");
+}
+
+/// The counts of a flow are kept for `shunt conntrack` until conntrack deletes the connection, for at most four times `max_flows`.
+#[test]
+fn uncounted_connections_are_reported() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    for timeout in ["udp_timeout", "udp_timeout_stream"] {
+        lab.router().sysctl(&format!("netfilter/nf_conntrack_{timeout}"), 600);
+    }
+    let shuntd = Shuntd::on(lab.router()).engine("tc").config("max_flows = 64").start();
+    let stage = Stage::new(lab.lan(), &[lab.wan()]);
+    let mut next = 10_000;
+    // Six times the share of the table that one host may have; five times fit.
+    for _ in 0..6 {
+        for port in next..next + 48 {
+            let packet = lab.lan().udp_to(port, lab.wan().at(5000)).payload("one of many");
+            for _ in 0..4 {
+                stage.pass(&packet);
+            }
+        }
+        next += 48;
+        assert_eq!(shuntd.status().counts_lost, 0, "{:#?}", shuntd.status());
+        shuntd.flush();
+        shuntd.wait_until("the table is empty", |s| s.flows.retired + s.flows.active + s.flows.pending == 0);
+    }
+    let status = shuntd.wait_until("counts have been lost", |s| s.counts_lost > 0);
+    let lost = status.counts_lost;
+    assert!(lost <= status.learned - 4 * 64, "{status:#?}");
+    assert_eq!(values(&page(&shuntd))["shunt_counts_lost_total"], lost as f64);
+    let text = String::from_utf8(shuntd.shunt(&["status"]).stdout).unwrap();
+    assert!(text.contains(&format!("counters of {lost} removed flows are lost")), "{text}");
+    shuntd.stop();
+}

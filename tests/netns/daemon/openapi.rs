@@ -1,0 +1,152 @@
+//! The OpenAPI description of the control socket agrees with the daemon's answers, for every path and method.
+
+use jsonschema::Validator;
+use serde_json::{Value, json};
+use shunt_testkit::{Shuntd, Stage, Topology, require_root, rulesets, silent_router};
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+    time::Duration,
+};
+
+/// The description in docs/, with its objects closed: only the described members may occur.
+fn kept() -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/openapi.json");
+    let mut document: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let inlined: BTreeSet<String> = parts_of_others(&document["components"]["schemas"]);
+    for (name, schema) in document["components"]["schemas"].as_object_mut().unwrap() {
+        let is_object = schema["type"] == "object" || schema.get("allOf").is_some();
+        if is_object && !inlined.contains(name) {
+            schema["unevaluatedProperties"] = json!(false);
+        }
+    }
+    document
+}
+
+/// Schemas whose members are also members of another object.
+fn parts_of_others(schemas: &Value) -> BTreeSet<String> {
+    let all_of = |schema: &Value| schema["allOf"].as_array().cloned().unwrap_or_default();
+    let names = schemas.as_object().unwrap().values().flat_map(all_of);
+    names.filter_map(|part| Some(part["$ref"].as_str()?.rsplit('/').next()?.to_owned())).collect()
+}
+
+/// The schema of an answer with this status.
+fn validator(document: &Value, operation: &Value, status: &str) -> Validator {
+    let content = operation["responses"][status]["content"].as_object();
+    let mut schema =
+        content.map(|content| content.values().next().unwrap()["schema"].clone()).unwrap_or_default();
+    assert!(schema.is_object(), "{operation:#} does not describe status {status}");
+    schema["components"] = document["components"].clone();
+    jsonschema::draft202012::new(&schema).unwrap()
+}
+
+#[track_caller]
+fn assert_valid(validator: &Validator, what: &str, answer: &str) {
+    let value: Value = serde_json::from_str(answer).unwrap_or_else(|e| panic!("{what}: {e}: {answer}"));
+    let errors: Vec<String> =
+        validator.iter_errors(&value).map(|e| format!("{}: {e}", e.instance_path())).collect();
+    assert!(errors.is_empty(), "{what}: {errors:#?} in {value:#}");
+}
+
+/// A request body for each method that takes one.
+fn body(method: &str, path: &str) -> String {
+    let flow = json!({"in_port": "r0", "proto": "udp", "src": "192.0.2.1", "sport": 1, "dst": "192.0.2.2",
+        "dport": 2, "route": {"out_port": "r1", "dmac": "02:00:00:00:00:01"}});
+    match (method, path) {
+        ("post", "/v1/static") => json!({"flow": [flow]}).to_string(),
+        ("delete", "/v1/static") => json!({"all": true}).to_string(),
+        _ => String::new(),
+    }
+}
+
+fn request(shuntd: &Shuntd, method: &str, path: &str, body: &str) -> (u16, String) {
+    shuntd.request(&method.to_uppercase(), path, body).unwrap()
+}
+
+/// The first line of the body of an endless answer.
+fn watched(lab: &Topology, shuntd: &Shuntd) -> (u16, String) {
+    let mut stream = UnixStream::connect(shuntd.socket()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(b"GET /v1/watch HTTP/1.0\r\n\r\n").unwrap();
+    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().contains(" 200 "));
+    assert!(lines.by_ref().any(|line| line.is_empty()), "no end of the headers");
+    lab.router().run("ip route add blackhole 198.51.100.0/24");
+    (200, lines.next().unwrap())
+}
+
+#[test]
+fn every_path_and_method_answers_as_described() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = Shuntd::on(lab.router()).start();
+    let stage = Stage::new(lab.lan(), &[lab.wan()]);
+    stage.teach(&shuntd, &lab.lan().udp_to(4000, lab.wan().at(5000)).payload("v4 through the router"));
+    stage.teach(&shuntd, &lab.lan().udp_to(4000, lab.wan().at6(5000)).payload("v6 through the router"));
+
+    let document = kept();
+    let served: Value = serde_json::from_str(&request(&shuntd, "get", "/v1/openapi.json", "").1).unwrap();
+    let paths = served["paths"].as_object().unwrap();
+    assert_eq!(Some(paths), document["paths"].as_object());
+    let mut last = None;
+    for (path, operations) in paths {
+        for method in ["get", "post", "put", "delete", "patch", "options", "trace"] {
+            let Some(operation) = operations.get(method) else {
+                let (status, text) = request(&shuntd, method, path, "");
+                assert_eq!(status, 405, "{method} {path} is not described but answered: {text}");
+                continue;
+            };
+            if path == "/v1/stop" {
+                last = Some(operation);
+                continue;
+            }
+            let what = format!("{method} {path}");
+            let (status, text) = if path == "/v1/watch" {
+                watched(&lab, &shuntd)
+            } else {
+                request(&shuntd, method, path, &body(method, path))
+            };
+            assert_eq!(status, 200, "{what}: {text}");
+            if path == "/v1/flows" {
+                assert_eq!(text.matches("\"orig\":{").count(), 2, "two flows: {text}");
+            }
+            if operation["responses"]["200"]["content"].get("text/plain").is_some() {
+                assert!(text.starts_with("# HELP "), "{what}: {text}");
+            } else {
+                assert_valid(&validator(&document, operation, "200"), &what, &text);
+            }
+            let refusal = validator(&document, operation, "default");
+            if operation.get("requestBody").is_some() {
+                let (status, text) = request(&shuntd, method, path, "{");
+                assert_eq!(status, 400, "{what}: {text}");
+                assert_valid(&refusal, &what, &text);
+            }
+            if operation.get("parameters").is_some() {
+                let (status, text) = request(&shuntd, method, &format!("{path}?nonsense=1"), "");
+                assert_eq!(status, 400, "{what}: {text}");
+                assert_valid(&refusal, &what, &text);
+            }
+        }
+    }
+    let stop = last.expect("/v1/stop is described");
+    let (status, text) = request(&shuntd, "post", "/v1/stop", "");
+    assert_eq!(status, 200, "{text}");
+    assert_valid(&validator(&document, stop, "200"), "stop", &text);
+}
+
+#[test]
+fn answers_that_differ_from_the_description_are_found() {
+    let document = kept();
+    let count = validator(&document, &document["paths"]["/v1/flush"]["post"], "200");
+    assert!(count.is_valid(&json!({"count": 3})));
+    for wrong in
+        [json!({}), json!({"count": -1}), json!({"count": "3"}), json!({"count": 3, "more": 1}), json!([])]
+    {
+        assert!(!count.is_valid(&wrong), "{wrong}");
+    }
+}

@@ -1,0 +1,189 @@
+//! `shunt why` explains why a connection is fast or slow.
+
+use serde_json::Value;
+use shunt_testkit::{
+    Crossing, Handshake, Shunt, Tap, Topology, require_root, silent_router, wait_for, wait_until,
+};
+use shunt_wire::{Packet, Tcp, Transport};
+use std::time::Duration;
+
+const AGAIN: Duration = Duration::from_secs(20);
+
+/// A ruleset with a conntrack helper, a zone, and untracked packets.
+const RULES: &str = r#"
+table inet filter {
+	ct helper ftp-standard { type "ftp" protocol tcp; l3proto inet; };
+	chain raw { type filter hook prerouting priority raw; udp dport 5001 ct zone set 9; udp dport 5002 notrack; };
+	chain pre { type filter hook prerouting priority filter; tcp dport 21 ct helper set "ftp-standard"; };
+	chain forward { type filter hook forward priority filter; ct state new accept; };
+}
+"#;
+
+fn start() -> (Topology, Shunt) {
+    let lab = silent_router(RULES);
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up --engine xdp");
+    (lab, shunt)
+}
+
+/// The only connection in the output.
+#[track_caller]
+fn ask(shunt: &Shunt, words: &str) -> Value {
+    let found: Value = serde_json::from_str(&shunt.done(&format!("why --json {words}"))).unwrap();
+    let connections = found["connections"].as_array().unwrap();
+    assert_eq!(connections.len(), 1, "{found:#}");
+    connections[0].clone()
+}
+
+/// The reason why the original direction is slow; `None` if it is fast or unknown.
+fn reason(shunt: &Shunt, words: &str) -> Option<String> {
+    let printed = shunt.run(&format!("why --json {words}"));
+    let found: Value = serde_json::from_str(&printed.out).ok()?;
+    let because = &found["connections"][0]["directions"][0]["because"];
+    because["reason"].as_str().map(str::to_owned)
+}
+
+/// Sends packets until `shunt why` gives this reason.
+#[track_caller]
+fn says(shunt: &Shunt, words: &str, required: Option<&str>, mut send: impl FnMut()) {
+    let printed = wait_for(AGAIN, || {
+        send();
+        (reason(shunt, words).as_deref() == required).then_some(())
+    });
+    assert!(printed.is_some(), "{words}: expected {required:?}: {:?}", shunt.run(&format!("why {words}")));
+}
+
+fn udp(lab: &Topology, port: u16) -> Packet {
+    lab.lan().udp_to(4000, lab.wan().at(port)).payload("udp")
+}
+
+#[test]
+fn why_names_the_engine_or_the_reason() {
+    if !require_root() {
+        return;
+    }
+    let (lab, shunt) = start();
+    let (there, back) = (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()));
+    let packet = udp(&lab, 5000);
+    there.pass(&packet);
+    let first = ask(&shunt, "--dst 198.18.0.2 --dport 5000");
+    assert_eq!(first["directions"][0]["because"]["reason"], "miss", "{first:#}");
+    says(&shunt, "--dst 198.18.0.2 --dport 5000", None, || drop(there.pass(&packet)));
+    for words in ["--dst 198.18.0.2 --dport 5000", "udp 192.168.1.2:4000 198.18.0.2:5000", "192.168.1.0/24"] {
+        let found = ask(&shunt, words);
+        let [orig, reply] = &found["directions"].as_array().unwrap()[..] else { panic!("{found:#}") };
+        assert_eq!((&orig["fast"], &orig["engine"]), (&true.into(), &"xdp".into()), "{found:#}");
+        assert_eq!((&orig["in_port"], &orig["out_port"]), (&"r0".into(), &"r1".into()), "{found:#}");
+        assert!(orig["since_s"].is_u64() && orig["because"].is_null(), "{found:#}");
+        assert_eq!((&reply["fast"], &reply["because"]["reason"]), (&false.into(), &"miss".into()));
+    }
+    let text = shunt.done("why --dport 5000");
+    assert!(text.starts_with("udp\n  orig   192.168.1.2:4000 > 198.18.0.2:5000  fast since "), "{text}");
+    assert!(
+        text.contains(" by xdp, r0 -> r1\n  reply  198.18.0.2:5000 > 192.168.1.2:4000  slow: miss\n"),
+        "{text}"
+    );
+
+    says(&shunt, "--dport 5001", Some("no-conntrack"), || drop(there.pass(&udp(&lab, 5001))));
+    assert!(shunt.done("why --dport 5001").contains("the connection is in zone 9"));
+    // Only the data plane knows the connection.
+    let untracked = "udp 192.168.1.2:4000 198.18.0.2:5002";
+    says(&shunt, untracked, Some("no-conntrack"), || drop(there.pass(&udp(&lab, 5002))));
+    assert!(shunt.done(&format!("why {untracked}")).starts_with("udp, unknown to conntrack\n"));
+
+    let ftp = lab.lan().tcp_to(4021, lab.wan().at(21), 0);
+    Handshake::open(&there, &back, &ftp, lab.wan());
+    let helper = ask(&shunt, "-p tcp --dport 21");
+    assert_eq!(helper["directions"][0]["because"]["reason"], "helper", "{helper:#}");
+    assert_eq!(helper["directions"][1]["because"]["detail"], "the helper is ftp", "{helper:#}");
+
+    for words in ["--dst 203.0.113.9", "udp 192.168.1.2:4000 198.18.0.2:5999"] {
+        let printed = shunt.run(&format!("why {words}"));
+        assert!(printed.code == Some(27) && printed.out.is_empty(), "{printed:?}");
+        assert!(printed.err.contains("no such connection"), "{printed:?}");
+    }
+    assert_eq!(shunt.run("why 1.2.3.4 tcp").code, Some(2));
+
+    // A capture sees all packets, so they are slow.
+    let capture = Tap::open(lab.router(), "r1");
+    says(&shunt, "--dport 5000", Some("capture"), || drop(there.pass(&packet)));
+    drop(capture);
+    says(&shunt, "--dport 5000", None, || drop(there.pass(&packet)));
+
+    lab.router().run("nft add rule inet filter forward tcp dport 9 synproxy mss 1460 wscale 7");
+    says(&shunt, "--dport 5000", Some("ruleset"), || drop(there.pass(&packet)));
+    let printed = shunt.done("why --dport 5000");
+    assert!(
+        printed.contains("(`synproxy") && printed.contains("in inet filter forward handle "),
+        "{printed}"
+    );
+    lab.router().run("nft flush chain inet filter forward");
+    lab.router().run("nft add rule inet filter forward ct state new accept");
+    says(&shunt, "--dport 5000", None, || drop(there.pass(&packet)));
+    shunt.done("down");
+}
+
+#[test]
+fn why_names_what_ended_a_connection() {
+    if !require_root() {
+        return;
+    }
+    let (lab, shunt) = start();
+    let (there, back) = (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()));
+    let packet = udp(&lab, 5000);
+    says(&shunt, "--dport 5000", None, || drop(there.pass(&packet)));
+    // The retired flow is in the table for only one second, and this machine may be slow.
+    says(&shunt, "--dport 5000", Some("conntrack-gone"), || {
+        there.pass(&packet);
+        lab.router().run("conntrack -D -p udp --dport 5000 2>/dev/null || true");
+    });
+
+    let mut port = 4100;
+    let ended = wait_for(AGAIN, || {
+        port += 1;
+        let syn = lab.lan().tcp_to(port, lab.wan().at(80), 0);
+        let connection = Handshake::open(&there, &back, &syn, lab.wan());
+        let words = format!("tcp 192.168.1.2:{port} 198.18.0.2:80");
+        let data = connection.from_client(&syn, 0, "data");
+        says(&shunt, &words, None, || drop(there.pass(&data)));
+        let mut end = connection.from_client(&syn, 4, "end");
+        if let Transport::Tcp(tcp) = &mut end.transport {
+            tcp.flags |= Tcp::FIN;
+        }
+        there.pass(&end);
+        let soon = reason(&shunt, &words);
+        // The reason from conntrack lasts longer.
+        wait_until("the flow has left the table", || {
+            reason(&shunt, &words).as_deref() == Some("not-established")
+        });
+        let text = shunt.done(&format!("why {words}"));
+        assert!(
+            text.starts_with("tcp FIN_WAIT\n") && text.contains("its state in conntrack is FIN_WAIT"),
+            "{text}"
+        );
+        (soon.as_deref() == Some("tcp-flags")).then_some(())
+    });
+    assert!(ended.is_some(), "the reason never was tcp-flags");
+    shunt.done("down");
+}
+
+#[test]
+fn why_reports_an_egress_device_that_is_not_a_port() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(RULES);
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up --engine tc --port r0");
+    let (there, back) = (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()));
+    let (packet, answer) = (udp(&lab, 5000), lab.wan().udp_to(5000, lab.lan().at(4000)).payload("an answer"));
+    for _ in 0..4 {
+        there.pass(&packet);
+        back.pass(&answer);
+    }
+    let found = ask(&shunt, "--dport 5000");
+    let detail = |at: usize| found["directions"][at]["because"]["detail"].as_str().unwrap();
+    assert!(detail(0).contains("10 s: 4;") && detail(0).ends_with("left by a port"), "{found:#}");
+    assert!(detail(1).starts_with("no packet"), "{found:#}");
+    shunt.done("down");
+}

@@ -1,0 +1,17 @@
+//! The lab: its generator and receiver, searches, benches and the commands for them.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not there")]
+
+mod agent;
+mod bench;
+mod campaign;
+mod connections;
+mod gen_command;
+mod goodput;
+mod iperf;
+mod ndr;
+mod next_hops;
+mod pcap;
+mod receiver;
+mod sizes;
+mod sweep;

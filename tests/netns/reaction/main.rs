@@ -1,0 +1,26 @@
+//! Tests with bounds on the time: how soon a change in Linux takes effect on a fast flow, how long conntrack keeps its
+//! entries, how soon the daemon answers, and at which rates and delays packets pass a qdisc.
+//!
+//! Other load on the machine can break such bounds. `tests/limit.py`, with which `make test` starts all tests, therefore runs
+//! the tests of this program one at a time; by hand: `cargo test -p shunt-tests --test reaction -- --test-threads=1`.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod bridged;
+mod conntrack_timeouts;
+mod flow_lists;
+mod heartbeat;
+mod kernel_hooks;
+mod legacy_rules;
+mod links;
+mod neighbours;
+mod rates;
+mod rates_by_qdisc;
+mod routed_bridge;
+mod routes;
+mod rules;
+mod slow_clients;
+mod storms;
+mod tcp_lifetimes;
+mod udp_lifetimes;
+mod watchdog;
