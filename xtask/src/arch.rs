@@ -7,20 +7,20 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// An architecture, by the names that others have for it.
+/// An architecture, by its names in different tools.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Arch {
-    /// How it is asked for.
+    /// Name on the command line.
     pub name: &'static str,
-    /// Debian's.
+    /// Debian's name.
     pub debian: &'static str,
-    /// Rust's.
+    /// Rust's target triple.
     pub target: &'static str,
-    /// The C compiler's, and that of the directories of libraries.
+    /// The C compiler's target, which is also the name of library directories.
     pub tuple: &'static str,
 }
 
-/// This machine's comes first.
+/// All architectures.
 pub const ARCHES: [Arch; 3] = [AMD64, ARM64, ARMV7];
 
 /// PCs and servers.
@@ -40,39 +40,39 @@ pub const ARMV7: Arch = Arch {
 };
 
 impl Arch {
-    /// The architecture of this name.
+    /// Finds an architecture by its name on the command line.
     pub fn named(name: &str) -> anyhow::Result<&'static Self> {
         ARCHES.iter().find(|arch| arch.name == name).with_context(|| {
             let names = ARCHES.each_ref().map(|arch| arch.name);
-            format!("Shunt is not built for `{name}`, but for {}", names.join(", "))
+            format!("cannot build for `{name}`; known architectures: {}", names.join(", "))
         })
     }
 
-    /// That this machine can build for it.
-    pub fn demand_toolchain(&self) -> anyhow::Result<()> {
+    /// Checks that this machine can build for the architecture.
+    pub fn require_toolchain(&self) -> anyhow::Result<()> {
         let Self { name, debian, target, .. } = self;
         for program in [COMPILER, LINKER] {
             let there = Command::new(program).arg("--version").stdout(Stdio::null()).status();
             ensure!(
                 there.is_ok(),
-                "{program}, which builds for {name}, is not there; `packaging/deps.sh --cross` installs it"
+                "{program}, which builds for {name}, is missing; `packaging/deps.sh --cross` installs it"
             );
         }
         let rustc = env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
-        let said = Command::new(&rustc).args(["--print", "target-libdir", "--target", target]).output();
-        let said = said.with_context(|| rustc)?;
+        let output = Command::new(&rustc).args(["--print", "target-libdir", "--target", target]).output();
+        let output = output.with_context(|| rustc)?;
         ensure!(
-            said.status.success() && Path::new(String::from_utf8_lossy(&said.stdout).trim()).is_dir(),
-            "the Rust toolchain has no standard library for {name}: `rustup target add {target}` fetches it; of a toolchain \
-             of Debian's it is libstd-rust-dev:{debian} or libstd-rust-web-dev:{debian}, in the version of rustc"
+            output.status.success() && Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir(),
+            "the Rust toolchain has no standard library for {name}: run `rustup target add {target}`; for Debian's toolchain, \
+             install libstd-rust-dev:{debian} or libstd-rust-web-dev:{debian} in the version of rustc"
         );
         Ok(())
     }
 }
 
-/// It compiles for all of them. What else a target needs comes from Debian's packages for it.
+/// Compiles for all architectures; headers and libraries come from Debian's packages.
 pub const COMPILER: &str = "clang";
-/// It links for all of them.
+/// Links for all architectures.
 const LINKER: &str = "ld.lld";
 
 #[cfg(test)]
@@ -80,9 +80,9 @@ mod tests {
     use super::Arch;
 
     #[test]
-    fn an_architecture_that_is_not_there_is_answered_with_those_that_are() {
-        assert_eq!(Arch::named("armv7").expect("it is there").debian, "armhf");
-        let said = Arch::named("mips").expect_err("it is not there").to_string();
-        assert_eq!(said, "Shunt is not built for `mips`, but for amd64, arm64, armv7");
+    fn an_unknown_architecture_is_refused_with_the_known_names() {
+        assert_eq!(Arch::named("armv7").expect("a known name").debian, "armhf");
+        let error = Arch::named("mips").expect_err("an unknown name").to_string();
+        assert_eq!(error, "cannot build for `mips`; known architectures: amd64, arm64, armv7");
     }
 }

@@ -1,44 +1,48 @@
-//! The bench: Shunt against Linux alone, in turn, with every run kept.
+//! The bench: Shunt against Linux alone, measured in turn; every run is on disk as soon as it is over.
 
+mod conditions;
 mod connections;
-mod others;
 pub mod packets;
 pub mod path;
-pub mod record;
-pub mod rig;
+mod peer_paths;
+pub mod router_rig;
+pub mod sample;
 pub mod setting;
-mod stream;
+pub mod summary;
+mod tcp_stream;
 pub mod ways;
 
-use crate::{iperf, shunt};
-use packets::Lane;
+use crate::shunt;
+use anyhow::Context;
+use packets::PathRig;
 use path::{Open, Path};
-use record::{Ratio, Records, Summary, Target};
-use rig::{Placement, Rig};
-use serde_json::Value;
-use shunt_lab::iperf::Load;
+use router_rig::{Placement, Rig};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use shunt_lab::{Doubt, Reading, Results, ResultsFile, Run};
 use shunt_testkit::Topology;
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
+use summary::{Ratio, Summary, Target};
 
-/// Measures, and leaves target/bench/summary.json.
+/// Measures, and writes target/bench/results.json and target/bench/summary.json.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Fewer and shorter runs of what there are bounds for: under a minute, and a wider spread.
+    /// Measure only ratios that have a bound, with fewer and shorter runs: takes less than a minute, with a wider spread.
     #[arg(long)]
     quick: bool,
-    /// Measure only this ratio or group: packets, bridged, flows, tcp, connections, idle. May be given several times.
+    /// Measure only this group: packets, bridged, flows, tcp, connections, idle. May be given several times.
     #[arg(long, value_name = "GROUP")]
     only: Vec<String>,
-    /// Where the router and everything else run.
+    /// CPUs of the router and of everything else.
     #[arg(long, value_enum, default_value = "one-cpu")]
     placement: Placement,
-    /// How many runs of each.
+    /// Number of runs of each path [default: 9, or 3 with --quick].
     #[arg(long)]
     runs: Option<usize>,
 }
 
-/// The bounds that the project has set itself. What else is measured is for comparison.
-const TARGETS: [(&str, Target); 7] = [
+/// Ratios that have a bound. All others are measured for comparison.
+pub const TARGETS: [(&str, Target); 7] = [
     ("cpu_xdp_vs_slow", Target::AtMost(1.0 / 6.0)),
     ("cpu_tc_vs_slow", Target::AtMost(0.5)),
     ("cpu_xdp_vs_bare_redirect", Target::AtMost(1.25)),
@@ -48,40 +52,29 @@ const TARGETS: [(&str, Target); 7] = [
     ("slow_path_cpu_with_vs_without", Target::AtMost(1.0 / 0.93)),
 ];
 
-/// A router alone, and one with Shunt.
+/// The measurement's name in files of results.
+const WHAT: &str = "bench";
+/// Seed of the bootstrap, so that the same runs always give the same interval.
+const SEED: u64 = 1;
+
+/// A router without Shunt, and a router with it.
 const WITHOUT_AND_WITH: [Path; 2] = [Path::Slow, Path::Tc];
 
-/// One bench under way.
+/// A bench under way.
 struct Bench {
     placement: Placement,
     quick: bool,
-    records: Records,
-    summary: Summary,
     runs: usize,
+    /// The reason why Shunt cannot be measured, if there is one.
     shunt: Result<(), String>,
-}
-
-/// Nanoseconds of router CPU per packet, run by run, by the label of their lane.
-#[derive(Default)]
-struct Costs {
-    ns: BTreeMap<String, Vec<f64>>,
-    doubts: Vec<String>,
+    file: ResultsFile,
+    summary: Summary,
+    summary_path: PathBuf,
 }
 
 /// Runs the bench.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let mut bench = Bench {
-        placement: options.placement,
-        quick: options.quick,
-        records: Records::new(shunt::target().join("bench"))?,
-        summary: Summary {
-            conditions: conditions(options),
-            ratios: BTreeMap::new(),
-            missing: BTreeMap::new(),
-        },
-        runs: options.runs.unwrap_or(if options.quick { 3 } else { 9 }),
-        shunt: shunt::binary().map(drop).map_err(|e| e.to_string()),
-    };
+    let mut bench = Bench::begin(options)?;
     for (group, work) in [
         ("packets", Bench::packets as fn(&mut Bench) -> anyhow::Result<()>),
         ("bridged", Bench::bridged),
@@ -90,136 +83,179 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         ("connections", Bench::connections),
         ("idle", Bench::idle),
     ] {
-        let wanted = if options.only.is_empty() {
+        let selected = if options.only.is_empty() {
             !options.quick || group != "bridged"
         } else {
             options.only.iter().any(|only| only == group)
         };
-        if wanted {
+        if selected {
             if let Err(e) = work(&mut bench) {
                 eprintln!("{group}: {e:#}");
-                bench.summary.missing.insert(group, format!("{e:#}"));
+                bench.add_missing(group, format!("{e:#}"));
             }
+            bench.write_summary()?;
         }
     }
-    for (name, ratio) in &bench.summary.ratios {
-        for doubt in &ratio.doubts {
-            println!("{name}: doubt: {doubt}");
-        }
-        println!("{name}: {ratio}");
-    }
-    println!("{}", bench.records.summarize(&bench.summary)?.display());
-    anyhow::ensure!(bench.summary.missing.is_empty(), "not everything could be measured");
-    Ok(())
+    bench.finish()
 }
 
 impl Bench {
-    /// Every path at 1,000 flows.
+    fn begin(options: &Options) -> anyhow::Result<Self> {
+        let directory = shunt::target().join("bench");
+        fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+        let (conditions, summary_conditions) = conditions::conditions(options.placement, options.quick);
+        let file = ResultsFile::begin(directory.join("results.json"), Results::new(WHAT, conditions))?;
+        let (ratios, missing) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self {
+            placement: options.placement,
+            quick: options.quick,
+            runs: options.runs.unwrap_or(if options.quick { 3 } else { 9 }),
+            shunt: shunt::binary().map(drop).map_err(|e| e.to_string()),
+            file,
+            summary: Summary { conditions: summary_conditions, ratios, missing },
+            summary_path: directory.join("summary.json"),
+        })
+    }
+
+    fn write_summary(&self) -> anyhow::Result<()> {
+        let text = serde_json::to_string_pretty(&self.summary)? + "\n";
+        fs::write(&self.summary_path, text).with_context(|| self.summary_path.display().to_string())
+    }
+
+    /// Prints the ratios, their doubts first, and completes both files.
+    fn finish(mut self) -> anyhow::Result<()> {
+        for (name, ratio) in &self.summary.ratios {
+            for doubt in &ratio.doubts {
+                println!("{name}: doubt: {doubt}");
+            }
+            println!("{name}: {ratio}");
+        }
+        let names: Vec<String> = self.file.results().readings.keys().cloned().collect();
+        for doubt in self.file.results().conditions.doubts().into_iter().chain([Doubt::VirtualLinks]) {
+            names.iter().for_each(|name| self.file.add_doubt(name, doubt.clone()));
+        }
+        self.write_summary()?;
+        println!("{}", self.summary_path.display());
+        if self.summary.missing.is_empty() {
+            self.file.finish()?;
+            return Ok(());
+        }
+        self.file.save_incomplete()?;
+        let missing: Vec<&str> = self.summary.missing.keys().copied().collect();
+        anyhow::bail!("not measured: {}", missing.join(", "))
+    }
+
+    /// Every path with 1,000 flows.
     fn packets(&mut self) -> anyhow::Result<()> {
-        let costs = self.costs("packets", rig::topology, &[Path::Slow, Path::Bare, Path::Xdp, Path::Tc])?;
+        self.measure_paths("packets", router_rig::topology, &[Path::Slow, Path::Bare, Path::Xdp, Path::Tc])?;
         for (name, of, to) in [
             ("cpu_xdp_vs_slow", "xdp", "slow"),
             ("cpu_tc_vs_slow", "tc", "slow"),
             ("cpu_xdp_vs_bare_redirect", "xdp", "bare"),
             ("cpu_bare_redirect_vs_slow", "bare", "slow"),
         ] {
-            self.compare(name, &costs, (of, to));
+            self.compare(name, "packets", (of, to), "ns")?;
         }
         Ok(())
     }
 
-    /// The same between two ports of a bridge.
+    /// The same paths between two ports of a bridge.
     fn bridged(&mut self) -> anyhow::Result<()> {
-        let costs = self.costs("bridged", rig::bridge, &[Path::Slow, Path::Xdp, Path::Tc])?;
+        self.measure_paths("bridged", router_rig::bridge, &[Path::Slow, Path::Xdp, Path::Tc])?;
         for (name, of) in [("bridged_cpu_xdp_vs_slow", "xdp"), ("bridged_cpu_tc_vs_slow", "tc")] {
-            self.compare(name, &costs, (of, "slow"));
+            self.compare(name, "bridged", (of, "slow"), "ns")?;
         }
         Ok(())
     }
 
-    /// The slow path with Shunt up and nothing learned, and without it. On one router, one after the other: that another one is there,
-    /// with programs of its own, costs as much as is to be seen.
+    /// The slow path with Shunt up and nothing learned, against the slow path without Shunt. Both are measured on one router, one
+    /// after the other: a second router with programs of its own adds as much cost as there is to be seen.
     fn idle(&mut self) -> anyhow::Result<()> {
-        let lab = rig::topology();
-        let mut lanes = vec![Lane::of(Path::Slow, Rig::new(&lab, 1000, self.placement)?)];
-        let mut costs = Costs::default();
+        let lab = router_rig::topology();
+        let mut rigs = vec![PathRig::new(Path::Slow, Rig::new(&lab, 1000, self.placement)?)];
+        let paths = [Path::Slow, Path::Idle].into_iter().filter(|path| self.is_able(*path));
+        let paths: Vec<Path> = paths.collect();
         for run in 0..self.runs {
-            for path in [Path::Slow, Path::Idle].into_iter().filter(|path| self.is_able(*path)) {
-                (lanes[0].path, lanes[0].label) = (path, path.to_string());
-                self.measure("idle", run, &mut lanes, &mut costs)?;
+            for &path in &paths {
+                (rigs[0].path, rigs[0].label) = (path, path.to_string());
+                self.measure_run("idle", run, &mut rigs)?;
             }
         }
-        self.compare("slow_path_cpu_with_vs_without", &costs, ("idle", "slow"));
-        Ok(())
+        self.compare("slow_path_cpu_with_vs_without", "idle", ("idle", "slow"), "ns")
     }
 
-    /// The engine xdp at 100,000 flows, whose packets come in turn or in no order, and at 1,000.
+    /// The xdp engine with 100,000 flows, whose packets come in turn or shuffled, against 1,000 flows.
     fn flows(&mut self) -> anyhow::Result<()> {
-        let mut lanes = Vec::new();
-        let ways = [("1000", 1000), ("100000", 100_000), ("100000-shuffled", 100_000)];
-        // To learn so many takes longer than to measure them.
-        let (ways, runs) = if self.quick { (&ways[..2], self.runs.min(2)) } else { (&ways[..], self.runs) };
-        let labs: Vec<Topology> = ways.iter().map(|_| rig::topology()).collect();
+        let mut rigs = Vec::new();
+        let sets = [("1000", 1000), ("100000", 100_000), ("100000-shuffled", 100_000)];
+        // Learning so many flows takes longer than measuring them.
+        let (sets, runs) = if self.quick { (&sets[..2], self.runs.min(2)) } else { (&sets[..], self.runs) };
+        let labs: Vec<Topology> = sets.iter().map(|_| router_rig::topology()).collect();
         if self.shunt.is_ok() {
-            for ((label, flows), lab) in ways.iter().zip(&labs) {
+            for ((label, flows), lab) in sets.iter().zip(&labs) {
                 let mut rig = Rig::new(lab, *flows, self.placement)?;
                 if label.ends_with("shuffled") {
                     rig.shuffle(1)?;
                 }
-                lanes.push(Lane { label: (*label).to_owned(), path: Path::Xdp, rig });
+                rigs.push(PathRig { label: (*label).to_owned(), path: Path::Xdp, rig });
             }
         }
-        let costs = self.run("flows", runs, lanes)?;
-        self.compare("cpu_100k_vs_1k_flows", &costs, ("100000", "1000"));
+        self.measure_runs("flows", runs, rigs)?;
+        self.compare("cpu_100k_vs_1k_flows", "flows", ("100000", "1000"), "ns")?;
         if !self.quick {
-            self.compare("cpu_100k_shuffled_vs_1k_flows", &costs, ("100000-shuffled", "1000"));
+            self.compare("cpu_100k_shuffled_vs_1k_flows", "flows", ("100000-shuffled", "1000"), "ns")?;
         }
         Ok(())
     }
 
-    /// What a packet costs by each path, at 1,000 flows.
-    fn costs(
+    /// Measures router CPU per packet on each path with 1,000 flows; each path has a router of its own.
+    fn measure_paths(
         &mut self,
-        group: &'static str,
+        group: &str,
         topology: fn() -> Topology,
         paths: &[Path],
-    ) -> anyhow::Result<Costs> {
+    ) -> anyhow::Result<()> {
         let paths: Vec<Path> = paths.iter().copied().filter(|path| self.is_able(*path)).collect();
         let labs: Vec<Topology> = paths.iter().map(|_| topology()).collect();
         let rig = |lab| Rig::new(lab, 1000, self.placement);
-        let lanes = paths.into_iter().zip(&labs).map(|(path, lab)| Ok(Lane::of(path, rig(lab)?)));
-        let lanes = lanes.collect::<anyhow::Result<_>>()?;
-        self.run(group, self.runs, lanes)
+        let rigs = paths.into_iter().zip(&labs).map(|(path, lab)| Ok(PathRig::new(path, rig(lab)?)));
+        let rigs = rigs.collect::<anyhow::Result<_>>()?;
+        self.measure_runs(group, self.runs, rigs)
     }
 
-    /// What a packet costs in each lane.
-    fn run(&mut self, group: &'static str, runs: usize, mut lanes: Vec<Lane<'_>>) -> anyhow::Result<Costs> {
-        let mut costs = Costs::default();
-        for run in 0..runs {
-            self.measure(group, run, &mut lanes, &mut costs)?;
-        }
-        Ok(costs)
+    fn measure_runs(&mut self, group: &str, runs: usize, mut rigs: Vec<PathRig<'_>>) -> anyhow::Result<()> {
+        (0..runs).try_for_each(|run| self.measure_run(group, run, &mut rigs))
     }
 
-    /// The same in one run.
-    fn measure(
-        &self,
-        group: &str,
-        run: usize,
-        lanes: &mut [Lane<'_>],
-        costs: &mut Costs,
-    ) -> anyhow::Result<()> {
-        let samples = packets::measure(lanes, if self.quick { 2 } else { 5 })?;
-        for (Lane { label, path, .. }, sample) in lanes.iter().zip(samples) {
-            costs.doubts.extend(packets::doubts(*path, &sample, self.placement));
-            self.records.keep(group, run, label, &sample)?;
+    /// Adds one run of each rig to the results.
+    fn measure_run(&mut self, group: &str, run: usize, rigs: &mut [PathRig<'_>]) -> anyhow::Result<()> {
+        let samples = packets::measure(rigs, if self.quick { 2 } else { 5 })?;
+        for (PathRig { label, path, .. }, sample) in rigs.iter().zip(samples) {
+            let value = sample.ns_per_packet();
             println!(
-                "{group} {run:2} {label:15} {:7.1} ns of router CPU per packet, {:5.2} Mpps",
-                sample.ns_per_packet(),
+                "{group} {run:2} {label:15} {value:7.1} ns of router CPU per packet, {:5.2} Mpps",
                 sample.packets_per_second() / 1e6
             );
-            costs.ns.entry(label.clone()).or_default().push(sample.ns_per_packet());
+            let doubts = packets::doubts(*path, &sample, self.placement);
+            self.add_run(&reading_name(group, label), "ns/packet", value, &sample, doubts)?;
         }
+        Ok(())
+    }
+
+    fn add_run(
+        &mut self,
+        name: &str,
+        unit: &str,
+        value: f64,
+        details: &impl Serialize,
+        doubts: Vec<Doubt>,
+    ) -> anyhow::Result<()> {
+        let details = match serde_json::to_value(details)? {
+            Value::Object(fields) => fields,
+            turns => Map::from_iter([("turns".to_owned(), turns)]),
+        };
+        self.file.add(name, unit, Run { value, at: None, details })?;
+        doubts.into_iter().for_each(|doubt| self.file.add_doubt_kind(name, doubt));
         Ok(())
     }
 
@@ -227,104 +263,115 @@ impl Bench {
         self.shunt.is_ok() || matches!(path, Path::Slow | Path::Bare)
     }
 
-    fn compare(&mut self, name: &'static str, costs: &Costs, (of, to): (&str, &str)) {
-        match costs.ns.get(of).zip(costs.ns.get(to)) {
-            Some((of, to)) => self.ratio(name, of, to, "ns", &costs.doubts),
-            None => self.lacking(name),
+    /// Adds the ratio of two readings of a group to the results and to the summary, or the reason why it is missing.
+    fn compare(
+        &mut self,
+        name: &'static str,
+        group: &str,
+        (of, to): (&str, &str),
+        unit: &'static str,
+    ) -> anyhow::Result<()> {
+        let readings = &self.file.results().readings;
+        let both = [of, to].map(|label| readings.get(&reading_name(group, label)));
+        let [Some(numerator), Some(denominator)] = both else {
+            let why = self.shunt.clone().err().unwrap_or_else(|| "its runs failed".to_owned());
+            self.add_missing(name, why);
+            return Ok(());
+        };
+        let target = TARGETS.iter().find(|(of, _)| *of == name).map(|(_, target)| *target);
+        let ratio = Ratio::new((of, numerator), (to, denominator), unit, target);
+        self.summary.ratios.insert(name, ratio);
+        if let Some(ratio) = Reading::ratio(numerator, denominator, SEED) {
+            self.file.insert(name, ratio)?;
         }
+        Ok(())
     }
 
-    /// One TCP stream with all offloads on, between hosts that cost little and between those of iperf3, and one with frames of the MTU
-    /// from the hosts, as a wire carries them.
+    fn add_missing(&mut self, name: &'static str, why: String) {
+        self.file.add_missing(name, why.clone());
+        self.summary.missing.insert(name, why);
+    }
+
+    /// One TCP stream: between hosts that cost little with all offloads on, the same by iperf3, and by iperf3 with frames of the
+    /// MTU from the hosts, as a wire carries them.
     fn tcp(&mut self) -> anyhow::Result<()> {
         if self.shunt.is_err() {
-            self.lacking("tcp_goodput_tc_vs_slow");
-            return Ok(());
+            return self.compare("tcp_goodput_tc_vs_slow", "tcp", ("tc", "slow"), "Gbit/s");
         }
-        // Aggregates go up on the sender's CPU, so there is nothing to poll or to pin.
-        let labs = [(); 2].map(|()| unpaced(rig::topology()));
+        // Aggregates are received on the sender's CPU, so there is nothing to poll or to pin.
+        let labs = [(); 2].map(|()| tcp_stream::unpaced(router_rig::topology()));
         self.goodput("tcp", "tcp_goodput_tc_vs_slow", &labs, |lab, duration| {
-            let sample = stream::measure(lab.lan(), lab.wan(), duration)?;
+            let sample = tcp_stream::measure(lab.lan(), lab.wan(), duration)?;
             Ok((sample.bits_per_second(), serde_json::to_value(sample)?))
         })?;
         if self.quick {
             return Ok(());
         }
-        self.goodput("tcp-iperf3", "tcp_goodput_tc_vs_slow_iperf3", &labs, iperf3)?;
-        let labs = [(); 2].map(|()| unpaced(rig::topology()));
+        self.goodput("tcp-iperf3", "tcp_goodput_tc_vs_slow_iperf3", &labs, tcp_stream::iperf3)?;
+        let labs = [(); 2].map(|()| tcp_stream::unpaced(router_rig::topology()));
         labs.iter().try_for_each(|lab| lab.try_gather(true))?;
         self.goodput("tcp-mtu", "tcp_goodput_tc_vs_slow_mtu_frames", &labs, |lab, duration| {
-            rig::threads(lab, Placement::TwoCpus)?;
-            iperf3(lab, duration)
+            router_rig::threads(lab, Placement::TwoCpus)?;
+            tcp_stream::iperf3(lab, duration)
         })
     }
 
     fn goodput(
         &mut self,
-        group: &'static str,
+        group: &str,
         name: &'static str,
         labs: &[Topology; 2],
         measure: impl Fn(&Topology, Duration) -> anyhow::Result<(f64, Value)>,
     ) -> anyhow::Result<()> {
-        let mut gigabits = [Vec::new(), Vec::new()];
         for run in 0..self.runs {
             let turns = self.turns(labs, |lab, _| measure(lab, self.turn()))?;
-            for ((path, turns), gigabits) in WITHOUT_AND_WITH.iter().zip(turns).zip(&mut gigabits) {
+            for (path, turns) in WITHOUT_AND_WITH.iter().zip(turns) {
                 let (rates, samples): (Vec<f64>, Vec<Value>) = turns.into_iter().unzip();
                 let best = best(rates) / 1e9;
-                self.records.keep(group, run, &path.to_string(), &samples)?;
                 println!("{group} {run:2} {path:5} {best:6.2} Gbit/s");
-                gigabits.push(best);
+                let reading = reading_name(group, &path.to_string());
+                self.add_run(&reading, "Gbit/s", best, &samples, Vec::new())?;
             }
         }
-        let [to, of] = gigabits;
-        self.ratio(name, &of, &to, "Gbit/s", &[]);
-        Ok(())
+        self.compare(name, group, ("tc", "slow"), "Gbit/s")
     }
 
-    /// New TCP connections with Shunt up and without. With the engine tc: on a veth, XDP has each skb copied first.
+    /// New TCP connections with Shunt up and without it. The engine is tc: on a veth, the xdp engine has each skb copied first.
     fn connections(&mut self) -> anyhow::Result<()> {
+        const PER_SECOND: &str = "new_connections_with_vs_without";
+        const BY_CPU: &str = "new_connections_per_router_cpu_with_vs_without";
+        const BY_CPU_UNIT: &str = "connections per second of router CPU, the daemon's included";
         if self.shunt.is_err() {
-            self.lacking("new_connections_with_vs_without");
-            return Ok(());
+            return self.compare(PER_SECOND, "connections", ("tc", "slow"), "connections per second");
         }
-        let labs = [(); 2].map(|()| rig::topology());
+        let labs = [(); 2].map(|()| router_rig::topology());
         labs.iter().try_for_each(|lab| lab.try_gather(false))?;
-        let (mut rates, mut per_cpu, mut doubts) = ([vec![], vec![]], [vec![], vec![]], Vec::new());
         for run in 0..self.runs {
             let turns = self.turns(&labs, |lab, open| connections::measure(lab, open, self.turn()))?;
-            for (nth, (path, turns)) in WITHOUT_AND_WITH.iter().zip(turns).enumerate() {
-                let failures: u64 = turns.iter().map(|turn| turn.failures).sum();
-                if failures > 0 {
-                    doubts.push(format!("{path}: {failures} connections failed"));
-                }
+            for (path, turns) in WITHOUT_AND_WITH.iter().zip(turns) {
+                let connections = turns.iter().map(|turn| turn.failures).sum();
+                let doubts =
+                    if connections > 0 { vec![Doubt::ConnectionsFailed { connections }] } else { vec![] };
                 let rate = best(turns.iter().map(connections::Sample::per_second));
                 let by_cpu = best(turns.iter().map(connections::Sample::per_cpu_second));
-                self.records.keep("connections", run, &path.to_string(), &turns)?;
                 println!("connections {run:2} {path:5} {rate:8.0}/s, {by_cpu:8.0}/s of router CPU");
-                rates[nth].push(rate);
-                per_cpu[nth].push(by_cpu);
+                let label = path.to_string();
+                let [reading, cpu_reading] =
+                    ["connections", "connections per router CPU"].map(|group| reading_name(group, &label));
+                self.add_run(&reading, "1/s", rate, &turns, doubts.clone())?;
+                self.add_run(&cpu_reading, "1/s", by_cpu, &json!({}), doubts)?;
             }
         }
-        for (name, [to, of], unit) in [
-            ("new_connections_with_vs_without", rates, "connections per second"),
-            (
-                "new_connections_per_router_cpu_with_vs_without",
-                per_cpu,
-                "connections per second of router CPU, the daemon's included",
-            ),
-        ] {
-            self.ratio(name, &of, &to, unit, &doubts);
-        }
-        Ok(())
+        self.compare(PER_SECOND, "connections", ("tc", "slow"), "connections per second")?;
+        self.compare(BY_CPU, "connections per router CPU", ("tc", "slow"), BY_CPU_UNIT)
     }
 
-    /// How long a turn lasts that sockets make.
+    /// Duration of a turn in which sockets send.
     fn turn(&self) -> Duration {
         Duration::from_millis(if self.quick { 500 } else { 1000 })
     }
 
-    /// One run of a router without Shunt and of one with it, which have their turns one after the other.
+    /// Measures one run: a router without Shunt and a router with it, in turn.
     fn turns<T>(
         &self,
         labs: &[Topology; 2],
@@ -340,50 +387,14 @@ impl Bench {
         }
         Ok(turns)
     }
-
-    fn ratio(&mut self, name: &'static str, of: &[f64], to: &[f64], unit: &'static str, doubts: &[String]) {
-        let target = TARGETS.iter().find(|(of, _)| *of == name).map(|(_, target)| *target);
-        let ratio = Ratio::of_pairs(of, to, unit, target, doubts.to_vec());
-        self.summary.ratios.insert(name, ratio);
-    }
-
-    fn lacking(&mut self, name: &'static str) {
-        let why = self.shunt.clone().err().unwrap_or_default();
-        self.summary.missing.insert(name, why);
-    }
 }
 
-/// The best turn of a run: what else the machine does only takes away.
+/// A reading's name in the file of results.
+fn reading_name(group: &str, label: &str) -> String {
+    format!("{group}: {label}")
+}
+
+/// The best turn of a run: other work of the machine only makes turns slower.
 fn best(rates: impl IntoIterator<Item = f64>) -> f64 {
     rates.into_iter().fold(0.0, f64::max)
-}
-
-/// Hosts whose TCP sends what it can: BBR's pacing waits for timers, and where these are slow the stream is.
-fn unpaced(lab: Topology) -> Topology {
-    for host in lab.hosts() {
-        host.ns.sysctl("ipv4/tcp_congestion_control", "reno");
-    }
-    lab
-}
-
-fn iperf3(lab: &Topology, duration: Duration) -> anyhow::Result<(f64, Value)> {
-    let arrived = iperf::run(lab.lan(), lab.wan(), false, Load::Tcp, duration)?;
-    Ok((arrived.bits_per_second, serde_json::to_value(arrived)?))
-}
-
-fn conditions(options: &Options) -> BTreeMap<&'static str, String> {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let cpu_info = read("/proc/cpuinfo");
-    let model = cpu_info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
-    BTreeMap::from([
-        ("kernel", read("/proc/sys/kernel/osrelease").trim().to_owned()),
-        ("cpu", model.trim_start_matches([' ', '\t', ':']).to_owned()),
-        ("cpus", cpu_info.matches("processor\t").count().to_string()),
-        ("load_at_start", read("/proc/loadavg").trim().to_owned()),
-        ("placement", format!("{:?}", options.placement)),
-        ("quick", options.quick.to_string()),
-        ("frame", "64 bytes with FCS, UDP, IPv4".to_owned()),
-        ("batch", "64 frames".to_owned()),
-        ("devices", "veth, native XDP, threaded NAPI".to_owned()),
-    ])
 }

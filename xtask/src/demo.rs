@@ -2,9 +2,9 @@
 
 use crate::{
     bench::{
-        packets::{self, Lane},
+        packets::{self, PathRig},
         path::Path,
-        rig::{Placement, Rig, threads},
+        router_rig::{Placement, Rig, threads},
     },
     iperf::{self, Arrived},
     napi::RunTime,
@@ -15,15 +15,15 @@ use shunt_lab::iperf::Load;
 use shunt_testkit::{Topology, rulesets};
 use std::{fmt, time::Duration};
 
-/// Shows what Shunt does on this machine.
+/// Shows the effect of Shunt on this machine.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Leave the network up, with Shunt in it, and say how to look around.
+    /// Leave the network up with Shunt running, and print commands to look around.
     #[arg(long)]
     keep: bool,
 }
 
-/// One kind of traffic.
+/// A kind of traffic.
 #[derive(Debug, Clone, Copy)]
 struct Traffic {
     name: &'static str,
@@ -31,7 +31,7 @@ struct Traffic {
     load: Load,
 }
 
-/// What was seen of one kind of traffic on one path.
+/// The figures of a kind of traffic on one path.
 #[derive(Debug)]
 struct Row {
     traffic: &'static str,
@@ -47,7 +47,7 @@ const TRAFFIC: [Traffic; 4] = [
     Traffic { name: "UDP, IPv4", v6: false, load: Load::Udp(64) },
     Traffic { name: "UDP, IPv6", v6: true, load: Load::Udp(64) },
 ];
-/// 64-byte frames made by XDP.
+/// Name of the line with generated 64-byte XDP frames.
 const GENERATED: &str = "UDP, 1k flows";
 const PATHS: [&str; 3] = ["Linux alone", "Shunt tc", "Shunt xdp"];
 const TIME: Duration = Duration::from_secs(2);
@@ -56,7 +56,7 @@ const TIME: Duration = Duration::from_secs(2);
 pub fn run(options: &Options) -> anyhow::Result<()> {
     ensure!(
         nix::unistd::geteuid().is_root(),
-        "the demo makes network namespaces, and so needs root: sudo make demo"
+        "the demo creates network namespaces and needs root: sudo make demo"
     );
     println!(
         "A LAN host, a router (masquerade, one DNAT, stateful filter with default drop) and a WAN host."
@@ -82,7 +82,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     if options.keep {
         keep(&mut lab)?;
     } else {
-        println!("\nEverything that was made has been removed; --keep leaves it up.");
+        println!("\nThe network has been removed; --keep leaves it up.");
     }
     Ok(())
 }
@@ -112,16 +112,16 @@ fn measure(
     })
 }
 
-/// The same router under a generator whose frames are what a NIC's driver would hand to XDP.
+/// Measures the same router with generated frames, which reach XDP as a NIC's driver would pass them.
 fn generated(lab: &Topology) -> anyhow::Result<Vec<Row>> {
     lab.try_gather(false)?;
     lab.pin_neighbours();
-    let mut lane = [Lane::of(Path::Slow, Rig::new(lab, 1000, Placement::OneCpu)?)];
+    let mut path_rig = [PathRig::new(Path::Slow, Rig::new(lab, 1000, Placement::OneCpu)?)];
     let mut rows = Vec::new();
     for (path, name) in [Path::Slow, Path::Tc, Path::Xdp].into_iter().zip(PATHS) {
         eprintln!("{name}: {GENERATED} ...");
-        lane[0].path = path;
-        rows.extend(packets::measure(&mut lane, 5)?.into_iter().map(|sample| Row {
+        path_rig[0].path = path;
+        rows.extend(packets::measure(&mut path_rig, 5)?.into_iter().map(|sample| Row {
             traffic: GENERATED,
             path: name,
             arrived: Arrived {
@@ -159,10 +159,10 @@ fn print(rows: &[Row]) {
     }
     println!(
         "
-Router CPU: run time of the router's polling threads per packet that arrived. TCP counts in segments of 1,448 bytes,
-which Linux gathers into aggregates. Hosts and router share this machine: rates say less than CPU time.
-The engine xdp pays on a veth for turning what iperf3 sends into XDP frames, one by one. A NIC's driver has them from
-the start; the last lines, generated as XDP frames, show that case."
+Router CPU: run time of the router's polling threads per received packet. TCP is counted in segments of 1,448 bytes,
+which Linux gathers into aggregates. Hosts and router share this machine, so CPU time says more than rates.
+On a veth, the xdp engine pays for converting each packet of iperf3 into an XDP frame. A NIC's driver has XDP frames
+from the start; the last lines, generated as XDP frames, show that case."
     );
 }
 
@@ -171,13 +171,13 @@ fn keep(lab: &mut Topology) -> anyhow::Result<()> {
     let mut shunt = Shunt::up(lab.router(), "auto", "")?;
     shunt.keep();
     let (lan, wan) = (lab.lan(), lab.wan());
-    println!("\nLeft up, with Shunt's engine auto. As root:");
+    println!("\nThe network is up, with Shunt's engine auto. As root:");
     println!("  {}", shunt.command("status"));
     println!("  {}", shunt.command("flows"));
     println!("  ip netns exec {} nft list ruleset", lab.router().name());
     println!("  ip netns exec {} iperf3 -s -D", wan.ns.name());
     println!("  ip netns exec {} iperf3 -c {} -t 10", lan.ns.name(), wan.v4);
-    println!("and to remove it:");
+    println!("To remove it:");
     println!("  {}", shunt.command("down"));
     for name in [lan.ns.name(), lab.router().name(), wan.ns.name()] {
         println!("  ip netns del {name}");
@@ -185,7 +185,7 @@ fn keep(lab: &mut Topology) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A number with a prefix that leaves three digits.
+/// A number with an SI prefix and three digits.
 struct Scaled(f64, &'static str);
 
 impl fmt::Display for Scaled {

@@ -1,4 +1,4 @@
-//! What is given to others: static programs for an architecture, in a tarball with all that belongs to them.
+//! `cargo xtask dist`: a tarball of static programs for an architecture, with man pages, unit, configuration and licences.
 
 use crate::{
     arch::{Arch, COMPILER},
@@ -13,21 +13,21 @@ use std::{
     process::Command,
 };
 
-/// Build static programs for an architecture, and put them into a tarball in target/dist.
+/// Build static programs for an architecture and pack them into a tarball in target/dist.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// amd64, arm64 or armv7.
+    /// Architecture: amd64, arm64 or armv7.
     #[arg(default_value = "amd64")]
     arch: String,
 }
 
 /// The programs.
 pub const PROGRAMS: [&str; 2] = ["shunt", "shuntd"];
-/// What they contain of others, by the packages that have it.
+/// Packages of the libraries that are linked into the programs.
 const LIBRARIES: [&str; 4] = ["libc6-dev", "libelf-dev", "libgcc-12-dev", "zlib1g-dev"];
-/// What these need in turn: headers, and a licence.
+/// Packages that these need at build time: headers, and a licence.
 const BESIDE: [&str; 2] = ["gcc-12-base", "linux-libc-dev"];
-/// What belongs to them, by where it is in the tarball.
+/// Further files, and their paths in the tarball.
 const FILES: [(&str, &str); 8] = [
     ("packaging/shunt.toml", "shunt.toml"),
     ("packaging/shuntd@.service", "lib/systemd/system/shuntd@.service"),
@@ -39,7 +39,7 @@ const FILES: [(&str, &str); 8] = [
     ("bpf/LICENSE-BSD-2-Clause", "licences/bpf/LICENSE-BSD-2-Clause"),
 ];
 
-/// Runs it.
+/// Builds the programs and packs the tarball.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let arch = Arch::named(&options.arch)?;
     let programs = programs(arch)?;
@@ -75,11 +75,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the static programs for an architecture; where they are.
+/// Builds static programs for an architecture; returns their paths.
 pub fn programs(arch: &Arch) -> anyhow::Result<[PathBuf; 2]> {
     let mut build = cargo(arch, "build")?;
     build.args(["--release", "--package", "shunt", "--package", "shuntd"]);
-    ensure!(build.status()?.success(), "Shunt cannot be built for {}", arch.name);
+    ensure!(build.status()?.success(), "cannot build Shunt for {}", arch.name);
     let programs = PROGRAMS.map(|name| target().join(arch.target).join("release").join(name));
     for program in &programs {
         let headers = tool("readelf", &["--program-headers", "--wide", &program.to_string_lossy()])?;
@@ -88,14 +88,14 @@ pub fn programs(arch: &Arch) -> anyhow::Result<[PathBuf; 2]> {
     Ok(programs)
 }
 
-/// Cargo, told to build for an architecture with nothing left to load.
+/// A cargo command that builds static programs for an architecture.
 pub fn cargo(arch: &Arch, command: &str) -> anyhow::Result<Command> {
-    arch.demand_toolchain()?;
+    arch.require_toolchain()?;
     let sysroot = sysroot(arch)?;
     let about = arch.target.replace('-', "_");
     let mut cargo = Command::new(env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
     cargo.args([command, "--locked", "--target", arch.target]);
-    // Of this package alone is the feature.
+    // Only shunt-bpf has the feature.
     cargo.args(["--package", "shunt-bpf", "--features", "shunt-bpf/static"]);
     let from_there = format!("--sysroot={}", sysroot.display());
     cargo
@@ -110,10 +110,16 @@ pub fn cargo(arch: &Arch, command: &str) -> anyhow::Result<Command> {
     Ok(cargo)
 }
 
-/// What a machine of this architecture has of libraries to build with.
+/// Directory with the headers and libraries of an architecture.
 fn sysroot(arch: &Arch) -> anyhow::Result<PathBuf> {
     let packages = [&LIBRARIES[..], &BESIDE].concat();
-    debian::unpacked(&Set { name: "sysroot", arch, packages: &packages, closed: false })
+    debian::unpacked(&Set {
+        name: "sysroot",
+        suite: debian::STABLE,
+        arch,
+        packages: &packages,
+        closed: false,
+    })
 }
 
 fn put(from: &Path, to: &Path) -> anyhow::Result<()> {

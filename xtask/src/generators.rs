@@ -1,12 +1,12 @@
-//! Shunt's generator beside others, over a veth with nothing in between: how many 64-byte packets a second arrive.
+//! Shunt's generator beside other generators: received 64-byte packets per second over a veth without a router.
 
 use crate::shunt::{binary, target};
 use anyhow::{Context, ensure};
 use serde_json::Value;
-use shunt_bpf::traffic::{Generator, Sink};
 use shunt_gen::{Shape, Sizes};
-use shunt_lab::{Conditions, Doubt, Kept, Reading, Results};
+use shunt_lab::{Conditions, Doubt, Reading, Results, ResultsFile};
 use shunt_testkit::NetNs;
+use shunt_traffic::{Generator, Sink};
 use shunt_wire::Mac;
 use std::{
     fs,
@@ -19,13 +19,13 @@ use std::{
 /// Compares generators.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// xdp-trafficgen of xdp-tools, built from its source. Without it only iperf3 is beside Shunt
+    /// The xdp-trafficgen program of xdp-tools, built from source; without it only iperf3 is compared
     #[arg(long, value_name = "PROGRAM")]
     xdp_trafficgen: Option<PathBuf>,
-    /// How often each is measured; they take turns
+    /// Number of runs of each generator; they take turns
     #[arg(long, default_value_t = 7)]
     rounds: u32,
-    /// Where the runs go [default: generators.json in the target directory]
+    /// File for the results [default: generators.json in the target directory]
     #[arg(long, value_name = "FILE")]
     keep: Option<PathBuf>,
 }
@@ -38,50 +38,50 @@ const IPERF: &str = "iperf3 -u";
 const FROM: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const TO: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
-/// How long each sends; of the others the middle is measured, when nothing starts or ends.
+/// Duration of sending. Programs that start and end are measured in the middle of it.
 const TIME: Duration = Duration::from_secs(3);
 const BEGIN: Duration = Duration::from_millis(700);
 const MIDDLE: Duration = Duration::from_secs(2);
 
-/// Two veths: one whose ends the same programs hold, as `shunt gen` does, and one to a host with a stack of its own.
+/// Two veths: one with both ends in the same namespace, as `shunt gen` uses it, and one to a host with its own stack.
 struct Wires {
     near: NetNs,
     far: NetNs,
 }
 
-/// Measures them in turn.
+/// Measures all generators in turn.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let path = options.keep.clone().unwrap_or_else(|| target().join("generators.json"));
     if options.keep.is_none() {
         fs::create_dir_all(target())?;
     }
     let results = Results::new("64-byte packets of generators", Conditions::of_this_machine());
-    let mut kept = Kept::begin(path.clone(), results)?;
+    let mut file = ResultsFile::begin(path.clone(), results)?;
     let wires = Wires::new()?;
     for round in 1..=options.rounds {
-        kept.add(SHUNT, "pps", wires.shunt()?)?;
-        kept.add(SENDER, "pps", wires.sender()?)?;
+        file.add(SHUNT, "pps", wires.shunt()?)?;
+        file.add(SENDER, "pps", wires.sender()?)?;
         if let Some(program) = &options.xdp_trafficgen {
-            kept.add(TRAFFICGEN, "pps", wires.trafficgen(program)?)?;
+            file.add(TRAFFICGEN, "pps", wires.trafficgen(program)?)?;
         }
-        kept.add(IPERF, "pps", wires.iperf()?)?;
+        file.add(IPERF, "pps", wires.iperf()?)?;
         eprintln!("round {round} of {}", options.rounds);
     }
     for name in [SHUNT, SENDER, TRAFFICGEN, IPERF] {
-        kept.doubt(name, Doubt::VirtualLinks);
+        file.add_doubt(name, Doubt::VirtualLinks);
     }
     for (own, other) in [(SHUNT, TRAFFICGEN), (SENDER, TRAFFICGEN), (SHUNT, IPERF)] {
-        let readings = &kept.results().readings;
+        let readings = &file.results().readings;
         let both = readings.get(own).zip(readings.get(other));
         if let Some(ratio) = both.and_then(|(own, other)| Reading::ratio(own, other, 1)) {
-            kept.put(&format!("{own} / {other}"), ratio)?;
+            file.insert(&format!("{own} / {other}"), ratio)?;
         }
     }
-    for (name, Reading { value, spread, unit, .. }) in &kept.finish()?.readings {
+    for (name, Reading { value, spread, unit, .. }) in &file.finish()?.readings {
         let unit = if unit == "1" { "times" } else { unit };
         println!("{name:32} {value:12.2} {unit:5}  {:.2} to {:.2}", spread.low, spread.high);
     }
-    println!("the runs are in {}", path.display());
+    println!("results: {}", path.display());
     Ok(())
 }
 
@@ -99,7 +99,7 @@ impl Wires {
         Ok(wires)
     }
 
-    /// With all that it does: a number and a stamp in each packet, checked when it arrives.
+    /// The whole generator: each packet has a number and a stamp, and is checked on arrival.
     fn shunt(&self) -> anyhow::Result<f64> {
         let words = format!(
             "gen --tx g0 --rx g1 --size 64 --rate max --time {} --no-floor --json",
@@ -107,12 +107,13 @@ impl Wires {
         );
         let said = self.near.try_run(&format!("{} {words}", binary()?.display()))?;
         let report: Value = serde_json::from_str(&said)?;
-        let number =
-            |name: &str| report[name].as_f64().with_context(|| format!("shunt gen does not say `{name}`"));
+        let number = |name: &str| {
+            report[name].as_f64().with_context(|| format!("`{name}` is missing in the JSON of shunt gen"))
+        };
         Ok(number("received")? / number("seconds")?)
     }
 
-    /// The same packets, to the sink that takes those of others: it only counts.
+    /// The sender alone, into the same counting sink as other generators.
     fn sender(&self) -> anyhow::Result<f64> {
         let [from, to] = ["g0", "g1"].map(|name| self.near.ifindex(name));
         let ends = [1024, 5001].map(|port| SocketAddr::from((Ipv4Addr::new(198, 51, 100, 1), port)));
@@ -133,7 +134,7 @@ impl Wires {
         self.sending(&line, || Ok(sink.count()?.packets))
     }
 
-    /// 64 bytes with headers and FCS.
+    /// iperf3 with 64-byte frames, FCS included.
     fn iperf(&self) -> anyhow::Result<f64> {
         let _server = self.far.spawn("iperf3 -s -1");
         self.far.try_run("for i in $(seq 50); do ss -Hltn | grep -q :5201 && break; sleep 0.1; done")?;
@@ -145,14 +146,14 @@ impl Wires {
         self.sending(&format!("iperf3 -c 192.0.2.2 -u -b 0 -l 18 -t {seconds}"), received)
     }
 
-    /// What arrives each second in the middle of what this program sends.
+    /// Received packets per second in the middle of a program's run.
     fn sending(&self, line: &str, count: impl Fn() -> anyhow::Result<u64>) -> anyhow::Result<f64> {
         let _sender = self.near.spawn(line);
         sleep(BEGIN);
         let (began, before) = (Instant::now(), count()?);
         sleep(MIDDLE);
         let arrived = count()? - before;
-        ensure!(arrived > 0, "`{line}`: nothing arrives; run it by hand to see why");
+        ensure!(arrived > 0, "`{line}`: no packet arrives; run the command by hand to see why");
         Ok(arrived as f64 / began.elapsed().as_secs_f64())
     }
 }

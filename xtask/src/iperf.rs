@@ -1,4 +1,4 @@
-//! iperf3 between the hosts of a topology, counted in packets too.
+//! iperf3 between the hosts of a topology, with the result in packets as well.
 
 use anyhow::Context;
 use serde::Serialize;
@@ -6,21 +6,21 @@ use shunt_lab::iperf::{Direction, Iperf, Load, Test};
 use shunt_testkit::Host;
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-/// What arrived.
+/// The data received in a test.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Arrived {
-    /// Goodput.
+    /// Goodput in bit/s.
     pub bits_per_second: f64,
-    /// Datagrams per second, or segments of a full MTU.
+    /// Datagrams, or TCP segments of a full MTU, per second.
     pub packets_per_second: f64,
-    /// Over how long.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// TCP payload of a full segment, timestamps on.
+/// TCP payload of a full segment with timestamps.
 const SEGMENT_BYTES: f64 = 1448.0;
 
-/// Runs one test from `client` to `server`, to its IPv4 or IPv6 address, as fast as the sender can.
+/// Runs one test from `client` to the IPv4 or IPv6 address of `server`, as fast as the sender can.
 pub fn run(
     client: &Host,
     server: &Host,

@@ -1,4 +1,4 @@
-//! The developers' command.
+//! `cargo xtask`: the developers' commands.
 
 mod arch;
 mod bench;
@@ -10,9 +10,12 @@ mod interrupt;
 mod iperf;
 mod napi;
 mod peers;
+mod progress;
+mod prove;
 mod reaction;
 mod shunt;
 mod soak;
+mod tables;
 mod tool;
 mod twin;
 mod vm;
@@ -21,32 +24,36 @@ use clap::Parser;
 use std::process::ExitCode;
 
 #[derive(Debug, Parser)]
-#[command(name = "xtask", about = "The developers' command.")]
+#[command(name = "xtask", about = "Developers' commands of Shunt.")]
 enum Command {
-    /// Measure Shunt against Linux alone.
+    /// Measure Shunt beside Linux alone.
     Bench(bench::Options),
-    /// Try Shunt on every board that QEMU knows, and write what came of it into docs/boards.md.
-    Boards(vm::boards::tried::Options),
+    /// Run Shunt on every emulated board and write docs/boards.md.
+    Boards(vm::boards::board_report::Options),
     /// Show real traffic without Shunt and with it.
     Demo(demo::Options),
-    /// Build static programs for an architecture, and put them into a tarball in target/dist.
+    /// Build static programs for an architecture and pack them into a tarball in target/dist.
     Dist(dist::Options),
-    /// Measure how many packets Shunt's generator and others send.
+    /// Measure the packet rates of Shunt's generator and of others.
     Generators(generators::Options),
-    /// Measure Shunt and other ways through a router side by side, in instructions for each packet.
+    /// Measure Shunt beside other fast paths, in instructions per packet.
     Peers(peers::Options),
-    /// What that runs in a guest.
+    /// The part of `peers` that runs in a guest.
     #[command(hide = true)]
     PeersGuest(peers::guest::Options),
-    /// Measure how soon a change in Linux holds for fast flows.
+    /// Prove the claims about the packet core in proof/core, and check that each proof rejects faulty cores.
+    Prove(prove::Options),
+    /// Measure how soon a change in Linux takes effect on fast flows.
     Reaction(reaction::Options),
-    /// Run real traffic for a long time while everything else comes and goes.
+    /// Run real traffic for a long time while configuration, connections and daemon change.
     Soak(soak::Options),
-    /// Compare a router with Shunt and one without, packet by packet.
+    /// Rewrite the tables of docs/performance.md and the index of lab/results from the committed results.
+    Tables(tables::Options),
+    /// Compare a router with Shunt and a router without, packet by packet.
     Twin(twin::Options),
-    /// Try Shunt on every kernel of the list, and write what came of it into docs/kernels.md.
-    Kernels(vm::tried::Options),
-    /// Run a command, or tests, on another kernel, in a machine of QEMU's.
+    /// Run Shunt and some of the tests on every kernel of the list and write docs/kernels.md.
+    Kernels(vm::kernel_report::Options),
+    /// Run a command, or tests, on another kernel in QEMU.
     Vm(vm::Options),
 }
 
@@ -54,7 +61,7 @@ fn main() -> ExitCode {
     let command = Command::parse();
     let done = interrupt::clean_up_on_signals().and_then(|()| run(command));
     match done {
-        Ok(code) => code,
+        Ok(code) => interrupt::exit_status().map_or(code, ExitCode::from),
         Err(e) => {
             eprintln!("{e:#}");
             ExitCode::FAILURE
@@ -65,16 +72,18 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Bench(options) => bench::run(&options)?,
-        Command::Boards(options) => vm::boards::tried::run(&options)?,
+        Command::Boards(options) => vm::boards::board_report::run(&options)?,
         Command::Demo(options) => demo::run(&options)?,
         Command::Dist(options) => dist::run(&options)?,
         Command::Generators(options) => generators::run(&options)?,
         Command::Peers(options) => peers::run(&options)?,
         Command::PeersGuest(options) => peers::guest::run(&options)?,
+        Command::Prove(options) => return prove::run(&options),
         Command::Reaction(options) => reaction::run(&options)?,
         Command::Soak(options) => soak::run(&options)?,
+        Command::Tables(options) => tables::run(&options)?,
         Command::Twin(options) => twin::start(&options)?,
-        Command::Kernels(options) => vm::tried::run(&options)?,
+        Command::Kernels(options) => vm::kernel_report::run(&options)?,
         Command::Vm(options) => return Ok(vm::run(&options)),
     }
     Ok(ExitCode::SUCCESS)

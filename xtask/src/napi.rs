@@ -1,7 +1,7 @@
-//! The kernel threads that a device is polled in, and the CPU time they take.
+//! The kernel threads that poll a device, and their CPU time.
 //!
-//! With `threaded` set, a device is polled by kernel threads of its own and nowhere else. So what a router spends on its
-//! packets is those threads' run time, free of what the rest of the machine does.
+//! With `threaded` set, a device is polled by its own kernel threads and nowhere else. The run time of these threads is
+//! the CPU time that the router spends on its packets, without any other work of the machine.
 
 use anyhow::{Context, bail, ensure};
 use nix::{
@@ -18,21 +18,21 @@ pub struct PollThreads {
     ids: Vec<i32>,
 }
 
-/// What the scheduler says of some threads, summed up since their start.
+/// The scheduler's account of some threads, summed up since their start.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct RunTime {
-    /// On a CPU.
+    /// Time on a CPU, in ns.
     pub ran_ns: u64,
-    /// Ready, and waiting for a CPU.
+    /// Time spent ready and waiting for a CPU, in ns.
     pub waited_ns: u64,
-    /// How often they were put on a CPU.
+    /// Number of times that the threads were put on a CPU.
     pub slices: u64,
 }
 
 impl PollThreads {
-    /// Has the device polled by threads, and pins them to `cpu`. Attaching an XDP program may replace them: ask again
-    /// after that.
-    pub fn of(netns: &NetNs, ifname: &str, cpu: usize) -> anyhow::Result<Self> {
+    /// Switches a device to polling threads, and pins them to `cpu`. Attaching an XDP program may replace the threads:
+    /// call this again afterwards.
+    pub fn start(netns: &NetNs, ifname: &str, cpu: usize) -> anyhow::Result<Self> {
         let file = format!("/sys/class/net/{ifname}/threaded");
         netns.try_run(&format!("echo 0 > {file}"))?;
         let before = ids_of(ifname)?;
@@ -45,12 +45,12 @@ impl PollThreads {
         Ok(Self { ids })
     }
 
-    /// Has them run as soon as they have something to do: before any ordinary thread of their CPU.
+    /// Gives the threads priority over all ordinary threads of their CPU.
     pub fn go_first(&self) -> anyhow::Result<()> {
         self.ids.iter().try_for_each(|id| go_first(*id))
     }
 
-    /// How long they have run.
+    /// CPU time of the threads so far.
     pub fn run_time(&self) -> anyhow::Result<RunTime> {
         self.ids
             .iter()
@@ -59,7 +59,7 @@ impl PollThreads {
 }
 
 impl RunTime {
-    /// What came since `earlier`.
+    /// The difference to an earlier reading.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             ran_ns: self.ran_ns.saturating_sub(earlier.ran_ns),
@@ -81,7 +81,7 @@ impl std::ops::Add for RunTime {
     }
 }
 
-/// How long all threads of a process have run.
+/// CPU time of all threads of a process.
 pub fn process_run_time(pid: u32) -> anyhow::Result<RunTime> {
     let tasks = format!("/proc/{pid}/task");
     let mut sum = RunTime::default();
@@ -91,19 +91,19 @@ pub fn process_run_time(pid: u32) -> anyhow::Result<RunTime> {
     Ok(sum)
 }
 
-/// How long the calling thread has run.
+/// CPU time of the calling thread.
 pub fn own_run_time() -> anyhow::Result<RunTime> {
     thread_run_time("/proc/thread-self")
 }
 
-/// Pins a thread, or the calling one when `id` is 0.
+/// Pins a thread, or the calling thread if `id` is 0.
 pub fn pin(id: i32, cpu: usize) -> anyhow::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
     sched_setaffinity(Pid::from_raw(id), &set).with_context(|| format!("pinning thread {id} to CPU {cpu}"))
 }
 
-/// Has a thread run as soon as it has something to do: before any ordinary thread. What it starts is ordinary.
+/// Gives a thread priority over all ordinary threads (SCHED_FIFO). Threads that it starts are ordinary.
 pub fn go_first(id: i32) -> anyhow::Result<()> {
     let id = id.to_string();
     let output = Command::new("chrt").args(["--reset-on-fork", "--fifo", "--pid", "1", &id]).output()?;
@@ -124,12 +124,12 @@ fn thread_run_time(directory: &str) -> anyhow::Result<RunTime> {
 }
 
 fn ids_of(ifname: &str) -> anyhow::Result<BTreeSet<i32>> {
-    // The kernel names them napi/<device>-<napi id> and cuts that at 15 bytes.
+    // The kernel names these threads napi/<device>-<napi id>, cut to 15 bytes.
     let prefix = format!("napi/{ifname}-");
     let mut ids = BTreeSet::new();
     for entry in fs::read_dir("/proc")? {
         let Some(id) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // Processes come and go while /proc is read.
+        // A process may end while /proc is read.
         let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
         if name.starts_with(&prefix) {
             ids.insert(id);

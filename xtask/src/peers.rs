@@ -1,7 +1,7 @@
-//! Shunt beside others: instructions for each packet, in guests that count them.
+//! Shunt beside other fast paths: instructions per packet, measured in guests that count instructions.
 
 pub mod guest;
-mod report;
+pub mod report;
 mod row;
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 };
 use anyhow::{Context, ensure};
 use report::Report;
-use row::{Row, Said};
+use row::{GuestMessage, Row};
 use std::{
     collections::VecDeque,
     env,
@@ -21,72 +21,68 @@ use std::{
     thread,
 };
 
-/// Measures paths through a router side by side, and leaves target/bench/peers.json.
+/// Measures paths through a router side by side, and writes target/bench/peers.json.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// xdp-forward of xdp-tools, built from its source. Without it its columns are empty
+    /// The xdp-forward program of xdp-tools, built from source; its columns are empty without it
     #[arg(long, value_name = "PROGRAM")]
     xdp_forward: Option<PathBuf>,
-    /// Only IPv4 with NAT, and 1,000 flows
+    /// Measure only IPv4 with NAT, with 1,000 flows
     #[arg(long, conflicts_with_all = ["only", "flows"])]
     quick: bool,
-    /// Only this setting, as the table names it: "IPv6 NAT, VLAN popped". May be given several times
+    /// Measure only this setting, named as in the table: "IPv6 NAT, VLAN popped". May be given several times
     #[arg(long, value_name = "SETTING")]
     only: Vec<String>,
-    /// How many flows
+    /// Numbers of flows
     #[arg(long, value_delimiter = ',', default_values_t = [1, 1000, 100_000])]
     flows: Vec<u32>,
-    /// How many runs of each path; one more goes before them
+    /// Number of runs of each path, after one run that does not count
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// On which kernel; `xtask vm --list` shows them
+    /// Kernel of the guests; `xtask vm --list` lists the kernels
     #[arg(long, default_value = "newest", value_name = "K")]
     kernel: String,
-    /// How many guests at once; each has one CPU
+    /// Number of guests at once; each guest has one CPU [default: one less than the CPUs]
     #[arg(long)]
     jobs: Option<usize>,
-    /// How long one guest may take
+    /// Time limit for one guest
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     timeout: u64,
 }
 
 const QUICK_FLOWS: [u32; 1] = [1000];
 
-/// Runs it.
+/// Runs the comparison.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     if let Some(program) = &options.xdp_forward {
-        ensure!(program.is_file(), "{}: there is no such program", program.display());
+        ensure!(program.is_file(), "{}: no such program", program.display());
     }
     for name in ["shunt", "shuntd"] {
         crate::shunt::built(name)?;
     }
     let (flows, settings) = options.matrix()?;
-    let wanted: usize = settings.len() * flows.len() * guest::PATHS.len();
-    let report = Mutex::new(Report::new(options, flows)?);
-    let queue = Mutex::new(VecDeque::from(settings));
+    let total: usize = settings.len() * flows.len() * guest::PATHS.len();
     let path = target().join("bench/peers.json");
+    let report = Mutex::new(Report::begin(&path, options, flows)?);
+    let queue = Mutex::new(VecDeque::from(settings));
     let jobs = options.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, |n| n.get() - 1));
     thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
                 while let Some(setting) = take(&queue) {
-                    let said = in_guest(options, setting, flows);
+                    let output = in_guest(options, setting, flows);
                     let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
-                    report.add(setting, said);
-                    let kept =
-                        report.keep(&path).err().map_or(String::new(), |e| format!("; not kept: {e:#}"));
-                    eprintln!("{} of {wanted} rows: {setting}{kept}", report.rows.len());
+                    let added = report.add(setting, output);
+                    let problem = added.err().map_or(String::new(), |e| format!("; not written: {e:#}"));
+                    eprintln!("{} of {total} rows: {setting}{problem}", report.rows.len());
                 }
             });
         }
     });
-    let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
-    report.keep(&path)?;
+    let report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
     print!("{report}");
     println!("{}", path.display());
-    let measured = report.rows.iter().any(|row| row.instructions_per_packet.is_some());
-    ensure!(measured, "nothing could be measured");
-    Ok(())
+    report.finish()
 }
 
 fn take(queue: &Mutex<VecDeque<Setting>>) -> Option<Setting> {
@@ -105,46 +101,46 @@ impl Options {
             nats.into_iter().flatten().flat_map(|(family, nat)| tags.map(|tag| Setting { family, nat, tag }));
         let all: Vec<Setting> = all.collect();
         let unknown = self.only.iter().find(|name| !all.iter().any(|setting| setting.to_string() == **name));
-        ensure!(unknown.is_none(), "there is no setting `{}`", unknown.map_or("", String::as_str));
+        ensure!(unknown.is_none(), "no setting is named `{}`", unknown.map_or("", String::as_str));
         Ok((&self.flows, all.into_iter().filter(named).collect()))
     }
 }
 
-/// What a guest has said, and how it ended where it failed.
-struct Heard {
+/// The rows that a guest printed, and the error if the guest failed.
+pub struct GuestOutput {
     kernel: Option<String>,
     rows: Vec<Row>,
     failed: Option<anyhow::Error>,
 }
 
-/// Boots a guest for one setting. What it said before it failed counts.
-fn in_guest(options: &Options, setting: Setting, flows: &[u32]) -> Heard {
-    let mut said = Vec::new();
-    let failed = boot(options, setting, flows, &mut said).err();
-    let mut heard = Heard { kernel: None, rows: Vec::new(), failed };
-    for line in String::from_utf8_lossy(&said).lines() {
+/// Boots a guest for one setting. Rows printed before a failure count.
+fn in_guest(options: &Options, setting: Setting, flows: &[u32]) -> GuestOutput {
+    let mut output = Vec::new();
+    let failed = boot(options, setting, flows, &mut output).err();
+    let mut guest = GuestOutput { kernel: None, rows: Vec::new(), failed };
+    for line in String::from_utf8_lossy(&output).lines() {
         match serde_json::from_str(line) {
-            Ok(Said::Kernel(release)) => heard.kernel = Some(release),
-            Ok(Said::Row(row)) => heard.rows.push(row),
+            Ok(GuestMessage::Kernel(release)) => guest.kernel = Some(release),
+            Ok(GuestMessage::Row(row)) => guest.rows.push(row),
             Err(e) => {
-                let unread = anyhow::anyhow!("a line of the guest's is not understood: {e}: {line}");
-                heard.failed = heard.failed.or(Some(unread));
+                let unexpected = anyhow::anyhow!("unexpected line from the guest: {e}: {line}");
+                guest.failed = guest.failed.or(Some(unexpected));
             }
         }
     }
-    heard
+    guest
 }
 
-fn boot(options: &Options, setting: Setting, flows: &[u32], said: &mut dyn Write) -> anyhow::Result<()> {
-    let own = env::current_exe().context("this program")?;
+fn boot(options: &Options, setting: Setting, flows: &[u32], output: &mut dyn Write) -> anyhow::Result<()> {
+    let own = env::current_exe().context("finding the path of xtask")?;
     let mut programs = vec![("xtask", own.as_path())];
     programs.extend(options.xdp_forward.as_deref().map(|path| ("xdp-forward", path)));
     let setting = serde_json::to_string(&setting)?;
     let flows: Vec<String> = flows.iter().map(u32::to_string).collect();
     let (flows, runs) = (flows.join(","), options.runs.to_string());
     let command = ["xtask", "peers-guest", "--setting", &setting, "--flows", &flows, "--runs", &runs];
-    let code = vm::count_in_guest(&options.kernel, options.timeout, &programs, &command, said)?;
-    ensure!(code == 0, "the guest's program ended with {code}");
+    let code = vm::count_in_guest(&options.kernel, options.timeout, &programs, &command, output)?;
+    ensure!(code == 0, "the program in the guest exited with status {code}");
     Ok(())
 }
 
@@ -165,11 +161,11 @@ mod tests {
     }
 
     #[test]
-    fn the_matrix_is_whole_unless_part_of_it_is_asked_for() {
+    fn the_matrix_is_whole_unless_options_select_a_part() {
         assert_eq!(settings(&[]).unwrap(), 2 * 2 * 3 * 3);
         assert_eq!(settings(&["--quick"]).unwrap(), 3);
         assert_eq!(settings(&["--only", "IPv6 NAT, VLAN popped", "--flows", "1,10"]).unwrap(), 2);
         let said = settings(&["--only", "IPv5"]).unwrap_err().to_string();
-        assert_eq!(said, "there is no setting `IPv5`");
+        assert_eq!(said, "no setting is named `IPv5`");
     }
 }

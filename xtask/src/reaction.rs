@@ -1,16 +1,17 @@
-//! How soon a change in Linux holds for flows that are on the fast path.
+//! How soon a change in Linux takes effect for flows that are on the fast path.
 //!
-//! The time from the return of the change's system call to the last packet of a steady stream that was still handled the
-//! old way. Linux itself handles some so, those that are under way; hence a row of each change without Shunt.
+//! The reaction time runs from the return of the change's system call to the last packet of a steady stream that was still
+//! handled the old way. Linux alone handles packets that are under way the old way, too; so each change is also measured
+//! without Shunt.
 
 mod change;
 mod fill;
+mod probe_stream;
 mod requests;
 mod rows;
-mod stream;
 
 use crate::{
-    bench::record::Records,
+    interrupt,
     napi::go_first,
     shunt::{built, target},
 };
@@ -18,119 +19,137 @@ use anyhow::{Context, ensure};
 use change::{Change, Lab};
 use clap::ValueEnum;
 use fill::Fill;
-use rows::{Row, Rows};
+use probe_stream::Seen;
+pub use rows::markdown;
+use rows::{ENGINES, FLOWS, Key, Rows};
 use shunt_testkit::{Shuntd, Tap};
 use std::{
+    fs,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
-use stream::Seen;
 
-/// Many flows, and room for both directions of them.
-const MANY: u32 = 100_000;
-/// So that no flow leaves the table, or is asked for another proof, while something else is measured.
+/// Settings under which no flow leaves the table or is due for a proof during a run. The table has room for both directions
+/// of each flow.
 const CONFIG: &str = "max_flows = 131072\nidle = \"600s\"\nreprove = \"30s\"";
-/// A run in which the stream paused for longer tells nothing, and is made again.
+/// A run in which the stream paused for longer is repeated: its reaction time is not known well enough.
 const RESOLUTION_MAX: Duration = Duration::from_millis(1);
-/// How long a flow may take to be fast: refused tuples are left in peace for a second.
-const LESSON: Duration = Duration::from_secs(10);
+/// Time limit for a flow to get onto the fast path: a refused tuple is not tried again for a second.
+const TEACH_LIMIT: Duration = Duration::from_secs(10);
+/// Interval of progress lines.
+const PROGRESS: Duration = Duration::from_secs(5);
 
-/// Measures, prints rows, and leaves them in target/reaction/summary.json.
+/// Measures, prints rows, and writes target/reaction/summary.json.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// Print the rows as JSON.
     #[arg(long)]
     json: bool,
-    /// Print the table of docs/performance.md.
+    /// Print the rows as the table of docs/performance.md.
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
-    /// A tenth of the runs.
+    /// Make a tenth of the runs.
     #[arg(long)]
     quick: bool,
-    /// How many runs of each change; a quarter of them where there are many flows.
+    /// Number of runs of each change; a quarter of them with 100,000 flows.
     #[arg(long, default_value_t = 200)]
     runs: usize,
+    /// Time limit for the runs of one row; the row has fewer runs if they take longer.
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    row_time: u64,
     /// Measure only this change. May be given several times.
     #[arg(long, value_enum, value_name = "CHANGE")]
     only: Vec<Change>,
-    /// Measure only this engine, or `linux` for none. May be given several times.
+    /// Measure only this engine, or `linux` for Linux without Shunt. May be given several times.
     #[arg(long, value_parser = ["linux", "tc", "xdp"], value_name = "ENGINE")]
     engine: Vec<String>,
-    /// Measure only with so many flows. May be given several times.
+    /// Measure only with this number of flows. May be given several times.
     #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(["1", "100000"]), value_name = "FLOWS")]
     flows: Vec<String>,
 }
 
-/// Runs it.
+/// Runs the measurement. On SIGINT or SIGTERM it ends after the current run, with the rows that it has.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let mut records = Records::new(target().join("reaction"))?;
-    let mut rows = Rows::new();
-    let is_wanted = |list: &[String], item: &str| list.is_empty() || list.iter().any(|one| one == item);
-    for flows in [1, MANY].into_iter().filter(|flows| is_wanted(&options.flows, &flows.to_string())) {
-        for engine in ["linux", "tc", "xdp"].into_iter().filter(|engine| is_wanted(&options.engine, engine)) {
-            measure(options, engine, flows, &mut records, &mut rows)?;
+    let stop = interrupt::stop_flag();
+    let directory = target().join("reaction");
+    fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    let path = directory.join("summary.json");
+    let keys = options.keys();
+    let mut rows = Rows::begin(path.clone(), keys.len())?;
+    for keys in keys.chunk_by(|a, b| (a.engine, a.flows) == (b.engine, b.flows)) {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        if let Err(e) = measure(options, keys, &mut rows, stop) {
+            for key in keys {
+                rows.add_missing(key, &format!("{e:#}"));
+            }
         }
     }
     if options.json {
         println!("{}", rows.json()?);
     } else if options.markdown {
-        print!("{}", rows.markdown());
+        print!("{}", markdown(rows.results()));
     }
-    eprintln!("{}", records.summarize(&rows)?.display());
+    eprintln!("{}", path.display());
+    let missing = rows.finish(!stop.load(Ordering::Relaxed))?;
+    ensure!(missing == 0, "{missing} rows could not be measured");
     Ok(())
 }
 
-/// All changes with one engine and so many flows.
-fn measure(
-    options: &Options,
-    engine: &'static str,
-    flows: u32,
-    records: &mut Records,
-    rows: &mut Rows,
-) -> anyhow::Result<()> {
+impl Options {
+    /// The rows to measure, in the order of measuring.
+    fn keys(&self) -> Vec<Key> {
+        let selected = |list: &[String], item: &str| list.is_empty() || list.iter().any(|one| one == item);
+        let flows = FLOWS.into_iter().filter(|flows| selected(&self.flows, &flows.to_string()));
+        let engines = || ENGINES.into_iter().filter(|engine| selected(&self.engine, engine));
+        let changes = || {
+            let all = Change::value_variants().iter().copied();
+            all.filter(|change| self.only.is_empty() || self.only.contains(change))
+        };
+        flows
+            .flat_map(|flows| engines().map(move |engine| (flows, engine)))
+            .flat_map(|(flows, engine)| changes().map(move |change| Key { change, engine, flows }))
+            .collect()
+    }
+
+    fn runs_with(&self, flows: u32) -> usize {
+        let runs = self.runs / if self.quick { 10 } else { 1 } / if flows > 1 { 4 } else { 1 };
+        runs.max(1)
+    }
+}
+
+/// Measures rows that have the engine and the number of flows in common.
+fn measure(options: &Options, keys: &[Key], rows: &mut Rows, stop: &AtomicBool) -> anyhow::Result<()> {
+    let Some(&Key { engine, flows, .. }) = keys.first() else { return Ok(()) };
+    eprintln!("{engine}, {flows} flows: setting up");
     let mut lab = Lab::new()?;
     let mut fill = (flows > 1).then(|| Fill::new(lab.topology(), flows)).transpose()?;
     let shuntd = (engine != "linux").then(|| -> anyhow::Result<Shuntd> {
         let program = built("shuntd")?;
         let mut builder = Shuntd::on(lab.topology().router()).engine(engine).config(CONFIG);
-        // One that loses its address stays a port.
+        // A port that is named stays a port when it loses its address.
         for host in lab.topology().hosts() {
             builder = builder.port(host.port);
         }
         Ok(builder.program(&program.to_string_lossy()).start())
     });
     let shuntd = shuntd.transpose()?;
-    let _clock = stream::stamped_tap(lab.topology().lan());
+    let _clock = probe_stream::stamped_tap(lab.topology().lan());
     go_first(nix::unistd::gettid().as_raw())?;
-    let runs = options.runs / if options.quick { 10 } else { 1 } / if flows > 1 { 4 } else { 1 };
-    for change in Change::value_variants() {
-        if !options.only.is_empty() && !options.only.contains(change) {
-            continue;
+    for key in keys {
+        if stop.load(Ordering::Relaxed) {
+            break;
         }
-        let mut seen = Vec::new();
-        let mut unclear = 0;
-        while seen.len() < runs.max(1) {
-            if let Some(fill) = &mut fill {
-                fill.teach(&lab.topology().lan().ns, shuntd.as_ref())?;
-            }
-            let one = meet(&mut lab, *change, shuntd.as_ref());
-            lab.undo(*change)?;
-            let one = one?;
-            if one.resolution_ns <= RESOLUTION_MAX.as_nanos() as u64 {
-                seen.push(one);
-            } else {
-                unclear += 1;
-                ensure!(unclear <= 20 + 3 * runs, "{change}: the stream is not steady; is the machine busy?");
-            }
+        if let Err(e) = measure_row(options, key, &mut lab, fill.as_mut(), shuntd.as_ref(), rows, stop) {
+            rows.add_missing(key, &format!("{e:#}"));
         }
-        let row = Row::of(*change, engine, flows, unclear, &seen);
-        if options.json || options.markdown {
-            eprintln!("{row}");
-        } else {
-            println!("{row}");
+        match rows.row(key) {
+            Some(row) if options.json || options.markdown => eprintln!("{row}"),
+            Some(row) => println!("{row}"),
+            None => {}
         }
-        records.keep_as(&format!("{}-{engine}-{flows}", row.slug()), &seen)?;
-        rows.push(row);
     }
     if let Some(shuntd) = shuntd {
         shuntd.stop();
@@ -138,29 +157,74 @@ fn measure(
     Ok(())
 }
 
-/// One run: teaches the flow, and meets the change with it.
+/// Makes the runs of one row. Each run is on disk before the next one begins.
+fn measure_row(
+    options: &Options,
+    key: &Key,
+    lab: &mut Lab,
+    mut fill: Option<&mut Fill>,
+    shuntd: Option<&Shuntd>,
+    rows: &mut Rows,
+    stop: &AtomicBool,
+) -> anyhow::Result<()> {
+    let (change, runs) = (key.change, options.runs_with(key.flows));
+    let (began, mut printed) = (Instant::now(), Instant::now());
+    let (mut seen, mut unclear) = (0, 0);
+    eprintln!("row {} of {}: {key}, {runs} runs", rows.next(), rows.total());
+    while seen < runs && !stop.load(Ordering::Relaxed) {
+        if seen + unclear > 0 && began.elapsed() > Duration::from_secs(options.row_time) {
+            eprintln!("{key}: {seen} of {runs} runs in {} s (--row-time)", options.row_time);
+            ensure!(seen > 0, "the stream is not steady; is the machine busy?");
+            break;
+        }
+        if printed.elapsed() > PROGRESS {
+            printed = Instant::now();
+            eprintln!("{key}: {seen} of {runs} runs, {unclear} repeated");
+        }
+        if let Some(fill) = &mut fill {
+            fill.teach(&lab.topology().lan().ns, shuntd)?;
+        }
+        let result = meet(lab, change, shuntd);
+        lab.undo(change)?;
+        let result = result?;
+        if result.resolution_ns <= RESOLUTION_MAX.as_nanos() as u64 {
+            seen += 1;
+            rows.add(key, &result, unclear)?;
+        } else {
+            unclear += 1;
+            ensure!(unclear <= 20 + 3 * runs, "the stream is not steady; is the machine busy?");
+        }
+    }
+    Ok(())
+}
+
+/// Makes one run: gets the flow onto the fast path, and changes Linux while it streams.
 fn meet(lab: &mut Lab, change: Change, shuntd: Option<&Shuntd>) -> anyhow::Result<Seen> {
     lab.prepare(change)?;
     if let Some(shuntd) = shuntd {
         teach(&lab.source(change).tap(), &lab.packet(change).to_bytes(), shuntd)
-            .with_context(|| format!("{change}: its flow is never fast"))?;
+            .with_context(|| format!("{change}: its flow does not get onto the fast path"))?;
     }
     let fast = |shuntd: &Shuntd| shuntd.status().packets.fast;
     let before = shuntd.map(fast);
-    let seen = stream::meet(lab, change)?;
-    ensure!(seen.before > 0, "{change}: no packet of its flow passed before it");
+    let seen = probe_stream::meet(lab, change)?;
+    ensure!(seen.before > 0, "{change}: no packet of its flow was forwarded before the change");
     if let Some((shuntd, before)) = shuntd.zip(before) {
         let taken = fast(shuntd) - before;
-        ensure!(taken * 2 > seen.before, "{change}: of {} packets only {taken} were fast", seen.before);
+        ensure!(
+            taken * 2 > seen.before,
+            "{change}: only {taken} of {} packets took the fast path",
+            seen.before
+        );
     }
     Ok(seen)
 }
 
-/// Sends packets of a flow until all of them are fast.
+/// Sends packets of a flow until all of them take the fast path.
 fn teach(from: &Tap, frame: &[u8], shuntd: &Shuntd) -> anyhow::Result<()> {
     const LOT: u64 = 20;
     let since = Instant::now();
-    while since.elapsed() < LESSON {
+    while since.elapsed() < TEACH_LIMIT {
         let before = shuntd.status().packets.fast;
         for _ in 0..LOT {
             from.send_bytes(frame);
@@ -171,4 +235,29 @@ fn teach(from: &Tap, frame: &[u8], shuntd: &Shuntd) -> anyhow::Result<()> {
         }
     }
     anyhow::bail!("{:?}", shuntd.status().refusals)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(words: &[&str]) -> Options {
+        Line::parse_from([&["reaction"], words].concat()).options
+    }
+
+    #[test]
+    fn options_select_rows_and_runs() {
+        assert_eq!(options(&[]).keys().len(), 2 * 3 * Change::value_variants().len());
+        let few = options(&["--quick", "--only", "route", "--engine", "tc", "--flows", "1"]);
+        assert_eq!(few.keys(), [Key { change: Change::Route, engine: "tc", flows: 1 }]);
+        assert_eq!((few.runs_with(1), few.runs_with(100_000)), (20, 5));
+        assert_eq!(options(&["--runs", "1"]).runs_with(100_000), 1);
+    }
 }

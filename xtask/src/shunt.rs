@@ -1,4 +1,4 @@
-//! A running Shunt, started and stopped as a user would.
+//! A running Shunt, started and stopped by the command as a user would.
 
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use std::{
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// A Shunt on the ports r0 and r1 of a router, taken down on drop.
+/// Shunt on the ports r0 and r1 of a router. Dropping this runs `shunt down`.
 #[derive(Debug)]
 pub struct Shunt<'a> {
     router: &'a NetNs,
@@ -23,7 +23,7 @@ pub struct Shunt<'a> {
 }
 
 impl<'a> Shunt<'a> {
-    /// `shunt up` with this engine and these lines of configuration.
+    /// Runs `shunt up` with this engine and these lines of configuration.
     pub fn up(router: &'a NetNs, engine: &str, config: &str) -> anyhow::Result<Self> {
         let instance = format!("x{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = target().join(format!("shunt-{instance}.toml"));
@@ -35,36 +35,36 @@ impl<'a> Shunt<'a> {
         Ok(shunt)
     }
 
-    /// How a person asks it.
+    /// The shell command with which a person runs a command of this instance.
     pub fn command(&self, words: &str) -> String {
         let (netns, binary) = (self.router.name(), self.binary.display());
         format!("ip netns exec {netns} {binary} --instance {} {words}", self.instance)
     }
 
-    /// `shunt status --json`.
+    /// The output of `shunt status --json`.
     pub fn status(&self) -> anyhow::Result<Value> {
-        let said = self.ask(&["status", "--json"])?;
-        serde_json::from_str(&said).context("shunt status --json")
+        let output = self.ask(&["status", "--json"])?;
+        serde_json::from_str(&output).context("shunt status --json")
     }
 
-    /// A number of the status, by its path: `/packets/fast`.
+    /// A number of the status by its JSON pointer, such as `/packets/fast`.
     pub fn number(&self, pointer: &str) -> anyhow::Result<u64> {
         let status = self.status()?;
         let number = status.pointer(pointer).and_then(Value::as_u64);
-        number.with_context(|| format!("shunt status --json has no number {pointer}"))
+        number.with_context(|| format!("no number at {pointer} in the output of shunt status --json"))
     }
 
-    /// Leaves it up when this value is dropped.
+    /// Leaves Shunt running when this value is dropped.
     pub fn keep(&mut self) {
         self.down = true;
     }
 
-    /// `shunt down`, with its errors.
+    /// Runs `shunt down` and returns its error.
     pub fn down(mut self) -> anyhow::Result<()> {
         self.down = true;
-        let said = self.ask(&["down"]);
+        let result = self.ask(&["down"]);
         let _ = fs::remove_file(&self.config);
-        said.map(drop)
+        result.map(drop)
     }
 
     fn ask(&self, words: &[&str]) -> anyhow::Result<String> {
@@ -88,23 +88,43 @@ impl Drop for Shunt<'_> {
     }
 }
 
-/// Where `make build` puts shunt. `SHUNT_BIN_DIR` names another directory.
+/// Path of the program `shunt`; see [`built`].
 pub fn binary() -> anyhow::Result<PathBuf> {
     built("shunt")
 }
 
-/// The same for one of its programs.
+/// Builds `shunt` and `shuntd` in release mode and returns the path of one of them. Builds nothing if `SHUNT_BIN_DIR` names
+/// a directory with programs.
+pub fn build(name: &str) -> anyhow::Result<PathBuf> {
+    if env::var_os("SHUNT_BIN_DIR").is_none() {
+        let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+        let mut command = Command::new(cargo);
+        command.args(["build", "--release", "--locked", "-p", "shunt", "-p", "shuntd"]);
+        let status = command.current_dir(root()).status().context("cannot run cargo build")?;
+        ensure!(status.success(), "cargo build: {status}");
+    }
+    built(name)
+}
+
+/// Path of a program that `make build` has built, in `target/release` or in the directory that `SHUNT_BIN_DIR` names.
+///
+/// # Errors
+/// If the program has not been built.
 pub fn built(name: &str) -> anyhow::Result<PathBuf> {
     let directory = env::var("SHUNT_BIN_DIR").map_or_else(|_| target().join("release"), PathBuf::from);
     let path = directory.join(name);
     if !path.exists() {
-        bail!("{} is not there; `make build` makes it", path.display());
+        bail!("{} does not exist: build it with `make build`", path.display());
     }
     path.canonicalize().with_context(|| path.display().to_string())
 }
 
 /// Cargo's target directory.
 pub fn target() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
-    env::var("CARGO_TARGET_DIR").map_or_else(|_| root.join("target"), PathBuf::from)
+    env::var("CARGO_TARGET_DIR").map_or_else(|_| root().join("target"), PathBuf::from)
+}
+
+/// Root of the source tree.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }

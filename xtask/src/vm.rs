@@ -1,16 +1,16 @@
-//! Other kernels than this machine's: a command of ours, or tests, in a guest of QEMU's.
+//! `cargo xtask vm`: a command, or tests, on another kernel, in a QEMU guest.
 
 pub mod boards;
 mod guest;
 mod image;
+pub mod kernel_report;
 mod kernels;
 mod machine;
 mod package;
-pub mod tried;
 
 use crate::{
     arch::{AMD64, Arch},
-    debian::{Cache, demand_room},
+    debian::{Cache, require_room},
     dist,
     shunt::{built, target},
     tool::tool,
@@ -32,47 +32,47 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Run a command, or tests, on another kernel.
+/// Run a command, or tests, on another kernel in QEMU.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Which; --list shows them.
+    /// Name of the kernel; --list shows the names.
     #[arg(long, default_value = "newest", value_name = "K")]
     kernel: String,
-    /// The architecture of kernel, tools and programs.
+    /// Architecture of kernel, tools and programs.
     #[arg(long, default_value = "amd64", value_name = "ARCH")]
     arch: String,
-    /// A board that QEMU knows, instead; --list shows them.
+    /// Emulate this board, with its kernel and architecture; --list shows the names.
     #[arg(long, value_name = "BOARD", conflicts_with_all = ["kernel", "arch"])]
     board: Option<String>,
-    /// Show the kernels that there are.
+    /// List kernels and boards.
     #[arg(long)]
     list: bool,
-    /// Ask the archive for the kernel's latest build. Otherwise what was fetched before is used.
+    /// Ask the archive for the kernel's latest build, instead of using the build that was fetched before.
     #[arg(long)]
     update: bool,
-    /// How long booting and the command may take together.
+    /// Time limit for booting and the command together, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     timeout: u64,
-    /// Tests of the package shunt-tests, by the name of their program; the command is then their arguments.
+    /// Run this test program of the package shunt-tests, with the command as its arguments.
     #[arg(long, value_name = "NAME")]
     test: Option<String>,
-    /// A further program or file for the guest, at the same path there.
+    /// Copy a further program or file into the guest, to the same path.
     #[arg(long, value_name = "PATH")]
     file: Vec<PathBuf>,
-    /// Count instructions: one takes a nanosecond of the guest's time, whatever the machine.
+    /// Count instructions: each takes one nanosecond of the guest's time, whatever the machine.
     #[arg(long)]
     count: bool,
-    /// Programs of ours, by their name in the guest.
+    /// Further programs of this tree, by their name in the guest.
     #[arg(skip)]
     programs: Vec<(String, PathBuf)>,
-    /// What to run.
+    /// The command to run in the guest.
     #[arg(last = true)]
     command: Vec<String>,
 }
 
 impl Options {
-    /// A command on a kernel, or tests and their arguments.
-    fn of(kernel: &Kernel, timeout: u64, test: Option<&str>, command: &[&str]) -> Self {
+    /// Runs a command on a kernel, or a test program with arguments.
+    fn on_kernel(kernel: &Kernel, timeout: u64, test: Option<&str>, command: &[&str]) -> Self {
         Self {
             kernel: kernel.name.to_owned(),
             arch: kernel.arch.name.to_owned(),
@@ -88,19 +88,19 @@ impl Options {
         }
     }
 
-    /// A script on a board.
+    /// Runs a script on a board.
     fn on_board(board: &Board, timeout: u64, script: &str) -> Self {
         let board_name = Some(board.name.to_owned());
-        Self { board: board_name, ..Self::of(&board.kernel, timeout, None, &["sh", "-c", script]) }
+        Self { board: board_name, ..Self::on_kernel(&board.kernel, timeout, None, &["sh", "-c", script]) }
     }
 }
 
 /// The first process of a guest.
 const INIT: &str = include_str!("vm/init.sh");
-/// There was no command that could have failed.
+/// Exit code if the command could not be started; its own exit codes are below.
 const NOT_RUN: u8 = 125;
 
-/// Runs it; the exit code of the command.
+/// Runs the command in a guest and returns its exit code.
 pub fn run(options: &Options) -> ExitCode {
     if options.list {
         print!("{}{}", kernels::table(), boards::table());
@@ -112,7 +112,7 @@ pub fn run(options: &Options) -> ExitCode {
     }))
 }
 
-/// Has a command count instructions in a guest, with further programs by their names; its exit code.
+/// Runs a command in a guest that counts instructions, with further programs by their names; returns its exit code.
 pub fn count_in_guest(
     kernel: &str,
     timeout: u64,
@@ -122,33 +122,33 @@ pub fn count_in_guest(
 ) -> anyhow::Result<u8> {
     let programs = programs.iter().map(|(name, path)| ((*name).to_owned(), path.to_path_buf())).collect();
     let kernel = Kernel::named(kernel, &AMD64)?;
-    let options = Options::of(kernel, timeout, None, command);
+    let options = Options::on_kernel(kernel, timeout, None, command);
     in_guest(&Options { count: true, programs, ..options }, stdout)
 }
 
-/// That nothing is missing that a guest with this kernel needs.
-fn demand_all(kernel: &Kernel) -> anyhow::Result<()> {
-    Machine::of(kernel.arch)?.demand()?;
+/// Checks that everything is available that a guest with this kernel needs.
+fn require_all(kernel: &Kernel) -> anyhow::Result<()> {
+    Machine::for_arch(kernel.arch)?.require()?;
     let unpacked = package::unpacked(kernel, &Cache::open()?, false)?;
     Image::new(kernel.arch, &unpacked.modules, INIT).map(drop)
 }
 
-/// What the command says on its standard output goes to `stdout`; its exit code.
+/// Runs the command in a guest, copies its standard output to `stdout`, and returns its exit code.
 fn in_guest(options: &Options, stdout: &mut dyn Write) -> anyhow::Result<u8> {
     let (kernel, machine) = options.place()?;
-    kernel.demand_support(&today())?;
-    machine.demand()?;
+    kernel.require_support(&today())?;
+    machine.require()?;
     let unpacked = package::unpacked(kernel, &Cache::open()?, options.update)?;
     let directory = directory()?;
     let image = options.image(kernel.arch, &unpacked.modules, directory.path())?;
-    demand_room(directory.path(), 2 * image.bytes(), "CARGO_TARGET_DIR names another place")?;
+    require_room(directory.path(), 2 * image.bytes(), "CARGO_TARGET_DIR names another place")?;
     let initramfs = directory.path().join("initramfs");
     image.write(&initramfs)?;
     let guest = Guest::new(machine, directory.path(), Duration::from_secs(options.timeout), options.count);
     guest.run(&unpacked, &initramfs, stdout).with_context(|| format!("kernel {kernel}"))
 }
 
-/// A directory for a guest; those of processes that were ended before they could remove theirs go.
+/// Makes a directory for a guest, and removes those of processes that no longer exist.
 fn directory() -> anyhow::Result<TempDir> {
     let parent = target().join("vm");
     fs::create_dir_all(&parent).with_context(|| parent.display().to_string())?;
@@ -163,18 +163,18 @@ fn directory() -> anyhow::Result<TempDir> {
 }
 
 impl Options {
-    /// The kernel, and what it runs on.
+    /// The kernel and the machine to run it on.
     fn place(&self) -> anyhow::Result<(&'static Kernel, &'static Machine)> {
         if let Some(name) = &self.board {
             let board = Board::named(name)?;
             return Ok((&board.kernel, &board.machine));
         }
         let arch = Arch::named(&self.arch)?;
-        let machine = Machine::of(arch)?;
+        let machine = Machine::for_arch(arch)?;
         Ok((Kernel::named(&self.kernel, arch)?, machine))
     }
 
-    /// What the guest boots into: the command, and all that it needs.
+    /// The initramfs of the guest: the command and everything that it needs.
     fn image<'a>(&self, arch: &'a Arch, modules: &Path, directory: &Path) -> anyhow::Result<Image<'a>> {
         let mut image = Image::new(arch, modules, INIT)?;
         image.programs(self.file.iter().map(|path| (path.clone(), path.clone())))?;
@@ -190,21 +190,21 @@ impl Options {
         }
         own.extend(self.programs.iter().map(|(name, path)| (path.clone(), name.as_str())));
         for (path, name) in own {
-            // Those for other architectures are linked without what only a debugger reads.
+            // Programs for other architectures are linked without debug information.
             let path = if is_this_machine(arch) { stripped(&path, name, directory)? } else { path };
             image.programs([(path, Path::new("/usr/local/bin").join(name))])?;
         }
-        let program = command.first().context("what shall be run? `cargo xtask vm -- COMMAND` names it")?;
+        let program = command.first().context("no command given: cargo xtask vm -- COMMAND")?;
         ensure!(
             image.has_program(program),
-            "`{program}` is not in the guest; `--file \"$(command -v {program})\"` puts it there"
+            "the guest has no `{program}`; add it with `--file \"$(command -v {program})\"`"
         );
         image.text("/command", &script(&command), 0o755);
         Ok(image)
     }
 }
 
-/// The command as the guest's shell reads it.
+/// The shell script that runs the command in the guest.
 fn script(command: &[String]) -> String {
     let quoted: Vec<String> =
         command.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
@@ -219,7 +219,7 @@ fn script(command: &[String]) -> String {
     )
 }
 
-/// Builds the tests of this name; their program.
+/// Builds a test program and returns its path.
 fn test_program(name: &str, arch: &Arch) -> anyhow::Result<PathBuf> {
     let mut command = if is_this_machine(arch) {
         let mut here = Command::new(env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
@@ -232,22 +232,22 @@ fn test_program(name: &str, arch: &Arch) -> anyhow::Result<PathBuf> {
     };
     command.args(["--no-run", "--quiet", "--package", "shunt-tests", "--test", name]);
     let built = command.args(["--message-format", "json"]).stderr(Stdio::inherit()).output()?;
-    ensure!(built.status.success(), "the tests `{name}` cannot be built");
-    let said = String::from_utf8_lossy(&built.stdout);
-    let messages = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    ensure!(built.status.success(), "cannot build the test program `{name}`");
+    let output = String::from_utf8_lossy(&built.stdout);
+    let messages = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut programs = messages.filter(|message| message["target"]["name"] == name);
     let program = programs.find_map(|message| message["executable"].as_str().map(PathBuf::from));
-    program.with_context(|| format!("cargo does not say where the tests `{name}` are"))
+    program.with_context(|| format!("cargo did not report an executable for the test program `{name}`"))
 }
 
-/// A copy of a program of this machine without what only a debugger reads.
+/// A copy of a program without debug information, stripped by this machine's binutils.
 fn stripped(program: &Path, name: &str, directory: &Path) -> anyhow::Result<PathBuf> {
     let copy = directory.join(name);
     tool("strip", &["-o", &copy.to_string_lossy(), &program.to_string_lossy()])?;
     Ok(copy)
 }
 
-/// Of the form 2026-11-22.
+/// Today's date, such as 2026-11-22.
 fn today() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now())
         .to_string()

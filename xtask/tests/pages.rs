@@ -1,4 +1,4 @@
-//! What the documentation points to is there.
+//! Links, file names and options in the documentation exist.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -25,7 +25,7 @@ fn pages(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// As GitHub names them.
+/// Anchors of headings, as GitHub makes them.
 fn anchors(page: &str) -> Vec<String> {
     let headings =
         page.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
@@ -35,7 +35,7 @@ fn anchors(page: &str) -> Vec<String> {
         .collect()
 }
 
-/// Where a link leads, unless that is another site.
+/// Targets of links, except to other sites.
 fn links(page: &str) -> impl Iterator<Item = &str> {
     let targets = page.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
     targets.filter(|target| !target.contains("://"))
@@ -45,25 +45,25 @@ fn code(page: &str) -> impl Iterator<Item = &str> {
     page.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2))
 }
 
-/// Files and folders that are named as code. A `*` or `<` stands for more than one.
+/// Names of files and folders that are set as code. Names with `*` or `<` are patterns.
 fn names(page: &str) -> impl Iterator<Item = &str> {
     code(page).filter(|name| {
         PLACES.iter().any(|place| name.starts_with(place)) && !name.contains(['*', '<', '{', ' ', ':'])
     })
 }
 
-/// The options of what is typed in a shell or named as code, where it is a command of ours.
+/// Options of Shunt's commands, in shell examples and in code.
 fn options(page: &str) -> impl Iterator<Item = &str> {
     let typed = page.split("```").skip(1).step_by(2).flat_map(str::lines);
     let ours = code(page).chain(typed).filter_map(|line| {
         let line = line.trim_start_matches("$ ").trim_start_matches("# ").trim_start_matches("sudo ");
         (line.starts_with("shunt ") || line.starts_with("shuntd ")).then_some(line)
     });
-    let words = ours.flat_map(|line| line.split([' ', '\n', '`', '=', '[', ']', '|']));
+    let words = ours.flat_map(|line| line.split([' ', '\n', '`', '=', '[', ']', '|', ',', ';']));
     words.filter(|word| word.len() > 2 && word.starts_with("--"))
 }
 
-/// As they are read, not as they are typeset.
+/// The text of all man pages, without the escapes of troff.
 fn man_pages(root: &Path) -> String {
     let files = fs::read_dir(root.join("docs/man")).unwrap();
     files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap().replace("\\-", "-")).collect()
@@ -79,7 +79,7 @@ fn leads_nowhere(root: &Path, from: &Path, target: &str) -> bool {
 }
 
 #[test]
-fn every_link_leads_somewhere_and_every_named_file_and_option_is_there() {
+fn every_link_file_name_and_option_in_the_documentation_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
     let manual = man_pages(&root);
     let (mut seen, mut wrong) = (0, Vec::new());
@@ -95,6 +95,6 @@ fn every_link_leads_somewhere_and_every_named_file_and_option_is_there() {
         names(&page).for_each(|name| note(name, !root.join(name).exists()));
         options(&page).for_each(|option| note(option, !manual.contains(&format!("\\fB{option}\\fR"))));
     }
-    assert!(seen > 100, "only {seen} were found");
+    assert!(seen > 100, "found only {seen} links, names and options");
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -1,7 +1,7 @@
-//! New TCP connections: what one costs the router, and its daemon.
+//! New TCP connections: their cost for the router and its daemon.
 
 use crate::{
-    bench::{path::Open, rig},
+    bench::{path::Open, router_rig},
     napi::{RunTime, process_run_time},
 };
 use serde::Serialize;
@@ -14,23 +14,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Clients at work at once.
+/// Number of clients that connect at the same time.
 const CLIENTS: usize = 4;
-/// The server's ports: with the client's ephemeral ones, more tuples than a run uses.
+/// The server's ports. With the client's ephemeral ports they give more tuples than a run uses.
 const PORTS: std::ops::Range<u16> = 7000..7004;
 
-/// What was seen in one run.
+/// The counts of one run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Sample {
-    /// Opened, used for one byte each way, and closed.
+    /// Connections that were opened, used for one byte each way, and closed.
     pub connections: u64,
-    /// That failed.
+    /// Connections that failed.
     pub failures: u64,
-    /// How long it took.
+    /// Duration in ns.
     pub elapsed_ns: u64,
-    /// The router's polling threads.
+    /// CPU time of the router's polling threads.
     pub router: RunTime,
-    /// shuntd.
+    /// CPU time of shuntd.
     pub daemon: RunTime,
 }
 
@@ -40,16 +40,16 @@ impl Sample {
         self.connections as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 
-    /// Connections for one second of the router's CPU time, the daemon's included.
+    /// Connections per second of CPU time of the router and its daemon.
     pub fn per_cpu_second(&self) -> f64 {
         self.connections as f64 * 1e9 / (self.router.ran_ns + self.daemon.ran_ns).max(1) as f64
     }
 }
 
-/// One run: connections as fast as four clients open them.
+/// Runs four clients that open connections as fast as they can.
 pub fn measure(lab: &Topology, open: &Open<'_>, duration: Duration) -> anyhow::Result<Sample> {
     let daemon = open.daemon()?;
-    let (router, _hosts) = rig::threads(lab, rig::Placement::TwoCpus)?;
+    let (router, _hosts) = router_rig::threads(lab, router_rig::Placement::TwoCpus)?;
     let run_time = || -> anyhow::Result<(RunTime, RunTime)> {
         let router = router.iter().try_fold(RunTime::default(), |sum, t| anyhow::Ok(sum + t.run_time()?))?;
         Ok((router, daemon.map_or(Ok(RunTime::default()), process_run_time)?))
@@ -87,7 +87,7 @@ pub fn measure(lab: &Topology, open: &Open<'_>, duration: Duration) -> anyhow::R
             })
         });
         running.store(false, Ordering::Relaxed);
-        // accept() returns when somebody comes.
+        // Connect once more, so that accept() returns.
         lab.wan().ns.within(|| PORTS.for_each(|port| drop(TcpStream::connect(lab.wan().at(port)))));
         sampled
     })

@@ -1,46 +1,48 @@
-//! Router CPU per packet.
+//! Router CPU time per packet.
 
 use crate::bench::{
     path::{Open, Path},
-    rig::{Placement, Rig, Sample},
+    router_rig::{BATCH, Placement, Rig},
+    sample::Sample,
 };
 use anyhow::{Context, ensure};
+use shunt_lab::Doubt;
 use std::time::Duration;
 
-/// Rounds over all flows until the fast path must have learned them.
+/// Number of rounds over all flows after which the fast path must have learned them.
 const ROUNDS: usize = 40;
-/// How long a path is loaded before it is the next one's turn, once every flow has sent a packet.
+/// Duration of a path's turn, after every flow has sent a packet.
 const TURN: Duration = Duration::from_millis(100);
-/// How long a flow's packet takes at most.
+/// Largest time between two packets at the beginning of a turn.
 const PACKET: Duration = Duration::from_micros(1);
 
-/// A path and the router that it is opened on.
+/// A path and the router that it is measured on.
 #[derive(Debug)]
-pub struct Lane<'a> {
-    /// What its runs are called.
+pub struct PathRig<'a> {
+    /// Name of the path in the results.
     pub label: String,
-    /// What is measured.
+    /// The path to measure.
     pub path: Path,
     /// A router of its own.
     pub rig: Rig<'a>,
 }
 
-impl<'a> Lane<'a> {
-    /// The lane of a path, under that path's name.
-    pub fn of(path: Path, rig: Rig<'a>) -> Self {
+impl<'a> PathRig<'a> {
+    /// A path under its own name.
+    pub fn new(path: Path, rig: Rig<'a>) -> Self {
         Self { label: path.to_string(), path, rig }
     }
 }
 
-/// One run of paths that have their turns one after the other, again and again: whatever the machine's neighbours do, they do it to
-/// all of them.
-pub fn measure(lanes: &mut [Lane<'_>], turns: usize) -> anyhow::Result<Vec<Sample>> {
-    let open = lanes.iter_mut().map(prepare).collect::<Result<Vec<_>, _>>()?;
-    let before = counts(lanes, &open)?;
-    let mut runs: Vec<Option<Sample>> = lanes.iter().map(|_| None).collect();
+/// Makes one run: all paths are loaded in turn, several times, so that a disturbance of the machine affects all of
+/// them.
+pub fn measure(rigs: &mut [PathRig<'_>], turns: usize) -> anyhow::Result<Vec<Sample>> {
+    let open = rigs.iter_mut().map(prepare).collect::<Result<Vec<_>, _>>()?;
+    let before = counts(rigs, &open)?;
+    let mut runs: Vec<Option<Sample>> = rigs.iter().map(|_| None).collect();
     for _ in 0..turns {
-        for (lane, run) in lanes.iter_mut().zip(&mut runs) {
-            let turn = lane.rig.sample(TURN + PACKET * u32::try_from(lane.rig.flows())?)?;
+        for (path_rig, run) in rigs.iter_mut().zip(&mut runs) {
+            let turn = path_rig.rig.sample(TURN + PACKET * u32::try_from(path_rig.rig.flows())?)?;
             match run {
                 Some(run) => run.add(turn),
                 None => *run = Some(turn),
@@ -48,7 +50,7 @@ pub fn measure(lanes: &mut [Lane<'_>], turns: usize) -> anyhow::Result<Vec<Sampl
         }
     }
     let mut runs = runs.into_iter().collect::<Option<Vec<_>>>().context("no turns")?;
-    for (run, (before, after)) in runs.iter_mut().zip(before.iter().zip(counts(lanes, &open)?)) {
+    for (run, (before, after)) in runs.iter_mut().zip(before.iter().zip(counts(rigs, &open)?)) {
         let delivered = after.0 - before.0;
         run.fast_share =
             before.1.zip(after.1).map(|(before, after)| (after - before) as f64 / delivered as f64);
@@ -56,13 +58,16 @@ pub fn measure(lanes: &mut [Lane<'_>], turns: usize) -> anyhow::Result<Vec<Sampl
     Ok(runs)
 }
 
-/// Packets that have come through, and those of them that were fast.
-fn counts(lanes: &[Lane<'_>], open: &[Open<'_>]) -> anyhow::Result<Vec<(u64, Option<u64>)>> {
-    lanes.iter().zip(open).map(|(lane, open)| Ok((lane.rig.delivered()?, open.fast_packets()?))).collect()
+/// Packets delivered so far, and how many of them took the fast path.
+fn counts(rigs: &[PathRig<'_>], open: &[Open<'_>]) -> anyhow::Result<Vec<(u64, Option<u64>)>> {
+    rigs.iter()
+        .zip(open)
+        .map(|(path_rig, open)| Ok((path_rig.rig.delivered()?, open.fast_packets()?)))
+        .collect()
 }
 
-/// Opens a path, and has it take the packets of all flows.
-fn prepare<'a>(Lane { path, rig, .. }: &mut Lane<'a>) -> anyhow::Result<Open<'a>> {
+/// Opens a path, and sends until the path handles the packets of all flows.
+fn prepare<'a>(PathRig { path, rig, .. }: &mut PathRig<'a>) -> anyhow::Result<Open<'a>> {
     let open = path.open(rig.router())?;
     rig.settle()?;
     if *path != Path::Bare {
@@ -75,7 +80,7 @@ fn prepare<'a>(Lane { path, rig, .. }: &mut Lane<'a>) -> anyhow::Result<Open<'a>
     Ok(open)
 }
 
-/// Sends until the fast path has nearly all of the packets.
+/// Sends until nearly all packets take the fast path.
 fn learn(rig: &mut Rig<'_>, fast: impl Fn() -> anyhow::Result<u64>) -> anyhow::Result<()> {
     let mut taken = 0;
     for _ in 0..ROUNDS {
@@ -86,27 +91,27 @@ fn learn(rig: &mut Rig<'_>, fast: impl Fn() -> anyhow::Result<u64>) -> anyhow::R
             return Ok(());
         }
     }
-    ensure!(taken > 0, "the fast path took no packet");
+    ensure!(taken > 0, "no packet took the fast path");
     Ok(())
 }
 
-/// What makes one doubt a sample.
-pub fn doubts(path: Path, sample: &Sample, placement: Placement) -> Vec<String> {
+/// Reasons why a sample may be wrong.
+pub fn doubts(path: Path, sample: &Sample, placement: Placement) -> Vec<Doubt> {
     let mut doubts = Vec::new();
     let lost = 1.0 - sample.delivered as f64 / sample.sent.max(1) as f64;
     if placement == Placement::OneCpu && lost > 0.001 {
-        doubts.push(format!("{path}: {:.1} % of the packets were lost", lost * 100.0));
+        doubts.push(Doubt::Lost { percent: lost * 100.0 });
     }
     let waited = sample.router.waited_ns as f64 / sample.elapsed_ns.max(1) as f64;
     if waited > 0.02 {
-        doubts.push(format!("{path}: the router waited {:.0} % of the time for its CPU", waited * 100.0));
+        doubts.push(Doubt::RouterWaited { percent: waited * 100.0 });
     }
-    let batch = sample.delivered as f64 / sample.router.slices.max(1) as f64;
-    if placement == Placement::OneCpu && batch < 60.0 {
-        doubts.push(format!("{path}: batches of {batch:.0} packets where 64 were sent"));
+    let packets = sample.delivered as f64 / sample.router.slices.max(1) as f64;
+    if placement == Placement::OneCpu && packets < 60.0 {
+        doubts.push(Doubt::SmallBatches { packets, sent: BATCH });
     }
     if let Some(share) = sample.fast_share.filter(|share| path.is_fast() && *share < 0.98) {
-        doubts.push(format!("{path}: {:.1} % of the packets on the fast path", share * 100.0));
+        doubts.push(Doubt::SlowPath { percent: share * 100.0 });
     }
     doubts
 }

@@ -1,56 +1,57 @@
-//! The ways a packet can take through the router.
+//! The paths that a packet can take through the router.
 
-use super::others::{FlowTable, Mode, XdpForward};
+use super::peer_paths::{FlowTable, Mode, XdpForward};
 use crate::shunt::Shunt;
 use serde::{Deserialize, Serialize};
-use shunt_bpf::traffic::BareRedirect;
 use shunt_testkit::NetNs;
+use shunt_traffic::BareRedirect;
 use std::fmt;
 
-/// A way through the router.
+/// A path through the router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Path {
-    /// Linux alone.
+    /// Linux without Shunt.
     Slow,
-    /// A redirect of every frame, unread.
+    /// An XDP program that redirects every frame without reading it.
     Bare,
-    /// Shunt's engine xdp.
+    /// Shunt's xdp engine.
     Xdp,
-    /// Shunt's engine tc.
+    /// Shunt's tc engine.
     Tc,
-    /// Shunt is up and learns nothing.
+    /// Linux with Shunt up, which learns nothing.
     Idle,
-    /// Linux's own fast path, in software.
+    /// Linux's nf_flowtable in software.
     FlowTable,
-    /// `xdp-forward`, which asks that flow table.
+    /// `xdp-forward` with the lookup in nf_flowtable.
     XdpForwardFlowTable,
-    /// `xdp-forward`, which asks for a route and for nothing else.
+    /// `xdp-forward` with the route lookup only.
     XdpForwardFib,
 }
 
-/// What makes a path the one in use, until it is dropped.
+/// An open path: packets take it until this value is dropped.
 #[derive(Debug)]
 pub enum Open<'a> {
-    /// Nothing.
+    /// Nothing to set up.
     Slow,
-    /// A program.
+    /// An attached XDP program.
     Bare {
         #[expect(dead_code, reason = "attached as long as it lives")]
         program: BareRedirect,
     },
-    /// A daemon.
+    /// A running daemon.
     Shunt(Shunt<'a>),
-    /// A flow table, and perhaps a program that asks it.
+    /// nf_flowtable, xdp-forward, or both.
     #[expect(dead_code, reason = "there as long as it lives")]
-    Others(Option<XdpForward<'a>>, Option<FlowTable<'a>>),
+    Peers(Option<XdpForward<'a>>, Option<FlowTable<'a>>),
 }
 
-/// The table has room for all flows of a run in both directions, and no flow leaves it during a run or asks for another proof.
+/// The table has room for all flows in both directions, and no flow leaves the table or is due for a proof during a
+/// run.
 const CONFIG: &str = "max_flows = 262144\nidle = \"600s\"\nreprove = \"30s\"\n";
 
 impl Path {
-    /// Opens it on a router.
+    /// Opens the path on a router.
     pub fn open(self, router: &NetNs) -> anyhow::Result<Open<'_>> {
         Ok(match self {
             Self::Slow => Open::Slow,
@@ -63,33 +64,33 @@ impl Path {
                 let config = format!("{CONFIG}udp_packets = 1000000\ntcp_packets = 1000000\n");
                 Open::Shunt(Shunt::up(router, "xdp", &config)?)
             }
-            Self::FlowTable => Open::Others(None, Some(FlowTable::on(router)?)),
+            Self::FlowTable => Open::Peers(None, Some(FlowTable::on(router)?)),
             Self::XdpForwardFlowTable => {
                 let table = FlowTable::on(router)?;
-                Open::Others(Some(XdpForward::load(router, Mode::FlowTable)?), Some(table))
+                Open::Peers(Some(XdpForward::load(router, Mode::FlowTable)?), Some(table))
             }
-            Self::XdpForwardFib => Open::Others(Some(XdpForward::load(router, Mode::Fib)?), None),
+            Self::XdpForwardFib => Open::Peers(Some(XdpForward::load(router, Mode::Fib)?), None),
         })
     }
 
-    /// Whether are to be on Shunt's fast path.
+    /// Whether packets must take Shunt's fast path.
     pub const fn is_fast(self) -> bool {
         matches!(self, Self::Xdp | Self::Tc)
     }
 
-    /// Whether all packets are to go the slow way.
+    /// Whether all packets must take the slow path.
     pub const fn is_slow(self) -> bool {
         matches!(self, Self::Slow | Self::Idle)
     }
 
-    /// Whether an XDP program is to send them.
+    /// Whether an XDP program must redirect the packets.
     pub const fn is_redirect(self) -> bool {
         matches!(self, Self::Bare | Self::Xdp | Self::XdpForwardFlowTable | Self::XdpForwardFib)
     }
 }
 
 impl Open<'_> {
-    /// Packets that the fast path has sent.
+    /// Number of packets that Shunt's fast path has sent; None on other paths.
     pub fn fast_packets(&self) -> anyhow::Result<Option<u64>> {
         match self {
             Self::Shunt(shunt) => shunt.number("/packets/fast").map(Some),
@@ -97,7 +98,7 @@ impl Open<'_> {
         }
     }
 
-    /// Whether Shunt's XDP program is on this port.
+    /// Whether Shunt's XDP program is attached to this port.
     pub fn has_xdp(&self, name: &str) -> anyhow::Result<bool> {
         let Self::Shunt(shunt) = self else { return Ok(false) };
         let status = shunt.status()?;
@@ -105,7 +106,7 @@ impl Open<'_> {
         Ok(ports.iter().any(|port| port["name"] == name && port["xdp_attached"] == true))
     }
 
-    /// The daemon's process.
+    /// The daemon's process ID; None on other paths.
     pub fn daemon(&self) -> anyhow::Result<Option<u32>> {
         match self {
             Self::Shunt(shunt) => Ok(u32::try_from(shunt.number("/pid")?).ok()),

@@ -1,22 +1,22 @@
-//! What is on the wire, and what the router makes of it.
+//! Settings of the router: address family, NAT, VLAN tags.
 
 use serde::{Deserialize, Serialize};
 use shunt_testkit::{Segment, Topology, rulesets};
 use shunt_wire::{Tag, line::FCS_BYTES};
 use std::fmt;
 
-/// A router with ten rules between a LAN and a WAN. The default is what the bench measures.
+/// A router with ten rules between a LAN and a WAN. The default is the bench's setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Setting {
-    /// Of the packets.
+    /// Address family of the packets.
     pub family: Family,
-    /// What goes to the WAN is masqueraded.
+    /// Whether traffic to the WAN is masqueraded.
     pub nat: bool,
-    /// What becomes of the VLAN tag.
+    /// The change of the VLAN tag.
     pub tag: Tagging,
 }
 
-/// A version of IP.
+/// An address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
@@ -24,19 +24,19 @@ pub enum Family {
     Ipv6,
 }
 
-/// On which side frames have a tag, which a VLAN device of the router's sees to.
+/// The side of the router on which frames have a VLAN tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tagging {
-    /// On neither.
+    /// No side.
     None,
-    /// In the LAN: a packet to the WAN loses it.
+    /// The LAN: the tag of a packet to the WAN is popped.
     Popped,
-    /// On the WAN: a packet to the WAN gets it.
+    /// The WAN: a tag is pushed onto a packet to the WAN.
     Pushed,
 }
 
-/// Of the VLAN.
+/// The VLAN of tagged frames.
 const TAGS: &[Tag] = &[Tag::vlan(10)];
 const SMALLEST: u32 = 64;
 
@@ -47,7 +47,7 @@ impl Default for Setting {
 }
 
 impl Setting {
-    /// The network that is measured.
+    /// Sets up the network.
     pub fn topology(self) -> Topology {
         let (mut lan, mut wan) = (Segment::LAN, Segment::WAN);
         match self.tag {
@@ -55,13 +55,13 @@ impl Setting {
             Tagging::Popped => lan = lan.tagged(TAGS),
             Tagging::Pushed => wan = wan.tagged(TAGS),
         }
-        let lab = Topology::of(&[lan, wan]);
+        let lab = Topology::new(&[lan, wan]);
         for (rules, wanted) in [(rulesets::TEN_RULES, true), (rulesets::MASQUERADE, self.nat)] {
             if wanted {
                 lab.router().nft(&by_gateways(&lab, rules));
             }
         }
-        // Nothing may expire while something else is measured.
+        // Keep connections while something else is measured.
         for timeout in ["udp_timeout", "udp_timeout_stream"] {
             lab.router().sysctl(&format!("netfilter/nf_conntrack_{timeout}"), 600);
         }
@@ -69,7 +69,7 @@ impl Setting {
         lab
     }
 
-    /// The smallest frame of a segment that has these tags, with FCS: 64 bytes, where UDP's headers fit into them.
+    /// The smallest frame with FCS on a segment with these tags: 64 bytes if the UDP headers fit, otherwise more.
     pub fn frame_bytes(self, tags: &[Tag]) -> u32 {
         let l3 = match self.family {
             Family::Ipv4 => 20,
@@ -79,7 +79,7 @@ impl Setting {
     }
 }
 
-/// Rules that name ports, for the devices that have the addresses.
+/// Replaces port names in rules by the devices that have the addresses.
 fn by_gateways(lab: &Topology, rules: &str) -> String {
     lab.hosts().iter().fold(rules.to_owned(), |rules, host| {
         rules.replace(&format!("\"{}\"", host.port), &format!("\"{}\"", host.gateway))
@@ -109,7 +109,7 @@ mod tests {
     fn frames_are_of_64_bytes_where_the_headers_fit() {
         let [v4, v6] = [Family::Ipv4, Family::Ipv6].map(|family| Setting { family, ..Setting::default() });
         assert_eq!((v4.frame_bytes(&[]), v4.frame_bytes(TAGS)), (64, 64));
-        // 14 + 40 + 8 + 4, and a tag of 4.
+        // 14 + 40 + 8 + 4, and 4 for a tag.
         assert_eq!((v6.frame_bytes(&[]), v6.frame_bytes(TAGS)), (66, 70));
     }
 }

@@ -14,24 +14,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Who signs the archives that are known here.
+/// Keys with which the archives are signed.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// What an index takes.
+/// Disk space that an index takes.
 const ROOM: u64 = 100 * MEGABYTE;
 
-/// A package as the archive's index has it.
+/// A package in the archive's index.
 #[derive(Debug)]
 pub struct Package {
-    /// As apt takes it on its command line.
+    /// `NAME=VERSION`, as on apt's command line.
     name: String,
-    /// What it is called in the cache.
+    /// File name in the cache.
     pub file: String,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
     sha256: String,
 }
 
-/// apt, and where its index is.
+/// apt with its own directory of indices.
 #[derive(Debug)]
 pub struct Apt {
     directory: PathBuf,
@@ -40,11 +40,11 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// With `update`, or where there is none yet, the index is fetched.
+    /// Opens the index. Fetches it with `update`, or if there is none yet.
     pub fn new(suite: Suite, arch: &Arch, cache: &Cache, update: bool) -> anyhow::Result<Self> {
         ensure!(
             Path::new(KEYRING).is_file(),
-            "{KEYRING} is not there, so that no Debian package can be checked; the package debian-archive-keyring has it"
+            "{KEYRING} is missing, so no Debian package can be verified; install the package debian-archive-keyring"
         );
         let label = format!("{}\t", suite.archive);
         let known =
@@ -67,7 +67,7 @@ impl Apt {
         )?;
         let apt = Self { directory, suite, arch: arch.debian };
         if update || !apt.has_index() {
-            cache.demand_room(ROOM)?;
+            cache.require_room(ROOM)?;
             apt.ask(&["apt-get", "-q", "--error-on=any", "update"])
                 .context("the archive's index cannot be fetched; without it no package can be checked")?;
         }
@@ -79,26 +79,27 @@ impl Apt {
         lists.into_iter().any(|file| file.file_name().to_string_lossy().ends_with("_Packages"))
     }
 
-    /// What a package needs, and what that needs.
+    /// The names of all packages that a package depends on, directly or indirectly.
     pub fn needed_by(&self, package: &str) -> anyhow::Result<Vec<String>> {
-        let said =
+        let text =
             self.ask(&["apt-cache", "depends", "--recurse", "--important", "--no-pre-depends", package])?;
-        Ok(said.lines().map(str::to_owned).collect())
+        Ok(text.lines().map(str::to_owned).collect())
     }
 
     /// The latest builds of these packages.
     pub fn packages(&self, names: &[&str]) -> anyhow::Result<Vec<Package>> {
         let uris = self.ask(&[&["apt-get", "--print-uris", "download"], names].concat())?;
-        let packages: Option<Vec<Package>> = uris.lines().map(Package::of).collect();
+        let packages: Option<Vec<Package>> = uris.lines().map(Package::parse).collect();
         packages.filter(|packages| packages.len() == names.len()).with_context(|| {
             format!(
-                "{}: apt-get --print-uris said what is not understood, or no SHA256:\n{uris}",
+                "{}: unexpected output of apt-get --print-uris, or no SHA256:
+                {uris}",
                 self.suite.name
             )
         })
     }
 
-    /// The same, with all that they need.
+    /// The latest builds of these packages and of all their dependencies.
     pub fn closure(&self, names: &[&str]) -> anyhow::Result<Vec<Package>> {
         let install = ["apt-get", "-qq", "--print-uris", "--no-install-recommends", "install"];
         let uris = self.ask(&[&install, names].concat())?;
@@ -106,13 +107,13 @@ impl Apt {
         self.packages(&needed.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Puts packages into the cache, unless they are there, and compares them with the index.
+    /// Fetches packages that are not in the cache, and checks all against the index.
     pub fn fetch(&self, packages: &[Package], cache: &Cache) -> anyhow::Result<()> {
         let missing: Vec<&Package> =
             packages.iter().filter(|package| !cache.path().join(&package.file).is_file()).collect();
         if !missing.is_empty() {
             let size = missing.iter().map(|package| package.size).sum::<u64>();
-            cache.demand_room(size)?;
+            cache.require_room(size)?;
             for package in &missing {
                 eprintln!("fetching {} ({} MB)", package.file, package.size / MEGABYTE + 1);
             }
@@ -121,7 +122,7 @@ impl Apt {
             self.ask_in(partial.path(), &[&["apt-get", "-q", "download"], &names[..]].concat())
                 .with_context(|| {
                     format!(
-                        "{} cannot be fetched; if the archive has newer ones by now, --update asks for them",
+                        "cannot fetch {}; if the archive has newer packages by now, use --update",
                         names.join(", ")
                     )
                 })?;
@@ -144,7 +145,7 @@ impl Apt {
             own("Dir::Etc::SourceList", "sources.list"),
             "-oDir::Etc::SourceParts=-".to_owned(),
             own("Dir::State::Lists", "lists"),
-            // What is installed here does not count.
+            // Ignore the packages that are installed here.
             own("Dir::State::Status", "status"),
             own("Dir::Cache", "."),
             format!("-oAPT::Architecture={}", self.arch),
@@ -154,7 +155,7 @@ impl Apt {
             "-oAcquire::http::Timeout=20".to_owned(),
             "-oAcquire::https::Timeout=20".to_owned(),
             "-oAcquire::Retries=2".to_owned(),
-            // Where the cache is root's alone, the user _apt cannot write to it.
+            // The user _apt cannot write to a cache of root's.
             "-oAPT::Sandbox::User=root".to_owned(),
         ];
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
@@ -163,15 +164,15 @@ impl Apt {
     }
 }
 
-/// NAME=VERSION of a package, from a line of `apt-get --print-uris`: 'URI' NAME_VERSION_ARCH.deb ...
+/// `NAME=VERSION` of a package, from a line of `apt-get --print-uris`: 'URI' NAME_VERSION_ARCH.deb ...
 fn named_by(line: &str) -> Option<String> {
     let mut parts = line.split_whitespace().nth(1)?.split('_');
     Some(format!("{}={}", parts.next()?, parts.next()?.replace("%3a", ":")))
 }
 
 impl Package {
-    /// From a line of `apt-get --print-uris`: 'URI' FILE SIZE SHA256:SUM.
-    fn of(line: &str) -> Option<Self> {
+    /// Parses a line of `apt-get --print-uris`: 'URI' FILE SIZE SHA256:SUM.
+    fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace().skip(1);
         let file = words.next()?.to_owned();
         let size = words.next()?.parse().ok()?;
@@ -180,11 +181,11 @@ impl Package {
     }
 
     fn check(&self, path: &Path) -> anyhow::Result<()> {
-        let said = tool("sha256sum", &[&path.to_string_lossy()])
-            .with_context(|| format!("{} has not been fetched as {}", self.name, self.file))?;
+        let text = tool("sha256sum", &[&path.to_string_lossy()])
+            .with_context(|| format!("apt did not fetch {} as {}", self.name, self.file))?;
         ensure!(
-            said.starts_with(&self.sha256),
-            "{} is not what the archive's index has (SHA256 {}): remove it, and it is fetched again",
+            text.starts_with(&self.sha256),
+            "{} differs from the archive's index (SHA256 {}): remove the file to fetch it again",
             path.display(),
             self.sha256
         );
@@ -197,12 +198,12 @@ mod tests {
     use super::Package;
 
     #[test]
-    fn a_line_of_apt_names_the_package_its_version_and_its_checksum() {
+    fn a_line_of_apt_has_the_name_the_version_and_the_checksum_of_a_package() {
         let line = "'http://archive/pool/linux-image-6.12.117%2bdeb12.deb' \
                     linux-image-6.12.117+deb12-cloud-amd64_6.12.117-1~deb12u1_amd64.deb 34307256 SHA256:5195b2";
-        let package = Package::of(line).expect("it is understood");
+        let package = Package::parse(line).expect("a valid line");
         assert_eq!(package.name, "linux-image-6.12.117+deb12-cloud-amd64=6.12.117-1~deb12u1");
         assert_eq!((package.size, package.sha256.as_str()), (34_307_256, "5195b2"));
-        assert!(Package::of("'http://archive/x.deb' x_1_amd64.deb 5 MD5Sum:00").is_none());
+        assert!(Package::parse("'http://archive/x.deb' x_1_amd64.deb 5 MD5Sum:00").is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Where packages are kept between runs: in the user's cache directory, outside the tree.
+//! The cache of packages between runs, in the user's cache directory.
 
 use anyhow::{Context, ensure};
 use nix::{
@@ -11,10 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// In bytes.
+/// Bytes in a megabyte.
 pub const MEGABYTE: u64 = 1 << 20;
 
-/// The directory, locked for this process.
+/// The cache directory, locked by this process.
 #[derive(Debug)]
 pub struct Cache {
     path: PathBuf,
@@ -22,7 +22,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Waits until nobody else uses it.
+    /// Opens the cache. Waits until no other process uses it.
     pub fn open() -> anyhow::Result<Self> {
         let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
@@ -33,24 +33,24 @@ impl Cache {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Where it is.
+    /// Path of the cache directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// That it has so much room left.
-    pub fn demand_room(&self, bytes: u64) -> anyhow::Result<()> {
-        demand_room(&self.path, bytes, "XDG_CACHE_HOME names another place")
+    /// Checks that the cache's file system has so many bytes left.
+    pub fn require_room(&self, bytes: u64) -> anyhow::Result<()> {
+        require_room(&self.path, bytes, "XDG_CACHE_HOME names another place")
     }
 }
 
-/// That a directory has so much room left; what else can be done is the end of the error.
-pub fn demand_room(directory: &Path, bytes: u64, way_out: &str) -> anyhow::Result<()> {
+/// Checks that a directory's file system has so many bytes left. The error ends with `way_out`, another remedy.
+pub fn require_room(directory: &Path, bytes: u64, way_out: &str) -> anyhow::Result<()> {
     let found = statvfs(directory).with_context(|| directory.display().to_string())?;
     let free = found.blocks_available() * found.fragment_size();
     ensure!(
         free >= bytes,
-        "{}: {} MB are free, and {} MB are needed: make room, or {way_out}",
+        "{}: {} MB are free, but {} MB are needed: free some space, or {way_out}",
         directory.display(),
         free / MEGABYTE,
         bytes / MEGABYTE

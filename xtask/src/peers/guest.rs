@@ -1,9 +1,10 @@
-//! What runs in the guest: every path in one setting, a line of JSON for each.
+//! The part that runs in the guest: measures every path in one setting, and prints one line of JSON for each row.
 
-use super::row::{Row, Run, Said, all};
+use super::row::{GuestMessage, Row, Run, total_ns_per_packet};
 use crate::bench::{
     path::{Open, Path},
-    rig::{Placement, Rig, Sample},
+    router_rig::{Placement, Rig},
+    sample::Sample,
     setting::Setting,
     ways::Ways,
 };
@@ -14,7 +15,7 @@ use std::{fs, time::Duration};
 /// Measures in a guest that counts instructions.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// As JSON.
+    /// The setting as JSON.
     #[arg(long)]
     setting: String,
     #[arg(long, value_delimiter = ',')]
@@ -23,7 +24,7 @@ pub struct Options {
     runs: usize,
 }
 
-/// In the order in which they are measured: those that a flow table is needed for come last, as it stays a while.
+/// The paths in the order of measuring. Those that need a flow table come last, because its entries stay for a while.
 pub const PATHS: [Path; 8] = [
     Path::Slow,
     Path::Idle,
@@ -35,29 +36,29 @@ pub const PATHS: [Path; 8] = [
     Path::XdpForwardFlowTable,
 ];
 
-/// Of the guest's time.
+/// Duration of a run in the guest's time.
 const RUN_TIME: Duration = Duration::from_millis(40);
-/// Of all flows until a path must have them.
+/// Number of rounds over all flows after which a path must handle them.
 const ROUNDS: usize = 12;
-/// Packets of a round, if there are fewer flows.
+/// Least number of packets in a round.
 const ROUND_MIN: u64 = 256;
-/// By default a guest's conntrack has room for 65,536.
+/// Size of conntrack's table; a guest's default is 65,536.
 const CONNECTIONS_MAX: &str = "262144";
 
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let setting: Setting = serde_json::from_str(&options.setting)?;
-    say(&Said::Kernel(fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned()))?;
+    send_message(&GuestMessage::Kernel(fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned()))?;
     fs::write("/proc/sys/net/netfilter/nf_conntrack_max", CONNECTIONS_MAX).context("nf_conntrack_max")?;
     let lab = setting.topology();
     let most = options.flows.iter().copied().max().context("no number of flows")?;
-    let mut rig = Rig::of(&lab, setting, most, Placement::OneCpu)?;
+    let mut rig = Rig::with_setting(&lab, setting, most, Placement::OneCpu)?;
     rig.settle()?;
     rig.establish()?;
     let mut baselines = Vec::new();
     for &flows in &options.flows {
         rig.send_only(flows)?;
         rig.sample_without_router(RUN_TIME)?;
-        baselines.push(all(&rig.sample_without_router(RUN_TIME)?));
+        baselines.push(total_ns_per_packet(&rig.sample_without_router(RUN_TIME)?));
     }
     for path in PATHS {
         let open = open(&lab, setting, path);
@@ -68,14 +69,14 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
                     .and_then(|()| measure(&lab, &mut rig, path, open, options.runs, baseline)),
                 Err(e) => Err(anyhow::anyhow!("{e:#}")),
             };
-            say(&Said::Row(Row::of(path, setting, flows, runs)))?;
+            send_message(&GuestMessage::Row(Row::new(path, setting, flows, runs)))?;
         }
     }
     Ok(())
 }
 
 fn open(lab: &Topology, setting: Setting, path: Path) -> anyhow::Result<Open<'_>> {
-    ensure!(path != Path::XdpForwardFib || !setting.nat, "it does not translate addresses");
+    ensure!(path != Path::XdpForwardFib || !setting.nat, "xdp-forward -f fib does not translate addresses");
     path.open(lab.router())
 }
 
@@ -92,33 +93,34 @@ fn measure(
     let port = lab.lan().port;
     ensure!(
         path != Path::Xdp || open.has_xdp(port)?,
-        "shunt runs no XDP program on {port}, and tc in its place"
+        "shunt attached no XDP program to {port}; the tc engine forwards instead"
     );
     warm(lab, rig, path)?;
     rig.sample(RUN_TIME)?;
     let (mut sampled, mut delivered) = (Vec::new(), 0);
-    let (before, fast) = (Ways::of(router)?, open.fast_packets()?);
+    let (before, fast) = (Ways::read(router)?, open.fast_packets()?);
     for _ in 0..runs {
         let sample = rig.sample(RUN_TIME)?;
         let lost = sample.sent.abs_diff(sample.delivered);
         ensure!(lost * 1000 <= sample.sent, "{lost} of {} packets were lost", sample.sent);
         ensure!(
             sample.delivered_bytes == sample.delivered * leaving_bytes(lab, path, &sample),
-            "packets of {:.1} bytes left: the tag is not what it should be",
+            "packets left with {:.1} bytes: the VLAN tag was not changed as expected",
             sample.delivered_bytes as f64 / sample.delivered.max(1) as f64
         );
         delivered += sample.delivered;
-        sampled.push(Run::of(&sample, baseline));
+        sampled.push(Run::from_sample(&sample, baseline));
     }
-    Ways::of(router)?.demand(path, before, delivered)?;
+    Ways::read(router)?.demand(path, before, delivered)?;
     if let (true, Some((before, after))) = (path.is_fast(), fast.zip(open.fast_packets()?)) {
         let fast = after - before;
-        ensure!(fast * 100 >= delivered * 98, "shunt counts {fast} fast packets of {delivered}");
+        ensure!(fast * 100 >= delivered * 98, "only {fast} of {delivered} packets took shunt's fast path");
     }
     Ok(sampled)
 }
 
-/// The size of a packet that has left the router, as the host's XDP program sees it: the tag of an skb is not in its bytes.
+/// The size of a packet that has left the router, as the host's XDP program sees it: the tag of an skb is not in the
+/// packet's bytes.
 fn leaving_bytes(lab: &Topology, path: Path, sample: &Sample) -> u64 {
     let came = u64::from(sample.frame_bytes);
     let tags = |host: &Host| 4 * host.tags.len() as u64;
@@ -129,14 +131,14 @@ fn leaving_bytes(lab: &Topology, path: Path, sample: &Sample) -> u64 {
     }
 }
 
-/// Sends until the path has the packets of all flows.
+/// Sends until the packets of all flows take the path.
 fn warm(lab: &Topology, rig: &mut Rig<'_>, path: Path) -> anyhow::Result<()> {
     let packets = rig.flows().max(ROUND_MIN);
     let mut taken = Ok(());
     for _ in 0..ROUNDS {
-        let before = Ways::of(lab.router())?;
+        let before = Ways::read(lab.router())?;
         rig.send(packets)?;
-        taken = Ways::of(lab.router())?.demand(path, before, packets);
+        taken = Ways::read(lab.router())?.demand(path, before, packets);
         if taken.is_ok() {
             break;
         }
@@ -144,7 +146,7 @@ fn warm(lab: &Topology, rig: &mut Rig<'_>, path: Path) -> anyhow::Result<()> {
     taken
 }
 
-fn say(said: &Said) -> anyhow::Result<()> {
+fn send_message(said: &GuestMessage) -> anyhow::Result<()> {
     println!("{}", serde_json::to_string(said).context("a line for the host")?);
     Ok(())
 }

@@ -1,41 +1,48 @@
-//! All rows, as a file and as a table.
+//! The results of all guests: a file of results with the rows and ratios beside the readings, and a table.
 
-use super::{Heard, Options, guest::PATHS, row::Row};
+use super::{GuestOutput, Options, guest::PATHS, row::Row};
 use crate::{
     bench::{
         path::Path,
-        record::{Ratio, Target, write},
         setting::{Setting, Tagging},
+        summary::{Ratio, Target},
     },
     vm,
 };
-use serde::Serialize;
+use serde_json::{Map, Value, json};
+use shunt_lab::{Conditions, Doubt, Reading, Results, ResultsFile, Run};
 use std::{
     collections::BTreeMap,
-    fmt, fs,
+    fmt, fs, io,
     path::Path as File,
     process::{Command, Stdio},
-    time::SystemTime,
 };
 
-/// `target/bench/peers.json`.
-#[derive(Debug, Serialize)]
+/// The rows so far, and `target/bench/peers.json`.
+#[derive(Debug)]
 pub struct Report {
-    conditions: BTreeMap<&'static str, String>,
+    file: ResultsFile,
     ratios: BTreeMap<String, Ratio>,
     pub rows: Vec<Row>,
-    #[serde(skip)]
     flows: Vec<u32>,
 }
 
-/// What the figures are of: so many flows.
-const FIGURE_FLOWS: u32 = 1000;
+/// The measurement's name in files of results.
+const WHAT: &str = "peers";
+const UNIT: &str = "instructions/packet";
+/// Number of flows in the rows that ratios are made of.
+const RATIO_FLOWS: u32 = 1000;
+/// Seed of the bootstrap, so that the same runs always give the same interval.
+const SEED: u64 = 1;
 
 impl Report {
-    pub fn new(options: &Options, flows: &[u32]) -> anyhow::Result<Self> {
-        let mut conditions = BTreeMap::from([
+    /// Begins the file.
+    pub fn begin(path: &File, options: &Options, flows: &[u32]) -> anyhow::Result<Self> {
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        let mut setup = BTreeMap::from([
             ("machine", format!("QEMU without KVM, one CPU, {}", vm::COUNTING.join(" "))),
-            ("began", humantime::format_rfc3339_seconds(SystemTime::now()).to_string()),
             ("qemu", first_line("qemu-system-x86_64", &["--version"])),
             ("frame", "UDP; IPv4: 64 bytes with FCS; IPv6: 66, and 70 with a tag".to_owned()),
             ("batch", "64 frames".to_owned()),
@@ -46,65 +53,125 @@ impl Report {
         ]);
         if let Some(program) = &options.xdp_forward {
             let version = first_line(&program.to_string_lossy(), &["load", "--version"]);
-            conditions.insert("xdp-forward", format!("{version}, LIBXDP_SKIP_DISPATCHER=1"));
+            setup.insert("xdp-forward", format!("{version}, LIBXDP_SKIP_DISPATCHER=1"));
         }
-        Ok(Self { conditions, ratios: BTreeMap::new(), rows: Vec::new(), flows: flows.to_vec() })
+        let mut conditions = Conditions::of_this_machine();
+        conditions.setup.extend(setup.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
+        let file = ResultsFile::begin(path.to_owned(), Results::new(WHAT, conditions))?;
+        Ok(Self::new(file, flows))
     }
 
-    /// Takes what a guest has said, and a hole for each row that it has not.
-    pub fn add(&mut self, setting: Setting, heard: Heard) {
-        let why = heard.failed.map_or("the guest has not said".to_owned(), |e| format!("{e:#}"));
-        if let Some(kernel) = heard.kernel {
-            self.conditions.insert("kernel", kernel);
+    fn new(file: ResultsFile, flows: &[u32]) -> Self {
+        Self { file, ratios: BTreeMap::new(), rows: Vec::new(), flows: flows.to_vec() }
+    }
+
+    /// Adds a guest's rows, and for each row that the guest did not print, the reason; then writes the file.
+    pub fn add(&mut self, setting: Setting, output: GuestOutput) -> io::Result<()> {
+        let why = output.failed.map_or("the guest printed no row".to_owned(), |e| format!("{e:#}"));
+        if let Some(kernel) = output.kernel {
+            self.file.conditions_mut().kernel = Some(kernel);
         }
         for &flows in &self.flows {
             for path in PATHS {
-                let said = heard.rows.iter().find(|row| (row.path, row.flows) == (path, flows)).cloned();
-                let hole = || Row::of(path, setting, flows, Err(anyhow::anyhow!("{why}")));
-                self.rows.push(said.unwrap_or_else(hole));
+                let printed = output.rows.iter().find(|row| (row.path, row.flows) == (path, flows)).cloned();
+                let missing = || Row::new(path, setting, flows, Err(anyhow::anyhow!("{why}")));
+                let row = printed.unwrap_or_else(missing);
+                match (reading(&row), &row.missing) {
+                    (Some(reading), _) => self.file.insert(&reading_name(&row), reading)?,
+                    (None, why) => {
+                        let why = why.clone().unwrap_or_else(|| "no run".to_owned());
+                        self.file.add_missing(&reading_name(&row), why);
+                    }
+                }
+                self.rows.push(row);
             }
         }
-    }
-
-    /// Sorts the rows, makes the ratios, and writes the file.
-    pub fn keep(&mut self, path: &File) -> anyhow::Result<()> {
         self.rows.sort_by_key(|row| (row.setting(), row.flows));
-        self.ratios = self.figures();
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory)?;
-        }
-        write(path, self)
+        self.ratios = self.target_ratios();
+        self.insert_ratios()
     }
 
-    fn figures(&self) -> BTreeMap<String, Ratio> {
-        let plain = Setting::default();
-        let wanted = [
-            ("shunt xdp / nf_flowtable", Path::Xdp, Path::FlowTable, 0.5),
-            ("shunt xdp / xdp-forward flowtable", Path::Xdp, Path::XdpForwardFlowTable, 1.0),
-            ("shunt tc / nf_flowtable", Path::Tc, Path::FlowTable, 0.9),
-            ("slow path with shunt up / without", Path::Idle, Path::Slow, 1.05),
-        ];
-        let sided = wanted.map(|(name, of, to, bound)| (name.to_owned(), (of, plain), (to, plain), bound));
-        let tagged = [Path::Tc, Path::Xdp].into_iter().flat_map(|path| {
-            [("popped", Tagging::Popped), ("pushed", Tagging::Pushed)].map(|(what, tag)| {
-                let tagged = Setting { tag, ..plain };
-                (format!("shunt {path}, VLAN {what} / untagged"), (path, tagged), (path, plain), 1.05)
-            })
-        });
-        let all = sided.into_iter().chain(tagged);
+    fn insert_ratios(&mut self) -> io::Result<()> {
+        self.file.set_extra("rows", serde_json::to_value(&self.rows)?);
+        self.file.set_extra("ratios", serde_json::to_value(&self.ratios)?);
+        for (name, of, to, _) in target_pairs() {
+            let readings = &self.file.results().readings;
+            let both = [of, to].map(|(path, setting)| readings.get(&name_of(path, setting, RATIO_FLOWS)));
+            if let [Some(of), Some(to)] = both {
+                if let Some(ratio) = Reading::ratio(of, to, SEED) {
+                    self.file.insert(&name, ratio)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks the file as complete, unless nothing was measured.
+    pub fn finish(self) -> anyhow::Result<()> {
+        anyhow::ensure!(!self.file.results().readings.is_empty(), "no path could be measured");
+        self.file.finish()?;
+        Ok(())
+    }
+
+    fn target_ratios(&self) -> BTreeMap<String, Ratio> {
         let ratio = |(name, of, to, bound)| Some((name, self.ratio(of, to, bound)?));
-        all.filter_map(ratio).collect()
+        target_pairs().into_iter().filter_map(ratio).collect()
     }
 
     fn ratio(&self, of: (Path, Setting), to: (Path, Setting), bound: f64) -> Option<Ratio> {
         let runs = |(path, setting): (Path, Setting)| -> Option<Vec<f64>> {
-            let wanted = |row: &&Row| (row.path, row.setting(), row.flows) == (path, setting, FIGURE_FLOWS);
-            let runs = &self.rows.iter().find(wanted)?.runs;
+            let is_it = |row: &&Row| (row.path, row.setting(), row.flows) == (path, setting, RATIO_FLOWS);
+            let runs = &self.rows.iter().find(is_it)?.runs;
             (!runs.is_empty()).then(|| runs.iter().map(|run| run.instructions_per_packet).collect())
         };
         let unit = "instructions per packet";
-        Some(Ratio::of_pairs(&runs(of)?, &runs(to)?, unit, Some(Target::AtMost(bound)), Vec::new()))
+        Some(Ratio::of_pairs(&runs(of)?, &runs(to)?, unit, Some(Target::AtMost(bound))))
     }
+}
+
+/// A path in a setting.
+pub type PathSetting = (Path, Setting);
+
+/// Name, numerator, denominator and upper bound of each ratio.
+pub fn target_pairs() -> Vec<(String, PathSetting, PathSetting, f64)> {
+    let plain = Setting::default();
+    let untagged = [
+        ("shunt xdp / nf_flowtable", Path::Xdp, Path::FlowTable, 0.5),
+        ("shunt xdp / xdp-forward flowtable", Path::Xdp, Path::XdpForwardFlowTable, 1.0),
+        ("shunt tc / nf_flowtable", Path::Tc, Path::FlowTable, 0.9),
+        ("slow path with shunt up / without", Path::Idle, Path::Slow, 1.05),
+    ];
+    let untagged = untagged.map(|(name, of, to, bound)| (name.to_owned(), (of, plain), (to, plain), bound));
+    let tagged = [Path::Tc, Path::Xdp].into_iter().flat_map(|path| {
+        [("popped", Tagging::Popped), ("pushed", Tagging::Pushed)].map(|(what, tag)| {
+            let tagged = Setting { tag, ..plain };
+            (format!("shunt {path}, VLAN {what} / untagged"), (path, tagged), (path, plain), 1.05)
+        })
+    });
+    untagged.into_iter().chain(tagged).collect()
+}
+
+/// A row's name in the file of results.
+fn reading_name(row: &Row) -> String {
+    name_of(row.path, row.setting(), row.flows)
+}
+
+pub fn name_of(path: Path, setting: Setting, flows: u32) -> String {
+    format!("{path}; {setting}; {flows} flows")
+}
+
+/// The runs of a row as a reading; None if the row has no runs.
+fn reading(row: &Row) -> Option<Reading> {
+    let runs = row.runs.iter().map(|run| {
+        let details = json!({
+            "less_baseline": run.less_baseline, "baseline": run.baseline, "packets": run.packets,
+        });
+        let details = details.as_object().cloned().unwrap_or_else(Map::<String, Value>::new);
+        Run { value: run.instructions_per_packet, at: None, details }
+    });
+    let mut reading = Reading::from_runs(UNIT, runs.collect())?;
+    reading.add_doubt(Doubt::VirtualLinks);
+    Some(reading)
 }
 
 impl fmt::Display for Report {
@@ -156,24 +223,23 @@ mod tests {
 
     fn row(path: Path, cost: f64) -> Row {
         let run = Run { instructions_per_packet: cost, less_baseline: cost, baseline: 1250.0, packets: 1000 };
-        Row::of(path, Setting::default(), FIGURE_FLOWS, Ok(vec![run]))
+        Row::new(path, Setting::default(), RATIO_FLOWS, Ok(vec![run]))
     }
 
     #[test]
-    fn what_a_guest_has_not_said_is_a_hole_with_its_reason_and_spoils_nothing_else() {
-        let mut report = Report {
-            conditions: BTreeMap::new(),
-            ratios: BTreeMap::new(),
-            rows: Vec::new(),
-            flows: vec![FIGURE_FLOWS],
-        };
+    fn a_row_that_the_guest_did_not_print_is_missing_with_the_reason() {
+        let results = Results::new(WHAT, Conditions::default());
+        let mut report = Report::new(ResultsFile::in_memory(results), &[RATIO_FLOWS]);
         let rows = vec![row(Path::Slow, 6000.0), row(Path::FlowTable, 4000.0), row(Path::Tc, 3000.0)];
         let failed = Some(anyhow::anyhow!("Kernel panic"));
-        report.add(Setting::default(), Heard { kernel: None, rows, failed });
-        report.ratios = report.figures();
+        report.add(Setting::default(), GuestOutput { kernel: None, rows, failed }).unwrap();
         assert_eq!(report.rows.len(), PATHS.len());
         assert_eq!(report.ratios["shunt tc / nf_flowtable"].median, 0.75);
         assert!(!report.ratios.contains_key("shunt xdp / nf_flowtable"));
+        let results = report.file.results();
+        assert_eq!(results.readings["tc; IPv4 NAT; 1000 flows"].value, 3000.0);
+        assert_eq!(results.readings["shunt tc / nf_flowtable"].value, 0.75);
+        assert_eq!(results.missing["xdp; IPv4 NAT; 1000 flows"], "Kernel panic");
         let table = report.to_string();
         assert_eq!(table.matches("(1)").count(), 6, "{table}");
         assert!(table.contains("\n(1) Kernel panic\n"), "{table}");

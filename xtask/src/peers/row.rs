@@ -1,14 +1,14 @@
-//! What is measured of one path.
+//! The row of a path: its cost in one setting.
 
 use crate::bench::{
     path::Path,
-    rig::Sample,
+    sample::Sample,
     setting::{Family, Setting, Tagging},
 };
 use serde::{Deserialize, Serialize};
 use shunt_lab::statistics::median;
 
-/// One path in one setting with so many flows: what a packet costs, or why that is not known.
+/// The cost of a packet on one path, with one setting and number of flows, or the reason why it is unknown.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Row {
     pub path: Path,
@@ -20,35 +20,35 @@ pub struct Row {
     pub flows: u32,
     /// The median of the runs.
     pub instructions_per_packet: Option<f64>,
-    /// The least and the greatest of them.
+    /// The least and the greatest run.
     pub spread: Option<(f64, f64)>,
     pub runs: Vec<Run>,
-    /// Why there is no number.
+    /// Why there is no figure; None if there is one.
     pub missing: Option<String>,
 }
 
-/// One run of one path.
+/// One run of a path.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Run {
-    /// Of the router's polling threads: neither the generator nor the sink is in it.
+    /// Instructions of the router's polling threads, without generator and sink.
     pub instructions_per_packet: f64,
-    /// To compare: those of everything, less those of everything where packets are dropped as they come to the router.
+    /// For comparison: instructions of generator, router and sink, less the baseline.
     pub less_baseline: f64,
-    /// That baseline: generator and sink.
+    /// The baseline: instructions of generator and sink when packets are dropped on arrival at the router.
     pub baseline: f64,
     pub packets: u64,
 }
 
-/// What a guest says, a line each.
+/// A line of a guest's output.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Said {
-    /// Its kernel's release.
+pub enum GuestMessage {
+    /// Release of the guest's kernel.
     Kernel(String),
     Row(Row),
 }
 
 impl Row {
-    pub fn of(path: Path, setting: Setting, flows: u32, runs: anyhow::Result<Vec<Run>>) -> Self {
+    pub fn new(path: Path, setting: Setting, flows: u32, runs: anyhow::Result<Vec<Run>>) -> Self {
         let (runs, missing) = match runs {
             Ok(runs) => (runs, None),
             Err(e) => (Vec::new(), Some(format!("{e:#}"))),
@@ -76,19 +76,20 @@ impl Row {
 }
 
 impl Run {
-    pub fn of(sample: &Sample, baseline: f64) -> Self {
+    pub fn from_sample(sample: &Sample, baseline: f64) -> Self {
         let packets = sample.delivered;
         Self {
             instructions_per_packet: sample.router.ran_ns as f64 / packets.max(1) as f64,
-            less_baseline: all(sample) - baseline,
+            less_baseline: total_ns_per_packet(sample) - baseline,
             baseline,
             packets,
         }
     }
 }
 
-/// What a packet costs generator, router and hosts together. In a guest that counts, a nanosecond is an instruction.
-pub fn all(sample: &Sample) -> f64 {
+/// Cost of a packet for generator, router and hosts together. In a guest that counts instructions, a nanosecond is one
+/// instruction.
+pub fn total_ns_per_packet(sample: &Sample) -> f64 {
     let ran = sample.generator + sample.router + sample.hosts;
     ran.ran_ns as f64 / sample.delivered.max(1) as f64
 }

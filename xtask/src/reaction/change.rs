@@ -1,4 +1,5 @@
-//! The changes whose reaction is measured: for each a flow of its own that Linux forwards before and not so after it.
+//! The changes in Linux whose reaction time is measured. Each change has a flow of its own, which Linux forwards before
+//! the change and no longer forwards in the same way after it.
 
 use crate::reaction::requests::{Requests, Verdict};
 use anyhow::ensure;
@@ -12,41 +13,41 @@ use std::{
     time::Duration,
 };
 
-/// The flow of the first change goes to this port, that of the next to the next.
+/// Destination port of the first change's flow; the others follow.
 const FIRST_PORT: u16 = 5000;
-/// Where all flows come from.
+/// Source port of all flows.
 const SOURCE_PORT: u16 = 4000;
-/// A network behind either WAN.
+/// A network behind both WANs.
 const FAR: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 0);
 const OTHER_MAC: Mac = Mac([2, 0, 0, 0, 2, 0x99]);
 const MARK: u32 = 7;
 const TABLE: u32 = 100;
 
-/// A change, by what it is of.
+/// A change in Linux.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
-    /// A rule that drops comes.
+    /// A rule that drops is added.
     RuleAdded,
-    /// A rule that accepts goes.
+    /// A rule that accepts is deleted.
     RuleDeleted,
-    /// An element of a set of what is dropped comes.
+    /// An element is added to a set of dropped ports.
     ElementAdded,
-    /// An element of a set of what is accepted goes.
+    /// An element is deleted from a set of accepted ports.
     ElementDeleted,
-    /// A route gets another next hop, on another link.
+    /// A route gets another next hop on another link.
     Route,
-    /// A policy routing rule for a mark comes.
+    /// A policy routing rule for a mark is added.
     IpRule,
     /// A neighbour gets another MAC.
     Neighbour,
     /// A station moves to another port of a bridge.
     Fdb,
-    /// The egress is set down.
+    /// The egress link is set down.
     LinkDown,
-    /// The egress loses its address, and so the route to its subnet.
+    /// The egress device loses its address, and with it the route to its subnet.
     AddressRemoved,
-    /// A connection is deleted that rules no longer accept as a new one.
+    /// A connection is deleted that the rules no longer accept as a new one.
     ConntrackDeleted,
 }
 
@@ -54,11 +55,11 @@ pub enum Change {
 pub struct Lab {
     topology: Topology,
     requests: Requests,
-    /// The router's ports, by name.
+    /// Indexes of the router's ports by name.
     ports: BTreeMap<&'static str, u32>,
 }
 
-/// Rules of which each meets the flow of one change. The flows that fill the table are masqueraded, as at home.
+/// Rules that each match the flow of one change. The flows that fill the table are masqueraded, as in a home router.
 fn ruleset() -> String {
     let port = Change::port;
     format!(
@@ -130,22 +131,22 @@ impl Lab {
     /// A bridged LAN with two hosts, and two WANs.
     pub fn new() -> anyhow::Result<Self> {
         let lan = [Segment::LAN, Segment::THIRD_LAN].map(|segment| segment.bridged("br0"));
-        let topology = Topology::of(&[lan[0], lan[1], Segment::WAN, Segment::SECOND_WAN]);
+        let topology = Topology::new(&[lan[0], lan[1], Segment::WAN, Segment::SECOND_WAN]);
         topology.pin_neighbours();
         for host in topology.hosts() {
             host.be_silent();
-            // What it says of itself in IPv6 would move its FDB entry back.
+            // IPv6 packets that the host sends by itself would move its FDB entry back.
             host.ns.sysctl("ipv6/conf/all/disable_ipv6", 1);
         }
         let router = topology.router();
         router.nft(&ruleset());
-        // Nothing may expire while something else is measured.
+        // Keep connections while something else is measured.
         for timeout in ["udp_timeout", "udp_timeout_stream"] {
             router.sysctl(&format!("netfilter/nf_conntrack_{timeout}"), 600);
         }
         let second = topology.host("wan2").v4;
         router.try_run(&format!("ip route add default via {second} table {TABLE}"))?;
-        let requests = Requests::of(router)?;
+        let requests = Requests::open(router)?;
         let ports = topology.hosts().iter().map(|host| (host.port, router.ifindex(host.port))).collect();
         let mut lab = Self { topology, requests, ports };
         lab.undo(Change::Route)?;
@@ -156,12 +157,12 @@ impl Lab {
         &self.topology
     }
 
-    /// Where packets of a change's flow go in.
+    /// The host that sends a change's flow.
     pub fn source(&self, change: Change) -> &Host {
         if change == Change::Fdb { self.topology.wan() } else { self.topology.lan() }
     }
 
-    /// Where they leave, before it.
+    /// The host that receives a change's flow before the change.
     pub fn exit(&self, change: Change) -> &Host {
         match change {
             Change::Fdb => self.topology.lan(),
@@ -177,13 +178,13 @@ impl Lab {
         }
     }
 
-    /// A packet of its flow, with room for a number, that no checksum covers.
+    /// A packet of a change's flow, with room for a number that no checksum covers.
     pub fn packet(&self, change: Change) -> Packet {
         let packet = self.source(change).udp_to(SOURCE_PORT, self.destination(change));
         packet.payload([0; 8]).with_l4_checksum(Checksum::Zero)
     }
 
-    /// Whether a frame of its flow that has come to the exit was handled as before the change.
+    /// Whether a frame at the exit is of the change's flow and was handled as before the change.
     pub fn is_old(&self, change: Change, frame: &Frame) -> bool {
         let exit = self.exit(change);
         frame.packet().is_some_and(|packet| {
@@ -192,12 +193,12 @@ impl Lab {
         })
     }
 
-    /// Makes the flow one that the change ends.
+    /// Prepares the flow so that the change ends it.
     pub fn prepare(&mut self, change: Change) -> anyhow::Result<()> {
         if change != Change::ConntrackDeleted {
             return Ok(());
         }
-        // The connection must be an established one, so it needs an answer.
+        // The connection must be established, so it needs an answer.
         let (source, exit) = (self.source(change), self.exit(change));
         let (there, back) = (self.packet(change), exit.udp_to(change.port(), source.at(SOURCE_PORT)));
         let (from, to) = (source.tap(), exit.tap());
@@ -205,14 +206,14 @@ impl Lab {
             from.send(&there);
             to.capture(Duration::from_millis(20), |frame| self.is_old(change, frame))
         });
-        ensure!(crossed.is_some(), "{change}: its flow does not pass");
+        ensure!(crossed.is_some(), "{change}: Linux does not forward the change's flow");
         to.send(&back.payload("an answer"));
         let answered = from.capture_packet(Duration::from_secs(1), |seen| seen.payload == b"an answer");
-        ensure!(answered.is_some(), "{change}: the answer does not pass");
+        ensure!(answered.is_some(), "{change}: Linux does not forward the answer");
         Ok(self.requests.element("fresh", change.port(), false)?)
     }
 
-    /// Makes the change. It holds, for Linux, when this returns.
+    /// Makes the change. It is in effect for Linux when this returns.
     pub fn make(&mut self, change: Change) -> anyhow::Result<()> {
         let Self { topology, requests, ports } = self;
         let (lan, wan, second) = (topology.lan(), topology.wan(), topology.host("wan2"));
@@ -234,7 +235,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Takes it back.
+    /// Undoes the change.
     pub fn undo(&mut self, change: Change) -> anyhow::Result<()> {
         let Self { topology, requests, ports } = self;
         let (lan, wan, second) = (topology.lan(), topology.wan(), topology.host("wan2"));

@@ -1,22 +1,22 @@
-//! Many learned flows beside the one that is watched.
+//! Many learned flows beside the measured one.
 
 use anyhow::ensure;
-use shunt_bpf::traffic::Generator;
 use shunt_testkit::{NetNs, Shuntd, Topology};
+use shunt_traffic::Generator;
 
 /// Flows per near address.
 const LOWS: u16 = 1000;
-/// Rounds over all flows until the fast path must have learned them.
+/// Number of rounds over all flows after which the fast path must have learned them.
 const ROUNDS: usize = 40;
 
-/// Sends packets of many flows.
+/// A generator of packets of many flows.
 pub struct Fill {
     generator: Generator,
     flows: u64,
 }
 
 impl Fill {
-    /// So many flows from the LAN to the WAN. They go to ports from 6000 on.
+    /// Flows from the LAN to the WAN, to ports from 6000 on.
     pub fn new(lab: &Topology, flows: u32) -> anyhow::Result<Self> {
         let (lan, wan) = (lab.lan(), lab.wan());
         let flows = lan.flows_to(wan.at(6000), LOWS, u16::try_from(flows / u32::from(LOWS))?);
@@ -26,7 +26,7 @@ impl Fill {
         Ok(Self { generator, flows: flows.count() })
     }
 
-    /// Sends until the fast path has nearly all of them; without one, until conntrack has.
+    /// Sends until nearly all flows are on the fast path; without Shunt, one round makes conntrack entries.
     pub fn teach(&mut self, lan: &NetNs, shuntd: Option<&Shuntd>) -> anyhow::Result<()> {
         let mut taken = 0;
         for _ in 0..ROUNDS {
@@ -39,7 +39,7 @@ impl Fill {
                 return Ok(());
             }
         }
-        ensure!(false, "of {} flows only {taken} are fast", self.flows);
+        ensure!(false, "only {taken} of {} flows are on the fast path", self.flows);
         Ok(())
     }
 }

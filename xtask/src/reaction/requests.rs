@@ -1,5 +1,5 @@
-//! Changes of a router's configuration as single netlink requests: they have been made when the call returns, and no
-//! program has to start or end for them.
+//! Changes of a router's configuration as single netlink requests. A change is in effect when the call returns, and no
+//! program has to start or end for it.
 
 use nix::libc;
 use shunt_kernel::{Batch, Channel, Error};
@@ -34,10 +34,10 @@ const NFTA_SET_ELEM_LIST_SET: u16 = 2;
 const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
 const NFTA_SET_ELEM_KEY: u16 = 1;
 
-/// The table that rules and sets are in.
+/// The table of the rules and sets.
 const TABLE: &[u8] = b"filter\0";
 
-/// What is to become of a packet that meets a rule.
+/// A rule's verdict.
 #[derive(Debug, Clone, Copy)]
 pub enum Verdict {
     /// NF_DROP.
@@ -46,15 +46,15 @@ pub enum Verdict {
     Accept = 1,
 }
 
-/// Sockets in the router.
+/// Netlink sockets in the router.
 pub struct Requests {
     route: Channel,
     netfilter: Channel,
 }
 
 impl Requests {
-    /// Opens them.
-    pub fn of(router: &NetNs) -> Result<Self, Error> {
+    /// Opens the sockets.
+    pub fn open(router: &NetNs) -> Result<Self, Error> {
         router.within(|| {
             Ok(Self {
                 route: Channel::open(libc::NETLINK_ROUTE as isize, "NETLINK_ROUTE")?,
@@ -93,7 +93,7 @@ impl Requests {
         })
     }
 
-    /// `nft add element inet filter SET { PORT }`, or `delete`.
+    /// `nft add element inet filter SET { PORT }`, or `delete`
     pub fn element(&mut self, set: &str, port: u16, there: bool) -> Result<(), Error> {
         let (kind, flags) =
             if there { (libc::NFT_MSG_NEWSETELEM, CREATE) } else { (libc::NFT_MSG_DELSETELEM, ACK) };
@@ -133,7 +133,7 @@ impl Requests {
         })
     }
 
-    /// `ip rule add fwmark MARK table TABLE`, or `del`.
+    /// `ip rule add fwmark MARK table TABLE`, or `del`
     pub fn rule(&mut self, mark: u32, table: u32, there: bool) -> Result<(), Error> {
         const FRA_FWMARK: u16 = 10;
         const FRA_TABLE: u16 = 15;
@@ -162,7 +162,7 @@ impl Requests {
         })
     }
 
-    /// `ip link set IFINDEX up`, or `down`.
+    /// `ip link set IFINDEX up`, or `down`
     pub fn link(&mut self, ifindex: u32, up: bool) -> Result<(), Error> {
         let flag = libc::IFF_UP as u32;
         let mut fixed = [0; 16];
@@ -182,10 +182,10 @@ impl Requests {
         })
     }
 
-    /// `conntrack -D` of a UDP connection.
+    /// `conntrack -D` for a UDP connection
     pub fn forget(&mut self, from: (Ipv4Addr, u16), to: (Ipv4Addr, u16)) -> Result<(), Error> {
         let mut batch = Batch::default();
-        batch.message(CONNTRACK_DELETE, ACK, self.netfilter.number(), &[IPV4, 0, 0, 0]);
+        batch.message(CONNTRACK_DELETE, ACK, self.netfilter.next_seq(), &[IPV4, 0, 0, 0]);
         batch.nest(1, |tuple| {
             tuple.nest(1, |ip| {
                 ip.put(1, &from.0.octets());
@@ -197,7 +197,7 @@ impl Requests {
                 l4.put(3, &to.1.to_be_bytes());
             });
         });
-        self.netfilter.tell("conntrack -D", &batch)
+        self.netfilter.execute("conntrack -D", &batch)
     }
 
     fn neighbour_entry(
@@ -225,12 +225,12 @@ impl Requests {
         attributes: impl FnOnce(&mut Batch),
     ) -> Result<(), Error> {
         let mut batch = Batch::default();
-        batch.message(kind, flags, self.route.number(), fixed);
+        batch.message(kind, flags, self.route.next_seq(), fixed);
         attributes(&mut batch);
-        self.route.tell(request, &batch)
+        self.route.execute(request, &batch)
     }
 
-    /// A transaction of one message.
+    /// Sends a transaction of one message.
     fn nftables(
         &mut self,
         request: &'static str,
@@ -241,13 +241,13 @@ impl Requests {
         const BEGIN: u16 = 0x10;
         const END: u16 = 0x11;
         let frame = [0, 0, 0, libc::NFNL_SUBSYS_NFTABLES as u8];
-        let (begin, end) = (self.netfilter.number(), self.netfilter.number());
+        let (begin, end) = (self.netfilter.next_seq(), self.netfilter.next_seq());
         let mut batch = Batch::default();
         batch.message(BEGIN, REQUEST, begin, &frame);
-        batch.message(NFTABLES | kind as u16, flags, self.netfilter.number(), &[NFPROTO_INET, 0, 0, 0]);
+        batch.message(NFTABLES | kind as u16, flags, self.netfilter.next_seq(), &[NFPROTO_INET, 0, 0, 0]);
         attributes(&mut batch);
         batch.message(END, REQUEST, end, &frame);
-        self.netfilter.tell(request, &batch)
+        self.netfilter.execute(request, &batch)
     }
 }
 

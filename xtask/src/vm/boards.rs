@@ -1,6 +1,6 @@
-//! The boards that Shunt is tried on.
+//! The boards on which Shunt is tested.
 
-pub mod tried;
+pub mod board_report;
 
 use super::{
     kernels::{Kernel, SECURITY},
@@ -13,27 +13,27 @@ use crate::{
 use anyhow::Context;
 use std::fmt::Write;
 
-/// A board of which QEMU has the SoC and its Ethernet.
+/// A board whose SoC and Ethernet QEMU emulates.
 #[derive(Debug)]
 pub struct Board {
-    /// How it is asked for.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it is called, with its SoC.
+    /// Full name, with the SoC.
     pub title: &'static str,
-    /// The driver of its Ethernet.
+    /// Driver of the Ethernet.
     pub driver: &'static str,
     pub machine: Machine,
     pub kernel: Kernel,
 }
 
-/// What is at the other end of a board's Ethernet: a host of QEMU's, of which TCP port 7 echoes.
+/// The other end of a board's Ethernet: an emulated host that echoes on TCP port 7.
 macro_rules! network {
     () => {
         "-nic user,restrict=on,guestfwd=tcp:10.0.2.100:7-cmd:cat"
     };
 }
 
-/// All of them.
+/// All boards.
 pub static BOARDS: [Board; 3] = [
     Board {
         name: "sabrelite",
@@ -42,7 +42,7 @@ pub static BOARDS: [Board; 3] = [
         machine: Machine {
             qemu: "qemu-system-arm",
             arguments: concat!("-M sabrelite -smp 1 -m 1024 ", network!()),
-            // Without gpio-mxc the PHY is never there, without the watchdog there is no reboot.
+            // Without gpio-mxc the PHY is not found, and without the watchdog the board cannot reboot.
             kernel: "console=ttymxc1,115200 PORTS=one MODULES=gpio-mxc,imx2_wdt,anatop-regulator,micrel,fec",
             device_tree: Some("imx6q-sabrelite.dtb"),
             serial: Serial::Shared(1),
@@ -83,7 +83,7 @@ pub static BOARDS: [Board; 3] = [
     },
 ];
 
-/// Debian's for boards with 32-bit ARM cores.
+/// Debian's kernel for boards with 32-bit ARM cores.
 const ARMMP: Kernel = Kernel {
     name: "6.1",
     arch: &ARMV7,
@@ -93,14 +93,14 @@ const ARMMP: Kernel = Kernel {
 };
 
 impl Board {
-    /// The board of this name.
+    /// Finds a board by its name.
     pub fn named(name: &str) -> anyhow::Result<&'static Self> {
         let found = BOARDS.iter().find(|board| board.name == name);
-        found.with_context(|| format!("there is no board `{name}` in the list:\n{}", table()))
+        found.with_context(|| format!("no board `{name}` in the list:\n{}", table()))
     }
 }
 
-/// The list, for people.
+/// The list as text, one line per board.
 pub fn table() -> String {
     BOARDS.iter().fold(String::new(), |mut table, board| {
         let Board { name, title, driver, kernel, .. } = board;

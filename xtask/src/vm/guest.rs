@@ -1,4 +1,4 @@
-//! A machine of QEMU's, without KVM: what it says, and how it ends.
+//! A QEMU guest without KVM: its output, and its exit code.
 
 use super::{
     machine::{Machine, Serial},
@@ -15,14 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// One nanosecond for each instruction, and none that nobody uses is waited for.
+/// One nanosecond per instruction, and no waiting while the guest is idle.
 pub const COUNTING: [&str; 2] = ["-icount", "shift=0,sleep=off"];
-/// How often is looked at what the guest has said.
+/// How often the guest's output is read.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// So much of the console is shown when a guest has failed.
+/// Number of lines of the console that are shown if a guest fails.
 const LAST_LINES: usize = 30;
 
-/// A guest that runs, in a directory where its serial ports are files.
+/// A guest whose serial ports are files in a directory.
 #[derive(Debug)]
 pub struct Guest {
     machine: &'static Machine,
@@ -31,20 +31,19 @@ pub struct Guest {
     count: bool,
 }
 
-/// A port of which what is new is passed on.
+/// A file whose new content is copied to a writer.
 struct Port<W> {
     file: File,
     to: W,
 }
 
 impl Guest {
-    /// A guest whose files are in this directory, and that may take so long. Where it counts, its time is the number of its
-    /// instructions.
+    /// Prepares a guest with its files in this directory and a time limit. With `count`, the guest's clock counts its instructions.
     pub fn new(machine: &'static Machine, directory: &Path, timeout: Duration, count: bool) -> Self {
         Self { machine, directory: directory.to_owned(), timeout, count }
     }
 
-    /// Boots a kernel with this initramfs, passes on what the command says, and waits for the end; its exit code.
+    /// Boots a kernel with this initramfs, copies the output of the command, and returns its exit code.
     pub fn run(&self, kernel: &Unpacked, initramfs: &Path, stdout: &mut dyn Write) -> anyhow::Result<u8> {
         for name in ["console", "output", "errors", "code"] {
             File::create(self.file(name))?;
@@ -56,7 +55,7 @@ impl Guest {
         let status = loop {
             let status = qemu.ended();
             if status.is_some() && matches!(self.machine.serial, Serial::Shared(_)) {
-                self.take_apart()?;
+                self.separate()?;
             }
             output.pass_on()?;
             errors.pass_on()?;
@@ -65,9 +64,10 @@ impl Guest {
             }
             if since.elapsed() >= self.timeout {
                 bail!(
-                    "no end after {:?}, which --timeout changes. The console's end:\n{}",
+                    "the guest did not end within {:?} (--timeout). Last lines of the console:
+                    {}",
                     self.timeout,
-                    end_of(&self.console())
+                    last_lines(&self.console())
                 );
             }
             thread::sleep(INTERVAL);
@@ -78,8 +78,8 @@ impl Guest {
 
     fn command(&self, kernel: &Unpacked, initramfs: &Path) -> anyhow::Result<Command> {
         let Machine { qemu, arguments, kernel: line, device_tree, serial } = self.machine;
-        self.machine.demand()?;
-        // Whatever ends this process, its guest ends with it.
+        self.machine.require()?;
+        // QEMU must end with this process, however that ends.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", qemu]);
         command.args(["-accel", "tcg", "-nodefaults", "-display", "none", "-no-reboot"]);
@@ -98,20 +98,20 @@ impl Guest {
         Ok(command)
     }
 
-    /// Why there is no exit code.
+    /// The error if there is no exit code.
     fn failure(&self, status: ExitStatus) -> anyhow::Error {
-        let said = fs::read_to_string(self.file("qemu")).unwrap_or_default();
+        let errors = fs::read_to_string(self.file("qemu")).unwrap_or_default();
         if !status.success() {
-            return anyhow::anyhow!("{}: {status}: {}", self.machine.qemu, said.trim());
+            return anyhow::anyhow!("{}: {status}: {}", self.machine.qemu, errors.trim());
         }
         let console = self.console();
         let panic = console.lines().find(|line| line.contains("Kernel panic"));
-        let what = panic.unwrap_or("the guest has ended without an exit code");
-        anyhow::anyhow!("{what}. The console's end:\n{}", end_of(&console))
+        let what = panic.unwrap_or("the guest ended without an exit code");
+        anyhow::anyhow!("{what}. Last lines of the console:\n{}", last_lines(&console))
     }
 
-    /// From what came by one port, what would have come by the others: init.sh marks it.
-    fn take_apart(&self) -> anyhow::Result<()> {
+    /// Separates the output of guests with one serial port, where init.sh marks each line.
+    fn separate(&self) -> anyhow::Result<()> {
         let console = self.console();
         for name in ["output", "errors", "code"] {
             let marked = |line| str::strip_prefix(line, name)?.strip_prefix(':');
@@ -122,8 +122,8 @@ impl Guest {
     }
 
     fn console(&self) -> String {
-        let said = fs::read(self.file("console")).unwrap_or_default();
-        String::from_utf8_lossy(&said).into_owned()
+        let console = fs::read(self.file("console")).unwrap_or_default();
+        String::from_utf8_lossy(&console).into_owned()
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -131,7 +131,7 @@ impl Guest {
     }
 }
 
-fn end_of(console: &str) -> String {
+fn last_lines(console: &str) -> String {
     let lines: Vec<&str> = console.lines().collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }

@@ -1,4 +1,4 @@
-//! The initramfs of a guest: this machine's programs with their libraries, a kernel's modules, and what is to be run.
+//! The initramfs of a guest: programs with their libraries, a kernel's modules, and the command to run.
 
 use crate::{
     arch::{AMD64, Arch},
@@ -15,12 +15,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a guest has of programs: all that our own and the tests run.
+/// Programs of a guest: everything that Shunt, its tests and scripts run.
 const TOOLS: &str = "awk basename bash bridge cat chmod chrt conntrack cp cut date dd df dirname dmesg echo env ethtool \
     expr false find grep head hostname id ip ip6tables-legacy iperf3 iptables-legacy iptables-nft kill ln ls lsmod mkdir \
     mktemp modprobe mount mv nft nproc ps readlink rm sed seq setsid sh sha256sum sleep sort stat stty sync sysctl tail taskset tc \
     tcpdump timeout tr true umount uname wc xargs";
-/// The packages that have these, for a guest of another architecture.
+/// Programs that single tests need, copied if this machine has them.
+const OPTIONAL: &str = "ipvsadm";
+/// The packages of these programs, for guests of other architectures.
 const PACKAGES: [&str; 20] = [
     "bash",
     "conntrack",
@@ -43,11 +45,11 @@ const PACKAGES: [&str; 20] = [
     "util-linux",
     "netbase",
 ];
-/// What a program is called whose usual name is made when it is installed.
+/// Programs whose usual name is a link that is made at installation.
 const OTHER_NAMES: [(&str, &str); 1] = [("awk", "mawk")];
-/// Where programs are.
+/// Directories of programs.
 const PLACES: [&str; 6] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
-/// Files that these read.
+/// Files that the programs read.
 const FILES: [&str; 7] = [
     "/etc/iproute2",
     "/etc/protocols",
@@ -59,7 +61,7 @@ const FILES: [&str; 7] = [
 ];
 const DIRECTORIES: [&str; 7] = ["/dev", "/proc", "/sys", "/run", "/tmp", "/var", "/root"];
 
-/// What goes into the archive, by its path in the guest.
+/// The content of the archive, by path in the guest.
 #[derive(Debug)]
 pub struct Image<'a> {
     arch: &'a Arch,
@@ -74,7 +76,7 @@ enum Entry {
 }
 
 impl<'a> Image<'a> {
-    /// Tools of an architecture, a kernel's modules from `modules`, and this script as the first process.
+    /// An image with the tools of an architecture, a kernel's modules from `modules`, and `init` as the first process.
     pub fn new(arch: &'a Arch, modules: &Path, init: &str) -> anyhow::Result<Self> {
         let mut image = Self { arch, entries: BTreeMap::new() };
         let root = root(arch)?;
@@ -84,11 +86,12 @@ impl<'a> Image<'a> {
             found.iter().filter(|(_, path)| path.is_none()).map(|(name, _)| *name).collect();
         ensure!(
             missing.is_empty(),
-            "{} lacks what the guest needs: {}; `packaging/deps.sh --vm` installs it",
+            "{} lacks programs that the guest needs: {}; `packaging/deps.sh --vm` installs them",
             root.display(),
             missing.join(", ")
         );
-        let tools = found.into_iter().filter_map(|(name, path)| Some((name, path?)));
+        let optional = OPTIONAL.split_whitespace().map(|name| (name, self::found(&root, name)));
+        let tools = found.into_iter().chain(optional).filter_map(|(name, path)| Some((name, path?)));
         image.programs(tools.map(|(name, path)| {
             let to = Path::new("/").join(path.strip_prefix(&root).unwrap_or(&path)).with_file_name(name);
             (followed(&root, path), to)
@@ -118,12 +121,12 @@ impl<'a> Image<'a> {
         Ok(image)
     }
 
-    /// A file with this content.
+    /// Adds a file with this content.
     pub fn text(&mut self, path: &str, content: &str, mode: u32) {
         self.put(Path::new(path), Entry::Text(content.to_owned(), mode));
     }
 
-    /// Programs with the libraries of this machine that they load: each where it is, and where it shall be.
+    /// Adds programs with the libraries of this machine that they load, as pairs of a path here and a path in the guest.
     pub fn programs(&mut self, programs: impl IntoIterator<Item = (PathBuf, PathBuf)>) -> anyhow::Result<()> {
         let mut here = Vec::new();
         for (from, to) in programs {
@@ -138,7 +141,7 @@ impl<'a> Image<'a> {
         Ok(())
     }
 
-    /// All libraries of another architecture: which of them are loaded, its own loader would have to tell.
+    /// Adds all libraries of another architecture, since only its own loader could tell which of them are needed.
     fn all_libraries(&mut self, root: &Path) -> anyhow::Result<()> {
         for directory in ["lib", "usr/lib"] {
             for above in [root.join(directory), root.join(directory).join(self.arch.tuple)] {
@@ -153,7 +156,7 @@ impl<'a> Image<'a> {
         Ok(())
     }
 
-    /// A file of this machine, or a directory with all that is in it.
+    /// Adds a file of this machine, or a directory with its content.
     pub fn tree(&mut self, from: &Path, to: &Path) -> anyhow::Result<()> {
         let about = || from.display().to_string();
         if !from.metadata().with_context(about)?.is_dir() {
@@ -162,7 +165,7 @@ impl<'a> Image<'a> {
         }
         for entry in fs::read_dir(from).with_context(about)? {
             let entry = entry?;
-            // Whatever hangs in the air is missed by nobody.
+            // Skip dangling links.
             if entry.path().exists() {
                 self.tree(&entry.path(), &to.join(entry.file_name()))?;
             }
@@ -170,7 +173,7 @@ impl<'a> Image<'a> {
         Ok(())
     }
 
-    /// Whether a program is there, by its name.
+    /// Whether the guest has a program of this name.
     pub fn has_program(&self, name: &str) -> bool {
         let at = |place: &str| self.entries.contains_key(&Path::new(place).join(name));
         PLACES.iter().any(|place| at(place)) || self.entries.contains_key(Path::new(name))
@@ -218,7 +221,7 @@ impl<'a> Image<'a> {
         Ok(())
     }
 
-    /// How large the archive will be, about.
+    /// Approximate size of the archive.
     pub fn bytes(&self) -> u64 {
         let size = |entry: &Entry| match entry {
             Entry::Directory => 0,
@@ -229,7 +232,7 @@ impl<'a> Image<'a> {
     }
 }
 
-/// Debian has had /bin, /sbin and /lib* in /usr since 12; a path by the old name is the same file.
+/// Since Debian 12, /bin, /sbin and /lib* are links into /usr; returns the path below /usr.
 fn usr_merged(path: &Path) -> PathBuf {
     let old = ["/bin", "/sbin", "/lib", "/lib64"].iter().find(|old| path.starts_with(old));
     match (old, path.strip_prefix("/")) {
@@ -238,17 +241,17 @@ fn usr_merged(path: &Path) -> PathBuf {
     }
 }
 
-/// Whether its programs run here.
+/// Whether this machine runs programs of the architecture.
 pub fn is_this_machine(arch: &Arch) -> bool {
     *arch == AMD64
 }
 
-/// Where a guest's tools are from: this machine, or packages for an architecture that it cannot run.
+/// Root directory of a guest's tools: that of this machine, or of unpacked packages for another architecture.
 fn root(arch: &Arch) -> anyhow::Result<PathBuf> {
     if is_this_machine(arch) {
         return Ok(PathBuf::from("/"));
     }
-    debian::unpacked(&Set { name: "tools", arch, packages: &PACKAGES, closed: true })
+    debian::unpacked(&Set { name: "tools", suite: debian::STABLE, arch, packages: &PACKAGES, closed: true })
 }
 
 fn found(root: &Path, name: &str) -> Option<PathBuf> {
@@ -262,7 +265,7 @@ fn found(root: &Path, name: &str) -> Option<PathBuf> {
     paths.find(|path| followed(root, path.clone()).is_file())
 }
 
-/// A link to an absolute path is meant within the root.
+/// Follows a link. An absolute target is relative to the root.
 fn followed(root: &Path, path: PathBuf) -> PathBuf {
     match fs::read_link(&path) {
         Ok(target) if target.is_absolute() => root.join(target.strip_prefix("/").unwrap_or(&target)),
@@ -270,12 +273,12 @@ fn followed(root: &Path, path: PathBuf) -> PathBuf {
     }
 }
 
-/// What the loader loads for these programs, the loader itself included.
+/// The libraries that these programs load, including the loader.
 fn libraries(programs: &[&str]) -> anyhow::Result<BTreeSet<PathBuf>> {
-    // Scripts and static programs have none, which ldd takes for a failure.
-    let said = tool("sh", &[&["-c", "ldd \"$@\" 2>/dev/null; true", "ldd"], programs].concat())?;
-    let absolute = said.lines().flat_map(str::split_whitespace).filter(|word| word.starts_with('/'));
-    // A line that ends in a colon names the program that the following lines are about.
+    // ldd fails for scripts and static programs, which have none.
+    let output = tool("sh", &[&["-c", "ldd \"$@\" 2>/dev/null; true", "ldd"], programs].concat())?;
+    let absolute = output.lines().flat_map(str::split_whitespace).filter(|word| word.starts_with('/'));
+    // A line that ends in a colon names the program to which the following lines belong.
     let libraries = absolute.filter(|word| !word.ends_with(':')).map(PathBuf::from);
     Ok(libraries.filter(|path| path.is_file()).collect())
 }

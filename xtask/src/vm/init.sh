@@ -1,7 +1,7 @@
 #!/bin/sh
-# The first process of a guest: runs /command and gives its exit code. The serial ports are the console, standard
-# output, standard error and the exit code. With PORTS=one in the kernel's command line they share one, where each line is
-# marked; standard output then comes at the end. MODULES are those that a board's devices need, in their order.
+# The first process of a guest: runs /command and returns its exit code. The serial ports are the console, standard output, standard
+# error and the exit code. With PORTS=one in the kernel's command line, all share one port, each line has a prefix, and standard
+# output comes at the end. MODULES lists the modules of a board's devices, in the order of loading.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin HOME=/root
 mount -t proc proc /proc
 mount -t sysfs sys /sys
@@ -11,7 +11,7 @@ mount -t devpts pts /dev/pts
 mount -t cgroup2 cgroup /sys/fs/cgroup
 ip link set lo up
 for module in $(echo "${MODULES:-}" | tr , ' '); do modprobe "$module"; done
-# Of these no use makes the kernel ask.
+# The kernel does not load these on demand.
 modprobe -a veth nf_conntrack nf_conntrack_netlink 2>&1
 
 cd /root
@@ -27,7 +27,7 @@ else
 	for port in 1 2 3; do stty -F /dev/ttyS$port raw -echo; done
 	setsid /command </dev/null >/dev/ttyS1 2>/dev/ttyS2
 	code=$?
-	# Setting a port waits until all of it has been sent.
+	# stty waits until the port has sent everything.
 	for port in 1 2; do stty -F /dev/ttyS$port raw; done
 	echo "$code" >/dev/ttyS3
 	stty -F /dev/ttyS3 raw

@@ -1,4 +1,4 @@
-//! The one list of kernels that Shunt is tried on.
+//! The list of kernels on which Shunt is tested.
 
 use crate::{
     arch::{AMD64, ARM64, Arch},
@@ -7,27 +7,27 @@ use crate::{
 use anyhow::{Context, bail};
 use std::fmt::{self, Write};
 
-/// A kernel of Debian's, by the package that always needs its latest build.
+/// A kernel of Debian, named by the metapackage that depends on its latest build.
 #[derive(Debug)]
 pub struct Kernel {
-    /// How it is asked for.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it runs on.
+    /// Architecture of the kernel.
     pub arch: &'static Arch,
-    /// Where it is from.
+    /// Suite that has the package.
     pub suite: Suite,
-    /// The package.
+    /// Name of the metapackage.
     pub package: &'static str,
-    /// The last day of the suite's support, long-term support included. A newer kernel may replace it before.
+    /// Last day of the suite's support, including long-term support. A newer kernel may replace this one before.
     pub supported_until: &'static str,
 }
 
-/// Debian 12, with what was found since its last point release.
+/// Debian 12 with security updates.
 pub const SECURITY: Suite = Suite { archive: "Debian-Security", name: "bookworm-security" };
-/// The newest of Debian's kernels that a stable release can have.
+/// The newest kernels that Debian has for a stable release.
 const BACKPORTS: Suite = Suite { archive: "Debian", name: "trixie-backports" };
 
-/// Of each architecture, from old to new.
+/// The kernels of each architecture, from old to new.
 pub const KERNELS: [Kernel; 5] = [
     Kernel {
         name: "6.1",
@@ -67,19 +67,17 @@ pub const KERNELS: [Kernel; 5] = [
 ];
 
 impl Kernel {
-    /// The kernel of this name.
+    /// Finds a kernel by its name.
     pub fn named(name: &str, arch: &Arch) -> anyhow::Result<&'static Self> {
         let found = KERNELS.iter().find(|kernel| kernel.name == name && kernel.arch == arch);
-        found.with_context(|| {
-            format!("there is no kernel `{name}` for {} in the list:\n{}", arch.name, table())
-        })
+        found.with_context(|| format!("no kernel `{name}` for {} in the list:\n{}", arch.name, table()))
     }
 
-    /// Whether it is still looked after, on a day of the form 2026-11-22.
-    pub fn demand_support(&self, today: &str) -> anyhow::Result<()> {
+    /// Checks that the kernel is still supported on a day such as 2026-11-22.
+    pub fn require_support(&self, today: &str) -> anyhow::Result<()> {
         if today > self.supported_until {
             bail!(
-                "the support of kernel {self} ended on {}: take another one into the list, xtask/src/vm/kernels.rs",
+                "the support of kernel {self} ended on {}: replace it in the list, xtask/src/vm/kernels.rs",
                 self.supported_until
             );
         }
@@ -97,7 +95,7 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// The list, for people.
+/// The list as text, one line per kernel.
 pub fn table() -> String {
     KERNELS.iter().fold(String::new(), |mut table, kernel| {
         let Kernel { name, arch, suite, package, supported_until } = kernel;

@@ -1,4 +1,4 @@
-//! The machines that QEMU is asked for.
+//! The machines that QEMU emulates.
 
 use crate::arch::{AMD64, ARM64, Arch};
 use anyhow::{Context, ensure};
@@ -7,33 +7,33 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// A machine, and how a kernel finds its way in it.
+/// A machine of QEMU and what a kernel needs to boot on it.
 #[derive(Debug)]
 pub struct Machine {
-    /// Who makes it. The packages that have QEMU are named by packaging/deps.sh.
+    /// Program name of QEMU for this architecture; packaging/deps.sh names the packages.
     pub qemu: &'static str,
-    /// Arguments of QEMU's, which make it.
+    /// Arguments that select the machine.
     pub arguments: &'static str,
-    /// The kernel's command line, with the console at least. Variables in it are those of the first process.
+    /// Kernel command line, with the console at least. Variables in it are set for the first process.
     pub kernel: &'static str,
-    /// What tells the kernel what there is, where the machine does not, by its file in the kernel's package.
+    /// File name of the device tree in the kernel's package; `None` if the machine provides one.
     pub device_tree: Option<&'static str>,
-    /// Its serial ports.
+    /// Assignment of the serial ports.
     pub serial: Serial,
 }
 
-/// What a guest's serial ports are for: the console, standard output, standard error and the exit code.
+/// Which serial ports carry the console, standard output, standard error and the exit code.
 #[derive(Debug)]
 pub enum Serial {
-    /// Each has its own.
+    /// Each has a port of its own.
     Each,
-    /// The console has the only one that there is, the others are on a card.
+    /// The console has the only on-board port, the others are on a PCI card.
     Card,
-    /// All share the one behind so many others.
+    /// All share the port behind this number of other ports.
     Shared(usize),
 }
 
-/// Cloud kernels boot in it.
+/// A PC, in which Debian's cloud kernels boot.
 const PC: Machine = Machine {
     qemu: "qemu-system-x86_64",
     arguments: "-M q35 -cpu max -smp 1 -m 2048",
@@ -42,7 +42,7 @@ const PC: Machine = Machine {
     serial: Serial::Each,
 };
 
-/// A 64-bit ARM machine that exists only in QEMU.
+/// QEMU's virtual 64-bit ARM machine.
 const VIRT: Machine = Machine {
     qemu: "qemu-system-aarch64",
     arguments: "-M virt -cpu cortex-a72 -smp 1 -m 2048",
@@ -52,23 +52,23 @@ const VIRT: Machine = Machine {
 };
 
 impl Machine {
-    /// What kernels of an architecture are tried in.
-    pub fn of(arch: &Arch) -> anyhow::Result<&'static Self> {
+    /// The machine for the kernels of an architecture.
+    pub fn for_arch(arch: &Arch) -> anyhow::Result<&'static Self> {
         let known = [(&AMD64, &PC), (&ARM64, &VIRT)];
         let found = known.into_iter().find(|(known, _)| *known == arch).map(|(_, machine)| machine);
-        found.with_context(|| format!("no machine for {} is known, but boards: see --board", arch.name))
+        found.with_context(|| format!("no generic machine for {}; choose a board with --board", arch.name))
     }
 
-    /// That QEMU is there.
-    pub fn demand(&self) -> anyhow::Result<()> {
+    /// Checks that QEMU is installed.
+    pub fn require(&self) -> anyhow::Result<()> {
         let there = Command::new(self.qemu).arg("--version").stdout(Stdio::null()).status();
-        ensure!(there.is_ok(), "{} is not there; `packaging/deps.sh --vm` installs it", self.qemu);
+        ensure!(there.is_ok(), "{} is missing; `packaging/deps.sh --vm` installs it", self.qemu);
         Ok(())
     }
 }
 
 impl Serial {
-    /// Arguments of QEMU's that make each port the file that it is named after.
+    /// Arguments of QEMU that connect each port to its file.
     pub fn arguments(&self, [console, output, errors, code]: [&Path; 4]) -> Vec<String> {
         let port = |file: &Path| ["-serial".to_owned(), format!("file:{}", file.display())];
         match self {

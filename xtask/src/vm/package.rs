@@ -1,4 +1,4 @@
-//! Kernels from the distribution's packages.
+//! Kernels unpacked from the distribution's packages.
 
 use super::kernels::Kernel;
 use crate::{
@@ -11,11 +11,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The parts of a kernel. What else its packages need is for those who install it.
+/// Prefixes of the packages that make up a kernel; other dependencies are needed only to install it.
 const PARTS: [&str; 3] = ["linux-image-", "linux-binary-", "linux-modules-"];
-/// What is unpacked of a kernel's packages takes.
+/// Disk space that an unpacked kernel takes.
 const ROOM: u64 = 400 * MEGABYTE;
-/// What a guest may need: networks, what these need, the devices that are made of software, and what a board's need.
+/// Modules that a guest may need: networking and its dependencies, virtual devices, and the devices of boards.
 const MODULES: &str = "( -path */kernel/net/* -o -path */kernel/lib/* -o -path */kernel/crypto/* \
     -o -path */kernel/arch/*/crypto/* -o -path */kernel/arch/*/lib/* -o -path */kernel/drivers/net/* \
     -o -path */kernel/drivers/gpio/* -o -path */kernel/drivers/regulator/* -o -path */kernel/drivers/watchdog/* \
@@ -24,15 +24,15 @@ const MODULES: &str = "( -path */kernel/net/* -o -path */kernel/lib/* -o -path *
 /// An unpacked kernel.
 #[derive(Debug)]
 pub struct Unpacked {
-    /// What the machine boots.
+    /// The kernel image to boot.
     pub image: PathBuf,
-    /// A directory with lib/modules/VERSION, without compression and with its index.
+    /// Directory with lib/modules/VERSION, uncompressed and with the index of depmod.
     pub modules: PathBuf,
-    /// A directory with what describes boards.
+    /// Directory of device trees.
     pub device_trees: PathBuf,
 }
 
-/// The kernel, fetched and unpacked unless it is there already. With `update`, the latest build that the archive has.
+/// Fetches and unpacks a kernel unless it is in the cache. With `update`, takes the latest build in the archive.
 pub fn unpacked(kernel: &Kernel, cache: &Cache, update: bool) -> anyhow::Result<Unpacked> {
     let apt = Apt::new(kernel.suite, kernel.arch, cache, update)?;
     let packages = parts(kernel, &apt)?;
@@ -40,7 +40,7 @@ pub fn unpacked(kernel: &Kernel, cache: &Cache, update: bool) -> anyhow::Result<
     let home = home.with_extension("");
     apt.fetch(&packages, cache)?;
     if !home.is_dir() {
-        cache.demand_room(ROOM)?;
+        cache.require_room(ROOM)?;
         let partial = tempfile::tempdir_in(cache.path())?;
         unpack(&packages, cache, partial.path())?;
         fs::rename(partial.keep(), &home).with_context(|| home.display().to_string())?;
@@ -49,7 +49,7 @@ pub fn unpacked(kernel: &Kernel, cache: &Cache, update: bool) -> anyhow::Result<
     Ok(Unpacked { image, modules, device_trees })
 }
 
-/// The parts of the kernel with its latest build.
+/// The packages of the kernel's latest build.
 fn parts(kernel: &Kernel, apt: &Apt) -> anyhow::Result<Vec<Package>> {
     let needed = apt.needed_by(kernel.package)?;
     let is_part = |name: &&str| PARTS.iter().any(|part| name.starts_with(part)) && *name != kernel.package;
@@ -63,7 +63,7 @@ fn parts(kernel: &Kernel, apt: &Apt) -> anyhow::Result<Vec<Package>> {
     apt.packages(&parts)
 }
 
-/// Puts what is needed of a kernel's packages into a directory: `vmlinuz` and `modules`.
+/// Unpacks `vmlinuz`, `modules` and `device-trees` from a kernel's packages into a directory.
 fn unpack(packages: &[Package], cache: &Cache, into: &Path) -> anyhow::Result<()> {
     let (all, modules) = (into.join("all"), into.join("modules/lib/modules"));
     for package in packages {
@@ -84,7 +84,7 @@ fn unpack(packages: &[Package], cache: &Cache, into: &Path) -> anyhow::Result<()
     let tree_text = tree.to_string_lossy().into_owned();
     let unwanted = [&["!"], &MODULES.split_whitespace().collect::<Vec<_>>()[..]].concat();
     tool("find", &[&[tree_text.as_str(), "-name", "*.ko*"], &unwanted[..], &["-delete"]].concat())?;
-    // Time in a guest is dear: there is nothing left to decompress there.
+    // Decompress here, since a guest is slow.
     tool("find", &[&tree_text, "-name", "*.ko.xz", "-exec", "xz", "--decompress", "{}", "+"])?;
     fs::rename(tree, modules.join(version))?;
     fs::remove_dir_all(&all)?;

@@ -1,0 +1,88 @@
+//! Harnesses. The first comment of a harness has its claim, its cases, and the changes of the core with which it must fail.
+
+use anyhow::{Context, ensure};
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+};
+
+/// A file of proof/core.
+#[derive(Debug)]
+pub struct Harness {
+    pub path: PathBuf,
+    pub name: String,
+    /// Macros with their values, such as `FAMILY=4 PROTO=6`; one empty string if there is only one case.
+    pub cases: Vec<String>,
+    pub mutants: Vec<Mutant>,
+    /// Whether the harness is compiled and run on all inputs instead of being checked symbolically.
+    pub runs: bool,
+}
+
+/// A change that makes the packet core faulty.
+#[derive(Debug)]
+pub struct Mutant {
+    file: String,
+    from: String,
+    to: String,
+}
+
+impl Harness {
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let lines = |word: &str| {
+            let start = format!(" * {word}: ");
+            text.lines().filter_map(|line| Some(line.strip_prefix(&start)?.to_owned())).collect::<Vec<_>>()
+        };
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        ensure!(lines("claim").len() == 1, "{name} claims nothing");
+        let mutants: anyhow::Result<Vec<Mutant>> =
+            lines("mutant").iter().map(|line| Mutant::parse(line)).collect();
+        let mutants = mutants.with_context(|| path.display().to_string())?;
+        ensure!(!mutants.is_empty(), "{name} has no mutant, so it is unknown whether the claim can fail");
+        let mut cases = lines("case");
+        if cases.is_empty() {
+            cases.push(String::new());
+        }
+        Ok(Self { path: path.to_owned(), name, cases, mutants, runs: !lines("runs").is_empty() })
+    }
+}
+
+impl Mutant {
+    fn parse(line: &str) -> anyhow::Result<Self> {
+        let parts: Vec<String> = format!("{line} ")
+            .split(" | ")
+            .map(|part| part.trim().replace("\\n", "\n").replace("\\t", "\t"))
+            .collect();
+        let [file, from, to] = <[String; 3]>::try_from(parts)
+            .ok()
+            .context("a mutant is a file, what is there, and what is there instead")?;
+        Ok(Self { file, from, to })
+    }
+
+    /// Copies the sources with the change into a directory and returns its path.
+    pub fn apply(&self, sources: &Path, into: &Path) -> anyhow::Result<PathBuf> {
+        for part in ["abi", "core", "include"] {
+            fs::create_dir(into.join(part))?;
+            for file in fs::read_dir(sources.join(part))? {
+                let file = file?;
+                fs::copy(file.path(), into.join(part).join(file.file_name()))?;
+            }
+        }
+        let path = into.join(&self.file);
+        let text = fs::read_to_string(&path).with_context(|| self.file.clone())?;
+        ensure!(
+            text.contains(&self.from),
+            "{} no longer contains the text that a mutant replaces: {}",
+            self.file,
+            self.from
+        );
+        fs::write(&path, text.replacen(&self.from, &self.to, 1))?;
+        Ok(into.to_owned())
+    }
+}
+
+impl fmt::Display for Mutant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?} for {:?}", self.file, self.to, self.from)
+    }
+}

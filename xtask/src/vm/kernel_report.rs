@@ -1,0 +1,329 @@
+//! `cargo xtask kernels`: runs Shunt and some of the tests on each kernel of the list, and writes docs/kernels.md.
+
+use super::{
+    in_guest,
+    kernels::{KERNELS, Kernel},
+    require_all, today,
+};
+use crate::arch::AMD64;
+use anyhow::{Context, ensure};
+use serde_json::Value;
+use std::{collections::BTreeMap, env, fmt::Write, fs, io, path::Path, thread};
+
+/// Run Shunt and some of the tests on every kernel of the list and write docs/kernels.md.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Time limit for all tests of one test program on one kernel, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
+    timeout: u64,
+    /// Use only kernels for this architecture.
+    #[arg(long)]
+    arch: Option<String>,
+    /// Run only the tests that are not `ok` in docs/kernels.md, and keep the results of the others.
+    #[arg(long)]
+    again: bool,
+    /// Run only the tests that `make test` runs on the newest kernel, and write nothing.
+    #[arg(long)]
+    short: bool,
+}
+
+/// The tests to run, by test program: title of the row in docs/kernels.md, and name of the test.
+const TESTS: [(&str, &[(&str, &str)]); 3] = [
+    (
+        "forwarding",
+        &[
+            ("UDP over IPv4", "nat::plain_udp_is_the_same"),
+            ("TCP over IPv6", "nat::plain_tcp_over_ipv6_is_the_same"),
+            ("masquerading, TCP", "nat::masqueraded_tcp_is_the_same"),
+            ("LAN on a VLAN device", "vlans::a_tagged_lan_and_an_untagged_wan"),
+            ("WAN on a VLAN device", "vlans::an_untagged_lan_and_a_tagged_wan"),
+            ("one VLAN to another", "vlans::a_tag_for_another"),
+            ("QinQ to one tag", "vlans::two_tags_for_one"),
+            ("QinQ to none", "vlans::two_tags_and_none"),
+            ("none to QinQ", "vlans::none_and_two_tags"),
+            ("tags beside the frame and in it", "vlans::tags_beside_the_frame_and_in_it"),
+            ("priority tags", "vlans::priority_tags"),
+            ("a bridge that knows VLANs, trunk port", "vlans::a_trunk_port_of_a_bridge_that_knows_vlans"),
+            ("a bridge that knows VLANs, access port", "vlans::an_access_port_of_a_bridge_that_knows_vlans"),
+            ("a bridge on top of a VLAN device", "vlans::a_bridge_on_top_of_a_vlan_device"),
+            ("a qdisc of a VLAN device is not bypassed", "vlans::a_qdisc_of_a_vlan_device_is_not_bypassed"),
+            (
+                "`auto` goes by fq_codel, cake, prio, htb, fq",
+                "qdisc_kinds::auto_takes_tc_for_each_qdisc_that_was_added",
+            ),
+            (
+                "`auto` goes by a queue of mq",
+                "qdisc_kinds::a_queue_of_mq_with_a_qdisc_of_its_own_is_not_bypassed",
+            ),
+            ("cake on an ifb, for what comes in", "qdisc_kinds::ingress_traffic_shaped_by_an_ifb_stays_slow"),
+            ("static flows without BTF", "statics::flows_are_forwarded_without_btf"),
+            ("nothing left behind", "a_daemon_that_ends_leaves_nothing_behind"),
+        ],
+    ),
+    (
+        "reaction",
+        &[
+            ("rates: htb with fq_codel", "rates_by_qdisc::classes_of_htb_with_fq_codel_get_their_rates"),
+            ("rates: cake", "rates_by_qdisc::flows_get_their_share_of_cake"),
+            ("rates: prio", "rates_by_qdisc::bands_of_prio_go_before_one_another"),
+            ("delay behind fq_codel", "rates_by_qdisc::a_sparse_flow_waits_no_longer_behind_fq_codel"),
+            (
+                "routed over a bridge, a station roams",
+                "routed_bridge::flows_follow_a_station_that_roams_at_once",
+            ),
+            (
+                "routed over a bridge, states of its ports",
+                "routed_bridge::the_state_of_a_bridge_port_takes_effect_at_once_on_routed_flows",
+            ),
+            (
+                "bridged, UDP and TCP of both families",
+                "bridged::bytes::bridged_packets_are_fast_and_the_same_to_the_last_byte",
+            ),
+            (
+                "bridged, with br_netfilter",
+                "bridged::bytes::bridged_packets_that_conntrack_sees_are_fast_like_routed_ones",
+            ),
+            ("bridged, a station roams", "bridged::changes::flows_follow_a_station_that_roams_at_once"),
+            ("bridged, states of ports", "bridged::changes::the_state_of_a_port_takes_effect_at_once"),
+        ],
+    ),
+    (
+        "twin",
+        &[
+            ("twins, VLANs, Linux alone", "linux_does_the_same_twice"),
+            ("twins, VLANs, engine tc", "tc_cannot_be_told_from_linux"),
+            ("twins, VLANs, engine xdp", "xdp_cannot_be_told_from_linux"),
+            ("twins, VLANs, engine auto", "auto_cannot_be_told_from_linux"),
+        ],
+    ),
+];
+/// Tests that need XDP.
+const XDP_ONLY: [&str; 2] =
+    ["qdisc_kinds::a_queue_of_mq_with_a_qdisc_of_its_own_is_not_bypassed", "xdp_cannot_be_told_from_linux"];
+/// Result of a test that did not end.
+const NOT_RUN: &str = "not run";
+/// Number of guests that run at a time.
+const GUESTS: usize = 3;
+/// Tests that `make test` runs on the newest kernel.
+const SHORT: [&str; 3] = [
+    "nat::masqueraded_tcp_is_the_same",
+    "vlans::two_tags_for_one",
+    "vlans::a_trunk_port_of_a_bridge_that_knows_vlans",
+];
+
+/// The results on one kernel.
+struct Seen {
+    kernel: &'static Kernel,
+    release: String,
+    date: String,
+    /// A missing feature, and the exit code and error of `shunt up` without it.
+    without: Vec<(String, String)>,
+    status: Value,
+    tests: BTreeMap<String, String>,
+}
+
+/// Runs the tests on all kernels, or with `--short` some of them on the newest.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    if options.short {
+        let newest = Kernel::named("newest", &AMD64)?;
+        return try_short(newest, options.timeout);
+    }
+    let is_meant =
+        |kernel: &&Kernel| options.arch.as_ref().is_none_or(|arch| kernel.arch.name == arch.as_str());
+    let kernels: Vec<&'static Kernel> = KERNELS.iter().filter(is_meant).collect();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/kernels.md");
+    let kept = if options.again { fs::read_to_string(&path)? } else { String::new() };
+    let mut seen = Vec::new();
+    for some in kernels.chunks(GUESTS) {
+        let some: anyhow::Result<Vec<Seen>> = thread::scope(|scope| {
+            let run = |kernel: &&'static Kernel| {
+                let (kernel, known) = (*kernel, known(&kept, &kernel.to_string()));
+                scope.spawn(move || Seen::on(kernel, options.timeout, known))
+            };
+            let runs: Vec<_> = some.iter().map(run).collect();
+            let ends = runs.into_iter().map(|run| run.join());
+            ends.map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        });
+        seen.extend(some?);
+    }
+    ensure!(!seen.is_empty(), "no kernel in the list for this architecture");
+    fs::write(&path, page(&seen)).with_context(|| path.display().to_string())?;
+    let failed = seen.iter().flat_map(|seen| seen.tests.values()).filter(|result| *result != "ok").count();
+    ensure!(failed == 0, "{failed} tests failed: see {}", path.display());
+    Ok(())
+}
+
+fn try_short(kernel: &Kernel, timeout: u64) -> anyhow::Result<()> {
+    if let Err(why) = require_all(kernel) {
+        let is_set = |name: &str| env::var(name).is_ok_and(|value| value == "1");
+        let may_skip = is_set("SHUNT_SKIP_FETCHED") || !is_set("SHUNT_NO_SKIP");
+        ensure!(may_skip, "cannot test on kernel {kernel}, and SHUNT_NO_SKIP=1: {why:#}");
+        eprintln!("SKIP kernel {kernel}: {why:#}");
+        return Ok(());
+    }
+    let arguments = [&["--exact"], &SHORT[..]].concat();
+    let options = super::Options::on_kernel(kernel, timeout, Some("forwarding"), &arguments);
+    let code = in_guest(&options, &mut io::stdout())?;
+    ensure!(code == 0, "tests failed on kernel {kernel}");
+    Ok(())
+}
+
+impl Seen {
+    /// Runs Shunt and the tests on a kernel, except the tests whose result in `tests` is `ok`.
+    fn on(
+        kernel: &'static Kernel,
+        timeout: u64,
+        mut tests: BTreeMap<String, String>,
+    ) -> anyhow::Result<Self> {
+        eprintln!("kernel {kernel}");
+        let mut output = Vec::new();
+        let script = super::Options::on_kernel(
+            kernel,
+            timeout,
+            None,
+            &["sh", "-c", include_str!("../../../tests/vm/kernel.sh")],
+        );
+        let code = in_guest(&script, &mut output)?;
+        let output = String::from_utf8_lossy(&output).into_owned();
+        ensure!(code == 0, "kernel {kernel}: the script ended with {code}: {output}");
+        let (release, rest) = output.split_once('\n').context("no output from the guest")?;
+        let (rows, status): (Vec<&str>, Vec<&str>) = rest.lines().partition(|line| line.contains('\t'));
+        let without = rows.into_iter().filter_map(|row| row.split_once('\t'));
+        let without = without.map(|(what, end)| (what.to_owned(), end.trim().to_owned())).collect();
+        let status = serde_json::from_str(&status.concat()).context("shunt status --json")?;
+        for (program, program_tests) in TESTS {
+            let names = program_tests.iter().map(|(_, name)| *name);
+            let left: Vec<&str> =
+                names.filter(|name| tests.get(*name).is_none_or(|result| result != "ok")).collect();
+            if !left.is_empty() {
+                tests.extend(run_tests(kernel, timeout, program, &left));
+            }
+        }
+        Ok(Self { kernel, release: release.to_owned(), date: today(), without, status, tests })
+    }
+
+    /// A field of the first port in the status.
+    fn port(&self, field: &str) -> String {
+        self.status["ports"][0][field].as_str().unwrap_or("?").to_owned()
+    }
+
+    /// The answer of a probe, with its detail.
+    fn probe(&self, name: &str) -> String {
+        let probes = self.status["kernel"].as_array().into_iter().flatten();
+        let found = probes.into_iter().find(|probe| probe["name"] == name);
+        let field = |field: &str| found.and_then(|probe| probe[field].as_str()).unwrap_or_default();
+        match field("detail") {
+            "" => field("answer").to_owned(),
+            detail => format!("{}: {detail}", field("answer")),
+        }
+    }
+
+    /// How `shunt up` ends without a feature.
+    fn ends_without(&self, what: &str) -> String {
+        let end = self.without.iter().find(|(missing, _)| missing == what).map_or("", |(_, end)| end);
+        match end.split_once(' ') {
+            Some((code, error)) => format!("ends with {code}: {error}"),
+            None if end == "0" => "runs".to_owned(),
+            None => format!("ends with {end}"),
+        }
+    }
+}
+
+/// Runs tests of a program on a kernel; returns the result by test name.
+fn run_tests(
+    kernel: &'static Kernel,
+    timeout: u64,
+    program: &str,
+    names: &[&str],
+) -> BTreeMap<String, String> {
+    let mut tests: BTreeMap<String, String> =
+        names.iter().map(|name| ((*name).to_owned(), NOT_RUN.to_owned())).collect();
+    let arguments = [&["--exact"], names].concat();
+    let mut output = Vec::new();
+    let options = super::Options::on_kernel(kernel, timeout, Some(program), &arguments);
+    let end = in_guest(&options, &mut output);
+    let output = String::from_utf8_lossy(&output);
+    match end {
+        Ok(0) => {}
+        Ok(_) => eprintln!("kernel {kernel}: {output}"),
+        Err(why) => eprintln!("kernel {kernel}: {why:#}\n{output}"),
+    }
+    tests.extend(results(&output));
+    tests
+}
+
+/// The results in a kernel's column of the page, by test name.
+fn known(page: &str, kernel: &str) -> BTreeMap<String, String> {
+    let mut rows = page.lines().filter(|line| line.starts_with('|')).map(|line| line.split(" | "));
+    let column =
+        rows.next().and_then(|mut cells| cells.position(|cell| cell.trim_end_matches(" |") == kernel));
+    let Some(column) = column else { return BTreeMap::new() };
+    let of_test = |mut cells: std::str::Split<'_, &str>| {
+        let test = cells.next()?.strip_suffix("`)")?.rsplit_once("(`")?.1;
+        Some((test.to_owned(), cells.nth(column - 1)?.trim_end_matches(" |").to_owned()))
+    };
+    rows.filter_map(of_test).collect()
+}
+
+/// The results in the output of libtest, whose lines are `test NAME ... ok`.
+fn results(output: &str) -> BTreeMap<String, String> {
+    let lines = output.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
+    let ended = lines.filter(|(_, result)| !result.is_empty());
+    ended.map(|(name, result)| (name.to_owned(), result.to_owned())).collect()
+}
+
+fn page(seen: &[Seen]) -> String {
+    let mut page = "<!-- @generated by `cargo xtask kernels` -->\n# Kernels\n\n\
+        Results of Shunt on each kernel of the list (`cargo xtask vm --list`), in QEMU without KVM. Probes are those of `shunt status`.\n\
+        A test compares the packets that leave a router with Shunt with those that leave it without, or the rates and delays behind a\n\
+        qdisc, by each engine that the kernel has.\n\n"
+        .to_owned();
+    let mut row = |name: &str, cell: &dyn Fn(&Seen) -> String| {
+        let cells: Vec<String> = seen.iter().map(cell).collect();
+        let _ = writeln!(page, "| {name} | {} |", cells.join(" | "));
+    };
+    row("", &|seen| seen.kernel.to_string());
+    row("---", &|_| "---".to_owned());
+    row("release", &|seen| seen.release.clone());
+    row("supported until", &|seen| seen.kernel.supported_until.to_owned());
+    row("tried on", &|seen| seen.date.clone());
+    row("tc programs attached by", &|seen| seen.port("attach"));
+    row("engine that `auto` takes for a veth", &|seen| seen.port("engine"));
+    row("its reason", &|seen| seen.port("engine_reason"));
+    let probes = seen[0].status["kernel"].as_array().into_iter().flatten();
+    for name in probes.filter_map(|probe| probe["name"].as_str()) {
+        row(&format!("probe: {name}"), &|seen| seen.probe(name));
+    }
+    for (what, _) in &seen[0].without {
+        row(what, &|seen| seen.ends_without(what));
+    }
+    for (name, test) in TESTS.iter().flat_map(|(_, program_tests)| *program_tests) {
+        row(&format!("{name} (`{test}`)"), &|seen| {
+            let no_xdp = XDP_ONLY.contains(test) && seen.port("engine") == "tc";
+            if no_xdp { "no XDP".to_owned() } else { seen.tests.get(*test).cloned().unwrap_or_default() }
+        });
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{known, results};
+
+    #[test]
+    fn results_are_read_from_the_column_of_a_kernel() {
+        let page = "# Kernels\n\n|  | 6.1 | newest |\n| --- | --- | --- |\n| release | 6.1.0 | 7.3 |\n\
+            | QinQ to one tag (`vlans::two`) | ok | FAILED |\n";
+        assert_eq!(known(page, "6.1")["vlans::two"], "ok");
+        assert_eq!(known(page, "newest")["vlans::two"], "FAILED");
+        assert!(known(page, "6.12").is_empty());
+    }
+
+    #[test]
+    fn the_result_of_a_test_is_the_end_of_its_line() {
+        let output = "\nrunning 2 tests\ntest nat::plain ... ok\ntest vlans::two ... FAILED\n\ntest result: FAILED. 1 passed";
+        let tests = results(output);
+        assert_eq!(tests.len(), 2);
+        assert_eq!((tests["nat::plain"].as_str(), tests["vlans::two"].as_str()), ("ok", "FAILED"));
+    }
+}

@@ -1,0 +1,78 @@
+//! `tests/limit.py`, with which `make test` starts the test programs: it ends a test that hangs, and names it.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Output},
+    time::{Duration, Instant},
+};
+
+fn limited(minutes: &str, script: &str) -> Output {
+    let limit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/limit.py");
+    let limited = Command::new("timeout")
+        .args(["-k", "5", "60"])
+        .arg(limit)
+        .args(["sh", "-c", script])
+        .env("SHUNT_TEST_MINUTES", minutes)
+        .output();
+    limited.unwrap()
+}
+
+/// A program with the name of a test program, which prints what libtest prints for `script`'s tests.
+fn test_program(directory: &Path, name: &str, script: &str) -> String {
+    let path = directory.join(format!("{name}-0123456789abcdef"));
+    fs::write(&path, format!("#!/bin/sh\n{script}")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("exec {}", path.display())
+}
+
+#[test]
+fn a_test_that_hangs_is_named_and_killed_with_its_children() {
+    let directory = tempfile::tempdir().unwrap();
+    let pid = directory.path().join("pid");
+    // Prints what libtest prints; the last command hangs.
+    let script = format!(
+        "setsid sleep 300 & echo $! >{}; echo 'test a::quick ... ok'; \
+         echo 'test a::slow has been running for over 60 seconds'; echo 'test a::slow ... ok'; \
+         echo 'test a::hangs has been running for over 60 seconds'; \
+         while :; do echo 'test a::quick ... ok'; sleep 0.1; done",
+        pid.display()
+    );
+    let began = Instant::now();
+    let ended = limited("1.02", &script);
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(124), "{errors}");
+    assert!(errors.contains("1.02 minutes (SHUNT_TEST_MINUTES): a::hangs\n"), "{errors}");
+    assert!(began.elapsed() < Duration::from_secs(45));
+    let child = format!("/proc/{}/stat", fs::read_to_string(pid).unwrap().trim());
+    assert!(fs::read_to_string(child).map_or(true, |stat| stat.contains(") Z ")), "the child still runs");
+}
+
+#[test]
+fn a_program_without_output_is_killed_too() {
+    let ended = limited("0.02", "printf 'test a::alone ... '; exec sleep 300");
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.code() == Some(124) && errors.contains("test a::alone ..."), "{errors}");
+}
+
+#[test]
+fn only_the_tests_of_reaction_run_one_at_a_time() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, arguments) in [("reaction", "--test-threads=1\n"), ("daemon", "\n")] {
+        let program = test_program(directory.path(), name, "echo \"$@\"");
+        let command = program.strip_prefix("exec ").unwrap();
+        let limit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/limit.py");
+        let output = Command::new(limit).arg(command).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), arguments, "{name}");
+    }
+}
+
+#[test]
+fn a_program_that_ends_keeps_its_output_and_its_exit_code() {
+    let ended = limited("1", "echo 'test a::b ... FAILED'; exit 101");
+    assert_eq!((ended.status.code(), ended.stdout.as_slice()), (Some(101), &b"test a::b ... FAILED\n"[..]));
+    assert_eq!(limited("1", "kill -9 $$").status.code(), Some(137));
+}
