@@ -1,11 +1,11 @@
-# What a user types. The work is done by cargo, xtask and packaging/deps.sh.
+# Commands for users and for CI. cargo, cargo xtask and packaging/deps.sh do the work.
 
 CARGO_RUN := packaging/cargo.sh
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 ARCH ?= amd64
 
-.PHONY: bench-peers browser-test build deps dist kernel-test mlrsearch test demo bench install clean help need-root
+.PHONY: bench-peers browser-test build deps dist kernel-test lint mlrsearch test test-long test-long-root demo bench install clean help need-root
 
 build: deps
 	$(CARGO_RUN) build --release --locked -p shunt -p shuntd
@@ -13,21 +13,29 @@ build: deps
 help:
 	@echo "make build             target/release/shunt and target/release/shuntd"
 	@echo "sudo make demo         real traffic without Shunt and with it; KEEP=1 leaves it up"
-	@echo "sudo make test         all tests; SHUNT_SOAK_MINUTES=1 for the soak, 5 where CI=true"
-	@echo "sudo make bench        target/bench/summary.json; QUICK=1 takes less than a minute"
+	@echo "sudo make test         all tests except the long ones; at most 25 minutes on two cores"
+	@echo "                         SHUNT_TEST_MINUTES=15  time limit for one test"
+	@echo "                         SHUNT_SOAK_MINUTES=1   length of the soak; the default is 2 if CI=true"
+	@echo "                         SHUNT_NO_SKIP=1        fail instead of skipping when MLRsearch (PyPI) or a guest (QEMU and a"
+	@echo "                                                Debian kernel) cannot be had; the default if CI=true"
+	@echo "make lint              formats, lints, documentation, dependencies, spelling, generated files"
+	@echo "make test-long         model-checker proofs of the packet core, and the flow table in every schedule within bounds;"
+	@echo "                         as root, also the long tests, 30 minutes of soak, long twin runs, and all kernels of the list,"
+	@echo "                         which rewrites docs/kernels.md; several hours"
+	@echo "sudo make bench        target/bench/results.json, summary.json; QUICK=1 takes less than a minute"
 	@echo "make bench-peers       beside other fast paths, in instructions: target/bench/peers.json; XDP_FORWARD=PROGRAM, QUICK=1"
 	@echo "sudo make install      PREFIX=$(PREFIX), DESTDIR=$(DESTDIR)"
 	@echo "make dist ARCH=$(ARCH)   a tarball with static programs in target/dist; amd64, arm64 or armv7"
 	@echo "make mlrsearch         the Python package that the search is tested against (target/mlrsearch)"
 	@echo "make browser-test      the page of shunt report in a browser, which is installed for it"
-	@echo "make kernel-test       some of the tests on the newest Debian kernel, in QEMU; part of make test"
+	@echo "make kernel-test       some of the tests on the newest Debian kernel, in QEMU (part of make test)"
 	@echo "make deps              distribution packages that are missing"
 	@echo "make clean             what was built"
 
 deps:
 	@packaging/deps.sh
 
-# The reference implementation of MLRsearch, which ours is compared with.
+# The reference implementation of MLRsearch, with which the tests compare ours.
 MLRSEARCH := tests/search/requirements.txt
 target/mlrsearch/installed: $(MLRSEARCH)
 	python3 -m venv --clear $(@D)
@@ -36,19 +44,44 @@ target/mlrsearch/installed: $(MLRSEARCH)
 
 mlrsearch: target/mlrsearch/installed
 
-# Where that package is out of reach, the comparison with it says so and is left out.
+lint: deps
+	packaging/lint.sh
+
+# A machine may be unable to fetch what two tests need: MLRsearch, and QEMU with a kernel. Unless SHUNT_NO_SKIP=1 or CI=true,
+# these tests then say SKIP; no other test may skip.
+MAY_SKIP_FETCHED := $(if $(filter 1,$(SHUNT_NO_SKIP))$(filter true,$(CI)),0,1)
+TEST_ENV = SHUNT_NO_SKIP=1 SHUNT_SKIP_FETCHED=$(MAY_SKIP_FETCHED) \
+	SHUNT=$(CURDIR)/target/release/shunt SHUNTD=$(CURDIR)/target/release/shuntd
+
 test: need-root build
 	-@$(MAKE) --no-print-directory mlrsearch
-	SHUNT_NO_SKIP=1 SHUNT=$(CURDIR)/target/release/shunt SHUNTD=$(CURDIR)/target/release/shuntd \
-		$(CARGO_RUN) test --locked --workspace --no-fail-fast
+	$(TEST_ENV) $(CARGO_RUN) test --locked --workspace --no-fail-fast \
+		--config 'target."cfg(unix)".runner="$(CURDIR)/tests/limit.py"'
 	@$(MAKE) --no-print-directory kernel-test
 
-# Some of the tests on the newest kernel of the list. Where QEMU or the kernel cannot be had, it says so and leaves them out.
+# Some of the tests on the newest kernel of the list.
 kernel-test: build
 	@packaging/deps.sh --vm || true
-	$(CARGO_RUN) run --quiet --locked -p xtask -- kernels --short --timeout 480
+	$(TEST_ENV) $(CARGO_RUN) run --quiet --locked -p xtask -- kernels --short --timeout 480
 
-# Apart from the other tests, since a browser takes 300 MB, and only the page of `shunt report` needs one.
+# If the distribution has no cbmc 6, xtask unpacks Debian's package in the user's cache directory.
+test-long: build
+	@packaging/deps.sh --proof
+	$(CARGO_RUN) run --quiet --locked -p xtask -- prove
+	$(CARGO_RUN) test --locked -p shunt-proof -- --include-ignored --nocapture
+	@test "$$(id -u)" != 0 || $(MAKE) --no-print-directory test-long-root
+
+test-long-root: need-root build
+	@packaging/deps.sh --vm
+	$(TEST_ENV) $(CARGO_RUN) test --locked --no-fail-fast -p shunt-tests --test daemon --test reaction -- \
+		--ignored --test-threads=1
+	$(CARGO_RUN) run --quiet --locked -p xtask -- soak --minutes 30
+	for engine in tc xdp auto; do \
+		$(CARGO_RUN) run --quiet --locked -p xtask -- twin --packets 1000000 --changes 1000 --engine $$engine || exit 1; \
+	done
+	$(CARGO_RUN) run --quiet --locked -p xtask -- kernels
+
+# Not part of `make test`: only the page of `shunt report` needs a browser, which takes 300 MB.
 browser-test: deps
 	packaging/browser.sh
 	SHUNT_BROWSER_TEST=1 $(CARGO_RUN) test --locked -p shunt --test report

@@ -2,7 +2,7 @@
 # Installs what building, testing, demo and bench need, from the distribution, where it is missing.
 # Debian 12, Debian 13 and Ubuntu 24.04; elsewhere it only says what is missing.
 # With --vm also what `cargo xtask vm` needs to boot other kernels and boards, with --cross what `make dist` needs to build
-# for other architectures.
+# for other architectures, with --proof what `cargo xtask prove` needs to check the packet core.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -12,7 +12,8 @@ header_is_there() { echo "#include <$1>" | cc -E -x c - >/dev/null 2>&1; }
 file_is_there() { [[ -e $1 ]]; }
 module_is_there() { python3 -c "import $1" 2>/dev/null; }
 
-# What is asked for, and the package that has it. The compiler comes before the headers it looks for.
+# What is asked for, and the package that has it. The compiler comes before the headers it looks for. xtask/tests/programs.rs checks that
+# every program that tests start is here.
 needs=(
 	command:cc=gcc
 	command:clang=clang
@@ -23,11 +24,17 @@ needs=(
 	header:libelf.h=libelf-dev
 	header:zlib.h=zlib1g-dev
 	command:ip=iproute2
+	command:bridge=iproute2
+	command:ss=iproute2
+	command:tc=iproute2
 	command:nft=nftables
 	command:iptables-nft=iptables
+	command:iptables-legacy=iptables
+	command:ip6tables-legacy=iptables
 	command:conntrack=conntrack
 	command:ethtool=ethtool
 	command:iperf3=iperf3
+	command:ping=iputils-ping
 	command:tcpdump=tcpdump
 	command:sysctl=procps
 	command:chrt=util-linux
@@ -37,11 +44,12 @@ needs=(
 	file:/etc/ssl/certs/ca-certificates.crt=ca-certificates
 )
 
-vm=0 cross=0
+vm=0 cross=0 proof=0
 for option in "$@"; do
 	case $option in
 	--vm) vm=1 ;;
 	--cross) cross=1 ;;
+	--proof) proof=1 ;;
 	*) echo "deps: what is $option?" >&2 && exit 1 ;;
 	esac
 done
@@ -51,6 +59,7 @@ if ((vm)); then
 		command:qemu-system-arm=qemu-system-arm
 		command:qemu-system-x86_64=qemu-system-x86
 		command:depmod=kmod
+		command:ipvsadm=ipvsadm
 		command:modprobe=kmod
 		command:xz=xz-utils
 		command:strip=binutils
@@ -66,6 +75,18 @@ if ((cross)); then
 		command:readelf=binutils
 		file:/usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring
 	)
+fi
+if ((proof)); then
+	needs+=(command:timeout=coreutils)
+	# Debian 12 has none, and Ubuntu 24.04 has version 5: there, xtask unpacks that of Debian 13.
+	if [[ $(apt-cache policy cbmc 2>/dev/null | sed -n 's/^  Candidate: *//p') == [6-9].* ]]; then
+		needs+=(command:cbmc=cbmc)
+	else
+		needs+=(
+			command:dpkg-deb=dpkg
+			file:/usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring
+		)
+	fi
 fi
 
 missing=()
