@@ -21,11 +21,14 @@ pub(crate) const MARKS: &str = r#"table inet marks {
     }
 }"#;
 
-/// htb on r1: mark 7 and priority 1:20 have class 1:20, all other packets class 1:10.
-const SHAPE: &str = "tc qdisc add dev r1 root handle 1: htb default 10
+/// htb on r1: mark 7 and priority 1:20 have class 1:20, other UDP over IPv4 class 1:10. What the router itself sends, like
+/// multicast listener reports, has class 1:30.
+const SHAPE: &str = "tc qdisc add dev r1 root handle 1: htb default 30
     tc class add dev r1 parent 1: classid 1:10 htb rate 1gbit quantum 60000
     tc class add dev r1 parent 1: classid 1:20 htb rate 1gbit quantum 60000
-    tc filter add dev r1 parent 1: protocol all bpf bytecode '4,32 0 0 4294963220,21 0 1 7,6 0 0 65568,6 0 0 0'";
+    tc class add dev r1 parent 1: classid 1:30 htb rate 1gbit quantum 60000
+    tc filter add dev r1 parent 1: prio 1 protocol all bpf bytecode '4,32 0 0 4294963220,21 0 1 7,6 0 0 65568,6 0 0 0'
+    tc filter add dev r1 parent 1: prio 2 protocol ip bpf bytecode '4,48 0 0 23,21 0 1 17,6 0 0 65552,6 0 0 0'";
 
 /// Number of packets that left through a class.
 fn sent_through(lab: &Topology, class: &str) -> u64 {
