@@ -7,6 +7,8 @@
   program with its children, deletes the network namespaces that it made, and exits with 124.
 - The programs in ALONE have tests with bounds on the time: their tests run one at a time.
 - After a program that took more than 30 seconds, the ten slowest tests are printed.
+- With SHUNT_RETRY=1, up to three tests of a program that failed run once more, alone. If they pass then, the program has passed, and
+  they are named as flaky: each is a fault, of the test or of what it tests.
 """
 
 import os
@@ -20,6 +22,8 @@ import time
 LIMIT_S = 60 * float(os.environ.get("SHUNT_TEST_MINUTES", "15"))
 # Test programs whose tests run one at a time.
 ALONE = {"reaction"}
+# With more failed tests than this, none runs again.
+RETRIED = 3
 # How many tests to print, and after which running time of the program.
 SLOWEST = 10
 SLOWEST_AFTER_S = 30
@@ -27,6 +31,8 @@ SLOWEST_AFTER_S = 30
 SLOW = re.compile(rb"^test (\S+).* has been running for over (\d+) seconds")
 ENDED = re.compile(rb"^test (\S+) .*\.\.\. ")
 LISTED = re.compile(rb"^(\S+): test$", re.MULTILINE)
+# In the list at the end.
+FAILED = re.compile(rb"^    (\S+)$")
 
 
 def name_of(program):
@@ -106,14 +112,12 @@ def clean_up(program):
             subprocess.run(["ip", "netns", "del", name])
 
 
-def main():
-    command = sys.argv[1:]
-    if is_test_program(command[0]) and name_of(command[0]) in ALONE:
-        command.append("--test-threads=1")
+def run(command):
+    """The exit code, and the tests that failed."""
     clock = Clock(command)
     began = time.monotonic()
     program = subprocess.Popen(command, stdout=subprocess.PIPE)
-    running, partial, heard = {}, b"", time.monotonic()
+    running, failed, partial, heard = {}, [], b"", time.monotonic()
     while True:
         ready, _, _ = select.select([program.stdout], [], [], 1)
         now = time.monotonic()
@@ -131,6 +135,10 @@ def main():
                 elif ended := ENDED.match(line):
                     running.pop(ended[1].decode(), None)
                     clock.end(ended[1].decode())
+                elif line == b"failures:":
+                    failed = []
+                elif name := FAILED.match(line):
+                    failed.append(name[1].decode())
         late = [name for name, since in running.items() if now - since > LIMIT_S]
         # When tests run one at a time, libtest does not print which test is slow.
         if not late and now - heard > LIMIT_S:
@@ -139,10 +147,25 @@ def main():
             clean_up(program)
             minutes = f"{LIMIT_S / 60:g} minutes"
             print(f"\n{command[0]}: killed; longer than {minutes} (SHUNT_TEST_MINUTES): {', '.join(late)}", file=sys.stderr)
-            return 124
+            return 124, []
     code = program.wait()
     clock.print_slowest(command[0], time.monotonic() - began)
-    return code if code >= 0 else 128 - code
+    return (code if code >= 0 else 128 - code), failed
+
+
+def main():
+    command = sys.argv[1:]
+    if not is_test_program(command[0]):
+        return run(command)[0]
+    if name_of(command[0]) in ALONE:
+        command.append("--test-threads=1")
+    code, failed = run(command)
+    if code == 0 or os.environ.get("SHUNT_RETRY") != "1" or not 0 < len(failed) <= RETRIED:
+        return code
+    again, _ = run([command[0], "--test-threads=1", "--exact", *failed])
+    if again == 0:
+        print(f"FLAKY: failed, and passed when run again: {', '.join(failed)}", file=sys.stderr)
+    return again
 
 
 try:

@@ -1,4 +1,5 @@
-//! `tests/limit.py`, with which `make test` starts the test programs: it ends a test that hangs, and names it.
+//! `tests/limit.py`, with which `make test` starts the test programs: it ends a test that hangs, and names it;
+//! in CI, it runs a test that failed once more.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -75,4 +76,38 @@ fn a_program_that_ends_keeps_its_output_and_its_exit_code() {
     let ended = limited("1", "echo 'test a::b ... FAILED'; exit 101");
     assert_eq!((ended.status.code(), ended.stdout.as_slice()), (Some(101), &b"test a::b ... FAILED\n"[..]));
     assert_eq!(limited("1", "kill -9 $$").status.code(), Some(137));
+}
+
+/// Fails in its first run with what libtest prints then; in the second, only `a::late` and `a::b` run.
+const FAILS_ONCE: &str = r#"
+    echo "$@" >>"$0.runs"
+    test $(wc -l <"$0.runs") = 1 || exit "$SECOND"
+    printf 'failures:\n\n---- a::b stdout ----\n    value,\n\nfailures:\n    a::b\n    a::late\n\ntest result: FAILED.\n'
+    exit 101"#;
+
+#[test]
+fn a_failed_test_runs_once_more_and_is_named_only_if_asked_for() {
+    let limit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/limit.py");
+    for (retry, second, code, runs) in [("0", "0", 101, 1), ("1", "0", 0, 2), ("1", "101", 101, 2)] {
+        let directory = tempfile::tempdir().unwrap();
+        let script = format!("for word; do test $word != --list || exit 0; done{FAILS_ONCE}");
+        let program = test_program(directory.path(), "daemon", &script);
+        let program = program.strip_prefix("exec ").unwrap();
+        let ended = Command::new(&limit)
+            .arg(program)
+            .env("SHUNT_RETRY", retry)
+            .env("SECOND", second)
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(code), "{errors}");
+        assert_eq!(
+            errors.contains("FLAKY: failed, and passed when run again: a::b, a::late\n"),
+            code == 0,
+            "{errors}"
+        );
+        let started = fs::read_to_string(format!("{program}.runs")).unwrap();
+        assert_eq!(started.lines().count(), runs, "{started}");
+        assert!(runs == 1 || started.ends_with("--test-threads=1 --exact a::b a::late\n"), "{started}");
+    }
 }
