@@ -16,11 +16,11 @@ use std::{
 };
 
 /// Directory of the harnesses.
-const ROOM: &str = "proof/core";
+const HARNESSES: &str = "proof/core";
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Check only the claims of this file of proof/core, given without `.c`
+    /// Check only the harness of this name (a file of proof/core without `.c`)
     only: Option<String>,
     /// Do not check that the claims fail for faulty packet cores
     #[arg(long)]
@@ -48,10 +48,10 @@ impl Task<'_> {
             None => Path::new("bpf").to_owned(),
         };
         for case in &self.cases {
-            let begun = Instant::now();
+            let started = Instant::now();
             let verdict = checker.check(self.harness, case, &core)?;
             let name = format!("{} {case}", self.harness.name);
-            let took = begun.elapsed().as_secs_f64();
+            let took = started.elapsed().as_secs_f64();
             match (&verdict, self.mutant) {
                 (Verdict::Holds(what), None) => println!("proved    {name}: {what}, {took:.1} s"),
                 (Verdict::Fails(why), None) => anyhow::bail!("{name}: {why}"),
@@ -63,7 +63,7 @@ impl Task<'_> {
             }
         }
         match self.mutant {
-            Some(mutant) => anyhow::bail!("{}: accepts a wrong core: {mutant}", self.harness.name),
+            Some(mutant) => anyhow::bail!("{}: accepts a faulty core: {mutant}", self.harness.name),
             None => Ok(()),
         }
     }
@@ -71,7 +71,7 @@ impl Task<'_> {
 
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let mut harnesses = Vec::new();
-    for file in fs::read_dir(ROOM)? {
+    for file in fs::read_dir(HARNESSES)? {
         let path = file?.path();
         if path.extension().is_some_and(|extension| extension == "c") {
             harnesses.push(Harness::read(&path)?);
@@ -79,7 +79,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     }
     harnesses.retain(|harness| options.only.as_ref().is_none_or(|only| *only == harness.name));
     harnesses.sort_by(|a, b| a.name.cmp(&b.name));
-    ensure!(!harnesses.is_empty(), "{ROOM} has no such claim");
+    ensure!(!harnesses.is_empty(), "{HARNESSES} has no such harness");
     let checker = Checker::find(options.limit)?;
     let mut claims: Vec<Task> = Vec::new();
     for harness in &harnesses {
@@ -87,7 +87,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         claims.extend(cases.map(|cases| Task { harness, cases, mutant: None }));
     }
     let unproved = run_all(&claims, &checker, options.jobs);
-    let mut counter_proofs: Vec<Task> = Vec::new();
+    let mut with_mutants: Vec<Task> = Vec::new();
     let mut not_tried = 0;
     for harness in harnesses.iter().filter(|_| !options.no_mutants) {
         if unproved.contains(&harness.name.as_str()) {
@@ -98,18 +98,18 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         }
         let cases: Vec<&str> = harness.cases.iter().map(String::as_str).collect();
         let mutants = harness.mutants.iter();
-        counter_proofs.extend(mutants.map(|mutant| Task {
+        with_mutants.extend(mutants.map(|mutant| Task {
             harness,
             cases: cases.clone(),
             mutant: Some(mutant),
         }));
     }
-    let accepted = run_all(&counter_proofs, &checker, options.jobs);
+    let accepted = run_all(&with_mutants, &checker, options.jobs);
     println!("{} of {} proofs failed", unproved.len(), claims.len());
     println!(
-        "{} of {} counter-proofs failed, {not_tried} not tried",
+        "{} of {} faulty cores were accepted, {not_tried} not tried",
         accepted.len(),
-        counter_proofs.len() + not_tried
+        with_mutants.len() + not_tried
     );
     let good = unproved.is_empty() && accepted.is_empty();
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })

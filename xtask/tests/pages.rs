@@ -10,14 +10,17 @@ use std::{
 const PLACES: [&str; 8] = ["bpf/", "crates/", "docs/", "fuzz/", "lab/", "packaging/", "tests/", "xtask/"];
 
 fn pages(root: &Path) -> Vec<PathBuf> {
-    let mut found = vec![root.join("README.md"), root.join("ARCHITECTURE.md")];
-    let mut folders = vec![root.join("docs"), root.join("lab")];
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|end| end == "md");
+    let mut found: Vec<PathBuf> =
+        fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).filter(is_page).collect();
+    let mut folders: Vec<PathBuf> =
+        [".github", "docs", "lab", "proof", "fuzz", "packaging"].map(|name| root.join(name)).into();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() {
+            if path.is_dir() && !path.ends_with("target") {
                 folders.push(path);
-            } else if path.extension().is_some_and(|end| end == "md") {
+            } else if is_page(&path) {
                 found.push(path);
             }
         }

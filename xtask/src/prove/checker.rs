@@ -58,7 +58,7 @@ impl Checker {
         let name = match env::consts::ARCH {
             "x86_64" => "amd64",
             "aarch64" => "arm64",
-            other => bail!("there is no cbmc here, and none to fetch for {other}"),
+            other => bail!("cbmc 6 is not installed, and Debian has no package of it for {other}"),
         };
         let arch = Arch::named(name)?;
         let root = debian::unpacked(&Set {
@@ -68,7 +68,7 @@ impl Checker {
             packages: &PACKAGES,
             closed: false,
         })
-        .context("cbmc 6 is not installed, and cannot be fetched either")?;
+        .context("cbmc 6 is not installed, and fetching it failed")?;
         let libraries = root.join("usr/lib").join(arch.tuple);
         let loader = match name {
             "amd64" => "ld-linux-x86-64.so.2",
@@ -124,7 +124,7 @@ impl Checker {
         let find = |answer: &[Value], field: &str| answer.iter().find_map(|part| part.get(field).cloned());
         let answer = ask(&["--show-properties".to_owned()])?;
         let properties =
-            find(&answer, "properties").with_context(|| format!("{} is no C: {answer:?}", harness.name))?;
+            find(&answer, "properties").with_context(|| format!("cbmc cannot read {}: {answer:?}", harness.name))?;
         let past_the_end = ["pointer arithmetic", "pointer"];
         let expected: Vec<String> = properties
             .as_array()
@@ -135,8 +135,8 @@ impl Checker {
             .flat_map(|name| ["--property".to_owned(), name.to_owned()])
             .collect();
         let answer = ask(&expected)?;
-        let results = find(&answer, "result").context("cbmc came to no result")?;
-        let results = results.as_array().context("cbmc came to no result")?;
+        let results = find(&answer, "result").context("cbmc printed no result")?;
+        let results = results.as_array().context("cbmc printed no result")?;
         let bad = results.iter().find(|result| result["status"] == "FAILURE");
         if let Some(bad) = bad {
             return Ok(Verdict::Fails(format!("{}: {}", bad["property"], bad["description"])));
@@ -150,7 +150,7 @@ impl Checker {
         command.arg(self.limit.to_string()).arg(program).stdin(Stdio::null());
         arguments(&mut command);
         let out = command.output().context("timeout")?;
-        ensure!(out.status.code() != Some(124), "not done within {} s", self.limit);
+        ensure!(out.status.code() != Some(124), "no result within {} s (--limit)", self.limit);
         Ok(out)
     }
 }

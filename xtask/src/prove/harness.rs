@@ -34,11 +34,11 @@ impl Harness {
             text.lines().filter_map(|line| Some(line.strip_prefix(&start)?.to_owned())).collect::<Vec<_>>()
         };
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        ensure!(lines("claim").len() == 1, "{name} claims nothing");
+        ensure!(lines("claim").len() == 1, "{name}: the first comment needs one line `claim: ...`");
         let mutants: anyhow::Result<Vec<Mutant>> =
             lines("mutant").iter().map(|line| Mutant::parse(line)).collect();
         let mutants = mutants.with_context(|| path.display().to_string())?;
-        ensure!(!mutants.is_empty(), "{name} has no mutant, so it is unknown whether the claim can fail");
+        ensure!(!mutants.is_empty(), "{name}: the first comment needs a line `mutant: ...`, which shows that the claim can fail");
         let mut cases = lines("case");
         if cases.is_empty() {
             cases.push(String::new());
@@ -55,7 +55,7 @@ impl Mutant {
             .collect();
         let [file, from, to] = <[String; 3]>::try_from(parts)
             .ok()
-            .context("a mutant is a file, what is there, and what is there instead")?;
+            .context("expected `mutant: FILE | TEXT | REPLACEMENT`")?;
         Ok(Self { file, from, to })
     }
 
