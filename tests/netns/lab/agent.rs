@@ -32,13 +32,10 @@ pub(crate) fn agent(bench: &Bench) -> (Shunt, Running, String) {
             assert!(output.contains("is too busy to calibrate"), "{output}");
             running = shunt.start(&format!("lab agent --listen 192.0.2.1:0 --clear-text --cpu {cpu}"));
         }
-        Some(output.strip_prefix("listening on ")?.split_once(';')?.0.to_owned())
+        let (address, rest) = output.strip_prefix("listening on ")?.split_once(';')?;
+        let is_warned = rest.contains("warning: the token and all answers cross the network in clear text");
+        is_warned.then(|| address.to_owned())
     });
-    let output = running.err();
-    assert!(
-        output.contains("warning: the token and all answers cross the network in clear text"),
-        "{output}"
-    );
     (shunt, running, address.unwrap())
 }
 

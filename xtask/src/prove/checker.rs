@@ -123,8 +123,8 @@ impl Checker {
         };
         let find = |answer: &[Value], field: &str| answer.iter().find_map(|part| part.get(field).cloned());
         let answer = ask(&["--show-properties".to_owned()])?;
-        let properties =
-            find(&answer, "properties").with_context(|| format!("cbmc cannot read {}: {answer:?}", harness.name))?;
+        let properties = find(&answer, "properties")
+            .with_context(|| format!("cbmc cannot read {}: {answer:?}", harness.name))?;
         let past_the_end = ["pointer arithmetic", "pointer"];
         let expected: Vec<String> = properties
             .as_array()

@@ -38,7 +38,10 @@ impl Harness {
         let mutants: anyhow::Result<Vec<Mutant>> =
             lines("mutant").iter().map(|line| Mutant::parse(line)).collect();
         let mutants = mutants.with_context(|| path.display().to_string())?;
-        ensure!(!mutants.is_empty(), "{name}: the first comment needs a line `mutant: ...`, which shows that the claim can fail");
+        ensure!(
+            !mutants.is_empty(),
+            "{name}: the first comment needs a line `mutant: ...`, which shows that the claim can fail"
+        );
         let mut cases = lines("case");
         if cases.is_empty() {
             cases.push(String::new());
@@ -53,9 +56,8 @@ impl Mutant {
             .split(" | ")
             .map(|part| part.trim().replace("\\n", "\n").replace("\\t", "\t"))
             .collect();
-        let [file, from, to] = <[String; 3]>::try_from(parts)
-            .ok()
-            .context("expected `mutant: FILE | TEXT | REPLACEMENT`")?;
+        let [file, from, to] =
+            <[String; 3]>::try_from(parts).ok().context("expected `mutant: FILE | TEXT | REPLACEMENT`")?;
         Ok(Self { file, from, to })
     }
 
