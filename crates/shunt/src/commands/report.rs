@@ -6,6 +6,7 @@ use crate::{
 };
 use clap::Args;
 use shunt_api::Failure;
+use shunt_lab::Results;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -15,7 +16,7 @@ use std::{
 /// no script.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Files of results.
+    /// Files of results, or directories of campaigns. Two directories are compared step by step.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Write the report to this file [default: standard output].
@@ -67,13 +68,54 @@ impl Reporting {
     }
 }
 
-/// Reads files of results. Fails at the first file that cannot be reported on.
+/// Reads files of results, and all files of directories. Fails at the first file that cannot be reported on.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
-    let files = paths.iter().enumerate().map(|(nth, path)| {
-        let text = fs::read_to_string(path).map_err(|error| bad_file(path, error))?;
-        Source::parse(nth, path.display().to_string(), text).map_err(|why| bad_file(path, why))
+    let mut sources = Vec::new();
+    for (nth, path) in paths.iter().enumerate() {
+        let letter = Source::letter(nth);
+        if !path.is_dir() {
+            sources.push(source(letter, path)?);
+            continue;
+        }
+        let letter = if paths.len() == 1 { String::new() } else { letter + " " };
+        for step in steps(path)? {
+            sources.push(source(format!("{letter}{}", step_name(&step)), &step)?);
+        }
+    }
+    Ok(Report::new(sources))
+}
+
+fn source(label: String, path: &Path) -> Result<Source, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| bad_file(path, error))?;
+    Source::parse(label, path.display().to_string(), text).map_err(|why| bad_file(path, why))
+}
+
+/// The files of a campaign's directory that have readings, in the order of their names.
+fn steps(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let entries = fs::read_dir(directory).map_err(|error| bad_file(directory, error))?;
+    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.retain(|file| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".json") && !name.contains(".interrupted-")
     });
-    Ok(Report::new(files.collect::<Result<_, _>>()?))
+    files.sort();
+    // A step that failed has a file without readings. A file with another fault is read, and refused.
+    let has_no_reading =
+        |file: &PathBuf| Results::read(file).is_ok_and(|results| results.readings.is_empty());
+    files.retain(|file| !has_no_reading(file));
+    if files.is_empty() {
+        return Err(bad_file(directory, "no file of results (*.json) with readings in this directory"));
+    }
+    Ok(files)
+}
+
+/// The step's name: the file's name without its number, as `sizes` for `01-sizes.json`.
+fn step_name(file: &Path) -> String {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    match stem.split_once('-') {
+        Some((number, name)) if number.bytes().all(|digit| digit.is_ascii_digit()) => name.to_owned(),
+        _ => stem.into_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -93,6 +135,27 @@ mod tests {
             let failure = Reporting::resolve(typed, false).unwrap_err();
             assert!(failure.code == FailureCode::Usage && failure.message.contains("one of the files"));
         }
+    }
+
+    #[test]
+    fn the_files_of_a_directory_are_labelled_by_step() {
+        let dir = tempfile::tempdir().unwrap();
+        for (campaign, step) in [("before", "01-sizes"), ("before", "02-sweep-tc"), ("after", "01-sizes")] {
+            fs::create_dir_all(dir.path().join(campaign)).unwrap();
+            fs::write(dir.path().join(campaign).join(step).with_extension("json"), examples::result_file())
+                .unwrap();
+        }
+        fs::write(dir.path().join("before/02-sweep-tc.interrupted-1.json"), "{").unwrap();
+        fs::write(dir.path().join("before/report.html"), "").unwrap();
+        let labels = |names: &[&str]| -> Result<Vec<String>, Failure> {
+            let paths: Vec<PathBuf> = names.iter().map(|name| dir.path().join(name)).collect();
+            Ok(read(&paths)?.files.into_iter().map(|source| source.label).collect())
+        };
+        assert_eq!(labels(&["before"]).unwrap(), ["sizes", "sweep-tc"]);
+        assert_eq!(labels(&["before", "after"]).unwrap(), ["A sizes", "A sweep-tc", "B sizes"]);
+        assert_eq!(labels(&["after/01-sizes.json", "before"]).unwrap(), ["A", "B sizes", "B sweep-tc"]);
+        fs::remove_file(dir.path().join("after/01-sizes.json")).unwrap();
+        assert!(labels(&["after"]).unwrap_err().message.contains("no file of results"));
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! The document of `shunt report`: a self-contained page, or the same data as JSON or CSV.
 
 mod axis;
+mod comparison;
 mod course;
 mod csv;
+mod engine;
 mod files;
+mod grid;
 mod page;
 mod plot;
 mod reading;
+mod summary;
 
 use askama::Template;
 use clap::ValueEnum;

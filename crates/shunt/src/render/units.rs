@@ -101,6 +101,31 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
+/// A quantity with its unit, for a page: prefixes for rates, and thousands in groups. The unit `1` means a ratio.
+pub(super) fn quantity(value: f64, unit: &str) -> String {
+    match unit {
+        "pps" | "bit/s" if (1e3..1e15).contains(&value) => {
+            scaled(value.round() as u64, unit).replace(' ', "\u{a0}")
+        }
+        "1" | "" => grouped(&number(value)),
+        _ => format!("{}\u{a0}{unit}", grouped(&number(value))),
+    }
+}
+
+/// Digits before the point in groups of three, if there are more than four.
+fn grouped(number: &str) -> String {
+    let whole = number.trim_start_matches('-').bytes().take_while(u8::is_ascii_digit).count();
+    let start = number.len() - number.trim_start_matches('-').len();
+    let mut text = number.to_owned();
+    if whole > 4 && !number.contains('e') {
+        (1..whole)
+            .rev()
+            .filter(|left| (whole - left) % 3 == 0)
+            .for_each(|left| text.insert(start + left, '\u{202f}'));
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +149,21 @@ mod tests {
             assert_eq!(bits_per_second(rate), text);
         }
         assert_eq!(packets_per_second(14_880_952), "14.9 Mpps");
+    }
+
+    #[test]
+    fn quantities_on_a_page_are_short() {
+        for (value, unit, text) in [
+            (1_700_980.4, "pps", "1.70 Mpps"),
+            (950.0, "pps", "950.0 pps"),
+            (2141.087, "Mbit/s", "2141 Mbit/s"),
+            (39_600.0, "Mbit/s", "39\u{202f}600 Mbit/s"),
+            (-1_234_567.0, "ns", "-1\u{202f}234\u{202f}567 ns"),
+            (2.1912, "1", "2.191"),
+            (3e300, "ns", "3.000e300 ns"),
+        ] {
+            assert_eq!(quantity(value, unit).replace('\u{a0}', " "), text);
+        }
     }
 
     #[test]

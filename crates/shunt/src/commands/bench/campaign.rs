@@ -360,13 +360,11 @@ fn set_aside(path: &Path) -> anyhow::Result<()> {
 
 /// Writes the page with all results; none if no step has readings.
 fn write_page(directory: &Path, summaries: &[StepSummary]) -> anyhow::Result<Option<PathBuf>> {
-    let with_readings = summaries.iter().filter(|step| step.readings > 0);
-    let files: Vec<PathBuf> = with_readings.filter_map(|step| step.file.clone()).collect();
-    if files.is_empty() {
+    if summaries.iter().all(|step| step.readings == 0) {
         return Ok(None);
     }
     let path = directory.join(PAGE);
-    fs::write(&path, render::report_document(&report::read(&files)?, ReportForm::Html)?)?;
+    fs::write(&path, render::report_document(&report::read(&[directory.to_owned()])?, ReportForm::Html)?)?;
     Ok(Some(path))
 }
 

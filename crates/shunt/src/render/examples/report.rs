@@ -16,6 +16,8 @@ pub(crate) fn report() -> Report {
     ];
     let sources = files.into_iter().enumerate();
     Report::new(
-        sources.map(|(nth, (name, text))| Source::parse(nth, name.to_owned(), text).unwrap()).collect(),
+        sources
+            .map(|(nth, (name, text))| Source::parse(Source::letter(nth), name.to_owned(), text).unwrap())
+            .collect(),
     )
 }

@@ -1,11 +1,12 @@
 //! A course: readings that differ in one quantity, such as the frame size. One plot and one table show all of them.
 
 use super::{
+    engine,
+    grid::{self, Cell, Line},
     plot::{self, Plot, Series, colour},
-    reading::{Cell, Figure, FileReading, Line, ReadingView, RunRow, Table, doubts_about, in_unit, percent},
+    reading::{Figure, FileReading, ReadingView, RunRow, Table, in_unit},
 };
-use crate::render::units::number;
-use shunt_lab::{Position, Reading, Spread};
+use shunt_lab::{Position, Reading};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A limit is drawn only if a value reaches at least this share of it; otherwise the plot would be nearly empty.
@@ -21,16 +22,32 @@ struct Point<'r> {
     file_reading: FileReading<'r>,
 }
 
+/// What the readings of a course have in common.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Course<'r> {
+    pub(super) of: &'r str,
+    pub(super) along: &'r str,
+    pub(super) along_unit: &'r str,
+    pub(super) unit: &'r str,
+}
+
+impl Course<'_> {
+    /// A position with its unit.
+    pub(super) fn show(&self, position: f64) -> String {
+        let scale = Scale::for_unit(self.along_unit);
+        format!("{} {}", scale.show(position), scale.unit)
+    }
+}
+
 pub(super) fn view<'r>(
     id: usize,
-    name: String,
-    (along, along_unit): (&str, &str),
-    unit: &'r str,
+    course: Course<'r>,
     readings: &[FileReading<'r>],
     several_files: bool,
 ) -> ReadingView<'r> {
-    let scale = Scale::for_unit(along_unit);
-    let along = format!("{along}, {}", scale.unit);
+    let (scale, unit) = (Scale::for_unit(course.along_unit), course.unit);
+    let name = format!("{} by {}", course.of, course.along);
+    let along = format!("{}, {}", course.along, scale.unit);
     let points: Vec<Point> = readings.iter().filter_map(|reading| Point::new(*reading)).collect();
     let lines: BTreeSet<LineKey> = points.iter().map(|point| point.line).collect();
     let name_of = |point: &Point| match several_files {
@@ -38,8 +55,9 @@ pub(super) fn view<'r>(
         false => point.line.1.to_owned(),
     };
     let names: BTreeMap<LineKey, String> = points.iter().map(|point| (point.line, name_of(point))).collect();
-    let lines_shown =
-        names.values().enumerate().map(|(nth, name)| Line { name: name.clone(), colour: colour(nth) });
+    let colours = engine::colours(lines.iter().copied());
+    let lines_shown = names.values().zip(&colours);
+    let lines_shown = lines_shown.map(|(name, nth)| Line { name: name.clone(), colour: colour(*nth) });
     let at = |point: &Point| {
         format!("{} at {} {}", names[&point.line], scale.show(point.position.value), scale.unit)
     };
@@ -47,14 +65,15 @@ pub(super) fn view<'r>(
     ReadingView {
         id,
         unit,
-        doubts: doubts(&points, at),
-        table: Table::Course {
-            along: along.clone(),
+        doubts: grid::doubts(points.iter().map(|point| (at(point), point.file_reading))),
+        table: Table::Grid {
+            head: along.clone(),
+            is_numeric: true,
             lines: lines_shown.collect(),
             rows: rows(&points, &lines, &scale),
         },
         limits: Vec::new(),
-        plots: plot_of(&name, &points, &lines, &scale, &along, unit).into_iter().collect(),
+        plots: plot_of(&name, &points, (&lines, &colours), &scale, &along, unit).into_iter().collect(),
         name: name.into(),
         runs,
     }
@@ -100,61 +119,33 @@ fn rows(points: &[Point], lines: &BTreeSet<LineKey>, scale: &Scale) -> Vec<(Stri
     values.dedup();
     let cell = |line: &LineKey, value: f64| {
         let is_here = |point: &&Point| point.line == *line && point.position.value == value;
-        points.iter().find(is_here).map(|point| Cell::new(point.reading()))
+        points.iter().find(is_here).map(|point| Cell::new(point.file_reading))
     };
     let row = |value: f64| (scale.show(value), lines.iter().map(|line| cell(line, value)).collect());
     values.into_iter().map(row).collect()
 }
 
-impl Cell {
-    fn new(reading: &Reading) -> Self {
-        let Spread { low, high, .. } = reading.spread;
-        let spread = (reading.runs.len() > 1).then(|| format!("{} to {}", number(low), number(high)));
-        let share = reading.share(reading.value).map(|share| format!("{} of the line", percent(share)));
-        Self { value: number(reading.value), details: spread.into_iter().chain(share).collect() }
-    }
-}
-
-/// Doubts that differ in their numbers only are shown once, with the position of the first and the number of the others.
-fn doubts(points: &[Point], at: impl Fn(&Point) -> String) -> Vec<(String, String)> {
-    let mut kinds: Vec<(String, String, String, usize)> = Vec::new();
-    for point in points {
-        let mut of_this_point = BTreeSet::new();
-        for doubt in doubts_about(&point.file_reading.1.results, point.reading()) {
-            let kind = doubt.replace(|c: char| c.is_ascii_digit() || c == '.', "");
-            if !of_this_point.insert(kind.clone()) {
-                continue;
-            }
-            match kinds.iter_mut().find(|(known, ..)| *known == kind) {
-                Some((.., times)) => *times += 1,
-                None => kinds.push((kind, at(point), doubt, 1)),
-            }
-        }
-    }
-    let all = points.len();
-    let text = |(_, at, doubt, times): (String, String, String, usize)| match times {
-        1 => (at, doubt),
-        times => (format!("{at}, and {} more of {all}", times - 1), doubt),
-    };
-    kinds.into_iter().map(text).collect()
-}
-
 fn plot_of(
     name: &str,
     points: &[Point],
-    lines: &BTreeSet<LineKey>,
+    (lines, colours): (&BTreeSet<LineKey>, &[usize]),
     scale: &Scale,
     along: &str,
     unit: &str,
 ) -> Option<Figure> {
+    // Only zeros, such as the loss below the knee, are no picture.
+    points.iter().find(|point| point.reading().value != 0.0)?;
     let place = |point: &Point, value: f64| (point.position.value / scale.factor, value);
     let sorted = |mut of: Vec<(f64, f64)>| {
         of.sort_by(|a, b| a.0.total_cmp(&b.0));
         of
     };
-    let series = lines.iter().enumerate().map(|(nth, line)| {
+    let series = lines.iter().zip(colours).map(|(line, nth)| {
         let of_line = points.iter().filter(|point| point.line == *line);
-        Series { nth, points: sorted(of_line.map(|point| place(point, point.reading().value)).collect()) }
+        Series {
+            nth: *nth,
+            points: sorted(of_line.map(|point| place(point, point.reading().value)).collect()),
+        }
     });
     let limits = points.iter().filter_map(|point| Some(place(point, point.reading().limit.as_ref()?.value)));
     let mut limits = sorted(limits.collect());
@@ -180,8 +171,9 @@ mod tests {
 
     fn page(texts: &[&str]) -> String {
         let files = texts.iter().enumerate();
-        let source =
-            |(nth, text): (usize, &&str)| Source::parse(nth, "size.json".to_owned(), (*text).to_owned());
+        let source = |(nth, text): (usize, &&str)| {
+            Source::parse(Source::letter(nth), "size.json".to_owned(), (*text).to_owned())
+        };
         Page::new(&Report::new(files.map(|file| source(file).unwrap()).collect())).render().unwrap()
     }
 
@@ -197,7 +189,8 @@ mod tests {
         assert_eq!(page.matches("<article").count(), 1);
         assert_eq!(page.matches("<figure>").count(), 1);
         let head = part(&page, "<thead>", "</thead>");
-        let columns: Vec<_> = ["frame size, bytes", "slow, pps", "tc, pps", "xdp, pps"]
+        let head = head.replace("</i>", ">");
+        let columns: Vec<_> = ["frame size, bytes", ">slow<", ">tc<", ">xdp<"]
             .iter()
             .map(|name| head.find(name).unwrap())
             .collect();
@@ -206,12 +199,12 @@ mod tests {
         let [small, middle, large] = &rows[..] else { panic!("{rows:#?}") };
         assert!(
             small.contains(">64<")
-                && small.contains("<b>612000</b>")
+                && small.contains("<b>612\u{a0}kpps</b>")
                 && small.contains("41.1\u{a0}% of the line"),
             "{small}"
         );
         // tc was not measured at this size.
-        assert!(middle.contains(">512<") && middle.matches("none").count() == 1, "{middle}");
+        assert!(middle.contains(">512<") && middle.matches(">none<").count() == 1, "{middle}");
         assert!(large.contains(">1518<") && large.matches("<b>").count() == 3, "{large}");
     }
 
@@ -240,14 +233,14 @@ mod tests {
         // A second doubt of the same kind at one position, as for several CPUs.
         let doubted = doubted.replace("20}]", r#"20}, {"kind": "noisy", "percent": 30}]"#);
         let page = page(&[&doubted]);
-        assert_eq!(part(&page, "<ul class=\"doubts\">", "</ul>").matches("<li>").count(), 1);
+        assert_eq!(part(&page, "<details class=\"doubts\">", "</details>").matches("<li>").count(), 1);
         assert!(page.contains("slow at 1518 bytes, and 7 more of 8: noisy: runs differ by 20"), "{page}");
     }
 
     #[test]
     fn lines_of_two_files_have_the_label_of_their_file() {
         let page = page(&[SIZES, SIZES]);
-        for name in ["A slow, pps", "B slow, pps", "A xdp, pps", "B xdp, pps"] {
+        for name in ["</i>A slow<", "</i>B slow<", "</i>A xdp<", "</i>B xdp<"] {
             assert!(page.contains(name), "{name}");
         }
     }

@@ -19,7 +19,7 @@ pub(crate) struct Report {
 /// One file of results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Source {
-    /// A, B, ... Z, AA, ...: short enough for a plot.
+    /// A, B, ... Z, AA, ...; for a file of a campaign, the step's name, after the campaign's letter if there are several.
     pub(crate) label: String,
     /// The path, as it was typed.
     pub(crate) file: String,
@@ -42,8 +42,17 @@ impl Report {
 }
 
 impl Source {
-    /// Reads the `nth` file, counted from 0. Fails if the text is no file of results, or one without a single run.
-    pub(crate) fn parse(nth: usize, file: String, text: String) -> Result<Self, String> {
+    /// The label of the `nth` file or directory, counted from 0, as spreadsheets name their columns.
+    pub(crate) fn letter(nth: usize) -> String {
+        let letter = char::from(b'A' + (nth % 26) as u8);
+        match nth / 26 {
+            0 => letter.to_string(),
+            before => Self::letter(before - 1) + &letter.to_string(),
+        }
+    }
+
+    /// Reads a file. Fails if the text is no file of results, or one without a single run.
+    pub(crate) fn parse(label: String, file: String, text: String) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Err("the file is empty; measure again".to_owned());
         }
@@ -55,16 +64,7 @@ impl Source {
             return Err(format!("damaged: the reading `{name}` has no runs; measure again"));
         }
         let raw = RawValue::from_string(text).map_err(|error| ReadError::Damaged(error).to_string())?;
-        Ok(Self { label: label(nth), file, raw, results })
-    }
-}
-
-/// The label of the `nth` file, as spreadsheets name their columns.
-fn label(nth: usize) -> String {
-    let letter = char::from(b'A' + (nth % 26) as u8);
-    match nth / 26 {
-        0 => letter.to_string(),
-        before => label(before - 1) + &letter.to_string(),
+        Ok(Self { label, file, raw, results })
     }
 }
 
@@ -74,13 +74,14 @@ mod tests {
     use crate::render::examples;
 
     fn refusal(text: &str) -> String {
-        Source::parse(0, "a.json".to_owned(), text.to_owned()).map(|source| source.label).unwrap_err()
+        Source::parse("A".to_owned(), "a.json".to_owned(), text.to_owned())
+            .map(|source| source.label)
+            .unwrap_err()
     }
 
     #[test]
     fn a_file_without_results_is_refused_with_the_reason() {
         let whole = examples::result_file();
-        assert_eq!(Source::parse(27, "a.json".to_owned(), whole.clone()).unwrap().label, "AB");
         for nothing in ["", " \n"] {
             assert_eq!(refusal(nothing), "the file is empty; measure again");
         }
@@ -99,7 +100,7 @@ mod tests {
 
     #[test]
     fn labels_continue_with_two_letters_after_z() {
-        let labels = [0, 25, 26, 51, 52, 701, 702].map(label);
+        let labels = [0, 25, 26, 51, 52, 701, 702].map(Source::letter);
         assert_eq!(labels, ["A", "Z", "AA", "AZ", "BA", "ZZ", "AAA"]);
     }
 }

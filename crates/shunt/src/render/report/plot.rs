@@ -10,8 +10,11 @@ use std::{error::Error, ops::Range};
 /// The width of a phone, so that text is legible there; the page scales plots on wider screens.
 const WIDTH: u32 = 360;
 const TEXT: (&str, u32) = ("sans-serif", 14);
+/// The height of a bar in a group, with the space below it, and of a group's label with the space around it.
+const BAR_HEIGHT: u32 = 12;
+const LABEL_HEIGHT: u32 = 24;
 /// Distinguishable with every kind of colour blindness (after Okabe and Ito), with a contrast of at least 3:1 to white and near-black.
-const COLOURS: [RGBColor; 6] = [
+pub(super) const COLOURS: [RGBColor; 6] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
     RGBColor(0x00, 0x91, 0x6c),
@@ -36,7 +39,14 @@ pub(super) struct Series {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// The value of one file, with its spread.
+/// Bars that are drawn together below their label.
+#[derive(Debug)]
+pub(super) struct Bars<'r> {
+    pub(super) label: &'r str,
+    pub(super) bars: Vec<Bar<'r>>,
+}
+
+/// The value of one file or engine, with its spread.
 #[derive(Debug)]
 pub(super) struct Bar<'r> {
     pub(super) nth: usize,
@@ -50,8 +60,72 @@ type Drawn = Result<String, Box<dyn Error>>;
 
 /// The colour of the `nth` file or line, in CSS notation.
 pub(super) fn colour(nth: usize) -> String {
-    let RGBColor(r, g, b) = COLOURS[nth % COLOURS.len()];
+    let RGBColor(r, g, b) = shade(nth);
     format!("#{r:02x}{g:02x}{b:02x}")
+}
+
+/// The colours in turn; in every other turn, they are mixed with grey.
+fn shade(nth: usize) -> RGBColor {
+    let colour = COLOURS[nth % COLOURS.len()];
+    let mix = |part: u8| part / 2 + 0x80 / 2;
+    match nth / COLOURS.len() % 2 {
+        0 => colour,
+        _ => RGBColor(mix(colour.0), mix(colour.1), mix(colour.2)),
+    }
+}
+
+/// Groups of horizontal bars from zero, one group below the other. None if the values have no finite range.
+pub(super) fn grouped_bars(groups: &[Bars], unit: &str) -> Option<Plot> {
+    let all = groups.iter().flat_map(|group| &group.bars);
+    let values: Vec<f64> = all.flat_map(|bar| [bar.value, bar.low, bar.high]).chain([0.0]).collect();
+    let axis = Axis::around(&values, unit, 4)?;
+    let svg = draw_groups(groups, &axis).ok()?;
+    Some(Plot { svg, unit: axis.unit })
+}
+
+fn draw_groups(groups: &[Bars], axis: &Axis) -> Drawn {
+    let height = groups.iter().map(|group| LABEL_HEIGHT + BAR_HEIGHT * group.bars.len() as u32).sum::<u32>();
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (WIDTH, height + 60)).into_drawing_area();
+        let mut chart = ChartBuilder::on(&area)
+            .margin(6)
+            .margin_left(16)
+            .margin_right(24)
+            .x_label_area_size(42)
+            .build_cartesian_2d(axis.clone(), 0_f64..f64::from(height))?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .disable_y_axis()
+            .bold_line_style(BLACK.mix(0.2))
+            .axis_style(BLACK)
+            .label_style(TEXT)
+            .x_desc(&axis.unit)
+            .x_label_formatter(&|x| axis.label(*x))
+            .draw()?;
+        let mut top = f64::from(height);
+        for group in groups {
+            let label = Text::new(group.label.to_owned(), (axis.low, top - 5.0), TEXT);
+            chart.draw_series([label])?;
+            top -= f64::from(LABEL_HEIGHT);
+            for bar in &group.bars {
+                let bottom = top - f64::from(BAR_HEIGHT) + 2.0;
+                chart.draw_series([Rectangle::new(
+                    [(0.0, bottom), (bar.value, top)],
+                    shade(bar.nth).filled(),
+                )])?;
+                if bar.low < bar.high {
+                    let middle = f64::midpoint(bottom, top);
+                    let spread = [(bar.low, middle), (bar.high, middle)];
+                    chart.draw_series([PathElement::new(spread, BLACK.stroke_width(1))])?;
+                }
+                top -= f64::from(BAR_HEIGHT);
+            }
+        }
+        area.present()?;
+    }
+    Ok(svg)
 }
 
 /// Horizontal bars from zero, with the limit of the line if it is known. None if the values have no finite range.
@@ -89,7 +163,7 @@ fn draw_bars(bars: &[Bar], limit: Option<f64>, axis: &Axis) -> Drawn {
             .y_label_formatter(&label)
             .draw()?;
         for (row, bar) in bars.iter().enumerate() {
-            let (y, colour) = (at(row), COLOURS[bar.nth % COLOURS.len()]);
+            let (y, colour) = (at(row), shade(bar.nth));
             let line = |points: [(f64, f64); 2]| PathElement::new(points, BLACK.stroke_width(1));
             chart.draw_series([Rectangle::new([(0.0, y - 0.32), (bar.value, y + 0.32)], colour.filled())])?;
             chart.draw_series([
@@ -188,11 +262,11 @@ fn draw_lines(
             .y_label_formatter(&|at| beside(*at))
             .draw()?;
         for line in series {
-            let colour = COLOURS[line.nth % COLOURS.len()];
+            let colour = shade(line.nth);
             chart.draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(1)))?;
             // Different shapes distinguish the series in print without colours.
             let points = line.points.iter().copied();
-            match line.nth % 3 {
+            match (line.nth + line.nth / COLOURS.len()) % 3 {
                 0 => chart.draw_series(points.map(|at| Circle::new(at, 4, colour.filled())))?,
                 1 => chart.draw_series(points.map(|at| TriangleMarker::new(at, 5, colour.filled())))?,
                 _ => chart.draw_series(points.map(|at| Cross::new(at, 4, colour.stroke_width(2))))?,

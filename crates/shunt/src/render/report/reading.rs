@@ -2,9 +2,10 @@
 
 use super::{
     files::Source,
+    grid::{Cell, Line},
     plot::{self, Bar, Plot, Series, colour},
 };
-use crate::render::units::{number, rounded};
+use crate::render::units::{number, quantity, rounded};
 use serde_json::Value;
 use shunt_lab::{Distribution, Doubt, Reading, Results, Run, Spread, SpreadKind};
 use std::{borrow::Cow, collections::BTreeMap};
@@ -25,20 +26,15 @@ pub(super) struct ReadingView<'r> {
 pub(super) enum Table {
     /// One row for each file.
     Files(Vec<Row>),
-    /// One column for each line of the course, one row for each position.
-    Course { along: String, lines: Vec<Line>, rows: Vec<(String, Vec<Option<Cell>>)> },
-}
-
-/// A line of a course: its name and its colour.
-pub(super) struct Line {
-    pub(super) name: String,
-    pub(super) colour: String,
-}
-
-pub(super) struct Cell {
-    pub(super) value: String,
-    /// The spread and the share of the line, if they are known.
-    pub(super) details: Vec<String>,
+    /// One column for each line, such as an engine, and one row for each position of a course or each name.
+    Grid {
+        /// The head of the first column.
+        head: String,
+        /// Whether the first column has numbers.
+        is_numeric: bool,
+        lines: Vec<Line>,
+        rows: Vec<(String, Vec<Option<Cell>>)>,
+    },
 }
 
 pub(super) struct Row {
@@ -116,8 +112,8 @@ impl<'r> ReadingView<'r> {
         self.runs.iter().any(|run| run.share.is_some())
     }
 
-    /// Whether the runs are few enough to show them unfolded.
-    pub(super) fn has_few_runs(&self) -> bool {
+    /// Whether this is one reading, not a table of many: its doubts are shown unfolded.
+    pub(super) fn is_alone(&self) -> bool {
         matches!(self.table, Table::Files(_))
     }
 
@@ -170,14 +166,6 @@ fn limits(unit: &str, readings: &[FileReading]) -> Vec<String> {
         }
     }
     limits
-}
-
-fn quantity(value: f64, unit: &str) -> String {
-    match unit {
-        // The unit `1` means a ratio.
-        "1" => number(value),
-        _ => format!("{}\u{a0}{unit}", number(value)),
-    }
 }
 
 /// The name with its unit; ratios and numbers without a unit have the name only.

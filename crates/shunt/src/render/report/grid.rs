@@ -1,0 +1,81 @@
+//! What tables with a column for each line have in common: cells, and doubts about many readings.
+
+use super::reading::{FileReading, doubts_about, percent};
+use crate::render::units::{number, quantity};
+use shunt_lab::Spread;
+use std::collections::BTreeSet;
+
+/// The head of a column: its name and its colour.
+pub(super) struct Line {
+    pub(super) name: String,
+    pub(super) colour: String,
+}
+
+pub(super) struct Cell {
+    pub(super) value: String,
+    /// Shown when the pointer rests on the cell: the value with all its digits, and the doubts about it.
+    pub(super) tooltip: String,
+    pub(super) is_doubted: bool,
+    /// Such as the spread and the share of the line.
+    pub(super) details: Vec<String>,
+}
+
+impl Cell {
+    pub(super) fn new((_, source, reading): FileReading) -> Self {
+        let Spread { low, high, .. } = reading.spread;
+        let spread = || range(&quantity(low, &reading.unit), &quantity(high, &reading.unit));
+        let share = reading.share(reading.value).map(|share| format!("{} of the line", percent(share)));
+        let doubts = doubts_about(&source.results, reading);
+        let runs = match reading.runs.len() {
+            1 => "one run".to_owned(),
+            several => format!("median of {several} runs"),
+        };
+        let mut tooltip = format!("{} {}, {runs}", reading.value, reading.unit);
+        doubts.iter().for_each(|doubt| tooltip += &format!("\ndoubt: {doubt}"));
+        Self {
+            value: quantity(reading.value, &reading.unit),
+            tooltip,
+            is_doubted: !doubts.is_empty(),
+            details: (reading.runs.len() > 1).then(spread).into_iter().chain(share).collect(),
+        }
+    }
+}
+
+/// Two quantities, with their unit once if they have the same.
+fn range(low: &str, high: &str) -> String {
+    let unit = |quantity: &str| quantity.split_once('\u{a0}').map(|(_, unit)| unit.to_owned());
+    let low = if unit(low) == unit(high) { low.split('\u{a0}').next().unwrap_or(low) } else { low };
+    format!("{low} to {high}")
+}
+
+/// How much a value is of another: `2.190 × slow`. None without a finite ratio.
+pub(super) fn times(value: f64, base: f64, name: &str) -> Option<String> {
+    let ratio = value / base;
+    (ratio.is_finite() && ratio > 0.0).then(|| format!("{}\u{a0}×\u{a0}{name}", number(ratio)))
+}
+
+/// The doubts about readings, each with its place. Doubts that differ in their numbers only are shown once, with the place
+/// of the first and the number of the others.
+pub(super) fn doubts<'r>(readings: impl Iterator<Item = (String, FileReading<'r>)>) -> Vec<(String, String)> {
+    let mut kinds: Vec<(String, String, String, usize)> = Vec::new();
+    let mut all = 0;
+    for (at, (_, source, reading)) in readings {
+        all += 1;
+        let mut of_this_reading = BTreeSet::new();
+        for doubt in doubts_about(&source.results, reading) {
+            let kind = doubt.replace(|c: char| c.is_ascii_digit() || c == '.', "");
+            if !of_this_reading.insert(kind.clone()) {
+                continue;
+            }
+            match kinds.iter_mut().find(|(known, ..)| *known == kind) {
+                Some((.., times)) => *times += 1,
+                None => kinds.push((kind, at.clone(), doubt, 1)),
+            }
+        }
+    }
+    let text = |(_, at, doubt, times): (String, String, String, usize)| match times {
+        1 => (at, doubt),
+        times => (format!("{at}, and {} more of {all}", times - 1), doubt),
+    };
+    kinds.into_iter().map(text).collect()
+}
