@@ -50,6 +50,11 @@ pub struct Config {
     /// The TCP address for metrics; if absent, only the control socket serves them.
     #[serde(with = "address")]
     pub metrics: Option<SocketAddr>,
+    /// The TCP address for the web page; if absent, only the control socket serves it.
+    #[serde(with = "address")]
+    pub page: Option<SocketAddr>,
+    /// The path of the file with the token that the page asks for; if empty, it asks for none.
+    pub page_token_file: String,
     /// The least severe messages that are logged.
     pub log: LogLevel,
 }
@@ -127,6 +132,8 @@ impl Default for Config {
             netlink_buffer: 4 << 20,
             read_group: String::new(),
             metrics: None,
+            page: None,
+            page_token_file: String::new(),
             log: LogLevel::Info,
         }
     }
@@ -160,6 +167,14 @@ impl Config {
         let text = |range: RangeInclusive<Duration>| (Text(*range.start()), Text(*range.end()));
         within_text("reprove", Text(self.reprove), text(Self::REPROVE))?;
         within_text("idle", Text(self.idle), text(Self::IDLE))?;
+        if let Some(page) =
+            self.page.filter(|page| !page.ip().is_loopback() && self.page_token_file.is_empty())
+        {
+            return Err(format!(
+                "page: others can reach {page}: name a file with a token in `page_token_file`, or use an address such as 127.0.0.1:{}",
+                page.port()
+            ));
+        }
         Self::check_ports(&self.ports).map_err(|why| format!("ports: {why}"))
     }
 

@@ -8,8 +8,10 @@ mod admission;
 mod exchange;
 mod refusal;
 mod stream;
+mod token;
 
 pub use admission::Admission;
 pub use exchange::{HEADER_TIME, Watched};
 pub use refusal::{Refusal, bad, internal, unknown_method, unknown_path};
 pub use stream::Stream;
+pub use token::Token;

@@ -8,6 +8,7 @@ mod admission;
 mod event_stream;
 mod json_list;
 mod metrics;
+mod page;
 mod routes;
 mod socket;
 
@@ -147,7 +148,11 @@ const LINGER: Duration = Duration::from_secs(1);
 pub async fn serve(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Result<()> {
     let control = UnixListener::from_std(listeners.control)?;
     let metrics = listeners.metrics.map(TcpListener::from_std).transpose()?;
+    let page =
+        listeners.page.map(|(page, access)| Ok::<_, io::Error>((TcpListener::from_std(page)?, access)));
+    let (page, access) = page.transpose()?.unzip();
     let (all, metrics_only) = (routes::router(calls.clone()), routes::metrics_router(calls.clone()));
+    let page_only = routes::page_router(calls.clone());
     let mut admission = Admission::default();
     loop {
         let admitted = tokio::select! {
@@ -158,6 +163,13 @@ pub async fn serve(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Resul
             }),
             accepted = accept(metrics.as_ref()) => accepted.map(|stream| {
                 admission.serve(Client::Network, stream, &metrics_only, refusal_for(Client::Network));
+            }),
+            accepted = accept(page.as_ref()) => accepted.map(|stream| {
+                let access = access.clone();
+                admission.serve(Client::Page, stream, &page_only, move |request| {
+                    let refused = Client::Page.refusal(request.method());
+                    refused.or_else(|| access.as_ref().and_then(|access| access.refusal(request)))
+                });
             }),
         };
         if let Err(error) = admitted {

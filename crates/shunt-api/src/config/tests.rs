@@ -40,6 +40,8 @@ fn every_key_is_read() {
         netlink_buffer = 65536
         read_group = "wheel"
         metrics = "[::1]:9000"
+        page = "192.0.2.1:80"
+        page_token_file = "/etc/shunt/token"
         log = "debug"
         "#,
     );
@@ -60,6 +62,8 @@ fn every_key_is_read() {
         netlink_buffer: 65536,
         read_group: "wheel".to_owned(),
         metrics: Some(([0, 0, 0, 0, 0, 0, 0, 1], 9000).into()),
+        page: Some(([192, 0, 2, 1], 80).into()),
+        page_token_file: "/etc/shunt/token".to_owned(),
         log: LogLevel::Debug,
     };
     assert_eq!(config.unwrap(), want);
@@ -152,5 +156,17 @@ fn a_port_alone_means_that_port_of_loopback() {
     assert_eq!(Config::parse("metrics = \"\"").unwrap().metrics, None);
     for bad in ["0", "65536", "-1", "true", "\"localhost:9469\"", "\"127.0.0.1\"", "\"127.0.0.1:0\""] {
         assert!(refusal(&format!("metrics = {bad}")).contains("metrics"), "{bad}");
+    }
+}
+
+#[test]
+fn a_page_that_others_can_reach_needs_a_token() {
+    let page = |text: &str| Config::parse(text);
+    assert_eq!(page("page = 9470").unwrap().page, Some(([127, 0, 0, 1], 9470).into()));
+    assert!(page("page = \"[::1]:9470\"").is_ok());
+    assert!(page("page = \"0.0.0.0:9470\"\npage_token_file = \"/etc/shunt/token\"").is_ok());
+    for address in ["0.0.0.0:9470", "192.0.2.1:9470", "[::]:9470"] {
+        let why = refusal(&format!("page = \"{address}\""));
+        assert!(why.contains("page_token_file") && why.contains("127.0.0.1:9470"), "{why}");
     }
 }

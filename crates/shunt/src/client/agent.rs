@@ -3,7 +3,6 @@
 use super::{
     http,
     ssh::{Destination, Ssh},
-    token::Token,
 };
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
@@ -13,6 +12,7 @@ use hyper::{
 };
 use serde::de::DeserializeOwned;
 use shunt_api::{ErrorBody, Failure, FailureCode};
+use shunt_http::Token;
 use shunt_lab::{
     dut::{About, Counters, DutAgent, Loaded, Mark},
     load::Load,

@@ -5,7 +5,8 @@ use super::{
     admission::Client,
     event_stream,
     json_list::{complete_answer, streamed_list},
-    metrics::{METRICS_TYPE, page},
+    metrics::{self, METRICS_TYPE},
+    page,
 };
 use axum::{
     Extension, Json, Router,
@@ -99,7 +100,17 @@ pub fn openapi_document() -> utoipa::openapi::OpenApi {
 
 pub(super) fn router(calls: mpsc::Sender<Call>) -> Router {
     let (router, _) = paths().split_for_parts();
-    with_fallbacks(router, calls)
+    with_fallbacks(router.route("/", get(page::page)), calls)
+}
+
+/// The paths that are served at the page's address: the page, and what it reads.
+pub(super) fn page_router(calls: mpsc::Sender<Call>) -> Router {
+    let (router, _) = OpenApiRouter::new()
+        .routes(routes!(status))
+        .routes(routes!(flows))
+        .routes(routes!(why))
+        .split_for_parts();
+    with_fallbacks(router.route("/", get(page::page)), calls)
 }
 
 /// The paths that are served at the metrics address.
@@ -286,7 +297,7 @@ async fn openapi() -> Json<utoipa::openapi::OpenApi> {
 ))]
 async fn metrics(State(state): Shared) -> Result<impl IntoResponse, Refusal> {
     let source = call(&state, ANSWER_TIME, Call::Metrics).await?;
-    let page = page(&source).map_err(|why| internal(why.to_string()))?;
+    let page = metrics::page(&source).map_err(|why| internal(why.to_string()))?;
     Ok(([(CONTENT_TYPE, METRICS_TYPE)], page))
 }
 

@@ -1,6 +1,7 @@
 //! Opens and removes the listening sockets: the control socket, one per instance, for its owner and optionally for a
-//! group that may read, and the TCP socket of the metrics.
+//! group that may read, and the TCP sockets of the metrics and of the web page.
 
+use super::admission::PageAccess;
 use nix::{
     errno::Errno,
     fcntl::{Flock, FlockArg},
@@ -38,17 +39,28 @@ const BACKLOG: i32 = 1024;
 pub struct Listeners {
     pub(super) control: net::UnixListener,
     pub(super) metrics: Option<TcpListener>,
+    pub(super) page: Option<(TcpListener, PageAccess)>,
 }
 
 /// Opens the configured sockets: all of them or, after an error, none.
 ///
 /// # Errors
-/// When the instance is running already, `read_group` does not exist, or the metrics address is in use.
+/// When the instance is running already, `read_group` does not exist, an address is in use, or the page's token cannot be read.
 pub fn bind(instance: &Instance, config: &Config) -> Result<Listeners, Failure> {
     let readers = group(&config.read_group)?;
     let control = bind_control(instance, readers)?;
-    let metrics = config.metrics.map(bind_metrics).transpose();
-    metrics.map(|metrics| Listeners { control, metrics }).inspect_err(|_| unbind(instance))
+    bind_tcp(config)
+        .map(|(metrics, page)| Listeners { control, metrics, page })
+        .inspect_err(|_| unbind(instance))
+}
+
+type TcpListeners = (Option<TcpListener>, Option<(TcpListener, PageAccess)>);
+
+fn bind_tcp(config: &Config) -> Result<TcpListeners, Failure> {
+    let metrics = config.metrics.map(|address| bind_address("metrics", address)).transpose()?;
+    let Some(address) = config.page else { return Ok((metrics, None)) };
+    let access = PageAccess::from_config(config)?;
+    Ok((metrics, Some((bind_address("page", address)?, access))))
 }
 
 /// The group with this name or number; `None` for an empty name.
@@ -72,7 +84,8 @@ fn group(name: &str) -> Result<Option<Gid>, Failure> {
     }
 }
 
-fn bind_metrics(address: SocketAddr) -> Result<TcpListener, Failure> {
+/// Binds the address that the configuration has for `key`.
+fn bind_address(key: &str, address: SocketAddr) -> Result<TcpListener, Failure> {
     let bound = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
         Ok(listener)
@@ -80,9 +93,9 @@ fn bind_metrics(address: SocketAddr) -> Result<TcpListener, Failure> {
     bound.map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => Failure::new(
             FailureCode::AddressInUse,
-            format!("metrics: {address} is in use by another program; choose another address"),
+            format!("{key}: {address} is in use by another program; choose another address"),
         ),
-        _ => Failure::new(FailureCode::BadConfig, format!("metrics: {address}: {error}")),
+        _ => Failure::new(FailureCode::BadConfig, format!("{key}: {address}: {error}")),
     })
 }
 

@@ -1,4 +1,4 @@
-use super::{socket::bind_at, *};
+use super::{admission::PageAccess, socket::bind_at, *};
 use crate::generated_docs::assert_kept_page;
 use shunt_api::FailureCode;
 use shunt_bpf::abi::Counters;
@@ -74,7 +74,7 @@ async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
 }
 
 fn listeners(path: &Path) -> Listeners {
-    Listeners { control: bind_at(path, None).unwrap().unwrap(), metrics: None }
+    Listeners { control: bind_at(path, None).unwrap().unwrap(), metrics: None, page: None }
 }
 
 impl Served {
@@ -184,7 +184,7 @@ async fn a_failure_of_the_event_loop_reaches_the_client() {
 async fn invalid_http_requests_are_refused_in_json() {
     let served = Served::start();
     for (method, path, body, code, names) in [
-        ("GET", "/", "", 404, "/"),
+        ("GET", "/v1", "", 404, "/v1"),
         ("GET", "/v2/status", "", 404, "/v2/status"),
         ("POST", "/v1/status", "", 405, "POST"),
         ("BREW", "/v1/flows", "", 405, "BREW"),
@@ -459,4 +459,60 @@ async fn mutated_requests_are_answered_or_refused_and_never_stop_the_server() {
     }
     assert!(answered > 100 && refused > 100, "{answered} answered, {refused} refused");
     served.assert_alive().await;
+}
+
+#[tokio::test]
+async fn the_page_needs_nothing_from_elsewhere() {
+    let served = Served::start();
+    let answer = served.exchange(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    let (head, page) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/html"), "{head}");
+    for header in ["connect-src 'self'", "frame-ancestors 'none'", "no-referrer", "nosniff"] {
+        assert!(head.contains(header), "{header}: {head}");
+    }
+    for elsewhere in ["http://", "https://", "src=", "@import", "url("] {
+        assert!(!page.contains(elsewhere), "{elsewhere}");
+    }
+    // The script does not make markup of what the daemon answers, such as device names.
+    let markup = page.lines().filter(|line| line.contains("innerHTML")).count();
+    assert_eq!((markup, page.matches("insertAdjacentHTML").count()), (1, 0));
+}
+
+#[tokio::test]
+async fn the_address_of_the_page_serves_what_the_page_reads() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("token");
+    fs::write(&file, "0123456789abcdef\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let config =
+        shunt_api::Config { page_token_file: file.display().to_string(), ..shunt_api::Config::default() };
+    let access = PageAccess::from_config(&config).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (calls, asked) = mpsc::channel(4);
+    let mut listeners = listeners(&dir.path().join("test.sock"));
+    listeners.page = Some((listener, access));
+    tokio::spawn(serve(listeners, calls));
+    tokio::spawn(answer_calls(asked));
+    let code = async |request: &str, token: &str| {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let text = format!("{request} HTTP/1.1\r\nhost: {address}\r\n{token}\r\n");
+        stream.write_all(text.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        timeout(SOON, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    let right = "authorization: Bearer 0123456789abcdef\r\n";
+    for path in ["/", "/v1/status", "/v1/flows?rate_over_ms=0", "/v1/why"] {
+        assert_eq!(code(&format!("GET {path}"), right).await, "200", "{path}");
+        assert_eq!(code(&format!("GET {path}"), "").await, "401", "{path}");
+    }
+    assert_eq!(code("GET /?token=0123456789abcdef", "").await, "200");
+    for path in ["/v1/watch", "/v1/conntrack", "/v1/static", "/metrics"] {
+        assert_eq!(code(&format!("GET {path}"), right).await, "404", "{path}");
+    }
+    for request in ["POST /v1/flush", "POST /v1/stop", "DELETE /v1/static"] {
+        assert_eq!(code(request, right).await, "403", "{request}");
+    }
 }

@@ -1,7 +1,7 @@
 //! The testbed of a measurement: a router in a namespace or between two devices of this machine, its engines, and the agent on the DUT.
 
 use crate::{
-    client::{agent::RemoteAgent, token::Token},
+    client::{agent::RemoteAgent, token},
     failure::{traffic_failed, usage},
 };
 use anyhow::Context;
@@ -87,7 +87,7 @@ pub(super) fn connect_dut(url: Option<&str>, token_file: Option<&Path>) -> Resul
         }
         return Ok(Some(Arc::new(RemoteAgent::start_by_ssh(url)?)));
     }
-    let token = Token::read(token_file, "--dut-token-file")?;
+    let token = token::read(token_file, "--dut-token-file")?;
     Ok(Some(Arc::new(RemoteAgent::connect(url, token)?)))
 }
 

@@ -3,7 +3,7 @@
 mod stdio;
 
 use crate::{
-    client::token::Token,
+    client::token,
     failure::{load_meter_failed, usage},
     output::write_stderr,
     signals::Signals,
@@ -14,10 +14,9 @@ use axum::{
     routing::get,
 };
 use clap::Args;
-use hyper::{Request, body::Incoming, header::AUTHORIZATION};
 use serde::Deserialize;
 use shunt_api::{Failure, FailureCode};
-use shunt_http::{Admission, Refusal, bad, internal, unknown_method, unknown_path};
+use shunt_http::{Admission, Refusal, Token, bad, internal, unknown_method, unknown_path};
 use shunt_lab::{
     Conditions,
     dut::{About, Counters, Loaded, Mark},
@@ -104,7 +103,7 @@ impl Agent {
         let transport = if stdio {
             Transport::Stdio
         } else if listen.ip().is_loopback() || clear_text {
-            Transport::Tcp { listen, token: Token::read(token_file.as_deref(), "--token-file")? }
+            Transport::Tcp { listen, token: token::read(token_file.as_deref(), "--token-file")? }
         } else {
             let why = "the token would cross the network in clear text; leave out --listen and measure with \
                        --dut-agent ssh://HOST, or add --clear-text on a network that only the lab uses";
@@ -172,7 +171,7 @@ async fn serve(listener: TcpListener, router: Router, token: Token) {
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let token = token.clone();
-                admission.serve(peer.ip(), stream, &router, move |request| refused(&token, request));
+                admission.serve(peer.ip(), stream, &router, move |request| token.refusal(request));
             }
             // Out of file descriptors or memory: pause, to avoid a busy loop.
             Err(_) => sleep(Duration::from_millis(100)).await,
@@ -180,17 +179,6 @@ async fn serve(listener: TcpListener, router: Router, token: Token) {
         // Serve requests that have arrived before accepting the next client.
         yield_now().await;
     }
-}
-
-fn refused(token: &Token, request: &Request<Incoming>) -> Option<Failure> {
-    let given =
-        request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-    let why = match given {
-        Some(given) if token.matches(given) => return None,
-        Some(_) => "the token is wrong",
-        None => "the request has no token; add `Authorization: Bearer TOKEN`",
-    };
-    Some(Failure::new(FailureCode::Unauthorized, why))
 }
 
 impl AppState {

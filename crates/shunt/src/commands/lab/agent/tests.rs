@@ -14,7 +14,7 @@ const TOKEN: &str = "0123456789abcdef";
 const SOON: Duration = Duration::from_secs(2);
 
 fn token(text: &str) -> Token {
-    Token::parse(text).unwrap()
+    Token::parse(text, "test").unwrap()
 }
 
 /// Starts an agent on its own thread, which measures one CPU, and returns its address.
