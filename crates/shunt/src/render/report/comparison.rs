@@ -2,9 +2,9 @@
 
 use super::{
     engine::{self, BASELINES, EngineName},
-    grid::{self, Cell, Line},
+    grid::{self, Cell, FileReading, Line},
     plot::{self, Bars, Plot, colour},
-    reading::{Figure, FileReading, ReadingView, RunRow, Table, in_unit},
+    reading::{Figure, ReadingView, RunRow, Table, in_unit},
 };
 use crate::render::units::change_percent;
 use shunt_lab::Spread;

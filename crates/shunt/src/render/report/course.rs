@@ -2,9 +2,9 @@
 
 use super::{
     engine,
-    grid::{self, Cell, Line},
+    grid::{self, Cell, FileReading, Line},
     plot::{self, Plot, Series, colour},
-    reading::{Figure, FileReading, ReadingView, RunRow, Table, in_unit},
+    reading::{Figure, ReadingView, RunRow, Table, in_unit},
 };
 use shunt_lab::{Position, Reading};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! A report as CSV: one line for each run, and one for each reading that could not be measured. Doubts precede the value.
 
-use super::{files::Report, reading::doubts_about};
+use super::{files::Report, grid::doubts_about};
 use std::io;
 
 const HEADS: [&str; 15] = [

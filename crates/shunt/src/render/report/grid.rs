@@ -1,9 +1,26 @@
 //! What tables with a column for each line have in common: cells, and doubts about many readings.
 
-use super::reading::{FileReading, doubts_about, percent};
-use crate::render::units::{number, quantity};
-use shunt_lab::Spread;
+use super::files::Source;
+use crate::render::units::{number, quantity, rounded};
+use shunt_lab::{Doubt, Reading, Results, Spread};
 use std::collections::BTreeSet;
+
+/// The number of a file, the file, and a reading in it.
+pub(super) type FileReading<'r> = (usize, &'r Source, &'r Reading);
+
+/// The doubts about a reading, as text: its own, and those that follow from the file as a whole.
+pub(super) fn doubts_about(results: &Results, reading: &Reading) -> Vec<String> {
+    let mut doubts: Vec<String> = reading.doubts.iter().map(ToString::to_string).collect();
+    if !results.complete {
+        doubts.push("interrupted: some of its runs are missing".to_owned());
+    }
+    // Files of older versions do not have this doubt.
+    let above = Doubt::AboveLine.to_string();
+    if reading.is_above_limit() && !doubts.contains(&above) {
+        doubts.push(above);
+    }
+    doubts
+}
 
 /// The head of a column: its name and its colour.
 pub(super) struct Line {
@@ -39,6 +56,10 @@ impl Cell {
             details: (reading.runs.len() > 1).then(spread).into_iter().chain(share).collect(),
         }
     }
+}
+
+pub(super) fn percent(share: f64) -> String {
+    format!("{}\u{a0}%", rounded(share * 100.0))
 }
 
 /// Two quantities, with their unit once if they have the same.

@@ -5,8 +5,9 @@ use super::{
     course::{self, Course},
     engine::EngineName,
     files::{Report, Source},
+    grid::{FileReading, doubts_about},
     plot::colour,
-    reading::{FileReading, ReadingView, Table, doubts_about},
+    reading::{ReadingView, Table},
     summary::{self, Card},
 };
 use askama::Template;

@@ -1,13 +1,12 @@
 //! What the page shows about one reading: its doubts, a table, plots, and each run.
 
 use super::{
-    files::Source,
-    grid::{Cell, Line},
+    grid::{Cell, FileReading, Line, doubts_about, percent},
     plot::{self, Bar, Plot, Series, colour},
 };
-use crate::render::units::{number, quantity, rounded};
+use crate::render::units::{number, quantity};
 use serde_json::Value;
-use shunt_lab::{Distribution, Doubt, Reading, Results, Run, Spread, SpreadKind};
+use shunt_lab::{Distribution, Reading, Run, Spread, SpreadKind};
 use std::{borrow::Cow, collections::BTreeMap};
 
 /// A reading that one or more files have, or a course of readings, as the page shows it.
@@ -58,23 +57,6 @@ pub(super) struct RunRow {
 pub(super) struct Figure {
     pub(super) caption: String,
     pub(super) svg: String,
-}
-
-/// The number of a file, the file, and a reading in it.
-pub(super) type FileReading<'r> = (usize, &'r Source, &'r Reading);
-
-/// The doubts about a reading, as text: its own, and those that follow from the file as a whole.
-pub(super) fn doubts_about(results: &Results, reading: &Reading) -> Vec<String> {
-    let mut doubts: Vec<String> = reading.doubts.iter().map(ToString::to_string).collect();
-    if !results.complete {
-        doubts.push("interrupted: some of its runs are missing".to_owned());
-    }
-    // Files of older versions do not have this doubt.
-    let above = Doubt::AboveLine.to_string();
-    if reading.is_above_limit() && !doubts.contains(&above) {
-        doubts.push(above);
-    }
-    doubts
 }
 
 impl<'r> ReadingView<'r> {
@@ -174,10 +156,6 @@ pub(super) fn in_unit(what: &str, unit: &str) -> String {
         "" | "1" => what.to_owned(),
         _ => format!("{what}, {unit}"),
     }
-}
-
-pub(super) fn percent(share: f64) -> String {
-    format!("{}\u{a0}%", rounded(share * 100.0))
 }
 
 fn detail(value: &Value) -> String {

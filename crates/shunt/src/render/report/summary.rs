@@ -4,9 +4,8 @@ use super::{
     comparison::{Engines, Example},
     course::Course,
     engine,
-    grid::{Cell, times},
+    grid::{Cell, FileReading, times},
     plot::colour,
-    reading::FileReading,
 };
 use std::collections::BTreeMap;
 
