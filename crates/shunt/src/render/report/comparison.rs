@@ -4,7 +4,7 @@ use super::{
     engine::{self, BASELINES, EngineName},
     grid::{self, Cell, FileReading, Line},
     plot::{self, Bars, Plot, colour},
-    reading::{Figure, ReadingView, RunRow, Table, in_unit},
+    reading::{Figure, ReadingView, RunRow, Table, distribution_plots, in_unit},
 };
 use crate::render::units::change_percent;
 use shunt_lab::Spread;
@@ -196,7 +196,7 @@ pub(super) fn by_name<'r>(
             rows: rows.iter().map(|row| ((*row).to_owned(), cells(row))).collect(),
         },
         limits: Vec::new(),
-        plots: Vec::new(),
+        plots: distribution_plots(&name, &places.values().copied().collect::<Vec<_>>()),
         runs: places.iter().flat_map(|(place, reading)| RunRow::for_runs(reading.2, &at(place))).collect(),
         name: name.into(),
     }

@@ -31,7 +31,7 @@ pub(super) struct Plot {
 }
 
 /// The points of one file, or of one line of a course.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Series {
     /// The number of the file or line, from 0 on; it selects the colour.
     pub(super) nth: usize,

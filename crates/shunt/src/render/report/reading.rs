@@ -212,10 +212,17 @@ fn plots(name: &str, unit: &str, readings: &[FileReading]) -> Vec<Figure> {
             .collect();
         add("each run", plot::runs(&series, unit));
     }
-    for ((detail, unit), series) in distributions(readings) {
-        add(&format!("{detail} of each run"), plot::tail(&series, &unit));
-    }
+    plots.extend(distribution_plots(name, readings));
     plots
+}
+
+/// A plot for each kind of distribution among the details of the runs.
+pub(super) fn distribution_plots(name: &str, readings: &[FileReading]) -> Vec<Figure> {
+    let figure = |((detail, unit), series): ((String, String), Vec<Series>)| {
+        let Plot { svg, unit } = plot::tail(&series, &unit)?;
+        Some(Figure { caption: in_unit(&format!("{name}: {detail} of each run"), &unit), svg })
+    };
+    distributions(readings).into_iter().filter_map(figure).collect()
 }
 
 /// The distributions among the details of the runs, by name and unit.
@@ -225,8 +232,11 @@ fn distributions(readings: &[FileReading]) -> BTreeMap<(String, String), Vec<Ser
         for (name, value) in reading.runs.iter().flat_map(|run| &run.details) {
             let Some(found) = distribution(value) else { continue };
             let points: Vec<_> = found.quantiles.iter().map(|q| (q.share, q.value as f64)).collect();
-            if points.len() > 1 {
-                all.entry((name.clone(), found.unit)).or_default().push(Series { nth, points });
+            let known: &mut Vec<Series> = all.entry((name.clone(), found.unit)).or_default();
+            let series = Series { nth, points };
+            // Several readings of a run may have the same details.
+            if series.points.len() > 1 && !known.contains(&series) {
+                known.push(series);
             }
         }
     }
