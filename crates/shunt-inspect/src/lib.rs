@@ -1,0 +1,7 @@
+//! Inspection of a port: registers by name, settings and counters of the link, and rules that find what slows it.
+//!
+//! Parsers and rules are pure functions; the modules that read the machine are named in each module's page.
+
+pub mod doctor;
+pub mod link;
+pub mod reg;

@@ -1,0 +1,1 @@
+//! Settings and counters of a port.
