@@ -13,6 +13,7 @@ pub(crate) mod lab;
 pub(crate) mod line;
 pub(crate) mod load;
 pub(crate) mod man;
+pub(crate) mod reg;
 pub(crate) mod report;
 pub(crate) mod status;
 pub(crate) mod up;

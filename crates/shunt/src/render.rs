@@ -12,6 +12,7 @@ mod goodput;
 mod line;
 mod load;
 mod ndr;
+mod registers;
 mod report;
 mod statics;
 mod status;
@@ -22,6 +23,7 @@ mod why;
 
 pub(crate) use campaign::{CampaignSummary, StepState, StepSummary};
 pub(crate) use line::{Line, Row};
+pub(crate) use registers::{Listed, Registers, Value, Written};
 pub(crate) use report::{Report, ReportForm, Source, document as report_document};
 use serde::Serialize;
 use shunt_api::{
@@ -65,6 +67,7 @@ pub(crate) enum Answer {
     Rxtx(Box<shunt_lab::goodput::Report>),
     Compared(Comparison),
     Traffic(Box<shunt_lab::traffic::Report>),
+    Registers(Registers),
     Report(Box<Report>, ReportForm),
     Reported { path: PathBuf, files: usize },
     Completions(String),
@@ -154,6 +157,7 @@ impl Answer {
             Self::Rxtx(report) => out.write_all(goodput::rxtx(report).as_bytes()),
             Self::Compared(comparison) => out.write_all(compare::describe(comparison).as_bytes()),
             Self::Traffic(report) => out.write_all(generate::describe(report).as_bytes()),
+            Self::Registers(answer) => out.write_all(registers::describe(answer, verbose).as_bytes()),
             Self::Report(files, form) => out.write_all(&report_document(files, *form)?),
             Self::Reported { path, files } => {
                 writeln!(
@@ -196,6 +200,8 @@ impl Answer {
             Self::Matrix(report) | Self::Rxtx(report) => out.write_all(report.results.to_json()?.as_bytes()),
             Self::Compared(comparison) => write_json(out, comparison),
             Self::Traffic(report) => write_json(out, report),
+            Self::Registers(answer @ Registers::Changed { .. }) => write_json_line(out, answer),
+            Self::Registers(answer) => write_json(out, answer),
             Self::Report(files, form) => out.write_all(&report_document(files, *form)?),
             Self::Reported { path, files } => {
                 write_json(out, &serde_json::json!({"path": path, "files": files}))

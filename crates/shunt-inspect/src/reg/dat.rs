@@ -103,11 +103,26 @@ impl Parser {
             (register.offset, register.width) = (offset, width);
             attributes(comment, &mut register)
         });
-        if self.all.register_exactly(name) {
-            self.warn(number, format!("the register `{name}` is defined twice"));
-        }
-        self.all.registers.push(register);
+        self.place(number, register);
         attributes
+    }
+
+    /// Adds a register. A register that is defined again at the same address gets further fields.
+    fn place(&mut self, number: usize, register: Register) {
+        let twin = self.all.registers.iter().position(|one| one.name == register.name);
+        match twin.map(|at| (at, self.all.registers[at].offset == register.offset)) {
+            Some((at, true)) => {
+                let first = self.all.registers.remove(at);
+                self.all.registers.push(Register { fields: first.fields, ..register });
+            }
+            Some((at, false)) => {
+                let other = self.all.registers[at].offset;
+                let name = &register.name;
+                self.warn(number, format!("the register `{name}` is at {other:#x}, too"));
+                self.all.registers.push(register);
+            }
+            None => self.all.registers.push(register),
+        }
     }
 
     fn field_or_set(&mut self, number: usize, content: &str) -> Result<(), String> {
@@ -133,11 +148,14 @@ impl Parser {
                 if matches!(self.target, Target::Set(_)) {
                     return Err(format!("`:{name}/` uses a set of fields, which only a register can"));
                 }
-                let Some(fields) = self.sets.get(name) else {
-                    return Err(format!("no set `/{name}` above this line"));
-                };
-                let fields = fields.clone();
-                self.add(number, fields)
+                match self.sets.get(name).cloned() {
+                    Some(fields) => self.add(number, fields),
+                    // devregs ignores it, and published files have it.
+                    None => {
+                        self.warn(number, format!("no set `/{name}` above this line"));
+                        Ok(())
+                    }
+                }
             }
             _ => Err(format!("expected `:` and bits, or `/`, after `:{name}`, got `{}`", shortened(rest))),
         }
@@ -160,7 +178,11 @@ impl Parser {
                             field.high, field.name, register.width, register.name
                         ));
                     }
-                    if register.field(&field.name).is_some() {
+                    let twin = register.fields.iter().find(|one| one.name == field.name);
+                    if twin == Some(&field) {
+                        continue;
+                    }
+                    if twin.is_some() {
                         doubts.push(format!("{} has two fields `{}`", register.name, field.name));
                     }
                     register.fields.push(field);
@@ -173,12 +195,6 @@ impl Parser {
 
     fn warn(&mut self, line: usize, reason: String) {
         self.all.warnings.push(Problem::new(line, reason));
-    }
-}
-
-impl Definitions {
-    fn register_exactly(&self, name: &str) -> bool {
-        self.registers.iter().any(|register| register.name == name)
     }
 }
 

@@ -65,7 +65,6 @@ fn each_line_that_breaks_the_grammar_is_named_with_the_reason() {
         ("R 0x10\n:F:0x5", "`0x5` is not a bit: expected a number from 0 to 31, or two with `-` between"),
         ("R 0x10\n:F", "expected `:` and bits, or `/`, after `:F`, got ``"),
         ("R 0x10\n::5", "a field needs a name between two colons: `:NAME:BITS`"),
-        ("R 0x10\n:pad/", "no set `/pad` above this line"),
         ("/pad\n:F:1\n/b\n:pad/", "`:pad/` uses a set of fields, which only a register can"),
         ("/", "expected the name of a set of fields, of letters, digits and `_`, got ``"),
         ("/a b", "expected the name of a set of fields, of letters, digits and `_`, got `a b`"),
@@ -85,10 +84,19 @@ fn each_line_that_breaks_the_grammar_is_named_with_the_reason() {
 }
 
 #[test]
-fn what_is_defined_twice_is_warned_about() {
-    let all = parse_dat("R 0x10\n:F:1\n:f:2\nR 0x14\n/p\n/p\n").unwrap();
+fn what_is_legal_but_doubtful_is_kept_as_a_warning() {
+    let all = parse_dat("R 0x10\n:F:1\n:F:2\nR 0x14\n/p\n/p\nS 0x18\n:nosuchset/\n").unwrap();
     let lines: Vec<_> = all.warnings.iter().map(|problem| problem.line).collect();
-    assert_eq!((lines, all.registers.len()), (vec![3, 4, 6], 2));
+    assert_eq!((lines, all.registers.len()), (vec![3, 4, 6, 8], 3));
+}
+
+#[test]
+fn a_register_that_is_defined_again_gets_further_fields() {
+    let all = parse_dat("R 0x10\n:F:1\nS 0x14\nR 0x10\n:F:1\n:G:2\n").unwrap();
+    let names: Vec<_> = all.registers.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!((names, all.warnings.len()), (vec!["S", "R"], 0));
+    let fields: Vec<_> = all.registers[1].fields.iter().map(|field| field.name.as_str()).collect();
+    assert_eq!(fields, ["F", "G"]);
 }
 
 proptest! {

@@ -1,0 +1,358 @@
+//! `shunt reg`: registers by name.
+
+mod args;
+mod change;
+
+use super::{arguments::duration_or_seconds, reg::args::PlaceArgs};
+use crate::{
+    failure::{bad_file, usage},
+    output::{Show, write_stderr},
+    render::{Answer, Listed, Registers, Value},
+    signals::Signals,
+};
+use args::{Place, number};
+use change::Write;
+use clap::{Args, Subcommand};
+use shunt_inspect::reg::{Decoded, Difference, Problem, Reading, Register, Selector, Snapshot, diff};
+use std::{fs, path::PathBuf, time::Duration};
+use tokio::{select, time::sleep};
+
+/// Registers are found by name in definitions: Shunt's own for the Ethernet MACs of i.MX, Zynq, SAMA5 and AVR32 chips and for
+/// PHYs, or files (--defs). Nothing is written without --write.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RegCommand {
+    /// Show the fields of a value, without reading anything.
+    Decode(DecodeArgs),
+    /// List registers with their addresses.
+    List(ListArgs),
+    /// Read registers and show their fields.
+    Read(ReadArgs),
+    /// Change a register or a field of it; without --write, only show what would be written.
+    Write(WriteArgs),
+    /// Read many registers and print the values as JSON, for `shunt reg diff`.
+    Snapshot(SnapshotArgs),
+    /// Show which registers and fields differ between two snapshots, and how far counters rose.
+    Diff(DiffArgs),
+    /// Read registers again and again, and show what changes.
+    Watch(WatchArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DecodeArgs {
+    /// The register.
+    register: Selector,
+    /// Its value: 0x05ee0264, or a decimal number.
+    #[arg(value_parser = number)]
+    value: u64,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Only these registers: names, or patterns such as ENET_RMON_*.
+    registers: Vec<Selector>,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReadArgs {
+    /// The registers: ENET_RCR, ENET_RCR.FCE, ENET_R*, or an address of a register.
+    #[arg(required = true)]
+    registers: Vec<Selector>,
+    /// Also read registers that reading clears, if a pattern matches them.
+    #[arg(long)]
+    clear_on_read: bool,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WriteArgs {
+    /// The register or the field: ENET_RCR or ENET_RCR.FCE. It must be only one.
+    register: Selector,
+    /// The new value.
+    #[arg(value_parser = number)]
+    value: u64,
+    /// Write it.
+    #[arg(long)]
+    write: bool,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotArgs {
+    /// The registers [default: all that reading does not change].
+    registers: Vec<Selector>,
+    /// Also read registers that reading clears.
+    #[arg(long)]
+    clear_on_read: bool,
+    /// Write to this file instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// The earlier snapshot.
+    before: PathBuf,
+    /// The later snapshot [default: the registers of the first, read now].
+    after: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    /// The registers.
+    #[arg(required = true)]
+    registers: Vec<Selector>,
+    /// The time between readings.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration_or_seconds)]
+    interval: Duration,
+    /// End after this many readings.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Also read registers that reading clears, if a pattern matches them.
+    #[arg(long)]
+    clear_on_read: bool,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+/// A resolved `shunt reg`.
+#[derive(Debug)]
+pub(crate) enum RegPlan {
+    Decode(Box<Decoded>),
+    List(Vec<Listed>, Vec<Problem>),
+    Read {
+        place: Place,
+        registers: Vec<(Selector, bool)>,
+        clear_on_read: bool,
+    },
+    Write {
+        place: Place,
+        write: Write,
+    },
+    Snapshot {
+        place: Place,
+        registers: Vec<(Selector, bool)>,
+        clear_on_read: bool,
+        output: Option<PathBuf>,
+    },
+    Diff {
+        place: Place,
+        before: Snapshot,
+        after: Option<Snapshot>,
+    },
+    Watch {
+        place: Place,
+        registers: Vec<(Selector, bool)>,
+        clear_on_read: bool,
+        interval: Duration,
+        count: u64,
+    },
+}
+
+impl RegPlan {
+    pub(crate) fn resolve(typed: RegCommand) -> anyhow::Result<Self> {
+        match typed {
+            RegCommand::Decode(DecodeArgs { register, value, place }) => {
+                let place = place.resolve()?;
+                let one = register.only(&place.definitions).map_err(|error| place.not_found(error))?.register;
+                if value > one.max() {
+                    return Err(usage(format!(
+                        "{value:#x} has more than the {} bits of {}",
+                        one.width, one.name
+                    ))
+                    .into());
+                }
+                Ok(Self::Decode(Box::new(Decoded::new(&place.definitions, one, value))))
+            }
+            RegCommand::List(ListArgs { registers, place }) => {
+                let place = place.resolve()?;
+                let registers = if registers.is_empty() { vec![args::everything()] } else { registers };
+                let mut all = Vec::new();
+                for selector in registers {
+                    let found =
+                        selector.select(&place.definitions).map_err(|error| place.not_found(error))?;
+                    all.extend(found.iter().map(|one| Listed::new(&place.definitions, one.register)));
+                }
+                Ok(Self::List(all, place.definitions.warnings))
+            }
+            RegCommand::Read(ReadArgs { registers, clear_on_read, place }) => {
+                let place = place.resolve()?;
+                let registers = place.checked(registers)?;
+                Ok(Self::Read { place, registers, clear_on_read })
+            }
+            RegCommand::Write(WriteArgs { register, value, write, place }) => {
+                let place = place.resolve()?;
+                let write = Write::resolve(&place, &register, value, write)?;
+                Ok(Self::Write { place, write })
+            }
+            RegCommand::Snapshot(SnapshotArgs { registers, clear_on_read, output, place }) => {
+                let place = place.resolve()?;
+                let registers = if registers.is_empty() { vec![args::everything()] } else { registers };
+                let registers = place.checked(registers)?;
+                Ok(Self::Snapshot { place, registers, clear_on_read, output })
+            }
+            RegCommand::Diff(DiffArgs { before, after, place }) => {
+                let place = place.resolve()?;
+                let after = after.map(read_snapshot).transpose()?;
+                Ok(Self::Diff { place, before: read_snapshot(before)?, after })
+            }
+            RegCommand::Watch(WatchArgs { registers, interval, count, clear_on_read, place }) => {
+                let place = place.resolve()?;
+                let registers = place.checked(registers)?;
+                let count = count.unwrap_or(u64::MAX);
+                Ok(Self::Watch { place, registers, clear_on_read, interval, count })
+            }
+        }
+    }
+
+    pub(crate) async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
+        let answer = match self {
+            Self::Decode(decoded) => Registers::Decoded(decoded),
+            Self::List(list, warnings) => Registers::List(list, warnings),
+            Self::Read { place, registers, clear_on_read } => {
+                let chosen = chosen(&place, &registers, clear_on_read)?;
+                let readings = place.read(&chosen)?;
+                let values: Vec<Value> = chosen
+                    .iter()
+                    .zip(readings)
+                    .map(|(register, reading)| Value::new(&place.definitions, register, reading))
+                    .map(|value| value.only(&registers))
+                    .collect();
+                let lacking =
+                    values.iter().find_map(|value| Some((value.register.clone(), value.unread.clone()?)));
+                // One register that cannot be read is a failure; of many, the others are worth showing.
+                if let (1, Some((register, why))) = (values.len(), lacking) {
+                    return Err(usage(format!("{register}: {why}")).into());
+                }
+                Registers::Values(values)
+            }
+            Self::Write { place, write } => Registers::Written(write.run(&place)?),
+            Self::Snapshot { place, registers, clear_on_read, output } => {
+                let snapshot = place.snapshot(&chosen(&place, &registers, clear_on_read)?)?;
+                match output {
+                    None => Registers::Snapshot(snapshot),
+                    Some(path) => {
+                        let count = snapshot.readings.iter().filter(|one| one.value.is_some()).count();
+                        let json = serde_json::to_string_pretty(&snapshot)? + "\n";
+                        fs::write(&path, json).map_err(|error| bad_file(&path, error))?;
+                        Registers::Saved { path, registers: count }
+                    }
+                }
+            }
+            Self::Diff { place, before, after } => {
+                let after = match after {
+                    Some(after) => after,
+                    None => {
+                        let known = before.readings.iter().filter(|one| one.value.is_some());
+                        let registers: Vec<&Register> =
+                            known.filter_map(|one| place.definitions.register(&one.register)).collect();
+                        place.snapshot(&registers)?
+                    }
+                };
+                Registers::Differences(diff(&place.definitions, &before, &after))
+            }
+            Self::Watch { place, registers, clear_on_read, interval, count } => {
+                return watch(&place, &chosen(&place, &registers, clear_on_read)?, (interval, count), show)
+                    .await;
+            }
+        };
+        show(&Answer::Registers(answer))
+    }
+}
+
+/// Shows the first values, then what changes from each reading to the next.
+async fn watch(
+    place: &Place,
+    registers: &[&Register],
+    (interval, count): (Duration, u64),
+    show: Show<'_>,
+) -> anyhow::Result<()> {
+    let mut signals = Signals::install()?;
+    let mut last = place.snapshot(registers)?;
+    let values = registers.iter().zip(last.readings.clone());
+    let values =
+        values.map(|(register, reading)| Value::new(&place.definitions, register, reading)).collect();
+    show(&Answer::Registers(Registers::Values(values)))?;
+    for _ in 1..count {
+        select! {
+            () = sleep(interval) => {}
+            signal = signals.next() => {
+                return if count == u64::MAX { Ok(()) } else { Err(crate::failure::cut_short(signal).into()) };
+            }
+        }
+        let now = place.snapshot(registers)?;
+        let changes: Vec<Difference> = diff(&place.definitions, &last, &now);
+        if !changes.is_empty() {
+            show(&Answer::Registers(Registers::Changed { at: now.at.clone(), changes }))?;
+        }
+        last = now;
+    }
+    Ok(())
+}
+
+/// The registers that were asked for and may be read.
+///
+/// Patterns leave out registers that cannot be read or that reading clears; a note says how many. A name that is no pattern is taken
+/// as it is, except that a write-only register is refused.
+fn chosen<'p>(
+    place: &'p Place,
+    typed: &[(Selector, bool)],
+    clear_on_read: bool,
+) -> anyhow::Result<Vec<&'p Register>> {
+    let mut all: Vec<&Register> = Vec::new();
+    let mut cleared = 0;
+    for (selector, is_pattern) in typed {
+        for one in selector.select(&place.definitions).map_err(|error| place.not_found(error))? {
+            let register = one.register;
+            if !place.reaches(register) {
+                if !is_pattern {
+                    let why = format!("{} is not reached by --from {}", register.name, place.source);
+                    return Err(usage(why).into());
+                }
+            } else if !register.access.can_read() {
+                if !is_pattern {
+                    return Err(usage(format!("{} can only be written", register.name)).into());
+                }
+            } else if *is_pattern && register.read_clears && !clear_on_read && place.source.is_live() {
+                cleared += 1;
+            } else if !all.contains(&register) {
+                all.push(register);
+            }
+        }
+    }
+    if cleared > 0 {
+        write_stderr(&format!(
+            "shunt: {cleared} registers left out, because reading clears them; --clear-on-read reads them\n"
+        ));
+    }
+    if all.is_empty() {
+        return Err(usage(format!("none of these registers can be read with --from {}", place.source)).into());
+    }
+    Ok(all)
+}
+
+fn read_snapshot(path: PathBuf) -> Result<Snapshot, shunt_api::Failure> {
+    let text = fs::read_to_string(&path).map_err(|error| bad_file(&path, error))?;
+    serde_json::from_str(&text)
+        .map_err(|error| bad_file(&path, format!("not a snapshot of `shunt reg`: {error}")))
+}
+
+impl Place {
+    fn snapshot(&self, registers: &[&Register]) -> Result<Snapshot, shunt_api::Failure> {
+        let readings: Vec<Reading> = self.read(registers)?;
+        let at = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
+        Ok(Snapshot { from: self.source.to_string(), at, readings })
+    }
+}
+
+#[cfg(test)]
+mod tests;
