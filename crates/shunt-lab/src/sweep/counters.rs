@@ -104,6 +104,11 @@ impl<'n> Device<'n> {
         Self { ns: Some(ns), name: name.to_owned() }
     }
 
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// All devices of the caller's network namespace except the loopback.
     pub fn all_here() -> Vec<Device<'static>> {
         let all = Device::here("").net_dev();

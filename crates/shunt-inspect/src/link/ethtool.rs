@@ -1,0 +1,199 @@
+//! Settings over ethtool's netlink, with the crate `ethtool`; EEE, which the crate lacks, from the program.
+
+use super::{Link, Offload, Pause, Rings};
+use ::ethtool::{
+    EthtoolAttr, EthtoolChannelAttr, EthtoolCoalesceAttr, EthtoolError, EthtoolFeatureAttr, EthtoolHandle,
+    EthtoolLinkModeAttr, EthtoolLinkModeDuplex, EthtoolMessage, EthtoolPauseAttr, EthtoolRingAttr,
+    new_connection,
+};
+use futures_util::{Stream, StreamExt};
+use nix::libc;
+use std::{
+    pin::pin,
+    process::{Command, Stdio},
+    time::Duration,
+};
+use tokio::time::timeout;
+
+/// The kernel answers at once, unless a driver hangs.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+
+/// Fills in what ethtool knows; what it does not goes to `lacking`.
+pub(super) async fn read(link: &mut Link, port: &str) {
+    let (connection, mut handle, _) = match new_connection() {
+        Ok(opened) => opened,
+        Err(error) => {
+            link.lacking.insert("settings".to_owned(), format!("cannot open a netlink socket: {error}"));
+            return;
+        }
+    };
+    let connection = tokio::spawn(connection);
+    if timeout(ANSWER_TIME, read_all(link, &mut handle, port)).await.is_err() {
+        link.lacking.insert("settings".to_owned(), "the driver did not answer within 5 s".to_owned());
+    }
+    connection.abort();
+    match eee(port) {
+        Ok(state) => link.eee = Some(state),
+        Err(why) => drop(link.lacking.insert("eee".to_owned(), why)),
+    }
+}
+
+async fn read_all(link: &mut Link, handle: &mut EthtoolHandle, port: &str) {
+    let name = Some(port);
+    let modes = attributes(handle.link_mode().get(name).execute().await).await;
+    link.take("link modes", modes, Link::link_mode);
+    let pause = attributes(handle.pause().get(name).execute().await).await;
+    link.take("pause", pause, Link::pause);
+    let rings = attributes(handle.ring().get(name).execute().await).await;
+    link.take("rings", rings, Link::ring);
+    let coalesce = attributes(handle.coalesce().get(name).execute().await).await;
+    link.take("coalescing", coalesce, Link::coalesce);
+    let channels = attributes(handle.channel().get(name).execute().await).await;
+    link.take("channels", channels, Link::channel);
+    let features = attributes(handle.feature().get(name).execute().await).await;
+    link.take("offloads", features, Link::feature);
+}
+
+/// The attributes of the answers, or why there are none.
+async fn attributes<S>(answers: Result<S, EthtoolError>) -> Result<Vec<EthtoolAttr>, String>
+where
+    S: Stream<Item = Result<netlink_packet_generic::GenlMessage<EthtoolMessage>, EthtoolError>>,
+{
+    let mut answers = pin!(answers.map_err(|error| error.to_string())?);
+    let mut all = Vec::new();
+    while let Some(answer) = answers.next().await {
+        all.extend(answer.map_err(|error| reason(&error))?.payload.nlas);
+    }
+    Ok(all)
+}
+
+fn reason(error: &EthtoolError) -> String {
+    match error {
+        EthtoolError::NetlinkError(message) => match -message.raw_code() {
+            libc::EOPNOTSUPP => "the driver does not offer it".to_owned(),
+            libc::EPERM => "this needs root".to_owned(),
+            _ => message.to_io().to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+impl Link {
+    fn take(
+        &mut self,
+        what: &str,
+        attributes: Result<Vec<EthtoolAttr>, String>,
+        read: fn(&mut Self, EthtoolAttr),
+    ) {
+        match attributes {
+            Ok(all) => all.into_iter().for_each(|one| read(self, one)),
+            Err(why) => drop(self.lacking.insert(what.to_owned(), why)),
+        }
+    }
+
+    fn link_mode(&mut self, attribute: EthtoolAttr) {
+        let EthtoolAttr::LinkMode(attribute) = attribute else { return };
+        match attribute {
+            EthtoolLinkModeAttr::Autoneg(on) => self.autoneg = Some(on),
+            EthtoolLinkModeAttr::Ours(modes) => self.advertised = modes,
+            EthtoolLinkModeAttr::Peer(modes) => self.partner = modes,
+            // A virtual device claims a duplex without a line.
+            EthtoolLinkModeAttr::Duplex(duplex) if self.nic.speed_mbps.is_some() => {
+                self.duplex = match duplex {
+                    EthtoolLinkModeDuplex::Half => Some("half".to_owned()),
+                    EthtoolLinkModeDuplex::Full => Some("full".to_owned()),
+                    _ => None,
+                };
+            }
+            _ => {}
+        }
+    }
+
+    fn pause(&mut self, attribute: EthtoolAttr) {
+        let EthtoolAttr::Pause(attribute) = attribute else { return };
+        let pause = self.pause.get_or_insert_default();
+        match attribute {
+            EthtoolPauseAttr::AutoNeg(on) => pause.autoneg = on,
+            EthtoolPauseAttr::Rx(on) => pause.rx = on,
+            EthtoolPauseAttr::Tx(on) => pause.tx = on,
+            _ => {}
+        }
+    }
+
+    fn ring(&mut self, attribute: EthtoolAttr) {
+        let EthtoolAttr::Ring(attribute) = attribute else { return };
+        let rings = self.rings.get_or_insert_with(Rings::default);
+        match attribute {
+            EthtoolRingAttr::Rx(count) => rings.rx = Some(count),
+            EthtoolRingAttr::RxMax(count) => rings.rx_max = Some(count),
+            EthtoolRingAttr::Tx(count) => rings.tx = Some(count),
+            EthtoolRingAttr::TxMax(count) => rings.tx_max = Some(count),
+            _ => {}
+        }
+    }
+
+    fn coalesce(&mut self, attribute: EthtoolAttr) {
+        let EthtoolAttr::Coalesce(attribute) = attribute else { return };
+        let (name, value) = match attribute {
+            EthtoolCoalesceAttr::RxUsecs(value) => ("rx-usecs", value),
+            EthtoolCoalesceAttr::RxMaxFrames(value) => ("rx-frames", value),
+            EthtoolCoalesceAttr::TxUsecs(value) => ("tx-usecs", value),
+            EthtoolCoalesceAttr::TxMaxFrames(value) => ("tx-frames", value),
+            EthtoolCoalesceAttr::UseAdaptiveRx(on) => ("adaptive-rx", on.into()),
+            EthtoolCoalesceAttr::UseAdaptiveTx(on) => ("adaptive-tx", on.into()),
+            _ => return,
+        };
+        self.coalesce.insert(name.to_owned(), value);
+    }
+
+    fn channel(&mut self, attribute: EthtoolAttr) {
+        let EthtoolAttr::Channel(attribute) = attribute else { return };
+        let (name, value) = match attribute {
+            EthtoolChannelAttr::RxMax(value) => ("rx-max", value),
+            EthtoolChannelAttr::TxMax(value) => ("tx-max", value),
+            EthtoolChannelAttr::CombinedMax(value) => ("combined-max", value),
+            EthtoolChannelAttr::RxCount(value) => ("rx", value),
+            EthtoolChannelAttr::TxCount(value) => ("tx", value),
+            EthtoolChannelAttr::CombinedCount(value) => ("combined", value),
+            _ => return,
+        };
+        self.channels.insert(name.to_owned(), value);
+    }
+
+    fn feature(&mut self, attribute: EthtoolAttr) {
+        let EthtoolAttr::Feature(attribute) = attribute else { return };
+        match attribute {
+            // Those that are missing here cannot be changed.
+            EthtoolFeatureAttr::Hw(bits) => {
+                for bit in bits {
+                    self.offloads.entry(bit.name).or_insert(Offload { on: false, fixed: !bit.value }).fixed =
+                        !bit.value;
+                }
+            }
+            EthtoolFeatureAttr::Active(bits) => {
+                for bit in bits {
+                    self.offloads.entry(bit.name).or_insert(Offload { on: false, fixed: true }).on =
+                        bit.value;
+                }
+            }
+            EthtoolFeatureAttr::NoChange(bits) => {
+                for bit in bits.into_iter().filter(|bit| bit.value) {
+                    self.offloads.entry(bit.name).or_default().fixed = true;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What `ethtool --show-eee` says after "EEE status:".
+fn eee(port: &str) -> Result<String, String> {
+    let output = Command::new("ethtool").args(["--show-eee", port]).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("cannot run ethtool: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let status = text.lines().find_map(|line| line.trim().strip_prefix("EEE status:"));
+    match status.map(str::trim) {
+        Some("not supported") | None => Err("the driver does not offer it".to_owned()),
+        Some(status) => Ok(status.to_owned()),
+    }
+}
