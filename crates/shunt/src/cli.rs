@@ -2,8 +2,8 @@
 
 use crate::commands::{
     bench::BenchCommand, compare::CompareArgs, conntrack::ConntrackArgs, flow::FlowCommand, flows::FlowsArgs,
-    generate::GenArgs, lab::LabCommand, line::LineArgs, load::LoadArgs, reg::RegCommand, report::ReportArgs,
-    up::UpArgs, watch::WatchArgs, why::WhyArgs,
+    generate::GenArgs, lab::LabCommand, line::LineArgs, link::LinkArgs, load::LoadArgs, reg::RegCommand,
+    report::ReportArgs, up::UpArgs, watch::WatchArgs, why::WhyArgs,
 };
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// Send traffic through a router and account for every packet: loss, duplicates, order, latency.
     Gen(Box<GenArgs>),
+    /// Show the settings and counters of ports on one screen, and change settings.
+    Link(Box<LinkArgs>),
     /// Decode, read, compare and change registers by name.
     #[command(subcommand)]
     Reg(RegCommand),

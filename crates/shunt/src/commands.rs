@@ -11,6 +11,7 @@ pub(crate) mod flush;
 pub(crate) mod generate;
 pub(crate) mod lab;
 pub(crate) mod line;
+pub(crate) mod link;
 pub(crate) mod load;
 pub(crate) mod man;
 pub(crate) mod reg;

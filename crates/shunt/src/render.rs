@@ -10,6 +10,7 @@ mod frame_size;
 mod generate;
 mod goodput;
 mod line;
+mod link;
 mod load;
 mod ndr;
 mod registers;
@@ -23,6 +24,7 @@ mod why;
 
 pub(crate) use campaign::{CampaignSummary, StepState, StepSummary};
 pub(crate) use line::{Line, Row};
+pub(crate) use link::{LinkChange, LinkScreen};
 pub(crate) use registers::{Listed, Registers, Value, Written};
 pub(crate) use report::{Report, ReportForm, Source, document as report_document};
 use serde::Serialize;
@@ -43,7 +45,10 @@ pub(crate) use tracked::protocol_number;
 /// The outcome of a command, or of a part of it.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    Started { status: Status, log: PathBuf },
+    Started {
+        status: Status,
+        log: PathBuf,
+    },
     Stopped(Stopped),
     Status(Status),
     Flows(Vec<Connection>),
@@ -61,15 +66,24 @@ pub(crate) enum Answer {
     Concurrent(Box<throughput::concurrent::Report>),
     FrameSize(Box<shunt_lab::frame_size::Report>),
     Sweep(Box<shunt_lab::sweep::Report>),
-    CampaignStep { step: String, answer: Box<Answer> },
+    CampaignStep {
+        step: String,
+        answer: Box<Answer>,
+    },
     Campaign(Box<CampaignSummary>),
     Matrix(Box<shunt_lab::goodput::Report>),
     Rxtx(Box<shunt_lab::goodput::Report>),
     Compared(Comparison),
     Traffic(Box<shunt_lab::traffic::Report>),
+    /// Ports; the flag says whether more follow.
+    Links(Vec<LinkScreen>, bool),
+    LinkChanged(LinkChange),
     Registers(Registers),
     Report(Box<Report>, ReportForm),
-    Reported { path: PathBuf, files: usize },
+    Reported {
+        path: PathBuf,
+        files: usize,
+    },
     Completions(String),
     Written(PathBuf),
 }
@@ -157,6 +171,8 @@ impl Answer {
             Self::Rxtx(report) => out.write_all(goodput::rxtx(report).as_bytes()),
             Self::Compared(comparison) => out.write_all(compare::describe(comparison).as_bytes()),
             Self::Traffic(report) => out.write_all(generate::describe(report).as_bytes()),
+            Self::Links(screens, _) => out.write_all(link::describe(screens, verbose).as_bytes()),
+            Self::LinkChanged(change) => out.write_all(link::describe_change(change).as_bytes()),
             Self::Registers(answer) => out.write_all(registers::describe(answer, verbose).as_bytes()),
             Self::Report(files, form) => out.write_all(&report_document(files, *form)?),
             Self::Reported { path, files } => {
@@ -200,6 +216,9 @@ impl Answer {
             Self::Matrix(report) | Self::Rxtx(report) => out.write_all(report.results.to_json()?.as_bytes()),
             Self::Compared(comparison) => write_json(out, comparison),
             Self::Traffic(report) => write_json(out, report),
+            Self::Links(screens, true) => write_json_line(out, screens),
+            Self::Links(screens, false) => write_json(out, screens),
+            Self::LinkChanged(change) => write_json(out, change),
             Self::Registers(answer @ Registers::Changed { .. }) => write_json_line(out, answer),
             Self::Registers(answer) => write_json(out, answer),
             Self::Report(files, form) => out.write_all(&report_document(files, *form)?),

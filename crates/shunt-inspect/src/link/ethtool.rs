@@ -1,6 +1,6 @@
 //! Settings over ethtool's netlink, with the crate `ethtool`; EEE, which the crate lacks, from the program.
 
-use super::{Link, Offload, Pause, Rings};
+use super::{Link, Offload, Rings};
 use ::ethtool::{
     EthtoolAttr, EthtoolChannelAttr, EthtoolCoalesceAttr, EthtoolError, EthtoolFeatureAttr, EthtoolHandle,
     EthtoolLinkModeAttr, EthtoolLinkModeDuplex, EthtoolMessage, EthtoolPauseAttr, EthtoolRingAttr,

@@ -1,0 +1,174 @@
+//! The rules: data, and a small function each.
+
+mod link;
+mod machine;
+
+use super::{Certainty, Finding, System};
+
+/// A rule.
+#[derive(Debug)]
+pub struct Rule {
+    /// Its name.
+    pub name: &'static str,
+    /// What is wrong if it applies.
+    pub title: &'static str,
+    /// What that costs.
+    pub cost: &'static str,
+    /// Where the rule comes from.
+    pub source: &'static str,
+    check: fn(&System) -> Option<Seen>,
+}
+
+/// What a rule saw.
+struct Seen {
+    evidence: String,
+    fix: String,
+    certainty: Certainty,
+}
+
+impl Rule {
+    /// The finding, if the rule applies to this system.
+    pub fn apply(&self, system: &System) -> Option<Finding> {
+        let seen = (self.check)(system)?;
+        Some(Finding {
+            rule: self.name.to_owned(),
+            title: self.title.to_owned(),
+            evidence: seen.evidence,
+            cost: self.cost.to_owned(),
+            fix: seen.fix,
+            source: self.source.to_owned(),
+            certainty: seen.certainty,
+        })
+    }
+}
+
+fn seen(certainty: Certainty, evidence: String, fix: impl Into<String>) -> Option<Seen> {
+    Some(Seen { evidence, fix: fix.into(), certainty })
+}
+
+/// Parts of the names of counters of frames that the receiver had no room for; `macerr` is a FIFO overrun of the fec driver.
+const OVERRUNS: [&str; 7] =
+    ["rx_fifo", "overrun", "rx_over", "rx_macerr", "rx_missed", "rx_resource", "no_buf"];
+
+/// Every rule.
+pub const RULES: &[Rule] = &[
+    Rule {
+        name: "partner-pauses-alone",
+        title: "the partner offers pause frames, and this port does not use them",
+        cost: "bursts of the partner overrun the receive FIFO: 58 % loss at 1 Gbit/s on an i.MX6, 5 % with pause frames",
+        source: "i.MX6 gigabit Ethernet measurements, Boundary Devices, December 2012; IEEE 802.3 annex 31B",
+        check: link::partner_pauses_alone,
+    },
+    Rule {
+        name: "overruns-without-pause",
+        title: "received frames overrun, and no pause frames are sent",
+        cost: "each overrun is a lost frame; TCP then backs off",
+        source: "i.MX6 gigabit Ethernet measurements, Boundary Devices, December 2012",
+        check: link::overruns_without_pause,
+    },
+    Rule {
+        name: "flow-control-off-in-mac",
+        title: "flow control is on in the driver's settings, and off in the MAC's registers",
+        cost: "the MAC neither sends nor obeys pause frames, whatever ethtool shows",
+        source: "i.MX 6Dual/6Quad Reference Manual (IMX6DQRM), ENET_RCR.FCE and ENET_RSEM",
+        check: link::flow_control_off_in_mac,
+    },
+    Rule {
+        name: "duplex-mismatch",
+        title: "one end of the link is full duplex, and the other half duplex",
+        cost: "late collisions and FCS errors under load; a few Mbit/s remain",
+        source: "IEEE 802.3 clause 28.2.3.1 (parallel detection assumes half duplex)",
+        check: link::duplex_mismatch,
+    },
+    Rule {
+        name: "pause-storm",
+        title: "pause frames come or go at a high rate",
+        cost: "the side that obeys them stands still for part of the time, and holds up all other traffic of its switch",
+        source: "IEEE 802.3 annex 31B: each frame stops the sender for up to 65535 times 512 bit times",
+        check: link::pause_storm,
+    },
+    Rule {
+        name: "interrupt-per-packet",
+        title: "about one interrupt for each packet",
+        cost: "the CPU is busy with entering and leaving interrupts: 3 Mbit/s of 1 Gbit/s were received on an i.MX6 without NAPI",
+        source: "i.MX6 gigabit Ethernet measurements, Boundary Devices, December 2012; Linux NAPI documentation",
+        check: link::interrupt_per_packet,
+    },
+    Rule {
+        name: "small-ring",
+        title: "the receive ring is smaller than it could be",
+        cost: "a burst that arrives while the CPU is elsewhere is lost",
+        source: "ethtool(8), -g and -G; RFC 2544, back-to-back frames",
+        check: link::small_ring,
+    },
+    Rule {
+        name: "interrupts-on-one-cpu",
+        title: "one CPU takes all interrupts of the port",
+        cost: "one CPU is the limit, and the others idle",
+        source: "Linux kernel documentation, networking/scaling",
+        check: link::interrupts_on_one_cpu,
+    },
+    Rule {
+        name: "checksum-offload-off",
+        title: "the CPU computes checksums that the hardware could compute",
+        cost: "each byte of each packet is read once more",
+        source: "Linux kernel documentation, networking/checksum-offloads; Sun's hme and qfe drivers passed their tests in time only with it",
+        check: link::checksum_offload_off,
+    },
+    Rule {
+        name: "lro-on-router",
+        title: "LRO is on, and the machine forwards",
+        cost: "LRO merges packets for good: forwarded packets are too long for the next link, or have lost their options",
+        source: "Linux kernel documentation, networking/netdevices (dev_disable_lro)",
+        check: link::lro_on_router,
+    },
+    Rule {
+        name: "gro-on-router",
+        title: "GRO is on, and the machine forwards",
+        cost: "with small or unrelated packets, GRO only costs; with long TCP streams it saves more than it costs",
+        source: "Linux kernel documentation, networking/segmentation-offloads",
+        check: link::gro_on_router,
+    },
+    Rule {
+        name: "mtu-mismatch",
+        title: "ports between which the machine forwards have different MTUs",
+        cost: "packets are fragmented, or dropped with an ICMP message that many firewalls drop",
+        source: "RFC 1191 and RFC 8201 (path MTU discovery)",
+        check: machine::mtu_mismatch,
+    },
+    Rule {
+        name: "deep-idle",
+        title: "idle states take long to leave",
+        cost: "frames wait, or overrun the FIFO, until the CPU wakes: 8 Mbit/s on an i.MX6 in wait mode, 210 without",
+        source: "i.MX6 gigabit Ethernet measurements, Boundary Devices, December 2012; Linux kernel documentation, admin-guide/pm/cpuidle",
+        check: machine::deep_idle,
+    },
+    Rule {
+        name: "powersave-governor",
+        title: "the cpufreq governor keeps the CPU slow",
+        cost: "packets/s fall in proportion to the clock",
+        source: "Linux kernel documentation, admin-guide/pm/cpufreq",
+        check: machine::powersave_governor,
+    },
+    Rule {
+        name: "slow-copies",
+        title: "memory is copied slowly",
+        cost: "TCP copies each byte at least once: 500 bytes took 340 to 480 us on an Orange Pi with uncached buffers",
+        source: "Kyu on the Orange Pi, January 2023; Atmel AVR32705, 2008",
+        check: machine::slow_copies,
+    },
+    Rule {
+        name: "err004512",
+        title: "the i.MX6's Ethernet MAC carries at most 470 Mbit/s",
+        cost: "sent and received traffic together stay below 470 Mbit/s on a gigabit link, and frames beyond that overrun",
+        source: "Chip Errata for the i.MX 6Dual/6Quad (IMX6DQCE), ERR004512",
+        check: machine::err004512,
+    },
+    Rule {
+        name: "err005783",
+        title: "the i.MX6's Ethernet MAC loses frames among many short ones",
+        cost: "the status FIFO overflows with consecutive short frames, and frames are lost without being counted as overruns",
+        source: "Chip Errata for the i.MX 6Dual/6Quad (IMX6DQCE), ERR005783",
+        check: machine::err005783,
+    },
+];

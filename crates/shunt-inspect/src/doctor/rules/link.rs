@@ -1,0 +1,226 @@
+//! Rules about the link and the port's settings.
+
+use super::{Certainty, OVERRUNS, Seen, System, seen};
+use crate::link::Irq;
+
+/// Pause frames per second above which a link stands still for a noticeable time.
+const STORM_PER_SECOND: f64 = 500.0;
+/// Below this rate, interrupts per packet are no burden.
+const BUSY_PPS: f64 = 2000.0;
+/// Interrupts that one CPU alone took, of all, that count as all.
+const ALMOST_ALL: f64 = 0.97;
+/// Fewer descriptors hold less than 0.1 ms of the smallest frames of a gigabit link.
+const SMALL_RING: u32 = 128;
+
+pub(super) fn partner_pauses_alone(system: &System) -> Option<Seen> {
+    let (link, pause) = (&system.link, system.link.pause.as_ref()?);
+    if link.partner_pauses() != Some(true) || pause.rx && pause.tx {
+        return None;
+    }
+    let on = |on| if on { "on" } else { "off" };
+    let evidence = format!(
+        "the partner offers {}; pause here: receive {}, send {}",
+        link.partner.join(" "),
+        on(pause.rx),
+        on(pause.tx)
+    );
+    seen(Certainty::Certain, evidence, format!("shunt link {} --pause on", link.nic.name))
+}
+
+pub(super) fn overruns_without_pause(system: &System) -> Option<Seen> {
+    let link = &system.link;
+    if link.pause.as_ref().is_some_and(|pause| pause.tx) {
+        return None;
+    }
+    let (now, before) = (system.rate(&OVERRUNS), link.counted(&OVERRUNS));
+    let fix = match link.pause {
+        Some(_) => format!(
+            "shunt link {0} --pause on; if the partner cannot pause: shunt link {0} --ring rx=MAX",
+            link.nic.name
+        ),
+        None => "the driver has no flow control; give the receiver a larger ring, or the sender a lower rate"
+            .to_owned(),
+    };
+    match (now > 0.0, before) {
+        (true, _) => {
+            seen(Certainty::Certain, format!("{now:.0} frames/s overran during the measurement"), fix)
+        }
+        (false, 0) => None,
+        (false, count) => seen(Certainty::Likely, format!("{count} frames have overrun since boot"), fix),
+    }
+}
+
+pub(super) fn flow_control_off_in_mac(system: &System) -> Option<Seen> {
+    const FCE: u64 = 1 << 5;
+    let pause = system.link.pause.as_ref()?;
+    let rcr = *system.registers.get("ENET_RCR")?;
+    let rsem = system.registers.get("ENET_RSEM").map(|value| value & 0x1ff);
+    let fix = "take the port down and up again; if it stays so, the driver does not set the MAC up for pause frames";
+    if (pause.rx || pause.tx) && rcr & FCE == 0 {
+        return seen(Certainty::Certain, format!("ENET_RCR is {rcr:#010x}: FCE is 0"), fix);
+    }
+    if pause.tx && rsem == Some(0) {
+        return seen(
+            Certainty::Certain,
+            "ENET_RSEM is 0, so no fill of the FIFO sends a pause frame".to_owned(),
+            fix,
+        );
+    }
+    None
+}
+
+pub(super) fn duplex_mismatch(system: &System) -> Option<Seen> {
+    let link = &system.link;
+    let duplex = link.duplex.as_deref()?;
+    let partner_full = link.partner.iter().any(|mode| mode.contains("/Full"));
+    let fix = format!("let both ends negotiate: shunt link {} --mode autoneg=on", link.nic.name);
+    if duplex == "half" && partner_full {
+        let evidence = format!("half duplex here; the partner offers {}", link.partner.join(" "));
+        return seen(Certainty::Certain, evidence, fix);
+    }
+    let late = link.counted(&["late_col", "lcol", "tx_late"]);
+    if duplex == "half" && late > 0 {
+        return seen(Certainty::Likely, format!("half duplex here, and {late} late collisions"), fix);
+    }
+    let wrong = link.counted(&["rx_crc", "rx_fcs", "rx_frame_errors", "rx_align"]);
+    if duplex == "full" && link.autoneg == Some(false) && wrong > 0 {
+        let evidence = format!(
+            "full duplex is forced here, and {wrong} frames came with a wrong FCS: the partner assumes half duplex"
+        );
+        return seen(Certainty::Likely, evidence, fix);
+    }
+    None
+}
+
+pub(super) fn pause_storm(system: &System) -> Option<Seen> {
+    let received = system.rate(&["rx_pause", "rx_fdxfc", "rx_xoff"]);
+    let sent = system.rate(&["tx_pause", "tx_fdxfc", "tx_xoff"]);
+    if received.max(sent) < STORM_PER_SECOND {
+        return None;
+    }
+    let fix = match sent > received {
+        true => {
+            "this machine cannot keep up: find what limits it (shunt load), or turn flow control off and accept loss"
+        }
+        false => {
+            "the partner cannot keep up: look at the slowest port of its switch, or turn flow control off there"
+        }
+    };
+    seen(Certainty::Likely, format!("{received:.0} pause frames/s received, {sent:.0} sent"), fix)
+}
+
+pub(super) fn interrupt_per_packet(system: &System) -> Option<Seen> {
+    let pps = system.rate_of("rx_packets") + system.rate_of("tx_packets");
+    let interrupts = system.interrupts();
+    if pps < BUSY_PPS || interrupts < 0.7 * pps {
+        return None;
+    }
+    let link = &system.link;
+    let fix = match link.coalesce.contains_key("rx-usecs") {
+        true => format!("shunt link {} --coalesce rx-usecs=50,tx-usecs=50", link.nic.name),
+        false => format!(
+            "the driver cannot coalesce; defer in the kernel: echo 2 > /sys/class/net/{0}/napi_defer_hard_irqs, and echo 50000 > /sys/class/net/{0}/gro_flush_timeout",
+            link.nic.name
+        ),
+    };
+    seen(Certainty::Likely, format!("{interrupts:.0} interrupts/s for {pps:.0} packets/s"), fix)
+}
+
+pub(super) fn small_ring(system: &System) -> Option<Seen> {
+    let (link, rings) = (&system.link, system.link.rings.as_ref()?);
+    let (now, max) = (rings.rx?, rings.rx_max?);
+    if now >= max {
+        return None;
+    }
+    let lost = link.counted(&OVERRUNS) + link.counted(&["rx_dropped"]);
+    let fix = format!("shunt link {} --ring rx={max}", link.nic.name);
+    let time = system.line_pps().map_or(String::new(), |pps| {
+        format!(", which hold {:.2} ms of the smallest frames", f64::from(now) / pps * 1e3)
+    });
+    let evidence = format!("{now} of {max} descriptors{time}");
+    match (lost > 0, now <= SMALL_RING) {
+        (true, _) => seen(
+            Certainty::Likely,
+            format!("{evidence}; {lost} frames were lost at the receiver since boot"),
+            fix,
+        ),
+        (false, true) => seen(Certainty::Possible, evidence, fix),
+        (false, false) => None,
+    }
+}
+
+pub(super) fn interrupts_on_one_cpu(system: &System) -> Option<Seen> {
+    let link = &system.link;
+    let spread =
+        |masks: &[String]| masks.iter().any(|mask| mask.chars().any(|c| c.is_ascii_hexdigit() && c != '0'));
+    let per_cpu = |cpu: usize| link.irqs.iter().filter_map(|irq| irq.per_cpu.get(cpu)).sum::<u64>();
+    let total: u64 = link.irqs.iter().map(Irq::total).sum();
+    let (cpu, most) = (0..system.cpus).map(|cpu| (cpu, per_cpu(cpu))).max_by_key(|(_, count)| *count)?;
+    if system.cpus < 2
+        || total < 1000
+        || (most as f64) < ALMOST_ALL * total as f64
+        || spread(&link.queues.rps)
+    {
+        return None;
+    }
+    let evidence =
+        format!("CPU {cpu} took {most} of {total} interrupts of {} (of {} CPUs)", link.nic.name, system.cpus);
+    let busy: Vec<&Irq> = link.irqs.iter().filter(|irq| irq.total() * 20 > total).collect();
+    match &busy[..] {
+        [_, second, ..] => {
+            let fix = format!(
+                "spread them: echo {} > /proc/irq/{}/smp_affinity_list, or run irqbalance",
+                (cpu + 1) % system.cpus,
+                second.number
+            );
+            seen(Certainty::Likely, evidence, fix)
+        }
+        _ => {
+            let mask = (1u64 << system.cpus.min(32)) - 1;
+            let fix = format!(
+                "one queue has one interrupt; spread in software: echo {mask:x} > /sys/class/net/{}/queues/rx-0/rps_cpus",
+                link.nic.name
+            );
+            seen(Certainty::Possible, evidence, fix)
+        }
+    }
+}
+
+pub(super) fn checksum_offload_off(system: &System) -> Option<Seen> {
+    let link = &system.link;
+    let could = |name: &str| link.offloads.get(name).is_some_and(|offload| !offload.on && !offload.fixed);
+    let tx = ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"];
+    let mut off: Vec<&str> = Vec::new();
+    off.extend(could("rx-checksum").then_some("rx-checksum"));
+    // One of the three kinds is enough.
+    if !tx.iter().any(|name| link.offload(name) == Some(true)) {
+        off.extend(tx.into_iter().filter(|name| could(name)));
+    }
+    if off.is_empty() {
+        return None;
+    }
+    let fix = off.iter().map(|name| format!("{name}=on")).collect::<Vec<_>>().join(",");
+    let evidence = format!("off, though the hardware has it: {}", off.join(", "));
+    seen(Certainty::Certain, evidence, format!("shunt link {} --offload {fix}", link.nic.name))
+}
+
+pub(super) fn lro_on_router(system: &System) -> Option<Seen> {
+    if !system.forwards || system.link.offload("rx-lro") != Some(true) {
+        return None;
+    }
+    let fix = format!("shunt link {} --offload lro=off", system.link.nic.name);
+    seen(Certainty::Certain, "rx-lro is on, and IP forwarding too".to_owned(), fix)
+}
+
+pub(super) fn gro_on_router(system: &System) -> Option<Seen> {
+    let hardware = system.link.offload("rx-gro-hw") == Some(true);
+    if !system.forwards || !(hardware || system.link.offload("rx-gro") == Some(true)) {
+        return None;
+    }
+    let fix = format!(
+        "measure both: shunt link {0} --offload gro=off, and shunt bench ndr before and after",
+        system.link.nic.name
+    );
+    let name = if hardware { "rx-gro-hw" } else { "rx-gro" };
+    seen(Certainty::Possible, format!("{name} is on, and IP forwarding too"), fix)
+}

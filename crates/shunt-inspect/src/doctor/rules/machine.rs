@@ -1,0 +1,118 @@
+//! Rules about the machine around the port.
+
+use super::{Certainty, OVERRUNS, Seen, System, seen};
+
+/// Idle states that take longer to leave are deep.
+const DEEP_US: u64 = 100;
+/// Below this rate in 10^6 bytes/s, memory is not cached: Kyu copied 1.1 to 1.5.
+const UNCACHED: f64 = 10.0;
+/// TCP copies each byte once between the kernel and the program, and the checksum reads it.
+const COPIES_PER_BYTE: f64 = 2.0;
+const IMX6: [&str; 6] = ["imx6q", "imx6dl", "imx6qp", "imx6s", "imx6d", "imx6dq"];
+
+pub(super) fn mtu_mismatch(system: &System) -> Option<Seen> {
+    let mtu = system.link.nic.mtu?;
+    let other = system.others.iter().find(|port| port.mtu.is_some_and(|other| other != mtu))?;
+    if !system.forwards {
+        return None;
+    }
+    let dropped = system.link.counted(&["rx_length_errors", "oversize", "rx_jabber"]);
+    let evidence =
+        format!("{} has MTU {mtu}, {} has {}", system.link.nic.name, other.name, other.mtu.unwrap_or(0));
+    let fix = format!("ip link set {} mtu {}, or clamp the MSS of TCP in the ruleset", other.name, mtu);
+    match dropped {
+        0 => seen(Certainty::Possible, evidence, fix),
+        count => seen(Certainty::Likely, format!("{evidence}; {count} frames were too long"), fix),
+    }
+}
+
+pub(super) fn deep_idle(system: &System) -> Option<Seen> {
+    let enabled = system.idle_states.iter().filter(|state| !state.disabled);
+    let deepest = enabled.max_by_key(|state| state.latency_us)?;
+    let imx6 = system.is_soc(&IMX6) && deepest.name.to_ascii_uppercase().contains("WAIT");
+    if deepest.latency_us < DEEP_US && !imx6 {
+        return None;
+    }
+    let evidence = format!("{} takes {} us to leave", deepest.name, deepest.latency_us);
+    let frames = system.line_pps().map(|pps| pps * deepest.latency_us as f64 / 1e6);
+    let ring = system.link.rings.as_ref().and_then(|rings| rings.rx);
+    let evidence = match (frames, ring) {
+        (Some(frames), Some(ring)) => {
+            format!("{evidence}; up to {frames:.0} frames arrive meanwhile, and the ring has {ring}")
+        }
+        _ => evidence,
+    };
+    let certainty = match frames.zip(ring) {
+        Some((frames, ring)) if frames > f64::from(ring) => Certainty::Likely,
+        _ if imx6 => Certainty::Likely,
+        _ => Certainty::Possible,
+    };
+    let fix = match imx6 {
+        true => {
+            "try it at once: echo 1 > /sys/devices/system/cpu/cpu0/cpuidle/state1/disable (for each CPU); for good, boot with enable_wait_mode=off (3.0 kernels) or cpuidle.off=1"
+        }
+        false => {
+            "try it at once: hold /dev/cpu_dma_latency open with 0 written, or disable the state below /sys/devices/system/cpu/cpu*/cpuidle"
+        }
+    };
+    seen(certainty, evidence, fix)
+}
+
+pub(super) fn powersave_governor(system: &System) -> Option<Seen> {
+    let slow = system.governors.iter().find(|governor| *governor == "powersave")?;
+    let fix =
+        "for cpu in /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor; do echo performance > $cpu; done";
+    seen(Certainty::Likely, format!("the governor is {slow}"), fix)
+}
+
+pub(super) fn slow_copies(system: &System) -> Option<Seen> {
+    let of_frame = system.copies.iter().filter(|copy| (500..=1514).contains(&copy.bytes));
+    let slowest = of_frame.min_by(|a, b| a.mbytes_per_second.total_cmp(&b.mbytes_per_second))?;
+    let evidence = format!(
+        "{:.0} Mbyte/s for copies of {} bytes, source {} and destination {} bytes off alignment",
+        slowest.mbytes_per_second, slowest.bytes, slowest.source_offset, slowest.target_offset
+    );
+    let aligned = system
+        .copies
+        .iter()
+        .find(|copy| copy.bytes == slowest.bytes && copy.source_offset + copy.target_offset == 0);
+    let aligned = aligned.map_or(0.0, |copy| copy.mbytes_per_second);
+    if slowest.mbytes_per_second < UNCACHED {
+        let fix = "caches are off, or this memory is mapped uncached: look at the kernel's start-up messages and at the driver's DMA memory";
+        return seen(Certainty::Certain, evidence, fix);
+    }
+    let needed = system.link.nic.speed_mbps.unwrap_or(0) as f64 / 8.0 * COPIES_PER_BYTE;
+    if slowest.mbytes_per_second < needed {
+        let evidence = format!("{evidence}; the link at full rate needs {needed:.0}");
+        let fix = "let the hardware do checksums (shunt link PORT --offload), use sendfile or zero-copy sockets, and look at the memory clock";
+        return seen(Certainty::Likely, evidence, fix);
+    }
+    if slowest.mbytes_per_second * 4.0 < aligned {
+        let evidence = format!("{evidence}; aligned, it is {aligned:.0}");
+        let fix = "the driver should place frames so that the IP header is aligned (NET_IP_ALIGN, RBOFF)";
+        return seen(Certainty::Possible, evidence, fix);
+    }
+    None
+}
+
+pub(super) fn err004512(system: &System) -> Option<Seen> {
+    if !is_imx6_enet(system) || system.link.nic.speed_mbps != Some(1000) {
+        return None;
+    }
+    let fix = "use pause frames, so that the partner sends no more than the MAC takes: shunt link PORT --pause on; for more, a NIC on PCIe";
+    let overruns = system.rate(&OVERRUNS);
+    let lost = if overruns > 0.0 { format!("; {overruns:.0} frames/s overrun now") } else { String::new() };
+    seen(Certainty::Certain, format!("an i.MX6 with the fec driver on a link of 1000 Mbit/s{lost}"), fix)
+}
+
+pub(super) fn err005783(system: &System) -> Option<Seen> {
+    if !is_imx6_enet(system) {
+        return None;
+    }
+    let fix = "receive in store-and-forward mode if short frames matter (ENET_RSFL = 0), and compare the switch's counters with this port's";
+    seen(Certainty::Possible, "an i.MX6 with the fec driver".to_owned(), fix)
+}
+
+fn is_imx6_enet(system: &System) -> bool {
+    system.is_soc(&IMX6) && system.link.nic.driver.as_deref() == Some("fec")
+}

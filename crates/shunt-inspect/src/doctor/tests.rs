@@ -1,0 +1,282 @@
+use super::*;
+use crate::link::{Irq, Link, Offload, Pause, Rate, Rings};
+use std::collections::BTreeSet;
+
+/// An i.MX6 on a gigabit link that has nothing to find except its errata, which a different SoC takes away.
+fn healthy() -> System {
+    let mut link = Link {
+        up: true,
+        carrier: true,
+        duplex: Some("full".to_owned()),
+        autoneg: Some(true),
+        ..Link::default()
+    };
+    link.nic.name = "eth0".to_owned();
+    link.nic.driver = Some("fec".to_owned());
+    link.nic.speed_mbps = Some(1000);
+    link.nic.mtu = Some(1500);
+    link.partner = ["1000baseT/Full", "Pause", "Asym_Pause"].map(str::to_owned).to_vec();
+    link.pause = Some(Pause { autoneg: true, rx: true, tx: true });
+    link.rings = Some(Rings { rx: Some(512), rx_max: Some(512), tx: Some(512), tx_max: Some(512) });
+    link.coalesce.insert("rx-usecs".to_owned(), 50);
+    for name in ["rx-checksum", "tx-checksum-ip-generic"] {
+        link.offloads.insert(name.to_owned(), Offload { on: true, fixed: false });
+    }
+    for name in ["rx-lro", "rx-gro"] {
+        link.offloads.insert(name.to_owned(), Offload { on: false, fixed: false });
+    }
+    link.irqs = [(150, [60_000, 100]), (151, [100, 60_000])]
+        .map(|(number, per_cpu)| Irq { number, per_cpu: per_cpu.to_vec(), ..Irq::default() })
+        .to_vec();
+    let copy =
+        |bytes, source_offset| CopyRate { bytes, source_offset, target_offset: 0, mbytes_per_second: 900.0 };
+    System {
+        compatible: vec!["fsl,imx8mq-evk".to_owned(), "fsl,imx8mq".to_owned()],
+        cpus: 2,
+        governors: vec!["performance".to_owned()],
+        idle_states: vec![IdleState { name: "WFI".to_owned(), latency_us: 1, disabled: false }],
+        forwards: true,
+        others: vec![OtherPort { name: "eth1".to_owned(), mtu: Some(1500) }],
+        copies: vec![copy(500, 0), copy(1514, 0), copy(1514, 2)],
+        load: Some(Load {
+            seconds: 2.0,
+            rates: rates(&[("rx_packets", 80_000.0)], 4_000.0),
+            ..Load::default()
+        }),
+        registers: [("ENET_RCR".to_owned(), 0x05ee_0264), ("ENET_RSEM".to_owned(), 0x84)].into(),
+        link,
+        ..System::default()
+    }
+}
+
+fn rates(counters: &[(&str, f64)], interrupts: f64) -> Vec<Rate> {
+    let rate = |device: &str, counter: &str, per_second: f64| Rate {
+        device: device.to_owned(),
+        counter: counter.to_owned(),
+        rise: (per_second * 2.0) as u64,
+        per_second,
+        trouble: false,
+    };
+    let mut all: Vec<Rate> = counters.iter().map(|(name, value)| rate("eth0", name, *value)).collect();
+    all.push(rate("irq150", "interrupts", interrupts));
+    all
+}
+
+fn sick(change: impl FnOnce(&mut System)) -> System {
+    let mut system = healthy();
+    change(&mut system);
+    system
+}
+
+fn found(system: &System) -> Vec<String> {
+    diagnose(system).into_iter().map(|finding| finding.rule).collect()
+}
+
+#[test]
+fn a_healthy_system_has_no_findings() {
+    assert_eq!(diagnose(&healthy()), []);
+    assert_eq!(diagnose(&System::default()), []);
+}
+
+/// What the board of the measurements of 2012 looked like.
+fn imx6_of_2012() -> System {
+    sick(|system| {
+        system.compatible = vec!["fsl,imx6q-sabrelite".to_owned(), "fsl,imx6q".to_owned()];
+        system.idle_states.push(IdleState { name: "WAIT".to_owned(), latency_us: 50, disabled: false });
+        system.link.pause = Some(Pause { autoneg: true, rx: false, tx: false });
+        system.link.counters.insert("rx_fifo_errors".to_owned(), 782_502);
+        system.registers.insert("ENET_RCR".to_owned(), 0x05ee_0244);
+    })
+}
+
+#[test]
+fn the_imx6_of_the_measurements_is_diagnosed() {
+    let found: BTreeSet<String> = found(&imx6_of_2012()).into_iter().collect();
+    let want = ["deep-idle", "err004512", "err005783", "overruns-without-pause", "partner-pauses-alone"];
+    assert_eq!(found, want.map(str::to_owned).into());
+}
+
+type Change = fn(&mut System);
+
+/// For each rule, systems that have the problem and nothing else. Rules that come in company are tested above.
+const SICK: &[(&str, Change)] = &[
+    ("partner-pauses-alone", |system| {
+        system.link.pause = Some(Pause { autoneg: true, rx: true, tx: false });
+    }),
+    ("overruns-without-pause", |system| {
+        system.link.pause = None;
+        system.load.as_mut().unwrap().rates.extend(rates(&[("IEEE_rx_macerr", 12.0)], 0.0));
+    }),
+    ("overruns-without-pause", |system| {
+        system.link.pause = None;
+        system.link.counters.insert("rx_missed_errors".to_owned(), 3);
+    }),
+    ("flow-control-off-in-mac", |system| {
+        system.registers.insert("ENET_RCR".to_owned(), 0x05ee_0244);
+    }),
+    ("flow-control-off-in-mac", |system| {
+        system.registers.insert("ENET_RSEM".to_owned(), 0);
+    }),
+    ("duplex-mismatch", |system| system.link.duplex = Some("half".to_owned())),
+    ("duplex-mismatch", |system| {
+        system.link.autoneg = Some(false);
+        system.link.counters.insert("rx_crc_errors".to_owned(), 9);
+    }),
+    ("pause-storm", |system| {
+        system.load.as_mut().unwrap().rates.extend(rates(&[("tx_pause_frames", 30_000.0)], 0.0));
+    }),
+    ("interrupt-per-packet", |system| {
+        system.load.as_mut().unwrap().rates =
+            rates(&[("rx_packets", 9_000.0), ("tx_packets", 1_000.0)], 9_500.0);
+    }),
+    ("small-ring", |system| {
+        system.link.rings = Some(Rings { rx: Some(64), rx_max: Some(512), ..Rings::default() });
+    }),
+    ("small-ring", |system| {
+        system.link.rings = Some(Rings { rx: Some(256), rx_max: Some(512), ..Rings::default() });
+        system.link.counters.insert("rx_dropped".to_owned(), 9);
+    }),
+    ("interrupts-on-one-cpu", |system| {
+        system.link.irqs.iter_mut().for_each(|irq| irq.per_cpu = vec![60_000, 1]);
+    }),
+    ("checksum-offload-off", |system| {
+        system.link.offloads.get_mut("rx-checksum").unwrap().on = false;
+    }),
+    ("checksum-offload-off", |system| {
+        system.link.offloads.get_mut("tx-checksum-ip-generic").unwrap().on = false;
+    }),
+    ("lro-on-router", |system| system.link.offloads.get_mut("rx-lro").unwrap().on = true),
+    ("gro-on-router", |system| system.link.offloads.get_mut("rx-gro").unwrap().on = true),
+    ("mtu-mismatch", |system| system.others[0].mtu = Some(9000)),
+    ("deep-idle", |system| {
+        let deep = IdleState { name: "C6".to_owned(), latency_us: 133, disabled: false };
+        system.idle_states.push(deep);
+    }),
+    ("powersave-governor", |system| system.governors = vec!["powersave".to_owned()]),
+    ("slow-copies", |system| system.copies[0].mbytes_per_second = 1.3),
+    ("slow-copies", |system| system.copies[2].mbytes_per_second = 200.0),
+    ("slow-copies", |system| {
+        system.link.nic.speed_mbps = Some(100);
+        system.copies[2].mbytes_per_second = 100.0;
+    }),
+    ("err005783", |system| {
+        system.compatible = vec!["fsl,imx6dl".to_owned()];
+        system.link.nic.speed_mbps = Some(100);
+    }),
+];
+
+#[test]
+fn each_rule_finds_its_problem_and_nothing_else() {
+    for (n, (rule, change)) in SICK.iter().enumerate() {
+        let mut system = healthy();
+        change(&mut system);
+        assert_eq!(found(&system), [rule.to_owned()], "case {n}");
+    }
+    let tested: BTreeSet<String> =
+        SICK.iter().map(|(rule, _)| (*rule).to_owned()).chain(found(&imx6_of_2012())).collect();
+    let all: BTreeSet<String> = RULES.iter().map(|rule| rule.name.to_owned()).collect();
+    assert_eq!(tested, all, "every rule is tested");
+}
+
+/// Systems that resemble those with a problem.
+const WELL: &[(&str, Change)] = &[
+    ("the partner's offer is unknown", |system| {
+        system.link.partner.clear();
+        system.link.pause = Some(Pause::default());
+    }),
+    ("overruns were throttled by pause frames", |system| {
+        system.link.counters.insert("rx_fifo_errors".to_owned(), 5);
+    }),
+    ("a host may use LRO, GRO and other MTUs", |system| {
+        system.forwards = false;
+        system.others[0].mtu = Some(9000);
+        system.link.offloads.values_mut().for_each(|offload| offload.on = true);
+    }),
+    ("a ring at its maximum", |system| {
+        system.link.rings = Some(Rings { rx: Some(64), rx_max: Some(64), ..Rings::default() });
+        system.link.counters.insert("rx_dropped".to_owned(), 9);
+    }),
+    ("offloads that the hardware lacks", |system| {
+        system.link.offloads.values_mut().for_each(|offload| *offload = Offload { on: false, fixed: true });
+    }),
+    ("one interrupt per packet, but few packets", |system| {
+        system.load.as_mut().unwrap().rates = rates(&[("rx_packets", 90.0)], 90.0);
+    }),
+    ("one CPU", |system| {
+        system.cpus = 1;
+        system.link.irqs.iter_mut().for_each(|irq| irq.per_cpu.truncate(1));
+    }),
+    ("interrupts on one CPU, spread by RPS", |system| {
+        system.link.irqs.iter_mut().for_each(|irq| irq.per_cpu = vec![60_000, 1]);
+        system.link.queues.rps = vec!["00000003".to_owned()];
+    }),
+    ("a deep state that is disabled", |system| {
+        let deep = IdleState { name: "C6".to_owned(), latency_us: 133, disabled: true };
+        system.idle_states.push(deep);
+    }),
+    ("another driver on an i.MX6", |system| {
+        system.compatible = vec!["fsl,imx6q".to_owned()];
+        system.link.nic.driver = Some("sky2".to_owned());
+    }),
+    ("some pause frames", |system| {
+        system.load.as_mut().unwrap().rates.extend(rates(&[("rx_pause_frames", 20.0)], 0.0));
+    }),
+    ("half duplex at both ends", |system| {
+        system.link.duplex = Some("half".to_owned());
+        system.link.partner = vec!["100baseT/Half".to_owned(), "Pause".to_owned()];
+    }),
+];
+
+#[test]
+fn systems_that_only_resemble_a_problem_are_left_alone() {
+    for (name, change) in WELL {
+        assert_eq!(found(&sick(change)), Vec::<String>::new(), "{name}");
+    }
+}
+
+#[test]
+fn findings_have_all_parts_and_the_most_certain_comes_first() {
+    let findings = diagnose(&imx6_of_2012());
+    assert!(findings.windows(2).all(|pair| pair[0].certainty <= pair[1].certainty));
+    for finding in findings {
+        let parts = [&finding.title, &finding.evidence, &finding.cost, &finding.fix, &finding.source];
+        assert!(parts.iter().all(|part| part.len() > 3), "{finding:?}");
+    }
+}
+
+#[test]
+fn a_recorded_system_reads_back_with_the_same_findings() {
+    let system = imx6_of_2012();
+    let text = serde_json::to_string(&system).unwrap();
+    let back: System = serde_json::from_str(&text).unwrap();
+    assert_eq!((&back, diagnose(&back)), (&system, diagnose(&system)));
+    // A record of less, or by another version, is no error.
+    assert_eq!(serde_json::from_str::<System>("{\"cpus\": 2, \"newer\": 1}").unwrap().cpus, 2);
+}
+
+#[test]
+fn a_machine_is_read_from_its_files() {
+    let root = tempfile::tempdir().unwrap();
+    for (path, text) in [
+        ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n"),
+        ("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance\n"),
+        ("sys/devices/system/cpu/cpufreq/x", ""),
+        ("sys/devices/system/cpu/cpu0/cpuidle/state1/name", "WAIT\n"),
+        ("sys/devices/system/cpu/cpu0/cpuidle/state1/latency", "50\n"),
+        ("sys/devices/system/cpu/cpu0/cpuidle/state1/disable", "0\n"),
+        ("proc/device-tree/compatible", "fsl,imx6q-sabrelite\0fsl,imx6q\0"),
+        ("proc/sys/net/ipv4/ip_forward", "1\n"),
+        ("sys/class/net/eth1/operstate", "up\n"),
+        ("sys/class/net/eth1/mtu", "9000\n"),
+        ("sys/class/net/eth2/operstate", "down\n"),
+    ] {
+        let path = root.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let system = System::read_from(root.path(), Link::default());
+    assert_eq!((system.cpus, system.forwards, system.is_soc(&["imx6q"])), (2, true, true));
+    assert_eq!(system.governors, ["performance", "powersave"]);
+    assert_eq!(system.idle_states, [IdleState { name: "WAIT".to_owned(), latency_us: 50, disabled: false }]);
+    assert_eq!(system.others, [OtherPort { name: "eth1".to_owned(), mtu: Some(9000) }]);
+}
