@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod conntrack;
+pub(crate) mod doctor;
 pub(crate) mod down;
 pub(crate) mod flow;
 pub(crate) mod flows;

@@ -4,6 +4,7 @@ mod campaign;
 mod columns;
 mod compare;
 mod concurrent;
+mod doctor;
 mod events;
 mod flows;
 mod frame_size;
@@ -23,6 +24,7 @@ mod units;
 mod why;
 
 pub(crate) use campaign::{CampaignSummary, StepState, StepSummary};
+pub(crate) use doctor::Diagnosis;
 pub(crate) use line::{Line, Row};
 pub(crate) use link::{LinkChange, LinkScreen};
 pub(crate) use registers::{Listed, Registers, Value, Written};
@@ -78,6 +80,7 @@ pub(crate) enum Answer {
     /// Ports; the flag says whether more follow.
     Links(Vec<LinkScreen>, bool),
     LinkChanged(LinkChange),
+    Diagnoses(Vec<Diagnosis>),
     Registers(Registers),
     Report(Box<Report>, ReportForm),
     Reported {
@@ -172,6 +175,7 @@ impl Answer {
             Self::Compared(comparison) => out.write_all(compare::describe(comparison).as_bytes()),
             Self::Traffic(report) => out.write_all(generate::describe(report).as_bytes()),
             Self::Links(screens, _) => out.write_all(link::describe(screens, verbose).as_bytes()),
+            Self::Diagnoses(all) => out.write_all(doctor::describe(all, verbose).as_bytes()),
             Self::LinkChanged(change) => out.write_all(link::describe_change(change).as_bytes()),
             Self::Registers(answer) => out.write_all(registers::describe(answer, verbose).as_bytes()),
             Self::Report(files, form) => out.write_all(&report_document(files, *form)?),
@@ -218,6 +222,7 @@ impl Answer {
             Self::Traffic(report) => write_json(out, report),
             Self::Links(screens, true) => write_json_line(out, screens),
             Self::Links(screens, false) => write_json(out, screens),
+            Self::Diagnoses(all) => write_json(out, all),
             Self::LinkChanged(change) => write_json(out, change),
             Self::Registers(answer @ Registers::Changed { .. }) => write_json_line(out, answer),
             Self::Registers(answer) => write_json(out, answer),

@@ -1,0 +1,242 @@
+//! `shunt doctor`: finds what slows a port.
+
+use super::{arguments::duration_or_seconds, link::read, measure::measure_and_show};
+use crate::{
+    failure::{bad_file, traffic_failed, usage},
+    output::Show,
+    render::{Answer, Diagnosis},
+};
+use clap::Args;
+use shunt_api::{Failure, FailureCode};
+use shunt_gen::{Rate, Shape, Sizes};
+use shunt_inspect::{
+    doctor::{Load, LoadStep, System, diagnose, measure_copies},
+    link::{Interval, Link},
+    reg::{Source, builtin, device_tree::DeviceTree, soc_of_machine},
+};
+use shunt_lab::{
+    Conditions,
+    sweep::Plan,
+    traffic::{Nics, Testbed, TrafficSpec},
+};
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+/// How long traffic is watched without --load.
+const GLANCE: Duration = Duration::from_secs(1);
+/// The rates of the sweep, as shares of the line.
+const SHARES: [f64; 4] = [0.1, 0.25, 0.5, 0.95];
+/// The line, if the driver does not report its speed.
+const USUAL_BPS: f64 = 1e9;
+const FULL_FRAME: u32 = 1518;
+/// Addresses for benchmarks (RFC 2544); nobody needs to have them, since frames go to the port's MAC.
+const ENDS: [(Ipv4Addr, u16); 2] = [(Ipv4Addr::new(198, 18, 0, 1), 1024), (Ipv4Addr::new(198, 19, 0, 1), 5001)];
+
+/// Rules are applied to the settings and counters of ports, to the machine around them, and to what a second of the present traffic
+/// shows. Each finding has its evidence, what it costs, what to do about it, where the rule comes from, and how certain it is.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// The port [default: all ports that are up].
+    port: Option<String>,
+    /// Look under load: with --peer, send a short sweep of rates from there to the port; otherwise watch the traffic that is there.
+    #[arg(long)]
+    load: bool,
+    /// The device that sends the sweep: it is connected to the port by a cable, a switch, or a veth pair.
+    #[arg(long, value_name = "PORT", requires = "load", requires = "port")]
+    peer: Option<String>,
+    /// With --load, the time of each step of the sweep, or of watching [default: 1s, or 5s of watching].
+    #[arg(long, value_name = "TIME", requires = "load", value_parser = duration_or_seconds)]
+    time: Option<Duration>,
+    /// Write what was seen to this file, for --recorded.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Apply the rules to a file that --record wrote, perhaps on another machine.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["port", "load", "record"])]
+    recorded: Option<PathBuf>,
+}
+
+/// A resolved `shunt doctor`.
+#[derive(Debug)]
+pub(crate) enum DoctorPlan {
+    Look { ports: Vec<String>, traffic: Traffic, record: Option<PathBuf> },
+    Recorded(Vec<System>),
+}
+
+/// What happens while the doctor looks.
+#[derive(Debug)]
+pub(crate) enum Traffic {
+    Watch(Duration),
+    Sweep { peer: String, step: Duration },
+}
+
+impl DoctorPlan {
+    pub(crate) fn resolve(typed: DoctorArgs) -> Result<Self, Failure> {
+        let DoctorArgs { port, load, peer, time, record, recorded } = typed;
+        if let Some(path) = recorded {
+            let text = fs::read_to_string(&path).map_err(|error| bad_file(&path, error))?;
+            let systems = serde_json::from_str(&text);
+            return Ok(Self::Recorded(
+                systems
+                    .map_err(|error| bad_file(&path, format!("not a record of `shunt doctor`: {error}")))?,
+            ));
+        }
+        if port.is_some() && port == peer {
+            return Err(usage("--peer: the port cannot send to itself"));
+        }
+        let traffic = match peer {
+            Some(peer) => Traffic::Sweep { peer, step: time.unwrap_or(Duration::from_secs(1)) },
+            None if load => Traffic::Watch(time.unwrap_or(Duration::from_secs(5))),
+            None => Traffic::Watch(GLANCE),
+        };
+        Ok(Self::Look { ports: port.map_or_else(Link::all, |port| vec![port]), traffic, record })
+    }
+
+    pub(crate) async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
+        let (ports, traffic, record) = match self {
+            Self::Recorded(systems) => return show(&answer(systems)),
+            Self::Look { ports, traffic, record } => (ports, traffic, record),
+        };
+        let only = ports.len() == 1;
+        let mut systems = Vec::new();
+        for port in &ports {
+            let link = read(port).await?;
+            if link.up || only {
+                systems.push(System::read(link));
+            }
+        }
+        if systems.is_empty() {
+            return Err(Failure::new(FailureCode::PortMissing, "no port is up; name one").into());
+        }
+        if let Traffic::Sweep { peer, .. } = &traffic {
+            read(peer).await?;
+        }
+        measure_and_show(show, move |stop| {
+            let mut systems = look(systems, &traffic, stop)?;
+            let copies = measure_copies();
+            for system in &mut systems {
+                system.copies = copies.clone();
+                system.registers = registers(&system.link);
+            }
+            if let Some(path) = record {
+                let json = serde_json::to_string_pretty(&systems)? + "\n";
+                fs::write(&path, json).map_err(|error| bad_file(&path, error))?;
+            }
+            Ok(answer(systems))
+        })
+        .await
+    }
+}
+
+fn answer(systems: Vec<System>) -> Answer {
+    let diagnosis = |system: System| Diagnosis {
+        port: system.link.nic.name.clone(),
+        findings: diagnose(&system),
+        load: system.load,
+        lacking: system.link.lacking,
+    };
+    Answer::Diagnoses(systems.into_iter().map(diagnosis).collect())
+}
+
+/// Adds what happens to each port while there is traffic.
+fn look(mut systems: Vec<System>, traffic: &Traffic, stop: &Arc<AtomicBool>) -> anyhow::Result<Vec<System>> {
+    let mut intervals: Vec<Interval> = systems.iter().map(|system| Interval::begin(&system.link)).collect();
+    let (mut steps, mut doubts) = (Vec::new(), Vec::new());
+    match traffic {
+        Traffic::Watch(time) => {
+            let until = Instant::now() + *time;
+            while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+                sleep(Duration::from_millis(50).min(until.saturating_duration_since(Instant::now())));
+            }
+        }
+        Traffic::Sweep { peer, step } => {
+            let port = &systems[0].link.nic;
+            let plan = sweep_plan(peer, &port.name, port.speed_mbps, *step);
+            let report = plan
+                .perform(None, Conditions::of_this_machine(), stop, &mut |_| ())
+                .map_err(traffic_failed)?;
+            doubts = report.doubts;
+            for step in report.steps {
+                let loss = step.directions.iter().map(|one| one.figures.loss_ratio).fold(0.0, f64::max);
+                steps.push(LoadStep { offered_bps: step.offered_bps, loss_ratio: loss });
+            }
+        }
+    }
+    for (system, interval) in systems.iter_mut().zip(&mut intervals) {
+        let (seconds, rates) = interval.next();
+        system.load = Some(Load { seconds, rates, steps: steps.clone(), doubts: doubts.clone() });
+        system.link.counters = Link::counters(&system.link.nic.name);
+    }
+    Ok(systems)
+}
+
+fn sweep_plan(peer: &str, port: &str, speed_mbps: Option<u64>, step: Duration) -> Plan {
+    let [from, to] = ENDS.map(SocketAddr::from);
+    let sizes = Sizes::fixed(FULL_FRAME).unwrap_or_else(|_| unreachable!());
+    let spec = TrafficSpec::for_shape(Shape::udp(from, to, sizes));
+    let line = speed_mbps.map_or(USUAL_BPS, |mbps| mbps as f64 * 1e6);
+    let nics =
+        Nics { tx: peer.to_owned(), rx: port.to_owned(), gateway: None, rx_gateway: None, next_hop: None };
+    Plan {
+        spec: TrafficSpec { rate: Rate::L2(line), ..spec },
+        testbed: Testbed::Nics(nics),
+        engine: None,
+        rates_bps: SHARES.map(|share| (line * share) as u64).to_vec(),
+        step,
+        watched: Vec::new(),
+        dut: None,
+    }
+}
+
+/// The registers that rules look at, from the driver's dump; none if there is no dump or no definition.
+fn registers(link: &Link) -> BTreeMap<String, u64> {
+    if link.nic.driver.as_deref() != Some("fec") {
+        return BTreeMap::new();
+    }
+    let soc = DeviceTree::of_this_machine().as_ref().and_then(soc_of_machine);
+    let Some(all) = soc.and_then(|soc| builtin(&soc).ok()) else { return BTreeMap::new() };
+    // Rules know the register by the name that chips with one MAC give it; the dump is that of this port.
+    let wanted = ["RCR", "RSEM"].map(|name| {
+        (format!("ENET_{name}"), all.registers.iter().find(|one| one.name.ends_with(&format!("_{name}"))))
+    });
+    let found = wanted.into_iter().filter_map(|(name, register)| Some((name, register?)));
+    let read = |(name, register)| {
+        let values = Source::Ethtool(link.nic.name.clone()).read(&all, &[register]).ok()?;
+        Some((name, values.into_iter().next()?.ok()?))
+    };
+    found.filter_map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::arguments::parse_args, *};
+
+    #[test]
+    fn a_sweep_needs_a_peer_and_watching_does_not() {
+        let plan = |words: &str| parse_args::<DoctorArgs>(words).ok().map(DoctorPlan::resolve);
+        let sweep = plan("eth0 --load --peer eth1 --time 500ms").unwrap().unwrap();
+        let DoctorPlan::Look { traffic: Traffic::Sweep { peer, step }, .. } = sweep else { panic!() };
+        assert_eq!((peer.as_str(), step), ("eth1", Duration::from_millis(500)));
+        let watch = plan("eth0 --load").unwrap().unwrap();
+        assert!(
+            matches!(watch, DoctorPlan::Look { traffic: Traffic::Watch(time), .. } if time.as_secs() == 5)
+        );
+        assert!(plan("eth0 --load --peer eth0").unwrap().is_err());
+        assert!(plan("--load --peer eth0").is_none() && plan("eth0 --peer eth1").is_none());
+    }
+
+    #[test]
+    fn the_sweep_ends_below_the_line() {
+        let plan = sweep_plan("a", "b", Some(100), Duration::from_secs(1));
+        assert_eq!(plan.rates_bps, [10_000_000, 25_000_000, 50_000_000, 95_000_000]);
+    }
+}
