@@ -8,6 +8,7 @@ mod campaign;
 mod connections;
 mod gen_command;
 mod goodput;
+mod inspect;
 mod iperf;
 mod ndr;
 mod next_hops;

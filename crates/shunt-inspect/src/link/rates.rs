@@ -41,7 +41,7 @@ impl Interval {
     }
 
     /// What changed since the beginning, and how long that was in seconds. The next interval begins.
-    pub fn next(&mut self) -> (f64, Vec<Rate>) {
+    pub fn end(&mut self) -> (f64, Vec<Rate>) {
         let (now, irqs) = (Snapshot::read(&[Device::here(&self.port)]), self.interrupts());
         let seconds = self.began.elapsed().as_secs_f64();
         self.began = Instant::now();

@@ -168,8 +168,11 @@ fn address(path: &[PathBuf]) -> Option<u64> {
 mod tests {
     use super::{super::builtin, *};
 
+    /// A node: its path, its texts, and its properties of cells.
+    type Node<'n> = (&'n str, &'n [(&'n str, &'n str)], &'n [(&'n str, &'n [u32])]);
+
     /// Writes properties: text gets a zero byte, numbers become cells.
-    fn tree(nodes: &[(&str, &[(&str, &str)], &[(&str, &[u32])])]) -> (tempfile::TempDir, DeviceTree) {
+    fn tree(nodes: &[Node]) -> (tempfile::TempDir, DeviceTree) {
         let dir = tempfile::tempdir().unwrap();
         for (node, texts, numbers) in nodes {
             let path = dir.path().join("tree").join(node);

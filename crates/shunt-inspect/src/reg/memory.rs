@@ -14,7 +14,7 @@ use nix::{
     unistd::{ForkResult, Pid, SysconfVar, fork, pipe, read, sysconf},
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     fs::{File, OpenOptions},
     io,
     os::{
@@ -69,9 +69,9 @@ pub(super) fn peek(path: &Path, places: &[Place]) -> io::Result<Vec<Result<u64, 
         let mut targets = Vec::new();
         for place in rest {
             let base = place.0 - place.0 % page;
-            if !pages.contains_key(&base) {
+            if let Entry::Vacant(vacant) = pages.entry(base) {
                 match Page::map(&file, base, page as usize, false) {
-                    Ok(mapped) => pages.insert(base, mapped),
+                    Ok(mapped) => vacant.insert(mapped),
                     Err(error) => {
                         if targets.is_empty() {
                             answers.push(Err(unmapped(&error)));

@@ -40,7 +40,8 @@ const SHARES: [f64; 4] = [0.1, 0.25, 0.5, 0.95];
 const USUAL_BPS: f64 = 1e9;
 const FULL_FRAME: u32 = 1518;
 /// Addresses for benchmarks (RFC 2544); nobody needs to have them, since frames go to the port's MAC.
-const ENDS: [(Ipv4Addr, u16); 2] = [(Ipv4Addr::new(198, 18, 0, 1), 1024), (Ipv4Addr::new(198, 19, 0, 1), 5001)];
+const ENDS: [(Ipv4Addr, u16); 2] =
+    [(Ipv4Addr::new(198, 18, 0, 1), 1024), (Ipv4Addr::new(198, 19, 0, 1), 5001)];
 
 /// Rules are applied to the settings and counters of ports, to the machine around them, and to what a second of the present traffic
 /// shows. Each finding has its evidence, what it costs, what to do about it, where the rule comes from, and how certain it is.
@@ -172,7 +173,7 @@ fn look(mut systems: Vec<System>, traffic: &Traffic, stop: &Arc<AtomicBool>) -> 
         }
     }
     for (system, interval) in systems.iter_mut().zip(&mut intervals) {
-        let (seconds, rates) = interval.next();
+        let (seconds, rates) = interval.end();
         system.load = Some(Load { seconds, rates, steps: steps.clone(), doubts: doubts.clone() });
         system.link.counters = Link::counters(&system.link.nic.name);
     }

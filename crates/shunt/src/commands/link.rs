@@ -104,7 +104,7 @@ impl LinkPlan {
                 }
             }
             let screens = links.iter().zip(&mut intervals).map(|(link, interval)| {
-                let (seconds, rates) = interval.next();
+                let (seconds, rates) = interval.end();
                 LinkScreen { link: link.clone(), seconds, rates, rates_only: n > 0 }
             });
             show(&Answer::Links(screens.collect(), self.times > 1))?;

@@ -235,7 +235,7 @@ impl RegPlan {
                 }
                 Registers::Values(values)
             }
-            Self::Write { place, write } => Registers::Written(write.run(&place)?),
+            Self::Write { place, write } => Registers::Written(Box::new(write.run(&place)?)),
             Self::Snapshot { place, registers, clear_on_read, output } => {
                 let snapshot = place.snapshot(&chosen(&place, &registers, clear_on_read)?)?;
                 match output {

@@ -14,7 +14,7 @@ pub(crate) enum Registers {
     /// With the lines of the definitions that are legal but doubtful.
     List(Vec<Listed>, Vec<Problem>),
     Values(Vec<Value>),
-    Written(Written),
+    Written(Box<Written>),
     Snapshot(Snapshot),
     Saved {
         path: PathBuf,
