@@ -2,6 +2,7 @@
 //!
 //! Parsers and rules are pure functions; the modules that read the machine are named in each module's page.
 
+pub mod check;
 pub mod doctor;
 pub mod link;
 pub mod reg;

@@ -1,9 +1,9 @@
 //! The command line: global options, and the commands with the arguments that their modules define.
 
 use crate::commands::{
-    bench::BenchCommand, compare::CompareArgs, conntrack::ConntrackArgs, doctor::DoctorArgs,
-    flow::FlowCommand, flows::FlowsArgs, generate::GenArgs, lab::LabCommand, line::LineArgs, link::LinkArgs,
-    load::LoadArgs, reg::RegCommand, report::ReportArgs, up::UpArgs, watch::WatchArgs, why::WhyArgs,
+    bench::BenchCommand, check::CheckArgs, compare::CompareArgs, conntrack::ConntrackArgs, flow::FlowCommand,
+    flows::FlowsArgs, generate::GenArgs, lab::LabCommand, line::LineArgs, link::LinkArgs, load::LoadArgs,
+    reg::RegCommand, report::ReportArgs, up::UpArgs, watch::WatchArgs, why::WhyArgs,
 };
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
@@ -70,11 +70,14 @@ pub(crate) enum Command {
     Gen(Box<GenArgs>),
     /// Show the settings and counters of ports on one screen, and change settings.
     Link(Box<LinkArgs>),
-    /// Find what slows a port: settings, errors, interrupts, idle states, known errata.
-    Doctor(DoctorArgs),
     /// Decode, read, compare and change registers by name.
     #[command(subcommand)]
     Reg(RegCommand),
+    /// Check a NIC and its driver: sixteen cases with evidence, on a port and the port at the other end of its cable.
+    ///
+    /// Each case puts back what it changed. While it runs, settings of both ports change and links may go down: run it on ports without
+    /// other traffic. The exit code is 1 if a case failed.
+    Check(CheckArgs),
     /// Show results on one page, to read, print or send.
     Report(ReportArgs),
     /// Print a script that completes commands and options in a shell.

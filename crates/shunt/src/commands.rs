@@ -1,6 +1,7 @@
 //! One module for each command of `shunt`: its arguments, how they are resolved against the machine, and what it does.
 
 pub(crate) mod bench;
+pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod conntrack;

@@ -1,6 +1,7 @@
 //! Renders answers: text for people and JSON for programs, from the same value. One module for each kind of text.
 
 mod campaign;
+mod check;
 mod columns;
 mod compare;
 mod concurrent;
@@ -82,6 +83,7 @@ pub(crate) enum Answer {
     LinkChanged(LinkChange),
     Diagnoses(Vec<Diagnosis>),
     Registers(Registers),
+    Checked(Box<shunt_inspect::check::Report>),
     Report(Box<Report>, ReportForm),
     Reported {
         path: PathBuf,
@@ -121,6 +123,7 @@ impl Answer {
                 let why = format!("{}: {}", recorded.file.display(), recorded.failure.as_ref()?);
                 Some(Failure::new(FailureCode::BadConfig, why))
             }
+            Self::Checked(report) => check::failure(report),
             _ => None,
         }
     }
@@ -177,6 +180,7 @@ impl Answer {
             Self::Links(screens, _) => out.write_all(link::describe(screens, verbose).as_bytes()),
             Self::Diagnoses(all) => out.write_all(doctor::describe(all, verbose).as_bytes()),
             Self::LinkChanged(change) => out.write_all(link::describe_change(change).as_bytes()),
+            Self::Checked(report) => out.write_all(check::describe(report).as_bytes()),
             Self::Registers(answer) => out.write_all(registers::describe(answer, verbose).as_bytes()),
             Self::Report(files, form) => out.write_all(&report_document(files, *form)?),
             Self::Reported { path, files } => {
@@ -224,6 +228,7 @@ impl Answer {
             Self::Links(screens, false) => write_json(out, screens),
             Self::Diagnoses(all) => write_json(out, all),
             Self::LinkChanged(change) => write_json(out, change),
+            Self::Checked(report) => write_json(out, report),
             Self::Registers(answer @ Registers::Changed { .. }) => write_json_line(out, answer),
             Self::Registers(answer) => write_json(out, answer),
             Self::Report(files, form) => out.write_all(&report_document(files, *form)?),

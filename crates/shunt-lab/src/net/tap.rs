@@ -63,6 +63,8 @@ pub struct Frame {
     pub bytes: Vec<u8>,
     /// Whether its L4 checksum was left for a NIC to complete (CHECKSUM_PARTIAL).
     pub unfinished: bool,
+    /// Whether the NIC says that its L4 checksum is correct.
+    pub verified: bool,
 }
 
 impl Frame {
@@ -88,7 +90,7 @@ impl Tap {
     ///
     /// # Errors
     /// Fails if the socket cannot be opened.
-    pub(crate) fn here(ifname: &str) -> io::Result<Self> {
+    pub fn here(ifname: &str) -> io::Result<Self> {
         let (socket, ifindex) = open(ifname)?;
         Ok(Self { socket, ifindex, ifname: ifname.to_owned() })
     }
@@ -136,6 +138,35 @@ impl Tap {
         describe(false);
     }
 
+    /// Sends a frame without FCS, and waits up to a second for room.
+    ///
+    /// # Errors
+    /// The kernel's error: EMSGSIZE if the frame is longer than the MTU allows, ENETDOWN if the interface is down.
+    pub fn try_send(&self, frame: &[u8]) -> io::Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(1);
+        loop {
+            match socket::send(self.socket.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
+                Ok(_) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(Errno::ENOBUFS | Errno::EAGAIN) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Sends a frame behind a `struct virtio_net_hdr`, which tells what is left to the NIC: the checksum, segments.
+    ///
+    /// # Errors
+    /// The kernel's error: EINVAL if it does not accept the description.
+    pub fn try_send_described(&self, description: [u8; VNET_HDR_BYTES], frame: &[u8]) -> io::Result<()> {
+        socket::setsockopt(&self.socket, PacketVnetHdr, &true)?;
+        let sent = self.try_send(&[&description[..], frame].concat());
+        socket::setsockopt(&self.socket, PacketVnetHdr, &false)?;
+        sent
+    }
+
     /// The next frame, if one arrives within `timeout`.
     ///
     /// # Panics
@@ -170,7 +201,7 @@ impl Tap {
     ///
     /// # Errors
     /// Fails if the socket fails, which happens once when the link goes down.
-    pub(crate) fn receive_within(&self, timeout: Duration) -> io::Result<Option<Frame>> {
+    pub fn receive_within(&self, timeout: Duration) -> io::Result<Option<Frame>> {
         Ok(self.stamped_within(timeout)?.map(|(frame, _)| frame))
     }
 
@@ -300,7 +331,7 @@ impl Tap {
         if let Some(tag) = aux.tag.filter(|_| bytes.len() >= 12) {
             bytes.splice(12..12, [tag.tpid.to_be_bytes(), tag.control().to_be_bytes()].concat());
         }
-        Ok(ours.then_some((Frame { bytes, unfinished: aux.unfinished }, arrived)))
+        Ok(ours.then_some((Frame { bytes, unfinished: aux.unfinished, verified: aux.verified }, arrived)))
     }
 }
 
@@ -309,6 +340,7 @@ impl Tap {
 struct Aux {
     tag: Option<Tag>,
     unfinished: bool,
+    verified: bool,
 }
 
 impl Aux {
@@ -326,6 +358,7 @@ impl Aux {
         Some(Self {
             tag: if tagged { Some(Tag::from_words(tpid, word(16)?)) } else { None },
             unfinished: status & libc::TP_STATUS_CSUMNOTREADY != 0,
+            verified: status & libc::TP_STATUS_CSUM_VALID != 0,
         })
     }
 }

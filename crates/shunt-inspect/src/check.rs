@@ -1,0 +1,275 @@
+//! Checks of a NIC and its driver: sixteen cases, each with evidence, on one port or on two that are connected.
+//!
+//! Frames are raw, numbered and of known content, so every loss, copy, change and padding byte is seen. A case waits for frames, not for
+//! times, and puts back what it changed.
+
+mod frames;
+mod junit;
+mod offloads;
+mod port;
+mod settings;
+mod stress;
+mod wire;
+
+pub use junit::junit;
+pub use port::Port;
+
+use serde::{Deserialize, Serialize};
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
+use wire::Wire;
+
+/// A case: its name, its title, and what it does.
+struct Case {
+    name: &'static str,
+    title: &'static str,
+    run: Run,
+}
+
+/// How a case runs.
+enum Run {
+    /// With both ends of the cable.
+    Wire(fn(&Wire) -> Checked),
+    /// With the port, and with the wire if there is a peer.
+    Port(fn(&Port, Option<&Wire>) -> Checked),
+}
+
+/// The evidence of a case that passed, or why it did not.
+type Checked = Result<String, Fault>;
+
+/// Why a case did not pass.
+#[derive(Debug)]
+enum Fault {
+    /// The port or its driver is at fault; the evidence.
+    Failed(String),
+    /// The port cannot be checked for this; the reason.
+    Impossible(String),
+    /// The check itself could not be carried out.
+    Broken(String),
+}
+
+const CASES: [Case; 16] = [
+    Case {
+        name: "link",
+        title: "the link is up and carries frames both ways",
+        run: Run::Wire(settings::link),
+    },
+    Case {
+        name: "modes",
+        title: "each speed and duplex, with and without autonegotiation",
+        run: Run::Port(settings::modes),
+    },
+    Case { name: "pause", title: "pause frames are sent under overload", run: Run::Port(settings::pause) },
+    Case {
+        name: "rings",
+        title: "the smallest and the largest rings carry traffic",
+        run: Run::Port(settings::rings),
+    },
+    Case {
+        name: "coalesce",
+        title: "interrupt coalescing off and long delays lose nothing",
+        run: Run::Port(settings::coalesce),
+    },
+    Case {
+        name: "lengths",
+        title: "every frame length up to the MTU arrives unchanged",
+        run: Run::Wire(frames::lengths),
+    },
+    Case {
+        name: "padding",
+        title: "short frames are padded with zeros or not at all",
+        run: Run::Wire(frames::padding),
+    },
+    Case {
+        name: "integrity",
+        title: "pseudo-random payloads arrive bit by bit",
+        run: Run::Wire(frames::integrity),
+    },
+    Case {
+        name: "checksum",
+        title: "checksums are the same with and without offload",
+        run: Run::Wire(offloads::checksum),
+    },
+    Case {
+        name: "segmentation",
+        title: "TCP streams are the same with and without segmentation offload",
+        run: Run::Wire(offloads::segmentation),
+    },
+    Case { name: "vlan", title: "VLAN IDs 0, 1, 2, 4093, 4094, 4095 and QinQ", run: Run::Wire(frames::vlan) },
+    Case {
+        name: "mtu",
+        title: "frames of the MTU pass, longer ones are refused, a larger MTU works",
+        run: Run::Wire(frames::mtu_edges),
+    },
+    Case {
+        name: "filters",
+        title: "joining multicast groups and promiscuous mode lose nothing",
+        run: Run::Wire(stress::filters),
+    },
+    Case { name: "storm", title: "bursts of the smallest frames arrive", run: Run::Wire(stress::storm) },
+    Case {
+        name: "updown",
+        title: "the port comes back after each down and up under load",
+        run: Run::Wire(stress::updown),
+    },
+    Case {
+        name: "counters",
+        title: "the counters agree with what was sent",
+        run: Run::Wire(stress::counters),
+    },
+];
+
+/// What became of a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// The port did what it must.
+    Pass,
+    /// It did not.
+    Fail,
+    /// The port, its driver or the test bed cannot do this.
+    Impossible,
+    /// The check could not be carried out, or what it changed could not be put back.
+    Error,
+}
+
+/// The result of a case.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The name of the case.
+    pub case: String,
+    /// What is checked.
+    pub title: String,
+    /// Its outcome.
+    pub outcome: Outcome,
+    /// What was seen, or why the case is impossible.
+    pub evidence: String,
+    /// How long the case took.
+    pub seconds: f64,
+}
+
+/// The results of all cases.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The port that was checked.
+    pub port: String,
+    /// Its driver; empty if unknown.
+    pub driver: String,
+    /// The port at the other end; None if there is none.
+    pub peer: Option<String>,
+    /// One verdict for each case that was run.
+    pub cases: Vec<Verdict>,
+}
+
+impl Report {
+    /// The number of cases with an outcome.
+    pub fn count(&self, outcome: Outcome) -> usize {
+        self.cases.iter().filter(|case| case.outcome == outcome).count()
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Pass => "pass",
+            Self::Fail => "FAIL",
+            Self::Impossible => "impossible",
+            Self::Error => "ERROR",
+        })
+    }
+}
+
+/// The names of all cases.
+pub fn names() -> Vec<&'static str> {
+    CASES.iter().map(|case| case.name).collect()
+}
+
+/// Runs the cases of these names, all if there are none, until `stop` is set.
+///
+/// # Errors
+/// If the port or its peer does not exist.
+pub fn run(port: &Port, peer: Option<&Port>, only: &[String], stop: &AtomicBool) -> Result<Report, String> {
+    port.shown()?;
+    let peer = match peer {
+        Some(peer) => {
+            peer.shown()?;
+            Some(peer.clone())
+        }
+        None => other_end(port),
+    };
+    let driver = port.run(&format!("ethtool -i {}", port.name)).unwrap_or_default();
+    let driver = driver.lines().find_map(|line| line.strip_prefix("driver: ")).unwrap_or_default();
+    let mut report = Report {
+        port: port.to_string(),
+        driver: driver.to_owned(),
+        peer: peer.as_ref().map(Port::to_string),
+        cases: Vec::new(),
+    };
+    for case in CASES.iter().filter(|case| only.is_empty() || only.iter().any(|name| name == case.name)) {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let began = Instant::now();
+        let (outcome, evidence) = match one(case, port, peer.as_ref()) {
+            Ok(evidence) => (Outcome::Pass, evidence),
+            Err(Fault::Failed(evidence)) => (Outcome::Fail, evidence),
+            Err(Fault::Impossible(reason)) => (Outcome::Impossible, reason),
+            Err(Fault::Broken(reason)) => (Outcome::Error, reason),
+        };
+        report.cases.push(Verdict {
+            case: case.name.to_owned(),
+            title: case.title.to_owned(),
+            outcome,
+            evidence,
+            seconds: began.elapsed().as_secs_f64(),
+        });
+    }
+    Ok(report)
+}
+
+/// Runs one case, and puts back what it changed, whatever its outcome.
+fn one(case: &Case, port: &Port, peer: Option<&Port>) -> Checked {
+    let ends: Vec<&Port> = [port].into_iter().chain(peer).collect();
+    let before: Vec<_> =
+        ends.iter().map(|end| end.state()).collect::<Result<_, _>>().map_err(Fault::Broken)?;
+    let wire = match peer {
+        Some(peer) => {
+            if let Some(down) =
+                ends.iter().zip(&before).find_map(|(end, state)| (!state.is_up()).then_some(end))
+            {
+                return Err(Fault::Impossible(format!("{down} is down: ip link set {} up", down.name)));
+            }
+            port.wait_for_link().and_then(|()| peer.wait_for_link()).map_err(Fault::Failed)?;
+            Some(Wire::open([port.clone(), peer.clone()])?)
+        }
+        None => None,
+    };
+    let checked = match (&case.run, &wire) {
+        (Run::Wire(run), Some(wire)) => run(wire),
+        (Run::Wire(_), None) => {
+            Err(Fault::Impossible(format!("needs the other end of {port}: give it with --peer PORT2")))
+        }
+        (Run::Port(run), wire) => run(port, wire.as_ref()),
+    };
+    for (end, state) in ends.iter().zip(&before) {
+        let seen = match &checked {
+            Ok(evidence)
+            | Err(Fault::Failed(evidence) | Fault::Impossible(evidence) | Fault::Broken(evidence)) => {
+                evidence
+            }
+        };
+        end.restore(state).map_err(|why| Fault::Broken(format!("{seen}; {why}")))?;
+    }
+    checked
+}
+
+/// The other end of a veth pair, if it is in the same namespace.
+fn other_end(port: &Port) -> Option<Port> {
+    let name = port.shown().ok()?.link?;
+    let other = Port { netns: port.netns.clone(), name };
+    // The lower device of a VLAN device is a link, too.
+    (other.shown().ok()?.link.as_ref() == Some(&port.name)).then_some(other)
+}

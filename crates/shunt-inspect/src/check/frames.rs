@@ -1,0 +1,125 @@
+//! Cases about single frames: lengths, padding, content, tags, and the MTU's edges.
+
+use super::{
+    Checked, Fault,
+    wire::{SHORTEST, Sent, Wire},
+};
+use shunt_wire::Tag;
+
+/// The shortest frame of Ethernet, without FCS.
+const MIN_BYTES: usize = 60;
+/// Frames of the content check, in each direction.
+const INTEGRITY_FRAMES: usize = 4096;
+/// The edges of the 12 bits: no VLAN, the first ones, the last ones, and the reserved one.
+const IDS: [u16; 6] = [0, 1, 2, 4093, 4094, 4095];
+/// A jumbo MTU that most drivers have.
+const JUMBO_MTU: u32 = 9000;
+
+fn mtu(wire: &Wire) -> Result<usize, Fault> {
+    let mut smallest = usize::MAX;
+    for end in &wire.ends {
+        smallest = smallest.min(end.shown().map_err(Fault::Broken)?.mtu as usize);
+    }
+    Ok(smallest)
+}
+
+pub(super) fn lengths(wire: &Wire) -> Checked {
+    let longest = (mtu(wire)? + 14).min(1514);
+    let frames: Vec<Sent> = (MIN_BYTES..=longest).map(Sent::long).collect();
+    let arrived = wire.both_ways(&frames)?;
+    let count = arrived.arrived;
+    arrived.all(format!("{count} frames of {MIN_BYTES} to {longest} bytes (without FCS), both ways"))
+}
+
+pub(super) fn padding(wire: &Wire) -> Checked {
+    let frames: Vec<Sent> = (SHORTEST..MIN_BYTES).map(Sent::long).collect();
+    let arrived = wire.both_ways(&frames)?;
+    let (count, padded) = (arrived.arrived, arrived.padded);
+    arrived.all(format!(
+        "{count} frames of {SHORTEST} to {} bytes: {padded} were padded, all with zeros; {} arrived as they were sent",
+        MIN_BYTES - 1,
+        count - padded
+    ))
+}
+
+pub(super) fn integrity(wire: &Wire) -> Checked {
+    let longest = (mtu(wire)? + 14).min(1514);
+    // Steps of a prime visit lengths of every alignment.
+    let length = |n: usize| MIN_BYTES + n * 397 % (longest - MIN_BYTES + 1);
+    let frames: Vec<Sent> = (0..INTEGRITY_FRAMES).map(|n| Sent::long(length(n))).collect();
+    let bytes: usize = frames.iter().map(|frame| 2 * frame.bytes).sum();
+    let arrived = wire.both_ways(&frames)?;
+    let count = arrived.arrived;
+    arrived.all(format!("{count} frames, {bytes} bytes compared, both ways"))
+}
+
+pub(super) fn vlan(wire: &Wire) -> Checked {
+    let mut stacks: Vec<Vec<Tag>> = IDS.iter().map(|id| vec![Tag::vlan(*id)]).collect();
+    stacks.extend(IDS.iter().map(|id| vec![Tag::service(*id), Tag::vlan(4095 - *id)]));
+    let edges = [MIN_BYTES, mtu(wire)?.min(1500) + 14];
+    let frames: Vec<Sent> = stacks
+        .iter()
+        .flat_map(|tags| {
+            edges.map(|bytes| Sent { tags: tags.clone(), ..Sent::long(bytes - 4 * (tags.len() - 1)) })
+        })
+        .collect();
+    let first = wire.both_ways(&frames)?;
+    let count = first.arrived;
+    first.all("")?;
+    let mut evidence = format!("{count} frames with IDs {IDS:?}, one tag and two, both ways");
+    let name = "rx-vlan-filter";
+    match wire.ends[0].feature(name) {
+        Some((on, false)) => {
+            let other = super::port::switch(!on);
+            wire.ends[0]
+                .run(&format!("ethtool -K {} {name} {other}", wire.ends[0].name))
+                .map_err(Fault::Failed)?;
+            let again = wire.send(0, &frames)?;
+            again.all("")?;
+            evidence += &format!("; again with {name} {other}");
+        }
+        Some((on, true)) => evidence += &format!("; {name} is fixed {}", super::port::switch(on)),
+        None => evidence += &format!("; the driver has no {name}"),
+    }
+    Ok(evidence)
+}
+
+pub(super) fn mtu_edges(wire: &Wire) -> Checked {
+    let mtu = mtu(wire)?;
+    let tagged = Sent { tags: vec![Tag::vlan(5)], ..Sent::long(mtu + 14) };
+    let arrived = wire.both_ways(&[Sent::long(mtu + 14), tagged])?;
+    arrived.all("")?;
+    let mut evidence =
+        format!("MTU {mtu}: frames of {} bytes, and with a tag of {}, pass", mtu + 14, mtu + 18);
+    for (end, port) in wire.ends.iter().enumerate() {
+        // One byte over: the kernel must say so, and not send a part.
+        let own = port.shown().map_err(Fault::Broken)?.mtu as usize;
+        let mut frame = vec![0; own + 15];
+        frame[..6].copy_from_slice(&wire.macs[1 - end].0);
+        frame[6..12].copy_from_slice(&wire.macs[end].0);
+        frame[12..14].copy_from_slice(&super::wire::ETHERTYPE.to_be_bytes());
+        if wire.tap(end).try_send(&frame).is_ok() {
+            return Err(Fault::Failed(format!(
+                "{port} accepts a frame of {} bytes with an MTU of {own}",
+                own + 15
+            )));
+        }
+    }
+    evidence += "; one byte more is refused";
+    let mut most = JUMBO_MTU;
+    for end in &wire.ends {
+        let max = end.shown().map_err(Fault::Broken)?.max_mtu;
+        most = most.min(if max == 0 { JUMBO_MTU } else { max });
+    }
+    if most as usize <= mtu {
+        return Ok(format!("{evidence}; the driver allows no larger MTU"));
+    }
+    for end in &wire.ends {
+        end.run(&format!("ip link set {} mtu {most}", end.name)).map_err(Fault::Failed)?;
+    }
+    // Drivers restart the link for it.
+    wire.ends.iter().try_for_each(|end| end.wait_for_link()).map_err(Fault::Failed)?;
+    let frames = [MIN_BYTES, mtu + 15, most as usize + 13, most as usize + 14].map(Sent::long);
+    wire.both_ways(&frames)?.all("")?;
+    Ok(format!("{evidence}; with an MTU of {most}, frames of {} bytes pass", most + 14))
+}

@@ -1,0 +1,253 @@
+//! A port of any network namespace: commands that read and change it, raw sockets on it, and its state to restore.
+
+use super::Fault;
+use nix::sched::{CloneFlags, setns};
+use serde::Deserialize;
+use shunt_lab::net::{Tap, wait_for};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+/// Time for a link to come up: autonegotiation of copper takes up to four seconds.
+const LINK_TIME: Duration = Duration::from_secs(10);
+
+/// A port, and the namespace that it is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Port {
+    /// The namespace in `ip netns`; None for the caller's.
+    pub netns: Option<String>,
+    /// The name of the device.
+    pub name: String,
+}
+
+/// What `ip -s -s link` shows, as far as it is needed.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Shown {
+    #[serde(default)]
+    pub(super) address: String,
+    pub(super) mtu: u32,
+    #[serde(default)]
+    pub(super) max_mtu: u32,
+    pub(super) flags: Vec<String>,
+    #[serde(default)]
+    pub(super) link: Option<String>,
+    pub(super) stats64: Counters,
+}
+
+/// Counters of a device, by direction.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Counters {
+    pub(super) rx: Direction,
+    pub(super) tx: Direction,
+}
+
+/// Counters of one direction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Direction {
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    #[serde(default)]
+    pub(super) errors: u64,
+    #[serde(default)]
+    pub(super) dropped: u64,
+}
+
+/// What a case may change, as text to compare.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct State {
+    mtu: u32,
+    up: bool,
+    promisc: bool,
+    features: BTreeMap<String, bool>,
+    /// The answers of ethtool's options `-a`, `-c` and `-g`; None if the driver does not offer them.
+    settings: BTreeMap<char, Vec<(String, String)>>,
+    addresses: String,
+    routes: String,
+}
+
+impl Port {
+    /// Runs a program in the port's namespace.
+    pub(super) fn run(&self, line: &str) -> Result<String, String> {
+        let mut words = line.split_whitespace();
+        let mut command = match &self.netns {
+            Some(netns) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", netns]);
+                command
+            }
+            None => Command::new(words.next().unwrap_or_default()),
+        };
+        let output = command.args(words).stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("cannot run `{line}`: {error}"))?;
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(format!("`{line}`: {}", complaint.lines().collect::<Vec<_>>().join("; "))),
+        }
+    }
+
+    /// The device as `ip` shows it.
+    pub(super) fn shown(&self) -> Result<Shown, String> {
+        let text = self.run(&format!("ip -details -statistics -json link show dev {}", self.name))?;
+        let all: Vec<Shown> = serde_json::from_str(&text)
+            .map_err(|error| format!("unexpected output of `ip link`: {error}"))?;
+        all.into_iter().next().ok_or_else(|| format!("{} is not there", self.name))
+    }
+
+    /// A raw socket on the port.
+    pub(super) fn tap(&self) -> Result<Tap, Fault> {
+        let open = || -> io::Result<Tap> {
+            if let Some(netns) = &self.netns {
+                setns(File::open(format!("/run/netns/{netns}"))?, CloneFlags::CLONE_NEWNET)?;
+            }
+            Tap::here(&self.name)
+        };
+        // A namespace is a property of a thread, and this one stays where it is.
+        let opened = thread::scope(|scope| scope.spawn(open).join());
+        let opened = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        opened.map_err(|error| Fault::Broken(format!("cannot open a raw socket on {self}: {error}")))
+    }
+
+    /// Waits until the port has a carrier.
+    pub(super) fn wait_for_link(&self) -> Result<(), String> {
+        let has_link = || {
+            let flags = self.shown().ok()?.flags;
+            (flags.iter().any(|flag| flag == "LOWER_UP") && flags.iter().any(|flag| flag == "UP"))
+                .then_some(())
+        };
+        wait_for(LINK_TIME, has_link)
+            .ok_or_else(|| format!("{self} has no link after {} s", LINK_TIME.as_secs()))
+    }
+
+    /// Whether a feature is on, and whether it can be changed; None if there is none of this name.
+    pub(super) fn feature(&self, name: &str) -> Option<(bool, bool)> {
+        let text = self.run(&format!("ethtool -k {}", self.name)).ok()?;
+        features(&text).get(name).copied()
+    }
+
+    /// The numbers of an option of ethtool such as `-g`, by section and name; why there are none otherwise.
+    pub(super) fn settings(&self, option: char) -> Result<Vec<(String, String)>, String> {
+        let text = self.run(&format!("ethtool -{option} {}", self.name))?;
+        Ok(text
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split_once(':'))
+            .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
+            .collect())
+    }
+
+    pub(super) fn state(&self) -> Result<State, String> {
+        let shown = self.shown()?;
+        let features = features(&self.run(&format!("ethtool -k {}", self.name)).unwrap_or_default());
+        let settings =
+            ['a', 'c', 'g'].into_iter().filter_map(|option| Some((option, self.settings(option).ok()?)));
+        let routes = ["-4", "-6"].map(|family| {
+            self.run(&format!("ip {family} route show table all dev {}", self.name)).unwrap_or_default()
+        });
+        let addresses = self.run(&format!("ip -oneline address show dev {} scope global", self.name))?;
+        Ok(State {
+            mtu: shown.mtu,
+            up: shown.flags.iter().any(|flag| flag == "UP"),
+            promisc: shown.flags.iter().any(|flag| flag == "PROMISC"),
+            features: features
+                .into_iter()
+                .filter(|(_, (_, fixed))| !fixed)
+                .map(|(name, (on, _))| (name, on))
+                .collect(),
+            settings: settings.collect(),
+            addresses: addresses.lines().map(|line| line.split("\\ ").next().unwrap_or(line)).collect(),
+            // The kernel removes and adds these with the link.
+            routes: routes
+                .concat()
+                .lines()
+                .filter(|line| !line.contains("proto kernel"))
+                .collect::<Vec<_>>()
+                .join("\n"),
+        })
+    }
+
+    /// Puts back what differs from `before`; what still differs is the error.
+    pub(super) fn restore(&self, before: &State) -> Result<(), String> {
+        let now = self.state()?;
+        if now == *before {
+            return Ok(());
+        }
+        let name = &self.name;
+        let mut complaints = Vec::new();
+        let mut set = |line: String| complaints.extend(self.run(&line).err());
+        if now.mtu != before.mtu {
+            set(format!("ip link set {name} mtu {}", before.mtu));
+        }
+        if now.promisc != before.promisc {
+            set(format!("ip link set {name} promisc {}", switch(before.promisc)));
+        }
+        for (feature, on) in &before.features {
+            if now.features.get(feature) != Some(on) {
+                set(format!("ethtool -K {name} {feature} {}", switch(*on)));
+            }
+        }
+        if now.up != before.up {
+            set(format!("ip link set {name} {}", if before.up { "up" } else { "down" }));
+        }
+        if before.up && now.up != before.up {
+            complaints.extend(self.wait_for_link().err());
+        }
+        let after = self.state()?;
+        if after == *before {
+            return Ok(());
+        }
+        Err(format!("{self} was not restored: {} {}", difference(before, &after), complaints.join("; ")))
+    }
+}
+
+impl State {
+    pub(super) fn is_up(&self) -> bool {
+        self.up
+    }
+}
+
+impl std::fmt::Display for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.netns {
+            Some(netns) => write!(f, "{netns}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// `on` or `off`.
+pub(super) fn switch(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+/// Features by name: whether each is on, and whether it is fixed.
+fn features(text: &str) -> BTreeMap<String, (bool, bool)> {
+    let lines = text.lines().skip(1).filter_map(|line| line.trim().split_once(": "));
+    lines
+        .map(|(name, value)| (name.to_owned(), (value.starts_with("on"), value.contains("[fixed]"))))
+        .collect()
+}
+
+fn difference(before: &State, after: &State) -> String {
+    let (before, after) = (format!("{before:#?}"), format!("{after:#?}"));
+    let lines = before.lines().zip(after.lines()).filter(|(a, b)| a != b);
+    lines.take(3).map(|(a, b)| format!("{} became {};", a.trim(), b.trim())).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_are_read_with_what_is_fixed() {
+        let text = "Features for p0:\nrx-checksumming: on\ntx-checksumming: on\n\ttx-checksum-ipv4: off [fixed]\n\ttx-checksum-ip-generic: on\n";
+        let features = features(text);
+        assert_eq!(features["tx-checksum-ipv4"], (false, true));
+        assert_eq!(features["tx-checksum-ip-generic"], (true, false));
+    }
+}

@@ -1,0 +1,184 @@
+//! Cases about the link and the driver's settings: modes, pause, rings, coalescing.
+
+use super::{
+    Checked, Fault,
+    port::Port,
+    wire::{Sent, Wire},
+};
+
+/// Frames with which traffic is checked after a change.
+const FRAMES: usize = 256;
+/// Small frames of the overload, in one burst.
+const OVERLOAD: usize = 8192;
+/// Modes that copper has, as ethtool's arguments.
+const MODES: [(u32, &str); 5] = [(10, "half"), (10, "full"), (100, "half"), (100, "full"), (1000, "full")];
+
+fn sixty(count: usize) -> Vec<Sent> {
+    vec![Sent::long(60); count]
+}
+
+fn needs_wire<'w>(port: &Port, wire: Option<&'w Wire>) -> Result<&'w Wire, Fault> {
+    wire.ok_or_else(|| Fault::Impossible(format!("needs the other end of {port}: give it with --peer PORT2")))
+}
+
+/// The numbers of an option of ethtool, if the driver has it.
+fn offered(port: &Port, option: char) -> Result<Vec<(String, String)>, Fault> {
+    port.settings(option).map_err(|why| Fault::Impossible(format!("the driver does not offer it: {why}")))
+}
+
+pub(super) fn link(wire: &Wire) -> Checked {
+    let arrived = wire.both_ways(&sixty(FRAMES))?;
+    let count = arrived.arrived;
+    let mode = wire.ends[0].run(&format!("ethtool {}", wire.ends[0].name)).unwrap_or_default();
+    let words = ["Speed:", "Duplex:", "Auto-negotiation:", "Link partner advertised link modes:"];
+    let lines = mode.lines().map(str::trim).filter(|line| words.iter().any(|word| line.starts_with(word)));
+    arrived.all(format!("{}; {count} frames, both ways", lines.collect::<Vec<_>>().join(", ")))
+}
+
+pub(super) fn modes(port: &Port, wire: Option<&Wire>) -> Checked {
+    let text = port.run(&format!("ethtool {}", port.name)).map_err(Fault::Impossible)?;
+    let supported: Vec<_> = MODES
+        .iter()
+        .filter(|(speed, duplex)| text.contains(&format!("{speed}baseT/{}", capital(duplex))))
+        .collect();
+    if supported.is_empty() {
+        return Err(Fault::Impossible(
+            "the driver offers no modes of copper (10, 100 or 1000baseT)".to_owned(),
+        ));
+    }
+    let wire = needs_wire(port, wire)?;
+    let autoneg = text.contains("Auto-negotiation: on");
+    let mut evidence = Vec::new();
+    let mut failure = None;
+    for (speed, duplex) in supported {
+        let set = format!("ethtool -s {} autoneg on advertise {speed}baset/{}", port.name, capital(duplex));
+        let set = port.run(&set).or_else(|_| {
+            port.run(&format!("ethtool -s {} speed {speed} duplex {duplex} autoneg on", port.name))
+        });
+        let carried = set.and_then(|_| port.wait_for_link()).map_err(Fault::Failed).and_then(|()| {
+            let arrived = wire.both_ways(&sixty(FRAMES))?;
+            arrived.all("")
+        });
+        match carried {
+            Ok(_) => evidence.push(format!("{speed}/{duplex}")),
+            Err(fault) => failure = failure.or(Some(fault)),
+        }
+    }
+    let back = port.run(&format!("ethtool -s {} autoneg {}", port.name, super::port::switch(autoneg)));
+    back.and_then(|_| port.wait_for_link()).map_err(Fault::Broken)?;
+    failure.map_or_else(|| Ok(format!("frames pass at {}", evidence.join(", "))), Err)
+}
+
+pub(super) fn pause(port: &Port, wire: Option<&Wire>) -> Checked {
+    let before = offered(port, 'a')?;
+    let wire = needs_wire(port, wire)?;
+    let sent_pauses = || -> u64 {
+        let text = port.run(&format!("ethtool -I -a {}", port.name)).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.trim().strip_prefix("tx_pause_frames:"));
+        line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+    };
+    let mut evidence = Vec::new();
+    let mut failure = None;
+    for state in ["on", "off"] {
+        if let Err(why) = port.run(&format!("ethtool -A {} rx {state} tx {state}", port.name)) {
+            evidence.push(format!("cannot be turned {state}: {why}"));
+            continue;
+        }
+        if let Err(why) = port.wait_for_link() {
+            failure = Some(why);
+            break;
+        }
+        let (pauses, counters) = (sent_pauses(), port.shown().map_err(Fault::Broken)?.stats64.rx);
+        let arrived = wire.send_in_windows(1, &sixty(OVERLOAD), OVERLOAD, &mut |_| Ok(()))?;
+        let (now, after) = (sent_pauses() - pauses, port.shown().map_err(Fault::Broken)?.stats64.rx);
+        let overruns = (after.errors + after.dropped) - (counters.errors + counters.dropped);
+        evidence.push(format!(
+            "pause {state}: {} of {} frames arrived, {now} pause frames sent, {overruns} errors and drops",
+            arrived.arrived, arrived.sent
+        ));
+        if state == "off" && now > 0 {
+            failure = Some("pause frames are sent although pause is off".to_owned());
+        }
+        if arrived.sent - arrived.arrived.min(arrived.sent) > 0 && overruns == 0 {
+            failure = Some("frames were lost that no counter shows".to_owned());
+        }
+    }
+    let on = |name: &str| {
+        before.iter().find(|(is, _)| is == name).is_some_and(|(_, value)| value.starts_with("on"))
+    };
+    for (name, key) in [("RX", "rx"), ("TX", "tx"), ("Autonegotiate", "autoneg")] {
+        let _ = port.run(&format!("ethtool -A {} {key} {}", port.name, super::port::switch(on(name))));
+    }
+    match failure {
+        Some(why) => Err(Fault::Failed(format!("{why}; {}", evidence.join("; ")))),
+        None => Ok(evidence.join("; ")),
+    }
+}
+
+pub(super) fn rings(port: &Port, wire: Option<&Wire>) -> Checked {
+    let all = offered(port, 'g')?;
+    let number = |name: &str, nth: usize| -> Option<u32> {
+        all.iter().filter(|(is, _)| is == name).nth(nth).and_then(|(_, value)| value.parse().ok())
+    };
+    let wire = needs_wire(port, wire)?;
+    let (Some(most), Some(now)) = (number("RX", 0), number("RX", 1)) else {
+        return Err(Fault::Impossible("the driver does not say how large its receive ring is".to_owned()));
+    };
+    let mut evidence = Vec::new();
+    // Drivers refuse what is too small, so the smallest that they accept is found by doubling.
+    let smallest = (3..16).map(|power| 1_u32 << power).take_while(|size| *size <= most);
+    let smallest =
+        smallest.into_iter().find(|size| port.run(&format!("ethtool -G {} rx {size}", port.name)).is_ok());
+    let mut outcome = Ok(());
+    for size in [smallest.unwrap_or(now), most] {
+        let set = if size == smallest.unwrap_or(now) {
+            Ok(String::new())
+        } else {
+            port.run(&format!("ethtool -G {} rx {size}", port.name))
+        };
+        outcome = set.and_then(|_| port.wait_for_link()).map_err(Fault::Failed).and_then(|()| {
+            // Few enough frames at once that the smallest ring holds them.
+            let arrived = wire.send_in_windows(1, &sixty(2048), 8, &mut |_| Ok(()))?;
+            evidence.push(format!("RX ring of {size}: {} frames", arrived.arrived));
+            arrived.all("").map(drop)
+        });
+        if outcome.is_err() {
+            break;
+        }
+    }
+    port.run(&format!("ethtool -G {} rx {now}", port.name)).map_err(Fault::Broken)?;
+    port.wait_for_link().map_err(Fault::Broken)?;
+    outcome.map(|()| evidence.join("; "))
+}
+
+pub(super) fn coalesce(port: &Port, wire: Option<&Wire>) -> Checked {
+    let all = offered(port, 'c')?;
+    let before =
+        all.iter().find(|(name, _)| name == "rx-usecs").and_then(|(_, value)| value.parse::<u32>().ok());
+    let Some(before) = before else {
+        return Err(Fault::Impossible("the driver has no rx-usecs".to_owned()));
+    };
+    let wire = needs_wire(port, wire)?;
+    let mut evidence = Vec::new();
+    let mut outcome = Ok(());
+    for usecs in [0, 50, 250] {
+        if let Err(why) = port.run(&format!("ethtool -C {} rx-usecs {usecs}", port.name)) {
+            evidence.push(format!("rx-usecs {usecs} is refused: {why}"));
+            continue;
+        }
+        outcome = wire.send(1, &sixty(2048)).and_then(|arrived| {
+            evidence.push(format!("rx-usecs {usecs}: {} frames", arrived.arrived));
+            arrived.all("").map(drop)
+        });
+        if outcome.is_err() {
+            break;
+        }
+    }
+    // A driver that takes no value has none to put back.
+    let _ = port.run(&format!("ethtool -C {} rx-usecs {before}", port.name));
+    outcome.map(|()| evidence.join("; "))
+}
+
+fn capital(duplex: &str) -> &'static str {
+    if duplex == "half" { "Half" } else { "Full" }
+}

@@ -1,0 +1,311 @@
+//! Numbered frames from one port to another, and what became of each.
+
+use super::{Fault, port::Port};
+use shunt_lab::net::Tap;
+use shunt_wire::{Mac, Tag};
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+/// EtherType for local experiments (IEEE 802, 88B5): no stack takes such frames.
+pub(super) const ETHERTYPE: u16 = 0x88b5;
+/// Bytes of a frame that its number needs: MAC addresses, EtherType, the run and the number.
+pub(super) const SHORTEST: usize = 14 + 8;
+/// Frames under way at once: far fewer than a socket's queue holds.
+const WINDOW: usize = 128;
+/// A frame that has not arrived when none has for this long is lost.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Losses after which the rest is not sent.
+const LOSSES: usize = 16;
+
+static RUN: AtomicU32 = AtomicU32::new(0);
+
+/// The two ends of a cable, with a raw socket on each.
+pub(super) struct Wire {
+    pub(super) ends: [Port; 2],
+    pub(super) macs: [Mac; 2],
+    taps: [Tap; 2],
+}
+
+/// A frame to send: its length without tags and FCS, its tags, and its destination.
+#[derive(Debug, Clone)]
+pub(super) struct Sent {
+    pub(super) bytes: usize,
+    pub(super) tags: Vec<Tag>,
+    pub(super) to: Option<Mac>,
+}
+
+impl Sent {
+    pub(super) fn long(bytes: usize) -> Self {
+        Self { bytes, tags: Vec::new(), to: None }
+    }
+}
+
+/// What became of the frames of one run.
+#[derive(Debug, Default)]
+pub(super) struct Arrived {
+    /// Frames that were sent.
+    pub(super) sent: usize,
+    /// Frames that arrived at least once.
+    pub(super) arrived: usize,
+    /// Faults, each with the frame concerned.
+    pub(super) faults: Vec<String>,
+    /// Short frames that arrived longer than they were sent.
+    pub(super) padded: usize,
+    /// Frames of other senders that arrived.
+    pub(super) others: u64,
+}
+
+impl Arrived {
+    /// Some evidence, or the faults.
+    pub(super) fn all(self, evidence: impl Into<String>) -> Result<String, Fault> {
+        if self.faults.is_empty() {
+            return Ok(evidence.into());
+        }
+        let more = self.faults.len().saturating_sub(5);
+        let mut text = self.faults.iter().take(5).cloned().collect::<Vec<_>>().join("; ");
+        if more > 0 {
+            text += &format!("; and {more} more");
+        }
+        Err(Fault::Failed(format!("{text} (of {} frames sent)", self.sent)))
+    }
+}
+
+impl Wire {
+    pub(super) fn open(ends: [Port; 2]) -> Result<Self, Fault> {
+        let mac = |port: &Port| -> Result<Mac, Fault> {
+            let address = port.shown().map_err(Fault::Broken)?.address;
+            address
+                .parse()
+                .map_err(|_| Fault::Impossible(format!("{port} has no Ethernet address, only `{address}`")))
+        };
+        Ok(Self { macs: [mac(&ends[0])?, mac(&ends[1])?], taps: [ends[0].tap()?, ends[1].tap()?], ends })
+    }
+
+    pub(super) fn tap(&self, end: usize) -> &Tap {
+        &self.taps[end]
+    }
+
+    /// The name of a direction.
+    pub(super) fn direction(&self, from: usize) -> String {
+        format!("{} to {}", self.ends[from], self.ends[1 - from])
+    }
+
+    /// Sends frames in both directions, one after the other.
+    pub(super) fn both_ways(&self, frames: &[Sent]) -> Result<Arrived, Fault> {
+        let mut sum = self.send(0, frames)?;
+        let back = self.send(1, frames)?;
+        sum.sent += back.sent;
+        sum.arrived += back.arrived;
+        sum.padded += back.padded;
+        sum.others += back.others;
+        sum.faults.extend(back.faults);
+        Ok(sum)
+    }
+
+    /// Sends frames from an end to the other and waits for each, in windows.
+    pub(super) fn send(&self, from: usize, frames: &[Sent]) -> Result<Arrived, Fault> {
+        self.send_in_windows(from, frames, WINDOW, &mut |_| Ok(()))
+    }
+
+    /// As [`Wire::send`], with a window of another size, and with work before each window.
+    pub(super) fn send_in_windows(
+        &self,
+        from: usize,
+        frames: &[Sent],
+        window: usize,
+        before: &mut dyn FnMut(usize) -> Result<(), Fault>,
+    ) -> Result<Arrived, Fault> {
+        // Runs differ in many bits, so that a damaged number is told from one of another run.
+        let run = (std::process::id().rotate_left(16) ^ RUN.fetch_add(1, Ordering::Relaxed))
+            .wrapping_mul(0x9e37_79b1);
+        let mut result = Arrived::default();
+        let mut times = vec![0_u32; frames.len()];
+        // What is in the queue is of an earlier run.
+        while self.receive(1 - from, Duration::ZERO)?.is_some() {}
+        let (source, peer) = (self.macs[from], self.macs[1 - from]);
+        let content = |number: usize| {
+            let frame = &frames[number];
+            content(source, frame.to.unwrap_or(peer), &frame.tags, (run, number as u32), frame.bytes)
+        };
+        for (turn, start) in (0..frames.len()).step_by(window).enumerate() {
+            before(turn)?;
+            let end = (start + window).min(frames.len());
+            for number in start..end {
+                let bytes = content(number);
+                self.taps[from].try_send(&bytes).map_err(|error| {
+                    Fault::Failed(format!(
+                        "{} refuses a frame of {} bytes: {error}",
+                        self.ends[from],
+                        bytes.len()
+                    ))
+                })?;
+                result.sent += 1;
+            }
+            let mut deadline = Instant::now() + PATIENCE;
+            let mut missing = end - start;
+            while missing > 0 {
+                let Some(bytes) =
+                    self.receive(1 - from, deadline.saturating_duration_since(Instant::now()))?
+                else {
+                    break;
+                };
+                let Some(number) = number_of(&bytes, run).filter(|number| *number < frames.len()) else {
+                    result.others += 1;
+                    if is_ours(&bytes) && damaged(&bytes, run) {
+                        result
+                            .faults
+                            .push(format!("{}: a frame arrived with a damaged header", self.direction(from)));
+                    }
+                    continue;
+                };
+                self.judge(from, number, &content(number), &bytes, &mut result);
+                times[number] += 1;
+                if times[number] == 1 {
+                    result.arrived += 1;
+                    missing = missing.saturating_sub(usize::from((start..end).contains(&number)));
+                    deadline = Instant::now() + PATIENCE;
+                } else {
+                    result.faults.push(format!(
+                        "{}: frame {number} arrived {} times",
+                        self.direction(from),
+                        times[number]
+                    ));
+                }
+            }
+            for number in (start..end).filter(|number| times[*number] == 0) {
+                let Sent { bytes, tags, .. } = &frames[number];
+                let tags: String = tags.iter().map(|tag| format!(", VLAN {}", tag.vid)).collect();
+                result.faults.push(format!(
+                    "{}: frame {number} of {bytes} bytes{tags} was lost",
+                    self.direction(from)
+                ));
+            }
+            if result.faults.len() >= LOSSES {
+                break;
+            }
+        }
+        // Copies of the last window are still to come, if there are any: they were sent before this frame.
+        while let Some(bytes) = self.receive(1 - from, Duration::from_millis(1))? {
+            match number_of(&bytes, run) {
+                Some(number) if number < frames.len() => {
+                    let copies = times[number] + 1;
+                    result
+                        .faults
+                        .push(format!("{}: frame {number} arrived {copies} times", self.direction(from)));
+                }
+                _ => result.others += 1,
+            }
+        }
+        Ok(result)
+    }
+
+    /// The next frame at an end.
+    pub(super) fn receive(&self, at: usize, timeout: Duration) -> Result<Option<Vec<u8>>, Fault> {
+        match self.taps[at].receive_within(timeout) {
+            Ok(frame) => Ok(frame.map(|frame| frame.bytes)),
+            // The socket reports once that the link went down.
+            Err(_) => Ok(self.taps[at]
+                .receive_within(timeout)
+                .map_err(|error| Fault::Broken(format!("receiving on {}: {error}", self.ends[at])))?
+                .map(|frame| frame.bytes)),
+        }
+    }
+
+    fn judge(&self, from: usize, number: usize, sent: &[u8], arrived: &[u8], result: &mut Arrived) {
+        let direction = self.direction(from);
+        let mut fault = |what: String| result.faults.push(format!("{direction}: frame {number} {what}"));
+        let common = sent.len().min(arrived.len());
+        if let Some(at) = (0..common).find(|at| sent[*at] != arrived[*at]) {
+            fault(format!(
+                "of {} bytes changed: byte {at} is {:#04x}, sent {:#04x}",
+                sent.len(),
+                arrived[at],
+                sent[at]
+            ));
+        }
+        if arrived.len() < sent.len() {
+            fault(format!("was cut from {} to {} bytes", sent.len(), arrived.len()));
+        }
+        if arrived.len() > sent.len() {
+            let padding = &arrived[sent.len()..];
+            if arrived.len() > 60 {
+                fault(format!("grew from {} to {} bytes", sent.len(), arrived.len()));
+            } else if let Some(byte) = padding.iter().find(|byte| **byte != 0) {
+                fault(format!("of {} bytes is padded with {byte:#04x} instead of zeros", sent.len()));
+            }
+            result.padded += 1;
+        }
+    }
+}
+
+/// A frame: addresses, tags, run, number, and bytes that depend on both.
+fn content(source: Mac, to: Mac, tags: &[Tag], (run, number): (u32, u32), bytes: usize) -> Vec<u8> {
+    let mut frame = [to.0, source.0].concat();
+    for tag in tags {
+        frame.extend(tag.tpid.to_be_bytes());
+        frame.extend(tag.control().to_be_bytes());
+    }
+    frame.extend(ETHERTYPE.to_be_bytes());
+    frame.extend(run.to_be_bytes());
+    frame.extend(number.to_be_bytes());
+    let mut state = (u64::from(run) << 32 | u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let length = bytes + 4 * tags.len();
+    while frame.len() < length {
+        // xorshift64: every byte value and bit pattern occurs.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        frame.push((state >> 24) as u8);
+    }
+    frame
+}
+
+/// Offset behind the EtherType, below tags; None if the frame is not one of ours.
+fn payload_at(frame: &[u8]) -> Option<usize> {
+    let mut at = 12;
+    loop {
+        match u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?) {
+            ETHERTYPE => return Some(at + 2),
+            0x8100 | 0x88a8 => at += 4,
+            _ => return None,
+        }
+    }
+}
+
+fn is_ours(frame: &[u8]) -> bool {
+    payload_at(frame).is_some()
+}
+
+fn word(frame: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(frame.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn number_of(frame: &[u8], run: u32) -> Option<usize> {
+    let at = payload_at(frame)?;
+    (word(frame, at)? == run).then_some(())?;
+    Some(word(frame, at + 4)? as usize)
+}
+
+/// Whether a frame with our EtherType is of this run, but for some bits.
+fn damaged(frame: &[u8], run: u32) -> bool {
+    let found = payload_at(frame).and_then(|at| word(frame, at));
+    found.is_some_and(|found| found == run || (found ^ run).count_ones() <= 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_has_its_length_and_its_number_below_any_tags() {
+        let (a, b) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
+        for tags in [vec![], vec![Tag::vlan(7)], vec![Tag::service(5), Tag::vlan(4095)]] {
+            let frame = content(a, b, &tags, (77, 5), 64);
+            assert_eq!((frame.len(), number_of(&frame, 77)), (64 + 4 * tags.len(), Some(5)));
+            assert_eq!(number_of(&frame, 78), None);
+            assert_ne!(frame, content(a, b, &tags, (77, 6), 64));
+        }
+    }
+}

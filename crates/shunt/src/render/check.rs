@@ -1,0 +1,44 @@
+//! The text of `shunt check`: a line for each case, with its evidence below.
+
+use shunt_api::{Failure, FailureCode};
+use shunt_inspect::check::{Outcome, Report};
+use std::fmt::Write;
+
+pub(super) fn describe(report: &Report) -> String {
+    let mut text = report.port.clone();
+    if !report.driver.is_empty() {
+        text += &format!(", driver {}", report.driver);
+    }
+    text +=
+        &report.peer.as_ref().map_or(", no other end\n".to_owned(), |peer| format!(", other end {peer}\n"));
+    for case in &report.cases {
+        let _ =
+            writeln!(text, "{:<10}  {:<12}  {:5.1} s  {}", case.outcome, case.case, case.seconds, case.title);
+        let _ = writeln!(text, "            {}", case.evidence);
+    }
+    let count = |outcome| report.count(outcome);
+    let _ = writeln!(
+        text,
+        "{} passed, {} failed, {} impossible, {} could not be carried out",
+        count(Outcome::Pass),
+        count(Outcome::Fail),
+        count(Outcome::Impossible),
+        count(Outcome::Error)
+    );
+    text
+}
+
+/// The failure with which the command ends, if a case did not pass.
+pub(super) fn failure(report: &Report) -> Option<Failure> {
+    let named = |outcome| {
+        let cases = report.cases.iter().filter(|case| case.outcome == outcome);
+        cases.map(|case| case.case.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    if report.count(Outcome::Fail) > 0 {
+        let why = format!("{}: failed: {}", report.port, named(Outcome::Fail));
+        return Some(Failure::new(FailureCode::CheckFailed, why));
+    }
+    let broken = report.count(Outcome::Error) > 0;
+    let why = || format!("{}: could not be carried out: {}", report.port, named(Outcome::Error));
+    broken.then(|| Failure::new(FailureCode::Usage, why()))
+}
