@@ -5,12 +5,14 @@ mod campaign;
 mod compare;
 mod generate;
 pub(crate) mod goodput;
+mod inspect;
 mod report;
 
 pub(crate) use benches::{concurrent, sizes, sweep};
 pub(crate) use campaign::campaign;
 pub(crate) use compare::comparison;
 pub(crate) use generate::traffic;
+pub(crate) use inspect::{diagnoses, link, register};
 pub(crate) use report::{report, result_file};
 use shunt_api::{
     Attach, Because, ByteTotals, Connection, Direction, DirectionName, Engine, Explained, Explanation,

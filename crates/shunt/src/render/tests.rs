@@ -102,6 +102,11 @@ fn every_text_matches_its_golden_file() {
     assert_golden("bench-matrix.txt", &show(&matrix, TEXT));
     assert_golden("bench-matrix.json", &show(&matrix, JSON));
     assert_golden("bench-rxtx.txt", &show(&Answer::Rxtx(Box::new(examples::goodput::rxtx())), TEXT));
+    assert_golden("reg-decode.txt", &show(&examples::register(), TEXT));
+    assert_golden("reg-decode.json", &show(&examples::register(), JSON));
+    assert_golden("doctor.txt", &show(&examples::diagnoses(), VERBOSE));
+    assert_golden("doctor.json", &show(&examples::diagnoses(), JSON));
+    assert_golden("link.txt", &show(&examples::link(), TEXT));
     assert_golden("flow-list.txt", &show(&Answer::Statics(statics()), TEXT));
 }
 
