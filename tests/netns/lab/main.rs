@@ -5,6 +5,7 @@
 mod agent;
 mod bench;
 mod campaign;
+mod check;
 mod connections;
 mod gen_command;
 mod goodput;
