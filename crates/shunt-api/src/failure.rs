@@ -99,7 +99,7 @@ failure_codes! {
     /// The agent on the DUT cannot be reached, or does not answer as expected.
     DutUnavailable = 29, "dut-unavailable";
     /// A check found a fault. The report says which.
-    CheckFailed = 1, "check-failed";
+    CheckFailed = 30, "check-failed";
     /// An unexpected error of Shunt or of the machine.
     Internal = 70, "internal";
     /// SIGHUP ended a measurement early. The results until then are shown and kept.

@@ -76,7 +76,7 @@ pub(crate) enum Command {
     /// Check a NIC and its driver: sixteen cases with evidence, on a port and the port at the other end of its cable.
     ///
     /// Each case puts back what it changed. While it runs, settings of both ports change and links may go down: run it on ports without
-    /// other traffic. The exit code is 1 if a case failed.
+    /// other traffic. The exit code is 30 if a case failed.
     Check(CheckArgs),
     /// Show results on one page, to read, print or send.
     Report(ReportArgs),

@@ -53,7 +53,7 @@ fn check_with(fault: Fault, cases: &[&str]) -> Vec<(String, String, String)> {
         .collect();
     assert_eq!(all.len(), cases.len());
     let failed = all.iter().any(|(_, outcome, _)| outcome == "fail");
-    assert_eq!(output.code, Some(i32::from(failed)), "{all:#?}");
+    assert_eq!(output.code, Some(if failed { 30 } else { 0 }), "{all:#?}");
     all
 }
 
