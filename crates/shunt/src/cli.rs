@@ -1,9 +1,10 @@
 //! The command line: global options, and the commands with the arguments that their modules define.
 
 use crate::commands::{
-    bench::BenchCommand, check::CheckArgs, compare::CompareArgs, conntrack::ConntrackArgs, flow::FlowCommand,
-    flows::FlowsArgs, generate::GenArgs, lab::LabCommand, line::LineArgs, link::LinkArgs, load::LoadArgs,
-    reg::RegCommand, report::ReportArgs, up::UpArgs, watch::WatchArgs, why::WhyArgs,
+    bench::BenchCommand, check::CheckArgs, compare::CompareArgs, conntrack::ConntrackArgs,
+    doctor::DoctorArgs, flow::FlowCommand, flows::FlowsArgs, generate::GenArgs, lab::LabCommand,
+    line::LineArgs, link::LinkArgs, load::LoadArgs, reg::RegCommand, report::ReportArgs, up::UpArgs,
+    watch::WatchArgs, why::WhyArgs,
 };
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
@@ -70,6 +71,8 @@ pub(crate) enum Command {
     Gen(Box<GenArgs>),
     /// Show the settings and counters of ports on one screen, and change settings.
     Link(Box<LinkArgs>),
+    /// Find what slows a port: settings, errors, interrupts, idle states, known errata.
+    Doctor(DoctorArgs),
     /// Decode, read, compare and change registers by name.
     #[command(subcommand)]
     Reg(RegCommand),
