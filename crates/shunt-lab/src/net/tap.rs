@@ -38,7 +38,8 @@ sockopt_impl!(
 const VNET_HDR_BYTES: usize = 10;
 /// Room for a GSO aggregate and its tags.
 const FRAME_MAX: usize = 70_000;
-/// Size of the socket's queue: a burst of a few thousand small frames.
+/// Size of the socket's queues: a burst of a few thousand small frames. A frame that was sent may count until it has left
+/// the qdisc of another device, so a smaller queue would block senders.
 const QUEUE_BYTES: usize = 8 << 20;
 
 thread_local! {
@@ -370,6 +371,7 @@ fn open(ifname: &str) -> Result<(OwnedFd, usize), Errno> {
     socket::setsockopt(&socket, PacketAuxdata, &true)?;
     socket::setsockopt(&socket, PacketIgnoreOutgoing, &true)?;
     socket::setsockopt(&socket, sockopt::RcvBufForce, &QUEUE_BYTES)?;
+    socket::setsockopt(&socket, sockopt::SndBufForce, &QUEUE_BYTES)?;
     socket::bind(socket.as_raw_fd(), &address)?;
     Ok((socket, address.ifindex()))
 }
