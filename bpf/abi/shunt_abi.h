@@ -139,6 +139,7 @@ enum shunt_control_flags {
 	SHUNT_CONTROL_VERIFY_TC = 1 << 6, /* tc verifies L4 checksums of short packets, unless the driver did */
 	SHUNT_CONTROL_VERIFY_XDP = 1 << 7, /* XDP verifies L4 checksums of short packets */
 	SHUNT_CONTROL_VERIFY_LONG = 1 << 8, /* verify longer packets, too */
+	SHUNT_CONTROL_SURVEY = 1 << 9, /* tc counts the kinds of packets that ports receive */
 };
 
 enum shunt_event_kind {
@@ -339,9 +340,12 @@ struct shunt_counters {
 	__u64 learned; /* actions installed */
 	__u64 proved; /* actions renewed */
 	__u64 retired; /* actions retired */
+	__u64 surveyed_pkts; /* during surveys: packets received; an aggregate counts as its segments */
+	__u64 aggregated_pkts; /* those that arrived in aggregates */
+	__u64 copied_pkts; /* those in buffers that native XDP of a virtual device would have to copy */
 	__u64 reasons[SHUNT_REASONS_MAX]; /* by enum shunt_reason */
 };
-_Static_assert(sizeof(struct shunt_counters) == 80 + 8 * 64, "shunt_counters is ABI");
+_Static_assert(sizeof(struct shunt_counters) == 104 + 8 * 64, "shunt_counters is ABI");
 
 /* The control block. A single element, written by the daemon; the programs write epoch and heartbeat_ticks as well. */
 struct shunt_control {

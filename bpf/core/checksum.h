@@ -83,20 +83,29 @@ static __always_inline int shunt_looks_partial(__u32 family, const void *l3, __u
 	return shunt_sum_is_zero(shunt_pseudo_sum(family, l3, l4_proto, l4_len) + (__u16)~check);
 }
 
+/* Adds `part` bytes, a constant, if that bit of `bytes` is set, and moves `at` behind them. */
+static __always_inline int shunt_add_part(const void **at, const void *end, __u32 bytes, __u32 part, __u64 *sum)
+{
+	const __u32 *word = *at;
+
+	if (!(bytes & part))
+		return 0;
+	if (*at + part > end)
+		return -1;
+#pragma unroll
+	for (__u32 i = 0; i < part / 4; i++)
+		*sum += word[i];
+	*at += part;
+	return 0;
+}
+
 /* Adds at most SHUNT_SHORT_L4_MAX bytes to `sum`. Returns -1 if they do not end before `end`. */
 static __always_inline int shunt_add_bytes(const void *at, const void *end, __u32 bytes, __u64 *sum)
 {
-#pragma unroll
-	for (__u32 part = 64; part >= 4; part /= 2) {
-		if (!(bytes & part))
-			continue;
-		if (at + part > end)
-			return -1;
-#pragma unroll
-		for (__u32 i = 0; i < part / 4; i++)
-			*sum += ((const __u32 *)at)[i];
-		at += part;
-	}
+	if (shunt_add_part(&at, end, bytes, 64, sum) || shunt_add_part(&at, end, bytes, 32, sum) ||
+	    shunt_add_part(&at, end, bytes, 16, sum) || shunt_add_part(&at, end, bytes, 8, sum) ||
+	    shunt_add_part(&at, end, bytes, 4, sum))
+		return -1;
 	if (bytes & 2) {
 		if (at + 2 > end)
 			return -1;

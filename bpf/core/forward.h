@@ -40,14 +40,22 @@ static __always_inline enum shunt_reason shunt_admit(const struct shunt_packet *
 }
 
 /*
- * The functions below compare and copy headers in wide words without regard to alignment: the kernel aligns an Ethernet
- * header to two bytes only, and the supported machines allow unaligned access.
+ * The functions below compare and copy headers in wide words. An L2 header begins at any even address, and an IP header
+ * at a multiple of four on machines that cannot load words from elsewhere. eBPF loads words from anywhere; clang would
+ * load bytes if the types had a smaller alignment.
  */
+#ifdef __bpf__
+typedef __u32 shunt_l2_u32;
+typedef __u64 shunt_l2_u64;
+#else
+typedef __u32 shunt_l2_u32 __attribute__((aligned(2)));
+typedef __u64 shunt_l2_u64 __attribute__((aligned(2)));
+#endif
 
 /* Reads eight bytes of each: at least two more bytes always follow a MAC in a header. */
 static __always_inline int shunt_same_mac(const void *a, const void *b)
 {
-	__u64 differ = *(const __u64 *)a ^ *(const __u64 *)b;
+	__u64 differ = *(const shunt_l2_u64 *)a ^ *(const shunt_l2_u64 *)b;
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 	return !(differ << 16);
@@ -58,8 +66,8 @@ static __always_inline int shunt_same_mac(const void *a, const void *b)
 
 static __always_inline void shunt_copy_macs(void *to, const void *from)
 {
-	*(__u64 *)to = *(const __u64 *)from;
-	((__u32 *)to)[2] = ((const __u32 *)from)[2];
+	*(shunt_l2_u64 *)to = *(const shunt_l2_u64 *)from;
+	((shunt_l2_u32 *)to)[2] = ((const shunt_l2_u32 *)from)[2];
 }
 
 /* Copies a whole L2 header with `tags` VLAN tags. */
@@ -71,9 +79,9 @@ static __always_inline void shunt_copy_l2(void *to, const void *from, __u32 tags
 	shunt_copy_macs(to, from);
 	half[6] = with[6];
 	if (tags > 0)
-		*(__u32 *)(half + 7) = *(const __u32 *)(with + 7);
+		*(shunt_l2_u32 *)(half + 7) = *(const shunt_l2_u32 *)(with + 7);
 	if (tags > 1)
-		*(__u32 *)(half + 9) = *(const __u32 *)(with + 9);
+		*(shunt_l2_u32 *)(half + 9) = *(const shunt_l2_u32 *)(with + 9);
 }
 
 static __always_inline void shunt_copy_addrs(__u32 family, void *to, const void *from)
@@ -146,6 +154,23 @@ static __always_inline __u32 shunt_frame_bytes(const struct shunt_flow *f, __u32
 static __always_inline __u32 shunt_check_offset(__u8 l4_proto)
 {
 	return l4_proto == IPPROTO_TCP ? 16 : 6;
+}
+
+/* Size of the L4 header, without options. */
+static __always_inline __u32 shunt_l4_size(__u8 l4_proto)
+{
+	return l4_proto == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr);
+}
+
+/* Whether the L4 checksum is finished. The headers are present. */
+static __always_inline int shunt_is_summed(const struct shunt_packet *p, __u32 family, __u8 l4_proto,
+					   const struct shunt_flow *f, const void *l3)
+{
+	__u32 l3_size = shunt_l3_size(family);
+	const __u16 *check = l3 + l3_size + shunt_check_offset(l4_proto);
+
+	return !(f->flags & SHUNT_FLOW_PARTIAL) ||
+	       !shunt_looks_partial(family, l3, l4_proto, p->l3_bytes - l3_size, *check);
 }
 
 /*

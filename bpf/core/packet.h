@@ -130,6 +130,12 @@ static __always_inline enum shunt_reason shunt_parse_l2(void *data, void *end, s
 	return shunt_is_vlan(*proto_be) ? SHUNT_TAGS : SHUNT_OK;
 }
 
+/* Begins the description of a frame without VLAN tags. */
+static __always_inline void shunt_untagged(struct shunt_packet *p)
+{
+	*p = (struct shunt_packet){ .l2_bytes = ETH_HLEN };
+}
+
 /*
  * The position of one direction of a TCP connection after a packet: the sequence number after the packet's data,
  * and the acknowledgement as on the wire. 0 means unknown.

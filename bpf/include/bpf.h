@@ -20,8 +20,12 @@ enum {
  */
 static __always_inline __u64 shunt_at_most(__u64 value, __u32 most)
 {
+#ifdef __bpf__
 	asm volatile("%0 &= %1" : "+r"(value) : "i"(most));
 	return value;
+#else
+	return value & most;
+#endif
 }
 
 #endif

@@ -43,25 +43,35 @@ static __always_inline void shunt_count_reason(struct shunt_counters *counters, 
 	counters->reasons[why & (SHUNT_REASONS_MAX - 1)]++;
 }
 
-/* Counts a packet of a flow. A flow nearly always stays on its home CPU, which counts without atomics. */
-static __always_inline void shunt_count_flow(__u32 family, struct shunt_flow *f, __u32 entry, __u32 bytes, __u32 now)
+/* Counts packets of a flow where every CPU may. Rare, so not inlined. */
+static __noinline int shunt_count_remote(__u32 family, __u32 entry, __u64 pkts, __u32 bytes)
 {
-	struct shunt_cold *cold;
-	__u64 pkts = 1;
+	struct shunt_cold *cold = shunt_cold_at(family, entry);
 
-	f->seen_ticks = now;
-	if (shunt_likely(f->home_cpu == (__u16)bpf_get_smp_processor_id())) {
-		f->bytes += bytes;
-		if (shunt_likely(++f->pkts))
-			return;
-		pkts = 1ULL << 32;
-		bytes = 0;
-	}
-	cold = shunt_cold_at(family, entry);
 	if (cold) {
 		__sync_fetch_and_add(&cold->remote_pkts, pkts);
 		__sync_fetch_and_add(&cold->remote_bytes, bytes);
 	}
+	return 0;
+}
+
+/* Counts a packet of a flow. A flow nearly always stays on its home CPU, which counts without atomics. */
+static __always_inline void shunt_count_flow(__u32 family, struct shunt_flow *f, __u32 entry, __u32 bytes, __u32 now)
+{
+	__u32 pkts;
+
+	f->seen_ticks = now;
+	if (shunt_unlikely(f->home_cpu != (__u16)bpf_get_smp_processor_id())) {
+		shunt_count_remote(family, entry, 1, bytes);
+		return;
+	}
+	f->bytes += bytes;
+	pkts = f->pkts + 1;
+	/* Keep clang from comparing with the old value instead. */
+	asm("" : "+r"(pkts));
+	f->pkts = pkts;
+	if (shunt_unlikely(!pkts))
+		shunt_count_remote(family, entry, 1ULL << 32, 0);
 }
 
 #endif

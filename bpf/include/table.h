@@ -286,6 +286,49 @@ static __always_inline struct shunt_flow *shunt_find(__u32 family, const union s
 	return shunt_find_by(family, key, shunt_static_hash(family, key, hash), entry);
 }
 
+/* The rest of a look-up whose first slots have no match. Returns the number of an entry, or -1. */
+static __noinline __s64 shunt_find_rest(__u32 family, const union shunt_key *key, __u64 hash)
+{
+	struct shunt_flow *f;
+	__u32 entry = 0;
+
+	f = family == 4 ? shunt_find(4, key, hash, &entry) : shunt_find(6, key, hash, &entry);
+	return f ? (__s64)entry : -1;
+}
+
+/*
+ * As shunt_find(), for the hot path: looks at the first slots in place, and calls a function for the others. Most flows
+ * are in the first slot of their bucket.
+ */
+static __always_inline struct shunt_flow *shunt_find_soon(__u32 family, const union shunt_key *key, __u64 hash,
+							  __u32 *entry)
+{
+	const struct shunt_bucket *bucket = shunt_bucket_at(family, shunt_bucket_of(hash, 0));
+	union shunt_key copy;
+	struct shunt_flow *f;
+	__s64 found;
+	__u64 *words;
+	__u32 slot;
+
+	if (!bucket)
+		return 0;
+	slot = shunt_slot(bucket, 0);
+	if (shunt_likely(shunt_slot_digest(slot) == shunt_digest_of(hash))) {
+		*entry = shunt_slot_entry(slot);
+		f = shunt_match(family, key, *entry);
+		if (shunt_likely(f))
+			return f;
+	}
+	/* A copy, so that the key itself stays in registers. */
+	__builtin_memcpy(&copy, key, family == 4 ? sizeof(key->v4) : sizeof(key->v6));
+	found = shunt_find_rest(family, &copy, hash);
+	if (found < 0)
+		return 0;
+	*entry = found;
+	words = shunt_words_at(family, *entry);
+	return words && shunt_same_key(family, words, key) ? shunt_flow_at(family, words) : 0;
+}
+
 /* The new addresses of a flow in the table. */
 static __always_inline __u8 *shunt_new_addrs(struct shunt_flow *f)
 {

@@ -37,22 +37,25 @@ __noinline int shunt_short_sum_is_zero(SHUNT_FRAME *ctx, __u32 at, __u32 bytes, 
 
 __noinline int shunt_long_sum_is_zero(SHUNT_FRAME *ctx, __u32 at, __u32 bytes, __u64 sum)
 {
+	const __u64 step = ((__u64)SHUNT_CHUNK << 32) - SHUNT_CHUNK;
 	__u32 zero = 0;
 	struct shunt_chunk *chunk = bpf_map_lookup_elem(&shunt_chunk, &zero);
+	/* Both in one, since a deeper stack would not fit below the callers'. */
+	__u64 at_and_bytes = (__u64)at << 32 | bytes;
 
 	if (!chunk)
 		return 0;
-	for (int i = 0; i < 0x10000 / SHUNT_CHUNK && bytes >= SHUNT_CHUNK; i++) {
-		if (SHUNT_LOAD_BYTES(ctx, at, chunk->bytes, SHUNT_CHUNK))
+	for (int i = 0; i < 0x10000 / SHUNT_CHUNK && (__u32)at_and_bytes >= SHUNT_CHUNK; i++) {
+		if (SHUNT_LOAD_BYTES(ctx, at_and_bytes >> 32, chunk->bytes, SHUNT_CHUNK))
 			return 0;
 		sum += (__u32)bpf_csum_diff(0, 0, (__be32 *)chunk->bytes, SHUNT_CHUNK, 0);
-		at += SHUNT_CHUNK;
-		bytes -= SHUNT_CHUNK;
+		at_and_bytes += step;
 	}
+	bytes = at_and_bytes;
 	if (bytes) {
 		/* 6.1's verifier does not infer >= 1 from != 0. */
 		bytes = shunt_at_most(bytes - 1, SHUNT_CHUNK - 1) + 1;
-		if (SHUNT_LOAD_BYTES(ctx, at, chunk->bytes, bytes))
+		if (SHUNT_LOAD_BYTES(ctx, at_and_bytes >> 32, chunk->bytes, bytes))
 			return 0;
 		chunk->bytes[bytes] = 0;
 		chunk->bytes[bytes + 1] = 0;

@@ -5,6 +5,7 @@
  */
 #include "include/ends.h"
 #include "include/skb.h"
+#include "include/survey.h"
 #include "include/trace.h"
 #include "include/watch.h"
 
@@ -63,9 +64,6 @@ static __always_inline int should_learn(const struct ingress *h, const struct sh
 
 	if (!(shunt_control.flags & SHUNT_CONTROL_LEARN))
 		return 0;
-	/* While the table is nearly full, reserve entries for tuples that are seen often. */
-	if (why == SHUNT_MISS && shunt_free_entries(p->family) < shunt_control.max_flows / SHUNT_CROWDED)
-		want *= SHUNT_CROWDED;
 	if (why != SHUNT_MISS && why != SHUNT_STALE)
 		return 1;
 	if (shunt_is_quiet(s, h->now))
@@ -74,7 +72,15 @@ static __always_inline int should_learn(const struct ingress *h, const struct sh
 		s->since_ticks = h->now;
 		s->pkts = 0;
 	}
-	return ++s->pkts >= want || why == SHUNT_STALE;
+	if (why == SHUNT_STALE) {
+		s->pkts++;
+		return 1;
+	}
+	if (++s->pkts < want)
+		return 0;
+	/* While the table is nearly full, reserve entries for tuples that are seen often. */
+	return shunt_free_entries(p->family) >= shunt_control.max_flows / SHUNT_CROWDED ||
+	       s->pkts >= want * SHUNT_CROWDED;
 }
 
 /* The reason why nothing may be learned on this port or from this family; SHUNT_OK if learning is allowed. */
@@ -163,7 +169,8 @@ static __always_inline int rewrite(struct __sk_buff *skb, __u32 family, const st
 
 	if ((void *)(proto + 1) > end)
 		return -1;
-	if (shunt_is_vlan(*proto)) {
+	/* An untagged frame to which at most one tag was added, which is not in the frame, has its L3 header here. */
+	if ((p->tags || f->out_tags > 1) && shunt_is_vlan(*proto)) {
 		proto = l3 + 2;
 		l3 += 4;
 		if (l3 > end)
@@ -284,7 +291,7 @@ static __always_inline int handle(struct ingress *h, struct shunt_packet *p, __u
 		return punt(h, h->skb->len - p->l2_bytes, why);
 	h->hash = shunt_hash(family, &key);
 	why = shunt_admit(p);
-	f = shunt_empty() ? 0 : shunt_find(family, &key, h->hash, &h->entry);
+	f = shunt_empty() ? 0 : shunt_find_soon(family, &key, h->hash, &h->entry);
 	if (!f) {
 		if (why == SHUNT_OK)
 			why = SHUNT_MISS;
@@ -329,6 +336,8 @@ int shunt_in(struct __sk_buff *skb)
 	struct ingress h;
 	void *end;
 
+	if (shunt_unlikely(shunt_control.flags & SHUNT_CONTROL_SURVEY))
+		shunt_survey(skb);
 	h.skb = skb;
 	h.jiffies = shunt_now();
 	h.now = h.jiffies;

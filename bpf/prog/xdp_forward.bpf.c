@@ -5,9 +5,12 @@
  */
 #include "include/maps.h"
 
+/* Verification costs instructions even where it is off, so there is an object with it and one without. */
+#ifdef SHUNT_VERIFYING
 #define SHUNT_FRAME struct xdp_md
 #define SHUNT_LOAD_BYTES bpf_xdp_load_bytes
 #include "include/verify.h"
+#endif
 
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
@@ -27,23 +30,19 @@ static __always_inline int trim(struct xdp_md *ctx, const struct shunt_flow *f, 
 	return have > bytes ? (int)bpf_xdp_adjust_tail(ctx, (int)(bytes - have)) : 0;
 }
 
-/* Whether the L4 checksum is within the first buffer and finished. */
-static __always_inline int is_summed(const struct shunt_packet *p, __u32 family, const struct shunt_flow *f, void *l3,
-				     void *end)
-{
-	__u32 l3_size = shunt_l3_size(family);
-	__u16 *check = l3 + l3_size + shunt_check_offset(p->l4_proto);
-
-	return (void *)(check + 1) <= end &&
-	       (!(f->flags & SHUNT_FLOW_PARTIAL) ||
-		!shunt_looks_partial(family, l3, p->l4_proto, p->l3_bytes - l3_size, *check));
-}
-
 static __always_inline int drop(struct shunt_counters *counters)
 {
 	counters->dropped_pkts++;
 	shunt_count_reason(counters, SHUNT_HALF_WRITTEN);
 	return XDP_DROP;
+}
+
+/* As drop(), for a packet that was counted as forwarded. */
+static __always_inline int drop_counted(struct shunt_counters *counters, __u32 bytes)
+{
+	counters->xdp_pkts--;
+	counters->xdp_bytes -= bytes;
+	return drop(counters);
 }
 
 /* Whether the egress driver accepts multi-buffer frames. */
@@ -65,13 +64,16 @@ static __always_inline int fits(struct xdp_md *ctx, const struct shunt_flow *f, 
 	return !bpf_check_mtu(ctx, shunt_ifindex_of(f->out_slot), &with_inner_tag, 0, 0);
 }
 
-static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet *p, __u32 family, struct shunt_flow *f,
-				   __u32 entry, void *eth, void *l3, void *end)
+/*
+ * The functions below are inlined several times: for each family and protocol, and for untagged packets apart from tagged
+ * ones. `tagged` and mostly `l4_proto` are constants.
+ */
+static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet *p, __u32 family, __u8 l4_proto,
+				   int tagged, struct shunt_flow *f, __u32 entry, void *eth, void *l3, void *end)
 {
 	__u64 now = shunt_now();
-	enum shunt_reason why = shunt_decide(f, p, eth, &shunt_control, now);
+	enum shunt_reason why = shunt_decide(f, p, tagged ? eth : l3 - ETH_HLEN, &shunt_control, now);
 	struct shunt_counters *counters;
-	int room;
 
 	if (shunt_unlikely(why == SHUNT_REPROVE)) {
 		/* Advance the time here, so that one packet of a burst is punted by tc, and not all of them. */
@@ -82,32 +84,33 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 		return XDP_PASS;
 	if (family == 4 && !shunt_ipv4_header_good(l3))
 		return XDP_PASS;
-	/* Keep clang from recomputing the addresses of the members from the entry. */
-	asm("" : "+r"(f));
 	counters = shunt_counters_of(f->in_slot);
 	if (!counters)
 		return XDP_PASS;
-	if (shunt_unlikely(p->l2_bytes + p->l3_bytes != ctx->data_end - ctx->data)) {
-		if (!is_summed(p, family, f, l3, end) || trim(ctx, f, p->l2_bytes + p->l3_bytes))
+	if (shunt_unlikely(l3 + p->l3_bytes != end)) {
+		if (!shunt_is_summed(p, family, l4_proto, f, l3) || trim(ctx, f, p->l2_bytes + p->l3_bytes))
 			return XDP_PASS;
 		eth = (void *)(long)ctx->data;
 		end = (void *)(long)ctx->data_end;
 		l3 = eth + p->l2_bytes;
 		if ((long)bpf_xdp_get_buff_len(ctx) > end - (void *)eth && !takes_frags(f))
 			return XDP_PASS;
+		if (l3 + shunt_l3_size(family) + shunt_l4_size(l4_proto) > end)
+			return XDP_PASS;
 	}
 	if (shunt_unlikely(f->out_tags > 1) && !fits(ctx, f, p->l3_bytes))
 		return XDP_PASS;
-	if (!is_summed(p, family, f, l3, end))
+	if (!shunt_is_summed(p, family, l4_proto, f, l3))
 		return XDP_PASS;
-	if (shunt_unlikely(shunt_control.flags & SHUNT_CONTROL_VERIFY_XDP) &&
-	    !shunt_checksum_good(ctx, p, family, f, l3, end))
+#ifdef SHUNT_VERIFYING
+	if (shunt_control.flags & SHUNT_CONTROL_VERIFY_XDP && !shunt_checksum_good(ctx, p, family, f, l3, end))
 		return XDP_PASS;
-	shunt_rewrite(l3, l3 + shunt_l3_size(family), family, p->l4_proto, f, shunt_new_addrs(f),
-		      SHUNT_CHECKSUM_FINISHED);
-	room = p->l2_bytes - ETH_HLEN - 4 * f->out_tags;
-	if (shunt_unlikely(room)) {
-		if (bpf_xdp_adjust_head(ctx, room)) {
+#endif
+	shunt_rewrite(l3, l3 + shunt_l3_size(family), family, l4_proto, f, shunt_new_addrs(f), SHUNT_CHECKSUM_FINISHED);
+	if (tagged || shunt_unlikely(f->out_tags)) {
+		int room = p->l2_bytes - ETH_HLEN - 4 * f->out_tags;
+
+		if (room && bpf_xdp_adjust_head(ctx, room)) {
 			/* The driver left no headroom for tags; use tc from now on. */
 			f->flags &= ~SHUNT_FLOW_XDP;
 			return drop(counters);
@@ -116,38 +119,55 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 		end = (void *)(long)ctx->data_end;
 		if (eth + SHUNT_L2_MAX > end)
 			return drop(counters);
+		shunt_copy_l2(eth, f->l2, f->out_tags);
+	} else {
+		shunt_copy_l2(l3 - ETH_HLEN, f->l2, 0);
 	}
-	/* Keep clang from reloading eth. */
-	asm("" : "+r"(eth));
-	shunt_copy_l2(eth, f->l2, f->out_tags);
-	/* Fails if the egress port was removed. */
-	if (shunt_unlikely(bpf_redirect_map(&shunt_devmap, f->out_slot, XDP_DROP) != XDP_REDIRECT))
-		return drop(counters);
 	counters->xdp_pkts++;
 	counters->xdp_bytes += p->l3_bytes;
-	f->tcp_position = p->tcp_position;
+	if (l4_proto == IPPROTO_TCP)
+		f->tcp_position = p->tcp_position;
 	shunt_count_flow(family, f, entry, p->l3_bytes, now);
+	/* Fails if the egress port was removed. */
+	if (shunt_unlikely(bpf_redirect_map(&shunt_devmap, f->out_slot, XDP_DROP) != XDP_REDIRECT))
+		return drop_counted(counters, p->l3_bytes);
 	return XDP_REDIRECT;
 }
 
-static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __u32 family, struct ethhdr *eth,
-				  void *end)
+static __always_inline int find(struct xdp_md *ctx, struct shunt_packet *p, __u32 family, __u8 l4_proto, int tagged,
+				union shunt_key *key, void *eth, void *l3, void *end)
 {
-	void *l3 = (void *)eth + p->l2_bytes;
-	union shunt_key key;
 	struct shunt_flow *f;
 	__u32 entry;
 
-	if (shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, p, &key) != SHUNT_OK || shunt_admit(p) != SHUNT_OK)
+	if (shunt_admit(p) != SHUNT_OK)
 		return XDP_PASS;
-	f = shunt_find(family, &key, shunt_hash(family, &key), &entry);
-	if (!f || !(f->flags & SHUNT_FLOW_XDP))
+	f = shunt_find_soon(family, key, shunt_hash(family, key), &entry);
+	if (!f)
 		return XDP_PASS;
-	return forward(ctx, p, family, f, entry, eth, l3, end);
+	/* Keep clang from recomputing the addresses of the members from the entry. */
+	asm("" : "+r"(f));
+	if (!(f->flags & SHUNT_FLOW_XDP))
+		return XDP_PASS;
+	return forward(ctx, p, family, l4_proto, tagged, f, entry, eth, l3, end);
 }
 
-SEC("xdp.frags")
-int shunt_xdp(struct xdp_md *ctx)
+static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __u32 family, int tagged, void *eth,
+				  void *l3, void *end)
+{
+	union shunt_key key;
+
+	if (shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, p, &key) != SHUNT_OK)
+		return XDP_PASS;
+	if (tagged)
+		return find(ctx, p, family, p->l4_proto, tagged, &key, eth, l3, end);
+	if (p->l4_proto == IPPROTO_UDP)
+		return find(ctx, p, family, IPPROTO_UDP, tagged, &key, eth, l3, end);
+	return find(ctx, p, family, IPPROTO_TCP, tagged, &key, eth, l3, end);
+}
+
+/* Not inlined: tagged packets pay for a call, so that others need no registers for tags. */
+static __noinline int handle_tagged(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
@@ -155,13 +175,36 @@ int shunt_xdp(struct xdp_md *ctx)
 	struct shunt_packet p;
 	__be16 proto_be;
 
-	if (shunt_empty() || shunt_parse_l2(data, end, none, &p, &proto_be) != SHUNT_OK)
+	if (shunt_parse_l2(data, end, none, &p, &proto_be) != SHUNT_OK)
 		return XDP_PASS;
 	if (proto_be == shunt_htons(ETH_P_IP))
-		return handle(ctx, &p, 4, data, end);
+		return handle(ctx, &p, 4, 1, data, data + p.l2_bytes, end);
 	if (proto_be == shunt_htons(ETH_P_IPV6))
-		return handle(ctx, &p, 6, data, end);
+		return handle(ctx, &p, 6, 1, data, data + p.l2_bytes, end);
 	return XDP_PASS;
+}
+
+SEC("xdp.frags")
+int shunt_xdp(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	void *l3 = data + ETH_HLEN, *eth;
+	struct shunt_packet p;
+	__be16 proto_be;
+
+	if (shunt_empty() || l3 > end)
+		return XDP_PASS;
+	/* One base register for both headers. */
+	asm("" : "+r"(l3));
+	eth = l3 - ETH_HLEN;
+	proto_be = ((__be16 *)eth)[6];
+	shunt_untagged(&p);
+	if (proto_be == shunt_htons(ETH_P_IP))
+		return handle(ctx, &p, 4, 0, eth, l3, end);
+	if (proto_be == shunt_htons(ETH_P_IPV6))
+		return handle(ctx, &p, 6, 0, eth, l3, end);
+	return shunt_is_vlan(proto_be) ? handle_tagged(ctx) : XDP_PASS;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

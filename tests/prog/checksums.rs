@@ -1,6 +1,6 @@
 //! Verification of L4 checksums: wrong ones go to Linux as configured, and packets with right ones are always forwarded.
 
-use crate::rig::{Pair, Rig, pairs, reason, with_rig};
+use crate::rig::{Pair, Rig, pairs, reason, with_verifying_rig};
 use shunt_bpf::{
     abi::{self, CONTROL_VERIFY_LONG, CONTROL_VERIFY_TC, CONTROL_VERIFY_XDP},
     attach::Hook,
@@ -44,7 +44,7 @@ fn flipped(packet: &Packet, at: usize, bit: u8) -> Vec<u8> {
 
 #[test]
 fn a_packet_with_a_right_checksum_is_never_refused() {
-    with_rig(|rig| {
+    with_verifying_rig(|rig| {
         rig.plane.control().set_verification(ALWAYS);
         for pair in pairs() {
             rig.learn(&pair);
@@ -61,7 +61,7 @@ fn a_packet_with_a_right_checksum_is_never_refused() {
 
 #[test]
 fn udp_with_no_checksum_or_with_one_of_all_ones_is_forwarded() {
-    with_rig(|rig| {
+    with_verifying_rig(|rig| {
         rig.plane.control().set_verification(ALWAYS);
         for pair in pairs().into_iter().filter(|pair| pair.before.udp().is_some()) {
             rig.learn(&pair);
@@ -85,7 +85,7 @@ fn l4_check(packet: &Packet) -> [u8; 2] {
 
 #[test]
 fn each_wrong_bit_is_found_if_checksums_are_verified() {
-    with_rig(|rig| {
+    with_verifying_rig(|rig| {
         let control = |rig: &Rig<'_>, flags| rig.plane.control().set_verification(flags);
         let bad = reason("bad-checksum");
         for pair in pairs() {
@@ -124,7 +124,7 @@ fn each_wrong_bit_is_found_if_checksums_are_verified() {
 
 #[test]
 fn checksums_of_bridged_untracked_packets_are_not_verified() {
-    with_rig(|rig| {
+    with_verifying_rig(|rig| {
         rig.plane.control().set_verification(ALWAYS);
         let pair = crate::rig::bridged(&pairs()[0]);
         let frame = flipped(&pair.before, pair.before.to_bytes().len() - 1, 0);
@@ -146,7 +146,7 @@ fn checksums_of_bridged_untracked_packets_are_not_verified() {
 fn the_cost_of_verifying_checksums() {
     const RUNS: i32 = 50_000;
     const ROUNDS: usize = 10;
-    with_rig(|rig| {
+    with_verifying_rig(|rig| {
         // Bridged packets are not changed, so each run finds the frame as the previous one did.
         let pairs = pairs().map(|pair| Pair { after: pair.before.clone(), ..pair });
         for (hook, ..) in HOOKS.into_iter().rev() {

@@ -19,6 +19,9 @@ fn assert_forwarded_by_xdp(rig: &Rig<'_>, frame: &[u8], after: &Packet) {
     assert_eq!((outcome.verdict, outcome.frame), (XDP_REDIRECT, after.to_bytes()), "{after:?}");
     let bytes = l3_bytes(after);
     assert_eq!(counted, Counters { xdp_pkts: 1, xdp_bytes: bytes, ..Counters::default() });
+    // The external engine runs the same core in user space.
+    let slot = rig.plane.slot(rig.out).unwrap();
+    assert_eq!(rig.external(frame), shunt_xsk::Outcome::Forwarded(slot, after.to_bytes()), "{after:?}");
 }
 
 #[track_caller]

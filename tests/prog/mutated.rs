@@ -1,7 +1,7 @@
 //! Malformed frames: frames that are not forwarded are unchanged, and those that are forwarded leave as the host's build of
 //! the packet core says.
 
-use crate::rig::{EPOCH, Pair, Rig, bridged, pairs, with_rig};
+use crate::rig::{EPOCH, Pair, Rig, bridged, pairs, with_rig, with_verifying_rig};
 use fastrand::Rng;
 use shunt_bpf::{
     Entry, Key,
@@ -186,7 +186,7 @@ fn l4_checksum(frame: &[u8]) -> (bool, usize) {
 fn mutated_frames_with_wrong_checksums_are_not_forwarded_if_verified() {
     let seed = std::env::var("SHUNT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5348_554e);
     println!("SHUNT_SEED={seed}");
-    with_rig(|rig| {
+    with_verifying_rig(|rig| {
         let mut rng = Rng::with_seed(seed);
         let table = table(rig);
         let mut corpus: Vec<Vec<u8>> = table.values().map(|known| known.pair.before.to_bytes()).collect();

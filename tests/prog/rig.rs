@@ -9,6 +9,7 @@ use shunt_bpf::{
 use shunt_testkit::{NetNs, require_root};
 use shunt_traffic::testrun::{Outcome, TestRun};
 use shunt_wire::{Mac, Packet, Tag, Tcp};
+use shunt_xsk as external;
 use std::{net::SocketAddr, time::Duration};
 
 /// The epoch of the rig.
@@ -40,6 +41,15 @@ pub(crate) struct Rig<'n> {
 
 /// Runs a test on a rig whose links are down, so that no other packets are counted. Skips the test if it is not root.
 pub(crate) fn with_rig(test: impl FnOnce(&mut Rig<'_>) + Send) {
+    with_xdp(false, test);
+}
+
+/// As [`with_rig`], with the XDP program that can verify L4 checksums.
+pub(crate) fn with_verifying_rig(test: impl FnOnce(&mut Rig<'_>) + Send) {
+    with_xdp(true, test);
+}
+
+fn with_xdp(verify_xdp: bool, test: impl FnOnce(&mut Rig<'_>) + Send) {
     if !require_root() {
         return;
     }
@@ -50,7 +60,7 @@ pub(crate) fn with_rig(test: impl FnOnce(&mut Rig<'_>) + Send) {
     }
     let (port, out) = (ns.ifindex("i0"), ns.ifindex("o0"));
     ns.within(|| {
-        let expected = LoadOptions { btf: true, learning: true, xdp: true };
+        let expected = LoadOptions { btf: true, learning: true, xdp: true, verify_xdp };
         let mut plane = DataPlane::load(Size { max_flows: 1024, seed: 1 }, expected).unwrap();
         plane.control().set_epoch(EPOCH);
         plane.control().set_heartbeat_max(Duration::from_secs(3600));
@@ -128,6 +138,18 @@ impl Rig<'_> {
 
     pub(crate) fn xdp(&self, frame: &[u8]) -> Outcome {
         self.run(Hook::Xdp, frame)
+    }
+
+    /// What the external engine does with a frame that comes in at the port, given the frame's flow in the table.
+    pub(crate) fn external(&self, frame: &[u8]) -> external::Outcome {
+        let mut tables = external::Tables::new(Size { max_flows: 8, seed: 1 });
+        tables.change_control(|control| {
+            (control.epoch, control.flags) = (EPOCH, abi::CONTROL_STATICS);
+            (control.heartbeat_ticks, control.heartbeat_max_ticks) = (self.now.into(), 1);
+        });
+        let (_, key) = shunt_bpf::core::parse(frame, self.port).unwrap();
+        tables.put(&key, &self.plane.flow(&key).unwrap().unwrap()).unwrap();
+        tables.forward(&[frame], self.port, u64::MAX, self.now.into()).remove(0)
     }
 
     /// Runs a function; returns the increase of the port's counters.

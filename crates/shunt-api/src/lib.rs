@@ -46,7 +46,7 @@ pub use selection::{Network, Selection};
 pub use statics::{Hop, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute, StaticTable};
 pub use status::{
     Attach, ByteTotals, Count, FilterHook, FlowCounts, PacketTotals, PortFilter, PortPackets, PortStatus,
-    Probe, ProbeAnswer, RuleNote, RulesetStatus, Status, TopReason,
+    Probe, ProbeAnswer, RuleNote, RulesetStatus, SlowCause, Status, TopReason,
 };
 pub use tracked::{Counted, Icmp, Tracked, TrackedDirection, TrackedTable};
 pub use watch_event::{FlowEvent, WatchEvent};

@@ -47,7 +47,11 @@ pub struct Status {
     pub refusals: BTreeMap<String, u64>,
     /// Packets that the fast path dropped since the start, by reason. Reasons that never occurred are left out.
     pub drops: BTreeMap<String, u64>,
-    /// The most frequent reasons why packets did not take the fast path, the most frequent first.
+    /// The lasting causes that keep traffic on the slow path, those that concern most traffic first; empty if none is known.
+    #[serde(default)]
+    pub slow_causes: Vec<SlowCause>,
+    /// The main reasons why packets did not take the fast path: first those that the operator can end, then the others, each
+    /// by number of packets.
     pub top_reasons: Vec<TopReason>,
     /// The firewall rules that stop learning, and those that the fast path bypasses.
     pub ruleset: RulesetStatus,
@@ -66,6 +70,16 @@ pub struct TopReason {
     /// The meaning of the reason, in one sentence.
     pub meaning: String,
     /// What the operator can do about it.
+    pub remedy: String,
+}
+
+/// A lasting cause that keeps traffic on the slow path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SlowCause {
+    /// The traffic that stays slow, and the cause, in one sentence.
+    pub what: String,
+    /// What the operator can do without giving up what the cause is for.
     pub remedy: String,
 }
 

@@ -31,10 +31,10 @@ pub(crate) fn table_source(include: &str, header: &str, symbol: &str) -> String 
     )
 }
 
-/// The field that a line of a struct declares. Lines that open or close a union declare none.
+/// The field that a line of a struct declares, without the `*` of a pointer. Lines that open or close a union declare none.
 fn field(line: &str) -> Option<&str> {
     let declaration = line.trim().strip_suffix(';').filter(|text| !text.starts_with('}'))?;
-    declaration.split('[').next()?.split_whitespace().last()
+    declaration.split('[').next()?.split_whitespace().last().map(|name| name.trim_start_matches('*'))
 }
 
 /// The enumerators that a line defines: our enumerators all have explicit values.

@@ -55,15 +55,27 @@ pub fn compile(source: &str, name: &str, options: &[&str]) {
 
 /// Compiles `bpf/<source>` for the host and links it into the crate as a static library. For build scripts.
 pub fn compile_for_host(source: &str, library: &str) {
+    host_build(&[source]).compile(library);
+}
+
+/// Compiles files of `bpf/external` like [`compile_for_host`]. Their maps are arrays in memory.
+pub fn compile_external(sources: &[&str], library: &str) {
+    let sources: Vec<_> = sources.iter().map(|source| format!("external/{source}")).collect();
+    let sources: Vec<_> = sources.iter().map(String::as_str).collect();
+    host_build(&sources).include(source_dir().join("external/host")).opt_level(3).compile(library);
+}
+
+fn host_build(sources: &[&str]) -> cc::Build {
     let bpf = source_dir();
     println!("cargo:rerun-if-changed={}", bpf.display());
-    cc::Build::new()
-        .file(bpf.join(source))
+    let mut build = cc::Build::new();
+    build
+        .files(sources.iter().map(|source| bpf.join(source)))
         .include(bpf)
         .flag("-fno-strict-aliasing")
         .extra_warnings(true)
-        .flag_if_supported("-Wno-unknown-pragmas")
-        .compile(library);
+        .flag_if_supported("-Wno-unknown-pragmas");
+    build
 }
 
 /// Compiles the layout of `bpf/<header>` as the C table `symbol` and links it into the crate. The crate's unit tests
@@ -73,15 +85,25 @@ pub fn compile_for_host(source: &str, library: &str) {
 /// hole.
 pub fn compile_layout(header: &str, symbol: &str) {
     let bpf = source_dir();
+    let strict = ["-Wpadded", "-Werror"];
+    let status = clang(&bpf).args(["-fsyntax-only", "-x", "c"]).args(strict).arg(bpf.join(header)).status();
+    assert!(status.is_ok_and(|status| status.success()), "bpf/{header} has a hole on the BPF target");
+    compile_table(header, symbol, &strict);
+}
+
+/// Like [`compile_layout`], for structures of the host that hold pointers and may have holes.
+pub fn compile_host_layout(header: &str, symbol: &str) {
+    compile_table(header, symbol, &[]);
+}
+
+fn compile_table(header: &str, symbol: &str, flags: &[&str]) {
+    let bpf = source_dir();
     let text = fs::read_to_string(bpf.join(header)).unwrap_or_else(|e| panic!("bpf/{header}: {e}"));
     let source = out_dir().join(format!("{symbol}.c"));
     fs::write(&source, layout::table_source(header, &text, symbol))
         .unwrap_or_else(|e| panic!("{}: {e}", source.display()));
     println!("cargo:rerun-if-changed={}", bpf.display());
-    let strict = ["-Wpadded", "-Werror"];
-    let status = clang(&bpf).args(["-fsyntax-only", "-x", "c"]).args(strict).arg(bpf.join(header)).status();
-    assert!(status.is_ok_and(|status| status.success()), "bpf/{header} has a hole on the BPF target");
-    cc::Build::new().file(source).include(bpf).extra_warnings(true).flags(strict).compile(symbol);
+    cc::Build::new().file(source).include(bpf).extra_warnings(true).flags(flags).compile(symbol);
 }
 
 fn out_dir() -> PathBuf {

@@ -118,6 +118,11 @@ impl ControlBlock {
         self.set_flags(abi::CONTROL_VERIFY_TC | abi::CONTROL_VERIFY_XDP | abi::CONTROL_VERIFY_LONG, flags);
     }
 
+    /// Begins or ends a survey of the packets that ports receive.
+    pub fn set_survey(&self, on: bool) {
+        self.set_flags(abi::CONTROL_SURVEY, if on { abi::CONTROL_SURVEY } else { 0 });
+    }
+
     /// Turns traces on or off.
     pub fn set_tracing(&self, on: bool) {
         self.set_flags(abi::CONTROL_TRACE, if on { abi::CONTROL_TRACE } else { 0 });

@@ -26,6 +26,8 @@ pub(crate) const TC_FORWARD: Source = object!("tc_forward");
 pub(crate) const TC_FORWARD_WITHOUT_BTF: Source = object!("tc_forward_without_btf");
 pub(crate) const TC_WATCH: Source = object!("tc_watch");
 pub(crate) const XDP_FORWARD: Source = object!("xdp_forward");
+/// For `verify_checksums = always`: the program can verify L4 checksums.
+pub(crate) const XDP_FORWARD_VERIFYING: Source = object!("xdp_forward_verifying");
 pub(crate) const XDP_DROPS: Source = object!("xdp_drops");
 pub(crate) const TABLE: Source = object!("table");
 pub(crate) const CT_GONE: Source = object!("ct_gone");
@@ -47,7 +49,7 @@ pub struct Size {
 impl Size {
     /// Buckets of an index: a power of two that leaves a third of the slots free. A key fits eight slots, and one of
     /// them must be free.
-    pub(crate) fn buckets(self) -> u32 {
+    pub fn buckets(self) -> u32 {
         let slots = u64::from(self.max_flows) * 3 / 2;
         u32::try_from(slots.div_ceil(WAYS as u64).next_power_of_two()).unwrap_or(1 << 31)
     }

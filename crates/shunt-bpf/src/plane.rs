@@ -11,7 +11,7 @@ use crate::{
     maps::{CONTROL_MAP, Maps, PORT_CACHE},
     object::{
         CHANGES, CT_GONE, Size, TABLE, TC_FORWARD, TC_FORWARD_WITHOUT_BTF, TC_WATCH, XDP_DROPS, XDP_FORWARD,
-        load, program,
+        XDP_FORWARD_VERIFYING, load, program,
     },
     ring::Ring,
     shared::Shared,
@@ -37,6 +37,8 @@ pub struct LoadOptions {
     pub learning: bool,
     /// Load the `xdp` engine.
     pub xdp: bool,
+    /// Load the `xdp` engine that can verify L4 checksums (`CONTROL_VERIFY_XDP`).
+    pub verify_xdp: bool,
 }
 
 /// The kind of change that a netlink socket receives.
@@ -100,8 +102,9 @@ impl DataPlane {
             },
             false => None,
         };
+        let engine = if options.verify_xdp { &XDP_FORWARD_VERIFYING } else { &XDP_FORWARD };
         let xdp = if options.xdp {
-            load(&XDP_FORWARD, size, &mut maps)
+            load(engine, size, &mut maps)
         } else {
             Err(Error::Missing { object: XDP_FORWARD.name, name: "shunt_xdp" })
         };

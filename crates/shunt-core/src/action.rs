@@ -42,6 +42,10 @@ pub enum Action {
     FindCaptures,
     /// Find the TCX programs of others on these devices, and report [`crate::Event::Programs`].
     FindPrograms(BTreeSet<u32>),
+    /// Begin or end a survey of the packets that ports receive.
+    Survey(bool),
+    /// Read what surveys have counted, and report [`crate::Event::Surveyed`].
+    FindSurveyed,
     /// Read the sysctls of br_netfilter and report [`crate::Event::BridgeCalls`].
     FindBridgeCalls,
     /// Give a connection the conntrack timeout that it would have if conntrack had seen all its packets.

@@ -2,7 +2,7 @@
 
 use crate::{
     Action, BridgeCalls, Cause, Choice, Event, Hold, PortView, Program, Source, Statement, bridges::Tracking,
-    network::Network, ports, ruleset::Ruleset,
+    network::Network, ports, ruleset::Ruleset, survey::Surveys,
 };
 use shunt_api::{CaptureChoice, Proto, RulesetStatus};
 use std::{
@@ -15,12 +15,15 @@ const RESYNC_GAP: Duration = Duration::from_secs(1);
 /// The time between two sweeps of the flow tables.
 const SWEEP_GAP: Duration = Duration::from_secs(1);
 
+/// Time in which a driver accepts redirected frames once an XDP program is attached.
+const TARGET_TIME: Duration = Duration::from_secs(1);
+
 /// The policy. See [`Core::handle`].
 #[derive(Debug, Default)]
 pub struct Core {
     choice: Choice,
-    network: Network,
-    ports: BTreeMap<u32, PortView>,
+    pub(crate) network: Network,
+    pub(crate) ports: BTreeMap<u32, PortView>,
     /// Devices that could not be attached to. They are tried again when they change or when a port goes.
     refused: BTreeSet<u32>,
     /// Devices on which packet sockets capture; 0 stands for all devices.
@@ -40,6 +43,12 @@ pub struct Core {
     held: Option<Hold>,
     /// The devices on top of ports, as in the last [`Action::SetUppers`].
     uppers: BTreeMap<u32, BTreeSet<u32>>,
+    /// What virtual ports receive.
+    surveys: Surveys,
+    /// Ports whose driver accepts no redirected frames although Shunt's XDP program is attached, and since when.
+    awaited_targets: BTreeMap<u32, Instant>,
+    /// The last [`Action::Survey`].
+    surveying: bool,
     /// How often the ports have been planned.
     plans: u64,
 }
@@ -104,8 +113,9 @@ impl Core {
         }
         let Steps { mut actions, later, find_captures, .. } = steps;
         if self.network.take_needs_plan() || steps.replan {
-            actions.extend(self.settle_ports());
+            actions.extend(self.settle_ports(now));
         }
+        actions.extend(self.update_survey());
         actions.extend(later);
         // Actions that read the kernel lead to further events. They come last, so that no earlier action undoes what
         // follows from those events.
@@ -132,7 +142,7 @@ impl Core {
             Event::WantLiberal(_) => {}
             Event::Silent(silent) => steps.actions.push(Action::KeepSilent(silent)),
             Event::Tick => {
-                let actions = self.tick(now);
+                let actions = self.tick(now, steps);
                 steps.actions.extend(actions);
             }
             Event::Correct(correction) => steps.actions.push(Action::Correct(correction)),
@@ -144,6 +154,7 @@ impl Core {
                 steps.replan |= self.programs != programs;
                 self.programs = programs;
             }
+            Event::Surveyed(counts) => steps.replan |= self.surveys.counted(now, &counts),
             Event::BridgeCalls(calls) => steps.replan |= self.bridge_calls.replace(calls) != Some(calls),
             Event::Rules => steps.actions.extend(self.rules_changed(now)),
             Event::RulesetRead(statements) => self.ruleset_read(now, Ok(statements), steps),
@@ -183,6 +194,18 @@ impl Core {
     /// kernel has not reported it.
     pub fn xdp(&self, ifindex: u32) -> Option<(bool, bool)> {
         self.network.xdp.get(&ifindex).map(|xdp| (xdp.native, xdp.target))
+    }
+
+    /// Why a device cannot send by XDP whatever Shunt does; `None` if it can, or may be able to once a program is attached.
+    pub fn lacks_xdp(&self, link: &crate::Link) -> Option<&'static str> {
+        match self.xdp(link.ifindex) {
+            Some((false, _)) => Some("the driver has no native XDP"),
+            Some((true, false)) if link.kind.as_deref() == Some("veth") => Some(
+                "its veth peer accepts no redirected frames (turn GRO on there, or attach an XDP program)",
+            ),
+            // Without features (before Linux 6.3) nobody knows; the port uses tc, and its reason says so.
+            None | Some(_) => None,
+        }
     }
 
     /// How often the ports have been planned, which is the most expensive step. For tests.
@@ -231,7 +254,7 @@ impl Core {
         if self.synced_at.replace(now).is_some() {
             self.network.difference(&before).into_iter().for_each(|cause| steps.move_epoch(cause));
         }
-        self.network.keep_tx_errors(before);
+        self.network.keep_faults(before);
         self.refused.clear();
         steps.replan = true;
         if self.ruleset.is_new() {
@@ -286,8 +309,13 @@ impl Core {
         })
     }
 
-    fn tick(&mut self, now: Instant) -> Vec<Action> {
+    fn tick(&mut self, now: Instant, steps: &mut Steps) -> Vec<Action> {
         let mut actions = vec![Action::Beat];
+        steps.replan |= self.surveys.tick(now);
+        steps.replan |= self.await_targets(now);
+        if self.surveys.is_running() {
+            actions.push(Action::FindSurveyed);
+        }
         if self.swept_at.is_none_or(|at| now.duration_since(at) >= SWEEP_GAP) {
             self.swept_at = Some(now);
             actions.push(Action::Sweep);
@@ -302,6 +330,40 @@ impl Core {
         actions
     }
 
+    /// Gives up on drivers that accept no redirected frames some time after Shunt's XDP program was attached. Returns
+    /// whether ports must be planned again.
+    fn await_targets(&mut self, now: Instant) -> bool {
+        let is_waiting = |ifindex: &u32| {
+            let link = self.network.links.get(ifindex);
+            let is_ours = |prog| self.own_programs.contains(&prog);
+            let attached = link.and_then(|link| link.xdp_prog).is_some_and(is_ours);
+            attached && self.network.xdp.get(ifindex).is_some_and(|xdp| !xdp.target)
+        };
+        let is_veth = |ifindex: &u32| {
+            self.network.links.get(ifindex).is_some_and(|link| link.kind.as_deref() == Some("veth"))
+        };
+        let waiting: BTreeSet<u32> =
+            self.ports.keys().copied().filter(|on| is_waiting(on) && !is_veth(on)).collect();
+        self.awaited_targets.retain(|ifindex, _| waiting.contains(ifindex));
+        let mut changed = false;
+        for ifindex in waiting {
+            let since = *self.awaited_targets.entry(ifindex).or_insert(now);
+            if now.duration_since(since) >= TARGET_TIME {
+                changed |= self.network.no_targets.insert(ifindex);
+            }
+        }
+        changed
+    }
+
+    /// Begins or ends the survey in the data plane.
+    fn update_survey(&mut self) -> Option<Action> {
+        let runs = self.surveys.is_running();
+        (runs != self.surveying).then(|| {
+            self.surveying = runs;
+            Action::Survey(runs)
+        })
+    }
+
     fn tracking(&self) -> Tracking {
         let all = Some(BridgeCalls { v4: true, v6: true });
         Tracking { rules: self.ruleset.tracks_bridges(), calls: self.bridge_calls.unwrap_or(all) }
@@ -313,7 +375,7 @@ impl Core {
 
     /// Plans the ports, and returns the actions that bring them from their present to the planned state; none if these
     /// agree.
-    fn settle_ports(&mut self) -> Vec<Action> {
+    fn settle_ports(&mut self, now: Instant) -> Vec<Action> {
         self.plans += 1;
         let own = &self.own_programs;
         let mut want = self.choice.plan(
@@ -323,6 +385,8 @@ impl Core {
             &|prog| own.contains(&prog),
             &self.ports,
         );
+        self.surveys.set_ports(now, &self.choice.surveyed(&self.network, &want));
+        self.choice.apply_surveys(&self.network, &self.surveys, &mut want);
         let gone: Vec<u32> =
             self.ports.keys().copied().filter(|ifindex| !want.contains_key(ifindex)).collect();
         if !gone.is_empty() {

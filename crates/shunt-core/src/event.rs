@@ -4,7 +4,7 @@ use crate::{Cause, Statement};
 use shunt_api::Proto;
 use shunt_wire::Mac;
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
@@ -153,6 +153,17 @@ pub struct Bridge {
     pub promiscuous: bool,
 }
 
+/// The packets that a port has received during surveys. An aggregate counts as its segments.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SurveyCounts {
+    /// All packets.
+    pub packets: u64,
+    /// Packets that arrived in aggregates.
+    pub aggregated: u64,
+    /// Packets in buffers that native XDP of a virtual device would have to copy.
+    pub copied: u64,
+}
+
 /// The address families of which br_netfilter hands bridged packets to the IP hooks, and so to conntrack.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BridgeCalls {
@@ -280,10 +291,19 @@ pub enum Event {
         /// The error, as the text of strerror(3).
         error: String,
     },
+    /// The driver of a device refused Shunt's XDP program.
+    XdpRefused {
+        /// The ifindex of the device.
+        ifindex: u32,
+        /// The error, as the text of strerror(3).
+        error: String,
+    },
     /// The devices on which packet sockets capture now; 0 stands for all devices.
     Captures(BTreeSet<u32>),
     /// The TCX programs of others that are now on the devices of [`crate::Action::FindPrograms`].
     Programs(BTreeSet<Program>),
+    /// The packets that ports have received during surveys so far, by ifindex.
+    Surveyed(BTreeMap<u32, SurveyCounts>),
     /// The sysctls of br_netfilter; `None` if br_netfilter is not loaded.
     BridgeCalls(Option<BridgeCalls>),
     /// Messages from a source were lost.

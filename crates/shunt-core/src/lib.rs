@@ -15,8 +15,10 @@ mod network;
 mod port_counters;
 mod ports;
 mod ruleset;
+mod slow_causes;
 mod statement;
 mod static_flow;
+mod survey;
 mod verdict;
 
 pub use action::{Action, PortSetting};
@@ -26,12 +28,13 @@ pub use connections::{RateBasis, join_flows, reversed, set_rates};
 pub use core::Core;
 pub use event::{
     Bridge, BridgeCalls, Connection, Correction, CorrectionKind, Event, Link, Program, Qdisc, Source,
-    TrackedDirection,
+    SurveyCounts, TrackedDirection,
 };
 pub use flow_state::{EntryState, TickClock};
 pub use port_counters::PortCounters;
 pub use ports::{Choice, PortView};
 pub use shunt_api::Proto;
+pub use slow_causes::TrackedCounts;
 pub use statement::{Effect, Hold, Statement, effect};
 pub use static_flow::{CompiledFlow, compile_static_flow, no_device};
 pub use verdict::{DirectionFacts, FlowFacts, LearningBlocked, PortFacts, Reason, Verdict, WINDOW_S};

@@ -34,6 +34,11 @@ pub(crate) struct Network {
     pub(crate) xdp: BTreeMap<u32, Xdp>,
     /// Devices whose driver refused redirected frames, with the driver's error. An entry stays until the device changes.
     pub(crate) tx_errors: BTreeMap<u32, String>,
+    /// Devices whose driver refused Shunt's XDP program, with the driver's error. An entry stays until the device changes.
+    pub(crate) xdp_refusals: BTreeMap<u32, String>,
+    /// Devices that accept no redirected frames although an XDP program was attached. An entry stays until the device
+    /// changes.
+    pub(crate) no_targets: BTreeSet<u32>,
     qdiscs: BTreeMap<(u32, u32, u32), Qdisc>,
     neighbours: BTreeMap<(u32, IpAddr), Mac>,
     /// Pairs of a device and a device on top of it.
@@ -115,6 +120,13 @@ impl Network {
                 }
                 None
             }
+            Event::XdpRefused { ifindex, error } => {
+                if self.links.contains_key(ifindex) {
+                    self.needs_plan |=
+                        self.xdp_refusals.insert(*ifindex, error.clone()).as_ref() != Some(error);
+                }
+                None
+            }
             Event::Route | Event::RouteGone => Some(Cause::Route),
             Event::Rule => Some(Cause::Rule),
             Event::Nexthop => Some(Cause::Nexthop),
@@ -130,6 +142,7 @@ impl Network {
             | Event::AttachFailed { .. }
             | Event::Captures(_)
             | Event::Programs(_)
+            | Event::Surveyed(_)
             | Event::BridgeCalls(_)
             | Event::Rules
             | Event::RulesetRead(_)
@@ -169,7 +182,7 @@ impl Network {
         self.members.extend(link.master.map(|master| (master, link.ifindex)));
         // No action leads to a new device yet.
         before.filter(|before| !link.is_like(before)).map(|_| {
-            self.tx_errors.remove(&link.ifindex);
+            self.forget_faults(link.ifindex);
             Cause::Link
         })
     }
@@ -190,22 +203,33 @@ impl Network {
         self.egress_filters.retain(|(on, _)| *on != ifindex);
         self.ingress_filters.retain(|(on, _)| *on != ifindex);
         self.xdp.remove(&ifindex);
-        self.tx_errors.remove(&ifindex);
+        self.forget_faults(ifindex);
         let link = self.links.remove(&ifindex)?;
         self.unrelate(&link);
         self.needs_plan = true;
         Some(Cause::Link)
     }
 
-    /// Takes over the driver errors of an earlier state, for devices that have not changed since.
-    pub(crate) fn keep_tx_errors(&mut self, before: Self) {
-        let is_kept = |ifindex: &u32| {
+    /// Forgets what was wrong with the XDP of a device that has changed.
+    fn forget_faults(&mut self, ifindex: u32) {
+        self.tx_errors.remove(&ifindex);
+        self.xdp_refusals.remove(&ifindex);
+        self.no_targets.remove(&ifindex);
+    }
+
+    /// Takes over what was wrong with the XDP of devices that have not changed since an earlier state.
+    pub(crate) fn keep_faults(&mut self, before: Self) {
+        let is_like = |ifindex: &u32| {
             let links = before.links.get(ifindex).zip(self.links.get(ifindex));
             links.is_some_and(|(then, now)| now.is_like(then))
-                && before.xdp.get(ifindex) == self.xdp.get(ifindex)
         };
-        self.tx_errors =
-            before.tx_errors.iter().filter(|(on, _)| is_kept(on)).map(|(on, e)| (*on, e.clone())).collect();
+        let is_kept = |ifindex: &u32| is_like(ifindex) && before.xdp.get(ifindex) == self.xdp.get(ifindex);
+        let kept = |faults: &BTreeMap<u32, String>, is_kept: &dyn Fn(&u32) -> bool| {
+            faults.iter().filter(|(on, _)| is_kept(on)).map(|(on, e)| (*on, e.clone())).collect()
+        };
+        self.tx_errors = kept(&before.tx_errors, &is_kept);
+        self.xdp_refusals = kept(&before.xdp_refusals, &is_like);
+        self.no_targets = before.no_targets.iter().copied().filter(is_like).collect();
     }
 
     /// The kind of the root qdisc of a device, or of the qdisc of one of its transmit queues, if it does more than pass
@@ -247,14 +271,16 @@ impl Network {
     /// Whether Linux forwards to and from a device: whether the device, or one on top of it, has an address that is
     /// neither loopback nor link-local.
     pub(crate) fn forwards(&self, ifindex: u32) -> bool {
-        let has_address = |on: u32| {
-            let first = (on, IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-            self.addresses
-                .range(first..)
-                .take_while(|(at, ..)| *at == on)
-                .any(|(_, addr, _)| is_routable(*addr))
-        };
-        self.stack(ifindex).into_iter().any(has_address)
+        self.stack(ifindex).into_iter().any(|on| self.has_address(on))
+    }
+
+    /// Whether a device itself has an address that is neither loopback nor link-local.
+    pub(crate) fn has_address(&self, ifindex: u32) -> bool {
+        let first = (ifindex, IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        self.addresses
+            .range(first..)
+            .take_while(|(at, ..)| *at == ifindex)
+            .any(|(_, addr, _)| is_routable(*addr))
     }
 
     /// Whether one of these captures sees the packets that a device forwards: on the device, on a device on top of it,

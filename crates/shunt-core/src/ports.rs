@@ -3,6 +3,7 @@
 use crate::{
     Bridged, Link, PortSetting, Program,
     network::{Network, Xdp},
+    survey::{Copies, Received, Surveys},
 };
 use shunt_api::{CaptureChoice, Engine, EngineChoice, FilterHook, PortFilter};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +36,7 @@ fn is_leaf(link: &Link) -> bool {
 }
 
 /// The name of the kind of a device that sends and receives through devices below it; `None` for other devices.
-fn upper_kind(link: &Link) -> Option<&'static str> {
+pub(crate) fn upper_kind(link: &Link) -> Option<&'static str> {
     Some(match link.kind.as_deref()? {
         "bridge" => "a bridge",
         "bond" => "a bond",
@@ -63,9 +64,14 @@ pub(crate) fn unfit(network: &Network, link: &Link) -> Option<String> {
     Some(format!("{kind} cannot be a port; name the devices below it{devices}"))
 }
 
-/// Whether frames with unfinished L4 checksums may come in: frames of a virtual device may never have been on a wire.
-fn may_be_partial(link: &Link) -> bool {
+/// Whether frames may come in that have never been on a wire: with unfinished L4 checksums, in aggregates, or in buffers
+/// of a socket.
+fn is_virtual(link: &Link) -> bool {
     matches!(link.bus.as_deref(), None | Some("virtio" | "xen"))
+}
+
+fn copies(link: &Link) -> Copies {
+    if matches!(link.kind.as_deref(), Some("veth" | "tun")) { Copies::Yes } else { Copies::No }
 }
 
 impl Choice {
@@ -93,10 +99,13 @@ impl Choice {
                         .to_owned(),
                 );
             }
-            Some(Xdp { target: false, .. }) => {
+            Some(Xdp { target: false, .. }) if network.no_targets.contains(&link.ifindex) => {
                 return tc("its driver accepts no redirected frames".to_owned());
             }
             Some(_) => {}
+        }
+        if let Some(error) = network.xdp_refusals.get(&link.ifindex) {
+            return tc(format!("its driver refuses the XDP program ({error})"));
         }
         if let Some(error) = network.tx_errors.get(&link.ifindex) {
             return tc(format!("its driver refuses redirected frames ({error})"));
@@ -116,6 +125,59 @@ impl Choice {
         (Engine::Xdp, "native XDP, and no qdisc that shapes or classifies".to_owned())
     }
 
+    /// Takes a port that does not accept redirected frames yet for one that uses tc. Some drivers accept them only while
+    /// an XDP program is attached: `plan` attaches it, and the kernel reports if that changes anything.
+    fn now(network: &Network, link: &Link, engine: Engine, reason: String) -> (Engine, String) {
+        match network.xdp.get(&link.ifindex) {
+            Some(Xdp { target: false, .. }) if engine == Engine::Xdp => {
+                (Engine::Tc, "its driver does not accept redirected frames yet".to_owned())
+            }
+            _ => (engine, reason),
+        }
+    }
+
+    /// The virtual ports on which XDP would run. Whether it pays there depends on the packets that they receive.
+    pub(crate) fn surveyed(
+        &self,
+        network: &Network,
+        plan: &BTreeMap<u32, PortView>,
+    ) -> BTreeMap<u32, Copies> {
+        let auto = self.engine == EngineChoice::Auto;
+        let runs = plan.iter().filter(|(_, view)| auto && view.setting.xdp_in);
+        let links = runs.filter_map(|(ifindex, _)| network.links.get(ifindex));
+        links.filter(|link| is_virtual(link)).map(|link| (link.ifindex, copies(link))).collect()
+    }
+
+    /// Takes XDP off the ports where it does not pay. If it runs on no port, all packets leave by tc.
+    pub(crate) fn apply_surveys(
+        &self,
+        network: &Network,
+        surveys: &Surveys,
+        plan: &mut BTreeMap<u32, PortView>,
+    ) {
+        let name = |ifindex: &u32| network.links.get(ifindex).map_or("", |link| link.name.as_str());
+        let reasons: BTreeMap<u32, String> = plan
+            .keys()
+            .filter_map(|ifindex| Some((*ifindex, surveys.received(*ifindex)?.reason(name(ifindex)))))
+            .collect();
+        for (ifindex, view) in plan.iter_mut() {
+            view.setting.xdp_in &= surveys.allows(*ifindex) != Some(false);
+        }
+        let pays = |(ifindex, view): (&u32, &PortView)| {
+            view.setting.xdp_in || surveys.received(*ifindex).is_some_and(Received::is_frames)
+        };
+        let pays = plan.iter().any(pays);
+        for view in plan.values_mut().filter(|view| view.setting.engine == Engine::Xdp) {
+            if !pays {
+                view.setting.engine = Engine::Tc;
+                view.reason = reasons.values().cloned().collect::<Vec<_>>().join("; ");
+            } else if !reasons.is_empty() {
+                let all: Vec<_> = reasons.values().cloned().collect();
+                view.reason = format!("{}; {}", view.reason, all.join("; "));
+            }
+        }
+    }
+
     /// All ports with the settings that they should have now. `ours` says whether an XDP program is Shunt's.
     pub(crate) fn plan(
         &self,
@@ -125,12 +187,15 @@ impl Choice {
         ours: &dyn Fn(u32) -> bool,
         have: &BTreeMap<u32, PortView>,
     ) -> BTreeMap<u32, PortView> {
+        let mut wants_xdp = false;
         let mut plan: BTreeMap<u32, PortView> = network
             .links
             .values()
             .filter(|link| self.is_port(network, link, have.contains_key(&link.ifindex)))
             .map(|link| {
                 let (engine, reason) = self.engine(network, link, ours);
+                wants_xdp |= engine == Engine::Xdp;
+                let (engine, reason) = Self::now(network, link, engine, reason);
                 let filters = network.filters(link.ifindex, programs);
                 let on = |hook| filters.iter().any(|filter| filter.hook == hook);
                 let setting = PortSetting {
@@ -138,7 +203,7 @@ impl Choice {
                     engine,
                     xdp_in: false,
                     xdp_frags: network.xdp.get(&link.ifindex).is_some_and(|xdp| xdp.target_frags),
-                    partial: may_be_partial(link),
+                    partial: is_virtual(link),
                     up: link.up && link.carrier,
                     captured: network.is_captured(link.ifindex, captures),
                     filtered: on(FilterHook::Ingress),
@@ -150,13 +215,14 @@ impl Choice {
             .collect();
         // A packet can leave by XDP only if XDP has received it, on any port. If no port sends by XDP, running it only
         // costs time.
-        if plan.values().any(|port| port.setting.engine == Engine::Xdp) {
+        if wants_xdp {
             for (ifindex, port) in &mut plan {
                 let foreign = network.links[ifindex].xdp_prog.is_some_and(|prog| !ours(prog));
                 port.setting.xdp_in = !foreign
                     && !network.has_vlans(*ifindex)
                     && !network.filters_vlans(*ifindex)
-                    && network.xdp.get(ifindex).is_some_and(|xdp| xdp.native);
+                    && network.xdp.get(ifindex).is_some_and(|xdp| xdp.native)
+                    && !network.xdp_refusals.contains_key(ifindex);
             }
         }
         plan

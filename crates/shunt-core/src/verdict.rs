@@ -34,6 +34,8 @@ pub struct DirectionFacts<'a> {
     pub learns: bool,
     /// Whether the connection begins or ends at the router itself.
     pub local: bool,
+    /// The devices that may forward packets but are not ports.
+    pub beside_ports: Vec<String>,
     /// Seconds since the epoch last moved, and the cause; `None` if it has not moved since the daemon started.
     pub epoch_moved: Option<(u64, String)>,
 }
@@ -119,13 +121,15 @@ pub struct Verdict {
     pub detail: String,
     /// Seconds since this became so; `None` if unknown.
     pub since_s: Option<u64>,
+    /// What to do about it, if that differs from the general text of the reason.
+    pub remedy: Option<String>,
 }
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 fn slow(reason: Reason, detail: impl Into<String>) -> Verdict {
-    Verdict { slow: Some(reason), detail: detail.into(), since_s: None }
+    Verdict { slow: Some(reason), detail: detail.into(), ..Verdict::default() }
 }
 
 impl DirectionFacts<'_> {
@@ -172,12 +176,18 @@ impl DirectionFacts<'_> {
             return Some(slow("excluded", "by the mark of the connection"));
         }
         if self.local {
-            return Some(slow(
-                "miss",
-                "the connection begins or ends at the router itself; only forwarded traffic can be fast",
-            ));
+            return Some(Verdict {
+                remedy: Some("nothing to do: the router's own connections stay on the slow path".to_owned()),
+                ..slow(
+                    "miss",
+                    "the connection begins or ends at the router itself; only forwarded traffic can be fast",
+                )
+            });
         }
-        (!self.learns).then(|| slow("miss", "learning is off: the configuration has `learn = false`"))
+        (!self.learns).then(|| Verdict {
+            remedy: Some("set `learn = true`, or add the flow by hand: `shunt flow add`".to_owned()),
+            ..slow("miss", "learning is off: the configuration has `learn = false`")
+        })
     }
 
     fn check_pending_or_retired(&self) -> Option<Verdict> {
@@ -237,16 +247,36 @@ impl DirectionFacts<'_> {
 
     fn not_learned(&self) -> Verdict {
         let (seen, needed) = (self.packets_seen, self.packets_needed);
-        slow(
-            "miss",
-            match seen {
-                0 => format!("no packet of this flow was seen on any port in the last {WINDOW_S} s"),
-                _ if seen < needed => format!(
+        let (detail, remedy) = match seen {
+            0 => (
+                format!("no packet of this flow was seen on any port in the last {WINDOW_S} s"),
+                Some("send packets; if they flow, the device that they come in by is not a port".to_owned()),
+            ),
+            _ if seen < needed => (
+                format!(
                     "packets seen in the last {WINDOW_S} s: {seen}; the flow is learned from packet {needed}"
                 ),
-                _ => format!("packets seen in the last {WINDOW_S} s: {seen}; none of them left by a port"),
-            },
-        )
+                None,
+            ),
+            _ => self.leaves_beside_ports(),
+        };
+        Verdict { remedy, ..slow("miss", detail) }
+    }
+
+    fn leaves_beside_ports(&self) -> (String, Option<String>) {
+        let seen = self.packets_seen;
+        let detail = format!("packets seen in the last {WINDOW_S} s: {seen}; none of them left by a port");
+        if self.beside_ports.is_empty() {
+            return (
+                detail,
+                Some("check that Linux forwards them: the firewall's counters, `ip route get`".to_owned()),
+            );
+        }
+        let remedy = format!(
+            "`ip route get ADDRESS` shows the device that they leave by; these are not ports: {}; `shunt status` says why",
+            self.beside_ports.join(", ")
+        );
+        (detail, Some(remedy))
     }
 }
 

@@ -51,6 +51,8 @@ pub struct Test<'h> {
     pub to: IpAddr,
     /// Protocol and datagram size.
     pub load: Load,
+    /// Number of streams at the same time.
+    pub streams: u32,
     /// Direction of the data.
     pub direction: Direction,
     /// Offered payload in bit/s in each direction; None for as much as the sender can.
@@ -219,7 +221,7 @@ impl Test<'_> {
         command.args(["--json", "--interval", "0", "--port", &PORT.to_string(), "--client"]);
         command.arg(self.to.to_string());
         // By default iperf3 offers 1 Mbit/s of UDP; 0 stands for no limit.
-        command.args(["--time", &self.seconds.to_string()]);
+        command.args(["--time", &self.seconds.to_string(), "--parallel", &self.streams.to_string()]);
         command.args(["--bitrate", &self.rate_bps.unwrap_or(0).to_string()]);
         match (self.load, self.rate_bps) {
             (Load::Udp(bytes), _) => command.args(["--udp", "--length", &bytes.to_string()]),

@@ -17,6 +17,7 @@ pub mod soak;
 pub mod stage;
 mod status;
 mod stop;
+mod xdp_frames;
 
 use shunt_api::Engine;
 
@@ -38,6 +39,7 @@ pub use shuntd::{SELDOM_PROVED, Shuntd, ShuntdBuilder, daemon, daemon_with};
 pub use stage::Stage;
 pub use status::{epoch_moves, port_engine, punts, refusals, sent_by};
 pub use stop::{Stop, StopOnDrop};
+pub use xdp_frames::offer_xdp_frames;
 
 /// The engines that tests of both run with.
 pub const ENGINES: [Engine; 2] = [Engine::Tc, Engine::Xdp];

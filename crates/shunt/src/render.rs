@@ -135,7 +135,7 @@ impl Answer {
     fn render_text(&self, out: &mut dyn Write, verbose: bool) -> io::Result<()> {
         match self {
             Self::Started { status, log } => {
-                out.write_all(status::ports(status).as_bytes())?;
+                out.write_all(status::started(status).as_bytes())?;
                 if verbose {
                     writeln!(out, "pid {}, log {}", status.pid, log.display())?;
                 }

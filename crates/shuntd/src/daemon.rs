@@ -67,6 +67,8 @@ pub(crate) struct Daemon {
     clsacts: BTreeSet<u32>,
     /// Devices that the actions in progress could not attach to.
     unattached: Vec<u32>,
+    /// Ports whose driver has refused the XDP program, and of which the policy does not know yet.
+    xdp_refusals: Vec<Event>,
     /// Connections that wait for BE_LIBERAL.
     liberal_requests: Vec<Connection>,
     /// Connections that have fallen silent, and of which conntrack does not know yet.
@@ -100,6 +102,7 @@ impl Daemon {
             ruleset_reader: RulesetReader::default(),
             clsacts: BTreeSet::new(),
             unattached: Vec::new(),
+            xdp_refusals: Vec::new(),
             liberal_requests: Vec::new(),
             silent: Vec::new(),
             corrections: CorrectionQueue::default(),
@@ -148,6 +151,7 @@ impl Daemon {
                 self.perform(action);
             }
         }
+        self.report_xdp_refusals();
         Ok(())
     }
 

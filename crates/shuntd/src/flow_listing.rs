@@ -12,7 +12,7 @@ use shunt_bpf::{
 use shunt_core::{RateBasis, TickClock, join_flows, reversed, set_rates};
 use shunt_wire::Mac;
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     hash::{DefaultHasher, Hash, Hasher},
     time::Instant,
 };
@@ -25,6 +25,8 @@ pub(crate) struct FlowTableReader {
     names: HashMap<u32, String>,
     /// The ifindex of the port in each slot.
     slots: HashMap<u8, u32>,
+    /// The ports whose packets XDP forwards; see [`xdp_sends`].
+    xdp_sends: BTreeSet<u32>,
     clock: TickClock,
     clock_read: Instant,
     epoch: u32,
@@ -52,6 +54,7 @@ impl FlowTableReader {
         let slots = names.keys().filter_map(|ifindex| Some((plane.slot(*ifindex)?, *ifindex))).collect();
         Ok(Self {
             table: plane.flows()?,
+            xdp_sends: names.keys().copied().filter(|ifindex| xdp_sends(plane, *ifindex)).collect(),
             names,
             slots,
             clock: read_clock(plane)?,
@@ -122,7 +125,11 @@ impl FlowTableReader {
             priority: flow.priority,
             max_l3_bytes: u32::from(flow.max_l3_bytes),
             state: entry_state(flow).flow_state(self.epoch, clock),
-            engine: if flow.flags & abi::FLOW_XDP != 0 { Engine::Xdp } else { Engine::Tc },
+            engine: if flow.flags & abi::FLOW_XDP != 0 && self.xdp_sends.contains(&ifindex) {
+                Engine::Xdp
+            } else {
+                Engine::Tc
+            },
             packets: entry.pkts(),
             bytes: entry.bytes(),
             rate_bps: 0,
@@ -151,6 +158,13 @@ impl FlowSource for FlowTableReader {
         let flows = self.read();
         Box::new(join_flows(flows, |flow| (flow.proto, flow.orig), move |flow| self.direction(flow)))
     }
+}
+
+/// Whether XDP forwards packets that come in by a port. A flow may be meant for XDP while only tc sees its packets: the port runs
+/// no XDP program, or its packets are aggregates, which do not pass XDP. Only the port's counters tell.
+pub(crate) fn xdp_sends(plane: &DataPlane, ifindex: u32) -> bool {
+    let counted = plane.counters(ifindex).unwrap_or_default();
+    plane.has_xdp(ifindex) && (counted.xdp_pkts > 0 || counted.tc_pkts == 0)
 }
 
 fn sample_key(key: &Key, entry: &Entry) -> (u64, u32) {

@@ -1,7 +1,7 @@
 //! The texts of the data plane's reasons: what each means, and what to do about it.
 
 use shunt_api::TopReason;
-use shunt_bpf::abi::{Counters, REASONS};
+use shunt_bpf::abi::{Counters, FIRST_DROP, FIRST_REFUSAL, REASONS};
 
 /// The texts of a reason. Each is one sentence without a full stop.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub(crate) struct Text {
 
 /// Reasons that `shunt status` explains.
 const TOP_REASONS: usize = 5;
+/// A cause with less than this fraction of the most frequent reason's packets is not listed first.
+const RARE: u64 = 100;
 
 macro_rules! texts {
     ($($name:literal: $meaning:literal; $remedy:literal.)*) => {
@@ -135,11 +137,25 @@ pub(crate) fn name(number: u8) -> Option<&'static str> {
     REASONS.iter().find(|(n, _)| *n == usize::from(number)).map(|(_, name)| *name)
 }
 
-/// The reasons that occurred most often, most frequent first.
+/// Whether a reason is a cause that somebody can end, not a passing state nor a consequence of another reason.
+fn is_cause(text: &Text) -> bool {
+    !matches!(text.name, "miss" | "pending") && !text.remedy.starts_with("nothing to do")
+}
+
+/// The main reasons: first the causes that somebody can end, unless they are rare, then the others, each by frequency. A packet
+/// from which nothing is learned counts as `miss`, too, so that `miss` alone would hide why.
 pub(crate) fn top(counters: &Counters) -> Vec<TopReason> {
     let mut found: Vec<(u64, &str)> =
         REASONS.iter().map(|(n, name)| (counters.reasons[*n], *name)).filter(|(n, _)| *n > 0).collect();
-    found.sort_by_key(|(packets, _)| std::cmp::Reverse(*packets));
+    let most = found.iter().map(|(packets, _)| *packets).max().unwrap_or(0);
+    // After a refusal, a flow is not watched for a second, so a few refusals stand for many packets.
+    let is_refusal = |name: &str| {
+        REASONS.iter().any(|(n, known)| *known == name && (FIRST_REFUSAL..FIRST_DROP).contains(n))
+    };
+    let is_main = |packets: u64, name: &str| {
+        (is_refusal(name) || packets >= most / RARE) && text(name).is_some_and(is_cause)
+    };
+    found.sort_by_key(|(packets, name)| std::cmp::Reverse((is_main(*packets, name), *packets)));
     found.truncate(TOP_REASONS);
     let top_reason = |(packets, name): (u64, &str)| {
         let text = text(name);
@@ -171,16 +187,37 @@ mod tests {
     }
 
     #[test]
-    fn the_top_reasons_are_the_five_most_frequent_ones() {
-        let mut counters = Counters::default();
-        for (at, (number, _)) in REASONS.iter().enumerate() {
-            counters.reasons[*number] = at as u64;
-        }
-        let top = top(&counters);
-        let last: Vec<&str> = REASONS.iter().rev().take(TOP_REASONS).map(|(_, name)| *name).collect();
-        assert_eq!(top.iter().map(|t| t.reason.as_str()).collect::<Vec<_>>(), last);
-        assert!(top[0].packets > top[1].packets && !top[0].meaning.is_empty());
-        assert_eq!(super::top(&Counters::default()), []);
+    fn the_top_reasons_name_causes_before_frequent_symptoms() {
+        let counted = |reasons: &[(&str, u64)]| {
+            let mut counters = Counters::default();
+            for (name, packets) in reasons {
+                let (number, _) = REASONS.iter().find(|(_, known)| known == name).unwrap();
+                counters.reasons[*number] = *packets;
+            }
+            top(&counters).into_iter().map(|t| t.reason).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            counted(&[("miss", 3486), ("reprove", 12), ("no-conntrack", 1740)]),
+            ["no-conntrack", "miss", "reprove"]
+        );
+        assert_eq!(
+            counted(&[("miss", 7000), ("protocol", 1), ("no-conntrack", 6)]),
+            ["no-conntrack", "miss", "protocol"],
+            "refusals are samples"
+        );
+        assert_eq!(counted(&[("miss", 9000), ("ttl", 3)]), ["miss", "ttl"], "a traceroute is not the cause");
+        assert_eq!(
+            counted(&[
+                ("miss", 7),
+                ("stale", 8),
+                ("reprove", 9),
+                ("pending", 4),
+                ("mtu", 5),
+                ("tcp-flags", 6)
+            ]),
+            ["reprove", "stale", "miss", "tcp-flags", "mtu"]
+        );
+        assert_eq!(top(&Counters::default()), []);
         assert_eq!((name(0), name(9)), (None, Some("miss")));
     }
 }

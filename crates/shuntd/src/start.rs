@@ -4,7 +4,7 @@ use crate::{
     control,
     failures::{failure, internal, load_failure},
 };
-use shunt_api::{Config, EngineChoice, Failure, FailureCode, Instance};
+use shunt_api::{ChecksumChoice, Config, EngineChoice, Failure, FailureCode, Instance};
 use shunt_bpf::{
     Changes, DataPlane, LoadOptions, Size, abi,
     attach::{self, Hook},
@@ -100,7 +100,12 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
         ));
     }
     let size = Size { max_flows: config.max_flows, seed: seed() };
-    let options = LoadOptions { btf, learning: config.learn, xdp: config.engine != EngineChoice::Tc };
+    let options = LoadOptions {
+        btf,
+        learning: config.learn,
+        xdp: config.engine != EngineChoice::Tc,
+        verify_xdp: config.verify_checksums == ChecksumChoice::Always,
+    };
     let mut plane = DataPlane::load(size, options).map_err(|e| load_failure(&e))?;
     if config.learn && !plane.learns() {
         return Err(failure(
@@ -199,10 +204,10 @@ fn check_ports(core: &Core, kernel: &mut Linux, config: &Config) -> Result<(), F
                 ),
             ));
         }
-        if core.xdp(link.ifindex).is_some_and(|(native, _)| !native) {
+        if let Some(why) = core.lacks_xdp(link) {
             return Err(failure(
                 FailureCode::NoNativeXdp,
-                format!("port {name}: the driver has no native XDP; use --engine tc or --engine auto"),
+                format!("port {name}: {why}; use --engine tc or --engine auto"),
             ));
         }
     }

@@ -6,8 +6,8 @@ use nix::{
 };
 use shunt_api::{Attach, Engine, FailureCode, Status};
 use shunt_testkit::{
-    ENGINES, KernelObjects, Shunt, Shuntd, ShuntdBuilder, Stage, Topology, require_root, rulesets,
-    stage::nothing_leaves, wait_until,
+    ENGINES, KernelObjects, Shunt, Shuntd, ShuntdBuilder, Stage, Topology, offer_xdp_frames, require_root,
+    rulesets, stage::nothing_leaves, wait_until,
 };
 
 fn without_tcx(lab: &Topology) -> ShuntdBuilder<'_> {
@@ -66,6 +66,7 @@ fn auto_takes_xdp_with_clsact_too() {
     }
     let (lab, stage, packet) = Stage::with_router(rulesets::OPEN);
     let shuntd = without_tcx(&lab).engine("auto").start();
+    offer_xdp_frames(&lab, &shuntd, "r1");
     stage.teach(&shuntd, &packet);
     // The change of r0's qdisc makes the daemon look at all qdiscs and filters again.
     lab.router().run("tc qdisc add dev r0 root handle 1: htb");

@@ -1,9 +1,9 @@
 //! Changes that move a port from one engine to the other.
 
-use shunt_api::Engine;
+use shunt_api::{Engine, Status};
 use shunt_testkit::{
-    Shuntd, Stage, Topology, epoch_moves, port_engine, require_root, rulesets, silent_router,
-    stage::leaves_by,
+    Shuntd, Stage, Topology, epoch_moves, offer_xdp_frames, port_engine, require_root, rulesets,
+    silent_router, stage::leaves_by,
 };
 use shunt_wire::Packet;
 use std::time::Instant;
@@ -12,6 +12,7 @@ fn start() -> (Topology, Shuntd, Stage, Packet) {
     let lab = silent_router(rulesets::OPEN);
     let shuntd = Shuntd::on(lab.router()).engine("auto").start();
     let (stage, packet) = Stage::from_lan(&lab);
+    offer_xdp_frames(&lab, &shuntd, "r1");
     stage.teach(&shuntd, &packet);
     assert_eq!(port_engine(&shuntd.status(), "r1"), Engine::Xdp);
     (lab, shuntd, stage, packet)
@@ -93,5 +94,32 @@ fn egress_filters_move_a_port_to_tc_until_they_are_removed() {
     lab.router().run("tc filter del dev r1 egress pref 7");
     goes_by(Engine::Xdp, "the filter removed", &shuntd, &stage, &packet);
     lab.router().run("tc qdisc del dev r1 clsact");
+    shuntd.stop();
+}
+
+/// Packets that a socket makes have no room for XDP; a veth would copy each of them.
+#[test]
+fn auto_takes_xdp_on_a_veth_for_xdp_frames_only() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = Shuntd::on(lab.router()).engine("auto").start();
+    let (stage, packet) = Stage::from_lan(&lab);
+    stage.teach(&shuntd, &packet);
+    (0..200).for_each(|_| drop(stage.pass(&packet)));
+    let port = |status: &Status| status.ports.iter().find(|port| port.name == "r1").cloned().unwrap();
+    shuntd.wait_until("r0's packets are known", |status| {
+        port(status).engine_reason.contains("r0 receives packets that its native XDP would have to copy")
+    });
+    let status = shuntd.status();
+    assert!(port(&status).engine == Engine::Tc && !status.ports.iter().any(|port| port.xdp_attached));
+    offer_xdp_frames(&lab, &shuntd, "r1");
+    stage.teach(&shuntd, &packet);
+    let status = shuntd.status();
+    assert!(
+        port(&status).engine_reason.contains("r0 receives frames that XDP takes as they are"),
+        "{status:#?}"
+    );
     shuntd.stop();
 }

@@ -2,7 +2,8 @@
 
 use shunt_api::{Engine, FailureCode};
 use shunt_testkit::{
-    Segment, Shuntd, ShuntdBuilder, Stage, Topology, require_root, rulesets, silent, silent_router,
+    Segment, Shuntd, ShuntdBuilder, Stage, Topology, offer_xdp_frames, require_root, rulesets, silent,
+    silent_router,
 };
 
 /// lan 192.168.1.2 at r0 and wan 198.18.0.2 at r1; lan4 192.168.4.2 at r3 and wan2 198.18.1.2 at r2.
@@ -92,6 +93,7 @@ fn a_port_belongs_to_one_instance() {
         assert!(output.starts_with("shuntd: port r1: another instance of Shunt is attached"), "{output}");
         assert_eq!(output.lines().count(), 1, "{output}");
         let (stage, packet) = Stage::from_lan(&lab);
+        offer_xdp_frames(&lab, &first, "r1");
         stage.teach(&first, &packet);
         assert_eq!(first.status().ports.len(), 2);
         assert!(first.status().ports.iter().all(|port| port.engine == Engine::Xdp));

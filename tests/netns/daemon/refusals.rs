@@ -54,6 +54,9 @@ fn devices_that_cannot_be_ports_are_refused() {
         FailureCode::NoNativeXdp,
         &["ifb7", "--engine tc"],
     );
+    lab.wan().ns.run("ethtool -K wan0 gro off");
+    up_refuses(&lab, "--engine xdp", FailureCode::NoNativeXdp, &["port r1", "peer", "GRO", "--engine tc"]);
+    lab.wan().ns.run("ethtool -K wan0 gro on");
     lab.router().run("ip address flush dev r0; ip address flush dev r1");
     up_refuses(&lab, "", FailureCode::PortMissing, &["no port", "--port"]);
     lab.router().run("ip address add 192.168.1.1/24 dev r0; ip address add 198.18.0.1/24 dev r1");

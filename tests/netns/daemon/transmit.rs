@@ -1,7 +1,9 @@
 //! Frames that XDP redirects to a port whose driver does not accept them.
 
 use shunt_api::{Engine, PortPackets, Status};
-use shunt_testkit::{Shuntd, Tap, Topology, port_engine, require_root, rulesets, silent_router, wait_for};
+use shunt_testkit::{
+    Shuntd, Tap, Topology, offer_xdp_frames, port_engine, require_root, rulesets, silent_router, wait_for,
+};
 use shunt_traffic::tap::TapDevice;
 use shunt_wire::{Packet, Transport};
 use std::{net::SocketAddr, time::Duration};
@@ -96,6 +98,9 @@ fn frames_in_several_buffers_leave_by_tc_if_the_driver_takes_none_by_xdp() {
             (1..=200).map(|n| outlet.packet(if n % 4 == 0 { 100 } else { 5000 }, n)).collect();
         let by_linux: Vec<Vec<u8>> = packets.iter().map(|packet| outlet.pass(packet)).collect();
         let shuntd = outlet.shuntd(engine);
+        if engine == "auto" {
+            offer_xdp_frames(&outlet.lab, &shuntd, "tap0");
+        }
         outlet.pass(&packets[0]);
         outlet.pass(&packets[0]);
         outlet.teach(&shuntd);
@@ -144,6 +149,9 @@ fn a_port_whose_driver_refuses_frames_goes_back_to_tc_until_its_link_changes() {
     for engine in ["xdp", "auto"] {
         let outlet = Outlet::new();
         let shuntd = outlet.shuntd(engine);
+        if engine == "auto" {
+            offer_xdp_frames(&outlet.lab, &shuntd, "tap0");
+        }
         outlet.teach(&shuntd);
         let before = from_lan(&shuntd.status());
         outlet.to.set_queue(false).unwrap();

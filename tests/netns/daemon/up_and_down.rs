@@ -84,7 +84,7 @@ fn flows_are_shown_as_conntrack_prints_them() {
     if !require_root() {
         return;
     }
-    let (lab, shunt, stage, packet) = start("");
+    let (lab, shunt, stage, packet) = start("--engine xdp");
     send_fast(&shunt, &stage, &packet, 5);
     let flows = json(&shunt, "flows");
     let [flow] = &flows.as_array().unwrap()[..] else { panic!("{flows:#}") };

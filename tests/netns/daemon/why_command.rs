@@ -72,7 +72,7 @@ fn why_names_the_engine_or_the_reason() {
     for words in ["--dst 198.18.0.2 --dport 5000", "udp 192.168.1.2:4000 198.18.0.2:5000", "192.168.1.0/24"] {
         let found = ask(&shunt, words);
         let [orig, reply] = &found["directions"].as_array().unwrap()[..] else { panic!("{found:#}") };
-        assert_eq!((&orig["fast"], &orig["engine"]), (&true.into(), &"xdp".into()), "{found:#}");
+        assert_eq!((&orig["fast"], &orig["engine"]), (&true.into(), &"tc".into()), "{found:#}");
         assert_eq!((&orig["in_port"], &orig["out_port"]), (&"r0".into(), &"r1".into()), "{found:#}");
         assert!(orig["since_s"].is_u64() && orig["because"].is_null(), "{found:#}");
         assert_eq!((&reply["fast"], &reply["because"]["reason"]), (&false.into(), &"miss".into()));
@@ -80,7 +80,7 @@ fn why_names_the_engine_or_the_reason() {
     let text = shunt.done("why --dport 5000");
     assert!(text.starts_with("udp\n  orig   192.168.1.2:4000 > 198.18.0.2:5000  fast since "), "{text}");
     assert!(
-        text.contains(" by xdp, r0 -> r1\n  reply  198.18.0.2:5000 > 192.168.1.2:4000  slow: miss\n"),
+        text.contains(" by tc, r0 -> r1\n  reply  198.18.0.2:5000 > 192.168.1.2:4000  slow: miss\n"),
         "{text}"
     );
 

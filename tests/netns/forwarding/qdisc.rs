@@ -2,7 +2,8 @@
 
 use shunt_api::{Engine, Status};
 use shunt_testkit::{
-    Crossing, SELDOM_PROVED, Shuntd, Topology, refusals, require_root, sent_by, silent_router,
+    Crossing, SELDOM_PROVED, Shuntd, Topology, offer_xdp_frames, refusals, require_root, sent_by,
+    silent_router,
 };
 use shunt_wire::Packet;
 
@@ -81,6 +82,7 @@ fn auto_takes_tc_where_a_qdisc_is_in_use_and_xdp_again_when_it_is_gone() {
     let shuntd = Shuntd::on(lab.router()).config(SELDOM_PROVED).start();
     let there = Crossing::between(lab.lan(), lab.wan());
     let packet = udp(&lab, 5000);
+    offer_xdp_frames(&lab, &shuntd, "r1");
     let is_fast_by = |engine: Engine| {
         // An action that either engine left pending is used once by tc.
         there.teach(&shuntd, &packet);
@@ -118,6 +120,7 @@ fn auto_ignores_its_own_filters() {
     let shuntd =
         Shuntd::on(lab.router()).variable("SHUNT_PRETEND_MISSING", "tcx").config(SELDOM_PROVED).start();
     let is_xdp = |status: &Status| status.ports.iter().all(|p| p.engine == Engine::Xdp);
+    offer_xdp_frames(&lab, &shuntd, "r1");
     shuntd.wait_until("both ports use XDP", is_xdp);
     let there = Crossing::between(lab.lan(), lab.wan());
     let packet = udp(&lab, 5000);

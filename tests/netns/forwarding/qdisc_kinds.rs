@@ -4,8 +4,8 @@
 use crate::qdisc::{MARKS, engine_of, udp};
 use shunt_api::Engine;
 use shunt_testkit::{
-    Crossing, SELDOM_PROVED, Shuntd, Topology, engines, punts, require_qdiscs, require_root, sent_by,
-    silent_router,
+    Crossing, SELDOM_PROVED, Shuntd, Topology, engines, offer_xdp_frames, punts, require_qdiscs,
+    require_root, sent_by, silent_router,
 };
 use std::sync::LazyLock;
 
@@ -52,6 +52,9 @@ fn auto_takes_tc_for_each_qdisc_that_was_added() {
     }
     let lab = silent_router(MARKS);
     let shuntd = Shuntd::on(lab.router()).config(SELDOM_PROVED).start();
+    if otherwise() == Engine::Xdp {
+        offer_xdp_frames(&lab, &shuntd, "r1");
+    }
     let there = Crossing::between(lab.lan(), lab.wan());
     let packet = udp(&lab, 5000);
     for (arguments, kind) in IN_THE_WAY {
@@ -79,6 +82,7 @@ fn a_queue_of_mq_with_a_qdisc_of_its_own_is_not_bypassed() {
         ip link set r9 up; ip link set p9 up; ethtool -K p9 gro on; ip address add 10.9.0.1/24 dev r9",
     );
     let shuntd = Shuntd::on(lab.router()).start();
+    offer_xdp_frames(&lab, &shuntd, "r1");
     wait_for_engine(&shuntd, "r9", Engine::Xdp, "no qdisc");
     for _ in 0..2 {
         lab.router().run("tc qdisc add dev r9 root handle 1: mq");

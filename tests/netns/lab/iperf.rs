@@ -30,7 +30,16 @@ fn iperf3_results_agree_with_the_device_counters() {
         let (client, server) = (lab.lan(), lab.wan());
         let to = if v6 { server.v6.into() } else { server.v4.into() };
         let (seconds, rate_bps) = (1, Some(RATE_BPS));
-        let test = Test { client: &client.ns, server: &server.ns, to, load, direction, rate_bps, seconds };
+        let test = Test {
+            client: &client.ns,
+            server: &server.ns,
+            to,
+            load,
+            streams: 1,
+            direction,
+            rate_bps,
+            seconds,
+        };
         let receivers = match direction {
             Direction::Forward => vec![server],
             Direction::Reverse => vec![client],

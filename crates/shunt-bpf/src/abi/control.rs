@@ -65,6 +65,8 @@ pub const CONTROL_VERIFY_TC: u32 = 1 << 6;
 pub const CONTROL_VERIFY_XDP: u32 = 1 << 7;
 /// Verify L4 checksums of longer packets, too.
 pub const CONTROL_VERIFY_LONG: u32 = 1 << 8;
+/// tc counts the kinds of packets that ports receive.
+pub const CONTROL_SURVEY: u32 = 1 << 9;
 
 plain! {
     /// `struct shunt_port`.
@@ -113,7 +115,7 @@ pub const PORT_XDP_FRAGS: u16 = 1 << 10;
 
 plain! {
     /// `struct shunt_counters`: per port and CPU. Bytes are counted from the L3 header on.
-    pub struct Counters = "shunt_counters", 592; {
+    pub struct Counters = "shunt_counters", 616; {
         /// Packets forwarded by XDP.
         pub xdp_pkts: u64,
         /// Bytes forwarded by XDP.
@@ -134,6 +136,12 @@ plain! {
         pub proved: u64,
         /// Actions retired.
         pub retired: u64,
+        /// Packets received during surveys. An aggregate counts as its segments.
+        pub surveyed_pkts: u64,
+        /// Those that arrived in aggregates.
+        pub aggregated_pkts: u64,
+        /// Those in buffers that native XDP of a virtual device would have to copy.
+        pub copied_pkts: u64,
         /// Packets by `enum shunt_reason`.
         pub reasons: [u64; 64],
     }
@@ -152,6 +160,9 @@ impl Counters {
         self.learned += other.learned;
         self.proved += other.proved;
         self.retired += other.retired;
+        self.surveyed_pkts += other.surveyed_pkts;
+        self.aggregated_pkts += other.aggregated_pkts;
+        self.copied_pkts += other.copied_pkts;
         for (mine, theirs) in self.reasons.iter_mut().zip(other.reasons) {
             *mine += theirs;
         }

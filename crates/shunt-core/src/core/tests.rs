@@ -251,8 +251,46 @@ fn without_an_xdp_egress_no_port_runs_xdp() {
         |ifindex| Event::XdpFeatures { ifindex, native: true, target: false, target_frags: false };
     core.handle(now, no_target(1));
     assert!(core.ports().all(|(_, view)| view.setting.xdp_in));
+    assert_eq!(engines(&core)[0].1, Engine::Tc);
     core.handle(now, no_target(2));
-    assert!(core.ports().all(|(_, view)| !view.setting.xdp_in && view.setting.engine == Engine::Tc));
+    assert!(core.ports().all(|(_, view)| view.setting.xdp_in), "a driver may need the program first");
+    for link in [link(1, "r0"), link(2, "r1")] {
+        core.handle(now, Event::Link(Link { xdp_prog: Some(77), ..link }));
+    }
+    core.handle(now, Event::Tick);
+    core.handle(now + TARGET_TIME, Event::Tick);
+    let accepts_none = |view: &PortView| view.reason == "its driver accepts no redirected frames";
+    assert!(core.ports().all(|(_, view)| !view.setting.xdp_in && accepts_none(view)));
+    // Nothing has changed, so the program is not attached again.
+    core.handle(now + TARGET_TIME, Event::Link(link(1, "r0")));
+    assert!(core.ports().all(|(_, view)| !view.setting.xdp_in));
+    core.handle(now + TARGET_TIME, Event::Link(Link { mtu: 1400, ..link(1, "r0") }));
+    assert!(core.ports().all(|(_, view)| view.setting.xdp_in));
+}
+
+#[test]
+fn a_driver_that_accepts_frames_only_with_a_program_attached_is_reached_by_xdp() {
+    let features =
+        |ifindex, target| Event::XdpFeatures { ifindex, native: true, target, target_frags: false };
+    let state = router().into_iter().chain([features(1, false), features(2, false)]).collect();
+    let (mut core, now) = started(Choice::default(), state);
+    assert!(core.ports().all(|(_, view)| view.setting.xdp_in && view.setting.engine == Engine::Tc));
+    let actions = core.handle(now, features(2, true));
+    assert!(actions.contains(&Action::MoveEpoch(Cause::Engine)), "{actions:?}");
+    assert_eq!(engines(&core), [("r0".to_owned(), Engine::Tc), ("r1".to_owned(), Engine::Xdp)]);
+}
+
+#[test]
+fn a_driver_that_refuses_the_program_is_left_to_tc_until_its_device_changes() {
+    let (mut core, now) = started(Choice::default(), router());
+    core.handle(now, Event::XdpRefused { ifindex: 2, error: "Invalid argument".to_owned() });
+    let r1 = |core: &Core| core.ports().nth(1).unwrap().1.clone();
+    assert_eq!(r1(&core).reason, "its driver refuses the XDP program (Invalid argument)");
+    assert!(r1(&core).setting.engine == Engine::Tc && !r1(&core).setting.xdp_in);
+    core.handle(now, Event::Dump(router()));
+    assert!(!r1(&core).setting.xdp_in, "nothing has changed");
+    core.handle(now, Event::Link(Link { mtu: 1400, ..link(2, "r1") }));
+    assert!(r1(&core).setting.engine == Engine::Xdp && r1(&core).setting.xdp_in);
 }
 
 #[test]

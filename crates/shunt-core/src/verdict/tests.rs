@@ -46,6 +46,7 @@ fn facts(tracked: &Tracked) -> DirectionFacts<'_> {
         udp_unreplied: true,
         learns: true,
         local: false,
+        beside_ports: Vec::new(),
         epoch_moved: Some((3, "route".to_owned())),
     }
 }

@@ -149,6 +149,7 @@ impl<'a> Runs<'a> {
             server: server.ns,
             to: server.address(cell.v6)?,
             load: cell.load(),
+            streams: 1,
             direction: cell.direction,
             rate_bps: cell.offered_bps(self.plan.speed),
             seconds: self.plan.seconds,

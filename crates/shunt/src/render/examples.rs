@@ -17,8 +17,8 @@ pub(crate) use report::{report, result_file};
 use shunt_api::{
     Attach, Because, ByteTotals, Connection, Direction, DirectionName, Engine, Explained, Explanation,
     Family, FilterHook, FlowCounts, FlowEvent, FlowState, PacketTotals, PortFilter, PortPackets, PortStatus,
-    Probe, ProbeAnswer, Proto, RuleNote, RulesetStatus, StaticTable, Status, TopReason, Tuple, WatchEvent,
-    Why,
+    Probe, ProbeAnswer, Proto, RuleNote, RulesetStatus, SlowCause, StaticTable, Status, TopReason, Tuple,
+    WatchEvent, Why,
 };
 use shunt_lab::{
     Conditions, Doubt,
@@ -229,6 +229,11 @@ pub(crate) fn status() -> Status {
         reasons: counts(&[("miss", 1007), ("reprove", 1008), ("ttl", 2007)]),
         refusals: counts(&[("unconfirmed", 1009)]),
         drops: BTreeMap::new(),
+        slow_causes: vec![SlowCause {
+            what: "tun0 is a tun device, which cannot be a port: packets that enter or leave by it stay slow"
+                .to_owned(),
+            remedy: "nothing to do: traffic between the ports can be fast".to_owned(),
+        }],
         top_reasons: vec![
             top("ttl", 2007, "its packets arrive with a TTL of 1"),
             top("reprove", 1008, "one packet is to prove the action again"),

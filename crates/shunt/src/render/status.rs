@@ -1,11 +1,21 @@
 //! The text of `shunt status`, and of `shunt up`.
 
 use super::{columns::align, units};
-use shunt_api::{FilterHook, PortStatus, Probe, RuleNote, RulesetStatus, Status, TopReason};
+use shunt_api::{FilterHook, PortStatus, Probe, RuleNote, RulesetStatus, SlowCause, Status, TopReason};
 use std::collections::BTreeMap;
 
+/// The text of `shunt up`: the ports, and what will stay slow.
+pub(super) fn started(status: &Status) -> String {
+    ports(status) + &slow_causes(&status.slow_causes)
+}
+
+/// The lasting causes, each with what to do.
+fn slow_causes(causes: &[SlowCause]) -> String {
+    causes.iter().map(|SlowCause { what, remedy }| format!("slow: {what}\n    {remedy}\n")).collect()
+}
+
 /// One line for each port: its name, its engine, and the reason for this engine.
-pub(super) fn ports(status: &Status) -> String {
+fn ports(status: &Status) -> String {
     let row =
         |port: &PortStatus| vec![port.name.clone(), port.engine.to_string(), port.engine_reason.clone()];
     align("<", &status.ports.iter().map(row).collect::<Vec<_>>())
@@ -21,6 +31,7 @@ pub(super) fn describe(status: &Status, verbose: bool) -> String {
         status.epoch,
         status.version,
     );
+    text += &slow_causes(&status.slow_causes);
     text += &format!(
         "packets  fast {} ({}), slow {}, dropped {}\n",
         packets.fast,
@@ -178,7 +189,8 @@ fn top_reasons(reasons: &[TopReason]) -> String {
     }
     let mut text = "\nwhy packets took the slow path\n".to_owned();
     for TopReason { reason, packets, meaning, remedy } in reasons {
-        text += &format!("{reason}, {packets} packets: {meaning}\n    {remedy}\n");
+        let unit = if *packets == 1 { "packet" } else { "packets" };
+        text += &format!("{reason}, {packets} {unit}: {meaning}\n    {remedy}\n");
     }
     text
 }

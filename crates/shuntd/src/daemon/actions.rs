@@ -24,6 +24,7 @@ impl Daemon {
         for ifindex in std::mem::take(&mut self.unattached) {
             self.handle(Event::AttachFailed { ifindex });
         }
+        self.report_xdp_refusals();
         if ports_changed {
             self.static_flows.follow_ports(&self.core, &self.plane);
         }
@@ -41,6 +42,11 @@ impl Daemon {
                 Ok(captures) => self.handle(Event::Captures(captures)),
                 Err(error) => tracing::debug!("cannot list packet sockets: {error}"),
             },
+            Action::Survey(on) => self.plane.control().set_survey(on),
+            Action::FindSurveyed => {
+                let surveyed = self.surveyed();
+                self.handle(Event::Surveyed(surveyed));
+            }
             Action::FindBridgeCalls => {
                 let calls = self.kernel.bridge_calls();
                 self.handle(Event::BridgeCalls(calls));
@@ -84,6 +90,13 @@ impl Daemon {
                 tracing::info!("{}: detaching", self.name(ifindex));
                 self.detach(ifindex);
             }
+        }
+    }
+
+    pub(super) fn report_xdp_refusals(&mut self) {
+        let refusals = std::mem::take(&mut self.xdp_refusals);
+        if !refusals.is_empty() {
+            self.handle_all(refusals);
         }
     }
 

@@ -2,13 +2,13 @@
 
 use super::Daemon;
 use crate::start::{self, pretends_missing};
-use shunt_api::Engine;
+use shunt_api::{Engine, EngineChoice};
 use shunt_bpf::{
     abi,
     attach::{AttachMode, Hook},
 };
-use shunt_core::{Bridged, PortSetting, Program};
-use std::collections::BTreeSet;
+use shunt_core::{Bridged, Event, PortSetting, Program, SurveyCounts};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Daemon {
     pub(super) fn attach(&mut self, setting: PortSetting) -> Result<(), shunt_bpf::Error> {
@@ -26,19 +26,33 @@ impl Daemon {
             self.plane.detach(setting.ifindex)?;
             return Err(shunt_bpf::Error::NoEgress);
         }
-        self.plane.set_xdp(setting.ifindex, setting.xdp_in)?;
+        self.set_xdp(setting)?;
         tracing::info!("{name}: attached by {means}, engine {}", setting.engine);
         Ok(())
     }
 
     pub(super) fn change_setting(&mut self, setting: PortSetting) -> Result<(), shunt_bpf::Error> {
         self.plane.set_flags(setting.ifindex, flags(setting))?;
-        self.plane.set_xdp(setting.ifindex, setting.xdp_in)?;
+        self.set_xdp(setting)?;
         let captured = if setting.captured { "; a packet socket captures here" } else { "" };
         let port = self.core.ports().find(|(link, _)| link.ifindex == setting.ifindex);
         let why = port.map(|(_, view)| view.reason.as_str()).unwrap_or_default();
         tracing::info!("{}: engine {} ({why}){captured}", self.name(setting.ifindex), setting.engine);
         Ok(())
+    }
+
+    /// Attaches or detaches the XDP program. With the engine auto, a port whose driver refuses the program uses tc.
+    fn set_xdp(&mut self, setting: PortSetting) -> Result<(), shunt_bpf::Error> {
+        match self.plane.set_xdp(setting.ifindex, setting.xdp_in) {
+            Err(shunt_bpf::Error::Attach { source, .. }) if self.config.engine == EngineChoice::Auto => {
+                let name = self.name(setting.ifindex);
+                tracing::warn!("{name}: its driver refuses the XDP program: {source}; the port uses tc");
+                let error = source.to_string();
+                self.xdp_refusals.push(Event::XdpRefused { ifindex: setting.ifindex, error });
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     pub(super) fn detach(&mut self, ifindex: u32) {
@@ -63,6 +77,17 @@ impl Daemon {
             .iter()
             .flat_map(|ifindex| hooks.into_iter().flat_map(|hook| programs_at(*ifindex, hook)))
             .collect()
+    }
+
+    /// What surveys have counted so far, by ifindex.
+    pub(super) fn surveyed(&self) -> BTreeMap<u32, SurveyCounts> {
+        let counts = |ifindex| {
+            let counted = self.plane.counters(ifindex).ok()?;
+            let packets = counted.surveyed_pkts;
+            let (aggregated, copied) = (counted.aggregated_pkts, counted.copied_pkts);
+            Some((ifindex, SurveyCounts { packets, aggregated, copied }))
+        };
+        self.core.ports().filter_map(|(link, _)| counts(link.ifindex)).collect()
     }
 
     /// Records the present counters of a port; keeps the last ones if they cannot be read.

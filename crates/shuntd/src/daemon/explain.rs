@@ -4,6 +4,7 @@ use super::Daemon;
 use crate::{
     connection_search::Candidate,
     flow_entry::{entry_state, flow_key, key_ingress, read_clock},
+    flow_listing::xdp_sends,
     reasons,
 };
 use shunt_api::{Because, DirectionName, Engine, Explained, FlowState, MarkMatch, Tuple, Why};
@@ -74,6 +75,7 @@ fn direction_facts<'c>(
         udp_unreplied: config.udp_unreplied,
         learns: config.learn,
         local: candidate.local,
+        beside_ports: daemon.core.links_beside_ports().map(|link| link.name.clone()).collect(),
         epoch_moved: daemon.last_move.map(|(at, cause)| (at.elapsed().as_secs(), cause.to_string())),
     }
 }
@@ -108,7 +110,8 @@ fn explain_direction(
     let verdict = facts.verdict();
     let in_port = flow.map(|(key, _)| key_ingress(key).0);
     let out_port = flow.and_then(|(_, entry)| daemon.plane.ifindex_at(entry.flow.out_slot));
-    let engine = |flags: u8| if flags & abi::FLOW_XDP != 0 { Engine::Xdp } else { Engine::Tc };
+    let by_xdp = in_port.is_some_and(|ifindex| xdp_sends(&daemon.plane, ifindex));
+    let engine = |flags: u8| if by_xdp && flags & abi::FLOW_XDP != 0 { Engine::Xdp } else { Engine::Tc };
     let fast = verdict.slow.is_none();
     Why {
         dir: facts.dir,
@@ -124,7 +127,9 @@ fn explain_direction(
                 reason: reason.to_owned(),
                 meaning: text.map(|text| text.meaning).unwrap_or_default().to_owned(),
                 detail: verdict.detail,
-                remedy: text.map(|text| text.remedy).unwrap_or_default().to_owned(),
+                remedy: verdict
+                    .remedy
+                    .unwrap_or_else(|| text.map(|text| text.remedy).unwrap_or_default().to_owned()),
             }
         }),
     }

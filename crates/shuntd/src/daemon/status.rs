@@ -10,7 +10,7 @@ use shunt_bpf::{
     abi::{Counters, FIRST_DROP, FIRST_REFUSAL, REASONS},
     attach::AttachMode,
 };
-use shunt_core::Source;
+use shunt_core::{Source, TrackedCounts};
 use std::collections::BTreeMap;
 
 pub(super) fn collect(daemon: &Daemon) -> Status {
@@ -72,6 +72,10 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
         reasons: counts_by_name(&total, |n| n < FIRST_REFUSAL),
         refusals: counts_by_name(&total, is_refusal),
         drops: counts_by_name(&total, |n| n >= FIRST_DROP),
+        slow_causes: daemon.core.slow_causes(TrackedCounts {
+            untracked: refused(&total, "no-conntrack"),
+            learned: total.learned,
+        }),
         top_reasons: reasons::top(&total),
         ruleset: daemon.core.ruleset(),
         kernel: probes(daemon),
@@ -80,6 +84,11 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
 
 fn is_refusal(number: usize) -> bool {
     (FIRST_REFUSAL..FIRST_DROP).contains(&number)
+}
+
+/// The packets that were counted under a reason.
+fn refused(counters: &Counters, reason: &str) -> u64 {
+    REASONS.iter().filter(|(_, name)| *name == reason).map(|(number, _)| counters.reasons[*number]).sum()
 }
 
 fn packets(counters: &Counters) -> PacketTotals {

@@ -1,0 +1,325 @@
+//! Surveys: whether native XDP pays on a virtual device, from the packets that the device receives.
+//!
+//! Native XDP of a virtual device copies packets that sockets made, and splits aggregates into single packets. It pays
+//! only for XDP frames, which another XDP program has redirected to the device. The data plane counts the kinds of
+//! packets while a survey runs; these are short. Where XDP runs already, packets cannot be told apart, so XDP is taken
+//! off the port during a review; tc forwards the same flows meanwhile.
+
+use crate::SurveyCounts;
+use std::{
+    collections::BTreeMap,
+    mem,
+    time::{Duration, Instant},
+};
+
+/// Number of packets that a survey needs.
+const ENOUGH: u64 = 64;
+/// Number of surveys in a row that must agree before a port changes from tc to XDP, after the first decision.
+const AGREEING: u32 = 2;
+/// Time between two surveys where XDP does not run.
+const SURVEY_GAP: Duration = Duration::from_secs(5);
+/// Time until the first review where XDP runs. Each review that changes nothing doubles the time until the next one.
+const REVIEW_GAP: Duration = Duration::from_secs(60);
+const REVIEW_GAP_MAX: Duration = Duration::from_secs(960);
+/// The longest time of a review. With fewer packets than it needs, it changes nothing.
+const REVIEW_TIME: Duration = Duration::from_secs(2);
+
+/// The packets that a port receives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// Not enough packets yet.
+    #[default]
+    Unknown,
+    /// Mostly XDP frames.
+    Frames(SurveyCounts),
+    /// Mostly packets of sockets or of other devices.
+    Packets(SurveyCounts),
+    /// Mostly aggregates.
+    Aggregates(SurveyCounts),
+}
+
+/// What native XDP does with packets that are not XDP frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// It copies them (veth, tap). XDP can be taken off the port for a review.
+    Yes,
+    /// All packets come from the driver's own buffers (virtio, Xen). Without a program, the driver accepts no redirected
+    /// frames, so there are no reviews.
+    No,
+}
+
+/// What is known about the packets of one port.
+#[derive(Debug)]
+struct PortSurvey {
+    copies: Copies,
+    received: Received,
+    /// Number of surveys in a row that have found XDP frames while `received` says otherwise.
+    agreeing: u32,
+    running: Option<Running>,
+    due: Instant,
+    review_gap: Duration,
+}
+
+#[derive(Debug)]
+struct Running {
+    since: Instant,
+    /// The counts when the survey began; `None` until they have been read.
+    base: Option<SurveyCounts>,
+}
+
+/// The surveys of all ports.
+#[derive(Debug, Default)]
+pub(crate) struct Surveys {
+    ports: BTreeMap<u32, PortSurvey>,
+}
+
+impl Received {
+    fn of(counts: SurveyCounts) -> Self {
+        if counts.aggregated * 2 > counts.packets {
+            Self::Aggregates(counts)
+        } else if (counts.aggregated + counts.copied) * 2 > counts.packets {
+            Self::Packets(counts)
+        } else {
+            Self::Frames(counts)
+        }
+    }
+
+    pub(crate) fn is_frames(self) -> bool {
+        matches!(self, Self::Frames(_))
+    }
+
+    /// Why XDP runs on the port or does not, as part of a sentence about the port.
+    pub(crate) fn reason(self, port: &str) -> String {
+        match self {
+            Self::Unknown => format!("{port} has received too few packets to tell whether XDP pays"),
+            Self::Frames(SurveyCounts { packets, aggregated, copied }) => {
+                let frames = packets.saturating_sub(aggregated + copied);
+                format!("{port} receives frames that XDP takes as they are ({frames} of {packets} packets)")
+            }
+            Self::Packets(SurveyCounts { packets, copied, .. }) => format!(
+                "{port} receives packets that its native XDP would have to copy ({copied} of {packets})"
+            ),
+            Self::Aggregates(SurveyCounts { packets, aggregated, .. }) => {
+                format!(
+                    "{port} receives aggregates, which XDP would split ({aggregated} of {packets} packets)"
+                )
+            }
+        }
+    }
+}
+
+impl Surveys {
+    /// Sets the ports to survey. Others are forgotten.
+    pub(crate) fn set_ports(&mut self, now: Instant, ports: &BTreeMap<u32, Copies>) {
+        self.ports.retain(|ifindex, port| ports.get(ifindex) == Some(&port.copies));
+        for (ifindex, copies) in ports {
+            self.ports.entry(*ifindex).or_insert_with(|| PortSurvey::new(now, *copies));
+        }
+    }
+
+    /// The packets that a port receives; `None` if the port is not surveyed.
+    pub(crate) fn received(&self, ifindex: u32) -> Option<Received> {
+        self.ports.get(&ifindex).map(|port| port.received)
+    }
+
+    /// Whether XDP may run on a port now; `None` if the port is not surveyed.
+    pub(crate) fn allows(&self, ifindex: u32) -> Option<bool> {
+        self.ports.get(&ifindex).map(|port| port.received.is_frames() && port.running.is_none())
+    }
+
+    /// Whether a survey runs on any port.
+    pub(crate) fn is_running(&self) -> bool {
+        self.ports.values().any(|port| port.running.is_some())
+    }
+
+    /// Begins surveys that are due and ends reviews that have taken too long. Returns whether ports must be planned
+    /// again.
+    pub(crate) fn tick(&mut self, now: Instant) -> bool {
+        let mut changed = false;
+        for port in self.ports.values_mut() {
+            match &port.running {
+                Some(running) if port.received.is_frames() && now - running.since >= REVIEW_TIME => {
+                    port.end(now);
+                    changed = true;
+                }
+                None if port.received.is_frames() && port.copies == Copies::No => {}
+                None if now >= port.due => {
+                    port.running = Some(Running { since: now, base: None });
+                    changed |= port.received.is_frames();
+                }
+                _ => {}
+            }
+        }
+        changed
+    }
+
+    /// Takes what surveys have counted so far. Returns whether ports must be planned again.
+    pub(crate) fn counted(&mut self, now: Instant, counts: &BTreeMap<u32, SurveyCounts>) -> bool {
+        let mut changed = false;
+        for (ifindex, port) in &mut self.ports {
+            if let Some(counts) = counts.get(ifindex) {
+                changed |= port.counted(now, *counts);
+            }
+        }
+        changed
+    }
+}
+
+impl PortSurvey {
+    fn new(now: Instant, copies: Copies) -> Self {
+        Self {
+            copies,
+            received: Received::Unknown,
+            agreeing: 0,
+            running: None,
+            due: now,
+            review_gap: REVIEW_GAP,
+        }
+    }
+
+    fn counted(&mut self, now: Instant, counts: SurveyCounts) -> bool {
+        let Some(running) = &mut self.running else { return false };
+        // The counts begin anew if the port was detached meanwhile.
+        let base = match running.base {
+            Some(base) if base.packets <= counts.packets => base,
+            _ => *running.base.insert(counts),
+        };
+        let counts = SurveyCounts {
+            packets: counts.packets - base.packets,
+            aggregated: counts.aggregated.saturating_sub(base.aggregated),
+            copied: match self.copies {
+                Copies::Yes => counts.copied.saturating_sub(base.copied),
+                Copies::No => 0,
+            },
+        };
+        if counts.packets < ENOUGH {
+            return false;
+        }
+        let before = self.received;
+        self.take(Received::of(counts));
+        self.end(now);
+        before.is_frames() || mem::discriminant(&before) != mem::discriminant(&self.received)
+    }
+
+    /// Takes the answer of a survey. To run XDP again needs several equal answers; not to run it needs one.
+    fn take(&mut self, answer: Received) {
+        self.agreeing += 1;
+        let runs = self.received.is_frames();
+        if answer.is_frames() && !runs && self.received != Received::Unknown && self.agreeing < AGREEING {
+            return;
+        }
+        let confirmed = runs && answer.is_frames();
+        self.review_gap = if confirmed { (self.review_gap * 2).min(REVIEW_GAP_MAX) } else { REVIEW_GAP };
+        self.received = answer;
+        self.agreeing = 0;
+    }
+
+    fn end(&mut self, now: Instant) {
+        self.running = None;
+        self.due = now + if self.received.is_frames() { self.review_gap } else { SURVEY_GAP };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PORT: u32 = 1;
+
+    /// Surveys of one port, and the counts of its packets so far.
+    struct Rig {
+        surveys: Surveys,
+        now: Instant,
+        counts: SurveyCounts,
+    }
+
+    impl Rig {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "any instant will do, and std has no other constructor"
+        )]
+        fn new() -> Self {
+            let now = Instant::now();
+            let mut surveys = Surveys::default();
+            surveys.set_ports(now, &BTreeMap::from([(PORT, Copies::Yes)]));
+            Self { surveys, now, counts: SurveyCounts::default() }
+        }
+
+        /// A tick, and these packets until the next one. Packets count only during surveys.
+        fn tick(&mut self, packets: u64, aggregated: u64, copied: u64) {
+            self.surveys.tick(self.now);
+            self.surveys.counted(self.now, &BTreeMap::from([(PORT, self.counts)]));
+            if self.surveys.is_running() {
+                self.counts.packets += packets;
+                self.counts.aggregated += aggregated;
+                self.counts.copied += copied;
+            }
+            self.now += Duration::from_millis(500);
+        }
+
+        /// The number of ticks until XDP may run, or may not, on the port.
+        fn ticks_until(&mut self, allowed: bool, packets: u64, aggregated: u64, copied: u64) -> usize {
+            let mut ticks = 0;
+            while self.surveys.allows(PORT) != Some(allowed) {
+                self.tick(packets, aggregated, copied);
+                ticks += 1;
+                assert!(ticks < 10_000, "never {allowed}: {:?}", self.surveys);
+            }
+            ticks
+        }
+    }
+
+    #[test]
+    fn xdp_waits_for_packets_and_runs_only_for_xdp_frames() {
+        for (aggregated, copied, allowed) in [(0, 0, true), (0, 90, false), (90, 0, false), (30, 30, false)] {
+            let mut rig = Rig::new();
+            rig.tick(10, 0, 0);
+            rig.tick(100, aggregated, copied);
+            assert_eq!(rig.surveys.received(PORT), Some(Received::Unknown));
+            rig.tick(0, 0, 0);
+            assert_eq!(rig.surveys.allows(PORT), Some(allowed), "{aggregated} {copied}");
+        }
+    }
+
+    #[test]
+    fn xdp_comes_after_two_equal_surveys_and_goes_after_one() {
+        let mut rig = Rig::new();
+        rig.tick(100, 0, 100);
+        rig.tick(0, 0, 0);
+        assert!(rig.ticks_until(true, 100, 0, 0) > 20, "two surveys, five seconds apart");
+        assert!(rig.ticks_until(false, 0, 0, 0) >= 120, "the first review comes after a minute");
+        rig.tick(100, 100, 0);
+        rig.tick(0, 0, 0);
+        assert!(matches!(rig.surveys.received(PORT), Some(Received::Aggregates(_))));
+        assert!(rig.ticks_until(true, 100, 0, 0) > 20);
+    }
+
+    #[test]
+    fn a_review_without_packets_changes_nothing_and_reviews_become_rare() {
+        let mut rig = Rig::new();
+        rig.tick(100, 0, 0);
+        rig.tick(0, 0, 0);
+        assert_eq!(rig.surveys.allows(PORT), Some(true));
+        rig.ticks_until(false, 0, 0, 0);
+        assert!(rig.ticks_until(true, 0, 0, 0) <= 5, "a review ends after two seconds");
+        let mut gaps = Vec::new();
+        for _ in 0..6 {
+            gaps.push(rig.ticks_until(false, 100, 0, 0));
+            rig.ticks_until(true, 100, 0, 0);
+        }
+        assert!(gaps.windows(2).all(|pair| pair[1] >= pair[0]) && gaps[5] >= 1900, "{gaps:?}");
+    }
+
+    #[test]
+    fn a_driver_with_buffers_of_its_own_is_left_to_tc_for_aggregates_only_and_never_reviewed() {
+        for (aggregated, allowed) in [(0, true), (60, false)] {
+            let mut rig = Rig::new();
+            rig.surveys.set_ports(rig.now, &BTreeMap::from([(PORT, Copies::No)]));
+            rig.tick(100, aggregated, 100 - aggregated);
+            rig.tick(0, 0, 0);
+            assert_eq!(rig.surveys.allows(PORT), Some(allowed));
+            (0..1000).for_each(|_| rig.tick(0, 0, 0));
+            assert_eq!(rig.surveys.allows(PORT), Some(allowed));
+        }
+    }
+}
