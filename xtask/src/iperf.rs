@@ -26,12 +26,14 @@ pub fn run(
     server: &Host,
     v6: bool,
     load: Load,
+    streams: u32,
     duration: Duration,
 ) -> anyhow::Result<Arrived> {
     let seconds = duration.as_secs_f64().ceil() as u32;
     let to = if v6 { server.v6.into() } else { server.v4.into() };
     let (client, server) = (&client.ns, &server.ns);
-    let test = Test { client, server, to, load, direction: Direction::Forward, rate_bps: None, seconds };
+    let direction = Direction::Forward;
+    let test = Test { client, server, to, load, streams, direction, rate_bps: None, seconds };
     let arrived = Iperf::find()?.run(&test, &AtomicBool::new(false), &mut || {})?;
     let arrived = arrived.and_then(|ways| ways.first().copied()).context("iperf3 was stopped")?;
     let packet_bytes = match load {

@@ -54,6 +54,11 @@ impl<'a> Shunt<'a> {
         number.with_context(|| format!("no number at {pointer} in the output of shunt status --json"))
     }
 
+    /// The engine of a port, and the reason for it.
+    pub fn engine_of(&self, port: &str) -> anyhow::Result<(String, String)> {
+        engine_in(&self.status()?, port)
+    }
+
     /// Leaves Shunt running when this value is dropped.
     pub fn keep(&mut self) {
         self.down = true;
@@ -75,6 +80,14 @@ impl<'a> Shunt<'a> {
         ensure!(output.status.success(), "shunt {}: {}: {}", words.join(" "), output.status, stderr.trim());
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
+}
+
+/// The engine of a port in a status, and the reason for it.
+pub fn engine_in(status: &Value, port: &str) -> anyhow::Result<(String, String)> {
+    let ports = status["ports"].as_array().map_or(&[][..], Vec::as_slice);
+    let port = ports.iter().find(|one| one["name"] == port).with_context(|| format!("no port {port}"))?;
+    let text = |key: &str| port[key].as_str().unwrap_or_default().to_owned();
+    Ok((text("engine"), text("engine_reason")))
 }
 
 impl Drop for Shunt<'_> {

@@ -62,6 +62,9 @@ pub struct Options {
     /// Count instructions: each takes one nanosecond of the guest's time, whatever the machine.
     #[arg(long)]
     count: bool,
+    /// Add two wires, each with a NIC of this QEMU model at both ends: NICs 1 and 2, 3 and 4
+    #[arg(long, value_name = "MODEL")]
+    nics: Option<String>,
     /// Further programs of this tree, by their name in the guest.
     #[arg(skip)]
     programs: Vec<(String, PathBuf)>,
@@ -83,6 +86,7 @@ impl Options {
             test: test.map(str::to_owned),
             file: Vec::new(),
             count: false,
+            nics: None,
             programs: Vec::new(),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
         }
@@ -144,7 +148,8 @@ fn in_guest(options: &Options, stdout: &mut dyn Write) -> anyhow::Result<u8> {
     require_room(directory.path(), 2 * image.bytes(), "CARGO_TARGET_DIR names another place")?;
     let initramfs = directory.path().join("initramfs");
     image.write(&initramfs)?;
-    let guest = Guest::new(machine, directory.path(), Duration::from_secs(options.timeout), options.count);
+    let limit = Duration::from_secs(options.timeout);
+    let guest = Guest::new(machine, directory.path(), limit, options.count, options.nics.as_deref());
     guest.run(&unpacked, &initramfs, stdout).with_context(|| format!("kernel {kernel}"))
 }
 

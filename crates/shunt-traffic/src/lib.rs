@@ -11,6 +11,7 @@
 mod abi;
 pub mod bystander;
 mod generator;
+mod hooks;
 mod host;
 pub mod objects;
 mod receiver;
@@ -20,6 +21,7 @@ pub mod testrun;
 
 pub use abi::{Arrival, State};
 pub use generator::{Generator, takes_frames};
+pub use hooks::{BareTcRedirect, Hooks};
 pub use host::{FrameMaker, Replayer};
 pub use receiver::{CaptureBuffer, Histogram, Mode, Received, Receiver, Selection};
 pub use sink::{BareRedirect, Count, Reflector, Sink};

@@ -1,16 +1,21 @@
 //! Router CPU time per packet.
 
-use crate::bench::{
-    path::{Open, Path},
-    router_rig::{BATCH, Placement, Rig},
-    sample::Sample,
+use crate::{
+    bench::{
+        path::{Open, Path},
+        router_rig::{BATCH, Placement, Rig},
+        sample::Sample,
+    },
+    shunt::engine_in,
 };
 use anyhow::{Context, ensure};
 use shunt_lab::Doubt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Number of rounds over all flows after which the fast path must have learned them.
 const ROUNDS: usize = 40;
+/// Time in which `auto` chooses the engine: four ticks of the daemon.
+const CHOICE: Duration = Duration::from_secs(2);
 /// Duration of a path's turn, after every flow has sent a packet.
 const TURN: Duration = Duration::from_millis(100);
 /// Largest time between two packets at the beginning of a turn.
@@ -55,6 +60,9 @@ pub fn measure(rigs: &mut [PathRig<'_>], turns: usize) -> anyhow::Result<Vec<Sam
         run.fast_share =
             before.1.zip(after.1).map(|(before, after)| (after - before) as f64 / delivered as f64);
     }
+    for (run, open) in runs.iter_mut().zip(&open) {
+        run.engine = open.status()?.map(|status| engine_in(&status, "r1")).transpose()?;
+    }
     Ok(runs)
 }
 
@@ -73,11 +81,24 @@ fn prepare<'a>(PathRig { path, rig, .. }: &mut PathRig<'a>) -> anyhow::Result<Op
     if *path != Path::Bare {
         rig.establish()?;
     }
+    if *path == Path::Auto {
+        choose(rig)?;
+    }
     if path.is_fast() {
         learn(rig, || Ok(open.fast_packets()?.unwrap_or(0)))?;
     }
     rig.place()?;
     Ok(open)
+}
+
+/// Sends for as long as the daemon needs to choose the engine.
+fn choose(rig: &mut Rig<'_>) -> anyhow::Result<()> {
+    let began = Instant::now();
+    while began.elapsed() < CHOICE {
+        rig.send(rig.flows())?;
+    }
+    // The choice may have attached XDP programs, which replaces the polling threads.
+    rig.settle()
 }
 
 /// Sends until nearly all packets take the fast path.

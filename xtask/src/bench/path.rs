@@ -3,8 +3,10 @@
 use super::peer_paths::{FlowTable, Mode, XdpForward};
 use crate::shunt::Shunt;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use shunt_bpf::attach::Hook;
 use shunt_testkit::NetNs;
-use shunt_traffic::BareRedirect;
+use shunt_traffic::{BareRedirect, BareTcRedirect, Hooks};
 use std::fmt;
 
 /// A path through the router.
@@ -15,10 +17,22 @@ pub enum Path {
     Slow,
     /// An XDP program that redirects every frame without reading it.
     Bare,
+    /// A tc program that redirects every packet without reading it.
+    BareTc,
+    /// Linux with an XDP program on each port that returns at once.
+    HookXdp,
+    /// Linux with a program at tc ingress of each port that returns at once.
+    HookIngress,
+    /// Linux with a program at tc egress of each port that returns at once.
+    HookEgress,
+    /// Linux with all three.
+    Hooks,
     /// Shunt's xdp engine.
     Xdp,
     /// Shunt's tc engine.
     Tc,
+    /// Shunt with the engine that it chooses itself.
+    Auto,
     /// Linux with Shunt up, which learns nothing.
     Idle,
     /// Linux's nf_flowtable in software.
@@ -38,6 +52,16 @@ pub enum Open<'a> {
     Bare {
         #[expect(dead_code, reason = "attached as long as it lives")]
         program: BareRedirect,
+    },
+    /// An attached tc program.
+    BareTc {
+        #[expect(dead_code, reason = "attached as long as it lives")]
+        program: BareTcRedirect,
+    },
+    /// Attached programs that return at once.
+    Hooks {
+        #[expect(dead_code, reason = "attached as long as they live")]
+        programs: Hooks,
     },
     /// A running daemon.
     Shunt(Shunt<'a>),
@@ -59,7 +83,15 @@ impl Path {
                 let (r0, r1) = (router.ifindex("r0"), router.ifindex("r1"));
                 Open::Bare { program: router.within(|| BareRedirect::attach(r0, r1))? }
             }
-            Self::Xdp | Self::Tc => Open::Shunt(Shunt::up(router, &self.to_string(), CONFIG)?),
+            Self::BareTc => {
+                let (r0, r1) = (router.ifindex("r0"), router.ifindex("r1"));
+                Open::BareTc { program: router.within(|| BareTcRedirect::attach(r0, r1))? }
+            }
+            Self::HookXdp => hooks(router, &[Hook::Xdp])?,
+            Self::HookIngress => hooks(router, &[Hook::Ingress])?,
+            Self::HookEgress => hooks(router, &[Hook::Egress])?,
+            Self::Hooks => hooks(router, &[Hook::Xdp, Hook::Ingress, Hook::Egress])?,
+            Self::Xdp | Self::Tc | Self::Auto => Open::Shunt(Shunt::up(router, &self.to_string(), CONFIG)?),
             Self::Idle => {
                 let config = format!("{CONFIG}udp_packets = 1000000\ntcp_packets = 1000000\n");
                 Open::Shunt(Shunt::up(router, "xdp", &config)?)
@@ -75,18 +107,26 @@ impl Path {
 
     /// Whether packets must take Shunt's fast path.
     pub const fn is_fast(self) -> bool {
-        matches!(self, Self::Xdp | Self::Tc)
+        matches!(self, Self::Xdp | Self::Tc | Self::Auto)
     }
 
     /// Whether all packets must take the slow path.
     pub const fn is_slow(self) -> bool {
-        matches!(self, Self::Slow | Self::Idle)
+        matches!(
+            self,
+            Self::Slow | Self::Idle | Self::HookXdp | Self::HookIngress | Self::HookEgress | Self::Hooks
+        )
     }
 
     /// Whether an XDP program must redirect the packets.
     pub const fn is_redirect(self) -> bool {
         matches!(self, Self::Bare | Self::Xdp | Self::XdpForwardFlowTable | Self::XdpForwardFib)
     }
+}
+
+fn hooks<'a>(router: &NetNs, hooks: &[Hook]) -> anyhow::Result<Open<'a>> {
+    let ports = [router.ifindex("r0"), router.ifindex("r1")];
+    Ok(Open::Hooks { programs: router.within(|| Hooks::attach(&ports, hooks))? })
 }
 
 impl Open<'_> {
@@ -106,6 +146,14 @@ impl Open<'_> {
         Ok(ports.iter().any(|port| port["name"] == name && port["xdp_attached"] == true))
     }
 
+    /// The status of the running daemon; None on other paths.
+    pub fn status(&self) -> anyhow::Result<Option<Value>> {
+        match self {
+            Self::Shunt(shunt) => shunt.status().map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// The daemon's process ID; None on other paths.
     pub fn daemon(&self) -> anyhow::Result<Option<u32>> {
         match self {
@@ -120,8 +168,14 @@ impl fmt::Display for Path {
         f.pad(match self {
             Self::Slow => "slow",
             Self::Bare => "bare",
+            Self::BareTc => "bare-tc",
+            Self::HookXdp => "hook-xdp",
+            Self::HookIngress => "hook-ingress",
+            Self::HookEgress => "hook-egress",
+            Self::Hooks => "hooks",
             Self::Xdp => "xdp",
             Self::Tc => "tc",
+            Self::Auto => "auto",
             Self::Idle => "idle",
             Self::FlowTable => "nf_flowtable",
             Self::XdpForwardFlowTable => "xdp-forward-flowtable",

@@ -238,6 +238,7 @@ impl<'a> Rig<'a> {
             hosts: run_time(hosts)?.since(hosts_start),
             generator,
             fast_share: None,
+            engine: None,
             slices_ns_per_packet: slices,
         })
     }

@@ -27,6 +27,8 @@ pub struct Sample {
     pub generator: RunTime,
     /// Share of the packets on the fast path; None without a fast path.
     pub fast_share: Option<f64>,
+    /// The engine of the egress port and the reason for it; None without Shunt.
+    pub engine: Option<(String, String)>,
     /// Router CPU time per delivered packet, for each slice.
     pub slices_ns_per_packet: Vec<f64>,
 }

@@ -81,7 +81,7 @@ pub fn unpaced(lab: Topology) -> Topology {
 
 /// Runs one iperf3 stream, and returns its goodput in bit/s and its figures.
 pub fn iperf3(lab: &Topology, duration: Duration) -> anyhow::Result<(f64, Value)> {
-    let arrived = iperf::run(lab.lan(), lab.wan(), false, Load::Tcp, duration)?;
+    let arrived = iperf::run(lab.lan(), lab.wan(), false, Load::Tcp, 1, duration)?;
     Ok((arrived.bits_per_second, serde_json::to_value(arrived)?))
 }
 

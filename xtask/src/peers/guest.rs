@@ -25,12 +25,17 @@ pub struct Options {
 }
 
 /// The paths in the order of measuring. Those that need a flow table come last, because its entries stay for a while.
-pub const PATHS: [Path; 8] = [
+pub const PATHS: [Path; 13] = [
     Path::Slow,
+    Path::HookXdp,
+    Path::HookIngress,
+    Path::HookEgress,
+    Path::Hooks,
     Path::Idle,
     Path::Tc,
     Path::Xdp,
     Path::Bare,
+    Path::BareTc,
     Path::XdpForwardFib,
     Path::FlowTable,
     Path::XdpForwardFlowTable,

@@ -140,6 +140,8 @@ pub fn target_pairs() -> Vec<(String, PathSetting, PathSetting, f64)> {
         ("shunt xdp / xdp-forward flowtable", Path::Xdp, Path::XdpForwardFlowTable, 1.0),
         ("shunt tc / nf_flowtable", Path::Tc, Path::FlowTable, 0.9),
         ("slow path with shunt up / without", Path::Idle, Path::Slow, 1.05),
+        ("slow path with shunt up / with programs that return at once", Path::Idle, Path::Hooks, 1.015),
+        ("shunt tc / bare redirect by tc", Path::Tc, Path::BareTc, 1.3),
     ];
     let untagged = untagged.map(|(name, of, to, bound)| (name.to_owned(), (of, plain), (to, plain), bound));
     let tagged = [Path::Tc, Path::Xdp].into_iter().flat_map(|path| {
@@ -241,7 +243,7 @@ mod tests {
         assert_eq!(results.readings["shunt tc / nf_flowtable"].value, 0.75);
         assert_eq!(results.missing["xdp; IPv4 NAT; 1000 flows"], "Kernel panic");
         let table = report.to_string();
-        assert_eq!(table.matches("(1)").count(), 6, "{table}");
+        assert_eq!(table.matches("(1)").count(), 11, "{table}");
         assert!(table.contains("\n(1) Kernel panic\n"), "{table}");
     }
 }

@@ -29,7 +29,11 @@ pub struct Guest {
     directory: PathBuf,
     timeout: Duration,
     count: bool,
+    nics: Option<String>,
 }
+
+/// Number of wires between NICs.
+const WIRES: u32 = 2;
 
 /// A file whose new content is copied to a writer.
 struct Port<W> {
@@ -38,9 +42,16 @@ struct Port<W> {
 }
 
 impl Guest {
-    /// Prepares a guest with its files in this directory and a time limit. With `count`, the guest's clock counts its instructions.
-    pub fn new(machine: &'static Machine, directory: &Path, timeout: Duration, count: bool) -> Self {
-        Self { machine, directory: directory.to_owned(), timeout, count }
+    /// Prepares a guest with its files in this directory and a time limit. With `count`, the guest's clock counts its
+    /// instructions. `nics` is the QEMU model of the NICs at both ends of each wire.
+    pub fn new(
+        machine: &'static Machine,
+        directory: &Path,
+        timeout: Duration,
+        count: bool,
+        nics: Option<&str>,
+    ) -> Self {
+        Self { machine, directory: directory.to_owned(), timeout, count, nics: nics.map(str::to_owned) }
     }
 
     /// Boots a kernel with this initramfs, copies the output of the command, and returns its exit code.
@@ -90,6 +101,12 @@ impl Guest {
         command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initramfs);
         if let Some(name) = device_tree {
             command.arg("-dtb").arg(kernel.device_trees.join(name));
+        }
+        for (wire, end) in (0..WIRES).flat_map(|wire| [(wire, 0), (wire, 1)]) {
+            let Some(model) = &self.nics else { break };
+            let mac = format!("02:00:00:00:0{}:0{}", wire + 1, end + 1);
+            command.args(["-netdev", &format!("hubport,hubid={wire},id=nic{wire}{end}")]);
+            command.args(["-device", &format!("{model},netdev=nic{wire}{end},mac={mac}")]);
         }
         command.args(["-append", &format!("quiet panic=-1 rdinit=/init {line}")]);
         let ports = ["console", "output", "errors", "code"].map(|name| self.file(name));
