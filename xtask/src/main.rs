@@ -1,13 +1,17 @@
 //! `cargo xtask`: the developers' commands.
 
 mod arch;
+mod auto;
 mod bench;
+mod bench_external;
+mod companion;
 mod debian;
 mod demo;
 mod dist;
 mod generators;
 mod interrupt;
 mod iperf;
+mod live;
 mod napi;
 mod peers;
 mod progress;
@@ -26,10 +30,16 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "xtask", about = "Developers' commands of Shunt.")]
 enum Command {
+    /// Check that the engine that Shunt chooses is never worse than Linux alone.
+    Auto(auto::Options),
     /// Measure Shunt beside Linux alone.
     Bench(bench::Options),
+    /// Measure the external engine's loop in memory.
+    BenchExternal(bench_external::Options),
     /// Run Shunt on every emulated board and write docs/boards.md.
     Boards(vm::boards::board_report::Options),
+    /// Run the external engine on emulated 32-bit cores and compare every result with this machine's.
+    Companion(companion::Options),
     /// Show real traffic without Shunt and with it.
     Demo(demo::Options),
     /// Build static programs for an architecture and pack them into a tarball in target/dist.
@@ -71,8 +81,11 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Auto(options) => auto::run(&options)?,
         Command::Bench(options) => bench::run(&options)?,
+        Command::BenchExternal(options) => bench_external::run(&options)?,
         Command::Boards(options) => vm::boards::board_report::run(&options)?,
+        Command::Companion(options) => companion::run(&options)?,
         Command::Demo(options) => demo::run(&options)?,
         Command::Dist(options) => dist::run(&options)?,
         Command::Generators(options) => generators::run(&options)?,

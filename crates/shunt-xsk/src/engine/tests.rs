@@ -1,0 +1,134 @@
+use super::*;
+use crate::sched::{Class, Config};
+use shunt_bpf::{abi, wire::flow_between};
+use shunt_wire::Packet;
+use std::net::SocketAddr;
+
+const IN: usize = 0;
+const OUT: usize = 5;
+
+fn pair(host: u8) -> (Packet, Packet) {
+    let from: SocketAddr = ([192, 168, 1, host], 5001).into();
+    let before = Packet::udp_between(from, ([198, 18, 0, 2], 443).into()).payload([host; 26]);
+    let after = before.clone().with_source(([198, 18, 0, 1], 61001).into()).with_hop_limit(63);
+    (before, after)
+}
+
+/// An engine with two ports and flows from the first to the second.
+fn engine(frames: u32, ring: u32, flows: u8) -> Engine {
+    let mut engine = Engine::new(Size { max_flows: 256, seed: 1 }, frames);
+    engine.add_port(IN, 7, ring);
+    engine.add_port(OUT, 9, ring);
+    engine.tables().change_control(|control| control.heartbeat_max_ticks = 1000);
+    for host in 0..flows {
+        let (before, after) = pair(host);
+        let (key, mut entry) = flow_between(&before, &after, 7).unwrap();
+        (entry.flow.in_slot, entry.flow.out_slot) = (IN as u8, OUT as u8);
+        entry.flow.mark = host.into();
+        engine.tables().put(&key, &entry).unwrap();
+    }
+    engine.tables().change_control(|control| control.flags = abi::CONTROL_STATICS);
+    engine.poll(1, 0);
+    engine
+}
+
+#[test]
+fn packets_go_from_ring_to_ring_in_order_and_their_memory_comes_back() {
+    let mut engine = engine(512, 64, 10);
+    let strange = pair(99).0.to_bytes();
+    let (mut given, mut seen, mut up) = (Vec::new(), Vec::new(), 0);
+    for round in 0..100u64 {
+        for n in 0..50u64 {
+            let host = ((round + n) % 10) as u8;
+            assert!(engine.receive(IN, &pair(host).0.to_bytes()), "round {round}");
+            given.push(pair(host).1.to_bytes());
+        }
+        assert!(engine.receive(IN, &strange));
+        while engine.poll(1, 0) != 0 {
+            engine.sent(OUT, |sent| seen.push(sent.frame.to_vec()));
+        }
+        engine.passed_up(|sent| {
+            assert_eq!((sent.frame, sent.up), (&strange[..], Some((IN, 9))));
+            up += 1;
+        });
+    }
+    assert_eq!(seen, given);
+    let counters = engine.counters(IN);
+    assert_eq!((counters.pkts, counters.slow_pkts, counters.reasons[9], up), (5000, 100, 100, 100));
+    assert_eq!(counters.bytes, 5000 * (20 + 8 + 26));
+    // Two fill rings hold 64 frames each.
+    engine.poll(1, 0);
+    assert_eq!(engine.free_frames(), 512 - 2 * 64);
+}
+
+#[test]
+fn full_rings_drop_and_count_and_lose_no_memory() {
+    let mut engine = engine(256, 16, 1);
+    let (before, _) = pair(0);
+    let mut given = 0;
+    for _ in 0..10 {
+        while engine.receive(IN, &before.to_bytes()) {
+            given += 1;
+        }
+        engine.poll(1, 0);
+    }
+    let counters = *engine.counters(IN);
+    assert_eq!((counters.pkts, counters.pkts + counters.tx_full_pkts), (16, given));
+    assert_eq!(engine.sent(OUT, |_| {}), 16);
+    engine.poll(1, 0);
+    assert_eq!(engine.free_frames(), 256 - 2 * 16);
+}
+
+#[test]
+fn descriptors_outside_the_memory_are_counted_and_touch_nothing() {
+    let mut engine = engine(64, 16, 1);
+    let port = engine.ports[IN].as_ref().unwrap();
+    for (at, bytes) in [(64 * 2048, 64), (64 * 2048 - 32, 64), (u64::MAX, 2), (2048 + 2, 64)] {
+        port.rx.push(Desc { at, bytes, options: 0 });
+    }
+    assert_eq!(engine.poll(1, 0), 4);
+    assert_eq!(engine.inner.bad_descs, 4);
+    assert_eq!(engine.counters(IN).slow_pkts, 0);
+}
+
+#[test]
+fn a_scheduler_sends_marked_packets_first_at_its_rate() {
+    let mut engine = engine(512, 128, 10);
+    let mut config =
+        Config { classes: 2, default_class: 1, bytes_per_s: 1_000_000, ..Config::best_effort(100_000) };
+    config.class_config[1] = Class { priority: 1, ..config.class_config[0] };
+    config.mark_rules[0] = crate::sched::MarkRule { mark: 3, mask: 0xff, class_id: 0 };
+    engine.schedule(OUT, Scheduler::new(&config, 100).unwrap());
+    for host in (0..10).cycle().take(40) {
+        assert!(engine.receive(IN, &pair(host).0.to_bytes()));
+    }
+    let mut hosts = Vec::new();
+    let frame_bytes = pair(0).0.to_bytes().len() as u64;
+    let mut now_ns = 0;
+    for turn in 0..40 {
+        now_ns = turn * frame_bytes * 1000;
+        engine.poll(1, now_ns);
+        engine.sent(OUT, |sent| hosts.push(sent.frame[sent.frame.len() - 1]));
+        assert_eq!(hosts.len() as u64, turn + 1);
+    }
+    assert_eq!(hosts.iter().filter(|host| **host == 3).count(), 4);
+    assert_eq!(hosts[..4], [3; 4]);
+    assert_eq!(engine.scheduler(OUT).unwrap().counters(1).sent_pkts, 36);
+    assert_eq!(engine.poll(1, now_ns * 2), 0);
+}
+
+#[test]
+fn a_policer_drops_before_the_look_up() {
+    let mut engine = engine(512, 128, 1);
+    let frame = pair(0).0.to_bytes();
+    engine.police(IN, Policer::new(1_000_000, 10 * frame.len() as u32));
+    for _ in 0..30 {
+        assert!(engine.receive(IN, &frame));
+    }
+    engine.poll(1, 0);
+    let counters = engine.counters(IN);
+    assert_eq!((counters.pkts, counters.policed_pkts), (10, 20));
+    assert_eq!(engine.sent(OUT, |_| {}), 10);
+    engine.poll(1, 0);
+    assert_eq!(engine.free_frames(), 512 - 2 * 128);
+}

@@ -1,0 +1,205 @@
+use super::*;
+use shunt_bpf::{abi, core, wire::flow_between};
+use shunt_wire::{Packet, Tag, Tcp};
+use std::net::SocketAddr;
+
+const IFINDEX: u32 = 7;
+const OUT: u8 = 3;
+const NOW: u64 = 100_000;
+
+type Change = fn(&mut Entry);
+
+fn tables(max_flows: u32) -> Tables {
+    let mut tables = Tables::new(Size { max_flows, seed: 1 });
+    tables.change_control(|control| {
+        (control.epoch, control.heartbeat_ticks, control.heartbeat_max_ticks) = (7, NOW, 1000);
+        (control.reprove_ticks, control.prove_ticks) = (100, 200);
+    });
+    tables
+}
+
+fn address(host: u32, port: u16) -> SocketAddr {
+    SocketAddr::from((std::net::Ipv4Addr::from(0xc0a8_0000 | host), port))
+}
+
+/// The packet of a flow as it arrives, and as it leaves.
+fn pair(number: u32) -> (Packet, Packet) {
+    let to: SocketAddr = ([198, 18, 0, 2], 443).into();
+    let before = match number % 2 {
+        0 => Packet::udp_between(address(number, 5001), to),
+        _ => Packet::tcp_between(address(number, 5001), to, Tcp::ACK),
+    };
+    let before = before.payload(*b"enough to need no padding on any of the links");
+    let after = before.clone().with_source(([198, 18, 0, 1], 61001).into()).with_hop_limit(63);
+    (before, after)
+}
+
+fn learned(before: &Packet, after: &Packet) -> (Key, Entry) {
+    let (key, mut entry) = flow_between(before, after, IFINDEX).unwrap();
+    entry.flow.flags &= !abi::FLOW_STATIC;
+    entry.flow.epoch = 7;
+    entry.flow.reprove_at_ticks = NOW as u32 + 100;
+    entry.flow.prove_by_ticks = NOW as u32 + 200;
+    entry.flow.out_slot = OUT;
+    (key, entry)
+}
+
+fn outcome(tables: &mut Tables, frame: &[u8]) -> Outcome {
+    tables.forward(&[frame], IFINDEX, 1 << OUT, NOW).remove(0)
+}
+
+fn reason(name: &str) -> Outcome {
+    Outcome::Slow(abi::REASONS.iter().find(|(_, known)| *known == name).unwrap().0)
+}
+
+#[test]
+fn every_packet_of_a_large_table_leaves_rewritten_and_counted_in_batches_of_any_order() {
+    const FLOWS: u32 = 4000;
+    let mut tables = tables(5000);
+    let pairs: Vec<_> = (0..FLOWS).map(pair).collect();
+    for (before, after) in &pairs {
+        let (key, entry) = learned(before, after);
+        tables.put(&key, &entry).unwrap();
+    }
+    let mut order: Vec<usize> = (0..pairs.len()).chain(0..pairs.len()).collect();
+    fastrand::Rng::with_seed(5).shuffle(&mut order);
+    let frames: Vec<_> = order.iter().map(|number| pairs[*number].0.to_bytes()).collect();
+    let frames: Vec<_> = frames.iter().map(Vec::as_slice).collect();
+    for (number, outcome) in order.iter().zip(tables.forward(&frames, IFINDEX, 1 << OUT, NOW)) {
+        assert_eq!(outcome, Outcome::Forwarded(OUT, pairs[*number].1.to_bytes()), "{:?}", pairs[*number]);
+    }
+    for (before, after) in &pairs {
+        let flow = tables.flow(&learned(before, after).0).unwrap();
+        let l3_bytes = before.to_bytes().len() as u64 - 14;
+        assert_eq!((flow.pkts, flow.bytes), (2, 2 * l3_bytes));
+        assert_eq!(flow.tcp_position != 0, before.tcp().is_some());
+    }
+    let mut more = (FLOWS..=5000).map(pair).map(|(before, after)| learned(&before, &after));
+    assert!(more.any(|(key, entry)| tables.put(&key, &entry) == Err(Error::Full)));
+    assert_eq!(outcome(&mut tables, &pair(5001).0.to_bytes()), reason("miss"));
+}
+
+#[test]
+fn tags_are_added_and_removed_before_the_packet() {
+    let mut tables = tables(64);
+    let taggings = [vec![], vec![Tag::vlan(10)], vec![Tag::service(20), Tag::vlan(30)]];
+    for (number, from) in taggings.iter().enumerate() {
+        for (other, to) in taggings.iter().enumerate() {
+            let (before, after) = pair((number * 3 + other) as u32);
+            let (before, after) = (before.with_tags(from), after.with_tags(to));
+            let (key, entry) = learned(&before, &after);
+            tables.put(&key, &entry).unwrap();
+            let expected = Outcome::Forwarded(OUT, after.to_bytes());
+            assert_eq!(outcome(&mut tables, &before.to_bytes()), expected, "{from:?} {to:?}");
+        }
+    }
+}
+
+#[test]
+fn a_packet_that_no_action_may_carry_goes_to_linux_with_the_cores_reason() {
+    let mut tables = tables(64);
+    let (before, after) = pair(1);
+    let (key, good) = learned(&before, &after);
+    let cases: [(&str, Change); 7] = [
+        ("stale", |entry| entry.flow.epoch = 6),
+        ("stale", |entry| entry.flow.prove_by_ticks = NOW as u32),
+        ("reprove", |entry| (entry.flow.reprove_at_ticks, entry.flow.max_l3_bytes) = (NOW as u32, 20)),
+        ("class", |entry| entry.flow.class_bits = 0xb8),
+        ("not-ours", |entry| entry.flow.in_dmac[5] ^= 1),
+        ("mtu", |entry| entry.flow.max_l3_bytes = 60),
+        ("pending", |entry| entry.flow.state = abi::FLOW_PENDING),
+    ];
+    let frame = before.to_bytes();
+    for (name, change) in cases {
+        let mut entry = good;
+        change(&mut entry);
+        tables.put(&key, &entry).unwrap();
+        assert_eq!(outcome(&mut tables, &frame), reason(name), "{name}");
+    }
+    tables.put(&key, &good).unwrap();
+    assert_eq!(outcome(&mut tables, &frame), Outcome::Forwarded(OUT, after.to_bytes()));
+    assert_eq!(tables.forward(&[&frame], IFINDEX, 1, NOW), [reason("port")]);
+    assert_eq!(tables.forward(&[&frame], IFINDEX + 1, 1 << OUT, NOW), [reason("miss")]);
+    assert_eq!(tables.forward(&[&frame], IFINDEX, 1 << OUT, NOW + 1000), [reason("no-daemon")]);
+    assert_eq!(tables.forward(&[&frame[..60]], IFINDEX, 1 << OUT, NOW), [reason("bad-header")]);
+    let syn = Packet::tcp_between(address(1, 5001), ([198, 18, 0, 2], 443).into(), Tcp::SYN);
+    assert_eq!(outcome(&mut tables, &syn.to_bytes()), reason("tcp-flags"));
+    let expiring = before.clone().with_hop_limit(1);
+    assert_eq!(outcome(&mut tables, &expiring.to_bytes()), reason("ttl"));
+}
+
+#[test]
+fn one_packet_of_a_burst_is_punted_for_a_proof() {
+    let mut tables = tables(64);
+    let (before, after) = pair(1);
+    let (key, mut entry) = learned(&before, &after);
+    entry.flow.max_l3_bytes = before.to_bytes().len() as u16 - 14;
+    entry.flow.reprove_at_ticks = NOW as u32;
+    tables.put(&key, &entry).unwrap();
+    let frame = before.to_bytes();
+    let outcomes = tables.forward(&[frame.as_slice(); 200], IFINDEX, 1 << OUT, NOW);
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == reason("reprove")).count(), 1);
+    assert_eq!(outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Forwarded(..))).count(), 199);
+}
+
+#[test]
+fn checksums_are_verified_if_the_control_block_says_so() {
+    let mut tables = tables(64);
+    let (before, after) = pair(1);
+    for payload in [5, 1001] {
+        let (before, after) =
+            (before.clone().payload(vec![7; payload]), after.clone().payload(vec![7; payload]));
+        let (key, entry) = learned(&before, &after);
+        tables.put(&key, &entry).unwrap();
+        let good = before.to_bytes();
+        let mut bad = good.clone();
+        *bad.last_mut().unwrap() ^= 1;
+        tables.change_control(|control| control.flags = 0);
+        assert!(matches!(outcome(&mut tables, &bad), Outcome::Forwarded(..)));
+        let flags = abi::CONTROL_VERIFY_XDP | abi::CONTROL_VERIFY_LONG;
+        tables.change_control(|control| control.flags = flags);
+        assert_eq!(outcome(&mut tables, &bad), reason("bad-checksum"));
+        assert_eq!(outcome(&mut tables, &good), Outcome::Forwarded(OUT, after.to_bytes()));
+    }
+}
+
+/// The engine and the core's own functions agree about frames that are nearly right.
+#[test]
+fn mutated_frames_are_rewritten_as_the_core_rewrites_them() {
+    let mut tables = tables(64);
+    let (before, after) = pair(1);
+    let (key, entry) = learned(&before, &after);
+    tables.put(&key, &entry).unwrap();
+    let mut rng = fastrand::Rng::with_seed(11);
+    let mut forwarded = 0;
+    for _ in 0..20_000 {
+        let mut frame = before.to_bytes();
+        let at = rng.usize(..frame.len());
+        frame[at] ^= 1 << rng.u8(..8);
+        frame.truncate(frame.len() - rng.usize(..2));
+        if rng.bool() {
+            frame.extend_from_slice(&[0; 9]);
+        }
+        let flow = tables.flow(&key).unwrap();
+        let expected = core::parse(&frame, IFINDEX).ok().filter(|(packet, found)| {
+            let macs = frame[..12].try_into().unwrap();
+            let enough = usize::from(packet.l2_bytes) + usize::from(packet.l3_bytes) <= frame.len();
+            let header = &frame[14..34];
+            let sum: u32 = header.chunks(2).map(|b| u32::from(u16::from_be_bytes([b[0], b[1]]))).sum();
+            *found == key
+                && core::admit(packet) == 0
+                && core::decide(&flow, packet, macs, &tables.control(), NOW) == 0
+                && enough
+                && sum % 0xffff == 0
+        });
+        match (outcome(&mut tables, &frame), expected) {
+            (Outcome::Forwarded(_, sent), Some((packet, _))) => {
+                forwarded += 1;
+                assert_eq!(sent, core::rewrite(&frame, &packet, &entry, false), "{frame:?}");
+            }
+            (Outcome::Slow(_), None) => {}
+            (outcome, expected) => panic!("{outcome:?}, but the core says {expected:?}: {frame:?}"),
+        }
+    }
+    assert!(forwarded > 2000, "only {forwarded} frames were forwarded");
+}

@@ -1,0 +1,96 @@
+//! The external engine's loop in memory: rings without a kernel, on one core. And its scheduler, in simulated time.
+
+mod memory;
+mod scheduler;
+
+use memory::{Flows, Order};
+use serde::Serialize;
+use shunt_lab::{Conditions, Results, ResultsFile};
+use std::{fs, path::PathBuf};
+
+/// Measures the external engine without a kernel.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Number of rounds; the cases take turns
+    #[arg(long, default_value_t = 15)]
+    rounds: u32,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+    /// File for the results [default: bench-external.json in the target directory]
+    #[arg(long, value_name = "FILE")]
+    keep: Option<PathBuf>,
+}
+
+/// Flows in the table, and the order in which their packets arrive.
+const CASES: [(&str, usize, Order); 4] = [
+    ("mpps_memory_1k", 1_000, Order::InTurn),
+    ("mpps_memory_1k_random", 1_000, Order::Random),
+    ("mpps_memory_100k", 100_000, Order::InTurn),
+    ("mpps_memory_100k_random", 100_000, Order::Random),
+];
+
+#[derive(Debug, Serialize)]
+struct Figures {
+    mpps_memory_1k: f64,
+    mpps_memory_1k_random: f64,
+    mpps_memory_100k: f64,
+    mpps_memory_100k_random: f64,
+    /// Cost of a packet with 100,000 flows in random order, by that with 1,000 in turn.
+    cost_ratio_100k_random: f64,
+    /// Computed, not measured: the scheduler alone, in simulated time.
+    simulated: Simulated,
+}
+
+#[derive(Debug, Serialize)]
+struct Simulated {
+    shaper_error_percent: f64,
+    priority_p99_ratio: f64,
+}
+
+/// Runs all cases in turn.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let path = options.keep.clone().unwrap_or_else(|| crate::shunt::target().join("bench-external.json"));
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let title = "External engine, loop in memory: million packets per second of CPU time";
+    let mut file = ResultsFile::begin(path.clone(), Results::new(title, Conditions::of_this_machine()))?;
+    let all = Flows::new(100_000)?;
+    for round in 1..=options.rounds.max(1) {
+        for (name, flows, order) in CASES {
+            file.add(name, "Mpps", all.mpps(flows, order)?)?;
+        }
+        eprintln!("round {round} of {}", options.rounds.max(1));
+    }
+    let mpps: Vec<f64> = {
+        let readings = &file.finish()?.readings;
+        CASES.iter().map(|(name, ..)| readings.get(*name).map_or(0.0, |reading| reading.value)).collect()
+    };
+    let figures = Figures {
+        mpps_memory_1k: mpps[0],
+        mpps_memory_1k_random: mpps[1],
+        mpps_memory_100k: mpps[2],
+        mpps_memory_100k_random: mpps[3],
+        cost_ratio_100k_random: mpps[0] / mpps[3],
+        simulated: Simulated {
+            shaper_error_percent: scheduler::shaper_error_percent()?,
+            priority_p99_ratio: scheduler::priority_p99_ratio()?,
+        },
+    };
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&figures)?);
+        return Ok(());
+    }
+    for ((name, ..), mpps) in CASES.iter().zip(mpps) {
+        println!("{name:28} {mpps:7.2} Mpps");
+    }
+    println!("{:28} {:7.2} times", "cost 100k random / 1k", figures.cost_ratio_100k_random);
+    println!("{:28} {:7.4} % (simulated time)", "shaper error", figures.simulated.shaper_error_percent);
+    println!(
+        "{:28} {:7.2} times (simulated time)",
+        "p99 of the high class", figures.simulated.priority_p99_ratio
+    );
+    println!("results: {}", path.display());
+    Ok(())
+}
