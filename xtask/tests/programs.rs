@@ -25,7 +25,11 @@ const OTHERS: [(&str, &str); 5] = [
     ("ssh", "reaches the agent of a router that is another machine; tests put a script in its place"),
 ];
 /// Sources whose literals may be sentences that look like scripts, since they print text.
-const PRINTING: [&str; 8] = [
+const PRINTING: [&str; 12] = [
+    "crates/shunt-core/src/slow_causes.rs",
+    "crates/shunt-core/src/verdict.rs",
+    "crates/shunt-inspect/src/doctor/",
+    "crates/shunt-inspect/src/reg/",
     "crates/shunt/",
     "crates/shuntd/",
     "crates/shunt-api/",
