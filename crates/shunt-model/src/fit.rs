@@ -62,6 +62,8 @@ pub struct Fit {
 /// Errors of this size count alike: 3 % of goodput, 2 points of loss or CPU load.
 const GOODPUT_SCALE: f64 = 0.03;
 const POINTS_SCALE: f64 = 2.0;
+/// Mean square of the residuals that needs no second search.
+const GOOD: f64 = 0.1;
 /// A parameter is determined if two standard errors are less than a factor of two.
 const DETERMINED: f64 = std::f64::consts::LN_2;
 /// Two parameters cannot be told apart if the figures answer to both in the same proportions: if the cosine between the answers is
@@ -183,14 +185,16 @@ fn search(problem: &mut Problem<'_>, start: &[f64]) -> Vec<f64> {
     }
     let mut best = rough.clone();
     for from in [&rough.0[..], start] {
-        for step in [0.2, 0.05] {
-            let found = least_squares(from, step, 12, |at| problem.residuals(at));
-            if found.1 < best.1 {
-                best = found;
-            }
+        let coarse = least_squares(from, 0.2, 10, |at| problem.residuals(at));
+        let found = least_squares(&coarse.0, 0.05, 6, |at| problem.residuals(at));
+        if found.1 < best.1 {
+            best = found;
+        }
+        if best.1 < GOOD * problem.observations.len() as f64 {
+            break;
         }
     }
-    let found = minimum(&best.0, 0.05, 15 * (1 + start.len()), |at| problem.cost(at));
+    let found = minimum(&best.0, 0.05, 8 * (1 + start.len()), |at| problem.cost(at));
     if found.1 < best.1 { found.0 } else { best.0 }
 }
 
@@ -246,8 +250,8 @@ fn describe(problem: &mut Problem<'_>, best: &[f64]) -> Fit {
     }
     // As well means: within what the variance explains, and 0.3 % of goodput.
     let slack = 4.0 * variance + 0.01 * residuals.len() as f64;
-    for axis in 0..best.len() {
-        lost[axis] |= is_explained_without(problem, best, axis, dot(&residuals, &residuals) + slack);
+    for (axis, lost) in lost.iter_mut().enumerate() {
+        *lost |= is_explained_without(problem, best, axis, dot(&residuals, &residuals) + slack);
     }
     let parameters = (0..best.len()).map(|axis| {
         let wide = if lost[axis] { f64::INFINITY } else { 2.0 * error(axis) };

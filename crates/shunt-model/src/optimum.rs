@@ -79,11 +79,12 @@ pub(crate) fn inverse(mut matrix: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
         for number in &mut matrix[pivot] {
             *number /= by;
         }
-        for other in 0..size {
+        let pivot_row = matrix[pivot].clone();
+        for (other, row) in matrix.iter_mut().enumerate() {
             if other != pivot {
-                let factor = matrix[other][pivot];
-                for column in 0..2 * size {
-                    matrix[other][column] -= factor * matrix[pivot][column];
+                let factor = row[pivot];
+                for (number, by) in row.iter_mut().zip(&pivot_row) {
+                    *number -= factor * by;
                 }
             }
         }

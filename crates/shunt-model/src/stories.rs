@@ -127,8 +127,9 @@ pub struct Cell {
 /// # Panics
 /// Never: the files are part of the program and tested.
 pub fn all() -> &'static [Story] {
-    static ALL: LazyLock<Vec<Story>> =
-        LazyLock::new(|| STORIES.iter().map(|text| toml::from_str(text).unwrap()).collect());
+    static ALL: LazyLock<Vec<Story>> = LazyLock::new(|| {
+        STORIES.iter().map(|text| toml::from_str(text).expect("the stories are tested")).collect()
+    });
     &ALL
 }
 
@@ -194,14 +195,12 @@ impl Story {
             let prediction = row.predict(cases, None)?;
             for (quantity, published) in row.cells() {
                 let cell = Cell { label: row.label.clone(), published, predicted: quantity.of(&prediction) };
-                let known = columns.iter_mut().find(|(table, of, _)| *table == row.table && *of == quantity);
-                let column = match known {
-                    Some((.., column)) => column,
-                    None => {
-                        columns.push((row.table.clone(), quantity, Column::new(&row.table, quantity)));
-                        &mut columns.last_mut().unwrap().2
-                    }
-                };
+                let known = columns.iter().position(|(table, of, _)| *table == row.table && *of == quantity);
+                let at = known.unwrap_or_else(|| {
+                    columns.push((row.table.clone(), quantity, Column::new(&row.table, quantity)));
+                    columns.len() - 1
+                });
+                let column = &mut columns[at].2;
                 if row.held_out { &mut column.held_out } else { &mut column.fitted }.push(cell);
             }
         }

@@ -1,5 +1,7 @@
 //! Fits find the parameters of a simulation, and say what the data does not determine.
 
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
 use shunt_model::{Case, Direction, Fit, Observation, Quantity, explain, fit, run};
 
 fn board() -> Case {

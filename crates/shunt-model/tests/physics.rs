@@ -1,5 +1,7 @@
 //! What must be true of any run.
 
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
 use shunt_model::{Case, Direction, Pacing, Path, Prediction, Protocol, run};
 
 fn router() -> Case {

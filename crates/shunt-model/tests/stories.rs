@@ -1,5 +1,7 @@
 //! The model beside published measurements: errors stay below their bounds, and what the stories are about happens.
 
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
 use shunt_model::{Case, Prediction, run, stories};
 
 fn predict(case: &str, settings: &[(&str, &str)]) -> Prediction {

@@ -85,11 +85,11 @@ impl Case {
     /// # Panics
     /// Never: a case is a table of numbers and strings.
     pub fn to_toml(&self) -> String {
-        toml::to_string(self).unwrap()
+        toml::to_string(self).expect("a case is a table of numbers and strings")
     }
 
     fn table(&self) -> Table {
-        Table::try_from(self).unwrap()
+        Table::try_from(self).expect("a case is a table of numbers and strings")
     }
 
     fn value(&self, name: &str) -> Option<Value> {

@@ -92,11 +92,11 @@ impl World<'_> {
             mac.polled = self.case.driver.interrupt == Interrupt::Napi;
             return self.start(Job::Interrupt, from_ns(cpu.irq_ns), true);
         }
-        if self.case.driver.interrupt == Interrupt::PerPacket
-            && let Some((port, frame)) = self.take_ready(false)
-        {
-            let cost = cpu.irq_ns + self.case.driver_rx_ns(frame.bytes);
-            return self.start(Job::Driver(port, frame), from_ns(cost), true);
+        if self.case.driver.interrupt == Interrupt::PerPacket {
+            if let Some((port, frame)) = self.take_ready(false) {
+                let cost = cpu.irq_ns + self.case.driver_rx_ns(frame.bytes);
+                return self.start(Job::Driver(port, frame), from_ns(cost), true);
+            }
         }
         let program = if cpu.own_core { None } else { self.peek_task() };
         if program.is_some() && !self.stack_goes_first() {
@@ -297,9 +297,10 @@ impl World<'_> {
         if !self.case.cpu.own_core {
             return self.kick_cpu();
         }
-        if self.program.task.is_none()
-            && let Some((task, cost)) = self.take_task()
-        {
+        if self.program.task.is_some() {
+            return;
+        }
+        if let Some((task, cost)) = self.take_task() {
             self.program.task = Some(task);
             self.busy.program += cost;
             self.schedule(slot::PROGRAM, self.now + cost);

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Ethernet, IPv4 and UDP headers, and FCS.
 const HEADERS: f64 = 46.0;
-/// The time of a run of the model: enough packets for a rate, few enough for hundreds of runs.
-const SECONDS: f64 = 0.1;
+/// The time of a run of the model: so long that what a ring holds at the end hardly counts, and so short that hundreds of runs take
+/// seconds.
+const SECONDS: f64 = 0.5;
 
 /// The figures of one offered rate.
 #[derive(Debug, Default)]
