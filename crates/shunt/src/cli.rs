@@ -3,8 +3,8 @@
 use crate::commands::{
     bench::BenchCommand, check::CheckArgs, compare::CompareArgs, conntrack::ConntrackArgs,
     doctor::DoctorArgs, flow::FlowCommand, flows::FlowsArgs, generate::GenArgs, lab::LabCommand,
-    line::LineArgs, link::LinkArgs, load::LoadArgs, reg::RegCommand, report::ReportArgs, up::UpArgs,
-    watch::WatchArgs, why::WhyArgs,
+    line::LineArgs, link::LinkArgs, load::LoadArgs, model::ModelCommand, reg::RegCommand, report::ReportArgs,
+    up::UpArgs, watch::WatchArgs, why::WhyArgs,
 };
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
@@ -81,6 +81,9 @@ pub(crate) enum Command {
     /// Each case puts back what it changed. While it runs, settings of both ports change and links may go down: run it on ports without
     /// other traffic. The exit code is 30 if a case failed.
     Check(CheckArgs),
+    /// Predict what a NIC, driver and CPU would do: hardware that is not at hand, or a change that is not made yet.
+    #[command(subcommand)]
+    Model(ModelCommand),
     /// Show results on one page, to read, print or send.
     Report(ReportArgs),
     /// Print a script that completes commands and options in a shell.

@@ -25,4 +25,5 @@ pub(crate) mod why;
 
 mod arguments;
 pub(crate) mod measure;
+pub(crate) mod model;
 mod result_files;

@@ -14,6 +14,7 @@ mod goodput;
 mod line;
 mod link;
 mod load;
+mod model;
 mod ndr;
 mod registers;
 mod report;
@@ -28,6 +29,7 @@ pub(crate) use campaign::{CampaignSummary, StepState, StepSummary};
 pub(crate) use doctor::Diagnosis;
 pub(crate) use line::{Line, Row};
 pub(crate) use link::{LinkChange, LinkScreen};
+pub(crate) use model::{ModelPoint, Modelled};
 pub(crate) use registers::{Listed, Registers, Value, Written};
 pub(crate) use report::{Report, ReportForm, Source, document as report_document};
 use serde::Serialize;
@@ -84,6 +86,7 @@ pub(crate) enum Answer {
     Diagnoses(Vec<Diagnosis>),
     Registers(Registers),
     Checked(Box<shunt_inspect::check::Report>),
+    Modelled(Box<Modelled>),
     Report(Box<Report>, ReportForm),
     Reported {
         path: PathBuf,
@@ -182,6 +185,7 @@ impl Answer {
             Self::LinkChanged(change) => out.write_all(link::describe_change(change).as_bytes()),
             Self::Checked(report) => out.write_all(check::describe(report).as_bytes()),
             Self::Registers(answer) => out.write_all(registers::describe(answer, verbose).as_bytes()),
+            Self::Modelled(answer) => out.write_all(model::describe(answer).as_bytes()),
             Self::Report(files, form) => out.write_all(&report_document(files, *form)?),
             Self::Reported { path, files } => {
                 writeln!(
@@ -229,6 +233,7 @@ impl Answer {
             Self::Diagnoses(all) => write_json(out, all),
             Self::LinkChanged(change) => write_json(out, change),
             Self::Checked(report) => write_json(out, report),
+            Self::Modelled(answer) => write_json(out, &model::to_json(answer)),
             Self::Registers(answer @ Registers::Changed { .. }) => write_json_line(out, answer),
             Self::Registers(answer) => write_json(out, answer),
             Self::Report(files, form) => out.write_all(&report_document(files, *form)?),

@@ -1,0 +1,513 @@
+//! A case: the parameters of a board, its link and its traffic.
+//!
+//! Times are in nanoseconds and rates in bit/s, unless the name says otherwise. A parameter that is left out has the value of an
+//! ideal part: it costs nothing and limits nothing.
+
+mod check;
+mod set;
+
+pub use check::Impossible;
+pub use set::CaseError;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything that a run depends on. The same case gives the same prediction on every machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Case {
+    /// What is modelled, in a line.
+    pub name: String,
+    /// Seed of everything random.
+    pub seed: u32,
+    /// What is sent, and by whom.
+    pub traffic: Traffic,
+    /// The line at each port.
+    pub link: Link,
+    /// What stands between the sender and the board.
+    pub switch: Switch,
+    /// The MAC's receive FIFO.
+    pub fifo: Fifo,
+    /// The way from the MAC to memory.
+    pub bus: Bus,
+    /// DMA rings.
+    pub ring: Ring,
+    /// Memory that the CPU copies from.
+    pub memory: Memory,
+    /// How the driver works.
+    pub driver: Driver,
+    /// The CPU, and what the stack costs.
+    pub cpu: Cpu,
+    /// Forwarding, if the board is a router.
+    pub forward: Forward,
+}
+
+/// Transport protocol.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// UDP at a rate.
+    #[default]
+    Udp,
+    /// One TCP connection per direction, as fast as it goes.
+    Tcp,
+}
+
+/// What the board does with the traffic.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// The board receives.
+    #[default]
+    Rx,
+    /// The board sends.
+    Tx,
+    /// The board forwards from its first port to its second.
+    Forward,
+    /// The board forwards in both directions.
+    Both,
+}
+
+/// When a sender sends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pacing {
+    /// At equal distances.
+    #[default]
+    Cbr,
+    /// As iperf 2 does: at distances of whole microseconds, rounded down, so that the rate is a bit above the one asked for.
+    Iperf2,
+    /// At random, independent of each other.
+    Poisson,
+    /// In bursts of `burst` packets at the speed of the line.
+    Bursts,
+}
+
+/// What is sent, and by whom.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Traffic {
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// What the board does.
+    pub direction: Direction,
+    /// Version of IP: 4 or 6.
+    pub ip: u8,
+    /// Number of VLAN tags on the line.
+    pub tags: u32,
+    /// Bytes of payload in a packet.
+    pub payload: u32,
+    /// UDP: the rate of payload that is asked for.
+    pub rate: f64,
+    /// UDP: when packets are sent.
+    pub pacing: Pacing,
+    /// Packets in a burst, with `pacing = "bursts"`.
+    pub burst: u32,
+    /// The least time between two packets of a sender: what its own stack and NIC take.
+    pub sender_ns: f64,
+    /// UDP: how much longer than asked a sender sleeps that is ahead of its rate; it catches up afterwards. 50 us is Linux's
+    /// timer slack.
+    pub sleep_us: f64,
+    /// UDP: mean of a random time in addition.
+    pub sleep_jitter_us: f64,
+    /// Duration of the run.
+    pub seconds: f64,
+    /// TCP: bytes that may be unacknowledged.
+    pub window: u32,
+    /// TCP: time that the peer adds to each round trip.
+    pub peer_us: f64,
+    /// TCP: a receiver acknowledges at the latest after this many segments ...
+    pub ack_every: u32,
+    /// ... but not sooner than this after the first of them: what receive coalescing and GRO of a fast peer do.
+    pub ack_gap_us: f64,
+}
+
+/// The line at each port.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Link {
+    /// Speed of the line.
+    pub rate: f64,
+    /// Preamble, start of frame and gap between frames, in bytes.
+    pub gap_bytes: u32,
+    /// Time on the cable.
+    pub propagation_ns: f64,
+}
+
+/// What stands between the sender and the board.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Switch {
+    /// Buffer towards the board. 0 means that the sender is connected directly, and waits.
+    pub buffer: u32,
+    /// Whether the switch stops its sender before the buffer is full, and obeys the board's pause frames.
+    pub pause: bool,
+}
+
+/// The MAC's receive FIFO.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Fifo {
+    /// Its size.
+    pub bytes: u32,
+    /// DMA of a frame begins when this many of its bytes have arrived; 0 means the whole frame.
+    pub section_full: u32,
+    /// After an overrun, frames are accepted again when no more than this is in the FIFO; 0 stands for half of it.
+    pub resume: u32,
+    /// Time that the receiver needs after an overrun, at least, until it accepts frames again.
+    pub recover_us: f64,
+    /// Whether what has arrived of a frame that overran is passed on as a frame with an error.
+    pub passes_errors: bool,
+    /// Whether the MAC sends pause frames.
+    pub pause: bool,
+    /// Pause frames are sent above this much; 0 stands for three quarters.
+    pub almost_full: u32,
+    /// The pause ends below this much; 0 stands for half.
+    pub almost_empty: u32,
+}
+
+/// The way from the MAC to memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Bus {
+    /// Rate of received bytes.
+    pub rx_rate: f64,
+    /// Rate of sent bytes.
+    pub tx_rate: f64,
+    /// Time per frame beside its bytes: descriptors, arbitration.
+    pub frame_ns: f64,
+    /// Whether frames that are received and sent take turns.
+    pub shared: bool,
+}
+
+/// DMA rings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ring {
+    /// Receive descriptors.
+    pub rx: u32,
+    /// Transmit descriptors.
+    pub tx: u32,
+    /// Bytes that a receive descriptor takes; 0 means a whole frame.
+    pub buffer: u32,
+}
+
+/// Memory that the CPU copies from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Memory {
+    /// Whether receive buffers are uncached.
+    pub uncached: bool,
+    /// Time to read a byte of an uncached buffer.
+    pub uncached_ns: f64,
+    /// Time to read a byte that DMA has just written, the first time.
+    pub cold_ns: f64,
+    /// Time to copy a byte that is in the cache.
+    pub cached_ns: f64,
+    /// How much longer it takes to copy to another alignment.
+    pub unaligned: f64,
+    /// Time to read a byte for a checksum; 0 with checksum offload.
+    pub checksum_ns: f64,
+}
+
+/// What the driver does with a received frame.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Receive {
+    /// Passes its buffers up.
+    #[default]
+    Fragments,
+    /// Copies it; IP headers and buffers are not aligned alike.
+    Copy,
+    /// Copies it from a buffer with an offset that aligns the IP header.
+    CopyAligned,
+}
+
+/// When the driver is called.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Interrupt {
+    /// Polls while packets come (NAPI).
+    #[default]
+    Napi,
+    /// Works in the interrupt, once for each frame.
+    PerPacket,
+}
+
+/// How the driver works.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Driver {
+    /// What it does with a received frame.
+    pub receive: Receive,
+    /// When it is called.
+    pub interrupt: Interrupt,
+    /// NAPI: packets in a row before other work gets its share.
+    pub budget: u32,
+    /// Time that an interrupt waits for further frames.
+    pub coalesce_us: f64,
+    /// Time per received frame.
+    pub rx_ns: f64,
+    /// Time per receive descriptor.
+    pub descriptor_ns: f64,
+    /// Time per sent frame, completion included.
+    pub tx_ns: f64,
+}
+
+/// The CPU, and what the stack costs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cpu {
+    /// Time per interrupt.
+    pub irq_ns: f64,
+    /// Time of the stack per received packet.
+    pub stack_rx_ns: f64,
+    /// Time of the stack per sent packet.
+    pub stack_tx_ns: f64,
+    /// Time of the stack per acknowledgement, received or sent.
+    pub ack_ns: f64,
+    /// Time of the program per packet: system call and wake-up.
+    pub socket_ns: f64,
+    /// Packets that a socket holds.
+    pub socket_packets: u32,
+    /// Whether the program runs on a core of its own.
+    pub own_core: bool,
+    /// The CPU sleeps deeply after it has had nothing to do for this long.
+    pub idle_after_us: f64,
+    /// Time to wake up from that.
+    pub idle_exit_us: f64,
+    /// CPU time, in parts of one core, that is used whatever the traffic.
+    pub base_load: f64,
+}
+
+/// The path that packets take through a router.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Path {
+    /// Linux's stack.
+    #[default]
+    Slow,
+    /// The fast path at the tc hook.
+    Tc,
+    /// The fast path in the driver.
+    Xdp,
+    /// An engine on a core of its own. It costs the CPU nothing.
+    External,
+}
+
+/// What forwarding costs per packet, driver not included.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Forward {
+    /// The path in use.
+    pub path: Path,
+    /// Time of Linux's stack.
+    pub slow_ns: f64,
+    /// Time of the fast path at the tc hook.
+    pub tc_ns: f64,
+    /// Time of the fast path in the driver.
+    pub xdp_ns: f64,
+    /// Time of the engine on its own core.
+    pub external_ns: f64,
+    /// Time that NAT adds in Linux's stack; 0 without NAT.
+    pub slow_nat_ns: f64,
+}
+
+impl Default for Traffic {
+    fn default() -> Self {
+        Self {
+            protocol: Protocol::Udp,
+            direction: Direction::Rx,
+            ip: 4,
+            tags: 0,
+            payload: 1472,
+            rate: 1e9,
+            pacing: Pacing::Cbr,
+            burst: 1,
+            sender_ns: 0.0,
+            sleep_us: 0.0,
+            sleep_jitter_us: 0.0,
+            seconds: 2.0,
+            window: 256 << 10,
+            peer_us: 50.0,
+            ack_every: 2,
+            ack_gap_us: 0.0,
+        }
+    }
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self { rate: 1e9, gap_bytes: 20, propagation_ns: 100.0 }
+    }
+}
+
+impl Default for Switch {
+    fn default() -> Self {
+        Self { buffer: 0, pause: true }
+    }
+}
+
+impl Default for Fifo {
+    fn default() -> Self {
+        Self {
+            bytes: 64 << 10,
+            section_full: 64,
+            resume: 0,
+            recover_us: 0.0,
+            passes_errors: false,
+            pause: false,
+            almost_full: 0,
+            almost_empty: 0,
+        }
+    }
+}
+
+impl Default for Bus {
+    fn default() -> Self {
+        Self { rx_rate: 1e12, tx_rate: 1e12, frame_ns: 0.0, shared: false }
+    }
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self { rx: 256, tx: 256, buffer: 0 }
+    }
+}
+
+impl Default for Driver {
+    fn default() -> Self {
+        Self {
+            receive: Receive::Fragments,
+            interrupt: Interrupt::Napi,
+            budget: 300,
+            coalesce_us: 0.0,
+            rx_ns: 0.0,
+            descriptor_ns: 0.0,
+            tx_ns: 0.0,
+        }
+    }
+}
+
+impl Default for Cpu {
+    fn default() -> Self {
+        Self {
+            irq_ns: 0.0,
+            stack_rx_ns: 0.0,
+            stack_tx_ns: 0.0,
+            ack_ns: 0.0,
+            socket_ns: 0.0,
+            socket_packets: 128,
+            own_core: false,
+            idle_after_us: 0.0,
+            idle_exit_us: 0.0,
+            base_load: 0.0,
+        }
+    }
+}
+
+impl Traffic {
+    /// Size of a frame with this much L4 payload, FCS included.
+    pub(crate) fn frame_bytes(&self, payload: u32) -> u32 {
+        let l3 = if self.ip == 6 { 40 } else { 20 };
+        let l4 = match self.protocol {
+            Protocol::Udp => 8,
+            // With time stamps, as Linux sends them.
+            Protocol::Tcp => 32,
+        };
+        (14 + 4 * self.tags + l3 + l4 + payload + 4).max(64)
+    }
+}
+
+impl Fifo {
+    fn or_part(&self, bytes: u32, quarters: u32) -> u32 {
+        if bytes == 0 { self.bytes / 4 * quarters } else { bytes }
+    }
+
+    /// The level at which frames are accepted again after an overrun.
+    pub(crate) fn resume_at(&self) -> u32 {
+        self.or_part(self.resume, 2)
+    }
+
+    /// The level above which the MAC asks for a pause.
+    pub(crate) fn pause_at(&self) -> u32 {
+        self.or_part(self.almost_full, 3)
+    }
+
+    /// The level at which the pause ends.
+    pub(crate) fn unpause_at(&self) -> u32 {
+        self.or_part(self.almost_empty, 2)
+    }
+
+    /// Bytes of a frame that must have arrived before DMA begins.
+    pub(crate) fn section(&self, bytes: u32) -> u32 {
+        if self.section_full == 0 { bytes } else { self.section_full.min(bytes) }
+    }
+}
+
+impl Ring {
+    /// Receive descriptors that a frame takes.
+    pub(crate) fn descriptors(&self, bytes: u32) -> u32 {
+        if self.buffer == 0 { 1 } else { bytes.div_ceil(self.buffer) }
+    }
+}
+
+impl Memory {
+    /// Time of a copy in the driver.
+    fn driver_copy_ns(&self, receive: Receive, bytes: f64) -> f64 {
+        let read = if self.uncached { self.uncached_ns } else { self.cold_ns };
+        let unaligned = match receive {
+            Receive::Fragments => return 0.0,
+            Receive::Copy => self.unaligned.max(1.0),
+            Receive::CopyAligned => 1.0,
+        };
+        bytes * (read + self.cached_ns * unaligned)
+    }
+
+    /// Time to check the checksum and copy the payload to the program.
+    fn user_copy_ns(&self, receive: Receive, bytes: f64) -> f64 {
+        let first = match receive {
+            Receive::Fragments if self.uncached => self.uncached_ns,
+            Receive::Fragments => self.cold_ns,
+            Receive::Copy | Receive::CopyAligned => 0.0,
+        };
+        bytes * (first + self.cached_ns)
+    }
+}
+
+impl Case {
+    /// Time of the driver per received frame, without interrupts.
+    pub(crate) fn driver_rx_ns(&self, bytes: u32) -> f64 {
+        let descriptors = f64::from(self.ring.descriptors(bytes));
+        self.driver.rx_ns
+            + self.driver.descriptor_ns * descriptors
+            + self.memory.driver_copy_ns(self.driver.receive, f64::from(bytes))
+    }
+
+    /// Time of the program that receives a packet.
+    pub(crate) fn receive_ns(&self, payload: u32) -> f64 {
+        let bytes = f64::from(payload);
+        self.cpu.socket_ns
+            + bytes * self.memory.checksum_ns
+            + self.memory.user_copy_ns(self.driver.receive, bytes)
+    }
+
+    /// Time of the program, the stack and the driver that send a packet.
+    pub(crate) fn send_ns(&self, payload: u32) -> f64 {
+        let bytes = f64::from(payload);
+        self.cpu.socket_ns
+            + self.cpu.stack_tx_ns
+            + self.driver.tx_ns
+            + bytes * (self.memory.cached_ns + self.memory.checksum_ns)
+    }
+
+    /// Time to forward a packet on the CPU.
+    pub(crate) fn forward_ns(&self) -> f64 {
+        let path = match self.forward.path {
+            Path::Slow => self.forward.slow_ns + self.forward.slow_nat_ns,
+            Path::Tc => self.forward.tc_ns,
+            Path::Xdp => self.forward.xdp_ns,
+            Path::External => self.forward.external_ns,
+        };
+        path + self.driver.tx_ns
+    }
+}

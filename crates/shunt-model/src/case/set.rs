@@ -1,0 +1,153 @@
+//! Cases as text, and parameters by name.
+
+use super::Case;
+use thiserror::Error;
+use toml::{Table, Value};
+
+/// A case file or a parameter that is not understood.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CaseError {
+    /// The text is not a case.
+    #[error("{0}")]
+    Text(String),
+    /// No parameter has this name.
+    #[error("there is no parameter {name}{hint}")]
+    Name {
+        /// The name as given.
+        name: String,
+        /// What names there are, as the end of the sentence.
+        hint: String,
+    },
+    /// The value has another type.
+    #[error("{name}={value}: {why}")]
+    Value {
+        /// The parameter.
+        name: String,
+        /// The value as given.
+        value: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The parameter cannot have this value.
+    #[error(transparent)]
+    Impossible(#[from] super::Impossible),
+}
+
+/// A number, perhaps with an SI prefix, such as `400M`.
+fn number(text: &str) -> Option<f64> {
+    let (digits, factor) = match text.as_bytes().last()? {
+        b'k' | b'K' => (&text[..text.len() - 1], 1e3),
+        b'M' => (&text[..text.len() - 1], 1e6),
+        b'G' => (&text[..text.len() - 1], 1e9),
+        _ => (text, 1.0),
+    };
+    digits.parse::<f64>().ok().map(|number| number * factor)
+}
+
+/// A value as the type that the parameter has now.
+fn value_like(now: &Value, text: &str) -> Result<Value, &'static str> {
+    match now {
+        Value::Boolean(_) => match text {
+            "on" | "true" | "yes" => Ok(Value::Boolean(true)),
+            "off" | "false" | "no" => Ok(Value::Boolean(false)),
+            _ => Err("use on or off"),
+        },
+        Value::Integer(_) => match number(text).ok_or("use a whole number")? {
+            whole if whole.fract() == 0.0 && whole.abs() < 1e15 => Ok(Value::Integer(whole as i64)),
+            _ => Err("use a whole number"),
+        },
+        Value::Float(_) => number(text).map(Value::Float).ok_or("use a number, such as 400M"),
+        _ => Ok(Value::String(text.to_owned())),
+    }
+}
+
+fn as_number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Integer(whole) => Some(*whole as f64),
+        Value::Float(number) => Some(*number),
+        _ => None,
+    }
+}
+
+impl Case {
+    /// Reads a case file (TOML).
+    ///
+    /// # Errors
+    /// Fails if the text is not TOML, a parameter is unknown or has another type, or a parameter cannot be.
+    pub fn parse(text: &str) -> Result<Self, CaseError> {
+        let case: Self = toml::from_str(text).map_err(|e| CaseError::Text(e.to_string()))?;
+        case.check()?;
+        Ok(case)
+    }
+
+    /// The case as a file, with all parameters.
+    ///
+    /// # Panics
+    /// Never: a case is a table of numbers and strings.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a case is a table of numbers and strings")
+    }
+
+    fn table(&self) -> Table {
+        Table::try_from(self).expect("a case is a table of numbers and strings")
+    }
+
+    fn value(&self, name: &str) -> Option<Value> {
+        let (section, key) = name.split_once('.')?;
+        self.table().get(section)?.get(key).cloned()
+    }
+
+    /// The value of a number, such as `bus.rx_rate`.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        as_number(&self.value(name)?)
+    }
+
+    /// All numbers, by name.
+    pub(super) fn numbers(&self) -> Vec<(String, f64)> {
+        let table = self.table();
+        let sections = table.iter().filter_map(|(name, value)| Some((name, value.as_table()?)));
+        let all = sections.flat_map(|(section, keys)| {
+            keys.iter().filter_map(move |(key, value)| Some((format!("{section}.{key}"), as_number(value)?)))
+        });
+        all.collect()
+    }
+
+    /// Sets a parameter from text, such as `fifo.pause` from `on` or `traffic.rate` from `400M`. Whether the case as a whole can
+    /// be is for [`Case::check`] to say.
+    ///
+    /// # Errors
+    /// Fails if there is no such parameter, or if the value has another type.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), CaseError> {
+        let mut table = self.table();
+        let (section, key) = name.split_once('.').unwrap_or((name, ""));
+        let Some(parameters) = table.get_mut(section).and_then(Value::as_table_mut) else {
+            let hint = "; a name has a section and a key, such as fifo.pause".to_owned();
+            return Err(CaseError::Name { name: name.to_owned(), hint });
+        };
+        let Some(now) = parameters.get(key) else {
+            let known: Vec<&str> = parameters.keys().map(String::as_str).collect();
+            let hint = format!("; {section} has {}", known.join(", "));
+            return Err(CaseError::Name { name: name.to_owned(), hint });
+        };
+        let bad = |why: &str| CaseError::Value {
+            name: name.to_owned(),
+            value: text.to_owned(),
+            why: why.to_owned(),
+        };
+        let value = value_like(now, text).map_err(bad)?;
+        parameters.insert(key.to_owned(), value);
+        *self = table.try_into().map_err(|e: toml::de::Error| bad(e.message().trim()))?;
+        Ok(())
+    }
+
+    /// Sets a number. A whole number is rounded.
+    ///
+    /// # Errors
+    /// Fails if there is no such parameter, or if it is not a number.
+    pub fn set_number(&mut self, name: &str, value: f64) -> Result<(), CaseError> {
+        match self.value(name) {
+            Some(Value::Integer(_)) => self.set(name, &value.round().to_string()),
+            _ => self.set(name, &value.to_string()),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Finds parameters from what was measured, and says how well the measurements determine them.
+
+use crate::{
+    case::{Case, CaseError},
+    optimum::{inverse, least_squares, minimum},
+    prediction::Prediction,
+    world,
+};
+use serde::Serialize;
+
+/// What was measured at a point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Quantity {
+    /// Payload that arrived, in Mbit/s, all directions together.
+    Goodput,
+    /// Lost packets, in percent.
+    Loss,
+    /// CPU load, in percent of one core.
+    Cpu,
+}
+
+/// One number that was measured, and the settings of the run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    /// What differs from the case, as for [`Case::set`].
+    pub settings: Vec<(String, String)>,
+    /// What was measured.
+    pub quantity: Quantity,
+    /// The number, in the unit of the quantity.
+    pub value: f64,
+}
+
+/// A parameter that was fitted.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Fitted {
+    /// Its name, as for [`Case::set`].
+    pub name: String,
+    /// The best value.
+    pub value: f64,
+    /// Two standard errors below; 0 if the data gives no bound.
+    pub low: f64,
+    /// Two standard errors above; absent if the data gives no bound.
+    pub high: Option<f64>,
+    /// Whether the data determines it.
+    pub determined: bool,
+}
+
+/// The result of a fit.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Fit {
+    /// The parameters, in the order in which they were asked for.
+    pub parameters: Vec<Fitted>,
+    /// Pairs of parameters that this data cannot tell apart: a change of one makes up for a change of the other.
+    pub alike: Vec<(String, String)>,
+    /// Mean error of the goodput in percent, and of loss and CPU load in points.
+    pub mean_error: f64,
+    /// Number of simulations.
+    pub runs: u64,
+}
+
+/// Errors of this size count alike: 3 % of goodput, 2 points of loss or CPU load.
+const GOODPUT_SCALE: f64 = 0.03;
+const POINTS_SCALE: f64 = 2.0;
+/// Mean square of the residuals that needs no second search.
+const GOOD: f64 = 0.1;
+/// A parameter is determined if two standard errors are less than a factor of two.
+const DETERMINED: f64 = std::f64::consts::LN_2;
+/// Two parameters cannot be told apart if the figures answer to both in the same proportions: if the cosine between the answers is
+/// above this.
+const ALIKE: f64 = 0.995;
+
+impl Quantity {
+    /// The quantity of a prediction, in this quantity's unit.
+    pub fn of(self, prediction: &Prediction) -> f64 {
+        match self {
+            Self::Goodput => prediction.total() / 1e6,
+            Self::Loss => prediction.loss * 100.0,
+            Self::Cpu => prediction.cpu * 100.0,
+        }
+    }
+
+    /// Difference of a prediction from a value, in percent for goodput, else in points.
+    pub fn error(self, predicted: f64, value: f64) -> f64 {
+        match self {
+            Self::Goodput => 100.0 * (predicted - value) / value.abs().max(1e-9),
+            Self::Loss | Self::Cpu => predicted - value,
+        }
+    }
+
+    /// The same, in units that may be added up.
+    pub(crate) fn residual(self, predicted: f64, value: f64) -> f64 {
+        match self {
+            // A goodput that is off by a factor counts alike in both directions.
+            Self::Goodput => {
+                let (predicted, value) = (predicted.max(0.1), value.max(0.1));
+                libm::log(predicted / value).clamp(-2.0, 2.0) / GOODPUT_SCALE
+            }
+            Self::Loss | Self::Cpu => (predicted - value) / POINTS_SCALE,
+        }
+    }
+}
+
+struct Problem<'a> {
+    case: &'a Case,
+    names: &'a [&'a str],
+    observations: &'a [Observation],
+    runs: u64,
+}
+
+impl Problem<'_> {
+    /// Predicts all observations. Equal settings run once.
+    fn predict(&mut self, logs: &[f64]) -> Option<Vec<f64>> {
+        let mut case = self.case.clone();
+        for (name, log) in self.names.iter().zip(logs) {
+            case.set_number(name, libm::exp(*log)).ok()?;
+        }
+        let mut last: Option<(&[(String, String)], Prediction)> = None;
+        let mut predicted = Vec::with_capacity(self.observations.len());
+        for observation in self.observations {
+            if last.as_ref().is_none_or(|(settings, _)| *settings != &observation.settings[..]) {
+                let mut at = case.clone();
+                for (name, value) in &observation.settings {
+                    at.set(name, value).ok()?;
+                }
+                self.runs += 1;
+                last = Some((&observation.settings, world::run(&at).ok()?));
+            }
+            let (_, prediction) = last.as_ref()?;
+            predicted.push(observation.quantity.of(prediction));
+        }
+        Some(predicted)
+    }
+
+    fn residuals(&mut self, logs: &[f64]) -> Option<Vec<f64>> {
+        let predicted = self.predict(logs)?;
+        let pairs = self.observations.iter().zip(predicted);
+        Some(pairs.map(|(seen, predicted)| seen.quantity.residual(predicted, seen.value)).collect())
+    }
+
+    fn cost(&mut self, logs: &[f64]) -> f64 {
+        self.residuals(logs).map_or(f64::INFINITY, |all| all.iter().map(|one| one * one).sum())
+    }
+}
+
+/// Fits parameters of a case to observations. The parameters start at the case's values and stay above 0.
+///
+/// # Errors
+/// Fails if a name is unknown or not a number, or if the case or a setting cannot be.
+pub fn fit(case: &Case, names: &[&str], observations: &[Observation]) -> Result<Fit, CaseError> {
+    let mut start = Vec::new();
+    for name in names {
+        let number = case.number(name).ok_or_else(|| CaseError::Name {
+            name: (*name).to_owned(),
+            hint: " that is a number".to_owned(),
+        })?;
+        start.push(libm::log(number.max(1e-3)));
+    }
+    for observation in observations {
+        let mut at = case.clone();
+        for (name, value) in &observation.settings {
+            at.set(name, value)?;
+        }
+        at.check()?;
+    }
+    let mut problem = Problem { case, names, observations, runs: 0 };
+    let best = search(&mut problem, &start);
+    Ok(describe(&mut problem, &best))
+}
+
+/// Searches along one axis at a time to come into the right region, since the cost has flat regions; then by least squares, from
+/// there and from the start.
+fn search(problem: &mut Problem<'_>, start: &[f64]) -> Vec<f64> {
+    let mut rough = (start.to_vec(), problem.cost(start));
+    for axis in 0..start.len() {
+        let centre = rough.0.clone();
+        for shift in [-3.0, -2.0, -1.2, -0.7, -0.35, 0.35, 0.7, 1.2, 2.0, 3.0] {
+            let mut at = centre.clone();
+            at[axis] += shift;
+            let cost = problem.cost(&at);
+            if cost < rough.1 {
+                rough = (at, cost);
+            }
+        }
+    }
+    let mut best = rough.clone();
+    for from in [&rough.0[..], start] {
+        let coarse = least_squares(from, 0.2, 10, |at| problem.residuals(at));
+        let found = least_squares(&coarse.0, 0.05, 6, |at| problem.residuals(at));
+        if found.1 < best.1 {
+            best = found;
+        }
+        if best.1 < GOOD * problem.observations.len() as f64 {
+            break;
+        }
+    }
+    let found = minimum(&best.0, 0.05, 8 * (1 + start.len()), |at| problem.cost(at));
+    if found.1 < best.1 { found.0 } else { best.0 }
+}
+
+/// Whether the observations are explained as well, with other values of the other parameters, if this one costs and limits nothing.
+fn is_explained_without(problem: &mut Problem<'_>, best: &[f64], axis: usize, cost: f64) -> bool {
+    const NONE: f64 = 4.0;
+    let name = problem.names[axis];
+    let is_limit =
+        [".rx", ".tx", "rate", "bytes", "buffer", "packets", "window"].iter().any(|end| name.ends_with(end));
+    let ideal = best[axis] + if is_limit { NONE } else { -NONE };
+    let others: Vec<f64> =
+        best.iter().enumerate().filter(|(at, _)| *at != axis).map(|(_, log)| *log).collect();
+    let (_, without) = least_squares(&others, 0.1, 4, |others| {
+        let mut at = others.to_vec();
+        at.insert(axis, ideal);
+        problem.residuals(&at)
+    });
+    without <= cost
+}
+
+fn describe(problem: &mut Problem<'_>, best: &[f64]) -> Fit {
+    const STEP: f64 = 0.1;
+    let residuals = problem.residuals(best).unwrap_or_default();
+    let slopes: Vec<Vec<f64>> = (0..best.len())
+        .map(|axis| {
+            let mut side = |sign: f64| {
+                let mut at = best.to_vec();
+                at[axis] += sign * STEP;
+                problem.residuals(&at).unwrap_or_else(|| residuals.clone())
+            };
+            let (above, below) = (side(1.0), side(-1.0));
+            above.iter().zip(&below).map(|(above, below)| (above - below) / (2.0 * STEP)).collect()
+        })
+        .collect();
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let information: Vec<Vec<f64>> =
+        slopes.iter().map(|a| slopes.iter().map(|b| dot(a, b)).collect()).collect();
+    let freedom = residuals.len().saturating_sub(best.len()).max(1) as f64;
+    // The scales of the residuals are a floor: an exact fit of few points is not an exact parameter.
+    let variance = (dot(&residuals, &residuals) / freedom).max(0.04);
+    let covariance = inverse(information.clone());
+    let error = |axis: usize| (covariance[axis][axis].abs() * variance).sqrt();
+    let mut alike = Vec::new();
+    let mut lost = vec![false; best.len()];
+    for a in 0..best.len() {
+        for b in a + 1..best.len() {
+            let lengths = (information[a][a] * information[b][b]).sqrt();
+            if lengths > 1e-6 && information[a][b].abs() / lengths > ALIKE {
+                alike.push((problem.names[a].to_owned(), problem.names[b].to_owned()));
+                (lost[a], lost[b]) = (true, true);
+            }
+        }
+    }
+    // As well means: within what the variance explains, and 0.3 % of goodput.
+    let slack = 4.0 * variance + 0.01 * residuals.len() as f64;
+    for (axis, lost) in lost.iter_mut().enumerate() {
+        *lost |= is_explained_without(problem, best, axis, dot(&residuals, &residuals) + slack);
+    }
+    let parameters = (0..best.len()).map(|axis| {
+        let wide = if lost[axis] { f64::INFINITY } else { 2.0 * error(axis) };
+        let (value, determined) = (libm::exp(best[axis]), wide < DETERMINED);
+        Fitted {
+            name: problem.names[axis].to_owned(),
+            value,
+            low: if wide < 5.0 { value * libm::exp(-wide) } else { 0.0 },
+            high: (wide < 5.0).then(|| value * libm::exp(wide)),
+            determined,
+        }
+    });
+    let parameters = parameters.collect();
+    let predicted = problem.predict(best).unwrap_or_default();
+    let errors = problem.observations.iter().zip(&predicted);
+    let total: f64 = errors.map(|(seen, at)| seen.quantity.error(*at, seen.value).abs()).sum();
+    Fit { parameters, alike, mean_error: total / predicted.len().max(1) as f64, runs: problem.runs }
+}

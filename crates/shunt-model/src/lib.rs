@@ -1,0 +1,23 @@
+//! A model of NIC, driver and CPU: what a board would do, and what limits it.
+//!
+//! A run is a deterministic simulation of discrete events: the same case gives the same prediction on every machine. Nothing here
+//! performs I/O or reads a clock. A [`Prediction`] is never a measurement, and has a type of its own for that reason.
+
+mod case;
+mod explain;
+mod fit;
+mod optimum;
+mod prediction;
+mod source;
+pub mod stories;
+mod time;
+mod world;
+
+pub use case::{
+    Bus, Case, CaseError, Cpu, Direction, Driver, Fifo, Forward, Impossible, Interrupt, Link, Memory, Pacing,
+    Path, Protocol, Receive, Ring, Switch, Traffic,
+};
+pub use explain::{Explanation, explain};
+pub use fit::{Fit, Fitted, Observation, Quantity, fit};
+pub use prediction::{Drops, Part, Prediction};
+pub use world::run;

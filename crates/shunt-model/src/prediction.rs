@@ -1,0 +1,85 @@
+//! What a run predicts.
+
+use serde::Serialize;
+
+/// Packets that were lost, by place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Drops {
+    /// In the MAC's receive FIFO.
+    pub fifo: u64,
+    /// In the switch.
+    pub switch: u64,
+    /// In the queue between interrupt and stack.
+    pub backlog: u64,
+    /// At the socket.
+    pub socket: u64,
+    /// In the transmit ring.
+    pub tx_ring: u64,
+}
+
+/// A part of the board that can be busy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// The sender's own program and NIC.
+    Sender,
+    /// The line.
+    Line,
+    /// The bus between MAC and memory.
+    Bus,
+    /// The CPU.
+    Cpu,
+    /// The core of the program.
+    Program,
+    /// The core of the external engine.
+    Engine,
+    /// The TCP window, or what congestion control makes of losses.
+    Window,
+}
+
+impl Part {
+    /// The part in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sender => "the sender",
+            Self::Line => "the line",
+            Self::Bus => "the bus between MAC and memory",
+            Self::Cpu => "the CPU",
+            Self::Program => "the program's core",
+            Self::Engine => "the engine's core",
+            Self::Window => "the TCP window",
+        }
+    }
+}
+
+/// What a run predicts. Never a measurement.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Prediction {
+    /// Payload that was sent, in bit/s, all directions together.
+    pub offered: f64,
+    /// Payload that arrived, in bit/s, by direction.
+    pub goodput: Vec<f64>,
+    /// Packets that were sent.
+    pub sent: u64,
+    /// Packets that arrived.
+    pub received: u64,
+    /// Part of the sent packets that did not arrive, from 0 to 1. Packets under way at the end do not count.
+    pub loss: f64,
+    /// Load of the CPU, in parts of one core.
+    pub cpu: f64,
+    /// Where packets were lost.
+    pub drops: Drops,
+    /// Pause frames that the board sent.
+    pub pauses: u64,
+    /// How busy the parts were, from 0 to 1, the busiest first.
+    pub busy: Vec<(Part, f64)>,
+    /// Events of the simulation.
+    pub events: u64,
+}
+
+impl Prediction {
+    /// Payload that arrived, in bit/s, all directions together.
+    pub fn total(&self) -> f64 {
+        self.goodput.iter().sum()
+    }
+}

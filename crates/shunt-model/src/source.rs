@@ -1,0 +1,65 @@
+//! When a sender of UDP sends.
+
+use crate::{
+    case::{Pacing, Traffic},
+    time::{Ps, SECOND, from_ns},
+};
+use fastrand::Rng;
+
+/// Times of a sender's packets. A sender that is late catches up.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pacing: Pacing,
+    burst: u32,
+    /// Mean distance.
+    gap: f64,
+    least: Ps,
+    due: f64,
+    number: u32,
+    sleep: f64,
+    jitter: f64,
+    rng: Rng,
+}
+
+/// An exponentially distributed number with mean 1. libm's logarithm is the same on every platform.
+fn exponential(rng: &mut Rng) -> f64 {
+    -libm::log(1.0 - rng.f64())
+}
+
+impl Source {
+    pub(crate) fn new(traffic: &Traffic, rng: Rng) -> Self {
+        let gap = f64::from(traffic.payload) * 8.0 / traffic.rate * SECOND;
+        let gap = match traffic.pacing {
+            Pacing::Iperf2 => ((gap / 1e6).floor() * 1e6).max(1.0),
+            _ => gap,
+        };
+        Self {
+            pacing: traffic.pacing,
+            burst: traffic.burst,
+            gap,
+            least: from_ns(traffic.sender_ns),
+            due: 0.0,
+            number: 0,
+            sleep: traffic.sleep_us * 1e6,
+            jitter: traffic.sleep_jitter_us * 1e6,
+            rng,
+        }
+    }
+
+    /// The time of the packet after one that was sent now.
+    pub(crate) fn next(&mut self, now: Ps) -> Ps {
+        self.number += 1;
+        self.due += match self.pacing {
+            Pacing::Cbr | Pacing::Iperf2 => self.gap,
+            Pacing::Poisson => self.gap * exponential(&mut self.rng),
+            Pacing::Bursts if self.number % self.burst == 0 => self.gap * f64::from(self.burst),
+            Pacing::Bursts => 0.0,
+        };
+        let (soonest, due) = (now + self.least, self.due as Ps);
+        if due <= soonest {
+            return soonest;
+        }
+        let jitter = if self.jitter > 0.0 { self.jitter * exponential(&mut self.rng) } else { 0.0 };
+        due + (self.sleep + jitter) as Ps
+    }
+}

@@ -1,0 +1,330 @@
+//! The simulation: senders, lines, MACs, rings, the CPU and what it runs.
+//!
+//! Each part has at most one event ahead, so the agenda is an array with one slot for each part, and the next event is the
+//! earliest slot. Slots of equal time run in the order of their numbers.
+
+mod cpu;
+mod mac;
+mod peer;
+mod tcp;
+mod transmit;
+
+use crate::{
+    case::{Case, Direction, Impossible, Protocol},
+    prediction::{Drops, Part, Prediction},
+    source::Source,
+    time::{NEVER, Ps, SECOND, from_ns, of_bytes},
+};
+use cpu::{Cpu, Program};
+use fastrand::Rng;
+use mac::Mac;
+use peer::Peer;
+use std::collections::VecDeque;
+use tcp::Sender;
+use transmit::Transmit;
+
+const PORTS: usize = 2;
+
+/// What a slot of the agenda is for; per port or flow, the number is added.
+mod slot {
+    pub(super) const LINE_IN: usize = 0;
+    pub(super) const DMA_IN: usize = 2;
+    pub(super) const IRQ: usize = 4;
+    pub(super) const CPU: usize = 6;
+    pub(super) const PROGRAM: usize = 7;
+    pub(super) const ENGINE: usize = 8;
+    pub(super) const DMA_OUT: usize = 9;
+    pub(super) const LINE_OUT: usize = 11;
+    pub(super) const PEER: usize = 13;
+    pub(super) const SEND: usize = 15;
+    pub(super) const ACK: usize = 17;
+    pub(super) const TIMEOUT: usize = 19;
+    pub(super) const COUNT: usize = 21;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Udp,
+    Data,
+    Ack,
+}
+
+/// A frame. `index` counts the flow's transmissions; in an acknowledgement it is the last one that arrived.
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    index: u64,
+    /// From destination address to FCS; less if the frame overran.
+    bytes: u32,
+    payload: u32,
+    flow: u8,
+    kind: Kind,
+    /// Whether the frame is whole.
+    good: bool,
+}
+
+/// Where a flow begins or ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Peer(usize),
+    Board,
+}
+
+#[derive(Debug)]
+struct Flow {
+    from: End,
+    to: End,
+    source: Source,
+    sender: Sender,
+    /// The sender waits for room: in a queue, in a ring.
+    blocked: bool,
+    sent: u64,
+    received: u64,
+    received_bytes: u64,
+    lost: u64,
+    /// Receiver: segments that are not acknowledged, and since when.
+    unacked: u32,
+    unacked_since: Ps,
+    last: u64,
+}
+
+/// Time that parts were busy.
+#[derive(Debug, Default)]
+struct Busy {
+    lines: [Ps; 2 * PORTS],
+    bus_in: [Ps; PORTS],
+    bus_out: [Ps; PORTS],
+    cpu: Ps,
+    program: Ps,
+    engine: Ps,
+    sender_waits: bool,
+}
+
+#[derive(Debug)]
+struct World<'c> {
+    case: &'c Case,
+    now: Ps,
+    agenda: [Ps; slot::COUNT],
+    flows: Vec<Flow>,
+    peers: [Peer; PORTS],
+    macs: [Mac; PORTS],
+    transmits: [Transmit; PORTS],
+    cpu: Cpu,
+    program: Program,
+    /// The frame in the external engine, and the port that the engine looks at next.
+    engine: Option<(usize, Frame)>,
+    bus_free: Ps,
+    drops: Drops,
+    pauses: u64,
+    busy: Busy,
+    costs: Costs,
+}
+
+/// Durations that are computed once.
+#[derive(Debug)]
+struct Costs {
+    byte_line: f64,
+    byte_rx: f64,
+    byte_tx: f64,
+    bus_frame: Ps,
+    gap: Ps,
+    propagation: Ps,
+    pause_frame: Ps,
+}
+
+/// Predicts what a case does.
+///
+/// # Errors
+/// Fails if a parameter cannot be.
+pub fn run(case: &Case) -> Result<Prediction, Impossible> {
+    case.check()?;
+    Ok(World::new(case).run())
+}
+
+impl<'c> World<'c> {
+    fn new(case: &'c Case) -> Self {
+        let t = &case.traffic;
+        let ends: &[(End, End)] = match t.direction {
+            Direction::Rx => &[(End::Peer(0), End::Board)],
+            Direction::Tx => &[(End::Board, End::Peer(0))],
+            Direction::Forward => &[(End::Peer(0), End::Peer(1))],
+            Direction::Both => &[(End::Peer(0), End::Peer(1)), (End::Peer(1), End::Peer(0))],
+        };
+        let flow = |(number, &(from, to)): (usize, &(End, End))| Flow {
+            from,
+            to,
+            source: Source::new(t, Rng::with_seed(u64::from(case.seed) * 2 + number as u64)),
+            sender: Sender::default(),
+            blocked: false,
+            sent: 0,
+            received: 0,
+            received_bytes: 0,
+            lost: 0,
+            unacked: 0,
+            unacked_since: 0,
+            last: 0,
+        };
+        let per_byte = |rate: f64| 8.0 / rate * SECOND;
+        let gap = of_bytes(case.link.gap_bytes, case.link.rate);
+        Self {
+            case,
+            now: 0,
+            agenda: [NEVER; slot::COUNT],
+            flows: ends.iter().enumerate().map(flow).collect(),
+            peers: Default::default(),
+            macs: Default::default(),
+            transmits: Default::default(),
+            cpu: Cpu::default(),
+            program: Program::default(),
+            engine: None,
+            bus_free: 0,
+            drops: Drops::default(),
+            pauses: 0,
+            busy: Busy::default(),
+            costs: Costs {
+                byte_line: per_byte(case.link.rate),
+                byte_rx: per_byte(case.bus.rx_rate),
+                byte_tx: per_byte(case.bus.tx_rate),
+                bus_frame: from_ns(case.bus.frame_ns),
+                gap,
+                propagation: from_ns(case.link.propagation_ns),
+                pause_frame: of_bytes(64, case.link.rate) + gap,
+            },
+        }
+    }
+
+    fn run(mut self) -> Prediction {
+        let end = (self.case.traffic.seconds * SECOND) as Ps;
+        for flow in 0..self.flows.len() {
+            // The second direction begins half a microsecond later, so that the two are not in step.
+            self.agenda[slot::SEND + flow] = 500_000 * flow as Ps;
+        }
+        let mut events = 0;
+        loop {
+            let (slot, at) = self.next();
+            if at >= end {
+                break;
+            }
+            self.now = at;
+            self.agenda[slot] = NEVER;
+            events += 1;
+            self.handle(slot);
+        }
+        self.now = end;
+        self.predict(events)
+    }
+
+    fn next(&self) -> (usize, Ps) {
+        let mut first = (0, self.agenda[0]);
+        for (slot, at) in self.agenda.iter().enumerate().skip(1) {
+            if *at < first.1 {
+                first = (slot, *at);
+            }
+        }
+        first
+    }
+
+    fn handle(&mut self, slot: usize) {
+        match slot {
+            0..2 => self.line_in(slot - slot::LINE_IN),
+            2..4 => self.dma_in_done(slot - slot::DMA_IN),
+            4..6 => self.interrupt(slot - slot::IRQ),
+            slot::CPU => self.cpu_done(),
+            slot::PROGRAM => self.program_done(),
+            slot::ENGINE => self.engine_done(),
+            9..11 => self.dma_out_done(slot - slot::DMA_OUT),
+            11..13 => self.line_out_done(slot - slot::LINE_OUT),
+            13..15 => self.peer_handles(slot - slot::PEER),
+            15..17 => self.send(slot - slot::SEND),
+            17..19 => self.acknowledge(slot - slot::ACK),
+            _ => self.timeout(slot - slot::TIMEOUT),
+        }
+    }
+
+    fn schedule(&mut self, slot: usize, at: Ps) {
+        self.agenda[slot] = at.max(self.now);
+    }
+
+    fn data_frame(&self, flow: usize) -> Frame {
+        let t = &self.case.traffic;
+        Frame {
+            index: self.flows[flow].sent,
+            bytes: t.frame_bytes(t.payload),
+            payload: t.payload,
+            flow: flow as u8,
+            kind: if t.protocol == Protocol::Udp { Kind::Udp } else { Kind::Data },
+            good: true,
+        }
+    }
+
+    fn ack_frame(&self, flow: usize) -> Frame {
+        let bytes = self.case.traffic.frame_bytes(0);
+        Frame {
+            index: self.flows[flow].last,
+            bytes,
+            payload: 0,
+            flow: flow as u8,
+            kind: Kind::Ack,
+            good: true,
+        }
+    }
+
+    /// Notes that a frame is lost. What is lost shows in the acknowledgement of a later frame.
+    fn lose(&mut self, frame: Frame) {
+        let flow = &mut self.flows[usize::from(frame.flow)];
+        match frame.kind {
+            Kind::Udp => flow.lost += 1,
+            Kind::Data => {
+                flow.lost += 1;
+                flow.sender.dropped(frame.index);
+            }
+            Kind::Ack => {}
+        }
+    }
+
+    fn receive(&mut self, frame: Frame) {
+        let flow = &mut self.flows[usize::from(frame.flow)];
+        flow.received += 1;
+        flow.received_bytes += u64::from(frame.payload);
+    }
+
+    fn predict(self, events: u64) -> Prediction {
+        let seconds = self.case.traffic.seconds;
+        let span = self.now as f64;
+        let sum = |of: fn(&Flow) -> u64| self.flows.iter().map(of).sum::<u64>();
+        let (sent, received, lost) = (sum(|f| f.sent), sum(|f| f.received), sum(|f| f.lost));
+        let bits = |bytes: u64| bytes as f64 * 8.0 / seconds;
+        let most = |times: &[Ps]| times.iter().copied().max().unwrap_or(0) as f64 / span;
+        let bus = if self.case.bus.shared {
+            (self.busy.bus_in.iter().sum::<Ps>() + self.busy.bus_out.iter().sum::<Ps>()) as f64 / span
+        } else {
+            most(&self.busy.bus_in).max(most(&self.busy.bus_out))
+        };
+        let cpu = (self.busy.cpu as f64 / span + self.case.cpu.base_load).min(1.0);
+        let mut busy = vec![
+            (Part::Line, most(&self.busy.lines)),
+            (Part::Bus, bus),
+            (Part::Cpu, cpu),
+            (Part::Program, self.busy.program as f64 / span),
+            (Part::Engine, self.busy.engine as f64 / span),
+        ];
+        for (_, part) in &mut busy {
+            *part = part.min(1.0);
+        }
+        busy.sort_by(|a, b| b.1.total_cmp(&a.1));
+        Prediction {
+            offered: bits(sent * u64::from(self.case.traffic.payload)),
+            goodput: self.flows.iter().map(|flow| bits(flow.received_bytes)).collect(),
+            sent,
+            received,
+            loss: if sent == 0 { 0.0 } else { lost as f64 / sent as f64 },
+            cpu,
+            drops: self.drops,
+            pauses: self.pauses,
+            busy,
+            events,
+        }
+    }
+}
+
+/// A queue of frames.
+type Frames = VecDeque<Frame>;

@@ -1,0 +1,182 @@
+//! A port's receiving side: FIFO, DMA, ring, interrupt.
+
+use super::{Frame, Frames, World, slot};
+use crate::{
+    case::{Interrupt, Path},
+    time::{NEVER, Ps},
+};
+use std::collections::VecDeque;
+
+/// A port's receiving side.
+#[derive(Debug, Default)]
+pub(super) struct Mac {
+    /// Frames in the FIFO, and when DMA of each may begin.
+    fifo: VecDeque<(Frame, Ps)>,
+    fifo_bytes: u32,
+    /// Begin and end of the DMA of the first frame.
+    dma: Option<(Ps, Ps)>,
+    dma_free: Ps,
+    /// After an overrun: frames are discarded until the FIFO has room.
+    discards: bool,
+    recovered: Ps,
+    paused: bool,
+    /// Frames in memory that the driver has not seen.
+    pub(super) ready: Frames,
+    pub(super) descriptors: u32,
+    /// NAPI: the port is polled, so it raises no interrupt.
+    pub(super) polled: bool,
+    pub(super) pending: bool,
+}
+
+impl Mac {
+    /// Bytes in the FIFO. DMA takes bytes out at a constant rate.
+    fn occupied(&self, now: Ps) -> u32 {
+        let gone = match (self.dma, self.fifo.front()) {
+            (Some((begin, end)), Some((frame, _))) if now >= end || end == begin => frame.bytes,
+            (Some((begin, end)), Some((frame, _))) if now > begin => {
+                (f64::from(frame.bytes) * (now - begin) as f64 / (end - begin) as f64) as u32
+            }
+            _ => 0,
+        };
+        self.fifo_bytes - gone
+    }
+}
+
+impl World<'_> {
+    /// Whether the MAC discards a frame that begins now.
+    pub(super) fn refuses(&mut self, port: usize) -> bool {
+        let mac = &mut self.macs[port];
+        mac.discards &= self.now < mac.recovered || mac.occupied(self.now) > self.case.fifo.resume_at();
+        mac.discards
+    }
+
+    /// A frame has come in from the line.
+    pub(super) fn arrive(&mut self, port: usize, mut frame: Frame, start: Ps, discarded: bool) {
+        if discarded {
+            return self.overrun(port, frame);
+        }
+        let now = self.now;
+        let section = self.case.fifo.section(frame.bytes);
+        let earliest = start + (f64::from(section) * self.costs.byte_line) as Ps;
+        let mac = &self.macs[port];
+        let before = mac.occupied(now);
+        let has_descriptors = mac.descriptors + self.case.ring.descriptors(frame.bytes) <= self.case.ring.rx;
+        // If DMA has nothing else to do, it takes bytes out of the FIFO while the frame comes in.
+        let through = if mac.fifo.is_empty() && has_descriptors {
+            let since = now.saturating_sub(earliest.max(mac.dma_free) + self.costs.bus_frame);
+            ((since as f64 / self.costs.byte_rx) as u32).min(frame.bytes)
+        } else {
+            0
+        };
+        let room = self.case.fifo.bytes.saturating_sub(before) + through;
+        if frame.bytes > room {
+            self.overrun(port, frame);
+            self.macs[port].discards = true;
+            self.macs[port].recovered = now + (self.case.fifo.recover_us * 1e6) as Ps;
+            if !self.case.fifo.passes_errors || room == 0 {
+                return;
+            }
+            frame.bytes = room;
+            frame.good = false;
+        }
+        let mac = &mut self.macs[port];
+        mac.fifo.push_back((frame, earliest));
+        mac.fifo_bytes += frame.bytes;
+        let full = before + frame.bytes - through.min(frame.bytes);
+        if self.case.fifo.pause && !mac.paused && full > self.case.fifo.pause_at() {
+            mac.paused = true;
+            self.pauses += 1;
+            if self.case.switch.pause {
+                self.peers[port].pause(now + self.costs.pause_frame + self.costs.propagation);
+            }
+        }
+        self.start_dma_in(port);
+    }
+
+    /// A frame is lost in the FIFO. The MAC reports that by an interrupt, which polling drivers leave off.
+    fn overrun(&mut self, port: usize, frame: Frame) {
+        self.drops.fifo += 1;
+        self.lose(frame);
+        if self.case.driver.interrupt == Interrupt::PerPacket {
+            self.macs[port].pending = true;
+            self.kick_cpu();
+        }
+    }
+
+    pub(super) fn start_dma_in(&mut self, port: usize) {
+        let mac = &mut self.macs[port];
+        let Some((frame, earliest)) = mac.fifo.front() else { return };
+        let descriptors = self.case.ring.descriptors(frame.bytes);
+        if mac.dma.is_some() || mac.descriptors + descriptors > self.case.ring.rx {
+            return;
+        }
+        mac.descriptors += descriptors;
+        let shared = self.case.bus.shared;
+        let mut begin = mac.dma_free.max(*earliest);
+        if shared {
+            begin = begin.max(self.bus_free);
+        }
+        let took = self.costs.bus_frame + (f64::from(frame.bytes) * self.costs.byte_rx) as Ps;
+        let end = (begin + took).max(self.now);
+        mac.dma = Some((begin, end));
+        self.busy.bus_in[port] += took;
+        if shared {
+            self.bus_free = end;
+        }
+        self.schedule(slot::DMA_IN + port, end);
+    }
+
+    pub(super) fn dma_in_done(&mut self, port: usize) {
+        let mac = &mut self.macs[port];
+        mac.dma = None;
+        mac.dma_free = self.now;
+        if let Some((frame, _)) = mac.fifo.pop_front() {
+            mac.fifo_bytes -= frame.bytes;
+            mac.ready.push_back(frame);
+        }
+        if mac.paused && mac.fifo_bytes <= self.case.fifo.unpause_at() {
+            mac.paused = false;
+            let at = self.now + self.costs.pause_frame + self.costs.propagation;
+            if self.case.switch.pause {
+                self.unpause(port, at);
+            }
+        }
+        self.raise(port);
+        self.start_dma_in(port);
+    }
+
+    /// Frames of a port are ready for the driver.
+    fn raise(&mut self, port: usize) {
+        if self.case.forward.path == Path::External {
+            return self.kick_engine();
+        }
+        let driver = &self.case.driver;
+        if driver.interrupt == Interrupt::PerPacket {
+            return self.kick_cpu();
+        }
+        let mac = &mut self.macs[port];
+        if mac.polled || mac.pending {
+            return;
+        }
+        if driver.coalesce_us == 0.0 {
+            mac.pending = true;
+            self.kick_cpu();
+        } else if self.agenda[slot::IRQ + port] == NEVER {
+            let at = self.now + (driver.coalesce_us * 1e6) as Ps;
+            self.schedule(slot::IRQ + port, at);
+        }
+    }
+
+    /// Coalescing ends: the interrupt is raised.
+    pub(super) fn interrupt(&mut self, port: usize) {
+        self.macs[port].pending = true;
+        self.kick_cpu();
+    }
+
+    /// The driver is done with the buffers of a frame.
+    pub(super) fn refill(&mut self, port: usize, frame: Frame) {
+        let mac = &mut self.macs[port];
+        mac.descriptors -= self.case.ring.descriptors(frame.bytes);
+        self.start_dma_in(port);
+    }
+}

@@ -1,0 +1,105 @@
+//! Fits find the parameters of a simulation, and say what the data does not determine.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use shunt_model::{Case, Direction, Fit, Observation, Quantity, explain, fit, run};
+
+fn board() -> Case {
+    let mut case = Case::default();
+    case.traffic.direction = Direction::Forward;
+    case.traffic.seconds = 0.1;
+    case.fifo.bytes = 16 << 10;
+    case
+}
+
+/// A sweep of a board, as it would be measured.
+fn sweep(board: &Case, quantities: &[Quantity]) -> Vec<Observation> {
+    let mut all = Vec::new();
+    for step in 1..=10 {
+        let settings = vec![("traffic.rate".to_owned(), format!("{}M", 95 * step))];
+        let mut at = board.clone();
+        at.set(&settings[0].0, &settings[0].1).unwrap();
+        let got = run(&at).unwrap();
+        all.extend(quantities.iter().map(|quantity| Observation {
+            settings: settings.clone(),
+            quantity: *quantity,
+            value: quantity.of(&got),
+        }));
+    }
+    all
+}
+
+fn value(fit: &Fit, name: &str) -> (f64, bool) {
+    let found = fit.parameters.iter().find(|one| one.name == name).unwrap();
+    (found.value, found.determined)
+}
+
+#[test]
+fn the_cost_of_a_packet_and_its_interrupt_are_found() {
+    let mut truth = board();
+    (truth.forward.slow_ns, truth.cpu.base_load) = (21_000.0, 0.08);
+    let seen = sweep(&truth, &[Quantity::Goodput, Quantity::Loss, Quantity::Cpu]);
+    let mut start = board();
+    (start.forward.slow_ns, start.cpu.base_load) = (5_000.0, 0.01);
+    let found = fit(&start, &["forward.slow_ns", "cpu.base_load"], &seen).unwrap();
+    let ((cost, sure), (base, base_sure)) =
+        (value(&found, "forward.slow_ns"), value(&found, "cpu.base_load"));
+    assert!(sure && (cost / 21_000.0 - 1.0).abs() < 0.03, "{found:?}");
+    assert!(base_sure && (base / 0.08 - 1.0).abs() < 0.1, "{found:?}");
+    assert!(found.mean_error < 1.0 && found.alike.is_empty(), "{found:?}");
+}
+
+#[test]
+fn a_bus_is_told_from_a_cpu() {
+    let mut truth = board();
+    truth.bus.rx_rate = 520e6;
+    truth.forward.slow_ns = 6_000.0;
+    let seen = sweep(&truth, &[Quantity::Goodput, Quantity::Loss, Quantity::Cpu]);
+    let mut start = board();
+    (start.bus.rx_rate, start.forward.slow_ns) = (900e6, 12_000.0);
+    let found = fit(&start, &["bus.rx_rate", "forward.slow_ns"], &seen).unwrap();
+    assert!((value(&found, "bus.rx_rate").0 / 520e6 - 1.0).abs() < 0.03, "{found:?}");
+    assert!((value(&found, "forward.slow_ns").0 / 6_000.0 - 1.0).abs() < 0.05, "{found:?}");
+}
+
+#[test]
+fn what_the_data_does_not_determine_is_named() {
+    let mut truth = board();
+    truth.forward.slow_ns = 25_000.0;
+    let seen = sweep(&truth, &[Quantity::Goodput, Quantity::Loss]);
+    let mut start = board();
+    (start.forward.slow_ns, start.driver.rx_ns, start.bus.rx_rate) = (12_000.0, 12_000.0, 2e9);
+    let names = ["forward.slow_ns", "driver.rx_ns", "bus.rx_rate"];
+    let found = fit(&start, &names, &seen).unwrap();
+    // Only their sum matters.
+    let sum = value(&found, "forward.slow_ns").0 + value(&found, "driver.rx_ns").0;
+    assert!((sum / 25_000.0 - 1.0).abs() < 0.05, "{found:?}");
+    let alike = ("forward.slow_ns".to_owned(), "driver.rx_ns".to_owned());
+    assert!(found.alike.contains(&alike), "{found:?}");
+    // The bus was never the limit.
+    assert!(!value(&found, "bus.rx_rate").1, "{found:?}");
+}
+
+#[test]
+fn a_name_that_is_no_number_is_refused() {
+    for name in ["fifo.pause", "fifo.bites"] {
+        let error = fit(&board(), &[name], &[]).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("number"), "{error}");
+    }
+}
+
+#[test]
+fn the_limit_and_the_next_one_are_explained() {
+    let mut case = board();
+    case.forward.slow_ns = 30_000.0;
+    case.bus.rx_rate = 700e6;
+    let explained = explain(&case).unwrap();
+    assert_eq!(
+        (explained.bottleneck.name(), explained.next.name()),
+        ("the CPU", "the bus between MAC and memory")
+    );
+    assert!(explained.because.contains("busy for 100 %"), "{}", explained.because);
+    case.traffic.rate = 50e6;
+    let explained = explain(&case).unwrap();
+    assert_eq!(explained.bottleneck.name(), "the sender", "{explained:?}");
+}

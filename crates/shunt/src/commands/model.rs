@@ -1,0 +1,265 @@
+//! `shunt model`: predicts what a NIC, driver and CPU would do.
+
+mod observed;
+mod points;
+
+use crate::{
+    failure::{bad_config, bad_file, usage},
+    render::{Answer, ModelPoint, Modelled},
+};
+use clap::{Args, Subcommand};
+use points::{Over, settings_of};
+use shunt_api::Failure;
+use shunt_model::{Case, CaseError, explain, fit, run, stories};
+use std::{fs, path::PathBuf, thread};
+
+/// A case of the library, or a file.
+#[derive(Debug, Args)]
+pub(crate) struct CaseArgs {
+    /// A file, or the name of a case of the library (see `shunt model cases`).
+    case: String,
+    /// Change a parameter, such as fifo.pause=on or traffic.rate=400M. May be repeated.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    set: Vec<(String, String)>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// Predict goodput, loss and CPU load of a case.
+    Run(CaseArgs),
+    /// Predict a case at several values of parameters, on all cores.
+    Sweep(SweepArgs),
+    /// Say what limits a case, and what would limit it next.
+    Explain(ExplainArgs),
+    /// Find the parameters that explain a measurement, and say which of them the measurement determines.
+    ///
+    /// Reads results that `shunt bench sweep --keep` or `shunt bench matrix --keep` wrote.
+    Fit(FitArgs),
+    /// Compare the model with published measurements of real boards.
+    Stories(StoriesArgs),
+    /// List the cases of the library, or print one as a file to begin with.
+    Cases {
+        /// The case to print.
+        name: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SweepArgs {
+    #[command(flatten)]
+    case: CaseArgs,
+    /// The values of a parameter: traffic.rate=100M,200M or traffic.rate=50M..1G/20 for 20 values at equal distances. If repeated, all
+    /// combinations are predicted.
+    #[arg(long, value_name = "NAME=VALUES", required = true)]
+    over: Vec<Over>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    case: CaseArgs,
+    /// Explain at several values of a parameter, as in `shunt model sweep`.
+    #[arg(long, value_name = "NAME=VALUES")]
+    over: Vec<Over>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FitArgs {
+    /// The file of results.
+    results: PathBuf,
+    /// What is known of the board: a file, or a case of the library [default: an ideal router].
+    #[arg(long, value_name = "CASE")]
+    case: Option<String>,
+    /// A parameter to find. May be repeated [default: the cost of each path that was measured, bus.rx_rate, and, if the CPU load was measured, cpu.irq_ns and
+    /// cpu.base_load].
+    #[arg(long, value_name = "NAME")]
+    parameter: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StoriesArgs {
+    /// Only stories whose name contains this.
+    name: Option<String>,
+    /// Fit the parameters again to the figures that are not held out, and print them. Takes minutes.
+    #[arg(long)]
+    fit: bool,
+}
+
+/// A resolved `shunt model`.
+#[derive(Debug)]
+pub(crate) enum Modelling {
+    Run(Box<Case>),
+    Sweep(Vec<Point>),
+    Explain(Vec<Point>),
+    Fit { case: Box<Case>, parameters: Vec<String>, observed: Vec<shunt_model::Observation> },
+    Stories { name: String, fit: bool },
+    Cases,
+    Case(&'static str),
+}
+
+/// A case at certain values, and these.
+#[derive(Debug)]
+pub(crate) struct Point {
+    settings: Vec<(String, String)>,
+    case: Case,
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("use NAME=VALUE, such as fifo.pause=on")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn wrong(error: CaseError) -> Failure {
+    usage(error.to_string())
+}
+
+/// Reads a case from the library or a file.
+fn read(name: &str) -> Result<Case, Failure> {
+    if let Some((_, text)) = library().find(|(known, _)| *known == name) {
+        return Case::parse(text).map_err(wrong);
+    }
+    let path = PathBuf::from(name);
+    let text = fs::read_to_string(&path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => bad_config(format!(
+            "no file and no case of the library is called {name}; `shunt model cases` lists the library"
+        )),
+        _ => bad_file(&path, error),
+    })?;
+    Case::parse(&text).map_err(|error| bad_file(&path, error))
+}
+
+fn library() -> impl Iterator<Item = (&'static str, &'static str)> {
+    stories::CASES.into_iter().chain([("template", stories::TEMPLATE)])
+}
+
+impl CaseArgs {
+    fn resolve(&self) -> Result<Case, Failure> {
+        let mut case = read(&self.case)?;
+        for (name, value) in &self.set {
+            case.set(name, value).map_err(wrong)?;
+        }
+        case.check().map_err(|impossible| wrong(impossible.into()))?;
+        Ok(case)
+    }
+
+    fn points(&self, over: &[Over]) -> Result<Vec<Point>, Failure> {
+        let base = self.resolve()?;
+        let mut points = Vec::new();
+        for settings in settings_of(over)? {
+            let mut case = base.clone();
+            for (name, value) in &settings {
+                case.set(name, value).map_err(wrong)?;
+            }
+            case.check().map_err(|impossible| wrong(impossible.into()))?;
+            points.push(Point { settings, case });
+        }
+        Ok(points)
+    }
+}
+
+impl Modelling {
+    pub(crate) fn resolve(typed: &ModelCommand) -> Result<Self, Failure> {
+        Ok(match typed {
+            ModelCommand::Run(case) => Self::Run(Box::new(case.resolve()?)),
+            ModelCommand::Sweep(SweepArgs { case, over }) => Self::Sweep(case.points(over)?),
+            ModelCommand::Explain(ExplainArgs { case, over }) => Self::Explain(case.points(over)?),
+            ModelCommand::Fit(fit) => fit.resolve()?,
+            ModelCommand::Stories(StoriesArgs { name, fit }) => {
+                Self::Stories { name: name.clone().unwrap_or_default(), fit: *fit }
+            }
+            ModelCommand::Cases { name: None } => Self::Cases,
+            ModelCommand::Cases { name: Some(name) } => {
+                let text = library().find(|(known, _)| known == name).map(|(_, text)| text);
+                Self::Case(text.ok_or_else(|| {
+                    usage(format!("no case is called {name}; `shunt model cases` lists the library"))
+                })?)
+            }
+        })
+    }
+
+    pub(crate) fn run(self) -> Result<Answer, Failure> {
+        let answer = match self {
+            Self::Run(case) => {
+                let prediction = run(&case).map_err(|impossible| wrong(impossible.into()))?;
+                Modelled::Run { name: case.name, prediction }
+            }
+            Self::Sweep(points) => Modelled::Sweep(on_all_cores(&points, |point| {
+                let prediction = run(&point.case).map_err(|impossible| wrong(impossible.into()))?;
+                Ok(ModelPoint { settings: point.settings.clone(), prediction, explanation: None })
+            })?),
+            Self::Explain(points) => Modelled::Explained(on_all_cores(&points, |point| {
+                let explanation = explain(&point.case).map_err(|impossible| wrong(impossible.into()))?;
+                let prediction = explanation.prediction.clone();
+                Ok(ModelPoint {
+                    settings: point.settings.clone(),
+                    prediction,
+                    explanation: Some(explanation),
+                })
+            })?),
+            Self::Fit { case, parameters, observed } => {
+                let names: Vec<&str> = parameters.iter().map(String::as_str).collect();
+                Modelled::Fit(fit(&case, &names, &observed).map_err(wrong)?)
+            }
+            Self::Stories { name, fit } => {
+                let chosen: Vec<_> =
+                    stories::all().iter().filter(|story| story.name.contains(&name)).collect();
+                if chosen.is_empty() {
+                    let known: Vec<&str> = stories::all().iter().map(|story| story.name.as_str()).collect();
+                    return Err(usage(format!("no story is called {name}; there are: {}", known.join(", "))));
+                }
+                if fit {
+                    let fitted = on_all_cores(&chosen, |story| Ok(story.refit()))?;
+                    Modelled::Refitted(fitted.into_iter().flatten().collect())
+                } else {
+                    Modelled::Stories(on_all_cores(&chosen, |story| story.tell().map_err(wrong))?)
+                }
+            }
+            Self::Cases => {
+                let about = |(name, text)| (name, Case::parse(text).map_or(String::new(), |case| case.name));
+                Modelled::Cases(library().map(about).collect())
+            }
+            Self::Case(text) => Modelled::Case(text),
+        };
+        Ok(Answer::Modelled(Box::new(answer)))
+    }
+}
+
+impl FitArgs {
+    fn resolve(&self) -> Result<Modelling, Failure> {
+        let text = fs::read_to_string(&self.results).map_err(|error| bad_file(&self.results, error))?;
+        let observed = observed::read(&text).map_err(|why| bad_file(&self.results, why))?;
+        let has_load = observed.iter().any(|one| one.quantity == shunt_model::Quantity::Cpu);
+        let case = match &self.case {
+            Some(name) => read(name)?,
+            None => observed::ideal_router(&observed),
+        };
+        let mut parameters = self.parameter.clone();
+        if parameters.is_empty() {
+            parameters = observed::paths(&observed);
+            parameters.push("bus.rx_rate".to_owned());
+            if has_load {
+                parameters.extend(["cpu.irq_ns", "cpu.base_load"].map(str::to_owned));
+            }
+        }
+        Ok(Modelling::Fit { case: Box::new(case), parameters, observed })
+    }
+}
+
+/// Does the same with each of several things, with as many threads as there are cores.
+fn on_all_cores<T: Sync, R: Send>(
+    of: &[T],
+    work: impl Fn(&T) -> Result<R, Failure> + Sync,
+) -> Result<Vec<R>, Failure> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let results = thread::scope(|scope| {
+        let worker = |first: usize| {
+            let work = &work;
+            // Neighbours differ least in what they cost, so each thread takes every n-th.
+            move || of.iter().skip(first).step_by(cores).map(work).collect::<Vec<_>>()
+        };
+        let threads: Vec<_> = (0..cores).map(|first| scope.spawn(worker(first))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a run does not panic")).collect::<Vec<_>>()
+    });
+    let mut results: Vec<_> = results.into_iter().map(Vec::into_iter).collect();
+    (0..of.len()).filter_map(|number| results[number % cores].next()).collect()
+}
