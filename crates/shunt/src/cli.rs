@@ -3,8 +3,8 @@
 use crate::commands::{
     bench::BenchCommand, check::CheckArgs, compare::CompareArgs, conntrack::ConntrackArgs,
     doctor::DoctorArgs, flow::FlowCommand, flows::FlowsArgs, generate::GenArgs, lab::LabCommand,
-    line::LineArgs, link::LinkArgs, load::LoadArgs, reg::RegCommand, report::ReportArgs, up::UpArgs,
-    watch::WatchArgs, why::WhyArgs,
+    line::LineArgs, link::LinkArgs, load::LoadArgs, reg::RegCommand, report::ReportArgs, status::StatusArgs,
+    up::UpArgs, watch::WatchArgs, why::WhyArgs,
 };
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
@@ -36,7 +36,7 @@ pub(crate) enum Command {
     /// Stop the daemon and remove everything that it created.
     Down,
     /// Show the ports with their engines, counters and reasons.
-    Status,
+    Status(StatusArgs),
     /// Show the connections on the fast path.
     Flows(FlowsArgs),
     /// Explain whether connections are fast or slow, since when, why, and what would change that.

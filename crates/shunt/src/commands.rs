@@ -24,5 +24,6 @@ pub(crate) mod watch;
 pub(crate) mod why;
 
 mod arguments;
+mod hosts;
 pub(crate) mod measure;
 mod result_files;

@@ -22,7 +22,7 @@ use crate::{
         man,
         reg::RegPlan,
         report::Reporting,
-        status,
+        status::{self, StatusArgs},
         up::Start,
         watch::{self, WatchArgs},
         why,
@@ -47,7 +47,7 @@ pub(crate) struct Plan {
 enum Step {
     Up(Start),
     Down(Program),
-    Status,
+    Status(StatusArgs),
     Flows(FlowsArgs),
     Why(Selection),
     Conntrack(ConntrackArgs),
@@ -76,7 +76,7 @@ impl Plan {
         let step = match command {
             Command::Up(up) => Step::Up(Start::resolve(&up, &instance)?),
             Command::Down => Step::Down(Program::find()?),
-            Command::Status => Step::Status,
+            Command::Status(status) => Step::Status(status),
             Command::Flows(flows) => Step::Flows(flows),
             Command::Why(why) => Step::Why(why.resolve()?),
             Command::Conntrack(conntrack) => Step::Conntrack(conntrack),
@@ -112,7 +112,7 @@ impl Plan {
         let answer = match step {
             Step::Up(start) => start.run(&client, &instance).await?,
             Step::Down(program) => down::run(&client, &instance, &program).await?,
-            Step::Status => status::run(&client).await?,
+            Step::Status(status) => return status::run(status, &client, show).await,
             Step::Flows(flows) => flows::run(flows, &client).await?,
             Step::Why(selection) => why::run(&selection, &client).await?,
             Step::Conntrack(conntrack) => conntrack::run(conntrack, &client).await?,

@@ -11,12 +11,14 @@ mod flows;
 mod frame_size;
 mod generate;
 mod goodput;
+mod hosts;
 mod line;
 mod link;
 mod load;
 mod ndr;
 mod registers;
 mod report;
+mod screenful;
 mod statics;
 mod status;
 mod sweep;
@@ -26,6 +28,7 @@ mod why;
 
 pub(crate) use campaign::{CampaignSummary, StepState, StepSummary};
 pub(crate) use doctor::Diagnosis;
+pub(crate) use hosts::HostTotal;
 pub(crate) use line::{Line, Row};
 pub(crate) use link::{LinkChange, LinkScreen};
 pub(crate) use registers::{Listed, Registers, Value, Written};
@@ -54,7 +57,20 @@ pub(crate) enum Answer {
     },
     Stopped(Stopped),
     Status(Status),
+    /// The state, one of several: JSON on one line, or text that a blank line ends.
+    StatusLine(Status),
+    /// The state, cut to the size of a terminal.
+    Screenful {
+        status: Status,
+        /// Why the state is not up to date; none if it is.
+        failure: Option<String>,
+        columns: u16,
+        rows: u16,
+        /// Whether to clear the terminal first.
+        clear: bool,
+    },
     Flows(Vec<Connection>),
+    Hosts(Vec<HostTotal>),
     Why(Explanation),
     Tracked(Vec<Tracked>),
     Event(WatchEvent),
@@ -149,6 +165,14 @@ impl Answer {
                 _ => writeln!(out, "stopped, nothing left behind"),
             },
             Self::Status(status) => out.write_all(status::describe(status, verbose).as_bytes()),
+            Self::StatusLine(status) => writeln!(out, "{}", status::describe(status, verbose)),
+            Self::Screenful { status, failure, columns, rows, clear } => {
+                let text = status::describe(status, verbose);
+                out.write_all(
+                    screenful::draw(&text, failure.as_deref(), (*columns, *rows), *clear).as_bytes(),
+                )
+            }
+            Self::Hosts(totals) => out.write_all(hosts::describe(totals).as_bytes()),
             Self::Flows(connections) => {
                 connections.iter().try_for_each(|c| out.write_all(flows::describe(c, verbose).as_bytes()))
             }
@@ -199,6 +223,11 @@ impl Answer {
     fn render_json(&self, out: &mut dyn Write) -> io::Result<()> {
         match self {
             Self::Started { status, .. } | Self::Status(status) => write_json(out, status),
+            Self::Screenful { failure: Some(why), .. } => {
+                write_json_line(out, &serde_json::json!({"failure": why}))
+            }
+            Self::StatusLine(status) | Self::Screenful { status, .. } => write_json_line(out, status),
+            Self::Hosts(totals) => write_json(out, totals),
             Self::Stopped(stopped) => write_json(out, stopped),
             Self::Flows(connections) => write_json(out, connections),
             Self::Why(explanation) => write_json(out, explanation),
