@@ -2,6 +2,7 @@
 
 mod progress;
 mod screen;
+mod terminal;
 
 use crate::render::Answer;
 pub(crate) use progress::Bar;
@@ -11,6 +12,7 @@ use std::{
     thread::sleep,
     time::{Duration, Instant},
 };
+pub(crate) use terminal::Terminal;
 
 /// Shows one answer on standard output. Most commands call it once; `shunt watch`, `shunt load` and `shunt status --watch` call it for each
 /// event.

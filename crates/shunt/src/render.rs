@@ -22,6 +22,7 @@ mod screenful;
 mod statics;
 mod status;
 mod sweep;
+pub(crate) mod top;
 mod tracked;
 mod units;
 mod why;
@@ -47,6 +48,7 @@ use std::{
     path::PathBuf,
 };
 pub(crate) use tracked::protocol_number;
+pub(crate) use why::describe as explanation_text;
 
 /// The outcome of a command, or of a part of it.
 #[derive(Debug)]
@@ -71,6 +73,7 @@ pub(crate) enum Answer {
     },
     Flows(Vec<Connection>),
     Hosts(Vec<HostTotal>),
+    Top(Box<top::Top>),
     Why(Explanation),
     Tracked(Vec<Tracked>),
     Event(WatchEvent),
@@ -176,6 +179,7 @@ impl Answer {
             Self::Flows(connections) => {
                 connections.iter().try_for_each(|c| out.write_all(flows::describe(c, verbose).as_bytes()))
             }
+            Self::Top(top) => out.write_all(top::describe(top).as_bytes()),
             Self::Why(explanation) => out.write_all(why::describe(explanation).as_bytes()),
             Self::Tracked(entries) => {
                 entries.iter().try_for_each(|entry| writeln!(out, "{}", tracked::describe(entry)))
@@ -230,6 +234,7 @@ impl Answer {
             Self::Hosts(totals) => write_json(out, totals),
             Self::Stopped(stopped) => write_json(out, stopped),
             Self::Flows(connections) => write_json(out, connections),
+            Self::Top(top) => write_json(out, top),
             Self::Why(explanation) => write_json(out, explanation),
             Self::Tracked(entries) => write_json(out, entries),
             Self::Event(event) => write_json_line(out, event),

@@ -7,6 +7,7 @@ mod generate;
 pub(crate) mod goodput;
 mod inspect;
 mod report;
+mod top;
 
 use super::HostTotal;
 pub(crate) use benches::{concurrent, sizes, sweep};
@@ -27,6 +28,7 @@ use shunt_lab::{
 };
 use shunt_wire::Mac;
 use std::collections::BTreeMap;
+pub(crate) use top::top;
 
 const fn mac(last: u8) -> Mac {
     Mac([0x02, 0, 0, 0, 0, last])

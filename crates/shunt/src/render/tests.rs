@@ -77,6 +77,9 @@ fn every_text_matches_its_golden_file() {
     let watched = |format| events().into_iter().map(|e| show(&Answer::Event(e), format)).collect::<String>();
     assert_golden("watch.txt", &watched(TEXT));
     assert_golden("watch.jsonl", &watched(JSON));
+    let top = || Answer::Top(Box::new(examples::top()));
+    assert_golden("top-once.txt", &show(&top(), TEXT));
+    assert_golden("top-once.json", &show(&top(), JSON));
     assert_golden("why.txt", &show(&Answer::Why(explanation()), TEXT));
     assert_golden("load.txt", &show(&Answer::Load(load()), TEXT));
     assert_golden("load.jsonl", &show(&Answer::Load(load()), JSON));
