@@ -98,7 +98,7 @@ pub(crate) struct SlowReason {
 }
 
 /// Changes of Linux between two samples, and what they cost.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Change {
     /// The number of this change, from 1 on.
     pub(crate) number: u64,
@@ -106,10 +106,17 @@ pub(crate) struct Change {
     pub(crate) ago_s: u64,
     /// The causes, with their numbers if they are more than 1: `route, neighbour 3`.
     pub(crate) causes: String,
-    /// Packets that took the slow path until the next change, because their action was out of date.
+    /// Packets that took the slow path because their action was out of date, in the ten seconds after the change and before the next one.
     pub(crate) stale_packets: u64,
-    /// Actions that were proved again until the next change.
-    pub(crate) proved: u64,
+    /// The lowest fast share between two samples in this time, from 0 to 1; none without traffic.
+    pub(crate) lowest_share: Option<f64>,
+}
+
+impl Rates {
+    /// Bits per second, fast and slow.
+    const fn bps(&self) -> u64 {
+        self.fast_bps.saturating_add(self.slow_bps)
+    }
 }
 
 /// The text of `shunt top --once`.
@@ -122,7 +129,6 @@ pub(super) fn describe(top: &Top) -> String {
         top.epoch,
         top.over_s
     );
-    let share = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), units::percent);
     text += &align(
         "<>",
         &[
@@ -156,7 +162,7 @@ pub(super) fn describe(top: &Top) -> String {
     let ports = top.ports.iter().map(|port| {
         let PortRate { name, engine, up, rates, .. } = port;
         let link = if *up { "up" } else { "down" };
-        [name.clone(), engine.to_string(), link.to_owned(), bits(rates.fast_bps), packets(rates.fast_pps)]
+        [name.clone(), engine.to_string(), link.to_owned(), bits(rates.bps()), packets(rates.fast_pps)]
             .into_iter()
             .chain([packets(rates.slow_pps), packets(rates.dropped_pps), share(rates.fast_share)])
             .collect()
@@ -187,17 +193,21 @@ fn changes(top: &Top) -> String {
         return String::new();
     }
     let changes = top.changes.iter().map(|change| {
-        let Change { ago_s, causes, stale_packets, proved, .. } = change;
+        let Change { ago_s, causes, stale_packets, lowest_share, .. } = change;
         vec![
             format!("{} ago", units::time(*ago_s)),
             stale_packets.to_string(),
-            proved.to_string(),
+            share(*lowest_share),
             causes.clone(),
         ]
     });
-    format!("\n{}\n{}", since_start(top), section("<>><", "change stale-packets proved causes", changes))
-        .trim_end_matches('\n')
-        .to_owned()
+    format!(
+        "\n{}\n{}",
+        since_start(top),
+        section("<>><", "change stale-packets lowest-share causes", changes)
+    )
+    .trim_end_matches('\n')
+    .to_owned()
         + "\n"
 }
 
@@ -214,6 +224,11 @@ fn section(sides: &str, titles: &str, rows: impl Iterator<Item = Vec<String>>) -
     let mut table = vec![titles.split(' ').map(|title| title.replace('-', " ")).collect()];
     table.extend(rows);
     if table.len() == 1 { String::new() } else { format!("\n{}", align(sides, &table)) }
+}
+
+/// A fast share, or `-` without traffic.
+fn share(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".to_owned(), units::percent)
 }
 
 fn bits(rate: u64) -> String {

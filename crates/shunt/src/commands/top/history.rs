@@ -6,12 +6,18 @@ use super::{
 };
 use crate::render::top::{Change, Top};
 use shunt_api::Status;
-use std::{cmp::Reverse, collections::VecDeque, time::Instant};
+use std::{
+    cmp::Reverse,
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 /// The most shares that are kept. A terminal has fewer columns.
 const SHARES_MAX: usize = 600;
 /// The most changes that are kept.
 const CHANGES_MAX: usize = 100;
+/// How long a change is charged with what happens after it.
+const COST_TIME: Duration = Duration::from_secs(10);
 /// The reason of packets whose action is out of date after a change.
 const STALE: &str = "stale";
 
@@ -50,7 +56,7 @@ impl History {
         if self.shares.len() > SHARES_MAX {
             self.shares.pop_front();
         }
-        self.add_changes(&last.status, now);
+        self.add_changes(&last.status, now, rates.fast_share);
         let connections = sample::connections(last, now);
         let mut hosts = totals(&connections, names);
         hosts.sort_by_key(|host| Reverse((host.rate_bps(), host.rate_pps)));
@@ -75,7 +81,7 @@ impl History {
     }
 
     /// Notes the moves of the epoch, and adds the cost to the latest change.
-    fn add_changes(&mut self, last: &Status, now: &Sample) {
+    fn add_changes(&mut self, last: &Status, now: &Sample, share: Option<f64>) {
         let moves = now.status.epoch_moves.iter().filter_map(|(cause, count)| {
             match count.saturating_sub(last.epoch_moves.get(cause).copied().unwrap_or(0)) {
                 0 => None,
@@ -87,16 +93,18 @@ impl History {
         if !causes.is_empty() {
             self.note(now.at, causes.join(", "));
         }
-        if let Some((_, latest)) = self.changes.front_mut() {
+        let recent = |at: Instant| now.at.saturating_duration_since(at) <= COST_TIME;
+        if let Some((_, latest)) = self.changes.front_mut().filter(|(at, _)| recent(*at)) {
             latest.stale_packets +=
                 sample::count(&now.status, STALE).saturating_sub(sample::count(last, STALE));
-            latest.proved += now.status.proved.saturating_sub(last.proved);
+            latest.lowest_share = [latest.lowest_share, share].into_iter().flatten().reduce(f64::min);
         }
     }
 
     fn note(&mut self, at: Instant, causes: String) {
         self.changes_seen += 1;
-        let change = Change { number: self.changes_seen, ago_s: 0, causes, stale_packets: 0, proved: 0 };
+        let change =
+            Change { number: self.changes_seen, ago_s: 0, causes, stale_packets: 0, lowest_share: None };
         self.changes.push_front((at, change));
         self.changes.truncate(CHANGES_MAX);
     }

@@ -140,9 +140,9 @@ fn open(view: &mut View, top: Option<&Top>) -> Next {
         Item::Change(change) => Detail::new(
             "change",
             format!(
-                "{}\n\nUntil the next change, {} packets took the slow path because their action was out of date, and {} actions \
-                 were proved again.",
-                change.causes, change.stale_packets, change.proved
+                "{}\n\nIn the ten seconds after it, or until the next change, {} packets took the slow path because their action was out \
+                 of date.",
+                change.causes, change.stale_packets
             ),
         ),
     };

@@ -95,19 +95,27 @@ fn the_history_begins_again_with_another_daemon_and_gives_each_change_its_cost()
     *now.epoch_moves.get_mut("ruleset").unwrap() += 2;
     now.epoch_moves.insert("route".to_owned(), 1);
     now.reasons.insert("stale".to_owned(), 40);
-    now.proved += 7;
+    now.ports[0].packets.xdp += 60;
+    now.ports[0].packets.slow += 40;
     let top = add(&now).unwrap();
     assert_eq!((top.changes.len(), top.changes[0].causes.as_str()), (1, "route, ruleset 2"));
-    assert_eq!((top.changes[0].stale_packets, top.changes[0].proved, top.changes[0].ago_s), (40, 7, 0));
+    let change = &top.changes[0];
+    assert_eq!((change.stale_packets, change.lowest_share, change.ago_s), (40, Some(0.6), 0));
     now.reasons.insert("stale".to_owned(), 45);
+    now.ports[0].packets.xdp += 100;
     let top = add(&now).unwrap();
-    assert_eq!((top.changes[0].stale_packets, top.changes[0].ago_s, top.stale_packets), (45, 1, 45));
-    assert_eq!(top.hosts.len(), 2);
+    let change = &top.changes[0];
+    assert_eq!((change.stale_packets, change.lowest_share, change.ago_s), (45, Some(0.6), 1));
+    assert_eq!((top.stale_packets, top.hosts.len()), (45, 2));
+    // What happens ten seconds later is not charged to the change.
+    (0..10).for_each(|_| drop(add(&now)));
+    now.reasons.insert("stale".to_owned(), 99);
+    assert_eq!(add(&now).unwrap().changes[0].stale_packets, 45);
     let another = Status { pid: 9, ..status() };
     assert!(add(&another).is_none());
     let top = add(&another).unwrap();
     assert_eq!(top.changes[0].causes, "the daemon was started again");
-    assert_eq!((top.changes.len(), top.changes[1].stale_packets, top.shares.len()), (2, 45, 4));
+    assert_eq!((top.changes.len(), top.changes[1].stale_packets, top.shares.len()), (2, 45, 15));
 }
 
 fn typed(view: &mut View, keys: &str) -> Next {

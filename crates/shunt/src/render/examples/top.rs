@@ -33,9 +33,9 @@ pub(crate) fn top() -> Top {
         let TopReason { reason, packets, meaning, remedy } = top;
         SlowReason { reason, rate_pps, packets, meaning, remedy }
     });
-    let change = |number, ago_s, causes: &str, stale_packets, proved| {
+    let change = |number, ago_s, causes: &str, stale_packets, lowest_share| {
         let causes = causes.to_owned();
-        Change { number, ago_s, causes, stale_packets, proved }
+        Change { number, ago_s, causes, stale_packets, lowest_share: Some(lowest_share) }
     };
     // A minute with a change in it.
     let share = |n: u32| match n {
@@ -55,7 +55,7 @@ pub(crate) fn top() -> Top {
         ports: ports.collect(),
         slow_causes,
         slow_reasons: slow_reasons.collect(),
-        changes: vec![change(2, 26, "route, ruleset 3", 612, 483), change(1, 125, "link", 14, 15)],
+        changes: vec![change(2, 26, "route, ruleset 3", 612, 0.202), change(1, 125, "link", 14, 0.983)],
         epoch_moves,
         stale_packets: 1626,
         shares: (0..60).map(share).collect(),

@@ -103,8 +103,12 @@ const PORTS: &[Column] = &[
 ];
 const SLOW: &[Column] =
     &[text("reason", 15, 0), number("packets/s", 10, 0), number("packets", 12, 60), text("meaning", 0, 50)];
-const CHANGES: &[Column] =
-    &[number("ago", 10, 0), number("stale packets", 14, 60), number("proved", 10, 70), text("causes", 0, 0)];
+const CHANGES: &[Column] = &[
+    number("ago", 10, 0),
+    number("stale packets", 14, 60),
+    number("lowest share", 13, 70),
+    text("causes", 0, 0),
+];
 
 /// The columns of a pane, from left to right.
 pub(super) const fn columns(pane: Pane) -> &'static [Column] {

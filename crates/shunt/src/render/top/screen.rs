@@ -3,7 +3,7 @@
 use super::{
     Top, bits, packets,
     pane::{Column, Pane, columns},
-    since_start,
+    share, since_start,
     table::Table,
     units,
     view::{Detail, View},
@@ -29,6 +29,9 @@ pub(crate) struct Look {
 const TALL: u16 = 30;
 /// Columns below which names are short.
 const NARROW: u16 = 60;
+
+/// The fast share below which the rate of slow packets stands out.
+const LOW_SHARE: f64 = 0.9;
 
 const ASCII_BARS: bar::Set = bar::Set {
     full: "#",
@@ -101,7 +104,11 @@ fn head_line(top: Option<&Top>, view: &View, look: Look, width: u16) -> Paragrap
 fn totals_line(top: &Top, look: Look) -> Paragraph<'static> {
     let Top { rates, flows, .. } = top;
     let slow = format!("  slow {}", packets(rates.slow_pps));
-    let slow = if rates.slow_pps > 0 { Span::styled(slow, alarm(look)) } else { slow.into() };
+    let slow = if rates.fast_share.is_some_and(|share| share < LOW_SHARE) {
+        Span::styled(slow, alarm(look))
+    } else {
+        slow.into()
+    };
     Paragraph::new(Line::from(vec![
         format!("fast {}", bits(rates.fast_bps)).into(),
         format!(" {}", packets(rates.fast_pps)).into(),
@@ -111,9 +118,9 @@ fn totals_line(top: &Top, look: Look) -> Paragraph<'static> {
     ]))
 }
 
-/// The fast share of each interval, the latest at the right end, on a scale from 0 to 100 %.
+/// The fast share of each interval, the oldest at the left, on a scale from 0 to 100 %.
 fn draw_chart(frame: &mut Frame<'_>, top: &Top, look: Look, area: Rect) {
-    let label = format!("{} fast ", top.rates.fast_share.map_or_else(|| "-".to_owned(), units::percent));
+    let label = format!("{} fast ", share(top.rates.fast_share));
     let [text, chart] = Layout::horizontal([Constraint::Length(13), Constraint::Fill(1)]).areas(area);
     frame.render_widget(Paragraph::new(label).bold(), text);
     let first = top.shares.len().saturating_sub(usize::from(chart.width));

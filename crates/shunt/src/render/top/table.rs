@@ -3,7 +3,7 @@
 use super::{
     Change, PortRate, SlowReason, Top, bits, packets,
     pane::{Pane, columns},
-    units,
+    share, units,
     view::{RowId, View},
 };
 use crate::render::{HostTotal, flows::source_and_destination};
@@ -138,11 +138,11 @@ impl Item<'_> {
             (Self::Port(p), 0) => p.name.clone(),
             (Self::Port(p), 1) if !p.up => "down".to_owned(),
             (Self::Port(p), 1) => p.engine.to_string(),
-            (Self::Port(p), 2) => bits(p.rates.fast_bps.saturating_add(p.rates.slow_bps)),
+            (Self::Port(p), 2) => bits(p.rates.bps()),
             (Self::Port(p), 3) => packets(p.rates.fast_pps),
             (Self::Port(p), 4) => packets(p.rates.slow_pps),
             (Self::Port(p), 5) => packets(p.rates.dropped_pps),
-            (Self::Port(p), 6) => p.rates.fast_share.map_or_else(|| "-".to_owned(), units::percent),
+            (Self::Port(p), 6) => share(p.rates.fast_share),
             (Self::Cause(_), 0) => "lasting cause".to_owned(),
             (Self::Cause(c), 3) => c.what.clone(),
             (Self::Reason(r), 0) => r.reason.clone(),
@@ -151,7 +151,7 @@ impl Item<'_> {
             (Self::Reason(r), 3) => r.meaning.clone(),
             (Self::Change(c), 0) => units::time(c.ago_s),
             (Self::Change(c), 1) => c.stale_packets.to_string(),
-            (Self::Change(c), 2) => c.proved.to_string(),
+            (Self::Change(c), 2) => share(c.lowest_share),
             (Self::Change(c), 3) => c.causes.clone(),
             _ => String::new(),
         }
@@ -170,19 +170,24 @@ impl Item<'_> {
             (Self::Host(h), 4) => Key::Number(h.sent_bps),
             (Self::Host(h), 5) => Key::Number(h.received_bps),
             (Self::Host(h), 6) => Key::Number(h.rate_pps),
-            (Self::Port(p), 2) => Key::Number(p.rates.fast_bps.saturating_add(p.rates.slow_bps)),
+            (Self::Port(p), 2) => Key::Number(p.rates.bps()),
             (Self::Port(p), 3) => Key::Number(p.rates.fast_pps),
             (Self::Port(p), 4) => Key::Number(p.rates.slow_pps),
             (Self::Port(p), 5) => Key::Number(p.rates.dropped_pps),
-            (Self::Port(p), 6) => Key::Number((p.rates.fast_share.unwrap_or(0.0) * 1e6) as u64),
+            (Self::Port(p), 6) => share_key(p.rates.fast_share),
             // Lasting causes stand above the reasons.
             (Self::Cause(_), 1 | 2) => Key::Number(u64::MAX),
             (Self::Reason(r), 1) => Key::Number(r.rate_pps),
             (Self::Reason(r), 2) => Key::Number(r.packets),
             (Self::Change(c), 0) => Key::Number(c.ago_s),
             (Self::Change(c), 1) => Key::Number(c.stale_packets),
-            (Self::Change(c), 2) => Key::Number(c.proved),
+            (Self::Change(c), 2) => share_key(c.lowest_share),
             _ => Key::Text(self.cell(column)),
         }
     }
+}
+
+/// Shares in millionths; without traffic, the share counts as the lowest one.
+fn share_key(share: Option<f64>) -> Key {
+    Key::Number(share.map_or(0, |share| (share * 1e6) as u64 + 1))
 }
