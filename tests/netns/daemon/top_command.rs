@@ -59,15 +59,17 @@ fn the_busiest_connection_is_first_with_its_rate() {
     let [first, second, ..] = &shown["connections"].as_array().unwrap()[..] else { panic!("{shown:#}") };
     assert_eq!((&first["orig"]["dport"], &second["orig"]["dport"]), (&5002.into(), &5001.into()));
 
-    // The traffic began before the first sample and ended after the second one, at the same pace.
-    let bits_per_packet = 8 * (PAYLOAD as u64 + 28);
+    // The traffic began before the first sample and ended after the second one, at about the same pace.
     let rate = |value: &Value| value.as_f64().unwrap();
+    let near = |value: f64, expected: f64| (0.3..3.0).contains(&(value / expected));
     let paced = sent as f64 / seconds;
-    assert!((0.5..2.0).contains(&(rate(&first["rate_pps"]) / paced)), "{sent} in {seconds} s: {first:#}");
-    assert!((0.5..2.0).contains(&(rate(&first["rate_bps"]) / (paced * bits_per_packet as f64))), "{first:#}");
-    assert!((2.0..3.5).contains(&rate(&shown["over_s"])), "{shown:#}");
+    let (pps, bps) = (rate(&first["rate_pps"]), rate(&first["rate_bps"]));
+    assert!(near(pps, paced), "{sent} in {seconds} s: {first:#}");
+    let bits_per_packet = 8.0 * (PAYLOAD as f64 + 28.0);
+    assert!((0.9..1.1).contains(&(bps / pps / bits_per_packet)), "{first:#}");
+    assert!(rate(&shown["over_s"]) >= 2.0, "{shown:#}");
     let fast = rate(&shown["rates"]["fast_pps"]);
-    assert!((0.5..2.0).contains(&(fast / (paced * 1.25))), "{paced}: {shown:#}");
+    assert!(near(fast, paced * 1.25) && fast > pps, "{paced}: {shown:#}");
     assert!(rate(&shown["rates"]["fast_share"]) > 0.5, "{shown:#}");
     let port = &shown["ports"][0];
     assert_eq!((&port["name"], port["fast_pps"].as_f64()), (&"r0".into(), Some(fast)), "{shown:#}");

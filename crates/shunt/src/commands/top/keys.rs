@@ -121,7 +121,7 @@ fn open(view: &mut View, top: Option<&Top>) -> Next {
     let detail = match item {
         Item::Connection(connection) => {
             let title = format!("{} {}", connection.proto, ends(&connection.orig));
-            view.detail = Some(Detail::new(title, "asking the daemon ..."));
+            view.detail = Some(Detail::awaited(title));
             return Next::Why(selection(connection.proto, &connection.orig));
         }
         Item::Host(host) => {

@@ -77,8 +77,10 @@ pub(super) async fn run(client: &Client, interval: Duration) -> anyhow::Result<(
             }
             answer = wait_for(&mut asking) => {
                 asking = None;
-                if let Some(detail) = &mut view.detail {
+                // The user may have opened another text since.
+                if let Some(detail) = view.detail.as_mut().filter(|detail| detail.is_awaited) {
                     detail.text = answer.unwrap_or_else(|error| error.to_string());
+                    detail.is_awaited = false;
                 }
             }
         }

@@ -43,6 +43,8 @@ pub(crate) struct Detail {
     pub(crate) text: String,
     /// The first line that is shown.
     pub(crate) scroll: u16,
+    /// Whether the text is yet to come from the daemon.
+    pub(crate) is_awaited: bool,
 }
 
 impl Default for View {
@@ -81,6 +83,11 @@ impl View {
 
 impl Detail {
     pub(crate) fn new(title: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { title: title.into(), text: text.into(), scroll: 0 }
+        Self { title: title.into(), text: text.into(), scroll: 0, is_awaited: false }
+    }
+
+    /// A text that the daemon was asked for.
+    pub(crate) fn awaited(title: impl Into<String>) -> Self {
+        Self { is_awaited: true, ..Self::new(title, "asking the daemon ...") }
     }
 }
