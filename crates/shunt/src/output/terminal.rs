@@ -1,5 +1,6 @@
 //! A terminal in raw mode that shows a screen of its own, and shows the former one again at the end.
 
+use nix::sys::signal::{SigSet, Signal};
 use ratatui::{
     DefaultTerminal, Frame,
     crossterm::{cursor, execute},
@@ -38,6 +39,8 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
+        // In the background, SIGTTOU would stop the process instead.
+        let _ = SigSet::from_iter([Signal::SIGTTOU]).thread_block();
         // If the terminal is gone, there is nothing to restore.
         let _ = self.screen.show_cursor();
         let _ = ratatui::try_restore();

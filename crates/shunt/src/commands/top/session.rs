@@ -27,21 +27,26 @@ use tokio::{
 
 type Pending<'c, T> = Pin<Box<dyn Future<Output = anyhow::Result<T>> + 'c>>;
 
+/// How long a sample may take before the screen says so.
+const LATE: Duration = Duration::from_secs(5);
 /// Names are read again after this many samples.
 const NAMES_EVERY: u64 = 10;
 
 /// Shows the screen until a key or a signal ends it. The first sample must succeed; later ones may fail, and are tried again.
 pub(super) async fn run(client: &Client, interval: Duration) -> anyhow::Result<()> {
-    let mut signals = Signals::install()?;
     let mut history = History::default();
     let mut names = Names::of_this_machine();
     let mut samples = 1;
     history.add(Sample::take(client).await?, &names);
     let look = look();
+    // In the background, this stops the process until it is in the foreground. SIGTERM must end it even then, so the handlers, which
+    // only report signals to the loop below, come later.
     let mut terminal = Terminal::open().context("cannot use the terminal")?;
+    let mut signals = Signals::install()?;
     let mut keys = read_keys();
     let (mut view, mut top): (View, Option<Top>) = (View::default(), None);
-    let mut sampling = sample_at(client, Instant::now() + interval);
+    let mut due = Instant::now() + interval;
+    let mut sampling = sample_at(client, due);
     let mut asking: Option<Pending<'_, String>> = None;
     let mut page = 0;
     loop {
@@ -61,7 +66,8 @@ pub(super) async fn run(client: &Client, interval: Duration) -> anyhow::Result<(
             },
             (taken, sample) = &mut sampling => {
                 // A large table takes long to read: leave the daemon at least three quarters of the time.
-                sampling = sample_at(client, Instant::now() + interval.max(taken * 3));
+                due = Instant::now() + interval.max(taken * 3);
+                sampling = sample_at(client, due);
                 match sample {
                     _ if view.is_paused => {}
                     Ok(sample) => {
@@ -74,6 +80,9 @@ pub(super) async fn run(client: &Client, interval: Duration) -> anyhow::Result<(
                     }
                     Err(error) => view.failure = Some(error.to_string()),
                 }
+            }
+            () = sleep_until(due + LATE), if view.failure.is_none() => {
+                view.failure = Some(format!("the daemon has been silent for {} s", LATE.as_secs()));
             }
             answer = wait_for(&mut asking) => {
                 asking = None;
