@@ -136,7 +136,7 @@ struct OnTerminal {
     pid_file: PathBuf,
 }
 
-/// What ends raw mode's screen and shows the cursor.
+/// The sequences that bring back the former screen and the cursor.
 const RESTORED: [&str; 2] = ["\x1b[?1049l", "\x1b[?25h"];
 
 impl OnTerminal {

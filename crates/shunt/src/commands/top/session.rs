@@ -38,7 +38,7 @@ pub(super) async fn run(client: &Client, interval: Duration) -> anyhow::Result<(
     let mut names = Names::of_this_machine();
     let mut samples = 1;
     history.add(Sample::take(client).await?, &names);
-    let look = look();
+    let look = look(|name| env::var(name).ok());
     // In the background, this stops the process until it is in the foreground. SIGTERM must end it even then, so the handlers, which
     // only report signals to the loop below, come later.
     let mut terminal = Terminal::open().context("cannot use the terminal")?;
@@ -120,9 +120,9 @@ async fn wait_for<T>(asking: &mut Option<Pending<'_, T>>) -> anyhow::Result<T> {
     }
 }
 
-/// What the environment says about the terminal: the character set of the locale, and NO_COLOR (https://no-color.org).
-fn look() -> Look {
-    let value = |name| env::var(name).ok().filter(|value| !value.is_empty());
+/// What the environment says about the terminal: the character set of the locale, and NO_COLOR (<https://no-color.org>).
+pub(super) fn look(variable: impl Fn(&str) -> Option<String>) -> Look {
+    let value = |name| variable(name).filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(value).unwrap_or_default();
     let locale = locale.to_ascii_lowercase();
     let unicode = locale.contains("utf-8") || locale.contains("utf8");

@@ -198,3 +198,17 @@ fn a_screen_needs_a_terminal_and_json_needs_once() {
         assert!(parse_args::<TopArgs>(wrong).is_err(), "{wrong}");
     }
 }
+
+#[test]
+fn the_first_variable_of_the_locale_that_is_set_decides_the_characters() {
+    let look = |set: &[(&str, &str)]| {
+        let found =
+            |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        let look = session::look(found);
+        (look.unicode, look.colour)
+    };
+    assert_eq!(look(&[]), (false, true));
+    assert_eq!(look(&[("LANG", "de_DE.UTF-8"), ("NO_COLOR", "")]), (true, true));
+    assert_eq!(look(&[("LC_ALL", ""), ("LC_CTYPE", "C.utf8"), ("NO_COLOR", "1")]), (true, false));
+    assert_eq!(look(&[("LC_ALL", "C"), ("LANG", "de_DE.UTF-8")]), (false, true));
+}

@@ -254,7 +254,8 @@ fn foot_line(top: Option<&Top>, view: &View, width: u16) -> Paragraph<'static> {
     match top.filter(|_| !kept.is_empty() && view.detail.is_none()) {
         Some(top) => {
             let Table { rows, all, .. } = Table::new(top, view);
-            Paragraph::new(format!("{}  {} of {all}  Esc all  ? keys", kept.join("  "), rows.len())).bold()
+            Paragraph::new(format!("{}  {} of {all}  Esc shows all  ? keys", kept.join("  "), rows.len()))
+                .bold()
         }
         None => Paragraph::new(keys).alignment(Alignment::Left),
     }
