@@ -4,7 +4,7 @@ use crate::commands::{
     bench::BenchCommand, check::CheckArgs, compare::CompareArgs, conntrack::ConntrackArgs,
     doctor::DoctorArgs, flow::FlowCommand, flows::FlowsArgs, generate::GenArgs, lab::LabCommand,
     line::LineArgs, link::LinkArgs, load::LoadArgs, model::ModelCommand, reg::RegCommand, report::ReportArgs,
-    up::UpArgs, watch::WatchArgs, why::WhyArgs,
+    status::StatusArgs, top::TopArgs, up::UpArgs, watch::WatchArgs, why::WhyArgs,
 };
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
@@ -36,9 +36,15 @@ pub(crate) enum Command {
     /// Stop the daemon and remove everything that it created.
     Down,
     /// Show the ports with their engines, counters and reasons.
-    Status,
+    Status(StatusArgs),
     /// Show the connections on the fast path.
     Flows(FlowsArgs),
+    /// Show connections, hosts, ports and reasons for slow packets by rate, on the whole terminal.
+    ///
+    /// Names of hosts come from DHCP leases of this machine (dnsmasq, odhcpd, ISC dhcpd, Kea) and /etc/hosts. Keys: 1 to 5 or Tab choose a
+    /// pane, the arrows a row, Enter opens it, s sorts, / filters, ? lists all keys, q quits. The screen uses only the colours of the
+    /// terminal, and none if NO_COLOR is set.
+    Top(TopArgs),
     /// Explain whether connections are fast or slow, since when, why, and what would change that.
     Why(WhyArgs),
     /// Show conntrack's table like `conntrack -L`, with the packets of the fast path included in the counters.

@@ -19,11 +19,13 @@ pub(crate) mod man;
 pub(crate) mod reg;
 pub(crate) mod report;
 pub(crate) mod status;
+pub(crate) mod top;
 pub(crate) mod up;
 pub(crate) mod watch;
 pub(crate) mod why;
 
 mod arguments;
+mod hosts;
 pub(crate) mod measure;
 pub(crate) mod model;
 mod result_files;

@@ -1,16 +1,21 @@
 //! Where a command writes: answers through a callback, notes for the operator on standard error, and a progress bar.
 
 mod progress;
+mod screen;
+mod terminal;
 
 use crate::render::Answer;
 pub(crate) use progress::Bar;
+pub(crate) use screen::Screen;
 use std::{
     io::{self, Write},
     thread::sleep,
     time::{Duration, Instant},
 };
+pub(crate) use terminal::Terminal;
 
-/// Shows one answer on standard output. Most commands call it once; `shunt watch` and `shunt load` call it for each event.
+/// Shows one answer on standard output. Most commands call it once; `shunt watch`, `shunt load` and `shunt status --watch` call it for each
+/// event.
 pub(crate) type Show<'s> = &'s mut dyn FnMut(&Answer) -> anyhow::Result<()>;
 
 /// How long [`write_stderr`] retries after ENOMEM.

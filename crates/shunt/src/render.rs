@@ -11,6 +11,7 @@ mod flows;
 mod frame_size;
 mod generate;
 mod goodput;
+mod hosts;
 mod line;
 mod link;
 mod load;
@@ -18,15 +19,18 @@ mod model;
 mod ndr;
 mod registers;
 mod report;
+mod screenful;
 mod statics;
 mod status;
 mod sweep;
+pub(crate) mod top;
 mod tracked;
 mod units;
 mod why;
 
 pub(crate) use campaign::{CampaignSummary, StepState, StepSummary};
 pub(crate) use doctor::Diagnosis;
+pub(crate) use hosts::HostTotal;
 pub(crate) use line::{Line, Row};
 pub(crate) use link::{LinkChange, LinkScreen};
 pub(crate) use model::{ModelPoint, Modelled};
@@ -46,6 +50,7 @@ use std::{
     path::PathBuf,
 };
 pub(crate) use tracked::protocol_number;
+pub(crate) use why::describe as explanation_text;
 
 /// The outcome of a command, or of a part of it.
 #[derive(Debug)]
@@ -56,7 +61,21 @@ pub(crate) enum Answer {
     },
     Stopped(Stopped),
     Status(Status),
+    /// The state, one of several: JSON on one line, or text that a blank line ends.
+    StatusLine(Status),
+    /// The state, cut to the size of a terminal.
+    Screenful {
+        status: Status,
+        /// Why the state is not up to date; none if it is.
+        failure: Option<String>,
+        columns: u16,
+        rows: u16,
+        /// Whether to clear the terminal first.
+        clear: bool,
+    },
     Flows(Vec<Connection>),
+    Hosts(Vec<HostTotal>),
+    Top(Box<top::Top>),
     Why(Explanation),
     Tracked(Vec<Tracked>),
     Event(WatchEvent),
@@ -152,9 +171,18 @@ impl Answer {
                 _ => writeln!(out, "stopped, nothing left behind"),
             },
             Self::Status(status) => out.write_all(status::describe(status, verbose).as_bytes()),
+            Self::StatusLine(status) => writeln!(out, "{}", status::describe(status, verbose)),
+            Self::Screenful { status, failure, columns, rows, clear } => {
+                let text = status::describe(status, verbose);
+                out.write_all(
+                    screenful::draw(&text, failure.as_deref(), (*columns, *rows), *clear).as_bytes(),
+                )
+            }
+            Self::Hosts(totals) => out.write_all(hosts::describe(totals).as_bytes()),
             Self::Flows(connections) => {
                 connections.iter().try_for_each(|c| out.write_all(flows::describe(c, verbose).as_bytes()))
             }
+            Self::Top(top) => out.write_all(top::describe(top).as_bytes()),
             Self::Why(explanation) => out.write_all(why::describe(explanation).as_bytes()),
             Self::Tracked(entries) => {
                 entries.iter().try_for_each(|entry| writeln!(out, "{}", tracked::describe(entry)))
@@ -203,8 +231,14 @@ impl Answer {
     fn render_json(&self, out: &mut dyn Write) -> io::Result<()> {
         match self {
             Self::Started { status, .. } | Self::Status(status) => write_json(out, status),
+            Self::Screenful { failure: Some(why), .. } => {
+                write_json_line(out, &serde_json::json!({"failure": why}))
+            }
+            Self::StatusLine(status) | Self::Screenful { status, .. } => write_json_line(out, status),
+            Self::Hosts(totals) => write_json(out, totals),
             Self::Stopped(stopped) => write_json(out, stopped),
             Self::Flows(connections) => write_json(out, connections),
+            Self::Top(top) => write_json(out, top),
             Self::Why(explanation) => write_json(out, explanation),
             Self::Tracked(entries) => write_json(out, entries),
             Self::Event(event) => write_json_line(out, event),

@@ -22,6 +22,7 @@ mod programs;
 mod refusals;
 mod restarts;
 mod systemd_unit;
+mod top_command;
 mod tracked;
 mod transmit;
 mod unsupported_rules;

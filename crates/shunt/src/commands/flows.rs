@@ -1,10 +1,13 @@
-//! `shunt flows`: lists the connections on the fast path.
+//! `shunt flows`: lists the connections on the fast path, or adds them up by host.
 
 mod filter;
 
-use super::arguments::{SelectionArgs, duration, name_of};
+use super::{
+    arguments::{SelectionArgs, duration, name_of},
+    hosts::{Names, totals},
+};
 use crate::{client::control::Client, render::Answer};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use filter::{Filter, Order, SortKey};
 use shunt_api::{Connection, Engine, FlowState};
 use std::time::Duration;
@@ -22,18 +25,28 @@ pub(crate) struct FlowsArgs {
     /// Only connections whose packets arrive or leave through this device.
     #[arg(long, value_name = "PORT")]
     port: Option<String>,
-    /// The order: largest first; for idle, src and dst smallest first.
+    /// Add the connections up: one line for each host at either end of a connection, with its name from the DHCP leases of this machine
+    /// (dnsmasq, odhcpd, ISC dhcpd, Kea) or /etc/hosts.
+    #[arg(long, value_enum)]
+    by: Option<By>,
+    /// The order: largest first; for idle, src and dst smallest first. With --by host, src and dst are both the address.
     #[arg(long, value_enum, default_value = "rate")]
     sort: SortKey,
     /// Reverse the order.
     #[arg(long)]
     reverse: bool,
-    /// Show at most this many connections.
+    /// Show at most this many connections or hosts.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     /// The time over which rates are measured, at most 10s; 0s is the time since each flow was learned.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = rate_time)]
     over: Duration,
+}
+
+/// What connections are added up by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    Host,
 }
 
 impl FlowsArgs {
@@ -56,6 +69,11 @@ pub(crate) async fn run(typed: FlowsArgs, client: &Client) -> anyhow::Result<Ans
     let mut connections: Vec<Connection> = client.get(&path).await?;
     let filter = typed.filter();
     connections.retain(|connection| filter.matches(connection));
+    if let Some(By::Host) = typed.by {
+        let mut hosts = totals(&connections, &Names::of_this_machine());
+        typed.order().apply_to_hosts(&mut hosts);
+        return Ok(Answer::Hosts(hosts));
+    }
     typed.order().apply(&mut connections);
     Ok(Answer::Flows(connections))
 }

@@ -42,12 +42,17 @@ impl WhyArgs {
 }
 
 pub(crate) async fn run(selection: &Selection, client: &Client) -> anyhow::Result<Answer> {
+    Ok(Answer::Why(explain(selection, client).await?))
+}
+
+/// The answer of the daemon, which knows at least one such connection.
+pub(super) async fn explain(selection: &Selection, client: &Client) -> anyhow::Result<Explanation> {
     let explanation: Explanation = client.get(&format!("/v1/why?{}", selection.query())).await?;
     if explanation.connections.is_empty() {
         let why = "no such connection: neither conntrack nor Shunt has seen it";
         return Err(Failure::new(FailureCode::NoConnection, why).into());
     }
-    Ok(Answer::Why(explanation))
+    Ok(explanation)
 }
 
 /// Reads an address, a network, or an address with a port.

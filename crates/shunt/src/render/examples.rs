@@ -7,7 +7,9 @@ mod generate;
 pub(crate) mod goodput;
 mod inspect;
 mod report;
+mod top;
 
+use super::HostTotal;
 pub(crate) use benches::{concurrent, sizes, sweep};
 pub(crate) use campaign::campaign;
 pub(crate) use compare::comparison;
@@ -26,6 +28,7 @@ use shunt_lab::{
 };
 use shunt_wire::Mac;
 use std::collections::BTreeMap;
+pub(crate) use top::top;
 
 const fn mac(last: u8) -> Mac {
     Mac([0x02, 0, 0, 0, 0, last])
@@ -145,6 +148,37 @@ pub(crate) fn udp6() -> Connection {
         idle_s,
         directions: vec![orig],
     }
+}
+
+/// A host with a name, and one without.
+pub(crate) fn hosts() -> Vec<HostTotal> {
+    let host =
+        |addr: &str, name: Option<&str>| HostTotal::new(addr.parse().unwrap(), name.map(str::to_owned));
+    let laptop = HostTotal {
+        connections: 21,
+        packets: 30_041,
+        sent_bytes: 10_020_031,
+        received_bytes: 20_040_051,
+        rate_pps: 82_047,
+        sent_bps: 9_510_000,
+        received_bps: 942_000_000,
+        age_s: 3727,
+        idle_s: 3,
+        ..host("192.168.1.2", Some("laptop"))
+    };
+    let other = HostTotal {
+        connections: 22,
+        packets: 18,
+        sent_bytes: 4712,
+        received_bytes: 5813,
+        rate_pps: 814,
+        sent_bps: 61_000,
+        received_bps: 0,
+        age_s: 5,
+        idle_s: 1,
+        ..host("2001:db8:1::2", None)
+    };
+    vec![laptop, other]
 }
 
 pub(crate) fn connections() -> Vec<Connection> {

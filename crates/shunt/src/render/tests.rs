@@ -72,9 +72,14 @@ fn every_text_matches_its_golden_file() {
     assert_golden("status-verbose.txt", &show(&Answer::Status(status()), VERBOSE));
     assert_golden("flows.txt", &show(&Answer::Flows(connections()), TEXT));
     assert_golden("flows-verbose.txt", &show(&Answer::Flows(connections()), VERBOSE));
+    assert_golden("flows-by-host.txt", &show(&Answer::Hosts(examples::hosts()), TEXT));
+    assert_golden("flows-by-host.json", &show(&Answer::Hosts(examples::hosts()), JSON));
     let watched = |format| events().into_iter().map(|e| show(&Answer::Event(e), format)).collect::<String>();
     assert_golden("watch.txt", &watched(TEXT));
     assert_golden("watch.jsonl", &watched(JSON));
+    let top = || Answer::Top(Box::new(examples::top()));
+    assert_golden("top-once.txt", &show(&top(), TEXT));
+    assert_golden("top-once.json", &show(&top(), JSON));
     assert_golden("why.txt", &show(&Answer::Why(explanation()), TEXT));
     assert_golden("load.txt", &show(&Answer::Load(load()), TEXT));
     assert_golden("load.jsonl", &show(&Answer::Load(load()), JSON));

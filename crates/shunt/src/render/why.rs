@@ -3,7 +3,7 @@
 use super::{flows::source_and_destination, tracked, units};
 use shunt_api::{Because, Explained, Explanation, Why};
 
-pub(super) fn describe(explanation: &Explanation) -> String {
+pub(crate) fn describe(explanation: &Explanation) -> String {
     let mut text: String = explanation.connections.iter().map(describe_connection).collect();
     if explanation.more > 0 {
         text += &format!("and {} more\n", explanation.more);

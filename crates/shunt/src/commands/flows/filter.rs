@@ -1,5 +1,6 @@
 //! Which connections `shunt flows` shows, and in which order.
 
+use crate::render::HostTotal;
 use clap::ValueEnum;
 use shunt_api::{Connection, Engine, FlowState, Selection};
 use std::cmp::Reverse;
@@ -66,5 +67,22 @@ impl Order {
             connections.reverse();
         }
         connections.truncate(self.limit.unwrap_or(usize::MAX));
+    }
+
+    /// As [`Order::apply`], for the totals of hosts.
+    pub(super) fn apply_to_hosts(self, hosts: &mut Vec<HostTotal>) {
+        hosts.sort_by_key(|host| host.addr);
+        match self.key {
+            SortKey::Rate => hosts.sort_by_key(|host| Reverse((host.rate_bps(), host.rate_pps))),
+            SortKey::Packets => hosts.sort_by_key(|host| Reverse(host.packets)),
+            SortKey::Bytes => hosts.sort_by_key(|host| Reverse(host.bytes())),
+            SortKey::Age => hosts.sort_by_key(|host| Reverse(host.age_s)),
+            SortKey::Idle => hosts.sort_by_key(|host| host.idle_s),
+            SortKey::Src | SortKey::Dst => {}
+        }
+        if self.reverse {
+            hosts.reverse();
+        }
+        hosts.truncate(self.limit.unwrap_or(usize::MAX));
     }
 }

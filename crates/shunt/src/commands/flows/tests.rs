@@ -110,3 +110,19 @@ fn options_become_a_filter_and_an_order() {
     }
     assert_eq!(parse("--sort size").unwrap_err().kind(), ErrorKind::InvalidValue);
 }
+
+#[test]
+fn hosts_are_sorted_by_the_same_keys() {
+    let first = |words: &str| {
+        let typed = parse_args::<FlowsArgs>(words).unwrap();
+        assert_eq!(typed.by, Some(By::Host));
+        let mut hosts = totals(&connections(), &Names::default());
+        typed.order().apply_to_hosts(&mut hosts);
+        hosts[0].addr.to_string()
+    };
+    assert_eq!(first("--by host"), "192.168.1.2");
+    assert_eq!(first("--by host --reverse"), "2001:db8:2::9");
+    assert_eq!(first("--by host --sort idle --reverse"), "2001:db8:2::9");
+    assert_eq!(first("--by host --sort bytes --limit 1"), "192.168.1.2");
+    assert!(parse_args::<FlowsArgs>("--by port").is_err());
+}

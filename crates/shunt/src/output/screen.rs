@@ -1,0 +1,32 @@
+//! The terminal that standard output may be.
+
+use ratatui::crossterm::terminal;
+use std::{
+    env,
+    io::{self, IsTerminal},
+};
+
+/// A terminal that can move its cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Screen {
+    pub(crate) columns: u16,
+    pub(crate) rows: u16,
+}
+
+impl Screen {
+    /// The terminal of standard output; none if standard output is something else, or if the terminal cannot move its cursor.
+    pub(crate) fn of_stdout() -> Option<Self> {
+        if !io::stdout().is_terminal() || is_dumb() {
+            return None;
+        }
+        let (columns, rows) = terminal::size().ok()?;
+        // A serial line does not know its size.
+        let known = |size, default| if size == 0 { default } else { size };
+        Some(Self { columns: known(columns, 80), rows: known(rows, 24) })
+    }
+}
+
+/// Whether the environment says that the terminal understands no escape sequences.
+pub(crate) fn is_dumb() -> bool {
+    env::var("TERM").map_or(true, |term| matches!(term.as_str(), "" | "dumb" | "unknown"))
+}
