@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 ARCH ?= amd64
 
-.PHONY: bench-peers browser-test build deps dist kernel-test lint mlrsearch test test-long test-long-root demo bench install clean help need-root
+.PHONY: bench-peers browser-test build deps dist kernel-test lint mlrsearch test test-long test-long-root demo bench install uninstall deb deb-check clean help need-root
 
 build: deps
 	$(CARGO_RUN) build --release --locked -p shunt -p shuntd
@@ -25,6 +25,9 @@ help:
 	@echo "sudo make bench        target/bench/results.json, summary.json; QUICK=1 takes less than a minute"
 	@echo "make bench-peers       beside other fast paths, in instructions: target/bench/peers.json; XDP_FORWARD=PROGRAM, QUICK=1"
 	@echo "sudo make install      PREFIX=$(PREFIX), DESTDIR=$(DESTDIR)"
+	@echo "sudo make uninstall    removes what make install has put there; keeps shunt.toml if it was changed"
+	@echo "make deb ARCH=$(ARCH)    a Debian package in target/deb; amd64, arm64 or armv7"
+	@echo "sudo make deb-check    installs, runs, upgrades and purges the package in a throw-away root"
 	@echo "make dist ARCH=$(ARCH)   a tarball with static programs in target/dist; amd64, arm64 or armv7"
 	@echo "make mlrsearch         the Python package that the search is tested against (target/mlrsearch)"
 	@echo "make browser-test      the page of shunt report in a browser, which is installed for it"
@@ -112,6 +115,28 @@ install: build
 		install -D -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/shunt.fish
 	test -e $(DESTDIR)$(SYSCONFDIR)/shunt/shunt.toml || \
 		install -D -m 644 -t $(DESTDIR)$(SYSCONFDIR)/shunt packaging/shunt.toml
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/shunt $(DESTDIR)$(PREFIX)/bin/shuntd
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/man1/,$(notdir $(wildcard docs/man/*.1)))
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/man5/,$(notdir $(wildcard docs/man/*.5)))
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/man8/,$(notdir $(wildcard docs/man/*.8)))
+	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/shuntd@.service
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/shunt
+	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_shunt
+	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/shunt.fish
+	@conf=$(DESTDIR)$(SYSCONFDIR)/shunt/shunt.toml; \
+	if cmp -s packaging/shunt.toml $$conf; then rm -f $$conf; elif test -e $$conf; then echo "kept, because it was changed: $$conf"; fi
+	test ! -d $(DESTDIR)$(SYSCONFDIR)/shunt || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(SYSCONFDIR)/shunt
+
+# Static programs in a package that installs on every release with a suitable kernel.
+deb:
+	@packaging/deps.sh --cross
+	$(CARGO_RUN) run --quiet --locked -p xtask -- deb $(ARCH)
+
+deb-check: need-root
+	@$(MAKE) --no-print-directory deb ARCH=$$(dpkg --print-architecture)
+	packaging/deb/check.sh "$$(ls -t target/deb/shunt_*_$$(dpkg --print-architecture).deb | head -n 1)"
 
 # Static programs for this architecture or another one, with what belongs to them.
 dist:

@@ -1,5 +1,8 @@
 //! `cargo xtask dist`: a tarball of static programs for an architecture, with man pages, unit, configuration and licences.
 
+pub mod deb;
+mod licences;
+
 use crate::{
     arch::{Arch, COMPILER},
     debian::{self, Set},
@@ -67,6 +70,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         let licence = sysroot.join("usr/share/doc").join(package).join("copyright");
         put(&licence, &directory.join("licences/libraries").join(package))?;
     }
+    fs::write(directory.join("licences/crates"), licences::of_crates(arch)?)?;
     let tarball = dist.join(format!("{name}.tar.gz"));
     let (tarball_text, dist_text) = (tarball.to_string_lossy(), dist.to_string_lossy());
     let reproducible = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"];

@@ -40,6 +40,8 @@ enum Command {
     Boards(vm::boards::board_report::Options),
     /// Run the external engine on emulated 32-bit cores and compare every result with this machine's.
     Companion(companion::Options),
+    /// Build a Debian package for an architecture in target/deb.
+    Deb(dist::deb::Options),
     /// Show real traffic without Shunt and with it.
     Demo(demo::Options),
     /// Build static programs for an architecture and pack them into a tarball in target/dist.
@@ -86,6 +88,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::BenchExternal(options) => bench_external::run(&options)?,
         Command::Boards(options) => vm::boards::board_report::run(&options)?,
         Command::Companion(options) => companion::run(&options)?,
+        Command::Deb(options) => dist::deb::run(&options)?,
         Command::Demo(options) => demo::run(&options)?,
         Command::Dist(options) => dist::run(&options)?,
         Command::Generators(options) => generators::run(&options)?,
