@@ -27,6 +27,7 @@ mod files;
 mod flows;
 mod instance;
 mod mark;
+mod preview;
 mod selection;
 mod statics;
 mod status;
@@ -42,6 +43,7 @@ pub use files::FILES;
 pub use flows::{Connection, Direction, DirectionName, Family, FlowState, Proto, Tuple};
 pub use instance::{Instance, RUNTIME_DIR_VARIABLE, runtime_dir};
 pub use mark::MarkMatch;
+pub use preview::{DeviceReport, DryRun, PlannedPort, ProbeReport};
 pub use selection::{Network, Selection};
 pub use statics::{Hop, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute, StaticTable};
 pub use status::{

@@ -115,21 +115,32 @@ pub fn tcx_programs(ifindex: u32, hook: Hook) -> Vec<String> {
 
 /// The ids of the programs on a device's TCX hook, in execution order. Empty on a kernel without TCX.
 pub(crate) fn tcx_ids(ifindex: u32, hook: Hook) -> Vec<u32> {
+    query_tcx(ifindex, hook).unwrap_or_default()
+}
+
+/// Whether the kernel has TCX (Linux 6.6). Attaches nothing.
+pub fn has_tcx() -> bool {
+    const LOOPBACK: u32 = 1;
+    query_tcx(LOOPBACK, Hook::Ingress).is_some()
+}
+
+/// The ids of the programs on a device's TCX hook. None without TCX or without the device.
+fn query_tcx(ifindex: u32, hook: Hook) -> Option<Vec<u32>> {
     // A hook has at most 64 programs.
     let mut ids = [0u32; 64];
     let mut options = libbpf_sys::bpf_prog_query_opts::default();
     options.sz = size_of_val(&options) as libbpf_sys::size_t;
     options.prog_ids = ids.as_mut_ptr();
     options.__bindgen_anon_1.count = ids.len() as u32;
-    let Ok(target) = i32::try_from(ifindex) else { return Vec::new() };
+    let target = i32::try_from(ifindex).ok()?;
     // SAFETY: `ids` has room for `count` ids, and both outlive the call.
     let err = unsafe { libbpf_sys::bpf_prog_query_opts(target, hook.attach_type(), &raw mut options) };
     if err != 0 {
-        return Vec::new();
+        return None;
     }
     // SAFETY: the kernel has set the count, and both arms of the union are a u32.
     let count = unsafe { options.__bindgen_anon_1.count } as usize;
-    ids.iter().take(count).copied().collect()
+    Some(ids.iter().take(count).copied().collect())
 }
 
 /// The name of a loaded program. None if no program has this id.

@@ -238,6 +238,11 @@ impl Core {
         ports::unfit(&self.network, link)
     }
 
+    /// Why a device is not a port; `None` if it is one.
+    pub fn why_no_port(&self, link: &crate::Link) -> Option<String> {
+        (!self.ports.contains_key(&link.ifindex)).then(|| self.choice.why_no_port(&self.network, link))
+    }
+
     /// The device with this ifindex.
     pub fn link_at(&self, ifindex: u32) -> Option<&crate::Link> {
         self.network.links.get(&ifindex)

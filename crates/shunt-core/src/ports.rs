@@ -84,6 +84,23 @@ impl Choice {
         }
     }
 
+    /// Why a device that is not a port is none.
+    pub(crate) fn why_no_port(&self, network: &Network, link: &Link) -> String {
+        if let Some(why) = unfit(network, link) {
+            return why;
+        }
+        let name = &link.name;
+        match &link.kind {
+            _ if !self.ports.is_empty() => format!("not named; --port {name} makes it a port, too"),
+            Some(kind) if !is_leaf(link) => {
+                format!("devices of the kind {kind} are ports only if they are named: --port {name}")
+            }
+            _ => format!(
+                "no address to forward from, and no member of a bridge; --port {name} makes it a port"
+            ),
+        }
+    }
+
     /// The engine for packets that leave by a device, and the reason.
     fn engine(&self, network: &Network, link: &Link, ours: &dyn Fn(u32) -> bool) -> (Engine, String) {
         let tc = |why: String| (Engine::Tc, why);

@@ -84,6 +84,11 @@ impl Linux {
         sysctl::conntrack_present()
     }
 
+    /// The number of connections that conntrack tracks now; 0 if it is not loaded.
+    pub fn conntrack_count(&self) -> u64 {
+        sysctl::conntrack_count()
+    }
+
     /// Reads conntrack's timeouts.
     ///
     /// # Errors

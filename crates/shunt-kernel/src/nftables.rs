@@ -3,9 +3,12 @@
 mod family;
 mod message;
 mod path;
+mod tracking;
 
 #[cfg(test)]
 mod tests;
+
+pub use tracking::rules_track;
 
 use crate::{
     Error,

@@ -21,6 +21,11 @@ pub(crate) fn conntrack_present() -> bool {
     ["nf_conntrack_max", "nf_conntrack_count"].iter().any(|name| netfilter(name).exists())
 }
 
+/// The number of connections that conntrack tracks; 0 if it is not loaded.
+pub(crate) fn conntrack_count() -> u64 {
+    number(&netfilter("nf_conntrack_count").to_string_lossy()).unwrap_or_default()
+}
+
 pub(crate) fn conntrack_timeouts() -> Result<ConntrackTimeouts, Error> {
     let seconds = |name| {
         let path = netfilter(name);

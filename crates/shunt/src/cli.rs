@@ -3,8 +3,8 @@
 use crate::commands::{
     bench::BenchCommand, check::CheckArgs, compare::CompareArgs, conntrack::ConntrackArgs,
     doctor::DoctorArgs, flow::FlowCommand, flows::FlowsArgs, generate::GenArgs, lab::LabCommand,
-    line::LineArgs, link::LinkArgs, load::LoadArgs, model::ModelCommand, reg::RegCommand, report::ReportArgs,
-    status::StatusArgs, top::TopArgs, up::UpArgs, watch::WatchArgs, why::WhyArgs,
+    line::LineArgs, link::LinkArgs, load::LoadArgs, model::ModelCommand, probe::ProbeArgs, reg::RegCommand,
+    report::ReportArgs, status::StatusArgs, top::TopArgs, up::UpArgs, watch::WatchArgs, why::WhyArgs,
 };
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
@@ -12,6 +12,8 @@ use shunt_api::Instance;
 use std::path::PathBuf;
 
 /// A fast path for Linux routers: packets of connections that Linux has accepted skip the network stack.
+///
+/// Without a command, shunt says whether the instance runs and what to type next.
 #[derive(Debug, Parser)]
 #[command(name = "shunt", version, disable_help_subcommand = true)]
 pub(crate) struct Cli {
@@ -24,13 +26,18 @@ pub(crate) struct Cli {
     /// Print more details; after a failure, print its causes.
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
-    /// The command.
+    /// The command; without one, shunt says what to do next.
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Show what this kernel, its devices and its ruleset allow, and what Shunt would gain, before anything is attached.
+    ///
+    /// The programs are loaded, so that the kernel checks them, but attached to no device. Options and configuration are those of `shunt
+    /// up`. The exit code is 0 even if `shunt up` would fail; the failures are part of the answer.
+    Probe(ProbeArgs),
     /// Start the daemon and attach it to ports.
     Up(UpArgs),
     /// Stop the daemon and remove everything that it created.

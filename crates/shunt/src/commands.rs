@@ -16,6 +16,8 @@ pub(crate) mod line;
 pub(crate) mod link;
 pub(crate) mod load;
 pub(crate) mod man;
+pub(crate) mod next;
+pub(crate) mod probe;
 pub(crate) mod reg;
 pub(crate) mod report;
 pub(crate) mod status;

@@ -5,6 +5,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use serde::de::DeserializeOwned;
 use shunt_api::{Failure, FailureCode, Instance, RUNTIME_DIR_VARIABLE};
 use std::{
     env,
@@ -89,6 +90,26 @@ impl Program {
             .spawn()
             .map_err(|error| self.cannot_run(error))?;
         Ok(Started { child, log: path, log_start })
+    }
+
+    /// Runs the daemon with an option that makes it print an answer as JSON and exit.
+    pub(crate) fn ask<T: DeserializeOwned>(&self, option: &str, args: &[OsString]) -> anyhow::Result<T> {
+        let out = Command::new(&self.0)
+            .arg(option)
+            .args(args)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| self.cannot_run(error))?;
+        if !out.status.success() {
+            let stderr = String::from_utf8_lossy(&out.stderr);
+            return Err(exit_failure(out.status, &stderr, &format!("shuntd {option}")).into());
+        }
+        serde_json::from_slice(&out.stdout).with_context(|| {
+            let why = format!(
+                "unexpected output of shuntd {option}; shunt and shuntd may be of different versions"
+            );
+            Failure::new(FailureCode::Internal, why)
+        })
     }
 
     /// Removes programs, maps and qdiscs that a daemon which died may have left behind.

@@ -21,6 +21,8 @@ use crate::{
         load::{self, LoadArgs},
         man,
         model::Modelling,
+        next,
+        probe::Probing,
         reg::RegPlan,
         report::Reporting,
         status::{self, StatusArgs},
@@ -47,6 +49,8 @@ pub(crate) struct Plan {
 
 #[derive(Debug)]
 enum Step {
+    Next,
+    Probe(Probing),
     Up(Start),
     Down(Program),
     Status(StatusArgs),
@@ -77,7 +81,9 @@ enum Step {
 impl Plan {
     pub(crate) fn resolve(typed: Cli) -> anyhow::Result<Self> {
         let Cli { instance, command, json, .. } = typed;
+        let Some(command) = command else { return Ok(Self { instance, step: Step::Next }) };
         let step = match command {
+            Command::Probe(probe) => Step::Probe(Probing::resolve(&probe, &instance)?),
             Command::Up(up) => Step::Up(Start::resolve(&up, &instance)?),
             Command::Down => Step::Down(Program::find()?),
             Command::Status(status) => Step::Status(status),
@@ -116,6 +122,8 @@ impl Plan {
         let Self { instance, step } = self;
         let client = Client::new(&instance);
         let answer = match step {
+            Step::Next => next::run(&client, &instance).await?,
+            Step::Probe(probing) => probing.run()?,
             Step::Up(start) => start.run(&client, &instance).await?,
             Step::Down(program) => down::run(&client, &instance, &program).await?,
             Step::Status(status) => return status::run(status, &client, show).await,

@@ -17,6 +17,8 @@ mod link;
 mod load;
 mod model;
 mod ndr;
+mod next;
+mod preview;
 mod registers;
 mod report;
 mod screenful;
@@ -34,11 +36,13 @@ pub(crate) use hosts::HostTotal;
 pub(crate) use line::{Line, Row};
 pub(crate) use link::{LinkChange, LinkScreen};
 pub(crate) use model::{ModelPoint, Modelled};
+pub(crate) use next::Next;
 pub(crate) use registers::{Listed, Registers, Value, Written};
 pub(crate) use report::{Report, ReportForm, Source, document as report_document};
 use serde::Serialize;
 use shunt_api::{
-    Connection, Count, Explanation, Failure, FailureCode, StaticTable, Status, Tracked, WatchEvent,
+    Connection, Count, DryRun, Explanation, Failure, FailureCode, ProbeReport, StaticTable, Status, Tracked,
+    WatchEvent,
 };
 use shunt_lab::{
     Comparison,
@@ -55,6 +59,9 @@ pub(crate) use why::describe as explanation_text;
 /// The outcome of a command, or of a part of it.
 #[derive(Debug)]
 pub(crate) enum Answer {
+    Next(Next),
+    Probed(Box<ProbeReport>),
+    DryRun(DryRun),
     Started {
         status: Status,
         log: PathBuf,
@@ -156,6 +163,9 @@ impl Answer {
 
     fn render_text(&self, out: &mut dyn Write, verbose: bool) -> io::Result<()> {
         match self {
+            Self::Next(next) => out.write_all(next::describe(next).as_bytes()),
+            Self::Probed(report) => out.write_all(preview::probed(report, verbose).as_bytes()),
+            Self::DryRun(plan) => out.write_all(preview::dry_run(plan, verbose).as_bytes()),
             Self::Started { status, log } => {
                 out.write_all(status::started(status).as_bytes())?;
                 if verbose {
@@ -230,6 +240,9 @@ impl Answer {
 
     fn render_json(&self, out: &mut dyn Write) -> io::Result<()> {
         match self {
+            Self::Next(next) => write_json(out, next),
+            Self::Probed(report) => write_json(out, report),
+            Self::DryRun(plan) => write_json(out, plan),
             Self::Started { status, .. } | Self::Status(status) => write_json(out, status),
             Self::Screenful { failure: Some(why), .. } => {
                 write_json_line(out, &serde_json::json!({"failure": why}))

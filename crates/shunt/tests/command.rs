@@ -134,6 +134,36 @@ fn without_a_daemon_every_command_reports_how_to_start_it() {
 }
 
 #[test]
+fn without_a_command_the_next_ones_are_named() {
+    let place = Place::new();
+    let ran = place.run("", "", 0);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert_eq!(ran.args.as_deref(), Some("--list-ports"));
+    assert!(ran.out.starts_with("not running\n  shunt probe "), "{}", ran.out);
+    assert!(ran.out.contains("  shunt up --port PORT --port PORT  "), "{}", ran.out);
+    let ran = place.run("--instance lab --json", "", 0);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let body: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(body, serde_json::json!({"state": "stopped", "instance": "lab", "ports": []}));
+}
+
+#[test]
+fn a_dry_run_and_a_probe_ask_the_daemon_and_fail_with_its_message() {
+    let place = Place::new();
+    for (line, args) in [
+        ("up --dry-run --port eth7 --instance lab", "--dry-run --instance lab --port eth7"),
+        ("probe --engine tc", "--probe --instance default --engine tc"),
+    ] {
+        let ran = place.run(line, "shuntd: eth7: no such device", 13);
+        assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (13, "", "shunt: eth7: no such device\n"));
+        assert_eq!(ran.args.as_deref(), Some(args));
+        assert!(!place.dir.path().join("run").exists(), "{line} leaves a log");
+        let ran = place.run(line, "", 0);
+        assert!(ran.code == 70 && ran.err.contains("of different versions"), "{line}: {}", ran.err);
+    }
+}
+
+#[test]
 fn a_wrong_answer_of_the_daemon_is_reported_with_the_instance() {
     let place = Place::new();
     let run = place.dir.path().join("run");
@@ -265,7 +295,6 @@ fn a_full_standard_error_does_not_change_the_exit_code() {
 #[test]
 fn usage_errors_exit_with_2_and_wrong_files_with_18() {
     let place = Place::new();
-    assert_eq!(place.run("", "", 0).code, 2);
     assert_eq!(place.run("upp", "", 0).code, 2);
     assert_eq!(place.run("status --instance A", "", 0).code, 2);
     for line in ["line --frame 63", "line --mtu 20", "line --speed 0", "load --cpu 4095"] {

@@ -14,6 +14,7 @@ mod socket;
 
 pub use metrics::MetricsSource;
 pub use routes::openapi_document;
+pub(crate) use socket::check;
 pub use socket::{Listeners, bind, clean_up, unbind};
 
 use crate::connection_search::{Candidate, Found};

@@ -10,10 +10,13 @@ mod daemon;
 mod failures;
 mod flow_entry;
 mod flow_listing;
+mod foreign_programs;
 #[cfg(test)]
 mod generated_docs;
 mod iptables_poll;
+mod kernel_probes;
 mod port_counters;
+mod preview;
 mod priority;
 mod reasons;
 mod rtnl_barrier;
@@ -26,8 +29,13 @@ mod trace_stream;
 use clap::Parser;
 use nix::sys::signal::{SigSet, Signal};
 use priority::Priority;
+use serde::Serialize;
 use shunt_api::{Config, EngineChoice, Failure, FailureCode, Instance};
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 /// Forwards established connections past the network stack, the way Linux has accepted, translated and routed them.
 #[derive(Debug, Parser)]
@@ -48,6 +56,15 @@ struct Arguments {
     /// Remove what a killed daemon may have left behind, and exit; fails if the instance is running.
     #[arg(long)]
     cleanup: bool,
+    /// Print what would be attached to which port, and why, as JSON; then exit. Attaches nothing to any device.
+    #[arg(long, conflicts_with = "cleanup")]
+    dry_run: bool,
+    /// Print what this kernel, its devices and its ruleset allow, as JSON; then exit. Attaches nothing to any device.
+    #[arg(long, conflicts_with_all = ["cleanup", "dry_run"])]
+    probe: bool,
+    /// Print the names of the devices that would be ports, as JSON; then exit. Needs no root.
+    #[arg(long, conflicts_with_all = ["cleanup", "dry_run", "probe"])]
+    list_ports: bool,
 }
 
 impl Arguments {
@@ -73,6 +90,9 @@ impl Arguments {
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let instance = arguments.instance()?;
+    if arguments.list_ports {
+        return print(&preview::port_names(&arguments.config()?)?);
+    }
     start::require_root()?;
     if arguments.cleanup {
         return start::clean_up(&instance);
@@ -92,6 +112,12 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let stop_signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     stop_signals.thread_unblock().map_err(failures::internal)?;
     runtime.block_on(async {
+        if arguments.dry_run {
+            return print(&preview::dry_run(&instance, &config).await?);
+        }
+        if arguments.probe {
+            return print(&preview::probe_machine(&instance, &config).await?);
+        }
         let listeners = control::bind(&instance, &config)?;
         let ended = match start::prepare(&instance, &config) {
             // Only now: with SCHED_RR, the verifier, which takes about a second to load the programs, would keep a
@@ -105,6 +131,11 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         control::unbind(&instance);
         ended
     })
+}
+
+fn print(answer: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(answer).map_err(failures::internal)?;
+    writeln!(io::stdout().lock(), "{text}").map_err(failures::internal)
 }
 
 /// Runs `shuntd`: parses the command line, serves until the daemon is stopped, and prints a failure on standard error.

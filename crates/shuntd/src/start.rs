@@ -9,8 +9,8 @@ use shunt_bpf::{
     Changes, DataPlane, LoadOptions, Size, abi,
     attach::{self, Hook},
 };
-use shunt_core::{Action, Choice, Core, Event, Source, no_device};
-use shunt_kernel::{Linux, NetlinkSubscription};
+use shunt_core::{Action, Choice, Core, Event, Link, Source, no_device};
+use shunt_kernel::{Forwarding, Linux, NetlinkSubscription};
 use std::{path::Path, time::Instant};
 
 // The subscription ignores the filters that the data plane attaches, by their priority.
@@ -71,42 +71,73 @@ pub(crate) fn filter_handle(instance: &Instance) -> u32 {
     hash.max(1)
 }
 
-/// Checks everything that can be checked before the first program is attached, then loads the programs.
-pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Failure> {
-    let btf = Path::new("/sys/kernel/btf/vmlinux").exists() && !pretends_missing("btf");
-    if config.learn && !btf {
-        return Err(failure(
-            FailureCode::NoBtf,
-            "the kernel has no BTF (/sys/kernel/btf/vmlinux): build it with CONFIG_DEBUG_INFO_BTF=y, \
-             or set learn = false for static flows only",
-        ));
+/// What is read before programs are loaded.
+pub(crate) struct Machine {
+    pub(crate) subscription: NetlinkSubscription,
+    pub(crate) kernel: Linux,
+    /// The state of the kernel: a dump.
+    pub(crate) state: Vec<Event>,
+    pub(crate) btf: bool,
+    pub(crate) forwarding: Forwarding,
+    /// Whether connection tracking is loaded.
+    pub(crate) conntrack: bool,
+}
+
+impl Machine {
+    pub(crate) fn read(config: &Config) -> Result<Self, Failure> {
+        // Before anything is read, so that no change in between is missed.
+        let subscription = NetlinkSubscription::open(config.netlink_buffer as usize).map_err(internal)?;
+        let mut kernel = Linux::open().map_err(internal)?;
+        let state = kernel.dump().map_err(internal)?;
+        let forwarding = kernel.forwarding().map_err(internal)?;
+        let conntrack = kernel.conntrack_present();
+        let btf = Path::new("/sys/kernel/btf/vmlinux").exists() && !pretends_missing("btf");
+        Ok(Self { subscription, kernel, state, btf, forwarding, conntrack })
     }
-    // Before anything is read, so that no change in between is missed.
-    let subscription = NetlinkSubscription::open(config.netlink_buffer as usize).map_err(internal)?;
-    let mut kernel = Linux::open().map_err(internal)?;
-    let state = kernel.dump().map_err(internal)?;
-    let forwarding = kernel.forwarding().map_err(internal)?;
-    if !forwarding.v4 && !forwarding.v6 && !shunt_core::has_bridge_with_two_ports(&state) {
-        return Err(failure(
-            FailureCode::ForwardingOff,
-            "forwarding is off: set sysctl net.ipv4.ip_forward=1 or net.ipv6.conf.all.forwarding=1, \
-             or create a bridge with two ports",
-        ));
+
+    /// What keeps Shunt from running here, whichever its ports are.
+    pub(crate) fn obstacles(&self, config: &Config) -> Vec<Failure> {
+        let mut found = Vec::new();
+        if config.learn && !self.btf {
+            found.push(failure(
+                FailureCode::NoBtf,
+                "the kernel has no BTF (/sys/kernel/btf/vmlinux): build it with CONFIG_DEBUG_INFO_BTF=y, \
+                 or set learn = false for static flows only",
+            ));
+        }
+        let Forwarding { v4, v6 } = self.forwarding;
+        if !v4 && !v6 && !shunt_core::has_bridge_with_two_ports(&self.state) {
+            found.push(failure(
+                FailureCode::ForwardingOff,
+                "forwarding is off: set sysctl net.ipv4.ip_forward=1 or net.ipv6.conf.all.forwarding=1, \
+                 or create a bridge with two ports",
+            ));
+        }
+        if config.learn && !self.conntrack {
+            found.push(failure(
+                FailureCode::NoConntrack,
+                "connection tracking is not loaded: modprobe nf_conntrack, or set learn = false for static flows only",
+            ));
+        }
+        found
     }
-    if config.learn && !kernel.conntrack_present() {
-        return Err(failure(
-            FailureCode::NoConntrack,
-            "connection tracking is not loaded: modprobe nf_conntrack, or set learn = false for static flows only",
-        ));
-    }
+}
+
+/// Fails with the first obstacle, if there is one.
+pub(crate) fn refuse(obstacles: Vec<Failure>) -> Result<(), Failure> {
+    obstacles.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Loads the programs, and attaches none.
+pub(crate) fn load(machine: &Machine, config: &Config) -> Result<DataPlane, Failure> {
     let size = Size { max_flows: config.max_flows, seed: seed() };
     let options = LoadOptions {
-        btf,
+        btf: machine.btf,
         learning: config.learn,
         xdp: config.engine != EngineChoice::Tc,
         verify_xdp: config.verify_checksums == ChecksumChoice::Always,
     };
-    let mut plane = DataPlane::load(size, options).map_err(|e| load_failure(&e))?;
+    let plane = DataPlane::load(size, options).map_err(|e| load_failure(&e))?;
     if config.learn && !plane.learns() {
         return Err(failure(
             FailureCode::KernelTooOld,
@@ -114,11 +145,26 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
              update it, or set learn = false for static flows only",
         ));
     }
+    Ok(plane)
+}
+
+/// The policy for a configuration.
+pub(crate) fn core(config: &Config, own_programs: impl IntoIterator<Item = u32>) -> Core {
+    let choice = Choice { ports: config.ports.clone(), engine: config.engine, captures: config.captures };
+    Core::new(choice, own_programs)
+}
+
+/// Checks everything that can be checked before the first program is attached, then loads the programs.
+pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Failure> {
+    let machine = Machine::read(config)?;
+    refuse(machine.obstacles(config))?;
+    let mut plane = load(&machine, config)?;
+    let Machine { subscription, mut kernel, state, btf, .. } = machine;
     plane.set_filter_handle(filter_handle(instance));
     if config.learn {
         attach_change_hooks(&mut plane, &subscription);
     }
-    if options.btf && options.xdp {
+    if btf && config.engine != EngineChoice::Tc {
         if let Err(error) = plane.count_tx_drops() {
             tracing::warn!(
                 "cannot count the redirected frames that drivers drop: {error}; such frames count as fast"
@@ -126,16 +172,15 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
         }
     }
     remove_filters(instance, &mut kernel, &state);
-    let choice = Choice { ports: config.ports.clone(), engine: config.engine, captures: config.captures };
-    let mut core = Core::new(choice, plane.xdp_program_id());
+    let mut core = core(config, plane.xdp_program_id());
     let actions = core.handle(Instant::now(), Event::Dump(state));
-    check_ports(&core, &mut kernel, config)?;
+    refuse(port_obstacles(instance, &core, &mut kernel, config)?)?;
     Ok(Parts { kernel, subscription, plane, core, actions })
 }
 
 /// Attaches the programs that invalidate flows inside the kernel, before a change is acknowledged. Without one of them,
 /// changes of that kind take effect later.
-fn attach_change_hooks(plane: &mut DataPlane, subscription: &NetlinkSubscription) {
+pub(crate) fn attach_change_hooks(plane: &mut DataPlane, subscription: &NetlinkSubscription) {
     if let Err(error) = plane.attach_conntrack_filter() {
         tracing::warn!(
             "cannot watch conntrack deletions: {error}; a deleted connection stays on the fast path until it is proved again"
@@ -161,57 +206,80 @@ fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// Checks that every configured port exists and can be a port, that there is at least one port, and that no port is in
-/// use.
-fn check_ports(core: &Core, kernel: &mut Linux, config: &Config) -> Result<(), Failure> {
+/// What is wrong with the ports: configured ones that do not exist or cannot be ports, none at all, too many, or ports that are in use.
+/// Filters that a killed daemon of this instance has left are no obstacle, since a start removes them.
+///
+/// # Errors
+/// If the filters of a port cannot be read.
+pub(crate) fn port_obstacles(
+    instance: &Instance,
+    core: &Core,
+    kernel: &mut Linux,
+    config: &Config,
+) -> Result<Vec<Failure>, Failure> {
+    let mut found = Vec::new();
     for name in &config.ports {
-        let Some(link) = core.link(name) else {
-            return Err(failure(FailureCode::PortMissing, format!("port {}", no_device(name))));
-        };
-        if let Some(why) = core.unfit(link) {
-            return Err(failure(FailureCode::PortMissing, format!("port {name}: {why}")));
+        match core.link(name) {
+            None => found.push(failure(FailureCode::PortMissing, format!("port {}", no_device(name)))),
+            Some(link) => found.extend(
+                core.unfit(link).map(|why| failure(FailureCode::PortMissing, format!("port {name}: {why}"))),
+            ),
         }
     }
-    Config::check_port_count(core.ports().count())
-        .map_err(|why| failure(FailureCode::Usage, format!("ports that forwarding uses: {why}")))?;
+    if let Err(why) = Config::check_port_count(core.ports().count()) {
+        found.push(failure(FailureCode::Usage, format!("ports that forwarding uses: {why}")));
+    }
     if core.ports().next().is_none() {
-        return Err(failure(
+        found.push(failure(
             FailureCode::PortMissing,
             "no port found: no Ethernet device in this network namespace has an address to forward from or is a member of a bridge; \
              name ports with --port",
         ));
     }
     for (link, _) in core.ports() {
-        let name = &link.name;
-        let has_tcx = attach::tcx_programs(link.ifindex, Hook::Ingress).iter().any(|name| name == "shunt_in");
-        if has_tcx || !kernel.own_filters(link.ifindex).map_err(internal)?.is_empty() {
-            return Err(failure(
-                FailureCode::PortTaken,
-                format!(
-                    "port {name}: another instance of Shunt is attached; stop that instance, or name other ports with --port"
-                ),
-            ));
-        }
-        if config.engine != EngineChoice::Xdp {
-            continue;
-        }
-        if let Some(id) = link.xdp_prog {
-            let program = attach::program_name(id).unwrap_or_else(|| format!("id {id}"));
-            return Err(failure(
-                FailureCode::PortBusy,
-                format!(
-                    "port {name}: XDP program `{program}` is already attached; detach it, or use --engine tc"
-                ),
-            ));
-        }
-        if let Some(why) = core.lacks_xdp(link) {
-            return Err(failure(
-                FailureCode::NoNativeXdp,
-                format!("port {name}: {why}; use --engine tc or --engine auto"),
-            ));
-        }
+        found.extend(port_obstacle(instance, core, kernel, config, link)?);
     }
-    Ok(())
+    Ok(found)
+}
+
+fn port_obstacle(
+    instance: &Instance,
+    core: &Core,
+    kernel: &mut Linux,
+    config: &Config,
+    link: &Link,
+) -> Result<Option<Failure>, Failure> {
+    let name = &link.name;
+    let has_tcx = attach::tcx_programs(link.ifindex, Hook::Ingress).iter().any(|name| name == "shunt_in");
+    let filters = kernel.own_filters(link.ifindex).map_err(internal)?;
+    if has_tcx || filters.iter().any(|handle| *handle != filter_handle(instance)) {
+        return Ok(Some(failure(
+            FailureCode::PortTaken,
+            format!(
+                "port {name}: another instance of Shunt is attached; stop that instance, or name other ports with --port"
+            ),
+        )));
+    }
+    if config.engine != EngineChoice::Xdp {
+        return Ok(None);
+    }
+    if let Some(id) = link.xdp_prog {
+        let program = attach::program_name(id).unwrap_or_else(|| format!("id {id}"));
+        return Ok(Some(failure(
+            FailureCode::PortBusy,
+            format!(
+                "port {name}: XDP program `{program}` is already attached; detach it, or use --engine tc"
+            ),
+        )));
+    }
+    Ok(core.lacks_xdp(link).map(|why| {
+        failure(FailureCode::NoNativeXdp, format!("port {name}: {why}; use --engine tc or --engine auto"))
+    }))
+}
+
+/// Whether the kernel has TCX. Attaches nothing.
+pub(crate) fn has_tcx() -> bool {
+    attach::has_tcx() && !pretends_missing("tcx")
 }
 
 /// Whether SHUNT_PRETEND_MISSING lists a kernel feature: tests use it to walk the fallback on a newer kernel.

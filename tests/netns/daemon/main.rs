@@ -18,6 +18,7 @@ mod legacy_rules;
 mod metrics;
 mod openapi;
 mod ports;
+mod previews;
 mod programs;
 mod refusals;
 mod restarts;

@@ -22,12 +22,30 @@ fn refuses(output: &CommandOutput, code: FailureCode, names: &[&str]) {
     assert!(names.iter().all(|name| output.err.contains(name)), "{output:?} does not name {names:?}");
 }
 
+/// Asserts that `shunt probe` names the failure of `shunt up`, or fails in the same way if the options or the configuration are wrong.
+#[track_caller]
+fn probe_foresees(shunt: &Shunt, words: &str, up: &CommandOutput) {
+    let output = shunt.run(&format!("probe --json {words}"));
+    if output.code == Some(0) {
+        let report: shunt_api::ProbeReport = serde_json::from_str(&output.out).unwrap();
+        let first = report.obstacles.first().map(|failure| format!("shunt: {failure}\n"));
+        assert_eq!(first.as_ref(), Some(&up.err), "{report:#?}");
+    } else {
+        assert_eq!(output.code, up.code, "{output:?}");
+    }
+}
+
 /// Asserts that `shunt up` and `shuntd` fail so, and leave nothing behind except a log.
 #[track_caller]
 pub(crate) fn up_refuses(lab: &Topology, words: &str, code: FailureCode, names: &[&str]) {
     let before = lab.router().run("tc qdisc show; ip -o link");
     let shunt = Shunt::on(lab.router());
-    refuses(&shunt.run(&format!("up {words}")), code, names);
+    let dry_run = shunt.run(&format!("up --dry-run {words}"));
+    refuses(&dry_run, code, names);
+    let up = shunt.run(&format!("up {words}"));
+    refuses(&up, code, names);
+    assert_eq!(dry_run, up, "the dry run fails as the start does");
+    probe_foresees(&shunt, words, &up);
     refuses(&shunt.run_daemon(words), code, names);
     for file in std::fs::read_dir(shunt.directory()).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();
@@ -241,7 +259,7 @@ fn commands_without_a_daemon_say_how_to_start_one() {
         refuses(&shunt.run(words), FailureCode::NotRunning, &[&up]);
     }
     assert_eq!(shunt.done("down"), "not running, nothing left behind\n");
-    for words in ["", "fly", "status --colour", "up --engine dpdk", "flows --sort beauty"] {
+    for words in ["fly", "status --colour", "up --engine dpdk", "flows --sort beauty"] {
         assert_eq!(shunt.run(words).code, Some(FailureCode::Usage.exit_code().into()), "{words}");
     }
 }

@@ -292,3 +292,20 @@ fn a_truncated_message_is_parsed_without_panic() {
         }
     }
 }
+
+#[test]
+fn rules_that_need_conntrack_are_recognised_in_every_chain() {
+    let tracks = |family: u8, expression: &dyn Fn(&mut Batch)| {
+        let answer = forward(family).rule(family, "elsewhere", 4, &[&plain("payload"), expression]);
+        Messages(answer.0.bytes()).any(|message| tracking::needs_conntrack(&message.unwrap()))
+    };
+    for name in ["ct", "nat", "masq", "redir", "connlimit"] {
+        assert!(tracks(INET, &plain(name)) && tracks(IPV4, &plain(name)), "{name}");
+        assert!(!tracks(BRIDGE, &plain(name)) && !tracks(NETDEV, &plain(name)), "{name}");
+    }
+    for name in ["counter", "payload", "notrack", "queue"] {
+        assert!(!tracks(INET, &plain(name)), "{name}");
+    }
+    assert!(tracks(IPV4, &named("match", 1, "conntrack")) && tracks(IPV4, &named("target", 1, "MASQUERADE")));
+    assert!(!tracks(IPV4, &named("match", 1, "tcp")) && !tracks(IPV4, &named("target", 1, "LOG")));
+}

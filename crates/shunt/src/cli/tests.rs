@@ -29,3 +29,11 @@ fn up_takes_ports_an_engine_and_a_configuration_file() {
     assert!(parse("up --port eth0 --port eth1 --engine xdp --config a.toml").is_ok());
     assert_eq!(refusal("up --engine fast"), ErrorKind::InvalidValue);
 }
+
+#[test]
+fn a_dry_run_is_not_for_the_foreground_and_no_command_is_a_question() {
+    assert!(parse("up --dry-run --port eth0").is_ok());
+    assert_eq!(refusal("up --dry-run --foreground"), ErrorKind::ArgumentConflict);
+    assert!(parse("probe --port eth0 --engine tc --config a.toml").is_ok());
+    assert!(parse("--instance lab").unwrap().command.is_none());
+}

@@ -28,6 +28,19 @@ const TROUBLE_TIME: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
+    #[command(flatten)]
+    daemon: DaemonArgs,
+    /// Run the daemon in the foreground instead of starting it in the background.
+    #[arg(long)]
+    foreground: bool,
+    /// Print which ports would be used, by which engine, what would stay slow, and why; attach nothing.
+    #[arg(long, conflicts_with = "foreground")]
+    dry_run: bool,
+}
+
+/// The arguments that the daemon gets.
+#[derive(Debug, Args)]
+pub(crate) struct DaemonArgs {
     /// A network device to attach to; may be given several times [default: the devices that forwarding uses].
     #[arg(long = "port", value_name = "PORT")]
     ports: Vec<String>,
@@ -37,9 +50,6 @@ pub(crate) struct UpArgs {
     /// The configuration file [default: /etc/shunt/shunt.toml].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Run the daemon in the foreground instead of starting it in the background.
-    #[arg(long)]
-    foreground: bool,
 }
 
 /// A resolved `shunt up`: the daemon's program and arguments.
@@ -47,24 +57,37 @@ pub(crate) struct UpArgs {
 pub(crate) struct Start {
     program: Program,
     args: Vec<OsString>,
-    foreground: bool,
+    mode: Mode,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Mode {
+    Background,
+    Foreground,
+    DryRun,
 }
 
 impl Start {
     pub(crate) fn resolve(typed: &UpArgs, instance: &Instance) -> Result<Self, Failure> {
         Ok(Self {
             program: Program::find()?,
-            args: daemon_args(instance, typed)?,
-            foreground: typed.foreground,
+            args: daemon_args(instance, &typed.daemon)?,
+            mode: match typed {
+                UpArgs { dry_run: true, .. } => Mode::DryRun,
+                UpArgs { foreground: true, .. } => Mode::Foreground,
+                _ => Mode::Background,
+            },
         })
     }
 
     /// Returns when the daemon answers, or fails with its message. In the foreground, returns only if the daemon cannot be
-    /// executed.
+    /// executed. A dry run starts no daemon.
     pub(crate) async fn run(self, client: &Client, instance: &Instance) -> anyhow::Result<Answer> {
-        let Self { program, args, foreground } = self;
-        if foreground {
-            return Err(program.exec(&args));
+        let Self { program, args, mode } = self;
+        match mode {
+            Mode::Foreground => return Err(program.exec(&args)),
+            Mode::DryRun => return Ok(Answer::DryRun(program.ask("--dry-run", &args)?)),
+            Mode::Background => {}
         }
         let mut started = program.start(instance, &args)?;
         let (pid, log) = (started.pid(), started.log().to_path_buf());
@@ -76,7 +99,8 @@ impl Start {
     }
 }
 
-fn daemon_args(instance: &Instance, typed: &UpArgs) -> Result<Vec<OsString>, Failure> {
+/// The command line of the daemon.
+pub(super) fn daemon_args(instance: &Instance, typed: &DaemonArgs) -> Result<Vec<OsString>, Failure> {
     let mut args: Vec<OsString> = vec!["--instance".into(), instance.as_str().into()];
     if let Some(config) = &typed.config {
         args.extend(["--config".into(), absolute(config)?.into_os_string()]);

@@ -6,6 +6,7 @@ mod compare;
 mod generate;
 pub(crate) mod goodput;
 mod inspect;
+mod preview;
 mod report;
 mod top;
 
@@ -15,6 +16,7 @@ pub(crate) use campaign::campaign;
 pub(crate) use compare::comparison;
 pub(crate) use generate::traffic;
 pub(crate) use inspect::{diagnoses, link, register};
+pub(crate) use preview::{dry_run, probe_report};
 pub(crate) use report::{report, result_file};
 use shunt_api::{
     Attach, Because, ByteTotals, Connection, Direction, DirectionName, Engine, Explained, Explanation,

@@ -10,7 +10,7 @@ pub(super) fn started(status: &Status) -> String {
 }
 
 /// The lasting causes, each with what to do.
-fn slow_causes(causes: &[SlowCause]) -> String {
+pub(super) fn slow_causes(causes: &[SlowCause]) -> String {
     causes.iter().map(|SlowCause { what, remedy }| format!("slow: {what}\n    {remedy}\n")).collect()
 }
 
@@ -88,7 +88,7 @@ pub(super) fn describe(status: &Status, verbose: bool) -> String {
     text += &reason_table("dropped", &status.drops);
     text += &top_reasons(&status.top_reasons);
     if verbose {
-        text += &probe_table(&status.kernel);
+        text += &probe_table("kernel", &status.kernel);
     }
     text
 }
@@ -96,7 +96,7 @@ pub(super) fn describe(status: &Status, verbose: bool) -> String {
 /// The most bypassed statements that are shown without --verbose.
 const BYPASSED_SHOWN: usize = 4;
 
-fn ruleset(ruleset: &RulesetStatus, verbose: bool) -> String {
+pub(super) fn ruleset(ruleset: &RulesetStatus, verbose: bool) -> String {
     let mut text = String::new();
     if let Some(why) = &ruleset.unread {
         text += &format!("learning off: cannot read the ruleset: {why}\n");
@@ -201,11 +201,11 @@ fn most_frequent_first(reasons: &BTreeMap<String, u64>) -> impl Iterator<Item = 
     sorted.into_iter()
 }
 
-fn probe_table(probes: &[Probe]) -> String {
+pub(super) fn probe_table(title: &str, probes: &[Probe]) -> String {
     if probes.is_empty() {
         return String::new();
     }
-    let mut rows = vec![vec!["kernel".to_owned(), "answer".to_owned()]];
+    let mut rows = vec![vec![title.to_owned(), "answer".to_owned()]];
     rows.extend(probes.iter().map(|p| vec![p.name.clone(), p.answer.to_string(), p.detail.clone()]));
     format!("\n{}", align("<", &rows))
 }

@@ -6,7 +6,9 @@ use crate::{
         line,
         measure::MeasureContext,
     },
-    render::examples::{comparison, connections, events, explanation, load, self_test, statics, status},
+    render::examples::{
+        comparison, connections, dry_run, events, explanation, load, probe_report, self_test, statics, status,
+    },
 };
 use clap::Parser;
 use serde_json::Value;
@@ -43,7 +45,7 @@ fn line_1g() -> Answer {
 
 fn line_at(speed: &str) -> Answer {
     match Cli::parse_from(["shunt", "line", "--speed", speed]).command {
-        Command::Line(typed) => Answer::Line(line::resolve(&typed).unwrap()),
+        Some(Command::Line(typed)) => Answer::Line(line::resolve(&typed).unwrap()),
         other => panic!("{other:?}"),
     }
 }
@@ -56,7 +58,7 @@ fn report_as(form: ReportForm) -> Answer {
 fn simulated() -> Answer {
     let line = "shunt bench ndr --quick --simulate capacity_pps=7e5 --simulate loss_floor=0.003 --simulate capacity_pps=2e6";
     match Cli::parse_from(line.split_whitespace()).command {
-        Command::Bench(BenchCommand::Measure(typed)) => {
+        Some(Command::Bench(BenchCommand::Measure(typed))) => {
             let (stop, conditions) = (Arc::default(), shunt_lab::Conditions::default());
             let context = MeasureContext { stop: &stop, conditions, show: &mut |_| () };
             Measurement::resolve(&typed).unwrap().measure(context).unwrap()
@@ -112,6 +114,21 @@ fn every_text_matches_its_golden_file() {
     assert_golden("doctor.txt", &show(&examples::diagnoses(), VERBOSE));
     assert_golden("doctor.json", &show(&examples::diagnoses(), JSON));
     assert_golden("link.txt", &show(&examples::link(), TEXT));
+    assert_golden("up-dry-run.txt", &show(&Answer::DryRun(dry_run()), TEXT));
+    assert_golden("up-dry-run-verbose.txt", &show(&Answer::DryRun(dry_run()), VERBOSE));
+    assert_golden("probe.txt", &show(&Answer::Probed(Box::new(probe_report())), TEXT));
+    let failing = ProbeReport {
+        obstacles: vec![Failure::new(FailureCode::ForwardingOff, "forwarding is off: set a sysctl")],
+        ..probe_report()
+    };
+    assert_golden("probe-failing.txt", &show(&Answer::Probed(Box::new(failing)), VERBOSE));
+    assert_golden("next-running.txt", &show(&Answer::Next(Next::Running(Box::new(status()))), TEXT));
+    let stopped = |instance: &str, ports: &[&str]| {
+        let ports = ports.iter().map(|name| (*name).to_owned()).collect();
+        Answer::Next(Next::Stopped { instance: instance.to_owned(), ports })
+    };
+    assert_golden("next-stopped.txt", &show(&stopped("default", &["lan0", "wan0"]), TEXT));
+    assert_golden("next-stopped-lab.txt", &show(&stopped("lab", &[]), TEXT));
     assert_golden("flow-list.txt", &show(&Answer::Statics(statics()), TEXT));
 }
 
@@ -133,6 +150,11 @@ fn json_reads_back_as_the_same_value() {
     assert_eq!(flows_back, connections());
     let statics_back: StaticTable = serde_json::from_value(back(&Answer::Statics(statics()))).unwrap();
     assert_eq!(statics_back, statics());
+    let dry_run_back: DryRun = serde_json::from_value(back(&Answer::DryRun(dry_run()))).unwrap();
+    assert_eq!(dry_run_back, dry_run());
+    let probe_back: ProbeReport =
+        serde_json::from_value(back(&Answer::Probed(Box::new(probe_report())))).unwrap();
+    assert_eq!(probe_back, probe_report());
     assert_eq!(back(&started()), back(&Answer::Status(status())));
     assert_eq!(back(&Answer::Flushed(Count { count: 9 })), serde_json::json!({"count": 9}));
     let stopped = Stopped { was_running: true, killed: false, pid: Some(7) };

@@ -110,13 +110,28 @@ fn bind_control(instance: &Instance, readers: Option<Gid>) -> Result<net::UnixLi
     let path = instance.socket_path(&runtime_dir());
     match bind_at(&path, readers) {
         Ok(Some(listener)) => Ok(listener),
-        Ok(None) => Err(Failure::new(
-            FailureCode::AlreadyRunning,
-            format!(
-                "instance `{instance}` is running already; stop it with `shunt down --instance {instance}`, or choose another \
-                 name with --instance"
-            ),
-        )),
+        Ok(None) => Err(running_already(instance)),
+        Err(error) => Err(socket_failure(&path, &error)),
+    }
+}
+
+fn running_already(instance: &Instance) -> Failure {
+    Failure::new(
+        FailureCode::AlreadyRunning,
+        format!(
+            "instance `{instance}` is running already; stop it with `shunt down --instance {instance}`, or choose another \
+             name with --instance"
+        ),
+    )
+}
+
+/// Fails as [`bind`] would. Creates no file, and keeps no socket.
+pub(crate) fn check(instance: &Instance, config: &Config) -> Result<(), Failure> {
+    group(&config.read_group)?;
+    let path = instance.socket_path(&runtime_dir());
+    match has_listener(&path) {
+        Ok(false) => bind_tcp(config).map(drop),
+        Ok(true) => Err(running_already(instance)),
         Err(error) => Err(socket_failure(&path, &error)),
     }
 }

@@ -1,7 +1,7 @@
 //! Hands events to the policy and performs the actions that it returns.
 
 use super::Daemon;
-use crate::failures::attach_failure;
+use crate::{failures::attach_failure, foreign_programs::foreign_programs};
 use shunt_core::{Action, Cause, Event, Hold, Source};
 use std::time::Instant;
 
@@ -52,7 +52,7 @@ impl Daemon {
                 self.handle(Event::BridgeCalls(calls));
             }
             Action::FindPrograms(devices) => {
-                let programs = self.foreign_programs(&devices);
+                let programs = foreign_programs(&self.plane, &devices);
                 self.handle(Event::Programs(programs));
             }
             Action::AwaitKernel(cause) => {

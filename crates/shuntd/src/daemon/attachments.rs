@@ -3,12 +3,9 @@
 use super::Daemon;
 use crate::start::{self, pretends_missing};
 use shunt_api::{Engine, EngineChoice};
-use shunt_bpf::{
-    abi,
-    attach::{AttachMode, Hook},
-};
-use shunt_core::{Bridged, Event, PortSetting, Program, SurveyCounts};
-use std::collections::{BTreeMap, BTreeSet};
+use shunt_bpf::{abi, attach::AttachMode};
+use shunt_core::{Bridged, Event, PortSetting, SurveyCounts};
+use std::collections::BTreeMap;
 
 impl Daemon {
     pub(super) fn attach(&mut self, setting: PortSetting) -> Result<(), shunt_bpf::Error> {
@@ -64,19 +61,6 @@ impl Daemon {
         if self.clsacts.remove(&ifindex) {
             start::remove_clsact(&mut self.kernel, ifindex);
         }
-    }
-
-    /// The TCX programs of others on these devices.
-    pub(super) fn foreign_programs(&self, devices: &BTreeSet<u32>) -> BTreeSet<Program> {
-        let hooks = [(Hook::Ingress, false), (Hook::Egress, true)];
-        let programs_at = |ifindex: u32, (hook, egress)| {
-            let names = self.plane.foreign_programs(ifindex, hook).into_iter();
-            names.map(move |name| Program { ifindex, egress, name })
-        };
-        devices
-            .iter()
-            .flat_map(|ifindex| hooks.into_iter().flat_map(|hook| programs_at(*ifindex, hook)))
-            .collect()
     }
 
     /// What surveys have counted so far, by ifindex.

@@ -1,16 +1,18 @@
 //! Collects the answer to `shunt status`.
 
 use super::Daemon;
-use crate::reasons;
+use crate::{
+    kernel_probes::{self, tx_drops_probe},
+    reasons,
+};
 use shunt_api::{
-    API, Attach, ByteTotals, EngineChoice, FlowCounts, PacketTotals, PortPackets, PortStatus, Probe,
-    ProbeAnswer, Status,
+    API, Attach, ByteTotals, EngineChoice, FlowCounts, PacketTotals, PortPackets, PortStatus, Probe, Status,
 };
 use shunt_bpf::{
     abi::{Counters, FIRST_DROP, FIRST_REFUSAL, REASONS},
     attach::AttachMode,
 };
-use shunt_core::{Source, TrackedCounts};
+use shunt_core::TrackedCounts;
 use std::collections::BTreeMap;
 
 pub(super) fn collect(daemon: &Daemon) -> Status {
@@ -121,46 +123,11 @@ fn counts_by_name(counters: &Counters, which: impl Fn(usize) -> bool) -> BTreeMa
 }
 
 fn probes(daemon: &Daemon) -> Vec<Probe> {
-    let probe = |name: &str, yes: bool, without: &str| Probe {
-        name: name.to_owned(),
-        answer: if yes { ProbeAnswer::Yes } else { ProbeAnswer::No },
-        detail: if yes { String::new() } else { without.to_owned() },
-    };
-    let has_source = |source| !daemon.missing.contains(&source);
-    vec![
-        probe(
-            "tcx",
-            daemon
-                .core
-                .ports()
-                .all(|(link, _)| daemon.plane.attach_mode(link.ifindex) != Some(AttachMode::Clsact)),
-            "clsact filters are used instead",
-        ),
-        probe(
-            "conntrack kfuncs",
-            daemon.plane.learns() || !daemon.config.learn,
-            "only static flows are forwarded",
-        ),
-        probe(
-            "conntrack events",
-            daemon.plane.has_conntrack_filter() || !daemon.config.learn,
-            "a deleted connection stays on the fast path until it is proved again",
-        ),
-        probe(
-            "nftables events",
-            has_source(Source::Nftables),
-            "a change of rules takes effect when a flow is proved again",
-        ),
-        probe(
-            "IPsec policy events",
-            has_source(Source::Xfrm),
-            "a change of policies takes effect when a flow is proved again",
-        ),
-        probe(
-            "XDP transmit drops",
-            daemon.plane.counts_tx_drops() || daemon.config.engine == EngineChoice::Tc,
-            "redirected frames that a driver drops count as fast",
-        ),
-        probe("XDP feature events", has_source(Source::Netdev), "the engine auto uses tc on all ports"),
-    ]
+    let Daemon { plane, config, missing, core, .. } = daemon;
+    let tcx = core.ports().all(|(link, _)| plane.attach_mode(link.ifindex) != Some(AttachMode::Clsact));
+    let drops = tx_drops_probe(
+        plane.counts_tx_drops() || config.engine == EngineChoice::Tc,
+        "redirected frames that a driver drops count as fast",
+    );
+    kernel_probes::probes(plane, config, missing, tcx, drops)
 }

@@ -1,0 +1,94 @@
+//! What Shunt would do on this machine, found out without attaching anything: the output of `shuntd --dry-run` and of
+//! `shuntd --probe`.
+
+use crate::{
+    engine::Engine,
+    failure::Failure,
+    status::{Attach, PortFilter, Probe, RulesetStatus, SlowCause},
+};
+use serde::{Deserialize, Serialize};
+
+/// What `shunt up` would do with the same options.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DryRun {
+    /// The version of the daemon.
+    pub version: String,
+    /// The name of the instance that would start.
+    pub instance: String,
+    /// The ports that it would attach to, in the order of their ifindex.
+    pub ports: Vec<PlannedPort>,
+    /// The lasting causes that would keep traffic on the slow path, those that concern most traffic first.
+    pub slow_causes: Vec<SlowCause>,
+    /// The firewall rules that would stop learning, and those that fast packets would bypass.
+    pub ruleset: RulesetStatus,
+    /// The features of the kernel.
+    pub kernel: Vec<Probe>,
+}
+
+/// A port that Shunt would attach to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlannedPort {
+    /// The name of the device.
+    pub name: String,
+    /// The interface index of the device.
+    pub ifindex: u32,
+    /// The engine that would send packets out of this port at first.
+    pub engine: Engine,
+    /// Why this engine, in one sentence.
+    pub engine_reason: String,
+    /// How the tc programs would be attached.
+    pub attach: Attach,
+    /// Whether the XDP program would be attached, too.
+    pub xdp_attached: bool,
+    /// Whether a packet socket captures on the port, so that its flows would take the slow path.
+    pub captured: bool,
+    /// tc filters, TCX programs and qdiscs of others that would keep packets of the port from being learned.
+    pub filters: Vec<PortFilter>,
+}
+
+/// What this machine allows, and what Shunt would gain on it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProbeReport {
+    /// The version of the daemon.
+    pub version: String,
+    /// The release of the kernel, as `uname -r` prints it.
+    pub kernel_release: String,
+    /// The failures of `shunt up`, in the order in which it would find them; empty if it would start.
+    pub obstacles: Vec<Failure>,
+    /// The features of the kernel.
+    pub kernel: Vec<Probe>,
+    /// The settings of the router that Shunt depends on: forwarding, bridges, connection tracking.
+    pub router: Vec<Probe>,
+    /// The devices except for loopback devices, in the order of their ifindex.
+    pub devices: Vec<DeviceReport>,
+    /// The lasting causes that would keep traffic on the slow path, those that concern most traffic first.
+    pub slow_causes: Vec<SlowCause>,
+    /// The firewall rules that would stop learning, and those that fast packets would bypass.
+    pub ruleset: RulesetStatus,
+    /// What Shunt would gain, one sentence each.
+    pub gain: Vec<String>,
+}
+
+/// A device, and what Shunt could do with it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceReport {
+    /// The name of the device.
+    pub name: String,
+    /// The interface index of the device.
+    pub ifindex: u32,
+    /// `veth`, `bridge`, `vlan`, ...; absent for most physical devices.
+    pub kind: Option<String>,
+    /// Whether the device is up and has a carrier.
+    pub up: bool,
+    /// Whether native XDP programs can run on the device; absent if the kernel does not say.
+    pub xdp_native: Option<bool>,
+    /// Whether XDP can redirect frames to the device; absent if the kernel does not say. Some drivers accept frames only while an XDP
+    /// program is attached.
+    pub xdp_target: Option<bool>,
+    /// The kinds of its qdiscs, `clsact` and `ingress` included.
+    pub qdiscs: Vec<String>,
+    /// The port that Shunt would make of it; absent if it would not attach to the device.
+    pub port: Option<PlannedPort>,
+    /// Why the device would not be a port; absent if it would be one.
+    pub no_port: Option<String>,
+}
