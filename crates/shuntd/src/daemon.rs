@@ -50,6 +50,8 @@ pub(crate) struct Daemon {
     core: Core,
     /// How often the epoch has moved, by cause.
     epoch_moves: BTreeMap<Cause, u64>,
+    /// The epoch when a move was last counted.
+    counted_epoch: u32,
     /// When the epoch last moved, and why; `None` if it has not moved yet.
     last_move: Option<(Instant, Cause)>,
     started: Instant,
@@ -88,6 +90,7 @@ impl Daemon {
             instance,
             config,
             missing: parts.subscription.missing().to_vec(),
+            counted_epoch: 0,
             plane: parts.plane,
             core: parts.core,
             epoch_moves: BTreeMap::new(),
@@ -116,6 +119,7 @@ impl Daemon {
     /// Attaches to the ports, then serves until a signal or a client stops the daemon. Everything is detached on return.
     pub(crate) async fn run(mut self, listeners: control::Listeners) -> Result<(), Failure> {
         self.write_settings();
+        self.counted_epoch = self.plane.control().epoch();
         if let Err(failure) = self.perform_first_actions() {
             self.undo_attachments();
             return Err(failure);

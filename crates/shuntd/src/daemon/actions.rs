@@ -134,8 +134,9 @@ impl Daemon {
             Scope::Station(mac) => Some(Dependency::Station(mac.0)),
         };
         match dependency.map(|dependency| self.plane.note_change(dependency)) {
-            Some(Ok(false)) => {}
-            Some(Ok(true)) => self.count_move(cause),
+            // The filter of the socket may have moved it, before the daemon heard of the change.
+            Some(Ok(false)) if self.plane.control().epoch() == self.counted_epoch => {}
+            Some(Ok(_)) => self.count_move(cause),
             Some(Err(error)) => {
                 tracing::debug!("cannot tell which flows a change concerns: {error}");
                 self.perform(Action::MoveEpoch(cause));
@@ -146,6 +147,7 @@ impl Daemon {
 
     fn count_move(&mut self, cause: Cause) {
         let epoch = self.plane.control().epoch();
+        self.counted_epoch = epoch;
         *self.epoch_moves.entry(cause).or_default() += 1;
         self.last_move = Some((Instant::now(), cause));
         self.trace_stream.send_epoch(epoch, &cause.to_string());
