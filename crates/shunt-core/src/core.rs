@@ -402,6 +402,7 @@ impl Core {
         let (seen, tracking) = (self.network.stacks(want.keys().copied()), self.tracking());
         for (ifindex, view) in &mut want {
             view.setting.bridged = self.network.bridged(*ifindex, &seen, tracking);
+            view.setting.floods_unseen = self.network.floods_unseen(*ifindex, &seen);
         }
         let mut actions: Vec<Action> = gone.into_iter().map(|ifindex| Action::Detach { ifindex }).collect();
         let mut moved = (!actions.is_empty()).then_some(Cause::Engine);
@@ -418,7 +419,9 @@ impl Core {
                         || view.setting.filtered_out && !have.setting.filtered_out
                     {
                         moved = moved.or(Some(Cause::Filter));
-                    } else if view.setting.bridged != have.setting.bridged {
+                    } else if view.setting.bridged != have.setting.bridged
+                        || view.setting.floods_unseen && !have.setting.floods_unseen
+                    {
                         moved = moved.or(Some(Cause::Bridge));
                     }
                 }

@@ -112,6 +112,8 @@ pub const PORT_UNTRACKED6: u16 = 1 << 8;
 pub const PORT_XDP_IN: u16 = 1 << 9;
 /// The driver accepts redirected multi-buffer frames.
 pub const PORT_XDP_FRAGS: u16 = 1 << 10;
+/// A bridge may send copies of what leaves here by devices that are no ports.
+pub const PORT_FLOODS_UNSEEN: u16 = 1 << 11;
 
 plain! {
     /// `struct shunt_counters`: per port and CPU. Bytes are counted from the L3 header on.
