@@ -122,7 +122,7 @@ static __always_inline __u16 save_candidate(struct ingress *h, const struct shun
 	c->at_ticks = h->now;
 	c->ifindex = h->skb->ifindex;
 	c->epoch = epoch;
-	c->station_changes = shunt_stations.changes;
+	c->changes = shunt_changes.count;
 	c->sighting = shunt_sighting_index(h->hash);
 	c->fingerprint = shunt_fingerprint(h->hash);
 	c->class_bits = p->class_bits;

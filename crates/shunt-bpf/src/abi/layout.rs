@@ -98,6 +98,10 @@ mod tests {
         add::<Trace>(&mut rust);
         add::<Sweep>(&mut rust);
         add::<Edit>(&mut rust);
+        add::<Change>(&mut rust);
+        add::<SetName>(&mut rust);
+        add::<Set>(&mut rust);
+        constants!(rust: SETS_MAX SET_INTERVALS);
         constants!(rust: ABI_VERSION PORTS_MAX EPOCH_RETIRED);
         constants!(rust: FLOW_PENDING FLOW_ACTIVE);
         constants!(rust: FLOW_XDP FLOW_STATIC FLOW_NAT FLOW_PARTIAL FLOW_REPLY FLOW_UNREPLIED FLOW_BRIDGED);
