@@ -5,6 +5,7 @@ pub mod abi;
 pub mod attach;
 mod control;
 pub mod core;
+mod dependencies;
 mod error;
 mod filter;
 mod flows;
@@ -20,7 +21,8 @@ mod table;
 pub mod verifier;
 pub mod wire;
 
-pub use control::{ControlBlock, Masked};
+pub use control::{ControlBlock, Masked, RuleChanges};
+pub use dependencies::{AddressSet, Dependency};
 pub use error::Error;
 pub use flows::{Entry, FlowTable, Key};
 pub use maps::CONTROL_MAP;

@@ -7,6 +7,7 @@ pub(crate) mod completions;
 pub(crate) mod conntrack;
 pub(crate) mod doctor;
 pub(crate) mod down;
+pub(crate) mod export;
 pub(crate) mod flow;
 pub(crate) mod flows;
 pub(crate) mod flush;

@@ -1,7 +1,7 @@
 //! From the command line to an action: resolves what was typed (reads files, finds programs, makes paths absolute), then runs it.
 
 use crate::{
-    cli::{Cli, Command},
+    cli::{Cli, Command, examples},
     client::control::Client,
     commands::{
         bench::{BenchCommand, Campaign, MeasureCommand, Measurement},
@@ -11,6 +11,7 @@ use crate::{
         conntrack::{self, ConntrackArgs},
         doctor::DoctorPlan,
         down,
+        export::{self, ExportArgs},
         flow::Change,
         flows::{self, FlowsArgs},
         flush,
@@ -56,6 +57,7 @@ enum Step {
     Down(Program),
     Status(StatusArgs),
     Flows(FlowsArgs),
+    Export(ExportArgs),
     Top(TopArgs),
     Why(Selection),
     Conntrack(ConntrackArgs),
@@ -90,6 +92,7 @@ impl Plan {
             Command::Down => Step::Down(Program::find()?),
             Command::Status(status) => Step::Status(status),
             Command::Flows(flows) => Step::Flows(flows),
+            Command::Export(export) => Step::Export(export),
             Command::Top(top) => Step::Top(top.resolve(json)?),
             Command::Why(why) => Step::Why(why.resolve()?),
             Command::Conntrack(conntrack) => Step::Conntrack(conntrack),
@@ -131,6 +134,7 @@ impl Plan {
             Step::Down(program) => down::run(&client, &instance, &program).await?,
             Step::Status(status) => return status::run(status, &client, show).await,
             Step::Flows(flows) => flows::run(flows, &client).await?,
+            Step::Export(export) => return export::run(export, &client, show).await,
             Step::Top(top) => return top::run(top, &client, show).await,
             Step::Why(selection) => why::run(&selection, &client).await?,
             Step::Conntrack(conntrack) => conntrack::run(conntrack, &client).await?,
@@ -151,8 +155,8 @@ impl Plan {
             Step::Check(checking) => return checking.run(show).await,
             Step::Model(modelling) => modelling.run()?,
             Step::Report(reporting) => reporting.run()?,
-            Step::Completions(shell) => completions::run(Cli::command(), shell)?,
-            Step::Man(dir) => man::run(Cli::command(), dir)?,
+            Step::Completions(shell) => completions::run(shell)?,
+            Step::Man(dir) => man::run(Cli::command(), dir, examples::of)?,
         };
         show(&answer)
     }

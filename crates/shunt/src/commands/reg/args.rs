@@ -99,7 +99,7 @@ impl Place {
     pub(super) fn not_found(&self, error: SelectError) -> Failure {
         let hint = match (&error, self.has_chip) {
             (SelectError::None { .. }, false) => {
-                "\n  no chip is known: give --soc CHIP or --defs FILE; there is no device tree that names one"
+                "; no chip is known: give --soc CHIP or --defs FILE; there is no device tree that names one"
             }
             _ => "",
         };
