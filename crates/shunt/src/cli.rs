@@ -6,8 +6,8 @@ use crate::{
         bench::BenchCommand, check::CheckArgs, compare::CompareArgs, conntrack::ConntrackArgs,
         doctor::DoctorArgs, export::ExportArgs, flow::FlowCommand, flows::FlowsArgs, generate::GenArgs,
         lab::LabCommand, line::LineArgs, link::LinkArgs, load::LoadArgs, model::ModelCommand,
-        probe::ProbeArgs, reg::RegCommand, report::ReportArgs, status::StatusArgs, top::TopArgs, up::UpArgs,
-        watch::WatchArgs, why::WhyArgs,
+        probe::ProbeArgs, reg::RegCommand, report::ReportArgs, status::StatusArgs, top::TopArgs,
+        trace::TraceArgs, up::UpArgs, watch::WatchArgs, why::WhyArgs,
     },
 };
 use clap::{CommandFactory, Parser, Subcommand};
@@ -105,6 +105,11 @@ pub(crate) enum Command {
     /// Decode, read, compare and change registers by name.
     #[command(subcommand)]
     Reg(RegCommand),
+    /// Show where the time of packets goes: each stage from the driver to the wire, or to the program that reads.
+    ///
+    /// Follows one packet in N through this network namespace, without changing it: on the slow path, on the fast path, and from the send
+    /// call of a local program to the wire and back. Percentiles come first, with paths and directions side by side, then single packets.
+    Trace(TraceArgs),
     /// Check a NIC and its driver: sixteen cases with evidence, on a port and the port at the other end of its cable.
     ///
     /// Each case puts back what it changed. While it runs, settings of both ports change and links may go down: run it on ports without

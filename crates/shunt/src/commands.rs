@@ -23,6 +23,7 @@ pub(crate) mod reg;
 pub(crate) mod report;
 pub(crate) mod status;
 pub(crate) mod top;
+pub(crate) mod trace;
 pub(crate) mod up;
 pub(crate) mod watch;
 pub(crate) mod why;

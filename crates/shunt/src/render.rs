@@ -28,6 +28,7 @@ mod status;
 mod style;
 mod sweep;
 pub(crate) mod top;
+mod trace;
 mod tracked;
 mod units;
 mod why;
@@ -114,6 +115,7 @@ pub(crate) enum Answer {
     LinkChanged(LinkChange),
     Diagnoses(Vec<Diagnosis>),
     Registers(Registers),
+    Traced(Box<shunt_inspect::trace::Report>),
     Checked(Box<shunt_inspect::check::Report>),
     Modelled(Box<Modelled>),
     Report(Box<Report>, ReportForm),
@@ -262,6 +264,7 @@ impl Answer {
             Self::Links(screens, _) => out.write_all(link::describe(screens, verbose).as_bytes()),
             Self::Diagnoses(all) => out.write_all(doctor::describe(all, verbose).as_bytes()),
             Self::LinkChanged(change) => out.write_all(link::describe_change(change).as_bytes()),
+            Self::Traced(report) => out.write_all(trace::describe(report).as_bytes()),
             Self::Checked(report) => out.write_all(check::describe(report).as_bytes()),
             Self::Registers(answer) => out.write_all(registers::describe(answer, verbose).as_bytes()),
             Self::Modelled(answer) => out.write_all(model::describe(answer).as_bytes()),
@@ -316,6 +319,7 @@ impl Answer {
             Self::Links(screens, false) => write_json(out, screens),
             Self::Diagnoses(all) => write_json(out, all),
             Self::LinkChanged(change) => write_json(out, change),
+            Self::Traced(report) => write_json(out, report),
             Self::Checked(report) => write_json(out, report),
             Self::Modelled(answer) => write_json(out, &model::to_json(answer)),
             Self::Registers(answer @ Registers::Changed { .. }) => write_json_line(out, answer),
