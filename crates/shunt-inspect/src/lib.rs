@@ -1,6 +1,6 @@
 //! Inspection of a port: registers by name, settings and counters of the link, and rules that find what slows it.
 //!
-//! Parsers and rules are pure functions; the modules that read the machine are named in each module's page.
+//! Parsers and rules are pure functions. The page of each module says whether it reads the machine.
 
 pub mod check;
 pub mod doctor;
