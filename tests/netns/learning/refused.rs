@@ -147,7 +147,7 @@ fn a_refused_connection_does_not_leave_and_is_not_learned() {
     }
 }
 
-/// Both copies leave by ports, so neither may be taken for the only one.
+/// Both copies leave through ports, so neither may be taken for the only one.
 #[track_caller]
 fn leaves_twice(ruleset: &str) {
     if !require_root() {
