@@ -57,6 +57,7 @@ enum shunt_reason {
 	SHUNT_RULESET = 19, /* a statement of the ruleset must see every packet */
 	SHUNT_IPSEC = 20, /* the packet arrived encrypted; without ESP, an IPsec policy may reject it */
 	SHUNT_BAD_CHECKSUM = 21, /* the L4 checksum is wrong */
+	SHUNT_TUNNEL_AGGREGATE = 22, /* an aggregate of tunnelled packets, whose segments have an unknown size */
 
 	/* Refusals: Linux forwarded the packet, and nothing was learned. */
 	SHUNT_NOT_WATCHED = 32, /* the candidate slot was overwritten before the packet left */
@@ -128,6 +129,7 @@ enum shunt_port_flags {
 	SHUNT_PORT_UNTRACKED6 = 1 << 8, /* conntrack does not see bridged IPv6 */
 	SHUNT_PORT_XDP_IN = 1 << 9, /* Shunt's XDP program runs on this port */
 	SHUNT_PORT_XDP_FRAGS = 1 << 10, /* the driver accepts redirected multi-buffer frames */
+	SHUNT_PORT_FLOODS_UNSEEN = 1 << 11, /* a bridge may flood packets to devices that are no ports, too */
 };
 
 enum shunt_control_flags {

@@ -4,7 +4,6 @@
  * kept as candidates. This program has an object of its own because it needs conntrack's kfuncs.
  */
 #include "include/judge.h"
-#include "include/skb.h"
 #include "include/trace.h"
 
 /* Renews an existing flow, unless it was retired after its epoch was read. */
@@ -267,6 +266,7 @@ static __always_inline int disproves(enum shunt_reason why)
 {
 	switch (why) {
 	case SHUNT_FRAGMENT:
+	case SHUNT_TUNNEL_AGGREGATE:
 	case SHUNT_AGED:
 	case SHUNT_OLD_EPOCH:
 	case SHUNT_TABLE_FULL:
@@ -348,6 +348,11 @@ static __always_inline enum shunt_reason learn(const struct egress *s, __u32 fam
 	why = shunt_derive(s->c, &s->scratch->seen, p, f, s->scratch->to);
 	if (why != SHUNT_OK)
 		return why;
+	/* The copies of a packet to a group differ by who has joined it, and no event reports that. */
+	if (s->scratch->seen.l2[0] & 1)
+		return SHUNT_ODD_EGRESS;
+	if (s->port->flags & SHUNT_PORT_FLOODS_UNSEEN && !(f->flags & SHUNT_FLOW_BRIDGED) && shunt_skb_copied(s->skb))
+		return SHUNT_LEFT_TWICE;
 	f->reprove_at_ticks = s->now + shunt_control.reprove_ticks;
 	if (f->flags & SHUNT_FLOW_UNTRACKED) {
 		choose_direction(s, family);
@@ -355,7 +360,7 @@ static __always_inline enum shunt_reason learn(const struct egress *s, __u32 fam
 		ct = shunt_ct_lookup(s, family, &dir);
 		if (!ct)
 			return SHUNT_NO_CONNTRACK;
-		why = shunt_ct_judge(s, family, ct, dir, &f->flags);
+		why = shunt_ct_is_of(s->skb, ct) ? shunt_ct_judge(s, family, ct, dir, &f->flags) : SHUNT_NO_CONNTRACK;
 		shunt_ct_limit_reprove(s, ct, f);
 		tracked = 1;
 	}
@@ -384,9 +389,10 @@ static __always_inline enum shunt_reason handle(const struct egress *s, __u32 fa
 	if (s->c->family != family)
 		return SHUNT_ODD_EGRESS;
 	if (why == SHUNT_OK) {
-		shunt_skb_wire_bytes(s->skb, p);
 		/* `taken` is SHUNT_LEFT_TWICE if the packet was duplicated, which no action can express. */
-		why = taken == SHUNT_OK ? learn(s, family, p, eth) : taken;
+		why = taken == SHUNT_OK ? shunt_skb_wire_bytes(s->skb, p) : taken;
+		if (why == SHUNT_OK)
+			why = learn(s, family, p, eth);
 	} else if (why != SHUNT_FRAGMENT) {
 		why = SHUNT_ODD_EGRESS;
 	}

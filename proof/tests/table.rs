@@ -118,6 +118,17 @@ impl Table {
     }
 }
 
+/// Without a change, the epoch never moves and is never a reason not to learn. Otherwise nothing would be explored.
+fn learning_is_not_refused(done: &[Done]) -> anyhow::Result<()> {
+    const OLD_EPOCH: u64 = 34;
+    if done.iter().any(|run| run.function == "change_route") {
+        return Ok(());
+    }
+    let refused = done.iter().any(|run| run.function == "learn_flow" && run.arguments[2] == OLD_EPOCH);
+    ensure!(!refused, "a flow was not learned although nothing has changed");
+    Ok(())
+}
+
 /// Every forwarded packet was rewritten by a single action of its key.
 fn actions_are_whole(done: &[Done]) -> anyhow::Result<()> {
     for run in done.iter().filter(|run| run.function == "use_flow" && run.arguments[2] == 0) {
@@ -174,6 +185,7 @@ fn changes_end_flows(done: &[Done]) -> anyhow::Result<()> {
 
 fn judge(done: &[Done]) -> anyhow::Result<()> {
     changes_end_flows(done)?;
+    learning_is_not_refused(done)?;
     actions_are_whole(done)?;
     audits_pass(done)?;
     retired_actions_are_unused(done)

@@ -18,7 +18,7 @@ mod ring;
 pub mod schedule;
 mod shared;
 mod table;
-mod verifier;
+pub mod verifier;
 pub mod wire;
 
 pub use control::{ControlBlock, Masked, RuleChanges};

@@ -25,7 +25,7 @@ pub(crate) fn link(ifindex: u32, name: &str) -> Link {
     }
 }
 
-fn address(ifindex: u32, addr: &str) -> Event {
+pub(crate) fn address(ifindex: u32, addr: &str) -> Event {
     Event::Address { ifindex, addr: addr.parse().unwrap(), prefix: 24 }
 }
 
@@ -172,6 +172,7 @@ fn a_shaping_qdisc_moves_its_port_to_tc_and_back() {
         filtered: false,
         filtered_out: false,
         bridged: Bridged::default(),
+        floods_unseen: false,
     };
     assert_eq!(
         core.handle(now, Event::Qdisc(htb.clone())),
@@ -771,6 +772,7 @@ fn a_capture_moves_the_epoch_after_the_setting_of_its_port() {
         filtered: false,
         filtered_out: false,
         bridged: Bridged::default(),
+        floods_unseen: false,
     };
     let on = core.handle(now, Event::Captures([2].into()));
     assert_eq!(on, [Action::Set(setting(true)), Action::MoveEpoch(Cause::Capture)]);
