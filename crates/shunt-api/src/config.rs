@@ -140,6 +140,21 @@ impl Default for Config {
     }
 }
 
+/// Adds the default of the key that a message names, as an example of how to write its value.
+fn with_example(why: String) -> String {
+    let defaults = toml::to_string(&Config::default()).unwrap_or_default();
+    let line = defaults
+        .lines()
+        .find(|line| line.split_once(" = ").is_some_and(|(key, _)| why.contains(&format!(": {key}: "))));
+    // The default of some keys is empty, which shows nothing; their messages have an example of their own.
+    match line.filter(|line| {
+        !line.ends_with("\"\"") && !why.contains("such as") && !why.contains("expected one of")
+    }) {
+        Some(line) => format!("{why}; the default is {line}"),
+        None => why,
+    }
+}
+
 impl Config {
     /// The default path of the configuration file.
     pub const PATH: &str = "/etc/shunt/shunt.toml";
@@ -155,7 +170,7 @@ impl Config {
 
     /// Reads and checks the text of a configuration file. An error is one line that names the key.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let config: Self = document::read(text)?;
+        let config: Self = document::read(text).map_err(with_example)?;
         config.check()?;
         Ok(config)
     }

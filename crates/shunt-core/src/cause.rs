@@ -39,6 +39,28 @@ pub enum Cause {
     Filter,
 }
 
+impl Cause {
+    /// All causes.
+    pub const ALL: [Self; 16] = [
+        Self::Address,
+        Self::Bridge,
+        Self::Capture,
+        Self::Engine,
+        Self::Fdb,
+        Self::Flush,
+        Self::Ipsec,
+        Self::Link,
+        Self::Neighbour,
+        Self::Netconf,
+        Self::Nexthop,
+        Self::Overrun,
+        Self::Route,
+        Self::Rule,
+        Self::Ruleset,
+        Self::Filter,
+    ];
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,8 +1,8 @@
 //! The policy: one owner of all state, fed with events.
 
 use crate::{
-    Action, BridgeCalls, Cause, Choice, Event, Hold, PortView, Program, Source, Statement, bridges::Tracking,
-    network::Network, ports, ruleset::Ruleset, survey::Surveys,
+    Action, BridgeCalls, Cause, Choice, Event, Hold, PortView, Program, Scope, Source, Statement,
+    bridges::Tracking, network::Network, ports, ruleset::Ruleset, survey::Surveys,
 };
 use shunt_api::{CaptureChoice, Proto, RulesetStatus};
 use std::{
@@ -59,23 +59,28 @@ struct Steps {
     actions: Vec<Action>,
     /// Actions that come after those about ports.
     later: Vec<Action>,
-    /// The causes for which the epoch moves already.
-    moved: BTreeSet<Cause>,
+    /// What the epoch moves for already.
+    moved: BTreeSet<(Cause, Scope)>,
+    /// The changes whose end is awaited already.
+    awaited: BTreeSet<(Cause, Scope)>,
     replan: bool,
     find_captures: bool,
 }
 
 impl Steps {
-    fn move_epoch(&mut self, cause: Cause) {
-        if self.moved.insert(cause) {
-            self.actions.push(Action::MoveEpoch(cause));
+    fn move_epoch(&mut self, cause: Cause, scope: Scope) {
+        if self.moved.contains(&(cause, Scope::Everything)) || !self.moved.insert((cause, scope)) {
+            return;
         }
+        self.actions.push(match scope {
+            Scope::Everything => Action::MoveEpoch(cause),
+            scope => Action::MoveEpochFor(cause, scope),
+        });
     }
 
-    fn await_kernel(&mut self, cause: Cause) {
-        let action = Action::AwaitKernel(cause);
-        if !self.later.contains(&action) {
-            self.later.push(action);
+    fn await_kernel(&mut self, cause: Cause, scope: Scope) {
+        if self.awaited.insert((cause, scope)) {
+            self.later.push(Action::AwaitKernel(cause, scope));
         }
     }
 }
@@ -88,7 +93,7 @@ fn is_reported_early(event: &Event) -> bool {
         // IPv4 flushes the routes of an address, and those of a nexthop object, without a message.
         Event::AddressGone { .. } | Event::Nexthop
         // fib_table_delete() sends the message before it removes the route.
-        | Event::RouteGone
+        | Event::RouteGone(_)
         // The message that a device goes up or down comes before its nexthops become usable or unusable.
         | Event::Link(_)
     )
@@ -133,7 +138,7 @@ impl Core {
                 if source == Source::Nftables {
                     steps.actions.extend(self.rules_changed(now));
                 }
-                steps.move_epoch(Cause::Overrun);
+                steps.move_epoch(Cause::Overrun, Scope::Everything);
                 self.resync_due = true;
             }
             Event::WantLiberal(connection) if connection.proto == Proto::Tcp => {
@@ -175,10 +180,10 @@ impl Core {
                 }
                 // The event does not say whether the filter was added or removed, nor whether the device has others.
                 self.resync_due |= matches!(event, Event::Filter { .. });
-                if let Some(cause) = self.network.apply(&event) {
-                    steps.move_epoch(cause);
+                if let Some((cause, scope)) = self.network.apply(&event) {
+                    steps.move_epoch(cause, scope);
                     if is_reported_early(&event) {
-                        steps.await_kernel(cause);
+                        steps.await_kernel(cause, scope);
                     }
                 }
             }
@@ -258,7 +263,9 @@ impl Core {
         // If the dump already has the effect of an event that is still to come, that event will change nothing. So the
         // difference to the former state must move the epoch.
         if self.synced_at.replace(now).is_some() {
-            self.network.difference(&before).into_iter().for_each(|cause| steps.move_epoch(cause));
+            for cause in self.network.difference(&before) {
+                steps.move_epoch(cause, Scope::Everything);
+            }
         }
         self.network.keep_faults(before);
         self.refused.clear();
@@ -403,6 +410,7 @@ impl Core {
         let (seen, tracking) = (self.network.stacks(want.keys().copied()), self.tracking());
         for (ifindex, view) in &mut want {
             view.setting.bridged = self.network.bridged(*ifindex, &seen, tracking);
+            view.setting.floods_unseen = self.network.floods_unseen(*ifindex, &seen);
         }
         let mut actions: Vec<Action> = gone.into_iter().map(|ifindex| Action::Detach { ifindex }).collect();
         let mut moved = (!actions.is_empty()).then_some(Cause::Engine);
@@ -419,7 +427,9 @@ impl Core {
                         || view.setting.filtered_out && !have.setting.filtered_out
                     {
                         moved = moved.or(Some(Cause::Filter));
-                    } else if view.setting.bridged != have.setting.bridged {
+                    } else if view.setting.bridged != have.setting.bridged
+                        || view.setting.floods_unseen && !have.setting.floods_unseen
+                    {
                         moved = moved.or(Some(Cause::Bridge));
                     }
                 }

@@ -226,6 +226,7 @@ impl Choice {
                     filtered: on(FilterHook::Ingress),
                     filtered_out: on(FilterHook::Egress) || on(FilterHook::Qdisc),
                     bridged: Bridged::default(),
+                    floods_unseen: false,
                 };
                 (link.ifindex, PortView { setting, reason, filters })
             })

@@ -6,7 +6,7 @@ mod terminal;
 
 use crate::render::Answer;
 pub(crate) use progress::Bar;
-pub(crate) use screen::Screen;
+pub(crate) use screen::{Screen, has_colour, width};
 use std::{
     io::{self, Write},
     thread::sleep,

@@ -132,7 +132,7 @@ async fn observe(
     counts: &dyn Fn(&str) -> bool,
 ) {
     let ruleset = match shunt_kernel::read_ruleset().await {
-        Ok(statements) => Event::RulesetRead(statements),
+        Ok(ruleset) => Event::RulesetRead(ruleset.statements),
         Err(error) => Event::RulesetUnread(error.to_string()),
     };
     let legacy = match LegacyIptables::default().read_if_changed() {

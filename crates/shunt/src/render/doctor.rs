@@ -1,5 +1,6 @@
 //! The text of `shunt doctor`.
 
+use super::style;
 use serde::Serialize;
 use shunt_inspect::doctor::{Certainty, Finding, Load};
 use std::collections::BTreeMap;
@@ -48,9 +49,9 @@ fn describe_one(diagnosis: &Diagnosis, verbose: bool) -> String {
 
 fn finding(finding: &Finding) -> String {
     let certainty = match finding.certainty {
-        Certainty::Certain => "certain",
-        Certainty::Likely => "likely",
-        Certainty::Possible => "possible",
+        Certainty::Certain => style::bad("certain"),
+        Certainty::Likely => style::warning("likely"),
+        Certainty::Possible => "possible".to_owned(),
     };
     format!(
         "  {} ({certainty}): {}\n    seen: {}\n    cost: {}\n    fix: {}\n    source: {}\n",

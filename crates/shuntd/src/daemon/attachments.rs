@@ -96,6 +96,7 @@ fn flags(setting: PortSetting) -> u16 {
         (learned, abi::PORT_BRIDGED),
         (untracked4, abi::PORT_UNTRACKED4),
         (untracked6, abi::PORT_UNTRACKED6),
+        (setting.floods_unseen, abi::PORT_FLOODS_UNSEEN),
     ];
     flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag)
 }

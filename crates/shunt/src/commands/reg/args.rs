@@ -99,7 +99,7 @@ impl Place {
     pub(super) fn not_found(&self, error: SelectError) -> Failure {
         let hint = match (&error, self.has_chip) {
             (SelectError::None { .. }, false) => {
-                "\n  unknown chip: no device tree names it; give --soc CHIP or --defs FILE"
+                "; unknown chip: no device tree names it; give --soc CHIP or --defs FILE"
             }
             _ => "",
         };
