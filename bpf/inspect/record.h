@@ -221,17 +221,20 @@ static __always_inline struct trace_record *claim(const void *skb, __u64 began_n
 	if (!keys || !record)
 		return NULL;
 	key = keys->skb[slot];
-	if (key && now - record->began_ns < TRACE_STALE_NS) {
+	if (key && key != (__u64)skb && now - record->began_ns < TRACE_STALE_NS) {
 		lose(0);
 		return NULL;
 	}
-	/* The packet of a stale record was freed without a tracepoint, or waits for a reader that does not read. */
+	/*
+	 * The packet of the old record was freed without a tracepoint, as TCP does, or waits for a reader that does not
+	 * read.
+	 */
 	if (!__sync_bool_compare_and_swap(&keys->skb[slot], key, (__u64)skb)) {
 		lose(0);
 		return NULL;
 	}
 	if (key)
-		publish(record, TRACE_VANISHED);
+		publish(record, record->flags & TRACE_LEFT ? TRACE_DONE : TRACE_VANISHED);
 	__builtin_memset(record, 0, __builtin_offsetof(struct trace_record, event));
 	record->slot = slot;
 	record->began_ns = began_ns ? began_ns : now;

@@ -114,6 +114,10 @@ static __always_inline void depart(const struct nf_hook_state___shunt *state, co
 	__u64 sent_ns = 0;
 	__u32 bytes;
 
+	record = record_of(skb);
+	/* A tunnel sends the packet on. */
+	if (record && !(record->flags & TRACE_LEFT))
+		return;
 	if (!plan.filter && !is_sampled())
 		return;
 	if (state->net->ns.inum != plan.netns)

@@ -6,15 +6,19 @@ use serde_json::Value;
 use shunt_api::Engine;
 use shunt_testkit::{
     Crossing, KernelObjects, NetNs, Running, SELDOM_PROVED, Shunt, TcpEcho, daemon_with, require_root,
-    rulesets, silent_router, tcp_exchange, wait_until,
+    rulesets, sent_by, silent_router, tcp_exchange, wait_for, wait_until,
 };
 use std::{net::SocketAddr, time::Duration};
 
 /// Starts a trace, and waits until packets are traced.
 #[track_caller]
 fn start(shunt: &Shunt, words: &str) -> Running {
-    let running = shunt.start(&format!("trace --seconds 60 --json {words}"));
-    wait_until("the programs are attached", || running.err().contains("tracing"));
+    let mut running = shunt.start(&format!("trace --seconds 600 --json {words}"));
+    let attached = wait_for(Duration::from_secs(60), || {
+        assert_eq!(running.ended(), None, "{}", running.err());
+        running.err().contains("tracing").then_some(())
+    });
+    assert!(attached.is_some(), "no program is attached after a minute: {}", running.err());
     running
 }
 
@@ -62,14 +66,17 @@ fn every_forwarded_packet_is_followed_and_takes_no_longer_than_its_latency() {
     }
     let bench = bench();
     let router = Shunt::on(&bench.router);
+    // The router learns its neighbours before.
+    bench.shunt.done(&format!("gen {NICS} --rate 1kpps --time 100ms"));
     let trace = start(&router, "--sample 1 -p udp");
-    let sent = json(&bench.shunt.run(&format!("gen {NICS} --rate 2kpps --time 1s")));
+    let sent = json(&bench.shunt.run(&format!("gen {NICS} --rate 2kpps --time 1s --warm-up 0s")));
     let report = end(trace, Signal::SIGINT);
 
     let [path] = paths(&report, "slow")[..] else { panic!("{report:#}") };
     assert_eq!((&path["from"], &path["to"], &path["dropped"]), (&"p0".into(), &"p1".into(), &0.into()));
     let received = sent["directions"][0]["received"].as_u64();
-    assert_eq!((path["packets"].as_u64(), received), (received, Some(2000)), "{report:#}");
+    assert_eq!(path["packets"].as_u64(), received, "{report:#}");
+    assert!(received > Some(0));
     let expected = [
         "gro",
         "ingress",
@@ -109,12 +116,12 @@ fn a_filter_and_a_port_leave_out_the_rest_and_a_dropped_packet_is_told() {
         .router
         .nft("table inet f { chain c { type filter hook forward priority 0; udp dport 5001 drop; }; }");
     let trace = start(&router, "p0 --sample 1 --dport 5001");
-    let other = start(&Shunt::on(&bench.router), "p1 --sample 1 -p udp");
-    let third = start(&Shunt::on(&bench.router), "--sample 1 --dport 9");
-    bench.shunt.run(&format!("gen {NICS} --rate 1kpps --time 300ms"));
+    let other = start(&router, "p1 --sample 1 -p udp");
+    let third = start(&router, "--sample 1 --dport 9");
+    let sent = json(&bench.shunt.run(&format!("gen {NICS} --rate 1kpps --time 300ms --warm-up 0s")));
     let report = end(trace, Signal::SIGTERM);
     let [path] = paths(&report, "slow")[..] else { panic!("{report:#}") };
-    assert_eq!((&path["packets"], &path["dropped"]), (&0.into(), &300.into()));
+    assert_eq!((&path["packets"], &path["dropped"]), (&0.into(), &sent["sent"]));
     for report in [end(other, Signal::SIGTERM), end(third, Signal::SIGTERM)] {
         assert_eq!(report["paths"].as_array().unwrap().len(), 0, "{report:#}");
     }
@@ -132,7 +139,9 @@ fn packets_of_the_tc_engine_are_fast_beside_slow_ones() {
     let shuntd = daemon_with(&lab, Engine::Tc, SELDOM_PROVED);
     back.pass(&lab.wan().answer_to(&there.pass(&out).packet().unwrap()));
     there.teach(&shuntd, &out);
-    let trace = start(&Shunt::on(lab.router()), "--sample 1 -p udp");
+    let shunt = Shunt::on(lab.router());
+    let before = sent_by(Engine::Tc, &shuntd.status());
+    let trace = start(&shunt, "--sample 1 -p udp");
     for _ in 0..20 {
         there.pass(&out);
         there.pass(&lab.lan().udp_to(4001, lab.wan().at(5001)));
@@ -140,7 +149,9 @@ fn packets_of_the_tc_engine_are_fast_beside_slow_ones() {
     let report = end(trace, Signal::SIGINT);
     let fast: u64 = paths(&report, "tc").iter().map(|path| path["packets"].as_u64().unwrap()).sum();
     let slow: u64 = paths(&report, "slow").iter().map(|path| path["packets"].as_u64().unwrap()).sum();
-    assert_eq!((fast, slow), (20, 20), "{report:#}");
+    // The second flow is learned on the way.
+    assert_eq!(fast, sent_by(Engine::Tc, &shuntd.status()) - before, "{report:#}");
+    assert!(slow > 0 && fast + slow == 40, "{report:#}");
     assert!(stages(paths(&report, "tc")[0]).contains(&"fast-path"), "{report:#}");
     assert_sums(&report);
     shuntd.stop();
@@ -157,7 +168,8 @@ fn local_tcp_is_followed_from_the_send_call_to_the_wire_and_back() {
     far.run("ip address add 192.0.2.2/24 dev f0 && ip link set f0 up");
     let server: SocketAddr = "192.0.2.2:7".parse().unwrap();
     let _echo = TcpEcho::start(&far, server);
-    let trace = start(&Shunt::on(&near), "--sample 1 -p tcp --dport 7 --rows 100");
+    let shunt = Shunt::on(&near);
+    let trace = start(&shunt, "--sample 1 -p tcp --dport 7 --rows 100");
     for _ in 0..5 {
         let answer = tcp_exchange(&near, server, b"where does the time go?", Duration::from_secs(5));
         assert_eq!(answer.unwrap(), b"where does the time go?");

@@ -38,6 +38,7 @@ pub(super) mod end {
 
 /// Bits of `enum trace_flags`.
 pub(super) mod flag {
+    pub(crate) const LEFT: u32 = 1 << 0;
     pub(crate) const LOCAL_OUT: u32 = 1 << 1;
     pub(crate) const ANSWER: u32 = 1 << 2;
 }
@@ -164,6 +165,7 @@ mod tests {
             ("CONSUMED", end::CONSUMED),
             ("VANISHED", end::VANISHED),
             ("PASSED", end::PASSED),
+            ("LEFT", flag::LEFT),
             ("LOCAL_OUT", flag::LOCAL_OUT),
             ("ANSWER", flag::ANSWER),
         ] {
@@ -174,7 +176,7 @@ mod tests {
         assert_equal(
             &rust,
             &c,
-            &["TRACE_SLOTS", "TRACE_SOCKETS", "TRACE_COMM_BYTES", "TRACE_SEND", "TRACE_DONE", "TRACE_LEFT"],
+            &["TRACE_SLOTS", "TRACE_SOCKETS", "TRACE_COMM_BYTES", "TRACE_SEND", "TRACE_DONE"],
         );
     }
 }

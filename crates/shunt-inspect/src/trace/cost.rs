@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 3;
 const BATCHES: usize = 10;
 const PACKETS: usize = 100;
 /// No packet is traced: the namespace with this number is nobody's.

@@ -18,6 +18,7 @@ use std::{
     collections::BTreeMap,
     ffi::CString,
     fs, io,
+    mem::offset_of,
     os::{fd::AsFd, unix::fs::MetadataExt},
     rc::Rc,
 };
@@ -35,8 +36,9 @@ const XDP: Source = object!("trace_xdp");
 const PROBE: Source = object!("trace_probe");
 
 /// Maps that all objects share; the others are private to one object.
-const SHARED: [&str; 5] = ["trace_keys", "trace_records", "trace_ring", "trace_losses", GATE];
+const SHARED: [&str; 5] = [KEYS, RECORDS, "trace_ring", "trace_losses", GATE];
 const GATE: &str = "trace_gate";
+const RECORDS: &str = "trace_records";
 const KEYS: &str = "trace_keys";
 const SOCKETS: &str = "trace_sockets";
 /// The programs that see what XDP programs do, from outside.
@@ -213,10 +215,24 @@ impl Programs {
         self.open_gate(false)
     }
 
-    /// Detaches the programs, and forgets packets that are on their way. Returns their number.
+    /// Detaches the programs, and forgets packets that are on their way. Returns their number. Packets that were transmitted count as
+    /// finished: their memory may be freed without a tracepoint.
     pub(super) fn off(&mut self) -> Result<usize, ProgramError> {
         self.links.clear();
-        let unfinished = self.unfinished();
+        let mut unfinished = 0;
+        for slot in self.slots_in_use() {
+            let record =
+                self.maps.get(RECORDS).and_then(|map| map.lookup(&slot.to_ne_bytes(), MapFlags::ANY).ok()?);
+            let record = record.and_then(|bytes| abi::Record::from_bytes(&bytes));
+            match record {
+                Some(record) if record.flags & abi::flag::LEFT != 0 => {
+                    let used = record.events as usize * size_of::<abi::Event>();
+                    let bytes = record.bytes().iter().copied().take(offset_of!(abi::Record, event) + used);
+                    self.records.borrow_mut().push(bytes.collect());
+                }
+                _ => unfinished += 1,
+            }
+        }
         self.clear(KEYS)?;
         self.clear(SOCKETS)?;
         Ok(unfinished)
@@ -273,9 +289,15 @@ impl Programs {
 
     /// The number of packets whose records are not finished.
     pub(super) fn unfinished(&self) -> usize {
-        let keys =
-            self.maps.get(KEYS).and_then(|map| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten());
-        keys.map_or(0, |keys| keys.chunks(8).filter(|key| key.iter().any(|byte| *byte != 0)).count())
+        self.slots_in_use().len()
+    }
+
+    fn slots_in_use(&self) -> Vec<u32> {
+        let keys = self.maps.get(KEYS).and_then(|map| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()?);
+        let keys = keys.unwrap_or_default();
+        let used =
+            (0..).zip(keys.chunks(size_of::<u64>())).filter(|(_, key)| key.iter().any(|byte| *byte != 0));
+        used.map(|(slot, _)| slot).collect()
     }
 }
 

@@ -188,6 +188,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     ("shunt check", &[("shunt check eth0 --peer eth1", "two ports that a cable connects")]),
+    (
+        "shunt trace",
+        &[
+            ("shunt trace lan0", "where the packets that arrive at a port spend their time"),
+            ("shunt trace --dst 198.51.100.7 --seconds 10", "those of a connection, for ten seconds"),
+        ],
+    ),
     ("shunt report", &[("shunt report before after -o page.html", "two campaigns on one page")]),
     ("shunt completions", &[("source <(shunt completions bash)", "in the present bash")]),
 ];
