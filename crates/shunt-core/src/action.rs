@@ -84,6 +84,6 @@ pub struct PortSetting {
     pub filtered_out: bool,
     /// The traffic that may be learned from packets that arrive on the port and are bridged.
     pub bridged: Bridged,
-    /// Whether a bridge that floods packets sends copies of what leaves by the port through devices that are no ports.
+    /// Whether a bridge that floods packets sends copies of packets that leave through the port through devices that are no ports.
     pub floods_unseen: bool,
 }

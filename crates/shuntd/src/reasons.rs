@@ -66,7 +66,7 @@ texts! {
     "bad-checksum": "the packets have a wrong TCP or UDP checksum";
         "check the sender and the links: Linux drops such packets as INVALID if nf_conntrack_checksum is on".
     "tunnel-aggregate": "the packets are aggregates of packets inside a tunnel (VXLAN, Geneve) that ends elsewhere, and Linux must check the size of each";
-        "turn aggregation of tunnelled packets off at the ports they come in by: `ethtool -K PORT gro off`".
+        "turn aggregation of tunnelled packets off on their ingress port: `ethtool -K PORT gro off`".
     "not-watched": "the packet was not recognised when it left: its candidate slot was overwritten, because too many packets were in flight through Linux";
         "nothing to do: the flow is learned from a later packet".
     "aged": "the packet took more than a second through Linux";

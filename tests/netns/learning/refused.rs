@@ -226,7 +226,7 @@ fn packets_that_a_bridge_floods_are_not_learned() {
     is_flooded(&[]);
 }
 
-/// The copies leave by devices where Shunt does not see them.
+/// The copies leave through devices where Shunt does not see them.
 #[test]
 fn packets_that_a_bridge_floods_to_devices_that_are_no_ports_are_not_learned() {
     for port in ["r0", "r3"] {
