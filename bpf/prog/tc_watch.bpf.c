@@ -126,9 +126,8 @@ static __always_inline int is_unchanged(const struct egress *s, __u32 family)
 	const void *old = shunt_header_addrs(family, &s->c->headers), *new = s->scratch->to;
 	__u32 next = family == 4 ? 4 : 16;
 
-	/* A full barrier: changes are read after the marks were set or seen. */
-	__sync_lock_test_and_set(&s->scratch->busy, 1);
-	if (shunt_likely(*(volatile __u64 *)&shunt_changes.count == s->c->changes))
+	/* Atomic, so that changes are read after the marks were set or seen. */
+	if (shunt_likely(__sync_fetch_and_add(&shunt_changes.count, 0) == s->c->changes))
 		return 1;
 	if (shunt_has_changed(shunt_station(s->scratch->seen.l2), s->c->changes) ||
 	    shunt_has_changed(shunt_station(s->c->headers.l2 + ETH_ALEN), s->c->changes) ||

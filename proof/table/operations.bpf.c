@@ -141,6 +141,20 @@ int use_flow(struct arguments *args)
 	return 0;
 }
 
+/* Records a change of a route to the address of a flow, as the filter of the daemon's socket does. */
+SEC("syscall")
+int change_route(struct arguments *args)
+{
+	__u32 address = args->key;
+	__u64 hi, lo;
+
+	shunt_address_words(4, &address, &hi, &lo);
+	args->result = shunt_note_prefix(4, hi, lo, 32);
+	if (args->result)
+		shunt_move_epoch();
+	return 0;
+}
+
 /* Retires a flow. */
 SEC("syscall")
 int retire_flow(struct arguments *args)

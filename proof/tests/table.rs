@@ -59,8 +59,8 @@ fn table_with(changes: &[(&str, &str)]) -> Table {
     regions.map("shunt_index4", 2, 16, false);
     regions.map("shunt_table4", ENTRIES_MAX, 128, false);
     regions.map("shunt_cold4", ENTRIES_MAX, 32, false);
-    // The marks of dependencies are not explored.
-    for own in ["shunt_scratch", "shunt_counters", "shunt_marks", "proof_scratch"] {
+    regions.map("shunt_marks", 1, 64, false);
+    for own in ["shunt_scratch", "shunt_counters", "proof_scratch"] {
         regions.map(own, 64, LARGE, true);
     }
     let mut images = link(vec![operations, sweep], regions).into_iter();
@@ -81,6 +81,11 @@ impl Table {
 
     fn forward(&self, key: u64) -> Step {
         self.run("use_flow", key, 0)
+    }
+
+    /// Changes a route to the destination of a flow. Packets that a flow is learned from arrived before.
+    fn change(&self, key: u64) -> Step {
+        self.run("change_route", key, 0)
     }
 
     fn retire(&self, key: u64) -> Step {
@@ -113,9 +118,12 @@ impl Table {
     }
 }
 
-/// The epoch never moves here, so it is never a reason not to learn. Otherwise nothing would be explored.
+/// Without a change, the epoch never moves and is never a reason not to learn. Otherwise nothing would be explored.
 fn learning_is_not_refused(done: &[Done]) -> anyhow::Result<()> {
     const OLD_EPOCH: u64 = 34;
+    if done.iter().any(|run| run.function == "change_route") {
+        return Ok(());
+    }
     let refused = done.iter().any(|run| run.function == "learn_flow" && run.arguments[2] == OLD_EPOCH);
     ensure!(!refused, "a flow was not learned although nothing has changed");
     Ok(())
@@ -164,7 +172,19 @@ fn retired_actions_are_unused(done: &[Done]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A packet that arrives after a change is not forwarded by an action that was learned from a packet before it.
+fn changes_end_flows(done: &[Done]) -> anyhow::Result<()> {
+    for run in done.iter().filter(|run| run.function == "use_flow" && run.arguments[2] == 0) {
+        let is_earlier = |other: &Done| {
+            other.function == "change_route" && other.arguments[0] == run.arguments[0] && other.to < run.from
+        };
+        ensure!(!done.iter().any(is_earlier), "an action from before a change was used");
+    }
+    Ok(())
+}
+
 fn judge(done: &[Done]) -> anyhow::Result<()> {
+    changes_end_flows(done)?;
     learning_is_not_refused(done)?;
     actions_are_whole(done)?;
     audits_pass(done)?;
@@ -193,9 +213,10 @@ enum Which {
     FreeList,
     Stack,
     Full,
+    Changed,
 }
 
-const ALL: [Which; 10] = [
+const ALL: [Which; 11] = [
     Which::Inserted,
     Which::Renewed,
     Which::LearnedAgain,
@@ -206,6 +227,7 @@ const ALL: [Which; 10] = [
     Which::FreeList,
     Which::Stack,
     Which::Full,
+    Which::Changed,
 ];
 
 fn scenario(table: &Table, which: Which) -> Scenario {
@@ -297,6 +319,10 @@ fn scenario(table: &Table, which: Which) -> Scenario {
             vec![t.empty(1, 1)],
             vec![vec![t.learn(1, 1)], vec![t.learn(2, 2)], vec![t.forward(1), t.forward(2)]],
         ),
+        Which::Changed => (
+            vec![t.empty(2, ENTRIES)],
+            vec![vec![t.learn(1, 1), t.forward(1)], vec![t.change(1), t.forward(1)]],
+        ),
     };
     Scenario { before, cpus, after: table.flushed() }
 }
@@ -316,8 +342,17 @@ fn fails(which: Which, bounds: Bounds, changes: &[(&str, &str)]) {
     let scenario = scenario(&table_with(changes), which);
     let turns = Bounds { preemptions: 0, weak: 0, ..bounds };
     assert!(explore(&scenario, turns, &judge).unwrap().all);
-    let e = explore(&scenario, bounds, &judge).expect_err("the modified table was accepted");
+    rejects(&scenario, which, bounds);
+}
+
+fn rejects(scenario: &Scenario, which: Which, bounds: Bounds) {
+    let e = explore(scenario, bounds, &judge).expect_err("the modified table was accepted");
     println!("{which:?}: {:#}", e.root_cause());
+}
+
+/// As [`fails`], for a change that is wrong already if the packet arrives before another CPU's turn, and leaves after it.
+fn fails_in_turns(which: Which, changes: &[(&str, &str)]) {
+    rejects(&scenario(&table_with(changes), which), which, QUICK);
 }
 
 #[test]
@@ -419,6 +454,22 @@ fn relearning_a_flow_in_two_entries_is_rejected() {
         QUICK,
         &[(first, "shunt_unpublish(family, entry, s->now);"), (DETECTS_DUPLICATE, "if (0) {")],
     );
+}
+
+#[test]
+fn a_flow_learned_while_its_route_changes_is_not_used() {
+    holds(Which::Changed);
+}
+
+#[test]
+fn learning_without_looking_for_changes_is_rejected() {
+    fails_in_turns(Which::Changed, &[(" || !is_unchanged(s, family)", "")]);
+}
+
+#[test]
+fn a_change_that_is_not_noted_is_rejected() {
+    let noted = "before = __sync_lock_test_and_set(shunt_last_change(hash), number);";
+    fails_in_turns(Which::Changed, &[(noted, "before = 0;")]);
 }
 
 #[test]
