@@ -62,6 +62,9 @@ pub struct Round {
     pub packets: usize,
 }
 
+/// Traces packets with these functions probed; each has the index of its argument that is the packet.
+type Measure<'m> = &'m mut dyn FnMut(&[(String, u16)]) -> Result<Vec<Packet>, TraceError>;
+
 /// The stretch between two functions, by their place in the list; None for the ends of the stage.
 type Stretch = (Option<usize>, Option<usize>);
 
@@ -197,11 +200,7 @@ impl Search {
     }
 
     /// Searches until no function is left within the stretch.
-    fn search(
-        mut self,
-        target: &Target,
-        measure: &mut dyn FnMut(&[(String, u16)]) -> Result<Vec<Packet>, TraceError>,
-    ) -> Result<Bisection, TraceError> {
+    fn search(mut self, target: &Target, measure: Measure<'_>) -> Result<Bisection, TraceError> {
         let mut culprit_ns = self.stage_ns;
         while let Some(middle) = self.middle() {
             let (from, to) = self.stretch;

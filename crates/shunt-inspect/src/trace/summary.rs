@@ -77,13 +77,16 @@ impl Times {
 /// Stages that follow when a packet has crossed the machine.
 const AFTERWARDS: [&str; 4] = ["completion", "wake", "read", "away"];
 
+/// A way, and the devices by which packets came and left.
+type Ends = (Way, Option<u32>, Option<u32>);
+
 /// Groups packets by path; the path with most packets first, and its other direction next to it.
 pub(super) fn paths(packets: &[Packet], name: impl Fn(u32) -> String) -> Vec<Path> {
-    let mut groups: BTreeMap<(Way, Option<u32>, Option<u32>), Vec<&Packet>> = BTreeMap::new();
+    let mut groups: BTreeMap<Ends, Vec<&Packet>> = BTreeMap::new();
     for packet in packets {
         groups.entry((packet.way, packet.in_ifindex, packet.out_ifindex)).or_default().push(packet);
     }
-    let size = |key: &(Way, Option<u32>, Option<u32>)| groups.get(key).map_or(0, Vec::len);
+    let size = |key: &Ends| groups.get(key).map_or(0, Vec::len);
     let mut keys: Vec<_> = groups.keys().copied().collect();
     // A direction and its other one have the same weight, so they stay together.
     keys.sort_by_key(|key| {
