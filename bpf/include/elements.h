@@ -88,8 +88,8 @@ static __always_inline void shunt_note_boundary(__u32 family, __u64 hi, __u64 lo
 }
 
 /* Reads the address in the key of an element. `at` is where the attribute of the key begins. Returns -1 on failure. */
-static __always_inline int shunt_element_address(struct __sk_buff *skb, __u32 at, __u32 type, const struct shunt_set *set,
-						 __u64 *hi, __u64 *lo)
+static __always_inline int shunt_element_address(struct __sk_buff *skb, __u32 at, __u32 type,
+						 const struct shunt_set *set, __u64 *hi, __u64 *lo)
 {
 	struct nlattr attrs[2]; /* the key, and its value */
 	__u32 address[4] = {};

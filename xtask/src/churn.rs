@@ -32,7 +32,7 @@ const SETUP: &str = "nft add table inet churn
     nft add chain inet churn forward '{ type filter hook forward priority 1; }'
     nft add rule inet churn forward ip saddr @blocked drop
     nft add rule inet churn forward ip daddr @blocked drop
-    ip link add churn0 type bridge; ip link set churn0 up
+    ip link add churn0 type bridge forward_delay 0; ip link set churn0 up
     for i in 1 2; do
         ip link add churn$i type veth peer name peer$i; ip link set churn$i master churn0 up; ip link set peer$i up
     done";

@@ -41,7 +41,7 @@ pub struct Config {
     pub exclude_ct_mark: Option<MarkMatch>,
     /// Whether flows of a port take the slow path while a packet socket captures on it.
     pub captures: CaptureChoice,
-    /// Which TCP and UDP checksums are verified before a packet is forwarded.
+    /// The packets whose TCP or UDP checksum is verified before they are forwarded.
     pub verify_checksums: ChecksumChoice,
     /// The receive buffer of each netlink socket, in bytes. If more changes are queued, the kernel drops some.
     pub netlink_buffer: u32,
@@ -72,18 +72,19 @@ pub enum EngineChoice {
     Xdp,
 }
 
-/// What happens to the flows of a port while a packet socket captures on it.
+/// Treatment of a port's flows while a packet socket captures on the port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CaptureChoice {
-    /// They take the slow path, so that the capture sees them.
+    /// The flows take the slow path, so that the capture sees their packets.
     #[default]
     Slow,
-    /// They stay on the fast path, and the capture misses their packets.
+    /// The flows stay fast, and the capture misses their packets.
     Ignore,
 }
 
-/// Which TCP and UDP checksums are verified before a packet is forwarded. A packet with a wrong checksum takes the slow path.
+/// The packets whose TCP or UDP checksum is verified before they are forwarded. A packet with a wrong checksum takes
+/// the slow path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChecksumChoice {

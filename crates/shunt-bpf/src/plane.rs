@@ -29,7 +29,7 @@ use std::{
     sync::Arc,
 };
 
-/// Which programs to load. Each costs verification time.
+/// Optional programs to load. Each costs verification time.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions {
     /// Load programs that need the kernel's BTF.

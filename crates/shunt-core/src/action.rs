@@ -77,13 +77,13 @@ pub struct PortSetting {
     pub up: bool,
     /// Whether a packet socket captures on the port, so that its flows must take the slow path.
     pub captured: bool,
-    /// Whether packets that come in by the port go through tc filters or TCX programs of others.
+    /// Whether packets that arrive on the port go through tc filters or TCX programs of others.
     pub filtered: bool,
-    /// Whether packets that leave by the port go through TCX programs of others, or through qdiscs or filters of a
+    /// Whether packets that leave through the port go through TCX programs of others, or through qdiscs or filters of a
     /// device on top of it.
     pub filtered_out: bool,
-    /// The traffic that may be learned from packets that come in by the port and are bridged.
+    /// The traffic that may be learned from packets that arrive on the port and are bridged.
     pub bridged: Bridged,
-    /// Whether a bridge that floods packets sends copies of what leaves by the port through devices that are no ports.
+    /// Whether a bridge that floods packets sends copies of packets that leave through the port through devices that are no ports.
     pub floods_unseen: bool,
 }

@@ -16,7 +16,7 @@ pub(crate) struct Tracking {
     pub(crate) calls: Option<BridgeCalls>,
 }
 
-/// Which bridged traffic that comes in by a port may be learned.
+/// The bridged traffic on ingress of a port that may be learned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bridged {
     /// Whether bridged traffic may be learned.
@@ -69,7 +69,7 @@ impl Network {
         bridges.map(|(_, bridge)| bridge.ageing).filter(|ageing| *ageing >= AGEING_MIN).min()
     }
 
-    /// Decides which bridged traffic that comes in by a port may be learned. `seen` are all ports and the devices on
+    /// Decides which bridged traffic that arrives on a port may be learned. `seen` are all ports and the devices on
     /// top of them.
     pub(crate) fn bridged(&self, ifindex: u32, seen: &BTreeSet<u32>, tracking: Tracking) -> Bridged {
         let bridges = self.bridges_of(ifindex);

@@ -1,8 +1,8 @@
-//! Why the epoch moves.
+//! The causes of epoch moves.
 
 use std::fmt;
 
-/// Why the epoch moves.
+/// The cause of an epoch move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// An address came or went.

@@ -43,7 +43,7 @@ pub struct Core {
     held: Option<Hold>,
     /// The devices on top of ports, as in the last [`Action::SetUppers`].
     uppers: BTreeMap<u32, BTreeSet<u32>>,
-    /// What virtual ports receive.
+    /// Counts of the kinds of packets that virtual ports receive.
     surveys: Surveys,
     /// Ports whose driver accepts no redirected frames although Shunt's XDP program is attached, and since when.
     awaited_targets: BTreeMap<u32, Instant>,
@@ -201,7 +201,8 @@ impl Core {
         self.network.xdp.get(&ifindex).map(|xdp| (xdp.native, xdp.target))
     }
 
-    /// Why a device cannot send by XDP whatever Shunt does; `None` if it can, or may be able to once a program is attached.
+    /// The reason why a device cannot send by XDP whatever Shunt does; `None` if it can, or may be able to once a
+    /// program is attached.
     pub fn lacks_xdp(&self, link: &crate::Link) -> Option<&'static str> {
         match self.xdp(link.ifindex) {
             Some((false, _)) => Some("the driver has no native XDP"),
@@ -238,12 +239,12 @@ impl Core {
         self.network.links.values().find(|link| link.name == name)
     }
 
-    /// Why a device cannot be a port, and which devices to name instead; `None` if the device can be a port.
+    /// The reason why a device cannot be a port, and the devices to name instead; `None` if the device can be a port.
     pub fn unfit(&self, link: &crate::Link) -> Option<String> {
         ports::unfit(&self.network, link)
     }
 
-    /// Why a device is not a port; `None` if it is one.
+    /// The reason why a device is not a port; `None` if it is one.
     pub fn why_no_port(&self, link: &crate::Link) -> Option<String> {
         (!self.ports.contains_key(&link.ifindex)).then(|| self.choice.why_no_port(&self.network, link))
     }

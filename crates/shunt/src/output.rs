@@ -1,4 +1,4 @@
-//! Where a command writes: answers through a callback, notes for the operator on standard error, and a progress bar.
+//! Output of a command: answers through a callback, notes for the operator on standard error, and a progress bar.
 
 mod progress;
 mod screen;

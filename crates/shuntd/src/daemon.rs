@@ -79,7 +79,7 @@ pub(crate) struct Daemon {
     /// The policy's actions to perform before the loop starts.
     first_actions: Vec<Action>,
     subscription: Option<NetlinkSubscription>,
-    /// Where to ask for an [`Event::Finished`]; `None` until the loop starts.
+    /// Sends changes to the thread that waits for the RTNL lock and then sends an [`Event::Finished`]; `None` until the loop starts.
     rtnl_barrier: Option<std::sync::mpsc::Sender<rtnl_barrier::Change>>,
     priority: Priority,
 }

@@ -23,7 +23,7 @@ const VXLAN: [u8; 8] = [8, 0, 0, 0, 0, 0, 7, 0];
 
 const STATEFUL: &str = "table inet filter { chain forward { type filter hook forward priority filter; ct state established,related accept; }; }";
 
-/// Packets from the tunnel's network come in by the tunnel only.
+/// Packets from the tunnel's network arrive through the tunnel only.
 const TUNNEL_ONLY: &str = r#"table inet filter { chain forward { type filter hook forward priority filter;
     iifname "r1" ip saddr 10.9.0.0/24 drop; ct state established,related accept; }; }"#;
 
@@ -55,7 +55,7 @@ fn tunnel(kind: &str, lab: &Topology) -> [String; 2] {
     })
 }
 
-/// The inner packets leave by a port, as if they had come in by the port of the tunnel. In clear text, the rules refuse them.
+/// The inner packets leave through a port, as if they had arrived on the port of the tunnel. In clear text, the rules refuse them.
 #[test]
 fn packets_of_a_tunnel_that_ends_on_the_router_are_not_learned() {
     if !require_root() {

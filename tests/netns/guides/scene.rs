@@ -49,7 +49,9 @@ impl Scene {
         }
         lan.run("ip address add 192.168.1.2/24 dev eth0 && ip link set eth0 up && ip route add default via 192.168.1.1");
         // Then a veth takes XDP frames, as a NIC does, and the engine depends on qdiscs and traffic.
-        [&lan, &wan].map(|host| host.run("ethtool -K eth0 gro on"));
+        for host in [&lan, &wan] {
+            host.run("ethtool -K eth0 gro on");
+        }
         wan.run("ip address add 198.51.100.1/24 dev eth0 && ip link set eth0 up");
         let directory = tempfile::tempdir().unwrap();
         let mut holder = router.command("bash");

@@ -147,7 +147,7 @@ fn a_refused_connection_does_not_leave_and_is_not_learned() {
     }
 }
 
-/// Both copies leave by ports, so neither may be taken for the only one.
+/// Both copies leave through ports, so neither may be taken for the only one.
 #[track_caller]
 fn leaves_twice(ruleset: &str) {
     if !require_root() {
@@ -226,7 +226,7 @@ fn packets_that_a_bridge_floods_are_not_learned() {
     is_flooded(&[]);
 }
 
-/// The copies leave by devices where Shunt does not see them.
+/// The copies leave through devices where Shunt does not see them.
 #[test]
 fn packets_that_a_bridge_floods_to_devices_that_are_no_ports_are_not_learned() {
     for port in ["r0", "r3"] {

@@ -148,9 +148,9 @@ plain! {
         pub retired: u64,
         /// Packets received during surveys. An aggregate counts as its segments.
         pub surveyed_pkts: u64,
-        /// Those that arrived in aggregates.
+        /// Surveyed packets that arrived in aggregates.
         pub aggregated_pkts: u64,
-        /// Those in buffers that native XDP of a virtual device would have to copy.
+        /// Surveyed packets in buffers that native XDP of a virtual device would have to copy.
         pub copied_pkts: u64,
         /// Packets by `enum shunt_reason`.
         pub reasons: [u64; 64],

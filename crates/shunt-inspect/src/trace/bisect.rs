@@ -62,11 +62,11 @@ pub struct Round {
     pub packets: usize,
 }
 
-/// Traces packets with these functions probed; each has the index of its argument that is the packet.
-type Measure<'m> = &'m mut dyn FnMut(&[(String, u16)]) -> Result<Vec<Packet>, TraceError>;
-
 /// The stretch between two functions, by their place in the list; None for the ends of the stage.
 type Stretch = (Option<usize>, Option<usize>);
+
+/// Traces packets with probes at functions, which are given by name and number of arguments.
+type Measure<'a> = dyn FnMut(&[(String, u16)]) -> Result<Vec<Packet>, TraceError> + 'a;
 
 /// The stage to search: packets of one path.
 struct Target {
@@ -200,7 +200,7 @@ impl Search {
     }
 
     /// Searches until no function is left within the stretch.
-    fn search(mut self, target: &Target, measure: Measure<'_>) -> Result<Bisection, TraceError> {
+    fn search(mut self, target: &Target, measure: &mut Measure) -> Result<Bisection, TraceError> {
         let mut culprit_ns = self.stage_ns;
         while let Some(middle) = self.middle() {
             let (from, to) = self.stretch;

@@ -77,16 +77,16 @@ impl Times {
 /// Stages that follow when a packet has crossed the machine.
 const AFTERWARDS: [&str; 4] = ["completion", "wake", "read", "away"];
 
-/// A way, and the devices by which packets came and left.
-type Ends = (Way, Option<u32>, Option<u32>);
+/// What the packets of a path have in common: their way, and the ifindexes of the devices by which they came and left.
+type PathKey = (Way, Option<u32>, Option<u32>);
 
 /// Groups packets by path; the path with most packets first, and its other direction next to it.
 pub(super) fn paths(packets: &[Packet], name: impl Fn(u32) -> String) -> Vec<Path> {
-    let mut groups: BTreeMap<Ends, Vec<&Packet>> = BTreeMap::new();
+    let mut groups: BTreeMap<PathKey, Vec<&Packet>> = BTreeMap::new();
     for packet in packets {
         groups.entry((packet.way, packet.in_ifindex, packet.out_ifindex)).or_default().push(packet);
     }
-    let size = |key: &Ends| groups.get(key).map_or(0, Vec::len);
+    let size = |key: &PathKey| groups.get(key).map_or(0, Vec::len);
     let mut keys: Vec<_> = groups.keys().copied().collect();
     // A direction and its other one have the same weight, so they stay together.
     keys.sort_by_key(|key| {

@@ -61,7 +61,7 @@ impl Field {
 pub(super) struct Lookups {
     /// The addresses that every lookup in a set has in its key; none if something else is looked up.
     fields: HashMap<Place, BTreeSet<Field>>,
-    /// A rule changes packets. Later rules may see addresses that the packet has neither before nor after all rules.
+    /// A rule changes addresses. Later rules may see addresses that the packet has neither before nor after all rules.
     rewrites: bool,
 }
 
@@ -101,6 +101,15 @@ impl Registers {
         }
     }
 
+    /// Whether these bytes of the IP header may be a part of an address.
+    fn reaches_address(&self, offset: u32, bytes: u32) -> bool {
+        let (first, end) = match self.v6 {
+            Some(false) => (12, 20),
+            Some(true) | None => (8, 40),
+        };
+        offset < end && offset.saturating_add(bytes) > first
+    }
+
     /// The addresses of the packet in a key that begins in this register.
     fn fields(&self, register: Option<u32>) -> BTreeSet<Field> {
         let (Some(at), Some(v6)) = (Self::position(register), self.v6) else { return BTreeSet::new() };
@@ -137,6 +146,9 @@ impl Lookups {
         match expression.text(NAME).as_deref() {
             // NFTA_PAYLOAD_DREG, _BASE, _OFFSET, _LEN, _SREG; NFT_PAYLOAD_NETWORK_HEADER
             Some("payload") => match (data.has(5), data.be32(2), data.be32(3), data.be32(4)) {
+                (true, base, Some(offset), Some(bytes)) => {
+                    self.rewrites |= base == Some(1) && registers.reaches_address(offset, bytes);
+                }
                 (true, ..) => self.rewrites = true,
                 (false, Some(base), Some(offset), Some(bytes)) => {
                     let header = (base == 1).then_some(offset as usize);

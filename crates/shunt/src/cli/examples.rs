@@ -187,15 +187,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("shunt doctor eth0 --load --peer eth1", "with traffic from the other end of its cable"),
         ],
     ),
+    ("shunt check", &[("shunt check eth0 --peer eth1", "two ports that a cable connects")]),
     (
         "shunt trace",
         &[
-            ("shunt trace --seconds 2", "one packet in 64, everywhere in this network namespace"),
-            ("shunt trace r0 --sample 1 -p udp --dport 53", "every DNS packet that arrives at r0"),
-            ("shunt trace --sample 1 -p tcp --dport 5001 --rows 20", "a TCP connection, packet by packet"),
+            ("shunt trace lan0", "where the packets that arrive at a port spend their time"),
+            ("shunt trace --dst 198.51.100.7 --seconds 10", "those of a connection, for ten seconds"),
         ],
     ),
-    ("shunt check", &[("shunt check eth0 --peer eth1", "two ports that a cable connects")]),
     ("shunt report", &[("shunt report before after -o page.html", "two campaigns on one page")]),
     ("shunt completions", &[("source <(shunt completions bash)", "in the present bash")]),
 ];

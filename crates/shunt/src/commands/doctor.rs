@@ -73,7 +73,7 @@ pub(crate) enum DoctorPlan {
     Recorded(Vec<System>),
 }
 
-/// What happens while the doctor looks.
+/// Traffic during the examination.
 #[derive(Debug)]
 pub(crate) enum Traffic {
     Watch(Duration),

@@ -47,7 +47,7 @@ pub(crate) struct FlowsArgs {
     over: Duration,
 }
 
-/// What connections are added up by.
+/// The key by which connections are added up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum By {
     Host,

@@ -63,7 +63,7 @@ impl Daemon {
         }
     }
 
-    /// What surveys have counted so far, by ifindex.
+    /// The counts of all surveys so far, by ifindex.
     pub(super) fn surveyed(&self) -> BTreeMap<u32, SurveyCounts> {
         let counts = |ifindex| {
             let counted = self.plane.counters(ifindex).ok()?;

@@ -36,8 +36,10 @@ fn lookup(set: &'static str, register: u32) -> impl Fn(&mut Batch) {
     })
 }
 
+type Expression = Box<dyn Fn(&mut Batch)>;
+
 /// `meta nfproto`, compared with a family.
-fn protocol(family: u8) -> [Box<dyn Fn(&mut Batch)>; 2] {
+fn protocol(family: u8) -> [Expression; 2] {
     let compare = move |b: &mut Batch| {
         numbers(&[(1, R1), (2, 0)])(b);
         b.nest(3, |b| b.put(1, &[family]));
@@ -141,6 +143,8 @@ fn every_use_of_a_set_counts() {
     }
     let rewrite = expression("payload", numbers(&[(5, R1), (2, 1), (3, 16), (4, 4)]));
     assert_eq!(with(&rewrite), [""; 0], "later rules may see another address");
+    let ttl = expression("payload", numbers(&[(5, R1), (2, 1), (3, 8), (4, 2)]));
+    assert_eq!(with(&ttl), ["set false 0 4 false"], "the TTL is no part of an address");
     assert_eq!(with(&named("target", 1, "DNPT")), [""; 0]);
     let verdicts =
         forward(IPV4).rule(IPV4, "forward", 1, &[&source4(R1), &lookup("set", R1)]).set(IPV4, "set", |b| {

@@ -1,4 +1,4 @@
-//! What a file of results says about a router, as observations to fit the model to.
+//! Turns a file of results into observations to fit the model to.
 
 use serde::Deserialize;
 use shunt_lab::{Reading, Results};
@@ -29,7 +29,8 @@ fn sent_frame(reading: &Reading) -> Option<f64> {
     Some(bits / 8.0 / number("sent")?).filter(|bytes| bytes.is_finite() && *bytes >= 60.0)
 }
 
-/// What a file says: results that `--keep` wrote, or the report that `shunt bench sweep --json` printed.
+/// Reads the observations in a file: results that `--keep` wrote, or the report that `shunt bench sweep --json`
+/// printed.
 pub(super) fn read(text: &str) -> Result<Vec<Observation>, String> {
     if let Ok(report) = serde_json::from_str::<SweepReport>(text) {
         return from_steps(&report.into_steps()).ok_or_else(|| "the sweep has no steps".to_owned());
@@ -38,7 +39,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Observation>, String> {
     observations(&results)
 }
 
-/// What is read of the report of a sweep.
+/// The part of a sweep's report that is used.
 #[derive(Debug, Deserialize)]
 struct SweepReport {
     steps: Vec<ReportedStep>,
