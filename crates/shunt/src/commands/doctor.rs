@@ -77,7 +77,7 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct DoctorPlan {
     look: Look,
     /// The board, if it was named.
-    board: Option<Case>,
+    board: Option<Box<Case>>,
 }
 
 #[derive(Debug)]
@@ -96,7 +96,7 @@ pub(crate) enum Traffic {
 impl DoctorPlan {
     pub(crate) fn resolve(typed: DoctorArgs) -> Result<Self, Failure> {
         let DoctorArgs { port, load, peer, time, model, record, recorded } = typed;
-        let board = model.as_deref().map(model::read).transpose()?;
+        let board = model.as_deref().map(model::read).transpose()?.map(Box::new);
         if let Some(path) = recorded {
             let text = fs::read_to_string(&path).map_err(|error| bad_file(&path, error))?;
             let systems = serde_json::from_str(&text);
@@ -119,7 +119,7 @@ impl DoctorPlan {
     pub(crate) async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
         let board = self.board;
         let (ports, traffic, record) = match self.look {
-            Look::Recorded(systems) => return show(&answer(systems, board.as_ref())),
+            Look::Recorded(systems) => return show(&answer(systems, board.as_deref())),
             Look::Live { ports, traffic, record } => (ports, traffic, record),
         };
         let only = ports.len() == 1;
@@ -147,7 +147,7 @@ impl DoctorPlan {
                 let json = serde_json::to_string_pretty(&systems)? + "\n";
                 fs::write(&path, json).map_err(|error| bad_file(&path, error))?;
             }
-            Ok(answer(systems, board.as_ref()))
+            Ok(answer(systems, board.as_deref()))
         })
         .await
     }

@@ -51,6 +51,9 @@ pub(super) struct ModelView {
     pub(super) plots: Vec<Figure>,
 }
 
+/// A quantity of a prediction.
+type Of = fn(&Prediction) -> f64;
+
 /// The colour of a head that is not that of a line.
 const NO_COLOUR: &str = "transparent";
 /// Bars for more rows are too small to read.
@@ -143,7 +146,7 @@ fn plots_of_points(points: &[ModelPoint], names: &BTreeSet<&str>) -> Vec<Figure>
         let others = point.settings.iter().filter(|(name, _)| name != along);
         others.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
     };
-    let plot = |(name, unit_of, of): (&str, &str, fn(&Prediction) -> f64)| {
+    let plot = |(name, unit_of, of): (&str, &str, Of)| {
         let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
         for point in points {
             let at = value(point, along).unwrap_or(0.0) / factor;
@@ -155,7 +158,7 @@ fn plots_of_points(points: &[ModelPoint], names: &BTreeSet<&str>) -> Vec<Figure>
             lines.into_values().enumerate().map(|(nth, points)| Series { nth, points }).collect();
         figure(&title, plot::course(&series, &[], &format!("{along}{unit}"), unit_of))
     };
-    let quantities: [(&str, &str, fn(&Prediction) -> f64); 3] = [
+    let quantities: [(&str, &str, Of); 3] = [
         ("goodput", "bit/s", Prediction::total),
         ("loss", "%", |of| 100.0 * of.loss),
         ("CPU load", "%", |of| 100.0 * of.cpu),
