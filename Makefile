@@ -113,6 +113,7 @@ install: build
 		install -D -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_shunt
 	target/release/shunt completions fish | \
 		install -D -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/shunt.fish
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/shunt/prometheus $(addprefix packaging/prometheus/,alerts.yml dashboard.json)
 	test -e $(DESTDIR)$(SYSCONFDIR)/shunt/shunt.toml || \
 		install -D -m 644 -t $(DESTDIR)$(SYSCONFDIR)/shunt packaging/shunt.toml
 
@@ -125,6 +126,8 @@ uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/shunt
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_shunt
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/shunt.fish
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/shunt/prometheus/,alerts.yml dashboard.json)
+	test ! -d $(DESTDIR)$(PREFIX)/share/shunt || find $(DESTDIR)$(PREFIX)/share/shunt -type d -empty -delete
 	@conf=$(DESTDIR)$(SYSCONFDIR)/shunt/shunt.toml; \
 	if cmp -s packaging/shunt.toml $$conf; then rm -f $$conf; elif test -e $$conf; then echo "kept, because it was changed: $$conf"; fi
 	test ! -d $(DESTDIR)$(SYSCONFDIR)/shunt || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(SYSCONFDIR)/shunt

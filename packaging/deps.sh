@@ -64,6 +64,7 @@ if ((vm)); then
 		command:xz=xz-utils
 		command:strip=binutils
 		command:setpriv=util-linux
+		command:wg=wireguard-tools
 		command:stty=coreutils
 		file:/usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring
 	)

@@ -24,6 +24,7 @@ enum {
 	SHUNT_WAYS = 4, /* slots per bucket of the index */
 	SHUNT_UPPERS_MAX = 16384, /* devices stacked on ports */
 	SHUNT_SOURCES = 16384, /* a power of two */
+	SHUNT_SETS_MAX = 1024, /* sets of nftables that are described to the programs */
 };
 
 /*
@@ -56,6 +57,7 @@ enum shunt_reason {
 	SHUNT_RULESET = 19, /* a statement of the ruleset must see every packet */
 	SHUNT_IPSEC = 20, /* the packet arrived encrypted; without ESP, an IPsec policy may reject it */
 	SHUNT_BAD_CHECKSUM = 21, /* the L4 checksum is wrong */
+	SHUNT_TUNNEL_AGGREGATE = 22, /* an aggregate of tunnelled packets, whose segments have an unknown size */
 
 	/* Refusals: Linux forwarded the packet, and nothing was learned. */
 	SHUNT_NOT_WATCHED = 32, /* the candidate slot was overwritten before the packet left */
@@ -127,6 +129,7 @@ enum shunt_port_flags {
 	SHUNT_PORT_UNTRACKED6 = 1 << 8, /* conntrack does not see bridged IPv6 */
 	SHUNT_PORT_XDP_IN = 1 << 9, /* Shunt's XDP program runs on this port */
 	SHUNT_PORT_XDP_FRAGS = 1 << 10, /* the driver accepts redirected multi-buffer frames */
+	SHUNT_PORT_FLOODS_UNSEEN = 1 << 11, /* a bridge may flood packets to devices that are no ports, too */
 };
 
 enum shunt_control_flags {
@@ -367,8 +370,12 @@ struct shunt_control {
 	__u32 exclude_ct_mark; /* learn nothing from connections with this mark, under exclude_ct_mark_mask */
 	__u32 exclude_ct_mark_mask; /* 0 excludes nothing */
 	__u32 netns; /* inode number of the ports' network namespace */
+	__u32 mark_mask; /* lines of shunt_marks, minus one */
+	__u32 rule_changes; /* counts the commits that may change how rules use sets; written by the programs */
+	__u32 sets_at; /* rule_changes when the rules were read of which shunt_sets is made */
+	__u32 _pad;
 };
-_Static_assert(sizeof(struct shunt_control) == 80, "shunt_control is ABI");
+_Static_assert(sizeof(struct shunt_control) == 96, "shunt_control is ABI");
 
 /* The headers of a packet, each layer at a fixed offset. Unused bytes are zero. */
 struct shunt_headers {
@@ -392,7 +399,7 @@ enum shunt_candidate_state {
 /* A packet on its way through Linux, as it arrived. */
 struct shunt_candidate {
 	struct shunt_headers headers;
-	__u64 station_changes; /* shunt_stations.changes at ingress */
+	__u64 changes; /* shunt_changes.count at ingress */
 	__u32 at_ticks; /* time of arrival */
 	__u32 ifindex;
 	__u32 epoch;
@@ -468,6 +475,38 @@ struct shunt_sweep {
 	__u32 silent_ticks; /* silence after which a connection is reported; set by the program */
 };
 _Static_assert(sizeof(struct shunt_sweep) == 52, "shunt_sweep is ABI");
+
+/* A change that the daemon has seen, and what it concerns. */
+struct shunt_change {
+	__u32 family; /* 4 or 6 for a prefix; 0 for a station */
+	__u32 prefix_len;
+	__u8 address[16]; /* of the prefix; or the MAC of the station, in the first six bytes */
+	__u32 moved; /* result: 1 if the change may concern a flow; the epoch has moved then */
+};
+_Static_assert(sizeof(struct shunt_change) == 28, "shunt_change is ABI");
+
+/* The name of a set of nftables, padded with zeros. */
+struct shunt_set_name {
+	__u8 family; /* NFPROTO_*, of the table */
+	char table[32];
+	char set[64];
+	__u8 _pad[3];
+};
+_Static_assert(sizeof(struct shunt_set_name) == 100, "shunt_set_name is ABI");
+
+enum shunt_set_flags {
+	SHUNT_SET_INTERVALS = 1 << 0, /* elements are boundaries of intervals */
+};
+
+/* A set of nftables whose elements concern only packets with an address in their key. */
+struct shunt_set {
+	__u8 family; /* 4 or 6, of the address */
+	__u8 offset; /* of the address in the key */
+	__u8 key_bytes;
+	__u8 flags; /* enum shunt_set_flags */
+	__u32 number; /* differs between sets; never 0 */
+};
+_Static_assert(sizeof(struct shunt_set) == 8, "shunt_set is ABI");
 
 enum shunt_edit_op {
 	SHUNT_EDIT_PUT = 1, /* insert or replace a flow */

@@ -22,6 +22,15 @@ static __always_inline __s32 shunt_since(__u32 then, __u32 now)
 	return now - then;
 }
 
+/*
+ * Whether `then` was less than `ticks` ago. Ticks wrap: a time that seems to be in the future is one long past, not a recent
+ * one.
+ */
+static __always_inline int shunt_is_within(__u32 then, __u32 now, __u32 ticks)
+{
+	return now - then < ticks;
+}
+
 /* Whether the daemon's heartbeat is recent. `jiffies` is the 64-bit clock, which does not wrap. */
 static __always_inline int shunt_daemon_alive(const struct shunt_control *control, __u64 jiffies)
 {

@@ -86,3 +86,8 @@ int shunt_host_tcp_lags(__u64 position, __u32 maxack)
 {
 	return shunt_tcp_lags(position, maxack);
 }
+
+int shunt_host_is_within(__u32 then, __u32 now, __u32 ticks)
+{
+	return shunt_is_within(then, now, ticks);
+}

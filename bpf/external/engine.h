@@ -99,7 +99,7 @@ void shunt_engine_tables(const struct shunt_memory *memory);
 int shunt_engine_insert(__u32 family, const void *key, const struct shunt_flow *flow, const __u8 *to, __u32 now);
 /* Finds a flow, or returns 0. */
 struct shunt_flow *shunt_engine_find(__u32 family, const void *key);
-/* Rewrites the packets of known flows that may leave by the slots in `reachable`. At most SHUNT_BATCH frames. */
+/* Rewrites the packets of known flows that may leave through the slots in `reachable`. At most SHUNT_BATCH frames. */
 void shunt_engine_batch(struct shunt_frame *frames, __u32 count, __u64 reachable, __u64 jiffies);
 /* One turn over all ports. Returns the number of packets that were received or sent: with 0, the engine may sleep. */
 __u32 shunt_engine_poll(struct shunt_engine *e, __u64 jiffies, __u64 now_ns);

@@ -17,9 +17,7 @@ enum {
 
 static __always_inline int shunt_is_recent(__u32 blind_ticks, __u32 now, __u32 ms)
 {
-	__s32 since = shunt_since(blind_ticks, now);
-
-	return since >= 0 && since < (__s32)shunt_ticks(ms);
+	return shunt_is_within(blind_ticks, now, shunt_ticks(ms));
 }
 
 static __always_inline __u32 shunt_idle_s(__u32 seen_ticks, __u32 now)

@@ -6,6 +6,7 @@
 #include "include/conntrack.h"
 #include "include/egress.h"
 #include "include/events.h"
+#include "include/skb.h"
 
 /*
  * Looks up the connection of a packet at egress by its reversed tuple. Stores the direction that matched in `dir`. The
@@ -34,6 +35,18 @@ static __always_inline struct nf_conn *shunt_ct_lookup(const struct egress *s, _
 	}
 	*dir = opts.dir;
 	return ct;
+}
+
+/*
+ * Whether conntrack found this connection for the packet. Another connection may have the same addresses and ports: in
+ * another zone, in another network namespace that the packet passed, or one that `notrack` applies to by now. nf_flowtable
+ * forwards packets of the connections that it has taken over without conntrack.
+ */
+static __always_inline int shunt_ct_is_of(struct __sk_buff *skb, const struct nf_conn *ct)
+{
+	unsigned long found = shunt_skb_connection(skb);
+
+	return found == (unsigned long)ct || (!found && ct->status & (SHUNT_IPS_OFFLOAD | SHUNT_IPS_HW_OFFLOAD));
 }
 
 /* Whether a direction of a connection has the addresses and ports of the candidate. */

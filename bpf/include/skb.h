@@ -30,6 +30,13 @@ static __always_inline int shunt_skb_decrypted(struct __sk_buff *skb)
 	return 0;
 }
 
+/* Without BTF, the offset of the bit is unknown. Static flows have no largest size. */
+static __always_inline int shunt_skb_encapsulated(struct __sk_buff *skb)
+{
+	(void)skb;
+	return 0;
+}
+
 #else
 
 enum { SHUNT_SUMMED_IS_KNOWN = 1 };
@@ -38,6 +45,9 @@ struct sk_buff___shunt {
 	__u8 ip_summed : 2;
 	__u8 active_extensions; /* bits of enum skb_ext_id */
 	__u8 ipvs_property : 1; /* only with CONFIG_IP_VS */
+	__u8 cloned : 1;
+	__u8 encapsulation : 1;
+	unsigned long _nfct;
 } __attribute__((preserve_access_index));
 
 enum skb_ext_id___shunt {
@@ -76,6 +86,42 @@ static __always_inline int shunt_skb_decrypted(struct __sk_buff *skb)
 	return extensions >> bpf_core_enum_value(enum skb_ext_id___shunt, SKB_EXT_SEC_PATH___shunt) & 1;
 }
 
+/* The connection that conntrack found for the packet, or 0. The low three bits of the field hold its state. */
+static __always_inline unsigned long shunt_skb_connection(struct __sk_buff *skb)
+{
+	struct sk_buff___shunt *kernel = (void *)skb;
+
+	if (!bpf_cast_to_kern_ctx)
+		return BPF_CORE_READ_BITFIELD_PROBED(kernel, _nfct) & ~7UL;
+	kernel = bpf_cast_to_kern_ctx(skb);
+	return kernel->_nfct & ~7UL;
+}
+
+/*
+ * Whether the packet shares its data with another one, or did so. Routing makes the data its own, so for a routed packet:
+ * whether it was copied after that, as a bridge does that floods.
+ */
+static __always_inline int shunt_skb_copied(struct __sk_buff *skb)
+{
+	struct sk_buff___shunt *kernel = (void *)skb;
+
+	if (!bpf_cast_to_kern_ctx)
+		return BPF_CORE_READ_BITFIELD_PROBED(kernel, cloned);
+	kernel = bpf_cast_to_kern_ctx(skb);
+	return BPF_CORE_READ_BITFIELD(kernel, cloned);
+}
+
+/* Whether an aggregate consists of packets inside a tunnel. */
+static __always_inline int shunt_skb_encapsulated(struct __sk_buff *skb)
+{
+	struct sk_buff___shunt *kernel = (void *)skb;
+
+	if (!bpf_cast_to_kern_ctx)
+		return BPF_CORE_READ_BITFIELD_PROBED(kernel, encapsulation);
+	kernel = bpf_cast_to_kern_ctx(skb);
+	return BPF_CORE_READ_BITFIELD(kernel, encapsulation);
+}
+
 /* Whether IPVS scheduled the packet. On a kernel without IPVS, libbpf makes this a constant. */
 static __always_inline int shunt_skb_ipvs(struct __sk_buff *skb)
 {
@@ -106,11 +152,18 @@ static __always_inline struct shunt_hw_tag shunt_skb_tag(struct __sk_buff *skb)
 	return (struct shunt_hw_tag){ .tpid_be = skb->vlan_proto, .tci = skb->vlan_tci, .present = 1 };
 }
 
-/* Sets wire_bytes of an aggregate to the size of its segments, for comparison with an MTU. */
-static __always_inline void shunt_skb_wire_bytes(struct __sk_buff *skb, struct shunt_packet *p)
+/*
+ * Sets wire_bytes of an aggregate to the size of its segments, for comparison with an MTU. If the aggregate came out of a
+ * tunnel that is only forwarded, such as VXLAN, each segment has inner headers of unknown size, too.
+ */
+static __always_inline enum shunt_reason shunt_skb_wire_bytes(struct __sk_buff *skb, struct shunt_packet *p)
 {
-	if (skb->gso_size)
-		p->wire_bytes = shunt_l3_size(p->family) + p->l4_bytes + skb->gso_size;
+	if (!skb->gso_size)
+		return SHUNT_OK;
+	if (p->l4_proto == IPPROTO_UDP && shunt_skb_encapsulated(skb))
+		return SHUNT_TUNNEL_AGGREGATE;
+	p->wire_bytes = shunt_l3_size(p->family) + p->l4_bytes + skb->gso_size;
+	return SHUNT_OK;
 }
 
 /* Whether the frame has padding after the IP packet. */

@@ -9,8 +9,8 @@
 #ifndef SHUNT_WATCH_H
 #define SHUNT_WATCH_H
 
+#include "include/dependencies.h"
 #include "include/maps.h"
-#include "include/stations.h"
 
 enum {
 	SHUNT_CANDIDATE_MS = 1000, /* a candidate expires after this time */

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Socket filters on the daemon's rtnetlink and nftables sockets. A message that invalidates all actions moves the
- * epoch here: before the kernel acknowledges the change, and however busy the daemon is. The message goes on to the
+ * Socket filters on the daemon's rtnetlink and nftables sockets. A message about a change that may concern a flow moves
+ * the epoch here: before the kernel acknowledges the change, and however busy the daemon is. Such a message goes on to the
  * daemon, which moves the epoch once more and handles the details.
  */
-#include "include/stations.h"
+#include "include/elements.h"
 #include <linux/if_link.h>
-#include <linux/netlink.h>
-#include <linux/netfilter/nfnetlink.h>
-#include <linux/netfilter/nf_tables.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
 
@@ -16,7 +13,8 @@ enum {
 	SHUNT_WHOLE = -1, /* pass the whole message to the daemon */
 	SHUNT_NONE = 0, /* drop the message */
 	SHUNT_PF_BRIDGE = 7,
-	SHUNT_NEW_GENERATION = NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWGEN,
+	SHUNT_AF_INET = 2,
+	SHUNT_AF_INET6 = 10,
 };
 
 static __always_inline int message_type(struct __sk_buff *skb)
@@ -26,19 +24,49 @@ static __always_inline int message_type(struct __sk_buff *skb)
 	return bpf_skb_load_bytes(skb, 0, &message, sizeof(message)) ? 0 : message.nlmsg_type;
 }
 
-static __always_inline void move_epoch(void)
-{
-	/* 0 marks retired actions. */
-	if (__sync_fetch_and_add(&shunt_control.epoch, 1) == 0xffffffff)
-		__sync_fetch_and_add(&shunt_control.epoch, 1);
-}
-
 /* Whether a route message concerns only a cached look-up. */
 static __always_inline int is_cloned(struct __sk_buff *skb)
 {
 	struct rtmsg route;
 
 	return !bpf_skb_load_bytes(skb, NLMSG_HDRLEN, &route, sizeof(route)) && route.rtm_flags & RTM_F_CLONED;
+}
+
+/* A message about a route, from the family on. Routes of IPv4 and IPv6 have the table first, then the destination. */
+struct route_message {
+	struct rtmsg route;
+	struct rtattr table_attr;
+	__u32 table;
+	struct rtattr dst_attr;
+};
+
+/* Records the change of a route. Returns whether a flow may depend on its destination. Other families may concern every flow. */
+static __always_inline int note_route(struct __sk_buff *skb)
+{
+	struct route_message message;
+	__u32 at = NLMSG_HDRLEN + sizeof(message), family, bytes, bits;
+	__u32 address[4] = {};
+	__u64 hi, lo;
+
+	if (bpf_skb_load_bytes(skb, NLMSG_HDRLEN, &message, sizeof(message)))
+		return 1;
+	if (message.route.rtm_family == SHUNT_AF_INET)
+		family = 4;
+	else if (message.route.rtm_family == SHUNT_AF_INET6)
+		family = 6;
+	else
+		return 1;
+	bits = message.route.rtm_dst_len;
+	bytes = family == 4 ? 4 : 16;
+	if (!bits)
+		return shunt_note_prefix(family, 0, 0, 0);
+	if (message.table_attr.rta_type != RTA_TABLE || message.table_attr.rta_len != sizeof(struct rtattr) + 4 ||
+	    message.dst_attr.rta_type != RTA_DST || message.dst_attr.rta_len != sizeof(struct rtattr) + bytes)
+		return 1;
+	if (family == 4 ? bpf_skb_load_bytes(skb, at, address, 4) : bpf_skb_load_bytes(skb, at, address, 16))
+		return 1;
+	shunt_address_words(family, address, &hi, &lo);
+	return shunt_note_prefix(family, hi, lo, bits);
 }
 
 /* Whether a message is about a bridge. Link, neighbour and VLAN messages all begin with the family. */
@@ -86,10 +114,10 @@ static __always_inline int handle_station(struct __sk_buff *skb)
 		/* One of a device's own addresses, or a remote VXLAN endpoint. */
 		if (message.neighbour.ndm_flags & NTF_SELF)
 			return 0;
-		if (!shunt_note_station_change(message.mac))
+		if (!shunt_note_change(shunt_station(message.mac)))
 			return 0;
 	}
-	move_epoch();
+	shunt_move_epoch();
 	return 1;
 }
 
@@ -99,7 +127,7 @@ int shunt_route_changes(struct __sk_buff *skb)
 	switch (message_type(skb)) {
 	case RTM_NEWLINK:
 		if (is_bridge_message(skb) || link_changed(skb))
-			move_epoch();
+			shunt_move_epoch();
 		break;
 	case RTM_NEWNEIGH:
 	case RTM_DELNEIGH:
@@ -107,9 +135,16 @@ int shunt_route_changes(struct __sk_buff *skb)
 			return SHUNT_NONE;
 		break;
 	case RTM_NEWROUTE:
+		if (is_cloned(skb) || !note_route(skb))
+			return SHUNT_NONE;
+		shunt_move_epoch();
+		break;
 	case RTM_DELROUTE:
-		if (!is_cloned(skb))
-			move_epoch();
+		if (is_cloned(skb))
+			return SHUNT_NONE;
+		/* IPv4 removes the route after the message, so the daemon has to look again in any case. */
+		if (note_route(skb))
+			shunt_move_epoch();
 		break;
 	case RTM_DELLINK:
 	case RTM_DELADDR:
@@ -120,18 +155,23 @@ int shunt_route_changes(struct __sk_buff *skb)
 	case RTM_DELVLAN:
 	case RTM_NEWNEXTHOP:
 	case RTM_DELNEXTHOP:
-		move_epoch();
+		shunt_move_epoch();
 		break;
 	}
 	return SHUNT_WHOLE;
 }
 
-/* NFT_MSG_NEWGEN ends a commit: its rules are in force. */
+/* A new generation ends a commit; all of it is in force. The daemon does not hear of commits that concern no flow. */
 SEC("socket")
 int shunt_ruleset_changes(struct __sk_buff *skb)
 {
-	if (message_type(skb) == SHUNT_NEW_GENERATION)
-		move_epoch();
+	if (message_type(skb) != (SHUNT_NFT | NFT_MSG_NEWGEN)) {
+		shunt_judge_messages(skb);
+		return shunt_commit.concerns ? SHUNT_WHOLE : SHUNT_NONE;
+	}
+	if (!shunt_commit_concerns())
+		return SHUNT_NONE;
+	shunt_move_epoch();
 	return SHUNT_WHOLE;
 }
 

@@ -3,6 +3,7 @@
  * The daemon's access to the flow tables, run by BPF_PROG_RUN. In BPF and not in user space, so that there is a single
  * implementation of finding, allocating and freeing entries.
  */
+#include "include/dependencies.h"
 #include "include/expired.h"
 #include "include/silent.h"
 
@@ -228,6 +229,28 @@ int shunt_beat(void *ctx)
 {
 	(void)ctx;
 	shunt_control.heartbeat_ticks = shunt_now();
+	return 0;
+}
+
+/* Records a change that the daemon has seen, and moves the epoch if a flow may depend on what has changed. */
+SEC("syscall")
+int shunt_note(struct shunt_change *change)
+{
+	__u32 family = change->family, address[4];
+	__u64 hi, lo;
+	int moved;
+
+	__builtin_memcpy(address, change->address, sizeof(address));
+	shunt_address_words(6, address, &hi, &lo);
+	if (family == 4)
+		moved = shunt_note_prefix(4, hi >> 32 << 32, 0, change->prefix_len);
+	else if (family == 6)
+		moved = shunt_note_prefix(6, hi, lo, change->prefix_len);
+	else
+		moved = shunt_note_change(shunt_station((const __u8 *)address));
+	if (moved)
+		shunt_move_epoch();
+	change->moved = moved;
 	return 0;
 }
 

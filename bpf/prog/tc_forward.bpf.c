@@ -122,7 +122,7 @@ static __always_inline __u16 save_candidate(struct ingress *h, const struct shun
 	c->at_ticks = h->now;
 	c->ifindex = h->skb->ifindex;
 	c->epoch = epoch;
-	c->station_changes = shunt_stations.changes;
+	c->changes = shunt_changes.count;
 	c->sighting = shunt_sighting_index(h->hash);
 	c->fingerprint = shunt_fingerprint(h->hash);
 	c->class_bits = p->class_bits;
@@ -301,8 +301,9 @@ static __always_inline int handle(struct ingress *h, struct shunt_packet *p, __u
 		/* Keep clang from recomputing the addresses of the members from the entry. */
 		asm("" : "+r"(f));
 		f->tcp_position = p->tcp_position;
-		shunt_skb_wire_bytes(h->skb, p);
-		why = decide(h, p, family, &key, eth, f);
+		why = shunt_skb_wire_bytes(h->skb, p);
+		if (why == SHUNT_OK)
+			why = decide(h, p, family, &key, eth, f);
 		if (why == SHUNT_OK && family == 4 && !shunt_ipv4_header_good(l3))
 			why = SHUNT_BAD_HEADER;
 		if (why == SHUNT_OK && may_be_partial(h->skb, p, family, f, l3, end))

@@ -4,7 +4,6 @@
  * kept as candidates. This program has an object of its own because it needs conntrack's kfuncs.
  */
 #include "include/judge.h"
-#include "include/skb.h"
 #include "include/trace.h"
 
 /* Renews an existing flow, unless it was retired after its epoch was read. */
@@ -80,15 +79,64 @@ static __always_inline __u32 opener_source(const struct egress *s, __u32 family)
 }
 
 /*
- * Whether bridges know both stations where they knew them at ingress. The destination must be where the packet went. A
- * bridge must see a packet of a source that moved, to learn its new place.
+ * Marks the stations that a flow depends on. The destination must stay where the packet went. A bridge must see a packet
+ * of a source that moved, to learn its new place.
  */
-static __always_inline int stations_unchanged(const struct egress *s)
+static __always_inline int mark_stations(const struct egress *s)
 {
-	const struct shunt_candidate *c = s->c;
+	return shunt_mark(shunt_station(s->scratch->seen.l2), s->c->epoch) &&
+	       shunt_mark(shunt_station(s->c->headers.l2 + ETH_ALEN), s->c->epoch);
+}
 
-	return shunt_use_station(s->scratch->seen.l2, c->epoch, c->station_changes) &&
-	       shunt_use_station(c->headers.l2 + ETH_ALEN, c->epoch, c->station_changes);
+static __always_inline int mark_address(const struct egress *s, __u32 family, const void *address)
+{
+	__u64 hi, lo;
+
+	shunt_address_words(family, address, &hi, &lo);
+	return shunt_mark_address(family, hi, lo, s->c->epoch);
+}
+
+static __always_inline int address_has_changed(const struct egress *s, __u32 family, const void *address)
+{
+	__u64 hi, lo;
+
+	shunt_address_words(family, address, &hi, &lo);
+	return shunt_address_has_changed(family, hi, lo, s->c->changes);
+}
+
+/*
+ * Marks the addresses that rules and routes may look at: those before and after translation. The reverse direction has
+ * the same ones.
+ */
+static __always_inline int mark_addresses(const struct egress *s, __u32 family)
+{
+	const void *old = shunt_header_addrs(family, &s->c->headers), *new = s->scratch->to;
+	__u32 next = family == 4 ? 4 : 16;
+
+	if (!mark_address(s, family, old) || !mark_address(s, family, old + next))
+		return 0;
+	if (!(s->scratch->flow.flags & SHUNT_FLOW_NAT))
+		return 1;
+	return mark_address(s, family, new) && mark_address(s, family, new + next);
+}
+
+/* Whether nothing that the flow depends on, and that has been marked, has changed since the packet arrived. */
+static __always_inline int is_unchanged(const struct egress *s, __u32 family)
+{
+	const void *old = shunt_header_addrs(family, &s->c->headers), *new = s->scratch->to;
+	__u32 next = family == 4 ? 4 : 16;
+
+	/* A full barrier: changes are read after the marks were set or seen. */
+	__sync_lock_test_and_set(&s->scratch->busy, 1);
+	if (shunt_likely(*(volatile __u64 *)&shunt_changes.count == s->c->changes))
+		return 1;
+	if (shunt_has_changed(shunt_station(s->scratch->seen.l2), s->c->changes) ||
+	    shunt_has_changed(shunt_station(s->c->headers.l2 + ETH_ALEN), s->c->changes) ||
+	    address_has_changed(s, family, old) || address_has_changed(s, family, old + next))
+		return 0;
+	if (!(s->scratch->flow.flags & SHUNT_FLOW_NAT))
+		return 1;
+	return !address_has_changed(s, family, new) && !address_has_changed(s, family, new + next);
 }
 
 /* Whether the index has another entry with this key, in any slot of its two buckets. */
@@ -179,6 +227,9 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 	have = shunt_find(family, &key, hash, &entry);
 	/* The atomic read orders the loads below after the stores that a retiring CPU made before it. */
 	epoch = have ? __sync_fetch_and_add(&have->epoch, 0) : SHUNT_EPOCH_RETIRED;
+	/* An action of this epoch has had its addresses marked. */
+	if (!mark_stations(s) || (epoch != s->c->epoch && !mark_addresses(s, family)) || !is_unchanged(s, family))
+		return SHUNT_OLD_EPOCH;
 	if (epoch == SHUNT_EPOCH_RETIRED)
 		prove_soon(s, f);
 	f->prove_by_ticks = f->reprove_at_ticks + (shunt_control.prove_ticks - shunt_control.reprove_ticks);
@@ -216,6 +267,7 @@ static __always_inline int disproves(enum shunt_reason why)
 {
 	switch (why) {
 	case SHUNT_FRAGMENT:
+	case SHUNT_TUNNEL_AGGREGATE:
 	case SHUNT_AGED:
 	case SHUNT_OLD_EPOCH:
 	case SHUNT_TABLE_FULL:
@@ -265,8 +317,6 @@ static __always_inline enum shunt_reason prove(const struct egress *s, __u32 fam
 	f->out_slot = s->port->slot;
 	f->mark = s->skb->mark;
 	f->priority = s->skb->priority;
-	if (!stations_unchanged(s))
-		return SHUNT_OLD_EPOCH;
 	return install(s, family);
 }
 
@@ -299,6 +349,11 @@ static __always_inline enum shunt_reason learn(const struct egress *s, __u32 fam
 	why = shunt_derive(s->c, &s->scratch->seen, p, f, s->scratch->to);
 	if (why != SHUNT_OK)
 		return why;
+	/* The copies of a packet to a group differ by who has joined it, and no event reports that. */
+	if (s->scratch->seen.l2[0] & 1)
+		return SHUNT_ODD_EGRESS;
+	if (s->port->flags & SHUNT_PORT_FLOODS_UNSEEN && !(f->flags & SHUNT_FLOW_BRIDGED) && shunt_skb_copied(s->skb))
+		return SHUNT_LEFT_TWICE;
 	f->reprove_at_ticks = s->now + shunt_control.reprove_ticks;
 	if (f->flags & SHUNT_FLOW_UNTRACKED) {
 		choose_direction(s, family);
@@ -306,7 +361,7 @@ static __always_inline enum shunt_reason learn(const struct egress *s, __u32 fam
 		ct = shunt_ct_lookup(s, family, &dir);
 		if (!ct)
 			return SHUNT_NO_CONNTRACK;
-		why = shunt_ct_judge(s, family, ct, dir, &f->flags);
+		why = shunt_ct_is_of(s->skb, ct) ? shunt_ct_judge(s, family, ct, dir, &f->flags) : SHUNT_NO_CONNTRACK;
 		shunt_ct_limit_reprove(s, ct, f);
 		tracked = 1;
 	}
@@ -335,9 +390,10 @@ static __always_inline enum shunt_reason handle(const struct egress *s, __u32 fa
 	if (s->c->family != family)
 		return SHUNT_ODD_EGRESS;
 	if (why == SHUNT_OK) {
-		shunt_skb_wire_bytes(s->skb, p);
 		/* `taken` is SHUNT_LEFT_TWICE if the packet was duplicated, which no action can express. */
-		why = taken == SHUNT_OK ? learn(s, family, p, eth) : taken;
+		why = taken == SHUNT_OK ? shunt_skb_wire_bytes(s->skb, p) : taken;
+		if (why == SHUNT_OK)
+			why = learn(s, family, p, eth);
 	} else if (why != SHUNT_FRAGMENT) {
 		why = SHUNT_ODD_EGRESS;
 	}

@@ -62,7 +62,7 @@ static __always_inline void report(__u32 ifindex, int error)
 	if (!port || error == SHUNT_ENETDOWN)
 		return;
 	reported = &reported_ticks[port->slot % SHUNT_PORTS_MAX];
-	if (*reported && shunt_since(*reported, now) < (__s32)shunt_ticks(SHUNT_REPORT_MS))
+	if (*reported && shunt_is_within(*reported, now, shunt_ticks(SHUNT_REPORT_MS)))
 		return;
 	event = bpf_ringbuf_reserve(&shunt_events, sizeof(*event), 0);
 	if (!event)

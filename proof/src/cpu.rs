@@ -283,17 +283,7 @@ impl Cpu {
             memory.flush_word(self.number, word);
         }
         let old = memory.latest(word) >> shift & mask(access.bytes);
-        let operand = self.registers[code.src].is & mask(access.bytes);
-        let new = match code.imm {
-            0x00 | 0x01 => Some(old.wrapping_add(operand)),
-            0x40 | 0x41 => Some(old | operand),
-            0x50 | 0x51 => Some(old & operand),
-            0xa0 | 0xa1 => Some(old ^ operand),
-            0xe1 => Some(operand),
-            0xf1 => (old == self.registers[0].is & mask(access.bytes)).then_some(operand),
-            other => bail!("atomic operation {other:#x}"),
-        };
-        if let Some(new) = new {
+        if let Some(new) = self.result_of_atomic(code, access.bytes, old)? {
             memory.store(
                 self.number,
                 word,
@@ -304,8 +294,43 @@ impl Cpu {
         }
         if full {
             memory.barrier(self.number);
-            let to = if code.imm == 0xf1 { 0 } else { code.src };
-            self.registers[to] = Value { is: old, since: 0 };
+            self.set_old_value(code, Value { is: old, since: 0 });
+        }
+        Ok(())
+    }
+
+    /// The value that an atomic operation stores; `None` if a comparison fails.
+    fn result_of_atomic(&self, code: Instruction, bytes: u64, old: u64) -> anyhow::Result<Option<u64>> {
+        let operand = self.registers[code.src].is & mask(bytes);
+        Ok(match code.imm {
+            0x00 | 0x01 => Some(old.wrapping_add(operand)),
+            0x40 | 0x41 => Some(old | operand),
+            0x50 | 0x51 => Some(old & operand),
+            0xa0 | 0xa1 => Some(old ^ operand),
+            0xe1 => Some(operand),
+            0xf1 => (old == self.registers[0].is & mask(bytes)).then_some(operand),
+            other => bail!("atomic operation {other:#x}"),
+        })
+    }
+
+    fn set_old_value(&mut self, code: Instruction, old: Value) {
+        let to = if code.imm == 0xf1 { 0 } else { code.src };
+        self.registers[to] = old;
+    }
+
+    /// An atomic operation on private memory is no barrier here, which allows more orders than there are.
+    fn atomic_own(&mut self, access: Access) -> anyhow::Result<()> {
+        let code = self.image.object.code[self.at - 1];
+        let (word, shift) = (access.address & !7, 8 * (access.address & 7));
+        ensure!(access.address % access.bytes == 0, "unaligned atomic operation");
+        let have = self.own.get(&word).copied().unwrap_or_default();
+        let old = have.is >> shift & mask(access.bytes);
+        if let Some(new) = self.result_of_atomic(code, access.bytes, old)? {
+            let mask = mask(access.bytes) << shift;
+            self.own.insert(word, Value { is: have.is & !mask | new << shift & mask, since: have.since });
+        }
+        if code.imm & 1 == 1 {
+            self.set_old_value(code, Value { is: old, since: have.since });
         }
         Ok(())
     }
@@ -313,7 +338,9 @@ impl Cpu {
     fn perform_own(&mut self, access: Access) -> anyhow::Result<()> {
         let code = self.image.object.code[self.at];
         self.at += 1;
-        ensure!(access.code & 0xe7 != 0xc3, "atomic operation on private memory");
+        if access.code & 0xe7 == 0xc3 {
+            return self.atomic_own(access);
+        }
         if access.is_load() {
             let mut loaded = Value::default();
             for part in access.parts() {

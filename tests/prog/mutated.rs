@@ -71,7 +71,7 @@ fn table(rig: &Rig<'_>) -> Table {
     table
 }
 
-/// The packet core's answer for a frame that comes in by a hook: the flow to use, and the frame that leaves.
+/// The packet core's answer for a frame that arrives at a hook: the flow to use, and the frame that leaves.
 fn forwarded<'t>(hook: Hook, frame: &[u8], ifindex: u32, table: &'t Table) -> Option<(&'t Known, Vec<u8>)> {
     let (packet, key) = core::parse(frame, ifindex).ok()?;
     let known = table.get(&bytes_of(&key))?;

@@ -21,6 +21,10 @@ pub struct Options {
 }
 
 const TIME: Duration = Duration::from_secs(2);
+/// The CPU time of a packet, as a share of Linux's, from which on nothing was gained.
+const NO_GAIN: f64 = 0.97;
+/// The packets/s, as a multiple of Linux's, from which on they are named: hosts and router share the CPUs, so rates vary.
+const FASTER: f64 = 1.05;
 
 /// Runs the demo.
 pub fn run(options: &Options) -> anyhow::Result<()> {
@@ -51,6 +55,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
     rows.extend(live::generated(&lab, &paths)?);
     print(&rows);
+    println!("\n{}", summary(&rows));
     if options.keep {
         keep(&mut lab)?;
     } else {
@@ -88,6 +93,38 @@ which Linux gathers into aggregates. Hosts and router share this machine, so CPU
 On a veth, the xdp engine would have to convert each packet of iperf3 into an XDP frame, so Shunt chooses tc. A NIC's
 driver has XDP frames from the start; the last lines, generated as XDP frames, show that case. --all measures every engine."
     );
+}
+
+/// What the rows of the chosen engine say, in words: what Shunt gained, and why where it did not.
+fn summary(rows: &[Row]) -> String {
+    let mut text = "In short, with the engines that Shunt chose:\n".to_owned();
+    for traffic in TRAFFIC.map(|traffic| traffic.name).into_iter().chain([GENERATED]) {
+        let find = |path: &str| rows.iter().find(|row| row.traffic == traffic && row.path == path);
+        let (Some(alone), Some(auto)) = (find(ALONE), find(name_of(Path::Auto))) else { continue };
+        let (packets, cpu) =
+            (auto.arrived.packets_per_second / alone.arrived.packets_per_second, auto.cpu_ns / alone.cpu_ns);
+        text += &match (packets, cpu) {
+            (_, cpu) if cpu >= NO_GAIN && traffic.starts_with("TCP") => format!(
+                "  {traffic}: no clear gain: Linux gathers segments into aggregates, so little of its cost is per packet\n"
+            ),
+            (_, cpu) if cpu >= NO_GAIN => {
+                format!("  {traffic}: no clear gain; engine {}, because {}\n", auto.engine, auto.reason)
+            }
+            (packets, cpu) if packets < FASTER => {
+                format!(
+                    "  {traffic}: {:.0} % of the CPU time per packet (engine {})\n",
+                    100.0 * cpu,
+                    auto.engine
+                )
+            }
+            (packets, cpu) => format!(
+                "  {traffic}: {packets:.1} times the packets/s, for {:.0} % of the CPU time per packet (engine {})\n",
+                100.0 * cpu,
+                auto.engine
+            ),
+        };
+    }
+    text + "The share differs by machine, NIC and ruleset; `shunt bench matrix` measures more on this machine."
 }
 
 fn keep(lab: &mut Topology) -> anyhow::Result<()> {
@@ -128,6 +165,45 @@ impl fmt::Display for Scaled {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::iperf::Arrived;
+
+    fn row(traffic: &'static str, path: &'static str, packets_per_second: f64, cpu_ns: f64) -> Row {
+        Row {
+            traffic,
+            path,
+            arrived: Arrived { bits_per_second: 0.0, packets_per_second, seconds: 2.0 },
+            cpu_ns,
+            machine_ns: f64::NAN,
+            fast_share: None,
+            engine: "tc".to_owned(),
+            reason: "a qdisc shapes".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_summary_says_what_was_gained_and_why_not() {
+        let auto = name_of(Path::Auto);
+        let rows = [
+            row("TCP, IPv4", ALONE, 6e5, 1000.0),
+            row("TCP, IPv4", auto, 6.1e5, 700.0),
+            row("TCP, IPv6", ALONE, 6e5, 1000.0),
+            row("TCP, IPv6", auto, 6e5, 990.0),
+            row("UDP, IPv4", ALONE, 1e5, 3000.0),
+            row("UDP, IPv4", auto, 1.2e5, 2950.0),
+            row(GENERATED, ALONE, 5e5, 1500.0),
+            row(GENERATED, auto, 15e5, 150.0),
+        ];
+        let text = summary(&rows);
+        for line in [
+            "  TCP, IPv4: 70 % of the CPU time per packet (engine tc)\n",
+            "  UDP, IPv4: no clear gain; engine tc, because a qdisc shapes\n",
+            "  TCP, IPv6: no clear gain: Linux gathers segments into aggregates, so little of its cost is per packet\n",
+            "  UDP, 1k flows: 3.0 times the packets/s, for 10 % of the CPU time per packet (engine tc)\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert!(!text.contains("UDP, IPv6"));
+    }
 
     #[test]
     fn numbers_keep_three_digits() {

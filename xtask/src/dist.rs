@@ -31,8 +31,10 @@ const LIBRARIES: [&str; 4] = ["libc6-dev", "libelf-dev", "libgcc-12-dev", "zlib1
 /// Packages that these need at build time: headers, and a licence.
 const BESIDE: [&str; 2] = ["gcc-12-base", "linux-libc-dev"];
 /// Further files, and their paths in the tarball.
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 10] = [
     ("packaging/shunt.toml", "shunt.toml"),
+    ("packaging/prometheus/alerts.yml", "share/shunt/prometheus/alerts.yml"),
+    ("packaging/prometheus/dashboard.json", "share/shunt/prometheus/dashboard.json"),
     ("packaging/shuntd@.service", "lib/systemd/system/shuntd@.service"),
     ("docs/limitations.md", "limitations.md"),
     ("docs/limitations-lab.md", "limitations-lab.md"),

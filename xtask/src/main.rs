@@ -4,6 +4,7 @@ mod arch;
 mod auto;
 mod bench;
 mod bench_external;
+mod churn;
 mod companion;
 mod debian;
 mod demo;
@@ -38,6 +39,8 @@ enum Command {
     BenchExternal(bench_external::Options),
     /// Run Shunt on every emulated board and write docs/boards.md.
     Boards(vm::boards::board_report::Options),
+    /// Measure how much traffic stays fast while Linux changes in ways that concern no flow.
+    Churn(churn::Options),
     /// Run the external engine on emulated 32-bit cores and compare every result with this machine's.
     Companion(companion::Options),
     /// Build a Debian package for an architecture in target/deb.
@@ -87,6 +90,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(options) => bench::run(&options)?,
         Command::BenchExternal(options) => bench_external::run(&options)?,
         Command::Boards(options) => vm::boards::board_report::run(&options)?,
+        Command::Churn(options) => churn::run(&options)?,
         Command::Companion(options) => companion::run(&options)?,
         Command::Deb(options) => dist::deb::run(&options)?,
         Command::Demo(options) => demo::run(&options)?,

@@ -9,8 +9,8 @@ use std::{
 };
 
 /// Programs of every Debian system: essential packages, and the other packages that debootstrap installs.
-const BASE: &str = "apt-get awk bash cat chmod chown cp cut date dd dmesg dpkg dpkg-deb echo env expr false find \
-    getent grep gzip head hostname id kill ln ls md5sum mkdir mktemp mount mv nproc readlink rm script sed seq setpriv setsid sh sha256sum \
+const BASE: &str = "apt-get awk bash cat chmod chown cp cut date dd dirname dmesg dpkg dpkg-deb echo env expr false find \
+    getent grep gzip head hostname id kill ln ls md5sum mkdir mktemp mount mv nproc nsenter readlink rm script sed seq setpriv setsid sh sha256sum \
     sleep sort stat stty sync tail tar taskset tee timeout touch tr true umount uname wc xargs";
 /// Words of the shell. Those of the second list are followed by a command.
 const BUILTINS: &str = ". : [ break case cd command continue declare done esac exit export fi for function local \
@@ -25,7 +25,7 @@ const OTHERS: [(&str, &str); 5] = [
     ("ssh", "reaches the agent of a router that is another machine; tests put a script in its place"),
 ];
 /// Sources whose literals may be sentences that look like scripts, since they print text.
-const PRINTING: [&str; 12] = [
+const PRINTING: [&str; 14] = [
     "crates/shunt-core/src/slow_causes.rs",
     "crates/shunt-core/src/verdict.rs",
     "crates/shunt-inspect/src/doctor/",
@@ -34,6 +34,8 @@ const PRINTING: [&str; 12] = [
     "crates/shuntd/",
     "crates/shunt-api/",
     "crates/shunt-lab/src/iperf/",
+    "tests/netns/guides/main.rs",
+    "tests/netns/guides/page.rs",
     "xtask/src/vm.rs",
     "xtask/src/peers/",
     "xtask/src/tables/",

@@ -41,7 +41,7 @@ pub struct Config {
     pub exclude_ct_mark: Option<MarkMatch>,
     /// Whether flows of a port take the slow path while a packet socket captures on it.
     pub captures: CaptureChoice,
-    /// Which TCP and UDP checksums are verified before a packet is forwarded.
+    /// The packets whose TCP or UDP checksum is verified before they are forwarded.
     pub verify_checksums: ChecksumChoice,
     /// The receive buffer of each netlink socket, in bytes. If more changes are queued, the kernel drops some.
     pub netlink_buffer: u32,
@@ -72,18 +72,19 @@ pub enum EngineChoice {
     Xdp,
 }
 
-/// What happens to the flows of a port while a packet socket captures on it.
+/// Treatment of a port's flows while a packet socket captures on the port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CaptureChoice {
-    /// They take the slow path, so that the capture sees them.
+    /// The flows take the slow path, so that the capture sees their packets.
     #[default]
     Slow,
-    /// They stay on the fast path, and the capture misses their packets.
+    /// The flows stay fast, and the capture misses their packets.
     Ignore,
 }
 
-/// Which TCP and UDP checksums are verified before a packet is forwarded. A packet with a wrong checksum takes the slow path.
+/// The packets whose TCP or UDP checksum is verified before they are forwarded. A packet with a wrong checksum takes
+/// the slow path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChecksumChoice {
@@ -139,6 +140,21 @@ impl Default for Config {
     }
 }
 
+/// Adds the default of the key that a message names, as an example of how to write its value.
+fn with_example(why: String) -> String {
+    let defaults = toml::to_string(&Config::default()).unwrap_or_default();
+    let line = defaults
+        .lines()
+        .find(|line| line.split_once(" = ").is_some_and(|(key, _)| why.contains(&format!(": {key}: "))));
+    // The default of some keys is empty, which shows nothing; their messages have an example of their own.
+    match line.filter(|line| {
+        !line.ends_with("\"\"") && !why.contains("such as") && !why.contains("expected one of")
+    }) {
+        Some(line) => format!("{why}; the default is {line}"),
+        None => why,
+    }
+}
+
 impl Config {
     /// The default path of the configuration file.
     pub const PATH: &str = "/etc/shunt/shunt.toml";
@@ -154,7 +170,7 @@ impl Config {
 
     /// Reads and checks the text of a configuration file. An error is one line that names the key.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let config: Self = document::read(text)?;
+        let config: Self = document::read(text).map_err(with_example)?;
         config.check()?;
         Ok(config)
     }

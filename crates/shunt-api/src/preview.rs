@@ -1,5 +1,5 @@
-//! What Shunt would do on this machine, found out without attaching anything: the output of `shuntd --dry-run` and of
-//! `shuntd --probe`.
+//! The output of `shuntd --dry-run` and `shuntd --probe`: the effects of a start on this machine, found out without
+//! attaching anything.
 
 use crate::{
     engine::Engine,
@@ -8,7 +8,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What `shunt up` would do with the same options.
+/// The ports that `shunt up` would attach to with the same options, and the causes of slow traffic.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DryRun {
     /// The version of the daemon.
@@ -34,7 +34,7 @@ pub struct PlannedPort {
     pub ifindex: u32,
     /// The engine that would send packets out of this port at first.
     pub engine: Engine,
-    /// Why this engine, in one sentence.
+    /// The reason for the engine, in one sentence.
     pub engine_reason: String,
     /// How the tc programs would be attached.
     pub attach: Attach,
@@ -46,7 +46,7 @@ pub struct PlannedPort {
     pub filters: Vec<PortFilter>,
 }
 
-/// What this machine allows, and what Shunt would gain on it.
+/// The features of this machine that Shunt needs or uses, and the expected gain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProbeReport {
     /// The version of the daemon.
@@ -65,7 +65,7 @@ pub struct ProbeReport {
     pub slow_causes: Vec<SlowCause>,
     /// The firewall rules that would stop learning, and those that fast packets would bypass.
     pub ruleset: RulesetStatus,
-    /// What Shunt would gain, one sentence each.
+    /// The expected gain, one sentence each.
     pub gain: Vec<String>,
 }
 

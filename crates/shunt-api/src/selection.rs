@@ -80,6 +80,11 @@ impl Network {
         (a ^ b).checked_shr(width - u32::from(self.len)).unwrap_or(0) == 0
     }
 
+    /// The address and the prefix length.
+    pub fn parts(self) -> (IpAddr, u8) {
+        (self.addr, self.len)
+    }
+
     /// The address of a network that has only one; none for larger networks.
     pub fn only(self) -> Option<IpAddr> {
         (self.len == width(self.addr)).then_some(self.addr)

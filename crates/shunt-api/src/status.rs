@@ -69,7 +69,7 @@ pub struct TopReason {
     pub packets: u64,
     /// The meaning of the reason, in one sentence.
     pub meaning: String,
-    /// What the operator can do about it.
+    /// The remedy, as an instruction to the operator.
     pub remedy: String,
 }
 
@@ -79,7 +79,7 @@ pub struct TopReason {
 pub struct SlowCause {
     /// The traffic that stays slow, and the cause, in one sentence.
     pub what: String,
-    /// What the operator can do without giving up what the cause is for.
+    /// A remedy that keeps the purpose of the cause, as an instruction to the operator.
     pub remedy: String,
 }
 
@@ -184,7 +184,7 @@ pub struct PortStatus {
     pub ifindex: u32,
     /// The engine that sends packets out of this port.
     pub engine: Engine,
-    /// Why this engine was chosen, in one sentence.
+    /// The reason for the engine, in one sentence.
     pub engine_reason: String,
     /// How the tc programs are attached to a port.
     pub attach: Attach,
@@ -221,7 +221,7 @@ pub struct PortStatus {
 pub struct PortFilter {
     /// The name of the port, or of a device on top of it.
     pub device: String,
-    /// Where on the device it is attached.
+    /// The hook that the filter is attached to.
     pub hook: FilterHook,
     /// The kind, as `tc` names filters (`u32`, `flower`, `bpf`, ...) and qdiscs (`htb`, ...); `tcx` for a TCX program.
     pub kind: String,
@@ -230,7 +230,7 @@ pub struct PortFilter {
     pub program: Option<String>,
 }
 
-/// Where a filter is attached.
+/// The hook of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]

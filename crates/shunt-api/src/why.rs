@@ -1,4 +1,4 @@
-//! Why connections are fast or slow: the answer of `GET /v1/why`.
+//! The answer of `GET /v1/why`: whether connections are fast, and why not.
 
 use crate::{
     engine::Engine,
@@ -63,6 +63,6 @@ pub struct Because {
     pub meaning: String,
     /// Further facts about this connection; may be empty.
     pub detail: String,
-    /// What the operator can do to make the direction fast.
+    /// The remedy, as an instruction to the operator.
     pub remedy: String,
 }

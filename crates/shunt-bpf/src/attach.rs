@@ -143,16 +143,23 @@ fn query_tcx(ifindex: u32, hook: Hook) -> Option<Vec<u32>> {
     Some(ids.iter().take(count).copied().collect())
 }
 
-/// The name of a loaded program. None if no program has this id.
-pub fn program_name(id: u32) -> Option<String> {
+/// Opens a loaded program.
+///
+/// # Errors
+/// The kernel's error: ENOENT if no program has this id, EPERM without CAP_SYS_ADMIN.
+pub fn program_by_id(id: u32) -> io::Result<OwnedFd> {
     // SAFETY: takes a number and returns a descriptor or an error.
     let fd = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
     if fd < 0 {
-        return None;
+        return Err(io::Error::from_raw_os_error(-fd));
     }
     // SAFETY: the kernel has just given us this descriptor.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let info = program_info(fd.as_fd())?;
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The name of a loaded program. None if no program has this id.
+pub fn program_name(id: u32) -> Option<String> {
+    let info = program_info(program_by_id(id).ok()?.as_fd())?;
     // SAFETY: the kernel ends the name with a zero byte within the array.
     let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
     Some(name.to_string_lossy().into_owned())

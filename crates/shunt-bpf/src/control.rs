@@ -1,7 +1,13 @@
 //! The control block: settings of the daemon that the programs read.
 
 use crate::{Error, abi, shared::Shared};
-use std::{io, mem::offset_of, os::fd::AsFd, sync::atomic::Ordering, time::Duration};
+use std::{
+    io,
+    mem::offset_of,
+    os::fd::AsFd,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 /// A mark and its mask, as in nftables. A mask of 0 matches nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -14,7 +20,7 @@ pub struct Masked {
 
 /// The control block, mapped into memory.
 pub struct ControlBlock {
-    page: Shared<abi::Control>,
+    page: Arc<Shared<abi::Control>>,
     ticks_per_s: u32,
 }
 
@@ -24,7 +30,7 @@ impl ControlBlock {
     /// # Errors
     /// If the map cannot be mapped, or the clock's resolution cannot be read.
     pub fn map(fd: impl AsFd) -> Result<Self, Error> {
-        let block = Self { page: Shared::map(fd)?, ticks_per_s: ticks_per_s()? };
+        let block = Self { page: Arc::new(Shared::map(fd)?), ticks_per_s: ticks_per_s()? };
         block.page.u32(offset_of!(abi::Control, ticks_per_s)).store(block.ticks_per_s, Ordering::Relaxed);
         block.page.u32(offset_of!(abi::Control, abi)).store(abi::ABI_VERSION, Ordering::Relaxed);
         Ok(block)
@@ -80,6 +86,21 @@ impl ControlBlock {
         self.page.u64(offset_of!(abi::Control, seed)).store(seed, Ordering::Relaxed);
     }
 
+    /// Sets the size of the filter of dependencies, a power of two. To be called before the first flow.
+    pub fn set_mark_lines(&self, lines: u32) {
+        self.page.u32(offset_of!(abi::Control, mark_mask)).store(lines - 1, Ordering::Relaxed);
+    }
+
+    /// The count of commits that may change how rules use sets, for another thread.
+    pub fn rule_changes(&self) -> RuleChanges {
+        RuleChanges(self.page.clone())
+    }
+
+    /// Sets the count at which the rules were read that describe the sets in use.
+    pub(crate) fn set_sets_at(&self, count: u32) {
+        self.page.u32(offset_of!(abi::Control, sets_at)).store(count, Ordering::SeqCst);
+    }
+
     /// Sets from which packet of a direction on to learn, and the flags `CONTROL_LEARN` and `CONTROL_UDP_UNREPLIED`.
     pub fn set_learning(&self, udp_pkts: u32, tcp_pkts: u32, flags: u32) {
         self.page.u32(offset_of!(abi::Control, learn_udp_pkts)).store(udp_pkts, Ordering::Relaxed);
@@ -132,6 +153,18 @@ impl ControlBlock {
     fn set_flags(&self, which: u32, to: u32) {
         let flags = self.page.u32(offset_of!(abi::Control, flags));
         flags.store(flags.load(Ordering::Relaxed) & !which | to & which, Ordering::SeqCst);
+    }
+}
+
+/// Counts the commits of nftables that may change how rules use sets. The programs count while the kernel reports a
+/// commit, and so after it is in force.
+#[derive(Clone)]
+pub struct RuleChanges(Arc<Shared<abi::Control>>);
+
+impl RuleChanges {
+    /// The present count.
+    pub fn count(&self) -> u32 {
+        self.0.u32(offset_of!(abi::Control, rule_changes)).load(Ordering::SeqCst)
     }
 }
 

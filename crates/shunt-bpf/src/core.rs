@@ -55,6 +55,7 @@ unsafe extern "C" {
     fn shunt_host_sum_change(f: *const Flow, family: u32, has_l4_check: i32) -> u16;
     fn shunt_host_judge_end(flags: u8, seq: u32, own: u64, other: u64) -> i32;
     fn shunt_host_tcp_lags(position: u64, maxack: u32) -> i32;
+    fn shunt_host_is_within(then: u32, now: u32, ticks: u32) -> i32;
     fn shunt_host_translate(family: u32, old_ends: *const u8, new_ends: *const u8, f: *mut Flow, to: *mut u8);
 }
 
@@ -178,6 +179,12 @@ pub fn judge_end(flags: u8, sequence: u32, own: u64, other: u64) -> End {
 pub fn tcp_lags(position: u64, maxack: u32) -> bool {
     // SAFETY: numbers only.
     (unsafe { shunt_host_tcp_lags(position, maxack) }) != 0
+}
+
+/// Whether the time `then` was less than `ticks` ago. Ticks wrap.
+pub fn is_within(then: u32, now: u32, ticks: u32) -> bool {
+    // SAFETY: numbers only.
+    (unsafe { shunt_host_is_within(then, now, ticks) }) != 0
 }
 
 /// Both addresses followed by both ports, as on the wire: 12 bytes for IPv4, 36 for IPv6.

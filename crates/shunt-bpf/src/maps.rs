@@ -12,6 +12,11 @@ pub(crate) const USAGE: &str = ".bss.usage";
 /// Counts and TCP positions of flows that have left the table. Memory is allocated per entry.
 pub(crate) const EXPIRED: &str = "shunt_expired";
 
+/// The filter of what flows depend on.
+pub(crate) const MARKS: &str = "shunt_marks";
+/// The sets of nftables whose elements concern only packets with certain addresses.
+pub(crate) const SETS: &str = "shunt_sets";
+
 /// All maps of the loaded objects. Objects that name the same map share it.
 #[derive(Debug, Default)]
 pub(crate) struct Maps(BTreeMap<String, MapHandle>);

@@ -3,7 +3,7 @@
 use crate::{
     Error,
     abi::WAYS,
-    maps::{EXPIRED, Maps},
+    maps::{EXPIRED, MARKS, Maps},
 };
 use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, ProgramMut};
 use std::{ffi::OsStr, os::fd::AsFd};
@@ -37,6 +37,9 @@ const INDEXES: [&str; 2] = ["shunt_index4", "shunt_index6"];
 /// Maps with one element per entry of the flow table.
 const TABLES: [&str; 4] = ["shunt_table4", "shunt_table6", "shunt_cold4", "shunt_cold6"];
 
+/// A filter of this size, 1 MiB, rarely takes one address for another while 20,000 of them are in use.
+const MARK_LINES_MIN: u32 = 16384;
+
 /// The size of the flow tables.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
@@ -53,6 +56,11 @@ impl Size {
         let slots = u64::from(self.max_flows) * 3 / 2;
         u32::try_from(slots.div_ceil(WAYS as u64).next_power_of_two()).unwrap_or(1 << 31)
     }
+
+    /// Lines of the filter of dependencies, of 64 bytes: a power of two, and eight bytes for each flow of a large table.
+    pub fn mark_lines(self) -> u32 {
+        (self.max_flows / 8).next_power_of_two().max(MARK_LINES_MIN)
+    }
 }
 
 /// Loads an object. It uses the maps that are in `maps` already; its other maps are added.
@@ -67,6 +75,8 @@ pub(crate) fn load(source: &Source, size: Size, maps: &mut Maps) -> Result<Objec
             map.set_max_entries(size.max_flows).map_err(failed)?;
         } else if INDEXES.contains(&name.as_str()) {
             map.set_max_entries(size.buckets()).map_err(failed)?;
+        } else if name == MARKS {
+            map.set_max_entries(size.mark_lines()).map_err(failed)?;
         } else if name == EXPIRED {
             map.set_max_entries(size.max_flows.saturating_mul(4)).map_err(failed)?;
         }

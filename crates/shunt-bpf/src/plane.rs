@@ -7,6 +7,7 @@ use crate::{
     abi::{self, PortCache},
     attach::{self, AttachMode, Attachment, Hook},
     control::ControlBlock,
+    dependencies::SetNames,
     filter,
     maps::{CONTROL_MAP, Maps, PORT_CACHE},
     object::{
@@ -28,7 +29,7 @@ use std::{
     sync::Arc,
 };
 
-/// Which programs to load. Each costs verification time.
+/// Optional programs to load. Each costs verification time.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions {
     /// Load programs that need the kernel's BTF.
@@ -74,6 +75,7 @@ pub struct DataPlane {
     pub(crate) size: Size,
     /// The contents of the map `shunt_uppers`.
     pub(crate) uppers: BTreeMap<u32, u64>,
+    pub(crate) sets: SetNames,
     conntrack: Option<OwnedFd>,
     tx_drops: Vec<Link>,
 }
@@ -113,6 +115,7 @@ impl DataPlane {
         let control = ControlBlock::map(maps.get(CONTROL_MAP)?.as_fd())?;
         let port_cache = Shared::map(maps.get(PORT_CACHE)?.as_fd())?;
         control.set_tables(size.buckets() - 1, size.max_flows, size.seed);
+        control.set_mark_lines(size.mark_lines());
         Ok(Self {
             ports: BTreeMap::new(),
             maps,
@@ -125,6 +128,7 @@ impl DataPlane {
             filter_handle: 1,
             size,
             uppers: BTreeMap::new(),
+            sets: SetNames::new(),
             conntrack: None,
             tx_drops: Vec::new(),
         })

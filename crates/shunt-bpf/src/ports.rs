@@ -123,12 +123,14 @@ impl DataPlane {
         self.ports.iter().find(|(_, port)| port.slot == slot).map(|(ifindex, _)| *ifindex)
     }
 
-    /// Detaches all programs from a device and frees its slot.
+    /// Detaches all programs from a device and frees its slot. Moves the epoch.
     pub fn detach(&mut self, ifindex: u32) -> Result<(), Error> {
         if let Some(port) = self.ports.remove(&ifindex) {
             let slot = port.slot;
             // Detach first: the programs must not count into the slot after another port gets it.
             drop(port);
+            // Actions name their ports by slot, and must not send to the device that gets the slot next.
+            self.control.move_epoch();
             let zero = vec![Counters::default().bytes().to_vec(); possible_cpus()?];
             self.maps
                 .get(COUNTERS)?

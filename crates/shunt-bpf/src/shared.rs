@@ -22,6 +22,8 @@ pub struct Shared<T> {
 
 // SAFETY: the page is shared memory that is only touched through atomics.
 unsafe impl<T> Send for Shared<T> {}
+// SAFETY: as for Send.
+unsafe impl<T> Sync for Shared<T> {}
 
 impl<T: Plain> Shared<T> {
     /// Maps the memory of a map.

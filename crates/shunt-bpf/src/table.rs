@@ -49,7 +49,7 @@ impl DataPlane {
         self.edit(abi::EDIT_REMOVE, key, &Entry::default()).map(|_| ())
     }
 
-    /// What ingress and egress noted of packets with the tuple of `key`, on any port.
+    /// The data that ingress and egress recorded for the tuple of `key`, on any port.
     pub fn sighting(&self, key: &Key) -> Result<abi::Sighting, Error> {
         self.run_edit(abi::EDIT_SIGHTING, key, &Entry::default()).map(|edit| edit.sighting)
     }

@@ -14,7 +14,7 @@ thread_local! {
 }
 
 /// Suppresses libbpf's messages from now on, and keeps the verifier's reasons.
-pub(crate) fn capture_log() {
+pub fn capture_log() {
     REASON.set(None);
     let _ = set_print(Some((PrintLevel::Warn, |_, text| {
         if let Some(reason) = reason(&text) {
@@ -24,7 +24,7 @@ pub(crate) fn capture_log() {
 }
 
 /// Takes the reason why the verifier refused a program of this thread since the last call. None if it refused none.
-pub(crate) fn last_reason() -> Option<String> {
+pub fn last_reason() -> Option<String> {
     REASON.take()
 }
 

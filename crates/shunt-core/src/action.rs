@@ -1,6 +1,6 @@
 //! Actions: what the daemon must do.
 
-use crate::{Bridged, Cause, Connection, Correction, Hold, TrackedDirection};
+use crate::{Bridged, Cause, Connection, Correction, Hold, Scope, TrackedDirection};
 use shunt_api::Engine;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,8 +12,10 @@ use std::{
 pub enum Action {
     /// Move the epoch: no flow's action is used until it is proved again.
     MoveEpoch(Cause),
+    /// Move the epoch if a learned flow may depend on what has changed.
+    MoveEpochFor(Cause, Scope),
     /// Wait until the kernel has finished the change it is making, then report [`crate::Event::Finished`].
-    AwaitKernel(Cause),
+    AwaitKernel(Cause, Scope),
     /// Read the whole state of the kernel and report [`crate::Event::Dump`].
     Resync,
     /// Read the nftables ruleset after a pause, and report [`crate::Event::RulesetRead`] or
@@ -75,11 +77,13 @@ pub struct PortSetting {
     pub up: bool,
     /// Whether a packet socket captures on the port, so that its flows must take the slow path.
     pub captured: bool,
-    /// Whether packets that come in by the port go through tc filters or TCX programs of others.
+    /// Whether packets that arrive on the port go through tc filters or TCX programs of others.
     pub filtered: bool,
-    /// Whether packets that leave by the port go through TCX programs of others, or through qdiscs or filters of a
+    /// Whether packets that leave through the port go through TCX programs of others, or through qdiscs or filters of a
     /// device on top of it.
     pub filtered_out: bool,
-    /// The traffic that may be learned from packets that come in by the port and are bridged.
+    /// The traffic that may be learned from packets that arrive on the port and are bridged.
     pub bridged: Bridged,
+    /// Whether a bridge that floods packets sends copies of packets that leave through the port through devices that are no ports.
+    pub floods_unseen: bool,
 }

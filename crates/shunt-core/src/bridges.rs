@@ -16,7 +16,7 @@ pub(crate) struct Tracking {
     pub(crate) calls: Option<BridgeCalls>,
 }
 
-/// Which bridged traffic that comes in by a port may be learned.
+/// The bridged traffic on ingress of a port that may be learned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bridged {
     /// Whether bridged traffic may be learned.
@@ -69,7 +69,7 @@ impl Network {
         bridges.map(|(_, bridge)| bridge.ageing).filter(|ageing| *ageing >= AGEING_MIN).min()
     }
 
-    /// Decides which bridged traffic that comes in by a port may be learned. `seen` are all ports and the devices on
+    /// Decides which bridged traffic that arrives on a port may be learned. `seen` are all ports and the devices on
     /// top of them.
     pub(crate) fn bridged(&self, ifindex: u32, seen: &BTreeSet<u32>, tracking: Tracking) -> Bridged {
         let bridges = self.bridges_of(ifindex);
@@ -86,6 +86,16 @@ impl Network {
         }
     }
 
+    /// Whether a bridge that a device belongs to has members that are neither ports nor on top of ports. It floods routed
+    /// packets for unknown stations to them, too. `seen` are all ports and the devices on top of them.
+    pub(crate) fn floods_unseen(&self, ifindex: u32, seen: &BTreeSet<u32>) -> bool {
+        self.bridges_of(ifindex).iter().any(|(bridge, _)| self.has_unseen_members(bridge, seen))
+    }
+
+    fn has_unseen_members(&self, bridge: &Link, seen: &BTreeSet<u32>) -> bool {
+        self.members(bridge.ifindex).any(|member| !seen.contains(&member.ifindex))
+    }
+
     /// Whether Shunt's ports see everything that happens to a bridged packet. A bridge floods packets to unknown
     /// stations to all of its ports, and also receives them itself if a device on top of it may want them.
     fn shows_all(&self, link: &Link, bridge: &Bridge, seen: &BTreeSet<u32>) -> bool {
@@ -94,7 +104,7 @@ impl Network {
         remembers
             && !bridge.promiscuous
             && !self.stacked_on(link.ifindex).any(listens)
-            && self.members(link.ifindex).all(|member| seen.contains(&member.ifindex))
+            && !self.has_unseen_members(link, seen)
     }
 }
 

@@ -1,8 +1,8 @@
-//! Why the epoch moves.
+//! The causes of epoch moves.
 
 use std::fmt;
 
-/// Why the epoch moves.
+/// The cause of an epoch move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// An address came or went.
@@ -37,6 +37,28 @@ pub enum Cause {
     Ruleset,
     /// tc filters of a port changed, or TCX programs were attached.
     Filter,
+}
+
+impl Cause {
+    /// All causes.
+    pub const ALL: [Self; 16] = [
+        Self::Address,
+        Self::Bridge,
+        Self::Capture,
+        Self::Engine,
+        Self::Fdb,
+        Self::Flush,
+        Self::Ipsec,
+        Self::Link,
+        Self::Neighbour,
+        Self::Netconf,
+        Self::Nexthop,
+        Self::Overrun,
+        Self::Route,
+        Self::Rule,
+        Self::Ruleset,
+        Self::Filter,
+    ];
 }
 
 impl fmt::Display for Cause {

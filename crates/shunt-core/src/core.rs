@@ -1,8 +1,8 @@
 //! The policy: one owner of all state, fed with events.
 
 use crate::{
-    Action, BridgeCalls, Cause, Choice, Event, Hold, PortView, Program, Source, Statement, bridges::Tracking,
-    network::Network, ports, ruleset::Ruleset, survey::Surveys,
+    Action, BridgeCalls, Cause, Choice, Event, Hold, PortView, Program, Scope, Source, Statement,
+    bridges::Tracking, network::Network, ports, ruleset::Ruleset, survey::Surveys,
 };
 use shunt_api::{CaptureChoice, Proto, RulesetStatus};
 use std::{
@@ -43,7 +43,7 @@ pub struct Core {
     held: Option<Hold>,
     /// The devices on top of ports, as in the last [`Action::SetUppers`].
     uppers: BTreeMap<u32, BTreeSet<u32>>,
-    /// What virtual ports receive.
+    /// Counts of the kinds of packets that virtual ports receive.
     surveys: Surveys,
     /// Ports whose driver accepts no redirected frames although Shunt's XDP program is attached, and since when.
     awaited_targets: BTreeMap<u32, Instant>,
@@ -59,23 +59,28 @@ struct Steps {
     actions: Vec<Action>,
     /// Actions that come after those about ports.
     later: Vec<Action>,
-    /// The causes for which the epoch moves already.
-    moved: BTreeSet<Cause>,
+    /// What the epoch moves for already.
+    moved: BTreeSet<(Cause, Scope)>,
+    /// The changes whose end is awaited already.
+    awaited: BTreeSet<(Cause, Scope)>,
     replan: bool,
     find_captures: bool,
 }
 
 impl Steps {
-    fn move_epoch(&mut self, cause: Cause) {
-        if self.moved.insert(cause) {
-            self.actions.push(Action::MoveEpoch(cause));
+    fn move_epoch(&mut self, cause: Cause, scope: Scope) {
+        if self.moved.contains(&(cause, Scope::Everything)) || !self.moved.insert((cause, scope)) {
+            return;
         }
+        self.actions.push(match scope {
+            Scope::Everything => Action::MoveEpoch(cause),
+            scope => Action::MoveEpochFor(cause, scope),
+        });
     }
 
-    fn await_kernel(&mut self, cause: Cause) {
-        let action = Action::AwaitKernel(cause);
-        if !self.later.contains(&action) {
-            self.later.push(action);
+    fn await_kernel(&mut self, cause: Cause, scope: Scope) {
+        if self.awaited.insert((cause, scope)) {
+            self.later.push(Action::AwaitKernel(cause, scope));
         }
     }
 }
@@ -88,7 +93,7 @@ fn is_reported_early(event: &Event) -> bool {
         // IPv4 flushes the routes of an address, and those of a nexthop object, without a message.
         Event::AddressGone { .. } | Event::Nexthop
         // fib_table_delete() sends the message before it removes the route.
-        | Event::RouteGone
+        | Event::RouteGone(_)
         // The message that a device goes up or down comes before its nexthops become usable or unusable.
         | Event::Link(_)
     )
@@ -133,7 +138,7 @@ impl Core {
                 if source == Source::Nftables {
                     steps.actions.extend(self.rules_changed(now));
                 }
-                steps.move_epoch(Cause::Overrun);
+                steps.move_epoch(Cause::Overrun, Scope::Everything);
                 self.resync_due = true;
             }
             Event::WantLiberal(connection) if connection.proto == Proto::Tcp => {
@@ -175,10 +180,10 @@ impl Core {
                 }
                 // The event does not say whether the filter was added or removed, nor whether the device has others.
                 self.resync_due |= matches!(event, Event::Filter { .. });
-                if let Some(cause) = self.network.apply(&event) {
-                    steps.move_epoch(cause);
+                if let Some((cause, scope)) = self.network.apply(&event) {
+                    steps.move_epoch(cause, scope);
                     if is_reported_early(&event) {
-                        steps.await_kernel(cause);
+                        steps.await_kernel(cause, scope);
                     }
                 }
             }
@@ -196,7 +201,8 @@ impl Core {
         self.network.xdp.get(&ifindex).map(|xdp| (xdp.native, xdp.target))
     }
 
-    /// Why a device cannot send by XDP whatever Shunt does; `None` if it can, or may be able to once a program is attached.
+    /// The reason why a device cannot send by XDP whatever Shunt does; `None` if it can, or may be able to once a
+    /// program is attached.
     pub fn lacks_xdp(&self, link: &crate::Link) -> Option<&'static str> {
         match self.xdp(link.ifindex) {
             Some((false, _)) => Some("the driver has no native XDP"),
@@ -233,12 +239,12 @@ impl Core {
         self.network.links.values().find(|link| link.name == name)
     }
 
-    /// Why a device cannot be a port, and which devices to name instead; `None` if the device can be a port.
+    /// The reason why a device cannot be a port, and the devices to name instead; `None` if the device can be a port.
     pub fn unfit(&self, link: &crate::Link) -> Option<String> {
         ports::unfit(&self.network, link)
     }
 
-    /// Why a device is not a port; `None` if it is one.
+    /// The reason why a device is not a port; `None` if it is one.
     pub fn why_no_port(&self, link: &crate::Link) -> Option<String> {
         (!self.ports.contains_key(&link.ifindex)).then(|| self.choice.why_no_port(&self.network, link))
     }
@@ -257,7 +263,9 @@ impl Core {
         // If the dump already has the effect of an event that is still to come, that event will change nothing. So the
         // difference to the former state must move the epoch.
         if self.synced_at.replace(now).is_some() {
-            self.network.difference(&before).into_iter().for_each(|cause| steps.move_epoch(cause));
+            for cause in self.network.difference(&before) {
+                steps.move_epoch(cause, Scope::Everything);
+            }
         }
         self.network.keep_faults(before);
         self.refused.clear();
@@ -402,6 +410,7 @@ impl Core {
         let (seen, tracking) = (self.network.stacks(want.keys().copied()), self.tracking());
         for (ifindex, view) in &mut want {
             view.setting.bridged = self.network.bridged(*ifindex, &seen, tracking);
+            view.setting.floods_unseen = self.network.floods_unseen(*ifindex, &seen);
         }
         let mut actions: Vec<Action> = gone.into_iter().map(|ifindex| Action::Detach { ifindex }).collect();
         let mut moved = (!actions.is_empty()).then_some(Cause::Engine);
@@ -418,7 +427,9 @@ impl Core {
                         || view.setting.filtered_out && !have.setting.filtered_out
                     {
                         moved = moved.or(Some(Cause::Filter));
-                    } else if view.setting.bridged != have.setting.bridged {
+                    } else if view.setting.bridged != have.setting.bridged
+                        || view.setting.floods_unseen && !have.setting.floods_unseen
+                    {
                         moved = moved.or(Some(Cause::Bridge));
                     }
                 }

@@ -1,6 +1,6 @@
 //! Events: the kernel's state and its changes, as plain values.
 
-use crate::{Cause, Statement};
+use crate::{Cause, Scope, Statement};
 use shunt_api::Proto;
 use shunt_wire::Mac;
 use std::{
@@ -201,10 +201,10 @@ pub enum Event {
         /// The prefix length.
         prefix: u8,
     },
-    /// A route was added or changed.
-    Route,
+    /// A route was added or changed. The filter on the socket passes only routes that may concern learned flows.
+    Route(Scope),
     /// A route is about to be removed.
-    RouteGone,
+    RouteGone(Scope),
     /// A policy routing rule was added or removed.
     Rule,
     /// A nexthop object was added, changed or removed.
@@ -322,7 +322,7 @@ pub enum Event {
         ifindex: u32,
     },
     /// The kernel has finished the change that [`crate::Action::AwaitKernel`] waited for.
-    Finished(Cause),
+    Finished(Cause, Scope),
     /// A client asked to retire every learned flow.
     Flush,
     /// The regular tick of the daemon, every half second.

@@ -15,6 +15,7 @@ mod network;
 mod port_counters;
 mod ports;
 mod ruleset;
+mod scope;
 mod slow_causes;
 mod statement;
 mod static_flow;
@@ -33,6 +34,7 @@ pub use event::{
 pub use flow_state::{EntryState, TickClock};
 pub use port_counters::PortCounters;
 pub use ports::{Choice, PortView};
+pub use scope::Scope;
 pub use shunt_api::Proto;
 pub use slow_causes::TrackedCounts;
 pub use statement::{Effect, Hold, Statement, effect};

@@ -1,6 +1,6 @@
 //! The known forwarding state of the kernel, and whether an event changes how packets are treated.
 
-use crate::{Cause, Event, Link, Program, Qdisc};
+use crate::{Cause, Event, Link, Program, Qdisc, Scope};
 use shunt_api::{FilterHook, PortFilter};
 use shunt_wire::Mac;
 use std::{
@@ -55,9 +55,29 @@ fn second_elements(pairs: &BTreeSet<(u32, u32)>, first: u32) -> impl Iterator<It
 }
 
 impl Network {
-    /// Applies an event. Returns the cause for which actions learned before the event must not be used any more; `None`
-    /// if they may.
-    pub(crate) fn apply(&mut self, event: &Event) -> Option<Cause> {
+    /// Applies an event. Returns the cause for which actions learned before the event must not be used any more, and the
+    /// flows that this concerns; `None` if all may be used.
+    pub(crate) fn apply(&mut self, event: &Event) -> Option<(Cause, Scope)> {
+        match event {
+            Event::Neighbour { ifindex, addr, mac } => {
+                let before = match mac {
+                    Some(mac) => self.neighbours.insert((*ifindex, *addr), *mac),
+                    None => self.neighbours.remove(&(*ifindex, *addr)),
+                };
+                // A change of state alone does not change the MAC. No action leads to a new neighbour yet.
+                before.filter(|before| Some(*before) != *mac).map(lost_neighbour)
+            }
+            Event::NeighbourGone { ifindex, addr } => {
+                self.neighbours.remove(&(*ifindex, *addr)).map(lost_neighbour)
+            }
+            Event::Route(scope) | Event::RouteGone(scope) => Some((Cause::Route, *scope)),
+            Event::Finished(cause, scope) => Some((*cause, *scope)),
+            event => self.apply_to_all(event).map(|cause| (cause, Scope::Everything)),
+        }
+    }
+
+    /// As [`Network::apply`], for events that concern every flow, or none.
+    fn apply_to_all(&mut self, event: &Event) -> Option<Cause> {
         match event {
             Event::Link(link) => self.link(link),
             Event::LinkGone { ifindex } => self.link_gone(*ifindex),
@@ -71,17 +91,6 @@ impl Network {
                 let was_there = self.addresses.remove(&(*ifindex, *addr, *prefix));
                 self.needs_plan |= was_there;
                 was_there.then_some(Cause::Address)
-            }
-            Event::Neighbour { ifindex, addr, mac } => {
-                let before = match mac {
-                    Some(mac) => self.neighbours.insert((*ifindex, *addr), *mac),
-                    None => self.neighbours.remove(&(*ifindex, *addr)),
-                };
-                // A change of state alone does not change the MAC. No action leads to a new neighbour yet.
-                (before.is_some() && before != *mac).then_some(Cause::Neighbour)
-            }
-            Event::NeighbourGone { ifindex, addr } => {
-                self.neighbours.remove(&(*ifindex, *addr)).map(|_| Cause::Neighbour)
             }
             // The filter on the socket passes only stations of learned flows.
             Event::Fdb { .. } | Event::FdbGone { .. } => Some(Cause::Fdb),
@@ -127,7 +136,6 @@ impl Network {
                 }
                 None
             }
-            Event::Route | Event::RouteGone => Some(Cause::Route),
             Event::Rule => Some(Cause::Rule),
             Event::Nexthop => Some(Cause::Nexthop),
             Event::Netconf => Some(Cause::Netconf),
@@ -135,8 +143,12 @@ impl Network {
             Event::IpsecPolicy => Some(Cause::Ipsec),
             Event::Overrun(_) => Some(Cause::Overrun),
             Event::Flush => Some(Cause::Flush),
-            Event::Finished(cause) => Some(*cause),
-            Event::WantLiberal(_)
+            Event::Neighbour { .. }
+            | Event::NeighbourGone { .. }
+            | Event::Route(_)
+            | Event::RouteGone(_)
+            | Event::Finished(..)
+            | Event::WantLiberal(_)
             | Event::Silent(_)
             | Event::Correct(_)
             | Event::AttachFailed { .. }
@@ -360,6 +372,11 @@ impl Network {
         };
         self.stack(ifindex).iter().filter_map(|at| self.links.get(at)).any(matches)
     }
+}
+
+/// The flows that lead to a neighbour have been learned with its former MAC.
+fn lost_neighbour(before: Mac) -> (Cause, Scope) {
+    (Cause::Neighbour, Scope::Station(before))
 }
 
 /// Whether a kind of qdisc passes packets on in order, and no more.

@@ -24,7 +24,7 @@ pub struct Choice {
 pub struct PortView {
     /// How the data plane treats the port.
     pub setting: PortSetting,
-    /// Why the port uses its engine, in one sentence.
+    /// The reason for the engine, in one sentence.
     pub reason: String,
     /// The filters, programs and qdiscs of others that the port's packets pass and that fast packets would bypass.
     pub filters: Vec<PortFilter>,
@@ -51,7 +51,7 @@ pub(crate) fn upper_kind(link: &Link) -> Option<&'static str> {
     })
 }
 
-/// Why a device cannot be a port, and which devices to name instead; `None` if the device can be a port.
+/// The reason why a device cannot be a port, and the devices to name instead; `None` if the device can be a port.
 pub(crate) fn unfit(network: &Network, link: &Link) -> Option<String> {
     if !link.ethernet {
         return Some("not an Ethernet device".to_owned());
@@ -84,7 +84,7 @@ impl Choice {
         }
     }
 
-    /// Why a device that is not a port is none.
+    /// The reason why a device is not a port.
     pub(crate) fn why_no_port(&self, network: &Network, link: &Link) -> String {
         if let Some(why) = unfit(network, link) {
             return why;
@@ -101,7 +101,7 @@ impl Choice {
         }
     }
 
-    /// The engine for packets that leave by a device, and the reason.
+    /// The engine for packets that leave through a device, and the reason.
     fn engine(&self, network: &Network, link: &Link, ours: &dyn Fn(u32) -> bool) -> (Engine, String) {
         let tc = |why: String| (Engine::Tc, why);
         if self.engine == EngineChoice::Tc {
@@ -165,7 +165,7 @@ impl Choice {
         links.filter(|link| is_virtual(link)).map(|link| (link.ifindex, copies(link))).collect()
     }
 
-    /// Takes XDP off the ports where it does not pay. If it runs on no port, all packets leave by tc.
+    /// Takes XDP off the ports where it does not pay. If it runs on no port, all packets leave through tc.
     pub(crate) fn apply_surveys(
         &self,
         network: &Network,
@@ -226,11 +226,12 @@ impl Choice {
                     filtered: on(FilterHook::Ingress),
                     filtered_out: on(FilterHook::Egress) || on(FilterHook::Qdisc),
                     bridged: Bridged::default(),
+                    floods_unseen: false,
                 };
                 (link.ifindex, PortView { setting, reason, filters })
             })
             .collect();
-        // A packet can leave by XDP only if XDP has received it, on any port. If no port sends by XDP, running it only
+        // A packet can leave through XDP only if XDP has received it, on any port. If no port sends by XDP, running it only
         // costs time.
         if wants_xdp {
             for (ifindex, port) in &mut plan {

@@ -21,7 +21,7 @@ pub(crate) struct Ruleset {
     state: State,
     /// The earliest time of the next read.
     rest_until: Option<Instant>,
-    /// Why the last read failed; `None` if it succeeded.
+    /// The error of the last read; `None` if it succeeded.
     read_error: Option<String>,
     /// The statements of legacy iptables, or why they cannot be read; `None` before the first read.
     legacy: Option<Result<Vec<Statement>, String>>,

@@ -17,7 +17,7 @@ fn cause(what: String, remedy: impl Into<String>) -> SlowCause {
     SlowCause { what, remedy: remedy.into() }
 }
 
-/// What a device is, if it is not Ethernet.
+/// Names the kind of a device that is not Ethernet.
 fn not_ethernet(link: &Link) -> &'static str {
     match link.kind.as_deref() {
         Some("tun") => "a tun device",
@@ -63,12 +63,13 @@ impl Core {
     }
 
     fn conntrack_cause(&self, tracked: TrackedCounts) -> Vec<SlowCause> {
-        // Where some traffic is tracked and some is not (`notrack`), the reasons say so; this is about routers that track none.
+        // If only some traffic is untracked (`notrack`), the reasons of the packets say so; this cause is for routers
+        // without any tracking.
         if tracked.untracked == 0 || tracked.learned > 0 {
             return Vec::new();
         }
         vec![cause(
-            "conntrack tracks none of the forwarded packets, so nothing is learned".to_owned(),
+            "conntrack does not track the forwarded packets, so nothing is learned".to_owned(),
             "add a rule that uses `ct state`: `nft add table inet shunt_track`, \
              `nft add chain inet shunt_track forward '{ type filter hook forward priority 0; }'`, \
              `nft add rule inet shunt_track forward ct state established accept`",
@@ -81,7 +82,7 @@ impl Core {
         if let Some(why) = ruleset.unread {
             causes.push(cause(
                 format!("cannot read the ruleset, so nothing is learned: {why}"),
-                "nothing to do if this passes: the daemon tries again; else read its log",
+                "the daemon tries again; if the error stays, read the daemon's log",
             ));
         }
         for note in ruleset.stops {
@@ -138,14 +139,14 @@ fn beside_cause(link: &Link) -> SlowCause {
     if !link.ethernet {
         return cause(
             format!(
-                "{name} is {}, which cannot be a port: packets that enter or leave by it stay slow",
+                "{name} is {}, which cannot be a port: packets that enter or leave through it stay slow",
                 not_ethernet(link)
             ),
             "nothing to do: traffic between the ports can be fast",
         );
     }
     cause(
-        format!("{name} is not a port: packets that enter or leave by it stay slow"),
+        format!("{name} is not a port: packets that enter or leave through it stay slow"),
         match upper_kind(link) {
             Some(_) => format!(
                 "if it forwards traffic, name the devices below it with --port; `ip link show master {name}`"
@@ -188,7 +189,7 @@ mod tests {
         state.extend([Event::Link(tun), address]);
         let (core, _) = started(Choice::default(), state);
         let causes = core.slow_causes(TrackedCounts { untracked: 9, learned: 0 });
-        assert!(causes[0].what.starts_with("conntrack tracks none"), "{causes:?}");
+        assert!(causes[0].what.starts_with("conntrack does not track"), "{causes:?}");
         assert!(causes[0].remedy.contains("ct state"), "{causes:?}");
         assert!(causes[1].what.starts_with("tun0 is a tun device, which cannot be a port"), "{causes:?}");
         assert_eq!(causes.len(), 2);

@@ -22,9 +22,10 @@ pub struct Statement {
 /// How a statement affects the fast path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// It redirects, copies or answers packets, and so must see every packet: nothing is learned where it applies.
+    /// Redirects, copies or answers packets, so it must see every packet: nothing is learned where the statement
+    /// applies.
     Stops,
-    /// It counts, limits, samples or logs packets, and misses those of the fast path.
+    /// Counts, limits, samples or logs packets, and misses those of the fast path.
     Bypassed,
     /// In a bridge table: it makes conntrack track bridged packets.
     Tracks,

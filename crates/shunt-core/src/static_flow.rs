@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// A static flow with every name resolved. Its match is that of the [`StaticFlow`], on device `in_ifindex`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompiledFlow {
-    /// The device that the flow's packets come in by.
+    /// The ingress device of the flow's packets.
     pub in_ifindex: u32,
     /// Slot of the ingress port in the data plane's port table.
     pub in_slot: u8,

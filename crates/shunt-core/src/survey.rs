@@ -38,17 +38,17 @@ pub(crate) enum Received {
     Aggregates(SurveyCounts),
 }
 
-/// What native XDP does with packets that are not XDP frames.
+/// How native XDP treats packets that are not XDP frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Copies {
-    /// It copies them (veth, tap). XDP can be taken off the port for a review.
+    /// The driver copies them (veth, tap). XDP can be taken off the port for a review.
     Yes,
     /// All packets come from the driver's own buffers (virtio, Xen). Without a program, the driver accepts no redirected
     /// frames, so there are no reviews.
     No,
 }
 
-/// What is known about the packets of one port.
+/// The result of the surveys of one port.
 #[derive(Debug)]
 struct PortSurvey {
     copies: Copies,
@@ -88,7 +88,7 @@ impl Received {
         matches!(self, Self::Frames(_))
     }
 
-    /// Why XDP runs on the port or does not, as part of a sentence about the port.
+    /// The reason why XDP does or does not run on the port, as part of a sentence.
     pub(crate) fn reason(self, port: &str) -> String {
         match self {
             Self::Unknown => format!("{port} has received too few packets to tell whether XDP pays"),

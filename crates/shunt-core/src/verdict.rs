@@ -1,4 +1,4 @@
-//! Why one direction of a connection is fast or slow, from everything that is known about the direction.
+//! The verdict on one direction of a connection: fast, or slow and why.
 
 use shunt_api::{DirectionName, FilterHook, FlowState, PortFilter, RulesetStatus, Tracked};
 
@@ -10,21 +10,22 @@ pub type Reason = &'static str;
 pub struct DirectionFacts<'a> {
     /// The IP protocol number.
     pub protocol: u8,
-    /// Which direction of the connection.
+    /// The direction that the verdict is about.
     pub dir: DirectionName,
     /// The conntrack entry of the connection; `None` if conntrack has none.
     pub tracked: Option<&'a Tracked>,
     /// The direction's flow; `None` if the table has none.
     pub flow: Option<FlowFacts>,
-    /// Why the last packet of the direction that Linux forwarded taught nothing; `None` if there was no such packet.
+    /// The reason why the last packet of the direction that Linux forwarded taught nothing; `None` if there was no such
+    /// packet.
     pub refused: Option<Reason>,
     /// Whether `refused` was recorded after the flow was retired.
     pub refused_after_retirement: bool,
-    /// Packets of the direction that came in by a port within the last [`WINDOW_S`] seconds.
+    /// Packets of the direction that arrived on a port within the last [`WINDOW_S`] seconds.
     pub packets_seen: u32,
     /// Packets that must be seen within [`WINDOW_S`] seconds before the direction is learned.
     pub packets_needed: u32,
-    /// Why nothing is learned from this address family, or from some port; `None` if learning is on everywhere.
+    /// The reason why nothing is learned from this address family or from a port; `None` if learning is on everywhere.
     pub learning_blocked: Option<LearningBlocked>,
     /// Whether the configuration excludes the mark of the connection.
     pub excluded: bool,
@@ -48,7 +49,7 @@ pub const WINDOW_S: u64 = 10;
 pub struct FlowFacts {
     /// The state of the flow.
     pub state: FlowState,
-    /// Why the flow was retired; `None` unless the state is retired.
+    /// The reason why the flow was retired; `None` unless the state is retired.
     pub retired_why: Option<Reason>,
     /// Whether the flow's action is of the current epoch.
     pub current: bool,
@@ -56,7 +57,7 @@ pub struct FlowFacts {
     pub since_s: u64,
 }
 
-/// Why nothing is learned from an address family or from a port.
+/// The reason why nothing is learned from an address family or from a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LearningBlocked {
     /// The reason that packets are counted under.
@@ -115,13 +116,13 @@ fn blocking_rule(ruleset: &RulesetStatus, v4: bool) -> String {
 /// Whether a direction is fast or slow, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Why the direction is slow; `None` if it is fast.
+    /// The reason why the direction is slow; `None` if it is fast.
     pub slow: Option<Reason>,
     /// Details about this direction, in addition to the general text of the reason; may be empty.
     pub detail: String,
     /// Seconds since this became so; `None` if unknown.
     pub since_s: Option<u64>,
-    /// What to do about it, if that differs from the general text of the reason.
+    /// The remedy, if it differs from the general text of the reason.
     pub remedy: Option<String>,
 }
 
@@ -250,7 +251,10 @@ impl DirectionFacts<'_> {
         let (detail, remedy) = match seen {
             0 => (
                 format!("no packet of this flow was seen on any port in the last {WINDOW_S} s"),
-                Some("send packets; if they flow, the device that they come in by is not a port".to_owned()),
+                Some(
+                    "send packets; if packets do arrive, their ingress device is not a port of Shunt"
+                        .to_owned(),
+                ),
             ),
             _ if seen < needed => (
                 format!(
@@ -265,7 +269,8 @@ impl DirectionFacts<'_> {
 
     fn leaves_beside_ports(&self) -> (String, Option<String>) {
         let seen = self.packets_seen;
-        let detail = format!("packets seen in the last {WINDOW_S} s: {seen}; none of them left by a port");
+        let detail =
+            format!("packets seen in the last {WINDOW_S} s: {seen}; none of them left through a port");
         if self.beside_ports.is_empty() {
             return (
                 detail,
@@ -273,7 +278,7 @@ impl DirectionFacts<'_> {
             );
         }
         let remedy = format!(
-            "`ip route get ADDRESS` shows the device that they leave by; these are not ports: {}; `shunt status` says why",
+            "`ip route get ADDRESS` shows their egress device; these devices are not ports: {}; `shunt status` says why",
             self.beside_ports.join(", ")
         );
         (detail, Some(remedy))

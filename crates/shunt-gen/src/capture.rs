@@ -52,7 +52,7 @@ pub struct Round {
     pub period: Duration,
 }
 
-/// Why a file cannot be replayed.
+/// The reason why a file cannot be replayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfit {
     /// Offset of the problem in the file, in bytes.

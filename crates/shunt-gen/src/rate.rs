@@ -1,7 +1,10 @@
 //! Offered rates, and the times at which packets are due.
 
 use crate::Wrong;
-use shunt_wire::line::{LinkSpeed, WIRE_OVERHEAD_BYTES};
+use shunt_wire::{
+    line::{LinkSpeed, WIRE_OVERHEAD_BYTES},
+    quantity::{self, TypedRate},
+};
 use std::{fmt, str::FromStr, time::Duration};
 
 /// Upper limit: more than one core can send.
@@ -9,8 +12,8 @@ const PPS_MAX: f64 = 1e9;
 /// Lower limit: one packet an hour.
 const PPS_MIN: f64 = 1.0 / 3600.0;
 
-/// An offered rate. Written as a number and a unit: `100kpps`, `1.5Mpps`, `300Mbit` (frames with FCS, L2), `1GbitL1`
-/// (with preamble and gap), `80%` (of the line), or `max`.
+/// An offered rate. Written as [`quantity::rate`] reads it: `100kpps`, `300M`, `300Mbit` or `300Mbps` (frames with FCS, L2), `1GbitL1`
+/// (with preamble and gap), `80%` (of the line); or `max`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rate {
     /// As fast as the sender can.
@@ -95,33 +98,23 @@ impl FromStr for Rate {
     type Err = Wrong;
 
     fn from_str(text: &str) -> Result<Self, Wrong> {
-        let wrong = || {
-            Wrong::because(format!(
-                "`{text}` is not a rate: expected 100kpps, 300Mbit (frames with FCS), 1GbitL1 (with preamble and gap), 80% or max"
-            ))
-        };
         if text == "max" {
             return Ok(Self::Max);
         }
-        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let number: f64 = text[..digits].parse().map_err(|_| wrong())?;
-        let unit = &text[digits..];
+        let typed = quantity::rate(text).map_err(|why| Wrong::because(format!("{why}, or max")))?;
+        let (TypedRate::Bits(number)
+        | TypedRate::LineBits(number)
+        | TypedRate::Packets(number)
+        | TypedRate::Percent(number)) = typed;
         if number <= 0.0 {
             return Err(Wrong::because(format!("`{text}`: a rate is more than 0")));
         }
-        let (factor, unit) = match unit.as_bytes().first() {
-            Some(b'k') => (1e3, &unit[1..]),
-            Some(b'M') => (1e6, &unit[1..]),
-            Some(b'G') => (1e9, &unit[1..]),
-            _ => (1.0, unit),
-        };
-        match unit {
-            "pps" => Ok(Self::Pps(number * factor)),
-            "bit" | "bitL2" => Ok(Self::L2(number * factor)),
-            "bitL1" => Ok(Self::L1(number * factor)),
-            "%" if factor == 1.0 && number <= 100.0 => Ok(Self::Line(number)),
-            "%" if factor == 1.0 => Err(Wrong::because(format!("`{text}`: a link carries 100 % at most"))),
-            _ => Err(wrong()),
+        match typed {
+            TypedRate::Packets(pps) => Ok(Self::Pps(pps)),
+            TypedRate::Bits(bits) => Ok(Self::L2(bits)),
+            TypedRate::LineBits(bits) => Ok(Self::L1(bits)),
+            TypedRate::Percent(percent) if percent <= 100.0 => Ok(Self::Line(percent)),
+            TypedRate::Percent(_) => Err(Wrong::because(format!("`{text}`: a link carries 100 % at most"))),
         }
     }
 }
@@ -158,6 +151,8 @@ mod tests {
         for (rate, sizes, want) in [
             ("1.5Mpps", "64", 1_500_000.0),
             ("512Mbit", "64", 1_000_000.0),
+            ("512M", "64", 1_000_000.0),
+            ("512Mbps", "64", 1_000_000.0),
             ("672MbitL1", "64", 1_000_000.0),
             ("1GbitL1", "1518", 81_274.382_314),
             ("100%", "64", 14_880_952.380_952),
@@ -180,7 +175,7 @@ mod tests {
         }
         assert!(pps("50%", "64", None).unwrap_err().contains("--speed"));
         assert!(pps("2Gpps", "64", None).unwrap_err().contains("must be from"));
-        for rate in ["", "fast", "100", "1kk", "5k%", "-1pps", "1.2.3pps", "1Mbps"] {
+        for rate in ["", "fast", "1kk", "5k%", "-1pps", "1.2.3pps", "1Mbyte"] {
             assert!(pps(rate, "64", None).unwrap_err().contains("is not a rate"), "{rate}");
         }
     }

@@ -1,7 +1,7 @@
 //! Frame sizes, and the order of a mix.
 
 use crate::Wrong;
-use shunt_wire::line::WIRE_OVERHEAD_BYTES;
+use shunt_wire::{line::WIRE_OVERHEAD_BYTES, quantity};
 use std::{fmt, str::FromStr};
 
 /// Largest number of frames in one round of a mix.
@@ -97,7 +97,8 @@ impl FromStr for Sizes {
         };
         let part = |part: &str| -> Result<(u32, usize), Wrong> {
             let (bytes, weight) = part.split_once(':').unwrap_or((part, "1"));
-            Ok((bytes.parse().map_err(|_| wrong())?, weight.parse().map_err(|_| wrong())?))
+            let bytes = quantity::bytes(bytes).ok().and_then(|bytes| u32::try_from(bytes).ok());
+            Ok((bytes.ok_or_else(wrong)?, weight.parse().map_err(|_| wrong())?))
         };
         Self::mixed(&text.split(',').map(part).collect::<Result<Vec<_>, _>>()?)
     }

@@ -54,7 +54,8 @@ impl Token {
         format!("Bearer {}", self.0)
     }
 
-    /// Why a request is refused: it has no token in its header `Authorization`, or a wrong one. None if the token is right.
+    /// The refusal of a request without a token in its header `Authorization`, or with a wrong one; None if the token
+    /// is right.
     pub fn refusal<B>(&self, request: &Request<B>) -> Option<Failure> {
         let given =
             request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));

@@ -1,7 +1,7 @@
-//! Checks of a NIC and its driver: sixteen cases, each with evidence, on one port or on two that are connected.
+//! Sixteen checks of a NIC and its driver, each with evidence, on one port or on two connected ports.
 //!
-//! Frames are raw, numbered and of known content, so every loss, copy, change and padding byte is seen. A case waits for frames, not for
-//! times, and puts back what it changed.
+//! Frames are raw, numbered and have known contents, so every loss, copy, change and padding byte is detected. A case
+//! waits for frames instead of sleeping, and restores the settings that it changed.
 
 mod frames;
 mod junit;
@@ -22,18 +22,18 @@ use std::{
 };
 use wire::Wire;
 
-/// A case: its name, its title, and what it does.
+/// A check: name, title and function.
 struct Case {
     name: &'static str,
     title: &'static str,
     run: Run,
 }
 
-/// How a case runs.
+/// What a case needs.
 enum Run {
-    /// With both ends of the cable.
+    /// Both ends of the cable.
     Wire(fn(&Wire) -> Checked),
-    /// With the port, and with the wire if there is a peer.
+    /// The port; the wire is present if there is a peer.
     Port(fn(&Port, Option<&Wire>) -> Checked),
 }
 
@@ -43,11 +43,11 @@ type Checked = Result<String, Fault>;
 /// Why a case did not pass.
 #[derive(Debug)]
 enum Fault {
-    /// The port or its driver is at fault; the evidence.
+    /// The port or its driver is at fault, with the evidence.
     Failed(String),
-    /// The port cannot be checked for this; the reason.
+    /// The port does not support what the case checks, with the reason.
     Impossible(String),
-    /// The check itself could not be carried out.
+    /// The case itself failed, with the reason.
     Broken(String),
 }
 
@@ -122,32 +122,32 @@ const CASES: [Case; 16] = [
     },
 ];
 
-/// What became of a case.
+/// The result of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// The port did what it must.
+    /// The port behaved as required.
     Pass,
-    /// It did not.
+    /// The port did not behave as required.
     Fail,
-    /// The port, its driver or the test bed cannot do this.
+    /// The port, its driver or the test bed does not support what the case checks.
     Impossible,
-    /// The check could not be carried out, or what it changed could not be put back.
+    /// The case could not be carried out, or the changed settings could not be restored.
     Error,
 }
 
 /// The result of a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The name of the case.
+    /// The name of the case, such as `padding`.
     pub case: String,
-    /// What is checked.
+    /// The claim that the case checks.
     pub title: String,
-    /// Its outcome.
+    /// Whether the port passed.
     pub outcome: Outcome,
-    /// What was seen, or why the case is impossible.
+    /// The evidence, or the reason why the case is impossible or failed.
     pub evidence: String,
-    /// How long the case took.
+    /// Duration of the case in seconds.
     pub seconds: f64,
 }
 
@@ -156,11 +156,11 @@ pub struct Verdict {
 pub struct Report {
     /// The port that was checked.
     pub port: String,
-    /// Its driver; empty if unknown.
+    /// The port's driver; empty if unknown.
     pub driver: String,
     /// The port at the other end; None if there is none.
     pub peer: Option<String>,
-    /// One verdict for each case that was run.
+    /// A verdict for each case that was run, in the order of the list.
     pub cases: Vec<Verdict>,
 }
 
@@ -187,7 +187,7 @@ pub fn names() -> Vec<&'static str> {
     CASES.iter().map(|case| case.name).collect()
 }
 
-/// Runs the cases of these names, all if there are none, until `stop` is set.
+/// Runs the cases with these names, or all cases if no name is given, until `stop` is set.
 ///
 /// # Errors
 /// If the port or its peer does not exist.
@@ -230,7 +230,7 @@ pub fn run(port: &Port, peer: Option<&Port>, only: &[String], stop: &AtomicBool)
     Ok(report)
 }
 
-/// Runs one case, and puts back what it changed, whatever its outcome.
+/// Runs one case, then restores the settings that it changed, whatever the outcome.
 fn one(case: &Case, port: &Port, peer: Option<&Port>) -> Checked {
     let ends: Vec<&Port> = [port].into_iter().chain(peer).collect();
     let before: Vec<_> =
@@ -270,6 +270,6 @@ fn one(case: &Case, port: &Port, peer: Option<&Port>) -> Checked {
 fn other_end(port: &Port) -> Option<Port> {
     let name = port.shown().ok()?.link?;
     let other = Port { netns: port.netns.clone(), name };
-    // The lower device of a VLAN device is a link, too.
+    // `link` of a VLAN device is its lower device, so check both directions.
     (other.shown().ok()?.link.as_ref() == Some(&port.name)).then_some(other)
 }

@@ -1,6 +1,7 @@
-//! Rules that find what slows a port.
+//! Rules that find the causes of a slow port.
 //!
-//! A [`System`] is recorded once, and can be written to a file; the rules are functions of it. [`diagnose`] applies all of them.
+//! A [`System`] is recorded once and can be saved to a file; the rules are functions of it. [`diagnose`] applies all of
+//! them.
 
 mod copies;
 mod rules;
@@ -12,34 +13,34 @@ pub use system::{IdleState, Load, LoadStep, OtherPort, System};
 
 use serde::{Deserialize, Serialize};
 
-/// What a rule found.
+/// A problem that a rule found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Name of the rule, such as `small-ring`.
     pub rule: String,
-    /// What is wrong, in one line.
+    /// The problem, in one line.
     pub title: String,
-    /// What was seen.
+    /// The observed values that show the problem.
     pub evidence: String,
-    /// What it costs.
+    /// The effect of the problem on traffic.
     pub cost: String,
-    /// What to do, or to type.
+    /// The remedy, with the command to type if there is one.
     pub fix: String,
-    /// Where the rule comes from.
+    /// The document or measurement that the rule is based on.
     pub source: String,
-    /// How certain it is.
+    /// How certain it is that the evidence means the problem.
     pub certainty: Certainty,
 }
 
-/// How certain a finding is.
+/// Degrees of certainty that evidence means a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Certainty {
-    /// What was seen is the problem itself, or leads to it in any case.
+    /// The evidence is the problem, or always leads to it.
     Certain,
-    /// What was seen usually leads to the problem.
+    /// The evidence usually leads to the problem.
     Likely,
-    /// What was seen leads to the problem with some traffic.
+    /// The evidence leads to the problem with some traffic only.
     Possible,
 }
 

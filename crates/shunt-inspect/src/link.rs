@@ -1,7 +1,7 @@
 //! Settings and counters of a port.
 //!
-//! [`Link`] is what one screen shows, and what rules judge; [`Link::read`] reads it from the machine: settings over ethtool's netlink,
-//! the rest from sysfs and procfs. [`Setting`] changes settings.
+//! [`Link`] is one screen of `shunt link` and the input of the doctor's rules. [`Link::read`] reads settings by ethtool
+//! netlink and the rest from sysfs and procfs. [`Setting`] changes settings.
 
 mod ethtool;
 mod rates;
@@ -22,7 +22,7 @@ use std::{collections::BTreeMap, path::Path};
 pub struct Link {
     /// Name, driver, speed, MTU.
     pub nic: Nic,
-    /// Whether it is set up.
+    /// Whether the device is administratively up.
     pub up: bool,
     /// Whether the link is up.
     pub carrier: bool,
@@ -56,7 +56,7 @@ pub struct Link {
     pub qdiscs: Vec<String>,
     /// Counters of the device, its driver and its MAC, by name.
     pub counters: BTreeMap<String, u64>,
-    /// What is not offered, and why.
+    /// Fields that the driver does not offer, with the reason.
     pub lacking: BTreeMap<String, String>,
 }
 
@@ -74,17 +74,17 @@ pub struct Pause {
 /// Descriptors in the rings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rings {
-    /// Of the receive ring.
+    /// Current size of the receive ring.
     pub rx: Option<u32>,
-    /// The most that the receive ring can have.
+    /// Largest size of the receive ring.
     pub rx_max: Option<u32>,
-    /// Of the transmit ring.
+    /// Current size of the transmit ring.
     pub tx: Option<u32>,
-    /// The most that the transmit ring can have.
+    /// Largest size of the transmit ring.
     pub tx_max: Option<u32>,
 }
 
-/// A feature.
+/// State of an offload feature.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offload {
     /// Whether it is on.
@@ -93,7 +93,7 @@ pub struct Offload {
     pub fixed: bool,
 }
 
-/// Queues of the kernel.
+/// The kernel's receive and transmit queues.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queues {
     /// Number of receive queues.
@@ -109,15 +109,15 @@ pub struct Queues {
 /// NAPI's settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Napi {
-    /// Whether polling is done by threads of its own.
+    /// Whether each NAPI instance polls in a thread of its own.
     pub threaded: Option<bool>,
-    /// Most packets of one round of polls.
+    /// Most packets per round of polls.
     pub budget: Option<u64>,
     /// Longest time of one round of polls, in microseconds.
     pub budget_usecs: Option<u64>,
-    /// Times that polling goes on without packets before the interrupt is enabled again.
+    /// Number of empty polls before the interrupt is enabled again.
     pub defer_hard_irqs: Option<u64>,
-    /// Time after which GRO hands up what it has, in nanoseconds.
+    /// Time after which GRO passes on incomplete aggregates, in nanoseconds.
     pub gro_flush_timeout_ns: Option<u64>,
 }
 
@@ -138,7 +138,7 @@ impl Link {
         Some(link)
     }
 
-    /// The counters of a port alone.
+    /// The counters of a port, without its settings.
     pub fn counters(port: &str) -> BTreeMap<String, u64> {
         let all = counters::Snapshot::read(&[counters::Device::here(port)]).0;
         all.into_iter()
@@ -162,7 +162,7 @@ impl Link {
         self.offloads.get(name).map(|offload| offload.on)
     }
 
-    /// The sum of the counters with one of these parts in their names, whatever the case.
+    /// The sum of the counters whose names contain one of these parts, ignoring case.
     pub fn counted(&self, parts: &[&str]) -> u64 {
         let named = |name: &str| parts.iter().any(|part| name.to_ascii_lowercase().contains(part));
         self.counters.iter().filter(|(name, _)| named(name)).map(|(_, value)| value).sum()

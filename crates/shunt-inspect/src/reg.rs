@@ -32,10 +32,10 @@ pub use svd::parse_svd;
 
 use std::path::Path;
 
-/// Parses a file of definitions, by the extension of its name: `.dat`, `.svd` or `.xml`, `.toml`.
+/// Parses a file of definitions by the extension of its name: `.dat`, `.svd` or `.xml`, `.toml`.
 ///
 /// # Errors
-/// Says every line that breaks the grammar, or that the extension is none of these.
+/// Every line that breaks the grammar, or an unknown extension.
 pub fn parse_definitions(path: &Path, text: &str) -> Result<Definitions, Problems> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     match extension.to_ascii_lowercase().as_str() {

@@ -31,7 +31,7 @@ pub use linux::Linux;
 pub use netlink_channel::Channel;
 pub use netlink_message::Batch;
 pub use netlink_subscription::NetlinkSubscription;
-pub use nftables::{read_ruleset, rules_track};
+pub use nftables::{AddressSet, NftablesRuleset, read_ruleset, rules_track};
 pub use rtnetlink::OWN_FILTER_PRIORITY;
 pub use rtnl::Rtnl;
 pub use sysctl::conntrack_accounting;

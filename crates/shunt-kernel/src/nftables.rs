@@ -1,6 +1,7 @@
 //! The nftables ruleset: the statements that a forwarded packet may meet.
 
 mod family;
+mod lookups;
 mod message;
 mod path;
 mod tracking;
@@ -8,6 +9,7 @@ mod tracking;
 #[cfg(test)]
 mod tests;
 
+pub use lookups::AddressSet;
 pub use tracking::rules_track;
 
 use crate::{
@@ -15,6 +17,7 @@ use crate::{
     netlink_channel::Channel,
     netlink_message::{AF_UNSPEC, Message},
 };
+use lookups::Lookups;
 use message::{Chain, FIXED_BYTES, Rule, Set};
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use nix::libc;
@@ -45,6 +48,7 @@ struct Ruleset {
     chains: Vec<Chain>,
     rules: Vec<Rule>,
     sets: HashMap<Place, Set>,
+    lookups: Lookups,
     /// The generation of the first message; `None` before one was read.
     generation: Option<u16>,
     /// Messages of two generations were read: the ruleset changed meanwhile.
@@ -59,25 +63,34 @@ struct Place {
     name: String,
 }
 
+/// What forwarded packets may meet in the ruleset.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct NftablesRuleset {
+    /// The statements that they may meet.
+    pub statements: Vec<Statement>,
+    /// The sets of which an element concerns only packets that have its address.
+    pub address_sets: Vec<AddressSet>,
+}
+
 /// Reads the ruleset of the calling thread's network namespace. There may be tens of thousands of rules, so other tasks
 /// run between small steps. Set elements are read only from maps that lead to chains.
 ///
 /// # Errors
 /// When the kernel refuses, or the ruleset changes during every attempt to read it.
-pub async fn read_ruleset() -> Result<Vec<Statement>, Error> {
+pub async fn read_ruleset() -> Result<NftablesRuleset, Error> {
     let mut channel = match Channel::open(NETLINK_NETFILTER, "NETLINK_NETFILTER") {
         Ok(channel) => channel,
-        Err(Error::Socket { source, .. }) if is_missing(&source) => return Ok(Vec::new()),
+        Err(Error::Socket { source, .. }) if is_missing(&source) => return Ok(NftablesRuleset::default()),
         Err(e) => return Err(e),
     };
     for _ in 0..ATTEMPTS {
         match Ruleset::read(&mut channel).await {
-            Ok(ruleset) if !ruleset.torn => return Ok(path::statements(&ruleset)),
+            Ok(ruleset) if !ruleset.torn => return Ok(ruleset.result()),
             // A set that was listed is gone: the ruleset has changed.
             Err(Error::Refused { source, .. }) if source.raw_os_error() == Some(libc::ENOENT) => {}
             Ok(_) => {}
             Err(Error::Refused { request: "NFT_MSG_GETCHAIN", source }) if is_missing(&source) => {
-                return Ok(Vec::new());
+                return Ok(NftablesRuleset::default());
             }
             Err(e) => return Err(e),
         }
@@ -101,14 +114,18 @@ pub(crate) fn concerns_rules(message: &Message) -> bool {
     }
 }
 
-/// The statements in the messages of an answer.
-pub(crate) fn parse<'a>(messages: impl Iterator<Item = Message<'a>>) -> Vec<Statement> {
+/// The ruleset in the messages of an answer.
+pub(crate) fn parse<'a>(messages: impl Iterator<Item = Message<'a>>) -> NftablesRuleset {
     let mut ruleset = Ruleset::default();
     messages.for_each(|message| ruleset.add(&message));
-    path::statements(&ruleset)
+    ruleset.result()
 }
 
 impl Ruleset {
+    fn result(&self) -> NftablesRuleset {
+        NftablesRuleset { statements: path::statements(self), address_sets: lookups::address_sets(self) }
+    }
+
     async fn read(channel: &mut Channel) -> Result<Self, Error> {
         let mut ruleset = Self::default();
         let everything = [AF_UNSPEC, 0, 0, 0];
@@ -141,7 +158,12 @@ impl Ruleset {
         self.torn |= *self.generation.get_or_insert(generation) != generation;
         match message.kind {
             NEWCHAIN => self.chains.extend(message::chain(payload)),
-            NEWRULE => self.rules.extend(message::rule(payload)),
+            NEWRULE => {
+                if let Some((chain, list)) = message::expressions(payload) {
+                    self.lookups.add(&chain, list);
+                }
+                self.rules.extend(message::rule(payload));
+            }
             NEWSET => self.sets.extend(message::set(payload)),
             NEWSETELEM => {
                 if let Some((at, effects)) = message::elements(payload) {

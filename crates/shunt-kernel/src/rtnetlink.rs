@@ -9,7 +9,8 @@ mod tc;
 mod tests;
 
 use crate::netlink_message::{AF_INET, AF_INET6, Attrs, Message, u32_at};
-use shunt_core::Event;
+use shunt_core::{Event, Scope};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use tc::OWN_FILTER_PRIORITY;
 pub(crate) use tc::{EGRESS, INGRESS, ROOT, is_own_filter, kind as filter_kind};
@@ -83,8 +84,8 @@ pub(crate) fn event(message: &Message) -> Option<Event> {
         }
         // rtm_flags. A cloned route is the cache of a lookup and changes nothing.
         RTM_NEWROUTE | RTM_DELROUTE if u32_at(payload, 8)? & RTM_F_CLONED != 0 => None,
-        RTM_NEWROUTE => Some(Event::Route),
-        RTM_DELROUTE => Some(Event::RouteGone),
+        RTM_NEWROUTE => Some(Event::Route(destination(payload))),
+        RTM_DELROUTE => Some(Event::RouteGone(destination(payload))),
         RTM_NEWNEIGH => neighbour::new(payload),
         RTM_DELNEIGH => neighbour::gone(payload),
         RTM_NEWRULE | RTM_DELRULE => Some(Event::Rule),
@@ -106,7 +107,25 @@ pub(crate) fn event(message: &Message) -> Option<Event> {
     }
 }
 
-fn address(payload: &[u8]) -> Option<(u32, std::net::IpAddr, u8)> {
+/// What a route concerns: the addresses of its destination; everything if it is not a route of IPv4 or IPv6.
+fn destination(payload: &[u8]) -> Scope {
+    const RTA_DST: u16 = 1;
+    let addr = match *payload {
+        // Without a destination, it is the default route.
+        [AF_INET, 0, ..] => Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        [AF_INET6, 0, ..] => Some(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+        [family @ (AF_INET | AF_INET6), ..] => {
+            Attrs::after(payload, 12).addr(RTA_DST).filter(|addr| addr.is_ipv4() == (family == AF_INET))
+        }
+        _ => None,
+    };
+    match (addr, payload.get(1)) {
+        (Some(addr), Some(len)) => Scope::Prefix { addr, len: *len },
+        _ => Scope::Everything,
+    }
+}
+
+fn address(payload: &[u8]) -> Option<(u32, IpAddr, u8)> {
     const IFA_ADDRESS: u16 = 1;
     const IFA_LOCAL: u16 = 2;
     let [family @ (AF_INET | AF_INET6), prefix, ..] = *payload else { return None };

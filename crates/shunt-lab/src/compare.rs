@@ -43,9 +43,9 @@ pub struct Side {
 pub struct Differing {
     /// The condition's name, such as `cpus.governor`.
     pub name: String,
-    /// Its value in A.
+    /// The value of the condition in A.
     pub a: String,
-    /// Its value in B.
+    /// The value of the condition in B.
     pub b: String,
 }
 

@@ -147,7 +147,7 @@ pub enum Doubt {
 const FAST_WANTED: f64 = 0.5;
 
 impl Doubt {
-    /// Where too little went the fast path.
+    /// The doubt that too small a share took the fast path; None if the share is large enough.
     pub(crate) fn slow_path(fast_share: f64) -> Option<Self> {
         (fast_share < FAST_WANTED).then_some(Self::SlowPath { percent: fast_share * 100.0 })
     }

@@ -293,7 +293,7 @@ impl Series {
         self.runs.push(figures);
     }
 
-    /// What limited the rate apart from the router, by the medians of the runs.
+    /// The limit of the rate other than the router, by the medians of the runs.
     fn bound(&self, offered_pps: f64, loss_ratio: f64) -> Option<Doubt> {
         // A scheduled rate that the generator did not reach means that the line was not the limit.
         let line = self.runs.iter().filter_map(|figures| figures.offered_pps).fold(f64::INFINITY, f64::min);

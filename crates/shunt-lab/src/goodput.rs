@@ -213,7 +213,7 @@ impl Plan {
     }
 }
 
-/// Why this kernel has no VLAN devices; None if it has them.
+/// The reason why this kernel has no VLAN devices; None if it has them.
 fn vlan_lacking() -> Result<Option<String>, Error> {
     let scratch = NetNs::try_new("vlan")?;
     scratch.try_run("ip link add p0 type veth peer name p1")?;

@@ -76,7 +76,7 @@ pub struct GoalResult {
     pub upper_pps: Option<f64>,
     /// Conditional Throughput: the rate forwarded at the lower bound.
     pub throughput_pps: Option<f64>,
-    /// Why the result is irregular; None if it is regular.
+    /// The kind of irregularity; None if the result is regular.
     pub irregular: Option<Irregular>,
 }
 

@@ -62,7 +62,7 @@ pub struct TrafficSpec {
     pub replay: Option<Replay>,
     /// Whether the second port sends each packet back, so that the first port receives.
     pub answered: bool,
-    /// Where to record the packets that the second port receives.
+    /// The file to record received packets in; None records nothing.
     pub pcap_out: Option<PcapOut>,
 }
 

@@ -30,7 +30,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// A stage that sends from one host and captures at others. Packets leave by the first exit before anything changes.
+    /// A stage that sends from one host and captures at others. Packets leave through the first exit before anything changes.
     ///
     /// # Panics
     /// If an interface cannot be opened.
@@ -92,7 +92,7 @@ impl Stage {
         self.exits.iter().map(drain).collect()
     }
 
-    /// Sends a packet that must leave by the first exit; returns the packet that left.
+    /// Sends a packet that must leave through the first exit; returns the packet that left.
     ///
     /// # Panics
     /// If no packet leaves within five seconds.
@@ -101,7 +101,7 @@ impl Stage {
         self.try_pass(packet).unwrap_or_else(|| panic!("the packet does not leave: {packet:?}"))
     }
 
-    /// Sends a packet; returns the packet that leaves by the first exit within five seconds.
+    /// Sends a packet; returns the packet that leaves through the first exit within five seconds.
     #[track_caller]
     pub fn try_pass(&self, packet: &Packet) -> Option<Packet> {
         let sent = self.next(packet);
@@ -109,10 +109,7 @@ impl Stage {
         self.exits[0].capture_packet(PATIENCE, |seen| seen.payload == sent.payload)
     }
 
-    /// Sends a packet through a router that other traffic floods; returns the exit by which the packet left, and the packet.
-    ///
-    /// # Panics
-    /// If no packet leaves within five seconds.
+    /// Sends a packet through a router that other traffic floods; returns the exit and the packet.
     #[track_caller]
     pub fn leaves(&self, packet: &Packet) -> (usize, Packet) {
         let sent = self.next(packet);
@@ -125,7 +122,7 @@ impl Stage {
         seen.unwrap_or_else(|| panic!("the packet does not leave: {sent:?}"))
     }
 
-    /// Whether exactly one copy of a packet leaves by the first exit.
+    /// Whether exactly one copy of a packet leaves through the first exit.
     pub fn passes(&self, packet: &Packet) -> bool {
         self.send(packet)[0].len() == 1
     }
@@ -139,7 +136,7 @@ impl Stage {
         self.teach_via(shuntd, packet, 0)
     }
 
-    /// Like [`Stage::teach`], for packets that leave by another exit.
+    /// Like [`Stage::teach`], for packets that leave through another exit.
     ///
     /// # Panics
     /// If none is fast within thirty seconds.
@@ -248,7 +245,7 @@ pub fn nothing_leaves(left: &[Vec<Frame>]) -> bool {
     left.iter().all(Vec::is_empty)
 }
 
-/// Checks that one frame leaves by this exit, that `expected` holds for its packet, and that no frame leaves by another exit.
+/// Checks that one frame leaves through this exit, that `expected` holds for its packet, and that no frame leaves through another exit.
 pub fn leaves_as(exit: usize, expected: impl Fn(&Packet) -> bool) -> impl Fn(&[Vec<Frame>]) -> bool {
     move |left| {
         left.iter().enumerate().all(|(n, frames)| match &frames[..] {
@@ -259,7 +256,7 @@ pub fn leaves_as(exit: usize, expected: impl Fn(&Packet) -> bool) -> impl Fn(&[V
     }
 }
 
-/// Checks that one frame leaves by this exit, and none by another.
+/// Checks that one frame leaves through this exit, and none by another.
 pub fn leaves_by(exit: usize) -> impl Fn(&[Vec<Frame>]) -> bool {
     leaves_as(exit, |_| true)
 }

@@ -176,7 +176,7 @@ impl From<Field> for PlanField {
 }
 
 impl Plan {
-    /// The plan of packets that leave by the interface `out_ifindex`.
+    /// The plan of packets that leave through the interface `out_ifindex`.
     pub(crate) fn for_traffic(traffic: &Traffic, out_ifindex: u32) -> Self {
         let packet = &traffic.packet;
         let l3_at = 14 + 4 * packet.ethernet.tags.len();
@@ -227,7 +227,7 @@ impl Plan {
 }
 
 impl ReplayPlan {
-    /// The plan of frames that leave by the interface `out_ifindex`.
+    /// The plan of frames that leave through the interface `out_ifindex`.
     pub(crate) fn for_capture(capture: &Capture, round: &Round, out_ifindex: u32) -> Self {
         Self {
             round_ns: round.period.as_nanos() as u64,

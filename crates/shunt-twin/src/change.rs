@@ -7,7 +7,11 @@ use crate::{
 };
 use fastrand::Rng;
 use shunt_wire::Mac;
-use std::{collections::BTreeSet, fmt, net::IpAddr};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 /// The object of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -197,6 +201,9 @@ impl<'a> Changes<'a> {
     fn set(&self, rng: &mut Rng) -> Change {
         let flow = self.flow(rng);
         let port = flow.port();
+        if rng.u8(..4) == 0 {
+            return ranges(flow, rng);
+        }
         let (set, element, value) = match rng.u8(..8) {
             0 | 1 => {
                 let address = flow.inner.map_or(flow.destination.ip(), |inner| inner.ip());
@@ -358,18 +365,52 @@ fn toggle(set: &mut BTreeSet<&'static str>, what: &'static str) -> bool {
     set.insert(what) || !set.remove(what)
 }
 
+/// Blocks a network: one that only the flow and few others have, or one that no flow has.
+fn ranges(flow: &Flow, rng: &mut Rng) -> Change {
+    let address = match (flow.inner.map_or(flow.destination.ip(), |inner| inner.ip()), rng.bool()) {
+        (address, true) => address,
+        (IpAddr::V4(_), false) => Ipv4Addr::new(192, 0, 2, 77).into(),
+        (IpAddr::V6(_), false) => Ipv6Addr::new(0x2001, 0xdb8, 0xeeee, 0, 0, 0, 0, 0x77).into(),
+    };
+    let (set, network) = match address {
+        IpAddr::V4(address) => {
+            let len = [32, 31, 29][rng.usize(..3)];
+            let first = address.to_bits() >> (32 - len) << (32 - len);
+            ("ranges4", format!("{}/{len}", Ipv4Addr::from_bits(first)))
+        }
+        IpAddr::V6(address) => {
+            let len = [128, 127, 125][rng.usize(..3)];
+            let first = address.to_bits() >> (128 - len) << (128 - len);
+            ("ranges6", format!("{}/{len}", Ipv6Addr::from_bits(first)))
+        }
+    };
+    let flush = format!("nft flush set inet twin {set}");
+    let add = format!("nft add element inet twin {set} {{ {network} }}");
+    Change::new(Subject::Set, if rng.u8(..3) == 0 { vec![flush] } else { vec![flush, add] })
+}
+
 fn route(rng: &mut Rng) -> Change {
     let v6 = rng.bool();
     let (family, network) = if v6 { ("-6 ", FAR_V6) } else { ("", FAR_V4) };
     let host = Site::Wan.far(v6);
     let (wan, wan2) = (Site::Wan.address(v6), Site::Wan2.address(v6));
-    let to_all = match rng.u8(..8) {
+    // One with the host, and one without.
+    let (near, other) = if v6 {
+        ("2001:db8:f::4/126", "2001:db8:f:0:8000::/65")
+    } else {
+        ("203.0.113.4/30", "203.0.113.128/25")
+    };
+    let to_all = match rng.u8(..12) {
         0 => format!("ip {family}route replace {network} via {wan2}"),
         1 | 2 => format!("ip {family}route replace {network} via {wan}"),
         3 => format!("ip {family}route replace {host} via {wan2}"),
         4 => format!("ip {family}route replace blackhole {host}"),
         5 => format!("ip {family}route replace unreachable {host}"),
-        _ => return Change::new(Subject::Route, vec![format!("ip {family}route flush exact {host}")]),
+        6 => format!("ip {family}route replace {near} via {wan2}"),
+        7 | 8 => format!("ip {family}route replace blackhole {other}"),
+        9 => format!("ip {family}route flush exact {near}"),
+        10 => format!("ip {family}route flush exact {other}"),
+        _ => format!("ip {family}route flush exact {host}"),
     };
     Change::new(Subject::Route, vec![to_all])
 }

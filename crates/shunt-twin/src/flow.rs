@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     Forwarded,
     /// DNAT and masquerade.
     Both,
-    /// DNAT and masquerade, out of the bridge by which it came in.
+    /// DNAT and masquerade, out of the bridge on which it arrived.
     Hairpin,
     /// Bridged between two stations, not routed.
     Bridged,

@@ -31,6 +31,8 @@ const FILTER_HEAD: &str = r"
 table inet twin {
 	set blocked4 { type ipv4_addr; }
 	set blocked6 { type ipv6_addr; }
+	set ranges4 { type ipv4_addr; flags interval; }
+	set ranges6 { type ipv6_addr; flags interval; }
 	set blocked { type inet_service; }
 	map marks { type inet_service : mark; }
 	map verdicts { type inet_service : verdict; }
@@ -53,6 +55,8 @@ const FORWARD_HEAD: &str = r"
 		ct state invalid drop
 		ip daddr @blocked4 drop
 		ip6 daddr @blocked6 drop
+		ip daddr @ranges4 drop
+		ip6 daddr @ranges6 drop
 		meta l4proto { tcp, udp } th sport @blocked drop
 		meta l4proto { tcp, udp } th dport @blocked drop
 		meta l4proto { tcp, udp } ct original proto-src vmap @verdicts

@@ -3,10 +3,12 @@
 mod build;
 mod checksum;
 mod emit;
+pub mod ipfix;
 pub mod line;
 mod mac;
 mod packet;
 mod parse;
+pub mod quantity;
 
 pub use checksum::{Checksum, Sum, adjusted, ones_complement_sum};
 pub use mac::{Mac, ParseMacError};

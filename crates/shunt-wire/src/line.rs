@@ -1,5 +1,6 @@
 //! Line-rate arithmetic: the most that a link can carry, in frames and in bytes of each layer.
 
+use crate::quantity::{self, TypedRate};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
@@ -210,23 +211,12 @@ impl FromStr for LinkSpeed {
     type Err = Impossible;
 
     fn from_str(text: &str) -> Result<Self, Impossible> {
-        let wrong =
-            || Impossible(format!("`{text}` is not a link speed; write it as 100M or 2.5G, in bit/s"));
-        let bare = text.strip_suffix("bit").unwrap_or(text);
-        let (number, factor) = match bare.char_indices().last() {
-            Some((at, 'k' | 'K')) => (&bare[..at], 1e3),
-            Some((at, 'm' | 'M')) => (&bare[..at], 1e6),
-            Some((at, 'g' | 'G')) => (&bare[..at], 1e9),
-            Some((at, 't' | 'T')) => (&bare[..at], 1e12),
-            _ => (bare, 1.0),
-        };
-        let plain = |c: char| c.is_ascii_digit() || c == '.';
-        let value: f64 = match number.chars().all(plain) {
-            true => number.parse().map_err(|_| wrong())?,
-            false => return Err(wrong()),
-        };
-        // Round, since 2.3 * 1e9 is not exactly 2300000000 in floating point.
-        Self::try_from((value * factor).round() as u64)
+        match quantity::rate(text) {
+            // Round, since 2.3 * 1e9 is not exactly 2300000000 in floating point.
+            Ok(TypedRate::Bits(bits)) => Self::try_from(bits.round() as u64),
+            Ok(_) => Err(Impossible(format!("`{text}` is not in bit/s; write it as 100M, 2.5G or 1Gbit/s"))),
+            Err(why) => Err(Impossible(why.to_string())),
+        }
     }
 }
 

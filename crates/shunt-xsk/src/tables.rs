@@ -144,7 +144,7 @@ impl Tables {
         unsafe { shunt_engine_find(family, bytes.as_ptr().cast()).as_ref().copied() }
     }
 
-    /// Forwards frames that were received at `ifindex`, if their flows leave by one of the slots in `reachable`.
+    /// Forwards frames that were received at `ifindex`, if their flows leave through one of the slots in `reachable`.
     pub fn forward(&mut self, frames: &[&[u8]], ifindex: u32, reachable: u64, jiffies: u64) -> Vec<Outcome> {
         let mut done = Vec::with_capacity(frames.len());
         for batch in frames.chunks(BATCH) {

@@ -1,30 +1,44 @@
 //! The command line: global options, and the commands with the arguments that their modules define.
 
-use crate::commands::{
-    bench::BenchCommand, check::CheckArgs, compare::CompareArgs, conntrack::ConntrackArgs,
-    doctor::DoctorArgs, flow::FlowCommand, flows::FlowsArgs, generate::GenArgs, lab::LabCommand,
-    line::LineArgs, link::LinkArgs, load::LoadArgs, model::ModelCommand, probe::ProbeArgs, reg::RegCommand,
-    report::ReportArgs, status::StatusArgs, top::TopArgs, up::UpArgs, watch::WatchArgs, why::WhyArgs,
+use crate::{
+    client::candidates,
+    commands::{
+        bench::BenchCommand, check::CheckArgs, compare::CompareArgs, conntrack::ConntrackArgs,
+        doctor::DoctorArgs, export::ExportArgs, flow::FlowCommand, flows::FlowsArgs, generate::GenArgs,
+        lab::LabCommand, line::LineArgs, link::LinkArgs, load::LoadArgs, model::ModelCommand,
+        probe::ProbeArgs, reg::RegCommand, report::ReportArgs, status::StatusArgs, top::TopArgs,
+        trace::TraceArgs, up::UpArgs, watch::WatchArgs, why::WhyArgs,
+    },
 };
-use clap::{Parser, Subcommand};
-use clap_complete::Shell;
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::{Shell, engine::ArgValueCandidates};
 use shunt_api::Instance;
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
+
+/// The heading of the options that every command has.
+const GLOBAL: &str = "Global options";
+/// The commands that ask or start a daemon. For the others, `--instance` means nothing.
+const OF_AN_INSTANCE: [&str; 12] =
+    ["probe", "up", "down", "status", "flows", "top", "why", "conntrack", "watch", "flush", "flow", "export"];
 
 /// A fast path for Linux routers: packets of connections that Linux has accepted skip the network stack.
 ///
 /// Without a command, shunt says whether the instance runs and what to type next.
 #[derive(Debug, Parser)]
-#[command(name = "shunt", version, disable_help_subcommand = true)]
+#[command(name = "shunt", version)]
 pub(crate) struct Cli {
     /// The instance, if several run on this machine.
-    #[arg(long, global = true, value_name = "NAME", default_value = "default")]
+    #[arg(long, global = true, value_name = "NAME", default_value = "default", help_heading = GLOBAL,
+        add = ArgValueCandidates::new(candidates::instances))]
     pub(crate) instance: Instance,
     /// Print JSON with the same values as the text.
-    #[arg(long, global = true)]
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
-    /// Print more details; after a failure, print its causes.
-    #[arg(short, long, global = true)]
+    /// Print one line for each port, connection or direction; also -br, as for `ip`.
+    #[arg(long, global = true, help_heading = GLOBAL, conflicts_with = "verbose")]
+    pub(crate) brief: bool,
+    /// Print more details; after a failure, print its causes. Before the command also -d, as for `ip`.
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
     pub(crate) verbose: bool,
     /// The command; without one, shunt says what to do next.
     #[command(subcommand)]
@@ -46,6 +60,8 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Show the connections on the fast path.
     Flows(FlowsArgs),
+    /// Write the connections on the fast path for other programs: as NDJSON, or as IPFIX for a collector.
+    Export(ExportArgs),
     /// Show connections, hosts, ports and reasons for slow packets by rate, on the whole terminal.
     ///
     /// Names of hosts come from DHCP leases of this machine (dnsmasq, odhcpd, ISC dhcpd, Kea) and /etc/hosts. Keys: 1 to 5 or Tab choose a
@@ -89,6 +105,11 @@ pub(crate) enum Command {
     /// Decode, read, compare and change registers by name.
     #[command(subcommand)]
     Reg(RegCommand),
+    /// Show where the time of packets goes: each stage from the driver to the wire, or to the program that reads.
+    ///
+    /// Follows one packet in N through this network namespace, without changing it: on the slow path, on the fast path, and from the send
+    /// call of a local program to the wire and back. Percentiles come first, with paths and directions side by side, then single packets.
+    Trace(TraceArgs),
     /// Check a NIC and its driver: sixteen cases with evidence, on a port and the port at the other end of its cable.
     ///
     /// Each case puts back what it changed. While it runs, settings of both ports change and links may go down: run it on ports without
@@ -101,7 +122,8 @@ pub(crate) enum Command {
     Report(ReportArgs),
     /// Print a script that completes commands and options in a shell.
     ///
-    /// To use it in the present bash: source <(shunt completions bash)
+    /// To use it in the present bash: source <(shunt completions bash). The script asks shunt itself, which offers devices, instances and
+    /// addresses of connections of this machine.
     Completions {
         /// The shell.
         shell: Shell,
@@ -114,5 +136,57 @@ pub(crate) enum Command {
     },
 }
 
+/// The definition of the command line, with examples in its help, and without options that mean nothing to a command.
+pub(crate) fn command() -> clap::Command {
+    let command = examples::add(Cli::command(), "shunt");
+    let instance = command.get_arguments().find(|argument| argument.get_id() == "instance").cloned();
+    let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
+    let without = names.into_iter().filter(|name| !OF_AN_INSTANCE.contains(&name.as_str()));
+    without.fold(command, |command, name| {
+        // The command's own definition takes the place of the global one, for the commands below it, too.
+        command.mut_subcommand(name, |one| one.args(instance.clone().map(|instance| instance.hide(true))))
+    })
+}
+
+/// The words of the command line, with the short options of `ip` as clap knows them: `-br` anywhere, `-d` before the command.
+pub(crate) fn words(typed: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = Vec::new();
+    let mut is_before = true;
+    for (at, word) in typed.enumerate() {
+        is_before &= at == 0 || word.as_encoded_bytes().starts_with(b"-");
+        words.push(match word.to_str() {
+            Some("-br") => "--brief".into(),
+            Some("-d") if is_before => "--verbose".into(),
+            _ => word,
+        });
+    }
+    words
+}
+
+/// What to type instead of a command that other programs have.
+pub(crate) fn instead_of(command: &str) -> Option<&'static str> {
+    Some(match command {
+        "start" | "run" | "attach" | "enable" => "`shunt up` starts an instance",
+        "stop" | "kill" | "detach" | "disable" => "`shunt down` stops an instance",
+        "restart" | "reload" => {
+            "the configuration is read at the start: `shunt down`, then `shunt up`; the learned flows are learned again"
+        }
+        "show" | "info" | "stats" | "counters" => {
+            "`shunt status` has the counters, `shunt flows` the connections"
+        }
+        "list" | "ls" | "connections" | "conn" | "sessions" => "`shunt flows` lists the connections",
+        "monitor" | "log" | "events" | "tail" => {
+            "`shunt watch` prints events as they happen, `shunt top` is a live screen"
+        }
+        "reset" | "clear" => "`shunt flush` sends all connections back to the slow path",
+        "add" | "del" | "delete" => "`shunt flow add` and `shunt flow del` manage flows by hand",
+        "explain" | "debug" => "`shunt why` explains why a connection is fast or slow",
+        "check-config" | "test" => "`shunt up --dry-run` reads the configuration and attaches nothing",
+        "version" => "`shunt --version`",
+        _ => return None,
+    })
+}
+
+pub(crate) mod examples;
 #[cfg(test)]
 mod tests;

@@ -137,7 +137,8 @@ impl Started {
         self.child.id()
     }
 
-    /// Why the daemon ended; none while it runs. Exit code 0 is a failure, too: the daemon should have kept running.
+    /// The failure that ended the daemon; none while it runs. Exit code 0 is a failure, too: the daemon should have
+    /// kept running.
     pub(crate) fn failure(&mut self) -> anyhow::Result<Option<Failure>> {
         let Some(status) = self.child.try_wait()? else { return Ok(None) };
         let lines = tail(&self.log, self.log_start).with_context(|| self.log.display().to_string())?;

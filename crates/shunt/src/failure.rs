@@ -22,7 +22,7 @@ pub(crate) fn bad_file(path: &Path, why: impl std::fmt::Display) -> Failure {
 /// A file of results cannot be read.
 pub(crate) fn unreadable_results(path: &Path, error: ReadError) -> Failure {
     match error {
-        // Its own text begins with the path.
+        // The error's own text begins with the path.
         ReadError::File { source, .. } => bad_file(path, source),
         other => bad_file(path, other),
     }

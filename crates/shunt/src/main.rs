@@ -17,7 +17,11 @@ mod plan;
 mod render;
 mod signals;
 
-use clap::Parser;
+use clap::{
+    FromArgMatches,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+use clap_complete::CompleteEnv;
 use cli::Cli;
 use output::write_stderr;
 use plan::Plan;
@@ -28,7 +32,12 @@ use std::{
 };
 
 fn main() -> ExitCode {
-    let typed = Cli::parse();
+    // If a shell asks for completions, answers and exits.
+    CompleteEnv::with_factory(cli::command).complete();
+    let typed = match parse() {
+        Ok(typed) => typed,
+        Err(error) => explain(error).exit(),
+    };
     let (json, verbose) = (typed.json, typed.verbose);
     match run(typed) {
         Ok(()) => ExitCode::SUCCESS,
@@ -36,8 +45,26 @@ fn main() -> ExitCode {
     }
 }
 
+fn parse() -> Result<Cli, clap::Error> {
+    let matches = cli::command().try_get_matches_from(cli::words(std::env::args_os()))?;
+    Cli::from_arg_matches(&matches)
+}
+
+/// Says what to type instead of a command that does not exist.
+fn explain(mut error: clap::Error) -> clap::Error {
+    if error.kind() == ErrorKind::InvalidSubcommand
+        && let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand)
+        && let Some(instead) = cli::instead_of(typed)
+    {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![instead.into()]));
+    }
+    error
+}
+
 fn run(typed: Cli) -> anyhow::Result<()> {
-    let format = render::Format { json: typed.json, verbose: typed.verbose };
+    let Cli { json, brief, verbose, .. } = typed;
+    let format =
+        render::Format { json, brief, verbose, width: output::width(), colour: output::has_colour() };
     let outcome = Plan::resolve(typed)?.run(&mut |answer| {
         let mut text = Vec::new();
         answer.render(&mut text, format)?;

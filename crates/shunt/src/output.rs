@@ -1,4 +1,4 @@
-//! Where a command writes: answers through a callback, notes for the operator on standard error, and a progress bar.
+//! Output of a command: answers through a callback, notes for the operator on standard error, and a progress bar.
 
 mod progress;
 mod screen;
@@ -6,7 +6,7 @@ mod terminal;
 
 use crate::render::Answer;
 pub(crate) use progress::Bar;
-pub(crate) use screen::Screen;
+pub(crate) use screen::{Screen, has_colour, width};
 use std::{
     io::{self, Write},
     thread::sleep,

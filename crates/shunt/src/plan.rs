@@ -1,7 +1,7 @@
 //! From the command line to an action: resolves what was typed (reads files, finds programs, makes paths absolute), then runs it.
 
 use crate::{
-    cli::{Cli, Command},
+    cli::{Cli, Command, examples},
     client::control::Client,
     commands::{
         bench::{BenchCommand, Campaign, MeasureCommand, Measurement},
@@ -11,6 +11,7 @@ use crate::{
         conntrack::{self, ConntrackArgs},
         doctor::DoctorPlan,
         down,
+        export::{self, ExportArgs},
         flow::Change,
         flows::{self, FlowsArgs},
         flush,
@@ -27,6 +28,7 @@ use crate::{
         report::Reporting,
         status::{self, StatusArgs},
         top::{self, TopArgs},
+        trace::Tracing,
         up::Start,
         watch::{self, WatchArgs},
         why,
@@ -55,6 +57,7 @@ enum Step {
     Down(Program),
     Status(StatusArgs),
     Flows(FlowsArgs),
+    Export(ExportArgs),
     Top(TopArgs),
     Why(Selection),
     Conntrack(ConntrackArgs),
@@ -71,6 +74,7 @@ enum Step {
     Link(LinkPlan),
     Doctor(DoctorPlan),
     Reg(Box<RegPlan>),
+    Trace(Tracing),
     Check(Checking),
     Model(Modelling),
     Report(Reporting),
@@ -88,6 +92,7 @@ impl Plan {
             Command::Down => Step::Down(Program::find()?),
             Command::Status(status) => Step::Status(status),
             Command::Flows(flows) => Step::Flows(flows),
+            Command::Export(export) => Step::Export(export),
             Command::Top(top) => Step::Top(top.resolve(json)?),
             Command::Why(why) => Step::Why(why.resolve()?),
             Command::Conntrack(conntrack) => Step::Conntrack(conntrack),
@@ -104,6 +109,7 @@ impl Plan {
             Command::Link(link) => Step::Link(LinkPlan::resolve(*link)?),
             Command::Doctor(doctor) => Step::Doctor(DoctorPlan::resolve(doctor)?),
             Command::Reg(reg) => Step::Reg(Box::new(RegPlan::resolve(reg)?)),
+            Command::Trace(trace) => Step::Trace(Tracing::resolve(trace)?),
             Command::Check(check) => Step::Check(Checking::resolve(check)?),
             Command::Model(typed) => Step::Model(Modelling::resolve(&typed)?),
             Command::Report(report) => Step::Report(Reporting::resolve(report, json)?),
@@ -128,6 +134,7 @@ impl Plan {
             Step::Down(program) => down::run(&client, &instance, &program).await?,
             Step::Status(status) => return status::run(status, &client, show).await,
             Step::Flows(flows) => flows::run(flows, &client).await?,
+            Step::Export(export) => return export::run(export, &client, show).await,
             Step::Top(top) => return top::run(top, &client, show).await,
             Step::Why(selection) => why::run(&selection, &client).await?,
             Step::Conntrack(conntrack) => conntrack::run(conntrack, &client).await?,
@@ -144,11 +151,12 @@ impl Plan {
             Step::Link(plan) => return plan.run(show).await,
             Step::Doctor(plan) => return plan.run(show).await,
             Step::Reg(plan) => return plan.run(show).await,
+            Step::Trace(tracing) => return tracing.run(show).await,
             Step::Check(checking) => return checking.run(show).await,
             Step::Model(modelling) => modelling.run()?,
             Step::Report(reporting) => reporting.run()?,
-            Step::Completions(shell) => completions::run(Cli::command(), shell)?,
-            Step::Man(dir) => man::run(Cli::command(), dir)?,
+            Step::Completions(shell) => completions::run(shell)?,
+            Step::Man(dir) => man::run(Cli::command(), dir, examples::of)?,
         };
         show(&answer)
     }

@@ -12,6 +12,7 @@ mod frame_size;
 mod generate;
 mod goodput;
 mod hosts;
+mod layout;
 mod line;
 mod link;
 mod load;
@@ -24,8 +25,10 @@ mod report;
 mod screenful;
 mod statics;
 mod status;
+mod style;
 mod sweep;
 pub(crate) mod top;
+mod trace;
 mod tracked;
 mod units;
 mod why;
@@ -54,7 +57,6 @@ use std::{
     path::PathBuf,
 };
 pub(crate) use tracked::protocol_number;
-pub(crate) use why::describe as explanation_text;
 
 /// The outcome of a command, or of a part of it.
 #[derive(Debug)]
@@ -81,6 +83,8 @@ pub(crate) enum Answer {
         clear: bool,
     },
     Flows(Vec<Connection>),
+    /// Bytes of `shunt export`, whatever the format of the output.
+    Exported(Vec<u8>),
     Hosts(Vec<HostTotal>),
     Top(Box<top::Top>),
     Why(Explanation),
@@ -111,6 +115,7 @@ pub(crate) enum Answer {
     LinkChanged(LinkChange),
     Diagnoses(Vec<Diagnosis>),
     Registers(Registers),
+    Traced(Box<shunt_inspect::trace::Report>),
     Checked(Box<shunt_inspect::check::Report>),
     Modelled(Box<Modelled>),
     Report(Box<Report>, ReportForm),
@@ -133,11 +138,29 @@ pub(crate) struct Stopped {
     pub(crate) pid: Option<u32>,
 }
 
-/// The format of the output: the global options --json and --verbose.
-#[derive(Debug, Clone, Copy)]
+/// The format of the output: the global options --json, --brief and --verbose, and the terminal.
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Format {
     pub(crate) json: bool,
+    /// One line for each object.
+    pub(crate) brief: bool,
     pub(crate) verbose: bool,
+    /// The width of the terminal in columns; none if standard output is no terminal.
+    pub(crate) width: Option<usize>,
+    /// Whether colours are wanted.
+    pub(crate) colour: bool,
+}
+
+impl Format {
+    fn finish(self, text: &str) -> String {
+        let fitted = layout::fit(text, self.width);
+        if self.colour { style::doubts(&fitted) } else { style::plain(&fitted) }
+    }
+}
+
+/// Why a connection is fast or slow, as plain text.
+pub(crate) fn explanation_text(explanation: &Explanation) -> String {
+    Format::default().finish(&why::describe(explanation))
 }
 
 impl Answer {
@@ -158,11 +181,35 @@ impl Answer {
     }
 
     pub(crate) fn render(&self, out: &mut dyn Write, format: Format) -> io::Result<()> {
-        if format.json { self.render_json(out) } else { self.render_text(out, format.verbose) }
+        match self {
+            Self::Exported(bytes) => out.write_all(bytes),
+            _ if format.json => self.render_json(out),
+            Self::Screenful { status, failure, columns, rows, clear } => {
+                let fit = Format { width: Some((*columns).into()), colour: false, ..format };
+                let text = fit.finish(&status::describe(status, format.verbose));
+                let drawn = screenful::draw(&text, failure.as_deref(), (*columns, *rows), *clear);
+                out.write_all(drawn.as_bytes())
+            }
+            Self::Report(files, form) => out.write_all(&report_document(files, *form)?),
+            Self::Completions(script) => out.write_all(script.as_bytes()),
+            _ => {
+                let mut text = Vec::new();
+                self.render_text(&mut text, format)?;
+                out.write_all(format.finish(&String::from_utf8_lossy(&text)).as_bytes())
+            }
+        }
     }
 
-    fn render_text(&self, out: &mut dyn Write, verbose: bool) -> io::Result<()> {
+    fn render_text(&self, out: &mut dyn Write, format: Format) -> io::Result<()> {
+        let verbose = format.verbose;
         match self {
+            Self::Started { status, .. } if format.brief => out.write_all(status::brief(status).as_bytes()),
+            Self::Status(status) | Self::StatusLine(status) if format.brief => {
+                out.write_all(status::brief(status).as_bytes())
+            }
+            Self::Flows(connections) if format.brief => out.write_all(flows::brief(connections).as_bytes()),
+            Self::Why(explanation) if format.brief => out.write_all(why::brief(explanation).as_bytes()),
+            Self::Links(screens, _) if format.brief => out.write_all(link::brief(screens).as_bytes()),
             Self::Next(next) => out.write_all(next::describe(next).as_bytes()),
             Self::Probed(report) => out.write_all(preview::probed(report, verbose).as_bytes()),
             Self::DryRun(plan) => out.write_all(preview::dry_run(plan, verbose).as_bytes()),
@@ -182,12 +229,6 @@ impl Answer {
             },
             Self::Status(status) => out.write_all(status::describe(status, verbose).as_bytes()),
             Self::StatusLine(status) => writeln!(out, "{}", status::describe(status, verbose)),
-            Self::Screenful { status, failure, columns, rows, clear } => {
-                let text = status::describe(status, verbose);
-                out.write_all(
-                    screenful::draw(&text, failure.as_deref(), (*columns, *rows), *clear).as_bytes(),
-                )
-            }
             Self::Hosts(totals) => out.write_all(hosts::describe(totals).as_bytes()),
             Self::Flows(connections) => {
                 connections.iter().try_for_each(|c| out.write_all(flows::describe(c, verbose).as_bytes()))
@@ -198,9 +239,11 @@ impl Answer {
                 entries.iter().try_for_each(|entry| writeln!(out, "{}", tracked::describe(entry)))
             }
             Self::Event(event) => writeln!(out, "{}", events::describe(event)),
-            Self::Flushed(Count { count }) => writeln!(out, "{count} flows sent back to the slow path"),
-            Self::Added(Count { count }) => writeln!(out, "{count} flows and routes added"),
-            Self::Removed(Count { count }) => writeln!(out, "{count} flows and routes removed"),
+            Self::Flushed(Count { count }) => {
+                writeln!(out, "{} sent back to the slow path", units::count(*count, "flow"))
+            }
+            Self::Added(Count { count }) => writeln!(out, "{} added", units::count(*count, "entry")),
+            Self::Removed(Count { count }) => writeln!(out, "{} removed", units::count(*count, "entry")),
             Self::Statics(table) => out.write_all(statics::describe(table).as_bytes()),
             Self::Line(line) => out.write_all(line::describe(line).as_bytes()),
             Self::Load(load) => out.write_all(load::describe(load).as_bytes()),
@@ -211,7 +254,7 @@ impl Answer {
             Self::Sweep(report) => out.write_all(sweep::describe(report).as_bytes()),
             Self::CampaignStep { step, answer } => {
                 writeln!(out, "== {step}")?;
-                answer.render_text(out, verbose)
+                answer.render_text(out, format)
             }
             Self::Campaign(summary) => out.write_all(campaign::describe(summary).as_bytes()),
             Self::Matrix(report) => out.write_all(goodput::matrix(report).as_bytes()),
@@ -221,19 +264,15 @@ impl Answer {
             Self::Links(screens, _) => out.write_all(link::describe(screens, verbose).as_bytes()),
             Self::Diagnoses(all) => out.write_all(doctor::describe(all, verbose).as_bytes()),
             Self::LinkChanged(change) => out.write_all(link::describe_change(change).as_bytes()),
+            Self::Traced(report) => out.write_all(trace::describe(report).as_bytes()),
             Self::Checked(report) => out.write_all(check::describe(report).as_bytes()),
             Self::Registers(answer) => out.write_all(registers::describe(answer, verbose).as_bytes()),
             Self::Modelled(answer) => out.write_all(model::describe(answer).as_bytes()),
-            Self::Report(files, form) => out.write_all(&report_document(files, *form)?),
             Self::Reported { path, files } => {
-                writeln!(
-                    out,
-                    "{} written, from {files} file{}",
-                    path.display(),
-                    if *files == 1 { "" } else { "s" }
-                )
+                writeln!(out, "{} written, from {}", path.display(), units::count(*files as u64, "file"))
             }
-            Self::Completions(script) => out.write_all(script.as_bytes()),
+            // They are no text to fit, see above.
+            Self::Screenful { .. } | Self::Report(..) | Self::Completions(_) | Self::Exported(_) => Ok(()),
             Self::Written(dir) => writeln!(out, "manual pages written to {}", dir.display()),
         }
     }
@@ -251,6 +290,7 @@ impl Answer {
             Self::Hosts(totals) => write_json(out, totals),
             Self::Stopped(stopped) => write_json(out, stopped),
             Self::Flows(connections) => write_json(out, connections),
+            Self::Exported(_) => Ok(()),
             Self::Top(top) => write_json(out, top),
             Self::Why(explanation) => write_json(out, explanation),
             Self::Tracked(entries) => write_json(out, entries),
@@ -279,6 +319,7 @@ impl Answer {
             Self::Links(screens, false) => write_json(out, screens),
             Self::Diagnoses(all) => write_json(out, all),
             Self::LinkChanged(change) => write_json(out, change),
+            Self::Traced(report) => write_json(out, report),
             Self::Checked(report) => write_json(out, report),
             Self::Modelled(answer) => write_json(out, &model::to_json(answer)),
             Self::Registers(answer @ Registers::Changed { .. }) => write_json_line(out, answer),

@@ -193,7 +193,7 @@ fn what_is_wrong_is_named() {
         (&["run", &file], "pauze"),
         (&["sweep", "imx6", "--over", "traffic.rate=1..2"], "NAME=FIRST..LAST/COUNT"),
         (&["stories", "nope"], "there are: i.MX6 gigabit Ethernet"),
-        (&["cases", "nope"], "no case is called nope"),
+        (&["cases", "nope"], "unknown case `nope`"),
         (&["fit", &file], "case.toml"),
         (&["fit", "/nonexistent/file"], "/nonexistent/file: No such file"),
     ] {

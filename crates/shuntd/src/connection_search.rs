@@ -22,7 +22,7 @@ pub struct Candidate {
     pub(crate) tuples: [Tuple; 2],
     /// The conntrack entry; `None` if conntrack has none.
     pub(crate) tracked: Option<Tracked>,
-    /// The flows of each direction: a direction has more than one if its packets come in by several ports or VLANs.
+    /// The flows of each direction: a direction has more than one if its packets arrive on several ports or VLANs.
     pub(crate) flows: [Vec<(Key, Entry)>; 2],
     /// Whether the connection begins or ends at the router itself.
     pub(crate) local: bool,

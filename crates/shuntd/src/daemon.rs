@@ -50,6 +50,8 @@ pub(crate) struct Daemon {
     core: Core,
     /// How often the epoch has moved, by cause.
     epoch_moves: BTreeMap<Cause, u64>,
+    /// The epoch when a move was last counted.
+    counted_epoch: u32,
     /// When the epoch last moved, and why; `None` if it has not moved yet.
     last_move: Option<(Instant, Cause)>,
     started: Instant,
@@ -77,8 +79,8 @@ pub(crate) struct Daemon {
     /// The policy's actions to perform before the loop starts.
     first_actions: Vec<Action>,
     subscription: Option<NetlinkSubscription>,
-    /// Where to ask for an [`Event::Finished`]; `None` until the loop starts.
-    rtnl_barrier: Option<std::sync::mpsc::Sender<Cause>>,
+    /// Sends changes to the thread that waits for the RTNL lock and then sends an [`Event::Finished`]; `None` until the loop starts.
+    rtnl_barrier: Option<std::sync::mpsc::Sender<rtnl_barrier::Change>>,
     priority: Priority,
 }
 
@@ -88,6 +90,7 @@ impl Daemon {
             instance,
             config,
             missing: parts.subscription.missing().to_vec(),
+            counted_epoch: 0,
             plane: parts.plane,
             core: parts.core,
             epoch_moves: BTreeMap::new(),
@@ -116,6 +119,7 @@ impl Daemon {
     /// Attaches to the ports, then serves until a signal or a client stops the daemon. Everything is detached on return.
     pub(crate) async fn run(mut self, listeners: control::Listeners) -> Result<(), Failure> {
         self.write_settings();
+        self.counted_epoch = self.plane.control().epoch();
         if let Err(failure) = self.perform_first_actions() {
             self.undo_attachments();
             return Err(failure);
@@ -123,7 +127,7 @@ impl Daemon {
         // The control socket opens only after the first rulesets have been read: nothing is learned before.
         if self.ruleset_reader.is_reading() {
             let read = self.ruleset_reader.result().await;
-            self.handle(read);
+            self.on_ruleset(read);
         }
         let mut iptables = iptables_poll::start();
         if let Some(read) = iptables.recv().await {
@@ -190,7 +194,7 @@ impl Daemon {
                 _ = sigterm.recv() => break None,
                 _ = sigint.recv() => break None,
                 changes = subscription.next() => self.on_kernel_changes(changes.map_err(internal)?),
-                Some(done) = finished.recv() => self.handle(done),
+                Some(done) = finished.recv() => self.handle_all(done),
                 Some(read) = iptables.recv() => self.handle(read),
                 () = self.trace_stream.unwatched() => self.trace_stream.end(&self.plane),
                 ready = data_plane.ready() => {
@@ -199,7 +203,7 @@ impl Daemon {
                 }
                 () = until(self.corrections.due()) => self.correct_conntrack(),
                 () = self.sweeper.due() => self.sweeper.sweep_part(&self.plane, self.config.idle),
-                read = self.ruleset_reader.result() => self.handle(read),
+                read = self.ruleset_reader.result() => self.on_ruleset(read),
                 call = calls.recv() => match call {
                     None => break None,
                     Some(Call::Stop(reply)) => break Some(reply),

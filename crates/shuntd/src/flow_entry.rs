@@ -42,7 +42,7 @@ pub(crate) fn key_proto(key: &Key) -> Proto {
     if key_protocol(key) == TCP { Proto::Tcp } else { Proto::Udp }
 }
 
-/// The device that the flow's packets come in by, and their VLAN tags.
+/// The ingress device and the VLAN tags of the flow's packets.
 pub(crate) fn key_ingress(key: &Key) -> (u32, [u16; 2]) {
     match key {
         Key::V4(key) => (key.ifindex, key.tags),

@@ -68,7 +68,7 @@ impl FlowTableReader {
         self.names.get(&ifindex).cloned().unwrap_or_else(|| format!("if{ifindex}"))
     }
 
-    /// Reads all flows, and the clock and epoch by which they are judged.
+    /// Reads all flows, with the clock and the epoch that decide their states.
     fn read(&mut self) -> Vec<FlowRecord> {
         self.clock = self.clock.advanced_by(self.clock_read.elapsed());
         self.clock_read = Instant::now();
@@ -160,7 +160,7 @@ impl FlowSource for FlowTableReader {
     }
 }
 
-/// Whether XDP forwards packets that come in by a port. A flow may be meant for XDP while only tc sees its packets: the port runs
+/// Whether XDP forwards packets that arrive on a port. A flow may be meant for XDP while only tc sees its packets: the port runs
 /// no XDP program, or its packets are aggregates, which do not pass XDP. Only the port's counters tell.
 pub(crate) fn xdp_sends(plane: &DataPlane, ifindex: u32) -> bool {
     let counted = plane.counters(ifindex).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What Shunt would do on this machine, without attaching anything to a device: the same steps as at the start of the daemon, up to the
-//! first attachment, and the same policy.
+//! `--dry-run` and `--probe`: take the steps of a start up to the first attachment, with the same policy, and report
+//! the result.
 
 use crate::{
     control,
@@ -24,7 +24,7 @@ use std::{
 /// Names of Shunt's programs, as the kernel reports them.
 const OWN_PROGRAMS: [&str; 3] = ["shunt_in", "shunt_out", "shunt_xdp"];
 
-/// What `shunt up` would do; fails as it would fail.
+/// The answer of `--dry-run`: the ports and engines of a start with these options. Fails where a start would fail.
 pub(crate) async fn dry_run(instance: &Instance, config: &Config) -> Result<DryRun, Failure> {
     control::check(instance, config)?;
     let mut machine = Machine::read(config)?;
@@ -45,7 +45,7 @@ pub(crate) async fn dry_run(instance: &Instance, config: &Config) -> Result<DryR
     })
 }
 
-/// What this machine allows. What would keep Shunt from starting is part of the answer.
+/// The answer of `--probe`: features of this machine. Obstacles to a start are part of the answer.
 pub(crate) async fn probe_machine(instance: &Instance, config: &Config) -> Result<ProbeReport, Failure> {
     let mut machine = Machine::read(config)?;
     let mut obstacles: Vec<Failure> = control::check(instance, config).err().into_iter().collect();
@@ -132,7 +132,7 @@ async fn observe(
     counts: &dyn Fn(&str) -> bool,
 ) {
     let ruleset = match shunt_kernel::read_ruleset().await {
-        Ok(statements) => Event::RulesetRead(statements),
+        Ok(ruleset) => Event::RulesetRead(ruleset.statements),
         Err(error) => Event::RulesetUnread(error.to_string()),
     };
     let legacy = match LegacyIptables::default().read_if_changed() {
@@ -234,7 +234,7 @@ fn devices(core: &Core, state: &[Event], ports: &[PlannedPort]) -> Vec<DeviceRep
     core.links().filter(|link| link.name != "lo").map(report).collect()
 }
 
-/// What Shunt would gain, by the figures of docs/performance.md.
+/// The expected gain, by the figures of docs/performance.md.
 fn gain(ports: &[PlannedPort], obstacles: &[Failure]) -> Vec<String> {
     if ports.is_empty() {
         return vec!["nothing: there is no port".to_owned()];
@@ -248,7 +248,7 @@ fn gain(ports: &[PlannedPort], obstacles: &[Failure]) -> Vec<String> {
             ports.iter().filter(|port| port.engine == engine).map(|port| port.name.as_str()).collect();
         if !by_it.is_empty() {
             gain.push(format!(
-                "packets of established connections that leave by {}: about {share} of the CPU time that Linux takes (engine {engine})",
+                "packets of established connections that leave through {}: about {share} of the CPU time that Linux takes (engine {engine})",
                 by_it.join(", ")
             ));
         }
@@ -286,7 +286,8 @@ mod tests {
         let ports = [port("a", Engine::Tc), port("b", Engine::Xdp), port("c", Engine::Tc)];
         let lines = gain(&ports, &[]);
         assert!(
-            lines[0].contains("leave by b: about a tenth") && lines[1].contains("leave by a, c: about half")
+            lines[0].contains("leave through b: about a tenth")
+                && lines[1].contains("leave through a, c: about half")
         );
         assert_eq!(lines.len(), 3);
         let off = Failure::new(FailureCode::ForwardingOff, "forwarding is off");

@@ -26,7 +26,7 @@ texts! {
     "not-ours": "the packets are broadcast or multicast, or their destination MAC (if bridged, their source MAC) is not the one the flow was learned with";
         "nothing to do: after a change of MAC the flow is learned again".
     "options": "the packets have IPv4 options or IPv6 extension headers, which Linux must handle";
-        "configure the sender to omit them".
+        "configure the sender to send packets without them".
     "bad-header": "the packets have a truncated header or a wrong IPv4 header checksum";
         "check the sender and the link: Linux drops such packets too".
     "fragment": "the packets are fragments, and only the first fragment has port numbers";
@@ -40,14 +40,14 @@ texts! {
     "tcp-flags": "a packet with SYN, FIN or RST begins or ends the connection";
         "nothing to do: the flow of an established connection is learned again".
     "miss": "no action has been learned for the flow";
-        "send more packets: a flow is learned after udp_packets or tcp_packets packets, if it enters and leaves by ports of Shunt".
+        "send more packets: a flow is learned after udp_packets or tcp_packets packets, if it enters and leaves through ports of Shunt".
     "stale": "the flow's action is older than the last change in Linux, or its proof is overdue";
         "nothing to do: the next packets prove the action again".
     "reprove": "one packet every few seconds goes through Linux to prove the action again";
         "nothing to do: the packets between two proofs are fast; `reprove` sets the interval".
     "no-daemon": "the daemon has not updated its heartbeat for two seconds";
         "check that shuntd is running, and read its log".
-    "port": "the port that the packets leave by is down, gone or unreachable for the engine";
+    "port": "the egress port is down, gone or unreachable for the engine";
         "set the port up: `ip link set PORT up`; `shunt status` shows the ports".
     "pending": "the action has been proved once, but Shunt has not yet seen that each packet leaves only once";
         "send one more packet: the flow is fast from then on".
@@ -55,9 +55,9 @@ texts! {
         "configure the sender to keep these values constant within a connection".
     "tags": "the packets have more than two VLAN tags";
         "use at most two tags".
-    "capture": "a packet socket (tcpdump, an IDS) captures on the port that the packets come in by";
+    "capture": "a packet socket (tcpdump, an IDS) captures on the ingress port";
         "end the capture, or set `captures = \"ignore\"`".
-    "ingress-filter": "the port that the packets come in by has tc filters or TCX programs that are not Shunt's";
+    "ingress-filter": "the ingress port has tc filters or TCX programs that are not Shunt's";
         "remove them: `tc filter show dev PORT ingress` and `bpftool net show dev PORT` list them".
     "ruleset": "a rule has a statement that must see every packet (queue, dup, tproxy, ...), or the ruleset is not known yet";
         "see `shunt status` for the rule, and move the rule to a hook that forwarded packets do not pass".
@@ -65,15 +65,17 @@ texts! {
         "nothing to do: traffic of IPsec tunnels that end on this router stays on the slow path".
     "bad-checksum": "the packets have a wrong TCP or UDP checksum";
         "check the sender and the links: Linux drops such packets as INVALID if nf_conntrack_checksum is on".
+    "tunnel-aggregate": "the packets are aggregates of packets inside a tunnel (VXLAN, Geneve) that ends elsewhere, and Linux must check the size of each";
+        "turn aggregation of tunnelled packets off on their ingress port: `ethtool -K PORT gro off`".
     "not-watched": "the packet was not recognised when it left: its candidate slot was overwritten, because too many packets were in flight through Linux";
         "nothing to do: the flow is learned from a later packet".
     "aged": "the packet took more than a second through Linux";
         "find what delays packets: a full queue, or a neighbour that does not answer".
-    "old-epoch": "the state of Linux changed while the packet was on its way through";
-        "nothing to do: the next packet is judged by the new state".
+    "old-epoch": "rules, routes or links changed while the packet passed through Linux";
+        "nothing to do: the flow is learned from its next packet".
     "no-conntrack": "conntrack does not track the packets in its default zone";
-        "add a rule that uses `ct state`, and remove rules that say `notrack` or set a zone; for bridged traffic, set net.bridge.bridge-nf-call-iptables=0".
-    "other-tuple": "conntrack knows the packets by other addresses or ports than those they came in with";
+        "add a rule that uses `ct state`, and remove rules with `notrack` or that set a zone; for bridged traffic, set net.bridge.bridge-nf-call-iptables=0".
+    "other-tuple": "the addresses or ports in conntrack differ from those of the packets at ingress";
         "nothing to do: packets of a tunnel, an IPsec policy or a stateless translation stay on the slow path".
     "unconfirmed": "conntrack has not confirmed the connection yet";
         "nothing to do: conntrack will have confirmed the connection by the next packet".
@@ -87,7 +89,7 @@ texts! {
         "wait for the other end to answer, or set `udp_unreplied = true`".
     "not-established": "conntrack does not list the TCP connection as ESTABLISHED and ASSURED, or has not seen an acknowledgement from one end";
         "nothing to do: the flow is learned after the handshake and some data, and is not learned again after FIN or RST".
-    "not-liberal": "conntrack must first be told to accept all sequence numbers of this TCP connection";
+    "not-liberal": "the daemon has yet to make conntrack accept all sequence numbers of this TCP connection";
         "nothing to do: this takes a few milliseconds".
     "not-proved": "Linux changes the packets in a way that no action can repeat";
         "find the rule that changes DSCP, TTL or the payload".
@@ -101,7 +103,7 @@ texts! {
         "nothing to do: the flow is learned from one of the next packets".
     "not-routed": "the packets leave with a TTL that is not one less than before: a rule sets the TTL, or a bridge forwards them and Shunt does not watch all of its ports";
         "remove the rule, or make all ports of the bridge ports of Shunt".
-    "egress-capture": "a packet socket (tcpdump, an IDS) captures on the port that the packets leave by";
+    "egress-capture": "a packet socket (tcpdump, an IDS) captures on the egress port";
         "end the capture, or set `captures = \"ignore\"`".
     "excluded": "the configuration excludes the mark of the packets or of their connection";
         "change `exclude_mark` or `exclude_ct_mark`, or the rule that sets the mark".
@@ -111,7 +113,7 @@ texts! {
         "nothing to do: the flow is learned from its next packets".
     "conntrack-gone": "the connection expired in conntrack, or was deleted there";
         "nothing to do: if the ruleset accepts the connection again, the flow is learned again".
-    "egress-filter": "the port that the packets leave by has TCX programs that are not Shunt's, or a device on top of that port has a qdisc or tc filters";
+    "egress-filter": "the egress port has TCX programs that are not Shunt's, or a device on top of that port has a qdisc or tc filters";
         "`shunt status` names the program, qdisc or filter: remove it, or move the qdisc to the port itself".
     "re-entered": "between two ports the packet went through another network namespace, or left and came back by a device that is not on top of the port";
         "make the devices on that path ports too (`--port`), so that each leg is learned on its own".
@@ -123,7 +125,7 @@ texts! {
         "nothing to do: the port uses the engine tc from now on, and `shunt status` shows the driver's error".
     "tx-full": "the driver of the egress port had no room for a frame that XDP redirected to it";
         "send less, enlarge the port's transmit ring (`ethtool -G PORT tx N`), or use `--engine tc`, which queues".
-    "half-written": "the packet was lost during its rewrite: there was no room for VLAN tags, or its port had just gone";
+    "half-written": "the packet was lost during its rewrite: there was no room for VLAN tags, or its egress port had just been removed";
         "nothing to do: tc forwards the other packets of the flow".
 }
 

@@ -1,14 +1,17 @@
 //! Waits, on a thread of its own, until the kernel has finished changes that it announces before it makes them. The
 //! RTNL lock may be held for seconds, and the event loop must not wait for it.
 
-use shunt_core::{Cause, Event};
+use shunt_core::{Cause, Event, Scope};
 use shunt_kernel::Rtnl;
 use std::{collections::BTreeSet, sync::mpsc, thread};
 use tokio::sync::mpsc as events;
 
-/// Starts the thread. A cause sent to the first channel comes back on the second one, as [`Event::Finished`], when the
-/// kernel has finished. Causes that are sent during a wait share the next one.
-pub(crate) fn start() -> (mpsc::Sender<Cause>, events::Receiver<Event>) {
+/// A change, and what it concerns.
+pub(crate) type Change = (Cause, Scope);
+
+/// Starts the thread. A change sent to the first channel comes back on the second one, as [`Event::Finished`], when the
+/// kernel has finished. Changes that are sent during a wait share the next one.
+pub(crate) fn start() -> (mpsc::Sender<Change>, events::Receiver<Vec<Event>>) {
     let (request, requests) = mpsc::channel();
     let (finish, finished) = events::channel(16);
     thread::spawn(move || run(&requests, &finish));
@@ -16,11 +19,11 @@ pub(crate) fn start() -> (mpsc::Sender<Cause>, events::Receiver<Event>) {
 }
 
 /// Returns when either channel is closed.
-fn run(requests: &mpsc::Receiver<Cause>, finish: &events::Sender<Event>) {
+fn run(requests: &mpsc::Receiver<Change>, finish: &events::Sender<Vec<Event>>) {
     let mut rtnl = Rtnl::open();
     while let Ok(first) = requests.recv() {
-        let causes: BTreeSet<Cause> = std::iter::once(first).chain(requests.try_iter()).collect();
-        // If the wait fails, the causes are reported all the same: the epoch must move once more.
+        let changes: BTreeSet<Change> = std::iter::once(first).chain(requests.try_iter()).collect();
+        // If the wait fails, the changes are reported all the same: the epoch must move once more.
         if let Err(error) = rtnl
             .as_mut()
             .map_err(|error| error.to_string())
@@ -28,10 +31,9 @@ fn run(requests: &mpsc::Receiver<Cause>, finish: &events::Sender<Event>) {
         {
             tracing::debug!("cannot wait for the RTNL lock: {error}");
         }
-        for cause in causes {
-            if finish.blocking_send(Event::Finished(cause)).is_err() {
-                return;
-            }
+        let finished = changes.into_iter().map(|(cause, scope)| Event::Finished(cause, scope));
+        if finish.blocking_send(finished.collect()).is_err() {
+            return;
         }
     }
 }

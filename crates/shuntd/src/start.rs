@@ -71,7 +71,7 @@ pub(crate) fn filter_handle(instance: &Instance) -> u32 {
     hash.max(1)
 }
 
-/// What is read before programs are loaded.
+/// State of the machine that is read before programs are loaded.
 pub(crate) struct Machine {
     pub(crate) subscription: NetlinkSubscription,
     pub(crate) kernel: Linux,
@@ -95,7 +95,7 @@ impl Machine {
         Ok(Self { subscription, kernel, state, btf, forwarding, conntrack })
     }
 
-    /// What keeps Shunt from running here, whichever its ports are.
+    /// Obstacles to running on this machine, independent of the ports.
     pub(crate) fn obstacles(&self, config: &Config) -> Vec<Failure> {
         let mut found = Vec::new();
         if config.learn && !self.btf {
@@ -206,8 +206,8 @@ fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// What is wrong with the ports: configured ones that do not exist or cannot be ports, none at all, too many, or ports that are in use.
-/// Filters that a killed daemon of this instance has left are no obstacle, since a start removes them.
+/// Faults of the ports: configured ones that do not exist or cannot be ports, none at all, too many, or ports that are
+/// in use. Filters left by a killed daemon of this instance are no obstacle, since a start removes them.
 ///
 /// # Errors
 /// If the filters of a port cannot be read.

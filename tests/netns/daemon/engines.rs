@@ -18,7 +18,7 @@ fn start() -> (Topology, Shuntd, Stage, Packet) {
     (lab, shuntd, stage, packet)
 }
 
-/// Waits until r1 has this engine, and asserts that fast packets leave by it.
+/// Waits until r1 has this engine, and asserts that fast packets leave through it.
 #[track_caller]
 fn goes_by(engine: Engine, change: &str, shuntd: &Shuntd, stage: &Stage, packet: &Packet) {
     let since = Instant::now();

@@ -1,4 +1,4 @@
-//! tc filters of other programs on ingress: packets that come in by their port must pass them, so they stay slow.
+//! tc filters of other programs on ingress: packets that arrive on their port must pass them, so they stay slow.
 
 use shunt_api::{Engine, FilterHook, PortFilter, Status};
 use shunt_testkit::{
@@ -37,7 +37,7 @@ fn refused(status: &Status) -> u64 {
     status.reasons.get("ingress-filter").copied().unwrap_or(0)
 }
 
-/// Any filter makes packets that come in by its port slow, whatever it matches. Packets that leave by the port stay fast.
+/// Any filter makes packets that arrive on its port slow, whatever it matches. Packets that leave through the port stay fast.
 #[track_caller]
 fn stays_slow_behind(add: &str, kind: &str, take_away: &str) {
     if !require_root() {
@@ -118,7 +118,7 @@ fn filters_on_egress_do_not_stop_learning() {
     shuntd.stop();
 }
 
-/// A fast packet leaves by the port itself, and would bypass qdiscs and filters of a device on top of the port.
+/// A fast packet leaves through the port itself, and would bypass qdiscs and filters of a device on top of the port.
 #[track_caller]
 fn stays_slow_below(add: &str, named: &str, take_away: &str) {
     if !require_root() {

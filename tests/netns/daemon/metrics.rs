@@ -1,11 +1,12 @@
 //! The metrics agree with the status, are well-formed, and their number is bounded.
 
 use shunt_api::FailureCode;
-use shunt_testkit::{Shuntd, Stage, Topology, require_root, rulesets, silent_router, skip};
+use shunt_testkit::{Shuntd, Stage, Topology, require_root, rulesets, silent_router, skip, wait_until};
 use std::{
     collections::BTreeMap,
     io::Write,
     net::TcpListener,
+    path::PathBuf,
     process::{Command, Stdio},
 };
 
@@ -42,20 +43,109 @@ fn metrics_agree_with_status() {
             *values.get(key.as_str()).unwrap_or_else(|| panic!("{key} is not in\n{page}"))
         };
         let name = &port.name;
-        let packets = |path: &str, engine: &str| {
-            value("shunt_packets_total", &format!(r#"engine="{engine}",path="{path}",port="{name}""#))
-        };
-        assert_eq!(packets("fast", "tc"), port.packets.tc as f64);
-        assert_eq!(packets("slow", ""), port.packets.slow as f64);
-        let slow = format!(r#"engine="",path="slow",port="{name}""#);
+        let packets = |path: &str| value("shunt_packets_total", &format!(r#"device="{name}",path="{path}""#));
+        assert_eq!(packets("tc"), port.packets.tc as f64);
+        assert_eq!(packets("slow"), port.packets.slow as f64);
+        let slow = format!(r#"device="{name}",path="slow""#);
         assert_eq!(value("shunt_bytes_total", &slow), port.bytes.slow as f64);
         for (reason, count) in &port.reasons {
-            let labels = format!(r#"port="{name}",reason="{reason}""#);
+            let labels = format!(r#"device="{name}",reason="{reason}""#);
             assert_eq!(value("shunt_punts_total", &labels), *count as f64);
         }
     }
+    // A rate needs a first value, and an empty label is none.
+    assert_eq!(values[r#"shunt_punts_total{device="r0",reason="ttl"}"#], 0.0);
+    assert_eq!(values[r#"shunt_epoch_moves_total{cause="overrun"}"#], 0.0);
+    assert!(!page.contains(r#"="""#), "{page}");
     assert!(status.packets.fast > 0 && values[r#"shunt_flows{state="active"}"#] == 1.0, "{page}");
     assert_eq!(values["shunt_flows_max"], status.flows.max as f64);
+}
+
+/// Path of promtool; prints SKIP if there is none.
+fn promtool() -> Option<PathBuf> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/promtool.sh");
+    let found = Command::new(script).output().unwrap();
+    if !found.status.success() {
+        skip(&format!("there is no promtool: {}", String::from_utf8_lossy(&found.stderr)));
+        return None;
+    }
+    Some(String::from_utf8(found.stdout).unwrap().trim().into())
+}
+
+const PROMETHEUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/prometheus");
+
+#[test]
+fn the_alert_rules_pass_their_own_tests() {
+    let Some(promtool) = promtool() else { return };
+    let output =
+        Command::new(&promtool).args(["test", "rules", "alerts_test.yml"]).current_dir(PROMETHEUS).output();
+    let output = output.unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    let rules = std::fs::read_to_string(format!("{PROMETHEUS}/alerts.yml")).unwrap();
+    let tests = std::fs::read_to_string(format!("{PROMETHEUS}/alerts_test.yml")).unwrap();
+    let alerts = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    assert!(alerts.clone().count() > 5);
+    alerts.for_each(|alert| assert!(tests.contains(&format!("alertname: {alert}")), "{alert} has no test"));
+}
+
+/// The queries of the dashboard and of the alert rules.
+fn queries() -> Vec<String> {
+    let dashboard = std::fs::read_to_string(format!("{PROMETHEUS}/dashboard.json")).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let queries: Vec<String> = targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect();
+    assert!(queries.len() > 10);
+    queries.iter().map(|query| query.replace("$instance", ".+").replace("$__rate_interval", "10s")).collect()
+}
+
+#[test]
+fn a_real_prometheus_reads_the_metrics_and_answers_the_queries_of_the_dashboard() {
+    if !require_root() {
+        return;
+    }
+    let Some(promtool) = promtool() else { return };
+    let prometheus = promtool.with_file_name("prometheus");
+    let lab = silent_router(rulesets::OPEN);
+    lab.router().run("ip link set lo up");
+    let shuntd = Shuntd::on(lab.router()).config("metrics = 9469").start();
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("prometheus.yml");
+    let text = format!(
+        "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: ['{PROMETHEUS}/alerts.yml']\nscrape_configs: \
+         [{{job_name: shunt, static_configs: [{{targets: ['127.0.0.1:9469']}}]}}]\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let (config, data) = (config.display(), directory.path().join("data"));
+    let _prometheus = lab.router().spawn(&format!(
+        "{} --config.file={config} --storage.tsdb.path={} --web.listen-address=127.0.0.1:9090",
+        prometheus.display(),
+        data.display()
+    ));
+    let ask = |query: &str| {
+        let curl = format!(
+            "curl --silent --get --data-urlencode 'query={query}' http://127.0.0.1:9090/api/v1/query"
+        );
+        serde_json::from_str::<serde_json::Value>(&lab.router().try_run(&curl).ok()?).ok()
+    };
+    let has_values = |query: &str| {
+        ask(query)
+            .is_some_and(|answer| answer["data"]["result"].as_array().is_some_and(|all| !all.is_empty()))
+    };
+    wait_until("Prometheus has read the metrics twice", || has_values("rate(shunt_packets_total[10s])"));
+    for query in queries() {
+        let answer = ask(&query).unwrap();
+        assert_eq!(answer["status"], "success", "{query}: {answer}");
+        // Those with `> 0` may have nothing to show.
+        let is_rare = query.contains("> 0");
+        assert!(is_rare || has_values(&query), "{query} has no value: {answer}");
+    }
+    assert!(has_values(r#"shunt_build_info{name!=""}"#) && !has_values(r#"{exported_instance!=""}"#));
+    let curl = "curl --silent http://127.0.0.1:9090/api/v1/rules";
+    wait_until("the rules were evaluated", || !lab.router().run(curl).contains(r#""health":"unknown""#));
+    assert!(!lab.router().run(curl).contains(r#""health":"err""#));
+    shuntd.stop();
 }
 
 #[test]
@@ -63,14 +153,9 @@ fn promtool_accepts_the_metrics() {
     if !require_root() {
         return;
     }
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/promtool.sh");
-    let found = Command::new(script).output().unwrap();
-    if !found.status.success() {
-        return skip(&format!("there is no promtool: {}", String::from_utf8_lossy(&found.stderr)));
-    }
-    let promtool = String::from_utf8(found.stdout).unwrap();
+    let Some(promtool) = promtool() else { return };
     let check = |page: &str| {
-        let mut command = Command::new(promtool.trim());
+        let mut command = Command::new(&promtool);
         command
             .args(["check", "metrics"])
             .stdin(Stdio::piped())
@@ -107,7 +192,7 @@ fn the_tcp_listener_serves_metrics_and_nothing_else() {
         (status.to_owned(), body.to_owned())
     };
     let (status, page) = curl("http://127.0.0.1:9469/metrics");
-    assert!(status == "200" && page.contains("shunt_info{"), "{status} {page}");
+    assert!(status == "200" && page.contains("shunt_build_info{"), "{status} {page}");
     for (words, expected) in [
         ("http://127.0.0.1:9469/v1/status", "404"),
         ("-X POST http://127.0.0.1:9469/v1/stop", "403"),

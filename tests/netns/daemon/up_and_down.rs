@@ -104,7 +104,8 @@ fn flows_are_shown_as_conntrack_prints_them() {
     let (packets, bytes) = (flow["packets"].as_u64().unwrap(), flow["bytes"].as_u64().unwrap());
     assert!(packets >= 5 && bytes == packets * 40, "{flow:#}");
     let text = shunt.done("flows");
-    assert!(text.starts_with(&format!("udp active xdp  {packets} packets  {bytes} bytes")), "{text}");
+    assert!(text.starts_with("udp active xdp  "), "{text}");
+    assert!(text.contains(&format!("  {packets} packets, {bytes} B  age ")), "{text}");
     assert!(text.contains("r0 192.168.1.2:4000 > 198.18.0.2:5000 -> r1 snat 198.18.0.1:4000"), "{text}");
     assert!(text.contains("198.18.0.2:5000 > 198.18.0.1:4000, by Linux"), "{text}");
 
@@ -131,7 +132,7 @@ fn a_flush_sends_flows_back_to_linux() {
     stage.pass(&packet);
     assert_eq!(json(&shunt, "status")["packets"]["fast"], fast);
     send_fast(&shunt, &stage, &packet, fast + 1);
-    assert_eq!(shunt.done("flush"), "1 flows sent back to the slow path\n");
+    assert_eq!(shunt.done("flush"), "1 flow sent back to the slow path\n");
 }
 
 /// Static flows need no connection tracking and no ruleset; the file has the next hop.

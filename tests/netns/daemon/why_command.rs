@@ -183,7 +183,7 @@ fn why_reports_an_egress_device_that_is_not_a_port() {
     }
     let found = ask(&shunt, "--dport 5000");
     let detail = |at: usize| found["directions"][at]["because"]["detail"].as_str().unwrap();
-    assert!(detail(0).contains("10 s: 4;") && detail(0).ends_with("left by a port"), "{found:#}");
+    assert!(detail(0).contains("10 s: 4;") && detail(0).ends_with("left through a port"), "{found:#}");
     assert!(detail(1).starts_with("no packet"), "{found:#}");
     shunt.done("down");
 }

@@ -1,4 +1,4 @@
-//! Bonds of two ports: packets leave by the member that the bond chooses at that time.
+//! Bonds of two ports: packets leave through the member that the bond chooses at that time.
 
 use shunt_testkit::{Crossing, SELDOM_PROVED, Shuntd, Topology, engines, require_bonds, silent, wait_until};
 use shunt_wire::Packet;
@@ -41,7 +41,7 @@ fn a_failover_of_a_bond_takes_effect_at_once() {
                 assert_eq!(seen.payload, packet(number).payload);
             }
             let old = ways[1 - n].to.capture_packet(Duration::ZERO, |seen| seen.payload == packet(1).payload);
-            assert_eq!(old, None, "{engine}, {member}: the packet leaves by the other member");
+            assert_eq!(old, None, "{engine}, {member}: the packet leaves through the other member");
         }
         shuntd.stop();
     }

@@ -14,7 +14,9 @@ mod qdisc_kinds;
 mod re_entry;
 mod statics;
 mod tcp;
+mod tunnels;
 mod vlans;
+mod vrfs;
 
 use shunt_api::Engine;
 use shunt_testkit::{

@@ -304,7 +304,7 @@ fn flows_follow_the_names_of_their_ports() {
         let before = sent_by(engine, &shuntd.status());
         there.from.send(&packet);
         shuntd.wait_until("the packet is slow", |status| status.packets.slow > 0);
-        assert_eq!(sent_by(engine, &shuntd.status()), before, "a packet that came in by r1 matched the flow");
+        assert_eq!(sent_by(engine, &shuntd.status()), before, "a packet that arrived on r1 matched the flow");
         lab.router().run(swap);
         let r0 = lab.router().ifindex("r0");
         shuntd.wait_until(&place(r0), |status| first(status) == Some(r0));

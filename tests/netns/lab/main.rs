@@ -17,3 +17,4 @@ mod pcap;
 mod receiver;
 mod sizes;
 mod sweep;
+mod trace;

@@ -2,8 +2,8 @@
 
 use crate::daemon;
 use shunt_testkit::{
-    Crossing, ENGINES, Frame, Handshake, Host, Shuntd, Tap, Topology, punts, refusals, require_root,
-    silent_router,
+    Crossing, ENGINES, Frame, Handshake, Host, SELDOM_PROVED, Shuntd, Tap, Topology, punts, refusals,
+    require_root, silent, silent_router,
 };
 use shunt_wire::{Packet, Tcp, Transport};
 use std::time::Duration;
@@ -147,7 +147,7 @@ fn a_refused_connection_does_not_leave_and_is_not_learned() {
     }
 }
 
-/// Both copies leave by ports, so neither may be taken for the only one.
+/// Both copies leave through ports, so neither may be taken for the only one.
 #[track_caller]
 fn leaves_twice(ruleset: &str) {
     if !require_root() {
@@ -194,23 +194,22 @@ fn packets_duplicated_at_ingress_are_not_learned() {
     );
 }
 
-/// A bridge floods packets to an unknown station to all of its ports.
-#[test]
-fn packets_that_a_bridge_floods_are_not_learned() {
+/// Sends packets to an unknown station of a bridge, which floods them to all of its ports. `ports` are those of Shunt; all if
+/// empty.
+#[track_caller]
+fn is_flooded(ports: &[&str]) {
     if !require_root() {
         return;
     }
     for engine in ENGINES {
-        let lab = Topology::bridged_lan();
-        lab.pin_neighbours();
-        lab.hosts().iter().for_each(Host::be_silent);
-        lab.router().nft(&forward("accept"));
+        let lab = silent(Topology::bridged_lan(), &forward("accept"));
         for port in ["r0", "r2", "r3"] {
             lab.router().run(&format!(
                 "bridge link set dev {port} learning off; ip link set {port} type bridge_slave fdb_flush"
             ));
         }
-        let shuntd = daemon(&lab, engine);
+        let shuntd = Shuntd::on(lab.router()).engine(&engine.to_string()).config(SELDOM_PROVED);
+        let shuntd = ports.iter().fold(shuntd, |shuntd, port| shuntd.port(port)).start();
         let there = Crossing::between(lab.wan(), lab.lan());
         let copies = lab.host("lan2").tap();
         let packet = lab.wan().udp_to(5000, lab.lan().at(4000)).payload("udp");
@@ -218,6 +217,74 @@ fn packets_that_a_bridge_floods_are_not_learned() {
         assert_eq!(count(&copies, &packet), MANY);
         let status = shuntd.status();
         assert!(refusals(&status, "left-twice") > 0, "{status:#?}");
+        shuntd.stop();
+    }
+}
+
+#[test]
+fn packets_that_a_bridge_floods_are_not_learned() {
+    is_flooded(&[]);
+}
+
+/// The copies leave through devices where Shunt does not see them.
+#[test]
+fn packets_that_a_bridge_floods_to_devices_that_are_no_ports_are_not_learned() {
+    for port in ["r0", "r3"] {
+        is_flooded(&["r1", port]);
+    }
+}
+
+/// A bridge whose members are not all ports delivers to known stations as ever.
+#[test]
+fn packets_to_a_known_station_are_fast_beside_devices_that_are_no_ports() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = silent(Topology::bridged_lan(), &forward("accept"));
+        let shuntd = Shuntd::on(lab.router()).engine(&engine.to_string()).port("r0").port("r1").start();
+        let (there, back) =
+            (Crossing::between(lab.wan(), lab.lan()), Crossing::between(lab.lan(), lab.wan()));
+        back.pass(&udp(&lab));
+        there.teach(&shuntd, &lab.wan().udp_to(5000, lab.lan().at(4000)).payload("udp"));
+        shuntd.stop();
+    }
+}
+
+/// The next hop is a group: who gets the packets may change without an event.
+#[test]
+fn packets_that_leave_to_a_group_are_not_learned() {
+    let to_group = |lab: &Topology| {
+        let wan = lab.wan().v4;
+        lab.router().run(&format!("ip neigh replace {wan} lladdr 01:00:5e:00:00:09 dev r1 nud permanent"));
+        udp(lab)
+    };
+    is_refused(&forward("accept"), to_group, "odd-egress", |seen| {
+        assert_eq!(seen.ethernet.destination.0[0], 1);
+    });
+}
+
+/// Two hosts use the same addresses and ports, and zones keep their connections apart.
+#[test]
+fn a_connection_in_a_zone_is_not_taken_for_one_in_the_default_zone() {
+    if !require_root() {
+        return;
+    }
+    let zones = r#"table inet raw { chain pre { type filter hook prerouting priority raw; iifname "r2" ct zone set 1; }; }"#;
+    for engine in ENGINES {
+        let lab = silent(Topology::two_uplinks(), &format!("{zones}\n{}", forward("accept")));
+        for device in ["all", "r2"] {
+            lab.router().sysctl(&format!("ipv4/conf/{device}/rp_filter"), 0);
+        }
+        let shuntd = daemon(&lab, engine);
+        let (there, back) =
+            (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()));
+        there.teach(&shuntd, &udp(&lab));
+        back.teach(&shuntd, &lab.wan().udp_to(5000, lab.lan().at(4000)).payload("answer"));
+        let other = lab.host("wan2");
+        let same = udp(&lab).macs(other.mac, other.gateway_mac);
+        assert_eq!(stays_slow(&shuntd, &Crossing::between(other, lab.wan()), &same).len(), MANY);
+        assert!(refusals(&shuntd.status(), "no-conntrack") > 0, "{:#?}", shuntd.status());
         shuntd.stop();
     }
 }

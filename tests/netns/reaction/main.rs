@@ -23,4 +23,5 @@ mod slow_clients;
 mod storms;
 mod tcp_lifetimes;
 mod udp_lifetimes;
+mod unrelated;
 mod watchdog;

@@ -132,7 +132,7 @@ fn crowd(lab: &Topology, mac: Mac) {
     lab.router().run(&format!("ip -batch - <<'END'\n{lines}END"));
 }
 
-/// After a change: no packet is lost, and those sent after the reaction time leave by this exit to this next hop.
+/// After a change: no packet is lost, and those sent after the reaction time leave through this exit to this next hop.
 #[track_caller]
 fn all_as_now(stage: &Stage, packet: &Packet, exit: usize, mac: Mac) {
     let since = Instant::now();
@@ -143,7 +143,7 @@ fn all_as_now(stage: &Stage, packet: &Packet, exit: usize, mac: Mac) {
         let as_now = left_by == exit && seen.ethernet.destination == mac;
         assert!(
             as_now || begun < REACTION,
-            "sent {begun:?} after the change, it leaves by {left_by}: {seen:?}"
+            "sent {begun:?} after the change, it leaves through {left_by}: {seen:?}"
         );
         right = if as_now { right + 1 } else { 0 };
     }

@@ -21,8 +21,10 @@ pub struct Options {
 }
 
 /// Files of the source tree, and their paths in the package. Manual pages and texts that are compressed are not listed.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 6] = [
     ("packaging/shunt.toml", "etc/shunt/shunt.toml"),
+    ("packaging/prometheus/alerts.yml", "usr/share/shunt/prometheus/alerts.yml"),
+    ("packaging/prometheus/dashboard.json", "usr/share/shunt/prometheus/dashboard.json"),
     ("packaging/deb/copyright", "usr/share/doc/shunt/copyright"),
     ("docs/limitations.md", "usr/share/doc/shunt/limitations.md"),
     ("docs/limitations-lab.md", "usr/share/doc/shunt/limitations-lab.md"),

@@ -21,7 +21,7 @@ const TOOLS: &str = "awk basename bash bridge cat chmod chrt conntrack cp cut da
     mktemp modprobe mount mv nft nproc ps readlink rm sed seq setsid sh sha256sum sleep sort stat stty sync sysctl tail taskset tc \
     tcpdump timeout tr true umount uname wc xargs";
 /// Programs that single tests need, copied if this machine has them.
-const OPTIONAL: &str = "ipvsadm";
+const OPTIONAL: &str = "ipvsadm wg";
 /// The packages of these programs, for guests of other architectures.
 const PACKAGES: [&str; 20] = [
     "bash",

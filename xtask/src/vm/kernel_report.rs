@@ -48,11 +48,11 @@ const TESTS: [(&str, &[(&str, &str)]); 3] = [
             ("a bridge on top of a VLAN device", "vlans::a_bridge_on_top_of_a_vlan_device"),
             ("a qdisc of a VLAN device is not bypassed", "vlans::a_qdisc_of_a_vlan_device_is_not_bypassed"),
             (
-                "`auto` goes by fq_codel, cake, prio, htb, fq",
+                "`auto` takes tc for fq_codel, cake, prio, htb, fq",
                 "qdisc_kinds::auto_takes_tc_for_each_qdisc_that_was_added",
             ),
             (
-                "`auto` goes by a queue of mq",
+                "`auto` takes tc for a qdisc on a queue of mq",
                 "qdisc_kinds::a_queue_of_mq_with_a_qdisc_of_its_own_is_not_bypassed",
             ),
             ("cake on an ifb, for what comes in", "qdisc_kinds::ingress_traffic_shaped_by_an_ifb_stays_slow"),

@@ -5,7 +5,7 @@ use crate::plain;
 
 plain! {
     /// `struct shunt_control`.
-    pub struct Control = "shunt_control", 80; {
+    pub struct Control = "shunt_control", 96; {
         /// [`ABI_VERSION`].
         pub abi: u32,
         /// The current epoch. Actions of another epoch are stale.
@@ -42,6 +42,14 @@ plain! {
         pub exclude_ct_mark_mask: u32,
         /// Inode number of the ports' network namespace.
         pub netns: u32,
+        /// Lines of the filter of dependencies, minus one.
+        pub mark_mask: u32,
+        /// Counts the commits of nftables that may change how rules use sets.
+        pub rule_changes: u32,
+        /// `rule_changes` when the rules were read that describe the sets in use.
+        pub sets_at: u32,
+        /// Fills the structure; 0.
+        pub _pad: u32,
     }
 }
 
@@ -112,6 +120,8 @@ pub const PORT_UNTRACKED6: u16 = 1 << 8;
 pub const PORT_XDP_IN: u16 = 1 << 9;
 /// The driver accepts redirected multi-buffer frames.
 pub const PORT_XDP_FRAGS: u16 = 1 << 10;
+/// A bridge may send copies of what leaves here by devices that are no ports.
+pub const PORT_FLOODS_UNSEEN: u16 = 1 << 11;
 
 plain! {
     /// `struct shunt_counters`: per port and CPU. Bytes are counted from the L3 header on.
@@ -138,9 +148,9 @@ plain! {
         pub retired: u64,
         /// Packets received during surveys. An aggregate counts as its segments.
         pub surveyed_pkts: u64,
-        /// Those that arrived in aggregates.
+        /// Surveyed packets that arrived in aggregates.
         pub aggregated_pkts: u64,
-        /// Those in buffers that native XDP of a virtual device would have to copy.
+        /// Surveyed packets in buffers that native XDP of a virtual device would have to copy.
         pub copied_pkts: u64,
         /// Packets by `enum shunt_reason`.
         pub reasons: [u64; 64],

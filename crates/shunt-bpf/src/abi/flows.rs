@@ -310,3 +310,51 @@ plain! {
         pub silent_ticks: u32,
     }
 }
+
+plain! {
+    /// `struct shunt_change`.
+    pub struct Change = "shunt_change", 28; {
+        /// 4 or 6 for a prefix; 0 for a station.
+        pub family: u32,
+        /// Length of the prefix.
+        pub prefix_len: u32,
+        /// Of the prefix; or the MAC of the station, in the first six bytes.
+        pub address: [u8; 16],
+        /// Result: 1 if the change may concern a flow; the epoch has moved then.
+        pub moved: u32,
+    }
+}
+
+plain! {
+    /// `struct shunt_set_name`.
+    pub struct SetName = "shunt_set_name", 100; {
+        /// NFPROTO_* of the table.
+        pub family: u8,
+        /// The table, padded with zeros.
+        pub table: [u8; 32],
+        /// The set, padded with zeros.
+        pub set: [u8; 64],
+        pub(crate) _pad: [u8; 3],
+    }
+}
+
+plain! {
+    /// `struct shunt_set`.
+    pub struct Set = "shunt_set", 8; {
+        /// 4 or 6, of the address.
+        pub family: u8,
+        /// Offset of the address in the key.
+        pub offset: u8,
+        /// Size of the key.
+        pub key_bytes: u8,
+        /// `SET_*` flags.
+        pub flags: u8,
+        /// Differs between sets; never 0.
+        pub number: u32,
+    }
+}
+
+/// The most sets that are described to the programs.
+pub const SETS_MAX: u32 = 1024;
+/// Elements are boundaries of intervals. This is `enum shunt_set_flags`.
+pub const SET_INTERVALS: u8 = 1;

@@ -98,12 +98,16 @@ mod tests {
         add::<Trace>(&mut rust);
         add::<Sweep>(&mut rust);
         add::<Edit>(&mut rust);
+        add::<Change>(&mut rust);
+        add::<SetName>(&mut rust);
+        add::<Set>(&mut rust);
+        constants!(rust: SETS_MAX SET_INTERVALS);
         constants!(rust: ABI_VERSION PORTS_MAX EPOCH_RETIRED);
         constants!(rust: FLOW_PENDING FLOW_ACTIVE);
         constants!(rust: FLOW_XDP FLOW_STATIC FLOW_NAT FLOW_PARTIAL FLOW_REPLY FLOW_UNREPLIED FLOW_BRIDGED);
         constants!(rust: FLOW_UNTRACKED TAG_VID TAG_8021AD TAG_PRESENT);
         constants!(rust: PORT_XDP_OUT PORT_PARTIAL PORT_CAPTURED PORT_FILTERED PORT_FILTERED_OUT PORT_BRIDGED);
-        constants!(rust: PORT_UNTRACKED4 PORT_UNTRACKED6 PORT_XDP_IN PORT_XDP_FRAGS);
+        constants!(rust: PORT_UNTRACKED4 PORT_UNTRACKED6 PORT_XDP_IN PORT_XDP_FRAGS PORT_FLOODS_UNSEEN);
         constants!(rust: CONTROL_LEARN CONTROL_UDP_UNREPLIED CONTROL_HOLD4 CONTROL_HOLD6 CONTROL_TRACE);
         constants!(rust: CONTROL_STATICS CONTROL_VERIFY_TC CONTROL_VERIFY_XDP CONTROL_VERIFY_LONG);
         constants!(rust: CONTROL_SURVEY);

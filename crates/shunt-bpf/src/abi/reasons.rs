@@ -29,6 +29,7 @@ pub const REASONS: &[(usize, &str)] = &[
     (19, "ruleset"),
     (20, "ipsec"),
     (21, "bad-checksum"),
+    (22, "tunnel-aggregate"),
     (32, "not-watched"),
     (33, "aged"),
     (34, "old-epoch"),

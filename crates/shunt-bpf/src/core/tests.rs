@@ -13,6 +13,19 @@ use std::net::SocketAddr;
 
 const IFINDEX: u32 = 7;
 
+/// A port is reported once in a while. A report of long ago must not look like one of a moment ago when the clock has wrapped.
+#[test]
+fn a_time_long_past_is_not_taken_for_a_recent_one() {
+    for now in [5_u32, 1000, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff] {
+        let ago = |ticks: u32| now.wrapping_sub(ticks);
+        for (then, recent) in
+            [(0, true), (99, true), (100, false), (1 << 31, false), ((1 << 31) + 1, false), (u32::MAX, false)]
+        {
+            assert_eq!(is_within(ago(then), now, 100), recent, "{then} ticks before {now}");
+        }
+    }
+}
+
 fn reason(number: usize) -> &'static str {
     REASONS.iter().find(|(n, _)| *n == number).map_or("ok", |(_, name)| name)
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     Action, Cause, Choice, Core, Statement,
-    core::tests::{link, started},
+    core::tests::{address, link, started},
 };
 use std::time::Instant;
 
@@ -97,6 +97,23 @@ fn nothing_is_learned_if_bridged_packets_may_leave_unseen() {
     let (mut core, t) = started(choice, switch(plain()));
     core.handle(t, Event::BridgeCalls(None));
     assert_eq!(bridged(&core), [NONE], "the other member is not a port of Shunt");
+}
+
+/// Routed packets are flooded, too.
+#[test]
+fn ports_of_a_bridge_with_an_unseen_member_may_flood_unseen() {
+    let floods = |core: &Core| core.ports().map(|(_, view)| view.setting.floods_unseen).collect::<Vec<_>>();
+    let apart = [Event::Link(link(3, "r3")), address(3, "10.0.3.1")];
+    let (mut core, t) = running([switch(plain()), apart.to_vec()].concat());
+    assert_eq!(floods(&core), [false, false, false]);
+    let unseen = Link { kind: Some("vxlan".to_owned()), master: Some(9), ..link(5, "vx0") };
+    let actions = core.handle(t, Event::Link(unseen));
+    assert_eq!(floods(&core), [true, true, false]);
+    let settings_at = actions.iter().rposition(|action| matches!(action, Action::Set(_)));
+    let moved_at = actions.iter().position(|action| *action == Action::MoveEpoch(Cause::Bridge));
+    assert!(settings_at.is_some() && settings_at < moved_at, "the settings come first: {actions:?}");
+    core.handle(t, Event::LinkGone { ifindex: 5 });
+    assert_eq!(floods(&core), [false, false, false]);
 }
 
 #[test]

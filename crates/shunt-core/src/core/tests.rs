@@ -25,7 +25,7 @@ pub(crate) fn link(ifindex: u32, name: &str) -> Link {
     }
 }
 
-fn address(ifindex: u32, addr: &str) -> Event {
+pub(crate) fn address(ifindex: u32, addr: &str) -> Event {
     Event::Address { ifindex, addr: addr.parse().unwrap(), prefix: 24 }
 }
 
@@ -114,7 +114,7 @@ fn an_upper_device_is_not_a_port_even_if_it_takes_the_name_of_one() {
 fn a_named_port_stays_one_when_it_is_renamed() {
     let choice = Choice { ports: vec!["r1".to_owned()], ..Choice::default() };
     let (mut core, now) = started(choice, router());
-    let moved = [Action::MoveEpoch(Cause::Link), Action::AwaitKernel(Cause::Link)];
+    let moved = [Action::MoveEpoch(Cause::Link), Action::AwaitKernel(Cause::Link, Scope::Everything)];
     assert_eq!(
         changes(&mut core, now, Event::Link(link(2, "wan"))),
         moved,
@@ -129,7 +129,10 @@ fn named_ports_that_swap_their_names_stay_ports() {
     let (mut core, now) = started(choice, router());
     for (ifindex, name) in [(1, "swap"), (2, "r0"), (1, "r1")] {
         let actions = changes(&mut core, now, Event::Link(link(ifindex, name)));
-        assert_eq!(actions, [Action::MoveEpoch(Cause::Link), Action::AwaitKernel(Cause::Link)]);
+        assert_eq!(
+            actions,
+            [Action::MoveEpoch(Cause::Link), Action::AwaitKernel(Cause::Link, Scope::Everything)]
+        );
     }
     let ports: Vec<_> = core.ports().map(|(link, _)| (link.ifindex, link.name.as_str())).collect();
     assert_eq!(ports, [(1, "r1"), (2, "r0")]);
@@ -169,6 +172,7 @@ fn a_shaping_qdisc_moves_its_port_to_tc_and_back() {
         filtered: false,
         filtered_out: false,
         bridged: Bridged::default(),
+        floods_unseen: false,
     };
     assert_eq!(
         core.handle(now, Event::Qdisc(htb.clone())),
@@ -393,7 +397,7 @@ fn a_port_with_another_xdp_program_uses_tc() {
 fn every_change_of_how_packets_are_treated_moves_the_epoch() {
     let (mut core, now) = started(Choice::default(), router());
     for (event, cause) in [
-        (Event::Route, Cause::Route),
+        (Event::Route(Scope::Everything), Cause::Route),
         (Event::Rule, Cause::Rule),
         (Event::Nexthop, Cause::Nexthop),
         (Event::Ruleset, Cause::Ruleset),
@@ -423,15 +427,16 @@ fn a_change_of_a_neighbours_mac_moves_the_epoch_and_a_change_of_state_does_not()
         let mac = mac.map(|last| Mac([2, 0, 0, 0, 1, last]));
         core.handle(now, Event::Neighbour { ifindex: 1, addr, mac })
     };
-    let moved = [Action::MoveEpoch(Cause::Neighbour)];
+    // Flows have been learned with the former MAC.
+    let moved = |last| [Action::MoveEpochFor(Cause::Neighbour, Scope::Station(Mac([2, 0, 0, 0, 1, last])))];
     assert_eq!(neighbour(None), []);
     assert_eq!(neighbour(Some(1)), []);
     assert_eq!(neighbour(Some(1)), []);
-    assert_eq!(neighbour(Some(2)), moved);
-    assert_eq!(neighbour(None), moved);
+    assert_eq!(neighbour(Some(2)), moved(1));
+    assert_eq!(neighbour(None), moved(2));
     assert_eq!(neighbour(None), []);
     assert_eq!(neighbour(Some(2)), []);
-    assert_eq!(core.handle(now, Event::NeighbourGone { ifindex: 1, addr }), moved);
+    assert_eq!(core.handle(now, Event::NeighbourGone { ifindex: 1, addr }), moved(2));
 }
 
 #[test]
@@ -458,7 +463,7 @@ fn a_port_that_is_removed_is_detached_and_a_new_one_is_attached() {
 fn a_device_that_could_not_be_attached_to_is_tried_again_when_it_changes() {
     let (mut core, now) = started(Choice::default(), router());
     assert_eq!(changes(&mut core, now, Event::AttachFailed { ifindex: 2 }), []);
-    assert_eq!(changes(&mut core, now, Event::Route), [Action::MoveEpoch(Cause::Route)]);
+    assert_eq!(changes(&mut core, now, Event::Route(Scope::Everything)), [Action::MoveEpoch(Cause::Route)]);
     let again = changes(&mut core, now, Event::Link(link(2, "r1")));
     assert!(matches!(again.as_slice(), [Action::Attach(s)] if s.ifindex == 2));
 }
@@ -682,18 +687,36 @@ fn a_change_that_is_reported_early_moves_the_epoch_again_when_the_kernel_has_fin
     for (event, cause) in [
         (Event::AddressGone { ifindex: 2, addr: "198.18.0.1".parse().unwrap(), prefix: 24 }, Cause::Address),
         (Event::Nexthop, Cause::Nexthop),
-        (Event::RouteGone, Cause::Route),
+        (Event::RouteGone(Scope::Everything), Cause::Route),
         (Event::Link(Link { up: false, ..link(1, "r0") }), Cause::Link),
     ] {
         let actions = core.handle(now, event.clone());
         assert_eq!(actions.first(), Some(&Action::MoveEpoch(cause)), "{event:?}");
-        assert!(actions.contains(&Action::AwaitKernel(cause)), "{event:?}");
-        assert_eq!(core.handle(now, Event::Finished(cause)), [Action::MoveEpoch(cause)]);
+        assert!(actions.contains(&Action::AwaitKernel(cause, Scope::Everything)), "{event:?}");
+        assert_eq!(core.handle(now, Event::Finished(cause, Scope::Everything)), [Action::MoveEpoch(cause)]);
     }
-    assert_eq!(core.handle(now, Event::Route), [Action::MoveEpoch(Cause::Route)]);
+    assert_eq!(core.handle(now, Event::Route(Scope::Everything)), [Action::MoveEpoch(Cause::Route)]);
     // Once for each cause in a batch.
-    let batch = core.handle_all(now, vec![Event::RouteGone; 1000]);
-    assert_eq!(batch, [Action::MoveEpoch(Cause::Route), Action::AwaitKernel(Cause::Route)]);
+    let batch = core.handle_all(now, vec![Event::RouteGone(Scope::Everything); 1000]);
+    assert_eq!(
+        batch,
+        [Action::MoveEpoch(Cause::Route), Action::AwaitKernel(Cause::Route, Scope::Everything)]
+    );
+}
+
+#[test]
+fn a_route_moves_the_epoch_for_its_prefix_and_again_when_it_is_gone() {
+    let (mut core, now) = started(Choice::default(), router());
+    let prefix = |n: u8| Scope::Prefix { addr: [198, 51, n, 0].into(), len: 24 };
+    let moved = |n| Action::MoveEpochFor(Cause::Route, prefix(n));
+    assert_eq!(core.handle(now, Event::Route(prefix(1))), [moved(1)]);
+    let batch = [Event::RouteGone(prefix(1)), Event::RouteGone(prefix(2)), Event::RouteGone(prefix(1))];
+    let awaited = |n| Action::AwaitKernel(Cause::Route, prefix(n));
+    assert_eq!(core.handle_all(now, batch), [moved(1), moved(2), awaited(1), awaited(2)]);
+    assert_eq!(core.handle(now, Event::Finished(Cause::Route, prefix(2))), [moved(2)]);
+    // A move for everything is enough.
+    let batch = [Event::Route(Scope::Everything), Event::Route(prefix(1))];
+    assert_eq!(core.handle_all(now, batch), [Action::MoveEpoch(Cause::Route)]);
 }
 
 /// A router with a thousand VLAN devices, and many events of a routing protocol.
@@ -711,8 +734,8 @@ fn ports_are_planned_once_for_a_batch_and_only_if_an_event_can_change_them() {
     let addr = "192.168.1.2".parse().unwrap();
     let mac = Mac([2, 0, 0, 0, 2, 1]);
     for event in [
-        Event::Route,
-        Event::RouteGone,
+        Event::Route(Scope::Everything),
+        Event::RouteGone(Scope::Everything),
         Event::Rule,
         Event::Nexthop,
         Event::Netconf,
@@ -749,6 +772,7 @@ fn a_capture_moves_the_epoch_after_the_setting_of_its_port() {
         filtered: false,
         filtered_out: false,
         bridged: Bridged::default(),
+        floods_unseen: false,
     };
     let on = core.handle(now, Event::Captures([2].into()));
     assert_eq!(on, [Action::Set(setting(true)), Action::MoveEpoch(Cause::Capture)]);

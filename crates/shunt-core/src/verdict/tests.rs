@@ -140,7 +140,7 @@ fn a_refused_or_rarely_seen_direction_gives_the_reason() {
     let few = "packets seen in the last 10 s: 1; the flow is learned from packet 2";
     assert_eq!(seen(1).detail, few);
     assert_eq!(seen(0).detail, "no packet of this flow was seen on any port in the last 10 s");
-    assert_eq!(seen(9).detail, "packets seen in the last 10 s: 9; none of them left by a port");
+    assert_eq!(seen(9).detail, "packets seen in the last 10 s: 9; none of them left through a port");
 }
 
 #[test]

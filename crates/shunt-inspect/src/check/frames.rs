@@ -10,7 +10,7 @@ use shunt_wire::Tag;
 const MIN_BYTES: usize = 60;
 /// Frames of the content check, in each direction.
 const INTEGRITY_FRAMES: usize = 4096;
-/// The edges of the 12 bits: no VLAN, the first ones, the last ones, and the reserved one.
+/// The edges of the 12-bit VLAN ID: no VLAN, the first two, the last two, and the reserved one.
 const IDS: [u16; 6] = [0, 1, 2, 4093, 4094, 4095];
 /// A jumbo MTU that most drivers have.
 const JUMBO_MTU: u32 = 9000;
@@ -44,7 +44,7 @@ pub(super) fn padding(wire: &Wire) -> Checked {
 
 pub(super) fn integrity(wire: &Wire) -> Checked {
     let longest = (mtu(wire)? + 14).min(1514);
-    // Steps of a prime visit lengths of every alignment.
+    // A prime step gives lengths of every alignment.
     let length = |n: usize| MIN_BYTES + n * 397 % (longest - MIN_BYTES + 1);
     let frames: Vec<Sent> = (0..INTEGRITY_FRAMES).map(|n| Sent::long(length(n))).collect();
     let bytes: usize = frames.iter().map(|frame| 2 * frame.bytes).sum();
@@ -92,7 +92,7 @@ pub(super) fn mtu_edges(wire: &Wire) -> Checked {
     let mut evidence =
         format!("MTU {mtu}: frames of {} bytes, and with a tag of {}, pass", mtu + 14, mtu + 18);
     for (end, port) in wire.ends.iter().enumerate() {
-        // One byte over: the kernel must say so, and not send a part.
+        // One byte over: the kernel must refuse the frame, and not truncate it.
         let own = port.shown().map_err(Fault::Broken)?.mtu as usize;
         let mut frame = vec![0; own + 15];
         frame[..6].copy_from_slice(&wire.macs[1 - end].0);
@@ -117,7 +117,7 @@ pub(super) fn mtu_edges(wire: &Wire) -> Checked {
     for end in &wire.ends {
         end.run(&format!("ip link set {} mtu {most}", end.name)).map_err(Fault::Failed)?;
     }
-    // Drivers restart the link for it.
+    // Drivers restart the link to change the MTU.
     wire.ends.iter().try_for_each(|end| end.wait_for_link()).map_err(Fault::Failed)?;
     let frames = [MIN_BYTES, mtu + 15, most as usize + 13, most as usize + 14].map(Sent::long);
     wire.both_ways(&frames)?.all("")?;

@@ -3,7 +3,7 @@
 use super::{Outcome, Report};
 use std::fmt::Write;
 
-/// The report as a test suite; what is impossible is skipped.
+/// The report as a JUnit test suite; impossible cases are skipped tests.
 pub fn junit(report: &Report) -> String {
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let seconds: f64 = report.cases.iter().map(|case| case.seconds).sum();
@@ -35,7 +35,7 @@ pub fn junit(report: &Report) -> String {
     text + "</testsuite>\n"
 }
 
-/// Text as XML has it in attributes and elements. XML has no form for control characters, so they are replaced.
+/// Escapes text for XML attributes and elements. XML cannot express control characters, so they are replaced.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for character in text.chars() {

@@ -1,4 +1,5 @@
-//! Cases about what a NIC computes for the kernel: checksums and segments. Each is done with the offload and without, and compared.
+//! Cases about work that a NIC does for the kernel: checksums and segmentation. Each case runs with and without the
+//! offload, and compares.
 
 use super::{Checked, Fault, port::switch, wire::Wire};
 use shunt_lab::net::Frame;
@@ -10,9 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time without any packet after which the missing ones are lost.
+/// Packets that are missing after this time without any packet are lost.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Payload of an aggregate: it needs 14 segments, of which the last is short.
+/// Payload of an aggregate: 14 segments, the last of which is short.
 const AGGREGATE_BYTES: usize = 20_000;
 /// Payload of a segment, with room for options in 1500 bytes.
 const SEGMENT_BYTES: u16 = 1448;
@@ -23,7 +24,7 @@ const PAYLOADS: [usize; 8] = [1, 2, 3, 18, 64, 511, 1000, 1432];
 
 static RUN: AtomicU16 = AtomicU16::new(0);
 
-/// Ports of one run. A stack drops packets from 127.0.0.1 that come in by a cable, whatever its rules are.
+/// Socket addresses of one run. Not 127.0.0.1: a stack drops packets from there that arrive through a cable.
 fn ends_of_run() -> (SocketAddr, SocketAddr) {
     let port =
         20_000 + (std::process::id() as u16 ^ RUN.fetch_add(1, Ordering::Relaxed).rotate_left(5)) % 40_000;
@@ -34,7 +35,7 @@ fn bytes_of(seed: usize, count: usize) -> Vec<u8> {
     (0..count).map(|n| ((seed + n).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// A packet whose checksum the NIC is to complete: the field has the sum of the pseudo header.
+/// A packet whose checksum the NIC has to complete: the field holds the sum of the pseudo header.
 fn unfinished(packet: Packet) -> Vec<u8> {
     let bytes = packet.to_bytes();
     let l4_bytes = (bytes.len() - 34) as u16;
@@ -46,7 +47,7 @@ fn unfinished(packet: Packet) -> Vec<u8> {
     bytes
 }
 
-/// `struct virtio_net_hdr`: the checksum is to be completed, and the packet cut if there is a size of segments.
+/// A `struct virtio_net_hdr`: complete the checksum, and segment the packet if `segment` is not 0.
 fn description(tcp: bool, segment: u16) -> [u8; 10] {
     let mut header = [0; 10];
     header[0] = 1;
@@ -76,7 +77,7 @@ fn checksum_of(packet: &Packet) -> Checksum {
     }
 }
 
-/// Sets a feature of an end; the reason if that is impossible.
+/// Turns a feature of an end on or off; returns the reason if that is impossible.
 fn set(wire: &Wire, end: usize, name: &str, on: bool) -> Result<(), String> {
     let port = &wire.ends[end];
     match port.feature(name) {
@@ -116,7 +117,7 @@ pub(super) fn checksum(wire: &Wire) -> Checked {
         + "; packets with a wrong checksum arrive as they are, and no NIC calls them correct")
 }
 
-/// Sends packets with unfinished checksums; how many arrived, and how many of these unfinished.
+/// Sends packets with unfinished checksums. Returns how many arrived, and how many of those were still unfinished.
 fn checksums(wire: &Wire, from: usize, on: bool) -> Result<(usize, usize), Fault> {
     let (source, to) = ends_of_run();
     let (mut count, mut left) = (0, 0);
@@ -169,7 +170,7 @@ fn wrong_checksum(wire: &Wire, from: usize) -> Result<(), Fault> {
     wire.tap(from)
         .try_send(&packet.to_bytes())
         .map_err(|error| Fault::Failed(format!("{direction}: {error}")))?;
-    // A NIC may drop it: the stack would, too.
+    // The NIC may drop the packet, as the stack would.
     let Some(frame) = next_of_run(wire, 1 - from, source)? else { return Ok(()) };
     if frame.verified {
         return Err(Fault::Failed(format!(
@@ -218,7 +219,7 @@ pub(super) fn segmentation(wire: &Wire) -> Checked {
     Ok(evidence.join("; "))
 }
 
-/// Sends a TCP stream in aggregates and compares what arrives; the number of frames.
+/// Sends a TCP stream in aggregates and compares the received stream. Returns the number of received frames.
 fn stream(wire: &Wire, from: usize) -> Result<usize, Fault> {
     let (source, to) = ends_of_run();
     let direction = wire.direction(from);
@@ -286,7 +287,7 @@ mod tests {
             let packet = packet.payload(bytes_of(1, 33));
             let mut bytes = unfinished(packet.clone());
             let at = if bytes[23] == 6 { 50 } else { 40 };
-            // As a NIC does: the sum from the L4 header on, with what the field has.
+            // The NIC's arithmetic: the sum from the L4 header on, including the value in the field.
             let sum = !ones_complement_sum(&bytes[34..]);
             bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
             assert_eq!(bytes, packet.to_bytes());

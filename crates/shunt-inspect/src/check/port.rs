@@ -1,4 +1,4 @@
-//! A port of any network namespace: commands that read and change it, raw sockets on it, and its state to restore.
+//! A port in any network namespace: commands that read and change it, raw sockets, and saved settings to restore.
 
 use super::Fault;
 use nix::sched::{CloneFlags, setns};
@@ -13,10 +13,10 @@ use std::{
     time::Duration,
 };
 
-/// Time for a link to come up: autonegotiation of copper takes up to four seconds.
+/// Maximum time for a link to come up. Autonegotiation of copper takes up to four seconds.
 const LINK_TIME: Duration = Duration::from_secs(10);
 
-/// A port, and the namespace that it is in.
+/// A port and its network namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
     /// The namespace in `ip netns`; None for the caller's.
@@ -25,7 +25,7 @@ pub struct Port {
     pub name: String,
 }
 
-/// What `ip -s -s link` shows, as far as it is needed.
+/// The part of `ip -s -s link` that the cases use.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Shown {
     #[serde(default)]
@@ -57,14 +57,14 @@ pub(super) struct Direction {
     pub(super) dropped: u64,
 }
 
-/// What a case may change, as text to compare.
+/// The settings that a case may change, as text to compare.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct State {
     mtu: u32,
     up: bool,
     promisc: bool,
     features: BTreeMap<String, bool>,
-    /// The answers of ethtool's options `-a`, `-c` and `-g`; None if the driver does not offer them.
+    /// Output of `ethtool -a`, `-c` and `-g`, by option; None if the driver does not support it.
     settings: BTreeMap<char, Vec<(String, String)>>,
     addresses: String,
     routes: String,
@@ -107,7 +107,7 @@ impl Port {
             }
             Tap::here(&self.name)
         };
-        // A namespace is a property of a thread, and this one stays where it is.
+        // A network namespace belongs to a thread, so a thread of its own enters it.
         let opened = thread::scope(|scope| scope.spawn(open).join());
         let opened = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         opened.map_err(|error| Fault::Broken(format!("cannot open a raw socket on {self}: {error}")))
@@ -124,13 +124,13 @@ impl Port {
             .ok_or_else(|| format!("{self} has no link after {} s", LINK_TIME.as_secs()))
     }
 
-    /// Whether a feature is on, and whether it can be changed; None if there is none of this name.
+    /// Whether a feature is on, and whether it can be changed; None if the driver has no feature of this name.
     pub(super) fn feature(&self, name: &str) -> Option<(bool, bool)> {
         let text = self.run(&format!("ethtool -k {}", self.name)).ok()?;
         features(&text).get(name).copied()
     }
 
-    /// The numbers of an option of ethtool such as `-g`, by section and name; why there are none otherwise.
+    /// The numbers that an ethtool option such as `-g` prints, by section and name; the error is ethtool's.
     pub(super) fn settings(&self, option: char) -> Result<Vec<(String, String)>, String> {
         let text = self.run(&format!("ethtool -{option} {}", self.name))?;
         Ok(text
@@ -161,7 +161,7 @@ impl Port {
                 .collect(),
             settings: settings.collect(),
             addresses: addresses.lines().map(|line| line.split("\\ ").next().unwrap_or(line)).collect(),
-            // The kernel removes and adds these with the link.
+            // The kernel removes and adds routes of these protocols with the link.
             routes: routes
                 .concat()
                 .lines()
@@ -171,7 +171,7 @@ impl Port {
         })
     }
 
-    /// Puts back what differs from `before`; what still differs is the error.
+    /// Restores the settings in `before`. Settings that still differ are the error.
     pub(super) fn restore(&self, before: &State) -> Result<(), String> {
         let now = self.state()?;
         if now == *before {

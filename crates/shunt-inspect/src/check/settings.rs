@@ -6,11 +6,11 @@ use super::{
     wire::{Sent, Wire},
 };
 
-/// Frames with which traffic is checked after a change.
+/// Frames sent to check that traffic passes after a change.
 const FRAMES: usize = 256;
-/// Small frames of the overload, in one burst.
+/// Number of small frames in the overload burst.
 const OVERLOAD: usize = 8192;
-/// Modes that copper has, as ethtool's arguments.
+/// Modes of copper, as ethtool's arguments.
 const MODES: [(u32, &str); 5] = [(10, "half"), (10, "full"), (100, "half"), (100, "full"), (1000, "full")];
 
 fn sixty(count: usize) -> Vec<Sent> {
@@ -125,7 +125,7 @@ pub(super) fn rings(port: &Port, wire: Option<&Wire>) -> Checked {
         return Err(Fault::Impossible("the driver does not say how large its receive ring is".to_owned()));
     };
     let mut evidence = Vec::new();
-    // Drivers refuse what is too small, so the smallest that they accept is found by doubling.
+    // Drivers refuse sizes that are too small: double until the driver accepts one.
     let smallest = (3..16).map(|power| 1_u32 << power).take_while(|size| *size <= most);
     let smallest =
         smallest.into_iter().find(|size| port.run(&format!("ethtool -G {} rx {size}", port.name)).is_ok());
@@ -137,7 +137,7 @@ pub(super) fn rings(port: &Port, wire: Option<&Wire>) -> Checked {
             port.run(&format!("ethtool -G {} rx {size}", port.name))
         };
         outcome = set.and_then(|_| port.wait_for_link()).map_err(Fault::Failed).and_then(|()| {
-            // Few enough frames at once that the smallest ring holds them.
+            // Few enough frames at once for the smallest ring.
             let arrived = wire.send_in_windows(1, &sixty(2048), 8, &mut |_| Ok(()))?;
             evidence.push(format!("RX ring of {size}: {} frames", arrived.arrived));
             arrived.all("").map(drop)
@@ -174,7 +174,7 @@ pub(super) fn coalesce(port: &Port, wire: Option<&Wire>) -> Checked {
             break;
         }
     }
-    // A driver that takes no value has none to put back.
+    // A driver that accepts no value has nothing to restore.
     let _ = port.run(&format!("ethtool -C {} rx-usecs {before}", port.name));
     outcome.map(|()| evidence.join("; "))
 }

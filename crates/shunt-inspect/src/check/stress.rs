@@ -9,23 +9,23 @@ use shunt_lab::net::wait_for;
 use shunt_wire::Mac;
 use std::time::Duration;
 
-/// Frames of a burst: as many as a socket's queue surely holds.
+/// Frames of a burst: few enough for a socket's queue.
 const BURST: usize = 2048;
 /// Bursts of the storm, in each direction.
 const BURSTS: usize = 8;
-/// Times that the port goes down and up.
+/// How often the port goes down and up.
 const ROUNDS: usize = 5;
 /// Multicast groups that are joined.
 const GROUPS: usize = 32;
 /// Frames of the counter case: different numbers each way show counters that are mixed up.
 const COUNTED: [usize; 2] = [1000, 2000];
-/// Frames of other senders that are under way while counters are read.
+/// Tolerated frames of other senders that are in flight while counters are read.
 const SLACK: u64 = 4;
 
 pub(super) fn filters(wire: &Wire) -> Checked {
     let port = &wire.ends[0];
     let group = |n: usize| Mac([0x33, 0x33, 0xa5, 0x5a, 0, n as u8]);
-    // Unicast and multicast in turn, while groups and the mode change.
+    // Unicast and multicast alternate while groups and promiscuous mode change.
     let to_group = |n: usize| Sent { to: Some(group(n % GROUPS)), ..Sent::long(100) };
     let frames: Vec<Sent> =
         (0..4096).map(|n| if n % 2 == 0 { Sent::long(100) } else { to_group(n / 2) }).collect();
@@ -74,7 +74,7 @@ pub(super) fn updown(wire: &Wire) -> Checked {
         )));
     }
     for round in 1..=ROUNDS {
-        // Down while frames are under way; what is lost then is not at fault.
+        // Take the port down while frames are in flight; their loss is not a fault.
         for _ in 0..64 {
             let _ = wire.tap(1).try_send(&under_way(wire));
         }
@@ -110,7 +110,7 @@ pub(super) fn counters(wire: &Wire) -> Checked {
     let mut evidence = Vec::new();
     for (from, count) in COUNTED.into_iter().enumerate() {
         let before = read()?;
-        // Two lengths: bytes and packets are counted apart.
+        // Two lengths, since bytes and packets are checked separately.
         let frames: Vec<Sent> = (0..count).map(|n| Sent::long(if n % 2 == 0 { 60 } else { 1000 })).collect();
         let arrived = wire.send(from, &frames)?;
         let others = arrived.others;
@@ -137,7 +137,7 @@ pub(super) fn counters(wire: &Wire) -> Checked {
     Ok(evidence.join("; "))
 }
 
-/// Whether a counter rose by what was sent. Frames of other senders may add to it, as many as were seen, and a few more.
+/// Whether a counter rose by the amount sent. Frames of other senders may add the number seen, and a few more.
 fn judge(
     what: &str,
     sent: Direction,
@@ -186,7 +186,7 @@ mod tests {
         let (sent, before) = (at(1000, 60_000), at(5, 500));
         let judged = |after| judge("rx", sent, 2, before, after);
         assert!(judged(at(1005, 60_500)).is_ok());
-        // With FCS, and with two frames of others.
+        // With FCS, and two frames of other senders.
         assert!(judged(at(1007, 64_700)).is_ok());
         for wrong in [
             at(1004, 60_440),

@@ -1,4 +1,4 @@
-//! Numbered frames from one port to another, and what became of each.
+//! Sends numbered frames from one port to another, and reports the fate of each.
 
 use super::{Fault, port::Port};
 use shunt_lab::net::Tap;
@@ -10,13 +10,13 @@ use std::{
 
 /// EtherType for local experiments (IEEE 802, 88B5): no stack takes such frames.
 pub(super) const ETHERTYPE: u16 = 0x88b5;
-/// Bytes of a frame that its number needs: MAC addresses, EtherType, the run and the number.
+/// Bytes of a frame up to its number: MAC addresses, EtherType, run and number.
 pub(super) const SHORTEST: usize = 14 + 8;
-/// Frames under way at once: far fewer than a socket's queue holds.
+/// Frames in flight: far fewer than a socket's queue holds.
 const WINDOW: usize = 128;
-/// A frame that has not arrived when none has for this long is lost.
+/// A frame is lost if no frame has arrived for this long.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Losses after which the rest is not sent.
+/// Stop sending after this many losses.
 const LOSSES: usize = 16;
 
 static RUN: AtomicU32 = AtomicU32::new(0);
@@ -42,7 +42,7 @@ impl Sent {
     }
 }
 
-/// What became of the frames of one run.
+/// The fate of the frames of one run.
 #[derive(Debug, Default)]
 pub(super) struct Arrived {
     /// Frames that were sent.
@@ -58,7 +58,7 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
-    /// Some evidence, or the faults.
+    /// The evidence if there is no fault, else the faults.
     pub(super) fn all(self, evidence: impl Into<String>) -> Result<String, Fault> {
         if self.faults.is_empty() {
             return Ok(evidence.into());
@@ -109,7 +109,7 @@ impl Wire {
         self.send_in_windows(from, frames, WINDOW, &mut |_| Ok(()))
     }
 
-    /// As [`Wire::send`], with a window of another size, and with work before each window.
+    /// Like [`Wire::send`], with another window size, and work before each window.
     pub(super) fn send_in_windows(
         &self,
         from: usize,
@@ -117,12 +117,12 @@ impl Wire {
         window: usize,
         before: &mut dyn FnMut(usize) -> Result<(), Fault>,
     ) -> Result<Arrived, Fault> {
-        // Runs differ in many bits, so that a damaged number is told from one of another run.
+        // The numbers of runs differ in many bits, so that a damaged number is not taken for that of another run.
         let run = (std::process::id().rotate_left(16) ^ RUN.fetch_add(1, Ordering::Relaxed))
             .wrapping_mul(0x9e37_79b1);
         let mut result = Arrived::default();
         let mut times = vec![0_u32; frames.len()];
-        // What is in the queue is of an earlier run.
+        // Frames in the queue belong to an earlier run.
         while self.receive(1 - from, Duration::ZERO)?.is_some() {}
         let (source, peer) = (self.macs[from], self.macs[1 - from]);
         let content = |number: usize| {
@@ -186,7 +186,7 @@ impl Wire {
                 break;
             }
         }
-        // Copies of the last window are still to come, if there are any: they were sent before this frame.
+        // Copies of the last window, if any, were sent before this frame, so they have arrived.
         while let Some(bytes) = self.receive(1 - from, Duration::from_millis(1))? {
             match number_of(&bytes, run) {
                 Some(number) if number < frames.len() => {
@@ -205,7 +205,7 @@ impl Wire {
     pub(super) fn receive(&self, at: usize, timeout: Duration) -> Result<Option<Vec<u8>>, Fault> {
         match self.taps[at].receive_within(timeout) {
             Ok(frame) => Ok(frame.map(|frame| frame.bytes)),
-            // The socket reports once that the link went down.
+            // The socket reports a link that went down once.
             Err(_) => Ok(self.taps[at]
                 .receive_within(timeout)
                 .map_err(|error| Fault::Broken(format!("receiving on {}: {error}", self.ends[at])))?
@@ -253,7 +253,7 @@ fn content(source: Mac, to: Mac, tags: &[Tag], (run, number): (u32, u32), bytes:
     let mut state = (u64::from(run) << 32 | u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let length = bytes + 4 * tags.len();
     while frame.len() < length {
-        // xorshift64: every byte value and bit pattern occurs.
+        // xorshift64: produces every byte value and bit pattern.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -262,7 +262,7 @@ fn content(source: Mac, to: Mac, tags: &[Tag], (run, number): (u32, u32), bytes:
     frame
 }
 
-/// Offset behind the EtherType, below tags; None if the frame is not one of ours.
+/// Offset of the payload behind EtherType and tags; None if the frame is not of this test.
 fn payload_at(frame: &[u8]) -> Option<usize> {
     let mut at = 12;
     loop {
@@ -288,7 +288,7 @@ fn number_of(frame: &[u8], run: u32) -> Option<usize> {
     Some(word(frame, at + 4)? as usize)
 }
 
-/// Whether a frame with our EtherType is of this run, but for some bits.
+/// Whether a frame with our EtherType belongs to this run, apart from a few damaged bits.
 fn damaged(frame: &[u8], run: u32) -> bool {
     let found = payload_at(frame).and_then(|at| word(frame, at));
     found.is_some_and(|found| found == run || (found ^ run).count_ones() <= 4)

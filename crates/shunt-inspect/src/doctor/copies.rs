@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The rate of copies of one size and alignment.
+/// The copy rate of one size and alignment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CopyRate {
-    /// Bytes of each copy.
+    /// Bytes per copy.
     pub bytes: usize,
     /// Distance of the source from an address divisible by 64.
     pub source_offset: usize,

@@ -1,4 +1,4 @@
-//! The rules: data, and a small function each.
+//! The table of rules, each with a short function.
 
 mod link;
 mod machine;
@@ -8,18 +8,18 @@ use super::{Certainty, Finding, System};
 /// A rule.
 #[derive(Debug)]
 pub struct Rule {
-    /// Its name.
+    /// Unique name, printed with findings.
     pub name: &'static str,
-    /// What is wrong if it applies.
+    /// The problem, in one line.
     pub title: &'static str,
-    /// What that costs.
+    /// The effect of the problem on traffic.
     pub cost: &'static str,
-    /// Where the rule comes from.
+    /// The document or measurement that the rule is based on.
     pub source: &'static str,
     check: fn(&System) -> Option<Seen>,
 }
 
-/// What a rule saw.
+/// Evidence and remedy of a rule that applies.
 struct Seen {
     evidence: String,
     fix: String,
@@ -46,11 +46,12 @@ fn seen(certainty: Certainty, evidence: String, fix: impl Into<String>) -> Optio
     Some(Seen { evidence, fix: fix.into(), certainty })
 }
 
-/// Parts of the names of counters of frames that the receiver had no room for; `macerr` is a FIFO overrun of the fec driver.
+/// Parts of names of counters of frames for which the receiver had no room; `macerr` counts FIFO overruns of the fec
+/// driver.
 const OVERRUNS: [&str; 7] =
     ["rx_fifo", "overrun", "rx_over", "rx_macerr", "rx_missed", "rx_resource", "no_buf"];
 
-/// Every rule.
+/// All rules, in the order of the documentation.
 pub const RULES: &[Rule] = &[
     Rule {
         name: "partner-pauses-alone",

@@ -1,4 +1,4 @@
-//! What the rules judge: a port, and the machine around it.
+//! The input of the rules: a port, and the machine around it.
 
 use super::CopyRate;
 use crate::link::{Link, Rate};
@@ -26,11 +26,11 @@ pub struct System {
     pub link: Link,
     /// The other ports that are up.
     pub others: Vec<OtherPort>,
-    /// How fast memory is copied.
+    /// Measured copy rates of memory; empty if not measured.
     pub copies: Vec<CopyRate>,
-    /// What was seen while the machine ran.
+    /// Rates while traffic ran; absent if traffic was not observed.
     pub load: Option<Load>,
-    /// Registers of the port's MAC, by name.
+    /// Registers of the port's MAC by name; empty if they were not read.
     pub registers: BTreeMap<String, u64>,
 }
 
@@ -38,7 +38,7 @@ pub struct System {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IdleState {
-    /// Its name.
+    /// The kernel's name for the state, such as `C6`.
     pub name: String,
     /// Time to wake up, in microseconds.
     pub latency_us: u64,
@@ -46,7 +46,7 @@ pub struct IdleState {
     pub disabled: bool,
 }
 
-/// Another port.
+/// A port other than the one under examination.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OtherPort {
@@ -56,15 +56,15 @@ pub struct OtherPort {
     pub mtu: Option<u64>,
 }
 
-/// Rates over some seconds.
+/// Rates of counters over some seconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Load {
-    /// How long.
+    /// Length of the observation in seconds.
     pub seconds: f64,
-    /// What rose.
+    /// Rates of the counters that rose.
     pub rates: Vec<Rate>,
-    /// The steps of a sweep; empty if only the traffic that was there was watched.
+    /// Steps of the sweep; empty if existing traffic was watched instead.
     pub steps: Vec<LoadStep>,
     /// Doubts about the sweep.
     pub doubts: Vec<Doubt>,
@@ -76,12 +76,12 @@ pub struct Load {
 pub struct LoadStep {
     /// Offered rate in bit/s of frames with FCS.
     pub offered_bps: u64,
-    /// Share of the packets that were lost.
+    /// Share of the packets that were lost, from 0 to 1.
     pub loss_ratio: f64,
 }
 
 impl System {
-    /// Reads the machine around a port; without copies, load and registers.
+    /// Reads the state of the machine around a port, without copies, load and registers.
     pub fn read(link: Link) -> Self {
         Self::read_from(Path::new("/"), link)
     }
@@ -137,7 +137,7 @@ impl System {
         self.compatible.iter().any(|one| names.iter().any(|name| one.rsplit(',').next() == Some(name)))
     }
 
-    /// The rate at which counters of the port with one of these parts in their names rise together; 0 without a load.
+    /// Summed rate of the port's counters whose names contain one of these parts, per second; 0 without a load.
     pub(super) fn rate(&self, parts: &[&str]) -> f64 {
         let Some(load) = &self.load else { return 0.0 };
         let of_port = |rate: &&Rate| rate.device == self.link.nic.name;
@@ -145,7 +145,7 @@ impl System {
         load.rates.iter().filter(of_port).filter(named).map(|rate| rate.per_second).sum()
     }
 
-    /// The rate of one counter of the port.
+    /// Rate of one counter of the port, per second; 0 without a load.
     pub(super) fn rate_of(&self, counter: &str) -> f64 {
         let Some(load) = &self.load else { return 0.0 };
         let own = |rate: &&Rate| rate.device == self.link.nic.name && rate.counter == counter;

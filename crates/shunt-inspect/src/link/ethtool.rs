@@ -1,4 +1,4 @@
-//! Settings over ethtool's netlink, with the crate `ethtool`; EEE, which the crate lacks, from the program.
+//! Reads settings by ethtool netlink, with the crate `ethtool`. EEE, which the crate lacks, comes from the program.
 
 use super::{Link, Offload, Rings};
 use ::ethtool::{
@@ -15,10 +15,10 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// The kernel answers at once, unless a driver hangs.
+/// The kernel answers at once unless a driver hangs.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
-/// Fills in what ethtool knows; what it does not goes to `lacking`.
+/// Fills in the settings that the driver offers, and adds the others to `lacking`.
 pub(super) async fn read(link: &mut Link, port: &str) {
     let (connection, mut handle, _) = match new_connection() {
         Ok(opened) => opened,
@@ -97,7 +97,7 @@ impl Link {
             EthtoolLinkModeAttr::Autoneg(on) => self.autoneg = Some(on),
             EthtoolLinkModeAttr::Ours(modes) => self.advertised = modes,
             EthtoolLinkModeAttr::Peer(modes) => self.partner = modes,
-            // A virtual device claims a duplex without a line.
+            // A virtual device reports a duplex without having a line.
             EthtoolLinkModeAttr::Duplex(duplex) if self.nic.speed_mbps.is_some() => {
                 self.duplex = match duplex {
                     EthtoolLinkModeDuplex::Half => Some("half".to_owned()),
@@ -163,7 +163,7 @@ impl Link {
     fn feature(&mut self, attribute: EthtoolAttr) {
         let EthtoolAttr::Feature(attribute) = attribute else { return };
         match attribute {
-            // Those that are missing here cannot be changed.
+            // Features missing in this bit set cannot be changed.
             EthtoolFeatureAttr::Hw(bits) => {
                 for bit in bits {
                     self.offloads.entry(bit.name).or_insert(Offload { on: false, fixed: !bit.value }).fixed =
@@ -186,7 +186,7 @@ impl Link {
     }
 }
 
-/// What `ethtool --show-eee` says after "EEE status:".
+/// The value after "EEE status:" in the output of `ethtool --show-eee`.
 fn eee(port: &str) -> Result<String, String> {
     let output = Command::new("ethtool").args(["--show-eee", port]).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("cannot run ethtool: {error}"))?;

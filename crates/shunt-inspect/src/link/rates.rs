@@ -1,4 +1,4 @@
-//! Counters as rates.
+//! Turns counters into rates.
 
 use super::{Link, interrupts};
 use serde::{Deserialize, Serialize};
@@ -14,16 +14,16 @@ pub struct Interval {
     irqs: BTreeMap<u32, u64>,
 }
 
-/// How fast a counter rises.
+/// The rate of a counter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
     /// The port, a CPU such as `cpu0`, or an interrupt such as `irq41`.
     pub device: String,
     /// The counter's name.
     pub counter: String,
-    /// How much it rose.
+    /// Increase during the interval.
     pub rise: u64,
-    /// How much it rose each second.
+    /// Increase per second.
     pub per_second: f64,
     /// Whether it counts lost or delayed packets.
     pub trouble: bool,
@@ -40,7 +40,8 @@ impl Interval {
         interval
     }
 
-    /// What changed since the beginning, and how long that was in seconds. The next interval begins.
+    /// Ends the interval: returns its length in seconds and the rates of the counters that changed. Begins the next
+    /// interval.
     pub fn end(&mut self) -> (f64, Vec<Rate>) {
         let (now, irqs) = (Snapshot::read(&[Device::here(&self.port)]), self.interrupts());
         let seconds = self.began.elapsed().as_secs_f64();

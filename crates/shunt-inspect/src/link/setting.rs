@@ -1,4 +1,5 @@
-//! Changes of settings: carried out by the program `ethtool`, read back over netlink, and undone by a command that is printed.
+//! Changes settings with the program `ethtool`, reads them back by netlink, and gives the command that undoes the
+//! change.
 
 use super::Link;
 use serde::Serialize;
@@ -27,10 +28,10 @@ pub enum Group {
     Mode,
 }
 
-/// Settings of one group that are to be changed, in the order typed.
+/// Settings of one group to change, in the order typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// The group.
+    /// The group that the settings belong to.
     pub group: Group,
     /// Names and values.
     pub values: Vec<(String, String)>,
@@ -39,15 +40,15 @@ pub struct Setting {
 /// A setting that was changed and read back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Applied {
-    /// The group.
+    /// The group that the setting belongs to.
     pub group: Group,
-    /// Its name.
+    /// Its name in ethtool, such as `rx-usecs`.
     pub name: String,
     /// The value before; absent if it could not be read.
     pub before: Option<String>,
-    /// The value that was asked for.
+    /// The requested value.
     pub wanted: String,
-    /// The value read back; absent if it cannot be read.
+    /// The value read back; absent if the driver does not report it.
     pub after: Option<String>,
 }
 
@@ -55,15 +56,15 @@ pub struct Applied {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingError {
-    /// The program is missing.
+    /// The program `ethtool` cannot be run, with the reason.
     #[error("cannot run ethtool: {0}; install it, since the kernel is asked for changes through it")]
     NoProgram(String),
-    /// The driver or the kernel refuses.
+    /// The driver or the kernel refused the change.
     #[error("{command}: {message}")]
     Refused {
-        /// What was run.
+        /// The command line that failed.
         command: String,
-        /// What it printed.
+        /// Its output.
         message: String,
     },
 }
@@ -97,7 +98,7 @@ impl Group {
         }
     }
 
-    /// The names that the group has; empty if any name may be typed.
+    /// The valid names of the group; empty if every name is valid.
     fn names(self) -> &'static [&'static str] {
         match self {
             Self::Pause => &["autoneg", "rx", "tx"],
@@ -123,10 +124,10 @@ impl Group {
 }
 
 impl Setting {
-    /// Parses `rx=512,tx=256`, and for pause and EEE `on` and `off`.
+    /// Parses `rx=512,tx=256`, and for pause and EEE also `on` and `off`.
     ///
     /// # Errors
-    /// Says what is wrong and what is expected.
+    /// The problem, and the expected form.
     pub fn parse(group: Group, text: &str) -> Result<Self, String> {
         let both = |value: &str| ["rx", "tx"].map(|name| (name.to_owned(), value.to_owned())).to_vec();
         let one = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
@@ -139,17 +140,17 @@ impl Setting {
         Ok(Self { group, values })
     }
 
-    /// The program's arguments.
+    /// The arguments of `ethtool` for this change.
     fn arguments(&self, port: &str) -> Vec<String> {
         let mut all = vec![self.group.ethtool().to_owned(), port.to_owned()];
         all.extend(self.values.iter().flat_map(|(name, value)| [name.clone(), value.clone()]));
         all
     }
 
-    /// Asks the driver for the change; nothing is run if all values are set already.
+    /// Changes the settings. Runs nothing if all values are already set.
     ///
     /// # Errors
-    /// Fails if the driver refuses, with what ethtool says.
+    /// If the driver refuses; the error has ethtool's message.
     pub fn apply(&self, before: &Link) -> Result<(), SettingError> {
         let is_set =
             |(name, value): &(String, String)| before.setting(self.group, name).as_ref() == Some(value);
@@ -168,7 +169,7 @@ impl Setting {
         Err(SettingError::Refused { command: format!("ethtool {}", arguments.join(" ")), message })
     }
 
-    /// What became of each value.
+    /// Compares each requested value with the values before and after.
     pub fn applied(&self, before: &Link, after: &Link) -> Vec<Applied> {
         let one = |(name, value): &(String, String)| Applied {
             group: self.group,
@@ -182,13 +183,13 @@ impl Setting {
 }
 
 impl Applied {
-    /// Whether the value that was read back is the one asked for; None if it cannot be read.
+    /// Whether the value read back is the requested one; None if it cannot be read.
     pub fn took(&self) -> Option<bool> {
         self.after.as_ref().map(|after| *after == self.wanted)
     }
 }
 
-/// The command that undoes what changed; None if nothing did.
+/// The command that undoes the changes; None if nothing changed.
 pub fn undo(port: &str, applied: &[Applied]) -> Option<String> {
     let mut command = format!("shunt link {port}");
     let empty = command.len();
@@ -204,7 +205,7 @@ pub fn undo(port: &str, applied: &[Applied]) -> Option<String> {
 }
 
 impl Link {
-    /// A setting as it is typed; None if it cannot be read.
+    /// The value of a setting in the form in which it is typed; None if it cannot be read.
     pub fn setting(&self, group: Group, name: &str) -> Option<String> {
         let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
         match group {
@@ -274,7 +275,7 @@ fn parse_pair(group: Group, pair: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The short names of ethtool, as the kernel spells them.
+/// The kernel's name for a short name of ethtool.
 fn kernel_name(name: &str) -> &str {
     match name {
         "gro" => "rx-gro",
@@ -339,7 +340,7 @@ mod tests {
             settings.into_iter().flat_map(|one| one.unwrap().applied(&before, &after)).collect();
         assert_eq!(undo("eth0", &applied).unwrap(), "shunt link eth0 --pause rx=off,tx=off --ring rx=128");
         assert!(applied.iter().all(|one| one.took() == Some(true)));
-        // What the undo prints can be typed.
+        // The printed undo command must be valid input.
         assert!(Setting::parse(Group::Pause, "rx=off,tx=off").is_ok());
         let same: Vec<_> = Setting::parse(Group::Ring, "rx=256").unwrap().applied(&before, &before);
         assert_eq!((undo("eth0", &same), same[0].took()), (None, Some(false)));

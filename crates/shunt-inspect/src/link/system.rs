@@ -1,4 +1,4 @@
-//! What sysfs, procfs and `tc` say about a port.
+//! Reads the state of a port from sysfs, procfs and `tc`.
 
 use super::{Link, Napi, Queues};
 use serde::{Deserialize, Serialize};
@@ -12,20 +12,20 @@ use std::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Irq {
-    /// Its number.
+    /// IRQ number, as in `/proc/interrupts`.
     pub number: u32,
     /// Its name in `/proc/interrupts`.
     pub name: String,
-    /// CPUs that may take it, as a list.
+    /// CPUs that may take the interrupt, as a list such as `0-3`.
     pub affinity: String,
-    /// CPUs that take it, as a list.
+    /// CPUs that take the interrupt at present, as a list.
     pub effective: String,
-    /// How often each CPU took it since boot.
+    /// Number of interrupts since boot, by CPU.
     pub per_cpu: Vec<u64>,
 }
 
 impl Irq {
-    /// How often it was taken since boot.
+    /// Number of interrupts since boot, on all CPUs together.
     pub fn total(&self) -> u64 {
         self.per_cpu.iter().sum()
     }

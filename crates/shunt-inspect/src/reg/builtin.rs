@@ -1,4 +1,4 @@
-//! The definitions that come with Shunt, and which of them this machine has.
+//! The definitions that come with Shunt, and the selection of those that fit this machine.
 
 use super::{Definitions, Problems, device_tree::DeviceTree, native::socs_of, parse_toml_for};
 
@@ -9,10 +9,10 @@ const FILES: [&str; 4] = [
     include_str!("../../definitions/mii.toml"),
 ];
 
-/// The definitions for a SoC such as `imx6q`; `mdio` stands for the registers of every PHY. Empty if none are known.
+/// The definitions for a SoC such as `imx6q`; `mdio` stands for the registers of every PHY. Empty for an unknown SoC.
 ///
 /// # Errors
-/// Never fails, unless a file that comes with Shunt is wrong.
+/// If a file that comes with Shunt is wrong, which a test excludes.
 pub fn builtin(soc: &str) -> Result<Definitions, Problems> {
     let mut all = Definitions::default();
     for file in FILES {

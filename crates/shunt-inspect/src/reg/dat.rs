@@ -150,7 +150,7 @@ impl Parser {
                 }
                 match self.sets.get(name).cloned() {
                     Some(fields) => self.add(number, fields),
-                    // devregs ignores it, and published files have it.
+                    // devregs ignores the line, and published files contain such lines.
                     None => {
                         self.warn(number, format!("no set `/{name}` above this line"));
                         Ok(())
@@ -284,7 +284,7 @@ fn attributes(comment: &str, register: &mut Register) -> Result<(), String> {
     Ok(())
 }
 
-/// As much of a text as a message should show.
+/// Shortens a text for a message.
 fn shortened(text: &str) -> String {
     let mut short: String = text.trim().chars().take(40).collect();
     if short.len() < text.trim().len() {

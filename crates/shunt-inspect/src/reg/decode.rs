@@ -1,4 +1,4 @@
-//! A register's value as fields.
+//! Splits a register's value into fields.
 
 use super::{Access, Definitions, Register};
 use serde::Serialize;
@@ -8,15 +8,15 @@ use serde::Serialize;
 pub struct Decoded {
     /// The register's name.
     pub register: String,
-    /// Its address, or its number on MDIO.
+    /// Physical address, or register number on MDIO.
     pub address: u64,
     /// Width in bits.
     pub width: u8,
-    /// The value.
+    /// The undecoded value.
     pub value: u64,
     /// What software may do with the register.
     pub access: Access,
-    /// What the register is for.
+    /// The purpose of the register; may be empty.
     pub about: String,
     /// The fields, from the highest bits down.
     pub fields: Vec<DecodedField>,
@@ -25,7 +25,7 @@ pub struct Decoded {
     pub undefined_bits: Option<u64>,
 }
 
-/// A field of a decoded value.
+/// A field of a decoded register.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DecodedField {
     /// The field's name.
@@ -36,10 +36,10 @@ pub struct DecodedField {
     pub low: u8,
     /// The field's value.
     pub value: u64,
-    /// What the value means, if the definitions say.
+    /// The meaning of the value; None if the definitions do not name it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meaning: Option<String>,
-    /// What the field is for; may be empty.
+    /// The purpose of the field; may be empty.
     pub about: String,
 }
 
@@ -77,7 +77,7 @@ impl Decoded {
         }
     }
 
-    /// The value of a field.
+    /// The value of a field; None if there is no field of this name.
     pub fn field(&self, name: &str) -> Option<u64> {
         self.fields.iter().find(|field| field.name == name).map(|field| field.value)
     }

@@ -1,4 +1,4 @@
-//! Definitions of registers, whichever file they come from.
+//! Definitions of registers, independent of the file format.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub struct Definitions {
 /// A device whose registers have offsets from one base address.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Block {
-    /// The device in words.
+    /// Full name of the device.
     pub title: String,
     /// The document that defines the registers.
     pub source: String,
@@ -26,29 +26,29 @@ pub struct Block {
     pub base: u64,
     /// Values of `compatible` in a device tree that mark such a device.
     pub compatible: Vec<String>,
-    /// How the registers are reached.
+    /// How to access the registers.
     pub bus: Bus,
-    /// How the driver lays out `ethtool -d`; None if it offers none that is known.
+    /// The layout of the driver's `ethtool -d`; None if the driver has none, or an unknown one.
     pub ethtool: Option<EthtoolLayout>,
 }
 
-/// How registers are reached.
+/// A way to access registers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bus {
-    /// By loads and stores.
+    /// Loads and stores at physical addresses.
     #[default]
     Memory,
-    /// By MDIO: offsets are register numbers.
+    /// MDIO: offsets are register numbers.
     Mdio,
 }
 
-/// How a driver lays out the registers in `ethtool -d`.
+/// The layout of registers in a driver's `ethtool -d`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum EthtoolLayout {
     /// Each register at its own offset.
     Offsets,
-    /// These registers of 32 bits, one after the other; an empty name stands for something else.
+    /// These 32-bit registers, one after the other; an empty name is a word that is not a register.
     Words(Vec<String>),
 }
 
@@ -65,18 +65,18 @@ pub struct Register {
     pub width: u8,
     /// What software may do with it.
     pub access: Access,
-    /// Whether reading changes its value.
+    /// Whether reading changes the register's value.
     pub read_clears: bool,
-    /// Set if the register counts.
+    /// Width and overflow of a counting register; None for others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counter: Option<Counter>,
-    /// What it is for; may be empty.
+    /// The purpose of the register; may be empty.
     pub about: String,
-    /// Its fields, in the order of the file.
+    /// The fields, in the order of the file.
     pub fields: Vec<Field>,
 }
 
-/// What software may do with a register or a field.
+/// Access that software has to a register or a field.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
     /// Read and write.
@@ -86,7 +86,7 @@ pub enum Access {
     /// Read only.
     #[serde(rename = "ro")]
     ReadOnly,
-    /// Write only: a value that is read means nothing.
+    /// Write only: a value that is read is meaningless.
     #[serde(rename = "wo")]
     WriteOnly,
     /// Write 1 to clear; writing 0 changes nothing.
@@ -94,49 +94,49 @@ pub enum Access {
     WriteOneToClear,
 }
 
-/// How a counter behaves at its maximum.
+/// The width of a counter, and its behaviour at the maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Counter {
     /// Width of the count in bits, which may be less than the register's.
     pub bits: u8,
-    /// Whether it stays at its maximum instead of wrapping to 0.
+    /// Whether the counter stays at its maximum instead of wrapping to 0.
     pub saturates: bool,
 }
 
 /// Bits of a register.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Field {
-    /// Name.
+    /// Name without that of the register.
     pub name: String,
     /// Highest bit.
     pub high: u8,
     /// Lowest bit.
     pub low: u8,
-    /// Access, if it is not the register's.
+    /// Access, if it differs from the register's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access: Option<Access>,
-    /// What it is for; may be empty.
+    /// The purpose of the field; may be empty.
     pub about: String,
-    /// Values that have a meaning.
+    /// Values with a name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub values: BTreeMap<u64, String>,
 }
 
 impl Access {
-    /// Whether a value that is read means something.
+    /// Whether a value that is read is meaningful.
     pub fn can_read(self) -> bool {
         self != Self::WriteOnly
     }
 
-    /// Whether a write does something.
+    /// Whether a write has an effect.
     pub fn can_write(self) -> bool {
         self != Self::ReadOnly
     }
 }
 
 impl Counter {
-    /// How much the count rose between two readings: modulo 2^bits if it wraps. None if it went back without wrapping, or is
-    /// stuck at its maximum.
+    /// The increase between two readings, modulo 2^bits if the counter wraps. None if the count went back without
+    /// wrapping, or is stuck at its maximum.
     pub fn rise(self, before: u64, after: u64) -> Option<u64> {
         let max = mask(self.bits);
         match self.saturates {
@@ -153,7 +153,7 @@ impl Field {
         mask(self.high - self.low + 1) << self.low
     }
 
-    /// The field's value in a register's value.
+    /// Extracts the field from a register's value.
     pub fn of(&self, value: u64) -> u64 {
         (value & self.mask()) >> self.low
     }
@@ -165,12 +165,12 @@ impl Register {
         u64::from(self.width / 8)
     }
 
-    /// The largest value that fits.
+    /// The largest value of the field.
     pub fn max(&self) -> u64 {
         mask(self.width)
     }
 
-    /// The field of this name, whatever the case of its letters.
+    /// The field with this name, ignoring case.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name.eq_ignore_ascii_case(name))
     }
@@ -188,7 +188,7 @@ impl Definitions {
         self.blocks.get(register.block.as_ref()?)
     }
 
-    /// The register with exactly this name, whatever the case of its letters.
+    /// The register with exactly this name, ignoring case.
     pub fn register(&self, name: &str) -> Option<&Register> {
         self.registers.iter().find(|register| register.name.eq_ignore_ascii_case(name))
     }

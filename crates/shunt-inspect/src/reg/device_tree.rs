@@ -1,4 +1,4 @@
-//! Where the device tree says that blocks of registers are, and whether they may be touched.
+//! Takes addresses of register blocks from the device tree, and finds the blocks that must not be accessed.
 
 use super::Definitions;
 use std::{
@@ -20,11 +20,11 @@ pub struct Device {
     pub address: u64,
     /// Its path in the tree.
     pub node: String,
-    /// Why its registers must not be touched; None if they may.
+    /// Why the registers must not be accessed; None if they may be.
     pub off: Option<String>,
 }
 
-/// Nodes are not nested deeper in any tree.
+/// Limit of nesting that no real tree reaches.
 const DEPTH_MAX: usize = 24;
 
 impl DeviceTree {
@@ -39,7 +39,7 @@ impl DeviceTree {
         Self { root: root.into(), sysfs: sysfs.into() }
     }
 
-    /// What the machine is compatible with: the board first, then the SoC.
+    /// The values of the root's `compatible`: the board first, then the SoC.
     pub fn compatible_of_root(&self) -> Vec<String> {
         strings(&self.root.join("compatible"))
     }
@@ -92,9 +92,11 @@ impl DeviceTree {
 }
 
 impl Definitions {
-    /// Takes the addresses of blocks from the device tree. Returns the blocks that must not be touched, with the reason.
+    /// Takes the addresses of blocks from the device tree. Returns the blocks that must not be accessed, with the
+    /// reason.
     ///
-    /// A block whose address the tree has keeps it. Others take the remaining addresses of their kind in rising order.
+    /// A block whose address is in the tree keeps it. Others take the remaining addresses of their kind in rising
+    /// order.
     pub fn locate(&mut self, tree: &DeviceTree) -> Vec<(String, String)> {
         let mut off = Vec::new();
         let mut kinds: Vec<Vec<String>> =

@@ -1,31 +1,31 @@
-//! Dumps of registers by other programs: `ethtool -d`, and regmap's files in debugfs.
+//! Parses register dumps of other programs: `ethtool -d`, and regmap's files in debugfs.
 
 use std::collections::BTreeMap;
 
-/// Why a dump cannot be read.
+/// Why a dump cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DumpError {
-    /// A line is wrong.
+    /// A line has the wrong form.
     #[error("line {line}: {reason}")]
     Line {
         /// Number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The expected form.
         reason: String,
     },
-    /// There is no value in it.
+    /// The dump has no values.
     #[error("no values: {0}")]
     Empty(&'static str),
 }
 
-/// No dump is longer: `ethtool -d` is at most a BAR, and a regmap has as many lines as registers.
+/// Largest accepted dump: `ethtool -d` is at most a BAR, and a regmap has as many lines as registers.
 const BYTES_MAX: usize = 16 << 20;
 
 /// Bytes of `ethtool -d PORT hex on`: lines of `0x0010:  00 11 ...`, after two lines of headings.
 ///
 /// # Errors
-/// Says which line is not of this form, or leaves a gap.
+/// The first line that is not of this form, or leaves a gap.
 pub fn parse_ethtool_dump(text: &str) -> Result<Vec<u8>, DumpError> {
     let mut bytes = Vec::new();
     for (line, content) in (1..).zip(text.lines()) {
@@ -53,11 +53,11 @@ pub fn parse_ethtool_dump(text: &str) -> Result<Vec<u8>, DumpError> {
     }
 }
 
-/// Values by offset, from `registers` of a regmap in debugfs: lines of `084: 05ee0264`. Registers that the kernel could not read,
-/// `XXXXXXXX`, have None.
+/// Values by offset, from `registers` of a regmap in debugfs: lines of `084: 05ee0264`. Registers that the kernel could
+/// not read, `XXXXXXXX`, are None.
 ///
 /// # Errors
-/// Says which line is not of this form.
+/// The first line that is not of this form.
 pub fn parse_regmap(text: &str) -> Result<BTreeMap<u64, Option<u64>>, DumpError> {
     let mut all = BTreeMap::new();
     for (line, content) in (1..).zip(text.lines()) {

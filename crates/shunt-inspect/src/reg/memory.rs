@@ -1,7 +1,7 @@
 //! Loads and stores of device registers through a mapping of `/dev/mem`.
 //!
-//! A register whose clock is off answers with a bus error on many chips. So a child process does each access: the error ends the
-//! child, and is reported.
+//! Accessing a register whose clock is off causes a bus error on many chips. A child process does each access, so that
+//! the error ends only the child and can be reported.
 #![allow(unsafe_code, reason = "maps device memory, and forks a child that touches it")]
 
 use nix::{
@@ -58,7 +58,7 @@ impl Drop for Page {
     }
 }
 
-/// Reads each place. A place that cannot be read has the reason.
+/// Reads each place; the error of a place is its reason.
 pub(super) fn peek(path: &Path, places: &[Place]) -> io::Result<Vec<Result<u64, String>>> {
     let file = open(path, false)?;
     let mut pages = BTreeMap::new();
@@ -125,7 +125,7 @@ fn unmapped(error: &io::Error) -> String {
     }
 }
 
-/// Accesses addresses in a child. Returns the values until a fault, and the fault.
+/// Accesses addresses in a child process. Returns the values before the first fault, and the fault.
 fn in_child(targets: &[(usize, u8)], write: Option<u64>) -> io::Result<(Vec<u64>, Option<String>)> {
     let (reader, writer) = pipe()?;
     // SAFETY: the child only accesses memory, writes to the pipe and exits; none of these takes a lock.
@@ -180,7 +180,7 @@ unsafe fn access(address: usize, width: u8, write: Option<u64>) -> u64 {
     }
 }
 
-/// The values that the child sends until it ends, or does not answer in time.
+/// Receives values until the child ends or the time is over.
 fn receive(reader: &OwnedFd, count: usize) -> Vec<u64> {
     let mut values = Vec::new();
     let mut bytes = [0; 8];
@@ -196,7 +196,7 @@ fn receive(reader: &OwnedFd, count: usize) -> Vec<u64> {
     values
 }
 
-/// Waits for the child's end; kills it if it does not answer. Says why it failed.
+/// Waits for the child to end, and kills it if it does not. Returns the reason of a failure.
 fn reap(child: Pid, failed: bool) -> Option<String> {
     let until = Instant::now() + ANSWER_TIME;
     loop {
@@ -212,7 +212,7 @@ fn reap(child: Pid, failed: bool) -> Option<String> {
             Err(error) => return failed.then(|| format!("cannot wait for the access: {error}")),
         }
         if Instant::now() > until {
-            // A process that the bus holds up cannot be killed at once; nobody waits for it.
+            // A process that waits for the bus cannot be killed at once; nobody waits for it.
             let _ = kill(child, Signal::SIGKILL);
             let _ = waitpid(child, Some(WaitPidFlag::WNOHANG));
             return failed.then(|| "no answer within 2 s: the clock may be off".to_owned());
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_bus_error_is_reported_and_the_other_places_are_read() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        // A page beyond the end of a file answers with a bus error.
+        // Accessing a page beyond the end of a file causes a bus error.
         file.as_file().set_len(4096).unwrap();
         let got = peek(file.path(), &[(0, 32), (8192, 32), (4, 32), (12288, 8)]).unwrap();
         assert_eq!((&got[0], &got[2]), (&Ok(0), &Ok(0)));

@@ -70,7 +70,7 @@ struct RegisterText {
     read_clears: bool,
     /// Width of the count, if the register counts and wraps.
     wrap: Option<u8>,
-    /// Only in chips of this variant.
+    /// Present in chips of this variant only.
     variant: Option<String>,
     #[serde(default)]
     about: String,
@@ -96,7 +96,7 @@ struct FieldTable {
     values: BTreeMap<String, String>,
 }
 
-/// Counters that are alike: read-only registers of 32 bits.
+/// Counters of the same kind: read-only 32-bit registers.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CountersText {
@@ -126,18 +126,18 @@ fn usual_width() -> u8 {
     32
 }
 
-/// Parses a file in Shunt's format, with every instance of its block.
+/// Parses a file in Shunt's format, with all instances of its block.
 ///
 /// # Errors
-/// Lists the lines that are wrong.
+/// The lines that are wrong.
 pub fn parse_toml(text: &str) -> Result<Definitions, Problems> {
     read(text, None)
 }
 
-/// Parses a file in Shunt's format; only the instances that this SoC has. No block if it has none.
+/// Parses a file in Shunt's format, with the instances of this SoC only. Without instances, the result has no block.
 ///
 /// # Errors
-/// Lists the lines that are wrong.
+/// The lines that are wrong.
 pub fn parse_toml_for(text: &str, soc: &str) -> Result<Definitions, Problems> {
     read(text, Some(soc))
 }

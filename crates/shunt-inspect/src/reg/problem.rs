@@ -1,9 +1,9 @@
-//! What is wrong with a file of definitions, by line.
+//! Errors in files of definitions, by line.
 
 use serde::Serialize;
 use std::fmt;
 
-/// At most this many problems of a file are printed.
+/// Number of problems of a file that are printed.
 const SHOWN_MAX: usize = 10;
 
 /// A line that breaks a grammar, and the reason.
@@ -11,7 +11,7 @@ const SHOWN_MAX: usize = 10;
 pub struct Problem {
     /// Number of the line, from 1; 0 for the whole file.
     pub line: usize,
-    /// What is wrong with it.
+    /// The error, and the expected form.
     pub reason: String,
 }
 

@@ -1,9 +1,9 @@
-//! Which registers a person means: by name, by a pattern with `*` and `?`, or by address.
+//! Selects registers by name, by a pattern with `*` and `?`, or by address.
 
 use super::{Definitions, Field, Register};
 use std::{fmt, str::FromStr};
 
-/// What was typed: `ENET_RCR`, `ENET_RCR.FCE`, `ENET_RMON_*`, `0x02188084`.
+/// A selection as typed: `ENET_RCR`, `ENET_RCR.FCE`, `ENET_RMON_*`, `0x02188084`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
     register: String,
@@ -15,38 +15,38 @@ pub struct Selector {
 pub struct Selected<'d> {
     /// The register.
     pub register: &'d Register,
-    /// The field of it that was named.
+    /// The selected field; None for the whole register.
     pub field: Option<&'d Field>,
 }
 
-/// Why nothing, or too much, was selected.
+/// Why a selection has no register, or more than allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SelectError {
     /// No register has this name.
     #[error("no register `{name}`{}", near(.similar))]
     None {
-        /// What was typed.
+        /// The name as typed.
         name: String,
         /// Names that are similar.
         similar: Vec<String>,
     },
-    /// The registers have no such field.
+    /// The register has no such field.
     #[error("{register} has no field `{field}`; it has {}", list(.fields))]
     NoField {
-        /// The register.
+        /// Name of the register.
         register: String,
-        /// What was typed.
+        /// The field as typed.
         field: String,
-        /// The fields that there are.
+        /// The fields of the register.
         fields: Vec<String>,
     },
-    /// A write must have one register.
+    /// Several registers match where one is required, as for a write.
     #[error("`{name}` matches {} registers ({}); name one to write it", .registers.len(), list(.registers))]
     Several {
-        /// What was typed.
+        /// The pattern as typed.
         name: String,
-        /// The registers that match.
+        /// Names of the registers that match.
         registers: Vec<String>,
     },
 }
@@ -90,15 +90,15 @@ impl fmt::Display for Selector {
 }
 
 impl Selector {
-    /// Whether it is a pattern, which may match several registers.
+    /// Whether the selection is a pattern, which may match several registers.
     pub fn is_pattern(&self) -> bool {
         self.register.contains(['*', '?'])
     }
 
-    /// The registers that match, at least one. Case does not matter.
+    /// The registers that match, at least one. Ignores case.
     ///
     /// # Errors
-    /// Fails if no register matches, or a register without a pattern lacks the field.
+    /// If no register matches, or the named register lacks the field.
     pub fn select<'d>(&self, all: &'d Definitions) -> Result<Vec<Selected<'d>>, SelectError> {
         let address =
             self.register.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
@@ -123,10 +123,10 @@ impl Selector {
         Ok(found)
     }
 
-    /// The one register that matches, for a write.
+    /// The only register that matches, for a write.
     ///
     /// # Errors
-    /// Fails if none matches, or several do.
+    /// If no register matches, or several do.
     pub fn only<'d>(&self, all: &'d Definitions) -> Result<Selected<'d>, SelectError> {
         match &self.select(all)?[..] {
             [one] => Ok(*one),
@@ -154,7 +154,7 @@ impl Selector {
 fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);
-    // Where the last `*` is, and how much of the name it has taken.
+    // Position of the last `*`, and of the part of the name that it covers.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match pattern.get(p) {

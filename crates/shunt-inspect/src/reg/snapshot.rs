@@ -1,4 +1,4 @@
-//! The values of many registers at one time, and what changed between two times.
+//! The values of many registers at one time, and the differences between two snapshots.
 
 use super::{Decoded, Definitions, Register};
 use serde::{Deserialize, Serialize};
@@ -6,51 +6,52 @@ use serde::{Deserialize, Serialize};
 /// Values of registers, in a file that `shunt reg diff` reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Where the values came from, as `--from` takes it.
+    /// The source of the values, in the form of `--from`.
     pub from: String,
-    /// When, in UTC by RFC 3339.
+    /// Time of the reading, in UTC by RFC 3339.
     pub at: String,
-    /// The values.
+    /// The readings, in the order of the definitions.
     pub readings: Vec<Reading>,
 }
 
-/// The value of a register, or why there is none.
+/// The value of a register, or the reason why it was not read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// Name of the register.
     pub register: String,
-    /// Its value; absent if it was not read.
+    /// The value; absent if the register was not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<u64>,
-    /// Why it was not read.
+    /// Why the register was not read; absent if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unread: Option<String>,
 }
 
-/// A register that changed.
+/// A register whose value differs between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// Name of the register.
     pub register: String,
-    /// The value before; absent if it was not read.
+    /// The earlier value; absent if the register was not read.
     pub before: Option<u64>,
-    /// The value after; absent if it was not read.
+    /// The later value; absent if the register was not read.
     pub after: Option<u64>,
     /// The fields that changed.
     pub fields: Vec<FieldChange>,
-    /// How much a counter rose; a lower bound if it wrapped. Absent for other registers, and for counters that were reset or stuck.
+    /// The increase of a counter; a lower bound if it wrapped. Absent for other registers, and for counters that were
+    /// reset or stuck.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rise: Option<u64>,
 }
 
-/// A field that changed.
+/// A field whose value differs between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldChange {
     /// The field's name.
     pub name: String,
-    /// The value before.
+    /// The earlier value.
     pub before: u64,
-    /// The value after.
+    /// The later value.
     pub after: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Where values of registers are read and written.
+//! Reads and writes registers: memory, files, debugfs, ethtool and MDIO.
 
 use super::{
     Bus, Definitions, EthtoolLayout, Register,
@@ -16,7 +16,7 @@ use std::{
 
 const DEBUGFS_REGMAP: &str = "/sys/kernel/debug/regmap";
 
-/// Where values are read, as `--from` takes it.
+/// A source of register values, in the form of `--from`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// Loads and stores by physical address: `mem`, or `mem:PATH` for another file than `/dev/mem`.
@@ -40,25 +40,25 @@ pub enum SourceError {
     /// A file cannot be opened or read.
     #[error("{path}: {error}{hint}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The cause.
+        /// The error of the system call.
         error: io::Error,
-        /// What to do about it.
+        /// The remedy, to follow the error; may be empty.
         hint: &'static str,
     },
-    /// A dump cannot be understood.
+    /// A dump cannot be parsed.
     #[error("{from}: {error}")]
     Dump {
-        /// Where it came from.
+        /// Path or port that the dump came from.
         from: String,
-        /// The cause.
+        /// The error in the dump.
         error: super::DumpError,
     },
     /// ethtool failed.
     #[error("ethtool -d {port}: {message}")]
     Ethtool {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// What ethtool printed.
         message: String,
@@ -73,11 +73,11 @@ pub enum SourceError {
 #[error("{0}")]
 pub struct Unreadable(pub String);
 
-/// Values in memory, by how registers find theirs.
+/// Values in memory, by the way in which registers find theirs.
 enum Image {
-    /// Bytes from an address on, or of a block from its base on.
+    /// Bytes from this address on; None for those of a block, from its base on.
     Bytes(Vec<u8>, Option<u64>),
-    /// Bytes as a driver lays them out.
+    /// Bytes in the layout of a driver's `ethtool -d`.
     Driver(Vec<u8>),
     /// Values by offset.
     Values(BTreeMap<u64, Option<u64>>),
@@ -153,20 +153,20 @@ impl fmt::Display for Source {
 }
 
 impl Source {
-    /// Whether registers are read from the device itself, so that reading may have effects.
+    /// Whether registers are read from the device itself, so that reading may have side effects.
     pub fn is_live(&self) -> bool {
         matches!(self, Self::Memory(_) | Self::Mdio(..))
     }
 
-    /// The kind of bus whose registers this source has.
+    /// The kind of bus that the source gives access to.
     pub fn bus(&self) -> Bus {
         if matches!(self, Self::Mdio(..)) { Bus::Mdio } else { Bus::Memory }
     }
 
-    /// Reads registers. Each has its value, or the reason why it has none.
+    /// Reads registers. Each result is the value or the reason why there is none.
     ///
     /// # Errors
-    /// Fails if nothing can be read: no such file, no permission, a dump that cannot be understood.
+    /// If the source as a whole cannot be read: no such file, no permission, an invalid dump.
     pub fn read(
         &self,
         all: &Definitions,
@@ -197,7 +197,7 @@ impl Source {
     /// Writes a register.
     ///
     /// # Errors
-    /// Fails if the source can only be read, or cannot be opened. The inner result says whether the register took the write.
+    /// If the source is read-only, or cannot be opened. The inner result is the outcome of the write itself.
     pub fn write(
         &self,
         all: &Definitions,
@@ -270,7 +270,7 @@ impl Image {
     }
 }
 
-/// Where the driver's dump has a register.
+/// Offset of a register in the driver's dump.
 fn driver_offset(all: &Definitions, register: &Register) -> Option<u64> {
     let block = register.block.as_ref()?;
     match &all.blocks.get(block)?.ethtool {

@@ -4,13 +4,13 @@ use super::{Access, Block, Counter, Definitions, Field, Problem, Problems, Regis
 use roxmltree::{Document, Node, ParsingOptions};
 use std::collections::BTreeMap;
 
-/// Limits that no chip reaches, so that a wrong file ends with a message.
+/// Limits that no chip reaches, so that a wrong file ends with a message instead of exhausting memory.
 const REGISTERS_MAX: usize = 200_000;
 const DIM_MAX: u64 = 4096;
 const DEPTH_MAX: usize = 12;
 const NODES_MAX: u32 = 20_000_000;
 
-/// The properties that a register inherits from what contains it.
+/// Properties that a register inherits from the elements around it.
 #[derive(Clone, Copy)]
 struct Inherited {
     size: u64,
@@ -26,7 +26,7 @@ struct Parser<'x> {
 /// Parses a whole SVD file.
 ///
 /// # Errors
-/// Lists the lines that are wrong; XML that is not well-formed ends with the first.
+/// The lines that are wrong; malformed XML ends parsing at its first error.
 pub fn parse_svd(text: &str) -> Result<Definitions, Problems> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let options = ParsingOptions { nodes_limit: NODES_MAX, ..ParsingOptions::default() };
@@ -200,14 +200,14 @@ impl<'x> Parser<'x> {
     fn problem(&mut self, node: Node<'x, 'x>, reason: impl Into<String>) {
         let line = line_of(self.text, node.range().start);
         let problem = Problem::new(line, reason);
-        // Several instances of an array have the same problem.
+        // Instances of an array share a problem: report it once.
         if !self.problems.contains(&problem) && self.problems.len() < 1000 {
             self.problems.push(problem);
         }
     }
 }
 
-/// The element that is wrong, and why.
+/// The element that is wrong, and the reason.
 type Wrong<'x> = (Node<'x, 'x>, String);
 
 fn fields_of<'x>(node: Node<'x, 'x>, width: u8) -> Result<Vec<Field>, Wrong<'x>> {

@@ -43,6 +43,9 @@ pub(super) struct Rule {
 pub(super) struct Set {
     /// Whether it is a map of verdicts, which may lead to chains.
     pub has_verdicts: bool,
+    /// NFT_SET_* flags.
+    pub flags: u32,
+    pub key_bytes: u32,
     pub effects: RuleEffects,
 }
 
@@ -177,25 +180,33 @@ fn hook(attrs: Attrs, kind: String) -> Hook {
     Hook { number: attrs.be32(NUMBER).unwrap_or_default(), kind, devices }
 }
 
-pub(super) fn rule(payload: &[u8]) -> Option<Rule> {
+/// The chain and the expressions of a rule.
+pub(super) fn expressions(payload: &[u8]) -> Option<(Place, Attrs<'_>)> {
     const TABLE: u16 = 1;
     const CHAIN: u16 = 2;
-    const HANDLE: u16 = 3;
     const EXPRESSIONS: u16 = 4;
+    Some((place(payload, TABLE, CHAIN)?, Attrs::after(payload, FIXED_BYTES).nested(EXPRESSIONS)))
+}
+
+pub(super) fn rule(payload: &[u8]) -> Option<Rule> {
+    const HANDLE: u16 = 3;
+    let (chain, list) = expressions(payload)?;
     let attrs = Attrs::after(payload, FIXED_BYTES);
     let mut effects = RuleEffects::default();
-    effects.add_expressions(attrs.nested(EXPRESSIONS));
+    effects.add_expressions(list);
     let effects = effects.restricted_to(payload.first());
     // Most rules of a large ruleset only match and drop.
     if effects == RuleEffects::default() {
         return None;
     }
-    Some(Rule { chain: place(payload, TABLE, CHAIN)?, handle: attrs.be64(HANDLE)?, effects })
+    Some(Rule { chain, handle: attrs.be64(HANDLE)?, effects })
 }
 
 pub(super) fn set(payload: &[u8]) -> Option<(Place, Set)> {
     const TABLE: u16 = 1;
     const NAME: u16 = 2;
+    const FLAGS: u16 = 3;
+    const KEY_LEN: u16 = 5;
     const DATA_TYPE: u16 = 6;
     const OBJECT_TYPE: u16 = 15;
     const EXPRESSION: u16 = 17;
@@ -206,10 +217,13 @@ pub(super) fn set(payload: &[u8]) -> Option<(Place, Set)> {
     effects.add_expression(attrs.nested(EXPRESSION));
     effects.add_expressions(attrs.nested(EXPRESSIONS));
     let has_verdicts = attrs.be32(DATA_TYPE) == Some(VERDICTS);
-    Some((
-        place(payload, TABLE, NAME)?,
-        Set { has_verdicts, effects: effects.restricted_to(payload.first()) },
-    ))
+    let set = Set {
+        has_verdicts,
+        flags: attrs.be32(FLAGS).unwrap_or_default(),
+        key_bytes: attrs.be32(KEY_LEN).unwrap_or_default(),
+        effects: effects.restricted_to(payload.first()),
+    };
+    Some((place(payload, TABLE, NAME)?, set))
 }
 
 const ELEMENTS_TABLE: u16 = 1;

@@ -1,5 +1,7 @@
 //! Rulesets in the format of the kernel, built here: not every kernel has every expression.
 
+mod lookups;
+
 use super::*;
 use crate::netlink_message::{Batch, Messages};
 

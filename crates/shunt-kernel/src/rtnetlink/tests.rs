@@ -8,7 +8,7 @@ use netlink_packet_route::{
     address::{AddressAttribute, AddressMessage},
     link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, State},
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
-    route::{RouteFlags, RouteMessage},
+    route::{RouteAddress, RouteAttribute, RouteFlags, RouteMessage},
     rule::RuleMessage,
     tc::{TcAttribute, TcHandle, TcMessage},
 };
@@ -158,10 +158,40 @@ fn the_address_of_a_point_to_point_link_is_the_local_one() {
 #[test]
 fn a_cloned_route_is_ignored() {
     let mut message = RouteMessage::default();
-    assert_eq!(event_of(Rt::NewRoute(message.clone())), Some(Event::Route));
-    assert_eq!(event_of(Rt::DelRoute(message.clone())), Some(Event::RouteGone));
+    message.header.address_family = AddressFamily::Inet;
+    assert!(event_of(Rt::NewRoute(message.clone())).is_some());
     message.header.flags = RouteFlags::Cloned;
     assert_eq!(event_of(Rt::NewRoute(message)), None);
+}
+
+#[test]
+fn a_route_concerns_its_destination_and_one_of_another_family_concerns_everything() {
+    let mut message = RouteMessage::default();
+    let of = |message: &RouteMessage| match event_of(Rt::NewRoute(message.clone())) {
+        Some(Event::Route(scope))
+            if event_of(Rt::DelRoute(message.clone())) == Some(Event::RouteGone(scope)) =>
+        {
+            scope
+        }
+        event => panic!("{event:?}"),
+    };
+    message.header.address_family = AddressFamily::Mpls;
+    assert_eq!(of(&message), Scope::Everything);
+    message.header.address_family = AddressFamily::Inet;
+    assert_eq!(of(&message), Scope::Prefix { addr: Ipv4Addr::UNSPECIFIED.into(), len: 0 });
+    message.header.destination_prefix_length = 24;
+    assert_eq!(of(&message), Scope::Everything, "a destination that is not known");
+    message.attributes = vec![
+        RouteAttribute::Table(254),
+        RouteAttribute::Destination(RouteAddress::Inet(Ipv4Addr::new(198, 51, 100, 0))),
+    ];
+    assert_eq!(of(&message), Scope::Prefix { addr: "198.51.100.0".parse().unwrap(), len: 24 });
+    message.header.address_family = AddressFamily::Inet6;
+    assert_eq!(of(&message), Scope::Everything, "an address of another family");
+    message.attributes =
+        vec![RouteAttribute::Destination(RouteAddress::Inet6("2001:db8::".parse().unwrap()))];
+    message.header.destination_prefix_length = 32;
+    assert_eq!(of(&message), Scope::Prefix { addr: "2001:db8::".parse().unwrap(), len: 32 });
 }
 
 fn neighbour_message(addr: IpAddr, state: NeighbourState) -> NeighbourMessage {

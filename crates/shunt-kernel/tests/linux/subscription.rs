@@ -1,7 +1,7 @@
 //! The events of changes in the kernel.
 
 use crate::{listener::Listener, netns::sh};
-use shunt_core::{Event, Qdisc, Source};
+use shunt_core::{Event, Qdisc, Scope, Source};
 use shunt_wire::Mac;
 use std::net::IpAddr;
 
@@ -9,6 +9,10 @@ const ROOT: u32 = 0xffff_ffff;
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
+}
+
+fn prefix(text: &str, len: u8) -> Scope {
+    Scope::Prefix { addr: ip(text), len }
 }
 
 fn mac(text: &str) -> Mac {
@@ -72,9 +76,9 @@ fn addresses_routes_rules_and_nexthops_are_reported() {
         listener.wait_for(&Event::Address { ifindex, addr: ip("2001:db8::1"), prefix: 64 });
         listener.events_so_far();
         for (script, expected) in [
-            ("ip route add 198.51.100.0/24 via 192.0.2.9", Event::Route),
-            ("ip route del 198.51.100.0/24", Event::RouteGone),
-            ("ip route add 2001:db8:1::/64 via 2001:db8::9", Event::Route),
+            ("ip route add 198.51.100.0/24 via 192.0.2.9", Event::Route(prefix("198.51.100.0", 24))),
+            ("ip route del 198.51.100.0/24", Event::RouteGone(prefix("198.51.100.0", 24))),
+            ("ip route add 2001:db8:1::/64 via 2001:db8::9", Event::Route(prefix("2001:db8:1::", 64))),
             ("ip rule add from 192.0.2.0/24 lookup 100", Event::Rule),
             ("ip rule del from 192.0.2.0/24 lookup 100", Event::Rule),
             ("ip -6 rule add from 2001:db8::/64 lookup 100", Event::Rule),
@@ -235,7 +239,7 @@ fn an_overrun_is_an_event_and_later_changes_are_reported() {
             i=0; while [ $i -lt 40000 ]; do echo route add 10.0.$((i / 256)).$((i % 256))/32 dev d0; i=$((i + 1)); done |
             ip -batch -");
         let events = listener.until(|event| *event == Event::Overrun(Source::Route));
-        let routes = events.iter().filter(|e| **e == Event::Route).count();
+        let routes = events.iter().filter(|e| matches!(e, Event::Route(_))).count();
         assert!((1..40000).contains(&routes), "{routes} of 40000 routes");
         sh("ip link add d1 type ifb");
         listener.wait_for_link(|link| link.name == "d1");

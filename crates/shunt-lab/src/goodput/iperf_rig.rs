@@ -65,7 +65,7 @@ impl Devices {
         })
     }
 
-    /// Why this traffic is not possible here; None if it is.
+    /// The reason why this traffic is impossible here; None if it is possible.
     pub(super) fn lack(&self, cell: &Cell) -> Option<String> {
         if let Some(why) = self.ends().iter().find_map(|end| end.address(cell.v6).err()) {
             return Some(why.to_string());

@@ -40,7 +40,7 @@ pub struct Recorded {
     pub beyond_limit: u64,
     /// Number of frames that arrived faster than they could be passed on.
     pub dropped: u64,
-    /// Why the file is incomplete; absent if it is complete.
+    /// The error that made the file incomplete; absent if it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }

@@ -105,10 +105,14 @@ fn link_speeds_are_parsed_as_they_are_displayed() {
         ("56k", 56_000),
         ("0.4T", 400_000_000_000),
         ("9600", 9600),
+        ("1Gbps", 1_000_000_000),
+        ("1Gbit/s", 1_000_000_000),
     ] {
         assert_eq!(text.parse::<LinkSpeed>().unwrap().bits_per_second(), speed, "{text}");
     }
-    for text in ["0", "0G", "", "G", "1X", "-1G", "1e9", "NaN", "inf", "1.2.3M", "1 G", "µ"] {
+    for text in
+        ["0", "0G", "", "G", "1X", "-1G", "1e9", "NaN", "inf", "1.2.3M", "1 G", "µ", "1kpps", "80%", "1GBps"]
+    {
         assert!(text.parse::<LinkSpeed>().is_err(), "{text}");
     }
     for text in ["1G", "2.5G", "100M", "56k", "800"] {

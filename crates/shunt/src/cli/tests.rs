@@ -37,3 +37,30 @@ fn a_dry_run_is_not_for_the_foreground_and_no_command_is_a_question() {
     assert!(parse("probe --port eth0 --engine tc --config a.toml").is_ok());
     assert!(parse("--instance lab").unwrap().command.is_none());
 }
+
+#[test]
+fn options_of_ip_are_understood_and_other_programs_commands_are_answered() {
+    let typed = |line: &str| words(line.split_whitespace().map(Into::into));
+    assert_eq!(typed("shunt -d status -br"), ["shunt", "--verbose", "status", "--brief"]);
+    assert_eq!(typed("shunt flows -d 192.0.2.1"), ["shunt", "flows", "-d", "192.0.2.1"]);
+    assert!(instead_of("reload").is_some_and(|text| text.contains("shunt up")));
+    assert_eq!(instead_of("status"), None);
+}
+
+#[test]
+fn the_instance_is_no_option_of_commands_that_ask_no_daemon() {
+    command().debug_assert();
+    let help = |line: &str| {
+        let error = command().try_get_matches_from(line.split_whitespace()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DisplayHelp, "{line}: {error}");
+        error.to_string()
+    };
+    assert!(help("shunt status -h").contains("--instance"));
+    for line in ["shunt line -h", "shunt bench -h", "shunt bench size -h", "shunt lab agent --help"] {
+        let text = help(line);
+        assert!(!text.contains("--instance") && text.contains("--json"), "{line}: {text}");
+    }
+    let matches = command().try_get_matches_from(["shunt", "--instance", "lab", "line", "--json"]).unwrap();
+    let typed = <Cli as clap::FromArgMatches>::from_arg_matches(&matches).unwrap();
+    assert_eq!((typed.instance.as_str(), typed.json), ("lab", true));
+}

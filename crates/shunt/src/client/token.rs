@@ -1,4 +1,4 @@
-//! Where a command finds the token of an agent.
+//! Finds the token of an agent: in a file or an environment variable.
 
 use shunt_api::{Failure, FailureCode};
 use shunt_http::Token;

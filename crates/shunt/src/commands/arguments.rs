@@ -1,31 +1,36 @@
 //! Arguments and value parsers that several commands share.
 
+use crate::client::candidates;
 use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
 };
+use clap_complete::engine::ArgValueCandidates;
 use serde::de::{DeserializeOwned, IntoDeserializer, value::Error as ValueError};
 use shunt_api::{Network, Proto, Selection};
-use shunt_wire::line::IpVersion;
+use shunt_wire::{line::IpVersion, quantity};
 use std::time::Duration;
+
+/// The heading of options that choose connections.
+pub(super) const WHICH: &str = "Which connections";
 
 #[derive(Debug, Args)]
 pub(crate) struct SelectionArgs {
     /// Only this source address, or the addresses of a network such as 192.0.2.0/24. The four filters for addresses and ports
     /// match either direction of a connection, original or reply, as conntrack prints it.
-    #[arg(short, long, value_name = "ADDR[/LEN]")]
+    #[arg(help_heading = WHICH, short, long, value_name = "ADDR[/LEN]", add = ArgValueCandidates::new(candidates::sources))]
     src: Option<Network>,
     /// Only this destination address, or the addresses of a network.
-    #[arg(short, long, value_name = "ADDR[/LEN]")]
+    #[arg(help_heading = WHICH, short, long, value_name = "ADDR[/LEN]", add = ArgValueCandidates::new(candidates::destinations))]
     dst: Option<Network>,
     /// Only this source port.
-    #[arg(long, value_name = "PORT")]
+    #[arg(help_heading = WHICH, long, value_name = "PORT")]
     sport: Option<u16>,
     /// Only this destination port.
-    #[arg(long, value_name = "PORT")]
+    #[arg(help_heading = WHICH, long, value_name = "PORT")]
     dport: Option<u16>,
     /// Only this protocol.
-    #[arg(short, long, value_parser = name_of::<Proto>(&["tcp", "udp"]))]
+    #[arg(help_heading = WHICH, short, long, value_parser = name_of::<Proto>(&["tcp", "udp"]))]
     proto: Option<Proto>,
 }
 
@@ -53,6 +58,21 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 pub(crate) fn duration_or_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     seconds.map_or_else(|| duration(text), Ok)
+}
+
+/// A number of bytes, such as 1500 or 9k.
+pub(crate) fn bytes(text: &str) -> Result<u32, String> {
+    let bytes = quantity::bytes(text).map_err(|why| why.to_string())?;
+    u32::try_from(bytes).map_err(|_| format!("{bytes} bytes: at most {} are possible", u32::MAX))
+}
+
+/// The size of a frame with FCS.
+pub(crate) fn frame_bytes(text: &str) -> Result<u32, String> {
+    let bytes = bytes(text)?;
+    match bytes {
+        64..=9018 => Ok(bytes),
+        _ => Err(format!("a frame of {bytes} bytes: 64 to 9018, FCS included, can be sent")),
+    }
 }
 
 pub(crate) fn ip_version(text: &str) -> Result<IpVersion, String> {

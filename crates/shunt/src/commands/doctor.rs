@@ -86,7 +86,7 @@ enum Look {
     Recorded(Vec<System>),
 }
 
-/// What happens while the doctor looks.
+/// Traffic during the examination.
 #[derive(Debug)]
 pub(crate) enum Traffic {
     Watch(Duration),

@@ -34,7 +34,7 @@ async fn stop(client: &Client, instance: &Instance, program: &Program) -> anyhow
     daemon::kill_process(pid);
     if !daemon::wait_gone(pid, EXIT_TIME).await {
         let text = format!(
-            "shuntd (pid {pid}) does not end, not even by SIGKILL: it hangs in the kernel; see `dmesg`, or reboot"
+            "shuntd (pid {pid}) did not exit after SIGKILL: it hangs in the kernel; see `dmesg`, or reboot"
         );
         return Err(Failure::new(FailureCode::Internal, text).into());
     }

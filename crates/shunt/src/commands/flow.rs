@@ -1,6 +1,6 @@
 //! `shunt flow`: flows that are added by hand instead of learned.
 
-use super::arguments::name_of;
+use super::arguments::{bytes, name_of};
 use crate::{
     client::control::Client,
     failure::{bad_file, usage},
@@ -33,6 +33,7 @@ pub(crate) enum FlowCommand {
         file: PathBuf,
     },
     /// Show the flows and routes that were added by hand.
+    #[command(visible_alias = "show")]
     List,
 }
 
@@ -91,7 +92,7 @@ pub(crate) struct AddArgs {
     #[arg(long, default_value_t = 0, value_parser = class)]
     priority: u32,
     /// The largest L3 packet; larger packets take the slow path [default: the MTU of the egress port].
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = mtu)]
     mtu: Option<u16>,
 }
 
@@ -263,6 +264,11 @@ async fn send_all(client: &Client, method: Method, parts: &[impl Serialize]) -> 
         count += client.send::<Count>(method.clone(), "/v1/static", part).await?.count;
     }
     Ok(Count { count })
+}
+
+fn mtu(text: &str) -> Result<u16, String> {
+    let bytes = bytes(text)?;
+    u16::try_from(bytes).map_err(|_| format!("{bytes} bytes: an IP packet has at most {}", u16::MAX))
 }
 
 fn number(text: &str) -> Result<u32, String> {

@@ -3,11 +3,15 @@
 mod filter;
 
 use super::{
-    arguments::{SelectionArgs, duration, name_of},
+    arguments::{SelectionArgs, WHICH, duration, name_of},
     hosts::{Names, totals},
 };
-use crate::{client::control::Client, render::Answer};
+use crate::{
+    client::{candidates, control::Client},
+    render::Answer,
+};
 use clap::{Args, ValueEnum};
+use clap_complete::engine::ArgValueCandidates;
 use filter::{Filter, Order, SortKey};
 use shunt_api::{Connection, Engine, FlowState};
 use std::time::Duration;
@@ -17,14 +21,14 @@ pub(crate) struct FlowsArgs {
     #[command(flatten)]
     selection: SelectionArgs,
     /// Only connections in this state.
-    #[arg(long, value_parser = name_of::<FlowState>(&["active", "pending", "stale", "retired", "static"]))]
+    #[arg(long, help_heading = WHICH, value_parser = name_of::<FlowState>(&["active", "pending", "stale", "retired", "static"]))]
     state: Option<FlowState>,
     /// Only connections that this engine sends.
-    #[arg(long, value_parser = name_of::<Engine>(&["tc", "xdp"]))]
+    #[arg(long, help_heading = WHICH, value_parser = name_of::<Engine>(&["tc", "xdp"]))]
     engine: Option<Engine>,
     /// Only connections whose packets arrive or leave through this device.
-    #[arg(long, value_name = "PORT")]
-    port: Option<String>,
+    #[arg(long = "dev", alias = "port", value_name = "DEV", help_heading = WHICH, add = ArgValueCandidates::new(candidates::devices))]
+    device: Option<String>,
     /// Add the connections up: one line for each host at either end of a connection, with its name from the DHCP leases of this machine
     /// (dnsmasq, odhcpd, ISC dhcpd, Kea) or /etc/hosts.
     #[arg(long, value_enum)]
@@ -43,7 +47,7 @@ pub(crate) struct FlowsArgs {
     over: Duration,
 }
 
-/// What connections are added up by.
+/// The key by which connections are added up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum By {
     Host,
@@ -55,7 +59,7 @@ impl FlowsArgs {
             selection: self.selection.selection(),
             state: self.state,
             engine: self.engine,
-            port: self.port.clone(),
+            port: self.device.clone(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! `shunt line`: calculates what a link can carry.
 
-use super::arguments::ip_version;
+use super::arguments::{bytes, ip_version};
 use crate::{
     failure::usage,
     output::write_stderr,
@@ -23,10 +23,10 @@ pub(crate) struct LineArgs {
     #[arg(long, value_name = "SPEED", default_value = "1G")]
     speed: LinkSpeed,
     /// The largest IP packet [default: 1500, or 1492 with --pppoe].
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
     mtu: Option<u32>,
     /// The size of the frame with tags and FCS, as RFC 2544 counts it, instead of an MTU.
-    #[arg(long, value_name = "BYTES", conflicts_with = "mtu")]
+    #[arg(long, value_name = "BYTES", conflicts_with = "mtu", value_parser = bytes)]
     frame: Option<u32>,
     /// Only this IP version.
     #[arg(long, value_name = "4|6", value_parser = ip_version)]
@@ -42,7 +42,7 @@ pub(crate) struct LineArgs {
     pppoe: bool,
     /// Bytes of TCP options, after the 20 bytes of the TCP header. Linux sends timestamps, which take 12 bytes, unless
     /// net.ipv4.tcp_timestamps is 0.
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = bytes)]
     tcp_options: u32,
 }
 

@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-/// What a measurement gets from its caller.
+/// Callbacks and options that a measurement gets from its caller.
 pub(crate) struct MeasureContext<'s> {
     /// Once set, the measurement must return soon, with the results that it has.
     pub(crate) stop: &'s Arc<AtomicBool>,

@@ -121,7 +121,7 @@ pub(super) fn read(name: &str) -> Result<Case, Failure> {
     let path = PathBuf::from(name);
     let text = fs::read_to_string(&path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => bad_config(format!(
-            "no file and no case of the library is called {name}; `shunt model cases` lists the library"
+            "`{name}` is neither a file nor a case of the library; `shunt model cases` lists the library"
         )),
         _ => bad_file(&path, error),
     })?;
@@ -171,7 +171,7 @@ impl Modelling {
             ModelCommand::Cases { name: Some(name) } => {
                 let text = library().find(|(known, _)| known == name).map(|(_, text)| text);
                 Self::Case(text.ok_or_else(|| {
-                    usage(format!("no case is called {name}; `shunt model cases` lists the library"))
+                    usage(format!("unknown case `{name}`; `shunt model cases` lists the library"))
                 })?)
             }
         })
@@ -205,7 +205,10 @@ impl Modelling {
                     stories::all().iter().filter(|story| story.name.contains(&name)).collect();
                 if chosen.is_empty() {
                     let known: Vec<&str> = stories::all().iter().map(|story| story.name.as_str()).collect();
-                    return Err(usage(format!("no story is called {name}; there are: {}", known.join(", "))));
+                    return Err(usage(format!(
+                        "unknown story `{name}`; expected one of: {}",
+                        known.join(", ")
+                    )));
                 }
                 if fit {
                     let fitted = on_all_cores(&chosen, |story| Ok(story.refit()))?;

@@ -315,7 +315,7 @@ fn chosen<'p>(
             let register = one.register;
             if !place.reaches(register) {
                 if !is_pattern {
-                    let why = format!("{} is not reached by --from {}", register.name, place.source);
+                    let why = format!("--from {1} cannot reach {0}", register.name, place.source);
                     return Err(usage(why).into());
                 }
             } else if !register.access.can_read() {

@@ -1,13 +1,14 @@
 //! `shunt up`: starts the daemon and waits until it answers.
 
 use crate::{
-    client::control::Client,
+    client::{candidates, control::Client},
     daemon::{POLL_INTERVAL, Program, Started},
     failure::bad_file,
     output::write_stderr,
     render::Answer,
 };
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 use shunt_api::{EngineChoice, Failure, Instance, Status};
 use std::{
     convert::Infallible,
@@ -41,14 +42,15 @@ pub(crate) struct UpArgs {
 /// The arguments that the daemon gets.
 #[derive(Debug, Args)]
 pub(crate) struct DaemonArgs {
-    /// A network device to attach to; may be given several times [default: the devices that forwarding uses].
-    #[arg(long = "port", value_name = "PORT")]
+    /// A network device to attach to, also as --dev; may be given several times [default: the devices that forwarding uses].
+    #[arg(long = "port", visible_alias = "dev", value_name = "DEV", help_heading = "The daemon",
+        add = ArgValueCandidates::new(candidates::devices))]
     ports: Vec<String>,
     /// The engine that sends packets of the fast path [default: auto].
-    #[arg(long, value_parser = super::arguments::name_of::<EngineChoice>(&["auto", "tc", "xdp"]))]
+    #[arg(long, help_heading = "The daemon", value_parser = super::arguments::name_of::<EngineChoice>(&["auto", "tc", "xdp"]))]
     engine: Option<EngineChoice>,
     /// The configuration file [default: /etc/shunt/shunt.toml].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "The daemon")]
     config: Option<PathBuf>,
 }
 

@@ -3,7 +3,7 @@
 use super::arguments::SelectionArgs;
 use crate::{client::control::Client, failure::usage, render::Answer};
 use clap::Args;
-use shunt_api::{Explanation, Failure, FailureCode, Network, Proto, Selection};
+use shunt_api::{Explained, Explanation, Failure, FailureCode, Network, Proto, Selection};
 use std::net::SocketAddr;
 
 #[derive(Debug, Args)]
@@ -47,12 +47,19 @@ pub(crate) async fn run(selection: &Selection, client: &Client) -> anyhow::Resul
 
 /// The answer of the daemon, which knows at least one such connection.
 pub(super) async fn explain(selection: &Selection, client: &Client) -> anyhow::Result<Explanation> {
-    let explanation: Explanation = client.get(&format!("/v1/why?{}", selection.query())).await?;
+    let mut explanation: Explanation = client.get(&format!("/v1/why?{}", selection.query())).await?;
     if explanation.connections.is_empty() {
         let why = "no such connection: neither conntrack nor Shunt has seen it";
         return Err(Failure::new(FailureCode::NoConnection, why).into());
     }
+    explanation.connections.sort_by_key(has_ended);
     Ok(explanation)
+}
+
+/// Whether a TCP connection ends or has ended. Nobody asks about it, so it comes last.
+fn has_ended(connection: &Explained) -> bool {
+    let ending = ["FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE"];
+    connection.state.as_deref().is_some_and(|state| ending.contains(&state))
 }
 
 /// Reads an address, a network, or an address with a port.

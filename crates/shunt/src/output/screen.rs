@@ -26,6 +26,20 @@ impl Screen {
     }
 }
 
+/// The columns of the terminal of standard output, also of one that cannot move its cursor; none if standard output is something else.
+pub(crate) fn width() -> Option<usize> {
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    let columns = terminal::size().map_or(0, |(columns, _)| columns);
+    Some(if columns == 0 { 80 } else { columns.into() })
+}
+
+/// Whether standard output is a terminal that shows colours, and nobody objects: NO_COLOR, CLICOLOR, TERM.
+pub(crate) fn has_colour() -> bool {
+    anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
+}
+
 /// Whether the environment says that the terminal understands no escape sequences.
 pub(crate) fn is_dumb() -> bool {
     env::var("TERM").map_or(true, |term| matches!(term.as_str(), "" | "dumb" | "unknown"))

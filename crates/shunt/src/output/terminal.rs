@@ -22,7 +22,7 @@ impl Terminal {
             let _ = execute!(stdout(), cursor::Show);
             hook(panic);
         }));
-        // It adds a hook that leaves the screen and raw mode, and then calls the one above.
+        // ratatui adds a hook that leaves the screen and raw mode, and then calls the one above.
         match ratatui::try_init() {
             Ok(screen) => Ok(Self { screen }),
             Err(error) => {

@@ -1,5 +1,6 @@
 //! The text of `shunt check`: a line for each case, with its evidence below.
 
+use super::style;
 use shunt_api::{Failure, FailureCode};
 use shunt_inspect::check::{Outcome, Report};
 use std::fmt::Write;
@@ -12,8 +13,13 @@ pub(super) fn describe(report: &Report) -> String {
     text +=
         &report.peer.as_ref().map_or(", no other end\n".to_owned(), |peer| format!(", other end {peer}\n"));
     for case in &report.cases {
-        let _ =
-            writeln!(text, "{:<10}  {:<12}  {:5.1} s  {}", case.outcome, case.case, case.seconds, case.title);
+        let outcome = format!("{:<10}", case.outcome);
+        let outcome = match case.outcome {
+            Outcome::Pass => style::good(outcome),
+            Outcome::Fail | Outcome::Error => style::bad(outcome),
+            Outcome::Impossible => outcome,
+        };
+        let _ = writeln!(text, "{outcome}  {:<12}  {:5.1} s  {}", case.case, case.seconds, case.title);
         let _ = writeln!(text, "            {}", case.evidence);
     }
     let count = |outcome| report.count(outcome);

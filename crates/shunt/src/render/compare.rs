@@ -2,6 +2,7 @@
 
 use super::{
     columns::align,
+    style,
     units::{change_percent, number, unsigned_zero},
 };
 use shunt_lab::{Compared, Comparison, Doubt, PAIRS_WANTED, Pairing, Side, Spread, Verdict};
@@ -57,6 +58,8 @@ fn fields(compared: &Compared) -> Vec<String> {
         runs,
         match verdict {
             Verdict::TooFewRuns => format!("cannot tell: at least {PAIRS_WANTED} runs of each are needed"),
+            Verdict::Better => style::good(word(*verdict)),
+            Verdict::Worse => style::bad(word(*verdict)),
             verdict => word(*verdict).to_owned(),
         },
     ]

@@ -1,5 +1,6 @@
 //! The text of `shunt doctor`.
 
+use super::style;
 use serde::Serialize;
 use shunt_inspect::doctor::{Certainty, Finding, Load};
 use std::collections::BTreeMap;
@@ -71,9 +72,9 @@ fn describe_one(diagnosis: &Diagnosis, verbose: bool) -> String {
 
 fn found(Found { finding, gain }: &Found) -> String {
     let certainty = match finding.certainty {
-        Certainty::Certain => "certain",
-        Certainty::Likely => "likely",
-        Certainty::Possible => "possible",
+        Certainty::Certain => style::bad("certain"),
+        Certainty::Likely => style::warning("likely"),
+        Certainty::Possible => "possible".to_owned(),
     };
     let gain = gain.as_ref().map_or(String::new(), |gain| {
         format!(

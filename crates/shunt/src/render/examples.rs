@@ -266,7 +266,7 @@ pub(crate) fn status() -> Status {
         refusals: counts(&[("unconfirmed", 1009)]),
         drops: BTreeMap::new(),
         slow_causes: vec![SlowCause {
-            what: "tun0 is a tun device, which cannot be a port: packets that enter or leave by it stay slow"
+            what: "tun0 is a tun device, which cannot be a port: packets that enter or leave through it stay slow"
                 .to_owned(),
             remedy: "nothing to do: traffic between the ports can be fast".to_owned(),
         }],

@@ -1,6 +1,6 @@
 //! The text of `shunt flows`.
 
-use super::units;
+use super::{columns::align, style, units};
 use shunt_api::{Connection, Direction, DirectionName, Engine, FlowState, Tuple};
 
 pub(super) fn describe(connection: &Connection, verbose: bool) -> String {
@@ -50,17 +50,40 @@ impl Counters {
 
     fn describe(&self) -> String {
         format!(
-            "{} {}  {} packets  {} bytes  {}  {}  age {}  idle {}",
-            self.state,
+            "{} {}  {}  {}  {}, {}  age {}  idle {}",
+            state(self.state),
             self.engine,
-            self.packets,
-            self.bytes,
             units::bits_per_second(self.rate_bps),
             units::packets_per_second(self.rate_pps),
+            units::count(self.packets, "packet"),
+            units::bytes(self.bytes),
             units::time(self.age_s),
             units::time(self.idle_s),
         )
     }
+}
+
+/// The state of a flow: green if its packets are fast.
+fn state(state: FlowState) -> String {
+    match state {
+        FlowState::Active | FlowState::Static => style::good(state.to_string()),
+        _ => style::warning(state.to_string()),
+    }
+}
+
+/// One line for each connection.
+pub(super) fn brief(connections: &[Connection]) -> String {
+    let row = |connection: &Connection| {
+        vec![
+            connection.proto.to_string(),
+            source_and_destination(&connection.orig),
+            state(connection.state),
+            connection.engine.to_string(),
+            units::bits_per_second(connection.rate_bps),
+            units::packets_per_second(connection.rate_pps),
+        ]
+    };
+    align("<<<<>", &connections.iter().map(row).collect::<Vec<_>>())
 }
 
 /// The match and the action: port and tuple of arriving packets, port of leaving packets, and the parts of the tuple that are

@@ -87,8 +87,8 @@ pub(super) fn describe(totals: &[HostTotal]) -> String {
             units::bits_per_second(total.received_bps),
             units::packets_per_second(total.rate_pps),
             total.packets.to_string(),
-            total.sent_bytes.to_string(),
-            total.received_bytes.to_string(),
+            units::bytes(total.sent_bytes),
+            units::bytes(total.received_bytes),
             units::time(total.age_s),
             units::time(total.idle_s),
         ]

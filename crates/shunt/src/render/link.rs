@@ -80,6 +80,15 @@ fn one(screen: &LinkScreen, verbose: bool) -> String {
     format!("{head}\n{}  rates over {:.1} s\n{rates}", align("<<", &rows), screen.seconds)
 }
 
+/// One line for each port.
+pub(super) fn brief(screens: &[LinkScreen]) -> String {
+    let row = |screen: &LinkScreen| {
+        let nic = &screen.link.nic;
+        vec![nic.name.clone(), nic.driver.clone().unwrap_or_else(|| "-".to_owned()), state(&screen.link)]
+    };
+    align("<", &screens.iter().map(row).collect::<Vec<_>>())
+}
+
 fn lacking(link: &Link, what: &str) -> String {
     link.lacking.get(what).map_or("unknown".to_owned(), |why| format!("- ({why})"))
 }

@@ -1,6 +1,6 @@
 //! The text of `shunt status`, and of `shunt up`.
 
-use super::{columns::align, units};
+use super::{columns::align, style, units};
 use shunt_api::{FilterHook, PortStatus, Probe, RuleNote, RulesetStatus, SlowCause, Status, TopReason};
 use std::collections::BTreeMap;
 
@@ -11,7 +11,33 @@ pub(super) fn started(status: &Status) -> String {
 
 /// The lasting causes, each with what to do.
 pub(super) fn slow_causes(causes: &[SlowCause]) -> String {
-    causes.iter().map(|SlowCause { what, remedy }| format!("slow: {what}\n    {remedy}\n")).collect()
+    causes
+        .iter()
+        .map(|SlowCause { what, remedy }| format!("{} {what}\n    {remedy}\n", style::warning("slow:")))
+        .collect()
+}
+
+/// One line for each port, as `ip -br link` has it: engine, link, fast share, and packets.
+pub(super) fn brief(status: &Status) -> String {
+    let row = |port: &PortStatus| {
+        let fast = port.packets.xdp + port.packets.tc;
+        let all = fast + port.packets.slow + port.packets.dropped;
+        let share = if all == 0 { "-".to_owned() } else { units::percent(fast as f64 / all as f64) };
+        vec![
+            port.name.clone(),
+            port.engine.to_string(),
+            link(port.up),
+            share,
+            format!("fast {fast}"),
+            format!("slow {}", port.packets.slow),
+            format!("dropped {}", port.packets.dropped),
+        ]
+    };
+    align("<<<>", &status.ports.iter().map(row).collect::<Vec<_>>())
+}
+
+fn link(up: bool) -> String {
+    if up { style::good("up") } else { style::bad("down") }
 }
 
 /// One line for each port: its name, its engine, and the reason for this engine.
@@ -41,9 +67,9 @@ pub(super) fn describe(status: &Status, verbose: bool) -> String {
     );
     text += &format!(
         "bytes    fast {} ({}), slow {}\n",
-        bytes.fast,
+        units::bytes(bytes.fast),
         units::percent(bytes.fast_share),
-        bytes.slow
+        units::bytes(bytes.slow)
     );
     text += &format!(
         "flows    active {}, pending {}, retired {}, static {}, max per family {}\n",
@@ -149,7 +175,7 @@ fn port_table(ports: &[PortStatus]) -> String {
         vec![
             port.name.clone(),
             port.engine.to_string(),
-            if port.up { "up" } else { "down" }.to_owned(),
+            link(port.up),
             port.mtu.to_string(),
             port.mac.to_string(),
             attached,
@@ -157,8 +183,8 @@ fn port_table(ports: &[PortStatus]) -> String {
             port.packets.tc.to_string(),
             port.packets.slow.to_string(),
             port.packets.dropped.to_string(),
-            port.bytes.fast.to_string(),
-            port.bytes.slow.to_string(),
+            units::bytes(port.bytes.fast),
+            units::bytes(port.bytes.slow),
         ]
     }));
     align("<<<><<>", &rows)
@@ -189,8 +215,7 @@ fn top_reasons(reasons: &[TopReason]) -> String {
     }
     let mut text = "\nwhy packets took the slow path\n".to_owned();
     for TopReason { reason, packets, meaning, remedy } in reasons {
-        let unit = if *packets == 1 { "packet" } else { "packets" };
-        text += &format!("{reason}, {packets} {unit}: {meaning}\n    {remedy}\n");
+        text += &format!("{reason}, {}: {meaning}\n    {remedy}\n", units::count(*packets, "packet"));
     }
     text
 }

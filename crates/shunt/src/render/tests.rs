@@ -14,9 +14,10 @@ use clap::Parser;
 use serde_json::Value;
 use std::{env, fs, path::Path, sync::Arc};
 
-const TEXT: Format = Format { json: false, verbose: false };
-const VERBOSE: Format = Format { json: false, verbose: true };
-const JSON: Format = Format { json: true, verbose: false };
+const TEXT: Format = Format { json: false, brief: false, verbose: false, width: None, colour: false };
+const VERBOSE: Format = Format { verbose: true, ..TEXT };
+const BRIEF: Format = Format { brief: true, ..TEXT };
+const JSON: Format = Format { json: true, ..TEXT };
 
 fn show(answer: &Answer, format: Format) -> String {
     let mut out = Vec::new();
@@ -73,6 +74,9 @@ fn every_text_matches_its_golden_file() {
     assert_golden("status.txt", &show(&Answer::Status(status()), TEXT));
     assert_golden("status-verbose.txt", &show(&Answer::Status(status()), VERBOSE));
     assert_golden("flows.txt", &show(&Answer::Flows(connections()), TEXT));
+    assert_golden("status-brief.txt", &show(&Answer::Status(status()), BRIEF));
+    assert_golden("flows-brief.txt", &show(&Answer::Flows(connections()), BRIEF));
+    assert_golden("why-brief.txt", &show(&Answer::Why(explanation()), BRIEF));
     assert_golden("flows-verbose.txt", &show(&Answer::Flows(connections()), VERBOSE));
     assert_golden("flows-by-host.txt", &show(&Answer::Hosts(examples::hosts()), TEXT));
     assert_golden("flows-by-host.json", &show(&Answer::Hosts(examples::hosts()), JSON));
@@ -184,16 +188,22 @@ fn text_lacks(answer: &Answer, scaled: &[&str]) -> Vec<(String, String)> {
         .map(|w| w.trim_end_matches(':'))
         .collect();
     let has = |leaf: &str| words.contains(&leaf) || (leaf.contains([' ', ':']) && text.contains(leaf));
+    let has_bytes = |at: &str, leaf: &str| {
+        let is_bytes = at.ends_with(".bytes") || at.contains(".bytes.");
+        is_bytes && leaf.parse().is_ok_and(|bytes| text.contains(&units::bytes(bytes)))
+    };
     let mut found = Vec::new();
     leaves("", &value, &mut found);
     assert!(found.len() > 20);
-    found.retain(|(at, leaf)| !has(leaf) && !scaled.iter().any(|end| at.ends_with(end)));
+    found.retain(|(at, leaf)| {
+        !has(leaf) && !has_bytes(at, leaf) && !scaled.iter().any(|end| at.ends_with(end))
+    });
     found
 }
 
 #[test]
 fn the_text_of_status_shows_every_value_of_the_json() {
-    // These values appear in other units or words: 93784 as 1d 2h 3m 4s, 0.999 as 99.9 %, true as up, 4 as ipv4. A count of one
+    // These values appear in other units or words, as all bytes do: 93784 as 1d 2h 3m 4s, 0.999 as 99.9 %, true as up, 4 as ipv4. A count of one
     // rule is not shown, a rule of legacy iptables is named by its command, and `unread` is null.
     let scaled = [
         ".held",

@@ -12,6 +12,20 @@ pub(super) fn packets_per_second(rate: u64) -> String {
     scaled(rate, "pps")
 }
 
+/// `950 B`, `9.50 MB`: SI prefixes, as for rates.
+pub(super) fn bytes(count: u64) -> String {
+    scaled(count, "B")
+}
+
+/// `1 flow`, `2 flows`, `2 entries`.
+pub(super) fn count(count: u64, noun: &str) -> String {
+    match noun.strip_suffix('y') {
+        _ if count == 1 => format!("1 {noun}"),
+        Some(stem) => format!("{count} {stem}ies"),
+        None => format!("{count} {noun}s"),
+    }
+}
+
 /// Three significant digits, with a prefix.
 fn scaled(value: u64, unit: &str) -> String {
     if value < 1000 {

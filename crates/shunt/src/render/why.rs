@@ -1,6 +1,6 @@
 //! The text of `shunt why`.
 
-use super::{flows::source_and_destination, tracked, units};
+use super::{columns::align, flows::source_and_destination, style, tracked, units};
 use shunt_api::{Because, Explained, Explanation, Why};
 
 pub(crate) fn describe(explanation: &Explanation) -> String {
@@ -9,6 +9,33 @@ pub(crate) fn describe(explanation: &Explanation) -> String {
         text += &format!("and {} more\n", explanation.more);
     }
     text
+}
+
+/// One line for each direction.
+pub(super) fn brief(explanation: &Explanation) -> String {
+    let mut rows = Vec::new();
+    for Explained { protocol, directions, .. } in &explanation.connections {
+        rows.extend(directions.iter().map(|why| {
+            let cause = match (&why.because, &why.engine) {
+                (Some(because), _) => because.reason.clone(),
+                (None, Some(engine)) => engine.to_string(),
+                (None, None) => String::new(),
+            };
+            let tuple = source_and_destination(&why.tuple);
+            vec![
+                tracked::name(*protocol).to_owned(),
+                why.dir.to_string(),
+                tuple,
+                fast_or_slow(why.fast),
+                cause,
+            ]
+        }));
+    }
+    align("<", &rows)
+}
+
+fn fast_or_slow(fast: bool) -> String {
+    if fast { style::good("fast") } else { style::warning("slow") }
 }
 
 fn describe_connection(connection: &Explained) -> String {
@@ -29,8 +56,7 @@ fn describe_connection(connection: &Explained) -> String {
 
 fn describe_direction(why: &Why) -> String {
     let Why { dir, tuple, fast, since_s, engine, in_port, out_port, because } = why;
-    let mut text =
-        format!("  {dir:<5}  {}  {}", source_and_destination(tuple), if *fast { "fast" } else { "slow" });
+    let mut text = format!("  {dir:<5}  {}  {}", source_and_destination(tuple), fast_or_slow(*fast));
     if let Some(seconds) = since_s {
         text += &format!(" since {}", units::time(*seconds));
     }

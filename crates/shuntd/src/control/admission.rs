@@ -1,4 +1,4 @@
-//! Who a client is, and which requests it may make.
+//! Identifies clients and decides which requests they may make.
 
 use axum::http::{Method, header::HOST};
 use hyper::Request;
@@ -8,7 +8,7 @@ use shunt_http::Token;
 use std::{net::IpAddr, path::Path};
 use tokio::net::UnixStream;
 
-/// Who a client is.
+/// The identity of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Client {
     /// Root, or the user that the daemon runs as.
@@ -32,7 +32,7 @@ impl Client {
         }
     }
 
-    /// Why the client may not make a request with this method; `None` if it may.
+    /// The refusal of a request with this method; `None` if the client may make it.
     pub(super) fn refusal(self, method: &Method) -> Option<Failure> {
         if self == Self::Owner || *method == Method::GET || *method == Method::HEAD {
             return None;
@@ -46,7 +46,7 @@ impl Client {
     }
 }
 
-/// Which clients the page's address serves.
+/// The clients that the page's address serves.
 #[derive(Debug, Clone)]
 pub(super) struct PageAccess {
     token: Option<Token>,
@@ -61,7 +61,7 @@ impl PageAccess {
         Ok(Self { token })
     }
 
-    /// Why a request is refused. None if it is served.
+    /// The refusal of a request; None if it is served.
     pub(super) fn refusal<B>(&self, request: &Request<B>) -> Option<Failure> {
         let Some(token) = &self.token else { return foreign_host(request) };
         // A browser that opens the page sends no header, so the page itself takes the token from the address.

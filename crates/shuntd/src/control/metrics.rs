@@ -6,6 +6,7 @@ use prometheus::{
 };
 use shunt_api::Status;
 use shunt_bpf::abi::{Counters, FIRST_DROP, FIRST_REFUSAL, REASONS};
+use shunt_core::Cause;
 use std::{collections::BTreeMap, fs, time::Duration};
 
 /// The values that the metrics are made from.
@@ -29,7 +30,7 @@ impl Page {
         self.0.register(Box::new(metric))
     }
 
-    /// Adds counters under one name, one for each row. The caller leaves out rows that are 0 where there may be many.
+    /// Adds counters under one name, one for each row. Rows that are 0 are there, too: a rate needs a first value.
     fn counters<const N: usize>(
         &self,
         (name, help): (&str, &str),
@@ -43,6 +44,20 @@ impl Page {
         self.add(metric)
     }
 
+    /// Adds gauges under one name, one for each row.
+    fn gauges<const N: usize>(
+        &self,
+        (name, help): (&str, &str),
+        labels: [&str; N],
+        rows: impl IntoIterator<Item = ([String; N], f64)>,
+    ) -> prometheus::Result<()> {
+        let metric = GaugeVec::new(Opts::new(name, help), &labels)?;
+        for (values, value) in rows {
+            metric.get_metric_with_label_values(&values.each_ref().map(String::as_str))?.set(value);
+        }
+        self.add(metric)
+    }
+
     fn gauge(&self, name: &str, help: &str, value: f64) -> prometheus::Result<()> {
         let metric = Gauge::new(name, help)?;
         metric.set(value);
@@ -50,45 +65,43 @@ impl Page {
     }
 
     fn traffic(&self, ports: &BTreeMap<String, Counters>) -> prometheus::Result<()> {
-        let labels = ["port", "path", "engine"];
-        let row = |port: &String, path: &str, engine: &str, count| {
-            ([port.clone(), path.to_owned(), engine.to_owned()], count)
-        };
-        let packets = ports.iter().flat_map(|(port, counted)| {
+        let labels = ["device", "path"];
+        let row = |device: &String, path: &str, count| ([device.clone(), path.to_owned()], count);
+        let packets = ports.iter().flat_map(|(device, counted)| {
             [
-                row(port, "fast", "xdp", counted.xdp_pkts),
-                row(port, "fast", "tc", counted.tc_pkts),
-                row(port, "slow", "", counted.slow_pkts),
-                row(port, "dropped", "", counted.dropped_pkts),
+                row(device, "xdp", counted.xdp_pkts),
+                row(device, "tc", counted.tc_pkts),
+                row(device, "slow", counted.slow_pkts),
+                row(device, "dropped", counted.dropped_pkts),
             ]
         });
-        let help = "Packets received on a port, by path taken; a GRO or GSO aggregate counts as one.";
+        let help = "Packets received on a device, by path: the engines xdp and tc are the fast path; a GRO or GSO aggregate counts as one.";
         self.counters(("shunt_packets_total", help), labels, packets)?;
-        let bytes = ports.iter().flat_map(|(port, counted)| {
+        let bytes = ports.iter().flat_map(|(device, counted)| {
             [
-                row(port, "fast", "xdp", counted.xdp_bytes),
-                row(port, "fast", "tc", counted.tc_bytes),
-                row(port, "slow", "", counted.slow_bytes),
+                row(device, "xdp", counted.xdp_bytes),
+                row(device, "tc", counted.tc_bytes),
+                row(device, "slow", counted.slow_bytes),
             ]
         });
-        let help = "Bytes received on a port, from the L3 header on.";
+        let help = "Bytes received on a device, from the L3 header on, by path.";
         self.counters(("shunt_bytes_total", help), labels, bytes)?;
         let reasons = |which: fn(usize) -> bool| {
-            ports.iter().flat_map(move |(port, counted)| {
+            ports.iter().flat_map(move |(device, counted)| {
                 let counts = REASONS.iter().map(|(number, name)| (*number, name, counted.reasons[*number]));
                 counts
-                    .filter(move |(number, _, count)| which(*number) && *count > 0)
-                    .map(|(_, name, count)| ([port.clone(), (*name).to_owned()], count))
+                    .filter(move |(number, ..)| which(*number))
+                    .map(|(_, name, count)| ([device.clone(), (*name).to_owned()], count))
             })
         };
-        let help = "Packets received on a port and handed to Linux, by reason.";
-        self.counters(("shunt_punts_total", help), ["port", "reason"], reasons(|n| n < FIRST_REFUSAL))?;
+        let help = "Packets received on a device and handed to Linux, by reason.";
+        self.counters(("shunt_punts_total", help), ["device", "reason"], reasons(|n| n < FIRST_REFUSAL))?;
         let help =
-            "Packets that Linux forwarded out of a port and from which nothing was learned, by reason.";
+            "Packets that Linux forwarded out of a device and from which nothing was learned, by reason.";
         let is_refusal = |n| (FIRST_REFUSAL..FIRST_DROP).contains(&n);
-        self.counters(("shunt_refusals_total", help), ["port", "reason"], reasons(is_refusal))?;
-        let help = "Packets received on a port and lost by the fast path, by reason.";
-        self.counters(("shunt_drops_total", help), ["port", "reason"], reasons(|n| n >= FIRST_DROP))?;
+        self.counters(("shunt_refusals_total", help), ["device", "reason"], reasons(is_refusal))?;
+        let help = "Packets received on a device and lost by the fast path, by reason.";
+        self.counters(("shunt_drops_total", help), ["device", "reason"], reasons(|n| n >= FIRST_DROP))?;
         let flows = [
             (
                 "shunt_flows_learned_total",
@@ -99,32 +112,46 @@ impl Page {
             ("shunt_flows_retired_total", "Flows taken out of use by the data plane.", |c| c.retired),
         ];
         for (name, help, count) in flows {
-            let rows = ports.iter().map(|(port, counted)| ([port.clone()], count(counted)));
-            self.counters((name, help), ["port"], rows)?;
+            let rows = ports.iter().map(|(device, counted)| ([device.clone()], count(counted)));
+            self.counters((name, help), ["device"], rows)?;
         }
         Ok(())
     }
 
     fn state(&self, status: &Status) -> prometheus::Result<()> {
-        let info = GaugeVec::new(
-            Opts::new("shunt_info", "Version and instance of the daemon; always 1."),
-            &["version", "instance"],
+        // Prometheus gives `instance` to each target, so the name of ours is another label.
+        let info = [([status.version.clone(), status.instance.clone()], 1.0)];
+        self.gauges(
+            ("shunt_build_info", "Version and name of the instance; always 1."),
+            ["version", "name"],
+            info,
         )?;
-        info.get_metric_with_label_values(&[&status.version, &status.instance])?.set(1.0);
-        self.add(info)?;
-        let flows = GaugeVec::new(Opts::new("shunt_flows", "Flows in the table, by state."), &["state"])?;
+        let engines = status.ports.iter().map(|port| ([port.name.clone(), port.engine.to_string()], 1.0));
+        let help = "The engine by which packets leave through a device; always 1.";
+        self.gauges(("shunt_device_info", help), ["device", "engine"], engines)?;
+        let links = status.ports.iter().map(|port| ([port.name.clone()], f64::from(u8::from(port.up))));
+        self.gauges(("shunt_device_up", "Whether the device is up and has a carrier."), ["device"], links)?;
+        let causes = status.slow_causes.len() as f64;
+        self.gauge(
+            "shunt_slow_causes",
+            "Lasting causes that keep traffic slow; `shunt status` names them.",
+            causes,
+        )?;
         let counts = &status.flows;
-        for (state, count) in [
+        let flows = [
             ("active", counts.active),
             ("pending", counts.pending),
             ("retired", counts.retired),
             ("static", counts.static_),
-        ] {
-            flows.get_metric_with_label_values(&[state])?.set(count as f64);
-        }
-        self.add(flows)?;
+        ];
+        let flows = flows.map(|(state, count)| ([state.to_owned()], count as f64));
+        self.gauges(("shunt_flows", "Flows in the table, by state."), ["state"], flows)?;
         self.gauge("shunt_flows_max", "The size of the flow table.", counts.max as f64)?;
-        let moves = status.epoch_moves.iter().map(|(cause, count)| ([cause.clone()], *count));
+        let moves = Cause::ALL.map(|cause| {
+            let cause = cause.to_string();
+            let count = status.epoch_moves.get(&cause).copied().unwrap_or_default();
+            ([cause], count)
+        });
         let help = "How often all learned flows were invalidated by a change, by cause.";
         self.counters(("shunt_epoch_moves_total", help), ["cause"], moves)?;
         let help = "Expired flows whose counts are missing from `shunt conntrack`.";

@@ -2,7 +2,8 @@
 
 use super::Daemon;
 use crate::{failures::attach_failure, foreign_programs::foreign_programs};
-use shunt_core::{Action, Cause, Event, Hold, Source};
+use shunt_bpf::Dependency;
+use shunt_core::{Action, Cause, Event, Hold, Scope, Source};
 use std::time::Instant;
 
 impl Daemon {
@@ -32,7 +33,11 @@ impl Daemon {
 
     pub(super) fn perform(&mut self, action: Action) {
         match action {
-            Action::MoveEpoch(cause) => self.move_epoch(cause),
+            Action::MoveEpoch(cause) => {
+                self.plane.control().move_epoch();
+                self.count_move(cause);
+            }
+            Action::MoveEpochFor(cause, scope) => self.move_epoch_for(cause, scope),
             Action::Beat => self.beat(),
             Action::Sweep => {
                 self.write_proof_interval();
@@ -55,12 +60,14 @@ impl Daemon {
                 let programs = foreign_programs(&self.plane, &devices);
                 self.handle(Event::Programs(programs));
             }
-            Action::AwaitKernel(cause) => {
+            Action::AwaitKernel(cause, scope) => {
                 if let Some(barrier) = &self.rtnl_barrier {
-                    let _ = barrier.send(cause);
+                    let _ = barrier.send((cause, scope));
                 }
             }
-            Action::ReadRuleset { after } => self.ruleset_reader.start(after),
+            Action::ReadRuleset { after } => {
+                self.ruleset_reader.start(after, self.plane.control().rule_changes())
+            }
             Action::Hold(Hold { v4, v6 }) => self.plane.control().set_hold(v4, v6),
             Action::SetUppers(uppers) => {
                 if let Err(error) = self.plane.set_uppers(&uppers) {
@@ -119,12 +126,31 @@ impl Daemon {
         }
     }
 
-    fn move_epoch(&mut self, cause: Cause) {
-        let control = self.plane.control();
-        control.move_epoch();
+    /// Moves the epoch if a flow may depend on what has changed, by the same test as the filters of the sockets.
+    fn move_epoch_for(&mut self, cause: Cause, scope: Scope) {
+        let dependency = match scope {
+            Scope::Everything => None,
+            Scope::Prefix { addr, len } => Some(Dependency::Prefix { addr, len }),
+            Scope::Station(mac) => Some(Dependency::Station(mac.0)),
+        };
+        match dependency.map(|dependency| self.plane.note_change(dependency)) {
+            // The filter of the socket may have moved it, before the daemon heard of the change.
+            Some(Ok(false)) if self.plane.control().epoch() == self.counted_epoch => {}
+            Some(Ok(_)) => self.count_move(cause),
+            Some(Err(error)) => {
+                tracing::debug!("cannot tell which flows a change concerns: {error}");
+                self.perform(Action::MoveEpoch(cause));
+            }
+            None => self.perform(Action::MoveEpoch(cause)),
+        }
+    }
+
+    fn count_move(&mut self, cause: Cause) {
+        let epoch = self.plane.control().epoch();
+        self.counted_epoch = epoch;
         *self.epoch_moves.entry(cause).or_default() += 1;
         self.last_move = Some((Instant::now(), cause));
-        self.trace_stream.send_epoch(control.epoch(), &cause.to_string());
-        tracing::debug!("epoch {}: {cause}", control.epoch());
+        self.trace_stream.send_epoch(epoch, &cause.to_string());
+        tracing::debug!("epoch {epoch}: {cause}");
     }
 }

@@ -63,7 +63,7 @@ impl Daemon {
         }
     }
 
-    /// What surveys have counted so far, by ifindex.
+    /// The counts of all surveys so far, by ifindex.
     pub(super) fn surveyed(&self) -> BTreeMap<u32, SurveyCounts> {
         let counts = |ifindex| {
             let counted = self.plane.counters(ifindex).ok()?;
@@ -96,6 +96,7 @@ fn flags(setting: PortSetting) -> u16 {
         (learned, abi::PORT_BRIDGED),
         (untracked4, abi::PORT_UNTRACKED4),
         (untracked6, abi::PORT_UNTRACKED6),
+        (setting.floods_unseen, abi::PORT_FLOODS_UNSEEN),
     ];
     flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag)
 }

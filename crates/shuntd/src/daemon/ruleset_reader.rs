@@ -1,18 +1,29 @@
 //! Reads the nftables ruleset in the background of the event loop.
 
+use super::Daemon;
+use shunt_bpf::RuleChanges;
 use shunt_core::Event;
+use shunt_kernel::AddressSet;
 use std::{pin::Pin, time::Duration};
+
+/// The result of a read.
+pub(super) struct RulesetRead {
+    event: Event,
+    address_sets: Vec<AddressSet>,
+    /// The count of changes of rules before the read.
+    at: u32,
+}
 
 /// The read that is in progress, if there is one.
 #[derive(Default)]
 pub(super) struct RulesetReader {
-    reading: Option<Pin<Box<dyn Future<Output = Event> + Send>>>,
+    reading: Option<Pin<Box<dyn Future<Output = RulesetRead> + Send>>>,
 }
 
 impl RulesetReader {
     /// Begins a read after a pause. Replaces a read in progress.
-    pub(super) fn start(&mut self, after: Duration) {
-        self.reading = Some(Box::pin(read_ruleset(after)));
+    pub(super) fn start(&mut self, after: Duration, changes: RuleChanges) {
+        self.reading = Some(Box::pin(read_ruleset(after, changes)));
     }
 
     pub(super) fn is_reading(&self) -> bool {
@@ -20,27 +31,52 @@ impl RulesetReader {
     }
 
     /// Waits for the result of the read in progress; forever if there is none. May be dropped at any time.
-    pub(super) async fn result(&mut self) -> Event {
+    pub(super) async fn result(&mut self) -> RulesetRead {
         match &mut self.reading {
             Some(reading) => {
-                let event = reading.await;
+                let read = reading.await;
                 self.reading = None;
-                event
+                read
             }
             None => std::future::pending().await,
         }
     }
 }
 
-async fn read_ruleset(after: Duration) -> Event {
+async fn read_ruleset(after: Duration, changes: RuleChanges) -> RulesetRead {
     tokio::time::sleep(after).await;
-    match shunt_kernel::read_ruleset().await {
-        Ok(statements) => Event::RulesetRead(statements),
+    // Before the read: rules that change meanwhile are counted later.
+    let at = changes.count();
+    let (event, address_sets) = match shunt_kernel::read_ruleset().await {
+        Ok(ruleset) => (Event::RulesetRead(ruleset.statements), ruleset.address_sets),
         Err(error) => {
             tracing::warn!(
                 "cannot read the nftables ruleset: {error}; nothing is learned until it can be read"
             );
-            Event::RulesetUnread(error.to_string())
+            (Event::RulesetUnread(error.to_string()), Vec::new())
         }
+    };
+    RulesetRead { event, address_sets, at }
+}
+
+impl Daemon {
+    /// Tells the data plane of which sets an element concerns only packets that have its address, and the policy the rest.
+    pub(super) fn on_ruleset(&mut self, read: RulesetRead) {
+        let described = |set: &'_ AddressSet| shunt_bpf::AddressSet {
+            family: set.family,
+            table: set.table.clone(),
+            name: set.name.clone(),
+            v6: set.v6,
+            offset: set.offset,
+            key_bytes: set.key_bytes,
+            intervals: set.intervals,
+        };
+        let sets: Vec<_> = read.address_sets.iter().map(described).collect();
+        if let Err(error) = self.plane.set_address_sets(&sets, read.at) {
+            tracing::debug!(
+                "cannot describe sets to the programs, so each of their elements concerns every flow: {error}"
+            );
+        }
+        self.handle(read.event);
     }
 }

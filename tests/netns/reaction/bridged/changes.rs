@@ -149,7 +149,7 @@ fn new_stations_leave_the_flows_of_other_stations_fast() {
     }
 }
 
-/// The sender's packets come in by another port, and the replies must follow.
+/// The sender's packets arrive on another port, and the replies must follow.
 #[test]
 fn replies_follow_a_sender_that_roams_at_once() {
     if !require_root() {
@@ -351,7 +351,7 @@ fn a_bridge_with_an_ageing_time_below_a_second_is_left_to_linux() {
     stations.shuntd.stop();
 }
 
-/// A device on top of the bridge gets packets that leave by no port, where Shunt would see them.
+/// A device on top of the bridge gets packets that leave through no port, where Shunt would see them.
 #[test]
 fn a_device_that_listens_on_the_bridge_keeps_bridged_traffic_slow() {
     if !require_root() {

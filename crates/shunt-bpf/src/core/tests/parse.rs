@@ -1,4 +1,4 @@
-//! Which frames can be parsed, their keys and descriptions, and the reasons for the others.
+//! Parsing of frames: keys and descriptions of valid frames, and the reasons for refusing others.
 
 use super::*;
 use crate::wire::{class_bits, key_for};

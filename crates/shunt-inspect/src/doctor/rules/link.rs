@@ -3,13 +3,13 @@
 use super::{Certainty, OVERRUNS, Seen, System, seen};
 use crate::link::Irq;
 
-/// Pause frames per second above which a link stands still for a noticeable time.
+/// Pause frames per second above which the link is stopped for a noticeable time.
 const STORM_PER_SECOND: f64 = 500.0;
-/// Below this rate, interrupts per packet are no burden.
+/// Packets/s below which one interrupt per packet is harmless.
 const BUSY_PPS: f64 = 2000.0;
-/// Interrupts that one CPU alone took, of all, that count as all.
+/// Share of all interrupts above which one CPU counts as taking all of them.
 const ALMOST_ALL: f64 = 0.97;
-/// Fewer descriptors hold less than 0.1 ms of the smallest frames of a gigabit link.
+/// A ring with fewer descriptors holds less than 0.1 ms of the smallest frames at 1 Gbit/s.
 const SMALL_RING: u32 = 128;
 
 pub(super) fn partner_pauses_alone(system: &System) -> Option<Seen> {
@@ -192,7 +192,7 @@ pub(super) fn checksum_offload_off(system: &System) -> Option<Seen> {
     let tx = ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"];
     let mut off: Vec<&str> = Vec::new();
     off.extend(could("rx-checksum").then_some("rx-checksum"));
-    // One of the three kinds is enough.
+    // A driver that computes one of the three kinds is enough.
     if !tx.iter().any(|name| link.offload(name) == Some(true)) {
         off.extend(tx.into_iter().filter(|name| could(name)));
     }

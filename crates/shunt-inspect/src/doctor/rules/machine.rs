@@ -2,11 +2,11 @@
 
 use super::{Certainty, OVERRUNS, Seen, System, seen};
 
-/// Idle states that take longer to leave are deep.
+/// Wake-up latency above which an idle state counts as deep.
 const DEEP_US: u64 = 100;
-/// Below this rate in 10^6 bytes/s, memory is not cached: Kyu copied 1.1 to 1.5.
+/// Copy rate in 10^6 bytes/s below which memory is uncached: Kyu copied 1.1 to 1.5.
 const UNCACHED: f64 = 10.0;
-/// TCP copies each byte once between the kernel and the program, and the checksum reads it.
+/// TCP copies each byte once between kernel and program, and the checksum reads it once.
 const COPIES_PER_BYTE: f64 = 2.0;
 const IMX6: [&str; 6] = ["imx6q", "imx6dl", "imx6qp", "imx6s", "imx6d", "imx6dq"];
 

@@ -3,7 +3,7 @@
 use super::testbed::{self, TRIAL_OVERHEAD, TestbedArgs, udp_traffic};
 use crate::{
     commands::{
-        arguments::duration,
+        arguments::{duration, frame_bytes},
         measure::{MeasureContext, measure_and_keep},
     },
     failure::usage,
@@ -17,7 +17,7 @@ use std::{path::PathBuf, time::Duration};
 pub(crate) struct SizeArgs {
     /// Frame sizes with FCS, separated by commas.
     #[arg(long = "size", value_name = "BYTES", value_delimiter = ',', default_values_t = RFC2544_BYTES,
-        value_parser = clap::value_parser!(u32).range(64..=9018))]
+        value_parser = frame_bytes)]
     sizes: Vec<u32>,
     /// An engine to measure in the router's namespace; slow is Linux alone. May be given several times [default: slow, tc and xdp].
     #[arg(long = "engine", value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true)]

@@ -1,11 +1,12 @@
 //! The testbed of a measurement: a router in a namespace or between two devices of this machine, its engines, and the agent on the DUT.
 
 use crate::{
-    client::{agent::RemoteAgent, token},
+    client::{agent::RemoteAgent, candidates, token},
     failure::{traffic_failed, usage},
 };
 use anyhow::Context;
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 use shunt_api::Failure;
 use shunt_gen::{Shape, Sizes};
 use shunt_lab::{
@@ -28,30 +29,33 @@ const ENGINES: [&str; 3] = ["slow", "tc", "xdp"];
 /// The time that a trial or a step takes in addition to its duration: warm-up packets, and packets under way at its end.
 pub(super) const TRIAL_OVERHEAD: Duration = Duration::from_millis(600);
 
+/// The heading of options that name the router to measure.
+const ROUTER: &str = "The router to measure";
+
 /// Without --tx and --rx, a LAN host, a router with a stateful firewall and a WAN host are made in network namespaces.
 #[derive(Debug, Args)]
 pub(crate) struct TestbedArgs {
     /// The sending device: measure whatever connects it to --rx, instead of a router in a namespace.
-    #[arg(long, value_name = "PORT", requires = "rx", conflicts_with = "engines")]
+    #[arg(help_heading = ROUTER, long, value_name = "DEV", requires = "rx", conflicts_with = "engines", add = ArgValueCandidates::new(candidates::devices))]
     pub(super) tx: Option<String>,
     /// The receiving device.
-    #[arg(long, value_name = "PORT", requires = "tx")]
+    #[arg(help_heading = ROUTER, long, value_name = "DEV", requires = "tx", add = ArgValueCandidates::new(candidates::devices))]
     rx: Option<String>,
     /// The router's address on the link of --tx. Without it, frames are addressed to the MAC of --rx.
-    #[arg(long, value_name = "ADDRESS", requires = "tx")]
+    #[arg(help_heading = ROUTER, long, value_name = "ADDRESS", requires = "tx")]
     gateway: Option<IpAddr>,
     /// The router's address on the link of --rx, for frames that --rx sends.
-    #[arg(long, value_name = "ADDRESS", requires = "rx")]
+    #[arg(help_heading = ROUTER, long, value_name = "ADDRESS", requires = "rx")]
     rx_gateway: Option<IpAddr>,
     /// The speed of the link, such as 1G, if the device does not report it; no more than this is offered.
-    #[arg(long, value_name = "SPEED")]
+    #[arg(help_heading = ROUTER, long, value_name = "SPEED")]
     pub(super) speed: Option<LinkSpeed>,
     /// The router, as ssh://[USER@]HOST[:PORT]: ssh starts `shunt lab agent` there; the load of the router is measured too, and `sweep`
     /// reads its counters. Or an agent that already runs there, as http://ADDRESS:PORT.
-    #[arg(long, value_name = "URL", requires = "tx")]
+    #[arg(help_heading = ROUTER, long, value_name = "URL", requires = "tx")]
     dut_agent: Option<String>,
     /// The file with the token of an agent at http:// [default: the variable SHUNT_AGENT_TOKEN].
-    #[arg(long, value_name = "FILE", requires = "dut_agent")]
+    #[arg(help_heading = ROUTER, long, value_name = "FILE", requires = "dut_agent")]
     dut_token_file: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! Which connections `shunt flows` shows, and in which order.
+//! Selects and sorts the connections that `shunt flows` shows.
 
 use crate::render::HostTotal;
 use clap::ValueEnum;

@@ -1,7 +1,8 @@
 //! The arguments of `shunt gen`.
 
-use crate::commands::arguments::duration;
+use crate::{client::candidates, commands::arguments::duration};
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 use shunt_gen::{Addresses, Ports, Rate, Shape, Sizes};
 use shunt_lab::traffic::{Means, MeansChoice, Nics, PcapOut, Replay, Testbed, TrafficSpec};
 use shunt_wire::{Mac, Tag, Tcp, line::LinkSpeed};
@@ -18,103 +19,109 @@ const DEFAULT_RATE: Rate = Rate::Pps(10_000.0);
 /// that are made for the run.
 #[derive(Debug, Args)]
 pub(crate) struct GenArgs {
-    /// Offered rate in each direction: 100kpps, 300Mbit (frames with FCS), 1GbitL1 (with preamble and gap), 80% of the
+    /// Offered rate in each direction: 100kpps, 300M or 300Mbps (frames with FCS), 1GbitL1 (with preamble and gap), 80% of the
     /// link speed, or max [default: 10kpps; with --pcap-in, the timing of the capture].
-    #[arg(long)]
+    #[arg(long, help_heading = "Traffic")]
     pub(super) rate: Option<Rate>,
     /// Duration [default: 2s; with --count or --pcap-in, until all packets are sent].
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Traffic")]
     time: Option<Duration>,
     /// Number of packets in each direction.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Traffic")]
     count: Option<u64>,
     /// Frame size with FCS, 64 to 9018: one size, imix (7 of 64, 4 of 570, 1 of 1518), or as 64:7,570:4,1518:1.
-    #[arg(long, default_value = "64")]
+    #[arg(long, default_value = "64", help_heading = "Traffic")]
     size: Sizes,
     /// Number of packets sent back to back.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Traffic")]
     burst: u32,
     /// Duration of the traffic before the measurement; it is not counted.
-    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = duration, help_heading = "Traffic")]
     warm_up: Duration,
     /// Send in both directions at once.
-    #[arg(long)]
+    #[arg(long, help_heading = "Traffic")]
     both: bool,
     /// Use IPv6, if neither --src nor --dst is given.
-    #[arg(short = '6', long)]
+    #[arg(short = '6', long, help_heading = "Packets")]
     ipv6: bool,
     /// Send TCP segments of seemingly established connections instead of UDP.
-    #[arg(long)]
+    #[arg(long, help_heading = "Packets")]
     tcp: bool,
     /// A VLAN tag; give it twice for QinQ, outermost first.
-    #[arg(long = "vlan", value_name = "ID", value_parser = clap::value_parser!(u16).range(0..4096))]
+    #[arg(long = "vlan", value_name = "ID", value_parser = clap::value_parser!(u16).range(0..4096), help_heading = "Packets")]
     vlans: Vec<u16>,
     /// Source addresses: ADDRESS, FIRST-LAST, or ADDRESS/LENGTH [default: the address of the sending port].
-    #[arg(long, value_name = "ADDRESSES")]
+    #[arg(long, value_name = "ADDRESSES", help_heading = "Packets")]
     src: Option<Addresses>,
     /// Destination addresses [default: the address of the receiving port].
-    #[arg(long, value_name = "ADDRESSES")]
+    #[arg(long, value_name = "ADDRESSES", help_heading = "Packets")]
     dst: Option<Addresses>,
     /// Source ports.
-    #[arg(long, value_name = "PORTS", default_value = "1024")]
+    #[arg(long, value_name = "PORTS", default_value = "1024", help_heading = "Packets")]
     sport: Ports,
     /// Destination ports.
-    #[arg(long, value_name = "PORTS", default_value = "5001")]
+    #[arg(long, value_name = "PORTS", default_value = "5001", help_heading = "Packets")]
     dport: Ports,
     /// Use at most this many flows of those that the ranges give. Source ports vary first.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Packets")]
     flows: Option<u32>,
     /// Send the flows in a random order drawn from this seed, instead of in turn.
-    #[arg(long, value_name = "SEED")]
+    #[arg(long, value_name = "SEED", help_heading = "Packets")]
     shuffle: Option<u64>,
     /// TTL or hop limit.
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, help_heading = "Packets")]
     ttl: u8,
     /// Send UDP over IPv4 without a checksum.
-    #[arg(long)]
+    #[arg(long, help_heading = "Packets")]
     no_checksum: bool,
     /// The sending device: measure whatever connects it to --rx, instead of a router in a namespace.
-    #[arg(long, value_name = "PORT", requires = "rx")]
+    #[arg(long, value_name = "DEV", add = ArgValueCandidates::new(candidates::devices), requires = "rx", help_heading = "The router to measure")]
     tx: Option<String>,
     /// The receiving device.
-    #[arg(long, value_name = "PORT", requires = "tx")]
+    #[arg(long, value_name = "DEV", add = ArgValueCandidates::new(candidates::devices), requires = "tx", help_heading = "The router to measure")]
     rx: Option<String>,
     /// The router's address on the link of --tx. Without it, frames are addressed to the MAC of --rx, for a cable or a bridge.
-    #[arg(long, value_name = "ADDRESS", requires = "tx")]
+    #[arg(long, value_name = "ADDRESS", requires = "tx", help_heading = "The router to measure")]
     gateway: Option<IpAddr>,
     /// The router's address on the link of --rx; needed for --both.
-    #[arg(long, value_name = "ADDRESS", requires = "rx")]
+    #[arg(long, value_name = "ADDRESS", requires = "rx", help_heading = "The router to measure")]
     rx_gateway: Option<IpAddr>,
     /// The destination MAC of frames from --tx, instead of resolving it by ARP or ND.
-    #[arg(long, value_name = "MAC", requires = "tx")]
+    #[arg(long, value_name = "MAC", requires = "tx", help_heading = "The router to measure")]
     dmac: Option<Mac>,
     /// The speed of the link, if the device does not report it.
-    #[arg(long, value_name = "SPEED")]
+    #[arg(long, value_name = "SPEED", help_heading = "The router to measure")]
     speed: Option<LinkSpeed>,
     /// How packets are sent: as live XDP frames, which is faster, or by a socket, which works with any device and frame size.
-    #[arg(long, default_value = "auto", value_parser = ["auto", "xdp", "socket"])]
+    #[arg(long, default_value = "auto", value_parser = ["auto", "xdp", "socket"], help_heading = "Traffic")]
     sender: String,
     /// Do not measure the latency that the generator itself adds.
-    #[arg(long)]
+    #[arg(long, help_heading = "Traffic")]
     no_floor: bool,
     /// Send the frames of this capture, pcap or pcapng, from --tx to --rx. With --gateway, frames are addressed to the MAC of the
     /// router; otherwise they are sent unchanged. Received frames count if they are of the same kind as the sent frames:
     /// EtherType, protocol, and ICMP type.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["size", "burst", "warm_up", "both", "ipv6", "tcp", "vlans", "src", "dst",
-        "sport", "dport", "flows", "shuffle", "ttl", "no_checksum"])]
+        "sport", "dport", "flows", "shuffle", "ttl", "no_checksum"], help_heading = "Captures")]
     pub(super) pcap_in: Option<PathBuf>,
     /// Replay the capture at this multiple of its speed; 1 keeps its timing.
-    #[arg(long, value_name = "N", requires = "pcap_in", conflicts_with = "rate", value_parser = positive)]
+    #[arg(long, value_name = "N", requires = "pcap_in", conflicts_with = "rate", value_parser = positive, help_heading = "Captures")]
     pub(super) multiplier: Option<f64>,
     /// Replay the capture this many times, one after the other.
     #[arg(long, value_name = "N", requires = "pcap_in", default_value_t = 1, conflicts_with_all = ["time", "count"],
-        value_parser = clap::value_parser!(u32).range(1..))]
+        value_parser = clap::value_parser!(u32).range(1..), help_heading = "Captures")]
     pub(super) r#loop: u32,
     /// Write the frames of this traffic that --rx receives to this file: pcap with nanosecond timestamps.
-    #[arg(long, value_name = "FILE", conflicts_with = "both")]
+    #[arg(long, value_name = "FILE", conflicts_with = "both", help_heading = "Captures")]
     pcap_out: Option<PathBuf>,
     /// Largest number of frames in --pcap-out; they are held in memory until the end.
-    #[arg(long, value_name = "N", requires = "pcap_out", default_value_t = 100_000)]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "pcap_out",
+        default_value_t = 100_000,
+        help_heading = "Captures"
+    )]
     pcap_limit: u64,
     /// Keep the results in this file, for `shunt compare` and `shunt report`; if the file exists, the runs are added to it.
     #[arg(long, value_name = "FILE")]

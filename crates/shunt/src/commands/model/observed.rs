@@ -1,4 +1,4 @@
-//! What a file of results says about a router, as observations to fit the model to.
+//! Turns a file of results into observations to fit the model to.
 
 mod load;
 mod matrix;

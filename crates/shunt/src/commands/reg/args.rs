@@ -1,4 +1,4 @@
-//! Which definitions apply, and where values are read: the options that all of `shunt reg` shares.
+//! Options that all commands of `shunt reg` share: definitions, and the source of values.
 
 use crate::failure::{bad_config, bad_file, usage};
 use clap::Args;
@@ -99,14 +99,14 @@ impl Place {
     pub(super) fn not_found(&self, error: SelectError) -> Failure {
         let hint = match (&error, self.has_chip) {
             (SelectError::None { .. }, false) => {
-                "\n  no chip is known: give --soc CHIP or --defs FILE; there is no device tree that names one"
+                "; unknown chip: no device tree names it; give --soc CHIP or --defs FILE"
             }
             _ => "",
         };
         usage(format!("{error}{hint}"))
     }
 
-    /// Why a register must not be touched.
+    /// The reason why a register must not be accessed; None if it may be.
     pub(super) fn refusal(&self, register: &Register) -> Option<&String> {
         if !matches!(self.source, Source::Memory(_)) {
             return None;

@@ -29,14 +29,14 @@ impl Write {
         }
         let max = field.map_or(register.max(), |field| field.mask() >> field.low);
         if value > max {
-            return Err(usage(format!("{value:#x} is more than {typed} holds ({max:#x})")));
+            return Err(usage(format!("{typed}: {value:#x} is too large; the maximum is {max:#x}")));
         }
         if field.is_some() && (!register.access.can_read() || register.read_clears) {
-            let why = "the other bits cannot be kept, because reading it clears it or means nothing";
+            let why = "the other bits cannot be preserved, because reading the register clears it or returns nothing meaningful";
             return Err(usage(format!("{typed}: {why}; write all of {}", register.name)));
         }
         if !place.reaches(register) {
-            return Err(usage(format!("{} is not reached by --from {}", register.name, place.source)));
+            return Err(usage(format!("--from {1} cannot reach {0}", register.name, place.source)));
         }
         Ok(Self { register: register.clone(), field: field.cloned(), value, confirmed })
     }

@@ -1,10 +1,10 @@
-//! What each key of `shunt top` does.
+//! The keys of `shunt top` and their effects.
 
 use crate::render::top::{Detail, Item, Order, Pane, Table, Top, View};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use shunt_api::{Proto, Selection, Tuple};
 
-/// What follows a key.
+/// The effect of a key on the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Next {
     /// Draw the screen again.

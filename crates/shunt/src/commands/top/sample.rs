@@ -21,7 +21,7 @@ pub(super) struct Sample {
     pub(super) connections: Vec<Connection>,
 }
 
-/// What identifies a flow: protocol, tuple, port and VLAN tags of arriving packets.
+/// The identity of a flow: protocol, tuple, port and VLAN tags of arriving packets.
 type FlowKey<'s> = (Proto, Tuple, &'s str, &'s [u16]);
 
 /// The counters of a flow.
@@ -131,7 +131,7 @@ pub(super) fn total(before: &Status, now: &Status, span: Span) -> Rates {
     rates(&sum, span)
 }
 
-/// What arrived between the samples.
+/// Increase of the counters between two samples.
 #[derive(Debug, Default)]
 struct Increase {
     fast: u64,

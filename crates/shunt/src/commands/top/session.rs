@@ -120,7 +120,8 @@ async fn wait_for<T>(asking: &mut Option<Pending<'_, T>>) -> anyhow::Result<T> {
     }
 }
 
-/// What the environment says about the terminal: the character set of the locale, and NO_COLOR (<https://no-color.org>).
+/// The look that the environment asks for: character set from the locale, no colours if NO_COLOR is set
+/// (<https://no-color.org>).
 pub(super) fn look(variable: impl Fn(&str) -> Option<String>) -> Look {
     let value = |name| variable(name).filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(value).unwrap_or_default();

@@ -107,7 +107,7 @@ fn the_history_begins_again_with_another_daemon_and_gives_each_change_its_cost()
     let change = &top.changes[0];
     assert_eq!((change.stale_packets, change.lowest_share, change.ago_s), (45, Some(0.6), 1));
     assert_eq!((top.stale_packets, top.hosts.len()), (45, 2));
-    // What happens ten seconds later is not charged to the change.
+    // Stale packets ten seconds later are not charged to the change.
     (0..10).for_each(|_| drop(add(&now)));
     now.reasons.insert("stale".to_owned(), 99);
     assert_eq!(add(&now).unwrap().changes[0].stale_packets, 45);

@@ -66,6 +66,6 @@ pub(crate) fn probe_report() -> ProbeReport {
         ],
         slow_causes,
         ruleset,
-        gain: vec!["packets that leave by eth0 cost less".to_owned()],
+        gain: vec!["packets that leave through eth0 cost less".to_owned()],
     }
 }

@@ -68,7 +68,7 @@ fn l3_at(frame: &[u8]) -> usize {
     at + 2
 }
 
-/// Where the L4 checksum is in a frame.
+/// Offset of the L4 checksum in a frame.
 pub(super) fn l4_checksum_at(frame: &[u8]) -> usize {
     l3_at(frame) + places(&frame[l3_at(frame)..]).check
 }

@@ -138,7 +138,7 @@ fn option_words(command: &clap::Command, key: &str, value: &Value) -> Result<Vec
     let wrong = |why: String| WrongKey { key: key.to_owned(), why };
     if key == KEEP {
         return Err(wrong(
-            "not possible here: a campaign keeps its results in its own directory (`output`)".to_owned(),
+            "not allowed in a campaign, which keeps its results in its own directory (`output`)".to_owned(),
         ));
     }
     let Some(arg) = command.get_arguments().find(|arg| arg.get_long() == Some(key)) else {

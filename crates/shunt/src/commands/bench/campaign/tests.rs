@@ -81,7 +81,7 @@ fn a_message_about_a_wrong_campaign_names_file_step_and_key() {
         ),
         (
             &format!("{size}keep = \"x\"\n"),
-            "step 1 (`s`): keep: not possible here: a campaign keeps its results in",
+            "step 1 (`s`): keep: not allowed in a campaign, which keeps its results in",
         ),
         (&format!("{size}json = true\n"), "step 1 (`s`): json: `shunt bench size` has no such option"),
         (&format!("{size}size = {{}}\n"), "step 1 (`s`): size: expected a string, number or list, got table"),
@@ -125,7 +125,7 @@ fn run(campaign: Campaign) -> (anyhow::Result<()>, serde_json::Value) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let ended = runtime.block_on(campaign.run(&mut |answer| {
         let mut text = Vec::new();
-        answer.render(&mut text, render::Format { json: true, verbose: false })?;
+        answer.render(&mut text, render::Format { json: true, ..Default::default() })?;
         last = serde_json::from_slice(&text)?;
         Ok(())
     }));

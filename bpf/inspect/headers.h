@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The addresses and ports of a packet, to show and to filter it. Nothing is decided or forwarded by them. */
+#ifndef SHUNT_INSPECT_HEADERS_H
+#define SHUNT_INSPECT_HEADERS_H
+
+#include "core/packet.h"
+#include "inspect/record.h"
+
+/* Reads the tuple of an IP packet. Its family is 0 if it is not IP. Returns the length of the IP packet. */
+static __noinline __u32 read_tuple(const void *l3, __be16 proto_be, struct trace_tuple *tuple)
+{
+	struct {
+		__be16 sport_be;
+		__be16 dport_be;
+	} ports;
+	struct ipv6hdr ip6;
+	struct iphdr ip4;
+	__u32 l4_at, bytes;
+
+	__builtin_memset(tuple, 0, sizeof(*tuple));
+	if (proto_be == shunt_htons(ETH_P_IP)) {
+		if (bpf_probe_read_kernel(&ip4, sizeof(ip4), l3) || ip4.version != 4)
+			return 0;
+		tuple->family = 4;
+		tuple->src_be[0] = ip4.saddr;
+		tuple->dst_be[0] = ip4.daddr;
+		tuple->l4_proto = ip4.protocol;
+		bytes = shunt_ntohs(ip4.tot_len);
+		/* Only the first fragment has ports. */
+		if (ip4.frag_off & shunt_htons(0x1fff))
+			return bytes;
+		l4_at = ip4.ihl * 4;
+	} else if (proto_be == shunt_htons(ETH_P_IPV6)) {
+		if (bpf_probe_read_kernel(&ip6, sizeof(ip6), l3) || ip6.version != 6)
+			return 0;
+		tuple->family = 6;
+		__builtin_memcpy(tuple->src_be, &ip6.saddr, sizeof(tuple->src_be));
+		__builtin_memcpy(tuple->dst_be, &ip6.daddr, sizeof(tuple->dst_be));
+		tuple->l4_proto = ip6.nexthdr;
+		bytes = shunt_ntohs(ip6.payload_len) + sizeof(ip6);
+		l4_at = sizeof(ip6);
+	} else {
+		return 0;
+	}
+	if ((tuple->l4_proto == IPPROTO_TCP || tuple->l4_proto == IPPROTO_UDP) &&
+	    !bpf_probe_read_kernel(&ports, sizeof(ports), l3 + l4_at)) {
+		tuple->sport_be = ports.sport_be;
+		tuple->dport_be = ports.dport_be;
+	}
+	return bytes;
+}
+
+/* The same for a packet that a driver hands over: skb->data is behind the Ethernet header, perhaps at VLAN tags. */
+static __always_inline __u32 read_arrived(const struct sk_buff___shunt *skb, struct trace_tuple *tuple)
+{
+	const void *l3 = skb->data;
+	__be16 proto_be = skb->protocol;
+
+	for (int tag = 0; tag < 2; tag++) {
+		if (proto_be != shunt_htons(ETH_P_8021Q) && proto_be != shunt_htons(ETH_P_8021AD))
+			break;
+		if (bpf_probe_read_kernel(&proto_be, sizeof(proto_be), l3 + 2))
+			return 0;
+		l3 += 4;
+	}
+	return read_tuple(l3, proto_be, tuple);
+}
+
+/* The same for a packet whose L3 header Linux knows. */
+static __always_inline __u32 read_known(const struct sk_buff___shunt *skb, struct trace_tuple *tuple)
+{
+	return read_tuple(skb->head + skb->network_header, skb->protocol, tuple);
+}
+
+static __always_inline int is_wanted_way(const __u32 *src_be, const __u32 *dst_be, __be16 sport_be, __be16 dport_be)
+{
+	__u32 differ = 0;
+
+	for (int n = 0; n < 4; n++) {
+		differ |= (src_be[n] ^ plan.tuple.src_be[n]) & plan.src_mask_be[n];
+		differ |= (dst_be[n] ^ plan.tuple.dst_be[n]) & plan.dst_mask_be[n];
+	}
+	return !differ && (!plan.tuple.sport_be || plan.tuple.sport_be == sport_be) &&
+	       (!plan.tuple.dport_be || plan.tuple.dport_be == dport_be);
+}
+
+/* Whether the plan asks for this tuple, in either direction. */
+static __noinline int is_wanted(const struct trace_tuple *t)
+{
+	if (!t->family)
+		return 0;
+	if (!plan.filter)
+		return 1;
+	if (plan.tuple.family && plan.tuple.family != t->family)
+		return 0;
+	if (plan.tuple.l4_proto && plan.tuple.l4_proto != t->l4_proto)
+		return 0;
+	return is_wanted_way(t->src_be, t->dst_be, t->sport_be, t->dport_be) ||
+	       is_wanted_way(t->dst_be, t->src_be, t->dport_be, t->sport_be);
+}
+
+#endif

@@ -1,0 +1,471 @@
+//! Packets: their records, with names for stages.
+
+use super::abi::{Event, Record, Tuple, end, flag, stage};
+use serde::{Serialize, Serializer};
+use shunt_bpf::abi::Plain;
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
+
+/// How a packet went through this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Forwarded by Linux.
+    Slow,
+    /// Forwarded by Shunt's tc engine.
+    Tc,
+    /// Redirected by an XDP program.
+    Xdp,
+    /// Forwarded without netfilter, by a bridge or by a program that is not Shunt's.
+    Bridged,
+    /// Sent by a program on this machine.
+    Sent,
+    /// Received by a program on this machine.
+    Received,
+    /// Sent by a program on this machine, and what came back.
+    RoundTrip,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Slow => "slow",
+            Self::Tc => "tc",
+            Self::Xdp => "xdp",
+            Self::Bridged => "bridged",
+            Self::Sent => "sent",
+            Self::Received => "received",
+            Self::RoundTrip => "round trip",
+        })
+    }
+}
+
+/// How a packet ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// Transmitted or received.
+    Done,
+    /// Dropped.
+    Dropped,
+    /// Consumed on its way, such as an aggregate that is cut into segments.
+    Consumed,
+    /// Lost from sight: merged by GRO, or freed without a tracepoint.
+    Vanished,
+    /// XDP gave it to Linux or dropped it.
+    Passed,
+}
+
+/// A step of a packet: a stage that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// The stage, such as `qdisc`.
+    pub stage: &'static str,
+    /// How long it took.
+    pub ns: u64,
+    /// The thread that ran when it ended.
+    pub thread: Thread,
+    /// The CPU on which it ended.
+    pub cpu: u16,
+    /// The event with which it began, as the programs number it.
+    #[serde(skip)]
+    pub(super) began_at: u32,
+    /// The number of a function of the kernel, while stages are bisected.
+    #[serde(skip)]
+    pub(super) probe: Option<u16>,
+}
+
+/// The name of a thread, as the kernel keeps it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Thread([u8; 16]);
+
+/// Addresses and ports of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Ends {
+    /// IP protocol number.
+    pub protocol: u8,
+    /// Where it comes from; the port is 0 if the protocol has none.
+    pub from: SocketAddr,
+    /// Where it goes.
+    pub to: SocketAddr,
+}
+
+/// A packet that was traced.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Packet {
+    /// When it was first seen, on CLOCK_MONOTONIC.
+    pub began_ns: u64,
+    /// Its way.
+    pub way: Way,
+    /// The device by which it came; None if a program on this machine sent it.
+    #[serde(skip)]
+    pub(super) in_ifindex: Option<u32>,
+    #[serde(skip)]
+    pub(super) out_ifindex: Option<u32>,
+    /// As it was first seen; None if the headers could not be read.
+    pub ends: Option<Ends>,
+    /// As it was given to a driver, if NAT changed it.
+    pub translated: Option<Ends>,
+    /// Length from the IP header on; an aggregate counts as one packet.
+    pub bytes: u32,
+    /// How it ended.
+    pub end: End,
+    /// Why Linux dropped it: a number of `enum skb_drop_reason`.
+    pub drop_reason: Option<u32>,
+    /// The thread that ran when it was first seen.
+    pub thread: Thread,
+    /// The stages in order; their times add up to `total_ns`.
+    pub steps: Vec<Step>,
+    /// From when it was first seen to its end.
+    pub total_ns: u64,
+    /// Events that had no room in the record.
+    #[serde(skip)]
+    pub(super) lost: u32,
+    /// Whether it is the answer to a packet that was traced.
+    #[serde(skip)]
+    pub(super) is_answer: bool,
+}
+
+/// What the names of stages depend on.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Context {
+    /// Whether hooks of netfilter are seen.
+    pub(super) hooks: bool,
+    /// Devices on which Shunt's tc program runs.
+    pub(super) fast_ports: Vec<u32>,
+}
+
+/// Numbers of hooks, twice.
+mod hook {
+    use super::stage::HOOK;
+    pub(super) const PREROUTING: u32 = HOOK;
+    pub(super) const LOCAL_IN: u32 = HOOK + 2;
+    pub(super) const FORWARD: u32 = HOOK + 4;
+    pub(super) const LOCAL_OUT: u32 = HOOK + 6;
+    pub(super) const POSTROUTING: u32 = HOOK + 8;
+    pub(super) const LAST: u32 = HOOK + 9;
+}
+
+impl Packet {
+    /// Reads a record. None if it is damaged or has no event.
+    pub(super) fn from_record(bytes: &[u8], context: &Context) -> Option<Self> {
+        let at = std::mem::offset_of!(Record, event);
+        let mut head = bytes.get(..at)?.to_vec();
+        head.resize(size_of::<Record>(), 0);
+        let record = Record::from_bytes(&head)?;
+        let events: Vec<Event> =
+            bytes.get(at..)?.chunks_exact(size_of::<Event>()).filter_map(Event::from_bytes).collect();
+        let first = events.first()?;
+        let way = way(&record, &events, context);
+        let mut steps = Vec::new();
+        for pair in events.windows(2) {
+            let [before, now] = pair else { continue };
+            steps.push(Step {
+                stage: stage_name(before.stage, now.stage, way, context),
+                ns: u64::from(now.after_ns.saturating_sub(before.after_ns)),
+                thread: Thread(now.comm),
+                cpu: now.cpu,
+                began_at: before.stage,
+                probe: (now.stage == stage::PROBE).then_some(now.probe),
+            });
+        }
+        let ends = ends(&record.r#in);
+        Some(Self {
+            began_ns: record.began_ns + u64::from(first.after_ns),
+            way,
+            in_ifindex: Some(record.in_ifindex).filter(|index| *index != 0),
+            out_ifindex: Some(record.out_ifindex).filter(|index| *index != 0),
+            translated: self::ends(&record.out).filter(|out| Some(*out) != ends),
+            ends,
+            bytes: record.bytes,
+            end: match record.end {
+                end::DROPPED => End::Dropped,
+                end::CONSUMED => End::Consumed,
+                end::VANISHED => End::Vanished,
+                end::PASSED => End::Passed,
+                _ => End::Done,
+            },
+            drop_reason: (record.end == end::DROPPED && record.reason != 0).then_some(record.reason),
+            thread: Thread(first.comm),
+            total_ns: steps.iter().map(|step: &Step| step.ns).sum(),
+            steps,
+            lost: record.lost,
+            is_answer: record.flags & flag::ANSWER != 0,
+        })
+    }
+}
+
+fn way(record: &Record, events: &[Event], context: &Context) -> Way {
+    let has = |wanted: &[u32]| events.iter().any(|event| wanted.contains(&event.stage));
+    if record.flags & flag::LOCAL_OUT != 0 {
+        return Way::Sent;
+    }
+    if has(&[stage::XDP_ENTRY, stage::XDP_PREVIOUS]) {
+        return Way::Xdp;
+    }
+    if has(&[stage::TCP, stage::READ, hook::LOCAL_IN]) {
+        return Way::Received;
+    }
+    let hooked = events.iter().any(|event| (hook::PREROUTING..=hook::LAST).contains(&event.stage));
+    if hooked {
+        return Way::Slow;
+    }
+    if has(&[stage::QUEUE]) && context.fast_ports.contains(&record.in_ifindex) {
+        // Without hooks, Linux's packets cannot be told from Shunt's.
+        return if context.hooks { Way::Tc } else { Way::Slow };
+    }
+    if has(&[stage::QUEUE]) && context.hooks { Way::Bridged } else { Way::Slow }
+}
+
+/// The name of the stage that ends with `now`.
+fn stage_name(before: u32, now: u32, way: Way, context: &Context) -> &'static str {
+    match now {
+        stage::PROBE => "function",
+        stage::DRIVER => "device",
+        stage::RECEIVE => "gro",
+        hook::PREROUTING => "ingress",
+        _ if now == hook::PREROUTING + 1 => "prerouting",
+        hook::LOCAL_IN | hook::FORWARD => "routing",
+        _ if now == hook::LOCAL_IN + 1 => "local-in",
+        _ if now == hook::FORWARD + 1 => "forward",
+        hook::LOCAL_OUT => "tcp-out",
+        _ if now == hook::LOCAL_OUT + 1 => "local-out",
+        hook::POSTROUTING => "output",
+        _ if now == hook::POSTROUTING + 1 => "postrouting",
+        stage::QUEUE if way == Way::Tc => "fast-path",
+        stage::QUEUE if !context.hooks => "linux",
+        stage::QUEUE if way == Way::Bridged => "bridge",
+        stage::QUEUE => "neighbour",
+        stage::START => "qdisc",
+        stage::XMIT => "transmit",
+        stage::FREED if before == stage::XMIT => "completion",
+        stage::FREED if before == stage::START => "transmit",
+        stage::FREED => "freed",
+        stage::TCP => "tcp-in",
+        stage::READY => "wake",
+        stage::READ => "read",
+        stage::XDP_DECIDED => "xdp-decision",
+        stage::XDP_REDIRECT if before == stage::XDP_PREVIOUS => "xdp-frame",
+        stage::XDP_REDIRECT => "xdp-redirect",
+        stage::XDP_XMIT => "xdp-transmit",
+        _ => "other",
+    }
+}
+
+/// All names of stages, in the order of a packet's way.
+pub(super) const STAGES: [&str; 27] = [
+    "xdp-frame",
+    "xdp-decision",
+    "xdp-redirect",
+    "xdp-transmit",
+    "tcp-out",
+    "local-out",
+    "device",
+    "gro",
+    "ingress",
+    "prerouting",
+    "routing",
+    "local-in",
+    "forward",
+    "fast-path",
+    "bridge",
+    "linux",
+    "output",
+    "postrouting",
+    "neighbour",
+    "qdisc",
+    "transmit",
+    "completion",
+    "away",
+    "tcp-in",
+    "wake",
+    "read",
+    "freed",
+];
+
+impl fmt::Display for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
+        f.pad(&String::from_utf8_lossy(&self.0[..end]))
+    }
+}
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl Serialize for Thread {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+fn ends(tuple: &Tuple) -> Option<Ends> {
+    let address = |bytes: [u8; 16]| match tuple.family {
+        4 => Some(IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]])),
+        6 => Some(IpAddr::from(bytes)),
+        _ => None,
+    };
+    Some(Ends {
+        protocol: tuple.l4_proto,
+        from: (address(tuple.src_be)?, u16::from_be_bytes(tuple.sport_be)).into(),
+        to: (address(tuple.dst_be)?, u16::from_be_bytes(tuple.dport_be)).into(),
+    })
+}
+
+impl Ends {
+    /// The other direction.
+    pub(super) fn reversed(self) -> Self {
+        Self { from: self.to, to: self.from, ..self }
+    }
+}
+
+impl fmt::Display for Ends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.protocol {
+            6 => f.write_str("tcp ")?,
+            17 => f.write_str("udp ")?,
+            other => write!(f, "protocol {other} ")?,
+        }
+        match self.from.port() == 0 && self.to.port() == 0 {
+            true => write!(f, "{} > {}", self.from.ip(), self.to.ip()),
+            false => write!(f, "{} > {}", self.from, self.to),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) const PREROUTING: u32 = hook::PREROUTING;
+    pub(crate) const FORWARD: u32 = hook::FORWARD;
+    pub(crate) const POSTROUTING: u32 = hook::POSTROUTING;
+
+    /// A record as the programs write it.
+    pub(crate) fn record(set: impl FnOnce(&mut Record), events: &[(u32, u32)]) -> Vec<u8> {
+        let mut record = Record { began_ns: 1000, end: 1, ..Record::default() };
+        record.r#in = Tuple { family: 4, l4_proto: 17, ..Tuple::default() };
+        record.r#in.src_be[..4].copy_from_slice(&[192, 0, 2, 2]);
+        record.r#in.dst_be[..4].copy_from_slice(&[198, 51, 100, 2]);
+        (record.r#in.sport_be, record.r#in.dport_be) = (1024u16.to_be_bytes(), 53u16.to_be_bytes());
+        record.in_ifindex = 2;
+        record.out_ifindex = 3;
+        set(&mut record);
+        let mut bytes = record.bytes()[..std::mem::offset_of!(Record, event)].to_vec();
+        for (stage, after_ns) in events {
+            let mut event = Event { stage: *stage, after_ns: *after_ns, ..Event::default() };
+            event.comm[..4].copy_from_slice(b"ksof");
+            bytes.extend_from_slice(event.bytes());
+        }
+        bytes
+    }
+
+    pub(crate) fn hooked() -> Context {
+        Context { hooks: true, fast_ports: Vec::new() }
+    }
+
+    fn stages(packet: &Packet) -> Vec<(&str, u64)> {
+        packet.steps.iter().map(|step| (step.stage, step.ns)).collect()
+    }
+
+    pub(crate) const SLOW: [(u32, u32); 12] = [
+        (stage::DRIVER, 0),
+        (stage::RECEIVE, 100),
+        (PREROUTING, 150),
+        (PREROUTING + 1, 350),
+        (FORWARD, 500),
+        (FORWARD + 1, 600),
+        (POSTROUTING, 640),
+        (POSTROUTING + 1, 700),
+        (stage::QUEUE, 750),
+        (stage::START, 900),
+        (stage::XMIT, 1000),
+        (stage::FREED, 2000),
+    ];
+
+    #[test]
+    fn stages_of_a_forwarded_packet_have_names_and_add_up() {
+        let packet = Packet::from_record(&record(|_| (), &SLOW), &hooked()).unwrap();
+        let expected = [
+            ("gro", 100),
+            ("ingress", 50),
+            ("prerouting", 200),
+            ("routing", 150),
+            ("forward", 100),
+            ("output", 40),
+            ("postrouting", 60),
+            ("neighbour", 50),
+            ("qdisc", 150),
+            ("transmit", 100),
+            ("completion", 1000),
+        ];
+        assert_eq!((stages(&packet), packet.total_ns), (expected.to_vec(), 2000));
+        assert_eq!(
+            (packet.way, packet.end, packet.thread.to_string().as_str()),
+            (Way::Slow, End::Done, "ksof")
+        );
+        assert_eq!(packet.ends.unwrap().to_string(), "udp 192.0.2.2:1024 > 198.51.100.2:53");
+        assert!(packet.steps.iter().all(|step| STAGES.contains(&step.stage)));
+    }
+
+    #[test]
+    fn a_packet_without_netfilter_is_fast_where_shunt_runs_and_bridged_elsewhere() {
+        let events = [(stage::DRIVER, 0), (stage::RECEIVE, 100), (stage::QUEUE, 300), (stage::START, 350)];
+        let read = |context: &Context| Packet::from_record(&record(|_| (), &events), context).unwrap();
+        let fast = read(&Context { hooks: true, fast_ports: vec![2] });
+        assert_eq!((fast.way, stages(&fast)[1]), (Way::Tc, ("fast-path", 200)));
+        let bridged = read(&hooked());
+        assert_eq!((bridged.way, stages(&bridged)[1]), (Way::Bridged, ("bridge", 200)));
+        let unknown = read(&Context { hooks: false, fast_ports: vec![2] });
+        assert_eq!((unknown.way, stages(&unknown)[1]), (Way::Slow, ("linux", 200)));
+    }
+
+    #[test]
+    fn redirected_frames_and_local_packets_have_ways_of_their_own() {
+        let read = |set: fn(&mut Record), events: &[(u32, u32)]| {
+            Packet::from_record(&record(set, events), &hooked()).unwrap()
+        };
+        let frame = read(
+            |_| (),
+            &[
+                (stage::XDP_ENTRY, 0),
+                (stage::XDP_DECIDED, 90),
+                (stage::XDP_REDIRECT, 130),
+                (stage::XDP_XMIT, 900),
+            ],
+        );
+        let expected = vec![("xdp-decision", 90), ("xdp-redirect", 40), ("xdp-transmit", 770)];
+        assert_eq!((frame.way, stages(&frame)), (Way::Xdp, expected));
+        let sent = read(
+            |record| record.flags = flag::LOCAL_OUT,
+            &[(1, 0), (hook::LOCAL_OUT, 800), (hook::LOCAL_OUT + 1, 900)],
+        );
+        assert_eq!((sent.way, stages(&sent)), (Way::Sent, vec![("tcp-out", 800), ("local-out", 100)]));
+        let received = read(
+            |record| (record.out_ifindex, record.flags) = (0, flag::ANSWER),
+            &[
+                (stage::DRIVER, 0),
+                (PREROUTING + 1, 50),
+                (hook::LOCAL_IN, 90),
+                (stage::TCP, 200),
+                (stage::READ, 900),
+            ],
+        );
+        assert_eq!((received.way, received.out_ifindex, received.is_answer), (Way::Received, None, true));
+    }
+
+    #[test]
+    fn damaged_records_are_refused() {
+        assert_eq!(Packet::from_record(&[], &hooked()), None);
+        assert_eq!(Packet::from_record(&record(|_| (), &[]), &hooked()), None);
+        // A part of an event at the end is left out.
+        let mut cut = record(|_| (), &SLOW);
+        cut.truncate(cut.len() - 1);
+        assert_eq!(Packet::from_record(&cut, &hooked()).unwrap().steps.len(), SLOW.len() - 2);
+    }
+}

@@ -1,0 +1,499 @@
+//! Loads the programs of `bpf/inspect`, attaches them, and reads their records.
+//!
+//! Attachments are links: the kernel detaches the programs when this process ends, however it ends.
+#![allow(
+    unsafe_code,
+    reason = "asks the kernel which programs a port has, and libbpf which tracepoints exist"
+)]
+
+use super::abi::{self, COOKIE_NUMBER_BITS};
+use libbpf_rs::{
+    ErrorKind, KprobeMultiOpts, Link, MapCore, MapFlags, MapHandle, NetfilterOpts, Object, ObjectBuilder,
+    OpenObject, RingBuffer, RingBufferBuilder,
+    query::{ProgInfoIter, ProgInfoQueryOptions},
+};
+use shunt_bpf::{abi::Plain, verifier};
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    ffi::CString,
+    fs, io,
+    mem::offset_of,
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    rc::Rc,
+};
+
+macro_rules! object {
+    ($name:literal) => {
+        ($name, include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".o")))
+    };
+}
+
+type Source = (&'static str, &'static [u8]);
+
+const SKB: Source = object!("trace_skb");
+const XDP: Source = object!("trace_xdp");
+const PROBE: Source = object!("trace_probe");
+
+/// Maps that all objects share; the others are private to one object.
+const SHARED: [&str; 5] = [KEYS, RECORDS, "trace_ring", "trace_losses", GATE];
+const GATE: &str = "trace_gate";
+const RECORDS: &str = "trace_records";
+const KEYS: &str = "trace_keys";
+const SOCKETS: &str = "trace_sockets";
+/// The programs that see what XDP programs do, from outside.
+const XDP_ENDS: [&str; 2] = ["trace_xdp_entry", "trace_xdp_exit"];
+
+/// The program of a tracepoint, and the stage that is missing without it.
+struct Tracepoint {
+    program: &'static str,
+    name: &'static str,
+    stage: &'static str,
+    /// Whether a packet on the loopback device passes it.
+    on_loopback: bool,
+}
+
+const fn tracepoint(
+    program: &'static str,
+    name: &'static str,
+    stage: &'static str,
+    on_loopback: bool,
+) -> Tracepoint {
+    Tracepoint { program, name, stage, on_loopback }
+}
+
+const SKB_TRACEPOINTS: [Tracepoint; 15] = [
+    tracepoint("trace_gro", "napi_gro_receive_entry", "driver", false),
+    tracepoint("trace_gro_frags", "napi_gro_frags_entry", "driver", false),
+    tracepoint("trace_netif_rx", "netif_rx_entry", "driver", true),
+    tracepoint("trace_receive_entry", "netif_receive_skb_entry", "driver", false),
+    tracepoint("trace_receive_list", "netif_receive_skb_list_entry", "driver", false),
+    tracepoint("trace_receive", "netif_receive_skb", "gro", true),
+    tracepoint("trace_queue", "net_dev_queue", "neighbour", true),
+    tracepoint("trace_start", "net_dev_start_xmit", "qdisc", true),
+    tracepoint("trace_xmit", "net_dev_xmit", "transmit", true),
+    tracepoint("trace_consume", "consume_skb", "completion", true),
+    tracepoint("trace_drop", "kfree_skb", "completion", false),
+    tracepoint("trace_send", "tcp_sendmsg_locked", "send", false),
+    tracepoint("trace_tcp", "tcp_probe", "tcp-in", false),
+    tracepoint("trace_ready", "sk_data_ready", "wake", true),
+    tracepoint("trace_read", "sock_recv_length", "read", true),
+];
+const XDP_TRACEPOINTS: [Tracepoint; 2] = [
+    tracepoint("trace_xdp_redirect", "xdp_redirect", "xdp-redirect", false),
+    tracepoint("trace_xdp_xmit", "xdp_devmap_xmit", "xdp-transmit", false),
+];
+
+/// Hooks of netfilter, by NF_INET_ number.
+const HOOKS: i32 = 5;
+/// On loopback, a packet passes all hooks but FORWARD.
+const HOOKS_ON_LOOPBACK: usize = 4;
+const NFPROTO_IPV4: i32 = 2;
+const NFPROTO_IPV6: i32 = 10;
+/// The kernel allows everything between its own first and last priority, but each priority only once; a second trace takes the next
+/// one.
+const PRIORITIES: [(&str, i32, i32); 2] =
+    [("trace_hook_first", i32::MIN + 1, 1), ("trace_hook_last", i32::MAX - 1, -1)];
+/// Traces of one namespace at the same time.
+const TRACES: i32 = 8;
+
+/// A stage that cannot be seen on this machine, and why.
+pub(super) type Missing = BTreeMap<String, String>;
+
+/// Loading or attaching the programs failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing}: {why}")]
+pub(super) struct ProgramError {
+    doing: String,
+    why: String,
+    /// Whether the kernel does not allow it.
+    pub(super) forbidden: bool,
+}
+
+/// Where a program is attached.
+#[derive(Debug, Clone)]
+enum Point {
+    /// A tracepoint, or the entry or exit of another program, as the program says; the object is the one of this number.
+    Trace(usize, &'static str),
+    /// A hook of netfilter: the program, address family, hook, first priority and the step to the next one.
+    Hook(&'static str, i32, i32, i32, i32),
+}
+
+/// The programs, loaded. They are attached between [`Programs::on`] and [`Programs::off`], or until this is dropped.
+pub(super) struct Programs {
+    records: Rc<RefCell<Vec<Vec<u8>>>>,
+    // In the order in which they are dropped: detach first.
+    links: Vec<Link>,
+    ring: RingBuffer<'static>,
+    maps: BTreeMap<String, MapHandle>,
+    objects: Vec<Object>,
+    points: Vec<Point>,
+    /// The stages that cannot be seen.
+    pub(super) missing: Missing,
+    /// Probes that a packet on the loopback device passes.
+    pub(super) on_loopback: usize,
+}
+
+impl Programs {
+    /// Loads all programs that this kernel takes.
+    pub(super) fn load(mut plan: abi::Plan, ports: &[u32]) -> Result<Self, ProgramError> {
+        let mut maps = BTreeMap::new();
+        let mut missing = Missing::new();
+        let mut points = Vec::new();
+        let skb = load(SKB, plan.bytes(), &mut maps, absent(&SKB_TRACEPOINTS), |_| Ok(()))?;
+        let mut on_loopback = trace(0, &SKB_TRACEPOINTS, &mut points, &mut missing);
+        on_loopback += PRIORITIES.len() * HOOKS_ON_LOOPBACK;
+        let mut objects = vec![skb];
+
+        plan.xdp_entry = 1;
+        for (id, name) in xdp_programs(ports) {
+            match follow_xdp(plan.bytes(), &mut maps, id, &name) {
+                Ok(object) => {
+                    points.extend(XDP_ENDS.map(|end| Point::Trace(objects.len(), end)));
+                    objects.push(object);
+                }
+                Err(error) => {
+                    let why = format!("fentry of the XDP program {name}: {}", error.why);
+                    missing.insert("xdp-entry".to_owned(), why.clone());
+                    missing.insert("xdp-decision".to_owned(), why);
+                }
+            }
+        }
+        plan.xdp_entry = (objects.len() > 1).into();
+        let mut left_out = absent(&XDP_TRACEPOINTS);
+        left_out.extend(XDP_ENDS);
+        let xdp = load(XDP, plan.bytes(), &mut maps, left_out, |_| Ok(()))?;
+        trace(objects.len(), &XDP_TRACEPOINTS, &mut points, &mut missing);
+        objects.push(xdp);
+        // Hooks come last, so that a kernel that refuses them has everything else.
+        for (name, priority, step) in PRIORITIES {
+            for family in [NFPROTO_IPV4, NFPROTO_IPV6] {
+                points.extend((0..HOOKS).map(|hook| Point::Hook(name, family, hook, priority, step)));
+            }
+        }
+
+        let records = Rc::new(RefCell::new(Vec::new()));
+        let ring = {
+            let (map, records) = (&maps["trace_ring"], records.clone());
+            let mut builder = RingBufferBuilder::new();
+            let added = builder.add(map, move |bytes: &[u8]| {
+                records.borrow_mut().push(bytes.to_vec());
+                0
+            });
+            added.map_err(|e| failed("opening the ring of records", &e))?;
+            builder.build().map_err(|e| failed("opening the ring of records", &e))?
+        };
+        Ok(Self { records, links: Vec::new(), ring, maps, objects, points, missing, on_loopback })
+    }
+
+    /// Attaches the programs, in the calling thread's network namespace where that matters, and starts tracing.
+    pub(super) fn on(&mut self) -> Result<(), ProgramError> {
+        let mut refused = None;
+        for point in &self.points {
+            match (attach(&self.objects, point), point) {
+                (Ok(link), _) => self.links.push(link),
+                (Err(error), Point::Hook(..)) => {
+                    refused = Some(error);
+                    break;
+                }
+                (Err(error), Point::Trace(..)) => return Err(error),
+            }
+        }
+        if let Some(error) = refused {
+            let why = format!("BPF programs of netfilter (Linux 6.4): {}", error.why);
+            for stage in ["prerouting", "routing", "forward", "local-in", "local-out", "postrouting"] {
+                self.missing.insert(stage.to_owned(), why.clone());
+            }
+            self.points.retain(|point| matches!(point, Point::Trace(..)));
+            self.on_loopback -= PRIORITIES.len() * HOOKS_ON_LOOPBACK;
+        }
+        self.open_gate(true)
+    }
+
+    /// Traces no further packets; those that are traced are still followed.
+    pub(super) fn close_gate(&self) -> Result<(), ProgramError> {
+        self.open_gate(false)
+    }
+
+    /// Detaches the programs, and forgets packets that are on their way. Returns their number. Packets that were transmitted count as
+    /// finished: their memory may be freed without a tracepoint.
+    pub(super) fn off(&mut self) -> Result<usize, ProgramError> {
+        self.links.clear();
+        let mut unfinished = 0;
+        for slot in self.slots_in_use() {
+            let record =
+                self.maps.get(RECORDS).and_then(|map| map.lookup(&slot.to_ne_bytes(), MapFlags::ANY).ok()?);
+            let record = record.and_then(|bytes| abi::Record::from_bytes(&bytes));
+            match record {
+                Some(record) if record.flags & abi::flag::LEFT != 0 => {
+                    let used = record.events as usize * size_of::<abi::Event>();
+                    let bytes = record.bytes().iter().copied().take(offset_of!(abi::Record, event) + used);
+                    self.records.borrow_mut().push(bytes.collect());
+                }
+                _ => unfinished += 1,
+            }
+        }
+        self.clear(KEYS)?;
+        self.clear(SOCKETS)?;
+        Ok(unfinished)
+    }
+
+    fn open_gate(&self, open: bool) -> Result<(), ProgramError> {
+        self.write(GATE, &u32::from(open).to_ne_bytes())
+    }
+
+    /// Fills the only value of a map with zeros.
+    fn clear(&self, name: &str) -> Result<(), ProgramError> {
+        let size = self.maps.get(name).map_or(0, |map| map.value_size() as usize);
+        self.write(name, &vec![0; size])
+    }
+
+    fn write(&self, name: &str, value: &[u8]) -> Result<(), ProgramError> {
+        let Some(map) = self.maps.get(name) else { return Ok(()) };
+        map.update(&0u32.to_ne_bytes(), value, MapFlags::ANY)
+            .map_err(|e| failed(&format!("writing the map {name}"), &e))
+    }
+
+    /// Probes functions of the kernel, each with the index of its argument that is the skb, in the stage `window`. The kernel refuses
+    /// all functions if it refuses one, so those that cannot be probed are found by halving, and left out.
+    pub(super) fn probe(&mut self, functions: &[(String, u16)], window: u32) -> Result<(), ProgramError> {
+        let probes = abi::Probes { register_at: REGISTERS_AT, window };
+        let object = load(PROBE, probes.bytes(), &mut self.maps, Vec::new(), |_| Ok(()))?;
+        let numbered: Vec<(u64, &(String, u16))> = (0..).zip(functions).collect();
+        let attached = self.links.len();
+        let outcome = probe_all(&object, &numbered, &mut self.links);
+        self.objects.push(object);
+        match outcome {
+            Err(error) if self.links.len() == attached => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the records that are in the ring.
+    pub(super) fn take(&self) -> Vec<Vec<u8>> {
+        // Only the callback could fail, and it does not.
+        let _ = self.ring.consume();
+        self.records.take()
+    }
+
+    /// What was lost: packets without a free slot, records without room, and runs that the kernel skipped.
+    pub(super) fn losses(&self) -> (abi::Losses, u64) {
+        let read =
+            |name: &str| self.maps.get(name)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+        let losses =
+            read("trace_losses").and_then(|bytes| abi::Losses::from_bytes(&bytes)).unwrap_or_default();
+        let programs = self.objects.iter().flat_map(Object::progs);
+        let skipped = programs.filter_map(|program| skipped_runs(program.as_fd())).sum();
+        (losses, skipped)
+    }
+
+    /// The number of packets whose records are not finished.
+    pub(super) fn unfinished(&self) -> usize {
+        self.slots_in_use().len()
+    }
+
+    fn slots_in_use(&self) -> Vec<u32> {
+        let keys = self.maps.get(KEYS).and_then(|map| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()?);
+        let keys = keys.unwrap_or_default();
+        let used =
+            (0..).zip(keys.chunks(size_of::<u64>())).filter(|(_, key)| key.iter().any(|byte| *byte != 0));
+        used.map(|(slot, _)| slot).collect()
+    }
+}
+
+/// Offsets in `struct pt_regs` of the registers with the first arguments of a function.
+#[cfg(target_arch = "x86_64")]
+const REGISTERS_AT: [u16; 6] = [112, 104, 96, 88, 72, 64];
+/// Other architectures in use keep them in the first registers.
+#[cfg(all(target_pointer_width = "64", not(target_arch = "x86_64")))]
+const REGISTERS_AT: [u16; 6] = [0, 8, 16, 24, 32, 40];
+#[cfg(target_pointer_width = "32")]
+const REGISTERS_AT: [u16; 6] = [0, 4, 8, 12, 16, 20];
+
+/// The programs of tracepoints that this kernel lacks.
+fn absent(all: &[Tracepoint]) -> Vec<&'static str> {
+    all.iter().filter(|one| !exists(one.name)).map(|one| one.program).collect()
+}
+
+fn exists(tracepoint: &str) -> bool {
+    let Ok(name) = CString::new(tracepoint) else { return false };
+    // SAFETY: the name is a C string, and the call returns a number.
+    unsafe { libbpf_sys::libbpf_find_vmlinux_btf_id(name.as_ptr(), libbpf_sys::BPF_TRACE_RAW_TP) >= 0 }
+}
+
+/// Loads an object without the programs of these names. Its maps are those of objects that were loaded before, if they are
+/// shared.
+fn load(
+    (name, bytes): Source,
+    constants: &[u8],
+    maps: &mut BTreeMap<String, MapHandle>,
+    left_out: Vec<&'static str>,
+    prepare: impl FnOnce(&mut OpenObject) -> Result<(), ProgramError>,
+) -> Result<Object, ProgramError> {
+    verifier::capture_log();
+    let doing = format!("loading the {name} programs");
+    let wrong = |e: libbpf_rs::Error| failed(&doing, &e);
+    // libelf needs the alignment of an allocation; an included file may have none.
+    let aligned = bytes.to_vec();
+    let mut open =
+        ObjectBuilder::default().name(name).and_then(|b| b.open_memory(&aligned)).map_err(wrong)?;
+    for mut map in open.maps_mut() {
+        let map_name = map.name().to_string_lossy().into_owned();
+        if let Some(shared) = maps.get(&map_name) {
+            map.reuse_fd(shared.as_fd()).map_err(wrong)?;
+        }
+        if map_name.ends_with(".rodata") {
+            if let Some(initial) = map.initial_value_mut() {
+                initial[..constants.len()].copy_from_slice(constants);
+            }
+        }
+    }
+    for mut program in open.progs_mut() {
+        if left_out.iter().any(|left_out| program.name() == *left_out) {
+            program.set_autoload(false);
+        }
+    }
+    prepare(&mut open)?;
+    let object = open.load().map_err(wrong)?;
+    for map in object.maps() {
+        let map_name = map.name().to_string_lossy().into_owned();
+        if (SHARED.contains(&map_name.as_str()) || map_name == SOCKETS) && !maps.contains_key(&map_name) {
+            maps.insert(map_name, MapHandle::try_from(&map).map_err(wrong)?);
+        }
+    }
+    Ok(object)
+}
+
+/// Adds the tracepoints that this kernel has. Returns how many of them a packet on loopback passes.
+fn trace(object: usize, all: &[Tracepoint], points: &mut Vec<Point>, missing: &mut Missing) -> usize {
+    let mut on_loopback = 0;
+    for one in all {
+        if exists(one.name) {
+            points.push(Point::Trace(object, one.program));
+            on_loopback += usize::from(one.on_loopback);
+        } else if one.stage != "driver" {
+            missing.insert(one.stage.to_owned(), format!("this kernel has no tracepoint {}", one.name));
+        }
+    }
+    on_loopback
+}
+
+fn attach(objects: &[Object], point: &Point) -> Result<Link, ProgramError> {
+    match *point {
+        Point::Trace(object, name) => program(&objects[object], name)?.attach_trace(),
+        Point::Hook(name, protocol_family, hooknum, first, step) => {
+            let program = program(&objects[0], name)?;
+            let at = |n: i32| {
+                let priority = first + n * step;
+                let options =
+                    NetfilterOpts { protocol_family, hooknum, priority, ..NetfilterOpts::default() };
+                program.attach_netfilter_with_opts(options)
+            };
+            (1..TRACES).fold(at(0), |tried, n| tried.or_else(|_| at(n)))
+        }
+    }
+    .map_err(|e| failed(&format!("attaching {point:?}"), &e))
+}
+
+/// Attaches the program to as many of these functions as the kernel allows. Returns the last refusal.
+fn probe_all(
+    object: &Object,
+    functions: &[(u64, &(String, u16))],
+    links: &mut Vec<Link>,
+) -> Result<(), ProgramError> {
+    let options = KprobeMultiOpts {
+        symbols: functions.iter().map(|(_, (name, _))| name.clone()).collect(),
+        cookies: functions.iter().map(|(n, (_, at))| u64::from(*at) << COOKIE_NUMBER_BITS | n).collect(),
+        ..KprobeMultiOpts::default()
+    };
+    match program(object, "trace_function")?.attach_kprobe_multi_with_opts(options) {
+        Ok(link) => {
+            links.push(link);
+            Ok(())
+        }
+        Err(error)
+            if functions.len() <= 1
+                || !matches!(error.kind(), ErrorKind::Other | ErrorKind::InvalidInput) =>
+        {
+            Err(failed("probing functions of the kernel (kprobe.multi)", &error))
+        }
+        Err(_) => {
+            let (first, second) = functions.split_at(functions.len() / 2);
+            let outcome = probe_all(object, first, links);
+            probe_all(object, second, links).and(outcome)
+        }
+    }
+}
+
+/// The native XDP programs of these ports: id and name.
+fn xdp_programs(ports: &[u32]) -> BTreeMap<u32, String> {
+    let id = |port: &u32| {
+        let mut id = 0;
+        // SAFETY: the number is written to, and outlives the call.
+        let error = unsafe { libbpf_sys::bpf_xdp_query_id(i32::try_from(*port).ok()?, 0, &raw mut id) };
+        (error == 0 && id != 0).then_some(id)
+    };
+    let ids: Vec<u32> = ports.iter().filter_map(id).collect();
+    let all = ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default());
+    all.filter(|program| ids.contains(&program.id))
+        .map(|program| (program.id, program.name.to_string_lossy().into_owned()))
+        .collect()
+}
+
+/// Loads the programs for the entry and the exit of an XDP program.
+fn follow_xdp(
+    constants: &[u8],
+    maps: &mut BTreeMap<String, MapHandle>,
+    id: u32,
+    name: &str,
+) -> Result<Object, ProgramError> {
+    let fd = shunt_bpf::attach::program_by_id(id).map_err(|e| ProgramError {
+        doing: format!("opening the XDP program {name}"),
+        why: e.to_string(),
+        forbidden: e.kind() == io::ErrorKind::PermissionDenied,
+    })?;
+    let left_out = XDP_TRACEPOINTS.iter().map(|one| one.program).collect();
+    load(XDP, constants, maps, left_out, |open| {
+        for mut program in
+            open.progs_mut().filter(|program| XDP_ENDS.iter().any(|end| program.name() == *end))
+        {
+            use std::os::fd::AsRawFd;
+            let set = program.set_attach_target(fd.as_raw_fd(), Some(name.to_owned()));
+            set.map_err(|e| failed(&format!("finding {name}"), &e))?;
+        }
+        Ok(())
+    })
+}
+
+fn program<'o>(object: &'o Object, name: &str) -> Result<libbpf_rs::ProgramMut<'o>, ProgramError> {
+    let found = object.progs_mut().find(|program| program.name() == name);
+    found.ok_or_else(|| ProgramError {
+        doing: format!("finding the program {name}"),
+        why: "the object lacks it".to_owned(),
+        forbidden: false,
+    })
+}
+
+fn skipped_runs(fd: std::os::fd::BorrowedFd<'_>) -> Option<u64> {
+    use std::os::fd::AsRawFd;
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut len = size_of_val(&info) as u32;
+    // SAFETY: `info` is zeroed and `len` is its size.
+    let err = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &raw mut info, &raw mut len) };
+    (err == 0).then_some(info.recursion_misses)
+}
+
+fn failed(doing: &str, error: &libbpf_rs::Error) -> ProgramError {
+    let forbidden = error.kind() == ErrorKind::PermissionDenied;
+    let why = match verifier::last_reason() {
+        Some(reason) => format!("{error} ({reason})"),
+        None => error.to_string(),
+    };
+    ProgramError { doing: doing.to_owned(), why, forbidden }
+}
+
+/// The number of the calling thread's network namespace.
+pub(super) fn netns() -> io::Result<u32> {
+    // The kernel numbers namespaces with 32 bits.
+    Ok(fs::metadata("/proc/thread-self/ns/net")?.ino() as u32)
+}

@@ -1,0 +1,58 @@
+//! Values that a shell may complete: devices, instances, and addresses of connections of this machine.
+
+use super::control::Client;
+use crate::daemon::runtime_dir;
+use clap_complete::CompletionCandidate;
+use shunt_api::{Connection, Instance, Tuple};
+use std::{collections::BTreeSet, env, fs, path::Path, time::Duration};
+
+/// A shell that waits longer for candidates annoys.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Network devices.
+pub(crate) fn devices() -> Vec<CompletionCandidate> {
+    names_in(Path::new("/sys/class/net"), |name| Some(name))
+}
+
+/// Instances that run.
+pub(crate) fn instances() -> Vec<CompletionCandidate> {
+    names_in(&runtime_dir(), |name| name.strip_suffix(".sock"))
+}
+
+/// Source addresses of connections on the fast path.
+pub(crate) fn sources() -> Vec<CompletionCandidate> {
+    addresses(|tuple| tuple.source().ip().to_string())
+}
+
+/// Destination addresses of connections on the fast path.
+pub(crate) fn destinations() -> Vec<CompletionCandidate> {
+    addresses(|tuple| tuple.destination().ip().to_string())
+}
+
+fn names_in(directory: &Path, name: impl Fn(&str) -> Option<&str>) -> Vec<CompletionCandidate> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let files = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names: BTreeSet<String> = files.filter_map(|file| name(&file).map(str::to_owned)).collect();
+    names.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// Nothing if the daemon does not answer soon.
+fn addresses(address: impl Fn(&Tuple) -> String) -> Vec<CompletionCandidate> {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+        return Vec::new();
+    };
+    let connections = runtime.block_on(async {
+        let client = Client::new(&instance());
+        let asked = client.get::<Vec<Connection>>("/v1/flows?rate_over_ms=0");
+        tokio::time::timeout(PATIENCE, asked).await.ok()?.ok()
+    });
+    let all: BTreeSet<String> = connections.iter().flatten().map(|one| address(&one.orig)).collect();
+    all.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// The instance that is named on the line which the shell completes.
+fn instance() -> Instance {
+    let words: Vec<String> = env::args().collect();
+    let named = words.windows(2).find(|pair| pair[0] == "--instance");
+    named.and_then(|pair| pair[1].parse().ok()).unwrap_or_default()
+}

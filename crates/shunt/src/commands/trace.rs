@@ -1,0 +1,133 @@
+//! `shunt trace`: where the time of packets goes.
+
+use super::{
+    arguments::{SelectionArgs, duration_or_seconds},
+    measure::measure_and_show,
+    result_files,
+};
+use crate::{
+    failure::usage,
+    output::{Show, write_stderr},
+    render::Answer,
+};
+use clap::Args;
+use nix::unistd::geteuid;
+use shunt_api::{Failure, FailureCode};
+use shunt_inspect::trace::{self, Path, Report, Request, TraceError};
+use shunt_lab::{Results, Run};
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+/// The name of the measurement in files of results.
+const WHAT: &str = "trace";
+const STARTED: &str = "shunt: tracing; Ctrl-C ends it and shows what was seen\n";
+
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// Only packets that arrive at this port, and those that local programs send [default: all ports].
+    port: Option<String>,
+    #[command(flatten)]
+    selection: SelectionArgs,
+    /// How long to trace.
+    #[arg(long, visible_alias = "time", value_name = "TIME", default_value = "5s", value_parser = duration_or_seconds)]
+    seconds: Duration,
+    /// Trace one packet in so many, chosen at random.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    sample: u32,
+    /// Show this many single packets of each path.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    rows: usize,
+    /// Then search the stage that takes most of the time for the function of the kernel in which it passes. Needs kprobes.
+    #[arg(long)]
+    bisect: bool,
+    /// Add the medians of all stages to this file of results, for `shunt compare` and `shunt report`.
+    #[arg(long, value_name = "FILE")]
+    keep: Option<PathBuf>,
+}
+
+/// A resolved `shunt trace`.
+#[derive(Debug)]
+pub(crate) struct Tracing {
+    request: Request,
+    keep: Option<PathBuf>,
+}
+
+impl Tracing {
+    pub(crate) fn resolve(typed: TraceArgs) -> Result<Self, Failure> {
+        let TraceArgs { port, selection, seconds, sample, rows, bisect, keep } = typed;
+        if seconds.is_zero() {
+            return Err(usage("--seconds: nothing can be traced in no time"));
+        }
+        let request = Request { port, selection: selection.selection(), sample, time: seconds, rows, bisect };
+        Ok(Self { request, keep })
+    }
+
+    pub(crate) async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
+        if !geteuid().is_root() {
+            let why = "shunt trace needs root: it loads programs into the kernel";
+            return Err(Failure::new(FailureCode::NotRoot, why).into());
+        }
+        let Self { request, keep } = self;
+        measure_and_show(show, move |stop| {
+            let report = trace::run(&request, stop, || write_stderr(STARTED)).map_err(failure)?;
+            if let Some(path) = keep {
+                keep_medians(path, &report, stop)?;
+            }
+            Ok(Answer::Traced(Box::new(report)))
+        })
+        .await
+    }
+}
+
+fn failure(error: TraceError) -> Failure {
+    let code = match &error {
+        TraceError::NoDevice(_) => FailureCode::PortMissing,
+        TraceError::NotAllowed(_) => FailureCode::NotRoot,
+        TraceError::Programs(_) => FailureCode::KernelTooOld,
+        TraceError::Bisect(_) => FailureCode::Usage,
+        _ => FailureCode::Internal,
+    };
+    Failure::new(code, error.to_string())
+}
+
+fn keep_medians(path: PathBuf, report: &Report, stop: &AtomicBool) -> anyhow::Result<()> {
+    let mut file = result_files::open(path, Results::new(WHAT, report.conditions.clone()))?;
+    for path in &report.paths {
+        let name = path_name(path);
+        file.add(&format!("{name}: total"), "ns", Run::from(path.total.p50_ns as f64))?;
+        for stage in &path.stages {
+            file.add(&format!("{name}: {}", stage.stage), "ns", Run::from(stage.times.p50_ns as f64))?;
+        }
+    }
+    result_files::close(Some(file), !stop.load(Ordering::Relaxed))?;
+    Ok(())
+}
+
+/// `slow r0 > r1`, with `here` for programs on this machine.
+fn path_name(path: &Path) -> String {
+    let here = || "here".to_owned();
+    let (from, to) = (path.from.clone().unwrap_or_else(here), path.to.clone().unwrap_or_else(here));
+    format!("{} {from} > {to}", path.way)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::arguments::parse_args, *};
+
+    #[test]
+    fn times_have_units_or_are_seconds_and_every_packet_can_be_traced() {
+        let resolve = |words: &str| Tracing::resolve(parse_args::<TraceArgs>(words).expect("valid"));
+        let typed = resolve("r0 --seconds 2 --sample 1 -p tcp --dport 5001 --bisect").expect("valid").request;
+        assert_eq!(
+            (typed.port.as_deref(), typed.time, typed.sample),
+            (Some("r0"), Duration::from_secs(2), 1)
+        );
+        assert_eq!((typed.selection.dport, typed.bisect), (Some(5001), true));
+        assert_eq!(resolve("--time 500ms").expect("valid").request.time, Duration::from_millis(500));
+        assert!(resolve("--seconds 0").is_err());
+        assert!(parse_args::<TraceArgs>("--sample 0").is_err());
+    }
+}

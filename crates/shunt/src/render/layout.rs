@@ -1,0 +1,180 @@
+//! Fits a text to the terminal: aligns its tables, and breaks lines that are too long.
+
+use super::columns::{CELL, TABLE};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets::NOTHING};
+
+/// Blanks between two columns.
+const GAP: usize = 2;
+/// How much further the rest of a broken line is indented.
+const HANG: usize = 4;
+/// No narrower terminal is taken into account.
+const NARROWEST: usize = 20;
+/// A column of text is broken if this much of it fits beside the other columns.
+const BROKEN_COLUMN: usize = 24;
+
+/// The text in lines of at most `width` columns, or as wide as it is.
+///
+/// A table that is too wide has its longest column of text broken, if the others leave room for it. Otherwise it becomes several tables,
+/// one below the other, which repeat the columns that name the rows.
+pub(super) fn fit(text: &str, width: Option<usize>) -> String {
+    let width = width.map(|width| width.max(NARROWEST));
+    let mut fitted = String::new();
+    let mut lines = text.split_inclusive('\n').peekable();
+    while let Some(line) = lines.next() {
+        let Some(sides) = line.strip_prefix(TABLE) else {
+            fitted += &broken(line, width);
+            continue;
+        };
+        let mut rows: Vec<Vec<&str>> = Vec::new();
+        while let Some(row) = lines.next_if(|line| line.starts_with(CELL)) {
+            rows.push(row.trim_end_matches('\n').split(CELL).skip(1).collect());
+        }
+        fitted += &table(sides.trim_end(), &rows, width);
+    }
+    fitted
+}
+
+fn broken(line: &str, width: Option<usize>) -> String {
+    let text = line.trim_end_matches('\n');
+    let Some(width) = width.filter(|width| textwrap::core::display_width(text) > *width) else {
+        return line.to_owned();
+    };
+    let indent = text.len() - text.trim_start().len();
+    let rest = " ".repeat((indent + HANG).min(width / 2));
+    let options = textwrap::Options::new(width).subsequent_indent(&rest);
+    textwrap::wrap(text, options).iter().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+fn table(sides: &str, rows: &[Vec<&str>], width: Option<usize>) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let last = sides.chars().next_back().unwrap_or('<');
+    let sides: Vec<char> = sides.chars().chain(std::iter::repeat(last)).take(count).collect();
+    let columns: Vec<usize> = (0..count).collect();
+    let Some(width) = width else { return aligned(&sides, rows, &columns, None) };
+    let widths = drawn(&sides, rows, &columns).column_max_content_widths();
+    let widths: Vec<usize> = widths.into_iter().map(usize::from).collect();
+    let total =
+        |columns: &[usize]| columns.iter().map(|at| widths[*at] + GAP).sum::<usize>().saturating_sub(GAP);
+    if total(&columns) <= width {
+        return aligned(&sides, rows, &columns, None);
+    }
+    let longest = columns.iter().copied().filter(|at| sides[*at] == '<').max_by_key(|at| widths[*at]);
+    if let Some(longest) = longest {
+        let room = (width + widths[longest]).saturating_sub(total(&columns));
+        if room >= BROKEN_COLUMN.min(width / 2) {
+            return aligned(&sides, rows, &columns, Some((longest, room)));
+        }
+    }
+    let names = names(&sides, &widths, width / 2);
+    let mut text = String::new();
+    let mut rest = &columns[names..];
+    while !rest.is_empty() {
+        let shown = |more: usize| [&columns[..names], &rest[..more]].concat();
+        let fits = (1..=rest.len()).rev().find(|more| total(&shown(*more)) <= width).unwrap_or(1);
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text += &aligned(&sides, rows, &shown(fits), None);
+        rest = &rest[fits..];
+    }
+    text
+}
+
+/// How many of the first columns are repeated: those with names, as far as they take no more than this width.
+fn names(sides: &[char], widths: &[usize], most: usize) -> usize {
+    let mut taken = 0;
+    let fits = |(side, width): &(&char, &usize)| {
+        taken += **width + GAP;
+        **side == '<' && taken <= most + GAP
+    };
+    let count = sides.iter().zip(widths).take_while(fits).count();
+    count.clamp(1, sides.len().saturating_sub(1).max(1))
+}
+
+/// These columns of the rows, one of them perhaps broken to a width.
+fn aligned(sides: &[char], rows: &[Vec<&str>], columns: &[usize], broken: Option<(usize, usize)>) -> String {
+    let mut table = drawn(sides, rows, columns);
+    if let Some((at, width)) = broken {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        let width = u16::try_from(width + GAP).unwrap_or(u16::MAX);
+        if let Some(column) =
+            columns.iter().position(|column| *column == at).and_then(|at| table.column_mut(at))
+        {
+            column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
+        }
+    }
+    let mut text = String::new();
+    table.lines().for_each(|line| {
+        text += line.trim_end();
+        text.push('\n');
+    });
+    text
+}
+
+fn drawn(sides: &[char], rows: &[Vec<&str>], columns: &[usize]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    for row in rows {
+        table.add_row(columns.iter().map(|at| row.get(*at).copied().unwrap_or("")));
+    }
+    for (column, at) in table.column_iter_mut().zip(columns) {
+        column.set_padding((0, GAP as u16));
+        column.set_cell_alignment(if sides[*at] == '<' { CellAlignment::Left } else { CellAlignment::Right });
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::columns::align, *};
+
+    fn rows(rows: &[&str]) -> Vec<Vec<String>> {
+        rows.iter().map(|row| row.split('|').map(str::to_owned).collect()).collect()
+    }
+
+    fn widest(text: &str) -> usize {
+        text.lines().map(textwrap::core::display_width).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn a_table_has_two_blanks_between_columns_and_none_at_the_end_of_a_line() {
+        let table = align("<>", &rows(&["port|packets|", "eth0|5", "enp1s0f1|12345|x"]));
+        assert_eq!(fit(&table, None), "port      packets\neth0            5\nenp1s0f1    12345  x\n");
+        assert_eq!(fit(&format!("a\n{table}b\n"), Some(80)), format!("a\n{}b\n", fit(&table, None)));
+    }
+
+    #[test]
+    fn a_long_column_of_text_is_broken() {
+        let table = align(
+            "<",
+            &rows(&["lan0|tc|its qdisc cake is in use, which XDP would bypass", "wan0|xdp|native XDP"]),
+        );
+        let fitted = "lan0  tc   its qdisc cake is in use,\n           which XDP would bypass\nwan0  xdp  native XDP\n";
+        assert_eq!(fit(&table, Some(40)), fitted);
+    }
+
+    #[test]
+    fn a_table_with_too_many_columns_is_folded_and_repeats_the_names() {
+        let table =
+            align("<<>", &rows(&["router|size|first|second|third|fourth", "slow|64|1111|2222|33333|444444"]));
+        let folded = "router  size  first\nslow    64     1111\n\n\
+                      router  size  second\nslow    64      2222\n\n\
+                      router  size  third\nslow    64    33333\n\n\
+                      router  size  fourth\nslow    64    444444\n";
+        assert_eq!(fit(&table, Some(26)), folded);
+        for width in [20, 30, 40, 80] {
+            assert!(widest(&fit(&table, Some(width))) <= width);
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_long_line_is_indented_and_colours_take_no_room() {
+        let text = "  \u{1b}[33mslow:\u{1b}[0m packets that arrive through wan0 stay slow\nshort\n";
+        let fitted = fit(text, Some(30));
+        assert_eq!(
+            fitted,
+            "  \u{1b}[33mslow:\u{1b}[0m packets that arrive\n      through wan0 stay slow\nshort\n"
+        );
+        assert_eq!(fit(text, None), text);
+    }
+}
