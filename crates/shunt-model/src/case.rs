@@ -4,10 +4,13 @@
 //! ideal part: it costs nothing and limits nothing.
 
 mod check;
+mod cost;
+mod default;
 mod set;
 
 pub use check::Impossible;
-pub use set::CaseError;
+pub(crate) use check::{BYTES_MAX, RATE_MAX};
+pub use set::{CaseError, parse_number};
 
 use serde::{Deserialize, Serialize};
 
@@ -109,6 +112,8 @@ pub struct Traffic {
     pub sleep_us: f64,
     /// UDP: mean of a random time in addition.
     pub sleep_jitter_us: f64,
+    /// Whether the sender stops while the switch asks it to pause.
+    pub obeys_pause: bool,
     /// Duration of the run.
     pub seconds: f64,
     /// TCP: bytes that may be unacknowledged.
@@ -131,6 +136,8 @@ pub struct Link {
     pub gap_bytes: u32,
     /// Time on the cable.
     pub propagation_ns: f64,
+    /// Part of the frames that the line damages. The receiving MAC discards them by their FCS.
+    pub loss: f64,
 }
 
 /// What stands between the sender and the board.
@@ -139,8 +146,11 @@ pub struct Link {
 pub struct Switch {
     /// Buffer towards the board. 0 means that the sender is connected directly, and waits.
     pub buffer: u32,
-    /// Whether the switch stops its sender before the buffer is full, and obeys the board's pause frames.
+    /// Whether the switch asks its senders to pause before a buffer is full, and obeys the board's pause frames.
     pub pause: bool,
+    /// Rate of the port that sends on what comes from the board, behind a buffer of the same size; 0 means no such port: the board's
+    /// partner takes what it gets.
+    pub onward_rate: f64,
 }
 
 /// The MAC's receive FIFO.
@@ -163,6 +173,8 @@ pub struct Fifo {
     pub almost_full: u32,
     /// The pause ends below this much; 0 stands for half.
     pub almost_empty: u32,
+    /// Whether the MAC stops sending while the switch asks for a pause.
+    pub obeys_pause: bool,
 }
 
 /// The way from the MAC to memory.
@@ -192,13 +204,15 @@ pub struct Ring {
 }
 
 /// Memory that the CPU copies from.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Memory {
     /// Whether receive buffers are uncached.
     pub uncached: bool,
-    /// Time to read a byte of an uncached buffer.
+    /// Time of an access to uncached memory.
     pub uncached_ns: f64,
+    /// Bytes that such an access reads: 4 for a word, 32 for a burst.
+    pub burst: u32,
     /// Time to read a byte that DMA has just written, the first time.
     pub cold_ns: f64,
     /// Time to copy a byte that is in the cache.
@@ -249,8 +263,14 @@ pub struct Driver {
     pub rx_ns: f64,
     /// Time per receive descriptor.
     pub descriptor_ns: f64,
-    /// Time per sent frame, completion included.
+    /// Time to get a new buffer for a receive descriptor.
+    pub buffer_ns: f64,
+    /// Whether the driver recycles its buffers, and needs no new ones.
+    pub recycle: bool,
+    /// Time per sent frame.
     pub tx_ns: f64,
+    /// Time to free the descriptor of a sent frame, once an interrupt or a poll has found it sent. 0 means that the hardware frees it.
+    pub complete_ns: f64,
 }
 
 /// The CPU, and what the stack costs.
@@ -310,204 +330,4 @@ pub struct Forward {
     pub external_ns: f64,
     /// Time that NAT adds in Linux's stack; 0 without NAT.
     pub slow_nat_ns: f64,
-}
-
-impl Default for Traffic {
-    fn default() -> Self {
-        Self {
-            protocol: Protocol::Udp,
-            direction: Direction::Rx,
-            ip: 4,
-            tags: 0,
-            payload: 1472,
-            rate: 1e9,
-            pacing: Pacing::Cbr,
-            burst: 1,
-            sender_ns: 0.0,
-            sleep_us: 0.0,
-            sleep_jitter_us: 0.0,
-            seconds: 2.0,
-            window: 256 << 10,
-            peer_us: 50.0,
-            ack_every: 2,
-            ack_gap_us: 0.0,
-        }
-    }
-}
-
-impl Default for Link {
-    fn default() -> Self {
-        Self { rate: 1e9, gap_bytes: 20, propagation_ns: 100.0 }
-    }
-}
-
-impl Default for Switch {
-    fn default() -> Self {
-        Self { buffer: 0, pause: true }
-    }
-}
-
-impl Default for Fifo {
-    fn default() -> Self {
-        Self {
-            bytes: 64 << 10,
-            section_full: 64,
-            resume: 0,
-            recover_us: 0.0,
-            passes_errors: false,
-            pause: false,
-            almost_full: 0,
-            almost_empty: 0,
-        }
-    }
-}
-
-impl Default for Bus {
-    fn default() -> Self {
-        Self { rx_rate: 1e12, tx_rate: 1e12, frame_ns: 0.0, shared: false }
-    }
-}
-
-impl Default for Ring {
-    fn default() -> Self {
-        Self { rx: 256, tx: 256, buffer: 0 }
-    }
-}
-
-impl Default for Driver {
-    fn default() -> Self {
-        Self {
-            receive: Receive::Fragments,
-            interrupt: Interrupt::Napi,
-            budget: 300,
-            coalesce_us: 0.0,
-            rx_ns: 0.0,
-            descriptor_ns: 0.0,
-            tx_ns: 0.0,
-        }
-    }
-}
-
-impl Default for Cpu {
-    fn default() -> Self {
-        Self {
-            irq_ns: 0.0,
-            stack_rx_ns: 0.0,
-            stack_tx_ns: 0.0,
-            ack_ns: 0.0,
-            socket_ns: 0.0,
-            socket_packets: 128,
-            own_core: false,
-            idle_after_us: 0.0,
-            idle_exit_us: 0.0,
-            base_load: 0.0,
-        }
-    }
-}
-
-impl Traffic {
-    /// Size of a frame with this much L4 payload, FCS included.
-    pub(crate) fn frame_bytes(&self, payload: u32) -> u32 {
-        let l3 = if self.ip == 6 { 40 } else { 20 };
-        let l4 = match self.protocol {
-            Protocol::Udp => 8,
-            // With time stamps, as Linux sends them.
-            Protocol::Tcp => 32,
-        };
-        (14 + 4 * self.tags + l3 + l4 + payload + 4).max(64)
-    }
-}
-
-impl Fifo {
-    fn or_part(&self, bytes: u32, quarters: u32) -> u32 {
-        if bytes == 0 { self.bytes / 4 * quarters } else { bytes }
-    }
-
-    /// The level at which frames are accepted again after an overrun.
-    pub(crate) fn resume_at(&self) -> u32 {
-        self.or_part(self.resume, 2)
-    }
-
-    /// The level above which the MAC asks for a pause.
-    pub(crate) fn pause_at(&self) -> u32 {
-        self.or_part(self.almost_full, 3)
-    }
-
-    /// The level at which the pause ends.
-    pub(crate) fn unpause_at(&self) -> u32 {
-        self.or_part(self.almost_empty, 2)
-    }
-
-    /// Bytes of a frame that must have arrived before DMA begins.
-    pub(crate) fn section(&self, bytes: u32) -> u32 {
-        if self.section_full == 0 { bytes } else { self.section_full.min(bytes) }
-    }
-}
-
-impl Ring {
-    /// Receive descriptors that a frame takes.
-    pub(crate) fn descriptors(&self, bytes: u32) -> u32 {
-        if self.buffer == 0 { 1 } else { bytes.div_ceil(self.buffer) }
-    }
-}
-
-impl Memory {
-    /// Time of a copy in the driver.
-    fn driver_copy_ns(&self, receive: Receive, bytes: f64) -> f64 {
-        let read = if self.uncached { self.uncached_ns } else { self.cold_ns };
-        let unaligned = match receive {
-            Receive::Fragments => return 0.0,
-            Receive::Copy => self.unaligned.max(1.0),
-            Receive::CopyAligned => 1.0,
-        };
-        bytes * (read + self.cached_ns * unaligned)
-    }
-
-    /// Time to check the checksum and copy the payload to the program.
-    fn user_copy_ns(&self, receive: Receive, bytes: f64) -> f64 {
-        let first = match receive {
-            Receive::Fragments if self.uncached => self.uncached_ns,
-            Receive::Fragments => self.cold_ns,
-            Receive::Copy | Receive::CopyAligned => 0.0,
-        };
-        bytes * (first + self.cached_ns)
-    }
-}
-
-impl Case {
-    /// Time of the driver per received frame, without interrupts.
-    pub(crate) fn driver_rx_ns(&self, bytes: u32) -> f64 {
-        let descriptors = f64::from(self.ring.descriptors(bytes));
-        self.driver.rx_ns
-            + self.driver.descriptor_ns * descriptors
-            + self.memory.driver_copy_ns(self.driver.receive, f64::from(bytes))
-    }
-
-    /// Time of the program that receives a packet.
-    pub(crate) fn receive_ns(&self, payload: u32) -> f64 {
-        let bytes = f64::from(payload);
-        self.cpu.socket_ns
-            + bytes * self.memory.checksum_ns
-            + self.memory.user_copy_ns(self.driver.receive, bytes)
-    }
-
-    /// Time of the program, the stack and the driver that send a packet.
-    pub(crate) fn send_ns(&self, payload: u32) -> f64 {
-        let bytes = f64::from(payload);
-        self.cpu.socket_ns
-            + self.cpu.stack_tx_ns
-            + self.driver.tx_ns
-            + bytes * (self.memory.cached_ns + self.memory.checksum_ns)
-    }
-
-    /// Time to forward a packet on the CPU.
-    pub(crate) fn forward_ns(&self) -> f64 {
-        let path = match self.forward.path {
-            Path::Slow => self.forward.slow_ns + self.forward.slow_nat_ns,
-            Path::Tc => self.forward.tc_ns,
-            Path::Xdp => self.forward.xdp_ns,
-            Path::External => self.forward.external_ns,
-        };
-        path + self.driver.tx_ns
-    }
 }

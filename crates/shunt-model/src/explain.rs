@@ -1,14 +1,14 @@
 //! What limits a case, and what would limit it next.
 
 use crate::{
-    case::{Case, Direction, Impossible, Protocol},
+    case::{BYTES_MAX, Case, Direction, Impossible, Protocol, RATE_MAX},
     prediction::{Part, Prediction},
     world,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What limits a case.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// What the case does.
     pub prediction: Prediction,
@@ -55,7 +55,7 @@ pub fn explain(case: &Case) -> Result<Explanation, Impossible> {
 /// The goodput with each part relieved alone, the best first.
 fn reliefs(case: &Case) -> Result<Vec<(Part, f64, Case)>, Impossible> {
     let mut all = Vec::new();
-    for part in [Part::Line, Part::Bus, Part::Cpu, Part::Program, Part::Engine, Part::Window] {
+    for part in [Part::Line, Part::Switch, Part::Bus, Part::Cpu, Part::Program, Part::Engine, Part::Window] {
         if let Some(relieved) = relieve(case, part) {
             let goodput = world::run(&relieved)?.total();
             all.push((part, goodput, relieved));
@@ -72,10 +72,14 @@ fn relieve(case: &Case, part: Part) -> Option<Case> {
     let router = matches!(case.traffic.direction, Direction::Forward | Direction::Both);
     let external = case.forward.path == crate::Path::External;
     match part {
-        Part::Line => case.link.rate *= FASTER,
+        Part::Line => case.link.rate = (case.link.rate * FASTER).min(RATE_MAX),
+        Part::Switch if case.switch.onward_rate > 0.0 => {
+            case.switch.onward_rate = (case.switch.onward_rate * FASTER).min(RATE_MAX);
+        }
         Part::Bus => {
-            case.bus.rx_rate *= FASTER;
-            case.bus.tx_rate *= FASTER;
+            for rate in [&mut case.bus.rx_rate, &mut case.bus.tx_rate] {
+                *rate = (*rate * FASTER).min(RATE_MAX);
+            }
             case.bus.frame_ns /= FASTER;
         }
         Part::Cpu if external => return None,
@@ -84,7 +88,9 @@ fn relieve(case: &Case, part: Part) -> Option<Case> {
             for cost in [
                 &mut driver.rx_ns,
                 &mut driver.tx_ns,
+                &mut driver.complete_ns,
                 &mut driver.descriptor_ns,
+                &mut driver.buffer_ns,
                 &mut cpu.irq_ns,
                 &mut cpu.stack_rx_ns,
                 &mut cpu.stack_tx_ns,
@@ -108,9 +114,9 @@ fn relieve(case: &Case, part: Part) -> Option<Case> {
         }
         Part::Engine if external => case.forward.external_ns /= FASTER,
         Part::Window if case.traffic.protocol == Protocol::Tcp => {
-            case.traffic.window = case.traffic.window.saturating_mul(10);
+            case.traffic.window = case.traffic.window.saturating_mul(10).min(BYTES_MAX);
         }
-        Part::Program | Part::Engine | Part::Window | Part::Sender => return None,
+        Part::Switch | Part::Program | Part::Engine | Part::Window | Part::Sender => return None,
     }
     Some(case)
 }
@@ -125,16 +131,9 @@ fn relieve_memory(case: &mut Case) {
 
 fn because(case: &Case, prediction: &Prediction, bottleneck: Part) -> String {
     let busy = prediction.busy.iter().find(|(part, _)| *part == bottleneck).map(|(_, busy)| 100.0 * busy);
-    let drops = prediction.drops;
-    let lost = [
-        (drops.fifo, "the MAC's FIFO overruns"),
-        (drops.switch, "the switch drops"),
-        (drops.backlog, "the queue between interrupt and stack is full"),
-        (drops.socket, "the socket's buffer is full"),
-        (drops.tx_ring, "the transmit ring is full"),
-    ];
-    let lost = lost.iter().max_by_key(|(count, _)| *count).filter(|(count, _)| *count > 0);
-    let lost = lost.map_or(String::new(), |(count, why)| format!("; {why} ({count} packets)"));
+    let most = prediction.drops.by_place().into_iter().max_by_key(|(count, _)| *count);
+    let most = most.filter(|(count, _)| *count > 0);
+    let lost = most.map_or(String::new(), |(count, what)| format!("; {count} packets {what}"));
     match (bottleneck, busy) {
         (Part::Sender, _) => {
             let asked = if case.traffic.protocol == Protocol::Udp {

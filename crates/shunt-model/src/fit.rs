@@ -6,10 +6,10 @@ use crate::{
     prediction::Prediction,
     world,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What was measured at a point.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantity {
     /// Payload that arrived, in Mbit/s, all directions together.
@@ -32,7 +32,7 @@ pub struct Observation {
 }
 
 /// A parameter that was fitted.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fitted {
     /// Its name, as for [`Case::set`].
     pub name: String,
@@ -47,7 +47,7 @@ pub struct Fitted {
 }
 
 /// The result of a fit.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     /// The parameters, in the order in which they were asked for.
     pub parameters: Vec<Fitted>,
@@ -172,7 +172,9 @@ pub fn fit(case: &Case, names: &[&str], observations: &[Observation]) -> Result<
 /// there and from the start.
 fn search(problem: &mut Problem<'_>, start: &[f64]) -> Vec<f64> {
     let mut rough = (start.to_vec(), problem.cost(start));
-    for axis in 0..start.len() {
+    let good = GOOD * problem.observations.len() as f64;
+    let axes = if rough.1 < good { 0..0 } else { 0..start.len() };
+    for axis in axes {
         let centre = rough.0.clone();
         for shift in [-3.0, -2.0, -1.2, -0.7, -0.35, 0.35, 0.7, 1.2, 2.0, 3.0] {
             let mut at = centre.clone();
@@ -190,16 +192,16 @@ fn search(problem: &mut Problem<'_>, start: &[f64]) -> Vec<f64> {
         if found.1 < best.1 {
             best = found;
         }
-        if best.1 < GOOD * problem.observations.len() as f64 {
-            break;
+        if best.1 < good {
+            return best.0;
         }
     }
     let found = minimum(&best.0, 0.05, 8 * (1 + start.len()), |at| problem.cost(at));
     if found.1 < best.1 { found.0 } else { best.0 }
 }
 
-/// Whether the observations are explained as well, with other values of the other parameters, if this one costs and limits nothing.
-fn is_explained_without(problem: &mut Problem<'_>, best: &[f64], axis: usize, cost: f64) -> bool {
+/// The parameters with which the observations are explained as well if this one costs and limits nothing. None if they are not.
+fn explained_without(problem: &mut Problem<'_>, best: &[f64], axis: usize, cost: f64) -> Option<Vec<f64>> {
     const NONE: f64 = 4.0;
     let name = problem.names[axis];
     let is_limit =
@@ -207,12 +209,13 @@ fn is_explained_without(problem: &mut Problem<'_>, best: &[f64], axis: usize, co
     let ideal = best[axis] + if is_limit { NONE } else { -NONE };
     let others: Vec<f64> =
         best.iter().enumerate().filter(|(at, _)| *at != axis).map(|(_, log)| *log).collect();
-    let (_, without) = least_squares(&others, 0.1, 4, |others| {
+    let whole = |others: &[f64]| {
         let mut at = others.to_vec();
         at.insert(axis, ideal);
-        problem.residuals(&at)
-    });
-    without <= cost
+        at
+    };
+    let (others, without) = least_squares(&others, 0.1, 4, |others| problem.residuals(&whole(others)));
+    (without <= cost).then(|| whole(&others))
 }
 
 fn describe(problem: &mut Problem<'_>, best: &[f64]) -> Fit {
@@ -237,21 +240,25 @@ fn describe(problem: &mut Problem<'_>, best: &[f64]) -> Fit {
     let variance = (dot(&residuals, &residuals) / freedom).max(0.04);
     let covariance = inverse(information.clone());
     let error = |axis: usize| (covariance[axis][axis].abs() * variance).sqrt();
+    // As well means: within what the variance explains, and 0.3 % of goodput.
+    let slack = dot(&residuals, &residuals) + 4.0 * variance + 0.01 * residuals.len() as f64;
+    let without: Vec<Option<Vec<f64>>> =
+        (0..best.len()).map(|axis| explained_without(problem, best, axis, slack)).collect();
+    // Whether one parameter makes up for the absence of another.
+    let makes_up = |absent: usize, other: usize| {
+        without[absent].as_ref().is_some_and(|at| (at[other] - best[other]).abs() > STEP)
+    };
     let mut alike = Vec::new();
-    let mut lost = vec![false; best.len()];
+    let mut lost: Vec<bool> = without.iter().map(Option::is_some).collect();
     for a in 0..best.len() {
         for b in a + 1..best.len() {
             let lengths = (information[a][a] * information[b][b]).sqrt();
-            if lengths > 1e-6 && information[a][b].abs() / lengths > ALIKE {
+            let same_answers = lengths > 1e-6 && information[a][b].abs() / lengths > ALIKE;
+            if same_answers || makes_up(a, b) && makes_up(b, a) {
                 alike.push((problem.names[a].to_owned(), problem.names[b].to_owned()));
                 (lost[a], lost[b]) = (true, true);
             }
         }
-    }
-    // As well means: within what the variance explains, and 0.3 % of goodput.
-    let slack = 4.0 * variance + 0.01 * residuals.len() as f64;
-    for (axis, lost) in lost.iter_mut().enumerate() {
-        *lost |= is_explained_without(problem, best, axis, dot(&residuals, &residuals) + slack);
     }
     let parameters = (0..best.len()).map(|axis| {
         let wide = if lost[axis] { f64::INFINITY } else { 2.0 * error(axis) };

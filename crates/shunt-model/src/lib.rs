@@ -15,7 +15,7 @@ mod world;
 
 pub use case::{
     Bus, Case, CaseError, Cpu, Direction, Driver, Fifo, Forward, Impossible, Interrupt, Link, Memory, Pacing,
-    Path, Protocol, Receive, Ring, Switch, Traffic,
+    Path, Protocol, Receive, Ring, Switch, Traffic, parse_number,
 };
 pub use explain::{Explanation, explain};
 pub use fit::{Fit, Fitted, Observation, Quantity, fit};

@@ -1,10 +1,12 @@
 //! What a run predicts.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Packets that were lost, by place.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drops {
+    /// On the line: damaged, and discarded by the receiving MAC.
+    pub line: u64,
     /// In the MAC's receive FIFO.
     pub fifo: u64,
     /// In the switch.
@@ -18,13 +20,15 @@ pub struct Drops {
 }
 
 /// A part of the board that can be busy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
     /// The sender's own program and NIC.
     Sender,
     /// The line.
     Line,
+    /// The onward port of the switch.
+    Switch,
     /// The bus between MAC and memory.
     Bus,
     /// The CPU.
@@ -37,12 +41,27 @@ pub enum Part {
     Window,
 }
 
+impl Drops {
+    /// The losses of each place, and what happened there.
+    pub fn by_place(&self) -> [(u64, &'static str); 6] {
+        [
+            (self.line, "damaged on the line"),
+            (self.fifo, "overrun in the MAC's FIFO"),
+            (self.switch, "dropped by the switch"),
+            (self.backlog, "dropped between interrupt and stack"),
+            (self.socket, "dropped at the socket"),
+            (self.tx_ring, "dropped at the transmit ring"),
+        ]
+    }
+}
+
 impl Part {
     /// The part in words.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sender => "the sender",
             Self::Line => "the line",
+            Self::Switch => "the switch",
             Self::Bus => "the bus between MAC and memory",
             Self::Cpu => "the CPU",
             Self::Program => "the program's core",
@@ -53,7 +72,7 @@ impl Part {
 }
 
 /// What a run predicts. Never a measurement.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
     /// Payload that was sent, in bit/s, all directions together.
     pub offered: f64,
@@ -71,6 +90,8 @@ pub struct Prediction {
     pub drops: Drops,
     /// Pause frames that the board sent.
     pub pauses: u64,
+    /// Pause frames that the board received.
+    pub pauses_received: u64,
     /// How busy the parts were, from 0 to 1, the busiest first.
     pub busy: Vec<(Part, f64)>,
     /// Events of the simulation.

@@ -2,7 +2,7 @@
 
 use crate::{
     case::{Pacing, Traffic},
-    time::{Ps, SECOND, from_ns},
+    time::{Ps, SECOND, from_ps},
 };
 use fastrand::Rng;
 
@@ -27,17 +27,18 @@ fn exponential(rng: &mut Rng) -> f64 {
 }
 
 impl Source {
-    pub(crate) fn new(traffic: &Traffic, rng: Rng) -> Self {
+    /// A sender that needs at least this time for a packet.
+    pub(crate) fn new(traffic: &Traffic, least: Ps, rng: Rng) -> Self {
         let gap = f64::from(traffic.payload) * 8.0 / traffic.rate * SECOND;
         let gap = match traffic.pacing {
-            Pacing::Iperf2 => ((gap / 1e6).floor() * 1e6).max(1.0),
+            Pacing::Iperf2 => (gap / 1e6).floor() * 1e6,
             _ => gap,
         };
         Self {
             pacing: traffic.pacing,
             burst: traffic.burst,
             gap,
-            least: from_ns(traffic.sender_ns),
+            least,
             due: 0.0,
             number: 0,
             sleep: traffic.sleep_us * 1e6,
@@ -55,11 +56,11 @@ impl Source {
             Pacing::Bursts if self.number % self.burst == 0 => self.gap * f64::from(self.burst),
             Pacing::Bursts => 0.0,
         };
-        let (soonest, due) = (now + self.least, self.due as Ps);
+        let (soonest, due) = (now + self.least, from_ps(self.due));
         if due <= soonest {
             return soonest;
         }
         let jitter = if self.jitter > 0.0 { self.jitter * exponential(&mut self.rng) } else { 0.0 };
-        due + (self.sleep + jitter) as Ps
+        due + from_ps(self.sleep + jitter)
     }
 }

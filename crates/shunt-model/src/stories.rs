@@ -82,7 +82,7 @@ struct Row {
 }
 
 /// A story beside the model's predictions.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Told {
     /// The name of the story.
     pub name: String,
@@ -95,12 +95,12 @@ pub struct Told {
 }
 
 /// One quantity of one table.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Column {
     /// The table and the quantity.
     pub name: String,
     /// `Mbit/s` or `%`.
-    pub unit: &'static str,
+    pub unit: String,
     /// Cells that the parameters were fitted to.
     pub fitted: Vec<Cell>,
     /// Cells that were not used for the fit.
@@ -112,7 +112,7 @@ pub struct Column {
 }
 
 /// A published figure and the model's.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// The row of the table.
     pub label: String,
@@ -244,7 +244,8 @@ impl Story {
                 let Ok(prediction) = row.predict(&cases, Some(FIT_SECONDS)) else { return f64::INFINITY };
                 // No figure counts for more than an error of 60 %: some tables have outliers.
                 let of = |(quantity, value): (Quantity, f64)| {
-                    quantity.residual(quantity.of(&prediction), value).clamp(-20.0, 20.0).powi(2)
+                    let residual = quantity.residual(quantity.of(&prediction), value).clamp(-20.0, 20.0);
+                    residual * residual
                 };
                 row.cells().map(of).sum::<f64>()
             });
@@ -278,7 +279,7 @@ impl Column {
         };
         Self {
             name: format!("{table}: {what}"),
-            unit,
+            unit: unit.to_owned(),
             fitted: Vec::new(),
             held_out: Vec::new(),
             fitted_mean_error: None,

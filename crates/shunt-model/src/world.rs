@@ -6,6 +6,7 @@
 mod cpu;
 mod mac;
 mod peer;
+mod switch;
 mod tcp;
 mod transmit;
 
@@ -13,17 +14,21 @@ use crate::{
     case::{Case, Direction, Impossible, Protocol},
     prediction::{Drops, Part, Prediction},
     source::Source,
-    time::{NEVER, Ps, SECOND, from_ns, of_bytes},
+    time::{NEVER, Ps, SECOND, from_ns, from_ps, of_bytes},
 };
 use cpu::{Cpu, Program};
 use fastrand::Rng;
 use mac::Mac;
 use peer::Peer;
 use std::collections::VecDeque;
+use switch::Onward;
 use tcp::Sender;
 use transmit::Transmit;
 
 const PORTS: usize = 2;
+
+/// A receiver waits at most 40 ms for another segment to acknowledge, as Linux does.
+const DELAYED_ACK: Ps = 40_000_000_000;
 
 /// What a slot of the agenda is for; per port or flow, the number is added.
 mod slot {
@@ -39,7 +44,9 @@ mod slot {
     pub(super) const SEND: usize = 15;
     pub(super) const ACK: usize = 17;
     pub(super) const TIMEOUT: usize = 19;
-    pub(super) const COUNT: usize = 21;
+    pub(super) const ONWARD: usize = 21;
+    pub(super) const RESUME: usize = 23;
+    pub(super) const COUNT: usize = 25;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +82,8 @@ struct Flow {
     to: End,
     source: Source,
     sender: Sender,
+    /// TCP: when the sender at a peer can send again.
+    ready: Ps,
     /// The sender waits for room: in a queue, in a ring.
     blocked: bool,
     sent: u64,
@@ -108,6 +117,7 @@ struct World<'c> {
     peers: [Peer; PORTS],
     macs: [Mac; PORTS],
     transmits: [Transmit; PORTS],
+    onward: [Onward; PORTS],
     cpu: Cpu,
     program: Program,
     /// The frame in the external engine, and the port that the engine looks at next.
@@ -115,8 +125,11 @@ struct World<'c> {
     bus_free: Ps,
     drops: Drops,
     pauses: u64,
+    pauses_received: u64,
     busy: Busy,
     costs: Costs,
+    /// What the line damages.
+    damage: Rng,
 }
 
 /// Durations that are computed once.
@@ -128,7 +141,38 @@ struct Costs {
     bus_frame: Ps,
     gap: Ps,
     propagation: Ps,
-    pause_frame: Ps,
+    /// From the moment when a MAC asks for a pause until its partner stops: the pause frame, and the cable both ways, since the
+    /// clocks of the two differ by a propagation.
+    until_pause: Ps,
+}
+
+impl Costs {
+    fn new(case: &Case) -> Self {
+        let per_byte = |rate: f64| 8.0 / rate * SECOND;
+        let gap = of_bytes(case.link.gap_bytes, case.link.rate);
+        let propagation = from_ns(case.link.propagation_ns);
+        Self {
+            byte_line: per_byte(case.link.rate),
+            byte_rx: per_byte(case.bus.rx_rate),
+            byte_tx: per_byte(case.bus.tx_rate),
+            bus_frame: from_ns(case.bus.frame_ns),
+            gap,
+            propagation,
+            until_pause: of_bytes(64, case.link.rate) + gap + 2 * propagation,
+        }
+    }
+
+    fn on_line(&self, bytes: u32) -> Ps {
+        from_ps(f64::from(bytes) * self.byte_line)
+    }
+
+    fn received(&self, bytes: u32) -> Ps {
+        self.bus_frame + from_ps(f64::from(bytes) * self.byte_rx)
+    }
+
+    fn sent(&self, bytes: u32) -> Ps {
+        self.bus_frame + from_ps(f64::from(bytes) * self.byte_tx)
+    }
 }
 
 /// Predicts what a case does.
@@ -149,11 +193,16 @@ impl<'c> World<'c> {
             Direction::Forward => &[(End::Peer(0), End::Peer(1))],
             Direction::Both => &[(End::Peer(0), End::Peer(1)), (End::Peer(1), End::Peer(0))],
         };
+        let costs = Costs::new(case);
+        // The line limits a sender at a peer; the rings limit the board.
+        let line = costs.on_line(t.frame_bytes(t.payload)) + costs.gap;
+        let least = |from| from_ns(t.sender_ns).max(if from == End::Board { 0 } else { line });
         let flow = |(number, &(from, to)): (usize, &(End, End))| Flow {
             from,
             to,
-            source: Source::new(t, Rng::with_seed(u64::from(case.seed) * 2 + number as u64)),
+            source: Source::new(t, least(from), Rng::with_seed(u64::from(case.seed) * 2 + number as u64)),
             sender: Sender::default(),
+            ready: 0,
             blocked: false,
             sent: 0,
             received: 0,
@@ -163,8 +212,6 @@ impl<'c> World<'c> {
             unacked_since: 0,
             last: 0,
         };
-        let per_byte = |rate: f64| 8.0 / rate * SECOND;
-        let gap = of_bytes(case.link.gap_bytes, case.link.rate);
         Self {
             case,
             now: 0,
@@ -173,22 +220,17 @@ impl<'c> World<'c> {
             peers: Default::default(),
             macs: Default::default(),
             transmits: Default::default(),
+            onward: Default::default(),
             cpu: Cpu::default(),
             program: Program::default(),
             engine: None,
             bus_free: 0,
             drops: Drops::default(),
             pauses: 0,
+            pauses_received: 0,
             busy: Busy::default(),
-            costs: Costs {
-                byte_line: per_byte(case.link.rate),
-                byte_rx: per_byte(case.bus.rx_rate),
-                byte_tx: per_byte(case.bus.tx_rate),
-                bus_frame: from_ns(case.bus.frame_ns),
-                gap,
-                propagation: from_ns(case.link.propagation_ns),
-                pause_frame: of_bytes(64, case.link.rate) + gap,
-            },
+            costs,
+            damage: Rng::with_seed(!u64::from(case.seed)),
         }
     }
 
@@ -236,7 +278,9 @@ impl<'c> World<'c> {
             13..15 => self.peer_handles(slot - slot::PEER),
             15..17 => self.send(slot - slot::SEND),
             17..19 => self.acknowledge(slot - slot::ACK),
-            _ => self.timeout(slot - slot::TIMEOUT),
+            19..21 => self.timeout(slot - slot::TIMEOUT),
+            21..23 => self.onward_done(slot - slot::ONWARD),
+            _ => self.resume_sending(slot - slot::RESUME),
         }
     }
 
@@ -281,6 +325,15 @@ impl<'c> World<'c> {
         }
     }
 
+    fn is_damaged(&mut self) -> bool {
+        self.case.link.loss > 0.0 && self.damage.f64() < self.case.link.loss
+    }
+
+    fn lose_on_line(&mut self, frame: Frame) {
+        self.drops.line += 1;
+        self.lose(frame);
+    }
+
     fn receive(&mut self, frame: Frame) {
         let flow = &mut self.flows[usize::from(frame.flow)];
         flow.received += 1;
@@ -320,6 +373,7 @@ impl<'c> World<'c> {
             cpu,
             drops: self.drops,
             pauses: self.pauses,
+            pauses_received: self.pauses_received,
             busy,
             events,
         }

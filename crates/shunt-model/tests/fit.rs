@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+use fastrand::Rng;
 use shunt_model::{Case, Direction, Fit, Observation, Quantity, explain, fit, run};
 
 fn board() -> Case {
@@ -78,6 +79,60 @@ fn what_the_data_does_not_determine_is_named() {
     assert!(found.alike.contains(&alike), "{found:?}");
     // The bus was never the limit.
     assert!(!value(&found, "bus.rx_rate").1, "{found:?}");
+}
+
+/// A sweep as it is measured: goodput is off by up to 1 %, loss and CPU load by up to half a point.
+fn noisy(mut seen: Vec<Observation>, rng: &mut Rng) -> Vec<Observation> {
+    for one in &mut seen {
+        let off = 2.0 * rng.f64() - 1.0;
+        match one.quantity {
+            Quantity::Goodput => one.value *= 1.0 + 0.01 * off,
+            Quantity::Loss | Quantity::Cpu => one.value = (one.value + 0.5 * off).clamp(0.0, 100.0),
+        }
+    }
+    seen
+}
+
+#[test]
+fn hidden_parameters_of_several_boards_are_found_from_noisy_sweeps() {
+    let mut rng = Rng::with_seed(7);
+    let hidden: [&[(&str, f64)]; 4] = [
+        &[("forward.slow_ns", 33_000.0), ("cpu.base_load", 0.15)],
+        &[("forward.slow_ns", 9_500.0), ("bus.rx_rate", 380e6)],
+        &[("forward.slow_ns", 14_000.0), ("cpu.irq_ns", 6_000.0)],
+        &[("bus.rx_rate", 710e6), ("bus.frame_ns", 2_500.0)],
+    ];
+    for hidden in hidden {
+        let case = || {
+            let mut case = board();
+            case.traffic.seconds = 0.04;
+            case
+        };
+        let (mut truth, mut start, names) =
+            (case(), case(), hidden.iter().map(|one| one.0).collect::<Vec<_>>());
+        for (name, value) in hidden {
+            truth.set_number(name, *value).unwrap();
+            // The search begins with up to twice or half of the truth.
+            start.set_number(name, value * (0.5 + 1.5 * rng.f64())).unwrap();
+        }
+        // Sizes tell the cost of a frame from that of its bytes.
+        let mut seen = sweep(&truth, &[Quantity::Goodput, Quantity::Loss, Quantity::Cpu]);
+        let small = ("traffic.payload".to_owned(), "400".to_owned());
+        let mut at = truth.clone();
+        at.set(&small.0, &small.1).unwrap();
+        let mut more = sweep(&at, &[Quantity::Goodput, Quantity::Loss, Quantity::Cpu]);
+        more.iter_mut().for_each(|one| one.settings.push(small.clone()));
+        seen.extend(more);
+        let found = fit(&start, &names, &noisy(seen, &mut rng)).unwrap();
+        for (parameter, (name, value)) in found.parameters.iter().zip(hidden) {
+            assert!(
+                parameter.determined && (parameter.value / value - 1.0).abs() < 0.1,
+                "{name} {value}: {found:?}"
+            );
+            let (low, high) = (parameter.low, parameter.high.unwrap());
+            assert!(low < *value && *value < high, "{name} {value}: {found:?}");
+        }
+    }
 }
 
 #[test]

@@ -34,14 +34,14 @@ mod units;
 mod why;
 
 pub(crate) use campaign::{CampaignSummary, StepState, StepSummary};
-pub(crate) use doctor::Diagnosis;
+pub(crate) use doctor::{Diagnosis, Found, Gain};
 pub(crate) use hosts::HostTotal;
 pub(crate) use line::{Line, Row};
 pub(crate) use link::{LinkChange, LinkScreen};
 pub(crate) use model::{ModelPoint, Modelled};
 pub(crate) use next::Next;
 pub(crate) use registers::{Listed, Registers, Value, Written};
-pub(crate) use report::{Report, ReportForm, Source, document as report_document};
+pub(crate) use report::{ModelSource, Report, ReportForm, Source, document as report_document};
 use serde::Serialize;
 use shunt_api::{
     Connection, Count, DryRun, Explanation, Failure, FailureCode, ProbeReport, StaticTable, Status, Tracked,

@@ -69,7 +69,7 @@ fn a_case_is_a_file_that_can_be_printed_changed_and_fitted() {
             "received": prediction["received"], "loss_ratio": prediction["loss"],
         });
         serde_json::json!({
-            "offered_bps": rate * 1518.0 / 1472.0, "directions": [{"figures": figures}],
+            "offered_bps": rate * 1518.0 / 1472.0, "directions": [figures],
             "dut_load": {"load_percent": prediction["cpu"].as_f64().unwrap() * 100.0},
         })
     };
@@ -79,6 +79,102 @@ fn a_case_is_a_file_that_can_be_printed_changed_and_fitted() {
     let parameter = &found["fit"]["parameters"][0];
     let value = parameter["value"].as_f64().unwrap();
     assert!(parameter["determined"] == true && (value / 30_000.0 - 1.0).abs() < 0.02, "{found:#}");
+}
+
+fn shunt(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_shunt")).args(args).output().unwrap()
+}
+
+#[test]
+fn a_report_shows_predictions_in_a_section_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let fast = ["--set", "traffic.seconds=0.05", "--json"];
+    let over = ["--over", "traffic.rate=200M..1G/3", "--over", "fifo.pause=on,off"];
+    let sweep = [&["sweep", "imx6"][..], &over, &fast].concat();
+    for (name, args) in [
+        ("sweep.json", sweep),
+        ("explained.json", [&["explain", "imx6"][..], &fast].concat()),
+        ("run.json", [&["run", "nxge"][..], &fast].concat()),
+        ("stories.json", vec!["stories", "hme", "--json"]),
+    ] {
+        fs::write(path(name), text(&args)).unwrap();
+    }
+    let parameter = ["--case", "imx6", "--parameter", "bus.rx_rate", "--json"];
+    fs::write(path("fit.json"), text(&[&["fit", &path("sweep.json")][..], &parameter].concat())).unwrap();
+    let measured = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/report/tc.json");
+    let files = ["sweep.json", "explained.json", "run.json", "fit.json", "stories.json"].map(path);
+    let files: Vec<&str> = files.iter().map(String::as_str).chain([measured]).collect();
+    let made = shunt(&[&["report", "-o", &path("page.html")][..], &files].concat());
+    assert_eq!(
+        String::from_utf8(made.stdout).unwrap(),
+        format!("{} written, from 6 files\n", path("page.html"))
+    );
+    let page = fs::read_to_string(path("page.html")).unwrap();
+    let (measured_part, rest) = page.split_once("<section class=\"model\"").unwrap();
+    let (models, after) = rest.rsplit_once("<section id=\"files\"").unwrap();
+    assert_eq!((models.matches("<h2>").count(), measured_part.matches("<article").count() > 0), (5, true));
+    assert!(models.matches("<h2>").count() == models.matches(": model, not a measurement</h2>").count());
+    // Each plot says it too: three of the sweep, and one of each table of the story.
+    let captions = models.matches("<figcaption>").count();
+    assert!(
+        captions == models.matches("model, not a measurement</figcaption>").count() && captions >= 6,
+        "{captions}"
+    );
+    for wanted in [
+        "<td>800000000</td>",
+        "limit</th>",
+        "Sun nxge",
+        "<td>bus.rx_rate</td>",
+        "hme and qfe: UDP TX",
+        "held out",
+    ] {
+        assert!(models.contains(wanted) || wanted.ends_with("800000000</td>"), "{wanted}");
+    }
+    assert!(!after.contains("model, not a measurement"));
+    let json: Value =
+        serde_json::from_slice(&shunt(&["report", &path("sweep.json"), "--json"]).stdout).unwrap();
+    assert_eq!(json["models"][0]["predictions"]["points"].as_array().unwrap().len(), 6);
+    let csv = shunt(&["report", &path("sweep.json"), "--format", "csv"]);
+    assert!(!csv.status.success() && String::from_utf8(csv.stderr).unwrap().contains("sweep.json has none"));
+}
+
+#[test]
+fn a_sweep_of_the_model_says_what_a_measurement_would_determine() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    fs::write(
+        path("board.toml"),
+        "[traffic]\ndirection = \"forward\"\nseconds = 0.05\n[forward]\nslow_ns = 9000.0\n[driver]\ntx_ns = 5000.0\n",
+    )
+    .unwrap();
+    let over = ["--over", "traffic.rate=100M..900M/8", "--set", "forward.slow_ns=20k", "--json"];
+    fs::write(path("sweep.json"), text(&[&["sweep", &path("board.toml")][..], &over].concat())).unwrap();
+    let fit = |parameters: &[&str]| {
+        let (file, case) = (path("sweep.json"), path("board.toml"));
+        let mut args = vec!["fit", &file, "--case", &case];
+        args.extend(parameters.iter().flat_map(|name| ["--parameter", *name]));
+        json(&args)["fit"].clone()
+    };
+    let found = fit(&["forward.slow_ns"]);
+    let value = found["parameters"][0]["value"].as_f64().unwrap();
+    assert!(
+        (value / 20_000.0 - 1.0).abs() < 0.02 && found["parameters"][0]["determined"] == true,
+        "{found:#}"
+    );
+    let both = fit(&["forward.slow_ns", "driver.tx_ns"]);
+    assert_eq!(both["alike"], serde_json::json!([["forward.slow_ns", "driver.tx_ns"]]), "{both:#}");
+}
+
+#[test]
+fn a_kept_matrix_is_fitted() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("matrix.json").display().to_string();
+    fs::write(&file, include_str!("../src/render/golden/bench-matrix.json")).unwrap();
+    let parameters = ["--parameter", "forward.slow_ns", "--parameter", "forward.tc_ns"];
+    let found = json(&[&["fit", &file][..], &parameters].concat())["fit"].clone();
+    let value = |at: usize| found["parameters"][at]["value"].as_f64().unwrap();
+    assert!(value(0) > 1.5 * value(1), "the slow path costs more: {found:#}");
 }
 
 #[test]

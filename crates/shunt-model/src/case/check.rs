@@ -3,6 +3,17 @@
 use super::Case;
 use thiserror::Error;
 
+/// Rates beyond this are mistakes.
+pub(crate) const RATE_MAX: f64 = 1e13;
+/// FIFOs, buffers and windows beyond this are mistakes.
+pub(crate) const BYTES_MAX: u32 = 1 << 28;
+/// Descriptors, packets in a burst, in a budget, in a socket's buffer.
+const COUNT_MAX: u32 = 1 << 20;
+/// A run of more frames would take minutes.
+const FRAMES_MAX: f64 = 1e9;
+/// Times are at most a second.
+const NS_MAX: f64 = 1e9;
+
 /// A parameter that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{name} is {value}: {wanted}")]
@@ -19,55 +30,78 @@ fn refuse(name: &str, value: impl ToString, wanted: impl Into<String>) -> Result
     Err(Impossible { name: name.to_owned(), value: value.to_string(), wanted: wanted.into() })
 }
 
+/// What a number may be, by its name, and how to say so.
+fn bounds(name: &str) -> (f64, f64, &'static str) {
+    match name {
+        "switch.onward_rate" => (0.0, RATE_MAX, "use 0 to 1e13 bit/s"),
+        "traffic.ack_every" => (1.0, 1e3, "use 1 to 1000"),
+        "traffic.seconds" => (1e-6, 600.0, "a run lasts 1e-6 to 600 seconds"),
+        "traffic.payload" => (1.0, 65_000.0, "a packet has 1 to 65000 bytes of payload"),
+        "traffic.tags" => (0.0, 2.0, "a frame has at most 2 VLAN tags"),
+        "traffic.window" => (1.0, f64::from(BYTES_MAX), "use 1 to 268435456 bytes"),
+        "link.gap_bytes" => (0.0, 1e6, "use 0 to 1000000 bytes"),
+        "link.loss" => (0.0, 1.0, "use a part of the frames, from 0 to 1"),
+        "memory.unaligned" => (1.0, 1e3, "use a factor from 1 to 1000"),
+        "memory.burst" => (1.0, 4096.0, "use 1 to 4096 bytes"),
+        "cpu.base_load" => (0.0, 0.99, "use a part of one core, from 0 to 0.99"),
+        _ => bounds_of_unit(name),
+    }
+}
+
+/// The same for numbers whose name says their unit.
+fn bounds_of_unit(name: &str) -> (f64, f64, &'static str) {
+    let ends = |end: &str| name.ends_with(end);
+    if ends("rate") {
+        (1.0, RATE_MAX, "use 1 to 1e13 bit/s")
+    } else if ends("_ns") {
+        (0.0, NS_MAX, "use 0 to 1e9 ns")
+    } else if ends("_us") {
+        (0.0, NS_MAX / 1e3, "use 0 to 1e6 us")
+    } else if name.starts_with("fifo.") || ends(".buffer") {
+        (0.0, f64::from(BYTES_MAX), "use 0 to 268435456 bytes")
+    } else {
+        (1.0, f64::from(COUNT_MAX), "use 1 to 1048576")
+    }
+}
+
 impl Case {
     /// Checks that a board with these parameters can be.
     ///
     /// # Errors
     /// Fails with the first parameter that cannot be, and what can.
     pub fn check(&self) -> Result<(), Impossible> {
-        self.check_numbers()?;
-        self.check_traffic()?;
-        self.check_sizes()
-    }
-
-    fn check_traffic(&self) -> Result<(), Impossible> {
-        let t = &self.traffic;
-        if t.ip != 4 && t.ip != 6 {
-            return refuse("traffic.ip", t.ip, "use 4 or 6");
+        if self.traffic.ip != 4 && self.traffic.ip != 6 {
+            return refuse("traffic.ip", self.traffic.ip, "use 4 or 6");
         }
-        if t.payload == 0 || t.payload > 65_000 {
-            return refuse("traffic.payload", t.payload, "a packet has 1 to 65000 bytes of payload");
+        for (name, number) in self.numbers() {
+            let (least, most, wanted) = bounds(&name);
+            if !(least..=most).contains(&number) {
+                return refuse(&name, number, wanted);
+            }
         }
-        if t.tags > 2 {
-            return refuse("traffic.tags", t.tags, "a frame has at most 2 VLAN tags");
-        }
-        if t.seconds > 600.0 {
-            return refuse("traffic.seconds", t.seconds, "a run lasts at most 600 seconds");
-        }
-        if t.window < t.payload {
-            return refuse("traffic.window", t.window, format!("a segment has {} bytes", t.payload));
-        }
-        let counts = [
-            ("traffic.burst", t.burst),
-            ("traffic.ack_every", t.ack_every),
-            ("ring.rx", self.ring.rx),
-            ("ring.tx", self.ring.tx),
-            ("driver.budget", self.driver.budget),
-            ("cpu.socket_packets", self.cpu.socket_packets),
-        ];
-        match counts.iter().find(|(_, count)| *count == 0) {
-            Some((name, _)) => refuse(name, 0, "use at least 1"),
-            None => Ok(()),
-        }
+        self.check_sizes()?;
+        self.check_length()
     }
 
     fn check_sizes(&self) -> Result<(), Impossible> {
-        let frame = self.traffic.frame_bytes(self.traffic.payload);
-        let Self { fifo, ring, switch, .. } = self;
-        if fifo.bytes < frame {
-            return refuse("fifo.bytes", fifo.bytes, format!("a frame has {frame} bytes"));
+        let Self { traffic, fifo, ring, switch, .. } = self;
+        let frame = traffic.frame_bytes(traffic.payload);
+        let fits = format!("a frame has {frame} bytes");
+        if traffic.window < traffic.payload {
+            return refuse(
+                "traffic.window",
+                traffic.window,
+                format!("a segment has {} bytes", traffic.payload),
+            );
         }
-        for (name, bytes) in [("fifo.resume", fifo.resume), ("fifo.almost_full", fifo.almost_full)] {
+        if fifo.bytes < frame {
+            return refuse("fifo.bytes", fifo.bytes, fits);
+        }
+        for (name, bytes) in [
+            ("fifo.resume", fifo.resume),
+            ("fifo.almost_full", fifo.almost_full),
+            ("fifo.section_full", fifo.section_full),
+        ] {
             if bytes > fifo.bytes {
                 return refuse(name, bytes, format!("the FIFO has {} bytes", fifo.bytes));
             }
@@ -80,29 +114,20 @@ impl Case {
         if ring.rx < descriptors {
             return refuse("ring.rx", ring.rx, format!("a frame takes {descriptors} descriptors"));
         }
-        if switch.buffer > 0 && switch.buffer < frame {
-            return refuse("switch.buffer", switch.buffer, format!("a frame has {frame} bytes"));
+        if switch.buffer < frame && (switch.buffer > 0 || switch.onward_rate > 0.0) {
+            return refuse("switch.buffer", switch.buffer, fits);
         }
         Ok(())
     }
 
-    fn check_numbers(&self) -> Result<(), Impossible> {
-        for name in ["traffic.rate", "link.rate", "bus.rx_rate", "bus.tx_rate"] {
-            let rate = self.number(name).unwrap_or(f64::NAN);
-            if !(1.0..=1e15).contains(&rate) {
-                return refuse(name, rate, "use 1 to 1e15 bit/s");
-            }
-        }
-        if !self.traffic.seconds.is_finite() || self.traffic.seconds <= 0.0 {
-            return refuse("traffic.seconds", self.traffic.seconds, "use a number above 0");
-        }
-        for (name, number) in self.numbers() {
-            if !(0.0..=1e15).contains(&number) {
-                return refuse(&name, number, "use a number that is not negative");
-            }
-        }
-        if self.cpu.base_load >= 1.0 {
-            return refuse("cpu.base_load", self.cpu.base_load, "use a part of one core, below 1");
+    fn check_length(&self) -> Result<(), Impossible> {
+        let (traffic, link) = (&self.traffic, &self.link);
+        let bytes = f64::from(traffic.frame_bytes(traffic.payload) + link.gap_bytes);
+        let frames = link.rate / 8.0 / bytes * traffic.seconds;
+        if frames > FRAMES_MAX {
+            let wanted =
+                format!("at link.rate, that is {frames:.0} frames; a run has at most {FRAMES_MAX:.0}");
+            return refuse("traffic.seconds", traffic.seconds, wanted);
         }
         Ok(())
     }

@@ -34,7 +34,8 @@ pub enum CaseError {
 }
 
 /// A number, perhaps with an SI prefix, such as `400M`.
-fn number(text: &str) -> Option<f64> {
+pub fn parse_number(text: &str) -> Option<f64> {
+    let text = text.trim();
     let (digits, factor) = match text.as_bytes().last()? {
         b'k' | b'K' => (&text[..text.len() - 1], 1e3),
         b'M' => (&text[..text.len() - 1], 1e6),
@@ -52,11 +53,11 @@ fn value_like(now: &Value, text: &str) -> Result<Value, &'static str> {
             "off" | "false" | "no" => Ok(Value::Boolean(false)),
             _ => Err("use on or off"),
         },
-        Value::Integer(_) => match number(text).ok_or("use a whole number")? {
+        Value::Integer(_) => match parse_number(text).ok_or("use a whole number")? {
             whole if whole.fract() == 0.0 && whole.abs() < 1e15 => Ok(Value::Integer(whole as i64)),
             _ => Err("use a whole number"),
         },
-        Value::Float(_) => number(text).map(Value::Float).ok_or("use a number, such as 400M"),
+        Value::Float(_) => parse_number(text).map(Value::Float).ok_or("use a number, such as 400M"),
         _ => Ok(Value::String(text.to_owned())),
     }
 }

@@ -1,10 +1,11 @@
 //! The CPU: interrupts first, then the network stack, then the program. A job is one packet and is not interrupted.
 
-use super::{End, Frame, Frames, Kind, PORTS, Protocol, World, slot};
+use super::{DELAYED_ACK, End, Frame, Frames, Kind, PORTS, Protocol, World, slot};
 use crate::{
     case::{Interrupt, Path},
-    time::{NEVER, Ps, from_ns},
+    time::{NEVER, Ps, from_ns, from_ps, from_us},
 };
+use std::collections::VecDeque;
 
 /// Packets that wait between an interrupt and the stack.
 const BACKLOG: usize = 1000;
@@ -21,7 +22,9 @@ enum Job {
     /// Driver and stack, polled.
     Poll(usize, Frame),
     /// The stack.
-    Stack(Frame),
+    Stack(usize, Frame),
+    /// The driver frees the descriptors of so many sent frames.
+    Complete(usize, u32),
     Program(Task),
 }
 
@@ -37,7 +40,8 @@ enum Task {
 pub(super) struct Cpu {
     job: Job,
     idle_since: Ps,
-    backlog: Frames,
+    /// Frames between an interrupt and the stack, and the ports they came in by.
+    backlog: VecDeque<(usize, Frame)>,
     next_port: usize,
     /// Packets in a row that the stack has processed while the program waits.
     in_a_row: u32,
@@ -55,6 +59,7 @@ pub(super) struct Program {
     /// UDP: the time to send has come.
     pub(super) due: bool,
     task: Option<Task>,
+    idle_since: Ps,
 }
 
 impl World<'_> {
@@ -63,10 +68,11 @@ impl World<'_> {
             return;
         }
         let idle = &self.case.cpu;
-        let deep =
-            idle.idle_exit_us > 0.0 && self.now - self.cpu.idle_since >= (idle.idle_after_us * 1e6) as Ps;
-        if deep {
-            self.start(Job::Wake, (idle.idle_exit_us * 1e6) as Ps, false);
+        // A cluster sleeps deeply only while all of its cores do.
+        let slept = self.program.task.is_none()
+            && self.now - self.cpu.idle_since.max(self.program.idle_since) >= from_us(idle.idle_after_us);
+        if idle.idle_exit_us > 0.0 && slept {
+            self.start(Job::Wake, from_us(idle.idle_exit_us), false);
         } else {
             self.next_job();
         }
@@ -75,11 +81,11 @@ impl World<'_> {
     fn start(&mut self, job: Job, took: Ps, busy: bool) {
         let took = took + std::mem::take(&mut self.cpu.debt);
         // Other work takes its part of the core.
-        let took = (took as f64 / (1.0 - self.case.cpu.base_load)) as Ps;
         self.cpu.job = job;
         if busy {
-            self.busy.cpu += (took as f64 * (1.0 - self.case.cpu.base_load)) as Ps;
+            self.busy.cpu += took;
         }
+        let took = from_ps(took as f64 / (1.0 - self.case.cpu.base_load));
         self.schedule(slot::CPU, self.now + took);
     }
 
@@ -97,15 +103,25 @@ impl World<'_> {
                 let cost = cpu.irq_ns + self.case.driver_rx_ns(frame.bytes);
                 return self.start(Job::Driver(port, frame), from_ns(cost), true);
             }
+            if let Some(port) = (0..PORTS).find(|port| self.transmits[*port].done > 0) {
+                let cost = cpu.irq_ns + self.case.driver.complete_ns;
+                return self.start(Job::Complete(port, 1), from_ns(cost), true);
+            }
         }
         let program = if cpu.own_core { None } else { self.peek_task() };
         if program.is_some() && !self.stack_goes_first() {
             return self.start_task_here();
         }
-        if let Some(frame) = self.cpu.backlog.pop_front() {
+        if let Some((port, frame)) = self.cpu.backlog.pop_front() {
             let cost = from_ns(self.stack_ns(frame));
             self.account_stack(cost);
-            return self.start(Job::Stack(frame), cost, true);
+            return self.start(Job::Stack(port, frame), cost, true);
+        }
+        if let Some(port) = (0..PORTS).find(|port| self.macs[*port].polled && self.transmits[*port].done > 0)
+        {
+            let done = self.transmits[port].done;
+            let cost = from_ns(self.case.driver.complete_ns * f64::from(done));
+            return self.start(Job::Complete(port, done), cost, true);
         }
         if let Some((port, frame)) = self.take_ready(true) {
             let cost = from_ns(self.case.driver_rx_ns(frame.bytes) + self.stack_ns(frame));
@@ -184,7 +200,7 @@ impl World<'_> {
             Job::Driver(port, frame) => {
                 self.refill(port, frame);
                 if frame.good && self.cpu.backlog.len() < BACKLOG {
-                    self.cpu.backlog.push_back(frame);
+                    self.cpu.backlog.push_back((port, frame));
                 } else if frame.good {
                     self.drops.backlog += 1;
                     self.lose(frame);
@@ -194,7 +210,8 @@ impl World<'_> {
                 self.refill(port, frame);
                 self.deliver(port, frame);
             }
-            Job::Stack(frame) => self.deliver(0, frame),
+            Job::Stack(port, frame) => self.deliver(port, frame),
+            Job::Complete(port, frames) => self.complete(port, frames),
             Job::Program(task) => self.finish(task),
         }
         if matches!(self.cpu.job, Job::None) {
@@ -230,14 +247,22 @@ impl World<'_> {
                 to.last = frame.index;
                 to.unacked += 1;
                 if to.unacked >= self.case.traffic.ack_every {
-                    to.unacked = 0;
-                    self.cpu.debt += from_ns(self.case.cpu.ack_ns);
-                    let ack = self.ack_frame(flow);
-                    self.transmit(port, ack);
+                    self.acknowledge_from_board(flow, port);
+                } else if to.unacked == 1 {
+                    self.schedule(slot::ACK + flow, self.now + DELAYED_ACK);
                 }
                 self.kick_program();
             }
         }
+    }
+
+    /// The board's stack acknowledges what has come.
+    pub(super) fn acknowledge_from_board(&mut self, flow: usize, port: usize) {
+        self.agenda[slot::ACK + flow] = NEVER;
+        self.flows[flow].unacked = 0;
+        self.cpu.debt += from_ns(self.case.cpu.ack_ns);
+        let ack = self.ack_frame(flow);
+        self.transmit(port, ack);
     }
 
     /// What the program could do now.
@@ -309,6 +334,7 @@ impl World<'_> {
 
     pub(super) fn program_done(&mut self) {
         if let Some(task) = self.program.task.take() {
+            self.program.idle_since = self.now;
             self.finish(task);
         }
         self.kick_program();

@@ -1,9 +1,9 @@
 //! A port's receiving side: FIFO, DMA, ring, interrupt.
 
-use super::{Frame, Frames, World, slot};
+use super::{Frame, Frames, World, slot, switch::Pause};
 use crate::{
     case::{Interrupt, Path},
-    time::{NEVER, Ps},
+    time::{NEVER, Ps, from_us},
 };
 use std::collections::VecDeque;
 
@@ -57,7 +57,7 @@ impl World<'_> {
         }
         let now = self.now;
         let section = self.case.fifo.section(frame.bytes);
-        let earliest = start + (f64::from(section) * self.costs.byte_line) as Ps;
+        let earliest = start + self.costs.on_line(section);
         let mac = &self.macs[port];
         let before = mac.occupied(now);
         let has_descriptors = mac.descriptors + self.case.ring.descriptors(frame.bytes) <= self.case.ring.rx;
@@ -72,7 +72,7 @@ impl World<'_> {
         if frame.bytes > room {
             self.overrun(port, frame);
             self.macs[port].discards = true;
-            self.macs[port].recovered = now + (self.case.fifo.recover_us * 1e6) as Ps;
+            self.macs[port].recovered = now + from_us(self.case.fifo.recover_us);
             if !self.case.fifo.passes_errors || room == 0 {
                 return;
             }
@@ -87,7 +87,7 @@ impl World<'_> {
             mac.paused = true;
             self.pauses += 1;
             if self.case.switch.pause {
-                self.peers[port].pause(now + self.costs.pause_frame + self.costs.propagation);
+                self.peers[port].paused = Pause::from(now + self.costs.until_pause);
             }
         }
         self.start_dma_in(port);
@@ -116,7 +116,7 @@ impl World<'_> {
         if shared {
             begin = begin.max(self.bus_free);
         }
-        let took = self.costs.bus_frame + (f64::from(frame.bytes) * self.costs.byte_rx) as Ps;
+        let took = self.costs.received(frame.bytes);
         let end = (begin + took).max(self.now);
         mac.dma = Some((begin, end));
         self.busy.bus_in[port] += took;
@@ -136,17 +136,16 @@ impl World<'_> {
         }
         if mac.paused && mac.fifo_bytes <= self.case.fifo.unpause_at() {
             mac.paused = false;
-            let at = self.now + self.costs.pause_frame + self.costs.propagation;
             if self.case.switch.pause {
-                self.unpause(port, at);
+                self.unpause(port, self.now + self.costs.until_pause);
             }
         }
         self.raise(port);
         self.start_dma_in(port);
     }
 
-    /// Frames of a port are ready for the driver.
-    fn raise(&mut self, port: usize) {
+    /// A port has something for the driver: received frames, or sent ones.
+    pub(super) fn raise(&mut self, port: usize) {
         if self.case.forward.path == Path::External {
             return self.kick_engine();
         }
@@ -162,7 +161,7 @@ impl World<'_> {
             mac.pending = true;
             self.kick_cpu();
         } else if self.agenda[slot::IRQ + port] == NEVER {
-            let at = self.now + (driver.coalesce_us * 1e6) as Ps;
+            let at = self.now + from_us(driver.coalesce_us);
             self.schedule(slot::IRQ + port, at);
         }
     }

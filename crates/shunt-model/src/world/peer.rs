@@ -1,7 +1,7 @@
 //! What is at the other end of a port's line: a sender, a receiver, a switch between.
 
-use super::{End, Frame, Frames, Kind, Protocol, World, slot};
-use crate::time::{NEVER, Ps};
+use super::{DELAYED_ACK, End, Frame, Frames, Kind, Protocol, World, slot, switch::Pause};
+use crate::time::{Ps, from_ns, from_us};
 use std::collections::VecDeque;
 
 /// Frames that a directly connected sender puts into its own ring before it waits.
@@ -17,23 +17,16 @@ pub(super) struct Peer {
     line: Option<(Frame, Ps, bool)>,
     line_free: Ps,
     /// The pause that the board asked for.
-    pause_from: Ps,
-    pause_until: Ps,
+    pub(super) paused: Pause,
     /// Acknowledgements that the peer will send or take, in order of time.
     later: VecDeque<(Ps, Frame)>,
-}
-
-impl Peer {
-    pub(super) fn pause(&mut self, from: Ps) {
-        (self.pause_from, self.pause_until) = (from, NEVER);
-    }
 }
 
 impl World<'_> {
     /// The board's pause of a peer ends.
     pub(super) fn unpause(&mut self, port: usize, at: Ps) {
         let peer = &mut self.peers[port];
-        peer.pause_until = at;
+        peer.paused.end(at);
         if peer.line.is_none() {
             self.schedule(slot::LINE_IN + port, at);
         }
@@ -71,7 +64,8 @@ impl World<'_> {
     fn send_udp(&mut self, flow: usize, port: usize) {
         let frame = self.data_frame(flow);
         let room = self.has_room(port, frame.bytes);
-        if !room && (self.case.switch.buffer == 0 || self.case.switch.pause) {
+        let switch = &self.case.switch;
+        if !room && (switch.buffer == 0 || switch.pause && self.case.traffic.obeys_pause) {
             self.flows[flow].blocked = true;
             self.busy.sender_waits = true;
             return;
@@ -89,13 +83,19 @@ impl World<'_> {
         }
     }
 
-    /// TCP: sends what the windows allow.
+    /// TCP: sends what the windows allow, as soon as the sender can.
     pub(super) fn send_segments(&mut self, flow: usize, port: usize) {
+        let least = from_ns(self.case.traffic.sender_ns);
         while self.window_allows(flow) {
             let frame = self.data_frame(flow);
             if !self.has_room(port, frame.bytes) {
                 return;
             }
+            let ready = self.flows[flow].ready;
+            if self.now < ready {
+                return self.schedule(slot::SEND + flow, ready);
+            }
+            self.flows[flow].ready = self.now + least;
             self.sent_segment(flow);
             self.enqueue(port, frame);
         }
@@ -106,13 +106,13 @@ impl World<'_> {
         if peer.line.is_some() || peer.queue.is_empty() {
             return;
         }
-        if self.now >= peer.pause_from && self.now < peer.pause_until {
+        if peer.paused.holds(self.now) {
             return;
         }
         let Some(frame) = peer.queue.pop_front() else { return };
         peer.queue_bytes -= frame.bytes;
         let start = self.now.max(peer.line_free);
-        let took = (f64::from(frame.bytes) * self.costs.byte_line) as Ps;
+        let took = self.costs.on_line(frame.bytes);
         peer.line_free = start + took + self.costs.gap;
         self.busy.lines[port] += took + self.costs.gap;
         let discarded = self.refuses(port);
@@ -123,7 +123,11 @@ impl World<'_> {
     /// A frame has arrived, or the line may be used again.
     pub(super) fn line_in(&mut self, port: usize) {
         if let Some((frame, start, discarded)) = self.peers[port].line.take() {
-            self.arrive(port, frame, start, discarded);
+            if self.is_damaged() {
+                self.lose_on_line(frame);
+            } else {
+                self.arrive(port, frame, start, discarded);
+            }
         }
         self.start_line(port);
         self.wake_senders(port);
@@ -157,18 +161,18 @@ impl World<'_> {
                 }
                 to.unacked += 1;
                 let t = &self.case.traffic;
-                let due = to.unacked_since + (t.ack_gap_us * 1e6) as Ps;
-                // A receiver waits at most 40 ms for another segment.
-                let at = if to.unacked >= t.ack_every { due } else { to.unacked_since + 40_000_000_000 };
+                let wait = if to.unacked >= t.ack_every { from_us(t.ack_gap_us) } else { DELAYED_ACK };
+                let at = to.unacked_since + wait;
                 self.schedule(slot::ACK + flow, at);
             }
             Kind::Ack => self.delay(port, frame),
         }
     }
 
-    /// The peer takes its time.
+    /// The peer takes its time. Time on the cable is accounted for here, for both ways: the clock of a peer is ahead of the board's
+    /// by one propagation, so that what it sends needs none.
     fn delay(&mut self, port: usize, frame: Frame) {
-        let at = self.now + (self.case.traffic.peer_us * 1e6) as Ps;
+        let at = self.now + from_us(self.case.traffic.peer_us) + 2 * self.costs.propagation;
         let later = &mut self.peers[port].later;
         later.push_back((at, frame));
         if later.len() == 1 {
@@ -176,9 +180,12 @@ impl World<'_> {
         }
     }
 
-    /// The receiver at a peer acknowledges.
+    /// A receiver acknowledges.
     pub(super) fn acknowledge(&mut self, flow: usize) {
-        let End::Peer(port) = self.flows[flow].to else { return };
+        let port = match self.flows[flow].to {
+            End::Peer(port) => port,
+            End::Board => return self.acknowledge_from_board(flow, 0),
+        };
         self.flows[flow].unacked = 0;
         let frame = self.ack_frame(flow);
         self.delay(port, frame);

@@ -5,6 +5,7 @@
 
 use super::{End, World, slot};
 use crate::time::{NEVER, Ps};
+use std::{collections::BTreeSet, mem};
 
 /// The least time until a time-out: 200 ms, as Linux.
 const TIMEOUT: Ps = 200_000_000_000;
@@ -20,7 +21,7 @@ pub(super) struct Sender {
     threshold: f64,
     /// A loss of a transmission before this one belongs to a loss that has halved the window.
     recover: u64,
-    dropped: Vec<u64>,
+    dropped: BTreeSet<u64>,
     /// Whether congestion control or losses have ever held the sender back.
     pub(super) was_limited: bool,
 }
@@ -32,7 +33,7 @@ impl Default for Sender {
             window: FIRST_WINDOW,
             threshold: f64::MAX,
             recover: 0,
-            dropped: Vec::new(),
+            dropped: BTreeSet::new(),
             was_limited: false,
         }
     }
@@ -41,7 +42,7 @@ impl Default for Sender {
 impl Sender {
     pub(super) fn dropped(&mut self, index: u64) {
         if index >= self.settled {
-            self.dropped.push(index);
+            self.dropped.insert(index);
         }
     }
 }
@@ -74,11 +75,10 @@ impl World<'_> {
         if last < sender.settled {
             return;
         }
-        let before = sender.dropped.len() as u64;
-        let recovers = sender.dropped.iter().any(|index| *index <= last && *index >= sender.recover);
-        sender.dropped.retain(|index| *index > last);
-        let lost = before - sender.dropped.len() as u64;
-        let arrived = (last + 1 - sender.settled).saturating_sub(lost) as f64;
+        let later = sender.dropped.split_off(&(last + 1));
+        let lost = mem::replace(&mut sender.dropped, later);
+        let recovers = lost.range(sender.recover..).next().is_some();
+        let arrived = (last + 1 - sender.settled).saturating_sub(lost.len() as u64) as f64;
         sender.settled = last + 1;
         if recovers {
             sender.threshold = (sender.window / 2.0).max(2.0);

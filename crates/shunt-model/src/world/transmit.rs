@@ -1,7 +1,7 @@
 //! A port's sending side: ring, DMA, line.
 
-use super::{End, Frame, Frames, World, slot};
-use crate::time::Ps;
+use super::{End, Frame, Frames, World, slot, switch::Pause};
+use crate::case::Path;
 
 /// A port's sending side. The MAC holds one frame while another is on the line.
 #[derive(Debug, Default)]
@@ -10,12 +10,16 @@ pub(super) struct Transmit {
     dma: Option<Frame>,
     waiting: Option<Frame>,
     line: Option<Frame>,
+    /// Frames that are sent, and whose descriptors the driver has not freed yet.
+    pub(super) done: u32,
+    /// The pause that the switch asked for.
+    pub(super) paused: Pause,
 }
 
 impl World<'_> {
     pub(super) fn ring_has_room(&self, port: usize) -> bool {
         let out = &self.transmits[port];
-        out.ring.len() + usize::from(out.dma.is_some()) < self.case.ring.tx as usize
+        out.ring.len() + usize::from(out.dma.is_some()) + (out.done as usize) < self.case.ring.tx as usize
     }
 
     pub(super) fn transmit(&mut self, port: usize, frame: Frame) {
@@ -34,7 +38,7 @@ impl World<'_> {
         }
         let Some(frame) = out.ring.pop_front() else { return };
         out.dma = Some(frame);
-        let took = self.costs.bus_frame + (f64::from(frame.bytes) * self.costs.byte_tx) as Ps;
+        let took = self.costs.sent(frame.bytes);
         self.busy.bus_out[port] += took;
         let mut begin = self.now;
         if self.case.bus.shared {
@@ -49,31 +53,55 @@ impl World<'_> {
         out.waiting = out.dma.take();
         self.start_line_out(port);
         self.start_dma_out(port);
-        // A descriptor is free again.
+        if self.case.driver.complete_ns > 0.0 && self.case.forward.path != Path::External {
+            self.transmits[port].done += 1;
+            self.raise(port);
+        } else {
+            self.freed();
+        }
+    }
+
+    /// The driver has freed descriptors of sent frames.
+    pub(super) fn complete(&mut self, port: usize, frames: u32) {
+        self.transmits[port].done -= frames;
+        self.freed();
+    }
+
+    fn freed(&mut self) {
         if self.flows.iter().any(|flow| flow.from == End::Board) {
             self.kick_program();
         }
     }
 
     fn start_line_out(&mut self, port: usize) {
+        let now = self.now;
         let out = &mut self.transmits[port];
-        if out.line.is_some() {
+        if out.line.is_some() || out.paused.holds(now) {
             return;
         }
         out.line = out.waiting.take();
         if let Some(frame) = out.line {
-            let took = (f64::from(frame.bytes) * self.costs.byte_line) as Ps + self.costs.gap;
+            let took = self.costs.on_line(frame.bytes) + self.costs.gap;
             self.busy.lines[super::PORTS + port] += took;
             self.schedule(slot::LINE_OUT + port, self.now + took);
         }
+    }
+
+    /// The switch's pause is over.
+    pub(super) fn resume_sending(&mut self, port: usize) {
+        self.start_line_out(port);
+        self.start_dma_out(port);
     }
 
     pub(super) fn line_out_done(&mut self, port: usize) {
         let frame = self.transmits[port].line.take();
         self.start_line_out(port);
         self.start_dma_out(port);
-        if let Some(frame) = frame {
-            self.reach_peer(port, frame);
+        match frame {
+            Some(frame) if self.is_damaged() => self.lose_on_line(frame),
+            Some(frame) if self.case.switch.onward_rate > 0.0 => self.reach_switch(port, frame),
+            Some(frame) => self.reach_peer(port, frame),
+            None => {}
         }
     }
 }

@@ -1,16 +1,18 @@
 //! `shunt doctor`: finds what slows a port.
 
-use super::{arguments::duration_or_seconds, link::read, measure::measure_and_show};
+mod gain;
+
+use super::{arguments::duration_or_seconds, link::read, measure::measure_and_show, model};
 use crate::{
     failure::{bad_file, traffic_failed, usage},
     output::Show,
-    render::{Answer, Diagnosis},
+    render::{Answer, Diagnosis, Found},
 };
 use clap::Args;
 use shunt_api::{Failure, FailureCode};
 use shunt_gen::{Rate, Shape, Sizes};
 use shunt_inspect::{
-    doctor::{Load, LoadStep, System, diagnose, measure_copies},
+    doctor::{Finding, Load, LoadStep, System, diagnose, measure_copies},
     link::{Interval, Link},
     reg::{Source, builtin, device_tree::DeviceTree, soc_of_machine},
 };
@@ -19,6 +21,7 @@ use shunt_lab::{
     sweep::Plan,
     traffic::{Nics, Testbed, TrafficSpec},
 };
+use shunt_model::Case;
 use std::{
     collections::BTreeMap,
     fs,
@@ -58,6 +61,9 @@ pub(crate) struct DoctorArgs {
     /// With --load, the time of each step of the sweep, or of watching [default: 1s, or 5s of watching].
     #[arg(long, value_name = "TIME", requires = "load", value_parser = duration_or_seconds)]
     time: Option<Duration>,
+    /// The board, for predictions of what a fix gains: a file, or a case of `shunt model cases` [default: by the device tree].
+    #[arg(long, value_name = "CASE")]
+    model: Option<String>,
     /// Write what was seen to this file, for --recorded.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -68,8 +74,15 @@ pub(crate) struct DoctorArgs {
 
 /// A resolved `shunt doctor`.
 #[derive(Debug)]
-pub(crate) enum DoctorPlan {
-    Look { ports: Vec<String>, traffic: Traffic, record: Option<PathBuf> },
+pub(crate) struct DoctorPlan {
+    look: Look,
+    /// The board, if it was named.
+    board: Option<Box<Case>>,
+}
+
+#[derive(Debug)]
+enum Look {
+    Live { ports: Vec<String>, traffic: Traffic, record: Option<PathBuf> },
     Recorded(Vec<System>),
 }
 
@@ -82,14 +95,14 @@ pub(crate) enum Traffic {
 
 impl DoctorPlan {
     pub(crate) fn resolve(typed: DoctorArgs) -> Result<Self, Failure> {
-        let DoctorArgs { port, load, peer, time, record, recorded } = typed;
+        let DoctorArgs { port, load, peer, time, model, record, recorded } = typed;
+        let board = model.as_deref().map(model::read).transpose()?.map(Box::new);
         if let Some(path) = recorded {
             let text = fs::read_to_string(&path).map_err(|error| bad_file(&path, error))?;
             let systems = serde_json::from_str(&text);
-            return Ok(Self::Recorded(
-                systems
-                    .map_err(|error| bad_file(&path, format!("not a record of `shunt doctor`: {error}")))?,
-            ));
+            let systems = systems
+                .map_err(|error| bad_file(&path, format!("not a record of `shunt doctor`: {error}")))?;
+            return Ok(Self { look: Look::Recorded(systems), board });
         }
         if port.is_some() && port == peer {
             return Err(usage("--peer: the port cannot send to itself"));
@@ -99,13 +112,15 @@ impl DoctorPlan {
             None if load => Traffic::Watch(time.unwrap_or(Duration::from_secs(5))),
             None => Traffic::Watch(GLANCE),
         };
-        Ok(Self::Look { ports: port.map_or_else(Link::all, |port| vec![port]), traffic, record })
+        let ports = port.map_or_else(Link::all, |port| vec![port]);
+        Ok(Self { look: Look::Live { ports, traffic, record }, board })
     }
 
     pub(crate) async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
-        let (ports, traffic, record) = match self {
-            Self::Recorded(systems) => return show(&answer(systems)),
-            Self::Look { ports, traffic, record } => (ports, traffic, record),
+        let board = self.board;
+        let (ports, traffic, record) = match self.look {
+            Look::Recorded(systems) => return show(&answer(systems, board.as_deref())),
+            Look::Live { ports, traffic, record } => (ports, traffic, record),
         };
         let only = ports.len() == 1;
         let mut systems = Vec::new();
@@ -132,18 +147,25 @@ impl DoctorPlan {
                 let json = serde_json::to_string_pretty(&systems)? + "\n";
                 fs::write(&path, json).map_err(|error| bad_file(&path, error))?;
             }
-            Ok(answer(systems))
+            Ok(answer(systems, board.as_deref()))
         })
         .await
     }
 }
 
-fn answer(systems: Vec<System>) -> Answer {
-    let diagnosis = |system: System| Diagnosis {
-        port: system.link.nic.name.clone(),
-        findings: diagnose(&system),
-        load: system.load,
-        lacking: system.link.lacking,
+fn answer(systems: Vec<System>, board: Option<&Case>) -> Answer {
+    let diagnosis = |system: System| {
+        let board = board.cloned().or_else(|| gain::case_of(&system));
+        let found = |finding: Finding| {
+            let gain = board.as_ref().and_then(|board| gain::of_fix(&finding.rule, &system, board));
+            Found { finding, gain }
+        };
+        Diagnosis {
+            port: system.link.nic.name.clone(),
+            findings: diagnose(&system).into_iter().map(found).collect(),
+            load: system.load,
+            lacking: system.link.lacking,
+        }
     };
     Answer::Diagnoses(systems.into_iter().map(diagnosis).collect())
 }
@@ -225,11 +247,11 @@ mod tests {
     fn a_sweep_needs_a_peer_and_watching_does_not() {
         let plan = |words: &str| parse_args::<DoctorArgs>(words).ok().map(DoctorPlan::resolve);
         let sweep = plan("eth0 --load --peer eth1 --time 500ms").unwrap().unwrap();
-        let DoctorPlan::Look { traffic: Traffic::Sweep { peer, step }, .. } = sweep else { panic!() };
+        let Look::Live { traffic: Traffic::Sweep { peer, step }, .. } = sweep.look else { panic!() };
         assert_eq!((peer.as_str(), step), ("eth1", Duration::from_millis(500)));
         let watch = plan("eth0 --load").unwrap().unwrap();
         assert!(
-            matches!(watch, DoctorPlan::Look { traffic: Traffic::Watch(time), .. } if time.as_secs() == 5)
+            matches!(watch.look, Look::Live { traffic: Traffic::Watch(time), .. } if time.as_secs() == 5)
         );
         assert!(plan("eth0 --load --peer eth0").unwrap().is_err());
         assert!(plan("--load --peer eth0").is_none() && plan("eth0 --peer eth1").is_none());

@@ -114,7 +114,7 @@ fn wrong(error: CaseError) -> Failure {
 }
 
 /// Reads a case from the library or a file.
-fn read(name: &str) -> Result<Case, Failure> {
+pub(super) fn read(name: &str) -> Result<Case, Failure> {
     if let Some((_, text)) = library().find(|(known, _)| *known == name) {
         return Case::parse(text).map_err(wrong);
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     failure::{bad_file, usage},
-    render::{self, Answer, Report, ReportForm, Source},
+    render::{self, Answer, ModelSource, Report, ReportForm, Source},
 };
 use clap::Args;
 use shunt_api::Failure;
@@ -16,7 +16,8 @@ use std::{
 /// no script.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Files of results, or directories of campaigns. Two directories are compared step by step.
+    /// Files of results, directories of campaigns, or predictions that `shunt model ... --json` printed. Two directories are compared
+    /// step by step; predictions have a section of their own.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Write the report to this file [default: standard output].
@@ -46,6 +47,12 @@ impl Reporting {
             (Some(_), true) => return Err(usage("--json means --format json; leave out one of them")),
         };
         let report = read(&typed.files)?;
+        if let (ReportForm::Csv, Some(model)) = (form, report.models.first()) {
+            return Err(usage(format!(
+                "--format csv has a line for each measured run, and {} has none",
+                model.file
+            )));
+        }
         if let Some(output) = &typed.output {
             // The report must not overwrite the results.
             let real = |path: &Path| fs::canonicalize(path).ok();
@@ -64,29 +71,38 @@ impl Reporting {
         let Some(path) = output else { return Ok(Answer::Report(Box::new(report), form)) };
         let document = render::report_document(&report, form)?;
         fs::write(&path, document).map_err(|error| bad_file(&path, error))?;
-        Ok(Answer::Reported { path, files: report.files.len() })
+        Ok(Answer::Reported { path, files: report.files.len() + report.models.len() })
     }
 }
 
 /// Reads files of results, and all files of directories. Fails at the first file that cannot be reported on.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
-    let mut sources = Vec::new();
+    let (mut sources, mut models) = (Vec::new(), Vec::new());
     for (nth, path) in paths.iter().enumerate() {
         let letter = Source::letter(nth);
         if !path.is_dir() {
-            sources.push(source(letter, path)?);
+            let (text, file) = (text(path)?, path.display().to_string());
+            match ModelSource::parse(&letter, &file, &text) {
+                Some(model) => models.push(model),
+                None => sources.push(source(letter, path, text)?),
+            }
             continue;
         }
         let letter = if paths.len() == 1 { String::new() } else { letter + " " };
         for step in steps(path)? {
-            sources.push(source(format!("{letter}{}", step_name(&step)), &step)?);
+            sources.push(source(format!("{letter}{}", step_name(&step)), &step, text(&step)?)?);
         }
     }
-    Ok(Report::new(sources))
+    let mut report = Report::new(sources);
+    report.models = models;
+    Ok(report)
 }
 
-fn source(label: String, path: &Path) -> Result<Source, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| bad_file(path, error))?;
+fn text(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|error| bad_file(path, error))
+}
+
+fn source(label: String, path: &Path, text: String) -> Result<Source, Failure> {
     Source::parse(label, path.display().to_string(), text).map_err(|why| bad_file(path, why))
 }
 

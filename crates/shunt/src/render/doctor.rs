@@ -9,11 +9,34 @@ use std::collections::BTreeMap;
 #[derive(Debug, Serialize)]
 pub(crate) struct Diagnosis {
     pub(crate) port: String,
-    pub(crate) findings: Vec<Finding>,
+    pub(crate) findings: Vec<Found>,
     /// What happened while the doctor looked.
     pub(crate) load: Option<Load>,
     /// What could not be seen, and why.
     pub(crate) lacking: BTreeMap<String, String>,
+}
+
+/// A finding, and what its fix gains.
+#[derive(Debug, Serialize)]
+pub(crate) struct Found {
+    #[serde(flatten)]
+    pub(crate) finding: Finding,
+    /// Absent if the board is unknown, or if the model does not know the part that the finding is about.
+    #[serde(rename = "model", skip_serializing_if = "Option::is_none")]
+    pub(crate) gain: Option<Gain>,
+}
+
+/// What a fix gains by the model: a prediction, not a measurement.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Gain {
+    /// The board of the model.
+    pub(crate) case: String,
+    /// The traffic of the model, in words.
+    pub(crate) offered: String,
+    pub(crate) now_mbps: f64,
+    pub(crate) fixed_mbps: f64,
+    pub(crate) now_loss_percent: f64,
+    pub(crate) fixed_loss_percent: f64,
 }
 
 pub(super) fn describe(all: &[Diagnosis], verbose: bool) -> String {
@@ -37,7 +60,7 @@ fn describe_one(diagnosis: &Diagnosis, verbose: bool) -> String {
             );
         }
     }
-    text += &findings.iter().map(finding).collect::<String>();
+    text += &findings.iter().map(found).collect::<String>();
     if verbose {
         text +=
             &lacking.iter().map(|(what, why)| format!("  not seen: {what} ({why})\n")).collect::<String>();
@@ -47,14 +70,20 @@ fn describe_one(diagnosis: &Diagnosis, verbose: bool) -> String {
     text
 }
 
-fn finding(finding: &Finding) -> String {
+fn found(Found { finding, gain }: &Found) -> String {
     let certainty = match finding.certainty {
         Certainty::Certain => style::bad("certain"),
         Certainty::Likely => style::warning("likely"),
         Certainty::Possible => "possible".to_owned(),
     };
+    let gain = gain.as_ref().map_or(String::new(), |gain| {
+        format!(
+            "    model, not a measurement: {:.0} Mbit/s ({:.1} % lost) now, {:.0} Mbit/s ({:.1} % lost) with the fix; {}, {}\n",
+            gain.now_mbps, gain.now_loss_percent, gain.fixed_mbps, gain.fixed_loss_percent, gain.case, gain.offered
+        )
+    });
     format!(
-        "  {} ({certainty}): {}\n    seen: {}\n    cost: {}\n    fix: {}\n    source: {}\n",
+        "  {} ({certainty}): {}\n    seen: {}\n    cost: {}\n    fix: {}\n{gain}    source: {}\n",
         finding.rule, finding.title, finding.evidence, finding.cost, finding.fix, finding.source
     )
 }

@@ -1,7 +1,7 @@
 //! The answers of `shunt model`. Each text says that it is a model, since its figures look like measurements.
 
 use super::{columns::align, units};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use shunt_model::{Explanation, Fit, Prediction, stories::Told};
 
@@ -24,7 +24,7 @@ pub(crate) enum Modelled {
 }
 
 /// A point of a sweep.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ModelPoint {
     pub(crate) settings: Vec<(String, String)>,
     pub(crate) prediction: Prediction,
@@ -52,19 +52,8 @@ fn settings(settings: &[(String, String)]) -> String {
 }
 
 fn run(name: &str, prediction: &Prediction) -> String {
-    let drops = prediction.drops;
-    let places = [
-        (drops.fifo, "in the MAC's FIFO"),
-        (drops.switch, "in the switch"),
-        (drops.backlog, "between interrupt and stack"),
-        (drops.socket, "at the socket"),
-        (drops.tx_ring, "in the transmit ring"),
-    ];
-    let lost: Vec<String> = places
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, place)| format!("{count} {place}"))
-        .collect();
+    let places = prediction.drops.by_place().into_iter().filter(|(count, _)| *count > 0);
+    let lost: Vec<String> = places.map(|(count, what)| format!("{count} {what}")).collect();
     let busy = prediction.busy.iter().filter(|(_, busy)| *busy > 0.0);
     let busy: Vec<String> =
         busy.map(|(part, busy)| format!("{} {:.0} %", part.name(), 100.0 * busy)).collect();
@@ -77,10 +66,14 @@ fn run(name: &str, prediction: &Prediction) -> String {
         ["busy".to_owned(), busy.join(", ")],
     ];
     if !lost.is_empty() {
-        rows.push(["lost".to_owned(), lost.join(", ")]);
+        rows.push(["lost packets".to_owned(), lost.join(", ")]);
     }
-    if prediction.pauses > 0 {
-        rows.push(["pause frames".to_owned(), prediction.pauses.to_string()]);
+    for (name, count) in
+        [("pause frames", prediction.pauses), ("pause frames received", prediction.pauses_received)]
+    {
+        if count > 0 {
+            rows.push([name.to_owned(), count.to_string()]);
+        }
     }
     let rows: Vec<Vec<String>> = rows.into_iter().map(|row| row.to_vec()).collect();
     format!("model of {name}, not a measurement\n{}", align("<", &rows))

@@ -7,6 +7,7 @@ mod csv;
 mod engine;
 mod files;
 mod grid;
+mod model;
 mod page;
 mod plot;
 mod reading;
@@ -15,6 +16,7 @@ mod summary;
 use askama::Template;
 use clap::ValueEnum;
 pub(crate) use files::{Report, Source};
+pub(crate) use model::ModelSource;
 use page::Page;
 use std::io;
 

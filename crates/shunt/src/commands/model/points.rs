@@ -2,6 +2,7 @@
 
 use crate::failure::usage;
 use shunt_api::Failure;
+use shunt_model::parse_number;
 use std::str::FromStr;
 
 /// More points than anybody waits for.
@@ -15,17 +16,7 @@ pub(crate) struct Over {
 }
 
 fn number(text: &str) -> Result<f64, String> {
-    let (digits, factor) = match text.trim().as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1e3),
-        Some(b'M') => (&text[..text.len() - 1], 1e6),
-        Some(b'G') => (&text[..text.len() - 1], 1e9),
-        _ => (text, 1.0),
-    };
-    digits
-        .trim()
-        .parse::<f64>()
-        .map(|number| number * factor)
-        .map_err(|_| format!("`{text}` is not a number"))
+    parse_number(text).ok_or_else(|| format!("`{text}` is not a number"))
 }
 
 impl FromStr for Over {

@@ -1,5 +1,6 @@
 //! The data of a report: files of results, with the label that each gets.
 
+use super::model::ModelSource;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use shunt_lab::{ReadError, Results};
@@ -12,8 +13,11 @@ const VERSION: u32 = 1;
 pub(crate) struct Report {
     format: &'static str,
     version: u32,
-    /// At least one, in the order of the command line.
+    /// In the order of the command line.
     pub(crate) files: Vec<Source>,
+    /// Files of predictions, in the same order. A report has at least one file of either kind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) models: Vec<ModelSource>,
 }
 
 /// One file of results.
@@ -32,7 +36,7 @@ pub(crate) struct Source {
 
 impl Report {
     pub(crate) fn new(files: Vec<Source>) -> Self {
-        Self { format: "shunt-report", version: VERSION, files }
+        Self { format: "shunt-report", version: VERSION, files, models: Vec::new() }
     }
 
     /// One line of JSON. The page of a report contains the same text.

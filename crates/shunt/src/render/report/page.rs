@@ -6,6 +6,7 @@ use super::{
     engine::EngineName,
     files::{Report, Source},
     grid::{FileReading, doubts_about},
+    model::{ModelSource, ModelView},
     plot::colour,
     reading::{ReadingView, Table},
     summary::{self, Card},
@@ -26,6 +27,12 @@ pub(super) struct Page<'r> {
     doubted: usize,
     conditions: Vec<Condition>,
     parts: Vec<Part<'r>>,
+    models: Vec<Model<'r>>,
+}
+
+struct Model<'r> {
+    source: &'r ModelSource,
+    views: Vec<ModelView>,
 }
 
 struct File<'r> {
@@ -175,6 +182,7 @@ impl<'r> Page<'r> {
             doubted: readings.values().flatten().filter(doubted).count(),
             conditions: conditions(&report.files),
             parts,
+            models: report.models.iter().map(|source| Model { source, views: source.views() }).collect(),
         }
     }
 }
