@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * What the flows of the current epoch depend on: stations, by MAC, and addresses, by prefixes that contain them. A change
- * that concerns no such flow moves no epoch; docs/adr/0018 has the reasons.
+ * that concerns no such flow moves no epoch; docs/adr/0015 has the reasons.
  *
  * Dependencies are hashed and marked in a Bloom filter, whose marks count in one epoch only. So the filter never has to
  * be cleared, and finds a dependency that is not there at worst: then the epoch moves, and the marks are new.

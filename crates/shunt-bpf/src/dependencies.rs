@@ -7,7 +7,7 @@ use crate::{
     object::{TABLE, program},
 };
 use libbpf_rs::ProgramInput;
-use std::{collections::BTreeSet, net::IpAddr};
+use std::net::IpAddr;
 
 /// Something that flows may depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,9 +120,6 @@ impl DataPlane {
         Ok(())
     }
 }
-
-/// The names in the map `shunt_sets`.
-pub(crate) type SetNames = BTreeSet<Vec<u8>>;
 
 #[cfg(test)]
 mod tests {

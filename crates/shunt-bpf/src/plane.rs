@@ -7,7 +7,6 @@ use crate::{
     abi::{self, PortCache},
     attach::{self, AttachMode, Attachment, Hook},
     control::ControlBlock,
-    dependencies::SetNames,
     filter,
     maps::{CONTROL_MAP, Maps, PORT_CACHE},
     object::{
@@ -20,7 +19,7 @@ use crate::{
 };
 use libbpf_rs::{Link, Object};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
@@ -75,7 +74,8 @@ pub struct DataPlane {
     pub(crate) size: Size,
     /// The contents of the map `shunt_uppers`.
     pub(crate) uppers: BTreeMap<u32, u64>,
-    pub(crate) sets: SetNames,
+    /// The names in the map `shunt_sets`.
+    pub(crate) sets: BTreeSet<Vec<u8>>,
     conntrack: Option<OwnedFd>,
     tx_drops: Vec<Link>,
 }
@@ -128,7 +128,7 @@ impl DataPlane {
             filter_handle: 1,
             size,
             uppers: BTreeMap::new(),
-            sets: SetNames::new(),
+            sets: BTreeSet::new(),
             conntrack: None,
             tx_drops: Vec::new(),
         })
