@@ -91,7 +91,7 @@ impl DataPlane {
         Ok(Change::from_bytes(&context).is_none_or(|change| change.moved != 0))
     }
 
-    /// Describes the sets of nftables, as the rules were when [`RuleChanges::count`] was `at`. Elements of all other sets
+    /// Describes the sets of nftables, as the rules were when [`crate::RuleChanges::count`] was `at`. Elements of all other sets
     /// may concern every flow. Without a filter for changes of the ruleset, this does nothing.
     ///
     /// # Errors
