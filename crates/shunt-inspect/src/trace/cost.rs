@@ -59,7 +59,7 @@ fn measure_here() -> Result<Cost, TraceError> {
     let failed = |e: io::Error| TraceError::Cost(e.to_string());
     let up = Command::new("ip").args(["link", "set", "lo", "up"]).stdin(Stdio::null()).status();
     if !up.map_err(failed)?.success() {
-        return Err(TraceError::Cost("`ip link set lo up` failed".to_owned()));
+        return Err(TraceError::Cost("cannot set `lo` up in a network namespace of its own".to_owned()));
     }
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
     socket.set_read_timeout(Some(Duration::from_secs(1))).map_err(failed)?;

@@ -8,6 +8,7 @@ mod engine;
 mod files;
 mod grid;
 mod model;
+mod model_file;
 mod page;
 mod plot;
 mod reading;
@@ -16,7 +17,7 @@ mod summary;
 use askama::Template;
 use clap::ValueEnum;
 pub(crate) use files::{Report, Source};
-pub(crate) use model::ModelSource;
+pub(crate) use model_file::ModelSource;
 use page::Page;
 use std::io;
 

@@ -1,6 +1,6 @@
 //! The data of a report: files of results, with the label that each gets.
 
-use super::model::ModelSource;
+use super::model_file::ModelSource;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use shunt_lab::{ReadError, Results};

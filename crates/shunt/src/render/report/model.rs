@@ -3,6 +3,7 @@
 
 use super::{
     grid::{Line, percent},
+    model_file::{ModelSource, Predictions},
     plot::{self, Bar, Bars, Plot, Series, colour},
     reading::Figure,
 };
@@ -10,37 +11,11 @@ use crate::render::{
     ModelPoint,
     units::{number, quantity},
 };
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use shunt_model::{
     Fit, Prediction, parse_number,
     stories::{Cell, Column, Told},
 };
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A file that `shunt model ... --json` printed.
-#[derive(Debug, Serialize)]
-pub(crate) struct ModelSource {
-    /// As for a file of results.
-    pub(crate) label: String,
-    /// The path, as it was typed.
-    pub(crate) file: String,
-    /// The contents of the file.
-    #[serde(rename = "predictions")]
-    raw: Box<RawValue>,
-    #[serde(skip)]
-    predictions: Predictions,
-}
-
-/// What `shunt model` prints.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Predictions {
-    Points { points: Vec<ModelPoint> },
-    Run { model: String, prediction: Prediction },
-    Fit { fit: Fit },
-    Stories(Vec<Told>),
-}
 
 /// A table of predictions, with its plots.
 pub(super) struct ModelView {
@@ -59,28 +34,17 @@ const NO_COLOUR: &str = "transparent";
 /// Bars for more rows are too small to read.
 const MOST_BARS: usize = 30;
 
-impl ModelSource {
-    /// Reads a file; None if it is not one that `shunt model` printed.
-    pub(crate) fn parse(label: &str, file: &str, text: &str) -> Option<Self> {
-        let predictions = serde_json::from_str(text).ok()?;
-        if matches!(&predictions, Predictions::Stories(stories) if stories.is_empty()) {
-            return None;
+/// The tables of a file.
+pub(super) fn views(source: &ModelSource) -> Vec<ModelView> {
+    match &source.predictions {
+        Predictions::Points { points } => vec![of_points(points)],
+        Predictions::Run { model, prediction } => {
+            let point =
+                ModelPoint { settings: Vec::new(), prediction: prediction.clone(), explanation: None };
+            vec![ModelView { name: model.clone(), ..of_points(&[point]) }]
         }
-        let raw = RawValue::from_string(text.trim().to_owned()).ok()?;
-        Some(Self { label: label.to_owned(), file: file.to_owned(), raw, predictions })
-    }
-
-    pub(super) fn views(&self) -> Vec<ModelView> {
-        match &self.predictions {
-            Predictions::Points { points } => vec![of_points(points)],
-            Predictions::Run { model, prediction } => {
-                let point =
-                    ModelPoint { settings: Vec::new(), prediction: prediction.clone(), explanation: None };
-                vec![ModelView { name: model.clone(), ..of_points(&[point]) }]
-            }
-            Predictions::Fit { fit } => vec![of_fit(fit)],
-            Predictions::Stories(stories) => stories.iter().flat_map(of_story).collect(),
-        }
+        Predictions::Fit { fit } => vec![of_fit(fit)],
+        Predictions::Stories(stories) => stories.iter().flat_map(of_story).collect(),
     }
 }
 

@@ -6,7 +6,8 @@ use super::{
     engine::EngineName,
     files::{Report, Source},
     grid::{FileReading, doubts_about},
-    model::{ModelSource, ModelView},
+    model::{self, ModelView},
+    model_file::ModelSource,
     plot::colour,
     reading::{ReadingView, Table},
     summary::{self, Card},
@@ -182,7 +183,11 @@ impl<'r> Page<'r> {
             doubted: readings.values().flatten().filter(doubted).count(),
             conditions: conditions(&report.files),
             parts,
-            models: report.models.iter().map(|source| Model { source, views: source.views() }).collect(),
+            models: report
+                .models
+                .iter()
+                .map(|source| Model { source, views: model::views(source) })
+                .collect(),
         }
     }
 }
