@@ -192,7 +192,7 @@ fn what_is_wrong_is_named() {
         (&["run", "imx6", "--set", "fifo.pause"], "use NAME=VALUE, such as fifo.pause=on"),
         (&["run", &file], "pauze"),
         (&["sweep", "imx6", "--over", "traffic.rate=1..2"], "NAME=FIRST..LAST/COUNT"),
-        (&["stories", "nope"], "there are: i.MX6 gigabit Ethernet"),
+        (&["stories", "nope"], "unknown story `nope`; expected one of: i.MX6 gigabit Ethernet"),
         (&["cases", "nope"], "unknown case `nope`"),
         (&["fit", &file], "case.toml"),
         (&["fit", "/nonexistent/file"], "/nonexistent/file: No such file"),
