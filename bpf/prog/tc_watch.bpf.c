@@ -6,6 +6,22 @@
 #include "include/judge.h"
 #include "include/trace.h"
 
+/* Finds what belongs to a packet at egress whose candidate is in the scratch space. Returns 0 if something is missing. */
+static __always_inline int find_egress(struct __sk_buff *skb, __u32 now, struct egress *s)
+{
+	__u32 zero = 0;
+
+	s->skb = skb;
+	s->now = now;
+	s->port = shunt_port_of(skb->ifindex);
+	s->scratch = bpf_map_lookup_elem(&shunt_scratch, &zero);
+	if (!s->port || !s->scratch)
+		return 0;
+	s->c = &s->scratch->candidate;
+	s->counters = shunt_counters_of(s->c->in_slot);
+	return !!s->counters;
+}
+
 /* Renews an existing flow, unless it was retired after its epoch was read. */
 static __always_inline enum shunt_reason renew(const struct egress *s, struct shunt_flow *have, __u32 epoch)
 {
@@ -261,6 +277,24 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 	return SHUNT_OK;
 }
 
+/*
+ * install() as global functions: the verifier checks a global function once, but inlined code for every path that leads to
+ * it. With install() inlined, 6.1's verifier reaches its limit of a million instructions.
+ */
+__noinline int shunt_install4(struct __sk_buff *skb, __u32 now)
+{
+	struct egress s;
+
+	return find_egress(skb, now, &s) ? install(&s, 4) : SHUNT_RETIRING;
+}
+
+__noinline int shunt_install6(struct __sk_buff *skb, __u32 now)
+{
+	struct egress s;
+
+	return find_egress(skb, now, &s) ? install(&s, 6) : SHUNT_RETIRING;
+}
+
 /* Whether a refusal means that the existing action is wrong. The other refusals concern this packet only. */
 static __always_inline int disproves(enum shunt_reason why)
 {
@@ -316,7 +350,7 @@ static __always_inline enum shunt_reason prove(const struct egress *s, __u32 fam
 	f->out_slot = s->port->slot;
 	f->mark = s->skb->mark;
 	f->priority = s->skb->priority;
-	return install(s, family);
+	return family == 4 ? shunt_install4(s->skb, s->now) : shunt_install6(s->skb, s->now);
 }
 
 static __always_inline enum shunt_reason learn(const struct egress *s, __u32 family, struct shunt_packet *p, void *eth)
