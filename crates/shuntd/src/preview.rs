@@ -240,7 +240,7 @@ fn gain(ports: &[PlannedPort], obstacles: &[Failure]) -> Vec<String> {
         return vec!["nothing: there is no port".to_owned()];
     }
     let mut gain = Vec::new();
-    if !obstacles.is_empty() {
+    if obstacles.iter().any(|obstacle| obstacle.code != FailureCode::AlreadyRunning) {
         gain.push("nothing until `shunt up` can start; after that:".to_owned());
     }
     for (engine, share) in [(Engine::Xdp, "a tenth"), (Engine::Tc, "half")] {
@@ -292,6 +292,8 @@ mod tests {
         assert_eq!(lines.len(), 3);
         let off = Failure::new(FailureCode::ForwardingOff, "forwarding is off");
         assert!(gain(&ports, &[off])[0].starts_with("nothing until `shunt up` can start"));
+        let running = Failure::new(FailureCode::AlreadyRunning, "already running");
+        assert_eq!(gain(&ports, &[running]), lines);
         assert_eq!(gain(&[], &[]), ["nothing: there is no port"]);
     }
 }
