@@ -7,27 +7,29 @@ use std::time::Instant;
 
 const MANY: u32 = 20_000;
 
-/// Adds routes to the WAN host: each concerns the flow, and none changes where its packets go.
-fn add_routes(lab: &Topology) {
+/// Adds or deletes routes to the WAN host: each may concern the flow, and none changes where its packets go. The filter of the
+/// daemon's socket passes on those that concern a flow, and all deletions.
+fn routes(lab: &Topology, action: &str) {
     let wan = lab.wan().v4;
-    ip_batch(lab.router(), MANY, |n| format!("route add {wan}/32 dev r1 metric {}", n + 1));
+    ip_batch(lab.router(), MANY, |n| format!("route {action} {wan}/32 dev r1 metric {}", n + 1));
 }
 
-/// The first burst moves the epoch so often that its marks, which are the epoch modulo 255, come round many times.
 #[test]
 fn flows_become_fast_again_after_bursts_of_routes_and_neighbours() {
     if !require_root() {
         return;
     }
     let lab = silent_router(rulesets::OPEN);
+    lab.router().run("ip address add 198.19.0.1/16 dev r1");
     let shuntd = daemon(&lab, Engine::Xdp);
     let (stage, packet) = Stage::from_lan(&lab);
     stage.teach(&shuntd, &packet);
-    lab.router().run("ip address add 198.19.0.1/16 dev r1");
-    add_routes(&lab);
+    routes(&lab, "add");
     let status = shuntd.status();
     assert!(epoch_moves(&status, "route") + epoch_moves(&status, "overrun") > 0, "{status:#?}");
     eprintln!("fast after {MANY} routes: {:?}", stage.teach(&shuntd, &packet));
+    routes(&lab, "del");
+    eprintln!("fast after {MANY} deleted routes: {:?}", stage.teach(&shuntd, &packet));
     let before = epoch_moves(&shuntd.status(), "neighbour");
     ip_batch(lab.router(), MANY, |n| {
         format!("neigh replace 198.19.{}.{} lladdr 02:00:00:00:09:09 dev r1 nud permanent", n >> 8, n & 255)
@@ -52,9 +54,10 @@ fn changes_missed_in_a_netlink_overrun_are_found() {
     let lab = silent_router(rulesets::OPEN);
     let shuntd = daemon(&lab, Engine::Xdp);
     let (stage, packet) = Stage::from_lan(&lab);
+    routes(&lab, "add");
     stage.teach(&shuntd, &packet);
     shuntd.signal(Signal::SIGSTOP);
-    add_routes(&lab);
+    routes(&lab, "del");
     lab.router().run("ip link set r1 mtu 1400");
     shuntd.signal(Signal::SIGCONT);
     let since = Instant::now();

@@ -74,7 +74,7 @@ fn watched(lab: &Topology, shuntd: &Shuntd) -> (u16, String) {
     let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
     assert!(lines.next().unwrap().contains(" 200 "));
     assert!(lines.by_ref().any(|line| line.is_empty()), "no end of the headers");
-    lab.router().run("ip route add blackhole 198.51.100.0/24");
+    lab.router().run("ip rule add from 198.51.100.9 lookup main");
     (200, lines.next().unwrap())
 }
 

@@ -280,7 +280,7 @@ fn exact(engine: Engine) {
     fast_and_exact(&shuntd, &mut all, &format!("{engine}, after it idled out"));
     shuntd.flush();
     fast_and_exact(&shuntd, &mut all, &format!("{engine}, after a flush"));
-    lab.router().run("ip route add blackhole 203.0.113.0/24");
+    lab.router().run("ip rule add from 203.0.113.9 lookup main");
     fast_and_exact(&shuntd, &mut all, &format!("{engine}, after a change"));
     idle_out(&shuntd);
     all.iter_mut().for_each(|one| one.send(20));

@@ -73,8 +73,8 @@ fn watch_prints_the_life_of_a_connection_and_traces_only_while_it_runs() {
     }
     there.pass(&end);
     wait_until("the retired flow is printed", || has(&it, "retire", "tcp-flags"));
-    lab.router().run("ip route add blackhole 203.0.113.0/24");
-    wait_until("the change is printed", || has(&it, "epoch", "route"));
+    lab.router().run("ip rule add from 203.0.113.9 lookup main");
+    wait_until("the change is printed", || has(&it, "epoch", "rule"));
 
     let printed = events(&it);
     let at = |name: &str, reason: &str| printed.iter().position(|(n, r)| n == name && r == reason);
