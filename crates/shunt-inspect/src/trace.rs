@@ -86,7 +86,7 @@ pub struct Report {
     pub cost_unknown: Option<String>,
     /// The search for the function that takes the time.
     pub bisection: Option<Bisection>,
-    /// The machine.
+    /// Kernel, CPUs and load of the machine during the trace.
     pub conditions: Conditions,
 }
 

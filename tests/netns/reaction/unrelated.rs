@@ -46,7 +46,7 @@ struct Flows {
 }
 
 impl Flows {
-    /// Teaches both.
+    /// Sends packets of both flows until both are fast.
     fn teach(&self, shuntd: &Shuntd) {
         for packet in [&self.other, &self.concerned] {
             self.stage.teach(shuntd, packet);

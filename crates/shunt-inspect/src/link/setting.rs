@@ -64,7 +64,7 @@ pub enum SettingError {
     Refused {
         /// The command line that failed.
         command: String,
-        /// Its output.
+        /// What ethtool printed about the refusal.
         message: String,
     },
 }

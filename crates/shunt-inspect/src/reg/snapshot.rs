@@ -49,9 +49,9 @@ pub struct Difference {
 pub struct FieldChange {
     /// The field's name.
     pub name: String,
-    /// The earlier value.
+    /// The value of the field in the first snapshot.
     pub before: u64,
-    /// The later value.
+    /// The value of the field in the second snapshot.
     pub after: u64,
 }
 

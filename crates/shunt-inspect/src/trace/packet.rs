@@ -48,7 +48,7 @@ impl fmt::Display for Way {
 pub enum End {
     /// Transmitted or received.
     Done,
-    /// Dropped.
+    /// Freed by Linux with a drop reason.
     Dropped,
     /// Consumed on its way, such as an aggregate that is cut into segments.
     Consumed,
@@ -97,7 +97,7 @@ pub struct Ends {
 pub struct Packet {
     /// When it was first seen, on CLOCK_MONOTONIC.
     pub began_ns: u64,
-    /// Its way.
+    /// How the packet crossed the machine: forwarded, sent or received, and by which path.
     pub way: Way,
     /// The device by which it came; None if a program on this machine sent it.
     #[serde(skip)]
@@ -110,7 +110,7 @@ pub struct Packet {
     pub translated: Option<Ends>,
     /// Length from the IP header on; an aggregate counts as one packet.
     pub bytes: u32,
-    /// How it ended.
+    /// Whether the packet was transmitted or received, or what became of it instead.
     pub end: End,
     /// Why Linux dropped it: a number of `enum skb_drop_reason`.
     pub drop_reason: Option<u32>,

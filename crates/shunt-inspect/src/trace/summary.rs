@@ -11,20 +11,20 @@ pub struct Times {
     pub count: usize,
     /// Mean over these packets.
     pub mean_ns: f64,
-    /// Median.
+    /// Median, in nanoseconds.
     pub p50_ns: u64,
-    /// 90th percentile.
+    /// 90th percentile, in nanoseconds.
     pub p90_ns: u64,
-    /// 99th percentile.
+    /// 99th percentile, in nanoseconds.
     pub p99_ns: u64,
-    /// The greatest.
+    /// The longest time, in nanoseconds.
     pub max_ns: u64,
 }
 
 /// A stage of the packets of one path.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StageTimes {
-    /// Its name.
+    /// The name of the stage, as in the tables and in docs/guide/trace.md.
     pub stage: &'static str,
     /// Times of the packets that passed it.
     #[serde(flatten)]
@@ -38,7 +38,7 @@ pub struct StageTimes {
 /// Packets of one way between the same devices, in one direction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Path {
-    /// The way.
+    /// How the packets crossed the machine: forwarded, sent or received, and by which path.
     pub way: Way,
     /// The device by which they came; None if they were sent by a program on this machine.
     pub from: Option<String>,
