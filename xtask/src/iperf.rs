@@ -34,7 +34,7 @@ pub fn run(
     let (client, server) = (&client.ns, &server.ns);
     let direction = Direction::Forward;
     let test = Test { client, server, to, load, streams, direction, rate_bps: None, seconds };
-    let arrived = Iperf::find()?.run(&test, &AtomicBool::new(false), &mut || {})?;
+    let arrived = Iperf::find()?.run(&test, &AtomicBool::new(false), &mut |_| {})?;
     let arrived = arrived.and_then(|ways| ways.first().copied()).context("iperf3 was stopped")?;
     let packet_bytes = match load {
         Load::Tcp => SEGMENT_BYTES,

@@ -3,7 +3,7 @@
 
 mod cell;
 mod gauge;
-mod iperf_rig;
+pub(crate) mod iperf_rig;
 mod runs;
 
 use crate::{

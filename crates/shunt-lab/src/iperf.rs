@@ -138,7 +138,7 @@ impl Iperf {
     }
 
     /// Runs a test, and returns the result of each way in the order of [`Direction::ways`]; None if `stop` was set
-    /// meanwhile. Calls `look` twice while data flows, if it flows long enough.
+    /// meanwhile. Calls `look` twice while data flows, if it flows long enough, with the time since the client started.
     ///
     /// # Errors
     /// Fails if iperf3 fails, does not end in time, or prints something unexpected. No process is left running.
@@ -146,7 +146,7 @@ impl Iperf {
         &self,
         test: &Test<'_>,
         stop: &AtomicBool,
-        look: &mut dyn FnMut(),
+        look: &mut dyn FnMut(Duration),
     ) -> Result<Option<Vec<Arrived>>, Error> {
         let directory = tempfile::tempdir()?;
         let to = test.to;
@@ -156,8 +156,9 @@ impl Iperf {
         let (began, mut looks) = (Instant::now(), DATA_FLOWS.iter().peekable());
         let patience = time + GRACE;
         let ended = wait_for(patience, || {
-            if looks.next_if(|share| began.elapsed() >= time.mul_f64(**share)).is_some() {
-                look();
+            let since = began.elapsed();
+            if looks.next_if(|share| since >= time.mul_f64(**share)).is_some() {
+                look(since);
             }
             match stop.load(Ordering::Relaxed) {
                 true => Some(None),

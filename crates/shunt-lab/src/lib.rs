@@ -12,6 +12,7 @@ pub mod dut;
 pub mod frame_size;
 pub mod goodput;
 pub mod iperf;
+pub mod latency;
 pub mod load;
 pub mod net;
 mod progress;

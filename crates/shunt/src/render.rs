@@ -12,6 +12,7 @@ mod frame_size;
 mod generate;
 mod goodput;
 mod hosts;
+mod latency;
 mod layout;
 mod line;
 mod link;
@@ -108,6 +109,7 @@ pub(crate) enum Answer {
     Campaign(Box<CampaignSummary>),
     Matrix(Box<shunt_lab::goodput::Report>),
     Rxtx(Box<shunt_lab::goodput::Report>),
+    Latency(Box<shunt_lab::latency::Report>),
     Compared(Comparison),
     Traffic(Box<shunt_lab::traffic::Report>),
     /// Ports; the flag says whether more follow.
@@ -259,6 +261,7 @@ impl Answer {
             Self::Campaign(summary) => out.write_all(campaign::describe(summary).as_bytes()),
             Self::Matrix(report) => out.write_all(goodput::matrix(report).as_bytes()),
             Self::Rxtx(report) => out.write_all(goodput::rxtx(report).as_bytes()),
+            Self::Latency(report) => out.write_all(latency::describe(report, verbose).as_bytes()),
             Self::Compared(comparison) => out.write_all(compare::describe(comparison).as_bytes()),
             Self::Traffic(report) => out.write_all(generate::describe(report).as_bytes()),
             Self::Links(screens, _) => out.write_all(link::describe(screens, verbose).as_bytes()),
@@ -312,6 +315,7 @@ impl Answer {
             Self::Campaign(summary) => write_json_line(out, summary),
             // The format of a file of results, which `shunt compare` and `shunt report` read.
             Self::Concurrent(report) => out.write_all(report.results.to_json()?.as_bytes()),
+            Self::Latency(report) => out.write_all(report.results.to_json()?.as_bytes()),
             Self::Matrix(report) | Self::Rxtx(report) => out.write_all(report.results.to_json()?.as_bytes()),
             Self::Compared(comparison) => write_json(out, comparison),
             Self::Traffic(report) => write_json(out, report),

@@ -47,7 +47,7 @@ fn iperf3_results_agree_with_the_device_counters() {
         };
         let look = |what| receivers.iter().map(|host| counted(host, what)).collect::<Vec<u64>>();
         let (bytes, packets) = (look("rx_bytes"), look("rx_packets"));
-        let arrived = iperf.run(&test, &stop, &mut || {}).unwrap().unwrap();
+        let arrived = iperf.run(&test, &stop, &mut |_| {}).unwrap().unwrap();
         assert_eq!(arrived.len(), receivers.len());
         for (n, one) in arrived.iter().enumerate() {
             // How much arrives depends on the machine. The devices also count headers, acknowledgements, the control connection, data in

@@ -11,6 +11,7 @@ mod gen_command;
 mod goodput;
 mod inspect;
 mod iperf;
+mod latency;
 mod ndr;
 mod next_hops;
 mod pcap;

@@ -23,14 +23,14 @@ const MASQUERADE: &str = "table inet nat { chain postrouting { type nat hook pos
 
 /// The two devices around a router, while they are in namespaces of our own.
 #[derive(Debug)]
-pub(super) struct Devices {
+pub(crate) struct Devices {
     both: [Borrowed; 2],
     gateways: Vec<IpAddr>,
 }
 
 /// The router and its hosts.
 #[derive(Debug)]
-pub(super) enum Rig<'d> {
+pub(crate) enum Rig<'d> {
     /// A LAN host, a router with a stateful firewall and the settings of the cell, and a WAN host.
     Own(Box<Topology>),
     /// A router between two devices.
@@ -39,15 +39,15 @@ pub(super) enum Rig<'d> {
 
 /// A host that runs iperf3.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct End<'r> {
-    pub(super) ns: &'r NetNs,
-    pub(super) nic: &'r str,
+pub(crate) struct End<'r> {
+    pub(crate) ns: &'r NetNs,
+    pub(crate) nic: &'r str,
     v4: Option<IpAddr>,
     v6: Option<IpAddr>,
 }
 
 impl Devices {
-    pub(super) fn borrow(between: &Between) -> Result<Self, Error> {
+    pub(crate) fn borrow(between: &Between) -> Result<Self, Error> {
         let take = |label, wired: &super::Wired| {
             Borrowed::try_new(label, &wired.device, &wired.gateways)
                 .map_err(|why| Error::Asked(why.to_string()))
@@ -66,7 +66,7 @@ impl Devices {
     }
 
     /// The reason why this traffic is impossible here; None if it is possible.
-    pub(super) fn lack(&self, cell: &Cell) -> Option<String> {
+    pub(crate) fn lack(&self, cell: &Cell) -> Option<String> {
         if let Some(why) = self.ends().iter().find_map(|end| end.address(cell.v6).err()) {
             return Some(why.to_string());
         }
@@ -78,7 +78,7 @@ impl Devices {
 
 impl<'d> Rig<'d> {
     /// Sets up the router for a cell.
-    pub(super) fn new(devices: Option<&'d Devices>, of: Cell) -> Result<Self, Error> {
+    pub(crate) fn new(devices: Option<&'d Devices>, of: Cell) -> Result<Self, Error> {
         Ok(match devices {
             Some(devices) => Self::Between(devices),
             None => Self::Own(Box::new(topology(of)?)),
@@ -86,7 +86,7 @@ impl<'d> Rig<'d> {
     }
 
     /// The host on the LAN side and the host on the WAN side.
-    pub(super) fn ends(&self) -> [End<'_>; 2] {
+    pub(crate) fn ends(&self) -> [End<'_>; 2] {
         match self {
             Self::Own(topology) => [topology.lan(), topology.wan()].map(End::for_host),
             Self::Between(devices) => devices.ends(),
@@ -94,7 +94,7 @@ impl<'d> Rig<'d> {
     }
 
     /// Applies the settings of a column until the returned value is dropped.
-    pub(super) fn arrange<'n>(&'n self, column: &'n Column) -> Result<Option<Up<'n>>, Error> {
+    pub(crate) fn arrange<'n>(&'n self, column: &'n Column) -> Result<Option<Up<'n>>, Error> {
         let router = match self {
             Self::Own(topology) => Some(topology.router()),
             Self::Between(_) => None,
@@ -136,7 +136,7 @@ impl<'r> End<'r> {
     }
 
     /// The address of this host.
-    pub(super) fn address(&self, v6: bool) -> Result<IpAddr, Error> {
+    pub(crate) fn address(&self, v6: bool) -> Result<IpAddr, Error> {
         let address = if v6 { self.v6 } else { self.v4 };
         address.ok_or_else(|| Error::Asked(format!("{} has no {} address", self.nic, family(v6))))
     }

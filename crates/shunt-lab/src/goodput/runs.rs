@@ -166,7 +166,7 @@ impl<'a> Runs<'a> {
         let mut looks = Vec::new();
         let gauge = &mut self.gauge;
         gauge.iter_mut().for_each(Gauge::begin);
-        let look = &mut || looks.extend(gauge.as_mut().map(Gauge::look));
+        let look = &mut |_| looks.extend(gauge.as_mut().map(Gauge::look));
         let arrived = self.iperf.run(&test, self.stop, look)?;
         let Some(arrived) = arrived else { return Ok(None) };
         let received_bytes = bytes()?.iter().zip(&bytes_before).map(|(now, then)| now - then).collect();

@@ -153,6 +153,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             "what a setting of the router changes",
         )],
     ),
+    (
+        "shunt bench latency",
+        &[
+            ("shunt bench latency --keep latency.json", "latency under load, each engine"),
+            ("shunt report latency.json -o latency.html", "its curves over time"),
+        ],
+    ),
     ("shunt bench run", &[("shunt bench run lab.toml --output results", "a campaign, into a directory")]),
     (
         "shunt lab agent",

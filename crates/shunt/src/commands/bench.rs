@@ -2,6 +2,7 @@
 
 mod campaign;
 mod goodput;
+mod latency;
 mod measurement;
 mod ndr;
 mod size;

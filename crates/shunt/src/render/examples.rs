@@ -6,6 +6,7 @@ mod compare;
 mod generate;
 pub(crate) mod goodput;
 mod inspect;
+mod latency;
 mod preview;
 mod report;
 mod top;
@@ -16,6 +17,7 @@ pub(crate) use campaign::campaign;
 pub(crate) use compare::comparison;
 pub(crate) use generate::traffic;
 pub(crate) use inspect::{diagnoses, link, register};
+pub(crate) use latency::latency;
 pub(crate) use preview::{dry_run, probe_report};
 pub(crate) use report::{report, result_file};
 use shunt_api::{

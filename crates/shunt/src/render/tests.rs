@@ -113,6 +113,9 @@ fn every_text_matches_its_golden_file() {
     assert_golden("bench-matrix.txt", &show(&matrix, TEXT));
     assert_golden("bench-matrix.json", &show(&matrix, JSON));
     assert_golden("bench-rxtx.txt", &show(&Answer::Rxtx(Box::new(examples::goodput::rxtx())), TEXT));
+    let latency = Answer::Latency(Box::new(examples::latency()));
+    assert_golden("bench-latency.txt", &show(&latency, TEXT));
+    assert_golden("bench-latency-verbose.txt", &show(&latency, VERBOSE));
     assert_golden("reg-decode.txt", &show(&examples::register(), TEXT));
     assert_golden("reg-decode.json", &show(&examples::register(), JSON));
     assert_golden("doctor.txt", &show(&examples::diagnoses(), VERBOSE));

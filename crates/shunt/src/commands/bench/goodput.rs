@@ -1,17 +1,18 @@
 //! `shunt bench matrix` and `shunt bench rxtx`: goodput by iperf3.
 
-mod args;
+pub(super) mod args;
 
 use super::testbed::{self, TRIAL_OVERHEAD, connect_dut, require_device};
 use crate::{
     commands::{measure::MeasureContext, result_files},
     failure::{traffic_failed, usage},
 };
-use args::IperfArgs;
+use args::{IperfArgs, RouterArgs};
 pub(super) use args::{MatrixArgs, RxtxArgs};
 use shunt_api::Failure;
 use shunt_lab::{
     Nic, Results, ResultsFile,
+    dut::Dut,
     goodput::{Between, Cell, Column, Plan, Protocol, Report, Wired},
     iperf::Direction,
     throughput::Engine,
@@ -35,7 +36,7 @@ impl GoodputBench {
     pub(super) fn resolve_matrix(typed: &MatrixArgs) -> anyhow::Result<Self> {
         let (_, engines) = testbed::resolve(None, &typed.engines)?;
         let column = |(name, engine)| Column { name, engine, command: None };
-        let columns: Vec<Column> = match typed.iperf.tx {
+        let columns: Vec<Column> = match typed.iperf.router.tx {
             Some(_) => vec![column(("dut".to_owned(), None))],
             None => engines.into_iter().map(column).collect(),
         };
@@ -81,7 +82,8 @@ impl GoodputBench {
         typed: &IperfArgs,
     ) -> anyhow::Result<Self> {
         let seconds = if quick { 1 } else { typed.time.unwrap_or(SECONDS) };
-        let between = resolve_devices(typed)?;
+        let dut = || connect_dut(typed.dut_agent.as_deref(), typed.dut_token_file.as_deref());
+        let between = typed.router.resolve(dut)?;
         let devices = between.iter().flat_map(|between| [&between.lan, &between.wan]);
         let speeds =
             devices.filter_map(|wired| LinkSpeed::new(Nic::read(&wired.device).speed_mbps? * 1_000_000));
@@ -109,23 +111,27 @@ impl GoodputBench {
     }
 }
 
-/// The devices on both sides of another router; none if the router is in a namespace.
-fn resolve_devices(typed: &IperfArgs) -> anyhow::Result<Option<Between>> {
-    let Some((tx, rx)) = typed.tx.as_ref().zip(typed.rx.as_ref()) else { return Ok(None) };
-    let wired = |device: &String, gateways: &[_]| -> Result<Wired, Failure> {
-        require_device(device)?;
-        Ok(Wired { device: device.clone(), gateways: gateways.to_vec() })
-    };
-    let (lan, wan) = (wired(tx, &typed.gateways)?, wired(rx, &typed.rx_gateways)?);
-    if lan.device == wan.device {
-        let why = "the same device as --tx; name the device on the other side of the router";
-        return Err(usage(format!("--rx {}: {why}", wan.device)).into());
+impl RouterArgs {
+    /// The devices on both sides of the router, and its agent; none if the router is in a namespace.
+    pub(super) fn resolve(
+        &self,
+        dut: impl FnOnce() -> Result<Option<Dut>, Failure>,
+    ) -> anyhow::Result<Option<Between>> {
+        let Some((tx, rx)) = self.tx.as_ref().zip(self.rx.as_ref()) else { return Ok(None) };
+        let wired = |device: &String, gateways: &[_]| -> Result<Wired, Failure> {
+            require_device(device)?;
+            Ok(Wired { device: device.clone(), gateways: gateways.to_vec() })
+        };
+        let (lan, wan) = (wired(tx, &self.gateways)?, wired(rx, &self.rx_gateways)?);
+        if lan.device == wan.device {
+            let why = "the same device as --tx; name the device on the other side of the router";
+            return Err(usage(format!("--rx {}: {why}", wan.device)).into());
+        }
+        Ok(Some(Between { lan, wan, dut: dut()? }))
     }
-    let dut = connect_dut(typed.dut_agent.as_deref(), typed.dut_token_file.as_deref())?;
-    Ok(Some(Between { lan, wan, dut }))
 }
 
-fn require_distinct(columns: &[Column], option: &str) -> Result<(), Failure> {
+pub(super) fn require_distinct(columns: &[Column], option: &str) -> Result<(), Failure> {
     let twice =
         (1..).zip(columns).find(|(next, column)| columns[*next..].iter().any(|c| c.name == column.name));
     twice.map_or(Ok(()), |(_, column)| {
@@ -137,7 +143,7 @@ fn require_distinct(columns: &[Column], option: &str) -> Result<(), Failure> {
 fn cells(typed: &MatrixArgs) -> Vec<Cell> {
     let both = |only: Option<bool>| only.map_or(vec![false, true], |only| vec![only]);
     // The options choose NAT and VLAN only for the router in a namespace; another router treats all traffic alike.
-    let own_router = |only: Option<bool>| both(only.or(typed.iperf.tx.as_ref().map(|_| false)));
+    let own_router = |only: Option<bool>| both(only.or(typed.iperf.router.tx.as_ref().map(|_| false)));
     let protocols = [Protocol::Tcp, Protocol::Udp];
     let is_chosen = |protocol: &&Protocol| {
         typed.proto.as_ref().is_none_or(|name| protocol.name().eq_ignore_ascii_case(name))

@@ -2,6 +2,7 @@
 
 use super::{
     goodput::{GoodputBench, MatrixArgs, RxtxArgs},
+    latency::{LatencyArgs, LatencyBench},
     ndr::{ConcurrentBench, NdrArgs, NdrBench, NdrTarget},
     size::{SizeArgs, SizeBench},
     sweep::{SweepArgs, SweepBench},
@@ -53,6 +54,12 @@ pub(crate) enum MeasureCommand {
     /// this machine, and changes that it makes to the router, by `ssh` or otherwise, stay until the next variant changes them. Gains and
     /// losses are reported against the first variant, as `shunt compare` does. Needs iperf3 3.11 or later.
     Rxtx(RxtxArgs),
+    /// Measure latency under load: the round-trip time of small UDP packets before, while and after TCP fills the router.
+    ///
+    /// A probe is sent every 5 ms, and the host at the other end sends it back. iperf3 loads the router with several TCP streams. The
+    /// engines are measured in turn. Round-trip times include the time that both hosts take to wake up; on virtual links, hosts and router
+    /// share the CPUs. `shunt report` draws the results over time. Needs iperf3 3.11 or later.
+    Latency(LatencyArgs),
 }
 
 /// Parses the words after `shunt bench`, for steps of a campaign.
@@ -72,6 +79,7 @@ pub(crate) enum Measurement {
     Sweep(SweepBench),
     Matrix(GoodputBench),
     Rxtx(GoodputBench),
+    Latency(LatencyBench),
 }
 
 impl Measurement {
@@ -85,6 +93,7 @@ impl Measurement {
             MeasureCommand::Sweep(sweep) => Self::Sweep(SweepBench::resolve(sweep)?),
             MeasureCommand::Matrix(matrix) => Self::Matrix(GoodputBench::resolve_matrix(matrix)?),
             MeasureCommand::Rxtx(rxtx) => Self::Rxtx(GoodputBench::resolve_rxtx(rxtx)?),
+            MeasureCommand::Latency(latency) => Self::Latency(LatencyBench::resolve(latency)?),
         })
     }
 
@@ -100,6 +109,7 @@ impl Measurement {
             Self::Size(bench) => bench.expected_duration(),
             Self::Sweep(bench) => bench.expected_duration(),
             Self::Matrix(bench) | Self::Rxtx(bench) => bench.expected_duration(),
+            Self::Latency(bench) => bench.expected_duration(),
         }
     }
 
@@ -119,6 +129,7 @@ impl Measurement {
             Self::Sweep(bench) => Answer::Sweep(Box::new(bench.measure(context)?)),
             Self::Matrix(bench) => Answer::Matrix(Box::new(bench.measure(context)?)),
             Self::Rxtx(bench) => Answer::Rxtx(Box::new(bench.measure(context)?)),
+            Self::Latency(bench) => Answer::Latency(Box::new(bench.measure(context)?)),
         })
     }
 }

@@ -30,7 +30,7 @@ const ENGINES: [&str; 3] = ["slow", "tc", "xdp"];
 pub(super) const TRIAL_OVERHEAD: Duration = Duration::from_millis(600);
 
 /// The heading of options that name the router to measure.
-const ROUTER: &str = "The router to measure";
+pub(super) const ROUTER: &str = "The router to measure";
 
 /// Without --tx and --rx, a LAN host, a router with a stateful firewall and a WAN host are made in network namespaces.
 #[derive(Debug, Args)]

@@ -9,6 +9,9 @@ use serde_json::Value;
 use shunt_lab::{Distribution, Reading, Run, Spread, SpreadKind};
 use std::{borrow::Cow, collections::BTreeMap};
 
+/// A table with more rows than this is folded if a plot shows the same.
+const LONG: usize = 10;
+
 /// A reading that one or more files have, or a course of readings, as the page shows it.
 pub(super) struct ReadingView<'r> {
     pub(super) id: usize,
@@ -88,6 +91,11 @@ impl<'r> ReadingView<'r> {
     /// No unit in use is this long, but a file may have any unit, and the page must fit on a phone.
     pub(super) fn has_long_unit(&self) -> bool {
         self.unit.chars().count() > 12
+    }
+
+    /// Whether the table is folded: it is long, and a plot shows the same.
+    pub(super) fn is_folded(&self) -> bool {
+        matches!(&self.table, Table::Grid { rows, .. } if rows.len() > LONG) && !self.plots.is_empty()
     }
 
     pub(super) fn has_shares(&self) -> bool {

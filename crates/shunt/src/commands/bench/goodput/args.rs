@@ -1,7 +1,14 @@
 //! The arguments of `shunt bench matrix` and `shunt bench rxtx`.
 
-use crate::commands::arguments::{duration_or_seconds, ip_version};
+use crate::{
+    client::candidates,
+    commands::{
+        arguments::{duration_or_seconds, ip_version},
+        bench::testbed::ROUTER,
+    },
+};
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 use shunt_lab::iperf::Direction;
 use shunt_wire::line::{IpVersion, LinkSpeed};
 use std::{net::IpAddr, path::PathBuf};
@@ -65,34 +72,40 @@ pub(crate) struct RxtxArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct IperfArgs {
+pub(in super::super) struct RouterArgs {
     /// The device on the LAN side of another router, which is then measured between this device and --rx. Both devices are moved into
     /// namespaces of their own, with their addresses, and are moved back with addresses and routes afterwards. Do not name a device that
     /// you are logged in through.
-    #[arg(long, value_name = "PORT", requires = "rx")]
-    pub(super) tx: Option<String>,
+    #[arg(help_heading = ROUTER, long, value_name = "DEV", requires = "rx", add = ArgValueCandidates::new(candidates::devices))]
+    pub(in super::super) tx: Option<String>,
     /// The device on the WAN side of the router.
-    #[arg(long, value_name = "PORT", requires = "tx")]
-    pub(super) rx: Option<String>,
+    #[arg(help_heading = ROUTER, long, value_name = "DEV", requires = "tx", add = ArgValueCandidates::new(candidates::devices))]
+    pub(in super::super) rx: Option<String>,
     /// The router's address on the link of --tx; once for each IP version. Leave it out if the router only bridges.
-    #[arg(long = "gateway", value_name = "ADDRESS", requires = "tx")]
-    pub(super) gateways: Vec<IpAddr>,
+    #[arg(help_heading = ROUTER, long = "gateway", value_name = "ADDRESS", requires = "tx")]
+    pub(in super::super) gateways: Vec<IpAddr>,
     /// The router's address on the link of --rx; once for each IP version.
-    #[arg(long = "rx-gateway", value_name = "ADDRESS", requires = "rx")]
-    pub(super) rx_gateways: Vec<IpAddr>,
+    #[arg(help_heading = ROUTER, long = "rx-gateway", value_name = "ADDRESS", requires = "rx")]
+    pub(in super::super) rx_gateways: Vec<IpAddr>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct IperfArgs {
+    #[command(flatten)]
+    pub(super) router: RouterArgs,
     /// The router, as ssh://[USER@]HOST[:PORT], reached through another device: ssh starts `shunt lab agent` there, which reports the CPU
     /// load. Or an agent that already runs there, as http://ADDRESS:PORT.
-    #[arg(long, value_name = "URL", requires = "tx")]
+    #[arg(help_heading = ROUTER, long, value_name = "URL", requires = "tx")]
     pub(super) dut_agent: Option<String>,
     /// The file with the token of an agent at http:// [default: the variable SHUNT_AGENT_TOKEN].
-    #[arg(long, value_name = "FILE", requires = "dut_agent")]
+    #[arg(help_heading = ROUTER, long, value_name = "FILE", requires = "dut_agent")]
     pub(super) dut_token_file: Option<PathBuf>,
     /// Duration of each run, in whole seconds [default: 2s].
     #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
     pub(super) time: Option<u32>,
     /// The speed of the line, such as 1G: offer no more than it carries, and report shares of it [default: the speed of the slower of
     /// --tx and --rx].
-    #[arg(long, value_name = "SPEED")]
+    #[arg(help_heading = ROUTER, long, value_name = "SPEED")]
     pub(super) speed: Option<LinkSpeed>,
     /// Do not measure the CPU load. The threads of the meter keep CPUs and caches busy.
     #[arg(long)]
@@ -104,17 +117,17 @@ pub(super) struct IperfArgs {
 
 /// `on` or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Switch(pub(super) bool);
+pub(in super::super) struct Switch(pub(in super::super) bool);
 
 // iperf3 takes whole seconds only, and 0 means without an end.
-fn whole_seconds(text: &str) -> Result<u32, String> {
+pub(in super::super) fn whole_seconds(text: &str) -> Result<u32, String> {
     let time = duration_or_seconds(text)?;
     let seconds =
         u32::try_from(time.as_secs()).ok().filter(|seconds| *seconds > 0 && time.subsec_nanos() == 0);
     seconds.ok_or_else(|| "expected whole seconds, 1s or more (a limit of iperf3)".to_owned())
 }
 
-fn on_or_off(text: &str) -> Result<Switch, String> {
+pub(in super::super) fn on_or_off(text: &str) -> Result<Switch, String> {
     match text {
         "on" => Ok(Switch(true)),
         "off" => Ok(Switch(false)),
@@ -122,7 +135,7 @@ fn on_or_off(text: &str) -> Result<Switch, String> {
     }
 }
 
-fn direction(text: &str) -> Result<Direction, String> {
+pub(in super::super) fn direction(text: &str) -> Result<Direction, String> {
     let all = [Direction::Forward, Direction::Reverse, Direction::Duplex];
     all.into_iter()
         .find(|direction| direction.name() == text)
