@@ -6,6 +6,7 @@ pub mod attach;
 mod control;
 pub mod core;
 mod error;
+mod external;
 mod filter;
 mod flows;
 mod hook;
@@ -22,8 +23,9 @@ pub mod wire;
 
 pub use control::{ControlBlock, Masked};
 pub use error::Error;
+pub use external::{EngineSide, HANDLES, Tables};
 pub use flows::{Entry, FlowTable, Key};
 pub use maps::CONTROL_MAP;
 pub use object::Size;
-pub use plane::{Changes, DataPlane, LoadOptions};
+pub use plane::{Changes, DataPlane, LoadOptions, XdpProgram};
 pub use ring::Ring;

@@ -98,6 +98,10 @@ mod tests {
         add::<Trace>(&mut rust);
         add::<Sweep>(&mut rust);
         add::<Edit>(&mut rust);
+        add::<ExternalPort>(&mut rust);
+        add::<External>(&mut rust);
+        add::<Injected>(&mut rust);
+        constants!(rust: QUEUES_MAX INJECTED_MAX FRAME_MAX ENGINE_CPU PORT_EXTERNAL);
         constants!(rust: ABI_VERSION PORTS_MAX EPOCH_RETIRED);
         constants!(rust: FLOW_PENDING FLOW_ACTIVE);
         constants!(rust: FLOW_XDP FLOW_STATIC FLOW_NAT FLOW_PARTIAL FLOW_REPLY FLOW_UNREPLIED FLOW_BRIDGED);
@@ -133,6 +137,7 @@ mod tests {
             "shunt_headers",
             "shunt_candidate",
             "shunt_bucket",
+            "shunt_flow_id",
             // Read as a key and a flow.
             "shunt_entry4",
             "shunt_entry6",

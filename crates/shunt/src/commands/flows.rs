@@ -20,7 +20,7 @@ pub(crate) struct FlowsArgs {
     #[arg(long, value_parser = name_of::<FlowState>(&["active", "pending", "stale", "retired", "static"]))]
     state: Option<FlowState>,
     /// Only connections that this engine sends.
-    #[arg(long, value_parser = name_of::<Engine>(&["tc", "xdp"]))]
+    #[arg(long, value_parser = name_of::<Engine>(&["tc", "xdp", "external"]))]
     engine: Option<Engine>,
     /// Only connections whose packets arrive or leave through this device.
     #[arg(long, value_name = "PORT")]

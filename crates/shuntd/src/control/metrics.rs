@@ -58,6 +58,7 @@ impl Page {
             [
                 row(port, "fast", "xdp", counted.xdp_pkts),
                 row(port, "fast", "tc", counted.tc_pkts),
+                row(port, "fast", "external", counted.external_pkts),
                 row(port, "slow", "", counted.slow_pkts),
                 row(port, "dropped", "", counted.dropped_pkts),
             ]
@@ -68,6 +69,7 @@ impl Page {
             [
                 row(port, "fast", "xdp", counted.xdp_bytes),
                 row(port, "fast", "tc", counted.tc_bytes),
+                row(port, "fast", "external", counted.external_bytes),
                 row(port, "slow", "", counted.slow_bytes),
             ]
         });
