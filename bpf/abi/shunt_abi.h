@@ -18,13 +18,21 @@ enum {
 	SHUNT_L2_MAX = 14 + 4 * SHUNT_TAGS_MAX,
 	SHUNT_L3_MAX = 40,
 	SHUNT_L4_MAX = 60,
-	SHUNT_REASONS_MAX = 64,
+	SHUNT_REASONS_MAX = 128, /* a power of two */
 	SHUNT_CANDIDATES = 4096, /* a power of two; with a 4-bit generation, an index fits skb->tc_index */
 	SHUNT_SIGHTINGS = 32768, /* a power of two */
 	SHUNT_WAYS = 4, /* slots per bucket of the index */
 	SHUNT_UPPERS_MAX = 16384, /* devices stacked on ports */
 	SHUNT_SOURCES = 16384, /* a power of two */
 	SHUNT_SETS_MAX = 1024, /* sets of nftables that are described to the programs */
+	SHUNT_QUEUES_MAX = 16, /* receive queues per port that the external engine serves */
+	SHUNT_INJECTED_MAX = 64, /* frames that the external engine passes to Linux at once */
+	SHUNT_FRAME_MAX = 1792, /* bytes of a frame in the packet memory of the external engine */
+	/*
+	 * The number of the external engine among the CPUs that count packets of a flow. No kernel has so many CPUs, so only
+	 * the engine counts flows with this home CPU without atomics.
+	 */
+	SHUNT_ENGINE_CPU = 0xffff,
 };
 
 /*
@@ -96,8 +104,11 @@ enum shunt_reason {
 	SHUNT_TX_ERROR = 60, /* the egress driver refused the frame that XDP redirected */
 	SHUNT_TX_FULL = 61, /* the egress driver had no room for the frame */
 	SHUNT_HALF_WRITTEN = 62, /* the rewrite failed midway: no room for tags, or the port was removed */
+	SHUNT_ENGINE_FULL = 63, /* the external engine had no room for the frame, or took too long */
+	SHUNT_QUEUE = 64, /* a queue of the external engine was full, or CoDel shortened it */
+	SHUNT_POLICED = 65, /* the external engine's policer: more than its rate */
 };
-_Static_assert((int)SHUNT_HALF_WRITTEN < (int)SHUNT_REASONS_MAX, "reasons fit the counters");
+_Static_assert((int)SHUNT_POLICED < (int)SHUNT_REASONS_MAX, "reasons fit the counters");
 
 enum shunt_flow_state {
 	SHUNT_FLOW_PENDING = 1, /* proved; the packet may still leave a second time */
@@ -108,7 +119,7 @@ enum shunt_flow_state {
 enum { SHUNT_EPOCH_RETIRED = 0 };
 
 enum shunt_flow_flags {
-	SHUNT_FLOW_XDP = 1 << 0, /* the XDP engine may send to the egress port */
+	SHUNT_FLOW_XDP = 1 << 0, /* the XDP program of the ingress port may take it: both ports have the same engine */
 	SHUNT_FLOW_STATIC = 1 << 1, /* configured by the operator: no epoch, no proof, no conntrack */
 	SHUNT_FLOW_NAT = 1 << 2, /* addresses or ports change */
 	SHUNT_FLOW_PARTIAL = 1 << 3, /* the ingress driver may deliver unfinished L4 checksums */
@@ -130,6 +141,7 @@ enum shunt_port_flags {
 	SHUNT_PORT_XDP_IN = 1 << 9, /* Shunt's XDP program runs on this port */
 	SHUNT_PORT_XDP_FRAGS = 1 << 10, /* the driver accepts redirected multi-buffer frames */
 	SHUNT_PORT_FLOODS_UNSEEN = 1 << 11, /* a bridge may flood packets to devices that are no ports, too */
+	SHUNT_PORT_EXTERNAL = 1 << 12, /* the external engine serves this port */
 };
 
 enum shunt_control_flags {
@@ -346,9 +358,11 @@ struct shunt_counters {
 	__u64 surveyed_pkts; /* during surveys: packets received; an aggregate counts as its segments */
 	__u64 aggregated_pkts; /* those that arrived in aggregates */
 	__u64 copied_pkts; /* those in buffers that native XDP of a virtual device would have to copy */
+	__u64 external_pkts; /* forwarded by the external engine, which counts in struct shunt_external */
+	__u64 external_bytes;
 	__u64 reasons[SHUNT_REASONS_MAX]; /* by enum shunt_reason */
 };
-_Static_assert(sizeof(struct shunt_counters) == 104 + 8 * 64, "shunt_counters is ABI");
+_Static_assert(sizeof(struct shunt_counters) == 120 + 8 * 128, "shunt_counters is ABI");
 
 /* The control block. A single element, written by the daemon; the programs write epoch and heartbeat_ticks as well. */
 struct shunt_control {
@@ -376,6 +390,41 @@ struct shunt_control {
 	__u32 _pad;
 };
 _Static_assert(sizeof(struct shunt_control) == 96, "shunt_control is ABI");
+
+/* What the external engine counts, by ingress port. */
+struct shunt_external_port {
+	__u64 pkts; /* forwarded */
+	__u64 bytes; /* from the L3 header on */
+	__u64 passed_pkts; /* given back to Linux, where the tc program counts them */
+	__u64 full_pkts; /* dropped: no room, or the engine took too long */
+	__u64 queue_pkts; /* dropped at the queue of their egress port */
+	__u64 policed_pkts; /* dropped by the policer */
+};
+_Static_assert(sizeof(struct shunt_external_port) == 48, "shunt_external_port is ABI");
+
+/* Shared by the external engine, the programs and the daemon. A single element. */
+struct shunt_external {
+	__u64 beat_ticks; /* the engine's last heartbeat: all 64 bits of jiffies */
+	__u32 beat_max_ticks; /* age at which a heartbeat is too old, and packets pass by the engine */
+	__u32 inject_next; /* the next frame to pass to Linux */
+	struct shunt_external_port ports[SHUNT_PORTS_MAX]; /* by slot */
+};
+_Static_assert(sizeof(struct shunt_external) == 16 + 48 * 64, "shunt_external is ABI");
+
+/* A frame on its way from the external engine to Linux. */
+struct shunt_injected {
+	__u32 bytes;
+	__u32 _pad;
+	__u8 frame[SHUNT_FRAME_MAX];
+};
+_Static_assert(sizeof(struct shunt_injected) == 8 + 1792, "shunt_injected is ABI");
+
+/* The metadata before a frame that XDP gives to the external engine: where its flow is. A hint, which the engine checks. */
+struct shunt_flow_id {
+	__u32 entry;
+	__u32 family; /* 4 or 6 */
+};
+_Static_assert(sizeof(struct shunt_flow_id) == 8, "shunt_flow_id is ABI");
 
 /* The headers of a packet, each layer at a fixed offset. Unused bytes are zero. */
 struct shunt_headers {

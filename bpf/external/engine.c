@@ -24,13 +24,9 @@ static int load_bytes(const struct shunt_frame *frame, __u32 at, __u8 *to, __u32
 
 static struct shunt_chunk chunk;
 
-struct shunt_control *shunt_engine_control(void)
-{
-	return &shunt_control;
-}
-
 void shunt_engine_tables(const struct shunt_memory *memory)
 {
+	shunt_control_at = memory->control;
 	shunt_index4.value = memory->index[0];
 	shunt_index6.value = memory->index[1];
 	shunt_index4.value_count = shunt_index6.value_count = memory->buckets;
@@ -85,18 +81,45 @@ struct work {
 	union shunt_key key;
 	struct shunt_packet p;
 	__u64 hash;
+	__u32 entry; /* of its flow, as XDP has found it */
+	__u32 hinted; /* whether `entry` is valid; the key is compared later */
 };
+
+/* Requests the cache lines of an entry. Returns 0 if there is no such entry. */
+static __always_inline int request_entry(__u32 family, __u32 number)
+{
+	const char *entry = (const char *)shunt_words_at(family, number);
+
+	if (!entry)
+		return 0;
+	__builtin_prefetch(entry, 1);
+	__builtin_prefetch(entry + 64, 1);
+	if (family == 6)
+		__builtin_prefetch(entry + 128, 1);
+	return 1;
+}
 
 static __always_inline void parse(__u32 family, struct shunt_frame *frame, struct work *w)
 {
+	const struct id {
+		__u32 entry;
+		__u32 family;
+	} __attribute__((packed, aligned(2))) *id; /* struct shunt_flow_id at any even address */
+
 	frame->why =
 		shunt_parse_l3(family, frame->data + w->p.l2_bytes, frame->data_end, frame->ifindex, &w->p, &w->key);
-	if (frame->why == SHUNT_OK)
-		frame->why = shunt_admit(&w->p);
 	if (frame->why != SHUNT_OK)
 		return;
 	w->hash = shunt_hash(family, &w->key);
-	__builtin_prefetch(shunt_bucket_at(family, shunt_bucket_of(w->hash, 0)));
+	frame->order = w->hash;
+	frame->why = shunt_admit(&w->p);
+	if (frame->why != SHUNT_OK)
+		return;
+	id = (const void *)(frame->data - sizeof(*id));
+	w->entry = id->entry;
+	w->hinted = id->family == family && request_entry(family, w->entry);
+	if (!w->hinted)
+		__builtin_prefetch(shunt_bucket_at(family, shunt_bucket_of(w->hash, 0)));
 }
 
 static __always_inline void parse_frame(struct shunt_frame *frame, struct work *w)
@@ -104,6 +127,7 @@ static __always_inline void parse_frame(struct shunt_frame *frame, struct work *
 	struct shunt_hw_tag none = {};
 	__be16 proto_be;
 
+	frame->order = 0;
 	frame->why = shunt_parse_l2(frame->data, frame->data_end, none, &w->p, &proto_be);
 	if (frame->why != SHUNT_OK)
 		return;
@@ -125,18 +149,9 @@ static __always_inline int request(__u32 family, __u64 hash, int second)
 		return 1;
 	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
 		__u32 slot = shunt_slot(bucket, way);
-		const char *entry;
 
-		if (!slot || shunt_slot_digest(slot) != shunt_digest_of(hash))
-			continue;
-		entry = (const char *)shunt_words_at(family, shunt_slot_entry(slot));
-		if (!entry)
-			continue;
-		__builtin_prefetch(entry, 1);
-		__builtin_prefetch(entry + 64, 1);
-		if (family == 6)
-			__builtin_prefetch(entry + 128, 1);
-		found = 1;
+		if (slot && shunt_slot_digest(slot) == shunt_digest_of(hash))
+			found |= request_entry(family, shunt_slot_entry(slot));
 	}
 	return found;
 }
@@ -150,13 +165,27 @@ static __always_inline int request_first(__u32 family, __u64 hash)
 	return 0;
 }
 
+/* The flow of a packet. */
+static __always_inline struct shunt_flow *flow_of(__u32 family, struct work *w, __u32 *entry)
+{
+	__u64 *words;
+
+	if (w->hinted) {
+		words = shunt_words_at(family, w->entry);
+		*entry = w->entry;
+		if (shunt_likely(words && shunt_same_key(family, words, &w->key)))
+			return shunt_flow_at(family, words);
+	}
+	return shunt_find(family, &w->key, w->hash, entry);
+}
+
 static __always_inline enum shunt_reason rewrite(__u32 family, struct shunt_frame *frame, struct work *w,
 						 __u64 reachable, __u64 jiffies)
 {
 	struct shunt_packet *p = &w->p;
 	__u8 *l3 = frame->data + p->l2_bytes;
 	__u32 have = frame->data_end - frame->data, want = p->l2_bytes + p->l3_bytes, entry, l2_bytes;
-	struct shunt_flow *f = shunt_find(family, &w->key, w->hash, &entry);
+	struct shunt_flow *f = flow_of(family, w, &entry);
 	enum shunt_reason why;
 
 	if (!f)
@@ -207,7 +236,7 @@ void shunt_engine_batch(struct shunt_frame *frames, __u32 count, __u64 reachable
 		parse_frame(&frames[i], &work[i]);
 	}
 	for (__u32 i = 0; i < count; i++) {
-		if (frames[i].why != SHUNT_OK)
+		if (frames[i].why != SHUNT_OK || work[i].hinted)
 			continue;
 		if (!(work[i].p.family == 4 ? request_first(4, work[i].hash) : request_first(6, work[i].hash)))
 			late[late_count++] = i;

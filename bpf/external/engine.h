@@ -12,8 +12,10 @@
 
 enum {
 	SHUNT_BATCH = 64, /* packets that are on their way through the engine at the same time */
-	/* Bytes that must be free before a frame, for tags. */
+	/* Bytes that must be free before a frame: for tags, or for struct shunt_flow_id. */
 	SHUNT_FRAME_ROOM = 4 * SHUNT_TAGS_MAX,
+	/* The first SHUNT_PORTS_MAX lanes are the ports by slot; the others are further queues of theirs. */
+	SHUNT_LANES_MAX = 2 * SHUNT_PORTS_MAX,
 };
 
 /* A packet of a batch. */
@@ -24,6 +26,7 @@ struct shunt_frame {
 	__u32 l3_bytes; /* result: size of the L3 packet */
 	__u32 mark; /* results: of a forwarded packet, as Linux left them */
 	__u32 priority;
+	__u32 order; /* result: frames of one flow have the same */
 	__u8 why; /* result: SHUNT_OK if the packet was rewritten, else why it was not, and is unchanged */
 	__u8 out_slot; /* result: slot of the egress port */
 	__u8 dscp; /* result: upper six bits of the traffic class */
@@ -45,7 +48,7 @@ struct shunt_ring {
 	__u32 mask; /* number of entries, a power of two, minus one */
 };
 
-/* The rings of a port. A port that the engine does not serve has an ifindex of 0. */
+/* The rings of a queue of a port. The first queue of a port sends. A lane that is not in use has an ifindex of 0. */
 struct shunt_lane {
 	struct shunt_ring rx;
 	struct shunt_ring tx;
@@ -54,6 +57,7 @@ struct shunt_lane {
 	struct shunt_sched *sched; /* the scheduler of the port's egress, or 0 */
 	struct shunt_policer *policer; /* the policer of the port's ingress, or 0 */
 	__u32 ifindex;
+	__u32 slot; /* of the port */
 };
 
 /* Counters by ingress port. */
@@ -64,7 +68,8 @@ struct shunt_lane_counters {
 	__u64 policed_pkts; /* dropped by the policer */
 	__u64 tx_full_pkts; /* dropped: the egress ring or queue was full */
 	__u64 up_full_pkts; /* dropped: the ring to Linux was full */
-	__u64 queue_drops; /* by egress port: dropped by CoDel */
+	__u64 late_pkts; /* dropped: the batch took too long */
+	__u64 queue_pkts; /* dropped at the queue of the egress port: it was full, or CoDel shortened it */
 	__u64 reasons[SHUNT_REASONS_MAX]; /* of slow packets, by enum shunt_reason */
 };
 
@@ -76,13 +81,19 @@ struct shunt_engine {
 	__u32 free_max;
 	__u64 frame_bytes; /* a power of two */
 	struct shunt_ring up; /* frames for Linux */
-	struct shunt_lane lanes[SHUNT_PORTS_MAX]; /* by slot */
+	struct shunt_lane lanes[SHUNT_LANES_MAX];
+	__u32 lanes_end; /* no lane from here on is in use */
+	__u32 batch_count;
+	__u32 batch_slot; /* of the ingress port */
+	__u64 reachable; /* slots of the ports that packets may leave by */
+	struct shunt_frame batch[SHUNT_BATCH]; /* received and rewritten; to be sent in this order */
 	struct shunt_lane_counters counters[SHUNT_PORTS_MAX];
 	__u64 bad_descs; /* descriptors outside the packet memory */
 };
 
-/* The memory of the flow tables. */
+/* The memory of the flow tables, and the control block. */
 struct shunt_memory {
+	struct shunt_control *control;
 	struct shunt_bucket *index[2]; /* by family: IPv4, IPv6 */
 	struct shunt_entry4 *entries4;
 	struct shunt_entry6 *entries6;
@@ -91,9 +102,7 @@ struct shunt_memory {
 	__u32 entries; /* per family */
 };
 
-/* The control block. There is one engine per process or core. */
-struct shunt_control *shunt_engine_control(void);
-/* Uses these tables from now on. */
+/* Uses these tables from now on. There is one engine per process or core. */
 void shunt_engine_tables(const struct shunt_memory *memory);
 /* Inserts a flow that the table does not have. Returns 0, or -ENOSPC. */
 int shunt_engine_insert(__u32 family, const void *key, const struct shunt_flow *flow, const __u8 *to, __u32 now);
@@ -101,7 +110,26 @@ int shunt_engine_insert(__u32 family, const void *key, const struct shunt_flow *
 struct shunt_flow *shunt_engine_find(__u32 family, const void *key);
 /* Rewrites the packets of known flows that may leave through the slots in `reachable`. At most SHUNT_BATCH frames. */
 void shunt_engine_batch(struct shunt_frame *frames, __u32 count, __u64 reachable, __u64 jiffies);
-/* One turn over all ports. Returns the number of packets that were received or sent: with 0, the engine may sleep. */
+/*
+ * The steps of a turn, for owners that look at the clock in between. An entry of the flow table is not reused for 100 ms
+ * (SHUNT_RETIRED_MS), so a batch that took longer from its receipt on must be discarded.
+ *
+ * Receives a batch of a lane, after the last one has been settled, and rewrites it. Returns the number of packets.
+ */
+__u32 shunt_engine_receive(struct shunt_engine *e, __u32 lane, __u64 jiffies, __u64 now_ns);
+/*
+ * Hands the frames of the batch on. Returns how many remain: they follow frames of their flows that go to Linux, which the
+ * owner must pass on before the next call.
+ */
+__u32 shunt_engine_settle(struct shunt_engine *e, __u64 now_ns);
+/* Drops the batch. */
+void shunt_engine_discard(struct shunt_engine *e);
+/* Sends what the schedulers let go now. Returns the number of packets. */
+__u32 shunt_engine_send(struct shunt_engine *e, __u64 now_ns);
+/*
+ * One turn over all lanes. Returns the number of packets that were received, sent or handed on: with 0, the engine may
+ * sleep. The owner passes on the frames for Linux after each turn.
+ */
 __u32 shunt_engine_poll(struct shunt_engine *e, __u64 jiffies, __u64 now_ns);
 
 #endif

@@ -64,6 +64,32 @@ static void recycle(struct shunt_engine *e, struct shunt_lane *lane)
 		put(&lane->fill, free);
 }
 
+/*
+ * A scheduler's handle of a frame: its offset, the bytes that are not of the L3 packet, and the slot of its ingress port.
+ */
+enum { HANDLE_REST = 48, HANDLE_SLOT = 56 };
+
+static __u64 handle_of(__u64 at, __u32 rest, __u32 slot)
+{
+	return at | (__u64)(rest & 0xff) << HANDLE_REST | (__u64)slot << HANDLE_SLOT;
+}
+
+static __u64 handle_at(__u64 handle)
+{
+	return handle & ((1ULL << HANDLE_REST) - 1);
+}
+
+/* Counts a frame as dropped that was counted as forwarded when it was queued. */
+static void drop_queued(struct shunt_engine *e, const struct shunt_queued *item)
+{
+	struct shunt_lane_counters *c = &e->counters[(item->handle >> HANDLE_SLOT) % SHUNT_PORTS_MAX];
+
+	c->pkts--;
+	c->bytes -= item->bytes - (item->handle >> HANDLE_REST & 0xff);
+	c->queue_pkts++;
+	release(e, handle_at(item->handle));
+}
+
 /* Sends what the scheduler lets go now. */
 static __u32 drain(struct shunt_engine *e, __u32 slot, __u64 now_ns)
 {
@@ -77,10 +103,9 @@ static __u32 drain(struct shunt_engine *e, __u32 slot, __u64 now_ns)
 		enum shunt_sched_verdict verdict = shunt_sched_dequeue(lane->sched, now_ns, &item);
 
 		if (verdict == SHUNT_SCHED_DROPPED) {
-			e->counters[slot].queue_drops++;
-			release(e, item.handle);
+			drop_queued(e, &item);
 		} else if (verdict == SHUNT_SCHED_SENT) {
-			push(&lane->tx, item.handle, item.bytes, 0);
+			push(&lane->tx, handle_at(item.handle), item.bytes, 0);
 			sent++;
 		} else {
 			break;
@@ -90,13 +115,13 @@ static __u32 drain(struct shunt_engine *e, __u32 slot, __u64 now_ns)
 }
 
 /* Hands a rewritten frame to its egress port, or an unchanged one to Linux. */
-static void dispatch(struct shunt_engine *e, __u32 slot, const struct shunt_frame *frame, __u64 now_ns)
+static void dispatch(struct shunt_engine *e, const struct shunt_frame *frame, __u64 now_ns)
 {
+	__u32 slot = e->batch_slot;
 	struct shunt_lane_counters *c = &e->counters[slot];
 	struct shunt_lane *out = &e->lanes[frame->out_slot];
 	__u64 at = frame->data - e->memory;
 	__u32 bytes = frame->data_end - frame->data;
-	int accepted;
 
 	if (frame->why != SHUNT_OK) {
 		c->slow_pkts++;
@@ -107,27 +132,67 @@ static void dispatch(struct shunt_engine *e, __u32 slot, const struct shunt_fram
 		}
 		return;
 	}
-	if (out->sched)
-		accepted = shunt_sched_enqueue(out->sched, at, bytes, frame->dscp, frame->mark, now_ns);
-	else
-		accepted = push(&out->tx, at, bytes, 0);
-	if (accepted) {
-		c->pkts++;
-		c->bytes += frame->l3_bytes;
-	} else {
+	if (out->sched) {
+		__u64 handle = handle_of(at, bytes - frame->l3_bytes, slot);
+
+		if (!shunt_sched_enqueue(out->sched, handle, bytes, frame->dscp, frame->mark, now_ns)) {
+			c->queue_pkts++;
+			release(e, at);
+			return;
+		}
+	} else if (!push(&out->tx, at, bytes, 0)) {
 		c->tx_full_pkts++;
 		release(e, at);
+		return;
 	}
+	c->pkts++;
+	c->bytes += frame->l3_bytes;
 }
 
-static __u32 receive(struct shunt_engine *e, __u32 slot, __u64 reachable, __u64 jiffies, __u64 now_ns)
+__u32 shunt_engine_settle(struct shunt_engine *e, __u64 now_ns)
 {
-	struct shunt_lane *lane = &e->lanes[slot];
-	struct shunt_frame frames[SHUNT_BATCH];
-	__u32 received = waiting(&lane->rx), kept = 0;
+	__u64 passed = 0, held = 0;
+	__u32 left = 0;
 
+	/* One bit of each set stands for many flows: at worst a frame waits that need not. */
+	for (__u32 i = 0; i < e->batch_count; i++) {
+		struct shunt_frame *frame = &e->batch[i];
+		__u64 flow = 1ULL << frame->order % 64;
+
+		if (frame->why == SHUNT_OK ? passed & flow : held & flow) {
+			held |= flow;
+			e->batch[left++] = *frame;
+			continue;
+		}
+		if (frame->why != SHUNT_OK)
+			passed |= flow;
+		dispatch(e, frame, now_ns);
+	}
+	e->batch_count = left;
+	return left;
+}
+
+void shunt_engine_discard(struct shunt_engine *e)
+{
+	for (__u32 i = 0; i < e->batch_count; i++)
+		release(e, e->batch[i].data - e->memory);
+	e->counters[e->batch_slot].late_pkts += e->batch_count;
+	e->batch_count = 0;
+}
+
+__u32 shunt_engine_receive(struct shunt_engine *e, __u32 number, __u64 jiffies, __u64 now_ns)
+{
+	struct shunt_lane *lane = &e->lanes[number];
+	struct shunt_policer *policer = e->lanes[lane->slot].policer;
+	struct shunt_frame *frames = e->batch;
+	__u32 received, kept = 0;
+
+	recycle(e, lane);
+	received = waiting(&lane->rx);
 	if (received > SHUNT_BATCH)
 		received = SHUNT_BATCH;
+	if (!received)
+		return 0;
 	for (__u32 i = 0; i < received; i++) {
 		const struct shunt_desc *desc = desc_at(&lane->rx, *lane->rx.consumer + i);
 
@@ -136,42 +201,45 @@ static __u32 receive(struct shunt_engine *e, __u32 slot, __u64 reachable, __u64 
 			e->bad_descs++;
 			continue;
 		}
-		if (lane->policer && !shunt_police(lane->policer, desc->bytes, now_ns)) {
-			e->counters[slot].policed_pkts++;
+		if (policer && !shunt_police(policer, desc->bytes, now_ns)) {
+			e->counters[lane->slot].policed_pkts++;
 			release(e, desc->at);
 			continue;
 		}
-		frames[kept++] = (struct shunt_frame){
-			.data = e->memory + desc->at,
-			.data_end = e->memory + desc->at + desc->bytes,
-			.ifindex = lane->ifindex,
-		};
+		frames[kept].data = e->memory + desc->at;
+		frames[kept].data_end = e->memory + desc->at + desc->bytes;
+		frames[kept].ifindex = lane->ifindex;
 		__builtin_prefetch(e->memory + desc->at, 1);
+		kept++;
 	}
-	if (!received)
-		return 0;
 	taken(&lane->rx, received);
-	shunt_engine_batch(frames, kept, reachable, jiffies);
-	for (__u32 i = 0; i < kept; i++)
-		dispatch(e, slot, &frames[i], now_ns);
+	shunt_engine_batch(frames, kept, e->reachable, jiffies);
+	e->batch_count = kept;
+	e->batch_slot = lane->slot;
 	return received;
+}
+
+__u32 shunt_engine_send(struct shunt_engine *e, __u64 now_ns)
+{
+	__u32 sent = 0;
+
+	for (__u32 slot = 0; slot < SHUNT_PORTS_MAX && slot < e->lanes_end; slot++)
+		if (e->lanes[slot].ifindex && e->lanes[slot].sched)
+			sent += drain(e, slot, now_ns);
+	return sent;
 }
 
 __u32 shunt_engine_poll(struct shunt_engine *e, __u64 jiffies, __u64 now_ns)
 {
-	__u64 reachable = 0;
-	__u32 work = 0;
+	__u32 work = e->batch_count;
 
-	for (__u32 slot = 0; slot < SHUNT_PORTS_MAX; slot++)
-		reachable |= (__u64)(e->lanes[slot].ifindex != 0) << slot;
-	for (__u32 slot = 0; slot < SHUNT_PORTS_MAX; slot++) {
-		if (!e->lanes[slot].ifindex)
+	if (work)
+		shunt_engine_settle(e, now_ns);
+	for (__u32 lane = 0; lane < e->lanes_end && !e->batch_count; lane++) {
+		if (!e->lanes[lane].ifindex)
 			continue;
-		recycle(e, &e->lanes[slot]);
-		work += receive(e, slot, reachable, jiffies, now_ns);
+		work += shunt_engine_receive(e, lane, jiffies, now_ns);
+		shunt_engine_settle(e, now_ns);
 	}
-	for (__u32 slot = 0; slot < SHUNT_PORTS_MAX; slot++)
-		if (e->lanes[slot].ifindex && e->lanes[slot].sched)
-			work += drain(e, slot, now_ns);
-	return work;
+	return work + shunt_engine_send(e, now_ns);
 }

@@ -9,7 +9,12 @@
 #include "include/bpf.h"
 
 /* Written by the daemon through mmap. */
+#ifdef SHUNT_CONTROL_BY_POINTER
+static struct shunt_control *shunt_control_at;
+#define shunt_control (*shunt_control_at)
+#else
 struct shunt_control shunt_control SEC(".bss.control");
+#endif
 struct shunt_port_cache shunt_port_cache SEC(".bss.port_cache");
 
 /* Written by the programs. */

@@ -234,7 +234,8 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 
 	f->epoch = s->c->epoch;
 	f->state = SHUNT_FLOW_PENDING;
-	f->home_cpu = bpf_get_smp_processor_id();
+	f->home_cpu = s->c->in_flags & SHUNT_PORT_EXTERNAL && f->flags & SHUNT_FLOW_XDP ? SHUNT_ENGINE_CPU :
+											   bpf_get_smp_processor_id();
 	f->seen_ticks = s->now;
 	f->tcp_position = shunt_candidate_position(s->c);
 	shunt_candidate_key(family, s->c, &key);
@@ -342,7 +343,8 @@ static __always_inline enum shunt_reason prove(const struct egress *s, __u32 fam
 	if (!shunt_proved(&s->scratch->expected, &s->scratch->seen, s->c, f, s->scratch->to) ||
 	    shunt_skb_padded(s->skb, p) != (s->c->padded && f->flags & SHUNT_FLOW_UNTRACKED))
 		return SHUNT_NOT_PROVED;
-	if (s->port->flags & SHUNT_PORT_XDP_OUT)
+	/* A port that the external engine serves has another XDP program. */
+	if (s->port->flags & (s->c->in_flags & SHUNT_PORT_EXTERNAL ? SHUNT_PORT_EXTERNAL : SHUNT_PORT_XDP_OUT))
 		f->flags |= SHUNT_FLOW_XDP;
 	if (s->c->in_flags & SHUNT_PORT_PARTIAL)
 		f->flags |= SHUNT_FLOW_PARTIAL;

@@ -40,6 +40,17 @@ static __always_inline struct shunt_port *port_of(const struct net_device___shun
 	return port && port->flags & SHUNT_PORT_XDP_IN ? port : 0;
 }
 
+static __always_inline void count_lost(const struct shunt_port *in, __u32 drops, enum shunt_reason why)
+{
+	struct shunt_counters *counters = shunt_counters_of(in->slot);
+
+	if (!counters)
+		return;
+	counters->dropped_pkts += drops;
+	counters->reasons[why] += drops;
+}
+
+/* Counts drops of frames that were counted as forwarded. */
 static __always_inline void count(const struct shunt_port *in, __u32 drops, enum shunt_reason why)
 {
 	struct shunt_counters *counters = shunt_counters_of(in->slot);
@@ -48,8 +59,7 @@ static __always_inline void count(const struct shunt_port *in, __u32 drops, enum
 		return;
 	/* The port may have been re-attached since, with its counters at 0. */
 	counters->xdp_pkts -= drops < counters->xdp_pkts ? drops : counters->xdp_pkts;
-	counters->dropped_pkts += drops;
-	counters->reasons[why] += drops;
+	count_lost(in, drops, why);
 }
 
 /* Asks the daemon to use tc for this port. ENETDOWN is not reported, since netlink reports link state. */
@@ -103,6 +113,10 @@ int shunt_redirect_errors(__u64 *ctx)
 
 	if (!in)
 		return 0;
+	if (ctx[4] == BPF_MAP_TYPE_XSKMAP) {
+		count_lost(in, 1, SHUNT_ENGINE_FULL);
+		return 0;
+	}
 	count(in, 1, SHUNT_TX_ERROR);
 	report(shunt_ifindex_of(ctx[6]), -(int)ctx[3]);
 	return 0;

@@ -60,7 +60,7 @@ fn with_xdp(verify_xdp: bool, test: impl FnOnce(&mut Rig<'_>) + Send) {
     }
     let (port, out) = (ns.ifindex("i0"), ns.ifindex("o0"));
     ns.within(|| {
-        let expected = LoadOptions { btf: true, learning: true, xdp: true, verify_xdp };
+        let expected = LoadOptions { btf: true, learning: true, xdp: true, verify_xdp, external: false };
         let mut plane = DataPlane::load(Size { max_flows: 1024, seed: 1 }, expected).unwrap();
         plane.control().set_epoch(EPOCH);
         plane.control().set_heartbeat_max(Duration::from_secs(3600));

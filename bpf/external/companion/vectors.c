@@ -195,7 +195,9 @@ static void run_dequeue(void)
 void __attribute__((noreturn, used)) run(void)
 {
 	static struct shunt_sched_config config;
+	static struct shunt_control control;
 	const struct shunt_memory memory = {
+		.control = &control,
 		.index = { index4, index6 },
 		.entries4 = entries4,
 		.entries6 = entries6,
@@ -208,7 +210,7 @@ void __attribute__((noreturn, used)) run(void)
 	shunt_engine_tables(&memory);
 	while (get(&op, sizeof(op))) {
 		if (op == OP_CONTROL)
-			get(shunt_engine_control(), sizeof(struct shunt_control));
+			get(&control, sizeof(control));
 		else if (op == OP_FLOW)
 			run_flow();
 		else if (op == OP_FRAME)

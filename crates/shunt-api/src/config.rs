@@ -14,6 +14,13 @@ use std::{fmt, net::SocketAddr, ops::RangeInclusive, str::FromStr, time::Duratio
 pub struct Config {
     /// The engine that sends packets of the fast path.
     pub engine: EngineChoice,
+    /// The ports that the external engine serves, if `engine` is another one; the external engine then serves these alone.
+    pub external_ports: Vec<String>,
+    /// The core on which the external engine runs; any if absent.
+    #[serde(with = "core")]
+    pub external_core: Option<u32>,
+    /// What the external engine does while no packets come.
+    pub external_wait: WaitChoice,
     /// The names of the ports; if empty, the devices that forwarding uses.
     pub ports: Vec<String>,
     /// Whether flows are learned. If false, only static flows are forwarded, and conntrack is not needed.
@@ -70,6 +77,21 @@ pub enum EngineChoice {
     Tc,
     /// Always XDP.
     Xdp,
+    /// The external engine.
+    External,
+}
+
+/// What the external engine does while no packets come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WaitChoice {
+    /// It looks for packets for a moment, then sleeps until one comes.
+    #[default]
+    Adaptive,
+    /// It looks for packets all the time, which takes a whole core.
+    Poll,
+    /// It sleeps until a packet comes.
+    Interrupt,
 }
 
 /// Treatment of a port's flows while a packet socket captures on the port.
@@ -118,6 +140,9 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             engine: EngineChoice::Auto,
+            external_ports: Vec::new(),
+            external_core: None,
+            external_wait: WaitChoice::Adaptive,
             ports: Vec::new(),
             learn: true,
             max_flows: 16384,
@@ -191,7 +216,13 @@ impl Config {
                 page.port()
             ));
         }
+        Self::check_ports(&self.external_ports).map_err(|why| format!("external_ports: {why}"))?;
         Self::check_ports(&self.ports).map_err(|why| format!("ports: {why}"))
+    }
+
+    /// Whether the external engine serves a port.
+    pub fn uses_external(&self) -> bool {
+        self.engine == EngineChoice::External || !self.external_ports.is_empty()
     }
 
     /// Checks the number and the names of ports.
@@ -295,6 +326,49 @@ mod address {
     }
 }
 
+/// The number of a core. An empty string means none.
+mod core {
+    use serde::{
+        Deserializer, Serializer,
+        de::{Error, Visitor},
+    };
+    use std::fmt;
+
+    pub(super) fn serialize<S: Serializer>(value: &Option<u32>, out: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(core) => out.serialize_u32(*core),
+            None => out.serialize_str(""),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+        from.deserialize_any(Core)
+    }
+
+    struct Core;
+
+    impl Visitor<'_> for Core {
+        type Value = Option<u32>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the number of a core, or \"\" for any")
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+            if text.is_empty() {
+                return Ok(None);
+            }
+            let core =
+                text.parse().map_err(|_| E::custom(format!("`{text}` is not the number of a core")))?;
+            Ok(Some(core))
+        }
+
+        fn visit_i64<E: Error>(self, core: i64) -> Result<Self::Value, E> {
+            self.visit_str(&core.to_string())
+        }
+    }
+}
+
 mod duration {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
     use std::time::Duration;
@@ -316,13 +390,14 @@ impl From<Engine> for EngineChoice {
         match engine {
             Engine::Tc => Self::Tc,
             Engine::Xdp => Self::Xdp,
+            Engine::External => Self::External,
         }
     }
 }
 
 impl EngineChoice {
     /// Every choice.
-    pub const ALL: &[Self] = &[Self::Auto, Self::Tc, Self::Xdp];
+    pub const ALL: &[Self] = &[Self::Auto, Self::Tc, Self::Xdp, Self::External];
 }
 
 impl LogLevel {
@@ -344,6 +419,7 @@ impl fmt::Display for EngineChoice {
             Self::Auto => "auto",
             Self::Tc => "tc",
             Self::Xdp => "xdp",
+            Self::External => "external",
         })
     }
 }
@@ -356,7 +432,7 @@ impl FromStr for EngineChoice {
             .iter()
             .copied()
             .find(|choice| choice.to_string() == text)
-            .ok_or_else(|| format!("`{text}` is not an engine; expected auto, tc or xdp"))
+            .ok_or_else(|| format!("`{text}` is not an engine; expected auto, tc, xdp or external"))
     }
 }
 

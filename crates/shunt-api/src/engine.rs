@@ -12,6 +12,8 @@ pub enum Engine {
     Tc,
     /// XDP programs, in the driver.
     Xdp,
+    /// A process that polls AF_XDP sockets on a core of its own, and has queues of its own.
+    External,
 }
 
 impl fmt::Display for Engine {
@@ -19,6 +21,7 @@ impl fmt::Display for Engine {
         f.pad(match self {
             Self::Tc => "tc",
             Self::Xdp => "xdp",
+            Self::External => "external",
         })
     }
 }

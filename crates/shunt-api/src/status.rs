@@ -251,10 +251,25 @@ pub struct PortPackets {
     pub xdp: u64,
     /// Packets that the tc engine forwarded.
     pub tc: u64,
+    /// Packets that the external engine forwarded.
+    #[serde(default)]
+    pub external: u64,
     /// Packets that took the slow path.
     pub slow: u64,
     /// Packets that the fast path dropped.
     pub dropped: u64,
+}
+
+impl PortPackets {
+    /// Packets that the fast path forwarded, by any engine.
+    pub const fn fast(&self) -> u64 {
+        self.xdp + self.tc + self.external
+    }
+
+    /// All packets.
+    pub const fn all(&self) -> u64 {
+        self.fast() + self.slow + self.dropped
+    }
 }
 
 /// A feature of the kernel that the daemon looked for.

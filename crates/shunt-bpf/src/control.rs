@@ -169,7 +169,7 @@ impl RuleChanges {
 }
 
 /// The kernel's HZ, from the resolution of a coarse clock, which advances once per tick.
-fn ticks_per_s() -> Result<u32, Error> {
+pub(crate) fn ticks_per_s() -> Result<u32, Error> {
     let tick = nix::time::clock_getres(nix::time::ClockId::CLOCK_MONOTONIC_COARSE).map(Duration::from);
     let tick = tick.map_err(|e| Error::Memory(io::Error::from(e)))?;
     let nanos = tick.as_nanos().max(1);

@@ -83,6 +83,11 @@ impl Error {
         }
     }
 
+    /// The external engine's programs were not loaded.
+    pub(crate) fn missing_external() -> Self {
+        Self::Missing { object: "xdp_external", name: "shunt_xdp_ext" }
+    }
+
     /// The errno of the cause. None if there is none; of libbpf's errors, only ENOMEM and EPERM are told apart.
     pub fn os_error(&self) -> Option<i32> {
         match self {

@@ -19,12 +19,20 @@ pub(crate) const SETS: &str = "shunt_sets";
 
 /// All maps of the loaded objects. Objects that name the same map share it.
 #[derive(Debug, Default)]
-pub(crate) struct Maps(BTreeMap<String, MapHandle>);
+pub(crate) struct Maps {
+    by_name: BTreeMap<String, MapHandle>,
+    /// Whether processes may map the flow tables.
+    pub(crate) mappable: bool,
+}
 
 impl Maps {
+    pub(crate) fn new(mappable: bool) -> Self {
+        Self { mappable, ..Self::default() }
+    }
+
     /// The map of this name, if a loaded object has one.
     pub(crate) fn find(&self, name: &str) -> Option<&MapHandle> {
-        self.0.get(name)
+        self.by_name.get(name)
     }
 
     pub(crate) fn get(&self, name: &'static str) -> Result<&MapHandle, Error> {
@@ -37,7 +45,7 @@ impl Maps {
         name: String,
         handle: impl FnOnce() -> libbpf_rs::Result<MapHandle>,
     ) -> libbpf_rs::Result<()> {
-        if let std::collections::btree_map::Entry::Vacant(place) = self.0.entry(name) {
+        if let std::collections::btree_map::Entry::Vacant(place) = self.by_name.entry(name) {
             place.insert(handle()?);
         }
         Ok(())

@@ -28,14 +28,16 @@ pub(crate) const TC_WATCH: Source = object!("tc_watch");
 pub(crate) const XDP_FORWARD: Source = object!("xdp_forward");
 /// For `verify_checksums = always`: the program can verify L4 checksums.
 pub(crate) const XDP_FORWARD_VERIFYING: Source = object!("xdp_forward_verifying");
+/// For ports that the external engine serves.
+pub(crate) const XDP_EXTERNAL: Source = object!("xdp_external");
 pub(crate) const XDP_DROPS: Source = object!("xdp_drops");
 pub(crate) const TABLE: Source = object!("table");
 pub(crate) const CT_GONE: Source = object!("ct_gone");
 pub(crate) const CHANGES: Source = object!("changes");
 
-const INDEXES: [&str; 2] = ["shunt_index4", "shunt_index6"];
+pub(crate) const INDEXES: [&str; 2] = ["shunt_index4", "shunt_index6"];
 /// Maps with one element per entry of the flow table.
-const TABLES: [&str; 4] = ["shunt_table4", "shunt_table6", "shunt_cold4", "shunt_cold6"];
+pub(crate) const TABLES: [&str; 4] = ["shunt_table4", "shunt_table6", "shunt_cold4", "shunt_cold6"];
 
 /// A filter of this size, 1 MiB, rarely takes one address for another while 20,000 of them are in use.
 const MARK_LINES_MIN: u32 = 16384;
@@ -66,6 +68,7 @@ impl Size {
 /// Loads an object. It uses the maps that are in `maps` already; its other maps are added.
 pub(crate) fn load(source: &Source, size: Size, maps: &mut Maps) -> Result<Object, Error> {
     let failed = |e| Error::loading(source.name, e);
+    let table_flags = if maps.mappable { libbpf_sys::BPF_F_MMAPABLE } else { 0 };
     let mut open = ObjectBuilder::default().open_memory(source.bytes).map_err(failed)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
@@ -73,8 +76,10 @@ pub(crate) fn load(source: &Source, size: Size, maps: &mut Maps) -> Result<Objec
             map.reuse_fd(loaded.as_fd()).map_err(failed)?;
         } else if TABLES.contains(&name.as_str()) {
             map.set_max_entries(size.max_flows).map_err(failed)?;
+            map.set_map_flags(table_flags).map_err(failed)?;
         } else if INDEXES.contains(&name.as_str()) {
             map.set_max_entries(size.buckets()).map_err(failed)?;
+            map.set_map_flags(table_flags).map_err(failed)?;
         } else if name == MARKS {
             map.set_max_entries(size.mark_lines()).map_err(failed)?;
         } else if name == EXPIRED {

@@ -7,6 +7,7 @@ use crate::{
     abi::{self, PortCache},
     attach::{self, AttachMode, Attachment, Hook},
     control::ControlBlock,
+    external::ExternalSide,
     filter,
     maps::{CONTROL_MAP, Maps, PORT_CACHE},
     object::{
@@ -39,6 +40,8 @@ pub struct LoadOptions {
     pub xdp: bool,
     /// Load the `xdp` engine that can verify L4 checksums (`CONTROL_VERIFY_XDP`).
     pub verify_xdp: bool,
+    /// Load what the external engine needs, and let its process map the flow tables.
+    pub external: bool,
 }
 
 /// The kind of change that a netlink socket receives.
@@ -50,13 +53,22 @@ pub enum Changes {
     Ruleset,
 }
 
+/// An XDP program of Shunt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XdpProgram {
+    /// Forwards: the engine `xdp`.
+    Forward,
+    /// Gives packets to the external engine.
+    External,
+}
+
 /// A device that the tc programs are attached to.
 pub(crate) struct AttachedPort {
     pub(crate) slot: u8,
     pub(crate) mode: AttachMode,
     pub(crate) _ingress: Attachment,
     pub(crate) _egress: Option<Attachment>,
-    pub(crate) xdp: Option<Attachment>,
+    pub(crate) xdp: Option<(XdpProgram, Attachment)>,
 }
 
 /// The loaded data plane. Dropping it detaches everything.
@@ -67,6 +79,7 @@ pub struct DataPlane {
     pub(crate) tc: Object,
     pub(crate) watch: Option<Object>,
     pub(crate) xdp: Result<Object, Arc<Error>>,
+    pub(crate) external: Option<ExternalSide>,
     pub(crate) table: Object,
     pub(crate) control: ControlBlock,
     pub(crate) port_cache: Shared<PortCache>,
@@ -92,7 +105,7 @@ impl DataPlane {
     pub fn load(size: Size, options: LoadOptions) -> Result<Self, Error> {
         // libbpf prints errors, which are returned here, and messages that are no errors.
         verifier::capture_log();
-        let mut maps = Maps::default();
+        let mut maps = Maps::new(options.external);
         let forward = if options.btf { &TC_FORWARD } else { &TC_FORWARD_WITHOUT_BTF };
         let tc = load(forward, size, &mut maps)?;
         let watch = match options.btf && options.learning {
@@ -111,6 +124,7 @@ impl DataPlane {
             Err(Error::Missing { object: XDP_FORWARD.name, name: "shunt_xdp" })
         };
         let xdp = xdp.map_err(Arc::new);
+        let external = options.external.then(|| ExternalSide::load(size, &mut maps)).transpose()?;
         let table = load(&TABLE, size, &mut maps)?;
         let control = ControlBlock::map(maps.get(CONTROL_MAP)?.as_fd())?;
         let port_cache = Shared::map(maps.get(PORT_CACHE)?.as_fd())?;
@@ -122,6 +136,7 @@ impl DataPlane {
             tc,
             watch,
             xdp,
+            external,
             table,
             control,
             port_cache,
@@ -139,10 +154,16 @@ impl DataPlane {
         self.watch.is_some()
     }
 
-    /// The id of Shunt's XDP program, to tell it from other programs on a device. None if the engine is not loaded.
+    /// The id of the program of the engine `xdp`. None if the engine is not loaded.
     pub fn xdp_program_id(&self) -> Option<u32> {
         let fd = self.program_fd(Hook::Xdp)?;
         attach::program_id(fd)
+    }
+
+    /// The ids of Shunt's XDP programs, to tell them from other programs on a device.
+    pub fn xdp_program_ids(&self) -> Vec<u32> {
+        let external = self.external.as_ref().and_then(ExternalSide::program_id);
+        self.xdp_program_id().into_iter().chain(external).collect()
     }
 
     /// The names of TCX programs on a device that do not belong to this data plane, in execution order.

@@ -5,7 +5,7 @@ use crate::{
     abi::{self, Counters, Plain, Port},
     attach::{self, AttachMode, Hook},
     object::{TC_FORWARD, TC_WATCH, XDP_FORWARD, program},
-    plane::AttachedPort,
+    plane::{AttachedPort, XdpProgram},
 };
 use libbpf_rs::{MapCore, MapFlags};
 use nix::libc::EINVAL;
@@ -82,30 +82,40 @@ impl DataPlane {
         Ok(AttachedPort { slot, mode, _ingress: ingress, _egress: egress, xdp: None })
     }
 
-    /// Attaches or detaches the XDP program of a port. Does nothing on a device that is not a port.
+    /// Attaches an XDP program to a port, instead of the one that it has. Does nothing on a device that is not a port.
     ///
     /// # Errors
     /// If the XDP program was not loaded, or the device does not accept it.
-    pub fn set_xdp(&mut self, ifindex: u32, on: bool) -> Result<(), Error> {
+    pub fn set_xdp(&mut self, ifindex: u32, which: Option<XdpProgram>) -> Result<(), Error> {
         let Some(port) = self.ports.get_mut(&ifindex) else { return Ok(()) };
-        if !on {
-            port.xdp = None;
-        } else if port.xdp.is_none() {
-            let object = self.xdp.as_ref().map_err(|why| Error::NotLoaded(Arc::clone(why)))?;
-            let program = program(object, &XDP_FORWARD, "shunt_xdp")?;
-            let link = attach::link(&program, ifindex, Hook::Xdp).map_err(|source| Error::Attach {
-                ifindex,
-                hook: Hook::Xdp,
-                source,
-            })?;
-            port.xdp = Some(link);
+        if port.xdp.as_ref().map(|(program, _)| *program) == which {
+            return Ok(());
         }
+        // A device has one XDP program.
+        port.xdp = None;
+        let Some(which) = which else { return Ok(()) };
+        let program = match which {
+            XdpProgram::Forward => {
+                let object = self.xdp.as_ref().map_err(|why| Error::NotLoaded(Arc::clone(why)))?;
+                program(object, &XDP_FORWARD, "shunt_xdp")?
+            }
+            XdpProgram::External => {
+                self.external.as_ref().ok_or(Error::missing_external())?.program("shunt_xdp_ext")?
+            }
+        };
+        let link = attach::link(&program, ifindex, Hook::Xdp);
+        port.xdp = Some((which, link.map_err(|source| Error::Attach { ifindex, hook: Hook::Xdp, source })?));
         Ok(())
     }
 
-    /// Whether the XDP program is attached to a port.
+    /// The XDP program that is attached to a port.
+    pub fn xdp_program(&self, ifindex: u32) -> Option<XdpProgram> {
+        Some(self.ports.get(&ifindex)?.xdp.as_ref()?.0)
+    }
+
+    /// Whether an XDP program is attached to a port.
     pub fn has_xdp(&self, ifindex: u32) -> bool {
-        self.ports.get(&ifindex).is_some_and(|p| p.xdp.is_some())
+        self.xdp_program(ifindex).is_some()
     }
 
     /// How the tc programs of a port are attached. None if the device is not a port.
@@ -186,6 +196,9 @@ impl DataPlane {
     }
 
     fn erase_port(&self, ifindex: u32, slot: u8) -> Result<(), Error> {
+        if let Some(external) = &self.external {
+            external.clear(slot);
+        }
         self.maps.delete(PORTS, &ifindex.to_ne_bytes())?;
         self.cache_port(ifindex, slot.into(), Port::default());
         if self.xdp.is_ok() {
@@ -221,6 +234,9 @@ impl DataPlane {
             if let Some(counters) = Counters::from_bytes(value) {
                 sum.add(&counters);
             }
+        }
+        if let Some(external) = &self.external {
+            external.add_counters(slot, &mut sum);
         }
         Ok(sum)
     }

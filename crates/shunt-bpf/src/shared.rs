@@ -12,11 +12,44 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64},
 };
 
+/// A shared mapping of a map's memory.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    at: NonNull<c_void>,
+    bytes: NonZeroUsize,
+}
+
+// SAFETY: the memory is shared with the kernel anyway; whoever uses the address says how.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    pub(crate) fn of(fd: impl AsFd, bytes: usize) -> Result<Self, Error> {
+        let bytes = NonZeroUsize::new(bytes.next_multiple_of(PAGE.get())).unwrap_or(PAGE);
+        // SAFETY: a new shared mapping at an address that the kernel chooses.
+        let at = unsafe {
+            mmap(None, bytes, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0)
+        };
+        Ok(Self { at: at.map_err(|e| Error::Memory(io::Error::from(e)))?, bytes })
+    }
+
+    /// The first byte; valid as long as the mapping.
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.at.as_ptr().cast()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own; who took its address had to drop it before.
+        let _ = unsafe { munmap(self.at, self.bytes.get()) };
+    }
+}
+
 const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("a page has a size");
 
 /// A variable that is the only element of a map and fits a page.
 pub struct Shared<T> {
-    page: NonNull<c_void>,
+    page: Mapping,
     of: PhantomData<T>,
 }
 
@@ -32,11 +65,7 @@ impl<T: Plain> Shared<T> {
     /// If the map was not created with BPF_F_MMAPABLE.
     pub fn map(fd: impl AsFd) -> Result<Self, Error> {
         const { assert!(size_of::<T>() <= PAGE.get()) };
-        // SAFETY: a new shared mapping at an address that the kernel chooses.
-        let page = unsafe {
-            mmap(None, PAGE, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0)
-        };
-        Ok(Self { page: page.map_err(|e| Error::Memory(io::Error::from(e)))?, of: PhantomData })
+        Ok(Self { page: Mapping::of(fd, size_of::<T>())?, of: PhantomData })
     }
 
     /// The four bytes at an offset.
@@ -46,7 +75,7 @@ impl<T: Plain> Shared<T> {
     pub fn u32(&self, offset: usize) -> &AtomicU32 {
         assert!(offset % 4 == 0 && offset + 4 <= size_of::<T>());
         // SAFETY: inside the mapping, aligned, and the kernel side reads it whole.
-        unsafe { AtomicU32::from_ptr(self.page.as_ptr().byte_add(offset).cast()) }
+        unsafe { AtomicU32::from_ptr(self.page.address().add(offset).cast()) }
     }
 
     /// The eight bytes at an offset.
@@ -56,13 +85,6 @@ impl<T: Plain> Shared<T> {
     pub fn u64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset % 8 == 0 && offset + 8 <= size_of::<T>());
         // SAFETY: as for u32.
-        unsafe { AtomicU64::from_ptr(self.page.as_ptr().byte_add(offset).cast()) }
-    }
-}
-
-impl<T> Drop for Shared<T> {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and no reference into it outlives `self`.
-        let _ = unsafe { munmap(self.page, PAGE.get()) };
+        unsafe { AtomicU64::from_ptr(self.page.address().add(offset).cast()) }
     }
 }

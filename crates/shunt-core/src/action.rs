@@ -38,6 +38,8 @@ pub enum Action {
     /// Tell the data plane which devices are on top of which ports: the ifindexes of the ports, by the ifindex of the
     /// upper device. Nothing is learned from a packet that Linux last received by any other device.
     SetUppers(BTreeMap<u32, BTreeSet<u32>>),
+    /// Let the external engine serve these ports, which are attached, and report [`crate::Event::External`].
+    Serve(BTreeSet<u32>),
     /// Set BE_LIBERAL on both directions of a connection.
     SetLiberal(Connection),
     /// Find the devices on which packet sockets capture, and report [`crate::Event::Captures`].

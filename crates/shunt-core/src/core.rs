@@ -1,8 +1,8 @@
 //! The policy: one owner of all state, fed with events.
 
 use crate::{
-    Action, BridgeCalls, Cause, Choice, Event, Hold, PortView, Program, Scope, Source, Statement,
-    bridges::Tracking, network::Network, ports, ruleset::Ruleset, survey::Surveys,
+    Action, BridgeCalls, Cause, Choice, Event, ExternalState, Hold, PortView, Program, Scope, Source,
+    Statement, bridges::Tracking, network::Network, ports, ruleset::Ruleset, survey::Surveys,
 };
 use shunt_api::{CaptureChoice, Proto, RulesetStatus};
 use std::{
@@ -49,6 +49,10 @@ pub struct Core {
     awaited_targets: BTreeMap<u32, Instant>,
     /// The last [`Action::Survey`].
     surveying: bool,
+    /// What the external engine does.
+    external: ExternalState,
+    /// The last [`Action::Serve`].
+    for_external: BTreeSet<u32>,
     /// How often the ports have been planned.
     plans: u64,
 }
@@ -158,6 +162,10 @@ impl Core {
             Event::Programs(programs) => {
                 steps.replan |= self.programs != programs;
                 self.programs = programs;
+            }
+            Event::External(state) => {
+                steps.replan |= self.external != state;
+                self.external = state;
             }
             Event::Surveyed(counts) => steps.replan |= self.surveys.counted(now, &counts),
             Event::BridgeCalls(calls) => steps.replan |= self.bridge_calls.replace(calls) != Some(calls),
@@ -395,6 +403,7 @@ impl Core {
             &self.network,
             &self.captures,
             &self.programs,
+            &self.external,
             &|prog| own.contains(&prog),
             &self.ports,
         );
@@ -435,6 +444,11 @@ impl Core {
                 }
                 Some(_) => {}
             }
+        }
+        let for_external = self.choice.for_external(&self.network, &want, &|prog| own.contains(&prog));
+        if for_external != self.for_external {
+            self.for_external.clone_from(&for_external);
+            actions.push(Action::Serve(for_external));
         }
         let uppers = self.network.uppers(want.keys().copied());
         if uppers != self.uppers {

@@ -1,6 +1,6 @@
 //! Events: the kernel's state and its changes, as plain values.
 
-use crate::{Cause, Scope, Statement};
+use crate::{Cause, ExternalState, Scope, Statement};
 use shunt_api::Proto;
 use shunt_wire::Mac;
 use std::{
@@ -304,6 +304,8 @@ pub enum Event {
     Programs(BTreeSet<Program>),
     /// The packets that ports have received during surveys so far, by ifindex.
     Surveyed(BTreeMap<u32, SurveyCounts>),
+    /// The external engine began or ceased to serve ports.
+    External(ExternalState),
     /// The sysctls of br_netfilter; `None` if br_netfilter is not loaded.
     BridgeCalls(Option<BridgeCalls>),
     /// Messages from a source were lost.

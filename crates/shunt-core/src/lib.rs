@@ -10,6 +10,7 @@ mod cause;
 mod connections;
 mod core;
 mod event;
+mod external;
 mod flow_state;
 mod network;
 mod port_counters;
@@ -31,6 +32,7 @@ pub use event::{
     Bridge, BridgeCalls, Connection, Correction, CorrectionKind, Event, Link, Program, Qdisc, Source,
     SurveyCounts, TrackedDirection,
 };
+pub use external::ExternalState;
 pub use flow_state::{EntryState, TickClock};
 pub use port_counters::PortCounters;
 pub use ports::{Choice, PortView};

@@ -155,6 +155,7 @@ impl Network {
             | Event::Captures(_)
             | Event::Programs(_)
             | Event::Surveyed(_)
+            | Event::External(_)
             | Event::BridgeCalls(_)
             | Event::Rules
             | Event::RulesetRead(_)

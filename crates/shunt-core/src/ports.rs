@@ -1,7 +1,7 @@
 //! Decides which devices are ports, and by which engine packets leave each port.
 
 use crate::{
-    Bridged, Link, PortSetting, Program,
+    Bridged, ExternalState, Link, PortSetting, Program, external,
     network::{Network, Xdp},
     survey::{Copies, Received, Surveys},
 };
@@ -15,6 +15,8 @@ pub struct Choice {
     pub ports: Vec<String>,
     /// The engine.
     pub engine: EngineChoice,
+    /// The ports of the external engine, if `engine` is another one.
+    pub external_ports: Vec<String>,
     /// The treatment of the flows of a port while a packet socket captures there.
     pub captures: CaptureChoice,
 }
@@ -101,9 +103,24 @@ impl Choice {
         }
     }
 
+    /// Whether the configuration gives a device to the external engine.
+    fn is_external(&self, link: &Link) -> bool {
+        self.engine == EngineChoice::External || self.external_ports.contains(&link.name)
+    }
+
     /// The engine for packets that leave through a device, and the reason.
-    fn engine(&self, network: &Network, link: &Link, ours: &dyn Fn(u32) -> bool) -> (Engine, String) {
+    fn engine(
+        &self,
+        network: &Network,
+        link: &Link,
+        external: &ExternalState,
+        ours: &dyn Fn(u32) -> bool,
+    ) -> (Engine, String) {
         let tc = |why: String| (Engine::Tc, why);
+        if self.is_external(link) {
+            let why = external::obstacle(network, link, ours).or_else(|| external.why_not(link.ifindex));
+            return why.map_or((Engine::External, "chosen by configuration".to_owned()), tc);
+        }
         if self.engine == EngineChoice::Tc {
             return tc("chosen by configuration".to_owned());
         }
@@ -160,7 +177,8 @@ impl Choice {
         plan: &BTreeMap<u32, PortView>,
     ) -> BTreeMap<u32, Copies> {
         let auto = self.engine == EngineChoice::Auto;
-        let runs = plan.iter().filter(|(_, view)| auto && view.setting.xdp_in);
+        let is_external = |view: &PortView| view.setting.engine == Engine::External;
+        let runs = plan.iter().filter(|(_, view)| auto && view.setting.xdp_in && !is_external(view));
         let links = runs.filter_map(|(ifindex, _)| network.links.get(ifindex));
         links.filter(|link| is_virtual(link)).map(|link| (link.ifindex, copies(link))).collect()
     }
@@ -181,7 +199,8 @@ impl Choice {
             view.setting.xdp_in &= surveys.allows(*ifindex) != Some(false);
         }
         let pays = |(ifindex, view): (&u32, &PortView)| {
-            view.setting.xdp_in || surveys.received(*ifindex).is_some_and(Received::is_frames)
+            view.setting.xdp_in && view.setting.engine != Engine::External
+                || surveys.received(*ifindex).is_some_and(Received::is_frames)
         };
         let pays = plan.iter().any(pays);
         for view in plan.values_mut().filter(|view| view.setting.engine == Engine::Xdp) {
@@ -195,12 +214,25 @@ impl Choice {
         }
     }
 
+    /// The ports of a plan that the external engine can serve.
+    pub(crate) fn for_external(
+        &self,
+        network: &Network,
+        plan: &BTreeMap<u32, PortView>,
+        ours: &dyn Fn(u32) -> bool,
+    ) -> BTreeSet<u32> {
+        let links = plan.keys().filter_map(|ifindex| network.links.get(ifindex));
+        let fit = |link: &&Link| self.is_external(link) && external::obstacle(network, link, ours).is_none();
+        links.filter(fit).map(|link| link.ifindex).collect()
+    }
+
     /// All ports with the settings that they should have now. `ours` says whether an XDP program is Shunt's.
     pub(crate) fn plan(
         &self,
         network: &Network,
         captures: &BTreeSet<u32>,
         programs: &BTreeSet<Program>,
+        external: &ExternalState,
         ours: &dyn Fn(u32) -> bool,
         have: &BTreeMap<u32, PortView>,
     ) -> BTreeMap<u32, PortView> {
@@ -210,7 +242,7 @@ impl Choice {
             .values()
             .filter(|link| self.is_port(network, link, have.contains_key(&link.ifindex)))
             .map(|link| {
-                let (engine, reason) = self.engine(network, link, ours);
+                let (engine, reason) = self.engine(network, link, external, ours);
                 wants_xdp |= engine == Engine::Xdp;
                 let (engine, reason) = Self::now(network, link, engine, reason);
                 let filters = network.filters(link.ifindex, programs);
@@ -218,7 +250,7 @@ impl Choice {
                 let setting = PortSetting {
                     ifindex: link.ifindex,
                     engine,
-                    xdp_in: false,
+                    xdp_in: engine == Engine::External,
                     xdp_frags: network.xdp.get(&link.ifindex).is_some_and(|xdp| xdp.target_frags),
                     partial: is_virtual(link),
                     up: link.up && link.carrier,
@@ -234,7 +266,8 @@ impl Choice {
         // A packet can leave through XDP only if XDP has received it, on any port. If no port sends by XDP, running it only
         // costs time.
         if wants_xdp {
-            for (ifindex, port) in &mut plan {
+            let others = plan.iter_mut().filter(|(_, port)| port.setting.engine != Engine::External);
+            for (ifindex, port) in others {
                 let foreign = network.links[ifindex].xdp_prog.is_some_and(|prog| !ours(prog));
                 port.setting.xdp_in = !foreign
                     && !network.has_vlans(*ifindex)

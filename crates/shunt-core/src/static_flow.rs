@@ -68,11 +68,15 @@ pub fn compile_static_flow(
     }
     let setting =
         |ifindex| core.ports().find(|(link, _)| link.ifindex == ifindex).map(|(_, view)| view.setting);
+    let engine_of = |ifindex| setting(ifindex).map_or(Engine::Tc, |setting| setting.engine);
+    let (into, out) = (engine_of(in_link.ifindex), engine_of(out_link.ifindex));
+    // The external engine takes packets from its own ports only, and gives them to no other.
+    let engine = if (into == Engine::External) == (out == Engine::External) { out } else { Engine::Tc };
     Ok(CompiledFlow {
         in_ifindex: in_link.ifindex,
         in_slot,
         out_slot,
-        engine: setting(out_link.ifindex).map_or(Engine::Tc, |setting| setting.engine),
+        engine,
         partial: setting(in_link.ifindex).is_some_and(|setting| setting.partial),
         max_l3_bytes: flow.mtu.unwrap_or(u16::try_from(out_link.mtu).unwrap_or(u16::MAX)),
         in_dmac: flow.dmac.unwrap_or(in_link.mac),

@@ -42,7 +42,7 @@ pub use stop::{Stop, StopOnDrop};
 pub use xdp_frames::offer_xdp_frames;
 
 /// The engines that tests of both run with.
-pub const ENGINES: [Engine; 2] = [Engine::Tc, Engine::Xdp];
+pub const ENGINES: [Engine; 3] = [Engine::Tc, Engine::Xdp, Engine::External];
 
 /// Makes the hosts around a router silent, with static neighbour entries, and loads a ruleset on the router.
 ///

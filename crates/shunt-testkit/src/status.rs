@@ -26,6 +26,7 @@ pub fn sent_by(engine: Engine, status: &Status) -> u64 {
     let by_port = status.ports.iter().map(|port| match engine {
         Engine::Tc => port.packets.tc,
         Engine::Xdp => port.packets.xdp,
+        Engine::External => port.packets.external,
     });
     by_port.sum()
 }

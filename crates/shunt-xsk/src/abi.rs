@@ -4,14 +4,16 @@ use crate::{
     mirror::mirror,
     sched::{CPolicer, CSched},
 };
-use shunt_bpf::abi::{Cold, PORTS_MAX};
+use shunt_bpf::abi::{Cold, Control, PORTS_MAX, REASONS_MAX};
 
 /// Packets that are on their way through the engine at the same time.
 pub const BATCH: usize = 64;
 /// Bytes that must be free before a frame.
 pub(crate) const FRAME_ROOM: usize = 8;
-pub(crate) const LANES: usize = PORTS_MAX as usize;
-pub(crate) const REASONS_MAX: usize = 64;
+pub(crate) const PORTS: usize = PORTS_MAX as usize;
+/// Ports by slot, then further queues of theirs.
+pub(crate) const LANES: usize = 2 * PORTS;
+pub(crate) const REASONS: usize = REASONS_MAX as usize;
 
 mirror! {
     pub(crate) struct Frame = "shunt_frame"; {
@@ -21,6 +23,7 @@ mirror! {
         pub(crate) l3_bytes: u32,
         pub(crate) mark: u32,
         pub(crate) priority: u32,
+        pub(crate) order: u32,
         pub(crate) why: u8,
         pub(crate) out_slot: u8,
         pub(crate) dscp: u8,
@@ -53,6 +56,7 @@ mirror! {
         pub(crate) sched: *mut CSched,
         pub(crate) policer: *mut CPolicer,
         pub(crate) ifindex: u32,
+        pub(crate) slot: u32,
     }
 }
 
@@ -71,10 +75,12 @@ mirror! {
         pub tx_full_pkts: u64,
         /// Packets received here and dropped, because the ring to Linux had no room.
         pub up_full_pkts: u64,
-        /// Packets that CoDel dropped at this egress port.
-        pub queue_drops: u64,
+        /// Packets received here and dropped, because their batch took too long.
+        pub late_pkts: u64,
+        /// Packets received here and dropped by the queue of their egress port: it was full, or CoDel shortened it.
+        pub queue_pkts: u64,
         /// Slow packets by reason, see [`shunt_bpf::abi::REASONS`].
-        pub reasons: [u64; REASONS_MAX],
+        pub reasons: [u64; REASONS],
     }
 }
 
@@ -88,13 +94,19 @@ mirror! {
         pub(crate) frame_bytes: u64,
         pub(crate) up: Ring,
         pub(crate) lanes: [Lane; LANES],
-        pub(crate) counters: [LaneCounters; LANES],
+        pub(crate) lanes_end: u32,
+        pub(crate) batch_count: u32,
+        pub(crate) batch_slot: u32,
+        pub(crate) reachable: u64,
+        pub(crate) batch: [Frame; BATCH],
+        pub(crate) counters: [LaneCounters; PORTS],
         pub(crate) bad_descs: u64,
     }
 }
 
 mirror! {
     pub(crate) struct Memory = "shunt_memory"; {
+        pub(crate) control: *mut Control,
         pub(crate) index: [*mut u8; 2],
         pub(crate) entries4: *mut u8,
         pub(crate) entries6: *mut u8,
@@ -126,6 +138,7 @@ mod tests {
         Memory::add(&mut rust);
         rust.insert("SHUNT_BATCH".to_owned(), BATCH as u64);
         rust.insert("SHUNT_FRAME_ROOM".to_owned(), FRAME_ROOM as u64);
+        rust.insert("SHUNT_LANES_MAX".to_owned(), LANES as u64);
         // SAFETY: the build script ends the table with an entry without a name.
         let c = unsafe { c_values(&raw const shunt_engine_values) };
         assert_equal(&rust, &c, &[]);

@@ -1,28 +1,39 @@
 //! The engine's loop over rings in this process's memory, with the driver's ends of the rings.
 
 use crate::{
-    abi::{CEngine, Desc, FRAME_ROOM, LANES, Lane, LaneCounters, REASONS_MAX, Ring},
+    abi::{BATCH, CEngine, Desc, FRAME_ROOM, Frame, LANES, Lane, LaneCounters, PORTS, REASONS, Ring},
     sched::{Policer, Scheduler},
     tables::Tables,
 };
-use shunt_bpf::Size;
+use shunt_bpf::{EngineSide, Size};
 use std::{
-    ptr,
+    ptr::{self, NonNull},
     sync::atomic::{AtomicU32, Ordering},
 };
 
 /// Where drivers put a packet in its frame, as AF_XDP does.
 const HEADROOM: u64 = 256;
-const FRAME_BYTES: u64 = 2048;
+pub(crate) const FRAME_BYTES: u64 = 2048;
+
+const _: () = assert!(FRAME_BYTES - HEADROOM == shunt_bpf::abi::FRAME_MAX as u64);
+
+/// Packet memory; AF_XDP wants whole pages.
+#[repr(C, align(4096))]
+#[derive(Debug, Clone, Copy)]
+struct Page([u8; 4096]);
 
 // SAFETY: the declaration is that of bpf/external/engine.h.
 unsafe extern "C" {
     fn shunt_engine_poll(e: *mut CEngine, jiffies: u64, now_ns: u64) -> u32;
+    fn shunt_engine_receive(e: *mut CEngine, lane: u32, jiffies: u64, now_ns: u64) -> u32;
+    fn shunt_engine_settle(e: *mut CEngine, now_ns: u64) -> u32;
+    fn shunt_engine_discard(e: *mut CEngine);
+    fn shunt_engine_send(e: *mut CEngine, now_ns: u64) -> u32;
 }
 
 /// The memory of a ring.
 #[derive(Debug)]
-struct RingMemory {
+pub(crate) struct RingMemory {
     /// Producer and consumer, 64 bytes apart.
     indices: Box<[u32; 32]>,
     entries: Vec<Desc>,
@@ -53,9 +64,19 @@ impl RingMemory {
         (load(self.ring.producer), load(self.ring.consumer))
     }
 
-    fn has_room(&self) -> bool {
+    /// Entries that wait to be taken.
+    pub(crate) fn waiting(&self) -> u32 {
         let (producer, consumer) = self.ends();
-        producer.wrapping_sub(consumer) <= self.ring.mask
+        producer.wrapping_sub(consumer)
+    }
+
+    /// Entries that can be put.
+    pub(crate) fn room(&self) -> u32 {
+        self.ring.mask + 1 - self.waiting()
+    }
+
+    fn has_room(&self) -> bool {
+        self.room() > 0
     }
 
     /// An entry, as a descriptor or as an offset.
@@ -65,14 +86,14 @@ impl RingMemory {
         unsafe { self.ring.entries.cast::<T>().add((index & self.ring.mask) as usize) }
     }
 
-    fn push<T>(&self, entry: T) {
+    pub(crate) fn push<T>(&self, entry: T) {
         let (producer, _) = self.ends();
         // SAFETY: the entry is the producer's until the index moves.
         unsafe { self.at::<T>(producer).write(entry) };
         self.index(self.ring.producer).store(producer.wrapping_add(1), Ordering::Release);
     }
 
-    fn pop<T>(&self) -> Option<T> {
+    pub(crate) fn pop<T>(&self) -> Option<T> {
         let (producer, consumer) = self.ends();
         if producer == consumer {
             return None;
@@ -84,13 +105,13 @@ impl RingMemory {
     }
 }
 
-/// The rings and queues of a port.
+/// The rings and queues of a lane.
 #[derive(Debug)]
-struct Port {
-    rx: RingMemory,
-    tx: RingMemory,
-    fill: RingMemory,
-    done: RingMemory,
+pub(crate) struct Port {
+    pub(crate) rx: RingMemory,
+    pub(crate) tx: RingMemory,
+    pub(crate) fill: RingMemory,
+    pub(crate) done: RingMemory,
     scheduler: Option<Scheduler>,
     policer: Option<Policer>,
 }
@@ -109,7 +130,7 @@ pub struct Sent<'m> {
 pub struct Engine {
     tables: Tables,
     inner: Box<CEngine>,
-    memory: Vec<u8>,
+    memory: Vec<Page>,
     _free: Vec<u64>,
     up: RingMemory,
     ports: [Option<Box<Port>>; LANES],
@@ -118,7 +139,17 @@ pub struct Engine {
 impl Engine {
     /// An engine without ports, with room for `frames` packets.
     pub fn new(size: Size, frames: u32) -> Self {
-        let mut memory = vec![0; frames as usize * FRAME_BYTES as usize];
+        Self::with(Tables::new(size), frames)
+    }
+
+    /// An engine without ports that uses the flow tables of the kernel's programs.
+    pub(crate) fn of_kernel(side: EngineSide, size: Size, frames: u32) -> Self {
+        Self::with(Tables::of_kernel(side, size), frames)
+    }
+
+    fn with(tables: Tables, frames: u32) -> Self {
+        let bytes = u64::from(frames) * FRAME_BYTES;
+        let mut memory = vec![Page([0; 4096]); (bytes as usize).div_ceil(size_of::<Page>())];
         let mut free: Vec<u64> = (0..u64::from(frames)).map(|frame| frame * FRAME_BYTES).collect();
         let up = RingMemory::new(frames.next_power_of_two());
         let none =
@@ -131,21 +162,27 @@ impl Engine {
             sched: ptr::null_mut(),
             policer: ptr::null_mut(),
             ifindex: 0,
+            slot: 0,
         };
         let inner = Box::new(CEngine {
-            memory: memory.as_mut_ptr(),
-            memory_bytes: memory.len() as u64,
+            memory: memory.as_mut_ptr().cast(),
+            memory_bytes: bytes,
             free: free.as_mut_ptr(),
             free_count: frames,
             free_max: frames,
             frame_bytes: FRAME_BYTES,
             up: up.ring,
             lanes: [idle; LANES],
-            counters: [LaneCounters::ZERO; LANES],
+            lanes_end: 0,
+            batch_count: 0,
+            batch_slot: 0,
+            reachable: 0,
+            batch: [Frame::over(&mut []); BATCH],
+            counters: [LaneCounters::ZERO; PORTS],
             bad_descs: 0,
         });
         let ports = [const { None }; LANES];
-        Self { tables: Tables::new(size), inner, memory, _free: free, up, ports }
+        Self { tables, inner, memory, _free: free, up, ports }
     }
 
     /// The flow tables.
@@ -158,6 +195,14 @@ impl Engine {
     /// # Panics
     /// If the slot or the size is invalid.
     pub fn add_port(&mut self, slot: usize, ifindex: u32, size: u32) {
+        assert!(slot < PORTS);
+        self.add_lane(slot, slot, ifindex, size);
+        self.inner.reachable |= 1 << slot;
+    }
+
+    /// Adds a queue of the port in a slot, whose rings have `size` entries, a power of two. The lane of a port's first
+    /// queue is its slot.
+    pub(crate) fn add_lane(&mut self, lane: usize, slot: usize, ifindex: u32, size: u32) {
         assert!(size.is_power_of_two() && ifindex != 0);
         let ring = || RingMemory::new(size);
         let port = Box::new(Port {
@@ -169,9 +214,61 @@ impl Engine {
             policer: None,
         });
         let [rx, tx, fill, done] = [&port.rx, &port.tx, &port.fill, &port.done].map(|memory| memory.ring);
-        self.inner.lanes[slot] =
-            Lane { rx, tx, fill, done, sched: ptr::null_mut(), policer: ptr::null_mut(), ifindex };
-        self.ports[slot] = Some(port);
+        let (sched, policer) = (ptr::null_mut(), ptr::null_mut());
+        self.inner.lanes[lane] = Lane { rx, tx, fill, done, sched, policer, ifindex, slot: slot as u32 };
+        self.inner.lanes_end = self.inner.lanes_end.max(lane as u32 + 1);
+        self.ports[lane] = Some(port);
+    }
+
+    /// The rings of a lane.
+    pub(crate) fn lane(&self, lane: usize) -> Option<&Port> {
+        self.ports[lane].as_deref()
+    }
+
+    /// The packet memory.
+    pub(crate) fn memory(&mut self) -> NonNull<[u8]> {
+        let bytes = self.inner.memory_bytes as usize;
+        let start = NonNull::new(self.memory.as_mut_ptr()).unwrap_or(NonNull::dangling());
+        NonNull::slice_from_raw_parts(start.cast(), bytes)
+    }
+
+    fn frame(&self, desc: Desc) -> &[u8] {
+        // SAFETY: the engine checked descriptors when it received them, and keeps frames within the memory.
+        unsafe { std::slice::from_raw_parts(self.inner.memory.add(desc.at as usize), desc.bytes as usize) }
+    }
+
+    /// Receives a batch of a lane, and rewrites it. Returns the number of packets.
+    pub(crate) fn receive_batch(&mut self, lane: usize, jiffies: u64, now_ns: u64) -> u32 {
+        // SAFETY: memory, rings and queues are those of `self`, and nothing else uses them now.
+        unsafe { shunt_engine_receive(&raw mut *self.inner, lane as u32, jiffies, now_ns) }
+    }
+
+    /// Hands the frames of the batch on. Returns how many must wait until the frames for Linux have been taken.
+    pub(crate) fn settle(&mut self, now_ns: u64) -> u32 {
+        // SAFETY: as above.
+        unsafe { shunt_engine_settle(&raw mut *self.inner, now_ns) }
+    }
+
+    /// Drops the batch.
+    pub(crate) fn discard(&mut self) {
+        // SAFETY: as above.
+        unsafe { shunt_engine_discard(&raw mut *self.inner) }
+    }
+
+    /// Sends what the schedulers let go. Returns the number of packets.
+    pub(crate) fn send(&mut self, now_ns: u64) -> u32 {
+        // SAFETY: as above.
+        unsafe { shunt_engine_send(&raw mut *self.inner, now_ns) }
+    }
+
+    /// When a scheduler lets the next packet go; `None` if none has a packet.
+    pub(crate) fn next_send_ns(&self) -> Option<u64> {
+        self.ports.iter().flatten().filter_map(|port| port.scheduler.as_ref()?.due_ns()).min()
+    }
+
+    /// Whether frames for Linux wait.
+    pub(crate) fn has_for_linux(&self) -> bool {
+        self.up.waiting() > 0
     }
 
     /// Puts a scheduler before a port's egress.
@@ -186,6 +283,35 @@ impl Engine {
         if let Some(port) = &mut self.ports[slot] {
             self.inner.lanes[slot].policer = port.policer.insert(policer).inner();
         }
+    }
+
+    /// Takes the scheduler off a port, if its queues are empty. Returns whether the port has none now.
+    pub(crate) fn unschedule(&mut self, slot: usize) -> bool {
+        let Some(port) = &mut self.ports[slot] else { return true };
+        if port.scheduler.as_ref().is_some_and(|scheduler| scheduler.due_ns().is_some()) {
+            return false;
+        }
+        self.inner.lanes[slot].sched = ptr::null_mut();
+        port.scheduler = None;
+        true
+    }
+
+    /// Takes the policer off a port.
+    pub(crate) fn unpolice(&mut self, slot: usize) {
+        self.inner.lanes[slot].policer = ptr::null_mut();
+        if let Some(port) = &mut self.ports[slot] {
+            port.policer = None;
+        }
+    }
+
+    /// The scheduler of a port.
+    pub(crate) fn scheduler_mut(&mut self, slot: usize) -> Option<&mut Scheduler> {
+        self.ports[slot].as_mut()?.scheduler.as_mut()
+    }
+
+    /// The policer of a port.
+    pub(crate) fn policer(&self, slot: usize) -> Option<&Policer> {
+        self.ports[slot].as_ref()?.policer.as_ref()
     }
 
     /// The scheduler of a port.
@@ -211,7 +337,11 @@ impl Engine {
         }
         let Some(base) = port.fill.pop::<u64>() else { return false };
         let at = base + HEADROOM;
-        self.memory[at as usize..][..frame.len()].copy_from_slice(frame);
+        if at + frame.len() as u64 > self.inner.memory_bytes {
+            return false;
+        }
+        // SAFETY: the frame is within the memory, and the fill ring has given it to us.
+        unsafe { self.inner.memory.add(at as usize).copy_from_nonoverlapping(frame.as_ptr(), frame.len()) };
         port.rx.push(Desc { at, bytes: frame.len() as u32, options: 0 });
         true
     }
@@ -228,7 +358,7 @@ impl Engine {
         let mut count = 0;
         while port.done.has_room() {
             let Some(desc) = port.tx.pop::<Desc>() else { break };
-            visit(Sent { frame: &self.memory[desc.at as usize..][..desc.bytes as usize], up: None });
+            visit(Sent { frame: self.frame(desc), up: None });
             port.done.push(desc.at);
             count += 1;
         }
@@ -240,7 +370,7 @@ impl Engine {
         let mut count = 0;
         while let Some(desc) = self.up.pop::<Desc>() {
             let up = Some((desc.options as usize & 0xffff, desc.options as usize >> 16));
-            visit(Sent { frame: &self.memory[desc.at as usize..][..desc.bytes as usize], up });
+            visit(Sent { frame: self.frame(desc), up });
             let inner = &mut *self.inner;
             // SAFETY: `free` has room for all frames, and this one is not among them.
             unsafe { inner.free.add(inner.free_count as usize).write(desc.at & !(FRAME_BYTES - 1)) };
@@ -252,15 +382,16 @@ impl Engine {
 }
 
 impl LaneCounters {
-    const ZERO: Self = Self {
+    pub(crate) const ZERO: Self = Self {
         pkts: 0,
         bytes: 0,
         slow_pkts: 0,
         policed_pkts: 0,
         tx_full_pkts: 0,
         up_full_pkts: 0,
-        queue_drops: 0,
-        reasons: [0; REASONS_MAX],
+        late_pkts: 0,
+        queue_pkts: 0,
+        reasons: [0; REASONS],
     };
 }
 

@@ -1,17 +1,21 @@
 //! The external engine (`bpf/external`) compiled for this machine: the packet core and the flow table of the kernel
-//! programs, a loop that forwards batches between rings in memory, and the egress scheduler.
-//!
-//! No kernel is involved: nothing here opens a socket or attaches a program.
+//! programs, a loop that forwards batches between rings, and the egress scheduler. The engine's process connects the
+//! rings with AF_XDP sockets; the daemon starts it and talks to it (`protocol`).
 #![allow(unsafe_code, reason = "the engine is C, and works on memory that it shares with its owner")]
 
 mod abi;
 mod engine;
 mod mirror;
+mod process;
+pub mod protocol;
 pub mod sched;
+mod socket;
 mod tables;
+mod worker;
 
 pub use abi::{BATCH, LaneCounters};
 pub use engine::{Engine, Sent};
+pub use process::run;
 pub use tables::{Outcome, Tables};
 
 /// Errors of the engine.

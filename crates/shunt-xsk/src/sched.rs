@@ -265,6 +265,29 @@ impl Scheduler {
         }
     }
 
+    /// When the shaper lets the next packet go; `None` if no packet is queued.
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        let queued = self.inner.classes.iter().any(|class| class.counters.backlog_pkts > 0);
+        // SAFETY: the scheduler was initialised.
+        queued.then(|| unsafe { shunt_sched_wake_ns(&raw const *self.inner) })
+    }
+
+    /// Sends what is queued as fast as the port takes it.
+    pub(crate) fn unshape(&mut self) -> Result<(), Error> {
+        let config = Config { bytes_per_s: 0, ..self.inner.config };
+        self.configure(&config)
+    }
+
+    /// Counters of all classes.
+    pub(crate) fn all_counters(&self) -> Vec<ClassCounters> {
+        self.inner
+            .classes
+            .iter()
+            .take(self.inner.config.classes as usize)
+            .map(|class| class.counters)
+            .collect()
+    }
+
     /// Counters of a class.
     pub fn counters(&self, class: usize) -> ClassCounters {
         self.inner.classes[class].counters

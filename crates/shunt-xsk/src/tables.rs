@@ -5,11 +5,12 @@ use crate::{
     abi::{BATCH, FRAME_ROOM, Frame, Memory},
 };
 use shunt_bpf::{
-    Entry, Key, Size,
+    EngineSide, Entry, Key, Size,
     abi::{Cold, Control, Flow, Plain, WAYS},
 };
 use std::{
     ffi::c_void,
+    fmt,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -21,7 +22,6 @@ pub(crate) const ENGINE_CPU: u16 = 0xffff;
 
 // SAFETY: the declarations are those of bpf/external/engine.h.
 unsafe extern "C" {
-    fn shunt_engine_control() -> *mut Control;
     fn shunt_engine_tables(memory: *const Memory);
     fn shunt_engine_insert(
         family: u32,
@@ -43,13 +43,26 @@ fn lines(bytes: usize) -> Vec<Line> {
 }
 
 /// The flow tables of this process. Another thread that makes some waits until these are dropped.
-#[derive(Debug)]
 pub struct Tables {
-    index: [Vec<Line>; 2],
-    entries4: Vec<Line>,
-    entries6: Vec<Line>,
-    cold: [Vec<Cold>; 2],
+    control: *mut Control,
+    owner: Owner,
     _only: MutexGuard<'static, ()>,
+}
+
+/// Who has the memory.
+enum Owner {
+    Own {
+        _memory: Box<Own>,
+    },
+    /// It is that of the kernel's programs.
+    Kernel(Box<EngineSide>),
+}
+
+struct Own {
+    control: Box<Control>,
+    index: [Vec<Line>; 2],
+    entries: [Vec<Line>; 2],
+    cold: [Vec<Cold>; 2],
 }
 
 /// What became of a frame.
@@ -66,24 +79,6 @@ impl Tables {
     pub fn new(size: Size) -> Self {
         let only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
         let (buckets, entries) = (size.buckets(), size.max_flows);
-        let mut tables = Self {
-            index: [(); 2].map(|()| lines(buckets as usize * WAYS * 4)),
-            entries4: lines(entries as usize * 128),
-            entries6: lines(entries as usize * 192),
-            cold: [(); 2].map(|()| vec![Cold::default(); entries as usize]),
-            _only: only,
-        };
-        let memory = Memory {
-            index: [0, 1].map(|family| tables.index[family].as_mut_ptr().cast()),
-            entries4: tables.entries4.as_mut_ptr().cast(),
-            entries6: tables.entries6.as_mut_ptr().cast(),
-            cold: [0, 1].map(|family| tables.cold[family].as_mut_ptr()),
-            buckets,
-            entries,
-        };
-        // SAFETY: the memory has the sizes that it says, and outlives its use: `tables` owns it, its vectors are never
-        // touched again, and nobody else uses the C code while `_only` is held.
-        unsafe { shunt_engine_tables(&raw const memory) };
         let control = Control {
             abi: shunt_bpf::abi::ABI_VERSION,
             bucket_mask: buckets - 1,
@@ -91,14 +86,59 @@ impl Tables {
             seed: size.seed,
             ..Control::default()
         };
-        tables.set_control(control);
-        tables
+        let mut own = Own {
+            control: Box::new(control),
+            index: [(); 2].map(|()| lines(buckets as usize * WAYS * 4)),
+            entries: [128, 192].map(|bytes| lines(entries as usize * bytes)),
+            cold: [(); 2].map(|()| vec![Cold::default(); entries as usize]),
+        };
+        let memory = Memory {
+            control: &raw mut *own.control,
+            index: [0, 1].map(|family| own.index[family].as_mut_ptr().cast()),
+            entries4: own.entries[0].as_mut_ptr().cast(),
+            entries6: own.entries[1].as_mut_ptr().cast(),
+            cold: [0, 1].map(|family| own.cold[family].as_mut_ptr()),
+            buckets,
+            entries,
+        };
+        Self::over(&memory, Owner::Own { _memory: Box::new(own) }, only)
+    }
+
+    /// The tables of the kernel's programs.
+    pub(crate) fn of_kernel(side: EngineSide, size: Size) -> Self {
+        let only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
+        let mapped = side.tables();
+        let memory = Memory {
+            control: mapped.control,
+            index: mapped.index,
+            entries4: mapped.entries[0],
+            entries6: mapped.entries[1],
+            cold: mapped.cold,
+            buckets: size.buckets(),
+            entries: size.max_flows,
+        };
+        Self::over(&memory, Owner::Kernel(Box::new(side)), only)
+    }
+
+    fn over(memory: &Memory, owner: Owner, only: MutexGuard<'static, ()>) -> Self {
+        // SAFETY: the memory has the sizes that it says, and outlives its use: `owner` has it, does not move it, and
+        // nobody else uses the C code while `only` is held.
+        unsafe { shunt_engine_tables(std::ptr::from_ref(memory)) };
+        Self { control: memory.control, owner, _only: only }
+    }
+
+    /// The maps and programs in the kernel, if the tables are those of the kernel.
+    pub(crate) fn side(&self) -> Option<&EngineSide> {
+        match &self.owner {
+            Owner::Own { .. } => None,
+            Owner::Kernel(side) => Some(side),
+        }
     }
 
     /// The control block.
     pub fn control(&self) -> Control {
-        // SAFETY: the control block is a static variable; only the owner of the lock uses it.
-        unsafe { *shunt_engine_control() }
+        // SAFETY: the owner has the control block. If it is the kernel's, fields may change meanwhile; each is read whole.
+        unsafe { self.control.read_volatile() }
     }
 
     /// Changes the control block. What concerns the size of the tables must stay.
@@ -112,7 +152,7 @@ impl Tables {
 
     fn set_control(&mut self, control: Control) {
         // SAFETY: as in `control`.
-        unsafe { *shunt_engine_control() = control };
+        unsafe { self.control.write_volatile(control) };
     }
 
     /// Inserts a flow, or replaces its action at once. Its packets are counted by the engine alone.
@@ -178,7 +218,7 @@ impl Tables {
 }
 
 impl Frame {
-    fn over(bytes: &mut [u8]) -> Self {
+    pub(crate) fn over(bytes: &mut [u8]) -> Self {
         let range = bytes.as_mut_ptr_range();
         Self {
             data: range.start,
@@ -187,10 +227,17 @@ impl Frame {
             l3_bytes: 0,
             mark: 0,
             priority: 0,
+            order: 0,
             why: 0,
             out_slot: 0,
             dscp: 0,
         }
+    }
+}
+
+impl fmt::Debug for Tables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tables").field("of_kernel", &self.side().is_some()).finish_non_exhaustive()
     }
 }
 

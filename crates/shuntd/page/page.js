@@ -129,13 +129,13 @@ function recentShare() {
 function showPorts(status) {
 	at("ports").tBodies[0].replaceChildren(...status.ports.map((port) => {
 		const { packets } = port;
-		const fast = packets.xdp + packets.tc;
+		const fast = packets.xdp + packets.tc + packets.external;
 		const same = (s) => s.ports.find((other) => other.name === port.name)?.packets ?? packets;
 		const state = port.up ? port.engine : `${port.engine}, link down`;
 		return row([
 			port.name,
 			state,
-			number(rate((s) => same(s).xdp + same(s).tc)),
+			number(rate((s) => same(s).xdp + same(s).tc + same(s).external)),
 			number(rate((s) => same(s).slow)),
 			number(String(packets.dropped)),
 			number(percent(fast / (fast + packets.slow + packets.dropped))),

@@ -6,6 +6,7 @@ mod calls;
 mod conntrack_updates;
 mod data_plane_events;
 mod explain;
+mod external;
 mod ruleset_reader;
 mod settings;
 mod status;
@@ -25,6 +26,7 @@ use crate::{
     trace_stream::TraceStream,
 };
 use data_plane_events::DataPlaneEvents;
+use external::ExternalEngine;
 use ruleset_reader::RulesetReader;
 use shunt_api::{Config, Failure, Instance};
 use shunt_bpf::DataPlane;
@@ -65,6 +67,7 @@ pub(crate) struct Daemon {
     static_flows: StaticFlows,
     trace_stream: TraceStream,
     ruleset_reader: RulesetReader,
+    external: ExternalEngine,
     /// Devices whose clsact qdisc this daemon has created.
     clsacts: BTreeSet<u32>,
     /// Devices that the actions in progress could not attach to.
@@ -103,6 +106,7 @@ impl Daemon {
             static_flows: StaticFlows::default(),
             trace_stream: TraceStream::default(),
             ruleset_reader: RulesetReader::default(),
+            external: ExternalEngine::default(),
             clsacts: BTreeSet::new(),
             unattached: Vec::new(),
             xdp_refusals: Vec::new(),
@@ -133,9 +137,11 @@ impl Daemon {
         if let Some(read) = iptables.recv().await {
             self.handle(read);
         }
+        self.await_external().await;
         let (calls, mut calls_rx) = mpsc::channel(16);
         let server = control::start(listeners, calls).map_err(internal)?;
         let stopped = self.serve(&mut calls_rx, iptables).await;
+        self.external.stop().await;
         self.undo_attachments();
         let ended = stopped.map(|reply| {
             // Fails if the client has gone away, which does not matter.
@@ -201,6 +207,7 @@ impl Daemon {
                     ready.map_err(internal)?;
                     self.on_data_plane_events(&mut data_plane);
                 }
+                news = self.external.news() => self.on_external(news),
                 () = until(self.corrections.due()) => self.correct_conntrack(),
                 () = self.sweeper.due() => self.sweeper.sweep_part(&self.plane, self.config.idle),
                 read = self.ruleset_reader.result() => self.on_ruleset(read),

@@ -6,13 +6,13 @@ use crate::{
 };
 use shunt_api::{Direction, DirectionName, Engine, Proto, Tuple};
 use shunt_bpf::{
-    DataPlane, Entry, FlowTable, Key,
+    DataPlane, Entry, FlowTable, Key, XdpProgram,
     abi::{self, Plain},
 };
 use shunt_core::{RateBasis, TickClock, join_flows, reversed, set_rates};
 use shunt_wire::Mac;
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     hash::{DefaultHasher, Hash, Hasher},
     time::Instant,
 };
@@ -25,8 +25,8 @@ pub(crate) struct FlowTableReader {
     names: HashMap<u32, String>,
     /// The ifindex of the port in each slot.
     slots: HashMap<u8, u32>,
-    /// The ports whose packets XDP forwards; see [`xdp_sends`].
-    xdp_sends: BTreeSet<u32>,
+    /// The engines before tc, by ingress port; see [`engine_before_tc`].
+    before_tc: BTreeMap<u32, Engine>,
     clock: TickClock,
     clock_read: Instant,
     epoch: u32,
@@ -54,7 +54,7 @@ impl FlowTableReader {
         let slots = names.keys().filter_map(|ifindex| Some((plane.slot(*ifindex)?, *ifindex))).collect();
         Ok(Self {
             table: plane.flows()?,
-            xdp_sends: names.keys().copied().filter(|ifindex| xdp_sends(plane, *ifindex)).collect(),
+            before_tc: names.keys().filter_map(|on| Some((*on, engine_before_tc(plane, *on)?))).collect(),
             names,
             slots,
             clock: read_clock(plane)?,
@@ -125,10 +125,9 @@ impl FlowTableReader {
             priority: flow.priority,
             max_l3_bytes: u32::from(flow.max_l3_bytes),
             state: entry_state(flow).flow_state(self.epoch, clock),
-            engine: if flow.flags & abi::FLOW_XDP != 0 && self.xdp_sends.contains(&ifindex) {
-                Engine::Xdp
-            } else {
-                Engine::Tc
+            engine: match self.before_tc.get(&ifindex) {
+                Some(engine) if flow.flags & abi::FLOW_XDP != 0 => *engine,
+                _ => Engine::Tc,
             },
             packets: entry.pkts(),
             bytes: entry.bytes(),
@@ -160,11 +159,15 @@ impl FlowSource for FlowTableReader {
     }
 }
 
-/// Whether XDP forwards packets that arrive on a port. A flow may be meant for XDP while only tc sees its packets: the port runs
-/// no XDP program, or its packets are aggregates, which do not pass XDP. Only the port's counters tell.
-pub(crate) fn xdp_sends(plane: &DataPlane, ifindex: u32) -> bool {
+/// The engine that gets the packets of a port before tc; `None` if tc gets all. A flow may be meant for XDP while only tc sees its
+/// packets: the port runs no XDP program, or its packets are aggregates, which do not pass XDP. Only the port's counters tell.
+pub(crate) fn engine_before_tc(plane: &DataPlane, ifindex: u32) -> Option<Engine> {
     let counted = plane.counters(ifindex).unwrap_or_default();
-    plane.has_xdp(ifindex) && (counted.xdp_pkts > 0 || counted.tc_pkts == 0)
+    let (engine, sent) = match plane.xdp_program(ifindex)? {
+        XdpProgram::Forward => (Engine::Xdp, counted.xdp_pkts),
+        XdpProgram::External => (Engine::External, counted.external_pkts),
+    };
+    (sent > 0 || counted.tc_pkts == 0).then_some(engine)
 }
 
 fn sample_key(key: &Key, entry: &Entry) -> (u64, u32) {

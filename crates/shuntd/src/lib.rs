@@ -47,7 +47,7 @@ struct Arguments {
     /// The configuration file [default: /etc/shunt/shunt.toml, if it exists]
     #[arg(long)]
     config: Option<PathBuf>,
-    /// The engine: auto, tc or xdp [default: as configured]
+    /// The engine: auto, tc, xdp or external [default: as configured]
     #[arg(long)]
     engine: Option<String>,
     /// A port; may be given several times [default: the devices that forward traffic]
@@ -62,6 +62,15 @@ struct Arguments {
     /// Print what this kernel, its devices and its ruleset allow, as JSON; then exit. Attaches nothing to any device.
     #[arg(long, conflicts_with_all = ["cleanup", "dry_run"])]
     probe: bool,
+    /// The core of the external engine [default: as configured]
+    #[arg(long)]
+    core: Option<u32>,
+    /// A port for the external engine, if --engine is another one; may be given several times [default: as configured]
+    #[arg(long = "external-port")]
+    external_ports: Vec<String>,
+    /// Be the process of the external engine. The daemon starts it.
+    #[arg(long, hide = true, exclusive = true)]
+    external_engine: bool,
     /// Print the names of the devices that would be ports, as JSON; then exit. Needs no root.
     #[arg(long, conflicts_with_all = ["cleanup", "dry_run", "probe"])]
     list_ports: bool,
@@ -84,6 +93,12 @@ impl Arguments {
                 .map_err(|why| Failure::new(FailureCode::Usage, format!("--port: {why}")))?;
             config.ports.clone_from(&self.ports);
         }
+        if !self.external_ports.is_empty() {
+            Config::check_ports(&self.external_ports)
+                .map_err(|why| Failure::new(FailureCode::Usage, format!("--external-port: {why}")))?;
+            config.external_ports.clone_from(&self.external_ports);
+        }
+        config.external_core = self.core.or(config.external_core);
         Ok(config)
     }
 }
@@ -140,7 +155,11 @@ fn print(answer: &impl Serialize) -> Result<(), Failure> {
 
 /// Runs `shuntd`: parses the command line, serves until the daemon is stopped, and prints a failure on standard error.
 pub fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let arguments = Arguments::parse();
+    if arguments.external_engine {
+        return shunt_xsk::run();
+    }
+    match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("shuntd: {failure}");

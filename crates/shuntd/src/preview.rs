@@ -22,7 +22,7 @@ use std::{
 };
 
 /// Names of Shunt's programs, as the kernel reports them.
-const OWN_PROGRAMS: [&str; 3] = ["shunt_in", "shunt_out", "shunt_xdp"];
+const OWN_PROGRAMS: [&str; 4] = ["shunt_in", "shunt_out", "shunt_xdp", "shunt_xdp_ext"];
 
 /// The answer of `--dry-run`: the ports and engines of a start with these options. Fails where a start would fail.
 pub(crate) async fn dry_run(instance: &Instance, config: &Config) -> Result<DryRun, Failure> {
@@ -30,7 +30,7 @@ pub(crate) async fn dry_run(instance: &Instance, config: &Config) -> Result<DryR
     let mut machine = Machine::read(config)?;
     start::refuse(machine.obstacles(config))?;
     let plane = load(&machine, config)?;
-    let mut core = start::core(config, plane.xdp_program_id());
+    let mut core = start::core(config, plane.xdp_program_ids());
     core.handle(Instant::now(), Event::Dump(machine.state.clone()));
     start::refuse(start::port_obstacles(instance, &core, &mut machine.kernel, config)?)?;
     start::refuse(egress_obstacles(&core, &machine.state))?;
@@ -65,7 +65,7 @@ pub(crate) async fn probe_machine(instance: &Instance, config: &Config) -> Resul
         _ => None,
     });
     let own = attached.filter(|id| attach::program_name(*id).is_some_and(|name| is_own(&name)));
-    let mut core = start::core(config, own.chain(plane.as_ref().and_then(DataPlane::xdp_program_id)));
+    let mut core = start::core(config, own.chain(plane.iter().flat_map(DataPlane::xdp_program_ids)));
     core.handle(Instant::now(), Event::Dump(machine.state.clone()));
     let runs = obstacles.iter().any(|obstacle| obstacle.code == FailureCode::AlreadyRunning);
     let mut of_ports = start::port_obstacles(instance, &core, &mut machine.kernel, config)?;
@@ -178,7 +178,8 @@ fn kernel_probes(machine: &Machine, plane: Option<&DataPlane>, config: &Config) 
     let Some(plane) = plane else { return vec![btf, tcx_probe(tcx)] };
     let xdp = probe(
         "XDP programs",
-        plane.xdp_program_id().is_some() || config.engine == EngineChoice::Tc,
+        plane.xdp_program_id().is_some()
+            || matches!(config.engine, EngineChoice::Tc | EngineChoice::External),
         "the kernel refuses them, so all ports use tc",
     );
     let drops =

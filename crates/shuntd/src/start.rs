@@ -105,6 +105,12 @@ impl Machine {
                  or set learn = false for static flows only",
             ));
         }
+        if let Some(core) = config.external_core.filter(|core| !has_core(*core)) {
+            found.push(failure(
+                FailureCode::Usage,
+                format!("core {core}: this machine has no such core; see lscpu"),
+            ));
+        }
         let Forwarding { v4, v6 } = self.forwarding;
         if !v4 && !v6 && !shunt_core::has_bridge_with_two_ports(&self.state) {
             found.push(failure(
@@ -123,6 +129,10 @@ impl Machine {
     }
 }
 
+fn has_core(number: u32) -> bool {
+    Path::new(&format!("/sys/devices/system/cpu/cpu{number}")).exists()
+}
+
 /// Fails with the first obstacle, if there is one.
 pub(crate) fn refuse(obstacles: Vec<Failure>) -> Result<(), Failure> {
     obstacles.into_iter().next().map_or(Ok(()), Err)
@@ -134,8 +144,9 @@ pub(crate) fn load(machine: &Machine, config: &Config) -> Result<DataPlane, Fail
     let options = LoadOptions {
         btf: machine.btf,
         learning: config.learn,
-        xdp: config.engine != EngineChoice::Tc,
+        xdp: !matches!(config.engine, EngineChoice::Tc | EngineChoice::External),
         verify_xdp: config.verify_checksums == ChecksumChoice::Always,
+        external: config.uses_external(),
     };
     let plane = DataPlane::load(size, options).map_err(|e| load_failure(&e))?;
     if config.learn && !plane.learns() {
@@ -150,7 +161,12 @@ pub(crate) fn load(machine: &Machine, config: &Config) -> Result<DataPlane, Fail
 
 /// The policy for a configuration.
 pub(crate) fn core(config: &Config, own_programs: impl IntoIterator<Item = u32>) -> Core {
-    let choice = Choice { ports: config.ports.clone(), engine: config.engine, captures: config.captures };
+    let choice = Choice {
+        ports: config.ports.clone(),
+        engine: config.engine,
+        external_ports: config.external_ports.clone(),
+        captures: config.captures,
+    };
     Core::new(choice, own_programs)
 }
 
@@ -164,7 +180,7 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
     if config.learn {
         attach_change_hooks(&mut plane, &subscription);
     }
-    if btf && config.engine != EngineChoice::Tc {
+    if btf && (config.engine != EngineChoice::Tc || config.uses_external()) {
         if let Err(error) = plane.count_tx_drops() {
             tracing::warn!(
                 "cannot count the redirected frames that drivers drop: {error}; such frames count as fast"
@@ -172,7 +188,7 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
         }
     }
     remove_filters(instance, &mut kernel, &state);
-    let mut core = core(config, plane.xdp_program_id());
+    let mut core = core(config, plane.xdp_program_ids());
     let actions = core.handle(Instant::now(), Event::Dump(state));
     refuse(port_obstacles(instance, &core, &mut kernel, config)?)?;
     Ok(Parts { kernel, subscription, plane, core, actions })

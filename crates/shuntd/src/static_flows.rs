@@ -191,7 +191,7 @@ fn table_entry(flow: &StaticFlow, compiled: &CompiledFlow) -> Entry {
     let action = Flow {
         state: abi::FLOW_ACTIVE,
         flags: abi::FLOW_STATIC
-            | if compiled.engine == Engine::Xdp { abi::FLOW_XDP } else { 0 }
+            | if compiled.engine == Engine::Tc { 0 } else { abi::FLOW_XDP }
             | if compiled.partial { abi::FLOW_PARTIAL } else { 0 },
         out_tags: compiled.out_tags,
         max_l3_bytes: compiled.max_l3_bytes,

@@ -10,6 +10,7 @@ mod clsact;
 mod conntrack_helpers;
 mod engines;
 mod excluded;
+mod external;
 mod faults;
 mod filters;
 mod instances;

@@ -80,7 +80,7 @@ fn from_lan(status: &Status) -> PortPackets {
 }
 
 fn all(packets: PortPackets) -> u64 {
-    packets.xdp + packets.tc + packets.slow + packets.dropped
+    packets.all()
 }
 
 fn drops(status: &Status, reason: &str) -> u64 {

@@ -11,8 +11,8 @@ fn leaves(engine: Engine, setting: &str) -> (bool, bool) {
     match (setting, engine) {
         ("never", _) => (true, true),
         ("always", _) => (false, false),
-        // XDP does not know which checksums the driver has verified.
-        (_, Engine::Xdp) => (true, true),
+        // XDP and the external engine do not know which checksums the driver has verified.
+        (_, Engine::Xdp | Engine::External) => (true, true),
         (_, Engine::Tc) => (false, true),
     }
 }

@@ -8,6 +8,9 @@
 
 #include <linux/bpf.h>
 
+/* The owner of the engine has the control block. */
+#define SHUNT_CONTROL_BY_POINTER
+
 #define SEC(name)
 #define __noinline __attribute__((noinline, unused))
 #define __uint(name, number) char(*name)[number]
@@ -18,15 +21,10 @@
 #define bpf_map_lookup_elem(map, key)                                                                                  \
 	((void *)(sizeof(*(map)->type) != BPF_MAP_TYPE_HASH && *(key) < (map)->value_count ? (map)->value + *(key) : 0))
 
-/*
- * The engine's number among the CPUs that count packets of a flow. No kernel has so many CPUs, so only the engine
- * counts flows with this home CPU without atomics.
- */
-enum { SHUNT_ENGINE_CPU = 0xffff };
-
+/* SHUNT_ENGINE_CPU of the ABI. */
 static inline __u32 bpf_get_smp_processor_id(void)
 {
-	return SHUNT_ENGINE_CPU;
+	return 0xffff;
 }
 
 /* The time of the present batch. */

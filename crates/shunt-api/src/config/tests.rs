@@ -25,6 +25,9 @@ fn every_key_is_read() {
     let config = Config::parse(
         r#"
         engine = "xdp"
+        external_ports = ["eth2"]
+        external_core = 3
+        external_wait = "poll"
         ports = ["eth0", "lan1.5"]
         learn = false
         max_flows = 1000
@@ -47,6 +50,9 @@ fn every_key_is_read() {
     );
     let want = Config {
         engine: EngineChoice::Xdp,
+        external_ports: vec!["eth2".to_owned()],
+        external_core: Some(3),
+        external_wait: WaitChoice::Poll,
         ports: vec!["eth0".to_owned(), "lan1.5".to_owned()],
         learn: false,
         max_flows: 1000,
@@ -95,7 +101,7 @@ fn a_value_of_the_wrong_kind_names_its_key_and_line() {
     );
     assert_eq!(
         refusal("engine = \"fast\""),
-        "line 1: engine: unknown variant `fast`, expected one of `auto`, `tc`, `xdp`"
+        "line 1: engine: unknown variant `fast`, expected one of `auto`, `tc`, `xdp`, `external`"
     );
     assert_eq!(
         refusal("ports = [\n  \"eth0\",\n  7\n]"),

@@ -98,6 +98,8 @@ plain! {
     }
 }
 
+/// Counters of reasons: more than there are reasons.
+pub const REASONS_MAX: u32 = 128;
 /// The number of ports that an instance can have.
 pub const PORTS_MAX: u32 = 64;
 /// XDP may redirect to this port. This and the following are `enum shunt_port_flags`.
@@ -122,10 +124,12 @@ pub const PORT_XDP_IN: u16 = 1 << 9;
 pub const PORT_XDP_FRAGS: u16 = 1 << 10;
 /// A bridge may send copies of what leaves here by devices that are no ports.
 pub const PORT_FLOODS_UNSEEN: u16 = 1 << 11;
+/// The external engine serves this port.
+pub const PORT_EXTERNAL: u16 = 1 << 12;
 
 plain! {
     /// `struct shunt_counters`: per port and CPU. Bytes are counted from the L3 header on.
-    pub struct Counters = "shunt_counters", 616; {
+    pub struct Counters = "shunt_counters", 1144; {
         /// Packets forwarded by XDP.
         pub xdp_pkts: u64,
         /// Bytes forwarded by XDP.
@@ -152,8 +156,12 @@ plain! {
         pub aggregated_pkts: u64,
         /// Surveyed packets in buffers that native XDP of a virtual device would have to copy.
         pub copied_pkts: u64,
+        /// Packets forwarded by the external engine.
+        pub external_pkts: u64,
+        /// Bytes forwarded by the external engine.
+        pub external_bytes: u64,
         /// Packets by `enum shunt_reason`.
-        pub reasons: [u64; 64],
+        pub reasons: [u64; REASONS_MAX as usize],
     }
 }
 
@@ -173,6 +181,8 @@ impl Counters {
         self.surveyed_pkts += other.surveyed_pkts;
         self.aggregated_pkts += other.aggregated_pkts;
         self.copied_pkts += other.copied_pkts;
+        self.external_pkts += other.external_pkts;
+        self.external_bytes += other.external_bytes;
         for (mine, theirs) in self.reasons.iter_mut().zip(other.reasons) {
             *mine += theirs;
         }

@@ -102,6 +102,10 @@ mod tests {
         add::<SetName>(&mut rust);
         add::<Set>(&mut rust);
         constants!(rust: SETS_MAX SET_INTERVALS);
+        add::<ExternalPort>(&mut rust);
+        add::<External>(&mut rust);
+        add::<Injected>(&mut rust);
+        constants!(rust: QUEUES_MAX INJECTED_MAX FRAME_MAX ENGINE_CPU PORT_EXTERNAL);
         constants!(rust: ABI_VERSION PORTS_MAX EPOCH_RETIRED);
         constants!(rust: FLOW_PENDING FLOW_ACTIVE);
         constants!(rust: FLOW_XDP FLOW_STATIC FLOW_NAT FLOW_PARTIAL FLOW_REPLY FLOW_UNREPLIED FLOW_BRIDGED);
@@ -137,6 +141,7 @@ mod tests {
             "shunt_headers",
             "shunt_candidate",
             "shunt_bucket",
+            "shunt_flow_id",
             // Read as a key and a flow.
             "shunt_entry4",
             "shunt_entry6",

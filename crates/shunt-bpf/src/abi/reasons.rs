@@ -60,4 +60,7 @@ pub const REASONS: &[(usize, &str)] = &[
     (60, "tx-error"),
     (61, "tx-full"),
     (62, "half-written"),
+    (63, "engine-full"),
+    (64, "queue"),
+    (65, "policed"),
 ];

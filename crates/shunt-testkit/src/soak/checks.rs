@@ -52,10 +52,7 @@ pub(super) fn counts(router: &NetNs, shuntd: &Shuntd) -> (Counts, Counts) {
 }
 
 fn by_port(status: &Status) -> Counts {
-    let sum = |port: &shunt_api::PortStatus| {
-        let packets = port.packets;
-        packets.xdp + packets.tc + packets.slow + packets.dropped
-    };
+    let sum = |port: &shunt_api::PortStatus| port.packets.all();
     status.ports.iter().map(|port| (port.name.clone(), sum(port))).collect()
 }
 

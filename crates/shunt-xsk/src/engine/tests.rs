@@ -132,3 +132,68 @@ fn a_policer_drops_before_the_look_up() {
     engine.poll(1, 0);
     assert_eq!(engine.free_frames(), 512 - 2 * 128);
 }
+
+#[test]
+fn a_frame_waits_for_frames_of_its_flow_that_go_to_linux() {
+    let mut engine = engine(512, 128, 3);
+    let (mut given, mut left, mut first_to_linux) = (Vec::new(), Vec::new(), None);
+    for n in 0..40u8 {
+        // A TTL of 1 keeps each fifth packet of the first flow off the fast path.
+        let host = n % 3;
+        let slow = host == 0 && n % 5 == 0;
+        let mut packet = pair(host).0.payload([n; 26]);
+        if slow {
+            packet = packet.with_hop_limit(1);
+        }
+        assert!(engine.receive(IN, &packet.to_bytes()));
+        given.push((host, n, slow));
+    }
+    while engine.poll(1, 0) != 0 {
+        engine.sent(OUT, |sent| left.push(*sent.frame.last().unwrap()));
+        engine.passed_up(|sent| {
+            first_to_linux.get_or_insert(*sent.frame.last().unwrap());
+            left.push(*sent.frame.last().unwrap());
+        });
+    }
+    assert_eq!((first_to_linux, left.len()), (Some(0), 40));
+    for host in 0..3 {
+        let of_flow = |n: &u8| given[usize::from(*n)].0 == host;
+        let order: Vec<u8> = left.iter().copied().filter(of_flow).collect();
+        assert!(order.is_sorted(), "flow {host}: {order:?}");
+    }
+}
+
+#[test]
+fn a_batch_that_took_too_long_is_dropped_and_its_memory_comes_back() {
+    let mut engine = engine(512, 128, 1);
+    for _ in 0..10 {
+        assert!(engine.receive(IN, &pair(0).0.to_bytes()));
+    }
+    assert_eq!(engine.receive_batch(IN, 1, 0), 10);
+    engine.discard();
+    assert_eq!((engine.settle(0), engine.counters(IN).late_pkts, engine.counters(IN).pkts), (0, 10, 0));
+    assert_eq!(engine.sent(OUT, |_| {}), 0);
+    engine.poll(1, 0);
+    assert_eq!(engine.free_frames(), 512 - 2 * 128);
+}
+
+#[test]
+fn a_packet_that_codel_drops_is_not_counted_as_forwarded() {
+    let mut engine = engine(512, 128, 1);
+    let mut config = Config { bytes_per_s: 1_000_000, ..Config::best_effort(100_000) };
+    (config.class_config[0].target_us, config.class_config[0].interval_us) = (1, 1);
+    engine.schedule(OUT, Scheduler::new(&config, 100).unwrap());
+    for _ in 0..60 {
+        assert!(engine.receive(IN, &pair(0).0.to_bytes()));
+    }
+    let mut sent = 0;
+    for turn in 0..2000 {
+        engine.poll(1, turn * 1_000_000);
+        sent += engine.sent(OUT, |_| {});
+    }
+    let counters = engine.counters(IN);
+    assert!(counters.queue_pkts > 0, "{counters:?}");
+    assert_eq!((counters.pkts, counters.queue_pkts), (u64::from(sent), 60 - u64::from(sent)));
+    assert_eq!(counters.bytes, u64::from(sent) * (20 + 8 + 26));
+    assert_eq!(engine.free_frames(), 512 - 2 * 128);
+}

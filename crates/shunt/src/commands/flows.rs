@@ -24,7 +24,7 @@ pub(crate) struct FlowsArgs {
     #[arg(long, help_heading = WHICH, value_parser = name_of::<FlowState>(&["active", "pending", "stale", "retired", "static"]))]
     state: Option<FlowState>,
     /// Only connections that this engine sends.
-    #[arg(long, help_heading = WHICH, value_parser = name_of::<Engine>(&["tc", "xdp"]))]
+    #[arg(long, help_heading = WHICH, value_parser = name_of::<Engine>(&["tc", "xdp", "external"]))]
     engine: Option<Engine>,
     /// Only connections whose packets arrive or leave through this device.
     #[arg(long = "dev", alias = "port", value_name = "DEV", help_heading = WHICH, add = ArgValueCandidates::new(candidates::devices))]

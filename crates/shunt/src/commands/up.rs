@@ -47,8 +47,14 @@ pub(crate) struct DaemonArgs {
         add = ArgValueCandidates::new(candidates::devices))]
     ports: Vec<String>,
     /// The engine that sends packets of the fast path [default: auto].
-    #[arg(long, help_heading = "The daemon", value_parser = super::arguments::name_of::<EngineChoice>(&["auto", "tc", "xdp"]))]
+    #[arg(long, help_heading = "The daemon", value_parser = super::arguments::name_of::<EngineChoice>(&["auto", "tc", "xdp", "external"]))]
     engine: Option<EngineChoice>,
+    /// The core on which the external engine runs [default: any].
+    #[arg(long, value_name = "NUMBER")]
+    core: Option<u32>,
+    /// A port for the external engine, if --engine is another one; may be given several times.
+    #[arg(long = "external-port", value_name = "PORT")]
+    external_ports: Vec<String>,
     /// The configuration file [default: /etc/shunt/shunt.toml].
     #[arg(long, value_name = "FILE", help_heading = "The daemon")]
     config: Option<PathBuf>,
@@ -109,6 +115,12 @@ pub(super) fn daemon_args(instance: &Instance, typed: &DaemonArgs) -> Result<Vec
     }
     if let Some(engine) = typed.engine {
         args.extend(["--engine".into(), engine.to_string().into()]);
+    }
+    if let Some(core) = typed.core {
+        args.extend(["--core".into(), core.to_string().into()]);
+    }
+    for port in &typed.external_ports {
+        args.extend(["--external-port".into(), port.into()]);
     }
     for port in &typed.ports {
         args.extend(["--port".into(), port.into()]);

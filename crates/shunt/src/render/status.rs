@@ -1,7 +1,9 @@
 //! The text of `shunt status`, and of `shunt up`.
 
 use super::{columns::align, style, units};
-use shunt_api::{FilterHook, PortStatus, Probe, RuleNote, RulesetStatus, SlowCause, Status, TopReason};
+use shunt_api::{
+    Engine, FilterHook, PortStatus, Probe, RuleNote, RulesetStatus, SlowCause, Status, TopReason,
+};
 use std::collections::BTreeMap;
 
 /// The text of `shunt up`: the ports, and what will stay slow.
@@ -154,25 +156,16 @@ fn rule(note: &RuleNote) -> String {
 }
 
 fn port_table(ports: &[PortStatus]) -> String {
-    let head = [
-        "port",
-        "engine",
-        "link",
-        "mtu",
-        "mac",
-        "attached",
-        "xdp",
-        "tc",
-        "slow",
-        "dropped",
-        "fast bytes",
-        "slow bytes",
-    ];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let has_external = ports.iter().any(|port| port.engine == Engine::External || port.packets.external > 0);
+    let external = |text: &str| has_external.then(|| text.to_owned());
+    let before = ["port", "engine", "link", "mtu", "mac", "attached", "xdp", "tc"].map(str::to_owned);
+    let after = ["slow", "dropped", "fast bytes", "slow bytes"].map(str::to_owned);
+    let mut rows: Vec<Vec<String>> =
+        vec![before.into_iter().chain(external("external")).chain(after).collect()];
     rows.extend(ports.iter().map(|port| {
         let attached =
             if port.xdp_attached { format!("xdp+{}", port.attach) } else { port.attach.to_string() };
-        vec![
+        let before = [
             port.name.clone(),
             port.engine.to_string(),
             link(port.up),
@@ -181,11 +174,14 @@ fn port_table(ports: &[PortStatus]) -> String {
             attached,
             port.packets.xdp.to_string(),
             port.packets.tc.to_string(),
+        ];
+        let after = [
             port.packets.slow.to_string(),
             port.packets.dropped.to_string(),
             units::bytes(port.bytes.fast),
             units::bytes(port.bytes.slow),
-        ]
+        ];
+        before.into_iter().chain(external(&port.packets.external.to_string())).chain(after).collect()
     }));
     align("<<<><<>", &rows)
 }

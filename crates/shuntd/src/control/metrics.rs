@@ -71,16 +71,18 @@ impl Page {
             [
                 row(device, "xdp", counted.xdp_pkts),
                 row(device, "tc", counted.tc_pkts),
+                row(device, "external", counted.external_pkts),
                 row(device, "slow", counted.slow_pkts),
                 row(device, "dropped", counted.dropped_pkts),
             ]
         });
-        let help = "Packets received on a device, by path: the engines xdp and tc are the fast path; a GRO or GSO aggregate counts as one.";
+        let help = "Packets received on a device, by path: the engines xdp, tc and external are the fast path; a GRO or GSO aggregate counts as one.";
         self.counters(("shunt_packets_total", help), labels, packets)?;
         let bytes = ports.iter().flat_map(|(device, counted)| {
             [
                 row(device, "xdp", counted.xdp_bytes),
                 row(device, "tc", counted.tc_bytes),
+                row(device, "external", counted.external_bytes),
                 row(device, "slow", counted.slow_bytes),
             ]
         });

@@ -77,6 +77,7 @@ impl Daemon {
                     );
                 }
             }
+            Action::Serve(ports) => self.serve_externally(ports),
             Action::SetLiberal(connection) => self.liberal_requests.push(connection),
             Action::KeepSilent(silent) => self.silent.push(silent),
             Action::Correct(correction) => self.corrections.push(correction),

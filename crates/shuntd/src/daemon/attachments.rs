@@ -3,7 +3,7 @@
 use super::Daemon;
 use crate::start::{self, pretends_missing};
 use shunt_api::{Engine, EngineChoice};
-use shunt_bpf::{abi, attach::AttachMode};
+use shunt_bpf::{XdpProgram, abi, attach::AttachMode};
 use shunt_core::{Bridged, Event, PortSetting, SurveyCounts};
 use std::collections::BTreeMap;
 
@@ -38,10 +38,17 @@ impl Daemon {
         Ok(())
     }
 
-    /// Attaches or detaches the XDP program. With the engine auto, a port whose driver refuses the program uses tc.
+    /// Attaches or detaches the XDP program. With the engines auto and external, a port whose driver refuses the program uses
+    /// tc.
     fn set_xdp(&mut self, setting: PortSetting) -> Result<(), shunt_bpf::Error> {
-        match self.plane.set_xdp(setting.ifindex, setting.xdp_in) {
-            Err(shunt_bpf::Error::Attach { source, .. }) if self.config.engine == EngineChoice::Auto => {
+        let program = match setting.engine {
+            _ if !setting.xdp_in => None,
+            Engine::External => Some(XdpProgram::External),
+            Engine::Tc | Engine::Xdp => Some(XdpProgram::Forward),
+        };
+        let may_fall_back = setting.engine == Engine::External || self.config.engine == EngineChoice::Auto;
+        match self.plane.set_xdp(setting.ifindex, program) {
+            Err(shunt_bpf::Error::Attach { source, .. }) if may_fall_back => {
                 let name = self.name(setting.ifindex);
                 tracing::warn!("{name}: its driver refuses the XDP program: {source}; the port uses tc");
                 let error = source.to_string();
@@ -87,6 +94,7 @@ fn flags(setting: PortSetting) -> u16 {
     let Bridged { learned, untracked4, untracked6 } = setting.bridged;
     let flags = [
         (setting.engine == Engine::Xdp, abi::PORT_XDP_OUT),
+        (setting.engine == Engine::External, abi::PORT_EXTERNAL),
         (setting.xdp_in, abi::PORT_XDP_IN),
         (setting.xdp_frags, abi::PORT_XDP_FRAGS),
         (setting.partial, abi::PORT_PARTIAL),

@@ -4,7 +4,7 @@ use super::Daemon;
 use crate::{
     connection_search::Candidate,
     flow_entry::{entry_state, flow_key, key_ingress, read_clock},
-    flow_listing::xdp_sends,
+    flow_listing::engine_before_tc,
     reasons,
 };
 use shunt_api::{Because, DirectionName, Engine, Explained, FlowState, MarkMatch, Tuple, Why};
@@ -110,8 +110,8 @@ fn explain_direction(
     let verdict = facts.verdict();
     let in_port = flow.map(|(key, _)| key_ingress(key).0);
     let out_port = flow.and_then(|(_, entry)| daemon.plane.ifindex_at(entry.flow.out_slot));
-    let by_xdp = in_port.is_some_and(|ifindex| xdp_sends(&daemon.plane, ifindex));
-    let engine = |flags: u8| if by_xdp && flags & abi::FLOW_XDP != 0 { Engine::Xdp } else { Engine::Tc };
+    let before_tc = in_port.and_then(|ifindex| engine_before_tc(&daemon.plane, ifindex));
+    let engine = |flags: u8| before_tc.filter(|_| flags & abi::FLOW_XDP != 0).unwrap_or(Engine::Tc);
     let fast = verdict.slow.is_none();
     Why {
         dir: facts.dir,

@@ -39,6 +39,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
             packets: PortPackets {
                 xdp: counters.xdp_pkts,
                 tc: counters.tc_pkts,
+                external: counters.external_pkts,
                 slow: counters.slow_pkts,
                 dropped: counters.dropped_pkts,
             },
@@ -94,7 +95,7 @@ fn refused(counters: &Counters, reason: &str) -> u64 {
 }
 
 fn packets(counters: &Counters) -> PacketTotals {
-    let fast = counters.xdp_pkts + counters.tc_pkts;
+    let fast = counters.xdp_pkts + counters.tc_pkts + counters.external_pkts;
     let all = fast + counters.slow_pkts + counters.dropped_pkts;
     PacketTotals {
         fast,
@@ -105,7 +106,8 @@ fn packets(counters: &Counters) -> PacketTotals {
 }
 
 fn bytes(counters: &Counters) -> ByteTotals {
-    let (fast, slow) = (counters.xdp_bytes + counters.tc_bytes, counters.slow_bytes);
+    let (fast, slow) =
+        (counters.xdp_bytes + counters.tc_bytes + counters.external_bytes, counters.slow_bytes);
     ByteTotals { fast, slow, fast_share: share(fast, fast + slow) }
 }
 

@@ -142,9 +142,8 @@ struct Increase {
 }
 
 fn since(packets: &PortPackets, bytes: &ByteTotals, now: &PortStatus) -> Increase {
-    let fast = |packets: &PortPackets| packets.xdp + packets.tc;
     Increase {
-        fast: counted(fast(packets), fast(&now.packets)),
+        fast: counted(packets.fast(), now.packets.fast()),
         slow: counted(packets.slow, now.packets.slow),
         dropped: counted(packets.dropped, now.packets.dropped),
         fast_bytes: counted(bytes.fast, now.bytes.fast),

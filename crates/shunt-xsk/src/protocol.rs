@@ -1,0 +1,177 @@
+//! What the daemon and the engine's process tell each other. Each message is one packet of a SOCK_SEQPACKET socket, in
+//! JSON; the first message to the engine carries the descriptors of the maps and programs.
+
+use crate::sched::{ClassCounters, Config};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
+    socketpair,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use shunt_bpf::{HANDLES, abi::Plain};
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+};
+
+/// The longest message.
+const MESSAGE_MAX: usize = 128 << 10;
+
+/// What the engine does while no packets come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Waiting {
+    /// It looks for packets all the time.
+    Polls,
+    /// It looks for packets for a moment, then sleeps until the kernel wakes it up.
+    Adapts,
+    /// It sleeps until the kernel wakes it up.
+    Sleeps,
+}
+
+/// A port for the engine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// Its slot in the flow tables.
+    pub slot: u8,
+    /// Interface index of the device.
+    pub ifindex: u32,
+    /// The name of the device.
+    pub name: String,
+    /// Its receive queues.
+    pub queues: u32,
+}
+
+/// The queues of a port: plain memory of the scheduler's configuration, and the policer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Qos {
+    slot: u8,
+    scheduler: Option<Vec<u8>>,
+    /// Bytes per second and bytes at once that may come in.
+    policer: Option<(u64, u32)>,
+}
+
+/// What the queues of a port have counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QosCounters {
+    /// The slot of the port.
+    pub slot: u8,
+    classes: Vec<Vec<u8>>,
+    /// Packets that the policer has passed and dropped; `None` without a policer.
+    pub policer: Option<(u64, u64)>,
+}
+
+/// To the engine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Order {
+    /// The first message.
+    Start {
+        /// The core to run on; any if absent.
+        core: Option<u32>,
+        /// What to do while no packets come.
+        waiting: Waiting,
+        /// Flows per address family.
+        max_flows: u32,
+        /// The ports.
+        ports: Vec<Port>,
+        /// The queues of those that have some.
+        qos: Vec<Qos>,
+    },
+    /// New queues; ports that are not named have none.
+    Qos(Vec<Qos>),
+    /// Take no more packets, send what has been received, and exit.
+    Stop,
+}
+
+/// From the engine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Report {
+    /// The engine runs.
+    Ready {
+        /// The slots of the ports that it serves, with how the driver copies packets.
+        served: Vec<u8>,
+        /// The slots of the others, and why.
+        failed: Vec<(u8, String)>,
+    },
+    /// What the queues have counted since the start.
+    Counters(Vec<QosCounters>),
+    /// Something that a person should know.
+    Warning(String),
+    /// The engine cannot run.
+    Failed(String),
+}
+
+impl Qos {
+    /// The queues of the port in a slot.
+    pub fn new(slot: u8, scheduler: Option<&Config>, policer: Option<(u64, u32)>) -> Self {
+        Self { slot, scheduler: scheduler.map(|config| config.bytes().to_vec()), policer }
+    }
+
+    pub(crate) fn slot(&self) -> usize {
+        self.slot.into()
+    }
+
+    pub(crate) fn scheduler(&self) -> Option<Config> {
+        Config::from_bytes(self.scheduler.as_deref()?)
+    }
+
+    pub(crate) fn policer(&self) -> Option<(u64, u32)> {
+        self.policer
+    }
+}
+
+impl QosCounters {
+    pub(crate) fn new(slot: u8, classes: &[ClassCounters], policer: Option<(u64, u64)>) -> Self {
+        Self { slot, classes: classes.iter().map(|class| class.bytes().to_vec()).collect(), policer }
+    }
+
+    /// The counters of the classes.
+    pub fn classes(&self) -> impl Iterator<Item = ClassCounters> {
+        self.classes.iter().filter_map(|bytes| ClassCounters::from_bytes(bytes))
+    }
+}
+
+/// A pair of sockets that do not block: the daemon's and the engine's.
+///
+/// # Errors
+/// If the kernel has none.
+pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    Ok(socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?)
+}
+
+/// Sends a message, with descriptors if there are some.
+///
+/// # Errors
+/// If the other end is gone, or does not read.
+pub fn send(socket: BorrowedFd<'_>, message: &impl Serialize, handles: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let text = serde_json::to_vec(message)?;
+    let raw: Vec<RawFd> = handles.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&raw)];
+    let rights = if raw.is_empty() { &[] } else { &rights[..] };
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(&text)], rights, flags, None)?;
+    Ok(())
+}
+
+/// Receives a message with its descriptors. `None` if the other end is gone.
+///
+/// # Errors
+/// `WouldBlock` if there is no message and the socket does not block.
+pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut bytes = vec![0; MESSAGE_MAX];
+    let mut control = nix::cmsg_space!([RawFd; HANDLES]);
+    let mut buffers = [IoSliceMut::new(&mut bytes)];
+    let socket = socket.as_fd().as_raw_fd();
+    let got = recvmsg::<()>(socket, &mut buffers, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC)?;
+    let mut handles = Vec::new();
+    for message in got.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(raw) = message {
+            // SAFETY: the kernel has just given us these descriptors.
+            handles.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    let length = got.bytes;
+    if length == 0 {
+        return Ok(None);
+    }
+    Ok(Some((serde_json::from_slice(&bytes[..length])?, handles)))
+}

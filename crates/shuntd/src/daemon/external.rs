@@ -1,0 +1,283 @@
+//! The process of the external engine: started when ports want it, watched, and started again when it has ended.
+
+use super::Daemon;
+use shunt_api::{Config, WaitChoice};
+use shunt_bpf::DataPlane;
+use shunt_core::{Event, ExternalState};
+use shunt_xsk::protocol::{self, Order, Port, QosCounters, Report, Waiting};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net,
+    },
+    process::{Child, Command, ExitStatus, Stdio},
+    time::Duration,
+};
+use tokio::{
+    io::Interest,
+    net::UnixDatagram,
+    time::{Instant, sleep_until, timeout},
+};
+
+/// How often the engine's heartbeat is looked at.
+const CHECK: Duration = Duration::from_millis(100);
+/// An engine without a heartbeat for this long is killed. XDP passes packets by it earlier.
+const STALLED: Duration = Duration::from_millis(600);
+/// How long the start of the daemon waits for the engine.
+const START: Duration = Duration::from_secs(2);
+/// How long an engine that is to stop may take.
+const STOP: Duration = Duration::from_secs(1);
+/// The pause before an engine that has ended is started again; doubled each time.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// The engine's process, and what is wanted of it.
+#[derive(Default)]
+pub(super) struct ExternalEngine {
+    wanted: BTreeSet<u32>,
+    running: Option<Running>,
+    /// When to start it again, and the pause before that.
+    retry: Option<Instant>,
+    pause: Option<Duration>,
+    counters: Vec<QosCounters>,
+}
+
+struct Running {
+    child: Child,
+    /// It keeps the bounds of messages.
+    socket: UnixDatagram,
+    /// The ports by slot.
+    ports: BTreeMap<u8, u32>,
+    ready: bool,
+    /// It was told to stop, because other ports are wanted.
+    stopping: bool,
+    check: Instant,
+    beat: (u64, Instant),
+}
+
+/// Something about the engine.
+pub(super) enum News {
+    /// It said something.
+    Said(Report),
+    /// It has ended.
+    Ended,
+    /// Its heartbeat is to be looked at.
+    Check,
+    /// It is to be started again.
+    Retry,
+}
+
+impl ExternalEngine {
+    /// Waits for news; forever while no engine is wanted. May be dropped at any time.
+    pub(super) async fn news(&mut self) -> News {
+        let Some(running) = &mut self.running else {
+            return match self.retry {
+                Some(at) => {
+                    sleep_until(at).await;
+                    News::Retry
+                }
+                None => std::future::pending().await,
+            };
+        };
+        tokio::select! {
+            said = running.receive() => match said {
+                Ok(Some((report, _))) => News::Said(report),
+                Ok(None) | Err(_) => News::Ended,
+            },
+            () = sleep_until(running.check) => News::Check,
+        }
+    }
+
+    /// Stops the engine, which sends what it has received.
+    pub(super) async fn stop(&mut self) {
+        self.retry = None;
+        let Some(mut running) = self.running.take() else { return };
+        running.order_stop();
+        let ended = async { while let Ok(Some(_)) = running.receive().await {} };
+        let _ = timeout(STOP, ended).await;
+        if let Err(error) = running.end() {
+            tracing::warn!("external engine: cannot be stopped: {error}");
+        }
+    }
+}
+
+impl Running {
+    /// Waits for the next report; None if the engine has closed its end.
+    async fn receive(&self) -> io::Result<Option<(Report, Vec<OwnedFd>)>> {
+        self.socket.async_io(Interest::READABLE, || protocol::receive(&self.socket)).await
+    }
+
+    fn order_stop(&mut self) {
+        self.stopping = true;
+        // An engine that is gone has stopped.
+        let _ = protocol::send(self.socket.as_fd(), &Order::Stop, &[]);
+    }
+
+    /// Ends the process if it has not ended, and says how it did.
+    fn end(mut self) -> io::Result<ExitStatus> {
+        self.child.kill()?;
+        self.child.wait()
+    }
+
+    fn start(plane: &DataPlane, config: &Config, ports: Vec<Port>) -> io::Result<Self> {
+        let (ours, theirs) = protocol::socket_pair()?;
+        let order = Order::Start {
+            core: config.external_core,
+            waiting: match config.external_wait {
+                WaitChoice::Adaptive => Waiting::Adapts,
+                WaitChoice::Poll => Waiting::Polls,
+                WaitChoice::Interrupt => Waiting::Sleeps,
+            },
+            max_flows: config.max_flows,
+            ports: ports.clone(),
+            qos: Vec::new(),
+        };
+        let handles = plane.external_handles().map_err(io::Error::other)?;
+        protocol::send(ours.as_fd(), &order, &handles)?;
+        let child = Command::new("/proc/self/exe")
+            .arg("--external-engine")
+            .stdin(theirs)
+            .stdout(Stdio::null())
+            .spawn()?;
+        let now = Instant::now();
+        Ok(Self {
+            child,
+            socket: UnixDatagram::from_std(net::UnixDatagram::from(ours))?,
+            ports: ports.iter().map(|port| (port.slot, port.ifindex)).collect(),
+            ready: false,
+            stopping: false,
+            check: now + CHECK,
+            beat: (0, now),
+        })
+    }
+}
+
+impl Daemon {
+    /// Lets the engine serve these ports and no others.
+    pub(super) fn serve_externally(&mut self, ports: BTreeSet<u32>) {
+        self.external.wanted = ports;
+        match &mut self.external.running {
+            Some(running) => running.order_stop(),
+            None => self.start_external(),
+        }
+    }
+
+    fn start_external(&mut self) {
+        self.external.retry = None;
+        self.external.counters.clear();
+        let wanted = self.external.wanted.iter();
+        let ports: Vec<Port> = wanted.filter_map(|ifindex| self.external_port(*ifindex)).collect();
+        if ports.is_empty() {
+            return self.handle(Event::External(ExternalState::default()));
+        }
+        match Running::start(&self.plane, &self.config, ports) {
+            Ok(running) => {
+                tracing::info!("external engine: started, pid {}", running.child.id());
+                self.external.running = Some(running);
+            }
+            Err(error) => self.external_is_down(&format!("cannot be started: {error}")),
+        }
+    }
+
+    fn external_port(&self, ifindex: u32) -> Option<Port> {
+        let (slot, name) = (self.plane.slot(ifindex)?, self.name(ifindex));
+        Some(Port { slot, ifindex, queues: receive_queues(&name), name })
+    }
+
+    /// Waits until the engine serves its ports or cannot, so that the daemon does not report ports that are about to change.
+    pub(super) async fn await_external(&mut self) {
+        let until = Instant::now() + START;
+        while self.external.running.as_ref().is_some_and(|running| !running.ready) {
+            let Ok(news) =
+                timeout(until.saturating_duration_since(Instant::now()), self.external.news()).await
+            else {
+                return tracing::warn!("external engine: not ready after {} s", START.as_secs());
+            };
+            self.on_external(news);
+            self.beat();
+        }
+    }
+
+    pub(super) fn on_external(&mut self, news: News) {
+        match news {
+            News::Said(report) => self.external_said(report),
+            News::Ended => self.external_ended(),
+            News::Check => self.check_external(),
+            News::Retry => self.start_external(),
+        }
+    }
+
+    fn external_said(&mut self, report: Report) {
+        let Some(running) = &mut self.external.running else { return };
+        match report {
+            Report::Ready { served, failed } => {
+                running.ready = true;
+                let on = |slot: &u8| running.ports.get(slot).copied();
+                let state = ExternalState {
+                    serves: served.iter().filter_map(on).collect(),
+                    fails: failed.into_iter().filter_map(|(slot, why)| Some((on(&slot)?, why))).collect(),
+                    down: None,
+                };
+                for (ifindex, why) in &state.fails {
+                    tracing::warn!("{}: the external engine cannot serve it: {why}", self.name(*ifindex));
+                }
+                self.handle(Event::External(state));
+            }
+            Report::Counters(counters) => self.external.counters = counters,
+            Report::Warning(text) => tracing::warn!("external engine: {text}"),
+            Report::Failed(text) => tracing::warn!("external engine: {text}"),
+        }
+    }
+
+    fn external_ended(&mut self) {
+        let Some(running) = self.external.running.take() else { return };
+        let (stopping, ready) = (running.stopping, running.ready);
+        let status = running.end();
+        if stopping {
+            return self.start_external();
+        }
+        if ready {
+            self.external.pause = None;
+        }
+        self.external_is_down(
+            &status.map_or_else(|error| error.to_string(), |status| format!("has ended ({status})")),
+        );
+    }
+
+    /// The ports use tc until the engine runs again.
+    fn external_is_down(&mut self, why: &str) {
+        let pause = self.external.pause.map_or(RETRY, |before| (2 * before).min(RETRY_MAX));
+        tracing::warn!(
+            "external engine: {why}; its ports use tc; starting it again in {} s",
+            pause.as_secs()
+        );
+        self.external.pause = Some(pause);
+        self.external.retry = Some(Instant::now() + pause);
+        self.external.counters.clear();
+        let down = Some(format!("the external engine {why}"));
+        self.handle(Event::External(ExternalState { down, ..ExternalState::default() }));
+    }
+
+    /// Kills an engine that hangs. Then it is found to have ended.
+    fn check_external(&mut self) {
+        let beat = self.plane.external_beat();
+        let Some(running) = &mut self.external.running else { return };
+        let now = Instant::now();
+        running.check = now + CHECK;
+        if running.beat.0 != beat || !running.ready {
+            running.beat = (beat, now);
+        } else if now - running.beat.1 > STALLED {
+            tracing::warn!("external engine: no heartbeat for {} ms; killing it", STALLED.as_millis());
+            let _ = running.child.kill();
+        }
+    }
+}
+
+/// The number of receive queues of a device; 1 if it is not known.
+fn receive_queues(name: &str) -> u32 {
+    let entries = fs::read_dir(format!("/sys/class/net/{name}/queues")).into_iter().flatten().flatten();
+    let queues = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-")).count();
+    u32::try_from(queues).unwrap_or(1).max(1)
+}

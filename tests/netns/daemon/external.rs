@@ -1,0 +1,157 @@
+//! The external engine: its process, what it forwards, and what happens when it ends, hangs or cannot serve a port.
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use shunt_api::{Engine, Status};
+use shunt_testkit::{
+    Crossing, Handshake, SELDOM_PROVED, Shuntd, Topology, port_engine, require_root, rulesets, sent_by,
+    silent_router, wait_for,
+};
+use shunt_wire::Packet;
+use std::{fs, time::Duration};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A daemon whose ports the external engine serves.
+#[track_caller]
+fn served(lab: &Topology, config: &str) -> Shuntd {
+    let shuntd = Shuntd::on(lab.router()).engine("external").config(config).start();
+    shuntd.wait_until("the engine serves both ports", is_served);
+    shuntd
+}
+
+fn is_served(status: &Status) -> bool {
+    status.ports.len() == 2 && status.ports.iter().all(|port| port.engine == Engine::External)
+}
+
+/// The engine's process: the daemon's child.
+fn engine_pid(shuntd: &Shuntd) -> Pid {
+    let pid = shuntd.pid();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let is_engine = |child: &&str| {
+        fs::read_to_string(format!("/proc/{child}/cmdline"))
+            .is_ok_and(|line| line.contains("--external-engine"))
+    };
+    let child =
+        children.split_whitespace().find(is_engine).unwrap_or_else(|| panic!("no engine: {children}"));
+    Pid::from_raw(child.parse().unwrap())
+}
+
+/// Packets that differ, so that a lost or doubled one shows.
+fn numbered(packet: &Packet, numbers: std::ops::Range<u32>) -> Vec<Packet> {
+    numbers.map(|n| packet.clone().payload([&n.to_be_bytes()[..], &[n as u8; 40]].concat())).collect()
+}
+
+#[track_caller]
+fn pass_all_the_same(way: &Crossing, packets: &[Packet], like: &Packet) {
+    for packet in packets {
+        let seen = way.pass(packet).packet().unwrap();
+        assert_eq!(seen.payload, packet.payload, "{:?}", seen.source());
+        assert_eq!((seen.source(), seen.destination()), (like.source(), like.destination()));
+    }
+}
+
+#[test]
+fn learned_flows_of_udp_and_tcp_leave_by_it_and_are_listed_counted_and_explained() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::HOME_GATEWAY);
+    let shuntd = served(&lab, SELDOM_PROVED);
+    let (lan, wan) = (lab.lan(), lab.wan());
+    let (there, back) = (Crossing::between(lan, wan), Crossing::between(wan, lan));
+
+    // As long as the others: a flow takes packets longer than any so far through Linux first.
+    let udp = lan.udp_to(4000, wan.at(5000)).payload([0; 44]);
+    there.teach(&shuntd, &udp);
+    let seen = there.pass(&udp).packet().unwrap();
+    let before = sent_by(Engine::External, &shuntd.status());
+    pass_all_the_same(&there, &numbered(&udp, 0..40), &seen);
+    let status = shuntd
+        .wait_until("40 packets are counted", |status| sent_by(Engine::External, status) >= before + 40);
+    assert_eq!(sent_by(Engine::External, &status), before + 40, "{status:#?}");
+
+    let syn = lan.tcp_to(4001, wan.at(80), 0);
+    let connection = Handshake::open(&there, &back, &syn, wan);
+    let packet = connection.from_client(&syn, 0, []);
+    there.teach(&shuntd, &packet);
+    let seen = there.pass(&packet).packet().unwrap();
+    pass_all_the_same(&there, &numbered(&packet, 0..40), &seen);
+
+    let flows = shuntd.flows();
+    assert_eq!(flows.len(), 2, "{flows:#?}");
+    assert!(flows.iter().all(|flow| flow.engine == Engine::External && flow.packets >= 40), "{flows:#?}");
+    let why = shuntd.shunt(&["why", "--dport", "5000"]);
+    assert!(String::from_utf8_lossy(&why.stdout).contains("external"), "{why:?}");
+    let shown = shuntd.shunt(&["status", "--verbose"]);
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("external"), "{shown:?}");
+    shuntd.stop();
+}
+
+#[test]
+fn an_engine_that_ends_or_hangs_leaves_its_flows_to_tc_until_it_runs_again() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::HOME_GATEWAY);
+    let shuntd = served(&lab, SELDOM_PROVED);
+    let there = Crossing::between(lab.lan(), lab.wan());
+    let packet = lab.lan().udp_to(4000, lab.wan().at(5000));
+    for signal in [Signal::SIGKILL, Signal::SIGSTOP] {
+        there.teach(&shuntd, &packet);
+        let seen = there.pass(&packet).packet().unwrap();
+        let first = engine_pid(&shuntd);
+        kill(first, signal).unwrap();
+        shuntd.wait_until("its ports use tc", |status| {
+            status.ports.iter().all(|port| {
+                port.engine == Engine::Tc && port.engine_reason.contains("the external engine has ended")
+            })
+        });
+        pass_all_the_same(&there, &numbered(&packet, 0..10), &seen);
+        let status = shuntd.wait_until("it serves them again", is_served);
+        assert!(sent_by(Engine::Tc, &status) > 0, "{status:#?}");
+        assert_ne!(engine_pid(&shuntd), first);
+        let before = sent_by(Engine::External, &status);
+        there.teach(&shuntd, &packet);
+        pass_all_the_same(&there, &numbered(&packet, 0..10), &seen);
+        shuntd.wait_until("it forwards again", |status| sent_by(Engine::External, status) > before);
+    }
+    shuntd.stop();
+}
+
+#[test]
+fn a_port_that_it_cannot_serve_uses_tc_and_says_why() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::HOME_GATEWAY);
+    lab.router().run("ip link set r1 mtu 3000");
+    let shuntd = Shuntd::on(lab.router()).engine("external").start();
+    let status = shuntd.wait_until("it serves r0", |status| port_engine(status, "r0") == Engine::External);
+    let r1 = status.ports.iter().find(|port| port.name == "r1").unwrap();
+    assert!(r1.engine == Engine::Tc && r1.engine_reason.contains("MTU of 3000"), "{}", r1.engine_reason);
+    let there = Crossing::between(lab.lan(), lab.wan());
+    let packet = lab.lan().udp_to(4000, lab.wan().at(5000));
+    there.teach(&shuntd, &packet);
+    there.pass(&packet);
+    assert!(sent_by(Engine::Tc, &shuntd.status()) > 0);
+
+    lab.router().run("ip link set r1 mtu 1500");
+    shuntd.wait_until("it serves both", is_served);
+    shuntd.stop();
+}
+
+#[test]
+fn the_engine_ends_with_its_daemon() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::HOME_GATEWAY);
+    let mut shuntd = served(&lab, "");
+    let engine = engine_pid(&shuntd);
+    shuntd.kill();
+    let gone = || (!fs::exists(format!("/proc/{engine}")).unwrap_or(true)).then_some(());
+    assert!(wait_for(PATIENCE, gone).is_some(), "the engine still runs");
+}
