@@ -1,7 +1,7 @@
 //! No packet is lost, doubled or overtaken within a direction, however often its flow is re-proved.
 
 use shunt_api::Engine;
-use shunt_testkit::{Crossing, ENGINES, Shuntd, require_root, rulesets, silent_router};
+use shunt_testkit::{Crossing, Shuntd, require_root, rulesets, silent_router};
 use shunt_wire::Packet;
 use std::time::Duration;
 
@@ -53,12 +53,12 @@ fn arrives_in_order(engine: Engine) {
     assert!(slow <= 2 * status.learned + status.proved, "{status:#?}");
     let others = match engine {
         // Packets that XDP passed to tc while tc learned or re-proved the flow may overtake others.
-        Engine::Xdp => {
+        Engine::Xdp | Engine::External => {
             let by_tc = status.ports.iter().map(|port| port.packets.tc).sum::<u64>();
             assert!(by_tc <= u64::from(WINDOW) * (status.learned + why("stale")), "{status:#?}");
             by_tc + slow
         }
-        _ => 0,
+        Engine::Tc => 0,
     };
     assert!(late <= others, "{late} of {sent} packets are late: {status:#?}");
     seen.sort_unstable();
@@ -68,10 +68,15 @@ fn arrives_in_order(engine: Engine) {
 
 #[test]
 fn packets_by_tc_arrive_once_and_in_order() {
-    arrives_in_order(ENGINES[0]);
+    arrives_in_order(Engine::Tc);
 }
 
 #[test]
 fn packets_by_xdp_arrive_once_and_in_order() {
-    arrives_in_order(ENGINES[1]);
+    arrives_in_order(Engine::Xdp);
+}
+
+#[test]
+fn packets_by_the_external_engine_arrive_once_and_in_order() {
+    arrives_in_order(Engine::External);
 }

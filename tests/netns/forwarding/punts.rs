@@ -2,7 +2,9 @@
 
 use crate::daemon;
 use shunt_api::Status;
-use shunt_testkit::{Crossing, ENGINES, Shuntd, Topology, punts, require_root, rulesets, silent_router};
+use shunt_testkit::{
+    ALL_ENGINES, Crossing, ENGINES, Shuntd, Topology, punts, require_root, rulesets, silent_router,
+};
 use shunt_wire::{Checksum, Extension, Mac, Network, Packet, Transport};
 use std::time::{Duration, Instant};
 
@@ -56,7 +58,7 @@ fn each_engine(test: impl Fn(Bed)) {
     if !require_root() {
         return;
     }
-    ENGINES.into_iter().for_each(|engine| test(Bed::new(engine, false)));
+    ALL_ENGINES.into_iter().for_each(|engine| test(Bed::new(engine, false)));
 }
 
 #[track_caller]
@@ -64,7 +66,7 @@ fn each_engine_v6(test: impl Fn(Bed)) {
     if !require_root() {
         return;
     }
-    ENGINES.into_iter().for_each(|engine| test(Bed::new(engine, true)));
+    ALL_ENGINES.into_iter().for_each(|engine| test(Bed::new(engine, true)));
 }
 
 #[test]
@@ -302,7 +304,7 @@ fn every_packet_that_comes_in_is_counted_once() {
         let counted = |port: &str| {
             let status = bed.shuntd.status();
             let port = status.ports.iter().find(|p| p.name == port).unwrap().packets;
-            port.xdp + port.tc + port.slow + port.dropped
+            port.xdp + port.tc + port.external + port.slow + port.dropped
         };
         let start = ["r0", "r1"].map(|port| (received(port), counted(port)));
         for n in 0..100 {

@@ -1,7 +1,7 @@
 //! TCP between sockets, through a router with Shunt.
 
 use shunt_api::{Engine, FlowState};
-use shunt_testkit::{ENGINES, Shuntd, TcpEcho, Topology, punts, require_root, rulesets, sent_by};
+use shunt_testkit::{ALL_ENGINES, Shuntd, TcpEcho, Topology, punts, require_root, rulesets, sent_by};
 use std::{
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
@@ -125,7 +125,7 @@ fn connections_that_end_leave_the_table_and_conntrack() {
     if !require_root() {
         return;
     }
-    for engine in ENGINES {
+    for engine in ALL_ENGINES {
         let lab = gateway(false);
         let shuntd = Shuntd::on(lab.router()).engine(&engine.to_string()).start();
         let server = lab.wan().at(80);
@@ -153,7 +153,7 @@ fn a_connection_outlives_shunt() {
     if !require_root() {
         return;
     }
-    for engine in ENGINES {
+    for engine in ALL_ENGINES {
         let lab = gateway(true);
         let server = lab.wan().at(80);
         let _echo = TcpEcho::start(&lab.wan().ns, server);
