@@ -65,6 +65,25 @@ impl ExternalSide {
         }
     }
 
+    /// The engine's last heartbeat, in jiffies; 0 if there was none.
+    pub(crate) fn beat(&self) -> u64 {
+        self.shared.u64(offset_of!(External, beat_ticks)).load(Ordering::Relaxed)
+    }
+
+    /// The descriptors for the engine's process, in the order that [`EngineSide::open`] expects.
+    pub(crate) fn handles<'p>(&'p self, shared_maps: &'p Maps) -> Result<Vec<BorrowedFd<'p>>, Error> {
+        let maps =
+            [CONTROL_MAP].into_iter().chain(INDEXES).chain(TABLES).chain([EXTERNAL, INJECTED, SOCKETS]);
+        let mut handles =
+            maps.map(|name| Ok(shared_maps.get(name)?.as_fd())).collect::<Result<Vec<_>, Error>>()?;
+        for name in ["shunt_ext_beat", "shunt_inject"] {
+            let fd = self.program(name)?.as_fd().as_raw_fd();
+            // SAFETY: the object, and so its program's descriptor, lives as long as `self`.
+            handles.push(unsafe { BorrowedFd::borrow_raw(fd) });
+        }
+        Ok(handles)
+    }
+
     /// Zeroes the counters of a slot.
     pub(crate) fn clear(&self, slot: u8) {
         for at in (0..size_of::<ExternalPort>()).step_by(8) {
@@ -75,33 +94,6 @@ impl ExternalSide {
 
 fn port_offset(slot: u8, field: usize) -> usize {
     offset_of!(External, ports) + usize::from(slot) * size_of::<ExternalPort>() + field
-}
-
-impl crate::DataPlane {
-    /// The external engine's last heartbeat, in jiffies; 0 if there was none.
-    pub fn external_beat(&self) -> u64 {
-        let beat =
-            |side: &ExternalSide| side.shared.u64(offset_of!(External, beat_ticks)).load(Ordering::Relaxed);
-        self.external.as_ref().map_or(0, beat)
-    }
-
-    /// The descriptors for the engine's process, in the order that [`EngineSide::open`] expects.
-    ///
-    /// # Errors
-    /// If the external engine was not loaded.
-    pub fn external_handles(&self) -> Result<Vec<BorrowedFd<'_>>, Error> {
-        let side = self.external.as_ref().ok_or(Error::missing_external())?;
-        let maps =
-            [CONTROL_MAP].into_iter().chain(INDEXES).chain(TABLES).chain([EXTERNAL, INJECTED, SOCKETS]);
-        let mut handles =
-            maps.map(|name| Ok(self.maps.get(name)?.as_fd())).collect::<Result<Vec<_>, Error>>()?;
-        for name in ["shunt_ext_beat", "shunt_inject"] {
-            let fd = side.program(name)?.as_fd().as_raw_fd();
-            // SAFETY: the object, and so its program's descriptor, lives as long as `self`.
-            handles.push(unsafe { BorrowedFd::borrow_raw(fd) });
-        }
-        Ok(handles)
-    }
 }
 
 /// The memory of the flow tables, mapped: pointers to the first byte of each.

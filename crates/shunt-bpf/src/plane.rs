@@ -166,6 +166,19 @@ impl DataPlane {
         self.xdp_program_id().into_iter().chain(external).collect()
     }
 
+    /// The external engine's last heartbeat, in jiffies; 0 if there was none.
+    pub fn external_beat(&self) -> u64 {
+        self.external.as_ref().map_or(0, ExternalSide::beat)
+    }
+
+    /// The descriptors for the external engine's process, in the order that [`crate::EngineSide::open`] expects.
+    ///
+    /// # Errors
+    /// Fails if the external engine was not loaded.
+    pub fn external_handles(&self) -> Result<Vec<BorrowedFd<'_>>, Error> {
+        self.external.as_ref().ok_or(Error::missing_external())?.handles(&self.maps)
+    }
+
     /// The names of TCX programs on a device that do not belong to this data plane, in execution order.
     pub fn foreign_programs(&self, ifindex: u32, hook: Hook) -> Vec<String> {
         let ids = attach::tcx_ids(ifindex, hook);

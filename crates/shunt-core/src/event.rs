@@ -1,6 +1,6 @@
 //! Events: the kernel's state and its changes, as plain values.
 
-use crate::{Cause, ExternalState, Scope, Statement};
+use crate::{Cause, Scope, Statement};
 use shunt_api::Proto;
 use shunt_wire::Mac;
 use std::{
@@ -329,4 +329,27 @@ pub enum Event {
     Flush,
     /// The regular tick of the daemon, every half second.
     Tick,
+}
+
+/// What the external engine does now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExternalState {
+    /// The ports that it serves, by ifindex.
+    pub serves: BTreeSet<u32>,
+    /// The ports that it cannot serve, and why.
+    pub fails: BTreeMap<u32, String>,
+    /// Why it does not run; None if it runs or starts.
+    pub down: Option<String>,
+}
+
+impl ExternalState {
+    /// Why the engine does not serve a port; None if it does.
+    pub(crate) fn why_not(&self, ifindex: u32) -> Option<String> {
+        if self.serves.contains(&ifindex) {
+            return None;
+        }
+        let starts = || "the external engine is starting".to_owned();
+        let fails = self.fails.get(&ifindex).map(|why| format!("the external engine cannot serve it: {why}"));
+        Some(fails.or_else(|| self.down.clone()).unwrap_or_else(starts))
+    }
 }

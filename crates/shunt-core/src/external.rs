@@ -1,33 +1,9 @@
-//! Which ports the external engine may serve, and which ones it does.
+//! Which ports the external engine can serve.
 
 use crate::{Link, network::Network};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// The largest MTU: a frame with two VLAN tags must fit the engine's packet memory.
 const MTU_MAX: u32 = 1792 - 22;
-
-/// What the external engine does now.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ExternalState {
-    /// The ports that it serves, by ifindex.
-    pub serves: BTreeSet<u32>,
-    /// The ports that it cannot serve, and why.
-    pub fails: BTreeMap<u32, String>,
-    /// Why it does not run; `None` if it runs or starts.
-    pub down: Option<String>,
-}
-
-impl ExternalState {
-    /// Why the engine does not serve a port; `None` if it does.
-    pub(crate) fn why_not(&self, ifindex: u32) -> Option<String> {
-        if self.serves.contains(&ifindex) {
-            return None;
-        }
-        let starts = || "the external engine is starting".to_owned();
-        let fails = self.fails.get(&ifindex).map(|why| format!("the external engine cannot serve it: {why}"));
-        Some(fails.or_else(|| self.down.clone()).unwrap_or_else(starts))
-    }
-}
 
 /// Why a port cannot be served whatever the engine does; `None` if it can. `ours` says whether an XDP program is Shunt's.
 pub(crate) fn obstacle(network: &Network, link: &Link, ours: &dyn Fn(u32) -> bool) -> Option<String> {
@@ -59,10 +35,11 @@ pub(crate) fn obstacle(network: &Network, link: &Link, ours: &dyn Fn(u32) -> boo
 mod tests {
     use super::*;
     use crate::{
-        Action, Cause, Choice, Core, Event,
+        Action, Cause, Choice, Core, Event, ExternalState,
         core::tests::{link, router, started},
     };
     use shunt_api::{Engine, EngineChoice};
+    use std::collections::{BTreeMap, BTreeSet};
 
     fn ports(core: &Core) -> Vec<(Engine, String, bool)> {
         core.ports()

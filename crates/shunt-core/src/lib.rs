@@ -29,10 +29,9 @@ pub use cause::Cause;
 pub use connections::{RateBasis, join_flows, reversed, set_rates};
 pub use core::Core;
 pub use event::{
-    Bridge, BridgeCalls, Connection, Correction, CorrectionKind, Event, Link, Program, Qdisc, Source,
-    SurveyCounts, TrackedDirection,
+    Bridge, BridgeCalls, Connection, Correction, CorrectionKind, Event, ExternalState, Link, Program, Qdisc,
+    Source, SurveyCounts, TrackedDirection,
 };
-pub use external::ExternalState;
 pub use flow_state::{EntryState, TickClock};
 pub use port_counters::PortCounters;
 pub use ports::{Choice, PortView};

@@ -130,9 +130,9 @@ texts! {
     "engine-full": "the external engine had no room for the packet, or could not pass it on in time";
         "send less, or give the engine a core on which nothing else runs (`external_core`)".
     "queue": "the queue that the external engine has for the packet's class was full, or CoDel shortened it";
-        "nothing to do: the port gets more than its rate; `shunt qos` shows the queues".
+        "nothing to do: the port gets more than its rate".
     "policed": "the external engine's policer dropped the packet: the port receives more than the policer lets in";
-        "nothing to do, or raise the rate of the policer; `shunt qos` shows it".
+        "nothing to do, or raise the rate of the policer".
 }
 
 /// The texts of a reason; `None` if no reason has this name.

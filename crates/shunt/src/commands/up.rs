@@ -50,10 +50,10 @@ pub(crate) struct DaemonArgs {
     #[arg(long, help_heading = "The daemon", value_parser = super::arguments::name_of::<EngineChoice>(&["auto", "tc", "xdp", "external"]))]
     engine: Option<EngineChoice>,
     /// The core on which the external engine runs [default: any].
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", help_heading = "The daemon")]
     core: Option<u32>,
     /// A port for the external engine, if --engine is another one; may be given several times.
-    #[arg(long = "external-port", value_name = "PORT")]
+    #[arg(long = "external-port", value_name = "DEV", help_heading = "The daemon", add = ArgValueCandidates::new(candidates::devices))]
     external_ports: Vec<String>,
     /// The configuration file [default: /etc/shunt/shunt.toml].
     #[arg(long, value_name = "FILE", help_heading = "The daemon")]
