@@ -97,10 +97,11 @@ fn aligned(sides: &[char], rows: &[Vec<&str>], columns: &[usize], broken: Option
     if let Some((at, width)) = broken {
         table.set_content_arrangement(ContentArrangement::Dynamic);
         let width = u16::try_from(width + GAP).unwrap_or(u16::MAX);
-        if let Some(column) =
-            columns.iter().position(|column| *column == at).and_then(|at| table.column_mut(at))
-        {
-            column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
+        for (column, shown) in table.column_iter_mut().zip(columns) {
+            column.set_constraint(match *shown == at {
+                true => ColumnConstraint::Absolute(Width::Fixed(width)),
+                false => ColumnConstraint::ContentWidth,
+            });
         }
     }
     let mut text = String::new();
@@ -151,6 +152,18 @@ mod tests {
         );
         let fitted = "lan0  tc   its qdisc cake is in use,\n           which XDP would bypass\nwan0  xdp  native XDP\n";
         assert_eq!(fit(&table, Some(40)), fitted);
+    }
+
+    #[test]
+    fn only_the_long_column_is_broken_whatever_its_words() {
+        let why = "the kernel does not say whether its driver has native XDP, which AF_XDP needs";
+        let table = align("<", &rows(&[&format!("r0|tc|{why}"), &format!("r1|tc|{why}")]));
+        let row = |name: &str| {
+            format!(
+                "{name}  tc  the kernel does not say whether its driver has native XDP, which AF_XDP\n        needs\n"
+            )
+        };
+        assert_eq!(fit(&table, Some(80)), row("r0") + &row("r1"));
     }
 
     #[test]
