@@ -18,6 +18,7 @@ mod peers;
 mod progress;
 mod prove;
 mod reaction;
+mod scale;
 mod shunt;
 mod soak;
 mod tables;
@@ -60,6 +61,8 @@ enum Command {
     Prove(prove::Options),
     /// Measure how soon a change in Linux takes effect on fast flows.
     Reaction(reaction::Options),
+    /// Measure the cost of a packet, memory and learning with up to a million flows.
+    Scale(scale::Options),
     /// Run real traffic for a long time while configuration, connections and daemon change.
     Soak(soak::Options),
     /// Rewrite the tables of docs/performance.md and the index of lab/results from the committed results.
@@ -100,6 +103,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::PeersGuest(options) => peers::guest::run(&options)?,
         Command::Prove(options) => return prove::run(&options),
         Command::Reaction(options) => reaction::run(&options)?,
+        Command::Scale(options) => scale::run(&options)?,
         Command::Soak(options) => soak::run(&options)?,
         Command::Tables(options) => tables::run(&options)?,
         Command::Twin(options) => twin::start(&options)?,

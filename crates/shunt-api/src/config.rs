@@ -25,8 +25,8 @@ pub struct Config {
     pub ports: Vec<String>,
     /// Whether flows are learned. If false, only static flows are forwarded, and conntrack is not needed.
     pub learn: bool,
-    /// The most flows of each address family, 64 to 4194304. IPv4 and IPv6 have a table of this size each; a connection has up to two
-    /// flows.
+    /// The most flows of each address family, 64 to 4194304; 0 lets the daemon choose. IPv4 and IPv6 have a table of this size each; a
+    /// connection has up to two flows.
     pub max_flows: u32,
     /// How often one packet of an active flow takes the slow path, to prove the action again.
     #[serde(with = "duration")]
@@ -145,7 +145,7 @@ impl Default for Config {
             external_wait: WaitChoice::Adaptive,
             ports: Vec::new(),
             learn: true,
-            max_flows: 16384,
+            max_flows: 0,
             reprove: Duration::from_secs(2),
             idle: Duration::from_secs(30),
             udp_packets: 2,
@@ -201,7 +201,9 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), String> {
-        within("max_flows", self.max_flows, Self::MAX_FLOWS)?;
+        if self.max_flows != 0 {
+            within("max_flows", self.max_flows, Self::MAX_FLOWS)?;
+        }
         within("udp_packets", self.udp_packets, Self::PACKETS)?;
         within("tcp_packets", self.tcp_packets, Self::PACKETS)?;
         within("netlink_buffer", self.netlink_buffer, Self::NETLINK_BUFFER)?;

@@ -21,6 +21,7 @@ mod slow_causes;
 mod statement;
 mod static_flow;
 mod survey;
+mod table_size;
 mod verdict;
 
 pub use action::{Action, PortSetting};
@@ -40,4 +41,5 @@ pub use shunt_api::Proto;
 pub use slow_causes::TrackedCounts;
 pub use statement::{Effect, Hold, Statement, effect};
 pub use static_flow::{CompiledFlow, compile_static_flow, no_device};
+pub use table_size::flow_table_size;
 pub use verdict::{DirectionFacts, FlowFacts, LearningBlocked, PortFacts, Reason, Verdict, WINDOW_S};

@@ -24,6 +24,7 @@ mod service_manager;
 mod start;
 mod static_flows;
 mod sweep;
+mod table_size;
 mod trace_stream;
 
 use clap::Parser;
@@ -99,6 +100,9 @@ impl Arguments {
             config.external_ports.clone_from(&self.external_ports);
         }
         config.external_core = self.core.or(config.external_core);
+        if config.max_flows == 0 {
+            config.max_flows = table_size::of_this_machine();
+        }
         Ok(config)
     }
 }

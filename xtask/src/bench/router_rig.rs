@@ -139,6 +139,11 @@ impl<'a> Rig<'a> {
         Ok(())
     }
 
+    /// Sends the flows of samples in turn from now on.
+    pub fn in_turn(&mut self) {
+        self.shuffled = None;
+    }
+
     /// Number of flows.
     pub fn flows(&self) -> u64 {
         self.flows

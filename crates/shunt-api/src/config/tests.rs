@@ -97,7 +97,7 @@ fn an_unknown_key_is_refused_by_name() {
 fn a_value_of_the_wrong_kind_names_its_key_and_line() {
     assert_eq!(
         refusal("\nmax_flows = \"many\""),
-        "line 2: max_flows: expected a number, got \"many\"; the default is max_flows = 16384"
+        "line 2: max_flows: expected a number, got \"many\"; the default is max_flows = 0"
     );
     assert_eq!(
         refusal("engine = \"fast\""),

@@ -9,6 +9,9 @@ use std::{
     time::Duration,
 };
 
+/// Many daemons are started; the size that the daemon would choose takes hundreds of megabytes here.
+const MAX_FLOWS: &str = "max_flows = 16384\n";
+
 /// How long loading the programs may take. The verifier needs long on a machine that is busy or emulated.
 const LOADING: Duration = Duration::from_secs(60);
 
@@ -88,7 +91,8 @@ impl<'a> ShuntdBuilder<'a> {
         let instance = format!("t{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let config = directory.path().join("shunt.toml");
         let log = directory.path().join("stderr");
-        let written = fs::write(&config, &self.config).and_then(|()| File::create(&log));
+        let size = if self.config.contains("max_flows") { "" } else { MAX_FLOWS };
+        let written = fs::write(&config, format!("{size}{}", self.config)).and_then(|()| File::create(&log));
         let stderr = written.unwrap_or_else(|e| panic!("{}: {e}", directory.path().display()));
         let program = self.program.unwrap_or_else(|| program("SHUNTD", "shuntd"));
         let mut command = self.router.command(&program);
