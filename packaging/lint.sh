@@ -48,7 +48,8 @@ documentation() { RUSTDOCFLAGS="--deny warnings" "$cargo" doc --quiet --locked -
 dependencies() {
 	local deny
 	deny=$(deny_program)
-	"$deny" --log-level error check --hide-inclusion-graph bans licenses sources
+	# A check runs where the shell does not stop at the first failure.
+	"$deny" --log-level error check --hide-inclusion-graph bans licenses sources || return
 	if "$deny" --log-level error fetch db 2>/dev/null; then
 		"$deny" --log-level error check --disable-fetch --hide-inclusion-graph advisories
 	else

@@ -104,7 +104,7 @@ static __always_inline void parse(__u32 family, struct shunt_frame *frame, struc
 	const struct id {
 		__u32 entry;
 		__u32 family;
-	} __attribute__((packed, aligned(2))) *id; /* struct shunt_flow_id at any even address */
+	} __attribute__((packed, aligned(2))) * id; /* struct shunt_flow_id at any even address */
 
 	frame->why =
 		shunt_parse_l3(family, frame->data + w->p.l2_bytes, frame->data_end, frame->ifindex, &w->p, &w->key);

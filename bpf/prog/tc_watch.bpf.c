@@ -235,7 +235,7 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 	f->epoch = s->c->epoch;
 	f->state = SHUNT_FLOW_PENDING;
 	f->home_cpu = s->c->in_flags & SHUNT_PORT_EXTERNAL && f->flags & SHUNT_FLOW_XDP ? SHUNT_ENGINE_CPU :
-											   bpf_get_smp_processor_id();
+											  bpf_get_smp_processor_id();
 	f->seen_ticks = s->now;
 	f->tcp_position = shunt_candidate_position(s->c);
 	shunt_candidate_key(family, s->c, &key);
