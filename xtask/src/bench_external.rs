@@ -1,5 +1,7 @@
-//! The external engine's loop in memory: rings without a kernel, on one core. And its scheduler, in simulated time.
+//! The external engine's loop in memory: rings without a kernel, on one core. Its scheduler, in simulated time. And, as root, the load of
+//! the other cores while it forwards between namespaces.
 
+mod application_core;
 mod memory;
 mod scheduler;
 
@@ -39,9 +41,21 @@ struct Figures {
     /// Cost of a packet with 100,000 flows in random order, by that with 1,000 in turn.
     cost_ratio_100k_random: f64,
     #[serde(flatten)]
+    forwarding: Forwarding,
+    #[serde(flatten)]
     scheduler: Simulated,
     /// The figures that are computed, not measured: those of the scheduler alone, in simulated time.
     simulated: [&'static str; 2],
+}
+
+/// The engine between namespaces; None without root.
+#[derive(Debug, Default, Serialize)]
+struct Forwarding {
+    /// Load of the busiest other core while the engine's core forwards as much as it can.
+    app_core_load_percent: Option<f64>,
+    /// The same without packets.
+    app_core_idle_percent: Option<f64>,
+    forwarded_mpps: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -69,7 +83,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         let readings = &file.finish()?.readings;
         CASES.iter().map(|(name, ..)| readings.get(*name).map_or(0.0, |reading| reading.value)).collect()
     };
+    let forwarding = forwarding()?;
     let figures = Figures {
+        forwarding,
         mpps_memory_1k: mpps[0],
         mpps_memory_1k_random: mpps[1],
         mpps_memory_100k: mpps[2],
@@ -88,6 +104,14 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     for ((name, ..), mpps) in CASES.iter().zip(mpps) {
         println!("{name:28} {mpps:7.2} Mpps");
     }
+    if let Forwarding {
+        app_core_load_percent: Some(load),
+        app_core_idle_percent: Some(idle),
+        forwarded_mpps: Some(mpps),
+    } = figures.forwarding
+    {
+        println!("{:28} {load:7.2} % at {mpps:.2} Mpps; {idle:.2} % without packets", "load of other cores");
+    }
     println!("{:28} {:7.2} times", "cost 100k random / 1k", figures.cost_ratio_100k_random);
     println!("{:28} {:7.4} % (simulated time)", "shaper error", figures.scheduler.shaper_error_percent);
     println!(
@@ -96,4 +120,17 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     );
     println!("results: {}", path.display());
     Ok(())
+}
+
+fn forwarding() -> anyhow::Result<Forwarding> {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("the load of other cores is not measured: network namespaces need root");
+        return Ok(Forwarding::default());
+    }
+    let measured = application_core::measure()?;
+    Ok(Forwarding {
+        app_core_load_percent: Some(measured.load_percent),
+        app_core_idle_percent: Some(measured.idle_percent),
+        forwarded_mpps: Some(measured.packets_per_second / 1e6),
+    })
 }

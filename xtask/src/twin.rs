@@ -21,7 +21,7 @@ pub struct Options {
     /// Seed of the packets and changes.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Shunt's engine: auto, tc or xdp.
+    /// Shunt's engine: auto, tc, xdp or external.
     #[arg(long, default_value = "auto")]
     engine: EngineChoice,
     /// How long after a change Shunt may still act as before it, in milliseconds.

@@ -109,7 +109,9 @@ pub(crate) fn carry_out(plan: &Plan, options: &EpisodeOptions, observe: &mut dyn
             .map(|(cpu, router)| {
                 let ((orders, ordered), (answer, answers)) = (channel(), channel());
                 let wires = router.wires();
-                scope.spawn(move || worker::serve(router.netns(), wires, cpu, &ordered, &answer));
+                let is_external = cpu == 1 && options.engine.as_deref() == Some("external");
+                let idle = is_external.then_some(worker::EXTERNAL_IDLE);
+                scope.spawn(move || worker::serve(router.netns(), wires, cpu, idle, &ordered, &answer));
                 WorkerHandle { orders, answers }
             })
             .collect();

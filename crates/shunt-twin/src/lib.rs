@@ -50,7 +50,7 @@ pub struct Options {
     pub changes: u64,
     /// Determines the packets and the changes.
     pub seed: u64,
-    /// Shunt's engine: auto, tc or xdp. With `None`, neither router has Shunt.
+    /// Shunt's engine: auto, tc, xdp or external. With `None`, neither router has Shunt.
     pub engine: Option<String>,
     /// The daemon to start. With `None`, the one that `SHUNTD` names or that is beside this program.
     pub program: Option<String>,

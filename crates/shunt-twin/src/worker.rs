@@ -96,21 +96,27 @@ const ICMP: u8 = 1;
 /// How long to wait for the answer to a marker; there is none if the link is down.
 const UNANSWERED: Duration = Duration::from_millis(30);
 
+/// The external engine works beside the kernel, so a marker's answer may overtake its packets. A router with that engine has
+/// handled all frames when none has left for this time.
+pub(crate) const EXTERNAL_IDLE: Duration = Duration::from_millis(5);
+
 /// How long a wire may take to come up.
 const UNREACHED: Duration = Duration::from_secs(3);
 
-/// Serves the requests for one router until the channel is closed.
+/// Serves the requests for one router until the channel is closed. `idle` is how long no frame leaves a router that has handled all
+/// frames; None if its markers come last.
 pub(crate) fn serve(
     router: &NetNs,
     wires: Vec<Wire>,
     cpu: usize,
+    idle: Option<Duration>,
     orders: &Receiver<Request>,
     answers: &Sender<Reply>,
 ) {
     // Command lines run in the router's namespace; the taps stay in those of the hosts.
     router.enter();
     pin(cpu);
-    let mut worker = Worker { wires, marked: 0, lan_at: Site::Lan };
+    let mut worker = Worker { wires, idle, marked: 0, lan_at: Site::Lan };
     for order in orders {
         let answer = match order {
             Request::Send(frames) => worker.send(&frames),
@@ -133,6 +139,7 @@ pub(crate) fn serve(
 
 struct Worker {
     wires: Vec<Wire>,
+    idle: Option<Duration>,
     marked: u32,
     lan_at: Site,
 }
@@ -184,6 +191,9 @@ impl Worker {
             }
         }
         while self.collect(&mut answer, &mut open) {}
+        if let Some(idle) = self.idle {
+            answer.frames.extend(self.linger(idle).frames);
+        }
         answer
     }
 
