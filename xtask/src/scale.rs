@@ -65,7 +65,7 @@ struct Row {
     ratio_to_fewest: f64,
     /// Memory of the tables of one address family for each flow that they have room for.
     bytes_per_flow: f64,
-    /// Share of fast packets in the last round of learning.
+    /// The least share of fast packets of the rounds, and of the last round of learning.
     fast_share: f64,
     /// From the first packet of the first flow until the flows are fast.
     learn_seconds: f64,
@@ -118,14 +118,17 @@ fn measure(
     let name = |flows: u64, order: Order| format!("{flows} flows {order:?} {engine}").to_lowercase();
     for round in 0..options.rounds.max(1) {
         eprintln!("{engine}: round {} of {}", round + 1, options.rounds.max(1));
-        for Learned { rig, .. } in &mut all {
+        for Learned { rig, shunt, fast_share, .. } in &mut all {
             for order in [Order::Sequence, Order::Random] {
                 match order {
                     Order::Sequence => rig.in_turn(),
                     Order::Random => rig.shuffle(SEED)?,
                 }
                 let flows = rig.flows();
+                let before = shunt.number("/packets/fast")?;
                 let sample = rig.sample(SAMPLE + PACKET * u32::try_from(flows)?)?;
+                let fast = shunt.number("/packets/fast")? - before;
+                *fast_share = fast_share.min(fast as f64 / sample.delivered.max(1) as f64);
                 file.add(&name(flows, order), "ns/packet", sample.ns_per_packet())?;
             }
         }

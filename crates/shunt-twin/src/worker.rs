@@ -98,7 +98,7 @@ const UNANSWERED: Duration = Duration::from_millis(30);
 
 /// The external engine works beside the kernel, so a marker's answer may overtake its packets. A router with that engine has
 /// handled all frames when none has left for this time.
-pub(crate) const EXTERNAL_IDLE: Duration = Duration::from_millis(5);
+pub(crate) const EXTERNAL_IDLE: Duration = Duration::from_millis(30);
 
 /// How long a wire may take to come up.
 const UNREACHED: Duration = Duration::from_secs(3);

@@ -165,7 +165,7 @@ impl Worker {
         self.engine.next_send_ns()
     }
 
-    /// Goes through all queues once. Returns whether there was anything to do.
+    /// Goes through all queues once. Returns whether there was anything to do, or something is left to send.
     pub(crate) fn turn(&mut self) -> bool {
         let mut work = 0;
         for at in 0..self.queues.len() {
@@ -175,8 +175,8 @@ impl Worker {
         if work > 0 {
             self.count();
         }
-        self.transmit();
-        work > 0
+        let left = self.transmit();
+        work > 0 || left
     }
 
     fn receive(&mut self, at: usize) -> u32 {

@@ -11,15 +11,17 @@ pub(crate) fn internal(error: impl std::fmt::Display) -> Failure {
 }
 
 /// The failure to load the programs.
-pub(crate) fn load_failure(error: &shunt_bpf::Error) -> Failure {
+pub(crate) fn load_failure(error: &shunt_bpf::Error, max_flows: Option<u32>) -> Failure {
     let code = match error.os_error() {
         Some(nix::libc::EPERM) => FailureCode::NotRoot,
         Some(nix::libc::ENOMEM) => FailureCode::Internal,
         _ => FailureCode::KernelTooOld,
     };
+    let size = max_flows.map_or_else(String::new, |size| format!(" for max_flows = {size}"));
+    let memory = format!("there is not enough memory{size}; lower max_flows");
     let hint = match code {
         FailureCode::NotRoot => "CAP_BPF and CAP_NET_ADMIN are needed",
-        FailureCode::Internal => "there is not enough memory; lower max_flows",
+        FailureCode::Internal => &memory,
         // With the JIT on, the kernel does not fall back to the interpreter for programs that the JIT cannot compile.
         _ if cfg!(target_arch = "arm") => {
             "Linux 6.1 or later with CONFIG_BPF_SYSCALL is needed, and net.core.bpf_jit_enable=0: \
@@ -43,7 +45,7 @@ pub(crate) fn table_failure(error: &shunt_bpf::Error) -> Failure {
 /// The failure to attach to a port, for the operator.
 pub(crate) fn attach_failure(name: &str, error: &shunt_bpf::Error) -> Failure {
     if let shunt_bpf::Error::NotLoaded(load_error) = error {
-        let Failure { code, message } = load_failure(load_error);
+        let Failure { code, message } = load_failure(load_error, None);
         return failure(code, format!("port {name}: {message}; or use --engine tc"));
     }
     match error.os_error() {

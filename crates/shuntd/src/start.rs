@@ -148,7 +148,7 @@ pub(crate) fn load(machine: &Machine, config: &Config) -> Result<DataPlane, Fail
         verify_xdp: config.verify_checksums == ChecksumChoice::Always,
         external: config.uses_external(),
     };
-    let plane = DataPlane::load(size, options).map_err(|e| load_failure(&e))?;
+    let plane = DataPlane::load(size, options).map_err(|e| load_failure(&e, Some(config.max_flows)))?;
     if config.learn && !plane.learns() {
         return Err(failure(
             FailureCode::KernelTooOld,

@@ -184,7 +184,7 @@ fn a_flow_table_larger_than_memory_is_refused() {
     let shunt = Shunt::on(lab.router()).by(&limit.program(directory.path()).unwrap());
     let config = shunt.file("large.toml", "max_flows = 1000000");
     let words = format!("--config {}", config.display());
-    let names = ["memory", "lower max_flows"];
+    let names = ["memory", "max_flows = 1000000", "lower max_flows"];
     refuses(&shunt.run(&format!("up {words}")), FailureCode::Internal, &names);
     refuses(&shunt.run_daemon(&words), FailureCode::Internal, &names);
     assert_eq!(lab.router().run("tc qdisc show; ip -o link"), before);
