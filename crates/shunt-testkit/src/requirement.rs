@@ -79,7 +79,12 @@ pub fn require_ipsec() -> bool {
 
 /// Says that a test does not run since the kernel lacks a feature, even with `SHUNT_NO_SKIP=1`. `tests` are the options of
 /// `cargo xtask vm` that run the test on a kernel that has it.
+///
+/// # Panics
+/// In a guest, which is there to have the feature.
+#[track_caller]
 pub fn skip_missing_feature(what: &str, tests: &str, why: &str) {
+    assert!(!is_guest(), "no {what}: {why}");
     print_skip(&format!("this kernel has no {what}; to test with it: cargo xtask vm {tests}: {why}"));
 }
 
@@ -91,7 +96,6 @@ fn require_of_kernel(what: &str, tests: &str, script: &str) -> bool {
     }
     let result = NetNs::new("required").try_run(&format!("ip link add end0 type veth peer end1 && {script}"));
     let Err(why) = result else { return true };
-    assert!(!is_guest(), "{why}");
     skip_missing_feature(what, tests, &why.to_string());
     false
 }
