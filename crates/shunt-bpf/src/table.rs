@@ -124,8 +124,48 @@ impl DataPlane {
         self.size.max_flows.saturating_mul(2)
     }
 
+    /// The number of entries in both tables together that have ever been used; those of the whole tables if it is unknown.
+    pub fn used_entries(&self) -> u32 {
+        let [v4, v6] = self.fresh();
+        v4.saturating_add(v6)
+    }
+
+    /// The first entry from `from` on, out of those of both tables together, that has ever been used; None if there is none.
+    pub fn next_used(&self, from: u32) -> Option<u32> {
+        next_used(from, self.size.max_flows, self.fresh())
+    }
+
+    /// For each family, the first entry that was never used.
+    fn fresh(&self) -> [u32; 2] {
+        let most = self.size.max_flows;
+        let fresh = self.usage().map(|usage| usage.fresh).unwrap_or([u64::MAX; 2]);
+        fresh.map(|fresh| u32::try_from(fresh).unwrap_or(most).min(most))
+    }
+
     /// Entries in use and records lost, as the programs count them.
     pub fn usage(&self) -> Result<abi::Usage, Error> {
         read_variable(self.maps.get(USAGE)?, USAGE)
+    }
+}
+
+/// The entries of IPv6 come after all those of IPv4.
+fn next_used(from: u32, each: u32, [v4, v6]: [u32; 2]) -> Option<u32> {
+    if from < v4 {
+        return Some(from);
+    }
+    let from = from.max(each);
+    (from - each < v6).then_some(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_leaves_out_entries_that_were_never_used() {
+        let next = |from| next_used(from, 1000, [10, 3]);
+        assert_eq!((next(0), next(9), next(10), next(999)), (Some(0), Some(9), Some(1000), Some(1000)));
+        assert_eq!((next(1002), next(1003), next(2000)), (Some(1002), None, None));
+        assert_eq!(next_used(0, 1000, [0, 0]), None);
     }
 }

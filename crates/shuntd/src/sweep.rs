@@ -7,8 +7,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Entries in a part. A part takes 2 ms if none of its entries are in the CPU's cache. A table of the default size is
-/// one part.
+/// Entries in a part. A part takes 2 ms if none of its entries are in the CPU's cache. Entries that were never used take no
+/// time.
 const PART_ENTRIES: u32 = 65_536;
 /// The pause between two parts, for other work.
 const PAUSE: Duration = Duration::from_millis(3);
@@ -47,9 +47,9 @@ impl Sweeper {
         }
     }
 
-    /// Brings the totals up to date if the tables are small enough for one part; otherwise they may be a second old.
+    /// Brings the totals up to date if so few entries are in use that one part has them all; otherwise the totals may be a second old.
     pub(crate) fn refresh(&mut self, plane: &DataPlane, idle: Duration) {
-        if plane.entries() <= PART_ENTRIES {
+        if plane.used_entries() <= PART_ENTRIES {
             self.begin(plane, idle);
         }
     }
@@ -78,19 +78,23 @@ impl Sweeper {
     /// Sweeps the next part of the pass in progress.
     pub(crate) fn sweep_part(&mut self, plane: &DataPlane, idle: Duration) {
         let Some(mut pass) = self.pass.take() else { return };
-        match plane.sweep_part(idle, pass.flush, pass.next, PART_ENTRIES) {
-            Ok(part) => pass.add(&part),
-            Err(error) => {
-                return tracing::warn!(
-                    "cannot sweep the flow table: {error}; idle flows stay until the next sweep"
-                );
+        let fits_a_part = plane.used_entries() <= PART_ENTRIES;
+        loop {
+            match plane.sweep_part(idle, pass.flush, pass.next, PART_ENTRIES) {
+                Ok(part) => pass.add(&part),
+                Err(error) => {
+                    return tracing::warn!(
+                        "cannot sweep the flow table: {error}; idle flows stay until the next sweep"
+                    );
+                }
             }
-        }
-        pass.next = pass.next.saturating_add(PART_ENTRIES);
-        if pass.next < plane.entries() {
-            pass.due = Instant::now() + PAUSE;
-            self.pass = Some(pass);
-            return;
+            let Some(next) = plane.next_used(pass.next.saturating_add(PART_ENTRIES)) else { break };
+            pass.next = next;
+            if !fits_a_part {
+                pass.due = Instant::now() + PAUSE;
+                self.pass = Some(pass);
+                return;
+            }
         }
         self.totals = pass.sum;
         for reply in pass.flushes {
