@@ -64,9 +64,9 @@ pub struct Compared {
     pub runs: (usize, usize),
     /// How runs of A and B form pairs.
     pub pairing: Pairing,
-    /// B divided by A; None if A is 0, and for shares in %.
+    /// B divided by A; None for shares in %, and if a run of A is 0.
     pub ratio: Option<f64>,
-    /// B less A, for shares in %: shares may be 0, and their ratio says little. None for other units.
+    /// B less A, for shares in % and if a run of A is 0, where a ratio says little or nothing. None otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<f64>,
     /// The confidence interval of the ratio or of the difference; None if there are too few runs.
@@ -136,8 +136,8 @@ impl Compared {
         let values = |reading: &Reading| reading.runs.iter().map(|run| run.value).collect::<Vec<_>>();
         let (of_a, of_b) = (values(a), values(b));
         let pairing = Pairing::from_runs(&a.runs, &b.runs);
-        let shares = a.unit == SHARES;
-        let (value, spread) = match (shares, pairing) {
+        let by_difference = a.unit == SHARES || of_a.contains(&0.0);
+        let (value, spread) = match (by_difference, pairing) {
             (false, Pairing::Unpaired) => statistics::ratio_of_medians(&of_b, &of_a, seed),
             (false, _) => statistics::ratio_of_pairs(&of_b, &of_a, seed),
             (true, Pairing::Unpaired) => statistics::difference_of_medians(&of_b, &of_a, seed),
@@ -145,7 +145,7 @@ impl Compared {
         }
         .unzip();
         let spread = spread.filter(|_| of_a.len().min(of_b.len()) >= PAIRS_WANTED);
-        let same = if shares { 0.0 } else { 1.0 };
+        let same = if by_difference { 0.0 } else { 1.0 };
         let mut doubts = a.doubts.clone();
         doubts.extend(b.doubts.iter().filter(|doubt| !a.doubts.contains(doubt)).cloned());
         Self {
@@ -155,8 +155,8 @@ impl Compared {
             b: b.value,
             runs: (of_a.len(), of_b.len()),
             pairing,
-            ratio: value.filter(|_| !shares),
-            difference: value.filter(|_| shares),
+            ratio: value.filter(|_| !by_difference),
+            difference: value.filter(|_| by_difference),
             spread,
             verdict: Verdict::from_spread(spread, same, more_is_better(&a.unit)),
             doubts,

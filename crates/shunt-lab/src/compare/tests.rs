@@ -73,6 +73,16 @@ fn five_pairs_are_too_few_to_say_anything() {
 }
 
 #[test]
+fn a_reading_with_a_run_of_zero_is_compared_by_its_difference() {
+    let with_zero = |first: u32, add: f64| {
+        reading("ms", &(0..8).map(|i| (first + 2 * i, f64::from(i) + add)).collect::<Vec<_>>())
+    };
+    let got = compared(with_zero(0, 0.0), with_zero(1, 5.0));
+    assert_eq!((got.verdict, got.ratio, got.difference), (Verdict::Worse, None, Some(5.0)));
+    assert_eq!(compared(with_zero(0, 0.0), with_zero(1, 0.0)).verdict, Verdict::NoDifference);
+}
+
+#[test]
 fn shares_are_compared_by_their_difference() {
     let shares = |values: [f64; 6], first: u32| {
         let runs: Vec<_> = (0..).zip(values).map(|(n, value)| (first + 2 * n, value)).collect();

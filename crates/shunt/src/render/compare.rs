@@ -65,7 +65,7 @@ fn fields(compared: &Compared) -> Vec<String> {
     ]
 }
 
-/// The change from A to B: in percent of A, or in percentage points for shares.
+/// The change from A to B: in percent of A, in percentage points for shares, or in the unit if A may be 0.
 pub(super) fn change(compared: &Compared) -> String {
     let value = compared.difference.or(compared.ratio);
     value.map_or("-".to_owned(), |value| amount(compared, value))
@@ -88,7 +88,10 @@ pub(super) const fn word(verdict: Verdict) -> &'static str {
 
 fn amount(compared: &Compared, value: f64) -> String {
     match compared.difference {
-        Some(_) => format!("{} points", unsigned_zero(format!("{value:+.2}"))),
+        Some(_) => {
+            let unit = if compared.unit == "%" { "points" } else { &compared.unit };
+            format!("{} {unit}", unsigned_zero(format!("{value:+.2}")))
+        }
         None => change_percent((value - 1.0) * 100.0),
     }
 }
