@@ -1,0 +1,148 @@
+//! The engine of each port.
+
+use super::*;
+
+#[test]
+fn without_an_xdp_egress_no_port_runs_xdp() {
+    let (mut core, now) = started(Choice::default(), router());
+    let no_target =
+        |ifindex| Event::XdpFeatures { ifindex, native: true, target: false, target_frags: false };
+    core.handle(now, no_target(1));
+    assert!(core.ports().all(|(_, view)| view.setting.xdp_in));
+    assert_eq!(engines(&core)[0].1, Engine::Tc);
+    core.handle(now, no_target(2));
+    assert!(core.ports().all(|(_, view)| view.setting.xdp_in), "a driver may need the program first");
+    for link in [link(1, "r0"), link(2, "r1")] {
+        core.handle(now, Event::Link(Link { xdp_prog: Some(77), ..link }));
+    }
+    core.handle(now, Event::Tick);
+    core.handle(now + TARGET_TIME, Event::Tick);
+    let accepts_none = |view: &PortView| view.reason == "its driver accepts no redirected frames";
+    assert!(core.ports().all(|(_, view)| !view.setting.xdp_in && accepts_none(view)));
+    // Nothing has changed, so the program is not attached again.
+    core.handle(now + TARGET_TIME, Event::Link(link(1, "r0")));
+    assert!(core.ports().all(|(_, view)| !view.setting.xdp_in));
+    core.handle(now + TARGET_TIME, Event::Link(Link { mtu: 1400, ..link(1, "r0") }));
+    assert!(core.ports().all(|(_, view)| view.setting.xdp_in));
+}
+
+#[test]
+fn a_driver_that_accepts_frames_only_with_a_program_attached_is_reached_by_xdp() {
+    let features =
+        |ifindex, target| Event::XdpFeatures { ifindex, native: true, target, target_frags: false };
+    let state = router().into_iter().chain([features(1, false), features(2, false)]).collect();
+    let (mut core, now) = started(Choice::default(), state);
+    assert!(core.ports().all(|(_, view)| view.setting.xdp_in && view.setting.engine == Engine::Tc));
+    let actions = core.handle(now, features(2, true));
+    assert!(actions.contains(&Action::MoveEpoch(Cause::Engine)), "{actions:?}");
+    assert_eq!(engines(&core), [("r0".to_owned(), Engine::Tc), ("r1".to_owned(), Engine::Xdp)]);
+}
+
+#[test]
+fn a_driver_that_refuses_the_program_is_left_to_tc_until_its_device_changes() {
+    let (mut core, now) = started(Choice::default(), router());
+    core.handle(now, Event::XdpRefused { ifindex: 2, error: "Invalid argument".to_owned() });
+    let r1 = |core: &Core| core.ports().nth(1).unwrap().1.clone();
+    assert_eq!(r1(&core).reason, "its driver refuses the XDP program (Invalid argument)");
+    assert!(r1(&core).setting.engine == Engine::Tc && !r1(&core).setting.xdp_in);
+    core.handle(now, Event::Dump(router()));
+    assert!(!r1(&core).setting.xdp_in, "nothing has changed");
+    core.handle(now, Event::Link(Link { mtu: 1400, ..link(2, "r1") }));
+    assert!(r1(&core).setting.engine == Engine::Xdp && r1(&core).setting.xdp_in);
+}
+
+#[test]
+fn a_driver_that_refuses_redirected_frames_is_left_to_tc_until_its_device_changes() {
+    for engine in [EngineChoice::Auto, EngineChoice::Xdp] {
+        let refused = || Event::TxError { ifindex: 2, error: "Operation not supported".to_owned() };
+        let r1 = |core: &Core| core.ports().find(|(link, _)| link.name == "r1").unwrap().1.clone();
+        let (mut core, now) = started(Choice { engine, ..Choice::default() }, router());
+        let actions = changes(&mut core, now, refused());
+        assert!(matches!(actions[..], [Action::Set(s), Action::MoveEpoch(Cause::Engine)] if s.ifindex == 2));
+        assert_eq!(r1(&core).setting.engine, Engine::Tc);
+        assert_eq!(r1(&core).reason, "its driver refuses redirected frames (Operation not supported)");
+        assert_eq!(changes(&mut core, now, refused()), []);
+        // Repeated events, a new dump and Shunt's own XDP program change nothing.
+        changes(&mut core, now, Event::Link(link(2, "r1")));
+        changes(&mut core, now, native(2));
+        changes(&mut core, now, Event::Link(Link { xdp_prog: Some(77), ..link(2, "r1") }));
+        core.handle(now, Event::Dump(router()));
+        assert_eq!(r1(&core).setting.engine, Engine::Tc);
+        for changed in [
+            Event::Link(Link { mtu: 1400, ..link(2, "r1") }),
+            Event::XdpFeatures { ifindex: 2, native: true, target: true, target_frags: false },
+        ] {
+            changes(&mut core, now, refused());
+            assert_eq!(r1(&core).setting.engine, Engine::Tc);
+            changes(&mut core, now, changed);
+            assert_eq!(r1(&core).setting.engine, Engine::Xdp);
+        }
+        // An error that arrives after the device has gone.
+        core.handle(now, Event::LinkGone { ifindex: 2 });
+        assert_eq!(changes(&mut core, now, refused()), []);
+    }
+}
+
+#[test]
+fn xdp_does_not_run_below_a_vlan_device() {
+    let (mut core, now) = started(Choice::default(), router());
+    let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, "r0.10") };
+    let actions = changes(&mut core, now, Event::Link(vlan));
+    assert!(
+        matches!(actions.as_slice(), [Action::Set(s), Action::SetUppers(_)] if s.ifindex == 1 && !s.xdp_in)
+    );
+}
+
+#[test]
+fn xdp_does_not_run_below_a_vlan_device_on_a_bond_or_bridge() {
+    for kind in ["bond", "bridge"] {
+        let (mut core, now) = started(Choice::default(), router());
+        changes(&mut core, now, Event::Link(Link { kind: Some(kind.to_owned()), ..link(6, "upper") }));
+        changes(&mut core, now, Event::Link(Link { master: Some(6), ..link(1, "r0") }));
+        let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(6), ..link(7, "upper.10") };
+        changes(&mut core, now, Event::Link(vlan));
+        let ports: Vec<(&str, bool)> =
+            core.ports().map(|(link, view)| (link.name.as_str(), view.setting.xdp_in)).collect();
+        assert_eq!(ports, [("r0", false), ("r1", true)], "{kind}");
+    }
+}
+
+#[test]
+fn nothing_is_learned_on_a_port_below_macsec() {
+    let (mut core, now) = started(Choice::default(), router());
+    let macsec = Link { kind: Some("macsec".to_owned()), lower: Some(1), ..link(6, "macsec0") };
+    changes(&mut core, now, Event::Link(macsec));
+    let held = |core: &Core| -> Vec<(bool, bool)> {
+        core.ports().map(|(_, view)| (view.setting.filtered, view.setting.filtered_out)).collect()
+    };
+    assert_eq!(held(&core), [(true, true), (false, false)]);
+    core.handle(now, Event::LinkGone { ifindex: 6 });
+    assert_eq!(held(&core), [(false, false), (false, false)]);
+}
+
+#[test]
+fn the_data_plane_is_told_which_devices_are_on_top_of_which_ports() {
+    let (mut core, now) = started(Choice::default(), router());
+    let uppers = |devices: &[(u32, &[u32])]| {
+        let all = devices.iter().map(|(upper, ports)| (*upper, ports.iter().copied().collect()));
+        Action::SetUppers(all.collect())
+    };
+    let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, "r0.10") };
+    let bridge = Link { kind: Some("bridge".to_owned()), ..link(7, "br0") };
+    assert!(changes(&mut core, now, Event::Link(vlan.clone())).contains(&uppers(&[(6, &[1])])));
+    changes(&mut core, now, Event::Link(bridge));
+    let port_of_bridge = Event::Link(Link { master: Some(7), ..vlan });
+    assert!(changes(&mut core, now, port_of_bridge).contains(&uppers(&[(6, &[1]), (7, &[1])])));
+    let other = Event::Link(Link { master: Some(7), ..link(2, "r1") });
+    assert!(changes(&mut core, now, other).contains(&uppers(&[(6, &[1]), (7, &[1, 2])])));
+    assert!(core.handle(now, Event::LinkGone { ifindex: 6 }).contains(&uppers(&[(7, &[2])])));
+}
+
+#[test]
+fn a_port_with_another_xdp_program_uses_tc() {
+    let (mut core, now) = started(Choice::default(), router());
+    changes(&mut core, now, Event::Link(Link { xdp_prog: Some(5), ..link(1, "r0") }));
+    let r0 = core.ports().find(|(link, _)| link.name == "r0").unwrap().1.clone();
+    assert!(!r0.setting.xdp_in && r0.setting.engine == Engine::Tc);
+    assert_eq!(changes(&mut core, now, Event::Link(Link { xdp_prog: Some(77), ..link(2, "r1") })), []);
+}
