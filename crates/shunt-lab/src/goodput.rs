@@ -201,13 +201,7 @@ impl Plan {
             file.insert(&name, ratio)?;
         }
         let whole = failure.is_none() && !stop.load(Ordering::Relaxed);
-        let results = if whole {
-            file.finish()?
-        } else {
-            let results = file.results().clone();
-            file.save_incomplete()?;
-            results
-        };
+        let results = file.end(whole)?;
         let (seconds, speed, dut) = (self.seconds, self.speed, self.between.is_some());
         Ok(Report { columns, cells, seconds, speed, dut, results, failure })
     }

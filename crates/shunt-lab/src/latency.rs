@@ -103,7 +103,7 @@ pub enum Percentile {
     P50,
     /// The 99th percentile.
     P99,
-    /// The greatest.
+    /// The longest time.
     Max,
 }
 
@@ -152,14 +152,7 @@ impl Plan {
                 self.save(&mut file, &column.name, &measured)?;
             }
         }
-        let results = match stop.load(Ordering::Relaxed) {
-            false => file.finish()?,
-            true => {
-                let results = file.results().clone();
-                file.save_incomplete()?;
-                results
-            }
-        };
+        let results = file.end(!stop.load(Ordering::Relaxed))?;
         let columns = self.columns.iter().map(|column| column.name.clone()).collect();
         let Self { direction, streams, seconds, .. } = *self;
         Ok(Report { columns, direction, streams, seconds, results })

@@ -324,8 +324,16 @@ impl ResultsFile {
     ///
     /// # Errors
     /// Fails if the file cannot be written.
-    pub fn finish(mut self) -> io::Result<Results> {
-        self.results.complete = true;
+    pub fn finish(self) -> io::Result<Results> {
+        self.end(true)
+    }
+
+    /// Writes the file; the results are complete unless the measurement was cut short.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be written.
+    pub fn end(mut self, complete: bool) -> io::Result<Results> {
+        self.results.complete = complete;
         self.save()?;
         Ok(self.results)
     }
