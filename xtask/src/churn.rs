@@ -2,14 +2,14 @@
 
 use crate::{
     bench::router_rig::{self, Placement, Rig},
-    shunt::{Shunt, target},
+    rows,
+    shunt::Shunt,
 };
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
 use shunt_testkit::NetNs;
 use std::{
-    fs,
     io::Write,
     process::{Child, ChildStdin, Stdio},
     sync::atomic::{AtomicBool, Ordering},
@@ -96,17 +96,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             measure(engine, options, &mut rows)?;
         }
     }
-    let path = target().join("bench/churn.json");
-    fs::create_dir_all(target().join("bench"))?;
-    let text = serde_json::to_string_pretty(&rows)?;
-    fs::write(&path, &text).with_context(|| path.display().to_string())?;
-    if options.json {
-        println!("{text}");
-    } else {
-        print(&rows);
-        println!("{}", path.display());
-    }
-    Ok(())
+    rows::show("churn.json", &rows, options.json, print)
 }
 
 fn measure(engine: &str, options: &Options, rows: &mut Vec<Row>) -> anyhow::Result<()> {

@@ -18,6 +18,7 @@ mod peers;
 mod progress;
 mod prove;
 mod reaction;
+mod rows;
 mod scale;
 mod shunt;
 mod soak;

@@ -4,6 +4,7 @@
 
 use crate::{
     bench::router_rig::{self, Placement, Rig},
+    rows,
     shunt::{Shunt, target},
 };
 use anyhow::{Context, ensure};
@@ -94,16 +95,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         }
     }
     file.finish()?;
-    let path = directory.join("scale.json");
-    let text = serde_json::to_string_pretty(&rows)?;
-    fs::write(&path, &text).with_context(|| path.display().to_string())?;
-    if options.json {
-        println!("{text}");
-    } else {
-        print(&rows);
-        println!("{}", path.display());
-    }
-    Ok(())
+    rows::show("scale.json", &rows, options.json, print)
 }
 
 fn measure(
