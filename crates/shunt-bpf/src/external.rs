@@ -27,7 +27,7 @@ const BEAT_MAX: Duration = Duration::from_millis(300);
 /// The number of descriptors that the engine's process gets.
 pub const HANDLES: usize = 12;
 
-/// The daemon's side.
+/// The maps and programs of the external engine in the daemon.
 pub(crate) struct ExternalSide {
     object: Object,
     shared: Shared<External>,

@@ -249,7 +249,7 @@ impl Engine {
         unsafe { shunt_engine_settle(&raw mut *self.inner, now_ns) }
     }
 
-    /// Drops the batch.
+    /// Drops the packets of the batch, and counts them as late.
     pub(crate) fn discard(&mut self) {
         // SAFETY: as above.
         unsafe { shunt_engine_discard(&raw mut *self.inner) }

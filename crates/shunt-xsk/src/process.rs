@@ -83,7 +83,7 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
             }
             let trouble = worker.take_trouble().map(|error| format!("cannot pass packets to Linux: {error}"));
             for warning in wrong.drain(..).chain(trouble) {
-                protocol::send(socket.as_fd(), &Report::Warning(warning), &[])?;
+                report(socket, &Report::Warning(warning))?;
             }
         }
         if now >= report_ns {

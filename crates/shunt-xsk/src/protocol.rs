@@ -13,7 +13,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
 
-/// The longest message.
+/// Bytes of the longest message.
 const MESSAGE_MAX: usize = 128 << 10;
 
 /// What the engine does while no packets come.
@@ -36,7 +36,7 @@ pub struct Port {
     pub ifindex: u32,
     /// The name of the device.
     pub name: String,
-    /// Its receive queues.
+    /// Number of its receive queues.
     pub queues: u32,
 }
 
@@ -59,10 +59,10 @@ pub struct QosCounters {
     pub policer: Option<(u64, u64)>,
 }
 
-/// To the engine.
+/// A message from the daemon to the engine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Order {
-    /// The first message.
+    /// Start to forward: the first message.
     Start {
         /// The core to run on; any if absent.
         core: Option<u32>,
@@ -70,7 +70,7 @@ pub enum Order {
         waiting: Waiting,
         /// Flows per address family.
         max_flows: u32,
-        /// The ports.
+        /// The ports to serve.
         ports: Vec<Port>,
         /// The queues of those that have some.
         qos: Vec<Qos>,
@@ -81,10 +81,10 @@ pub enum Order {
     Stop,
 }
 
-/// From the engine.
+/// A message from the engine to the daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Report {
-    /// The engine runs.
+    /// The engine forwards.
     Ready {
         /// The slots of the ports that it serves, with how the driver copies packets.
         served: Vec<u8>,

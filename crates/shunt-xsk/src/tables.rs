@@ -6,7 +6,7 @@ use crate::{
 };
 use shunt_bpf::{
     EngineSide, Entry, Key, Size,
-    abi::{Cold, Control, Flow, Plain, WAYS},
+    abi::{Cold, Control, ENGINE_CPU, Flow, Plain, WAYS},
 };
 use std::{
     ffi::c_void,
@@ -16,9 +16,6 @@ use std::{
 
 /// The C code has one set of tables per process.
 static ONLY: Mutex<()> = Mutex::new(());
-
-/// Home CPU of flows that only the engine forwards.
-pub(crate) const ENGINE_CPU: u16 = 0xffff;
 
 // SAFETY: the declarations are those of bpf/external/engine.h.
 unsafe extern "C" {
@@ -49,7 +46,7 @@ pub struct Tables {
     _only: MutexGuard<'static, ()>,
 }
 
-/// Who has the memory.
+/// The owner of the tables' memory.
 enum Owner {
     Own {
         _memory: Box<Own>,

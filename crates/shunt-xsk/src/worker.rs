@@ -30,7 +30,7 @@ pub(crate) struct Worker {
     engine: Engine,
     clock: Clock,
     counted: Vec<LaneCounters>,
-    /// The ports, by slot.
+    /// The slots of the ports that are served.
     slots: Vec<u8>,
     /// Frames passed to Linux, by slot; since the last count.
     passed: Vec<u64>,

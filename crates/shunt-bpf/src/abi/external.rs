@@ -6,7 +6,7 @@ use crate::plain;
 plain! {
     /// `struct shunt_external_port`: what the external engine counts, by ingress port.
     pub struct ExternalPort = "shunt_external_port", 48; {
-        /// Packets forwarded.
+        /// Number of packets that the engine forwarded.
         pub pkts: u64,
         /// Their bytes, from the L3 header on.
         pub bytes: u64,
@@ -30,7 +30,7 @@ plain! {
         pub beat_max_ticks: u32,
         /// The next frame to pass to Linux.
         pub inject_next: u32,
-        /// Counters by slot.
+        /// Counters of the ports, by slot.
         pub ports: [ExternalPort; PORTS_MAX as usize],
     }
 }
@@ -47,7 +47,7 @@ pub const ENGINE_CPU: u16 = 0xffff;
 pub const ENGINE_FULL: usize = 63;
 /// A queue was full, or CoDel shortened it.
 pub const QUEUE: usize = 64;
-/// The policer.
+/// The policer dropped the packet.
 pub const POLICED: usize = 65;
 
 plain! {
@@ -55,9 +55,9 @@ plain! {
     pub struct Injected = "shunt_injected", 1800; {
         /// The length of the frame.
         pub bytes: u32,
-        /// Zero.
+        /// Padding; always 0.
         pub _pad: u32,
-        /// The frame.
+        /// The frame from its MACs on, without FCS.
         pub frame: [u8; FRAME_MAX as usize],
     }
 }

@@ -37,10 +37,10 @@ pub(super) struct Seen {
     pub(super) wan: Vec<Counted>,
 }
 
-/// A probe.
+/// A UDP packet that the WAN host sends back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Probe {
-    /// When it was sent.
+    /// Time from the start of the run until it was sent.
     pub(super) at: Duration,
     /// The time until the answer; None if there was none.
     pub(super) rtt: Option<Duration>,
