@@ -4,7 +4,7 @@
  * case: FAMILY=4
  * case: FAMILY=6
  * mutant: core/forward.h | return !(differ << 16); | return !(differ << 24);
- * mutant: core/forward.h | *(const __u64 *)a ^ *(const __u64 *)b; | ((const __u64 *)a)[3] ^ ((const __u64 *)b)[3];
+ * mutant: core/forward.h | *(const shunt_l2_u64 *)a ^ *(const shunt_l2_u64 *)b; | ((const shunt_l2_u64 *)a)[3] ^ ((const shunt_l2_u64 *)b)[3];
  * mutant: core/forward.h | p->wire_bytes > f->max_l3_bytes | p->wire_bytes > f->max_l3_bytes + 1
  * mutant: core/forward.h | f->epoch != control->epoch | 0
  */

@@ -7,7 +7,7 @@ use anyhow::ensure;
 use checker::{Checker, Verdict};
 use harness::Harness;
 use std::{
-    fs, panic,
+    panic,
     path::Path,
     process::ExitCode,
     sync::atomic::{AtomicUsize, Ordering},
@@ -70,15 +70,8 @@ impl Task<'_> {
 }
 
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let mut harnesses = Vec::new();
-    for file in fs::read_dir(HARNESSES)? {
-        let path = file?.path();
-        if path.extension().is_some_and(|extension| extension == "c") {
-            harnesses.push(Harness::read(&path)?);
-        }
-    }
+    let mut harnesses = Harness::read_all(Path::new(HARNESSES))?;
     harnesses.retain(|harness| options.only.as_ref().is_none_or(|only| *only == harness.name));
-    harnesses.sort_by(|a, b| a.name.cmp(&b.name));
     ensure!(!harnesses.is_empty(), "{HARNESSES} has no such harness");
     let checker = Checker::find(options.limit)?;
     let mut claims: Vec<Task> = Vec::new();

@@ -30,6 +30,9 @@ pub struct Options {
     /// Give two of the wires a VLAN each, with VLAN devices on the routers.
     #[arg(long)]
     vlans: bool,
+    /// Change IPsec policies, too; the kernel must have XFRM.
+    #[arg(long)]
+    ipsec: bool,
     /// Run Shunt on neither router, to test the oracle.
     #[arg(long)]
     without_shunt: bool,
@@ -56,6 +59,7 @@ pub fn start(options: &Options) -> anyhow::Result<()> {
         program: program.map(|path| path.to_string_lossy().into_owned()),
         reaction: Duration::from_millis(options.reaction_ms),
         vlans: options.vlans,
+        ipsec: options.ipsec,
         one_sided: options.one_sided,
         shrink: Duration::from_secs(options.shrink),
     };

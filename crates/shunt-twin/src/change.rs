@@ -28,6 +28,8 @@ pub(crate) enum Subject {
     Qdisc,
     Conntrack,
     Forwarding,
+    /// IPsec policies.
+    Ipsec,
     /// The daemon is killed and started again.
     Daemon,
 }
@@ -43,11 +45,13 @@ pub(crate) struct Change {
     pub(crate) raises: Option<Site>,
     /// The new MAC of the host at a site, which the host announces.
     pub(crate) announces: Option<(Site, Mac)>,
+    /// Whether Linux does not announce the change, so that Shunt acts on it at the next proof of each flow.
+    pub(crate) is_silent: bool,
 }
 
 impl Change {
     fn new(subject: Subject, commands: Vec<String>) -> Self {
-        Self { subject, commands, moves: None, raises: None, announces: None }
+        Self { subject, commands, moves: None, raises: None, announces: None, is_silent: false }
     }
 
     /// Whether the change is atomic: no packet is handled in a third way, and Linux loses none.
@@ -55,11 +59,12 @@ impl Change {
         match self.subject {
             Subject::Rule | Subject::Set | Subject::Neighbour => true,
             Subject::Route | Subject::Mtu | Subject::Forwarding | Subject::Conntrack => {
-                self.commands.len() == 1
+                self.commands.len() == 1 && !self.is_silent
             }
             // Adding an IPv6 address also adds a route that for a moment answers "no route".
             Subject::Address => false,
-            Subject::IpRule | Subject::Bridge | Subject::Link | Subject::Qdisc | Subject::Daemon => false,
+            Subject::IpRule | Subject::Bridge | Subject::Link | Subject::Qdisc => false,
+            Subject::Ipsec | Subject::Daemon => false,
         }
     }
 }
@@ -79,6 +84,8 @@ impl fmt::Display for Change {
 pub(crate) struct Changes<'a> {
     flows: &'a [Flow],
     wires: Wires,
+    /// Whether the kernel has IPsec.
+    ipsec: bool,
     down: BTreeSet<&'static str>,
     unforwarded: BTreeSet<&'static str>,
     /// Whether the two ports of the bridge forward nothing to each other.
@@ -101,15 +108,17 @@ const WEIGHTS: &[(Subject, usize)] = &[
     (Subject::Qdisc, 6),
     (Subject::Conntrack, 3),
     (Subject::Forwarding, 3),
+    (Subject::Ipsec, 8),
     (Subject::Daemon, 1),
 ];
 
 impl<'a> Changes<'a> {
-    pub(crate) fn new(flows: &'a [Flow], wires: Wires) -> Self {
+    pub(crate) fn new(flows: &'a [Flow], wires: Wires, ipsec: bool) -> Self {
         let nothing = BTreeSet::new;
         Self {
             flows,
             wires,
+            ipsec,
             down: nothing(),
             unforwarded: nothing(),
             isolated: false,
@@ -146,6 +155,8 @@ impl<'a> Changes<'a> {
             Subject::Qdisc => self.qdisc(rng),
             Subject::Conntrack => self.conntrack(rng),
             Subject::Forwarding => self.forwarding(rng),
+            Subject::Ipsec if self.ipsec => self.ipsec_policy(rng),
+            Subject::Ipsec => self.mtu(rng),
             Subject::Daemon => Change::new(Subject::Daemon, Vec::new()),
         }
     }
@@ -332,8 +343,31 @@ impl<'a> Changes<'a> {
         Change::new(Subject::IpRule, vec![clear, table, add])
     }
 
+    /// Forbids a flow, or demands that its packets come from a tunnel, which none does.
+    fn ipsec_policy(&self, rng: &mut Rng) -> Change {
+        if rng.u8(..3) == 0 {
+            return Change::new(Subject::Ipsec, vec!["ip xfrm policy flush".to_owned()]);
+        }
+        let flow = self.flow(rng);
+        let (source, port) = (flow.source.ip(), flow.port());
+        let destination = flow.inner.unwrap_or(flow.destination).ip();
+        let protocol = if matches!(flow.speech, crate::flow::Speech::Tcp) { "tcp" } else { "udp" };
+        let selector = format!("src {source} dst {destination} proto {protocol} sport {port}");
+        let act = [
+            "dir fwd action block",
+            "dir out action block",
+            "dir fwd tmpl proto esp mode transport",
+            "dir fwd action allow",
+        ];
+        let act = act[rng.usize(..act.len())];
+        Change::new(Subject::Ipsec, vec![format!("ip xfrm policy update {selector} {act}")])
+    }
+
     fn mtu(&self, rng: &mut Rng) -> Change {
         let site = [Site::Wan, Site::Wan2, Site::Wan, Site::Dmz][rng.usize(..4)];
+        if rng.u8(..3) == 0 {
+            return self.mtu_of_ipv6(site, rng);
+        }
         let mtu = [1500, 1500, 1400, 1280, 2000][rng.usize(..5)];
         let set = |device: &str| format!("ip link set dev {device} mtu {mtu}");
         let mut commands = vec![set(site.port())];
@@ -341,6 +375,14 @@ impl<'a> Changes<'a> {
             commands.push(set(self.wires.device(site)));
         }
         Change::new(Subject::Mtu, commands)
+    }
+
+    /// Sets the MTU of IPv6 alone to its minimum, or to that of the device.
+    fn mtu_of_ipv6(&self, site: Site, rng: &mut Rng) -> Change {
+        let device = self.wires.device(site);
+        let mtu = ["1280".to_owned(), format!("$(cat /sys/class/net/{device}/mtu)")];
+        let set = format!("sysctl -q -w net/ipv6/conf/{device}/mtu={}", mtu[rng.usize(..2)]);
+        Change { is_silent: true, ..Change::new(Subject::Mtu, vec![set]) }
     }
 
     fn qdisc(&self, rng: &mut Rng) -> Change {

@@ -69,6 +69,10 @@ const IDLE: Duration = Duration::from_millis(40);
 const LATE: Duration = Duration::from_millis(400);
 /// Marks the numbers of packets that are sent during changes.
 const PROBE: u32 = 1 << 31;
+/// Longer than the time between two proofs of a flow.
+const UNTIL_PROOF: Duration = Duration::from_millis(2500);
+/// Longer than conntrack may take to show a connection as closed that a genuine RST has closed (docs/limitations.md).
+const UNTIL_CLOSED: Duration = Duration::from_millis(150);
 /// After so many differences the routers' states have diverged, and the episode ends.
 const ENOUGH: usize = 20;
 /// Time between two calls of the observer.
@@ -194,12 +198,18 @@ impl Run<'_> {
         }
         let frames = Arc::new(frames);
         self.both(|| Request::Send(Arc::clone(&frames)));
+        if self.options.engine.is_some() && intents.iter().any(|intent| intent.shape == Shape::Reset) {
+            thread::sleep(UNTIL_CLOSED);
+        }
     }
 
     fn change(&mut self, step: usize, change: &Change) {
         *self.outcome.changes.entry(change.subject).or_default() += 1;
         if let Some(daemon) = self.daemon.as_mut().filter(|_| change.subject == Subject::Daemon) {
             daemon.crash();
+        }
+        if matches!(change.subject, Subject::Conntrack | Subject::Link) {
+            self.states.iter_mut().for_each(FlowState::forbid_jumps);
         }
         let commands = Arc::new(change.commands.clone());
         let one_sided = self.options.one_sided && matches!(change.subject, Subject::Rule | Subject::Set);
@@ -228,7 +238,7 @@ impl Run<'_> {
             self.hello(&[host]);
         }
         self.both(|| Request::Linger(Duration::ZERO));
-        thread::sleep(reaction);
+        thread::sleep(if change.is_silent { UNTIL_PROOF } else { reaction });
     }
 
     /// Makes a change while packets pass through the subject. Each frame that leaves must be one that the reference sends
@@ -317,7 +327,7 @@ impl Run<'_> {
         let Some(identity) = Identity::find(&frame.bytes).filter(|identity| identity.shows) else { return };
         let Some(state) = self.states.get_mut(usize::from(identity.flow)) else { return };
         if is_about_itself(&frame.bytes) {
-            state.seen[usize::from(identity.back)] = Some(frame.clone());
+            state.learn(identity, frame.clone());
         }
     }
 

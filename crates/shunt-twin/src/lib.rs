@@ -58,6 +58,8 @@ pub struct Options {
     pub reaction: Duration,
     /// Whether two of the wires carry a VLAN.
     pub vlans: bool,
+    /// Whether changes include IPsec policies, which needs a kernel with XFRM.
+    pub ipsec: bool,
     /// Whether to leave out changes of rules and sets on the router with Shunt, to test that the oracle finds this.
     pub one_sided: bool,
     /// How long to search for a shorter sequence that shows a difference; zero skips the search.
@@ -90,7 +92,8 @@ pub fn run_with_progress(options: &Options, progress: &mut dyn FnMut(&Report)) -
     let share = |all: u64, episode: u64| all * (episode + 1) / episodes - all * episode / episodes;
     for episode in 0..episodes {
         let seed = options.seed.wrapping_add(episode.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let plan = Plan::new(seed, share(options.packets, episode), share(options.changes, episode), wires);
+        let [packets, changes] = [options.packets, options.changes].map(|all| share(all, episode));
+        let plan = Plan::new(seed, packets, changes, wires, options.ipsec);
         let episode_options = EpisodeOptions {
             engine: options.engine.clone(),
             program: options.program.clone(),

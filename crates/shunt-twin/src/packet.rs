@@ -51,12 +51,57 @@ pub(crate) struct Intent {
     pub(crate) number: u32,
 }
 
-/// The state of a flow's two directions from which packets are built: the last packets as Linux alone sent them, and the next TCP
-/// sequence numbers.
+/// The state of a flow's two directions from which packets are built: the last packets as Linux alone sent them, the next TCP
+/// sequence numbers, and whether these may jump.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FlowState {
     pub(crate) seen: [Option<Frame>; 2],
-    pub(crate) next: [u32; 2],
+    next: [u32; 2],
+    jump: [Jump; 2],
+}
+
+/// Whether conntrack would follow a jump of a direction's sequence number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Jump {
+    /// It has not seen the connection begin, so that it does not know the scale of the windows.
+    #[default]
+    Never,
+    /// It may not have seen the last jump.
+    Jumped,
+    /// It has seen the last jump.
+    Seen,
+    /// It has also seen the window that the other side opened then.
+    Possible,
+}
+
+/// Bytes by which a sequence number jumps, as if the packets between had taken another way. The jumps of a long connection add up to
+/// gigabytes, which conntrack bridges only with Shunt's help. Each is less than Shunt takes for data in flight (64 MiB).
+const JUMP: u32 = 60 << 20;
+/// Scale of the windows: 65,535 << 14 bytes are more than a jump.
+const WINDOW_SCALE: u8 = 14;
+
+impl FlowState {
+    /// Remembers a packet as it left the router without Shunt, for replies to it.
+    pub(crate) fn learn(&mut self, identity: Identity, frame: Frame) {
+        let [ours, theirs] = [usize::from(identity.back), usize::from(!identity.back)];
+        if !identity.plain {
+            self.jump = [if identity.back && self.seen[0].is_some() { Jump::Jumped } else { Jump::Never }; 2];
+        } else {
+            for (direction, before, after) in
+                [(ours, Jump::Jumped, Jump::Seen), (theirs, Jump::Seen, Jump::Possible)]
+            {
+                if self.jump[direction] == before {
+                    self.jump[direction] = after;
+                }
+            }
+        }
+        self.seen[ours] = Some(frame);
+    }
+
+    /// Lets no sequence number jump until the next connection: conntrack may have forgotten this one.
+    pub(crate) fn forbid_jumps(&mut self) {
+        self.jump = [Jump::Never; 2];
+    }
 }
 
 pub(crate) const ICMP: u8 = 1;
@@ -170,23 +215,31 @@ impl Intent {
             tcp.flags = tcp_flags(self.shape, rng);
             if self.shape == Shape::Syn && !self.back {
                 state.next = [rng.u32(..), rng.u32(..)];
+                state.forbid_jumps();
+            }
+            if self.shape == Shape::Plain && state.jump[ours] == Jump::Possible {
+                state.next[ours] = state.next[ours].wrapping_add(JUMP);
+                state.jump[ours] = Jump::Jumped;
             }
             (tcp.sequence, tcp.acknowledgement) = (state.next[ours], state.next[theirs]);
-            // Conntrack closes a connection only by a reset that continues the last acknowledged byte it has seen, which fast packets do
-            // not show it (docs/limitations.md). So no reset here continues it.
-            if tcp.flags & Tcp::RST != 0 {
+            // A reset among random flags does not continue the connection, and so does not close it.
+            if self.shape == Shape::Flags && tcp.flags & Tcp::RST != 0 {
                 tcp.sequence = tcp.sequence.wrapping_add(1);
             }
             if tcp.flags & Tcp::SYN != 0 {
-                tcp.options = vec![2, 4, 5, 180, 1, 3, 3, 7];
+                tcp.options = vec![2, 4, 5, 180, 1, 3, 3, WINDOW_SCALE];
             } else if flow.number % 2 == 0 {
                 tcp.options = [&[1, 1, 8, 10][..], &self.number.to_be_bytes(), &[0; 4]].concat();
             }
             if tcp.flags & (Tcp::SYN | Tcp::RST) != 0 {
                 payload.truncate(12);
             }
-            let taken = payload.len() as u32 + u32::from(tcp.flags & (Tcp::SYN | Tcp::FIN) != 0);
-            state.next[ours] = state.next[ours].wrapping_add(taken);
+            // The receiver acknowledges no other shapes: conntrack may not have seen them, and ignores acknowledgements of what it has not
+            // seen.
+            if matches!(self.shape, Shape::Plain | Shape::Syn | Shape::SynAck | Shape::Fin) {
+                let taken = payload.len() as u32 + u32::from(tcp.flags & (Tcp::SYN | Tcp::FIN) != 0);
+                state.next[ours] = state.next[ours].wrapping_add(taken);
+            }
         }
         if flow.speech == Speech::Echo {
             payload = echo(&packet, flow.port(), self, &payload);

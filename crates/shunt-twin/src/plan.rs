@@ -34,11 +34,11 @@ const ROUND: usize = 100;
 
 impl Plan {
     /// Generates an episode with so many packets, and so many changes spread among them.
-    pub(crate) fn new(seed: u64, packets: u64, changes: u64, wires: Wires) -> Self {
+    pub(crate) fn new(seed: u64, packets: u64, changes: u64, wires: Wires, ipsec: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         let flows: Vec<Flow> = (0..FLOWS).map(Flow::new).collect();
         let mut talk = Talk::new(&flows, wires);
-        let mut made = Changes::new(&flows, wires);
+        let mut made = Changes::new(&flows, wires, ipsec);
         let mut steps = Vec::new();
         let (mut sent, mut changed) = (0, 0);
         while sent < packets {

@@ -17,6 +17,7 @@ fn options(seed: u64, engine: Option<&str>) -> Options {
         // Generous, for machines that run other tests.
         reaction: Duration::from_millis(if is_guest() { 500 } else { 100 }),
         vlans: is_guest(),
+        ipsec: is_guest(),
         one_sided: false,
         shrink: Duration::ZERO,
     }

@@ -27,7 +27,20 @@ pub struct Mutant {
 }
 
 impl Harness {
-    pub fn read(path: &Path) -> anyhow::Result<Self> {
+    /// Reads all harnesses of a directory, sorted by name.
+    pub fn read_all(directory: &Path) -> anyhow::Result<Vec<Self>> {
+        let mut harnesses = Vec::new();
+        for file in fs::read_dir(directory)? {
+            let path = file?.path();
+            if path.extension().is_some_and(|extension| extension == "c") {
+                harnesses.push(Self::read(&path)?);
+            }
+        }
+        harnesses.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(harnesses)
+    }
+
+    fn read(path: &Path) -> anyhow::Result<Self> {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let lines = |word: &str| {
             let start = format!(" * {word}: ");
@@ -86,5 +99,21 @@ impl Mutant {
 impl fmt::Display for Mutant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {:?} for {:?}", self.file, self.to, self.from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mutant_changes_the_core_as_it_is_now() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let harnesses = Harness::read_all(&root.join("proof/core")).unwrap();
+        assert!(harnesses.len() > 5);
+        for mutant in harnesses.iter().flat_map(|harness| &harness.mutants) {
+            let directory = tempfile::tempdir().unwrap();
+            mutant.apply(&root.join("bpf"), directory.path()).unwrap();
+        }
     }
 }

@@ -8,6 +8,8 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 mkdir -p /dev/pts /dev/shm /var/run
 mount -t devpts pts /dev/pts
+ln -s /proc/self/fd /dev/fd
+ln -s /proc/self/fd/0 /dev/stdin
 mount -t cgroup2 cgroup /sys/fs/cgroup
 ip link set lo up
 for module in $(echo "${MODULES:-}" | tr , ' '); do modprobe "$module"; done

@@ -56,6 +56,29 @@ const TESTS: [(&str, &[(&str, &str)]); 3] = [
                 "qdisc_kinds::a_queue_of_mq_with_a_qdisc_of_its_own_is_not_bypassed",
             ),
             ("cake on an ifb, for what comes in", "qdisc_kinds::ingress_traffic_shaped_by_an_ifb_stays_slow"),
+            (
+                "GRE, IPIP, VXLAN and WireGuard that end on the router",
+                "tunnels::packets_of_a_tunnel_that_ends_on_the_router_are_not_learned",
+            ),
+            (
+                "VXLAN that passes the router, aggregated",
+                "tunnels::aggregates_of_a_tunnel_that_passes_the_router_are_not_sent_longer_than_the_mtu",
+            ),
+            (
+                "a container between macvlans",
+                "tunnels::packets_that_a_container_routes_between_macvlans_are_not_learned",
+            ),
+            (
+                "a container between bridges",
+                "re_entry::packets_that_passed_another_namespace_are_not_learned",
+            ),
+            (
+                "packets that IPsec demands encrypted",
+                "re_entry::packets_that_ipsec_requires_encrypted_are_not_forwarded_in_clear_text",
+            ),
+            ("a VRF", "vrfs::flows_between_ports_of_a_vrf_are_fast"),
+            ("IPVS", "balanced::a_connection_that_ipvs_balances_stays_slow"),
+            ("failover of a bond", "bonds::a_failover_of_a_bond_takes_effect_at_once"),
             ("static flows without BTF", "statics::flows_are_forwarded_without_btf"),
             ("nothing left behind", "a_daemon_that_ends_leaves_nothing_behind"),
         ],
@@ -90,10 +113,10 @@ const TESTS: [(&str, &[(&str, &str)]); 3] = [
     (
         "twin",
         &[
-            ("twins, VLANs, Linux alone", "linux_does_the_same_twice"),
-            ("twins, VLANs, engine tc", "tc_cannot_be_told_from_linux"),
-            ("twins, VLANs, engine xdp", "xdp_cannot_be_told_from_linux"),
-            ("twins, VLANs, engine auto", "auto_cannot_be_told_from_linux"),
+            ("twins, VLANs and IPsec, Linux alone", "linux_does_the_same_twice"),
+            ("twins, VLANs and IPsec, engine tc", "tc_cannot_be_told_from_linux"),
+            ("twins, VLANs and IPsec, engine xdp", "xdp_cannot_be_told_from_linux"),
+            ("twins, VLANs and IPsec, engine auto", "auto_cannot_be_told_from_linux"),
         ],
     ),
 ];
