@@ -26,7 +26,7 @@ struct {
 	__type(value, struct operation);
 } proof_scratch SEC(".maps");
 
-enum { TICKS_PER_S = 1000, IFINDEX = 3, TTL = 64 };
+enum { TICKS_PER_S = 1000, IFINDEX = 3, TTL = 64, OFFSET_OF_STATE = __builtin_offsetof(struct shunt_candidate, state) };
 
 static __always_inline void make_key(__u32 number, union shunt_key *key)
 {
@@ -152,6 +152,80 @@ int change_route(struct arguments *args)
 	args->result = shunt_note_prefix(4, hi, lo, 32);
 	if (args->result)
 		shunt_move_epoch();
+	return 0;
+}
+
+/* A candidate whose bytes are all the same, but for its state. */
+static __always_inline __u64 candidate_word(__u64 number, __u32 word)
+{
+	return number * 0x0101010101010101ULL & (word == OFFSET_OF_STATE / 8 ? ~0ULL << 32 : ~0ULL);
+}
+
+/* Takes the candidate of a cookie as egress does. Returns in `out` whether each byte is that of the packet with this number. */
+static __always_inline void take(struct arguments *args, __u16 cookie, __u64 number)
+{
+	__u32 index = cookie % SHUNT_CANDIDATES, zero = 0;
+	struct shunt_candidate *c = bpf_map_lookup_elem(&shunt_candidates, &index);
+	struct operation *scratch = bpf_map_lookup_elem(&proof_scratch, &zero);
+	__u64 *words;
+
+	if (!c || !scratch)
+		return;
+	args->result = shunt_take_candidate(c, cookie, &scratch->candidate);
+	scratch->candidate.state = 0;
+	words = (__u64 *)&scratch->candidate;
+	args->out[0] = 1;
+	for (__u32 word = 0; word < sizeof(*c) / 8; word++)
+		if (words[word] != candidate_word(number, word))
+			args->out[0] = 0;
+}
+
+/* Keeps a packet as a candidate, as ingress does. Returns its cookie, or 0 if the slot is being written. */
+static __always_inline __u16 keep(__u64 number)
+{
+	__u32 index = 0;
+	struct shunt_candidate *c = bpf_map_lookup_elem(&shunt_candidates, &index);
+	__u16 cookie;
+
+	if (!c)
+		return 0;
+	cookie = shunt_claim_candidate(c, index);
+	if (!cookie)
+		return 0;
+	for (__u32 word = 0; word < sizeof(*c) / 8; word++) {
+		if (word == OFFSET_OF_STATE / 8)
+			((__u32 *)c)[OFFSET_OF_STATE / 4 + 1] = candidate_word(number, word) >> 32;
+		else
+			((__u64 *)c)[word] = candidate_word(number, word);
+	}
+	shunt_publish_candidate(c, cookie, 0);
+	return cookie;
+}
+
+SEC("syscall")
+int keep_candidate(struct arguments *args)
+{
+	args->result = keep(args->action);
+	return 0;
+}
+
+/* Takes the candidate of a packet that arrived earlier. */
+SEC("syscall")
+int take_candidate(struct arguments *args)
+{
+	take(args, args->key, args->action);
+	return 0;
+}
+
+/* A packet that arrives and leaves. */
+SEC("syscall")
+int keep_and_take(struct arguments *args)
+{
+	__u16 cookie = keep(args->action);
+
+	args->result = SHUNT_NOT_WATCHED;
+	if (cookie)
+		take(args, cookie, args->action);
 	return 0;
 }
 

@@ -60,6 +60,7 @@ fn table_with(changes: &[(&str, &str)]) -> Table {
     regions.map("shunt_table4", ENTRIES_MAX, 128, false);
     regions.map("shunt_cold4", ENTRIES_MAX, 32, false);
     regions.map("shunt_marks", 1, 64, false);
+    regions.map("shunt_candidates", 1, 168, false);
     for own in ["shunt_scratch", "shunt_counters", "proof_scratch"] {
         regions.map(own, 64, LARGE, true);
     }
@@ -90,6 +91,21 @@ impl Table {
 
     fn retire(&self, key: u64) -> Step {
         self.run("retire_flow", key, 0)
+    }
+
+    /// Keeps a packet in the candidates' only slot.
+    fn keep(&self, number: u64) -> Step {
+        self.run("keep_candidate", 0, number)
+    }
+
+    /// Takes the candidate of the packet that was kept first.
+    fn take_first(&self, number: u64) -> Step {
+        // SHUNT_CANDIDATES, the first generation.
+        self.run("take_candidate", 4096, number)
+    }
+
+    fn keep_and_take(&self, number: u64) -> Step {
+        self.run("keep_and_take", 0, number)
     }
 
     fn sweep(&self, all: bool) -> Step {
@@ -183,7 +199,19 @@ fn changes_end_flows(done: &[Done]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A candidate is taken once, and whole: never with bytes of another packet.
+fn candidates_are_whole(done: &[Done]) -> anyhow::Result<()> {
+    let is_take = |run: &&Done| matches!(run.function, "take_candidate" | "keep_and_take");
+    let taken: Vec<&Done> = done.iter().filter(is_take).filter(|run| run.arguments[2] == 0).collect();
+    ensure!(taken.iter().all(|run| run.arguments[3] == 1), "a mixture of candidates, or another packet's");
+    let mut numbers: Vec<u64> = taken.iter().map(|run| run.arguments[1]).collect();
+    numbers.sort_unstable();
+    ensure!(numbers.windows(2).all(|two| two[0] != two[1]), "a candidate was taken twice");
+    Ok(())
+}
+
 fn judge(done: &[Done]) -> anyhow::Result<()> {
+    candidates_are_whole(done)?;
     changes_end_flows(done)?;
     learning_is_not_refused(done)?;
     actions_are_whole(done)?;
@@ -214,9 +242,10 @@ enum Which {
     Stack,
     Full,
     Changed,
+    Overwritten,
 }
 
-const ALL: [Which; 11] = [
+const ALL: [Which; 12] = [
     Which::Inserted,
     Which::Renewed,
     Which::LearnedAgain,
@@ -228,6 +257,7 @@ const ALL: [Which; 11] = [
     Which::Stack,
     Which::Full,
     Which::Changed,
+    Which::Overwritten,
 ];
 
 fn scenario(table: &Table, which: Which) -> Scenario {
@@ -322,6 +352,10 @@ fn scenario(table: &Table, which: Which) -> Scenario {
         Which::Changed => (
             vec![t.empty(2, ENTRIES)],
             vec![vec![t.learn(1, 1), t.forward(1)], vec![t.change(1), t.forward(1)]],
+        ),
+        Which::Overwritten => (
+            vec![t.empty(1, 1), t.keep(1)],
+            vec![vec![t.take_first(1), t.take_first(1)], vec![t.keep_and_take(2)], vec![t.keep_and_take(3)]],
         ),
     };
     Scenario { before, cpus, after: table.flushed() }
@@ -459,6 +493,33 @@ fn relearning_a_flow_in_two_entries_is_rejected() {
 #[test]
 fn a_flow_learned_while_its_route_changes_is_not_used() {
     holds(Which::Changed);
+}
+
+#[test]
+fn a_candidate_that_is_overwritten_is_not_used() {
+    holds(Which::Overwritten);
+}
+
+#[test]
+fn reading_a_candidate_after_its_cookie_was_checked_is_rejected() {
+    fails(
+        Which::Overwritten,
+        QUICK,
+        &[
+            ("\t*copy = *c;\n", ""),
+            (
+                "if (have == cookie)\n\t\treturn SHUNT_OK;",
+                "*copy = *c;\n\tif (have == cookie)\n\t\treturn SHUNT_OK;",
+            ),
+        ],
+    );
+}
+
+#[test]
+#[ignore = "compiles a table of its own; in make test-long"]
+fn drawing_a_cookie_without_an_exchange_is_rejected() {
+    let exchange = "if (__sync_val_compare_and_swap(&c->state, have, cookie | SHUNT_CANDIDATE_BUSY) != have)\n\t\treturn 0;";
+    fails(Which::Overwritten, TWICE, &[(exchange, "c->state = cookie | SHUNT_CANDIDATE_BUSY;")]);
 }
 
 #[test]
