@@ -4,8 +4,7 @@
 enum {
 	NS_PER_US = 1000,
 	NS_PER_S = 1000000000,
-	/* CoDel drops nothing from a class that holds no more than one full-sized packet. */
-	CODEL_FLOOR_BYTES = 1514,
+	QUANTUM = 1514, /* of the class of an invalid configuration */
 };
 
 void shunt_meter_set(struct shunt_bucket_meter *m, __u64 bytes_per_s, __u32 burst_bytes)
@@ -109,7 +108,7 @@ void shunt_sched_init(struct shunt_sched *s, const struct shunt_sched_config *co
 		s->classes[i].head = s->classes[i].tail = SHUNT_NO_ITEM;
 	/* One class without a limit, if the configuration is invalid. */
 	s->config.classes = 1;
-	s->config.class_config[0].quantum = CODEL_FLOOR_BYTES;
+	s->config.class_config[0].quantum = QUANTUM;
 	s->config.class_config[0].limit_bytes = 0xffffffff;
 	shunt_sched_configure(s, config);
 }
@@ -124,15 +123,33 @@ __u32 shunt_sched_class(const struct shunt_sched_config *config, __u8 dscp, __u3
 	return class_and_one ? (__u32)class_and_one - 1 : config->default_class;
 }
 
+/* Whether a class may have one more item: of its own, or of those for whoever comes first. */
+static int has_item(const struct shunt_sched *s, const struct shunt_class *c)
+{
+	__u32 own = s->items_max / (2 * s->config.classes);
+	__u64 common = 0;
+
+	if (s->free == SHUNT_NO_ITEM)
+		return 0;
+	if (c->counters.backlog_pkts < own)
+		return 1;
+	for (__u32 i = 0; i < s->config.classes; i++)
+		if (s->classes[i].counters.backlog_pkts > own)
+			common += s->classes[i].counters.backlog_pkts - own;
+	return common < s->items_max - (__u64)own * s->config.classes;
+}
+
 int shunt_sched_enqueue(struct shunt_sched *s, __u64 handle, __u32 bytes, __u8 dscp, __u32 mark, __u64 now_ns)
 {
 	__u32 number = shunt_sched_class(&s->config, dscp, mark), at = s->free;
 	struct shunt_class *c = &s->classes[number];
 
-	if (at == SHUNT_NO_ITEM || c->counters.backlog_bytes + bytes > s->config.class_config[number].limit_bytes) {
+	if (!has_item(s, c) || c->counters.backlog_bytes + bytes > s->config.class_config[number].limit_bytes) {
 		c->counters.dropped_full++;
 		return 0;
 	}
+	if (bytes > s->largest_bytes)
+		s->largest_bytes = bytes;
 	s->free = s->items[at].next;
 	s->items[at] =
 		(struct shunt_queued){ .handle = handle, .since_ns = now_ns, .bytes = bytes, .next = SHUNT_NO_ITEM };
@@ -172,9 +189,10 @@ static __u64 until_next_drop(__u64 interval_ns, __u32 drops)
 }
 
 /* Whether CoDel's state lets the packet at the head be dropped: its delay has been too long for an interval. */
-static int too_late(const struct shunt_class_config *config, struct shunt_class *c, __u64 delay_ns, __u64 now_ns)
+static int too_late(const struct shunt_class_config *config, struct shunt_class *c, __u32 largest_bytes, __u64 delay_ns,
+		    __u64 now_ns)
 {
-	if (delay_ns < (__u64)config->target_us * NS_PER_US || c->counters.backlog_bytes <= CODEL_FLOOR_BYTES) {
+	if (delay_ns < (__u64)config->target_us * NS_PER_US || c->counters.backlog_bytes <= largest_bytes) {
 		c->above_since_ns = 0;
 		return 0;
 	}
@@ -186,10 +204,11 @@ static int too_late(const struct shunt_class_config *config, struct shunt_class 
 }
 
 /* Whether to drop the packet at the head now: RFC 8289, one packet at a time. */
-static int codel_drops(const struct shunt_class_config *config, struct shunt_class *c, __u64 delay_ns, __u64 now_ns)
+static int codel_drops(const struct shunt_class_config *config, struct shunt_class *c, __u32 largest_bytes,
+		       __u64 delay_ns, __u64 now_ns)
 {
 	__u64 interval_ns = (__u64)config->interval_us * NS_PER_US;
-	int late = config->target_us && too_late(config, c, delay_ns, now_ns);
+	int late = config->target_us && too_late(config, c, largest_bytes, delay_ns, now_ns);
 
 	if (!late) {
 		c->dropping = 0;
@@ -254,7 +273,7 @@ enum shunt_sched_verdict shunt_sched_dequeue(struct shunt_sched *s, __u64 now_ns
 	if (!conforms(&s->meter, now_ns))
 		return SHUNT_SCHED_WAIT;
 	delay_ns = now_ns - s->items[c->head].since_ns;
-	if (codel_drops(&s->config.class_config[number], c, delay_ns, now_ns)) {
+	if (codel_drops(&s->config.class_config[number], c, s->largest_bytes, delay_ns, now_ns)) {
 		pop(s, c, item);
 		c->counters.dropped_codel++;
 		return SHUNT_SCHED_DROPPED;

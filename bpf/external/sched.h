@@ -69,7 +69,7 @@ struct shunt_queued {
 struct shunt_class_counters {
 	__u64 sent_pkts;
 	__u64 sent_bytes;
-	__u64 dropped_full; /* the queue was at its limit, or no item was free */
+	__u64 dropped_full; /* the queue was at its limit, or had its share of the items */
 	__u64 dropped_codel;
 	__u64 delay_sum_ns; /* of packets that were sent */
 	__u64 delay_max_ns;
@@ -97,6 +97,8 @@ struct shunt_sched {
 	struct shunt_queued *items;
 	__u32 items_max;
 	__u32 free;
+	__u32 largest_bytes; /* of the packets so far: CoDel drops nothing from a class that holds no more */
+	__u32 reserved;
 };
 
 enum shunt_sched_verdict {
@@ -110,7 +112,10 @@ enum shunt_sched_verdict {
 void shunt_meter_set(struct shunt_bucket_meter *m, __u64 bytes_per_s, __u32 burst_bytes);
 /* Returns 1 if a packet conforms. If not, counts it as dropped, and returns 0. */
 int shunt_police(struct shunt_policer *policer, __u32 bytes, __u64 now_ns);
-/* Prepares a scheduler without packets. `items` is room for packets of all classes together. */
+/*
+ * Prepares a scheduler without packets. `items` is room for packets of all classes together. Half of it belongs to the
+ * classes in equal parts, so that none can take the room of another; the other half is for whoever comes first.
+ */
 void shunt_sched_init(struct shunt_sched *s, const struct shunt_sched_config *config, struct shunt_queued *items,
 		      __u32 items_max);
 /*

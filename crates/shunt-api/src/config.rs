@@ -1,9 +1,11 @@
 //! The configuration file.
 
 use crate::{
-    document,
+    document, duration,
     engine::Engine,
     mark::{self, MarkMatch},
+    port_name::check_port_name,
+    qos::{QosTable, check_qos},
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt, net::SocketAddr, ops::RangeInclusive, str::FromStr, time::Duration};
@@ -64,6 +66,8 @@ pub struct Config {
     pub page_token_file: String,
     /// The least severe messages that are logged.
     pub log: LogLevel,
+    /// The queues of ports that the external engine serves.
+    pub qos: QosTable,
 }
 
 /// How the engine of a port is chosen.
@@ -161,6 +165,7 @@ impl Default for Config {
             page: None,
             page_token_file: String::new(),
             log: LogLevel::Info,
+            qos: QosTable::new(),
         }
     }
 }
@@ -218,6 +223,7 @@ impl Config {
                 page.port()
             ));
         }
+        check_qos(&self.qos).map_err(|failure| failure.message)?;
         Self::check_ports(&self.external_ports).map_err(|why| format!("external_ports: {why}"))?;
         Self::check_ports(&self.ports).map_err(|why| format!("ports: {why}"))
     }
@@ -249,15 +255,6 @@ impl Config {
         }
         Ok(())
     }
-}
-
-/// Checks a device name by the rules of the kernel: 1 to 15 bytes without `/`, `:` or blanks.
-pub(crate) fn check_port_name(name: &str) -> Result<(), String> {
-    let good = (1..=15).contains(&name.len())
-        && name != "."
-        && name != ".."
-        && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace());
-    if good { Ok(()) } else { Err(format!("`{name}` is not a valid name of a network device")) }
 }
 
 fn within<T: PartialOrd + fmt::Display>(key: &str, value: T, range: RangeInclusive<T>) -> Result<(), String> {
@@ -368,22 +365,6 @@ mod core {
         fn visit_i64<E: Error>(self, core: i64) -> Result<Self::Value, E> {
             self.visit_str(&core.to_string())
         }
-    }
-}
-
-mod duration {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-    use std::time::Duration;
-
-    pub(super) fn serialize<S: Serializer>(value: &Duration, out: S) -> Result<S::Ok, S::Error> {
-        out.collect_str(&humantime::format_duration(*value))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(from)?;
-        humantime::parse_duration(&text).map_err(|_| {
-            D::Error::custom(format!("`{text}` is not a duration; expected a form such as 500ms, 2s or 1m"))
-        })
     }
 }
 

@@ -14,6 +14,9 @@
 //! | `GET /v1/static` | | [`StaticTable`] |
 //! | `POST /v1/static` | [`StaticTable`] | [`Count`]: the flows and routes that were added or replaced |
 //! | `DELETE /v1/static` | [`StaticRemoval`] | [`Count`]: the flows and routes that were removed |
+//! | `GET /v1/qos` | | a list of [`QosStatus`] |
+//! | `POST /v1/qos` | [`QosTable`] | [`Count`]: the ports whose queues were set |
+//! | `DELETE /v1/qos` | [`QosRemoval`] | [`Count`]: the ports whose queues were removed |
 //! | `GET /v1/openapi.json` | | the OpenAPI description, as in docs/openapi.json |
 //! | `GET /metrics` | | metrics in the text format of Prometheus |
 //!
@@ -21,13 +24,16 @@
 
 mod config;
 mod document;
+mod duration;
 mod engine;
 mod failure;
 mod files;
 mod flows;
 mod instance;
 mod mark;
+mod port_name;
 mod preview;
+mod qos;
 mod selection;
 mod statics;
 mod status;
@@ -44,6 +50,9 @@ pub use flows::{Connection, Direction, DirectionName, Family, FlowState, Proto, 
 pub use instance::{Instance, RUNTIME_DIR_VARIABLE, runtime_dir};
 pub use mark::MarkMatch;
 pub use preview::{DeviceReport, DryRun, PlannedPort, ProbeReport};
+pub use qos::{
+    BitRate, Bytes, Dscp, PortQos, QosClass, QosCounters, QosRemoval, QosStatus, QosTable, check_qos,
+};
 pub use selection::{Network, Selection};
 pub use statics::{Hop, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute, StaticTable};
 pub use status::{

@@ -41,6 +41,18 @@ impl fmt::Display for MarkMatch {
     }
 }
 
+impl Serialize for MarkMatch {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for MarkMatch {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
 fn number(text: &str) -> Option<u32> {
     // from_str_radix accepts a sign; a mark has none.
     if !text.bytes().all(|b| b.is_ascii_alphanumeric()) {

@@ -1,10 +1,10 @@
 //! Flows and routes that are added by hand: the messages, and the file that `shunt flow load` reads.
 
 use crate::{
-    config::check_port_name,
     document,
     failure::{Failure, FailureCode},
     flows::{Proto, Tuple},
+    port_name::check_port_name,
 };
 use serde::{
     Deserialize, Deserializer, Serialize,

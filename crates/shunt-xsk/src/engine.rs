@@ -278,6 +278,14 @@ impl Engine {
         }
     }
 
+    /// Puts a policer behind a port's ingress, or changes the one that is there.
+    pub(crate) fn set_policer(&mut self, slot: usize, bytes_per_s: u64, burst_bytes: u32) {
+        match self.ports[slot].as_mut().and_then(|port| port.policer.as_mut()) {
+            Some(policer) => policer.set(bytes_per_s, burst_bytes),
+            None => self.police(slot, Policer::new(bytes_per_s, burst_bytes)),
+        }
+    }
+
     /// Puts a policer behind a port's ingress.
     pub fn police(&mut self, slot: usize, policer: Policer) {
         if let Some(port) = &mut self.ports[slot] {

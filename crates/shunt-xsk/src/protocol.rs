@@ -109,11 +109,17 @@ impl Qos {
         self.slot.into()
     }
 
+    /// Whether packets that leave are queued.
+    pub fn has_scheduler(&self) -> bool {
+        self.scheduler.is_some()
+    }
+
     pub(crate) fn scheduler(&self) -> Option<Config> {
         Config::from_bytes(self.scheduler.as_deref()?)
     }
 
-    pub(crate) fn policer(&self) -> Option<(u64, u32)> {
+    /// Bytes per second and bytes at once that may come in.
+    pub fn policer(&self) -> Option<(u64, u32)> {
         self.policer
     }
 }

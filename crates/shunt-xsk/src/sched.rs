@@ -139,6 +139,8 @@ mirror! {
         items: *mut Queued,
         items_max: u32,
         free: u32,
+        largest_bytes: u32,
+        reserved: u32,
     }
 }
 
@@ -227,6 +229,8 @@ impl Scheduler {
             items: items.as_mut_ptr(),
             items_max: packets,
             free: 0,
+            largest_bytes: 0,
+            reserved: 0,
         });
         // SAFETY: `items` has room for so many packets and is kept with the scheduler.
         unsafe { shunt_sched_init(&raw mut *inner, config, items.as_mut_ptr(), packets) };
@@ -305,10 +309,15 @@ pub struct Policer(Box<CPolicer>);
 impl Policer {
     /// A policer that passes at most `burst_bytes` at once, and this rate in the long run.
     pub fn new(bytes_per_s: u64, burst_bytes: u32) -> Self {
-        let mut inner = Box::new(CPolicer::default());
+        let mut policer = Self(Box::default());
+        policer.set(bytes_per_s, burst_bytes);
+        policer
+    }
+
+    /// Changes rate and burst. What has passed before still counts.
+    pub(crate) fn set(&mut self, bytes_per_s: u64, burst_bytes: u32) {
         // SAFETY: writes one structure.
-        unsafe { shunt_meter_set(&raw mut inner.meter, bytes_per_s, burst_bytes) };
-        Self(inner)
+        unsafe { shunt_meter_set(&raw mut self.0.meter, bytes_per_s, burst_bytes) };
     }
 
     /// Whether a packet conforms.

@@ -297,7 +297,7 @@ impl Worker {
             let slot = usize::from(self.slots[at]);
             let of_port = qos.iter().find(|qos| qos.slot() == slot);
             match of_port.and_then(Qos::policer) {
-                Some((bytes_per_s, burst)) => self.engine.police(slot, Policer::new(bytes_per_s, burst)),
+                Some((bytes_per_s, burst)) => self.engine.set_policer(slot, bytes_per_s, burst),
                 None => self.engine.unpolice(slot),
             }
             let done = match (of_port.and_then(Qos::scheduler), self.engine.scheduler_mut(slot)) {

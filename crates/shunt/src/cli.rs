@@ -6,8 +6,8 @@ use crate::{
         bench::BenchCommand, check::CheckArgs, compare::CompareArgs, conntrack::ConntrackArgs,
         doctor::DoctorArgs, export::ExportArgs, flow::FlowCommand, flows::FlowsArgs, generate::GenArgs,
         lab::LabCommand, line::LineArgs, link::LinkArgs, load::LoadArgs, model::ModelCommand,
-        probe::ProbeArgs, reg::RegCommand, report::ReportArgs, status::StatusArgs, top::TopArgs,
-        trace::TraceArgs, up::UpArgs, watch::WatchArgs, why::WhyArgs,
+        probe::ProbeArgs, qos::QosArgs, reg::RegCommand, report::ReportArgs, status::StatusArgs,
+        top::TopArgs, trace::TraceArgs, up::UpArgs, watch::WatchArgs, why::WhyArgs,
     },
 };
 use clap::{CommandFactory, Parser, Subcommand};
@@ -18,8 +18,21 @@ use std::{ffi::OsString, path::PathBuf};
 /// The heading of the options that every command has.
 const GLOBAL: &str = "Global options";
 /// The commands that ask or start a daemon. For the others, `--instance` means nothing.
-const OF_AN_INSTANCE: [&str; 12] =
-    ["probe", "up", "down", "status", "flows", "top", "why", "conntrack", "watch", "flush", "flow", "export"];
+const OF_AN_INSTANCE: [&str; 13] = [
+    "probe",
+    "up",
+    "down",
+    "status",
+    "flows",
+    "top",
+    "why",
+    "conntrack",
+    "watch",
+    "flush",
+    "flow",
+    "qos",
+    "export",
+];
 
 /// A fast path for Linux routers: packets of connections that Linux has accepted skip the network stack.
 ///
@@ -79,6 +92,8 @@ pub(crate) enum Command {
     /// Manage flows that are added by hand, without connection tracking.
     #[command(subcommand)]
     Flow(FlowCommand),
+    /// Show and change the queues of ports that the external engine serves: shaper, classes, policer.
+    Qos(QosArgs),
     /// Calculate the maximum packets/s and bit/s of a link for each layer and encapsulation.
     Line(LineArgs),
     /// Show the load of each CPU, including softirqs and interrupts.

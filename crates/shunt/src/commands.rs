@@ -19,6 +19,7 @@ pub(crate) mod load;
 pub(crate) mod man;
 pub(crate) mod next;
 pub(crate) mod probe;
+pub(crate) mod qos;
 pub(crate) mod reg;
 pub(crate) mod report;
 pub(crate) mod status;

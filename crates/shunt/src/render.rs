@@ -21,6 +21,7 @@ mod model;
 mod ndr;
 mod next;
 mod preview;
+mod qos;
 mod registers;
 mod report;
 mod screenful;
@@ -45,8 +46,8 @@ pub(crate) use registers::{Listed, Registers, Value, Written};
 pub(crate) use report::{ModelSource, Report, ReportForm, Source, document as report_document};
 use serde::Serialize;
 use shunt_api::{
-    Connection, Count, DryRun, Explanation, Failure, FailureCode, ProbeReport, StaticTable, Status, Tracked,
-    WatchEvent,
+    Connection, Count, DryRun, Explanation, Failure, FailureCode, ProbeReport, QosStatus, StaticTable,
+    Status, Tracked, WatchEvent,
 };
 use shunt_lab::{
     Comparison,
@@ -92,6 +93,9 @@ pub(crate) enum Answer {
     Tracked(Vec<Tracked>),
     Event(WatchEvent),
     Flushed(Count),
+    Queues(Vec<QosStatus>),
+    QueuesSet(Count),
+    QueuesRemoved(Count),
     Added(Count),
     Removed(Count),
     Statics(StaticTable),
@@ -247,6 +251,13 @@ impl Answer {
             Self::Added(Count { count }) => writeln!(out, "{} added", units::count(*count, "entry")),
             Self::Removed(Count { count }) => writeln!(out, "{} removed", units::count(*count, "entry")),
             Self::Statics(table) => out.write_all(statics::describe(table).as_bytes()),
+            Self::Queues(all) => out.write_all(qos::describe(all).as_bytes()),
+            Self::QueuesSet(Count { count }) => {
+                writeln!(out, "queues of {} set", units::count(*count, "port"))
+            }
+            Self::QueuesRemoved(Count { count }) => {
+                writeln!(out, "queues of {} removed", units::count(*count, "port"))
+            }
             Self::Line(line) => out.write_all(line::describe(line).as_bytes()),
             Self::Load(load) => out.write_all(load::describe(load).as_bytes()),
             Self::LoadSelfTest(test) => out.write_all(load::describe_self_test(test).as_bytes()),
@@ -300,8 +311,13 @@ impl Answer {
             Self::Event(event) => write_json_line(out, event),
             Self::Load(load) => write_json_line(out, load),
             Self::LoadSelfTest(test) => write_json(out, test),
-            Self::Flushed(count) | Self::Added(count) | Self::Removed(count) => write_json(out, count),
+            Self::Flushed(count)
+            | Self::Added(count)
+            | Self::Removed(count)
+            | Self::QueuesSet(count)
+            | Self::QueuesRemoved(count) => write_json(out, count),
             Self::Statics(table) => write_json(out, table),
+            Self::Queues(all) => write_json(out, all),
             Self::Line(line) => write_json(out, &line.rows),
             Self::Throughput(report) => write_json(out, report),
             Self::FrameSize(report) => write_json(out, report),

@@ -21,7 +21,8 @@ use crate::connection_search::{Candidate, Found};
 use admission::Client;
 use hyper::{Request, body::Incoming};
 use shunt_api::{
-    Connection, Explained, Failure, Selection, StaticRemoval, StaticTable, Status, TrackedTable, WatchEvent,
+    Connection, Explained, Failure, QosRemoval, QosStatus, QosTable, Selection, StaticRemoval, StaticTable,
+    Status, TrackedTable, WatchEvent,
 };
 use shunt_http::Admission;
 use std::{
@@ -66,6 +67,12 @@ pub enum Call {
     DelStatic(StaticRemoval, oneshot::Sender<Result<u64, Failure>>),
     /// Return all static flows and routes.
     ListStatic(oneshot::Sender<StaticTable>),
+    /// Return the queues of the ports, with their counters.
+    Qos(oneshot::Sender<Vec<QosStatus>>),
+    /// Set the queues of ports; the table has passed [`shunt_api::check_qos`]. The answer is the number of ports.
+    SetQos(QosTable, oneshot::Sender<Result<u64, Failure>>),
+    /// Remove the queues of ports. The answer is the number of ports.
+    DelQos(QosRemoval, oneshot::Sender<Result<u64, Failure>>),
 }
 
 /// Work that takes long and is done on another thread than the event loop's.

@@ -138,6 +138,7 @@ impl Daemon {
             self.handle(read);
         }
         self.await_external().await;
+        self.warn_of_unused_queues();
         let (calls, mut calls_rx) = mpsc::channel(16);
         let server = control::start(listeners, calls).map_err(internal)?;
         let stopped = self.serve(&mut calls_rx, iptables).await;

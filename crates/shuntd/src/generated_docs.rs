@@ -101,20 +101,30 @@ fn configuration() -> String {
     page.control("TH", ["shunt.toml", "5", "", SOURCE]);
     page.control("SH", ["NAME"]).text([roman("shunt.toml - the configuration of shuntd")]);
     for (nth, block) in CONFIGURATION.trim_end().split("\n\n").enumerate() {
-        let comment: Vec<&str> = block.lines().map_while(|line| line.strip_prefix("# ")).collect();
-        let keys: Vec<&str> = block.lines().skip(comment.len()).collect();
+        let (comment, keys): (Vec<&str>, Vec<&str>) = block.lines().partition(|line| line.starts_with('#'));
+        let comment: Vec<&str> = comment.iter().map(|line| line.trim_start_matches("# ")).collect();
+        // An example comes behind an empty line of the comment.
+        let mut parts = comment.splitn(2, |line| *line == "#");
         match (nth, &keys[..]) {
             (0, []) => page.control("SH", ["DESCRIPTION"]),
             (1.., [key]) => {
                 if nth == 1 {
                     page.control("SH", ["KEYS"]);
                 }
-                let (key, value) = key.split_once(" = ").unwrap();
-                page.control("TP", []).text([bold(key), roman(format!(" = {value}"))])
+                let (key, value) = key.split_once(" = ").unwrap_or((key, ""));
+                let value = if value.is_empty() { String::new() } else { format!(" = {value}") };
+                page.control("TP", []).text([bold(key), roman(value)])
             }
             _ => panic!("not a comment with a key below it:\n{block}"),
         };
-        page.text(words(&comment.join(" ")));
+        page.text(words(&parts.next().unwrap_or_default().join(" ")));
+        if let Some(example) = parts.next() {
+            page.control("nf", []);
+            for line in example {
+                page.text([roman(line.trim_start_matches('#'))]);
+            }
+            page.control("fi", []);
+        }
     }
     see_also(&mut page, "shuntd(8), shunt-up(1)");
     page.render()

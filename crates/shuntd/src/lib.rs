@@ -18,6 +18,7 @@ mod kernel_probes;
 mod port_counters;
 mod preview;
 mod priority;
+mod queue_settings;
 mod reasons;
 mod rtnl_barrier;
 mod service_manager;

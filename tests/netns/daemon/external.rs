@@ -4,13 +4,17 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use shunt_api::{Engine, Status};
+use shunt_api::{Engine, QosStatus, Status};
 use shunt_testkit::{
     Crossing, Handshake, SELDOM_PROVED, Shuntd, Topology, port_engine, require_root, rulesets, sent_by,
     silent_router, wait_for,
 };
 use shunt_wire::Packet;
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    slice::from_ref,
+    time::{Duration, Instant},
+};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -140,6 +144,122 @@ fn a_port_that_it_cannot_serve_uses_tc_and_says_why() {
 
     lab.router().run("ip link set r1 mtu 1500");
     shuntd.wait_until("it serves both", is_served);
+    shuntd.stop();
+}
+
+/// Two classes behind a shaper: 200 kbit/s, so that 20 packets of 1,000 bytes take 0.8 s.
+const QUEUES: &str = r#"
+[qos.r1]
+rate = "200k"
+burst = "1600"
+[[qos.r1.class]]
+name = "voice"
+dscp = ["ef"]
+[[qos.r1.class]]
+name = "bulk"
+priority = 1
+target = "0s"
+"#;
+const QUEUED: usize = 20;
+
+/// Sends packets at once; returns those that arrive within a time, and when the last one did.
+fn send_all(way: &Crossing, packets: &[Packet], within: Duration) -> (Vec<Packet>, Duration) {
+    way.to.drain();
+    let begun = Instant::now();
+    packets.iter().for_each(|packet| way.from.send(packet));
+    let (mut seen, mut last) = (Vec::new(), Duration::ZERO);
+    way.to.capture(within, |frame| {
+        if let Some(packet) = frame.packet()
+            && packets.iter().any(|sent| sent.payload == packet.payload)
+        {
+            last = begun.elapsed();
+            seen.push(packet);
+        }
+        seen.len() == packets.len()
+    });
+    (seen, last)
+}
+
+fn queues(shuntd: &Shuntd) -> QosStatus {
+    let (code, body) = shuntd.request("GET", "/v1/qos", "").unwrap();
+    assert_eq!(code, 200, "{body}");
+    serde_json::from_str::<Vec<QosStatus>>(&body).unwrap().remove(0)
+}
+
+#[test]
+fn packets_leave_at_the_rate_and_in_the_order_of_their_classes_and_changes_hold_at_once() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::HOME_GATEWAY);
+    let shuntd = served(&lab, &format!("{SELDOM_PROVED}{QUEUES}"));
+    let there = Crossing::between(lab.lan(), lab.wan());
+    let bulk = lab.lan().udp_to(4000, lab.wan().at(5000)).payload([1; 958]);
+    let voice = lab.lan().udp_to(4001, lab.wan().at(5001)).with_class(46 << 2).payload([2; 100]);
+    there.teach(&shuntd, &bulk);
+    there.teach(&shuntd, &voice);
+    let bulks: Vec<Packet> =
+        (0..QUEUED as u8).map(|n| bulk.clone().payload([[n; 4].to_vec(), vec![1; 954]].concat())).collect();
+
+    // All arrive, no faster than the rate, and the voice packet, sent last, before most of the others.
+    let (seen, took) = send_all(&there, &[&bulks[..], from_ref(&voice)].concat(), PATIENCE);
+    assert_eq!(seen.len(), QUEUED + 1);
+    assert!(took > Duration::from_millis(650), "{took:?}");
+    let at = seen.iter().position(|packet| packet.payload == voice.payload).unwrap();
+    assert!(at < QUEUED / 2, "the voice packet arrived as number {at}");
+    let order: Vec<&[u8]> = seen
+        .iter()
+        .filter(|packet| packet.payload != voice.payload)
+        .map(|packet| &packet.payload[..])
+        .collect();
+    assert!(order.windows(2).all(|two| two[0] < two[1]), "packets of a class have overtaken one another");
+    let counted = |shuntd: &Shuntd, what: &dyn Fn(&QosStatus) -> bool| {
+        wait_for(PATIENCE, || Some(queues(shuntd)).filter(|status| what(status)))
+            .unwrap_or_else(|| panic!("{:#?}", queues(shuntd)))
+    };
+    let status = counted(&shuntd, &|status| status.classes[1].sent_packets >= QUEUED as u64);
+    assert_eq!((status.unused, status.classes[0].name.as_str()), (None, "voice"));
+    assert!(status.classes[1].delay_max_us > 600_000, "{:#?}", status.classes);
+
+    // The rest of a queue leaves at a new rate.
+    there.to.drain();
+    bulks.iter().for_each(|packet| there.from.send(packet));
+    let set = shuntd.shunt(&["qos", "set", "r1", "--rate", "500M"]);
+    assert!(set.status.success(), "{set:?}");
+    counted(&shuntd, &|status| status.classes[1].sent_packets >= 2 * QUEUED as u64);
+    let shown = shuntd.shunt(&["qos"]);
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.starts_with("r1: shaped to 500 Mbit/s") && shown.contains("bulk"), "{shown}");
+
+    // The policer of the other port lets its burst in, and little more.
+    let set = shuntd.shunt(&["qos", "set", "r0", "--police", "8k", "--police-burst", "5k"]);
+    assert!(set.status.success(), "{set:?}");
+    counted(&shuntd, &|_| true);
+    wait_for(PATIENCE, || {
+        let (seen, _) = send_all(&there, &bulks, Duration::from_millis(300));
+        (seen.len() < QUEUED / 2).then_some(())
+    })
+    .expect("the policer drops nothing");
+    let unknown = shuntd.shunt(&["qos", "set", "eth9", "--rate", "1M"]);
+    let unknown = String::from_utf8_lossy(&unknown.stderr);
+    assert!(unknown.contains("`eth9` is not a port of this instance; its ports: r0, r1"), "{unknown}");
+    let removed = shuntd.shunt(&["qos", "del", "r0", "r1"]);
+    assert!(removed.status.success(), "{removed:?}");
+    wait_for(PATIENCE, || (send_all(&there, &bulks, Duration::from_secs(1)).0.len() == QUEUED).then_some(()))
+        .expect("packets are still dropped");
+    shuntd.stop();
+}
+
+#[test]
+fn queues_of_a_port_that_the_engine_does_not_serve_are_reported_as_not_in_use() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::HOME_GATEWAY);
+    let shuntd = Shuntd::on(lab.router()).engine("tc").config(QUEUES).start();
+    let unused = queues(&shuntd).unused.unwrap_or_default();
+    assert!(unused.starts_with("the port uses tc, not the external engine"), "{unused}");
+    assert!(shuntd.log().contains("qos.r1: not in use: the port uses tc"), "{}", shuntd.log());
     shuntd.stop();
 }
 

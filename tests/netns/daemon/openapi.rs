@@ -58,6 +58,10 @@ fn body(method: &str, path: &str) -> String {
     match (method, path) {
         ("post", "/v1/static") => json!({"flow": [flow]}).to_string(),
         ("delete", "/v1/static") => json!({"all": true}).to_string(),
+        ("post", "/v1/qos") => {
+            json!({"r1": {"rate": "100M", "class": [{"name": "all", "dscp": ["ef"]}]}}).to_string()
+        }
+        ("delete", "/v1/qos") => json!({"ports": ["r1"]}).to_string(),
         _ => String::new(),
     }
 }

@@ -110,14 +110,21 @@ fn route_between_macvlans(lab: &Topology) -> Option<NetNs> {
     let (router, container) = (lab.router(), NetNs::new("container"));
     for (n, host) in [lab.lan(), lab.wan()].into_iter().enumerate() {
         let (port, ifindex) = (host.port, router.ifindex(host.port));
+        // Each new device takes the next ifindex. (Kernels before 6.13 look for `index N` in the wrong namespace.)
+        container.run(&format!(
+            "until ip link add skipped type bridge && last=$(cat /sys/class/net/skipped/ifindex) && ip link del skipped \
+             && [ $last -ge {} ]; do :; done",
+            ifindex - 1
+        ));
         let made = router.try_run(&format!(
-            "ip link add link {port} name c{n} index {ifindex} netns {} address 02:00:00:00:99:0{n} type macvlan mode private",
+            "ip link add link {port} name c{n} netns {} address 02:00:00:00:99:0{n} type macvlan mode private",
             container.name(),
         ));
         if let Err(why) = made {
             skip_missing_feature("macvlan", "--test forwarding -- tunnels", &why.to_string());
             return None;
         }
+        assert_eq!(container.ifindex(&format!("c{n}")), ifindex);
         container.run(&format!(
             "ip link set c{n} up && ip addr add {}/24 dev c{n} && ip neigh replace {} lladdr {} dev c{n} nud permanent",
             host.gateway_v4, host.v4, host.mac,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::qos::{BitRate, PortQos};
 
 const EXAMPLE: &str = include_str!("../../../../packaging/shunt.toml");
 
@@ -46,6 +47,9 @@ fn every_key_is_read() {
         page = "192.0.2.1:80"
         page_token_file = "/etc/shunt/token"
         log = "debug"
+
+        [qos.wan0]
+        rate = "100M"
         "#,
     );
     let want = Config {
@@ -71,6 +75,7 @@ fn every_key_is_read() {
         page: Some(([192, 0, 2, 1], 80).into()),
         page_token_file: "/etc/shunt/token".to_owned(),
         log: LogLevel::Debug,
+        qos: [("wan0".to_owned(), PortQos { rate: BitRate(100_000_000), ..PortQos::default() })].into(),
     };
     assert_eq!(config.unwrap(), want);
 }

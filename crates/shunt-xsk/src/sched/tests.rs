@@ -190,15 +190,43 @@ fn queues_are_limited_in_bytes_and_in_packets_of_all_together() {
         (0..100).filter(|_| scheduler.enqueue(0, bytes, class, NO_MARK, 0)).count()
     };
     assert_eq!(accepted(&mut scheduler, 0, 1500), 2);
-    assert_eq!(accepted(&mut scheduler, 1, 64), 48);
+    // A quarter of its own, and the half for all.
+    assert_eq!(accepted(&mut scheduler, 1, 64), 12 + 26);
     let counters = [0, 1].map(|class| scheduler.counters(class));
-    assert_eq!(counters.map(|class| class.dropped_full), [98, 52]);
-    assert_eq!(counters.map(|class| class.backlog_bytes), [3000, 48 * 64]);
-    for _ in 0..50 {
+    assert_eq!(counters.map(|class| class.dropped_full), [98, 62]);
+    assert_eq!(counters.map(|class| class.backlog_bytes), [3000, 38 * 64]);
+    for _ in 0..40 {
         assert!(send(&mut scheduler, &mut 0).is_some());
     }
     assert_eq!(scheduler.dequeue(0), Next::Empty);
-    assert_eq!(accepted(&mut scheduler, 1, 64), 50);
+    assert_eq!(accepted(&mut scheduler, 1, 64), 38);
+}
+
+#[test]
+fn a_class_that_fills_its_queue_leaves_the_others_their_share_of_the_room() {
+    let mut scheduler = Scheduler::new(&classes(&[(0, 1514), (1, 1514)]), 16).unwrap();
+    let queued = |scheduler: &mut Scheduler, dscp| {
+        (0..16).filter(|_| scheduler.enqueue(0, 64, dscp, NO_MARK, 0)).count()
+    };
+    assert_eq!(queued(&mut scheduler, 1), 12, "a quarter of its own, and the half for all");
+    assert_eq!(queued(&mut scheduler, 0), 4);
+    assert_eq!(scheduler.counters(1).dropped_full, 4);
+    assert!(matches!(scheduler.dequeue(0), Next::Send(_)));
+    assert!(scheduler.enqueue(0, 64, 0, NO_MARK, 0));
+}
+
+#[test]
+fn codel_drops_nothing_from_a_class_that_holds_one_packet_of_any_size() {
+    let mut config = Config { bytes_per_s: 12_500, ..Config::best_effort(1 << 20) };
+    config.class_config[0] = Class { target_us: 5000, interval_us: 100_000, ..config.class_config[0] };
+    let mut scheduler = Scheduler::new(&config, 16).unwrap();
+    let mut now_ns = 0;
+    for _ in 0..100 {
+        // Takes 720 ms at this rate, far above the target.
+        scheduler.enqueue(0, 9000, 0, NO_MARK, now_ns);
+        send(&mut scheduler, &mut now_ns);
+    }
+    assert_eq!(scheduler.counters(0).dropped_codel, 0);
 }
 
 /// Mean delay in ms over the last ten of thirty seconds of a TCP-like sender with 20 ms of round trip, at 10 Mbit/s.

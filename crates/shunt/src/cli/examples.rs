@@ -103,6 +103,29 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ("shunt flow load", &[("shunt flow load flows.toml", "the routes and flows of a file")]),
     ("shunt flow list", &[("shunt flow show", "flows and routes that were added by hand")]),
     (
+        "shunt qos",
+        &[
+            ("shunt qos", "the queues of all ports, with delays and drops"),
+            ("shunt qos set wan0 --rate 95M", "shape what leaves by wan0"),
+        ],
+    ),
+    ("shunt qos show", &[("shunt qos show wan0", "the queues of one port")]),
+    (
+        "shunt qos set",
+        &[
+            (
+                "shunt qos set wan0 --rate 50M --overhead 18",
+                "50 Mbit/s with 18 bytes of framing for each frame",
+            ),
+            ("shunt qos set wan0 --police 200M", "drop what arrives faster than 200 Mbit/s"),
+        ],
+    ),
+    (
+        "shunt qos load",
+        &[("shunt qos load /etc/shunt/shunt.toml", "the queues of the configuration file, again")],
+    ),
+    ("shunt qos del", &[("shunt qos del wan0", "no queues, no shaper, no policer")]),
+    (
         "shunt export",
         &[
             ("shunt export", "the connections, one line of JSON each"),

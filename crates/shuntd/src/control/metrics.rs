@@ -4,7 +4,7 @@ use nix::time::{ClockId, clock_gettime};
 use prometheus::{
     Counter, Encoder, Gauge, GaugeVec, IntCounterVec, Opts, Registry, TextEncoder, core::Collector,
 };
-use shunt_api::Status;
+use shunt_api::{QosStatus, Status};
 use shunt_bpf::abi::{Counters, FIRST_DROP, FIRST_REFUSAL, REASONS};
 use shunt_core::Cause;
 use std::{collections::BTreeMap, fs, time::Duration};
@@ -16,6 +16,8 @@ pub struct MetricsSource {
     pub status: Status,
     /// Counters by port name, absent ports included. They never go back while the daemon runs.
     pub ports: BTreeMap<String, Counters>,
+    /// The queues of ports, and what they have counted since the external engine started.
+    pub queues: Vec<QosStatus>,
     /// When the daemon started, since 1970.
     pub started_at: Duration,
 }
@@ -120,6 +122,32 @@ impl Page {
         Ok(())
     }
 
+    fn queues(&self, queues: &[QosStatus]) -> prometheus::Result<()> {
+        let labels = ["device", "class"];
+        let classes = || {
+            queues.iter().flat_map(|of_port| {
+                of_port.classes.iter().map(|class| ([of_port.port.clone(), class.name.clone()], class))
+            })
+        };
+        let help = "Packets that left the queue of a class.";
+        let packets = classes().map(|(row, class)| (row, class.sent_packets));
+        self.counters(("shunt_queue_packets_total", help), labels, packets)?;
+        let help = "Bytes of frames that left the queue of a class.";
+        let bytes = classes().map(|(row, class)| (row, class.sent_bytes));
+        self.counters(("shunt_queue_bytes_total", help), labels, bytes)?;
+        let help = "Packets that the queue of a class dropped: it was full, or CoDel shortened it.";
+        let drops = classes().flat_map(|([device, name], class)| {
+            let row = |cause: &str, count| ([device.clone(), name.clone(), cause.to_owned()], count);
+            [row("full", class.dropped_full), row("codel", class.dropped_codel)]
+        });
+        self.counters(("shunt_queue_drops_total", help), ["device", "class", "cause"], drops)?;
+        let help = "Bytes that wait in the queue of a class.";
+        let backlog = classes().map(|(row, class)| (row, class.backlog_bytes as f64));
+        self.gauges(("shunt_queue_backlog_bytes", help), labels, backlog)?;
+        let policed = queues.iter().map(|of_port| ([of_port.port.clone()], of_port.policer_dropped));
+        self.counters(("shunt_policer_drops_total", "Packets that a policer dropped."), ["device"], policed)
+    }
+
     fn state(&self, status: &Status) -> prometheus::Result<()> {
         // Prometheus gives `instance` to each target, so the name of ours is another label.
         let info = [([status.version.clone(), status.instance.clone()], 1.0)];
@@ -186,6 +214,7 @@ pub(super) fn page(source: &MetricsSource) -> prometheus::Result<Vec<u8>> {
     let page = Page(Registry::new());
     page.state(&source.status)?;
     page.traffic(&source.ports)?;
+    page.queues(&source.queues)?;
     page.process(source.started_at)?;
     let mut text = Vec::new();
     TextEncoder::new().encode(&page.0.gather(), &mut text)?;

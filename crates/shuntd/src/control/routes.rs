@@ -18,11 +18,11 @@ use axum::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use shunt_api::{
-    Connection, Count, ErrorBody, Explanation, Failure, FailureCode, Selection, StaticRemoval, StaticTable,
-    Status, TrackedTable, WatchEvent,
+    Connection, Count, ErrorBody, Explanation, Failure, FailureCode, PortQos, QosRemoval, QosStatus,
+    Selection, StaticRemoval, StaticTable, Status, TrackedTable, WatchEvent, check_qos,
 };
 use shunt_http::{Refusal, Watched, bad, internal, unknown_method, unknown_path};
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     task::spawn_blocking,
@@ -70,6 +70,7 @@ fn paths() -> OpenApiRouter<AppState> {
         .routes(routes!(flush))
         .routes(routes!(stop))
         .routes(routes!(list_static, add_static, del_static))
+        .routes(routes!(list_qos, set_qos, del_qos))
         .routes(routes!(openapi))
         .routes(routes!(metrics))
 }
@@ -282,6 +283,30 @@ async fn del_static(State(state): Shared, body: Body) -> Answer<Count> {
     let removal: StaticRemoval = state.read_json(body).await?;
     count_answer(
         call(&state, ANSWER_TIME, |reply| Call::DelStatic(removal, reply)).await?.map_err(Refusal::from),
+    )
+}
+
+/// The queues of the ports that have some, with their counters, which are up to 0.2 s old.
+#[utoipa::path(get, path = "/v1/qos", responses((status = 200, body = [QosStatus]), Refused))]
+async fn list_qos(State(state): Shared) -> Answer<Vec<QosStatus>> {
+    call(&state, ANSWER_TIME, Call::Qos).await.map(Json)
+}
+
+/// Sets the queues of ports, by their names: those of all named ports or, after an error, none. What is queued stays queued. The answer is
+/// the number of ports.
+#[utoipa::path(post, path = "/v1/qos", request_body = BTreeMap<String, PortQos>, responses((status = 200, body = Count), Refused))]
+async fn set_qos(State(state): Shared, body: Body) -> Answer<Count> {
+    let table: BTreeMap<String, PortQos> = state.read_json(body).await?;
+    check_qos(&table).map_err(|failure| bad(failure.message))?;
+    count_answer(call(&state, ANSWER_TIME, |reply| Call::SetQos(table, reply)).await?.map_err(Refusal::from))
+}
+
+/// Removes the queues of ports. What is queued leaves first. The answer is the number of ports.
+#[utoipa::path(delete, path = "/v1/qos", request_body = QosRemoval, responses((status = 200, body = Count), Refused))]
+async fn del_qos(State(state): Shared, body: Body) -> Answer<Count> {
+    let removal: QosRemoval = state.read_json(body).await?;
+    count_answer(
+        call(&state, ANSWER_TIME, |reply| Call::DelQos(removal, reply)).await?.map_err(Refusal::from),
     )
 }
 

@@ -48,7 +48,12 @@ async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
                 let ports =
                     BTreeMap::from([("eth0".to_owned(), Counters { tc_pkts: 5, ..Counters::default() })]);
                 reply
-                    .send(MetricsSource { status: status("fake"), ports, started_at: Duration::from_secs(1) })
+                    .send(MetricsSource {
+                        status: status("fake"),
+                        ports,
+                        queues: Vec::new(),
+                        started_at: Duration::from_secs(1),
+                    })
                     .is_err()
             }
             Call::Flows(reply) => reply.send(Box::new(NoFlows)).is_err(),
@@ -69,6 +74,9 @@ async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
             }
             Call::DelStatic(removal, reply) => reply.send(Ok(removal.flow.len() as u64)).is_err(),
             Call::ListStatic(reply) => reply.send(StaticTable::default()).is_err(),
+            Call::Qos(reply) => reply.send(Vec::new()).is_err(),
+            Call::SetQos(table, reply) => reply.send(Ok(table.len() as u64)).is_err(),
+            Call::DelQos(removal, reply) => reply.send(Ok(removal.ports.len() as u64)).is_err(),
         };
     }
 }
@@ -205,6 +213,9 @@ async fn invalid_http_requests_are_refused_in_json() {
             "name",
         ),
         ("DELETE", "/v1/static", r#"{"all": 3}"#, 400, "boolean"),
+        ("POST", "/v1/qos", r#"{"wan0": {"rate": "1"}}"#, 400, "qos.wan0: rate: expected 8k or more"),
+        ("POST", "/v1/qos", r#"{"wan0": {"rat": 1}}"#, 400, "rat"),
+        ("DELETE", "/v1/qos", r#"{"port": []}"#, 400, "port"),
     ] {
         let message = bad_request_message(&served.request(method, path, body).await, code);
         assert!(message.contains(names), "{method} {path} {body}: {message}");

@@ -61,6 +61,15 @@ impl Daemon {
             Call::ListStatic(reply) => {
                 let _ = reply.send(self.static_flows.table());
             }
+            Call::Qos(reply) => {
+                let _ = reply.send(self.qos_status());
+            }
+            Call::SetQos(table, reply) => {
+                let _ = reply.send(self.set_qos(table));
+            }
+            Call::DelQos(removal, reply) => {
+                let _ = reply.send(self.remove_qos(&removal));
+            }
         }
     }
 
@@ -72,6 +81,7 @@ impl Daemon {
         MetricsSource {
             status: status::collect(self),
             ports: self.port_counters.by_name(),
+            queues: self.qos_status(),
             started_at: self.started_at,
         }
     }

@@ -1,10 +1,11 @@
 //! The process of the external engine: started when ports want it, watched, and started again when it has ended.
 
 use super::Daemon;
-use shunt_api::{Config, WaitChoice};
+use crate::queue_settings;
+use shunt_api::{Config, Engine, Failure, FailureCode, PortQos, QosRemoval, QosStatus, QosTable, WaitChoice};
 use shunt_bpf::DataPlane;
 use shunt_core::{Event, ExternalState};
-use shunt_xsk::protocol::{self, Order, Port, QosCounters, Report, Waiting};
+use shunt_xsk::protocol::{self, Order, Port, Qos, QosCounters, Report, Waiting};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
@@ -132,7 +133,7 @@ impl Running {
             },
             max_flows: config.max_flows,
             ports: ports.clone(),
-            qos: Vec::new(),
+            qos: queues(&config.qos, &ports),
         };
         let handles = plane.external_handles().map_err(io::Error::other)?;
         protocol::send(ours.as_fd(), &order, &handles)?;
@@ -273,6 +274,86 @@ impl Daemon {
             let _ = running.child.kill();
         }
     }
+}
+
+impl Daemon {
+    /// The queues of all ports that have some, and what they have counted.
+    pub(super) fn qos_status(&self) -> Vec<QosStatus> {
+        let of_port = |(port, qos): (&String, &PortQos)| {
+            let (slot, unused) = match self.why_unused(port) {
+                Ok(slot) => (Some(slot), None),
+                Err(why) => (None, Some(why)),
+            };
+            let counted = self.external.counters.iter().find(|counters| Some(counters.slot) == slot);
+            queue_settings::status(port, qos, unused, counted)
+        };
+        self.config.qos.iter().map(of_port).collect()
+    }
+
+    /// The slot of a port whose queues are in use, or why they are not.
+    fn why_unused(&self, port: &str) -> Result<u8, String> {
+        let Some((link, view)) = self.core.ports().find(|(link, _)| link.name == port) else {
+            return Err(format!("`{port}` is not a port of this instance"));
+        };
+        if view.setting.engine != Engine::External {
+            return Err(format!(
+                "the port uses {}, not the external engine: {}",
+                view.setting.engine, view.reason
+            ));
+        }
+        self.plane.slot(link.ifindex).ok_or_else(|| "the port has no slot".to_owned())
+    }
+
+    /// Sets the queues of the ports in a table; the others keep theirs.
+    pub(super) fn set_qos(&mut self, table: QosTable) -> Result<u64, Failure> {
+        let ports: Vec<&str> = self.core.ports().map(|(link, _)| link.name.as_str()).collect();
+        if let Some(unknown) = table.keys().find(|name| !ports.contains(&name.as_str())) {
+            let why = format!("`{unknown}` is not a port of this instance; its ports: {}", ports.join(", "));
+            return Err(Failure::new(FailureCode::PortMissing, why));
+        }
+        let count = table.len() as u64;
+        self.config.qos.extend(table);
+        self.send_qos();
+        Ok(count)
+    }
+
+    /// Removes the queues of ports.
+    pub(super) fn remove_qos(&mut self, removal: &QosRemoval) -> Result<u64, Failure> {
+        if let Some(unknown) = removal.ports.iter().find(|port| !self.config.qos.contains_key(*port)) {
+            return Err(Failure::new(FailureCode::PortMissing, format!("`{unknown}` has no queues")));
+        }
+        self.config.qos.retain(|port, _| !removal.ports.contains(port));
+        self.send_qos();
+        Ok(removal.ports.len() as u64)
+    }
+
+    fn send_qos(&mut self) {
+        let Some(running) = &self.external.running else { return };
+        let named: Vec<(u8, String)> =
+            running.ports.iter().map(|(slot, ifindex)| (*slot, self.name(*ifindex))).collect();
+        let named = named.iter().map(|(slot, name)| (*slot, name.as_str()));
+        let order = Order::Qos(by_slot(&self.config.qos, named));
+        if let Err(error) = protocol::send(running.socket.as_fd(), &order, &[]) {
+            tracing::warn!("external engine: does not take new queues: {error}");
+        }
+    }
+
+    /// Warns of queues that are not in use, once the ports are known.
+    pub(super) fn warn_of_unused_queues(&self) {
+        for port in self.config.qos.keys() {
+            if let Err(why) = self.why_unused(port) {
+                tracing::warn!("qos.{port}: not in use: {why}");
+            }
+        }
+    }
+}
+
+fn queues(table: &QosTable, ports: &[Port]) -> Vec<Qos> {
+    by_slot(table, ports.iter().map(|port| (port.slot, port.name.as_str())))
+}
+
+fn by_slot<'a>(table: &QosTable, ports: impl Iterator<Item = (u8, &'a str)>) -> Vec<Qos> {
+    ports.filter_map(|(slot, name)| Some(queue_settings::for_slot(slot, table.get(name)?))).collect()
 }
 
 /// The number of receive queues of a device; 1 if it is not known.
