@@ -118,11 +118,11 @@ fn at(place: &Place, options: &Options) -> anyhow::Result<Vec<Outcome>> {
             pairs.entry(live::GENERATED).or_default().push(pair);
         }
     }
-    Ok(pairs.into_iter().map(|(traffic, pairs)| Outcome::of(place, traffic, &pairs)).collect())
+    Ok(pairs.into_iter().map(|(traffic, pairs)| Outcome::from_pairs(place, traffic, &pairs)).collect())
 }
 
 impl Outcome {
-    fn of(place: &Place, traffic: &'static str, pairs: &[(Row, Row)]) -> Self {
+    fn from_pairs(place: &Place, traffic: &'static str, pairs: &[(Row, Row)]) -> Self {
         let ratio = |figure: fn(&Row) -> f64| -> Vec<f64> {
             pairs.iter().map(|(alone, with)| figure(with) / figure(alone)).collect()
         };

@@ -145,7 +145,7 @@ impl EngineSide {
             inject,
         ] = handles;
         let (buckets, flows) = (size.buckets() as usize, size.max_flows as usize);
-        let map = |fd: &OwnedFd, bytes| Mapping::of(fd, bytes);
+        let map = |fd: &OwnedFd, bytes| Mapping::map(fd, bytes);
         Ok(Self {
             control: map(&control, size_of::<abi::Control>())?,
             index: [map(&index4, buckets * abi::WAYS * 4)?, map(&index6, buckets * abi::WAYS * 4)?],

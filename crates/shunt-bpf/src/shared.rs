@@ -23,7 +23,7 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    pub(crate) fn of(fd: impl AsFd, bytes: usize) -> Result<Self, Error> {
+    pub(crate) fn map(fd: impl AsFd, bytes: usize) -> Result<Self, Error> {
         let bytes = NonZeroUsize::new(bytes.next_multiple_of(PAGE.get())).unwrap_or(PAGE);
         // SAFETY: a new shared mapping at an address that the kernel chooses.
         let at = unsafe {
@@ -65,7 +65,7 @@ impl<T: Plain> Shared<T> {
     /// If the map was not created with BPF_F_MMAPABLE.
     pub fn map(fd: impl AsFd) -> Result<Self, Error> {
         const { assert!(size_of::<T>() <= PAGE.get()) };
-        Ok(Self { page: Mapping::of(fd, size_of::<T>())?, of: PhantomData })
+        Ok(Self { page: Mapping::map(fd, size_of::<T>())?, of: PhantomData })
     }
 
     /// The four bytes at an offset.

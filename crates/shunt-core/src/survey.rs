@@ -74,7 +74,7 @@ pub(crate) struct Surveys {
 }
 
 impl Received {
-    fn of(counts: SurveyCounts) -> Self {
+    fn from_counts(counts: SurveyCounts) -> Self {
         if counts.aggregated * 2 > counts.packets {
             Self::Aggregates(counts)
         } else if (counts.aggregated + counts.copied) * 2 > counts.packets {
@@ -196,7 +196,7 @@ impl PortSurvey {
             return false;
         }
         let before = self.received;
-        self.take(Received::of(counts));
+        self.take(Received::from_counts(counts));
         self.end(now);
         before.is_frames() || mem::discriminant(&before) != mem::discriminant(&self.received)
     }

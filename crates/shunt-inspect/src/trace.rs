@@ -166,7 +166,7 @@ pub fn run(request: &Request, stop: &AtomicBool, started: impl FnOnce()) -> Resu
     let plan = plan(request, &devices)?;
     let ports: Vec<u32> = devices.keys().copied().collect();
     let cost = Cost::measure();
-    let rhythm = Rhythm::of(request.sample);
+    let rhythm = Rhythm::from_sample(request.sample);
     let plan = abi::Plan { sample: rhythm.sample, ..plan };
     let mut programs = Programs::load(plan, &ports)?;
     let mut started = Some(started);
@@ -228,7 +228,7 @@ struct Rhythm {
 }
 
 impl Rhythm {
-    fn of(sample: u32) -> Self {
+    fn from_sample(sample: u32) -> Self {
         if sample <= DENSEST {
             return Self { window: Duration::MAX, pause: Duration::ZERO, sample };
         }
@@ -410,12 +410,12 @@ mod tests {
     #[test]
     fn one_packet_in_n_is_traced_over_the_whole_time() {
         for (sample, window_ms, share_in_window) in [(8, 500, 4), (64, 62, 4), (1000, 10, 10)] {
-            let rhythm = Rhythm::of(sample);
+            let rhythm = Rhythm::from_sample(sample);
             assert_eq!((rhythm.window.as_millis(), rhythm.sample), (window_ms, share_in_window));
             assert!((f64::from(rhythm.sample) / rhythm.share() / f64::from(sample) - 1.0).abs() < 0.01);
             assert_eq!(rhythm.window + rhythm.pause, PERIOD);
         }
-        let always = Rhythm::of(1);
+        let always = Rhythm::from_sample(1);
         assert_eq!((always.sample, always.share()), (1, 1.0));
     }
 

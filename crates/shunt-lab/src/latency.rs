@@ -225,7 +225,7 @@ impl Plan {
 
     fn save(&self, file: &mut ResultsFile, column: &str, measured: &Measured) -> Result<(), Error> {
         let Measured { seen, phases, fast_share } = measured;
-        let phase_of = |range| Figures::of(&seen.probes, range);
+        let phase_of = |range| Figures::from_probes(&seen.probes, range);
         let (idle, loaded) = (phase_of(&phases.idle), phase_of(&phases.loaded));
         for (phase, figures) in [(Phase::Idle, idle), (Phase::Loaded, loaded)] {
             let details = json!({ "probes": figures.probes, "fast_share": fast_share });
@@ -233,7 +233,7 @@ impl Plan {
                 Some(rtt) => {
                     for percentile in [Percentile::P50, Percentile::P99, Percentile::Max] {
                         let quantity = Quantity::Rtt(phase, percentile);
-                        add(file, quantity, column, percentile.of(&rtt), &details)?;
+                        add(file, quantity, column, percentile.value_in(&rtt), &details)?;
                         if let Some(doubt) = fast_share.and_then(Doubt::slow_path) {
                             file.add_doubt_kind(&quantity.reading(column), doubt);
                         }
@@ -267,7 +267,7 @@ impl Plan {
             };
             let rtt = |percentile: Percentile| {
                 let of = format!("RTT {}", percentile.name());
-                Some((of, "ms", interval.rtt_ms.map(|rtt| percentile.of(&rtt))))
+                Some((of, "ms", interval.rtt_ms.map(|rtt| percentile.value_in(&rtt))))
             };
             let points = [
                 rtt(Percentile::P50),
@@ -361,7 +361,7 @@ impl Percentile {
         }
     }
 
-    fn of(self, rtt: &Rtt) -> f64 {
+    fn value_in(self, rtt: &Rtt) -> f64 {
         match self {
             Self::P50 => rtt.p50,
             Self::P99 => rtt.p99,

@@ -167,21 +167,25 @@ impl From<f64> for Run {
 mod tests {
     use super::*;
 
-    fn of(values: &[f64]) -> Option<Reading> {
+    fn from_values(values: &[f64]) -> Option<Reading> {
         Reading::from_runs("pps", values.iter().copied().map(Run::from).collect())
     }
 
     #[test]
     fn a_reading_is_the_median_of_its_runs_within_their_range() {
-        let reading = of(&[3.0, 1.0, 2.0]).unwrap();
+        let reading = from_values(&[3.0, 1.0, 2.0]).unwrap();
         assert_eq!((reading.value, reading.spread.low, reading.spread.high), (2.0, 1.0, 3.0));
         assert_eq!(reading.runs[0].value, 3.0);
-        assert!(of(&[]).is_none() && of(&[1.0, f64::NAN]).is_none() && of(&[f64::INFINITY]).is_none());
+        assert!(
+            from_values(&[]).is_none()
+                && from_values(&[1.0, f64::NAN]).is_none()
+                && from_values(&[f64::INFINITY]).is_none()
+        );
     }
 
     #[test]
     fn a_share_needs_a_positive_limit() {
-        let mut reading = of(&[3.0]).unwrap();
+        let mut reading = from_values(&[3.0]).unwrap();
         assert_eq!(reading.share(3.0), None);
         for (value, share) in [(12.0, Some(0.25)), (0.0, None), (f64::NAN, None)] {
             reading.limit = Some(Limit { value, of: "1 Gbit/s".to_owned() });
@@ -202,7 +206,7 @@ mod tests {
         assert!((imix.value * 8.0 * (mean_bytes + 20.0) / 1e9 - 1.0).abs() < 1e-9, "{imix:?}");
         // Clocks may differ by 200 ppm; a rate above that is wrong.
         for (pps, above) in [(1_488_095.0, false), (1_488_200.0, false), (1_490_000.0, true)] {
-            let mut reading = of(&[1e6, pps, 1e6]).unwrap();
+            let mut reading = from_values(&[1e6, pps, 1e6]).unwrap();
             reading.set_limit(Some(limit.clone()));
             assert_eq!(reading.doubts.contains(&Doubt::AboveLine), above, "{pps}");
         }
@@ -210,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_ratio_has_the_doubts_of_both_once() {
-        let (mut a, mut b) = (of(&[2.0, 4.0]).unwrap(), of(&[1.0, 2.0]).unwrap());
+        let (mut a, mut b) = (from_values(&[2.0, 4.0]).unwrap(), from_values(&[1.0, 2.0]).unwrap());
         a.add_doubt(Doubt::VirtualLinks);
         b.add_doubt(Doubt::VirtualLinks);
         b.add_doubt(Doubt::OneCore);
@@ -219,6 +223,6 @@ mod tests {
         assert_eq!(ratio.runs[1].at, a.runs[1].at);
         assert_eq!((ratio.value, ratio.spread.low, ratio.spread.high), (2.0, 2.0, 2.0));
         assert_eq!(ratio.doubts, [Doubt::VirtualLinks, Doubt::OneCore]);
-        assert_eq!(Reading::ratio(&a, &of(&[1.0]).unwrap(), 1), None);
+        assert_eq!(Reading::ratio(&a, &from_values(&[1.0]).unwrap(), 1), None);
     }
 }

@@ -72,7 +72,7 @@ const ALIKE: f64 = 0.995;
 
 impl Quantity {
     /// The quantity of a prediction, in this quantity's unit.
-    pub fn of(self, prediction: &Prediction) -> f64 {
+    pub fn value_in(self, prediction: &Prediction) -> f64 {
         match self {
             Self::Goodput => prediction.total() / 1e6,
             Self::Loss => prediction.loss * 100.0,
@@ -127,7 +127,7 @@ impl Problem<'_> {
                 last = Some((&observation.settings, world::run(&at).ok()?));
             }
             let (_, prediction) = last.as_ref()?;
-            predicted.push(observation.quantity.of(prediction));
+            predicted.push(observation.quantity.value_in(prediction));
         }
         Some(predicted)
     }

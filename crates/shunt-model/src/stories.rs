@@ -83,7 +83,7 @@ struct Row {
 
 /// A story beside the model's predictions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Told {
+pub struct StoryPredictions {
     /// The name of the story.
     pub name: String,
     /// What was published, by whom and when.
@@ -172,29 +172,14 @@ impl Story {
     ///
     /// # Errors
     /// Fails if a row sets a parameter to what it cannot be.
-    pub fn tell(&self) -> Result<Told, CaseError> {
-        self.tell_with(&self.cases())
-    }
-
-    /// Predicts all rows with other values of the fitted parameters.
-    ///
-    /// # Errors
-    /// Fails if there is no such case or parameter, or if it cannot have that value.
-    pub fn tell_refitted(&self, values: &[(String, String, f64)]) -> Result<Told, CaseError> {
-        let mut cases = self.cases();
-        for (case, name, value) in values {
-            let case = cases.get_mut(case).ok_or_else(|| CaseError::Text(format!("no case {case}")))?;
-            case.set_number(name, *value)?;
-        }
-        self.tell_with(&cases)
-    }
-
-    fn tell_with(&self, cases: &BTreeMap<String, Case>) -> Result<Told, CaseError> {
+    pub fn predict(&self) -> Result<StoryPredictions, CaseError> {
+        let cases = self.cases();
         let mut columns: Vec<(String, Quantity, Column)> = Vec::new();
         for row in &self.row {
-            let prediction = row.predict(cases, None)?;
+            let prediction = row.predict(&cases, None)?;
             for (quantity, published) in row.cells() {
-                let cell = Cell { label: row.label.clone(), published, predicted: quantity.of(&prediction) };
+                let cell =
+                    Cell { label: row.label.clone(), published, predicted: quantity.value_in(&prediction) };
                 let known = columns.iter().position(|(table, of, _)| *table == row.table && *of == quantity);
                 let at = known.unwrap_or_else(|| {
                     columns.push((row.table.clone(), quantity, Column::new(&row.table, quantity)));
@@ -209,7 +194,7 @@ impl Story {
             column.held_out_mean_error = mean_error(quantity, &column.held_out);
             column
         };
-        Ok(Told {
+        Ok(StoryPredictions {
             name: self.name.clone(),
             source: self.source.clone(),
             notes: self.notes.clone(),
@@ -244,7 +229,8 @@ impl Story {
                 let Ok(prediction) = row.predict(&cases, Some(FIT_SECONDS)) else { return f64::INFINITY };
                 // No figure counts for more than an error of 60 %: some tables have outliers.
                 let of = |(quantity, value): (Quantity, f64)| {
-                    let residual = quantity.residual(quantity.of(&prediction), value).clamp(-20.0, 20.0);
+                    let residual =
+                        quantity.residual(quantity.value_in(&prediction), value).clamp(-20.0, 20.0);
                     residual * residual
                 };
                 row.cells().map(of).sum::<f64>()

@@ -24,7 +24,7 @@ fn sweep(board: &Case, quantities: &[Quantity]) -> Vec<Observation> {
         all.extend(quantities.iter().map(|quantity| Observation {
             settings: settings.clone(),
             quantity: *quantity,
-            value: quantity.of(&got),
+            value: quantity.value_in(&got),
         }));
     }
     all

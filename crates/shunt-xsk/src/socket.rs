@@ -41,7 +41,7 @@ fn error(errno: &Errno) -> io::Error {
 
 impl PacketMemory {
     /// Registers the memory of an engine, which must outlive this.
-    pub(crate) fn of(engine: &mut Engine) -> io::Result<Self> {
+    pub(crate) fn for_engine(engine: &mut Engine) -> io::Result<Self> {
         let config = UmemConfig {
             fill_size: RING,
             complete_size: 2 * RING,

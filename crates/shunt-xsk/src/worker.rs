@@ -72,7 +72,7 @@ impl Worker {
         let queues: u32 = ports.iter().map(|port| port.queues.clamp(1, QUEUES_MAX)).sum();
         let frames = queues * FRAMES_PER_QUEUE + ports.len() as u32 * QUEUED_MAX;
         let mut engine = Engine::of_kernel(side, size, frames);
-        let mut memory = PacketMemory::of(&mut engine)?;
+        let mut memory = PacketMemory::for_engine(&mut engine)?;
         let (mut served, mut failed, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
         let mut further = PORTS_MAX as usize;
         for port in ports {
@@ -99,7 +99,7 @@ impl Worker {
                     failed.push((port.slot, why));
                     if sockets.is_empty() {
                         // The socket that failed was that of the memory.
-                        memory = PacketMemory::of(&mut engine)?;
+                        memory = PacketMemory::for_engine(&mut engine)?;
                     }
                 }
             }

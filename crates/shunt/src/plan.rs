@@ -160,7 +160,7 @@ impl Plan {
             Step::Model(modelling) => modelling.run()?,
             Step::Report(reporting) => reporting.run()?,
             Step::Completions(shell) => completions::run(shell)?,
-            Step::Man(dir) => man::run(Cli::command(), dir, examples::of)?,
+            Step::Man(dir) => man::run(Cli::command(), dir, examples::for_command)?,
         };
         show(&answer)
     }

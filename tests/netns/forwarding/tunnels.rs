@@ -110,19 +110,21 @@ fn route_between_macvlans(lab: &Topology) -> Option<NetNs> {
     let (router, container) = (lab.router(), NetNs::new("container"));
     for (n, host) in [lab.lan(), lab.wan()].into_iter().enumerate() {
         let (port, ifindex) = (host.port, router.ifindex(host.port));
-        // Each new device takes the next ifindex. (Kernels before 6.13 look for `index N` in the wrong namespace.)
-        container.run(&format!(
-            "until ip link add skipped type bridge && last=$(cat /sys/class/net/skipped/ifindex) && ip link del skipped \
-             && [ $last -ge {} ]; do :; done",
-            ifindex - 1
-        ));
-        let made = router.try_run(&format!(
-            "ip link add link {port} name c{n} netns {} address 02:00:00:00:99:0{n} type macvlan mode private",
-            container.name(),
-        ));
-        if let Err(why) = made {
-            skip_missing_feature("macvlan", "--test forwarding -- tunnels", &why.to_string());
-            return None;
+        // Each new device takes the next ifindex, so try until it is the port's. (Kernels before 6.13 look for `index N` in the wrong
+        // namespace.)
+        loop {
+            let made = router.try_run(&format!(
+                "ip link add link {port} name c{n} netns {} address 02:00:00:00:99:0{n} type macvlan mode private",
+                container.name(),
+            ));
+            if let Err(why) = made {
+                skip_missing_feature("macvlan", "--test forwarding -- tunnels", &why.to_string());
+                return None;
+            }
+            if container.ifindex(&format!("c{n}")) >= ifindex {
+                break;
+            }
+            container.run(&format!("ip link del c{n}"));
         }
         assert_eq!(container.ifindex(&format!("c{n}")), ifindex);
         container.run(&format!(

@@ -51,7 +51,7 @@ impl Decoded {
             .fields
             .iter()
             .map(|field| {
-                let value = field.of(value);
+                let value = field.extract(value);
                 DecodedField {
                     name: field.name.clone(),
                     high: field.high,

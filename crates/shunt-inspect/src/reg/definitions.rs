@@ -154,7 +154,7 @@ impl Field {
     }
 
     /// Extracts the field from a register's value.
-    pub fn of(&self, value: u64) -> u64 {
+    pub fn extract(&self, value: u64) -> u64 {
         (value & self.mask()) >> self.low
     }
 }

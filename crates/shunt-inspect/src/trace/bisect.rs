@@ -96,7 +96,7 @@ pub(super) fn run(
     let step = of_path.flat_map(|packet| &packet.steps).find(|step| step.stage == worst.stage);
     let window = step.map(|step| step.began_at).ok_or_else(|| wrong("the worst stage has no beginning"))?;
     let target = Target { way: path.way, stage: worst.stage, window };
-    let rhythm = Rhythm::of(1);
+    let rhythm = Rhythm::from_sample(1);
     let plan = abi::Plan { sample: plan.sample.min(SAMPLE), ..plan };
     let all = functions::with_packet().map_err(TraceError::Bisect)?;
     let mut measure = |functions: &[(String, u16)]| {
@@ -221,7 +221,7 @@ impl Search {
                 continue;
             };
             let stages: Vec<u64> = packets.iter().filter_map(|packet| stage_ns(packet, target)).collect();
-            self.stage_ns = Times::of(stages).mean_ns;
+            self.stage_ns = Times::from_values(stages).mean_ns;
             self.rounds.push(Round {
                 from: self.name(from),
                 at: self.functions[middle].0.clone(),

@@ -57,7 +57,7 @@ pub struct Path {
 }
 
 impl Times {
-    pub(super) fn of(mut values: Vec<u64>) -> Self {
+    pub(super) fn from_values(mut values: Vec<u64>) -> Self {
         values.sort_unstable();
         let count = values.len();
         let Some(max_ns) = values.last().copied() else { return Self::default() };
@@ -128,7 +128,7 @@ fn path(way: Way, from: Option<String>, to: Option<String>, packets: &[&Packet])
         Some(StageTimes {
             stage: STAGES.get(place).unwrap_or(&"other"),
             share_ns: values.iter().map(|value| *value as f64).sum::<f64>() / complete.len() as f64,
-            times: Times::of(values),
+            times: Times::from_values(values),
             thread: threads.into_iter().max_by_key(|(_, count)| *count)?.0,
         })
     });
@@ -139,8 +139,8 @@ fn path(way: Way, from: Option<String>, to: Option<String>, packets: &[&Packet])
         packets: complete.len(),
         dropped,
         stages: stages.collect(),
-        total: Times::of(complete.iter().map(|packet| packet.total_ns).collect()),
-        crossing: Times::of(complete.iter().map(|packet| crossing(packet)).collect()),
+        total: Times::from_values(complete.iter().map(|packet| packet.total_ns).collect()),
+        crossing: Times::from_values(complete.iter().map(|packet| crossing(packet)).collect()),
     })
 }
 
@@ -214,12 +214,15 @@ mod tests {
 
     #[test]
     fn percentiles_are_values_that_occurred() {
-        let times = Times::of((1..=100).rev().collect());
+        let times = Times::from_values((1..=100).rev().collect());
         assert_eq!(
             (times.count, times.p50_ns, times.p90_ns, times.p99_ns, times.max_ns),
             (100, 50, 90, 99, 100)
         );
-        assert_eq!((Times::of(vec![7]).p99_ns, Times::of(Vec::new())), (7, Times::default()));
+        assert_eq!(
+            (Times::from_values(vec![7]).p99_ns, Times::from_values(Vec::new())),
+            (7, Times::default())
+        );
     }
 
     #[test]

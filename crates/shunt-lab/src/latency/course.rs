@@ -46,11 +46,11 @@ pub(super) struct Interval {
 }
 
 impl Figures {
-    pub(super) fn of(probes: &[Probe], phase: &Range<Duration>) -> Self {
+    pub(super) fn from_probes(probes: &[Probe], phase: &Range<Duration>) -> Self {
         let within: Vec<&Probe> = probes.iter().filter(|probe| phase.contains(&probe.at)).collect();
         let lost = within.iter().filter(|probe| probe.rtt.is_none()).count();
         Self {
-            rtt_ms: Rtt::of(within.iter().filter_map(|probe| probe.rtt)),
+            rtt_ms: Rtt::from_times(within.iter().filter_map(|probe| probe.rtt)),
             probes: within.len(),
             lost: lost as f64 / within.len().max(1) as f64,
         }
@@ -58,7 +58,7 @@ impl Figures {
 }
 
 impl Rtt {
-    fn of(times: impl Iterator<Item = Duration>) -> Option<Self> {
+    fn from_times(times: impl Iterator<Item = Duration>) -> Option<Self> {
         let mut sorted: Vec<f64> = times.map(|time| time.as_secs_f64() * 1e3).collect();
         sorted.sort_by(f64::total_cmp);
         // The nearest rank: a percentile is a time that was measured.
@@ -83,7 +83,7 @@ pub(super) fn intervals(seen: &Seen, phases: &Phases, interval: Duration) -> Vec
         let within = seen.probes.iter().filter(|probe| number(probe.at) == n).filter_map(|probe| probe.rtt);
         Interval {
             at_s: n as f64 * width,
-            rtt_ms: Rtt::of(within),
+            rtt_ms: Rtt::from_times(within),
             lan_mbps: rate_mbps(&seen.lan, begins..begins + width),
             wan_mbps: rate_mbps(&seen.wan, begins..begins + width),
         }
@@ -117,15 +117,15 @@ mod tests {
     #[test]
     fn a_phase_counts_only_its_own_probes() {
         let probes = [probe(5, 1), probe(10, 90), probe(15, 3), probe(20, None), probe(25, 2), probe(30, 90)];
-        let figures = Figures::of(&probes, &(15 * MS..30 * MS));
+        let figures = Figures::from_probes(&probes, &(15 * MS..30 * MS));
         assert_eq!(figures.rtt_ms, Some(Rtt { p50: 2.0, p99: 3.0, max: 3.0 }));
         assert_eq!((figures.probes, figures.lost), (3, 1.0 / 3.0));
-        assert_eq!(Figures::of(&probes, &(40 * MS..50 * MS)).rtt_ms, None);
+        assert_eq!(Figures::from_probes(&probes, &(40 * MS..50 * MS)).rtt_ms, None);
     }
 
     #[test]
     fn the_99th_percentile_of_a_hundred_is_the_second_greatest() {
-        let rtt = Rtt::of((1..=100).map(|n| n * MS)).unwrap();
+        let rtt = Rtt::from_times((1..=100).map(|n| n * MS)).unwrap();
         assert_eq!(rtt, Rtt { p50: 50.0, p99: 99.0, max: 100.0 });
     }
 

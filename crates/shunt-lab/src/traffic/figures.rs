@@ -1,6 +1,6 @@
 //! The figures of a run.
 
-use super::{LATE_NS, Means};
+use super::{LATE_NS, SendMethod};
 use crate::{Distribution, Doubt, Limit, Results, ResultsFile};
 use serde::{Deserialize, Serialize};
 use shunt_gen::Schedule;
@@ -55,7 +55,7 @@ pub struct Directed {
     /// Description of the packets.
     pub traffic: String,
     /// The way of sending.
-    pub means: Means,
+    pub means: SendMethod,
     /// Figures of this direction.
     #[serde(flatten)]
     pub figures: Figures,
@@ -228,7 +228,13 @@ impl Figures {
     }
 
     /// The doubts that follow from the figures.
-    pub(super) fn doubts(&self, sent: &State, received: &Received, means: Means, mode: Mode) -> Vec<Doubt> {
+    pub(super) fn doubts(
+        &self,
+        sent: &State,
+        received: &Received,
+        means: SendMethod,
+        mode: Mode,
+    ) -> Vec<Doubt> {
         let mut doubts = Vec::new();
         if let Some(share) =
             self.offered_pps.map(|asked| self.achieved_pps / asked).filter(|share| *share < 0.999)
@@ -244,7 +250,7 @@ impl Figures {
         if sent.late_ns_max > LATE_NS {
             doubts.push(Doubt::SentLate { microseconds: sent.late_ns_max as f64 / 1e3 });
         }
-        if means == Means::Socket {
+        if means == SendMethod::Socket {
             doubts.push(Doubt::SocketSender);
         }
         if mode == Mode::Generic {
@@ -340,7 +346,7 @@ mod tests {
             State { start_ns: 0, last_ns: 9_020_000, sent: 10, late_ns_max: 2_000_000, ..State::default() };
         let none = Received::default();
         let figures = Figures::new(&sent, &none, &schedule(Some(1000.0), 1, 10), 0, true);
-        let doubts = figures.doubts(&sent, &none, Means::Socket, Mode::Generic);
+        let doubts = figures.doubts(&sent, &none, SendMethod::Socket, Mode::Generic);
         assert!(
             matches!(doubts[0], Doubt::SentLess { percent } if (99.7..99.9).contains(&percent)),
             "{doubts:?}"

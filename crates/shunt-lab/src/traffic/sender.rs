@@ -37,7 +37,7 @@ const BATCH: u32 = 128;
 /// A way of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Means {
+pub enum SendMethod {
     /// An XDP program run on live frames.
     XdpLive,
     /// An AF_PACKET socket.
@@ -46,11 +46,11 @@ pub enum Means {
 
 /// The requested way of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MeansChoice {
+pub enum SendMethodChoice {
     /// Live XDP frames if the device takes them, otherwise a socket.
     Auto,
     /// Only this way; an error if the device does not support it.
-    Only(Means),
+    Only(SendMethod),
 }
 
 pub(super) enum Sender {
@@ -92,16 +92,16 @@ impl Sender {
         source: &Source,
         ifname: &str,
         ifindex: u32,
-        choice: MeansChoice,
+        choice: SendMethodChoice,
     ) -> Result<Self, Error> {
         let takes = takes_frames(ifindex);
-        if !takes && choice == MeansChoice::Only(Means::XdpLive) {
+        if !takes && choice == SendMethodChoice::Only(SendMethod::XdpLive) {
             return Err(Error::Asked(format!(
                 "{ifname}: the device does not take XDP frames; use --sender socket (a veth takes them if its peer has GRO: \
                  `ethtool -K PEER gro on`)"
             )));
         }
-        let live = takes && choice != MeansChoice::Only(Means::Socket);
+        let live = takes && choice != SendMethodChoice::Only(SendMethod::Socket);
         if live {
             let tried = source.generator(ifindex).and_then(|generator| {
                 // Nothing is scheduled, so no frame leaves: the call only shows whether the kernel accepts live frames.
@@ -110,7 +110,7 @@ impl Sender {
             });
             match tried {
                 Ok(generator) => return Ok(Self::Live(generator)),
-                Err(e) if choice != MeansChoice::Auto => return Err(e.into()),
+                Err(e) if choice != SendMethodChoice::Auto => return Err(e.into()),
                 // The frames do not fit into a page, or the kernel is older than 5.18.
                 Err(_) => {}
             }
@@ -120,10 +120,10 @@ impl Sender {
         Ok(Self::Socket(Box::new(Sending { frames: source.due(), socket })))
     }
 
-    pub(super) fn means(&self) -> Means {
+    pub(super) fn means(&self) -> SendMethod {
         match self {
-            Self::Live(_) => Means::XdpLive,
-            Self::Socket(_) => Means::Socket,
+            Self::Live(_) => SendMethod::XdpLive,
+            Self::Socket(_) => SendMethod::Socket,
         }
     }
 

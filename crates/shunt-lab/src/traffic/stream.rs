@@ -1,7 +1,7 @@
 //! One direction of the traffic: a sender and a receiver.
 
 use super::{
-    Error, Means, MeansChoice,
+    Error, SendMethod, SendMethodChoice,
     figures::{Directed, Figures},
     membership,
     replay::Replay,
@@ -54,7 +54,7 @@ impl<'n> Stream<'n> {
         from: &Station<'n>,
         to: &Station<'n>,
         frames: Frames<'_>,
-        means: MeansChoice,
+        means: SendMethodChoice,
         hand_on: bool,
     ) -> Result<Self, Error> {
         match frames {
@@ -68,7 +68,7 @@ impl<'n> Stream<'n> {
         from: &Station<'n>,
         by: &Station<'n>,
         mut shape: Shape,
-        means: MeansChoice,
+        means: SendMethodChoice,
     ) -> Result<Self, Error> {
         if shape.destination.first.is_unspecified() {
             shape.destination = Addresses::one(by.address_like(shape.destination.first)?);
@@ -82,7 +82,7 @@ impl<'n> Stream<'n> {
         from: &Station<'n>,
         to: &Station<'n>,
         mut shape: Shape,
-        means: MeansChoice,
+        means: SendMethodChoice,
         hand_on: bool,
     ) -> Result<Self, Error> {
         for (addresses, station) in [(&mut shape.source, from), (&mut shape.destination, to)] {
@@ -112,7 +112,7 @@ impl<'n> Stream<'n> {
         to: &Station<'n>,
         replay: &Replay,
         round: Round,
-        means: MeansChoice,
+        means: SendMethodChoice,
         hand_on: bool,
     ) -> Result<Self, Error> {
         let mut capture = replay.capture.clone();
@@ -132,7 +132,7 @@ impl<'n> Stream<'n> {
         to: &Station<'n>,
         name: String,
         source: &Source,
-        means: MeansChoice,
+        means: SendMethodChoice,
         hand_on: bool,
     ) -> Result<Self, Error> {
         let wanted = match source {
@@ -168,7 +168,7 @@ impl<'n> Stream<'n> {
         Ok(self.receiver.captured(each)?)
     }
 
-    pub(super) fn means(&self) -> Means {
+    pub(super) fn means(&self) -> SendMethod {
         self.sender.means()
     }
 

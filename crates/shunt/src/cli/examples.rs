@@ -230,7 +230,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
 ];
 
 /// The examples of this command; none if it has none.
-pub(crate) fn of(name: &str) -> &'static [Example] {
+pub(crate) fn for_command(name: &str) -> &'static [Example] {
     EXAMPLES.iter().find(|(of, _)| *of == name).map_or(&[], |(_, examples)| examples)
 }
 
@@ -241,7 +241,7 @@ pub(super) fn add(command: Command, name: &str) -> Command {
         let whole = format!("{name} {one}");
         command.mut_subcommand(one, |below| add(below, &whole))
     });
-    let examples = of(name);
+    let examples = for_command(name);
     if examples.is_empty() {
         return command;
     }
@@ -289,7 +289,7 @@ mod tests {
         fn check(command: &Command, name: &str) {
             let in_groups = ["shunt model", "shunt reg", "shunt lab"];
             let exempt = in_groups.iter().any(|group| name.starts_with(group)) || name.ends_with(" help");
-            assert!(exempt || !of(name).is_empty(), "{name} has no example");
+            assert!(exempt || !for_command(name).is_empty(), "{name} has no example");
             for one in command.get_subcommands().filter(|one| !one.is_hide_set()) {
                 check(one, &format!("{name} {}", one.get_name()));
             }

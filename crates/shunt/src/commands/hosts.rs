@@ -31,7 +31,7 @@ fn add(
     connection: &Connection,
     sends: DirectionName,
 ) {
-    let name = || names.of(addr).map(str::to_owned);
+    let name = || names.name(addr).map(str::to_owned);
     let total = hosts.entry(addr).or_insert_with(|| HostTotal::new(addr, name()));
     total.connections += 1;
     total.packets += connection.packets;

@@ -214,7 +214,7 @@ impl Modelling {
                     let fitted = on_all_cores(&chosen, |story| Ok(story.refit()))?;
                     Modelled::Refitted(fitted.into_iter().flatten().collect())
                 } else {
-                    Modelled::Stories(on_all_cores(&chosen, |story| story.tell().map_err(wrong))?)
+                    Modelled::Stories(on_all_cores(&chosen, |story| story.predict().map_err(wrong))?)
                 }
             }
             Self::Cases => {

@@ -1,7 +1,7 @@
 //! The text of `shunt gen`.
 
 use super::{columns::align, units};
-use shunt_lab::traffic::{Directed, Figures, Floor, LatencyUs, Means, Recorded, Report};
+use shunt_lab::traffic::{Directed, Figures, Floor, LatencyUs, Recorded, Report, SendMethod};
 
 pub(super) fn describe(report: &Report) -> String {
     let mut text = String::new();
@@ -26,8 +26,8 @@ pub(super) fn describe(report: &Report) -> String {
 
 fn direction(directed: &Directed, burst: u32) -> String {
     let means = match directed.means {
-        Means::XdpLive => "live XDP frames",
-        Means::Socket => "a socket",
+        SendMethod::XdpLive => "live XDP frames",
+        SendMethod::Socket => "a socket",
     };
     format!(
         "{} -> {}: {}\nsent by {means}, at most {burst} back to back\n{}",

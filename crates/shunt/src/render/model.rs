@@ -3,7 +3,7 @@
 use super::{columns::align, units};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use shunt_model::{Explanation, Fit, Prediction, stories::Told};
+use shunt_model::{Explanation, Fit, Prediction, stories::StoryPredictions};
 
 /// An answer of `shunt model`.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,7 +15,7 @@ pub(crate) enum Modelled {
     Sweep(Vec<ModelPoint>),
     Explained(Vec<ModelPoint>),
     Fit(Fit),
-    Stories(Vec<Told>),
+    Stories(Vec<StoryPredictions>),
     /// Case, parameter and value.
     Refitted(Vec<(String, String, f64)>),
     /// Name and description.
@@ -141,10 +141,10 @@ fn significant(value: f64) -> String {
     }
 }
 
-fn stories(stories: &[Told]) -> String {
+fn stories(stories: &[StoryPredictions]) -> String {
     let error = |mean: Option<f64>| mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"));
     let mut text = String::new();
-    for Told { name, source, notes, columns } in stories {
+    for StoryPredictions { name, source, notes, columns } in stories {
         text += &format!("{name}: the model beside published figures\n{source}\n");
         for column in columns {
             text += &format!("\n{}, {}\n", column.name, column.unit);

@@ -47,7 +47,7 @@ fn arrays_clusters_derivation_and_the_three_notations_of_bits_are_read() {
     assert_eq!((ts.high, ts.low), (16, 15));
     let fce = get("ENET2_RCR2").field("FCE").unwrap();
     assert_eq!((fce.high, fce.low, fce.values[&1].as_str()), (5, 5, "obey pause"));
-    assert_eq!(get("ENET1_RCR").field("MAX_FL").unwrap().of(0x05ee_0264), 1518);
+    assert_eq!(get("ENET1_RCR").field("MAX_FL").unwrap().extract(0x05ee_0264), 1518);
     let tc = get("ENET1_TCB");
     assert_eq!((tc.width, tc.access, tc.read_clears), (16, Access::ReadOnly, true));
     assert_eq!(all.blocks["ENET1"].title, "Ethernet MAC");

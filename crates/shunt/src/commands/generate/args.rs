@@ -4,7 +4,7 @@ use crate::{client::candidates, commands::arguments::duration};
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 use shunt_gen::{Addresses, Ports, Rate, Shape, Sizes};
-use shunt_lab::traffic::{Means, MeansChoice, Nics, PcapOut, Replay, Testbed, TrafficSpec};
+use shunt_lab::traffic::{Nics, PcapOut, Replay, SendMethod, SendMethodChoice, Testbed, TrafficSpec};
 use shunt_wire::{Mac, Tag, Tcp, line::LinkSpeed};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -173,9 +173,9 @@ impl GenArgs {
             burst: self.burst,
             both: self.both,
             means: match self.sender.as_str() {
-                "xdp" => MeansChoice::Only(Means::XdpLive),
-                "socket" => MeansChoice::Only(Means::Socket),
-                _ => MeansChoice::Auto,
+                "xdp" => SendMethodChoice::Only(SendMethod::XdpLive),
+                "socket" => SendMethodChoice::Only(SendMethod::Socket),
+                _ => SendMethodChoice::Auto,
             },
             floor: !self.no_floor && replay.is_none(),
             replay,

@@ -49,7 +49,7 @@ impl Names {
     }
 
     /// The name of this address, if any.
-    pub(in crate::commands) fn of(&self, addr: IpAddr) -> Option<&str> {
+    pub(in crate::commands) fn name(&self, addr: IpAddr) -> Option<&str> {
         self.by_address.get(&addr).map(String::as_str)
     }
 
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn the_name_of_etc_hosts_wins() {
         let names = Names::read_from("192.0.2.1 chosen\n", "1 2 192.0.2.1 announced *\n");
-        assert_eq!(names.of("192.0.2.1".parse().unwrap()), Some("chosen"));
+        assert_eq!(names.name("192.0.2.1".parse().unwrap()), Some("chosen"));
     }
 
     #[test]

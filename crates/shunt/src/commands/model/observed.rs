@@ -49,7 +49,7 @@ impl Predicted {
             [Quantity::Goodput, Quantity::Loss, Quantity::Cpu].map(|quantity| Observation {
                 settings: point.settings.clone(),
                 quantity,
-                value: quantity.of(&point.prediction),
+                value: quantity.value_in(&point.prediction),
             })
         };
         self.points.into_iter().flat_map(of).collect()

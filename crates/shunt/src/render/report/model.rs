@@ -13,7 +13,7 @@ use crate::render::{
 };
 use shunt_model::{
     Fit, Prediction, parse_number,
-    stories::{Cell, Column, Told},
+    stories::{Cell, Column, StoryPredictions},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -149,7 +149,7 @@ fn of_fit(fit: &Fit) -> ModelView {
 }
 
 /// Published figures are measurements, so they have a column and a colour of their own.
-fn of_story(story: &Told) -> Vec<ModelView> {
+fn of_story(story: &StoryPredictions) -> Vec<ModelView> {
     let view = |column: &Column| {
         let marked = |cells: &'static str, of: &[Cell]| {
             of.iter().map(|cell| (cell.clone(), cells)).collect::<Vec<_>>()

@@ -3,7 +3,7 @@
 use crate::render::ModelPoint;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use shunt_model::{Fit, Prediction, stories::Told};
+use shunt_model::{Fit, Prediction, stories::StoryPredictions};
 
 /// A file that `shunt model ... --json` printed.
 #[derive(Debug, Serialize)]
@@ -26,7 +26,7 @@ pub(super) enum Predictions {
     Points { points: Vec<ModelPoint> },
     Run { model: String, prediction: Prediction },
     Fit { fit: Fit },
-    Stories(Vec<Told>),
+    Stories(Vec<StoryPredictions>),
 }
 
 impl ModelSource {
