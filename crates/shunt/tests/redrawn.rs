@@ -142,8 +142,9 @@ const RESTORED: [&str; 2] = ["\x1b[?1049l", "\x1b[?25h"];
 impl OnTerminal {
     fn start(dir: &TempDir, term: &str) -> Self {
         let pid_file = dir.path().join("pid");
+        // Signals that the test's parent ignores (nohup) would be ignored here, too.
         let shell = format!(
-            "stty rows 24 cols 80; echo $$ > {}; exec {} top --interval 100ms",
+            "stty rows 24 cols 80; echo $$ > {}; exec env --default-signal {} top --interval 100ms",
             pid_file.display(),
             env!("CARGO_BIN_EXE_shunt")
         );
