@@ -87,6 +87,7 @@ int shunt_sched_configure(struct shunt_sched *s, const struct shunt_sched_config
 	if (!valid(config))
 		return -1;
 	s->config = *config;
+	s->own_items = s->items_max / (2 * config->classes);
 	shunt_meter_set(&s->meter, config->bytes_per_s, config->burst_bytes);
 	for (__u32 i = config->classes; i < SHUNT_CLASSES; i++)
 		move(s, &s->classes[i], &s->classes[config->default_class]);
@@ -126,7 +127,7 @@ __u32 shunt_sched_class(const struct shunt_sched_config *config, __u8 dscp, __u3
 /* Whether a class may have one more item: of its own, or of those for whoever comes first. */
 static int has_item(const struct shunt_sched *s, const struct shunt_class *c)
 {
-	__u32 own = s->items_max / (2 * s->config.classes);
+	__u32 own = s->own_items;
 	__u64 common = 0;
 
 	if (s->free == SHUNT_NO_ITEM)

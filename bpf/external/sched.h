@@ -98,7 +98,7 @@ struct shunt_sched {
 	__u32 items_max;
 	__u32 free;
 	__u32 largest_bytes; /* of the packets so far: CoDel drops nothing from a class that holds no more */
-	__u32 reserved;
+	__u32 own_items; /* of each class; the others are for whoever comes first */
 };
 
 enum shunt_sched_verdict {

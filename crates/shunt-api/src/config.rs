@@ -1,11 +1,13 @@
 //! The configuration file.
 
 use crate::{
-    document, duration,
+    document,
+    duration::{self, Readable},
     engine::Engine,
     mark::{self, MarkMatch},
     port_name::check_port_name,
     qos::{QosTable, check_qos},
+    range::within,
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt, net::SocketAddr, ops::RangeInclusive, str::FromStr, time::Duration};
@@ -190,8 +192,10 @@ impl Config {
     pub const PATH: &str = "/etc/shunt/shunt.toml";
 
     const MAX_FLOWS: RangeInclusive<u32> = 64..=4_194_304;
-    const REPROVE: RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(30);
-    const IDLE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
+    const REPROVE: RangeInclusive<Readable> =
+        Readable(Duration::from_millis(200))..=Readable(Duration::from_secs(30));
+    const IDLE: RangeInclusive<Readable> =
+        Readable(Duration::from_secs(1))..=Readable(Duration::from_secs(86_400));
     const PACKETS: RangeInclusive<u32> = 1..=1_000_000;
     const NETLINK_BUFFER: RangeInclusive<u32> = 4096..=256 << 20;
 
@@ -212,9 +216,8 @@ impl Config {
         within("udp_packets", self.udp_packets, Self::PACKETS)?;
         within("tcp_packets", self.tcp_packets, Self::PACKETS)?;
         within("netlink_buffer", self.netlink_buffer, Self::NETLINK_BUFFER)?;
-        let text = |range: RangeInclusive<Duration>| (Text(*range.start()), Text(*range.end()));
-        within_text("reprove", Text(self.reprove), text(Self::REPROVE))?;
-        within_text("idle", Text(self.idle), text(Self::IDLE))?;
+        within("reprove", Readable(self.reprove), Self::REPROVE)?;
+        within("idle", Readable(self.idle), Self::IDLE)?;
         if let Some(page) =
             self.page.filter(|page| !page.ip().is_loopback() && self.page_token_file.is_empty())
         {
@@ -223,7 +226,7 @@ impl Config {
                 page.port()
             ));
         }
-        check_qos(&self.qos).map_err(|failure| failure.message)?;
+        check_qos(&self.qos)?;
         Self::check_ports(&self.external_ports).map_err(|why| format!("external_ports: {why}"))?;
         Self::check_ports(&self.ports).map_err(|why| format!("ports: {why}"))
     }
@@ -254,27 +257,6 @@ impl Config {
             ));
         }
         Ok(())
-    }
-}
-
-fn within<T: PartialOrd + fmt::Display>(key: &str, value: T, range: RangeInclusive<T>) -> Result<(), String> {
-    within_text(key, value, range.into_inner())
-}
-
-fn within_text<T: PartialOrd + fmt::Display>(key: &str, value: T, (low, high): (T, T)) -> Result<(), String> {
-    if value >= low && value <= high {
-        Ok(())
-    } else {
-        Err(format!("{key}: expected {low} to {high}, got {value}"))
-    }
-}
-
-#[derive(PartialEq, PartialOrd)]
-struct Text(Duration);
-
-impl fmt::Display for Text {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        humantime::format_duration(self.0).fmt(f)
     }
 }
 

@@ -1,10 +1,20 @@
 //! Durations as people write them: `500ms`, `2s`, `1m`.
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
-use std::time::Duration;
+use std::{fmt, time::Duration};
+
+/// A duration that a message shows.
+#[derive(PartialEq, PartialOrd)]
+pub(crate) struct Readable(pub(crate) Duration);
+
+impl fmt::Display for Readable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(f)
+    }
+}
 
 pub(crate) fn serialize<S: Serializer>(value: &Duration, out: S) -> Result<S::Ok, S::Error> {
-    out.collect_str(&humantime::format_duration(*value))
+    out.collect_str(&Readable(*value))
 }
 
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {

@@ -34,6 +34,7 @@ mod mark;
 mod port_name;
 mod preview;
 mod qos;
+mod range;
 mod selection;
 mod statics;
 mod status;

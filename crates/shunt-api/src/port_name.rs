@@ -1,4 +1,4 @@
-//! Names of ports.
+//! The rule for names of ports, which are those of network devices.
 
 /// Checks a device name by the rules of the kernel: 1 to 15 bytes without `/`, `:` or blanks.
 pub(crate) fn check_port_name(name: &str) -> Result<(), String> {

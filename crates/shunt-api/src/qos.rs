@@ -1,10 +1,6 @@
 //! Queues of the ports that the external engine serves: the configuration, and the messages about it.
 
-use crate::{
-    failure::{Failure, FailureCode},
-    mark::MarkMatch,
-    port_name::check_port_name,
-};
+use crate::{duration::Readable, mark::MarkMatch, port_name::check_port_name, range::within};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use shunt_wire::quantity::{self, TypedRate};
 use std::{
@@ -84,7 +80,7 @@ pub struct QosStatus {
     /// Why the queues are not in use; absent if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unused: Option<String>,
-    /// The configuration.
+    /// The queues as configured.
     pub qos: PortQos,
     /// Packets that the policer let in.
     pub policer_passed: u64,
@@ -100,9 +96,9 @@ pub struct QosStatus {
 pub struct QosCounters {
     /// The name of the class.
     pub name: String,
-    /// Packets that left.
+    /// Packets that left the queue for the port.
     pub sent_packets: u64,
-    /// Bytes that left.
+    /// Bytes that left the queue for the port.
     pub sent_bytes: u64,
     /// Packets dropped because the queue was full.
     pub dropped_full: u64,
@@ -204,11 +200,12 @@ impl PortQos {
     const PRIORITIES: RangeInclusive<u32> = 0..=15;
     const QUANTUM: RangeInclusive<Bytes> = Bytes(256)..=Bytes(1 << 24);
     const OVERHEAD: RangeInclusive<i32> = -64..=512;
-    const INTERVAL: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(60);
+    const INTERVAL: RangeInclusive<Readable> =
+        Readable(Duration::from_micros(1))..=Readable(Duration::from_secs(60));
     /// No rate below this is of use, and the time of a packet stays below a quarter of an hour.
     const RATE_MIN: BitRate = BitRate(8_000);
-    /// A burst lets at least one packet of a usual MTU through.
-    const BURST_MIN: Bytes = Bytes(1_600);
+    /// A packet of a usual MTU, with tags.
+    const PACKET: Bytes = Bytes(1_600);
 
     /// The classes; if none are configured, one that takes every packet.
     pub fn classes(&self) -> Vec<QosClass> {
@@ -234,14 +231,8 @@ impl PortQos {
                 ));
             }
         }
-        for (key, burst) in [("burst", self.burst), ("police_burst", self.police_burst)] {
-            if burst < Self::BURST_MIN {
-                return Err(format!(
-                    "{key}: expected {} or more, the size of a packet, got {burst}",
-                    Self::BURST_MIN
-                ));
-            }
-        }
+        holds_a_packet("burst", self.burst)?;
+        holds_a_packet("police_burst", self.police_burst)?;
         within("overhead", self.overhead, Self::OVERHEAD)?;
         if self.class.len() > Self::CLASSES_MAX {
             return Err(format!("{} classes; a port has {} at most", self.class.len(), Self::CLASSES_MAX));
@@ -282,47 +273,36 @@ impl QosClass {
     fn check(&self) -> Result<(), String> {
         within("priority", self.priority, PortQos::PRIORITIES)?;
         within("quantum", self.quantum, PortQos::QUANTUM)?;
-        if self.limit < PortQos::BURST_MIN {
-            return Err(format!(
-                "limit: expected {} or more, the size of a packet, got {}",
-                PortQos::BURST_MIN,
-                self.limit
-            ));
-        }
-        if !PortQos::INTERVAL.contains(&self.interval) {
-            return Err(format!(
-                "interval: expected 1us to 1m, got {}",
-                humantime::format_duration(self.interval)
-            ));
-        }
+        holds_a_packet("limit", self.limit)?;
+        within("interval", Readable(self.interval), PortQos::INTERVAL)?;
         if self.target >= self.interval {
             return Err(format!(
                 "target: expected less than the interval, which is {}, got {}",
-                humantime::format_duration(self.interval),
-                humantime::format_duration(self.target)
+                Readable(self.interval),
+                Readable(self.target)
             ));
         }
         Ok(())
     }
 }
 
+/// Checks that a packet of a usual MTU fits.
+fn holds_a_packet(key: &str, bytes: Bytes) -> Result<(), String> {
+    if bytes >= PortQos::PACKET {
+        return Ok(());
+    }
+    Err(format!("{key}: expected {} or more, the size of a packet, got {bytes}", PortQos::PACKET))
+}
+
 /// Checks the queues of all ports of a table.
 ///
 /// # Errors
 /// The message begins with the name of the port.
-pub fn check_qos(table: &QosTable) -> Result<(), Failure> {
+pub fn check_qos(table: &QosTable) -> Result<(), String> {
     for (port, qos) in table {
-        let wrong = |why| Failure::new(FailureCode::BadConfig, format!("qos.{port}: {why}"));
-        check_port_name(port).and_then(|()| qos.check()).map_err(wrong)?;
+        check_port_name(port).and_then(|()| qos.check()).map_err(|why| format!("qos.{port}: {why}"))?;
     }
     Ok(())
-}
-
-fn within<T: PartialOrd + fmt::Display>(key: &str, value: T, range: RangeInclusive<T>) -> Result<(), String> {
-    if range.contains(&value) {
-        return Ok(());
-    }
-    Err(format!("{key}: expected {} to {}, got {value}", range.start(), range.end()))
 }
 
 /// A number with the largest prefix that keeps it whole.

@@ -28,7 +28,7 @@ pub(crate) enum Subject {
     Qdisc,
     Conntrack,
     Forwarding,
-    /// IPsec policies.
+    /// The IPsec policies of a flow.
     Ipsec,
     /// The daemon is killed and started again.
     Daemon,
@@ -308,7 +308,7 @@ impl<'a> Changes<'a> {
     fn conntrack(&self, rng: &mut Rng) -> Change {
         let flow = self.flow(rng);
         let port = flow.port();
-        let protocol = if matches!(flow.speech, crate::flow::Speech::Tcp) { "tcp" } else { "udp" };
+        let protocol = flow.protocol();
         let command = match rng.u8(..4) {
             0 => "conntrack -F".to_owned(),
             1 => format!("conntrack -D -s {}", flow.source.ip()),
@@ -351,7 +351,7 @@ impl<'a> Changes<'a> {
         let flow = self.flow(rng);
         let (source, port) = (flow.source.ip(), flow.port());
         let destination = flow.inner.unwrap_or(flow.destination).ip();
-        let protocol = if matches!(flow.speech, crate::flow::Speech::Tcp) { "tcp" } else { "udp" };
+        let protocol = flow.protocol();
         let selector = format!("src {source} dst {destination} proto {protocol} sport {port}");
         let act = [
             "dir fwd action block",

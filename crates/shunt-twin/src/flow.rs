@@ -143,6 +143,11 @@ impl Flow {
         }
     }
 
+    /// The protocol, as commands name it. Changes treat an echo flow as UDP, which then has no such packets.
+    pub(crate) fn protocol(&self) -> &'static str {
+        if self.speech == Speech::Tcp { "tcp" } else { "udp" }
+    }
+
     /// The source port, by which changes name the flow.
     pub(crate) fn port(&self) -> u16 {
         self.source.port()

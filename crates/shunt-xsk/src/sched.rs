@@ -140,7 +140,7 @@ mirror! {
         items_max: u32,
         free: u32,
         largest_bytes: u32,
-        reserved: u32,
+        own_items: u32,
     }
 }
 
@@ -230,7 +230,7 @@ impl Scheduler {
             items_max: packets,
             free: 0,
             largest_bytes: 0,
-            reserved: 0,
+            own_items: 0,
         });
         // SAFETY: `items` has room for so many packets and is kept with the scheduler.
         unsafe { shunt_sched_init(&raw mut *inner, config, items.as_mut_ptr(), packets) };

@@ -234,12 +234,13 @@ fn packets_leave_at_the_rate_and_in_the_order_of_their_classes_and_changes_hold_
     // The policer of the other port lets its burst in, and little more.
     let set = shuntd.shunt(&["qos", "set", "r0", "--police", "8k", "--police-burst", "5k"]);
     assert!(set.status.success(), "{set:?}");
-    counted(&shuntd, &|_| true);
     wait_for(PATIENCE, || {
         let (seen, _) = send_all(&there, &bulks, Duration::from_millis(300));
         (seen.len() < QUEUED / 2).then_some(())
     })
     .expect("the policer drops nothing");
+    let status = counted(&shuntd, &|status| status.policer_dropped > 0);
+    assert_eq!(status.port, "r0");
     let unknown = shuntd.shunt(&["qos", "set", "eth9", "--rate", "1M"]);
     let unknown = String::from_utf8_lossy(&unknown.stderr);
     assert!(unknown.contains("`eth9` is not a port of this instance; its ports: r0, r1"), "{unknown}");

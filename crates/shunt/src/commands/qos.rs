@@ -27,7 +27,7 @@ enum QosCommand {
     /// Show the queues of all ports, or of some, with their counters.
     #[command(visible_alias = "list")]
     Show {
-        /// The ports.
+        /// The ports to show; all if none is named.
         #[arg(value_name = "PORT", add = ArgValueCandidates::new(candidates::devices))]
         ports: Vec<String>,
     },
@@ -46,7 +46,7 @@ enum QosCommand {
     },
     /// Remove the queues of ports. Packets that wait leave first.
     Del {
-        /// The ports.
+        /// The ports that are to have no queues.
         #[arg(value_name = "PORT", required = true, add = ArgValueCandidates::new(candidates::devices))]
         ports: Vec<String>,
     },
@@ -56,7 +56,7 @@ enum QosCommand {
 #[command(group = ArgGroup::new("what").required(true).multiple(true)
     .args(["rate", "burst", "overhead", "police", "police_burst"]))]
 pub(crate) struct SetArgs {
-    /// The port.
+    /// The port whose queues change.
     #[arg(value_name = "PORT", add = ArgValueCandidates::new(candidates::devices))]
     port: String,
     /// The rate of the shaper in bit/s of frames, such as 100M; 0 does not shape.
@@ -103,7 +103,7 @@ impl QosPlan {
                 let have: Vec<QosStatus> = client.get(PATH).await?;
                 let have = have.into_iter().find(|status| status.port == set.port).map(|status| status.qos);
                 let table = QosTable::from([(set.port.clone(), set.change(have.unwrap_or_default()))]);
-                check_qos(&table).map_err(|failure| usage(failure.message))?;
+                check_qos(&table).map_err(usage)?;
                 Answer::QueuesSet(client.send(Method::POST, PATH, &table).await?)
             }
             Self::Load(table) => Answer::QueuesSet(client.send(Method::POST, PATH, &table).await?),

@@ -297,7 +297,7 @@ async fn list_qos(State(state): Shared) -> Answer<Vec<QosStatus>> {
 #[utoipa::path(post, path = "/v1/qos", request_body = BTreeMap<String, PortQos>, responses((status = 200, body = Count), Refused))]
 async fn set_qos(State(state): Shared, body: Body) -> Answer<Count> {
     let table: BTreeMap<String, PortQos> = state.read_json(body).await?;
-    check_qos(&table).map_err(|failure| bad(failure.message))?;
+    check_qos(&table).map_err(bad)?;
     count_answer(call(&state, ANSWER_TIME, |reply| Call::SetQos(table, reply)).await?.map_err(Refusal::from))
 }
 

@@ -133,7 +133,7 @@ impl Running {
             },
             max_flows: config.max_flows,
             ports: ports.clone(),
-            qos: queues(&config.qos, &ports),
+            qos: queues(&config.qos, ports.iter().map(|port| (port.slot, port.name.clone()))),
         };
         let handles = plane.external_handles().map_err(io::Error::other)?;
         protocol::send(ours.as_fd(), &order, &handles)?;
@@ -280,7 +280,7 @@ impl Daemon {
     /// The queues of all ports that have some, and what they have counted.
     pub(super) fn qos_status(&self) -> Vec<QosStatus> {
         let of_port = |(port, qos): (&String, &PortQos)| {
-            let (slot, unused) = match self.why_unused(port) {
+            let (slot, unused) = match self.slot_in_use(port) {
                 Ok(slot) => (Some(slot), None),
                 Err(why) => (None, Some(why)),
             };
@@ -291,7 +291,7 @@ impl Daemon {
     }
 
     /// The slot of a port whose queues are in use, or why they are not.
-    fn why_unused(&self, port: &str) -> Result<u8, String> {
+    fn slot_in_use(&self, port: &str) -> Result<u8, String> {
         let Some((link, view)) = self.core.ports().find(|(link, _)| link.name == port) else {
             return Err(format!("`{port}` is not a port of this instance"));
         };
@@ -327,12 +327,10 @@ impl Daemon {
         Ok(removal.ports.len() as u64)
     }
 
-    fn send_qos(&mut self) {
+    fn send_qos(&self) {
         let Some(running) = &self.external.running else { return };
-        let named: Vec<(u8, String)> =
-            running.ports.iter().map(|(slot, ifindex)| (*slot, self.name(*ifindex))).collect();
-        let named = named.iter().map(|(slot, name)| (*slot, name.as_str()));
-        let order = Order::Qos(by_slot(&self.config.qos, named));
+        let named = running.ports.iter().map(|(slot, ifindex)| (*slot, self.name(*ifindex)));
+        let order = Order::Qos(queues(&self.config.qos, named));
         if let Err(error) = protocol::send(running.socket.as_fd(), &order, &[]) {
             tracing::warn!("external engine: does not take new queues: {error}");
         }
@@ -341,19 +339,16 @@ impl Daemon {
     /// Warns of queues that are not in use, once the ports are known.
     pub(super) fn warn_of_unused_queues(&self) {
         for port in self.config.qos.keys() {
-            if let Err(why) = self.why_unused(port) {
+            if let Err(why) = self.slot_in_use(port) {
                 tracing::warn!("qos.{port}: not in use: {why}");
             }
         }
     }
 }
 
-fn queues(table: &QosTable, ports: &[Port]) -> Vec<Qos> {
-    by_slot(table, ports.iter().map(|port| (port.slot, port.name.as_str())))
-}
-
-fn by_slot<'a>(table: &QosTable, ports: impl Iterator<Item = (u8, &'a str)>) -> Vec<Qos> {
-    ports.filter_map(|(slot, name)| Some(queue_settings::for_slot(slot, table.get(name)?))).collect()
+/// The queues of those ports, by slot and name, that have some.
+fn queues(table: &QosTable, ports: impl Iterator<Item = (u8, String)>) -> Vec<Qos> {
+    ports.filter_map(|(slot, name)| Some(queue_settings::for_slot(slot, table.get(&name)?))).collect()
 }
 
 /// The number of receive queues of a device; 1 if it is not known.

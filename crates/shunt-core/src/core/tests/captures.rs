@@ -1,4 +1,4 @@
-//! Packet captures.
+//! Packet captures on ports: their flows go slow while one runs.
 
 use super::*;
 
