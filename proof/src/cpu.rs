@@ -205,6 +205,15 @@ impl Cpu {
         }
     }
 
+    /// The words of shared memory that the due access touches, and whether it stores.
+    ///
+    /// # Errors
+    /// If the access is outside its map.
+    pub fn due(&self) -> anyhow::Result<(Vec<u64>, bool)> {
+        let access = self.access()?.context("no access is due")?;
+        Ok((access.parts().map(|part| part.word).collect(), !access.is_load()))
+    }
+
     fn access(&self) -> anyhow::Result<Option<Access>> {
         let code = self.image.object.code.get(self.at).context("ran off the code")?;
         let base = match code.code & 7 {

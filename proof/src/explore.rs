@@ -1,12 +1,16 @@
 //! Explores schedules: which CPU continues at each access to shared memory, which value each load returns, and which
 //! stores are late. All schedules within bounds, one after the other.
+//!
+//! In program order, a CPU is interrupted only before accesses to words that another CPU accesses, too, if one of them
+//! stores. Any other access gives the same result before and after what the other CPUs do meanwhile, so a schedule that
+//! interrupts a CPU there is the same as one that interrupts it before its next access.
 
 use crate::{
     cpu::{Choose, Cpu, Image},
     memory::Memory,
 };
 use anyhow::Context;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// A step of a CPU.
 #[derive(Debug, Clone)]
@@ -74,6 +78,10 @@ struct Choices {
 }
 
 impl Choices {
+    fn within(bounds: Bounds) -> Self {
+        Self { preemptions: bounds.preemptions, weak: bounds.weak, ..Self::default() }
+    }
+
     fn choose(&mut self, count: usize) -> usize {
         if count < 2 {
             return 0;
@@ -111,6 +119,38 @@ impl Choose for Choices {
         let late = self.choose(if self.weak == 0 { 1 } else { 2 }) == 1;
         self.weak -= usize::from(late);
         late
+    }
+}
+
+/// Which CPUs access which words, in the schedules so far.
+#[derive(Debug, Default)]
+struct Accesses {
+    /// By word: sets of CPUs that load and of those that store.
+    words: BTreeMap<u64, (u64, u64)>,
+    /// Whether a word became contested.
+    grown: bool,
+}
+
+impl Accesses {
+    fn add(&mut self, number: usize, cpu: &Cpu) -> anyhow::Result<()> {
+        let (words, stores) = cpu.due()?;
+        for word in words {
+            let before = self.is_contested(word);
+            let (loading, storing) = self.words.entry(word).or_default();
+            *if stores { storing } else { loading } |= 1 << number;
+            self.grown |= before != self.is_contested(word);
+        }
+        Ok(())
+    }
+
+    /// Whether the due access is to a word that several CPUs access, at least one of them with a store.
+    fn contests(&self, cpu: &Cpu) -> anyhow::Result<bool> {
+        Ok(cpu.due()?.0.into_iter().any(|word| self.is_contested(word)))
+    }
+
+    fn is_contested(&self, word: u64) -> bool {
+        let (loading, storing) = self.words.get(&word).copied().unwrap_or_default();
+        storing != 0 && (loading | storing).count_ones() > 1
     }
 }
 
@@ -191,7 +231,13 @@ impl Machine {
     }
 }
 
-fn run(scenario: &Scenario, mut machine: Machine, choices: &mut Choices) -> anyhow::Result<Vec<Done>> {
+fn run(
+    scenario: &Scenario,
+    mut machine: Machine,
+    bounds: Bounds,
+    choices: &mut Choices,
+    accesses: &mut Accesses,
+) -> anyhow::Result<Vec<Done>> {
     let mut workers: Vec<Worker> =
         scenario.cpus.iter().map(|steps| Worker { steps: steps.iter(), running: None }).collect();
     let mut current = 0;
@@ -207,10 +253,20 @@ fn run(scenario: &Scenario, mut machine: Machine, choices: &mut Choices) -> anyh
         }
         // The current CPU is the first option; another one is an interruption.
         open.sort_by_key(|n| *n != current);
-        let free = workers[current].running.is_none();
-        let chosen = if free || choices.preemptions > 0 { choices.choose(open.len()) } else { 0 };
+        let running = workers[current].running.as_ref();
+        let free = running.is_none();
+        let may_switch = match running {
+            None => true,
+            Some(_) if choices.preemptions == 0 => false,
+            // A late store becomes visible at a barrier, whatever word that is about.
+            Some((cpu, ..)) => bounds.weak > 0 || accesses.contests(cpu)?,
+        };
+        let chosen = if may_switch { choices.choose(open.len()) } else { 0 };
         choices.preemptions -= usize::from(!free && chosen > 0);
         current = open[chosen];
+        if let Some((cpu, ..)) = &workers[current].running {
+            accesses.add(current, cpu)?;
+        }
         machine.advance(current, &mut workers[current], choices)?;
     }
     machine.alone(&scenario.after)?;
@@ -226,15 +282,19 @@ pub fn explore(
     bounds: Bounds,
     judge: &dyn Fn(&[Done]) -> anyhow::Result<()>,
 ) -> anyhow::Result<Explored> {
-    let mut choices = Choices { preemptions: bounds.preemptions, weak: bounds.weak, ..Choices::default() };
+    let mut choices = Choices::within(bounds);
     let mut machine =
         Machine { memory: Memory::new(scenario.cpus.len()), ticks: 1000, events: 0, done: Vec::new() };
     machine.alone(&scenario.before)?;
     machine.memory.forget_history();
+    let mut accesses = Accesses::default();
     for schedules in 1..=bounds.schedules {
-        let done = run(scenario, machine.clone(), &mut choices)?;
+        let done = run(scenario, machine.clone(), bounds, &mut choices, &mut accesses)?;
         judge(&done).with_context(|| format!("schedule {schedules}: {}", describe(&done)))?;
-        if !choices.advance(bounds) {
+        if std::mem::take(&mut accesses.grown) && bounds.weak == 0 {
+            // There are more places to interrupt a CPU than the schedules so far allowed for.
+            choices = Choices::within(bounds);
+        } else if !choices.advance(bounds) {
             return Ok(Explored { schedules, all: true });
         }
     }
