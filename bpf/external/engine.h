@@ -14,8 +14,8 @@ enum {
 	SHUNT_BATCH = 64, /* packets that are on their way through the engine at the same time */
 	/* Bytes that must be free before a frame: for tags, or for struct shunt_flow_id. */
 	SHUNT_FRAME_ROOM = 4 * SHUNT_TAGS_MAX,
-	/* The first SHUNT_PORTS_MAX lanes are the ports by slot; the others are further queues of theirs. */
-	SHUNT_LANES_MAX = 2 * SHUNT_PORTS_MAX,
+	/* The first SHUNT_PORTS_MAX queue pairs are the ports by slot; the others are further queues of theirs. */
+	SHUNT_QUEUE_PAIRS_MAX = 2 * SHUNT_PORTS_MAX,
 };
 
 /* A packet of a batch. */
@@ -48,8 +48,8 @@ struct shunt_ring {
 	__u32 mask; /* number of entries, a power of two, minus one */
 };
 
-/* The rings of a queue of a port. The first queue of a port sends. A lane that is not in use has an ifindex of 0. */
-struct shunt_lane {
+/* The rings of a queue of a port. The first queue of a port sends. A queue pair that is not in use has an ifindex of 0. */
+struct shunt_queue_pair {
 	struct shunt_ring rx;
 	struct shunt_ring tx;
 	struct shunt_ring fill; /* free frames for rx */
@@ -61,7 +61,7 @@ struct shunt_lane {
 };
 
 /* Counters by ingress port. */
-struct shunt_lane_counters {
+struct shunt_ingress_counters {
 	__u64 pkts; /* forwarded */
 	__u64 bytes; /* forwarded, from the L3 header on */
 	__u64 slow_pkts; /* passed to Linux */
@@ -81,13 +81,13 @@ struct shunt_engine {
 	__u32 free_max;
 	__u64 frame_bytes; /* a power of two */
 	struct shunt_ring up; /* frames for Linux */
-	struct shunt_lane lanes[SHUNT_LANES_MAX];
-	__u32 lanes_end; /* no lane from here on is in use */
+	struct shunt_queue_pair pairs[SHUNT_QUEUE_PAIRS_MAX];
+	__u32 pairs_end; /* no queue pair from here on is in use */
 	__u32 batch_count;
 	__u32 batch_slot; /* of the ingress port */
 	__u64 reachable; /* slots of the ports that packets may leave by */
 	struct shunt_frame batch[SHUNT_BATCH]; /* received and rewritten; to be sent in this order */
-	struct shunt_lane_counters counters[SHUNT_PORTS_MAX];
+	struct shunt_ingress_counters counters[SHUNT_PORTS_MAX];
 	__u64 bad_descs; /* descriptors outside the packet memory */
 };
 
@@ -114,9 +114,9 @@ void shunt_engine_batch(struct shunt_frame *frames, __u32 count, __u64 reachable
  * The steps of a turn, for owners that look at the clock in between. An entry of the flow table is not reused for 100 ms
  * (SHUNT_RETIRED_MS), so a batch that took longer from its receipt on must be discarded.
  *
- * Receives a batch of a lane, after the last one has been settled, and rewrites it. Returns the number of packets.
+ * Receives a batch of a queue pair, after the last one has been settled, and rewrites it. Returns the number of packets.
  */
-__u32 shunt_engine_receive(struct shunt_engine *e, __u32 lane, __u64 jiffies, __u64 now_ns);
+__u32 shunt_engine_receive(struct shunt_engine *e, __u32 pair, __u64 jiffies, __u64 now_ns);
 /*
  * Hands the frames of the batch on. Returns how many remain: they follow frames of their flows that go to Linux, which the
  * owner must pass on before the next call.
@@ -127,7 +127,7 @@ void shunt_engine_discard(struct shunt_engine *e);
 /* Sends what the schedulers let go now. Returns the number of packets. */
 __u32 shunt_engine_send(struct shunt_engine *e, __u64 now_ns);
 /*
- * One turn over all lanes. Returns the number of packets that were received, sent or handed on: with 0, the engine may
+ * One turn over all queue pairs. Returns the number of packets that were received, sent or handed on: with 0, the engine may
  * sleep. The owner passes on the frames for Linux after each turn.
  */
 __u32 shunt_engine_poll(struct shunt_engine *e, __u64 jiffies, __u64 now_ns);

@@ -48,20 +48,20 @@ static int push(struct shunt_ring *ring, __u64 at, __u32 bytes, __u32 options)
 }
 
 /* Takes back frames that were sent, and gives free frames to the port. */
-static void recycle(struct shunt_engine *e, struct shunt_lane *lane)
+static void recycle(struct shunt_engine *e, struct shunt_queue_pair *pair)
 {
-	__u32 sent = waiting(&lane->done), free = room(&lane->fill);
+	__u32 sent = waiting(&pair->done), free = room(&pair->fill);
 
 	for (__u32 i = 0; i < sent; i++)
-		release(e, ((__u64 *)lane->done.entries)[(*lane->done.consumer + i) & lane->done.mask]);
+		release(e, ((__u64 *)pair->done.entries)[(*pair->done.consumer + i) & pair->done.mask]);
 	if (sent)
-		taken(&lane->done, sent);
+		taken(&pair->done, sent);
 	if (free > e->free_count)
 		free = e->free_count;
 	for (__u32 i = 0; i < free; i++)
-		((__u64 *)lane->fill.entries)[(*lane->fill.producer + i) & lane->fill.mask] = e->free[--e->free_count];
+		((__u64 *)pair->fill.entries)[(*pair->fill.producer + i) & pair->fill.mask] = e->free[--e->free_count];
 	if (free)
-		put(&lane->fill, free);
+		put(&pair->fill, free);
 }
 
 /*
@@ -82,7 +82,7 @@ static __u64 handle_at(__u64 handle)
 /* Counts a frame as dropped that was counted as forwarded when it was queued. */
 static void drop_queued(struct shunt_engine *e, const struct shunt_queued *item)
 {
-	struct shunt_lane_counters *c = &e->counters[(item->handle >> HANDLE_SLOT) % SHUNT_PORTS_MAX];
+	struct shunt_ingress_counters *c = &e->counters[(item->handle >> HANDLE_SLOT) % SHUNT_PORTS_MAX];
 
 	c->pkts--;
 	c->bytes -= item->bytes - (item->handle >> HANDLE_REST & 0xff);
@@ -93,19 +93,19 @@ static void drop_queued(struct shunt_engine *e, const struct shunt_queued *item)
 /* Sends what the scheduler lets go now. */
 static __u32 drain(struct shunt_engine *e, __u32 slot, __u64 now_ns)
 {
-	struct shunt_lane *lane = &e->lanes[slot];
+	struct shunt_queue_pair *pair = &e->pairs[slot];
 	struct shunt_queued item;
-	__u32 left = room(&lane->tx), sent = 0;
+	__u32 left = room(&pair->tx), sent = 0;
 
 	if (left > SEND_BATCH)
 		left = SEND_BATCH;
 	while (sent < left) {
-		enum shunt_sched_verdict verdict = shunt_sched_dequeue(lane->sched, now_ns, &item);
+		enum shunt_sched_verdict verdict = shunt_sched_dequeue(pair->sched, now_ns, &item);
 
 		if (verdict == SHUNT_SCHED_DROPPED) {
 			drop_queued(e, &item);
 		} else if (verdict == SHUNT_SCHED_SENT) {
-			push(&lane->tx, handle_at(item.handle), item.bytes, 0);
+			push(&pair->tx, handle_at(item.handle), item.bytes, 0);
 			sent++;
 		} else {
 			break;
@@ -118,8 +118,8 @@ static __u32 drain(struct shunt_engine *e, __u32 slot, __u64 now_ns)
 static void dispatch(struct shunt_engine *e, const struct shunt_frame *frame, __u64 now_ns)
 {
 	__u32 slot = e->batch_slot;
-	struct shunt_lane_counters *c = &e->counters[slot];
-	struct shunt_lane *out = &e->lanes[frame->out_slot];
+	struct shunt_ingress_counters *c = &e->counters[slot];
+	struct shunt_queue_pair *out = &e->pairs[frame->out_slot];
 	__u64 at = frame->data - e->memory;
 	__u32 bytes = frame->data_end - frame->data;
 
@@ -182,19 +182,19 @@ void shunt_engine_discard(struct shunt_engine *e)
 
 __u32 shunt_engine_receive(struct shunt_engine *e, __u32 number, __u64 jiffies, __u64 now_ns)
 {
-	struct shunt_lane *lane = &e->lanes[number];
-	struct shunt_policer *policer = e->lanes[lane->slot].policer;
+	struct shunt_queue_pair *pair = &e->pairs[number];
+	struct shunt_policer *policer = e->pairs[pair->slot].policer;
 	struct shunt_frame *frames = e->batch;
 	__u32 received, kept = 0;
 
-	recycle(e, lane);
-	received = waiting(&lane->rx);
+	recycle(e, pair);
+	received = waiting(&pair->rx);
 	if (received > SHUNT_BATCH)
 		received = SHUNT_BATCH;
 	if (!received)
 		return 0;
 	for (__u32 i = 0; i < received; i++) {
-		const struct shunt_desc *desc = desc_at(&lane->rx, *lane->rx.consumer + i);
+		const struct shunt_desc *desc = desc_at(&pair->rx, *pair->rx.consumer + i);
 
 		if (desc->at > e->memory_bytes || desc->bytes > e->memory_bytes - desc->at ||
 		    (desc->at & (e->frame_bytes - 1)) < SHUNT_FRAME_ROOM) {
@@ -202,20 +202,20 @@ __u32 shunt_engine_receive(struct shunt_engine *e, __u32 number, __u64 jiffies, 
 			continue;
 		}
 		if (policer && !shunt_police(policer, desc->bytes, now_ns)) {
-			e->counters[lane->slot].policed_pkts++;
+			e->counters[pair->slot].policed_pkts++;
 			release(e, desc->at);
 			continue;
 		}
 		frames[kept].data = e->memory + desc->at;
 		frames[kept].data_end = e->memory + desc->at + desc->bytes;
-		frames[kept].ifindex = lane->ifindex;
+		frames[kept].ifindex = pair->ifindex;
 		__builtin_prefetch(e->memory + desc->at, 1);
 		kept++;
 	}
-	taken(&lane->rx, received);
+	taken(&pair->rx, received);
 	shunt_engine_batch(frames, kept, e->reachable, jiffies);
 	e->batch_count = kept;
-	e->batch_slot = lane->slot;
+	e->batch_slot = pair->slot;
 	return received;
 }
 
@@ -223,8 +223,8 @@ __u32 shunt_engine_send(struct shunt_engine *e, __u64 now_ns)
 {
 	__u32 sent = 0;
 
-	for (__u32 slot = 0; slot < SHUNT_PORTS_MAX && slot < e->lanes_end; slot++)
-		if (e->lanes[slot].ifindex && e->lanes[slot].sched)
+	for (__u32 slot = 0; slot < SHUNT_PORTS_MAX && slot < e->pairs_end; slot++)
+		if (e->pairs[slot].ifindex && e->pairs[slot].sched)
 			sent += drain(e, slot, now_ns);
 	return sent;
 }
@@ -235,10 +235,10 @@ __u32 shunt_engine_poll(struct shunt_engine *e, __u64 jiffies, __u64 now_ns)
 
 	if (work)
 		shunt_engine_settle(e, now_ns);
-	for (__u32 lane = 0; lane < e->lanes_end && !e->batch_count; lane++) {
-		if (!e->lanes[lane].ifindex)
+	for (__u32 pair = 0; pair < e->pairs_end && !e->batch_count; pair++) {
+		if (!e->pairs[pair].ifindex)
 			continue;
-		work += shunt_engine_receive(e, lane, jiffies, now_ns);
+		work += shunt_engine_receive(e, pair, jiffies, now_ns);
 		shunt_engine_settle(e, now_ns);
 	}
 	return work + shunt_engine_send(e, now_ns);

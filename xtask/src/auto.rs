@@ -29,17 +29,17 @@ pub struct Options {
 }
 
 /// A router and what its hosts send.
-struct Place {
+struct TestBed {
     name: &'static str,
     /// Whether the hosts send single packets, which the router gathers, and not aggregates.
     single: bool,
     bridged: bool,
 }
 
-const PLACES: [Place; 3] = [
-    Place { name: "veth, single packets", single: true, bridged: false },
-    Place { name: "veth, TSO", single: false, bridged: false },
-    Place { name: "bridge of veths, TSO", single: false, bridged: true },
+const TEST_BEDS: [TestBed; 3] = [
+    TestBed { name: "veth, single packets", single: true, bridged: false },
+    TestBed { name: "veth, TSO", single: false, bridged: false },
+    TestBed { name: "bridge of veths, TSO", single: false, bridged: true },
 ];
 
 /// Kinds of traffic besides those of the demo.
@@ -68,14 +68,14 @@ struct Outcome {
 /// Runs the check.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root: sudo cargo xtask auto");
-    let known = |name: &String| PLACES.iter().any(|place| place.name == name);
+    let known = |name: &String| TEST_BEDS.iter().any(|bed| bed.name == name);
     if let Some(name) = options.only.as_ref().filter(|name| !known(name)) {
-        let names: Vec<_> = PLACES.iter().map(|place| place.name).collect();
+        let names: Vec<_> = TEST_BEDS.iter().map(|bed| bed.name).collect();
         anyhow::bail!("no topology is named `{name}`; there are: {}", names.join("; "));
     }
     let mut results = Vec::new();
-    for place in PLACES.iter().filter(|place| options.only.as_ref().is_none_or(|only| only == place.name)) {
-        results.extend(at(place, options)?);
+    for bed in TEST_BEDS.iter().filter(|bed| options.only.as_ref().is_none_or(|only| only == bed.name)) {
+        results.extend(at(bed, options)?);
     }
     let path = target().join("bench/auto.json");
     fs::create_dir_all(target().join("bench"))?;
@@ -90,20 +90,20 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn at(place: &Place, options: &Options) -> anyhow::Result<Vec<Outcome>> {
+fn at(bed: &TestBed, options: &Options) -> anyhow::Result<Vec<Outcome>> {
     let lab =
-        if place.bridged { crate::bench::router_rig::bridge() } else { Topology::two_hosts_and_a_router() };
-    if !place.bridged {
+        if bed.bridged { crate::bench::router_rig::bridge() } else { Topology::two_hosts_and_a_router() };
+    if !bed.bridged {
         lab.router().nft(rulesets::HOME_GATEWAY);
     }
-    if place.single {
+    if bed.single {
         lab.try_gather(true)?;
     }
     let mut pairs: BTreeMap<&str, Vec<(Row, Row)>> = BTreeMap::new();
     let time = Duration::from_secs(options.seconds);
     for round in 1..=options.runs {
-        for traffic in TRAFFIC.into_iter().chain(MORE).filter(|traffic| !place.bridged || !traffic.v6) {
-            eprintln!("{}, round {round}: {} ...", place.name, traffic.name);
+        for traffic in TRAFFIC.into_iter().chain(MORE).filter(|traffic| !bed.bridged || !traffic.v6) {
+            eprintln!("{}, round {round}: {} ...", bed.name, traffic.name);
             let alone = live::measure(&lab, None, Path::Slow, traffic, time)?;
             let shunt = Shunt::up(lab.router(), "auto", "")?;
             let with = live::measure(&lab, Some(&shunt), Path::Auto, traffic, time)?;
@@ -111,26 +111,26 @@ fn at(place: &Place, options: &Options) -> anyhow::Result<Vec<Outcome>> {
             pairs.entry(traffic.name).or_default().push((alone, with));
         }
     }
-    if place.single {
+    if bed.single {
         for _ in 0..options.runs {
             let mut rows = live::generated(&lab, &[Path::Slow, Path::Auto])?.into_iter();
             let pair = rows.next().zip(rows.next()).context("two rows")?;
             pairs.entry(live::GENERATED).or_default().push(pair);
         }
     }
-    Ok(pairs.into_iter().map(|(traffic, pairs)| Outcome::from_pairs(place, traffic, &pairs)).collect())
+    Ok(pairs.into_iter().map(|(traffic, pairs)| Outcome::from_pairs(bed, traffic, &pairs)).collect())
 }
 
 impl Outcome {
-    fn from_pairs(place: &Place, traffic: &'static str, pairs: &[(Row, Row)]) -> Self {
+    fn from_pairs(bed: &TestBed, traffic: &'static str, pairs: &[(Row, Row)]) -> Self {
         let ratio = |figure: fn(&Row) -> f64| -> Vec<f64> {
             pairs.iter().map(|(alone, with)| figure(with) / figure(alone)).collect()
         };
-        let cpu = if place.single { ratio(|row| row.cpu_ns) } else { ratio(|row| row.machine_ns) };
+        let cpu = if bed.single { ratio(|row| row.cpu_ns) } else { ratio(|row| row.machine_ns) };
         let goodput = ratio(|row| row.arrived.bits_per_second);
         let last = pairs.last().map(|(_, with)| with);
         Self {
-            topology: place.name,
+            topology: bed.name,
             traffic,
             engine_chosen: last.map_or(String::new(), |row| row.engine.clone()),
             reason: last.map_or(String::new(), |row| row.reason.clone()),

@@ -151,7 +151,7 @@ fn started(source: &str, known: impl Fn(&str) -> bool) -> BTreeSet<String> {
         let ends = |calls: &[&str]| calls.iter().any(|call| before.ends_with(call));
         if ends(&["Command::new(", ".command(", " tool(", "\ttool("]) {
             programs.insert(text);
-        } else if ends(&["lace.run(", "Place::new().run("]) {
+        } else if ends(&["andbox.run(", "Sandbox::new().run("]) {
             // The command `shunt` of crates/shunt/tests.
         } else if ends(&[".run(", ".try_run(", ".spawn("])
             || commands(&text).first().is_some_and(|word| known(word) && text.contains(' '))

@@ -47,7 +47,7 @@ const ATTEMPTS: usize = 16;
 struct Ruleset {
     chains: Vec<Chain>,
     rules: Vec<Rule>,
-    sets: HashMap<Place, Set>,
+    sets: HashMap<ObjectName, Set>,
     lookups: Lookups,
     /// The generation of the first message; `None` before one was read.
     generation: Option<u16>,
@@ -57,7 +57,7 @@ struct Ruleset {
 
 /// The address family, table and name of a chain or set.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Place {
+struct ObjectName {
     family: u8,
     table: String,
     name: String,
@@ -135,7 +135,7 @@ impl Ruleset {
             ruleset.torn |=
                 channel.dump_in_steps(request, kind, &everything, |_| {}, |m| ruleset.add(&m)).await?;
         }
-        let maps: Vec<Place> =
+        let maps: Vec<ObjectName> =
             ruleset.sets.iter().filter(|(_, set)| set.has_verdicts).map(|(at, _)| at.clone()).collect();
         for map in maps {
             let attrs = message::set_attributes(&map.table, &map.name);

@@ -12,7 +12,7 @@ pub const BATCH: usize = 64;
 pub(crate) const FRAME_ROOM: usize = 8;
 pub(crate) const PORTS: usize = PORTS_MAX as usize;
 /// Ports by slot, then further queues of theirs.
-pub(crate) const LANES: usize = 2 * PORTS;
+pub(crate) const QUEUE_PAIRS: usize = 2 * PORTS;
 pub(crate) const REASONS: usize = REASONS_MAX as usize;
 
 mirror! {
@@ -48,7 +48,7 @@ mirror! {
 }
 
 mirror! {
-    pub(crate) struct Lane = "shunt_lane"; {
+    pub(crate) struct QueuePair = "shunt_queue_pair"; {
         pub(crate) rx: Ring,
         pub(crate) tx: Ring,
         pub(crate) fill: Ring,
@@ -62,7 +62,7 @@ mirror! {
 
 mirror! {
     /// Counters of a port.
-    pub struct LaneCounters = "shunt_lane_counters"; {
+    pub struct IngressCounters = "shunt_ingress_counters"; {
         /// Packets received here and forwarded.
         pub pkts: u64,
         /// Their bytes, from the L3 header on.
@@ -93,13 +93,13 @@ mirror! {
         pub(crate) free_max: u32,
         pub(crate) frame_bytes: u64,
         pub(crate) up: Ring,
-        pub(crate) lanes: [Lane; LANES],
-        pub(crate) lanes_end: u32,
+        pub(crate) pairs: [QueuePair; QUEUE_PAIRS],
+        pub(crate) pairs_end: u32,
         pub(crate) batch_count: u32,
         pub(crate) batch_slot: u32,
         pub(crate) reachable: u64,
         pub(crate) batch: [Frame; BATCH],
-        pub(crate) counters: [LaneCounters; PORTS],
+        pub(crate) counters: [IngressCounters; PORTS],
         pub(crate) bad_descs: u64,
     }
 }
@@ -132,13 +132,13 @@ mod tests {
         Frame::add(&mut rust);
         Desc::add(&mut rust);
         Ring::add(&mut rust);
-        Lane::add(&mut rust);
-        LaneCounters::add(&mut rust);
+        QueuePair::add(&mut rust);
+        IngressCounters::add(&mut rust);
         CEngine::add(&mut rust);
         Memory::add(&mut rust);
         rust.insert("SHUNT_BATCH".to_owned(), BATCH as u64);
         rust.insert("SHUNT_FRAME_ROOM".to_owned(), FRAME_ROOM as u64);
-        rust.insert("SHUNT_LANES_MAX".to_owned(), LANES as u64);
+        rust.insert("SHUNT_QUEUE_PAIRS_MAX".to_owned(), QUEUE_PAIRS as u64);
         // SAFETY: the build script ends the table with an entry without a name.
         let c = unsafe { c_values(&raw const shunt_engine_values) };
         assert_equal(&rust, &c, &[]);

@@ -1,7 +1,10 @@
 //! The engine's loop over rings in this process's memory, with the driver's ends of the rings.
 
 use crate::{
-    abi::{BATCH, CEngine, Desc, FRAME_ROOM, Frame, LANES, Lane, LaneCounters, PORTS, REASONS, Ring},
+    abi::{
+        BATCH, CEngine, Desc, FRAME_ROOM, Frame, IngressCounters, PORTS, QUEUE_PAIRS, QueuePair, REASONS,
+        Ring,
+    },
     sched::{Policer, Scheduler},
     tables::Tables,
 };
@@ -25,7 +28,7 @@ struct Page([u8; 4096]);
 // SAFETY: the declaration is that of bpf/external/engine.h.
 unsafe extern "C" {
     fn shunt_engine_poll(e: *mut CEngine, jiffies: u64, now_ns: u64) -> u32;
-    fn shunt_engine_receive(e: *mut CEngine, lane: u32, jiffies: u64, now_ns: u64) -> u32;
+    fn shunt_engine_receive(e: *mut CEngine, pair: u32, jiffies: u64, now_ns: u64) -> u32;
     fn shunt_engine_settle(e: *mut CEngine, now_ns: u64) -> u32;
     fn shunt_engine_discard(e: *mut CEngine);
     fn shunt_engine_send(e: *mut CEngine, now_ns: u64) -> u32;
@@ -105,7 +108,7 @@ impl RingMemory {
     }
 }
 
-/// The rings and queues of a lane.
+/// The rings and queues of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) rx: RingMemory,
@@ -133,7 +136,7 @@ pub struct Engine {
     memory: Vec<Page>,
     _free: Vec<u64>,
     up: RingMemory,
-    ports: [Option<Box<Port>>; LANES],
+    ports: [Option<Box<Port>>; QUEUE_PAIRS],
 }
 
 impl Engine {
@@ -154,7 +157,7 @@ impl Engine {
         let up = RingMemory::new(frames.next_power_of_two());
         let none =
             Ring { producer: ptr::null_mut(), consumer: ptr::null_mut(), entries: ptr::null_mut(), mask: 0 };
-        let idle = Lane {
+        let idle = QueuePair {
             rx: none,
             tx: none,
             fill: none,
@@ -172,16 +175,16 @@ impl Engine {
             free_max: frames,
             frame_bytes: FRAME_BYTES,
             up: up.ring,
-            lanes: [idle; LANES],
-            lanes_end: 0,
+            pairs: [idle; QUEUE_PAIRS],
+            pairs_end: 0,
             batch_count: 0,
             batch_slot: 0,
             reachable: 0,
             batch: [Frame::over(&mut []); BATCH],
-            counters: [LaneCounters::ZERO; PORTS],
+            counters: [IngressCounters::ZERO; PORTS],
             bad_descs: 0,
         });
-        let ports = [const { None }; LANES];
+        let ports = [const { None }; QUEUE_PAIRS];
         Self { tables, inner, memory, _free: free, up, ports }
     }
 
@@ -196,13 +199,13 @@ impl Engine {
     /// If the slot or the size is invalid.
     pub fn add_port(&mut self, slot: usize, ifindex: u32, size: u32) {
         assert!(slot < PORTS);
-        self.add_lane(slot, slot, ifindex, size);
+        self.add_queue_pair(slot, slot, ifindex, size);
         self.inner.reachable |= 1 << slot;
     }
 
-    /// Adds a queue of the port in a slot, whose rings have `size` entries, a power of two. The lane of a port's first
+    /// Adds a queue of the port in a slot, whose rings have `size` entries, a power of two. The queue pair of a port's first
     /// queue is its slot.
-    pub(crate) fn add_lane(&mut self, lane: usize, slot: usize, ifindex: u32, size: u32) {
+    pub(crate) fn add_queue_pair(&mut self, pair: usize, slot: usize, ifindex: u32, size: u32) {
         assert!(size.is_power_of_two() && ifindex != 0);
         let ring = || RingMemory::new(size);
         let port = Box::new(Port {
@@ -215,14 +218,14 @@ impl Engine {
         });
         let [rx, tx, fill, done] = [&port.rx, &port.tx, &port.fill, &port.done].map(|memory| memory.ring);
         let (sched, policer) = (ptr::null_mut(), ptr::null_mut());
-        self.inner.lanes[lane] = Lane { rx, tx, fill, done, sched, policer, ifindex, slot: slot as u32 };
-        self.inner.lanes_end = self.inner.lanes_end.max(lane as u32 + 1);
-        self.ports[lane] = Some(port);
+        self.inner.pairs[pair] = QueuePair { rx, tx, fill, done, sched, policer, ifindex, slot: slot as u32 };
+        self.inner.pairs_end = self.inner.pairs_end.max(pair as u32 + 1);
+        self.ports[pair] = Some(port);
     }
 
-    /// The rings of a lane.
-    pub(crate) fn lane(&self, lane: usize) -> Option<&Port> {
-        self.ports[lane].as_deref()
+    /// The rings of a queue pair.
+    pub(crate) fn pair(&self, pair: usize) -> Option<&Port> {
+        self.ports[pair].as_deref()
     }
 
     /// The packet memory.
@@ -237,10 +240,10 @@ impl Engine {
         unsafe { std::slice::from_raw_parts(self.inner.memory.add(desc.at as usize), desc.bytes as usize) }
     }
 
-    /// Receives a batch of a lane, and rewrites it. Returns the number of packets.
-    pub(crate) fn receive_batch(&mut self, lane: usize, jiffies: u64, now_ns: u64) -> u32 {
+    /// Receives a batch of a queue pair, and rewrites it. Returns the number of packets.
+    pub(crate) fn receive_batch(&mut self, pair: usize, jiffies: u64, now_ns: u64) -> u32 {
         // SAFETY: memory, rings and queues are those of `self`, and nothing else uses them now.
-        unsafe { shunt_engine_receive(&raw mut *self.inner, lane as u32, jiffies, now_ns) }
+        unsafe { shunt_engine_receive(&raw mut *self.inner, pair as u32, jiffies, now_ns) }
     }
 
     /// Hands the frames of the batch on. Returns how many must wait until the frames for Linux have been taken.
@@ -274,7 +277,7 @@ impl Engine {
     /// Puts a scheduler before a port's egress.
     pub fn schedule(&mut self, slot: usize, scheduler: Scheduler) {
         if let Some(port) = &mut self.ports[slot] {
-            self.inner.lanes[slot].sched = port.scheduler.insert(scheduler).inner();
+            self.inner.pairs[slot].sched = port.scheduler.insert(scheduler).inner();
         }
     }
 
@@ -289,7 +292,7 @@ impl Engine {
     /// Puts a policer behind a port's ingress.
     pub fn police(&mut self, slot: usize, policer: Policer) {
         if let Some(port) = &mut self.ports[slot] {
-            self.inner.lanes[slot].policer = port.policer.insert(policer).inner();
+            self.inner.pairs[slot].policer = port.policer.insert(policer).inner();
         }
     }
 
@@ -299,14 +302,14 @@ impl Engine {
         if port.scheduler.as_ref().is_some_and(|scheduler| scheduler.due_ns().is_some()) {
             return false;
         }
-        self.inner.lanes[slot].sched = ptr::null_mut();
+        self.inner.pairs[slot].sched = ptr::null_mut();
         port.scheduler = None;
         true
     }
 
     /// Takes the policer off a port.
     pub(crate) fn unpolice(&mut self, slot: usize) {
-        self.inner.lanes[slot].policer = ptr::null_mut();
+        self.inner.pairs[slot].policer = ptr::null_mut();
         if let Some(port) = &mut self.ports[slot] {
             port.policer = None;
         }
@@ -328,7 +331,7 @@ impl Engine {
     }
 
     /// Counters of a port.
-    pub fn counters(&self, slot: usize) -> &LaneCounters {
+    pub fn counters(&self, slot: usize) -> &IngressCounters {
         &self.inner.counters[slot]
     }
 
@@ -389,7 +392,7 @@ impl Engine {
     }
 }
 
-impl LaneCounters {
+impl IngressCounters {
     pub(crate) const ZERO: Self = Self {
         pkts: 0,
         bytes: 0,

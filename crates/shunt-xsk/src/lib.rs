@@ -13,7 +13,7 @@ mod socket;
 mod tables;
 mod worker;
 
-pub use abi::{BATCH, LaneCounters};
+pub use abi::{BATCH, IngressCounters};
 pub use engine::{Engine, Sent};
 pub use process::run;
 pub use tables::{Outcome, Tables};

@@ -23,8 +23,8 @@ pub(crate) struct PacketMemory {
 
 /// The socket of a queue.
 pub(crate) struct QueueSocket {
-    /// Its lane in the engine.
-    pub(crate) lane: usize,
+    /// Its queue pair in the engine.
+    pub(crate) pair: usize,
     /// The slot of its port.
     pub(crate) slot: u8,
     /// The number of the queue.
@@ -55,7 +55,7 @@ impl PacketMemory {
     }
 
     /// Opens the socket of a queue.
-    pub(crate) fn open(&mut self, name: &str, queue: u32, lane: usize, slot: u8) -> io::Result<QueueSocket> {
+    pub(crate) fn open(&mut self, name: &str, queue: u32, pair: usize, slot: u8) -> io::Result<QueueSocket> {
         let mut interface = IfInfo::invalid();
         let name = CString::new(name)?;
         interface.from_name(&name).map_err(|e| error(&e))?;
@@ -73,7 +73,7 @@ impl PacketMemory {
         let (rx, tx) = (user.map_rx().map_err(|e| error(&e))?, user.map_tx().map_err(|e| error(&e))?);
         self.umem.bind(&user).map_err(|e| error(&e))?;
         self.used = true;
-        Ok(QueueSocket { lane, slot, queue, ifindex: interface.ifindex(), device, rx, tx })
+        Ok(QueueSocket { pair, slot, queue, ifindex: interface.ifindex(), device, rx, tx })
     }
 }
 
@@ -84,32 +84,32 @@ impl QueueSocket {
     }
 
     /// Takes received packets and sent frames out of the kernel's rings.
-    pub(crate) fn take(&mut self, lane: &Port) {
-        let room = lane.done.room();
+    pub(crate) fn take(&mut self, pair: &Port) {
+        let room = pair.done.room();
         if room > 0 {
             let mut sent = self.device.complete(room);
             while let Some(at) = sent.read() {
-                lane.done.push(at);
+                pair.done.push(at);
             }
             sent.release();
         }
-        let room = lane.rx.room();
+        let room = pair.rx.room();
         if room > 0 {
             let mut received = self.rx.receive(room);
             while let Some(desc) = received.read() {
-                lane.rx.push(Desc { at: desc.addr, bytes: desc.len, options: 0 });
+                pair.rx.push(Desc { at: desc.addr, bytes: desc.len, options: 0 });
             }
             received.release();
         }
     }
 
     /// Gives free frames to the kernel.
-    pub(crate) fn fill(&mut self, lane: &Port) {
-        let most = lane.fill.waiting();
+    pub(crate) fn fill(&mut self, pair: &Port) {
+        let most = pair.fill.waiting();
         if most > 0 {
             let mut free = self.device.fill(most);
             for _ in 0..free.capacity() {
-                let Some(at) = lane.fill.pop::<u64>() else { break };
+                let Some(at) = pair.fill.pop::<u64>() else { break };
                 free.insert_once(at);
             }
             free.commit();
@@ -120,12 +120,12 @@ impl QueueSocket {
     }
 
     /// Gives frames to the kernel to send. Returns whether some are left.
-    pub(crate) fn transmit(&mut self, lane: &Port) -> bool {
-        let most = lane.tx.waiting();
+    pub(crate) fn transmit(&mut self, pair: &Port) -> bool {
+        let most = pair.tx.waiting();
         if most > 0 {
             let mut out = self.tx.transmit(most);
             for _ in 0..out.capacity() {
-                let Some(Desc { at, bytes, .. }) = lane.tx.pop() else { break };
+                let Some(Desc { at, bytes, .. }) = pair.tx.pop() else { break };
                 out.insert_once(XdpDesc { addr: at, len: bytes, options: 0 });
             }
             out.commit();
@@ -133,6 +133,6 @@ impl QueueSocket {
         if self.tx.pending() > 0 && self.tx.needs_wakeup() {
             self.tx.wake();
         }
-        self.tx.pending() > 0 || lane.tx.waiting() > 0
+        self.tx.pending() > 0 || pair.tx.waiting() > 0
     }
 }

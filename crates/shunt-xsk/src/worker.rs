@@ -2,7 +2,7 @@
 //! frame for Linux is sent before that frame is passed on, and what follows it waits.
 
 use crate::{
-    abi::LaneCounters,
+    abi::IngressCounters,
     engine::Engine,
     protocol::{Port, Qos, QosCounters},
     sched::{Policer, Scheduler},
@@ -29,7 +29,7 @@ pub(crate) struct Worker {
     queues: Vec<QueueSocket>,
     engine: Engine,
     clock: Clock,
-    counted: Vec<LaneCounters>,
+    counted: Vec<IngressCounters>,
     /// The slots of the ports that are served.
     slots: Vec<u8>,
     /// Frames passed to Linux, by slot; since the last count.
@@ -78,18 +78,18 @@ impl Worker {
         for port in ports {
             let opened: Result<Vec<QueueSocket>, String> = (0..port.queues.clamp(1, QUEUES_MAX))
                 .map(|queue| {
-                    let lane = if queue == 0 { usize::from(port.slot) } else { further + queue as usize - 1 };
-                    memory.open(&port.name, queue, lane, port.slot).map_err(|e| format!("queue {queue}: {e}"))
+                    let pair = if queue == 0 { usize::from(port.slot) } else { further + queue as usize - 1 };
+                    memory.open(&port.name, queue, pair, port.slot).map_err(|e| format!("queue {queue}: {e}"))
                 })
                 .collect();
             match opened {
                 Ok(queues) => {
                     further += queues.len() - 1;
                     for socket in &queues {
-                        if socket.lane == usize::from(port.slot) {
-                            engine.add_port(socket.lane, port.ifindex, RING);
+                        if socket.pair == usize::from(port.slot) {
+                            engine.add_port(socket.pair, port.ifindex, RING);
                         } else {
-                            engine.add_lane(socket.lane, port.slot.into(), port.ifindex, RING);
+                            engine.add_queue_pair(socket.pair, port.slot.into(), port.ifindex, RING);
                         }
                     }
                     served.push(port.slot);
@@ -107,7 +107,7 @@ impl Worker {
         let hz = u64::from(engine.tables().control().ticks_per_s.max(1));
         let worker = Self {
             clock: Clock { jiffies: 0, at_ns: 0, ns_per_tick: 1_000_000_000 / hz },
-            counted: vec![LaneCounters::ZERO; PORTS_MAX as usize],
+            counted: vec![IngressCounters::ZERO; PORTS_MAX as usize],
             passed: vec![0; PORTS_MAX as usize],
             lost: vec![0; PORTS_MAX as usize],
             slots: served.clone(),
@@ -182,12 +182,12 @@ impl Worker {
     fn receive(&mut self, at: usize) -> u32 {
         let Self { queues, engine, clock, .. } = self;
         let queue = &mut queues[at];
-        let Some(lane) = engine.lane(queue.lane) else { return 0 };
-        queue.take(lane);
+        let Some(pair) = engine.pair(queue.pair) else { return 0 };
+        queue.take(pair);
         let begun = now_ns();
-        let received = engine.receive_batch(queue.lane, clock.jiffies(begun), begun);
-        if let Some(lane) = engine.lane(queue.lane) {
-            queue.fill(lane);
+        let received = engine.receive_batch(queue.pair, clock.jiffies(begun), begun);
+        if let Some(pair) = engine.pair(queue.pair) {
+            queue.fill(pair);
         }
         if received == 0 {
             return 0;
@@ -213,9 +213,9 @@ impl Worker {
         let mut left = false;
         for queue in &mut self.queues {
             // The first queue of a port sends.
-            if let Some(lane) = self.engine.lane(queue.lane).filter(|_| queue.lane == usize::from(queue.slot))
+            if let Some(pair) = self.engine.pair(queue.pair).filter(|_| queue.pair == usize::from(queue.slot))
             {
-                left |= queue.transmit(lane);
+                left |= queue.transmit(pair);
             }
         }
         left
@@ -227,8 +227,8 @@ impl Worker {
         let until = now_ns() + FLUSH_NS_MAX;
         while self.transmit() && now_ns() < until {
             for queue in &mut self.queues {
-                if let Some(lane) = self.engine.lane(queue.lane) {
-                    queue.take(lane);
+                if let Some(pair) = self.engine.pair(queue.pair) {
+                    queue.take(pair);
                 }
             }
         }
@@ -273,7 +273,7 @@ impl Worker {
             let slot = self.slots[at];
             let now = *self.engine.counters(slot.into());
             let before = std::mem::replace(&mut self.counted[usize::from(slot)], now);
-            let more = |field: fn(&LaneCounters) -> u64| field(&now).wrapping_sub(field(&before));
+            let more = |field: fn(&IngressCounters) -> u64| field(&now).wrapping_sub(field(&before));
             let counted = ExternalPort {
                 pkts: more(|c| c.pkts),
                 bytes: more(|c| c.bytes),

@@ -19,7 +19,7 @@ use std::{
 use tempfile::TempDir;
 
 /// A directory with the command, the stand-in for the daemon, and a runtime directory.
-struct Place {
+struct Sandbox {
     dir: TempDir,
 }
 
@@ -32,7 +32,7 @@ struct Ran {
     args: Option<String>,
 }
 
-impl Place {
+impl Sandbox {
     fn new() -> Self {
         // Use the file system of the build, so that the command can be linked. A copy could still be open for writing in a child of
         // another thread, and could then not be executed.
@@ -69,25 +69,25 @@ impl Place {
 
 #[test]
 fn a_failure_of_the_daemon_becomes_the_failure_of_up() {
-    let place = Place::new();
-    let ran = place.run("up --port eth7 --engine xdp --instance lab", "shuntd: eth7: no such device", 13);
+    let sandbox = Sandbox::new();
+    let ran = sandbox.run("up --port eth7 --engine xdp --instance lab", "shuntd: eth7: no such device", 13);
     assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (13, "", "shunt: eth7: no such device\n"));
     assert_eq!(ran.args.unwrap(), "--instance lab --engine xdp --port eth7");
     // Messages of an earlier daemon are ignored.
-    let ran = place.run("up --instance lab --json", "shuntd: no BTF", 11);
+    let ran = sandbox.run("up --instance lab --json", "shuntd: no BTF", 11);
     let body = "{\"error\":{\"code\":\"no-btf\",\"message\":\"no BTF\"}}\n";
     assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (11, "", body));
-    let log = fs::read_to_string(place.dir.path().join("run/lab.log")).unwrap();
+    let log = fs::read_to_string(sandbox.dir.path().join("run/lab.log")).unwrap();
     assert_eq!(log, "shuntd: eth7: no such device\nshuntd: no BTF\n");
 }
 
 #[test]
 fn up_waits_for_a_slow_daemon_and_reports_its_failure() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     // Longer than the timeout of two requests.
-    let ran = place.run_loading("up", "shuntd: the verifier refused it", 12, 54);
+    let ran = sandbox.run_loading("up", "shuntd: the verifier refused it", 12, 54);
     let pid = ran.err.split(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty()).unwrap();
-    let log = place.dir.path().join("run/default.log");
+    let log = sandbox.dir.path().join("run/default.log");
     let err = format!(
         "shuntd (pid {pid}) is still starting; its log: {}\nshunt: the verifier refused it\n",
         log.display()
@@ -97,51 +97,51 @@ fn up_waits_for_a_slow_daemon_and_reports_its_failure() {
 
 #[test]
 fn in_the_foreground_the_daemon_replaces_the_command() {
-    let ran = Place::new().run("up --foreground --port eth0", "shuntd: hello", 33);
+    let ran = Sandbox::new().run("up --foreground --port eth0", "shuntd: hello", 33);
     assert_eq!((ran.code, ran.err.as_str()), (33, "shuntd: hello\n"));
     assert_eq!(ran.args.unwrap(), "--instance default --port eth0");
 }
 
 #[test]
 fn down_without_a_daemon_cleans_up_after_a_crash() {
-    let place = Place::new();
-    let ran = place.run("down --instance lab", "", 0);
+    let sandbox = Sandbox::new();
+    let ran = sandbox.run("down --instance lab", "", 0);
     assert_eq!((ran.code, ran.out.as_str()), (0, "not running, nothing left behind\n"));
     assert_eq!(ran.args.unwrap(), "--cleanup --instance lab");
-    let ran = place.run("down --json", "", 0);
+    let ran = sandbox.run("down --json", "", 0);
     let body: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(body, serde_json::json!({"was_running": false, "killed": false, "pid": null}));
-    let ran = place.run("down", "shuntd: it needs root", 10);
+    let ran = sandbox.run("down", "shuntd: it needs root", 10);
     assert_eq!((ran.code, ran.err.as_str()), (10, "shunt: it needs root\n"));
 }
 
 #[test]
 fn without_a_daemon_every_command_reports_how_to_start_it() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for line in ["status", "flows", "flush", "flow list", "flow del --all"] {
-        let ran = place.run(line, "", 0);
+        let ran = sandbox.run(line, "", 0);
         assert_eq!(ran.code, 21, "{line}");
         assert_eq!(ran.err, "shunt: not running; start it with `shunt up`\n");
         assert_eq!((ran.out.as_str(), ran.args), ("", None));
     }
-    let ran = place.run("status --instance lab", "", 0);
+    let ran = sandbox.run("status --instance lab", "", 0);
     assert_eq!(ran.err, "shunt: instance `lab` is not running; start it with `shunt up --instance lab`\n");
-    let ran = place.run("status --json", "", 0);
+    let ran = sandbox.run("status --json", "", 0);
     let body: serde_json::Value = serde_json::from_str(&ran.err).unwrap();
     assert_eq!((ran.code, &body["error"]["code"]), (21, &"not-running".into()));
-    let ran = place.run("status -v", "", 0);
+    let ran = sandbox.run("status -v", "", 0);
     assert!(ran.err.contains("\n  because No such file"), "{}", ran.err);
 }
 
 #[test]
 fn without_a_command_the_next_ones_are_named() {
-    let place = Place::new();
-    let ran = place.run("", "", 0);
+    let sandbox = Sandbox::new();
+    let ran = sandbox.run("", "", 0);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     assert_eq!(ran.args.as_deref(), Some("--list-ports"));
     assert!(ran.out.starts_with("not running\n  shunt probe "), "{}", ran.out);
     assert!(ran.out.contains("  shunt up --port PORT --port PORT  "), "{}", ran.out);
-    let ran = place.run("--instance lab --json", "", 0);
+    let ran = sandbox.run("--instance lab --json", "", 0);
     assert_eq!(ran.code, 0, "{}", ran.err);
     let body: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(body, serde_json::json!({"state": "stopped", "instance": "lab", "ports": []}));
@@ -149,24 +149,24 @@ fn without_a_command_the_next_ones_are_named() {
 
 #[test]
 fn a_dry_run_and_a_probe_ask_the_daemon_and_fail_with_its_message() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for (line, args) in [
         ("up --dry-run --port eth7 --instance lab", "--dry-run --instance lab --port eth7"),
         ("probe --engine tc", "--probe --instance default --engine tc"),
     ] {
-        let ran = place.run(line, "shuntd: eth7: no such device", 13);
+        let ran = sandbox.run(line, "shuntd: eth7: no such device", 13);
         assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (13, "", "shunt: eth7: no such device\n"));
         assert_eq!(ran.args.as_deref(), Some(args));
-        assert!(!place.dir.path().join("run").exists(), "{line} leaves a log");
-        let ran = place.run(line, "", 0);
+        assert!(!sandbox.dir.path().join("run").exists(), "{line} leaves a log");
+        let ran = sandbox.run(line, "", 0);
         assert!(ran.code == 70 && ran.err.contains("of different versions"), "{line}: {}", ran.err);
     }
 }
 
 #[test]
 fn a_wrong_answer_of_the_daemon_is_reported_with_the_instance() {
-    let place = Place::new();
-    let run = place.dir.path().join("run");
+    let sandbox = Sandbox::new();
+    let run = sandbox.dir.path().join("run");
     fs::create_dir(&run).unwrap();
     let listener = UnixListener::bind(run.join("default.sock")).unwrap();
     let daemon = thread::spawn(move || {
@@ -183,7 +183,7 @@ fn a_wrong_answer_of_the_daemon_is_reported_with_the_instance() {
         }
     });
     for why in ["it closed the connection", "unexpected answer", "unexpected answer"] {
-        let ran = place.run("status", "", 0);
+        let ran = sandbox.run("status", "", 0);
         assert_eq!(ran.code, 70, "{}", ran.err);
         assert!(
             ran.err.starts_with(&format!("shunt: the daemon of instance `default`: {why}")),
@@ -297,28 +297,28 @@ fn a_full_standard_error_does_not_change_the_exit_code() {
 
 #[test]
 fn usage_errors_exit_with_2_and_wrong_files_with_18() {
-    let place = Place::new();
-    assert_eq!(place.run("upp", "", 0).code, 2);
-    assert_eq!(place.run("status --instance A", "", 0).code, 2);
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.run("upp", "", 0).code, 2);
+    assert_eq!(sandbox.run("status --instance A", "", 0).code, 2);
     for line in ["line --frame 63", "line --mtu 20", "line --speed 0", "load --cpu 4095"] {
-        let ran = place.run(line, "", 0);
+        let ran = sandbox.run(line, "", 0);
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{line}: {}", ran.err);
     }
     for line in ["flow load none", "report none", "compare none none"] {
-        let ran = place.run(line, "", 0);
+        let ran = sandbox.run(line, "", 0);
         assert_eq!((ran.code, ran.out.as_str()), (18, ""), "{line}: {}", ran.err);
     }
 }
 
 #[test]
 fn the_kept_manual_pages_are_current() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/man");
     let pages = match std::env::var_os("SHUNT_BLESS").is_some_and(|v| v == "1") {
         true => kept.clone(),
-        false => place.dir.path().to_path_buf(),
+        false => sandbox.dir.path().to_path_buf(),
     };
-    assert_eq!(place.run(&format!("man {}", pages.display()), "", 0).code, 0);
+    assert_eq!(sandbox.run(&format!("man {}", pages.display()), "", 0).code, 0);
     for name in ["shunt.1", "shunt-up.1", "shunt-flows.1", "shunt-flow-add.1"] {
         assert!(pages.join(name).exists(), "{name}");
     }
@@ -335,7 +335,7 @@ fn the_kept_manual_pages_are_current() {
 
 #[test]
 fn a_shell_completes_commands_and_options() {
-    let script = Place::new().run("completions bash", "", 0).out;
+    let script = Sandbox::new().run("completions bash", "", 0).out;
     let complete = |words: &str, last: &str| {
         let before = words.split(' ').next_back().unwrap();
         let ask = format!(

@@ -28,7 +28,7 @@ use std::{
 };
 
 /// An address and a width in bits.
-pub(super) type Place = (u64, u8);
+pub(super) type Access = (u64, u8);
 
 /// Longest time that one access may take.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
@@ -58,17 +58,17 @@ impl Drop for Page {
     }
 }
 
-/// Reads each place; the error of a place is its reason.
-pub(super) fn peek(path: &Path, places: &[Place]) -> io::Result<Vec<Result<u64, String>>> {
+/// Reads each access; the error of an access is its reason.
+pub(super) fn peek(path: &Path, accesses: &[Access]) -> io::Result<Vec<Result<u64, String>>> {
     let file = open(path, false)?;
     let mut pages = BTreeMap::new();
     let page = page_bytes();
     let mut answers: Vec<Result<u64, String>> = Vec::new();
-    while answers.len() < places.len() {
-        let rest = &places[answers.len()..];
+    while answers.len() < accesses.len() {
+        let rest = &accesses[answers.len()..];
         let mut targets = Vec::new();
-        for place in rest {
-            let base = place.0 - place.0 % page;
+        for access in rest {
+            let base = access.0 - access.0 % page;
             if let Entry::Vacant(vacant) = pages.entry(base) {
                 match Page::map(&file, base, page as usize, false) {
                     Ok(mapped) => vacant.insert(mapped),
@@ -80,7 +80,7 @@ pub(super) fn peek(path: &Path, places: &[Place]) -> io::Result<Vec<Result<u64, 
                     }
                 };
             }
-            targets.push((pages[&base].start as usize + (place.0 - base) as usize, place.1));
+            targets.push((pages[&base].start as usize + (access.0 - base) as usize, access.1));
         }
         if targets.is_empty() {
             continue;
@@ -92,8 +92,8 @@ pub(super) fn peek(path: &Path, places: &[Place]) -> io::Result<Vec<Result<u64, 
     Ok(answers)
 }
 
-/// Writes one place.
-pub(super) fn poke(path: &Path, (address, width): Place, value: u64) -> io::Result<Result<(), String>> {
+/// Writes one access.
+pub(super) fn poke(path: &Path, (address, width): Access, value: u64) -> io::Result<Result<(), String>> {
     let file = open(path, true)?;
     let page = page_bytes();
     let base = address - address % page;
@@ -231,7 +231,7 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&[0x64, 0x02, 0xee, 0x05, 0xff, 0, 0, 0]).unwrap();
         file.as_file().set_len(8192).unwrap();
-        let read = |places: &[Place]| peek(file.path(), places).unwrap();
+        let read = |accesses: &[Access]| peek(file.path(), accesses).unwrap();
         assert_eq!(
             read(&[(0, 32), (0, 8), (2, 16), (0, 64), (4096, 32)]),
             [Ok(0x05ee_0264), Ok(0x64), Ok(0x05ee), Ok(0xff_05ee_0264), Ok(0)]

@@ -88,8 +88,8 @@ impl FromStr for Source {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
-        let (place, at) = match rest.rsplit_once('@') {
-            Some((place, at)) => (place, Some(at)),
+        let (access, at) = match rest.rsplit_once('@') {
+            Some((access, at)) => (access, Some(at)),
             None => (rest, None),
         };
         let number = |text: &str| {
@@ -107,7 +107,7 @@ impl FromStr for Source {
                 named("PATH")?;
                 let base =
                     at.map(|at| number(at).ok_or_else(|| format!("`{at}` is not an address"))).transpose()?;
-                Ok(Self::File(place.into(), base))
+                Ok(Self::File(access.into(), base))
             }
             "regmap" => {
                 let name = named("NAME")?;
@@ -126,7 +126,7 @@ impl FromStr for Source {
                     let phy = number(at).and_then(|phy| u16::try_from(phy).ok()).filter(|phy| *phy < 32);
                     phy.ok_or_else(|| format!("`{at}` is not the address of a PHY, 0 to 31"))
                 });
-                Ok(Self::Mdio(place.to_owned(), phy.transpose()?))
+                Ok(Self::Mdio(access.to_owned(), phy.transpose()?))
             }
             _ => Err(
                 "expected mem, file:PATH[@ADDRESS], regmap:NAME, ethtool:PORT, dump:PATH or mdio:PORT[@PHY]"
@@ -287,19 +287,19 @@ fn read_memory(
     all: &Definitions,
     registers: &[&Register],
 ) -> Result<Vec<Result<u64, Unreadable>>, SourceError> {
-    let places: Vec<Option<memory::Place>> = registers
+    let accesses: Vec<Option<memory::Access>> = registers
         .iter()
         .map(|register| {
             Some((all.address(register).filter(|at| at % register.bytes() == 0)?, register.width))
         })
         .collect();
-    let known: Vec<memory::Place> = places.iter().flatten().copied().collect();
+    let known: Vec<memory::Access> = accesses.iter().flatten().copied().collect();
     let mut values = memory::peek(path, &known).map_err(|error| file_error(path, error))?.into_iter();
-    let value = |place: Option<memory::Place>| match place {
+    let value = |access: Option<memory::Access>| match access {
         Some(_) => values.next().unwrap_or_else(|| Err("not read".to_owned())).map_err(Unreadable),
         None => Err(Unreadable("its address is not aligned to its width".to_owned())),
     };
-    Ok(places.into_iter().map(value).collect())
+    Ok(accesses.into_iter().map(value).collect())
 }
 
 fn file_error(path: &Path, error: io::Error) -> SourceError {

@@ -5,7 +5,7 @@
 //! within each rule. Whatever it does not know makes a set unknown, whose elements may then concern every packet.
 
 use super::{
-    Place, Ruleset,
+    ObjectName, Ruleset,
     family::{NFPROTO_INET, NFPROTO_IPV4, NFPROTO_IPV6},
 };
 use crate::netlink_message::Attrs;
@@ -60,7 +60,7 @@ impl Field {
 #[derive(Debug, Default)]
 pub(super) struct Lookups {
     /// The addresses that every lookup in a set has in its key; none if something else is looked up.
-    fields: HashMap<Place, BTreeSet<Field>>,
+    fields: HashMap<ObjectName, BTreeSet<Field>>,
     /// A rule changes addresses. Later rules may see addresses that the packet has neither before nor after all rules.
     rewrites: bool,
 }
@@ -127,7 +127,7 @@ impl Registers {
 
 impl Lookups {
     /// Adds a rule, whose expressions are `list`. `chain` is its chain.
-    pub(super) fn add(&mut self, chain: &Place, list: Attrs) {
+    pub(super) fn add(&mut self, chain: &ObjectName, list: Attrs) {
         let v6 = match chain.family {
             NFPROTO_IPV4 => Some(false),
             NFPROTO_IPV6 => Some(true),
@@ -139,7 +139,7 @@ impl Lookups {
         }
     }
 
-    fn add_expression(&mut self, chain: &Place, expression: Attrs, registers: &mut Registers) {
+    fn add_expression(&mut self, chain: &ObjectName, expression: Attrs, registers: &mut Registers) {
         const NAME: u16 = 1;
         const DATA: u16 = 2;
         let data = expression.nested(DATA);
@@ -198,9 +198,9 @@ impl Lookups {
         }
     }
 
-    fn add_lookup(&mut self, chain: &Place, set: Option<String>, fields: BTreeSet<Field>) {
+    fn add_lookup(&mut self, chain: &ObjectName, set: Option<String>, fields: BTreeSet<Field>) {
         let Some(name) = set else { return };
-        let at = Place { name, ..chain.clone() };
+        let at = ObjectName { name, ..chain.clone() };
         self.fields
             .entry(at)
             .and_modify(|have| have.retain(|field| fields.contains(field)))
@@ -213,7 +213,7 @@ pub(super) fn address_sets(ruleset: &Ruleset) -> Vec<AddressSet> {
     if ruleset.lookups.rewrites {
         return Vec::new();
     }
-    let described = |(at, fields): (&Place, &BTreeSet<Field>)| {
+    let described = |(at, fields): (&ObjectName, &BTreeSet<Field>)| {
         let set = ruleset.sets.get(at)?;
         let key_bytes = set.key_bytes as usize;
         let field = fields.iter().find(|field| field.offset + field.bytes() <= key_bytes)?;

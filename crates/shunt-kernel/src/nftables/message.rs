@@ -1,6 +1,6 @@
 //! Parses nftables messages into chains, rules and sets. Expressions are recognised by their names.
 
-use super::{Place, family::NFPROTO_BRIDGE};
+use super::{ObjectName, family::NFPROTO_BRIDGE};
 use crate::netlink_message::{Attrs, Batch};
 use shunt_core::{Effect, effect};
 
@@ -14,7 +14,7 @@ const NF_QUEUE: u32 = 3;
 /// A chain.
 #[derive(Debug)]
 pub(super) struct Chain {
-    pub at: Place,
+    pub at: ObjectName,
     /// `None` if it is not a base chain.
     pub hook: Option<Hook>,
 }
@@ -33,7 +33,7 @@ pub(super) struct Hook {
 /// A rule that has effects.
 #[derive(Debug)]
 pub(super) struct Rule {
-    pub chain: Place,
+    pub chain: ObjectName,
     pub handle: u64,
     pub effects: RuleEffects,
 }
@@ -181,7 +181,7 @@ fn hook(attrs: Attrs, kind: String) -> Hook {
 }
 
 /// The chain and the expressions of a rule.
-pub(super) fn expressions(payload: &[u8]) -> Option<(Place, Attrs<'_>)> {
+pub(super) fn expressions(payload: &[u8]) -> Option<(ObjectName, Attrs<'_>)> {
     const TABLE: u16 = 1;
     const CHAIN: u16 = 2;
     const EXPRESSIONS: u16 = 4;
@@ -202,7 +202,7 @@ pub(super) fn rule(payload: &[u8]) -> Option<Rule> {
     Some(Rule { chain, handle: attrs.be64(HANDLE)?, effects })
 }
 
-pub(super) fn set(payload: &[u8]) -> Option<(Place, Set)> {
+pub(super) fn set(payload: &[u8]) -> Option<(ObjectName, Set)> {
     const TABLE: u16 = 1;
     const NAME: u16 = 2;
     const FLAGS: u16 = 3;
@@ -230,7 +230,7 @@ const ELEMENTS_TABLE: u16 = 1;
 const ELEMENTS_SET: u16 = 2;
 
 /// The set of an element message, and what its elements do.
-pub(super) fn elements(payload: &[u8]) -> Option<(Place, RuleEffects)> {
+pub(super) fn elements(payload: &[u8]) -> Option<(ObjectName, RuleEffects)> {
     const ELEMENTS: u16 = 3;
     const DATA: u16 = 2;
     let mut effects = RuleEffects::default();
@@ -255,7 +255,7 @@ pub(super) fn set_attributes(table: &str, set: &str) -> impl Fn(&mut Batch) {
     }
 }
 
-fn place(payload: &[u8], table: u16, name: u16) -> Option<Place> {
+fn place(payload: &[u8], table: u16, name: u16) -> Option<ObjectName> {
     let attrs = Attrs::after(payload, FIXED_BYTES);
-    Some(Place { family: *payload.first()?, table: attrs.text(table)?, name: attrs.text(name)? })
+    Some(ObjectName { family: *payload.first()?, table: attrs.text(table)?, name: attrs.text(name)? })
 }

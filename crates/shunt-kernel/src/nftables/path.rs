@@ -1,7 +1,7 @@
 //! Follows the path of a forwarded packet through the ruleset.
 
 use super::{
-    Place, Ruleset,
+    ObjectName, Ruleset,
     family::{NFPROTO_BRIDGE, NFPROTO_INET, NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_NETDEV, family_name},
     message::{Hook, Rule, RuleEffects},
 };
@@ -50,7 +50,7 @@ fn is_on_path(family: u8, hook: &Hook) -> bool {
 
 /// The statements that a forwarded packet may meet.
 pub(super) fn statements(ruleset: &Ruleset) -> Vec<Statement> {
-    let mut rules: HashMap<&Place, Vec<&Rule>> = HashMap::new();
+    let mut rules: HashMap<&ObjectName, Vec<&Rule>> = HashMap::new();
     for rule in &ruleset.rules {
         rules.entry(&rule.chain).or_default().push(rule);
     }
@@ -90,14 +90,18 @@ pub(super) fn statements(ruleset: &Ruleset) -> Vec<Statement> {
 /// The effects of a rule itself and of the sets that it uses.
 fn all_effects<'a>(rule: &'a Rule, ruleset: &'a Ruleset) -> impl Iterator<Item = &'a RuleEffects> {
     let sets = rule.effects.sets.iter().filter_map(|name| {
-        let at = Place { name: name.clone(), ..rule.chain.clone() };
+        let at = ObjectName { name: name.clone(), ..rule.chain.clone() };
         Some(&ruleset.sets.get(&at)?.effects)
     });
     std::iter::once(&rule.effects).chain(sets)
 }
 
 /// A base chain and all chains that its rules lead to, directly or by other chains.
-fn reachable_chains(base: &Place, rules: &HashMap<&Place, Vec<&Rule>>, ruleset: &Ruleset) -> HashSet<Place> {
+fn reachable_chains(
+    base: &ObjectName,
+    rules: &HashMap<&ObjectName, Vec<&Rule>>,
+    ruleset: &Ruleset,
+) -> HashSet<ObjectName> {
     let mut seen = HashSet::new();
     let mut next = vec![base.clone()];
     while let Some(chain) = next.pop() {
@@ -106,7 +110,9 @@ fn reachable_chains(base: &Place, rules: &HashMap<&Place, Vec<&Rule>>, ruleset: 
         }
         for rule in rules.get(&chain).into_iter().flatten() {
             for effects in all_effects(rule, ruleset) {
-                next.extend(effects.chains.iter().map(|name| Place { name: name.clone(), ..chain.clone() }));
+                next.extend(
+                    effects.chains.iter().map(|name| ObjectName { name: name.clone(), ..chain.clone() }),
+                );
             }
         }
         seen.insert(chain);

@@ -33,12 +33,12 @@ pub(super) struct IdleGroup {
 #[derive(Debug, Default, PartialEq)]
 struct Groups {
     /// The `cpu` controller of version 1.
-    v1: Option<Place>,
-    v2: Option<Place>,
+    v1: Option<GroupPath>,
+    v2: Option<GroupPath>,
 }
 
 #[derive(Debug, PartialEq)]
-struct Place {
+struct GroupPath {
     root: PathBuf,
     /// Path of the group below the root.
     own: PathBuf,
@@ -132,16 +132,16 @@ impl Groups {
                 wanted(controllers).then(|| PathBuf::from(path.trim_start_matches('/')))
             })
         };
-        let place = |root: Option<PathBuf>, own: Option<PathBuf>| Some(Place { root: root?, own: own? });
+        let path = |root: Option<PathBuf>, own: Option<PathBuf>| Some(GroupPath { root: root?, own: own? });
         Self {
-            v1: place(mounted(&|kind, options| kind == "cgroup" && has_cpu(options)), own(&has_cpu)),
-            v2: place(mounted(&|kind, _| kind == "cgroup2"), own(&str::is_empty)),
+            v1: path(mounted(&|kind, options| kind == "cgroup" && has_cpu(options)), own(&has_cpu)),
+            v2: path(mounted(&|kind, _| kind == "cgroup2"), own(&str::is_empty)),
         }
     }
 
     fn weigh_as_others(&self, autogroups: bool) -> bool {
-        let v1 = self.v1.as_ref().and_then(|place| place.top("cpu.shares"));
-        let v2 = self.v2.as_ref().and_then(|place| place.top("cpu.weight"));
+        let v1 = self.v1.as_ref().and_then(|path| path.top("cpu.shares"));
+        let v2 = self.v2.as_ref().and_then(|path| path.top("cpu.weight"));
         match v1.or(v2) {
             Some(top) => fs::read_to_string(top.join("cpu.idle")).is_ok_and(|idle| idle.trim() != "1"),
             // Autogroups apply only to processes in the top-level group.
@@ -158,12 +158,12 @@ impl Groups {
             let limit = read(group.join("cpu.max"));
             !limit.is_empty() && !limit.starts_with("max")
         };
-        self.v1.as_ref().is_some_and(|place| place.groups().any(v1))
-            || self.v2.as_ref().is_some_and(|place| place.groups().any(v2))
+        self.v1.as_ref().is_some_and(|path| path.groups().any(v1))
+            || self.v2.as_ref().is_some_and(|path| path.groups().any(v2))
     }
 }
 
-impl Place {
+impl GroupPath {
     /// The group of this process and its parents.
     fn groups(&self) -> impl Iterator<Item = PathBuf> {
         self.own.ancestors().map(|path| self.root.join(path))
@@ -199,12 +199,12 @@ mod tests {
     #[test]
     fn groups_of_both_cgroup_versions_are_found() {
         let groups = Groups::parse(HYBRID, "5:cpuset:/x\n4:cpu,cpuacct:/a/b\n0::/c\n");
-        let place = |root: &str, own: &str| Some(Place { root: root.into(), own: own.into() });
-        assert_eq!(groups.v1, place("/sys/fs/cgroup/cpu,cpuacct", "a/b"));
-        assert_eq!(groups.v2, place("/sys/fs/cgroup/unified", "c"));
+        let path = |root: &str, own: &str| Some(GroupPath { root: root.into(), own: own.into() });
+        assert_eq!(groups.v1, path("/sys/fs/cgroup/cpu,cpuacct", "a/b"));
+        assert_eq!(groups.v2, path("/sys/fs/cgroup/unified", "c"));
         let only_v2 =
             Groups::parse("cgroup2 /sys/fs/cgroup cgroup2 rw,cpu 0 0\n", "0::/user.slice/x.scope\n");
-        assert_eq!((only_v2.v1, only_v2.v2), (None, place("/sys/fs/cgroup", "user.slice/x.scope")));
+        assert_eq!((only_v2.v1, only_v2.v2), (None, path("/sys/fs/cgroup", "user.slice/x.scope")));
         assert_eq!(Groups::parse("", ""), Groups::default());
     }
 
@@ -219,7 +219,7 @@ mod tests {
     }
 
     fn v2(root: &tempfile::TempDir, own: &str) -> Groups {
-        Groups { v1: None, v2: Some(Place { root: root.path().to_owned(), own: own.into() }) }
+        Groups { v1: None, v2: Some(GroupPath { root: root.path().to_owned(), own: own.into() }) }
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(["a/b", "a", "c", ""].map(|own| v2(&root, own).have_quota()), [true, true, false, false]);
         let root = tree(&[("a/cpu.cfs_quota_us", "-1\n"), ("b/cpu.cfs_quota_us", "5000\n")]);
         let v1 = |own: &str| Groups {
-            v1: Some(Place { root: root.path().to_owned(), own: own.into() }),
+            v1: Some(GroupPath { root: root.path().to_owned(), own: own.into() }),
             v2: None,
         };
         assert_eq!((v1("a").have_quota(), v1("b").have_quota()), (false, true));

@@ -3,14 +3,14 @@
 mod args;
 mod change;
 
-use super::{arguments::duration_or_seconds, reg::args::PlaceArgs};
+use super::{arguments::duration_or_seconds, reg::args::TargetArgs};
 use crate::{
     failure::{bad_file, usage},
     output::{Show, write_stderr},
     render::{Answer, Listed, Registers, Value},
     signals::Signals,
 };
-use args::{Place, number};
+use args::{Target, number};
 use change::Write;
 use clap::{Args, Subcommand};
 use shunt_inspect::reg::{Decoded, Difference, Problem, Reading, Register, Selector, Snapshot, diff};
@@ -45,7 +45,7 @@ pub(crate) struct DecodeArgs {
     #[arg(value_parser = number)]
     value: u64,
     #[command(flatten)]
-    place: PlaceArgs,
+    target: TargetArgs,
 }
 
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ pub(crate) struct ListArgs {
     /// Only these registers: names, or patterns such as ENET_RMON_*.
     registers: Vec<Selector>,
     #[command(flatten)]
-    place: PlaceArgs,
+    target: TargetArgs,
 }
 
 #[derive(Debug, Args)]
@@ -65,7 +65,7 @@ pub(crate) struct ReadArgs {
     #[arg(long)]
     clear_on_read: bool,
     #[command(flatten)]
-    place: PlaceArgs,
+    target: TargetArgs,
 }
 
 #[derive(Debug, Args)]
@@ -79,7 +79,7 @@ pub(crate) struct WriteArgs {
     #[arg(long)]
     write: bool,
     #[command(flatten)]
-    place: PlaceArgs,
+    target: TargetArgs,
 }
 
 #[derive(Debug, Args)]
@@ -93,7 +93,7 @@ pub(crate) struct SnapshotArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
-    place: PlaceArgs,
+    target: TargetArgs,
 }
 
 #[derive(Debug, Args)]
@@ -103,7 +103,7 @@ pub(crate) struct DiffArgs {
     /// The later snapshot [default: the registers of the first, read now].
     after: Option<PathBuf>,
     #[command(flatten)]
-    place: PlaceArgs,
+    target: TargetArgs,
 }
 
 #[derive(Debug, Args)]
@@ -121,7 +121,7 @@ pub(crate) struct WatchArgs {
     #[arg(long)]
     clear_on_read: bool,
     #[command(flatten)]
-    place: PlaceArgs,
+    target: TargetArgs,
 }
 
 /// A resolved `shunt reg`.
@@ -130,27 +130,27 @@ pub(crate) enum RegPlan {
     Decode(Box<Decoded>),
     List(Vec<Listed>, Vec<Problem>),
     Read {
-        place: Place,
+        target: Target,
         registers: Vec<(Selector, bool)>,
         clear_on_read: bool,
     },
     Write {
-        place: Place,
+        target: Target,
         write: Write,
     },
     Snapshot {
-        place: Place,
+        target: Target,
         registers: Vec<(Selector, bool)>,
         clear_on_read: bool,
         output: Option<PathBuf>,
     },
     Diff {
-        place: Place,
+        target: Target,
         before: Snapshot,
         after: Option<Snapshot>,
     },
     Watch {
-        place: Place,
+        target: Target,
         registers: Vec<(Selector, bool)>,
         clear_on_read: bool,
         interval: Duration,
@@ -161,9 +161,10 @@ pub(crate) enum RegPlan {
 impl RegPlan {
     pub(crate) fn resolve(typed: RegCommand) -> anyhow::Result<Self> {
         match typed {
-            RegCommand::Decode(DecodeArgs { register, value, place }) => {
-                let place = place.resolve()?;
-                let one = register.only(&place.definitions).map_err(|error| place.not_found(error))?.register;
+            RegCommand::Decode(DecodeArgs { register, value, target }) => {
+                let target = target.resolve()?;
+                let one =
+                    register.only(&target.definitions).map_err(|error| target.not_found(error))?.register;
                 if value > one.max() {
                     return Err(usage(format!(
                         "{value:#x} has more than the {} bits of {}",
@@ -171,45 +172,45 @@ impl RegPlan {
                     ))
                     .into());
                 }
-                Ok(Self::Decode(Box::new(Decoded::new(&place.definitions, one, value))))
+                Ok(Self::Decode(Box::new(Decoded::new(&target.definitions, one, value))))
             }
-            RegCommand::List(ListArgs { registers, place }) => {
-                let place = place.resolve()?;
+            RegCommand::List(ListArgs { registers, target }) => {
+                let target = target.resolve()?;
                 let registers = if registers.is_empty() { vec![args::everything()] } else { registers };
                 let mut all = Vec::new();
                 for selector in registers {
                     let found =
-                        selector.select(&place.definitions).map_err(|error| place.not_found(error))?;
-                    all.extend(found.iter().map(|one| Listed::new(&place.definitions, one.register)));
+                        selector.select(&target.definitions).map_err(|error| target.not_found(error))?;
+                    all.extend(found.iter().map(|one| Listed::new(&target.definitions, one.register)));
                 }
-                Ok(Self::List(all, place.definitions.warnings))
+                Ok(Self::List(all, target.definitions.warnings))
             }
-            RegCommand::Read(ReadArgs { registers, clear_on_read, place }) => {
-                let place = place.resolve()?;
-                let registers = place.checked(registers)?;
-                Ok(Self::Read { place, registers, clear_on_read })
+            RegCommand::Read(ReadArgs { registers, clear_on_read, target }) => {
+                let target = target.resolve()?;
+                let registers = target.checked(registers)?;
+                Ok(Self::Read { target, registers, clear_on_read })
             }
-            RegCommand::Write(WriteArgs { register, value, write, place }) => {
-                let place = place.resolve()?;
-                let write = Write::resolve(&place, &register, value, write)?;
-                Ok(Self::Write { place, write })
+            RegCommand::Write(WriteArgs { register, value, write, target }) => {
+                let target = target.resolve()?;
+                let write = Write::resolve(&target, &register, value, write)?;
+                Ok(Self::Write { target, write })
             }
-            RegCommand::Snapshot(SnapshotArgs { registers, clear_on_read, output, place }) => {
-                let place = place.resolve()?;
+            RegCommand::Snapshot(SnapshotArgs { registers, clear_on_read, output, target }) => {
+                let target = target.resolve()?;
                 let registers = if registers.is_empty() { vec![args::everything()] } else { registers };
-                let registers = place.checked(registers)?;
-                Ok(Self::Snapshot { place, registers, clear_on_read, output })
+                let registers = target.checked(registers)?;
+                Ok(Self::Snapshot { target, registers, clear_on_read, output })
             }
-            RegCommand::Diff(DiffArgs { before, after, place }) => {
-                let place = place.resolve()?;
+            RegCommand::Diff(DiffArgs { before, after, target }) => {
+                let target = target.resolve()?;
                 let after = after.map(read_snapshot).transpose()?;
-                Ok(Self::Diff { place, before: read_snapshot(before)?, after })
+                Ok(Self::Diff { target, before: read_snapshot(before)?, after })
             }
-            RegCommand::Watch(WatchArgs { registers, interval, count, clear_on_read, place }) => {
-                let place = place.resolve()?;
-                let registers = place.checked(registers)?;
+            RegCommand::Watch(WatchArgs { registers, interval, count, clear_on_read, target }) => {
+                let target = target.resolve()?;
+                let registers = target.checked(registers)?;
                 let count = count.unwrap_or(u64::MAX);
-                Ok(Self::Watch { place, registers, clear_on_read, interval, count })
+                Ok(Self::Watch { target, registers, clear_on_read, interval, count })
             }
         }
     }
@@ -218,13 +219,13 @@ impl RegPlan {
         let answer = match self {
             Self::Decode(decoded) => Registers::Decoded(decoded),
             Self::List(list, warnings) => Registers::List(list, warnings),
-            Self::Read { place, registers, clear_on_read } => {
-                let chosen = chosen(&place, &registers, clear_on_read)?;
-                let readings = place.read(&chosen)?;
+            Self::Read { target, registers, clear_on_read } => {
+                let chosen = chosen(&target, &registers, clear_on_read)?;
+                let readings = target.read(&chosen)?;
                 let values: Vec<Value> = chosen
                     .iter()
                     .zip(readings)
-                    .map(|(register, reading)| Value::new(&place.definitions, register, reading))
+                    .map(|(register, reading)| Value::new(&target.definitions, register, reading))
                     .map(|value| value.only(&registers))
                     .collect();
                 let lacking =
@@ -235,9 +236,9 @@ impl RegPlan {
                 }
                 Registers::Values(values)
             }
-            Self::Write { place, write } => Registers::Written(Box::new(write.run(&place)?)),
-            Self::Snapshot { place, registers, clear_on_read, output } => {
-                let snapshot = place.snapshot(&chosen(&place, &registers, clear_on_read)?)?;
+            Self::Write { target, write } => Registers::Written(Box::new(write.run(&target)?)),
+            Self::Snapshot { target, registers, clear_on_read, output } => {
+                let snapshot = target.snapshot(&chosen(&target, &registers, clear_on_read)?)?;
                 match output {
                     None => Registers::Snapshot(snapshot),
                     Some(path) => {
@@ -248,20 +249,20 @@ impl RegPlan {
                     }
                 }
             }
-            Self::Diff { place, before, after } => {
+            Self::Diff { target, before, after } => {
                 let after = match after {
                     Some(after) => after,
                     None => {
                         let known = before.readings.iter().filter(|one| one.value.is_some());
                         let registers: Vec<&Register> =
-                            known.filter_map(|one| place.definitions.register(&one.register)).collect();
-                        place.snapshot(&registers)?
+                            known.filter_map(|one| target.definitions.register(&one.register)).collect();
+                        target.snapshot(&registers)?
                     }
                 };
-                Registers::Differences(diff(&place.definitions, &before, &after))
+                Registers::Differences(diff(&target.definitions, &before, &after))
             }
-            Self::Watch { place, registers, clear_on_read, interval, count } => {
-                return watch(&place, &chosen(&place, &registers, clear_on_read)?, (interval, count), show)
+            Self::Watch { target, registers, clear_on_read, interval, count } => {
+                return watch(&target, &chosen(&target, &registers, clear_on_read)?, (interval, count), show)
                     .await;
             }
         };
@@ -271,16 +272,16 @@ impl RegPlan {
 
 /// Shows the first values, then what changes from each reading to the next.
 async fn watch(
-    place: &Place,
+    target: &Target,
     registers: &[&Register],
     (interval, count): (Duration, u64),
     show: Show<'_>,
 ) -> anyhow::Result<()> {
     let mut signals = Signals::install()?;
-    let mut last = place.snapshot(registers)?;
+    let mut last = target.snapshot(registers)?;
     let values = registers.iter().zip(last.readings.clone());
     let values =
-        values.map(|(register, reading)| Value::new(&place.definitions, register, reading)).collect();
+        values.map(|(register, reading)| Value::new(&target.definitions, register, reading)).collect();
     show(&Answer::Registers(Registers::Values(values)))?;
     for _ in 1..count {
         select! {
@@ -289,8 +290,8 @@ async fn watch(
                 return if count == u64::MAX { Ok(()) } else { Err(crate::failure::cut_short(signal).into()) };
             }
         }
-        let now = place.snapshot(registers)?;
-        let changes: Vec<Difference> = diff(&place.definitions, &last, &now);
+        let now = target.snapshot(registers)?;
+        let changes: Vec<Difference> = diff(&target.definitions, &last, &now);
         if !changes.is_empty() {
             show(&Answer::Registers(Registers::Changed { at: now.at.clone(), changes }))?;
         }
@@ -304,25 +305,25 @@ async fn watch(
 /// Patterns leave out registers that cannot be read or that reading clears; a note says how many. A name that is no pattern is taken
 /// as it is, except that a write-only register is refused.
 fn chosen<'p>(
-    place: &'p Place,
+    target: &'p Target,
     typed: &[(Selector, bool)],
     clear_on_read: bool,
 ) -> anyhow::Result<Vec<&'p Register>> {
     let mut all: Vec<&Register> = Vec::new();
     let mut cleared = 0;
     for (selector, is_pattern) in typed {
-        for one in selector.select(&place.definitions).map_err(|error| place.not_found(error))? {
+        for one in selector.select(&target.definitions).map_err(|error| target.not_found(error))? {
             let register = one.register;
-            if !place.reaches(register) {
+            if !target.reaches(register) {
                 if !is_pattern {
-                    let why = format!("--from {1} cannot reach {0}", register.name, place.source);
+                    let why = format!("--from {1} cannot reach {0}", register.name, target.source);
                     return Err(usage(why).into());
                 }
             } else if !register.access.can_read() {
                 if !is_pattern {
                     return Err(usage(format!("{} can only be written", register.name)).into());
                 }
-            } else if *is_pattern && register.read_clears && !clear_on_read && place.source.is_live() {
+            } else if *is_pattern && register.read_clears && !clear_on_read && target.source.is_live() {
                 cleared += 1;
             } else if !all.contains(&register) {
                 all.push(register);
@@ -335,7 +336,9 @@ fn chosen<'p>(
         ));
     }
     if all.is_empty() {
-        return Err(usage(format!("none of these registers can be read with --from {}", place.source)).into());
+        return Err(
+            usage(format!("none of these registers can be read with --from {}", target.source)).into()
+        );
     }
     Ok(all)
 }
@@ -346,7 +349,7 @@ fn read_snapshot(path: PathBuf) -> Result<Snapshot, shunt_api::Failure> {
         .map_err(|error| bad_file(&path, format!("not a snapshot of `shunt reg`: {error}")))
 }
 
-impl Place {
+impl Target {
     fn snapshot(&self, registers: &[&Register]) -> Result<Snapshot, shunt_api::Failure> {
         let readings: Vec<Reading> = self.read(registers)?;
         let at = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();

@@ -10,7 +10,7 @@ use shunt_inspect::reg::{
 use std::{collections::BTreeMap, fs, io, path::PathBuf};
 
 #[derive(Debug, Args)]
-pub(crate) struct PlaceArgs {
+pub(crate) struct TargetArgs {
     /// The chip, such as imx6q, imx8mq, zynqmp or at32ap7000, for the definitions that come with Shunt [default: as the device tree says].
     #[arg(long, value_name = "CHIP")]
     soc: Option<String>,
@@ -25,7 +25,7 @@ pub(crate) struct PlaceArgs {
 
 /// Definitions with their addresses on this machine, and the source of values.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Target {
     pub(super) definitions: Definitions,
     pub(super) source: Source,
     /// Blocks that must not be touched, with the reason.
@@ -33,8 +33,8 @@ pub(crate) struct Place {
     has_chip: bool,
 }
 
-impl PlaceArgs {
-    pub(super) fn resolve(self) -> Result<Place, Failure> {
+impl TargetArgs {
+    pub(super) fn resolve(self) -> Result<Target, Failure> {
         let tree = DeviceTree::of_this_machine();
         let mut definitions = Definitions::default();
         for path in &self.defs {
@@ -69,7 +69,7 @@ impl PlaceArgs {
         if soc.as_deref() != Some("mdio") {
             definitions.extend(of_chip("mdio")?);
         }
-        Ok(Place { definitions, source: self.from, off, has_chip })
+        Ok(Target { definitions, source: self.from, off, has_chip })
     }
 }
 
@@ -77,7 +77,7 @@ fn of_chip(soc: &str) -> Result<Definitions, Failure> {
     builtin(soc).map_err(|problems| bad_config(format!("definitions of {soc}: {problems}")))
 }
 
-impl Place {
+impl Target {
     /// Whether the source has registers of this kind.
     pub(super) fn reaches(&self, register: &Register) -> bool {
         let bus = self.definitions.block(register).map(|block| block.bus).unwrap_or_default();

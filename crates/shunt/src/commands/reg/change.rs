@@ -1,6 +1,6 @@
 //! Writing a register or a field of it.
 
-use super::args::{Place, source_failed};
+use super::args::{Target, source_failed};
 use crate::{failure::usage, render::Written};
 use shunt_api::Failure;
 use shunt_inspect::reg::{Access, Decoded, Field, Register, Selector};
@@ -16,12 +16,12 @@ pub(crate) struct Write {
 
 impl Write {
     pub(super) fn resolve(
-        place: &Place,
+        target: &Target,
         typed: &Selector,
         value: u64,
         confirmed: bool,
     ) -> Result<Self, Failure> {
-        let one = typed.only(&place.definitions).map_err(|error| place.not_found(error))?;
+        let one = typed.only(&target.definitions).map_err(|error| target.not_found(error))?;
         let (register, field) = (one.register, one.field);
         let access = field.and_then(|field| field.access).unwrap_or(register.access);
         if !access.can_write() {
@@ -35,26 +35,26 @@ impl Write {
             let why = "the other bits cannot be preserved, because reading the register clears it or returns nothing meaningful";
             return Err(usage(format!("{typed}: {why}; write all of {}", register.name)));
         }
-        if !place.reaches(register) {
-            return Err(usage(format!("--from {1} cannot reach {0}", register.name, place.source)));
+        if !target.reaches(register) {
+            return Err(usage(format!("--from {1} cannot reach {0}", register.name, target.source)));
         }
         Ok(Self { register: register.clone(), field: field.cloned(), value, confirmed })
     }
 
     /// Writes, if confirmed, and reads back.
-    pub(super) fn run(self, place: &Place) -> Result<Written, Failure> {
-        let all = &place.definitions;
-        if let Some(why) = place.refusal(&self.register) {
+    pub(super) fn run(self, target: &Target) -> Result<Written, Failure> {
+        let all = &target.definitions;
+        if let Some(why) = target.refusal(&self.register) {
             return Err(usage(format!("{}: {why}", self.register.name)));
         }
         let readable = self.register.access.can_read() && !self.register.read_clears;
-        let before = readable.then(|| self.read(place)).transpose()?;
+        let before = readable.then(|| self.read(target)).transpose()?;
         let value = self.combined(before.unwrap_or(0));
         let mut after = None;
         if self.confirmed {
-            let done = place.source.write(all, &self.register, value).map_err(source_failed)?;
+            let done = target.source.write(all, &self.register, value).map_err(source_failed)?;
             done.map_err(|why| usage(format!("{}: {why}", self.register.name)))?;
-            after = readable.then(|| self.read(place)).transpose()?;
+            after = readable.then(|| self.read(target)).transpose()?;
         }
         let decoded = |value| Decoded::new(all, &self.register, value);
         Ok(Written {
@@ -66,8 +66,8 @@ impl Write {
         })
     }
 
-    fn read(&self, place: &Place) -> Result<u64, Failure> {
-        let reading = place.read(&[&self.register])?.into_iter().next();
+    fn read(&self, target: &Target) -> Result<u64, Failure> {
+        let reading = target.read(&[&self.register])?.into_iter().next();
         let why = |why: Option<String>| usage(format!("{}: {}", self.register.name, why.unwrap_or_default()));
         let reading = reading.ok_or_else(|| why(None))?;
         reading.value.ok_or_else(|| why(reading.unread))

@@ -9,18 +9,18 @@ use std::io::Write as _;
 #[derive(Debug, Args)]
 struct Typed {
     #[command(flatten)]
-    place: PlaceArgs,
+    target: TargetArgs,
 }
 
-fn place(words: &str) -> Place {
-    parse_args::<Typed>(words).unwrap().place.resolve().unwrap()
+fn target(words: &str) -> Target {
+    parse_args::<Typed>(words).unwrap().target.resolve().unwrap()
 }
 
-fn example_place(memory: &tempfile::NamedTempFile) -> Place {
-    let mut place = place("");
-    place.definitions = example();
-    place.source = Source::Memory(memory.path().to_owned());
-    place
+fn example_target(memory: &tempfile::NamedTempFile) -> Target {
+    let mut target = target("");
+    target.definitions = example();
+    target.source = Source::Memory(memory.path().to_owned());
+    target
 }
 
 fn memory(bytes: &[u8]) -> tempfile::NamedTempFile {
@@ -30,35 +30,35 @@ fn memory(bytes: &[u8]) -> tempfile::NamedTempFile {
     file
 }
 
-fn write(place: &Place, name: &str, value: u64, confirmed: bool) -> Result<crate::render::Written, String> {
-    let write = Write::resolve(place, &name.parse().unwrap(), value, confirmed);
-    write.and_then(|write| write.run(place)).map_err(|failure| failure.message)
+fn write(target: &Target, name: &str, value: u64, confirmed: bool) -> Result<crate::render::Written, String> {
+    let write = Write::resolve(target, &name.parse().unwrap(), value, confirmed);
+    write.and_then(|write| write.run(target)).map_err(|failure| failure.message)
 }
 
 #[test]
 fn a_write_keeps_other_fields_and_does_not_clear_their_events() {
     let memory = memory(&[0b0101_0011, 0, 0, 0, 0b11, 0, 0, 0]);
-    let place = example_place(&memory);
-    let dry = write(&place, "B_MIX.MODE", 2, false).unwrap();
+    let target = example_target(&memory);
+    let dry = write(&target, "B_MIX.MODE", 2, false).unwrap();
     assert_eq!((dry.written, dry.value.value, dry.after), (false, 0b0010_0010, None));
-    let done = write(&place, "B_MIX.MODE", 2, true).unwrap();
+    let done = write(&target, "B_MIX.MODE", 2, true).unwrap();
     // DONE is cleared by a 1, so it is written as 0.
     assert_eq!(
         (done.before.unwrap().value, done.value.value, done.took),
         (0b0101_0011, 0b0010_0010, Some(true))
     );
     // Only the bit that was named is cleared. A file keeps what is written, so the bit stays.
-    let event = write(&place, "B_EV.B", 1, true).unwrap();
+    let event = write(&target, "B_EV.B", 1, true).unwrap();
     assert_eq!((event.value.value, event.took), (0b10, Some(false)));
-    let out = write(&place, "B_OUT", 7, true).unwrap();
+    let out = write(&target, "B_OUT", 7, true).unwrap();
     assert_eq!((out.before, out.after, out.took), (None, None, None));
 }
 
 #[test]
 fn writes_that_would_do_something_else_are_refused() {
     let memory = memory(&[0; 16]);
-    let place = example_place(&memory);
-    let refusal = |name: &str, value| write(&place, name, value, true).unwrap_err();
+    let target = example_target(&memory);
+    let refusal = |name: &str, value| write(&target, name, value, true).unwrap_err();
     assert_eq!(
         refusal("B_*", 1),
         "`B_*` matches 4 registers (B_MIX, B_EV, B_OUT, B_IN); name one to write it"
@@ -67,7 +67,7 @@ fn writes_that_would_do_something_else_are_refused() {
     assert_eq!(refusal("B_MIX.MODE", 8), "B_MIX.MODE: 0x8 is too large; the maximum is 0x7");
     assert_eq!(refusal("B_MIX", 1 << 32), "B_MIX: 0x100000000 is too large; the maximum is 0xffffffff");
     assert!(refusal("B_NOPE", 1).starts_with("no register `B_NOPE`"));
-    let mut dump = example_place(&memory);
+    let mut dump = example_target(&memory);
     dump.source = Source::File(memory.path().to_owned(), None);
     assert!(write(&dump, "B_MIX", 1, true).unwrap_err().contains("can only be read"));
     assert_eq!(std::fs::read(memory.path()).unwrap()[..16], [0; 16]);
@@ -75,10 +75,10 @@ fn writes_that_would_do_something_else_are_refused() {
 
 #[test]
 fn a_pattern_leaves_out_what_reading_would_change() {
-    let gem = |words: &str| place(&format!("--soc zynq {words}"));
-    let names = |place: &Place, typed: &str, clear| {
-        let typed = place.checked(vec![typed.parse().unwrap()]).unwrap();
-        chosen(place, &typed, clear).map(|all| all.iter().map(|one| one.name.clone()).collect::<Vec<_>>())
+    let gem = |words: &str| target(&format!("--soc zynq {words}"));
+    let names = |target: &Target, typed: &str, clear| {
+        let typed = target.checked(vec![typed.parse().unwrap()]).unwrap();
+        chosen(target, &typed, clear).map(|all| all.iter().map(|one| one.name.clone()).collect::<Vec<_>>())
     };
     let live = gem("");
     assert_eq!(
@@ -99,10 +99,10 @@ fn a_pattern_leaves_out_what_reading_would_change() {
 
 #[test]
 fn without_a_chip_the_message_says_how_to_name_one() {
-    let failure = place("")
-        .not_found("ENET_RCR".parse::<Selector>().unwrap().only(&place("").definitions).unwrap_err());
+    let failure = target("")
+        .not_found("ENET_RCR".parse::<Selector>().unwrap().only(&target("").definitions).unwrap_err());
     assert!(failure.message.contains("give --soc CHIP or --defs FILE"), "{failure}");
-    let unknown = parse_args::<Typed>("--soc pdp11").unwrap().place.resolve().unwrap_err();
+    let unknown = parse_args::<Typed>("--soc pdp11").unwrap().target.resolve().unwrap_err();
     assert!(unknown.message.starts_with("--soc pdp11: no definitions; known are "), "{unknown}");
 }
 

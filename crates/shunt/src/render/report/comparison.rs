@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const MOST_GROUPS: usize = 24;
 
 /// A row's name, and the key of a column.
-type Place<'r, K> = (&'r str, K);
+type CellKey<'r, K> = (&'r str, K);
 /// A column of an engine: the number of the file, the engine's place among the columns, and its name.
 type EngineKey = (usize, usize, &'static str);
 /// What the summary shows of one engine: its name, the reading, and its ratio to the baseline.
@@ -23,21 +23,21 @@ pub(super) type Example<'r> = (&'static str, FileReading<'r>, Option<String>);
 /// Readings by row and engine, and measured ratios to a baseline.
 #[derive(Default)]
 pub(super) struct Engines<'r> {
-    readings: BTreeMap<Place<'r, EngineKey>, FileReading<'r>>,
-    ratios: BTreeMap<Place<'r, EngineKey>, FileReading<'r>>,
+    readings: BTreeMap<CellKey<'r, EngineKey>, FileReading<'r>>,
+    ratios: BTreeMap<CellKey<'r, EngineKey>, FileReading<'r>>,
 }
 
 impl<'r> Engines<'r> {
     pub(super) fn insert(&mut self, name: &EngineName<'r>, reading: FileReading<'r>) {
-        self.readings.insert(place(name, reading), reading);
+        self.readings.insert(key(name, reading), reading);
     }
 
     /// Keeps a ratio with the reading that it is of. Returns false if there is none.
     pub(super) fn insert_ratio(&mut self, name: &EngineName<'r>, ratio: FileReading<'r>) -> bool {
-        let place = place(name, ratio);
-        let is_known = self.readings.contains_key(&place);
+        let key = key(name, ratio);
+        let is_known = self.readings.contains_key(&key);
         if is_known {
-            self.ratios.insert(place, ratio);
+            self.ratios.insert(key, ratio);
         }
         is_known
     }
@@ -51,16 +51,16 @@ impl<'r> Engines<'r> {
     }
 
     /// The ratio to the baseline in the same row and file: measured, or calculated from the medians.
-    fn ratio(&self, place: Place<'r, EngineKey>) -> Option<String> {
-        let (row, (file, _, engine)) = place;
+    fn ratio(&self, key: CellKey<'r, EngineKey>) -> Option<String> {
+        let (row, (file, _, engine)) = key;
         if BASELINES.contains(&engine) {
             return None;
         }
         let baseline = |name| Some((name, self.readings.get(&(row, (file, engine::column(name), name)))?));
         let (name, (_, _, base)) = BASELINES.into_iter().find_map(baseline)?;
-        match self.ratios.get(&place) {
+        match self.ratios.get(&key) {
             Some((_, _, ratio)) => grid::times(ratio.value, 1.0, name),
-            None => grid::times(self.readings.get(&place)?.2.value, base.value, name),
+            None => grid::times(self.readings.get(&key)?.2.value, base.value, name),
         }
     }
 
@@ -77,8 +77,8 @@ impl<'r> Engines<'r> {
         let columns = self.columns();
         let values = |row: &'r str| {
             let of_row = columns.iter().filter_map(|column| {
-                let place = (row, *column);
-                Some((column.2, *self.readings.get(&place)?, self.ratio(place)))
+                let key = (row, *column);
+                Some((column.2, *self.readings.get(&key)?, self.ratio(key)))
             });
             (row, of_row.collect())
         };
@@ -110,12 +110,13 @@ impl<'r> Engines<'r> {
             Some(cell)
         };
         let cells = |row: &'r str| columns.iter().map(|column| cell(row, *column)).collect();
-        let at = |(row, column): &Place<'r, EngineKey>| format!("{row} {}", label(column)).trim().to_owned();
+        let at =
+            |(row, column): &CellKey<'r, EngineKey>| format!("{row} {}", label(column)).trim().to_owned();
         let all = self.readings.iter().chain(&self.ratios);
         ReadingView {
             id,
             unit,
-            doubts: grid::doubts(self.readings.iter().map(|(place, reading)| (at(place), *reading))),
+            doubts: grid::doubts(self.readings.iter().map(|(key, reading)| (at(key), *reading))),
             table: Table::Grid {
                 head: String::new(),
                 is_numeric: false,
@@ -126,7 +127,7 @@ impl<'r> Engines<'r> {
             },
             limits: Vec::new(),
             plots: self.plot(&name, unit, &colours).into_iter().collect(),
-            runs: all.flat_map(|(place, reading)| RunRow::for_runs(reading.2, &at(place))).collect(),
+            runs: all.flat_map(|(key, reading)| RunRow::for_runs(reading.2, &at(key))).collect(),
             name: name.into(),
         }
     }
@@ -148,7 +149,7 @@ impl<'r> Engines<'r> {
     }
 }
 
-fn place<'r>(name: &EngineName<'r>, reading: FileReading) -> Place<'r, EngineKey> {
+fn key<'r>(name: &EngineName<'r>, reading: FileReading) -> CellKey<'r, EngineKey> {
     (name.row, (reading.0, engine::column(name.engine), name.engine))
 }
 
@@ -165,28 +166,28 @@ pub(super) fn by_name<'r>(
     name: String,
     readings: &[(&'r str, FileReading<'r>)],
 ) -> ReadingView<'r> {
-    let places: BTreeMap<Place<'r, usize>, FileReading<'r>> =
+    let readings: BTreeMap<CellKey<'r, usize>, FileReading<'r>> =
         readings.iter().map(|(name, reading)| ((*name, reading.0), *reading)).collect();
-    let rows: BTreeSet<&str> = places.keys().map(|(row, _)| *row).collect();
+    let rows: BTreeSet<&str> = readings.keys().map(|(row, _)| *row).collect();
     let columns: BTreeMap<usize, &str> =
-        places.values().map(|(file, source, _)| (*file, source.label.as_str())).collect();
+        readings.values().map(|(file, source, _)| (*file, source.label.as_str())).collect();
     let first_file = columns.keys().next().copied();
     let cell = |row: &'r str, file: usize| {
-        let reading = places.get(&(row, file))?;
-        let before = first_file.filter(|first| *first != file).and_then(|first| places.get(&(row, first)));
+        let reading = readings.get(&(row, file))?;
+        let before = first_file.filter(|first| *first != file).and_then(|first| readings.get(&(row, first)));
         let mut cell = Cell::new(*reading);
         cell.details.splice(..0, change(before, reading));
         Some(cell)
     };
     let cells = |row: &'r str| columns.keys().map(|file| cell(row, *file)).collect();
-    let at = |(row, file): &Place<'r, usize>| match columns.len() {
+    let at = |(row, file): &CellKey<'r, usize>| match columns.len() {
         1 => (*row).to_owned(),
         _ => format!("{} {row}", columns[file]),
     };
     ReadingView {
         id,
         unit: "",
-        doubts: grid::doubts(places.iter().map(|(place, reading)| (at(place), *reading))),
+        doubts: grid::doubts(readings.iter().map(|(key, reading)| (at(key), *reading))),
         table: Table::Grid {
             head: String::new(),
             is_numeric: false,
@@ -196,8 +197,8 @@ pub(super) fn by_name<'r>(
             rows: rows.iter().map(|row| ((*row).to_owned(), cells(row))).collect(),
         },
         limits: Vec::new(),
-        plots: distribution_plots(&name, &places.values().copied().collect::<Vec<_>>()),
-        runs: places.iter().flat_map(|(place, reading)| RunRow::for_runs(reading.2, &at(place))).collect(),
+        plots: distribution_plots(&name, &readings.values().copied().collect::<Vec<_>>()),
+        runs: readings.iter().flat_map(|(key, reading)| RunRow::for_runs(reading.2, &at(key))).collect(),
         name: name.into(),
     }
 }
