@@ -68,12 +68,15 @@ fn engines_carry_probes_and_load_and_curves_appear_in_the_report() {
     let shunt = Shunt::on(&place);
     let kept = shunt.file("kept.json", "");
     fs::remove_file(&kept).unwrap();
-    let options = "--engine slow --engine tc --nat on --direction duplex";
+    let options = "--engine slow --engine tc --engine external --nat on --direction duplex";
     let words = SHORT.replace("--direction forward", options);
     let results = json(&shunt.run(&format!("{words} --keep {}", kept.display())));
-    let fast = &results["readings"]["loaded RTT median tc"]["runs"][0]["details"]["fast_share"];
-    assert!(fast.as_f64().unwrap() > 0.5, "{fast}");
-    for engine in ["slow", "tc"] {
+    for engine in ["tc", "external"] {
+        let name = format!("loaded RTT median {engine}");
+        let fast = &results["readings"][&name]["runs"][0]["details"]["fast_share"];
+        assert!(fast.as_f64().unwrap() > 0.5, "{engine}: {fast}");
+    }
+    for engine in ["slow", "tc", "external"] {
         assert!(value(&results, &format!("idle RTT p99 {engine}")) > 0.0);
         for side in ["LAN", "WAN"] {
             let mbps = value(&results, &format!("received on the {side} under load {engine}"));

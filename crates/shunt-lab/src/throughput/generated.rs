@@ -19,8 +19,12 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
+
+/// Longest time until the external engine serves its ports.
+const EXTERNAL_START: Duration = Duration::from_secs(10);
 
 /// A ruleset that makes a router of our own track connections, which Shunt needs to learn.
 pub(crate) const RULESET: &str = "table inet filter { chain forward { type filter hook forward priority filter; policy drop; \
@@ -186,7 +190,32 @@ impl<'n> Up<'n> {
         let Some((router, engine)) = router.zip(engine) else { return Ok(None) };
         let up = Self { engine, router };
         up.ask(&["up", "--engine", &engine.name, "--port", "r0", "--port", "r1"])?;
+        if engine.name == shunt_api::Engine::External.to_string() {
+            up.wait_for_external()?;
+        }
         Ok(Some(up))
+    }
+
+    /// Until the external engine serves all ports, their packets leave by tc.
+    fn wait_for_external(&self) -> Result<(), Error> {
+        let since = Instant::now();
+        loop {
+            let ports = self.status()?.ports;
+            let Some(other) = ports.iter().find(|port| port.engine != shunt_api::Engine::External) else {
+                return Ok(());
+            };
+            if since.elapsed() > EXTERNAL_START {
+                let why =
+                    format!("the external engine does not serve {}: {}", other.name, other.engine_reason);
+                return Err(Error::Machine(why));
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn status(&self) -> Result<Status, Error> {
+        serde_json::from_slice(&self.ask(&["status", "--json"])?)
+            .map_err(|why| Error::Machine(format!("shunt status --json: {why}")))
     }
 
     pub(crate) fn down(self) -> Result<(), Error> {
@@ -198,9 +227,7 @@ impl<'n> Up<'n> {
 
     /// Packets on the fast path, and all packets that the router received.
     pub(crate) fn packets(&self) -> Result<(u64, u64), Error> {
-        let status: Status = serde_json::from_slice(&self.ask(&["status", "--json"])?)
-            .map_err(|why| Error::Machine(format!("shunt status --json: {why}")))?;
-        let PacketTotals { fast, slow, dropped, .. } = status.packets;
+        let PacketTotals { fast, slow, dropped, .. } = self.status()?.packets;
         Ok((fast, fast + slow + dropped))
     }
 

@@ -5,7 +5,7 @@ use super::{
         args::{RouterArgs, Switch, direction, on_or_off, whole_seconds},
         require_distinct,
     },
-    testbed,
+    testbed::{self, ENGINES},
 };
 use crate::{
     commands::{
@@ -51,8 +51,9 @@ pub(crate) struct LatencyArgs {
     /// Whether the router in a namespace masquerades traffic to the WAN.
     #[arg(long, value_name = "on|off", value_parser = on_or_off, default_value = "off", conflicts_with = "tx")]
     nat: Switch,
-    /// An engine to measure in the router's namespace; slow is Linux alone. May be given several times [default: slow, tc and xdp].
-    #[arg(long = "engine", value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true,
+    /// An engine to measure in the router's namespace; slow is Linux alone; external is a process that polls. May be
+    /// given several times [default: slow, tc and xdp].
+    #[arg(long = "engine", value_name = "slow|tc|xdp|external", value_parser = ENGINES, hide_possible_values = true,
         conflicts_with = "tx")]
     engines: Vec<String>,
     #[command(flatten)]

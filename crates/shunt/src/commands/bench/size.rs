@@ -1,6 +1,6 @@
 //! `shunt bench size`: the forwarding rate for each frame size.
 
-use super::testbed::{self, TRIAL_OVERHEAD, TestbedArgs, udp_traffic};
+use super::testbed::{self, ENGINES, TRIAL_OVERHEAD, TestbedArgs, udp_traffic};
 use crate::{
     commands::{
         arguments::{duration, frame_bytes},
@@ -19,8 +19,9 @@ pub(crate) struct SizeArgs {
     #[arg(long = "size", value_name = "BYTES", value_delimiter = ',', default_values_t = RFC2544_BYTES,
         value_parser = frame_bytes)]
     sizes: Vec<u32>,
-    /// An engine to measure in the router's namespace; slow is Linux alone. May be given several times [default: slow, tc and xdp].
-    #[arg(long = "engine", value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true)]
+    /// An engine to measure in the router's namespace; slow is Linux alone; external is a process that polls. May be
+    /// given several times [default: slow, tc and xdp].
+    #[arg(long = "engine", value_name = "slow|tc|xdp|external", value_parser = ENGINES, hide_possible_values = true)]
     engines: Vec<String>,
     #[command(flatten)]
     testbed: TestbedArgs,

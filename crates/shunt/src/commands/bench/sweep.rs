@@ -1,6 +1,6 @@
 //! `shunt bench sweep`: loss and counters at increasing rates.
 
-use super::testbed::{self, TRIAL_OVERHEAD, TestbedArgs, require_device, udp_traffic};
+use super::testbed::{self, ENGINES, TRIAL_OVERHEAD, TestbedArgs, require_device, udp_traffic};
 use crate::{
     commands::{
         arguments::duration_or_seconds,
@@ -39,8 +39,9 @@ pub(crate) struct SweepArgs {
     /// Send only from --tx to --rx, instead of in both directions at once.
     #[arg(long)]
     one_way: bool,
-    /// The engine in the router's namespace; slow is Linux alone [default: slow].
-    #[arg(long = "engine", id = "engines", value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true)]
+    /// The engine in the router's namespace; slow is Linux alone; external is a process that polls
+    /// [default: slow].
+    #[arg(long = "engine", id = "engines", value_name = "slow|tc|xdp|external", value_parser = ENGINES, hide_possible_values = true)]
     engine: Option<String>,
     #[command(flatten)]
     testbed: TestbedArgs,

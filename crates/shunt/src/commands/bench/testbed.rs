@@ -23,8 +23,10 @@ use std::{
     time::Duration,
 };
 
-/// The engines that are measured by default. `slow` is Linux without Shunt.
-const ENGINES: [&str; 3] = ["slow", "tc", "xdp"];
+/// What can be measured in a router of our own. `slow` is Linux without Shunt.
+pub(super) const ENGINES: [&str; 4] = ["slow", "tc", "xdp", "external"];
+/// Those that are measured unless others are named: the external engine takes a core from the others.
+const DEFAULT_ENGINES: [&str; 3] = ["slow", "tc", "xdp"];
 
 /// The time that a trial or a step takes in addition to its duration: warm-up packets, and packets under way at its end.
 pub(super) const TRIAL_OVERHEAD: Duration = Duration::from_millis(600);
@@ -104,7 +106,7 @@ pub(super) fn resolve(nics: Option<Nics>, names: &[String]) -> anyhow::Result<(T
         return Ok((Testbed::Nics(nics), vec![("dut".to_owned(), None)]));
     }
     let program = env::current_exe().context("cannot find the program shunt itself")?;
-    let names = if names.is_empty() { ENGINES.map(str::to_owned).to_vec() } else { names.to_vec() };
+    let names = if names.is_empty() { DEFAULT_ENGINES.map(str::to_owned).to_vec() } else { names.to_vec() };
     let engine = |name: &String| Engine { program: program.clone(), name: name.clone() };
     let engines = names.iter().map(|name| (name.clone(), (name != "slow").then(|| engine(name))));
     Ok((Testbed::Own, engines.collect()))

@@ -4,7 +4,7 @@ use crate::{
     client::candidates,
     commands::{
         arguments::{duration_or_seconds, ip_version},
-        bench::testbed::ROUTER,
+        bench::testbed::{ENGINES, ROUTER},
     },
 };
 use clap::Args;
@@ -33,8 +33,9 @@ pub(crate) struct MatrixArgs {
     /// several times.
     #[arg(long = "direction", value_name = "forward|reverse|duplex", value_parser = direction)]
     pub(super) directions: Vec<Direction>,
-    /// An engine to measure in the router's namespace; slow is Linux alone. May be given several times [default: slow, tc and xdp].
-    #[arg(long = "engine", value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true,
+    /// An engine to measure in the router's namespace; slow is Linux alone; external is a process that polls. May be
+    /// given several times [default: slow, tc and xdp].
+    #[arg(long = "engine", value_name = "slow|tc|xdp|external", value_parser = ENGINES, hide_possible_values = true,
         conflicts_with = "tx")]
     pub(super) engines: Vec<String>,
     /// Number of runs for each combination [default: 5].
@@ -58,8 +59,9 @@ pub(crate) struct RxtxArgs {
     /// The IP version.
     #[arg(long, value_name = "4|6", default_value = "4", value_parser = ip_version)]
     pub(super) ip: IpVersion,
-    /// The engine in the router's namespace; slow is Linux alone [default: slow].
-    #[arg(long, value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true, conflicts_with = "tx")]
+    /// The engine in the router's namespace; slow is Linux alone; external is a process that polls
+    /// [default: slow].
+    #[arg(long, value_name = "slow|tc|xdp|external", value_parser = ENGINES, hide_possible_values = true, conflicts_with = "tx")]
     pub(super) engine: Option<String>,
     /// Number of runs for each variant; at least six are needed to tell a difference [default: 6].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

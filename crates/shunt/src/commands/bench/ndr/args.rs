@@ -1,6 +1,9 @@
 //! The arguments of `shunt bench ndr`.
 
-use crate::commands::{arguments::duration, bench::testbed::TestbedArgs};
+use crate::commands::{
+    arguments::duration,
+    bench::testbed::{ENGINES, TestbedArgs},
+};
 use clap::{Args, ValueEnum};
 use shunt_gen::Sizes;
 use shunt_lab::search::simulated::Behaviour;
@@ -31,8 +34,9 @@ pub(crate) struct NdrArgs {
     /// Open concurrent connections at this rate, in connections/s; it must be below the rate that --what connections finds.
     #[arg(long, value_name = "PPS", default_value_t = 20_000.0)]
     pub(crate) open_rate: f64,
-    /// An engine to measure in the router's namespace; slow is Linux alone. May be given several times [default: slow, tc and xdp].
-    #[arg(long = "engine", value_name = "slow|tc|xdp", value_parser = ["slow", "tc", "xdp"], hide_possible_values = true)]
+    /// An engine to measure in the router's namespace; slow is Linux alone; external is a process that polls. May be
+    /// given several times [default: slow, tc and xdp].
+    #[arg(long = "engine", value_name = "slow|tc|xdp|external", value_parser = ENGINES, hide_possible_values = true)]
     pub(crate) engines: Vec<String>,
     /// Frame size with FCS, 64 to 9018: one size, imix (7 of 64, 4 of 570, 1 of 1518), or as 64:7,570:4,1518:1.
     #[arg(long, default_value = "64", default_value_if("what", "tcp-connections", "70"))]
