@@ -18,6 +18,8 @@ enum {
 	SHUNT_SLOT_ENTRY = 0xffffff,
 	SHUNT_TRIES = 8, /* attempts at a compare-and-swap */
 	SHUNT_SHARE = 4, /* a source may have this many entries per free entry */
+	/* With less than 1/4 of the table free, new tuples need 4 times the packets, and unused flows go earlier. */
+	SHUNT_CROWDED = 4,
 };
 
 /* Number of entries, of both families, by the hashed address of the host that opened the connection. */

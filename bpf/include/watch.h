@@ -18,7 +18,6 @@ enum {
 	SHUNT_QUIET_MS = 1000, /* a refused tuple is not watched again for this long */
 	SHUNT_QUIET_SHORT_MS = 10, /* for refusals that will change soon */
 	SHUNT_QUIET_LONG_MS = 10000,
-	SHUNT_CROWDED = 4, /* with less than 1/4 of the table free, new tuples need 4 times the packets */
 };
 
 struct {

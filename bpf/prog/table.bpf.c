@@ -8,6 +8,7 @@
 #include "include/silent.h"
 
 enum {
+	SHUNT_IDLE_LEAST_MS = 5000, /* a flow that was unused for less is in use, however full the table is */
 	SHUNT_REMOVE_MS = 1000, /* a flow learned again within this time continues its counters */
 	SHUNT_SWEEP_AT_ONCE = 1024, /* entries per run; each is a branch to the verifier, which allows 8192 */
 	SHUNT_NOT_THERE = -2, /* -ENOENT */
@@ -56,6 +57,20 @@ static __always_inline void keep_expired(__u32 family, const union shunt_key *ke
 		shunt_note_position(hash);
 }
 
+/*
+ * How long a flow may be unused: as configured, and less while less than a quarter of the table is free, so that flows in
+ * use find room. Never less than SHUNT_SILENT_MS because of that: silence is reported before the flow is removed as idle.
+ */
+static __always_inline __u32 idle_limit(__u32 family, const struct shunt_sweep *s)
+{
+	__u32 free = shunt_free_entries(family), enough = shunt_control.max_flows / SHUNT_CROWDED;
+	__u32 least = shunt_ticks(SHUNT_IDLE_LEAST_MS);
+
+	if (free >= enough || s->idle_ticks <= least)
+		return s->idle_ticks;
+	return least + (__u64)(s->idle_ticks - least) * free / enough;
+}
+
 /* Sweeps an entry that is in the index. Returns 1 if it is to be removed from the index. */
 static __always_inline int sweep_one(__u32 family, const union shunt_key *key, struct shunt_flow *f,
 				     struct shunt_sweep *s)
@@ -65,7 +80,7 @@ static __always_inline int sweep_one(__u32 family, const union shunt_key *key, s
 		return 0;
 	}
 	if (f->epoch != SHUNT_EPOCH_RETIRED &&
-	    (s->all || shunt_since(f->seen_ticks, s->now_ticks) > (__s32)s->idle_ticks)) {
+	    (s->all || shunt_since(f->seen_ticks, s->now_ticks) > (__s32)idle_limit(family, s))) {
 		enum shunt_reason why = s->all ? SHUNT_FLUSHED : SHUNT_IDLE;
 
 		shunt_retire(f, s->now_ticks, why);

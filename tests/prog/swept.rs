@@ -1,9 +1,9 @@
 //! Flows that the sweep retires and removes.
 
-use crate::rig::{EPOCH, pairs, with_rig};
+use crate::rig::{EPOCH, Pair, pairs, with_rig};
 use shunt_bpf::abi::{EPOCH_RETIRED, FLOW_STATIC};
 use shunt_testkit::wait_until;
-use std::time::Duration;
+use std::{net::SocketAddr, thread, time::Duration};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -17,6 +17,29 @@ fn a_flow_is_retired_when_it_was_idle_for_too_long_and_not_before() {
             rig.plane.sweep(Duration::ZERO, false).unwrap();
             keys.iter().all(|key| rig.flow(key).epoch == EPOCH_RETIRED)
         });
+    });
+}
+
+#[test]
+fn flows_unused_for_longest_make_room_while_the_table_is_nearly_full() {
+    with_rig(|rig| {
+        let [pair, ..] = pairs();
+        let learn = |ports: std::ops::Range<u16>| {
+            for port in ports {
+                let source = SocketAddr::new("192.168.1.2".parse().unwrap(), port);
+                rig.learn(&Pair { before: pair.before.clone().with_source(source), ..pair.clone() });
+            }
+        };
+        // A quarter of the 1,024 entries is free.
+        learn(2000..2768);
+        thread::sleep(Duration::from_millis(5500));
+        assert_eq!(rig.plane.sweep(LONG, false).unwrap().flushed, 0);
+        // Full: the limit is 5 seconds instead of 60.
+        learn(3000..3256);
+        let swept = rig.plane.sweep(LONG, false).unwrap();
+        assert_eq!((swept.flushed, swept.active), (768, 256), "all but the new flows");
+        // A limit that is shorter anyway stays.
+        assert_eq!(rig.plane.sweep(Duration::from_secs(3), false).unwrap().flushed, 0);
     });
 }
 

@@ -107,7 +107,7 @@ texts! {
         "end the capture, or set `captures = \"ignore\"`".
     "excluded": "the configuration excludes the mark of the packets or of their connection";
         "change `exclude_mark` or `exclude_ct_mark`, or the rule that sets the mark".
-    "idle": "the flow had no packets for the time that `idle` sets";
+    "idle": "the flow had no packets for the time that `idle` sets, or for less while the table is nearly full";
         "nothing to do: the flow is learned from its next packets; raise `idle` to keep flows longer".
     "flushed": "all flows were flushed on request";
         "nothing to do: the flow is learned from its next packets".
