@@ -407,9 +407,11 @@ struct shunt_external {
 	__u64 beat_ticks; /* the engine's last heartbeat: all 64 bits of jiffies */
 	__u32 beat_max_ticks; /* age at which a heartbeat is too old, and packets pass by the engine */
 	__u32 inject_next; /* the next frame to pass to Linux */
+	__u32 copy_vlan; /* the engine copies frames with this outer VLAN ID from port to port; 0 for none */
+	__u32 _pad;
 	struct shunt_external_port ports[SHUNT_PORTS_MAX]; /* by slot */
 };
-_Static_assert(sizeof(struct shunt_external) == 16 + 48 * 64, "shunt_external is ABI");
+_Static_assert(sizeof(struct shunt_external) == 24 + 48 * 64, "shunt_external is ABI");
 
 /* A frame on its way from the external engine to Linux. */
 struct shunt_injected {
@@ -510,7 +512,7 @@ _Static_assert(sizeof(struct shunt_trace) == 64, "shunt_trace is ABI");
 /* Arguments and results of a sweep. */
 struct shunt_sweep {
 	__u32 now_ticks; /* result: the clock */
-	__u32 idle_ticks; /* retire flows that were unused for longer */
+	__u32 idle_ticks; /* retire flows that were unused for longer; less applies in a table that is nearly full */
 	__u32 all; /* retire all learned flows */
 	__u32 active; /* results: flows found, by state */
 	__u32 pending;

@@ -85,6 +85,8 @@ struct shunt_engine {
 	__u32 pairs_end; /* no queue pair from here on is in use */
 	__u32 batch_count;
 	__u32 batch_slot; /* of the ingress port */
+	__u32 copy_vlan; /* frames with this outer VLAN ID leave by the other port in copy_slots, unchanged; 0 for none */
+	__u32 copy_slots[2];
 	__u64 reachable; /* slots of the ports that packets may leave by */
 	struct shunt_frame batch[SHUNT_BATCH]; /* received and rewritten; to be sent in this order */
 	struct shunt_ingress_counters counters[SHUNT_PORTS_MAX];

@@ -5,6 +5,8 @@
 /* At most this many packets leave a scheduler in one turn, so that no port waits for another. */
 enum { SEND_BATCH = 64 };
 
+enum { TAG_AT = 12, TAGGED_HLEN = 18 };
+
 static __u32 waiting(const struct shunt_ring *ring)
 {
 	return ring->entries ? __atomic_load_n(ring->producer, __ATOMIC_ACQUIRE) - *ring->consumer : 0;
@@ -180,6 +182,25 @@ void shunt_engine_discard(struct shunt_engine *e)
 	e->batch_count = 0;
 }
 
+/* Sends a frame of the VLAN that is copied out of the other port. Returns 0 if it is no such frame. */
+static int copy(struct shunt_engine *e, struct shunt_frame *frame, __u64 now_ns)
+{
+	const __u8 *tag = frame->data + TAG_AT;
+
+	if (!e->copy_vlan || frame->data_end - frame->data < TAGGED_HLEN)
+		return 0;
+	/* 802.1Q, and the ID below priority and DEI. */
+	if (tag[0] != 0x81 || tag[1] != 0x00 || ((tag[2] & 0xf) << 8 | tag[3]) != (int)e->copy_vlan)
+		return 0;
+	frame->l3_bytes = frame->data_end - frame->data - TAGGED_HLEN;
+	frame->mark = 0;
+	frame->why = SHUNT_OK;
+	frame->dscp = 0;
+	frame->out_slot = e->copy_slots[e->batch_slot == e->copy_slots[0]];
+	dispatch(e, frame, now_ns);
+	return 1;
+}
+
 __u32 shunt_engine_receive(struct shunt_engine *e, __u32 number, __u64 jiffies, __u64 now_ns)
 {
 	struct shunt_queue_pair *pair = &e->pairs[number];
@@ -193,6 +214,7 @@ __u32 shunt_engine_receive(struct shunt_engine *e, __u32 number, __u64 jiffies, 
 		received = SHUNT_BATCH;
 	if (!received)
 		return 0;
+	e->batch_slot = pair->slot;
 	for (__u32 i = 0; i < received; i++) {
 		const struct shunt_desc *desc = desc_at(&pair->rx, *pair->rx.consumer + i);
 
@@ -209,13 +231,14 @@ __u32 shunt_engine_receive(struct shunt_engine *e, __u32 number, __u64 jiffies, 
 		frames[kept].data = e->memory + desc->at;
 		frames[kept].data_end = e->memory + desc->at + desc->bytes;
 		frames[kept].ifindex = pair->ifindex;
+		if (copy(e, &frames[kept], now_ns))
+			continue;
 		__builtin_prefetch(e->memory + desc->at, 1);
 		kept++;
 	}
 	taken(&pair->rx, received);
 	shunt_engine_batch(frames, kept, e->reachable, jiffies);
 	e->batch_count = kept;
-	e->batch_slot = pair->slot;
 	return received;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * XDP ingress of ports that the external engine serves: gives packets of known flows to the engine's AF_XDP socket, with
- * the place of the flow before the frame. The engine decides about them, in the order in which they arrived. All other
- * packets pass, unchanged and uncounted. And the programs that the engine runs: its heartbeat, and what passes frames
+ * the place of the flow before the frame. The engine decides about them, in the order in which they arrived. If the
+ * configuration names a VLAN whose frames the engine copies, they go to it, too. All other packets pass, unchanged and
+ * uncounted. And the programs that the engine runs: its heartbeat, and what passes frames
  * to Linux.
  */
 #include "include/external.h"
@@ -21,18 +22,42 @@ static __always_inline void tell_flow(struct xdp_md *ctx, __u32 family, __u32 en
 	id->family = family;
 }
 
+/* The socket of the frame's queue of the port in this slot; -1 if the engine has none, since it may have ended. */
+static __always_inline int socket_of(const struct xdp_md *ctx, __u32 slot)
+{
+	__u32 queue = ctx->rx_queue_index, socket = slot % SHUNT_PORTS_MAX * SHUNT_QUEUES_MAX + queue;
+
+	return queue < SHUNT_QUEUES_MAX && bpf_map_lookup_elem(&shunt_sockets, &socket) ? (int)socket : -1;
+}
+
 static __always_inline int steer(struct xdp_md *ctx, __u32 family, const struct shunt_flow *f, __u32 entry)
 {
 	const struct shunt_port *out = shunt_port_of(shunt_ifindex_of(f->out_slot));
-	__u32 queue = ctx->rx_queue_index, socket = (f->in_slot % SHUNT_PORTS_MAX) * SHUNT_QUEUES_MAX + queue;
+	int socket;
 
-	if (!out || !(out->flags & SHUNT_PORT_EXTERNAL) || queue >= SHUNT_QUEUES_MAX)
+	if (!out || !(out->flags & SHUNT_PORT_EXTERNAL))
 		return XDP_PASS;
-	/* The engine may have ended. */
-	if (!bpf_map_lookup_elem(&shunt_sockets, &socket))
+	socket = socket_of(ctx, f->in_slot);
+	if (socket < 0)
 		return XDP_PASS;
 	tell_flow(ctx, family, entry);
 	return bpf_redirect_map(&shunt_sockets, socket, XDP_PASS);
+}
+
+/* Whether the engine copies this frame without looking at it any further. */
+static __always_inline int is_copied(const struct shunt_packet *p)
+{
+	__u32 vlan = shunt_external.copy_vlan;
+
+	return shunt_unlikely(vlan != 0) && p->tags > 0 && (shunt_ntohs(p->tci_be[0]) & 0xfff) == vlan;
+}
+
+static __always_inline int steer_copied(struct xdp_md *ctx)
+{
+	const struct shunt_port *in = shunt_port_of(ctx->ingress_ifindex);
+	int socket = in ? socket_of(ctx, in->slot) : -1;
+
+	return socket < 0 ? XDP_PASS : bpf_redirect_map(&shunt_sockets, socket, XDP_PASS);
 }
 
 static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __u32 family, void *l3, void *end)
@@ -61,9 +86,13 @@ int shunt_xdp_ext(struct xdp_md *ctx)
 	struct shunt_packet p;
 	__be16 proto_be;
 
-	if (shunt_empty() || !shunt_engine_alive() || end - data > SHUNT_FRAME_MAX)
+	if (!shunt_engine_alive() || end - data > SHUNT_FRAME_MAX)
 		return XDP_PASS;
 	if (shunt_parse_l2(data, end, none, &p, &proto_be) != SHUNT_OK)
+		return XDP_PASS;
+	if (is_copied(&p))
+		return steer_copied(ctx);
+	if (shunt_empty())
 		return XDP_PASS;
 	if (proto_be == shunt_htons(ETH_P_IP))
 		return handle(ctx, &p, 4, data + p.l2_bytes, end);

@@ -25,6 +25,8 @@ pub struct Config {
     pub external_core: Option<u32>,
     /// What the external engine does while no packets come.
     pub external_wait: WaitChoice,
+    /// The VLAN whose frames the external engine copies from one of its two ports to the other, past Linux; 0 for none.
+    pub external_copy_vlan: u16,
     /// The names of the ports; if empty, the devices that forwarding uses.
     pub ports: Vec<String>,
     /// Whether flows are learned. If false, only static flows are forwarded, and conntrack is not needed.
@@ -149,6 +151,7 @@ impl Default for Config {
             external_ports: Vec::new(),
             external_core: None,
             external_wait: WaitChoice::Adaptive,
+            external_copy_vlan: 0,
             ports: Vec::new(),
             learn: true,
             max_flows: 0,
@@ -224,6 +227,12 @@ impl Config {
             return Err(format!(
                 "page: others can reach {page}: name a file with a token in `page_token_file`, or use an address such as 127.0.0.1:{}",
                 page.port()
+            ));
+        }
+        if self.external_copy_vlan > 4094 {
+            return Err(format!(
+                "external_copy_vlan: expected a VLAN ID, 1 to 4094, or 0 for none, got {}",
+                self.external_copy_vlan
             ));
         }
         check_qos(&self.qos)?;

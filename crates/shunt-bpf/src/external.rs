@@ -172,6 +172,11 @@ impl EngineSide {
         }
     }
 
+    /// Lets XDP give frames of a VLAN to the engine; with 0, of none.
+    pub fn copy_vlan(&self, vlan: u16) {
+        self.shared.u32(offset_of!(External, copy_vlan)).store(vlan.into(), Ordering::Relaxed);
+    }
+
     /// Writes the heartbeat, and returns the kernel's clock: 64-bit jiffies.
     ///
     /// # Errors

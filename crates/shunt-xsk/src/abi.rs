@@ -97,6 +97,8 @@ mirror! {
         pub(crate) pairs_end: u32,
         pub(crate) batch_count: u32,
         pub(crate) batch_slot: u32,
+        pub(crate) copy_vlan: u32,
+        pub(crate) copy_slots: [u32; 2],
         pub(crate) reachable: u64,
         pub(crate) batch: [Frame; BATCH],
         pub(crate) counters: [IngressCounters; PORTS],

@@ -179,6 +179,8 @@ impl Engine {
             pairs_end: 0,
             batch_count: 0,
             batch_slot: 0,
+            copy_vlan: 0,
+            copy_slots: [0; 2],
             reachable: 0,
             batch: [Frame::over(&mut []); BATCH],
             counters: [IngressCounters::ZERO; PORTS],
@@ -201,6 +203,11 @@ impl Engine {
         assert!(slot < PORTS);
         self.add_queue_pair(slot, slot, ifindex, size);
         self.inner.reachable |= 1 << slot;
+    }
+
+    /// Copies frames of a VLAN from one of two ports to the other, unchanged.
+    pub fn copy_vlan(&mut self, vlan: u16, slots: [u8; 2]) {
+        (self.inner.copy_vlan, self.inner.copy_slots) = (vlan.into(), slots.map(u32::from));
     }
 
     /// Adds a queue of the port in a slot, whose rings have `size` entries, a power of two. The queue pair of a port's first

@@ -53,7 +53,8 @@ pub fn run() -> ExitCode {
 
 fn serve(socket: &OwnedFd) -> io::Result<()> {
     leave_stopping_to_the_daemon()?;
-    let Some((Order::Start { core, waiting, max_flows, ports, qos }, handles)) = protocol::receive(socket)?
+    let Some((Order::Start { core, waiting, max_flows, ports, qos, copy_vlan }, handles)) =
+        protocol::receive(socket)?
     else {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     };
@@ -65,6 +66,7 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
     let side = EngineSide::open(handles, size).map_err(io::Error::other)?;
     let Started { mut worker, served, failed } = Worker::start(side, size, &ports)?;
     let mut wrong = worker.set_qos(&qos);
+    wrong.extend(worker.copy_vlan(copy_vlan)?);
     worker.open_queues()?;
     protocol::send(socket.as_fd(), &Report::Ready { served, failed }, &[])?;
     let (mut beat_ns, mut report_ns, mut idle_since) = (0, 0, None);

@@ -74,6 +74,8 @@ pub enum Order {
         ports: Vec<Port>,
         /// The queues of those that have some.
         qos: Vec<Qos>,
+        /// The VLAN whose frames are copied from one of two ports to the other.
+        copy_vlan: Option<u16>,
     },
     /// New queues; ports that are not named have none.
     Qos(Vec<Qos>),

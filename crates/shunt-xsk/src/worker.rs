@@ -289,6 +289,26 @@ impl Worker {
         }
     }
 
+    /// Copies frames of this VLAN between two ports, or no frames. Returns a warning if there is such a VLAN.
+    pub(crate) fn copy_vlan(&mut self, vlan: Option<u16>) -> io::Result<Option<String>> {
+        let slots = <[u8; 2]>::try_from(self.slots.as_slice()).ok();
+        if let Some((vlan, slots)) = vlan.zip(slots) {
+            self.engine.copy_vlan(vlan, slots);
+            self.side()?.copy_vlan(vlan);
+        } else {
+            self.side()?.copy_vlan(0);
+        }
+        let ports = self.slots.len();
+        Ok(vlan.map(|vlan| match slots {
+            Some(_) => {
+                format!("frames of VLAN {vlan} pass between its two ports without Linux (external_copy_vlan)")
+            }
+            None => format!(
+                "external_copy_vlan: VLAN {vlan} needs exactly two ports to copy between; it serves {ports}"
+            ),
+        }))
+    }
+
     /// Sets the queues and policers of all ports. Returns what is wrong with them.
     pub(crate) fn set_qos(&mut self, qos: &[Qos]) -> Vec<String> {
         let mut wrong = Vec::new();

@@ -9,7 +9,7 @@ use shunt_testkit::{
     Crossing, Handshake, SELDOM_PROVED, Shuntd, Topology, port_engine, require_root, rulesets, sent_by,
     silent_router, wait_for,
 };
-use shunt_wire::Packet;
+use shunt_wire::{Mac, Packet, Tag};
 use std::{
     fs,
     slice::from_ref,
@@ -17,6 +17,8 @@ use std::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Long enough for a frame to arrive.
+const QUIET: Duration = Duration::from_millis(300);
 
 /// A daemon whose ports the external engine serves.
 #[track_caller]
@@ -144,6 +146,49 @@ fn a_port_that_it_cannot_serve_uses_tc_and_says_why() {
 
     lab.router().run("ip link set r1 mtu 1500");
     shuntd.wait_until("it serves both", is_served);
+    shuntd.stop();
+}
+
+#[test]
+fn frames_of_the_vlan_to_copy_leave_unchanged_and_no_others() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::HOME_GATEWAY);
+    let shuntd = served(&lab, "external_copy_vlan = 255\n");
+    assert!(
+        shuntd.log().contains("frames of VLAN 255 pass between its two ports without Linux"),
+        "{}",
+        shuntd.log()
+    );
+    let (lan, wan) = (lab.lan(), lab.wan());
+    // Nothing that Linux would forward: no such sender, the last hop.
+    let strange = Packet::udp_between("192.0.2.1:7".parse().unwrap(), "192.0.2.2:9".parse().unwrap());
+    let strange =
+        strange.macs(Mac([2, 0, 0, 0, 7, 1]), Mac([2, 0, 0, 0, 7, 2])).with_hop_limit(1).payload([5; 44]);
+    let tagged = |vlan| strange.clone().with_tags(&[Tag::vlan(vlan)]);
+    let status_before = sent_by(Engine::External, &shuntd.status());
+    for (from, to) in [(lan.tap(), wan.tap()), (wan.tap(), lan.tap())] {
+        from.send(&tagged(255));
+        let frame = to.capture(PATIENCE, |frame| frame.bytes == tagged(255).to_bytes());
+        assert!(frame.is_some(), "a frame of VLAN 255 did not leave as it came");
+        let others = [strange.clone(), tagged(254), tagged(256 + 255)];
+        others.iter().for_each(|packet| from.send(packet));
+        let seen =
+            to.capture(QUIET, |frame| frame.packet().is_some_and(|packet| packet.payload == strange.payload));
+        assert!(seen.is_none(), "{seen:?}");
+    }
+    let status =
+        shuntd.wait_until("both are counted", |status| sent_by(Engine::External, status) > status_before + 1);
+    assert_eq!(sent_by(Engine::External, &status), status_before + 2);
+
+    let (from, to) = (lan.tap(), wan.tap());
+    kill(engine_pid(&shuntd), Signal::SIGKILL).unwrap();
+    from.send(&tagged(255));
+    assert!(
+        to.capture(QUIET, |frame| frame.bytes == tagged(255).to_bytes()).is_none(),
+        "copied without an engine"
+    );
     shuntd.stop();
 }
 

@@ -29,6 +29,7 @@ fn every_key_is_read() {
         external_ports = ["eth2"]
         external_core = 3
         external_wait = "poll"
+        external_copy_vlan = 255
         ports = ["eth0", "lan1.5"]
         learn = false
         max_flows = 1000
@@ -57,6 +58,7 @@ fn every_key_is_read() {
         external_ports: vec!["eth2".to_owned()],
         external_core: Some(3),
         external_wait: WaitChoice::Poll,
+        external_copy_vlan: 255,
         ports: vec!["eth0".to_owned(), "lan1.5".to_owned()],
         learn: false,
         max_flows: 1000,

@@ -23,13 +23,17 @@ plain! {
 
 plain! {
     /// `struct shunt_external`.
-    pub struct External = "shunt_external", 3088; {
+    pub struct External = "shunt_external", 3096; {
         /// The engine's last heartbeat, in 64-bit jiffies.
         pub beat_ticks: u64,
         /// Age at which a heartbeat is too old.
         pub beat_max_ticks: u32,
         /// The next frame to pass to Linux.
         pub inject_next: u32,
+        /// The VLAN ID of frames that the engine copies from port to port; 0 for none.
+        pub copy_vlan: u32,
+        /// Padding; always 0.
+        pub _pad: u32,
         /// Counters of the ports, by slot.
         pub ports: [ExternalPort; PORTS_MAX as usize],
     }

@@ -134,6 +134,7 @@ impl Running {
             max_flows: config.max_flows,
             ports: ports.clone(),
             qos: queues(&config.qos, ports.iter().map(|port| (port.slot, port.name.clone()))),
+            copy_vlan: Some(config.external_copy_vlan).filter(|vlan| *vlan != 0),
         };
         let handles = plane.external_handles().map_err(io::Error::other)?;
         protocol::send(ours.as_fd(), &order, &handles)?;
