@@ -12,6 +12,8 @@ enum op {
 	OP_SCHEDULER = 4, /* struct shunt_sched_config */
 	OP_ENQUEUE = 5, /* struct enqueue_op; answered by a __u32 */
 	OP_DEQUEUE = 6, /* a __u64 of time; answered by a struct dequeue_answer */
+	OP_CONFIGURE = 7, /* struct shunt_sched_config, for the scheduler that runs; answered by a __u32 */
+	OP_POLICE = 8, /* struct police_op; answered by a __u32 */
 };
 
 struct flow_op {
@@ -41,6 +43,13 @@ struct enqueue_op {
 	__u32 dscp;
 	__u32 mark;
 	__u32 _pad;
+};
+
+struct police_op {
+	__u64 bytes_per_s; /* set before the packet; 0 leaves the policer as it is */
+	__u64 now_ns;
+	__u32 burst_bytes;
+	__u32 bytes;
 };
 
 struct dequeue_answer {
@@ -178,6 +187,29 @@ static void run_enqueue(void)
 	answer(&accepted, sizeof(accepted));
 }
 
+static void run_configure(void)
+{
+	static struct shunt_sched_config config;
+	__u32 changed;
+
+	get(&config, sizeof(config));
+	changed = !shunt_sched_configure(&sched, &config);
+	answer(&changed, sizeof(changed));
+}
+
+static void run_police(void)
+{
+	static struct shunt_policer policer;
+	struct police_op op;
+	__u32 passed;
+
+	get(&op, sizeof(op));
+	if (op.bytes_per_s)
+		shunt_meter_set(&policer.meter, op.bytes_per_s, op.burst_bytes);
+	passed = shunt_police(&policer, op.bytes, op.now_ns);
+	answer(&passed, sizeof(passed));
+}
+
 static void run_dequeue(void)
 {
 	struct dequeue_answer result = {};
@@ -221,6 +253,10 @@ void __attribute__((noreturn, used)) run(void)
 			run_enqueue();
 		else if (op == OP_DEQUEUE)
 			run_dequeue();
+		else if (op == OP_CONFIGURE)
+			run_configure();
+		else if (op == OP_POLICE)
+			run_police();
 		else
 			leave(6);
 	}

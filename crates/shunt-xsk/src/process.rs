@@ -1,7 +1,7 @@
 //! The engine's process: started by the daemon, which talks to it through standard input.
 
 use crate::{
-    protocol::{self, Order, Report, Waiting},
+    protocol::{self, Order, PORTS_PER_REPORT, Report, Waiting},
     worker::{Started, Worker, now_ns},
 };
 use nix::{
@@ -90,9 +90,8 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
         }
         if now >= report_ns {
             report_ns = now + REPORT_NS;
-            let counters = worker.qos_counters();
-            if !counters.is_empty() {
-                report(socket, &Report::Counters(counters))?;
+            for some in worker.qos_counters().chunks(PORTS_PER_REPORT) {
+                report(socket, &Report::Counters(some.to_vec()))?;
             }
         }
         if busy {

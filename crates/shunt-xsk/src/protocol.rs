@@ -13,8 +13,10 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
 
-/// Bytes of the longest message.
-const MESSAGE_MAX: usize = 128 << 10;
+/// Bytes of the longest message: less than a socket's default buffer. The queues of 64 ports have 600 bytes each, as numbers.
+const MESSAGE_MAX: usize = 192 << 10;
+/// Ports in one message of counters.
+pub(crate) const PORTS_PER_REPORT: usize = 16;
 
 /// What the engine does while no packets come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,7 +95,7 @@ pub enum Report {
         /// The slots of the others, and why.
         failed: Vec<(u8, String)>,
     },
-    /// What the queues have counted since the start.
+    /// What the queues of some ports have counted since the start.
     Counters(Vec<QosCounters>),
     /// Something that a person should know.
     Warning(String),
@@ -182,4 +184,43 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, 
         return Ok(None);
     }
     Ok(Some((serde_json::from_slice(&bytes[..length])?, handles)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::{CLASSES, Class, MarkRule};
+    use shunt_bpf::abi::PORTS_MAX;
+
+    #[test]
+    fn the_queues_and_counters_of_all_ports_fit_into_messages() {
+        let (daemon, engine) = socket_pair().unwrap();
+        let class = Class {
+            priority: 15,
+            quantum: u32::MAX,
+            limit_bytes: u32::MAX,
+            target_us: u32::MAX,
+            interval_us: u32::MAX,
+        };
+        let mut config = Config { bytes_per_s: u64::MAX, classes: CLASSES as u32, ..Config::default() };
+        config.class_config.fill(class);
+        config.mark_rules.fill(MarkRule { mark: u32::MAX, mask: u32::MAX, class_id: 15 });
+        config.dscp_class.fill(16);
+        let ports = 0..PORTS_MAX as u8;
+        let qos: Vec<Qos> =
+            ports.map(|slot| Qos::new(slot, Some(&config), Some((u64::MAX, u32::MAX)))).collect();
+        send(daemon.as_fd(), &Order::Qos(qos.clone()), &[]).unwrap();
+        let Some((Order::Qos(received), _)) = receive(&engine).unwrap() else { panic!("another message") };
+        assert!(received == qos);
+
+        let counters = [ClassCounters::from_bytes(&[0xff; 64]).unwrap(); CLASSES];
+        let some: Vec<QosCounters> = (0..PORTS_PER_REPORT)
+            .map(|slot| QosCounters::new(slot as u8, &counters, Some((u64::MAX, u64::MAX))))
+            .collect();
+        send(engine.as_fd(), &Report::Counters(some.clone()), &[]).unwrap();
+        let Some((Report::Counters(received), _)) = receive(&daemon).unwrap() else {
+            panic!("another message")
+        };
+        assert!(received == some);
+    }
 }

@@ -315,7 +315,7 @@ impl Policer {
     }
 
     /// Changes rate and burst. What has passed before still counts.
-    pub(crate) fn set(&mut self, bytes_per_s: u64, burst_bytes: u32) {
+    pub fn set(&mut self, bytes_per_s: u64, burst_bytes: u32) {
         // SAFETY: writes one structure.
         unsafe { shunt_meter_set(&raw mut self.0.meter, bytes_per_s, burst_bytes) };
     }

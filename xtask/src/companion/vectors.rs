@@ -11,7 +11,7 @@ use shunt_bpf::{
 use shunt_wire::{Packet, Tag, Tcp};
 use shunt_xsk::{
     Outcome, Tables,
-    sched::{Class, Config, MarkRule, Next, Scheduler},
+    sched::{Class, Config, MarkRule, Next, Policer, Scheduler},
 };
 use std::{
     fmt,
@@ -24,6 +24,10 @@ const OP_FRAME: u32 = 3;
 const OP_SCHEDULER: u32 = 4;
 const OP_ENQUEUE: u32 = 5;
 const OP_DEQUEUE: u32 = 6;
+const OP_CONFIGURE: u32 = 7;
+const OP_POLICE: u32 = 8;
+/// Steps of the scheduler between changes of its configuration, and packets of the policer between changes of its rate.
+const CHANGES: u32 = 500;
 /// Sizes of the program's tables.
 const SIZE: Size = Size { max_flows: 1024, seed: 0x1234_5678_9abc_def0 };
 const ITEMS: u32 = 256;
@@ -55,6 +59,7 @@ impl Vectors {
         let mut random = Rng::with_seed(seed);
         vectors.add_frames(&mut random)?;
         vectors.add_steps(&mut random)?;
+        vectors.add_policed(&mut random)?;
         ensure!(vectors.forwarded * 3 > count, "only {} frames are forwarded", vectors.forwarded);
         Ok(vectors)
     }
@@ -142,6 +147,15 @@ impl Vectors {
         let mut now_ns = 1u64 << 33;
         for step in 0..self.steps {
             now_ns += random.u64(..200_000);
+            if step % CHANGES == CHANGES - 1 {
+                let config = changed_config(random);
+                self.ask(OP_CONFIGURE, &[config.bytes()]);
+                scheduler.configure(&config)?;
+                self.expected.push(Expected {
+                    question: format!("new configuration at step {step}"),
+                    bytes: 1u32.to_le_bytes().to_vec(),
+                });
+            }
             let question = format!("step {step} of the scheduler at {now_ns} ns");
             let bytes = if random.u8(..5) < 3 {
                 let (bytes, dscp, mark) = (random.u32(60..1515), random.u8(..64), random.u32(..4));
@@ -173,11 +187,40 @@ impl Vectors {
         ensure!(self.steps < 1000 || dropped > 0, "CoDel drops nothing");
         Ok(())
     }
+
+    fn add_policed(&mut self, random: &mut Rng) -> anyhow::Result<()> {
+        let mut policer = Policer::new(1_000_000, 10_000);
+        let (mut now_ns, mut passed) = (1u64 << 33, 0);
+        for number in 0..self.steps {
+            now_ns += random.u64(..1_500_000);
+            let (mut rate, mut burst) = (0, 0);
+            if number % CHANGES == 0 {
+                (rate, burst) = (random.u64(500_000..1_500_000), random.u32(2_000..20_000));
+                policer.set(rate, burst);
+            }
+            let bytes = random.u32(60..1515);
+            self.ask(
+                OP_POLICE,
+                &[&rate.to_le_bytes(), &now_ns.to_le_bytes(), &burst.to_le_bytes(), &bytes.to_le_bytes()],
+            );
+            let passes = policer.passes(bytes, now_ns);
+            passed += u32::from(passes);
+            let question = format!("policed packet {number} at {now_ns} ns");
+            self.expected.push(Expected { question, bytes: u32::from(passes).to_le_bytes().to_vec() });
+        }
+        let some = self.steps / 20..self.steps - self.steps / 20;
+        ensure!(some.contains(&passed), "{passed} of {} packets pass the policer", self.steps);
+        Ok(())
+    }
 }
 
 impl fmt::Display for Vectors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} frames ({} forwarded), {} scheduler steps", self.frames, self.forwarded, self.steps)
+        write!(
+            f,
+            "{0} frames ({1} forwarded), {2} scheduler steps, {2} policed packets",
+            self.frames, self.forwarded, self.steps
+        )
     }
 }
 
@@ -198,6 +241,19 @@ fn scheduler_config() -> Config {
         *class = (dscp % 5) as u8;
     }
     config.mark_rules[0] = MarkRule { mark: 3, mask: 0xff, class_id: 1 };
+    config
+}
+
+/// Another configuration, with fewer classes or as many.
+fn changed_config(random: &mut Rng) -> Config {
+    let mut config = scheduler_config();
+    config.classes = random.u32(2..=4);
+    config.default_class = random.u32(..config.classes);
+    config.bytes_per_s = random.u64(2_000_000..6_000_000);
+    for dscp in &mut config.dscp_class {
+        *dscp = random.u8(..=config.classes as u8);
+    }
+    config.mark_rules[0].class_id = random.u32(..config.classes);
     config
 }
 

@@ -227,7 +227,11 @@ impl Daemon {
                 }
                 self.handle(Event::External(state));
             }
-            Report::Counters(counters) => self.external.counters = counters,
+            Report::Counters(counters) => {
+                let is_new = |slot| counters.iter().any(|new| new.slot == slot);
+                self.external.counters.retain(|old| !is_new(old.slot));
+                self.external.counters.extend(counters);
+            }
             Report::Warning(text) => tracing::warn!("external engine: {text}"),
             Report::Failed(text) => tracing::warn!("external engine: {text}"),
         }
