@@ -1,5 +1,5 @@
 //! `tests/limit.py`, with which `make test` starts the test programs: it ends a test that hangs, and names it;
-//! in CI, it runs a test that failed once more.
+//! it runs a test that failed once more in CI, or if the test has bounds on the time.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -60,18 +60,6 @@ fn a_program_without_output_is_killed_too() {
 }
 
 #[test]
-fn only_the_tests_of_reaction_run_one_at_a_time() {
-    let directory = tempfile::tempdir().unwrap();
-    for (name, arguments) in [("reaction", "--test-threads=1\n"), ("daemon", "\n")] {
-        let program = test_program(directory.path(), name, "echo \"$@\"");
-        let command = program.strip_prefix("exec ").unwrap();
-        let limit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/limit.py");
-        let output = Command::new(limit).arg(command).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&output.stdout), arguments, "{name}");
-    }
-}
-
-#[test]
 fn a_program_that_ends_keeps_its_output_and_its_exit_code() {
     let ended = limited("1", "echo 'test a::b ... FAILED'; exit 101");
     assert_eq!((ended.status.code(), ended.stdout.as_slice()), (Some(101), &b"test a::b ... FAILED\n"[..]));
@@ -86,12 +74,18 @@ const FAILS_ONCE: &str = r#"
     exit 101"#;
 
 #[test]
-fn a_failed_test_runs_once_more_and_is_named_only_if_asked_for() {
+fn a_failed_test_runs_once_more_only_if_asked_for_or_if_it_has_bounds_on_the_time() {
     let limit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/limit.py");
-    for (retry, second, code, runs) in [("0", "0", 101, 1), ("1", "0", 0, 2), ("1", "101", 101, 2)] {
+    for (name, retry, second, code, runs) in [
+        ("daemon", "0", "0", 101, 1),
+        ("daemon", "1", "0", 0, 2),
+        ("daemon", "1", "101", 101, 2),
+        ("reaction", "0", "0", 0, 2),
+        ("reaction", "0", "101", 101, 2),
+    ] {
         let directory = tempfile::tempdir().unwrap();
         let script = format!("for word; do test $word != --list || exit 0; done{FAILS_ONCE}");
-        let program = test_program(directory.path(), "daemon", &script);
+        let program = test_program(directory.path(), name, &script);
         let program = program.strip_prefix("exec ").unwrap();
         let ended = Command::new(&limit)
             .arg(program)
@@ -103,7 +97,7 @@ fn a_failed_test_runs_once_more_and_is_named_only_if_asked_for() {
         assert_eq!(ended.status.code(), Some(code), "{errors}");
         assert_eq!(
             errors.contains("FLAKY: failed, and passed when run again: a::b, a::late\n"),
-            code == 0,
+            code == 0 && name == "daemon",
             "{errors}"
         );
         let started = fs::read_to_string(format!("{program}.runs")).unwrap();
