@@ -1,14 +1,30 @@
 //! The external engine's loop in memory: rings without a kernel, on one core. Its scheduler, in simulated time. And, as root, the load of
-//! the other cores while it forwards between namespaces.
+//! the other cores while it forwards between namespaces, its queues beside Linux's, and its ways to wait for packets.
 
 mod application_core;
 mod memory;
+mod probes;
+mod queues;
 mod scheduler;
+mod waits;
 
+use crate::{
+    bench::router_rig::Placement,
+    shunt::{Shunt, engine_in},
+};
+use anyhow::{Context, ensure};
 use memory::{Flows, Order};
+pub use queues::QUEUES;
 use serde::Serialize;
 use shunt_lab::{Conditions, Results, ResultsFile};
-use std::{fs, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+pub use waits::{BULK, MODES};
 
 /// Measures the external engine without a kernel.
 #[derive(Debug, clap::Args)]
@@ -16,6 +32,9 @@ pub struct Options {
     /// Number of rounds; the cases take turns
     #[arg(long, default_value_t = 15)]
     rounds: u32,
+    /// Number of rounds of the queues and of the ways to wait
+    #[arg(long, default_value_t = 5)]
+    path_rounds: u32,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
@@ -23,6 +42,9 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     keep: Option<PathBuf>,
 }
+
+/// Longest time until the engine serves a port.
+const READY: Duration = Duration::from_secs(10);
 
 /// Flows in the table, and the order in which their packets arrive.
 const CASES: [(&str, usize, Order); 4] = [
@@ -32,8 +54,12 @@ const CASES: [(&str, usize, Order); 4] = [
     ("mpps_memory_100k_random", 100_000, Order::Random),
 ];
 
+const COPIED: &str = "mpps_memory_copied";
+
 #[derive(Debug, Serialize)]
 struct Figures {
+    /// Frames of the VLAN that is copied.
+    mpps_memory_copied: f64,
     mpps_memory_1k: f64,
     mpps_memory_1k_random: f64,
     mpps_memory_100k: f64,
@@ -46,6 +72,8 @@ struct Figures {
     scheduler: Simulated,
     /// The figures that are computed, not measured: those of the scheduler alone, in simulated time.
     simulated: [&'static str; 2],
+    /// Medians of the queues and of the ways to wait, by the names in the file of results; empty without root.
+    path: BTreeMap<String, f64>,
 }
 
 /// The engine between namespaces; None without root.
@@ -70,21 +98,38 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    let title = "External engine, loop in memory: million packets per second of CPU time";
+    let title = "External engine: its loop in memory, its queues and its ways to wait";
     let mut file = ResultsFile::begin(path.clone(), Results::new(title, Conditions::of_this_machine()))?;
     let all = Flows::new(100_000)?;
     for round in 1..=options.rounds.max(1) {
         for (name, flows, order) in CASES {
             file.add(name, "Mpps", all.mpps(flows, order)?)?;
         }
+        file.add(COPIED, "Mpps", memory::copied_mpps()?)?;
         eprintln!("round {round} of {}", options.rounds.max(1));
     }
-    let mpps: Vec<f64> = {
-        let readings = &file.finish()?.readings;
-        CASES.iter().map(|(name, ..)| readings.get(*name).map_or(0.0, |reading| reading.value)).collect()
-    };
     let forwarding = forwarding()?;
+    for (name, unit, value) in [
+        ("load of the busiest other core", "%", forwarding.app_core_load_percent),
+        ("load of the busiest other core without packets", "%", forwarding.app_core_idle_percent),
+        ("forwarded between veths", "Mpps", forwarding.forwarded_mpps),
+    ] {
+        if let Some(value) = value {
+            file.add(name, unit, value)?;
+        }
+    }
+    if nix::unistd::geteuid().is_root() {
+        let (core, cpu) = cores()?;
+        queues::measure(&mut file, options.path_rounds, cpu, core)?;
+        waits::measure(&mut file, options.path_rounds, cpu, core)?;
+    }
+    let results = file.finish()?;
+    let value = |name: &str| results.readings.get(name).map_or(0.0, |reading| reading.value);
+    let mpps = CASES.map(|(name, ..)| value(name));
+    let of_path = results.readings.iter().filter(|(name, _)| !name.starts_with("mpps_memory"));
+    let path_figures = of_path.map(|(name, reading)| (name.clone(), reading.value)).collect();
     let figures = Figures {
+        mpps_memory_copied: value(COPIED),
         forwarding,
         mpps_memory_1k: mpps[0],
         mpps_memory_1k_random: mpps[1],
@@ -96,6 +141,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             priority_p99_ratio: scheduler::priority_p99_ratio()?,
         },
         simulated: ["shaper_error_percent", "priority_p99_ratio"],
+        path: path_figures,
     };
     if options.json {
         println!("{}", serde_json::to_string_pretty(&figures)?);
@@ -104,6 +150,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     for ((name, ..), mpps) in CASES.iter().zip(mpps) {
         println!("{name:28} {mpps:7.2} Mpps");
     }
+    println!("{COPIED:28} {:7.2} Mpps", figures.mpps_memory_copied);
     if let Forwarding {
         app_core_load_percent: Some(load),
         app_core_idle_percent: Some(idle),
@@ -118,7 +165,33 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         "{:28} {:7.2} times (simulated time)",
         "p99 of the high class", figures.scheduler.priority_p99_ratio
     );
+    queues::print(&figures.path);
+    waits::print(&figures.path);
     println!("results: {}", path.display());
+    Ok(())
+}
+
+/// The core of the external engine, and the CPU of everything else.
+fn cores() -> anyhow::Result<(usize, usize)> {
+    let (core, _) = Placement::OneCpu.cpus();
+    let others = 0..thread::available_parallelism()?.get();
+    let cpu = others
+        .rev()
+        .find(|cpu| *cpu != core)
+        .context("the external engine's core and other work need two cores")?;
+    Ok((core, cpu))
+}
+
+fn wait_for_external(shunt: &Shunt) -> anyhow::Result<()> {
+    let since = Instant::now();
+    while engine_in(&shunt.status()?, "r1")?.0 != "external" {
+        ensure!(
+            since.elapsed() < READY,
+            "the external engine does not serve r1: {:?}",
+            shunt.engine_of("r1")?
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
     Ok(())
 }
 

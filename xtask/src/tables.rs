@@ -4,6 +4,7 @@
 //! `target/`.
 
 mod bench;
+mod external;
 mod generators;
 mod peers;
 
@@ -34,11 +35,15 @@ const KEPT_DETAILS: [&str; 1] = ["less_baseline"];
 type Table = fn(&Committed) -> anyhow::Result<String>;
 
 /// The tables by the name in their markers.
-const TABLES: [(&str, Table); 6] = [
+const TABLES: [(&str, Table); 10] = [
     ("reaction", |all| Ok(reaction::markdown(&all.read("reaction-veth-6.18")?))),
     ("bench", |all| bench::ratios(&all.read("bench-veth-6.18")?)),
     ("generators", |all| generators::rates(&all.read("generators-veth-6.18")?)),
     ("offered-rate", |all| generators::offered(&all.read("offered-rate-veth-6.18")?)),
+    ("external-memory", |all| external::memory(&all.read("external-veth-6.18")?)),
+    ("external-path", |all| external::path(&all.read("external-size-veth-6.18")?)),
+    ("external-queues", |all| external::queues(&all.read("external-veth-6.18")?)),
+    ("external-waits", |all| external::waits(&all.read("external-veth-6.18")?)),
     ("peers", |all| Ok(peers::costs(&all.read("peers-7.3")?))),
     ("peers-ratios", |all| Ok(peers::ratios(&all.read("peers-7.3")?))),
 ];

@@ -1,15 +1,13 @@
 //! The load of the other cores while the external engine forwards.
 
+use super::wait_for_external;
 use crate::{
     bench::router_rig::{self, Placement, Rig},
-    shunt::{Shunt, engine_in},
+    shunt::Shunt,
 };
 use anyhow::{Context, ensure};
 use shunt_lab::load::Meter;
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Duration};
 
 /// Number of flows.
 const FLOWS: u32 = 1000;
@@ -17,7 +15,6 @@ const FLOWS: u32 = 1000;
 const ROUNDS: u32 = 100;
 /// Part of a round's packets that must be fast.
 const LEARNED: f64 = 0.98;
-const READY: Duration = Duration::from_secs(10);
 const MEASURED: Duration = Duration::from_secs(5);
 
 /// What was measured.
@@ -43,15 +40,7 @@ pub fn measure() -> anyhow::Result<Measured> {
     let mut rig = Rig::new(&lab, FLOWS, Placement::OneCpu)?;
     let config = format!("max_flows = 16384\nexternal_core = {own}\nreprove = \"30s\"\nidle = \"600s\"\n");
     let shunt = Shunt::up(lab.router(), "external", &config)?;
-    let since = Instant::now();
-    while engine_in(&shunt.status()?, "r1")?.0 != "external" {
-        ensure!(
-            since.elapsed() < READY,
-            "the external engine does not serve r1: {:?}",
-            shunt.engine_of("r1")?
-        );
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait_for_external(&shunt)?;
     rig.settle()?;
     rig.establish()?;
     let mut share = 0.0;

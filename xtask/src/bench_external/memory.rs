@@ -3,9 +3,10 @@
 use anyhow::{Context, ensure};
 use nix::time::{ClockId, clock_gettime};
 use shunt_bpf::{Entry, Key, Size, abi, wire::flow_between};
-use shunt_wire::Packet;
+use shunt_wire::{Packet, Tag};
 use shunt_xsk::Engine;
 use std::{
+    cell::RefCell,
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
@@ -84,45 +85,75 @@ impl Flows {
 
     /// Forwards packets of the first `count` flows; returns million packets per second of CPU time.
     pub fn mpps(&self, count: usize, order: Order) -> anyhow::Result<f64> {
-        let mut engine = Engine::new(Size { max_flows: 3 * count as u32 / 2, seed: 1 }, FRAMES);
-        engine.add_port(IN, IFINDEX, RING);
-        engine.add_port(OUT, IFINDEX + 1, RING);
-        engine.tables().change_control(|control| {
-            (control.epoch, control.heartbeat_ticks, control.heartbeat_max_ticks) = (7, TICKS, 1000);
-        });
+        let mut engine = engine(3 * count as u32 / 2);
         for (key, entry) in &self.entries[..count] {
             engine.tables().put(key, entry)?;
         }
-        engine.poll(TICKS, 0);
         let mut chosen = Chosen { flows: count, order, next: 0, random: fastrand::Rng::with_seed(1) };
-        let (mut spent, mut sent) = (Duration::ZERO, 0);
         let (mut before, mut after) = (self.before.first.clone(), self.after.first.clone());
-        let mut given = Vec::new();
-        for round in 0..=PACKETS / RING {
-            given.clear();
-            for _ in 0..RING {
-                let number = chosen.next();
-                let frame = self.before.get(number, &mut before);
-                ensure!(engine.receive(IN, frame), "the ring of the ingress port is full");
-                given.push(number);
-            }
-            let begun = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
-            while engine.poll(TICKS, 0) != 0 {}
-            let ended = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
-            // The first round warms up.
-            if round > 0 {
-                spent += Duration::from(ended - begun);
-                sent += RING;
-            }
-            let (mut at, mut wrong) = (0, 0);
-            engine.sent(OUT, |frame| {
-                wrong += u32::from(frame.frame != self.after.get(given[at], &mut after));
-                at += 1;
-            });
-            ensure!(at == given.len() && wrong == 0, "{at} of {RING} packets left, {wrong} of them wrong");
-        }
-        Ok(f64::from(sent) / spent.as_secs_f64() / 1e6)
+        let given = RefCell::new(Vec::new());
+        timed(
+            &mut engine,
+            |receive| {
+                given.borrow_mut().clear();
+                (0..RING).all(|_| {
+                    let number = chosen.next();
+                    given.borrow_mut().push(number);
+                    receive(self.before.get(number, &mut before))
+                })
+            },
+            |at, frame| frame == self.after.get(given.borrow()[at], &mut after),
+        )
     }
+}
+
+/// As [`Flows::mpps`], for frames of a VLAN that the engine only copies.
+pub fn copied_mpps() -> anyhow::Result<f64> {
+    const VLAN: u16 = 255;
+    let mut engine = engine(1);
+    engine.copy_vlan(VLAN, [IN as u8, OUT as u8]);
+    let frame = pair(0).0.with_tags(&[Tag::vlan(VLAN)]).to_bytes();
+    timed(&mut engine, |receive| (0..RING).all(|_| receive(&frame)), |_, sent| sent == frame)
+}
+
+/// An engine with two ports and an empty table.
+fn engine(max_flows: u32) -> Engine {
+    let mut engine = Engine::new(Size { max_flows, seed: 1 }, FRAMES);
+    engine.add_port(IN, IFINDEX, RING);
+    engine.add_port(OUT, IFINDEX + 1, RING);
+    engine.tables().change_control(|control| {
+        (control.epoch, control.heartbeat_ticks, control.heartbeat_max_ticks) = (7, TICKS, 1000);
+    });
+    engine.poll(TICKS, 0);
+    engine
+}
+
+/// Fills the ring of the ingress port, has the engine empty it, checks what leaves, and so on. Returns million packets per
+/// second of the engine's CPU time.
+fn timed(
+    engine: &mut Engine,
+    mut fill: impl FnMut(&mut dyn FnMut(&[u8]) -> bool) -> bool,
+    mut is_right: impl FnMut(usize, &[u8]) -> bool,
+) -> anyhow::Result<f64> {
+    let (mut spent, mut sent) = (Duration::ZERO, 0);
+    for round in 0..=PACKETS / RING {
+        ensure!(fill(&mut |frame| engine.receive(IN, frame)), "the ring of the ingress port is full");
+        let begun = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
+        while engine.poll(TICKS, 0) != 0 {}
+        let ended = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
+        // The first round warms up.
+        if round > 0 {
+            spent += Duration::from(ended - begun);
+            sent += RING;
+        }
+        let (mut at, mut wrong) = (0, 0);
+        engine.sent(OUT, |frame| {
+            wrong += u32::from(!is_right(at, frame.frame));
+            at += 1;
+        });
+        ensure!(at == RING as usize && wrong == 0, "{at} of {RING} packets left, {wrong} of them wrong");
+    }
+    Ok(f64::from(sent) / spent.as_secs_f64() / 1e6)
 }
 
 struct Chosen {
