@@ -72,6 +72,8 @@ enum Command {
     Twin(twin::Options),
     /// Run Shunt and some of the tests on every kernel of the list and write docs/kernels.md.
     Kernels(vm::kernel_report::Options),
+    /// Run Shunt on each NIC that QEMU emulates and write docs/nics.md.
+    Nics(vm::nics_report::Options),
     /// Run a command, or tests, on another kernel in QEMU.
     Vm(vm::Options),
 }
@@ -109,6 +111,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Tables(options) => tables::run(&options)?,
         Command::Twin(options) => twin::start(&options)?,
         Command::Kernels(options) => vm::kernel_report::run(&options)?,
+        Command::Nics(options) => vm::nics_report::run(&options)?,
         Command::Vm(options) => return Ok(vm::run(&options)),
     }
     Ok(ExitCode::SUCCESS)

@@ -6,6 +6,7 @@ mod image;
 pub mod kernel_report;
 mod kernels;
 mod machine;
+pub mod nics_report;
 mod package;
 
 use crate::{

@@ -66,10 +66,20 @@ pub const KERNELS: [Kernel; 5] = [
     },
 ];
 
+/// A kernel with the drivers of physical NICs, for `cargo xtask nics`.
+pub static WITH_DRIVERS: Kernel = Kernel {
+    name: "drivers",
+    arch: &AMD64,
+    suite: BACKPORTS,
+    package: "linux-image-amd64",
+    supported_until: "2028-08-09",
+};
+
 impl Kernel {
     /// Finds a kernel by its name.
     pub fn named(name: &str, arch: &Arch) -> anyhow::Result<&'static Self> {
-        let found = KERNELS.iter().find(|kernel| kernel.name == name && kernel.arch == arch);
+        let found =
+            KERNELS.iter().chain([&WITH_DRIVERS]).find(|kernel| kernel.name == name && kernel.arch == arch);
         found.with_context(|| format!("no kernel `{name}` for {} in the list:\n{}", arch.name, table()))
     }
 
@@ -97,7 +107,7 @@ impl fmt::Display for Kernel {
 
 /// The list as text, one line per kernel.
 pub fn table() -> String {
-    KERNELS.iter().fold(String::new(), |mut table, kernel| {
+    KERNELS.iter().chain([&WITH_DRIVERS]).fold(String::new(), |mut table, kernel| {
         let Kernel { name, arch, suite, package, supported_until } = kernel;
         let _ = writeln!(
             table,
