@@ -49,7 +49,8 @@ static __always_inline int is_copied(const struct shunt_packet *p)
 {
 	__u32 vlan = shunt_external.copy_vlan;
 
-	return shunt_unlikely(vlan != 0) && p->tags > 0 && (shunt_ntohs(p->tci_be[0]) & 0xfff) == vlan;
+	return shunt_unlikely(vlan != 0) && p->tags > 0 && p->tpid_be[0] == shunt_htons(ETH_P_8021Q) &&
+	       (shunt_ntohs(p->tci_be[0]) & 0xfff) == vlan;
 }
 
 static __always_inline int steer_copied(struct xdp_md *ctx)
