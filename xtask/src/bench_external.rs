@@ -33,7 +33,7 @@ pub struct Options {
     #[arg(long, default_value_t = 15)]
     rounds: u32,
     /// Number of rounds of the queues and of the ways to wait
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     path_rounds: u32,
     /// Print the figures as JSON
     #[arg(long)]
@@ -72,7 +72,7 @@ struct Figures {
     scheduler: Simulated,
     /// The figures that are computed, not measured: those of the scheduler alone, in simulated time.
     simulated: [&'static str; 2],
-    /// Medians of the queues and of the ways to wait, by the names in the file of results; empty without root.
+    /// Medians of what was measured between namespaces, by the names in the file of results; empty without root.
     path: BTreeMap<String, f64>,
 }
 
@@ -108,21 +108,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         file.add(COPIED, "Mpps", memory::copied_mpps()?)?;
         eprintln!("round {round} of {}", options.rounds.max(1));
     }
-    let forwarding = forwarding()?;
-    for (name, unit, value) in [
-        ("load of the busiest other core", "%", forwarding.app_core_load_percent),
-        ("load of the busiest other core without packets", "%", forwarding.app_core_idle_percent),
-        ("forwarded between veths", "Mpps", forwarding.forwarded_mpps),
-    ] {
-        if let Some(value) = value {
-            file.add(name, unit, value)?;
-        }
-    }
-    if nix::unistd::geteuid().is_root() {
-        let (core, cpu) = cores()?;
-        queues::measure(&mut file, options.path_rounds, cpu, core)?;
-        waits::measure(&mut file, options.path_rounds, cpu, core)?;
-    }
+    let forwarding = if nix::unistd::geteuid().is_root() {
+        between_namespaces(&mut file, options.path_rounds)?
+    } else {
+        eprintln!("nothing is measured between network namespaces, which need root");
+        Forwarding::default()
+    };
     let results = file.finish()?;
     let value = |name: &str| results.readings.get(name).map_or(0.0, |reading| reading.value);
     let mpps = CASES.map(|(name, ..)| value(name));
@@ -195,15 +186,19 @@ fn wait_for_external(shunt: &Shunt) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn forwarding() -> anyhow::Result<Forwarding> {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("the load of other cores is not measured: network namespaces need root");
-        return Ok(Forwarding::default());
-    }
+/// The load of other cores, the queues, and the ways to wait.
+fn between_namespaces(file: &mut ResultsFile, rounds: u32) -> anyhow::Result<Forwarding> {
     let measured = application_core::measure()?;
+    let forwarded_mpps = measured.packets_per_second / 1e6;
+    file.add("load of the busiest other core", "%", measured.load_percent)?;
+    file.add("load of the busiest other core without packets", "%", measured.idle_percent)?;
+    file.add("forwarded between veths", "Mpps", forwarded_mpps)?;
+    let (core, cpu) = cores()?;
+    queues::measure(file, rounds, cpu, core)?;
+    waits::measure(file, rounds, cpu, core)?;
     Ok(Forwarding {
         app_core_load_percent: Some(measured.load_percent),
         app_core_idle_percent: Some(measured.idle_percent),
-        forwarded_mpps: Some(measured.packets_per_second / 1e6),
+        forwarded_mpps: Some(forwarded_mpps),
     })
 }

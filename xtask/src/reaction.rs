@@ -6,7 +6,7 @@
 
 mod change;
 mod fill;
-mod probe_stream;
+pub mod probe_stream;
 mod requests;
 mod rows;
 

@@ -2,10 +2,10 @@
 
 use crate::{
     napi::{go_first, pin},
+    reaction::probe_stream::{now, stamped_tap},
     shunt::Shunt,
 };
-use anyhow::{Context, ensure};
-use nix::time::{ClockId, clock_gettime};
+use anyhow::{Context, bail};
 use shunt_lab::statistics::quantile;
 use shunt_testkit::{Tap, Topology};
 use shunt_wire::Packet;
@@ -15,6 +15,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Destination ports.
+const PROBES: u16 = 5000;
+const BULK: u16 = 5001;
 /// DSCP EF.
 const EXPEDITED: u8 = 46 << 2;
 const BYTES: usize = 160;
@@ -46,18 +49,14 @@ impl Seen {
     }
 }
 
-fn now() -> anyhow::Result<Duration> {
-    Ok(clock_gettime(ClockId::CLOCK_REALTIME)?.into())
-}
-
 fn probe(lab: &Topology, number: u64) -> anyhow::Result<Packet> {
-    let mut payload = [number.to_be_bytes(), (now()?.as_nanos() as u64).to_be_bytes()].concat();
+    let mut payload = [number.to_be_bytes(), now()?.to_be_bytes()].concat();
     payload.resize(BYTES, 0);
-    Ok(lab.lan().udp_to(4000, lab.wan().at(5000)).with_class(EXPEDITED).payload(payload))
+    Ok(lab.lan().udp_to(4000, lab.wan().at(PROBES)).with_class(EXPEDITED).payload(payload))
 }
 
 fn bulk(lab: &Topology) -> Packet {
-    lab.lan().udp_to(4001, lab.wan().at(5001)).payload([0; BULK_BYTES])
+    lab.lan().udp_to(4001, lab.wan().at(BULK)).payload([0; BULK_BYTES])
 }
 
 /// Sends packets of both flows until Shunt forwards them.
@@ -72,14 +71,12 @@ pub fn learn(lab: &Topology, shunt: &Shunt) -> anyhow::Result<()> {
             return Ok(());
         }
     }
-    ensure!(false, "Shunt does not forward the two flows: {}", shunt.status()?["reasons"]);
-    Ok(())
+    bail!("Shunt does not forward the two flows: {}", shunt.status()?["reasons"])
 }
 
 /// Sends probes for a time, from one CPU, and bulk traffic of so many bytes of payload per second beside them.
 pub fn send(lab: &Topology, cpu: usize, bulk_bytes_per_s: f64, time: Duration) -> anyhow::Result<Seen> {
-    let (from, to) = (lab.lan().tap(), lab.wan().tap());
-    to.stamp();
+    let (from, to) = (lab.lan().tap(), stamped_tap(lab.wan()));
     thread::scope(|scope| {
         let sender = scope.spawn(|| {
             pin(0, cpu)?;
@@ -116,20 +113,20 @@ fn send_all(lab: &Topology, from: &Tap, bulk_bytes_per_s: f64, time: Duration) -
 /// The probes' times, and the bytes per second after the queue was filled.
 fn receive(to: &Tap, time: Duration) -> anyhow::Result<(Vec<f64>, f64)> {
     let (mut times_us, mut bytes, mut counted, mut last) = (Vec::new(), 0, None, Duration::ZERO);
-    let begun = now()?;
-    let count_from = begun + FILL;
+    let wall_clock = || now().map(Duration::from_nanos);
+    let count_from = wall_clock()? + FILL;
     let count_until = count_from + time;
-    while now()? < count_until + REST {
+    while wall_clock()? < count_until + REST {
         let Some((frame, arrived)) = to.next_stamped(Duration::from_millis(50)) else { continue };
         let Some(packet) = frame.packet() else { continue };
         let port = packet.destination().map(|end| end.port());
-        if port == Some(5000) {
+        if port == Some(PROBES) {
             let sent_ns =
                 packet.payload.get(8..16).and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes);
             let sent = Duration::from_nanos(sent_ns.context("a probe without its time")?);
             times_us.push(arrived.saturating_sub(sent).as_nanos() as f64 / 1e3);
         }
-        if matches!(port, Some(5000 | 5001)) && arrived >= count_from && arrived < count_until {
+        if matches!(port, Some(PROBES | BULK)) && arrived >= count_from && arrived < count_until {
             // The first one only begins the count.
             if counted.is_some() {
                 bytes += frame.bytes.len();

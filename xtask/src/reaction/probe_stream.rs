@@ -131,6 +131,7 @@ fn stream(tap: &Tap, frame: &mut [u8], flowing: &Barrier, stop: &AtomicBool) -> 
     Ok(sent)
 }
 
-fn now() -> anyhow::Result<u64> {
+/// The wall clock, in ns: that of the frames' time stamps.
+pub fn now() -> anyhow::Result<u64> {
     Ok(Duration::from(clock_gettime(ClockId::CLOCK_REALTIME)?).as_nanos() as u64)
 }
