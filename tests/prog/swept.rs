@@ -32,6 +32,7 @@ fn flows_unused_for_longest_make_room_while_the_table_is_nearly_full() {
         };
         // A quarter of the 1,024 entries is free.
         learn(2000..2768);
+        // The limit in a full table passes.
         thread::sleep(Duration::from_millis(5500));
         assert_eq!(rig.plane.sweep(LONG, false).unwrap().flushed, 0);
         // Full: the limit is 5 seconds instead of 60.

@@ -44,8 +44,16 @@ nft add rule ip filter forward ct state established,related accept
 nft add rule ip filter forward ct state new accept
 
 ip netns exec wan iperf3 -s -D >/dev/null
-# Links that have just come up, and the server.
-sleep 3
+# Waits until a connection through the router works: links take seconds to come up, and attaching may reset them.
+reach() {
+	for _ in 1 2 3 4 5 6 7 8 9 10; do
+		if ip netns exec lan iperf3 -c 10.0.2.2 -n 1K --connect-timeout 2000 >/dev/null 2>&1; then return; fi
+		sleep 1
+	done
+	echo "no connection through the router" >&2
+	return 1
+}
+reach
 send() { ip netns exec lan iperf3 -c 10.0.2.2 --bidir -u -b 1M -l 64 -t "$1" >/dev/null; }
 status() { shunt status --json | tr -d '\n\t'; }
 for engine in auto tc xdp external; do
@@ -53,9 +61,9 @@ for engine in auto tc xdp external; do
 		printf '%s\t%s\n' "$engine" "$(tr '\n\t' '  ' </tmp/error)"
 		continue
 	fi
-	# Attaching may reset the link.
-	sleep 3
-	send 6
+	reach
+	# `auto` looks at the traffic for a while before it chooses.
+	send 10
 	before=$(status)
 	send 4
 	printf '%s\t%s\t%s\n' "$engine" "$before" "$(status)"
