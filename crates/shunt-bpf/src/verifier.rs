@@ -18,7 +18,7 @@ pub fn capture_log() {
     REASON.set(None);
     let _ = set_print(Some((PrintLevel::Warn, |_, text| {
         if let Some(reason) = reason(&text) {
-            REASON.set(Some(reason.to_owned()));
+            REASON.set(Some(reason));
         }
     })));
 }
@@ -28,12 +28,14 @@ pub fn last_reason() -> Option<String> {
     REASON.take()
 }
 
-/// The last line of the verifier's log before the statistics. None if the message has no log.
-fn reason(message: &str) -> Option<&str> {
-    let log = message.split_once(BEGIN)?.1;
+/// The name of the program, and the last line of the verifier's log before the statistics. None if the message has no log.
+fn reason(message: &str) -> Option<String> {
+    let (head, log) = message.split_once(BEGIN)?;
     let log = log.split_once(END).map_or(log, |(log, _)| log);
     let mut lines = log.lines().rev().map(str::trim).filter(|line| !line.is_empty());
-    lines.find(|line| !SUMMARY.iter().any(|start| line.starts_with(start)))
+    let last = lines.find(|line| !SUMMARY.iter().any(|start| line.starts_with(start)))?;
+    let program = head.rsplit('\'').nth(1);
+    Some(program.map_or(last.to_owned(), |program| format!("{program}: {last}")))
 }
 
 #[cfg(test)]
@@ -41,7 +43,7 @@ mod tests {
     use super::reason;
 
     #[test]
-    fn the_reason_is_the_last_line_before_the_statistics() {
+    fn the_reason_is_the_program_and_the_last_line_before_the_statistics() {
         let message = "libbpf: prog 'shunt_gen': BPF program load failed: Permission denied\n\
                     libbpf: prog 'shunt_gen': -- BEGIN PROG LOAD LOG --\n\
                     567: (dc) r3 = be16 r3\n\
@@ -50,7 +52,7 @@ mod tests {
                     stack depth 112\n\
                     processed 267 insns (limit 1000000) max_states_per_insn 0\n\
                     -- END PROG LOAD LOG --\n";
-        assert_eq!(reason(message), Some("R9 offset is outside of the packet"));
+        assert_eq!(reason(message).as_deref(), Some("shunt_gen: R9 offset is outside of the packet"));
         assert_eq!(reason("libbpf: elf: section(7) tcx/ingress, size 0"), None);
     }
 }
