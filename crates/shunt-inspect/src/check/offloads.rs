@@ -24,7 +24,8 @@ const PAYLOADS: [usize; 8] = [1, 2, 3, 18, 64, 511, 1000, 1432];
 
 static RUN: AtomicU16 = AtomicU16::new(0);
 
-/// Socket addresses of one run. Not 127.0.0.1: a stack drops packets from there that arrive through a cable.
+/// Socket addresses of one run. The stack at the other end drops packets from 127.0.0.1 that arrive through a cable, and
+/// answers none.
 fn ends_of_run() -> (SocketAddr, SocketAddr) {
     let port =
         20_000 + (std::process::id() as u16 ^ RUN.fetch_add(1, Ordering::Relaxed).rotate_left(5)) % 40_000;
@@ -67,6 +68,14 @@ fn packet_of_run(frame: &Frame, source: SocketAddr) -> Option<Packet> {
         _ => return None,
     };
     (port == source.port() && packet.ethernet.tags.is_empty()).then_some(packet)
+}
+
+/// Whether this is a fragment of an IPv4 packet.
+fn is_fragment(frame: &[u8]) -> bool {
+    match frame.get(12..22) {
+        Some([8, 0, .., flags, offset]) => flags & 0x3f != 0 || *offset != 0,
+        _ => false,
+    }
 }
 
 fn checksum_of(packet: &Packet) -> Checksum {
@@ -185,12 +194,23 @@ fn wrong_checksum(wire: &Wire, from: usize) -> Result<(), Fault> {
 }
 
 fn next_of_run(wire: &Wire, at: usize, source: SocketAddr) -> Result<Option<Frame>, Fault> {
+    next_beside_fragments(wire, at, source, &mut 0)
+}
+
+/// The same; counts the IPv4 fragments that arrive before.
+fn next_beside_fragments(
+    wire: &Wire,
+    at: usize,
+    source: SocketAddr,
+    fragments: &mut usize,
+) -> Result<Option<Frame>, Fault> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let received = wire.tap(at).receive_within(left);
         match received.map_err(|error| Fault::Broken(format!("receiving on {}: {error}", wire.ends[at])))? {
             None => return Ok(None),
+            Some(frame) if is_fragment(&frame.bytes) => *fragments += 1,
             Some(frame) if packet_of_run(&frame, source).is_some() => return Ok(Some(frame)),
             Some(_) => {}
         }
@@ -225,7 +245,7 @@ fn stream(wire: &Wire, from: usize) -> Result<usize, Fault> {
     let direction = wire.direction(from);
     let sent = bytes_of(usize::from(source.port()), AGGREGATES * AGGREGATE_BYTES);
     let mut arrived: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
-    let (mut frames, mut bytes) = (0, 0);
+    let (mut frames, mut bytes, mut fragments) = (0, 0, 0);
     for (n, payload) in sent.chunks(AGGREGATE_BYTES).enumerate() {
         let mut packet = Packet::tcp_between(source, to, Tcp::ACK).payload(payload);
         packet = packet.macs(wire.macs[from], wire.macs[1 - from]).with_hop_limit(1);
@@ -240,9 +260,17 @@ fn stream(wire: &Wire, from: usize) -> Result<usize, Fault> {
             },
         )?;
         while bytes < (n + 1) * AGGREGATE_BYTES {
-            let Some(frame) = next_of_run(wire, 1 - from, source)? else {
+            let Some(frame) = next_beside_fragments(wire, 1 - from, source, &mut fragments)? else {
+                let cut = if fragments > 0 {
+                    format!(
+                        ", and {fragments} IP fragments: {} cuts packets by IP instead of TCP",
+                        wire.ends[from]
+                    )
+                } else {
+                    String::new()
+                };
                 return Err(Fault::Failed(format!(
-                    "{direction}: {bytes} of {} bytes of the stream arrived",
+                    "{direction}: {bytes} of {} bytes of the stream arrived{cut}",
                     (n + 1) * AGGREGATE_BYTES
                 )));
             };
@@ -279,6 +307,18 @@ fn stream(wire: &Wire, from: usize) -> Result<usize, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fragments_are_told_by_their_flags_and_offset() {
+        let mut frame = Packet::tcp_between(ends_of_run().0, ends_of_run().1, Tcp::ACK).to_bytes();
+        assert!(!is_fragment(&frame));
+        frame[20] = 0x40; // Don't fragment.
+        assert!(!is_fragment(&frame));
+        frame[20] = 0x20; // More fragments.
+        assert!(is_fragment(&frame));
+        (frame[20], frame[21]) = (0, 185);
+        assert!(is_fragment(&frame) && !is_fragment(&frame[..20]));
+    }
 
     #[test]
     fn the_sum_of_the_pseudo_header_completes_to_the_right_checksum() {

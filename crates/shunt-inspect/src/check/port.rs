@@ -186,8 +186,10 @@ impl Port {
         if now.promisc != before.promisc {
             set(format!("ip link set {name} promisc {}", switch(before.promisc)));
         }
-        for (feature, on) in &before.features {
-            if now.features.get(feature) != Some(on) {
+        // Some names stand for several features: setting one changes others, which the second turn puts back.
+        for _ in 0..2 {
+            let now = self.state()?.features;
+            for (feature, on) in before.features.iter().filter(|(name, on)| now.get(*name) != Some(*on)) {
                 set(format!("ethtool -K {name} {feature} {}", switch(*on)));
             }
         }
