@@ -6,9 +6,7 @@
 #ifndef SHUNT_INSPECT_RECORD_H
 #define SHUNT_INSPECT_RECORD_H
 
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-
+#include "include/bpf.h"
 #include "inspect/trace_abi.h"
 
 #define RELOCATED __attribute__((preserve_access_index))
@@ -106,8 +104,16 @@ static __always_inline struct trace_keys *keys_of_packets(void)
 
 static __always_inline __u32 slot_of(const void *skb)
 {
+	/* Half of the address: verifiers allow 32-bit arithmetic on pointers only. */
+	__u32 address = (__u64)skb;
+
 	/* An skb has 256 bytes, so the low bits are the same in all addresses. */
-	return (((__u64)skb >> 8) ^ ((__u64)skb >> 18)) & (TRACE_SLOTS - 1);
+	return (address >> 8 ^ address >> 18) & (TRACE_SLOTS - 1);
+}
+
+static __always_inline __u64 *key_of(struct trace_keys *keys, __u32 slot)
+{
+	return &keys->skb[shunt_at_most(slot, TRACE_SLOTS - 1)];
 }
 
 /* Returns the record of a packet, or NULL if it is not traced. */
@@ -116,7 +122,7 @@ static __always_inline struct trace_record *record_of(const void *skb)
 	struct trace_keys *keys = keys_of_packets();
 	__u32 slot = slot_of(skb);
 
-	if (!keys || keys->skb[slot] != (__u64)skb)
+	if (!keys || *key_of(keys, slot) != (__u64)skb)
 		return NULL;
 	return bpf_map_lookup_elem(&trace_records, &slot);
 }
@@ -140,7 +146,7 @@ static __always_inline void stamp_at(struct trace_record *record, __u32 stage, _
 		record->lost++;
 		return;
 	}
-	event = &record->event[at & (TRACE_EVENTS_MAX - 1)];
+	event = &record->event[shunt_at_most(at, TRACE_EVENTS_MAX - 1)];
 	/* Clocks of CPUs may differ by some ns. */
 	event->after_ns = now > record->began_ns ? now - record->began_ns : 0;
 	event->cpu = bpf_get_smp_processor_id();
@@ -175,11 +181,11 @@ static __always_inline void publish(struct trace_record *record, enum trace_end 
 static __always_inline void finish(struct trace_record *record, enum trace_end end)
 {
 	struct trace_keys *keys = keys_of_packets();
-	__u32 slot = record->slot & (TRACE_SLOTS - 1);
+	__u32 slot = record->slot;
 
 	publish(record, end);
 	if (keys)
-		keys->skb[slot] = 0;
+		*key_of(keys, slot) = 0;
 }
 
 static __always_inline int is_ours(const struct net_device___shunt *dev)
@@ -215,12 +221,13 @@ static __always_inline struct trace_record *claim(const void *skb, __u64 began_n
 	struct trace_keys *keys = keys_of_packets();
 	struct trace_record *record;
 	__u32 slot = slot_of(skb);
-	__u64 now = bpf_ktime_get_ns(), key;
+	__u64 now = bpf_ktime_get_ns(), key, *place;
 
 	record = bpf_map_lookup_elem(&trace_records, &slot);
 	if (!keys || !record)
 		return NULL;
-	key = keys->skb[slot];
+	place = key_of(keys, slot);
+	key = *place;
 	if (key && key != (__u64)skb && now - record->began_ns < TRACE_STALE_NS) {
 		lose(0);
 		return NULL;
@@ -229,7 +236,7 @@ static __always_inline struct trace_record *claim(const void *skb, __u64 began_n
 	 * The packet of the old record was freed without a tracepoint, as TCP does, or waits for a reader that does not
 	 * read.
 	 */
-	if (!__sync_bool_compare_and_swap(&keys->skb[slot], key, (__u64)skb)) {
+	if (!__sync_bool_compare_and_swap(place, key, (__u64)skb)) {
 		lose(0);
 		return NULL;
 	}

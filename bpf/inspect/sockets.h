@@ -31,7 +31,9 @@ static __always_inline struct trace_sockets *all_sockets(void)
 
 static __always_inline __u32 entry_of_socket(const void *sk)
 {
-	return (((__u64)sk >> 6) ^ ((__u64)sk >> 14)) & (TRACE_SOCKETS - 1);
+	__u32 address = (__u64)sk;
+
+	return (address >> 6 ^ address >> 14) & (TRACE_SOCKETS - 1);
 }
 
 /* A send call of this socket runs. Its next packet began with it. */
@@ -72,7 +74,7 @@ static __always_inline void wait_for_reader(const void *sk, struct trace_record 
 		finish(record, TRACE_DONE);
 		return;
 	}
-	keys->skb[record->slot & (TRACE_SLOTS - 1)] = 1;
+	*key_of(keys, record->slot) = 1;
 	all->slot[at] = record->slot;
 	all->reader[at] = (__u64)sk;
 }
@@ -86,10 +88,10 @@ static __always_inline struct trace_record *waiting_record(const void *sk, int t
 
 	if (!all || !keys || all->reader[at] != (__u64)sk)
 		return NULL;
-	slot = all->slot[at] & (TRACE_SLOTS - 1);
+	slot = all->slot[at];
 	if (take)
 		all->reader[at] = 0;
-	if (keys->skb[slot] != 1) {
+	if (*key_of(keys, slot) != 1) {
 		/* The record was stale, and its slot has been given away. */
 		all->reader[at] = 0;
 		return NULL;

@@ -2,7 +2,8 @@
 /* `shunt trace --bisect`: functions of the kernel that are called with a traced packet, within one stage. */
 #include "inspect/record.h"
 
-volatile const struct trace_probes probes;
+/* In a section of its own: the plan, which this program does not use, comes first in .rodata. */
+volatile const struct trace_probes probes SEC(".rodata.probes");
 
 /* The context is struct pt_regs, whose layout depends on the architecture: the loader knows it. */
 SEC("kprobe.multi")

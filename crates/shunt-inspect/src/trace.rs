@@ -14,13 +14,13 @@ mod summary;
 
 pub use bisect::{Bisection, Round};
 pub use cost::Cost;
-pub use packet::{End, Ends, Packet, Step, Thread, Way};
+pub use packet::{End, Ends, Packet, StageName, Step, Thread, Way};
 pub use summary::{Path, StageTimes, Times};
 
 use nix::net::if_::if_nameindex;
 use packet::Context;
 use programs::{ProgramError, Programs};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use shunt_api::{Network, Proto, Selection};
 use shunt_bpf::attach::{self, Hook};
 use shunt_lab::Conditions;
@@ -64,7 +64,7 @@ pub struct Request {
 }
 
 /// What was traced.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// Duration in seconds.
     pub seconds: f64,
@@ -86,12 +86,14 @@ pub struct Report {
     pub cost_unknown: Option<String>,
     /// The search for the function that takes the time.
     pub bisection: Option<Bisection>,
+    /// Why the worst stage could not be searched.
+    pub bisection_failed: Option<String>,
     /// Kernel, CPUs and load of the machine during the trace.
     pub conditions: Conditions,
 }
 
 /// Cost of tracing for the packets that were seen.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TraceCost {
     /// Cost of single probes, as measured.
     #[serde(flatten)]
@@ -107,7 +109,7 @@ pub struct TraceCost {
 }
 
 /// Packets and events that are not part of the report.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
     /// Packets that were not traced because their slot was in use.
     pub slots_busy: u64,
@@ -192,9 +194,12 @@ pub fn run(request: &Request, stop: &AtomicBool, started: impl FnOnce()) -> Resu
     let round_trips = summary::round_trips(&packets, request.sample == 1);
     paths.extend(summary::paths(&round_trips, name));
     let rows = paths.iter().map(|path| rows(path, &packets, &round_trips, &name, request.rows)).collect();
-    let bisection = match (request.bisect, stop.load(Ordering::Relaxed)) {
-        (true, false) => Some(bisect::run(plan, &ports, &paths, &packets, name, stop)?),
-        _ => None,
+    let (bisection, bisection_failed) = match (request.bisect, stop.load(Ordering::Relaxed)) {
+        (true, false) => match bisect::run(plan, &ports, &paths, &packets, name, stop) {
+            Ok(found) => (Some(found), None),
+            Err(error) => (None, Some(error.to_string())),
+        },
+        _ => (None, None),
     };
     let done = packets.iter().filter(|packet| packet.end == End::Done).count();
     let (cost, cost_unknown) = match cost {
@@ -212,6 +217,7 @@ pub fn run(request: &Request, stop: &AtomicBool, started: impl FnOnce()) -> Resu
         cost,
         cost_unknown,
         bisection,
+        bisection_failed,
         conditions: Conditions::of_this_machine(),
     })
 }

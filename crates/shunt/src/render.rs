@@ -182,6 +182,7 @@ impl Answer {
                 Some(Failure::new(FailureCode::BadConfig, why))
             }
             Self::Checked(report) => check::failure(report),
+            Self::Traced(report) => trace::failure(report),
             _ => None,
         }
     }

@@ -11,6 +11,7 @@ mount -t devpts pts /dev/pts
 ln -s /proc/self/fd /dev/fd
 ln -s /proc/self/fd/0 /dev/stdin
 mount -t cgroup2 cgroup /sys/fs/cgroup
+[ ! -d /sys/kernel/tracing ] || mount -t tracefs tracing /sys/kernel/tracing
 ip link set lo up
 for module in $(echo "${MODULES:-}" | tr , ' '); do modprobe "$module"; done
 # The kernel does not load these on demand.

@@ -28,7 +28,7 @@ pub struct Options {
 }
 
 /// The tests to run, by test program: title of the row in docs/kernels.md, and name of the test.
-const TESTS: [(&str, &[(&str, &str)]); 3] = [
+const TESTS: [(&str, &[(&str, &str)]); 4] = [
     (
         "forwarding",
         &[
@@ -119,10 +119,32 @@ const TESTS: [(&str, &[(&str, &str)]); 3] = [
             ("twins, VLANs and IPsec, engine auto", "auto_cannot_be_told_from_linux"),
         ],
     ),
+    (
+        "lab",
+        &[
+            (
+                "trace: slow path",
+                "trace::every_forwarded_packet_is_followed_and_takes_no_longer_than_its_latency",
+            ),
+            ("trace: engine tc", "trace::packets_of_the_tc_engine_are_fast_beside_slow_ones"),
+            (
+                "trace: engine xdp",
+                "trace::frames_of_the_xdp_engine_are_followed_where_the_kernel_shows_their_entry",
+            ),
+            ("trace: local TCP", "trace::local_tcp_is_followed_from_the_send_call_to_the_wire_and_back"),
+            (
+                "trace: the function that takes the time",
+                "trace::bisecting_names_the_function_or_says_what_the_kernel_lacks",
+            ),
+        ],
+    ),
 ];
 /// Tests that need XDP.
-const XDP_ONLY: [&str; 2] =
-    ["qdisc_kinds::a_queue_of_mq_with_a_qdisc_of_its_own_is_not_bypassed", "xdp_cannot_be_told_from_linux"];
+const XDP_ONLY: [&str; 3] = [
+    "qdisc_kinds::a_queue_of_mq_with_a_qdisc_of_its_own_is_not_bypassed",
+    "xdp_cannot_be_told_from_linux",
+    "trace::frames_of_the_xdp_engine_are_followed_where_the_kernel_shows_their_entry",
+];
 /// The probe of what these tests need.
 const XDP_PROBE: &str = "XDP feature events";
 /// Result of a test that did not end.

@@ -11,7 +11,7 @@ use super::{
     programs::Programs,
     summary::Times,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, sync::atomic::AtomicBool, time::Duration};
 
 /// Packets that a round needs, and the longest time that it waits for them.
@@ -24,7 +24,7 @@ const SAMPLE: u32 = 8;
 const NOT_SEARCHED: [&str; 4] = ["away", "completion", "wake", "read"];
 
 /// The search of a stage.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bisection {
     /// The way of the packets.
     pub way: Way,
@@ -46,7 +46,7 @@ pub struct Bisection {
 }
 
 /// A round of the search: a stretch of the stage, cut in two by a probe.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Round {
     /// The function whose entry begins the stretch; None for the beginning of the stage.
     pub from: Option<String>,

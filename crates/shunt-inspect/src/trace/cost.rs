@@ -7,7 +7,7 @@ use super::{
     programs::{Programs, netns},
 };
 use nix::sched::{CloneFlags, setns, unshare};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{
     fs::File,
     io,
@@ -25,7 +25,7 @@ const NO_NETNS: u32 = 0;
 const NEVER: u32 = 1 << 30;
 
 /// What the probes cost.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// A probe that a packet passes which is not traced.
     pub probe_ns: f64,

@@ -1,7 +1,7 @@
 //! Packets: their records, with names for stages.
 
 use super::abi::{Event, Record, Tuple, end, flag, stage};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use shunt_bpf::abi::Plain;
 use std::{
     fmt,
@@ -9,7 +9,7 @@ use std::{
 };
 
 /// How a packet went through this machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// Forwarded by Linux.
@@ -43,7 +43,7 @@ impl fmt::Display for Way {
 }
 
 /// How a packet ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
     /// Transmitted or received.
@@ -58,11 +58,15 @@ pub enum End {
     Passed,
 }
 
+/// The name of a stage: one of a fixed list.
+pub type StageName = &'static str;
+
 /// A step of a packet: a stage that ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// The stage, such as `qdisc`.
-    pub stage: &'static str,
+    #[serde(deserialize_with = "stage_by_name")]
+    pub stage: StageName,
     /// How long it took.
     pub ns: u64,
     /// The thread that ran when it ended.
@@ -82,7 +86,7 @@ pub struct Step {
 pub struct Thread([u8; 16]);
 
 /// Addresses and ports of a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ends {
     /// IP protocol number.
     pub protocol: u8,
@@ -93,7 +97,7 @@ pub struct Ends {
 }
 
 /// A packet that was traced.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Packet {
     /// When it was first seen, on CLOCK_MONOTONIC.
     pub began_ns: u64,
@@ -254,6 +258,8 @@ fn stage_name(before: u32, now: u32, way: Way, context: &Context) -> &'static st
     }
 }
 
+/// The name of all further stages.
+pub(super) const OTHER: &str = "other";
 /// All names of stages, in the order of a packet's way.
 pub(super) const STAGES: [&str; 27] = [
     "xdp-frame",
@@ -302,6 +308,24 @@ impl Serialize for Thread {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
+}
+
+impl<'de> Deserialize<'de> for Thread {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let mut name = [0; 16];
+        let room =
+            name.get_mut(..text.len()).ok_or_else(|| D::Error::custom("a thread's name has 16 bytes"))?;
+        room.copy_from_slice(text.as_bytes());
+        Ok(Self(name))
+    }
+}
+
+/// Reads the name of a stage.
+pub(super) fn stage_by_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<StageName, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let known = STAGES.into_iter().chain([OTHER]).find(|stage| *stage == text);
+    known.ok_or_else(|| D::Error::custom(format!("{text} is not a stage")))
 }
 
 fn ends(tuple: &Tuple) -> Option<Ends> {

@@ -9,7 +9,7 @@
 use super::abi::{self, COOKIE_NUMBER_BITS};
 use libbpf_rs::{
     ErrorKind, KprobeMultiOpts, Link, MapCore, MapFlags, MapHandle, NetfilterOpts, Object, ObjectBuilder,
-    OpenObject, RingBuffer, RingBufferBuilder,
+    OpenObject, ProgramType, RingBuffer, RingBufferBuilder,
     query::{ProgInfoIter, ProgInfoQueryOptions},
 };
 use shunt_bpf::{abi::Plain, verifier};
@@ -36,7 +36,10 @@ const XDP: Source = object!("trace_xdp");
 const PROBE: Source = object!("trace_probe");
 
 /// Maps that all objects share; the others are private to one object.
-const SHARED: [&str; 5] = [KEYS, RECORDS, "trace_ring", "trace_losses", GATE];
+const SHARED: [&str; 6] = [KEYS, RECORDS, "trace_ring", "trace_losses", "trace_frames", GATE];
+/// The sections with what programs are told.
+const PLAN: &str = ".rodata";
+const PROBES: &str = ".rodata.probes";
 const GATE: &str = "trace_gate";
 const RECORDS: &str = "trace_records";
 const KEYS: &str = "trace_keys";
@@ -137,12 +140,19 @@ pub(super) struct Programs {
 impl Programs {
     /// Loads all programs that this kernel takes.
     pub(super) fn load(mut plan: abi::Plan, ports: &[u32]) -> Result<Self, ProgramError> {
+        // libbpf would print which tracepoints do not exist.
+        verifier::capture_log();
         let mut maps = BTreeMap::new();
         let mut missing = Missing::new();
         let mut points = Vec::new();
-        let skb = load(SKB, plan.bytes(), &mut maps, absent(&SKB_TRACEPOINTS), |_| Ok(()))?;
+        let has_hooks = ProgramType::Netfilter.is_supported().unwrap_or(true);
+        let mut left_out = absent(&SKB_TRACEPOINTS);
+        if !has_hooks {
+            left_out.extend(PRIORITIES.map(|(name, ..)| name));
+            without_hooks(&mut missing, "this kernel has none");
+        }
+        let skb = load(SKB, (PLAN, plan.bytes()), &mut maps, left_out, |_| Ok(()))?;
         let mut on_loopback = trace(0, &SKB_TRACEPOINTS, &mut points, &mut missing);
-        on_loopback += PRIORITIES.len() * HOOKS_ON_LOOPBACK;
         let mut objects = vec![skb];
 
         plan.xdp_entry = 1;
@@ -162,11 +172,12 @@ impl Programs {
         plan.xdp_entry = (objects.len() > 1).into();
         let mut left_out = absent(&XDP_TRACEPOINTS);
         left_out.extend(XDP_ENDS);
-        let xdp = load(XDP, plan.bytes(), &mut maps, left_out, |_| Ok(()))?;
+        let xdp = load(XDP, (PLAN, plan.bytes()), &mut maps, left_out, |_| Ok(()))?;
         trace(objects.len(), &XDP_TRACEPOINTS, &mut points, &mut missing);
         objects.push(xdp);
         // Hooks come last, so that a kernel that refuses them has everything else.
-        for (name, priority, step) in PRIORITIES {
+        for (name, priority, step) in PRIORITIES.into_iter().filter(|_| has_hooks) {
+            on_loopback += HOOKS_ON_LOOPBACK;
             for family in [NFPROTO_IPV4, NFPROTO_IPV6] {
                 points.extend((0..HOOKS).map(|hook| Point::Hook(name, family, hook, priority, step)));
             }
@@ -200,10 +211,7 @@ impl Programs {
             }
         }
         if let Some(error) = refused {
-            let why = format!("BPF programs of netfilter (Linux 6.4): {}", error.why);
-            for stage in ["prerouting", "routing", "forward", "local-in", "local-out", "postrouting"] {
-                self.missing.insert(stage.to_owned(), why.clone());
-            }
+            without_hooks(&mut self.missing, &error.why);
             self.points.retain(|point| matches!(point, Point::Trace(..)));
             self.on_loopback -= PRIORITIES.len() * HOOKS_ON_LOOPBACK;
         }
@@ -258,7 +266,7 @@ impl Programs {
     /// all functions if it refuses one, so those that cannot be probed are found by halving, and left out.
     pub(super) fn probe(&mut self, functions: &[(String, u16)], window: u32) -> Result<(), ProgramError> {
         let probes = abi::Probes { register_at: REGISTERS_AT, window };
-        let object = load(PROBE, probes.bytes(), &mut self.maps, Vec::new(), |_| Ok(()))?;
+        let object = load(PROBE, (PROBES, probes.bytes()), &mut self.maps, Vec::new(), |_| Ok(()))?;
         let numbered: Vec<(u64, &(String, u16))> = (0..).zip(functions).collect();
         let attached = self.links.len();
         let outcome = probe_all(&object, &numbered, &mut self.links);
@@ -321,11 +329,11 @@ fn exists(tracepoint: &str) -> bool {
     unsafe { libbpf_sys::libbpf_find_vmlinux_btf_id(name.as_ptr(), libbpf_sys::BPF_TRACE_RAW_TP) >= 0 }
 }
 
-/// Loads an object without the programs of these names. Its maps are those of objects that were loaded before, if they are
+/// Loads an object without the programs of these names, with these constants in a section. Its maps are those of objects that were loaded before, if they are
 /// shared.
 fn load(
     (name, bytes): Source,
-    constants: &[u8],
+    (section, constants): (&str, &[u8]),
     maps: &mut BTreeMap<String, MapHandle>,
     left_out: Vec<&'static str>,
     prepare: impl FnOnce(&mut OpenObject) -> Result<(), ProgramError>,
@@ -342,7 +350,7 @@ fn load(
         if let Some(shared) = maps.get(&map_name) {
             map.reuse_fd(shared.as_fd()).map_err(wrong)?;
         }
-        if map_name.ends_with(".rodata") {
+        if map_name.ends_with(section) {
             if let Some(initial) = map.initial_value_mut() {
                 initial[..constants.len()].copy_from_slice(constants);
             }
@@ -362,6 +370,13 @@ fn load(
         }
     }
     Ok(object)
+}
+
+/// Notes the stages that only hooks of netfilter show.
+fn without_hooks(missing: &mut Missing, why: &str) {
+    for stage in ["prerouting", "routing", "forward", "local-in", "local-out", "postrouting"] {
+        missing.insert(stage.to_owned(), format!("BPF programs of netfilter (Linux 6.4): {why}"));
+    }
 }
 
 /// Adds the tracepoints that this kernel has. Returns how many of them a packet on loopback passes.
@@ -413,7 +428,10 @@ fn probe_all(
         }
         Err(error)
             if functions.len() <= 1
-                || !matches!(error.kind(), ErrorKind::Other | ErrorKind::InvalidInput) =>
+                || !matches!(
+                    error.kind(),
+                    ErrorKind::Other | ErrorKind::InvalidInput | ErrorKind::NotFound
+                ) =>
         {
             Err(failed("probing functions of the kernel (kprobe.multi)", &error))
         }
@@ -453,7 +471,7 @@ fn follow_xdp(
         forbidden: e.kind() == io::ErrorKind::PermissionDenied,
     })?;
     let left_out = XDP_TRACEPOINTS.iter().map(|one| one.program).collect();
-    load(XDP, constants, maps, left_out, |open| {
+    load(XDP, (PLAN, constants), maps, left_out, |open| {
         for mut program in
             open.progs_mut().filter(|program| XDP_ENDS.iter().any(|end| program.name() == *end))
         {
@@ -484,10 +502,12 @@ fn skipped_runs(fd: std::os::fd::BorrowedFd<'_>) -> Option<u64> {
 }
 
 fn failed(doing: &str, error: &libbpf_rs::Error) -> ProgramError {
-    let forbidden = error.kind() == ErrorKind::PermissionDenied;
-    let why = match verifier::last_reason() {
-        Some(reason) => format!("{error} ({reason})"),
-        None => error.to_string(),
+    let reason = verifier::last_reason();
+    // The verifier refuses with the same error as a kernel that allows nothing.
+    let forbidden = error.kind() == ErrorKind::PermissionDenied && reason.is_none();
+    let why = match reason {
+        Some(reason) => format!("{error:#} ({reason})"),
+        None => format!("{error:#}"),
     };
     ProgramError { doing: doing.to_owned(), why, forbidden }
 }

@@ -1,11 +1,11 @@
 //! Percentiles of stages, for each way of packets through the machine.
 
-use super::packet::{End, Packet, STAGES, Step, Thread, Way};
-use serde::Serialize;
+use super::packet::{End, OTHER, Packet, STAGES, StageName, Step, Thread, Way, stage_by_name};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Times of a stage, or of whole packets.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     /// Number of packets.
     pub count: usize,
@@ -22,10 +22,11 @@ pub struct Times {
 }
 
 /// A stage of the packets of one path.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StageTimes {
     /// The name of the stage, as in the tables and in docs/guide/trace.md.
-    pub stage: &'static str,
+    #[serde(deserialize_with = "stage_by_name")]
+    pub stage: StageName,
     /// Times of the packets that passed it.
     #[serde(flatten)]
     pub times: Times,
@@ -36,7 +37,7 @@ pub struct StageTimes {
 }
 
 /// Packets of one way between the same devices, in one direction.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Path {
     /// How the packets crossed the machine: forwarded, sent or received, and by which path.
     pub way: Way,
@@ -126,7 +127,7 @@ fn path(way: Way, from: Option<String>, to: Option<String>, packets: &[&Packet])
     }
     let stages = by_stage.into_iter().filter_map(|(place, (values, threads))| {
         Some(StageTimes {
-            stage: STAGES.get(place).unwrap_or(&"other"),
+            stage: STAGES.get(place).copied().unwrap_or(OTHER),
             share_ns: values.iter().map(|value| *value as f64).sum::<f64>() / complete.len() as f64,
             times: Times::from_values(values),
             thread: threads.into_iter().max_by_key(|(_, count)| *count)?.0,

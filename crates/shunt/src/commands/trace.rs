@@ -87,7 +87,6 @@ fn failure(error: TraceError) -> Failure {
         TraceError::NoDevice(_) => FailureCode::PortMissing,
         TraceError::NotAllowed(_) => FailureCode::NotRoot,
         TraceError::Programs(_) => FailureCode::KernelTooOld,
-        TraceError::Bisect(_) => FailureCode::Usage,
         _ => FailureCode::Internal,
     };
     Failure::new(code, error.to_string())

@@ -1,7 +1,8 @@
 //! The text of `shunt trace`: percentiles with the paths side by side, then single packets with a column for each stage.
 
 use super::columns::align;
-use shunt_inspect::trace::{Bisection, Lost, Packet, Path, Report, Round};
+use shunt_api::{Failure, FailureCode};
+use shunt_inspect::trace::{Bisection, Lost, Packet, Path, Report, Round, StageName};
 use std::fmt::Write;
 
 pub(super) fn describe(report: &Report) -> String {
@@ -28,33 +29,58 @@ pub(super) fn describe(report: &Report) -> String {
     text
 }
 
-fn title(path: &Path) -> String {
+/// The failure with which the command ends, if the search was impossible.
+pub(super) fn failure(report: &Report) -> Option<Failure> {
+    report.bisection_failed.clone().map(|why| Failure::new(FailureCode::Usage, why))
+}
+
+pub(super) fn title(path: &Path) -> String {
     let place = |name: &Option<String>| name.clone().unwrap_or_else(|| "here".to_owned());
     format!("{} {} > {}", path.way, place(&path.from), place(&path.to))
 }
 
-/// Stages in rows, and for each path its mean share, median and 99th percentile.
+/// The paths side by side.
 fn percentiles(paths: &[Path]) -> String {
+    let names: Vec<String> = paths.iter().map(title).collect();
+    let mut head = vec!["stage (us)".to_owned()];
+    for _ in paths {
+        head.extend(COLUMNS.map(str::to_owned));
+    }
+    let table: Vec<Vec<String>> = [head].into_iter().chain(stage_rows(paths)).collect();
+    // One line for each path: the columns below have the same order.
+    format!("{}\n{}", names.join(" | "), align("<>", &table))
+}
+
+/// What a path has for each stage, in microseconds.
+pub(super) const COLUMNS: [&str; 4] = ["share", "p50", "p99", "max"];
+
+/// The stages of these paths, in the order in which packets pass them.
+pub(super) fn stages(paths: &[Path]) -> Vec<StageName> {
     let mut stages: Vec<&str> = Vec::new();
     for path in paths {
-        let mut at = 0;
-        for stage in &path.stages {
-            // A stage that another path has already is at its place; a new one follows the one before it.
-            match stages.iter().position(|name| *name == stage.stage) {
-                Some(place) => at = place + 1,
-                None => {
-                    stages.insert(at, stage.stage);
-                    at += 1;
-                }
+        in_order(&mut stages, path.stages.iter().map(|stage| stage.stage));
+    }
+    stages
+}
+
+/// Adds further stages: one that is there already is at its place, and a new one follows the one before it.
+fn in_order(stages: &mut Vec<StageName>, further: impl Iterator<Item = StageName>) {
+    let mut at = 0;
+    for stage in further {
+        match stages.iter().position(|name| *name == stage) {
+            Some(place) => at = place + 1,
+            None => {
+                stages.insert(at, stage);
+                at += 1;
             }
         }
     }
-    let mut head = vec!["stage (us)".to_owned()];
-    for _ in paths {
-        head.extend(["share", "p50", "p99", "max"].map(str::to_owned));
-    }
-    let mut table = vec![head];
-    for stage in stages {
+}
+
+/// A row for each stage, with its name and [`COLUMNS`] for each path; then totals, and numbers of packets.
+pub(super) fn stage_rows(paths: &[Path]) -> Vec<Vec<String>> {
+    let mut table = Vec::new();
+    for stage in stages(paths) {
         let mut row = vec![stage.to_owned()];
         for path in paths {
             match path.stages.iter().find(|one| one.stage == stage) {
@@ -84,28 +110,13 @@ fn percentiles(paths: &[Path]) -> String {
         packets.extend([path.packets.to_string(), dropped, String::new(), String::new()]);
     }
     table.push(packets);
-    titles(paths) + &align("<>", &table)
-}
-
-/// One line for each path: the columns below have the same order.
-fn titles(paths: &[Path]) -> String {
-    let names: Vec<String> = paths.iter().map(title).collect();
-    format!("{}\n", names.join(" | "))
+    table
 }
 
 fn rows(packets: &[Packet]) -> String {
     let mut stages: Vec<&str> = Vec::new();
     for packet in packets {
-        let mut at = 0;
-        for step in &packet.steps {
-            match stages.iter().position(|name| *name == step.stage) {
-                Some(place) => at = place + 1,
-                None => {
-                    stages.insert(at, step.stage);
-                    at += 1;
-                }
-            }
-        }
+        in_order(&mut stages, packet.steps.iter().map(|step| step.stage));
     }
     let mut table = vec![vec!["packet".to_owned(), "thread".to_owned()]];
     table[0].extend(stages.iter().map(|stage| (*stage).to_owned()));
@@ -165,7 +176,8 @@ fn bisection(found: &Bisection) -> String {
     text
 }
 
-fn footer(report: &Report) -> String {
+/// What tracing cost and lost, and what it could not see.
+pub(super) fn footer(report: &Report) -> String {
     let mut text = String::new();
     match (&report.cost, &report.cost_unknown) {
         (Some(cost), _) => {
