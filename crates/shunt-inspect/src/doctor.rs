@@ -12,6 +12,7 @@ pub use rules::{RULES, Rule};
 pub use system::{IdleState, Load, LoadStep, OtherPort, System};
 
 use serde::{Deserialize, Serialize};
+use std::fmt::{self, Display, Formatter};
 
 /// A problem that a rule found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +43,16 @@ pub enum Certainty {
     Likely,
     /// The evidence leads to the problem with some traffic only.
     Possible,
+}
+
+impl Display for Certainty {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Certain => "certain",
+            Self::Likely => "likely",
+            Self::Possible => "possible",
+        })
+    }
 }
 
 /// All findings, the most certain first.

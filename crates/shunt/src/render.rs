@@ -43,7 +43,9 @@ pub(crate) use link::{LinkChange, LinkScreen};
 pub(crate) use model::{ModelPoint, Modelled};
 pub(crate) use next::Next;
 pub(crate) use registers::{Listed, Registers, Value, Written};
-pub(crate) use report::{ModelSource, Report, ReportForm, Source, document as report_document};
+pub(crate) use report::{
+    InspectionSource, ModelSource, Report, ReportForm, Source, document as report_document,
+};
 use serde::Serialize;
 use shunt_api::{
     Connection, Count, DryRun, Explanation, Failure, FailureCode, ProbeReport, QosStatus, StaticTable,

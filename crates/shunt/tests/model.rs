@@ -111,7 +111,7 @@ fn a_report_shows_predictions_in_a_section_of_their_own() {
         format!("{} written, from 6 files\n", path("page.html"))
     );
     let page = fs::read_to_string(path("page.html")).unwrap();
-    let (measured_part, rest) = page.split_once("<section class=\"model\"").unwrap();
+    let (measured_part, rest) = page.split_once("<section id=\"model-1\"").unwrap();
     let (models, after) = rest.rsplit_once("<section id=\"files\"").unwrap();
     assert_eq!((models.matches("<h2>").count(), measured_part.matches("<article").count() > 0), (5, true));
     assert!(models.matches("<h2>").count() == models.matches(": model, not a measurement</h2>").count());

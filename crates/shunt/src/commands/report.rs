@@ -2,7 +2,7 @@
 
 use crate::{
     failure::{bad_file, usage},
-    render::{self, Answer, ModelSource, Report, ReportForm, Source},
+    render::{self, Answer, InspectionSource, ModelSource, Report, ReportForm, Source},
 };
 use clap::Args;
 use shunt_api::Failure;
@@ -16,8 +16,7 @@ use std::{
 /// no script.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Files of results, directories of campaigns, or predictions that `shunt model ... --json` printed. Two directories are compared
-    /// step by step; predictions have a section of their own.
+    /// Files of results, directories of campaigns, or what `shunt model`, `link`, `doctor`, `check` and `trace` printed with --json. Two directories are compared step by step; files without measured runs have sections of their own.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Write the report to this file [default: standard output].
@@ -47,11 +46,8 @@ impl Reporting {
             (Some(_), true) => return Err(usage("--json means --format json; leave out one of them")),
         };
         let report = read(&typed.files)?;
-        if let (ReportForm::Csv, Some(model)) = (form, report.models.first()) {
-            return Err(usage(format!(
-                "--format csv has a line for each measured run, and {} has none",
-                model.file
-            )));
+        if let (ReportForm::Csv, Some(file)) = (form, report.further_files().next()) {
+            return Err(usage(format!("--format csv has a line for each measured run, and {file} has none")));
         }
         if let Some(output) = &typed.output {
             // The report must not overwrite the results.
@@ -71,20 +67,23 @@ impl Reporting {
         let Some(path) = output else { return Ok(Answer::Report(Box::new(report), form)) };
         let document = render::report_document(&report, form)?;
         fs::write(&path, document).map_err(|error| bad_file(&path, error))?;
-        Ok(Answer::Reported { path, files: report.files.len() + report.models.len() })
+        Ok(Answer::Reported { path, files: report.count() })
     }
 }
 
 /// Reads files of results, and all files of directories. Fails at the first file that cannot be reported on.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
-    let (mut sources, mut models) = (Vec::new(), Vec::new());
+    let (mut sources, mut models, mut inspections) = (Vec::new(), Vec::new(), Vec::new());
     for (nth, path) in paths.iter().enumerate() {
         let letter = Source::letter(nth);
         if !path.is_dir() {
             let (text, file) = (text(path)?, path.display().to_string());
-            match ModelSource::parse(&letter, &file, &text) {
-                Some(model) => models.push(model),
-                None => sources.push(source(letter, path, text)?),
+            if let Some(model) = ModelSource::parse(&letter, &file, &text) {
+                models.push(model);
+            } else if let Some(inspection) = InspectionSource::parse(&letter, &file, &text) {
+                inspections.push(inspection);
+            } else {
+                sources.push(source(letter, path, text)?);
             }
             continue;
         }
@@ -94,7 +93,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
         }
     }
     let mut report = Report::new(sources);
-    report.models = models;
+    (report.models, report.inspections) = (models, inspections);
     Ok(report)
 }
 

@@ -6,12 +6,7 @@ use shunt_inspect::check::{Outcome, Report};
 use std::fmt::Write;
 
 pub(super) fn describe(report: &Report) -> String {
-    let mut text = report.port.clone();
-    if !report.driver.is_empty() {
-        text += &format!(", driver {}", report.driver);
-    }
-    text +=
-        &report.peer.as_ref().map_or(", no other end\n".to_owned(), |peer| format!(", other end {peer}\n"));
+    let mut text = head(report) + "\n";
     for case in &report.cases {
         let outcome = format!("{:<10}", case.outcome);
         let outcome = match case.outcome {
@@ -22,16 +17,26 @@ pub(super) fn describe(report: &Report) -> String {
         let _ = writeln!(text, "{outcome}  {:<12}  {:5.1} s  {}", case.case, case.seconds, case.title);
         let _ = writeln!(text, "            {}", case.evidence);
     }
+    text + &totals(report) + "\n"
+}
+
+/// The port, its driver and its other end.
+pub(super) fn head(report: &Report) -> String {
+    let driver = if report.driver.is_empty() { String::new() } else { format!(", driver {}", report.driver) };
+    let peer = report.peer.as_ref().map_or(", no other end".to_owned(), |peer| format!(", other end {peer}"));
+    format!("{}{driver}{peer}", report.port)
+}
+
+/// How many cases had each outcome.
+pub(super) fn totals(report: &Report) -> String {
     let count = |outcome| report.count(outcome);
-    let _ = writeln!(
-        text,
+    format!(
         "{} passed, {} failed, {} impossible, {} could not be carried out",
         count(Outcome::Pass),
         count(Outcome::Fail),
         count(Outcome::Impossible),
         count(Outcome::Error)
-    );
-    text
+    )
 }
 
 /// The failure with which the command ends, if a case did not pass.

@@ -1,12 +1,15 @@
 //! The text of `shunt doctor`.
 
 use super::style;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use shunt_inspect::doctor::{Certainty, Finding, Load};
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Display, Formatter},
+};
 
 /// What was found at a port.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Diagnosis {
     pub(crate) port: String,
     pub(crate) findings: Vec<Found>,
@@ -17,7 +20,7 @@ pub(crate) struct Diagnosis {
 }
 
 /// A finding, and what its fix gains.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Found {
     #[serde(flatten)]
     pub(crate) finding: Finding,
@@ -27,7 +30,7 @@ pub(crate) struct Found {
 }
 
 /// What a fix gains by the model: a prediction, not a measurement.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Gain {
     /// The board of the model.
     pub(crate) case: String,
@@ -44,46 +47,68 @@ pub(super) fn describe(all: &[Diagnosis], verbose: bool) -> String {
 }
 
 fn describe_one(diagnosis: &Diagnosis, verbose: bool) -> String {
-    let Diagnosis { port, findings, load, lacking } = diagnosis;
-    let mut text = match findings.len() {
-        0 => format!("{port}: nothing found\n"),
-        1 => format!("{port}: 1 finding\n"),
-        count => format!("{port}: {count} findings\n"),
-    };
-    if let Some(load) = load {
-        text += &load.doubts.iter().map(|doubt| format!("  doubt: {doubt}\n")).collect::<String>();
-        for step in &load.steps {
-            text += &format!(
-                "  at {} Mbit/s: {:.2} % lost\n",
-                step.offered_bps / 1_000_000,
-                step.loss_ratio * 100.0
-            );
-        }
-    }
-    text += &findings.iter().map(found).collect::<String>();
+    let lines = |lines: Vec<String>| lines.iter().map(|line| format!("  {line}\n")).collect::<String>();
+    let mut text = head(diagnosis) + "\n";
+    text += &lines(observations(diagnosis));
+    text += &diagnosis.findings.iter().map(found).collect::<String>();
     if verbose {
-        text +=
-            &lacking.iter().map(|(what, why)| format!("  not seen: {what} ({why})\n")).collect::<String>();
-    } else if !lacking.is_empty() {
-        text += &format!("  not seen: {}\n", lacking.keys().cloned().collect::<Vec<_>>().join(", "));
+        text += &lines(not_seen(diagnosis));
+    } else if !diagnosis.lacking.is_empty() {
+        let names: Vec<&str> = diagnosis.lacking.keys().map(String::as_str).collect();
+        text += &format!("  not seen: {}\n", names.join(", "));
     }
     text
 }
 
-fn found(Found { finding, gain }: &Found) -> String {
-    let certainty = match finding.certainty {
-        Certainty::Certain => style::bad("certain"),
-        Certainty::Likely => style::warning("likely"),
-        Certainty::Possible => "possible".to_owned(),
-    };
-    let gain = gain.as_ref().map_or(String::new(), |gain| {
-        format!(
-            "    model, not a measurement: {:.0} Mbit/s ({:.1} % lost) now, {:.0} Mbit/s ({:.1} % lost) with the fix; {}, {}\n",
-            gain.now_mbps, gain.now_loss_percent, gain.fixed_mbps, gain.fixed_loss_percent, gain.case, gain.offered
-        )
+/// The port, and how much was found.
+pub(super) fn head(Diagnosis { port, findings, .. }: &Diagnosis) -> String {
+    match findings.len() {
+        0 => format!("{port}: nothing found"),
+        1 => format!("{port}: 1 finding"),
+        count => format!("{port}: {count} findings"),
+    }
+}
+
+/// What happened while the doctor looked.
+pub(super) fn observations(diagnosis: &Diagnosis) -> Vec<String> {
+    let Some(load) = &diagnosis.load else { return Vec::new() };
+    let doubts = load.doubts.iter().map(|doubt| format!("doubt: {doubt}"));
+    let steps = load.steps.iter().map(|step| {
+        format!("at {} Mbit/s: {:.2} % lost", step.offered_bps / 1_000_000, step.loss_ratio * 100.0)
     });
+    doubts.chain(steps).collect()
+}
+
+/// What could not be seen, and why.
+pub(super) fn not_seen(diagnosis: &Diagnosis) -> Vec<String> {
+    diagnosis.lacking.iter().map(|(what, why)| format!("not seen: {what} ({why})")).collect()
+}
+
+fn found(Found { finding, gain }: &Found) -> String {
+    let certainty = finding.certainty.to_string();
+    let certainty = match finding.certainty {
+        Certainty::Certain => style::bad(certainty),
+        Certainty::Likely => style::warning(certainty),
+        Certainty::Possible => certainty,
+    };
+    let gain = gain.as_ref().map_or(String::new(), |gain| format!("    {gain}\n"));
     format!(
         "  {} ({certainty}): {}\n    seen: {}\n    cost: {}\n    fix: {}\n{gain}    source: {}\n",
         finding.rule, finding.title, finding.evidence, finding.cost, finding.fix, finding.source
     )
+}
+
+impl Display for Gain {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "model, not a measurement: {:.0} Mbit/s ({:.1} % lost) now, {:.0} Mbit/s ({:.1} % lost) with the fix; {}, {}",
+            self.now_mbps,
+            self.now_loss_percent,
+            self.fixed_mbps,
+            self.fixed_loss_percent,
+            self.case,
+            self.offered
+        )
+    }
 }

@@ -16,7 +16,7 @@ pub(crate) use benches::{concurrent, sizes, sweep};
 pub(crate) use campaign::campaign;
 pub(crate) use compare::comparison;
 pub(crate) use generate::traffic;
-pub(crate) use inspect::{diagnoses, link, register};
+pub(crate) use inspect::{checks, diagnoses, link, register, traced};
 pub(crate) use latency::latency;
 pub(crate) use preview::{dry_run, probe_report};
 pub(crate) use report::{report, result_file};

@@ -1,11 +1,11 @@
 //! The text of `shunt link`.
 
 use super::{columns::align, units};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use shunt_inspect::link::{Applied, Link, Rate};
 
 /// A port, and its rates.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LinkScreen {
     #[serde(flatten)]
     pub(crate) link: Link,
@@ -52,32 +52,45 @@ pub(super) fn describe_change(change: &LinkChange) -> String {
 }
 
 fn one(screen: &LinkScreen, verbose: bool) -> String {
-    let rates = rates(screen);
+    let indented = |rows: Vec<(String, String)>| {
+        let rows = rows.into_iter().map(|(name, text)| vec![format!("  {name}"), text]);
+        align("<<", &rows.collect::<Vec<_>>())
+    };
+    let rates = indented(rates(screen));
     if screen.rates_only {
         return format!("{} over {:.1} s\n{rates}", screen.link.nic.name, screen.seconds);
     }
+    let settings = indented(settings(screen, verbose));
+    format!("{}\n{settings}  rates over {:.1} s\n{rates}", head(screen), screen.seconds)
+}
+
+/// The port, its driver and its MTU.
+pub(super) fn head(screen: &LinkScreen) -> String {
+    let nic = &screen.link.nic;
+    let driver = nic.driver.as_deref().unwrap_or("driver unknown");
+    format!("{} ({driver}), MTU {}", nic.name, nic.mtu.unwrap_or(0))
+}
+
+/// What is set, by name.
+pub(super) fn settings(screen: &LinkScreen, verbose: bool) -> Vec<(String, String)> {
     let link = &screen.link;
-    let mut rows: Vec<Vec<String>> = Vec::new();
-    let mut row = |name: &str, text: String| rows.push(vec![format!("  {name}"), text]);
-    row("link", state(link));
-    row("modes", modes(link));
-    row("pause", pause(screen));
-    row("rings", rings(link));
-    row("coalescing", named(link, "coalescing", &link.coalesce));
-    row("channels", named(link, "channels", &link.channels));
-    row("offloads", offloads(link, verbose));
-    row("EEE", link.eee.clone().unwrap_or_else(|| lacking(link, "eee")));
-    row("queues", queues(link));
-    row("interrupts", irqs(link));
-    row("NAPI", napi(link));
-    row("qdisc", if link.qdiscs.is_empty() { lacking(link, "qdisc") } else { link.qdiscs.join(", ") });
-    let head = format!(
-        "{} ({}), MTU {}",
-        link.nic.name,
-        link.nic.driver.as_deref().unwrap_or("driver unknown"),
-        link.nic.mtu.unwrap_or(0)
-    );
-    format!("{head}\n{}  rates over {:.1} s\n{rates}", align("<<", &rows), screen.seconds)
+    let qdiscs = if link.qdiscs.is_empty() { lacking(link, "qdisc") } else { link.qdiscs.join(", ") };
+    [
+        ("link", state(link)),
+        ("modes", modes(link)),
+        ("pause", pause(screen)),
+        ("rings", rings(link)),
+        ("coalescing", named(link, "coalescing", &link.coalesce)),
+        ("channels", named(link, "channels", &link.channels)),
+        ("offloads", offloads(link, verbose)),
+        ("EEE", link.eee.clone().unwrap_or_else(|| lacking(link, "eee"))),
+        ("queues", queues(link)),
+        ("interrupts", irqs(link)),
+        ("NAPI", napi(link)),
+        ("qdisc", qdiscs),
+    ]
+    .map(|(name, text)| (name.to_owned(), text))
+    .to_vec()
 }
 
 /// One line for each port.
@@ -215,7 +228,7 @@ fn napi(link: &Link) -> String {
 }
 
 /// Packets and bytes of the port; then troubles; then interrupts and what the CPUs received.
-fn rates(screen: &LinkScreen) -> String {
+pub(super) fn rates(screen: &LinkScreen) -> Vec<(String, String)> {
     let port = &screen.link.nic.name;
     let of = |name: &str| {
         screen
@@ -231,13 +244,12 @@ fn rates(screen: &LinkScreen) -> String {
             units::bits_per_second((of(&format!("{name}_bytes")) * 8.0).round() as u64)
         )
     };
-    let mut rows =
-        vec![vec!["  received".to_owned(), direction("rx")], vec!["  sent".to_owned(), direction("tx")]];
+    let mut rows = vec![("received".to_owned(), direction("rx")), ("sent".to_owned(), direction("tx"))];
     let rest = screen.rates.iter().filter(|rate| !TRAFFIC.contains(&rate.counter.as_str()));
     let shown = rest.filter(|rate| rate.trouble || rate.device != *port);
     rows.extend(shown.map(|rate| {
         let mark = if rate.trouble { "  trouble" } else { "" };
-        vec![format!("  {} {}", rate.device, rate.counter), format!("{:.1}/s{mark}", rate.per_second)]
+        (format!("{} {}", rate.device, rate.counter), format!("{:.1}/s{mark}", rate.per_second))
     }));
-    align("<<", &rows)
+    rows
 }

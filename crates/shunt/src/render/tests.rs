@@ -121,6 +121,8 @@ fn every_text_matches_its_golden_file() {
     assert_golden("doctor.txt", &show(&examples::diagnoses(), VERBOSE));
     assert_golden("doctor.json", &show(&examples::diagnoses(), JSON));
     assert_golden("link.txt", &show(&examples::link(), TEXT));
+    assert_golden("check.txt", &show(&examples::checks(), TEXT));
+    assert_golden("trace.txt", &show(&examples::traced(), TEXT));
     assert_golden("up-dry-run.txt", &show(&Answer::DryRun(dry_run()), TEXT));
     assert_golden("up-dry-run-verbose.txt", &show(&Answer::DryRun(dry_run()), VERBOSE));
     assert_golden("probe.txt", &show(&Answer::Probed(Box::new(probe_report())), TEXT));

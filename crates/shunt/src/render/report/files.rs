@@ -1,6 +1,6 @@
 //! The data of a report: files of results, with the label that each gets.
 
-use super::model_file::ModelSource;
+use super::{inspection_file::InspectionSource, model_file::ModelSource};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use shunt_lab::{ReadError, Results};
@@ -15,9 +15,12 @@ pub(crate) struct Report {
     version: u32,
     /// In the order of the command line.
     pub(crate) files: Vec<Source>,
-    /// Files of predictions, in the same order. A report has at least one file of either kind.
+    /// Files of predictions, in the same order. A report has at least one file of some kind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) models: Vec<ModelSource>,
+    /// Files of what was seen at ports, in the same order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) inspections: Vec<InspectionSource>,
 }
 
 /// One file of results.
@@ -36,7 +39,18 @@ pub(crate) struct Source {
 
 impl Report {
     pub(crate) fn new(files: Vec<Source>) -> Self {
-        Self { format: "shunt-report", version: VERSION, files, models: Vec::new() }
+        Self { format: "shunt-report", version: VERSION, files, models: Vec::new(), inspections: Vec::new() }
+    }
+
+    /// The number of files, whatever they hold.
+    pub(crate) fn count(&self) -> usize {
+        self.files.len() + self.models.len() + self.inspections.len()
+    }
+
+    /// The files without measured runs.
+    pub(crate) fn further_files(&self) -> impl Iterator<Item = &str> {
+        let models = self.models.iter().map(|model| model.file.as_str());
+        models.chain(self.inspections.iter().map(|inspection| inspection.file.as_str()))
     }
 
     /// One line of JSON. The page of a report contains the same text.

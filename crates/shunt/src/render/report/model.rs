@@ -2,10 +2,11 @@
 //! measurements.
 
 use super::{
-    grid::{Line, percent},
+    grid::percent,
     model_file::{ModelSource, Predictions},
     plot::{self, Bar, Bars, Plot, Series, colour},
     reading::Figure,
+    section::{Section, SectionTable, figure, heads},
 };
 use crate::render::{
     ModelPoint,
@@ -17,49 +18,41 @@ use shunt_model::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A table of predictions, with its plots.
-pub(super) struct ModelView {
-    pub(super) name: String,
-    pub(super) heads: Vec<Line>,
-    pub(super) rows: Vec<Vec<String>>,
-    pub(super) notes: Vec<String>,
-    pub(super) plots: Vec<Figure>,
-}
-
 /// A quantity of a prediction.
 type Of = fn(&Prediction) -> f64;
 
-/// The colour of a head that is not that of a line.
-const NO_COLOUR: &str = "transparent";
+/// Stands below each plot.
+const REMARK: &str = "model, not a measurement";
 /// Bars for more rows are too small to read.
 const MOST_BARS: usize = 30;
 
-/// The tables of a file.
-pub(super) fn views(source: &ModelSource) -> Vec<ModelView> {
-    match &source.predictions {
+/// The section of a file.
+pub(super) fn section(nth: usize, source: &ModelSource) -> Section {
+    Section {
+        id: format!("model-{nth}"),
+        title: format!("{}: {REMARK}", source.label),
+        about: format!(
+            "{} holds predictions of shunt model. No figure of this section was measured, unless it says “published”.",
+            source.file
+        ),
+        tables: tables(&source.predictions),
+    }
+}
+
+fn tables(predictions: &Predictions) -> Vec<SectionTable> {
+    match predictions {
         Predictions::Points { points } => vec![of_points(points)],
         Predictions::Run { model, prediction } => {
             let point =
                 ModelPoint { settings: Vec::new(), prediction: prediction.clone(), explanation: None };
-            vec![ModelView { name: model.clone(), ..of_points(&[point]) }]
+            vec![SectionTable { name: model.clone(), ..of_points(&[point]) }]
         }
         Predictions::Fit { fit } => vec![of_fit(fit)],
         Predictions::Stories(stories) => stories.iter().flat_map(of_story).collect(),
     }
 }
 
-fn heads<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<Line> {
-    names.into_iter().map(|name| Line { name: name.to_owned(), colour: NO_COLOUR.to_owned() }).collect()
-}
-
-fn figure(name: &str, plot: Option<Plot>) -> Option<Figure> {
-    plot.map(|Plot { svg, unit }| Figure {
-        caption: format!("{name}, {unit}: model, not a measurement"),
-        svg,
-    })
-}
-
-fn of_points(points: &[ModelPoint]) -> ModelView {
+fn of_points(points: &[ModelPoint]) -> SectionTable {
     let names: BTreeSet<&str> =
         points.iter().flat_map(|point| &point.settings).map(|(name, _)| name.as_str()).collect();
     let setting = |point: &ModelPoint, name: &str| {
@@ -86,7 +79,7 @@ fn of_points(points: &[ModelPoint]) -> ModelView {
         }
         row
     };
-    ModelView {
+    SectionTable {
         name: "Predictions".to_owned(),
         heads: all,
         rows: points.iter().map(row).collect(),
@@ -120,7 +113,7 @@ fn plots_of_points(points: &[ModelPoint], names: &BTreeSet<&str>) -> Vec<Figure>
         let title = if which.is_empty() { name.to_owned() } else { format!("{name} ({})", which.join("; ")) };
         let series: Vec<Series> =
             lines.into_values().enumerate().map(|(nth, points)| Series { nth, points }).collect();
-        figure(&title, plot::course(&series, &[], &format!("{along}{unit}"), unit_of))
+        figure(&title, plot::course(&series, &[], &format!("{along}{unit}"), unit_of), REMARK)
     };
     let quantities: [(&str, &str, Of); 3] = [
         ("goodput", "bit/s", Prediction::total),
@@ -130,7 +123,7 @@ fn plots_of_points(points: &[ModelPoint], names: &BTreeSet<&str>) -> Vec<Figure>
     quantities.into_iter().filter_map(plot).collect()
 }
 
-fn of_fit(fit: &Fit) -> ModelView {
+fn of_fit(fit: &Fit) -> SectionTable {
     let rows = fit.parameters.iter().map(|one| {
         let high = one.high.map_or("unbounded".to_owned(), number);
         let sure = if one.determined { "yes" } else { "no" };
@@ -139,7 +132,7 @@ fn of_fit(fit: &Fit) -> ModelView {
     let error =
         format!("Mean error {} (percent of goodput, points of loss and load).", number(fit.mean_error));
     let alike = fit.alike.iter().map(|(a, b)| format!("The data cannot tell {a} and {b} apart."));
-    ModelView {
+    SectionTable {
         name: "Parameters that explain a measurement".to_owned(),
         heads: heads(["parameter", "value", "from", "to", "determined"]),
         rows: rows.collect(),
@@ -149,7 +142,7 @@ fn of_fit(fit: &Fit) -> ModelView {
 }
 
 /// Published figures are measurements, so they have a column and a colour of their own.
-fn of_story(story: &StoryPredictions) -> Vec<ModelView> {
+fn of_story(story: &StoryPredictions) -> Vec<SectionTable> {
     let view = |column: &Column| {
         let marked = |cells: &'static str, of: &[Cell]| {
             of.iter().map(|cell| (cell.clone(), cells)).collect::<Vec<_>>()
@@ -170,7 +163,7 @@ fn of_story(story: &StoryPredictions) -> Vec<ModelView> {
         let error =
             |mean: Option<f64>| mean.map_or("none".to_owned(), |mean| format!("{} {unit}", number(mean)));
         let (fitted, held_out) = (error(column.fitted_mean_error), error(column.held_out_mean_error));
-        ModelView {
+        SectionTable {
             name: format!("{}: {}", story.name, column.name),
             rows: rows.collect(),
             heads,
@@ -178,7 +171,7 @@ fn of_story(story: &StoryPredictions) -> Vec<ModelView> {
                 "Mean error: fitted {fitted}, held out {held_out}. Source: {}.",
                 story.source
             )],
-            plots: figure("published and model", plot_of_cells(&cells, along, &column.unit))
+            plots: figure("published and model", plot_of_cells(&cells, along, &column.unit), REMARK)
                 .into_iter()
                 .collect(),
         }

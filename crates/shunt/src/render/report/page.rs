@@ -6,10 +6,10 @@ use super::{
     engine::EngineName,
     files::{Report, Source},
     grid::{FileReading, doubts_about},
-    model::{self, ModelView},
-    model_file::ModelSource,
+    inspection, model,
     plot::colour,
     reading::{ReadingView, Table},
+    section::{NO_COLOUR, Section},
     summary::{self, Card},
 };
 use askama::Template;
@@ -28,12 +28,8 @@ pub(super) struct Page<'r> {
     doubted: usize,
     conditions: Vec<Condition>,
     parts: Vec<Part<'r>>,
-    models: Vec<Model<'r>>,
-}
-
-struct Model<'r> {
-    source: &'r ModelSource,
-    views: Vec<ModelView>,
+    /// Predictions, and what was seen at ports.
+    sections: Vec<Section>,
 }
 
 struct File<'r> {
@@ -175,6 +171,8 @@ impl<'r> Page<'r> {
             !doubts_about(&source.results, reading).is_empty()
         };
         let files = report.files.iter().enumerate();
+        let inspections = (1..).zip(&report.inspections).map(|(nth, one)| inspection::section(nth, one));
+        let models = (1..).zip(&report.models).map(|(nth, one)| model::section(nth, one));
         Self {
             report,
             files: files.map(|(nth, source)| File { source, colour: colour(nth) }).collect(),
@@ -183,11 +181,7 @@ impl<'r> Page<'r> {
             doubted: readings.values().flatten().filter(doubted).count(),
             conditions: conditions(&report.files),
             parts,
-            models: report
-                .models
-                .iter()
-                .map(|source| Model { source, views: model::views(source) })
-                .collect(),
+            sections: inspections.chain(models).collect(),
         }
     }
 }
@@ -214,7 +208,8 @@ fn conditions(files: &[Source]) -> Vec<Condition> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::inspection_file::InspectionSource, *};
+    use crate::render::{Answer, Format, examples};
 
     /// Rates of slow, tc and xdp, with the frame size in their names only.
     fn source(nth: usize, from: &str, to: &str) -> Source {
@@ -270,5 +265,54 @@ mod tests {
         let page = page(vec![source]);
         assert_eq!((page.matches("<article").count(), page.matches("<svg").count()), (1, 0), "{page}");
         assert!(page.contains("<h3>Readings</h3>") && page.contains("<th>tc_64</th>"), "{page}");
+    }
+
+    #[test]
+    fn what_was_seen_at_ports_has_sections_of_its_own() {
+        let json = |answer: Answer| {
+            let mut text = Vec::new();
+            answer.render(&mut text, Format { json: true, ..Format::default() }).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        let mut report = Report::new(vec![source(0, "", "")]);
+        let answers = [examples::link(), examples::diagnoses(), examples::checks(), examples::traced()];
+        for (nth, answer) in answers.into_iter().enumerate() {
+            let (label, file) = (Source::letter(nth + 1), format!("{nth}.json"));
+            report.inspections.push(InspectionSource::parse(&label, &file, &json(answer)).unwrap());
+        }
+        assert_eq!((report.count(), report.further_files().count()), (5, 4));
+        let page = Page::new(&report).render().unwrap();
+        let section = |nth: usize| {
+            let begin = page.split_once(&format!("<section id=\"inspection-{nth}\">")).unwrap().1;
+            begin.split_once("</section>").unwrap().0
+        };
+        assert!(page.contains("<a href=\"#inspection-4\">E: where the time of packets goes</a>"), "{page}");
+        for (nth, wanted) in [
+            (
+                1,
+                &["<h3>eth0 (fec), MTU 1500</h3>", "<td>rings</td><td>rx 512 of 512", "eth0 rx_fifo_errors"]
+                    [..],
+            ),
+            (2, &["<td>certain</td>", "model, not a measurement: 294 Mbit/s", "not seen: "]),
+            (3, &["<td>FAIL</td><td>counters</td>", "1 passed, 1 failed, 1 impossible"]),
+            (
+                4,
+                &[
+                    "slow r0 &#62; r1: share",
+                    "<td>qdisc</td><td>2095</td>",
+                    "<figcaption>share of each stage",
+                    "not seen: send",
+                ],
+            ),
+        ] {
+            for wanted in wanted {
+                assert!(section(nth).contains(wanted), "{wanted}: {}", section(nth));
+            }
+        }
+        // Failures come first.
+        assert!(section(3).find("counters").unwrap() < section(3).find("frames pass both ways").unwrap());
+        for other in ["[]", "{}", "[{\"port\": \"eth0\"}]"] {
+            assert!(InspectionSource::parse("A", "a.json", other).is_none(), "{other}");
+        }
     }
 }
