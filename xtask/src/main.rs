@@ -24,6 +24,7 @@ mod shunt;
 mod soak;
 mod tables;
 mod tool;
+mod trace_cost;
 mod twin;
 mod vm;
 
@@ -68,6 +69,8 @@ enum Command {
     Soak(soak::Options),
     /// Rewrite the tables of docs/performance.md and the index of lab/results from the committed results.
     Tables(tables::Options),
+    /// Measure what `shunt trace` costs a router that forwards.
+    TraceCost(trace_cost::Options),
     /// Compare a router with Shunt and a router without, packet by packet.
     Twin(twin::Options),
     /// Run Shunt and some of the tests on every kernel of the list and write docs/kernels.md.
@@ -109,6 +112,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Scale(options) => scale::run(&options)?,
         Command::Soak(options) => soak::run(&options)?,
         Command::Tables(options) => tables::run(&options)?,
+        Command::TraceCost(options) => trace_cost::run(&options)?,
         Command::Twin(options) => twin::start(&options)?,
         Command::Kernels(options) => vm::kernel_report::run(&options)?,
         Command::Nics(options) => vm::nics_report::run(&options)?,

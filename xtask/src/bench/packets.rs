@@ -75,7 +75,7 @@ fn counts(rigs: &[PathRig<'_>], open: &[Open<'_>]) -> anyhow::Result<Vec<(u64, O
 }
 
 /// Opens a path, and sends until the path handles the packets of all flows.
-fn prepare<'a>(PathRig { path, rig, .. }: &mut PathRig<'a>) -> anyhow::Result<Open<'a>> {
+pub fn prepare<'a>(PathRig { path, rig, .. }: &mut PathRig<'a>) -> anyhow::Result<Open<'a>> {
     let open = path.open(rig.router())?;
     rig.settle()?;
     if *path != Path::Bare {
