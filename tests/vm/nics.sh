@@ -4,8 +4,8 @@
 #     cargo xtask vm --kernel drivers --nics e1000e --file $PWD/tests/vm/nics.sh -- sh tests/vm/nics.sh e1000e
 #
 # The argument is the driver's module. `cargo xtask nics` runs this for each NIC and writes docs/nics.md. A line has an engine,
-# a tab, the status before the traffic, a tab, and the status after it; or an engine, a tab, and the error of `shunt up`. If the
-# module drives no NIC, the only line has `missing`, a tab, and why.
+# a tab, the status before the traffic, a tab, and the status after it; or an engine, a tab, and the error of `shunt up`. The first
+# line has `check`, a tab, and the output of `shunt check`. If the module drives no NIC, the only line has `missing`, a tab, and why.
 set -eu
 
 module=$1
@@ -23,6 +23,17 @@ if ! device 02:00:00:00:01:01 >/dev/null; then
 	printf 'missing\t%s\n' "the module $module drives none of the NICs"
 	exit
 fi
+
+ip netns add far
+near=$(device 02:00:00:00:01:01)
+far=$(device 02:00:00:00:01:02)
+ip link set "$far" netns far
+ip -n far link set "$far" up
+ip link set "$near" up
+printf 'check\t%s\n' "$(shunt check "$near" --peer "$far" --peer-netns far --json 2>/tmp/error | tr -d '\n\t')"
+# The device comes back.
+ip netns del far
+for _ in 1 2 3 4 5 6 7 8 9 10; do if device 02:00:00:00:01:02 >/dev/null; then break; fi; sleep 1; done
 
 wire() { # host, number of the wire
 	ip netns add "$1"

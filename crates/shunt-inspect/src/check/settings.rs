@@ -48,14 +48,19 @@ pub(super) fn modes(port: &Port, wire: Option<&Wire>) -> Checked {
     }
     let wire = needs_wire(port, wire)?;
     let autoneg = text.contains("Auto-negotiation: on");
-    let mut evidence = Vec::new();
+    let (mut evidence, mut refusals) = (Vec::new(), Vec::new());
     let mut failure = None;
+    let modes = supported.len();
     for (speed, duplex) in supported {
         let set = format!("ethtool -s {} autoneg on advertise {speed}baset/{}", port.name, capital(duplex));
         let set = port.run(&set).or_else(|_| {
             port.run(&format!("ethtool -s {} speed {speed} duplex {duplex} autoneg on", port.name))
         });
-        let carried = set.and_then(|_| port.wait_for_link()).map_err(Fault::Failed).and_then(|()| {
+        if let Err(why) = set {
+            refusals.push(why);
+            continue;
+        }
+        let carried = port.wait_for_link().map_err(Fault::Failed).and_then(|()| {
             let arrived = wire.both_ways(&sixty(FRAMES))?;
             arrived.all("")
         });
@@ -64,9 +69,13 @@ pub(super) fn modes(port: &Port, wire: Option<&Wire>) -> Checked {
             Err(fault) => failure = failure.or(Some(fault)),
         }
     }
+    if refusals.len() == modes {
+        return Err(Fault::Impossible(refusals.swap_remove(0)));
+    }
+    let refused = refusals.into_iter().next().map(Fault::Failed);
     let back = port.run(&format!("ethtool -s {} autoneg {}", port.name, super::port::switch(autoneg)));
     back.and_then(|_| port.wait_for_link()).map_err(Fault::Broken)?;
-    failure.map_or_else(|| Ok(format!("frames pass at {}", evidence.join(", "))), Err)
+    failure.or(refused).map_or_else(|| Ok(format!("frames pass at {}", evidence.join(", "))), Err)
 }
 
 pub(super) fn pause(port: &Port, wire: Option<&Wire>) -> Checked {
@@ -77,13 +86,14 @@ pub(super) fn pause(port: &Port, wire: Option<&Wire>) -> Checked {
         let line = text.lines().find_map(|line| line.trim().strip_prefix("tx_pause_frames:"));
         line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
     };
-    let mut evidence = Vec::new();
+    let (mut evidence, mut accepted) = (Vec::new(), 0);
     let mut failure = None;
     for state in ["on", "off"] {
         if let Err(why) = port.run(&format!("ethtool -A {} rx {state} tx {state}", port.name)) {
             evidence.push(format!("cannot be turned {state}: {why}"));
             continue;
         }
+        accepted += 1;
         if let Err(why) = port.wait_for_link() {
             failure = Some(why);
             break;
@@ -111,6 +121,7 @@ pub(super) fn pause(port: &Port, wire: Option<&Wire>) -> Checked {
     }
     match failure {
         Some(why) => Err(Fault::Failed(format!("{why}; {}", evidence.join("; ")))),
+        None if accepted == 0 => Err(Fault::Impossible(evidence.join("; "))),
         None => Ok(evidence.join("; ")),
     }
 }
@@ -125,18 +136,17 @@ pub(super) fn rings(port: &Port, wire: Option<&Wire>) -> Checked {
         return Err(Fault::Impossible("the driver does not say how large its receive ring is".to_owned()));
     };
     let mut evidence = Vec::new();
+    let set = |size: u32| port.run(&format!("ethtool -G {} rx {size}", port.name));
     // Drivers refuse sizes that are too small: double until the driver accepts one.
-    let smallest = (3..16).map(|power| 1_u32 << power).take_while(|size| *size <= most);
-    let smallest =
-        smallest.into_iter().find(|size| port.run(&format!("ethtool -G {} rx {size}", port.name)).is_ok());
+    let mut sizes = (3..16).map(|power| 1_u32 << power).take_while(|size| *size <= most);
+    let Some(smallest) = sizes.find(|size| set(*size).is_ok()) else {
+        let why = set(most).err().unwrap_or_default();
+        return Err(Fault::Impossible(format!("the driver changes no ring: {why}")));
+    };
     let mut outcome = Ok(());
-    for size in [smallest.unwrap_or(now), most] {
-        let set = if size == smallest.unwrap_or(now) {
-            Ok(String::new())
-        } else {
-            port.run(&format!("ethtool -G {} rx {size}", port.name))
-        };
-        outcome = set.and_then(|_| port.wait_for_link()).map_err(Fault::Failed).and_then(|()| {
+    for size in [smallest, most] {
+        let accepted = if size == smallest { Ok(String::new()) } else { set(size) };
+        outcome = accepted.and_then(|_| port.wait_for_link()).map_err(Fault::Failed).and_then(|()| {
             // Few enough frames at once for the smallest ring.
             let arrived = wire.send_in_windows(1, &sixty(2048), 8, &mut |_| Ok(()))?;
             evidence.push(format!("RX ring of {size}: {} frames", arrived.arrived));
@@ -146,7 +156,7 @@ pub(super) fn rings(port: &Port, wire: Option<&Wire>) -> Checked {
             break;
         }
     }
-    port.run(&format!("ethtool -G {} rx {now}", port.name)).map_err(Fault::Broken)?;
+    set(now).map_err(Fault::Broken)?;
     port.wait_for_link().map_err(Fault::Broken)?;
     outcome.map(|()| evidence.join("; "))
 }
@@ -159,13 +169,14 @@ pub(super) fn coalesce(port: &Port, wire: Option<&Wire>) -> Checked {
         return Err(Fault::Impossible("the driver has no rx-usecs".to_owned()));
     };
     let wire = needs_wire(port, wire)?;
-    let mut evidence = Vec::new();
+    let (mut evidence, mut accepted) = (Vec::new(), 0);
     let mut outcome = Ok(());
     for usecs in [0, 50, 250] {
         if let Err(why) = port.run(&format!("ethtool -C {} rx-usecs {usecs}", port.name)) {
             evidence.push(format!("rx-usecs {usecs} is refused: {why}"));
             continue;
         }
+        accepted += 1;
         outcome = wire.send(1, &sixty(2048)).and_then(|arrived| {
             evidence.push(format!("rx-usecs {usecs}: {} frames", arrived.arrived));
             arrived.all("").map(drop)
@@ -174,7 +185,9 @@ pub(super) fn coalesce(port: &Port, wire: Option<&Wire>) -> Checked {
             break;
         }
     }
-    // A driver that accepts no value has nothing to restore.
+    if accepted == 0 {
+        return Err(Fault::Impossible(evidence.join("; ")));
+    }
     let _ = port.run(&format!("ethtool -C {} rx-usecs {before}", port.name));
     outcome.map(|()| evidence.join("; "))
 }
