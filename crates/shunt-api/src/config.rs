@@ -68,6 +68,8 @@ pub struct Config {
     pub page: Option<SocketAddr>,
     /// The path of the file with the token that the page asks for; if empty, it asks for none.
     pub page_token_file: String,
+    /// The path of the directory with reports of the lab that the page offers; if empty, it offers none.
+    pub page_reports: String,
     /// The least severe messages that are logged.
     pub log: LogLevel,
     /// The queues of ports that the external engine serves.
@@ -169,6 +171,7 @@ impl Default for Config {
             metrics: None,
             page: None,
             page_token_file: String::new(),
+            page_reports: "/var/lib/shunt/reports".to_owned(),
             log: LogLevel::Info,
             qos: QosTable::new(),
         }

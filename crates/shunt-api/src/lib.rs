@@ -38,6 +38,7 @@ mod range;
 mod selection;
 mod statics;
 mod status;
+mod stored_report;
 mod tracked;
 mod watch_event;
 mod why;
@@ -60,6 +61,7 @@ pub use status::{
     Attach, ByteTotals, Count, FilterHook, FlowCounts, PacketTotals, PortFilter, PortPackets, PortStatus,
     Probe, ProbeAnswer, RuleNote, RulesetStatus, SlowCause, Status, TopReason,
 };
+pub use stored_report::StoredReport;
 pub use tracked::{Counted, Icmp, Tracked, TrackedDirection, TrackedTable};
 pub use watch_event::{FlowEvent, WatchEvent};
 pub use why::{Because, Explained, Explanation, Why};

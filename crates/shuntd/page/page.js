@@ -23,15 +23,17 @@ function takeToken() {
 	return sessionStorage.getItem("token");
 }
 
-async function read(path) {
+async function ask(path) {
 	const headers = token ? { authorization: `Bearer ${token}` } : {};
 	const answer = await fetch(path, { headers, signal: AbortSignal.timeout(15000) });
-	const body = await answer.json();
 	if (!answer.ok) {
+		const body = await answer.json();
 		throw new Error(body.error ? body.error.message : `${answer.status} ${answer.statusText}`);
 	}
-	return body;
+	return answer;
 }
+
+const read = async (path) => (await ask(path)).json();
 
 function element(tag, text, className) {
 	const made = document.createElement(tag);
@@ -159,7 +161,7 @@ function showReasons(status) {
 function chart(svg, lines, top, label) {
 	const [width, height, left] = [600, 160, 64];
 	const values = lines.flatMap(([, points]) => points).filter(Number.isFinite);
-	const high = top || niceTop(Math.max(1, ...values));
+	const high = top || niceTop(Math.max(2, ...values));
 	const x = (n) => left + (width - left - 4) * (n + HISTORY - lines[0][1].length) / (HISTORY - 1);
 	const y = (value) => 8 + (height - 32) * (1 - value / high);
 	const parts = [0, high / 2, high].map((tick) =>
@@ -287,6 +289,34 @@ async function showWhy(connection) {
 	}
 }
 
+/** The reports that the router has. Their list is read once. */
+async function showReports() {
+	const reports = await read("/v1/reports");
+	at("reports-section").hidden = reports.length === 0;
+	at("reports").replaceChildren(...reports.map((report) => {
+		const button = element("button", report.name);
+		button.addEventListener("click", () => showReport(report.name));
+		const when = new Date(report.written_s * 1000).toLocaleString();
+		const item = document.createElement("li");
+		item.append(button, ` ${when}, ${short(report.bytes).trim()}B`);
+		return item;
+	}));
+}
+
+/** Shows a report in a frame that cannot read this page. */
+async function showReport(name) {
+	at("report-title").textContent = name;
+	at("report-state").textContent = "Reading ...";
+	at("report-page").srcdoc = "";
+	at("report").showModal();
+	try {
+		at("report-page").srcdoc = await (await ask(`/v1/reports/${encodeURIComponent(name)}`)).text();
+		at("report-state").textContent = "";
+	} catch (error) {
+		at("report-state").textContent = error.message;
+	}
+}
+
 async function readFlows() {
 	connections = await read("/v1/flows?rate_over_ms=500");
 	showFlows();
@@ -325,4 +355,8 @@ async function run() {
 at("search").addEventListener("input", showFlows);
 at("load").addEventListener("click", () => readFlows().catch((error) => { at("count").textContent = error.message; }));
 showHeads();
+showReports().catch((error) => {
+	at("reports-section").hidden = false;
+	at("reports").replaceChildren(element("li", error.message));
+});
 run();

@@ -11,6 +11,7 @@ mod metrics;
 mod page;
 mod routes;
 mod socket;
+mod stored_reports;
 
 pub use metrics::MetricsSource;
 pub use routes::openapi_document;
@@ -159,8 +160,9 @@ pub async fn serve(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Resul
     let page =
         listeners.page.map(|(page, access)| Ok::<_, io::Error>((TcpListener::from_std(page)?, access)));
     let (page, access) = page.transpose()?.unzip();
-    let (all, metrics_only) = (routes::router(calls.clone()), routes::metrics_router(calls.clone()));
-    let page_only = routes::page_router(calls.clone());
+    let metrics_only = routes::metrics_router(calls.clone());
+    let [all, page_only] =
+        [routes::router, routes::page_router].map(|router| router(calls.clone(), listeners.reports.clone()));
     let mut admission = Admission::default();
     loop {
         let admitted = tokio::select! {

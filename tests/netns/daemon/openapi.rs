@@ -11,6 +11,7 @@ use std::{
     path::Path,
     time::Duration,
 };
+use tempfile::TempDir;
 
 /// The description in docs/, with its objects closed: only the described members may occur.
 fn kept() -> Value {
@@ -66,6 +67,9 @@ fn body(method: &str, path: &str) -> String {
     }
 }
 
+/// A report of the lab, which is served as it is.
+const REPORT: &str = "<!DOCTYPE html><title>lab</title>";
+
 fn request(shuntd: &Shuntd, method: &str, path: &str, body: &str) -> (u16, String) {
     shuntd.request(&method.to_uppercase(), path, body).unwrap()
 }
@@ -88,7 +92,10 @@ fn every_path_and_method_answers_as_described() {
         return;
     }
     let lab = silent_router(rulesets::OPEN);
-    let shuntd = Shuntd::on(lab.router()).start();
+    let reports = TempDir::new().unwrap();
+    fs::write(reports.path().join("lab.html"), REPORT).unwrap();
+    let config = format!("page_reports = \"{}\"", reports.path().display());
+    let shuntd = Shuntd::on(lab.router()).config(&config).start();
     let stage = Stage::new(lab.lan(), &[lab.wan()]);
     stage.teach(&shuntd, &lab.lan().udp_to(4000, lab.wan().at(5000)).payload("v4 through the router"));
     stage.teach(&shuntd, &lab.lan().udp_to(4000, lab.wan().at6(5000)).payload("v6 through the router"));
@@ -99,9 +106,10 @@ fn every_path_and_method_answers_as_described() {
     assert_eq!(Some(paths), document["paths"].as_object());
     let mut last = None;
     for (path, operations) in paths {
+        let path = path.replace("{name}", "lab.html");
         for method in ["get", "post", "put", "delete", "patch", "options", "trace"] {
             let Some(operation) = operations.get(method) else {
-                let (status, text) = request(&shuntd, method, path, "");
+                let (status, text) = request(&shuntd, method, &path, "");
                 assert_eq!(status, 405, "{method} {path} is not described but answered: {text}");
                 continue;
             };
@@ -113,7 +121,7 @@ fn every_path_and_method_answers_as_described() {
             let (status, text) = if path == "/v1/watch" {
                 watched(&lab, &shuntd)
             } else {
-                request(&shuntd, method, path, &body(method, path))
+                request(&shuntd, method, &path, &body(method, &path))
             };
             assert_eq!(status, 200, "{what}: {text}");
             if path == "/v1/flows" {
@@ -121,16 +129,19 @@ fn every_path_and_method_answers_as_described() {
             }
             if operation["responses"]["200"]["content"].get("text/plain").is_some() {
                 assert!(text.starts_with("# HELP "), "{what}: {text}");
+            } else if operation["responses"]["200"]["content"].get("text/html").is_some() {
+                assert_eq!(text, REPORT, "{what}");
             } else {
                 assert_valid(&validator(&document, operation, "200"), &what, &text);
             }
             let refusal = validator(&document, operation, "default");
             if operation.get("requestBody").is_some() {
-                let (status, text) = request(&shuntd, method, path, "{");
+                let (status, text) = request(&shuntd, method, &path, "{");
                 assert_eq!(status, 400, "{what}: {text}");
                 assert_valid(&refusal, &what, &text);
             }
-            if operation.get("parameters").is_some() {
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            if parameters.clone().any(|parameter| parameter["in"] == "query") {
                 let (status, text) = request(&shuntd, method, &format!("{path}?nonsense=1"), "");
                 assert_eq!(status, 400, "{what}: {text}");
                 assert_valid(&refusal, &what, &text);

@@ -47,6 +47,7 @@ fn every_key_is_read() {
         metrics = "[::1]:9000"
         page = "192.0.2.1:80"
         page_token_file = "/etc/shunt/token"
+        page_reports = "/srv/reports"
         log = "debug"
 
         [qos.wan0]
@@ -76,6 +77,7 @@ fn every_key_is_read() {
         metrics: Some(([0, 0, 0, 0, 0, 0, 0, 1], 9000).into()),
         page: Some(([192, 0, 2, 1], 80).into()),
         page_token_file: "/etc/shunt/token".to_owned(),
+        page_reports: "/srv/reports".to_owned(),
         log: LogLevel::Debug,
         qos: [("wan0".to_owned(), PortQos { rate: BitRate(100_000_000), ..PortQos::default() })].into(),
     };

@@ -30,6 +30,11 @@ pub(super) fn complete_answer(text: Vec<u8>, permit: OwnedSemaphorePermit) -> Re
     answer(iter::once(Ok(text)), permit)
 }
 
+/// Anything else that is complete already, as [`complete_answer`].
+pub(super) fn complete_body(bytes: Vec<u8>, permit: OwnedSemaphorePermit) -> Body {
+    Body::new(Pieces { pieces: iter::once(Ok(bytes)), _permit: permit })
+}
+
 fn answer<I>(pieces: I, permit: OwnedSemaphorePermit) -> Response
 where
     I: Iterator<Item = io::Result<Vec<u8>>> + Send + Unpin + 'static,

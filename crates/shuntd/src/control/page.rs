@@ -1,11 +1,13 @@
 //! The web page: one document without anything from elsewhere. Its script reads the same paths as other clients.
 
+use super::json_list::complete_body;
 use axum::{
     http::header::{
         CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
     },
     response::{IntoResponse, Response},
 };
+use tokio::sync::OwnedSemaphorePermit;
 
 const PAGE: &str = concat!(
     "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n",
@@ -33,4 +35,20 @@ pub(super) async fn page() -> Response {
         (CACHE_CONTROL, "no-store"),
     ];
     (headers, PAGE).into_response()
+}
+
+/// A report runs its own script only, in an origin of its own: it may come from another machine, and must not read what the page may.
+const REPORT_POLICY: &str = "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; \
+                             style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
+
+/// A report of the lab. `permit` is held until it has been sent.
+pub(super) fn report(page: Vec<u8>, permit: OwnedSemaphorePermit) -> Response {
+    let headers = [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CONTENT_SECURITY_POLICY, REPORT_POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    (headers, complete_body(page, permit)).into_response()
 }

@@ -6,12 +6,12 @@ use super::{
     event_stream,
     json_list::{complete_answer, streamed_list},
     metrics::{self, METRICS_TYPE},
-    page,
+    page, stored_reports,
 };
 use axum::{
     Extension, Json, Router,
     body::{Body, HttpBody, to_bytes},
-    extract::{Query, State, rejection::QueryRejection},
+    extract::{Path, Query, State, rejection::QueryRejection},
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
     routing::get,
@@ -19,10 +19,10 @@ use axum::{
 use serde::{Deserialize, de::DeserializeOwned};
 use shunt_api::{
     Connection, Count, ErrorBody, Explanation, Failure, FailureCode, PortQos, QosRemoval, QosStatus,
-    Selection, StaticRemoval, StaticTable, Status, TrackedTable, WatchEvent, check_qos,
+    Selection, StaticRemoval, StaticTable, Status, StoredReport, TrackedTable, WatchEvent, check_qos,
 };
 use shunt_http::{Refusal, Watched, bad, internal, unknown_method, unknown_path};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     task::spawn_blocking,
@@ -42,6 +42,8 @@ struct AppState {
     reader_lists: Arc<Semaphore>,
     bodies: Arc<Semaphore>,
     watchers: Arc<Semaphore>,
+    /// The directory of reports; empty for none.
+    reports: Arc<PathBuf>,
 }
 
 /// The largest request body.
@@ -71,6 +73,8 @@ fn paths() -> OpenApiRouter<AppState> {
         .routes(routes!(stop))
         .routes(routes!(list_static, add_static, del_static))
         .routes(routes!(list_qos, set_qos, del_qos))
+        .routes(routes!(list_reports))
+        .routes(routes!(read_report))
         .routes(routes!(openapi))
         .routes(routes!(metrics))
 }
@@ -99,27 +103,30 @@ pub fn openapi_document() -> utoipa::openapi::OpenApi {
     paths().into_openapi()
 }
 
-pub(super) fn router(calls: mpsc::Sender<Call>) -> Router {
+/// The paths of the control socket; `reports` is the directory of reports.
+pub(super) fn router(calls: mpsc::Sender<Call>, reports: PathBuf) -> Router {
     let (router, _) = paths().split_for_parts();
-    with_fallbacks(router.route("/", get(page::page)), calls)
+    with_fallbacks(router.route("/", get(page::page)), calls, reports)
 }
 
 /// The paths that are served at the page's address: the page, and what it reads.
-pub(super) fn page_router(calls: mpsc::Sender<Call>) -> Router {
+pub(super) fn page_router(calls: mpsc::Sender<Call>, reports: PathBuf) -> Router {
     let (router, _) = OpenApiRouter::new()
         .routes(routes!(status))
         .routes(routes!(flows))
         .routes(routes!(why))
+        .routes(routes!(list_reports))
+        .routes(routes!(read_report))
         .split_for_parts();
-    with_fallbacks(router.route("/", get(page::page)), calls)
+    with_fallbacks(router.route("/", get(page::page)), calls, reports)
 }
 
 /// The paths that are served at the metrics address.
 pub(super) fn metrics_router(calls: mpsc::Sender<Call>) -> Router {
-    with_fallbacks(Router::new().route("/metrics", get(metrics)), calls)
+    with_fallbacks(Router::new().route("/metrics", get(metrics)), calls, PathBuf::new())
 }
 
-fn with_fallbacks(router: Router<AppState>, calls: mpsc::Sender<Call>) -> Router {
+fn with_fallbacks(router: Router<AppState>, calls: mpsc::Sender<Call>, reports: PathBuf) -> Router {
     let permits = |count| Arc::new(Semaphore::new(count));
     let state = AppState {
         calls,
@@ -127,6 +134,7 @@ fn with_fallbacks(router: Router<AppState>, calls: mpsc::Sender<Call>) -> Router
         reader_lists: permits(LISTS_MAX),
         bodies: permits(BODIES_MAX),
         watchers: permits(WATCHERS_MAX),
+        reports: Arc::new(reports),
     };
     router.fallback(unknown_path).method_not_allowed_fallback(unknown_method).with_state(state)
 }
@@ -308,6 +316,35 @@ async fn del_qos(State(state): Shared, body: Body) -> Answer<Count> {
     count_answer(
         call(&state, ANSWER_TIME, |reply| Call::DelQos(removal, reply)).await?.map_err(Refusal::from),
     )
+}
+
+/// The newest 200 reports of the lab in the directory `page_reports`.
+#[utoipa::path(get, path = "/v1/reports", responses((status = 200, body = [StoredReport]), Refused))]
+async fn list_reports(State(state): Shared, client: Option<Extension<Client>>) -> Answer<Vec<StoredReport>> {
+    let permit = state.list_permit(client).await?;
+    let (_permit, reports) = on_other_thread(permit, move || stored_reports::list(&state.reports)).await?;
+    Ok(Json(reports?))
+}
+
+/// A report of the lab: a page that `shunt report` wrote.
+#[utoipa::path(get, path = "/v1/reports/{name}", params(("name" = String, Path, description = "The name in the list")), responses(
+    (status = 200, body = String, content_type = "text/html"), Refused
+))]
+async fn read_report(
+    State(state): Shared,
+    client: Option<Extension<Client>>,
+    Path(name): Path<String>,
+) -> Result<Response, Refusal> {
+    let permit = state.list_permit(client).await?;
+    let (permit, (name, page)) = on_other_thread(permit, move || {
+        let page = stored_reports::read(&state.reports, &name);
+        (name, page)
+    })
+    .await?;
+    match page? {
+        Some(page) => Ok(page::report(page, permit)),
+        None => Err(Refusal { status: StatusCode::NOT_FOUND, ..bad(format!("no report `{name}`")) }),
+    }
 }
 
 /// This description, as OpenAPI.

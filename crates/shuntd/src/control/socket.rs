@@ -40,6 +40,8 @@ pub struct Listeners {
     pub(super) control: net::UnixListener,
     pub(super) metrics: Option<TcpListener>,
     pub(super) page: Option<(TcpListener, PageAccess)>,
+    /// The directory of reports that the page offers; empty for none.
+    pub(super) reports: PathBuf,
 }
 
 /// Opens the configured sockets: all of them or, after an error, none.
@@ -50,7 +52,7 @@ pub fn bind(instance: &Instance, config: &Config) -> Result<Listeners, Failure> 
     let readers = group(&config.read_group)?;
     let control = bind_control(instance, readers)?;
     bind_tcp(config)
-        .map(|(metrics, page)| Listeners { control, metrics, page })
+        .map(|(metrics, page)| Listeners { control, metrics, page, reports: (&config.page_reports).into() })
         .inspect_err(|_| unbind(instance))
 }
 

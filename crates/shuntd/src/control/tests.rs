@@ -82,7 +82,12 @@ async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
 }
 
 fn listeners(path: &Path) -> Listeners {
-    Listeners { control: bind_at(path, None).unwrap().unwrap(), metrics: None, page: None }
+    Listeners {
+        control: bind_at(path, None).unwrap().unwrap(),
+        metrics: None,
+        page: None,
+        reports: path.with_file_name("reports"),
+    }
 }
 
 impl Served {
@@ -414,7 +419,7 @@ fn every_path_that_is_served_is_described() {
     // The paths of axum's fallback handlers.
     const FALLBACKS: [&str; 2] = ["/", "/{*__private__axum_fallback}"];
     // The router has no list of its paths except in its Debug output.
-    let shown = format!("{:?}", routes::router(calls));
+    let shown = format!("{:?}", routes::router(calls, PathBuf::new()));
     let answered: BTreeSet<&str> =
         shown.split('"').filter(|word| word.starts_with('/') && !FALLBACKS.contains(word)).collect();
     let document = openapi_document();
@@ -515,11 +520,16 @@ async fn the_address_of_the_page_serves_what_the_page_reads() {
         answer.split(' ').nth(1).unwrap().to_owned()
     };
     let right = "authorization: Bearer 0123456789abcdef\r\n";
-    for path in ["/", "/v1/status", "/v1/flows?rate_over_ms=0", "/v1/why"] {
+    fs::create_dir(dir.path().join("reports")).unwrap();
+    fs::write(dir.path().join("reports/a.html"), "<!DOCTYPE html>").unwrap();
+    for path in
+        ["/", "/v1/status", "/v1/flows?rate_over_ms=0", "/v1/why", "/v1/reports", "/v1/reports/a.html"]
+    {
         assert_eq!(code(&format!("GET {path}"), right).await, "200", "{path}");
         assert_eq!(code(&format!("GET {path}"), "").await, "401", "{path}");
     }
     assert_eq!(code("GET /?token=0123456789abcdef", "").await, "200");
+    assert_eq!(code("GET /v1/reports/b.html", right).await, "404");
     for path in ["/v1/watch", "/v1/conntrack", "/v1/static", "/metrics"] {
         assert_eq!(code(&format!("GET {path}"), right).await, "404", "{path}");
     }

@@ -1,0 +1,144 @@
+//! Reports of the lab in a directory: pages that `shunt report` wrote.
+//!
+//! A client names a report, and gets it only if the list has that name, so no name leads out of the directory.
+
+use nix::fcntl::OFlag;
+use shunt_api::{Failure, FailureCode, StoredReport};
+use std::{
+    fs::{self, DirEntry, OpenOptions},
+    io::{self, Read},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::UNIX_EPOCH,
+};
+
+/// The newest reports that are listed.
+const REPORTS_MAX: usize = 200;
+/// The largest report that is served.
+const BYTES_MAX: u64 = 32 << 20;
+/// The page in the directory of a campaign.
+const OF_CAMPAIGN: &str = "report.html";
+
+/// The reports in a directory, the newest first; none if there is no such directory.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub(super) fn list(directory: &Path) -> Result<Vec<StoredReport>, Failure> {
+    if directory.as_os_str().is_empty() {
+        return Ok(Vec::new());
+    }
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|error| unreadable(directory, &error))?,
+    };
+    let mut reports: Vec<StoredReport> = entries.filter_map(|entry| report(&entry.ok()?)).collect();
+    reports.sort_by(|a, b| b.written_s.cmp(&a.written_s).then_with(|| a.name.cmp(&b.name)));
+    reports.truncate(REPORTS_MAX);
+    Ok(reports)
+}
+
+fn report(entry: &DirEntry) -> Option<StoredReport> {
+    let name = entry.file_name().into_string().ok()?;
+    let file = fs::symlink_metadata(page_of(&entry.path())).ok().filter(fs::Metadata::is_file)?;
+    let written = file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    let is_page = name.ends_with(".html") || entry.file_type().ok()?.is_dir();
+    (is_page && !name.starts_with('.')).then(|| StoredReport {
+        name,
+        bytes: file.len(),
+        written_s: written.as_secs(),
+    })
+}
+
+fn page_of(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join(OF_CAMPAIGN) } else { path.to_owned() }
+}
+
+/// The page of a report; none if the list has no such name.
+///
+/// # Errors
+/// If it cannot be read, or is too large.
+pub(super) fn read(directory: &Path, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+    if !list(directory)?.iter().any(|report| report.name == name) {
+        return Ok(None);
+    }
+    let path = page_of(&directory.join(name));
+    let mut page = Vec::new();
+    let opened = OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(&path);
+    opened
+        .and_then(|file| file.take(BYTES_MAX + 1).read_to_end(&mut page))
+        .map_err(|error| unreadable(&path, &error))?;
+    if page.len() as u64 > BYTES_MAX {
+        let why = format!("{} is larger than {} MiB; open the file itself", path.display(), BYTES_MAX >> 20);
+        return Err(Failure::new(FailureCode::BadRequest, why));
+    }
+    Ok(Some(page))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(FailureCode::Internal, format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs::File, os::unix::fs::symlink, time::Duration};
+    use tempfile::TempDir;
+
+    #[test]
+    fn only_what_is_listed_is_read() {
+        let dir = TempDir::new().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["campaign", "empty", "reports"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        for (name, text) in [
+            ("reports/old.html", "old"),
+            ("reports/new.html", "new"),
+            ("reports/.hidden.html", "hidden"),
+            ("reports/results.json", "{}"),
+            ("secret.html", "secret"),
+            ("campaign/report.html", "campaign"),
+        ] {
+            fs::write(at(name), text).unwrap();
+        }
+        symlink(at("secret.html"), at("reports/link.html")).unwrap();
+        fs::rename(at("campaign"), at("reports/campaign")).unwrap();
+        fs::rename(at("empty"), at("reports/empty")).unwrap();
+        let age = |name: &str, seconds| {
+            let file = File::options().write(true).open(at(name)).unwrap();
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+        };
+        age("reports/old.html", 1000);
+        age("reports/new.html", 3000);
+        age("reports/campaign/report.html", 2000);
+
+        let reports = list(&at("reports")).unwrap();
+        let listed: Vec<_> =
+            reports.iter().map(|one| (one.name.as_str(), one.bytes, one.written_s)).collect();
+        assert_eq!(listed, [("new.html", 3, 3000), ("campaign", 8, 2000), ("old.html", 3, 1000)]);
+        let read = |name: &str| read(&at("reports"), name).unwrap();
+        assert_eq!(read("campaign").as_deref(), Some(&b"campaign"[..]));
+        assert_eq!(read("old.html").as_deref(), Some(&b"old"[..]));
+        for name in
+            ["../secret.html", "link.html", ".hidden.html", "results.json", "empty", "", ".", "/etc/passwd"]
+        {
+            assert_eq!(read(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_has_no_report() {
+        let dir = TempDir::new().unwrap();
+        assert_eq!(list(&dir.path().join("none")).unwrap(), []);
+        assert_eq!(list(Path::new("")).unwrap(), []);
+        fs::write(dir.path().join("file"), "").unwrap();
+        assert!(list(&dir.path().join("file")).unwrap_err().message.contains("file: "));
+    }
+
+    #[test]
+    fn a_large_file_is_refused() {
+        let dir = TempDir::new().unwrap();
+        File::create(dir.path().join("large.html")).unwrap().set_len(BYTES_MAX + 1).unwrap();
+        assert!(read(dir.path(), "large.html").unwrap_err().message.contains("larger than 32 MiB"));
+    }
+}
