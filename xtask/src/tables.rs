@@ -8,7 +8,7 @@ mod external;
 mod generators;
 mod peers;
 
-use crate::reaction;
+use crate::{reaction, trace_cost};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 use shunt_lab::{Reading, Results};
@@ -35,7 +35,7 @@ const KEPT_DETAILS: [&str; 1] = ["less_baseline"];
 type Table = fn(&Committed) -> anyhow::Result<String>;
 
 /// The tables by the name in their markers.
-const TABLES: [(&str, Table); 10] = [
+const TABLES: [(&str, Table); 12] = [
     ("reaction", |all| Ok(reaction::markdown(&all.read("reaction-veth-6.18")?))),
     ("bench", |all| bench::ratios(&all.read("bench-veth-6.18")?)),
     ("generators", |all| generators::rates(&all.read("generators-veth-6.18")?)),
@@ -45,6 +45,8 @@ const TABLES: [(&str, Table); 10] = [
     ("external-queues", |all| external::queues(&all.read("external-veth-6.18")?)),
     ("external-waits", |all| external::waits(&all.read("external-veth-6.18")?)),
     ("peers", |all| Ok(peers::costs(&all.read("peers-7.3")?))),
+    ("hooks", |all| Ok(peers::hooks(&all.read("hooks-7.3")?))),
+    ("trace", |all| trace_cost::markdown(&all.read("trace-cost-veth-6.18")?)),
     ("peers-ratios", |all| Ok(peers::ratios(&all.read("peers-7.3")?))),
 ];
 

@@ -23,6 +23,8 @@ use shunt_lab::{
 };
 use shunt_testkit::NetNs;
 use std::{
+    collections::BTreeSet,
+    fmt::Write,
     fs,
     io::{BufRead, BufReader, Read},
     process::{Child, Command, Stdio},
@@ -31,6 +33,7 @@ use std::{
 
 /// Duration of a sample: several of the windows in which probes are attached, one of which begins each second.
 const SAMPLE: Duration = Duration::from_secs(4);
+const PATHS: [Path; 3] = [Path::Slow, Path::Tc, Path::Xdp];
 /// Seed of the confidence intervals.
 const SEED: u64 = 1;
 
@@ -69,13 +72,6 @@ struct Row {
     printed_ns: f64,
 }
 
-/// The readings of a path, alone and traced in turn.
-#[derive(Debug, Default)]
-struct Pairs {
-    alone: Vec<f64>,
-    traced: Vec<f64>,
-}
-
 /// A running `shunt trace`.
 struct Trace(Child);
 
@@ -86,17 +82,16 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     fs::create_dir_all(&directory)?;
     let results = Results::new("cost of shunt trace", Conditions::of_this_machine());
     let mut file = ResultsFile::begin(directory.join("trace-cost-results.json"), results)?;
-    let mut rows = Vec::new();
-    for path in [Path::Slow, Path::Tc, Path::Xdp] {
+    for path in PATHS {
         let lab = router_rig::topology();
         let mut path_rig = PathRig::new(path, Rig::new(&lab, options.flows, Placement::OneCpu)?);
         let _open = prepare(&mut path_rig)?;
         for sample in &options.samples {
-            rows.push(measure(&mut path_rig, *sample, options.rounds.max(1), &mut file)?);
+            measure(&mut path_rig, *sample, options.rounds.max(1), &mut file)?;
         }
     }
-    file.finish()?;
-    rows::show("trace-cost.json", &rows, options.json, print)
+    let results = file.finish()?;
+    rows::show("trace-cost.json", &rows(&results)?, options.json, print)
 }
 
 fn measure(
@@ -104,30 +99,24 @@ fn measure(
     sample: u32,
     rounds: u32,
     file: &mut ResultsFile,
-) -> anyhow::Result<Row> {
-    let (mut cpu, mut packets, mut printed) = (Pairs::default(), Pairs::default(), Vec::new());
+) -> anyhow::Result<()> {
+    let name = |what: &str| name(label, sample, what);
     for round in 1..=rounds {
         eprintln!("{label}, one packet in {sample}: round {round} of {rounds}");
         let alone = rig.sample(SAMPLE)?;
         let trace = Trace::start(rig.router(), sample)?;
         let traced = rig.sample(SAMPLE)?;
-        printed.push(trace.end()?);
-        cpu.add(file, &format!("{label}, 1 in {sample}"), "ns/packet", [&alone, &traced].map(ns_per_packet))?;
-        let rates = [&alone, &traced].map(Sample::packets_per_second);
-        packets.add(file, &format!("{label}, 1 in {sample}"), "pps", rates)?;
+        file.add(&name("printed cost"), "ns/packet", trace.end()?)?;
+        for (which, sample) in [("alone", alone), ("traced", traced)] {
+            file.add(&name(&format!("CPU, {which}")), "ns/packet", ns_per_packet(&sample))?;
+            file.add(&name(&format!("rate, {which}")), "pps", sample.packets_per_second())?;
+        }
     }
-    let (packets_ratio, packets_ratio_range) = packets.ratio()?;
-    let (cpu_ratio, cpu_ratio_range) = cpu.ratio()?;
-    Ok(Row {
-        path: label.clone(),
-        sample,
-        packets_ratio,
-        packets_ratio_range,
-        cpu_ratio,
-        cpu_ratio_range,
-        ns_per_packet: median(&cpu.alone).context("no rounds")?,
-        printed_ns: median(&printed).context("no rounds")?,
-    })
+    Ok(())
+}
+
+fn name(path: &str, sample: u32, what: &str) -> String {
+    format!("{path}, 1 in {sample}: {what}")
 }
 
 /// Router CPU time per packet in ns over the whole sample: the probes are attached in a part of its slices only.
@@ -135,22 +124,64 @@ fn ns_per_packet(sample: &Sample) -> f64 {
     sample.router.ran_ns as f64 / sample.delivered.max(1) as f64
 }
 
-impl Pairs {
-    fn add(&mut self, file: &mut ResultsFile, name: &str, unit: &str, pair: [f64; 2]) -> anyhow::Result<()> {
-        for ((all, value), which) in
-            [&mut self.alone, &mut self.traced].into_iter().zip(pair).zip(["alone", "traced"])
-        {
-            all.push(value);
-            file.add(&format!("{name}, {which}, {unit}"), unit, value)?;
-        }
-        Ok(())
-    }
+/// The rows of a measurement, for the paths and shares that it has.
+fn rows(results: &Results) -> anyhow::Result<Vec<Row>> {
+    let values = |name: &str| -> anyhow::Result<Vec<f64>> {
+        let reading = results.readings.get(name).with_context(|| format!("no reading `{name}`"))?;
+        Ok(reading.runs.iter().map(|run| run.value).collect())
+    };
+    let samples: BTreeSet<u32> = results
+        .readings
+        .keys()
+        .filter_map(|name| name.split_once(", 1 in ")?.1.split_once(':')?.0.parse().ok())
+        .collect();
+    let row = |path: Path, sample: u32| {
+        let path = path.to_string();
+        let of = |what: &str| values(&name(&path, sample, what));
+        let ratio = |what: &str| -> anyhow::Result<(f64, [f64; 2])> {
+            let (traced, alone) = (of(&format!("{what}, traced"))?, of(&format!("{what}, alone"))?);
+            let (ratio, spread) = ratio_of_pairs(&traced, &alone, SEED).context("no rounds")?;
+            Ok((ratio, [spread.low, spread.high]))
+        };
+        let (packets_ratio, packets_ratio_range) = ratio("rate")?;
+        let (cpu_ratio, cpu_ratio_range) = ratio("CPU")?;
+        Ok(Row {
+            sample,
+            packets_ratio,
+            packets_ratio_range,
+            cpu_ratio,
+            cpu_ratio_range,
+            ns_per_packet: median(&of("CPU, alone")?).context("no rounds")?,
+            printed_ns: median(&of("printed cost")?).context("no rounds")?,
+            path,
+        })
+    };
+    PATHS.iter().flat_map(|path| samples.iter().rev().map(|sample| row(*path, *sample))).collect()
+}
 
-    /// The ratio of traced to alone, and its 95 % confidence interval.
-    fn ratio(&self) -> anyhow::Result<(f64, [f64; 2])> {
-        let (ratio, spread) = ratio_of_pairs(&self.traced, &self.alone, SEED).context("no rounds")?;
-        Ok((ratio, [spread.low, spread.high]))
+/// The table of docs/performance.md.
+pub fn markdown(results: &Results) -> anyhow::Result<String> {
+    let mut text =
+        "| path | packets traced | packets/s | router CPU per packet | printed cost per packet |\n\
+                    | --- | --- | --- | --- | --- |\n"
+            .to_owned();
+    for row in rows(results)? {
+        let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0);
+        let with_range = |ratio, [low, high]: [f64; 2]| {
+            format!("{} ({} to {})", percent(ratio), percent(low), percent(high))
+        };
+        writeln!(
+            text,
+            "| {} | 1 in {} | {} | {:.0} ns, {} | {:.0} ns |",
+            row.path,
+            row.sample,
+            with_range(row.packets_ratio, row.packets_ratio_range),
+            row.ns_per_packet,
+            with_range(row.cpu_ratio, row.cpu_ratio_range),
+            row.printed_ns
+        )?;
     }
+    Ok(text)
 }
 
 impl Trace {

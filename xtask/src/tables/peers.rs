@@ -22,6 +22,15 @@ const COLUMNS: [(&str, Path); 8] = [
     ("Shunt xdp", Path::Xdp),
     ("bare redirect", Path::Bare),
 ];
+/// Programs that return at once on single hooks, on all three, and Shunt, which learns nothing.
+const HOOKS: [(&str, Path); 6] = [
+    ("slow path", Path::Slow),
+    ("XDP hook", Path::HookXdp),
+    ("tc ingress hook", Path::HookIngress),
+    ("tc egress hook", Path::HookEgress),
+    ("all three", Path::Hooks),
+    ("Shunt up", Path::Idle),
+];
 /// Number of flows in the lines that name none.
 const FLOWS: u32 = 1000;
 /// Notes by a part of the reason why a row is missing.
@@ -61,6 +70,24 @@ pub(crate) fn costs(results: &Results) -> String {
     text += "\n\n";
     let notes = notes.iter().zip('a'..).map(|(note, letter)| format!("{letter}: {note}."));
     text + &notes.collect::<Vec<_>>().join("\n") + "\n"
+}
+
+/// What each hook costs a packet of the slow path.
+pub(crate) fn hooks(results: &Results) -> String {
+    let mut text = "| setting |".to_owned();
+    HOOKS.iter().for_each(|(name, _)| text += &format!(" {name} |"));
+    text += "\n| --- |";
+    text += &" --- |".repeat(HOOKS.len());
+    for setting in settings() {
+        let values: Option<Vec<f64>> = HOOKS
+            .iter()
+            .map(|(_, path)| Some(results.readings.get(&name_of(*path, setting, FLOWS))?.value))
+            .collect();
+        let Some(values) = values else { continue };
+        text += &format!("\n| {setting} | {:.0} |", values[0]);
+        values[1..].iter().for_each(|value| text += &format!(" {:+.0} |", value - values[0]));
+    }
+    text
 }
 
 /// The letter of a note, which is added if it is new.
