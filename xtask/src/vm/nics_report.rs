@@ -164,9 +164,10 @@ fn page(seen: &[Seen]) -> String {
          in both directions between two wires, with a stateful nftables ruleset. Each cell has the engine that forwarded, the share of\n\
          packets on the fast path, and why the engine was chosen, or the error of `shunt up`. Generic XDP is not used on any driver: it\n\
          copies each packet and costs more than tc. Guests are emulated, so no times were measured.\n\n\
-         The last column has the outcomes of the [sixteen cases](guide/check.md) of `shunt check` between two NICs. What fails there\n\
-         is as it says: QEMU 7.2 cuts aggregates of e1000e and vmxnet3 into IP fragments instead of TCP segments, and its vmxnet3 receives 802.1ad tags\n\
-         as 802.1Q tags; the driver 8139cp counts received bytes without the Ethernet header.\n\n{}",
+         The last column has the outcomes of the [sixteen cases](guide/check.md) of `shunt check` between two NICs. The\n\
+         failures are real: QEMU 7.2 cuts aggregates of e1000e and vmxnet3 into IP fragments instead of TCP segments, and its vmxnet3 receives 802.1ad\n\
+         tags as 802.1Q tags; virtio_net without mergeable buffers accepts an MTU of 9000, but loses such frames; 8139cp counts received bytes without\n\
+         the Ethernet header.\n\n{}",
         WITH_DRIVERS.package,
         WITH_DRIVERS.suite.name,
         today(),

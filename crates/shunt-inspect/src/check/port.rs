@@ -144,8 +144,11 @@ impl Port {
     pub(super) fn state(&self) -> Result<State, String> {
         let shown = self.shown()?;
         let features = features(&self.run(&format!("ethtool -k {}", self.name)).unwrap_or_default());
-        let settings =
-            ['a', 'c', 'g'].into_iter().filter_map(|option| Some((option, self.settings(option).ok()?)));
+        let settings = ['a', 'c', 'g'].into_iter().filter_map(|option| {
+            let mut settings = self.settings(option).ok()?;
+            settings.retain(|(name, _)| is_setting(name));
+            Some((option, settings))
+        });
         let routes = ["-4", "-6"].map(|family| {
             self.run(&format!("ip {family} route show table all dev {}", self.name)).unwrap_or_default()
         });
@@ -227,6 +230,11 @@ pub(super) fn switch(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
+/// Whether a line of ethtool is something to restore. What both ends negotiated comes and goes with the link.
+fn is_setting(name: &str) -> bool {
+    !name.ends_with(" negotiated")
+}
+
 /// Features by name: whether each is on, and whether it is fixed.
 fn features(text: &str) -> BTreeMap<String, (bool, bool)> {
     let lines = text.lines().skip(1).filter_map(|line| line.trim().split_once(": "));
@@ -244,6 +252,11 @@ fn difference(before: &State, after: &State) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_negotiated_is_not_restored() {
+        assert!(is_setting("Autonegotiate") && is_setting("RX") && !is_setting("RX negotiated"));
+    }
 
     #[test]
     fn features_are_read_with_what_is_fixed() {

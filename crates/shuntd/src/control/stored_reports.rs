@@ -42,11 +42,8 @@ fn report(entry: &DirEntry) -> Option<StoredReport> {
     let file = fs::symlink_metadata(page_of(&entry.path())).ok().filter(fs::Metadata::is_file)?;
     let written = file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
     let is_page = name.ends_with(".html") || entry.file_type().ok()?.is_dir();
-    (is_page && !name.starts_with('.')).then(|| StoredReport {
-        name,
-        bytes: file.len(),
-        written_s: written.as_secs(),
-    })
+    let shown = is_page && !name.starts_with('.');
+    shown.then_some(StoredReport { name, bytes: file.len(), written_s: written.as_secs() })
 }
 
 fn page_of(path: &Path) -> PathBuf {
