@@ -128,35 +128,42 @@ fn a_filter_and_a_port_leave_out_the_rest_and_a_dropped_packet_is_told() {
     assert_eq!(router.run("trace nosuchport --seconds 1").code, Some(13));
 }
 
+/// Traces twenty packets of each of so many UDP flows, the first of which is fast. Returns the report, and how many packets the
+/// engine sent meanwhile.
+fn traced(engine: Engine, flows: u16) -> (Value, u64) {
+    let lab = silent_router(rulesets::HOME_GATEWAY);
+    let (there, back) = (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()));
+    let packet = |flow: u16| lab.lan().udp_to(4000 + flow, lab.wan().at(5000 + flow));
+    let shuntd = daemon_with(&lab, engine, SELDOM_PROVED);
+    back.pass(&lab.wan().answer_to(&there.pass(&packet(0)).packet().unwrap()));
+    there.teach(&shuntd, &packet(0));
+    let before = sent_by(engine, &shuntd.status());
+    let shunt = Shunt::on(lab.router());
+    let trace = start(&shunt, "--sample 1 -p udp");
+    for _ in 0..20 {
+        (0..flows).for_each(|flow| drop(there.pass(&packet(flow))));
+    }
+    let report = end(trace, Signal::SIGINT);
+    let sent = sent_by(engine, &shuntd.status()) - before;
+    shuntd.stop();
+    (report, sent)
+}
+
 #[test]
 fn packets_of_the_tc_engine_are_fast_beside_slow_ones() {
     if !require_root() {
         return;
     }
-    let lab = silent_router(rulesets::HOME_GATEWAY);
-    let (there, back) = (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()));
-    let out = lab.lan().udp_to(4000, lab.wan().at(5000));
-    let shuntd = daemon_with(&lab, Engine::Tc, SELDOM_PROVED);
-    back.pass(&lab.wan().answer_to(&there.pass(&out).packet().unwrap()));
-    there.teach(&shuntd, &out);
-    let shunt = Shunt::on(lab.router());
-    let before = sent_by(Engine::Tc, &shuntd.status());
-    let trace = start(&shunt, "--sample 1 -p udp");
-    for _ in 0..20 {
-        there.pass(&out);
-        there.pass(&lab.lan().udp_to(4001, lab.wan().at(5001)));
-    }
-    let report = end(trace, Signal::SIGINT);
+    let (report, sent) = traced(Engine::Tc, 2);
     let fast: u64 = paths(&report, "tc").iter().map(|path| path["packets"].as_u64().unwrap()).sum();
     let slow: u64 = paths(&report, "slow").iter().map(|path| path["packets"].as_u64().unwrap()).sum();
     assert_eq!(fast + slow, 40, "{report:#}");
     if shows_hooks(&report) {
         // The second flow is learned on the way.
-        assert_eq!(fast, sent_by(Engine::Tc, &shuntd.status()) - before, "{report:#}");
+        assert_eq!(fast, sent, "{report:#}");
         assert!(slow > 0 && stages(paths(&report, "tc")[0]).contains(&"fast-path"), "{report:#}");
     }
     assert_sums(&report);
-    shuntd.stop();
 }
 
 #[test]
@@ -164,31 +171,17 @@ fn frames_of_the_xdp_engine_are_followed_where_the_kernel_shows_their_entry() {
     if !require_root() {
         return;
     }
-    let lab = silent_router(rulesets::HOME_GATEWAY);
-    let (there, back) = (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()));
-    let out = lab.lan().udp_to(4000, lab.wan().at(5000));
-    let shuntd = daemon_with(&lab, Engine::Xdp, SELDOM_PROVED);
-    back.pass(&lab.wan().answer_to(&there.pass(&out).packet().unwrap()));
-    there.teach(&shuntd, &out);
-    let shunt = Shunt::on(lab.router());
-    let before = sent_by(Engine::Xdp, &shuntd.status());
-    let trace = start(&shunt, "--sample 1 -p udp");
-    for _ in 0..20 {
-        there.pass(&out);
-    }
-    let report = end(trace, Signal::SIGINT);
-    let sent = sent_by(Engine::Xdp, &shuntd.status()) - before;
+    let (report, sent) = traced(Engine::Xdp, 1);
     assert!(sent > 0, "{report:#}");
     if report["missing"]["xdp-decision"].is_string() {
         assert!(report["missing"]["xdp-decision"].as_str().unwrap().contains("fentry"), "{report:#}");
         assert!(paths(&report, "xdp").is_empty(), "{report:#}");
-    } else {
-        let [path] = paths(&report, "xdp")[..] else { panic!("{report:#}") };
-        assert_eq!(path["packets"].as_u64(), Some(sent), "{report:#}");
-        assert_eq!(stages(path), ["xdp-decision", "xdp-redirect", "xdp-transmit"]);
-        assert_sums(&report);
+        return;
     }
-    shuntd.stop();
+    let [path] = paths(&report, "xdp")[..] else { panic!("{report:#}") };
+    assert_eq!(path["packets"].as_u64(), Some(sent), "{report:#}");
+    assert_eq!(stages(path), ["xdp-decision", "xdp-redirect", "xdp-transmit"]);
+    assert_sums(&report);
 }
 
 #[test]
