@@ -314,9 +314,8 @@ impl<'de> Deserialize<'de> for Thread {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let mut name = [0; 16];
-        let room =
-            name.get_mut(..text.len()).ok_or_else(|| D::Error::custom("a thread's name has 16 bytes"))?;
-        room.copy_from_slice(text.as_bytes());
+        // A name that was not UTF-8 may have become longer.
+        name.iter_mut().zip(text.bytes()).for_each(|(place, byte)| *place = byte);
         Ok(Self(name))
     }
 }

@@ -329,8 +329,8 @@ fn exists(tracepoint: &str) -> bool {
     unsafe { libbpf_sys::libbpf_find_vmlinux_btf_id(name.as_ptr(), libbpf_sys::BPF_TRACE_RAW_TP) >= 0 }
 }
 
-/// Loads an object without the programs of these names, with these constants in a section. Its maps are those of objects that were loaded before, if they are
-/// shared.
+/// Loads an object without the programs of these names, with these constants in a section. Its maps are those of objects that
+/// were loaded before, if they are shared.
 fn load(
     (name, bytes): Source,
     (section, constants): (&str, &[u8]),
