@@ -45,10 +45,7 @@ const NOTES: [(&str, &str); 4] = [
 ];
 
 pub(crate) fn costs(results: &Results) -> String {
-    let mut text = "| setting |".to_owned();
-    COLUMNS.iter().for_each(|(name, _)| text += &format!(" {name} |"));
-    text += "\n| --- |";
-    text += &" --- |".repeat(COLUMNS.len());
+    let mut text = head(&COLUMNS);
     let plain = Setting::default();
     let v6 = Setting { family: Family::Ipv6, ..plain };
     let more = [(plain, 1, "1 flow"), (plain, 100_000, "100,000 flows"), (v6, 100_000, "100,000 flows")];
@@ -72,12 +69,15 @@ pub(crate) fn costs(results: &Results) -> String {
     text + &notes.collect::<Vec<_>>().join("\n") + "\n"
 }
 
+/// The head of a table with a column for each path.
+fn head(columns: &[(&str, Path)]) -> String {
+    let names: String = columns.iter().map(|(name, _)| format!(" {name} |")).collect();
+    format!("| setting |{names}\n| --- |{}", " --- |".repeat(columns.len()))
+}
+
 /// What each hook costs a packet of the slow path.
 pub(crate) fn hooks(results: &Results) -> String {
-    let mut text = "| setting |".to_owned();
-    HOOKS.iter().for_each(|(name, _)| text += &format!(" {name} |"));
-    text += "\n| --- |";
-    text += &" --- |".repeat(HOOKS.len());
+    let mut text = head(&HOOKS);
     for setting in settings() {
         let values: Option<Vec<f64>> = HOOKS
             .iter()

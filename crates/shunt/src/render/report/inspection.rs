@@ -1,4 +1,4 @@
-//! What was seen at ports, on the page of a report: settings, findings and checks.
+//! What was seen at ports, on the page of a report: settings, findings, checks and traces.
 
 use super::{
     inspection_file::{Inspection, InspectionSource},
