@@ -230,7 +230,8 @@ struct shunt_flow {
 	};
 	__u32 prove_by_ticks; /* when the last proof expires */
 	__u16 max_l3_bytes; /* the largest packet that Linux was seen to forward */
-	__u16 class_bits; /* DSCP and VLAN priorities the flow was learned with, see struct shunt_packet */
+	__u8 retired_why; /* enum shunt_reason of the last retirement */
+	__u8 _pad;
 	__u8 in_dmac[6];
 	__u8 l2[SHUNT_L2_MAX]; /* the whole new L2 header: MACs, tags, EtherType */
 	__u8 in_slot;
@@ -238,11 +239,11 @@ struct shunt_flow {
 	__u16 l4_delta; /* ones' complement sum of new minus old addresses and ports */
 	__u16 l4_delta_addr; /* ones' complement sum of new minus old addresses */
 	__u16 home_cpu; /* this CPU counts without atomics */
+	__u16 class_bits; /* DSCP and VLAN priorities the flow was learned with, see struct shunt_packet */
 	__u8 in_ttl; /* TTL or hop limit the flow was learned with */
-	__u8 retired_why; /* enum shunt_reason of the last retirement */
-	__be16 sport_be; /* new source port */
+	__u8 _zero; /* so that class_bits and in_ttl are compared as one word */
+	__be16 sport_be; /* new source port; copied together with the destination port */
 	__be16 dport_be; /* new destination port */
-	__u16 _pad;
 	__u32 mark; /* skb->mark as Linux left it */
 	__u32 priority; /* skb->priority as Linux left it */
 	__u32 seen_ticks; /* last use or proof */
@@ -294,13 +295,13 @@ _Static_assert(sizeof(struct shunt_bucket) == 16, "shunt_bucket is ABI");
 
 /* Indexed by family: IPv4, IPv6. */
 struct shunt_usage {
-	__u64 entries[2]; /* entries in use */
+	__u32 entries[2]; /* entries in use; loaded together */
 	__u64 fresh[2]; /* the first entry that was never used; none behind it was */
 	__u64 free[2]; /* head of the free list, plus one; the upper half counts changes */
 	__u64 expired_lost; /* expired flows whose counters did not fit shunt_expired */
 	__u64 traces_lost;
 };
-_Static_assert(sizeof(struct shunt_usage) == 64, "shunt_usage is ABI");
+_Static_assert(sizeof(struct shunt_usage) == 56, "shunt_usage is ABI");
 
 /* One direction of a connection, as in conntrack. An IPv4 address uses the first four bytes. */
 struct shunt_tuple {

@@ -37,29 +37,22 @@ static __always_inline int shunt_daemon_alive(const struct shunt_control *contro
 	return jiffies < control->heartbeat_ticks + control->heartbeat_max_ticks;
 }
 
-/* Rejects packets that no flow may carry, whatever the tuple. */
-static __always_inline enum shunt_reason shunt_admit(const struct shunt_packet *p)
+/* Rejects segments that no flow may carry. Conntrack considers a segment without ACK INVALID. */
+static __always_inline enum shunt_reason shunt_admit_tcp(const struct shunt_packet *p)
 {
-	/* Conntrack considers a segment without ACK INVALID. */
-	if (p->l4_proto == IPPROTO_TCP && (p->tcp_flags & (SHUNT_TCP_BOUNDS | SHUNT_TCP_ACK)) != SHUNT_TCP_ACK)
+	if (p->l4_proto == IPPROTO_TCP &&
+	    shunt_unlikely((p->tcp_flags & (SHUNT_TCP_BOUNDS | SHUNT_TCP_ACK)) != SHUNT_TCP_ACK))
 		return SHUNT_TCP_FLAGS;
-	if (p->ttl <= 1)
-		return SHUNT_TTL;
 	return SHUNT_OK;
 }
 
-/*
- * The functions below compare and copy headers in wide words. An L2 header begins at any even address, and an IP header
- * at a multiple of four on machines that cannot load words from elsewhere. eBPF loads words from anywhere; clang would
- * load bytes if the types had a smaller alignment.
- */
-#ifdef __bpf__
-typedef __u32 shunt_l2_u32;
-typedef __u64 shunt_l2_u64;
-#else
-typedef __u32 shunt_l2_u32 __attribute__((aligned(2)));
-typedef __u64 shunt_l2_u64 __attribute__((aligned(2)));
-#endif
+/* Rejects packets that no flow may carry, whatever the tuple. */
+static __always_inline enum shunt_reason shunt_admit(const struct shunt_packet *p)
+{
+	enum shunt_reason why = shunt_admit_tcp(p);
+
+	return why == SHUNT_OK && shunt_unlikely(shunt_ttl_of(p->class_and_ttl) <= 1) ? SHUNT_TTL : why;
+}
 
 /* Reads eight bytes of each: at least two more bytes always follow a MAC in a header. */
 static __always_inline int shunt_same_mac(const void *a, const void *b)
@@ -118,25 +111,44 @@ static __always_inline int shunt_proves(const struct shunt_flow *f, const struct
 	return p->wire_bytes >= f->max_l3_bytes || !shunt_before(now, f->reprove_at_ticks + grace / 4);
 }
 
-/*
- * Whether the action of `f` may be applied to this packet now. `macs` points to the MACs of the frame. Changes
- * nothing.
- */
-static __always_inline enum shunt_reason shunt_decide(const struct shunt_flow *f, const struct shunt_packet *p,
-						      const void *macs, const struct shunt_control *control,
-						      __u64 jiffies)
-{
-	__u32 now = jiffies;
+/* The fields of a flow that follow its epoch, as one word. */
+union shunt_head {
+	struct {
+		__u8 state;
+		__u8 flags;
+		__u8 out_tags;
+		__u8 punt_due;
+	};
+	__u32 word;
+};
 
-	if (shunt_unlikely(!shunt_daemon_alive(control, jiffies)))
-		return SHUNT_NO_DAEMON;
-	if (shunt_likely(!(f->flags & SHUNT_FLOW_STATIC))) {
-		if (f->epoch != control->epoch || !shunt_before(now, f->prove_by_ticks))
+/* Whether a flow is in use, of this epoch, not static, and has these flags. Of nearly all packets, the flow is. */
+static __always_inline int shunt_is_current(const struct shunt_flow *f, __u32 epoch, __u8 flags)
+{
+	const union shunt_head want = { .state = SHUNT_FLOW_ACTIVE, .flags = flags };
+	const union shunt_head mask = { .state = 0xff, .flags = flags | SHUNT_FLOW_STATIC };
+	const __u32 *head = (const __u32 *)&f->state;
+
+	return shunt_likely(f->epoch == epoch) && shunt_likely((*head & mask.word) == want.word);
+}
+
+/* shunt_decide() for a flow of which is known, as a constant, whether it is current. */
+static __always_inline enum shunt_reason shunt_decide_as(const struct shunt_flow *f, const struct shunt_packet *p,
+							 const void *macs, const struct shunt_control *control,
+							 __u32 now, int current)
+{
+	if (current || shunt_likely(!(f->flags & SHUNT_FLOW_STATIC))) {
+		if (!current && f->epoch != control->epoch)
+			return SHUNT_STALE;
+		if (shunt_unlikely(!shunt_before(now, f->prove_by_ticks)))
 			return SHUNT_STALE;
 		if (shunt_unlikely(!shunt_before(now, f->reprove_at_ticks)) && shunt_proves(f, p, control, now))
 			return SHUNT_REPROVE;
-		if (shunt_unlikely(p->class_bits != f->class_bits || p->ttl != f->in_ttl))
+		/* A flow is learned from packets that shunt_admit() takes, so its TTL is more than 1. */
+		if (shunt_unlikely(p->class_and_ttl != *(const __u32 *)&f->class_bits))
 			return SHUNT_CLASS;
+	} else if (shunt_ttl_of(p->class_and_ttl) <= 1) {
+		return SHUNT_TTL;
 	}
 	if (shunt_unlikely(!shunt_same_mac(macs, f->in_dmac)))
 		return SHUNT_NOT_OURS;
@@ -145,9 +157,26 @@ static __always_inline enum shunt_reason shunt_decide(const struct shunt_flow *f
 		return SHUNT_NOT_OURS;
 	if (shunt_unlikely(p->wire_bytes > f->max_l3_bytes))
 		return SHUNT_MTU;
-	if (shunt_unlikely(f->state != SHUNT_FLOW_ACTIVE))
+	if (!current && f->state != SHUNT_FLOW_ACTIVE)
 		return SHUNT_PENDING;
 	return SHUNT_OK;
+}
+
+/*
+ * Whether the action of `f` may be applied to this packet now, by an engine that takes flows with these flags. `macs`
+ * points to the MACs of the frame. Changes nothing.
+ */
+static __always_inline enum shunt_reason shunt_decide(const struct shunt_flow *f, const struct shunt_packet *p,
+						      const void *macs, const struct shunt_control *control,
+						      __u64 jiffies, __u8 flags)
+{
+	if (shunt_unlikely(!shunt_daemon_alive(control, jiffies)))
+		return SHUNT_NO_DAEMON;
+	if (shunt_likely(shunt_is_current(f, control->epoch, flags)))
+		return shunt_decide_as(f, p, macs, control, jiffies, 1);
+	if ((f->flags & flags) != flags)
+		return SHUNT_PORT;
+	return shunt_decide_as(f, p, macs, control, jiffies, 0);
 }
 
 /*
@@ -194,9 +223,11 @@ static __always_inline void shunt_rewrite(void *l3, void *l4, __u32 family, __u8
 	struct udphdr *ports = l4;
 	__u16 *check = l4 + shunt_check_offset(l4_proto);
 	__u16 old = *check, new;
+	/* Loaded once: clang cannot know that the headers do not overlap the flow. */
+	__u8 flags = f->flags;
 
-	if (shunt_unlikely(f->flags & SHUNT_FLOW_BRIDGED)) {
-		if (family == 4 && f->flags & SHUNT_FLOW_NAT)
+	if (shunt_unlikely(flags & SHUNT_FLOW_BRIDGED)) {
+		if (family == 4 && flags & SHUNT_FLOW_NAT)
 			ip4->check = shunt_csum_update(ip4->check, f->l4_delta_addr);
 	} else if (family == 4) {
 		/* The TTL is the high byte of its word on the wire. */
@@ -205,14 +236,13 @@ static __always_inline void shunt_rewrite(void *l3, void *l4, __u32 family, __u8
 	} else {
 		ip6->hop_limit--;
 	}
-	if (!(f->flags & SHUNT_FLOW_NAT))
+	if (!(flags & SHUNT_FLOW_NAT))
 		return;
 	if (family == 4)
 		shunt_copy_addrs(4, &ip4->saddr, to);
 	else
 		shunt_copy_addrs(6, &ip6->saddr, to);
-	ports->source = f->sport_be;
-	ports->dest = f->dport_be;
+	*(shunt_l2_u32 *)ports = *(const __u32 *)&f->sport_be;
 	if (checksum == SHUNT_CHECKSUM_PARTIAL)
 		new = shunt_csum_update_partial(old, f->l4_delta_addr);
 	else

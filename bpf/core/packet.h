@@ -18,11 +18,18 @@
 
 #include "abi/shunt_abi.h"
 
-#ifndef __always_inline
+/* The kernel's headers for user space define it as a mere hint. */
+#undef __always_inline
 #define __always_inline inline __attribute__((always_inline))
-#endif
 #define shunt_likely(x) __builtin_expect(!!(x), 1)
 #define shunt_unlikely(x) __builtin_expect(!!(x), 0)
+
+/* Keeps a value in one register: clang would compute parts of it again, or load it in parts. */
+#ifdef __bpf__
+#define shunt_keep(x) asm("" : "+r"(x))
+#else
+#define shunt_keep(x) ((void)(x))
+#endif
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define shunt_ntohs(x) __builtin_bswap16(x)
@@ -32,6 +39,19 @@
 #define shunt_ntohl(x) (x)
 #endif
 #define shunt_htons(x) shunt_ntohs(x)
+
+/*
+ * Words of headers. An L2 header begins at any even address, and an IP header at a multiple of four on machines that
+ * cannot load words from elsewhere. eBPF loads words from anywhere; clang would load bytes if the types had a smaller
+ * alignment.
+ */
+#ifdef __bpf__
+typedef __u32 shunt_l2_u32;
+typedef __u64 shunt_l2_u64;
+#else
+typedef __u32 shunt_l2_u32 __attribute__((aligned(2)));
+typedef __u64 shunt_l2_u64 __attribute__((aligned(2)));
+#endif
 
 enum {
 	SHUNT_TCP_FIN = 0x01,
@@ -60,17 +80,36 @@ struct shunt_packet {
 	__u64 tcp_position; /* see shunt_tcp_position(); 0 for UDP */
 	__be16 tpid_be[SHUNT_TAGS_MAX]; /* outermost first, including a tag that the driver stripped */
 	__be16 tci_be[SHUNT_TAGS_MAX];
+	/* As in struct shunt_flow, to be compared as one word. */
+	union {
+		struct {
+			/* DSCP in 0xfc, priority and DEI of the outer tag in 0xf00, of the inner in 0xf000 */
+			__u16 class_bits;
+			__u8 ttl;
+			__u8 _zero;
+		};
+		__u32 class_and_ttl;
+	};
 	__u16 l2_bytes; /* of the L2 header in the frame, without a stripped tag */
 	__u16 l3_bytes; /* from the IP header; for a GSO aggregate, of the whole */
 	__u16 wire_bytes; /* of the L3 packet, or of the largest segment of an aggregate */
-	__u16 class_bits; /* DSCP in 0xfc, priority and DEI of the outer tag in 0xf00, of the inner in 0xf000 */
 	__u8 tags;
 	__u8 family;
 	__u8 l4_proto;
 	__u8 l4_bytes; /* of the L4 header */
 	__u8 tcp_flags;
-	__u8 ttl;
 };
+_Static_assert(sizeof(struct shunt_packet) == 32, "crates/shunt-bpf/src/core.rs has the same layout");
+
+/* The TTL, from the whole word: clang would split the word early for a member that is rarely needed. */
+static __always_inline __u8 shunt_ttl_of(__u32 class_and_ttl)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return class_and_ttl >> 16;
+#else
+	return class_and_ttl >> 8;
+#endif
+}
 
 static __always_inline int shunt_is_vlan(__be16 tpid_be)
 {
@@ -145,27 +184,30 @@ static __always_inline __u64 shunt_tcp_position(__u32 end, __be32 ack_be)
 	return (__u64)ack_be << 32 | end;
 }
 
-/* Parses the ports, and the flags and position of TCP. `bytes` is the length of the L4 header and payload. */
-static __always_inline enum shunt_reason shunt_parse_l4(void *l4, void *end, __u32 bytes, struct shunt_packet *p,
+/*
+ * Parses the ports, and the flags and position of TCP. `bytes` is the length of the L4 header and payload; negative if the
+ * IP packet is shorter than its header.
+ */
+static __always_inline enum shunt_reason shunt_parse_l4(void *l4, void *end, __s32 bytes, struct shunt_packet *p,
 							__be32 *ports_be)
 {
 	struct tcphdr *tcp = l4;
 	struct udphdr *udp = l4;
 
 	if (p->l4_proto == IPPROTO_TCP) {
-		if ((void *)(tcp + 1) > end)
+		if (shunt_unlikely((void *)(tcp + 1) > end))
 			return SHUNT_BAD_HEADER;
 		p->l4_bytes = (((__u8 *)tcp)[12] >> 4) * 4;
 		p->tcp_flags = ((__u8 *)tcp)[13];
-		if (p->l4_bytes < sizeof(*tcp) || p->l4_bytes > bytes)
+		if (shunt_unlikely(p->l4_bytes < sizeof(*tcp) || bytes < p->l4_bytes))
 			return SHUNT_BAD_HEADER;
 		p->tcp_position = shunt_tcp_position(shunt_ntohl(tcp->seq) + bytes - p->l4_bytes, tcp->ack_seq);
 	} else if (p->l4_proto == IPPROTO_UDP) {
-		if ((void *)(udp + 1) > end)
+		if (shunt_unlikely((void *)(udp + 1) > end))
 			return SHUNT_BAD_HEADER;
 		p->l4_bytes = sizeof(*udp);
 		/* Linux uses the shorter of the two lengths. If they disagree, let Linux decide. */
-		if (bytes < sizeof(*udp) || shunt_ntohs(udp->len) != bytes)
+		if (shunt_unlikely(bytes < (__s32)sizeof(*udp) || shunt_ntohs(udp->len) != bytes))
 			return SHUNT_BAD_HEADER;
 	} else {
 		return SHUNT_PROTOCOL;
@@ -192,12 +234,13 @@ static __always_inline void shunt_key_tags(__u16 tags[SHUNT_TAGS_MAX], const str
 static __always_inline enum shunt_reason shunt_parse_ipv4(void *l3, void *end, __u32 ifindex, struct shunt_packet *p,
 							  struct shunt_key4 *key)
 {
+	const shunt_l2_u64 *addrs = l3 + __builtin_offsetof(struct iphdr, saddr);
 	struct iphdr *ip = l3;
 
 	*key = (struct shunt_key4){ .ifindex = ifindex };
-	if ((void *)(ip + 1) > end)
+	if (shunt_unlikely((void *)(ip + 1) > end))
 		return SHUNT_BAD_HEADER;
-	if (*(__u8 *)ip != 0x45)
+	if (shunt_unlikely(*(__u8 *)ip != 0x45))
 		return *(__u8 *)ip >> 4 == 4 && (*(__u8 *)ip & 15) > 5 ? SHUNT_OPTIONS : SHUNT_BAD_HEADER;
 	p->family = 4;
 	p->l4_proto = ip->protocol;
@@ -205,45 +248,47 @@ static __always_inline enum shunt_reason shunt_parse_ipv4(void *l3, void *end, _
 	p->l3_bytes = shunt_ntohs(ip->tot_len);
 	p->wire_bytes = p->l3_bytes;
 	p->class_bits |= ip->tos & SHUNT_DSCP_MASK;
-	if (ip->frag_off & shunt_htons(0x3fff))
+	shunt_keep(p->class_and_ttl);
+	if (shunt_unlikely(ip->frag_off & shunt_htons(0x3fff)))
 		return SHUNT_FRAGMENT;
-	if (p->l3_bytes < sizeof(*ip))
-		return SHUNT_BAD_HEADER;
-	key->src_be = ip->saddr;
-	key->dst_be = ip->daddr;
+	/* Copy both addresses: the key has the layout of the header. */
+	((__u64 *)key)[0] = addrs[0];
 	key->l4_proto = ip->protocol;
 	shunt_key_tags(key->tags, p);
-	return shunt_parse_l4(ip + 1, end, p->l3_bytes - sizeof(*ip), p, (__be32 *)&key->sport_be);
+	return shunt_parse_l4(ip + 1, end, p->l3_bytes - (__s32)sizeof(*ip), p, (__be32 *)&key->sport_be);
 }
 
 static __always_inline enum shunt_reason shunt_parse_ipv6(void *l3, void *end, __u32 ifindex, struct shunt_packet *p,
 							  struct shunt_key6 *key)
 {
+	const shunt_l2_u64 *addrs = l3 + __builtin_offsetof(struct ipv6hdr, saddr);
 	struct ipv6hdr *ip = l3;
 	__u8 *bytes = l3;
 
 	*key = (struct shunt_key6){ .ifindex = ifindex };
-	if ((void *)(ip + 1) > end)
+	if (shunt_unlikely((void *)(ip + 1) > end))
 		return SHUNT_BAD_HEADER;
-	if (bytes[0] >> 4 != 6)
+	if (shunt_unlikely(bytes[0] >> 4 != 6))
 		return SHUNT_BAD_HEADER;
 	p->family = 6;
 	p->l4_proto = ip->nexthdr;
 	p->ttl = ip->hop_limit;
 	p->class_bits |= ((bytes[0] << 4) | (bytes[1] >> 4)) & SHUNT_DSCP_MASK;
-	if (ip->nexthdr == IPPROTO_FRAGMENT)
+	shunt_keep(p->class_and_ttl);
+	if (shunt_unlikely(ip->nexthdr == IPPROTO_FRAGMENT))
 		return SHUNT_FRAGMENT;
-	if (ip->nexthdr == IPPROTO_HOPOPTS || ip->nexthdr == IPPROTO_ROUTING || ip->nexthdr == IPPROTO_DSTOPTS)
+	if (shunt_unlikely(ip->nexthdr == IPPROTO_HOPOPTS || ip->nexthdr == IPPROTO_ROUTING ||
+			   ip->nexthdr == IPPROTO_DSTOPTS))
 		return SHUNT_OPTIONS;
 	/* A payload of more than 16 bits (jumbogram, BIG TCP) has length 0 or wraps. Both fail here or at L4. */
-	if (shunt_ntohs(ip->payload_len) > 0xffff - sizeof(*ip))
+	if (shunt_unlikely(shunt_ntohs(ip->payload_len) > 0xffff - sizeof(*ip)))
 		return SHUNT_BAD_HEADER;
 	p->l3_bytes = shunt_ntohs(ip->payload_len) + sizeof(*ip);
 	p->wire_bytes = p->l3_bytes;
 	/* Copy both addresses: the key has the layout of the header. */
 #pragma unroll
 	for (int i = 0; i < 4; i++)
-		((__u64 *)key)[i] = ((const __u64 *)&ip->saddr)[i];
+		((__u64 *)key)[i] = addrs[i];
 	key->l4_proto = ip->nexthdr;
 	shunt_key_tags(key->tags, p);
 	return shunt_parse_l4(ip + 1, end, p->l3_bytes - sizeof(*ip), p, (__be32 *)&key->sport_be);

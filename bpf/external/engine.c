@@ -190,7 +190,7 @@ static __always_inline enum shunt_reason rewrite(__u32 family, struct shunt_fram
 
 	if (!f)
 		return SHUNT_MISS;
-	why = shunt_decide(f, p, frame->data, &shunt_control, jiffies);
+	why = shunt_decide(f, p, frame->data, &shunt_control, jiffies, 0);
 	if (shunt_unlikely(why == SHUNT_REPROVE)) {
 		/* One packet of a burst is punted, and not all of them. */
 		f->reprove_at_ticks = jiffies + shunt_control.reprove_ticks;

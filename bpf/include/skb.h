@@ -138,10 +138,8 @@ static __always_inline int shunt_skb_ipvs(struct __sk_buff *skb)
 #endif
 
 /* Whether the driver verified the L4 checksum, or a device will finish it. */
-static __always_inline int shunt_skb_verified(struct __sk_buff *skb)
+static __always_inline int shunt_is_verified(__u32 summed)
 {
-	__u32 summed = shunt_skb_summed(skb);
-
 	return summed == SHUNT_SUMMED_UNNECESSARY || summed == SHUNT_SUMMED_PARTIAL;
 }
 

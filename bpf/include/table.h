@@ -78,7 +78,7 @@ struct {
 } shunt_expired SEC(".maps");
 
 /* The number of entries in use. */
-static __always_inline __u64 *shunt_used(__u32 family)
+static __always_inline __u32 *shunt_used(__u32 family)
 {
 	return &shunt_usage.entries[family == 6];
 }
@@ -86,7 +86,7 @@ static __always_inline __u64 *shunt_used(__u32 family)
 /* Whether the tables are empty, so that a look-up can be skipped. */
 static __always_inline int shunt_empty(void)
 {
-	return !(shunt_usage.entries[0] | shunt_usage.entries[1]);
+	return !*(const volatile __u64 *)shunt_usage.entries;
 }
 
 static __always_inline __u64 shunt_ports_and_protocol(__u32 family, const union shunt_key *key)
@@ -242,7 +242,7 @@ static __always_inline struct shunt_flow *shunt_match(__u32 family, const union 
 {
 	__u64 *words = shunt_words_at(family, entry);
 
-	if (!words)
+	if (shunt_unlikely(!words))
 		return 0;
 	shunt_prefetch(words, family == 4 ? sizeof(struct shunt_entry4) : sizeof(struct shunt_entry6));
 	return shunt_same_key(family, words, key) ? shunt_flow_at(family, words) : 0;
@@ -312,7 +312,7 @@ static __always_inline struct shunt_flow *shunt_find_soon(__u32 family, const un
 	__u64 *words;
 	__u32 slot;
 
-	if (!bucket)
+	if (shunt_unlikely(!bucket))
 		return 0;
 	slot = shunt_slot(bucket, 0);
 	if (shunt_likely(shunt_slot_digest(slot) == shunt_digest_of(hash))) {
@@ -378,7 +378,7 @@ __noinline int shunt_pop_free(__u32 family)
 /* The number of free entries. */
 static __always_inline __u32 shunt_free_entries(__u32 family)
 {
-	__u64 used = *shunt_used(family);
+	__u32 used = *shunt_used(family);
 
 	return used < shunt_control.max_flows ? shunt_control.max_flows - used : 0;
 }

@@ -2,6 +2,10 @@
 /*
  * tc ingress: forwards packets of active flows through the egress port's qdisc, counts all other packets by reason, and
  * keeps the headers of packets that tc_watch can learn from as candidates.
+ *
+ * shunt_in_usual() handles what nearly all packets are: untagged TCP and UDP of a flow whose action applies, or of no flow.
+ * It changes nothing before it knows that a packet is such, and leaves the others to shunt_in_any(), which begins anew.
+ * These are functions because a program's stack would not hold what all of them need.
  */
 #include "include/ends.h"
 #include "include/skb.h"
@@ -13,96 +17,87 @@
 #define SHUNT_LOAD_BYTES bpf_skb_load_bytes
 #include "include/verify.h"
 
-struct ingress {
-	struct __sk_buff *skb;
-	struct shunt_counters *counters;
-	__u64 hash;
-	__u64 jiffies;
-	__u32 entry; /* of the packet's flow, if any */
-	__u32 now; /* the low half of jiffies */
-	__u16 slot;
-	__u16 port_flags;
+/* What the functions below return beside verdicts, which are less. */
+enum {
+	OTHER = 0x100, /* an unusual packet, for shunt_in_any() */
+	WATCHED = 0x200, /* plus the reason: a packet that can teach a flow, for shunt_in_watched() */
 };
 
-/* Looks up the ingress port and its counters. Forwarded packets find the counters by the flow's slot instead. */
-static __always_inline int find_port(struct ingress *h)
+/* Passes a packet to Linux and counts the reason. `cookie` names the candidate, 0 for none. */
+static __always_inline int pass(struct __sk_buff *skb, const struct shunt_port *port, __u32 bytes,
+				enum shunt_reason why, __u16 cookie)
 {
-	struct shunt_port *port = shunt_port_of(h->skb->ifindex);
+	struct shunt_counters *counters;
 
-	if (!port)
-		return -1;
-	h->slot = port->slot;
-	h->port_flags = port->flags;
-	h->counters = shunt_counters_of(port->slot);
-	return h->counters ? 0 : -1;
-}
-
-/* Passes a packet to Linux and counts the reason. `cookie` names the candidate, 0 for none. The port was looked up. */
-static __always_inline int pass(struct ingress *h, __u32 bytes, enum shunt_reason why, __u16 cookie)
-{
-	h->counters->slow_pkts++;
-	h->counters->slow_bytes += bytes;
-	shunt_count_reason(h->counters, why);
-	h->skb->tc_index = cookie;
+	if (shunt_unlikely(!port))
+		return SHUNT_TC_NEXT;
+	counters = shunt_counters_of(port->slot);
+	if (shunt_unlikely(!counters))
+		return SHUNT_TC_NEXT;
+	counters->slow_pkts++;
+	counters->slow_bytes += bytes;
+	shunt_count_reason(counters, why);
+	skb->tc_index = cookie;
 	return SHUNT_TC_NEXT;
 }
 
 /* Passes a packet to Linux without a candidate, and counts the reason. */
-static __always_inline int punt(struct ingress *h, __u32 bytes, enum shunt_reason why)
+static __always_inline int punt(struct __sk_buff *skb, __u32 bytes, enum shunt_reason why)
 {
-	return find_port(h) ? SHUNT_TC_NEXT : pass(h, bytes, why, 0);
+	return pass(skb, shunt_port_of(skb->ifindex), bytes, why, 0);
 }
 
-/*
- * Whether to learn from this packet. A tuple without a flow must have been seen often enough, and not have been refused
- * recently. A flow in use always gets its proof, even if its sighting is shared with a refused tuple.
- */
-static __always_inline int should_learn(const struct ingress *h, const struct shunt_packet *p, enum shunt_reason why)
+static __always_inline __u32 learn_pkts(__u8 l4_proto)
 {
-	struct shunt_sighting *s = shunt_sighting_of(h->hash);
-	__u32 want = p->l4_proto == IPPROTO_TCP ? shunt_control.learn_tcp_pkts : shunt_control.learn_udp_pkts;
+	return l4_proto == IPPROTO_TCP ? shunt_control.learn_tcp_pkts : shunt_control.learn_udp_pkts;
+}
 
-	if (!(shunt_control.flags & SHUNT_CONTROL_LEARN))
-		return 0;
-	if (why != SHUNT_MISS && why != SHUNT_STALE)
-		return 1;
-	if (shunt_is_quiet(s, h->now))
-		return 0;
-	if (h->now - s->since_ticks > SHUNT_WINDOW_S * shunt_control.ticks_per_s) {
-		s->since_ticks = h->now;
+/* Counts a packet of a tuple within its window. */
+static __always_inline __u32 count_sighting(struct shunt_sighting *s, __u32 now)
+{
+	if (shunt_unlikely(now - s->since_ticks > SHUNT_WINDOW_S * shunt_control.ticks_per_s)) {
+		s->since_ticks = now;
 		s->pkts = 0;
 	}
-	if (why == SHUNT_STALE) {
-		s->pkts++;
-		return 1;
-	}
-	if (++s->pkts < want)
+	return ++s->pkts;
+}
+
+/* Whether to learn from a packet of a tuple without a flow. The tuple must be seen often, and not be refused recently. */
+static __always_inline int should_learn(struct shunt_sighting *s, __u8 l4_proto, __u32 now)
+{
+	if (!(shunt_control.flags & SHUNT_CONTROL_LEARN) || shunt_unlikely(shunt_is_quiet(s, now)))
 		return 0;
-	/* While the table is nearly full, reserve entries for tuples that are seen often. */
-	return shunt_free_entries(p->family) >= shunt_control.max_flows / SHUNT_CROWDED ||
-	       s->pkts >= want * SHUNT_CROWDED;
+	return shunt_unlikely(count_sighting(s, now) >= learn_pkts(l4_proto));
+}
+
+/* While the table is nearly full, entries are reserved for tuples that are seen often. */
+static __always_inline int has_room(const struct shunt_sighting *s, __u8 l4_proto, __u32 family)
+{
+	return shunt_free_entries(family) >= shunt_control.max_flows / SHUNT_CROWDED ||
+	       s->pkts >= learn_pkts(l4_proto) * SHUNT_CROWDED;
 }
 
 /* The reason why nothing may be learned on this port or from this family; SHUNT_OK if learning is allowed. */
-static __always_inline enum shunt_reason learning_blocked(const struct ingress *h, __u32 family)
+static __always_inline enum shunt_reason learning_blocked(__u16 port_flags, __u32 family)
 {
 	if (shunt_control.flags & (family == 4 ? SHUNT_CONTROL_HOLD4 : SHUNT_CONTROL_HOLD6))
 		return SHUNT_RULESET;
-	if (h->port_flags & SHUNT_PORT_CAPTURED)
+	if (port_flags & SHUNT_PORT_CAPTURED)
 		return SHUNT_CAPTURE;
-	if (h->port_flags & SHUNT_PORT_FILTERED)
+	if (port_flags & SHUNT_PORT_FILTERED)
 		return SHUNT_INGRESS_FILTER;
 	return SHUNT_OK;
 }
 
 /* Saves the packet's headers as a candidate. Returns the cookie for the skb, or 0 on failure. */
-static __always_inline __u16 save_candidate(struct ingress *h, const struct shunt_packet *p, const void *macs)
+static __always_inline __u16 save_candidate(struct __sk_buff *skb, const struct shunt_packet *p, const void *macs,
+					    __u64 hash)
 {
-	__u32 index = h->hash % SHUNT_CANDIDATES;
+	__u32 index = hash % SHUNT_CANDIDATES;
 	struct shunt_candidate *c = bpf_map_lookup_elem(&shunt_candidates, &index);
 	__u32 epoch = *(volatile __u32 *)&shunt_control.epoch;
 	const struct shunt_port *port;
-	__u16 cookie;
+	__u16 cookie, flags;
 
 	if (!c)
 		return 0;
@@ -113,27 +108,59 @@ static __always_inline __u16 save_candidate(struct ingress *h, const struct shun
 	 * The daemon sets flags before it moves the epoch. The claim was a full barrier, so flags read from here on
 	 * are at least as new as the epoch.
 	 */
-	port = shunt_port_of(h->skb->ifindex);
-	h->port_flags = port ? port->flags : 0;
-	if (!port || learning_blocked(h, p->family) != SHUNT_OK || shunt_save_headers(h->skb, p, macs, &c->headers)) {
+	port = shunt_port_of(skb->ifindex);
+	flags = port ? port->flags : 0;
+	if (!port || learning_blocked(flags, p->family) != SHUNT_OK || shunt_save_headers(skb, p, macs, &c->headers)) {
 		shunt_publish_candidate(c, cookie, SHUNT_CANDIDATE_EMPTY);
 		return 0;
 	}
-	c->at_ticks = h->now;
-	c->ifindex = h->skb->ifindex;
+	c->at_ticks = shunt_now();
+	c->ifindex = skb->ifindex;
 	c->epoch = epoch;
 	c->changes = shunt_changes.count;
-	c->sighting = shunt_sighting_index(h->hash);
-	c->fingerprint = shunt_fingerprint(h->hash);
+	c->sighting = shunt_sighting_index(hash);
+	c->fingerprint = shunt_fingerprint(hash);
 	c->class_bits = p->class_bits;
 	c->family = p->family;
 	c->l4_proto = p->l4_proto;
-	c->partial = shunt_skb_summed(h->skb) == SHUNT_SUMMED_PARTIAL;
-	c->padded = shunt_skb_padded(h->skb, p);
-	c->in_slot = h->slot;
-	c->in_flags = h->port_flags;
+	c->partial = shunt_skb_summed(skb) == SHUNT_SUMMED_PARTIAL;
+	c->padded = shunt_skb_padded(skb, p);
+	c->in_slot = port->slot;
+	c->in_flags = flags;
 	shunt_publish_candidate(c, cookie, 0);
 	return cookie;
+}
+
+/* Passes a packet to Linux that can teach a flow: as a candidate, if learning is allowed now. */
+__noinline int shunt_in_watched(struct __sk_buff *skb, __u32 why)
+{
+	struct ethhdr *eth = (void *)(long)skb->data;
+	void *end = (void *)(long)skb->data_end;
+	const struct shunt_port *port = shunt_port_of(skb->ifindex);
+	enum shunt_reason hold;
+	struct shunt_packet p;
+	union shunt_key key;
+	__be16 proto_be;
+	__u64 hash = 0;
+
+	if (!port)
+		return SHUNT_TC_NEXT;
+	hold = shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &proto_be);
+	if (hold == SHUNT_OK && proto_be == shunt_htons(ETH_P_IP)) {
+		hold = shunt_parse_l3(4, (void *)eth + p.l2_bytes, end, skb->ifindex, &p, &key);
+		hash = shunt_hash(4, &key);
+	} else if (hold == SHUNT_OK) {
+		hold = shunt_parse_l3(6, (void *)eth + p.l2_bytes, end, skb->ifindex, &p, &key);
+		hash = shunt_hash(6, &key);
+	}
+	if (hold != SHUNT_OK)
+		return pass(skb, port, p.l3_bytes, why, 0);
+	if (why == SHUNT_MISS && !has_room(shunt_sighting_of(hash), p.l4_proto, p.family))
+		return pass(skb, port, p.l3_bytes, why, 0);
+	hold = shunt_skb_decrypted(skb) ? SHUNT_IPSEC : learning_blocked(port->flags, p.family);
+	if (hold != SHUNT_OK)
+		return pass(skb, port, p.l3_bytes, hold, 0);
+	return pass(skb, port, p.l3_bytes, why, save_candidate(skb, &p, eth, hash));
 }
 
 static __always_inline int retag(struct __sk_buff *skb, const struct shunt_packet *p, const struct shunt_flow *f)
@@ -155,101 +182,137 @@ static __always_inline int retag(struct __sk_buff *skb, const struct shunt_packe
 	return 0;
 }
 
-/* Rewrites the MACs, the L3 and the L4 header in place. Returns -1 if a header is out of bounds. */
-static __always_inline int rewrite(struct __sk_buff *skb, __u32 family, const struct shunt_packet *p,
-				   struct shunt_flow *f, __u32 summed)
+/* Finds the L3 header of a frame that may have other tags than it arrived with. Returns 0 if it is out of bounds. */
+static __always_inline void *find_l3(void *data, void *end, const struct shunt_packet *p, const struct shunt_flow *f)
 {
-	enum shunt_checksum checksum =
-		summed == SHUNT_SUMMED_PARTIAL ? SHUNT_CHECKSUM_PARTIAL : SHUNT_CHECKSUM_FINISHED;
-	int has_l4_check = 1;
-	void *data = (void *)(long)skb->data;
-	void *end = (void *)(long)skb->data_end;
 	__be16 *proto = data + 2 * ETH_ALEN;
-	void *l3 = data + ETH_HLEN, *l4;
+	void *l3 = data + ETH_HLEN;
 
 	if ((void *)(proto + 1) > end)
-		return -1;
+		return 0;
 	/* An untagged frame to which at most one tag was added, which is not in the frame, has its L3 header here. */
 	if ((p->tags || f->out_tags > 1) && shunt_is_vlan(*proto)) {
 		proto = l3 + 2;
 		l3 += 4;
 		if (l3 > end)
-			return -1;
+			return 0;
 		if (shunt_is_vlan(*proto))
 			l3 += 4;
 	}
-	l4 = l3 + shunt_l3_size(family);
-	if (l4 + sizeof(struct udphdr) > end)
-		return -1;
-	shunt_copy_macs(data, f->l2);
-	/* 6.1's verifier loses the relation between protocol and header size unless the protocol is a constant. */
-	if (p->l4_proto == IPPROTO_UDP) {
-		shunt_rewrite(l3, l4, family, IPPROTO_UDP, f, shunt_new_addrs(f), checksum);
-		has_l4_check = !!((struct udphdr *)l4)->check;
-	} else if (l4 + sizeof(struct tcphdr) <= end) {
-		shunt_rewrite(l3, l4, family, IPPROTO_TCP, f, shunt_new_addrs(f), checksum);
-	} else {
-		return -1;
-	}
-	/* Update CHECKSUM_COMPLETE. Without CHECKSUM_COMPLETE, the helper refuses. */
-	if (summed == SHUNT_SUMMED_COMPLETE || summed == SHUNT_SUMMED_UNKNOWN)
-		bpf_csum_update(skb, shunt_sum_change(f, family, has_l4_check));
-	return 0;
+	return l3;
 }
 
-static __always_inline int forward(struct ingress *h, struct shunt_packet *p, __u32 family, struct shunt_flow *f)
+/* Rewrites the L3 and the L4 header in place. The headers are present. */
+static __always_inline void rewrite(struct __sk_buff *skb, __u32 family, __u8 l4_proto, struct shunt_flow *f, void *l3,
+				    __u32 summed)
 {
-	struct __sk_buff *skb = h->skb;
+	enum shunt_checksum checksum =
+		summed == SHUNT_SUMMED_PARTIAL ? SHUNT_CHECKSUM_PARTIAL : SHUNT_CHECKSUM_FINISHED;
+	void *l4 = l3 + shunt_l3_size(family);
+	int has_l4_check;
+
+	shunt_rewrite(l3, l4, family, l4_proto, f, shunt_new_addrs(f), checksum);
+	/* Update CHECKSUM_COMPLETE. Without CHECKSUM_COMPLETE, the helper refuses. */
+	if (shunt_unlikely(summed == SHUNT_SUMMED_COMPLETE || summed == SHUNT_SUMMED_UNKNOWN)) {
+		has_l4_check = l4_proto != IPPROTO_UDP || ((struct udphdr *)l4)->check;
+		bpf_csum_update(skb, shunt_sum_change(f, family, has_l4_check));
+	}
+}
+
+static __always_inline int drop(struct shunt_counters *counters)
+{
+	counters->dropped_pkts++;
+	shunt_count_reason(counters, SHUNT_HALF_WRITTEN);
+	return SHUNT_TC_DROP;
+}
+
+/*
+ * Forwards a packet to which the action applies. `tagged` is a constant; without tags, so is `l4_proto`, and l3 points to
+ * the L3 header. Returns SHUNT_TC_NEXT for a packet that cannot be forwarded and is unchanged.
+ */
+static __always_inline int forward(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family, __u8 l4_proto,
+				   int tagged, struct shunt_flow *f, __u32 entry, void *l3, __u32 summed, __u32 now)
+{
 	__u32 want = p->l2_bytes + p->l3_bytes;
 	__u32 out = shunt_ifindex_of(f->out_slot);
+	struct shunt_counters *counters = shunt_counters_of(f->in_slot);
+	int moved = tagged;
+	void *data, *end;
 
-	h->counters = shunt_counters_of(f->in_slot);
-	if (shunt_unlikely(!out || !h->counters))
-		return punt(h, p->l3_bytes, SHUNT_PORT);
+	if (shunt_unlikely(!out || !counters))
+		return SHUNT_TC_NEXT;
 	if (shunt_unlikely(skb->len != want)) {
 		__u32 bytes = shunt_frame_bytes(f, want, skb->len);
 
 		if (skb->len < want || (skb->len > bytes && bpf_skb_change_tail(skb, bytes, 0)))
-			return punt(h, p->l3_bytes, SHUNT_BAD_HEADER);
+			return SHUNT_TC_NEXT;
+		moved = 1;
 	}
-	if (retag(skb, p, f) || rewrite(skb, family, p, f, shunt_skb_summed(skb))) {
-		h->counters->dropped_pkts++;
-		shunt_count_reason(h->counters, SHUNT_HALF_WRITTEN);
-		return SHUNT_TC_DROP;
+	if (tagged || shunt_unlikely(f->out_tags)) {
+		if (retag(skb, p, f))
+			return drop(counters);
+		moved = 1;
 	}
+	if (shunt_unlikely(moved)) {
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+		l3 = find_l3(data, end, p, f);
+		if (!l3 || l3 + shunt_l3_size(family) + shunt_l4_size(l4_proto) > end)
+			return drop(counters);
+		shunt_copy_macs(data, f->l2);
+	} else {
+		shunt_copy_macs(l3 - ETH_HLEN, f->l2);
+	}
+	rewrite(skb, family, l4_proto, f, l3, summed);
 	skb->mark = f->mark;
 	skb->priority = f->priority;
 	skb->tc_index = 0;
-	h->counters->tc_pkts++;
-	h->counters->tc_bytes += p->l3_bytes;
-	shunt_count_flow(family, f, h->entry, p->l3_bytes, h->now);
+	counters->tc_pkts++;
+	counters->tc_bytes += p->l3_bytes;
+	if (l4_proto == IPPROTO_TCP)
+		f->tcp_position = p->tcp_position;
+	shunt_count_flow(family, f, entry, p->l3_bytes, now);
 	return bpf_redirect(out, 0);
 }
 
 /* Whether the L4 checksum may be unfinished, on a kernel where ip_summed cannot be read. */
-static __always_inline int may_be_partial(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family,
+static __always_inline int may_be_partial(__u32 summed, const struct shunt_packet *p, __u32 family,
 					  const struct shunt_flow *f, void *l3, void *end)
 {
 	__u32 l3_size = shunt_l3_size(family);
 	__u16 *check = l3 + l3_size + shunt_check_offset(p->l4_proto);
 
-	if (SHUNT_SUMMED_IS_KNOWN || shunt_skb_summed(skb) != SHUNT_SUMMED_UNKNOWN || !(f->flags & SHUNT_FLOW_PARTIAL))
+	if (SHUNT_SUMMED_IS_KNOWN || summed != SHUNT_SUMMED_UNKNOWN || !(f->flags & SHUNT_FLOW_PARTIAL))
 		return 0;
 	return (void *)(check + 1) > end || shunt_looks_partial(family, l3, p->l4_proto, p->l3_bytes - l3_size, *check);
 }
 
-/* Decides on a packet of a known flow, and updates the flow's proof and state. */
-static __always_inline enum shunt_reason decide(const struct ingress *h, const struct shunt_packet *p, __u32 family,
-						const union shunt_key *key, const void *macs, struct shunt_flow *f)
+/* Whether the checksums are correct, as far as the tc engine verifies them, or the reason for passing the packet. */
+static __always_inline enum shunt_reason verify(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family,
+						const struct shunt_flow *f, void *l3, void *end, __u32 summed)
 {
-	enum shunt_reason why = shunt_decide(f, p, macs, &shunt_control, h->jiffies);
+	if (family == 4 && shunt_unlikely(!shunt_ipv4_header_good(l3)))
+		return SHUNT_BAD_HEADER;
+	if (shunt_unlikely(may_be_partial(summed, p, family, f, l3, end)))
+		return SHUNT_BAD_HEADER;
+	if (shunt_control.flags & SHUNT_CONTROL_VERIFY_TC && !shunt_is_verified(summed) &&
+	    shunt_unlikely(!shunt_checksum_good(skb, p, family, f, l3, end)))
+		return skb->len < (__u32)p->l2_bytes + p->l3_bytes ? SHUNT_BAD_HEADER : SHUNT_BAD_CHECKSUM;
+	return SHUNT_OK;
+}
+
+/* Decides on a packet of a known flow, and updates the flow's proof and state. */
+static __always_inline enum shunt_reason decide(const struct shunt_packet *p, __u32 family, const union shunt_key *key,
+						const void *macs, struct shunt_flow *f, __u64 jiffies)
+{
+	enum shunt_reason why = shunt_decide(f, p, macs, &shunt_control, jiffies, 0);
 
 	if (f->punt_due) {
 		f->punt_due = 0;
 		return why == SHUNT_OK || why == SHUNT_PENDING ? SHUNT_REPROVE : why;
 	}
 	if (why == SHUNT_REPROVE)
-		f->reprove_at_ticks = h->now + shunt_control.reprove_ticks;
+		f->reprove_at_ticks = jiffies + shunt_control.reprove_ticks;
 	/* The packet that taught this flow has left Linux once: egress would have retired the flow otherwise. */
 	if (why == SHUNT_PENDING) {
 		f->state = SHUNT_FLOW_ACTIVE;
@@ -259,104 +322,219 @@ static __always_inline enum shunt_reason decide(const struct ingress *h, const s
 	return why;
 }
 
-static __always_inline int can_teach(enum shunt_reason why)
+/*
+ * Whether to learn from this packet. A packet of a flow in use always proves the flow, even if its sighting is shared with
+ * a refused tuple.
+ */
+static __always_inline int can_teach(enum shunt_reason why, __u8 l4_proto, __u64 hash, __u32 now)
 {
-	return why == SHUNT_MISS || why == SHUNT_STALE || why == SHUNT_REPROVE || why == SHUNT_MTU ||
-	       why == SHUNT_CLASS || why == SHUNT_NOT_OURS;
+	struct shunt_sighting *s = shunt_sighting_of(hash);
+
+	switch (why) {
+	case SHUNT_MISS:
+		return should_learn(s, l4_proto, now);
+	case SHUNT_STALE:
+		if (!(shunt_control.flags & SHUNT_CONTROL_LEARN) || shunt_is_quiet(s, now))
+			return 0;
+		count_sighting(s, now);
+		return 1;
+	case SHUNT_REPROVE:
+	case SHUNT_MTU:
+	case SHUNT_CLASS:
+	case SHUNT_NOT_OURS:
+		return !!(shunt_control.flags & SHUNT_CONTROL_LEARN);
+	default:
+		return 0;
+	}
 }
 
 /* Handles a SYN, FIN or RST of a known flow. */
-static __always_inline void handle_end(struct ingress *h, __u32 family, const struct shunt_packet *p,
-				       const union shunt_key *key, struct shunt_flow *f)
+static __always_inline void handle_end(__u32 family, const struct shunt_packet *p, const union shunt_key *key,
+				       struct shunt_flow *f, __u32 entry, __u32 now)
 {
 	struct shunt_counters *counters = shunt_counters_of(f->in_slot);
 
 	if (f->flags & SHUNT_FLOW_STATIC || !counters)
 		return;
-	if (shunt_handle_end(family, p, key, h->entry, f, h->now))
+	if (shunt_handle_end(family, p, key, entry, f, now))
 		counters->retired++;
 	else
 		shunt_trace(SHUNT_TRACE_PUNT, SHUNT_TCP_FLAGS, family, key);
 }
 
-static __always_inline int handle(struct ingress *h, struct shunt_packet *p, __u32 family, struct ethhdr *eth,
-				  void *end)
+static __always_inline int forward_any(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family,
+				       struct shunt_flow *f, __u32 entry, void *l3, __u32 summed, __u32 now)
+{
+	/* 6.1's verifier loses the relation between protocol and header size unless the protocol is a constant. */
+	if (p->l4_proto == IPPROTO_UDP)
+		return forward(skb, p, family, IPPROTO_UDP, 1, f, entry, l3, summed, now);
+	return forward(skb, p, family, IPPROTO_TCP, 1, f, entry, l3, summed, now);
+}
+
+static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, struct ethhdr *eth,
+				      void *end)
 {
 	void *l3 = (void *)eth + p->l2_bytes;
+	__u64 jiffies = shunt_now(), hash;
+	__u32 now = jiffies, summed = shunt_skb_summed(skb), entry;
 	union shunt_key key;
 	struct shunt_flow *f;
-	enum shunt_reason why = shunt_parse_l3(family, l3, end, h->skb->ifindex, p, &key), hold;
+	enum shunt_reason why = shunt_parse_l3(family, l3, end, skb->ifindex, p, &key);
+	int verdict;
 
 	if (why != SHUNT_OK)
-		return punt(h, h->skb->len - p->l2_bytes, why);
-	h->hash = shunt_hash(family, &key);
+		return punt(skb, skb->len - p->l2_bytes, why);
+	hash = shunt_hash(family, &key);
 	why = shunt_admit(p);
-	f = shunt_empty() ? 0 : shunt_find_soon(family, &key, h->hash, &h->entry);
+	f = shunt_find_soon(family, &key, hash, &entry);
 	if (!f) {
 		if (why == SHUNT_OK)
 			why = SHUNT_MISS;
 		if (p->l4_proto == IPPROTO_TCP)
-			shunt_update_expired(family, p, &key, h->hash, h->now);
+			shunt_update_expired(family, p, &key, hash, now);
 	} else if (why == SHUNT_OK) {
-		/* Keep clang from recomputing the addresses of the members from the entry. */
-		asm("" : "+r"(f));
 		f->tcp_position = p->tcp_position;
-		why = shunt_skb_wire_bytes(h->skb, p);
+		why = shunt_skb_wire_bytes(skb, p);
 		if (why == SHUNT_OK)
-			why = decide(h, p, family, &key, eth, f);
-		if (why == SHUNT_OK && family == 4 && !shunt_ipv4_header_good(l3))
-			why = SHUNT_BAD_HEADER;
-		if (why == SHUNT_OK && may_be_partial(h->skb, p, family, f, l3, end))
-			why = SHUNT_BAD_HEADER;
-		if (why == SHUNT_OK && shunt_control.flags & SHUNT_CONTROL_VERIFY_TC && !shunt_skb_verified(h->skb) &&
-		    !shunt_checksum_good(h->skb, p, family, f, l3, end))
-			why = h->skb->len < p->l2_bytes + p->l3_bytes ? SHUNT_BAD_HEADER : SHUNT_BAD_CHECKSUM;
+			why = decide(p, family, &key, eth, f, jiffies);
 		if (why == SHUNT_OK)
-			return forward(h, p, family, f);
+			why = verify(skb, p, family, f, l3, end, summed);
+		if (why == SHUNT_OK) {
+			verdict = forward_any(skb, p, family, f, entry, l3, summed, now);
+			if (verdict != SHUNT_TC_NEXT)
+				return verdict;
+			why = shunt_ifindex_of(f->out_slot) ? SHUNT_BAD_HEADER : SHUNT_PORT;
+		}
 		shunt_trace(SHUNT_TRACE_PUNT, why, family, &key);
 	} else if (why == SHUNT_TCP_FLAGS && p->tcp_flags & SHUNT_TCP_BOUNDS) {
-		handle_end(h, family, p, &key, f);
+		handle_end(family, p, &key, f, entry, now);
 	}
-	if (find_port(h))
-		return SHUNT_TC_NEXT;
-	if (!can_teach(why) || !should_learn(h, p, why))
-		return pass(h, p->l3_bytes, why, 0);
-	hold = learning_blocked(h, family);
-	if (hold != SHUNT_OK)
-		return pass(h, p->l3_bytes, hold, 0);
-	return pass(h, p->l3_bytes, why, save_candidate(h, p, eth));
+	if (can_teach(why, p->l4_proto, hash, now))
+		return WATCHED + why;
+	return punt(skb, p->l3_bytes, why);
 }
 
-SEC("tcx/ingress")
-int shunt_in(struct __sk_buff *skb)
+/* Handles any packet. */
+__noinline int shunt_in_any(struct __sk_buff *skb)
 {
 	struct shunt_packet p;
 	enum shunt_reason why;
 	struct ethhdr *eth;
 	__be16 proto_be;
-	struct ingress h;
 	void *end;
 
-	if (shunt_unlikely(shunt_control.flags & SHUNT_CONTROL_SURVEY))
-		shunt_survey(skb);
-	h.skb = skb;
-	h.jiffies = shunt_now();
-	h.now = h.jiffies;
 	shunt_skb_pull(skb);
 	eth = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
 	why = shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &proto_be);
 	if (why == SHUNT_OK && eth->h_dest[0] & 1)
 		why = SHUNT_NOT_OURS;
-	if (shunt_unlikely(shunt_skb_decrypted(skb)))
+	if (shunt_skb_decrypted(skb))
 		why = SHUNT_IPSEC;
 	if (why != SHUNT_OK)
-		return punt(&h, skb->len - ETH_HLEN, why);
+		return punt(skb, skb->len - ETH_HLEN, why);
 	if (proto_be == shunt_htons(ETH_P_IP))
-		return handle(&h, &p, 4, eth, end);
+		return handle_any(skb, &p, 4, eth, end);
 	if (proto_be == shunt_htons(ETH_P_IPV6))
-		return handle(&h, &p, 6, eth, end);
-	return punt(&h, skb->len - p.l2_bytes, SHUNT_PROTOCOL);
+		return handle_any(skb, &p, 6, eth, end);
+	return punt(skb, skb->len - p.l2_bytes, SHUNT_PROTOCOL);
+}
+
+/* Functions, because clang would load a constant before every test that may end in its return. */
+static __noinline int other(void)
+{
+	int what = OTHER;
+
+	shunt_keep(what);
+	return what;
+}
+
+/* Passes a packet of a tuple without a flow. */
+static __always_inline int miss(struct __sk_buff *skb, const struct shunt_packet *p, __u8 l4_proto, __u64 hash,
+				__u32 now)
+{
+	struct shunt_sighting *s = shunt_sighting_of(hash);
+	enum shunt_reason why = shunt_admit(p);
+
+	if (l4_proto == IPPROTO_TCP && shunt_unlikely(s->expired))
+		return other();
+	if (shunt_unlikely(why != SHUNT_OK))
+		return punt(skb, p->l3_bytes, why);
+	if (should_learn(s, l4_proto, now))
+		return WATCHED + SHUNT_MISS;
+	return punt(skb, p->l3_bytes, SHUNT_MISS);
+}
+
+static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, __u8 l4_proto,
+				const union shunt_key *key, void *l3, void *end, __u64 jiffies)
+{
+	__u64 hash = shunt_hash(family, key);
+	const void *eth = l3 - ETH_HLEN;
+	struct shunt_flow *f = 0;
+	__u32 entry, summed;
+	int verdict;
+
+	if (!shunt_empty())
+		f = shunt_find_soon(family, key, hash, &entry);
+	if (!f)
+		return *(const __u8 *)eth & 1 ? other() : miss(skb, p, l4_proto, hash, jiffies);
+	shunt_keep(f);
+	summed = shunt_skb_summed(skb);
+	if (shunt_unlikely(shunt_admit_tcp(p) != SHUNT_OK || shunt_skb_decrypted(skb) ||
+			   shunt_skb_wire_bytes(skb, p) != SHUNT_OK ||
+			   shunt_decide(f, p, eth, &shunt_control, jiffies, 0) != SHUNT_OK || f->punt_due ||
+			   f->out_tags > 1 || verify(skb, p, family, f, l3, end, summed) != SHUNT_OK))
+		return other();
+	verdict = forward(skb, p, family, l4_proto, 0, f, entry, l3, summed, jiffies);
+	return shunt_likely(verdict != SHUNT_TC_NEXT) ? verdict : other();
+}
+
+static __always_inline int handle(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, void *l3, void *end,
+				  __u64 jiffies)
+{
+	union shunt_key key;
+
+	if (shunt_unlikely(shunt_parse_l3(family, l3, end, skb->ifindex, p, &key) != SHUNT_OK))
+		return other();
+	if (p->l4_proto == IPPROTO_UDP)
+		return find(skb, p, family, IPPROTO_UDP, &key, l3, end, jiffies);
+	return find(skb, p, family, IPPROTO_TCP, &key, l3, end, jiffies);
+}
+
+static __noinline int shunt_in_usual(struct __sk_buff *skb)
+{
+	void *l3, *end;
+	__be16 proto_be;
+	struct shunt_packet p;
+	__u64 jiffies = shunt_now();
+
+	if (shunt_unlikely(shunt_control.flags & SHUNT_CONTROL_SURVEY))
+		shunt_survey(skb);
+	l3 = (void *)(long)skb->data + ETH_HLEN;
+	end = (void *)(long)skb->data_end;
+	if (shunt_unlikely(l3 > end || skb->vlan_present))
+		return other();
+	/* One base register for both headers. */
+	shunt_keep(l3);
+	proto_be = ((__be16 *)l3)[-1];
+	shunt_untagged(&p);
+	if (proto_be == shunt_htons(ETH_P_IP))
+		return handle(skb, &p, 4, l3, end, jiffies);
+	if (proto_be == shunt_htons(ETH_P_IPV6))
+		return handle(skb, &p, 6, l3, end, jiffies);
+	return other();
+}
+
+SEC("tcx/ingress")
+int shunt_in(struct __sk_buff *skb)
+{
+	int verdict = shunt_in_usual(skb);
+
+	if (shunt_likely(verdict < OTHER))
+		return verdict;
+	if (verdict == OTHER)
+		verdict = shunt_in_any(skb);
+	return verdict < WATCHED ? verdict : shunt_in_watched(skb, verdict - WATCHED);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -64,6 +64,15 @@ static __always_inline int fits(struct xdp_md *ctx, const struct shunt_flow *f, 
 	return !bpf_check_mtu(ctx, shunt_ifindex_of(f->out_slot), &with_inner_tag, 0, 0);
 }
 
+/* A function, because clang would load a constant before every test that may end in its return. */
+static __noinline int pass(void)
+{
+	int verdict = XDP_PASS;
+
+	shunt_keep(verdict);
+	return verdict;
+}
+
 /*
  * The functions below are inlined several times: for each family and protocol, and for untagged packets apart from tagged
  * ones. `tagged` and mostly `l4_proto` are constants.
@@ -72,7 +81,7 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 				   int tagged, struct shunt_flow *f, __u32 entry, void *eth, void *l3, void *end)
 {
 	__u64 now = shunt_now();
-	enum shunt_reason why = shunt_decide(f, p, tagged ? eth : l3 - ETH_HLEN, &shunt_control, now);
+	enum shunt_reason why = shunt_decide(f, p, tagged ? eth : l3 - ETH_HLEN, &shunt_control, now, SHUNT_FLOW_XDP);
 	struct shunt_counters *counters;
 
 	if (shunt_unlikely(why == SHUNT_REPROVE)) {
@@ -81,30 +90,32 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 		f->punt_due = 1;
 	}
 	if (shunt_unlikely(why != SHUNT_OK))
-		return XDP_PASS;
-	if (family == 4 && !shunt_ipv4_header_good(l3))
-		return XDP_PASS;
+		return pass();
+	if (family == 4 && shunt_unlikely(!shunt_ipv4_header_good(l3)))
+		return pass();
 	counters = shunt_counters_of(f->in_slot);
-	if (!counters)
-		return XDP_PASS;
+	if (shunt_unlikely(!counters))
+		return pass();
+	/* Loaded again: there are too few registers to keep it. */
+	end = (void *)(long)ctx->data_end;
 	if (shunt_unlikely(l3 + p->l3_bytes != end)) {
 		if (!shunt_is_summed(p, family, l4_proto, f, l3) || trim(ctx, f, p->l2_bytes + p->l3_bytes))
-			return XDP_PASS;
+			return pass();
 		eth = (void *)(long)ctx->data;
 		end = (void *)(long)ctx->data_end;
 		l3 = eth + p->l2_bytes;
 		if ((long)bpf_xdp_get_buff_len(ctx) > end - (void *)eth && !takes_frags(f))
-			return XDP_PASS;
+			return pass();
 		if (l3 + shunt_l3_size(family) + shunt_l4_size(l4_proto) > end)
-			return XDP_PASS;
+			return pass();
 	}
 	if (shunt_unlikely(f->out_tags > 1) && !fits(ctx, f, p->l3_bytes))
-		return XDP_PASS;
-	if (!shunt_is_summed(p, family, l4_proto, f, l3))
-		return XDP_PASS;
+		return pass();
+	if (shunt_unlikely(!shunt_is_summed(p, family, l4_proto, f, l3)))
+		return pass();
 #ifdef SHUNT_VERIFYING
 	if (shunt_control.flags & SHUNT_CONTROL_VERIFY_XDP && !shunt_checksum_good(ctx, p, family, f, l3, end))
-		return XDP_PASS;
+		return pass();
 #endif
 	shunt_rewrite(l3, l3 + shunt_l3_size(family), family, l4_proto, f, shunt_new_addrs(f), SHUNT_CHECKSUM_FINISHED);
 	if (tagged || shunt_unlikely(f->out_tags)) {
@@ -121,7 +132,9 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 			return drop(counters);
 		shunt_copy_l2(eth, f->l2, f->out_tags);
 	} else {
-		shunt_copy_l2(l3 - ETH_HLEN, f->l2, 0);
+		shunt_copy_macs(l3 - ETH_HLEN, f->l2);
+		/* Keep clang from sharing the last store with the branch above: it would compute the address. */
+		barrier();
 	}
 	counters->xdp_pkts++;
 	counters->xdp_bytes += p->l3_bytes;
@@ -140,15 +153,13 @@ static __always_inline int find(struct xdp_md *ctx, struct shunt_packet *p, __u3
 	struct shunt_flow *f;
 	__u32 entry;
 
-	if (shunt_admit(p) != SHUNT_OK)
-		return XDP_PASS;
+	if (shunt_unlikely(shunt_admit_tcp(p) != SHUNT_OK))
+		return pass();
 	f = shunt_find_soon(family, key, shunt_hash(family, key), &entry);
-	if (!f)
-		return XDP_PASS;
+	if (shunt_unlikely(!f))
+		return pass();
 	/* Keep clang from recomputing the addresses of the members from the entry. */
 	asm("" : "+r"(f));
-	if (!(f->flags & SHUNT_FLOW_XDP))
-		return XDP_PASS;
 	return forward(ctx, p, family, l4_proto, tagged, f, entry, eth, l3, end);
 }
 
@@ -157,8 +168,8 @@ static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __
 {
 	union shunt_key key;
 
-	if (shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, p, &key) != SHUNT_OK)
-		return XDP_PASS;
+	if (shunt_unlikely(shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, p, &key) != SHUNT_OK))
+		return pass();
 	if (tagged)
 		return find(ctx, p, family, p->l4_proto, tagged, &key, eth, l3, end);
 	if (p->l4_proto == IPPROTO_UDP)
@@ -176,12 +187,12 @@ static __noinline int handle_tagged(struct xdp_md *ctx)
 	__be16 proto_be;
 
 	if (shunt_parse_l2(data, end, none, &p, &proto_be) != SHUNT_OK)
-		return XDP_PASS;
+		return pass();
 	if (proto_be == shunt_htons(ETH_P_IP))
 		return handle(ctx, &p, 4, 1, data, data + p.l2_bytes, end);
 	if (proto_be == shunt_htons(ETH_P_IPV6))
 		return handle(ctx, &p, 6, 1, data, data + p.l2_bytes, end);
-	return XDP_PASS;
+	return pass();
 }
 
 SEC("xdp.frags")
@@ -193,7 +204,7 @@ int shunt_xdp(struct xdp_md *ctx)
 	struct shunt_packet p;
 	__be16 proto_be;
 
-	if (shunt_empty() || l3 > end)
+	if (shunt_unlikely(shunt_empty() || l3 > end))
 		return XDP_PASS;
 	/* One base register for both headers. */
 	asm("" : "+r"(l3));
@@ -204,7 +215,7 @@ int shunt_xdp(struct xdp_md *ctx)
 		return handle(ctx, &p, 4, 0, eth, l3, end);
 	if (proto_be == shunt_htons(ETH_P_IPV6))
 		return handle(ctx, &p, 6, 0, eth, l3, end);
-	return shunt_is_vlan(proto_be) ? handle_tagged(ctx) : XDP_PASS;
+	return shunt_is_vlan(proto_be) ? handle_tagged(ctx) : pass();
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

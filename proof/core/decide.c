@@ -7,6 +7,9 @@
  * mutant: core/forward.h | *(const shunt_l2_u64 *)a ^ *(const shunt_l2_u64 *)b; | ((const shunt_l2_u64 *)a)[3] ^ ((const shunt_l2_u64 *)b)[3];
  * mutant: core/forward.h | p->wire_bytes > f->max_l3_bytes | p->wire_bytes > f->max_l3_bytes + 1
  * mutant: core/forward.h | f->epoch != control->epoch | 0
+ * mutant: core/forward.h | shunt_likely(f->epoch == epoch) | 1
+ * mutant: core/forward.h | (*head & mask.word) == want.word | f->state == SHUNT_FLOW_ACTIVE
+ * mutant: core/forward.h | (f->flags & flags) != flags | 0
  */
 #include "claim.h"
 
@@ -21,7 +24,7 @@ int main(void)
 	union shunt_key key;
 	__be16 proto_be;
 	__u8 *frame;
-	__u8 kept;
+	__u8 kept, flags = nondet_bool() ? SHUNT_FLOW_XDP : 0;
 
 	assume(bytes <= FRAME_MAX && at < bytes);
 	frame = any_bytes(bytes);
@@ -31,7 +34,7 @@ int main(void)
 		return 0;
 	parsed = p;
 	now = jiffies;
-	if (shunt_decide(f, &p, frame, control, jiffies) == SHUNT_OK) {
+	if (shunt_decide(f, &p, frame, control, jiffies, flags) == SHUNT_OK) {
 		claim(jiffies < control->heartbeat_ticks + control->heartbeat_max_ticks, "the daemon is alive");
 		claim(f->flags & SHUNT_FLOW_STATIC || f->epoch == control->epoch, "the epoch is current");
 		claim(f->flags & SHUNT_FLOW_STATIC || (__s32)(now - f->prove_by_ticks) < 0, "the last proof is valid");
@@ -45,6 +48,7 @@ int main(void)
 		      "a bridged flow has one source MAC");
 		claim(p.wire_bytes <= f->max_l3_bytes, "not too large");
 		claim(f->state == SHUNT_FLOW_ACTIVE, "active");
+		claim((f->flags & flags) == flags, "the engine takes the flow");
 	}
 	claim(same_bytes(&before, f, sizeof(before)), "the flow is unchanged");
 	claim(same_bytes(&parsed, &p, sizeof(p)), "the packet description is unchanged");

@@ -4,9 +4,9 @@
  * case: FAMILY=4
  * case: FAMILY=6
  * mutant: core/packet.h | if ((void *)vlan > end) | if (data > end)
- * mutant: core/packet.h | if ((void *)(tcp + 1) > end) | if (l4 > end)
- * mutant: core/packet.h | if ((void *)(udp + 1) > end) | if (l4 + 4 > end)
- * mutant: core/packet.h | p->l4_bytes > bytes | 0
+ * mutant: core/packet.h | (void *)(tcp + 1) > end | l4 > end
+ * mutant: core/packet.h | (void *)(udp + 1) > end | l4 + 4 > end
+ * mutant: core/packet.h | bytes < p->l4_bytes | 0
  */
 #include "claim.h"
 

@@ -11,14 +11,17 @@ pub struct Packet {
     pub tcp_position: u64,
     tpid_be: [[u8; 2]; 2],
     tci_be: [[u8; 2]; 2],
+    /// DSCP in 0xfc, priority and DEI of the outer tag in 0xf00, of the inner tag in 0xf000.
+    pub class_bits: u16,
+    /// TTL or hop limit.
+    pub ttl: u8,
+    zero: u8,
     /// Length of the L2 header.
     pub l2_bytes: u16,
     /// Length of the L3 packet.
     pub l3_bytes: u16,
     /// Length of the largest L3 packet on the wire: the packet, or a segment of an aggregate.
     pub wire_bytes: u16,
-    /// DSCP in 0xfc, priority and DEI of the outer tag in 0xf00, of the inner tag in 0xf000.
-    pub class_bits: u16,
     /// Number of VLAN tags.
     pub tags: u8,
     /// 4 or 6.
@@ -29,8 +32,6 @@ pub struct Packet {
     pub l4_bytes: u8,
     /// TCP flags; 0 for UDP.
     pub tcp_flags: u8,
-    /// TTL or hop limit.
-    pub ttl: u8,
 }
 
 const _: () = assert!(size_of::<Packet>() == 32);

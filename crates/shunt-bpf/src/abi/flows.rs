@@ -95,8 +95,10 @@ plain! {
         pub prove_by_ticks: u32,
         /// The largest packet that Linux was seen to forward.
         pub max_l3_bytes: u16,
-        /// DSCP and VLAN priorities the flow was learned with.
-        pub class_bits: u16,
+        /// Reason of the last retirement; 0 if never retired.
+        pub retired_why: u8,
+        /// Zero.
+        pub _pad: u8,
         /// The destination MAC of ingress packets.
         pub in_dmac: [u8; 6],
         /// The whole new L2 header: MACs, tags, EtherType.
@@ -111,16 +113,16 @@ plain! {
         pub l4_delta_addr: u16,
         /// The CPU that counts without atomics.
         pub home_cpu: u16,
+        /// DSCP and VLAN priorities the flow was learned with.
+        pub class_bits: u16,
         /// TTL or hop limit the flow was learned with.
         pub in_ttl: u8,
-        /// Reason of the last retirement; 0 if never retired.
-        pub retired_why: u8,
+        /// Zero.
+        pub _zero: u8,
         /// New source port.
         pub sport_be: [u8; 2],
         /// New destination port.
         pub dport_be: [u8; 2],
-        /// Zero.
-        pub _pad: u16,
         /// skb->mark as Linux left it.
         pub mark: u32,
         /// skb->priority as Linux left it.
@@ -265,9 +267,9 @@ plain! {
 
 plain! {
     /// `struct shunt_usage`. Arrays are by family: IPv4, IPv6.
-    pub struct Usage = "shunt_usage", 64; {
+    pub struct Usage = "shunt_usage", 56; {
         /// Entries in use.
-        pub entries: [u64; 2],
+        pub entries: [u32; 2],
         /// The first entry that was never used; none behind it was.
         pub fresh: [u64; 2],
         /// Head of the free list, plus one; the upper half counts changes.
