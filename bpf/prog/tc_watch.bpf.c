@@ -437,8 +437,8 @@ static __always_inline enum shunt_reason handle(const struct egress *s, __u32 fa
 	return why;
 }
 
-SEC("tcx/egress")
-int shunt_out(struct __sk_buff *skb)
+/* Learns from a packet that left as a candidate. */
+__noinline int shunt_out_watched(struct __sk_buff *skb)
 {
 	__u32 cookie = skb->tc_index, index = cookie % SHUNT_CANDIDATES, zero = 0;
 	struct egress s = { .skb = skb };
@@ -449,8 +449,6 @@ int shunt_out(struct __sk_buff *skb)
 	__be16 proto_be;
 	void *end;
 
-	if (!cookie)
-		return SHUNT_TC_NEXT;
 	candidate = bpf_map_lookup_elem(&shunt_candidates, &index);
 	s.port = shunt_port_of(skb->ifindex);
 	s.scratch = bpf_map_lookup_elem(&shunt_scratch, &zero);
@@ -484,6 +482,13 @@ int shunt_out(struct __sk_buff *skb)
 	}
 	s.scratch->busy = 0;
 	return SHUNT_TC_NEXT;
+}
+
+/* Apart, so that nearly all packets need neither a stack nor registers. */
+SEC("tcx/egress")
+int shunt_out(struct __sk_buff *skb)
+{
+	return shunt_likely(!skb->tc_index) ? SHUNT_TC_NEXT : shunt_out_watched(skb);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
