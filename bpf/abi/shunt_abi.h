@@ -231,7 +231,7 @@ struct shunt_flow {
 	__u32 prove_by_ticks; /* when the last proof expires */
 	__u16 max_l3_bytes; /* the largest packet that Linux was seen to forward */
 	__u8 retired_why; /* enum shunt_reason of the last retirement */
-	__u8 _pad;
+	__u8 reported; /* of seen_ticks when the flow's silence was reported: the low byte with bit 0 set; 0 after a use */
 	__u8 in_dmac[6];
 	__u8 l2[SHUNT_L2_MAX]; /* the whole new L2 header: MACs, tags, EtherType */
 	__u8 in_slot;
@@ -275,14 +275,12 @@ struct shunt_cold {
 	__u64 remote_pkts; /* counted atomically by CPUs other than the home CPU */
 	__u64 remote_bytes;
 	__u32 learned_ticks; /* first proof */
-	__u32 reported_ticks; /* the flow's seen_ticks when its silence was last reported */
 	union {
 		__u32 next_free; /* while the entry is free: the next free entry, plus one */
 		__u32 blind_ticks; /* while it is in use: when a blind FIN or RST was last reported */
 	};
-	__u32 source; /* index into shunt_sources, plus one; 0 for none */
 };
-_Static_assert(sizeof(struct shunt_cold) == 32, "shunt_cold is ABI");
+_Static_assert(sizeof(struct shunt_cold) == 24, "shunt_cold is ABI");
 
 /*
  * A bucket of the index. A slot holds the number of an entry plus one, and in its upper byte a digest of the key's
@@ -579,6 +577,6 @@ struct shunt_edit {
 	struct shunt_cold cold;
 	struct shunt_sighting sighting; /* refused_why is 0 if the last refusal was of another tuple */
 };
-_Static_assert(sizeof(struct shunt_edit) == 240, "shunt_edit is ABI");
+_Static_assert(sizeof(struct shunt_edit) == 232, "shunt_edit is ABI");
 
 #endif

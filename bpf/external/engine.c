@@ -57,10 +57,10 @@ int shunt_engine_insert(__u32 family, const void *bytes, const struct shunt_flow
 
 	if (family == 4) {
 		__builtin_memcpy(&key, bytes, sizeof(key.v4));
-		return shunt_insert(4, &key, placed(4, &key, f.flags), &f, to, 0, now, &entry);
+		return shunt_insert(4, &key, placed(4, &key, f.flags), &f, to, now, &entry);
 	}
 	__builtin_memcpy(&key, bytes, sizeof(key.v6));
-	return shunt_insert(6, &key, placed(6, &key, f.flags), &f, to, 0, now, &entry);
+	return shunt_insert(6, &key, placed(6, &key, f.flags), &f, to, now, &entry);
 }
 
 struct shunt_flow *shunt_engine_find(__u32 family, const void *bytes)

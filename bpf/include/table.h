@@ -383,13 +383,29 @@ static __always_inline __u32 shunt_free_entries(__u32 family)
 	return used < shunt_control.max_flows ? shunt_control.max_flows - used : 0;
 }
 
-/* The counter of a source: an IPv4 address, or an IPv6 /64, since a host may use any address in a /64. */
+/* The index of the counter of a source: an IPv4 address, or an IPv6 /64, since a host may use any address in a /64. */
 static __always_inline __u32 shunt_source_of(__u32 family, const __u32 *address)
 {
 	__u64 hash = family == 4 ? address[0] : (__u64)address[1] << 32 | address[0];
 
 	hash = (hash ^ shunt_control.seed) * 0x9e3779b97f4a7c15ULL;
 	return (hash >> 32) % SHUNT_SOURCES;
+}
+
+/* The source that opened the connection of a flow. A reply's translated destination is that host. */
+static __always_inline __u32 shunt_opener(__u32 family, const void *key, const struct shunt_flow *f, const __u8 *to)
+{
+	const __u32 *answered = (const __u32 *)to + (family == 4 ? 1 : 4);
+
+	return shunt_source_of(family, f->flags & SHUNT_FLOW_REPLY ? answered : key);
+}
+
+/* Counts an entry more or less for the host that opened the connection. Static flows are not counted. */
+static __always_inline void shunt_count_source(__u32 family, const void *key, const struct shunt_flow *f,
+					       const __u8 *to, int change)
+{
+	if (!(f->flags & SHUNT_FLOW_STATIC))
+		__sync_fetch_and_add(&shunt_sources[shunt_opener(family, key, f, to)], change);
 }
 
 /*
@@ -424,18 +440,16 @@ static __always_inline int shunt_alloc(__u32 family, __u32 *entry)
 static __always_inline void shunt_free(__u32 family, __u32 entry, __u64 *words)
 {
 	struct shunt_flow *f = shunt_flow_at(family, words);
-	struct shunt_cold *cold = shunt_cold_at(family, entry);
 
-	if (cold && cold->source) {
-		__sync_fetch_and_add(&shunt_sources[(cold->source - 1) % SHUNT_SOURCES], -1);
-		cold->source = 0;
-	}
+	shunt_count_source(family, words, f, shunt_new_addrs(f), -1);
 	f->state = 0;
 	__sync_lock_test_and_set(&words[shunt_live_word(family)], 0);
-	if (shunt_push_free(family, entry))
+	if (shunt_push_free(family, entry)) {
+		shunt_count_source(family, words, f, shunt_new_addrs(f), 1);
 		f->state = SHUNT_FLOW_PENDING;
-	else
+	} else {
 		__sync_fetch_and_add(shunt_used(family), -1);
+	}
 }
 
 /*
@@ -478,6 +492,18 @@ static __always_inline int shunt_write(__u32 family, __u32 number, const union s
 	f->flags = flags;
 	f->state = state;
 	return 0;
+}
+
+/* Writes a flow over that of an entry in the index. */
+static __always_inline int shunt_overwrite(__u32 family, __u32 number, const union shunt_key *key,
+					   struct shunt_flow *old, struct shunt_flow *f, const __u8 *to, __u32 now)
+{
+	int err;
+
+	shunt_count_source(family, key, old, shunt_new_addrs(old), -1);
+	err = shunt_write(family, number, key, f, to, now);
+	shunt_count_source(family, key, old, shunt_new_addrs(old), 1);
+	return err;
 }
 
 static __always_inline __u32 shunt_taken_slots(const struct shunt_bucket *bucket)
@@ -557,24 +583,18 @@ static __always_inline int shunt_unpublish(__u32 family, __u32 entry, __u32 now)
 	return 1;
 }
 
-/*
- * Inserts a flow. The caller handles an existing flow with the same key. `source` is the index of a source counter
- * plus one, or 0.
- */
+/* Inserts a flow. The caller handles an existing flow with the same key. */
 static __always_inline int shunt_insert(__u32 family, const union shunt_key *key, __u64 hash, struct shunt_flow *f,
-					const __u8 *to, __u32 source, __u32 now, __u32 *entry)
+					const __u8 *to, __u32 now, __u32 *entry)
 {
-	struct shunt_cold *cold;
 	__u64 *words;
 
 	if (shunt_alloc(family, entry))
 		return SHUNT_FULL;
-	cold = shunt_cold_at(family, *entry);
-	if (cold && source) {
-		cold->source = source;
-		__sync_fetch_and_add(&shunt_sources[(source - 1) % SHUNT_SOURCES], 1);
-	}
-	if (!shunt_write(family, *entry, key, f, to, now) && !shunt_publish(family, hash, *entry))
+	if (shunt_write(family, *entry, key, f, to, now))
+		return SHUNT_FULL;
+	shunt_count_source(family, key, f, to, 1);
+	if (!shunt_publish(family, hash, *entry))
 		return 0;
 	words = shunt_words_at(family, *entry);
 	if (words)

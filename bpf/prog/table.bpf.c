@@ -124,7 +124,7 @@ static __always_inline void sweep_entry(__u32 family, __u32 number, struct shunt
 			s->retired++;
 		return;
 	}
-	shunt_report_silence(family, key, f, cold, s);
+	shunt_report_silence(family, key, f, s);
 	if (sweep_one(family, key, f, s)) {
 		keep_expired(family, key, f, cold);
 		shunt_unpublish(family, number, s->now_ticks);
@@ -213,14 +213,14 @@ static __always_inline int edit(__u32 family, struct shunt_edit *e, const union 
 			hash = shunt_static_hash(family, key, hash);
 		}
 		e->flow.seen_ticks = shunt_now();
-		err = shunt_insert(family, key, hash, &e->flow, e->to, 0, shunt_now(), &fresh);
+		err = shunt_insert(family, key, hash, &e->flow, e->to, shunt_now(), &fresh);
 		if (!f)
 			return err;
 		/* The new entry is published: a packet finds the old or the new one, never a mixture. */
 		if (!err)
 			shunt_unpublish(family, entry, shunt_now());
 		else if (err == SHUNT_FULL)
-			err = shunt_write(family, entry, key, &e->flow, e->to, shunt_now());
+			err = shunt_overwrite(family, entry, key, f, &e->flow, e->to, shunt_now());
 		return err;
 	}
 	if (!f)

@@ -29,6 +29,7 @@ static __always_inline enum shunt_reason renew(const struct egress *s, struct sh
 	__u32 grace = shunt_control.prove_ticks - shunt_control.reprove_ticks;
 	/* The last proof is less than a period old. */
 	int early = epoch == s->c->epoch && shunt_before(s->now + grace, have->prove_by_ticks);
+	__u8 named = f->flags & SHUNT_FLOW_UNTRACKED ? SHUNT_FLOW_REPLY : 0;
 
 	/*
 	 * A proof covers the packet size, too. While the last proof is recent, a smaller packet leaves the size and its
@@ -39,7 +40,8 @@ static __always_inline enum shunt_reason renew(const struct egress *s, struct sh
 		have->prove_by_ticks = f->prove_by_ticks;
 		have->reprove_at_ticks = f->reprove_at_ticks;
 	}
-	have->flags = f->flags;
+	/* Without conntrack, the direction that was learned first counts as the original one, so keep that. */
+	have->flags = (f->flags & ~named) | (have->flags & named);
 	have->class_bits = f->class_bits;
 	have->in_ttl = f->in_ttl;
 	/* After a change, the packet may leave twice: wait again until it was seen to leave once. */
@@ -83,15 +85,6 @@ static __always_inline void choose_direction(const struct egress *s, __u32 famil
 
 	if (other && !(other->flags & SHUNT_FLOW_REPLY))
 		s->scratch->flow.flags |= SHUNT_FLOW_REPLY;
-}
-
-/* The source counter of the host that opened the connection. A reply's translated destination is that host. */
-static __always_inline __u32 opener_source(const struct egress *s, __u32 family)
-{
-	const __u32 *answered = (const __u32 *)s->scratch->to + (family == 4 ? 1 : 4);
-	const __u32 *src = shunt_header_addrs(family, &s->c->headers);
-
-	return shunt_source_of(family, s->scratch->flow.flags & SHUNT_FLOW_REPLY ? answered : src);
 }
 
 /*
@@ -180,8 +173,7 @@ static __noinline int has_duplicate(__u32 family, const union shunt_key *key, __
 static __always_inline enum shunt_reason insert(const struct egress *s, __u32 family, const union shunt_key *key,
 						__u64 hash, __u32 *entry)
 {
-	if (shunt_insert(family, key, hash, &s->scratch->flow, s->scratch->to, opener_source(s, family) + 1, s->now,
-			 entry))
+	if (shunt_insert(family, key, hash, &s->scratch->flow, s->scratch->to, s->now, entry))
 		return SHUNT_TABLE_FULL;
 	/*
 	 * Another CPU may have learned the flow at the same time. A look-up may stop at either entry, since a slot
@@ -250,7 +242,7 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 		prove_soon(s, f);
 	f->prove_by_ticks = f->reprove_at_ticks + (shunt_control.prove_ticks - shunt_control.reprove_ticks);
 	if (!have) {
-		if (!shunt_has_share(family, opener_source(s, family)))
+		if (!shunt_has_share(family, shunt_opener(family, &key, f, s->scratch->to)))
 			return shunt_free_entries(family) ? SHUNT_SOURCE_SHARE : SHUNT_TABLE_FULL;
 		why = insert(s, family, &key, hash, &entry);
 		if (why != SHUNT_OK)

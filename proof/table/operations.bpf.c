@@ -245,6 +245,27 @@ int retire_flow(struct arguments *args)
 	return 0;
 }
 
+/* The source of an entry, in use or not. */
+static __always_inline __u32 opener_of(__u64 *words)
+{
+	struct shunt_flow *f = shunt_flow_at(4, words);
+
+	return shunt_opener(4, words, f, shunt_new_addrs(f));
+}
+
+/* Whether the source of an entry is counted as often as it has entries in use. `free` has a bit for each free entry. */
+static __always_inline int source_counted(__u64 *words, __u32 entries, __u32 free)
+{
+	__u32 source = opener_of(words), expected = 0;
+
+	for (__u32 other = 0; other < entries; other++) {
+		__u64 *its = shunt_words_at(4, other);
+
+		expected += its && !(free >> other & 1) && opener_of(its) == source;
+	}
+	return shunt_sources[source] == expected;
+}
+
 /*
  * Checks the table while nothing else runs. Each entry that was ever allocated is in one place: once in the index,
  * where its key finds it; out of the index, until the sweep frees it; or on the stack of free entries. The result
@@ -283,6 +304,8 @@ int audit(struct arguments *args)
 			args->result = 2; /* an entry has two slots */
 			return 0;
 		}
+		if (!source_counted(words, entries, seen))
+			args->result = 9; /* a source is counted too often or too rarely */
 		if (seen >> entry & 1) {
 			if (slots)
 				args->result = 3; /* a free entry is in the index */

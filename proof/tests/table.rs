@@ -384,7 +384,8 @@ fn rejects(scenario: &Scenario, which: Which, bounds: Bounds) {
     println!("{which:?}: {:#}", e.root_cause());
 }
 
-/// As [`fails`], for a change that is wrong already if the packet arrives before another CPU's turn, and leaves after it.
+/// As [`fails`], for a change that is wrong even while CPUs take turns, one of which may come between a packet's arrival and
+/// its leaving.
 fn fails_in_turns(which: Which, changes: &[(&str, &str)]) {
     rejects(&scenario(&table_with(changes), which), which, QUICK);
 }
@@ -588,4 +589,10 @@ fn a_free_stack_without_a_change_count_is_rejected() {
 fn allocating_beyond_the_last_entry_is_rejected() {
     let full = "if (*entry >= shunt_control.max_flows)\n\t\t\treturn SHUNT_FULL;";
     fails(Which::Full, QUICK, &[(full, ";")]);
+}
+
+#[test]
+#[ignore = "compiles a table of its own; in make test-long"]
+fn freeing_an_entry_without_its_source_is_rejected() {
+    fails_in_turns(Which::Stack, &[("shunt_count_source(family, words, f, shunt_new_addrs(f), -1);", "")]);
 }

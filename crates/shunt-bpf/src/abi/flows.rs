@@ -97,8 +97,8 @@ plain! {
         pub max_l3_bytes: u16,
         /// Reason of the last retirement; 0 if never retired.
         pub retired_why: u8,
-        /// Zero.
-        pub _pad: u8,
+        /// Of `seen_ticks` when the flow's silence was reported: the low byte with bit 0 set; 0 after a use.
+        pub reported: u8,
         /// The destination MAC of ingress packets.
         pub in_dmac: [u8; 6],
         /// The whole new L2 header: MACs, tags, EtherType.
@@ -152,20 +152,16 @@ impl Flow {
 
 plain! {
     /// `struct shunt_cold`: the rarely used part of an entry.
-    pub struct Cold = "shunt_cold", 32; {
+    pub struct Cold = "shunt_cold", 24; {
         /// Packets counted by CPUs other than the home CPU.
         pub remote_pkts: u64,
         /// Bytes counted by CPUs other than the home CPU.
         pub remote_bytes: u64,
         /// First proof.
         pub learned_ticks: u32,
-        /// The flow's `seen_ticks` when its silence was last reported.
-        pub reported_ticks: u32,
         /// While the entry is free, the next free entry plus one. While it is in use, when a blind FIN or RST was last
         /// reported.
         pub next_free: u32,
-        /// Index of the source counter, plus one; 0 for none.
-        pub source: u32,
     }
 }
 
@@ -174,7 +170,7 @@ pub const WAYS: usize = 4;
 
 plain! {
     /// `struct shunt_edit`.
-    pub struct Edit = "shunt_edit", 240; {
+    pub struct Edit = "shunt_edit", 232; {
         /// The operation (`EDIT_*`).
         pub op: u32,
         /// 4 or 6.
