@@ -1,8 +1,8 @@
 //! How many flows the table has room for, if the configuration does not say.
 
-/// Bytes of memory for each entry: one entry of both families takes 400 bytes, so the tables take at most an eighth of the
+/// Bytes of memory for each entry: one entry of both families takes 384 bytes, so the tables take at most an eighth of the
 /// machine's memory.
-const MEMORY_PER_FLOW: u64 = 3200;
+const MEMORY_PER_FLOW: u64 = 8 * 384;
 /// Entries for 131,072 connections of two directions each, if there is memory for them.
 const WANTED: u32 = 262_144;
 const FEWEST: u32 = 16_384;
@@ -37,8 +37,8 @@ mod tests {
     fn the_table_follows_conntrack_as_far_as_memory_allows() {
         assert_eq!(flow_table_size(8192 * MIB, Some(262_144)), 524_288);
         assert_eq!(flow_table_size(8192 * MIB, Some(10_000_000)), 786_432);
-        assert_eq!(flow_table_size(2048 * MIB, Some(10_000_000)), 671_088);
-        assert_eq!(flow_table_size(256 * MIB, Some(65_536)), 83_886);
+        assert_eq!(flow_table_size(2048 * MIB, Some(10_000_000)), 699_050);
+        assert_eq!(flow_table_size(256 * MIB, Some(65_536)), 87_381);
         assert_eq!(flow_table_size(32 * MIB, Some(4096)), 16_384);
         assert_eq!(flow_table_size(u64::MAX, Some(u32::MAX)), 786_432);
     }

@@ -49,6 +49,10 @@ pub enum Change {
     AddressRemoved,
     /// A connection is deleted that the rules no longer accept as a new one.
     ConntrackDeleted,
+    /// A prefix is added to a set of sources whose packets are dropped. About half of the flows have such a source.
+    ElementForHalf,
+    /// A route to a prefix is added. About half of the flows have an address in it.
+    RouteForHalf,
 }
 
 /// The network in which changes are made.
@@ -68,6 +72,7 @@ table inet filter {{
 	set blocked {{ type inet_service; }}
 	set allowed {{ type inet_service; elements = {{ {allowed} }} }}
 	set fresh {{ type inet_service; elements = {{ {forgotten} }} }}
+	set outcasts {{ type ipv4_addr; flags interval; }}
 	chain doomed {{ }}
 	chain spared {{ accept; }}
 	chain forward {{
@@ -76,6 +81,7 @@ table inet filter {{
 		udp dport {spared} jump spared
 		udp dport {spared} drop
 		udp dport @blocked drop
+		ip saddr @outcasts drop
 		udp dport {allowed} udp dport != @allowed drop
 		ct state established,related accept
 		udp dport {forgotten} udp dport != @fresh drop
@@ -123,6 +129,8 @@ impl fmt::Display for Change {
             Self::LinkDown => "link down",
             Self::AddressRemoved => "address removed",
             Self::ConntrackDeleted => "conntrack -D",
+            Self::ElementForHalf => "set element, half of the flows",
+            Self::RouteForHalf => "route, half of the flows",
         })
     }
 }
@@ -159,13 +167,16 @@ impl Lab {
 
     /// The host that sends a change's flow.
     pub fn source(&self, change: Change) -> &Host {
-        if change == Change::Fdb { self.topology.wan() } else { self.topology.lan() }
+        match change {
+            Change::Fdb | Change::RouteForHalf => self.topology.wan(),
+            _ => self.topology.lan(),
+        }
     }
 
     /// The host that receives a change's flow before the change.
     pub fn exit(&self, change: Change) -> &Host {
         match change {
-            Change::Fdb => self.topology.lan(),
+            Change::Fdb | Change::RouteForHalf => self.topology.lan(),
             Change::LinkDown | Change::AddressRemoved => self.topology.host("wan2"),
             _ => self.topology.wan(),
         }
@@ -222,7 +233,7 @@ impl Lab {
             Change::RuleDeleted => requests.flush_chain("spared")?,
             Change::ElementAdded => requests.element("blocked", change.port(), true)?,
             Change::ElementDeleted => requests.element("allowed", change.port(), false)?,
-            Change::Route => requests.route(FAR, second.v4, ports["r2"])?,
+            Change::Route => requests.route((FAR, 24), second.v4, ports["r2"])?,
             Change::IpRule => requests.rule(MARK, TABLE, true)?,
             Change::Neighbour => requests.neighbour(wan.v4, OTHER_MAC, ports["r1"])?,
             Change::Fdb => requests.station(lan.mac, ports["r3"])?,
@@ -231,6 +242,8 @@ impl Lab {
             Change::ConntrackDeleted => {
                 requests.forget((lan.v4, SOURCE_PORT), (wan.v4, change.port()))?;
             }
+            Change::ElementForHalf => requests.prefix("outcasts", half(lan), true)?,
+            Change::RouteForHalf => requests.route(half(lan), second.v4, ports["r2"])?,
         }
         Ok(())
     }
@@ -244,7 +257,7 @@ impl Lab {
             Change::RuleDeleted => requests.add_rule("spared", Verdict::Accept)?,
             Change::ElementAdded => requests.element("blocked", change.port(), false)?,
             Change::ElementDeleted => requests.element("allowed", change.port(), true)?,
-            Change::Route => requests.route(FAR, wan.v4, ports["r1"])?,
+            Change::Route => requests.route((FAR, 24), wan.v4, ports["r1"])?,
             Change::IpRule => requests.rule(MARK, TABLE, false)?,
             Change::Neighbour => requests.neighbour(wan.v4, wan.mac, ports["r1"])?,
             Change::Fdb => requests.station(lan.mac, ports["r0"])?,
@@ -257,7 +270,14 @@ impl Lab {
                 requests.neighbour(second.v4, second.mac, ports["r2"])?;
             }
             Change::ConntrackDeleted => requests.element("fresh", change.port(), true)?,
+            Change::ElementForHalf => requests.prefix("outcasts", half(lan), false)?,
+            Change::RouteForHalf => requests.remove_route(half(lan))?,
         }
         Ok(())
     }
+}
+
+/// The prefix of the LAN's first 64 addresses. The flows that fill the table have the 100 sources from the host's address on.
+fn half(lan: &Host) -> (Ipv4Addr, u8) {
+    (Ipv4Addr::from_bits(lan.v4.to_bits() & !63), 26)
 }

@@ -33,6 +33,8 @@ const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
 const NFTA_SET_ELEM_LIST_SET: u16 = 2;
 const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
 const NFTA_SET_ELEM_KEY: u16 = 1;
+const NFTA_SET_ELEM_FLAGS: u16 = 3;
+const NFT_SET_ELEM_INTERVAL_END: u32 = 1;
 
 /// The table of the rules and sets.
 const TABLE: &[u8] = b"filter\0";
@@ -95,41 +97,61 @@ impl Requests {
 
     /// `nft add element inet filter SET { PORT }`, or `delete`
     pub fn element(&mut self, set: &str, port: u16, there: bool) -> Result<(), Error> {
+        self.elements(set, &[(&port.to_be_bytes(), 0)], there)
+    }
+
+    /// `nft add element inet filter SET { PREFIX }`, or `delete`
+    pub fn prefix(&mut self, set: &str, (first, bits): (Ipv4Addr, u8), there: bool) -> Result<(), Error> {
+        let behind = Ipv4Addr::from_bits(first.to_bits() + (1 << (32 - bits)));
+        self.elements(set, &[(&first.octets(), 0), (&behind.octets(), NFT_SET_ELEM_INTERVAL_END)], there)
+    }
+
+    /// Adds or deletes elements of a set: keys and flags.
+    fn elements(&mut self, set: &str, keys: &[(&[u8], u32)], there: bool) -> Result<(), Error> {
         let (kind, flags) =
             if there { (libc::NFT_MSG_NEWSETELEM, CREATE) } else { (libc::NFT_MSG_DELSETELEM, ACK) };
         self.nftables("element", kind, flags, |elements| {
             elements.put(NFTA_SET_ELEM_LIST_TABLE, TABLE);
             elements.put(NFTA_SET_ELEM_LIST_SET, &text(set));
             elements.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |list| {
-                list.nest(NFTA_LIST_ELEM, |element| {
-                    element.nest(NFTA_SET_ELEM_KEY, |key| {
-                        key.put(NFTA_DATA_VALUE, &port.to_be_bytes());
+                for (key, flags) in keys {
+                    list.nest(NFTA_LIST_ELEM, |element| {
+                        element.nest(NFTA_SET_ELEM_KEY, |value| value.put(NFTA_DATA_VALUE, key));
+                        if *flags != 0 {
+                            element.put(NFTA_SET_ELEM_FLAGS, &flags.to_be_bytes());
+                        }
                     });
-                });
+                }
             });
         })
     }
 
-    /// `ip route replace TO/24 via HOP dev IFINDEX`
-    pub fn route(&mut self, to: Ipv4Addr, hop: Ipv4Addr, ifindex: u32) -> Result<(), Error> {
-        let fixed = [
-            IPV4,
-            24,
-            0,
-            0,
-            libc::RT_TABLE_MAIN,
-            libc::RTPROT_STATIC,
-            libc::RT_SCOPE_UNIVERSE,
-            libc::RTN_UNICAST,
-            0,
-            0,
-            0,
-            0,
-        ];
-        self.rtnetlink("route", libc::RTM_NEWROUTE, REPLACE, &fixed, |route| {
-            route.put(libc::RTA_DST, &to.octets());
+    /// `ip route replace PREFIX via HOP dev IFINDEX`
+    pub fn route(&mut self, to: (Ipv4Addr, u8), hop: Ipv4Addr, ifindex: u32) -> Result<(), Error> {
+        self.route_request(libc::RTM_NEWROUTE, REPLACE, to, |route| {
             route.put(libc::RTA_GATEWAY, &hop.octets());
             route.put(libc::RTA_OIF, &ifindex.to_ne_bytes());
+        })
+    }
+
+    /// `ip route del PREFIX`
+    pub fn remove_route(&mut self, to: (Ipv4Addr, u8)) -> Result<(), Error> {
+        self.route_request(libc::RTM_DELROUTE, ACK, to, |_| {})
+    }
+
+    fn route_request(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        (to, bits): (Ipv4Addr, u8),
+        attributes: impl FnOnce(&mut Batch),
+    ) -> Result<(), Error> {
+        let (table, protocol) = (libc::RT_TABLE_MAIN, libc::RTPROT_STATIC);
+        let (scope, kind_of_route) = (libc::RT_SCOPE_UNIVERSE, libc::RTN_UNICAST);
+        let fixed = [IPV4, bits, 0, 0, table, protocol, scope, kind_of_route, 0, 0, 0, 0];
+        self.rtnetlink("route", kind, flags, &fixed, |route| {
+            route.put(libc::RTA_DST, &to.octets());
+            attributes(route);
         })
     }
 
