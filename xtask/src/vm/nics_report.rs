@@ -33,7 +33,10 @@ const MISSING: &str = "missing";
 /// What the script says instead of an engine about `shunt check`.
 const CHECK: &str = "check";
 
-const COLUMNS: [&str; 5] = ["auto", "tc", "xdp", "external", CHECK];
+/// The cell with the instructions per packet.
+const COST: &str = "cost";
+
+const COLUMNS: [&str; 6] = ["auto", "tc", "xdp", "external", COST, CHECK];
 
 /// A row of the page.
 struct Seen {
@@ -69,30 +72,48 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     fs::write(&path, page(&seen)).with_context(|| path.display().to_string())
 }
 
-/// The cells for a NIC by engine.
-fn cells(model: &str, module: &str, timeout: u64) -> anyhow::Result<BTreeMap<String, String>> {
+/// The lines that the script prints in a guest with such NICs: each a name and the rest.
+fn lines(model: &str, arguments: &[&str], timeout: u64, count: bool) -> anyhow::Result<Vec<(String, String)>> {
     let script = include_str!("../../../tests/vm/nics.sh");
-    let options =
-        super::Options::on_kernel(&WITH_DRIVERS, timeout, None, &["sh", "-c", script, "nics.sh", module]);
+    let command = [&["sh", "-c", script, "nics.sh"], arguments].concat();
+    let options = super::Options::on_kernel(&WITH_DRIVERS, timeout, None, &command);
     let mut output = Vec::new();
-    let code = in_guest(&super::Options { nics: Some(model.to_owned()), ..options }, &mut output)?;
+    let code = in_guest(&super::Options { nics: Some(model.to_owned()), count, ..options }, &mut output)?;
     ensure!(code == 0, "the script ended with {code}");
     let output = String::from_utf8_lossy(&output);
     let lines = output.lines().filter_map(|line| line.split_once('\t'));
-    let cells: BTreeMap<String, String> = lines
+    Ok(lines.map(|(name, rest)| (name.to_owned(), rest.to_owned())).collect())
+}
+
+/// The cells for a NIC by engine.
+fn cells(model: &str, module: &str, timeout: u64) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut cells: BTreeMap<String, String> = lines(model, &[module], timeout, false)?
+        .into_iter()
         .map(|(name, rest)| {
-            let cell = match name {
-                MISSING => rest.to_owned(),
-                CHECK => checked(rest)?,
-                _ => cell(rest)?,
+            let cell = match name.as_str() {
+                MISSING => rest,
+                CHECK => checked(&rest)?,
+                _ => cell(&rest)?,
             };
-            Ok((name.to_owned(), cell))
+            Ok((name, cell))
         })
         .collect::<anyhow::Result<_>>()?;
-    match cells.get(MISSING) {
-        Some(why) => bail!("{why}"),
-        None => Ok(cells),
+    if let Some(why) = cells.get(MISSING) {
+        bail!("{why}");
     }
+    cells.insert(COST.to_owned(), cost(&lines(model, &[module, "cost"], timeout, true)?)?);
+    Ok(cells)
+}
+
+/// The instructions per packet of Linux alone and of each engine that runs.
+fn cost(lines: &[(String, String)]) -> anyhow::Result<String> {
+    let per_packet = lines.iter().map(|(name, rest)| {
+        let (ran, packets) = rest.split_once('\t').context("a line without packets")?;
+        let (ran, packets): (f64, f64) = (ran.parse()?, packets.parse()?);
+        ensure!(packets > 0.0, "{name}: no packets");
+        Ok(format!("{name} {:.0}", ran / packets))
+    });
+    Ok(per_packet.collect::<anyhow::Result<Vec<_>>>()?.join(", "))
 }
 
 /// What a line of the script says about an engine.
@@ -143,7 +164,7 @@ fn checked(json: &str) -> anyhow::Result<String> {
 
 fn table(seen: &[Seen]) -> String {
     let mut text =
-        "| NIC | driver | `auto` | `tc` | `xdp` | `external` | `shunt check` |\n| --- | --- | --- | --- | --- | --- | --- |\n"
+        "| NIC | driver | `auto` | `tc` | `xdp` | `external` | instructions per packet | `shunt check` |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n"
             .to_owned();
     for Seen { what, module, cells } in seen {
         let _ = match cells {
@@ -151,7 +172,7 @@ fn table(seen: &[Seen]) -> String {
                 let cells = COLUMNS.map(|column| cells.get(column).map_or("not tried", String::as_str));
                 writeln!(text, "| {what} | {module} | {} |", cells.join(" | "))
             }
-            Err(why) => writeln!(text, "| {what} | {module} | could not be tried: {why} | | | | |"),
+            Err(why) => writeln!(text, "| {what} | {module} | could not be tried: {why} | | | | | |"),
         };
     }
     text
@@ -164,6 +185,8 @@ fn page(seen: &[Seen]) -> String {
          in both directions between two wires, with a stateful nftables ruleset. Each cell has the engine that forwarded, the share of\n\
          packets on the fast path, and why the engine was chosen, or the error of `shunt up`. Generic XDP is not used on any driver: it\n\
          copies each packet and costs more than tc. Guests are emulated, so no times were measured.\n\n\
+         The instructions per packet are those of the threads that poll the router's two NICs, for bursts of 32 packets from both\n\
+         sides, in a guest that counts instructions. They include the driver's; nothing is learned about the cost of the hardware.\n\n\
          The last column has the outcomes of the [sixteen cases](guide/check.md) of `shunt check` between two NICs. The\n\
          failures are real: QEMU 7.2 cuts aggregates of e1000e and vmxnet3 into IP fragments instead of TCP segments, and its vmxnet3 receives 802.1ad\n\
          tags as 802.1Q tags; virtio_net without mergeable buffers accepts an MTU of 9000, but loses such frames; 8139cp counts received bytes without\n\
@@ -194,6 +217,14 @@ mod tests {
         );
         assert_eq!(cell("shunt: port r0: no native XDP ").unwrap(), "port r0: no native XDP");
         assert!(cell("a\tb").is_err());
+    }
+
+    #[test]
+    fn the_cost_is_divided_by_the_packets() {
+        let line = |name: &str, rest: &str| (name.to_owned(), rest.to_owned());
+        let lines = [line("linux", "100000\t10"), line("tc", "60040\t10")];
+        assert_eq!(cost(&lines).unwrap(), "linux 10000, tc 6004");
+        assert!(cost(&[line("linux", "1\t0")]).is_err());
     }
 
     #[test]
