@@ -3,9 +3,9 @@
  * tc ingress: forwards packets of active flows through the egress port's qdisc, counts all other packets by reason, and
  * keeps the headers of packets that tc_watch can learn from as candidates.
  *
- * shunt_in_usual() handles what nearly all packets are: untagged TCP and UDP of a flow whose action applies, or of no flow.
- * It changes nothing before it knows that a packet is such, and leaves the others to shunt_in_any(), which begins anew.
- * These are functions because a program's stack would not hold what all of them need.
+ * Two functions handle what nearly all packets are: TCP and UDP, untagged or with the tag beside the frame, of a flow whose
+ * action applies, or of no flow. They change nothing before they know that a packet is such, and leave the others to
+ * shunt_in_any(), which begins anew. These are functions because the stack of one would not hold what all of them need.
  */
 #include "include/ends.h"
 #include "include/skb.h"
@@ -386,7 +386,7 @@ static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet
 		return punt(skb, skb->len - p->l2_bytes, why);
 	hash = shunt_hash(family, &key);
 	why = shunt_admit(p);
-	f = shunt_find_soon(family, &key, hash, &entry);
+	f = shunt_empty() ? 0 : shunt_find_soon(family, &key, hash, &entry);
 	if (!f) {
 		if (why == SHUNT_OK)
 			why = SHUNT_MISS;
@@ -465,7 +465,8 @@ static __always_inline int miss(struct __sk_buff *skb, const struct shunt_packet
 	return punt(skb, p->l3_bytes, SHUNT_MISS);
 }
 
-static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, __u8 l4_proto,
+/* In this and in the functions below, `tagged` is a constant: whether the tag is beside the frame. */
+static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, __u8 l4_proto, int tagged,
 				const union shunt_key *key, void *l3, void *end, __u64 jiffies)
 {
 	__u64 hash = shunt_hash(family, key);
@@ -485,23 +486,23 @@ static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, _
 			   shunt_decide(f, p, eth, &shunt_control, jiffies, 0) != SHUNT_OK || f->punt_due ||
 			   f->out_tags > 1 || verify(skb, p, family, f, l3, end, summed) != SHUNT_OK))
 		return other();
-	verdict = forward(skb, p, family, l4_proto, 0, f, entry, l3, summed, jiffies);
+	verdict = forward(skb, p, family, l4_proto, tagged, f, entry, l3, summed, jiffies);
 	return shunt_likely(verdict != SHUNT_TC_NEXT) ? verdict : other();
 }
 
-static __always_inline int handle(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, void *l3, void *end,
-				  __u64 jiffies)
+static __always_inline int handle(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, int tagged, void *l3,
+				  void *end, __u64 jiffies)
 {
 	union shunt_key key;
 
 	if (shunt_unlikely(shunt_parse_l3(family, l3, end, skb->ifindex, p, &key) != SHUNT_OK))
 		return other();
 	if (p->l4_proto == IPPROTO_UDP)
-		return find(skb, p, family, IPPROTO_UDP, &key, l3, end, jiffies);
-	return find(skb, p, family, IPPROTO_TCP, &key, l3, end, jiffies);
+		return find(skb, p, family, IPPROTO_UDP, tagged, &key, l3, end, jiffies);
+	return find(skb, p, family, IPPROTO_TCP, tagged, &key, l3, end, jiffies);
 }
 
-static __noinline int shunt_in_usual(struct __sk_buff *skb)
+static __always_inline int handle_usual(struct __sk_buff *skb, int tagged)
 {
 	void *l3, *end;
 	__be16 proto_be;
@@ -512,23 +513,35 @@ static __noinline int shunt_in_usual(struct __sk_buff *skb)
 		shunt_survey(skb);
 	l3 = (void *)(long)skb->data + ETH_HLEN;
 	end = (void *)(long)skb->data_end;
-	if (shunt_unlikely(l3 > end || skb->vlan_present))
+	if (shunt_unlikely(l3 > end))
 		return other();
 	/* One base register for both headers. */
 	shunt_keep(l3);
 	proto_be = ((__be16 *)l3)[-1];
 	shunt_untagged(&p);
+	if (tagged)
+		shunt_add_tag(&p, skb->vlan_proto, shunt_htons(skb->vlan_tci));
 	if (proto_be == shunt_htons(ETH_P_IP))
-		return handle(skb, &p, 4, l3, end, jiffies);
+		return handle(skb, &p, 4, tagged, l3, end, jiffies);
 	if (proto_be == shunt_htons(ETH_P_IPV6))
-		return handle(skb, &p, 6, l3, end, jiffies);
+		return handle(skb, &p, 6, tagged, l3, end, jiffies);
 	return other();
+}
+
+static __noinline int shunt_in_untagged(struct __sk_buff *skb)
+{
+	return handle_usual(skb, 0);
+}
+
+static __noinline int shunt_in_tagged(struct __sk_buff *skb)
+{
+	return handle_usual(skb, 1);
 }
 
 SEC("tcx/ingress")
 int shunt_in(struct __sk_buff *skb)
 {
-	int verdict = shunt_in_usual(skb);
+	int verdict = shunt_unlikely(skb->vlan_present) ? shunt_in_tagged(skb) : shunt_in_untagged(skb);
 
 	if (shunt_likely(verdict < OTHER))
 		return verdict;
