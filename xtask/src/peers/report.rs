@@ -136,9 +136,9 @@ pub type PathSetting = (Path, Setting);
 pub fn target_pairs() -> Vec<(String, PathSetting, PathSetting, f64)> {
     let plain = Setting::default();
     let untagged = [
-        ("shunt xdp / nf_flowtable", Path::Xdp, Path::FlowTable, 0.5),
+        ("shunt xdp / nf_flowtable", Path::Xdp, Path::FlowTable, 0.25),
         ("shunt xdp / xdp-forward flowtable", Path::Xdp, Path::XdpForwardFlowTable, 1.0),
-        ("shunt tc / nf_flowtable", Path::Tc, Path::FlowTable, 0.9),
+        ("shunt tc / nf_flowtable", Path::Tc, Path::FlowTable, 0.8),
         ("slow path with shunt up / without", Path::Idle, Path::Slow, 1.05),
         ("slow path with shunt up / with programs that return at once", Path::Idle, Path::Hooks, 1.015),
         ("shunt tc / bare redirect by tc", Path::Tc, Path::BareTc, 1.3),
