@@ -227,8 +227,8 @@ static __always_inline int drop(struct shunt_counters *counters)
 }
 
 /*
- * Forwards a packet to which the action applies. `tagged` is a constant; without tags, so is `l4_proto`, and l3 points to
- * the L3 header. Returns SHUNT_TC_NEXT for a packet that cannot be forwarded and is unchanged.
+ * Forwards a packet to which the action applies. `l4_proto` and `tagged` are constants. Returns SHUNT_TC_NEXT for a packet
+ * that cannot be forwarded and is unchanged.
  */
 static __always_inline int forward(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family, __u8 l4_proto,
 				   int tagged, struct shunt_flow *f, __u32 entry, void *l3, __u32 summed, __u32 now)

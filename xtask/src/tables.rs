@@ -35,8 +35,9 @@ const KEPT_DETAILS: [&str; 1] = ["less_baseline"];
 type Table = fn(&Committed) -> anyhow::Result<String>;
 
 /// The tables by the name in their markers.
-const TABLES: [(&str, Table); 12] = [
+const TABLES: [(&str, Table); 13] = [
     ("reaction", |all| Ok(reaction::markdown(&all.read("reaction-veth-6.18")?))),
+    ("reaction-half", |all| Ok(reaction::markdown(&all.read("reaction-half-veth-6.18")?))),
     ("bench", |all| bench::ratios(&all.read("bench-veth-6.18")?)),
     ("generators", |all| generators::rates(&all.read("generators-veth-6.18")?)),
     ("offered-rate", |all| generators::offered(&all.read("offered-rate-veth-6.18")?)),

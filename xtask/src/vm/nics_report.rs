@@ -73,7 +73,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 /// The lines that the script prints in a guest with such NICs: each a name and the rest.
-fn lines(model: &str, arguments: &[&str], timeout: u64, count: bool) -> anyhow::Result<Vec<(String, String)>> {
+fn lines(
+    model: &str,
+    arguments: &[&str],
+    timeout: u64,
+    count: bool,
+) -> anyhow::Result<Vec<(String, String)>> {
     let script = include_str!("../../../tests/vm/nics.sh");
     let command = [&["sh", "-c", script, "nics.sh"], arguments].concat();
     let options = super::Options::on_kernel(&WITH_DRIVERS, timeout, None, &command);
