@@ -65,7 +65,7 @@ pub(super) struct State {
     promisc: bool,
     features: BTreeMap<String, bool>,
     /// Output of `ethtool -a`, `-c` and `-g`, by option; None if the driver does not support it.
-    settings: BTreeMap<char, Vec<(String, String)>>,
+    settings: BTreeMap<char, Vec<String>>,
     addresses: String,
     routes: String,
 }
@@ -145,9 +145,8 @@ impl Port {
         let shown = self.shown()?;
         let features = features(&self.run(&format!("ethtool -k {}", self.name)).unwrap_or_default());
         let settings = ['a', 'c', 'g'].into_iter().filter_map(|option| {
-            let mut settings = self.settings(option).ok()?;
-            settings.retain(|(name, _)| is_setting(name));
-            Some((option, settings))
+            let settings = only_settings(self.settings(option).ok()?);
+            Some((option, settings.into_iter().map(|(name, value)| format!("{name}: {value}")).collect()))
         });
         let routes = ["-4", "-6"].map(|family| {
             self.run(&format!("ip {family} route show table all dev {}", self.name)).unwrap_or_default()
@@ -230,9 +229,14 @@ pub(super) fn switch(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
-/// Whether a line of ethtool is something to restore. What both ends negotiated comes and goes with the link.
-fn is_setting(name: &str) -> bool {
-    !name.ends_with(" negotiated")
+/// The lines of ethtool that are something to restore. What both ends negotiated comes and goes with the link; some drivers
+/// show it as if RX and TX had been set.
+fn only_settings(mut lines: Vec<(String, String)>) -> Vec<(String, String)> {
+    let negotiates = lines.iter().any(|(name, value)| name == "Autonegotiate" && value == "on");
+    lines.retain(|(name, _)| {
+        !name.ends_with(" negotiated") && !(negotiates && matches!(name.as_str(), "RX" | "TX"))
+    });
+    lines
 }
 
 /// Features by name: whether each is on, and whether it is fixed.
@@ -255,7 +259,13 @@ mod tests {
 
     #[test]
     fn what_was_negotiated_is_not_restored() {
-        assert!(is_setting("Autonegotiate") && is_setting("RX") && !is_setting("RX negotiated"));
+        let names = |autonegotiate: &str| {
+            let lines = [("Autonegotiate", autonegotiate), ("RX", "off"), ("RX negotiated", "on")];
+            let lines = lines.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+            only_settings(lines).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names("on"), ["Autonegotiate"]);
+        assert_eq!(names("off"), ["Autonegotiate", "RX"]);
     }
 
     #[test]
