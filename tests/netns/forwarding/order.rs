@@ -55,7 +55,12 @@ fn arrives_in_order(engine: Engine) {
         // Packets that XDP passed to tc while tc learned or re-proved the flow may overtake others.
         Engine::Xdp | Engine::External => {
             let by_tc = status.ports.iter().map(|port| port.packets.tc).sum::<u64>();
-            assert!(by_tc <= u64::from(WINDOW) * (status.learned + why("stale")), "{status:#?}");
+            // XDP leaves packets to tc whose checksum looks unfinished: one number in 65,535 gives such a checksum.
+            let unfinished = u64::from(sent.div_ceil(65_535));
+            assert!(
+                by_tc <= u64::from(WINDOW) * (status.learned + why("stale")) + unfinished,
+                "of {sent} packets: {status:#?}"
+            );
             by_tc + slow
         }
         Engine::Tc => 0,
