@@ -233,9 +233,8 @@ pub(super) fn switch(on: bool) -> &'static str {
 /// show it as if RX and TX had been set.
 fn only_settings(mut lines: Vec<(String, String)>) -> Vec<(String, String)> {
     let negotiates = lines.iter().any(|(name, value)| name == "Autonegotiate" && value == "on");
-    lines.retain(|(name, _)| {
-        !name.ends_with(" negotiated") && !(negotiates && matches!(name.as_str(), "RX" | "TX"))
-    });
+    let is_result = |name: &str| name.ends_with(" negotiated") || negotiates && matches!(name, "RX" | "TX");
+    lines.retain(|(name, _)| !is_result(name));
     lines
 }
 
