@@ -195,7 +195,7 @@ fn page(seen: &[Seen]) -> String {
          The last column has the outcomes of the [sixteen cases](guide/check.md) of `shunt check` between two NICs. The\n\
          failures are real: QEMU 7.2 cuts aggregates of e1000e and vmxnet3 into IP fragments instead of TCP segments, and its vmxnet3 receives 802.1ad\n\
          tags as 802.1Q tags; virtio_net without mergeable buffers accepts an MTU of 9000, but loses such frames; 8139cp counts received bytes without\n\
-         the Ethernet header.\n\n{}",
+         the Ethernet header. The 82540EM passed `pause` in one of three runs.\n\n{}",
         WITH_DRIVERS.package,
         WITH_DRIVERS.suite.name,
         today(),
