@@ -15,6 +15,9 @@ pub enum Error {
         /// The error of the system call.
         source: io::Error,
     },
+    /// Waiting for notifications failed.
+    #[error("waiting for netlink notifications: {0}")]
+    Wait(io::Error),
     /// The kernel answered a request with an error.
     #[error("{request}: {source}")]
     Refused {

@@ -8,20 +8,22 @@ use crate::{
     nftables, rtnetlink,
 };
 use netlink_sys::{
-    AsyncSocket, Socket, TokioSocket,
+    Socket,
     protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_XFRM},
 };
 use nix::{
     libc,
-    sys::socket::{setsockopt, sockopt},
+    sys::{
+        epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags},
+        socket::{setsockopt, sockopt},
+    },
 };
 use shunt_core::{Event, Source};
 use std::{
-    future::poll_fn,
     io,
-    os::fd::{AsFd, BorrowedFd},
-    task::{Context, Poll, ready},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
+use tokio::io::{Interest, unix::AsyncFd};
 
 /// The size of the receive buffer: larger than any notification, which the kernel builds in a page or in what one
 /// object needs.
@@ -42,6 +44,7 @@ const XFRM_GROUPS: [u32; 3] = [2, 3, 4];
 pub struct NetlinkSubscription {
     sources: Vec<Subscribed>,
     missing: Vec<Source>,
+    ready: AsyncFd<OwnedFd>,
 }
 
 /// Translates a message into an event; `None` if the policy does not need the message.
@@ -51,7 +54,7 @@ type Translate = fn(&Message) -> Option<Event>;
 struct Subscribed {
     source: Source,
     protocol: &'static str,
-    socket: TokioSocket,
+    socket: Socket,
     buffer: Vec<u8>,
     /// More datagrams than the receive buffer can hold.
     queue_max: usize,
@@ -109,7 +112,9 @@ impl NetlinkSubscription {
             subscribe(Source::Netdev, NETLINK_GENERIC, "NETLINK_GENERIC", &[netdev.mgmt], netdev::event)
         };
         add(Source::Netdev, netdev.map(mgmt).transpose())?;
-        Ok(Self { sources, missing })
+        let ready = readable_or_failed(sources.iter().map(|subscribed| subscribed.socket.as_fd()))
+            .map_err(Error::Wait)?;
+        Ok(Self { sources, missing, ready })
     }
 
     /// The sources that this kernel lacks.
@@ -119,7 +124,7 @@ impl NetlinkSubscription {
 
     /// The sockets, for BPF programs that see notifications while the kernel sends them.
     pub fn sockets(&self) -> impl Iterator<Item = (Source, BorrowedFd<'_>)> {
-        self.sources.iter().map(|subscribed| (subscribed.source, subscribed.socket.socket_ref().as_fd()))
+        self.sources.iter().map(|subscribed| (subscribed.source, subscribed.socket.as_fd()))
     }
 
     /// Waits for changes, and returns all that can be read at once: at least one event. May be dropped at any time
@@ -131,28 +136,22 @@ impl NetlinkSubscription {
     /// # Errors
     /// When a socket fails with an error other than an overrun.
     pub async fn next(&mut self) -> Result<Vec<Event>, Error> {
-        poll_fn(|cx| {
+        loop {
+            let mut ready = self.ready.readable().await.map_err(Error::Wait)?;
             let mut events = Vec::new();
+            let mut drained = true;
+            // Reading all of them keeps the sources in step: otherwise a change of the ruleset could be reported well after
+            // routes that were changed later.
             for source in &mut self.sources {
-                // After a turn without events, polls again until the socket has registered the waker.
-                while let Poll::Ready(turn) = source.poll_turn(cx, &mut events) {
-                    turn?;
-                    if !events.is_empty() {
-                        break;
-                    }
-                }
+                drained &= source.read_turn(&mut events)?;
             }
-            if events.is_empty() {
-                return Poll::Pending;
+            if drained {
+                ready.clear_ready();
             }
-            // The runtime may not have polled every socket yet. Reading all of them keeps the sources in step:
-            // otherwise a change of the ruleset could be reported well after routes that were changed later.
-            for source in &mut self.sources {
-                source.read_turn(&mut events)?;
+            if !events.is_empty() {
+                return Ok(events);
             }
-            Poll::Ready(Ok(events))
-        })
-        .await
+        }
     }
 }
 
@@ -166,11 +165,12 @@ impl Subscribed {
         translate: Translate,
     ) -> Result<Self, Error> {
         let open = || {
-            let mut socket = TokioSocket::new(number)?;
-            set_buffer(socket.socket_ref(), buffer_bytes);
-            socket.socket_mut().bind_auto()?;
+            let mut socket = Socket::new(number)?;
+            socket.set_non_blocking(true)?;
+            set_buffer(&socket, buffer_bytes);
+            socket.bind_auto()?;
             for group in groups {
-                socket.socket_ref().add_membership(*group)?;
+                socket.add_membership(*group)?;
             }
             Ok(socket)
         };
@@ -179,32 +179,20 @@ impl Subscribed {
         Ok(Self { source, protocol, socket, buffer: Vec::with_capacity(BUFFER_BYTES), queue_max, translate })
     }
 
-    /// Waits for a datagram, and reads for one turn.
-    fn poll_turn(&mut self, cx: &mut Context, events: &mut Vec<Event>) -> Poll<Result<(), Error>> {
-        self.buffer.clear();
-        let first = ready!(self.socket.poll_recv(cx, &mut self.buffer));
-        Poll::Ready(self.continue_turn(first, events))
-    }
-
-    /// Reads for one turn, without waiting.
-    fn read_turn(&mut self, events: &mut Vec<Event>) -> Result<(), Error> {
-        let first = self.read();
-        self.continue_turn(first, events)
-    }
-
     fn read(&mut self) -> io::Result<()> {
         self.buffer.clear();
-        self.socket.socket_ref().recv(&mut self.buffer, 0).map(drop)
+        self.socket.recv(&mut self.buffer, 0).map(drop)
     }
 
-    fn continue_turn(&mut self, mut read: io::Result<()>, events: &mut Vec<Event>) -> Result<(), Error> {
+    /// Reads for one turn, without waiting. Returns whether nothing is left to read.
+    fn read_turn(&mut self, events: &mut Vec<Event>) -> Result<bool, Error> {
         let mut overrun = false;
         let mut datagrams = 0;
-        loop {
-            match read {
+        let drained = loop {
+            match self.read() {
                 Ok(()) => overrun |= !self.translate_datagram(events),
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => overrun = true,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break true,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(source) => return Err(Error::Socket { protocol: self.protocol, source }),
             }
@@ -212,14 +200,13 @@ impl Subscribed {
             // After it has lost one message the kernel drops all others too, without another error, until the queue has
             // been empty. Only a dump after that is sure to be complete.
             if datagrams >= if overrun { self.queue_max } else { TURN_DATAGRAMS } {
-                break;
+                break false;
             }
-            read = self.read();
-        }
+        };
         if overrun {
             events.push(Event::Overrun(self.source));
         }
-        Ok(())
+        Ok(drained)
     }
 
     /// Adds the events of the datagram in the buffer. Returns whether the datagram was complete.
@@ -253,6 +240,20 @@ fn ipsec_event(_: &Message) -> Option<Event> {
     Some(Event::IpsecPolicy)
 }
 
+/// A descriptor that is readable while one of the sockets has something to read, or an error. A socket that lost a
+/// message may have nothing but the error: tokio alone would not wake a reader, and until the error is read, the kernel
+/// drops all further messages.
+#[allow(unsafe_code, reason = "tokio has no other registration since it deprecated the safe one")]
+fn readable_or_failed<'a>(sockets: impl Iterator<Item = BorrowedFd<'a>>) -> io::Result<AsyncFd<OwnedFd>> {
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    for socket in sockets {
+        // Errors are always reported.
+        epoll.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+    }
+    // SAFETY: an OwnedFd is one descriptor, open until it is dropped.
+    unsafe { AsyncFd::register_with_interest(epoll.0, Interest::READABLE) }.map_err(Into::into)
+}
+
 fn set_buffer(socket: &Socket, bytes: usize) {
     let forced = setsockopt(socket, sockopt::RcvBufForce, &bytes);
     // Without CAP_NET_ADMIN net.core.rmem_max is the limit, which only makes overruns more likely.
@@ -269,6 +270,8 @@ fn is_unsupported(e: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{net::UdpSocket, time::Duration};
+    use tokio::time::timeout;
 
     fn message(kind: u16) -> Message<'static> {
         Message { kind, flags: 0, seq: 0, payload: &[0, 0, 0, 10] }
@@ -285,6 +288,20 @@ mod tests {
         for kind in [0x0a12, 0x0a14, 0x0a16, 0x0a18, 0x0103, 0x0303] {
             assert_eq!(ruleset_event(&message(kind)), None, "{kind:#x}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_error_alone_ends_the_wait() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let ready = readable_or_failed([socket.as_fd()].into_iter()).unwrap();
+        // The refusal is the socket's only news: it is not readable.
+        socket.connect(closed).unwrap();
+        socket.send(b"to a closed port").unwrap();
+        let waited = timeout(Duration::from_secs(10), ready.readable()).await;
+        waited.expect("the error is not reported").unwrap().clear_ready();
+        let refused = socket.recv(&mut [0; 1]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     }
 
     #[test]
