@@ -62,6 +62,16 @@ static __always_inline __u32 count_sighting(struct shunt_sighting *s, __u32 now)
 	return ++s->pkts;
 }
 
+/*
+ * Counts anew from the first packet of a connection: a client that opens many short ones uses its ports again within the
+ * window, and none of them is worth a flow.
+ */
+static __always_inline void restart_sighting(struct shunt_sighting *s, const struct shunt_packet *p)
+{
+	if (p->tcp_flags & SHUNT_TCP_SYN)
+		s->pkts = 0;
+}
+
 /* Whether to learn from a packet of a tuple without a flow. The tuple must be seen often, and not be refused recently. */
 static __always_inline int should_learn(struct shunt_sighting *s, __u8 l4_proto, __u32 now)
 {
@@ -390,8 +400,10 @@ static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet
 	if (!f) {
 		if (why == SHUNT_OK)
 			why = SHUNT_MISS;
-		if (p->l4_proto == IPPROTO_TCP)
+		if (p->l4_proto == IPPROTO_TCP) {
+			restart_sighting(shunt_sighting_of(hash), p);
 			shunt_update_expired(family, p, &key, hash, now);
+		}
 	} else if (why == SHUNT_OK) {
 		f->tcp_position = p->tcp_position;
 		why = shunt_skb_wire_bytes(skb, p);
@@ -458,8 +470,11 @@ static __always_inline int miss(struct __sk_buff *skb, const struct shunt_packet
 
 	if (l4_proto == IPPROTO_TCP && shunt_unlikely(s->expired))
 		return other();
-	if (shunt_unlikely(why != SHUNT_OK))
+	if (shunt_unlikely(why != SHUNT_OK)) {
+		if (l4_proto == IPPROTO_TCP)
+			restart_sighting(s, p);
 		return punt(skb, p->l3_bytes, why);
+	}
 	if (should_learn(s, l4_proto, now))
 		return WATCHED + SHUNT_MISS;
 	return punt(skb, p->l3_bytes, SHUNT_MISS);

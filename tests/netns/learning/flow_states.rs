@@ -162,6 +162,34 @@ fn tcp_is_not_fast_before_it_is_established() {
     }
 }
 
+/// A client that opens many connections uses its ports again soon. Packets of earlier connections do not count.
+#[test]
+fn short_connections_from_one_port_are_not_learned() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = silent_router(rulesets::HOME_GATEWAY);
+        let shuntd = daemon(&lab, engine);
+        let (there, back) = ways(&lab);
+        let syn = lab.lan().tcp_to(4000, lab.wan().at(80), Tcp::SYN);
+        for _ in 0..6 {
+            let connection = Handshake::open(&there, &back, &syn, lab.wan());
+            let data = connection.from_client(&syn, 0, "there");
+            there.pass(&data);
+            back.pass(&connection.from_server(lab.wan(), 0, "back"));
+            there.pass(&with_flags(&data, Tcp::RST | Tcp::ACK));
+        }
+        let status = shuntd.status();
+        assert!(status.refusals.is_empty(), "a connection was watched: {:?}", status.refusals);
+        assert_eq!(shuntd.flows(), []);
+
+        let connection = Handshake::open(&there, &back, &syn, lab.wan());
+        there.teach(&shuntd, &connection.from_client(&syn, 0, "there"));
+        shuntd.stop();
+    }
+}
+
 /// Until conntrack has seen an acknowledgement of each end, it accepts any reset, and fast packets would not change that. Only
 /// a connection that conntrack picked up in the middle can be in this state.
 #[test]
