@@ -177,6 +177,15 @@ static __always_inline __u32 shunt_digest_of(__u64 hash)
 	return hash >> 56;
 }
 
+/*
+ * The slot of a bucket that a flow takes if it is free, and that a look-up tries first. Chosen by bits of the hash that choose
+ * neither the bucket nor the digest, so that flows that share a bucket seldom share this slot, too.
+ */
+static __always_inline __u32 shunt_way_of(__u64 hash)
+{
+	return hash >> 30 & (SHUNT_WAYS - 1);
+}
+
 /* Reads a slot of a bucket, which other CPUs may write. */
 static __always_inline __u32 shunt_slot(const struct shunt_bucket *bucket, __u32 way)
 {
@@ -288,7 +297,7 @@ static __always_inline struct shunt_flow *shunt_find(__u32 family, const union s
 	return shunt_find_by(family, key, shunt_static_hash(family, key, hash), entry);
 }
 
-/* The rest of a look-up whose first slots have no match. Returns the number of an entry, or -1. */
+/* The rest of a look-up whose first slot has no match. Returns the number of an entry, or -1. */
 static __noinline __s64 shunt_find_rest(__u32 family, const union shunt_key *key, __u64 hash)
 {
 	struct shunt_flow *f;
@@ -299,8 +308,7 @@ static __noinline __s64 shunt_find_rest(__u32 family, const union shunt_key *key
 }
 
 /*
- * As shunt_find(), for the hot path: looks at the first slots in place, and calls a function for the others. Most flows
- * are in the first slot of their bucket.
+ * As shunt_find(), for the hot path: looks at the slot in place that most flows are in, and calls a function for the others.
  */
 static __always_inline struct shunt_flow *shunt_find_soon(__u32 family, const union shunt_key *key, __u64 hash,
 							  __u32 *entry)
@@ -314,7 +322,7 @@ static __always_inline struct shunt_flow *shunt_find_soon(__u32 family, const un
 
 	if (shunt_unlikely(!bucket))
 		return 0;
-	slot = shunt_slot(bucket, 0);
+	slot = shunt_slot(bucket, shunt_way_of(hash));
 	if (shunt_likely(shunt_slot_digest(slot) == shunt_digest_of(hash))) {
 		*entry = shunt_slot_entry(slot);
 		f = shunt_match(family, key, *entry);
@@ -516,15 +524,27 @@ static __always_inline __u32 shunt_taken_slots(const struct shunt_bucket *bucket
 	return slots;
 }
 
-/* Replaces `from` by `to` in one of the first `ways` slots. Returns 0 if none has `from`. */
-static __always_inline int shunt_exchange(struct shunt_bucket *bucket, __u32 ways, __u32 from, __u32 to)
+/* Replaces `from` by `to` in one slot of a bucket. Returns 0 if none has `from`. */
+static __always_inline int shunt_exchange_one(struct shunt_bucket *bucket, __u32 way, __u32 from, __u32 to)
+{
+	return shunt_slot(bucket, way) == from &&
+	       __sync_val_compare_and_swap(&bucket->slot[way], from, to) == from;
+}
+
+/* The same in any slot. */
+static __always_inline int shunt_exchange(struct shunt_bucket *bucket, __u32 from, __u32 to)
 {
 #pragma unroll
 	for (__u32 way = 0; way < SHUNT_WAYS; way++)
-		if (way < ways && shunt_slot(bucket, way) == from &&
-		    __sync_val_compare_and_swap(&bucket->slot[way], from, to) == from)
+		if (shunt_exchange_one(bucket, way, from, to))
 			return 1;
 	return 0;
+}
+
+/* Puts a slot into a bucket. Returns 0 if the bucket is full. */
+static __always_inline int shunt_place(struct shunt_bucket *bucket, __u64 hash, __u32 slot)
+{
+	return shunt_exchange_one(bucket, shunt_way_of(hash), 0, slot) || shunt_exchange(bucket, 0, slot);
 }
 
 /*
@@ -535,17 +555,14 @@ __noinline int shunt_publish(__u32 family, __u64 hash, __u32 entry)
 {
 	struct shunt_bucket *first = shunt_bucket_at(family, shunt_bucket_of(hash, 0));
 	struct shunt_bucket *second = shunt_bucket_at(family, shunt_bucket_of(hash, 1));
-	__u32 slot = shunt_slot_of(hash, entry);
+	__u32 slot = shunt_slot_of(hash, entry), taken;
 
 	if (!first || !second)
 		return SHUNT_FULL;
-	if (shunt_exchange(first, 2, 0, slot))
+	taken = shunt_taken_slots(first);
+	if (taken >= SHUNT_WAYS / 2 && shunt_taken_slots(second) < taken && shunt_place(second, hash, slot))
 		return 0;
-	if (shunt_taken_slots(second) < shunt_taken_slots(first) && shunt_exchange(second, SHUNT_WAYS, 0, slot))
-		return 0;
-	if (shunt_exchange(first, SHUNT_WAYS, 0, slot) || shunt_exchange(second, SHUNT_WAYS, 0, slot))
-		return 0;
-	return SHUNT_FULL;
+	return shunt_place(first, hash, slot) || shunt_place(second, hash, slot) ? 0 : SHUNT_FULL;
 }
 
 /* Removes an entry from the index. */
@@ -556,7 +573,7 @@ __noinline int shunt_hide(__u32 family, __u64 hash, __u32 entry)
 	__u32 slot = shunt_slot_of(hash, entry);
 
 	return first && second &&
-	       (shunt_exchange(first, SHUNT_WAYS, slot, 0) || shunt_exchange(second, SHUNT_WAYS, slot, 0));
+	       (shunt_exchange(first, slot, 0) || shunt_exchange(second, slot, 0));
 }
 
 /*
