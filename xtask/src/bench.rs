@@ -57,8 +57,8 @@ const WHAT: &str = "bench";
 /// Seed of the bootstrap, so that the same runs always give the same interval.
 const SEED: u64 = 1;
 
-/// A router without Shunt, and a router with it.
-const WITHOUT_AND_WITH: [Path; 2] = [Path::Slow, Path::Tc];
+/// Routers with the path that each of them has.
+type Routers = Vec<(Path, Topology)>;
 
 /// A bench under way.
 struct Bench {
@@ -168,12 +168,13 @@ impl Bench {
         Ok(())
     }
 
-    /// The slow path with Shunt up and nothing learned, against the slow path without Shunt. Both are measured on one router, one
-    /// after the other: a second router with programs of its own adds as much cost as there is to be seen.
+    /// The slow path with Shunt up and nothing learned, and with hooks that return at once, against the slow path alone. All are
+    /// measured on one router, one after the other: a second router with programs of its own adds as much cost as there is to
+    /// be seen.
     fn idle(&mut self) -> anyhow::Result<()> {
         let lab = router_rig::topology();
         let mut rigs = vec![PathRig::new(Path::Slow, Rig::new(&lab, 1000, self.placement)?)];
-        let paths = [Path::Slow, Path::Idle].into_iter().filter(|path| self.is_able(*path));
+        let paths = [Path::Slow, Path::Hooks, Path::Idle].into_iter().filter(|path| self.is_able(*path));
         let paths: Vec<Path> = paths.collect();
         for run in 0..self.runs {
             for &path in &paths {
@@ -181,7 +182,8 @@ impl Bench {
                 self.measure_run("idle", run, &mut rigs)?;
             }
         }
-        self.compare("slow_path_cpu_with_vs_without", "idle", ("idle", "slow"), "ns")
+        self.compare("slow_path_cpu_with_vs_without", "idle", ("idle", "slow"), "ns")?;
+        self.compare("slow_path_cpu_hooks_vs_without", "idle", ("hooks", "slow"), "ns")
     }
 
     /// The xdp engine with 100,000 flows, whose packets come in turn or shuffled, against 1,000 flows.
@@ -260,7 +262,7 @@ impl Bench {
     }
 
     fn is_able(&self, path: Path) -> bool {
-        self.shunt.is_ok() || matches!(path, Path::Slow | Path::Bare)
+        self.shunt.is_ok() || matches!(path, Path::Slow | Path::Bare | Path::Hooks)
     }
 
     /// Adds the ratio of two readings of a group to the results and to the summary, or the reason why it is missing.
@@ -295,75 +297,90 @@ impl Bench {
     /// One TCP stream: between hosts that cost little with all offloads on, the same by iperf3, and by iperf3 with frames of the
     /// MTU from the hosts, as a wire carries them.
     fn tcp(&mut self) -> anyhow::Result<()> {
+        const GOODPUT: &str = "Gbit/s";
+        const MTU: &str = "tcp-mtu";
         if self.shunt.is_err() {
-            return self.compare("tcp_goodput_tc_vs_slow", "tcp", ("tc", "slow"), "Gbit/s");
+            return self.compare("tcp_goodput_tc_vs_slow", "tcp", ("tc", "slow"), GOODPUT);
         }
         // Aggregates are received on the sender's CPU, so there is nothing to poll or to pin.
-        let labs = [(); 2].map(|()| tcp_stream::unpaced(router_rig::topology()));
-        self.goodput("tcp", "tcp_goodput_tc_vs_slow", &labs, |lab, duration| {
+        let unpaced = || tcp_stream::unpaced(router_rig::topology());
+        let routers = routers(&[Path::Slow, Path::Tc], unpaced);
+        self.goodput("tcp", &routers, |lab, duration| {
             let sample = tcp_stream::measure(lab.lan(), lab.wan(), duration)?;
             Ok((sample.bits_per_second(), serde_json::to_value(sample)?))
         })?;
+        self.compare("tcp_goodput_tc_vs_slow", "tcp", ("tc", "slow"), GOODPUT)?;
         if self.quick {
             return Ok(());
         }
-        self.goodput("tcp-iperf3", "tcp_goodput_tc_vs_slow_iperf3", &labs, tcp_stream::iperf3)?;
-        let labs = [(); 2].map(|()| tcp_stream::unpaced(router_rig::topology()));
-        labs.iter().try_for_each(|lab| lab.try_gather(true))?;
-        self.goodput("tcp-mtu", "tcp_goodput_tc_vs_slow_mtu_frames", &labs, |lab, duration| {
+        self.goodput("tcp-iperf3", &routers, tcp_stream::iperf3)?;
+        self.compare("tcp_goodput_tc_vs_slow_iperf3", "tcp-iperf3", ("tc", "slow"), GOODPUT)?;
+        let routers = self::routers(&[Path::Slow, Path::Tc, Path::BareTc], unpaced);
+        for (path, lab) in &routers {
+            lab.try_gather(true)?;
+            if *path == Path::BareTc {
+                tcp_stream::join(lab)?;
+            }
+        }
+        self.goodput(MTU, &routers, |lab, duration| {
             router_rig::threads(lab, Placement::TwoCpus)?;
             tcp_stream::iperf3(lab, duration)
-        })
+        })?;
+        self.compare("tcp_goodput_tc_vs_slow_mtu_frames", MTU, ("tc", "slow"), GOODPUT)?;
+        self.compare("tcp_goodput_bare_tc_vs_slow_mtu_frames", MTU, ("bare-tc", "slow"), GOODPUT)
     }
 
     fn goodput(
         &mut self,
         group: &str,
-        name: &'static str,
-        labs: &[Topology; 2],
+        routers: &Routers,
         measure: impl Fn(&Topology, Duration) -> anyhow::Result<(f64, Value)>,
     ) -> anyhow::Result<()> {
         for run in 0..self.runs {
-            let turns = self.turns(labs, |lab, _| measure(lab, self.turn()))?;
-            for (path, turns) in WITHOUT_AND_WITH.iter().zip(turns) {
+            let turns = self.turns(routers, |lab, _| measure(lab, self.turn()))?;
+            for ((path, _), turns) in routers.iter().zip(turns) {
                 let (rates, samples): (Vec<f64>, Vec<Value>) = turns.into_iter().unzip();
                 let best = best(rates) / 1e9;
-                println!("{group} {run:2} {path:5} {best:6.2} Gbit/s");
+                println!("{group} {run:2} {path:8} {best:6.2} Gbit/s");
                 let reading = reading_name(group, &path.to_string());
                 self.add_run(&reading, "Gbit/s", best, &samples, Vec::new())?;
             }
         }
-        self.compare(name, group, ("tc", "slow"), "Gbit/s")
+        Ok(())
     }
 
-    /// New TCP connections with Shunt up and without it. The engine is tc: on a veth, the xdp engine has each skb copied first.
+    /// New TCP connections with Shunt up, without it, and with what Shunt needs from the kernel. The engine is tc: on a veth, the
+    /// xdp engine has each skb copied first.
     fn connections(&mut self) -> anyhow::Result<()> {
         const PER_SECOND: &str = "new_connections_with_vs_without";
         const BY_CPU: &str = "new_connections_per_router_cpu_with_vs_without";
+        const FLOOR: &str = "new_connections_per_router_cpu_listener_vs_without";
+        const BY_CPU_GROUP: &str = "connections per router CPU";
         const BY_CPU_UNIT: &str = "connections per second of router CPU, the daemon's included";
         if self.shunt.is_err() {
             return self.compare(PER_SECOND, "connections", ("tc", "slow"), "connections per second");
         }
-        let labs = [(); 2].map(|()| router_rig::topology());
-        labs.iter().try_for_each(|lab| lab.try_gather(false))?;
+        let routers = routers(&[Path::Slow, Path::Tc, Path::Listener], router_rig::topology);
+        routers.iter().try_for_each(|(_, lab)| lab.try_gather(false))?;
         for run in 0..self.runs {
-            let turns = self.turns(&labs, |lab, open| connections::measure(lab, open, self.turn()))?;
-            for (path, turns) in WITHOUT_AND_WITH.iter().zip(turns) {
+            let turns = self.turns(&routers, |lab, open| connections::measure(lab, open, self.turn()))?;
+            for ((path, _), turns) in routers.iter().zip(turns) {
                 let connections = turns.iter().map(|turn| turn.failures).sum();
                 let doubts =
                     if connections > 0 { vec![Doubt::ConnectionsFailed { connections }] } else { vec![] };
                 let rate = best(turns.iter().map(connections::Sample::per_second));
                 let by_cpu = best(turns.iter().map(connections::Sample::per_cpu_second));
-                println!("connections {run:2} {path:5} {rate:8.0}/s, {by_cpu:8.0}/s of router CPU");
+                println!("connections {run:2} {path:8} {rate:8.0}/s, {by_cpu:8.0}/s of router CPU");
                 let label = path.to_string();
                 let [reading, cpu_reading] =
-                    ["connections", "connections per router CPU"].map(|group| reading_name(group, &label));
+                    ["connections", BY_CPU_GROUP].map(|group| reading_name(group, &label));
                 self.add_run(&reading, "1/s", rate, &turns, doubts.clone())?;
                 self.add_run(&cpu_reading, "1/s", by_cpu, &json!({}), doubts)?;
             }
         }
         self.compare(PER_SECOND, "connections", ("tc", "slow"), "connections per second")?;
-        self.compare(BY_CPU, "connections per router CPU", ("tc", "slow"), BY_CPU_UNIT)
+        self.compare(BY_CPU, BY_CPU_GROUP, ("tc", "slow"), BY_CPU_UNIT)?;
+        self.compare(FLOOR, BY_CPU_GROUP, ("listener", "slow"), BY_CPU_UNIT)
     }
 
     /// Duration of a turn in which sockets send.
@@ -371,22 +388,27 @@ impl Bench {
         Duration::from_millis(if self.quick { 500 } else { 1000 })
     }
 
-    /// Measures one run: a router without Shunt and a router with it, in turn.
+    /// Measures one run: the routers in turn.
     fn turns<T>(
         &self,
-        labs: &[Topology; 2],
+        routers: &Routers,
         measure: impl Fn(&Topology, &Open<'_>) -> anyhow::Result<T>,
-    ) -> anyhow::Result<[Vec<T>; 2]> {
-        let [without, with] = WITHOUT_AND_WITH;
-        let open = [without.open(labs[0].router())?, with.open(labs[1].router())?];
-        let mut turns = [Vec::new(), Vec::new()];
+    ) -> anyhow::Result<Vec<Vec<T>>> {
+        let open = routers.iter().map(|(path, lab)| path.open(lab.router()));
+        let open = open.collect::<anyhow::Result<Vec<_>>>()?;
+        let mut turns: Vec<Vec<T>> = routers.iter().map(|_| Vec::new()).collect();
         for _ in 0..if self.quick { 1 } else { 3 } {
-            for ((lab, open), turns) in labs.iter().zip(&open).zip(&mut turns) {
+            for (((_, lab), open), turns) in routers.iter().zip(&open).zip(&mut turns) {
                 turns.push(measure(lab, open)?);
             }
         }
         Ok(turns)
     }
+}
+
+/// A router for each path.
+fn routers(paths: &[Path], topology: impl Fn() -> Topology) -> Routers {
+    paths.iter().map(|path| (*path, topology())).collect()
 }
 
 /// A reading's name in the file of results.

@@ -11,6 +11,7 @@ use anyhow::{Context, ensure};
 use serde::Serialize;
 use shunt_lab::{Conditions, Results, ResultsFile};
 use shunt_testkit::Topology;
+use shunt_traffic::LookupRedirect;
 use std::{
     fs,
     time::{Duration, Instant},
@@ -27,6 +28,13 @@ const PACKET: Duration = Duration::from_micros(4);
 /// Seed of the random order.
 const SEED: u64 = 1;
 
+/// The engine's name of a redirect with a look-up, which shows what memory costs any forwarder.
+const LOOKUP: &str = "lookup";
+/// The same with as many instructions in all as the xdp engine executes.
+const LOOKUP_AND_WORK: &str = "lookup-and-work";
+const WORK_ROUNDS: u32 = 45;
+const ENGINES: [&str; 4] = ["tc", "xdp", LOOKUP, LOOKUP_AND_WORK];
+
 /// Measures the cost of a packet by the number of flows, and writes target/bench/scale.json.
 #[derive(Debug, clap::Args)]
 pub struct Options {
@@ -36,8 +44,9 @@ pub struct Options {
     /// Number of flows. May be given several times
     #[arg(long, value_name = "N", default_values_t = [1_000, 100_000, 1_000_000])]
     flows: Vec<u32>,
-    /// Measure only this engine
-    #[arg(long, value_parser = ["tc", "xdp"], value_name = "ENGINE")]
+    /// Measure only this engine. For comparison, `lookup` is an XDP program that looks up the source of each packet and
+    /// redirects it, and `lookup-and-work` executes as many instructions as the xdp engine
+    #[arg(long, value_parser = ENGINES, value_name = "ENGINE")]
     engine: Option<String>,
     /// Number of rounds; the numbers of flows and the orders take turns
     #[arg(long, default_value_t = 5)]
@@ -72,10 +81,19 @@ struct Row {
     learn_seconds: f64,
 }
 
+/// What forwards the packets of a bridge.
+enum Forwarder<'a> {
+    Shunt(Shunt<'a>),
+    Lookup {
+        #[expect(dead_code, reason = "attached as long as it lives")]
+        program: LookupRedirect,
+    },
+}
+
 /// A bridge with its flows on the fast path.
 struct Learned<'a> {
     rig: Rig<'a>,
-    shunt: Shunt<'a>,
+    forwarder: Forwarder<'a>,
     fast_share: f64,
     learn_seconds: f64,
     bytes_per_flow: f64,
@@ -89,7 +107,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let results = Results::new("cost of a packet by the number of flows", Conditions::of_this_machine());
     let mut file = ResultsFile::begin(directory.join("scale-results.json"), results)?;
     let mut rows = Vec::new();
-    for engine in ["tc", "xdp"] {
+    for engine in ENGINES {
         if options.engine.as_deref().is_none_or(|only| only == engine) {
             measure(engine, options, &mut file, &mut rows)?;
         }
@@ -110,16 +128,16 @@ fn measure(
     let name = |flows: u64, order: Order| format!("{flows} flows {order:?} {engine}").to_lowercase();
     for round in 0..options.rounds.max(1) {
         eprintln!("{engine}: round {} of {}", round + 1, options.rounds.max(1));
-        for Learned { rig, shunt, fast_share, .. } in &mut all {
+        for Learned { rig, forwarder, fast_share, .. } in &mut all {
             for order in [Order::Sequence, Order::Random] {
                 match order {
                     Order::Sequence => rig.in_turn(),
                     Order::Random => rig.shuffle(SEED)?,
                 }
                 let flows = rig.flows();
-                let before = shunt.number("/packets/fast")?;
+                let before = forwarder.fast(rig)?;
                 let sample = rig.sample(SAMPLE + PACKET * u32::try_from(flows)?)?;
-                let fast = shunt.number("/packets/fast")? - before;
+                let fast = forwarder.fast(rig)? - before;
                 *fast_share = fast_share.min(fast as f64 / sample.delivered.max(1) as f64);
                 file.add(&name(flows, order), "ns/packet", sample.ns_per_packet())?;
             }
@@ -143,7 +161,20 @@ fn measure(
             });
         }
     }
-    all.into_iter().try_for_each(|learned| learned.shunt.down())
+    all.into_iter().try_for_each(|learned| match learned.forwarder {
+        Forwarder::Shunt(shunt) => shunt.down(),
+        Forwarder::Lookup { .. } => Ok(()),
+    })
+}
+
+impl Forwarder<'_> {
+    /// The number of packets that did not pass Linux's bridge.
+    fn fast(&self, rig: &Rig<'_>) -> anyhow::Result<u64> {
+        match self {
+            Self::Shunt(shunt) => shunt.number("/packets/fast"),
+            Self::Lookup { .. } => rig.delivered(),
+        }
+    }
 }
 
 /// Starts Shunt, and sends packets of all flows until they are fast.
@@ -151,16 +182,23 @@ fn learn<'a>(lab: &'a Topology, engine: &str, flows: u32) -> anyhow::Result<Lear
     let mut rig = Rig::new(lab, flows, Placement::OneCpu)?;
     // Room for both directions, and for as many sources as there are.
     let max_flows = flows.saturating_mul(2).next_power_of_two().max(16_384);
-    let config = format!("max_flows = {max_flows}\nidle = \"600s\"\nreprove = \"30s\"\n");
-    let shunt = Shunt::up(lab.router(), engine, &config)?;
+    let router = lab.router();
+    let forwarder = if engine == LOOKUP || engine == LOOKUP_AND_WORK {
+        let [r0, r1] = ["r0", "r1"].map(|port| router.ifindex(port));
+        let rounds = if engine == LOOKUP { 0 } else { WORK_ROUNDS };
+        Forwarder::Lookup { program: router.within(|| LookupRedirect::attach(r0, r1, flows, rounds))? }
+    } else {
+        let config = format!("max_flows = {max_flows}\nidle = \"600s\"\nreprove = \"30s\"\n");
+        Forwarder::Shunt(Shunt::up(router, engine, &config)?)
+    };
     rig.settle()?;
     let begun = Instant::now();
     rig.establish()?;
     let mut fast_share = 0.0;
     for _ in 0..ROUNDS {
-        let before = shunt.number("/packets/fast")?;
+        let before = forwarder.fast(&rig)?;
         rig.send(rig.flows())?;
-        fast_share = (shunt.number("/packets/fast")? - before) as f64 / rig.flows() as f64;
+        fast_share = (forwarder.fast(&rig)? - before) as f64 / rig.flows() as f64;
         if fast_share >= LEARNED {
             break;
         }
@@ -168,8 +206,11 @@ fn learn<'a>(lab: &'a Topology, engine: &str, flows: u32) -> anyhow::Result<Lear
     let learn_seconds = begun.elapsed().as_secs_f64();
     ensure!(fast_share > 0.5, "only {:.1} % of {flows} flows are fast", fast_share * 100.0);
     eprintln!("{engine}: {flows} flows learned in {learn_seconds:.1} s, {:.1} % fast", fast_share * 100.0);
-    let pid = shunt.number("/pid")?;
-    Ok(Learned { rig, shunt, fast_share, learn_seconds, bytes_per_flow: bytes_per_flow(pid, max_flows)? })
+    let bytes_per_flow = match &forwarder {
+        Forwarder::Shunt(shunt) => bytes_per_flow(shunt.number("/pid")?, max_flows)?,
+        Forwarder::Lookup { .. } => LookupRedirect::BYTES_PER_SOURCE,
+    };
+    Ok(Learned { rig, forwarder, fast_share, learn_seconds, bytes_per_flow })
 }
 
 /// The memory of the daemon's maps for IPv4 flows, by the kernel's account, for each flow: entry, counters and index.
@@ -201,13 +242,13 @@ fn bytes_per_flow(pid: u64, max_flows: u32) -> anyhow::Result<f64> {
 
 fn print(rows: &[Row]) {
     println!(
-        "{:>9}  {:8}  {:6}  {:>9}  {:>15}  {:>8}  {:>10}  {:>7}",
+        "{:>9}  {:8}  {:15}  {:>9}  {:>15}  {:>8}  {:>10}  {:>7}",
         "flows", "order", "engine", "ns/packet", "from-to", "x fewest", "bytes/flow", "learn s"
     );
     for row in rows {
         let [low, high] = row.ns_per_packet_range;
         println!(
-            "{:>9}  {:8}  {:6}  {:>9.1}  {:>15}  {:>8.2}  {:>10.0}  {:>7.1}",
+            "{:>9}  {:8}  {:15}  {:>9.1}  {:>15}  {:>8.2}  {:>10.0}  {:>7.1}",
             row.flows,
             format!("{:?}", row.order).to_lowercase(),
             row.engine,

@@ -1,7 +1,10 @@
-//! A sink that counts, a host that answers, and a bare redirect.
+//! A sink that counts, a host that answers, a bare redirect, and one with a look-up.
 
-use crate::{Error, libbpf_error, load, missing, open, set_rodata};
+use crate::{Error, libbpf_error, load, missing, open, set_entries, set_rodata};
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
+
+/// Slots of 4 bytes in the index of a [`LookupRedirect`] for each source: as much memory as the flow table's index.
+const LOOKUP_SLOTS: u32 = 4;
 
 /// Counts and drops the UDP packets that an interface receives.
 #[derive(Debug)]
@@ -20,6 +23,14 @@ pub struct Reflector {
 /// Redirects all frames from one interface to another without reading them.
 #[derive(Debug)]
 pub struct BareRedirect {
+    _object: Object,
+    _link: Link,
+}
+
+/// Redirects IPv4 packets from one interface to another, after a look-up of the source in a table with an entry of 128 bytes
+/// for each.
+#[derive(Debug)]
+pub struct LookupRedirect {
     _object: Object,
     _link: Link,
 }
@@ -102,6 +113,28 @@ impl BareRedirect {
         set_rodata(&mut open, &out_ifindex.to_ne_bytes());
         let object = load("xdp_bare", open)?;
         let link = attach("xdp_bare", &object, in_ifindex)?;
+        Ok(Self { _object: object, _link: link })
+    }
+}
+
+impl LookupRedirect {
+    /// Memory for each source that there is room for: the entry, and its part of the index.
+    pub const BYTES_PER_SOURCE: f64 = 128.0 + 4.0 * LOOKUP_SLOTS as f64;
+
+    /// Attaches as [`BareRedirect::attach`] does. The table has room for `sources` sources, and learns each from its first
+    /// packet. Each packet also takes `rounds` of work without memory, of seven instructions each.
+    ///
+    /// # Errors
+    /// If the kernel refuses the program or the size, or the interface has another XDP program.
+    pub fn attach(in_ifindex: u32, out_ifindex: u32, sources: u32, rounds: u32) -> Result<Self, Error> {
+        let name = "xdp_lookup";
+        let mut open = open(name, include_bytes!(concat!(env!("OUT_DIR"), "/xdp_lookup.o")))?;
+        let slots = sources.saturating_mul(LOOKUP_SLOTS).next_power_of_two();
+        set_rodata(&mut open, [out_ifindex, slots - 1, rounds].map(u32::to_ne_bytes).as_flattened());
+        set_entries(&mut open, "lookup_index", slots)?;
+        set_entries(&mut open, "lookup_table", sources.saturating_add(1))?;
+        let object = load(name, open)?;
+        let link = attach(name, &object, in_ifindex)?;
         Ok(Self { _object: object, _link: link })
     }
 }

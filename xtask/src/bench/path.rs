@@ -2,12 +2,19 @@
 
 use super::peer_paths::{FlowTable, Mode, XdpForward};
 use crate::shunt::Shunt;
+use nix::sys::socket::{AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, socket};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shunt_bpf::attach::Hook;
 use shunt_testkit::NetNs;
 use shunt_traffic::{BareRedirect, BareTcRedirect, Hooks};
-use std::fmt;
+use std::{
+    fmt,
+    os::fd::{AsRawFd, OwnedFd},
+};
+
+/// NFNLGRP_CONNTRACK_DESTROY, as a bit of the groups that a bind can name.
+const CONNTRACK_DESTROY: u32 = 1 << 2;
 
 /// A path through the router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -17,7 +24,7 @@ pub enum Path {
     Slow,
     /// An XDP program that redirects every frame without reading it.
     Bare,
-    /// A tc program that redirects every packet without reading it.
+    /// A tc program on each port that redirects every packet to the other without reading it.
     BareTc,
     /// Linux with an XDP program on each port that returns at once.
     HookXdp,
@@ -27,6 +34,9 @@ pub enum Path {
     HookEgress,
     /// Linux with all three.
     Hooks,
+    /// Linux with programs at tc ingress and egress that return at once, and with a socket that subscribes to the ends of
+    /// connections: what Shunt's tc engine needs from the kernel.
+    Listener,
     /// Shunt's xdp engine.
     Xdp,
     /// Shunt's tc engine.
@@ -53,15 +63,17 @@ pub enum Open<'a> {
         #[expect(dead_code, reason = "attached as long as it lives")]
         program: BareRedirect,
     },
-    /// An attached tc program.
+    /// Attached tc programs.
     BareTc {
-        #[expect(dead_code, reason = "attached as long as it lives")]
-        program: BareTcRedirect,
+        #[expect(dead_code, reason = "attached as long as they live")]
+        programs: [BareTcRedirect; 2],
     },
     /// Attached programs that return at once.
     Hooks {
         #[expect(dead_code, reason = "attached as long as they live")]
         programs: Hooks,
+        #[expect(dead_code, reason = "subscribed as long as it is open")]
+        listener: Option<OwnedFd>,
     },
     /// A running daemon.
     Shunt(Shunt<'a>),
@@ -85,12 +97,17 @@ impl Path {
             }
             Self::BareTc => {
                 let (r0, r1) = (router.ifindex("r0"), router.ifindex("r1"));
-                Open::BareTc { program: router.within(|| BareTcRedirect::attach(r0, r1))? }
+                let attach = || anyhow::Ok([BareTcRedirect::attach(r0, r1)?, BareTcRedirect::attach(r1, r0)?]);
+                Open::BareTc { programs: router.within(attach)? }
             }
             Self::HookXdp => hooks(router, &[Hook::Xdp])?,
             Self::HookIngress => hooks(router, &[Hook::Ingress])?,
             Self::HookEgress => hooks(router, &[Hook::Egress])?,
             Self::Hooks => hooks(router, &[Hook::Xdp, Hook::Ingress, Hook::Egress])?,
+            Self::Listener => Open::Hooks {
+                programs: attach_hooks(router, &[Hook::Ingress, Hook::Egress])?,
+                listener: Some(router.within(listen_to_ends)?),
+            },
             Self::Xdp | Self::Tc | Self::Auto => Open::Shunt(Shunt::up(router, &self.to_string(), CONFIG)?),
             Self::Idle => {
                 let config = format!("{CONFIG}udp_packets = 1000000\ntcp_packets = 1000000\n");
@@ -114,7 +131,13 @@ impl Path {
     pub const fn is_slow(self) -> bool {
         matches!(
             self,
-            Self::Slow | Self::Idle | Self::HookXdp | Self::HookIngress | Self::HookEgress | Self::Hooks
+            Self::Slow
+                | Self::Idle
+                | Self::HookXdp
+                | Self::HookIngress
+                | Self::HookEgress
+                | Self::Hooks
+                | Self::Listener
         )
     }
 
@@ -125,8 +148,22 @@ impl Path {
 }
 
 fn hooks<'a>(router: &NetNs, hooks: &[Hook]) -> anyhow::Result<Open<'a>> {
+    Ok(Open::Hooks { programs: attach_hooks(router, hooks)?, listener: None })
+}
+
+fn attach_hooks(router: &NetNs, hooks: &[Hook]) -> anyhow::Result<Hooks> {
     let ports = [router.ifindex("r0"), router.ifindex("r1")];
-    Ok(Open::Hooks { programs: router.within(|| Hooks::attach(&ports, hooks))? })
+    Ok(router.within(|| Hooks::attach(&ports, hooks))?)
+}
+
+/// Subscribes to the ends of connections. Nobody reads the messages: soon the queue is full, and the kernel makes them and
+/// drops them, as it does for a socket whose filter drops all.
+fn listen_to_ends() -> anyhow::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let listener =
+        socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkNetFilter)?;
+    bind(listener.as_raw_fd(), &NetlinkAddr::new(0, CONNTRACK_DESTROY))?;
+    Ok(listener)
 }
 
 impl Open<'_> {
@@ -173,6 +210,7 @@ impl fmt::Display for Path {
             Self::HookIngress => "hook-ingress",
             Self::HookEgress => "hook-egress",
             Self::Hooks => "hooks",
+            Self::Listener => "listener",
             Self::Xdp => "xdp",
             Self::Tc => "tc",
             Self::Auto => "auto",

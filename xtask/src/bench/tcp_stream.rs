@@ -79,6 +79,15 @@ pub fn unpaced(lab: Topology) -> Topology {
     lab
 }
 
+/// Tells both hosts the other's MAC in place of the router's, so that frames arrive without being rewritten.
+pub fn join(lab: &Topology) -> anyhow::Result<()> {
+    for (host, other) in [(lab.lan(), lab.wan()), (lab.wan(), lab.lan())] {
+        let (gateway, mac, nic) = (host.gateway_v4, other.mac, host.nic);
+        host.ns.try_run(&format!("ip neigh replace {gateway} lladdr {mac} dev {nic} nud permanent"))?;
+    }
+    Ok(())
+}
+
 /// Runs one iperf3 stream, and returns its goodput in bit/s and its figures.
 pub fn iperf3(lab: &Topology, duration: Duration) -> anyhow::Result<(f64, Value)> {
     let arrived = iperf::run(lab.lan(), lab.wan(), false, Load::Tcp, 1, duration)?;

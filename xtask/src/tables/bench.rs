@@ -6,7 +6,7 @@ use shunt_lab::Results;
 use std::fmt::Write;
 
 /// Description, ratio, numerator, denominator and unit of each line.
-const LINES: [(&str, &str, &str, &str, &str); 13] = [
+const LINES: [(&str, &str, &str, &str, &str); 16] = [
     ("xdp engine against the slow path", "cpu_xdp_vs_slow", "packets: xdp", "packets: slow", "ns"),
     ("tc engine against the slow path", "cpu_tc_vs_slow", "packets: tc", "packets: slow", "ns"),
     ("xdp engine against a bare redirect", "cpu_xdp_vs_bare_redirect", "packets: xdp", "packets: bare", "ns"),
@@ -28,6 +28,13 @@ const LINES: [(&str, &str, &str, &str, &str); 13] = [
         "slow path with Shunt up and nothing learned, against without Shunt",
         "slow_path_cpu_with_vs_without",
         "idle: idle",
+        "idle: slow",
+        "ns",
+    ),
+    (
+        "the same with programs that return at once in place of Shunt's",
+        "slow_path_cpu_hooks_vs_without",
+        "idle: hooks",
         "idle: slow",
         "ns",
     ),
@@ -59,12 +66,26 @@ const LINES: [(&str, &str, &str, &str, &str); 13] = [
         "connections per router CPU: slow",
         "per second",
     ),
+    (
+        "the same with programs that return at once and a listener in place of Shunt",
+        "new_connections_per_router_cpu_listener_vs_without",
+        "connections per router CPU: listener",
+        "connections per router CPU: slow",
+        "per second",
+    ),
     ("TCP goodput, tc engine, all offloads on", "tcp_goodput_tc_vs_slow", "tcp: tc", "tcp: slow", "Gbit/s"),
     ("the same by iperf3", "tcp_goodput_tc_vs_slow_iperf3", "tcp-iperf3: tc", "tcp-iperf3: slow", "Gbit/s"),
     (
         "the same by iperf3, with frames of the MTU from the hosts",
         "tcp_goodput_tc_vs_slow_mtu_frames",
         "tcp-mtu: tc",
+        "tcp-mtu: slow",
+        "Gbit/s",
+    ),
+    (
+        "the same with a tc program that redirects without reading, in place of Shunt",
+        "tcp_goodput_bare_tc_vs_slow_mtu_frames",
+        "tcp-mtu: bare-tc",
         "tcp-mtu: slow",
         "Gbit/s",
     ),
