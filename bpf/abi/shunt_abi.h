@@ -296,10 +296,11 @@ struct shunt_usage {
 	__u32 entries[2]; /* entries in use; loaded together */
 	__u64 fresh[2]; /* the first entry that was never used; none behind it was */
 	__u64 free[2]; /* head of the free list, plus one; the upper half counts changes */
+	__u64 expired; /* entries of shunt_expired, or more while one is added or removed */
 	__u64 expired_lost; /* expired flows whose counters did not fit shunt_expired */
 	__u64 traces_lost;
 };
-_Static_assert(sizeof(struct shunt_usage) == 56, "shunt_usage is ABI");
+_Static_assert(sizeof(struct shunt_usage) == 64, "shunt_usage is ABI");
 
 /* One direction of a connection, as in conntrack. An IPv4 address uses the first four bytes. */
 struct shunt_tuple {

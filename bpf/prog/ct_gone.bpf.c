@@ -124,12 +124,15 @@ static __always_inline void retire_tuple(__u32 family, const union shunt_key *ke
 	retire_in_bucket(family, key, hash, first);
 	if (second != first)
 		retire_in_bucket(family, key, hash, second);
+	if (!*(volatile __u64 *)&shunt_usage.expired)
+		return;
 	shunt_tuple_of(family, key, &tuple);
 	expired = bpf_map_lookup_elem(&shunt_expired, &tuple);
 	if (!expired)
 		return;
 	shunt_forget_position(expired, hash);
-	bpf_map_delete_elem(&shunt_expired, &tuple);
+	if (!bpf_map_delete_elem(&shunt_expired, &tuple))
+		__sync_fetch_and_add(&shunt_usage.expired, -1);
 }
 
 static __always_inline void retire_connection(struct __sk_buff *skb, __u32 family)
@@ -149,6 +152,12 @@ int shunt_ct_gone(struct __sk_buff *skb)
 	struct nlmsghdr message;
 	struct nfgenmsg family;
 
+	/*
+	 * With empty tables, there is nothing to retire. A flow that is being inserted for this connection is counted
+	 * before its CPU looks whether the connection is dying, and conntrack marked it dying before this event.
+	 */
+	if (shunt_empty() && !*(volatile __u64 *)&shunt_usage.expired)
+		return 0;
 	if (bpf_skb_load_bytes(skb, 0, &message, sizeof(message)) ||
 	    bpf_skb_load_bytes(skb, NLMSG_HDRLEN, &family, sizeof(family)) || message.nlmsg_type != SHUNT_DELETED)
 		return 0;

@@ -49,9 +49,14 @@ static __always_inline void keep_expired(__u32 family, const union shunt_key *ke
 		kept.bytes += expired->bytes;
 		shunt_forget_position(expired, hash);
 		*expired = kept;
-	} else if (bpf_map_update_elem(&shunt_expired, &tuple, &kept, BPF_NOEXIST)) {
-		shunt_usage.expired_lost++;
-		return;
+	} else {
+		/* First the count: ct_gone skips the look-up while it is 0. */
+		__sync_fetch_and_add(&shunt_usage.expired, 1);
+		if (bpf_map_update_elem(&shunt_expired, &tuple, &kept, BPF_NOEXIST)) {
+			__sync_fetch_and_add(&shunt_usage.expired, -1);
+			shunt_usage.expired_lost++;
+			return;
+		}
 	}
 	if (kept.tcp_position)
 		shunt_note_position(hash);

@@ -263,13 +263,15 @@ plain! {
 
 plain! {
     /// `struct shunt_usage`. Arrays are by family: IPv4, IPv6.
-    pub struct Usage = "shunt_usage", 56; {
+    pub struct Usage = "shunt_usage", 64; {
         /// Entries in use.
         pub entries: [u32; 2],
         /// The first entry that was never used; none behind it was.
         pub fresh: [u64; 2],
         /// Head of the free list, plus one; the upper half counts changes.
         pub free: [u64; 2],
+        /// Entries of `shunt_expired`, or more while one is added or removed.
+        pub expired: u64,
         /// Expired flows whose counters did not fit.
         pub expired_lost: u64,
         /// Trace records that did not fit the ring.
