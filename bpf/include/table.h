@@ -10,20 +10,16 @@
 #ifndef SHUNT_TABLE_H
 #define SHUNT_TABLE_H
 
-#include "include/control.h"
+#include "include/sources.h"
 
 enum {
 	SHUNT_RETIRED_MS = 100, /* no CPU still uses an action or entry that was retired this long ago */
 	SHUNT_FULL = -28, /* -ENOSPC */
 	SHUNT_SLOT_ENTRY = 0xffffff,
 	SHUNT_TRIES = 8, /* attempts at a compare-and-swap */
-	SHUNT_SHARE = 4, /* a source may have this many entries per free entry */
 	/* With less than 1/4 of the table free, new tuples need 4 times the packets, and unused flows go earlier. */
 	SHUNT_CROWDED = 4,
 };
-
-/* Number of entries, of both families, by the hashed address of the host that opened the connection. */
-__u32 shunt_sources[SHUNT_SOURCES] SEC(".bss.sources");
 
 /* The loader sets the sizes of the maps below. */
 struct {
@@ -391,40 +387,6 @@ static __always_inline __u32 shunt_free_entries(__u32 family)
 	return used < shunt_control.max_flows ? shunt_control.max_flows - used : 0;
 }
 
-/* The index of the counter of a source: an IPv4 address, or an IPv6 /64, since a host may use any address in a /64. */
-static __always_inline __u32 shunt_source_of(__u32 family, const __u32 *address)
-{
-	__u64 hash = family == 4 ? address[0] : (__u64)address[1] << 32 | address[0];
-
-	hash = (hash ^ shunt_control.seed) * 0x9e3779b97f4a7c15ULL;
-	return (hash >> 32) % SHUNT_SOURCES;
-}
-
-/* The source that opened the connection of a flow. A reply's translated destination is that host. */
-static __always_inline __u32 shunt_opener(__u32 family, const void *key, const struct shunt_flow *f, const __u8 *to)
-{
-	const __u32 *answered = (const __u32 *)to + (family == 4 ? 1 : 4);
-
-	return shunt_source_of(family, f->flags & SHUNT_FLOW_REPLY ? answered : key);
-}
-
-/* Counts an entry more or less for the host that opened the connection. Static flows are not counted. */
-static __always_inline void shunt_count_source(__u32 family, const void *key, const struct shunt_flow *f,
-					       const __u8 *to, int change)
-{
-	if (!(f->flags & SHUNT_FLOW_STATIC))
-		__sync_fetch_and_add(&shunt_sources[shunt_opener(family, key, f, to)], change);
-}
-
-/*
- * Whether a source may have one more entry. A single source gets up to 4/5 of the table, competing sources get equal
- * parts, and some entries always remain for new sources.
- */
-static __always_inline int shunt_has_share(__u32 family, __u32 source)
-{
-	return shunt_sources[source % SHUNT_SOURCES] < (__u64)SHUNT_SHARE * shunt_free_entries(family);
-}
-
 /* Allocates an entry that is not in the index. */
 static __always_inline int shunt_alloc(__u32 family, __u32 *entry)
 {
@@ -527,8 +489,7 @@ static __always_inline __u32 shunt_taken_slots(const struct shunt_bucket *bucket
 /* Replaces `from` by `to` in one slot of a bucket. Returns 0 if none has `from`. */
 static __always_inline int shunt_exchange_one(struct shunt_bucket *bucket, __u32 way, __u32 from, __u32 to)
 {
-	return shunt_slot(bucket, way) == from &&
-	       __sync_val_compare_and_swap(&bucket->slot[way], from, to) == from;
+	return shunt_slot(bucket, way) == from && __sync_val_compare_and_swap(&bucket->slot[way], from, to) == from;
 }
 
 /* The same in any slot. */
@@ -572,8 +533,7 @@ __noinline int shunt_hide(__u32 family, __u64 hash, __u32 entry)
 	struct shunt_bucket *second = shunt_bucket_at(family, shunt_bucket_of(hash, 1));
 	__u32 slot = shunt_slot_of(hash, entry);
 
-	return first && second &&
-	       (shunt_exchange(first, slot, 0) || shunt_exchange(second, slot, 0));
+	return first && second && (shunt_exchange(first, slot, 0) || shunt_exchange(second, slot, 0));
 }
 
 /*

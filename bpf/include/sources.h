@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Entries of the flow tables by the host that opened the connection, so that no host starves the others. */
+#ifndef SHUNT_SOURCES_H
+#define SHUNT_SOURCES_H
+
+#include "include/control.h"
+
+enum { SHUNT_SHARE = 4 }; /* a source may have this many entries per free entry */
+
+/* Number of entries, of both families, by the hashed address of the host that opened the connection. */
+__u32 shunt_sources[SHUNT_SOURCES] SEC(".bss.sources");
+
+/* The index of the counter of a source: an IPv4 address, or an IPv6 /64, since a host may use any address in a /64. */
+static __always_inline __u32 shunt_source_of(__u32 family, const __u32 *address)
+{
+	__u64 hash = family == 4 ? address[0] : (__u64)address[1] << 32 | address[0];
+
+	hash = (hash ^ shunt_control.seed) * 0x9e3779b97f4a7c15ULL;
+	return (hash >> 32) % SHUNT_SOURCES;
+}
+
+/* The source that opened the connection of a flow. A reply's translated destination is that host. */
+static __always_inline __u32 shunt_opener(__u32 family, const void *key, const struct shunt_flow *f, const __u8 *to)
+{
+	const __u32 *answered = (const __u32 *)to + (family == 4 ? 1 : 4);
+
+	return shunt_source_of(family, f->flags & SHUNT_FLOW_REPLY ? answered : key);
+}
+
+/* Counts an entry more or less for the host that opened the connection. Static flows are not counted. */
+static __always_inline void shunt_count_source(__u32 family, const void *key, const struct shunt_flow *f,
+					       const __u8 *to, int change)
+{
+	if (!(f->flags & SHUNT_FLOW_STATIC))
+		__sync_fetch_and_add(&shunt_sources[shunt_opener(family, key, f, to)], change);
+}
+
+/*
+ * Whether a source may have one more entry of a table with `free` free ones. A single source gets up to 4/5 of the
+ * table, competing sources get equal parts, and some entries always remain for new sources.
+ */
+static __always_inline int shunt_has_share(__u32 source, __u32 free)
+{
+	return shunt_sources[source % SHUNT_SOURCES] < (__u64)SHUNT_SHARE * free;
+}
+
+#endif
