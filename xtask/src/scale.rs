@@ -33,7 +33,8 @@ const LOOKUP: &str = "lookup";
 /// The same with as many instructions in all as the xdp engine executes.
 const LOOKUP_AND_WORK: &str = "lookup-and-work";
 const WORK_ROUNDS: u32 = 45;
-const ENGINES: [&str; 4] = ["tc", "xdp", LOOKUP, LOOKUP_AND_WORK];
+/// What is measured, by its name in the results.
+pub const ENGINES: [&str; 4] = ["tc", "xdp", LOOKUP, LOOKUP_AND_WORK];
 
 /// Measures the cost of a packet by the number of flows, and writes target/bench/scale.json.
 #[derive(Debug, clap::Args)]
@@ -59,6 +60,20 @@ pub struct Options {
 enum Order {
     Sequence,
     Random,
+}
+
+impl Order {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sequence => "sequence",
+            Self::Random => "random",
+        }
+    }
+}
+
+/// The name of a reading in the file of results.
+pub fn reading_name(flows: u64, order: &str, engine: &str) -> String {
+    format!("{flows} flows {order} {engine}")
 }
 
 /// The result for a number of flows, an order and an engine.
@@ -125,7 +140,7 @@ fn measure(
     let labs: Vec<Topology> = options.flows.iter().map(|_| router_rig::bridge()).collect();
     let all = labs.iter().zip(&options.flows).map(|(lab, flows)| learn(lab, engine, *flows));
     let mut all = all.collect::<anyhow::Result<Vec<_>>>()?;
-    let name = |flows: u64, order: Order| format!("{flows} flows {order:?} {engine}").to_lowercase();
+    let name = |flows: u64, order: Order| reading_name(flows, order.name(), engine);
     for round in 0..options.rounds.max(1) {
         eprintln!("{engine}: round {} of {}", round + 1, options.rounds.max(1));
         for Learned { rig, forwarder, fast_share, .. } in &mut all {
@@ -250,7 +265,7 @@ fn print(rows: &[Row]) {
         println!(
             "{:>9}  {:8}  {:15}  {:>9.1}  {:>15}  {:>8.2}  {:>10.0}  {:>7.1}",
             row.flows,
-            format!("{:?}", row.order).to_lowercase(),
+            row.order.name(),
             row.engine,
             row.ns_per_packet,
             format!("{low:.1}-{high:.1}"),

@@ -7,6 +7,7 @@ mod bench;
 mod external;
 mod generators;
 mod peers;
+mod scale;
 
 use crate::{reaction, trace_cost};
 use anyhow::{Context, ensure};
@@ -35,7 +36,7 @@ const KEPT_DETAILS: [&str; 1] = ["less_baseline"];
 type Table = fn(&Committed) -> anyhow::Result<String>;
 
 /// The tables by the name in their markers.
-const TABLES: [(&str, Table); 13] = [
+const TABLES: [(&str, Table); 14] = [
     ("reaction", |all| Ok(reaction::markdown(&all.read("reaction-veth-6.18")?))),
     ("reaction-half", |all| Ok(reaction::markdown(&all.read("reaction-half-veth-6.18")?))),
     ("bench", |all| bench::ratios(&all.read("bench-veth-6.18")?)),
@@ -46,7 +47,8 @@ const TABLES: [(&str, Table); 13] = [
     ("external-queues", |all| external::queues(&all.read("external-veth-6.18")?)),
     ("external-waits", |all| external::waits(&all.read("external-veth-6.18")?)),
     ("peers", |all| Ok(peers::costs(&all.read("peers-7.3")?))),
-    ("hooks", |all| Ok(peers::hooks(&all.read("hooks-7.3")?))),
+    ("scale", |all| scale::costs(&all.read("scale-veth-6.18")?)),
+    ("hooks", |all| Ok(peers::hooks(&all.read("peers-7.3")?))),
     ("trace", |all| trace_cost::markdown(&all.read("trace-cost-veth-6.18")?)),
     ("peers-ratios", |all| Ok(peers::ratios(&all.read("peers-7.3")?))),
 ];

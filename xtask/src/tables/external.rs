@@ -63,7 +63,7 @@ pub(super) fn waits(results: &Results) -> anyhow::Result<String> {
 }
 
 /// The median and the range of the runs, in a unit of which the reading's has so many.
-fn with_range(results: &Results, name: &str, scale: f64, digits: usize) -> anyhow::Result<String> {
+pub(super) fn with_range(results: &Results, name: &str, scale: f64, digits: usize) -> anyhow::Result<String> {
     let reading = reading(results, name)?;
     let values = || reading.runs.iter().map(|run| run.value * scale);
     let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
