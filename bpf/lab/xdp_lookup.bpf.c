@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Redirects every UDP packet after a look-up of its source in a table: what memory costs any forwarder that keeps a state
+ * Redirects every IPv4 packet after a look-up of its source in a table: what memory costs any forwarder that keeps a state
  * of 128 bytes per flow. Two dependent loads, the index and the entry, as in the flow table, and nothing else: entries
  * are never deleted, and packets are not rewritten.
  */
