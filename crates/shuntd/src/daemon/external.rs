@@ -50,9 +50,9 @@ struct Running {
     /// It keeps the bounds of messages.
     socket: UnixDatagram,
     /// The ports by slot.
-    ports: BTreeMap<u8, u32>,
+    ports: BTreeMap<u8, Port>,
     ready: bool,
-    /// It was told to stop, because other ports are wanted.
+    /// It was told to stop, because other ports or queues are wanted.
     stopping: bool,
     check: Instant,
     beat: (u64, Instant),
@@ -124,6 +124,7 @@ impl Running {
 
     fn start(plane: &DataPlane, config: &Config, ports: Vec<Port>) -> io::Result<Self> {
         let (ours, theirs) = protocol::socket_pair()?;
+        let by_slot = ports.iter().map(|port| (port.slot, port.clone())).collect();
         let order = Order::Start {
             core: config.external_core,
             waiting: match config.external_wait {
@@ -132,8 +133,8 @@ impl Running {
                 WaitChoice::Interrupt => Waiting::Sleeps,
             },
             max_flows: config.max_flows,
-            ports: ports.clone(),
             qos: queues(&config.qos, ports.iter().map(|port| (port.slot, port.name.clone()))),
+            ports,
             copy_vlan: Some(config.external_copy_vlan).filter(|vlan| *vlan != 0),
         };
         let handles = plane.external_handles().map_err(io::Error::other)?;
@@ -147,7 +148,7 @@ impl Running {
         Ok(Self {
             child,
             socket: UnixDatagram::from_std(net::UnixDatagram::from(ours))?,
-            ports: ports.iter().map(|port| (port.slot, port.ifindex)).collect(),
+            ports: by_slot,
             ready: false,
             stopping: false,
             check: now + CHECK,
@@ -216,7 +217,7 @@ impl Daemon {
         match report {
             Report::Ready { served, failed } => {
                 running.ready = true;
-                let on = |slot: &u8| running.ports.get(slot).copied();
+                let on = |slot: &u8| Some(running.ports.get(slot)?.ifindex);
                 let state = ExternalState {
                     serves: served.iter().filter_map(on).collect(),
                     fails: failed.into_iter().filter_map(|(slot, why)| Some((on(&slot)?, why))).collect(),
@@ -226,6 +227,7 @@ impl Daemon {
                     tracing::warn!("{}: the external engine cannot serve it: {why}", self.name(*ifindex));
                 }
                 self.handle(Event::External(state));
+                self.serve_new_queues();
             }
             Report::Counters(counters) => {
                 let is_new = |slot| counters.iter().any(|new| new.slot == slot);
@@ -234,6 +236,18 @@ impl Daemon {
             }
             Report::Warning(text) => tracing::warn!("external engine: {text}"),
             Report::Failed(text) => tracing::warn!("external engine: {text}"),
+        }
+    }
+
+    /// Starts the engine again if a port has more receive queues than it was told: some drivers (virtio_net) receive on further
+    /// queues as soon as an XDP program is attached.
+    fn serve_new_queues(&mut self) {
+        let Some(running) = &mut self.external.running else { return };
+        let grown = running.ports.values().find(|port| receive_queues(&port.name) > port.queues);
+        if let Some(port) = grown {
+            tracing::info!("external engine: starting again: {} receives on more queues now", port.name);
+            running.ready = false;
+            running.order_stop();
         }
     }
 
@@ -334,7 +348,7 @@ impl Daemon {
 
     fn send_qos(&self) {
         let Some(running) = &self.external.running else { return };
-        let named = running.ports.iter().map(|(slot, ifindex)| (*slot, self.name(*ifindex)));
+        let named = running.ports.values().map(|port| (port.slot, port.name.clone()));
         let order = Order::Qos(queues(&self.config.qos, named));
         if let Err(error) = protocol::send(running.socket.as_fd(), &order, &[]) {
             tracing::warn!("external engine: does not take new queues: {error}");
