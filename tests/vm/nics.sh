@@ -23,28 +23,28 @@ device() {
 	return 1
 }
 
-if ! device 02:00:00:00:01:01 >/dev/null; then
+if ! device 02:10:00:00:01:01 >/dev/null; then
 	printf 'missing\t%s\n' "the module $module drives none of the NICs"
 	exit
 fi
 
 if [ "$mode" = engines ]; then
 	ip netns add far
-	near=$(device 02:00:00:00:01:01)
-	far=$(device 02:00:00:00:01:02)
+	near=$(device 02:10:00:00:01:01)
+	far=$(device 02:10:00:00:01:02)
 	ip link set "$far" netns far
 	ip -n far link set "$far" up
 	ip link set "$near" up
 	printf 'check\t%s\n' "$(shunt check "$near" --peer "$far" --peer-netns far --json 2>/tmp/error | tr -d '\n\t')"
 	# The device comes back.
 	ip netns del far
-	for _ in 1 2 3 4 5 6 7 8 9 10; do if device 02:00:00:00:01:02 >/dev/null; then break; fi; sleep 1; done
+	for _ in 1 2 3 4 5 6 7 8 9 10; do if device 02:10:00:00:01:02 >/dev/null; then break; fi; sleep 1; done
 fi
 
 wire() { # host, number of the wire
 	ip netns add "$1"
-	near=$(device "02:00:00:00:0$2:01")
-	far=$(device "02:00:00:00:0$2:02")
+	near=$(device "02:10:00:00:0$2:01")
+	far=$(device "02:10:00:00:0$2:02")
 	ip link set "$near" up
 	ip address add "10.0.$2.1/24" dev "$near"
 	ip link set "$far" netns "$1"
@@ -98,7 +98,7 @@ cost() { # name
 	printf '%s\t%s\t%s\n' "$1" "$(($(run_time) - time))" "$(($(received) - packets))"
 }
 if [ "$mode" = cost ]; then
-	near_lan=$(device 02:00:00:00:01:01) near_wan=$(device 02:00:00:00:02:01)
+	near_lan=$(device 02:10:00:00:01:01) near_wan=$(device 02:10:00:00:02:01)
 	cost linux
 	for engine in tc xdp; do
 		if shunt up --engine "$engine" >/dev/null 2>&1; then

@@ -5,7 +5,7 @@ use super::{
     package::Unpacked,
 };
 use anyhow::{Context, bail};
-use shunt_testkit::Process;
+use shunt_testkit::{NetNs, Process};
 use std::{
     fs::{self, File},
     io::{self, Write},
@@ -34,6 +34,12 @@ pub struct Guest {
 
 /// Number of wires between NICs.
 const WIRES: u32 = 2;
+/// Pairs of queues of a NIC with several, and CPUs of its guest: virtio_net uses a pair for each CPU, and one more for each while
+/// an XDP program is attached.
+const QUEUES: u32 = 4;
+const CPUS: u32 = 2;
+/// What the model of a NIC with several queues contains.
+const MULTIQUEUE: &str = "mq=on";
 
 /// A file whose new content is copied to a writer.
 struct Port<W> {
@@ -62,7 +68,8 @@ impl Guest {
         let mut output = Port::open(&self.file("output"), stdout)?;
         let mut errors = Port::open(&self.file("errors"), io::stderr())?;
         let since = Instant::now();
-        let mut qemu = Process::start(self.command(kernel, initramfs)?);
+        let taps = self.taps()?;
+        let mut qemu = Process::start(self.command(kernel, initramfs, taps.as_ref())?);
         let status = loop {
             let status = qemu.ended();
             if status.is_some() && matches!(self.machine.serial, Serial::Shared(_)) {
@@ -87,25 +94,66 @@ impl Guest {
         code.trim().parse().map_err(|_| self.failure(status))
     }
 
-    fn command(&self, kernel: &Unpacked, initramfs: &Path) -> anyhow::Result<Command> {
+    /// A namespace with a bridge for each wire and a TAP device for each end, if the NICs have several queues: QEMU's own hubs
+    /// have one queue.
+    fn taps(&self) -> anyhow::Result<Option<NetNs>> {
+        if !self.nics.as_ref().is_some_and(|model| model.contains(MULTIQUEUE)) {
+            return Ok(None);
+        }
+        let ns = NetNs::try_new("wires")?;
+        for wire in 0..WIRES {
+            ns.try_run(&format!(
+                "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
+                ip link add wire{wire} mtu 9216 up type bridge mcast_snooping 0"
+            ))?;
+            for end in 0..2 {
+                let tap = tap(wire, end);
+                ns.try_run(&format!(
+                    "ip tuntap add {tap} mode tap multi_queue && ip link set {tap} mtu 9216 master wire{wire} up"
+                ))?;
+            }
+        }
+        Ok(Some(ns))
+    }
+
+    fn command(
+        &self,
+        kernel: &Unpacked,
+        initramfs: &Path,
+        taps: Option<&NetNs>,
+    ) -> anyhow::Result<Command> {
         let Machine { qemu, arguments, kernel: line, device_tree, serial } = self.machine;
         self.machine.require()?;
         // QEMU must end with this process, however that ends.
-        let mut command = Command::new("setpriv");
+        let mut command = match taps {
+            Some(ns) => ns.command("setpriv"),
+            None => Command::new("setpriv"),
+        };
         command.args(["--pdeathsig", "KILL", qemu]);
         command.args(["-accel", "tcg", "-nodefaults", "-display", "none", "-no-reboot"]);
         if self.count {
             command.args(COUNTING);
         }
         command.args(arguments.split_whitespace());
+        if taps.is_some() {
+            command.args(["-smp", &CPUS.to_string()]);
+        }
         command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initramfs);
         if let Some(name) = device_tree {
             command.arg("-dtb").arg(kernel.device_trees.join(name));
         }
         for (wire, end) in (0..WIRES).flat_map(|wire| [(wire, 0), (wire, 1)]) {
             let Some(model) = &self.nics else { break };
-            let mac = format!("02:00:00:00:0{}:0{}", wire + 1, end + 1);
-            command.args(["-netdev", &format!("hubport,hubid={wire},id=nic{wire}{end}")]);
+            // Linux's tulip takes an address that begins with 02:00 for one with swapped bytes.
+            let mac = format!("02:10:00:00:0{}:0{}", wire + 1, end + 1);
+            let end_of_wire = match taps {
+                Some(_) => {
+                    let tap = tap(wire, end);
+                    format!("tap,ifname={tap},script=no,downscript=no,queues={QUEUES},id=nic{wire}{end}")
+                }
+                None => format!("hubport,hubid={wire},id=nic{wire}{end}"),
+            };
+            command.args(["-netdev", &end_of_wire]);
             command.args(["-device", &format!("{model},netdev=nic{wire}{end},mac={mac}")]);
         }
         command.args(["-append", &format!("quiet panic=-1 rdinit=/init {line}")]);
@@ -146,6 +194,11 @@ impl Guest {
     fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
+}
+
+/// The name of the TAP device at this end of a wire.
+fn tap(wire: u32, end: u32) -> String {
+    format!("tap{wire}{end}")
 }
 
 fn last_lines(console: &str) -> String {

@@ -17,9 +17,10 @@ pub struct Options {
 }
 
 /// What it is, QEMU's model, and the driver's module.
-const NICS: [(&str, &str, &str); 8] = [
+const NICS: [(&str, &str, &str); 9] = [
     ("virtio-net", "virtio-net-pci", "virtio_net"),
     ("virtio-net without mergeable buffers", "virtio-net-pci,mrg_rxbuf=off", "virtio_net"),
+    ("virtio-net with several queues", "virtio-net-pci,mq=on,vectors=10", "virtio_net"),
     ("VMware vmxnet3", "vmxnet3", "vmxnet3"),
     ("Intel 82574L", "e1000e", "e1000e"),
     ("Intel 82576", "igb", "igb"),
