@@ -97,7 +97,8 @@ impl Path {
             }
             Self::BareTc => {
                 let (r0, r1) = (router.ifindex("r0"), router.ifindex("r1"));
-                let attach = || anyhow::Ok([BareTcRedirect::attach(r0, r1)?, BareTcRedirect::attach(r1, r0)?]);
+                let attach =
+                    || anyhow::Ok([BareTcRedirect::attach(r0, r1)?, BareTcRedirect::attach(r1, r0)?]);
                 Open::BareTc { programs: router.within(attach)? }
             }
             Self::HookXdp => hooks(router, &[Hook::Xdp])?,
@@ -160,8 +161,7 @@ fn attach_hooks(router: &NetNs, hooks: &[Hook]) -> anyhow::Result<Hooks> {
 /// drops them, as it does for a socket whose filter drops all.
 fn listen_to_ends() -> anyhow::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC;
-    let listener =
-        socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkNetFilter)?;
+    let listener = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkNetFilter)?;
     bind(listener.as_raw_fd(), &NetlinkAddr::new(0, CONNTRACK_DESTROY))?;
     Ok(listener)
 }

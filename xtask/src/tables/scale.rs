@@ -18,7 +18,8 @@ pub(super) fn costs(results: &Results) -> anyhow::Result<String> {
             write!(text, "\n| {number} | {label} |")?;
             for engine in ENGINES {
                 let name = |flows| reading_name(flows, order, engine);
-                let ratio = reading(results, &name(flows))?.value / reading(results, &name(FLOWS[0].0))?.value;
+                let ratio =
+                    reading(results, &name(flows))?.value / reading(results, &name(FLOWS[0].0))?.value;
                 let ratio = if flows == FLOWS[0].0 { String::new() } else { format!("{ratio:.2}") };
                 write!(text, " {} | {ratio} |", with_range(results, &name(flows), 1.0, 0)?)?;
             }

@@ -116,12 +116,7 @@ impl Guest {
         Ok(Some(ns))
     }
 
-    fn command(
-        &self,
-        kernel: &Unpacked,
-        initramfs: &Path,
-        taps: Option<&NetNs>,
-    ) -> anyhow::Result<Command> {
+    fn command(&self, kernel: &Unpacked, initramfs: &Path, taps: Option<&NetNs>) -> anyhow::Result<Command> {
         let Machine { qemu, arguments, kernel: line, device_tree, serial } = self.machine;
         self.machine.require()?;
         // QEMU must end with this process, however that ends.

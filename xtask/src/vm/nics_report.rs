@@ -190,13 +190,15 @@ fn page(seen: &[Seen]) -> String {
          Shunt on the NICs that QEMU emulates, on Debian's {} of {}, tried on {}. A guest forwards UDP packets of 64 bytes\n\
          in both directions between two wires, with a stateful nftables ruleset. Each cell has the engine that forwarded, the share of\n\
          packets on the fast path, and why the engine was chosen, or the error of `shunt up`. Generic XDP is not used on any driver: it\n\
-         copies each packet and costs more than tc. Guests are emulated, so no times were measured.\n\n\
+         copies each packet and costs more than tc. Guests are emulated, so no times were measured. A guest has one CPU, with several\n\
+         queues two: virtio_net then receives on two pairs of queues, and on four with an XDP program attached. Wires are QEMU's hubs,\n\
+         with several queues TAP devices on bridges.\n\n\
          The instructions per packet are those of the threads that poll the router's two NICs, for bursts of 32 packets from both\n\
          sides, in a guest that counts instructions. They include the driver's instructions, but say nothing about the cost of the hardware.\n\n\
          The last column has the outcomes of the [sixteen cases](guide/check.md) of `shunt check` between two NICs. The\n\
          failures are real: QEMU 7.2 cuts aggregates of e1000e and vmxnet3 into IP fragments instead of TCP segments, and its vmxnet3 receives 802.1ad\n\
          tags as 802.1Q tags; virtio_net without mergeable buffers accepts an MTU of 9000, but loses such frames; 8139cp counts received bytes without\n\
-         the Ethernet header. The 82540EM passed `pause` in one of three runs.\n\n{}",
+         the Ethernet header; tulip loses frames while multicast groups change. The 82540EM passed `pause` in one of three runs.\n\n{}",
         WITH_DRIVERS.package,
         WITH_DRIVERS.suite.name,
         today(),
