@@ -53,6 +53,8 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("slow_path_cpu_with_vs_without", Target::AtMost(1.0 / 0.93)),
 ];
 
+/// The unit of TCP goodput.
+const GOODPUT: &str = "Gbit/s";
 /// The measurement's name in files of results.
 const WHAT: &str = "bench";
 /// Seed of the bootstrap, so that the same runs always give the same interval.
@@ -298,7 +300,6 @@ impl Bench {
     /// One TCP stream: between hosts that cost little with all offloads on, the same by iperf3, and by iperf3 with frames of the
     /// MTU from the hosts, as a wire carries them.
     fn tcp(&mut self) -> anyhow::Result<()> {
-        const GOODPUT: &str = "Gbit/s";
         const MTU: &str = "tcp-mtu";
         if self.shunt.is_err() {
             return self.compare("tcp_goodput_tc_vs_slow", "tcp", ("tc", "slow"), GOODPUT);
@@ -344,7 +345,7 @@ impl Bench {
                 let best = best(rates) / 1e9;
                 println!("{group} {run:2} {path:8} {best:6.2} Gbit/s");
                 let reading = reading_name(group, &path.to_string());
-                self.add_run(&reading, "Gbit/s", best, &samples, Vec::new())?;
+                self.add_run(&reading, GOODPUT, best, &samples, Vec::new())?;
             }
         }
         Ok(())

@@ -101,11 +101,9 @@ impl Guest {
             return Ok(None);
         }
         let ns = NetNs::try_new("wires")?;
+        ns.try_sysctl("ipv6/conf/default/disable_ipv6", 1)?;
         for wire in 0..WIRES {
-            ns.try_run(&format!(
-                "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
-                ip link add wire{wire} mtu 9216 up type bridge mcast_snooping 0"
-            ))?;
+            ns.try_run(&format!("ip link add wire{wire} mtu 9216 up type bridge mcast_snooping 0"))?;
             for end in 0..2 {
                 let tap = tap(wire, end);
                 ns.try_run(&format!(

@@ -190,9 +190,9 @@ fn page(seen: &[Seen]) -> String {
          Shunt on the NICs that QEMU emulates, on Debian's {} of {}, tried on {}. A guest forwards UDP packets of 64 bytes\n\
          in both directions between two wires, with a stateful nftables ruleset. Each cell has the engine that forwarded, the share of\n\
          packets on the fast path, and why the engine was chosen, or the error of `shunt up`. Generic XDP is not used on any driver: it\n\
-         copies each packet and costs more than tc. Guests are emulated, so no times were measured. A guest has one CPU, with several\n\
-         queues two: virtio_net then receives on two pairs of queues, and on four with an XDP program attached. Wires are QEMU's hubs,\n\
-         with several queues TAP devices on bridges.\n\n\
+         copies each packet and costs more than tc. Guests are emulated, so no times were measured. Guests have one CPU,\n\
+         or two if their NICs have several queues: virtio_net then receives on two pairs of queues, and on four while an XDP program is attached. The\n\
+         wires are QEMU's hubs, or TAP devices on bridges for NICs with several queues.\n\n\
          The instructions per packet are those of the threads that poll the router's two NICs, for bursts of 32 packets from both\n\
          sides, in a guest that counts instructions. They include the driver's instructions, but say nothing about the cost of the hardware.\n\n\
          The last column has the outcomes of the [sixteen cases](guide/check.md) of `shunt check` between two NICs. The\n\
