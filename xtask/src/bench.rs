@@ -9,7 +9,7 @@ pub mod router_rig;
 pub mod sample;
 pub mod setting;
 pub mod summary;
-mod tcp_stream;
+pub mod tcp_stream;
 pub mod ways;
 
 use crate::shunt;
@@ -305,8 +305,7 @@ impl Bench {
             return self.compare("tcp_goodput_tc_vs_slow", "tcp", ("tc", "slow"), GOODPUT);
         }
         // Aggregates are received on the sender's CPU, so there is nothing to poll or to pin.
-        let unpaced = || tcp_stream::unpaced(router_rig::topology());
-        let routers = routers(&[Path::Slow, Path::Tc], unpaced);
+        let routers = unpaced_routers(&[Path::Slow, Path::Tc])?;
         self.goodput("tcp", &routers, |lab, duration| {
             let sample = tcp_stream::measure(lab.lan(), lab.wan(), duration)?;
             Ok((sample.bits_per_second(), serde_json::to_value(sample)?))
@@ -317,7 +316,7 @@ impl Bench {
         }
         self.goodput("tcp-iperf3", &routers, tcp_stream::iperf3)?;
         self.compare("tcp_goodput_tc_vs_slow_iperf3", "tcp-iperf3", ("tc", "slow"), GOODPUT)?;
-        let routers = self::routers(&[Path::Slow, Path::Tc, Path::BareTc], unpaced);
+        let routers = unpaced_routers(&[Path::Slow, Path::Tc, Path::BareTc])?;
         for (path, lab) in &routers {
             lab.try_gather(true)?;
             if *path == Path::BareTc {
@@ -411,6 +410,15 @@ impl Bench {
 /// A router for each path.
 fn routers(paths: &[Path], topology: impl Fn() -> Topology) -> Routers {
     paths.iter().map(|path| (*path, topology())).collect()
+}
+
+/// A router for each path, between hosts whose TCP does not pace.
+fn unpaced_routers(paths: &[Path]) -> anyhow::Result<Routers> {
+    let routers = routers(paths, router_rig::topology);
+    for (_, lab) in &routers {
+        tcp_stream::congestion_control(lab, tcp_stream::RENO)?;
+    }
+    Ok(routers)
 }
 
 /// A reading's name in the file of results.

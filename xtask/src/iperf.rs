@@ -6,10 +6,10 @@ use shunt_lab::iperf::{Direction, Iperf, Load, Test};
 use shunt_testkit::Host;
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-/// The data received in a test.
+/// The data that a router forwarded in a test.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Arrived {
-    /// Goodput in bit/s.
+    /// Goodput in bit/s. Datagrams for which the receiving socket had no room count, since the router has forwarded them.
     pub bits_per_second: f64,
     /// Datagrams, or TCP segments of a full MTU, per second.
     pub packets_per_second: f64,
@@ -31,18 +31,24 @@ pub fn run(
 ) -> anyhow::Result<Arrived> {
     let seconds = duration.as_secs_f64().ceil() as u32;
     let to = if v6 { server.v6.into() } else { server.v4.into() };
+    let receiver = server;
     let (client, server) = (&client.ns, &server.ns);
     let direction = Direction::Forward;
     let test = Test { client, server, to, load, streams, direction, rate_bps: None, seconds };
+    let before = packets_of(receiver)?;
     let arrived = Iperf::find()?.run(&test, &AtomicBool::new(false), &mut |_| {})?;
     let arrived = arrived.and_then(|ways| ways.first().copied()).context("iperf3 was stopped")?;
-    let packet_bytes = match load {
-        Load::Tcp => SEGMENT_BYTES,
-        Load::Udp(bytes) => f64::from(bytes),
+    let packets = packets_of(receiver)? - before;
+    let seconds = arrived.seconds;
+    let (bits_per_second, packets_per_second) = match load {
+        Load::Tcp => (arrived.bits_per_second, arrived.bits_per_second / 8.0 / SEGMENT_BYTES),
+        Load::Udp(bytes) => (packets as f64 * 8.0 * f64::from(bytes) / seconds, packets as f64 / seconds),
     };
-    Ok(Arrived {
-        bits_per_second: arrived.bits_per_second,
-        packets_per_second: arrived.bits_per_second / 8.0 / packet_bytes,
-        seconds: arrived.seconds,
-    })
+    Ok(Arrived { bits_per_second, packets_per_second, seconds })
+}
+
+/// Number of packets that the NIC of a host has received.
+fn packets_of(host: &Host) -> anyhow::Result<u64> {
+    let text = host.ns.try_run(&format!("cat /sys/class/net/{}/statistics/rx_packets", host.nic))?;
+    text.trim().parse().with_context(|| format!("rx_packets of {}: `{text}`", host.nic))
 }

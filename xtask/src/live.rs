@@ -4,7 +4,7 @@ use crate::{
     bench::{
         packets::{self, PathRig},
         path::Path,
-        router_rig::{Placement, Rig, threads},
+        router_rig::{Placement, Rig, pinned_in, threads},
     },
     iperf::{self, Arrived},
     napi::RunTime,
@@ -25,7 +25,7 @@ pub struct Traffic {
 }
 
 /// The figures of a kind of traffic on one path.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Row {
     pub traffic: &'static str,
     pub path: &'static str,
@@ -66,13 +66,15 @@ pub const fn name_of(path: Path) -> &'static str {
     }
 }
 
-/// Runs iperf3 from the LAN to the WAN for some time.
+/// Runs iperf3 from the LAN to the WAN for some time. If the router's ports are `polled`, the hosts stay off the router's CPU.
+/// Otherwise the sender's CPU does the router's work, and iperf3 runs anywhere.
 pub fn measure(
     lab: &Topology,
     shunt: Option<&Shunt<'_>>,
     path: Path,
     traffic: Traffic,
     time: Duration,
+    polled: bool,
 ) -> anyhow::Result<Row> {
     let (router, _hosts) = threads(lab, Placement::TwoCpus)?;
     let run_time = || router.iter().try_fold(RunTime::default(), |sum, t| anyhow::Ok(sum + t.run_time()?));
@@ -81,7 +83,8 @@ pub fn measure(
         Ok((shunt.number("/packets/fast")?, shunt.number("/packets/slow")?))
     };
     let (before, busy, (fast, slow)) = (run_time()?, busy_ns()?, packets()?);
-    let arrived = iperf::run(lab.lan(), lab.wan(), traffic.v6, traffic.load, traffic.streams, time)?;
+    let iperf3 = || iperf::run(lab.lan(), lab.wan(), traffic.v6, traffic.load, traffic.streams, time);
+    let arrived = if polled { pinned_in(&lab.lan().ns, Placement::TwoCpus, iperf3)?? } else { iperf3()? };
     let (ran, busy, now) = (run_time()?.since(before), busy_ns()? - busy, packets()?);
     let received = (arrived.packets_per_second * arrived.seconds).max(1.0);
     let (fast, slow) = (now.0 - fast, now.1 - slow);

@@ -333,7 +333,8 @@ impl Placement {
     }
 }
 
-fn pinned_in<T: Send>(
+/// Runs `work` in a namespace, on the CPU of the hosts. Programs that it starts stay there.
+pub fn pinned_in<T: Send>(
     ns: &NetNs,
     placement: Placement,
     work: impl FnOnce() -> T + Send,

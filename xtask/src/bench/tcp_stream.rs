@@ -15,13 +15,18 @@ use shunt_lab::iperf::Load;
 use shunt_testkit::{Host, Topology};
 use std::{
     fs::File,
-    io::Write,
+    io::{self, Write},
     net::{TcpListener, TcpStream},
     os::fd::AsRawFd,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
+
+/// TCP without pacing; every kernel has it.
+pub const RENO: &str = "reno";
+/// TCP that paces.
+pub const BBR: &str = "bbr";
 
 const PORT: u16 = 7100;
 /// CPU of sender and receiver: packets sent to a veth are received on the sender's CPU.
@@ -71,12 +76,11 @@ pub fn measure(client: &Host, server: &Host, duration: Duration) -> anyhow::Resu
     })
 }
 
-/// Sets the hosts' TCP to reno: BBR paces by timers, and slow timers would slow the stream.
-pub fn unpaced(lab: Topology) -> Topology {
-    for host in lab.hosts() {
-        host.ns.sysctl("ipv4/tcp_congestion_control", "reno");
-    }
-    lab
+/// Sets the congestion control of the hosts' TCP. With [`BBR`], a sender that is ahead of its pace sets a timer, and the faster
+/// the router, the more often it is. Timers are slow in virtual machines and load the router's CPUs, because the hosts run
+/// there too. So benches use [`RENO`].
+pub fn congestion_control(lab: &Topology, name: &str) -> io::Result<()> {
+    lab.hosts().iter().try_for_each(|host| host.ns.try_sysctl("ipv4/tcp_congestion_control", name))
 }
 
 /// Tells both hosts the other's MAC in place of the router's, so that frames arrive without being rewritten.
