@@ -3,6 +3,7 @@
 //! A committed result is a file of results without the details of its runs, one reading per line. The raw results stay in
 //! `target/`.
 
+mod auto;
 mod bench;
 mod external;
 mod generators;
@@ -36,7 +37,8 @@ const KEPT_DETAILS: [&str; 1] = ["less_baseline"];
 type Table = fn(&Committed) -> anyhow::Result<String>;
 
 /// The tables by the name in their markers.
-const TABLES: [(&str, Table); 14] = [
+const TABLES: [(&str, Table); 15] = [
+    ("auto", |all| auto::ratios(&all.read("auto-veth-6.18")?)),
     ("reaction", |all| Ok(reaction::markdown(&all.read("reaction-veth-6.18")?))),
     ("reaction-half", |all| Ok(reaction::markdown(&all.read("reaction-half-veth-6.18")?))),
     ("bench", |all| bench::ratios(&all.read("bench-veth-6.18")?)),
