@@ -1,4 +1,4 @@
-//! Handling of SIGINT and SIGTERM: results are kept, and nothing is left behind.
+//! Handling of SIGINT, SIGTERM and panics: results are kept, and nothing is left behind.
 
 use nix::sys::signal::{SigSet, Signal};
 use shunt_testkit::delete_namespaces_of_this_process;
@@ -18,6 +18,18 @@ static DEFERRED: AtomicBool = AtomicBool::new(false);
 static STOP: AtomicBool = AtomicBool::new(false);
 /// The signal that set `STOP`.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// Deletes the namespaces of this process when a thread panics, if a panic ends the process without dropping anything.
+/// Printing to a closed pipe panics, as in `cargo xtask demo | head`.
+pub fn clean_up_on_panic() {
+    if cfg!(panic = "abort") {
+        let report = panic::take_hook();
+        panic::set_hook(Box::new(move |why| {
+            report(why);
+            delete_namespaces_of_this_process();
+        }));
+    }
+}
 
 /// Starts a thread that waits for SIGINT and SIGTERM. On either, it calls the hook of [`before_exit`], kills what runs in
 /// the namespaces of this process, deletes them, and exits with 128 plus the signal's number. After [`stop_flag`] was called,

@@ -83,6 +83,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Command::parse();
+    interrupt::clean_up_on_panic();
     let done = interrupt::clean_up_on_signals().and_then(|()| run(command));
     match done {
         Ok(code) => interrupt::exit_status().map_or(code, ExitCode::from),

@@ -201,7 +201,7 @@ impl Drop for NetNs {
 }
 
 /// Deletes all namespaces that this process created and did not delete yet, after a SIGTERM to all processes inside.
-/// For the end by a signal, which drops nothing.
+/// For the end by a signal or by a panic that aborts, which drop nothing.
 pub fn delete_namespaces_of_this_process() {
     let middle = format!("-{}-", std::process::id());
     let Ok(entries) = fs::read_dir(DIRECTORY) else { return };
