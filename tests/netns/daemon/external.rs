@@ -297,6 +297,30 @@ fn packets_leave_at_the_rate_and_in_the_order_of_their_classes_and_changes_hold_
 }
 
 #[test]
+fn queues_apply_to_the_port_that_has_the_name_now() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = served(&lab, SELDOM_PROVED);
+    let there = Crossing::between(lab.lan(), lab.wan());
+    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload([1; 958]);
+    there.teach(&shuntd, &packet);
+    lab.router().run("ip link set r0 name lan0");
+    wait_for(PATIENCE, || shuntd.status().ports.iter().any(|port| port.name == "lan0").then_some(()))
+        .expect("the new name");
+    let set = shuntd.shunt(&["qos", "set", "lan0", "--police", "8k", "--police-burst", "5k"]);
+    assert!(set.status.success(), "{set:?}");
+    let packets = vec![packet; QUEUED];
+    wait_for(PATIENCE, || {
+        let (seen, _) = send_all(&there, &packets, Duration::from_millis(300));
+        (seen.len() < QUEUED / 2).then_some(())
+    })
+    .expect("the policer drops nothing");
+    shuntd.stop();
+}
+
+#[test]
 fn queues_of_a_port_that_the_engine_does_not_serve_are_reported_as_not_in_use() {
     if !require_root() {
         return;

@@ -49,7 +49,7 @@ struct Running {
     child: Child,
     /// It keeps the bounds of messages.
     socket: UnixDatagram,
-    /// The ports by slot.
+    /// The ports by slot, as they were at the start: a name may have changed.
     ports: BTreeMap<u8, Port>,
     ready: bool,
     /// It was told to stop, because other ports or queues are wanted.
@@ -242,10 +242,11 @@ impl Daemon {
     /// Starts the engine again if a port has more receive queues than it was told: some drivers (virtio_net) receive on further
     /// queues as soon as an XDP program is attached.
     fn serve_new_queues(&mut self) {
-        let Some(running) = &mut self.external.running else { return };
-        let grown = running.ports.values().find(|port| receive_queues(&port.name) > port.queues);
-        if let Some(port) = grown {
-            tracing::info!("external engine: starting again: {} receives on more queues now", port.name);
+        let ports = self.external.running.iter().flat_map(|running| running.ports.values());
+        let mut named = ports.map(|port| (self.name(port.ifindex), port.queues));
+        let Some((name, _)) = named.find(|(name, queues)| receive_queues(name) > *queues) else { return };
+        tracing::info!("external engine: starting again: {name} receives on more queues now");
+        if let Some(running) = &mut self.external.running {
             running.ready = false;
             running.order_stop();
         }
@@ -348,7 +349,7 @@ impl Daemon {
 
     fn send_qos(&self) {
         let Some(running) = &self.external.running else { return };
-        let named = running.ports.values().map(|port| (port.slot, port.name.clone()));
+        let named = running.ports.values().map(|port| (port.slot, self.name(port.ifindex)));
         let order = Order::Qos(queues(&self.config.qos, named));
         if let Err(error) = protocol::send(running.socket.as_fd(), &order, &[]) {
             tracing::warn!("external engine: does not take new queues: {error}");
