@@ -1,6 +1,9 @@
 //! Shunt's generator beside other generators: received 64-byte packets per second over a veth without a router.
 
-use crate::shunt::{binary, target};
+use crate::{
+    iperf::received_packets,
+    shunt::{binary, target},
+};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 use shunt_gen::{Shape, Sizes};
@@ -138,10 +141,7 @@ impl Wires {
     fn iperf(&self) -> anyhow::Result<f64> {
         let _server = self.far.spawn("iperf3 -s -1");
         self.far.try_run("for i in $(seq 50); do ss -Hltn | grep -q :5201 && break; sleep 0.1; done")?;
-        let received = || {
-            let text = self.far.try_run("cat /sys/class/net/f0/statistics/rx_packets")?;
-            Ok(text.trim().parse()?)
-        };
+        let received = || received_packets(&self.far, "f0");
         let seconds = TIME.as_secs() + 1;
         self.sending(&format!("iperf3 -c 192.0.2.2 -u -b 0 -l 18 -t {seconds}"), received)
     }

@@ -3,13 +3,13 @@
 use anyhow::Context;
 use serde::Serialize;
 use shunt_lab::iperf::{Direction, Iperf, Load, Test};
-use shunt_testkit::Host;
+use shunt_testkit::{Host, NetNs};
 use std::{sync::atomic::AtomicBool, time::Duration};
 
 /// The data that a router forwarded in a test.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Arrived {
-    /// Goodput in bit/s. Datagrams for which the receiving socket had no room count, since the router has forwarded them.
+    /// Goodput in bit/s. Includes datagrams that the receiving socket dropped for lack of room: the router has forwarded them.
     pub bits_per_second: f64,
     /// Datagrams, or TCP segments of a full MTU, per second.
     pub packets_per_second: f64,
@@ -31,14 +31,14 @@ pub fn run(
 ) -> anyhow::Result<Arrived> {
     let seconds = duration.as_secs_f64().ceil() as u32;
     let to = if v6 { server.v6.into() } else { server.v4.into() };
-    let receiver = server;
+    let received = || received_packets(&server.ns, server.nic);
     let (client, server) = (&client.ns, &server.ns);
     let direction = Direction::Forward;
     let test = Test { client, server, to, load, streams, direction, rate_bps: None, seconds };
-    let before = packets_of(receiver)?;
+    let before = received()?;
     let arrived = Iperf::find()?.run(&test, &AtomicBool::new(false), &mut |_| {})?;
     let arrived = arrived.and_then(|ways| ways.first().copied()).context("iperf3 was stopped")?;
-    let packets = packets_of(receiver)? - before;
+    let packets = received()? - before;
     let seconds = arrived.seconds;
     let (bits_per_second, packets_per_second) = match load {
         Load::Tcp => (arrived.bits_per_second, arrived.bits_per_second / 8.0 / SEGMENT_BYTES),
@@ -47,8 +47,8 @@ pub fn run(
     Ok(Arrived { bits_per_second, packets_per_second, seconds })
 }
 
-/// Number of packets that the NIC of a host has received.
-fn packets_of(host: &Host) -> anyhow::Result<u64> {
-    let text = host.ns.try_run(&format!("cat /sys/class/net/{}/statistics/rx_packets", host.nic))?;
-    text.trim().parse().with_context(|| format!("rx_packets of {}: `{text}`", host.nic))
+/// Number of packets that a device has received.
+pub fn received_packets(ns: &NetNs, ifname: &str) -> anyhow::Result<u64> {
+    let text = ns.try_run(&format!("cat /sys/class/net/{ifname}/statistics/rx_packets"))?;
+    text.trim().parse().with_context(|| format!("rx_packets of {ifname}: `{text}`"))
 }
