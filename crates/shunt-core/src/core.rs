@@ -275,7 +275,7 @@ impl Core {
                 steps.move_epoch(cause, Scope::Everything);
             }
         }
-        self.network.keep_faults(before);
+        self.network.keep_findings(before);
         self.refused.clear();
         steps.replan = true;
         if self.ruleset.is_new() {
@@ -409,6 +409,7 @@ impl Core {
         );
         self.surveys.set_ports(now, &self.choice.surveyed(&self.network, &want));
         self.choice.apply_surveys(&self.network, &self.surveys, &mut want);
+        ports::await_targets(&self.network, &mut want);
         let gone: Vec<u32> =
             self.ports.keys().copied().filter(|ifindex| !want.contains_key(ifindex)).collect();
         if !gone.is_empty() {

@@ -284,6 +284,11 @@ pub enum Event {
         /// Frames in several buffers can be redirected to the device.
         target_frags: bool,
     },
+    /// The NIC merges received packets before Linux sees them (`rx-gro-hw`). Reported at the start, while it does.
+    HardwareGro {
+        /// The ifindex of the device.
+        ifindex: u32,
+    },
     /// The driver of a device refused frames that XDP redirected to it.
     TxError {
         /// The ifindex of the device.

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
     use crate::{
         Action, Cause, Choice, Core, Event, ExternalState,
-        core::tests::{link, router, started},
+        core::tests::{address, link, native, router, started},
     };
     use shunt_api::{Engine, EngineChoice};
     use std::collections::{BTreeMap, BTreeSet};
@@ -102,10 +102,11 @@ mod tests {
     #[test]
     fn other_ports_keep_their_engine_beside_those_that_are_named() {
         let choice = Choice { external_ports: vec!["r0".to_owned()], ..Choice::default() };
-        let (mut core, now) = started(choice, router());
+        let third = [Event::Link(link(3, "r2")), address(3, "198.18.1.1"), native(3)];
+        let (mut core, now) = started(choice, router().into_iter().chain(third).collect());
         core.handle(now, serving(&[1]));
         let engines: Vec<Engine> = ports(&core).into_iter().map(|(engine, ..)| engine).collect();
-        assert_eq!(engines, [Engine::External, Engine::Xdp]);
+        assert_eq!(engines, [Engine::External, Engine::Xdp, Engine::Xdp]);
         assert!(core.ports().all(|(_, view)| view.setting.xdp_in));
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Network {
     egress_filters: BTreeSet<(u32, String)>,
     ingress_filters: BTreeSet<(u32, String)>,
     pub(crate) xdp: BTreeMap<u32, Xdp>,
+    /// NICs that merge received packets before Linux sees them, or did before an XDP program was attached.
+    pub(crate) hardware_gro: BTreeSet<u32>,
     /// Devices whose driver refused redirected frames, with the driver's error. An entry stays until the device changes.
     pub(crate) tx_errors: BTreeMap<u32, String>,
     /// Devices whose driver refused Shunt's XDP program, with the driver's error. An entry stays until the device changes.
@@ -121,6 +123,10 @@ impl Network {
                     self.tx_errors.remove(ifindex);
                     self.needs_plan = true;
                 }
+                None
+            }
+            Event::HardwareGro { ifindex } => {
+                self.needs_plan |= self.hardware_gro.insert(*ifindex);
                 None
             }
             Event::TxError { ifindex, error } => {
@@ -216,6 +222,7 @@ impl Network {
         self.egress_filters.retain(|(on, _)| *on != ifindex);
         self.ingress_filters.retain(|(on, _)| *on != ifindex);
         self.xdp.remove(&ifindex);
+        self.hardware_gro.remove(&ifindex);
         self.forget_faults(ifindex);
         let link = self.links.remove(&ifindex)?;
         self.unrelate(&link);
@@ -230,8 +237,11 @@ impl Network {
         self.no_targets.remove(&ifindex);
     }
 
-    /// Takes over what was wrong with the XDP of devices that have not changed since an earlier state.
-    pub(crate) fn keep_faults(&mut self, before: Self) {
+    /// Takes over what a new dump does not show: what was wrong with the XDP of devices that have not changed since an
+    /// earlier state, and which NICs would merge packets without an XDP program.
+    pub(crate) fn keep_findings(&mut self, before: Self) {
+        let has_program = |ifindex: &u32| self.links.get(ifindex).is_some_and(|link| link.xdp_prog.is_some());
+        self.hardware_gro.extend(before.hardware_gro.iter().copied().filter(has_program));
         let is_like = |ifindex: &u32| {
             let links = before.links.get(ifindex).zip(self.links.get(ifindex));
             links.is_some_and(|(then, now)| now.is_like(then))

@@ -3,7 +3,7 @@
 use crate::{
     Bridged, ExternalState, Link, PortSetting, Program, external,
     network::{Network, Xdp},
-    survey::{Copies, Received, Surveys},
+    survey::{Driver, Received, Surveys},
 };
 use shunt_api::{CaptureChoice, Engine, EngineChoice, FilterHook, PortFilter};
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,8 +72,55 @@ fn is_virtual(link: &Link) -> bool {
     matches!(link.bus.as_deref(), None | Some("virtio" | "xen"))
 }
 
-fn copies(link: &Link) -> Copies {
-    if matches!(link.kind.as_deref(), Some("veth" | "tun")) { Copies::Yes } else { Copies::No }
+fn driver(link: &Link) -> Driver {
+    match link.kind.as_deref() {
+        Some("veth" | "tun") => Driver::Copies,
+        _ if is_virtual(link) => Driver::Guest,
+        _ => Driver::Nic,
+    }
+}
+
+/// The ports where the program would neither redirect to another port nor let another port redirect to this one. Reviews do
+/// not count, because they pass.
+fn idle_ports(surveys: &Surveys, plan: &BTreeMap<u32, PortView>) -> BTreeSet<u32> {
+    let takes = |ifindex: u32| surveys.received(ifindex).is_none_or(Received::is_frames);
+    let ports = |is: &dyn Fn(u32, &PortSetting) -> bool| -> BTreeSet<u32> {
+        let all = plan.iter().map(|(ifindex, view)| (*ifindex, &view.setting));
+        all.filter(|(ifindex, setting)| is(*ifindex, setting)).map(|(ifindex, _)| ifindex).collect()
+    };
+    let mut receive =
+        ports(&|ifindex, setting| setting.xdp_in && setting.engine != Engine::External && takes(ifindex));
+    let mut send = ports(&|ifindex, setting| {
+        setting.engine == Engine::Xdp && (takes(ifindex) || !surveys.needs_program(ifindex))
+    });
+    let mut idle = BTreeSet::new();
+    if plan.len() == 1 {
+        // A port may redirect to itself.
+        return idle;
+    }
+    let others = |of: &BTreeSet<u32>, port: u32| of.iter().any(|other| *other != port);
+    while let Some(port) = receive.iter().copied().find(|port| {
+        let is_target = send.contains(port) && surveys.needs_program(*port) && others(&receive, *port);
+        !others(&send, *port) && !is_target
+    }) {
+        receive.remove(&port);
+        if surveys.needs_program(port) {
+            send.remove(&port);
+        }
+        idle.insert(port);
+    }
+    idle
+}
+
+/// Takes ports that do not accept redirected frames yet for ports that use tc. Some drivers accept them only while an XDP
+/// program is attached: the plan attaches it, and the kernel reports if that changes anything.
+pub(crate) fn await_targets(network: &Network, plan: &mut BTreeMap<u32, PortView>) {
+    let accepts = |ifindex: &u32| network.xdp.get(ifindex).is_none_or(|xdp| xdp.target);
+    let waiting = plan.iter_mut().filter(|(ifindex, _)| !accepts(ifindex)).map(|(_, view)| view);
+    for view in waiting.filter(|view| view.setting.engine == Engine::Xdp) {
+        view.setting.engine = Engine::Tc;
+        view.reason = "its driver does not accept redirected frames yet".to_owned();
+    }
 }
 
 impl Choice {
@@ -159,28 +206,19 @@ impl Choice {
         (Engine::Xdp, "native XDP, and no qdisc that shapes or classifies".to_owned())
     }
 
-    /// Takes a port that does not accept redirected frames yet for one that uses tc. Some drivers accept them only while
-    /// an XDP program is attached: `plan` attaches it, and the kernel reports if that changes anything.
-    fn now(network: &Network, link: &Link, engine: Engine, reason: String) -> (Engine, String) {
-        match network.xdp.get(&link.ifindex) {
-            Some(Xdp { target: false, .. }) if engine == Engine::Xdp => {
-                (Engine::Tc, "its driver does not accept redirected frames yet".to_owned())
-            }
-            _ => (engine, reason),
-        }
-    }
-
-    /// The virtual ports on which XDP would run. Whether it pays there depends on the packets that they receive.
+    /// The ports on which XDP would run, but pays only for some of the packets that they may receive: those of virtual
+    /// devices, and of NICs that merge packets.
     pub(crate) fn surveyed(
         &self,
         network: &Network,
         plan: &BTreeMap<u32, PortView>,
-    ) -> BTreeMap<u32, Copies> {
+    ) -> BTreeMap<u32, Driver> {
         let auto = self.engine == EngineChoice::Auto;
         let is_external = |view: &PortView| view.setting.engine == Engine::External;
         let runs = plan.iter().filter(|(_, view)| auto && view.setting.xdp_in && !is_external(view));
         let links = runs.filter_map(|(ifindex, _)| network.links.get(ifindex));
-        links.filter(|link| is_virtual(link)).map(|link| (link.ifindex, copies(link))).collect()
+        let depends = |link: &&Link| is_virtual(link) || network.hardware_gro.contains(&link.ifindex);
+        links.filter(depends).map(|link| (link.ifindex, driver(link))).collect()
     }
 
     /// Takes XDP off the ports where it does not pay. If it runs on no port, all packets leave through tc.
@@ -190,13 +228,21 @@ impl Choice {
         surveys: &Surveys,
         plan: &mut BTreeMap<u32, PortView>,
     ) {
-        let name = |ifindex: &u32| network.links.get(ifindex).map_or("", |link| link.name.as_str());
-        let reasons: BTreeMap<u32, String> = plan
-            .keys()
-            .filter_map(|ifindex| Some((*ifindex, surveys.received(*ifindex)?.reason(name(ifindex)))))
-            .collect();
+        let name = |ifindex: u32| network.links.get(&ifindex).map_or("", |link| link.name.as_str());
+        let reason = |ifindex: &u32| surveys.reason(*ifindex, name(*ifindex));
+        let reasons: Vec<String> = plan.keys().filter_map(reason).collect();
+        let is_auto = self.engine == EngineChoice::Auto;
+        let idle = if is_auto { idle_ports(surveys, plan) } else { BTreeSet::new() };
         for (ifindex, view) in plan.iter_mut() {
-            view.setting.xdp_in &= surveys.allows(*ifindex) != Some(false);
+            let is_idle = idle.contains(ifindex);
+            view.setting.xdp_in &= surveys.allows_program(*ifindex) != Some(false) && !is_idle;
+            let is_target = surveys.allows_redirects(*ifindex) != Some(false)
+                && !(is_idle && surveys.needs_program(*ifindex));
+            if view.setting.engine == Engine::Xdp && !is_target {
+                view.setting.engine = Engine::Tc;
+                let why = is_idle.then(|| "no other port uses XDP".to_owned());
+                view.reason = why.into_iter().chain(reasons.clone()).collect::<Vec<_>>().join("; ");
+            }
         }
         let pays = |(ifindex, view): (&u32, &PortView)| {
             view.setting.xdp_in && view.setting.engine != Engine::External
@@ -206,10 +252,9 @@ impl Choice {
         for view in plan.values_mut().filter(|view| view.setting.engine == Engine::Xdp) {
             if !pays {
                 view.setting.engine = Engine::Tc;
-                view.reason = reasons.values().cloned().collect::<Vec<_>>().join("; ");
+                view.reason = reasons.join("; ");
             } else if !reasons.is_empty() {
-                let all: Vec<_> = reasons.values().cloned().collect();
-                view.reason = format!("{}; {}", view.reason, all.join("; "));
+                view.reason = format!("{}; {}", view.reason, reasons.join("; "));
             }
         }
     }
@@ -244,7 +289,6 @@ impl Choice {
             .map(|link| {
                 let (engine, reason) = self.engine(network, link, external, ours);
                 wants_xdp |= engine == Engine::Xdp;
-                let (engine, reason) = Self::now(network, link, engine, reason);
                 let filters = network.filters(link.ifindex, programs);
                 let on = |hook| filters.iter().any(|filter| filter.hook == hook);
                 let setting = PortSetting {

@@ -4,6 +4,8 @@
 //! only for XDP frames, which another XDP program has redirected to the device. The data plane counts the kinds of
 //! packets while a survey runs; these are short. Where XDP runs already, packets cannot be told apart, so XDP is taken
 //! off the port during a review; tc forwards the same flows meanwhile.
+//!
+//! Drivers that merge packets before Linux sees them (virtio, Xen, some NICs) receive either frames or aggregates.
 
 use crate::SurveyCounts;
 use std::{
@@ -38,20 +40,22 @@ pub(crate) enum Received {
     Aggregates(SurveyCounts),
 }
 
-/// How native XDP treats packets that are not XDP frames.
+/// What native XDP of a driver does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Copies {
-    /// The driver copies them (veth, tap). XDP can be taken off the port for a review.
-    Yes,
-    /// All packets come from the driver's own buffers (virtio, Xen). Without a program, the driver accepts no redirected
-    /// frames, so there are no reviews.
-    No,
+pub(crate) enum Driver {
+    /// Copies packets of sockets (veth, tap), and accepts redirected frames without a program.
+    Copies,
+    /// Takes all packets from its own buffers, and accepts redirected frames only while a program is attached (virtio,
+    /// Xen).
+    Guest,
+    /// As a guest's, but there is no review, because attaching a program may reset the link of a NIC.
+    Nic,
 }
 
 /// The result of the surveys of one port.
 #[derive(Debug)]
 struct PortSurvey {
-    copies: Copies,
+    driver: Driver,
     received: Received,
     /// Number of surveys in a row that have found XDP frames while `received` says otherwise.
     agreeing: u32,
@@ -63,6 +67,8 @@ struct PortSurvey {
 #[derive(Debug)]
 struct Running {
     since: Instant,
+    /// Whether the program is still attached, while other ports cease to redirect frames to this one.
+    leaving: bool,
     /// The counts when the survey began; `None` until they have been read.
     base: Option<SurveyCounts>,
 }
@@ -110,10 +116,10 @@ impl Received {
 
 impl Surveys {
     /// Sets the ports to survey. Others are forgotten.
-    pub(crate) fn set_ports(&mut self, now: Instant, ports: &BTreeMap<u32, Copies>) {
-        self.ports.retain(|ifindex, port| ports.get(ifindex) == Some(&port.copies));
-        for (ifindex, copies) in ports {
-            self.ports.entry(*ifindex).or_insert_with(|| PortSurvey::new(now, *copies));
+    pub(crate) fn set_ports(&mut self, now: Instant, ports: &BTreeMap<u32, Driver>) {
+        self.ports.retain(|ifindex, port| ports.get(ifindex) == Some(&port.driver));
+        for (ifindex, driver) in ports {
+            self.ports.entry(*ifindex).or_insert_with(|| PortSurvey::new(now, *driver));
         }
     }
 
@@ -122,9 +128,33 @@ impl Surveys {
         self.ports.get(&ifindex).map(|port| port.received)
     }
 
-    /// Whether XDP may run on a port now; `None` if the port is not surveyed.
-    pub(crate) fn allows(&self, ifindex: u32) -> Option<bool> {
-        self.ports.get(&ifindex).map(|port| port.received.is_frames() && port.running.is_none())
+    /// The reason why XDP does or does not run on a port, as part of a sentence; `None` if the port is not surveyed.
+    pub(crate) fn reason(&self, ifindex: u32, name: &str) -> Option<String> {
+        self.ports.get(&ifindex).map(|port| match port.running {
+            Some(_) if port.received.is_frames() => {
+                format!("XDP pauses on {name} while its packets are counted")
+            }
+            _ => port.received.reason(name),
+        })
+    }
+
+    /// Whether the XDP program may be attached to a port now; `None` if the port is not surveyed.
+    pub(crate) fn allows_program(&self, ifindex: u32) -> Option<bool> {
+        let is_attached = |port: &PortSurvey| port.running.as_ref().is_none_or(|running| running.leaving);
+        self.ports.get(&ifindex).map(|port| port.received.is_frames() && is_attached(port))
+    }
+
+    /// Whether frames may be redirected to a port now; `None` if the port is not surveyed.
+    pub(crate) fn allows_redirects(&self, ifindex: u32) -> Option<bool> {
+        self.ports.get(&ifindex).map(|port| match port.driver {
+            Driver::Copies => true,
+            Driver::Guest | Driver::Nic => port.received.is_frames() && port.running.is_none(),
+        })
+    }
+
+    /// Whether a port accepts redirected frames only while the program is attached.
+    pub(crate) fn needs_program(&self, ifindex: u32) -> bool {
+        self.ports.get(&ifindex).is_none_or(|port| port.driver != Driver::Copies)
     }
 
     /// Whether a survey runs on any port.
@@ -133,19 +163,29 @@ impl Surveys {
     }
 
     /// Begins surveys that are due and ends reviews that have taken too long. Returns whether ports must be planned
-    /// again.
+    /// again. Drivers that accept frames only with a program attached are reviewed together, because none can be reached
+    /// by XDP meanwhile.
     pub(crate) fn tick(&mut self, now: Instant) -> bool {
+        let in_use = |port: &PortSurvey| port.driver == Driver::Guest && port.received.is_frames();
+        let guests_due =
+            self.ports.values().any(|port| in_use(port) && port.running.is_none() && now >= port.due);
         let mut changed = false;
         for port in self.ports.values_mut() {
-            match &port.running {
-                Some(running) if port.received.is_frames() && now - running.since >= REVIEW_TIME => {
+            let (is_due, reviews) =
+                (now >= port.due || guests_due && in_use(port), port.received.is_frames());
+            match &mut port.running {
+                Some(running) if running.leaving => {
+                    *running = Running { since: now, leaving: false, base: None };
+                    changed = true;
+                }
+                Some(running) if reviews && now - running.since >= REVIEW_TIME => {
                     port.end(now);
                     changed = true;
                 }
-                None if port.received.is_frames() && port.copies == Copies::No => {}
-                None if now >= port.due => {
-                    port.running = Some(Running { since: now, base: None });
-                    changed |= port.received.is_frames();
+                None if reviews && port.driver == Driver::Nic => {}
+                None if is_due => {
+                    port.running = Some(Running { since: now, leaving: in_use(port), base: None });
+                    changed |= reviews;
                 }
                 _ => {}
             }
@@ -166,9 +206,9 @@ impl Surveys {
 }
 
 impl PortSurvey {
-    fn new(now: Instant, copies: Copies) -> Self {
+    fn new(now: Instant, driver: Driver) -> Self {
         Self {
-            copies,
+            driver,
             received: Received::Unknown,
             agreeing: 0,
             running: None,
@@ -178,7 +218,7 @@ impl PortSurvey {
     }
 
     fn counted(&mut self, now: Instant, counts: SurveyCounts) -> bool {
-        let Some(running) = &mut self.running else { return false };
+        let Some(running) = self.running.as_mut().filter(|running| !running.leaving) else { return false };
         // The counts begin anew if the port was detached meanwhile.
         let base = match running.base {
             Some(base) if base.packets <= counts.packets => base,
@@ -187,9 +227,9 @@ impl PortSurvey {
         let counts = SurveyCounts {
             packets: counts.packets - base.packets,
             aggregated: counts.aggregated.saturating_sub(base.aggregated),
-            copied: match self.copies {
-                Copies::Yes => counts.copied.saturating_sub(base.copied),
-                Copies::No => 0,
+            copied: match self.driver {
+                Driver::Copies => counts.copied.saturating_sub(base.copied),
+                Driver::Guest | Driver::Nic => 0,
             },
         };
         if counts.packets < ENOUGH {
@@ -241,7 +281,7 @@ mod tests {
         fn new() -> Self {
             let now = Instant::now();
             let mut surveys = Surveys::default();
-            surveys.set_ports(now, &BTreeMap::from([(PORT, Copies::Yes)]));
+            surveys.set_ports(now, &BTreeMap::from([(PORT, Driver::Copies)]));
             Self { surveys, now, counts: SurveyCounts::default() }
         }
 
@@ -260,7 +300,7 @@ mod tests {
         /// The number of ticks until XDP may run, or may not, on the port.
         fn ticks_until(&mut self, allowed: bool, packets: u64, aggregated: u64, copied: u64) -> usize {
             let mut ticks = 0;
-            while self.surveys.allows(PORT) != Some(allowed) {
+            while self.surveys.allows_program(PORT) != Some(allowed) {
                 self.tick(packets, aggregated, copied);
                 ticks += 1;
                 assert!(ticks < 10_000, "never {allowed}: {:?}", self.surveys);
@@ -277,7 +317,7 @@ mod tests {
             rig.tick(100, aggregated, copied);
             assert_eq!(rig.surveys.received(PORT), Some(Received::Unknown));
             rig.tick(0, 0, 0);
-            assert_eq!(rig.surveys.allows(PORT), Some(allowed), "{aggregated} {copied}");
+            assert_eq!(rig.surveys.allows_program(PORT), Some(allowed), "{aggregated} {copied}");
         }
     }
 
@@ -299,7 +339,7 @@ mod tests {
         let mut rig = Rig::new();
         rig.tick(100, 0, 0);
         rig.tick(0, 0, 0);
-        assert_eq!(rig.surveys.allows(PORT), Some(true));
+        assert_eq!(rig.surveys.allows_program(PORT), Some(true));
         rig.ticks_until(false, 0, 0, 0);
         assert!(rig.ticks_until(true, 0, 0, 0) <= 5, "a review ends after two seconds");
         let mut gaps = Vec::new();
@@ -311,15 +351,30 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_with_buffers_of_its_own_is_left_to_tc_for_aggregates_only_and_never_reviewed() {
-        for (aggregated, allowed) in [(0, true), (60, false)] {
+    fn a_driver_with_buffers_of_its_own_is_left_to_tc_for_aggregates_only() {
+        for (driver, aggregated, allowed) in [
+            (Driver::Guest, 0, true),
+            (Driver::Guest, 60, false),
+            (Driver::Nic, 0, true),
+            (Driver::Nic, 60, false),
+        ] {
             let mut rig = Rig::new();
-            rig.surveys.set_ports(rig.now, &BTreeMap::from([(PORT, Copies::No)]));
+            rig.surveys.set_ports(rig.now, &BTreeMap::from([(PORT, driver)]));
             rig.tick(100, aggregated, 100 - aggregated);
             rig.tick(0, 0, 0);
-            assert_eq!(rig.surveys.allows(PORT), Some(allowed));
-            (0..1000).for_each(|_| rig.tick(0, 0, 0));
-            assert_eq!(rig.surveys.allows(PORT), Some(allowed));
+            assert_eq!(rig.surveys.allows_program(PORT), Some(allowed));
+        }
+    }
+
+    #[test]
+    fn a_nic_on_which_xdp_runs_is_never_reviewed() {
+        let mut rig = Rig::new();
+        rig.surveys.set_ports(rig.now, &BTreeMap::from([(PORT, Driver::Nic)]));
+        rig.tick(100, 0, 0);
+        rig.tick(0, 0, 0);
+        for _ in 0..1000 {
+            assert_eq!(rig.surveys.allows_program(PORT), Some(true));
+            rig.tick(100, 100, 0);
         }
     }
 }

@@ -9,8 +9,10 @@ mod answers;
 mod clsact;
 mod conntrack;
 mod error;
+mod ethtool;
 #[doc(hidden)]
 pub mod fuzz;
+mod generic_netlink;
 mod legacy_iptables;
 mod linux;
 mod netdev;

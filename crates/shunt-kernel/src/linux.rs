@@ -3,6 +3,7 @@
 use crate::{
     ConntrackTimeouts, Error, Forwarding, Liberal, XdpSupport,
     conntrack::Conntrack,
+    ethtool::Ethtool,
     netdev::Netdev,
     netlink_channel::Channel,
     netlink_message::{AF_UNSPEC, Message},
@@ -20,6 +21,7 @@ pub struct Linux {
     pub(crate) route: Channel,
     generic: Channel,
     netdev: Option<Netdev>,
+    ethtool: Option<Ethtool>,
     /// Opened when first needed: the kernel may lack netfilter.
     conntrack: Option<Conntrack>,
     packet_sockets: Option<PacketSockets>,
@@ -35,13 +37,14 @@ impl Linux {
         Ok(Self {
             route: Channel::open(NETLINK_ROUTE, "NETLINK_ROUTE")?,
             netdev: Netdev::find(&mut generic)?,
+            ethtool: Ethtool::find(&mut generic)?,
             generic,
             conntrack: None,
             packet_sockets: None,
         })
     }
 
-    /// Reads the present state as events: links, XDP features, addresses, neighbours, qdiscs, and one [`Event::Filter`]
+    /// Reads the present state as events: links, XDP features, offloads of NICs, addresses, neighbours, qdiscs, and one [`Event::Filter`]
     /// for each device, direction and kind of tc filter. A link comes before everything that belongs to it.
     ///
     /// # Errors
@@ -51,6 +54,8 @@ impl Linux {
         if let Some(netdev) = self.netdev {
             events.extend(netdev.dump(&mut self.generic)?);
         }
+        let merging = self.merging(&events);
+        events.extend(merging);
         events.extend(self.table("RTM_GETADDR", rtnetlink::RTM_GETADDR, &[AF_UNSPEC; 8])?);
         events.extend(self.table("RTM_GETNEIGH", rtnetlink::RTM_GETNEIGH, &[AF_UNSPEC; 12])?);
         let qdiscs = self.table("RTM_GETQDISC", rtnetlink::RTM_GETQDISC, &[AF_UNSPEC; 20])?;
@@ -141,6 +146,19 @@ impl Linux {
     pub fn correct(&mut self, due: &[Correction], later: &[Correction]) -> Result<(), Error> {
         let timeouts = self.conntrack_timeouts()?;
         self.conntrack()?.correct(due, later, timeouts)
+    }
+
+    /// The NICs among these links that merge packets before Linux sees them.
+    fn merging(&mut self, links: &[Event]) -> Vec<Event> {
+        let Some(ethtool) = self.ethtool else { return Vec::new() };
+        let nics = links.iter().filter_map(|event| match event {
+            Event::Link(link) if link.bus.is_some() => Some(link.ifindex),
+            _ => None,
+        });
+        // An error means that the device has gone.
+        nics.filter(|ifindex| ethtool.hardware_gro(&mut self.generic, *ifindex).unwrap_or(false))
+            .map(|ifindex| Event::HardwareGro { ifindex })
+            .collect()
     }
 
     fn table(&mut self, request: &'static str, kind: u16, fixed: &[u8]) -> Result<Vec<Event>, Error> {

@@ -1,19 +1,12 @@
-//! The generic netlink family `netdev`: finds the family and reads the XDP features of devices.
+//! The generic netlink family `netdev`: reads the XDP features of devices.
 
 use crate::{
     Error, XdpSupport,
+    generic_netlink::{Family, HEADER_BYTES},
     netlink_channel::Channel,
     netlink_message::{Attrs, Message},
 };
 use shunt_core::Event;
-
-const GENL_ID_CTRL: u16 = 16;
-const CTRL_CMD_GETFAMILY: u8 = 3;
-const CTRL_ATTR_FAMILY_ID: u16 = 1;
-const CTRL_ATTR_FAMILY_NAME: u16 = 2;
-const CTRL_ATTR_MCAST_GROUPS: u16 = 7;
-const CTRL_ATTR_MCAST_GRP_NAME: u16 = 1;
-const CTRL_ATTR_MCAST_GRP_ID: u16 = 2;
 
 const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_CMD_DEV_ADD_NTF: u8 = 2;
@@ -28,8 +21,6 @@ const ACT_NDO_XMIT: u64 = 4;
 const ACT_XSK_ZEROCOPY: u64 = 8;
 const ACT_NDO_XMIT_SG: u64 = 64;
 
-const HEADER_BYTES: usize = 4;
-
 /// The `netdev` family (Linux 6.3, commit d3d854fd6a1d).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Netdev {
@@ -42,26 +33,8 @@ pub(crate) struct Netdev {
 impl Netdev {
     /// Looks the family up; `None` if the kernel does not have it.
     pub fn find(channel: &mut Channel) -> Result<Option<Self>, Error> {
-        let found =
-            channel.request("genl family netdev", GENL_ID_CTRL, &[CTRL_CMD_GETFAMILY, 1, 0, 0], |batch| {
-                batch.put(CTRL_ATTR_FAMILY_NAME, b"netdev\0");
-            });
-        let answers = match found {
-            Ok(answers) => answers,
-            Err(Error::Refused { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(None);
-            }
-            Err(e) => return Err(e),
-        };
-        Ok(answers.iter().find_map(|answer| {
-            let attrs = Attrs::after(&answer.payload, HEADER_BYTES);
-            let mgmt = attrs.nested(CTRL_ATTR_MCAST_GROUPS).into_iter().find_map(|(_, group)| {
-                let group = Attrs::new(group);
-                (group.text(CTRL_ATTR_MCAST_GRP_NAME)? == "mgmt")
-                    .then(|| group.u32(CTRL_ATTR_MCAST_GRP_ID))?
-            })?;
-            Some(Self { family: attrs.u16(CTRL_ATTR_FAMILY_ID)?, mgmt })
-        }))
+        let found = Family::find(channel, "netdev", "genl family netdev")?;
+        Ok(found.and_then(|found| Some(Self { family: found.number()?, mgmt: found.group("mgmt")? })))
     }
 
     pub fn features(self, channel: &mut Channel, ifindex: u32) -> Result<XdpSupport, Error> {

@@ -8,7 +8,7 @@ mod programs;
 mod qdiscs;
 
 use super::*;
-use crate::{Bridged, Connection, Link, PortSetting, Program, Qdisc, Source};
+use crate::{Bridged, Connection, Link, PortSetting, Program, Qdisc, Source, SurveyCounts};
 use shunt_api::{Engine, EngineChoice, FilterHook, PortFilter};
 use shunt_wire::Mac;
 use std::net::IpAddr;
@@ -36,7 +36,7 @@ pub(crate) fn address(ifindex: u32, addr: &str) -> Event {
     Event::Address { ifindex, addr: addr.parse().unwrap(), prefix: 24 }
 }
 
-fn native(ifindex: u32) -> Event {
+pub(crate) fn native(ifindex: u32) -> Event {
     Event::XdpFeatures { ifindex, native: true, target: true, target_frags: true }
 }
 

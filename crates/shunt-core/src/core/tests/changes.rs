@@ -64,6 +64,7 @@ fn a_port_that_is_removed_is_detached_and_a_new_one_is_attached() {
     assert_eq!(gone[0], Action::MoveEpoch(Cause::Link));
     assert!(gone.contains(&Action::Detach { ifindex: 2 }));
     assert_eq!(changes(&mut core, now, Event::Link(link(9, "r9"))), []);
+    assert_eq!(changes(&mut core, now, native(9)), []);
     let added = changes(&mut core, now, address(9, "10.9.0.1"));
     assert!(matches!(added.as_slice(), [Action::MoveEpoch(_), Action::Attach(s)] if s.ifindex == 9));
 }

@@ -146,3 +146,107 @@ fn a_port_with_another_xdp_program_uses_tc() {
     assert!(!r0.setting.xdp_in && r0.setting.engine == Engine::Tc);
     assert_eq!(changes(&mut core, now, Event::Link(Link { xdp_prog: Some(77), ..link(2, "r1") })), []);
 }
+
+#[test]
+fn the_program_is_not_attached_where_it_has_nowhere_to_redirect_to() {
+    let (mut core, now) = started(Choice::default(), router());
+    changes(&mut core, now, Event::Qdisc(qdisc(2, "cake", 1)));
+    assert!(core.ports().all(|(_, view)| view.setting.xdp_in), "r1 redirects to r0");
+    let without = Event::XdpFeatures { ifindex: 2, native: false, target: false, target_frags: false };
+    changes(&mut core, now, without);
+    let left_alone = |view: &PortView| !view.setting.xdp_in && view.setting.engine == Engine::Tc;
+    assert!(core.ports().all(|(_, view)| left_alone(view)));
+    assert_eq!(core.ports().next().unwrap().1.reason, "no other port uses XDP");
+    let (core, _) = started(
+        Choice { engine: EngineChoice::Xdp, ..Choice::default() },
+        router().into_iter().take(5).collect(),
+    );
+    assert!(core.ports().next().unwrap().1.setting.xdp_in, "chosen by configuration");
+}
+
+/// A router whose drivers have buffers of their own and accept redirected frames only while a program is attached.
+struct Guest {
+    core: Core,
+    now: Instant,
+    counts: BTreeMap<u32, SurveyCounts>,
+}
+
+impl Guest {
+    fn new() -> Self {
+        let on_virtio = |event| match event {
+            Event::Link(link) => Event::Link(Link { bus: Some("virtio".to_owned()), ..link }),
+            Event::XdpFeatures { ifindex, .. } => Self::features(ifindex, false),
+            event => event,
+        };
+        let (core, now) = started(Choice::default(), router().into_iter().map(on_virtio).collect());
+        Self { core, now, counts: BTreeMap::new() }
+    }
+
+    fn features(ifindex: u32, target: bool) -> Event {
+        Event::XdpFeatures { ifindex, native: true, target, target_frags: true }
+    }
+
+    /// Half a second, in which each port receives a hundred packets, so many of them in aggregates.
+    fn tick(&mut self, aggregated: [u64; 2]) -> [(Engine, bool); 2] {
+        self.now += Duration::from_millis(500);
+        let mut actions = self.core.handle(self.now, Event::Tick);
+        if actions.contains(&Action::FindSurveyed) {
+            actions.extend(self.core.handle(self.now, Event::Surveyed(self.counts.clone())));
+        }
+        for (ifindex, aggregated) in [1, 2].into_iter().zip(aggregated) {
+            let counts = self.counts.entry(ifindex).or_default();
+            counts.packets += 100;
+            counts.aggregated += aggregated;
+            counts.copied += 100;
+        }
+        for action in actions {
+            if let Action::Set(setting) = action {
+                self.core.handle(self.now, Self::features(setting.ifindex, setting.xdp_in));
+            }
+        }
+        let mut settings = self.core.ports().map(|(_, view)| (view.setting.engine, view.setting.xdp_in));
+        [settings.next().unwrap(), settings.next().unwrap()]
+    }
+
+    fn ticks(&mut self, count: usize, aggregated: [u64; 2]) -> Vec<[(Engine, bool); 2]> {
+        let mut seen: Vec<_> = (0..count).map(|_| self.tick(aggregated)).collect();
+        seen.dedup();
+        seen
+    }
+}
+
+const BY_XDP: (Engine, bool) = (Engine::Xdp, true);
+const BY_TC: (Engine, bool) = (Engine::Tc, false);
+
+#[test]
+fn a_guest_uses_xdp_while_its_ports_receive_frames() {
+    let mut guest = Guest::new();
+    assert_eq!(guest.ticks(20, [0, 0]), [[BY_TC; 2], [BY_XDP; 2]]);
+    // No frame may be redirected to a port whose program is about to go.
+    let review = [[BY_XDP; 2], [(Engine::Tc, true); 2], [BY_TC; 2], [BY_XDP; 2]];
+    assert_eq!(guest.ticks(140, [0, 0]), review);
+    let mut ends = guest.ticks(300, [100, 0]);
+    assert_eq!(ends.pop(), Some([BY_TC; 2]), "one port alone has nowhere to redirect to");
+    assert_eq!(ends, [[BY_XDP; 2], [(Engine::Tc, true); 2]]);
+    assert_eq!(guest.ticks(30, [0, 0]), [[BY_TC; 2], [BY_XDP; 2]]);
+}
+
+#[test]
+fn a_nic_that_merges_packets_uses_xdp_only_if_it_receives_frames() {
+    for (aggregated, expected) in [(0, BY_XDP), (100, BY_TC)] {
+        let merging = [1, 2].map(|ifindex| Event::HardwareGro { ifindex });
+        let state = router().into_iter().chain(merging).collect();
+        let (core, now) = started(Choice::default(), state);
+        let mut router_of_nics = Guest { core, now, counts: BTreeMap::new() };
+        let seen = router_of_nics.ticks(100, [aggregated; 2]);
+        assert_eq!((seen[0], seen.last()), ([BY_TC; 2], Some(&[expected; 2])));
+        // With a program, the NIC no longer merges.
+        let attached = |event| match event {
+            Event::Link(link) => Event::Link(Link { xdp_prog: Some(77), ..link }),
+            event => event,
+        };
+        let Guest { core, now, .. } = &mut router_of_nics;
+        core.handle(*now, Event::Dump(router().into_iter().map(attached).collect()));
+        assert_eq!(router_of_nics.ticks(10, [aggregated; 2]), [[expected; 2]]);
+    }
+}
