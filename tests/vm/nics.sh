@@ -7,8 +7,9 @@
 # a tab, the status before the traffic, a tab, and the status after it; or an engine, a tab, and the error of `shunt up`. The first
 # line has `check`, a tab, and the output of `shunt check`. If the module drives no NIC, the only line has `missing`, a tab, and why.
 #
-# With `cost` as the second argument, a line has `linux` or an engine, a tab, the run time in ns of the threads that poll the
-# router's NICs, a tab, and the number of packets that they received. In a guest that counts instructions, each takes one ns.
+# With `cost` as the second argument, a line has `linux` or an engine, a space, `udp` or `tcp`, a tab, the run time in ns of the
+# threads that poll the router's NICs, a tab, and the number of packets that they received. In a guest that counts instructions,
+# each takes one ns.
 set -eu
 
 module=$1
@@ -88,16 +89,21 @@ run_time() {
 	done | awk '{ sum += $1 } END { print sum }'
 }
 received() { cat "/sys/class/net/$near_lan/statistics/rx_packets" "/sys/class/net/$near_wan/statistics/rx_packets" | awk '{ sum += $1 } END { print sum }'; }
+# In bursts, so that a poll has several packets, as on a busy router.
+send_udp() { rate=1M/32 send "$1"; }
+send_tcp() { ip netns exec lan iperf3 -c 10.0.2.2 -b 20M/32 -l 1448 -t "$1" >/dev/null; }
 cost() { # name
-	# In bursts, so that a poll has several packets, as on a busy router.
-	rate=1M/32
 	poll_by_threads
-	send 2
-	time=$(run_time) packets=$(received)
-	send 4
-	printf '%s\t%s\t%s\n' "$1" "$(($(run_time) - time))" "$(($(received) - packets))"
+	for traffic in udp tcp; do
+		"send_$traffic" 2
+		time=$(run_time) packets=$(received)
+		"send_$traffic" 4
+		printf '%s %s\t%s\t%s\n' "$1" "$traffic" "$(($(run_time) - time))" "$(($(received) - packets))"
+	done
 }
 if [ "$mode" = cost ]; then
+	# Frames of the MTU arrive at the router, which may merge them itself.
+	ip netns exec lan ethtool -K "$(ip -n lan -o link show up | awk -F': ' '$2 != "lo" { print $2 }')" tso off gso off
 	near_lan=$(device 02:10:00:00:01:01) near_wan=$(device 02:10:00:00:02:01)
 	cost linux
 	for engine in tc xdp; do

@@ -34,10 +34,10 @@ const MISSING: &str = "missing";
 /// What the script says instead of an engine about `shunt check`.
 const CHECK: &str = "check";
 
-/// The cell with the instructions per packet.
-const COST: &str = "cost";
+/// The traffic of the cells with the instructions per packet.
+const TRAFFIC: [&str; 2] = ["udp", "tcp"];
 
-const COLUMNS: [&str; 6] = ["auto", "tc", "xdp", "external", COST, CHECK];
+const COLUMNS: [&str; 7] = ["auto", "tc", "xdp", "external", TRAFFIC[0], TRAFFIC[1], CHECK];
 
 /// A row of the page.
 struct Seen {
@@ -107,13 +107,20 @@ fn cells(model: &str, module: &str, timeout: u64) -> anyhow::Result<BTreeMap<Str
     if let Some(why) = cells.get(MISSING) {
         bail!("{why}");
     }
-    cells.insert(COST.to_owned(), cost(&lines(model, &[module, "cost"], timeout, true)?)?);
+    let counted = lines(model, &[module, "cost"], timeout, true)?;
+    for traffic in TRAFFIC {
+        cells.insert(traffic.to_owned(), cost(&counted, traffic)?);
+    }
     Ok(cells)
 }
 
-/// The instructions per packet of Linux alone and of each engine that runs.
-fn cost(lines: &[(String, String)]) -> anyhow::Result<String> {
-    let per_packet = lines.iter().map(|(name, rest)| {
+/// The instructions per packet of Linux alone and of each engine that runs, with one kind of traffic.
+fn cost(lines: &[(String, String)], traffic: &str) -> anyhow::Result<String> {
+    let of_traffic = lines.iter().filter_map(|(name, rest)| {
+        let (name, its_traffic) = name.split_once(' ')?;
+        (its_traffic == traffic).then_some((name, rest))
+    });
+    let per_packet = of_traffic.map(|(name, rest)| {
         let (ran, packets) = rest.split_once('\t').context("a line without packets")?;
         let (ran, packets): (f64, f64) = (ran.parse()?, packets.parse()?);
         ensure!(packets > 0.0, "{name}: no packets");
@@ -170,7 +177,7 @@ fn checked(json: &str) -> anyhow::Result<String> {
 
 fn table(seen: &[Seen]) -> String {
     let mut text =
-        "| NIC | driver | `auto` | `tc` | `xdp` | `external` | instructions per packet | `shunt check` |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        "| NIC | driver | `auto` | `tc` | `xdp` | `external` | instructions per packet, UDP | the same, TCP | `shunt check` |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
             .to_owned();
     for Seen { what, module, cells } in seen {
         let _ = match cells {
@@ -178,7 +185,7 @@ fn table(seen: &[Seen]) -> String {
                 let cells = COLUMNS.map(|column| cells.get(column).map_or("not tried", String::as_str));
                 writeln!(text, "| {what} | {module} | {} |", cells.join(" | "))
             }
-            Err(why) => writeln!(text, "| {what} | {module} | could not be tried: {why} | | | | | |"),
+            Err(why) => writeln!(text, "| {what} | {module} | could not be tried: {why} | | | | | | |"),
         };
     }
     text
@@ -193,8 +200,9 @@ fn page(seen: &[Seen]) -> String {
          copies each packet and costs more than tc. Guests are emulated, so no times were measured. Guests have one CPU,\n\
          or two if their NICs have several queues: virtio_net then receives on two pairs of queues, and on four while an XDP program is attached. The\n\
          wires are QEMU's hubs, or TAP devices on bridges for NICs with several queues.\n\n\
-         The instructions per packet are those of the threads that poll the router's two NICs, for bursts of 32 packets from both\n\
-         sides, in a guest that counts instructions. They include the driver's instructions, but say nothing about the cost of the hardware.\n\n\
+         The instructions per packet are those of the threads that poll the router's two NICs, in a guest that counts instructions: for bursts of\n\
+         32 UDP packets from both sides, and for a TCP stream in bursts of 32 frames of the MTU, which the router's GRO merges unless XDP takes\n\
+         them. They include the driver's instructions, but say nothing about the cost of the hardware.\n\n\
          The last column has the outcomes of the [sixteen cases](guide/check.md) of `shunt check` between two NICs. The\n\
          failures are real: QEMU 7.2 cuts aggregates of e1000e and vmxnet3 into IP fragments instead of TCP segments, and its vmxnet3 receives 802.1ad\n\
          tags as 802.1Q tags; virtio_net without mergeable buffers accepts an MTU of 9000, but loses such frames; 8139cp counts received bytes without\n\
@@ -230,9 +238,10 @@ mod tests {
     #[test]
     fn the_cost_is_divided_by_the_packets() {
         let line = |name: &str, rest: &str| (name.to_owned(), rest.to_owned());
-        let lines = [line("linux", "100000\t10"), line("tc", "60040\t10")];
-        assert_eq!(cost(&lines).unwrap(), "linux 10000, tc 6004");
-        assert!(cost(&[line("linux", "1\t0")]).is_err());
+        let lines = [line("linux udp", "100000\t10"), line("linux tcp", "7\t1"), line("tc udp", "60040\t10")];
+        assert_eq!(cost(&lines, "udp").unwrap(), "linux 10000, tc 6004");
+        assert_eq!(cost(&lines, "tcp").unwrap(), "linux 7");
+        assert!(cost(&[line("linux udp", "1\t0")], "udp").is_err());
     }
 
     #[test]
