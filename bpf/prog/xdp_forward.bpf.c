@@ -12,6 +12,24 @@
 #include "include/verify.h"
 #endif
 
+/* Programs that ask the driver are bound to one device, so there are objects that do and objects that do not. */
+#ifdef SHUNT_STRIPPED_TAGS
+int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto, __u16 *vlan_tci) __ksym;
+#endif
+
+/* The VLAN tag that the driver has taken out of the frame. */
+static __always_inline struct shunt_hw_tag stripped_tag(struct xdp_md *ctx)
+{
+	struct shunt_hw_tag tag = {};
+
+#ifdef SHUNT_STRIPPED_TAGS
+	tag.present = !bpf_xdp_metadata_rx_vlan_tag(ctx, &tag.tpid_be, &tag.tci);
+#else
+	(void)ctx;
+#endif
+	return tag;
+}
+
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
 	__uint(max_entries, SHUNT_PORTS_MAX);
@@ -182,11 +200,10 @@ static __noinline int handle_tagged(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	struct shunt_hw_tag none = {};
 	struct shunt_packet p;
 	__be16 proto_be;
 
-	if (shunt_parse_l2(data, end, none, &p, &proto_be) != SHUNT_OK)
+	if (shunt_parse_l2(data, end, stripped_tag(ctx), &p, &proto_be) != SHUNT_OK)
 		return pass();
 	if (proto_be == shunt_htons(ETH_P_IP))
 		return handle(ctx, &p, 4, 1, data, data + p.l2_bytes, end);
@@ -206,6 +223,8 @@ int shunt_xdp(struct xdp_md *ctx)
 
 	if (shunt_unlikely(shunt_empty() || l3 > end))
 		return XDP_PASS;
+	if (stripped_tag(ctx).present)
+		return handle_tagged(ctx);
 	/* One base register for both headers. */
 	asm("" : "+r"(l3));
 	eth = l3 - ETH_HLEN;

@@ -5,7 +5,10 @@ use shunt_bpf_build::{compile, compile_folder, compile_for_host, compile_layout}
 fn main() {
     compile_folder("prog");
     compile("prog/tc_forward.bpf.c", "tc_forward_without_btf", &["-DSHUNT_WITHOUT_BTF"]);
-    compile("prog/xdp_forward.bpf.c", "xdp_forward_verifying", &["-DSHUNT_VERIFYING"]);
+    let (verifying, tags) = ("-DSHUNT_VERIFYING", "-DSHUNT_STRIPPED_TAGS");
+    compile("prog/xdp_forward.bpf.c", "xdp_forward_verifying", &[verifying]);
+    compile("prog/xdp_forward.bpf.c", "xdp_forward_tags", &[tags]);
+    compile("prog/xdp_forward.bpf.c", "xdp_forward_tags_verifying", &[verifying, tags]);
     compile_for_host("core/host.c", "shunt_core");
     compile_layout("abi/shunt_abi.h", "shunt_abi_values");
 }

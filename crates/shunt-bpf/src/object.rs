@@ -28,6 +28,9 @@ pub(crate) const TC_WATCH: Source = object!("tc_watch");
 pub(crate) const XDP_FORWARD: Source = object!("xdp_forward");
 /// For `verify_checksums = always`: the program can verify L4 checksums.
 pub(crate) const XDP_FORWARD_VERIFYING: Source = object!("xdp_forward_verifying");
+/// For one device, whose driver tells the program of the VLAN tags that it has taken out of the frames.
+pub(crate) const XDP_FORWARD_TAGS: Source = object!("xdp_forward_tags");
+pub(crate) const XDP_FORWARD_TAGS_VERIFYING: Source = object!("xdp_forward_tags_verifying");
 /// For ports that the external engine serves.
 pub(crate) const XDP_EXTERNAL: Source = object!("xdp_external");
 pub(crate) const XDP_DROPS: Source = object!("xdp_drops");
@@ -67,6 +70,16 @@ impl Size {
 
 /// Loads an object. It uses the maps that are in `maps` already; its other maps are added.
 pub(crate) fn load(source: &Source, size: Size, maps: &mut Maps) -> Result<Object, Error> {
+    load_for(source, size, maps, None)
+}
+
+/// As [`load`]. With a device, its XDP programs may call functions of the device's driver, and be attached to no other.
+pub(crate) fn load_for(
+    source: &Source,
+    size: Size,
+    maps: &mut Maps,
+    ifindex: Option<u32>,
+) -> Result<Object, Error> {
     let failed = |e| Error::loading(source.name, e);
     let table_flags = if maps.mappable { libbpf_sys::BPF_F_MMAPABLE } else { 0 };
     let mut open = ObjectBuilder::default().open_memory(source.bytes).map_err(failed)?;
@@ -84,6 +97,12 @@ pub(crate) fn load(source: &Source, size: Size, maps: &mut Maps) -> Result<Objec
             map.set_max_entries(size.mark_lines()).map_err(failed)?;
         } else if name == EXPIRED {
             map.set_max_entries(size.max_flows.saturating_mul(4)).map_err(failed)?;
+        }
+    }
+    if let Some(ifindex) = ifindex {
+        for mut program in open.progs_mut() {
+            program.set_ifindex(ifindex);
+            program.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
         }
     }
     let object = open.load().map_err(failed)?;

@@ -58,6 +58,8 @@ pub enum Changes {
 pub enum XdpProgram {
     /// Forwards: the engine `xdp`.
     Forward,
+    /// Forwards, and asks the driver for the VLAN tags that it has taken out of the frames (Linux 6.8).
+    ForwardTags,
     /// Gives packets to the external engine.
     External,
 }
@@ -68,7 +70,14 @@ pub(crate) struct AttachedPort {
     pub(crate) mode: AttachMode,
     pub(crate) _ingress: Attachment,
     pub(crate) _egress: Option<Attachment>,
-    pub(crate) xdp: Option<(XdpProgram, Attachment)>,
+    pub(crate) xdp: Option<AttachedXdp>,
+}
+
+/// The XDP program of a port.
+pub(crate) struct AttachedXdp {
+    pub(crate) program: XdpProgram,
+    pub(crate) id: u32,
+    pub(crate) _attachment: Attachment,
 }
 
 /// The loaded data plane. Dropping it detaches everything.
@@ -79,6 +88,7 @@ pub struct DataPlane {
     pub(crate) tc: Object,
     pub(crate) watch: Option<Object>,
     pub(crate) xdp: Result<Object, Arc<Error>>,
+    pub(crate) verify_xdp: bool,
     pub(crate) external: Option<ExternalSide>,
     pub(crate) table: Object,
     pub(crate) control: ControlBlock,
@@ -136,6 +146,7 @@ impl DataPlane {
             tc,
             watch,
             xdp,
+            verify_xdp: options.verify_xdp,
             external,
             table,
             control,
@@ -163,7 +174,8 @@ impl DataPlane {
     /// The ids of Shunt's XDP programs, to tell them from other programs on a device.
     pub fn xdp_program_ids(&self) -> Vec<u32> {
         let external = self.external.as_ref().and_then(ExternalSide::program_id);
-        self.xdp_program_id().into_iter().chain(external).collect()
+        let bound = self.ports.values().filter_map(|port| Some(port.xdp.as_ref()?.id));
+        self.xdp_program_id().into_iter().chain(external).chain(bound).collect()
     }
 
     /// The external engine's last heartbeat, in jiffies; 0 if there was none.

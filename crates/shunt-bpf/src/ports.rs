@@ -4,8 +4,10 @@ use crate::{
     DataPlane, Error,
     abi::{self, Counters, Plain, Port},
     attach::{self, AttachMode, Hook},
-    object::{TC_FORWARD, TC_WATCH, XDP_FORWARD, program},
-    plane::{AttachedPort, XdpProgram},
+    object::{
+        TC_FORWARD, TC_WATCH, XDP_FORWARD, XDP_FORWARD_TAGS, XDP_FORWARD_TAGS_VERIFYING, load_for, program,
+    },
+    plane::{AttachedPort, AttachedXdp, XdpProgram},
 };
 use libbpf_rs::{MapCore, MapFlags};
 use nix::libc::EINVAL;
@@ -13,6 +15,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     mem::offset_of,
+    os::fd::AsFd,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -88,29 +91,37 @@ impl DataPlane {
     /// If the XDP program was not loaded, or the device does not accept it.
     pub fn set_xdp(&mut self, ifindex: u32, which: Option<XdpProgram>) -> Result<(), Error> {
         let Some(port) = self.ports.get_mut(&ifindex) else { return Ok(()) };
-        if port.xdp.as_ref().map(|(program, _)| *program) == which {
+        if port.xdp.as_ref().map(|xdp| xdp.program) == which {
             return Ok(());
         }
         // A device has one XDP program.
         port.xdp = None;
         let Some(which) = which else { return Ok(()) };
+        let for_device;
         let program = match which {
             XdpProgram::Forward => {
                 let object = self.xdp.as_ref().map_err(|why| Error::NotLoaded(Arc::clone(why)))?;
                 program(object, &XDP_FORWARD, "shunt_xdp")?
             }
+            XdpProgram::ForwardTags => {
+                let source = if self.verify_xdp { &XDP_FORWARD_TAGS_VERIFYING } else { &XDP_FORWARD_TAGS };
+                for_device = load_for(source, self.size, &mut self.maps, Some(ifindex))?;
+                program(&for_device, source, "shunt_xdp")?
+            }
             XdpProgram::External => {
                 self.external.as_ref().ok_or(Error::missing_external())?.program("shunt_xdp_ext")?
             }
         };
-        let link = attach::link(&program, ifindex, Hook::Xdp);
-        port.xdp = Some((which, link.map_err(|source| Error::Attach { ifindex, hook: Hook::Xdp, source })?));
+        let failed = |source| Error::Attach { ifindex, hook: Hook::Xdp, source };
+        let attachment = attach::link(&program, ifindex, Hook::Xdp).map_err(failed)?;
+        let id = attach::program_id(program.as_fd()).unwrap_or_default();
+        port.xdp = Some(AttachedXdp { program: which, id, _attachment: attachment });
         Ok(())
     }
 
     /// The XDP program that is attached to a port.
     pub fn xdp_program(&self, ifindex: u32) -> Option<XdpProgram> {
-        Some(self.ports.get(&ifindex)?.xdp.as_ref()?.0)
+        Some(self.ports.get(&ifindex)?.xdp.as_ref()?.program)
     }
 
     /// Whether an XDP program is attached to a port.

@@ -71,6 +71,8 @@ pub struct PortSetting {
     pub engine: Engine,
     /// Whether the XDP program runs on the port, for packets that come in.
     pub xdp_in: bool,
+    /// Whether the XDP program must ask the driver for VLAN tags, which are not in the frames.
+    pub xdp_tags: bool,
     /// Whether XDP may redirect frames in several buffers to the port.
     pub xdp_frags: bool,
     /// Whether its driver may hand up packets with unfinished checksums.

@@ -109,6 +109,11 @@ impl Core {
         Self { choice, own_programs: own_programs.into_iter().collect(), ..Self::default() }
     }
 
+    /// Adds IDs of Shunt's XDP programs: those of programs that are loaded for one device.
+    pub fn add_own_programs(&mut self, ids: impl IntoIterator<Item = u32>) {
+        self.own_programs.extend(ids);
+    }
+
     /// Handles one event and returns the actions that it requires. `now` is the current time.
     pub fn handle(&mut self, now: Instant, event: Event) -> Vec<Action> {
         self.handle_all(now, [event])

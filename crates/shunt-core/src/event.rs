@@ -130,7 +130,7 @@ pub enum Source {
     Nftables,
     /// NETLINK_XFRM, policies.
     Xfrm,
-    /// NETLINK_GENERIC, the `netdev` family.
+    /// NETLINK_GENERIC, the families `netdev` and `ethtool`.
     Netdev,
     /// The data plane's ring buffer.
     DataPlane,
@@ -283,11 +283,18 @@ pub enum Event {
         target: bool,
         /// Frames in several buffers can be redirected to the device.
         target_frags: bool,
+        /// The driver tells programs of the VLAN tags that it has taken out of frames.
+        vlan_tags: bool,
     },
-    /// The NIC merges received packets before Linux sees them (`rx-gro-hw`). Reported at the start, while it does.
-    HardwareGro {
+    /// The offloads of a NIC that change what XDP programs see. Reported at the start and on each change.
+    Offloads {
         /// The ifindex of the device.
         ifindex: u32,
+        /// Whether it merges received packets before Linux sees them (`rx-gro-hw`). Many drivers do not while an XDP program
+        /// is attached.
+        merges: bool,
+        /// Whether it takes VLAN tags out of received frames (`rx-vlan-offload`).
+        strips_tags: bool,
     },
     /// The driver of a device refused frames that XDP redirected to it.
     TxError {

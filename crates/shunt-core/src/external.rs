@@ -88,7 +88,13 @@ mod tests {
             (Event::Link(Link { carrier: false, ..link(1, "r0") }), "it is down"),
             (Event::Link(Link { xdp_prog: Some(5), ..link(1, "r0") }), "another XDP program"),
             (
-                Event::XdpFeatures { ifindex: 1, native: false, target: false, target_frags: false },
+                Event::XdpFeatures {
+                    ifindex: 1,
+                    native: false,
+                    target: false,
+                    target_frags: false,
+                    vlan_tags: false,
+                },
                 "its driver has no native XDP",
             ),
         ] {

@@ -22,6 +22,30 @@ pub(crate) struct Xdp {
     pub(crate) target: bool,
     /// Frames in several buffers can be redirected to the device.
     pub(crate) target_frags: bool,
+    /// The driver tells programs of the VLAN tags that it has taken out of frames.
+    pub(crate) vlan_tags: bool,
+}
+
+/// The offloads of a NIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Offloads {
+    /// It merges received packets before Linux sees them, or did before an XDP program was attached.
+    merges: bool,
+    /// It takes VLAN tags out of received frames.
+    strips_tags: bool,
+}
+
+/// How an XDP program on a device sees VLAN tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tags {
+    /// Linux uses no VLANs on the device.
+    Unused,
+    /// In the frame: the driver leaves them there (virtio, TAP, NICs without `rx-vlan-offload`).
+    InFrame,
+    /// By asking the driver, which takes them out of the frame (veth, some NICs).
+    Told,
+    /// Not at all: the driver takes them out, and only Linux sees them.
+    Hidden,
 }
 
 /// The state of the kernel that decisions depend on.
@@ -32,8 +56,7 @@ pub(crate) struct Network {
     egress_filters: BTreeSet<(u32, String)>,
     ingress_filters: BTreeSet<(u32, String)>,
     pub(crate) xdp: BTreeMap<u32, Xdp>,
-    /// NICs that merge received packets before Linux sees them, or did before an XDP program was attached.
-    pub(crate) hardware_gro: BTreeSet<u32>,
+    offloads: BTreeMap<u32, Offloads>,
     /// Devices whose driver refused redirected frames, with the driver's error. An entry stays until the device changes.
     pub(crate) tx_errors: BTreeMap<u32, String>,
     /// Devices whose driver refused Shunt's XDP program, with the driver's error. An entry stays until the device changes.
@@ -117,16 +140,20 @@ impl Network {
                     filters.insert((*ifindex, kind.clone().unwrap_or_else(|| "filter".to_owned())));
                 Some(Cause::Filter)
             }
-            Event::XdpFeatures { ifindex, native, target, target_frags } => {
-                let xdp = Xdp { native: *native, target: *target, target_frags: *target_frags };
+            Event::XdpFeatures { ifindex, native, target, target_frags, vlan_tags } => {
+                let (native, target, target_frags) = (*native, *target, *target_frags);
+                let xdp = Xdp { native, target, target_frags, vlan_tags: *vlan_tags };
                 if self.xdp.insert(*ifindex, xdp) != Some(xdp) {
                     self.tx_errors.remove(ifindex);
                     self.needs_plan = true;
                 }
                 None
             }
-            Event::HardwareGro { ifindex } => {
-                self.needs_plan |= self.hardware_gro.insert(*ifindex);
+            Event::Offloads { ifindex, merges, strips_tags } => {
+                let known = self.offloads.get(ifindex).is_some_and(|before| before.merges);
+                let merges = *merges || known && self.has_program(*ifindex);
+                let offloads = Offloads { merges, strips_tags: *strips_tags };
+                self.needs_plan |= self.offloads.insert(*ifindex, offloads) != Some(offloads);
                 None
             }
             Event::TxError { ifindex, error } => {
@@ -222,7 +249,7 @@ impl Network {
         self.egress_filters.retain(|(on, _)| *on != ifindex);
         self.ingress_filters.retain(|(on, _)| *on != ifindex);
         self.xdp.remove(&ifindex);
-        self.hardware_gro.remove(&ifindex);
+        self.offloads.remove(&ifindex);
         self.forget_faults(ifindex);
         let link = self.links.remove(&ifindex)?;
         self.unrelate(&link);
@@ -240,8 +267,11 @@ impl Network {
     /// Takes over what a new dump does not show: what was wrong with the XDP of devices that have not changed since an
     /// earlier state, and which NICs would merge packets without an XDP program.
     pub(crate) fn keep_findings(&mut self, before: Self) {
-        let has_program = |ifindex: &u32| self.links.get(ifindex).is_some_and(|link| link.xdp_prog.is_some());
-        self.hardware_gro.extend(before.hardware_gro.iter().copied().filter(has_program));
+        let merged = before.offloads.iter().filter(|(_, offloads)| offloads.merges);
+        for ifindex in merged.map(|(ifindex, _)| *ifindex) {
+            let has_program = self.has_program(ifindex);
+            self.offloads.entry(ifindex).and_modify(|offloads| offloads.merges |= has_program);
+        }
         let is_like = |ifindex: &u32| {
             let links = before.links.get(ifindex).zip(self.links.get(ifindex));
             links.is_some_and(|(then, now)| now.is_like(then))
@@ -282,13 +312,38 @@ impl Network {
         second_elements(&self.members, master).filter_map(|member| self.links.get(&member))
     }
 
-    /// Whether a VLAN device is on top of a device, or of a bond or bridge that the device belongs to. Most drivers
-    /// keep a received tag outside the frame, where XDP does not see the tag, and XDP would confuse the packets of
-    /// different VLANs.
+    /// Whether a VLAN device is on top of a device, or of a bond or bridge that the device belongs to.
     pub(crate) fn has_vlans(&self, ifindex: u32) -> bool {
         self.stack(ifindex)
             .into_iter()
             .any(|on| self.stacked_on(on).any(|link| link.kind.as_deref() == Some("vlan")))
+    }
+
+    /// How an XDP program on a device sees VLAN tags. Where it does not see them, it would confuse the packets of
+    /// different VLANs.
+    pub(crate) fn tags(&self, link: &Link) -> Tags {
+        let told = self.xdp.get(&link.ifindex).is_some_and(|xdp| xdp.vlan_tags);
+        // A veth passes on what its peer has put beside the frame, whatever its own offloads are.
+        let strips = link.bus.is_none()
+            || self.offloads.get(&link.ifindex).is_none_or(|offloads| offloads.strips_tags);
+        if !self.has_vlans(link.ifindex) && !self.filters_vlans(link.ifindex) {
+            Tags::Unused
+        } else if !strips || link.bus.as_deref() == Some("virtio") || link.kind.as_deref() == Some("tun") {
+            Tags::InFrame
+        } else if told {
+            Tags::Told
+        } else {
+            Tags::Hidden
+        }
+    }
+
+    /// Whether a NIC merges received packets before Linux sees them; `None` if that is not known.
+    pub(crate) fn merges(&self, ifindex: u32) -> Option<bool> {
+        self.offloads.get(&ifindex).map(|offloads| offloads.merges)
+    }
+
+    fn has_program(&self, ifindex: u32) -> bool {
+        self.links.get(&ifindex).is_some_and(|link| link.xdp_prog.is_some())
     }
 
     /// Whether Linux forwards to and from a device: whether the device, or one on top of it, has an address that is

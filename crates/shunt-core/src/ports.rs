@@ -2,7 +2,7 @@
 
 use crate::{
     Bridged, ExternalState, Link, PortSetting, Program, external,
-    network::{Network, Xdp},
+    network::{Network, Tags, Xdp},
     survey::{Driver, Received, Surveys},
 };
 use shunt_api::{CaptureChoice, Engine, EngineChoice, FilterHook, PortFilter};
@@ -72,11 +72,14 @@ fn is_virtual(link: &Link) -> bool {
     matches!(link.bus.as_deref(), None | Some("virtio" | "xen"))
 }
 
-fn driver(link: &Link) -> Driver {
-    match link.kind.as_deref() {
-        Some("veth" | "tun") => Driver::Copies,
-        _ if is_virtual(link) => Driver::Guest,
-        _ => Driver::Nic,
+/// What native XDP does on a device, if it pays only for some of the packets that may come in; `None` if it always pays.
+fn driver(network: &Network, link: &Link) -> Option<Driver> {
+    let merges = network.merges(link.ifindex);
+    match (link.kind.as_deref(), link.bus.as_deref()) {
+        (Some("veth" | "tun"), _) => Some(Driver::Copies),
+        (_, Some("virtio")) => (merges != Some(false)).then_some(Driver::Guest),
+        _ if is_virtual(link) => Some(Driver::Guest),
+        _ => (merges == Some(true)).then_some(Driver::Nic),
     }
 }
 
@@ -116,10 +119,20 @@ fn idle_ports(surveys: &Surveys, plan: &BTreeMap<u32, PortView>) -> BTreeSet<u32
 /// program is attached: the plan attaches it, and the kernel reports if that changes anything.
 pub(crate) fn await_targets(network: &Network, plan: &mut BTreeMap<u32, PortView>) {
     let accepts = |ifindex: &u32| network.xdp.get(ifindex).is_none_or(|xdp| xdp.target);
-    let waiting = plan.iter_mut().filter(|(ifindex, _)| !accepts(ifindex)).map(|(_, view)| view);
-    for view in waiting.filter(|view| view.setting.engine == Engine::Xdp) {
-        view.setting.engine = Engine::Tc;
-        view.reason = "its driver does not accept redirected frames yet".to_owned();
+    for (ifindex, view) in plan.iter_mut().filter(|(_, view)| view.setting.engine == Engine::Xdp) {
+        if !accepts(ifindex) {
+            view.setting.engine = Engine::Tc;
+            view.reason = "its driver does not accept redirected frames yet".to_owned();
+        }
+        let nic = network.links.get(ifindex).filter(|link| link.bus.is_some());
+        if let Some(link) = nic.filter(|link| network.tags(link) == Tags::Hidden) {
+            let Link { name, .. } = link;
+            view.reason = format!(
+                "{}; what comes in goes by tc, since its driver takes VLAN tags out of the frames (`ethtool -K {name} \
+                 rxvlan off` leaves them in)",
+                view.reason
+            );
+        }
     }
 }
 
@@ -217,8 +230,7 @@ impl Choice {
         let is_external = |view: &PortView| view.setting.engine == Engine::External;
         let runs = plan.iter().filter(|(_, view)| auto && view.setting.xdp_in && !is_external(view));
         let links = runs.filter_map(|(ifindex, _)| network.links.get(ifindex));
-        let depends = |link: &&Link| is_virtual(link) || network.hardware_gro.contains(&link.ifindex);
-        links.filter(depends).map(|link| (link.ifindex, driver(link))).collect()
+        links.filter_map(|link| Some((link.ifindex, driver(network, link)?))).collect()
     }
 
     /// Takes XDP off the ports where it does not pay. If it runs on no port, all packets leave through tc.
@@ -295,6 +307,7 @@ impl Choice {
                     ifindex: link.ifindex,
                     engine,
                     xdp_in: engine == Engine::External,
+                    xdp_tags: false,
                     xdp_frags: network.xdp.get(&link.ifindex).is_some_and(|xdp| xdp.target_frags),
                     partial: is_virtual(link),
                     up: link.up && link.carrier,
@@ -312,10 +325,12 @@ impl Choice {
         if wants_xdp {
             let others = plan.iter_mut().filter(|(_, port)| port.setting.engine != Engine::External);
             for (ifindex, port) in others {
-                let foreign = network.links[ifindex].xdp_prog.is_some_and(|prog| !ours(prog));
+                let link = &network.links[ifindex];
+                let foreign = link.xdp_prog.is_some_and(|prog| !ours(prog));
+                let tags = network.tags(link);
+                port.setting.xdp_tags = tags == Tags::Told;
                 port.setting.xdp_in = !foreign
-                    && !network.has_vlans(*ifindex)
-                    && !network.filters_vlans(*ifindex)
+                    && tags != Tags::Hidden
                     && network.xdp.get(ifindex).is_some_and(|xdp| xdp.native)
                     && !network.xdp_refusals.contains_key(ifindex);
             }

@@ -258,7 +258,13 @@ mod tests {
 
     #[test]
     fn the_engine_xdp_is_refused_where_no_attachment_can_help() {
-        let xdp = |native, target| Event::XdpFeatures { ifindex: 1, native, target, target_frags: true };
+        let xdp = |native, target| Event::XdpFeatures {
+            ifindex: 1,
+            native,
+            target,
+            target_frags: true,
+            vlan_tags: false,
+        };
         let refused = |kind: Option<&str>, features: Option<Event>| {
             let port = Link { kind: kind.map(str::to_owned), ..link(1, "r0") };
             let (core, _) =

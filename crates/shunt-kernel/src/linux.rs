@@ -54,8 +54,8 @@ impl Linux {
         if let Some(netdev) = self.netdev {
             events.extend(netdev.dump(&mut self.generic)?);
         }
-        let merging = self.merging(&events);
-        events.extend(merging);
+        let offloads = self.offloads(&events);
+        events.extend(offloads);
         events.extend(self.table("RTM_GETADDR", rtnetlink::RTM_GETADDR, &[AF_UNSPEC; 8])?);
         events.extend(self.table("RTM_GETNEIGH", rtnetlink::RTM_GETNEIGH, &[AF_UNSPEC; 12])?);
         let qdiscs = self.table("RTM_GETQDISC", rtnetlink::RTM_GETQDISC, &[AF_UNSPEC; 20])?;
@@ -148,17 +148,15 @@ impl Linux {
         self.conntrack()?.correct(due, later, timeouts)
     }
 
-    /// The NICs among these links that merge packets before Linux sees them.
-    fn merging(&mut self, links: &[Event]) -> Vec<Event> {
+    /// The offloads of those of these links that have a driver with offloads of its own.
+    fn offloads(&mut self, links: &[Event]) -> Vec<Event> {
         let Some(ethtool) = self.ethtool else { return Vec::new() };
         let nics = links.iter().filter_map(|event| match event {
             Event::Link(link) if link.bus.is_some() => Some(link.ifindex),
             _ => None,
         });
         // An error means that the device has gone.
-        nics.filter(|ifindex| ethtool.hardware_gro(&mut self.generic, *ifindex).unwrap_or(false))
-            .map(|ifindex| Event::HardwareGro { ifindex })
-            .collect()
+        nics.filter_map(|ifindex| ethtool.offloads(&mut self.generic, ifindex).ok()?).collect()
     }
 
     fn table(&mut self, request: &'static str, kind: u16, fixed: &[u8]) -> Result<Vec<Event>, Error> {

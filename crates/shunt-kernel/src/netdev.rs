@@ -14,12 +14,16 @@ const NETDEV_CMD_DEV_DEL_NTF: u8 = 3;
 const NETDEV_CMD_DEV_CHANGE_NTF: u8 = 4;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
+const NETDEV_A_DEV_XDP_RX_METADATA_FEATURES: u16 = 5;
 
 const ACT_BASIC: u64 = 1;
 const ACT_REDIRECT: u64 = 2;
 const ACT_NDO_XMIT: u64 = 4;
 const ACT_XSK_ZEROCOPY: u64 = 8;
 const ACT_NDO_XMIT_SG: u64 = 64;
+
+/// NETDEV_XDP_RX_METADATA_VLAN_TAG (Linux 6.8).
+const METADATA_VLAN_TAG: u64 = 4;
 
 /// The `netdev` family (Linux 6.3, commit d3d854fd6a1d).
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +49,7 @@ impl Netdev {
         answers
             .iter()
             .find_map(|answer| features(&answer.payload))
-            .map(|(_, bits)| support(bits))
+            .map(|features| support(features.xdp))
             .ok_or(Error::Malformed { request })
     }
 
@@ -69,18 +73,30 @@ pub(crate) fn event(message: &Message) -> Option<Event> {
 }
 
 fn xdp_event(payload: &[u8]) -> Option<Event> {
-    let (ifindex, bits) = features(payload)?;
-    match support(bits) {
+    let Features { ifindex, xdp, metadata } = features(payload)?;
+    match support(xdp) {
         XdpSupport::Known { native, target, target_frags, .. } => {
-            Some(Event::XdpFeatures { ifindex, native, target, target_frags })
+            let vlan_tags = metadata & METADATA_VLAN_TAG != 0;
+            Some(Event::XdpFeatures { ifindex, native, target, target_frags, vlan_tags })
         }
         XdpSupport::Unknown(_) => None,
     }
 }
 
-fn features(payload: &[u8]) -> Option<(u32, u64)> {
+/// The features of a device.
+struct Features {
+    ifindex: u32,
+    xdp: u64,
+    metadata: u64,
+}
+
+fn features(payload: &[u8]) -> Option<Features> {
     let attrs = Attrs::after(payload, HEADER_BYTES);
-    Some((attrs.u32(NETDEV_A_DEV_IFINDEX)?, attrs.u64(NETDEV_A_DEV_XDP_FEATURES)?))
+    Some(Features {
+        ifindex: attrs.u32(NETDEV_A_DEV_IFINDEX)?,
+        xdp: attrs.u64(NETDEV_A_DEV_XDP_FEATURES)?,
+        metadata: attrs.u64(NETDEV_A_DEV_XDP_RX_METADATA_FEATURES).unwrap_or(0),
+    })
 }
 
 fn support(bits: u64) -> XdpSupport {
@@ -98,11 +114,12 @@ mod tests {
     use super::*;
     use crate::netlink_message::{Batch, Messages};
 
-    fn event_of_notification(command: u8, bits: u64) -> Option<Event> {
+    fn event_of_notification(command: u8, bits: u64, metadata: u64) -> Option<Event> {
         let mut batch = Batch::default();
         batch.message(30, 0, 0, &[command, 1, 0, 0]);
         batch.put(NETDEV_A_DEV_IFINDEX, &7u32.to_ne_bytes());
         batch.put(NETDEV_A_DEV_XDP_FEATURES, &bits.to_ne_bytes());
+        batch.put(NETDEV_A_DEV_XDP_RX_METADATA_FEATURES, &metadata.to_ne_bytes());
         event(&Messages(batch.bytes()).next().unwrap().unwrap())
     }
 
@@ -117,14 +134,21 @@ mod tests {
             (0x47, true, true, true),
             (0x27, true, true, false),
         ] {
-            let expected = Some(Event::XdpFeatures { ifindex: 7, native, target, target_frags });
-            assert_eq!(event_of_notification(NETDEV_CMD_DEV_CHANGE_NTF, bits), expected, "{bits}");
+            for (metadata, vlan_tags) in [(0, false), (3, false), (7, true)] {
+                let expected =
+                    Some(Event::XdpFeatures { ifindex: 7, native, target, target_frags, vlan_tags });
+                assert_eq!(
+                    event_of_notification(NETDEV_CMD_DEV_CHANGE_NTF, bits, metadata),
+                    expected,
+                    "{bits}"
+                );
+            }
         }
     }
 
     #[test]
     fn a_device_that_goes_is_reported_by_its_link_message_only() {
-        assert!(event_of_notification(NETDEV_CMD_DEV_ADD_NTF, 3).is_some());
-        assert_eq!(event_of_notification(NETDEV_CMD_DEV_DEL_NTF, 3), None);
+        assert!(event_of_notification(NETDEV_CMD_DEV_ADD_NTF, 3, 0).is_some());
+        assert_eq!(event_of_notification(NETDEV_CMD_DEV_DEL_NTF, 3, 0), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     Error,
+    ethtool::Ethtool,
     netdev::{self, Netdev},
     netlink_channel::Channel,
     netlink_message::{Message, Messages, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN},
@@ -48,7 +49,7 @@ pub struct NetlinkSubscription {
 }
 
 /// Translates a message into an event; `None` if the policy does not need the message.
-type Translate = fn(&Message) -> Option<Event>;
+type Translate = Box<dyn Fn(&Message) -> Option<Event> + Send + Sync>;
 
 /// A source of notifications, and its socket.
 struct Subscribed {
@@ -80,7 +81,7 @@ impl NetlinkSubscription {
             NETLINK_ROUTE,
             "NETLINK_ROUTE",
             &rtnetlink::GROUPS,
-            rtnetlink::event as Translate,
+            Box::new(rtnetlink::event) as Translate,
         )?];
         let mut missing = Vec::new();
         let mut add = |source, subscribed: Result<Option<Subscribed>, Error>| {
@@ -99,19 +100,27 @@ impl NetlinkSubscription {
                 NETLINK_NETFILTER,
                 "NETLINK_NETFILTER",
                 &[NFNLGRP_NFTABLES],
-                ruleset_event,
+                Box::new(ruleset_event),
             )
             .map(Some),
         )?;
         add(
             Source::Xfrm,
-            subscribe(Source::Xfrm, NETLINK_XFRM, "NETLINK_XFRM", &XFRM_GROUPS, ipsec_event).map(Some),
+            subscribe(Source::Xfrm, NETLINK_XFRM, "NETLINK_XFRM", &XFRM_GROUPS, Box::new(ipsec_event))
+                .map(Some),
         )?;
-        let netdev = Netdev::find(&mut Channel::open(NETLINK_GENERIC, "NETLINK_GENERIC")?)?;
-        let mgmt = |netdev: Netdev| {
-            subscribe(Source::Netdev, NETLINK_GENERIC, "NETLINK_GENERIC", &[netdev.mgmt], netdev::event)
+        let mut channel = Channel::open(NETLINK_GENERIC, "NETLINK_GENERIC")?;
+        let ethtool = Ethtool::find(&mut channel)?;
+        let subscribe_to_devices = |netdev: Netdev| {
+            let groups: Vec<u32> = [netdev.mgmt].into_iter().chain(ethtool.map(|it| it.monitor)).collect();
+            let translate = move |message: &Message| match ethtool {
+                Some(ethtool) if message.kind == ethtool.family => ethtool.event(message),
+                _ => netdev::event(message),
+            };
+            let translate = Box::new(translate);
+            subscribe(Source::Netdev, NETLINK_GENERIC, "NETLINK_GENERIC", &groups, translate)
         };
-        add(Source::Netdev, netdev.map(mgmt).transpose())?;
+        add(Source::Netdev, Netdev::find(&mut channel)?.map(subscribe_to_devices).transpose())?;
         let ready = readable_or_failed(sources.iter().map(|subscribed| subscribed.socket.as_fd()))
             .map_err(Error::Wait)?;
         Ok(Self { sources, missing, ready })

@@ -28,8 +28,8 @@ pub use echo::{TcpEcho, UdpEcho, tcp_exchange, udp_exchange};
 pub use kernel_objects::KernelObjects;
 pub use memory::MemoryLimit;
 pub use requirement::{
-    engines, is_guest, require_bonds, require_ipsec, require_qdiscs, require_root, require_vlans, skip,
-    skip_fetched, skip_missing_feature,
+    engines, is_guest, kernel_is_at_least, require_bonds, require_ipsec, require_qdiscs, require_root,
+    require_vlans, skip, skip_fetched, skip_missing_feature,
 };
 pub use shunt_lab::net::{
     Frame, Host, NetNs, Process, Segment, Tap, Topology, delete_namespaces_of_this_process, wait_for,

@@ -107,14 +107,23 @@ fn require_of_kernel(what: &str, tests: &str, script: &str) -> bool {
 /// If uname fails.
 #[must_use]
 pub fn engines() -> Vec<Engine> {
+    if kernel_is_at_least(6, 3) {
+        return vec![Engine::Tc, Engine::Xdp];
+    }
+    print_skip("engine xdp: before Linux 6.3, the kernel does not report which drivers have native XDP");
+    vec![Engine::Tc]
+}
+
+/// Whether this kernel is of a version or a later one.
+///
+/// # Panics
+/// If uname fails.
+#[must_use]
+pub fn kernel_is_at_least(major: u32, minor: u32) -> bool {
     let release = nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned());
     let release = release.unwrap_or_else(|e| panic!("uname: {e}"));
     let numbers: Vec<u32> = release.split(['.', '-']).map_while(|part| part.parse().ok()).take(2).collect();
-    if numbers >= vec![6, 3] {
-        return vec![Engine::Tc, Engine::Xdp];
-    }
-    print_skip(&format!("engine xdp: Linux {release} does not report which drivers have native XDP"));
-    vec![Engine::Tc]
+    numbers >= vec![major, minor]
 }
 
 /// Says on standard error, which the test harness does not capture here, that a test does not run.

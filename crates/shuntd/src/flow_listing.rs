@@ -164,7 +164,7 @@ impl FlowSource for FlowTableReader {
 pub(crate) fn engine_before_tc(plane: &DataPlane, ifindex: u32) -> Option<Engine> {
     let counted = plane.counters(ifindex).unwrap_or_default();
     let (engine, sent) = match plane.xdp_program(ifindex)? {
-        XdpProgram::Forward => (Engine::Xdp, counted.xdp_pkts),
+        XdpProgram::Forward | XdpProgram::ForwardTags => (Engine::Xdp, counted.xdp_pkts),
         XdpProgram::External => (Engine::External, counted.external_pkts),
     };
     (sent > 0 || counted.tc_pkts == 0).then_some(engine)

@@ -1,10 +1,10 @@
 //! VLAN devices and VLAN-aware bridges: packets leave as Linux alone sends them, by either engine.
 
 use crate::{daemon, variations};
-use shunt_api::FilterHook;
+use shunt_api::{Engine, FilterHook};
 use shunt_testkit::{
-    Crossing, Frame, Handshake, Host, SELDOM_PROVED, Segment, Shuntd, Tap, Topology, engines, refusals,
-    require_root, require_vlans, silent, silent_router,
+    Crossing, Frame, Handshake, Host, SELDOM_PROVED, Segment, Shuntd, Tap, Topology, engines,
+    kernel_is_at_least, refusals, require_root, require_vlans, silent, silent_router,
 };
 use shunt_wire::{Packet, Tag, Tcp};
 use std::{
@@ -96,6 +96,11 @@ fn vlans_are_the_same(lan: Segment, wan: Segment) {
         let shuntd = daemon(&lab, engine);
         for way in recorded.iter().flatten() {
             way.assert_same_with_shunt(&shuntd);
+        }
+        // Since Linux 6.8, a veth tells XDP programs of tags.
+        if engine == Engine::Xdp && kernel_is_at_least(6, 8) {
+            let ports = shuntd.status().ports;
+            assert!(ports.iter().all(|port| port.packets.xdp > port.packets.tc), "{ports:#?}");
         }
         shuntd.stop();
     }

@@ -200,8 +200,13 @@ fn a_change_of_a_bridges_settings_moves_the_epoch() {
 
 #[test]
 fn xdp_does_not_run_with_vlan_filtering_on_the_bridge() {
-    let native =
-        [1, 2].map(|ifindex| Event::XdpFeatures { ifindex, native: true, target: true, target_frags: true });
+    let native = [1, 2].map(|ifindex| Event::XdpFeatures {
+        ifindex,
+        native: true,
+        target: true,
+        target_frags: true,
+        vlan_tags: false,
+    });
     for vlan_filtering in [false, true] {
         let state = [switch(Bridge { vlan_filtering, ..plain() }), native.to_vec()].concat();
         let (core, _) = running(state);

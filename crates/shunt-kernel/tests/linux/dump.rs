@@ -46,7 +46,8 @@ fn a_dump_has_everything_that_events_have_reported() {
         assert!(!has(&|e| matches!(e, Event::Filter { egress: false, .. })));
         for ifindex in [v0, v1] {
             assert!(has(
-                &|e| *e == Event::XdpFeatures { ifindex, native: true, target: false, target_frags: false }
+                &|e| matches!(e, Event::XdpFeatures { ifindex: on, native: true, target: false, .. }
+                if *on == ifindex)
             ));
         }
         let first_other = events.iter().position(|e| !matches!(e, Event::Link(_))).unwrap();
@@ -240,6 +241,22 @@ fn a_physical_device_has_the_bus_that_sysfs_names() {
         let named = bus.file_name().unwrap().to_string_lossy().into_owned();
         eprintln!("{}: {named}", link.name);
         assert_eq!(link.bus, Some(named));
+    }
+}
+
+#[test]
+fn the_offloads_of_physical_devices_are_those_that_ethtool_shows() {
+    let events = Linux::open().unwrap().dump().unwrap();
+    for event in &events {
+        let Event::Offloads { ifindex, merges, strips_tags } = *event else { continue };
+        let is_its_link = |e: &&Event| matches!(e, Event::Link(link) if link.ifindex == ifindex);
+        let Some(Event::Link(link)) = events.iter().find(is_its_link) else { panic!("{event:?}") };
+        let shown = Command::new("ethtool").args(["-k", &link.name]).output().unwrap();
+        let shown = String::from_utf8_lossy(&shown.stdout);
+        eprintln!("{}: {event:?}", link.name);
+        assert_eq!(merges, shown.contains("rx-gro-hw: on"));
+        let strips = ["rx-vlan-offload: on", "rx-vlan-stag-hw-parse: on"];
+        assert_eq!(strips_tags, strips.iter().any(|line| shown.contains(line)));
     }
 }
 

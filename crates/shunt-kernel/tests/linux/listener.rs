@@ -47,6 +47,10 @@ impl Listener {
         self.until(|event| event == expected);
     }
 
+    pub fn wait_for_one_of(&mut self, expected: &[Event]) {
+        self.until(|event| expected.contains(event));
+    }
+
     pub fn wait_for_link(&mut self, is_expected: impl Fn(&Link) -> bool) -> Link {
         match self.until(|event| matches!(event, Event::Link(link) if is_expected(link))).pop() {
             Some(Event::Link(link)) => link,

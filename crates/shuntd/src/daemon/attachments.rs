@@ -44,19 +44,24 @@ impl Daemon {
         let program = match setting.engine {
             _ if !setting.xdp_in => None,
             Engine::External => Some(XdpProgram::External),
+            Engine::Tc | Engine::Xdp if setting.xdp_tags => Some(XdpProgram::ForwardTags),
             Engine::Tc | Engine::Xdp => Some(XdpProgram::Forward),
         };
         let may_fall_back = setting.engine == Engine::External || self.config.engine == EngineChoice::Auto;
-        match self.plane.set_xdp(setting.ifindex, program) {
-            Err(shunt_bpf::Error::Attach { source, .. }) if may_fall_back => {
-                let name = self.name(setting.ifindex);
-                tracing::warn!("{name}: its driver refuses the XDP program: {source}; the port uses tc");
-                let error = source.to_string();
-                self.xdp_refusals.push(Event::XdpRefused { ifindex: setting.ifindex, error });
-                Ok(())
+        let error = match self.plane.set_xdp(setting.ifindex, program) {
+            Ok(()) => {
+                self.core.add_own_programs(self.plane.xdp_program_ids());
+                return Ok(());
             }
-            result => result,
-        }
+            Err(shunt_bpf::Error::Attach { source, .. }) if may_fall_back => source.to_string(),
+            // The kernel may lack what only ports with VLANs need.
+            Err(error) if setting.xdp_tags => error.to_string(),
+            Err(error) => return Err(error),
+        };
+        let name = self.name(setting.ifindex);
+        tracing::warn!("{name}: its driver refuses the XDP program: {error}; the port uses tc");
+        self.xdp_refusals.push(Event::XdpRefused { ifindex: setting.ifindex, error });
+        Ok(())
     }
 
     pub(super) fn detach(&mut self, ifindex: u32) {

@@ -5,8 +5,13 @@ use super::*;
 #[test]
 fn without_an_xdp_egress_no_port_runs_xdp() {
     let (mut core, now) = started(Choice::default(), router());
-    let no_target =
-        |ifindex| Event::XdpFeatures { ifindex, native: true, target: false, target_frags: false };
+    let no_target = |ifindex| Event::XdpFeatures {
+        ifindex,
+        native: true,
+        target: false,
+        target_frags: false,
+        vlan_tags: false,
+    };
     core.handle(now, no_target(1));
     assert!(core.ports().all(|(_, view)| view.setting.xdp_in));
     assert_eq!(engines(&core)[0].1, Engine::Tc);
@@ -28,8 +33,13 @@ fn without_an_xdp_egress_no_port_runs_xdp() {
 
 #[test]
 fn a_driver_that_accepts_frames_only_with_a_program_attached_is_reached_by_xdp() {
-    let features =
-        |ifindex, target| Event::XdpFeatures { ifindex, native: true, target, target_frags: false };
+    let features = |ifindex, target| Event::XdpFeatures {
+        ifindex,
+        native: true,
+        target,
+        target_frags: false,
+        vlan_tags: false,
+    };
     let state = router().into_iter().chain([features(1, false), features(2, false)]).collect();
     let (mut core, now) = started(Choice::default(), state);
     assert!(core.ports().all(|(_, view)| view.setting.xdp_in && view.setting.engine == Engine::Tc));
@@ -70,7 +80,13 @@ fn a_driver_that_refuses_redirected_frames_is_left_to_tc_until_its_device_change
         assert_eq!(r1(&core).setting.engine, Engine::Tc);
         for changed in [
             Event::Link(Link { mtu: 1400, ..link(2, "r1") }),
-            Event::XdpFeatures { ifindex: 2, native: true, target: true, target_frags: false },
+            Event::XdpFeatures {
+                ifindex: 2,
+                native: true,
+                target: true,
+                target_frags: false,
+                vlan_tags: false,
+            },
         ] {
             changes(&mut core, now, refused());
             assert_eq!(r1(&core).setting.engine, Engine::Tc);
@@ -104,6 +120,41 @@ fn xdp_does_not_run_below_a_vlan_device_on_a_bond_or_bridge() {
         let ports: Vec<(&str, bool)> =
             core.ports().map(|(link, view)| (link.name.as_str(), view.setting.xdp_in)).collect();
         assert_eq!(ports, [("r0", false), ("r1", true)], "{kind}");
+    }
+}
+
+#[test]
+fn xdp_runs_below_a_vlan_device_where_the_driver_shows_it_the_tags() {
+    let vlan = || Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, "r0.10") };
+    let setting = |device: Link, vlan_tags| {
+        let features =
+            Event::XdpFeatures { ifindex: 1, native: true, target: true, target_frags: true, vlan_tags };
+        let choice = Choice { engine: EngineChoice::Xdp, ..Choice::default() };
+        let (mut core, now) = started(choice, router());
+        changes(&mut core, now, Event::Link(device));
+        changes(&mut core, now, features);
+        let before = core.ports().next().unwrap().1.setting;
+        assert!(before.xdp_in && !before.xdp_tags, "nothing is asked where Linux uses no VLANs");
+        changes(&mut core, now, Event::Link(vlan()));
+        let setting = core.ports().next().unwrap().1.setting;
+        (setting.xdp_in, setting.xdp_tags)
+    };
+    let on = |bus: Option<&str>, kind: Option<&str>| Link {
+        bus: bus.map(str::to_owned),
+        kind: kind.map(str::to_owned),
+        ..link(1, "r0")
+    };
+    assert_eq!(setting(on(Some("pci"), None), false), (false, false));
+    assert_eq!(setting(on(Some("pci"), None), true), (true, true));
+    assert_eq!(setting(on(None, Some("veth")), true), (true, true));
+    assert_eq!(setting(on(Some("virtio"), None), false), (true, false));
+    assert_eq!(setting(on(None, Some("tun")), false), (true, false));
+
+    let (mut core, now) = started(Choice::default(), router());
+    changes(&mut core, now, Event::Link(vlan()));
+    for (strips_tags, runs) in [(false, true), (true, false), (false, true)] {
+        changes(&mut core, now, Event::Offloads { ifindex: 1, merges: false, strips_tags });
+        assert_eq!(core.ports().next().unwrap().1.setting.xdp_in, runs, "ethtool -K r0 rxvlan");
     }
 }
 
@@ -152,7 +203,13 @@ fn the_program_is_not_attached_where_it_has_nowhere_to_redirect_to() {
     let (mut core, now) = started(Choice::default(), router());
     changes(&mut core, now, Event::Qdisc(qdisc(2, "cake", 1)));
     assert!(core.ports().all(|(_, view)| view.setting.xdp_in), "r1 redirects to r0");
-    let without = Event::XdpFeatures { ifindex: 2, native: false, target: false, target_frags: false };
+    let without = Event::XdpFeatures {
+        ifindex: 2,
+        native: false,
+        target: false,
+        target_frags: false,
+        vlan_tags: false,
+    };
     changes(&mut core, now, without);
     let left_alone = |view: &PortView| !view.setting.xdp_in && view.setting.engine == Engine::Tc;
     assert!(core.ports().all(|(_, view)| left_alone(view)));
@@ -183,26 +240,32 @@ impl Guest {
     }
 
     fn features(ifindex: u32, target: bool) -> Event {
-        Event::XdpFeatures { ifindex, native: true, target, target_frags: true }
+        Event::XdpFeatures { ifindex, native: true, target, target_frags: true, vlan_tags: false }
+    }
+
+    /// Handles an event; drivers accept redirected frames once the program is attached. Returns whether surveys are to be
+    /// read.
+    fn handle(&mut self, event: Event) -> bool {
+        let actions = self.core.handle(self.now, event);
+        for action in &actions {
+            if let Action::Set(setting) = action {
+                self.core.handle(self.now, Self::features(setting.ifindex, setting.xdp_in));
+            }
+        }
+        actions.contains(&Action::FindSurveyed)
     }
 
     /// Half a second, in which each port receives a hundred packets, so many of them in aggregates.
     fn tick(&mut self, aggregated: [u64; 2]) -> [(Engine, bool); 2] {
         self.now += Duration::from_millis(500);
-        let mut actions = self.core.handle(self.now, Event::Tick);
-        if actions.contains(&Action::FindSurveyed) {
-            actions.extend(self.core.handle(self.now, Event::Surveyed(self.counts.clone())));
+        if self.handle(Event::Tick) {
+            self.handle(Event::Surveyed(self.counts.clone()));
         }
         for (ifindex, aggregated) in [1, 2].into_iter().zip(aggregated) {
             let counts = self.counts.entry(ifindex).or_default();
             counts.packets += 100;
             counts.aggregated += aggregated;
             counts.copied += 100;
-        }
-        for action in actions {
-            if let Action::Set(setting) = action {
-                self.core.handle(self.now, Self::features(setting.ifindex, setting.xdp_in));
-            }
         }
         let mut settings = self.core.ports().map(|(_, view)| (view.setting.engine, view.setting.xdp_in));
         [settings.next().unwrap(), settings.next().unwrap()]
@@ -213,6 +276,16 @@ impl Guest {
         seen.dedup();
         seen
     }
+}
+
+#[test]
+fn a_guest_whose_nics_merge_nothing_uses_xdp_at_once() {
+    let mut guest = Guest::new();
+    for ifindex in [1, 2] {
+        guest.handle(Event::Offloads { ifindex, merges: false, strips_tags: true });
+    }
+    // The aggregates are those of GRO in Linux, which costs more than XDP.
+    assert_eq!(guest.ticks(300, [100, 100]), [[BY_XDP; 2]]);
 }
 
 const BY_XDP: (Engine, bool) = (Engine::Xdp, true);
@@ -234,7 +307,7 @@ fn a_guest_uses_xdp_while_its_ports_receive_frames() {
 #[test]
 fn a_nic_that_merges_packets_uses_xdp_only_if_it_receives_frames() {
     for (aggregated, expected) in [(0, BY_XDP), (100, BY_TC)] {
-        let merging = [1, 2].map(|ifindex| Event::HardwareGro { ifindex });
+        let merging = [1, 2].map(|ifindex| Event::Offloads { ifindex, merges: true, strips_tags: true });
         let state = router().into_iter().chain(merging).collect();
         let (core, now) = started(Choice::default(), state);
         let mut router_of_nics = Guest { core, now, counts: BTreeMap::new() };
@@ -245,8 +318,9 @@ fn a_nic_that_merges_packets_uses_xdp_only_if_it_receives_frames() {
             Event::Link(link) => Event::Link(Link { xdp_prog: Some(77), ..link }),
             event => event,
         };
+        let merging = [1, 2].map(|ifindex| Event::Offloads { ifindex, merges: false, strips_tags: true });
         let Guest { core, now, .. } = &mut router_of_nics;
-        core.handle(*now, Event::Dump(router().into_iter().map(attached).collect()));
+        core.handle(*now, Event::Dump(router().into_iter().map(attached).chain(merging).collect()));
         assert_eq!(router_of_nics.ticks(10, [aggregated; 2]), [[expected; 2]]);
     }
 }
