@@ -414,7 +414,6 @@ impl Core {
         );
         self.surveys.set_ports(now, &self.choice.surveyed(&self.network, &want));
         self.choice.apply_surveys(&self.network, &self.surveys, &mut want);
-        ports::await_targets(&self.network, &mut want);
         let gone: Vec<u32> =
             self.ports.keys().copied().filter(|ifindex| !want.contains_key(ifindex)).collect();
         if !gone.is_empty() {

@@ -115,15 +115,20 @@ fn idle_ports(surveys: &Surveys, plan: &BTreeMap<u32, PortView>) -> BTreeSet<u32
     idle
 }
 
-/// Takes ports that do not accept redirected frames yet for ports that use tc. Some drivers accept them only while an XDP
-/// program is attached: the plan attaches it, and the kernel reports if that changes anything.
-pub(crate) fn await_targets(network: &Network, plan: &mut BTreeMap<u32, PortView>) {
+/// Leaves ports that do not accept redirected frames yet to tc. Some drivers accept them only while an XDP program is
+/// attached: the plan attaches it, and the kernel reports if that changes anything.
+fn leave_to_tc_until_accepted(network: &Network, plan: &mut BTreeMap<u32, PortView>) {
     let accepts = |ifindex: &u32| network.xdp.get(ifindex).is_none_or(|xdp| xdp.target);
+    let waiting = plan.iter_mut().filter(|(ifindex, _)| !accepts(ifindex)).map(|(_, view)| view);
+    for view in waiting.filter(|view| view.setting.engine == Engine::Xdp) {
+        view.setting.engine = Engine::Tc;
+        view.reason = "its driver does not accept redirected frames yet".to_owned();
+    }
+}
+
+/// Adds to the reasons of NICs where XDP could run if it saw the VLAN tags.
+fn explain_hidden_tags(network: &Network, plan: &mut BTreeMap<u32, PortView>) {
     for (ifindex, view) in plan.iter_mut().filter(|(_, view)| view.setting.engine == Engine::Xdp) {
-        if !accepts(ifindex) {
-            view.setting.engine = Engine::Tc;
-            view.reason = "its driver does not accept redirected frames yet".to_owned();
-        }
         let nic = network.links.get(ifindex).filter(|link| link.bus.is_some());
         if let Some(link) = nic.filter(|link| network.tags(link) == Tags::Hidden) {
             let Link { name, .. } = link;
@@ -233,7 +238,8 @@ impl Choice {
         links.filter_map(|link| Some((link.ifindex, driver(network, link)?))).collect()
     }
 
-    /// Takes XDP off the ports where it does not pay. If it runs on no port, all packets leave through tc.
+    /// Takes XDP off the ports where it does not pay or is not possible yet, and completes the reasons. If it runs on no
+    /// port, all packets leave through tc.
     pub(crate) fn apply_surveys(
         &self,
         network: &Network,
@@ -269,6 +275,8 @@ impl Choice {
                 view.reason = format!("{}; {}", view.reason, reasons.join("; "));
             }
         }
+        explain_hidden_tags(network, plan);
+        leave_to_tc_until_accepted(network, plan);
     }
 
     /// The ports of a plan that the external engine can serve.

@@ -48,7 +48,7 @@ struct Features {
 }
 
 impl Ethtool {
-    /// Looks the family and its features up; `None` if the kernel does not have it.
+    /// Looks the family and its features up; `None` if the kernel does not have them.
     pub fn find(channel: &mut Channel) -> Result<Option<Self>, Error> {
         let Some(found) = Family::find(channel, "ethtool", "genl family ethtool")? else { return Ok(None) };
         let (Some(family), Some(monitor)) = (found.number(), found.group("monitor")) else { return Ok(None) };
@@ -61,9 +61,14 @@ impl Ethtool {
                     set.put(ETHTOOL_A_STRINGSET_ID, &ETH_SS_FEATURES.to_ne_bytes());
                 });
             });
-        })?;
+        });
+        let answers = match answers {
+            Err(Error::Refused { .. }) => return Ok(None),
+            answers => answers?,
+        };
         let features = answers.first().map(|answer| Features::named(&answer.payload)).unwrap_or_default();
-        Ok(Some(Self { family, monitor, features }))
+        // Without the number, tags would seem to stay in the frames.
+        Ok(features.vlan_parse.map(|_| Self { family, monitor, features }))
     }
 
     /// Reads the offloads of a device.
