@@ -83,6 +83,21 @@ pub fn link_fd(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> io::Result
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+impl Attachment {
+    /// Puts a program in the place of the attached one, without a moment when the device has none. Drivers then keep their
+    /// link and their rings.
+    ///
+    /// # Errors
+    /// The kernel's error: the driver does not accept the program, or this is not a link. The former program stays.
+    pub fn replace(&self, program: &ProgramMut<'_>) -> io::Result<()> {
+        let Self::Link(link) = self else { return Err(io::Error::from(io::ErrorKind::Unsupported)) };
+        let (link, program) = (link.as_raw_fd(), program.as_fd().as_raw_fd());
+        // SAFETY: both descriptors are open, and no options are given.
+        let err = unsafe { libbpf_sys::bpf_link_update(link, program, std::ptr::null()) };
+        if err < 0 { Err(io::Error::from_raw_os_error(-err)) } else { Ok(()) }
+    }
+}
+
 /// The priority of Shunt's clsact filters, by which it recognises them.
 pub const FILTER_PRIORITY: u32 = 0x5348;
 

@@ -77,7 +77,7 @@ pub(crate) struct AttachedPort {
 pub(crate) struct AttachedXdp {
     pub(crate) program: XdpProgram,
     pub(crate) id: u32,
-    pub(crate) _attachment: Attachment,
+    pub(crate) attachment: Attachment,
 }
 
 /// The loaded data plane. Dropping it detaches everything.

@@ -85,7 +85,8 @@ impl DataPlane {
         Ok(AttachedPort { slot, mode, _ingress: ingress, _egress: egress, xdp: None })
     }
 
-    /// Attaches an XDP program to a port, instead of the one that it has. Does nothing on a device that is not a port.
+    /// Attaches an XDP program to a port, instead of the one that it has, if any. Does nothing on a device that is not a
+    /// port.
     ///
     /// # Errors
     /// If the XDP program was not loaded, or the device does not accept it.
@@ -94,8 +95,8 @@ impl DataPlane {
         if port.xdp.as_ref().map(|xdp| xdp.program) == which {
             return Ok(());
         }
-        // A device has one XDP program.
-        port.xdp = None;
+        // Detached when it goes out of scope, unless another program has taken its place.
+        let former = port.xdp.take();
         let Some(which) = which else { return Ok(()) };
         let for_device;
         let program = match which {
@@ -112,10 +113,12 @@ impl DataPlane {
                 self.external.as_ref().ok_or(Error::missing_external())?.program("shunt_xdp_ext")?
             }
         };
+        let replaced = former.map(|xdp| xdp.attachment).filter(|former| former.replace(&program).is_ok());
         let failed = |source| Error::Attach { ifindex, hook: Hook::Xdp, source };
-        let attachment = attach::link(&program, ifindex, Hook::Xdp).map_err(failed)?;
+        let attachment =
+            replaced.map_or_else(|| attach::link(&program, ifindex, Hook::Xdp), Ok).map_err(failed)?;
         let id = attach::program_id(program.as_fd()).unwrap_or_default();
-        port.xdp = Some(AttachedXdp { program: which, id, _attachment: attachment });
+        port.xdp = Some(AttachedXdp { program: which, id, attachment });
         Ok(())
     }
 

@@ -38,10 +38,10 @@ impl KernelObjects {
         held
     }
 
-    /// Whether links are among the objects.
+    /// The ids of the links among the objects.
     #[must_use]
-    pub fn has_links(&self) -> bool {
-        self.0.iter().any(|(kind, _)| *kind == ObjectKind::Link)
+    pub fn links(&self) -> BTreeSet<u32> {
+        self.0.iter().filter(|(kind, _)| *kind == ObjectKind::Link).map(|(_, id)| *id).collect()
     }
 
     /// Waits up to five seconds until the kernel has freed all objects; returns those that are left, if any.

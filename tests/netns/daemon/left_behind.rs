@@ -61,7 +61,7 @@ fn up_and_down(times: usize) {
         }
         shunt.done("down");
     }
-    assert!(held.has_links());
+    assert!(!held.links().is_empty());
     assert_eq!(held.not_freed(), None);
     assert_eq!(Settings::read(lab.router()), before);
     let files: Vec<_> = fs::read_dir(shunt.directory()).unwrap().map(|f| f.unwrap().file_name()).collect();

@@ -3,7 +3,7 @@
 use crate::{daemon, variations};
 use shunt_api::{Engine, FilterHook};
 use shunt_testkit::{
-    Crossing, Frame, Handshake, Host, SELDOM_PROVED, Segment, Shuntd, Tap, Topology, engines,
+    Crossing, Frame, Handshake, Host, KernelObjects, SELDOM_PROVED, Segment, Shuntd, Tap, Topology, engines,
     kernel_is_at_least, refusals, require_root, require_vlans, silent, silent_router,
 };
 use shunt_wire::{Packet, Tag, Tcp};
@@ -155,6 +155,31 @@ fn full_packets_with_two_tags() {
         assert_eq!(shuntd.status().packets.dropped, 0, "{:#?}", shuntd.status());
         shuntd.stop();
     }
+}
+
+/// The program is then exchanged for one that asks the driver for tags. The device is never without one, which would reset
+/// the link of some NICs.
+#[test]
+fn xdp_goes_on_when_a_vlan_device_is_added() {
+    if !require_vlans() || !kernel_is_at_least(6, 8) {
+        return;
+    }
+    let lab = silent_router(RULES);
+    let (lan, wan) = (lab.lan(), lab.wan());
+    let [there, back] = Recorded::udp(lan, wan, 4000, wan.at(5000));
+    let shuntd = daemon(&lab, Engine::Xdp);
+    there.assert_same_with_shunt(&shuntd);
+    let links = || KernelObjects::held_by(shuntd.pid()).links();
+    let attached = links();
+    lab.router().run("ip link add link r0 name r0.10 type vlan id 10 && ip link set r0.10 up");
+    let by_xdp = || shuntd.status().ports.iter().map(|port| port.packets.xdp).sum::<u64>();
+    let before = by_xdp();
+    there.assert_same_with_shunt(&shuntd);
+    back.assert_same_with_shunt(&shuntd);
+    let sent = there.packets.len() + back.packets.len();
+    assert!(by_xdp() - before > sent as u64 / 2, "{:#?}", shuntd.status());
+    assert_eq!(links(), attached);
+    shuntd.stop();
 }
 
 #[test]

@@ -43,6 +43,7 @@ const TESTS: [(&str, &[(&str, &str)]); 4] = [
             ("none to QinQ", "vlans::none_and_two_tags"),
             ("tags beside the frame and in it", "vlans::tags_beside_the_frame_and_in_it"),
             ("priority tags", "vlans::priority_tags"),
+            ("a VLAN device is added below XDP", "vlans::xdp_goes_on_when_a_vlan_device_is_added"),
             ("a bridge that knows VLANs, trunk port", "vlans::a_trunk_port_of_a_bridge_that_knows_vlans"),
             ("a bridge that knows VLANs, access port", "vlans::an_access_port_of_a_bridge_that_knows_vlans"),
             ("a bridge on top of a VLAN device", "vlans::a_bridge_on_top_of_a_vlan_device"),
