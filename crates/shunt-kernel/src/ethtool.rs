@@ -90,6 +90,11 @@ impl Ethtool {
     }
 }
 
+/// Parses a message as the list of names and as offloads, for fuzzing.
+pub(crate) fn parse(message: &Message) -> Option<Event> {
+    Features::named(message.payload).offloads(message.payload)
+}
+
 impl Features {
     /// The numbers in the kernel's list of names.
     fn named(payload: &[u8]) -> Self {

@@ -2,7 +2,7 @@
 
 use crate::{
     conntrack::{self, parse_addresses},
-    legacy_iptables, netdev,
+    ethtool, legacy_iptables, netdev,
     netlink_message::{Attrs, Messages, errno},
     netlink_subscription, nftables, packet_sockets, rtnetlink,
 };
@@ -14,6 +14,7 @@ pub fn parse(bytes: &[u8]) {
         let _ = (
             rtnetlink::event(&message),
             netdev::event(&message),
+            ethtool::parse(&message),
             netlink_subscription::ruleset_event(&message),
         );
         let _ = (
