@@ -195,15 +195,19 @@ static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __
 	return find(ctx, p, family, IPPROTO_TCP, tagged, &key, eth, l3, end);
 }
 
-/* Not inlined: tagged packets pay for a call, so that others need no registers for tags. */
-static __noinline int handle_tagged(struct xdp_md *ctx)
+/*
+ * Not inlined: tagged packets pay for a call, so that others need no registers for tags. `tpid_be` and `tci` are of the tag
+ * that the driver has taken out of the frame; without one, `tpid_be` is 0.
+ */
+static __noinline int handle_tagged(struct xdp_md *ctx, __u32 tpid_be, __u32 tci)
 {
+	struct shunt_hw_tag stripped = { .tpid_be = tpid_be, .tci = tci, .present = tpid_be != 0 };
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
 	struct shunt_packet p;
 	__be16 proto_be;
 
-	if (shunt_parse_l2(data, end, stripped_tag(ctx), &p, &proto_be) != SHUNT_OK)
+	if (shunt_parse_l2(data, end, stripped, &p, &proto_be) != SHUNT_OK)
 		return pass();
 	if (proto_be == shunt_htons(ETH_P_IP))
 		return handle(ctx, &p, 4, 1, data, data + p.l2_bytes, end);
@@ -218,13 +222,15 @@ int shunt_xdp(struct xdp_md *ctx)
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
 	void *l3 = data + ETH_HLEN, *eth;
+	struct shunt_hw_tag stripped;
 	struct shunt_packet p;
 	__be16 proto_be;
 
 	if (shunt_unlikely(shunt_empty() || l3 > end))
 		return XDP_PASS;
-	if (stripped_tag(ctx).present)
-		return handle_tagged(ctx);
+	stripped = stripped_tag(ctx);
+	if (stripped.present)
+		return handle_tagged(ctx, stripped.tpid_be, stripped.tci);
 	/* One base register for both headers. */
 	asm("" : "+r"(l3));
 	eth = l3 - ETH_HLEN;
@@ -234,7 +240,7 @@ int shunt_xdp(struct xdp_md *ctx)
 		return handle(ctx, &p, 4, 0, eth, l3, end);
 	if (proto_be == shunt_htons(ETH_P_IPV6))
 		return handle(ctx, &p, 6, 0, eth, l3, end);
-	return shunt_is_vlan(proto_be) ? handle_tagged(ctx) : pass();
+	return shunt_is_vlan(proto_be) ? handle_tagged(ctx, 0, 0) : pass();
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -41,8 +41,6 @@ pub enum Path {
     Xdp,
     /// Shunt's tc engine.
     Tc,
-    /// Shunt's tc engine without checksums to verify, as behind a NIC that has verified them.
-    TcVerified,
     /// Shunt with the engine that it chooses itself.
     Auto,
     /// Linux with Shunt up, which learns nothing.
@@ -112,10 +110,6 @@ impl Path {
                 listener: Some(router.within(listen_to_ends)?),
             },
             Self::Xdp | Self::Tc | Self::Auto => Open::Shunt(Shunt::up(router, &self.to_string(), CONFIG)?),
-            Self::TcVerified => {
-                let config = format!("{CONFIG}verify_checksums = \"never\"\n");
-                Open::Shunt(Shunt::up(router, "tc", &config)?)
-            }
             Self::Idle => {
                 let config = format!("{CONFIG}udp_packets = 1000000\ntcp_packets = 1000000\n");
                 Open::Shunt(Shunt::up(router, "xdp", &config)?)
@@ -131,7 +125,7 @@ impl Path {
 
     /// Whether packets must take Shunt's fast path.
     pub const fn is_fast(self) -> bool {
-        matches!(self, Self::Xdp | Self::Tc | Self::TcVerified | Self::Auto)
+        matches!(self, Self::Xdp | Self::Tc | Self::Auto)
     }
 
     /// Whether all packets must take the slow path.
@@ -219,7 +213,6 @@ impl fmt::Display for Path {
             Self::Listener => "listener",
             Self::Xdp => "xdp",
             Self::Tc => "tc",
-            Self::TcVerified => "tc-verified",
             Self::Auto => "auto",
             Self::Idle => "idle",
             Self::FlowTable => "nf_flowtable",

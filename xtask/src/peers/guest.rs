@@ -25,7 +25,7 @@ pub struct Options {
 }
 
 /// The paths in the order of measuring. Those that need a flow table come last, because its entries stay for a while.
-pub const PATHS: [Path; 14] = [
+pub const PATHS: [Path; 13] = [
     Path::Slow,
     Path::HookXdp,
     Path::HookIngress,
@@ -33,7 +33,6 @@ pub const PATHS: [Path; 14] = [
     Path::Hooks,
     Path::Idle,
     Path::Tc,
-    Path::TcVerified,
     Path::Xdp,
     Path::Bare,
     Path::BareTc,

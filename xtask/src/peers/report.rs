@@ -139,7 +139,6 @@ pub fn target_pairs() -> Vec<(String, PathSetting, PathSetting, f64)> {
         ("shunt xdp / nf_flowtable", Path::Xdp, Path::FlowTable, 0.25),
         ("shunt xdp / xdp-forward flowtable", Path::Xdp, Path::XdpForwardFlowTable, 1.0),
         ("shunt tc / nf_flowtable", Path::Tc, Path::FlowTable, 0.8),
-        ("shunt tc, checksums verified by the NIC / nf_flowtable", Path::TcVerified, Path::FlowTable, 0.8),
         ("slow path with shunt up / without", Path::Idle, Path::Slow, 1.05),
         ("slow path with shunt up / with programs that return at once", Path::Idle, Path::Hooks, 1.015),
         ("shunt tc / bare redirect by tc", Path::Tc, Path::BareTc, 1.3),
@@ -244,7 +243,7 @@ mod tests {
         assert_eq!(results.readings["shunt tc / nf_flowtable"].value, 0.75);
         assert_eq!(results.missing["xdp; IPv4 NAT; 1000 flows"], "Kernel panic");
         let table = report.to_string();
-        assert_eq!(table.matches("(1)").count(), 12, "{table}");
+        assert_eq!(table.matches("(1)").count(), 11, "{table}");
         assert!(table.contains("\n(1) Kernel panic\n"), "{table}");
     }
 }

@@ -12,14 +12,13 @@ use crate::{
 use shunt_lab::{Reading, Results, statistics};
 use std::fmt::Write;
 
-const COLUMNS: [(&str, Path); 9] = [
+const COLUMNS: [(&str, Path); 8] = [
     ("slow path", Path::Slow),
     ("with Shunt up", Path::Idle),
     ("nf_flowtable", Path::FlowTable),
     ("xdp-forward -f flowtable", Path::XdpForwardFlowTable),
     ("xdp-forward -f fib", Path::XdpForwardFib),
     ("Shunt tc", Path::Tc),
-    ("the same, checksums verified by the NIC", Path::TcVerified),
     ("Shunt xdp", Path::Xdp),
     ("bare redirect", Path::Bare),
 ];
