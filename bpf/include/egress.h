@@ -15,6 +15,7 @@ struct scratch {
 	struct shunt_headers seen; /* the headers at egress */
 	struct shunt_flow flow; /* the derived action */
 	__u8 to[32]; /* the new addresses of the derived action */
+	union shunt_key key; /* the key of the derived action */
 };
 
 struct {

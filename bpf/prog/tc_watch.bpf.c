@@ -217,10 +217,10 @@ static __always_inline enum shunt_reason relearn(const struct egress *s, __u32 f
 /* Inserts a proved action into the table, or renews the existing one. */
 static __always_inline enum shunt_reason install(const struct egress *s, __u32 family)
 {
+	union shunt_key *key = &s->scratch->key;
 	struct shunt_flow *f = &s->scratch->flow;
 	enum shunt_reason why;
 	struct shunt_flow *have;
-	union shunt_key key;
 	__u32 entry, epoch;
 	__u64 hash;
 
@@ -230,9 +230,9 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 											  bpf_get_smp_processor_id();
 	f->seen_ticks = s->now;
 	f->tcp_position = shunt_candidate_position(s->c);
-	shunt_candidate_key(family, s->c, &key);
-	hash = shunt_hash(family, &key);
-	have = shunt_find(family, &key, hash, &entry);
+	shunt_candidate_key(family, s->c, key);
+	hash = shunt_hash(family, key);
+	have = shunt_find(family, key, hash, &entry);
 	/* The atomic read orders the loads below after the stores that a retiring CPU made before it. */
 	epoch = have ? __sync_fetch_and_add(&have->epoch, 0) : SHUNT_EPOCH_RETIRED;
 	/* An action of this epoch has had its addresses marked. */
@@ -242,9 +242,9 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 		prove_soon(s, f);
 	f->prove_by_ticks = f->reprove_at_ticks + (shunt_control.prove_ticks - shunt_control.reprove_ticks);
 	if (!have) {
-		if (!shunt_has_share(shunt_opener(family, &key, f, s->scratch->to), shunt_free_entries(family)))
+		if (!shunt_has_share(shunt_opener(family, key, f, s->scratch->to), shunt_free_entries(family)))
 			return shunt_free_entries(family) ? SHUNT_SOURCE_SHARE : SHUNT_TABLE_FULL;
-		why = insert(s, family, &key, hash, &entry);
+		why = insert(s, family, key, hash, &entry);
 		if (why != SHUNT_OK)
 			return why;
 	} else if (have->flags & SHUNT_FLOW_STATIC) {
@@ -252,7 +252,7 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 	} else if (epoch == SHUNT_EPOCH_RETIRED) {
 		if (shunt_since(have->retired_ticks, s->now) < (__s32)shunt_ticks(SHUNT_RETIRED_MS))
 			return SHUNT_RETIRING;
-		why = relearn(s, family, entry, &key, hash, have, f);
+		why = relearn(s, family, entry, key, hash, have, f);
 		if (why != SHUNT_OK)
 			return why;
 	} else if (shunt_same_action(family, have, shunt_new_addrs(have), f, s->scratch->to)) {
@@ -260,13 +260,13 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 	} else {
 		shunt_retire(have, s->now, SHUNT_NOT_PROVED);
 		s->counters->retired++;
-		shunt_trace(SHUNT_TRACE_RETIRE, SHUNT_NOT_PROVED, family, &key);
+		shunt_trace(SHUNT_TRACE_RETIRE, SHUNT_NOT_PROVED, family, key);
 		return SHUNT_RETIRING;
 	}
 	if (f->flags & SHUNT_FLOW_REPLY && s->c->l4_proto == IPPROTO_UDP)
 		reprove_original(s, family);
 	s->counters->learned++;
-	shunt_trace(SHUNT_TRACE_LEARN, SHUNT_OK, family, &key);
+	shunt_trace(SHUNT_TRACE_LEARN, SHUNT_OK, family, key);
 	return SHUNT_OK;
 }
 

@@ -37,10 +37,7 @@ const FLOWS: u32 = 1000;
 const NOTES: [(&str, &str); 4] = [
     ("translate addresses", "the program does not translate addresses"),
     ("took another path", "the program hands all packets to the kernel"),
-    (
-        "no XDP program",
-        "Shunt runs no XDP program on a port that carries VLAN devices; the tc engine forwards",
-    ),
+    ("no XDP program", "Shunt attached no XDP program; the tc engine forwards"),
     ("VLAN tag was not changed", "the program forwards the packets with the tag on"),
 ];
 
