@@ -31,7 +31,7 @@ help:
 	@echo "make dist ARCH=$(ARCH)   a tarball with static programs in target/dist; amd64, arm64 or armv7"
 	@echo "make mlrsearch         the Python package that the search is tested against (target/mlrsearch)"
 	@echo "make browser-test      the page of shunt report in a browser, which is installed for it"
-	@echo "make kernel-test       some of the tests on the newest Debian kernel, in QEMU (part of make test)"
+	@echo "make kernel-test       some of the tests on 6.1 and the newest Debian kernel, in QEMU (part of make test)"
 	@echo "make deps              distribution packages that are missing"
 	@echo "make clean             what was built"
 
@@ -62,7 +62,7 @@ test: need-root build
 		--config 'target."cfg(unix)".runner="$(CURDIR)/tests/limit.py"'
 	@$(MAKE) --no-print-directory kernel-test
 
-# Some of the tests on the newest kernel of the list.
+# Some of the tests on the oldest and the newest kernel of the list.
 kernel-test: build
 	@packaging/deps.sh --vm || true
 	$(TEST_ENV) $(CARGO_RUN) run --quiet --locked -p xtask -- kernels --short --timeout 480
