@@ -86,20 +86,20 @@ fn driver(network: &Network, link: &Link) -> Option<Driver> {
 /// The ports where the program would neither redirect to another port nor let another port redirect to this one. Reviews do
 /// not count, because they pass.
 fn idle_ports(surveys: &Surveys, plan: &BTreeMap<u32, PortView>) -> BTreeSet<u32> {
-    let takes = |ifindex: u32| surveys.received(ifindex).is_none_or(Received::is_frames);
-    let ports = |is: &dyn Fn(u32, &PortSetting) -> bool| -> BTreeSet<u32> {
-        let all = plan.iter().map(|(ifindex, view)| (*ifindex, &view.setting));
-        all.filter(|(ifindex, setting)| is(*ifindex, setting)).map(|(ifindex, _)| ifindex).collect()
-    };
-    let mut receive =
-        ports(&|ifindex, setting| setting.xdp_in && setting.engine != Engine::External && takes(ifindex));
-    let mut send = ports(&|ifindex, setting| {
-        setting.engine == Engine::Xdp && (takes(ifindex) || !surveys.needs_program(ifindex))
-    });
     let mut idle = BTreeSet::new();
     if plan.len() == 1 {
         // A port may redirect to itself.
         return idle;
+    }
+    let (mut receive, mut send) = (BTreeSet::new(), BTreeSet::new());
+    for (ifindex, PortView { setting, .. }) in plan {
+        let takes_frames = surveys.received(*ifindex).is_none_or(Received::is_frames);
+        if setting.xdp_in && setting.engine != Engine::External && takes_frames {
+            receive.insert(*ifindex);
+        }
+        if setting.engine == Engine::Xdp && (takes_frames || !surveys.needs_program(*ifindex)) {
+            send.insert(*ifindex);
+        }
     }
     let others = |of: &BTreeSet<u32>, port: u32| of.iter().any(|other| *other != port);
     while let Some(port) = receive.iter().copied().find(|port| {

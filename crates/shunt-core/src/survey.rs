@@ -5,7 +5,7 @@
 //! packets while a survey runs; these are short. Where XDP runs already, packets cannot be told apart, so XDP is taken
 //! off the port during a review; tc forwards the same flows meanwhile.
 //!
-//! Drivers that merge packets before Linux sees them (virtio, Xen, some NICs) receive either frames or aggregates.
+//! Where a host or a NIC merges packets before Linux sees them (virtio, Xen, some NICs), only aggregates count against XDP.
 
 use crate::SurveyCounts;
 use std::{
