@@ -27,7 +27,7 @@ int main(void)
 	claim(shunt_same_tuple(FAMILY, a, b) == tuple, "tuples are compared whole");
 	shunt_hash(FAMILY, a);
 	shunt_static_hash(FAMILY, a, nondet_u64());
-	claim(shunt_used(FAMILY) >= shunt_usage.entries, "within the counters");
+	claim(shunt_used(FAMILY) - shunt_usage.entries < 2ULL, "within the counters");
 	*shunt_used(FAMILY) = 0;
 	return 0;
 }
