@@ -46,6 +46,8 @@ pub enum Action {
     FindCaptures,
     /// Find the TCX programs of others on these devices, and report [`crate::Event::Programs`].
     FindPrograms(BTreeSet<u32>),
+    /// Read the offloads of this NIC, and report [`crate::Event::Offloads`].
+    FindOffloads(u32),
     /// Begin or end a survey of the packets that ports receive.
     Survey(bool),
     /// Read what surveys have counted, and report [`crate::Event::Surveyed`].

@@ -69,6 +69,8 @@ struct Steps {
     awaited: BTreeSet<(Cause, Scope)>,
     replan: bool,
     find_captures: bool,
+    /// NICs whose offloads are not known, since they have appeared after the start.
+    new_nics: BTreeSet<u32>,
 }
 
 impl Steps {
@@ -125,7 +127,7 @@ impl Core {
         for event in events {
             self.handle_one(now, event, &mut steps);
         }
-        let Steps { mut actions, later, find_captures, .. } = steps;
+        let Steps { mut actions, later, find_captures, new_nics, .. } = steps;
         if self.network.take_needs_plan() || steps.replan {
             actions.extend(self.settle_ports(now));
         }
@@ -137,6 +139,7 @@ impl Core {
         if find_captures {
             actions.extend(self.find_captures());
         }
+        actions.extend(new_nics.into_iter().map(Action::FindOffloads));
         actions
     }
 
@@ -190,6 +193,9 @@ impl Core {
                     steps.replan |= self.refused.remove(&link.ifindex);
                     // Most captures make their device promiscuous, which is reported as a change of the link.
                     steps.find_captures = true;
+                    if link.bus.is_some() && self.network.merges(link.ifindex).is_none() {
+                        steps.new_nics.insert(link.ifindex);
+                    }
                 }
                 // The event does not say whether the filter was added or removed, nor whether the device has others.
                 self.resync_due |= matches!(event, Event::Filter { .. });

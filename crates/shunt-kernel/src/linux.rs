@@ -54,7 +54,13 @@ impl Linux {
         if let Some(netdev) = self.netdev {
             events.extend(netdev.dump(&mut self.generic)?);
         }
-        let offloads = self.offloads(&events);
+        let offloads: Vec<_> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Link(link) if link.bus.is_some() => self.offloads(link.ifindex),
+                _ => None,
+            })
+            .collect();
         events.extend(offloads);
         events.extend(self.table("RTM_GETADDR", rtnetlink::RTM_GETADDR, &[AF_UNSPEC; 8])?);
         events.extend(self.table("RTM_GETNEIGH", rtnetlink::RTM_GETNEIGH, &[AF_UNSPEC; 12])?);
@@ -74,6 +80,11 @@ impl Linux {
             Some(netdev) => netdev.features(&mut self.generic, ifindex),
             None => Ok(XdpSupport::Unknown("the kernel has no netlink family netdev (Linux 6.3)".to_owned())),
         }
+    }
+
+    /// Reads the offloads of a NIC as an event; `None` if the device has gone or the kernel does not tell.
+    pub fn offloads(&mut self, ifindex: u32) -> Option<Event> {
+        self.ethtool?.offloads(&mut self.generic, ifindex).ok()?
     }
 
     /// Reads whether Linux forwards packets.
@@ -146,17 +157,6 @@ impl Linux {
     pub fn correct(&mut self, due: &[Correction], later: &[Correction]) -> Result<(), Error> {
         let timeouts = self.conntrack_timeouts()?;
         self.conntrack()?.correct(due, later, timeouts)
-    }
-
-    /// The offloads of those of these links that have a driver with offloads of its own.
-    fn offloads(&mut self, links: &[Event]) -> Vec<Event> {
-        let Some(ethtool) = self.ethtool else { return Vec::new() };
-        let nics = links.iter().filter_map(|event| match event {
-            Event::Link(link) if link.bus.is_some() => Some(link.ifindex),
-            _ => None,
-        });
-        // An error means that the device has gone.
-        nics.filter_map(|ifindex| ethtool.offloads(&mut self.generic, ifindex).ok()?).collect()
     }
 
     fn table(&mut self, request: &'static str, kind: u16, fixed: &[u8]) -> Result<Vec<Event>, Error> {

@@ -66,10 +66,10 @@ fn fixed_time() -> Instant {
     Instant::now()
 }
 
-/// The actions of an event without the search for captures, which every change of a link requires.
+/// The actions of an event, without those that read what belongs to a link that has changed.
 fn changes(core: &mut Core, now: Instant, event: Event) -> Vec<Action> {
     let mut actions = core.handle(now, event);
-    actions.retain(|action| *action != Action::FindCaptures);
+    actions.retain(|action| !matches!(action, Action::FindCaptures | Action::FindOffloads(_)));
     actions
 }
 

@@ -47,6 +47,11 @@ impl Daemon {
                 Ok(captures) => self.handle(Event::Captures(captures)),
                 Err(error) => tracing::debug!("cannot list packet sockets: {error}"),
             },
+            Action::FindOffloads(ifindex) => {
+                if let Some(offloads) = self.kernel.offloads(ifindex) {
+                    self.handle(offloads);
+                }
+            }
             Action::Survey(on) => self.plane.control().set_survey(on),
             Action::FindSurveyed => {
                 let surveyed = self.surveyed();

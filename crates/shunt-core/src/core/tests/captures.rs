@@ -51,8 +51,8 @@ fn a_capture_on_all_devices_or_on_an_upper_device_counts_for_the_port() {
 fn captures_are_searched_for_when_a_link_changes_unless_they_are_ignored() {
     let promiscuous = || Event::Link(link(2, "r1"));
     let (mut core, now) = started(Choice::default(), router());
-    assert_eq!(core.handle(now, promiscuous()), [Action::FindCaptures]);
+    assert!(core.handle(now, promiscuous()).contains(&Action::FindCaptures));
     let (mut core, now) = started(Choice { captures: CaptureChoice::Ignore, ..Choice::default() }, router());
-    assert_eq!(core.handle(now, promiscuous()), []);
+    assert!(!core.handle(now, promiscuous()).contains(&Action::FindCaptures));
     assert!(!core.handle(now, Event::Tick).contains(&Action::FindCaptures));
 }

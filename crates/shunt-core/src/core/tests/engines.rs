@@ -159,6 +159,21 @@ fn xdp_runs_below_a_vlan_device_where_the_driver_shows_it_the_tags() {
 }
 
 #[test]
+fn the_offloads_of_a_nic_that_appears_later_are_read_once() {
+    let (mut core, now) = started(Choice::default(), router());
+    let nic = Event::Link(Link { bus: Some("pci".to_owned()), ..link(8, "eth2") });
+    let reads = |core: &mut Core| core.handle(now, nic.clone()).contains(&Action::FindOffloads(8));
+    assert!(reads(&mut core));
+    assert!(reads(&mut core), "they were not found");
+    core.handle(now, Event::Offloads { ifindex: 8, merges: false, strips_tags: true });
+    assert!(!reads(&mut core));
+    core.handle(now, Event::LinkGone { ifindex: 8 });
+    assert!(reads(&mut core), "another NIC has this ifindex");
+    let veth = Link { bus: None, ..link(9, "veth0") };
+    assert!(!core.handle(now, Event::Link(veth)).contains(&Action::FindOffloads(9)));
+}
+
+#[test]
 fn nothing_is_learned_on_a_port_below_macsec() {
     let (mut core, now) = started(Choice::default(), router());
     let macsec = Link { kind: Some("macsec".to_owned()), lower: Some(1), ..link(6, "macsec0") };
