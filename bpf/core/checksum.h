@@ -12,11 +12,12 @@
 /* The longest L4 header plus payload whose checksum is verified without a helper. */
 enum { SHUNT_SHORT_L4_MAX = 127 };
 
+/* Folds a sum of at most 65536 words into one: adds what went beyond 16 bits, with the carry of that addition. */
 static __always_inline __u16 shunt_fold(__u32 sum)
 {
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum;
+	__u32 beyond = (sum + (sum >> 16)) >> 16;
+
+	return sum + beyond;
 }
 
 /*

@@ -60,10 +60,13 @@ static __always_inline int shunt_same_mac(const void *a, const void *b)
 	__u64 differ = *(const shunt_l2_u64 *)a ^ *(const shunt_l2_u64 *)b;
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-	return !(differ << 16);
+	differ <<= 16;
 #else
-	return !(differ >> 16);
+	differ >>= 16;
 #endif
+	/* Clang would load a mask instead. */
+	shunt_keep(differ);
+	return !differ;
 }
 
 static __always_inline void shunt_copy_macs(void *to, const void *from)
@@ -122,23 +125,33 @@ union shunt_head {
 	__u32 word;
 };
 
-/* Whether a flow is in use, of this epoch, not static, and has these flags. Of nearly all packets, the flow is. */
-static __always_inline int shunt_is_current(const struct shunt_flow *f, __u32 epoch, __u8 flags)
+/*
+ * Whether a flow is in use, of this epoch, not static, has these flags, and none of the bits `odd`. Of nearly all packets,
+ * the flow is.
+ */
+static __always_inline int shunt_is_current(const struct shunt_flow *f, __u32 epoch, __u8 flags, union shunt_head odd)
 {
 	const union shunt_head want = { .state = SHUNT_FLOW_ACTIVE, .flags = flags };
-	const union shunt_head mask = { .state = 0xff, .flags = flags | SHUNT_FLOW_STATIC };
+	union shunt_head mask = { .state = 0xff, .flags = flags | SHUNT_FLOW_STATIC };
 	const __u32 *head = (const __u32 *)&f->state;
 
+	mask.word |= odd.word;
 	return shunt_likely(f->epoch == epoch) && shunt_likely((*head & mask.word) == want.word);
 }
 
-/* shunt_decide() for a flow of which is known, as a constant, whether it is current. */
+/* What shunt_decide_as() knows of a flow, as a constant. */
+enum shunt_known {
+	SHUNT_KNOWN_NOTHING,
+	SHUNT_KNOWN_CURRENT,
+	SHUNT_KNOWN_ROUTED, /* current, and not bridged */
+};
+
 static __always_inline enum shunt_reason shunt_decide_as(const struct shunt_flow *f, const struct shunt_packet *p,
 							 const void *macs, const struct shunt_control *control,
-							 __u32 now, int current)
+							 __u32 now, enum shunt_known known)
 {
-	if (current || shunt_likely(!(f->flags & SHUNT_FLOW_STATIC))) {
-		if (!current && f->epoch != control->epoch)
+	if (known || shunt_likely(!(f->flags & SHUNT_FLOW_STATIC))) {
+		if (!known && f->epoch != control->epoch)
 			return SHUNT_STALE;
 		if (shunt_unlikely(!shunt_before(now, f->prove_by_ticks)))
 			return SHUNT_STALE;
@@ -153,13 +166,33 @@ static __always_inline enum shunt_reason shunt_decide_as(const struct shunt_flow
 	if (shunt_unlikely(!shunt_same_mac(macs, f->in_dmac)))
 		return SHUNT_NOT_OURS;
 	/* A bridge must see packets of another source, to learn where that station is. */
-	if (shunt_unlikely(f->flags & SHUNT_FLOW_BRIDGED) && !shunt_same_mac(macs + ETH_ALEN, f->l2 + ETH_ALEN))
+	if (known != SHUNT_KNOWN_ROUTED && f->flags & SHUNT_FLOW_BRIDGED &&
+	    !shunt_same_mac(macs + ETH_ALEN, f->l2 + ETH_ALEN))
 		return SHUNT_NOT_OURS;
 	if (shunt_unlikely(p->wire_bytes > f->max_l3_bytes))
 		return SHUNT_MTU;
-	if (!current && f->state != SHUNT_FLOW_ACTIVE)
+	if (!known && f->state != SHUNT_FLOW_ACTIVE)
 		return SHUNT_PENDING;
 	return SHUNT_OK;
+}
+
+/* shunt_decide() for an engine that does not take flows with any of the bits `odd`, either. */
+static __always_inline enum shunt_reason shunt_decide_unless(const struct shunt_flow *f, const struct shunt_packet *p,
+							     const void *macs, const struct shunt_control *control,
+							     __u64 jiffies, __u8 flags, union shunt_head odd)
+{
+	union shunt_head bridged = { .flags = SHUNT_FLOW_BRIDGED };
+
+	bridged.word |= odd.word;
+	if (shunt_unlikely(!shunt_daemon_alive(control, jiffies)))
+		return SHUNT_NO_DAEMON;
+	if (shunt_likely(shunt_is_current(f, control->epoch, flags, bridged)))
+		return shunt_decide_as(f, p, macs, control, jiffies, SHUNT_KNOWN_ROUTED);
+	if (shunt_is_current(f, control->epoch, flags, odd))
+		return shunt_decide_as(f, p, macs, control, jiffies, SHUNT_KNOWN_CURRENT);
+	if ((f->flags & flags) != flags || *(const __u32 *)&f->state & odd.word)
+		return SHUNT_PORT;
+	return shunt_decide_as(f, p, macs, control, jiffies, SHUNT_KNOWN_NOTHING);
 }
 
 /*
@@ -170,13 +203,9 @@ static __always_inline enum shunt_reason shunt_decide(const struct shunt_flow *f
 						      const void *macs, const struct shunt_control *control,
 						      __u64 jiffies, __u8 flags)
 {
-	if (shunt_unlikely(!shunt_daemon_alive(control, jiffies)))
-		return SHUNT_NO_DAEMON;
-	if (shunt_likely(shunt_is_current(f, control->epoch, flags)))
-		return shunt_decide_as(f, p, macs, control, jiffies, 1);
-	if ((f->flags & flags) != flags)
-		return SHUNT_PORT;
-	return shunt_decide_as(f, p, macs, control, jiffies, 0);
+	const union shunt_head none = {};
+
+	return shunt_decide_unless(f, p, macs, control, jiffies, flags, none);
 }
 
 /*
@@ -192,12 +221,6 @@ static __always_inline __u32 shunt_frame_bytes(const struct shunt_flow *f, __u32
 static __always_inline __u32 shunt_check_offset(__u8 l4_proto)
 {
 	return l4_proto == IPPROTO_TCP ? 16 : 6;
-}
-
-/* Size of the L4 header, without options. */
-static __always_inline __u32 shunt_l4_size(__u8 l4_proto)
-{
-	return l4_proto == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr);
 }
 
 /* Whether the L4 checksum is finished. The headers are present. */
@@ -247,13 +270,12 @@ static __always_inline void shunt_rewrite(void *l3, void *l4, __u32 family, __u8
 		new = shunt_csum_update_partial(old, f->l4_delta_addr);
 	else
 		new = shunt_csum_update(old, f->l4_delta);
-	if (l4_proto == IPPROTO_UDP) {
-		if (!old)
-			return;
-		if (!new)
-			new = 0xffff;
-	}
+	if (l4_proto == IPPROTO_UDP && !old)
+		return;
 	*check = new;
+	/* Stored once more, since clang would take more instructions to choose between the two. */
+	if (l4_proto == IPPROTO_UDP && shunt_unlikely(!new))
+		*check = 0xffff;
 }
 
 /*

@@ -306,4 +306,25 @@ static __always_inline __u32 shunt_l3_size(__u32 family)
 	return family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 }
 
+/* Size of the L4 header, without options. */
+static __always_inline __u32 shunt_l4_size(__u8 l4_proto)
+{
+	return l4_proto == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr);
+}
+
+/* The L4 protocol of an IP header without options, or the next header of IPv6. */
+static __always_inline __u8 shunt_l4_proto_of(__u32 family, const void *l3)
+{
+	return family == 4 ? ((const struct iphdr *)l3)->protocol : ((const struct ipv6hdr *)l3)->nexthdr;
+}
+
+/*
+ * The end of the headers of a packet without options. A caller that has found them to be within the frame may pass this as
+ * the end of the frame: clang then knows the results of the comparisons with it.
+ */
+static __always_inline void *shunt_headers_end(__u32 family, __u8 l4_proto, void *l3)
+{
+	return (__u8 *)l3 + shunt_l3_size(family) + shunt_l4_size(l4_proto);
+}
+
 #endif

@@ -61,7 +61,7 @@ static __always_inline void shunt_count_flow(__u32 family, struct shunt_flow *f,
 	__u32 pkts;
 
 	f->seen_ticks = now;
-	if (shunt_unlikely(f->home_cpu != (__u16)bpf_get_smp_processor_id())) {
+	if (shunt_unlikely(f->home_cpu != bpf_get_smp_processor_id())) {
 		shunt_count_remote(family, entry, 1, bytes);
 		return;
 	}

@@ -13,14 +13,20 @@ enum {
 	SHUNT_SUMMED_UNKNOWN = 4, /* without BTF, the offset of ip_summed is unknown */
 };
 
+/* What the fast path has to know of an sk_buff beside what struct __sk_buff shows. */
+struct shunt_skb_hidden {
+	__u32 summed; /* ip_summed: SHUNT_SUMMED_*, or 0 for CHECKSUM_NONE */
+	__u32 extensions; /* nonzero if the packet has any, such as a security path */
+};
+
 #ifdef SHUNT_WITHOUT_BTF
 
 enum { SHUNT_SUMMED_IS_KNOWN = 0 };
 
-/* Aggregates have CHECKSUM_PARTIAL, except those of rx-gro-list. */
-static __always_inline __u32 shunt_skb_summed(struct __sk_buff *skb)
+/* Without BTF, offsets are unknown. Aggregates have CHECKSUM_PARTIAL, except those of rx-gro-list. */
+static __always_inline struct shunt_skb_hidden shunt_skb_hidden(struct __sk_buff *skb)
 {
-	return skb->gso_size ? SHUNT_SUMMED_PARTIAL : SHUNT_SUMMED_UNKNOWN;
+	return (struct shunt_skb_hidden){ .summed = skb->gso_size ? SHUNT_SUMMED_PARTIAL : SHUNT_SUMMED_UNKNOWN };
 }
 
 /* Without BTF, the offset of the security path is unknown, but nothing is learned either. */
@@ -57,15 +63,29 @@ enum skb_ext_id___shunt {
 /* Linux 6.2, commit fd264ca02094. */
 void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
 
-/* Reads skb->ip_summed. Before 6.2, the context is the sk_buff, and only a helper can read the field. */
-static __always_inline __u32 shunt_skb_summed(struct __sk_buff *skb)
+/*
+ * Before 6.2, the context is the sk_buff, and only a helper can read the fields. The other way suits fields as all known
+ * kernels have them, and takes fewer instructions than BPF_CORE_READ_BITFIELD().
+ */
+static __always_inline struct shunt_skb_hidden shunt_skb_hidden(struct __sk_buff *skb)
 {
 	struct sk_buff___shunt *kernel = (void *)skb;
+	struct shunt_skb_hidden hidden = {};
+	__u64 byte;
 
-	if (!bpf_cast_to_kern_ctx)
-		return BPF_CORE_READ_BITFIELD_PROBED(kernel, ip_summed);
+	if (!bpf_cast_to_kern_ctx || !bpf_core_field_exists(kernel->active_extensions) ||
+	    __builtin_preserve_field_info(kernel->ip_summed, BPF_FIELD_BYTE_SIZE) != 1) {
+		hidden.summed = BPF_CORE_READ_BITFIELD_PROBED(kernel, ip_summed);
+		if (bpf_core_field_exists(kernel->active_extensions))
+			hidden.extensions = BPF_CORE_READ(kernel, active_extensions);
+		return hidden;
+	}
 	kernel = bpf_cast_to_kern_ctx(skb);
-	return BPF_CORE_READ_BITFIELD(kernel, ip_summed);
+	byte = *((__u8 *)kernel + __builtin_preserve_field_info(kernel->ip_summed, BPF_FIELD_BYTE_OFFSET));
+	byte <<= __builtin_preserve_field_info(kernel->ip_summed, BPF_FIELD_LSHIFT_U64);
+	hidden.summed = byte >> __builtin_preserve_field_info(kernel->ip_summed, BPF_FIELD_RSHIFT_U64);
+	hidden.extensions = kernel->active_extensions;
+	return hidden;
 }
 
 /* Whether the packet has a security path: it arrived by IPsec, and the port sees it again, decrypted. */
@@ -140,7 +160,8 @@ static __always_inline int shunt_skb_ipvs(struct __sk_buff *skb)
 /* Whether the driver verified the L4 checksum, or a device will finish it. */
 static __always_inline int shunt_is_verified(__u32 summed)
 {
-	return summed == SHUNT_SUMMED_UNNECESSARY || summed == SHUNT_SUMMED_PARTIAL;
+	/* UNNECESSARY and PARTIAL are the odd values. */
+	return summed & 1;
 }
 
 static __always_inline struct shunt_hw_tag shunt_skb_tag(struct __sk_buff *skb)

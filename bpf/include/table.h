@@ -319,12 +319,11 @@ static __always_inline struct shunt_flow *shunt_find_soon(__u32 family, const un
 	if (shunt_unlikely(!bucket))
 		return 0;
 	slot = shunt_slot(bucket, shunt_way_of(hash));
-	if (shunt_likely(shunt_slot_digest(slot) == shunt_digest_of(hash))) {
-		*entry = shunt_slot_entry(slot);
-		f = shunt_match(family, key, *entry);
-		if (shunt_likely(f))
-			return f;
-	}
+	/* With another digest, this is beyond any table. */
+	*entry = (slot ^ shunt_digest_of(hash) << 24) - 1;
+	f = shunt_match(family, key, *entry);
+	if (shunt_likely(f))
+		return f;
 	/* A copy, so that the key itself stays in registers. */
 	__builtin_memcpy(&copy, key, family == 4 ? sizeof(key->v4) : sizeof(key->v6));
 	found = shunt_find_rest(family, &copy, hash);

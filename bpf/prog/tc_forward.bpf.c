@@ -133,7 +133,7 @@ static __always_inline __u16 save_candidate(struct __sk_buff *skb, const struct 
 	c->class_bits = p->class_bits;
 	c->family = p->family;
 	c->l4_proto = p->l4_proto;
-	c->partial = shunt_skb_summed(skb) == SHUNT_SUMMED_PARTIAL;
+	c->partial = shunt_skb_hidden(skb).summed == SHUNT_SUMMED_PARTIAL;
 	c->padded = shunt_skb_padded(skb, p);
 	c->in_slot = port->slot;
 	c->in_flags = flags;
@@ -192,8 +192,17 @@ static __always_inline int retag(struct __sk_buff *skb, const struct shunt_packe
 	return 0;
 }
 
+/* Puts one tag on an untagged packet, beside the frame. */
+static __always_inline int tag(struct __sk_buff *skb, const struct shunt_flow *f)
+{
+	const __be16 *l2 = (const __be16 *)f->l2;
+
+	return (int)bpf_skb_vlan_push(skb, l2[6], shunt_ntohs(l2[7]));
+}
+
 /* Finds the L3 header of a frame that may have other tags than it arrived with. Returns 0 if it is out of bounds. */
-static __always_inline void *find_l3(void *data, void *end, const struct shunt_packet *p, const struct shunt_flow *f)
+static __always_inline void *find_l3(void *data, void *end, const struct shunt_packet *p, const struct shunt_flow *f,
+				     int tagged)
 {
 	__be16 *proto = data + 2 * ETH_ALEN;
 	void *l3 = data + ETH_HLEN;
@@ -201,7 +210,7 @@ static __always_inline void *find_l3(void *data, void *end, const struct shunt_p
 	if ((void *)(proto + 1) > end)
 		return 0;
 	/* An untagged frame to which at most one tag was added, which is not in the frame, has its L3 header here. */
-	if ((p->tags || f->out_tags > 1) && shunt_is_vlan(*proto)) {
+	if (tagged && (p->tags || f->out_tags > 1) && shunt_is_vlan(*proto)) {
 		proto = l3 + 2;
 		l3 += 4;
 		if (l3 > end)
@@ -236,42 +245,54 @@ static __always_inline int drop(struct shunt_counters *counters)
 	return SHUNT_TC_DROP;
 }
 
+/* A function, because clang would load a constant before every test that may end in its return. */
+static __noinline int other(void)
+{
+	int what = OTHER;
+
+	shunt_keep(what);
+	return what;
+}
+
 /*
- * Forwards a packet to which the action applies. `l4_proto` and `tagged` are constants. Returns SHUNT_TC_NEXT for a packet
- * that cannot be forwarded and is unchanged.
+ * Forwards a packet to which the action applies. `l4_proto` and `tagged` are constants; without `tagged`, the packet has no
+ * tag and gets at most one. Returns OTHER for a packet that
+ * cannot be forwarded and is unchanged.
  */
 static __always_inline int forward(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family, __u8 l4_proto,
-				   int tagged, struct shunt_flow *f, __u32 entry, void *l3, __u32 summed, __u32 now)
+				   int tagged, struct shunt_flow *f, __u32 entry, void *l3, __u32 summed,
+				   struct shunt_counters *counters, __u32 now)
 {
 	__u32 want = p->l2_bytes + p->l3_bytes;
 	__u32 out = shunt_ifindex_of(f->out_slot);
-	struct shunt_counters *counters = shunt_counters_of(f->in_slot);
 	int moved = tagged;
 	void *data, *end;
 
-	if (shunt_unlikely(!out || !counters))
-		return SHUNT_TC_NEXT;
+	if (shunt_unlikely(!out))
+		return other();
 	if (shunt_unlikely(skb->len != want)) {
 		__u32 bytes = shunt_frame_bytes(f, want, skb->len);
 
 		if (skb->len < want || (skb->len > bytes && bpf_skb_change_tail(skb, bytes, 0)))
-			return SHUNT_TC_NEXT;
+			return other();
 		moved = 1;
 	}
 	if (tagged || shunt_unlikely(f->out_tags)) {
-		if (retag(skb, p, f))
+		if (tagged ? retag(skb, p, f) : tag(skb, f))
 			return drop(counters);
 		moved = 1;
 	}
 	if (shunt_unlikely(moved)) {
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
-		l3 = find_l3(data, end, p, f);
+		l3 = find_l3(data, end, p, f, tagged);
 		if (!l3 || l3 + shunt_l3_size(family) + shunt_l4_size(l4_proto) > end)
 			return drop(counters);
 		shunt_copy_macs(data, f->l2);
 	} else {
 		shunt_copy_macs(l3 - ETH_HLEN, f->l2);
+		/* Keep clang from sharing the last store with the branch above: it would compute the address. */
+		barrier();
 	}
 	rewrite(skb, family, l4_proto, f, l3, summed);
 	skb->mark = f->mark;
@@ -305,7 +326,7 @@ static __always_inline enum shunt_reason verify(struct __sk_buff *skb, const str
 		return SHUNT_BAD_HEADER;
 	if (shunt_unlikely(may_be_partial(summed, p, family, f, l3, end)))
 		return SHUNT_BAD_HEADER;
-	if (shunt_control.flags & SHUNT_CONTROL_VERIFY_TC && !shunt_is_verified(summed) &&
+	if (!shunt_is_verified(summed) && shunt_control.flags & SHUNT_CONTROL_VERIFY_TC &&
 	    shunt_unlikely(!shunt_checksum_good(skb, p, family, f, l3, end)))
 		return skb->len < (__u32)p->l2_bytes + p->l3_bytes ? SHUNT_BAD_HEADER : SHUNT_BAD_CHECKSUM;
 	return SHUNT_OK;
@@ -375,10 +396,14 @@ static __always_inline void handle_end(__u32 family, const struct shunt_packet *
 static __always_inline int forward_any(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family,
 				       struct shunt_flow *f, __u32 entry, void *l3, __u32 summed, __u32 now)
 {
+	struct shunt_counters *counters = shunt_counters_of(f->in_slot);
+
+	if (!counters)
+		return other();
 	/* 6.1's verifier loses the relation between protocol and header size unless the protocol is a constant. */
 	if (p->l4_proto == IPPROTO_UDP)
-		return forward(skb, p, family, IPPROTO_UDP, 1, f, entry, l3, summed, now);
-	return forward(skb, p, family, IPPROTO_TCP, 1, f, entry, l3, summed, now);
+		return forward(skb, p, family, IPPROTO_UDP, 1, f, entry, l3, summed, counters, now);
+	return forward(skb, p, family, IPPROTO_TCP, 1, f, entry, l3, summed, counters, now);
 }
 
 static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, struct ethhdr *eth,
@@ -386,7 +411,7 @@ static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet
 {
 	void *l3 = (void *)eth + p->l2_bytes;
 	__u64 jiffies = shunt_now(), hash;
-	__u32 now = jiffies, summed = shunt_skb_summed(skb), entry;
+	__u32 now = jiffies, summed = shunt_skb_hidden(skb).summed, entry;
 	union shunt_key key;
 	struct shunt_flow *f;
 	enum shunt_reason why = shunt_parse_l3(family, l3, end, skb->ifindex, p, &key);
@@ -413,7 +438,7 @@ static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet
 			why = verify(skb, p, family, f, l3, end, summed);
 		if (why == SHUNT_OK) {
 			verdict = forward_any(skb, p, family, f, entry, l3, summed, now);
-			if (verdict != SHUNT_TC_NEXT)
+			if (verdict != OTHER)
 				return verdict;
 			why = shunt_ifindex_of(f->out_slot) ? SHUNT_BAD_HEADER : SHUNT_PORT;
 		}
@@ -452,15 +477,6 @@ __noinline int shunt_in_any(struct __sk_buff *skb)
 	return punt(skb, skb->len - p.l2_bytes, SHUNT_PROTOCOL);
 }
 
-/* Functions, because clang would load a constant before every test that may end in its return. */
-static __noinline int other(void)
-{
-	int what = OTHER;
-
-	shunt_keep(what);
-	return what;
-}
-
 /* Passes a packet of a tuple without a flow. */
 static __always_inline int miss(struct __sk_buff *skb, const struct shunt_packet *p, __u8 l4_proto, __u64 hash,
 				__u32 now)
@@ -480,41 +496,79 @@ static __always_inline int miss(struct __sk_buff *skb, const struct shunt_packet
 	return punt(skb, p->l3_bytes, SHUNT_MISS);
 }
 
-/* In this and in the functions below, `tagged` is a constant: whether the tag is beside the frame. */
-static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, __u8 l4_proto, int tagged,
-				const union shunt_key *key, void *l3, void *end, __u64 jiffies)
+/* As forward(), if the checksums are good. */
+static __always_inline int forward_good(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family, __u8 l4_proto,
+					int tagged, struct shunt_flow *f, __u32 entry, void *l3, __u32 summed,
+					struct shunt_counters *counters, __u32 now)
 {
-	__u64 hash = shunt_hash(family, key);
+	if (shunt_unlikely(verify(skb, p, family, f, l3, shunt_headers_end(family, l4_proto, l3), summed) != SHUNT_OK))
+		return other();
+	return forward(skb, p, family, l4_proto, tagged, f, entry, l3, summed, counters, now);
+}
+
+/* Whether a packet that is too large for its flow is an aggregate of packets that are not. */
+static __always_inline int segments_fit(struct __sk_buff *skb, struct shunt_packet *p, const struct shunt_flow *f)
+{
+	return f->state == SHUNT_FLOW_ACTIVE && shunt_skb_wire_bytes(skb, p) == SHUNT_OK &&
+	       p->wire_bytes <= f->max_l3_bytes;
+}
+
+/*
+ * In this and in the functions below, `tagged` is a constant: whether the tag is beside the frame. The headers, without
+ * options, are in the frame.
+ */
+static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, __u8 l4_proto, int tagged,
+				void *l3, __u64 jiffies)
+{
+	/* Flows that are left to shunt_in_any(): a proof is due, or there are two tags. */
+	const union shunt_head odd = { .punt_due = 0xff, .out_tags = 0xfe };
+	void *end = shunt_headers_end(family, l4_proto, l3);
 	const void *eth = l3 - ETH_HLEN;
 	struct shunt_flow *f = 0;
-	__u32 entry, summed;
-	int verdict;
+	union shunt_key key;
+	struct shunt_counters *counters;
+	struct shunt_skb_hidden hidden;
+	enum shunt_reason why;
+	__u64 hash;
+	__u32 entry;
 
+	if (shunt_unlikely(shunt_parse_l3(family, l3, end, skb->ifindex, p, &key) != SHUNT_OK))
+		return other();
+	hash = shunt_hash(family, &key);
 	if (!shunt_empty())
-		f = shunt_find_soon(family, key, hash, &entry);
+		f = shunt_find_soon(family, &key, hash, &entry);
 	if (!f)
 		return *(const __u8 *)eth & 1 ? other() : miss(skb, p, l4_proto, hash, jiffies);
 	shunt_keep(f);
-	summed = shunt_skb_summed(skb);
-	if (shunt_unlikely(shunt_admit_tcp(p) != SHUNT_OK || shunt_skb_decrypted(skb) ||
-			   shunt_skb_wire_bytes(skb, p) != SHUNT_OK ||
-			   shunt_decide(f, p, eth, &shunt_control, jiffies, 0) != SHUNT_OK || f->punt_due ||
-			   f->out_tags > 1 || verify(skb, p, family, f, l3, end, summed) != SHUNT_OK))
+	hidden = shunt_skb_hidden(skb);
+	/* The last helper before the end: the checks between use registers that helpers destroy. */
+	counters = shunt_counters_of(f->in_slot);
+	if (shunt_unlikely(!counters || shunt_admit_tcp(p) != SHUNT_OK || hidden.extensions))
 		return other();
-	verdict = forward(skb, p, family, l4_proto, tagged, f, entry, l3, summed, jiffies);
-	return shunt_likely(verdict != SHUNT_TC_NEXT) ? verdict : other();
+	/* In a register again. */
+	shunt_keep(f);
+	why = shunt_decide_unless(f, p, eth, &shunt_control, jiffies, 0, odd);
+	if (shunt_unlikely(why == SHUNT_MTU && segments_fit(skb, p, f)))
+		why = SHUNT_OK;
+	if (shunt_unlikely(why != SHUNT_OK))
+		return other();
+	/* A constant for these, since most single packets are such once GRO has seen them. */
+	if (hidden.summed == SHUNT_SUMMED_UNNECESSARY)
+		return forward_good(skb, p, family, l4_proto, tagged, f, entry, l3, SHUNT_SUMMED_UNNECESSARY, counters,
+				    jiffies);
+	return forward_good(skb, p, family, l4_proto, tagged, f, entry, l3, hidden.summed, counters, jiffies);
 }
 
 static __always_inline int handle(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, int tagged, void *l3,
 				  void *end, __u64 jiffies)
 {
-	union shunt_key key;
+	__u8 l4_proto = shunt_l4_proto_of(family, l3);
 
-	if (shunt_unlikely(shunt_parse_l3(family, l3, end, skb->ifindex, p, &key) != SHUNT_OK))
-		return other();
-	if (p->l4_proto == IPPROTO_UDP)
-		return find(skb, p, family, IPPROTO_UDP, tagged, &key, l3, end, jiffies);
-	return find(skb, p, family, IPPROTO_TCP, tagged, &key, l3, end, jiffies);
+	if (l4_proto == IPPROTO_UDP)
+		return find(skb, p, family, IPPROTO_UDP, tagged, l3, jiffies);
+	if (l4_proto == IPPROTO_TCP && shunt_headers_end(family, IPPROTO_TCP, l3) <= end)
+		return find(skb, p, family, IPPROTO_TCP, tagged, l3, jiffies);
+	return other();
 }
 
 static __always_inline int handle_usual(struct __sk_buff *skb, int tagged)
@@ -528,17 +582,17 @@ static __always_inline int handle_usual(struct __sk_buff *skb, int tagged)
 		shunt_survey(skb);
 	l3 = (void *)(long)skb->data + ETH_HLEN;
 	end = (void *)(long)skb->data_end;
-	if (shunt_unlikely(l3 > end))
-		return other();
 	/* One base register for both headers. */
 	shunt_keep(l3);
+	if (shunt_unlikely(shunt_headers_end(4, IPPROTO_UDP, l3) > end))
+		return other();
 	proto_be = ((__be16 *)l3)[-1];
 	shunt_untagged(&p);
 	if (tagged)
 		shunt_add_tag(&p, skb->vlan_proto, shunt_htons(skb->vlan_tci));
 	if (proto_be == shunt_htons(ETH_P_IP))
 		return handle(skb, &p, 4, tagged, l3, end, jiffies);
-	if (proto_be == shunt_htons(ETH_P_IPV6))
+	if (proto_be == shunt_htons(ETH_P_IPV6) && shunt_headers_end(6, IPPROTO_UDP, l3) <= end)
 		return handle(skb, &p, 6, tagged, l3, end, jiffies);
 	return other();
 }
@@ -550,13 +604,14 @@ static __noinline int shunt_in_untagged(struct __sk_buff *skb)
 
 static __noinline int shunt_in_tagged(struct __sk_buff *skb)
 {
-	return handle_usual(skb, 1);
+	/* Before Linux 6.2, the kernel may leave the protocol of a tag that it has removed. */
+	return skb->vlan_present ? handle_usual(skb, 1) : other();
 }
 
 SEC("tcx/ingress")
 int shunt_in(struct __sk_buff *skb)
 {
-	int verdict = shunt_unlikely(skb->vlan_present) ? shunt_in_tagged(skb) : shunt_in_untagged(skb);
+	int verdict = shunt_unlikely(skb->vlan_proto) ? shunt_in_tagged(skb) : shunt_in_untagged(skb);
 
 	if (shunt_likely(verdict < OTHER))
 		return verdict;

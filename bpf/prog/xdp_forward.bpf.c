@@ -166,33 +166,38 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 }
 
 static __always_inline int find(struct xdp_md *ctx, struct shunt_packet *p, __u32 family, __u8 l4_proto, int tagged,
-				union shunt_key *key, void *eth, void *l3, void *end)
+				void *eth, void *l3, void *end)
 {
+	union shunt_key key;
 	struct shunt_flow *f;
 	__u32 entry;
 
-	if (shunt_unlikely(shunt_admit_tcp(p) != SHUNT_OK))
+	if (shunt_unlikely(shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, p, &key) != SHUNT_OK ||
+			   shunt_admit_tcp(p) != SHUNT_OK))
 		return pass();
-	f = shunt_find_soon(family, key, shunt_hash(family, key), &entry);
+	f = shunt_find_soon(family, &key, shunt_hash(family, &key), &entry);
 	if (shunt_unlikely(!f))
 		return pass();
 	/* Keep clang from recomputing the addresses of the members from the entry. */
-	asm("" : "+r"(f));
+	shunt_keep(f);
 	return forward(ctx, p, family, l4_proto, tagged, f, entry, eth, l3, end);
 }
 
 static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __u32 family, int tagged, void *eth,
 				  void *l3, void *end)
 {
-	union shunt_key key;
+	__u8 l4_proto;
 
-	if (shunt_unlikely(shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, p, &key) != SHUNT_OK))
+	if (shunt_unlikely(shunt_headers_end(family, IPPROTO_UDP, l3) > end))
 		return pass();
+	l4_proto = shunt_l4_proto_of(family, l3);
 	if (tagged)
-		return find(ctx, p, family, p->l4_proto, tagged, &key, eth, l3, end);
-	if (p->l4_proto == IPPROTO_UDP)
-		return find(ctx, p, family, IPPROTO_UDP, tagged, &key, eth, l3, end);
-	return find(ctx, p, family, IPPROTO_TCP, tagged, &key, eth, l3, end);
+		return find(ctx, p, family, l4_proto, tagged, eth, l3, end);
+	if (l4_proto == IPPROTO_UDP)
+		return find(ctx, p, family, IPPROTO_UDP, tagged, eth, l3, shunt_headers_end(family, IPPROTO_UDP, l3));
+	if (l4_proto == IPPROTO_TCP && shunt_headers_end(family, IPPROTO_TCP, l3) <= end)
+		return find(ctx, p, family, IPPROTO_TCP, tagged, eth, l3, shunt_headers_end(family, IPPROTO_TCP, l3));
+	return pass();
 }
 
 /*
@@ -226,13 +231,13 @@ int shunt_xdp(struct xdp_md *ctx)
 	struct shunt_packet p;
 	__be16 proto_be;
 
-	if (shunt_unlikely(shunt_empty() || l3 > end))
+	/* One base register for both headers. */
+	shunt_keep(l3);
+	if (shunt_unlikely(shunt_empty() || shunt_headers_end(4, IPPROTO_UDP, l3) > end))
 		return XDP_PASS;
 	stripped = stripped_tag(ctx);
 	if (stripped.present)
 		return handle_tagged(ctx, stripped.tpid_be, stripped.tci);
-	/* One base register for both headers. */
-	asm("" : "+r"(l3));
 	eth = l3 - ETH_HLEN;
 	proto_be = ((__be16 *)eth)[6];
 	shunt_untagged(&p);

@@ -10,8 +10,8 @@
  * mutant: core/forward.h | if (family == 6) {\n\t\tword[1] = with[1]; | if (1) {\n\t\tword[1] = with[1];
  * mutant: core/forward.h | if (!(flags & SHUNT_FLOW_NAT))\n\t\treturn; |
  * mutant: core/forward.h | new = shunt_csum_update(old, f->l4_delta); | new = shunt_csum_update(old, f->l4_delta_addr);
- * mutant: core/forward.h | new = 0xffff; | new = 0;
- * mutant: core/forward.h | if (!old)\n\t\t\treturn; | ;
+ * mutant: core/forward.h | *check = 0xffff; | *check = 0;
+ * mutant: core/forward.h | l4_proto == IPPROTO_UDP && !old | 0
  * mutant: core/forward.h | f->l4_delta_addr + (__u16)~shunt_htons(0x0100) | f->l4_delta_addr + shunt_htons(0x0100)
  * mutant: core/forward.h | *(shunt_l2_u32 *)ports = *(const __u32 *)&f->sport_be; | *(shunt_l2_u32 *)ports = *(const __u32 *)&f->sport_be; ports->len = 0;
  * mutant: core/forward.h | if (tags > 0)\n\t\t*(shunt_l2_u32 *)(half + 7) | if (1)\n\t\t*(shunt_l2_u32 *)(half + 7)

@@ -4,7 +4,7 @@
  * runs: all inputs, one after the other
  * mutant: core/checksum.h | return ~shunt_fold((__u16)~check + delta + 0xffff); | return ~shunt_fold((__u16)~check + delta);
  * mutant: core/checksum.h | return shunt_fold((__u32)check + delta + 0xffff); | return shunt_fold((__u32)check + delta);
- * mutant: core/checksum.h | sum = (sum & 0xffff) + (sum >> 16);\n\treturn sum; | return sum;
+ * mutant: core/checksum.h | (sum + (sum >> 16)) >> 16 | sum >> 16
  * mutant: core/checksum.h | sum * 0xfffefffefffeffffULL | sum * 0xfffefffefffefffbULL
  * mutant: core/forward.h | if (family == 6)\n\t\tsum += f->l4_delta_addr; | ;
  * mutant: core/forward.h | if (family == 6 && !(f->flags & SHUNT_FLOW_BRIDGED)) | if (family == 6)
