@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Programs that return at once: what the hooks of a port cost by themselves. */
+/*
+ * Programs that return at once: what the hooks of a port cost by themselves. And one that only counts tuples, which any
+ * program must do before it can know which connections are worth a flow.
+ */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
+
+#include "core/packet.h"
+
+enum { TUPLES = 1 << 15 };
+
+__u32 seen[TUPLES];
 
 SEC("xdp.frags")
 int hook_xdp(struct xdp_md *ctx)
@@ -14,6 +23,37 @@ SEC("tcx/ingress")
 int hook_ingress(struct __sk_buff *skb)
 {
 	(void)skb;
+	return -1; /* TCX_NEXT */
+}
+
+static __always_inline void count(__u32 family, struct __sk_buff *skb, void *l3, void *end)
+{
+	struct shunt_packet p;
+	union shunt_key key;
+	__u64 hash = 0;
+
+	shunt_untagged(&p);
+	if (shunt_parse_l3(family, l3, end, skb->ifindex, &p, &key) != SHUNT_OK)
+		return;
+	for (__u32 i = 0; i < (family == 4 ? sizeof(key.v4) : sizeof(key.v6)) / 8; i++)
+		hash = (hash ^ key.words[i]) * 0x9e3779b97f4a7c15ULL;
+	seen[hash >> 49]++;
+}
+
+SEC("tcx/ingress")
+int hook_count(struct __sk_buff *skb)
+{
+	void *l3 = (void *)(long)skb->data + ETH_HLEN;
+	void *end = (void *)(long)skb->data_end;
+	__be16 proto_be;
+
+	if (l3 > end)
+		return -1; /* TCX_NEXT */
+	proto_be = ((__be16 *)l3)[-1];
+	if (proto_be == shunt_htons(ETH_P_IP))
+		count(4, skb, l3, end);
+	else if (proto_be == shunt_htons(ETH_P_IPV6))
+		count(6, skb, l3, end);
 	return -1; /* TCX_NEXT */
 }
 

@@ -256,8 +256,7 @@ static __noinline int other(void)
 
 /*
  * Forwards a packet to which the action applies. `l4_proto` and `tagged` are constants; without `tagged`, the packet has no
- * tag and gets at most one. Returns OTHER for a packet that
- * cannot be forwarded and is unchanged.
+ * tag and gets at most one. Returns OTHER for a packet that cannot be forwarded and is unchanged.
  */
 static __always_inline int forward(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family, __u8 l4_proto,
 				   int tagged, struct shunt_flow *f, __u32 entry, void *l3, __u32 summed,
@@ -497,16 +496,16 @@ static __always_inline int miss(struct __sk_buff *skb, const struct shunt_packet
 }
 
 /* As forward(), if the checksums are good. */
-static __always_inline int forward_good(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family, __u8 l4_proto,
-					int tagged, struct shunt_flow *f, __u32 entry, void *l3, __u32 summed,
-					struct shunt_counters *counters, __u32 now)
+static __always_inline int forward_good(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family,
+					__u8 l4_proto, int tagged, struct shunt_flow *f, __u32 entry, void *l3,
+					__u32 summed, struct shunt_counters *counters, __u32 now)
 {
 	if (shunt_unlikely(verify(skb, p, family, f, l3, shunt_headers_end(family, l4_proto, l3), summed) != SHUNT_OK))
 		return other();
 	return forward(skb, p, family, l4_proto, tagged, f, entry, l3, summed, counters, now);
 }
 
-/* Whether a packet that is too large for its flow is an aggregate of packets that are not. */
+/* Whether a packet that is too large for its flow is an aggregate of packets that are not, and the flow is in use. */
 static __always_inline int segments_fit(struct __sk_buff *skb, struct shunt_packet *p, const struct shunt_flow *f)
 {
 	return f->state == SHUNT_FLOW_ACTIVE && shunt_skb_wire_bytes(skb, p) == SHUNT_OK &&

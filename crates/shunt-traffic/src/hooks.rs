@@ -8,7 +8,7 @@ use std::{ffi::OsStr, os::fd::OwnedFd};
 
 const OBJECT: &str = "hooks";
 
-/// Programs that return at once, until this is dropped.
+/// Programs that return at once, or count tuples, until this is dropped.
 #[derive(Debug)]
 pub struct Hooks {
     _object: Object,
@@ -21,18 +21,33 @@ impl Hooks {
     /// # Errors
     /// When the kernel refuses a program, or lacks a hook.
     pub fn attach(devices: &[u32], hooks: &[Hook]) -> Result<Self, Error> {
+        let named = hooks.iter().map(|hook| match hook {
+            Hook::Ingress => (*hook, "hook_ingress"),
+            Hook::Egress => (*hook, "hook_egress"),
+            Hook::Xdp | Hook::GenericXdp => (*hook, "hook_xdp"),
+        });
+        Self::attach_named(devices, named)
+    }
+
+    /// Attaches a program to tc ingress of each device that parses packets and counts their tuples.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program, or has no TCX.
+    pub fn count(devices: &[u32]) -> Result<Self, Error> {
+        Self::attach_named(devices, [(Hook::Ingress, "hook_count")])
+    }
+
+    fn attach_named(
+        devices: &[u32],
+        programs: impl IntoIterator<Item = (Hook, &'static str)>,
+    ) -> Result<Self, Error> {
         let object = load(OBJECT, open(OBJECT, include_bytes!(concat!(env!("OUT_DIR"), "/hooks.o")))?)?;
         let mut links = Vec::new();
-        for hook in hooks {
-            let name = match hook {
-                Hook::Ingress => "hook_ingress",
-                Hook::Egress => "hook_egress",
-                Hook::Xdp | Hook::GenericXdp => "hook_xdp",
-            };
+        for (hook, name) in programs {
             let program = object.progs_mut().find(|program| program.name() == OsStr::new(name));
             let program = program.ok_or_else(|| missing(name))?;
             for ifindex in devices {
-                let link = attach::link_fd(&program, *ifindex, *hook).map_err(|cause| Error {
+                let link = attach::link_fd(&program, *ifindex, hook).map_err(|cause| Error {
                     doing: format!("{OBJECT}: attaching {name} to interface {ifindex}"),
                     cause: cause.into(),
                 })?;

@@ -34,6 +34,8 @@ pub enum Path {
     HookEgress,
     /// Linux with all three.
     Hooks,
+    /// Linux with a program at tc ingress of each port that parses packets and counts their tuples.
+    HookCount,
     /// Linux with programs at tc ingress and egress that return at once, and with a socket that subscribes to the ends of
     /// connections: what Shunt's tc engine needs from the kernel.
     Listener,
@@ -105,6 +107,10 @@ impl Path {
             Self::HookIngress => hooks(router, &[Hook::Ingress])?,
             Self::HookEgress => hooks(router, &[Hook::Egress])?,
             Self::Hooks => hooks(router, &[Hook::Xdp, Hook::Ingress, Hook::Egress])?,
+            Self::HookCount => Open::Hooks {
+                programs: router.within(|| Hooks::count(&["r0", "r1"].map(|port| router.ifindex(port))))?,
+                listener: None,
+            },
             Self::Listener => Open::Hooks {
                 programs: attach_hooks(router, &[Hook::Ingress, Hook::Egress])?,
                 listener: Some(router.within(listen_to_ends)?),
@@ -138,6 +144,7 @@ impl Path {
                 | Self::HookIngress
                 | Self::HookEgress
                 | Self::Hooks
+                | Self::HookCount
                 | Self::Listener
         )
     }
@@ -210,6 +217,7 @@ impl fmt::Display for Path {
             Self::HookIngress => "hook-ingress",
             Self::HookEgress => "hook-egress",
             Self::Hooks => "hooks",
+            Self::HookCount => "hook-count",
             Self::Listener => "listener",
             Self::Xdp => "xdp",
             Self::Tc => "tc",

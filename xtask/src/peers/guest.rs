@@ -25,12 +25,13 @@ pub struct Options {
 }
 
 /// The paths in the order of measuring. Those that need a flow table come last, because its entries stay for a while.
-pub const PATHS: [Path; 13] = [
+pub const PATHS: [Path; 14] = [
     Path::Slow,
     Path::HookXdp,
     Path::HookIngress,
     Path::HookEgress,
     Path::Hooks,
+    Path::HookCount,
     Path::Idle,
     Path::Tc,
     Path::Xdp,

@@ -22,13 +22,14 @@ const COLUMNS: [(&str, Path); 8] = [
     ("Shunt xdp", Path::Xdp),
     ("bare redirect", Path::Bare),
 ];
-/// Programs that return at once on single hooks, on all three, and Shunt, which learns nothing.
-const HOOKS: [(&str, Path); 6] = [
+/// Programs that return at once on single hooks and on all three, one that counts tuples, and Shunt, which learns nothing.
+const HOOKS: [(&str, Path); 7] = [
     ("slow path", Path::Slow),
     ("XDP hook", Path::HookXdp),
     ("tc ingress hook", Path::HookIngress),
     ("tc egress hook", Path::HookEgress),
     ("all three", Path::Hooks),
+    ("tuples counted at tc ingress", Path::HookCount),
     ("Shunt up", Path::Idle),
 ];
 /// Number of flows in the lines that name none.
