@@ -17,6 +17,7 @@ module_is_there() { python3 -c "import $1" 2>/dev/null; }
 needs=(
 	command:cc=gcc
 	command:clang=clang
+	command:llvm-strip=llvm
 	command:make=make
 	command:pkg-config=pkg-config
 	header:stdio.h=libc6-dev

@@ -46,11 +46,20 @@ pub fn compile(source: &str, name: &str, options: &[&str]) {
     let object = out_dir().join(format!("{name}.o"));
     let mut command = clang(&bpf);
     command.args(["-Wall", "-Wextra", "-Werror"]).args(options);
-    command.arg("-c").arg(bpf.join(source)).arg("-o").arg(object);
+    command.arg("-c").arg(bpf.join(source)).arg("-o").arg(&object);
     let status = command.status().unwrap_or_else(|e| {
         panic!("{}: {e}; install clang, or name it in CLANG", command.get_program().to_string_lossy())
     });
     assert!(status.success(), "clang cannot compile bpf/{source}");
+    strip(&object);
+}
+
+/// Removes DWARF from an object, which clang writes beside BTF: nothing reads it, and shuntd would have 1.7 MB
+/// more. Without `llvm-strip`, which is in a package of its own, the object stays as it is.
+fn strip(object: &Path) {
+    if let Ok(status) = Command::new("llvm-strip").arg("--strip-debug").arg(object).status() {
+        assert!(status.success(), "llvm-strip cannot strip {}", object.display());
+    }
 }
 
 /// Compiles `bpf/<source>` for the host and links it into the crate as a static library. For build scripts.
