@@ -81,11 +81,15 @@ fn a_bridge_is_reported_with_its_settings() {
     });
 }
 
-/// A bridge with two ports, each a veth whose other end stands for a host.
+/// A bridge with two ports, each a veth whose other end stands for a host. The kernel reports later that a link is up.
 const SEGMENT: &str = "ip link add br0 type bridge mcast_querier 1; ip link set br0 up
     ip addr add 192.0.2.1/24 dev br0; ip addr add 2001:db8::1/64 dev br0 nodad
     for p in a b; do
         ip link add p$p type veth peer name h$p; ip link set p$p master br0 up; ip link set h$p up
+    done
+    for link in pa pb ha hb br0; do
+        for tries in $(seq 500); do ip link show $link | grep -q 'state UP' && break; sleep 0.02; done
+        ip link show $link | grep -q 'state UP'
     done";
 
 /// The digests of all links, by name.
