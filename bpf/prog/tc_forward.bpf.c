@@ -8,18 +8,13 @@
  * shunt_in_any(), which begins anew. These are functions because the stack of one would not hold what all of them need.
  */
 #include "include/ends.h"
-#include "include/skb.h"
+#include "include/send.h"
 #include "include/survey.h"
 #include "include/trace.h"
 #include "include/watch.h"
 
-#define SHUNT_FRAME struct __sk_buff
-#define SHUNT_LOAD_BYTES bpf_skb_load_bytes
-#include "include/verify.h"
-
-/* What the functions below return beside verdicts, which are less. */
+/* What the functions below return beside verdicts and SHUNT_TC_OTHER, which are less. */
 enum {
-	OTHER = 0x100, /* an unusual packet, for shunt_in_any() */
 	WATCHED = 0x200, /* plus the reason: a packet that can teach a flow, for shunt_in_watched() */
 };
 
@@ -173,164 +168,6 @@ __noinline int shunt_in_watched(struct __sk_buff *skb, __u32 why)
 	return pass(skb, port, p.l3_bytes, why, save_candidate(skb, &p, eth, hash));
 }
 
-static __always_inline int retag(struct __sk_buff *skb, const struct shunt_packet *p, const struct shunt_flow *f)
-{
-	const __be16 *l2 = (const __be16 *)f->l2;
-	int inner = f->out_tags > 1;
-
-	if (p->tags == f->out_tags && (p->tags < 1 || (p->tpid_be[0] == l2[6] && p->tci_be[0] == l2[7])) &&
-	    (p->tags < 2 || (p->tpid_be[1] == l2[8] && p->tci_be[1] == l2[9])))
-		return 0;
-	if (p->tags > 0 && bpf_skb_vlan_pop(skb))
-		return -1;
-	if (p->tags > 1 && bpf_skb_vlan_pop(skb))
-		return -1;
-	if (inner && bpf_skb_vlan_push(skb, l2[8], shunt_ntohs(l2[9])))
-		return -1;
-	if (f->out_tags > 0 && bpf_skb_vlan_push(skb, l2[6], shunt_ntohs(l2[7])))
-		return -1;
-	return 0;
-}
-
-/* Puts one tag on an untagged packet, beside the frame. */
-static __always_inline int tag(struct __sk_buff *skb, const struct shunt_flow *f)
-{
-	const __be16 *l2 = (const __be16 *)f->l2;
-
-	return (int)bpf_skb_vlan_push(skb, l2[6], shunt_ntohs(l2[7]));
-}
-
-/* Finds the L3 header of a frame that may have other tags than it arrived with. Returns 0 if it is out of bounds. */
-static __always_inline void *find_l3(void *data, void *end, const struct shunt_packet *p, const struct shunt_flow *f,
-				     int tagged)
-{
-	__be16 *proto = data + 2 * ETH_ALEN;
-	void *l3 = data + ETH_HLEN;
-
-	if ((void *)(proto + 1) > end)
-		return 0;
-	/* An untagged frame to which at most one tag was added, which is not in the frame, has its L3 header here. */
-	if (tagged && (p->tags || f->out_tags > 1) && shunt_is_vlan(*proto)) {
-		proto = l3 + 2;
-		l3 += 4;
-		if (l3 > end)
-			return 0;
-		if (shunt_is_vlan(*proto))
-			l3 += 4;
-	}
-	return l3;
-}
-
-/* Rewrites the L3 and the L4 header in place. The headers are present. */
-static __always_inline void rewrite(struct __sk_buff *skb, __u32 family, __u8 l4_proto, struct shunt_flow *f, void *l3,
-				    __u32 summed)
-{
-	enum shunt_checksum checksum =
-		summed == SHUNT_SUMMED_PARTIAL ? SHUNT_CHECKSUM_PARTIAL : SHUNT_CHECKSUM_FINISHED;
-	void *l4 = l3 + shunt_l3_size(family);
-	int has_l4_check;
-
-	shunt_rewrite(l3, l4, family, l4_proto, f, shunt_new_addrs(f), checksum);
-	/* Update CHECKSUM_COMPLETE. Without CHECKSUM_COMPLETE, the helper refuses. */
-	if (shunt_unlikely(summed == SHUNT_SUMMED_COMPLETE || summed == SHUNT_SUMMED_UNKNOWN)) {
-		has_l4_check = l4_proto != IPPROTO_UDP || ((struct udphdr *)l4)->check;
-		bpf_csum_update(skb, shunt_sum_change(f, family, has_l4_check));
-	}
-}
-
-static __always_inline int drop(struct shunt_counters *counters)
-{
-	counters->dropped_pkts++;
-	shunt_count_reason(counters, SHUNT_HALF_WRITTEN);
-	return SHUNT_TC_DROP;
-}
-
-/* A function, because clang would load a constant before every test that may end in its return. */
-static __noinline int other(void)
-{
-	int what = OTHER;
-
-	shunt_keep(what);
-	return what;
-}
-
-/*
- * Forwards a packet to which the action applies. `l4_proto` and `tagged` are constants; without `tagged`, the packet has no
- * tag and gets at most one. Returns OTHER for a packet that cannot be forwarded and is unchanged.
- */
-static __always_inline int forward(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family, __u8 l4_proto,
-				   int tagged, struct shunt_flow *f, __u32 entry, void *l3, __u32 summed,
-				   struct shunt_counters *counters, __u32 now)
-{
-	__u32 want = p->l2_bytes + p->l3_bytes;
-	__u32 out = shunt_ifindex_of(f->out_slot);
-	int moved = tagged;
-	void *data, *end;
-
-	if (shunt_unlikely(!out))
-		return other();
-	if (shunt_unlikely(skb->len != want)) {
-		__u32 bytes = shunt_frame_bytes(f, want, skb->len);
-
-		if (skb->len < want || (skb->len > bytes && bpf_skb_change_tail(skb, bytes, 0)))
-			return other();
-		moved = 1;
-	}
-	if (tagged || shunt_unlikely(f->out_tags)) {
-		if (tagged ? retag(skb, p, f) : tag(skb, f))
-			return drop(counters);
-		moved = 1;
-	}
-	if (shunt_unlikely(moved)) {
-		data = (void *)(long)skb->data;
-		end = (void *)(long)skb->data_end;
-		l3 = find_l3(data, end, p, f, tagged);
-		if (!l3 || l3 + shunt_l3_size(family) + shunt_l4_size(l4_proto) > end)
-			return drop(counters);
-		shunt_copy_macs(data, f->l2);
-	} else {
-		shunt_copy_macs(l3 - ETH_HLEN, f->l2);
-		/* Keep clang from sharing the last store with the branch above: it would compute the address. */
-		barrier();
-	}
-	rewrite(skb, family, l4_proto, f, l3, summed);
-	skb->mark = f->mark;
-	skb->priority = f->priority;
-	skb->tc_index = 0;
-	counters->tc_pkts++;
-	counters->tc_bytes += p->l3_bytes;
-	if (l4_proto == IPPROTO_TCP)
-		f->tcp_position = p->tcp_position;
-	shunt_count_flow(family, f, entry, p->l3_bytes, now);
-	return bpf_redirect(out, 0);
-}
-
-/* Whether the L4 checksum may be unfinished, on a kernel where ip_summed cannot be read. */
-static __always_inline int may_be_partial(__u32 summed, const struct shunt_packet *p, __u32 family,
-					  const struct shunt_flow *f, void *l3, void *end)
-{
-	__u32 l3_size = shunt_l3_size(family);
-	__u16 *check = l3 + l3_size + shunt_check_offset(p->l4_proto);
-
-	if (SHUNT_SUMMED_IS_KNOWN || summed != SHUNT_SUMMED_UNKNOWN || !(f->flags & SHUNT_FLOW_PARTIAL))
-		return 0;
-	return (void *)(check + 1) > end || shunt_looks_partial(family, l3, p->l4_proto, p->l3_bytes - l3_size, *check);
-}
-
-/* Whether the checksums are correct, as far as the tc engine verifies them, or the reason for passing the packet. */
-static __always_inline enum shunt_reason verify(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family,
-						const struct shunt_flow *f, void *l3, void *end, __u32 summed)
-{
-	if (family == 4 && shunt_unlikely(!shunt_ipv4_header_good(l3)))
-		return SHUNT_BAD_HEADER;
-	if (shunt_unlikely(may_be_partial(summed, p, family, f, l3, end)))
-		return SHUNT_BAD_HEADER;
-	if (!shunt_is_verified(summed) && shunt_control.flags & SHUNT_CONTROL_VERIFY_TC &&
-	    shunt_unlikely(!shunt_checksum_good(skb, p, family, f, l3, end)))
-		return skb->len < (__u32)p->l2_bytes + p->l3_bytes ? SHUNT_BAD_HEADER : SHUNT_BAD_CHECKSUM;
-	return SHUNT_OK;
-}
-
 /* Decides on a packet of a known flow, and updates the flow's proof and state. */
 static __always_inline enum shunt_reason decide(const struct shunt_packet *p, __u32 family, const union shunt_key *key,
 						const void *macs, struct shunt_flow *f, __u64 jiffies)
@@ -398,11 +235,11 @@ static __always_inline int forward_any(struct __sk_buff *skb, const struct shunt
 	struct shunt_counters *counters = shunt_counters_of(f->in_slot);
 
 	if (!counters)
-		return other();
+		return shunt_tc_other();
 	/* 6.1's verifier loses the relation between protocol and header size unless the protocol is a constant. */
 	if (p->l4_proto == IPPROTO_UDP)
-		return forward(skb, p, family, IPPROTO_UDP, 1, f, entry, l3, summed, counters, now);
-	return forward(skb, p, family, IPPROTO_TCP, 1, f, entry, l3, summed, counters, now);
+		return shunt_skb_forward(skb, p, family, IPPROTO_UDP, 1, f, entry, l3, summed, counters, now);
+	return shunt_skb_forward(skb, p, family, IPPROTO_TCP, 1, f, entry, l3, summed, counters, now);
 }
 
 static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, struct ethhdr *eth,
@@ -434,10 +271,10 @@ static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet
 		if (why == SHUNT_OK)
 			why = decide(p, family, &key, eth, f, jiffies);
 		if (why == SHUNT_OK)
-			why = verify(skb, p, family, f, l3, end, summed);
+			why = shunt_skb_verify(skb, p, family, f, l3, end, summed);
 		if (why == SHUNT_OK) {
 			verdict = forward_any(skb, p, family, f, entry, l3, summed, now);
-			if (verdict != OTHER)
+			if (verdict != SHUNT_TC_OTHER)
 				return verdict;
 			why = shunt_ifindex_of(f->out_slot) ? SHUNT_BAD_HEADER : SHUNT_PORT;
 		}
@@ -484,7 +321,7 @@ static __always_inline int miss(struct __sk_buff *skb, const struct shunt_packet
 	enum shunt_reason why = shunt_admit(p);
 
 	if (l4_proto == IPPROTO_TCP && shunt_unlikely(s->expired))
-		return other();
+		return shunt_tc_other();
 	if (shunt_unlikely(why != SHUNT_OK)) {
 		if (l4_proto == IPPROTO_TCP)
 			restart_sighting(s, p);
@@ -495,14 +332,15 @@ static __always_inline int miss(struct __sk_buff *skb, const struct shunt_packet
 	return punt(skb, p->l3_bytes, SHUNT_MISS);
 }
 
-/* As forward(), if the checksums are good. */
+/* As shunt_skb_forward(), if the checksums are good. */
 static __always_inline int forward_good(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family,
 					__u8 l4_proto, int tagged, struct shunt_flow *f, __u32 entry, void *l3,
 					__u32 summed, struct shunt_counters *counters, __u32 now)
 {
-	if (shunt_unlikely(verify(skb, p, family, f, l3, shunt_headers_end(family, l4_proto, l3), summed) != SHUNT_OK))
-		return other();
-	return forward(skb, p, family, l4_proto, tagged, f, entry, l3, summed, counters, now);
+	if (shunt_unlikely(shunt_skb_verify(skb, p, family, f, l3, shunt_headers_end(family, l4_proto, l3), summed) !=
+			   SHUNT_OK))
+		return shunt_tc_other();
+	return shunt_skb_forward(skb, p, family, l4_proto, tagged, f, entry, l3, summed, counters, now);
 }
 
 /* Whether a packet that is too large for its flow is an aggregate of packets that are not, and the flow is in use. */
@@ -532,25 +370,25 @@ static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, _
 	__u32 entry;
 
 	if (shunt_unlikely(shunt_parse_l3(family, l3, end, skb->ifindex, p, &key) != SHUNT_OK))
-		return other();
+		return shunt_tc_other();
 	hash = shunt_hash(family, &key);
 	if (!shunt_empty())
 		f = shunt_find_soon(family, &key, hash, &entry);
 	if (!f)
-		return *(const __u8 *)eth & 1 ? other() : miss(skb, p, l4_proto, hash, jiffies);
+		return *(const __u8 *)eth & 1 ? shunt_tc_other() : miss(skb, p, l4_proto, hash, jiffies);
 	shunt_keep(f);
 	hidden = shunt_skb_hidden(skb);
 	/* The last helper before the end: the checks between use registers that helpers destroy. */
 	counters = shunt_counters_of(f->in_slot);
 	if (shunt_unlikely(!counters || shunt_admit_tcp(p) != SHUNT_OK || hidden.extensions))
-		return other();
+		return shunt_tc_other();
 	/* In a register again. */
 	shunt_keep(f);
 	why = shunt_decide_unless(f, p, eth, &shunt_control, jiffies, 0, odd);
 	if (shunt_unlikely(why == SHUNT_MTU && segments_fit(skb, p, f)))
 		why = SHUNT_OK;
 	if (shunt_unlikely(why != SHUNT_OK))
-		return other();
+		return shunt_tc_other();
 	/* A constant for these, since most single packets are such once GRO has seen them. */
 	if (hidden.summed == SHUNT_SUMMED_UNNECESSARY)
 		return forward_good(skb, p, family, l4_proto, tagged, f, entry, l3, SHUNT_SUMMED_UNNECESSARY, counters,
@@ -567,7 +405,7 @@ static __always_inline int handle(struct __sk_buff *skb, struct shunt_packet *p,
 		return find(skb, p, family, IPPROTO_UDP, tagged, l3, jiffies);
 	if (l4_proto == IPPROTO_TCP && shunt_headers_end(family, IPPROTO_TCP, l3) <= end)
 		return find(skb, p, family, IPPROTO_TCP, tagged, l3, jiffies);
-	return other();
+	return shunt_tc_other();
 }
 
 static __always_inline int handle_usual(struct __sk_buff *skb, int tagged)
@@ -584,7 +422,7 @@ static __always_inline int handle_usual(struct __sk_buff *skb, int tagged)
 	/* One base register for both headers. */
 	shunt_keep(l3);
 	if (shunt_unlikely(shunt_headers_end(4, IPPROTO_UDP, l3) > end))
-		return other();
+		return shunt_tc_other();
 	proto_be = ((__be16 *)l3)[-1];
 	shunt_untagged(&p);
 	if (tagged)
@@ -593,7 +431,7 @@ static __always_inline int handle_usual(struct __sk_buff *skb, int tagged)
 		return handle(skb, &p, 4, tagged, l3, end, jiffies);
 	if (proto_be == shunt_htons(ETH_P_IPV6) && shunt_headers_end(6, IPPROTO_UDP, l3) <= end)
 		return handle(skb, &p, 6, tagged, l3, end, jiffies);
-	return other();
+	return shunt_tc_other();
 }
 
 static __noinline int shunt_in_untagged(struct __sk_buff *skb)
@@ -604,7 +442,7 @@ static __noinline int shunt_in_untagged(struct __sk_buff *skb)
 static __noinline int shunt_in_tagged(struct __sk_buff *skb)
 {
 	/* Before Linux 6.2, the kernel may leave the protocol of a tag that it has removed. */
-	return skb->vlan_present ? handle_usual(skb, 1) : other();
+	return skb->vlan_present ? handle_usual(skb, 1) : shunt_tc_other();
 }
 
 SEC("tcx/ingress")
@@ -612,9 +450,9 @@ int shunt_in(struct __sk_buff *skb)
 {
 	int verdict = shunt_unlikely(skb->vlan_proto) ? shunt_in_tagged(skb) : shunt_in_untagged(skb);
 
-	if (shunt_likely(verdict < OTHER))
+	if (shunt_likely(verdict < SHUNT_TC_OTHER))
 		return verdict;
-	if (verdict == OTHER)
+	if (verdict == SHUNT_TC_OTHER)
 		verdict = shunt_in_any(skb);
 	return verdict < WATCHED ? verdict : shunt_in_watched(skb, verdict - WATCHED);
 }

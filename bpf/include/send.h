@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Sending an skb as the action of a flow says: verification, VLAN tags, the rewrite and the redirect. */
+#ifndef SHUNT_SEND_H
+#define SHUNT_SEND_H
+
+#include "include/skb.h"
+
+#define SHUNT_FRAME struct __sk_buff
+#define SHUNT_LOAD_BYTES bpf_skb_load_bytes
+#include "include/verify.h"
+
+/* Returned for an unusual packet, which shunt_in_any() handles. Verdicts are less. */
+enum { SHUNT_TC_OTHER = 0x100 };
+
+static __always_inline int shunt_skb_retag(struct __sk_buff *skb, const struct shunt_packet *p,
+					   const struct shunt_flow *f)
+{
+	const __be16 *l2 = (const __be16 *)f->l2;
+	int inner = f->out_tags > 1;
+
+	if (p->tags == f->out_tags && (p->tags < 1 || (p->tpid_be[0] == l2[6] && p->tci_be[0] == l2[7])) &&
+	    (p->tags < 2 || (p->tpid_be[1] == l2[8] && p->tci_be[1] == l2[9])))
+		return 0;
+	if (p->tags > 0 && bpf_skb_vlan_pop(skb))
+		return -1;
+	if (p->tags > 1 && bpf_skb_vlan_pop(skb))
+		return -1;
+	if (inner && bpf_skb_vlan_push(skb, l2[8], shunt_ntohs(l2[9])))
+		return -1;
+	if (f->out_tags > 0 && bpf_skb_vlan_push(skb, l2[6], shunt_ntohs(l2[7])))
+		return -1;
+	return 0;
+}
+
+/* Puts one tag on an untagged packet, beside the frame. */
+static __always_inline int shunt_skb_put_tag(struct __sk_buff *skb, const struct shunt_flow *f)
+{
+	const __be16 *l2 = (const __be16 *)f->l2;
+
+	return (int)bpf_skb_vlan_push(skb, l2[6], shunt_ntohs(l2[7]));
+}
+
+/* Finds the L3 header of a frame that may have other tags than it arrived with. Returns 0 if it is out of bounds. */
+static __always_inline void *shunt_skb_find_l3(void *data, void *end, const struct shunt_packet *p,
+					       const struct shunt_flow *f, int tagged)
+{
+	__be16 *proto = data + 2 * ETH_ALEN;
+	void *l3 = data + ETH_HLEN;
+
+	if ((void *)(proto + 1) > end)
+		return 0;
+	/* An untagged frame to which at most one tag was added, which is not in the frame, has its L3 header here. */
+	if (tagged && (p->tags || f->out_tags > 1) && shunt_is_vlan(*proto)) {
+		proto = l3 + 2;
+		l3 += 4;
+		if (l3 > end)
+			return 0;
+		if (shunt_is_vlan(*proto))
+			l3 += 4;
+	}
+	return l3;
+}
+
+/* Rewrites the L3 and the L4 header in place. The headers are present. */
+static __always_inline void shunt_skb_rewrite(struct __sk_buff *skb, __u32 family, __u8 l4_proto, struct shunt_flow *f,
+					      void *l3, __u32 summed)
+{
+	enum shunt_checksum checksum =
+		summed == SHUNT_SUMMED_PARTIAL ? SHUNT_CHECKSUM_PARTIAL : SHUNT_CHECKSUM_FINISHED;
+	void *l4 = l3 + shunt_l3_size(family);
+	int has_l4_check;
+
+	shunt_rewrite(l3, l4, family, l4_proto, f, shunt_new_addrs(f), checksum);
+	/* Update CHECKSUM_COMPLETE. Without CHECKSUM_COMPLETE, the helper refuses. */
+	if (shunt_unlikely(summed == SHUNT_SUMMED_COMPLETE || summed == SHUNT_SUMMED_UNKNOWN)) {
+		has_l4_check = l4_proto != IPPROTO_UDP || ((struct udphdr *)l4)->check;
+		bpf_csum_update(skb, shunt_sum_change(f, family, has_l4_check));
+	}
+}
+
+static __always_inline int shunt_skb_drop(struct shunt_counters *counters)
+{
+	counters->dropped_pkts++;
+	shunt_count_reason(counters, SHUNT_HALF_WRITTEN);
+	return SHUNT_TC_DROP;
+}
+
+/* A function, because clang would load a constant before every test that may end in its return. */
+static __noinline int shunt_tc_other(void)
+{
+	int what = SHUNT_TC_OTHER;
+
+	shunt_keep(what);
+	return what;
+}
+
+/*
+ * Forwards a packet to which the action applies. `l4_proto` and `tagged` are constants; without `tagged`, the packet has no
+ * tag and gets at most one. Returns SHUNT_TC_OTHER for a packet that cannot be forwarded and is unchanged.
+ */
+static __always_inline int shunt_skb_forward(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family,
+					     __u8 l4_proto, int tagged, struct shunt_flow *f, __u32 entry, void *l3,
+					     __u32 summed, struct shunt_counters *counters, __u32 now)
+{
+	__u32 want = p->l2_bytes + p->l3_bytes;
+	__u32 out = shunt_ifindex_of(f->out_slot);
+	int moved = tagged;
+	void *data, *end;
+
+	if (shunt_unlikely(!out))
+		return shunt_tc_other();
+	if (shunt_unlikely(skb->len != want)) {
+		__u32 bytes = shunt_frame_bytes(f, want, skb->len);
+
+		if (skb->len < want || (skb->len > bytes && bpf_skb_change_tail(skb, bytes, 0)))
+			return shunt_tc_other();
+		moved = 1;
+	}
+	if (tagged || shunt_unlikely(f->out_tags)) {
+		if (tagged ? shunt_skb_retag(skb, p, f) : shunt_skb_put_tag(skb, f))
+			return shunt_skb_drop(counters);
+		moved = 1;
+	}
+	if (shunt_unlikely(moved)) {
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+		l3 = shunt_skb_find_l3(data, end, p, f, tagged);
+		if (!l3 || l3 + shunt_l3_size(family) + shunt_l4_size(l4_proto) > end)
+			return shunt_skb_drop(counters);
+		shunt_copy_macs(data, f->l2);
+	} else {
+		shunt_copy_macs(l3 - ETH_HLEN, f->l2);
+		/* Keep clang from sharing the last store with the branch above: it would compute the address. */
+		barrier();
+	}
+	shunt_skb_rewrite(skb, family, l4_proto, f, l3, summed);
+	skb->mark = f->mark;
+	skb->priority = f->priority;
+	skb->tc_index = 0;
+	counters->tc_pkts++;
+	counters->tc_bytes += p->l3_bytes;
+	if (l4_proto == IPPROTO_TCP)
+		f->tcp_position = p->tcp_position;
+	shunt_count_flow(family, f, entry, p->l3_bytes, now);
+	return bpf_redirect(out, 0);
+}
+
+/* Whether the L4 checksum may be unfinished, on a kernel where ip_summed cannot be read. */
+static __always_inline int shunt_skb_may_be_partial(__u32 summed, const struct shunt_packet *p, __u32 family,
+						    const struct shunt_flow *f, void *l3, void *end)
+{
+	__u32 l3_size = shunt_l3_size(family);
+	__u16 *check = l3 + l3_size + shunt_check_offset(p->l4_proto);
+
+	if (SHUNT_SUMMED_IS_KNOWN || summed != SHUNT_SUMMED_UNKNOWN || !(f->flags & SHUNT_FLOW_PARTIAL))
+		return 0;
+	return (void *)(check + 1) > end || shunt_looks_partial(family, l3, p->l4_proto, p->l3_bytes - l3_size, *check);
+}
+
+/* Whether the checksums are correct, as far as the tc engine verifies them, or the reason for passing the packet. */
+static __always_inline enum shunt_reason shunt_skb_verify(struct __sk_buff *skb, const struct shunt_packet *p,
+							  __u32 family, const struct shunt_flow *f, void *l3, void *end,
+							  __u32 summed)
+{
+	if (family == 4 && shunt_unlikely(!shunt_ipv4_header_good(l3)))
+		return SHUNT_BAD_HEADER;
+	if (shunt_unlikely(shunt_skb_may_be_partial(summed, p, family, f, l3, end)))
+		return SHUNT_BAD_HEADER;
+	if (!shunt_is_verified(summed) && shunt_control.flags & SHUNT_CONTROL_VERIFY_TC &&
+	    shunt_unlikely(!shunt_checksum_good(skb, p, family, f, l3, end)))
+		return skb->len < (__u32)p->l2_bytes + p->l3_bytes ? SHUNT_BAD_HEADER : SHUNT_BAD_CHECKSUM;
+	return SHUNT_OK;
+}
+
+#endif
