@@ -16,7 +16,7 @@ enum {
 /* What the fast path has to know of an sk_buff beside what struct __sk_buff shows. */
 struct shunt_skb_hidden {
 	__u32 summed; /* ip_summed: SHUNT_SUMMED_*, or 0 for CHECKSUM_NONE */
-	__u32 extensions; /* nonzero if the packet has any, such as a security path */
+	__u32 extensions; /* active_extensions: bits of enum skb_ext_id, such as a security path */
 };
 
 #ifdef SHUNT_WITHOUT_BTF
@@ -91,19 +91,11 @@ static __always_inline struct shunt_skb_hidden shunt_skb_hidden(struct __sk_buff
 /* Whether the packet has a security path: it arrived by IPsec, and the port sees it again, decrypted. */
 static __always_inline int shunt_skb_decrypted(struct __sk_buff *skb)
 {
-	struct sk_buff___shunt *kernel = (void *)skb;
-	__u8 extensions;
-
-	if (!bpf_core_field_exists(kernel->active_extensions) ||
-	    !bpf_core_enum_value_exists(enum skb_ext_id___shunt, SKB_EXT_SEC_PATH___shunt))
+	if (!bpf_core_enum_value_exists(enum skb_ext_id___shunt, SKB_EXT_SEC_PATH___shunt))
 		return 0;
-	if (bpf_cast_to_kern_ctx) {
-		kernel = bpf_cast_to_kern_ctx(skb);
-		extensions = kernel->active_extensions;
-	} else {
-		extensions = BPF_CORE_READ(kernel, active_extensions);
-	}
-	return extensions >> bpf_core_enum_value(enum skb_ext_id___shunt, SKB_EXT_SEC_PATH___shunt) & 1;
+	return shunt_skb_hidden(skb).extensions >>
+		       bpf_core_enum_value(enum skb_ext_id___shunt, SKB_EXT_SEC_PATH___shunt) &
+	       1;
 }
 
 /* The connection that conntrack found for the packet, or 0. The low three bits of the field hold its state. */

@@ -204,6 +204,12 @@ static __always_inline __u32 shunt_slot_of(__u64 hash, __u32 entry)
 	return shunt_digest_of(hash) << 24 | (entry + 1);
 }
 
+/* The entry of a slot that has the digest of this hash. For any other slot, the result is beyond any table. */
+static __always_inline __u32 shunt_slot_entry_for(__u64 hash, __u32 slot)
+{
+	return (slot ^ shunt_digest_of(hash) << 24) - 1;
+}
+
 /*
  * Loads the later cache lines of an entry together with the first. Out-of-order execution does not reach as far as
  * their use, and would wait for memory a second time.
@@ -319,8 +325,7 @@ static __always_inline struct shunt_flow *shunt_find_soon(__u32 family, const un
 	if (shunt_unlikely(!bucket))
 		return 0;
 	slot = shunt_slot(bucket, shunt_way_of(hash));
-	/* With another digest, this is beyond any table. */
-	*entry = (slot ^ shunt_digest_of(hash) << 24) - 1;
+	*entry = shunt_slot_entry_for(hash, slot);
 	f = shunt_match(family, key, *entry);
 	if (shunt_likely(f))
 		return f;

@@ -8,9 +8,9 @@
 
 #include "core/packet.h"
 
-enum { TUPLES = 1 << 15 };
+enum { TUPLE_BITS = 15 };
 
-__u32 seen[TUPLES];
+__u32 seen[1 << TUPLE_BITS];
 
 SEC("xdp.frags")
 int hook_xdp(struct xdp_md *ctx)
@@ -37,7 +37,7 @@ static __always_inline void count(__u32 family, struct __sk_buff *skb, void *l3,
 		return;
 	for (__u32 i = 0; i < (family == 4 ? sizeof(key.v4) : sizeof(key.v6)) / 8; i++)
 		hash = (hash ^ key.words[i]) * 0x9e3779b97f4a7c15ULL;
-	seen[hash >> 49]++;
+	seen[hash >> (64 - TUPLE_BITS)]++;
 }
 
 SEC("tcx/ingress")

@@ -382,7 +382,7 @@ static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, _
 	counters = shunt_counters_of(f->in_slot);
 	if (shunt_unlikely(!counters || shunt_admit_tcp(p) != SHUNT_OK || hidden.extensions))
 		return shunt_tc_other();
-	/* In a register again. */
+	/* Loaded once: clang has spilled it, and would load it for each check. */
 	shunt_keep(f);
 	why = shunt_decide_unless(f, p, eth, &shunt_control, jiffies, 0, odd);
 	if (shunt_unlikely(why == SHUNT_MTU && segments_fit(skb, p, f)))
