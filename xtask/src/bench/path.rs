@@ -94,11 +94,11 @@ impl Path {
         Ok(match self {
             Self::Slow => Open::Slow,
             Self::Bare => {
-                let (r0, r1) = (router.ifindex("r0"), router.ifindex("r1"));
+                let [r0, r1] = ports(router);
                 Open::Bare { program: router.within(|| BareRedirect::attach(r0, r1))? }
             }
             Self::BareTc => {
-                let (r0, r1) = (router.ifindex("r0"), router.ifindex("r1"));
+                let [r0, r1] = ports(router);
                 let attach =
                     || anyhow::Ok([BareTcRedirect::attach(r0, r1)?, BareTcRedirect::attach(r1, r0)?]);
                 Open::BareTc { programs: router.within(attach)? }
@@ -107,10 +107,9 @@ impl Path {
             Self::HookIngress => hooks(router, &[Hook::Ingress])?,
             Self::HookEgress => hooks(router, &[Hook::Egress])?,
             Self::Hooks => hooks(router, &[Hook::Xdp, Hook::Ingress, Hook::Egress])?,
-            Self::HookCount => Open::Hooks {
-                programs: router.within(|| Hooks::count(&["r0", "r1"].map(|port| router.ifindex(port))))?,
-                listener: None,
-            },
+            Self::HookCount => {
+                Open::Hooks { programs: router.within(|| Hooks::count(&ports(router)))?, listener: None }
+            }
             Self::Listener => Open::Hooks {
                 programs: attach_hooks(router, &[Hook::Ingress, Hook::Egress])?,
                 listener: Some(router.within(listen_to_ends)?),
@@ -160,8 +159,12 @@ fn hooks<'a>(router: &NetNs, hooks: &[Hook]) -> anyhow::Result<Open<'a>> {
 }
 
 fn attach_hooks(router: &NetNs, hooks: &[Hook]) -> anyhow::Result<Hooks> {
-    let ports = [router.ifindex("r0"), router.ifindex("r1")];
-    Ok(router.within(|| Hooks::attach(&ports, hooks))?)
+    Ok(router.within(|| Hooks::attach(&ports(router), hooks))?)
+}
+
+/// The ifindexes of the ports, LAN first.
+fn ports(router: &NetNs) -> [u32; 2] {
+    ["r0", "r1"].map(|port| router.ifindex(port))
 }
 
 /// Subscribes to the ends of connections. Nobody reads the messages: soon the queue is full, and the kernel makes them and
