@@ -19,7 +19,7 @@ enum {
 	SHUNT_L3_MAX = 40,
 	SHUNT_L4_MAX = 60,
 	SHUNT_REASONS_MAX = 128, /* a power of two */
-	SHUNT_CANDIDATES = 4096, /* a power of two; with a 4-bit generation, an index fits skb->tc_index */
+	SHUNT_CANDIDATES = 4096, /* a power of two; with the 4 bits of a round, an index fits skb->tc_index */
 	SHUNT_SIGHTINGS = 32768, /* a power of two */
 	SHUNT_WAYS = 4, /* slots per bucket of the index */
 	SHUNT_UPPERS_MAX = 16384, /* devices stacked on ports */
@@ -439,23 +439,29 @@ struct shunt_headers {
 };
 _Static_assert(sizeof(struct shunt_headers) == 128, "shunt_headers is ABI");
 
-/* The state word of a candidate slot: the cookie in skb->tc_index, and flags. Changed by atomic operations only. */
+/*
+ * The state word of a candidate slot: the cookie in skb->tc_index, flags, and how often the slot was written. Changed by
+ * atomic operations only.
+ */
 enum shunt_candidate_state {
 	SHUNT_CANDIDATE_COOKIE = 0xffff,
 	SHUNT_CANDIDATE_BUSY = 1 << 16, /* a program is writing the slot; nobody else may read or claim it */
-	SHUNT_CANDIDATE_LEFT = 1 << 17, /* the packet has left once */
+	SHUNT_CANDIDATE_LEFT = 1 << 17, /* the packet, or a copy of it, has left once */
 	SHUNT_CANDIDATE_EMPTY = 1 << 18, /* the headers could not be copied */
+	SHUNT_CANDIDATE_WRITES = 1 << 24, /* from this bit on: the number of writes */
 };
 
 /* A packet on its way through Linux, as it arrived. */
 struct shunt_candidate {
 	struct shunt_headers headers;
+	__u64 state; /* enum shunt_candidate_state */
+	__u64 packet; /* the identity of the sk_buff, see shunt_skb_identity() */
+	__u64 data; /* likewise of its data */
 	__u64 changes; /* shunt_changes.count at ingress */
 	__u32 at_ticks; /* time of arrival */
 	__u32 ifindex;
 	__u32 epoch;
 	__u32 sighting; /* index into shunt_sightings */
-	__u32 state; /* enum shunt_candidate_state */
 	__u16 fingerprint;
 	__u16 class_bits;
 	__u8 family; /* 4 or 6 */
@@ -464,8 +470,10 @@ struct shunt_candidate {
 	__u8 padded; /* the frame is longer than the IP packet */
 	__u16 in_slot;
 	__u16 in_flags; /* enum shunt_port_flags */
+	__u8 aggregate; /* a GRO or GSO aggregate */
+	__u8 _pad[3];
 };
-_Static_assert(sizeof(struct shunt_candidate) == 168, "shunt_candidate is ABI");
+_Static_assert(sizeof(struct shunt_candidate) == 192, "shunt_candidate is ABI");
 
 /*
  * How often a tuple was seen, and until when not to watch it. Indexed by hash: tuples that share a slot are learned

@@ -3,7 +3,7 @@
 #ifndef SHUNT_SKB_H
 #define SHUNT_SKB_H
 
-#include "include/bpf.h"
+#include "include/control.h"
 #include <bpf/bpf_core_read.h>
 
 enum {
@@ -22,6 +22,19 @@ struct shunt_skb_hidden {
 #ifdef SHUNT_WITHOUT_BTF
 
 enum { SHUNT_SUMMED_IS_KNOWN = 0 };
+
+/* Without BTF, nothing is learned, and no candidate is needed. */
+static __always_inline __u64 shunt_skb_data(struct __sk_buff *skb)
+{
+	(void)skb;
+	return 0;
+}
+
+static __always_inline int shunt_skb_copied(struct __sk_buff *skb)
+{
+	(void)skb;
+	return 1;
+}
 
 /* Without BTF, offsets are unknown. Aggregates have CHECKSUM_PARTIAL, except those of rx-gro-list. */
 static __always_inline struct shunt_skb_hidden shunt_skb_hidden(struct __sk_buff *skb)
@@ -54,6 +67,7 @@ struct sk_buff___shunt {
 	__u8 cloned : 1;
 	__u8 encapsulation : 1;
 	unsigned long _nfct;
+	unsigned char *head;
 } __attribute__((preserve_access_index));
 
 enum skb_ext_id___shunt {
@@ -109,6 +123,17 @@ static __always_inline unsigned long shunt_skb_connection(struct __sk_buff *skb)
 	return kernel->_nfct & ~7UL;
 }
 
+/* The identity of the packet's data: the address of its buffer. */
+static __always_inline __u64 shunt_skb_data(struct __sk_buff *skb)
+{
+	struct sk_buff___shunt *kernel = (void *)skb;
+
+	if (!bpf_cast_to_kern_ctx)
+		return (__u64)BPF_CORE_READ(kernel, head);
+	kernel = bpf_cast_to_kern_ctx(skb);
+	return (__u64)kernel->head;
+}
+
 /*
  * Whether the packet shares its data with another one, or did so. Routing makes the data its own, so for a routed packet:
  * whether it was copied after that, as a bridge does that floods.
@@ -148,6 +173,18 @@ static __always_inline int shunt_skb_ipvs(struct __sk_buff *skb)
 }
 
 #endif
+
+/*
+ * The identity of a packet: the address of its sk_buff, which is the program's context. It is given as the distance from the
+ * control block, because the verifier allows no other arithmetic than subtraction with the address of a context.
+ */
+static __always_inline __u64 shunt_skb_identity(struct __sk_buff *skb)
+{
+	__u64 identity = (__u64)skb, base = (__u64)&shunt_control;
+
+	asm volatile("%0 -= %1" : "+r"(identity) : "r"(base));
+	return identity;
+}
 
 /* Whether the driver verified the L4 checksum, or a device will finish it. */
 static __always_inline int shunt_is_verified(__u32 summed)

@@ -4,13 +4,18 @@
  *
  * Sightings are hints. Candidates must be consistent, since egress derives an action from a candidate and proves
  * the action on it. A writer claims a slot by compare-and-swap, fills it, and publishes it under a new cookie. A
- * reader copies the candidate, then checks the cookie by compare-and-swap, and uses only the copy.
+ * reader copies the candidate, then checks the state by compare-and-swap, and uses only the copy.
+ *
+ * The cookie in skb->tc_index finds the slot, but it is too short to tell a packet from all others. The candidate
+ * therefore names its sk_buff, whose memory no other packet has until the packet is gone; docs/adr/0019 has the
+ * argument.
  */
 #ifndef SHUNT_WATCH_H
 #define SHUNT_WATCH_H
 
 #include "include/dependencies.h"
 #include "include/maps.h"
+#include "include/skb.h"
 
 enum {
 	SHUNT_CANDIDATE_MS = 1000, /* a candidate expires after this time */
@@ -77,49 +82,65 @@ static __always_inline int shunt_is_quiet(const struct shunt_sighting *s, __u32 
 	return s->quiet_until_ticks && s->quiet_until_ticks - now - 1 < shunt_ticks(SHUNT_QUIET_LONG_MS);
 }
 
-/*
- * Claims the candidate slot `index`. Returns the cookie to publish it under, or 0 if another CPU is writing the slot. A
- * 4-bit generation tells a packet from earlier ones in the same slot; generation 0 means "no cookie".
- */
-static __always_inline __u16 shunt_claim_candidate(struct shunt_candidate *c, __u32 index)
+/* The slot of a candidate, by the identity of its sk_buff. */
+static __always_inline __u32 shunt_candidate_index(__u64 packet)
 {
-	__u32 have = *(volatile __u32 *)&c->state;
-	__u32 generation = (have & SHUNT_CANDIDATE_COOKIE) / SHUNT_CANDIDATES + 1, cookie;
+	return (packet ^ shunt_control.seed) * 0x9e3779b97f4a7c15ULL >> 52;
+}
+_Static_assert(SHUNT_CANDIDATES == 1 << (64 - 52), "the upper bits of the product are an index");
 
-	if (have & SHUNT_CANDIDATE_BUSY)
+/*
+ * Claims the candidate slot `index`. Returns the state to publish it under, or 0 if another CPU is writing the slot. The
+ * cookie has the index and a round from 1 to 15; cookie 0 means that the packet has no candidate.
+ */
+static __always_inline __u64 shunt_claim_candidate(struct shunt_candidate *c, __u32 index)
+{
+	__u64 have = *(volatile __u64 *)&c->state;
+	__u64 writes = have / SHUNT_CANDIDATE_WRITES + 1;
+	__u64 state = writes * SHUNT_CANDIDATE_WRITES | (writes % 15 + 1) * SHUNT_CANDIDATES | index;
+
+	if (have & SHUNT_CANDIDATE_BUSY ||
+	    __sync_val_compare_and_swap(&c->state, have, state | SHUNT_CANDIDATE_BUSY) != have)
 		return 0;
-	if (generation > 15)
-		generation = 1;
-	cookie = generation * SHUNT_CANDIDATES + index;
-	if (__sync_val_compare_and_swap(&c->state, have, cookie | SHUNT_CANDIDATE_BUSY) != have)
-		return 0;
-	return cookie;
+	return state;
 }
 
 /* Ends the claim. With `flags` 0, readers can find the candidate. */
-static __always_inline void shunt_publish_candidate(struct shunt_candidate *c, __u16 cookie, __u32 flags)
+static __always_inline void shunt_publish_candidate(struct shunt_candidate *c, __u64 state, __u32 flags)
 {
-	__sync_lock_test_and_set(&c->state, cookie | flags);
+	__sync_lock_test_and_set(&c->state, state | flags);
 }
 
 /*
- * Copies the candidate of a cookie. Returns SHUNT_OK for the first packet that leaves with the cookie,
- * SHUNT_LEFT_TWICE for a later one, and SHUNT_NOT_WATCHED if another packet has overwritten the slot; the copy is
- * invalid then.
+ * Whether a packet is the one of the candidate. A clone has an sk_buff of its own. So it is the candidate's only if the
+ * memory of that sk_buff was freed and used again, and then its data is elsewhere.
  */
-static __always_inline enum shunt_reason shunt_take_candidate(struct shunt_candidate *c, __u16 cookie,
+static __always_inline int shunt_is_candidate(struct __sk_buff *skb, const struct shunt_candidate *c)
+{
+	return c->packet == shunt_skb_identity(skb) && (!shunt_skb_copied(skb) || c->data == shunt_skb_data(skb)) &&
+	       c->aggregate == !!skb->gso_size;
+}
+
+/*
+ * Copies the candidate that a packet's cookie names. Returns SHUNT_OK for the packet itself the first time that it leaves;
+ * SHUNT_LEFT_TWICE afterwards, and for its copies; SHUNT_NOT_PROVED for a segment of it; SHUNT_NOT_WATCHED if another
+ * packet has overwritten the slot, and the copy is invalid then.
+ */
+static __always_inline enum shunt_reason shunt_take_candidate(struct __sk_buff *skb, struct shunt_candidate *c,
 							      struct shunt_candidate *copy)
 {
-	__u32 have;
+	__u64 state = *(volatile __u64 *)&c->state & ~(__u64)SHUNT_CANDIDATE_LEFT, have;
 
-	if ((*(volatile __u32 *)&c->state & ~SHUNT_CANDIDATE_LEFT) != cookie)
+	if ((state & (SHUNT_CANDIDATE_WRITES - 1)) != skb->tc_index)
 		return SHUNT_NOT_WATCHED;
 	*copy = *c;
-	/* A full barrier: the copy is complete before the cookie is checked. */
-	have = __sync_val_compare_and_swap(&c->state, cookie, cookie | SHUNT_CANDIDATE_LEFT);
-	if (have == cookie)
-		return SHUNT_OK;
-	return have == (cookie | SHUNT_CANDIDATE_LEFT) ? SHUNT_LEFT_TWICE : SHUNT_NOT_WATCHED;
+	/* A full barrier: the copy is complete before the state is checked. */
+	have = __sync_val_compare_and_swap(&c->state, state, state | SHUNT_CANDIDATE_LEFT);
+	if (have != state && have != (state | SHUNT_CANDIDATE_LEFT))
+		return SHUNT_NOT_WATCHED;
+	if (shunt_is_candidate(skb, copy))
+		return have == state ? SHUNT_OK : SHUNT_LEFT_TWICE;
+	return copy->aggregate && !skb->gso_size ? SHUNT_NOT_PROVED : SHUNT_LEFT_TWICE;
 }
 
 /* For how long a tuple is not watched after a refusal. */

@@ -98,16 +98,17 @@ static __always_inline enum shunt_reason learning_blocked(__u16 port_flags, __u3
 static __always_inline __u16 save_candidate(struct __sk_buff *skb, const struct shunt_packet *p, const void *macs,
 					    __u64 hash)
 {
-	__u32 index = hash % SHUNT_CANDIDATES;
+	__u64 packet = shunt_skb_identity(skb), state;
+	__u32 index = shunt_candidate_index(packet);
 	struct shunt_candidate *c = bpf_map_lookup_elem(&shunt_candidates, &index);
 	__u32 epoch = *(volatile __u32 *)&shunt_control.epoch;
 	const struct shunt_port *port;
-	__u16 cookie, flags;
+	__u16 flags;
 
 	if (!c)
 		return 0;
-	cookie = shunt_claim_candidate(c, index);
-	if (!cookie)
+	state = shunt_claim_candidate(c, index);
+	if (!state)
 		return 0;
 	/*
 	 * The daemon sets flags before it moves the epoch. The claim was a full barrier, so flags read from here on
@@ -116,9 +117,11 @@ static __always_inline __u16 save_candidate(struct __sk_buff *skb, const struct 
 	port = shunt_port_of(skb->ifindex);
 	flags = port ? port->flags : 0;
 	if (!port || learning_blocked(flags, p->family) != SHUNT_OK || shunt_save_headers(skb, p, macs, &c->headers)) {
-		shunt_publish_candidate(c, cookie, SHUNT_CANDIDATE_EMPTY);
+		shunt_publish_candidate(c, state, SHUNT_CANDIDATE_EMPTY);
 		return 0;
 	}
+	c->packet = packet;
+	c->data = shunt_skb_data(skb);
 	c->at_ticks = shunt_now();
 	c->ifindex = skb->ifindex;
 	c->epoch = epoch;
@@ -132,8 +135,9 @@ static __always_inline __u16 save_candidate(struct __sk_buff *skb, const struct 
 	c->padded = shunt_skb_padded(skb, p);
 	c->in_slot = port->slot;
 	c->in_flags = flags;
-	shunt_publish_candidate(c, cookie, 0);
-	return cookie;
+	c->aggregate = !!skb->gso_size;
+	shunt_publish_candidate(c, state, 0);
+	return state & SHUNT_CANDIDATE_COOKIE;
 }
 
 /* Passes a packet to Linux that can teach a flow: as a candidate, if learning is allowed now. */

@@ -432,7 +432,7 @@ static __always_inline enum shunt_reason handle(const struct egress *s, __u32 fa
 /* Learns from a packet that left as a candidate. */
 __noinline int shunt_out_watched(struct __sk_buff *skb)
 {
-	__u32 cookie = skb->tc_index, index = cookie % SHUNT_CANDIDATES, zero = 0;
+	__u32 index = skb->tc_index % SHUNT_CANDIDATES, zero = 0;
 	struct egress s = { .skb = skb };
 	enum shunt_reason why = SHUNT_ODD_EGRESS, taken;
 	struct shunt_candidate *candidate;
@@ -449,7 +449,7 @@ __noinline int shunt_out_watched(struct __sk_buff *skb)
 	if (__sync_lock_test_and_set(&s.scratch->busy, 1))
 		return SHUNT_TC_NEXT;
 	s.c = &s.scratch->candidate;
-	taken = shunt_take_candidate(candidate, cookie, &s.scratch->candidate);
+	taken = shunt_take_candidate(skb, candidate, &s.scratch->candidate);
 	s.counters = shunt_counters_of(taken == SHUNT_NOT_WATCHED ? s.port->slot : s.c->in_slot);
 	if (!s.counters || taken == SHUNT_NOT_WATCHED) {
 		if (s.counters)

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod candidates;
 mod flow_states;
 mod refused;
 mod tcp_ends;

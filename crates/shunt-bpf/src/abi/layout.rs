@@ -138,6 +138,7 @@ mod tests {
             "SHUNT_CANDIDATE_BUSY",
             "SHUNT_CANDIDATE_LEFT",
             "SHUNT_CANDIDATE_EMPTY",
+            "SHUNT_CANDIDATE_WRITES",
             "shunt_headers",
             "shunt_candidate",
             "shunt_bucket",
