@@ -21,6 +21,7 @@ enum {
 	SHUNT_REASONS_MAX = 128, /* a power of two */
 	SHUNT_CANDIDATES = 4096, /* a power of two; with the 4 bits of a round, an index fits skb->tc_index */
 	SHUNT_SIGHTINGS = 32768, /* a power of two */
+	SHUNT_SIGHTING_TICKS = 64,
 	SHUNT_WAYS = 4, /* slots per bucket of the index */
 	SHUNT_UPPERS_MAX = 16384, /* devices stacked on ports */
 	SHUNT_SOURCES = 16384, /* a power of two */
@@ -476,16 +477,17 @@ struct shunt_candidate {
 _Static_assert(sizeof(struct shunt_candidate) == 192, "shunt_candidate is ABI");
 
 /*
- * How often a tuple was seen, and until when not to watch it. Indexed by hash: tuples that share a slot are learned
- * sooner or later than configured. The last refusal is for people; the fingerprint tells, nearly always, whether it
- * is the tuple's own.
+ * How often a tuple was seen, and until when not to watch it. Indexed by hash, and several tuples may share one. They share
+ * the count, so they are learned sooner than configured. Everything that keeps a tuple from being learned concerns the
+ * tuple with that fingerprint alone: 31 bits of a keyed hash, together with the index.
  */
 struct shunt_sighting {
-	__u32 since_ticks; /* start of the window in which `pkts` counts */
-	__u32 pkts;
-	__u32 quiet_until_ticks; /* 0 if never refused */
+	__u32 pkts; /* packets within the window */
+	__u32 quiet_until_ticks; /* the refused tuple is not watched until then; 0 if none was refused */
+	__u16 since; /* start of the window, in units of SHUNT_SIGHTING_TICKS; wraps */
+	__u16 fingerprint; /* of the only tuple counted within the window; 0 if there are several */
 	__u16 refused_fingerprint;
-	__u8 refused_why; /* enum shunt_reason */
+	__u8 refused_why; /* enum shunt_reason of the last refusal */
 	__u8 expired; /* number of tuples here that have a TCP position in shunt_expired; saturates at 255 */
 };
 _Static_assert(sizeof(struct shunt_sighting) == 16, "shunt_sighting is ABI");

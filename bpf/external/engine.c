@@ -40,6 +40,7 @@ void shunt_engine_tables(const struct shunt_memory *memory)
 	shunt_chunk.value_count = 1;
 	__builtin_memset(&shunt_usage, 0, sizeof(shunt_usage));
 	__builtin_memset(shunt_sources, 0, sizeof(shunt_sources));
+	__builtin_memset(shunt_opened, 0, sizeof(shunt_opened));
 }
 
 static __u64 placed(__u32 family, const union shunt_key *key, __u8 flags)

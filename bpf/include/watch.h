@@ -60,9 +60,10 @@ static __always_inline struct shunt_sighting *shunt_sighting_of(__u64 hash)
 	return s;
 }
 
+/* Tells apart tuples that share a sighting; never 0. */
 static __always_inline __u16 shunt_fingerprint(__u64 hash)
 {
-	return hash >> 48;
+	return hash >> 48 ?: 1;
 }
 
 /* Whether a device is the ingress port of a candidate, or stacked on it. */
@@ -76,10 +77,37 @@ static __always_inline int shunt_is_upper(__u32 ifindex, const struct shunt_cand
 	return slots && *slots >> (c->in_slot % SHUNT_PORTS_MAX) & 1;
 }
 
-/* Whether a tuple was refused recently. Ticks wrap, so a time further in the future is one long past. */
-static __always_inline int shunt_is_quiet(const struct shunt_sighting *s, __u32 now)
+/* Whether this tuple was refused recently. Ticks wrap, so a time further in the future is one long past. */
+static __always_inline int shunt_is_quiet(const struct shunt_sighting *s, __u64 hash, __u32 now)
 {
-	return s->quiet_until_ticks && s->quiet_until_ticks - now - 1 < shunt_ticks(SHUNT_QUIET_LONG_MS);
+	return s->quiet_until_ticks && s->quiet_until_ticks - now - 1 < shunt_ticks(SHUNT_QUIET_LONG_MS) &&
+	       s->refused_fingerprint == shunt_fingerprint(hash);
+}
+
+/* Counts a packet of a tuple within its window. */
+static __always_inline __u32 shunt_count_sighting(struct shunt_sighting *s, __u64 hash, __u32 now)
+{
+	__u16 at = now / SHUNT_SIGHTING_TICKS, age = at - s->since;
+
+	if (shunt_unlikely(age > SHUNT_WINDOW_S * shunt_control.ticks_per_s / SHUNT_SIGHTING_TICKS)) {
+		s->since = at;
+		s->pkts = 0;
+	}
+	if (!s->pkts)
+		s->fingerprint = shunt_fingerprint(hash);
+	else if (s->fingerprint != shunt_fingerprint(hash))
+		s->fingerprint = 0;
+	return ++s->pkts;
+}
+
+/*
+ * Counts from zero again when a connection opens: a client that opens many short ones uses its ports again within the
+ * window, and none of them is worth a flow. Packets of other tuples stay counted.
+ */
+static __always_inline void shunt_restart_sighting(struct shunt_sighting *s, __u64 hash, const struct shunt_packet *p)
+{
+	if (p->tcp_flags & SHUNT_TCP_SYN && s->fingerprint == shunt_fingerprint(hash))
+		s->pkts = 0;
 }
 
 /* The slot of a candidate, by the identity of its sk_buff. */
@@ -147,12 +175,12 @@ static __always_inline enum shunt_reason shunt_take_candidate(struct __sk_buff *
 static __always_inline __u32 shunt_quiet_ms(enum shunt_reason why)
 {
 	switch (why) {
-	case SHUNT_AGED:
 	case SHUNT_OLD_EPOCH:
 	case SHUNT_RETIRING:
+		return 0;
+	case SHUNT_AGED:
 	case SHUNT_EGRESS_CAPTURE:
 	case SHUNT_EGRESS_FILTER:
-		return 0;
 	case SHUNT_NOT_LIBERAL:
 	case SHUNT_UNCONFIRMED:
 	case SHUNT_NOT_ESTABLISHED:

@@ -47,32 +47,12 @@ static __always_inline __u32 learn_pkts(__u8 l4_proto)
 	return l4_proto == IPPROTO_TCP ? shunt_control.learn_tcp_pkts : shunt_control.learn_udp_pkts;
 }
 
-/* Counts a packet of a tuple within its window. */
-static __always_inline __u32 count_sighting(struct shunt_sighting *s, __u32 now)
-{
-	if (shunt_unlikely(now - s->since_ticks > SHUNT_WINDOW_S * shunt_control.ticks_per_s)) {
-		s->since_ticks = now;
-		s->pkts = 0;
-	}
-	return ++s->pkts;
-}
-
-/*
- * Counts anew from the first packet of a connection: a client that opens many short ones uses its ports again within the
- * window, and none of them is worth a flow.
- */
-static __always_inline void restart_sighting(struct shunt_sighting *s, const struct shunt_packet *p)
-{
-	if (p->tcp_flags & SHUNT_TCP_SYN)
-		s->pkts = 0;
-}
-
 /* Whether to learn from a packet of a tuple without a flow. The tuple must be seen often, and not be refused recently. */
-static __always_inline int should_learn(struct shunt_sighting *s, __u8 l4_proto, __u32 now)
+static __always_inline int should_learn(struct shunt_sighting *s, __u8 l4_proto, __u64 hash, __u32 now)
 {
-	if (!(shunt_control.flags & SHUNT_CONTROL_LEARN) || shunt_unlikely(shunt_is_quiet(s, now)))
+	if (!(shunt_control.flags & SHUNT_CONTROL_LEARN) || shunt_unlikely(shunt_is_quiet(s, hash, now)))
 		return 0;
-	return shunt_unlikely(count_sighting(s, now) >= learn_pkts(l4_proto));
+	return shunt_unlikely(shunt_count_sighting(s, hash, now) >= learn_pkts(l4_proto));
 }
 
 /* While the table is nearly full, entries are reserved for tuples that are seen often. */
@@ -194,26 +174,33 @@ static __always_inline enum shunt_reason decide(const struct shunt_packet *p, __
 }
 
 /*
- * Whether to learn from this packet. A packet of a flow in use always proves the flow, even if its sighting is shared with
- * a refused tuple.
+ * Whether packets like those that the flow was learned from came lately. Then a packet of another class or sender is not
+ * proved: if both kinds alternate, each would replace the other's action, and none would be fast.
  */
-static __always_inline int can_teach(enum shunt_reason why, __u8 l4_proto, __u64 hash, __u32 now)
+static __always_inline int is_in_use(const struct shunt_flow *f, __u32 now)
+{
+	return shunt_is_within(f->seen_ticks, now, shunt_ticks(SHUNT_QUIET_MS));
+}
+
+/* Whether to learn from a packet of a flow. It is not kept from that by a refusal of the tuple. */
+static __always_inline int can_renew(enum shunt_reason why, const struct shunt_flow *f, __u64 hash, __u32 now)
 {
 	struct shunt_sighting *s = shunt_sighting_of(hash);
 
+	if (!(shunt_control.flags & SHUNT_CONTROL_LEARN))
+		return 0;
 	switch (why) {
-	case SHUNT_MISS:
-		return should_learn(s, l4_proto, now);
 	case SHUNT_STALE:
-		if (!(shunt_control.flags & SHUNT_CONTROL_LEARN) || shunt_is_quiet(s, now))
+		if (shunt_is_quiet(s, hash, now))
 			return 0;
-		count_sighting(s, now);
+		shunt_count_sighting(s, hash, now);
 		return 1;
 	case SHUNT_REPROVE:
 	case SHUNT_MTU:
+		return 1;
 	case SHUNT_CLASS:
 	case SHUNT_NOT_OURS:
-		return !!(shunt_control.flags & SHUNT_CONTROL_LEARN);
+		return !is_in_use(f, now);
 	default:
 		return 0;
 	}
@@ -266,7 +253,7 @@ static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet
 		if (why == SHUNT_OK)
 			why = SHUNT_MISS;
 		if (p->l4_proto == IPPROTO_TCP) {
-			restart_sighting(shunt_sighting_of(hash), p);
+			shunt_restart_sighting(shunt_sighting_of(hash), hash, p);
 			shunt_update_expired(family, p, &key, hash, now);
 		}
 	} else if (why == SHUNT_OK) {
@@ -286,7 +273,8 @@ static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet
 	} else if (why == SHUNT_TCP_FLAGS && p->tcp_flags & SHUNT_TCP_BOUNDS) {
 		handle_end(family, p, &key, f, entry, now);
 	}
-	if (can_teach(why, p->l4_proto, hash, now))
+	if (f ? can_renew(why, f, hash, now) :
+		why == SHUNT_MISS && should_learn(shunt_sighting_of(hash), p->l4_proto, hash, now))
 		return WATCHED + why;
 	return punt(skb, p->l3_bytes, why);
 }
@@ -328,10 +316,10 @@ static __always_inline int miss(struct __sk_buff *skb, const struct shunt_packet
 		return shunt_tc_other();
 	if (shunt_unlikely(why != SHUNT_OK)) {
 		if (l4_proto == IPPROTO_TCP)
-			restart_sighting(s, p);
+			shunt_restart_sighting(s, hash, p);
 		return punt(skb, p->l3_bytes, why);
 	}
-	if (should_learn(s, l4_proto, now))
+	if (should_learn(s, l4_proto, hash, now))
 		return WATCHED + SHUNT_MISS;
 	return punt(skb, p->l3_bytes, SHUNT_MISS);
 }
@@ -391,6 +379,8 @@ static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, _
 	why = shunt_decide_unless(f, p, eth, &shunt_control, jiffies, 0, odd);
 	if (shunt_unlikely(why == SHUNT_MTU && segments_fit(skb, p, f)))
 		why = SHUNT_OK;
+	if (shunt_unlikely(why == SHUNT_CLASS && shunt_admit(p) == SHUNT_OK && is_in_use(f, jiffies)))
+		return punt(skb, p->l3_bytes, SHUNT_CLASS);
 	if (shunt_unlikely(why != SHUNT_OK))
 		return shunt_tc_other();
 	/* A constant for these, since most single packets are such once GRO has seen them. */

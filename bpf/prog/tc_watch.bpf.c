@@ -242,7 +242,7 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 		prove_soon(s, f);
 	f->prove_by_ticks = f->reprove_at_ticks + (shunt_control.prove_ticks - shunt_control.reprove_ticks);
 	if (!have) {
-		if (!shunt_has_share(shunt_opener(family, key, f, s->scratch->to), shunt_free_entries(family)))
+		if (!shunt_has_share(family, key, f, s->scratch->to, shunt_free_entries(family)))
 			return shunt_free_entries(family) ? SHUNT_SOURCE_SHARE : SHUNT_TABLE_FULL;
 		why = insert(s, family, key, hash, &entry);
 		if (why != SHUNT_OK)

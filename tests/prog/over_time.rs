@@ -199,3 +199,42 @@ fn counters_add_up() {
         assert_eq!(handed_up, 51);
     });
 }
+
+/// Several tuples are counted in one place. One that opens a connection restarts the count of its own packets only.
+#[test]
+fn a_syn_does_not_restart_the_count_of_another_tuple() {
+    with_rig(|rig| {
+        let [_, pair, ..] = pairs();
+        let data = pair.before;
+        let sighting = |packet: &Packet| {
+            let (_, key) = shunt_bpf::core::parse(&packet.to_bytes(), rig.port).unwrap();
+            rig.plane.sighting(&key).unwrap()
+        };
+        let syn = |packet: &Packet| {
+            let mut packet = packet.clone();
+            let Transport::Tcp(tcp) = &mut packet.transport else { panic!("not TCP: {packet:?}") };
+            tcp.flags = Tcp::SYN;
+            packet
+        };
+        rig.plane.control().set_learning(100, 100, abi::CONTROL_LEARN);
+        (0..3).for_each(|_| drop(rig.tc(&data.to_bytes())));
+        assert_eq!(sighting(&data).pkts, 3);
+        let from = |number: u32| {
+            let host = std::net::Ipv4Addr::from(0x0a00_0000 + (number >> 16));
+            data.clone().with_source((host, number as u16).into())
+        };
+        let other = (0..4_000_000).map(from).find(|other| sighting(other).pkts == 3).unwrap();
+
+        rig.tc(&syn(&other).to_bytes());
+        assert_eq!(sighting(&data).pkts, 3);
+        rig.tc(&other.to_bytes());
+        rig.tc(&syn(&other).to_bytes());
+        assert_eq!(sighting(&data).pkts, 4);
+
+        let alone = (0..4_000_000).map(from).find(|other| sighting(other).pkts == 0).unwrap();
+        rig.tc(&alone.to_bytes());
+        assert_eq!(sighting(&alone).pkts, 1);
+        rig.tc(&syn(&alone).to_bytes());
+        assert_eq!(sighting(&alone).pkts, 0);
+    });
+}

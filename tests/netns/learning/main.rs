@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod candidates;
+mod crowds;
 mod flow_states;
 mod refused;
 mod tcp_ends;

@@ -90,6 +90,33 @@ fn a_packet_of_another_class_is_not_part_of_the_flow() {
     }
 }
 
+/// WebRTC sends two classes on one tuple. The flow stays that of one of them, so half of the packets are fast, and none of the
+/// others is proved. A class that is the only one takes the flow over.
+#[test]
+fn of_two_classes_that_alternate_one_is_fast() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = silent_router(&forward("accept"));
+        let shuntd = daemon(&lab, engine);
+        let there = Crossing::between(lab.lan(), lab.wan());
+        for other in [udp(&lab).with_class(0xb8), udp(&lab).with_hop_limit(33)] {
+            there.teach(&shuntd, &udp(&lab));
+            let before = shuntd.status();
+            for _ in 0..MANY {
+                there.pass(&other);
+                there.pass(&udp(&lab));
+            }
+            let after = shuntd.status();
+            let fast = after.packets.fast - before.packets.fast;
+            assert!((MANY as u64 - 1..=MANY as u64).contains(&fast), "{engine}: {fast} {after:#?}");
+            there.teach(&shuntd, &other);
+        }
+        shuntd.stop();
+    }
+}
+
 #[test]
 fn a_rule_that_sets_the_ttl_keeps_its_packets_slow() {
     is_refused(&forward("ip ttl set 9"), udp, "not-routed", |seen| assert_eq!(seen.hop_limit(), Some(9)));

@@ -201,15 +201,20 @@ pub const EDIT_GET: u32 = 3;
 /// Read the sighting of the key's tuple.
 pub const EDIT_SIGHTING: u32 = 4;
 
+/// Ticks in a unit of `Sighting::since`.
+pub const SIGHTING_TICKS: u32 = 64;
+
 plain! {
     /// `struct shunt_sighting`: packets seen with a tuple. Tuples may share one.
     pub struct Sighting = "shunt_sighting", 16; {
-        /// Start of the window in which packets are counted.
-        pub since_ticks: u32,
-        /// Packets seen, including those of tuples that share the sighting.
+        /// Packets within the window, including those of tuples that share the sighting.
         pub pkts: u32,
-        /// Until when the tuple is not watched; 0 if never refused.
+        /// Until when the refused tuple is not watched; 0 if none was refused.
         pub quiet_until_ticks: u32,
+        /// Start of the window in which packets are counted, in units of `SIGHTING_TICKS`; wraps.
+        pub since: u16,
+        /// Tells which tuple is the only one counted within the window; 0 if there are several.
+        pub fingerprint: u16,
         /// Tells which tuple was refused.
         pub refused_fingerprint: u16,
         /// Number of the last refusal's reason; 0 for none.

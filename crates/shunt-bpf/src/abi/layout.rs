@@ -118,7 +118,7 @@ mod tests {
         constants!(rust: EVENT_SET_LIBERAL EVENT_SILENT EVENT_LAGS EVENT_ENDED EVENT_IN_WINDOW EVENT_BLIND);
         constants!(rust: EVENT_TX_ERROR);
         constants!(rust: TRACE_LEARN TRACE_ACTIVATE TRACE_PUNT TRACE_REFUSE TRACE_RETIRE);
-        constants!(rust: EDIT_PUT EDIT_REMOVE EDIT_GET EDIT_SIGHTING);
+        constants!(rust: EDIT_PUT EDIT_REMOVE EDIT_GET EDIT_SIGHTING SIGHTING_TICKS);
         rust.insert("SHUNT_L2_MAX".to_owned(), L2_MAX as u64);
         rust.insert("SHUNT_WAYS".to_owned(), WAYS as u64);
         rust.insert("SHUNT_REASONS_MAX".to_owned(), Counters::default().reasons.len() as u64);

@@ -58,7 +58,7 @@ fn direction_facts<'c>(
     let is_excluded = |MarkMatch { value, mask }: MarkMatch| {
         mask != 0 && tracked.and_then(|t| t.mark).is_some_and(|mark| mark & mask == value)
     };
-    let is_recent = clock.seconds_since(sighting.since_ticks) < WINDOW_S;
+    let is_recent = window_age_s(sighting, clock) < WINDOW_S;
     DirectionFacts {
         protocol: candidate.protocol,
         dir,
@@ -78,6 +78,12 @@ fn direction_facts<'c>(
         beside_ports: daemon.core.links_beside_ports().map(|link| link.name.clone()).collect(),
         epoch_moved: daemon.last_move.map(|(at, cause)| (at.elapsed().as_secs(), cause.to_string())),
     }
+}
+
+/// Seconds since the window began in which the packets of a tuple are counted.
+fn window_age_s(sighting: &Sighting, clock: TickClock) -> u64 {
+    let units = ((clock.now / abi::SIGHTING_TICKS) as u16).wrapping_sub(sighting.since);
+    u64::from(u32::from(units) * abi::SIGHTING_TICKS / clock.ticks_per_s.max(1))
 }
 
 fn flow_facts(flow: &abi::Flow, learned_ticks: u32, epoch: u32, clock: TickClock) -> FlowFacts {
