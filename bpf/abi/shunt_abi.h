@@ -67,6 +67,7 @@ enum shunt_reason {
 	SHUNT_IPSEC = 20, /* the packet arrived encrypted; without ESP, an IPsec policy may reject it */
 	SHUNT_BAD_CHECKSUM = 21, /* the L4 checksum is wrong */
 	SHUNT_TUNNEL_AGGREGATE = 22, /* an aggregate of tunnelled packets, whose segments have an unknown size */
+	SHUNT_SOCKET = 23, /* the packet is still its socket's, which Linux ends and egress would notice */
 
 	/* Refusals: Linux forwarded the packet, and nothing was learned. */
 	SHUNT_NOT_WATCHED = 32, /* the candidate slot was overwritten before the packet left */
@@ -143,6 +144,7 @@ enum shunt_port_flags {
 	SHUNT_PORT_XDP_FRAGS = 1 << 10, /* the driver accepts redirected multi-buffer frames */
 	SHUNT_PORT_FLOODS_UNSEEN = 1 << 11, /* a bridge may flood packets to devices that are no ports, too */
 	SHUNT_PORT_EXTERNAL = 1 << 12, /* the external engine serves this port */
+	SHUNT_PORT_PACED = 1 << 13, /* a qdisc of this port treats packets by the socket that they belong to */
 };
 
 enum shunt_control_flags {

@@ -40,6 +40,21 @@ static __always_inline int shunt_skb_put_tag(struct __sk_buff *skb, const struct
 	return (int)bpf_skb_vlan_push(skb, l2[6], shunt_ntohs(l2[7]));
 }
 
+/*
+ * Whether Linux must take the packet off its socket first, as it does with each packet that it forwards. A packet of a
+ * container still has its socket here: the socket would get a second time stamp of the transmission, and a qdisc such as
+ * fq would pace the socket.
+ */
+static __always_inline int shunt_skb_needs_orphan(struct __sk_buff *skb, const struct shunt_flow *f)
+{
+	const struct shunt_port *port;
+
+	if (shunt_likely(!skb->sk))
+		return 0;
+	port = shunt_port_of(shunt_ifindex_of(f->out_slot));
+	return !port || port->flags & SHUNT_PORT_PACED || shunt_skb_wants_stamp(skb);
+}
+
 /* Finds the L3 header of a frame that may have other tags than it arrived with. Returns 0 if it is out of bounds. */
 static __always_inline void *shunt_skb_find_l3(void *data, void *end, const struct shunt_packet *p,
 					       const struct shunt_flow *f, int tagged)

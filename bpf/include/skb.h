@@ -36,6 +36,12 @@ static __always_inline int shunt_skb_copied(struct __sk_buff *skb)
 	return 1;
 }
 
+static __always_inline int shunt_skb_wants_stamp(struct __sk_buff *skb)
+{
+	(void)skb;
+	return 1;
+}
+
 /* Without BTF, offsets are unknown. Aggregates have CHECKSUM_PARTIAL, except those of rx-gro-list. */
 static __always_inline struct shunt_skb_hidden shunt_skb_hidden(struct __sk_buff *skb)
 {
@@ -68,6 +74,11 @@ struct sk_buff___shunt {
 	__u8 encapsulation : 1;
 	unsigned long _nfct;
 	unsigned char *head;
+	unsigned int end; /* an offset; on 32-bit kernels a pointer */
+} __attribute__((preserve_access_index));
+
+struct skb_shared_info___shunt {
+	__u8 tx_flags;
 } __attribute__((preserve_access_index));
 
 enum skb_ext_id___shunt {
@@ -146,6 +157,17 @@ static __always_inline int shunt_skb_copied(struct __sk_buff *skb)
 		return BPF_CORE_READ_BITFIELD_PROBED(kernel, cloned);
 	kernel = bpf_cast_to_kern_ctx(skb);
 	return BPF_CORE_READ_BITFIELD(kernel, cloned);
+}
+
+/* Whether the sender asked for a time stamp of the transmission. */
+static __always_inline int shunt_skb_wants_stamp(struct __sk_buff *skb)
+{
+	struct sk_buff___shunt *kernel = (void *)skb;
+	__u64 info = BPF_CORE_READ(kernel, end);
+
+	if (sizeof(void *) == 8 && bpf_core_field_size(kernel->end) == 4)
+		info += (__u64)BPF_CORE_READ(kernel, head);
+	return BPF_CORE_READ((struct skb_shared_info___shunt *)info, tx_flags);
 }
 
 /* Whether an aggregate consists of packets inside a tunnel. */

@@ -261,6 +261,8 @@ static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet
 		why = shunt_skb_wire_bytes(skb, p);
 		if (why == SHUNT_OK)
 			why = decide(p, family, &key, eth, f, jiffies);
+		if (why == SHUNT_OK && shunt_skb_needs_orphan(skb, f))
+			why = SHUNT_SOCKET;
 		if (why == SHUNT_OK)
 			why = shunt_skb_verify(skb, p, family, f, l3, end, summed);
 		if (why == SHUNT_OK) {
@@ -381,7 +383,7 @@ static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, _
 		why = SHUNT_OK;
 	if (shunt_unlikely(why == SHUNT_CLASS && shunt_admit(p) == SHUNT_OK && is_in_use(f, jiffies)))
 		return punt(skb, p->l3_bytes, SHUNT_CLASS);
-	if (shunt_unlikely(why != SHUNT_OK))
+	if (shunt_unlikely(why != SHUNT_OK || shunt_skb_needs_orphan(skb, f)))
 		return shunt_tc_other();
 	/* A constant for these, since most single packets are such once GRO has seen them. */
 	if (hidden.summed == SHUNT_SUMMED_UNNECESSARY)

@@ -92,4 +92,6 @@ pub struct PortSetting {
     pub bridged: Bridged,
     /// Whether a bridge that floods packets sends copies of packets that leave through the port through devices that are no ports.
     pub floods_unseen: bool,
+    /// Whether a qdisc of the port treats packets by the socket that they belong to.
+    pub paced: bool,
 }

@@ -297,6 +297,12 @@ impl Network {
         relevant.find(|qdisc| !is_fifo(&qdisc.kind)).map(|qdisc| qdisc.kind.as_str())
     }
 
+    /// Whether a qdisc of a device treats packets by the socket that they belong to. The kernel may have created it by default.
+    pub(crate) fn is_paced(&self, ifindex: u32) -> bool {
+        let mut all = self.qdiscs.range((ifindex, 0, 0)..=(ifindex, u32::MAX, u32::MAX));
+        all.any(|(_, qdisc)| matches!(qdisc.kind.as_str(), "fq" | "etf" | "taprio"))
+    }
+
     /// Whether a device has tc filters on egress.
     pub(crate) fn has_egress_filters(&self, ifindex: u32) -> bool {
         self.egress_filters.iter().any(|(on, _)| *on == ifindex)

@@ -324,6 +324,7 @@ impl Choice {
                     filtered_out: on(FilterHook::Egress) || on(FilterHook::Qdisc),
                     bridged: Bridged::default(),
                     floods_unseen: false,
+                    paced: network.is_paced(link.ifindex),
                 };
                 (link.ifindex, PortView { setting, reason, filters })
             })

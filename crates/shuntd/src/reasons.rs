@@ -51,8 +51,8 @@ texts! {
         "set the port up: `ip link set PORT up`; `shunt status` shows the ports".
     "pending": "the action has been proved once, but Shunt has not yet seen that each packet leaves only once";
         "send one more packet: the flow is fast from then on".
-    "class": "the packets of the flow differ in DSCP, VLAN priority or TTL, and each change is proved again";
-        "configure the sender to keep these values constant within a connection".
+    "class": "the packets differ in DSCP, VLAN priority or TTL from those that are fast in the same flow";
+        "nothing to do; if all packets of the flow shall be fast, configure the sender to keep these values constant within a connection".
     "tags": "the packets have more than two VLAN tags";
         "use at most two tags".
     "capture": "a packet socket (tcpdump, an IDS) captures on the ingress port";
@@ -67,6 +67,8 @@ texts! {
         "check the sender and the links: Linux drops such packets as INVALID if nf_conntrack_checksum is on".
     "tunnel-aggregate": "the packets are aggregates of packets inside a tunnel (VXLAN, Geneve) that ends elsewhere, and Linux must check the size of each";
         "turn aggregation of tunnelled packets off on their ingress port: `ethtool -K PORT gro off`".
+    "socket": "a program on this machine, such as one in a container, asks for time stamps of its packets or sends through a port with fq, etf or taprio, which treat packets by their socket";
+        "nothing to do: Linux takes such packets off their socket first".
     "not-watched": "the packet was not recognised when it left: its candidate slot was overwritten, because too many packets were in flight through Linux";
         "nothing to do: the flow is learned from a later packet".
     "aged": "the packet took more than a second through Linux";

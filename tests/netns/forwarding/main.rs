@@ -12,6 +12,7 @@ mod punts;
 mod qdisc;
 mod qdisc_kinds;
 mod re_entry;
+mod sockets;
 mod statics;
 mod tcp;
 mod tunnels;

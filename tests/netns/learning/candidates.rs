@@ -74,7 +74,9 @@ fn a_packet_that_waits_in_linux_does_not_take_the_candidate_of_another_port() {
             victim.send(&packet);
             assert!(!arrives(&wan, &packet, Duration::ZERO));
             (0..others).for_each(|_| attacker.send(&forged));
-            wait_until("the forged packets have arrived", || received(&shuntd, "r2") >= before + others as u64);
+            wait_until("the forged packets have arrived", || {
+                received(&shuntd, "r2") >= before + others as u64
+            });
             resolve_neighbour(&lab);
             assert!(arrives(&wan, &packet, PATIENCE));
             // The packet that waited has taught its own flow, so the flow's next packets are fast.
@@ -87,10 +89,14 @@ fn a_packet_that_waits_in_linux_does_not_take_the_candidate_of_another_port() {
             assert!(fast.is_some(), "{engine}: the flow never becomes fast: {:#?}", shuntd.status());
             // Twice, since a flow that is pending becomes active with its second packet.
             (0..MANY).for_each(|_| attacker.send(&forged));
-            assert!(!arrives(&wan, &packet, Duration::from_millis(200)), "{engine}, {others}: a forged packet left");
+            assert!(
+                !arrives(&wan, &packet, Duration::from_millis(200)),
+                "{engine}, {others}: a forged packet left"
+            );
         }
         let flows = shuntd.flows();
-        let forged = flows.iter().flat_map(|flow| &flow.directions).find(|direction| direction.in_port == "r2");
+        let forged =
+            flows.iter().flat_map(|flow| &flow.directions).find(|direction| direction.in_port == "r2");
         assert_eq!(forged, None, "{engine}");
         shuntd.stop();
     }

@@ -1,9 +1,7 @@
 //! What a sender of many invented tuples can do to the learning of others: hosts share tables, and get their part of each.
 
 use crate::daemon;
-use shunt_testkit::{
-    ENGINES, Shuntd, Stage, Topology, refusals, require_root, rulesets, silent, wait_until,
-};
+use shunt_testkit::{ENGINES, Shuntd, Stage, Topology, refusals, require_root, rulesets, silent, wait_until};
 use shunt_wire::Mac;
 use std::time::Duration;
 
@@ -83,7 +81,8 @@ fn invented_hosts_behind_one_port_leave_room_for_those_behind_others() {
         assert!(used() < TABLE, "{engine}: {:#?}", shuntd.status());
         let stage = Stage::new(victim, &[lab.wan()]);
         for port in 30_000..30_004 {
-            let took = stage.teach(&shuntd, &victim.udp_to(port, lab.wan().at(5000)).payload("a flow of its own"));
+            let took =
+                stage.teach(&shuntd, &victim.udp_to(port, lab.wan().at(5000)).payload("a flow of its own"));
             assert!(took < Duration::from_secs(20));
         }
         shuntd.stop();

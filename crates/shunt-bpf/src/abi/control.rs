@@ -126,6 +126,8 @@ pub const PORT_XDP_FRAGS: u16 = 1 << 10;
 pub const PORT_FLOODS_UNSEEN: u16 = 1 << 11;
 /// The external engine serves this port.
 pub const PORT_EXTERNAL: u16 = 1 << 12;
+/// A qdisc of this port treats packets by the socket that they belong to.
+pub const PORT_PACED: u16 = 1 << 13;
 
 plain! {
     /// `struct shunt_counters`: per port and CPU. Bytes are counted from the L3 header on.

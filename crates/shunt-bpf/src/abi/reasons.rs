@@ -30,6 +30,7 @@ pub const REASONS: &[(usize, &str)] = &[
     (20, "ipsec"),
     (21, "bad-checksum"),
     (22, "tunnel-aggregate"),
+    (23, "socket"),
     (32, "not-watched"),
     (33, "aged"),
     (34, "old-epoch"),

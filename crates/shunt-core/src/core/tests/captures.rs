@@ -22,6 +22,7 @@ fn a_capture_moves_the_epoch_after_the_setting_of_its_port() {
         filtered_out: false,
         bridged: Bridged::default(),
         floods_unseen: false,
+        paced: false,
     };
     let on = core.handle(now, Event::Captures([2].into()));
     assert_eq!(on, [Action::Set(setting(true)), Action::MoveEpoch(Cause::Capture)]);

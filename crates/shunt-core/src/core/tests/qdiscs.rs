@@ -20,6 +20,7 @@ fn a_shaping_qdisc_moves_its_port_to_tc_and_back() {
         filtered_out: false,
         bridged: Bridged::default(),
         floods_unseen: false,
+        paced: false,
     };
     assert_eq!(
         core.handle(now, Event::Qdisc(htb.clone())),
@@ -36,6 +37,21 @@ fn default_qdiscs_of_the_kernel_do_not_count() {
     let (mut core, now) = started(Choice::default(), router());
     for default in [qdisc(2, "fq_codel", 0), qdisc(2, "noqueue", 0), qdisc(2, "mq", 0x8001_0000)] {
         assert_eq!(core.handle(now, Event::Qdisc(default)), []);
+    }
+}
+
+/// fq is often the default qdisc of the kernel's configuration.
+#[test]
+fn a_port_with_fq_treats_packets_by_their_socket_even_by_default() {
+    let (mut core, now) = started(Choice::default(), router());
+    let paced = |core: &Core| core.ports().map(|(_, view)| view.setting.paced).collect::<Vec<_>>();
+    assert_eq!(paced(&core), [false, false]);
+    let below_mq = Qdisc { parent: 0x8001_0001, ..qdisc(2, "fq", 0) };
+    for fq in [qdisc(2, "fq", 0), below_mq] {
+        core.handle(now, Event::Qdisc(fq.clone()));
+        assert_eq!(paced(&core), [false, true]);
+        core.handle(now, Event::QdiscGone(fq));
+        assert_eq!(paced(&core), [false, false]);
     }
 }
 
