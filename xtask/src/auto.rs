@@ -51,10 +51,17 @@ pub const TEST_BEDS: [TestBed; 4] = [
 ];
 
 /// Kinds of traffic besides those of the demo.
-pub const MORE: [Traffic; 3] = [
-    Traffic { name: "TCP, IPv4, 4 streams", v6: false, load: Load::Tcp, streams: 4 },
-    Traffic { name: "TCP, IPv6, 4 streams", v6: true, load: Load::Tcp, streams: 4 },
-    Traffic { name: "UDP, IPv4, 1,400 bytes", v6: false, load: Load::Udp(1400), streams: 1 },
+pub const MORE: [Traffic; 4] = [
+    Traffic { name: "TCP, IPv4, 4 streams", v6: false, load: Load::Tcp, streams: 4, two_classes: false },
+    Traffic { name: "TCP, IPv6, 4 streams", v6: true, load: Load::Tcp, streams: 4, two_classes: false },
+    Traffic {
+        name: "UDP, IPv4, 1,400 bytes",
+        v6: false,
+        load: Load::Udp(1400),
+        streams: 1,
+        two_classes: false,
+    },
+    Traffic { name: "UDP, IPv4, two classes", v6: false, load: Load::Udp(64), streams: 1, two_classes: true },
 ];
 
 /// The result for one kind of traffic.
