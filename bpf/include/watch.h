@@ -150,23 +150,57 @@ static __always_inline int shunt_is_candidate(struct __sk_buff *skb, const struc
 }
 
 /*
+ * Whether a packet that is not the one of the candidate is a copy of it, or the first segment: from the ports on, what no NAT
+ * changes is the same. Any other packet has outlived its own candidate, and by chance its cookie is in use again. `seen` is
+ * overwritten.
+ */
+static __always_inline int shunt_is_copy(struct __sk_buff *skb, const struct shunt_candidate *c,
+					 struct shunt_headers *seen)
+{
+	const __u32 *was = (const __u32 *)c->headers.l4;
+	const __u32 *is = (const __u32 *)seen->l4;
+	/* The checksum of TCP is in the fifth word, that of UDP in the second. */
+	int tcp = c->l4_proto == IPPROTO_TCP, segment = c->aggregate && !skb->gso_size;
+	__u32 differ = 0;
+
+	if (!c->headers.l4_bytes)
+		return 0;
+	__builtin_memset(seen, 0, sizeof(*seen));
+	if (bpf_skb_load_bytes_relative(skb, shunt_l3_size(c->family), seen->l4,
+					shunt_at_most(c->headers.l4_bytes - 1, 63) + 1, BPF_HDR_START_NET))
+		return 0;
+#pragma unroll
+	for (__u32 i = 1; i < SHUNT_L4_MAX / 4; i++) {
+		/* Segments have flags and lengths of their own. */
+		if (i == (tcp ? 4 : 1) || (segment && (tcp ? i > 2 : i < 2)))
+			continue;
+		differ |= was[i] ^ is[i];
+	}
+	return !differ;
+}
+
+/*
  * Copies the candidate that a packet's cookie names. Returns SHUNT_OK for the packet itself the first time that it leaves;
- * SHUNT_LEFT_TWICE afterwards, and for its copies; SHUNT_NOT_PROVED for a segment of it; SHUNT_NOT_WATCHED if another
- * packet has overwritten the slot, and the copy is invalid then.
+ * SHUNT_LEFT_TWICE afterwards, and for its copies; SHUNT_NOT_PROVED for a segment of it; SHUNT_NOT_WATCHED if the slot has
+ * the candidate of another packet by now, and the copy is invalid then.
  */
 static __always_inline enum shunt_reason shunt_take_candidate(struct __sk_buff *skb, struct shunt_candidate *c,
-							      struct shunt_candidate *copy)
+							      struct shunt_candidate *copy, struct shunt_headers *seen)
 {
 	__u64 state = *(volatile __u64 *)&c->state & ~(__u64)SHUNT_CANDIDATE_LEFT, have;
+	int same;
 
 	if ((state & (SHUNT_CANDIDATE_WRITES - 1)) != skb->tc_index)
 		return SHUNT_NOT_WATCHED;
 	*copy = *c;
+	same = shunt_is_candidate(skb, copy);
+	if (!same && !shunt_is_copy(skb, copy, seen))
+		return SHUNT_NOT_WATCHED;
 	/* A full barrier: the copy is complete before the state is checked. */
 	have = __sync_val_compare_and_swap(&c->state, state, state | SHUNT_CANDIDATE_LEFT);
 	if (have != state && have != (state | SHUNT_CANDIDATE_LEFT))
 		return SHUNT_NOT_WATCHED;
-	if (shunt_is_candidate(skb, copy))
+	if (same)
 		return have == state ? SHUNT_OK : SHUNT_LEFT_TWICE;
 	return copy->aggregate && !skb->gso_size ? SHUNT_NOT_PROVED : SHUNT_LEFT_TWICE;
 }

@@ -449,7 +449,7 @@ __noinline int shunt_out_watched(struct __sk_buff *skb)
 	if (__sync_lock_test_and_set(&s.scratch->busy, 1))
 		return SHUNT_TC_NEXT;
 	s.c = &s.scratch->candidate;
-	taken = shunt_take_candidate(skb, candidate, &s.scratch->candidate);
+	taken = shunt_take_candidate(skb, candidate, &s.scratch->candidate, &s.scratch->seen);
 	s.counters = shunt_counters_of(taken == SHUNT_NOT_WATCHED ? s.port->slot : s.c->in_slot);
 	if (!s.counters || taken == SHUNT_NOT_WATCHED) {
 		if (s.counters)
