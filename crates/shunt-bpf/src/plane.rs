@@ -103,6 +103,8 @@ pub(crate) struct AttachedXdp {
 pub struct DataPlane {
     /// By ifindex.
     pub(crate) ports: BTreeMap<u32, AttachedPort>,
+    /// The slots that ports may not use: bit N for slot N.
+    pub(crate) reserved: u64,
     pub(crate) maps: Maps,
     pub(crate) tc: Object,
     pub(crate) watch: Option<Object>,
@@ -161,6 +163,7 @@ impl DataPlane {
         control.set_mark_lines(size.mark_lines());
         Ok(Self {
             ports: BTreeMap::new(),
+            reserved: 0,
             maps,
             tc,
             watch,

@@ -232,6 +232,7 @@ impl Daemon {
                     () = self.sweeper.due() => Turn::Sweep,
                     read = self.ruleset_reader.result() => Turn::Ruleset(read),
                     call = calls.recv() => call.map_or(Turn::NoCalls, Turn::Call),
+                    () = self.static_flows.due() => Turn::StaticFlows,
                 }
             })
             .await;
@@ -251,6 +252,7 @@ impl Daemon {
                 Turn::External(news) => self.on_external(news),
                 Turn::Corrections => self.correct_conntrack(),
                 Turn::Sweep => self.sweeper.sweep_part(&self.plane, self.config.idle),
+                Turn::StaticFlows => self.work_on_static_flows(),
                 Turn::Ruleset(read) => self.on_ruleset(read),
                 Turn::Call(Call::Stop(reply)) => break Some(reply),
                 Turn::Call(call) => self.answer(call),
@@ -272,6 +274,14 @@ impl Daemon {
     fn on_kernel_changes(&mut self, changes: Vec<Event>) {
         self.kernel_reads.note(&changes);
         self.handle_all(changes);
+        self.priority.spend();
+    }
+
+    fn work_on_static_flows(&mut self) {
+        self.static_flows.work(&self.core, &self.plane);
+        if self.static_flows.is_idle() {
+            self.plane.release_slots();
+        }
         self.priority.spend();
     }
 

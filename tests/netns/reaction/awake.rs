@@ -1,15 +1,13 @@
 //! The daemon stays awake: it beats, answers and reacts while others hold the kernel's RTNL lock, and no step of it takes long.
 
-use shunt_api::{
-    Hop, LongestStep, Proto, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute, StaticTable,
-    Status,
-};
+use shunt_api::{Engine, LongestStep, StaticRemoval, StaticTable, Status};
 use shunt_testkit::{
-    ENGINES, NetNs, Process, Shuntd, Stage, Topology, daemon, daemon_with, ip_batch, require_root, rulesets,
+    ENGINES, NetNs, Process, Stage, daemon, daemon_with, ip_batch, require_root, rulesets,
     stage::nothing_leaves, wait_until,
 };
 use shunt_wire::Packet;
 use std::{
+    fmt::Write,
     process::Stdio,
     thread,
     time::{Duration, Instant},
@@ -100,13 +98,75 @@ fn a_held_rtnl_lock_stops_neither_the_heartbeat_nor_answers_nor_reactions() {
         assert!(nothing_leaves(&left), "{engine}: a rule was bypassed: {left:#?}");
         assert!(answered < Duration::from_millis(500), "an answer took {answered:?}");
         assert!(fast > passed / 2, "{engine}: only {fast} of {passed} packets were fast");
-        pass_after(&mut held);
+        wait_until("the lock is free", || !held.is_held());
         assert_awake(&shuntd.status());
         stage.never_fast(&shuntd, &packet, nothing_leaves);
         shuntd.stop();
     }
 }
 
-fn pass_after(held: &mut HeldRtnl) {
-    wait_until("the lock is free", || !held.is_held());
+/// As many static flows as fill some hundred slices.
+const STATIC_FLOWS: u32 = 50_000;
+
+#[test]
+fn many_static_flows_stop_nothing_when_they_come_follow_a_port_and_go() {
+    if !require_root() {
+        return;
+    }
+    let (lab, stage, packet) = Stage::with_router(rulesets::OPEN);
+    lab.router().run(
+        "ip link add spare type veth peer spare-peer && ip link set spare up && ip link set spare-peer up",
+    );
+    let shuntd = daemon_with(&lab, Engine::Tc, "max_flows = 131072\nports = [\"r0\", \"r1\", \"spare\"]");
+    stage.teach(&shuntd, &packet);
+    let mut text =
+        "[[route]]\nname = \"wan\"\nout_port = \"spare\"\ndmac = \"02:00:00:00:00:21\"\n".to_owned();
+    for n in 0..STATIC_FLOWS {
+        let (address, port) = (n / 50_000, 10_000 + n % 50_000);
+        writeln!(
+            text,
+            "[[flow]]\nin_port = \"r0\"\nproto = \"udp\"\nsrc = \"10.77.0.{address}\"\nsport = {port}\ndst = \"10.78.0.1\"\ndport = 53\nroute = \"wan\""
+        )
+        .unwrap();
+    }
+    let table = StaticTable::parse(&text).unwrap();
+    assert_eq!(shuntd.load(&table), Ok(u64::from(STATIC_FLOWS) + 1));
+    let statics = |status: &Status| status.flows.static_;
+    shuntd.wait_until("the flows are in the table", |s| statics(s) == u64::from(STATIC_FLOWS));
+    // Its flows go with the port, and come back with it.
+    lab.router().run("ip link set spare down");
+    lab.router().run("ip link del spare");
+    let mut gone = false;
+    pass_while(&stage, &packet, || {
+        gone |= statics(&shuntd.status()) == 0;
+        !gone
+    });
+    lab.router().run(
+        "ip link add spare type veth peer spare-peer && ip link set spare up && ip link set spare-peer up",
+    );
+    shuntd.wait_until("the flows are back", |s| statics(s) == u64::from(STATIC_FLOWS));
+    assert_eq!(shuntd.statics().flow.len(), table.flow.len());
+    let all = StaticRemoval { all: true, ..StaticRemoval::default() };
+    assert_eq!(shuntd.unload(&all), Ok(u64::from(STATIC_FLOWS) + 1));
+    assert_awake(&shuntd.status());
+    shuntd.stop();
+}
+
+/// Devices that come and go at once.
+const DEVICES: u32 = 1000;
+
+#[test]
+fn a_storm_of_devices_that_go_at_once_stops_neither_the_heartbeat_nor_answers() {
+    if !require_root() {
+        return;
+    }
+    let (lab, stage, packet) = Stage::with_router(rulesets::OPEN);
+    let shuntd = daemon(&lab, Engine::Tc);
+    stage.teach(&shuntd, &packet);
+    ip_batch(lab.router(), DEVICES, |n| format!("link add storm{n} group 77 type dummy"));
+    let mut storm = lab.router().spawn("ip link del group 77");
+    pass_while(&stage, &packet, || storm.ended().is_none());
+    stage.teach(&shuntd, &packet);
+    assert_awake(&shuntd.status());
+    shuntd.stop();
 }

@@ -22,9 +22,9 @@ pub(crate) use preview::{dry_run, probe_report};
 pub(crate) use report::{report, result_file};
 use shunt_api::{
     Attach, Because, ByteTotals, Connection, Direction, DirectionName, Engine, Explained, Explanation,
-    Family, FilterHook, FlowCounts, FlowEvent, FlowState, LongestStep, PacketTotals, PortFilter, PortPackets, PortStatus,
-    Probe, ProbeAnswer, Proto, RuleNote, RulesetStatus, SlowCause, StaticTable, Status, TopReason, Tuple,
-    WatchEvent, Why,
+    Family, FilterHook, FlowCounts, FlowEvent, FlowState, LongestStep, PacketTotals, PortFilter, PortPackets,
+    PortStatus, Probe, ProbeAnswer, Proto, RuleNote, RulesetStatus, SlowCause, StaticTable, Status,
+    TopReason, Tuple, WatchEvent, Why,
 };
 use shunt_lab::{
     Conditions, Doubt,

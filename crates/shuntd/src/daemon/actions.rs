@@ -27,7 +27,7 @@ impl Daemon {
         }
         self.report_xdp_refusals();
         if ports_changed {
-            self.static_flows.follow_ports(&self.core, &self.plane);
+            self.static_flows.follow_ports();
         }
     }
 

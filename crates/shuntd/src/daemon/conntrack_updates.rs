@@ -35,7 +35,9 @@ impl Batch {
         }
         if !self.silent.is_empty() {
             if let Err(error) = kernel.keep_silent(&self.silent) {
-                tracing::debug!("cannot extend conntrack timeouts; silent connections may expire early: {error}");
+                tracing::debug!(
+                    "cannot extend conntrack timeouts; silent connections may expire early: {error}"
+                );
             }
         }
     }

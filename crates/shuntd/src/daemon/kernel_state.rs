@@ -79,12 +79,9 @@ impl Daemon {
     /// Reads the whole state, and hands it to the policy, followed by the changes since.
     pub(super) fn resync(&mut self) {
         self.kernel_reads.noted = Some(Vec::new());
-        self.in_background(
-            Lane::State,
-            DUMP,
-            shunt_kernel::Linux::dump,
-            |daemon, state| daemon.on_dump(state),
-        );
+        self.in_background(Lane::State, DUMP, shunt_kernel::Linux::dump, |daemon, state| {
+            daemon.on_dump(state)
+        });
     }
 
     fn on_dump(&mut self, state: Result<Vec<Event>, shunt_kernel::Error>) {

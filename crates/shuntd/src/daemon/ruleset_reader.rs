@@ -51,7 +51,8 @@ async fn read_ruleset(after: Duration, changes: RuleChanges) -> RulesetRead {
     // On a thread of its own: a large ruleset takes long to judge.
     let runtime = Handle::current();
     let read = spawn_blocking(move || runtime.block_on(shunt_kernel::read_ruleset())).await;
-    let read = read.map_err(|error| error.to_string()).and_then(|read| read.map_err(|error| error.to_string()));
+    let read =
+        read.map_err(|error| error.to_string()).and_then(|read| read.map_err(|error| error.to_string()));
     let (event, address_sets) = match read {
         Ok(ruleset) => (Event::RulesetRead(ruleset.statements), ruleset.address_sets),
         Err(error) => {

@@ -20,6 +20,7 @@ pub(super) enum Turn {
     External(News),
     Corrections,
     Sweep,
+    StaticFlows,
     Ruleset(RulesetRead),
     Call(Call),
     /// The control socket's thread has ended.
@@ -41,6 +42,7 @@ impl Turn {
             Self::External(_) => "external-engine",
             Self::Corrections => "conntrack",
             Self::Sweep => "sweep",
+            Self::StaticFlows => "static-flows",
             Self::Ruleset(_) => "ruleset",
             Self::Call(_) | Self::NoCalls => "client",
         }
