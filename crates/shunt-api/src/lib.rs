@@ -58,8 +58,8 @@ pub use qos::{
 pub use selection::{Network, Selection};
 pub use statics::{Hop, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute, StaticTable};
 pub use status::{
-    Attach, ByteTotals, Count, FilterHook, FlowCounts, PacketTotals, PortFilter, PortPackets, PortStatus,
-    Probe, ProbeAnswer, RuleNote, RulesetStatus, SlowCause, Status, TopReason,
+    Attach, ByteTotals, Count, FilterHook, FlowCounts, LongestStep, PacketTotals, PortFilter, PortPackets,
+    PortStatus, Probe, ProbeAnswer, RuleNote, RulesetStatus, SlowCause, Status, TopReason,
 };
 pub use stored_report::StoredReport;
 pub use tracked::{Counted, Icmp, Tracked, TrackedDirection, TrackedTable};

@@ -57,6 +57,26 @@ pub struct Status {
     pub ruleset: RulesetStatus,
     /// The features of the kernel that the daemon looked for.
     pub kernel: Vec<Probe>,
+    /// The longest step of the daemon's event loop in the last minute; absent before the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_step: Option<LongestStep>,
+}
+
+/// A step of the daemon's event loop: what it does between two waits. During a step, the daemon handles no other change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LongestStep {
+    /// The kind of step, such as `tick` or `kernel-changes`.
+    pub name: String,
+    /// The time that the step took, in seconds.
+    pub seconds: f64,
+    /// The CPU time that the step took, in seconds. If it is much less, the step waited or did not get a CPU.
+    pub cpu_seconds: f64,
+}
+
+impl LongestStep {
+    /// Longer steps are a fault of the daemon, or of a machine that gives it no CPU.
+    pub const BOUND_SECONDS: f64 = 0.005;
 }
 
 /// A reason with its number of packets and an explanation.

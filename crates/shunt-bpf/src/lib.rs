@@ -29,5 +29,5 @@ pub use external::{EngineSide, HANDLES, Tables};
 pub use flows::{Entry, FlowTable, Key};
 pub use maps::CONTROL_MAP;
 pub use object::Size;
-pub use plane::{Changes, DataPlane, LoadOptions, XdpProgram};
+pub use plane::{Changes, DataPlane, LoadOptions, OwnPrograms, XdpProgram};
 pub use ring::Ring;

@@ -64,6 +64,25 @@ pub enum XdpProgram {
     External,
 }
 
+/// The ids of a data plane's tc programs; `None` for a program that is not loaded.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnPrograms {
+    ingress: Option<u32>,
+    egress: Option<u32>,
+}
+
+impl OwnPrograms {
+    /// The names of TCX programs on a device that do not belong to the data plane, in execution order. Waits for the RTNL lock.
+    pub fn others_at(self, ifindex: u32, hook: Hook) -> Vec<String> {
+        let own = if hook == Hook::Egress { self.egress } else { self.ingress };
+        // A program without a name is listed by its id. So is one that was unloaded since the query; the next query
+        // will not list it.
+        let name = |id| attach::program_name(id).filter(|name| !name.is_empty());
+        let foreign = attach::tcx_ids(ifindex, hook).into_iter().filter(|id| Some(*id) != own);
+        foreign.map(|id| name(id).unwrap_or_else(|| format!("id {id}"))).collect()
+    }
+}
+
 /// A device that the tc programs are attached to.
 pub(crate) struct AttachedPort {
     pub(crate) slot: u8,
@@ -84,6 +103,8 @@ pub(crate) struct AttachedXdp {
 pub struct DataPlane {
     /// By ifindex.
     pub(crate) ports: BTreeMap<u32, AttachedPort>,
+    /// The slots that ports may not use: bit N for slot N.
+    pub(crate) reserved: u64,
     pub(crate) maps: Maps,
     pub(crate) tc: Object,
     pub(crate) watch: Option<Object>,
@@ -142,6 +163,7 @@ impl DataPlane {
         control.set_mark_lines(size.mark_lines());
         Ok(Self {
             ports: BTreeMap::new(),
+            reserved: 0,
             maps,
             tc,
             watch,
@@ -191,18 +213,10 @@ impl DataPlane {
         self.external.as_ref().ok_or(Error::missing_external())?.handles(&self.maps)
     }
 
-    /// The names of TCX programs on a device that do not belong to this data plane, in execution order.
-    pub fn foreign_programs(&self, ifindex: u32, hook: Hook) -> Vec<String> {
-        let ids = attach::tcx_ids(ifindex, hook);
-        if ids.is_empty() {
-            return Vec::new();
-        }
-        let own = self.program_fd(hook).and_then(attach::program_id);
-        // A program without a name is listed by its id. So is one that was unloaded since the query; the next query
-        // will not list it.
-        let name = |id| attach::program_name(id).filter(|name| !name.is_empty());
-        let foreign = ids.into_iter().filter(|id| Some(*id) != own);
-        foreign.map(|id| name(id).unwrap_or_else(|| format!("id {id}"))).collect()
+    /// The data plane's own tc programs, to tell them from others.
+    pub fn own_programs(&self) -> OwnPrograms {
+        let id = |hook| self.program_fd(hook).and_then(attach::program_id);
+        OwnPrograms { ingress: id(Hook::Ingress), egress: id(Hook::Egress) }
     }
 
     /// The control block that the programs read.

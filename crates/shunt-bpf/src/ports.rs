@@ -38,7 +38,7 @@ impl DataPlane {
     /// If all slots are in use, or the kernel refuses an attachment.
     pub fn attach(&mut self, ifindex: u32, flags: u16, tcx: bool) -> Result<AttachMode, Error> {
         let slot = (0..abi::PORTS_MAX as u8)
-            .find(|slot| self.ports.values().all(|p| p.slot != *slot))
+            .find(|slot| self.reserved & 1 << slot == 0 && self.ports.values().all(|p| p.slot != *slot))
             .ok_or(Error::TooManyPorts(abi::PORTS_MAX))?;
         let written = self.write_port(ifindex, Port { slot: slot.into(), flags, ifindex });
         match written.and_then(|()| self.attach_tc(ifindex, slot, tcx)) {
@@ -145,6 +145,16 @@ impl DataPlane {
     /// The ifindex of the port in a slot. None if the slot is free.
     pub fn ifindex_at(&self, slot: u8) -> Option<u32> {
         self.ports.iter().find(|(_, port)| port.slot == slot).map(|(ifindex, _)| *ifindex)
+    }
+
+    /// Keeps the slot of a port from other ports, even when the port goes, because entries of the table may name it.
+    pub fn reserve_slot(&mut self, ifindex: u32) {
+        self.reserved |= self.slot(ifindex).map_or(0, |slot| 1 << slot);
+    }
+
+    /// Lets ports use all slots again.
+    pub fn release_slots(&mut self) {
+        self.reserved = 0;
     }
 
     /// Detaches all programs from a device and frees its slot. Moves the epoch.

@@ -2,14 +2,17 @@
 
 mod actions;
 mod attachments;
+mod blocking;
 mod calls;
 mod conntrack_updates;
 mod data_plane_events;
 mod explain;
 mod external;
+mod kernel_state;
 mod ruleset_reader;
 mod settings;
 mod status;
+mod turn;
 
 use crate::{
     control::{self, Call},
@@ -22,11 +25,14 @@ use crate::{
     service_manager::ServiceManager,
     start::{self, Parts},
     static_flows::StaticFlows,
+    step_meter::{StepMeter, next_step},
     sweep::Sweeper,
     trace_stream::TraceStream,
 };
+use blocking::BlockingCalls;
 use data_plane_events::DataPlaneEvents;
 use external::ExternalEngine;
+use kernel_state::KernelReads;
 use ruleset_reader::RulesetReader;
 use shunt_api::{Config, Failure, Instance};
 use shunt_bpf::DataPlane;
@@ -41,6 +47,7 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::{MissedTickBehavior, interval, sleep_until},
 };
+use turn::Turn;
 
 const TICK: Duration = Duration::from_millis(500);
 
@@ -63,7 +70,12 @@ pub(crate) struct Daemon {
     missing: Vec<Source>,
     sweeper: Sweeper,
     port_counters: PortCounters,
+    /// For system calls before the event loop runs, and after it.
     kernel: Linux,
+    /// Makes the system calls that may wait; `None` unless the event loop runs.
+    blocking: Option<BlockingCalls>,
+    kernel_reads: KernelReads,
+    steps: StepMeter,
     static_flows: StaticFlows,
     trace_stream: TraceStream,
     ruleset_reader: RulesetReader,
@@ -103,6 +115,9 @@ impl Daemon {
             sweeper: Sweeper::default(),
             port_counters: PortCounters::default(),
             kernel: parts.kernel,
+            blocking: None,
+            kernel_reads: KernelReads::default(),
+            steps: StepMeter::default(),
             static_flows: StaticFlows::default(),
             trace_stream: TraceStream::default(),
             ruleset_reader: RulesetReader::default(),
@@ -143,6 +158,9 @@ impl Daemon {
         let server = control::start(listeners, calls).map_err(internal)?;
         let stopped = self.serve(&mut calls_rx, iptables).await;
         self.external.stop().await;
+        if let Some(blocking) = self.blocking.take() {
+            blocking.end();
+        }
         self.undo_attachments();
         let ended = stopped.map(|reply| {
             // Fails if the client has gone away, which does not matter.
@@ -191,33 +209,55 @@ impl Daemon {
         let mut service_manager = ServiceManager::ready();
         let (rtnl_barrier, mut finished) = rtnl_barrier::start();
         self.rtnl_barrier = Some(rtnl_barrier);
+        self.blocking = Some(BlockingCalls::start().map_err(internal)?);
         let reply = loop {
-            tokio::select! {
-                // Arms are polled in this order. Ticks and signals are rare and short, and a storm of changes must not
-                // starve the heartbeat. Then come changes of kernel state, before everything else: they end the use of
-                // actions that may be wrong. So no arm may wait or take long.
-                biased;
-                _ = ticks.tick() => self.on_tick(&mut service_manager),
-                _ = sigterm.recv() => break None,
-                _ = sigint.recv() => break None,
-                changes = subscription.next() => self.on_kernel_changes(changes.map_err(internal)?),
-                Some(done) = finished.recv() => self.handle_all(done),
-                Some(read) = iptables.recv() => self.handle(read),
-                () = self.trace_stream.unwatched() => self.trace_stream.end(&self.plane),
-                ready = data_plane.ready() => {
+            let corrections_due = self.corrections_due();
+            let (turn, start) = next_step(async {
+                tokio::select! {
+                    // Arms are polled in this order. Ticks and signals are rare and short, and a storm of changes must not
+                    // starve the heartbeat. Then come changes of kernel state, before everything else: they end the use of
+                    // actions that may be wrong. So no arm may wait or take long.
+                    biased;
+                    _ = ticks.tick() => Turn::Tick,
+                    _ = sigterm.recv() => Turn::Signal,
+                    _ = sigint.recv() => Turn::Signal,
+                    changes = subscription.next() => Turn::KernelChanges(changes),
+                    Some(done) = finished.recv() => Turn::Finished(done),
+                    done = BlockingCalls::next(&mut self.blocking) => Turn::Done(done),
+                    Some(read) = iptables.recv() => Turn::LegacyRules(read),
+                    () = self.trace_stream.unwatched() => Turn::Unwatched,
+                    ready = data_plane.ready() => Turn::DataPlane(ready),
+                    news = self.external.news() => Turn::External(news),
+                    () = until(corrections_due) => Turn::Corrections,
+                    () = self.sweeper.due() => Turn::Sweep,
+                    read = self.ruleset_reader.result() => Turn::Ruleset(read),
+                    call = calls.recv() => call.map_or(Turn::NoCalls, Turn::Call),
+                    () = self.static_flows.due() => Turn::StaticFlows,
+                }
+            })
+            .await;
+            let name = turn.name();
+            match turn {
+                Turn::Tick => self.on_tick(&mut service_manager),
+                Turn::Signal | Turn::NoCalls => break None,
+                Turn::KernelChanges(changes) => self.on_kernel_changes(changes.map_err(internal)?),
+                Turn::Finished(done) => self.on_finished(done),
+                Turn::Done(done) => self.on_done(done),
+                Turn::LegacyRules(read) => self.handle(read),
+                Turn::Unwatched => self.trace_stream.end(&self.plane),
+                Turn::DataPlane(ready) => {
                     ready.map_err(internal)?;
                     self.on_data_plane_events(&mut data_plane);
                 }
-                news = self.external.news() => self.on_external(news),
-                () = until(self.corrections.due()) => self.correct_conntrack(),
-                () = self.sweeper.due() => self.sweeper.sweep_part(&self.plane, self.config.idle),
-                read = self.ruleset_reader.result() => self.on_ruleset(read),
-                call = calls.recv() => match call {
-                    None => break None,
-                    Some(Call::Stop(reply)) => break Some(reply),
-                    Some(call) => self.answer(call),
-                },
+                Turn::External(news) => self.on_external(news),
+                Turn::Corrections => self.correct_conntrack(),
+                Turn::Sweep => self.sweeper.sweep_part(&self.plane, self.config.idle),
+                Turn::StaticFlows => self.work_on_static_flows(),
+                Turn::Ruleset(read) => self.on_ruleset(read),
+                Turn::Call(Call::Stop(reply)) => break Some(reply),
+                Turn::Call(call) => self.answer(call),
             }
+            self.steps.record(name, start);
         };
         service_manager.stopping();
         Ok(reply)
@@ -225,13 +265,23 @@ impl Daemon {
 
     fn on_tick(&mut self, service_manager: &mut ServiceManager) {
         self.priority.renew();
+        self.check_kernel_reads();
         self.handle(Event::Tick);
         self.trace_stream.report_lost(&self.plane);
         service_manager.tick();
     }
 
     fn on_kernel_changes(&mut self, changes: Vec<Event>) {
+        self.kernel_reads.note(&changes);
         self.handle_all(changes);
+        self.priority.spend();
+    }
+
+    fn work_on_static_flows(&mut self) {
+        self.static_flows.work(&self.core, &self.plane);
+        if self.static_flows.is_idle() {
+            self.plane.release_slots();
+        }
         self.priority.spend();
     }
 

@@ -24,6 +24,7 @@ mod rtnl_barrier;
 mod service_manager;
 mod start;
 mod static_flows;
+mod step_meter;
 mod sweep;
 mod table_size;
 mod trace_stream;

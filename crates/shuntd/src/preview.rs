@@ -145,7 +145,7 @@ async fn observe(
             Action::FindCaptures => kernel.captured().ok().map(Event::Captures),
             Action::FindBridgeCalls => Some(Event::BridgeCalls(kernel.bridge_calls())),
             Action::FindPrograms(devices) => plane.map(|plane| {
-                let found = foreign_programs(plane, &devices).into_iter();
+                let found = foreign_programs(plane.own_programs(), &devices).into_iter();
                 Event::Programs(found.filter(|program| counts(&program.name)).collect())
             }),
             _ => None,

@@ -1,7 +1,7 @@
 //! Waits, on a thread of its own, until the kernel has finished changes that it announces before it makes them. The
 //! RTNL lock may be held for seconds, and the event loop must not wait for it.
 
-use shunt_core::{Cause, Event, Scope};
+use shunt_core::{Cause, Scope};
 use shunt_kernel::Rtnl;
 use std::{collections::BTreeSet, sync::mpsc, thread};
 use tokio::sync::mpsc as events;
@@ -9,9 +9,9 @@ use tokio::sync::mpsc as events;
 /// A change, and what it concerns.
 pub(crate) type Change = (Cause, Scope);
 
-/// Starts the thread. A change sent to the first channel comes back on the second one, as [`Event::Finished`], when the
-/// kernel has finished. Changes that are sent during a wait share the next one.
-pub(crate) fn start() -> (mpsc::Sender<Change>, events::Receiver<Vec<Event>>) {
+/// Starts the thread. A change sent to the first channel comes back on the second one when the kernel has
+/// finished it. Changes that are sent during a wait share the next one.
+pub(crate) fn start() -> (mpsc::Sender<Change>, events::Receiver<BTreeSet<Change>>) {
     let (request, requests) = mpsc::channel();
     let (finish, finished) = events::channel(16);
     thread::spawn(move || run(&requests, &finish));
@@ -19,7 +19,7 @@ pub(crate) fn start() -> (mpsc::Sender<Change>, events::Receiver<Vec<Event>>) {
 }
 
 /// Returns when either channel is closed.
-fn run(requests: &mpsc::Receiver<Change>, finish: &events::Sender<Vec<Event>>) {
+fn run(requests: &mpsc::Receiver<Change>, finish: &events::Sender<BTreeSet<Change>>) {
     let mut rtnl = Rtnl::open();
     while let Ok(first) = requests.recv() {
         let changes: BTreeSet<Change> = std::iter::once(first).chain(requests.try_iter()).collect();
@@ -31,8 +31,7 @@ fn run(requests: &mpsc::Receiver<Change>, finish: &events::Sender<Vec<Event>>) {
         {
             tracing::debug!("cannot wait for the RTNL lock: {error}");
         }
-        let finished = changes.into_iter().map(|(cause, scope)| Event::Finished(cause, scope));
-        if finish.blocking_send(finished.collect()).is_err() {
+        if finish.blocking_send(changes).is_err() {
             return;
         }
     }

@@ -7,6 +7,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod awake;
 mod bridged;
 mod conntrack_timeouts;
 mod flow_lists;

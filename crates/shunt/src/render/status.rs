@@ -2,7 +2,7 @@
 
 use super::{columns::align, style, units};
 use shunt_api::{
-    Engine, FilterHook, PortStatus, Probe, RuleNote, RulesetStatus, SlowCause, Status, TopReason,
+    Engine, FilterHook, LongestStep, PortStatus, Probe, RuleNote, RulesetStatus, SlowCause, Status, TopReason,
 };
 use std::collections::BTreeMap;
 
@@ -86,6 +86,7 @@ pub(super) fn describe(status: &Status, verbose: bool) -> String {
             "counters of {lost} removed flows are lost, so `shunt conntrack` shows too low counts; raise max_flows\n"
         );
     }
+    text += &long_step(status.longest_step.as_ref());
     if !status.epoch_moves.is_empty() {
         let moves: Vec<String> =
             status.epoch_moves.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
@@ -119,6 +120,17 @@ pub(super) fn describe(status: &Status, verbose: bool) -> String {
         text += &probe_table("kernel", &status.kernel);
     }
     text
+}
+
+/// A line about the longest step of the daemon, if the step took longer than it should.
+fn long_step(step: Option<&LongestStep>) -> String {
+    match step {
+        Some(LongestStep { name, seconds, .. }) if *seconds > LongestStep::BOUND_SECONDS => format!(
+            "daemon   busy or waiting for {:.0} ms with `{name}` in the last minute; other changes had to wait\n",
+            seconds * 1e3
+        ),
+        _ => String::new(),
+    }
 }
 
 /// The most bypassed statements that are shown without --verbose.

@@ -177,6 +177,11 @@ impl Page {
         let flows = flows.map(|(state, count)| ([state.to_owned()], count as f64));
         self.gauges(("shunt_flows", "Flows in the table, by state."), ["state"], flows)?;
         self.gauge("shunt_flows_max", "The size of the flow table.", counts.max as f64)?;
+        if let Some(step) = &status.longest_step {
+            let help = "The longest step of the daemon's event loop in the last minute, by kind of step.";
+            let row = [([step.name.clone()], step.seconds)];
+            self.gauges(("shunt_longest_step_seconds", help), ["step"], row)?;
+        }
         let moves = Cause::ALL.map(|cause| {
             let cause = cause.to_string();
             let count = status.epoch_moves.get(&cause).copied().unwrap_or_default();

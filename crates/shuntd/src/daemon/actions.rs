@@ -1,9 +1,9 @@
 //! Hands events to the policy and performs the actions that it returns.
 
 use super::Daemon;
-use crate::{failures::attach_failure, foreign_programs::foreign_programs};
+use crate::failures::attach_failure;
 use shunt_bpf::Dependency;
-use shunt_core::{Action, Cause, Event, Hold, Scope, Source};
+use shunt_core::{Action, Cause, Event, Scope};
 use std::time::Instant;
 
 impl Daemon {
@@ -27,7 +27,7 @@ impl Daemon {
         }
         self.report_xdp_refusals();
         if ports_changed {
-            self.static_flows.follow_ports(&self.core, &self.plane);
+            self.static_flows.follow_ports();
         }
     }
 
@@ -43,15 +43,8 @@ impl Daemon {
                 self.write_proof_interval();
                 self.sweeper.begin(&self.plane, self.config.idle);
             }
-            Action::FindCaptures => match self.kernel.captured() {
-                Ok(captures) => self.handle(Event::Captures(captures)),
-                Err(error) => tracing::debug!("cannot list packet sockets: {error}"),
-            },
-            Action::FindOffloads(ifindex) => {
-                if let Some(offloads) = self.kernel.offloads(ifindex) {
-                    self.handle(offloads);
-                }
-            }
+            Action::FindCaptures => self.find_captures(),
+            Action::FindOffloads(ifindex) => self.find_offloads(ifindex),
             Action::Survey(on) => self.plane.control().set_survey(on),
             Action::FindSurveyed => {
                 let surveyed = self.surveyed();
@@ -61,19 +54,12 @@ impl Daemon {
                 let calls = self.kernel.bridge_calls();
                 self.handle(Event::BridgeCalls(calls));
             }
-            Action::FindPrograms(devices) => {
-                let programs = foreign_programs(&self.plane, &devices);
-                self.handle(Event::Programs(programs));
-            }
-            Action::AwaitKernel(cause, scope) => {
-                if let Some(barrier) = &self.rtnl_barrier {
-                    let _ = barrier.send((cause, scope));
-                }
-            }
+            Action::FindPrograms(devices) => self.find_programs(devices),
+            Action::AwaitKernel(cause, scope) => self.await_kernel(cause, scope),
             Action::ReadRuleset { after } => {
                 self.ruleset_reader.start(after, self.plane.control().rule_changes())
             }
-            Action::Hold(Hold { v4, v6 }) => self.plane.control().set_hold(v4, v6),
+            Action::Hold(held) => self.hold(held),
             Action::SetUppers(uppers) => {
                 if let Err(error) = self.plane.set_uppers(&uppers) {
                     tracing::warn!(
@@ -110,25 +96,6 @@ impl Daemon {
         let refusals = std::mem::take(&mut self.xdp_refusals);
         if !refusals.is_empty() {
             self.handle_all(refusals);
-        }
-    }
-
-    fn resync(&mut self) {
-        match self.kernel.dump() {
-            Ok(state) => self.handle(Event::Dump(state)),
-            // The overrun that asked for the dump has moved the epoch, so waiting is safe; this event asks again.
-            Err(error) => {
-                tracing::warn!(
-                    "cannot read links, routes and neighbours from netlink: {error}; trying again in a second"
-                );
-                self.handle(Event::Overrun(Source::Route));
-            }
-        }
-    }
-
-    pub(super) fn beat(&self) {
-        if let Err(error) = self.plane.beat() {
-            tracing::warn!("cannot write the heartbeat, so all packets take the slow path: {error}");
         }
     }
 

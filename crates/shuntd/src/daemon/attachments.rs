@@ -67,6 +67,9 @@ impl Daemon {
     pub(super) fn detach(&mut self, ifindex: u32) {
         self.record_counters(ifindex);
         self.port_counters.remove(ifindex);
+        if self.static_flows.may_name_ports() {
+            self.plane.reserve_slot(ifindex);
+        }
         if let Err(error) = self.plane.detach(ifindex) {
             tracing::warn!("{}: cannot detach: {error}", self.name(ifindex));
         }

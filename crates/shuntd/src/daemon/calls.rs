@@ -53,13 +53,13 @@ impl Daemon {
             // The event loop takes this call itself.
             Call::Stop(_) => {}
             Call::AddStatic(table, reply) => {
-                let _ = reply.send(self.static_flows.add(&table, &self.core, &self.plane));
+                self.static_flows.add(table, reply);
             }
             Call::DelStatic(removal, reply) => {
-                let _ = reply.send(self.static_flows.remove(&removal, &self.plane));
+                self.static_flows.remove(removal, reply);
             }
             Call::ListStatic(reply) => {
-                let _ = reply.send(self.static_flows.table());
+                self.static_flows.list(reply);
             }
             Call::Qos(reply) => {
                 let _ = reply.send(self.qos_status());

@@ -1,46 +1,84 @@
-//! Updates of conntrack entries, a few at a time, so that changes of kernel state are never kept waiting.
+//! Updates of conntrack entries, a few at a time, on a thread of their own: somebody who deletes all entries holds conntrack's lock for
+//! long.
 
-use super::Daemon;
-use shunt_core::{Connection, TrackedDirection};
-use shunt_kernel::Liberal;
+use super::{Daemon, blocking::Lane};
+use shunt_core::{Connection, Correction, TrackedDirection};
+use shunt_kernel::{Liberal, Linux};
 
 /// Connections that are set liberal at a time.
 const LIBERAL_BATCH: usize = 128;
 /// Silent connections that conntrack is told of at a time.
 const SILENT_BATCH: usize = 64;
+/// Connections that wait for either. With more, the newest are dropped: the data plane asks again.
+const WAITING_MAX: usize = 16_384;
 
-impl Daemon {
-    /// Sets BE_LIBERAL on some of the connections that wait for it. Returns whether more wait.
-    pub(super) fn set_liberal(&mut self) -> bool {
-        let requests = &mut self.liberal_requests;
-        requests.sort_unstable();
-        requests.dedup();
-        let batch: Vec<Connection> = requests.drain(..requests.len().min(LIBERAL_BATCH)).collect();
-        for (connection, result) in batch.iter().zip(self.kernel.set_be_liberal(&batch)) {
-            match result {
-                Ok(Liberal::Set | Liberal::Gone) => {}
-                Err(error) => {
-                    tracing::debug!("cannot set BE_LIBERAL on {connection:?}, which stays slow: {error}");
+const UPDATE: &str = "conntrack-update";
+const CORRECT: &str = "conntrack-correction";
+
+/// What a call changes.
+struct Batch {
+    liberal: Vec<Connection>,
+    silent: Vec<TrackedDirection>,
+}
+
+impl Batch {
+    fn apply(&self, kernel: &mut Linux) {
+        if !self.liberal.is_empty() {
+            for (connection, result) in self.liberal.iter().zip(kernel.set_be_liberal(&self.liberal)) {
+                match result {
+                    Ok(Liberal::Set | Liberal::Gone) => {}
+                    Err(error) => {
+                        tracing::debug!("cannot set BE_LIBERAL on {connection:?}, which stays slow: {error}");
+                    }
                 }
             }
         }
-        !self.liberal_requests.is_empty()
+        if !self.silent.is_empty() {
+            if let Err(error) = kernel.keep_silent(&self.silent) {
+                tracing::debug!(
+                    "cannot extend conntrack timeouts; silent connections may expire early: {error}"
+                );
+            }
+        }
+    }
+}
+
+impl Daemon {
+    /// Sets BE_LIBERAL on connections that wait for it, and extends the conntrack timeout of those that have fallen silent.
+    pub(super) fn update_conntrack(&mut self) {
+        let (requests, silent) = (&mut self.liberal_requests, &mut self.silent);
+        requests.sort_unstable();
+        requests.dedup();
+        requests.truncate(WAITING_MAX);
+        silent.truncate(WAITING_MAX);
+        if requests.is_empty() && silent.is_empty() || self.is_open(Lane::Conntrack, UPDATE) {
+            return;
+        }
+        let batch = Batch {
+            liberal: self.liberal_requests.drain(..self.liberal_requests.len().min(LIBERAL_BATCH)).collect(),
+            silent: self.silent.drain(..self.silent.len().min(SILENT_BATCH)).collect(),
+        };
+        self.in_background(
+            Lane::Conntrack,
+            UPDATE,
+            move |kernel| batch.apply(kernel),
+            |daemon, ()| daemon.update_conntrack(),
+        );
     }
 
-    /// Extends the conntrack timeout of some connections that have fallen silent. Returns whether more wait.
-    pub(super) fn keep_silent(&mut self) -> bool {
-        let batch: Vec<TrackedDirection> = self.silent.drain(..self.silent.len().min(SILENT_BATCH)).collect();
-        if let Err(error) = self.kernel.keep_silent(&batch) {
-            tracing::debug!("cannot extend conntrack timeouts; silent connections may expire early: {error}");
-        }
-        !self.silent.is_empty()
+    /// When the next corrections are due; `None` if there are none, or while the last ones are being made.
+    pub(super) fn corrections_due(&self) -> Option<tokio::time::Instant> {
+        self.corrections.due().filter(|_| !self.is_open(Lane::Conntrack, CORRECT))
     }
 
     /// Corrects the conntrack entries whose correction is due.
     pub(super) fn correct_conntrack(&mut self) {
-        let (due, later) = self.corrections.take_due();
-        if let Err(error) = self.kernel.correct(&due, &later) {
-            tracing::debug!("cannot correct conntrack entries: {error}");
-        }
+        let (due, later): (Vec<Correction>, Vec<Correction>) = self.corrections.take_due();
+        let correct = move |kernel: &mut Linux| {
+            if let Err(error) = kernel.correct(&due, &later) {
+                tracing::debug!("cannot correct conntrack entries: {error}");
+            }
+        };
+        self.in_background(Lane::Conntrack, CORRECT, correct, |_, ()| {});
     }
 }

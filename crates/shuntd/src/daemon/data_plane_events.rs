@@ -42,15 +42,15 @@ impl DataPlaneEvents {
 }
 
 impl Daemon {
-    /// Handles the gathered events, and sends some of the conntrack updates that they ask for.
+    /// Handles the gathered events, and starts the conntrack updates that they ask for.
     pub(super) fn on_data_plane_events(&mut self, events: &mut DataPlaneEvents) {
         for event in events.ring.as_mut().map(Ring::take).unwrap_or_default() {
             if let Some(event) = policy_event(&event) {
                 self.handle(event);
             }
         }
-        let (liberal_left, silent_left) = (self.set_liberal(), self.keep_silent());
-        events.due = (liberal_left || silent_left).then(Instant::now);
+        events.due = None;
+        self.update_conntrack();
     }
 }
 

@@ -1,6 +1,6 @@
 //! The process of the external engine: started when ports want it, watched, and started again when it has ended.
 
-use super::Daemon;
+use super::{Daemon, blocking::Lane};
 use crate::queue_settings;
 use shunt_api::{Config, Engine, Failure, FailureCode, PortQos, QosRemoval, QosStatus, QosTable, WaitChoice};
 use shunt_bpf::DataPlane;
@@ -43,6 +43,8 @@ pub(super) struct ExternalEngine {
     retry: Option<Instant>,
     pause: Option<Duration>,
     counters: Vec<QosCounters>,
+    /// A process is being ended; the next one starts after that.
+    ending: bool,
 }
 
 struct Running {
@@ -163,6 +165,7 @@ impl Daemon {
         self.external.wanted = ports;
         match &mut self.external.running {
             Some(running) => running.order_stop(),
+            None if self.external.ending => {}
             None => self.start_external(),
         }
     }
@@ -255,7 +258,18 @@ impl Daemon {
     fn external_ended(&mut self) {
         let Some(running) = self.external.running.take() else { return };
         let (stopping, ready) = (running.stopping, running.ready);
-        let status = running.end();
+        self.external.ending = true;
+        // The kernel may take long to end a process, for example to unmap its memory.
+        self.in_background(
+            Lane::Processes,
+            "external-engine",
+            move |_| running.end(),
+            move |daemon, status| daemon.external_is_over(stopping, ready, status),
+        );
+    }
+
+    fn external_is_over(&mut self, stopping: bool, ready: bool, status: io::Result<ExitStatus>) {
+        self.external.ending = false;
         if stopping {
             return self.start_external();
         }

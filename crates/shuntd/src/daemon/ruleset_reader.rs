@@ -5,6 +5,7 @@ use shunt_bpf::RuleChanges;
 use shunt_core::Event;
 use shunt_kernel::AddressSet;
 use std::{pin::Pin, time::Duration};
+use tokio::{runtime::Handle, task::spawn_blocking};
 
 /// The result of a read.
 pub(super) struct RulesetRead {
@@ -47,13 +48,18 @@ async fn read_ruleset(after: Duration, changes: RuleChanges) -> RulesetRead {
     tokio::time::sleep(after).await;
     // Before the read: rules that change meanwhile are counted later.
     let at = changes.count();
-    let (event, address_sets) = match shunt_kernel::read_ruleset().await {
+    // On a thread of its own: a large ruleset takes long to judge.
+    let runtime = Handle::current();
+    let read = spawn_blocking(move || runtime.block_on(shunt_kernel::read_ruleset())).await;
+    let read =
+        read.map_err(|error| error.to_string()).and_then(|read| read.map_err(|error| error.to_string()));
+    let (event, address_sets) = match read {
         Ok(ruleset) => (Event::RulesetRead(ruleset.statements), ruleset.address_sets),
         Err(error) => {
             tracing::warn!(
                 "cannot read the nftables ruleset: {error}; nothing is learned until it can be read"
             );
-            (Event::RulesetUnread(error.to_string()), Vec::new())
+            (Event::RulesetUnread(error), Vec::new())
         }
     };
     RulesetRead { event, address_sets, at }

@@ -82,6 +82,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
         top_reasons: reasons::top(&total),
         ruleset: daemon.core.ruleset(),
         kernel: probes(daemon),
+        longest_step: daemon.steps.longest(),
     }
 }
 
