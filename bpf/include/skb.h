@@ -39,7 +39,7 @@ static __always_inline int shunt_skb_copied(struct __sk_buff *skb)
 static __always_inline int shunt_skb_wants_stamp(struct __sk_buff *skb)
 {
 	(void)skb;
-	return 1;
+	return 0;
 }
 
 /* Without BTF, offsets are unknown. Aggregates have CHECKSUM_PARTIAL, except those of rx-gro-list. */

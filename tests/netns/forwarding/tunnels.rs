@@ -13,8 +13,8 @@ use std::{
 
 /// Ten times as many packets as it takes to learn a flow.
 const MANY: usize = 20;
-/// A flow whose action was wrong is learned again after 100 ms.
-const RELEARNED: Duration = Duration::from_millis(500);
+/// A flow whose action was wrong is learned again after 100 ms, and packets to another MAC may teach after a second.
+const RELEARNED: Duration = Duration::from_millis(1500);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const VXLAN_PORT: u16 = 4789;
