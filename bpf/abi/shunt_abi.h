@@ -26,6 +26,7 @@ enum {
 	SHUNT_UPPERS_MAX = 16384, /* devices stacked on ports */
 	SHUNT_SOURCES = 16384, /* a power of two */
 	SHUNT_SETS_MAX = 1024, /* sets of nftables that are described to the programs */
+	SHUNT_UNSTABLE_MAX = 1024, /* stations that have changed */
 	SHUNT_QUEUES_MAX = 16, /* receive queues per port that the external engine serves */
 	SHUNT_INJECTED_MAX = 64, /* frames that the external engine passes to Linux at once */
 	SHUNT_FRAME_MAX = 1792, /* bytes of a frame in the packet memory of the external engine */
@@ -101,6 +102,7 @@ enum shunt_reason {
 	SHUNT_RE_ENTERED = 56, /* the packet re-entered by a device that is not the port or stacked on it */
 	SHUNT_SOURCE_SHARE = 57, /* the host that opened the connection has its share of the table */
 	SHUNT_IPVS = 58, /* IPVS scheduled the packet */
+	SHUNT_UNSTABLE = 59, /* a station of the flow keeps changing its port or its MAC */
 
 	/* Drops: the fast path lost the packet. */
 	SHUNT_TX_ERROR = 60, /* the egress driver refused the frame that XDP redirected */
@@ -547,6 +549,22 @@ struct shunt_change {
 	__u32 moved; /* result: 1 if the change may concern a flow; the epoch has moved then */
 };
 _Static_assert(sizeof(struct shunt_change) == 28, "shunt_change is ABI");
+
+/* A MAC, padded with zeros. */
+struct shunt_mac {
+	__u8 bytes[6];
+	__u8 _pad[2];
+};
+_Static_assert(sizeof(struct shunt_mac) == 8, "shunt_mac is ABI");
+
+/* A station whose changes have ended flows. Times are all 64 bits of jiffies. */
+struct shunt_unstable {
+	__u64 since_ticks; /* when the first of these changes was seen */
+	__u64 until_ticks; /* nothing is learned from its packets until then; 0 if it may be learned */
+	__u32 changes; /* number of changes */
+	__u32 _pad;
+};
+_Static_assert(sizeof(struct shunt_unstable) == 24, "shunt_unstable is ABI");
 
 /* The name of a set of nftables, padded with zeros. */
 struct shunt_set_name {

@@ -5,6 +5,7 @@
  * daemon, which moves the epoch once more and handles the details.
  */
 #include "include/elements.h"
+#include "include/stations.h"
 #include <linux/if_link.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
@@ -114,7 +115,7 @@ static __always_inline int handle_station(struct __sk_buff *skb)
 		/* One of a device's own addresses, or a remote VXLAN endpoint. */
 		if (message.neighbour.ndm_flags & NTF_SELF)
 			return 0;
-		if (!shunt_note_change(shunt_station(message.mac)))
+		if (!shunt_note_station(message.mac))
 			return 0;
 	}
 	shunt_move_epoch();

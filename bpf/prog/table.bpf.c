@@ -6,6 +6,7 @@
 #include "include/dependencies.h"
 #include "include/expired.h"
 #include "include/silent.h"
+#include "include/stations.h"
 
 enum {
 	SHUNT_IDLE_LEAST_MS = 5000, /* a flow that was unused for less is in use, however full the table is */
@@ -267,7 +268,7 @@ int shunt_note(struct shunt_change *change)
 	else if (family == 6)
 		moved = shunt_note_prefix(6, hi, lo, change->prefix_len);
 	else
-		moved = shunt_note_change(shunt_station((const __u8 *)address));
+		moved = shunt_note_station((const __u8 *)address);
 	if (moved)
 		shunt_move_epoch();
 	change->moved = moved;

@@ -4,6 +4,7 @@
  * kept as candidates. This program has an object of its own because it needs conntrack's kfuncs.
  */
 #include "include/judge.h"
+#include "include/stations.h"
 #include "include/trace.h"
 
 /* Finds what belongs to a packet at egress whose candidate is in the scratch space. Returns 0 if something is missing. */
@@ -95,6 +96,14 @@ static __always_inline int mark_stations(const struct egress *s)
 {
 	return shunt_mark(shunt_station(s->scratch->seen.l2), s->c->epoch) &&
 	       shunt_mark(shunt_station(s->c->headers.l2 + ETH_ALEN), s->c->epoch);
+}
+
+/* Whether a station of the flow keeps changing. */
+static __noinline int stations_are_unstable(const __u8 *from, const __u8 *to)
+{
+	__u64 now = shunt_now();
+
+	return from && to && (shunt_is_unstable(from, now) || shunt_is_unstable(to, now));
 }
 
 static __always_inline int mark_address(const struct egress *s, __u32 family, const void *address)
@@ -224,6 +233,9 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 	__u32 entry, epoch;
 	__u64 hash;
 
+	if (shunt_some_are_unstable(shunt_now()) &&
+	    stations_are_unstable(s->c->headers.l2 + ETH_ALEN, s->scratch->seen.l2))
+		return SHUNT_UNSTABLE;
 	f->epoch = s->c->epoch;
 	f->state = SHUNT_FLOW_PENDING;
 	f->home_cpu = s->c->in_flags & SHUNT_PORT_EXTERNAL && f->flags & SHUNT_FLOW_XDP ? SHUNT_ENGINE_CPU :

@@ -3,7 +3,7 @@
 use crate::{engine::Engine, flows::Family};
 use serde::{Deserialize, Serialize};
 use shunt_wire::Mac;
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, net::IpAddr};
 
 /// The state of an instance.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -57,9 +57,27 @@ pub struct Status {
     pub ruleset: RulesetStatus,
     /// The features of the kernel that the daemon looked for.
     pub kernel: Vec<Probe>,
+    /// Stations that keep changing, so that their traffic stays on the slow path; empty if there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unstable_stations: Vec<UnstableStation>,
     /// The longest step of the daemon's event loop in the last minute; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_step: Option<LongestStep>,
+}
+
+/// A station that has kept moving between ports of a bridge, or whose IP address has kept moving between MACs, within the last
+/// minute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UnstableStation {
+    /// The MAC of the station.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub mac: Mac,
+    /// The addresses that the router has for this MAC now.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
+    pub addresses: Vec<IpAddr>,
+    /// Number of changes that were counted before the station was left to Linux.
+    pub changes: u32,
 }
 
 /// A step of the daemon's event loop: what it does between two waits. During a step, the daemon handles no other change.

@@ -3,10 +3,10 @@
 use crate::{
     DataPlane, Error,
     abi::{self, Change, Plain, Set, SetName},
-    maps::{CONTROL_MAP, SETS},
+    maps::{CONTROL_MAP, SETS, UNSTABLE, read_variable},
     object::{TABLE, program},
 };
-use libbpf_rs::ProgramInput;
+use libbpf_rs::{MapCore, MapFlags, ProgramInput};
 use std::net::IpAddr;
 
 /// Something that flows may depend on.
@@ -89,6 +89,23 @@ impl DataPlane {
             .test_run(input)
             .map_err(|source| Error::Map { map: CONTROL_MAP, source })?;
         Ok(Change::from_bytes(&context).is_none_or(|change| change.moved != 0))
+    }
+
+    /// The stations that keep changing, so that nothing is learned from their packets: the MAC, and the number of changes that
+    /// were counted.
+    ///
+    /// # Errors
+    /// If the map cannot be read.
+    pub fn unstable_stations(&self) -> Result<Vec<([u8; 6], u32)>, Error> {
+        let Some(map) = self.maps.find(UNSTABLE) else { return Ok(Vec::new()) };
+        let control: abi::Control = read_variable(self.maps.get(CONTROL_MAP)?, CONTROL_MAP)?;
+        let now = control.heartbeat_ticks;
+        let read = |key: Vec<u8>| {
+            let value = map.lookup(&key, MapFlags::ANY).ok().flatten()?;
+            let station = abi::Unstable::from_bytes(&value).filter(|station| station.until_ticks > now)?;
+            Some((abi::PaddedMac::from_bytes(&key)?.bytes, station.changes))
+        };
+        Ok(map.keys().filter_map(read).collect())
     }
 
     /// Describes the sets of nftables, as the rules were when [`crate::RuleChanges::count`] was `at`. Elements of all other sets

@@ -14,6 +14,8 @@ pub(crate) const EXPIRED: &str = "shunt_expired";
 
 /// The filter of what flows depend on.
 pub(crate) const MARKS: &str = "shunt_marks";
+/// Stations whose changes have ended flows.
+pub(crate) const UNSTABLE: &str = "shunt_unstable";
 /// The sets of nftables whose elements concern only packets with certain addresses.
 pub(crate) const SETS: &str = "shunt_sets";
 

@@ -5,8 +5,10 @@ use crate::{
     Statement, bridges::Tracking, network::Network, ports, ruleset::Ruleset, survey::Surveys,
 };
 use shunt_api::{CaptureChoice, Proto, RulesetStatus};
+use shunt_wire::Mac;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     time::{Duration, Instant},
 };
 
@@ -246,6 +248,11 @@ impl Core {
     /// All devices.
     pub fn links(&self) -> impl Iterator<Item = &crate::Link> {
         self.network.links.values()
+    }
+
+    /// The addresses of the neighbours that have this MAC.
+    pub fn neighbours_with(&self, mac: Mac) -> Vec<IpAddr> {
+        self.network.addresses_of(mac).collect()
     }
 
     /// The effect of the ruleset on the fast path.

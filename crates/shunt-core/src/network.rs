@@ -303,6 +303,11 @@ impl Network {
         all.any(|(_, qdisc)| matches!(qdisc.kind.as_str(), "fq" | "etf" | "taprio"))
     }
 
+    /// The addresses of the neighbours that have this MAC.
+    pub(crate) fn addresses_of(&self, mac: Mac) -> impl Iterator<Item = IpAddr> {
+        self.neighbours.iter().filter(move |(_, has)| **has == mac).map(|((_, addr), _)| *addr)
+    }
+
     /// Whether a device has tc filters on egress.
     pub(crate) fn has_egress_filters(&self, ifindex: u32) -> bool {
         self.egress_filters.iter().any(|(on, _)| *on == ifindex)

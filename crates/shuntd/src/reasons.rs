@@ -123,6 +123,8 @@ texts! {
         "check what that host does: `shunt flows --src HOST`; or raise `max_flows`".
     "ipvs": "IPVS balances the connection and must see its packets";
         "nothing to do: such connections stay on the slow path".
+    "unstable": "a station of the flow has kept moving between ports of a bridge, or a neighbour between MACs, within the last minute";
+        "`shunt status` names the station: look for two hosts with one MAC or IP address, a loop, or a bond that needs LACP".
     "tx-error": "the driver of the egress port refused a frame that XDP redirected to it";
         "nothing to do: the port uses the engine tc from now on, and `shunt status` shows the driver's error".
     "tx-full": "the driver of the egress port had no room for a frame that XDP redirected to it";

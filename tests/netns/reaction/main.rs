@@ -10,6 +10,7 @@
 mod awake;
 mod bridged;
 mod conntrack_timeouts;
+mod flapping;
 mod flow_lists;
 mod heartbeat;
 mod kernel_hooks;

@@ -331,6 +331,28 @@ plain! {
 }
 
 plain! {
+    /// `struct shunt_mac`.
+    pub struct PaddedMac = "shunt_mac", 8; {
+        /// The MAC.
+        pub bytes: [u8; 6],
+        pub(crate) _pad: [u8; 2],
+    }
+}
+
+plain! {
+    /// `struct shunt_unstable`: a station whose changes have ended flows. Times are all 64 bits of jiffies.
+    pub struct Unstable = "shunt_unstable", 24; {
+        /// When the first of these changes was seen.
+        pub since_ticks: u64,
+        /// Nothing is learned from its packets until then; 0 if it may be learned.
+        pub until_ticks: u64,
+        /// Number of changes.
+        pub changes: u32,
+        pub(crate) _pad: u32,
+    }
+}
+
+plain! {
     /// `struct shunt_set_name`.
     pub struct SetName = "shunt_set_name", 100; {
         /// NFPROTO_* of the table.

@@ -98,6 +98,8 @@ mod tests {
         add::<Trace>(&mut rust);
         add::<Sweep>(&mut rust);
         add::<Edit>(&mut rust);
+        add::<PaddedMac>(&mut rust);
+        add::<Unstable>(&mut rust);
         add::<Change>(&mut rust);
         add::<SetName>(&mut rust);
         add::<Set>(&mut rust);
@@ -133,6 +135,7 @@ mod tests {
             "SHUNT_CANDIDATES",
             "SHUNT_SIGHTINGS",
             "SHUNT_UPPERS_MAX",
+            "SHUNT_UNSTABLE_MAX",
             "SHUNT_SOURCES",
             "SHUNT_CANDIDATE_COOKIE",
             "SHUNT_CANDIDATE_BUSY",

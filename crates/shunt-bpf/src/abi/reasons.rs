@@ -58,6 +58,7 @@ pub const REASONS: &[(usize, &str)] = &[
     (56, "re-entered"),
     (57, "source-share"),
     (58, "ipvs"),
+    (59, "unstable"),
     (60, "tx-error"),
     (61, "tx-full"),
     (62, "half-written"),

@@ -24,7 +24,7 @@ use shunt_api::{
     Attach, Because, ByteTotals, Connection, Direction, DirectionName, Engine, Explained, Explanation,
     Family, FilterHook, FlowCounts, FlowEvent, FlowState, LongestStep, PacketTotals, PortFilter, PortPackets,
     PortStatus, Probe, ProbeAnswer, Proto, RuleNote, RulesetStatus, SlowCause, StaticTable, Status,
-    TopReason, Tuple, WatchEvent, Why,
+    TopReason, Tuple, UnstableStation, WatchEvent, Why,
 };
 use shunt_lab::{
     Conditions, Doubt,
@@ -296,6 +296,11 @@ pub(crate) fn status() -> Status {
             probe("conntrack-lookup", ProbeAnswer::No, "CONFIG_NF_CONNTRACK is not set"),
             probe("xdp-frags", ProbeAnswer::Unknown, "eth0: EPERM"),
         ],
+        unstable_stations: vec![UnstableStation {
+            mac: Mac([2, 0, 0, 0, 1, 0x99]),
+            addresses: vec!["192.168.1.7".parse().unwrap()],
+            changes: 3,
+        }],
         longest_step: Some(LongestStep { name: "tick".to_owned(), seconds: 0.0123, cpu_seconds: 0.001 }),
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{columns::align, style, units};
 use shunt_api::{
-    Engine, FilterHook, LongestStep, PortStatus, Probe, RuleNote, RulesetStatus, SlowCause, Status, TopReason,
+    Engine, FilterHook, LongestStep, PortStatus, Probe, RuleNote, RulesetStatus, SlowCause, Status,
+    TopReason, UnstableStation,
 };
 use std::collections::BTreeMap;
 
@@ -86,6 +87,7 @@ pub(super) fn describe(status: &Status, verbose: bool) -> String {
             "counters of {lost} removed flows are lost, so `shunt conntrack` shows too low counts; raise max_flows\n"
         );
     }
+    text.extend(status.unstable_stations.iter().map(unstable));
     text += &long_step(status.longest_step.as_ref());
     if !status.epoch_moves.is_empty() {
         let moves: Vec<String> =
@@ -120,6 +122,16 @@ pub(super) fn describe(status: &Status, verbose: bool) -> String {
         text += &probe_table("kernel", &status.kernel);
     }
     text
+}
+
+/// A line about a station whose traffic stays slow because the station keeps changing.
+fn unstable(station: &UnstableStation) -> String {
+    let UnstableStation { mac, addresses, changes } = station;
+    let addresses: String = addresses.iter().map(|addr| format!(" ({addr})")).collect();
+    format!(
+        "station  {mac}{addresses} keeps changing its port or its address ({changes} times), so its traffic stays slow: look for two hosts \
+         with one MAC or IP address, or a loop\n"
+    )
 }
 
 /// A line about the longest step of the daemon, if the step took longer than it should.

@@ -7,12 +7,14 @@ use crate::{
 };
 use shunt_api::{
     API, Attach, ByteTotals, EngineChoice, FlowCounts, PacketTotals, PortPackets, PortStatus, Probe, Status,
+    UnstableStation,
 };
 use shunt_bpf::{
     abi::{Counters, FIRST_DROP, FIRST_REFUSAL, REASONS},
     attach::AttachMode,
 };
 use shunt_core::TrackedCounts;
+use shunt_wire::Mac;
 use std::collections::BTreeMap;
 
 pub(super) fn collect(daemon: &Daemon) -> Status {
@@ -82,8 +84,21 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
         top_reasons: reasons::top(&total),
         ruleset: daemon.core.ruleset(),
         kernel: probes(daemon),
+        unstable_stations: unstable_stations(daemon),
         longest_step: daemon.steps.longest(),
     }
+}
+
+/// The most unstable stations that are named.
+const UNSTABLE_NAMED: usize = 16;
+
+fn unstable_stations(daemon: &Daemon) -> Vec<UnstableStation> {
+    let all = daemon.plane.unstable_stations().unwrap_or_default();
+    let named = all.into_iter().take(UNSTABLE_NAMED).map(|(mac, changes)| {
+        let mac = Mac(mac);
+        UnstableStation { mac, addresses: daemon.core.neighbours_with(mac), changes }
+    });
+    named.collect()
 }
 
 fn is_refusal(number: usize) -> bool {

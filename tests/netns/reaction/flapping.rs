@@ -1,0 +1,90 @@
+//! Stations and neighbours that keep changing: their own flows go to Linux, and those of others stay fast.
+
+use shunt_testkit::{
+    ENGINES, Host, Shuntd, Stage, Topology, daemon, refusals, require_root, rulesets, silent,
+};
+use shunt_wire::{Mac, Packet};
+use std::time::{Duration, Instant};
+
+/// How often the station changes, and packets of another host between two changes.
+const CHANGES: u32 = 60;
+const BETWEEN: usize = 10;
+/// Two changes per 20 ms at most, so that each is seen.
+const GAP: Duration = Duration::from_millis(20);
+
+/// The share of fast packets among those of another host, sent between the changes.
+fn share_while(shuntd: &Shuntd, stage: &Stage, packet: &Packet, change: impl Fn(u32)) -> f64 {
+    let before = shuntd.status().packets.fast;
+    for number in 0..CHANGES {
+        let since = Instant::now();
+        change(number);
+        for _ in 0..BETWEEN {
+            assert!(stage.passes(packet), "a packet of another host is lost or duplicated");
+        }
+        std::thread::sleep(GAP.saturating_sub(since.elapsed()));
+    }
+    (shuntd.status().packets.fast - before) as f64 / f64::from(CHANGES * BETWEEN as u32)
+}
+
+/// Whether status names the MAC, and its flows are refused for that.
+fn is_named(shuntd: &Shuntd, mac: Mac) -> bool {
+    let status = shuntd.status();
+    status.unstable_stations.iter().any(|station| station.mac == mac) && refusals(&status, "unstable") > 0
+}
+
+fn flow(from: &Host, to: &Host, port: u16) -> Packet {
+    from.udp_to(port, to.at(5000)).payload("a flow of its own")
+}
+
+#[test]
+fn a_neighbour_with_two_macs_costs_other_hosts_nothing() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = silent(Topology::two_uplinks(), rulesets::OPEN);
+        let shuntd = daemon(&lab, engine);
+        let (flapping, wan) = (lab.host("wan2"), lab.wan());
+        let (other, own) = (Stage::new(lab.lan(), &[wan]), Stage::new(lab.lan(), &[flapping]));
+        let (packet, its) = (flow(lab.lan(), wan, 4000), flow(lab.lan(), flapping, 4001));
+        other.teach(&shuntd, &packet);
+        own.teach(&shuntd, &its);
+        let macs = [flapping.mac, Mac([2, 0, 0, 0, 9, 9])];
+        let share = share_while(&shuntd, &other, &packet, |number| {
+            let (mac, device) = (macs[(number % 2) as usize], &flapping.gateway);
+            lab.router()
+                .run(&format!("ip neigh replace {} lladdr {mac} dev {device} nud permanent", flapping.v4));
+            // Its flow is learned again between two changes, as long as Shunt lets it.
+            (0..4).for_each(|_| own.from.send(&its));
+        });
+        assert!(share > 0.95, "{engine}: {share} {:#?}", shuntd.status());
+        assert!(macs.iter().any(|mac| is_named(&shuntd, *mac)), "{engine}: {:#?}", shuntd.status());
+        shuntd.stop();
+    }
+}
+
+#[test]
+fn a_station_on_two_ports_costs_other_stations_nothing() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let lab = silent(Topology::bridged_lan(), rulesets::OPEN);
+        let shuntd = daemon(&lab, engine);
+        let (victim, attacker, wan) = (lab.host("lan2"), lab.host("lan3"), lab.wan());
+        let (other, own) = (Stage::new(lab.lan(), &[wan]), Stage::new(victim, &[wan]));
+        let (packet, its) = (flow(lab.lan(), wan, 4000), flow(victim, wan, 4001));
+        other.teach(&shuntd, &packet);
+        own.teach(&shuntd, &its);
+        let (forger, mut hello) = (attacker.tap(), vec![0xff; 60]);
+        hello[6..12].copy_from_slice(&victim.mac.0);
+        hello[12..14].copy_from_slice(&0x88b5_u16.to_be_bytes());
+        let share = share_while(&shuntd, &other, &packet, |_| {
+            forger.send_bytes(&hello);
+            (0..4).for_each(|_| own.from.send(&its));
+        });
+        assert!(share > 0.95, "{engine}: {share} {:#?}", shuntd.status());
+        assert!(is_named(&shuntd, victim.mac), "{engine}: {:#?}", shuntd.status());
+        shuntd.stop();
+    }
+}
