@@ -54,6 +54,7 @@ pub fn daemon_with(lab: &Topology, engine: Engine, config: &str) -> Shuntd {
 #[derive(Debug)]
 pub struct Shuntd {
     process: Option<Process>,
+    program: String,
     instance: String,
     directory: TempDir,
     netns: String,
@@ -121,7 +122,7 @@ impl Shuntd {
     /// If `shuntd` cannot be started.
     #[track_caller]
     pub fn cleanup(&self) -> Output {
-        self.run(&program("SHUNTD", "shuntd"), &["--cleanup"])
+        self.run(&self.program, &["--cleanup"])
     }
 
     /// Runs the command `shunt` for this instance.

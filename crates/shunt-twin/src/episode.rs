@@ -5,7 +5,7 @@ use crate::{
     compare::{Comparison, Discrepancy, Side},
     flow::Speech,
     mid_change::{self, ExpectedFrames},
-    packet::{FlowState, Identity, Intent, Shape},
+    packet::{FlowState, Identity, Intent, Shape, is_reset},
     plan::{Plan, Step},
     router::{Daemon, Router},
     site::Site,
@@ -71,7 +71,8 @@ const LATE: Duration = Duration::from_millis(400);
 const PROBE: u32 = 1 << 31;
 /// Longer than the time between two proofs of a flow.
 const UNTIL_PROOF: Duration = Duration::from_millis(2500);
-/// Longer than conntrack may take to show a connection as closed that a genuine RST has closed (docs/limitations.md).
+/// Longer than conntrack may take to show a connection as closed that a genuine RST has closed, or as open if a reset that fits
+/// less well has closed it in conntrack only (docs/limitations.md).
 const UNTIL_CLOSED: Duration = Duration::from_millis(150);
 /// After so many differences the routers' states have diverged, and the episode ends.
 const ENOUGH: usize = 20;
@@ -198,7 +199,7 @@ impl Run<'_> {
         }
         let frames = Arc::new(frames);
         self.both(|| Request::Send(Arc::clone(&frames)));
-        if self.options.engine.is_some() && intents.iter().any(|intent| intent.shape == Shape::Reset) {
+        if self.options.engine.is_some() && frames.iter().any(is_reset) {
             thread::sleep(UNTIL_CLOSED);
         }
     }

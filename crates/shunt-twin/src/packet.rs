@@ -26,7 +26,11 @@ pub(crate) enum Shape {
     Syn,
     SynAck,
     Fin,
+    /// The last FIN of this direction once more, with other data.
+    FinAgain,
     Reset,
+    /// A reset beside the sequence number that the receiver expects. It does not close the connection.
+    NearReset,
     /// A wrong value in a field of the L3 or L4 header.
     Lie,
     Tagged,
@@ -223,8 +227,11 @@ impl Intent {
             }
             (tcp.sequence, tcp.acknowledgement) = (state.next[ours], state.next[theirs]);
             // A reset among random flags does not continue the connection, and so does not close it.
-            if self.shape == Shape::Flags && tcp.flags & Tcp::RST != 0 {
+            if self.shape == Shape::NearReset || self.shape == Shape::Flags && tcp.flags & Tcp::RST != 0 {
                 tcp.sequence = tcp.sequence.wrapping_add(1);
+            }
+            if self.shape == Shape::FinAgain {
+                tcp.sequence = tcp.sequence.wrapping_sub(payload.len() as u32 + 1);
             }
             if tcp.flags & Tcp::SYN != 0 {
                 tcp.options = vec![2, 4, 5, 180, 1, 3, 3, WINDOW_SCALE];
@@ -267,12 +274,18 @@ impl Intent {
     }
 }
 
+/// Whether a frame is a TCP packet with RST, of any shape.
+pub(crate) fn is_reset(frame: &Frame) -> bool {
+    let packet = Packet::parse(&frame.bytes);
+    packet.is_ok_and(|packet| matches!(packet.transport, Transport::Tcp(tcp) if tcp.flags & Tcp::RST != 0))
+}
+
 fn tcp_flags(shape: Shape, rng: &mut Rng) -> u8 {
     match shape {
         Shape::Syn => Tcp::SYN,
         Shape::SynAck => Tcp::SYN | Tcp::ACK,
-        Shape::Fin => Tcp::FIN | Tcp::ACK,
-        Shape::Reset => Tcp::RST | Tcp::ACK,
+        Shape::Fin | Shape::FinAgain => Tcp::FIN | Tcp::ACK,
+        Shape::Reset | Shape::NearReset => Tcp::RST | Tcp::ACK,
         Shape::Flags => rng.u8(..),
         _ if rng.u8(..4) == 0 => Tcp::ACK | Tcp::PSH,
         _ => Tcp::ACK,

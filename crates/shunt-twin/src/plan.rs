@@ -134,14 +134,25 @@ impl Speaker {
     }
 }
 
-/// The end of a connection: by FIN of one side after the other, by FIN of both at once, or by RST.
+/// The end of a connection: by FIN of one side after the other, by FIN of both at once, or by RST. Acknowledgements may be
+/// missing, a FIN may come twice, one side may send more after the other has ended, and a reset that closes nothing may come
+/// before any of these packets.
 fn ends(rng: &mut Rng) -> Vec<(bool, Shape)> {
+    use Shape::{Fin, FinAgain, NearReset, Plain, Reset};
     let first = rng.bool();
-    match rng.u8(..3) {
-        0 => vec![(first, Shape::Fin), (!first, Shape::Plain), (!first, Shape::Fin), (first, Shape::Plain)],
-        1 => vec![(first, Shape::Fin), (!first, Shape::Fin), (!first, Shape::Plain), (first, Shape::Plain)],
-        _ => vec![(first, Shape::Reset)],
+    let (ours, theirs) = (|shape| (first, shape), |shape| (!first, shape));
+    let mut end = match rng.u8(..6) {
+        0 => vec![ours(Fin), theirs(Plain), theirs(Fin), ours(Plain)],
+        1 => vec![ours(Fin), theirs(Fin), theirs(Plain), ours(Plain)],
+        2 => vec![ours(Fin), ours(FinAgain), theirs(Plain), theirs(Fin), theirs(FinAgain), ours(Plain)],
+        3 => vec![ours(Fin), theirs(Plain), ours(Plain), theirs(Plain), theirs(Fin)],
+        4 => vec![ours(Fin), theirs(Fin), if rng.bool() { ours(Reset) } else { theirs(Reset) }],
+        _ => vec![ours(Reset)],
+    };
+    if rng.u8(..3) == 0 {
+        end.insert(rng.usize(..end.len()), (rng.bool(), NearReset));
     }
+    end
 }
 
 fn shape(speech: Speech, rng: &mut Rng) -> Shape {

@@ -106,7 +106,7 @@ impl<'a> ShuntdBuilder<'a> {
             .stderr(stderr);
         let process = Some(Process::start(command));
         let netns = self.router.name().to_owned();
-        let mut shuntd = Shuntd { process, instance, directory, netns, before };
+        let mut shuntd = Shuntd { process, program, instance, directory, netns, before };
         let ready = wait_for(LOADING, || match shuntd.process.as_mut().and_then(Process::ended) {
             Some(status) => Some(Err(status)),
             None => shuntd.request("GET", "/v1/status", "").ok().map(|_| Ok(())),
