@@ -10,8 +10,8 @@ use crate::search::Model;
 const SKBS: usize = 3;
 /// Rounds of the cookie: its next-but-one holder has the same cookie.
 const ROUNDS: u8 = 2;
-/// Epochs and the counters of groups wrap here.
-const WRAP: u8 = 8;
+/// Epochs and the counters of groups wrap here. No scenario moves them so often that a stamp comes back.
+const WRAP: u8 = 32;
 const RETIRED: u8 = 0;
 /// Ticks after which an action that was not proved, and a heartbeat, no longer count.
 const EXPIRED: u8 = 2;
@@ -42,7 +42,6 @@ pub enum Mutation {
 
 /// A change outside of Shunt.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[expect(missing_docs, reason = "each is one command or event of Linux")]
 pub enum Change {
     /// A rule drops packets of connection 0 on port 0, or no longer does. The filter moves the epoch.
     Rule,
@@ -71,8 +70,10 @@ pub struct Bounds {
     pub packets: usize,
     /// Whether Linux may clone packets, and split aggregates in place.
     pub copies: bool,
-    /// Whether Linux may copy packets with their data; an address and a cookie may then agree by chance.
+    /// Whether Linux may copy packets with their data.
     pub full_copies: bool,
+    /// Whether such a copy may get the memory and, by chance, have the cookie of another packet's candidate.
+    pub chance: bool,
     /// Whether the daemon may hang, die and start again, and time passes.
     pub faults: bool,
     /// Whether messages to the daemon may be lost.
@@ -169,7 +170,6 @@ pub struct State {
     message: Option<Message>,
     reading: bool,
     lost: bool,
-    dumped: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -177,8 +177,6 @@ enum Message {
     Rules,
     Route,
     Neighbour(u8),
-    /// The daemon has another move to do.
-    Again,
 }
 
 /// One step.
@@ -244,12 +242,15 @@ impl State {
 
     /// Whether a fast packet of this flow would get what Linux does now.
     fn as_linux(&self, key: Key, flow: &Flow) -> bool {
-        !self.drops(key) && !self.queued && !(key.0 == 0 && self.dead) && flow.way == self.way[key.0 as usize]
+        // Egress may be between the insertion and its second look at the connection; see proof/README.md.
+        let looking = |p: &Packet| matches!(p.stage, Stage::Installed(c) if c.key == key);
+        let dead = key.0 == 0 && self.dead && !self.skbs.iter().flatten().any(looking);
+        !self.drops(key) && !self.queued && !dead && flow.way == self.way[key.0 as usize]
     }
 
     /// Whether every change has been acknowledged, and the daemon has done what it has to.
     fn is_settled(&self) -> bool {
-        self.task == Task::Idle && self.message.is_none() && !self.reading && !self.lost && !self.dumped
+        self.task == Task::Idle && self.message.is_none() && !self.reading && !self.lost
     }
 }
 
@@ -314,7 +315,8 @@ impl Bounds {
     fn take(&self, old: &State, at: usize, p: Packet) -> State {
         let mut s = old.clone();
         s.skbs[at] = None;
-        let Some(mut c) = s.candidate.filter(|c| c.cookie == p.cookie || self.has(Mutation::AddressAlone)) else {
+        let Some(mut c) = s.candidate.filter(|c| c.cookie == p.cookie || self.has(Mutation::AddressAlone))
+        else {
             return s;
         };
         let named = c.address == at as u8 || self.has(Mutation::CookieAlone);
@@ -383,7 +385,13 @@ impl Bounds {
         Ok(s)
     }
 
-    fn packet_steps(&self, old: &State, at: usize, p: Packet, out: &mut Vec<(Step, Result<State, &'static str>)>) {
+    fn packet_steps(
+        &self,
+        old: &State,
+        at: usize,
+        p: Packet,
+        out: &mut Vec<(Step, Result<State, &'static str>)>,
+    ) {
         let n = at as u8;
         let with = |stage| {
             let mut s = old.clone();
@@ -415,7 +423,13 @@ impl Bounds {
     }
 
     /// Copies have the cookie of the packet. A clone shares its data, a full copy has data of its own.
-    fn copy_steps(&self, old: &State, at: usize, p: Packet, out: &mut Vec<(Step, Result<State, &'static str>)>) {
+    fn copy_steps(
+        &self,
+        old: &State,
+        at: usize,
+        p: Packet,
+        out: &mut Vec<(Step, Result<State, &'static str>)>,
+    ) {
         let from = at as u8;
         if self.copies && p.aggregate {
             let mut s = old.clone();
@@ -434,7 +448,8 @@ impl Bounds {
             s.skbs[free] = Some(copy);
             out.push((Step::LinuxClones { from, to }, Ok(s)));
         }
-        if self.full_copies {
+        let taken = old.candidate.is_some_and(|c| c.address == to && c.cookie == p.cookie);
+        if self.full_copies && (!taken || self.chance) {
             let mut s = old.clone();
             s.skbs[at] = Some(Packet { was_duplicated: true, ..p });
             s.skbs[free] = Some(Packet { was_duplicated: true, data: to, ..p });
@@ -463,15 +478,9 @@ impl Bounds {
             Task::Idle => {}
             Task::Announced(_) => {
                 s.move_epoch(self);
-                s.way[0] ^= 1;
-                s.task = Task::Idle;
-                s.message = (!self.has(Mutation::NoSecondMove)).then_some(Message::Route);
-                // The filter is one step, the removal another one.
-                let mut noted = old.clone();
-                noted.move_epoch(self);
-                noted.task = Task::HalfNoted;
-                noted.message = Some(Message::Route);
-                out.push((Step::Filter, Ok(noted)));
+                s.task = Task::HalfNoted;
+                s.message = Some(Message::Route);
+                out.push((Step::Filter, Ok(s)));
             }
             Task::InForce(Change::Station) => {
                 if self.has(Mutation::TakeMarksBeforeRecord) {
@@ -544,7 +553,7 @@ impl Bounds {
             }
             Some(Message::Neighbour(_)) | None => {}
             // The RTNL lock is free again, so the route is gone.
-            Some(Message::Route | Message::Again) => s.move_epoch(self),
+            Some(Message::Route) => s.move_epoch(self),
         }
         if old.message.is_some() && old.task == Task::Idle {
             s.message = None;
@@ -668,7 +677,6 @@ impl Model for Bounds {
             message: None,
             reading: false,
             lost: false,
-            dumped: false,
         }
     }
 
@@ -699,8 +707,9 @@ impl Model for Bounds {
     }
 
     fn is_goal(&self, state: &State) -> bool {
-        let key = (0, 0);
-        let fast = state.flows[0][0].is_some_and(|f| f.active && f.age == 0 && f.stamp == state.stamp(0, self));
-        fast || state.drops(key) || state.queued || state.dead
+        let key = self.arrivals[0];
+        let flow = state.flows[key.0 as usize][key.1 as usize];
+        let fast = flow.is_some_and(|f| f.active && f.age == 0 && f.stamp == state.stamp(key.0, self));
+        fast || state.drops(key) || state.queued || key.0 == 0 && state.dead
     }
 }
