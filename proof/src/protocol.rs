@@ -4,7 +4,7 @@
 //! sk_buffs as there are addresses; what runs on two CPUs is the interleaving of their steps with each other and with the
 //! task that makes a change. Fields named `was_` are known to the model only, and state what the claims need.
 
-use crate::search::Model;
+use crate::search::{Model, Successors};
 
 /// Number of addresses of sk_buffs. All of them share one slot of candidates.
 const SKBS: usize = 3;
@@ -385,13 +385,7 @@ impl Bounds {
         Ok(s)
     }
 
-    fn packet_steps(
-        &self,
-        old: &State,
-        at: usize,
-        p: Packet,
-        out: &mut Vec<(Step, Result<State, &'static str>)>,
-    ) {
+    fn packet_steps(&self, old: &State, at: usize, p: Packet, out: &mut Successors<Step, State>) {
         let n = at as u8;
         let with = |stage| {
             let mut s = old.clone();
@@ -423,13 +417,7 @@ impl Bounds {
     }
 
     /// Copies have the cookie of the packet. A clone shares its data, a full copy has data of its own.
-    fn copy_steps(
-        &self,
-        old: &State,
-        at: usize,
-        p: Packet,
-        out: &mut Vec<(Step, Result<State, &'static str>)>,
-    ) {
+    fn copy_steps(&self, old: &State, at: usize, p: Packet, out: &mut Successors<Step, State>) {
         let from = at as u8;
         if self.copies && p.aggregate {
             let mut s = old.clone();
@@ -457,7 +445,7 @@ impl Bounds {
         }
     }
 
-    fn change_steps(&self, old: &State, out: &mut Vec<(Step, Result<State, &'static str>)>) {
+    fn change_steps(&self, old: &State, out: &mut Successors<Step, State>) {
         let mut s = old.clone();
         match old.task {
             Task::Idle if old.budget > 0 && old.is_settled() => {
@@ -535,7 +523,7 @@ impl Bounds {
         }
     }
 
-    fn daemon_steps(&self, old: &State, out: &mut Vec<(Step, Result<State, &'static str>)>) {
+    fn daemon_steps(&self, old: &State, out: &mut Successors<Step, State>) {
         if old.hung {
             return;
         }
@@ -590,7 +578,7 @@ impl Bounds {
         s.known[0] = s.way[0];
     }
 
-    fn fault_steps(&self, old: &State, out: &mut Vec<(Step, Result<State, &'static str>)>) {
+    fn fault_steps(&self, old: &State, out: &mut Successors<Step, State>) {
         let mut push = |step, change: &dyn Fn(&mut State)| {
             let mut s = old.clone();
             change(&mut s);
@@ -680,7 +668,7 @@ impl Model for Bounds {
         }
     }
 
-    fn next(&self, old: &State) -> Vec<(Step, Result<State, &'static str>)> {
+    fn next(&self, old: &State) -> Successors<Step, State> {
         let mut out = Vec::new();
         for &(conn, port) in self.arrivals {
             for aggregate in [false, true].into_iter().take(1 + usize::from(self.copies)) {

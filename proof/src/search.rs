@@ -3,6 +3,9 @@
 use anyhow::{Result, bail};
 use std::{collections::HashMap, fmt::Debug, hash::Hash};
 
+/// The steps that a state allows, each with the next state, or with the claim that the step violates.
+pub type Successors<Step, State> = Vec<(Step, Result<State, &'static str>)>;
+
 /// A finite transition system.
 pub trait Model {
     /// A state, compared as a whole.
@@ -12,7 +15,7 @@ pub trait Model {
     /// The first state.
     fn start(&self) -> Self::State;
     /// All successors of a state, or what a step violates.
-    fn next(&self, state: &Self::State) -> Vec<(Self::Step, Result<Self::State, &'static str>)>;
+    fn next(&self, state: &Self::State) -> Successors<Self::Step, Self::State>;
     /// Whether a step is a change from outside, which progress must not depend on.
     fn is_change(&self, step: Self::Step) -> bool;
     /// What must stay reachable without changes from outside.
