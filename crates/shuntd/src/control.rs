@@ -141,7 +141,7 @@ pub fn start(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Result<Serv
     Ok(Server(thread))
 }
 
-/// Clients that may watch at a time.
+/// Clients that may watch at a time for the owner, and as many again for read-only clients.
 const WATCHERS_MAX: usize = 8;
 /// Answers as long as the flow table that may be made at a time for the owner, and as many again for read-only clients.
 const LISTS_MAX: usize = 2;

@@ -23,7 +23,9 @@ pub(crate) fn load_failure(error: &shunt_bpf::Error, max_flows: Option<u32>) -> 
         FailureCode::NotRoot => "CAP_BPF and CAP_NET_ADMIN are needed",
         FailureCode::Internal => match error.os_error() {
             Some(nix::libc::EMFILE) => "too few files may be open; raise the limit with: ulimit -n 1024",
-            Some(nix::libc::ENFILE) => "this machine has too many open files; raise the limit with: sysctl -w fs.file-max=1000000",
+            Some(nix::libc::ENFILE) => {
+                "this machine has too many open files; raise the limit with: sysctl -w fs.file-max=1000000"
+            }
             _ => &memory,
         },
         // With the JIT on, the kernel does not fall back to the interpreter for programs that the JIT cannot compile.
@@ -83,8 +85,8 @@ mod tests {
     #[test]
     fn a_limit_of_open_files_is_not_an_old_kernel() {
         for (errno, hint) in [(nix::libc::EMFILE, "ulimit -n"), (nix::libc::ENFILE, "fs.file-max")] {
-            let source = libbpf_rs::Error::from_raw_os_error(errno);
-            let failure = load_failure(&shunt_bpf::Error::Load { object: "tc_forward", source }, None);
+            let failure =
+                load_failure(&shunt_bpf::Error::Memory(std::io::Error::from_raw_os_error(errno)), None);
             assert_eq!(failure.code, FailureCode::Internal);
             assert!(failure.message.contains(hint), "{failure:?}");
         }

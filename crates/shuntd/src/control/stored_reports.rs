@@ -136,9 +136,19 @@ mod tests {
         let read = |name: &str| read(&at("reports"), name).unwrap();
         assert_eq!(read("campaign").as_deref(), Some(&b"campaign"[..]));
         assert_eq!(read("old.html").as_deref(), Some(&b"old"[..]));
-        for name in
-            ["linked", "linked.html", "campaign-with-link", "../secret.html", "link.html", ".hidden.html", "results.json", "empty", "", ".", "/etc/passwd"]
-        {
+        for name in [
+            "linked",
+            "linked.html",
+            "campaign-with-link",
+            "../secret.html",
+            "link.html",
+            ".hidden.html",
+            "results.json",
+            "empty",
+            "",
+            ".",
+            "/etc/passwd",
+        ] {
             assert_eq!(read(name), None, "{name}");
         }
         // An entry that became a link after it was listed.
