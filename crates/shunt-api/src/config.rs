@@ -70,6 +70,8 @@ pub struct Config {
     pub page_token_file: String,
     /// The path of the directory with reports of the lab that the page offers; if empty, it offers none.
     pub page_reports: String,
+    /// Names by which clients call this machine, in the addresses of the page and of the metrics.
+    pub hosts: Vec<String>,
     /// The least severe messages that are logged.
     pub log: LogLevel,
     /// The queues of ports that the external engine serves.
@@ -172,6 +174,7 @@ impl Default for Config {
             page: None,
             page_token_file: String::new(),
             page_reports: "/var/lib/shunt/reports".to_owned(),
+            hosts: Vec::new(),
             log: LogLevel::Info,
             qos: QosTable::new(),
         }

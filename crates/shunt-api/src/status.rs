@@ -40,6 +40,9 @@ pub struct Status {
     /// Number of removed flows whose counters were lost because their table was full. `shunt conntrack` shows too low counts for their
     /// connections.
     pub counts_lost: u64,
+    /// Number of lines of the log that were dropped since the start, since they could not be written or the file was full.
+    #[serde(default)]
+    pub log_lines_lost: u64,
     /// Packets sent to the slow path since the start, by reason. Reasons that never occurred are left out.
     pub reasons: BTreeMap<String, u64>,
     /// Packets that Linux forwarded and from which nothing was learned, since the start, by reason. Reasons that never occurred are left

@@ -88,13 +88,13 @@ impl Error {
         Self::Missing { object: "xdp_external", name: "shunt_xdp_ext" }
     }
 
-    /// The errno of the cause. None if there is none; of libbpf's errors, only ENOMEM and EPERM are told apart.
+    /// The errno of the cause. None if there is none; of libbpf's errors, ENOMEM, EPERM, EMFILE and ENFILE are told apart.
     pub fn os_error(&self) -> Option<i32> {
         match self {
             Self::Load { source, .. } | Self::Map { source, .. } => match source.kind() {
                 ErrorKind::OutOfMemory => Some(libc::ENOMEM),
                 ErrorKind::PermissionDenied => Some(libc::EPERM),
-                _ => None,
+                _ => file_limit(source),
             },
             Self::Attach { source, .. }
             | Self::Memory(source)
@@ -110,14 +110,29 @@ impl Error {
     }
 }
 
+/// The errno, if the cause is a limit of open files. libbpf's errors give it neither as a number nor as a kind, so the text has to tell.
+fn file_limit(error: &libbpf_rs::Error) -> Option<i32> {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    let text = cause.to_string();
+    [libc::EMFILE, libc::ENFILE]
+        .into_iter()
+        .find(|code| text == io::Error::from_raw_os_error(*code).to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn errors_of_loading_and_attaching_keep_their_errno() {
-        for code in [libc::ENOMEM, libc::EPERM] {
+        for code in [libc::ENOMEM, libc::EPERM, libc::EMFILE, libc::ENFILE] {
             let source = libbpf_rs::Error::from_raw_os_error(code);
+            assert_eq!(Error::Load { object: "some", source }.os_error(), Some(code));
+            let source =
+                libbpf_rs::ErrorExt::context(libbpf_rs::Error::from_raw_os_error(code), "on the way");
             assert_eq!(Error::Load { object: "some", source }.os_error(), Some(code));
         }
         let source = io::Error::from_raw_os_error(libc::EBUSY);

@@ -1,9 +1,8 @@
 //! Admission: a limit for concurrent clients, and which client must make room for a new one.
 
-use crate::{exchange::serve_within_limits, stream::Stream};
+use crate::{Refusal, exchange::serve_within_limits, stream::Stream};
 use axum::Router;
 use hyper::{Request, body::Incoming};
-use shunt_api::Failure;
 use std::{
     collections::BTreeMap,
     future::Future,
@@ -47,7 +46,7 @@ impl<W: Copy + Ord + Send + Sync + 'static> Admission<W> {
         user: W,
         stream: impl Stream,
         router: &Router,
-        refused: impl Fn(&Request<Incoming>) -> Option<Failure> + Send + Sync + 'static,
+        refused: impl Fn(&Request<Incoming>) -> Option<Refusal> + Send + Sync + 'static,
     ) {
         let has_request = Arc::new(AtomicBool::new(false));
         let client = serve_within_limits(stream, user, Arc::clone(&has_request), router.clone(), refused);

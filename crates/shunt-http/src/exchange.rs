@@ -1,10 +1,10 @@
 //! One exchange, a request and its answer, within limits of time and memory.
 
 use crate::{
-    refusal::refusal,
+    refusal::Refusal,
     stream::{SilentUntilRequest, Stream},
 };
-use axum::Router;
+use axum::{Router, response::IntoResponse};
 use hyper::{
     Request, StatusCode,
     body::Incoming,
@@ -57,7 +57,7 @@ pub(crate) async fn serve_within_limits<W: Copy + Send + Sync + 'static>(
     user: W,
     has_request: Arc<AtomicBool>,
     router: Router,
-    refused: impl Fn(&Request<Incoming>) -> Option<Failure>,
+    refused: impl Fn(&Request<Incoming>) -> Option<Refusal>,
 ) {
     let watched = Watched::default();
     let mut client = pin!(serve(stream, user, has_request, router, refused, watched.clone()));
@@ -72,7 +72,7 @@ async fn serve<W: Copy + Send + Sync + 'static>(
     user: W,
     has_request: Arc<AtomicBool>,
     router: Router,
-    refused: impl Fn(&Request<Incoming>) -> Option<Failure>,
+    refused: impl Fn(&Request<Incoming>) -> Option<Refusal>,
     watched: Watched,
 ) {
     let mut stream = SilentUntilRequest::new(stream, Arc::clone(&has_request));
@@ -81,12 +81,11 @@ async fn serve<W: Copy + Send + Sync + 'static>(
         has_request.store(true, Ordering::Relaxed);
         request.extensions_mut().insert(user);
         request.extensions_mut().insert(watched.clone());
-        let refused = refused(&request);
-        let answer = router.call(request);
+        let answer = refused(&request).map_or_else(|| Ok(router.call(request)), Err);
         async move {
-            match refused {
-                Some(failure) => Ok(refusal(failure)),
-                None => answer.await,
+            match answer {
+                Ok(answer) => answer.await,
+                Err(refusal) => Ok(refusal.into_response()),
             }
         }
     });

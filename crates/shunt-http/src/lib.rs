@@ -7,11 +7,13 @@
 mod admission;
 mod exchange;
 mod refusal;
+mod same_site;
 mod stream;
 mod token;
 
 pub use admission::Admission;
 pub use exchange::{HEADER_TIME, Watched};
 pub use refusal::{Refusal, bad, internal, unknown_method, unknown_path};
+pub use same_site::{Hosts, page_refusal};
 pub use stream::Stream;
 pub use token::Token;

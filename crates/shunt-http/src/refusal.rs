@@ -7,11 +7,6 @@ use axum::{
 };
 use shunt_api::{ErrorBody, Failure, FailureCode};
 
-/// The answer to a request that is refused.
-pub(crate) fn refusal(failure: Failure) -> Response {
-    Refusal::from(failure).into_response()
-}
-
 /// The error of a handler; it becomes an answer with an [`ErrorBody`].
 #[derive(Debug)]
 pub struct Refusal {

@@ -38,6 +38,8 @@ pub(crate) struct Started {
 const NAME: &str = "shuntd";
 /// The daemon begins each message for the operator with this; other lines are log lines.
 const PREFIX: &str = "shuntd: ";
+/// A log of this size is moved aside at the next start.
+const LOG_KEPT_BYTES: u64 = 1 << 20;
 const LOG_TAIL_BYTES: u64 = 64 * 1024;
 /// How often a process or a socket is polled.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -188,6 +190,10 @@ fn open_log(path: &Path) -> io::Result<File> {
     if !dir.is_dir() {
         fs::create_dir_all(&dir)?;
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
+    }
+    // The daemon stops writing at 16 MiB, so both files together are bounded.
+    if fs::metadata(path).is_ok_and(|log| log.len() >= LOG_KEPT_BYTES) {
+        fs::rename(path, path.with_extension("log.1"))?;
     }
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }

@@ -25,9 +25,10 @@ use shunt_api::{
     Connection, Explained, Failure, QosRemoval, QosStatus, QosTable, Selection, StaticRemoval, StaticTable,
     Status, TrackedTable, WatchEvent,
 };
-use shunt_http::Admission;
+use shunt_http::{Admission, Hosts, Refusal, page_refusal};
 use std::{
     fmt,
+    net::IpAddr,
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -140,7 +141,7 @@ pub fn start(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Result<Serv
     Ok(Server(thread))
 }
 
-/// Clients that may watch at a time.
+/// Clients that may watch at a time for the owner, and as many again for read-only clients.
 const WATCHERS_MAX: usize = 8;
 /// Answers as long as the flow table that may be made at a time for the owner, and as many again for read-only clients.
 const LISTS_MAX: usize = 2;
@@ -160,6 +161,7 @@ pub async fn serve(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Resul
     let page =
         listeners.page.map(|(page, access)| Ok::<_, io::Error>((TcpListener::from_std(page)?, access)));
     let (page, access) = page.transpose()?.unzip();
+    let hosts = listeners.hosts;
     let metrics_only = routes::metrics_router(calls.clone());
     let [all, page_only] =
         [routes::router, routes::page_router].map(|router| router(calls.clone(), listeners.reports.clone()));
@@ -169,16 +171,17 @@ pub async fn serve(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Resul
             () = calls.closed() => break,
             accepted = control.accept() => accepted.map(|(stream, _)| {
                 let client = Client::from_peer(&stream);
-                admission.serve(client, stream, &all, refusal_for(client));
+                admission.serve(client, stream, &all, refusal_for(client, hosts.clone()));
             }),
-            accepted = accept(metrics.as_ref()) => accepted.map(|stream| {
-                admission.serve(Client::Network, stream, &metrics_only, refusal_for(Client::Network));
+            accepted = accept(metrics.as_ref()) => accepted.map(|(stream, own)| {
+                let refused = refusal_for(Client::Network, hosts.on_tcp(own));
+                admission.serve(Client::Network, stream, &metrics_only, refused);
             }),
-            accepted = accept(page.as_ref()) => accepted.map(|stream| {
-                let access = access.clone();
+            accepted = accept(page.as_ref()) => accepted.map(|(stream, own)| {
+                let (access, refused) = (access.clone(), refusal_for(Client::Page, hosts.on_tcp(own)));
                 admission.serve(Client::Page, stream, &page_only, move |request| {
-                    let refused = Client::Page.refusal(request.method());
-                    refused.or_else(|| access.as_ref().and_then(|access| access.refusal(request)))
+                    let without_token = || access.as_ref().and_then(|access| access.refusal(request));
+                    refused(request).or_else(|| without_token().map(Refusal::from))
                 });
             }),
         };
@@ -194,13 +197,24 @@ pub async fn serve(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Resul
     Ok(())
 }
 
-fn refusal_for(client: Client) -> impl Fn(&Request<Incoming>) -> Option<Failure> {
-    move |request| client.refusal(request.method())
+/// Refuses what the client may not do, and whatever a web page of another site may have sent.
+fn refusal_for(client: Client, hosts: Hosts) -> impl Fn(&Request<Incoming>) -> Option<Refusal> {
+    move |request| {
+        hosts
+            .refusal(request)
+            .or_else(|| client.refusal(request.method()).map(Refusal::from))
+            .or_else(|| page_refusal(request))
+    }
 }
 
-async fn accept(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
+/// Accepts a client; returns the address of the server's end, too.
+async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, IpAddr)> {
     match listener {
-        Some(listener) => listener.accept().await.map(|(stream, _)| stream),
+        Some(listener) => {
+            let (stream, _) = listener.accept().await?;
+            let own = stream.local_addr()?.ip();
+            Ok((stream, own))
+        }
         None => std::future::pending().await,
     }
 }

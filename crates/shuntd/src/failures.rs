@@ -14,14 +14,20 @@ pub(crate) fn internal(error: impl std::fmt::Display) -> Failure {
 pub(crate) fn load_failure(error: &shunt_bpf::Error, max_flows: Option<u32>) -> Failure {
     let code = match error.os_error() {
         Some(nix::libc::EPERM) => FailureCode::NotRoot,
-        Some(nix::libc::ENOMEM) => FailureCode::Internal,
+        Some(nix::libc::ENOMEM | nix::libc::EMFILE | nix::libc::ENFILE) => FailureCode::Internal,
         _ => FailureCode::KernelTooOld,
     };
     let size = max_flows.map_or_else(String::new, |size| format!(" for max_flows = {size}"));
     let memory = format!("there is not enough memory{size}; lower max_flows");
     let hint = match code {
         FailureCode::NotRoot => "CAP_BPF and CAP_NET_ADMIN are needed",
-        FailureCode::Internal => &memory,
+        FailureCode::Internal => match error.os_error() {
+            Some(nix::libc::EMFILE) => "too few files may be open; raise the limit with: ulimit -n 1024",
+            Some(nix::libc::ENFILE) => {
+                "this machine has too many open files; raise the limit with: sysctl -w fs.file-max=1000000"
+            }
+            _ => &memory,
+        },
         // With the JIT on, the kernel does not fall back to the interpreter for programs that the JIT cannot compile.
         _ if cfg!(target_arch = "arm") => {
             "Linux 6.1 or later with CONFIG_BPF_SYSCALL is needed, and net.core.bpf_jit_enable=0: \
@@ -75,6 +81,16 @@ pub(crate) fn attach_failure(name: &str, error: &shunt_bpf::Error) -> Failure {
 mod tests {
     use super::*;
     use std::sync::Arc;
+
+    #[test]
+    fn a_limit_of_open_files_is_not_an_old_kernel() {
+        for (errno, hint) in [(nix::libc::EMFILE, "ulimit -n"), (nix::libc::ENFILE, "fs.file-max")] {
+            let failure =
+                load_failure(&shunt_bpf::Error::Memory(std::io::Error::from_raw_os_error(errno)), None);
+            assert_eq!(failure.code, FailureCode::Internal);
+            assert!(failure.message.contains(hint), "{failure:?}");
+        }
+    }
 
     #[test]
     fn a_port_reports_why_its_program_was_not_loaded() {

@@ -15,6 +15,7 @@ mod foreign_programs;
 mod generated_docs;
 mod iptables_poll;
 mod kernel_probes;
+mod log_writer;
 mod port_counters;
 mod preview;
 mod priority;
@@ -121,7 +122,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let config = arguments.config()?;
     tracing_subscriber::fmt()
         .with_env_filter(config.log.as_str())
-        .with_writer(std::io::stderr)
+        .with_writer(|| log_writer::LogWriter)
         .with_target(false)
         .with_ansi(false)
         .init();
@@ -168,7 +169,8 @@ pub fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("shuntd: {failure}");
+            // Unlike eprintln!, does not panic if standard error cannot be written.
+            let _ = writeln!(io::stderr(), "shuntd: {failure}");
             ExitCode::from(failure.code.exit_code())
         }
     }

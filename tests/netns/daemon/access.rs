@@ -27,6 +27,8 @@ fn ask_as(shuntd: &Shuntd, groups: &[&str], method: &str, path: &str) -> Option<
         "10",
         "-w",
         "\n%{http_code}",
+        "-H",
+        "Content-Type: application/json",
         "-X",
         method,
         "--unix-socket",

@@ -273,7 +273,7 @@ fn garbage_on_the_socket_disturbs_no_other_client() {
     let shuntd = daemon(&lab, Engine::Xdp);
     stage.teach(&shuntd, &packet);
     let long = [b"GET /v1/status?".to_vec(), vec![b'a'; 1 << 20], b" HTTP/1.1\r\n\r\n".to_vec()].concat();
-    let big = b"POST /v1/static HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n{".to_vec();
+    let big = b"POST /v1/static HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99999999999\r\n\r\n{".to_vec();
     for bytes in [b"\0\xff\x07 garbage \r\n\r\n".to_vec(), long, big, Vec::new(), vec![0; 100_000]] {
         let mut stream = UnixStream::connect(shuntd.socket()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();

@@ -25,8 +25,8 @@ fn resident_kibibytes(shuntd: &Shuntd) -> u64 {
 
 /// Requests and garbage that the clients send before they fall silent. None has an answer of more than some kilobytes.
 fn madness() -> Vec<Vec<u8>> {
-    let get = b"GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n".to_vec();
-    let post = b"POST /v1/static HTTP/1.1\r\nhost: x\r\ncontent-length: 4000000\r\n\r\n".to_vec();
+    let get = b"GET /v1/status HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec();
+    let post = b"POST /v1/static HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 4000000\r\n\r\n".to_vec();
     vec![
         Vec::new(),
         b"GET /v1/sta".to_vec(),
@@ -35,7 +35,7 @@ fn madness() -> Vec<Vec<u8>> {
         post,
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00".to_vec(),
         (0..20_000_u32).flat_map(|n| (n.wrapping_mul(0x9e37_79b9) >> 24).to_be_bytes()).collect(),
-        b"GET /v1/flows HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(),
+        b"GET /v1/flows HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec(),
     ]
 }
 

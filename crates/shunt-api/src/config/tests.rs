@@ -48,6 +48,7 @@ fn every_key_is_read() {
         page = "192.0.2.1:80"
         page_token_file = "/etc/shunt/token"
         page_reports = "/srv/reports"
+        hosts = ["router.lan"]
         log = "debug"
 
         [qos.wan0]
@@ -78,6 +79,7 @@ fn every_key_is_read() {
         page: Some(([192, 0, 2, 1], 80).into()),
         page_token_file: "/etc/shunt/token".to_owned(),
         page_reports: "/srv/reports".to_owned(),
+        hosts: vec!["router.lan".to_owned()],
         log: LogLevel::Debug,
         qos: [("wan0".to_owned(), PortQos { rate: BitRate(100_000_000), ..PortQos::default() })].into(),
     };

@@ -16,7 +16,9 @@ pub(super) fn request(path: &Path, method: &str, target: &str, body: &str) -> io
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let length = body.len();
-    let head = format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n");
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    );
     stream.write_all(&[head.as_bytes(), body.as_bytes()].concat())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{
     Method, Request, Response,
     body::{Bytes, Incoming},
-    header::HOST,
+    header::{CONTENT_TYPE, HOST},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use shunt_api::{ErrorBody, Failure, FailureCode, Instance};
@@ -90,8 +90,12 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> anyhow::Result<T> {
-        let request =
-            Request::builder().method(method).uri(path).header(HOST, "localhost").body(Full::new(body))?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, "localhost")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(body))?;
         let exchange = async {
             let stream = self.connect().await?;
             let peer = peer_pid(&stream);

@@ -264,6 +264,7 @@ pub(crate) fn status() -> Status {
         proved: 5502,
         retired: 5503,
         counts_lost: 12,
+        log_lines_lost: 0,
         reasons: counts(&[("miss", 1007), ("reprove", 1008), ("ttl", 2007)]),
         refusals: counts(&[("unconfirmed", 1009)]),
         drops: BTreeMap::new(),

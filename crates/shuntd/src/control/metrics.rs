@@ -190,7 +190,9 @@ impl Page {
         let help = "How often all learned flows were invalidated by a change, by cause.";
         self.counters(("shunt_epoch_moves_total", help), ["cause"], moves)?;
         let help = "Expired flows whose counts are missing from `shunt conntrack`.";
-        self.counters(("shunt_counts_lost_total", help), [], [([], status.counts_lost)])
+        self.counters(("shunt_counts_lost_total", help), [], [([], status.counts_lost)])?;
+        let help = "Lines of the log that could not be written.";
+        self.counters(("shunt_log_lines_lost_total", help), [], [([], status.log_lines_lost)])
     }
 
     fn process(&self, started_at: Duration) -> prometheus::Result<()> {

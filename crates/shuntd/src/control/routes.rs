@@ -41,7 +41,8 @@ struct AppState {
     owner_lists: Arc<Semaphore>,
     reader_lists: Arc<Semaphore>,
     bodies: Arc<Semaphore>,
-    watchers: Arc<Semaphore>,
+    owner_watchers: Arc<Semaphore>,
+    reader_watchers: Arc<Semaphore>,
     /// The directory of reports; empty for none.
     reports: Arc<PathBuf>,
 }
@@ -133,7 +134,8 @@ fn with_fallbacks(router: Router<AppState>, calls: mpsc::Sender<Call>, reports: 
         owner_lists: permits(LISTS_MAX),
         reader_lists: permits(LISTS_MAX),
         bodies: permits(BODIES_MAX),
-        watchers: permits(WATCHERS_MAX),
+        owner_watchers: permits(WATCHERS_MAX),
+        reader_watchers: permits(WATCHERS_MAX),
         reports: Arc::new(reports),
     };
     router.fallback(unknown_path).method_not_allowed_fallback(unknown_method).with_state(state)
@@ -185,11 +187,14 @@ async fn flows(
     Ok(streamed_list(listing, permit))
 }
 
+fn is_owner(client: Option<Extension<Client>>) -> bool {
+    client.is_some_and(|Extension(client)| client == Client::Owner)
+}
+
 impl AppState {
     /// Waits for a permit to make a long answer. Read-only clients have permits of their own and cannot take the owner's.
     async fn list_permit(&self, client: Option<Extension<Client>>) -> Result<OwnedSemaphorePermit, Refusal> {
-        let is_owner = client.is_some_and(|Extension(client)| client == Client::Owner);
-        let lists = if is_owner { &self.owner_lists } else { &self.reader_lists };
+        let lists = if is_owner(client) { &self.owner_lists } else { &self.reader_lists };
         match timeout(ANSWER_TIME, Arc::clone(lists).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
             _ => Err(internal(format!("{LISTS_MAX} other clients are reading long answers; try again"))),
@@ -246,10 +251,12 @@ async fn conntrack(State(state): Shared, client: Option<Extension<Client>>) -> R
 async fn watch(
     State(state): Shared,
     Extension(watched): Extension<Watched>,
+    client: Option<Extension<Client>>,
     query: Result<Query<Selection>, QueryRejection>,
 ) -> Result<Response, Refusal> {
     let Query(selection) = query.map_err(|why| bad(why.body_text()))?;
-    let permit = Arc::clone(&state.watchers).try_acquire_owned().map_err(|_| {
+    let watchers = if is_owner(client) { &state.owner_watchers } else { &state.reader_watchers };
+    let permit = Arc::clone(watchers).try_acquire_owned().map_err(|_| {
         internal(format!("{WATCHERS_MAX} other clients are watching; try again when one has ended"))
     })?;
     let events = call(&state, ANSWER_TIME, Call::Watch).await??;

@@ -15,6 +15,7 @@ use nix::{
     unistd::{Gid, Group, chown},
 };
 use shunt_api::{Config, Failure, FailureCode, Instance, RUNTIME_DIR_VARIABLE};
+use shunt_http::Hosts;
 use std::{
     env,
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
@@ -42,6 +43,8 @@ pub struct Listeners {
     pub(super) page: Option<(TcpListener, PageAccess)>,
     /// The directory of reports that the page offers; empty for none.
     pub(super) reports: PathBuf,
+    /// The names by which clients may call the daemon.
+    pub(super) hosts: Hosts,
 }
 
 /// Opens the configured sockets: all of them or, after an error, none.
@@ -52,7 +55,13 @@ pub fn bind(instance: &Instance, config: &Config) -> Result<Listeners, Failure> 
     let readers = group(&config.read_group)?;
     let control = bind_control(instance, readers)?;
     bind_tcp(config)
-        .map(|(metrics, page)| Listeners { control, metrics, page, reports: (&config.page_reports).into() })
+        .map(|(metrics, page)| Listeners {
+            control,
+            metrics,
+            page,
+            reports: (&config.page_reports).into(),
+            hosts: Hosts::new(config.hosts.iter().cloned()),
+        })
         .inspect_err(|_| unbind(instance))
 }
 

@@ -2,13 +2,15 @@
 //!
 //! A client names a report, and gets it only if the list has that name, so no name leads out of the directory.
 
-use nix::fcntl::OFlag;
+use nix::{
+    fcntl::{OFlag, openat},
+    sys::stat::Mode,
+};
 use shunt_api::{Failure, FailureCode, StoredReport};
 use std::{
-    fs::{self, DirEntry, OpenOptions},
+    fs::{self, DirEntry, File},
     io::{self, Read},
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
+    path::Path,
     time::UNIX_EPOCH,
 };
 
@@ -39,15 +41,28 @@ pub(super) fn list(directory: &Path) -> Result<Vec<StoredReport>, Failure> {
 
 fn report(entry: &DirEntry) -> Option<StoredReport> {
     let name = entry.file_name().into_string().ok()?;
-    let file = fs::symlink_metadata(page_of(&entry.path())).ok().filter(fs::Metadata::is_file)?;
+    // Of the entry itself, not of what a link names.
+    let is_campaign = entry.file_type().ok()?.is_dir();
+    let path = if is_campaign { entry.path().join(OF_CAMPAIGN) } else { entry.path() };
+    let file = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
     let written = file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
-    let is_page = name.ends_with(".html") || entry.file_type().ok()?.is_dir();
+    let is_page = name.ends_with(".html") || is_campaign;
     let shown = is_page && !name.starts_with('.');
     shown.then_some(StoredReport { name, bytes: file.len(), written_s: written.as_secs() })
 }
 
-fn page_of(path: &Path) -> PathBuf {
-    if path.is_dir() { path.join(OF_CAMPAIGN) } else { path.to_owned() }
+/// Opens a report. No step below the directory follows a link, even if an entry becomes a link now, and no step waits for a FIFO.
+fn open(directory: &Path, name: &str) -> io::Result<File> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    let top = File::open(directory)?;
+    let mut file = File::from(openat(&top, name, flags, Mode::empty())?);
+    if file.metadata()?.is_dir() {
+        file = File::from(openat(&file, OF_CAMPAIGN, flags, Mode::empty())?);
+    }
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("not a regular file")),
+    }
 }
 
 /// The page of a report; none if the list has no such name.
@@ -58,10 +73,9 @@ pub(super) fn read(directory: &Path, name: &str) -> Result<Option<Vec<u8>>, Fail
     if !list(directory)?.iter().any(|report| report.name == name) {
         return Ok(None);
     }
-    let path = page_of(&directory.join(name));
+    let path = directory.join(name);
     let mut page = Vec::new();
-    let opened = OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(&path);
-    opened
+    open(directory, name)
         .and_then(|file| file.take(BYTES_MAX + 1).read_to_end(&mut page))
         .map_err(|error| unreadable(&path, &error))?;
     if page.len() as u64 > BYTES_MAX {
@@ -78,7 +92,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{fs::File, os::unix::fs::symlink, time::Duration};
+    use std::{os::unix::fs::symlink, time::Duration};
     use tempfile::TempDir;
 
     #[test]
@@ -99,6 +113,12 @@ mod tests {
             fs::write(at(name), text).unwrap();
         }
         symlink(at("secret.html"), at("reports/link.html")).unwrap();
+        fs::create_dir(at("elsewhere")).unwrap();
+        fs::write(at("elsewhere/report.html"), "secret").unwrap();
+        symlink(at("elsewhere"), at("reports/linked")).unwrap();
+        symlink(at("elsewhere"), at("reports/linked.html")).unwrap();
+        fs::create_dir(at("reports/campaign-with-link")).unwrap();
+        symlink(at("secret.html"), at("reports/campaign-with-link/report.html")).unwrap();
         fs::rename(at("campaign"), at("reports/campaign")).unwrap();
         fs::rename(at("empty"), at("reports/empty")).unwrap();
         let age = |name: &str, seconds| {
@@ -116,10 +136,24 @@ mod tests {
         let read = |name: &str| read(&at("reports"), name).unwrap();
         assert_eq!(read("campaign").as_deref(), Some(&b"campaign"[..]));
         assert_eq!(read("old.html").as_deref(), Some(&b"old"[..]));
-        for name in
-            ["../secret.html", "link.html", ".hidden.html", "results.json", "empty", "", ".", "/etc/passwd"]
-        {
+        for name in [
+            "linked",
+            "linked.html",
+            "campaign-with-link",
+            "../secret.html",
+            "link.html",
+            ".hidden.html",
+            "results.json",
+            "empty",
+            "",
+            ".",
+            "/etc/passwd",
+        ] {
             assert_eq!(read(name), None, "{name}");
+        }
+        // An entry that became a link after it was listed.
+        for name in ["linked", "linked.html", "campaign-with-link", "link.html"] {
+            assert!(open(&at("reports"), name).is_err(), "{name}");
         }
     }
 

@@ -87,6 +87,7 @@ fn listeners(path: &Path) -> Listeners {
         metrics: None,
         page: None,
         reports: path.with_file_name("reports"),
+        hosts: Hosts::default(),
     }
 }
 
@@ -122,8 +123,10 @@ impl Served {
     }
 
     async fn request(&self, method: &str, path: &str, body: &str) -> (u16, serde_json::Value) {
-        let text =
-            format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let text = format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
         parts(&self.exchange(text.as_bytes()).await)
     }
 
@@ -279,7 +282,7 @@ async fn endless_headers_are_refused() {
 #[tokio::test]
 async fn a_body_that_is_too_long_is_refused() {
     let served = Served::start();
-    let head = "POST /v1/static HTTP/1.1\r\nhost: x\r\n";
+    let head = "POST /v1/static HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
     let announced = format!("{head}content-length: 99999999\r\n\r\n");
     bad_request_message(&parts(&served.exchange(announced.as_bytes()).await), 413);
     let chunk = format!("100000\r\n{}\r\n", "[".repeat(0x10_0000));
@@ -293,7 +296,7 @@ async fn a_body_that_is_too_long_is_refused() {
 #[tokio::test]
 async fn an_incomplete_body_times_out_with_an_answer_in_json() {
     let served = Served::start();
-    let half = "POST /v1/static HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{\"flow\":";
+    let half = "POST /v1/static HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"flow\":";
     bad_request_message(&parts(&served.exchange(half.as_bytes()).await), 408);
     served.assert_alive().await;
 }
@@ -393,6 +396,7 @@ async fn curl_can_use_the_socket() {
         return;
     }
     let served = Served::start();
+    const JSON: &str = "Content-Type: application/json";
     let path = served.path.clone();
     let curl = move |args: &[&str]| {
         let mut curl = Command::new("curl");
@@ -401,8 +405,11 @@ async fn curl_can_use_the_socket() {
     };
     let requests = tokio::task::spawn_blocking(move || {
         assert_eq!(curl(&["http://localhost/v1/status"])["version"], "1.2.3");
-        assert_eq!(curl(&["-X", "POST", "http://localhost/v1/flush"])["count"], 3);
-        assert_eq!(curl(&["-d", &flows(4), "http://localhost/v1/static"])["count"], 4);
+        assert_eq!(curl(&["-H", JSON, "-X", "POST", "http://localhost/v1/flush"])["count"], 3);
+        assert_eq!(curl(&["-H", JSON, "-d", &flows(4), "http://localhost/v1/static"])["count"], 4);
+        // What a page can send: the message says what to add.
+        let refused = curl(&["-d", &flows(4), "http://localhost/v1/static"]);
+        assert!(refused["error"]["message"].as_str().unwrap().contains(JSON), "{refused}");
         assert_eq!(curl(&["http://localhost/nowhere"])["error"]["code"], "bad-request");
     });
     requests.await.unwrap();
@@ -440,10 +447,10 @@ async fn mutated_requests_are_answered_or_refused_and_never_stop_the_server() {
         (state >> 33) as usize % below
     };
     let good = [
-        "GET /v1/flows?rate_over_ms=0 HTTP/1.1\r\nhost: x\r\n\r\n".to_owned(),
-        "GET /v1/status HTTP/1.0\r\nhost: x\r\naccept: */*\r\n\r\n".to_owned(),
-        format!("POST /v1/static HTTP/1.1\r\ncontent-length: {}\r\n\r\n{}", flows(2).len(), flows(2)),
-        "DELETE /v1/static HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nd\r\n{\"all\": true}\r\n0\r\n\r\n"
+        "GET /v1/flows?rate_over_ms=0 HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned(),
+        "GET /v1/status HTTP/1.0\r\nhost: localhost\r\naccept: */*\r\n\r\n".to_owned(),
+        format!("POST /v1/static HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{}", flows(2).len(), flows(2)),
+        "DELETE /v1/static HTTP/1.1\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nd\r\n{\"all\": true}\r\n0\r\n\r\n"
             .to_owned(),
     ];
     let (mut answered, mut refused) = (0, 0);
@@ -526,9 +533,13 @@ async fn the_address_of_the_page_serves_what_the_page_reads() {
         ["/", "/v1/status", "/v1/flows?rate_over_ms=0", "/v1/why", "/v1/reports", "/v1/reports/a.html"]
     {
         assert_eq!(code(&format!("GET {path}"), right).await, "200", "{path}");
-        assert_eq!(code(&format!("GET {path}"), "").await, "401", "{path}");
+        let expected = if path == "/" { "200" } else { "401" };
+        assert_eq!(code(&format!("GET {path}"), "").await, expected, "{path}");
     }
     assert_eq!(code("GET /?token=0123456789abcdef", "").await, "200");
+    assert_eq!(code("GET /?token=0123456789abcdeg", "").await, "401");
+    let foreign = format!("{right}origin: http://evil.example\r\n");
+    assert_eq!(code("GET /v1/status", &foreign).await, "403");
     assert_eq!(code("GET /v1/reports/b.html", right).await, "404");
     for path in ["/v1/watch", "/v1/conntrack", "/v1/static", "/metrics"] {
         assert_eq!(code(&format!("GET {path}"), right).await, "404", "{path}");

@@ -3,7 +3,7 @@
 use super::Daemon;
 use crate::{
     kernel_probes::{self, tx_drops_probe},
-    reasons,
+    log_writer, reasons,
 };
 use shunt_api::{
     API, Attach, ByteTotals, EngineChoice, FlowCounts, PacketTotals, PortPackets, PortStatus, Probe, Status,
@@ -74,6 +74,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
         proved: total.proved,
         retired: total.retired,
         counts_lost: daemon.plane.usage().unwrap_or_default().expired_lost,
+        log_lines_lost: log_writer::lost_lines(),
         reasons: counts_by_name(&total, |n| n < FIRST_REFUSAL),
         refusals: counts_by_name(&total, is_refusal),
         drops: counts_by_name(&total, |n| n >= FIRST_DROP),

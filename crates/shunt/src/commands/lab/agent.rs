@@ -16,7 +16,7 @@ use axum::{
 use clap::Args;
 use serde::Deserialize;
 use shunt_api::{Failure, FailureCode};
-use shunt_http::{Admission, Refusal, Token, bad, internal, unknown_method, unknown_path};
+use shunt_http::{Admission, Refusal, Token, bad, internal, page_refusal, unknown_method, unknown_path};
 use shunt_lab::{
     Conditions,
     dut::{About, Counters, Loaded, Mark},
@@ -171,7 +171,9 @@ async fn serve(listener: TcpListener, router: Router, token: Token) {
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let token = token.clone();
-                admission.serve(peer.ip(), stream, &router, move |request| token.refusal(request));
+                admission.serve(peer.ip(), stream, &router, move |request| {
+                    page_refusal(request).or_else(|| token.refusal(request).map(Refusal::from))
+                });
             }
             // Out of file descriptors or memory: pause, to avoid a busy loop.
             Err(_) => sleep(Duration::from_millis(100)).await,
