@@ -179,29 +179,52 @@ static __always_inline int shunt_is_copy(struct __sk_buff *skb, const struct shu
 	return !differ;
 }
 
+/* Copies the candidate that a cookie names. Returns its state for shunt_leave_candidate(), or 0 if the slot has another one. */
+static __always_inline __u64 shunt_copy_candidate(const struct shunt_candidate *c, __u32 cookie,
+						  struct shunt_candidate *copy)
+{
+	__u64 state = *(volatile __u64 *)&c->state & ~(__u64)SHUNT_CANDIDATE_LEFT;
+
+	if ((state & (SHUNT_CANDIDATE_WRITES - 1)) != cookie)
+		return 0;
+	*copy = *c;
+	return state;
+}
+
 /*
- * Copies the candidate that a packet's cookie names. Returns SHUNT_OK for the packet itself the first time that it leaves;
+ * Notes that the packet of a copied candidate leaves. Returns SHUNT_OK the first time, SHUNT_LEFT_TWICE afterwards, and
+ * SHUNT_NOT_WATCHED if the candidate was overwritten meanwhile, so that the copy is invalid.
+ */
+static __always_inline enum shunt_reason shunt_leave_candidate(struct shunt_candidate *c, __u64 state)
+{
+	/* A full barrier: the copy is complete before the state is checked. */
+	__u64 have = __sync_val_compare_and_swap(&c->state, state, state | SHUNT_CANDIDATE_LEFT);
+
+	if (have == state)
+		return SHUNT_OK;
+	return have == (state | SHUNT_CANDIDATE_LEFT) ? SHUNT_LEFT_TWICE : SHUNT_NOT_WATCHED;
+}
+
+/*
+ * Takes the candidate that a packet's cookie names. Returns SHUNT_OK for the packet itself the first time that it leaves;
  * SHUNT_LEFT_TWICE afterwards, and for its copies; SHUNT_NOT_PROVED for a segment of it; SHUNT_NOT_WATCHED if the slot has
  * the candidate of another packet by now, and the copy is invalid then.
  */
 static __always_inline enum shunt_reason shunt_take_candidate(struct __sk_buff *skb, struct shunt_candidate *c,
 							      struct shunt_candidate *copy, struct shunt_headers *seen)
 {
-	__u64 state = *(volatile __u64 *)&c->state & ~(__u64)SHUNT_CANDIDATE_LEFT, have;
+	__u64 state = shunt_copy_candidate(c, skb->tc_index, copy);
+	enum shunt_reason left;
 	int same;
 
-	if ((state & (SHUNT_CANDIDATE_WRITES - 1)) != skb->tc_index)
+	if (!state)
 		return SHUNT_NOT_WATCHED;
-	*copy = *c;
 	same = shunt_is_candidate(skb, copy);
 	if (!same && !shunt_is_copy(skb, copy, seen))
 		return SHUNT_NOT_WATCHED;
-	/* A full barrier: the copy is complete before the state is checked. */
-	have = __sync_val_compare_and_swap(&c->state, state, state | SHUNT_CANDIDATE_LEFT);
-	if (have != state && have != (state | SHUNT_CANDIDATE_LEFT))
-		return SHUNT_NOT_WATCHED;
-	if (same)
-		return have == state ? SHUNT_OK : SHUNT_LEFT_TWICE;
+	left = shunt_leave_candidate(c, state);
+	if (same || left == SHUNT_NOT_WATCHED)
+		return left;
 	return copy->aggregate && !skb->gso_size ? SHUNT_NOT_PROVED : SHUNT_LEFT_TWICE;
 }
 

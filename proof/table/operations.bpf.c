@@ -158,20 +158,27 @@ int change_route(struct arguments *args)
 /* A candidate whose bytes are all the same, but for its state. */
 static __always_inline __u64 candidate_word(__u64 number, __u32 word)
 {
-	return number * 0x0101010101010101ULL & (word == OFFSET_OF_STATE / 8 ? ~0ULL << 32 : ~0ULL);
+	return word == OFFSET_OF_STATE / 8 ? 0 : number * 0x0101010101010101ULL;
 }
 
-/* Takes the candidate of a cookie as egress does. Returns in `out` whether each byte is that of the packet with this number. */
+/*
+ * Takes the candidate of a cookie as egress does, for the packet with this number. Returns in `out` whether each byte is that
+ * packet's.
+ */
 static __always_inline void take(struct arguments *args, __u16 cookie, __u64 number)
 {
 	__u32 index = cookie % SHUNT_CANDIDATES, zero = 0;
 	struct shunt_candidate *c = bpf_map_lookup_elem(&shunt_candidates, &index);
 	struct operation *scratch = bpf_map_lookup_elem(&proof_scratch, &zero);
-	__u64 *words;
+	__u64 *words, state;
 
 	if (!c || !scratch)
 		return;
-	args->result = shunt_take_candidate(c, cookie, &scratch->candidate);
+	args->result = SHUNT_NOT_WATCHED;
+	state = shunt_copy_candidate(c, cookie, &scratch->candidate);
+	if (!state || scratch->candidate.packet != number * 0x0101010101010101ULL)
+		return;
+	args->result = shunt_leave_candidate(c, state);
 	scratch->candidate.state = 0;
 	words = (__u64 *)&scratch->candidate;
 	args->out[0] = 1;
@@ -185,21 +192,18 @@ static __always_inline __u16 keep(__u64 number)
 {
 	__u32 index = 0;
 	struct shunt_candidate *c = bpf_map_lookup_elem(&shunt_candidates, &index);
-	__u16 cookie;
+	__u64 state;
 
 	if (!c)
 		return 0;
-	cookie = shunt_claim_candidate(c, index);
-	if (!cookie)
+	state = shunt_claim_candidate(c, index);
+	if (!state)
 		return 0;
-	for (__u32 word = 0; word < sizeof(*c) / 8; word++) {
-		if (word == OFFSET_OF_STATE / 8)
-			((__u32 *)c)[OFFSET_OF_STATE / 4 + 1] = candidate_word(number, word) >> 32;
-		else
+	for (__u32 word = 0; word < sizeof(*c) / 8; word++)
+		if (word != OFFSET_OF_STATE / 8)
 			((__u64 *)c)[word] = candidate_word(number, word);
-	}
-	shunt_publish_candidate(c, cookie, 0);
-	return cookie;
+	shunt_publish_candidate(c, state, 0);
+	return state;
 }
 
 SEC("syscall")
