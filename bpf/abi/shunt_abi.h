@@ -117,6 +117,7 @@ _Static_assert((int)SHUNT_POLICED < (int)SHUNT_REASONS_MAX, "reasons fit the cou
 enum shunt_flow_state {
 	SHUNT_FLOW_PENDING = 1, /* proved; the packet may still leave a second time */
 	SHUNT_FLOW_ACTIVE = 2,
+	SHUNT_FLOW_INSERTED = 3, /* proved; its connection may have been deleted meanwhile */
 };
 
 /* The epoch of a retired action. The current epoch is never 0. */

@@ -6,10 +6,12 @@
 #include "core/tcp.h"
 #include "include/watch.h"
 
+enum { SHUNT_NO_ENTRY = -1 };
+
 /* Too large for the stack. */
 struct scratch {
 	__u32 busy; /* with PREEMPT_RT, another program may preempt this one on the same CPU */
-	__u32 _pad;
+	__u32 entry; /* that was inserted or renewed, or SHUNT_NO_ENTRY */
 	struct shunt_candidate candidate; /* a copy, made when the packet reached egress */
 	struct shunt_headers expected; /* the candidate's headers after the derived action */
 	struct shunt_headers seen; /* the headers at egress */

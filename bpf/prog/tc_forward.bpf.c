@@ -165,7 +165,7 @@ static __always_inline enum shunt_reason decide(const struct shunt_packet *p, __
 	if (why == SHUNT_REPROVE)
 		f->reprove_at_ticks = jiffies + shunt_control.reprove_ticks;
 	/* The packet that taught this flow has left Linux once: egress would have retired the flow otherwise. */
-	if (why == SHUNT_PENDING) {
+	if (why == SHUNT_PENDING && f->state == SHUNT_FLOW_PENDING) {
 		f->state = SHUNT_FLOW_ACTIVE;
 		shunt_trace(SHUNT_TRACE_ACTIVATE, SHUNT_OK, family, key);
 		why = SHUNT_OK;

@@ -47,7 +47,7 @@ static __always_inline enum shunt_reason renew(const struct egress *s, struct sh
 	have->in_ttl = f->in_ttl;
 	/* After a change, the packet may leave twice: wait again until it was seen to leave once. */
 	if (epoch != s->c->epoch)
-		have->state = SHUNT_FLOW_PENDING;
+		have->state = f->state;
 	have->seen_ticks = s->now;
 	if (__sync_val_compare_and_swap(&have->epoch, epoch, s->c->epoch) != epoch) {
 		/* Another CPU retired the flow. reprove_at_ticks, stored above, shares memory with retired_ticks. */
@@ -180,19 +180,22 @@ static __noinline int has_duplicate(__u32 family, const union shunt_key *key, __
 
 /* Inserts a proved action as a new entry. */
 static __always_inline enum shunt_reason insert(const struct egress *s, __u32 family, const union shunt_key *key,
-						__u64 hash, __u32 *entry)
+						__u64 hash)
 {
-	if (shunt_insert(family, key, hash, &s->scratch->flow, s->scratch->to, s->now, entry))
+	__u32 entry;
+
+	if (shunt_insert(family, key, hash, &s->scratch->flow, s->scratch->to, s->now, &entry))
 		return SHUNT_TABLE_FULL;
 	/*
 	 * Another CPU may have learned the flow at the same time. A look-up may stop at either entry, since a slot
 	 * before the other one may have become free. The CPU that published last sees both entries and removes its
 	 * own.
 	 */
-	if (has_duplicate(family, key, hash, *entry)) {
-		shunt_unpublish(family, *entry, s->now);
+	if (has_duplicate(family, key, hash, entry)) {
+		shunt_unpublish(family, entry, s->now);
 		return SHUNT_RETIRING;
 	}
+	s->scratch->entry = entry;
 	return SHUNT_OK;
 }
 
@@ -204,7 +207,6 @@ static __always_inline enum shunt_reason relearn(const struct egress *s, __u32 f
 	struct shunt_cold *cold = shunt_cold_at(family, entry);
 	enum shunt_reason why;
 	__u64 pkts = 0;
-	__u32 fresh = 0;
 
 	if (cold && have->retired_why != SHUNT_CONNTRACK_GONE) {
 		pkts = have->pkts + cold->remote_pkts;
@@ -216,8 +218,8 @@ static __always_inline enum shunt_reason relearn(const struct egress *s, __u32 f
 	 */
 	if (!shunt_unpublish(family, entry, s->now))
 		return SHUNT_RETIRING;
-	why = insert(s, family, key, hash, &fresh);
-	cold = shunt_cold_at(family, fresh);
+	why = insert(s, family, key, hash);
+	cold = shunt_cold_at(family, s->scratch->entry);
 	if (why == SHUNT_OK && cold)
 		__sync_fetch_and_add(&cold->remote_pkts, pkts);
 	return why;
@@ -237,7 +239,7 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 	    stations_are_unstable(s->c->headers.l2 + ETH_ALEN, s->scratch->seen.l2))
 		return SHUNT_UNSTABLE;
 	f->epoch = s->c->epoch;
-	f->state = SHUNT_FLOW_PENDING;
+	f->state = f->flags & SHUNT_FLOW_UNTRACKED ? SHUNT_FLOW_PENDING : SHUNT_FLOW_INSERTED;
 	f->home_cpu = s->c->in_flags & SHUNT_PORT_EXTERNAL && f->flags & SHUNT_FLOW_XDP ? SHUNT_ENGINE_CPU :
 											  bpf_get_smp_processor_id();
 	f->seen_ticks = s->now;
@@ -256,7 +258,7 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 	if (!have) {
 		if (!shunt_has_share(family, key, f, s->scratch->to, shunt_free_entries(family)))
 			return shunt_free_entries(family) ? SHUNT_SOURCE_SHARE : SHUNT_TABLE_FULL;
-		why = insert(s, family, key, hash, &entry);
+		why = insert(s, family, key, hash);
 		if (why != SHUNT_OK)
 			return why;
 	} else if (have->flags & SHUNT_FLOW_STATIC) {
@@ -268,6 +270,7 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 		if (why != SHUNT_OK)
 			return why;
 	} else if (shunt_same_action(family, have, shunt_new_addrs(have), f, s->scratch->to)) {
+		s->scratch->entry = entry;
 		return renew(s, have, epoch);
 	} else {
 		shunt_retire(have, s->now, SHUNT_NOT_PROVED);
@@ -359,6 +362,19 @@ static __always_inline enum shunt_reason prove(const struct egress *s, __u32 fam
 	return family == 4 ? shunt_install4(s->skb, s->now) : shunt_install6(s->skb, s->now);
 }
 
+/* Lets packets use the flow that install() inserted or renewed, if any: its connection exists. */
+static __always_inline void release(const struct egress *s, __u32 family)
+{
+	__u64 *words = shunt_words_at(family, s->scratch->entry);
+	struct shunt_flow *f;
+
+	if (!words)
+		return;
+	f = shunt_flow_at(family, words);
+	if (f->state == SHUNT_FLOW_INSERTED)
+		f->state = SHUNT_FLOW_PENDING;
+}
+
 static __always_inline enum shunt_reason learn(const struct egress *s, __u32 family, struct shunt_packet *p, void *eth)
 {
 	struct shunt_flow *f = &s->scratch->flow;
@@ -385,6 +401,7 @@ static __always_inline enum shunt_reason learn(const struct egress *s, __u32 fam
 	if (shunt_save_headers(s->skb, p, eth, &s->scratch->seen))
 		return SHUNT_ODD_EGRESS;
 	__builtin_memset(f, 0, sizeof(*f));
+	s->scratch->entry = SHUNT_NO_ENTRY;
 	why = shunt_derive(s->c, &s->scratch->seen, p, f, s->scratch->to);
 	if (why != SHUNT_OK)
 		return why;
@@ -411,9 +428,12 @@ static __always_inline enum shunt_reason learn(const struct egress *s, __u32 fam
 	if (tracked) {
 		/*
 		 * A CPU that deletes a connection first marks it dying and then retires its flows (ct_gone). If the
-		 * flow was inserted too late for that, retire it here. The insertion was a full barrier.
+		 * flow was inserted too late for that, retire it here; no packet has used it. The insertion was a full
+		 * barrier.
 		 */
-		if (why == SHUNT_OK && ct->status & SHUNT_IPS_DYING)
+		if (!(ct->status & SHUNT_IPS_DYING))
+			release(s, family);
+		else if (why == SHUNT_OK)
 			why = SHUNT_DYING;
 		bpf_ct_release(ct);
 	}

@@ -33,6 +33,7 @@ pub enum Mutation {
     NoSecondMove,
     LearnWhileUnknown,
     NoDyingRecheck,
+    PendingAtOnce,
     DumpMovesNothing,
     OverrunIgnored,
     WrapToRetired,
@@ -123,10 +124,17 @@ struct Candidate {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum FlowState {
+    Inserted,
+    Pending,
+    Active,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Flow {
     way: u8,
     stamp: u8,
-    active: bool,
+    state: FlowState,
     age: u8,
 }
 
@@ -242,9 +250,7 @@ impl State {
 
     /// Whether a fast packet of this flow would get what Linux does now.
     fn as_linux(&self, key: Key, flow: &Flow) -> bool {
-        // Egress may be between the insertion and its second look at the connection; see proof/README.md.
-        let looking = |p: &Packet| matches!(p.stage, Stage::Installed(c) if c.key == key);
-        let dead = key.0 == 0 && self.dead && !self.skbs.iter().flatten().any(looking);
+        let dead = key.0 == 0 && self.dead;
         !self.drops(key) && !self.queued && !dead && flow.way == self.way[key.0 as usize]
     }
 
@@ -267,15 +273,18 @@ impl Bounds {
             && flow.stamp == stamp
             && fresh
             && flow.age == 0
+            && flow.state != FlowState::Inserted
         {
             if s.was_silent > EXPIRED {
                 return Some(Err("S3: a packet is fast although the daemon is silent"));
             }
-            if !flow.active && s.skbs.iter().flatten().any(|p| p.was_duplicated && p.was_key == key) {
+            if flow.state != FlowState::Active
+                && s.skbs.iter().flatten().any(|p| p.was_duplicated && p.was_key == key)
+            {
                 // Not yet: the CPU that received the first packet is still sending its copies.
                 return None;
             }
-            flow.active = true;
+            flow.state = FlowState::Active;
             *s.flow(key) = Some(flow);
             if s.is_settled() && !s.as_linux(key, &flow) {
                 return Some(Err("S1: a packet is handled the old way after the change"));
@@ -364,8 +373,8 @@ impl Bounds {
         s.skbs[at] = Some(Packet { stage: Stage::Installed(c), ..p });
         if let Some(have) = have.filter(|have| have.stamp != RETIRED) {
             if have.way == p.way {
-                let active = have.active && have.stamp == c.stamp;
-                *s.flow(c.key) = Some(Flow { stamp: c.stamp, active, age: 0, ..have });
+                let state = if have.stamp == c.stamp { have.state } else { self.inserted() };
+                *s.flow(c.key) = Some(Flow { stamp: c.stamp, state, age: 0, ..have });
             } else {
                 s.retire(c.key);
             }
@@ -377,12 +386,22 @@ impl Bounds {
         if c.key != p.was_key || c.aggregate != p.aggregate {
             return Err("S2: an action is installed that its packet did not prove");
         }
-        let active = self.has(Mutation::ActiveAtOnce);
-        if active && s.skbs.iter().flatten().any(|q| q.was_duplicated && q.was_key == c.key) {
+        let state = self.inserted();
+        if state == FlowState::Active
+            && s.skbs.iter().flatten().any(|q| q.was_duplicated && q.was_key == c.key)
+        {
             return Err("S2: an action is active while a copy of its packet is still to leave");
         }
-        *s.flow(c.key) = Some(Flow { way: p.way, stamp: c.stamp, active, age: 0 });
+        *s.flow(c.key) = Some(Flow { way: p.way, stamp: c.stamp, state, age: 0 });
         Ok(s)
+    }
+
+    fn inserted(&self) -> FlowState {
+        match self.mutation {
+            Some(Mutation::ActiveAtOnce) => FlowState::Active,
+            Some(Mutation::PendingAtOnce) => FlowState::Pending,
+            _ => FlowState::Inserted,
+        }
     }
 
     fn packet_steps(&self, old: &State, at: usize, p: Packet, out: &mut Successors<Step, State>) {
@@ -410,6 +429,10 @@ impl Bounds {
                 let mut s = with(None);
                 if c.key.0 == 0 && s.dead && !self.has(Mutation::NoDyingRecheck) {
                     s.retire(c.key);
+                } else if let Some(flow) = s.flow(c.key)
+                    && flow.state == FlowState::Inserted
+                {
+                    flow.state = FlowState::Pending;
                 }
                 out.push((Step::EgressLooksForDying(n), Ok(s)));
             }
@@ -697,7 +720,9 @@ impl Model for Bounds {
     fn is_goal(&self, state: &State) -> bool {
         let key = self.arrivals[0];
         let flow = state.flows[key.0 as usize][key.1 as usize];
-        let fast = flow.is_some_and(|f| f.active && f.age == 0 && f.stamp == state.stamp(key.0, self));
+        let fast = flow.is_some_and(|f| {
+            f.state == FlowState::Active && f.age == 0 && f.stamp == state.stamp(key.0, self)
+        });
         fast || state.drops(key) || state.queued || key.0 == 0 && state.dead
     }
 }

@@ -56,8 +56,7 @@ int set_up(struct arguments *args)
 }
 
 /* Inserts a proved action into the table, as egress does. */
-SEC("syscall")
-int learn_flow(struct arguments *args)
+static __always_inline int learn_as(struct arguments *args, __u8 flags)
 {
 	__u64 byte = args->key << 4 | args->action, all = byte * 0x0101010101010101ULL;
 	struct egress s = { .now = shunt_now() };
@@ -84,7 +83,7 @@ int learn_flow(struct arguments *args)
 	__builtin_memcpy(c->headers.l4, &key.v4.sport_be, 4);
 	f = &s.scratch->flow;
 	__builtin_memset(f, 0, sizeof(*f));
-	f->flags = SHUNT_FLOW_NAT;
+	f->flags = SHUNT_FLOW_NAT | flags;
 	f->max_l3_bytes = 1500;
 	f->in_ttl = TTL;
 	f->reprove_at_ticks = s.now + shunt_control.reprove_ticks;
@@ -96,8 +95,22 @@ int learn_flow(struct arguments *args)
 	f->priority = all;
 	for (int i = 0; i < 8; i++)
 		s.scratch->to[i] = byte;
+	s.scratch->entry = SHUNT_NO_ENTRY;
 	args->result = install(&s, 4);
+	release(&s, 4);
 	return 0;
+}
+
+SEC("syscall")
+int learn_flow(struct arguments *args)
+{
+	return learn_as(args, 0);
+}
+
+SEC("syscall")
+int learn_untracked_flow(struct arguments *args)
+{
+	return learn_as(args, SHUNT_FLOW_UNTRACKED);
 }
 
 /* Forwards a packet of a flow, as ingress does. Returns the rewritten packet in `out`. */
@@ -121,7 +134,7 @@ int use_flow(struct arguments *args)
 	scratch->packet.ttl = TTL;
 	scratch->packet.wire_bytes = 1000;
 	args->result = shunt_decide(f, &scratch->packet, scratch->frame, &shunt_control, now, 0);
-	if (args->result == SHUNT_PENDING) {
+	if (args->result == SHUNT_PENDING && f->state == SHUNT_FLOW_PENDING) {
 		f->state = SHUNT_FLOW_ACTIVE;
 		args->result = SHUNT_OK;
 	}

@@ -121,6 +121,7 @@ fn faults_of_the_protocol_are_found() {
         (NoSecondMove, routes(), "S1"),
         (LearnWhileUnknown, rules(), "S1"),
         (NoDyingRecheck, deletions(), "S1"),
+        (PendingAtOnce, deletions(), "S1"),
         (DumpMovesNothing, neighbours(), "S1"),
         (OverrunIgnored, neighbours(), "S1"),
         (WrapToRetired, deletions(), "S1"),

@@ -18,6 +18,8 @@ pub const TAG_VID: u16 = 0x0fff;
 pub const FLOW_PENDING: u8 = 1;
 /// In use.
 pub const FLOW_ACTIVE: u8 = 2;
+/// Proved; its connection may have been deleted meanwhile.
+pub const FLOW_INSERTED: u8 = 3;
 
 /// XDP may send to the egress port. This and the following are `enum shunt_flow_flags`.
 pub const FLOW_XDP: u8 = 1 << 0;
@@ -81,7 +83,7 @@ plain! {
     pub struct Flow = "shunt_flow", 96; {
         /// The epoch of the last proof; `EPOCH_RETIRED` once retired.
         pub epoch: u32,
-        /// `FLOW_PENDING` or `FLOW_ACTIVE`.
+        /// `FLOW_INSERTED`, `FLOW_PENDING` or `FLOW_ACTIVE`.
         pub state: u8,
         /// `FLOW_*` flags.
         pub flags: u8,
