@@ -34,7 +34,9 @@ enum {
 	 * The number of the external engine among the CPUs that count packets of a flow. No kernel has so many CPUs, so only
 	 * the engine counts flows with this home CPU without atomics.
 	 */
-	SHUNT_ENGINE_CPU = 0xffff,
+	SHUNT_NO_CPU = 0xfe,
+	SHUNT_ENGINE_CPU = 0xff,
+	SHUNT_GROUPS = 1 << 16,
 };
 
 /*
@@ -120,7 +122,7 @@ enum shunt_flow_state {
 	SHUNT_FLOW_INSERTED = 3, /* proved; its connection may have been deleted meanwhile */
 };
 
-/* The epoch of a retired action. The current epoch is never 0. */
+/* The epoch of a retired action. The current epoch is odd, and groups move by two, so that no flow's sum is ever 0. */
 enum { SHUNT_EPOCH_RETIRED = 0 };
 
 enum shunt_flow_flags {
@@ -221,7 +223,7 @@ _Static_assert(sizeof(struct shunt_key6) == 48, "shunt_key6 is ABI");
  * tcp_position change; each is stored whole.
  */
 struct shunt_flow {
-	__u32 epoch;
+	__u32 epoch; /* of the last proof, plus the moves of the flow's group by then; SHUNT_EPOCH_RETIRED once retired */
 	__u8 state; /* enum shunt_flow_state */
 	__u8 flags; /* enum shunt_flow_flags */
 	__u8 out_tags; /* number of VLAN tags in `l2` */
@@ -236,15 +238,19 @@ struct shunt_flow {
 	};
 	__u32 prove_by_ticks; /* when the last proof expires */
 	__u16 max_l3_bytes; /* the largest packet that Linux was seen to forward */
-	__u8 retired_why; /* enum shunt_reason of the last retirement */
-	__u8 reported; /* of seen_ticks when the flow's silence was reported: the low byte with bit 0 set; 0 after a use */
+	union {
+		__u16 group; /* index into shunt_groups: the stations that the flow depends on */
+		/* Of a retired action: enum shunt_reason. A reader that takes it for a group finds another one, at worst. */
+		__u8 retired_why;
+	};
 	__u8 in_dmac[6];
 	__u8 l2[SHUNT_L2_MAX]; /* the whole new L2 header: MACs, tags, EtherType */
 	__u8 in_slot;
 	__u8 out_slot;
 	__u16 l4_delta; /* ones' complement sum of new minus old addresses and ports */
 	__u16 l4_delta_addr; /* ones' complement sum of new minus old addresses */
-	__u16 home_cpu; /* this CPU counts without atomics */
+	__u8 home_cpu; /* this CPU counts without atomics; SHUNT_NO_CPU for none, SHUNT_ENGINE_CPU for the external engine */
+	__u8 reported; /* of seen_ticks when the flow's silence was reported: the low byte with bit 0 set; 0 after a use */
 	__u16 class_bits; /* DSCP and VLAN priorities the flow was learned with, see struct shunt_packet */
 	__u8 in_ttl; /* TTL or hop limit the flow was learned with */
 	__u8 _zero; /* so that class_bits and in_ttl are compared as one word */
@@ -393,7 +399,7 @@ struct shunt_control {
 	__u32 mark_mask; /* lines of shunt_marks, minus one */
 	__u32 rule_changes; /* counts the commits that may change how rules use sets; written by the programs */
 	__u32 sets_at; /* rule_changes when the rules were read of which shunt_sets is made */
-	__u32 _pad;
+	__u32 station_moves; /* counts the changes of a bridge's stations that ended flows; written by the programs */
 };
 _Static_assert(sizeof(struct shunt_control) == 96, "shunt_control is ABI");
 
@@ -547,7 +553,7 @@ struct shunt_change {
 	__u32 family; /* 4 or 6 for a prefix; 0 for a station */
 	__u32 prefix_len;
 	__u8 address[16]; /* of the prefix; or the MAC of the station, in the first six bytes */
-	__u32 moved; /* result: 1 if the change may concern a flow; the epoch has moved then */
+	__u32 moved; /* result: 1 if the change may concern a flow; the epoch or the groups of the station have moved then */
 };
 _Static_assert(sizeof(struct shunt_change) == 28, "shunt_change is ABI");
 

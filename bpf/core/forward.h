@@ -148,10 +148,10 @@ enum shunt_known {
 
 static __always_inline enum shunt_reason shunt_decide_as(const struct shunt_flow *f, const struct shunt_packet *p,
 							 const void *macs, const struct shunt_control *control,
-							 __u32 now, enum shunt_known known)
+							 __u32 epoch, __u32 now, enum shunt_known known)
 {
 	if (known || shunt_likely(!(f->flags & SHUNT_FLOW_STATIC))) {
-		if (!known && f->epoch != control->epoch)
+		if (!known && f->epoch != epoch)
 			return SHUNT_STALE;
 		if (shunt_unlikely(!shunt_before(now, f->prove_by_ticks)))
 			return SHUNT_STALE;
@@ -179,33 +179,34 @@ static __always_inline enum shunt_reason shunt_decide_as(const struct shunt_flow
 /* shunt_decide() for an engine that does not take flows with any of the bits `odd`, either. */
 static __always_inline enum shunt_reason shunt_decide_unless(const struct shunt_flow *f, const struct shunt_packet *p,
 							     const void *macs, const struct shunt_control *control,
-							     __u64 jiffies, __u8 flags, union shunt_head odd)
+							     __u32 epoch, __u64 jiffies, __u8 flags,
+							     union shunt_head odd)
 {
 	union shunt_head bridged = { .flags = SHUNT_FLOW_BRIDGED };
 
 	bridged.word |= odd.word;
 	if (shunt_unlikely(!shunt_daemon_alive(control, jiffies)))
 		return SHUNT_NO_DAEMON;
-	if (shunt_likely(shunt_is_current(f, control->epoch, flags, bridged)))
-		return shunt_decide_as(f, p, macs, control, jiffies, SHUNT_KNOWN_ROUTED);
-	if (shunt_is_current(f, control->epoch, flags, odd))
-		return shunt_decide_as(f, p, macs, control, jiffies, SHUNT_KNOWN_CURRENT);
+	if (shunt_likely(shunt_is_current(f, epoch, flags, bridged)))
+		return shunt_decide_as(f, p, macs, control, epoch, jiffies, SHUNT_KNOWN_ROUTED);
+	if (shunt_is_current(f, epoch, flags, odd))
+		return shunt_decide_as(f, p, macs, control, epoch, jiffies, SHUNT_KNOWN_CURRENT);
 	if ((f->flags & flags) != flags || *(const __u32 *)&f->state & odd.word)
 		return SHUNT_PORT;
-	return shunt_decide_as(f, p, macs, control, jiffies, SHUNT_KNOWN_NOTHING);
+	return shunt_decide_as(f, p, macs, control, epoch, jiffies, SHUNT_KNOWN_NOTHING);
 }
 
 /*
  * Whether the action of `f` may be applied to this packet now, by an engine that takes flows with these flags. `macs`
- * points to the MACs of the frame. Changes nothing.
+ * points to the MACs of the frame, `epoch` is what the flow's has to be. Changes nothing.
  */
 static __always_inline enum shunt_reason shunt_decide(const struct shunt_flow *f, const struct shunt_packet *p,
 						      const void *macs, const struct shunt_control *control,
-						      __u64 jiffies, __u8 flags)
+						      __u32 epoch, __u64 jiffies, __u8 flags)
 {
 	const union shunt_head none = {};
 
-	return shunt_decide_unless(f, p, macs, control, jiffies, flags, none);
+	return shunt_decide_unless(f, p, macs, control, epoch, jiffies, flags, none);
 }
 
 /*

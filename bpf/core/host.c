@@ -27,7 +27,7 @@ int shunt_host_admit(const struct shunt_packet *p)
 int shunt_host_decide(const struct shunt_flow *f, const struct shunt_packet *p, const __u8 *macs,
 		      const struct shunt_control *control, __u64 jiffies)
 {
-	return shunt_decide(f, p, macs, control, jiffies, 0);
+	return shunt_decide(f, p, macs, control, control->epoch, jiffies, 0);
 }
 
 /*

@@ -27,6 +27,7 @@ static struct shunt_chunk chunk;
 void shunt_engine_tables(const struct shunt_memory *memory)
 {
 	shunt_control_at = memory->control;
+	shunt_groups = memory->groups;
 	shunt_index4.value = memory->index[0];
 	shunt_index6.value = memory->index[1];
 	shunt_index4.value_count = shunt_index6.value_count = memory->buckets;
@@ -191,7 +192,7 @@ static __always_inline enum shunt_reason rewrite(__u32 family, struct shunt_fram
 
 	if (!f)
 		return SHUNT_MISS;
-	why = shunt_decide(f, p, frame->data, &shunt_control, jiffies, 0);
+	why = shunt_decide(f, p, frame->data, &shunt_control, shunt_current_epoch(f), jiffies, 0);
 	if (shunt_unlikely(why == SHUNT_REPROVE)) {
 		/* One packet of a burst is punted, and not all of them. */
 		f->reprove_at_ticks = jiffies + shunt_control.reprove_ticks;

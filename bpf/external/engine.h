@@ -93,9 +93,10 @@ struct shunt_engine {
 	__u64 bad_descs; /* descriptors outside the packet memory */
 };
 
-/* The memory of the flow tables, and the control block. */
+/* The memory of the flow tables, the control block, and the groups of stations. */
 struct shunt_memory {
 	struct shunt_control *control;
+	__u32 *groups; /* SHUNT_GROUPS */
 	struct shunt_bucket *index[2]; /* by family: IPv4, IPv6 */
 	struct shunt_entry4 *entries4;
 	struct shunt_entry6 *entries6;

@@ -262,9 +262,26 @@ static __always_inline int shunt_note_prefix(__u32 family, __u64 hi, __u64 lo, _
 /* Moves the epoch: every action learned until now is stale. */
 static __always_inline void shunt_move_epoch(void)
 {
-	/* 0 marks retired actions. */
-	if (__sync_fetch_and_add(&shunt_control.epoch, 1) == 0xffffffff)
-		__sync_fetch_and_add(&shunt_control.epoch, 1);
+	__sync_fetch_and_add(&shunt_control.epoch, 2);
+}
+
+/* The group of a flow, by the hashes of its stations. */
+static __always_inline __u16 shunt_group(__u64 from, __u64 to)
+{
+	return (from >> 38 & 0xff) << 8 | (to >> 38 & 0xff);
+}
+
+/* Ends the use of all actions of a station, and of the few others that share a group with it. */
+__noinline int shunt_end_station(__u64 hash)
+{
+	__u32 own = hash >> 38 & 0xff;
+
+#pragma clang loop unroll(disable)
+	for (__u32 other = 0; other < 256; other++) {
+		__sync_fetch_and_add(&shunt_groups[own << 8 | other], 2);
+		__sync_fetch_and_add(&shunt_groups[other << 8 | own], 2);
+	}
+	return 0;
 }
 
 #endif

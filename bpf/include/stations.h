@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Stations that keep changing: a MAC that moves between the ports of a bridge, or a neighbour with two MACs. Each change of a
- * station with flows ends the use of all actions. So a station that changes too often is not learned for a while: then no
- * flow depends on it, and its changes cost nobody anything. docs/adr/0020 has the bounds.
+ * Changes of stations: of the port of a bridge that a MAC is behind, or of a neighbour's MAC. A change ends the actions of that
+ * station. A station that keeps changing is not learned for a while: then there is nothing to end. docs/adr/0020 has the
+ * reasons.
  */
 #ifndef SHUNT_STATIONS_H
 #define SHUNT_STATIONS_H
@@ -10,7 +10,7 @@
 #include "include/dependencies.h"
 
 enum {
-	SHUNT_UNSTABLE_CHANGES = 3, /* a station with flows is unstable after this many changes ... */
+	SHUNT_UNSTABLE_CHANGES = 10, /* a station with flows is unstable after this many changes ... */
 	SHUNT_UNSTABLE_WITHIN_MS = 10000, /* ... within this time, */
 	SHUNT_UNSTABLE_MS = 60000, /* until this long after its last change */
 };
@@ -74,21 +74,31 @@ static __always_inline void shunt_count_station(const __u8 *mac, __u64 now)
 		shunt_extend_unstable(s, now);
 }
 
-/* Records that a station has changed. Returns whether a flow of the current epoch may depend on it. */
+/*
+ * Records that a station has changed, and ends the actions that depend on it. Returns whether a flow of the current epoch may
+ * be among them, unless the station was unstable already.
+ */
 static __always_inline int shunt_note_station(const __u8 *mac)
 {
-	__u64 now = shunt_now();
-	int moved = shunt_note_change(shunt_station(mac));
+	__u64 now = shunt_now(), hash = shunt_station(mac);
+	struct shunt_mac key = shunt_mac_of(mac);
+	int unstable = 0, moved = shunt_note_change(hash);
 
-	if (moved) {
-		shunt_count_station(mac, now);
-	} else if (shunt_some_are_unstable(now)) {
-		struct shunt_mac key = shunt_mac_of(mac);
+	if (shunt_some_are_unstable(now)) {
 		struct shunt_unstable *s = bpf_map_lookup_elem(&shunt_unstable, &key);
 
-		if (s && now < s->until_ticks)
+		if (s && now < s->until_ticks) {
 			shunt_extend_unstable(s, now);
+			unstable = 1;
+		}
 	}
+	/* Even of an unstable station: a flow may have been learned while it became unstable. */
+	if (moved)
+		shunt_end_station(hash);
+	if (unstable)
+		return 0;
+	if (moved)
+		shunt_count_station(mac, now);
 	return moved;
 }
 

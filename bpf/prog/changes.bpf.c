@@ -99,8 +99,8 @@ static __always_inline int link_changed(struct __sk_buff *skb)
 }
 
 /*
- * Handles a bridge's neighbour message: moves the epoch if a flow depends on the station. Returns whether to pass
- * it on.
+ * Handles a bridge's neighbour message: ends the flows of the station. Returns whether to pass the message on, which is so
+ * only if it cannot be read.
  */
 static __always_inline int handle_station(struct __sk_buff *skb)
 {
@@ -115,8 +115,9 @@ static __always_inline int handle_station(struct __sk_buff *skb)
 		/* One of a device's own addresses, or a remote VXLAN endpoint. */
 		if (message.neighbour.ndm_flags & NTF_SELF)
 			return 0;
-		if (!shunt_note_station(message.mac))
-			return 0;
+		if (shunt_note_station(message.mac))
+			__sync_fetch_and_add(&shunt_control.station_moves, 1);
+		return 0;
 	}
 	shunt_move_epoch();
 	return 1;

@@ -253,7 +253,7 @@ int shunt_beat(void *ctx)
 	return 0;
 }
 
-/* Records a change that the daemon has seen, and moves the epoch if a flow may depend on what has changed. */
+/* Records a change that the daemon has seen, and ends the flows that may depend on what has changed. */
 SEC("syscall")
 int shunt_note(struct shunt_change *change)
 {
@@ -269,7 +269,7 @@ int shunt_note(struct shunt_change *change)
 		moved = shunt_note_prefix(6, hi, lo, change->prefix_len);
 	else
 		moved = shunt_note_station((const __u8 *)address);
-	if (moved)
+	if (moved && family)
 		shunt_move_epoch();
 	change->moved = moved;
 	return 0;

@@ -156,7 +156,7 @@ __noinline int shunt_in_watched(struct __sk_buff *skb, __u32 why)
 static __always_inline enum shunt_reason decide(const struct shunt_packet *p, __u32 family, const union shunt_key *key,
 						const void *macs, struct shunt_flow *f, __u64 jiffies)
 {
-	enum shunt_reason why = shunt_decide(f, p, macs, &shunt_control, jiffies, 0);
+	enum shunt_reason why = shunt_decide(f, p, macs, &shunt_control, shunt_current_epoch(f), jiffies, 0);
 
 	if (f->punt_due) {
 		f->punt_due = 0;
@@ -378,7 +378,7 @@ static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, _
 		return shunt_tc_other();
 	/* Loaded once: clang has spilled it, and would load it for each check. */
 	shunt_keep(f);
-	why = shunt_decide_unless(f, p, eth, &shunt_control, jiffies, 0, odd);
+	why = shunt_decide_unless(f, p, eth, &shunt_control, shunt_current_epoch(f), jiffies, 0, odd);
 	if (shunt_unlikely(why == SHUNT_MTU && segments_fit(skb, p, f)))
 		why = SHUNT_OK;
 	if (shunt_unlikely(why == SHUNT_CLASS && shunt_admit(p) == SHUNT_OK && is_in_use(f, jiffies)))

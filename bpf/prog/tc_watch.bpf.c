@@ -29,7 +29,7 @@ static __always_inline enum shunt_reason renew(const struct egress *s, struct sh
 	const struct shunt_flow *f = &s->scratch->flow;
 	__u32 grace = shunt_control.prove_ticks - shunt_control.reprove_ticks;
 	/* The last proof is less than a period old. */
-	int early = epoch == s->c->epoch && shunt_before(s->now + grace, have->prove_by_ticks);
+	int early = epoch == f->epoch && shunt_before(s->now + grace, have->prove_by_ticks);
 	__u8 named = f->flags & SHUNT_FLOW_UNTRACKED ? SHUNT_FLOW_REPLY : 0;
 
 	/*
@@ -46,10 +46,10 @@ static __always_inline enum shunt_reason renew(const struct egress *s, struct sh
 	have->class_bits = f->class_bits;
 	have->in_ttl = f->in_ttl;
 	/* After a change, the packet may leave twice: wait again until it was seen to leave once. */
-	if (epoch != s->c->epoch)
+	if (epoch != f->epoch)
 		have->state = f->state;
 	have->seen_ticks = s->now;
-	if (__sync_val_compare_and_swap(&have->epoch, epoch, s->c->epoch) != epoch) {
+	if (__sync_val_compare_and_swap(&have->epoch, epoch, f->epoch) != epoch) {
 		/* Another CPU retired the flow. reprove_at_ticks, stored above, shares memory with retired_ticks. */
 		have->retired_ticks = s->now;
 		return SHUNT_RETIRING;
@@ -89,13 +89,17 @@ static __always_inline void choose_direction(const struct egress *s, __u32 famil
 }
 
 /*
- * Marks the stations that a flow depends on. The destination must stay where the packet went. A bridge must see a packet
- * of a source that moved, to learn its new place.
+ * Marks the stations that a flow depends on, and sets its group and its epoch. The destination must stay where the packet
+ * went. A bridge must see a packet of a source that moved, to learn its new place.
  */
-static __always_inline int mark_stations(const struct egress *s)
+static __always_inline int mark_stations(const struct egress *s, struct shunt_flow *f)
 {
-	return shunt_mark(shunt_station(s->scratch->seen.l2), s->c->epoch) &&
-	       shunt_mark(shunt_station(s->c->headers.l2 + ETH_ALEN), s->c->epoch);
+	__u64 from = shunt_station(s->c->headers.l2 + ETH_ALEN), to = shunt_station(s->scratch->seen.l2);
+
+	f->group = shunt_group(from, to);
+	/* Read before is_unchanged(), which refuses if a station had changed by then. */
+	f->epoch = s->c->epoch + *(volatile __u32 *)&shunt_groups[f->group];
+	return shunt_mark(to, s->c->epoch) && shunt_mark(from, s->c->epoch);
 }
 
 /* Whether a station of the flow keeps changing. */
@@ -154,6 +158,14 @@ static __always_inline int is_unchanged(const struct egress *s, __u32 family)
 	if (!(s->scratch->flow.flags & SHUNT_FLOW_NAT))
 		return 1;
 	return !address_has_changed(s, family, new) && !address_has_changed(s, family, new + next);
+}
+
+/* The CPU that is to count the packets of a new flow without atomics. */
+static __always_inline __u8 this_cpu(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return cpu < SHUNT_NO_CPU ? cpu : SHUNT_NO_CPU;
 }
 
 /* Whether the index has another entry with this key, in any slot of its two buckets. */
@@ -238,10 +250,8 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 	if (shunt_some_are_unstable(shunt_now()) &&
 	    stations_are_unstable(s->c->headers.l2 + ETH_ALEN, s->scratch->seen.l2))
 		return SHUNT_UNSTABLE;
-	f->epoch = s->c->epoch;
 	f->state = f->flags & SHUNT_FLOW_UNTRACKED ? SHUNT_FLOW_PENDING : SHUNT_FLOW_INSERTED;
-	f->home_cpu = s->c->in_flags & SHUNT_PORT_EXTERNAL && f->flags & SHUNT_FLOW_XDP ? SHUNT_ENGINE_CPU :
-											  bpf_get_smp_processor_id();
+	f->home_cpu = s->c->in_flags & SHUNT_PORT_EXTERNAL && f->flags & SHUNT_FLOW_XDP ? SHUNT_ENGINE_CPU : this_cpu();
 	f->seen_ticks = s->now;
 	f->tcp_position = shunt_candidate_position(s->c);
 	shunt_candidate_key(family, s->c, key);
@@ -250,7 +260,7 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 	/* The atomic read orders the loads below after the stores that a retiring CPU made before it. */
 	epoch = have ? __sync_fetch_and_add(&have->epoch, 0) : SHUNT_EPOCH_RETIRED;
 	/* An action of this epoch has had its addresses marked. */
-	if (!mark_stations(s) || (epoch != s->c->epoch && !mark_addresses(s, family)) || !is_unchanged(s, family))
+	if (!mark_stations(s, f) || (epoch != f->epoch && !mark_addresses(s, family)) || !is_unchanged(s, family))
 		return SHUNT_OLD_EPOCH;
 	if (epoch == SHUNT_EPOCH_RETIRED)
 		prove_soon(s, f);
@@ -269,10 +279,16 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 		why = relearn(s, family, entry, key, hash, have, f);
 		if (why != SHUNT_OK)
 			return why;
-	} else if (shunt_same_action(family, have, shunt_new_addrs(have), f, s->scratch->to)) {
-		s->scratch->entry = entry;
-		return renew(s, have, epoch);
 	} else {
+		int same = shunt_same_action(family, have, shunt_new_addrs(have), f, s->scratch->to);
+
+		if (same && have->group == f->group) {
+			s->scratch->entry = entry;
+			return renew(s, have, epoch);
+		}
+		/* The same packets from another station: the action stays, as long as those of its own station prove it. */
+		if (same && epoch == shunt_current_epoch(have) && shunt_before(s->now, have->prove_by_ticks))
+			return SHUNT_OK;
 		shunt_retire(have, s->now, SHUNT_NOT_PROVED);
 		s->counters->retired++;
 		shunt_trace(SHUNT_TRACE_RETIRE, SHUNT_NOT_PROVED, family, key);

@@ -99,7 +99,8 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 				   int tagged, struct shunt_flow *f, __u32 entry, void *eth, void *l3, void *end)
 {
 	__u64 now = shunt_now();
-	enum shunt_reason why = shunt_decide(f, p, tagged ? eth : l3 - ETH_HLEN, &shunt_control, now, SHUNT_FLOW_XDP);
+	enum shunt_reason why = shunt_decide(f, p, tagged ? eth : l3 - ETH_HLEN, &shunt_control, shunt_current_epoch(f),
+					     now, SHUNT_FLOW_XDP);
 	struct shunt_counters *counters;
 
 	if (shunt_unlikely(why == SHUNT_REPROVE)) {

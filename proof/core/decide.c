@@ -6,7 +6,7 @@
  * mutant: core/forward.h | differ <<= 16; | differ <<= 24;
  * mutant: core/forward.h | *(const shunt_l2_u64 *)a ^ *(const shunt_l2_u64 *)b; | ((const shunt_l2_u64 *)a)[3] ^ ((const shunt_l2_u64 *)b)[3];
  * mutant: core/forward.h | p->wire_bytes > f->max_l3_bytes | p->wire_bytes > f->max_l3_bytes + 1
- * mutant: core/forward.h | f->epoch != control->epoch | 0
+ * mutant: core/forward.h | f->epoch != epoch | 0
  * mutant: core/forward.h | shunt_likely(f->epoch == epoch) | 1
  * mutant: core/forward.h | (*head & mask.word) == want.word | f->state == SHUNT_FLOW_ACTIVE
  * mutant: core/forward.h | mask.word |= odd.word; | ;
@@ -18,7 +18,7 @@
 
 int main(void)
 {
-	__u32 bytes = nondet_u32(), at = nondet_u32(), now;
+	__u32 bytes = nondet_u32(), at = nondet_u32(), epoch = nondet_u32(), now;
 	__u64 jiffies = nondet_u64();
 	struct shunt_control *control = any_bytes(sizeof(*control));
 	struct shunt_flow *f = any_flow(FAMILY), before = *f;
@@ -42,9 +42,9 @@ int main(void)
 		return 0;
 	parsed = p;
 	now = jiffies;
-	if (shunt_decide_unless(f, &p, frame, control, jiffies, flags, odd) == SHUNT_OK) {
+	if (shunt_decide_unless(f, &p, frame, control, epoch, jiffies, flags, odd) == SHUNT_OK) {
 		claim(jiffies < control->heartbeat_ticks + control->heartbeat_max_ticks, "the daemon is alive");
-		claim(f->flags & SHUNT_FLOW_STATIC || f->epoch == control->epoch, "the epoch is current");
+		claim(f->flags & SHUNT_FLOW_STATIC || f->epoch == epoch, "the epoch is current");
 		claim(f->flags & SHUNT_FLOW_STATIC || (__s32)(now - f->prove_by_ticks) < 0, "the last proof is valid");
 		claim(f->flags & SHUNT_FLOW_STATIC || (__s32)(now - f->reprove_at_ticks) < 0 ||
 			      p.wire_bytes < f->max_l3_bytes,

@@ -539,8 +539,8 @@ fn a_change_that_is_not_noted_is_rejected() {
 
 #[test]
 fn a_proof_that_revives_a_retired_flow_is_rejected() {
-    let exchange = "if (__sync_val_compare_and_swap(&have->epoch, epoch, s->c->epoch) != epoch) {";
-    fails(Which::Renewed, QUICK, &[(exchange, "have->epoch = s->c->epoch;\n\tif (0) {")]);
+    let exchange = "if (__sync_val_compare_and_swap(&have->epoch, epoch, f->epoch) != epoch) {";
+    fails(Which::Renewed, QUICK, &[(exchange, "have->epoch = f->epoch;\n\tif (0) {")]);
 }
 
 #[test]

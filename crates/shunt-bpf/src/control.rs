@@ -1,6 +1,6 @@
 //! The control block: settings of the daemon that the programs read.
 
-use crate::{Error, abi, shared::Shared};
+use crate::{Error, abi, epochs::Epochs, shared::Shared};
 use std::{
     io,
     mem::offset_of,
@@ -21,16 +21,19 @@ pub struct Masked {
 /// The control block, mapped into memory.
 pub struct ControlBlock {
     page: Arc<Shared<abi::Control>>,
+    epochs: Epochs,
     ticks_per_s: u32,
 }
 
 impl ControlBlock {
-    /// Maps the memory of the control map, and writes the ABI version and HZ.
+    /// Maps the memory of the control map and of the groups, and writes the ABI version and HZ.
     ///
     /// # Errors
     /// If the map cannot be mapped, or the clock's resolution cannot be read.
-    pub fn map(fd: impl AsFd) -> Result<Self, Error> {
-        let block = Self { page: Arc::new(Shared::map(fd)?), ticks_per_s: ticks_per_s()? };
+    pub fn map(control: impl AsFd, groups: impl AsFd) -> Result<Self, Error> {
+        let page = Arc::new(Shared::map(control)?);
+        let epochs = Epochs::map(page.clone(), groups)?;
+        let block = Self { page, epochs, ticks_per_s: ticks_per_s()? };
         block.page.u32(offset_of!(abi::Control, ticks_per_s)).store(block.ticks_per_s, Ordering::Relaxed);
         block.page.u32(offset_of!(abi::Control, abi)).store(abi::ABI_VERSION, Ordering::Relaxed);
         Ok(block)
@@ -38,19 +41,26 @@ impl ControlBlock {
 
     /// The current epoch.
     pub fn epoch(&self) -> u32 {
-        self.page.u32(offset_of!(abi::Control, epoch)).load(Ordering::Relaxed)
+        self.epochs.epoch()
+    }
+
+    /// What tells whether a flow's action is current, for this or another thread.
+    pub fn epochs(&self) -> &Epochs {
+        &self.epochs
+    }
+
+    /// How often a bridge's stations changed and ended flows.
+    pub fn station_moves(&self) -> u32 {
+        self.page.u32(offset_of!(abi::Control, station_moves)).load(Ordering::Relaxed)
     }
 
     /// Moves the epoch: every action learned until now is stale. The programs do the same in `changes.bpf.c`.
     pub fn move_epoch(&self) {
-        let epoch = self.page.u32(offset_of!(abi::Control, epoch));
-        // Skip 0, which marks retired actions.
-        if epoch.fetch_add(1, Ordering::SeqCst) == u32::MAX {
-            epoch.fetch_add(1, Ordering::SeqCst);
-        }
+        // The epoch is odd, and so never that of retired actions.
+        self.page.u32(offset_of!(abi::Control, epoch)).fetch_add(2, Ordering::SeqCst);
     }
 
-    /// Sets the epoch, which must not be 0.
+    /// Sets the epoch, which must be odd.
     pub fn set_epoch(&self, epoch: u32) {
         self.page.u32(offset_of!(abi::Control, epoch)).store(epoch, Ordering::SeqCst);
     }

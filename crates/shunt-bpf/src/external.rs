@@ -5,7 +5,7 @@ use crate::{
     abi::{self, Counters, External, ExternalPort, Injected},
     attach,
     control::ticks_per_s,
-    maps::{CONTROL_MAP, Maps},
+    maps::{CONTROL_MAP, GROUPS, Maps},
     object::{INDEXES, Size, TABLES, XDP_EXTERNAL, load, program},
     shared::{Mapping, Shared},
 };
@@ -73,7 +73,7 @@ impl ExternalSide {
     /// The descriptors for the engine's process, in the order that [`EngineSide::open`] expects.
     pub(crate) fn handles<'p>(&'p self, shared_maps: &'p Maps) -> Result<Vec<BorrowedFd<'p>>, Error> {
         let maps =
-            [CONTROL_MAP].into_iter().chain(INDEXES).chain(TABLES).chain([EXTERNAL, INJECTED, SOCKETS]);
+            [CONTROL_MAP, GROUPS].into_iter().chain(INDEXES).chain(TABLES).chain([EXTERNAL, INJECTED, SOCKETS]);
         let mut handles =
             maps.map(|name| Ok(shared_maps.get(name)?.as_fd())).collect::<Result<Vec<_>, Error>>()?;
         for name in ["shunt_ext_beat", "shunt_inject"] {
@@ -101,6 +101,8 @@ fn port_offset(slot: u8, field: usize) -> usize {
 pub struct Tables {
     /// The control block.
     pub control: *mut abi::Control,
+    /// How often the stations of each group have changed.
+    pub groups: *mut u32,
     /// The indexes of IPv4 and IPv6.
     pub index: [*mut u8; 2],
     /// The entries of IPv4 and IPv6.

@@ -3,7 +3,8 @@
 use crate::{
     Error,
     abi::{self, Cold, Flow, Key4, Key6, Plain},
-    maps::{CONTROL_MAP, EXPIRED, USAGE, read_variable},
+    epochs::Epochs,
+    maps::{EXPIRED, USAGE, read_variable},
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
@@ -40,32 +41,32 @@ pub enum Key {
 }
 
 /// Handles of the flow tables, independent of the data plane, so that another thread can read them.
-#[derive(Debug)]
 pub struct FlowTable {
     v4: [MapHandle; 2],
     v6: [MapHandle; 2],
-    control: MapHandle,
     usage: MapHandle,
     past: MapHandle,
+    epochs: Epochs,
 }
 
 impl FlowTable {
     pub(crate) fn open<'m>(
+        epochs: Epochs,
         map: impl Fn(&'static str) -> Result<&'m MapHandle, Error>,
     ) -> Result<Self, Error> {
         let own = |name| MapHandle::try_from(map(name)?).map_err(|source| Error::Map { map: name, source });
         Ok(Self {
             v4: [own("shunt_table4")?, own("shunt_cold4")?],
             v6: [own("shunt_table6")?, own("shunt_cold6")?],
-            control: own(CONTROL_MAP)?,
             usage: own(USAGE)?,
             past: own(EXPIRED)?,
+            epochs,
         })
     }
 
-    /// The current epoch.
-    pub fn epoch(&self) -> Result<u32, Error> {
-        Ok(read_variable::<abi::Control>(&self.control, CONTROL_MAP)?.epoch)
+    /// What tells whether a flow's action is current.
+    pub fn epochs(&self) -> &Epochs {
+        &self.epochs
     }
 
     /// Calls `visit` with the counters of every expired flow, by tuple: flows that left the table before their connection

@@ -6,6 +6,7 @@ pub mod attach;
 mod control;
 pub mod core;
 mod dependencies;
+mod epochs;
 mod error;
 mod external;
 mod filter;
@@ -24,6 +25,7 @@ pub mod wire;
 
 pub use control::{ControlBlock, Masked, RuleChanges};
 pub use dependencies::{AddressSet, Dependency};
+pub use epochs::Epochs;
 pub use error::Error;
 pub use external::{EngineSide, HANDLES, Tables};
 pub use flows::{Entry, FlowTable, Key};

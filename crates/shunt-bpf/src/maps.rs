@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 // A global variable of the programs is a map of one element, named after its section.
 /// The map of `struct shunt_control`.
 pub const CONTROL_MAP: &str = ".bss.control";
+/// How often the stations of each group have changed.
+pub(crate) const GROUPS: &str = ".bss.groups";
 pub(crate) const PORT_CACHE: &str = ".bss.port_cache";
 pub(crate) const USAGE: &str = ".bss.usage";
 /// Counts and TCP positions of flows that have left the table. Memory is allocated per entry.

@@ -9,7 +9,7 @@ use crate::{
     control::ControlBlock,
     external::ExternalSide,
     filter,
-    maps::{CONTROL_MAP, Maps, PORT_CACHE},
+    maps::{CONTROL_MAP, GROUPS, Maps, PORT_CACHE},
     object::{
         CHANGES, CT_GONE, Size, TABLE, TC_FORWARD, TC_FORWARD_WITHOUT_BTF, TC_WATCH, XDP_DROPS, XDP_FORWARD,
         XDP_FORWARD_VERIFYING, load, program,
@@ -157,7 +157,7 @@ impl DataPlane {
         let xdp = xdp.map_err(Arc::new);
         let external = options.external.then(|| ExternalSide::load(size, &mut maps)).transpose()?;
         let table = load(&TABLE, size, &mut maps)?;
-        let control = ControlBlock::map(maps.get(CONTROL_MAP)?.as_fd())?;
+        let control = ControlBlock::map(maps.get(CONTROL_MAP)?.as_fd(), maps.get(GROUPS)?.as_fd())?;
         let port_cache = Shared::map(maps.get(PORT_CACHE)?.as_fd())?;
         control.set_tables(size.buckets() - 1, size.max_flows, size.seed);
         control.set_mark_lines(size.mark_lines());

@@ -18,7 +18,7 @@ const EDIT_MAP: &str = "shunt_edit";
 impl DataPlane {
     /// Handles for reading the flow tables, also from another thread.
     pub fn flows(&self) -> Result<FlowTable, Error> {
-        FlowTable::open(|name| self.maps.get(name))
+        FlowTable::open(self.control.epochs().clone(), |name| self.maps.get(name))
     }
 
     /// Calls `visit` for every flow, as [`FlowTable::for_each`] does.

@@ -43,8 +43,8 @@ pub struct EntryState {
     pub is_retired: bool,
     /// The flow has forwarded a packet, or may do so.
     pub is_active: bool,
-    /// The epoch of its action.
-    pub epoch: u32,
+    /// Nothing that its action depends on has changed since the last proof.
+    pub is_current: bool,
     /// When the next proof of its action is due, in ticks.
     pub prove_by_ticks: u32,
 }
@@ -54,14 +54,14 @@ pub struct EntryState {
 const PROOF_OVERDUE_S: u32 = 4;
 
 impl EntryState {
-    /// The state of the flow, in the present epoch at the present time.
-    pub fn flow_state(self, epoch: u32, clock: TickClock) -> FlowState {
+    /// The state of the flow at the present time.
+    pub fn flow_state(self, clock: TickClock) -> FlowState {
         let stale_at = self.prove_by_ticks.wrapping_add(PROOF_OVERDUE_S * clock.ticks_per_s);
         if self.is_static {
             FlowState::Static
         } else if self.is_retired {
             FlowState::Retired
-        } else if self.epoch != epoch || clock.has_passed(stale_at) {
+        } else if !self.is_current || clock.has_passed(stale_at) {
             FlowState::Stale
         } else if self.is_active {
             FlowState::Active
@@ -90,20 +90,20 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_stale_in_another_epoch_or_four_seconds_after_its_proof_was_due() {
+    fn a_flow_is_stale_after_a_change_or_four_seconds_after_its_proof_was_due() {
         let active = EntryState {
             is_static: false,
             is_retired: false,
             is_active: true,
-            epoch: 7,
+            is_current: true,
             prove_by_ticks: 601,
         };
-        let state = |entry: EntryState| entry.flow_state(7, CLOCK);
+        let state = |entry: EntryState| entry.flow_state(CLOCK);
         assert_eq!(state(active), FlowState::Active);
         assert_eq!(state(EntryState { is_active: false, ..active }), FlowState::Pending);
         assert_eq!(state(EntryState { prove_by_ticks: 600, ..active }), FlowState::Stale);
-        assert_eq!(state(EntryState { epoch: 6, ..active }), FlowState::Stale);
+        assert_eq!(state(EntryState { is_current: false, ..active }), FlowState::Stale);
         assert_eq!(state(EntryState { is_retired: true, ..active }), FlowState::Retired);
-        assert_eq!(state(EntryState { is_static: true, epoch: 0, ..active }), FlowState::Static);
+        assert_eq!(state(EntryState { is_static: true, is_current: false, ..active }), FlowState::Static);
     }
 }

@@ -37,8 +37,7 @@ impl ConntrackReader {
         self.table.for_each(|key, entry| {
             // If conntrack has forgotten the connection, an entry with the same tuple is another connection's. If it
             // never tracked the connection, it has no entry.
-            let is_other = entry.flow.epoch == abi::EPOCH_RETIRED
-                && reasons::name(entry.flow.retired_why) == Some("conntrack-gone")
+            let is_other = entry.flow.retired_why().and_then(reasons::name) == Some("conntrack-gone")
                 || entry.flow.flags & abi::FLOW_UNTRACKED != 0;
             if !is_other {
                 let count = counts.entry((key_proto(&key), key_tuple(&key))).or_default();

@@ -116,12 +116,12 @@ pub(crate) fn vlan_ids(tags: &[u16]) -> Vec<u16> {
 }
 
 /// The fields of an entry that decide the state of its flow.
-pub(crate) fn entry_state(flow: &abi::Flow) -> EntryState {
+pub(crate) fn entry_state(flow: &abi::Flow, epochs: &Epochs) -> EntryState {
     EntryState {
         is_static: flow.flags & abi::FLOW_STATIC != 0,
         is_retired: flow.epoch == abi::EPOCH_RETIRED,
         is_active: flow.state == abi::FLOW_ACTIVE,
-        epoch: flow.epoch,
+        is_current: epochs.is_current(flow),
         prove_by_ticks: flow.prove_by_ticks,
     }
 }

@@ -29,7 +29,6 @@ pub(crate) struct FlowTableReader {
     before_tc: BTreeMap<u32, Engine>,
     clock: TickClock,
     clock_read: Instant,
-    epoch: u32,
     sample: Option<(Instant, Sample)>,
 }
 
@@ -59,7 +58,6 @@ impl FlowTableReader {
             slots,
             clock: read_clock(plane)?,
             clock_read: Instant::now(),
-            epoch: plane.control().epoch(),
             sample: None,
         })
     }
@@ -68,7 +66,7 @@ impl FlowTableReader {
         self.names.get(&ifindex).cloned().unwrap_or_else(|| format!("if{ifindex}"))
     }
 
-    /// Reads all flows, with the clock and the epoch that decide their states.
+    /// Reads all flows, with the clock that decides their states.
     fn read(&mut self) -> Vec<FlowRecord> {
         self.clock = self.clock.advanced_by(self.clock_read.elapsed());
         self.clock_read = Instant::now();
@@ -82,9 +80,8 @@ impl FlowTableReader {
             let orig = if reply { reversed(new_tuple(&key, &entry)) } else { tuple };
             flows.push(FlowRecord { proto: key_proto(&key), orig, key, entry, since_sample });
         });
-        match read.and_then(|()| self.table.epoch()) {
-            Ok(epoch) => self.epoch = epoch,
-            Err(error) => tracing::warn!("cannot read the flow table: {error}"),
+        if let Err(error) = read {
+            tracing::warn!("cannot read the flow table: {error}");
         }
         flows
     }
@@ -124,7 +121,7 @@ impl FlowTableReader {
             mark: flow.mark,
             priority: flow.priority,
             max_l3_bytes: u32::from(flow.max_l3_bytes),
-            state: entry_state(flow).flow_state(self.epoch, clock),
+            state: entry_state(flow, self.table.epochs()).flow_state(clock),
             engine: match self.before_tc.get(&ifindex) {
                 Some(engine) if flow.flags & abi::FLOW_XDP != 0 => *engine,
                 _ => Engine::Tc,

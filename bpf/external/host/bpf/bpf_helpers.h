@@ -24,7 +24,7 @@
 /* SHUNT_ENGINE_CPU of the ABI. */
 static inline __u32 bpf_get_smp_processor_id(void)
 {
-	return 0xffff;
+	return 0xff;
 }
 
 /* The time of the present batch. */

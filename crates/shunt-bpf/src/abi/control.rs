@@ -48,8 +48,8 @@ plain! {
         pub rule_changes: u32,
         /// `rule_changes` when the rules were read that describe the sets in use.
         pub sets_at: u32,
-        /// Fills the structure; 0.
-        pub _pad: u32,
+        /// Counts the changes of a bridge's stations that ended flows.
+        pub station_moves: u32,
     }
 }
 

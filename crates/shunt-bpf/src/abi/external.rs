@@ -45,8 +45,10 @@ pub const QUEUES_MAX: u32 = 16;
 pub const INJECTED_MAX: u32 = 64;
 /// Bytes of a frame in the engine's packet memory.
 pub const FRAME_MAX: u32 = 1792;
+/// Home CPU of flows that all CPUs count atomically.
+pub const NO_CPU: u8 = 0xfe;
 /// Home CPU of flows that the engine counts.
-pub const ENGINE_CPU: u16 = 0xffff;
+pub const ENGINE_CPU: u8 = 0xff;
 /// Reasons of drops by the external engine: no room, or it took too long.
 pub const ENGINE_FULL: usize = 63;
 /// A queue was full, or CoDel shortened it.

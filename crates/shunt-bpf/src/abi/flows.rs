@@ -81,7 +81,7 @@ plain! {
 plain! {
     /// `struct shunt_flow`: an action, and the state that changes with each packet. Ticks are the low half of jiffies.
     pub struct Flow = "shunt_flow", 96; {
-        /// The epoch of the last proof; `EPOCH_RETIRED` once retired.
+        /// The epoch of the last proof, plus the moves of the flow's group by then; `EPOCH_RETIRED` once retired.
         pub epoch: u32,
         /// `FLOW_INSERTED`, `FLOW_PENDING` or `FLOW_ACTIVE`.
         pub state: u8,
@@ -97,10 +97,8 @@ plain! {
         pub prove_by_ticks: u32,
         /// The largest packet that Linux was seen to forward.
         pub max_l3_bytes: u16,
-        /// Reason of the last retirement; 0 if never retired.
-        pub retired_why: u8,
-        /// Of `seen_ticks` when the flow's silence was reported: the low byte with bit 0 set; 0 after a use.
-        pub reported: u8,
+        /// The stations that the flow depends on; of a retired action, see [`Flow::retired_why`].
+        pub group: u16,
         /// The destination MAC of ingress packets.
         pub in_dmac: [u8; 6],
         /// The whole new L2 header: MACs, tags, EtherType.
@@ -113,8 +111,10 @@ plain! {
         pub l4_delta: u16,
         /// Ones' complement sum of new minus old addresses.
         pub l4_delta_addr: u16,
-        /// The CPU that counts without atomics.
-        pub home_cpu: u16,
+        /// The CPU that counts without atomics; `NO_CPU` for none, `ENGINE_CPU` for the external engine.
+        pub home_cpu: u8,
+        /// Of `seen_ticks` when the flow's silence was reported: the low byte with bit 0 set; 0 after a use.
+        pub reported: u8,
         /// DSCP and VLAN priorities the flow was learned with.
         pub class_bits: u16,
         /// TTL or hop limit the flow was learned with.
@@ -144,6 +144,11 @@ impl Flow {
     /// When the action was retired. Valid for a retired action only.
     pub fn retired_ticks(&self) -> u32 {
         self.reprove_at_ticks
+    }
+
+    /// Why the action was retired, if it was.
+    pub fn retired_why(&self) -> Option<u8> {
+        (self.epoch == EPOCH_RETIRED).then(|| self.group.to_ne_bytes()[0])
     }
 
     /// Marks the action as retired at that time.

@@ -20,7 +20,7 @@ const DIRECTIONS: [DirectionName; 2] = [DirectionName::Orig, DirectionName::Repl
 /// few.
 pub(super) fn explain(daemon: &Daemon, candidates: &[Candidate]) -> Result<Vec<Explained>, shunt_bpf::Error> {
     let clock = read_clock(&daemon.plane)?;
-    let epoch = daemon.plane.control().epoch();
+    let epochs = daemon.plane.control().epochs();
     let mut explained = Vec::new();
     for candidate in candidates {
         let mut known = candidate.tracked.is_some();
@@ -28,11 +28,11 @@ pub(super) fn explain(daemon: &Daemon, candidates: &[Candidate]) -> Result<Vec<E
         for (at, dir) in DIRECTIONS.into_iter().enumerate() {
             let flow = candidate.flows[at]
                 .iter()
-                .max_by_key(|(_, entry)| entry_state(&entry.flow).flow_state(epoch, clock));
+                .max_by_key(|(_, entry)| entry_state(&entry.flow, epochs).flow_state(clock));
             // Sightings are kept by tuple only: ifindex and tags do not matter.
             let key = flow_key(&candidate.tuples[at], 0, [0; 2], candidate.protocol.into());
             let sighting = daemon.plane.sighting(&key)?;
-            let facts = direction_facts(daemon, candidate, dir, flow, &sighting, (epoch, clock));
+            let facts = direction_facts(daemon, candidate, dir, flow, &sighting, clock);
             known |= flow.is_some() || facts.refused.is_some();
             directions.push(explain_direction(daemon, candidate.tuples[at], flow, &facts));
         }
@@ -51,7 +51,7 @@ fn direction_facts<'c>(
     dir: DirectionName,
     flow: Option<&(Key, Entry)>,
     sighting: &Sighting,
-    (epoch, clock): (u32, TickClock),
+    clock: TickClock,
 ) -> DirectionFacts<'c> {
     let config = &daemon.config;
     let tracked = candidate.tracked.as_ref();
@@ -63,7 +63,7 @@ fn direction_facts<'c>(
         protocol: candidate.protocol,
         dir,
         tracked,
-        flow: flow.map(|(_, entry)| flow_facts(&entry.flow, entry.cold.learned_ticks, epoch, clock)),
+        flow: flow.map(|(_, entry)| flow_facts(&entry.flow, entry.cold.learned_ticks, daemon.plane.control().epochs(), clock)),
         refused: reasons::name(sighting.refused_why),
         refused_after_retirement: flow.is_some_and(|(_, entry)| {
             !clock.is_before(sighting.quiet_until_ticks, entry.flow.retired_ticks())
@@ -86,13 +86,13 @@ fn window_age_s(sighting: &Sighting, clock: TickClock) -> u64 {
     u64::from(u32::from(units) * abi::SIGHTING_TICKS / clock.ticks_per_s.max(1))
 }
 
-fn flow_facts(flow: &abi::Flow, learned_ticks: u32, epoch: u32, clock: TickClock) -> FlowFacts {
-    let state = entry_state(flow).flow_state(epoch, clock);
+fn flow_facts(flow: &abi::Flow, learned_ticks: u32, epochs: &Epochs, clock: TickClock) -> FlowFacts {
+    let state = entry_state(flow, epochs).flow_state(clock);
     let since = if state == FlowState::Retired { flow.retired_ticks() } else { learned_ticks };
     FlowFacts {
         state,
-        retired_why: reasons::name(flow.retired_why),
-        current: flow.epoch == epoch,
+        retired_why: flow.retired_why().and_then(reasons::name),
+        current: epochs.is_current(flow),
         since_s: clock.seconds_since(since),
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
         pid: std::process::id(),
         uptime_s: daemon.started.elapsed().as_secs(),
         epoch: daemon.plane.control().epoch(),
-        epoch_moves: daemon.epoch_moves.iter().map(|(cause, n)| (cause.to_string(), *n)).collect(),
+        epoch_moves: epoch_moves(daemon),
         ports,
         packets: packets(&total),
         bytes: bytes(&total),
@@ -92,6 +92,16 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
 
 /// The most unstable stations that are named.
 const UNSTABLE_NAMED: usize = 16;
+
+fn epoch_moves(daemon: &Daemon) -> BTreeMap<String, u64> {
+    let mut moves = daemon.epoch_moves.clone();
+    // The daemon does not hear of these.
+    let stations = daemon.plane.control().station_moves();
+    if stations > 0 {
+        *moves.entry(Cause::Fdb).or_default() += u64::from(stations);
+    }
+    moves.into_iter().map(|(cause, count)| (cause.to_string(), count)).collect()
+}
 
 fn unstable_stations(daemon: &Daemon) -> Vec<UnstableStation> {
     let all = daemon.plane.unstable_stations().unwrap_or_default();
