@@ -5,9 +5,11 @@
 
 mod abi;
 mod engine;
+mod fixed;
 mod mirror;
 mod process;
 pub mod protocol;
+mod ring;
 pub mod sched;
 mod socket;
 mod tables;

@@ -193,6 +193,7 @@ mod tests {
     use shunt_bpf::abi::PORTS_MAX;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no such sockets")]
     fn the_queues_and_counters_of_all_ports_fit_into_messages() {
         let (daemon, engine) = socket_pair().unwrap();
         let class = Class {

@@ -2,9 +2,9 @@
 
 use crate::{
     abi::Desc,
-    engine::{Engine, FRAME_BYTES, Port},
+    engine::{Engine, FRAME_BYTES, PacketBytes, Port},
 };
-use std::{ffi::CString, io, num::NonZeroU32, os::fd::BorrowedFd};
+use std::{ffi::CString, io, num::NonZeroU32, os::fd::BorrowedFd, rc::Rc};
 use xdpilone::{
     DeviceQueue, Errno, IfInfo, RingRx, RingTx, Socket, SocketConfig, Umem, UmemConfig, xdp::XdpDesc,
 };
@@ -17,6 +17,8 @@ const NEED_WAKEUP: u16 = 1 << 3;
 /// The packet memory, registered with the kernel.
 pub(crate) struct PacketMemory {
     umem: Umem,
+    /// The kernel writes to it as long as a socket is open.
+    bytes: Rc<PacketBytes>,
     /// Whether a socket has been made: the first one is that of the memory.
     used: bool,
 }
@@ -33,6 +35,8 @@ pub(crate) struct QueueSocket {
     device: DeviceQueue,
     rx: RingRx,
     tx: RingTx,
+    /// Dropped after the rings.
+    _memory: Rc<PacketBytes>,
 }
 
 fn error(errno: &Errno) -> io::Error {
@@ -40,8 +44,9 @@ fn error(errno: &Errno) -> io::Error {
 }
 
 impl PacketMemory {
-    /// Registers the memory of an engine, which must outlive this.
-    pub(crate) fn for_engine(engine: &mut Engine) -> io::Result<Self> {
+    /// Registers the memory of an engine.
+    pub(crate) fn of(engine: &Engine) -> io::Result<Self> {
+        let bytes = Rc::clone(engine.memory());
         let config = UmemConfig {
             fill_size: RING,
             complete_size: 2 * RING,
@@ -49,9 +54,9 @@ impl PacketMemory {
             headroom: 0,
             flags: 0,
         };
-        // SAFETY: the memory is of whole pages, and stays where it is as long as the engine.
-        let umem = unsafe { Umem::new(config, engine.memory()) }.map_err(|e| error(&e))?;
-        Ok(Self { umem, used: false })
+        // SAFETY: the memory is of whole pages, and each socket keeps it where it is.
+        let umem = unsafe { Umem::new(config, bytes.all()) }.map_err(|e| error(&e))?;
+        Ok(Self { umem, bytes, used: false })
     }
 
     /// Opens the socket of a queue.
@@ -73,7 +78,7 @@ impl PacketMemory {
         let (rx, tx) = (user.map_rx().map_err(|e| error(&e))?, user.map_tx().map_err(|e| error(&e))?);
         self.umem.bind(&user).map_err(|e| error(&e))?;
         self.used = true;
-        Ok(QueueSocket { pair, slot, queue, ifindex: interface.ifindex(), device, rx, tx })
+        Ok(QueueSocket { pair, slot, queue, ifindex: interface.ifindex(), device, rx, tx, _memory: Rc::clone(&self.bytes) })
     }
 }
 
@@ -109,7 +114,7 @@ impl QueueSocket {
         if most > 0 {
             let mut free = self.device.fill(most);
             for _ in 0..free.capacity() {
-                let Some(at) = pair.fill.pop::<u64>() else { break };
+                let Some(at) = pair.fill.pop() else { break };
                 free.insert_once(at);
             }
             free.commit();

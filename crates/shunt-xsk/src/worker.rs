@@ -72,7 +72,7 @@ impl Worker {
         let queues: u32 = ports.iter().map(|port| port.queues.clamp(1, QUEUES_MAX)).sum();
         let frames = queues * FRAMES_PER_QUEUE + ports.len() as u32 * QUEUED_MAX;
         let mut engine = Engine::of_kernel(side, size, frames);
-        let mut memory = PacketMemory::for_engine(&mut engine)?;
+        let mut memory = PacketMemory::of(&engine)?;
         let (mut served, mut failed, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
         let mut further = PORTS_MAX as usize;
         for port in ports {
@@ -99,14 +99,14 @@ impl Worker {
                     failed.push((port.slot, why));
                     if sockets.is_empty() {
                         // The socket that failed was that of the memory.
-                        memory = PacketMemory::for_engine(&mut engine)?;
+                        memory = PacketMemory::of(&engine)?;
                     }
                 }
             }
         }
-        let hz = u64::from(engine.tables().control().ticks_per_s.max(1));
+        let hz = engine.tables().side().map_or(1, EngineSide::ticks_per_s).max(1);
         let worker = Self {
-            clock: Clock { jiffies: 0, at_ns: 0, ns_per_tick: 1_000_000_000 / hz },
+            clock: Clock { jiffies: 0, at_ns: 0, ns_per_tick: 1_000_000_000 / u64::from(hz) },
             counted: vec![IngressCounters::ZERO; PORTS_MAX as usize],
             passed: vec![0; PORTS_MAX as usize],
             lost: vec![0; PORTS_MAX as usize],
