@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "the engine is C, and works on memory that it shares with its owner")]
 
 mod abi;
+mod confine;
 mod engine;
 mod fixed;
 mod mirror;

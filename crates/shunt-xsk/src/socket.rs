@@ -4,7 +4,15 @@ use crate::{
     abi::Desc,
     engine::{Engine, FRAME_BYTES, PacketBytes, Port},
 };
-use std::{ffi::CString, io, num::NonZeroU32, os::fd::BorrowedFd, rc::Rc};
+use std::{
+    ffi::CString,
+    io,
+    num::NonZeroU32,
+    os::fd::BorrowedFd,
+    rc::Rc,
+    thread,
+    time::{Duration, Instant},
+};
 use xdpilone::{
     DeviceQueue, Errno, IfInfo, RingRx, RingTx, Socket, SocketConfig, Umem, UmemConfig, xdp::XdpDesc,
 };
@@ -14,9 +22,31 @@ pub(crate) const RING: u32 = 1024;
 /// XDP_USE_NEED_WAKEUP: the kernel says when it must be woken up.
 const NEED_WAKEUP: u16 = 1 << 3;
 
+/// How long the kernel may take to let go of a queue whose socket has been closed.
+const BUSY_MAX: Duration = Duration::from_millis(500);
+
+/// Whether a driver moves packets between NIC and packet memory itself, or the kernel copies them. The same for all sockets
+/// of one memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    ZeroCopy,
+    Copy,
+}
+
+impl Mode {
+    /// XDP_ZEROCOPY or XDP_COPY: without either, the first driver would choose for all.
+    fn flag(self) -> u16 {
+        match self {
+            Self::ZeroCopy => 1 << 2,
+            Self::Copy => 1 << 1,
+        }
+    }
+}
+
 /// The packet memory, registered with the kernel.
 pub(crate) struct PacketMemory {
     umem: Umem,
+    mode: Mode,
     /// The kernel writes to it as long as a socket is open.
     bytes: Rc<PacketBytes>,
     /// Whether a socket has been made: the first one is that of the memory.
@@ -45,7 +75,7 @@ fn error(errno: &Errno) -> io::Error {
 
 impl PacketMemory {
     /// Registers the memory of an engine.
-    pub(crate) fn of(engine: &Engine) -> io::Result<Self> {
+    pub(crate) fn of(engine: &Engine, mode: Mode) -> io::Result<Self> {
         let bytes = Rc::clone(engine.memory());
         let config = UmemConfig {
             fill_size: RING,
@@ -56,7 +86,7 @@ impl PacketMemory {
         };
         // SAFETY: the memory is of whole pages, and each socket keeps it where it is.
         let umem = unsafe { Umem::new(config, bytes.all()) }.map_err(|e| error(&e))?;
-        Ok(Self { umem, bytes, used: false })
+        Ok(Self { umem, mode, bytes, used: false })
     }
 
     /// Opens the socket of a queue.
@@ -72,13 +102,31 @@ impl PacketMemory {
         let device = self.umem.fq_cq(&socket).map_err(|e| error(&e))?;
         let size = NonZeroU32::new(RING);
         // The flags of the first socket are those of all.
-        let bind_flags = if first { NEED_WAKEUP } else { 0 };
+        let bind_flags = if first { NEED_WAKEUP | self.mode.flag() } else { 0 };
         let config = SocketConfig { rx_size: size, tx_size: size, bind_flags };
         let user = self.umem.rx_tx(&socket, &config).map_err(|e| error(&e))?;
         let (rx, tx) = (user.map_rx().map_err(|e| error(&e))?, user.map_tx().map_err(|e| error(&e))?);
-        self.umem.bind(&user).map_err(|e| error(&e))?;
+        let until = Instant::now() + BUSY_MAX;
+        loop {
+            match self.umem.bind(&user).map_err(|e| error(&e)) {
+                Ok(()) => break,
+                Err(busy) if busy.kind() == io::ErrorKind::ResourceBusy && Instant::now() < until => {
+                    thread::sleep(BUSY_MAX / 50);
+                }
+                Err(error) => return Err(error),
+            }
+        }
         self.used = true;
-        Ok(QueueSocket { pair, slot, queue, ifindex: interface.ifindex(), device, rx, tx, _memory: Rc::clone(&self.bytes) })
+        Ok(QueueSocket {
+            pair,
+            slot,
+            queue,
+            ifindex: interface.ifindex(),
+            device,
+            rx,
+            tx,
+            _memory: Rc::clone(&self.bytes),
+        })
     }
 }
 

@@ -322,6 +322,7 @@ fn marks_decide_before_dscps_and_the_default_class_takes_the_rest() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long in Miri")]
 fn a_change_keeps_what_is_queued_and_holds_at_once() {
     let mut config = classes(&[(0, 1514), (1, 1514), (2, 1514)]);
     config.bytes_per_s = 1_000_000;

@@ -81,6 +81,7 @@ fn every_packet_of_a_large_table_leaves_rewritten_and_counted_in_batches_of_any_
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long in Miri")]
 fn tags_are_added_and_removed_before_the_packet() {
     let mut tables = tables(64);
     let taggings = [vec![], vec![Tag::vlan(10)], vec![Tag::service(20), Tag::vlan(30)]];
