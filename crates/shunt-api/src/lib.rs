@@ -58,8 +58,9 @@ pub use qos::{
 pub use selection::{Network, Selection};
 pub use statics::{Hop, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute, StaticTable};
 pub use status::{
-    Attach, ByteTotals, Count, FilterHook, FlowCounts, LongestStep, PacketTotals, PortFilter, PortPackets,
-    PortStatus, Probe, ProbeAnswer, RuleNote, RulesetStatus, SlowCause, Status, TopReason, UnstableStation,
+    AfXdpMode, Attach, ByteTotals, Count, FilterHook, FlowCounts, LongestStep, PacketTotals, PortFilter,
+    PortPackets, PortStatus, Probe, ProbeAnswer, RuleNote, RulesetStatus, SlowCause, Status, TopReason,
+    UnstableStation,
 };
 pub use stored_report::StoredReport;
 pub use tracked::{Counted, Icmp, Tracked, TrackedDirection, TrackedTable};

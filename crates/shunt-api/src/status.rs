@@ -215,6 +215,26 @@ pub enum Attach {
     Clsact,
 }
 
+/// How AF_XDP moves packets between a NIC and the external engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum AfXdpMode {
+    /// The NIC reads and writes the engine's memory.
+    ZeroCopy,
+    /// The kernel copies each packet.
+    Copy,
+}
+
+impl fmt::Display for AfXdpMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ZeroCopy => "zero copy",
+            Self::Copy => "copy",
+        })
+    }
+}
+
 /// The state of a port.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -227,6 +247,9 @@ pub struct PortStatus {
     pub engine: Engine,
     /// The reason for the engine, in one sentence.
     pub engine_reason: String,
+    /// The mode of the external engine's sockets, which is the same for all its ports; absent if another engine sends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub af_xdp_mode: Option<AfXdpMode>,
     /// How the tc programs are attached to a port.
     pub attach: Attach,
     /// Whether the XDP program is attached, too.

@@ -113,7 +113,7 @@ pub struct Tables {
 
 /// The maps and programs in the engine's process.
 pub struct EngineSide {
-    control: Mapping,
+    control: Shared<abi::Control>,
     index: [Mapping; 2],
     entries: [Mapping; 2],
     cold: [Mapping; 2],
@@ -149,7 +149,7 @@ impl EngineSide {
         let (buckets, flows) = (size.buckets() as usize, size.max_flows as usize);
         let map = |fd: &OwnedFd, bytes| Mapping::map(fd, bytes);
         Ok(Self {
-            control: map(&control, size_of::<abi::Control>())?,
+            control: Shared::map(&control)?,
             index: [map(&index4, buckets * abi::WAYS * 4)?, map(&index6, buckets * abi::WAYS * 4)?],
             entries: [map(&table4, flows * 128)?, map(&table6, flows * 192)?],
             cold: [
@@ -167,11 +167,16 @@ impl EngineSide {
     /// The flow tables. The pointers are valid as long as `self`.
     pub fn tables(&self) -> Tables {
         Tables {
-            control: self.control.address().cast(),
+            control: self.control.address(),
             index: [self.index[0].address(), self.index[1].address()],
             entries: [self.entries[0].address(), self.entries[1].address()],
             cold: [self.cold[0].address().cast(), self.cold[1].address().cast()],
         }
+    }
+
+    /// The kernel's HZ.
+    pub fn ticks_per_s(&self) -> u32 {
+        self.control.u32(offset_of!(abi::Control, ticks_per_s)).load(Ordering::Relaxed)
     }
 
     /// Lets XDP give frames of a VLAN to the engine; with 0, of none.

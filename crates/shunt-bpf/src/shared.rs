@@ -68,6 +68,11 @@ impl<T: Plain> Shared<T> {
         Ok(Self { page: Mapping::map(fd, size_of::<T>())?, of: PhantomData })
     }
 
+    /// The first byte; valid as long as `self`.
+    pub(crate) fn address(&self) -> *mut T {
+        self.page.address().cast()
+    }
+
     /// The four bytes at an offset.
     ///
     /// # Panics

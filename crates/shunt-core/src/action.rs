@@ -39,7 +39,7 @@ pub enum Action {
     /// upper device. Nothing is learned from a packet that Linux last received by any other device.
     SetUppers(BTreeMap<u32, BTreeSet<u32>>),
     /// Let the external engine serve these ports, which are attached, and report [`crate::Event::External`].
-    Serve(BTreeSet<u32>),
+    Serve(ExternalPorts),
     /// Set BE_LIBERAL on both directions of a connection.
     SetLiberal(Connection),
     /// Find the devices on which packet sockets capture, and report [`crate::Event::Captures`].
@@ -62,6 +62,16 @@ pub enum Action {
     Beat,
     /// Retire idle flows, and remove retired ones.
     Sweep,
+}
+
+/// The ports for the external engine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExternalPorts {
+    /// Their ifindexes.
+    pub ports: BTreeSet<u32>,
+    /// Those whose driver has no AF_XDP with zero copy. The sockets of all ports share their memory, and the kernel lets such
+    /// sockets have one mode only: with any port here, all sockets copy packets.
+    pub copied: BTreeSet<u32>,
 }
 
 /// How the data plane treats a port.

@@ -1,8 +1,8 @@
 //! The policy: one owner of all state, fed with events.
 
 use crate::{
-    Action, BridgeCalls, Cause, Choice, Event, ExternalState, Hold, PortView, Program, Scope, Source,
-    Statement, bridges::Tracking, network::Network, ports, ruleset::Ruleset, survey::Surveys,
+    Action, BridgeCalls, Cause, Choice, Event, ExternalPorts, ExternalState, Hold, PortView, Program, Scope,
+    Source, Statement, bridges::Tracking, network::Network, ports, ruleset::Ruleset, survey::Surveys,
 };
 use shunt_api::{CaptureChoice, Proto, RulesetStatus};
 use shunt_wire::Mac;
@@ -54,7 +54,7 @@ pub struct Core {
     /// What the external engine does.
     external: ExternalState,
     /// The last [`Action::Serve`].
-    for_external: BTreeSet<u32>,
+    for_external: ExternalPorts,
     /// How often the ports have been planned.
     plans: u64,
 }

@@ -285,6 +285,8 @@ pub enum Event {
         target_frags: bool,
         /// The driver tells programs of the VLAN tags that it has taken out of frames.
         vlan_tags: bool,
+        /// AF_XDP sockets of the device work without a copy, says its driver.
+        zero_copy: bool,
     },
     /// The offloads of a NIC that change what XDP programs see. Reported at the start and on each change.
     Offloads {

@@ -20,7 +20,8 @@ pub(crate) fn obstacle(network: &Network, link: &Link, ours: &dyn Fn(u32) -> boo
         Some(true) if network.has_vlans(link.ifindex) || network.filters_vlans(link.ifindex) => {
             "XDP does not see the VLAN tags of the devices on top of it".to_owned()
         }
-        Some(true) if !link.up || !link.carrier => "it is down".to_owned(),
+        // A lost carrier is no reason: some NICs lose it whenever a program is attached.
+        Some(true) if !link.up => "it is down".to_owned(),
         Some(true) => {
             return network
                 .xdp_refusals
@@ -35,7 +36,7 @@ pub(crate) fn obstacle(network: &Network, link: &Link, ours: &dyn Fn(u32) -> boo
 mod tests {
     use super::*;
     use crate::{
-        Action, Cause, Choice, Core, Event, ExternalState,
+        Action, Cause, Choice, Core, Event, ExternalPorts, ExternalState,
         core::tests::{address, link, native, router, started},
     };
     use shunt_api::{Engine, EngineChoice};
@@ -51,6 +52,10 @@ mod tests {
         Choice { engine: EngineChoice::External, ..Choice::default() }
     }
 
+    fn serve<const N: usize, const M: usize>(ports: [u32; N], copied: [u32; M]) -> Action {
+        Action::Serve(ExternalPorts { ports: ports.into(), copied: copied.into() })
+    }
+
     fn serving(ports: &[u32]) -> Event {
         Event::External(ExternalState { serves: ports.iter().copied().collect(), ..ExternalState::default() })
     }
@@ -60,7 +65,7 @@ mod tests {
         let mut core = Core::new(choice(), [77]);
         let (_, now) = started(choice(), router());
         let actions = core.handle(now, Event::Dump(router()));
-        assert!(actions.contains(&Action::Serve(BTreeSet::from([1, 2]))), "{actions:?}");
+        assert!(actions.contains(&serve([1, 2], [1, 2])), "{actions:?}");
         let starting = (Engine::Tc, "the external engine is starting".to_owned(), false);
         assert_eq!(ports(&core), [starting.clone(), starting]);
 
@@ -71,7 +76,8 @@ mod tests {
 
         let down = Some("the external engine has ended".to_owned());
         core.handle(now, Event::External(ExternalState { down: down.clone(), ..ExternalState::default() }));
-        assert!(ports(&core).iter().all(|port| *port == (Engine::Tc, down.clone().unwrap(), false)));
+        // The program stays, so that no NIC resets its link.
+        assert!(ports(&core).iter().all(|port| *port == (Engine::Tc, down.clone().unwrap(), true)));
     }
 
     #[test]
@@ -85,7 +91,7 @@ mod tests {
 
         for (change, why) in [
             (Event::Link(Link { mtu: 9000, ..link(1, "r0") }), "its MTU of 9000 is larger"),
-            (Event::Link(Link { carrier: false, ..link(1, "r0") }), "it is down"),
+            (Event::Link(Link { up: false, ..link(1, "r0") }), "it is down"),
             (Event::Link(Link { xdp_prog: Some(5), ..link(1, "r0") }), "another XDP program"),
             (
                 Event::XdpFeatures {
@@ -94,6 +100,7 @@ mod tests {
                     target: false,
                     target_frags: false,
                     vlan_tags: false,
+                    zero_copy: false,
                 },
                 "its driver has no native XDP",
             ),
@@ -103,6 +110,36 @@ mod tests {
             assert!(*engine == Engine::Tc && reason.contains(why), "{reason}");
             assert!(why.starts_with("another") || !actions.is_empty());
         }
+    }
+
+    #[test]
+    fn a_lost_carrier_changes_neither_the_engine_nor_the_program() {
+        let (mut core, now) = started(choice(), router());
+        core.handle(now, serving(&[1, 2]));
+        for carrier in [false, true] {
+            let actions = core.handle(now, Event::Link(Link { carrier, ..link(1, "r0") }));
+            assert!(!actions.iter().any(|action| matches!(action, Action::Serve(_))), "{actions:?}");
+            assert!(ports(&core).iter().all(|(engine, _, xdp_in)| *engine == Engine::External && *xdp_in));
+        }
+    }
+
+    #[test]
+    fn all_ports_copy_packets_unless_each_has_zero_copy() {
+        let features = |ifindex, zero_copy| Event::XdpFeatures {
+            ifindex,
+            native: true,
+            target: true,
+            target_frags: true,
+            vlan_tags: false,
+            zero_copy,
+        };
+        let (mut core, now) = started(choice(), router());
+        assert_eq!(core.handle(now, features(1, true)), [serve([1, 2], [2])]);
+        assert_eq!(core.handle(now, features(2, true)), [serve([1, 2], [])]);
+        // A port that the engine cannot serve does not count.
+        core.handle(now, features(1, false));
+        let actions = core.handle(now, Event::Link(Link { up: false, ..link(1, "r0") }));
+        assert!(actions.contains(&serve([2], [])), "{actions:?}");
     }
 
     #[test]

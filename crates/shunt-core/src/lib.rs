@@ -24,7 +24,7 @@ mod survey;
 mod table_size;
 mod verdict;
 
-pub use action::{Action, PortSetting};
+pub use action::{Action, ExternalPorts, PortSetting};
 pub use bridges::{Bridged, has_bridge_with_two_ports};
 pub use cause::Cause;
 pub use connections::{RateBasis, join_flows, reversed, set_rates};

@@ -24,6 +24,8 @@ pub(crate) struct Xdp {
     pub(crate) target_frags: bool,
     /// The driver tells programs of the VLAN tags that it has taken out of frames.
     pub(crate) vlan_tags: bool,
+    /// AF_XDP sockets work without a copy.
+    pub(crate) zero_copy: bool,
 }
 
 /// The offloads of a NIC.
@@ -140,9 +142,9 @@ impl Network {
                     filters.insert((*ifindex, kind.clone().unwrap_or_else(|| "filter".to_owned())));
                 Some(Cause::Filter)
             }
-            Event::XdpFeatures { ifindex, native, target, target_frags, vlan_tags } => {
+            Event::XdpFeatures { ifindex, native, target, target_frags, vlan_tags, zero_copy } => {
                 let (native, target, target_frags) = (*native, *target, *target_frags);
-                let xdp = Xdp { native, target, target_frags, vlan_tags: *vlan_tags };
+                let xdp = Xdp { native, target, target_frags, vlan_tags: *vlan_tags, zero_copy: *zero_copy };
                 if self.xdp.insert(*ifindex, xdp) != Some(xdp) {
                     self.tx_errors.remove(ifindex);
                     self.needs_plan = true;

@@ -1,7 +1,7 @@
 //! Decides which devices are ports, and by which engine packets leave each port.
 
 use crate::{
-    Bridged, ExternalState, Link, PortSetting, Program, external,
+    Bridged, ExternalPorts, ExternalState, Link, PortSetting, Program, external,
     network::{Network, Tags, Xdp},
     survey::{Driver, Received, Surveys},
 };
@@ -279,16 +279,35 @@ impl Choice {
         leave_to_tc_until_accepted(network, plan);
     }
 
-    /// The ports of a plan that the external engine can serve.
+    /// The ports of a plan that the external engine can serve, and how.
     pub(crate) fn for_external(
         &self,
         network: &Network,
         plan: &BTreeMap<u32, PortView>,
         ours: &dyn Fn(u32) -> bool,
-    ) -> BTreeSet<u32> {
+    ) -> ExternalPorts {
         let links = plan.keys().filter_map(|ifindex| network.links.get(ifindex));
         let fit = |link: &&Link| self.is_external(link) && external::obstacle(network, link, ours).is_none();
-        links.filter(fit).map(|link| link.ifindex).collect()
+        let ports: BTreeSet<u32> = links.filter(fit).map(|link| link.ifindex).collect();
+        let has_zero_copy = |port: &u32| network.xdp.get(port).is_some_and(|xdp| xdp.zero_copy);
+        let copied = ports.iter().copied().filter(|port| !has_zero_copy(port)).collect();
+        ExternalPorts { ports, copied }
+    }
+
+    /// Whether a port that the external engine does not serve at the moment keeps its XDP program: to attach one resets the
+    /// link of some NICs.
+    fn keeps_program(
+        &self,
+        network: &Network,
+        link: &Link,
+        external: &ExternalState,
+        ours: &dyn Fn(u32) -> bool,
+        have: Option<&PortView>,
+    ) -> bool {
+        have.is_some_and(|view| view.setting.xdp_in)
+            && self.is_external(link)
+            && !external.fails.contains_key(&link.ifindex)
+            && external::obstacle(network, link, ours).is_none()
     }
 
     /// All ports with the settings that they should have now. `ours` says whether an XDP program is Shunt's.
@@ -314,7 +333,8 @@ impl Choice {
                 let setting = PortSetting {
                     ifindex: link.ifindex,
                     engine,
-                    xdp_in: engine == Engine::External,
+                    xdp_in: engine == Engine::External
+                        || self.keeps_program(network, link, external, ours, have.get(&link.ifindex)),
                     xdp_tags: false,
                     xdp_frags: network.xdp.get(&link.ifindex).is_some_and(|xdp| xdp.target_frags),
                     partial: is_virtual(link),

@@ -264,6 +264,7 @@ mod tests {
             target,
             target_frags: true,
             vlan_tags: false,
+            zero_copy: false,
         };
         let refused = |kind: Option<&str>, features: Option<Event>| {
             let port = Link { kind: kind.map(str::to_owned), ..link(1, "r0") };

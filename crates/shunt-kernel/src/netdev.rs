@@ -75,9 +75,9 @@ pub(crate) fn event(message: &Message) -> Option<Event> {
 fn xdp_event(payload: &[u8]) -> Option<Event> {
     let Features { ifindex, xdp, metadata } = features(payload)?;
     match support(xdp) {
-        XdpSupport::Known { native, target, target_frags, .. } => {
+        XdpSupport::Known { native, target, target_frags, zero_copy } => {
             let vlan_tags = metadata & METADATA_VLAN_TAG != 0;
-            Some(Event::XdpFeatures { ifindex, native, target, target_frags, vlan_tags })
+            Some(Event::XdpFeatures { ifindex, native, target, target_frags, vlan_tags, zero_copy })
         }
         XdpSupport::Unknown(_) => None,
     }
@@ -125,18 +125,25 @@ mod tests {
 
     #[test]
     fn native_xdp_needs_both_running_and_redirecting() {
-        for (bits, native, target, target_frags) in [
-            (0, false, false, false),
-            (1, false, false, false),
-            (3, true, false, false),
-            (7, true, true, false),
-            (4, false, true, false),
-            (0x47, true, true, true),
-            (0x27, true, true, false),
+        for (bits, native, target, target_frags, zero_copy) in [
+            (0, false, false, false, false),
+            (1, false, false, false, false),
+            (3, true, false, false, false),
+            (7, true, true, false, false),
+            (4, false, true, false, false),
+            (0x47, true, true, true, false),
+            (0x27, true, true, false, false),
+            (0xf, true, true, false, true),
         ] {
             for (metadata, vlan_tags) in [(0, false), (3, false), (7, true)] {
-                let expected =
-                    Some(Event::XdpFeatures { ifindex: 7, native, target, target_frags, vlan_tags });
+                let expected = Some(Event::XdpFeatures {
+                    ifindex: 7,
+                    native,
+                    target,
+                    target_frags,
+                    vlan_tags,
+                    zero_copy,
+                });
                 assert_eq!(
                     event_of_notification(NETDEV_CMD_DEV_CHANGE_NTF, bits, metadata),
                     expected,

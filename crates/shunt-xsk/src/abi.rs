@@ -129,6 +129,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "reads a table in C")]
     fn sizes_offsets_and_constants_are_those_of_the_c_header() {
         let mut rust = Values::new();
         Frame::add(&mut rust);

@@ -5,13 +5,15 @@ use crate::{
         BATCH, CEngine, Desc, FRAME_ROOM, Frame, IngressCounters, PORTS, QUEUE_PAIRS, QueuePair, REASONS,
         Ring,
     },
+    fixed::Fixed,
+    ring::RingMemory,
     sched::{Policer, Scheduler},
     tables::Tables,
 };
 use shunt_bpf::{EngineSide, Size};
 use std::{
     ptr::{self, NonNull},
-    sync::atomic::{AtomicU32, Ordering},
+    rc::Rc,
 };
 
 /// Where drivers put a packet in its frame, as AF_XDP does.
@@ -20,10 +22,35 @@ pub(crate) const FRAME_BYTES: u64 = 2048;
 
 const _: () = assert!(FRAME_BYTES - HEADROOM == shunt_bpf::abi::FRAME_MAX as u64);
 
-/// Packet memory; AF_XDP wants whole pages.
+/// AF_XDP wants whole pages.
 #[repr(C, align(4096))]
 #[derive(Debug, Clone, Copy)]
 struct Page([u8; 4096]);
+
+/// The packet memory. The engine and the sockets of the kernel have it together.
+#[derive(Debug)]
+pub(crate) struct PacketBytes {
+    pages: Fixed<[Page]>,
+    bytes: usize,
+}
+
+impl PacketBytes {
+    fn new(bytes: usize) -> Self {
+        Self { pages: Fixed::new(vec![Page([0; 4096]); bytes.div_ceil(size_of::<Page>())]), bytes }
+    }
+
+    /// All of it; valid as long as `self`.
+    pub(crate) fn all(&self) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(self.pages.start().cast(), self.bytes)
+    }
+
+    /// A pointer to these bytes; None if they are not within the memory.
+    fn at(&self, at: u64, bytes: u64) -> Option<NonNull<u8>> {
+        let fits = at.checked_add(bytes)? <= self.bytes as u64;
+        // SAFETY: the offset is within the memory.
+        fits.then(|| unsafe { self.all().cast().add(at as usize) })
+    }
+}
 
 // SAFETY: the declaration is that of bpf/external/engine.h.
 unsafe extern "C" {
@@ -34,87 +61,13 @@ unsafe extern "C" {
     fn shunt_engine_send(e: *mut CEngine, now_ns: u64) -> u32;
 }
 
-/// The memory of a ring.
-#[derive(Debug)]
-pub(crate) struct RingMemory {
-    /// Producer and consumer, 64 bytes apart.
-    indices: Box<[u32; 32]>,
-    entries: Vec<Desc>,
-    ring: Ring,
-}
-
-impl RingMemory {
-    fn new(size: u32) -> Self {
-        let mut indices = Box::new([0; 32]);
-        let mut entries = vec![Desc { at: 0, bytes: 0, options: 0 }; size as usize];
-        let ring = Ring {
-            producer: &raw mut indices[0],
-            consumer: &raw mut indices[16],
-            entries: entries.as_mut_ptr().cast(),
-            mask: size - 1,
-        };
-        Self { indices, entries, ring }
-    }
-
-    fn index(&self, which: *mut u32) -> &AtomicU32 {
-        debug_assert!(self.indices.as_ptr_range().contains(&which.cast_const()));
-        // SAFETY: `which` points into `indices`, which live as long as `self` and are used atomically.
-        unsafe { AtomicU32::from_ptr(which) }
-    }
-
-    fn ends(&self) -> (u32, u32) {
-        let load = |which| self.index(which).load(Ordering::Acquire);
-        (load(self.ring.producer), load(self.ring.consumer))
-    }
-
-    /// Entries that wait to be taken.
-    pub(crate) fn waiting(&self) -> u32 {
-        let (producer, consumer) = self.ends();
-        producer.wrapping_sub(consumer)
-    }
-
-    /// Entries that can be put.
-    pub(crate) fn room(&self) -> u32 {
-        self.ring.mask + 1 - self.waiting()
-    }
-
-    fn has_room(&self) -> bool {
-        self.room() > 0
-    }
-
-    /// An entry, as a descriptor or as an offset.
-    fn at<T>(&self, index: u32) -> *mut T {
-        debug_assert!(size_of::<T>() <= size_of::<Desc>() && !self.entries.is_empty());
-        // SAFETY: the masked index is within the entries; a T is not larger than an entry.
-        unsafe { self.ring.entries.cast::<T>().add((index & self.ring.mask) as usize) }
-    }
-
-    pub(crate) fn push<T>(&self, entry: T) {
-        let (producer, _) = self.ends();
-        // SAFETY: the entry is the producer's until the index moves.
-        unsafe { self.at::<T>(producer).write(entry) };
-        self.index(self.ring.producer).store(producer.wrapping_add(1), Ordering::Release);
-    }
-
-    pub(crate) fn pop<T>(&self) -> Option<T> {
-        let (producer, consumer) = self.ends();
-        if producer == consumer {
-            return None;
-        }
-        // SAFETY: the entry is the consumer's until the index moves.
-        let entry = unsafe { self.at::<T>(consumer).read() };
-        self.index(self.ring.consumer).store(consumer.wrapping_add(1), Ordering::Release);
-        Some(entry)
-    }
-}
-
 /// The rings and queues of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Port {
-    pub(crate) rx: RingMemory,
-    pub(crate) tx: RingMemory,
-    pub(crate) fill: RingMemory,
-    pub(crate) done: RingMemory,
+    pub(crate) rx: RingMemory<Desc>,
+    pub(crate) tx: RingMemory<Desc>,
+    pub(crate) fill: RingMemory<u64>,
+    pub(crate) done: RingMemory<u64>,
     scheduler: Option<Scheduler>,
     policer: Option<Policer>,
 }
@@ -133,9 +86,9 @@ pub struct Sent<'m> {
 pub struct Engine {
     tables: Tables,
     inner: Box<CEngine>,
-    memory: Vec<Page>,
-    _free: Vec<u64>,
-    up: RingMemory,
+    memory: Rc<PacketBytes>,
+    free: Fixed<[u64]>,
+    up: RingMemory<Desc>,
     ports: [Option<Box<Port>>; QUEUE_PAIRS],
 }
 
@@ -152,8 +105,9 @@ impl Engine {
 
     fn with(tables: Tables, frames: u32) -> Self {
         let bytes = u64::from(frames) * FRAME_BYTES;
-        let mut memory = vec![Page([0; 4096]); (bytes as usize).div_ceil(size_of::<Page>())];
-        let mut free: Vec<u64> = (0..u64::from(frames)).map(|frame| frame * FRAME_BYTES).collect();
+        let memory = Rc::new(PacketBytes::new(bytes as usize));
+        let free: Fixed<[u64]> =
+            Fixed::new((0..u64::from(frames)).map(|frame| frame * FRAME_BYTES).collect::<Box<_>>());
         let up = RingMemory::new(frames.next_power_of_two());
         let none =
             Ring { producer: ptr::null_mut(), consumer: ptr::null_mut(), entries: ptr::null_mut(), mask: 0 };
@@ -168,13 +122,13 @@ impl Engine {
             slot: 0,
         };
         let inner = Box::new(CEngine {
-            memory: memory.as_mut_ptr().cast(),
+            memory: memory.all().as_ptr().cast(),
             memory_bytes: bytes,
-            free: free.as_mut_ptr(),
+            free: free.as_ptr().cast(),
             free_count: frames,
             free_max: frames,
             frame_bytes: FRAME_BYTES,
-            up: up.ring,
+            up: up.ring(),
             pairs: [idle; QUEUE_PAIRS],
             pairs_end: 0,
             batch_count: 0,
@@ -182,12 +136,12 @@ impl Engine {
             copy_vlan: 0,
             copy_slots: [0; 2],
             reachable: 0,
-            batch: [Frame::over(&mut []); BATCH],
+            batch: [Frame::NONE; BATCH],
             counters: [IngressCounters::ZERO; PORTS],
             bad_descs: 0,
         });
         let ports = [const { None }; QUEUE_PAIRS];
-        Self { tables, inner, memory, _free: free, up, ports }
+        Self { tables, inner, memory, free, up, ports }
     }
 
     /// The flow tables.
@@ -213,19 +167,25 @@ impl Engine {
     /// Adds a queue of the port in a slot, whose rings have `size` entries, a power of two. The queue pair of a port's first
     /// queue is its slot.
     pub(crate) fn add_queue_pair(&mut self, pair: usize, slot: usize, ifindex: u32, size: u32) {
-        assert!(size.is_power_of_two() && ifindex != 0);
-        let ring = || RingMemory::new(size);
+        assert!(ifindex != 0);
         let port = Box::new(Port {
-            rx: ring(),
-            tx: ring(),
-            fill: ring(),
-            done: ring(),
+            rx: RingMemory::new(size),
+            tx: RingMemory::new(size),
+            fill: RingMemory::new(size),
+            done: RingMemory::new(size),
             scheduler: None,
             policer: None,
         });
-        let [rx, tx, fill, done] = [&port.rx, &port.tx, &port.fill, &port.done].map(|memory| memory.ring);
-        let (sched, policer) = (ptr::null_mut(), ptr::null_mut());
-        self.inner.pairs[pair] = QueuePair { rx, tx, fill, done, sched, policer, ifindex, slot: slot as u32 };
+        self.inner.pairs[pair] = QueuePair {
+            rx: port.rx.ring(),
+            tx: port.tx.ring(),
+            fill: port.fill.ring(),
+            done: port.done.ring(),
+            sched: ptr::null_mut(),
+            policer: ptr::null_mut(),
+            ifindex,
+            slot: slot as u32,
+        };
         self.inner.pairs_end = self.inner.pairs_end.max(pair as u32 + 1);
         self.ports[pair] = Some(port);
     }
@@ -236,15 +196,16 @@ impl Engine {
     }
 
     /// The packet memory.
-    pub(crate) fn memory(&mut self) -> NonNull<[u8]> {
-        let bytes = self.inner.memory_bytes as usize;
-        let start = NonNull::new(self.memory.as_mut_ptr()).unwrap_or(NonNull::dangling());
-        NonNull::slice_from_raw_parts(start.cast(), bytes)
+    pub(crate) fn memory(&self) -> &Rc<PacketBytes> {
+        &self.memory
     }
 
+    /// The frame of a descriptor; empty if it is not within the packet memory.
     fn frame(&self, desc: Desc) -> &[u8] {
-        // SAFETY: the engine checked descriptors when it received them, and keeps frames within the memory.
-        unsafe { std::slice::from_raw_parts(self.inner.memory.add(desc.at as usize), desc.bytes as usize) }
+        let Some(start) = self.memory.at(desc.at, desc.bytes.into()) else { return &[] };
+        // SAFETY: the bytes are within the memory, and the engine does not run while `self` is borrowed; the kernel does not
+        // write to a frame that the engine has.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), desc.bytes as usize) }
     }
 
     /// Receives a batch of a queue pair, and rewrites it. Returns the number of packets.
@@ -353,13 +314,11 @@ impl Engine {
         if !port.rx.has_room() || frame.len() as u64 > FRAME_BYTES - HEADROOM {
             return false;
         }
-        let Some(base) = port.fill.pop::<u64>() else { return false };
-        let at = base + HEADROOM;
-        if at + frame.len() as u64 > self.inner.memory_bytes {
-            return false;
-        }
-        // SAFETY: the frame is within the memory, and the fill ring has given it to us.
-        unsafe { self.inner.memory.add(at as usize).copy_from_nonoverlapping(frame.as_ptr(), frame.len()) };
+        let Some(base) = port.fill.pop() else { return false };
+        let at = base.saturating_add(HEADROOM);
+        let Some(to) = self.memory.at(at, frame.len() as u64) else { return false };
+        // SAFETY: the frame is within the memory, the fill ring has given it to us, and nobody has a reference to it.
+        unsafe { to.as_ptr().copy_from_nonoverlapping(frame.as_ptr(), frame.len()) };
         port.rx.push(Desc { at, bytes: frame.len() as u32, options: 0 });
         true
     }
@@ -375,7 +334,7 @@ impl Engine {
         let Some(port) = &self.ports[slot] else { return 0 };
         let mut count = 0;
         while port.done.has_room() {
-            let Some(desc) = port.tx.pop::<Desc>() else { break };
+            let Some(desc) = port.tx.pop() else { break };
             visit(Sent { frame: self.frame(desc), up: None });
             port.done.push(desc.at);
             count += 1;
@@ -383,16 +342,24 @@ impl Engine {
         count
     }
 
+    /// Gives the memory of a frame back.
+    fn release(&mut self, at: u64) {
+        let inner = &mut *self.inner;
+        debug_assert!(inner.free_count < inner.free_max, "a frame came back twice");
+        if (inner.free_count as usize) < self.free.len() {
+            // SAFETY: the place is within `free`, which nobody has a reference to.
+            unsafe { inner.free.add(inner.free_count as usize).write(at & !(FRAME_BYTES - 1)) };
+            inner.free_count += 1;
+        }
+    }
+
     /// Takes the frames for Linux. Returns how many.
     pub fn passed_up(&mut self, mut visit: impl FnMut(Sent<'_>)) -> u32 {
         let mut count = 0;
-        while let Some(desc) = self.up.pop::<Desc>() {
+        while let Some(desc) = self.up.pop() {
             let up = Some((desc.options as usize & 0xffff, desc.options as usize >> 16));
             visit(Sent { frame: self.frame(desc), up });
-            let inner = &mut *self.inner;
-            // SAFETY: `free` has room for all frames, and this one is not among them.
-            unsafe { inner.free.add(inner.free_count as usize).write(desc.at & !(FRAME_BYTES - 1)) };
-            inner.free_count += 1;
+            self.release(desc.at);
             count += 1;
         }
         count

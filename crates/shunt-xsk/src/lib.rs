@@ -4,10 +4,13 @@
 #![allow(unsafe_code, reason = "the engine is C, and works on memory that it shares with its owner")]
 
 mod abi;
+mod confine;
 mod engine;
+mod fixed;
 mod mirror;
 mod process;
 pub mod protocol;
+mod ring;
 pub mod sched;
 mod socket;
 mod tables;

@@ -1,6 +1,7 @@
 //! The engine's process: started by the daemon, which talks to it through standard input.
 
 use crate::{
+    confine::confine,
     protocol::{self, Order, PORTS_PER_REPORT, Report, Waiting},
     worker::{Started, Worker, now_ns},
 };
@@ -15,7 +16,7 @@ use nix::{
 };
 use shunt_bpf::{EngineSide, Size};
 use std::{
-    io,
+    io::{self, Write},
     os::fd::{AsFd, OwnedFd},
     process::ExitCode,
     time::Duration,
@@ -37,7 +38,8 @@ pub fn run() -> ExitCode {
     let socket = match io::stdin().as_fd().try_clone_to_owned() {
         Ok(socket) => socket,
         Err(error) => {
-            eprintln!("shuntd: the external engine has no control socket: {error}");
+            // Unlike eprintln!, does not panic if standard error cannot be written.
+            let _ = writeln!(io::stderr(), "shuntd: the external engine has no control socket: {error}");
             return ExitCode::FAILURE;
         }
     };
@@ -53,7 +55,7 @@ pub fn run() -> ExitCode {
 
 fn serve(socket: &OwnedFd) -> io::Result<()> {
     leave_stopping_to_the_daemon()?;
-    let Some((Order::Start { core, waiting, max_flows, ports, qos, copy_vlan }, handles)) =
+    let Some((Order::Start { core, waiting, max_flows, ports, zero_copy, qos, copy_vlan }, handles)) =
         protocol::receive(socket)?
     else {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -64,11 +66,13 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
     // The hash's seed is in the control block.
     let size = Size { max_flows, seed: 0 };
     let side = EngineSide::open(handles, size).map_err(io::Error::other)?;
-    let Started { mut worker, served, failed } = Worker::start(side, size, &ports)?;
+    let Started { mut worker, served, failed, zero_copy, refused } =
+        Worker::start(side, size, &ports, zero_copy)?;
+    confine().map_err(|error| io::Error::other(format!("cannot drop its privileges: {error}")))?;
     let mut wrong = worker.set_qos(&qos);
     wrong.extend(worker.copy_vlan(copy_vlan)?);
     worker.open_queues()?;
-    protocol::send(socket.as_fd(), &Report::Ready { served, failed }, &[])?;
+    protocol::send(socket.as_fd(), &Report::Ready { served, failed, zero_copy, refused }, &[])?;
     let (mut beat_ns, mut report_ns, mut idle_since) = (0, 0, None);
     loop {
         let busy = worker.turn();

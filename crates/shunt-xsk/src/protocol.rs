@@ -74,6 +74,8 @@ pub enum Order {
         max_flows: u32,
         /// The ports to serve.
         ports: Vec<Port>,
+        /// Whether the drivers of all ports have zero copy.
+        zero_copy: bool,
         /// The queues of those that have some.
         qos: Vec<Qos>,
         /// The VLAN whose frames are copied from one of two ports to the other.
@@ -90,10 +92,14 @@ pub enum Order {
 pub enum Report {
     /// The engine forwards.
     Ready {
-        /// The slots of the ports that it serves, with how the driver copies packets.
+        /// The slots of the ports that it serves.
         served: Vec<u8>,
         /// The slots of the others, and why.
         failed: Vec<(u8, String)>,
+        /// Whether the sockets work without a copy.
+        zero_copy: bool,
+        /// Why they do not, if the drivers have zero copy.
+        refused: Option<String>,
     },
     /// What the queues of some ports have counted since the start.
     Counters(Vec<QosCounters>),
@@ -193,6 +199,7 @@ mod tests {
     use shunt_bpf::abi::PORTS_MAX;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no such sockets")]
     fn the_queues_and_counters_of_all_ports_fit_into_messages() {
         let (daemon, engine) = socket_pair().unwrap();
         let class = Class {

@@ -1,6 +1,6 @@
 //! The egress scheduler and the ingress policer.
 
-use crate::{Error, mirror::mirror};
+use crate::{Error, fixed::Fixed, mirror::mirror};
 use shunt_bpf::plain;
 
 /// Classes of a scheduler.
@@ -206,8 +206,8 @@ impl Config {
 /// The scheduler of an egress port.
 #[derive(Debug)]
 pub struct Scheduler {
-    inner: Box<CSched>,
-    _items: Vec<Queued>,
+    inner: Fixed<CSched>,
+    _items: Fixed<[Queued]>,
 }
 
 // SAFETY: the pointer in `inner` is to `_items`, which nothing else uses.
@@ -220,20 +220,20 @@ impl Scheduler {
     /// [`Error::Scheduler`] names what is wrong with the configuration.
     pub fn new(config: &Config, packets: u32) -> Result<Self, Error> {
         config.check()?;
-        let mut items = vec![Queued::default(); packets as usize];
-        let mut inner = Box::new(CSched {
+        let items = Fixed::<[Queued]>::new(vec![Queued::default(); packets as usize]);
+        let inner = Fixed::new(CSched {
             config: *config,
             meter: Meter::default(),
             classes: [ClassState::default(); CLASSES],
             turn: [0; CLASSES],
-            items: items.as_mut_ptr(),
+            items: items.as_ptr().cast(),
             items_max: packets,
             free: 0,
             largest_bytes: 0,
             own_items: 0,
         });
         // SAFETY: `items` has room for so many packets and is kept with the scheduler.
-        unsafe { shunt_sched_init(&raw mut *inner, config, items.as_mut_ptr(), packets) };
+        unsafe { shunt_sched_init(inner.as_ptr(), config, items.as_ptr().cast(), packets) };
         Ok(Self { inner, _items: items })
     }
 
@@ -244,7 +244,7 @@ impl Scheduler {
     pub fn configure(&mut self, config: &Config) -> Result<(), Error> {
         config.check()?;
         // SAFETY: the scheduler was initialised.
-        match unsafe { shunt_sched_configure(&raw mut *self.inner, config) } {
+        match unsafe { shunt_sched_configure(self.inner.as_ptr(), config) } {
             0 => Ok(()),
             _ => Err(Error::Scheduler("the engine refuses the configuration")),
         }
@@ -253,17 +253,17 @@ impl Scheduler {
     /// Queues a packet. Returns false if there is no room for it.
     pub fn enqueue(&mut self, handle: u64, bytes: u32, dscp: u8, mark: u32, now_ns: u64) -> bool {
         // SAFETY: the scheduler was initialised.
-        unsafe { shunt_sched_enqueue(&raw mut *self.inner, handle, bytes, dscp, mark, now_ns) == 1 }
+        unsafe { shunt_sched_enqueue(self.inner.as_ptr(), handle, bytes, dscp, mark, now_ns) == 1 }
     }
 
     /// Takes the next packet.
     pub fn dequeue(&mut self, now_ns: u64) -> Next {
         let mut item = Queued::default();
         // SAFETY: the scheduler was initialised.
-        match unsafe { shunt_sched_dequeue(&raw mut *self.inner, now_ns, &raw mut item) } {
+        match unsafe { shunt_sched_dequeue(self.inner.as_ptr(), now_ns, &raw mut item) } {
             0 => Next::Empty,
             // SAFETY: as above.
-            1 => Next::Wait(unsafe { shunt_sched_wake_ns(&raw const *self.inner) }),
+            1 => Next::Wait(unsafe { shunt_sched_wake_ns(self.inner.as_ptr()) }),
             2 => Next::Send(item),
             _ => Next::Dropped(item),
         }
@@ -273,7 +273,7 @@ impl Scheduler {
     pub(crate) fn due_ns(&self) -> Option<u64> {
         let queued = self.inner.classes.iter().any(|class| class.counters.backlog_pkts > 0);
         // SAFETY: the scheduler was initialised.
-        queued.then(|| unsafe { shunt_sched_wake_ns(&raw const *self.inner) })
+        queued.then(|| unsafe { shunt_sched_wake_ns(self.inner.as_ptr()) })
     }
 
     /// Sends what is queued as fast as the port takes it.
@@ -298,18 +298,18 @@ impl Scheduler {
     }
 
     pub(crate) fn inner(&mut self) -> *mut CSched {
-        &raw mut *self.inner
+        self.inner.as_ptr()
     }
 }
 
 /// Drops what exceeds a rate.
 #[derive(Debug)]
-pub struct Policer(Box<CPolicer>);
+pub struct Policer(Fixed<CPolicer>);
 
 impl Policer {
     /// A policer that passes at most `burst_bytes` at once, and this rate in the long run.
     pub fn new(bytes_per_s: u64, burst_bytes: u32) -> Self {
-        let mut policer = Self(Box::default());
+        let mut policer = Self(Fixed::new(CPolicer::default()));
         policer.set(bytes_per_s, burst_bytes);
         policer
     }
@@ -317,13 +317,13 @@ impl Policer {
     /// Changes rate and burst. What has passed before still counts.
     pub fn set(&mut self, bytes_per_s: u64, burst_bytes: u32) {
         // SAFETY: writes one structure.
-        unsafe { shunt_meter_set(&raw mut self.0.meter, bytes_per_s, burst_bytes) };
+        unsafe { shunt_meter_set(&raw mut (*self.0.as_ptr()).meter, bytes_per_s, burst_bytes) };
     }
 
     /// Whether a packet conforms.
     pub fn passes(&mut self, bytes: u32, now_ns: u64) -> bool {
         // SAFETY: changes one structure.
-        unsafe { shunt_police(&raw mut *self.0, bytes, now_ns) == 1 }
+        unsafe { shunt_police(self.0.as_ptr(), bytes, now_ns) == 1 }
     }
 
     /// Packets passed, and packets dropped.
@@ -332,7 +332,7 @@ impl Policer {
     }
 
     pub(crate) fn inner(&mut self) -> *mut CPolicer {
-        &raw mut *self.0
+        self.0.as_ptr()
     }
 }
 

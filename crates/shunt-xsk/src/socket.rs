@@ -2,9 +2,17 @@
 
 use crate::{
     abi::Desc,
-    engine::{Engine, FRAME_BYTES, Port},
+    engine::{Engine, FRAME_BYTES, PacketBytes, Port},
 };
-use std::{ffi::CString, io, num::NonZeroU32, os::fd::BorrowedFd};
+use std::{
+    ffi::CString,
+    io,
+    num::NonZeroU32,
+    os::fd::BorrowedFd,
+    rc::Rc,
+    thread,
+    time::{Duration, Instant},
+};
 use xdpilone::{
     DeviceQueue, Errno, IfInfo, RingRx, RingTx, Socket, SocketConfig, Umem, UmemConfig, xdp::XdpDesc,
 };
@@ -14,9 +22,33 @@ pub(crate) const RING: u32 = 1024;
 /// XDP_USE_NEED_WAKEUP: the kernel says when it must be woken up.
 const NEED_WAKEUP: u16 = 1 << 3;
 
+/// How long the kernel may take to let go of a queue whose socket has been closed.
+const BUSY_MAX: Duration = Duration::from_millis(500);
+
+/// Whether a driver moves packets between NIC and packet memory itself, or the kernel copies them. The same for all sockets
+/// of one memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    ZeroCopy,
+    Copy,
+}
+
+impl Mode {
+    /// XDP_ZEROCOPY or XDP_COPY: without either, the first driver would choose for all.
+    fn flag(self) -> u16 {
+        match self {
+            Self::ZeroCopy => 1 << 2,
+            Self::Copy => 1 << 1,
+        }
+    }
+}
+
 /// The packet memory, registered with the kernel.
 pub(crate) struct PacketMemory {
     umem: Umem,
+    mode: Mode,
+    /// The kernel writes to it as long as a socket is open.
+    bytes: Rc<PacketBytes>,
     /// Whether a socket has been made: the first one is that of the memory.
     used: bool,
 }
@@ -33,6 +65,8 @@ pub(crate) struct QueueSocket {
     device: DeviceQueue,
     rx: RingRx,
     tx: RingTx,
+    /// Dropped after the rings.
+    _memory: Rc<PacketBytes>,
 }
 
 fn error(errno: &Errno) -> io::Error {
@@ -40,8 +74,9 @@ fn error(errno: &Errno) -> io::Error {
 }
 
 impl PacketMemory {
-    /// Registers the memory of an engine, which must outlive this.
-    pub(crate) fn for_engine(engine: &mut Engine) -> io::Result<Self> {
+    /// Registers the memory of an engine.
+    pub(crate) fn of(engine: &Engine, mode: Mode) -> io::Result<Self> {
+        let bytes = Rc::clone(engine.memory());
         let config = UmemConfig {
             fill_size: RING,
             complete_size: 2 * RING,
@@ -49,9 +84,9 @@ impl PacketMemory {
             headroom: 0,
             flags: 0,
         };
-        // SAFETY: the memory is of whole pages, and stays where it is as long as the engine.
-        let umem = unsafe { Umem::new(config, engine.memory()) }.map_err(|e| error(&e))?;
-        Ok(Self { umem, used: false })
+        // SAFETY: the memory is of whole pages, and each socket keeps it where it is.
+        let umem = unsafe { Umem::new(config, bytes.all()) }.map_err(|e| error(&e))?;
+        Ok(Self { umem, mode, bytes, used: false })
     }
 
     /// Opens the socket of a queue.
@@ -67,13 +102,31 @@ impl PacketMemory {
         let device = self.umem.fq_cq(&socket).map_err(|e| error(&e))?;
         let size = NonZeroU32::new(RING);
         // The flags of the first socket are those of all.
-        let bind_flags = if first { NEED_WAKEUP } else { 0 };
+        let bind_flags = if first { NEED_WAKEUP | self.mode.flag() } else { 0 };
         let config = SocketConfig { rx_size: size, tx_size: size, bind_flags };
         let user = self.umem.rx_tx(&socket, &config).map_err(|e| error(&e))?;
         let (rx, tx) = (user.map_rx().map_err(|e| error(&e))?, user.map_tx().map_err(|e| error(&e))?);
-        self.umem.bind(&user).map_err(|e| error(&e))?;
+        let until = Instant::now() + BUSY_MAX;
+        loop {
+            match self.umem.bind(&user).map_err(|e| error(&e)) {
+                Ok(()) => break,
+                Err(busy) if busy.kind() == io::ErrorKind::ResourceBusy && Instant::now() < until => {
+                    thread::sleep(BUSY_MAX / 50);
+                }
+                Err(error) => return Err(error),
+            }
+        }
         self.used = true;
-        Ok(QueueSocket { pair, slot, queue, ifindex: interface.ifindex(), device, rx, tx })
+        Ok(QueueSocket {
+            pair,
+            slot,
+            queue,
+            ifindex: interface.ifindex(),
+            device,
+            rx,
+            tx,
+            _memory: Rc::clone(&self.bytes),
+        })
     }
 }
 
@@ -109,7 +162,7 @@ impl QueueSocket {
         if most > 0 {
             let mut free = self.device.fill(most);
             for _ in 0..free.capacity() {
-                let Some(at) = pair.fill.pop::<u64>() else { break };
+                let Some(at) = pair.fill.pop() else { break };
                 free.insert_once(at);
             }
             free.commit();

@@ -3,6 +3,7 @@
 use crate::{
     Error,
     abi::{BATCH, FRAME_ROOM, Frame, Memory},
+    fixed::Fixed,
 };
 use shunt_bpf::{
     EngineSide, Entry, Key, Size,
@@ -10,7 +11,7 @@ use shunt_bpf::{
 };
 use std::{
     ffi::c_void,
-    fmt,
+    fmt, ptr,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -35,31 +36,28 @@ unsafe extern "C" {
 #[derive(Debug, Clone, Copy)]
 struct Line([u8; 64]);
 
-fn lines(bytes: usize) -> Vec<Line> {
-    vec![Line([0; 64]); bytes.div_ceil(64)]
+fn lines(bytes: usize) -> Fixed<[Line]> {
+    Fixed::new(vec![Line([0; 64]); bytes.div_ceil(64)])
 }
 
 /// The flow tables of this process. Another thread that makes some waits until these are dropped.
 pub struct Tables {
-    control: *mut Control,
     owner: Owner,
     _only: MutexGuard<'static, ()>,
 }
 
 /// The owner of the tables' memory.
 enum Owner {
-    Own {
-        _memory: Box<Own>,
-    },
+    Own(Own),
     /// It is that of the kernel's programs.
     Kernel(Box<EngineSide>),
 }
 
 struct Own {
-    control: Box<Control>,
-    index: [Vec<Line>; 2],
-    entries: [Vec<Line>; 2],
-    cold: [Vec<Cold>; 2],
+    control: Fixed<Control>,
+    index: [Fixed<[Line]>; 2],
+    entries: [Fixed<[Line]>; 2],
+    cold: [Fixed<[Cold]>; 2],
 }
 
 /// What became of a frame.
@@ -83,22 +81,22 @@ impl Tables {
             seed: size.seed,
             ..Control::default()
         };
-        let mut own = Own {
-            control: Box::new(control),
+        let own = Own {
+            control: Fixed::new(control),
             index: [(); 2].map(|()| lines(buckets as usize * WAYS * 4)),
             entries: [128, 192].map(|bytes| lines(entries as usize * bytes)),
-            cold: [(); 2].map(|()| vec![Cold::default(); entries as usize]),
+            cold: [(); 2].map(|()| Fixed::new(vec![Cold::default(); entries as usize])),
         };
         let memory = Memory {
-            control: &raw mut *own.control,
-            index: [0, 1].map(|family| own.index[family].as_mut_ptr().cast()),
-            entries4: own.entries[0].as_mut_ptr().cast(),
-            entries6: own.entries[1].as_mut_ptr().cast(),
-            cold: [0, 1].map(|family| own.cold[family].as_mut_ptr()),
+            control: own.control.as_ptr(),
+            index: own.index.each_ref().map(|lines| lines.as_ptr().cast()),
+            entries4: own.entries[0].as_ptr().cast(),
+            entries6: own.entries[1].as_ptr().cast(),
+            cold: own.cold.each_ref().map(|cold| cold.as_ptr().cast()),
             buckets,
             entries,
         };
-        Self::over(&memory, Owner::Own { _memory: Box::new(own) }, only)
+        Self::over(&memory, Owner::Own(own), only)
     }
 
     /// The tables of the kernel's programs.
@@ -118,38 +116,37 @@ impl Tables {
     }
 
     fn over(memory: &Memory, owner: Owner, only: MutexGuard<'static, ()>) -> Self {
-        // SAFETY: the memory has the sizes that it says, and outlives its use: `owner` has it, does not move it, and
-        // nobody else uses the C code while `only` is held.
-        unsafe { shunt_engine_tables(std::ptr::from_ref(memory)) };
-        Self { control: memory.control, owner, _only: only }
+        // SAFETY: the memory has the sizes that it says, and outlives its use: `owner` has it, and nobody else uses the C
+        // code while `only` is held.
+        unsafe { shunt_engine_tables(ptr::from_ref(memory)) };
+        Self { owner, _only: only }
     }
 
     /// The maps and programs in the kernel, if the tables are those of the kernel.
     pub(crate) fn side(&self) -> Option<&EngineSide> {
         match &self.owner {
-            Owner::Own { .. } => None,
+            Owner::Own(_) => None,
             Owner::Kernel(side) => Some(side),
         }
     }
 
-    /// The control block.
+    /// The control block of tables that are not the kernel's; zeroes for those.
     pub fn control(&self) -> Control {
-        // SAFETY: the owner has the control block. If it is the kernel's, fields may change meanwhile; each is read whole.
-        unsafe { self.control.read_volatile() }
+        match &self.owner {
+            Owner::Own(own) => *own.control,
+            Owner::Kernel(_) => Control::default(),
+        }
     }
 
-    /// Changes the control block. What concerns the size of the tables must stay.
+    /// Changes the control block of tables that are not the kernel's. What concerns the size of the tables must stay.
     pub fn change_control(&mut self, change: impl FnOnce(&mut Control)) {
-        let mut control = self.control();
+        let Owner::Own(own) = &self.owner else { return };
+        let mut control = *own.control;
         let size = (control.bucket_mask, control.max_flows, control.seed);
         change(&mut control);
         (control.bucket_mask, control.max_flows, control.seed) = size;
-        self.set_control(control);
-    }
-
-    fn set_control(&mut self, control: Control) {
-        // SAFETY: as in `control`.
-        unsafe { self.control.write_volatile(control) };
+        // SAFETY: nobody has a reference to the control block, and the engine does not run now.
+        unsafe { own.control.as_ptr().write(control) };
     }
 
     /// Inserts a flow, or replaces its action at once. Its packets are counted by the engine alone.
@@ -162,11 +159,11 @@ impl Tables {
         // SAFETY: the key has the size that its family needs, and `to` has 32 bytes.
         let inserted = unsafe {
             let found = shunt_engine_find(family, bytes.as_ptr().cast());
-            if let Some(found) = found.as_mut() {
+            if !found.is_null() {
                 // The new addresses follow the flow in the entry.
-                let to = std::ptr::from_mut(found).add(1).cast::<u8>();
+                let to = found.add(1).cast::<u8>();
                 to.copy_from_nonoverlapping(entry.to.as_ptr(), if family == 4 { 8 } else { 32 });
-                *found = flow;
+                found.write(flow);
                 return Ok(());
             }
             shunt_engine_insert(family, bytes.as_ptr().cast(), &raw const flow, entry.to.as_ptr(), 0)
@@ -178,7 +175,10 @@ impl Tables {
     pub fn flow(&self, key: &Key) -> Option<Flow> {
         let (family, bytes) = key_bytes(key);
         // SAFETY: the key has the size that its family needs; a flow stays in place while the tables are borrowed.
-        unsafe { shunt_engine_find(family, bytes.as_ptr().cast()).as_ref().copied() }
+        unsafe {
+            let found = shunt_engine_find(family, bytes.as_ptr().cast());
+            (!found.is_null()).then(|| found.read())
+        }
     }
 
     /// Forwards frames that were received at `ifindex`, if their flows leave through one of the slots in `reachable`.
@@ -193,17 +193,19 @@ impl Tables {
                     buffer
                 })
                 .collect();
-            let mut described: Vec<Frame> = buffers
-                .iter_mut()
-                .map(|buffer| Frame { ifindex, ..Frame::over(&mut buffer[2 + FRAME_ROOM..]) })
-                .collect();
+            let describe = |buffer: &mut Vec<u8>| {
+                let range = buffer.as_mut_ptr_range();
+                // The engine may write to the room before the frame.
+                let data = range.start.wrapping_add(2 + FRAME_ROOM);
+                Frame { data, data_end: range.end, ifindex, ..Frame::NONE }
+            };
+            let mut described: Vec<Frame> = buffers.iter_mut().map(describe).collect();
             // SAFETY: the frames are within their buffers, with room before them.
             unsafe {
                 shunt_engine_batch(described.as_mut_ptr(), described.len() as u32, reachable, jiffies);
             }
             for (frame, buffer) in described.iter().zip(&buffers) {
-                let begin = frame.data as usize - buffer.as_ptr() as usize;
-                let end = frame.data_end as usize - buffer.as_ptr() as usize;
+                let [begin, end] = [frame.data, frame.data_end].map(|at| at.addr() - buffer.as_ptr().addr());
                 done.push(match frame.why {
                     0 => Outcome::Forwarded(frame.out_slot, buffer[begin..end].to_vec()),
                     why => Outcome::Slow(why.into()),
@@ -215,21 +217,18 @@ impl Tables {
 }
 
 impl Frame {
-    pub(crate) fn over(bytes: &mut [u8]) -> Self {
-        let range = bytes.as_mut_ptr_range();
-        Self {
-            data: range.start,
-            data_end: range.end,
-            ifindex: 0,
-            l3_bytes: 0,
-            mark: 0,
-            priority: 0,
-            order: 0,
-            why: 0,
-            out_slot: 0,
-            dscp: 0,
-        }
-    }
+    pub(crate) const NONE: Self = Self {
+        data: ptr::null_mut(),
+        data_end: ptr::null_mut(),
+        ifindex: 0,
+        l3_bytes: 0,
+        mark: 0,
+        priority: 0,
+        order: 0,
+        why: 0,
+        out_slot: 0,
+        dscp: 0,
+    };
 }
 
 impl fmt::Debug for Tables {

@@ -6,7 +6,7 @@ use crate::{
     engine::Engine,
     protocol::{Port, Qos, QosCounters},
     sched::{Policer, Scheduler},
-    socket::{PacketMemory, QueueSocket, RING},
+    socket::{Mode, PacketMemory, QueueSocket, RING},
 };
 use nix::time::{ClockId, clock_gettime};
 use shunt_bpf::{
@@ -59,54 +59,97 @@ pub(crate) fn now_ns() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default().as_nanos() as u64
 }
 
-/// What became of the start of each port.
+/// What became of the start.
 pub(crate) struct Started {
     pub(crate) worker: Worker,
+    /// The slots of the ports that are served.
     pub(crate) served: Vec<u8>,
+    /// The slots of the others, and why.
     pub(crate) failed: Vec<(u8, String)>,
+    pub(crate) zero_copy: bool,
+    /// Why zero copy was tried in vain.
+    pub(crate) refused: Option<String>,
 }
 
-impl Worker {
-    /// Opens the sockets of all queues. Ports that cannot be served are left out.
-    pub(crate) fn start(side: EngineSide, size: Size, ports: &[Port]) -> io::Result<Started> {
-        let queues: u32 = ports.iter().map(|port| port.queues.clamp(1, QUEUES_MAX)).sum();
-        let frames = queues * FRAMES_PER_QUEUE + ports.len() as u32 * QUEUED_MAX;
-        let mut engine = Engine::of_kernel(side, size, frames);
-        let mut memory = PacketMemory::for_engine(&mut engine)?;
-        let (mut served, mut failed, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
+/// The sockets of all ports, by port.
+struct Opened<'p> {
+    ports: Vec<(&'p Port, Vec<QueueSocket>)>,
+    failed: Vec<(u8, String)>,
+}
+
+impl<'p> Opened<'p> {
+    /// Opens the sockets of all queues in one mode. Ports that cannot be served are left out.
+    fn open(engine: &Engine, ports: &'p [Port], mode: Mode) -> io::Result<Self> {
+        let mut memory = PacketMemory::of(engine, mode)?;
+        let mut opened = Self { ports: Vec::new(), failed: Vec::new() };
         let mut further = PORTS_MAX as usize;
         for port in ports {
-            let opened: Result<Vec<QueueSocket>, String> = (0..port.queues.clamp(1, QUEUES_MAX))
-                .map(|queue| {
-                    let pair = if queue == 0 { usize::from(port.slot) } else { further + queue as usize - 1 };
-                    memory.open(&port.name, queue, pair, port.slot).map_err(|e| format!("queue {queue}: {e}"))
-                })
-                .collect();
-            match opened {
-                Ok(queues) => {
-                    further += queues.len() - 1;
-                    for socket in &queues {
-                        if socket.pair == usize::from(port.slot) {
-                            engine.add_port(socket.pair, port.ifindex, RING);
-                        } else {
-                            engine.add_queue_pair(socket.pair, port.slot.into(), port.ifindex, RING);
-                        }
-                    }
-                    served.push(port.slot);
-                    sockets.extend(queues);
+            let queues = (0..port.queues.clamp(1, QUEUES_MAX)).map(|queue| {
+                let pair = if queue == 0 { usize::from(port.slot) } else { further + queue as usize - 1 };
+                memory.open(&port.name, queue, pair, port.slot).map_err(|e| format!("queue {queue}: {e}"))
+            });
+            match queues.collect::<Result<Vec<_>, String>>() {
+                Ok(sockets) => {
+                    further += sockets.len() - 1;
+                    opened.ports.push((port, sockets));
                 }
                 Err(why) => {
-                    failed.push((port.slot, why));
-                    if sockets.is_empty() {
+                    opened.failed.push((port.slot, why));
+                    if opened.ports.is_empty() {
                         // The socket that failed was that of the memory.
-                        memory = PacketMemory::for_engine(&mut engine)?;
+                        memory = PacketMemory::of(engine, mode)?;
                     }
                 }
             }
         }
-        let hz = u64::from(engine.tables().control().ticks_per_s.max(1));
+        Ok(opened)
+    }
+
+    /// Opens the sockets without a copy if that is asked for and works on every port; else with one. Returns why zero copy
+    /// does not work, if it was tried.
+    fn open_best(
+        engine: &Engine,
+        ports: &'p [Port],
+        zero_copy: bool,
+    ) -> io::Result<(Self, Mode, Option<String>)> {
+        let mut refused = None;
+        if zero_copy {
+            let opened = Self::open(engine, ports, Mode::ZeroCopy)?;
+            let Some((slot, why)) = opened.failed.first() else { return Ok((opened, Mode::ZeroCopy, None)) };
+            let name = ports.iter().find(|port| port.slot == *slot).map_or("", |port| &port.name);
+            refused = Some(format!("{name}: {why}"));
+        }
+        Ok((Self::open(engine, ports, Mode::Copy)?, Mode::Copy, refused))
+    }
+}
+
+impl Worker {
+    /// Opens the sockets of all queues. Ports that cannot be served are left out.
+    pub(crate) fn start(
+        side: EngineSide,
+        size: Size,
+        ports: &[Port],
+        zero_copy: bool,
+    ) -> io::Result<Started> {
+        let queues: u32 = ports.iter().map(|port| port.queues.clamp(1, QUEUES_MAX)).sum();
+        let frames = queues * FRAMES_PER_QUEUE + ports.len() as u32 * QUEUED_MAX;
+        let mut engine = Engine::of_kernel(side, size, frames);
+        let (opened, mode, refused) = Opened::open_best(&engine, ports, zero_copy)?;
+        let (mut served, mut sockets) = (Vec::new(), Vec::new());
+        for (port, queues) in opened.ports {
+            for socket in &queues {
+                if socket.pair == usize::from(port.slot) {
+                    engine.add_port(socket.pair, port.ifindex, RING);
+                } else {
+                    engine.add_queue_pair(socket.pair, port.slot.into(), port.ifindex, RING);
+                }
+            }
+            served.push(port.slot);
+            sockets.extend(queues);
+        }
+        let hz = engine.tables().side().map_or(1, EngineSide::ticks_per_s).max(1);
         let worker = Self {
-            clock: Clock { jiffies: 0, at_ns: 0, ns_per_tick: 1_000_000_000 / hz },
+            clock: Clock { jiffies: 0, at_ns: 0, ns_per_tick: 1_000_000_000 / u64::from(hz) },
             counted: vec![IngressCounters::ZERO; PORTS_MAX as usize],
             passed: vec![0; PORTS_MAX as usize],
             lost: vec![0; PORTS_MAX as usize],
@@ -116,7 +159,8 @@ impl Worker {
             trouble: None,
             unscheduling: Vec::new(),
         };
-        Ok(Started { worker, served, failed })
+        let zero_copy = mode == Mode::ZeroCopy;
+        Ok(Started { worker, served, failed: opened.failed, zero_copy, refused })
     }
 
     fn side(&mut self) -> io::Result<&EngineSide> {

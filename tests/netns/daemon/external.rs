@@ -4,7 +4,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use shunt_api::{Engine, QosStatus, Status};
+use shunt_api::{AfXdpMode, Engine, QosStatus, Status};
 use shunt_testkit::{
     Crossing, Handshake, SELDOM_PROVED, Shuntd, Topology, port_engine, require_root, rulesets, sent_by,
     silent_router, wait_for,
@@ -112,7 +112,10 @@ fn an_engine_that_ends_or_hangs_leaves_its_flows_to_tc_until_it_runs_again() {
         kill(first, signal).unwrap();
         shuntd.wait_until("its ports use tc", |status| {
             status.ports.iter().all(|port| {
-                port.engine == Engine::Tc && port.engine_reason.contains("the external engine has ended")
+                // The XDP program stays: to attach one resets the link of some NICs.
+                port.engine == Engine::Tc
+                    && port.xdp_attached
+                    && port.engine_reason.contains("the external engine has ended")
             })
         });
         pass_all_the_same(&there, &numbered(&packet, 0..10), &seen);
@@ -146,6 +149,31 @@ fn a_port_that_it_cannot_serve_uses_tc_and_says_why() {
 
     lab.router().run("ip link set r1 mtu 1500");
     shuntd.wait_until("it serves both", is_served);
+    shuntd.stop();
+}
+
+#[test]
+fn it_keeps_no_privileges_and_copies_packets_of_veths() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::HOME_GATEWAY);
+    let shuntd = served(&lab, "");
+    let state = fs::read_to_string(format!("/proc/{}/status", engine_pid(&shuntd))).unwrap();
+    let field = |name: &str| {
+        let line = state.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        line.split_whitespace().nth(1).map(str::to_owned).unwrap_or_default()
+    };
+    for capabilities in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+        assert_eq!(field(capabilities).trim_start_matches('0'), "", "{state}");
+    }
+    assert_eq!((field("NoNewPrivs:").as_str(), field("Seccomp:").as_str()), ("1", "2"), "{state}");
+
+    let modes: Vec<_> = shuntd.status().ports.iter().map(|port| port.af_xdp_mode).collect();
+    assert_eq!(modes, [Some(AfXdpMode::Copy); 2]);
+    assert!(shuntd.log().contains("no zero copy in the drivers of r0, r1"), "{}", shuntd.log());
+    let shown = shuntd.shunt(&["status", "--verbose"]);
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("r0: external (AF_XDP mode: copy)"), "{shown:?}");
     shuntd.stop();
 }
 

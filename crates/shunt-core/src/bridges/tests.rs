@@ -206,6 +206,7 @@ fn xdp_does_not_run_with_vlan_filtering_on_the_bridge() {
         target: true,
         target_frags: true,
         vlan_tags: false,
+        zero_copy: false,
     });
     for vlan_filtering in [false, true] {
         let state = [switch(Bridge { vlan_filtering, ..plain() }), native.to_vec()].concat();

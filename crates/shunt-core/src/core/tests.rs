@@ -37,7 +37,14 @@ pub(crate) fn address(ifindex: u32, addr: &str) -> Event {
 }
 
 pub(crate) fn native(ifindex: u32) -> Event {
-    Event::XdpFeatures { ifindex, native: true, target: true, target_frags: true, vlan_tags: false }
+    Event::XdpFeatures {
+        ifindex,
+        native: true,
+        target: true,
+        target_frags: true,
+        vlan_tags: false,
+        zero_copy: false,
+    }
 }
 
 fn qdisc(ifindex: u32, kind: &str, handle: u32) -> Qdisc {

@@ -243,7 +243,7 @@ fn a_veth_accepts_redirected_frames_when_its_peer_has_gro() {
         let accepts = |accepts| {
             let features = |vlan_tags| {
                 let (native, target, target_frags) = (true, accepts, accepts);
-                Event::XdpFeatures { ifindex, native, target, target_frags, vlan_tags }
+                Event::XdpFeatures { ifindex, native, target, target_frags, vlan_tags, zero_copy: false }
             };
             [false, true].map(features)
         };

@@ -33,6 +33,7 @@ fn engine(frames: u32, ring: u32, flows: u8) -> Engine {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long in Miri")]
 fn packets_go_from_ring_to_ring_in_order_and_their_memory_comes_back() {
     let mut engine = engine(512, 64, 10);
     let strange = pair(99).0.to_bytes();
@@ -62,6 +63,7 @@ fn packets_go_from_ring_to_ring_in_order_and_their_memory_comes_back() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long in Miri")]
 fn full_rings_drop_and_count_and_lose_no_memory() {
     let mut engine = engine(256, 16, 1);
     let (before, _) = pair(0);
@@ -187,7 +189,7 @@ fn a_packet_that_codel_drops_is_not_counted_as_forwarded() {
         assert!(engine.receive(IN, &pair(0).0.to_bytes()));
     }
     let mut sent = 0;
-    for turn in 0..2000 {
+    for turn in 0..if cfg!(miri) { 70 } else { 2000 } {
         engine.poll(1, turn * 1_000_000);
         sent += engine.sent(OUT, |_| {});
     }

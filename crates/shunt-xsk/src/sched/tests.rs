@@ -14,6 +14,7 @@ unsafe extern "C" {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "reads a table in C")]
 fn sizes_offsets_and_constants_are_those_of_the_c_header() {
     let mut rust = Values::new();
     add::<Meter>(&mut rust);
@@ -69,6 +70,7 @@ fn send(scheduler: &mut Scheduler, now_ns: &mut u64) -> Option<Queued> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long in Miri")]
 fn the_shaped_rate_is_exact_for_any_rate_size_and_overhead() {
     for bytes_per_s in [8_000, 1_000_003, 12_500_000, 1_250_000_000, 12_500_000_000] {
         for bytes in [64, 577, 1514] {
@@ -110,6 +112,7 @@ fn a_burst_leaves_at_once_after_a_pause_and_the_rate_holds_after_it() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long in Miri")]
 fn classes_of_one_priority_share_by_weight_whatever_their_packet_sizes() {
     let weights = [1500, 3000, 6000];
     let mut scheduler = Scheduler::new(&classes(&weights.map(|quantum| (0, quantum))), 1000).unwrap();
@@ -163,6 +166,7 @@ fn high_p99_ns(low_pkts: u64) -> u64 {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long in Miri")]
 fn under_overload_the_high_class_needs_at_most_twice_its_unloaded_time() {
     let (alone, beside) = (high_p99_ns(0), high_p99_ns(500));
     assert!(alone < beside, "the low class must take part: {alone} ns, {beside} ns");
@@ -270,6 +274,7 @@ fn mean_delay_ms(target_us: u32) -> f64 {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long in Miri")]
 fn codel_keeps_the_delay_of_a_sender_that_reacts_to_losses_near_its_target() {
     let (with, without) = (mean_delay_ms(5_000), mean_delay_ms(0));
     assert!(with < 20.0, "{with} ms with CoDel");
@@ -277,6 +282,7 @@ fn codel_keeps_the_delay_of_a_sender_that_reacts_to_losses_near_its_target() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long in Miri")]
 fn codel_drops_at_growing_rate_while_a_queue_stands() {
     let mut config = Config { bytes_per_s: 1_000_000, ..Config::best_effort(1 << 20) };
     (config.class_config[0].target_us, config.class_config[0].interval_us) = (5_000, 100_000);
@@ -316,6 +322,7 @@ fn marks_decide_before_dscps_and_the_default_class_takes_the_rest() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long in Miri")]
 fn a_change_keeps_what_is_queued_and_holds_at_once() {
     let mut config = classes(&[(0, 1514), (1, 1514), (2, 1514)]);
     config.bytes_per_s = 1_000_000;
@@ -363,6 +370,7 @@ fn an_invalid_configuration_is_named_and_changes_nothing() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long in Miri")]
 fn a_policer_passes_its_rate_and_its_burst() {
     let mut policer = Policer::new(1_000_000, 5_000);
     let passed = |policer: &mut Policer, begin_ns: u64, every_ns: u64, packets: u64| {

@@ -53,6 +53,7 @@ fn reason(name: &str) -> Outcome {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long in Miri")]
 fn every_packet_of_a_large_table_leaves_rewritten_and_counted_in_batches_of_any_order() {
     const FLOWS: u32 = 4000;
     let mut tables = tables(5000);
@@ -80,6 +81,7 @@ fn every_packet_of_a_large_table_leaves_rewritten_and_counted_in_batches_of_any_
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long in Miri")]
 fn tags_are_added_and_removed_before_the_packet() {
     let mut tables = tables(64);
     let taggings = [vec![], vec![Tag::vlan(10)], vec![Tag::service(20), Tag::vlan(30)]];
@@ -129,6 +131,7 @@ fn a_packet_that_no_action_may_carry_goes_to_linux_with_the_cores_reason() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long in Miri")]
 fn one_packet_of_a_burst_is_punted_for_a_proof() {
     let mut tables = tables(64);
     let (before, after) = pair(1);
@@ -165,6 +168,7 @@ fn checksums_are_verified_if_the_control_block_says_so() {
 
 /// The engine and the core's own functions agree about frames that are nearly right.
 #[test]
+#[cfg_attr(miri, ignore = "takes too long in Miri")]
 fn mutated_frames_are_rewritten_as_the_core_rewrites_them() {
     let mut tables = tables(64);
     let (before, after) = pair(1);

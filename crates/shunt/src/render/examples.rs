@@ -205,6 +205,7 @@ pub(crate) fn status() -> Status {
         ifindex: 3,
         engine: Engine::Xdp,
         engine_reason: "the driver redirects natively and no qdisc shapes here".to_owned(),
+        af_xdp_mode: None,
         attach: Attach::Tcx,
         captured: false,
         filters: vec![
@@ -227,6 +228,7 @@ pub(crate) fn status() -> Status {
         ifindex: 4,
         engine: Engine::Tc,
         engine_reason: "its root qdisc is cake, which shapes".to_owned(),
+        af_xdp_mode: None,
         attach: Attach::Clsact,
         captured: true,
         filters: Vec::new(),

@@ -97,7 +97,8 @@ pub(super) fn describe(status: &Status, verbose: bool) -> String {
     text += "\n";
     text += &port_table(&status.ports);
     for port in &status.ports {
-        text += &format!("{}: {}, {}\n", port.name, port.engine, port.engine_reason);
+        let mode = port.af_xdp_mode.map_or_else(String::new, |mode| format!(" (AF_XDP mode: {mode})"));
+        text += &format!("{}: {}{mode}, {}\n", port.name, port.engine, port.engine_reason);
         if port.captured {
             text +=
                 &format!("{}: a program captures on this port, so its flows take the slow path\n", port.name);

@@ -2,16 +2,19 @@
 
 use super::{Daemon, blocking::Lane};
 use crate::queue_settings;
-use shunt_api::{Config, Engine, Failure, FailureCode, PortQos, QosRemoval, QosStatus, QosTable, WaitChoice};
+use nix::libc;
+use shunt_api::{
+    AfXdpMode, Config, Engine, Failure, FailureCode, PortQos, QosRemoval, QosStatus, QosTable, WaitChoice,
+};
 use shunt_bpf::DataPlane;
-use shunt_core::{Event, ExternalState};
+use shunt_core::{Event, ExternalPorts, ExternalState};
 use shunt_xsk::protocol::{self, Order, Port, Qos, QosCounters, Report, Waiting};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs, io,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::net,
+        unix::{net, process::ExitStatusExt},
     },
     process::{Child, Command, ExitStatus, Stdio},
     time::Duration,
@@ -37,7 +40,7 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 /// The engine's process, and what is wanted of it.
 #[derive(Default)]
 pub(super) struct ExternalEngine {
-    wanted: BTreeSet<u32>,
+    wanted: ExternalPorts,
     running: Option<Running>,
     /// When to start it again, and the pause before that.
     retry: Option<Instant>,
@@ -54,6 +57,8 @@ struct Running {
     /// The ports by slot, as they were at the start: a name may have changed.
     ports: BTreeMap<u8, Port>,
     ready: bool,
+    /// How its sockets work, once it is ready.
+    mode: Option<AfXdpMode>,
     /// It was told to stop, because other ports or queues are wanted.
     stopping: bool,
     check: Instant,
@@ -93,6 +98,11 @@ impl ExternalEngine {
         }
     }
 
+    /// How the sockets of the engine work, if it runs.
+    pub(super) fn mode(&self) -> Option<AfXdpMode> {
+        self.running.as_ref()?.mode
+    }
+
     /// Stops the engine, which sends what it has received.
     pub(super) async fn stop(&mut self) {
         self.retry = None;
@@ -124,7 +134,7 @@ impl Running {
         self.child.wait()
     }
 
-    fn start(plane: &DataPlane, config: &Config, ports: Vec<Port>) -> io::Result<Self> {
+    fn start(plane: &DataPlane, config: &Config, ports: Vec<Port>, zero_copy: bool) -> io::Result<Self> {
         let (ours, theirs) = protocol::socket_pair()?;
         let by_slot = ports.iter().map(|port| (port.slot, port.clone())).collect();
         let order = Order::Start {
@@ -137,6 +147,7 @@ impl Running {
             max_flows: config.max_flows,
             qos: queues(&config.qos, ports.iter().map(|port| (port.slot, port.name.clone()))),
             ports,
+            zero_copy,
             copy_vlan: Some(config.external_copy_vlan).filter(|vlan| *vlan != 0),
         };
         let handles = plane.external_handles().map_err(io::Error::other)?;
@@ -152,6 +163,7 @@ impl Running {
             socket: UnixDatagram::from_std(net::UnixDatagram::from(ours))?,
             ports: by_slot,
             ready: false,
+            mode: None,
             stopping: false,
             check: now + CHECK,
             beat: (0, now),
@@ -161,7 +173,7 @@ impl Running {
 
 impl Daemon {
     /// Lets the engine serve these ports and no others.
-    pub(super) fn serve_externally(&mut self, ports: BTreeSet<u32>) {
+    pub(super) fn serve_externally(&mut self, ports: ExternalPorts) {
         self.external.wanted = ports;
         match &mut self.external.running {
             Some(running) => running.order_stop(),
@@ -173,12 +185,13 @@ impl Daemon {
     fn start_external(&mut self) {
         self.external.retry = None;
         self.external.counters.clear();
-        let wanted = self.external.wanted.iter();
+        let wanted = self.external.wanted.ports.iter();
         let ports: Vec<Port> = wanted.filter_map(|ifindex| self.external_port(*ifindex)).collect();
         if ports.is_empty() {
             return self.handle(Event::External(ExternalState::default()));
         }
-        match Running::start(&self.plane, &self.config, ports) {
+        let zero_copy = self.external.wanted.copied.is_empty();
+        match Running::start(&self.plane, &self.config, ports, zero_copy) {
             Ok(running) => {
                 tracing::info!("external engine: started, pid {}", running.child.id());
                 self.external.running = Some(running);
@@ -218,14 +231,16 @@ impl Daemon {
     fn external_said(&mut self, report: Report) {
         let Some(running) = &mut self.external.running else { return };
         match report {
-            Report::Ready { served, failed } => {
+            Report::Ready { served, failed, zero_copy, refused } => {
                 running.ready = true;
+                running.mode = Some(if zero_copy { AfXdpMode::ZeroCopy } else { AfXdpMode::Copy });
                 let on = |slot: &u8| Some(running.ports.get(slot)?.ifindex);
                 let state = ExternalState {
                     serves: served.iter().filter_map(on).collect(),
                     fails: failed.into_iter().filter_map(|(slot, why)| Some((on(&slot)?, why))).collect(),
                     down: None,
                 };
+                self.log_mode(zero_copy, refused);
                 for (ifindex, why) in &state.fails {
                     tracing::warn!("{}: the external engine cannot serve it: {why}", self.name(*ifindex));
                 }
@@ -239,6 +254,20 @@ impl Daemon {
             }
             Report::Warning(text) => tracing::warn!("external engine: {text}"),
             Report::Failed(text) => tracing::warn!("external engine: {text}"),
+        }
+    }
+
+    fn log_mode(&self, zero_copy: bool, refused: Option<String>) {
+        if zero_copy {
+            return tracing::info!("external engine: AF_XDP works with zero copy");
+        }
+        let names = self.external.wanted.copied.iter().map(|ifindex| self.name(*ifindex)).collect::<Vec<_>>();
+        match refused {
+            Some(why) => tracing::warn!("external engine: AF_XDP copies packets: no zero copy: {why}"),
+            None => tracing::info!(
+                "external engine: AF_XDP copies packets, on all ports: no zero copy in the drivers of {}",
+                names.join(", ")
+            ),
         }
     }
 
@@ -276,9 +305,7 @@ impl Daemon {
         if ready {
             self.external.pause = None;
         }
-        self.external_is_down(
-            &status.map_or_else(|error| error.to_string(), |status| format!("has ended ({status})")),
-        );
+        self.external_is_down(&status.map_or_else(|error| error.to_string(), how_it_ended));
     }
 
     /// The ports use tc until the engine runs again.
@@ -383,6 +410,15 @@ impl Daemon {
 /// The queues of those ports, by slot and name, that have some.
 fn queues(table: &QosTable, ports: impl Iterator<Item = (u8, String)>) -> Vec<Qos> {
     ports.filter_map(|(slot, name)| Some(queue_settings::for_slot(slot, table.get(&name)?))).collect()
+}
+
+fn how_it_ended(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(libc::SIGSYS) => {
+            "made a system call that it does not need, and was killed (seccomp); the kernel's log has the call".to_owned()
+        }
+        _ => format!("has ended ({status})"),
+    }
 }
 
 /// The number of receive queues of a device; 1 if it is not known.

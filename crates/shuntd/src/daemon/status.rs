@@ -6,8 +6,8 @@ use crate::{
     log_writer, reasons,
 };
 use shunt_api::{
-    API, Attach, ByteTotals, EngineChoice, FlowCounts, PacketTotals, PortPackets, PortStatus, Probe, Status,
-    UnstableStation,
+    API, Attach, ByteTotals, Engine, EngineChoice, FlowCounts, PacketTotals, PortPackets, PortStatus, Probe,
+    Status, UnstableStation,
 };
 use shunt_bpf::{
     abi::{Counters, FIRST_DROP, FIRST_REFUSAL, REASONS},
@@ -28,6 +28,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
             ifindex: link.ifindex,
             engine: view.setting.engine,
             engine_reason: view.reason.clone(),
+            af_xdp_mode: daemon.external.mode().filter(|_| view.setting.engine == Engine::External),
             attach: match daemon.plane.attach_mode(link.ifindex) {
                 Some(AttachMode::Clsact) => Attach::Clsact,
                 Some(AttachMode::Tcx) | None => Attach::Tcx,

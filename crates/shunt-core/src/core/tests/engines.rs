@@ -11,6 +11,7 @@ fn without_an_xdp_egress_no_port_runs_xdp() {
         target: false,
         target_frags: false,
         vlan_tags: false,
+        zero_copy: false,
     };
     core.handle(now, no_target(1));
     assert!(core.ports().all(|(_, view)| view.setting.xdp_in));
@@ -39,6 +40,7 @@ fn a_driver_that_accepts_frames_only_with_a_program_attached_is_reached_by_xdp()
         target,
         target_frags: false,
         vlan_tags: false,
+        zero_copy: false,
     };
     let state = router().into_iter().chain([features(1, false), features(2, false)]).collect();
     let (mut core, now) = started(Choice::default(), state);
@@ -86,6 +88,7 @@ fn a_driver_that_refuses_redirected_frames_is_left_to_tc_until_its_device_change
                 target: true,
                 target_frags: false,
                 vlan_tags: false,
+                zero_copy: false,
             },
         ] {
             changes(&mut core, now, refused());
@@ -127,8 +130,14 @@ fn xdp_does_not_run_below_a_vlan_device_on_a_bond_or_bridge() {
 fn xdp_runs_below_a_vlan_device_where_the_driver_shows_it_the_tags() {
     let vlan = || Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, "r0.10") };
     let setting = |device: Link, vlan_tags| {
-        let features =
-            Event::XdpFeatures { ifindex: 1, native: true, target: true, target_frags: true, vlan_tags };
+        let features = Event::XdpFeatures {
+            ifindex: 1,
+            native: true,
+            target: true,
+            target_frags: true,
+            vlan_tags,
+            zero_copy: false,
+        };
         let choice = Choice { engine: EngineChoice::Xdp, ..Choice::default() };
         let (mut core, now) = started(choice, router());
         changes(&mut core, now, Event::Link(device));
@@ -224,6 +233,7 @@ fn the_program_is_not_attached_where_it_has_nowhere_to_redirect_to() {
         target: false,
         target_frags: false,
         vlan_tags: false,
+        zero_copy: false,
     };
     changes(&mut core, now, without);
     let left_alone = |view: &PortView| !view.setting.xdp_in && view.setting.engine == Engine::Tc;
@@ -255,7 +265,14 @@ impl Guest {
     }
 
     fn features(ifindex: u32, target: bool) -> Event {
-        Event::XdpFeatures { ifindex, native: true, target, target_frags: true, vlan_tags: false }
+        Event::XdpFeatures {
+            ifindex,
+            native: true,
+            target,
+            target_frags: true,
+            vlan_tags: false,
+            zero_copy: false,
+        }
     }
 
     /// Handles an event; drivers accept redirected frames once the program is attached. Returns whether surveys are to be
