@@ -270,7 +270,7 @@ fn scenario(table: &Table, which: Which) -> Scenario {
     let one = || vec![t.empty(2, ENTRIES), t.learn(1, 1), t.forward(1)];
     let (before, cpus) = match which {
         Which::Inserted => {
-            (vec![t.empty(2, ENTRIES)], vec![vec![t.learn(1, 1)], vec![t.forward(1), t.forward(1)]])
+            (vec![t.empty(2, ENTRIES)], vec![vec![t.learn_untracked(1, 1)], vec![t.forward(1), t.forward(1)]])
         }
         Which::LearnedAgain => (
             one(),

@@ -84,7 +84,7 @@ fn past(rig: &Rig<'_>) -> Vec<(Tuple, [u64; 2])> {
 /// Whether a flow is in use, and otherwise the reason.
 fn standing(rig: &Rig<'_>, key: &Key) -> (bool, usize) {
     let flow = rig.flow(key);
-    (flow.epoch == EPOCH, usize::from(flow.retired_why))
+    (flow.epoch == EPOCH, usize::from(flow.retired_why().unwrap_or(0)))
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn static_flows_and_ended_connections_leave_no_counts() {
             rig.learn_as(&pair, |entry| {
                 entry.flow.retire(rig.ago(LONG));
                 (entry.flow.pkts, entry.flow.bytes) = (3, 300);
-                entry.flow.retired_why = u8::try_from(reason(why)).unwrap();
+                entry.flow.group = u16::from_ne_bytes([u8::try_from(reason(why)).unwrap(), 0]);
                 entry.flow.flags |= flags;
             });
         }

@@ -143,7 +143,7 @@ fn packets_are_counted_beyond_32_bits() {
     with_rig(|rig| {
         let cpus = std::thread::available_parallelism().unwrap().get();
         for pair in pairs() {
-            for home_cpu in 0..cpus as u16 {
+            for home_cpu in 0..cpus as u8 {
                 let key = rig.learn_as(&pair, |entry| {
                     (entry.flow.pkts, entry.flow.home_cpu) = (u32::MAX, home_cpu);
                 });

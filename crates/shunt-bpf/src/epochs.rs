@@ -6,6 +6,7 @@ use crate::{
     shared::{Mapping, Shared},
 };
 use std::{
+    fmt,
     mem::offset_of,
     os::fd::AsFd,
     sync::{
@@ -26,9 +27,15 @@ unsafe impl Sync for Epochs {}
 // SAFETY: as for Sync.
 unsafe impl Send for Epochs {}
 
+impl fmt::Debug for Epochs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Epochs").field("epoch", &self.epoch()).finish_non_exhaustive()
+    }
+}
+
 impl Epochs {
     pub(crate) fn map(control: Arc<Shared<Control>>, groups: impl AsFd) -> Result<Self, Error> {
-        let bytes = size_of::<u32>() * (1 << 16);
+        let bytes = size_of::<u32>() * abi::GROUPS;
         Ok(Self { control, groups: Arc::new(Mapping::map(groups, bytes)?) })
     }
 

@@ -25,7 +25,7 @@ const SOCKETS: &str = "shunt_sockets";
 const BEAT_MAX: Duration = Duration::from_millis(300);
 
 /// The number of descriptors that the engine's process gets.
-pub const HANDLES: usize = 12;
+pub const HANDLES: usize = 13;
 
 /// The maps and programs of the external engine in the daemon.
 pub(crate) struct ExternalSide {
@@ -72,8 +72,11 @@ impl ExternalSide {
 
     /// The descriptors for the engine's process, in the order that [`EngineSide::open`] expects.
     pub(crate) fn handles<'p>(&'p self, shared_maps: &'p Maps) -> Result<Vec<BorrowedFd<'p>>, Error> {
-        let maps =
-            [CONTROL_MAP, GROUPS].into_iter().chain(INDEXES).chain(TABLES).chain([EXTERNAL, INJECTED, SOCKETS]);
+        let maps = [CONTROL_MAP, GROUPS]
+            .into_iter()
+            .chain(INDEXES)
+            .chain(TABLES)
+            .chain([EXTERNAL, INJECTED, SOCKETS]);
         let mut handles =
             maps.map(|name| Ok(shared_maps.get(name)?.as_fd())).collect::<Result<Vec<_>, Error>>()?;
         for name in ["shunt_ext_beat", "shunt_inject"] {
@@ -114,6 +117,7 @@ pub struct Tables {
 /// The maps and programs in the engine's process.
 pub struct EngineSide {
     control: Shared<abi::Control>,
+    groups: Mapping,
     index: [Mapping; 2],
     entries: [Mapping; 2],
     cold: [Mapping; 2],
@@ -134,6 +138,7 @@ impl EngineSide {
             handles.try_into().map_err(|_| Error::Memory(io::Error::from(io::ErrorKind::InvalidInput)))?;
         let [
             control,
+            groups,
             index4,
             index6,
             table4,
@@ -150,6 +155,7 @@ impl EngineSide {
         let map = |fd: &OwnedFd, bytes| Mapping::map(fd, bytes);
         Ok(Self {
             control: Shared::map(&control)?,
+            groups: map(&groups, size_of::<u32>() * abi::GROUPS)?,
             index: [map(&index4, buckets * abi::WAYS * 4)?, map(&index6, buckets * abi::WAYS * 4)?],
             entries: [map(&table4, flows * 128)?, map(&table6, flows * 192)?],
             cold: [
@@ -168,6 +174,7 @@ impl EngineSide {
     pub fn tables(&self) -> Tables {
         Tables {
             control: self.control.address(),
+            groups: self.groups.address().cast(),
             index: [self.index[0].address(), self.index[1].address()],
             entries: [self.entries[0].address(), self.entries[1].address()],
             cold: [self.cold[0].address().cast(), self.cold[1].address().cast()],

@@ -41,6 +41,7 @@ pub enum Key {
 }
 
 /// Handles of the flow tables, independent of the data plane, so that another thread can read them.
+#[derive(Debug)]
 pub struct FlowTable {
     v4: [MapHandle; 2],
     v6: [MapHandle; 2],

@@ -109,6 +109,7 @@ mirror! {
 mirror! {
     pub(crate) struct Memory = "shunt_memory"; {
         pub(crate) control: *mut Control,
+        pub(crate) groups: *mut u32,
         pub(crate) index: [*mut u8; 2],
         pub(crate) entries4: *mut u8,
         pub(crate) entries6: *mut u8,

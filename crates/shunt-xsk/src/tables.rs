@@ -7,7 +7,7 @@ use crate::{
 };
 use shunt_bpf::{
     EngineSide, Entry, Key, Size,
-    abi::{Cold, Control, ENGINE_CPU, Flow, Plain, WAYS},
+    abi::{Cold, Control, ENGINE_CPU, Flow, GROUPS, Plain, WAYS},
 };
 use std::{
     ffi::c_void,
@@ -55,6 +55,7 @@ enum Owner {
 
 struct Own {
     control: Fixed<Control>,
+    groups: Fixed<[u32]>,
     index: [Fixed<[Line]>; 2],
     entries: [Fixed<[Line]>; 2],
     cold: [Fixed<[Cold]>; 2],
@@ -83,12 +84,14 @@ impl Tables {
         };
         let own = Own {
             control: Fixed::new(control),
+            groups: Fixed::new(vec![0; GROUPS]),
             index: [(); 2].map(|()| lines(buckets as usize * WAYS * 4)),
             entries: [128, 192].map(|bytes| lines(entries as usize * bytes)),
             cold: [(); 2].map(|()| Fixed::new(vec![Cold::default(); entries as usize])),
         };
         let memory = Memory {
             control: own.control.as_ptr(),
+            groups: own.groups.as_ptr().cast(),
             index: own.index.each_ref().map(|lines| lines.as_ptr().cast()),
             entries4: own.entries[0].as_ptr().cast(),
             entries6: own.entries[1].as_ptr().cast(),
@@ -105,6 +108,7 @@ impl Tables {
         let mapped = side.tables();
         let memory = Memory {
             control: mapped.control,
+            groups: mapped.groups,
             index: mapped.index,
             entries4: mapped.entries[0],
             entries6: mapped.entries[1],

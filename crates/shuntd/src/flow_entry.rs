@@ -2,7 +2,7 @@
 
 use shunt_api::{Proto, Tuple};
 use shunt_bpf::{
-    DataPlane, Entry, Key,
+    DataPlane, Entry, Epochs, Key,
     abi::{self, Key4, Key6},
 };
 use shunt_core::{EntryState, TickClock};

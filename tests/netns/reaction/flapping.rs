@@ -58,6 +58,13 @@ fn a_neighbour_with_two_macs_costs_other_hosts_nothing() {
             (0..4).for_each(|_| own.from.send(&its));
         });
         assert!(share > 0.95, "{engine}: {share} {:#?}", shuntd.status());
+        let fresh = share_while(&shuntd, &other, &packet, |number| {
+            let (mac, device) = (Mac([2, 0, 0, 0, 10, number as u8]), &flapping.gateway);
+            lab.router()
+                .run(&format!("ip neigh replace {} lladdr {mac} dev {device} nud permanent", flapping.v4));
+            (0..4).for_each(|_| own.from.send(&its));
+        });
+        assert!(fresh > 0.95, "{engine}: a new MAC each time: {fresh} {:#?}", shuntd.status());
         assert!(macs.iter().any(|mac| is_named(&shuntd, *mac)), "{engine}: {:#?}", shuntd.status());
         shuntd.stop();
     }

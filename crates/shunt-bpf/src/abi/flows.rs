@@ -14,6 +14,8 @@ pub const TAG_8021AD: u16 = 0x1000;
 /// Mask of the VLAN id.
 pub const TAG_VID: u16 = 0x0fff;
 
+/// Number of groups of flows by their stations; each number of 16 bits is one.
+pub const GROUPS: usize = 1 << 16;
 /// Proved; the packet may still leave a second time.
 pub const FLOW_PENDING: u8 = 1;
 /// In use.

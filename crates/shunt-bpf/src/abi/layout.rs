@@ -122,6 +122,7 @@ mod tests {
         constants!(rust: TRACE_LEARN TRACE_ACTIVATE TRACE_PUNT TRACE_REFUSE TRACE_RETIRE);
         constants!(rust: EDIT_PUT EDIT_REMOVE EDIT_GET EDIT_SIGHTING SIGHTING_TICKS);
         rust.insert("SHUNT_L2_MAX".to_owned(), L2_MAX as u64);
+        rust.insert("SHUNT_GROUPS".to_owned(), GROUPS as u64);
         rust.insert("SHUNT_WAYS".to_owned(), WAYS as u64);
         rust.insert("SHUNT_REASONS_MAX".to_owned(), Counters::default().reasons.len() as u64);
         for (number, name) in REASONS {

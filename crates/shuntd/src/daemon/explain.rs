@@ -9,7 +9,7 @@ use crate::{
 };
 use shunt_api::{Because, DirectionName, Engine, Explained, FlowState, MarkMatch, Tuple, Why};
 use shunt_bpf::{
-    Entry, Key,
+    Entry, Epochs, Key,
     abi::{self, Sighting},
 };
 use shunt_core::{DirectionFacts, FlowFacts, LearningBlocked, PortFacts, TickClock, WINDOW_S};
@@ -63,7 +63,9 @@ fn direction_facts<'c>(
         protocol: candidate.protocol,
         dir,
         tracked,
-        flow: flow.map(|(_, entry)| flow_facts(&entry.flow, entry.cold.learned_ticks, daemon.plane.control().epochs(), clock)),
+        flow: flow.map(|(_, entry)| {
+            flow_facts(&entry.flow, entry.cold.learned_ticks, daemon.plane.control().epochs(), clock)
+        }),
         refused: reasons::name(sighting.refused_why),
         refused_after_retirement: flow.is_some_and(|(_, entry)| {
             !clock.is_before(sighting.quiet_until_ticks, entry.flow.retired_ticks())

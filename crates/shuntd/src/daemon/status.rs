@@ -13,7 +13,7 @@ use shunt_bpf::{
     abi::{Counters, FIRST_DROP, FIRST_REFUSAL, REASONS},
     attach::AttachMode,
 };
-use shunt_core::TrackedCounts;
+use shunt_core::{Cause, TrackedCounts};
 use shunt_wire::Mac;
 use std::collections::BTreeMap;
 
