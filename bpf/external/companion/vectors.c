@@ -61,6 +61,7 @@ struct dequeue_answer {
 
 enum { ENTRIES = 1024, BUCKETS = 512, ITEMS = 256, LONGEST = 2048 };
 
+static __u32 groups[SHUNT_GROUPS];
 static struct shunt_bucket index4[BUCKETS], index6[BUCKETS];
 static struct shunt_entry4 entries4[ENTRIES];
 static struct shunt_entry6 entries6[ENTRIES];
@@ -230,6 +231,7 @@ void __attribute__((noreturn, used)) run(void)
 	static struct shunt_control control;
 	const struct shunt_memory memory = {
 		.control = &control,
+		.groups = groups,
 		.index = { index4, index6 },
 		.entries4 = entries4,
 		.entries6 = entries6,

@@ -101,7 +101,7 @@ impl Vectors {
             };
             bytes.resize(48 + 4, 0);
             // The home CPU that `put` sets.
-            let flow = abi::Flow { home_cpu: 0xffff, ..entry.flow };
+            let flow = abi::Flow { home_cpu: abi::ENGINE_CPU, ..entry.flow };
             self.ask(OP_FLOW, &[&family.to_le_bytes(), &bytes, flow.bytes(), &entry.to]);
         }
         for number in 0..self.frames {
