@@ -133,7 +133,8 @@ int use_flow(struct arguments *args)
 	__builtin_memset(scratch, 0, sizeof(*scratch));
 	scratch->packet.ttl = TTL;
 	scratch->packet.wire_bytes = 1000;
-	args->result = shunt_decide(f, &scratch->packet, scratch->frame, &shunt_control, shunt_current_epoch(f), now, 0);
+	args->result =
+		shunt_decide(f, &scratch->packet, scratch->frame, &shunt_control, shunt_current_epoch(f), now, 0);
 	if (args->result == SHUNT_PENDING && f->state == SHUNT_FLOW_PENDING) {
 		f->state = SHUNT_FLOW_ACTIVE;
 		args->result = SHUNT_OK;

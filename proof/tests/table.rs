@@ -139,13 +139,15 @@ impl Table {
     }
 }
 
+const LEARN: [&str; 2] = ["learn_flow", "learn_untracked_flow"];
+
 /// Without a change, the epoch never moves and is never a reason not to learn. Otherwise nothing would be explored.
 fn learning_is_not_refused(done: &[Done]) -> anyhow::Result<()> {
     const OLD_EPOCH: u64 = 34;
     if done.iter().any(|run| run.function == "change_route") {
         return Ok(());
     }
-    let refused = done.iter().any(|run| run.function == "learn_flow" && run.arguments[2] == OLD_EPOCH);
+    let refused = done.iter().any(|run| LEARN.contains(&run.function) && run.arguments[2] == OLD_EPOCH);
     ensure!(!refused, "a flow was not learned although nothing has changed");
     Ok(())
 }
@@ -184,7 +186,7 @@ fn retired_actions_are_unused(done: &[Done]) -> anyhow::Result<()> {
             .filter(|other| other.arguments[2] == 1 && other.to < run.from);
         let learned = done
             .iter()
-            .filter(same("learn_flow"))
+            .filter(|other| LEARN.contains(&other.function) && other.arguments[0] == run.arguments[0])
             .filter(|other| other.from < run.to)
             .map(|other| other.from)
             .max();
