@@ -3,7 +3,7 @@
 
 pub use crate::hook::Hook;
 
-use crate::{Error, verifier};
+use crate::{Error, owner::owner_of, verifier};
 use libbpf_rs::{ProgramMut, TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
 use std::{
     ffi::CStr,
@@ -174,7 +174,7 @@ pub fn program_by_id(id: u32) -> io::Result<OwnedFd> {
 
 /// The name of a loaded program. None if no program has this id.
 pub fn program_name(id: u32) -> Option<String> {
-    let info = program_info(program_by_id(id).ok()?.as_fd())?;
+    let info = program_info(program_by_id(id).ok()?.as_fd(), &mut [])?;
     // SAFETY: the kernel ends the name with a zero byte within the array.
     let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
     Some(name.to_string_lossy().into_owned())
@@ -182,34 +182,68 @@ pub fn program_name(id: u32) -> Option<String> {
 
 /// The id of a loaded program. None if the kernel does not answer.
 pub fn program_id(fd: BorrowedFd<'_>) -> Option<u32> {
-    Some(program_info(fd)?.id)
+    Some(program_info(fd, &mut [])?.id)
 }
 
-fn program_info(fd: BorrowedFd<'_>) -> Option<libbpf_sys::bpf_prog_info> {
-    let mut info = libbpf_sys::bpf_prog_info::default();
+/// Describes a program, and its maps as far as there is room.
+pub(crate) fn program_info(fd: BorrowedFd<'_>, map_ids: &mut [u32]) -> Option<libbpf_sys::bpf_prog_info> {
+    let mut info = libbpf_sys::bpf_prog_info {
+        nr_map_ids: map_ids.len() as u32,
+        map_ids: map_ids.as_mut_ptr() as u64,
+        ..libbpf_sys::bpf_prog_info::default()
+    };
     let mut len = size_of_val(&info) as u32;
-    // SAFETY: `info` is zeroed and `len` is its size.
+    // SAFETY: `info` is zeroed but for room for map ids, which outlives the call, and `len` is its size.
     let err = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &raw mut info, &raw mut len) };
     (err == 0).then_some(info)
 }
 
-/// Removes clsact filters with this handle, which a killed daemon left on a device. Returns whether there were any.
-pub fn remove_filters(ifindex: u32, handle: u32) -> bool {
-    let Ok(target) = i32::try_from(ifindex) else { return false };
-    let mut removed = false;
+/// A device's clsact filters with this handle, by hook: whether there is one, and the instance that it names, if any.
+fn filters_with(ifindex: u32, handle: u32) -> Vec<(libbpf_sys::bpf_tc_hook, Option<String>)> {
+    let Ok(target) = i32::try_from(ifindex) else { return Vec::new() };
     // libbpf prints an error for each filter that is absent.
     verifier::capture_log();
+    let mut found = Vec::new();
     for point in [TC_INGRESS, TC_EGRESS] {
         let mut hook = libbpf_sys::bpf_tc_hook::default();
         hook.sz = size_of_val(&hook) as libbpf_sys::size_t;
         hook.ifindex = target;
         hook.attach_point = point;
-        let mut options = libbpf_sys::bpf_tc_opts::default();
-        options.sz = size_of_val(&options) as libbpf_sys::size_t;
-        options.handle = handle;
-        options.priority = FILTER_PRIORITY;
+        let mut options = filter_options(handle);
         // SAFETY: both structures are initialised and outlive the call.
-        removed |= unsafe { libbpf_sys::bpf_tc_detach(&raw const hook, &raw const options) } == 0;
+        if unsafe { libbpf_sys::bpf_tc_query(&raw const hook, &raw mut options) } == 0 {
+            found.push((hook, owner_of(options.prog_id)));
+        }
+    }
+    found
+}
+
+fn filter_options(handle: u32) -> libbpf_sys::bpf_tc_opts {
+    let mut options = libbpf_sys::bpf_tc_opts::default();
+    options.sz = size_of_val(&options) as libbpf_sys::size_t;
+    options.handle = handle;
+    options.priority = FILTER_PRIORITY;
+    options
+}
+
+/// Whether a device has a clsact filter with this handle that belongs to another instance.
+pub fn has_filter_of_another(ifindex: u32, handle: u32, instance: &str) -> bool {
+    filters_with(ifindex, handle)
+        .iter()
+        .any(|(_, owner)| owner.as_deref().is_some_and(|name| name != instance))
+}
+
+/// Removes clsact filters with this handle, which a killed daemon of the instance left on a device. Returns whether there
+/// were any.
+pub fn remove_filters(ifindex: u32, handle: u32, instance: &str) -> bool {
+    let mut removed = false;
+    for (hook, owner) in filters_with(ifindex, handle) {
+        // A filter of an earlier version names no instance.
+        if owner.is_none_or(|name| name == instance) {
+            let options = filter_options(handle);
+            // SAFETY: both structures are initialised and outlive the call.
+            removed |= unsafe { libbpf_sys::bpf_tc_detach(&raw const hook, &raw const options) } == 0;
+        }
     }
     removed
 }

@@ -14,6 +14,7 @@ mod flows;
 mod hook;
 mod maps;
 mod object;
+mod owner;
 mod plane;
 mod ports;
 mod ring;

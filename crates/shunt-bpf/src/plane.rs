@@ -14,6 +14,7 @@ use crate::{
         CHANGES, CT_GONE, Size, TABLE, TC_FORWARD, TC_FORWARD_WITHOUT_BTF, TC_WATCH, XDP_DROPS, XDP_FORWARD,
         XDP_FORWARD_VERIFYING, load, program,
     },
+    owner::Owner,
     ring::Ring,
     shared::Shared,
     verifier,
@@ -115,6 +116,8 @@ pub struct DataPlane {
     pub(crate) control: ControlBlock,
     pub(crate) port_cache: Shared<PortCache>,
     pub(crate) filter_handle: u32,
+    /// Names the instance of clsact filters.
+    pub(crate) owner: Option<Owner>,
     pub(crate) size: Size,
     /// The contents of the map `shunt_uppers`.
     pub(crate) uppers: BTreeMap<u32, u64>,
@@ -174,6 +177,7 @@ impl DataPlane {
             control,
             port_cache,
             filter_handle: 1,
+            owner: None,
             size,
             uppers: BTreeMap::new(),
             sets: BTreeSet::new(),

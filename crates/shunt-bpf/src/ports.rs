@@ -7,9 +7,10 @@ use crate::{
     object::{
         TC_FORWARD, TC_WATCH, XDP_FORWARD, XDP_FORWARD_TAGS, XDP_FORWARD_TAGS_VERIFYING, load_for, program,
     },
+    owner::Owner,
     plane::{AttachedPort, AttachedXdp, XdpProgram},
 };
-use libbpf_rs::{MapCore, MapFlags};
+use libbpf_rs::{MapCore, MapFlags, ProgramMut};
 use nix::libc::EINVAL;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,10 +26,13 @@ const PORTS: &str = "shunt_ports";
 const UPPERS: &str = "shunt_uppers";
 
 impl DataPlane {
-    /// Sets the handle of clsact filters, which are used without TCX. The handle is not 0 and differs between
-    /// instances.
-    pub fn set_filter_handle(&mut self, handle: u32) {
-        self.filter_handle = handle;
+    /// Sets the handle of clsact filters, which are used without TCX, and the instance that they name. The handle is not 0.
+    ///
+    /// # Errors
+    /// If the map with the name cannot be made.
+    pub fn set_filter_owner(&mut self, handle: u32, instance: &str) -> Result<(), Error> {
+        (self.filter_handle, self.owner) = (handle, Some(Owner::new(instance)?));
+        Ok(())
     }
 
     /// Attaches the tc programs to a device, with the port flags `flags` (`PORT_*`), by TCX if `tcx` and if the kernel
@@ -66,6 +70,7 @@ impl DataPlane {
             Ok(link) => (AttachMode::Tcx, link),
             // Kernels before 6.6 do not know the attach type.
             Err(e) if e.raw_os_error() == Some(EINVAL) => {
+                self.name_owner(&ingress).map_err(failed(Hook::Ingress))?;
                 (AttachMode::Clsact, attach::filter(&ingress, ifindex, Hook::Ingress, self.filter_handle)?)
             }
             Err(e) => return Err(failed(Hook::Ingress)(e)),
@@ -78,11 +83,18 @@ impl DataPlane {
                     AttachMode::Tcx => {
                         attach::link(&out, ifindex, Hook::Egress).map_err(failed(Hook::Egress))?
                     }
-                    AttachMode::Clsact => attach::filter(&out, ifindex, Hook::Egress, self.filter_handle)?,
+                    AttachMode::Clsact => {
+                        self.name_owner(&out).map_err(failed(Hook::Egress))?;
+                        attach::filter(&out, ifindex, Hook::Egress, self.filter_handle)?
+                    }
                 })
             }
         };
         Ok(AttachedPort { slot, mode, _ingress: ingress, _egress: egress, xdp: None })
+    }
+
+    fn name_owner(&self, program: &ProgramMut<'_>) -> io::Result<()> {
+        self.owner.as_ref().map_or(Ok(()), |owner| owner.bind(program.as_fd()))
     }
 
     /// Attaches an XDP program to a port, instead of the one that it has, if any. Does nothing on a device that is not a

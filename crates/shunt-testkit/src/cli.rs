@@ -70,6 +70,13 @@ impl Shunt {
         program("SHUNT", "shunt")
     }
 
+    /// Gives the instance this name.
+    #[must_use]
+    pub fn named(mut self, instance: &str) -> Self {
+        instance.clone_into(&mut self.instance);
+        self
+    }
+
     /// Name of the instance.
     pub fn instance(&self) -> &str {
         &self.instance

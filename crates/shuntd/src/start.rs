@@ -48,7 +48,7 @@ pub(crate) fn clean_up(instance: &Instance) -> Result<(), Failure> {
 fn remove_filters(instance: &Instance, kernel: &mut Linux, state: &[Event]) {
     for event in state {
         let Event::Link(link) = event else { continue };
-        if attach::remove_filters(link.ifindex, filter_handle(instance)) {
+        if attach::remove_filters(link.ifindex, filter_handle(instance), instance.as_str()) {
             remove_clsact(kernel, link.ifindex);
         }
     }
@@ -61,8 +61,8 @@ pub(crate) fn remove_clsact(kernel: &mut Linux, ifindex: u32) {
     }
 }
 
-/// The handle of an instance's tc filters, which distinguishes them from those of other instances: FNV-1a of the
-/// instance's name.
+/// The handle of an instance's tc filters, which tells them from those of most other instances: FNV-1a of the instance's
+/// name. The filters' programs have the whole name.
 pub(crate) fn filter_handle(instance: &Instance) -> u32 {
     let hash = instance
         .as_str()
@@ -176,7 +176,7 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
     refuse(machine.obstacles(config))?;
     let mut plane = load(&machine, config)?;
     let Machine { subscription, mut kernel, state, btf, .. } = machine;
-    plane.set_filter_handle(filter_handle(instance));
+    plane.set_filter_owner(filter_handle(instance), instance.as_str()).map_err(internal)?;
     if config.learn {
         attach_change_hooks(&mut plane, &subscription);
     }
@@ -268,7 +268,11 @@ fn port_obstacle(
     let name = &link.name;
     let has_tcx = attach::tcx_programs(link.ifindex, Hook::Ingress).iter().any(|name| name == "shunt_in");
     let filters = kernel.own_filters(link.ifindex).map_err(internal)?;
-    if has_tcx || filters.iter().any(|handle| *handle != filter_handle(instance)) {
+    let own = filter_handle(instance);
+    if has_tcx
+        || filters.iter().any(|handle| *handle != own)
+        || attach::has_filter_of_another(link.ifindex, own, instance.as_str())
+    {
         return Ok(Some(failure(
             FailureCode::PortTaken,
             format!(

@@ -98,6 +98,27 @@ fn a_cleanup_removes_the_filters_of_a_killed_daemon() {
     assert_eq!(qdiscs(&lab), before);
 }
 
+/// The filters of both instances have the same handle.
+#[test]
+fn an_instance_leaves_the_filters_of_one_with_the_same_hash_alone() {
+    if !require_root() {
+        return;
+    }
+    let (lab, stage, packet) = Stage::with_router(rulesets::OPEN);
+    let before = qdiscs(&lab);
+    let named = |name| Shunt::on(lab.router()).named(name).variable("SHUNT_PRETEND_MISSING", "tcx");
+    let (one, other) = (named("iflbvs"), named("ixacxa"));
+    one.done("up");
+    let attached = qdiscs(&lab);
+    let taken = other.run("up");
+    assert_eq!(taken.code, Some(FailureCode::PortTaken.exit_code().into()), "{taken:?}");
+    other.run("down");
+    assert_eq!(qdiscs(&lab), attached);
+    stage.pass(&packet);
+    one.done("down");
+    assert_eq!(qdiscs(&lab), before);
+}
+
 #[test]
 fn the_next_start_removes_the_filters_of_a_killed_daemon() {
     if !require_root() {
