@@ -19,7 +19,8 @@ help:
 	@echo "                         SHUNT_NO_SKIP=1        fail instead of skipping when MLRsearch (PyPI) or a guest (QEMU and a"
 	@echo "                                                Debian kernel) cannot be had; the default if CI=true"
 	@echo "make lint              formats, lints, documentation, dependencies, spelling, generated files"
-	@echo "make test-long         model-checker proofs of the packet core, and the flow table in every schedule within bounds;"
+	@echo "make test-long         model-checker proofs of the packet core, the flow table in every schedule within bounds, and"
+	@echo "                         unsafe Rust in Miri, if a nightly toolchain has it;"
 	@echo "                         as root, also the long tests, 30 minutes of soak, long twin runs, and all kernels of the list,"
 	@echo "                         which rewrites docs/kernels.md; several hours"
 	@echo "sudo make bench        target/bench/results.json, summary.json; QUICK=1 takes less than a minute"
@@ -72,6 +73,7 @@ test-long: build
 	@packaging/deps.sh --proof
 	$(CARGO_RUN) run --quiet --locked -p xtask -- prove
 	$(CARGO_RUN) test --locked -p shunt-proof -- --include-ignored --nocapture
+	packaging/miri.sh
 	@test "$$(id -u)" != 0 || $(MAKE) --no-print-directory test-long-root
 
 test-long-root: need-root build
