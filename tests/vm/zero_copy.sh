@@ -35,6 +35,10 @@ host wan "$(device 02:10:00:00:02:02)" "$wan" 2
 ip link add veth0 type veth peer name peer0
 host far peer0 veth0 3
 sysctl -qw net.ipv4.ip_forward=1
+nft add table ip filter
+nft add chain ip filter forward '{ type filter hook forward priority 0; policy drop; }'
+nft add rule ip filter forward ct state established,related accept
+nft add rule ip filter forward ct state new accept
 ip netns exec wan iperf3 -s -D >/dev/null
 ip netns exec far iperf3 -s -D >/dev/null
 

@@ -232,8 +232,7 @@ impl Choice {
         plan: &BTreeMap<u32, PortView>,
     ) -> BTreeMap<u32, Driver> {
         let auto = self.engine == EngineChoice::Auto;
-        let runs =
-            plan.iter().filter(|(_, view)| auto && view.setting.xdp_in && !view.setting.xdp_external);
+        let runs = plan.iter().filter(|(_, view)| auto && view.setting.xdp_in && !view.setting.xdp_external);
         let links = runs.filter_map(|(ifindex, _)| network.links.get(ifindex));
         links.filter_map(|link| Some((link.ifindex, driver(network, link)?))).collect()
     }

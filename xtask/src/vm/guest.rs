@@ -154,7 +154,8 @@ impl Guest {
             if model.starts_with(NEEDS_ROOT_PORT) {
                 let port = format!("root{wire}{end}");
                 let chassis = 1 + 2 * wire + end;
-                command.args(["-device", &format!("pcie-root-port,id={port},chassis={chassis},slot={chassis}")]);
+                command
+                    .args(["-device", &format!("pcie-root-port,id={port},chassis={chassis},slot={chassis}")]);
                 device += &format!(",bus={port}");
             }
             command.args(["-device", &device]);
