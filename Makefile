@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 ARCH ?= amd64
 
-.PHONY: bench-peers browser-test build deps dist kernel-test lint mlrsearch test test-long test-long-root demo bench install uninstall deb deb-check clean help need-root
+.PHONY: bench-peers browser-test build deps dist kernel-test lint mlrsearch test test-long test-long-root zero-copy-test demo bench install uninstall deb deb-check clean help need-root
 
 build: deps
 	$(CARGO_RUN) build --release --locked -p shunt -p shuntd
@@ -19,9 +19,10 @@ help:
 	@echo "                         SHUNT_NO_SKIP=1        fail instead of skipping when MLRsearch (PyPI) or a guest (QEMU and a"
 	@echo "                                                Debian kernel) cannot be had; the default if CI=true"
 	@echo "make lint              formats, lints, documentation, dependencies, spelling, generated files"
-	@echo "make test-long         model-checker proofs of the packet core, and the flow table in every schedule within bounds;"
-	@echo "                         as root, also the long tests, 30 minutes of soak, long twin runs, and all kernels of the list,"
-	@echo "                         which rewrites docs/kernels.md; several hours"
+	@echo "make test-long         model-checker proofs of the packet core, the flow table in every schedule within bounds, and"
+	@echo "                         unsafe Rust in Miri, if a nightly toolchain has it;"
+	@echo "                         as root, also the long tests, 30 minutes of soak, long twin runs, zero copy in a guest,"
+	@echo "                         and all kernels of the list, which rewrites docs/kernels.md; several hours"
 	@echo "sudo make bench        target/bench/results.json, summary.json; QUICK=1 takes less than a minute"
 	@echo "make bench-peers       beside other fast paths, in instructions: target/bench/peers.json; XDP_FORWARD=PROGRAM, QUICK=1"
 	@echo "sudo make install      PREFIX=$(PREFIX), DESTDIR=$(DESTDIR)"
@@ -72,17 +73,28 @@ test-long: build
 	@packaging/deps.sh --proof
 	$(CARGO_RUN) run --quiet --locked -p xtask -- prove
 	$(CARGO_RUN) test --locked -p shunt-proof -- --include-ignored --nocapture
+	packaging/miri.sh
 	@test "$$(id -u)" != 0 || $(MAKE) --no-print-directory test-long-root
 
 test-long-root: need-root build
 	@packaging/deps.sh --vm
 	$(TEST_ENV) $(CARGO_RUN) test --locked --no-fail-fast -p shunt-tests --test daemon --test reaction -- \
 		--ignored --test-threads=1
+	@$(MAKE) --no-print-directory zero-copy-test
 	$(CARGO_RUN) run --quiet --locked -p xtask -- soak --minutes 30
 	for engine in tc xdp auto; do \
 		$(CARGO_RUN) run --quiet --locked -p xtask -- twin --packets 1000000 --changes 1000 --engine $$engine || exit 1; \
 	done
 	$(CARGO_RUN) run --quiet --locked -p xtask -- kernels
+
+# QEMU has igb, whose driver has zero copy, from version 8 on; Debian 12 has a newer QEMU in bookworm-backports.
+zero-copy-test: build
+	@if qemu-system-x86_64 -device help 2>/dev/null | grep -q '"igb"'; then \
+		$(CARGO_RUN) run --quiet --locked -p xtask -- vm --kernel drivers --timeout 900 --nics igb \
+			--file $(CURDIR)/tests/vm/zero_copy.sh -- sh $(CURDIR)/tests/vm/zero_copy.sh; \
+	else \
+		echo "SKIP zero-copy-test: this QEMU has no igb" >&2; \
+	fi
 
 # Not part of `make test`: only the page of `shunt report` needs a browser, which takes 300 MB.
 browser-test: deps

@@ -10,5 +10,5 @@ mod reasons;
 pub use control::*;
 pub use external::*;
 pub use flows::*;
-pub use plain::Plain;
+pub use plain::{Plain, PlainField, assert_field};
 pub use reasons::{FIRST_DROP, FIRST_REFUSAL, REASONS};

@@ -81,8 +81,10 @@ pub struct PortSetting {
     pub ifindex: u32,
     /// The engine by which fast packets leave the port.
     pub engine: Engine,
-    /// Whether the XDP program runs on the port, for packets that come in.
+    /// Whether an XDP program runs on the port, for packets that come in.
     pub xdp_in: bool,
+    /// That program gives packets to the external engine, if the engine runs and serves the port.
+    pub xdp_external: bool,
     /// Whether the XDP program must ask the driver for VLAN tags, which are not in the frames.
     pub xdp_tags: bool,
     /// Whether XDP may redirect frames in several buffers to the port.

@@ -94,7 +94,7 @@ fn idle_ports(surveys: &Surveys, plan: &BTreeMap<u32, PortView>) -> BTreeSet<u32
     let (mut receive, mut send) = (BTreeSet::new(), BTreeSet::new());
     for (ifindex, PortView { setting, .. }) in plan {
         let takes_frames = surveys.received(*ifindex).is_none_or(Received::is_frames);
-        if setting.xdp_in && setting.engine != Engine::External && takes_frames {
+        if setting.xdp_in && !setting.xdp_external && takes_frames {
             receive.insert(*ifindex);
         }
         if setting.engine == Engine::Xdp && (takes_frames || !surveys.needs_program(*ifindex)) {
@@ -232,8 +232,7 @@ impl Choice {
         plan: &BTreeMap<u32, PortView>,
     ) -> BTreeMap<u32, Driver> {
         let auto = self.engine == EngineChoice::Auto;
-        let is_external = |view: &PortView| view.setting.engine == Engine::External;
-        let runs = plan.iter().filter(|(_, view)| auto && view.setting.xdp_in && !is_external(view));
+        let runs = plan.iter().filter(|(_, view)| auto && view.setting.xdp_in && !view.setting.xdp_external);
         let links = runs.filter_map(|(ifindex, _)| network.links.get(ifindex));
         links.filter_map(|link| Some((link.ifindex, driver(network, link)?))).collect()
     }
@@ -263,7 +262,7 @@ impl Choice {
             }
         }
         let pays = |(ifindex, view): (&u32, &PortView)| {
-            view.setting.xdp_in && view.setting.engine != Engine::External
+            view.setting.xdp_in && !view.setting.xdp_external
                 || surveys.received(*ifindex).is_some_and(Received::is_frames)
         };
         let pays = plan.iter().any(pays);
@@ -304,7 +303,7 @@ impl Choice {
         ours: &dyn Fn(u32) -> bool,
         have: Option<&PortView>,
     ) -> bool {
-        have.is_some_and(|view| view.setting.xdp_in)
+        have.is_some_and(|view| view.setting.xdp_external)
             && self.is_external(link)
             && !external.fails.contains_key(&link.ifindex)
             && external::obstacle(network, link, ours).is_none()
@@ -327,14 +326,17 @@ impl Choice {
             .filter(|link| self.is_port(network, link, have.contains_key(&link.ifindex)))
             .map(|link| {
                 let (engine, reason) = self.engine(network, link, external, ours);
+                let have = have.get(&link.ifindex);
+                let xdp_external =
+                    engine == Engine::External || self.keeps_program(network, link, external, ours, have);
                 wants_xdp |= engine == Engine::Xdp;
                 let filters = network.filters(link.ifindex, programs);
                 let on = |hook| filters.iter().any(|filter| filter.hook == hook);
                 let setting = PortSetting {
                     ifindex: link.ifindex,
                     engine,
-                    xdp_in: engine == Engine::External
-                        || self.keeps_program(network, link, external, ours, have.get(&link.ifindex)),
+                    xdp_in: xdp_external,
+                    xdp_external,
                     xdp_tags: false,
                     xdp_frags: network.xdp.get(&link.ifindex).is_some_and(|xdp| xdp.target_frags),
                     partial: is_virtual(link),
@@ -352,7 +354,7 @@ impl Choice {
         // A packet can leave through XDP only if XDP has received it, on any port. If no port sends by XDP, running it only
         // costs time.
         if wants_xdp {
-            let others = plan.iter_mut().filter(|(_, port)| port.setting.engine != Engine::External);
+            let others = plan.iter_mut().filter(|(_, port)| !port.setting.xdp_external);
             for (ifindex, port) in others {
                 let link = &network.links[ifindex];
                 let foreign = link.xdp_prog.is_some_and(|prog| !ours(prog));

@@ -21,7 +21,7 @@ fn the_capabilities_of_the_systemd_unit_suffice() {
     let allowed = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
     let allowed = allowed.to_lowercase().replace("cap_", "+").replace(' ', ",");
     let restricted = format!("setpriv --no-new-privs --bounding-set=-all,{allowed}");
-    for engine in ["tc", "xdp"] {
+    for engine in ["tc", "xdp", "external"] {
         let warned = ["", &restricted].map(|by| {
             let (lab, shunt, stage, packet) = start_by(by, &format!("--engine {engine}"));
             send_fast(&shunt, &stage, &packet, 5);

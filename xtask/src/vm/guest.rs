@@ -41,6 +41,9 @@ const CPUS: u32 = 2;
 /// What the model of a NIC with several queues contains.
 const MULTIQUEUE: &str = "mq=on";
 
+/// Several of this model need a PCIe root port each: on one bus, the virtual functions of one take the addresses of another.
+const NEEDS_ROOT_PORT: &str = "igb";
+
 /// A file whose new content is copied to a writer.
 struct Port<W> {
     file: File,
@@ -147,7 +150,15 @@ impl Guest {
                 None => format!("hubport,hubid={wire},id=nic{wire}{end}"),
             };
             command.args(["-netdev", &end_of_wire]);
-            command.args(["-device", &format!("{model},netdev=nic{wire}{end},mac={mac}")]);
+            let mut device = format!("{model},netdev=nic{wire}{end},mac={mac}");
+            if model.starts_with(NEEDS_ROOT_PORT) {
+                let port = format!("root{wire}{end}");
+                let chassis = 1 + 2 * wire + end;
+                command
+                    .args(["-device", &format!("pcie-root-port,id={port},chassis={chassis},slot={chassis}")]);
+                device += &format!(",bus={port}");
+            }
+            command.args(["-device", &device]);
         }
         command.args(["-append", &format!("quiet panic=-1 rdinit=/init {line}")]);
         let ports = ["console", "output", "errors", "code"].map(|name| self.file(name));

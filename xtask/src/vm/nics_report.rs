@@ -200,6 +200,8 @@ fn page(seen: &[Seen]) -> String {
          copies each packet and costs more than tc. Guests are emulated, so no times were measured. Guests have one CPU,\n\
          or two if their NICs have several queues: virtio_net then receives on two pairs of queues, and on four while an XDP program is attached. The\n\
          wires are QEMU's hubs, or TAP devices on bridges for NICs with several queues.\n\n\
+         The external engine copies packets on these NICs, except on the 82576, which QEMU has from version 8 on: `make zero-copy-test` has it forward\n\
+         with zero copy between two of them, and with copies between one and a veth. That was tried with QEMU 10.0.2.\n\n\
          The instructions per packet are those of the threads that poll the router's two NICs, in a guest that counts instructions: for bursts of\n\
          32 UDP packets from both sides, and for a TCP stream in bursts of 32 frames of the MTU, which the router's GRO merges unless XDP takes\n\
          them. They include the driver's instructions, but say nothing about the cost of the hardware.\n\n\

@@ -19,7 +19,10 @@ const ROOM: u64 = 400 * MEGABYTE;
 const MODULES: &str = "( -path */kernel/net/* -o -path */kernel/lib/* -o -path */kernel/crypto/* \
     -o -path */kernel/arch/*/crypto/* -o -path */kernel/arch/*/lib/* -o -path */kernel/drivers/net/* \
     -o -path */kernel/drivers/gpio/* -o -path */kernel/drivers/regulator/* -o -path */kernel/drivers/watchdog/* \
-    -o -path */kernel/drivers/mfd/* -o -path */kernel/drivers/clk/* ) ! -path */drivers/net/wireless/*";
+    -o -path */kernel/drivers/mfd/* -o -path */kernel/drivers/clk/* -o -path */kernel/drivers/dca/* \
+    -o -path */kernel/drivers/i2c/algos/* ) ! -path */drivers/net/wireless/*";
+/// In the names of unpacked kernels. Raise it with each change of `MODULES`, so that no older ones are used.
+const LAYOUT: &str = "2";
 
 /// An unpacked kernel.
 #[derive(Debug)]
@@ -37,7 +40,7 @@ pub fn unpacked(kernel: &Kernel, cache: &Cache, update: bool) -> anyhow::Result<
     let apt = Apt::new(kernel.suite, kernel.arch, cache, update)?;
     let packages = parts(kernel, &apt)?;
     let home = cache.path().join(&packages.iter().max_by_key(|p| p.size).context("no package")?.file);
-    let home = home.with_extension("");
+    let home = home.with_extension(LAYOUT);
     apt.fetch(&packages, cache)?;
     if !home.is_dir() {
         cache.require_room(ROOM)?;

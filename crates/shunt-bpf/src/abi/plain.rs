@@ -4,7 +4,7 @@
 ///
 /// # Safety
 /// Only for `repr(C)` types without padding whose every bit pattern is valid.
-pub unsafe trait Plain: Copy {
+pub unsafe trait Plain: PlainField {
     /// The name of the C struct.
     const C_NAME: &'static str;
     /// The names and offsets of all fields.
@@ -26,7 +26,27 @@ pub unsafe trait Plain: Copy {
     }
 }
 
-/// Defines a `repr(C)` struct of integers and integer arrays, the twin of a C struct, with [`Plain`] and a zeroed
+/// What a [`Plain`] struct may have as a field: an integer, an array, or such a struct itself.
+///
+/// # Safety
+/// Only for types without padding whose every bit pattern is valid.
+pub unsafe trait PlainField: Copy {}
+
+macro_rules! integers {
+    ($($integer:ty),*) => {
+        // SAFETY: integers.
+        $(unsafe impl PlainField for $integer {})*
+    };
+}
+integers!(u8, u16, u32, u64, i8, i16, i32, i64);
+
+// SAFETY: the elements of an array follow each other without padding.
+unsafe impl<T: PlainField, const N: usize> PlainField for [T; N] {}
+
+/// Asserts at compile time that a type can be a field.
+pub const fn assert_field<T: PlainField>() {}
+
+/// Defines a `repr(C)` struct of integers, arrays and such structs, the twin of a C struct, with [`Plain`] and a zeroed
 /// `Default`. Asserts the size, and that there is no padding.
 #[macro_export]
 macro_rules! plain {
@@ -41,7 +61,12 @@ macro_rules! plain {
         const _: () = assert!(size_of::<$name>() == $size, "the size differs from that of the C struct");
         const _: () = assert!(0 $(+ size_of::<$type>())* == $size, "there is a hole");
 
-        // SAFETY: repr(C), integers only, and the assertions above exclude padding.
+        const _: () = { $($crate::abi::assert_field::<$type>();)* };
+
+        // SAFETY: repr(C), and the assertions above exclude padding and other fields.
+        unsafe impl $crate::abi::PlainField for $name {}
+
+        // SAFETY: as above.
         unsafe impl $crate::abi::Plain for $name {
             const C_NAME: &'static str = $c_name;
             const FIELDS: &'static [(&'static str, usize)] =
@@ -50,7 +75,7 @@ macro_rules! plain {
 
         impl Default for $name {
             fn default() -> Self {
-                // SAFETY: all fields are integers or arrays of them, for which zero is a value.
+                // SAFETY: all bits are valid in each field, zeros too.
                 unsafe { ::std::mem::zeroed() }
             }
         }

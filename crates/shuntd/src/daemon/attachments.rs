@@ -41,13 +41,15 @@ impl Daemon {
     /// Attaches or detaches the XDP program. With the engines auto and external, a port whose driver refuses the program uses
     /// tc.
     fn set_xdp(&mut self, setting: PortSetting) -> Result<(), shunt_bpf::Error> {
-        let program = match setting.engine {
-            _ if !setting.xdp_in => None,
-            Engine::External => Some(XdpProgram::External),
-            Engine::Tc | Engine::Xdp if setting.xdp_tags => Some(XdpProgram::ForwardTags),
-            Engine::Tc | Engine::Xdp => Some(XdpProgram::Forward),
+        let program = if setting.xdp_external {
+            XdpProgram::External
+        } else if setting.xdp_tags {
+            XdpProgram::ForwardTags
+        } else {
+            XdpProgram::Forward
         };
-        let may_fall_back = setting.engine == Engine::External || self.config.engine == EngineChoice::Auto;
+        let program = setting.xdp_in.then_some(program);
+        let may_fall_back = setting.xdp_external || self.config.engine == EngineChoice::Auto;
         let error = match self.plane.set_xdp(setting.ifindex, program) {
             Ok(()) => {
                 self.core.add_own_programs(self.plane.xdp_program_ids());

@@ -13,6 +13,7 @@ fn a_capture_moves_the_epoch_after_the_setting_of_its_port() {
         ifindex: 2,
         engine: Engine::Xdp,
         xdp_in: true,
+        xdp_external: false,
         xdp_tags: false,
         xdp_frags: true,
         partial: false,

@@ -11,6 +11,7 @@ fn a_shaping_qdisc_moves_its_port_to_tc_and_back() {
         ifindex: 2,
         engine,
         xdp_in: true,
+        xdp_external: false,
         xdp_tags: false,
         xdp_frags: true,
         partial: false,

@@ -1,0 +1,98 @@
+#!/bin/sh
+# The external engine on NICs with AF_XDP in zero copy, and beside a port without it. Ends with 0 if all claims hold.
+#
+#     cargo xtask vm --kernel drivers --nics igb --file $PWD/tests/vm/zero_copy.sh -- sh $PWD/tests/vm/zero_copy.sh
+#
+# The guest has two wires of igb NICs. Hosts are in namespaces at the far ends; the third host, behind a veth, has no zero copy.
+set -eu
+modprobe -a igb nf_conntrack nf_conntrack_netlink veth
+
+fail() {
+	echo "FAIL: $*" >&2
+	shunt status --verbose >&2 || true
+	cat /run/shunt/default.log >&2 2>/dev/null || true
+	exit 1
+}
+device() { # MAC
+	for path in /sys/class/net/*; do
+		if [ "$(cat "$path/address")" = "$1" ]; then basename "$path" && return; fi
+	done
+	return 1
+}
+host() { # name, its device, the router's device, number of the network
+	ip netns add "$1"
+	ip link set "$3" up
+	ip address add "10.0.$4.1/24" dev "$3"
+	ip link set "$2" netns "$1"
+	ip -n "$1" link set "$2" up
+	ip -n "$1" address add "10.0.$4.2/24" dev "$2"
+	ip -n "$1" route add default via "10.0.$4.1"
+}
+lan=$(device 02:10:00:00:01:01) || fail "igb drives no NIC"
+wan=$(device 02:10:00:00:02:01)
+host lan "$(device 02:10:00:00:01:02)" "$lan" 1
+host wan "$(device 02:10:00:00:02:02)" "$wan" 2
+ip link add veth0 type veth peer name peer0
+host far peer0 veth0 3
+sysctl -qw net.ipv4.ip_forward=1
+nft add table ip filter
+nft add chain ip filter forward '{ type filter hook forward priority 0; policy drop; }'
+nft add rule ip filter forward ct state established,related accept
+nft add rule ip filter forward ct state new accept
+ip netns exec wan iperf3 -s -D >/dev/null
+ip netns exec far iperf3 -s -D >/dev/null
+
+until_true() { # seconds, command
+	for _ in $(seq "$1"); do if "$2"; then return; fi; sleep 1; done
+	return 1
+}
+reaches() { ip netns exec lan iperf3 -c "$1" -n 1K --connect-timeout 2000 >/dev/null 2>&1; }
+reaches_wan() { reaches 10.0.2.2; }
+reaches_far() { reaches 10.0.3.2; }
+port() { shunt status --verbose | grep "^$1: "; }
+is_served() { port "$lan" | grep -q "external (AF_XDP mode: $mode)" && port "$other" | grep -q "external (AF_XDP mode: $mode)"; }
+packets() { shunt status --json | tr ',{' '\n\n' | sed -n "s/^ *\"$1\": *\([0-9]*\)\$/\1/p" | awk '{ sum += $1 } END { print sum + 0 }'; }
+# How often the link went away and came back.
+link_changes() { cat "/sys/class/net/$lan/carrier_changes"; }
+
+# Forwards by the engine, and loses nothing that tc or Linux could carry.
+forwards() { # address, host
+	before=$(packets external)
+	ip netns exec lan iperf3 -c "$1" --bidir -u -b 1M -l 64 -t 4 >/tmp/iperf || fail "no traffic: $(cat /tmp/iperf)"
+	after=$(packets external)
+	[ "$after" -gt "$((before + 1000))" ] || fail "the engine forwarded $before, then $after packets"
+}
+# An engine that ends costs no link: the program stays attached.
+survives_its_engine() {
+	changes=$(link_changes)
+	for _ in 1 2; do
+		kill -KILL "$(ps -e -o pid=,args= | awk '$3 == "--external-engine" { print $1 }')"
+		sleep 1
+		"$1" || fail "packets are lost while no engine runs"
+		until_true 20 is_served || fail "the engine does not come back"
+	done
+	[ "$(link_changes)" = "$changes" ] || fail "the link went away: $changes changes, then $(link_changes)"
+}
+
+until_true 20 reaches_wan || fail "no way to the WAN"
+mode='zero copy' other=$wan
+shunt up --engine external --port "$lan" --port "$wan" --core 0
+until_true 20 is_served || fail "the engine does not serve both NICs with zero copy"
+until_true 20 reaches_wan || fail "no way to the WAN"
+forwards 10.0.2.2
+survives_its_engine reaches_wan
+shunt down
+echo "two igb: zero copy"
+
+until_true 20 reaches_far || fail "no way to the host behind the veth"
+mode='copy' other=veth0
+shunt up --engine external --port "$lan" --port veth0 --core 0
+until_true 20 is_served || fail "the engine does not serve an igb and a veth"
+until_true 20 reaches_far || fail "no way to the host behind the veth"
+changes=$(link_changes)
+forwards 10.0.3.2
+sleep 5
+[ "$(link_changes)" = "$changes" ] || fail "the link went away: $changes changes, then $(link_changes)"
+survives_its_engine reaches_far
+shunt down
+echo "igb and veth: copy"
