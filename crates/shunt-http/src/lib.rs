@@ -14,6 +14,6 @@ mod token;
 pub use admission::Admission;
 pub use exchange::{HEADER_TIME, Watched};
 pub use refusal::{Refusal, bad, internal, unknown_method, unknown_path};
-pub use same_site::{Hosts, page_refusal};
+pub use same_site::Hosts;
 pub use stream::Stream;
 pub use token::Token;

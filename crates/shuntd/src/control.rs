@@ -25,7 +25,7 @@ use shunt_api::{
     Connection, Explained, Failure, QosRemoval, QosStatus, QosTable, Selection, StaticRemoval, StaticTable,
     Status, TrackedTable, WatchEvent,
 };
-use shunt_http::{Admission, Hosts, Refusal, page_refusal};
+use shunt_http::{Admission, Hosts, Refusal};
 use std::{
     fmt,
     net::IpAddr,
@@ -199,12 +199,7 @@ pub async fn serve(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Resul
 
 /// Refuses what the client may not do, and whatever a web page of another site may have sent.
 fn refusal_for(client: Client, hosts: Hosts) -> impl Fn(&Request<Incoming>) -> Option<Refusal> {
-    move |request| {
-        hosts
-            .refusal(request)
-            .or_else(|| client.refusal(request.method()).map(Refusal::from))
-            .or_else(|| page_refusal(request))
-    }
+    move |request| client.refusal(request.method()).map(Refusal::from).or_else(|| hosts.refusal(request))
 }
 
 /// Accepts a client; returns the address of the server's end, too.

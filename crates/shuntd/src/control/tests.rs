@@ -87,7 +87,7 @@ fn listeners(path: &Path) -> Listeners {
         metrics: None,
         page: None,
         reports: path.with_file_name("reports"),
-        hosts: Hosts::default(),
+        hosts: Hosts::new([], ""),
     }
 }
 
