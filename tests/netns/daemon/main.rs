@@ -16,11 +16,13 @@ mod filters;
 mod instances;
 mod left_behind;
 mod legacy_rules;
+
 mod metrics;
 mod openapi;
 mod ports;
 mod previews;
 mod programs;
+mod readers;
 mod refusals;
 mod restarts;
 mod systemd_unit;
