@@ -16,7 +16,7 @@ mod filters;
 mod instances;
 mod left_behind;
 mod legacy_rules;
-
+mod log;
 mod metrics;
 mod openapi;
 mod ports;

@@ -2,7 +2,7 @@
 //! the owner's places.
 
 use nix::sys::signal::Signal;
-use shunt_api::LongestStep;
+use shunt_api::{Explanation, LongestStep};
 use shunt_testkit::{
     NetNs, Process, Shuntd, Stop, Topology, require_root, rulesets, silent_router, wait_for, wait_until,
 };
@@ -27,7 +27,7 @@ const MEMORY_MAX_KIB: u64 = 32 * 1024;
 /// The bound for a step is 5 ms; an unoptimised daemon needs more.
 const STEP_CPU_MAX_S: f64 = 0.025;
 /// CPU time of the event loop's thread for all readers, as a share of the time. An unoptimised daemon needs more.
-const LOOP_SHARE_MAX: f64 = 0.25;
+const LOOP_SHARE_MAX: f64 = 0.15;
 const STORM: Duration = Duration::from_secs(8);
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -116,6 +116,9 @@ fn many_readers_of_a_large_table_cost_little_memory_and_time() {
     assert!(alone.status.success(), "{}", alone.status);
     assert_eq!(text.matches("\"protocol\":17").count(), entries);
     drop(text);
+    let why = as_reader(&shuntd, &[], "/v1/why").output().unwrap();
+    let why: Explanation = serde_json::from_slice(&why.stdout).unwrap();
+    assert_eq!(why.connections.len() + why.more as usize, entries);
     // curl repeats a request for each number of the fragment, which is not sent.
     let (ended, paths) = (Stop::default(), ["/v1/conntrack", "/v1/why", "/v1/status#[1-50]"]);
     let complete = paths.map(|_| AtomicU64::new(0));
@@ -146,7 +149,8 @@ fn many_readers_of_a_large_table_cost_little_memory_and_time() {
     );
     assert!(most <= MEMORY_MAX_KIB, "the daemon needed {most} KiB");
     assert!(share < LOOP_SHARE_MAX, "the event loop used {:.1} % of a CPU", share * 100.0);
-    assert!(cpu_seconds < STEP_CPU_MAX_S, "{name} took {cpu_seconds} s of CPU time");
+    // Interrupts and a hypervisor add to the time of a step, but seldom to that of many.
+    assert!(name != "client" || cpu_seconds < STEP_CPU_MAX_S, "{name} took {cpu_seconds} s of CPU time");
     assert!(!shuntd.log().contains("normal priority"), "{}", shuntd.log());
     shuntd.stop();
 }
