@@ -13,8 +13,11 @@ use shunt_wire::Mac;
 use std::{
     collections::{BTreeMap, HashMap},
     iter,
-    time::Instant,
+    time::{Duration, Instant},
 };
+
+/// How old the clock and the epoch of a listing may be.
+const RENEWAL: Duration = Duration::from_millis(10);
 
 /// The flow table, and what its numbers mean.
 #[derive(Debug)]
@@ -26,6 +29,9 @@ pub(crate) struct FlowTableReader {
     slots: HashMap<u8, u32>,
     /// The engines before tc, by ingress port; see [`engine_before_tc`].
     before_tc: BTreeMap<u32, Engine>,
+    /// The clock of the data plane, and when it was read.
+    first_clock: (TickClock, Instant),
+    /// The same at the time to which the listing has come.
     clock: TickClock,
     clock_read: Instant,
     epoch: u32,
@@ -60,13 +66,15 @@ impl FlowTableReader {
     /// Opens the tables. `names` are the devices of this network namespace, by ifindex.
     pub(crate) fn new(plane: &DataPlane, names: HashMap<u32, String>) -> Result<Self, shunt_bpf::Error> {
         let slots = names.keys().filter_map(|ifindex| Some((plane.slot(*ifindex)?, *ifindex))).collect();
+        let (clock, clock_read) = (read_clock(plane)?, Instant::now());
         Ok(Self {
             table: plane.flows()?,
             before_tc: names.keys().filter_map(|on| Some((*on, engine_before_tc(plane, *on)?))).collect(),
             names,
             slots,
-            clock: read_clock(plane)?,
-            clock_read: Instant::now(),
+            first_clock: (clock, clock_read),
+            clock,
+            clock_read,
             epoch: plane.control().epoch(),
             sample: None,
         })
@@ -76,10 +84,20 @@ impl FlowTableReader {
         self.names.get(&ifindex).cloned().unwrap_or_else(|| format!("if{ifindex}"))
     }
 
-    /// Reads the flows at some places, with the clock and the epoch that decide their states, and joins them.
-    fn connections_at(&mut self, places: &[Place]) -> Result<Vec<Connection>, shunt_bpf::Error> {
-        self.clock = self.clock.advanced_by(self.clock_read.elapsed());
+    /// Renews the clock and the epoch, which decide the states of flows.
+    fn renew_clock(&mut self) -> Result<(), shunt_bpf::Error> {
+        let (first, read) = self.first_clock;
         self.clock_read = Instant::now();
+        self.clock = first.advanced_by(self.clock_read - read);
+        self.epoch = self.table.epoch()?;
+        Ok(())
+    }
+
+    /// Reads the flows at some places, and joins them.
+    fn connections_at(&mut self, places: &[Place]) -> Result<Vec<Connection>, shunt_bpf::Error> {
+        if self.clock_read.elapsed() >= RENEWAL {
+            self.renew_clock()?;
+        }
         let mut flows = Vec::with_capacity(places.len());
         for place in places {
             if let Some((key, entry)) = self.table.at(*place)? {
@@ -88,7 +106,6 @@ impl FlowTableReader {
                 flows.push(FlowRecord { proto, orig, key, entry, since_sample });
             }
         }
-        self.epoch = self.table.epoch()?;
         Ok(join_flows(flows, |flow| (flow.proto, flow.orig), |flow| self.direction(flow)).collect())
     }
 
@@ -168,6 +185,7 @@ impl FlowSource for FlowTableReader {
     fn list(mut self: Box<Self>) -> Result<Listing, Failure> {
         let places = PlaceIndex::new(&self.table, |key, entry| Some(connection_id(key, entry)));
         let mut groups = places.map_err(internal)?.into_groups();
+        self.renew_clock().map_err(internal)?;
         let mut read = Vec::new().into_iter();
         Ok(Box::new(iter::from_fn(move || {
             loop {
