@@ -10,6 +10,7 @@ use std::{
     fmt::Write,
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
+    path::PathBuf,
     process::{Command, Stdio},
     sync::atomic::{AtomicU64, Ordering},
     thread,
@@ -30,6 +31,7 @@ const STEP_CPU_MAX_S: f64 = 0.025;
 const LOOP_SHARE_MAX: f64 = 0.15;
 const STORM: Duration = Duration::from_secs(8);
 const PATIENCE: Duration = Duration::from_secs(180);
+const SOON: Duration = Duration::from_secs(20);
 
 fn daemon_with_readers(lab: &Topology) -> Shuntd {
     let shuntd = Shuntd::on(lab.router()).config(&format!("read_group = \"{GROUP}\"")).start();
@@ -155,10 +157,36 @@ fn many_readers_of_a_large_table_cost_little_memory_and_time() {
     shuntd.stop();
 }
 
-/// Starts to watch; returns the process when its answer has begun.
-fn watch(mut command: Command) -> Process {
-    command.stdout(Stdio::piped());
-    Process::start(command)
+/// A client that watches, and the files for the head and the body of its answer.
+struct Watcher {
+    client: Process,
+    head: PathBuf,
+    body: PathBuf,
+}
+
+impl Watcher {
+    fn start(shuntd: &Shuntd, name: &str, curl_as: fn(&Shuntd, &[&str], &str) -> Command) -> Self {
+        let [head, body] = ["head", "body"].map(|part| shuntd.directory().join(format!("{name}-{part}")));
+        for file in [&head, &body] {
+            fs::write(file, "").unwrap();
+            fs::set_permissions(file, Permissions::from_mode(0o666)).unwrap();
+        }
+        let arguments = ["--dump-header", head.to_str().unwrap(), "--output", body.to_str().unwrap()];
+        let client = Process::start(curl_as(shuntd, &arguments, "/v1/watch"));
+        Self { client, head, body }
+    }
+
+    /// The code of the answer.
+    #[track_caller]
+    fn code(&self) -> String {
+        let code =
+            wait_for(SOON, || fs::read_to_string(&self.head).unwrap().split(' ').nth(1).map(str::to_owned));
+        code.expect("no answer")
+    }
+
+    fn has(&self, text: &str) -> bool {
+        fs::read_to_string(&self.body).unwrap().contains(text)
+    }
 }
 
 #[test]
@@ -168,37 +196,17 @@ fn readers_who_watch_do_not_keep_the_owner_out() {
     }
     let lab = silent_router(rulesets::OPEN);
     let shuntd = daemon_with_readers(&lab);
-    let headers: Vec<_> = (0..=READERS + 1).map(|n| shuntd.directory().join(format!("head{n}"))).collect();
-    headers.iter().for_each(|file| {
-        fs::write(file, "").unwrap();
-        fs::set_permissions(file, Permissions::from_mode(0o666)).unwrap();
-    });
-    let code = |n: usize| {
-        wait_for(Duration::from_secs(20), || {
-            let head = fs::read_to_string(&headers[n]).unwrap();
-            head.split(' ').nth(1).map(str::to_owned)
-        })
-    };
-    let head = |n: usize| headers[n].to_str().unwrap();
-    let mut readers: Vec<Process> =
-        (0..READERS).map(|n| watch(as_reader(&shuntd, &["--dump-header", head(n)], "/v1/watch"))).collect();
-    for n in 0..READERS {
-        assert_eq!(code(n).as_deref(), Some("200"));
-    }
-    let refused = watch(as_reader(&shuntd, &["--dump-header", head(READERS)], "/v1/watch"));
-    assert_eq!(code(READERS).as_deref(), Some("500"));
-    let (_, text) = refused.finish();
-    assert!(text.contains("other clients are watching"), "{text}");
-    let owner = watch(as_owner(&shuntd, &["--dump-header", head(READERS + 1)], "/v1/watch"));
-    assert_eq!(code(READERS + 1).as_deref(), Some("200"), "the owner cannot watch");
-    assert!(readers.iter_mut().all(|reader| reader.ended().is_none()), "a reader was ended");
-    // The owner sees what happens.
+    let mut watching: Vec<Watcher> =
+        (0..READERS).map(|n| Watcher::start(&shuntd, &format!("reader{n}"), as_reader)).collect();
+    assert!(watching.iter().all(|watcher| watcher.code() == "200"));
+    let refused = Watcher::start(&shuntd, "refused", as_reader);
+    assert_eq!(refused.code(), "500");
+    wait_until("the refusal is complete", || refused.has("other clients are watching"));
+    watching.push(Watcher::start(&shuntd, "owner", as_owner));
+    assert_eq!(watching[READERS].code(), "200", "the owner cannot watch");
     lab.router().run("ip rule add from 198.51.100.9 lookup main");
-    wait_until("the epoch has moved", || shuntd.status().epoch_moves.contains_key("rule"));
-    for watching in readers.drain(..).chain([owner]) {
-        watching.signal(Signal::SIGTERM).unwrap();
-        let (_, text) = watching.finish();
-        assert!(text.contains("\"event\":\"epoch\""), "{text}");
-    }
+    wait_until("all see what happens", || watching.iter().all(|watcher| watcher.has("\"event\":\"epoch\"")));
+    assert!(watching.iter_mut().all(|watcher| watcher.client.ended().is_none()), "a client was ended");
+    drop(watching);
     shuntd.stop();
 }

@@ -59,7 +59,7 @@ impl LongAnswers {
     }
 
     /// The answer of this name, as a body. `begin` prepares its writer when there is a place; it is not called for a client that joins
-    /// others who wait for the same name. An answer that has begun may take longer than others, which `watched` allows.
+    /// others who wait for the same name. A long answer may take longer than others, which `watched` allows.
     pub(super) async fn get<F>(
         self: &Arc<Self>,
         name: String,
@@ -69,16 +69,15 @@ impl LongAnswers {
     where
         F: Future<Output = Result<Writer, Refusal>> + Send + 'static,
     {
+        // The time for a place, that in which the answer is made, and that for which the client lets it wait are bounded here.
+        watched.begin();
         let (sender, mut pieces) = mpsc::channel(1);
         if self.join(&name, sender) {
             let (answers, begun) = (Arc::clone(self), begin());
             tokio::spawn(async move { answers.make(&name, begun).await });
         }
         match pieces.recv().await {
-            Some(Piece::Text(first)) => {
-                watched.begin();
-                Ok(Body::new(Answer { first: Some(first), rest: pieces }))
-            }
+            Some(Piece::Text(first)) => Ok(Body::new(Answer { first: Some(first), rest: pieces })),
             Some(Piece::Refused(refusal)) => Err(refusal),
             Some(Piece::End) => Ok(Body::empty()),
             None => Err(internal("the answer was cut short; try again")),
