@@ -422,7 +422,7 @@ async fn metrics(
     let share = state.share(client);
     let make = async {
         let source = share.call(ANSWER_TIME, Call::Metrics).await?;
-        metrics::page(&source).map(Vec::from).map_err(|why| internal(why.to_string()))
+        metrics::page(&source).map_err(|why| internal(why.to_string()))
     };
     Ok(([(CONTENT_TYPE, METRICS_TYPE)], share.common(Common::Metrics, make).await?))
 }
