@@ -5,8 +5,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use shunt_api::{Config, ErrorBody, Instance, Selection, StaticRemoval, StaticTable, Status, TrackedTable};
-use shuntd::control::{self, Call, FlowSource, Job, Listing, MetricsSource};
+use shunt_api::{Config, ErrorBody, Failure, Instance, Selection, StaticRemoval, StaticTable, Status};
+use shuntd::control::{self, Call, FlowSource, Job, Listing, MetricsSource, TrackedEntries};
 use std::{cell::RefCell, collections::BTreeMap, env, io, path::PathBuf, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -15,7 +15,7 @@ use tokio::{
     sync::{broadcast, mpsc},
 };
 
-const STATUS: &[u8] = b"GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n";
+const STATUS: &[u8] = b"GET /v1/status HTTP/1.1\r\nhost: localhost\r\n\r\n";
 /// Check the server's health once per this many inputs.
 const VISIT: u32 = 64;
 
@@ -100,8 +100,8 @@ struct Nothing;
 impl FlowSource for Nothing {
     fn sample(&mut self) {}
 
-    fn list(self: Box<Self>) -> Listing {
-        Box::new(std::iter::empty())
+    fn list(self: Box<Self>) -> Result<Listing, Failure> {
+        Ok(Box::new(std::iter::empty()))
     }
 }
 
@@ -111,10 +111,13 @@ async fn answer(mut calls: mpsc::Receiver<Call>) {
         let _gone = match call {
             Call::Status(reply) => reply.send(Status::default()).is_err(),
             Call::Metrics(reply) => {
-                let ports = BTreeMap::new();
-                reply
-                    .send(MetricsSource { status: Status::default(), ports, started_at: Duration::from_secs(1) })
-                    .is_err()
+                let source = MetricsSource {
+                    status: Status::default(),
+                    ports: BTreeMap::new(),
+                    queues: Vec::new(),
+                    started_at: Duration::from_secs(1),
+                };
+                reply.send(source).is_err()
             }
             Call::Flows(reply) => reply.send(Box::new(Nothing)).is_err(),
             Call::Find(wanted, reply) => {
@@ -122,7 +125,10 @@ async fn answer(mut calls: mpsc::Receiver<Call>) {
                 reply.send(Job::new(|| Ok((Vec::new(), 0)))).is_err()
             }
             Call::Explain(_, reply) => reply.send(Ok(Vec::new())).is_err(),
-            Call::Conntrack(reply) => reply.send(Job::new(|| Ok(TrackedTable::default()))).is_err(),
+            Call::Conntrack(reply) => {
+                let none = || TrackedEntries { counted: true, entries: Box::new(std::iter::empty()) };
+                reply.send(Job::new(move || Ok(none()))).is_err()
+            }
             // A stream that ends at once.
             Call::Watch(reply) => reply.send(Ok(broadcast::channel(1).1)).is_err(),
             Call::Flush(reply) => reply.send(3).is_err(),
@@ -137,6 +143,9 @@ async fn answer(mut calls: mpsc::Receiver<Call>) {
                 reply.send(Ok(removal.flow.len() as u64)).is_err()
             }
             Call::ListStatic(reply) => reply.send(StaticTable::default()).is_err(),
+            Call::Qos(reply) => reply.send(Vec::new()).is_err(),
+            Call::SetQos(table, reply) => reply.send(Ok(table.len() as u64)).is_err(),
+            Call::DelQos(removal, reply) => reply.send(Ok(removal.ports.len() as u64)).is_err(),
         };
     }
 }

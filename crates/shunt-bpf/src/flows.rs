@@ -31,6 +31,13 @@ impl Entry {
     }
 }
 
+/// The place of an entry in the flow tables, where the entry stays until it is freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place(u32);
+
+/// Set in the places of the IPv6 table.
+const IN_V6: u32 = 1 << 31;
+
 /// The key of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
@@ -85,34 +92,80 @@ impl FlowTable {
         Ok(())
     }
 
+    /// Whether there may be counters of expired flows.
+    pub fn has_expired(&self) -> Result<bool, Error> {
+        Ok(read_variable::<abi::Usage>(&self.usage, USAGE)?.expired > 0)
+    }
+
+    /// The counters of an expired flow; `None` if none of this tuple has expired.
+    pub fn expired(&self, tuple: &abi::Tuple) -> Result<Option<abi::Expired>, Error> {
+        let found = self.past.lookup(tuple.bytes(), MapFlags::ANY);
+        let found = found.map_err(|source| Error::Map { map: EXPIRED, source })?;
+        Ok(found.as_deref().and_then(abi::Expired::from_bytes))
+    }
+
     /// Calls `visit` with every flow. A flow that is inserted or removed meanwhile may be missed or seen twice.
     pub fn for_each(&self, mut visit: impl FnMut(Key, Entry)) -> Result<(), Error> {
+        self.for_each_place(|_, key, entry| visit(key, entry))
+    }
+
+    /// As [`FlowTable::for_each`], with the place of each flow. Places ascend.
+    pub fn for_each_place(&self, mut visit: impl FnMut(Place, Key, Entry)) -> Result<(), Error> {
         let [fresh4, fresh6] = read_variable::<abi::Usage>(&self.usage, USAGE)?.fresh;
-        each_entry(&self.v4, fresh4, |bytes, cold| {
-            let key = Key4::from_bytes(bytes).filter(|key| key.ifindex != 0).map(Key::V4);
-            if let (Some(key), Some(entry)) = (key, entry_of(&bytes[size_of::<Key4>()..], 8, cold)) {
-                visit(key, entry);
-            }
-        })?;
-        each_entry(&self.v6, fresh6, |bytes, cold| {
-            let key = Key6::from_bytes(bytes).filter(|key| key.ifindex != 0).map(Key::V6);
-            if let (Some(key), Some(entry)) = (key, entry_of(&bytes[size_of::<Key6>()..], 32, cold)) {
-                visit(key, entry);
-            }
-        })
+        for (maps, fresh, family) in [(&self.v4, fresh4, 0), (&self.v6, fresh6, IN_V6)] {
+            each_entry(maps, fresh, |at, bytes, cold| {
+                let place = Place(at | family);
+                if let Some((key, entry)) = place.parse(bytes, cold) {
+                    visit(place, key, entry);
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The flow at a place; `None` if there is none now.
+    pub fn at(&self, place: Place) -> Result<Option<(Key, Entry)>, Error> {
+        let [table, cold] = if place.is_v6() { &self.v6 } else { &self.v4 };
+        let at = (place.0 & !IN_V6).to_ne_bytes();
+        let read = |map: &MapHandle| map.lookup(&at, MapFlags::ANY).map_err(table_failure);
+        Ok(read(table)?.zip(read(cold)?).and_then(|(bytes, cold)| place.parse(&bytes, &cold)))
     }
 }
 
-/// Calls `visit` with both parts of each entry before `fresh`, the first entry that was never used.
-fn each_entry(maps: &[MapHandle; 2], fresh: u64, mut visit: impl FnMut(&[u8], &[u8])) -> Result<(), Error> {
+impl Place {
+    fn is_v6(self) -> bool {
+        self.0 & IN_V6 != 0
+    }
+
+    /// The flow of both parts of an entry at this place.
+    fn parse(self, bytes: &[u8], cold: &[u8]) -> Option<(Key, Entry)> {
+        if self.is_v6() {
+            let key = Key6::from_bytes(bytes).filter(|key| key.ifindex != 0)?;
+            Some((Key::V6(key), entry_of(bytes.get(size_of::<Key6>()..)?, 32, cold)?))
+        } else {
+            let key = Key4::from_bytes(bytes).filter(|key| key.ifindex != 0)?;
+            Some((Key::V4(key), entry_of(bytes.get(size_of::<Key4>()..)?, 8, cold)?))
+        }
+    }
+}
+
+fn table_failure(source: libbpf_rs::Error) -> Error {
+    Error::Map { map: "shunt_table", source }
+}
+
+/// Calls `visit` with the index and both parts of each entry before `fresh`, the first entry that was never used.
+fn each_entry(
+    maps: &[MapHandle; 2],
+    fresh: u64,
+    mut visit: impl FnMut(u32, &[u8], &[u8]),
+) -> Result<(), Error> {
     const BATCH: u32 = 1024;
     let [table, cold] = maps;
-    let failed = |source| Error::Map { map: "shunt_table", source };
-    let entries = table.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(failed)?;
-    let colds = cold.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(failed)?;
-    let fresh = usize::try_from(fresh).unwrap_or(usize::MAX);
-    for ((_, entry), (_, cold)) in entries.zip(colds).take(fresh) {
-        visit(&entry, &cold);
+    let entries = table.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(table_failure)?;
+    let colds = cold.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(table_failure)?;
+    let fresh = u32::try_from(fresh).unwrap_or(u32::MAX);
+    for (at, ((_, entry), (_, cold))) in (0..fresh).zip(entries.zip(colds)) {
+        visit(at, &entry, &cold);
     }
     Ok(())
 }

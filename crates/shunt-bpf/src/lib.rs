@@ -29,7 +29,7 @@ pub use dependencies::{AddressSet, Dependency};
 pub use epochs::Epochs;
 pub use error::Error;
 pub use external::{EngineSide, HANDLES, Tables};
-pub use flows::{Entry, FlowTable, Key};
+pub use flows::{Entry, FlowTable, Key, Place};
 pub use maps::CONTROL_MAP;
 pub use object::Size;
 pub use plane::{Changes, DataPlane, LoadOptions, OwnPrograms, XdpProgram};

@@ -8,7 +8,7 @@ use axum::{
 use shunt_api::{ErrorBody, Failure, FailureCode};
 
 /// The error of a handler; it becomes an answer with an [`ErrorBody`].
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Refusal {
     /// The HTTP status code.
     pub status: StatusCode,

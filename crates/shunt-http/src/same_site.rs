@@ -19,27 +19,34 @@ const JSON: &str = "application/json";
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The names and addresses by which clients may call a server, besides `localhost` and the loopback addresses.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Hosts {
     names: Vec<String>,
+    /// What a client with another name should do.
+    remedy: &'static str,
     /// The address of the server's end of the connection; `None` for a Unix socket, whose clients may leave `Host` out.
     own: Option<IpAddr>,
 }
 
 impl Hosts {
-    /// Accepts these names and addresses.
-    pub fn new(names: impl IntoIterator<Item = String>) -> Self {
-        Self { names: names.into_iter().map(|name| name.to_ascii_lowercase()).collect(), own: None }
+    /// Accepts these names and addresses. `remedy` tells a client with another name what to do.
+    pub fn new(names: impl IntoIterator<Item = String>, remedy: &'static str) -> Self {
+        Self { names: names.into_iter().map(|name| name.to_ascii_lowercase()).collect(), remedy, own: None }
     }
 
     /// Accepts the address of the server's end of a TCP connection, too.
     #[must_use]
     pub fn on_tcp(&self, own: IpAddr) -> Self {
-        Self { names: self.names.clone(), own: Some(own.to_canonical()) }
+        Self { own: Some(own.to_canonical()), ..self.clone() }
+    }
+
+    /// The refusal of a request that the page of another site made or may have made: every server asks this of every request.
+    pub fn refusal<B>(&self, request: &Request<B>) -> Option<Refusal> {
+        self.name_refusal(request).or_else(|| page_refusal(request))
     }
 
     /// The refusal of a request that calls the server by another name.
-    pub fn refusal<B>(&self, request: &Request<B>) -> Option<Refusal> {
+    fn name_refusal<B>(&self, request: &Request<B>) -> Option<Refusal> {
         let headers = request.headers();
         let is_left_out = !headers.contains_key(HOST) && self.own.is_none();
         let given = if is_left_out { Ok(None) } else { only(headers, &HOST).map(Some) };
@@ -50,9 +57,7 @@ impl Hosts {
                 .find(|host| !self.accepts(host)),
             Err(()) => Some(""),
         }?;
-        Some(foreign(format!(
-            "`Host: {wrong}` is not this server: use its address or localhost, or add the name to `hosts` in the configuration"
-        )))
+        Some(foreign(format!("`Host: {wrong}` is not this server: {}", self.remedy)))
     }
 
     fn accepts(&self, host: &str) -> bool {
@@ -74,7 +79,7 @@ impl Hosts {
 }
 
 /// The refusal of a request that a page of another site made, or that a page could have made without asking first.
-pub fn page_refusal<B>(request: &Request<B>) -> Option<Refusal> {
+fn page_refusal<B>(request: &Request<B>) -> Option<Refusal> {
     let headers = request.headers();
     let is_foreign_site = |site: &[u8]| !matches!(site, b"same-origin" | b"none");
     if headers.get_all(SEC_FETCH_SITE).iter().any(|site| is_foreign_site(site.as_bytes())) {
@@ -147,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_server_has_its_own_addresses_and_the_names_that_it_was_given() {
-        let unix = Hosts::new(["Router.lan".to_owned()]);
+        let unix = Hosts::new(["Router.lan".to_owned()], "use localhost");
         let tcp = unix.on_tcp("192.0.2.1".parse().unwrap());
         let refused = |hosts: &Hosts, host: &str| hosts.refusal(&request("GET", &[("host", host)])).is_some();
         for host in [

@@ -26,7 +26,7 @@ mod rtnl;
 mod sysctl;
 
 pub use answers::{ConntrackTimeouts, Forwarding, Liberal, XdpSupport};
-pub use conntrack::table::conntrack_table;
+pub use conntrack::table::{ConntrackTable, conntrack_table};
 pub use error::Error;
 pub use legacy_iptables::LegacyIptables;
 pub use linux::Linux;

@@ -57,6 +57,30 @@ impl Progress {
     }
 }
 
+/// A table that is being read. The kernel makes each piece when it is asked for it.
+pub(crate) struct Dump {
+    channel: Channel,
+    request: &'static str,
+    progress: Progress,
+}
+
+impl Dump {
+    /// Passes the messages of the next piece to `each`. Returns whether there was one.
+    pub(crate) fn next_piece(&mut self, each: impl FnMut(Message)) -> Result<bool, Error> {
+        if self.progress.end.is_some() {
+            return Ok(false);
+        }
+        self.channel.receive_piece(&mut self.progress, each)?;
+        match self.progress.end.flatten() {
+            Some(code) => {
+                let source = io::Error::from_raw_os_error(code);
+                Err(Error::Refused { request: self.request, source })
+            }
+            None => Ok(true),
+        }
+    }
+}
+
 impl Channel {
     /// Opens a socket in the network namespace of the calling thread. `protocol` names the protocol in errors.
     ///
@@ -141,6 +165,19 @@ impl Channel {
             }
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Starts to read a table a piece at a time. What changes meanwhile may be missed or seen twice.
+    pub(crate) fn start_dump(
+        mut self,
+        request: &'static str,
+        kind: u16,
+        fixed: &[u8],
+    ) -> Result<Dump, Error> {
+        let mut batch = Batch::default();
+        batch.message(kind, NLM_F_REQUEST | NLM_F_DUMP, self.next_seq(), fixed);
+        self.send(&batch)?;
+        Ok(Dump { channel: self, request, progress: Progress::default() })
     }
 
     /// A new sequence number, for the next message.

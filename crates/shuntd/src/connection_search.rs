@@ -8,6 +8,7 @@ use shunt_core::reversed;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     error::Error,
+    hash::{BuildHasher, RandomState},
     net::IpAddr,
 };
 
@@ -48,10 +49,13 @@ impl Search {
 
     /// Reads conntrack and the flow table whole: takes as long as they are large.
     pub(crate) fn run(&self) -> Result<Found, Box<dyn Error + Send + Sync>> {
-        let mut found = self.conntrack_entries()?;
-        self.add_flows(&mut found)?;
-        if found.is_empty() {
-            found = self.unknown_tuples();
+        let mut matches = Matches::new();
+        self.add_conntrack_entries(&mut matches)?;
+        self.add_flows(&mut matches)?;
+        if matches.first.is_empty() {
+            for candidate in self.unknown_tuples() {
+                matches.add(candidate);
+            }
         }
         let local: HashSet<IpAddr> = getifaddrs()?
             .filter_map(|interface| {
@@ -60,8 +64,7 @@ impl Search {
                 v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::from(a.ip())))
             })
             .collect();
-        let more = found.len().saturating_sub(EXPLAINED_MAX) as u64;
-        let mut first: Vec<Candidate> = found.into_values().take(EXPLAINED_MAX).collect();
+        let (mut first, more) = matches.found();
         for candidate in &mut first {
             // The sources of the two directions are the two hosts, each before translation.
             candidate.local = candidate.tuples.iter().any(|tuple| local.contains(&tuple.src));
@@ -69,57 +72,164 @@ impl Search {
         Ok((first, more))
     }
 
-    fn conntrack_entries(&self) -> Result<BTreeMap<Id, Candidate>, shunt_kernel::Error> {
+    fn add_conntrack_entries(&self, matches: &mut Matches) -> Result<(), shunt_kernel::Error> {
         let Selection { proto, .. } = self.selection;
-        let mut found = BTreeMap::new();
         for entry in shunt_kernel::conntrack_table()? {
+            let entry = entry?;
             let tuples = [entry.orig.tuple(), entry.reply.tuple()];
             let is_selected = proto.is_none_or(|proto| entry.proto() == Some(proto))
                 && tuples.iter().any(|tuple| self.selection.has_ends(tuple));
             if is_selected {
-                let id = (entry.protocol, tuples[0], entry.zone);
-                found.insert(id, Candidate { tracked: Some(entry), ..Candidate::new(id.0, tuples) });
+                let protocol = entry.protocol;
+                matches.add_tracked(Candidate { tracked: Some(entry), ..Candidate::new(protocol, tuples) });
             }
         }
-        Ok(found)
+        matches.end_tracked();
+        Ok(())
     }
 
     /// Adds the flows of the table, each to the conntrack entry of its connection or, without one, by itself.
-    fn add_flows(&self, found: &mut BTreeMap<Id, Candidate>) -> Result<(), shunt_bpf::Error> {
-        let mut known: HashMap<(u8, Tuple), (Id, usize)> = HashMap::new();
-        // All flows are of conntrack's default zone: nothing else is learned.
-        for (id, candidate) in found.iter().filter(|((_, _, zone), _)| zone.is_none()) {
-            for (at, tuple) in candidate.tuples.iter().enumerate() {
-                known.insert((id.0, *tuple), (*id, at));
-            }
-        }
+    fn add_flows(&self, matches: &mut Matches) -> Result<(), shunt_bpf::Error> {
         self.table.for_each(|key, entry| {
             let (protocol, tuple) = (key_protocol(&key), key_tuple(&key));
+            if matches.is_tracked(protocol, tuple) {
+                if let Some(flows) = matches.flows_of_tracked(protocol, tuple) {
+                    flows.push((key, entry));
+                }
+                return;
+            }
             let opposite = reversed(new_tuple(&key, &entry));
             let at = usize::from(entry.flow.flags & abi::FLOW_REPLY != 0);
             let tuples = if at == 0 { [tuple, opposite] } else { [opposite, tuple] };
-            let (id, at) =
-                known.get(&(protocol, tuple)).copied().unwrap_or(((protocol, tuples[0], None), at));
-            if found.contains_key(&id) || self.selection.has(key_proto(&key), &tuples) {
-                let candidate = found.entry(id).or_insert_with(|| Candidate::new(protocol, tuples));
-                candidate.flows[at].push((key, entry));
+            let candidate = Candidate::new(protocol, tuples);
+            if matches.first.contains_key(&candidate.id()) || self.selection.has(key_proto(&key), &tuples) {
+                if let Some(candidate) = matches.add(candidate) {
+                    candidate.flows[at].push((key, entry));
+                }
             }
         })
     }
 
     /// The tuple that the selection names, for each protocol that it allows: the data plane may know why the tuple was
     /// refused.
-    fn unknown_tuples(&self) -> BTreeMap<Id, Candidate> {
-        let Some(tuple) = self.selection.tuple() else { return BTreeMap::new() };
-        let protocols = [6, 17].into_iter().filter(|protocol| {
-            self.selection.proto.is_none_or(|proto| (proto == shunt_api::Proto::Tcp) == (*protocol == 6))
+    fn unknown_tuples(&self) -> impl Iterator<Item = Candidate> + use<> {
+        let Selection { proto, .. } = self.selection;
+        let protocols = [6, 17].into_iter().filter(move |protocol| {
+            proto.is_none_or(|proto| (proto == shunt_api::Proto::Tcp) == (*protocol == 6))
         });
-        protocols.map(|p| ((p, tuple, None), Candidate::new(p, [tuple, reversed(tuple)]))).collect()
+        let tuple = self.selection.tuple();
+        protocols.filter_map(move |protocol| Some(Candidate::new(protocol, [tuple?, reversed(tuple?)])))
+    }
+}
+
+/// The connections that match. Keeps the first ones and, of the others, of which there may be very many, only hashes.
+struct Matches {
+    hasher: RandomState,
+    /// At most [`EXPLAINED_MAX`].
+    first: BTreeMap<Id, Candidate>,
+    /// Hashes of the ids of all connections, some of them several times.
+    all: Vec<u64>,
+    /// Hashes of both tuples of each connection in conntrack's default zone, sorted.
+    tracked: Vec<u64>,
+    /// Both tuples of those among the first ones.
+    tracked_first: HashMap<(u8, Tuple), (Id, usize)>,
+}
+
+impl Matches {
+    fn new() -> Self {
+        Self {
+            hasher: RandomState::new(),
+            first: BTreeMap::new(),
+            all: Vec::new(),
+            tracked: Vec::new(),
+            tracked_first: HashMap::new(),
+        }
+    }
+
+    /// Adds a connection, unless it is there. Returns the connection if it is among the first ones.
+    fn add(&mut self, candidate: Candidate) -> Option<&mut Candidate> {
+        let id = candidate.id();
+        self.all.push(self.hasher.hash_one(id));
+        self.first.entry(id).or_insert(candidate);
+        if self.first.len() > EXPLAINED_MAX {
+            self.first.pop_last();
+        }
+        self.first.get_mut(&id)
+    }
+
+    fn add_tracked(&mut self, candidate: Candidate) {
+        // All flows are of conntrack's default zone: nothing else is learned.
+        if candidate.id().2.is_none() {
+            let hashes = candidate.tuples.map(|tuple| self.hasher.hash_one((candidate.protocol, tuple)));
+            self.tracked.extend(hashes);
+        }
+        self.add(candidate);
+    }
+
+    /// To be called when all connections that conntrack knows have been added.
+    fn end_tracked(&mut self) {
+        self.tracked.sort_unstable();
+        for (id, candidate) in self.first.iter().filter(|((_, _, zone), _)| zone.is_none()) {
+            for (at, tuple) in candidate.tuples.iter().enumerate() {
+                self.tracked_first.insert((id.0, *tuple), (*id, at));
+            }
+        }
+    }
+
+    fn is_tracked(&self, protocol: u8, tuple: Tuple) -> bool {
+        self.tracked.binary_search(&self.hasher.hash_one((protocol, tuple))).is_ok()
+    }
+
+    /// The flows of a direction of a tracked connection; `None` if the connection is not among the first ones.
+    fn flows_of_tracked(&mut self, protocol: u8, tuple: Tuple) -> Option<&mut Vec<(Key, Entry)>> {
+        let (id, at) = self.tracked_first.get(&(protocol, tuple))?;
+        self.first.get_mut(id).map(|candidate| &mut candidate.flows[*at])
+    }
+
+    fn found(mut self) -> Found {
+        self.all.sort_unstable();
+        self.all.dedup();
+        let more = self.all.len().saturating_sub(self.first.len()) as u64;
+        (self.first.into_values().collect(), more)
     }
 }
 
 impl Candidate {
     fn new(protocol: u8, tuples: [Tuple; 2]) -> Self {
         Self { protocol, tuples, tracked: None, flows: [Vec::new(), Vec::new()], local: false }
+    }
+
+    fn id(&self) -> Id {
+        (self.protocol, self.tuples[0], self.tracked.as_ref().and_then(|entry| entry.zone))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tuple(sport: u16) -> Tuple {
+        Tuple::new(([192, 0, 2, 1], sport).into(), ([198, 51, 100, 1], 53).into())
+    }
+
+    fn candidate(sport: u16) -> Candidate {
+        Candidate::new(17, [tuple(sport), reversed(tuple(sport))])
+    }
+
+    #[test]
+    fn the_first_connections_are_kept_and_the_others_counted_once() {
+        let mut matches = Matches::new();
+        for sport in (1..=300).rev().chain(1..=300) {
+            matches.add_tracked(candidate(sport));
+        }
+        matches.end_tracked();
+        assert!(matches.is_tracked(17, reversed(tuple(300))) && !matches.is_tracked(6, tuple(300)));
+        assert!(!matches.is_tracked(17, tuple(301)));
+        assert!(matches.flows_of_tracked(17, tuple(100)).is_some());
+        assert!(matches.flows_of_tracked(17, tuple(101)).is_none());
+        assert!(matches.add(candidate(301)).is_none() && matches.add(candidate(0)).is_some());
+        let (first, more) = matches.found();
+        let ports: Vec<u16> = first.iter().map(|candidate| candidate.tuples[0].sport).collect();
+        assert_eq!((ports, more), ((0..100).collect(), 202));
     }
 }

@@ -2,14 +2,15 @@
 //! event loop, which answers at once; work that takes long is done on this side.
 //!
 //! Invariant: no input of a client can crash or block the daemon. A client is connected for a bounded time
-//! (`shunt-http`), except for those that watch, of which there are at most `WATCHERS_MAX`.
+//! (`shunt-http`), except for those that watch, of which there are few, and those that read a long answer without stopping.
 
 mod admission;
 mod event_stream;
-mod json_list;
+mod long_answer;
 mod metrics;
 mod page;
 mod routes;
+mod share;
 mod socket;
 mod stored_reports;
 
@@ -23,9 +24,9 @@ use admission::Client;
 use hyper::{Request, body::Incoming};
 use shunt_api::{
     Connection, Explained, Failure, QosRemoval, QosStatus, QosTable, Selection, StaticRemoval, StaticTable,
-    Status, TrackedTable, WatchEvent,
+    Status, Tracked, WatchEvent,
 };
-use shunt_http::{Admission, Hosts, Refusal, page_refusal};
+use shunt_http::{Admission, Hosts, Refusal};
 use std::{
     fmt,
     net::IpAddr,
@@ -55,7 +56,7 @@ pub enum Call {
     /// Explain why connections are fast or slow.
     Explain(Vec<Candidate>, oneshot::Sender<Result<Vec<Explained>, Failure>>),
     /// Read conntrack's table. The answer is a job that reads it on another thread.
-    Conntrack(oneshot::Sender<Job<TrackedTable>>),
+    Conntrack(oneshot::Sender<Job<TrackedEntries>>),
     /// Subscribe to what happens to flows from now on.
     Watch(oneshot::Sender<Result<broadcast::Receiver<WatchEvent>, Failure>>),
     /// Retire every learned flow. The answer is their number.
@@ -97,15 +98,26 @@ impl<T> fmt::Debug for Job<T> {
     }
 }
 
-/// Connections, each made when the iterator is asked for it.
-pub type Listing = Box<dyn Iterator<Item = Connection> + Send>;
+/// Connections, each made when the iterator is asked for it. Nothing follows a failure.
+pub type Listing = Box<dyn Iterator<Item = Result<Connection, Failure>> + Send>;
+
+/// Conntrack's table, read as the iterator is asked for its entries.
+pub struct TrackedEntries {
+    /// Whether conntrack counts packets.
+    pub counted: bool,
+    /// The entries, in the order of the kernel. Nothing follows a failure.
+    pub entries: Box<dyn Iterator<Item = Result<Tracked, Failure>> + Send>,
+}
 
 /// Reads connections on another thread than the event loop's. Both methods take as long as the flow table is large.
 pub trait FlowSource: fmt::Debug + Send {
     /// Stores the counts, so that rates are those from now on. Without a sample, rates are over the life of each flow.
     fn sample(&mut self);
-    /// Returns all connections as they are now.
-    fn list(self: Box<Self>) -> Listing;
+    /// Returns all connections, each as it is when the iterator is asked for it.
+    ///
+    /// # Errors
+    /// If the flow table cannot be read.
+    fn list(self: Box<Self>) -> Result<Listing, Failure>;
 }
 
 /// The thread of the control socket's server.
@@ -128,7 +140,7 @@ impl Server {
 pub fn start(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Result<Server> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(2 * LISTS_MAX)
+        .max_blocking_threads(THREADS_MAX)
         .thread_name("shuntd-list")
         .build()?;
     let thread = thread::Builder::new().name("shuntd-control".to_owned()).spawn(move || {
@@ -141,10 +153,8 @@ pub fn start(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Result<Serv
     Ok(Server(thread))
 }
 
-/// Clients that may watch at a time for the owner, and as many again for read-only clients.
-const WATCHERS_MAX: usize = 8;
-/// Answers as long as the flow table that may be made at a time for the owner, and as many again for read-only clients.
-const LISTS_MAX: usize = 2;
+/// Threads that make answers: more than there may be long answers at a time.
+const THREADS_MAX: usize = 8;
 /// How long sending the last answers may take when the daemon exits.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -199,12 +209,7 @@ pub async fn serve(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Resul
 
 /// Refuses what the client may not do, and whatever a web page of another site may have sent.
 fn refusal_for(client: Client, hosts: Hosts) -> impl Fn(&Request<Incoming>) -> Option<Refusal> {
-    move |request| {
-        hosts
-            .refusal(request)
-            .or_else(|| client.refusal(request.method()).map(Refusal::from))
-            .or_else(|| page_refusal(request))
-    }
+    move |request| client.refusal(request.method()).map(Refusal::from).or_else(|| hosts.refusal(request))
 }
 
 /// Accepts a client; returns the address of the server's end, too.

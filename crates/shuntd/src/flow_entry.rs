@@ -9,6 +9,7 @@ use shunt_core::{EntryState, TickClock};
 use std::{net::IpAddr, time::Duration};
 
 const TCP: u8 = 6;
+const UDP: u8 = 17;
 
 /// The key of a tuple. An IPv4 address of a tuple that mixes address families becomes an IPv4-mapped IPv6 address.
 pub(crate) fn flow_key(tuple: &Tuple, ifindex: u32, tags: [u16; 2], l4_proto: u32) -> Key {
@@ -103,6 +104,27 @@ pub(crate) fn trace_tuple(tuple: &abi::Tuple) -> Tuple {
         dst: address(tuple.dst_be),
         sport: u16::from_be_bytes(tuple.sport_be),
         dport: u16::from_be_bytes(tuple.dport_be),
+    }
+}
+
+/// The key of an expired flow's counters.
+pub(crate) fn expired_tuple(proto: Proto, tuple: &Tuple) -> abi::Tuple {
+    let octets = |address: IpAddr| {
+        let mut bytes = [0; 16];
+        match address {
+            IpAddr::V4(address) => bytes[..4].copy_from_slice(&address.octets()),
+            IpAddr::V6(address) => bytes = address.octets(),
+        }
+        bytes
+    };
+    abi::Tuple {
+        src_be: octets(tuple.src),
+        dst_be: octets(tuple.dst),
+        sport_be: tuple.sport.to_be_bytes(),
+        dport_be: tuple.dport.to_be_bytes(),
+        family: if tuple.src.is_ipv4() { 4 } else { 6 },
+        l4_proto: if proto == Proto::Tcp { TCP } else { UDP },
+        _pad: [0; 2],
     }
 }
 

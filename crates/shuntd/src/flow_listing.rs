@@ -2,20 +2,22 @@
 
 use crate::{
     control::{FlowSource, Listing},
+    failures::internal,
     flow_entry::{entry_state, key_ingress, key_proto, key_tuple, new_tuple, read_clock, vlan_ids},
+    place_index::PlaceIndex,
 };
-use shunt_api::{Direction, DirectionName, Engine, Proto, Tuple};
-use shunt_bpf::{
-    DataPlane, Entry, FlowTable, Key, XdpProgram,
-    abi::{self, Plain},
-};
+use shunt_api::{Connection, Direction, DirectionName, Engine, Failure, Proto, Tuple};
+use shunt_bpf::{DataPlane, Entry, FlowTable, Key, Place, XdpProgram, abi};
 use shunt_core::{RateBasis, TickClock, join_flows, reversed, set_rates};
 use shunt_wire::Mac;
 use std::{
     collections::{BTreeMap, HashMap},
-    hash::{DefaultHasher, Hash, Hasher},
-    time::Instant,
+    iter,
+    time::{Duration, Instant},
 };
+
+/// How old the clock of a listing may be.
+const RENEWAL: Duration = Duration::from_millis(10);
 
 /// The flow table, and what its numbers mean.
 #[derive(Debug)]
@@ -27,16 +29,28 @@ pub(crate) struct FlowTableReader {
     slots: HashMap<u8, u32>,
     /// The engines before tc, by ingress port; see [`engine_before_tc`].
     before_tc: BTreeMap<u32, Engine>,
+    /// The clock of the data plane, and when it was read.
+    first_clock: (TickClock, Instant),
+    /// The same at the time to which the listing has come.
     clock: TickClock,
     clock_read: Instant,
     sample: Option<(Instant, Sample)>,
 }
 
-/// Packets and bytes that flows had counted. The key is a hash of the flow key, which is much larger, and the time of the
-/// first proof: there may be many flows.
-type Sample = HashMap<(u64, u32), (u64, u64)>;
+/// Flows by their places, ascending.
+type Sample = Vec<Sampled>;
 
-/// A flow, kept until its connection is listed.
+/// What a flow had counted. There may be many flows, so this is small.
+#[derive(Debug, Clone, Copy)]
+struct Sampled {
+    place: Place,
+    /// When the flow was first proved: another flow may have the place later.
+    learned_ticks: u32,
+    pkts: u64,
+    bytes: u64,
+}
+
+/// A flow that is being listed.
 struct FlowRecord {
     proto: Proto,
     /// The original direction of its connection.
@@ -51,13 +65,15 @@ impl FlowTableReader {
     /// Opens the tables. `names` are the devices of this network namespace, by ifindex.
     pub(crate) fn new(plane: &DataPlane, names: HashMap<u32, String>) -> Result<Self, shunt_bpf::Error> {
         let slots = names.keys().filter_map(|ifindex| Some((plane.slot(*ifindex)?, *ifindex))).collect();
+        let (clock, clock_read) = (read_clock(plane)?, Instant::now());
         Ok(Self {
             table: plane.flows()?,
             before_tc: names.keys().filter_map(|on| Some((*on, engine_before_tc(plane, *on)?))).collect(),
             names,
             slots,
-            clock: read_clock(plane)?,
-            clock_read: Instant::now(),
+            first_clock: (clock, clock_read),
+            clock,
+            clock_read,
             sample: None,
         })
     }
@@ -66,24 +82,35 @@ impl FlowTableReader {
         self.names.get(&ifindex).cloned().unwrap_or_else(|| format!("if{ifindex}"))
     }
 
-    /// Reads all flows, with the clock that decides their states.
-    fn read(&mut self) -> Vec<FlowRecord> {
-        self.clock = self.clock.advanced_by(self.clock_read.elapsed());
+    /// Renews the clock, which decides the states of flows.
+    fn renew_clock(&mut self) {
+        let (first, read) = self.first_clock;
         self.clock_read = Instant::now();
-        let mut flows = Vec::new();
-        let read = self.table.for_each(|key, entry| {
-            let counted = self.sample.as_ref().and_then(|(_, sample)| sample.get(&sample_key(&key, &entry)));
-            let since_sample = counted.map(|(pkts, bytes)| {
-                (entry.pkts().saturating_sub(*pkts), entry.bytes().saturating_sub(*bytes))
-            });
-            let (tuple, reply) = (key_tuple(&key), entry.flow.flags & abi::FLOW_REPLY != 0);
-            let orig = if reply { reversed(new_tuple(&key, &entry)) } else { tuple };
-            flows.push(FlowRecord { proto: key_proto(&key), orig, key, entry, since_sample });
-        });
-        if let Err(error) = read {
-            tracing::warn!("cannot read the flow table: {error}");
+        self.clock = first.advanced_by(self.clock_read - read);
+    }
+
+    /// Reads the flows at some places, and joins them.
+    fn connections_at(&mut self, places: &[Place]) -> Result<Vec<Connection>, shunt_bpf::Error> {
+        if self.clock_read.elapsed() >= RENEWAL {
+            self.renew_clock();
         }
-        flows
+        let mut flows = Vec::with_capacity(places.len());
+        for place in places {
+            if let Some((key, entry)) = self.table.at(*place)? {
+                let since_sample = self.since_sample(*place, &entry);
+                let (proto, orig) = connection_id(&key, &entry);
+                flows.push(FlowRecord { proto, orig, key, entry, since_sample });
+            }
+        }
+        Ok(join_flows(flows, |flow| (flow.proto, flow.orig), |flow| self.direction(flow)).collect())
+    }
+
+    fn since_sample(&self, place: Place, entry: &Entry) -> Option<(u64, u64)> {
+        let (_, sample) = self.sample.as_ref()?;
+        let at = sample.binary_search_by_key(&place, |sampled| sampled.place).ok()?;
+        let Sampled { learned_ticks, pkts, bytes, .. } = sample[at];
+        (learned_ticks == entry.cold.learned_ticks)
+            .then(|| (entry.pkts().saturating_sub(pkts), entry.bytes().saturating_sub(bytes)))
     }
 
     fn rate_basis(&self, since_sample: Option<(u64, u64)>) -> RateBasis {
@@ -141,8 +168,9 @@ impl FlowTableReader {
 impl FlowSource for FlowTableReader {
     fn sample(&mut self) {
         let mut sample = Sample::new();
-        let read = self.table.for_each(|key, entry| {
-            sample.insert(sample_key(&key, &entry), (entry.pkts(), entry.bytes()));
+        let read = self.table.for_each_place(|place, _, entry| {
+            let (pkts, bytes) = (entry.pkts(), entry.bytes());
+            sample.push(Sampled { place, learned_ticks: entry.cold.learned_ticks, pkts, bytes });
         });
         if let Err(error) = read {
             tracing::warn!("cannot read the flow table: {error}");
@@ -150,10 +178,30 @@ impl FlowSource for FlowTableReader {
         self.sample = Some((Instant::now(), sample));
     }
 
-    fn list(mut self: Box<Self>) -> Listing {
-        let flows = self.read();
-        Box::new(join_flows(flows, |flow| (flow.proto, flow.orig), move |flow| self.direction(flow)))
+    fn list(mut self: Box<Self>) -> Result<Listing, Failure> {
+        let places = PlaceIndex::new(&self.table, |key, entry| Some(connection_id(key, entry)));
+        let mut groups = places.map_err(internal)?.into_groups();
+        self.renew_clock().map_err(internal)?;
+        let mut read = Vec::new().into_iter();
+        Ok(Box::new(iter::from_fn(move || {
+            loop {
+                if let Some(connection) = read.next() {
+                    return Some(Ok(connection));
+                }
+                match self.connections_at(&groups.next()?) {
+                    Ok(connections) => read = connections.into_iter(),
+                    Err(error) => return Some(Err(internal(error))),
+                }
+            }
+        })))
     }
+}
+
+/// The protocol and the original direction of a flow's connection.
+fn connection_id(key: &Key, entry: &Entry) -> (Proto, Tuple) {
+    let is_reply = entry.flow.flags & abi::FLOW_REPLY != 0;
+    let orig = if is_reply { reversed(new_tuple(key, entry)) } else { key_tuple(key) };
+    (key_proto(key), orig)
 }
 
 /// The engine that gets the packets of a port before tc; `None` if tc gets all. A flow may be meant for XDP while only tc sees its
@@ -165,13 +213,4 @@ pub(crate) fn engine_before_tc(plane: &DataPlane, ifindex: u32) -> Option<Engine
         XdpProgram::External => (Engine::External, counted.external_pkts),
     };
     (sent > 0 || counted.tc_pkts == 0).then_some(engine)
-}
-
-fn sample_key(key: &Key, entry: &Entry) -> (u64, u32) {
-    let mut hasher = DefaultHasher::new();
-    match key {
-        Key::V4(key) => key.bytes().hash(&mut hasher),
-        Key::V6(key) => key.bytes().hash(&mut hasher),
-    }
-    (hasher.finish(), entry.cold.learned_ticks)
 }

@@ -16,6 +16,7 @@ mod generated_docs;
 mod iptables_poll;
 mod kernel_probes;
 mod log_writer;
+mod place_index;
 mod port_counters;
 mod preview;
 mod priority;

@@ -34,8 +34,8 @@ fn router() -> Topology {
 #[track_caller]
 fn life_after(lab: &Topology, last_packet: Instant) -> Duration {
     let known = || {
-        let table = lab.router().within(shunt_kernel::conntrack_table).unwrap();
-        table.iter().any(|entry| entry.protocol == 6 && entry.orig.dport == Some(80))
+        let mut table = lab.router().within(shunt_kernel::conntrack_table).unwrap().map(Result::unwrap);
+        table.any(|entry| entry.protocol == 6 && entry.orig.dport == Some(80))
     };
     assert!(known());
     wait_for(2 * IDLE, || (!known()).then(|| last_packet.elapsed())).unwrap()

@@ -1,4 +1,4 @@
-//! Reads conntrack's whole table, over ctnetlink.
+//! Reads conntrack's table, over ctnetlink, a piece at a time.
 
 use crate::{
     Error,
@@ -6,12 +6,15 @@ use crate::{
         CTA_PROTO_DST_PORT, CTA_PROTO_NUM, CTA_PROTO_SRC_PORT, CTA_PROTOINFO, CTA_PROTOINFO_TCP,
         CTA_TUPLE_IP, CTA_TUPLE_ORIG, CTA_TUPLE_PROTO, parse_addresses,
     },
-    netlink_channel::Channel,
+    netlink_channel::{Channel, Dump},
     netlink_message::{AF_INET6, AF_UNSPEC, Attrs},
 };
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use shunt_api::{Counted, Family, Icmp, Tracked, TrackedDirection};
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::VecDeque,
+    time::{Duration, SystemTime},
+};
 
 /// NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_GET.
 const GET: u16 = 1 << 8 | 1;
@@ -66,16 +69,41 @@ const SCTP_STATES: [&str; 10] = [
     "HEARTBEAT_ACKED",
 ];
 
-/// Reads all entries of the calling thread's network namespace, in the kernel's order. Their `fast` counts are 0. Takes
-/// as long as the table is large.
+/// Reads all entries of the calling thread's network namespace, in the kernel's order. Their `fast` counts are 0.
 ///
 /// # Errors
 /// When the kernel has no ctnetlink, or the process may not use it.
-pub fn conntrack_table() -> Result<Vec<Tracked>, Error> {
-    let mut channel = Channel::open(NETLINK_NETFILTER, "NETLINK_NETFILTER")?;
-    let answers = channel.dump("IPCTNL_MSG_CT_GET", GET, &[AF_UNSPEC; FIXED])?;
-    let now = SystemTime::now();
-    Ok(answers.iter().filter_map(|answer| entry(&answer.payload, now)).collect())
+pub fn conntrack_table() -> Result<ConntrackTable, Error> {
+    let channel = Channel::open(NETLINK_NETFILTER, "NETLINK_NETFILTER")?;
+    let dump = channel.start_dump("IPCTNL_MSG_CT_GET", GET, &[AF_UNSPEC; FIXED])?;
+    Ok(ConntrackTable { dump, read: VecDeque::new() })
+}
+
+/// The entries of the table, read a few hundred at a time as the iterator is asked for them. An entry that comes or goes meanwhile may
+/// be missing. Nothing follows an error.
+pub struct ConntrackTable {
+    dump: Dump,
+    /// Entries of the last piece.
+    read: VecDeque<Tracked>,
+}
+
+impl Iterator for ConntrackTable {
+    type Item = Result<Tracked, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.read.is_empty() {
+            let (read, now) = (&mut self.read, SystemTime::now());
+            match self.dump.next_piece(|message| read.extend(entry(message.payload, now))) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => {
+                    self.read.clear();
+                    return Some(Err(error));
+                }
+            }
+        }
+        self.read.pop_front().map(Ok)
+    }
 }
 
 /// The entry of a message, with its age at the beginning of 1970.

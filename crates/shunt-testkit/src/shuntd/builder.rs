@@ -26,11 +26,19 @@ pub struct ShuntdBuilder<'a> {
     config: String,
     variables: Vec<(String, String)>,
     program: Option<String>,
+    stderr: Option<Stdio>,
 }
 
 impl<'a> ShuntdBuilder<'a> {
     pub(super) fn new(router: &'a NetNs) -> Self {
-        Self { router, arguments: Vec::new(), config: String::new(), variables: Vec::new(), program: None }
+        Self {
+            router,
+            arguments: Vec::new(),
+            config: String::new(),
+            variables: Vec::new(),
+            program: None,
+            stderr: None,
+        }
     }
 
     /// Sets the engine: auto, tc or xdp.
@@ -65,6 +73,12 @@ impl<'a> ShuntdBuilder<'a> {
     /// Starts this program instead of the one that `SHUNTD` names or that is beside the test program.
     pub fn program(mut self, path: &str) -> Self {
         self.program = Some(path.to_owned());
+        self
+    }
+
+    /// Sends the log elsewhere than to the file that [`Shuntd::log`] reads.
+    pub fn stderr(mut self, to: impl Into<Stdio>) -> Self {
+        self.stderr = Some(to.into());
         self
     }
 
@@ -103,7 +117,7 @@ impl<'a> ShuntdBuilder<'a> {
             .env("SHUNT_RUNTIME_DIR", directory.path())
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::null())
-            .stderr(stderr);
+            .stderr(self.stderr.unwrap_or_else(|| stderr.into()));
         let process = Some(Process::start(command));
         let netns = self.router.name().to_owned();
         let mut shuntd = Shuntd { process, program, instance, directory, netns, before };

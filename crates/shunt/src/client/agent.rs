@@ -19,6 +19,7 @@ use shunt_lab::{
     traffic::Error,
 };
 use std::{
+    net::SocketAddr,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -156,8 +157,10 @@ impl RemoteAgent {
         let stream = TcpStream::connect(authority).await.map_err(|error| {
             self.failure(&format!("cannot connect ({error}); start `shunt lab agent` on the DUT"))
         })?;
+        // The agent accepts its address only, and no name of it.
+        let peer = stream.peer_addr().map_err(|error| self.broken(&error))?;
         let request = Request::get(path)
-            .header(HOST, authority)
+            .header(HOST, SocketAddr::new(peer.ip(), peer.port()).to_string())
             .header(AUTHORIZATION, token.authorization())
             .body(Full::default())
             .map_err(|error| self.failure(&error.to_string()))?;

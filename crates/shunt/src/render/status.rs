@@ -7,9 +7,14 @@ use shunt_api::{
 };
 use std::collections::BTreeMap;
 
-/// The text of `shunt up`: the ports, and what will stay slow.
+/// The text of `shunt up`: the ports, what will stay slow, and that nobody watches over the daemon.
 pub(super) fn started(status: &Status) -> String {
-    ports(status) + &slow_causes(&status.slow_causes)
+    ports(status)
+        + &slow_causes(&status.slow_causes)
+        + &format!(
+            "nothing restarts this daemon if it dies; systemd restarts those that it starts: systemctl enable --now shuntd@{}\n",
+            status.instance
+        )
 }
 
 /// The lasting causes, each with what to do.

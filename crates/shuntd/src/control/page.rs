@@ -1,13 +1,12 @@
 //! The web page: one document without anything from elsewhere. Its script reads the same paths as other clients.
 
-use super::json_list::complete_body;
 use axum::{
+    body::Body,
     http::header::{
         CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
     },
     response::{IntoResponse, Response},
 };
-use tokio::sync::OwnedSemaphorePermit;
 
 const PAGE: &str = concat!(
     "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n",
@@ -41,8 +40,8 @@ pub(super) async fn page() -> Response {
 const REPORT_POLICY: &str = "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; \
                              style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
 
-/// A report of the lab. `permit` is held until it has been sent.
-pub(super) fn report(page: Vec<u8>, permit: OwnedSemaphorePermit) -> Response {
+/// A report of the lab.
+pub(super) fn report(page: Body) -> Response {
     let headers = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
         (CONTENT_SECURITY_POLICY, REPORT_POLICY),
@@ -50,5 +49,5 @@ pub(super) fn report(page: Vec<u8>, permit: OwnedSemaphorePermit) -> Response {
         (REFERRER_POLICY, "no-referrer"),
         (CACHE_CONTROL, "no-store"),
     ];
-    (headers, complete_body(page, permit)).into_response()
+    (headers, page).into_response()
 }

@@ -1,30 +1,39 @@
 //! The paths of the control socket.
 
 use super::{
-    Call, LISTS_MAX, WATCHERS_MAX,
+    Call, TrackedEntries,
     admission::Client,
     event_stream,
-    json_list::{complete_answer, streamed_list},
+    long_answer::{Items, Writer},
     metrics::{self, METRICS_TYPE},
-    page, stored_reports,
+    page,
+    share::{Common, Share},
+    stored_reports,
 };
 use axum::{
     Extension, Json, Router,
-    body::{Body, HttpBody, to_bytes},
+    body::{Body, Bytes, HttpBody, to_bytes},
     extract::{Path, Query, State, rejection::QueryRejection},
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
     routing::get,
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shunt_api::{
     Connection, Count, ErrorBody, Explanation, Failure, FailureCode, PortQos, QosRemoval, QosStatus,
-    Selection, StaticRemoval, StaticTable, Status, StoredReport, TrackedTable, WatchEvent, check_qos,
+    Selection, StaticRemoval, StaticTable, Status, StoredReport, Tracked, TrackedTable, WatchEvent,
+    check_qos,
 };
 use shunt_http::{Refusal, Watched, bad, internal, unknown_method, unknown_path};
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::PathBuf,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    sync::{Semaphore, mpsc},
     task::spawn_blocking,
     time::{sleep, timeout},
 };
@@ -34,15 +43,14 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 type Shared = State<AppState>;
 type Answer<T> = Result<Json<T>, Refusal>;
 
-/// State that the handlers share: the channel to the event loop, and the permits that limit concurrent requests.
+/// State that the handlers share.
 #[derive(Debug, Clone)]
 struct AppState {
-    calls: mpsc::Sender<Call>,
-    owner_lists: Arc<Semaphore>,
-    reader_lists: Arc<Semaphore>,
+    owner: Arc<Share>,
+    /// All other clients.
+    readers: Arc<Share>,
+    /// Permits for bodies of requests.
     bodies: Arc<Semaphore>,
-    owner_watchers: Arc<Semaphore>,
-    reader_watchers: Arc<Semaphore>,
     /// The directory of reports; empty for none.
     reports: Arc<PathBuf>,
 }
@@ -128,14 +136,10 @@ pub(super) fn metrics_router(calls: mpsc::Sender<Call>) -> Router {
 }
 
 fn with_fallbacks(router: Router<AppState>, calls: mpsc::Sender<Call>, reports: PathBuf) -> Router {
-    let permits = |count| Arc::new(Semaphore::new(count));
     let state = AppState {
-        calls,
-        owner_lists: permits(LISTS_MAX),
-        reader_lists: permits(LISTS_MAX),
-        bodies: permits(BODIES_MAX),
-        owner_watchers: permits(WATCHERS_MAX),
-        reader_watchers: permits(WATCHERS_MAX),
+        owner: Share::of_owner(calls.clone()),
+        readers: Share::of_readers(calls),
+        bodies: Arc::new(Semaphore::new(BODIES_MAX)),
         reports: Arc::new(reports),
     };
     router.fallback(unknown_path).method_not_allowed_fallback(unknown_method).with_state(state)
@@ -143,8 +147,17 @@ fn with_fallbacks(router: Router<AppState>, calls: mpsc::Sender<Call>, reports: 
 
 /// Ports, counts, flows by state, and what the kernel can do.
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status), Refused))]
-async fn status(State(state): Shared) -> Answer<Status> {
-    call(&state, ANSWER_TIME, Call::Status).await.map(Json)
+async fn status(State(state): Shared, client: Option<Extension<Client>>) -> Result<Response, Refusal> {
+    let share = state.share(client);
+    let make = async {
+        let status = share.call(ANSWER_TIME, Call::Status).await?;
+        serde_json::to_vec(&status).map_err(|why| internal(why.to_string()))
+    };
+    Ok(json(share.common(Common::Status, make).await?))
+}
+
+fn json(text: impl Into<Body>) -> Response {
+    ([(CONTENT_TYPE, "application/json")], text.into()).into_response()
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -167,47 +180,41 @@ fn half_a_second() -> u64 {
 async fn flows(
     State(state): Shared,
     client: Option<Extension<Client>>,
+    Extension(watched): Extension<Watched>,
     query: Result<Query<FlowsQuery>, QueryRejection>,
 ) -> Result<Response, Refusal> {
     let Query(FlowsQuery { rate_over_ms }) = query.map_err(|why| bad(why.body_text()))?;
     if rate_over_ms > RATE_OVER_MAX_MS {
         return Err(bad(format!("rate_over_ms: {rate_over_ms} is not within 0 to {RATE_OVER_MAX_MS}")));
     }
-    let mut permit = state.list_permit(client).await?;
-    let mut source = call(&state, ANSWER_TIME, Call::Flows).await?;
-    if rate_over_ms > 0 {
-        (permit, source) = on_other_thread(permit, move || {
+    let share = state.share(client);
+    let list = || list_flows(Arc::clone(&share), Duration::from_millis(rate_over_ms));
+    share.long.get(format!("flows {rate_over_ms}"), &watched, list).await.map(json)
+}
+
+async fn list_flows(share: Arc<Share>, rate_over: Duration) -> Result<Writer, Refusal> {
+    let mut source = share.call(ANSWER_TIME, Call::Flows).await?;
+    if !rate_over.is_zero() {
+        source = on_other_thread(move || {
             source.sample();
             source
         })
         .await?;
-        sleep(Duration::from_millis(rate_over_ms)).await;
+        sleep(rate_over).await;
     }
-    let (permit, listing) = on_other_thread(permit, move || source.list()).await?;
-    Ok(streamed_list(listing, permit))
-}
-
-fn is_owner(client: Option<Extension<Client>>) -> bool {
-    client.is_some_and(|Extension(client)| client == Client::Owner)
+    Ok(Box::new(move |pieces| pieces.json(&Items::new(source.list()?))))
 }
 
 impl AppState {
-    /// Waits for a permit to make a long answer. Read-only clients have permits of their own and cannot take the owner's.
-    async fn list_permit(&self, client: Option<Extension<Client>>) -> Result<OwnedSemaphorePermit, Refusal> {
-        let lists = if is_owner(client) { &self.owner_lists } else { &self.reader_lists };
-        match timeout(ANSWER_TIME, Arc::clone(lists).acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(permit),
-            _ => Err(internal(format!("{LISTS_MAX} other clients are reading long answers; try again"))),
-        }
+    fn share(&self, client: Option<Extension<Client>>) -> Arc<Share> {
+        let is_owner = client.is_some_and(|Extension(client)| client == Client::Owner);
+        Arc::clone(if is_owner { &self.owner } else { &self.readers })
     }
 }
 
-/// Does work on another thread. The work goes on if the client disconnects, so the permit goes along with it.
-async fn on_other_thread<T: Send + 'static>(
-    permit: OwnedSemaphorePermit,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<(OwnedSemaphorePermit, T), Refusal> {
-    spawn_blocking(move || (permit, work())).await.map_err(|why| internal(why.to_string()))
+/// Does work on another thread.
+async fn on_other_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+    spawn_blocking(work).await.map_err(|why| internal(why.to_string()))
 }
 
 /// Explains why connections are fast or slow: the first hundred that match the selection.
@@ -215,33 +222,51 @@ async fn on_other_thread<T: Send + 'static>(
 async fn why(
     State(state): Shared,
     client: Option<Extension<Client>>,
+    Extension(watched): Extension<Watched>,
     query: Result<Query<Selection>, QueryRejection>,
-) -> Answer<Explanation> {
+) -> Result<Response, Refusal> {
     let Query(selection) = query.map_err(|why| bad(why.body_text()))?;
-    let permit = state.list_permit(client).await?;
-    let job = call(&state, ANSWER_TIME, |reply| Call::Find(selection, reply)).await?;
-    let (_permit, found) = on_other_thread(permit, move || job.run()).await?;
-    let (mut candidates, more) = found?;
+    let share = state.share(client);
+    let name = format!("why {selection:?}");
+    share.long.get(name, &watched, || find_and_explain(Arc::clone(&share), selection)).await.map(json)
+}
+
+async fn find_and_explain(share: Arc<Share>, selection: Selection) -> Result<Writer, Refusal> {
+    let job = share.call(ANSWER_TIME, |reply| Call::Find(selection, reply)).await?;
+    let (mut candidates, more) = on_other_thread(move || job.run()).await??;
     let mut connections = Vec::new();
     while !candidates.is_empty() {
         // Between two calls the event loop does other work.
         let some = candidates.drain(..candidates.len().min(EXPLAINED_PER_CALL)).collect();
-        connections.extend(call(&state, ANSWER_TIME, |reply| Call::Explain(some, reply)).await??);
+        connections.extend(share.call(ANSWER_TIME, |reply| Call::Explain(some, reply)).await??);
     }
-    Ok(Json(Explanation { connections, more }))
+    Ok(Box::new(move |pieces| pieces.json(&Explanation { connections, more })))
 }
 
 /// Conntrack's table, with the packets that the fast path has forwarded added to its counts.
 #[utoipa::path(get, path = "/v1/conntrack", responses((status = 200, body = TrackedTable), Refused))]
-async fn conntrack(State(state): Shared, client: Option<Extension<Client>>) -> Result<Response, Refusal> {
-    let permit = state.list_permit(client).await?;
-    let job = call(&state, ANSWER_TIME, Call::Conntrack).await?;
-    let (permit, text) = on_other_thread(permit, move || {
-        let table = job.run()?;
-        serde_json::to_vec(&table).map_err(|why| Failure::new(FailureCode::Internal, why.to_string()))
-    })
-    .await?;
-    Ok(complete_answer(text?, permit))
+async fn conntrack(
+    State(state): Shared,
+    client: Option<Extension<Client>>,
+    Extension(watched): Extension<Watched>,
+) -> Result<Response, Refusal> {
+    let share = state.share(client);
+    share.long.get("conntrack".to_owned(), &watched, || list_conntrack(Arc::clone(&share))).await.map(json)
+}
+
+/// A [`TrackedTable`] whose entries are read when they are written.
+#[derive(Serialize)]
+struct StreamedTable {
+    counted: bool,
+    entries: Items<Box<dyn Iterator<Item = Result<Tracked, Failure>> + Send>>,
+}
+
+async fn list_conntrack(share: Arc<Share>) -> Result<Writer, Refusal> {
+    let job = share.call(ANSWER_TIME, Call::Conntrack).await?;
+    Ok(Box::new(move |pieces| {
+        let TrackedEntries { counted, entries } = job.run()?;
+        pieces.json(&StreamedTable { counted, entries: Items::new(entries) })
+    }))
 }
 
 /// Streams what happens to flows from now on, a line of JSON for each event.
@@ -255,11 +280,9 @@ async fn watch(
     query: Result<Query<Selection>, QueryRejection>,
 ) -> Result<Response, Refusal> {
     let Query(selection) = query.map_err(|why| bad(why.body_text()))?;
-    let watchers = if is_owner(client) { &state.owner_watchers } else { &state.reader_watchers };
-    let permit = Arc::clone(watchers).try_acquire_owned().map_err(|_| {
-        internal(format!("{WATCHERS_MAX} other clients are watching; try again when one has ended"))
-    })?;
-    let events = call(&state, ANSWER_TIME, Call::Watch).await??;
+    let share = state.share(client);
+    let permit = share.watcher()?;
+    let events = share.call(ANSWER_TIME, Call::Watch).await??;
     watched.begin();
     Ok(event_stream::lines(events, selection, permit))
 }
@@ -267,19 +290,31 @@ async fn watch(
 /// Retires all learned flows. The answer is their number.
 #[utoipa::path(post, path = "/v1/flush", responses((status = 200, body = Count), Refused))]
 async fn flush(State(state): Shared) -> Answer<Count> {
-    count_answer(call(&state, ANSWER_TIME, Call::Flush).await)
+    count_answer(state.owner.call(ANSWER_TIME, Call::Flush).await)
 }
 
 /// Detaches from all ports and ends the daemon. The answer comes when everything is undone.
 #[utoipa::path(post, path = "/v1/stop", responses((status = 200, body = Count), Refused))]
 async fn stop(State(state): Shared) -> Answer<Count> {
-    count_answer(call(&state, STOP_TIME, Call::Stop).await.map(|()| 0))
+    count_answer(state.owner.call(STOP_TIME, Call::Stop).await.map(|()| 0))
 }
 
 /// All static flows and routes.
 #[utoipa::path(get, path = "/v1/static", responses((status = 200, body = StaticTable), Refused))]
-async fn list_static(State(state): Shared) -> Answer<StaticTable> {
-    call(&state, ANSWER_TIME, Call::ListStatic).await.map(Json)
+async fn list_static(
+    State(state): Shared,
+    client: Option<Extension<Client>>,
+    Extension(watched): Extension<Watched>,
+) -> Result<Response, Refusal> {
+    let share = state.share(client);
+    let list = || {
+        let share = Arc::clone(&share);
+        async move {
+            let table = share.call(ANSWER_TIME, Call::ListStatic).await?;
+            Ok::<Writer, _>(Box::new(move |pieces| pieces.json(&table)))
+        }
+    };
+    share.long.get("static".to_owned(), &watched, list).await.map(json)
 }
 
 /// Adds or replaces static flows and routes: all of them or, after an error, none. The answer is their number.
@@ -288,7 +323,7 @@ async fn add_static(State(state): Shared, body: Body) -> Answer<Count> {
     let table: StaticTable = state.read_json(body).await?;
     table.check()?;
     count_answer(
-        call(&state, ANSWER_TIME, |reply| Call::AddStatic(table, reply)).await?.map_err(Refusal::from),
+        state.owner.call(ANSWER_TIME, |reply| Call::AddStatic(table, reply)).await?.map_err(Refusal::from),
     )
 }
 
@@ -297,14 +332,14 @@ async fn add_static(State(state): Shared, body: Body) -> Answer<Count> {
 async fn del_static(State(state): Shared, body: Body) -> Answer<Count> {
     let removal: StaticRemoval = state.read_json(body).await?;
     count_answer(
-        call(&state, ANSWER_TIME, |reply| Call::DelStatic(removal, reply)).await?.map_err(Refusal::from),
+        state.owner.call(ANSWER_TIME, |reply| Call::DelStatic(removal, reply)).await?.map_err(Refusal::from),
     )
 }
 
 /// The queues of the ports that have some, with their counters, which are up to 0.2 s old.
 #[utoipa::path(get, path = "/v1/qos", responses((status = 200, body = [QosStatus]), Refused))]
-async fn list_qos(State(state): Shared) -> Answer<Vec<QosStatus>> {
-    call(&state, ANSWER_TIME, Call::Qos).await.map(Json)
+async fn list_qos(State(state): Shared, client: Option<Extension<Client>>) -> Answer<Vec<QosStatus>> {
+    state.share(client).call(ANSWER_TIME, Call::Qos).await.map(Json)
 }
 
 /// Sets the queues of ports, by their names: those of all named ports or, after an error, none. What is queued stays queued. The answer is
@@ -313,7 +348,9 @@ async fn list_qos(State(state): Shared) -> Answer<Vec<QosStatus>> {
 async fn set_qos(State(state): Shared, body: Body) -> Answer<Count> {
     let table: BTreeMap<String, PortQos> = state.read_json(body).await?;
     check_qos(&table).map_err(bad)?;
-    count_answer(call(&state, ANSWER_TIME, |reply| Call::SetQos(table, reply)).await?.map_err(Refusal::from))
+    count_answer(
+        state.owner.call(ANSWER_TIME, |reply| Call::SetQos(table, reply)).await?.map_err(Refusal::from),
+    )
 }
 
 /// Removes the queues of ports. What is queued leaves first. The answer is the number of ports.
@@ -321,16 +358,22 @@ async fn set_qos(State(state): Shared, body: Body) -> Answer<Count> {
 async fn del_qos(State(state): Shared, body: Body) -> Answer<Count> {
     let removal: QosRemoval = state.read_json(body).await?;
     count_answer(
-        call(&state, ANSWER_TIME, |reply| Call::DelQos(removal, reply)).await?.map_err(Refusal::from),
+        state.owner.call(ANSWER_TIME, |reply| Call::DelQos(removal, reply)).await?.map_err(Refusal::from),
     )
 }
 
 /// The newest 200 reports of the lab in the directory `page_reports`.
 #[utoipa::path(get, path = "/v1/reports", responses((status = 200, body = [StoredReport]), Refused))]
-async fn list_reports(State(state): Shared, client: Option<Extension<Client>>) -> Answer<Vec<StoredReport>> {
-    let permit = state.list_permit(client).await?;
-    let (_permit, reports) = on_other_thread(permit, move || stored_reports::list(&state.reports)).await?;
-    Ok(Json(reports?))
+async fn list_reports(
+    State(state): Shared,
+    client: Option<Extension<Client>>,
+    Extension(watched): Extension<Watched>,
+) -> Result<Response, Refusal> {
+    let share = state.share(client);
+    let list = || async move {
+        Ok::<Writer, _>(Box::new(move |pieces| pieces.json(&stored_reports::list(&state.reports)?)))
+    };
+    share.long.get("reports".to_owned(), &watched, list).await.map(json)
 }
 
 /// A report of the lab: a page that `shunt report` wrote.
@@ -340,53 +383,48 @@ async fn list_reports(State(state): Shared, client: Option<Extension<Client>>) -
 async fn read_report(
     State(state): Shared,
     client: Option<Extension<Client>>,
+    Extension(watched): Extension<Watched>,
     Path(name): Path<String>,
 ) -> Result<Response, Refusal> {
-    let permit = state.list_permit(client).await?;
-    let (permit, (name, page)) = on_other_thread(permit, move || {
-        let page = stored_reports::read(&state.reports, &name);
-        (name, page)
-    })
-    .await?;
-    match page? {
-        Some(page) => Ok(page::report(page, permit)),
-        None => Err(Refusal { status: StatusCode::NOT_FOUND, ..bad(format!("no report `{name}`")) }),
-    }
+    let share = state.share(client);
+    let read = || read_named(Arc::clone(&state.reports), name.clone());
+    share.long.get(format!("report {name}"), &watched, read).await.map(page::report)
+}
+
+async fn read_named(directory: Arc<PathBuf>, name: String) -> Result<Writer, Refusal> {
+    let missing = || Refusal { status: StatusCode::NOT_FOUND, ..bad(format!("no report `{name}`")) };
+    let named = name.clone();
+    let file = on_other_thread(move || stored_reports::open(&directory, &named)).await??;
+    let mut file = file.ok_or_else(missing)?;
+    Ok(Box::new(move |pieces| {
+        let copied = io::copy(&mut file, pieces);
+        copied.map(drop).map_err(|why| Failure::new(FailureCode::Internal, format!("{name}: {why}")))
+    }))
 }
 
 /// This description, as OpenAPI.
 #[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200, body = Object), Refused))]
-async fn openapi() -> Json<utoipa::openapi::OpenApi> {
-    Json(openapi_document())
+async fn openapi() -> Result<Response, Refusal> {
+    static TEXT: LazyLock<Result<Bytes, String>> = LazyLock::new(|| {
+        serde_json::to_vec(&openapi_document()).map(Bytes::from).map_err(|why| why.to_string())
+    });
+    TEXT.clone().map(json).map_err(internal)
 }
 
 /// Metrics in Prometheus' text format.
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, body = String, content_type = "text/plain"), Refused
 ))]
-async fn metrics(State(state): Shared) -> Result<impl IntoResponse, Refusal> {
-    let source = call(&state, ANSWER_TIME, Call::Metrics).await?;
-    let page = metrics::page(&source).map_err(|why| internal(why.to_string()))?;
-    Ok(([(CONTENT_TYPE, METRICS_TYPE)], page))
-}
-
-/// Sends a call to the event loop and waits for its answer.
-async fn call<T>(
-    state: &AppState,
-    within: Duration,
-    make_call: impl FnOnce(oneshot::Sender<T>) -> Call,
-) -> Result<T, Refusal> {
-    let (reply, answer) = oneshot::channel();
-    let call = make_call(reply);
-    let answered = async {
-        state.calls.send(call).await.ok()?;
-        answer.await.ok()
+async fn metrics(
+    State(state): Shared,
+    client: Option<Extension<Client>>,
+) -> Result<impl IntoResponse, Refusal> {
+    let share = state.share(client);
+    let make = async {
+        let source = share.call(ANSWER_TIME, Call::Metrics).await?;
+        metrics::page(&source).map_err(|why| internal(why.to_string()))
     };
-    match timeout(within, answered).await {
-        Ok(Some(value)) => Ok(value),
-        Ok(None) => Err(internal("the daemon is shutting down")),
-        Err(_) => Err(internal(format!("the daemon did not answer within {} s", within.as_secs()))),
-    }
+    Ok(([(CONTENT_TYPE, METRICS_TYPE)], share.common(Common::Metrics, make).await?))
 }
 
 impl AppState {

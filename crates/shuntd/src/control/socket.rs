@@ -34,6 +34,8 @@ use std::{
 /// Connections that the kernel queues until the server accepts them. Beyond that a non-blocking connect() fails with
 /// EAGAIN.
 const BACKLOG: i32 = 1024;
+/// What a client should do that called the daemon by a wrong name.
+const WRONG_HOST: &str = "use its address or localhost, or add the name to `hosts` in the configuration";
 
 /// The listening sockets.
 #[derive(Debug)]
@@ -60,7 +62,7 @@ pub fn bind(instance: &Instance, config: &Config) -> Result<Listeners, Failure> 
             metrics,
             page,
             reports: (&config.page_reports).into(),
-            hosts: Hosts::new(config.hosts.iter().cloned()),
+            hosts: Hosts::new(config.hosts.iter().cloned(), WRONG_HOST),
         })
         .inspect_err(|_| unbind(instance))
 }

@@ -9,7 +9,7 @@ use nix::{
 use shunt_api::{Failure, FailureCode, StoredReport};
 use std::{
     fs::{self, DirEntry, File},
-    io::{self, Read},
+    io::{self, Read, Take},
     path::Path,
     time::UNIX_EPOCH,
 };
@@ -52,7 +52,7 @@ fn report(entry: &DirEntry) -> Option<StoredReport> {
 }
 
 /// Opens a report. No step below the directory follows a link, even if an entry becomes a link now, and no step waits for a FIFO.
-fn open(directory: &Path, name: &str) -> io::Result<File> {
+fn open_unchecked(directory: &Path, name: &str) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let top = File::open(directory)?;
     let mut file = File::from(openat(&top, name, flags, Mode::empty())?);
@@ -65,24 +65,22 @@ fn open(directory: &Path, name: &str) -> io::Result<File> {
     }
 }
 
-/// The page of a report; none if the list has no such name.
+/// The page of a report, to be read; none if the list has no such name.
 ///
 /// # Errors
 /// If it cannot be read, or is too large.
-pub(super) fn read(directory: &Path, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+pub(super) fn open(directory: &Path, name: &str) -> Result<Option<Take<File>>, Failure> {
     if !list(directory)?.iter().any(|report| report.name == name) {
         return Ok(None);
     }
     let path = directory.join(name);
-    let mut page = Vec::new();
-    open(directory, name)
-        .and_then(|file| file.take(BYTES_MAX + 1).read_to_end(&mut page))
-        .map_err(|error| unreadable(&path, &error))?;
-    if page.len() as u64 > BYTES_MAX {
+    let opened = open_unchecked(directory, name).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let (bytes, file) = opened.map_err(|error| unreadable(&path, &error))?;
+    if bytes > BYTES_MAX {
         let why = format!("{} is larger than {} MiB; open the file itself", path.display(), BYTES_MAX >> 20);
         return Err(Failure::new(FailureCode::BadRequest, why));
     }
-    Ok(Some(page))
+    Ok(Some(file.take(bytes)))
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
@@ -133,7 +131,11 @@ mod tests {
         let listed: Vec<_> =
             reports.iter().map(|one| (one.name.as_str(), one.bytes, one.written_s)).collect();
         assert_eq!(listed, [("new.html", 3, 3000), ("campaign", 8, 2000), ("old.html", 3, 1000)]);
-        let read = |name: &str| read(&at("reports"), name).unwrap();
+        let read = |name: &str| {
+            let mut page = Vec::new();
+            open(&at("reports"), name).unwrap()?.read_to_end(&mut page).unwrap();
+            Some(page)
+        };
         assert_eq!(read("campaign").as_deref(), Some(&b"campaign"[..]));
         assert_eq!(read("old.html").as_deref(), Some(&b"old"[..]));
         for name in [
@@ -153,7 +155,7 @@ mod tests {
         }
         // An entry that became a link after it was listed.
         for name in ["linked", "linked.html", "campaign-with-link", "link.html"] {
-            assert!(open(&at("reports"), name).is_err(), "{name}");
+            assert!(open_unchecked(&at("reports"), name).is_err(), "{name}");
         }
     }
 
@@ -170,6 +172,6 @@ mod tests {
     fn a_large_file_is_refused() {
         let dir = TempDir::new().unwrap();
         File::create(dir.path().join("large.html")).unwrap().set_len(BYTES_MAX + 1).unwrap();
-        assert!(read(dir.path(), "large.html").unwrap_err().message.contains("larger than 32 MiB"));
+        assert!(open(dir.path(), "large.html").unwrap_err().message.contains("larger than 32 MiB"));
     }
 }

@@ -24,8 +24,8 @@ struct NoFlows;
 impl FlowSource for NoFlows {
     fn sample(&mut self) {}
 
-    fn list(self: Box<Self>) -> Listing {
-        Box::new(std::iter::empty())
+    fn list(self: Box<Self>) -> Result<Listing, Failure> {
+        Ok(Box::new(std::iter::empty()))
     }
 }
 
@@ -59,7 +59,10 @@ async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
             Call::Flows(reply) => reply.send(Box::new(NoFlows)).is_err(),
             Call::Find(_, reply) => reply.send(Job::new(|| Ok((Vec::new(), 0)))).is_err(),
             Call::Explain(_, reply) => reply.send(Ok(Vec::new())).is_err(),
-            Call::Conntrack(reply) => reply.send(Job::new(|| Ok(TrackedTable::default()))).is_err(),
+            Call::Conntrack(reply) => {
+                let none = || TrackedEntries { counted: true, entries: Box::new(std::iter::empty()) };
+                reply.send(Job::new(move || Ok(none()))).is_err()
+            }
             Call::Watch(reply) => {
                 let (events, watcher) = broadcast::channel(1);
                 tokio::spawn(async move { events.closed().await });
@@ -87,7 +90,7 @@ fn listeners(path: &Path) -> Listeners {
         metrics: None,
         page: None,
         reports: path.with_file_name("reports"),
-        hosts: Hosts::default(),
+        hosts: Hosts::new([], ""),
     }
 }
 

@@ -39,9 +39,8 @@ impl Daemon {
                 let _ = reply.send(explain(self, &candidates).map_err(internal));
             }
             Call::Conntrack(reply) => {
-                let reader = ConntrackReader::new(&self.plane);
-                let read = move || reader?.read();
-                drop(reply.send(Job::new(move || read().map_err(internal))));
+                let reader = ConntrackReader::new(&self.plane).map_err(internal);
+                drop(reply.send(Job::new(move || reader?.read())));
             }
             Call::Watch(reply) => {
                 let _ = reply.send(self.trace_stream.subscribe(&self.plane).map_err(internal));

@@ -16,7 +16,7 @@ use axum::{
 use clap::Args;
 use serde::Deserialize;
 use shunt_api::{Failure, FailureCode};
-use shunt_http::{Admission, Refusal, Token, bad, internal, page_refusal, unknown_method, unknown_path};
+use shunt_http::{Admission, Hosts, Refusal, Token, bad, internal, unknown_method, unknown_path};
 use shunt_lab::{
     Conditions,
     dut::{About, Counters, Loaded, Mark},
@@ -167,12 +167,15 @@ impl Agent {
 /// Accepts clients without an end.
 async fn serve(listener: TcpListener, router: Router, token: Token) {
     let mut admission: Admission<IpAddr> = Admission::default();
+    let hosts = Hosts::new([], "use an address of the DUT, not a name");
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let token = token.clone();
+                // Fails if the client has gone.
+                let Ok(own) = stream.local_addr() else { continue };
+                let (hosts, token) = (hosts.on_tcp(own.ip()), token.clone());
                 admission.serve(peer.ip(), stream, &router, move |request| {
-                    page_refusal(request).or_else(|| token.refusal(request).map(Refusal::from))
+                    hosts.refusal(request).or_else(|| token.refusal(request).map(Refusal::from))
                 });
             }
             // Out of file descriptors or memory: pause, to avoid a busy loop.

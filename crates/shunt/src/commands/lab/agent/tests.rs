@@ -40,9 +40,13 @@ fn start_agent() -> SocketAddr {
 
 /// Sends these lines of a request; returns the status and the body of the answer.
 fn send(address: SocketAddr, lines: &str) -> (u16, Value) {
+    send_to_host(address, "localhost", lines)
+}
+
+fn send_to_host(address: SocketAddr, host: &str, lines: &str) -> (u16, Value) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
-    write!(stream, "{lines}\r\nhost: x\r\n\r\n").unwrap();
+    write!(stream, "{lines}\r\nhost: {host}\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -88,11 +92,27 @@ fn a_client_without_the_token_gets_401_on_every_path() {
         format!("http://{address}: the token is wrong; use the same token on both sides")
     );
     // The agent has GET only.
-    let authorized = format!("authorization: Bearer {TOKEN}");
+    let authorized = format!("authorization: Bearer {TOKEN}\r\ncontent-type: application/json");
     assert_eq!(send(address, &format!("POST /v1/counters HTTP/1.1\r\n{authorized}")).0, 405);
     assert_eq!(send(address, &format!("GET /v1/status HTTP/1.1\r\n{authorized}")).0, 404);
     assert_eq!(send(address, &format!("GET /v1/load?till=1 HTTP/1.1\r\n{authorized}")).0, 400);
     assert_eq!(send(address, "hello").0, 400);
+}
+
+#[test]
+fn a_page_of_another_site_is_refused_even_with_the_token() {
+    let address = start_agent();
+    let get = format!("GET /v1/agent HTTP/1.1\r\nauthorization: Bearer {TOKEN}");
+    assert_eq!(send_to_host(address, &address.to_string(), &get).0, 200);
+    for host in ["attacker.example", "attacker.example:7411", ""] {
+        let (status, body) = send_to_host(address, host, &get);
+        assert_eq!(status, 403, "{host}: {body}");
+    }
+    for header in ["origin: http://attacker.example", "sec-fetch-site: cross-site"] {
+        assert_eq!(send(address, &format!("{get}\r\n{header}")).0, 403, "{header}");
+    }
+    let by_name = format!("http://localhost:{}", address.port());
+    assert!(connect(&by_name, TOKEN).is_ok(), "a client that resolves a name calls the agent by its address");
 }
 
 #[test]
