@@ -155,14 +155,18 @@ enum shunt_port_flags {
 enum shunt_control_flags {
 	SHUNT_CONTROL_LEARN = 1 << 0,
 	SHUNT_CONTROL_UDP_UNREPLIED = 1 << 1, /* learn UDP before the first reply */
-	SHUNT_CONTROL_HOLD4 = 1 << 2, /* learn no IPv4: the ruleset must see every packet */
-	SHUNT_CONTROL_HOLD6 = 1 << 3, /* learn no IPv6 */
+	SHUNT_CONTROL_HOLD_TCP4 = 1 << 2, /* learn no TCP over IPv4: the ruleset must see every packet */
+	SHUNT_CONTROL_HOLD_TCP6 = 1 << 3,
 	SHUNT_CONTROL_TRACE = 1 << 4, /* a reader of shunt_traces is present */
 	SHUNT_CONTROL_STATICS = 1 << 5, /* the table has static flows */
 	SHUNT_CONTROL_VERIFY_TC = 1 << 6, /* tc verifies L4 checksums of short packets, unless the driver did */
 	SHUNT_CONTROL_VERIFY_XDP = 1 << 7, /* XDP verifies L4 checksums of short packets */
 	SHUNT_CONTROL_VERIFY_LONG = 1 << 8, /* verify longer packets, too */
 	SHUNT_CONTROL_SURVEY = 1 << 9, /* tc counts the kinds of packets that ports receive */
+	SHUNT_CONTROL_HOLD_UDP4 = 1 << 10, /* learn no UDP over IPv4 */
+	SHUNT_CONTROL_HOLD_UDP6 = 1 << 11,
+	SHUNT_CONTROL_HOLD_NEW4 = 1 << 12, /* learn UDP over IPv4 only after the first reply */
+	SHUNT_CONTROL_HOLD_NEW6 = 1 << 13,
 };
 
 enum shunt_event_kind {

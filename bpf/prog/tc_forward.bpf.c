@@ -62,10 +62,18 @@ static __always_inline int has_room(const struct shunt_sighting *s, __u8 l4_prot
 	       s->pkts >= learn_pkts(l4_proto) * SHUNT_CROWDED;
 }
 
-/* The reason why nothing may be learned on this port or from this family; SHUNT_OK if learning is allowed. */
-static __always_inline enum shunt_reason learning_blocked(__u16 port_flags, __u32 family)
+/* The flag that holds learning from packets of this family and protocol. */
+static __always_inline __u32 hold_flag(__u32 family, __u8 l4_proto)
 {
-	if (shunt_control.flags & (family == 4 ? SHUNT_CONTROL_HOLD4 : SHUNT_CONTROL_HOLD6))
+	if (l4_proto == IPPROTO_TCP)
+		return family == 4 ? SHUNT_CONTROL_HOLD_TCP4 : SHUNT_CONTROL_HOLD_TCP6;
+	return family == 4 ? SHUNT_CONTROL_HOLD_UDP4 : SHUNT_CONTROL_HOLD_UDP6;
+}
+
+/* The reason why nothing may be learned from this packet of a port; SHUNT_OK if learning is allowed. */
+static __always_inline enum shunt_reason learning_blocked(__u16 port_flags, const struct shunt_packet *p)
+{
+	if (shunt_control.flags & hold_flag(p->family, p->l4_proto))
 		return SHUNT_RULESET;
 	if (port_flags & SHUNT_PORT_CAPTURED)
 		return SHUNT_CAPTURE;
@@ -96,7 +104,7 @@ static __always_inline __u16 save_candidate(struct __sk_buff *skb, const struct 
 	 */
 	port = shunt_port_of(skb->ifindex);
 	flags = port ? port->flags : 0;
-	if (!port || learning_blocked(flags, p->family) != SHUNT_OK || shunt_save_headers(skb, p, macs, &c->headers)) {
+	if (!port || learning_blocked(flags, p) != SHUNT_OK || shunt_save_headers(skb, p, macs, &c->headers)) {
 		shunt_publish_candidate(c, state, SHUNT_CANDIDATE_EMPTY);
 		return 0;
 	}
@@ -146,7 +154,7 @@ __noinline int shunt_in_watched(struct __sk_buff *skb, __u32 why)
 		return pass(skb, port, p.l3_bytes, why, 0);
 	if (why == SHUNT_MISS && !has_room(shunt_sighting_of(hash), p.l4_proto, p.family))
 		return pass(skb, port, p.l3_bytes, why, 0);
-	hold = shunt_skb_decrypted(skb) ? SHUNT_IPSEC : learning_blocked(port->flags, p.family);
+	hold = shunt_skb_decrypted(skb) ? SHUNT_IPSEC : learning_blocked(port->flags, &p);
 	if (hold != SHUNT_OK)
 		return pass(skb, port, p.l3_bytes, hold, 0);
 	return pass(skb, port, p.l3_bytes, why, save_candidate(skb, &p, eth, hash));

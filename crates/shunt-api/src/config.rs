@@ -54,6 +54,8 @@ pub struct Config {
     pub exclude_ct_mark: Option<MarkMatch>,
     /// Whether flows of a port take the slow path while a packet socket captures on it.
     pub captures: CaptureChoice,
+    /// Whether traffic takes the slow path while a rule drops some of it by its rate, its amount, its connections or at random.
+    pub limits: LimitChoice,
     /// The packets whose TCP or UDP checksum is verified before they are forwarded.
     pub verify_checksums: ChecksumChoice,
     /// The receive buffer of each netlink socket, in bytes. If more changes are queued, the kernel drops some.
@@ -117,6 +119,17 @@ pub enum CaptureChoice {
     Ignore,
 }
 
+/// Treatment of traffic that a rule drops, or saves from a drop, by `limit`, `quota`, `ct count` or the like.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LimitChoice {
+    /// The traffic takes the slow path, so that the rule sees every packet.
+    #[default]
+    Slow,
+    /// The traffic can be fast, and the rule sees one packet of a fast flow every `reprove`.
+    Ignore,
+}
+
 /// The packets whose TCP or UDP checksum is verified before they are forwarded. A packet with a wrong checksum takes
 /// the slow path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,6 +180,7 @@ impl Default for Config {
             exclude_mark: None,
             exclude_ct_mark: None,
             captures: CaptureChoice::Slow,
+            limits: LimitChoice::Slow,
             verify_checksums: ChecksumChoice::Auto,
             netlink_buffer: 4 << 20,
             read_group: String::new(),

@@ -43,7 +43,7 @@ mod tracked;
 mod watch_event;
 mod why;
 
-pub use config::{CaptureChoice, ChecksumChoice, Config, EngineChoice, LogLevel, WaitChoice};
+pub use config::{CaptureChoice, ChecksumChoice, Config, EngineChoice, LimitChoice, LogLevel, WaitChoice};
 pub use document::read as read_document;
 pub use engine::Engine;
 pub use failure::{ErrorBody, Failure, FailureCode};

@@ -128,19 +128,26 @@ pub struct SlowCause {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RulesetStatus {
-    /// The address families, 4 and 6, for which learning is off: because of `stops`, or while the ruleset is being read.
+    /// The address families, 4 and 6, for which learning is off: because of `stops` or `limits`, or while the ruleset is being read.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<u8>))]
     pub held: Vec<Family>,
     /// Why the ruleset could not be read; absent if it was read. The daemon tries again.
     pub unread: Option<String>,
     /// Statements that must see every packet, and therefore stop learning.
     pub stops: Vec<RuleNote>,
+    /// Statements that drop traffic, or save it from a drop, by its rate, its amount, its connections or at random. The traffic that
+    /// they name is not learned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<RuleNote>,
+    /// Statements that change packets as the fast path cannot. The packets that they change are not learned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rewrites: Vec<RuleNote>,
     /// Statements that packets of established connections bypass on the fast path.
     pub bypassed: Vec<RuleNote>,
 }
 
 /// The rules of one chain that have the same statement.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RuleNote {
     /// The family of the table: `ip`, `ip6`, `inet`, `bridge` or `netdev`.
@@ -158,6 +165,9 @@ pub struct RuleNote {
     pub statement: String,
     /// The number of rules of the chain that have this statement.
     pub rules: u64,
+    /// For `limits` and `rewrites`, the traffic that the rules concern, such as `UDP over IPv4`; otherwise absent.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub traffic: String,
 }
 
 /// Packets since the start. A GRO or GSO aggregate counts as one packet.

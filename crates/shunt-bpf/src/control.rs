@@ -118,17 +118,14 @@ impl ControlBlock {
         self.set_flags(abi::CONTROL_LEARN | abi::CONTROL_UDP_UNREPLIED, flags);
     }
 
-    /// Holds learning of IPv4, of IPv6, or of both.
-    pub fn set_hold(&self, v4: bool, v6: bool) {
-        let flag = |held, flag| if held { flag } else { 0 };
-        let flags = flag(v4, abi::CONTROL_HOLD4) | flag(v6, abi::CONTROL_HOLD6);
-        self.set_flags(abi::CONTROL_HOLD4 | abi::CONTROL_HOLD6, flags);
+    /// Holds learning of some traffic: flags of [`abi::CONTROL_HOLD`].
+    pub fn set_hold(&self, flags: u32) {
+        self.set_flags(abi::CONTROL_HOLD, flags);
     }
 
-    /// Whether learning is held, for IPv4 and for IPv6.
-    pub fn held(&self) -> (bool, bool) {
-        let flags = self.page.u32(offset_of!(abi::Control, flags)).load(Ordering::Relaxed);
-        (flags & abi::CONTROL_HOLD4 != 0, flags & abi::CONTROL_HOLD6 != 0)
+    /// The flags of [`abi::CONTROL_HOLD`] that are set.
+    pub fn held(&self) -> u32 {
+        self.page.u32(offset_of!(abi::Control, flags)).load(Ordering::Relaxed) & abi::CONTROL_HOLD
     }
 
     /// Sets the marks of packets and of connections that teach nothing.

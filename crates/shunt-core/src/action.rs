@@ -1,6 +1,6 @@
 //! Actions: what the daemon must do.
 
-use crate::{Bridged, Cause, Connection, Correction, Hold, Scope, TrackedDirection};
+use crate::{Bridged, Cause, Connection, Correction, Scope, TrackedDirection, Traffic};
 use shunt_api::Engine;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,8 +24,8 @@ pub enum Action {
         /// The pause from now on.
         after: Duration,
     },
-    /// Learn nothing from packets of these address families, and learn from packets of the others again.
-    Hold(Hold),
+    /// Learn nothing from packets of this traffic, and learn from packets of other traffic again.
+    Hold(Traffic),
     /// Attach the tc programs to a device.
     Attach(PortSetting),
     /// Change the setting of a port.

@@ -1,8 +1,9 @@
 //! The policy: one owner of all state, fed with events.
 
 use crate::{
-    Action, BridgeCalls, Cause, Choice, Event, ExternalPorts, ExternalState, Hold, PortView, Program, Scope,
-    Source, Statement, bridges::Tracking, network::Network, ports, ruleset::Ruleset, survey::Surveys,
+    Action, BridgeCalls, Cause, Choice, Event, ExternalPorts, ExternalState, PortView, Program, Scope,
+    Source, Statement, Traffic, bridges::Tracking, network::Network, ports, ruleset::Ruleset,
+    survey::Surveys,
 };
 use shunt_api::{CaptureChoice, Proto, RulesetStatus};
 use shunt_wire::Mac;
@@ -42,7 +43,7 @@ pub struct Core {
     swept_at: Option<Instant>,
     ruleset: Ruleset,
     /// The last [`Action::Hold`]; `None` before the first one.
-    held: Option<Hold>,
+    held: Option<Traffic>,
     /// The devices on top of ports, as in the last [`Action::SetUppers`].
     uppers: BTreeMap<u32, BTreeSet<u32>>,
     /// Counts of the kinds of packets that virtual ports receive.
@@ -110,7 +111,8 @@ fn is_reported_early(event: &Event) -> bool {
 impl Core {
     /// Creates a policy that knows only the configuration and the IDs of Shunt's XDP programs.
     pub fn new(choice: Choice, own_programs: impl IntoIterator<Item = u32>) -> Self {
-        Self { choice, own_programs: own_programs.into_iter().collect(), ..Self::default() }
+        let ruleset = Ruleset::new(choice.limits);
+        Self { choice, ruleset, own_programs: own_programs.into_iter().collect(), ..Self::default() }
     }
 
     /// Adds IDs of Shunt's XDP programs: those of programs that are loaded for one device.
@@ -240,9 +242,11 @@ impl Core {
         self.plans
     }
 
-    /// The shortest time after which a bridge of the ports forgets a silent station; `None` without such bridges.
-    pub fn ageing(&self) -> Option<Duration> {
-        self.network.ageing(self.ports.keys().copied())
+    /// The shortest time after which a bridge of the ports forgets a silent station, or a set an address that no packet
+    /// refreshes; `None` without such bridges and sets.
+    pub fn shortest_memory(&self) -> Option<Duration> {
+        let ageing = self.network.ageing(self.ports.keys().copied());
+        ageing.into_iter().chain(self.ruleset.shortest_timeout(&self.network, &self.ports)).min()
     }
 
     /// All devices.
@@ -258,6 +262,11 @@ impl Core {
     /// The effect of the ruleset on the fast path.
     pub fn ruleset(&self) -> RulesetStatus {
         self.ruleset.view(&self.network, &self.ports)
+    }
+
+    /// The rule for which none of this traffic may be learned, or why the rules are not known.
+    pub fn holding_rule(&self, traffic: Traffic) -> String {
+        self.ruleset.holding_rule(traffic, &self.network, &self.ports)
     }
 
     /// The device with this name.
@@ -324,7 +333,7 @@ impl Core {
         actions
     }
 
-    /// Updates the families from which nothing is learned, if they have changed.
+    /// Updates the traffic from which nothing is learned, if it has changed.
     fn update_hold(&mut self) -> Vec<Action> {
         let hold = self.ruleset.hold(&self.network, &self.ports);
         let Some(before) = self.held.replace(hold) else { return vec![Action::Hold(hold)] };
@@ -333,7 +342,7 @@ impl Core {
         }
         let mut actions = vec![Action::Hold(hold)];
         // Flows learned before must end too. After a change of rules, the generation event does that.
-        if self.ruleset.is_known() && hold.exceeds(before) {
+        if self.ruleset.is_known() && !before.contains(hold) {
             actions.push(Action::MoveEpoch(Cause::Ruleset));
         }
         actions

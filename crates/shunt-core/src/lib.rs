@@ -22,6 +22,7 @@ mod statement;
 mod static_flow;
 mod survey;
 mod table_size;
+mod traffic;
 mod verdict;
 
 pub use action::{Action, ExternalPorts, PortSetting};
@@ -39,7 +40,8 @@ pub use ports::{Choice, PortView};
 pub use scope::Scope;
 pub use shunt_api::Proto;
 pub use slow_causes::TrackedCounts;
-pub use statement::{Effect, Hold, Statement, effect};
+pub use statement::{Effect, Statement, effect};
 pub use static_flow::{CompiledFlow, compile_static_flow, no_device};
 pub use table_size::flow_table_size;
+pub use traffic::Traffic;
 pub use verdict::{DirectionFacts, FlowFacts, LearningBlocked, PortFacts, Reason, Verdict, WINDOW_S};

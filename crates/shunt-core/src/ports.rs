@@ -5,10 +5,10 @@ use crate::{
     network::{Network, Tags, Xdp},
     survey::{Driver, Received, Surveys},
 };
-use shunt_api::{CaptureChoice, Engine, EngineChoice, FilterHook, PortFilter};
+use shunt_api::{CaptureChoice, Engine, EngineChoice, FilterHook, LimitChoice, PortFilter};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The part of the configuration that decides about ports.
+/// The part of the configuration that the policy follows.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
     /// The names of the ports; empty for all devices that forward traffic.
@@ -19,6 +19,8 @@ pub struct Choice {
     pub external_ports: Vec<String>,
     /// The treatment of the flows of a port while a packet socket captures there.
     pub captures: CaptureChoice,
+    /// The treatment of traffic that rules drop by its rate, its amount or its connections.
+    pub limits: LimitChoice,
 }
 
 /// A port with its setting, and the reasons for the setting.

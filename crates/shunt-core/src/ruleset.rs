@@ -1,7 +1,7 @@
-//! Finds the rules that a fast path cannot repeat, and the address families that they affect.
+//! Finds the rules that a fast path cannot repeat, and the traffic that they affect.
 
-use crate::{Effect, Hold, PortView, Statement, effect, network::Network};
-use shunt_api::{Family, RuleNote, RulesetStatus};
+use crate::{Effect, PortView, Statement, Traffic, effect, network::Network, statement::counts_connections};
+use shunt_api::{Family, LimitChoice, RuleNote, RulesetStatus};
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
@@ -13,10 +13,15 @@ const REST: u32 = 9;
 const REST_MIN: Duration = Duration::from_millis(20);
 /// ... and no longer than this. After a failed read the pause is this long.
 const REST_MAX: Duration = Duration::from_secs(1);
+/// The shortest timeout of a set for which flows are proved more often. A rule that refreshes elements with a shorter one is
+/// named as one that fast packets bypass.
+const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// The known state of the ruleset.
 #[derive(Debug, Default)]
 pub(crate) struct Ruleset {
+    /// The treatment of the traffic that rules limit.
+    limits: LimitChoice,
     statements: Vec<Statement>,
     state: State,
     /// The earliest time of the next read.
@@ -39,6 +44,10 @@ enum State {
 }
 
 impl Ruleset {
+    pub(crate) fn new(limits: LimitChoice) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
     pub(crate) fn is_new(&self) -> bool {
         matches!(self.state, State::New)
     }
@@ -96,17 +105,40 @@ impl Ruleset {
         after
     }
 
-    /// The families from which nothing may be learned. While rules are unknown, any of them may have a statement that
-    /// must see every packet, so both families are held.
-    pub(crate) fn hold(&self, network: &Network, ports: &BTreeMap<u32, PortView>) -> Hold {
+    /// The traffic from which nothing may be learned. While rules are unknown, any of them may have a statement that must
+    /// see every packet, so all traffic is held.
+    pub(crate) fn hold(&self, network: &Network, ports: &BTreeMap<u32, PortView>) -> Traffic {
         if !self.is_known() || !matches!(self.legacy, Some(Ok(_))) {
-            return Hold::ALL;
+            return Traffic::ALL;
         }
-        let mut hold = Hold::default();
-        for statement in self.statements_with(Effect::Stops, network, ports) {
-            hold.add(&statement.family);
+        self.statements(network, ports).fold(Traffic::NONE, |hold, statement| hold | self.held_by(statement))
+    }
+
+    /// The traffic that a statement keeps from being learned.
+    fn held_by(&self, statement: &Statement) -> Traffic {
+        match effect(&statement.name) {
+            Some(Effect::Stops) => Traffic::of_family(&statement.family),
+            _ if self.is_limiter(statement) => statement.concerns,
+            _ => Traffic::NONE,
         }
-        hold
+    }
+
+    /// The first rule that keeps some of this traffic from being learned, or why the rules are not known.
+    pub(crate) fn holding_rule(
+        &self,
+        traffic: Traffic,
+        network: &Network,
+        ports: &BTreeMap<u32, PortView>,
+    ) -> String {
+        let unread = || self.unread().unwrap_or_else(|| "the ruleset is being read".to_owned());
+        let holds = |statement: &&Statement| self.held_by(statement).meets(traffic);
+        let note = notes(self.statements(network, ports).find(holds).into_iter()).pop();
+        note.map_or_else(unread, |note| format!("`{}` in {}", note.statement, note.place()))
+    }
+
+    /// Why the rules could not be read.
+    fn unread(&self) -> Option<String> {
+        self.read_error.clone().or_else(|| self.legacy.clone()?.err())
     }
 
     /// Whether rules of a bridge table made conntrack track bridged packets when the rules were last read.
@@ -115,20 +147,59 @@ impl Ruleset {
         self.statements.iter().any(tracks)
     }
 
+    /// The shortest timeout of a set whose elements established traffic has to refresh.
+    pub(crate) fn shortest_timeout(
+        &self,
+        network: &Network,
+        ports: &BTreeMap<u32, PortView>,
+    ) -> Option<Duration> {
+        let refreshed = self.statements(network, ports).filter(|s| !s.concerns.is_empty());
+        refreshed.filter_map(|s| s.timeout).map(|timeout| timeout.max(TIMEOUT_MIN)).min()
+    }
+
     pub(crate) fn view(&self, network: &Network, ports: &BTreeMap<u32, PortView>) -> RulesetStatus {
         let hold = self.hold(network, ports);
-        let held = [(hold.v4, Family::V4), (hold.v6, Family::V6)];
+        let held = [(Traffic::V4, Family::V4), (Traffic::V6, Family::V6)];
+        let notes_of = |is_listed: &dyn Fn(&Statement) -> bool| {
+            notes(self.statements(network, ports).filter(|statement| is_listed(statement)))
+        };
         RulesetStatus {
-            held: held.into_iter().filter(|(is_held, _)| *is_held).map(|(_, family)| family).collect(),
-            unread: self.read_error.clone().or_else(|| self.legacy.clone()?.err()),
-            stops: notes(self.statements_with(Effect::Stops, network, ports)),
-            bypassed: notes(self.statements_with(Effect::Bypassed, network, ports)),
+            held: held.into_iter().filter(|(all, _)| hold.contains(*all)).map(|(_, family)| family).collect(),
+            unread: self.unread(),
+            stops: notes_of(&|s| effect(&s.name) == Some(Effect::Stops)),
+            limits: notes_of(&|s| self.is_limiter(s)),
+            rewrites: notes_of(&|s| effect(&s.name) == Some(Effect::Rewrites) && !s.concerns.is_empty()),
+            bypassed: notes_of(&|s| self.is_bypassed(s)),
         }
     }
 
-    fn statements_with<'a>(
+    /// Whether a statement drops traffic, or saves it from a drop, by a number that only grows with the packets that Linux
+    /// sees, so that it must see all of them.
+    fn is_limiter(&self, statement: &Statement) -> bool {
+        self.limits == LimitChoice::Slow
+            && effect(&statement.name) == Some(Effect::Limits)
+            && !statement.concerns.is_empty()
+    }
+
+    /// Whether fast packets bypass a statement.
+    fn is_bypassed(&self, statement: &Statement) -> bool {
+        match effect(&statement.name) {
+            Some(Effect::Bypassed) => true,
+            Some(Effect::Limits) if counts_connections(&statement.name) => {
+                self.limits == LimitChoice::Ignore && !statement.concerns.is_empty()
+            }
+            Some(Effect::Limits) => !self.is_limiter(statement),
+            Some(Effect::Refreshes) => {
+                statement.timeout.is_some_and(|timeout| timeout < TIMEOUT_MIN)
+                    && !statement.concerns.is_empty()
+            }
+            _ => false,
+        }
+    }
+
+    /// The statements of all rules, except for those of chains that are bound to devices without packets of Shunt's ports.
+    fn statements<'a>(
         &'a self,
-        searched: Effect,
         network: &'a Network,
         ports: &'a BTreeMap<u32, PortView>,
     ) -> impl Iterator<Item = &'a Statement> {
@@ -137,7 +208,6 @@ impl Ruleset {
         self.statements
             .iter()
             .chain(legacy)
-            .filter(move |s| effect(&s.name) == Some(searched))
             .filter(move |s| s.devices.is_empty() || s.devices.iter().any(meets))
     }
 }
@@ -147,21 +217,25 @@ type Common<'a> = (bool, &'a str, &'a str, &'a str, &'a str);
 
 /// Makes one note for all rules of a chain with the same statement: rulesets made by iptables count in every rule.
 fn notes<'a>(statements: impl Iterator<Item = &'a Statement>) -> Vec<RuleNote> {
-    let mut notes: BTreeMap<Common, (u64, u64)> = BTreeMap::new();
-    for Statement { family, table, chain, name, handle, legacy, .. } in statements {
-        let (first, rules) = notes.entry((*legacy, family, table, chain, name)).or_insert((*handle, 0));
+    let mut notes: BTreeMap<Common, (u64, u64, Traffic)> = BTreeMap::new();
+    for Statement { family, table, chain, name, handle, legacy, concerns, .. } in statements {
+        let common = (*legacy, family.as_str(), table.as_str(), chain.as_str(), name.as_str());
+        let (first, rules, traffic) = notes.entry(common).or_insert((*handle, 0, Traffic::NONE));
         *first = (*first).min(*handle);
         *rules += 1;
+        *traffic |= *concerns;
     }
-    let note = |((legacy, family, table, chain, statement), (handle, rules)): (Common, _)| RuleNote {
-        family: family.to_owned(),
-        table: table.to_owned(),
-        chain: chain.to_owned(),
-        handle,
-        legacy,
-        statement: statement.to_owned(),
-        rules,
-    };
+    let note =
+        |((legacy, family, table, chain, statement), (handle, rules, traffic)): (Common, _)| RuleNote {
+            family: family.to_owned(),
+            table: table.to_owned(),
+            chain: chain.to_owned(),
+            handle,
+            legacy,
+            statement: statement.to_owned(),
+            rules,
+            traffic: Traffic::describe(traffic),
+        };
     notes.into_iter().map(note).collect()
 }
 

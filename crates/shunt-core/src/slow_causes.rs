@@ -85,6 +85,29 @@ impl Core {
                 "the daemon tries again; if the error stays, read the daemon's log",
             ));
         }
+        for note in &ruleset.limits {
+            causes.push(cause(
+                format!(
+                    "traffic by {} stays slow: `{}` in {} drops packets, or saves them from a drop, by what it counts",
+                    note.traffic,
+                    note.statement,
+                    note.place()
+                ),
+                "nothing to do if the limit must hold; to let established connections be fast, accept them before the rule (`ct state \
+                 established accept`) or restrict the rule (`ct state new`); to let fast packets bypass the limit, set `limits = \"ignore\"`",
+            ));
+        }
+        for note in &ruleset.rewrites {
+            causes.push(cause(
+                format!(
+                    "traffic by {} stays slow where `{}` in {} changes packets, because the fast path cannot repeat the change",
+                    note.traffic,
+                    note.statement,
+                    note.place()
+                ),
+                "nothing to do if the rule must stay; restrict it to the packets that need it (`oifname`, `ip daddr`)",
+            ));
+        }
         for note in ruleset.stops {
             let families = match note.family.as_str() {
                 "ip" => "IPv4",
@@ -239,9 +262,8 @@ mod tests {
             table: "fw".to_owned(),
             chain: "forward".to_owned(),
             handle: 12,
-            legacy: false,
             name: "queue".to_owned(),
-            devices: Vec::new(),
+            ..Statement::default()
         };
         core.handle(now, Event::RulesetRead(vec![queue]));
         core.handle(now, Event::Captures([1].into()));

@@ -1,7 +1,10 @@
-//! The statements of a ruleset, how they affect the fast path, and the address families that they hold.
+//! The statements of a ruleset, and how they affect the fast path.
+
+use crate::Traffic;
+use std::time::Duration;
 
 /// A statement of the ruleset that a forwarded packet may meet.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Statement {
     /// The family of its table: `ip`, `ip6`, `inet`, `bridge`, `netdev`.
     pub family: String,
@@ -17,6 +20,11 @@ pub struct Statement {
     pub name: String,
     /// The devices whose packets meet the statement; empty for all devices. A name that ends in `*` is a prefix.
     pub devices: Vec<String>,
+    /// With [`Effect::Limits`], the traffic of which the statement decides whether it is dropped; with [`Effect::Rewrites`],
+    /// the traffic that the statement may change. None of the others have any.
+    pub concerns: Traffic,
+    /// With [`Effect::Refreshes`], the time after which an element that no packet refreshes leaves its set.
+    pub timeout: Option<Duration>,
 }
 
 /// How a statement affects the fast path.
@@ -25,47 +33,40 @@ pub enum Effect {
     /// Redirects, copies or answers packets, so it must see every packet: nothing is learned where the statement
     /// applies.
     Stops,
-    /// Counts, limits, samples or logs packets, and misses those of the fast path.
+    /// Matches by the number of packets, bytes or connections, or at random. It must see every packet of the traffic that it
+    /// drops or saves from a drop, and misses the packets of the fast path otherwise.
+    Limits,
+    /// Counts or logs packets, and misses those of the fast path.
     Bypassed,
+    /// Changes packets as no action can, so the packets that it changes stay slow.
+    Rewrites,
+    /// Refreshes an element of a set before it expires, for which it must see packets often enough.
+    Refreshes,
     /// In a bridge table: it makes conntrack track bridged packets.
     Tracks,
 }
 
 /// The effect of a statement on the fast path; `None` for statements that treat every packet alike, which actions repeat.
-///
-/// `ct count` and connlimit do not count as [`Effect::Bypassed`]: they count connections, not packets.
 pub fn effect(statement: &str) -> Option<Effect> {
     Some(match statement {
         "queue" | "dup" | "fwd" | "tproxy" | "synproxy" => Effect::Stops,
         "NFQUEUE" | "QUEUE" | "TEE" | "TPROXY" | "SYNPROXY" => Effect::Stops,
-        "limit" | "quota" | "numgen" | "meta random" | "log" | "counter" | "last" | "ct packets"
-        | "ct bytes" | "ct avgpkt" => Effect::Bypassed,
-        "ct" | "connlimit" => Effect::Tracks,
-        "hashlimit" | "statistic" | "recent" | "connbytes" | "nfacct" | "rateest" | "LOG" | "NFLOG"
-        | "AUDIT" | "TRACE" | "RATEEST" | "IDLETIMER" | "LED" => Effect::Bypassed,
+        "limit" | "quota" | "numgen" | "meta random" | "ct count" | "ct packets" | "ct bytes"
+        | "ct avgpkt" => Effect::Limits,
+        "hashlimit" | "statistic" | "recent" | "connbytes" | "connlimit" | "rateest" => Effect::Limits,
+        "log" | "counter" | "last" | "meta nftrace" => Effect::Bypassed,
+        "nfacct" | "LOG" | "NFLOG" | "AUDIT" | "TRACE" | "RATEEST" | "IDLETIMER" | "LED" => Effect::Bypassed,
+        "ip ttl set" | "ip6 hoplimit set" | "ip dscp set" | "ip6 dscp set" | "payload set" => {
+            Effect::Rewrites
+        }
+        "TTL" | "HL" | "DSCP" | "TOS" => Effect::Rewrites,
+        "update" => Effect::Refreshes,
+        "ct" => Effect::Tracks,
         _ => return None,
     })
 }
 
-/// The address families whose packets must all go to Linux.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Hold {
-    /// IPv4.
-    pub v4: bool,
-    /// IPv6.
-    pub v6: bool,
-}
-
-impl Hold {
-    pub(crate) const ALL: Self = Self { v4: true, v6: true };
-
-    /// Whether it holds a family that `other` does not hold.
-    pub(crate) fn exceeds(self, other: Self) -> bool {
-        self.v4 && !other.v4 || self.v6 && !other.v6
-    }
-
-    pub(crate) fn add(&mut self, family: &str) {
-        self.v4 |= family != "ip6";
-        self.v6 |= family != "ip";
-    }
+/// Whether a statement counts connections, which conntrack knows, instead of packets.
+pub(crate) fn counts_connections(statement: &str) -> bool {
+    matches!(statement, "ct count" | "connlimit")
 }

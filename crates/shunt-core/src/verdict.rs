@@ -1,6 +1,6 @@
 //! The verdict on one direction of a connection: fast, or slow and why.
 
-use shunt_api::{DirectionName, FilterHook, FlowState, PortFilter, RulesetStatus, Tracked};
+use shunt_api::{DirectionName, FilterHook, FlowState, PortFilter, Tracked};
 
 /// The name of a reason (`miss`, `no-conntrack`, ...), as `shunt status` counts it.
 pub type Reason = &'static str;
@@ -29,8 +29,8 @@ pub struct DirectionFacts<'a> {
     pub learning_blocked: Option<LearningBlocked>,
     /// Whether the configuration excludes the mark of the connection.
     pub excluded: bool,
-    /// Whether UDP directions without a reply are learned (`udp_unreplied`).
-    pub udp_unreplied: bool,
+    /// Why UDP directions without a reply are not learned; `None` if they are.
+    pub needs_reply: Option<String>,
     /// Whether flows are learned at all (`learn`).
     pub learns: bool,
     /// Whether the connection begins or ends at the router itself.
@@ -78,17 +78,12 @@ pub struct PortFacts<'a> {
 }
 
 impl LearningBlocked {
-    /// The first thing that blocks learning from an address family. `held` says whether the data plane learns nothing
-    /// from the family at all. A blocked port counts for every connection, because the port that a connection comes in
-    /// by is not known before the connection is learned.
-    pub fn find<'a>(
-        v4: bool,
-        held: bool,
-        ruleset: &RulesetStatus,
-        mut ports: impl Iterator<Item = PortFacts<'a>>,
-    ) -> Option<Self> {
-        if held {
-            return Some(Self { reason: "ruleset", place: blocking_rule(ruleset, v4) });
+    /// The first thing that blocks learning. `rule` is the rule for which the data plane learns nothing from the connection. A
+    /// blocked port counts for every connection, because the port that a connection comes in by is not known before the
+    /// connection is learned.
+    pub fn find<'a>(rule: Option<String>, mut ports: impl Iterator<Item = PortFacts<'a>>) -> Option<Self> {
+        if let Some(place) = rule {
+            return Some(Self { reason: "ruleset", place });
         }
         ports.find_map(|port| {
             if port.captured {
@@ -101,15 +96,6 @@ impl LearningBlocked {
             };
             Some(Self { reason, place: filter.to_string() })
         })
-    }
-}
-
-/// The first rule that keeps an address family from being learned.
-fn blocking_rule(ruleset: &RulesetStatus, v4: bool) -> String {
-    let other_family = if v4 { "ip6" } else { "ip" };
-    match ruleset.stops.iter().find(|note| note.family != other_family) {
-        Some(note) => format!("`{}` in {}", note.statement, note.place()),
-        None => ruleset.unread.clone().unwrap_or_else(|| "the ruleset is being read".to_owned()),
     }
 }
 
@@ -217,8 +203,8 @@ impl DirectionFacts<'_> {
             return Some(slow("unconfirmed", ""));
         }
         if self.protocol == UDP {
-            let unreplied = !tracked.is(Tracked::SEEN_REPLY) && !self.udp_unreplied;
-            return unreplied.then(|| slow("unreplied", ""));
+            let why = self.needs_reply.as_ref().filter(|_| !tracked.is(Tracked::SEEN_REPLY));
+            return why.map(|why| slow("unreplied", why.clone()));
         }
         let state = tracked.state.as_deref().unwrap_or("NONE");
         if state != "ESTABLISHED" {

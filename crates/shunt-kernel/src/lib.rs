@@ -20,10 +20,12 @@ mod netlink_channel;
 mod netlink_message;
 mod netlink_subscription;
 mod nftables;
+mod packet_path;
 mod packet_sockets;
 mod rtnetlink;
 mod rtnl;
 mod sysctl;
+mod xtables;
 
 pub use answers::{ConntrackTimeouts, Forwarding, Liberal, XdpSupport};
 pub use conntrack::table::{ConntrackTable, conntrack_table};

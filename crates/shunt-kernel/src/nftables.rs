@@ -1,5 +1,6 @@
 //! The nftables ruleset: the statements that a forwarded packet may meet.
 
+mod conditions;
 mod family;
 mod lookups;
 mod message;
@@ -41,6 +42,8 @@ const DELFLOWTABLE: u16 = SUBSYSTEM | 24;
 
 /// How often the ruleset is read again because it changed during the read.
 const ATTEMPTS: usize = 16;
+/// The most sets without verdicts whose elements are read.
+const CONSTANT_SETS_MAX: usize = 256;
 
 /// The chains, rules and sets of the ruleset that matter to forwarded packets.
 #[derive(Debug, Default)]
@@ -135,16 +138,29 @@ impl Ruleset {
             ruleset.torn |=
                 channel.dump_in_steps(request, kind, &everything, |_| {}, |m| ruleset.add(&m)).await?;
         }
-        let maps: Vec<ObjectName> =
-            ruleset.sets.iter().filter(|(_, set)| set.has_verdicts).map(|(at, _)| at.clone()).collect();
-        for map in maps {
-            let attrs = message::set_attributes(&map.table, &map.name);
-            let fixed = [map.family, 0, 0, 0];
+        for set in ruleset.sets_to_read() {
+            let attrs = message::set_attributes(&set.table, &set.name);
+            let fixed = [set.family, 0, 0, 0];
             ruleset.torn |= channel
                 .dump_in_steps("NFT_MSG_GETSETELEM", GETSETELEM, &fixed, attrs, |m| ruleset.add(&m))
                 .await?;
         }
         Ok(ruleset)
+    }
+
+    /// The maps that lead to chains, and the sets whose elements tell which traffic meets a rule, if any rule depends on that.
+    fn sets_to_read(&self) -> Vec<ObjectName> {
+        let maps = self.sets.iter().filter(|(_, set)| set.has_verdicts).map(|(at, _)| at.clone());
+        let is_constant =
+            |at: &ObjectName| self.sets.get(at).is_some_and(|set| set.is_constant() && !set.has_verdicts);
+        let of_rule = |rule: &Rule| {
+            let at =
+                |lookup: &conditions::Lookup| ObjectName { name: lookup.set.clone(), ..rule.chain.clone() };
+            rule.conditions.lookups.iter().map(at).collect::<Vec<_>>()
+        };
+        let rules = if path::depends_on_traffic(self) { &self.rules[..] } else { &[] };
+        let sets = rules.iter().flat_map(of_rule).filter(is_constant).take(CONSTANT_SETS_MAX);
+        maps.chain(sets).collect()
     }
 
     /// Adds the chain, rule, set or elements of a message.
@@ -166,9 +182,10 @@ impl Ruleset {
             }
             NEWSET => self.sets.extend(message::set(payload)),
             NEWSETELEM => {
-                if let Some((at, effects)) = message::elements(payload) {
+                if let Some((at, effects, elements)) = message::elements(payload) {
                     if let Some(set) = self.sets.get_mut(&at) {
                         set.effects.extend(effects);
+                        set.elements.extend(elements);
                     }
                 }
             }

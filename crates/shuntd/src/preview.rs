@@ -9,8 +9,8 @@ use crate::{
     start::{self, Machine},
 };
 use shunt_api::{
-    Attach, Config, DeviceReport, DryRun, Engine, EngineChoice, Failure, FailureCode, Instance, PlannedPort,
-    Probe, ProbeAnswer, ProbeReport,
+    Attach, Config, DeviceReport, DryRun, Engine, EngineChoice, Failure, FailureCode, Family, Instance,
+    PlannedPort, Probe, ProbeAnswer, ProbeReport, RulesetStatus,
 };
 use shunt_bpf::{DataPlane, attach};
 use shunt_core::{Action, Core, Event, TrackedCounts, has_bridge_with_two_ports};
@@ -83,7 +83,7 @@ pub(crate) async fn probe_machine(instance: &Instance, config: &Config) -> Resul
         devices: devices(&core, &machine.state, &ports),
         slow_causes: core.slow_causes(TrackedCounts::default()),
         ruleset: core.ruleset(),
-        gain: gain(&ports, &obstacles),
+        gain: gain(&ports, &obstacles, &core.ruleset()),
         obstacles,
     })
 }
@@ -236,13 +236,20 @@ fn devices(core: &Core, state: &[Event], ports: &[PlannedPort]) -> Vec<DeviceRep
 }
 
 /// The expected gain, by the figures of docs/performance.md.
-fn gain(ports: &[PlannedPort], obstacles: &[Failure]) -> Vec<String> {
+fn gain(ports: &[PlannedPort], obstacles: &[Failure], ruleset: &RulesetStatus) -> Vec<String> {
     if ports.is_empty() {
         return vec!["nothing: there is no port".to_owned()];
     }
     let mut gain = Vec::new();
     if obstacles.iter().any(|obstacle| obstacle.code != FailureCode::AlreadyRunning) {
         gain.push("nothing until `shunt up` can start; after that:".to_owned());
+    }
+    if [Family::V4, Family::V6].iter().all(|family| ruleset.held.contains(family)) {
+        gain.push("nothing: rules keep all traffic slow".to_owned());
+        return gain;
+    }
+    if ![&ruleset.stops, &ruleset.limits, &ruleset.rewrites].into_iter().all(Vec::is_empty) {
+        gain.push("the traffic under `what would stay slow` gains nothing; other traffic:".to_owned());
     }
     for (engine, share) in [(Engine::Xdp, "a tenth"), (Engine::Tc, "half")] {
         let by_it: Vec<&str> =
@@ -268,6 +275,7 @@ fn kernel_release() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shunt_api::RuleNote;
 
     fn port(name: &str, engine: Engine) -> PlannedPort {
         PlannedPort {
@@ -285,6 +293,8 @@ mod tests {
     #[test]
     fn the_gain_names_the_ports_of_each_engine_and_what_must_come_first() {
         let ports = [port("a", Engine::Tc), port("b", Engine::Xdp), port("c", Engine::Tc)];
+        let gain =
+            |ports: &[PlannedPort], obstacles: &[Failure]| gain(ports, obstacles, &RulesetStatus::default());
         let lines = gain(&ports, &[]);
         assert!(
             lines[0].contains("leave through b: about a tenth")
@@ -296,5 +306,17 @@ mod tests {
         let running = Failure::new(FailureCode::AlreadyRunning, "already running");
         assert_eq!(gain(&ports, &[running]), lines);
         assert_eq!(gain(&[], &[]), ["nothing: there is no port"]);
+    }
+
+    #[test]
+    fn no_gain_is_promised_to_traffic_that_rules_keep_slow() {
+        let ports = [port("a", Engine::Tc)];
+        let note = RuleNote { statement: "ip ttl set".to_owned(), ..RuleNote::default() };
+        let rewrites = RulesetStatus { rewrites: vec![note], ..RulesetStatus::default() };
+        assert!(gain(&ports, &[], &rewrites)[0].contains("gains nothing; other traffic:"));
+        let held = RulesetStatus { held: vec![Family::V4, Family::V6], ..RulesetStatus::default() };
+        assert_eq!(gain(&ports, &[], &held), ["nothing: rules keep all traffic slow"]);
+        let half = RulesetStatus { held: vec![Family::V4], ..RulesetStatus::default() };
+        assert!(gain(&ports, &[], &half).len() > 1);
     }
 }

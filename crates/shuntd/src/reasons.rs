@@ -59,8 +59,8 @@ texts! {
         "end the capture, or set `captures = \"ignore\"`".
     "ingress-filter": "the ingress port has tc filters or TCX programs that are not Shunt's";
         "remove them: `tc filter show dev PORT ingress` and `bpftool net show dev PORT` list them".
-    "ruleset": "a rule has a statement that must see every packet (queue, dup, tproxy, ...), or the ruleset is not known yet";
-        "see `shunt status` for the rule, and move the rule to a hook that forwarded packets do not pass".
+    "ruleset": "a rule must see every packet (queue, dup, tproxy, a limit that drops, ...), or the ruleset is not known yet";
+        "see `shunt status` for the rule, and move the rule to a hook that forwarded packets do not pass, or restrict a limit to new connections".
     "ipsec": "the packets were decrypted by IPsec on this router, and the IPsec policy must see each of them";
         "nothing to do: traffic of IPsec tunnels that end on this router stays on the slow path".
     "bad-checksum": "the packets have a wrong TCP or UDP checksum";
@@ -87,14 +87,14 @@ texts! {
         "nothing to do: the data connections can be fast; or remove the rule that assigns the helper".
     "seq-adjust": "Linux changes the connection's TCP sequence numbers, or its translation clashes with another connection's";
         "nothing to do; or remove the rule that assigns a helper to the connection".
-    "unreplied": "the connection has no reply yet, and the configuration requires one";
+    "unreplied": "the connection has no reply yet, and the configuration, or a rule that limits new connections, requires one";
         "wait for the other end to answer, or set `udp_unreplied = true`".
     "not-established": "conntrack does not list the TCP connection as ESTABLISHED and ASSURED, or has not seen an acknowledgement from one end";
         "nothing to do: the flow is learned after the handshake and some data, and is not learned again after FIN or RST".
     "not-liberal": "the daemon has yet to make conntrack accept all sequence numbers of this TCP connection";
         "nothing to do: this takes a few milliseconds".
     "not-proved": "Linux changes the packets in a way that no action can repeat";
-        "find the rule that changes DSCP, TTL or the payload".
+        "find the rule that changes DSCP, TTL or the payload: `shunt status` names such rules".
     "left-twice": "the packets leave more than once";
         "find what copies them: `dup`, a mirror, or a bridge that floods".
     "table-full": "the flow table has no room for the flow";

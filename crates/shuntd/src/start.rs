@@ -166,6 +166,7 @@ pub(crate) fn core(config: &Config, own_programs: impl IntoIterator<Item = u32>)
         engine: config.engine,
         external_ports: config.external_ports.clone(),
         captures: config.captures,
+        limits: config.limits,
     };
     Core::new(choice, own_programs)
 }

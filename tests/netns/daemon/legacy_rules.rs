@@ -2,7 +2,9 @@
 
 use crate::{unsupported_rules::held, unsupported_rules::learns_again, unsupported_rules::start};
 use shunt_api::{Explained, Family, RuleNote};
-use shunt_testkit::{ENGINES, Frame, NetNs, Shuntd, daemon, epoch_moves, require_root, stage::leaves_by};
+use shunt_testkit::{
+    ENGINES, Frame, NetNs, Shuntd, daemon, daemon_with, epoch_moves, require_root, stage::leaves_by,
+};
 
 fn places(notes: &[RuleNote]) -> Vec<String> {
     notes.iter().map(|note| format!("{}: {}", note.place(), note.statement)).collect()
@@ -107,7 +109,7 @@ fn statements_that_fast_packets_bypass_are_listed_and_do_not_stop_learning() {
          iptables-legacy -t nat -A PREROUTING -j NFQUEUE --queue-bypass
          ip6tables-legacy -t raw -A PREROUTING -j NFLOG",
     );
-    let shuntd = daemon(&lab, ENGINES[0]);
+    let shuntd = daemon_with(&lab, ENGINES[0], "limits = \"ignore\"\n");
     let status = shuntd.status();
     let named = [
         "iptables-legacy -t filter FORWARD rule 1: LOG",

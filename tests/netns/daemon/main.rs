@@ -16,6 +16,7 @@ mod filters;
 mod instances;
 mod left_behind;
 mod legacy_rules;
+mod limits;
 mod log;
 mod metrics;
 mod openapi;

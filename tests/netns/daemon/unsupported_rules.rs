@@ -2,7 +2,8 @@
 
 use shunt_api::{Family, RuleNote, Status};
 use shunt_testkit::{
-    ENGINES, Shuntd, Stage, Topology, daemon, require_root, rulesets, silent_router, stage::leaves_by,
+    ENGINES, Shuntd, Stage, Topology, daemon, daemon_with, require_root, rulesets, silent_router,
+    stage::leaves_by,
 };
 use shunt_wire::Packet;
 
@@ -200,7 +201,7 @@ fn statements_that_fast_packets_bypass_are_listed_and_do_not_stop_learning() {
             chain first { type nat hook prerouting priority dstnat; counter log; }
         }",
     );
-    let shuntd = daemon(&lab, ENGINES[0]);
+    let shuntd = daemon_with(&lab, ENGINES[0], "limits = \"ignore\"\n");
     let status = shuntd.status();
     let of = |statement: &str| status.ruleset.bypassed.iter().find(|note| note.statement == statement);
     assert_eq!(of("counter").map(|note| note.rules), Some(3), "{status:#?}");

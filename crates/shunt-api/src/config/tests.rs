@@ -41,6 +41,7 @@ fn every_key_is_read() {
         exclude_mark = "0x10/0xf0"
         exclude_ct_mark = "7"
         captures = "ignore"
+        limits = "ignore"
         verify_checksums = "always"
         netlink_buffer = 65536
         read_group = "wheel"
@@ -72,6 +73,7 @@ fn every_key_is_read() {
         exclude_mark: Some(MarkMatch { value: 0x10, mask: 0xf0 }),
         exclude_ct_mark: Some(MarkMatch { value: 7, mask: u32::MAX }),
         captures: CaptureChoice::Ignore,
+        limits: LimitChoice::Ignore,
         verify_checksums: ChecksumChoice::Always,
         netlink_buffer: 65536,
         read_group: "wheel".to_owned(),

@@ -59,10 +59,10 @@ pub const ABI_VERSION: u32 = 1;
 pub const CONTROL_LEARN: u32 = 1 << 0;
 /// Learn UDP before the first reply.
 pub const CONTROL_UDP_UNREPLIED: u32 = 1 << 1;
-/// Learn no IPv4: the ruleset must see every packet.
-pub const CONTROL_HOLD4: u32 = 1 << 2;
-/// Learn no IPv6.
-pub const CONTROL_HOLD6: u32 = 1 << 3;
+/// Learn no TCP over IPv4: the ruleset must see every packet.
+pub const CONTROL_HOLD_TCP4: u32 = 1 << 2;
+/// Learn no TCP over IPv6.
+pub const CONTROL_HOLD_TCP6: u32 = 1 << 3;
 /// A reader of traces is present.
 pub const CONTROL_TRACE: u32 = 1 << 4;
 /// The table has static flows.
@@ -75,6 +75,21 @@ pub const CONTROL_VERIFY_XDP: u32 = 1 << 7;
 pub const CONTROL_VERIFY_LONG: u32 = 1 << 8;
 /// tc counts the kinds of packets that ports receive.
 pub const CONTROL_SURVEY: u32 = 1 << 9;
+/// Learn no UDP over IPv4.
+pub const CONTROL_HOLD_UDP4: u32 = 1 << 10;
+/// Learn no UDP over IPv6.
+pub const CONTROL_HOLD_UDP6: u32 = 1 << 11;
+/// Learn UDP over IPv4 only after the first reply.
+pub const CONTROL_HOLD_NEW4: u32 = 1 << 12;
+/// Learn UDP over IPv6 only after the first reply.
+pub const CONTROL_HOLD_NEW6: u32 = 1 << 13;
+/// All flags that hold learning.
+pub const CONTROL_HOLD: u32 = CONTROL_HOLD_TCP4
+    | CONTROL_HOLD_TCP6
+    | CONTROL_HOLD_UDP4
+    | CONTROL_HOLD_UDP6
+    | CONTROL_HOLD_NEW4
+    | CONTROL_HOLD_NEW6;
 
 plain! {
     /// `struct shunt_port`.

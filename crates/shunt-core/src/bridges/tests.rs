@@ -124,7 +124,7 @@ fn traffic_is_not_learned_with_an_ageing_time_below_a_second_unless_it_is_zero()
     {
         let core = aged(ms);
         assert_eq!(bridged(&core), [expected, expected], "{ms} ms");
-        assert_eq!(core.ageing(), shortest.map(Duration::from_secs), "{ms} ms");
+        assert_eq!(core.shortest_memory(), shortest.map(Duration::from_secs), "{ms} ms");
     }
 }
 
@@ -158,14 +158,10 @@ fn the_setting_of_a_bridge_counts_only_with_br_netfilter() {
 fn bridge_rules_that_use_conntrack_make_bridged_traffic_tracked() {
     let rule = |family: &str, name: &str| {
         let [family, table, chain, name] = [family, "t", "c", name].map(str::to_owned);
-        Statement { family, table, chain, handle: 1, legacy: false, name, devices: Vec::new() }
+        Statement { family, table, chain, handle: 1, name, ..Statement::default() }
     };
-    for (family, name, expected) in [
-        ("bridge", "ct", TRACKED),
-        ("bridge", "connlimit", TRACKED),
-        ("bridge", "limit", ALL),
-        ("inet", "ct", ALL),
-    ] {
+    for (family, name, expected) in [("bridge", "ct", TRACKED), ("bridge", "limit", ALL), ("inet", "ct", ALL)]
+    {
         let (mut core, t) = running(switch(plain()));
         core.handle(t, Event::Rules);
         core.handle(t + Duration::from_secs(9), Event::RulesetRead(vec![rule(family, name)]));

@@ -43,7 +43,7 @@ fn facts(tracked: &Tracked) -> DirectionFacts<'_> {
         packets_needed: 2,
         learning_blocked: None,
         excluded: false,
-        udp_unreplied: true,
+        needs_reply: None,
         learns: true,
         local: false,
         beside_ports: Vec::new(),
@@ -99,7 +99,10 @@ fn the_configuration_and_blocked_ports_give_the_reason_for_every_connection() {
     let udp = tracked(UDP, None, Tracked::CONFIRMED);
     let reason = |facts: DirectionFacts| facts.verdict().slow;
     assert_eq!(reason(facts(&udp)), Some("miss"));
-    assert_eq!(reason(DirectionFacts { udp_unreplied: false, ..facts(&udp) }), Some("unreplied"));
+    let needs =
+        |udp| DirectionFacts { needs_reply: Some("`limit` in a chain".to_owned()), ..facts(udp) }.verdict();
+    assert_eq!((needs(&udp).slow, needs(&udp).detail.as_str()), (Some("unreplied"), "`limit` in a chain"));
+    assert_eq!(needs(&tracked(UDP, None, GOOD)).slow, Some("miss"));
     assert_eq!(reason(DirectionFacts { excluded: true, ..facts(&udp) }), Some("excluded"));
     let local = DirectionFacts { local: true, ..facts(&udp) }.verdict();
     assert!(local.detail.contains("the router itself"), "{local:?}");
@@ -152,11 +155,13 @@ fn a_blocking_rule_port_or_filter_is_named() {
         program: None,
     };
     let port = |captured, filter| PortFacts { name: "r1", captured, filter };
-    let find = |held, port| LearningBlocked::find(true, held, &RulesetStatus::default(), [port].into_iter());
+    let find = |held: bool, port| {
+        LearningBlocked::find(held.then(|| "`queue` in a chain".to_owned()), [port].into_iter())
+    };
     assert_eq!(find(false, port(false, None)), None);
     let reason = |blocked: Option<LearningBlocked>| blocked.map(|blocked| blocked.reason);
     assert_eq!(reason(find(false, port(false, Some(&filter)))), Some("egress-filter"));
     assert_eq!(reason(find(false, port(true, Some(&filter)))), Some("capture"));
     let held = find(true, port(true, None)).unwrap();
-    assert_eq!((held.reason, held.place.as_str()), ("ruleset", "the ruleset is being read"));
+    assert_eq!((held.reason, held.place.as_str()), ("ruleset", "`queue` in a chain"));
 }

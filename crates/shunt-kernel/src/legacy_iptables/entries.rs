@@ -1,9 +1,13 @@
 //! Parses the entries of a table: struct ipt_entry and struct ip6t_entry, each followed by its matches and its target.
 
 use super::{Family, Table};
-use crate::netlink_message::{u16_at, u32_at};
-use shunt_core::{Statement, effect};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::{
+    netlink_message::{u16_at, u32_at},
+    packet_path::{self, Branch, Findings, Matched, Outcome, Verdict},
+    xtables,
+};
+use shunt_core::{Effect, Statement, Traffic, effect};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// XT_TABLE_MAXNAMELEN.
 const NAME_BYTES: usize = 32;
@@ -24,8 +28,12 @@ const HOOKS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTI
 /// The hooks that forwarded packets pass.
 const ON_PATH: [usize; 3] = [0, 2, 4];
 
-/// -NF_QUEUE - 1. A verdict that is not negative is the offset of the entry to continue at.
+/// Verdicts: -NF_DROP - 1, -NF_ACCEPT - 1, -NF_QUEUE - 1, and XT_RETURN. A verdict that is not negative is the offset of the entry
+/// to continue at.
+const DROP: i32 = -1;
+const ACCEPT: i32 = -2;
 const QUEUE: i32 = -4;
+const RETURN: i32 = -5;
 
 /// The kernel's description of a table (struct ipt_getinfo).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,9 +86,11 @@ fn offsets_at(family: Family) -> usize {
     }
 }
 
-/// An entry: its offset, matches and target.
+/// An entry: its offset, conditions and target.
 struct Entry<'t> {
     offset: usize,
+    /// struct ipt_ip or ip6t_ip6.
+    head: &'t [u8],
     matches: &'t [u8],
     target: &'t [u8],
 }
@@ -100,7 +110,7 @@ fn entries(family: Family, bytes: &[u8]) -> Option<Vec<Entry<'_>>> {
         if target.len() < EXTENSION_BYTES {
             return None;
         }
-        found.push(Entry { offset, matches, target });
+        found.push(Entry { offset, head: entry.get(..offsets_at(family))?, matches, target });
         offset += next;
     }
     Some(found)
@@ -126,12 +136,17 @@ struct Chain {
     rules: Vec<Rule>,
 }
 
-#[derive(Default)]
 struct Rule {
     /// The matches and targets that [`effect`] knows.
     statements: BTreeSet<String>,
-    /// The offset of the entry to continue at: the beginning of a chain, or just the next rule.
-    jump: Option<usize>,
+    /// The traffic that meets its conditions, other than those on conntrack's state.
+    fields: Matched,
+    /// The traffic that meets its conditions on conntrack's state, in chains that come after conntrack.
+    state: Matched,
+    /// `None` if packets continue with the next rule. The offset of a jump is the beginning of a chain, or just the next rule.
+    verdict: Option<Verdict<usize>>,
+    /// Whether it sets a mark or changes a set.
+    marks: bool,
 }
 
 /// The statements that a forwarded packet may meet; `None` if the entries do not make a table.
@@ -142,6 +157,7 @@ pub(super) fn statements(table: &Table) -> Option<Vec<Statement>> {
     }
     let hooks = table.info.base_chains();
     let chains = chains(table, &hooks)?;
+    let findings = follow(table, &hooks, &chains);
     let mut next: Vec<usize> =
         hooks.iter().filter(|(_, hook)| ON_PATH.contains(hook)).map(|(at, _)| *at).collect();
     let mut seen = BTreeSet::new();
@@ -151,20 +167,70 @@ pub(super) fn statements(table: &Table) -> Option<Vec<Statement>> {
         if !seen.insert(at) {
             continue;
         }
-        next.extend(chain.rules.iter().filter_map(|rule| rule.jump));
-        for (rule, number) in chain.rules.iter().zip(1..) {
+        next.extend(chain.rules.iter().filter_map(Rule::jump));
+        for (index, rule) in chain.rules.iter().enumerate() {
             found.extend(rule.statements.iter().map(|name| Statement {
                 family: if table.family == Family::V4 { "ip" } else { "ip6" }.to_owned(),
                 table: table.name.clone(),
                 chain: chain.name.clone(),
-                handle: number,
+                handle: index as u64 + 1,
                 legacy: true,
                 name: name.clone(),
-                devices: Vec::new(),
+                concerns: concerns(name, (at, index), &findings),
+                ..Statement::default()
             }));
         }
     }
     Some(found)
+}
+
+/// The traffic that a statement concerns, by what was found from each base chain.
+fn concerns(statement: &str, at: (usize, usize), findings: &[Findings<usize>]) -> Traffic {
+    let found = findings.iter().filter_map(|findings| findings.get(&at));
+    found.fold(Traffic::NONE, |all, finding| all | packet_path::concerns(statement, *finding))
+}
+
+/// Follows all traffic from each base chain, if the effect of any rule depends on the traffic that meets the rule.
+fn follow(
+    table: &Table,
+    hooks: &BTreeMap<usize, usize>,
+    chains: &BTreeMap<usize, Chain>,
+) -> Vec<Findings<usize>> {
+    let statements = chains.values().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.statements);
+    if !statements.clone().any(|name| packet_path::is_about_traffic(name)) {
+        return Vec::new();
+    }
+    let from = |(&base, &hook): (&usize, &usize)| {
+        let has_state = table.name != "raw" || HOOKS[hook] != "PREROUTING";
+        let rules = |chain: &Chain| chain.rules.iter().map(|rule| rule.for_path(has_state, chains)).collect();
+        let by_chain: HashMap<usize, Vec<_>> = chains.iter().map(|(at, chain)| (*at, rules(chain))).collect();
+        let policy = chains.get(&base).and_then(|chain| chain.rules.last()?.verdict);
+        let policy = if policy == Some(Verdict::Drop) { Outcome::DROP } else { Outcome::PASS };
+        packet_path::follow(base, policy, &by_chain)
+    };
+    hooks.iter().filter(|(_, hook)| ON_PATH.contains(hook)).map(from).collect()
+}
+
+impl Rule {
+    fn jump(&self) -> Option<usize> {
+        match self.verdict {
+            Some(Verdict::Jump(to) | Verdict::Goto(to)) => Some(to),
+            _ => None,
+        }
+    }
+
+    /// The rule as [`packet_path`] knows rules.
+    fn for_path(&self, has_state: bool, chains: &BTreeMap<usize, Chain>) -> packet_path::Rule<usize> {
+        let state = if has_state || self.state == Matched::ALL { self.state } else { Matched::UNKNOWN };
+        let limits = self.statements.iter().any(|name| effect(name) == Some(Effect::Limits));
+        // A limit may match or not, and packets may continue behind an unknown verdict.
+        let doubt =
+            if limits || self.verdict == Some(Verdict::Unknown) { Matched::UNKNOWN } else { Matched::ALL };
+        let matched = self.fields.and(state).and(doubt);
+        let verdict = self.verdict.filter(|_| self.jump().is_none_or(|to| chains.contains_key(&to)));
+        let branches = verdict.map(|verdict| Branch { matched, verdict }).into_iter().collect();
+        packet_path::Rule { may: matched.may, branches, limits, marks: self.marks }
+    }
 }
 
 /// All chains, by the offset of their first rule; `None` if the entries do not make a table.
@@ -182,35 +248,99 @@ fn chains(table: &Table, hooks: &BTreeMap<usize, usize>) -> Option<BTreeMap<usiz
         if let Some(name) = chain_name {
             chains.insert(entry.offset, Chain { name, rules: Vec::new() });
         }
-        chains.last_entry()?.get_mut().rules.push(rule(&entry, &name)?);
+        chains.last_entry()?.get_mut().rules.push(rule(table.family, &entry, &name)?);
     }
     Some(chains)
 }
 
-/// The statements and the jump of an entry; `None` if a match has an impossible length.
-fn rule(entry: &Entry, target: &str) -> Option<Rule> {
-    let mut rule = Rule::default();
-    let mut add_statement = |name: &str| {
-        if effect(name).is_some() {
-            rule.statements.insert(name.to_owned());
-        }
+/// The rule of an entry; `None` if a match has an impossible length.
+fn rule(family: Family, entry: &Entry, target: &str) -> Option<Rule> {
+    let head = Head::read(family, entry.head)?;
+    let mut rule = Rule {
+        statements: BTreeSet::new(),
+        fields: head.matched,
+        state: Matched::ALL,
+        verdict: None,
+        marks: false,
     };
     let mut rest = entry.matches;
     while !rest.is_empty() {
         let length = u16_at(rest, 0)? as usize;
         let extension = rest.get(..length).filter(|extension| extension.len() >= EXTENSION_BYTES)?;
-        add_statement(&text(&extension[2..EXTENSION_BYTES - 1]));
+        let name = text(&extension[2..EXTENSION_BYTES - 1]);
+        let revision = u32::from(extension[EXTENSION_BYTES - 1]);
+        let (fields, state) = xtables::matched(&name, revision, &extension[EXTENSION_BYTES..]);
+        rule.fields = rule.fields.and(fields);
+        rule.state = rule.state.and(state);
+        rule.add_statement(&name);
         rest = &rest[length..];
     }
     if !target.is_empty() {
-        add_statement(target);
+        rule.add_statement(target);
+        let target = xtables::target(target);
+        rule.verdict = target.verdict;
+        rule.marks = target.marks;
         return Some(rule);
     }
-    match u32_at(entry.target, EXTENSION_BYTES)? as i32 {
-        QUEUE => add_statement("QUEUE"),
-        verdict => rule.jump = usize::try_from(verdict).ok(),
-    }
+    rule.verdict = match u32_at(entry.target, EXTENSION_BYTES)? as i32 {
+        QUEUE => {
+            rule.add_statement("QUEUE");
+            Some(Verdict::Unknown)
+        }
+        DROP => Some(Verdict::Drop),
+        ACCEPT => Some(Verdict::Accept),
+        RETURN => Some(Verdict::Return),
+        verdict => match usize::try_from(verdict) {
+            Ok(to) if head.goes => Some(Verdict::Goto(to)),
+            Ok(to) => Some(Verdict::Jump(to)),
+            Err(_) => Some(Verdict::Unknown),
+        },
+    };
     Some(rule)
+}
+
+impl Rule {
+    fn add_statement(&mut self, name: &str) {
+        if effect(name).is_some() {
+            self.statements.insert(name.to_owned());
+        }
+    }
+}
+
+/// What struct ipt_ip or ip6t_ip6 says: addresses, their masks, names of devices, their masks, protocol, flags.
+struct Head {
+    matched: Matched,
+    /// Whether a jump does not come back.
+    goes: bool,
+}
+
+impl Head {
+    fn read(family: Family, head: &[u8]) -> Option<Self> {
+        const INVERTED_PROTOCOL: u8 = 0x40;
+        let (addresses, devices, protocol, flags, goto, traffic) = match family {
+            Family::V4 => (8..16, 48..80, 80, 82, 0x02, Traffic::V4),
+            Family::V6 => (32..64, 96..128, 128, 131, 0x04, Traffic::V6),
+        };
+        let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+        let (flags, inverted) = (*head.get(flags)?, *head.get(flags + 1)?);
+        let of_protocol = match u16_at(head, protocol)? {
+            0 => Traffic::ALL,
+            6 => Traffic::TCP,
+            17 => Traffic::UDP,
+            _ => Traffic::NONE,
+        };
+        let of_protocol = Matched { may: of_protocol, sure: of_protocol };
+        let of_protocol = if inverted & INVERTED_PROTOCOL != 0 { of_protocol.not() } else { of_protocol };
+        // The other flags are conditions on fragments and on the TOS; IP6T_F_PROTO says that there is a protocol.
+        let others = flags & !goto & if family == Family::V6 { !0x01 } else { !0 };
+        let is_any = is_zero(head.get(addresses)?)
+            && is_zero(head.get(devices)?)
+            && inverted & !INVERTED_PROTOCOL == 0
+            && others == 0;
+        let rest = if is_any { Matched::ALL } else { Matched::UNKNOWN };
+        let matched = Matched { may: traffic, sure: Traffic::ALL }.and(of_protocol).and(rest);
+        Some(Self { matched, goes: flags & goto != 0 })
+    }
 }
 
 /// The text up to the first 0 byte.

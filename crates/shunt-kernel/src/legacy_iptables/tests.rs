@@ -127,6 +127,7 @@ fn rules_on_the_path_are_named_by_table_chain_and_number() {
             "mangle FORWARD 2 LOG",
             "mangle FORWARD 2 limit",
             "mangle FORWARD 4 QUEUE",
+            "mangle POSTROUTING 1 DSCP",
             "mangle copies 1 TEE",
         ];
         assert_eq!(found(&mangle(family)).unwrap(), expected.map(|words| format!("{name} {words}")));

@@ -19,8 +19,8 @@ const KEY_MAX: usize = 64;
 const LOAD_MAX: usize = 16;
 
 /// NFT_SET_ANONYMOUS, NFT_SET_INTERVAL, NFT_SET_OBJECT, NFT_SET_CONCAT.
-const ANONYMOUS: u32 = 0x1;
-const INTERVAL: u32 = 0x4;
+pub(super) const ANONYMOUS: u32 = 0x1;
+pub(super) const INTERVAL: u32 = 0x4;
 const OBJECT: u32 = 0x40;
 const CONCAT: u32 = 0x80;
 
@@ -74,16 +74,16 @@ struct Registers {
     v6: Option<bool>,
 }
 
-impl Registers {
-    /// The position of a register: four of 16 bytes, or the same as 16 of four.
-    fn position(register: Option<u32>) -> Option<usize> {
-        match register? as usize {
-            n @ 1..=4 => Some((n - 1) * 16),
-            n @ 8..=23 => Some((n - 8) * 4),
-            _ => None,
-        }
+/// The position of a register: four of 16 bytes, or the same as 16 of four.
+pub(super) fn position(register: Option<u32>) -> Option<usize> {
+    match register? as usize {
+        n @ 1..=4 => Some((n - 1) * 16),
+        n @ 8..=23 => Some((n - 8) * 4),
+        _ => None,
     }
+}
 
+impl Registers {
     fn forget(&mut self) {
         self.bytes = [None; REGISTERS];
         self.protocols.clear();
@@ -91,7 +91,7 @@ impl Registers {
 
     /// Stores `bytes` bytes in a register, each the one of the IP header given, if it is known.
     fn store(&mut self, register: Option<u32>, bytes: usize, header: Option<usize>) {
-        let Some(at) = Self::position(register).filter(|at| at + bytes <= REGISTERS) else {
+        let Some(at) = position(register).filter(|at| at + bytes <= REGISTERS) else {
             return self.forget();
         };
         self.protocols.retain(|have| !(at..at + bytes).contains(have));
@@ -112,7 +112,7 @@ impl Registers {
 
     /// The addresses of the packet in a key that begins in this register.
     fn fields(&self, register: Option<u32>) -> BTreeSet<Field> {
-        let (Some(at), Some(v6)) = (Self::position(register), self.v6) else { return BTreeSet::new() };
+        let (Some(at), Some(v6)) = (position(register), self.v6) else { return BTreeSet::new() };
         let starts: [usize; 2] = if v6 { [8, 24] } else { [12, 16] };
         let is_address = |field: &Field| {
             let have = self.bytes.get(at + field.offset..at + field.offset + field.bytes());
@@ -160,7 +160,7 @@ impl Lookups {
             Some("meta") if data.has(1) => {
                 registers.store(data.be32(1), LOAD_MAX, None);
                 if data.be32(2) == Some(15) {
-                    registers.protocols.extend(Registers::position(data.be32(1)));
+                    registers.protocols.extend(position(data.be32(1)));
                 }
             }
             Some("meta" | "counter") => {}
@@ -168,8 +168,7 @@ impl Lookups {
             Some("ct") if data.has(1) => registers.store(data.be32(1), LOAD_MAX, None),
             // NFTA_CMP_SREG, _OP, _DATA, NFTA_DATA_VALUE; NFT_CMP_EQ
             Some("cmp") => {
-                let is_protocol =
-                    Registers::position(data.be32(1)).is_some_and(|at| registers.protocols.contains(&at));
+                let is_protocol = position(data.be32(1)).is_some_and(|at| registers.protocols.contains(&at));
                 if is_protocol && chain.family == NFPROTO_INET && data.be32(2) == Some(0) {
                     registers.v6 = match data.nested(3).get(1) {
                         Some([NFPROTO_IPV4]) => Some(false),

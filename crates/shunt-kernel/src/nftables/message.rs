@@ -1,8 +1,14 @@
 //! Parses nftables messages into chains, rules and sets. Expressions are recognised by their names.
 
-use super::{ObjectName, family::NFPROTO_BRIDGE};
+use super::{
+    ObjectName,
+    conditions::{Conditions, Element, verdict},
+    family::NFPROTO_BRIDGE,
+    lookups::{ANONYMOUS, INTERVAL},
+};
 use crate::netlink_message::{Attrs, Batch};
 use shunt_core::{Effect, effect};
+use std::time::Duration;
 
 /// The size of struct nfgenmsg, whose first byte is the family.
 pub(super) const FIXED_BYTES: usize = 4;
@@ -17,6 +23,8 @@ pub(super) struct Chain {
     pub at: ObjectName,
     /// `None` if it is not a base chain.
     pub hook: Option<Hook>,
+    /// Whether packets that reach its end are dropped.
+    pub drops: bool,
 }
 
 /// The hook of a base chain.
@@ -24,18 +32,20 @@ pub(super) struct Chain {
 pub(super) struct Hook {
     /// NF_INET_*, NF_BR_* or NF_NETDEV_*, by the family of the chain.
     pub number: u32,
+    pub priority: i32,
     /// `filter`, `route` or `nat`.
     pub kind: String,
     /// The devices of a netdev or ingress chain. A name that ends in `*` is a prefix.
     pub devices: Vec<String>,
 }
 
-/// A rule that has effects.
+/// A rule that has effects or a verdict.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub chain: ObjectName,
     pub handle: u64,
     pub effects: RuleEffects,
+    pub conditions: Conditions,
 }
 
 /// A set or map.
@@ -46,7 +56,11 @@ pub(super) struct Set {
     /// NFT_SET_* flags.
     pub flags: u32,
     pub key_bytes: u32,
+    /// The time after which an element leaves the set, unless a rule or the element has another one.
+    pub timeout: Option<Duration>,
     pub effects: RuleEffects,
+    /// The elements of an anonymous set, which never change, if they were read.
+    pub elements: Vec<Element>,
 }
 
 /// The effects of a rule or set on a packet.
@@ -58,6 +72,15 @@ pub(super) struct RuleEffects {
     pub chains: Vec<String>,
     /// The sets in which values are looked up.
     pub sets: Vec<String>,
+    /// The set whose elements are refreshed, with the timeout of the rule.
+    pub refreshes: Option<(String, Option<Duration>)>,
+}
+
+impl Set {
+    /// Whether it is a list of single values that never changes.
+    pub fn is_constant(&self) -> bool {
+        self.flags & ANONYMOUS != 0 && self.flags & INTERVAL == 0
+    }
 }
 
 impl RuleEffects {
@@ -65,6 +88,7 @@ impl RuleEffects {
         self.statements.extend(more.statements);
         self.chains.extend(more.chains);
         self.sets.extend(more.sets);
+        self.refreshes = self.refreshes.take().or(more.refreshes);
     }
 
     fn add_statement(&mut self, name: &str) {
@@ -97,9 +121,13 @@ impl RuleEffects {
             Some("immediate") => self.add_verdict(data.nested(2)),
             // NFTA_LOOKUP_SET
             Some("lookup") => self.sets.extend(data.text(1)),
-            // NFTA_DYNSET_SET_NAME, _EXPR, _EXPRESSIONS
+            // NFTA_DYNSET_SET_NAME, _OP, _TIMEOUT, _EXPR, _EXPRESSIONS; NFT_DYNSET_OP_UPDATE
             Some("dynset") => {
                 self.sets.extend(data.text(1));
+                if data.be32(3) == Some(1) {
+                    self.add_statement("update");
+                    self.refreshes = data.text(1).map(|set| (set, timeout(data, 6)));
+                }
                 self.add_expression(data.nested(7));
                 self.add_expressions(data.nested(10));
             }
@@ -109,7 +137,13 @@ impl RuleEffects {
                 None => self.sets.extend(data.text(4)),
             },
             // NFTA_TARGET_NAME, NFTA_MATCH_NAME: extensions of iptables
-            Some("target" | "match") => self.add_statement(&data.text(1).unwrap_or_default()),
+            Some("target" | "match") => {
+                let name = data.text(1).unwrap_or_default();
+                if name == "connlimit" {
+                    self.add_statement("ct");
+                }
+                self.add_statement(&name);
+            }
             // NFTA_CT_KEY
             Some("ct") => {
                 self.add_statement("ct");
@@ -120,8 +154,13 @@ impl RuleEffects {
                     _ => {}
                 }
             }
-            // NFTA_META_KEY: NFT_META_PRANDOM
+            Some("connlimit") => {
+                self.add_statement("ct");
+                self.add_statement("ct count");
+            }
+            // NFTA_META_KEY, _SREG: NFT_META_PRANDOM, NFT_META_NFTRACE
             Some("meta") if data.be32(2) == Some(24) => self.add_statement("meta random"),
+            Some("meta") if data.be32(2) == Some(12) && data.has(3) => self.add_statement("meta nftrace"),
             Some(name) => self.add_statement(name),
             None => {}
         }
@@ -133,6 +172,7 @@ impl RuleEffects {
             1 => self.add_statement("counter"),
             2 => self.add_statement("quota"),
             4 => self.add_statement("limit"),
+            5 => self.add_statement("ct count"),
             10 => self.add_statement("synproxy"),
             _ => {}
         }
@@ -157,14 +197,17 @@ pub(super) fn chain(payload: &[u8]) -> Option<Chain> {
     const TABLE: u16 = 1;
     const NAME: u16 = 3;
     const HOOK: u16 = 4;
+    const POLICY: u16 = 5;
     const TYPE: u16 = 7;
+    const NF_DROP: u32 = 0;
     let attrs = Attrs::after(payload, FIXED_BYTES);
     let hook = attrs.has(HOOK).then(|| hook(attrs.nested(HOOK), attrs.text(TYPE).unwrap_or_default()));
-    Some(Chain { at: place(payload, TABLE, NAME)?, hook })
+    Some(Chain { at: place(payload, TABLE, NAME)?, hook, drops: attrs.be32(POLICY) == Some(NF_DROP) })
 }
 
 fn hook(attrs: Attrs, kind: String) -> Hook {
     const NUMBER: u16 = 1;
+    const PRIORITY: u16 = 2;
     const DEVICE: u16 = 3;
     const DEVICES: u16 = 4;
     const PREFIX: u16 = 2;
@@ -177,7 +220,12 @@ fn hook(attrs: Attrs, kind: String) -> Hook {
     if devices.is_empty() {
         devices.extend(attrs.text(DEVICE));
     }
-    Hook { number: attrs.be32(NUMBER).unwrap_or_default(), kind, devices }
+    Hook {
+        number: attrs.be32(NUMBER).unwrap_or_default(),
+        priority: attrs.be32(PRIORITY).unwrap_or_default() as i32,
+        kind,
+        devices,
+    }
 }
 
 /// The chain and the expressions of a rule.
@@ -194,12 +242,15 @@ pub(super) fn rule(payload: &[u8]) -> Option<Rule> {
     let attrs = Attrs::after(payload, FIXED_BYTES);
     let mut effects = RuleEffects::default();
     effects.add_expressions(list);
-    let effects = effects.restricted_to(payload.first());
-    // Most rules of a large ruleset only match and drop.
-    if effects == RuleEffects::default() {
+    let mut effects = effects.restricted_to(payload.first());
+    let conditions = Conditions::read(chain.family, list);
+    if let Some(name) = conditions.rewrites {
+        effects.add_statement(name);
+    }
+    if effects == RuleEffects::default() && conditions.verdict.is_none() && conditions.map.is_none() {
         return None;
     }
-    Some(Rule { chain, handle: attrs.be64(HANDLE)?, effects })
+    Some(Rule { chain, handle: attrs.be64(HANDLE)?, effects, conditions })
 }
 
 pub(super) fn set(payload: &[u8]) -> Option<(ObjectName, Set)> {
@@ -208,6 +259,7 @@ pub(super) fn set(payload: &[u8]) -> Option<(ObjectName, Set)> {
     const FLAGS: u16 = 3;
     const KEY_LEN: u16 = 5;
     const DATA_TYPE: u16 = 6;
+    const TIMEOUT: u16 = 11;
     const OBJECT_TYPE: u16 = 15;
     const EXPRESSION: u16 = 17;
     const EXPRESSIONS: u16 = 18;
@@ -221,7 +273,9 @@ pub(super) fn set(payload: &[u8]) -> Option<(ObjectName, Set)> {
         has_verdicts,
         flags: attrs.be32(FLAGS).unwrap_or_default(),
         key_bytes: attrs.be32(KEY_LEN).unwrap_or_default(),
+        timeout: timeout(attrs, TIMEOUT),
         effects: effects.restricted_to(payload.first()),
+        elements: Vec::new(),
     };
     Some((place(payload, TABLE, NAME)?, set))
 }
@@ -229,20 +283,33 @@ pub(super) fn set(payload: &[u8]) -> Option<(ObjectName, Set)> {
 const ELEMENTS_TABLE: u16 = 1;
 const ELEMENTS_SET: u16 = 2;
 
-/// The set of an element message, and what its elements do.
-pub(super) fn elements(payload: &[u8]) -> Option<(ObjectName, RuleEffects)> {
+/// The set of an element message, what its elements do, and the elements.
+pub(super) fn elements(payload: &[u8]) -> Option<(ObjectName, RuleEffects, Vec<Element>)> {
     const ELEMENTS: u16 = 3;
+    const KEY: u16 = 1;
     const DATA: u16 = 2;
+    const VALUE: u16 = 1;
     let mut effects = RuleEffects::default();
+    let mut elements = Vec::new();
     for (_, element) in Attrs::after(payload, FIXED_BYTES).nested(ELEMENTS) {
-        effects.add_verdict(Attrs::new(element).nested(DATA));
+        let element = Attrs::new(element);
+        effects.add_verdict(element.nested(DATA));
+        elements.push(Element {
+            key: element.nested(KEY).get(VALUE).unwrap_or_default().to_owned(),
+            verdict: verdict(element.nested(DATA)),
+        });
     }
-    Some((place(payload, ELEMENTS_TABLE, ELEMENTS_SET)?, effects))
+    Some((place(payload, ELEMENTS_TABLE, ELEMENTS_SET)?, effects, elements))
+}
+
+/// A timeout in milliseconds.
+fn timeout(attrs: Attrs, kind: u16) -> Option<Duration> {
+    attrs.be64(kind).filter(|ms| *ms > 0).map(Duration::from_millis)
 }
 
 /// Whether the elements of a message lead to chains or queues. A message that cannot be parsed counts as such.
 pub(super) fn leads_to_chains(payload: &[u8]) -> bool {
-    elements(payload).is_none_or(|(_, effects)| effects != RuleEffects::default())
+    elements(payload).is_none_or(|(_, effects, _)| effects != RuleEffects::default())
 }
 
 /// Writes the attributes that name a set in a request.

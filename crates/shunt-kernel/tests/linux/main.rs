@@ -6,6 +6,7 @@
 mod conntrack;
 mod dump;
 mod legacy_iptables;
+mod limits;
 mod listener;
 mod netns;
 mod subscription;

@@ -196,7 +196,7 @@ fn filter(device: &str, hook: FilterHook, kind: &str, program: Option<&str>) -> 
 
 fn note([family, table, chain]: [&str; 3], handle: u64, statement: &str, rules: u64) -> RuleNote {
     let [family, table, chain, statement] = [family, table, chain, statement].map(str::to_owned);
-    RuleNote { family, table, chain, handle, legacy: false, statement, rules }
+    RuleNote { family, table, chain, handle, statement, rules, ..RuleNote::default() }
 }
 
 pub(crate) fn status() -> Status {
@@ -293,6 +293,7 @@ pub(crate) fn status() -> Status {
                 RuleNote { legacy: true, ..note(["ip", "filter", "FORWARD"], 16, "hashlimit", 1) },
                 note(["ip6", "filter", "FORWARD"], 17, "LOG", 1),
             ],
+            ..RulesetStatus::default()
         },
         kernel: vec![
             probe("tcx", ProbeAnswer::Yes, ""),

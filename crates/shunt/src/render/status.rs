@@ -158,7 +158,7 @@ pub(super) fn ruleset(ruleset: &RulesetStatus, verbose: bool) -> String {
     let mut text = String::new();
     if let Some(why) = &ruleset.unread {
         text += &format!("learning off: cannot read the ruleset: {why}\n");
-    } else if !ruleset.held.is_empty() && ruleset.stops.is_empty() {
+    } else if !ruleset.held.is_empty() && ruleset.stops.is_empty() && ruleset.limits.is_empty() {
         text += "learning paused: the ruleset has changed and is being read\n";
     }
     for note in &ruleset.stops {

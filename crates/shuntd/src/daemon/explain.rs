@@ -1,6 +1,6 @@
 //! Explains why connections are fast or slow: collects the facts from which the policy decides.
 
-use super::Daemon;
+use super::{Daemon, settings::hold_flags};
 use crate::{
     connection_search::Candidate,
     flow_entry::{entry_state, flow_key, key_ingress, read_clock},
@@ -12,7 +12,7 @@ use shunt_bpf::{
     Entry, Epochs, Key,
     abi::{self, Sighting},
 };
-use shunt_core::{DirectionFacts, FlowFacts, LearningBlocked, PortFacts, TickClock, WINDOW_S};
+use shunt_core::{DirectionFacts, FlowFacts, LearningBlocked, PortFacts, TickClock, Traffic, WINDOW_S};
 
 const DIRECTIONS: [DirectionName; 2] = [DirectionName::Orig, DirectionName::Reply];
 
@@ -59,6 +59,8 @@ fn direction_facts<'c>(
         mask != 0 && tracked.and_then(|t| t.mark).is_some_and(|mark| mark & mask == value)
     };
     let is_recent = window_age_s(sighting, clock) < WINDOW_S;
+    let family = if candidate.tuples[0].src.is_ipv4() { Traffic::V4 } else { Traffic::V6 };
+    let traffic = family & if candidate.protocol == 6 { Traffic::TCP } else { Traffic::UDP };
     DirectionFacts {
         protocol: candidate.protocol,
         dir,
@@ -72,9 +74,9 @@ fn direction_facts<'c>(
         }),
         packets_seen: if is_recent { sighting.pkts } else { 0 },
         packets_needed: if candidate.protocol == 6 { config.tcp_packets } else { config.udp_packets },
-        learning_blocked: learning_blocked(daemon, candidate.tuples[0].src.is_ipv4()),
+        learning_blocked: learning_blocked(daemon, traffic - Traffic::UNANSWERED),
         excluded: config.exclude_ct_mark.is_some_and(is_excluded),
-        udp_unreplied: config.udp_unreplied,
+        needs_reply: needs_reply(daemon, traffic),
         learns: config.learn,
         local: candidate.local,
         beside_ports: daemon.core.links_beside_ports().map(|link| link.name.clone()).collect(),
@@ -99,14 +101,31 @@ fn flow_facts(flow: &abi::Flow, learned_ticks: u32, epochs: &Epochs, clock: Tick
     }
 }
 
-fn learning_blocked(daemon: &Daemon, v4: bool) -> Option<LearningBlocked> {
-    let (held4, held6) = daemon.plane.control().held();
+/// The traffic that the data plane does not learn.
+fn held(daemon: &Daemon) -> Traffic {
+    let flags = daemon.plane.control().held();
+    let held = hold_flags().into_iter().filter(|(flag, _)| flags & flag != 0);
+    held.fold(Traffic::NONE, |held, (_, traffic)| held | traffic)
+}
+
+/// Why UDP without a reply is not learned although the rest of this traffic is.
+fn needs_reply(daemon: &Daemon, traffic: Traffic) -> Option<String> {
+    if !daemon.config.udp_unreplied {
+        return Some("the configuration has `udp_unreplied = false`".to_owned());
+    }
+    let (unanswered, held) = (traffic & Traffic::UNANSWERED, held(daemon));
+    let alone = held.meets(unanswered) && !held.meets(traffic - unanswered);
+    alone.then(|| daemon.core.holding_rule(unanswered))
+}
+
+fn learning_blocked(daemon: &Daemon, traffic: Traffic) -> Option<LearningBlocked> {
+    let rule = held(daemon).meets(traffic).then(|| daemon.core.holding_rule(traffic));
     let ports = daemon.core.ports().map(|(link, view)| PortFacts {
         name: &link.name,
         captured: daemon.plane.flags(link.ifindex) & abi::PORT_CAPTURED != 0,
         filter: view.filters.first(),
     });
-    LearningBlocked::find(v4, if v4 { held4 } else { held6 }, &daemon.core.ruleset(), ports)
+    LearningBlocked::find(rule, ports)
 }
 
 fn explain_direction(

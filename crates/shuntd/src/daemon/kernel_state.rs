@@ -3,7 +3,7 @@
 
 use super::{Daemon, blocking::Lane};
 use crate::foreign_programs::foreign_programs;
-use shunt_core::{Action, Cause, Event, Hold, Scope, Source};
+use shunt_core::{Action, Cause, Event, Scope, Source, Traffic};
 use std::{
     collections::BTreeSet,
     time::{Duration, Instant},
@@ -30,8 +30,8 @@ pub(super) struct KernelReads {
     noted: Option<Vec<Event>>,
     /// Packet sockets are to be listed again, because a link has changed meanwhile.
     captures_again: bool,
-    /// The families from which the policy lets nothing be learned.
-    held: Hold,
+    /// The traffic from which the policy lets nothing be learned.
+    held: Traffic,
     /// Nothing is learned because a dump is late.
     dump_is_late: bool,
     /// The heartbeat has stopped because a read is late.
@@ -196,14 +196,14 @@ impl Daemon {
         }
     }
 
-    pub(super) fn hold(&mut self, held: Hold) {
+    pub(super) fn hold(&mut self, held: Traffic) {
         self.kernel_reads.held = held;
-        self.write_hold();
+        self.update_hold();
     }
 
-    fn write_hold(&self) {
-        let KernelReads { held: Hold { v4, v6 }, dump_is_late, .. } = self.kernel_reads;
-        self.plane.control().set_hold(v4 || dump_is_late, v6 || dump_is_late);
+    fn update_hold(&self) {
+        let KernelReads { held, dump_is_late, .. } = self.kernel_reads;
+        self.write_hold(if dump_is_late { Traffic::ALL } else { held });
     }
 
     fn set_dump_late(&mut self, late: bool) {
@@ -216,7 +216,7 @@ impl Daemon {
                 DUMP_MAX.as_secs()
             );
         }
-        self.write_hold();
+        self.update_hold();
         if late {
             self.perform(Action::MoveEpoch(Cause::Overrun));
         }

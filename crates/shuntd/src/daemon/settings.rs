@@ -3,6 +3,7 @@
 use super::Daemon;
 use shunt_api::{ChecksumChoice, MarkMatch};
 use shunt_bpf::{Masked, abi};
+use shunt_core::Traffic;
 use std::time::Duration;
 
 /// The age of the heartbeat beyond which packets take the slow path. The daemon beats every half second, so a daemon that
@@ -11,6 +12,20 @@ const HEARTBEAT_MAX: Duration = Duration::from_secs(2);
 /// How long a packet that is to prove a flow again may take through Linux. If it does not leave in that time, all
 /// packets of the flow go to Linux until one leaves.
 const PROOF_GRACE: Duration = Duration::from_millis(500);
+
+/// The flags of the data plane that hold learning, each with the traffic that it holds.
+pub(super) fn hold_flags() -> [(u32, Traffic); 6] {
+    let (v4, v6) = (Traffic::V4, Traffic::V6);
+    let answered = Traffic::UDP - Traffic::UNANSWERED;
+    [
+        (abi::CONTROL_HOLD_TCP4, Traffic::TCP & v4),
+        (abi::CONTROL_HOLD_TCP6, Traffic::TCP & v6),
+        (abi::CONTROL_HOLD_UDP4, answered & v4),
+        (abi::CONTROL_HOLD_UDP6, answered & v6),
+        (abi::CONTROL_HOLD_NEW4, Traffic::UNANSWERED & v4),
+        (abi::CONTROL_HOLD_NEW6, Traffic::UNANSWERED & v6),
+    ]
+}
 
 impl Daemon {
     pub(super) fn write_settings(&self) {
@@ -35,11 +50,19 @@ impl Daemon {
         self.beat();
     }
 
-    /// Sets how often a flow is proved again. Bridges must see a packet of each flow well within their ageing time, or
-    /// they forget the station. (The data plane itself takes conntrack's timeouts into account.)
+    /// Holds learning from this traffic, and from no other.
+    pub(super) fn write_hold(&self, held: Traffic) {
+        let flags = hold_flags().into_iter().filter(|(_, traffic)| held.meets(*traffic));
+        self.plane.control().set_hold(flags.fold(0, |flags, (flag, _)| flags | flag));
+    }
+
+    /// Sets how often a flow is proved again. Bridges must see a packet of each flow well within their ageing time, or they forget
+    /// the station, and rules that refresh an element of a set well within its timeout. (The data plane itself takes conntrack's timeouts into account.)
     pub(super) fn write_proof_interval(&self) {
-        let every =
-            self.core.ageing().map_or(self.config.reprove, |ageing| self.config.reprove.min(ageing / 3));
+        let every = self
+            .core
+            .shortest_memory()
+            .map_or(self.config.reprove, |memory| self.config.reprove.min(memory / 3));
         self.plane.control().set_proof(every, every + PROOF_GRACE.min(every));
     }
 }
