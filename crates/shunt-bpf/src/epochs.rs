@@ -22,11 +22,6 @@ pub struct Epochs {
     groups: Arc<Mapping>,
 }
 
-// SAFETY: the memory is only touched through atomics.
-unsafe impl Sync for Epochs {}
-// SAFETY: as for Sync.
-unsafe impl Send for Epochs {}
-
 impl fmt::Debug for Epochs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Epochs").field("epoch", &self.epoch()).finish_non_exhaustive()

@@ -21,6 +21,8 @@ pub(crate) struct Mapping {
 
 // SAFETY: the memory is shared with the kernel anyway; whoever uses the address says how.
 unsafe impl Send for Mapping {}
+// SAFETY: as for Send.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     pub(crate) fn map(fd: impl AsFd, bytes: usize) -> Result<Self, Error> {
