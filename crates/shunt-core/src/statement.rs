@@ -50,6 +50,10 @@ pub enum Effect {
 pub fn effect(statement: &str) -> Option<Effect> {
     Some(match statement {
         "queue" | "dup" | "fwd" | "tproxy" | "synproxy" => Effect::Stops,
+        // Its answer changes with every socket that opens and closes, and no event reports that.
+        "socket" => Effect::Stops,
+        // Conntrack then does not report the end of a connection.
+        "ct event" => Effect::Stops,
         "NFQUEUE" | "QUEUE" | "TEE" | "TPROXY" | "SYNPROXY" => Effect::Stops,
         "limit" | "quota" | "numgen" | "meta random" | "ct count" | "ct packets" | "ct bytes"
         | "ct avgpkt" => Effect::Limits,

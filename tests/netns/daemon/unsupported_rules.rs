@@ -84,6 +84,17 @@ fn tproxy_stops_the_family_of_its_table() {
     );
 }
 
+/// Without the event of its end, a flow would outlive its connection.
+#[test]
+fn rules_that_choose_the_events_of_conntrack_stop_learning() {
+    stops(
+        "nft 'table inet events { chain in { type filter hook prerouting priority mangle; ct event set new; }; }'",
+        &[Family::V4, Family::V6],
+        "inet events in ct event",
+        "nft delete table inet events",
+    );
+}
+
 #[test]
 fn synproxy_in_a_chain_that_is_jumped_to_stops_both_families() {
     stops(

@@ -151,6 +151,7 @@ impl RuleEffects {
                     Some(14) => self.add_statement("ct packets"),
                     Some(15) => self.add_statement("ct bytes"),
                     Some(16) => self.add_statement("ct avgpkt"),
+                    Some(18) => self.add_statement("ct event"),
                     _ => {}
                 }
             }

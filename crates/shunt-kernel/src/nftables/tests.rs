@@ -119,9 +119,10 @@ fn forward(family: u8) -> Answer {
 
 #[test]
 fn statements_are_found_by_the_names_of_their_expressions() {
-    for name in
-        ["queue", "dup", "fwd", "tproxy", "synproxy", "limit", "quota", "numgen", "log", "counter", "last"]
-    {
+    for name in [
+        "queue", "dup", "fwd", "tproxy", "synproxy", "socket", "limit", "quota", "numgen", "log", "counter",
+        "last",
+    ] {
         let answer =
             forward(INET).rule(INET, "forward", 4, &[&plain("payload"), &plain("cmp"), &plain(name)]);
         assert_eq!(answer.found(), [format!("forward 4 {name}")]);
