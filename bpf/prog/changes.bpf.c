@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Socket filters on the daemon's rtnetlink and nftables sockets. A message about a change that may concern a flow moves
+ * Socket filters on the daemon's netlink sockets. A message about a change that may concern a flow moves
  * the epoch here: before the kernel acknowledges the change, and however busy the daemon is. Such a message goes on to the
  * daemon, which moves the epoch once more and handles the details.
  */
 #include "include/elements.h"
+#include "include/maps.h"
 #include "include/stations.h"
 #include <linux/if_link.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
+#include <linux/xfrm.h>
 
 enum {
 	SHUNT_WHOLE = -1, /* pass the whole message to the daemon */
 	SHUNT_NONE = 0, /* drop the message */
+	SHUNT_FILTER_PRIORITY = 0x5348, /* FILTER_PRIORITY in crates/shunt-bpf/src/attach.rs */
 	SHUNT_PF_BRIDGE = 7,
 	SHUNT_AF_INET = 2,
 	SHUNT_AF_INET6 = 10,
@@ -123,6 +126,18 @@ static __always_inline int handle_station(struct __sk_buff *skb)
 	return 1;
 }
 
+/* Whether a message is about a tc filter on a port, or in a block that several devices share. Not about one of Shunt's own. */
+static __always_inline int filter_concerns(struct __sk_buff *skb)
+{
+	struct tcmsg filter;
+
+	if (bpf_skb_load_bytes(skb, NLMSG_HDRLEN, &filter, sizeof(filter)))
+		return 1;
+	if (filter.tcm_info >> 16 == SHUNT_FILTER_PRIORITY)
+		return 0;
+	return filter.tcm_ifindex == (int)TCM_IFINDEX_MAGIC_BLOCK || shunt_port_of(filter.tcm_ifindex);
+}
+
 SEC("socket")
 int shunt_route_changes(struct __sk_buff *skb)
 {
@@ -148,6 +163,11 @@ int shunt_route_changes(struct __sk_buff *skb)
 		if (note_route(skb))
 			shunt_move_epoch();
 		break;
+	case RTM_NEWTFILTER:
+	case RTM_DELTFILTER:
+		if (filter_concerns(skb))
+			shunt_move_epoch();
+		break;
 	case RTM_DELLINK:
 	case RTM_DELADDR:
 	case RTM_NEWRULE:
@@ -159,6 +179,20 @@ int shunt_route_changes(struct __sk_buff *skb)
 	case RTM_DELNEXTHOP:
 		shunt_move_epoch();
 		break;
+	}
+	return SHUNT_WHOLE;
+}
+
+SEC("socket")
+int shunt_ipsec_changes(struct __sk_buff *skb)
+{
+	switch (message_type(skb)) {
+	case XFRM_MSG_NEWPOLICY:
+	case XFRM_MSG_UPDPOLICY:
+	case XFRM_MSG_DELPOLICY:
+	case XFRM_MSG_FLUSHPOLICY:
+	case XFRM_MSG_POLEXPIRE:
+		shunt_move_epoch();
 	}
 	return SHUNT_WHOLE;
 }

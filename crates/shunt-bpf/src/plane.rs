@@ -48,10 +48,12 @@ pub struct LoadOptions {
 /// The kind of change that a netlink socket receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changes {
-    /// rtnetlink: links, addresses, routes, neighbours.
+    /// rtnetlink: links, addresses, routes, neighbours, tc filters.
     Route,
     /// nftables.
     Ruleset,
+    /// IPsec: policies.
+    Ipsec,
 }
 
 /// An XDP program of Shunt.
@@ -246,6 +248,7 @@ impl DataPlane {
         let name = match kind {
             Changes::Route => "shunt_route_changes",
             Changes::Ruleset => "shunt_ruleset_changes",
+            Changes::Ipsec => "shunt_ipsec_changes",
         };
         filter::attach(program(&object, &CHANGES, name)?.as_fd(), socket).map_err(Error::Filter)
     }

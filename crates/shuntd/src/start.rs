@@ -207,6 +207,7 @@ pub(crate) fn attach_change_hooks(plane: &mut DataPlane, subscription: &NetlinkS
         let (changes, name) = match source {
             Source::Route => (Changes::Route, "routes and links"),
             Source::Nftables => (Changes::Ruleset, "the nftables ruleset"),
+            Source::Xfrm => (Changes::Ipsec, "IPsec policies"),
             _ => continue,
         };
         if let Err(error) = plane.attach_change_filter(changes, socket) {
