@@ -153,6 +153,7 @@ mod tests {
             "shunt_entry6",
             // Second names in unions.
             "shunt_flow.retired_ticks",
+            "shunt_flow.retired_why",
             "shunt_cold.blind_ticks",
             "SHUNT_OK",
         ];
