@@ -37,6 +37,8 @@ pub(super) struct Addition {
     failure: Option<Failure>,
     /// The flows that are to be kept, once all are in the data plane.
     kept: Option<vec::IntoIter<StaticFlow>>,
+    /// Whether the flows have begun to follow the ports and the changed routes, which is done before this goes on.
+    follows: bool,
     count: u64,
     reply: Option<Reply>,
 }
@@ -65,6 +67,7 @@ impl Job {
             put: 0,
             failure: None,
             kept: None,
+            follows: false,
             count,
             reply: Some(reply),
         }))
@@ -176,7 +179,11 @@ impl Addition {
             }
         }
         // Ports may have changed meanwhile, and earlier flows may use a route that has.
-        flows.follow_ports();
+        if !self.follows {
+            self.follows = true;
+            flows.follow_ports();
+            return Ok(false);
+        }
         Ok(true)
     }
 
