@@ -43,7 +43,7 @@ fn counters(bench: &Bench, address: &str) -> Value {
     let mut text = String::new();
     bench.host.within(|| {
         let mut stream = TcpStream::connect(address).unwrap();
-        let request = "GET /v1/counters HTTP/1.1\r\nhost: dut";
+        let request = format!("GET /v1/counters HTTP/1.1\r\nhost: {address}");
         write!(stream, "{request}\r\nauthorization: Bearer {TOKEN}\r\n\r\n").unwrap();
         stream.read_to_string(&mut text).unwrap();
     });
