@@ -19,4 +19,4 @@ cc -shared -o "$target/libshunt_c.so" -Wl,--whole-archive \
 	"$(newest libshunt_external.a)" "$(newest libshunt_core.a)" -Wl,--no-whole-archive
 export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-native-lib=$target/libshunt_c.so"
 miri --package shunt-xsk
-miri --package shunt-bpf -- abi::plain wire::
+miri --package shunt-bpf -- abi::plain

@@ -50,7 +50,7 @@ impl<T: ?Sized> Drop for Fixed<T> {
 mod tests {
     use super::*;
 
-    /// For Miri: with a Box in place of `Fixed`, it finds the first write through `kept` to be undefined.
+    /// For Miri, which rejects this with a Box in place of `Fixed`.
     #[test]
     fn a_pointer_stays_valid_while_the_owner_moves_and_is_read() {
         let fixed: Fixed<[i32; 3]> = Fixed::new([1, 2, 3]);
