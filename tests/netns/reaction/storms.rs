@@ -77,7 +77,7 @@ fn a_storm_of_short_connections_disturbs_no_other_flow_and_no_memory_grows() {
         let before = (rss_kb(shuntd.pid()), shuntd.status());
         let full = || {
             let now = shuntd.status();
-            now.learned - before.1.learned > 1024 && now.refusals.contains_key("table-full")
+            now.learned - before.1.learned > 1024 && now.refusals.contains_key("source-share")
         };
         let (dropped_before, mut lost) = (dropped_before_the_router(&lab), 0);
         thread::scope(|scope| {
@@ -101,7 +101,8 @@ fn a_storm_of_short_connections_disturbs_no_other_flow_and_no_memory_grows() {
         let (fast, learned) = (now.1.packets.fast - before.1.packets.fast, now.1.learned - before.1.learned);
         eprintln!("{engine}: {} kB before, {} kB after, {learned} learned, {fast} fast", before.0, now.0);
         assert!(learned > 1024, "too few connections were learned: {:#?}", now.1);
-        assert!(now.1.refusals.get("table-full").is_some_and(|n| *n > 0), "{:#?}", now.1);
+        // The storm fills its share, and leaves room for others.
+        assert!(now.1.refusals.get("source-share").is_some_and(|n| *n > 0), "{:#?}", now.1);
         let flows = now.1.flows;
         assert!(flows.active + flows.pending + flows.retired <= 1024, "{flows:?}");
         assert!(now.0 < before.0 + 4096, "memory: {} kB before, {} kB after", before.0, now.0);
@@ -150,6 +151,8 @@ fn all_as_now(stage: &Stage, packet: &Packet, exit: usize, mac: Mac) {
     }
 }
 
+const BETWEEN_ROUNDS: Duration = Duration::from_millis(1500);
+
 /// The kernel's message queue is tiny, so much of a burst is lost, and with it changes that concern the flow.
 #[test]
 fn no_stale_action_is_used_when_netlink_messages_are_lost() {
@@ -170,6 +173,7 @@ fn no_stale_action_is_used_when_netlink_messages_are_lost() {
         thread::scope(|scope| {
             let storm = scope.spawn(|| rage(&lab, lab.host("wan3"), || true));
             while !storm.is_finished() {
+                let begun = Instant::now();
                 burst(&lab);
                 for exit in [1, 0] {
                     lab.router().run(&format!("ip route replace 203.0.113.0/24 via 198.18.{exit}.2"));
@@ -181,6 +185,8 @@ fn no_stale_action_is_used_when_netlink_messages_are_lost() {
                 // Among the messages of all deleted entries, that of the next hop is lost. Linux resolves the next hop again.
                 lab.router().run("ip neigh flush dev r1 nud permanent");
                 all_as_now(&stage, &packet, 0, lab.wan().mac);
+                // More often, the next hop would be unstable.
+                thread::sleep(BETWEEN_ROUNDS.saturating_sub(begun.elapsed()));
             }
             storm.join().unwrap();
         });
