@@ -278,8 +278,8 @@ __noinline int shunt_end_station(__u64 hash)
 
 #pragma clang loop unroll(disable)
 	for (__u32 other = 0; other < 256; other++) {
-		__sync_fetch_and_add(&shunt_groups[own << 8 | other], 2);
-		__sync_fetch_and_add(&shunt_groups[other << 8 | own], 2);
+		__sync_fetch_and_add(&shunt_groups[shunt_at_most(own << 8 | other, SHUNT_GROUPS - 1)], 2);
+		__sync_fetch_and_add(&shunt_groups[shunt_at_most(other << 8 | own, SHUNT_GROUPS - 1)], 2);
 	}
 	return 0;
 }

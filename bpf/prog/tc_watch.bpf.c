@@ -98,7 +98,7 @@ static __always_inline int mark_stations(const struct egress *s, struct shunt_fl
 
 	f->group = shunt_group(from, to);
 	/* Read before is_unchanged(), which refuses if a station had changed by then. */
-	f->epoch = s->c->epoch + *(volatile __u32 *)&shunt_groups[f->group];
+	f->epoch = s->c->epoch + *(volatile __u32 *)&shunt_groups[shunt_at_most(f->group, SHUNT_GROUPS - 1)];
 	return shunt_mark(to, s->c->epoch) && shunt_mark(from, s->c->epoch);
 }
 
