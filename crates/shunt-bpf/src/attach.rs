@@ -3,7 +3,7 @@
 
 pub use crate::hook::Hook;
 
-use crate::{Error, owner::owner_of, verifier};
+use crate::{Error, owner::owner_by, verifier};
 use libbpf_rs::{ProgramMut, TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
 use std::{
     ffi::CStr,
@@ -186,7 +186,7 @@ pub fn program_id(fd: BorrowedFd<'_>) -> Option<u32> {
 }
 
 /// Describes a program, and its maps as far as there is room.
-pub(crate) fn program_info(fd: BorrowedFd<'_>, map_ids: &mut [u32]) -> Option<libbpf_sys::bpf_prog_info> {
+fn program_info(fd: BorrowedFd<'_>, map_ids: &mut [u32]) -> Option<libbpf_sys::bpf_prog_info> {
     let mut info = libbpf_sys::bpf_prog_info {
         nr_map_ids: map_ids.len() as u32,
         map_ids: map_ids.as_mut_ptr() as u64,
@@ -216,6 +216,14 @@ fn filters_with(ifindex: u32, handle: u32) -> Vec<(libbpf_sys::bpf_tc_hook, Opti
         }
     }
     found
+}
+
+/// The instance that a program names, if any.
+fn owner_of(program_id: u32) -> Option<String> {
+    let program = program_by_id(program_id).ok()?;
+    let mut maps = [0u32; 64];
+    let info = program_info(program.as_fd(), &mut maps)?;
+    owner_by(maps.get(..info.nr_map_ids as usize)?)
 }
 
 fn filter_options(handle: u32) -> libbpf_sys::bpf_tc_opts {

@@ -1,10 +1,7 @@
 //! The instance that a tc program belongs to. A clsact filter outlives a killed daemon, and its handle is a hash of the
 //! instance's name, which two names can share. So each program is bound to a map with the whole name.
 
-use crate::{
-    Error,
-    attach::{program_by_id, program_info},
-};
+use crate::Error;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use std::{
     io,
@@ -41,13 +38,9 @@ impl Owner {
     }
 }
 
-/// The instance that a program belongs to; None if it names none.
-pub(crate) fn owner_of(program_id: u32) -> Option<String> {
-    const MAPS: usize = 64;
-    let program = program_by_id(program_id).ok()?;
-    let mut ids = [0u32; MAPS];
-    let info = program_info(program.as_fd(), &mut ids)?;
-    let named = ids.iter().take(info.nr_map_ids as usize).find_map(|id| {
+/// The instance that a program with these maps belongs to; None if it names none.
+pub(crate) fn owner_by(maps: &[u32]) -> Option<String> {
+    let named = maps.iter().find_map(|id| {
         let map = MapHandle::from_map_id(*id).ok()?;
         (map.name() == NAME).then_some(map)
     })?;
