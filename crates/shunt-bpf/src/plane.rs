@@ -52,7 +52,7 @@ pub enum Changes {
     Route,
     /// nftables.
     Ruleset,
-    /// IPsec: policies.
+    /// XFRM: IPsec policies, not their states.
     Ipsec,
 }
 
