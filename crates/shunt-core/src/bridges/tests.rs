@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     Action, Cause, Choice, Core, Statement,
-    core::tests::{address, link, started},
+    core::tests::{address, link, native, started},
 };
 use std::time::Instant;
 
@@ -196,14 +196,7 @@ fn a_change_of_a_bridges_settings_moves_the_epoch() {
 
 #[test]
 fn xdp_does_not_run_with_vlan_filtering_on_the_bridge() {
-    let native = [1, 2].map(|ifindex| Event::XdpFeatures {
-        ifindex,
-        native: true,
-        target: true,
-        target_frags: true,
-        vlan_tags: false,
-        zero_copy: false,
-    });
+    let native = [1, 2].map(native);
     for vlan_filtering in [false, true] {
         let state = [switch(Bridge { vlan_filtering, ..plain() }), native.to_vec()].concat();
         let (core, _) = running(state);
