@@ -13,6 +13,12 @@ enum {
 	SHUNT_SUMMED_UNKNOWN = 4, /* without BTF, the offset of ip_summed is unknown */
 };
 
+/*
+ * Free bytes before the Ethernet header that are enough for all link-layer headers: two tags and the header of a switch take
+ * 48 bytes, and a bridge with a Wi-Fi device about 100.
+ */
+enum { SHUNT_HEADROOM = 128 };
+
 /* What the fast path has to know of an sk_buff beside what struct __sk_buff shows. */
 struct shunt_skb_hidden {
 	__u32 summed; /* ip_summed: SHUNT_SUMMED_*, or 0 for CHECKSUM_NONE */
@@ -34,6 +40,12 @@ static __always_inline int shunt_skb_copied(struct __sk_buff *skb)
 {
 	(void)skb;
 	return 1;
+}
+
+static __always_inline __u32 shunt_skb_headroom(struct __sk_buff *skb)
+{
+	(void)skb;
+	return SHUNT_HEADROOM;
 }
 
 static __always_inline int shunt_skb_wants_stamp(struct __sk_buff *skb)
@@ -73,7 +85,7 @@ struct sk_buff___shunt {
 	__u8 cloned : 1;
 	__u8 encapsulation : 1;
 	unsigned long _nfct;
-	unsigned char *head;
+	unsigned char *head, *data;
 	unsigned int end; /* an offset; on 32-bit kernels a pointer */
 } __attribute__((preserve_access_index));
 
@@ -159,6 +171,17 @@ static __always_inline int shunt_skb_copied(struct __sk_buff *skb)
 	return BPF_CORE_READ_BITFIELD(kernel, cloned);
 }
 
+/* The free bytes before the packet. */
+static __always_inline __u32 shunt_skb_headroom(struct __sk_buff *skb)
+{
+	struct sk_buff___shunt *kernel = (void *)skb;
+
+	if (!bpf_cast_to_kern_ctx)
+		return (__u64)BPF_CORE_READ(kernel, data) - (__u64)BPF_CORE_READ(kernel, head);
+	kernel = bpf_cast_to_kern_ctx(skb);
+	return (__u64)kernel->data - (__u64)kernel->head;
+}
+
 /* Whether the sender asked for a time stamp of the transmission. */
 static __always_inline int shunt_skb_wants_stamp(struct __sk_buff *skb)
 {
@@ -206,6 +229,23 @@ static __always_inline __u64 shunt_skb_identity(struct __sk_buff *skb)
 
 	asm volatile("%0 -= %1" : "+r"(identity) : "r"(base));
 	return identity;
+}
+
+/*
+ * Makes headroom for the longest link-layer header of a device to which Linux may route an IPv6 packet: where it is too
+ * short, ip6_finish_output2() goes on with a clone, and the packet that this program knows is freed. For IPv4, ip_forward()
+ * makes the headroom without that. Returns -1 if the packet is now invalid. Invalidates pointers to the packet.
+ */
+static __always_inline int shunt_skb_make_headroom(struct __sk_buff *skb)
+{
+	const __u64 flags = BPF_F_ADJ_ROOM_NO_CSUM_RESET | BPF_F_ADJ_ROOM_FIXED_GSO;
+
+	if (shunt_skb_headroom(skb) >= SHUNT_HEADROOM)
+		return 0;
+	/* Fails with nothing changed behind a second tag, and for aggregates of a tunnel's packets. */
+	if (bpf_skb_adjust_room(skb, SHUNT_HEADROOM, BPF_ADJ_ROOM_MAC, flags))
+		return 0;
+	return bpf_skb_adjust_room(skb, -SHUNT_HEADROOM, BPF_ADJ_ROOM_MAC, flags) ? -1 : 0;
 }
 
 /* Whether the driver verified the L4 checksum, or a device will finish it. */

@@ -24,7 +24,6 @@ static __always_inline int shunt_skb_needs_copy(struct __sk_buff *skb)
 #else
 
 struct sk_buff___survey {
-	unsigned char *head, *data;
 	unsigned int data_len;
 	__u8 cloned : 1;
 	__u8 head_frag : 1;
@@ -42,8 +41,7 @@ static __always_inline int shunt_skb_needs_copy(struct __sk_buff *skb)
 		kernel = bpf_cast_to_kern_ctx(skb);
 	/* Helpers read the fields on every kernel; surveys are short. */
 	return BPF_CORE_READ_BITFIELD_PROBED(kernel, cloned) || !BPF_CORE_READ_BITFIELD_PROBED(kernel, head_frag) ||
-	       BPF_CORE_READ(kernel, data_len) ||
-	       BPF_CORE_READ(kernel, data) - BPF_CORE_READ(kernel, head) < SHUNT_XDP_HEADROOM;
+	       BPF_CORE_READ(kernel, data_len) || shunt_skb_headroom(skb) < SHUNT_XDP_HEADROOM;
 }
 
 #endif

@@ -134,6 +134,7 @@ __noinline int shunt_in_watched(struct __sk_buff *skb, __u32 why)
 	struct ethhdr *eth = (void *)(long)skb->data;
 	void *end = (void *)(long)skb->data_end;
 	const struct shunt_port *port = shunt_port_of(skb->ifindex);
+	struct shunt_counters *counters;
 	enum shunt_reason hold;
 	struct shunt_packet p;
 	union shunt_key key;
@@ -157,6 +158,15 @@ __noinline int shunt_in_watched(struct __sk_buff *skb, __u32 why)
 	hold = shunt_skb_decrypted(skb) ? SHUNT_IPSEC : learning_blocked(port->flags, &p);
 	if (hold != SHUNT_OK)
 		return pass(skb, port, p.l3_bytes, hold, 0);
+	if (p.family == 6) {
+		if (shunt_skb_make_headroom(skb)) {
+			counters = shunt_counters_of(port->slot);
+			return counters ? shunt_skb_drop(counters) : SHUNT_TC_DROP;
+		}
+		eth = (void *)(long)skb->data;
+		if ((void *)(eth + 1) > (void *)(long)skb->data_end)
+			return pass(skb, port, p.l3_bytes, why, 0);
+	}
 	return pass(skb, port, p.l3_bytes, why, save_candidate(skb, &p, eth, hash));
 }
 

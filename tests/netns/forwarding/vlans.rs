@@ -61,6 +61,12 @@ impl<'a> Recorded<'a> {
     #[track_caller]
     fn assert_same_with_shunt(&self, shuntd: &Shuntd) {
         let way = Crossing::between(self.from, self.to);
+        if may_be_replaced(&self.packets[0], self.to) {
+            for (packet, left) in self.packets.iter().zip(&self.left) {
+                assert_eq!(way.pass(packet).bytes, left.bytes, "{packet:?}");
+            }
+            return;
+        }
         way.teach(shuntd, &self.packets[0]);
         let before = shuntd.status().packets.fast;
         for (packet, left) in self.packets.iter().zip(&self.left) {
@@ -74,6 +80,14 @@ impl<'a> Recorded<'a> {
             shuntd.flows()
         );
     }
+}
+
+/// Whether Linux may give an IPv6 packet a new `sk_buff` on its way, so that it teaches nothing. A raw socket leaves 2 bytes
+/// before a frame, where NICs leave 64 or more. Newer kernels want room for two link-layer headers before a packet that goes
+/// to a VLAN device, and tc programs can make it only before one tag.
+fn may_be_replaced(packet: &Packet, to: &Host) -> bool {
+    let is_v6 = matches!(packet.network, shunt_wire::Network::V6(_));
+    is_v6 && packet.ethernet.tags.len() > 1 && !to.tags.is_empty() && kernel_is_at_least(6, 13)
 }
 
 /// UDP and TCP over both families, with and without translation, in both directions.
