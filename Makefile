@@ -13,12 +13,11 @@ build: deps
 help:
 	@echo "make build             target/release/shunt and target/release/shuntd"
 	@echo "sudo make demo         real traffic without Shunt and with it; KEEP=1 leaves it up"
-	@echo "sudo make test         all tests except the long ones; at most 25 minutes on two cores"
-	@echo "                         SHUNT_TEST_MINUTES=15  time limit for one test"
+	@echo "sudo make test         all tests except the long ones; at most 15 minutes on two cores, and 5 to build them"
 	@echo "                         SHUNT_SOAK_MINUTES=1   length of the soak; the default is 2 if CI=true"
 	@echo "                         SHUNT_NO_SKIP=1        fail instead of skipping when MLRsearch (PyPI) or a guest (QEMU and a"
 	@echo "                                                Debian kernel) cannot be had; the default if CI=true"
-	@echo "make lint              formats, lints, documentation, dependencies, spelling, generated files"
+	@echo "make lint              formats, lints, documentation, dependencies, spelling"
 	@echo "make test-long         model-checker proofs of the packet core, the flow table in every schedule within bounds, and"
 	@echo "                         unsafe Rust in Miri, if a nightly toolchain has it;"
 	@echo "                         as root, also the long tests, 30 minutes of soak, long twin runs, zero copy in a guest,"
@@ -51,22 +50,27 @@ mlrsearch: target/mlrsearch/installed
 lint: deps
 	packaging/lint.sh
 
-# A machine may be unable to fetch what two tests need: MLRsearch, and QEMU with a kernel. Unless SHUNT_NO_SKIP=1 or CI=true,
+# A machine may be unable to fetch what some tests need: MLRsearch, and QEMU with a kernel. Unless SHUNT_NO_SKIP=1 or CI=true,
 # these tests then say SKIP; no other test may skip.
 MAY_SKIP_FETCHED := $(if $(filter 1,$(SHUNT_NO_SKIP))$(filter true,$(CI)),0,1)
-TEST_ENV = SHUNT_NO_SKIP=1 SHUNT_SKIP_FETCHED=$(MAY_SKIP_FETCHED) \
-	SHUNT=$(CURDIR)/target/release/shunt SHUNTD=$(CURDIR)/target/release/shuntd
+TEST_ENV = SHUNT_NO_SKIP=1 SHUNT_SKIP_FETCHED=$(MAY_SKIP_FETCHED) SHUNT_BIN_DIR=$(CURDIR)/target/debug \
+	SHUNT=$(CURDIR)/target/debug/shunt SHUNTD=$(CURDIR)/target/debug/shuntd
+# .config/nextest.toml says how many tests run at a time, and which alone.
+TEST = $(TEST_ENV) packaging/test.sh
 
-test: need-root build
+# All that the tests run, as debug programs. Cargo.toml has what is optimised in them.
+test-programs: need-root deps
+	$(CARGO_RUN) build --locked --workspace --bins --tests
+
+test: test-programs
 	-@$(MAKE) --no-print-directory mlrsearch
-	$(TEST_ENV) $(CARGO_RUN) test --locked --workspace --no-fail-fast \
-		--config 'target."cfg(unix)".runner="$(CURDIR)/tests/limit.py"'
-	@$(MAKE) --no-print-directory kernel-test
+	@packaging/deps.sh --vm || true
+	$(TEST)
 
 # Some of the tests on the oldest and the newest kernel of the list.
-kernel-test: build
+kernel-test: test-programs
 	@packaging/deps.sh --vm || true
-	$(TEST_ENV) $(CARGO_RUN) run --quiet --locked -p xtask -- kernels --short --timeout 480
+	$(TEST) -E 'binary(kernels)'
 
 # If the distribution has no cbmc 6, xtask unpacks Debian's package in the user's cache directory.
 test-long: build
@@ -76,10 +80,9 @@ test-long: build
 	packaging/miri.sh
 	@test "$$(id -u)" != 0 || $(MAKE) --no-print-directory test-long-root
 
-test-long-root: need-root build
+test-long-root: build test-programs
 	@packaging/deps.sh --vm
-	$(TEST_ENV) $(CARGO_RUN) test --locked --no-fail-fast -p shunt-tests --test daemon --test reaction -- \
-		--ignored --test-threads=1
+	$(TEST) --run-ignored only -E 'package(shunt-tests)'
 	@$(MAKE) --no-print-directory zero-copy-test
 	$(CARGO_RUN) run --quiet --locked -p xtask -- soak --minutes 30
 	for engine in tc xdp auto; do \

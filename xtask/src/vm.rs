@@ -236,7 +236,8 @@ fn test_program(name: &str, arch: &Arch) -> anyhow::Result<PathBuf> {
         there.env("CARGO_PROFILE_DEV_STRIP", "symbols");
         there
     };
-    command.args(["--no-run", "--quiet", "--package", "shunt-tests", "--test", name]);
+    // With the whole workspace, dependencies have the features that `make test` has built them with.
+    command.args(["--no-run", "--quiet", "--workspace", "--test", name]);
     let built = command.args(["--message-format", "json"]).stderr(Stdio::inherit()).output()?;
     ensure!(built.status.success(), "cannot build the test program `{name}`");
     let output = String::from_utf8_lossy(&built.stdout);

@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Programs of every Debian system: essential packages, and the other packages that debootstrap installs.
-const BASE: &str = "apt-get awk bash cat chmod chown cp cut date dd dirname dmesg dpkg dpkg-deb echo env expr false find \
+const BASE: &str = "apt-get awk bash cat chmod chown comm cp cut date dd dirname dmesg dpkg dpkg-deb echo env expr false find \
     getent grep gzip head hostname id kill ln ls md5sum mkdir mktemp mount mv nproc nsenter unshare readlink rm script sed seq setpriv setsid sh sha256sum \
     sleep sort stat stty sync tail tar taskset tee timeout touch tr true umount uname wc xargs";
 /// Words of the shell. Those of the second list are followed by a command.

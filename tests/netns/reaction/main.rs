@@ -1,9 +1,8 @@
 //! Tests with bounds on the time: how soon a change in Linux takes effect on a fast flow, how long conntrack keeps its
 //! entries, how soon the daemon answers, and at which rates and delays packets pass a qdisc.
 //!
-//! Other load on the machine can break such bounds, even another test. `tests/limit.py`, with which `make test` starts all tests,
-//! therefore runs those that failed again, one at a time, and that result counts; by hand:
-//! `cargo test -p shunt-tests --test reaction -- --test-threads=1`.
+//! Other load on the machine can break such bounds, even another test. A test that fails therefore runs again, up to twice
+//! (`.config/nextest.toml`); by hand: `cargo test -p shunt-tests --test reaction -- --test-threads=1`.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

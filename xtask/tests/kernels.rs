@@ -1,0 +1,29 @@
+//! Some of the tests on the oldest and the newest kernel of the list, in QEMU.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::{env, process::Command};
+
+/// `make test` builds the programs for the guests and sets `SHUNT_NO_SKIP`.
+#[track_caller]
+fn passes_on(kernel: &str) {
+    if env::var("SHUNT_NO_SKIP").is_err() {
+        eprintln!("SKIP kernel {kernel}: make kernel-test runs these tests");
+        return;
+    }
+    let limit = ["--timeout", "540"];
+    let ended =
+        Command::new(env!("CARGO_BIN_EXE_xtask")).args(["kernels", "--short", kernel]).args(limit).status();
+    assert!(ended.unwrap().success(), "tests failed on kernel {kernel}");
+}
+
+/// Its verifier is the strictest.
+#[test]
+fn the_oldest() {
+    passes_on("6.1");
+}
+
+#[test]
+fn the_newest() {
+    passes_on("newest");
+}
