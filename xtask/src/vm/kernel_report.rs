@@ -180,7 +180,7 @@ struct Seen {
 pub fn run(options: &Options) -> anyhow::Result<()> {
     if let Some(kernel) = &options.short {
         let tests = SHORT.into_iter().find_map(|(name, tests)| (name == kernel).then_some(tests));
-        let tests = tests.with_context(|| format!("`make test` runs nothing on the kernel {kernel}"))?;
+        let tests = tests.with_context(|| format!("--short has no tests for the kernel {kernel}"))?;
         return try_short(Kernel::named(kernel, &AMD64)?, tests, options.timeout);
     }
     let is_meant =
