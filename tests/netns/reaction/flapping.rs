@@ -4,7 +4,11 @@ use shunt_testkit::{
     ENGINES, Host, Shuntd, Stage, Topology, daemon, refusals, require_root, rulesets, silent,
 };
 use shunt_wire::{Mac, Packet};
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 
 /// How often the station changes, and packets of another host between two changes.
 const CHANGES: u32 = 60;
@@ -21,9 +25,33 @@ fn share_while(shuntd: &Shuntd, stage: &Stage, packet: &Packet, change: impl Fn(
         for _ in 0..BETWEEN {
             assert!(stage.passes(packet), "a packet of another host is lost or duplicated");
         }
-        std::thread::sleep(GAP.saturating_sub(since.elapsed()));
+        thread::sleep(GAP.saturating_sub(since.elapsed()));
     }
     (shuntd.status().packets.fast - before) as f64 / f64::from(CHANGES * BETWEEN as u32)
+}
+
+/// As [`share_while`], while a thread makes a thousand changes a second.
+fn share_during(shuntd: &Shuntd, stage: &Stage, packet: &Packet, change: impl Fn(u32) + Send) -> f64 {
+    let ended = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let (began, mut number) = (Instant::now(), 0);
+            while !ended.load(Ordering::Relaxed) {
+                change(number);
+                number += 1;
+                thread::sleep((Duration::from_millis(1) * number).saturating_sub(began.elapsed()));
+            }
+        });
+        let share = share_while(shuntd, stage, packet, |_| ());
+        ended.store(true, Ordering::Relaxed);
+        share
+    })
+}
+
+/// A gratuitous ARP reply: the address has this MAC now.
+fn announcement(address: std::net::Ipv4Addr, mac: Mac) -> Vec<u8> {
+    let own = [&mac.0[..], &address.octets()].concat();
+    [&[0xff; 6][..], &mac.0, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2], &own, &own, &[0; 18]].concat()
 }
 
 /// Whether status names the MAC, and its flows are refused for that.
@@ -66,6 +94,14 @@ fn a_neighbour_with_two_macs_costs_other_hosts_nothing() {
         });
         assert!(fresh > 0.95, "{engine}: a new MAC each time: {fresh} {:#?}", shuntd.status());
         assert!(macs.iter().any(|mac| is_named(&shuntd, *mac)), "{engine}: {:#?}", shuntd.status());
+        let (address, device) = (flapping.v4, &flapping.gateway);
+        lab.router()
+            .run(&format!("ip neigh replace {address} lladdr {} dev {device} nud reachable", macs[0]));
+        let (announcer, announcements) = (flapping.tap(), macs.map(|mac| announcement(address, mac)));
+        let many = share_during(&shuntd, &other, &packet, |number| {
+            announcer.send_bytes(&announcements[(number % 2) as usize]);
+        });
+        assert!(many > 0.95, "{engine}: a thousand announcements a second: {many} {:#?}", shuntd.status());
         shuntd.stop();
     }
 }
@@ -92,6 +128,11 @@ fn a_station_on_two_ports_costs_other_stations_nothing() {
         });
         assert!(share > 0.95, "{engine}: {share} {:#?}", shuntd.status());
         assert!(is_named(&shuntd, victim.mac), "{engine}: {:#?}", shuntd.status());
+        let many = share_during(&shuntd, &other, &packet, |_| {
+            forger.send_bytes(&hello);
+            own.from.send(&its);
+        });
+        assert!(many > 0.95, "{engine}: a thousand frames a second: {many} {:#?}", shuntd.status());
         shuntd.stop();
     }
 }
