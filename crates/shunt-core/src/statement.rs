@@ -53,7 +53,7 @@ pub fn effect(statement: &str) -> Option<Effect> {
         // Its answer changes with every socket that opens and closes, and no event reports that.
         "socket" => Effect::Stops,
         // Conntrack then does not report the end of a connection.
-        "ct event" => Effect::Stops,
+        "ct event" | "CT --ctevents" => Effect::Stops,
         "NFQUEUE" | "QUEUE" | "TEE" | "TPROXY" | "SYNPROXY" => Effect::Stops,
         "limit" | "quota" | "numgen" | "meta random" | "ct count" | "ct packets" | "ct bytes"
         | "ct avgpkt" => Effect::Limits,

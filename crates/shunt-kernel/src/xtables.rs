@@ -29,6 +29,12 @@ pub(crate) fn target<C>(name: &str) -> Target<C> {
     Target { verdict, marks }
 }
 
+/// The statement that a target makes by its options, in addition to its name: the events that conntrack may report
+/// (struct xt_ct_target_info: flags, zone, ct_events, ...).
+pub(crate) fn by_options(target: &str, info: &[u8]) -> Option<&'static str> {
+    (target == "CT" && u32_at(info, 4)? != 0).then_some("CT --ctevents")
+}
+
 /// The traffic that a match of iptables lets through: by fields of packets, and by the state that conntrack gave them. `info` is
 /// the structure of the match.
 pub(crate) fn matched(name: &str, revision: u32, info: &[u8]) -> (Matched, Matched) {

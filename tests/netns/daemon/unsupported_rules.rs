@@ -96,6 +96,16 @@ fn rules_that_choose_the_events_of_conntrack_stop_learning() {
 }
 
 #[test]
+fn a_ct_target_of_iptables_nft_that_chooses_events_stops_its_family() {
+    stops(
+        "iptables-nft -t raw -A PREROUTING -p udp --dport 9 -j CT --ctevents new",
+        &[Family::V4],
+        "ip raw PREROUTING CT --ctevents",
+        "nft delete table ip raw",
+    );
+}
+
+#[test]
 fn synproxy_in_a_chain_that_is_jumped_to_stops_both_families() {
     stops(
         "nft 'table inet proxy { chain syn { tcp dport 9 synproxy mss 1460 wscale 7; }; \

@@ -111,7 +111,7 @@ fn a_statement_holds_the_families_of_its_table() {
         [("ip", Traffic::V4), ("ip6", Traffic::V6), ("inet", Traffic::ALL), ("bridge", Traffic::ALL)]
     {
         let of_nft = ["queue", "dup", "fwd", "tproxy", "synproxy", "socket", "ct event"];
-        let of_iptables = ["NFQUEUE", "QUEUE", "TEE", "TPROXY", "SYNPROXY", "socket"];
+        let of_iptables = ["NFQUEUE", "QUEUE", "TEE", "TPROXY", "SYNPROXY", "CT --ctevents", "socket"];
         for name in of_nft.into_iter().chain(of_iptables) {
             assert_eq!(held_by(vec![statement(family, name, &[])]), held, "{family} {name}");
         }

@@ -277,6 +277,9 @@ fn rule(family: Family, entry: &Entry, target: &str) -> Option<Rule> {
     }
     if !target.is_empty() {
         rule.add_statement(target);
+        if let Some(name) = xtables::by_options(target, &entry.target[EXTENSION_BYTES..]) {
+            rule.add_statement(name);
+        }
         let target = xtables::target(target);
         rule.verdict = target.verdict;
         rule.marks = target.marks;

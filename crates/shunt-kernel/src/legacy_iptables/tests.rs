@@ -134,6 +134,23 @@ fn rules_on_the_path_are_named_by_table_chain_and_number() {
     }
 }
 
+/// struct xt_ct_target_info begins with flags, zone and the mask of events.
+#[test]
+fn a_ct_target_is_named_if_it_chooses_events() {
+    let raw = |events: u32| {
+        let mut info = vec![0; 4];
+        info.extend(events.to_ne_bytes());
+        info.resize(72, 0);
+        TableBuilder::new(Family::V4)
+            .hook(0)
+            .entry(&[], extension("CT", &info))
+            .verdict(&[], ACCEPT)
+            .chain("ERROR")
+    };
+    assert_eq!(found(&raw(0).table("raw")).unwrap(), [] as [&str; 0]);
+    assert_eq!(found(&raw(1).table("raw")).unwrap(), ["ip raw PREROUTING 1 CT --ctevents"]);
+}
+
 #[test]
 fn rules_of_nat_are_left_out() {
     let table =

@@ -6,7 +6,10 @@ use super::{
     family::NFPROTO_BRIDGE,
     lookups::{ANONYMOUS, INTERVAL},
 };
-use crate::netlink_message::{Attrs, Batch};
+use crate::{
+    netlink_message::{Attrs, Batch},
+    xtables,
+};
 use shunt_core::{Effect, effect};
 use std::time::Duration;
 
@@ -137,12 +140,17 @@ impl RuleEffects {
                 None => self.sets.extend(data.text(4)),
             },
             // NFTA_TARGET_NAME, NFTA_MATCH_NAME: extensions of iptables
-            Some("target" | "match") => {
+            Some(kind @ ("target" | "match")) => {
                 let name = data.text(1).unwrap_or_default();
                 if name == "connlimit" {
                     self.add_statement("ct");
                 }
                 self.add_statement(&name);
+                // NFTA_TARGET_INFO
+                let options = data.get(3).filter(|_| kind == "target");
+                if let Some(by_options) = options.and_then(|info| xtables::by_options(&name, info)) {
+                    self.add_statement(by_options);
+                }
             }
             // NFTA_CT_KEY
             Some("ct") => {
