@@ -39,82 +39,14 @@ enum {
 	SHUNT_GROUPS = 1 << 16,
 };
 
-/*
- * Why the fast path did not forward a packet, and why a packet that Linux forwarded taught nothing. Append only.
- * `shunt why` and `shunt status` print the names in abi/reasons.rs.
- */
+/* Why a packet was not forwarded, or taught nothing. */
 enum shunt_reason {
 	SHUNT_OK = 0,
-
-	/* Punts: the packet went to Linux. */
-	SHUNT_NOT_OURS = 1, /* not Ethernet unicast to the MAC the flow was learned with */
-	SHUNT_OPTIONS = 2, /* IPv4 options or IPv6 extension headers */
-	SHUNT_BAD_HEADER = 3,
-	SHUNT_FRAGMENT = 4,
-	SHUNT_MTU = 5, /* larger than any packet of this flow that Linux was seen to forward */
-	SHUNT_TTL = 6,
-	SHUNT_PROTOCOL = 7, /* neither TCP nor UDP, or not IP */
-	SHUNT_TCP_FLAGS = 8, /* SYN, FIN or RST, or no ACK */
-	SHUNT_MISS = 9,
-	SHUNT_STALE = 10, /* the action is retired, of another epoch, or not proved in time */
-	SHUNT_REPROVE = 11,
-	SHUNT_NO_DAEMON = 12,
-	SHUNT_PORT = 13,
-	SHUNT_PENDING = 14, /* proved once; not known yet whether the packet left only once */
-	SHUNT_CLASS = 15, /* DSCP, VLAN priority or TTL differ from those the flow was learned with */
-	SHUNT_TAGS = 16, /* more than two VLAN tags */
-	/* Punts of packets that could have taught a flow. */
-	SHUNT_CAPTURE = 17, /* a packet socket captures on the ingress port */
-	SHUNT_INGRESS_FILTER = 18, /* the ingress port has tc filters or TCX programs that are not Shunt's */
-	SHUNT_RULESET = 19, /* a statement of the ruleset must see every packet */
-	SHUNT_IPSEC = 20, /* the packet arrived encrypted; without ESP, an IPsec policy may reject it */
-	SHUNT_BAD_CHECKSUM = 21, /* the L4 checksum is wrong */
-	SHUNT_TUNNEL_AGGREGATE = 22, /* an aggregate of tunnelled packets, whose segments have an unknown size */
-	SHUNT_SOCKET = 23, /* the packet is still its socket's, which Linux ends and egress would notice */
-
-	/* Refusals: Linux forwarded the packet, and nothing was learned. */
-	SHUNT_NOT_WATCHED = 32, /* the candidate slot was overwritten before the packet left */
-	SHUNT_AGED = 33, /* the packet took longer than a second */
-	SHUNT_OLD_EPOCH = 34,
-	SHUNT_NO_CONNTRACK = 35,
-	SHUNT_OTHER_TUPLE = 36, /* conntrack's tuple differs from that of the packet at ingress */
-	SHUNT_UNCONFIRMED = 37,
-	SHUNT_DYING = 38,
-	SHUNT_HELPER = 39,
-	SHUNT_SEQ_ADJUST = 40,
-	SHUNT_UNREPLIED = 41,
-	SHUNT_NOT_ESTABLISHED = 42,
-	SHUNT_NOT_LIBERAL = 43, /* BE_LIBERAL was requested and is not set yet */
-	SHUNT_NOT_PROVED = 44, /* applying the action does not give the packet that Linux sent */
-	SHUNT_LEFT_TWICE = 45,
-	SHUNT_TABLE_FULL = 46,
-	SHUNT_ODD_EGRESS = 47, /* no action can express the packet at egress */
-	SHUNT_RETIRING = 48, /* the flow's former action was retired less than SHUNT_RETIRED_MS ago */
-	SHUNT_NOT_ROUTED = 49, /* the TTL was not lowered by one, and bridged traffic may not be learned */
-	SHUNT_EGRESS_CAPTURE = 50, /* a packet socket captures on the egress port */
-	SHUNT_EXCLUDED = 51, /* the mark of the packet or of the connection is configured to stay slow */
-
-	/* Reasons for retiring a flow, besides the above. */
-	SHUNT_IDLE = 52,
-	SHUNT_FLUSHED = 53,
-	SHUNT_CONNTRACK_GONE = 54, /* conntrack deleted the connection */
-
-	/* More refusals. */
-	SHUNT_EGRESS_FILTER = 55, /* a program of somebody else at egress would not see fast packets */
-	SHUNT_RE_ENTERED = 56, /* the packet re-entered by a device that is not the port or stacked on it */
-	SHUNT_SOURCE_SHARE = 57, /* the host that opened the connection has its share of the table */
-	SHUNT_IPVS = 58, /* IPVS scheduled the packet */
-	SHUNT_UNSTABLE = 59, /* a station of the flow keeps changing its port or its MAC */
-
-	/* Drops: the fast path lost the packet. */
-	SHUNT_TX_ERROR = 60, /* the egress driver refused the frame that XDP redirected */
-	SHUNT_TX_FULL = 61, /* the egress driver had no room for the frame */
-	SHUNT_HALF_WRITTEN = 62, /* the rewrite failed midway: no room for tags, or the port was removed */
-	SHUNT_ENGINE_FULL = 63, /* the external engine had no room for the frame, or took too long */
-	SHUNT_QUEUE = 64, /* a queue of the external engine was full, or CoDel shortened it */
-	SHUNT_POLICED = 65, /* the external engine's policer: more than its rate */
+#define SHUNT_REASON(number, constant, ...) SHUNT_##constant = (number),
+#include "abi/reasons.h"
+	SHUNT_REASONS_END, /* one more than the last */
 };
-_Static_assert((int)SHUNT_POLICED < (int)SHUNT_REASONS_MAX, "reasons fit the counters");
+_Static_assert((int)SHUNT_REASONS_END <= (int)SHUNT_REASONS_MAX, "reasons fit the counters");
 
 enum shunt_flow_state {
 	SHUNT_FLOW_PENDING = 1, /* proved; the packet may still leave a second time */

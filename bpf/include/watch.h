@@ -20,8 +20,10 @@
 enum {
 	SHUNT_CANDIDATE_MS = 1000, /* a candidate expires after this time */
 	SHUNT_WINDOW_S = 10, /* packets of a tuple are counted within this window */
-	SHUNT_QUIET_MS = 1000, /* a refused tuple is not watched again for this long */
-	SHUNT_QUIET_SHORT_MS = 10, /* for refusals that will change soon */
+	/* For how long a refused tuple is not watched, by the reason. */
+	SHUNT_QUIET_NONE_MS = 0,
+	SHUNT_QUIET_SHORT_MS = 10, /* the reason will soon be gone */
+	SHUNT_QUIET_USUAL_MS = 1000,
 	SHUNT_QUIET_LONG_MS = 10000,
 };
 
@@ -228,25 +230,15 @@ static __always_inline enum shunt_reason shunt_take_candidate(struct __sk_buff *
 	return copy->aggregate && !skb->gso_size ? SHUNT_NOT_PROVED : SHUNT_LEFT_TWICE;
 }
 
-/* For how long a tuple is not watched after a refusal. */
 static __always_inline __u32 shunt_quiet_ms(enum shunt_reason why)
 {
 	switch (why) {
-	case SHUNT_OLD_EPOCH:
-	case SHUNT_RETIRING:
-		return 0;
-	case SHUNT_AGED:
-	case SHUNT_EGRESS_CAPTURE:
-	case SHUNT_EGRESS_FILTER:
-	case SHUNT_NOT_LIBERAL:
-	case SHUNT_UNCONFIRMED:
-	case SHUNT_NOT_ESTABLISHED:
-	case SHUNT_UNREPLIED:
-		return SHUNT_QUIET_SHORT_MS;
-	case SHUNT_LEFT_TWICE:
-		return SHUNT_QUIET_LONG_MS;
+#define SHUNT_REASON(number, constant, name, kind, quiet, ...)                                                         \
+	case SHUNT_##constant:                                                                                         \
+		return SHUNT_QUIET_##quiet##_MS;
+#include "abi/reasons.h"
 	default:
-		return SHUNT_QUIET_MS;
+		return SHUNT_QUIET_USUAL_MS;
 	}
 }
 

@@ -197,7 +197,7 @@ static __always_inline enum shunt_reason decide(const struct shunt_packet *p, __
  */
 static __always_inline int is_in_use(const struct shunt_flow *f, __u32 now)
 {
-	return shunt_is_within(f->seen_ticks, now, shunt_ticks(SHUNT_QUIET_MS));
+	return shunt_is_within(f->seen_ticks, now, shunt_ticks(SHUNT_QUIET_USUAL_MS));
 }
 
 /* Whether to learn from a packet of a flow. It is not kept from that by a refusal of the tuple. */

@@ -1,6 +1,6 @@
 //! Compiles the fast path to `$OUT_DIR/<name>.o`, and the packet core for this machine.
 
-use shunt_bpf_build::{compile, compile_folder, compile_for_host, compile_layout};
+use shunt_bpf_build::{compile, compile_folder, compile_for_host, compile_layout, expand_reasons};
 
 fn main() {
     compile_folder("prog");
@@ -11,4 +11,5 @@ fn main() {
     compile("prog/xdp_forward.bpf.c", "xdp_forward_tags_verifying", &[verifying, tags]);
     compile_for_host("core/host.c", "shunt_core");
     compile_layout("abi/shunt_abi.h", "shunt_abi_values");
+    expand_reasons();
 }

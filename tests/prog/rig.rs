@@ -171,7 +171,7 @@ fn difference(before: &Counters, after: &Counters) -> Counters {
 
 /// The index of a reason, by its name.
 pub(crate) fn reason(name: &str) -> usize {
-    abi::REASONS.iter().find(|(_, n)| *n == name).map(|(number, _)| *number).unwrap()
+    abi::Reason::named(name).unwrap().number
 }
 
 fn address(text: &str) -> SocketAddr {

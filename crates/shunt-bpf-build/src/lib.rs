@@ -115,6 +115,32 @@ fn compile_table(header: &str, symbol: &str, flags: &[&str]) {
     cc::Build::new().file(source).include(bpf).extra_warnings(true).flags(flags).compile(symbol);
 }
 
+/// Writes the reasons of `bpf/abi/reasons.h` as a Rust expression to `$OUT_DIR/reasons.rs`. For build scripts.
+pub fn expand_reasons() {
+    let source = out_dir().join("reasons.c");
+    fs::write(&source, REASONS).unwrap_or_else(|e| panic!("{}: {e}", source.display()));
+    let expanded = cc::Build::new().file(&source).include(source_dir()).expand();
+    let expanded = String::from_utf8(expanded).unwrap_or_else(|e| panic!("bpf/abi/reasons.h: {e}"));
+    // The preprocessor's lines say where the others come from.
+    let lines: Vec<&str> = expanded.lines().filter(|line| !line.starts_with('#')).collect();
+    let target = out_dir().join("reasons.rs");
+    fs::write(&target, lines.join("\n")).unwrap_or_else(|e| panic!("{}: {e}", target.display()));
+}
+
+/// Has the C preprocessor turn each reason into Rust.
+const REASONS: &str = r#"
+#define KIND_PUNT ReasonKind::Punt
+#define KIND_REFUSAL ReasonKind::Refusal
+#define KIND_DROP ReasonKind::Drop
+#define IS_CAUSE true
+#define IS_PASSING false
+#define SHUNT_REASON(n, c, p, k, q, r, m, y) \
+	Reason { number: n, name: p, kind: KIND_##k, is_cause: IS_##r, meaning: m, remedy: y },
+&[
+#include "abi/reasons.h"
+]
+"#;
+
 fn out_dir() -> PathBuf {
     PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"))
 }

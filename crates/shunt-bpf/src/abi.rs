@@ -11,4 +11,4 @@ pub use control::*;
 pub use external::*;
 pub use flows::*;
 pub use plain::{Plain, PlainField, assert_field};
-pub use reasons::{FIRST_DROP, FIRST_REFUSAL, REASONS};
+pub use reasons::{REASONS, Reason, ReasonKind};

@@ -1,14 +1,14 @@
 //! Pages of docs/ that are generated from the daemon's source. The tests compare the pages in the repository with what
 //! would be generated now.
 
-use crate::{Arguments, reasons::Text};
+use crate::Arguments;
 use clap::{CommandFactory, Parser};
 use clap_mangen::{
     Man,
     roff::{Inline, Roff, bold, italic, roman},
 };
 use shunt_api::{FILES, FailureCode};
-use shunt_bpf::abi::{FIRST_DROP, FIRST_REFUSAL, REASONS};
+use shunt_bpf::abi::{REASONS, Reason, ReasonKind};
 use std::{env, fs, path::Path};
 
 const SOURCE: &str = concat!("shunt ", env!("CARGO_PKG_VERSION"));
@@ -39,20 +39,21 @@ metrics have them in the label `reason`. The names of reasons do not change betw
 
 This page is generated from the daemon's source: `shunt why` prints the same texts. [ARCHITECTURE.md](../ARCHITECTURE.md#words) explains
 the terms punt, proof, action and epoch; [limitations.md](limitations.md) explains the limits behind some of the reasons.
-
-## Punts: the packet goes to Linux
 "
     .to_owned();
-    for (number, name) in REASONS {
-        if *number == FIRST_REFUSAL {
-            page +=
-                "\n## Refusals: Linux forwarded the packet and nothing is learned, or a flow is retired\n";
+    let kinds = [
+        (ReasonKind::Punt, "Punts: the packet goes to Linux"),
+        (
+            ReasonKind::Refusal,
+            "Refusals: Linux forwarded the packet and nothing is learned, or a flow is retired",
+        ),
+        (ReasonKind::Drop, "Drops: the fast path took the packet and lost it"),
+    ];
+    for (kind, title) in kinds {
+        page += &format!("\n## {title}\n");
+        for Reason { name, meaning, remedy, .. } in REASONS.iter().filter(|reason| reason.kind == kind) {
+            page += &format!("\n### {name}\n\n{}. {}.\n", capital(meaning), capital(remedy));
         }
-        if *number == FIRST_DROP {
-            page += "\n## Drops: the fast path took the packet and lost it\n";
-        }
-        let Text { meaning, remedy, .. } = crate::reasons::text(name).unwrap();
-        page += &format!("\n### {name}\n\n{}. {}.\n", capital(meaning), capital(remedy));
     }
     page
 }

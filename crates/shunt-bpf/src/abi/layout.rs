@@ -126,9 +126,6 @@ mod tests {
         rust.insert("SHUNT_GROUPS".to_owned(), GROUPS as u64);
         rust.insert("SHUNT_WAYS".to_owned(), WAYS as u64);
         rust.insert("SHUNT_REASONS_MAX".to_owned(), Counters::default().reasons.len() as u64);
-        for (number, name) in REASONS {
-            rust.insert(format!("SHUNT_{}", name.to_uppercase().replace('-', "_")), *number as u64);
-        }
         let only_in_c = [
             // Sizes and structures of the programs alone.
             "SHUNT_TAGS_MAX",

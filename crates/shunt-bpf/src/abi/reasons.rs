@@ -1,68 +1,63 @@
 //! Reasons why a packet was not forwarded, and why nothing was learned from it.
 
-/// The first refusal. Lower numbers are reasons for punts.
-pub const FIRST_REFUSAL: usize = 32;
+/// What became of the packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasonKind {
+    /// It went to Linux.
+    Punt,
+    /// Linux forwarded it, and nothing was learned from it; or a flow was retired.
+    Refusal,
+    /// The fast path lost it.
+    Drop,
+}
 
-/// The first reason for which the fast path drops a packet.
-pub const FIRST_DROP: usize = 60;
+/// A reason, as `bpf/abi/reasons.h` describes it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// The value of `enum shunt_reason`.
+    pub number: usize,
+    /// Its name for users.
+    pub name: &'static str,
+    /// What became of the packet.
+    pub kind: ReasonKind,
+    /// Whether somebody can end it. Other reasons are passing states or consequences of another reason.
+    pub is_cause: bool,
+    /// What has happened: a sentence without a full stop.
+    pub meaning: &'static str,
+    /// What to do about it: a sentence without a full stop.
+    pub remedy: &'static str,
+}
 
-/// The numbers and names of `enum shunt_reason`, in ascending order.
-pub const REASONS: &[(usize, &str)] = &[
-    (1, "not-ours"),
-    (2, "options"),
-    (3, "bad-header"),
-    (4, "fragment"),
-    (5, "mtu"),
-    (6, "ttl"),
-    (7, "protocol"),
-    (8, "tcp-flags"),
-    (9, "miss"),
-    (10, "stale"),
-    (11, "reprove"),
-    (12, "no-daemon"),
-    (13, "port"),
-    (14, "pending"),
-    (15, "class"),
-    (16, "tags"),
-    (17, "capture"),
-    (18, "ingress-filter"),
-    (19, "ruleset"),
-    (20, "ipsec"),
-    (21, "bad-checksum"),
-    (22, "tunnel-aggregate"),
-    (23, "socket"),
-    (32, "not-watched"),
-    (33, "aged"),
-    (34, "old-epoch"),
-    (35, "no-conntrack"),
-    (36, "other-tuple"),
-    (37, "unconfirmed"),
-    (38, "dying"),
-    (39, "helper"),
-    (40, "seq-adjust"),
-    (41, "unreplied"),
-    (42, "not-established"),
-    (43, "not-liberal"),
-    (44, "not-proved"),
-    (45, "left-twice"),
-    (46, "table-full"),
-    (47, "odd-egress"),
-    (48, "retiring"),
-    (49, "not-routed"),
-    (50, "egress-capture"),
-    (51, "excluded"),
-    (52, "idle"),
-    (53, "flushed"),
-    (54, "conntrack-gone"),
-    (55, "egress-filter"),
-    (56, "re-entered"),
-    (57, "source-share"),
-    (58, "ipvs"),
-    (59, "unstable"),
-    (60, "tx-error"),
-    (61, "tx-full"),
-    (62, "half-written"),
-    (63, "engine-full"),
-    (64, "queue"),
-    (65, "policed"),
-];
+/// All reasons, in ascending order of their numbers.
+pub const REASONS: &[Reason] = include!(concat!(env!("OUT_DIR"), "/reasons.rs"));
+
+impl Reason {
+    /// The reason with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Self> {
+        REASONS.iter().find(|reason| reason.name == name)
+    }
+
+    /// The reason with this number; `None` for 0 and for unknown numbers.
+    #[must_use]
+    pub fn numbered(number: usize) -> Option<&'static Self> {
+        REASONS.iter().find(|reason| reason.number == number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_number_and_a_name_of_its_own_and_two_sentences() {
+        assert!(REASONS.is_sorted_by(|a, b| a.number < b.number));
+        for reason in REASONS {
+            assert_eq!(Reason::named(reason.name), Some(reason));
+            for sentence in [reason.meaning, reason.remedy] {
+                assert!(sentence.len() > 8 && !sentence.ends_with('.'), "{}: {sentence}", reason.name);
+                assert_eq!(sentence.trim(), sentence, "{}", reason.name);
+            }
+        }
+    }
+}

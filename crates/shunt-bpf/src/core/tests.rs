@@ -7,7 +7,7 @@ mod parse;
 mod rewrite;
 
 use super::*;
-use crate::abi::REASONS;
+use crate::abi::Reason;
 use shunt_wire::{Packet as Frame, Tag, Tcp};
 use std::net::SocketAddr;
 
@@ -27,7 +27,7 @@ fn a_time_long_past_is_not_taken_for_a_recent_one() {
 }
 
 fn reason(number: usize) -> &'static str {
-    REASONS.iter().find(|(n, _)| *n == number).map_or("ok", |(_, name)| name)
+    Reason::numbered(number).map_or("ok", |reason| reason.name)
 }
 
 /// `ok` if a frame can be parsed, or else the name of the reason.

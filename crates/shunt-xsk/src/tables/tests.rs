@@ -49,7 +49,7 @@ fn outcome(tables: &mut Tables, frame: &[u8]) -> Outcome {
 }
 
 fn reason(name: &str) -> Outcome {
-    Outcome::Slow(abi::REASONS.iter().find(|(_, known)| *known == name).unwrap().0)
+    Outcome::Slow(abi::Reason::named(name).unwrap().number)
 }
 
 #[test]

@@ -5,7 +5,7 @@ use prometheus::{
     Counter, Encoder, Gauge, GaugeVec, IntCounterVec, Opts, Registry, TextEncoder, core::Collector,
 };
 use shunt_api::{QosStatus, Status};
-use shunt_bpf::abi::{Counters, FIRST_DROP, FIRST_REFUSAL, REASONS};
+use shunt_bpf::abi::{Counters, REASONS, ReasonKind};
 use shunt_core::Cause;
 use std::{collections::BTreeMap, fs, time::Duration};
 
@@ -90,22 +90,20 @@ impl Page {
         });
         let help = "Bytes received on a device, from the L3 header on, by path.";
         self.counters(("shunt_bytes_total", help), labels, bytes)?;
-        let reasons = |which: fn(usize) -> bool| {
+        let reasons = |kind: ReasonKind| {
             ports.iter().flat_map(move |(device, counted)| {
-                let counts = REASONS.iter().map(|(number, name)| (*number, name, counted.reasons[*number]));
-                counts
-                    .filter(move |(number, ..)| which(*number))
-                    .map(|(_, name, count)| ([device.clone(), (*name).to_owned()], count))
+                let of_kind = REASONS.iter().filter(move |reason| reason.kind == kind);
+                of_kind
+                    .map(|reason| ([device.clone(), reason.name.to_owned()], counted.reasons[reason.number]))
             })
         };
         let help = "Packets received on a device and handed to Linux, by reason.";
-        self.counters(("shunt_punts_total", help), ["device", "reason"], reasons(|n| n < FIRST_REFUSAL))?;
+        self.counters(("shunt_punts_total", help), ["device", "reason"], reasons(ReasonKind::Punt))?;
         let help =
             "Packets that Linux forwarded out of a device and from which nothing was learned, by reason.";
-        let is_refusal = |n| (FIRST_REFUSAL..FIRST_DROP).contains(&n);
-        self.counters(("shunt_refusals_total", help), ["device", "reason"], reasons(is_refusal))?;
+        self.counters(("shunt_refusals_total", help), ["device", "reason"], reasons(ReasonKind::Refusal))?;
         let help = "Packets received on a device and lost by the fast path, by reason.";
-        self.counters(("shunt_drops_total", help), ["device", "reason"], reasons(|n| n >= FIRST_DROP))?;
+        self.counters(("shunt_drops_total", help), ["device", "reason"], reasons(ReasonKind::Drop))?;
         let flows = [
             (
                 "shunt_flows_learned_total",

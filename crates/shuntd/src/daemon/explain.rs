@@ -10,7 +10,7 @@ use crate::{
 use shunt_api::{Because, DirectionName, Engine, Explained, FlowState, MarkMatch, Tuple, Why};
 use shunt_bpf::{
     Entry, Epochs, Key,
-    abi::{self, Sighting},
+    abi::{self, Reason, Sighting},
 };
 use shunt_core::{DirectionFacts, FlowFacts, LearningBlocked, PortFacts, TickClock, Traffic, WINDOW_S};
 
@@ -149,7 +149,7 @@ fn explain_direction(
         in_port: in_port.map(|ifindex| daemon.name(ifindex)),
         out_port: out_port.map(|ifindex| daemon.name(ifindex)),
         because: verdict.slow.map(|reason| {
-            let text = reasons::text(reason);
+            let text = Reason::named(reason);
             Because {
                 reason: reason.to_owned(),
                 meaning: text.map(|text| text.meaning).unwrap_or_default().to_owned(),

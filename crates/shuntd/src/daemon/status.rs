@@ -10,7 +10,7 @@ use shunt_api::{
     Status, UnstableStation,
 };
 use shunt_bpf::{
-    abi::{Counters, FIRST_DROP, FIRST_REFUSAL, REASONS},
+    abi::{Counters, REASONS, Reason, ReasonKind},
     attach::AttachMode,
 };
 use shunt_core::{Cause, TrackedCounts};
@@ -47,9 +47,9 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
                 dropped: counters.dropped_pkts,
             },
             bytes: bytes(&counters),
-            reasons: counts_by_name(&counters, |n| n < FIRST_REFUSAL),
-            refusals: counts_by_name(&counters, is_refusal),
-            drops: counts_by_name(&counters, |n| n >= FIRST_DROP),
+            reasons: counts_by_name(&counters, ReasonKind::Punt),
+            refusals: counts_by_name(&counters, ReasonKind::Refusal),
+            drops: counts_by_name(&counters, ReasonKind::Drop),
         });
     }
     let swept = daemon.sweeper.totals();
@@ -76,9 +76,9 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
         retired: total.retired,
         counts_lost: daemon.plane.usage().unwrap_or_default().expired_lost,
         log_lines_lost: log_writer::lost_lines(),
-        reasons: counts_by_name(&total, |n| n < FIRST_REFUSAL),
-        refusals: counts_by_name(&total, is_refusal),
-        drops: counts_by_name(&total, |n| n >= FIRST_DROP),
+        reasons: counts_by_name(&total, ReasonKind::Punt),
+        refusals: counts_by_name(&total, ReasonKind::Refusal),
+        drops: counts_by_name(&total, ReasonKind::Drop),
         slow_causes: daemon.core.slow_causes(TrackedCounts {
             untracked: refused(&total, "no-conntrack"),
             learned: total.learned,
@@ -113,13 +113,9 @@ fn unstable_stations(daemon: &Daemon) -> Vec<UnstableStation> {
     named.collect()
 }
 
-fn is_refusal(number: usize) -> bool {
-    (FIRST_REFUSAL..FIRST_DROP).contains(&number)
-}
-
 /// The packets that were counted under a reason.
 fn refused(counters: &Counters, reason: &str) -> u64 {
-    REASONS.iter().filter(|(_, name)| *name == reason).map(|(number, _)| counters.reasons[*number]).sum()
+    Reason::named(reason).map_or(0, |reason| counters.reasons[reason.number])
 }
 
 fn packets(counters: &Counters) -> PacketTotals {
@@ -143,13 +139,11 @@ fn share(part: u64, all: u64) -> f64 {
     if all == 0 { 0.0 } else { part as f64 / all as f64 }
 }
 
-/// The reasons of these numbers that have occurred, with their counts.
-fn counts_by_name(counters: &Counters, which: impl Fn(usize) -> bool) -> BTreeMap<String, u64> {
-    REASONS
-        .iter()
-        .filter(|(number, _)| which(*number) && counters.reasons[*number] > 0)
-        .map(|(number, name)| ((*name).to_owned(), counters.reasons[*number]))
-        .collect()
+/// The reasons of a kind that have occurred, with their counts.
+fn counts_by_name(counters: &Counters, kind: ReasonKind) -> BTreeMap<String, u64> {
+    let of_kind = REASONS.iter().filter(|reason| reason.kind == kind);
+    let counts = of_kind.map(|reason| (reason.name.to_owned(), counters.reasons[reason.number]));
+    counts.filter(|(_, count)| *count > 0).collect()
 }
 
 fn probes(daemon: &Daemon) -> Vec<Probe> {
