@@ -9,7 +9,7 @@
  * DROP: the fast path lost the packet.
  * quiet: for how long the tuple is not watched after a refusal: NONE, SHORT, USUAL or LONG (include/watch.h).
  * remedied: CAUSE: somebody can end it, and `shunt status` names it before more frequent reasons. PASSING: a passing state, the
- * consequence of another reason, or something that nobody can or need change.
+ * consequence of another reason, or something that nobody needs to change.
  * meaning, remedy: a sentence each without a full stop, for users.
  */
 // clang-format off

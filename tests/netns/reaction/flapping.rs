@@ -5,6 +5,7 @@ use shunt_testkit::{
 };
 use shunt_wire::{Mac, Packet};
 use std::{
+    net::Ipv4Addr,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -49,7 +50,7 @@ fn share_during(shuntd: &Shuntd, stage: &Stage, packet: &Packet, change: impl Fn
 }
 
 /// A gratuitous ARP reply: the address has this MAC now.
-fn announcement(address: std::net::Ipv4Addr, mac: Mac) -> Vec<u8> {
+fn announcement(address: Ipv4Addr, mac: Mac) -> Vec<u8> {
     let own = [&mac.0[..], &address.octets()].concat();
     [&[0xff; 6][..], &mac.0, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2], &own, &own, &[0; 18]].concat()
 }

@@ -1,7 +1,7 @@
 //! Tests with bounds on the time: how soon a change in Linux takes effect on a fast flow, how long conntrack keeps its
 //! entries, how soon the daemon answers, and at which rates and delays packets pass a qdisc.
 //!
-//! Other load on the machine can break such bounds, even another test. A test that fails therefore runs again, up to twice
+//! Other load on the machine can break such bounds, even another test. A test that fails therefore runs once more
 //! (`.config/nextest.toml`); by hand: `cargo test -p shunt-tests --test reaction -- --test-threads=1`.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
