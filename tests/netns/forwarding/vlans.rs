@@ -1,12 +1,12 @@
 //! VLAN devices and VLAN-aware bridges: packets leave as Linux alone sends them, by either engine.
 
 use crate::{daemon, variations};
-use shunt_api::{Engine, FilterHook};
+use shunt_api::{Engine, FilterHook, Status};
 use shunt_testkit::{
     Crossing, Frame, Handshake, Host, KernelObjects, SELDOM_PROVED, Segment, Shuntd, Tap, Topology, engines,
     kernel_is_at_least, refusals, require_root, require_vlans, silent, silent_router,
 };
-use shunt_wire::{Packet, Tag, Tcp};
+use shunt_wire::{Network, Packet, Tag, Tcp};
 use std::{
     net::SocketAddr,
     time::{Duration, Instant},
@@ -61,13 +61,10 @@ impl<'a> Recorded<'a> {
     #[track_caller]
     fn assert_same_with_shunt(&self, shuntd: &Shuntd) {
         let way = Crossing::between(self.from, self.to);
-        if may_be_replaced(&self.packets[0], self.to) {
-            for (packet, left) in self.packets.iter().zip(&self.left) {
-                assert_eq!(way.pass(packet).bytes, left.bytes, "{packet:?}");
-            }
-            return;
+        let learned = !is_replaced(&self.packets[0], self.to, &shuntd.status());
+        if learned {
+            way.teach(shuntd, &self.packets[0]);
         }
-        way.teach(shuntd, &self.packets[0]);
         let before = shuntd.status().packets.fast;
         for (packet, left) in self.packets.iter().zip(&self.left) {
             assert_eq!(way.pass(packet).bytes, left.bytes, "{packet:?}");
@@ -75,19 +72,20 @@ impl<'a> Recorded<'a> {
         let status = shuntd.status();
         assert_eq!(
             status.packets.fast - before,
-            self.packets.len() as u64,
+            if learned { self.packets.len() as u64 } else { 0 },
             "{status:#?} {:#?}",
             shuntd.flows()
         );
     }
 }
 
-/// Whether Linux may give an IPv6 packet a new `sk_buff` on its way, so that it teaches nothing. A raw socket leaves 2 bytes
-/// before a frame, where NICs leave 64 or more. Newer kernels want room for two link-layer headers before a packet that goes
-/// to a VLAN device, and tc programs can make it only before one tag.
-fn may_be_replaced(packet: &Packet, to: &Host) -> bool {
-    let is_v6 = matches!(packet.network, shunt_wire::Network::V6(_));
-    is_v6 && packet.ethernet.tags.len() > 1 && !to.tags.is_empty() && kernel_is_at_least(6, 13)
+/// Whether Linux gives an IPv6 packet a new `sk_buff` on its way, so that it teaches nothing. A raw socket leaves 2 bytes
+/// before a frame, where NICs leave 64 or more, and native XDP 256. Since Linux 7, a packet that goes to a VLAN device needs
+/// more, and tc programs can make room only where a frame has no second tag.
+fn is_replaced(packet: &Packet, to: &Host, status: &Status) -> bool {
+    let is_tc = status.ports.iter().all(|port| port.engine == Engine::Tc);
+    let is_v6 = matches!(packet.network, Network::V6(_));
+    is_tc && is_v6 && packet.ethernet.tags.len() > 1 && !to.tags.is_empty() && kernel_is_at_least(7, 0)
 }
 
 /// UDP and TCP over both families, with and without translation, in both directions.
