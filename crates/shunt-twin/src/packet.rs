@@ -42,6 +42,13 @@ pub(crate) enum Shape {
     Junk,
 }
 
+impl Shape {
+    /// Whether a TCP packet of this shape may have RST.
+    pub(crate) fn may_reset(self) -> bool {
+        matches!(self, Self::Reset | Self::NearReset | Self::Flags | Self::Lie)
+    }
+}
+
 /// A packet to be sent. Replies are built when they are sent, since they depend on frames seen before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Intent {
@@ -62,6 +69,11 @@ pub(crate) struct FlowState {
     pub(crate) seen: [Option<Frame>; 2],
     next: [u32; 2],
     jump: [Jump; 2],
+    /// Bytes that the sequence numbers of each direction have jumped since the connection began.
+    jumped: [u64; 2],
+    /// The numbers of the last plain packet of each direction: sent, and seen to leave the router without Shunt.
+    sent: [u32; 2],
+    left: [u32; 2],
 }
 
 /// Whether conntrack would follow a jump of a direction's sequence number.
@@ -83,6 +95,9 @@ enum Jump {
 const JUMP: u32 = 60 << 20;
 /// Scale of the windows: 65,535 << 14 bytes are more than a jump.
 const WINDOW_SCALE: u8 = 14;
+/// Once a direction is 256 MiB ahead of conntrack, Shunt lets conntrack believe any RST against it, also one that Linux alone would
+/// take for invalid (docs/limitations.md).
+const BELIEVES_RESETS: u64 = 256 << 20;
 
 impl FlowState {
     /// Remembers a packet as it left the router without Shunt, for replies to it.
@@ -91,6 +106,7 @@ impl FlowState {
         if !identity.plain {
             self.jump = [if identity.back && self.seen[0].is_some() { Jump::Jumped } else { Jump::Never }; 2];
         } else {
+            self.left[ours] = identity.number;
             for (direction, before, after) in
                 [(ours, Jump::Jumped, Jump::Seen), (theirs, Jump::Seen, Jump::Possible)]
             {
@@ -100,6 +116,17 @@ impl FlowState {
             }
         }
         self.seen[ours] = Some(frame);
+    }
+
+    /// Whether conntrack may believe a reset that does not continue the connection, where Linux alone would not.
+    fn may_believe_any_reset(&self) -> bool {
+        self.jumped.iter().any(|bytes| *bytes >= BELIEVES_RESETS)
+    }
+
+    /// Whether the router lets no packets of this direction pass, so that it is slow while the other may be fast. Conntrack then does
+    /// not recognise a reset of this direction as genuine (docs/limitations.md).
+    fn is_blocked(&self, back: bool) -> bool {
+        self.sent[usize::from(back)] != self.left[usize::from(back)]
     }
 
     /// Lets no sequence number jump until the next connection: conntrack may have forgotten this one.
@@ -162,6 +189,12 @@ impl Intent {
         lan_at: Site,
         rng: &mut Rng,
     ) -> Vec<Frame> {
+        let is_hidden = self.shape == Shape::Reset && state.is_blocked(self.back);
+        let shape = if is_hidden { Shape::Fin } else { self.shape };
+        Self { shape, ..self }.made(flow, state, lan_at, rng)
+    }
+
+    fn made(self, flow: &Flow, state: &mut FlowState, lan_at: Site, rng: &mut Rng) -> Vec<Frame> {
         let seen = state.seen[usize::from(!self.back)].as_ref();
         let answered = seen.and_then(|frame| Some((frame.site, Packet::parse(&frame.bytes).ok()?)));
         let (site, packet) = if self.shape == Shape::Error {
@@ -174,7 +207,7 @@ impl Intent {
         let site = Site::from_mac(packet.ethernet.source, lan_at).unwrap_or(site);
         let bytes = match self.shape {
             Shape::Fragments => return fragments(&packet, site, rng),
-            Shape::Lie => lie(packet.to_bytes(), rng),
+            Shape::Lie => lie(packet.to_bytes(), state.may_believe_any_reset(), rng),
             Shape::Junk => junk(packet.to_bytes(), rng),
             _ => packet.to_bytes(),
         };
@@ -216,13 +249,18 @@ impl Intent {
         }
         if let Transport::Tcp(tcp) = &mut packet.transport {
             let [ours, theirs] = [usize::from(self.back), usize::from(!self.back)];
+            if self.shape == Shape::Plain {
+                state.sent[ours] = self.number;
+            }
             tcp.flags = tcp_flags(self.shape, rng);
             if self.shape == Shape::Syn && !self.back {
                 state.next = [rng.u32(..), rng.u32(..)];
+                state.jumped = [0; 2];
                 state.forbid_jumps();
             }
             if self.shape == Shape::Plain && state.jump[ours] == Jump::Possible {
                 state.next[ours] = state.next[ours].wrapping_add(JUMP);
+                state.jumped[ours] += u64::from(JUMP);
                 state.jump[ours] = Jump::Jumped;
             }
             (tcp.sequence, tcp.acknowledgement) = (state.next[ours], state.next[theirs]);
@@ -400,8 +438,8 @@ fn fragments(packet: &Packet, site: Site, rng: &mut Rng) -> Vec<Frame> {
     frames
 }
 
-/// Flips a bit in a field that is neither an address nor a port.
-fn lie(mut bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
+/// Flips a bit in a field that is neither an address nor a port. `believes_resets` keeps packets from becoming resets.
+fn lie(mut bytes: Vec<u8>, believes_resets: bool, rng: &mut Rng) -> Vec<u8> {
     let v4 = bytes[12..14] == [8, 0];
     let (l4, tcp) = if v4 { (34, bytes[23] == 6) } else { (54, bytes[20] == 6) };
     // Version and length, total length, identification, checksum; version, payload length.
@@ -419,7 +457,11 @@ fn lie(mut bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     }
     // If the flags became a reset, the reset must not continue the connection either.
     if tcp && at == l4 + 13 && bytes[at] & Tcp::RST != 0 {
-        bytes[l4 + 4] ^= 0x80;
+        if believes_resets {
+            bytes[at] &= !Tcp::RST;
+        } else {
+            bytes[l4 + 4] ^= 0x80;
+        }
     }
     // Half of these frames get a right header checksum.
     if v4 && rng.bool() && at < 34 && bytes[14] == 0x45 {

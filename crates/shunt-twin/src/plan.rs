@@ -31,6 +31,8 @@ const FLOWS: u16 = 240;
 const BUSY: usize = 36;
 /// Packets per round: fewer than a veth's ring holds, including all fragments.
 const ROUND: usize = 100;
+/// One round in four has the packets with RST, since a run waits after each such round until conntrack is corrected.
+const RESETS_EVERY: u32 = 4;
 
 impl Plan {
     /// Generates an episode with so many packets, and so many changes spread among them.
@@ -61,6 +63,7 @@ struct Talk<'a> {
     wires: Wires,
     busy: Vec<Speaker>,
     number: u32,
+    rounds: u32,
 }
 
 struct Speaker {
@@ -72,7 +75,7 @@ struct Speaker {
 
 impl<'a> Talk<'a> {
     fn new(flows: &'a [Flow], wires: Wires) -> Self {
-        Self { flows, wires, busy: Vec::new(), number: 0 }
+        Self { flows, wires, busy: Vec::new(), number: 0, rounds: 0 }
     }
 
     fn round(&mut self, rng: &mut Rng, packets: usize) -> Vec<Intent> {
@@ -86,10 +89,12 @@ impl<'a> Talk<'a> {
             }
         }
         rng.shuffle(&mut self.busy);
+        self.rounds += 1;
+        let resets = self.rounds % RESETS_EVERY == 0;
         let mut round = Vec::new();
         for speaker in &mut self.busy {
             let flow = &self.flows[speaker.flow];
-            let (back, shapes) = speaker.next(flow.speech, rng);
+            let (back, shapes) = speaker.next(flow.speech, resets, rng);
             for shape in shapes {
                 // Linux reassembles IPv6 fragments and forwards the originals only if each has headroom for its headers. For a VLAN device's,
                 // a veth has no headroom, but a frame that passed XDP has.
@@ -112,14 +117,18 @@ impl<'a> Talk<'a> {
 }
 
 impl Speaker {
-    /// The direction and the shapes of the packets for the next round.
-    fn next(&mut self, speech: Speech, rng: &mut Rng) -> (bool, Vec<Shape>) {
+    /// The direction and the shapes of the packets for the next round, which may have packets with RST if `resets`.
+    fn next(&mut self, speech: Speech, resets: bool, rng: &mut Rng) -> (bool, Vec<Shape>) {
         if speech == Speech::Tcp {
             if !self.open {
                 self.open = true;
                 self.script.extend([(false, Shape::Syn), (true, Shape::SynAck), (false, Shape::Plain)]);
             }
-            if let Some((back, shape)) = self.script.pop_front() {
+            if let Some((back, shape)) = self.script.front().copied() {
+                if shape.may_reset() && !resets {
+                    return (back, Vec::new());
+                }
+                self.script.pop_front();
                 return (back, vec![shape]);
             }
             if rng.u8(..40) == 0 {
@@ -129,7 +138,9 @@ impl Speaker {
             }
         }
         let back = speech != Speech::OneWay && rng.bool();
-        let shapes = (0..rng.usize(1..6)).map(|_| shape(speech, rng)).collect();
+        let count = rng.usize(1..6);
+        let mut permitted = || Some(shape(speech, rng)).filter(|shape| resets || !shape.may_reset());
+        let shapes = (0..count).map(|_| permitted().unwrap_or(Shape::Plain)).collect();
         (back, shapes)
     }
 }
