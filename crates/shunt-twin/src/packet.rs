@@ -43,9 +43,9 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    /// Whether a TCP packet of this shape may have RST.
-    pub(crate) fn may_reset(self) -> bool {
-        matches!(self, Self::Reset | Self::NearReset | Self::Flags | Self::Lie)
+    /// Whether TCP packets of this shape often have RST. A lie rarely has.
+    pub(crate) fn often_resets(self) -> bool {
+        matches!(self, Self::Reset | Self::NearReset | Self::Flags)
     }
 }
 
@@ -95,8 +95,8 @@ enum Jump {
 const JUMP: u32 = 60 << 20;
 /// Scale of the windows: 65,535 << 14 bytes are more than a jump.
 const WINDOW_SCALE: u8 = 14;
-/// Once a direction is 256 MiB ahead of conntrack, Shunt lets conntrack believe any RST against it, also one that Linux alone would
-/// take for invalid (docs/limitations.md).
+/// Once a direction is 256 MiB ahead of conntrack, Shunt lets conntrack believe any RST against it, even one that is
+/// invalid to Linux alone (docs/limitations.md).
 const BELIEVES_RESETS: u64 = 256 << 20;
 
 impl FlowState {
@@ -123,8 +123,8 @@ impl FlowState {
         self.jumped.iter().any(|bytes| *bytes >= BELIEVES_RESETS)
     }
 
-    /// Whether the router lets no packets of this direction pass, so that it is slow while the other may be fast. Conntrack then does
-    /// not recognise a reset of this direction as genuine (docs/limitations.md).
+    /// Whether the router dropped the last plain packet of this direction. The direction is slow then, while the other
+    /// may be fast, and conntrack does not recognise its resets as genuine (docs/limitations.md).
     fn is_blocked(&self, back: bool) -> bool {
         self.sent[usize::from(back)] != self.left[usize::from(back)]
     }

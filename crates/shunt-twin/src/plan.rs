@@ -31,7 +31,7 @@ const FLOWS: u16 = 240;
 const BUSY: usize = 36;
 /// Packets per round: fewer than a veth's ring holds, including all fragments.
 const ROUND: usize = 100;
-/// One round in four has the packets with RST, since a run waits after each such round until conntrack is corrected.
+/// Shapes that often have RST come in one round of four: after each RST, a run waits until conntrack is corrected.
 const RESETS_EVERY: u32 = 4;
 
 impl Plan {
@@ -117,7 +117,7 @@ impl<'a> Talk<'a> {
 }
 
 impl Speaker {
-    /// The direction and the shapes of the packets for the next round, which may have packets with RST if `resets`.
+    /// The direction and the shapes of the packets for the next round; shapes that often have RST only if `resets`.
     fn next(&mut self, speech: Speech, resets: bool, rng: &mut Rng) -> (bool, Vec<Shape>) {
         if speech == Speech::Tcp {
             if !self.open {
@@ -125,7 +125,7 @@ impl Speaker {
                 self.script.extend([(false, Shape::Syn), (true, Shape::SynAck), (false, Shape::Plain)]);
             }
             if let Some((back, shape)) = self.script.front().copied() {
-                if shape.may_reset() && !resets {
+                if shape.often_resets() && !resets {
                     return (back, Vec::new());
                 }
                 self.script.pop_front();
@@ -139,7 +139,7 @@ impl Speaker {
         }
         let back = speech != Speech::OneWay && rng.bool();
         let count = rng.usize(1..6);
-        let mut permitted = || Some(shape(speech, rng)).filter(|shape| resets || !shape.may_reset());
+        let mut permitted = || Some(shape(speech, rng)).filter(|shape| resets || !shape.often_resets());
         let shapes = (0..count).map(|_| permitted().unwrap_or(Shape::Plain)).collect();
         (back, shapes)
     }
