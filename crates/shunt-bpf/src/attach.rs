@@ -4,7 +4,7 @@
 pub use crate::hook::Hook;
 
 use crate::{Error, owner::owner_by, verifier};
-use libbpf_rs::{ProgramMut, TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
+use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHookBuilder};
 use std::{
     ffi::CStr,
     fmt, io,
@@ -30,19 +30,39 @@ impl fmt::Display for AttachMode {
 }
 
 /// A program attached to a device. Dropping it detaches the program.
+#[derive(Debug)]
 pub enum Attachment {
     /// A link: the kernel detaches the program when the last descriptor of the link is closed.
     Link(OwnedFd),
     /// A clsact filter, which stays until it is removed.
-    Filter(TcHook),
+    Filter(Filter),
 }
 
-impl Drop for Attachment {
+/// A clsact filter of Shunt. Dropping it removes the filter.
+#[derive(Debug)]
+pub struct Filter {
+    ifindex: i32,
+    hook: Hook,
+    handle: u32,
+}
+
+impl Filter {
+    /// Removes the filter. Returns whether there was one.
+    fn remove(&self) -> bool {
+        let mut hook = libbpf_sys::bpf_tc_hook::default();
+        hook.sz = size_of_val(&hook) as libbpf_sys::size_t;
+        hook.ifindex = self.ifindex;
+        hook.attach_point = self.hook.attach_point();
+        let options = filter_options(self.handle);
+        // SAFETY: both structures are initialised and outlive the call.
+        unsafe { libbpf_sys::bpf_tc_detach(&raw const hook, &raw const options) == 0 }
+    }
+}
+
+impl Drop for Filter {
     fn drop(&mut self) {
-        if let Self::Filter(hook) = self {
-            // The device may have been removed, and its filters with it.
-            let _ = hook.detach();
-        }
+        // The device may have been removed, and its filters with it.
+        self.remove();
     }
 }
 
@@ -50,7 +70,7 @@ impl Drop for Attachment {
 ///
 /// # Errors
 /// The kernel's error: EINVAL if it does not know the hook, EBUSY if the device has another XDP program.
-pub fn link(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> io::Result<Attachment> {
+pub fn link(program: &impl AsFd, ifindex: u32, hook: Hook) -> io::Result<Attachment> {
     link_fd(program, ifindex, hook).map(Attachment::Link)
 }
 
@@ -58,7 +78,7 @@ pub fn link(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> io::Result<At
 ///
 /// # Errors
 /// As for [`link`].
-pub fn link_fd(program: &ProgramMut<'_>, ifindex: u32, hook: Hook) -> io::Result<OwnedFd> {
+pub fn link_fd(program: &impl AsFd, ifindex: u32, hook: Hook) -> io::Result<OwnedFd> {
     let mut options = libbpf_sys::bpf_link_create_opts::default();
     options.sz = size_of_val(&options) as libbpf_sys::size_t;
     match hook {
@@ -89,7 +109,7 @@ impl Attachment {
     ///
     /// # Errors
     /// The kernel's error: the driver does not accept the program, or this is not a link. The former program stays.
-    pub fn replace(&self, program: &ProgramMut<'_>) -> io::Result<()> {
+    pub fn replace(&self, program: &impl AsFd) -> io::Result<()> {
         let Self::Link(link) = self else { return Err(io::Error::from(io::ErrorKind::Unsupported)) };
         let (link, program) = (link.as_raw_fd(), program.as_fd().as_raw_fd());
         // SAFETY: both descriptors are open, and no options are given.
@@ -106,21 +126,19 @@ pub const FILTER_PRIORITY: u32 = 0x5348;
 ///
 /// # Errors
 /// If the qdisc cannot be created, or the kernel refuses the filter.
-pub fn filter(program: &ProgramMut<'_>, ifindex: u32, hook: Hook, handle: u32) -> Result<Attachment, Error> {
+pub fn filter(program: &impl AsFd, ifindex: u32, hook: Hook, handle: u32) -> Result<Attachment, Error> {
     let attach = |e| Error::Attach { ifindex, hook, source: io::Error::other(e) };
+    let target =
+        i32::try_from(ifindex).map_err(|e| Error::Attach { ifindex, hook, source: io::Error::other(e) })?;
     let mut tc = TcHookBuilder::new(program.as_fd())
-        .ifindex(i32::try_from(ifindex).map_err(|e| Error::Attach {
-            ifindex,
-            hook,
-            source: io::Error::other(e),
-        })?)
+        .ifindex(target)
         .replace(true)
         .handle(handle)
         .priority(FILTER_PRIORITY)
         .hook(hook.attach_point());
     tc.create().map_err(attach)?;
     tc.attach().map_err(attach)?;
-    Ok(Attachment::Filter(tc))
+    Ok(Attachment::Filter(Filter { ifindex: target, hook, handle }))
 }
 
 /// The names of the programs on a device's TCX hook. Empty on a kernel without TCX.

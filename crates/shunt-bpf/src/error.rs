@@ -63,6 +63,9 @@ pub enum Error {
     /// A program could not be attached to a netlink socket.
     #[error("cannot attach a filter to a netlink socket: {0}")]
     Filter(#[source] io::Error),
+    /// The descriptor of a program could not be duplicated.
+    #[error("cannot duplicate a descriptor: {0}")]
+    Descriptor(#[source] io::Error),
     /// A ring buffer could not be polled.
     #[error("cannot wait for events: {0}")]
     Ring(#[source] io::Error),
@@ -99,6 +102,7 @@ impl Error {
             Self::Attach { source, .. }
             | Self::Memory(source)
             | Self::Filter(source)
+            | Self::Descriptor(source)
             | Self::Ring(source) => source.raw_os_error(),
             Self::NotLoaded(why) => why.os_error(),
             Self::Refused { .. }

@@ -34,6 +34,14 @@ impl Maps {
         Self { mappable, ..Self::default() }
     }
 
+    /// Further handles of the same maps.
+    pub(crate) fn try_clone(&self) -> Result<Self, Error> {
+        let clone = |(name, map): (&String, &MapHandle)| Ok((name.clone(), MapHandle::try_from(map)?));
+        let by_name: Result<_, libbpf_rs::Error> = self.by_name.iter().map(clone).collect();
+        let failed = |source| Error::Map { map: "handles", source };
+        Ok(Self { by_name: by_name.map_err(failed)?, mappable: self.mappable })
+    }
+
     /// The map of this name, if a loaded object has one.
     pub(crate) fn find(&self, name: &str) -> Option<&MapHandle> {
         self.by_name.get(name)

@@ -15,6 +15,7 @@ macro_rules! object {
 }
 
 /// A compiled object of `bpf/prog`.
+#[derive(Debug)]
 pub(crate) struct Source {
     /// The file name without extension.
     pub(crate) name: &'static str,

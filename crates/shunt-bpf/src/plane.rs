@@ -5,7 +5,7 @@
 use crate::{
     Error,
     abi::{self, PortCache},
-    attach::{self, AttachMode, Attachment, Hook},
+    attach::{self, Hook},
     control::ControlBlock,
     external::ExternalSide,
     filter,
@@ -15,6 +15,7 @@ use crate::{
         XDP_FORWARD_VERIFYING, load, program,
     },
     owner::Owner,
+    pending::{AttachedTc, AttachedXdp},
     ring::Ring,
     shared::Shared,
     verifier,
@@ -86,20 +87,13 @@ impl OwnPrograms {
     }
 }
 
-/// A device that the tc programs are attached to.
+/// A port.
 pub(crate) struct AttachedPort {
     pub(crate) slot: u8,
-    pub(crate) mode: AttachMode,
-    pub(crate) _ingress: Attachment,
-    pub(crate) _egress: Option<Attachment>,
+    /// `None` while the programs are being attached.
+    pub(crate) tc: Option<AttachedTc>,
+    /// `None` also while the program is being attached.
     pub(crate) xdp: Option<AttachedXdp>,
-}
-
-/// The XDP program of a port.
-pub(crate) struct AttachedXdp {
-    pub(crate) program: XdpProgram,
-    pub(crate) id: u32,
-    pub(crate) attachment: Attachment,
 }
 
 /// The loaded data plane. Dropping it detaches everything.
@@ -108,6 +102,8 @@ pub struct DataPlane {
     pub(crate) ports: BTreeMap<u32, AttachedPort>,
     /// The slots that ports may not use: bit N for slot N.
     pub(crate) reserved: u64,
+    /// The slots of former ports whose programs are being detached: bit N for slot N.
+    pub(crate) leaving: u64,
     pub(crate) maps: Maps,
     pub(crate) tc: Object,
     pub(crate) watch: Option<Object>,
@@ -119,7 +115,7 @@ pub struct DataPlane {
     pub(crate) port_cache: Shared<PortCache>,
     pub(crate) filter_handle: u32,
     /// Names the instance of clsact filters.
-    pub(crate) owner: Option<Owner>,
+    pub(crate) owner: Option<Arc<Owner>>,
     pub(crate) size: Size,
     /// The contents of the map `shunt_uppers`.
     pub(crate) uppers: BTreeMap<u32, u64>,
@@ -169,6 +165,7 @@ impl DataPlane {
         Ok(Self {
             ports: BTreeMap::new(),
             reserved: 0,
+            leaving: 0,
             maps,
             tc,
             watch,

@@ -3,18 +3,15 @@
 use crate::{
     DataPlane, Error,
     abi::{self, Counters, Plain, Port},
-    attach::{self, AttachMode, Hook},
-    object::{
-        TC_FORWARD, TC_WATCH, XDP_FORWARD, XDP_FORWARD_TAGS, XDP_FORWARD_TAGS_VERIFYING, load_for, program,
-    },
+    attach::AttachMode,
+    object::{TC_FORWARD, TC_WATCH, XDP_FORWARD, XDP_FORWARD_TAGS, XDP_FORWARD_TAGS_VERIFYING, program},
     owner::Owner,
-    plane::{AttachedPort, AttachedXdp, XdpProgram},
+    pending::{AttachedTc, AttachedXdp, FreeSlot, LeavingPort, NextXdp, TcPrograms, XdpChange},
+    plane::{AttachedPort, XdpProgram},
 };
 use libbpf_rs::{MapCore, MapFlags, ProgramMut};
-use nix::libc::EINVAL;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
     mem::offset_of,
     os::fd::AsFd,
     sync::{Arc, atomic::Ordering},
@@ -31,106 +28,139 @@ impl DataPlane {
     /// # Errors
     /// If the map with the name cannot be made.
     pub fn set_filter_owner(&mut self, handle: u32, instance: &str) -> Result<(), Error> {
-        (self.filter_handle, self.owner) = (handle, Some(Owner::new(instance)?));
+        (self.filter_handle, self.owner) = (handle, Some(Arc::new(Owner::new(instance)?)));
         Ok(())
     }
 
     /// Attaches the tc programs to a device, with the port flags `flags` (`PORT_*`), by TCX if `tcx` and if the kernel
-    /// has it.
+    /// has it. Waits for the RTNL lock.
     ///
     /// # Errors
     /// If all slots are in use, or the kernel refuses an attachment.
     pub fn attach(&mut self, ifindex: u32, flags: u16, tcx: bool) -> Result<AttachMode, Error> {
+        let attached = self.add_port(ifindex, flags, tcx)?.attach();
+        self.attached(ifindex, attached)
+    }
+
+    /// Makes a device a port, with the port flags `flags` (`PORT_*`). Its tc programs are still to be attached, by TCX if `tcx`
+    /// and if the kernel has it; the outcome belongs to [`DataPlane::attached`].
+    ///
+    /// # Errors
+    /// If all slots are in use.
+    pub fn add_port(&mut self, ifindex: u32, flags: u16, tcx: bool) -> Result<TcPrograms, Error> {
         let slot = (0..abi::PORTS_MAX as u8)
-            .find(|slot| self.reserved & 1 << slot == 0 && self.ports.values().all(|p| p.slot != *slot))
+            .find(|slot| {
+                (self.reserved | self.leaving) & 1 << slot == 0
+                    && self.ports.values().all(|p| p.slot != *slot)
+            })
             .ok_or(Error::TooManyPorts(abi::PORTS_MAX))?;
-        let written = self.write_port(ifindex, Port { slot: slot.into(), flags, ifindex });
-        match written.and_then(|()| self.attach_tc(ifindex, slot, tcx)) {
-            Ok(port) => {
-                let mode = port.mode;
-                self.ports.insert(ifindex, port);
+        let ingress = program(&self.tc, &TC_FORWARD, "shunt_in")?;
+        let egress = match &self.watch {
+            Some(watch) => Some(program(watch, &TC_WATCH, "shunt_out")?),
+            None => None,
+        };
+        let fd = |program: &ProgramMut<'_>| program.as_fd().try_clone_to_owned().map_err(Error::Descriptor);
+        let programs = TcPrograms {
+            ifindex,
+            ingress: fd(&ingress)?,
+            egress: egress.as_ref().map(fd).transpose()?,
+            tcx,
+            filter_handle: self.filter_handle,
+            owner: self.owner.clone(),
+        };
+        self.ports.insert(ifindex, AttachedPort { slot, tc: None, xdp: None });
+        if let Err(error) = self.write_port(ifindex, Port { slot: slot.into(), flags, ifindex }) {
+            self.ports.remove(&ifindex);
+            self.erase_port(ifindex, slot)?;
+            return Err(error);
+        }
+        Ok(programs)
+    }
+
+    /// Keeps the tc programs of a port. If they could not be attached, the device is no port any more.
+    ///
+    /// # Errors
+    /// The error of the attachment.
+    pub fn attached(
+        &mut self,
+        ifindex: u32,
+        programs: Result<AttachedTc, Error>,
+    ) -> Result<AttachMode, Error> {
+        match programs {
+            Ok(tc) => {
+                let mode = tc.mode;
+                if let Some(port) = self.ports.get_mut(&ifindex) {
+                    port.tc = Some(tc);
+                }
                 Ok(mode)
             }
             Err(error) => {
-                self.erase_port(ifindex, slot)?;
+                if let Some(port) = self.ports.remove(&ifindex) {
+                    self.erase_port(ifindex, port.slot)?;
+                }
                 Err(error)
             }
         }
     }
 
-    fn attach_tc(&self, ifindex: u32, slot: u8, tcx: bool) -> Result<AttachedPort, Error> {
-        let ingress = program(&self.tc, &TC_FORWARD, "shunt_in")?;
-        let failed = |hook| move |source| Error::Attach { ifindex, hook, source };
-        let by_link = if tcx {
-            attach::link(&ingress, ifindex, Hook::Ingress)
-        } else {
-            Err(io::Error::from_raw_os_error(EINVAL))
-        };
-        let (mode, ingress) = match by_link {
-            Ok(link) => (AttachMode::Tcx, link),
-            // Kernels before 6.6 do not know the attach type.
-            Err(e) if e.raw_os_error() == Some(EINVAL) => {
-                self.name_owner(&ingress).map_err(failed(Hook::Ingress))?;
-                (AttachMode::Clsact, attach::filter(&ingress, ifindex, Hook::Ingress, self.filter_handle)?)
-            }
-            Err(e) => return Err(failed(Hook::Ingress)(e)),
-        };
-        let egress = match &self.watch {
-            None => None,
-            Some(watch) => {
-                let out = program(watch, &TC_WATCH, "shunt_out")?;
-                Some(match mode {
-                    AttachMode::Tcx => {
-                        attach::link(&out, ifindex, Hook::Egress).map_err(failed(Hook::Egress))?
-                    }
-                    AttachMode::Clsact => {
-                        self.name_owner(&out).map_err(failed(Hook::Egress))?;
-                        attach::filter(&out, ifindex, Hook::Egress, self.filter_handle)?
-                    }
-                })
-            }
-        };
-        Ok(AttachedPort { slot, mode, _ingress: ingress, _egress: egress, xdp: None })
-    }
-
-    fn name_owner(&self, program: &ProgramMut<'_>) -> io::Result<()> {
-        self.owner.as_ref().map_or(Ok(()), |owner| owner.bind(program.as_fd()))
-    }
-
     /// Attaches an XDP program to a port, instead of the one that it has, if any. Does nothing on a device that is not a
-    /// port.
+    /// port. Waits for the RTNL lock.
     ///
     /// # Errors
     /// If the XDP program was not loaded, or the device does not accept it.
     pub fn set_xdp(&mut self, ifindex: u32, which: Option<XdpProgram>) -> Result<(), Error> {
-        let Some(port) = self.ports.get_mut(&ifindex) else { return Ok(()) };
+        let Some(change) = self.xdp_change(ifindex, which)? else { return Ok(()) };
+        let attached = change.make();
+        self.xdp_changed(ifindex, attached)
+    }
+
+    /// The change of a port's XDP program that is still to be made; `None` if the port has the program, or the device is not a
+    /// port. The outcome belongs to [`DataPlane::xdp_changed`].
+    ///
+    /// # Errors
+    /// If the XDP program was not loaded.
+    pub fn xdp_change(
+        &mut self,
+        ifindex: u32,
+        which: Option<XdpProgram>,
+    ) -> Result<Option<XdpChange>, Error> {
+        let Some(port) = self.ports.get_mut(&ifindex) else { return Ok(None) };
         if port.xdp.as_ref().map(|xdp| xdp.program) == which {
-            return Ok(());
+            return Ok(None);
         }
-        // Detached when it goes out of scope, unless another program has taken its place.
-        let former = port.xdp.take();
-        let Some(which) = which else { return Ok(()) };
-        let for_device;
-        let program = match which {
-            XdpProgram::Forward => {
+        let former = port.xdp.take().map(|xdp| xdp.attachment);
+        let fd = |program: ProgramMut<'_>| program.as_fd().try_clone_to_owned().map_err(Error::Descriptor);
+        let next = match which {
+            None => None,
+            Some(XdpProgram::Forward) => {
                 let object = self.xdp.as_ref().map_err(|why| Error::NotLoaded(Arc::clone(why)))?;
-                program(object, &XDP_FORWARD, "shunt_xdp")?
+                Some(NextXdp::Loaded(XdpProgram::Forward, fd(program(object, &XDP_FORWARD, "shunt_xdp")?)?))
             }
-            XdpProgram::ForwardTags => {
+            Some(XdpProgram::ForwardTags) => {
                 let source = if self.verify_xdp { &XDP_FORWARD_TAGS_VERIFYING } else { &XDP_FORWARD_TAGS };
-                for_device = load_for(source, self.size, &mut self.maps, Some(ifindex))?;
-                program(&for_device, source, "shunt_xdp")?
+                Some(NextXdp::ForDevice { source, size: self.size, maps: self.maps.try_clone()? })
             }
-            XdpProgram::External => {
-                self.external.as_ref().ok_or(Error::missing_external())?.program("shunt_xdp_ext")?
+            Some(XdpProgram::External) => {
+                let external = self.external.as_ref().ok_or(Error::missing_external())?;
+                Some(NextXdp::Loaded(XdpProgram::External, fd(external.program("shunt_xdp_ext")?)?))
             }
         };
-        let replaced = former.map(|xdp| xdp.attachment).filter(|former| former.replace(&program).is_ok());
-        let failed = |source| Error::Attach { ifindex, hook: Hook::Xdp, source };
-        let attachment =
-            replaced.map_or_else(|| attach::link(&program, ifindex, Hook::Xdp), Ok).map_err(failed)?;
-        let id = attach::program_id(program.as_fd()).unwrap_or_default();
-        port.xdp = Some(AttachedXdp { program: which, id, attachment });
+        Ok(Some(XdpChange { ifindex, former, next }))
+    }
+
+    /// Keeps the XDP program of a port.
+    ///
+    /// # Errors
+    /// The error of the change.
+    pub fn xdp_changed(
+        &mut self,
+        ifindex: u32,
+        xdp: Result<Option<AttachedXdp>, Error>,
+    ) -> Result<(), Error> {
+        let xdp = xdp?;
+        if let Some(port) = self.ports.get_mut(&ifindex) {
+            port.xdp = xdp;
+        }
         Ok(())
     }
 
@@ -144,9 +174,9 @@ impl DataPlane {
         self.xdp_program(ifindex).is_some()
     }
 
-    /// How the tc programs of a port are attached. None if the device is not a port.
+    /// How the tc programs of a port are attached. None if they are not, or the device is not a port.
     pub fn attach_mode(&self, ifindex: u32) -> Option<AttachMode> {
-        self.ports.get(&ifindex).map(|p| p.mode)
+        Some(self.ports.get(&ifindex)?.tc.as_ref()?.mode)
     }
 
     /// The slot of a port, `0..PORTS_MAX`. None if the device is not a port.
@@ -169,21 +199,43 @@ impl DataPlane {
         self.reserved = 0;
     }
 
-    /// Detaches all programs from a device and frees its slot. Moves the epoch.
+    /// Detaches all programs from a device and frees its slot. Moves the epoch. Waits for the RTNL lock.
+    ///
+    /// # Errors
+    /// If a map cannot be written.
     pub fn detach(&mut self, ifindex: u32) -> Result<(), Error> {
-        if let Some(port) = self.ports.remove(&ifindex) {
-            let slot = port.slot;
-            // Detach first: the programs must not count into the slot after another port gets it.
-            drop(port);
-            // Actions name their ports by slot, and must not send to the device that gets the slot next.
-            self.control.move_epoch();
-            let zero = vec![Counters::default().bytes().to_vec(); possible_cpus()?];
-            self.maps
-                .get(COUNTERS)?
-                .update_percpu(&u32::from(slot).to_ne_bytes(), &zero, MapFlags::ANY)
-                .map_err(|source| Error::Map { map: COUNTERS, source })?;
-            self.erase_port(ifindex, slot)?;
-        }
+        let Some(leaving) = self.remove_port(ifindex)? else { return Ok(()) };
+        let slot = leaving.detach();
+        self.detached(slot)
+    }
+
+    /// Makes a device no port any more, and moves the epoch. Its programs are still to be detached, and let all packets pass
+    /// until then; the outcome belongs to [`DataPlane::detached`]. `None` if the device is not a port.
+    ///
+    /// # Errors
+    /// If a map cannot be written.
+    pub fn remove_port(&mut self, ifindex: u32) -> Result<Option<LeavingPort>, Error> {
+        let Some(port) = self.ports.remove(&ifindex) else { return Ok(None) };
+        // Until they are detached, the programs may count into the slot.
+        self.leaving |= 1 << port.slot;
+        self.erase_port(ifindex, port.slot)?;
+        // Actions name their ports by slot, and must not send to the device that gets the slot next.
+        self.control.move_epoch();
+        Ok(Some(LeavingPort(port)))
+    }
+
+    /// Frees the slot of a port whose programs are detached.
+    ///
+    /// # Errors
+    /// If a map cannot be written.
+    pub fn detached(&mut self, slot: FreeSlot) -> Result<(), Error> {
+        let FreeSlot(slot) = slot;
+        let zero = vec![Counters::default().bytes().to_vec(); possible_cpus()?];
+        self.maps
+            .get(COUNTERS)?
+            .update_percpu(&u32::from(slot).to_ne_bytes(), &zero, MapFlags::ANY)
+            .map_err(|source| Error::Map { map: COUNTERS, source })?;
+        self.leaving &= !(1 << slot);
         Ok(())
     }
 

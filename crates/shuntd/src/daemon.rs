@@ -17,7 +17,7 @@ mod turn;
 use crate::{
     control::{self, Call},
     correction_queue::CorrectionQueue,
-    failures::{attach_failure, internal},
+    failures::internal,
     iptables_poll,
     port_counters::PortCounters,
     priority::Priority,
@@ -29,6 +29,7 @@ use crate::{
     sweep::Sweeper,
     trace_stream::TraceStream,
 };
+use attachments::{Clsacts, PendingPorts};
 use blocking::BlockingCalls;
 use data_plane_events::DataPlaneEvents;
 use external::ExternalEngine;
@@ -39,7 +40,7 @@ use shunt_bpf::DataPlane;
 use shunt_core::{Action, Cause, Connection, Core, Event, Source, TrackedDirection};
 use shunt_kernel::{Linux, NetlinkSubscription};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use tokio::{
@@ -81,7 +82,10 @@ pub(crate) struct Daemon {
     ruleset_reader: RulesetReader,
     external: ExternalEngine,
     /// Devices whose clsact qdisc this daemon has created.
-    clsacts: BTreeSet<u32>,
+    clsacts: Clsacts,
+    pending_ports: PendingPorts,
+    /// Why a port could not be attached to before the event loop runs.
+    first_failure: Option<Failure>,
     /// Devices that the actions in progress could not attach to.
     unattached: Vec<u32>,
     /// Ports whose driver has refused the XDP program, and of which the policy does not know yet.
@@ -122,7 +126,9 @@ impl Daemon {
             trace_stream: TraceStream::default(),
             ruleset_reader: RulesetReader::default(),
             external: ExternalEngine::default(),
-            clsacts: BTreeSet::new(),
+            clsacts: Clsacts::default(),
+            pending_ports: PendingPorts::default(),
+            first_failure: None,
             unattached: Vec::new(),
             xdp_refusals: Vec::new(),
             liberal_requests: Vec::new(),
@@ -174,13 +180,12 @@ impl Daemon {
     /// Performs what the policy wants first. Unlike later, a port that cannot be attached to is an error.
     fn perform_first_actions(&mut self) -> Result<(), Failure> {
         for action in std::mem::take(&mut self.first_actions) {
-            if let Action::Attach(setting) = &action {
-                self.attach(*setting).map_err(|e| attach_failure(&self.name(setting.ifindex), &e))?;
-            } else {
-                self.perform(action);
+            self.perform(action);
+            if let Some(failure) = self.first_failure.take() {
+                return Err(failure);
             }
         }
-        self.report_xdp_refusals();
+        self.after_changes();
         Ok(())
     }
 
@@ -188,7 +193,7 @@ impl Daemon {
     fn undo_attachments(self) {
         let Self { plane, mut kernel, clsacts, .. } = self;
         drop(plane);
-        for ifindex in clsacts {
+        for ifindex in clsacts.take() {
             start::remove_clsact(&mut kernel, ifindex);
         }
     }

@@ -1,5 +1,6 @@
 //! The daemon stays awake: it beats, answers and reacts while others hold the kernel's RTNL lock, and no step of it takes long.
 
+use nix::sys::signal::Signal;
 use shunt_api::{Engine, LongestStep, StaticRemoval, StaticTable, Status};
 use shunt_testkit::{
     ENGINES, NetNs, Process, Stage, daemon, daemon_with, ip_batch, require_root, rulesets,
@@ -157,9 +158,42 @@ fn many_static_flows_stop_nothing_when_they_come_follow_a_port_and_go() {
     assert_eq!(shuntd.statics().flow.len(), table.flow.len());
     let all = StaticRemoval { all: true, ..StaticRemoval::default() };
     assert_eq!(shuntd.unload(&all), Ok(u64::from(STATIC_FLOWS) + 1));
-    // Programs are attached and detached in steps, which wait for the RTNL lock: only the CPU time has a bound.
-    assert_short(&shuntd.status());
+    assert_awake(&shuntd.status());
     shuntd.stop();
+}
+
+#[test]
+fn a_port_that_comes_or_goes_while_the_rtnl_lock_is_held_stops_nothing() {
+    if !require_root() {
+        return;
+    }
+    for engine in ENGINES {
+        let (lab, stage, packet) = Stage::with_router(rulesets::OPEN);
+        let shuntd = daemon_with(&lab, engine, "ports = [\"r0\", \"r1\", \"spare\"]");
+        stage.teach(&shuntd, &packet);
+        let attached = |status: &Status| status.ports.iter().any(|port| port.name == "spare");
+        for (change, comes) in [
+            ("ip link add spare type veth peer spare-peer && ip link set spare up", true),
+            ("ip link del spare", false),
+        ] {
+            // The daemon hears of the device only while the lock is held, so that it has to wait for the lock.
+            shuntd.signal(Signal::SIGSTOP);
+            lab.router().run(change);
+            let mut held = HeldRtnl::new(lab.router(), HOLD);
+            shuntd.signal(Signal::SIGCONT);
+            let before = shuntd.status();
+            let passed = pass_while(&stage, &packet, || held.since.elapsed() < HOLD * 4 / 5);
+            let status = shuntd.status();
+            assert!(held.is_held(), "the lock was not held long enough to tell");
+            assert_eq!(attached(&status), comes, "{engine}: {:#?}", status.ports);
+            let fast = status.packets.fast - before.packets.fast;
+            eprintln!("{engine}: {fast} of {passed} packets fast");
+            wait_until("the lock is free", || !held.is_held());
+            assert_awake(&shuntd.status());
+            stage.teach(&shuntd, &packet);
+        }
+        shuntd.stop();
+    }
 }
 
 /// Devices that come and go at once.

@@ -1,7 +1,6 @@
 //! Hands events to the policy and performs the actions that it returns.
 
 use super::Daemon;
-use crate::failures::attach_failure;
 use shunt_bpf::Dependency;
 use shunt_core::{Action, Cause, Event, Scope};
 use std::time::Instant;
@@ -21,12 +20,20 @@ impl Daemon {
             );
             self.perform(action);
         }
-        // Only now: an earlier action of the same batch must not undo what follows from these events.
-        for ifindex in std::mem::take(&mut self.unattached) {
-            self.handle(Event::AttachFailed { ifindex });
-        }
-        self.report_xdp_refusals();
         if ports_changed {
+            self.static_flows.follow_ports();
+        }
+        self.after_changes();
+    }
+
+    /// Tells the policy which changes of ports have failed. Not while a batch of actions is performed: an earlier action must not undo
+    /// what follows from these events.
+    pub(super) fn after_changes(&mut self) {
+        let failed = std::mem::take(&mut self.unattached).into_iter();
+        let mut events: Vec<Event> = failed.map(|ifindex| Event::AttachFailed { ifindex }).collect();
+        events.append(&mut self.xdp_refusals);
+        if !events.is_empty() {
+            self.handle_all(events);
             self.static_flows.follow_ports();
         }
     }
@@ -73,29 +80,8 @@ impl Daemon {
             Action::KeepSilent(silent) => self.silent.push(silent),
             Action::Correct(correction) => self.corrections.push(correction),
             Action::Resync => self.resync(),
-            Action::Attach(setting) => {
-                if let Err(error) = self.attach(setting) {
-                    tracing::warn!("{}", attach_failure(&self.name(setting.ifindex), &error));
-                    self.detach(setting.ifindex);
-                    self.unattached.push(setting.ifindex);
-                }
-            }
-            Action::Set(setting) => {
-                if let Err(error) = self.change_setting(setting) {
-                    tracing::warn!("{}", attach_failure(&self.name(setting.ifindex), &error));
-                }
-            }
-            Action::Detach { ifindex } => {
-                tracing::info!("{}: detaching", self.name(ifindex));
-                self.detach(ifindex);
-            }
-        }
-    }
-
-    pub(super) fn report_xdp_refusals(&mut self) {
-        let refusals = std::mem::take(&mut self.xdp_refusals);
-        if !refusals.is_empty() {
-            self.handle_all(refusals);
+            Action::Attach(setting) | Action::Set(setting) => self.change_port(setting.ifindex, action),
+            Action::Detach { ifindex } => self.change_port(ifindex, action),
         }
     }
 

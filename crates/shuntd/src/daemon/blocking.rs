@@ -18,15 +18,18 @@ pub(super) enum Lane {
     State,
     /// Lists packet sockets. Not behind the RTNL lock, which a new capture does not wait for either.
     Captures,
+    /// Attaches programs to ports, and detaches them.
+    Attachments,
     /// Updates conntrack entries.
     Conntrack,
     /// Ends processes.
     Processes,
 }
 
-const LANES: [(Lane, &str); 4] = [
+const LANES: [(Lane, &str); 5] = [
     (Lane::State, "kernel-state"),
     (Lane::Captures, "captures"),
+    (Lane::Attachments, "attachments"),
     (Lane::Conntrack, "conntrack"),
     (Lane::Processes, "processes"),
 ];
@@ -77,8 +80,8 @@ impl BlockingCalls {
                 .map_err(Error::Wait)?;
             Ok(Thread { jobs, open: VecDeque::new(), handle })
         };
-        let [state, captures, conntrack, processes] = LANES.map(start);
-        Ok(Self { threads: [state?, captures?, conntrack?, processes?], done })
+        let [state, captures, attachments, conntrack, processes] = LANES.map(start);
+        Ok(Self { threads: [state?, captures?, attachments?, conntrack?, processes?], done })
     }
 
     fn thread(&self, lane: Lane) -> &Thread {
@@ -168,5 +171,6 @@ impl Daemon {
             blocking.threads[done.lane as usize].open.pop_front();
         }
         (done.completion)(self);
+        self.after_changes();
     }
 }

@@ -273,7 +273,10 @@ impl Daemon {
 
     /// Starts the engine again if a port has more receive queues than it was told: some drivers (virtio_net) receive on further
     /// queues as soon as an XDP program is attached.
-    fn serve_new_queues(&mut self) {
+    pub(super) fn serve_new_queues(&mut self) {
+        if !self.external.running.as_ref().is_some_and(|running| running.ready) {
+            return;
+        }
         let ports = self.external.running.iter().flat_map(|running| running.ports.values());
         let mut named = ports.map(|port| (self.name(port.ifindex), port.queues));
         let Some((name, _)) = named.find(|(name, queues)| receive_queues(name) > *queues) else { return };
