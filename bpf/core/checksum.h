@@ -7,7 +7,7 @@
 #ifndef SHUNT_CORE_CHECKSUM_H
 #define SHUNT_CORE_CHECKSUM_H
 
-#include "core/packet.h"
+#include "core/parse.h"
 
 /* The longest L4 header plus payload whose checksum is verified without a helper. */
 enum { SHUNT_SHORT_L4_MAX = 127 };

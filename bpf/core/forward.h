@@ -54,41 +54,6 @@ static __always_inline enum shunt_reason shunt_admit(const struct shunt_packet *
 	return why == SHUNT_OK && shunt_unlikely(shunt_ttl_of(p->class_and_ttl) <= 1) ? SHUNT_TTL : why;
 }
 
-/* Reads eight bytes of each: at least two more bytes always follow a MAC in a header. */
-static __always_inline int shunt_same_mac(const void *a, const void *b)
-{
-	__u64 differ = *(const shunt_l2_u64 *)a ^ *(const shunt_l2_u64 *)b;
-
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-	differ <<= 16;
-#else
-	differ >>= 16;
-#endif
-	/* Clang would load a mask instead. */
-	shunt_keep(differ);
-	return !differ;
-}
-
-static __always_inline void shunt_copy_macs(void *to, const void *from)
-{
-	*(shunt_l2_u64 *)to = *(const shunt_l2_u64 *)from;
-	((shunt_l2_u32 *)to)[2] = ((const shunt_l2_u32 *)from)[2];
-}
-
-/* Copies a whole L2 header with `tags` VLAN tags. */
-static __always_inline void shunt_copy_l2(void *to, const void *from, __u32 tags)
-{
-	__u16 *half = to;
-	const __u16 *with = from;
-
-	shunt_copy_macs(to, from);
-	half[6] = with[6];
-	if (tags > 0)
-		*(shunt_l2_u32 *)(half + 7) = *(const shunt_l2_u32 *)(with + 7);
-	if (tags > 1)
-		*(shunt_l2_u32 *)(half + 9) = *(const shunt_l2_u32 *)(with + 9);
-}
-
 static __always_inline void shunt_copy_addrs(__u32 family, void *to, const void *from)
 {
 	__u64 *word = to;
@@ -167,7 +132,7 @@ static __always_inline enum shunt_reason shunt_decide_as(const struct shunt_flow
 		return SHUNT_NOT_OURS;
 	/* A bridge must see packets of another source, to learn where that station is. */
 	if (known != SHUNT_KNOWN_ROUTED && f->flags & SHUNT_FLOW_BRIDGED &&
-	    !shunt_same_mac(macs + ETH_ALEN, f->l2 + ETH_ALEN))
+	    !shunt_same_mac(shunt_source_mac(macs), shunt_source_mac(f->l2)))
 		return SHUNT_NOT_OURS;
 	if (shunt_unlikely(p->wire_bytes > f->max_l3_bytes))
 		return SHUNT_MTU;
@@ -294,22 +259,6 @@ static __always_inline __u16 shunt_sum_change(const struct shunt_flow *f, __u32 
 	if (has_l4_check)
 		sum += (__u16)~f->l4_delta;
 	return shunt_fold(sum);
-}
-
-/* Fills the tags of a key from an L2 header with `count` VLAN tags. */
-static __always_inline void shunt_key_tags_from_l2(const __u8 *header, __u32 count, __u16 tags[SHUNT_TAGS_MAX])
-{
-	const __be16 *l2 = (const __be16 *)header;
-	__be16 ad = shunt_htons(ETH_P_8021AD);
-
-	tags[0] = 0;
-	tags[1] = 0;
-	if (count > 0)
-		tags[0] =
-			SHUNT_TAG_PRESENT | (l2[6] == ad ? SHUNT_TAG_8021AD : 0) | (shunt_ntohs(l2[7]) & SHUNT_TAG_VID);
-	if (count > 1)
-		tags[1] =
-			SHUNT_TAG_PRESENT | (l2[8] == ad ? SHUNT_TAG_8021AD : 0) | (shunt_ntohs(l2[9]) & SHUNT_TAG_VID);
 }
 
 /* Fills the key of the reverse direction, whose packets arrive at `ifindex`, the egress port. */

@@ -7,14 +7,14 @@
 int shunt_host_parse(__u8 *frame, __u32 bytes, __u32 ifindex, struct shunt_packet *p, union shunt_key *key)
 {
 	struct shunt_hw_tag none = {};
-	__be16 proto_be;
-	int why = shunt_parse_l2(frame, frame + bytes, none, p, &proto_be);
+	__u32 family;
+	int why = shunt_parse_l2(frame, frame + bytes, none, p, &family);
 
 	if (why != SHUNT_OK)
 		return why;
-	if (proto_be == shunt_htons(ETH_P_IP))
+	if (family == 4)
 		return shunt_parse_l3(4, frame + p->l2_bytes, frame + bytes, ifindex, p, key);
-	if (proto_be == shunt_htons(ETH_P_IPV6))
+	if (family == 6)
 		return shunt_parse_l3(6, frame + p->l2_bytes, frame + bytes, ifindex, p, key);
 	return SHUNT_PROTOCOL;
 }
@@ -37,7 +37,7 @@ int shunt_host_decide(const struct shunt_flow *f, const struct shunt_packet *p, 
 __u32 shunt_host_rewrite(__u8 *l3, const struct shunt_packet *p, const struct shunt_flow *f, const __u8 *to,
 			 int partial)
 {
-	__u32 l2_bytes = ETH_HLEN + 4 * f->out_tags;
+	__u32 l2_bytes = shunt_l2_bytes(f->out_tags);
 
 	shunt_rewrite(l3, l3 + shunt_l3_size(p->family), p->family, p->l4_proto, f, to,
 		      partial ? SHUNT_CHECKSUM_PARTIAL : SHUNT_CHECKSUM_FINISHED);

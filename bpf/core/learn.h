@@ -9,41 +9,6 @@
 #include "core/forward.h"
 
 /*
- * Writes the L2 header as on the wire, including tags that the driver stripped. `macs` points to both MACs. `l2` has
- * SHUNT_L2_MAX bytes of zeros.
- */
-static __always_inline void shunt_write_l2(__u8 *l2, const __u8 *macs, const struct shunt_packet *p)
-{
-	__be16 *half = (__be16 *)l2;
-	__be16 proto_be = shunt_htons(p->family == 4 ? ETH_P_IP : ETH_P_IPV6);
-
-	__builtin_memcpy(l2, macs, 2 * ETH_ALEN);
-	half[6] = proto_be;
-	if (p->tags > 0) {
-		half[6] = p->tpid_be[0];
-		half[7] = p->tci_be[0];
-		half[8] = proto_be;
-	}
-	if (p->tags > 1) {
-		half[8] = p->tpid_be[1];
-		half[9] = p->tci_be[1];
-		half[10] = proto_be;
-	}
-}
-
-static __always_inline int shunt_differ(const void *a, const void *b, __u32 words)
-{
-	const __u16 *x = a;
-	const __u16 *y = b;
-	__u16 differ = 0;
-
-#pragma unroll
-	for (__u32 i = 0; i < words; i++)
-		differ |= x[i] ^ y[i];
-	return differ;
-}
-
-/*
  * Fills the translation part of an action. Addresses are the source followed by the destination, and so are the ports.
  */
 static __always_inline void shunt_translate(__u32 family, const __u8 *old_addrs, const __u8 *old_ports,
@@ -85,7 +50,7 @@ static __always_inline enum shunt_reason shunt_derive(const struct shunt_candida
 		return SHUNT_ODD_EGRESS;
 	if (in->l3[ttl_at] != (__u8)(out->l3[ttl_at] + 1)) {
 		/* A router always writes its own source MAC. */
-		if (in->l3[ttl_at] != out->l3[ttl_at] || shunt_differ(in->l2, out->l2, ETH_ALEN) ||
+		if (in->l3[ttl_at] != out->l3[ttl_at] || !shunt_same_macs(in->l2, out->l2) ||
 		    !(c->in_flags & SHUNT_PORT_BRIDGED))
 			return SHUNT_NOT_ROUTED;
 		f->flags |= SHUNT_FLOW_BRIDGED;
@@ -116,7 +81,7 @@ static __always_inline int shunt_proved(struct shunt_headers *in, const struct s
 	__u64 differ = 0;
 
 	__builtin_memcpy(in->l2, f->l2, SHUNT_L2_MAX);
-	in->l2_bytes = ETH_HLEN + 4 * f->out_tags;
+	in->l2_bytes = shunt_l2_bytes(f->out_tags);
 	shunt_rewrite(in->l3, in->l4, c->family, c->l4_proto, f, to,
 		      c->partial ? SHUNT_CHECKSUM_PARTIAL : SHUNT_CHECKSUM_FINISHED);
 #pragma unroll

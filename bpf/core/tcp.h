@@ -6,7 +6,7 @@
 #ifndef SHUNT_CORE_TCP_H
 #define SHUNT_CORE_TCP_H
 
-#include "core/packet.h"
+#include "core/parse.h"
 
 enum {
 	SHUNT_TCP_AHEAD = 1 << 20, /* tolerance in bytes beyond the data in flight */

@@ -127,15 +127,15 @@ static __always_inline void parse(__u32 family, struct shunt_frame *frame, struc
 static __always_inline void parse_frame(struct shunt_frame *frame, struct work *w)
 {
 	struct shunt_hw_tag none = {};
-	__be16 proto_be;
+	__u32 family;
 
 	frame->order = 0;
-	frame->why = shunt_parse_l2(frame->data, frame->data_end, none, &w->p, &proto_be);
+	frame->why = shunt_parse_l2(frame->data, frame->data_end, none, &w->p, &family);
 	if (frame->why != SHUNT_OK)
 		return;
-	if (proto_be == shunt_htons(ETH_P_IP))
+	if (family == 4)
 		parse(4, frame, w);
-	else if (proto_be == shunt_htons(ETH_P_IPV6))
+	else if (family == 6)
 		parse(6, frame, w);
 	else
 		frame->why = SHUNT_PROTOCOL;
@@ -211,7 +211,7 @@ static __always_inline enum shunt_reason rewrite(__u32 family, struct shunt_fram
 		return SHUNT_BAD_CHECKSUM;
 	shunt_rewrite(l3, l3 + shunt_l3_size(family), family, p->l4_proto, f, shunt_new_addrs(f),
 		      SHUNT_CHECKSUM_FINISHED);
-	l2_bytes = ETH_HLEN + 4 * f->out_tags;
+	l2_bytes = shunt_l2_bytes(f->out_tags);
 	frame->data_end = frame->data + shunt_frame_bytes(f, want, have);
 	frame->data = l3 - l2_bytes;
 	shunt_copy_l2(frame->data, f->l2, f->out_tags);

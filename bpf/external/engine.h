@@ -7,13 +7,13 @@
 #ifndef SHUNT_EXTERNAL_ENGINE_H
 #define SHUNT_EXTERNAL_ENGINE_H
 
-#include "abi/shunt_abi.h"
+#include "core/encap.h"
 #include "external/sched.h"
 
 enum {
 	SHUNT_BATCH = 64, /* packets that are on their way through the engine at the same time */
 	/* Bytes that must be free before a frame: for tags, or for struct shunt_flow_id. */
-	SHUNT_FRAME_ROOM = 4 * SHUNT_TAGS_MAX,
+	SHUNT_FRAME_ROOM = SHUNT_L2_GROWTH,
 	/* The first SHUNT_PORTS_MAX queue pairs are the ports by slot; the others are further queues of theirs. */
 	SHUNT_QUEUE_PAIRS_MAX = 2 * SHUNT_PORTS_MAX,
 };

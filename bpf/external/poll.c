@@ -5,8 +5,6 @@
 /* At most this many packets leave a scheduler in one turn, so that no port waits for another. */
 enum { SEND_BATCH = 64 };
 
-enum { TAG_AT = 12, TAGGED_HLEN = 18 };
-
 static __u32 waiting(const struct shunt_ring *ring)
 {
 	return ring->entries ? __atomic_load_n(ring->producer, __ATOMIC_ACQUIRE) - *ring->consumer : 0;
@@ -185,14 +183,11 @@ void shunt_engine_discard(struct shunt_engine *e)
 /* Sends a frame of the VLAN that is copied out of the other port. Returns 0 if it is no such frame. */
 static int copy(struct shunt_engine *e, struct shunt_frame *frame, __u64 now_ns)
 {
-	const __u8 *tag = frame->data + TAG_AT;
+	__u32 bytes = frame->data_end - frame->data, l2_bytes = shunt_l2_bytes(1);
 
-	if (!e->copy_vlan || frame->data_end - frame->data < TAGGED_HLEN)
+	if (!e->copy_vlan || bytes < l2_bytes || !shunt_is_in_vlan(shunt_tag_at(frame->data, 0), e->copy_vlan))
 		return 0;
-	/* 802.1Q, and the ID below priority and DEI. */
-	if (tag[0] != 0x81 || tag[1] != 0x00 || ((tag[2] & 0xf) << 8 | tag[3]) != (int)e->copy_vlan)
-		return 0;
-	frame->l3_bytes = frame->data_end - frame->data - TAGGED_HLEN;
+	frame->l3_bytes = bytes - l2_bytes;
 	frame->mark = 0;
 	frame->why = SHUNT_OK;
 	frame->dscp = 0;

@@ -57,7 +57,7 @@ static __always_inline void shunt_candidate_key(__u32 family, const struct shunt
 			.l4_proto = c->l4_proto,
 		};
 		__builtin_memcpy(&key->v4.src_be, shunt_header_addrs(4, &c->headers), 8);
-		shunt_key_tags_from_l2(c->headers.l2, (c->headers.l2_bytes - ETH_HLEN) / 4, key->v4.tags);
+		shunt_key_tags_from_l2(c->headers.l2, shunt_tags_in(c->headers.l2_bytes), key->v4.tags);
 	} else {
 		key->v6 = (struct shunt_key6){
 			.sport_be = ports[0],
@@ -66,7 +66,7 @@ static __always_inline void shunt_candidate_key(__u32 family, const struct shunt
 			.l4_proto = c->l4_proto,
 		};
 		__builtin_memcpy(key->v6.src_be, shunt_header_addrs(6, &c->headers), 32);
-		shunt_key_tags_from_l2(c->headers.l2, (c->headers.l2_bytes - ETH_HLEN) / 4, key->v6.tags);
+		shunt_key_tags_from_l2(c->headers.l2, shunt_tags_in(c->headers.l2_bytes), key->v6.tags);
 	}
 }
 

@@ -12,32 +12,31 @@
 /* Returned for an unusual packet, which shunt_in_any() handles. Verdicts are less. */
 enum { SHUNT_TC_OTHER = 0x100 };
 
+/* Pushes the tag number `n` of an action. The kernel keeps the outer tag beside the frame. */
+static __always_inline int shunt_skb_push_tag(struct __sk_buff *skb, const struct shunt_flow *f, __u32 n)
+{
+	struct shunt_tag tag = shunt_tag_at(f->l2, n);
+
+	return (int)bpf_skb_vlan_push(skb, tag.tpid_be, shunt_ntohs(tag.tci_be));
+}
+
+/* Replaces the tags of a packet by those of its action. */
 static __always_inline int shunt_skb_retag(struct __sk_buff *skb, const struct shunt_packet *p,
 					   const struct shunt_flow *f)
 {
-	const __be16 *l2 = (const __be16 *)f->l2;
 	int inner = f->out_tags > 1;
 
-	if (p->tags == f->out_tags && (p->tags < 1 || (p->tpid_be[0] == l2[6] && p->tci_be[0] == l2[7])) &&
-	    (p->tags < 2 || (p->tpid_be[1] == l2[8] && p->tci_be[1] == l2[9])))
+	if (shunt_same_tags(p, f->l2, f->out_tags))
 		return 0;
 	if (p->tags > 0 && bpf_skb_vlan_pop(skb))
 		return -1;
 	if (p->tags > 1 && bpf_skb_vlan_pop(skb))
 		return -1;
-	if (inner && bpf_skb_vlan_push(skb, l2[8], shunt_ntohs(l2[9])))
+	if (inner && shunt_skb_push_tag(skb, f, 1))
 		return -1;
-	if (f->out_tags > 0 && bpf_skb_vlan_push(skb, l2[6], shunt_ntohs(l2[7])))
+	if (f->out_tags > 0 && shunt_skb_push_tag(skb, f, 0))
 		return -1;
 	return 0;
-}
-
-/* Puts one tag on an untagged packet, beside the frame. */
-static __always_inline int shunt_skb_put_tag(struct __sk_buff *skb, const struct shunt_flow *f)
-{
-	const __be16 *l2 = (const __be16 *)f->l2;
-
-	return (int)bpf_skb_vlan_push(skb, l2[6], shunt_ntohs(l2[7]));
 }
 
 /*
@@ -53,27 +52,6 @@ static __always_inline int shunt_skb_needs_orphan(struct __sk_buff *skb, const s
 		return 0;
 	port = shunt_port_of(shunt_ifindex_of(f->out_slot));
 	return !port || port->flags & SHUNT_PORT_PACED || shunt_skb_wants_stamp(skb);
-}
-
-/* Finds the L3 header of a frame that may have other tags than it arrived with. Returns 0 if it is out of bounds. */
-static __always_inline void *shunt_skb_find_l3(void *data, void *end, const struct shunt_packet *p,
-					       const struct shunt_flow *f, int tagged)
-{
-	__be16 *proto = data + 2 * ETH_ALEN;
-	void *l3 = data + ETH_HLEN;
-
-	if ((void *)(proto + 1) > end)
-		return 0;
-	/* An untagged frame to which at most one tag was added, which is not in the frame, has its L3 header here. */
-	if (tagged && (p->tags || f->out_tags > 1) && shunt_is_vlan(*proto)) {
-		proto = l3 + 2;
-		l3 += 4;
-		if (l3 > end)
-			return 0;
-		if (shunt_is_vlan(*proto))
-			l3 += 4;
-	}
-	return l3;
 }
 
 /* Rewrites the L3 and the L4 header in place. The headers are present. */
@@ -132,19 +110,20 @@ static __always_inline int shunt_skb_forward(struct __sk_buff *skb, const struct
 		moved = 1;
 	}
 	if (tagged || shunt_unlikely(f->out_tags)) {
-		if (tagged ? shunt_skb_retag(skb, p, f) : shunt_skb_put_tag(skb, f))
+		if (tagged ? shunt_skb_retag(skb, p, f) : shunt_skb_push_tag(skb, f, 0))
 			return shunt_skb_drop(counters);
 		moved = 1;
 	}
 	if (shunt_unlikely(moved)) {
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
-		l3 = shunt_skb_find_l3(data, end, p, f, tagged);
+		/* An untagged frame to which at most one tag was added has no tag in the frame. */
+		l3 = shunt_find_l3(data, end, tagged && (p->tags || f->out_tags > 1));
 		if (!l3 || l3 + shunt_l3_size(family) + shunt_l4_size(l4_proto) > end)
 			return shunt_skb_drop(counters);
 		shunt_copy_macs(data, f->l2);
 	} else {
-		shunt_copy_macs(l3 - ETH_HLEN, f->l2);
+		shunt_copy_macs(shunt_untagged_macs(l3), f->l2);
 		/* Keep clang from sharing the last store with the branch above: it would compute the address. */
 		barrier();
 	}

@@ -285,10 +285,10 @@ static __always_inline int shunt_skb_padded(struct __sk_buff *skb, const struct 
 /* The length of the headers, from skb->protocol. For a VLAN tag, the maximum. */
 static __always_inline __u32 shunt_skb_header_bytes(struct __sk_buff *skb)
 {
-	if (skb->protocol == shunt_htons(ETH_P_IP))
-		return ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr);
-	if (skb->protocol == shunt_htons(ETH_P_IPV6))
-		return ETH_HLEN + sizeof(struct ipv6hdr) + sizeof(struct tcphdr);
+	__u32 family = shunt_family_of(skb->protocol);
+
+	if (family)
+		return shunt_l2_bytes(0) + shunt_l3_size(family) + sizeof(struct tcphdr);
 	return SHUNT_L2_MAX + SHUNT_L3_MAX + sizeof(struct tcphdr);
 }
 

@@ -268,7 +268,7 @@ static __always_inline int shunt_save_headers(struct __sk_buff *skb, const struc
 		l4_bytes = SHUNT_L4_MAX;
 	if (l4_bytes == 0)
 		return -1;
-	h->l2_bytes = ETH_HLEN + 4 * p->tags;
+	h->l2_bytes = shunt_l2_bytes(p->tags);
 	h->l4_bytes = l4_bytes;
 	if (p->family == 4) {
 		if (bpf_skb_load_bytes(skb, p->l2_bytes, h->l3, sizeof(struct iphdr)))

@@ -3,7 +3,7 @@
 #ifndef SHUNT_INSPECT_HEADERS_H
 #define SHUNT_INSPECT_HEADERS_H
 
-#include "core/packet.h"
+#include "core/parse.h"
 #include "inspect/record.h"
 
 /* Reads the tuple of an IP packet. Its family is 0 if it is not IP. Returns the length of the IP packet. */
@@ -18,7 +18,7 @@ static __noinline __u32 read_tuple(const void *l3, __be16 proto_be, struct trace
 	__u32 l4_at, bytes;
 
 	__builtin_memset(tuple, 0, sizeof(*tuple));
-	if (proto_be == shunt_htons(ETH_P_IP)) {
+	if (shunt_family_of(proto_be) == 4) {
 		if (bpf_probe_read_kernel(&ip4, sizeof(ip4), l3) || ip4.version != 4)
 			return 0;
 		tuple->family = 4;
@@ -30,7 +30,7 @@ static __noinline __u32 read_tuple(const void *l3, __be16 proto_be, struct trace
 		if (ip4.frag_off & shunt_htons(0x1fff))
 			return bytes;
 		l4_at = ip4.ihl * 4;
-	} else if (proto_be == shunt_htons(ETH_P_IPV6)) {
+	} else if (shunt_family_of(proto_be) == 6) {
 		if (bpf_probe_read_kernel(&ip6, sizeof(ip6), l3) || ip6.version != 6)
 			return 0;
 		tuple->family = 6;
@@ -50,19 +50,28 @@ static __noinline __u32 read_tuple(const void *l3, __be16 proto_be, struct trace
 	return bytes;
 }
 
+/* Moves from the tags of a frame to its L3 header, and from their EtherType to that of the packet. Returns -1 on failure. */
+static __always_inline int skip_tags(const void **l3, __be16 *proto_be)
+{
+	struct shunt_vlan vlan;
+
+	for (int tag = 0; tag < SHUNT_TAGS_MAX && shunt_is_vlan(*proto_be); tag++) {
+		if (bpf_probe_read_kernel(&vlan, sizeof(vlan), *l3))
+			return -1;
+		*proto_be = vlan.proto_be;
+		*l3 += sizeof(vlan);
+	}
+	return 0;
+}
+
 /* The same for a packet that a driver hands over: skb->data is behind the Ethernet header, perhaps at VLAN tags. */
 static __always_inline __u32 read_arrived(const struct sk_buff___shunt *skb, struct trace_tuple *tuple)
 {
 	const void *l3 = skb->data;
 	__be16 proto_be = skb->protocol;
 
-	for (int tag = 0; tag < 2; tag++) {
-		if (proto_be != shunt_htons(ETH_P_8021Q) && proto_be != shunt_htons(ETH_P_8021AD))
-			break;
-		if (bpf_probe_read_kernel(&proto_be, sizeof(proto_be), l3 + 2))
-			return 0;
-		l3 += 4;
-	}
+	if (skip_tags(&l3, &proto_be))
+		return 0;
 	return read_tuple(l3, proto_be, tuple);
 }
 

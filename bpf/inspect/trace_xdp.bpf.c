@@ -62,6 +62,7 @@ int trace_xdp_entry(__u64 *ctx)
 	struct trace_tuple tuple;
 	struct ethhdr eth;
 	const void *l3;
+	__be16 proto_be;
 	__u64 now;
 
 	if (!frame || (frame->active && frame->record.position == TRACE_XDP_REDIRECT))
@@ -75,15 +76,11 @@ int trace_xdp_entry(__u64 *ctx)
 	    bpf_probe_read_kernel(&eth, sizeof(eth), xdp->data))
 		return 0;
 	l3 = xdp->data + sizeof(eth);
-	for (int tag = 0; tag < 2; tag++) {
-		if (eth.h_proto != shunt_htons(ETH_P_8021Q) && eth.h_proto != shunt_htons(ETH_P_8021AD))
-			break;
-		if (bpf_probe_read_kernel(&eth.h_proto, sizeof(eth.h_proto), l3 + 2))
-			return 0;
-		l3 += 4;
-	}
+	proto_be = eth.h_proto;
+	if (skip_tags(&l3, &proto_be))
+		return 0;
 	begin(frame, now, dev->ifindex);
-	frame->record.bytes = read_tuple(l3, eth.h_proto, &tuple);
+	frame->record.bytes = read_tuple(l3, proto_be, &tuple);
 	frame->record.in = tuple;
 	if (!is_wanted(&tuple) || (plan.filter && !is_sampled())) {
 		frame->active = 0;

@@ -6,7 +6,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#include "core/packet.h"
+#include "core/parse.h"
 
 enum { TUPLE_BITS = 15 };
 
@@ -43,16 +43,16 @@ static __always_inline void count(__u32 family, struct __sk_buff *skb, void *l3,
 SEC("tcx/ingress")
 int hook_count(struct __sk_buff *skb)
 {
-	void *l3 = (void *)(long)skb->data + ETH_HLEN;
+	void *l3 = shunt_untagged_l3((void *)(long)skb->data);
 	void *end = (void *)(long)skb->data_end;
-	__be16 proto_be;
+	__u32 family;
 
 	if (l3 > end)
 		return -1; /* TCX_NEXT */
-	proto_be = ((__be16 *)l3)[-1];
-	if (proto_be == shunt_htons(ETH_P_IP))
+	family = shunt_family_of(shunt_proto_before(l3));
+	if (family == 4)
 		count(4, skb, l3, end);
-	else if (proto_be == shunt_htons(ETH_P_IPV6))
+	else if (family == 6)
 		count(6, skb, l3, end);
 	return -1; /* TCX_NEXT */
 }

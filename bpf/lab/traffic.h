@@ -175,7 +175,7 @@ static __always_inline void traffic_swap_ends(void *frame, void *l3, __u32 famil
 	else
 		traffic_swap(l3 + 8, l3 + 24, 16);
 	traffic_swap(l4, l4 + 2, 2);
-	traffic_swap(frame, frame + ETH_ALEN, ETH_ALEN);
+	traffic_swap(frame, (__u8 *)shunt_source_mac(frame), ETH_ALEN);
 }
 
 /*
@@ -243,25 +243,26 @@ static __always_inline void replay_sent(volatile const struct replay_plan *plan,
  */
 static __always_inline __u32 frame_kind(const void *frame, const void *end)
 {
-	const __u8 *l3 = frame + ETH_HLEN;
-	__u32 ethertype, protocol = 0, l3_bytes = 0;
+	const __u8 *l3 = frame + shunt_l2_bytes(0);
+	__u32 ethertype, family, protocol = 0, l3_bytes = 0;
+	__be16 proto_be;
 
 	if ((const void *)l3 > end)
 		return 0;
-	ethertype = shunt_ntohs(*(const __be16 *)(l3 - 2));
+	proto_be = shunt_proto_before(l3);
 #pragma unroll
-	for (int tags = 0; tags < 2; tags++) {
-		if (ethertype != ETH_P_8021Q && ethertype != ETH_P_8021AD)
-			break;
-		l3 += 4;
+	for (int tags = 0; tags < SHUNT_TAGS_MAX && shunt_is_vlan(proto_be); tags++) {
+		l3 += sizeof(struct shunt_vlan);
 		if ((const void *)l3 > end)
-			return ethertype << 16;
-		ethertype = shunt_ntohs(*(const __be16 *)(l3 - 2));
+			break;
+		proto_be = shunt_proto_before(l3);
 	}
-	if (ethertype == ETH_P_IP && (const void *)(l3 + 20) <= end) {
+	ethertype = shunt_ntohs(proto_be);
+	family = shunt_family_of(proto_be);
+	if (family == 4 && (const void *)(l3 + 20) <= end) {
 		protocol = l3[9];
 		l3_bytes = (l3[0] & 15) * 4;
-	} else if (ethertype == ETH_P_IPV6 && (const void *)(l3 + 40) <= end) {
+	} else if (family == 6 && (const void *)(l3 + 40) <= end) {
 		protocol = l3[6];
 		l3_bytes = 40;
 	}

@@ -105,8 +105,7 @@ int shunt_receive(struct xdp_md *ctx)
 	struct shunt_packet p;
 	struct received *total = bpf_map_lookup_elem(&totals, &zero);
 	struct arrival *arrival = NULL;
-	__u32 kind, *verdict;
-	__be16 proto_be;
+	__u32 kind, family, *verdict;
 
 	if (!total)
 		return XDP_PASS;
@@ -118,10 +117,10 @@ int shunt_receive(struct xdp_md *ctx)
 		total->others++;
 		return XDP_PASS;
 	}
-	if (shunt_parse_l2(data, end, none, &p, &proto_be) == SHUNT_OK) {
-		if (proto_be == shunt_htons(ETH_P_IP))
+	if (shunt_parse_l2(data, end, none, &p, &family) == SHUNT_OK) {
+		if (family == 4)
 			stamp = stamp_of(4, data, end, &p);
-		else if (proto_be == shunt_htons(ETH_P_IPV6))
+		else if (family == 6)
 			stamp = stamp_of(6, data, end, &p);
 	}
 	if (stamp) {

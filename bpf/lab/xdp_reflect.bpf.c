@@ -50,13 +50,13 @@ int shunt_reflect(struct xdp_md *ctx)
 	void *end = (void *)(long)ctx->data_end;
 	struct shunt_hw_tag none = {};
 	struct shunt_packet p;
-	__be16 proto_be;
+	__u32 family;
 
-	if (shunt_parse_l2(data, end, none, &p, &proto_be) != SHUNT_OK)
+	if (shunt_parse_l2(data, end, none, &p, &family) != SHUNT_OK)
 		return XDP_PASS;
-	if (proto_be == shunt_htons(ETH_P_IP))
+	if (family == 4)
 		return answer(ctx, &p, 4, data, end);
-	if (proto_be == shunt_htons(ETH_P_IPV6))
+	if (family == 6)
 		return answer(ctx, &p, 6, data, end);
 	return XDP_PASS;
 }

@@ -32,7 +32,7 @@ int shunt_replay(struct xdp_md *ctx)
 	if (!frame || !next)
 		return XDP_ABORTED;
 	bytes = frame->bytes;
-	if (bytes < ETH_HLEN || bytes > plan.bytes_max)
+	if (bytes < SHUNT_L2_MIN || bytes > plan.bytes_max)
 		return XDP_ABORTED;
 	if (bpf_xdp_adjust_tail(ctx, (int)bytes - (int)bpf_xdp_get_buff_len(ctx)) ||
 	    bpf_xdp_store_bytes(ctx, 0, frame + 1, bytes))

@@ -138,13 +138,13 @@ __noinline int shunt_in_watched(struct __sk_buff *skb, __u32 why)
 	enum shunt_reason hold;
 	struct shunt_packet p;
 	union shunt_key key;
-	__be16 proto_be;
+	__u32 family;
 	__u64 hash = 0;
 
 	if (!port)
 		return SHUNT_TC_NEXT;
-	hold = shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &proto_be);
-	if (hold == SHUNT_OK && proto_be == shunt_htons(ETH_P_IP)) {
+	hold = shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &family);
+	if (hold == SHUNT_OK && family == 4) {
 		hold = shunt_parse_l3(4, (void *)eth + p.l2_bytes, end, skb->ifindex, &p, &key);
 		hash = shunt_hash(4, &key);
 	} else if (hold == SHUNT_OK) {
@@ -305,22 +305,22 @@ __noinline int shunt_in_any(struct __sk_buff *skb)
 	struct shunt_packet p;
 	enum shunt_reason why;
 	struct ethhdr *eth;
-	__be16 proto_be;
+	__u32 family;
 	void *end;
 
 	shunt_skb_pull(skb);
 	eth = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
-	why = shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &proto_be);
-	if (why == SHUNT_OK && eth->h_dest[0] & 1)
+	why = shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &family);
+	if (why == SHUNT_OK && shunt_is_to_group(eth))
 		why = SHUNT_NOT_OURS;
 	if (shunt_skb_decrypted(skb))
 		why = SHUNT_IPSEC;
 	if (why != SHUNT_OK)
-		return punt(skb, skb->len - ETH_HLEN, why);
-	if (proto_be == shunt_htons(ETH_P_IP))
+		return punt(skb, skb->len - SHUNT_L2_MIN, why);
+	if (family == 4)
 		return handle_any(skb, &p, 4, eth, end);
-	if (proto_be == shunt_htons(ETH_P_IPV6))
+	if (family == 6)
 		return handle_any(skb, &p, 6, eth, end);
 	return punt(skb, skb->len - p.l2_bytes, SHUNT_PROTOCOL);
 }
@@ -372,7 +372,7 @@ static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, _
 	/* Flows that are left to shunt_in_any(): a proof is due, or there are two tags. */
 	const union shunt_head odd = { .punt_due = 0xff, .out_tags = 0xfe };
 	void *end = shunt_headers_end(family, l4_proto, l3);
-	const void *eth = l3 - ETH_HLEN;
+	const void *eth = shunt_untagged_macs(l3);
 	struct shunt_flow *f = 0;
 	union shunt_key key;
 	struct shunt_counters *counters;
@@ -387,7 +387,7 @@ static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, _
 	if (!shunt_empty())
 		f = shunt_find_soon(family, &key, hash, &entry);
 	if (!f)
-		return *(const __u8 *)eth & 1 ? shunt_tc_other() : miss(skb, p, l4_proto, hash, jiffies);
+		return shunt_is_to_group(eth) ? shunt_tc_other() : miss(skb, p, l4_proto, hash, jiffies);
 	shunt_keep(f);
 	hidden = shunt_skb_hidden(skb);
 	/* The last helper before the end: the checks between use registers that helpers destroy. */
@@ -425,25 +425,25 @@ static __always_inline int handle(struct __sk_buff *skb, struct shunt_packet *p,
 static __always_inline int handle_usual(struct __sk_buff *skb, int tagged)
 {
 	void *l3, *end;
-	__be16 proto_be;
+	__u32 family;
 	struct shunt_packet p;
 	__u64 jiffies = shunt_now();
 
 	if (shunt_unlikely(shunt_control.flags & SHUNT_CONTROL_SURVEY))
 		shunt_survey(skb);
-	l3 = (void *)(long)skb->data + ETH_HLEN;
+	l3 = shunt_untagged_l3((void *)(long)skb->data);
 	end = (void *)(long)skb->data_end;
 	/* One base register for both headers. */
 	shunt_keep(l3);
 	if (shunt_unlikely(shunt_headers_end(4, IPPROTO_UDP, l3) > end))
 		return shunt_tc_other();
-	proto_be = ((__be16 *)l3)[-1];
+	family = shunt_family_of(shunt_proto_before(l3));
 	shunt_untagged(&p);
 	if (tagged)
 		shunt_add_tag(&p, skb->vlan_proto, shunt_htons(skb->vlan_tci));
-	if (proto_be == shunt_htons(ETH_P_IP))
+	if (family == 4)
 		return handle(skb, &p, 4, tagged, l3, end, jiffies);
-	if (proto_be == shunt_htons(ETH_P_IPV6) && shunt_headers_end(6, IPPROTO_UDP, l3) <= end)
+	if (family == 6 && shunt_headers_end(6, IPPROTO_UDP, l3) <= end)
 		return handle(skb, &p, 6, tagged, l3, end, jiffies);
 	return shunt_tc_other();
 }

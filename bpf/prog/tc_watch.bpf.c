@@ -94,7 +94,7 @@ static __always_inline void choose_direction(const struct egress *s, __u32 famil
  */
 static __always_inline int mark_stations(const struct egress *s, struct shunt_flow *f)
 {
-	__u64 from = shunt_station(s->c->headers.l2 + ETH_ALEN), to = shunt_station(s->scratch->seen.l2);
+	__u64 from = shunt_station(shunt_source_mac(s->c->headers.l2)), to = shunt_station(s->scratch->seen.l2);
 
 	f->group = shunt_group(from, to);
 	/* Read before is_unchanged(), which refuses if a station had changed by then. */
@@ -152,7 +152,7 @@ static __always_inline int is_unchanged(const struct egress *s, __u32 family)
 	if (shunt_likely(__sync_fetch_and_add(&shunt_changes.count, 0) == s->c->changes))
 		return 1;
 	if (shunt_has_changed(shunt_station(s->scratch->seen.l2), s->c->changes) ||
-	    shunt_has_changed(shunt_station(s->c->headers.l2 + ETH_ALEN), s->c->changes) ||
+	    shunt_has_changed(shunt_station(shunt_source_mac(s->c->headers.l2)), s->c->changes) ||
 	    address_has_changed(s, family, old) || address_has_changed(s, family, old + next))
 		return 0;
 	if (!(s->scratch->flow.flags & SHUNT_FLOW_NAT))
@@ -248,7 +248,7 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 	__u64 hash;
 
 	if (shunt_some_are_unstable(shunt_now()) &&
-	    stations_are_unstable(s->c->headers.l2 + ETH_ALEN, s->scratch->seen.l2))
+	    stations_are_unstable(shunt_source_mac(s->c->headers.l2), s->scratch->seen.l2))
 		return SHUNT_UNSTABLE;
 	f->state = f->flags & SHUNT_FLOW_UNTRACKED ? SHUNT_FLOW_PENDING : SHUNT_FLOW_INSERTED;
 	f->home_cpu = s->c->in_flags & SHUNT_PORT_EXTERNAL && f->flags & SHUNT_FLOW_XDP ? SHUNT_ENGINE_CPU : this_cpu();
@@ -422,7 +422,7 @@ static __always_inline enum shunt_reason learn(const struct egress *s, __u32 fam
 	if (why != SHUNT_OK)
 		return why;
 	/* The copies of a packet to a group differ by who has joined it, and no event reports that. */
-	if (s->scratch->seen.l2[0] & 1)
+	if (shunt_is_to_group(s->scratch->seen.l2))
 		return SHUNT_ODD_EGRESS;
 	if (s->port->flags & SHUNT_PORT_FLOODS_UNSEEN && !(f->flags & SHUNT_FLOW_BRIDGED) && shunt_skb_copied(s->skb))
 		return SHUNT_LEFT_TWICE;
@@ -486,7 +486,7 @@ __noinline int shunt_out_watched(struct __sk_buff *skb)
 	struct shunt_candidate *candidate;
 	struct shunt_packet p;
 	struct ethhdr *eth;
-	__be16 proto_be;
+	__u32 family;
 	void *end;
 
 	candidate = bpf_map_lookup_elem(&shunt_candidates, &index);
@@ -510,10 +510,10 @@ __noinline int shunt_out_watched(struct __sk_buff *skb)
 	shunt_skb_pull(skb);
 	eth = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
-	if (shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &proto_be) == SHUNT_OK) {
-		if (proto_be == shunt_htons(ETH_P_IP))
+	if (shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &family) == SHUNT_OK) {
+		if (family == 4)
 			why = handle(&s, 4, &p, eth, end, taken);
-		else if (proto_be == shunt_htons(ETH_P_IPV6))
+		else if (family == 6)
 			why = handle(&s, 6, &p, eth, end, taken);
 	}
 	if (why != SHUNT_OK) {

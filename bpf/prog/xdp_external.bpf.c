@@ -49,8 +49,7 @@ static __always_inline int is_copied(const struct shunt_packet *p)
 {
 	__u32 vlan = shunt_external.copy_vlan;
 
-	return shunt_unlikely(vlan != 0) && p->tags > 0 && p->tpid_be[0] == shunt_htons(ETH_P_8021Q) &&
-	       (shunt_ntohs(p->tci_be[0]) & 0xfff) == vlan;
+	return shunt_unlikely(vlan != 0) && p->tags > 0 && shunt_is_in_vlan(shunt_outer_tag(p), vlan);
 }
 
 static __always_inline int steer_copied(struct xdp_md *ctx)
@@ -85,19 +84,19 @@ int shunt_xdp_ext(struct xdp_md *ctx)
 	void *end = (void *)(long)ctx->data_end;
 	struct shunt_hw_tag none = {};
 	struct shunt_packet p;
-	__be16 proto_be;
+	__u32 family;
 
 	if (!shunt_engine_alive() || end - data > SHUNT_FRAME_MAX)
 		return XDP_PASS;
-	if (shunt_parse_l2(data, end, none, &p, &proto_be) != SHUNT_OK)
+	if (shunt_parse_l2(data, end, none, &p, &family) != SHUNT_OK)
 		return XDP_PASS;
 	if (is_copied(&p))
 		return steer_copied(ctx);
 	if (shunt_empty())
 		return XDP_PASS;
-	if (proto_be == shunt_htons(ETH_P_IP))
+	if (family == 4)
 		return handle(ctx, &p, 4, data + p.l2_bytes, end);
-	if (proto_be == shunt_htons(ETH_P_IPV6))
+	if (family == 6)
 		return handle(ctx, &p, 6, data + p.l2_bytes, end);
 	return XDP_PASS;
 }
@@ -116,7 +115,7 @@ int shunt_inject(struct xdp_md *ctx)
 		return XDP_DROP;
 	shunt_external.inject_next = index + 1;
 	bytes = injected->bytes;
-	if (bytes < ETH_HLEN || bytes > SHUNT_FRAME_MAX)
+	if (bytes < SHUNT_L2_MIN || bytes > SHUNT_FRAME_MAX)
 		return XDP_DROP;
 	if (bpf_xdp_adjust_tail(ctx, (int)(bytes - bpf_xdp_get_buff_len(ctx))))
 		return XDP_DROP;

@@ -99,8 +99,8 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 				   int tagged, struct shunt_flow *f, __u32 entry, void *eth, void *l3, void *end)
 {
 	__u64 now = shunt_now();
-	enum shunt_reason why = shunt_decide(f, p, tagged ? eth : l3 - ETH_HLEN, &shunt_control, shunt_current_epoch(f),
-					     now, SHUNT_FLOW_XDP);
+	enum shunt_reason why = shunt_decide(f, p, tagged ? eth : shunt_untagged_macs(l3), &shunt_control,
+					     shunt_current_epoch(f), now, SHUNT_FLOW_XDP);
 	struct shunt_counters *counters;
 
 	if (shunt_unlikely(why == SHUNT_REPROVE)) {
@@ -138,7 +138,7 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 #endif
 	shunt_rewrite(l3, l3 + shunt_l3_size(family), family, l4_proto, f, shunt_new_addrs(f), SHUNT_CHECKSUM_FINISHED);
 	if (tagged || shunt_unlikely(f->out_tags)) {
-		int room = p->l2_bytes - ETH_HLEN - 4 * f->out_tags;
+		int room = p->l2_bytes - shunt_l2_bytes(f->out_tags);
 
 		if (room && bpf_xdp_adjust_head(ctx, room)) {
 			/* The driver left no headroom for tags; use tc from now on. */
@@ -151,7 +151,7 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 			return drop(counters);
 		shunt_copy_l2(eth, f->l2, f->out_tags);
 	} else {
-		shunt_copy_macs(l3 - ETH_HLEN, f->l2);
+		shunt_copy_macs(shunt_untagged_macs(l3), f->l2);
 		/* Keep clang from sharing the last store with the branch above: it would compute the address. */
 		barrier();
 	}
@@ -211,13 +211,13 @@ static __noinline int handle_tagged(struct xdp_md *ctx, __u32 tpid_be, __u32 tci
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
 	struct shunt_packet p;
-	__be16 proto_be;
+	__u32 family;
 
-	if (shunt_parse_l2(data, end, stripped, &p, &proto_be) != SHUNT_OK)
+	if (shunt_parse_l2(data, end, stripped, &p, &family) != SHUNT_OK)
 		return pass();
-	if (proto_be == shunt_htons(ETH_P_IP))
+	if (family == 4)
 		return handle(ctx, &p, 4, 1, data, data + p.l2_bytes, end);
-	if (proto_be == shunt_htons(ETH_P_IPV6))
+	if (family == 6)
 		return handle(ctx, &p, 6, 1, data, data + p.l2_bytes, end);
 	return pass();
 }
@@ -227,7 +227,7 @@ int shunt_xdp(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	void *l3 = data + ETH_HLEN, *eth;
+	void *l3 = shunt_untagged_l3(data), *eth;
 	struct shunt_hw_tag stripped;
 	struct shunt_packet p;
 	__be16 proto_be;
@@ -239,12 +239,12 @@ int shunt_xdp(struct xdp_md *ctx)
 	stripped = stripped_tag(ctx);
 	if (stripped.present)
 		return handle_tagged(ctx, stripped.tpid_be, stripped.tci);
-	eth = l3 - ETH_HLEN;
-	proto_be = ((__be16 *)eth)[6];
+	eth = shunt_untagged_macs(l3);
+	proto_be = shunt_proto_before(l3);
 	shunt_untagged(&p);
-	if (proto_be == shunt_htons(ETH_P_IP))
+	if (shunt_family_of(proto_be) == 4)
 		return handle(ctx, &p, 4, 0, eth, l3, end);
-	if (proto_be == shunt_htons(ETH_P_IPV6))
+	if (shunt_family_of(proto_be) == 6)
 		return handle(ctx, &p, 6, 0, eth, l3, end);
 	return shunt_is_vlan(proto_be) ? handle_tagged(ctx, 0, 0) : pass();
 }

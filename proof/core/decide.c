@@ -3,8 +3,8 @@
  * claim: Deciding reads only the frame and the entry, writes nothing, and accepts only packets that the action is for.
  * case: FAMILY=4
  * case: FAMILY=6
- * mutant: core/forward.h | differ <<= 16; | differ <<= 24;
- * mutant: core/forward.h | *(const shunt_l2_u64 *)a ^ *(const shunt_l2_u64 *)b; | ((const shunt_l2_u64 *)a)[3] ^ ((const shunt_l2_u64 *)b)[3];
+ * mutant: core/encap.h | differ <<= 16; | differ <<= 24;
+ * mutant: core/encap.h | *(const shunt_l2_u64 *)a ^ *(const shunt_l2_u64 *)b; | ((const shunt_l2_u64 *)a)[3] ^ ((const shunt_l2_u64 *)b)[3];
  * mutant: core/forward.h | p->wire_bytes > f->max_l3_bytes | p->wire_bytes > f->max_l3_bytes + 1
  * mutant: core/forward.h | f->epoch != epoch | 0
  * mutant: core/forward.h | shunt_likely(f->epoch == epoch) | 1
@@ -25,7 +25,7 @@ int main(void)
 	struct shunt_hw_tag hw = { .tpid_be = nondet_u16(), .tci = nondet_u16(), .present = nondet_bool() };
 	struct shunt_packet p, parsed;
 	union shunt_key key;
-	__be16 proto_be;
+	__u32 family;
 	__u8 *frame;
 	__u8 kept, flags = nondet_bool() ? SHUNT_FLOW_XDP : 0;
 	/* As in tc_forward.bpf.c, or none. */
@@ -37,7 +37,7 @@ int main(void)
 	assume(bytes <= FRAME_MAX && at < bytes);
 	frame = any_bytes(bytes);
 	kept = frame[at];
-	if (shunt_parse_l2(frame, frame + bytes, hw, &p, &proto_be) != SHUNT_OK ||
+	if (shunt_parse_l2(frame, frame + bytes, hw, &p, &family) != SHUNT_OK ||
 	    shunt_parse_l3(FAMILY, frame + p.l2_bytes, frame + bytes, nondet_u32(), &p, &key) != SHUNT_OK)
 		return 0;
 	parsed = p;

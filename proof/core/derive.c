@@ -5,7 +5,7 @@
  * case: FAMILY=6
  * mutant: core/learn.h | __builtin_memcpy(to, new_addrs, 8); | __builtin_memcpy(to, new_addrs, 32);
  * mutant: core/learn.h | i < sizeof(*in) / 8; | i <= sizeof(*in) / 8;
- * mutant: core/learn.h | __builtin_memcpy(l2, macs, 2 * ETH_ALEN); | __builtin_memcpy(l2, macs, 2 * ETH_ALEN + 2);
+ * mutant: core/encap.h | __builtin_memcpy(l2, macs, 2 * ETH_ALEN); | __builtin_memcpy(l2, macs, 2 * ETH_ALEN + 2);
  */
 #include "claim.h"
 

@@ -3,10 +3,10 @@
  * claim: Parsing reads only the frame, and accepts only frames with complete headers.
  * case: FAMILY=4
  * case: FAMILY=6
- * mutant: core/packet.h | if ((void *)vlan > end) | if (data > end)
- * mutant: core/packet.h | (void *)(tcp + 1) > end | l4 > end
- * mutant: core/packet.h | (void *)(udp + 1) > end | l4 + 4 > end
- * mutant: core/packet.h | bytes < p->l4_bytes | 0
+ * mutant: core/encap.h | if ((void *)vlan > end) | if (data > end)
+ * mutant: core/parse.h | (void *)(tcp + 1) > end | l4 > end
+ * mutant: core/parse.h | (void *)(udp + 1) > end | l4 + 4 > end
+ * mutant: core/parse.h | bytes < p->l4_bytes | 0
  */
 #include "claim.h"
 
@@ -16,12 +16,12 @@ int main(void)
 	struct shunt_hw_tag hw = { .tpid_be = nondet_u16(), .tci = nondet_u16(), .present = nondet_bool() };
 	struct shunt_packet p;
 	union shunt_key key;
-	__be16 proto_be;
+	__u32 family;
 	__u8 *frame, *l3, *l4;
 
 	assume(bytes <= FRAME_MAX);
 	frame = any_bytes(bytes);
-	if (shunt_parse_l2(frame, frame + bytes, hw, &p, &proto_be) != SHUNT_OK)
+	if (shunt_parse_l2(frame, frame + bytes, hw, &p, &family) != SHUNT_OK)
 		return 0;
 	claim(p.tags <= SHUNT_TAGS_MAX, "at most two tags");
 	claim(p.l2_bytes == ETH_HLEN + 4 * (p.tags - hw.present), "the L2 header has the tags that were not stripped");

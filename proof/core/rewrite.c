@@ -14,7 +14,7 @@
  * mutant: core/forward.h | l4_proto == IPPROTO_UDP && !old | 0
  * mutant: core/forward.h | f->l4_delta_addr + (__u16)~shunt_htons(0x0100) | f->l4_delta_addr + shunt_htons(0x0100)
  * mutant: core/forward.h | *(shunt_l2_u32 *)ports = *(const __u32 *)&f->sport_be; | *(shunt_l2_u32 *)ports = *(const __u32 *)&f->sport_be; ports->len = 0;
- * mutant: core/forward.h | if (tags > 0)\n\t\t*(shunt_l2_u32 *)(half + 7) | if (1)\n\t\t*(shunt_l2_u32 *)(half + 7)
+ * mutant: core/encap.h | if (tags > 0)\n\t\t*(shunt_l2_u32 *)(half + 7) | if (1)\n\t\t*(shunt_l2_u32 *)(half + 7)
  */
 #include "claim.h"
 
