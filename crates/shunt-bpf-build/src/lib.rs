@@ -112,7 +112,9 @@ fn compile_table(header: &str, symbol: &str, flags: &[&str]) {
     fs::write(&source, layout::table_source(header, &text, symbol))
         .unwrap_or_else(|e| panic!("{}: {e}", source.display()));
     println!("cargo:rerun-if-changed={}", bpf.display());
-    cc::Build::new().file(source).include(bpf).extra_warnings(true).flags(flags).compile(symbol);
+    let mut build = cc::Build::new();
+    build.file(source).include(bpf).extra_warnings(true).flags(flags);
+    build.flag_if_supported("-Wno-unknown-pragmas").compile(symbol);
 }
 
 /// Writes the reasons of `bpf/abi/reasons.h` as a Rust expression to `$OUT_DIR/reasons.rs`. For build scripts.

@@ -11,7 +11,6 @@ use shunt_wire::{Network, Packet, Tag};
 /// the flow is bridged. None unless both packets are TCP or UDP of one family, with at most two tags.
 pub fn flow_between(before: &Packet, after: &Packet, ifindex: u32) -> Option<(Key, Entry)> {
     let tags = &after.ethernet.tags;
-    let l2_bytes = 14 + 4 * tags.len();
     if before.ethernet.tags.len() > 2 || tags.len() > 2 || before.protocol() != after.protocol() {
         return None;
     }
@@ -28,7 +27,7 @@ pub fn flow_between(before: &Packet, after: &Packet, ifindex: u32) -> Option<(Ke
     if before.hop_limit() == after.hop_limit() {
         flow.flags |= abi::FLOW_BRIDGED;
     }
-    flow.l2[..l2_bytes].copy_from_slice(&after.to_bytes()[..l2_bytes]);
+    flow.l2[..after.ethernet.bytes()].copy_from_slice(&after.ethernet.header(after.ethertype()));
     let mut entry = Entry { flow, ..Entry::default() };
     translate(&ends_of(before)?, &ends_of(after)?, &mut entry);
     Some((key_for(before, ifindex)?, entry))
@@ -70,8 +69,7 @@ fn key_tags(tags: &[Tag]) -> Option<[u16; 2]> {
         return None;
     }
     for (bits, tag) in key.iter_mut().zip(tags) {
-        let service = if tag.tpid == 0x88a8 { abi::TAG_8021AD } else { 0 };
-        *bits = abi::TAG_PRESENT | service | tag.vid & abi::TAG_VID;
+        *bits = tag.key_bits();
     }
     Some(key)
 }

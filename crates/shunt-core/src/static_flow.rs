@@ -2,7 +2,7 @@
 
 use crate::{Core, Link};
 use shunt_api::{Engine, Failure, FailureCode, Hop, RouteChoice, StaticFlow, StaticRoute, Tuple};
-use shunt_wire::Mac;
+use shunt_wire::{Ethernet, Mac, Tag, encap};
 use std::collections::BTreeMap;
 
 /// A static flow with every name resolved. Its match is that of the [`StaticFlow`], on device `in_ifindex`.
@@ -86,18 +86,11 @@ pub fn compile_static_flow(
     })
 }
 
-/// The L2 header that the flow's packets leave with. If there are two tags, the outer one is a service tag (802.1ad).
+/// The L2 header that the flow's packets leave with.
 fn l2_header(hop: &Hop, out: &Link, v4: bool) -> Vec<u8> {
-    let mut header = Vec::new();
-    header.extend(hop.dmac.0);
-    header.extend(hop.smac.unwrap_or(out.mac).0);
-    for (n, id) in hop.vlans.iter().enumerate() {
-        let outer_of_two = hop.vlans.len() == 2 && n == 0;
-        header.extend(if outer_of_two { [0x88, 0xa8] } else { [0x81, 0x00] });
-        header.extend(id.to_be_bytes());
-    }
-    header.extend(if v4 { [0x08, 0x00] } else { [0x86, 0xdd] });
-    header
+    let (destination, source) = (hop.dmac, hop.smac.unwrap_or(out.mac));
+    let ethernet = Ethernet { destination, source, tags: Tag::stack(&hop.vlans) };
+    ethernet.header(if v4 { encap::IPV4 } else { encap::IPV6 })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use pcap_file::{
         blocks::{Block, interface_description::InterfaceDescriptionOption},
     },
 };
-use shunt_wire::Mac;
+use shunt_wire::{Mac, encap};
 use std::{fmt, time::Duration};
 
 /// The first bytes of a pcapng file, and of a pcap file in either byte order with microseconds or nanoseconds.
@@ -16,7 +16,7 @@ const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const PCAP: [[u8; 4]; 4] =
     [[0xa1, 0xb2, 0xc3, 0xd4], [0xa1, 0xb2, 0x3c, 0x4d], [0xd4, 0xc3, 0xb2, 0xa1], [0x4d, 0x3c, 0xb2, 0xa1]];
 /// The size of an Ethernet header.
-const SMALLEST: usize = 14;
+const SMALLEST: usize = encap::header_bytes(0);
 
 /// The frames of a capture file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,13 +93,7 @@ impl Capture {
 
     /// Size of the largest L3 packet.
     pub fn l3_bytes(&self) -> usize {
-        let tagged = |bytes: &[u8], at| matches!(bytes.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8]));
-        let header = |bytes: &[u8]| match (tagged(bytes, 12), tagged(bytes, 16)) {
-            (false, _) => SMALLEST,
-            (true, false) => SMALLEST + 4,
-            (true, true) => SMALLEST + 8,
-        };
-        let l3 = |frame: &Captured| frame.bytes.len().saturating_sub(header(&frame.bytes));
+        let l3 = |frame: &Captured| encap::payload(&frame.bytes).map_or(0, |(_, at)| frame.bytes.len() - at);
         self.frames.iter().map(l3).max().unwrap_or_default()
     }
 

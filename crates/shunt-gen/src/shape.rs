@@ -205,7 +205,7 @@ impl Traffic {
 
     /// Size of the largest L3 packet.
     pub fn l3_bytes(&self) -> u32 {
-        self.sizes.largest() - FCS_BYTES - 14 - 4 * self.packet.ethernet.tags.len() as u32
+        self.sizes.largest() - FCS_BYTES - self.packet.ethernet.bytes() as u32
     }
 }
 

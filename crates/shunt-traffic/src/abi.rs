@@ -179,7 +179,7 @@ impl Plan {
     /// The plan of packets that leave through the interface `out_ifindex`.
     pub(crate) fn for_traffic(traffic: &Traffic, out_ifindex: u32) -> Self {
         let packet = &traffic.packet;
-        let l3_at = 14 + 4 * packet.ethernet.tags.len();
+        let l3_at = packet.ethernet.bytes();
         let v4 = packet.ipv4().is_some();
         let udp = matches!(packet.transport, Transport::Udp(_));
         let l4_at = l3_at + if v4 { 20 } else { 40 };

@@ -5,6 +5,7 @@ use crate::{
     site::Site,
     worker::Frame,
 };
+use shunt_wire::{Ethernet, Tag, encap};
 use std::{
     collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
     hash::{BuildHasher, RandomState},
@@ -41,6 +42,8 @@ pub(crate) enum Fault {
     Duplicated,
 }
 
+/// Offset of the IP header in a frame without tags.
+const L3: usize = encap::header_bytes(0);
 const IGMP: u8 = 2;
 /// The next header of an IPv6 fragment.
 const FRAGMENT: u8 = 44;
@@ -149,7 +152,7 @@ impl Order {
 
 /// Whether a frame is UDP or TCP.
 fn is_stream(frame: &[u8]) -> bool {
-    let protocol = if frame[12..14] == [8, 0] { frame[23] } else { frame[20] };
+    let protocol = frame[L3 + if encap::outer_type(frame) == encap::IPV4 { 9 } else { 6 }];
     protocol == 6 || protocol == 17
 }
 
@@ -157,16 +160,19 @@ fn is_stream(frame: &[u8]) -> bool {
 /// The ICMP errors for IPv4 destinations without a route are rate-limited, too, and the limit cannot be set for a namespace.
 pub(crate) fn is_unasked(frame: &[u8]) -> bool {
     // On the wire of a VLAN, frames of the port itself have a tag too many here (worker.rs).
-    let untagged = frame[12..14] == [0x81, 0];
-    let frame = &if untagged { [&frame[..12], &frame[16..]].concat() } else { frame.to_vec() };
-    let kind = |at: usize| frame.get(at).copied().unwrap_or(0);
+    let outer = Ethernet::parse(frame).and_then(|(ethernet, _)| ethernet.tags.first().copied());
+    let mut frame = frame.to_vec();
+    if let Some(tag) = outer.filter(|tag| tag.tpid == Tag::vlan(0).tpid) {
+        encap::pop_tags(&mut frame, &[tag]);
+    }
+    let kind = |at: usize| frame.get(L3 + at).copied().unwrap_or(0);
     // An answer to a packet with options has options.
-    let icmp = 14 + 4 * usize::from(kind(14) & 15);
-    match frame[12..14] {
-        [8, 0] if kind(23) == ICMP => kind(22) == 64 && kind(icmp) == 3 && kind(icmp + 1) <= 1,
-        [8, 0] => kind(23) == IGMP,
-        [0x86, 0xdd] if kind(20) == ICMP6 => (130..=137).contains(&kind(54)),
-        [0x86, 0xdd] if kind(20) == 0 && kind(54) == ICMP6 => (130..=143).contains(&kind(62)),
+    let icmp = 4 * usize::from(kind(0) & 15);
+    match encap::outer_type(&frame) {
+        encap::IPV4 if kind(9) == ICMP => kind(8) == 64 && kind(icmp) == 3 && kind(icmp + 1) <= 1,
+        encap::IPV4 => kind(9) == IGMP,
+        encap::IPV6 if kind(6) == ICMP6 => (130..=137).contains(&kind(40)),
+        encap::IPV6 if kind(6) == 0 && kind(40) == ICMP6 => (130..=143).contains(&kind(48)),
         _ => false,
     }
 }
@@ -175,13 +181,13 @@ pub(crate) fn is_unasked(frame: &[u8]) -> bool {
 /// with less), and that of IPv6 fragments, which Linux fragments again.
 pub(crate) fn masked(mut frame: Frame) -> Frame {
     let bytes = &mut frame.bytes;
-    let routers_own = bytes.len() >= 34 && bytes[12..14] == [8, 0] && bytes[22] == 64 && bytes[23] == ICMP;
-    if routers_own {
-        bytes[18..20].fill(0);
-        bytes[24..26].fill(0);
-    }
-    if bytes.len() >= 62 && bytes[12..14] == [0x86, 0xdd] && bytes[20] == FRAGMENT {
-        bytes[58..62].fill(0);
+    let has =
+        |ethertype, l3_bytes: usize| bytes.len() >= L3 + l3_bytes && encap::outer_type(bytes) == ethertype;
+    if has(encap::IPV4, 20) && bytes[L3 + 8] == 64 && bytes[L3 + 9] == ICMP {
+        bytes[L3 + 4..L3 + 6].fill(0);
+        bytes[L3 + 10..L3 + 12].fill(0);
+    } else if has(encap::IPV6, 48) && bytes[L3 + 6] == FRAGMENT {
+        bytes[L3 + 44..L3 + 48].fill(0);
     }
     frame
 }

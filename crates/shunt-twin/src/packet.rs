@@ -6,7 +6,9 @@ use crate::{
     worker::Frame,
 };
 use fastrand::Rng;
-use shunt_wire::{Checksum, Extension, Network, Packet, Sum, Tag, Tcp, Transport, ones_complement_sum};
+use shunt_wire::{
+    Checksum, Extension, Network, Packet, Sum, Tag, Tcp, Transport, encap, ones_complement_sum,
+};
 use std::net::{IpAddr, SocketAddr};
 
 /// How a packet differs from a plain one, which may be fast.
@@ -93,6 +95,8 @@ enum Jump {
 /// Bytes by which a sequence number jumps, as if the packets between had taken another way. The jumps of a long connection add up to
 /// gigabytes, which conntrack bridges only with Shunt's help. Each is less than Shunt takes for data in flight (64 MiB).
 const JUMP: u32 = 60 << 20;
+/// Offset of the IP header: frames get the tags of their wire later.
+const L3: usize = encap::header_bytes(0);
 /// Scale of the windows: 65,535 << 14 bytes are more than a jump.
 const WINDOW_SCALE: u8 = 14;
 /// Once a direction is 256 MiB ahead of conntrack, Shunt lets conntrack believe any RST against it, even one that is
@@ -389,7 +393,7 @@ fn error(about: &Packet, rng: &mut Rng) -> Packet {
         &[(1, 0, 0), (1, 4, 0), (2, 0, 1300), (3, 0, 0), (4, 0, 0)]
     };
     let (kind, code, rest) = kinds[rng.usize(..kinds.len())];
-    let l3 = &about.to_bytes()[14 + 4 * about.ethernet.tags.len()..];
+    let l3 = &about.to_bytes()[about.ethernet.bytes()..];
     let keep = rng.usize(if v4 { 28..200 } else { 48..400 }).min(l3.len());
     let message = [&[kind, code, 0, 0], &rest.to_be_bytes()[..], &l3[..keep]].concat();
     let Some((source, destination)) = about.addresses() else { return about.clone() };
@@ -406,7 +410,7 @@ fn error(about: &Packet, rng: &mut Rng) -> Packet {
 fn fragments(packet: &Packet, site: Site, rng: &mut Rng) -> Vec<Frame> {
     let bytes = packet.to_bytes();
     let v4 = packet.ipv4().is_some();
-    let l4 = &bytes[14 + if v4 { 20 } else { 40 }..];
+    let l4 = &bytes[packet.ethernet.bytes() + if v4 { 20 } else { 40 }..];
     let piece = ((l4.len() / (2 + rng.usize(..2))).max(8) + 7) & !7;
     let last = (l4.len() - 1) / piece;
     let protocol = packet.protocol().unwrap_or(0);
@@ -440,15 +444,15 @@ fn fragments(packet: &Packet, site: Site, rng: &mut Rng) -> Vec<Frame> {
 
 /// Flips a bit in a field that is neither an address nor a port. `believes_resets` keeps packets from becoming resets.
 fn lie(mut bytes: Vec<u8>, believes_resets: bool, rng: &mut Rng) -> Vec<u8> {
-    let v4 = bytes[12..14] == [8, 0];
-    let (l4, tcp) = if v4 { (34, bytes[23] == 6) } else { (54, bytes[20] == 6) };
+    let v4 = encap::outer_type(&bytes) == encap::IPV4;
+    let (l4, tcp) = if v4 { (L3 + 20, bytes[L3 + 9] == 6) } else { (L3 + 40, bytes[L3 + 6] == 6) };
     // Version and length, total length, identification, checksum; version, payload length.
-    let l3_fields: &[usize] = if v4 { &[14, 16, 17, 18, 19, 24, 25] } else { &[14, 15, 18, 19] };
+    let l3_fields: &[usize] = if v4 { &[0, 2, 3, 4, 5, 10, 11] } else { &[0, 1, 4, 5] };
     // Sequence, acknowledgement, offset, flags, window, checksum, urgent; length, checksum.
     let l4_fields: &[usize] =
         if tcp { &[4, 7, 8, 11, 12, 13, 14, 15, 16, 17, 18, 19] } else { &[4, 5, 6, 7] };
     let at = if rng.bool() {
-        l3_fields[rng.usize(..l3_fields.len())]
+        L3 + l3_fields[rng.usize(..l3_fields.len())]
     } else {
         l4 + l4_fields[rng.usize(..l4_fields.len())]
     };
@@ -464,10 +468,10 @@ fn lie(mut bytes: Vec<u8>, believes_resets: bool, rng: &mut Rng) -> Vec<u8> {
         }
     }
     // Half of these frames get a right header checksum.
-    if v4 && rng.bool() && at < 34 && bytes[14] == 0x45 {
-        bytes[24..26].fill(0);
-        let sum = !ones_complement_sum(&bytes[14..34]);
-        bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+    if v4 && rng.bool() && at < l4 && bytes[L3] == 0x45 {
+        bytes[L3 + 10..L3 + 12].fill(0);
+        let sum = !ones_complement_sum(&bytes[L3..l4]);
+        bytes[L3 + 10..L3 + 12].copy_from_slice(&sum.to_be_bytes());
     }
     bytes
 }
@@ -476,9 +480,9 @@ fn lie(mut bytes: Vec<u8>, believes_resets: bool, rng: &mut Rng) -> Vec<u8> {
 fn junk(mut bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     match rng.u8(..3) {
         0 => bytes.truncate(rng.usize(15..bytes.len())),
-        1 => bytes[12..14].copy_from_slice(&rng.u16(0x0900..0x8000).to_be_bytes()),
+        1 => encap::set_outer_type(&mut bytes, rng.u16(0x0900..0x8000)),
         // Begin after the addresses of both families.
-        _ => bytes.iter_mut().skip(54).for_each(|byte| *byte = rng.u8(..)),
+        _ => bytes.iter_mut().skip(L3 + 40).for_each(|byte| *byte = rng.u8(..)),
     }
     bytes
 }

@@ -7,7 +7,7 @@ use nix::{
     unistd::Pid,
 };
 use shunt_testkit::{NetNs, Tap};
-use shunt_wire::{Packet, Tag, Transport, ones_complement_sum};
+use shunt_wire::{Packet, Tag, Transport, encap, ones_complement_sum};
 use std::{
     io::Write,
     panic::resume_unwind,
@@ -58,33 +58,27 @@ pub(crate) struct Reply {
 #[derive(Debug)]
 pub(crate) struct Wire {
     tap: Tap,
-    tag: Vec<u8>,
+    tags: Vec<Tag>,
 }
-
-/// Offset of the tag, after both MACs.
-const TAG_AT: usize = 12;
 
 impl Wire {
     pub(crate) fn new(tap: Tap, tags: &[Tag]) -> Self {
-        let tag = tags.iter().flat_map(|tag| [tag.tpid.to_be_bytes(), tag.vid.to_be_bytes()]);
-        Self { tap, tag: tag.flatten().collect() }
+        Self { tap, tags: tags.to_vec() }
     }
 
     fn offer(&self, frame: &[u8]) {
-        if self.tag.is_empty() {
+        if self.tags.is_empty() {
             return self.tap.offer(frame);
         }
-        let (macs, rest) = frame.split_at(TAG_AT);
-        self.tap.offer(&[macs, &self.tag, rest].concat());
+        let mut tagged = frame.to_vec();
+        encap::push_tags(&mut tagged, &self.tags);
+        self.tap.offer(&tagged);
     }
 
     fn waiting(&self) -> Option<Vec<u8>> {
         let mut frame = self.tap.waiting()?.bytes;
-        let behind_tag = TAG_AT + self.tag.len();
-        if frame.get(TAG_AT..behind_tag) == Some(&self.tag[..]) {
-            frame.drain(TAG_AT..behind_tag);
-        } else {
-            frame.splice(TAG_AT..TAG_AT, self.tag.iter().copied());
+        if !encap::pop_tags(&mut frame, &self.tags) {
+            encap::push_tags(&mut frame, &self.tags);
         }
         Some(frame)
     }

@@ -10,14 +10,7 @@ impl Packet {
     /// If a part has no encoding: a packet of more than 65,535 bytes, or options that are not a multiple of four bytes or do
     /// not fit.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut frame = Vec::with_capacity(128 + self.payload.len());
-        frame.extend(self.ethernet.destination.0);
-        frame.extend(self.ethernet.source.0);
-        for tag in &self.ethernet.tags {
-            frame.extend(tag.tpid.to_be_bytes());
-            frame.extend(tag.control().to_be_bytes());
-        }
-        frame.extend(self.ethertype().to_be_bytes());
+        let mut frame = self.ethernet.header(self.ethertype());
         let protocol = self.protocol().unwrap_or(0);
         match &self.network {
             Network::V4(ip) => {

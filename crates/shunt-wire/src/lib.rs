@@ -3,6 +3,7 @@
 mod build;
 mod checksum;
 mod emit;
+pub mod encap;
 pub mod ipfix;
 pub mod line;
 mod mac;
@@ -11,6 +12,7 @@ mod parse;
 pub mod quantity;
 
 pub use checksum::{Checksum, Sum, adjusted, ones_complement_sum};
+pub use encap::{Ethernet, Tag};
 pub use mac::{Mac, ParseMacError};
-pub use packet::{Ethernet, Extension, Ipv4, Ipv6, Network, Packet, Tag, Tcp, Transport, Udp};
+pub use packet::{Extension, Ipv4, Ipv6, Network, Packet, Tcp, Transport, Udp};
 pub use parse::ParseError;

@@ -1,6 +1,9 @@
 //! Line-rate arithmetic: the most that a link can carry, in frames and in bytes of each layer.
 
-use crate::quantity::{self, TypedRate};
+use crate::{
+    encap,
+    quantity::{self, TypedRate},
+};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
@@ -13,8 +16,6 @@ pub const MIN_FRAME_BYTES: u32 = 64;
 /// The TCP options that Linux sends in each segment of an established connection: two NOPs and timestamps.
 pub const TCP_TIMESTAMPS_BYTES: u32 = 12;
 
-const MAC_HEADER_BYTES: u32 = 14;
-const TAG_BYTES: u32 = 4;
 /// The PPPoE header and the PPP protocol (RFC 2516).
 const PPPOE_BYTES: u32 = 8;
 const MAX_IP_BYTES: u32 = 65_535;
@@ -121,7 +122,7 @@ impl Encapsulation {
 
     fn l2_bytes(self) -> u32 {
         let pppoe = if self.pppoe { PPPOE_BYTES } else { 0 };
-        MAC_HEADER_BYTES + self.tags * TAG_BYTES + pppoe + FCS_BYTES
+        encap::header_bytes(self.tags as usize) as u32 + pppoe + FCS_BYTES
     }
 }
 

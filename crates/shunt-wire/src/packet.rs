@@ -1,6 +1,6 @@
 //! A packet as a value, layer by layer.
 
-use crate::{Checksum, Mac};
+use crate::{Checksum, Ethernet, encap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// One Ethernet frame, to send or received.
@@ -19,30 +19,6 @@ pub struct Packet {
     pub payload: Vec<u8>,
     /// The bytes after the IP packet in the frame, usually padding.
     pub trailer: Vec<u8>,
-}
-
-/// The Ethernet header without the EtherType, which follows from the network layer.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ethernet {
-    /// Destination MAC.
-    pub destination: Mac,
-    /// Source MAC.
-    pub source: Mac,
-    /// VLAN tags, outermost first.
-    pub tags: Vec<Tag>,
-}
-
-/// An 802.1Q or 802.1ad tag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tag {
-    /// The tag's EtherType: 0x8100 (802.1Q), 0x88a8 (802.1ad) or 0x9100.
-    pub tpid: u16,
-    /// The VLAN id, 12 bits.
-    pub vid: u16,
-    /// The priority, 3 bits.
-    pub priority: u8,
-    /// The drop eligible bit.
-    pub drop_eligible: bool,
 }
 
 /// The network layer.
@@ -154,33 +130,6 @@ pub struct Tcp {
     pub checksum: Checksum,
 }
 
-impl Tag {
-    /// An 802.1Q tag.
-    pub const fn vlan(vid: u16) -> Self {
-        Self { tpid: 0x8100, vid, priority: 0, drop_eligible: false }
-    }
-
-    /// An 802.1ad service tag, the outer one of QinQ.
-    pub const fn service(vid: u16) -> Self {
-        Self { tpid: 0x88a8, ..Self::vlan(vid) }
-    }
-
-    /// The tag control information (TCI): priority, drop eligible bit and VLAN id.
-    pub const fn control(self) -> u16 {
-        (self.priority as u16) << 13 | (self.drop_eligible as u16) << 12 | self.vid & 0xfff
-    }
-
-    /// A tag from its EtherType and its tag control information.
-    pub const fn from_words(tpid: u16, control: u16) -> Self {
-        Self {
-            tpid,
-            vid: control & 0xfff,
-            priority: (control >> 13) as u8,
-            drop_eligible: control & 0x1000 != 0,
-        }
-    }
-}
-
 impl Tcp {
     /// The FIN flag.
     pub const FIN: u8 = 0x01;
@@ -200,8 +149,8 @@ impl Packet {
     /// The EtherType of the network layer.
     pub const fn ethertype(&self) -> u16 {
         match self.network {
-            Network::V4(_) => 0x0800,
-            Network::V6(_) => 0x86dd,
+            Network::V4(_) => encap::IPV4,
+            Network::V6(_) => encap::IPV6,
             Network::Other(ethertype) => ethertype,
         }
     }

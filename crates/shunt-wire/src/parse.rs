@@ -1,7 +1,7 @@
 //! Parsing: bytes to packets.
 
 use crate::{
-    Checksum, Ethernet, Extension, Ipv4, Ipv6, Mac, Network, Packet, Sum, Tag, Tcp, Transport, Udp, emit,
+    Checksum, Ethernet, Extension, Ipv4, Ipv6, Network, Packet, Sum, Tcp, Transport, Udp, emit, encap,
     ones_complement_sum,
 };
 use std::{fmt, net::Ipv4Addr, net::Ipv6Addr};
@@ -36,24 +36,16 @@ impl Packet {
     /// # Errors
     /// If the frame is truncated, or lengths contradict each other. A wrong checksum is not an error.
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
-        let mut rest = Cursor { bytes: frame, layer: "Ethernet" };
-        let destination = Mac(rest.array()?);
-        let source = Mac(rest.array()?);
-        let mut tags = Vec::new();
-        let mut ethertype = rest.u16()?;
-        while matches!(ethertype, 0x8100 | 0x88a8 | 0x9100) {
-            tags.push(Tag::from_words(ethertype, rest.u16()?));
-            ethertype = rest.u16()?;
-        }
-        let ethernet = Ethernet { destination, source, tags };
+        let (ethernet, ethertype) = Ethernet::parse(frame).ok_or(ParseError::Truncated("Ethernet"))?;
+        let payload = &frame[ethernet.bytes()..];
         match ethertype {
-            0x0800 => parse_v4(ethernet, rest.bytes),
-            0x86dd => parse_v6(ethernet, rest.bytes),
+            encap::IPV4 => parse_v4(ethernet, payload),
+            encap::IPV6 => parse_v6(ethernet, payload),
             _ => Ok(Self {
                 ethernet,
                 network: Network::Other(ethertype),
                 transport: Transport::None,
-                payload: rest.bytes.to_vec(),
+                payload: payload.to_vec(),
                 trailer: Vec::new(),
             }),
         }

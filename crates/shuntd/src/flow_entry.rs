@@ -6,6 +6,7 @@ use shunt_bpf::{
     abi::{self, Key4, Key6},
 };
 use shunt_core::{EntryState, TickClock};
+use shunt_wire::Tag;
 use std::{net::IpAddr, time::Duration};
 
 const TCP: u8 = 6;
@@ -134,7 +135,7 @@ pub(crate) fn trace_proto(tuple: &abi::Tuple) -> Proto {
 
 /// The VLAN IDs of the tags that are present, outermost first.
 pub(crate) fn vlan_ids(tags: &[u16]) -> Vec<u16> {
-    tags.iter().filter(|tag| *tag & abi::TAG_PRESENT != 0).map(|tag| tag & abi::TAG_VID).collect()
+    tags.iter().filter_map(|bits| Tag::from_key_bits(*bits)).map(|tag| tag.vid).collect()
 }
 
 /// The fields of an entry that decide the state of its flow.

@@ -9,7 +9,7 @@ use crate::{
 use shunt_api::{Connection, Direction, DirectionName, Engine, Failure, Proto, Tuple};
 use shunt_bpf::{DataPlane, Entry, FlowTable, Key, Place, XdpProgram, abi};
 use shunt_core::{RateBasis, TickClock, join_flows, reversed, set_rates};
-use shunt_wire::Mac;
+use shunt_wire::{Ethernet, Mac, encap};
 use std::{
     collections::{BTreeMap, HashMap},
     iter,
@@ -127,24 +127,19 @@ impl FlowTableReader {
         let FlowRecord { key, entry, .. } = record;
         let (flow, clock) = (&entry.flow, self.clock);
         let (ifindex, tags) = key_ingress(key);
-        let mac = |at: usize| {
-            let mut bytes = [0; 6];
-            bytes.copy_from_slice(&flow.l2[at..at + 6]);
-            Mac(bytes)
-        };
-        let out_tag =
-            |n: usize| u16::from_be_bytes([flow.l2[14 + 4 * n], flow.l2[15 + 4 * n]]) & abi::TAG_VID;
+        let header = &flow.l2[..encap::header_bytes(usize::from(flow.out_tags.min(2)))];
+        let out = Ethernet::parse(header).map(|(ethernet, _)| ethernet).unwrap_or_default();
         let mut direction = Direction {
             dir: if flow.flags & abi::FLOW_REPLY != 0 { DirectionName::Reply } else { DirectionName::Orig },
             in_port: self.name(ifindex),
             in_vlans: vlan_ids(&tags),
             tuple: key_tuple(key),
             out_port: self.name(self.slots.get(&flow.out_slot).copied().unwrap_or(0)),
-            out_vlans: (0..usize::from(flow.out_tags.min(2))).map(out_tag).collect(),
+            out_vlans: out.tags.iter().map(|tag| tag.vid).collect(),
             new: new_tuple(key, entry),
             in_dmac: Mac(flow.in_dmac),
-            out_smac: mac(6),
-            out_dmac: mac(0),
+            out_smac: out.source,
+            out_dmac: out.destination,
             mark: flow.mark,
             priority: flow.priority,
             max_l3_bytes: u32::from(flow.max_l3_bytes),

@@ -4,8 +4,10 @@ use super::{
     Checked, Fault,
     wire::{SHORTEST, Sent, Wire},
 };
-use shunt_wire::Tag;
+use shunt_wire::{Tag, encap};
 
+/// Bytes before the packet in a frame without a tag.
+const UNTAGGED: usize = encap::header_bytes(0);
 /// The shortest frame of Ethernet, without FCS.
 const MIN_BYTES: usize = 60;
 /// Frames of the content check, in each direction.
@@ -24,7 +26,7 @@ fn mtu(wire: &Wire) -> Result<usize, Fault> {
 }
 
 pub(super) fn lengths(wire: &Wire) -> Checked {
-    let longest = (mtu(wire)? + 14).min(1514);
+    let longest = (mtu(wire)? + UNTAGGED).min(1514);
     let frames: Vec<Sent> = (MIN_BYTES..=longest).map(Sent::long).collect();
     let arrived = wire.both_ways(&frames)?;
     let count = arrived.arrived;
@@ -43,7 +45,7 @@ pub(super) fn padding(wire: &Wire) -> Checked {
 }
 
 pub(super) fn integrity(wire: &Wire) -> Checked {
-    let longest = (mtu(wire)? + 14).min(1514);
+    let longest = (mtu(wire)? + UNTAGGED).min(1514);
     // A prime step gives lengths of every alignment.
     let length = |n: usize| MIN_BYTES + n * 397 % (longest - MIN_BYTES + 1);
     let frames: Vec<Sent> = (0..INTEGRITY_FRAMES).map(|n| Sent::long(length(n))).collect();
@@ -65,9 +67,9 @@ pub(super) fn vlan(wire: &Wire) -> Checked {
     accept_all_vlans(wire)?;
     let mut stacks: Vec<Vec<Tag>> = IDS.iter().map(|id| vec![Tag::vlan(*id)]).collect();
     stacks.extend(IDS.iter().map(|id| vec![Tag::service(*id), Tag::vlan(4095 - *id)]));
-    let edges = [MIN_BYTES, mtu(wire)?.min(1500) + 14];
+    let edges = [MIN_BYTES, mtu(wire)?.min(1500) + UNTAGGED];
     // Linux lets a frame exceed the MTU by an 802.1Q tag only.
-    let room = |tags: &[Tag]| if tags.len() == 1 { 0 } else { 4 * tags.len() };
+    let room = |tags: &[Tag]| if tags.len() == 1 { 0 } else { encap::TAG_BYTES * tags.len() };
     let frames: Vec<Sent> = stacks
         .iter()
         .flat_map(|tags| edges.map(|bytes| Sent { tags: tags.clone(), ..Sent::long(bytes - room(tags)) }))
@@ -96,22 +98,22 @@ pub(super) fn vlan(wire: &Wire) -> Checked {
 pub(super) fn mtu_edges(wire: &Wire) -> Checked {
     accept_all_vlans(wire)?;
     let mtu = mtu(wire)?;
-    let tagged = Sent { tags: vec![Tag::vlan(5)], ..Sent::long(mtu + 14) };
-    let arrived = wire.both_ways(&[Sent::long(mtu + 14), tagged])?;
+    let tagged = Sent { tags: vec![Tag::vlan(5)], ..Sent::long(mtu + UNTAGGED) };
+    let arrived = wire.both_ways(&[Sent::long(mtu + UNTAGGED), tagged])?;
     arrived.all("")?;
-    let mut evidence =
-        format!("MTU {mtu}: frames of {} bytes, and with a tag of {}, pass", mtu + 14, mtu + 18);
+    let mut evidence = format!(
+        "MTU {mtu}: frames of {} bytes, and with a tag of {}, pass",
+        mtu + UNTAGGED,
+        mtu + encap::header_bytes(1)
+    );
     for (end, port) in wire.ends.iter().enumerate() {
         // One byte over: the kernel must refuse the frame, and not truncate it.
         let own = port.shown().map_err(Fault::Broken)?.mtu as usize;
-        let mut frame = vec![0; own + 15];
-        frame[..6].copy_from_slice(&wire.macs[1 - end].0);
-        frame[6..12].copy_from_slice(&wire.macs[end].0);
-        frame[12..14].copy_from_slice(&super::wire::ETHERTYPE.to_be_bytes());
+        let frame = super::wire::empty(wire.macs[end], wire.macs[1 - end], own + UNTAGGED + 1);
         if wire.tap(end).try_send(&frame).is_ok() {
             return Err(Fault::Failed(format!(
                 "{port} accepts a frame of {} bytes with an MTU of {own}",
-                own + 15
+                own + UNTAGGED + 1
             )));
         }
     }
@@ -121,7 +123,8 @@ pub(super) fn mtu_edges(wire: &Wire) -> Checked {
         let max = end.shown().map_err(Fault::Broken)?.max_mtu;
         most = most.min(if max == 0 { JUMBO_MTU } else { max });
     }
-    if most as usize <= mtu {
+    let most = most as usize;
+    if most <= mtu {
         return Ok(format!("{evidence}; the driver allows no larger MTU"));
     }
     for end in &wire.ends {
@@ -129,7 +132,7 @@ pub(super) fn mtu_edges(wire: &Wire) -> Checked {
     }
     // Drivers restart the link to change the MTU.
     wire.ends.iter().try_for_each(|end| end.wait_for_link()).map_err(Fault::Failed)?;
-    let frames = [MIN_BYTES, mtu + 15, most as usize + 13, most as usize + 14].map(Sent::long);
+    let frames = [MIN_BYTES, mtu + UNTAGGED + 1, most + UNTAGGED - 1, most + UNTAGGED].map(Sent::long);
     wire.both_ways(&frames)?.all("")?;
-    Ok(format!("{evidence}; with an MTU of {most}, frames of {} bytes pass", most + 14))
+    Ok(format!("{evidence}; with an MTU of {most}, frames of {} bytes pass", most + UNTAGGED))
 }

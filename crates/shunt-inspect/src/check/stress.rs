@@ -95,11 +95,7 @@ pub(super) fn updown(wire: &Wire) -> Checked {
 }
 
 fn under_way(wire: &Wire) -> Vec<u8> {
-    let mut frame = vec![0; 60];
-    frame[..6].copy_from_slice(&wire.macs[0].0);
-    frame[6..12].copy_from_slice(&wire.macs[1].0);
-    frame[12..14].copy_from_slice(&super::wire::ETHERTYPE.to_be_bytes());
-    frame
+    super::wire::empty(wire.macs[1], wire.macs[0], 60)
 }
 
 pub(super) fn counters(wire: &Wire) -> Checked {

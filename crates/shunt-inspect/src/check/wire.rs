@@ -2,7 +2,7 @@
 
 use super::{Fault, port::Port};
 use shunt_lab::net::Tap;
-use shunt_wire::{Mac, Tag};
+use shunt_wire::{Ethernet, Mac, Tag, encap};
 use std::{
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
@@ -11,7 +11,7 @@ use std::{
 /// EtherType for local experiments (IEEE 802, 88B5): no stack takes such frames.
 pub(super) const ETHERTYPE: u16 = 0x88b5;
 /// Bytes of a frame up to its number: MAC addresses, EtherType, run and number.
-pub(super) const SHORTEST: usize = 14 + 8;
+pub(super) const SHORTEST: usize = encap::header_bytes(0) + 8;
 /// Frames in flight: far fewer than a socket's queue holds.
 const WINDOW: usize = 128;
 /// A frame is lost if no frame has arrived for this long.
@@ -242,16 +242,11 @@ impl Wire {
 
 /// A frame: addresses, tags, run, number, and bytes that depend on both.
 fn content(source: Mac, to: Mac, tags: &[Tag], (run, number): (u32, u32), bytes: usize) -> Vec<u8> {
-    let mut frame = [to.0, source.0].concat();
-    for tag in tags {
-        frame.extend(tag.tpid.to_be_bytes());
-        frame.extend(tag.control().to_be_bytes());
-    }
-    frame.extend(ETHERTYPE.to_be_bytes());
+    let mut frame = Ethernet { destination: to, source, tags: tags.to_vec() }.header(ETHERTYPE);
     frame.extend(run.to_be_bytes());
     frame.extend(number.to_be_bytes());
     let mut state = (u64::from(run) << 32 | u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let length = bytes + 4 * tags.len();
+    let length = bytes + encap::TAG_BYTES * tags.len();
     while frame.len() < length {
         // xorshift64: produces every byte value and bit pattern.
         state ^= state << 13;
@@ -262,16 +257,16 @@ fn content(source: Mac, to: Mac, tags: &[Tag], (run, number): (u32, u32), bytes:
     frame
 }
 
+/// A frame of this test without a tag and without contents.
+pub(super) fn empty(source: Mac, to: Mac, bytes: usize) -> Vec<u8> {
+    let mut frame = Ethernet { destination: to, source, tags: Vec::new() }.header(ETHERTYPE);
+    frame.resize(bytes, 0);
+    frame
+}
+
 /// Offset of the payload behind EtherType and tags; None if the frame is not of this test.
 fn payload_at(frame: &[u8]) -> Option<usize> {
-    let mut at = 12;
-    loop {
-        match u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?) {
-            ETHERTYPE => return Some(at + 2),
-            0x8100 | 0x88a8 => at += 4,
-            _ => return None,
-        }
-    }
+    encap::payload(frame).filter(|(ethertype, _)| *ethertype == ETHERTYPE).map(|(_, at)| at)
 }
 
 fn is_ours(frame: &[u8]) -> bool {

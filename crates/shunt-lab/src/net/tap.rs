@@ -13,7 +13,7 @@ use nix::{
         time::{TimeSpec, TimeVal, TimeValLike},
     },
 };
-use shunt_wire::{Packet, Tag};
+use shunt_wire::{Packet, Tag, encap};
 use std::{
     cell::RefCell,
     io::{self, IoSliceMut},
@@ -329,8 +329,8 @@ impl Tap {
         }
         let mut bytes = room[..length].to_vec();
         let aux = aux.unwrap_or_default();
-        if let Some(tag) = aux.tag.filter(|_| bytes.len() >= 12) {
-            bytes.splice(12..12, [tag.tpid.to_be_bytes(), tag.control().to_be_bytes()].concat());
+        if let Some(tag) = aux.tag.filter(|_| bytes.len() >= encap::TAG_AT) {
+            encap::push_tags(&mut bytes, &[tag]);
         }
         Ok(ours.then_some((Frame { bytes, unfinished: aux.unfinished, verified: aux.verified }, arrived)))
     }

@@ -8,6 +8,7 @@ use shunt_bpf::{
     core::{Ends, translate},
 };
 use shunt_core::{CompiledFlow, Core, compile_static_flow};
+use shunt_wire::Tag;
 use std::{collections::BTreeMap, net::IpAddr};
 
 /// Whether two entries do the same to packets, whatever they have counted.
@@ -30,11 +31,8 @@ pub(super) fn compile(
 /// The key of a flow whose addresses are of one family.
 fn table_key(flow: &StaticFlow, ifindex: u32) -> Key {
     let mut tags = [0; 2];
-    for (tag, id) in tags.iter_mut().zip(&flow.in_vlans) {
-        *tag = abi::TAG_PRESENT | id;
-    }
-    if flow.in_vlans.len() == 2 {
-        tags[0] |= abi::TAG_8021AD;
+    for (bits, tag) in tags.iter_mut().zip(Tag::stack(&flow.in_vlans)) {
+        *bits = tag.key_bits();
     }
     let l4_proto = match flow.proto {
         Proto::Tcp => 6,
