@@ -4,7 +4,7 @@
  * lines at the same time, and not for one after the other.
  */
 #include "external/engine.h"
-#include "include/maps.h"
+#include "include/table/maps.h"
 
 #define SHUNT_FRAME struct shunt_frame
 #define SHUNT_LOAD_BYTES load_bytes
@@ -20,7 +20,7 @@ static int load_bytes(const struct shunt_frame *frame, __u32 at, __u8 *to, __u32
 	return 0;
 }
 
-#include "include/verify.h"
+#include "include/send/verify.h"
 
 static struct shunt_chunk chunk;
 

@@ -3,7 +3,7 @@
 #ifndef SHUNT_TRACE_H
 #define SHUNT_TRACE_H
 
-#include "include/maps.h"
+#include "include/control.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -4,9 +4,9 @@
  * the epoch here: before the kernel acknowledges the change, and however busy the daemon is. Such a message goes on to the
  * daemon, which moves the epoch once more and handles the details.
  */
-#include "include/elements.h"
-#include "include/maps.h"
-#include "include/stations.h"
+#include "include/changes/elements.h"
+#include "include/table/maps.h"
+#include "include/changes/stations.h"
 #include <linux/if_link.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>

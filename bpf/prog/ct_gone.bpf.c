@@ -4,7 +4,7 @@
  * connection while conntrack reports the event, so `conntrack -D` has taken effect when it returns. It drops every
  * message, so the socket never overruns.
  */
-#include "include/expired.h"
+#include "include/ends/expired.h"
 #include <linux/netlink.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netfilter/nfnetlink_conntrack.h>

@@ -3,10 +3,10 @@
  * The daemon's access to the flow tables, run by BPF_PROG_RUN. In BPF and not in user space, so that there is a single
  * implementation of finding, allocating and freeing entries.
  */
-#include "include/dependencies.h"
-#include "include/expired.h"
-#include "include/silent.h"
-#include "include/stations.h"
+#include "include/changes/dependencies.h"
+#include "include/ends/expired.h"
+#include "include/ends/silent.h"
+#include "include/changes/stations.h"
 
 enum {
 	SHUNT_IDLE_LEAST_MS = 5000, /* a flow that was unused for less is in use, however full the table is */

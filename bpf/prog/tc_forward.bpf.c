@@ -7,11 +7,11 @@
  * action applies, or of no flow. They change nothing before they know that a packet is such, and leave the others to
  * shunt_in_any(), which begins anew. These are functions because the stack of one would not hold what all of them need.
  */
-#include "include/ends.h"
-#include "include/send.h"
-#include "include/survey.h"
+#include "include/ends/ends.h"
+#include "include/send/send.h"
+#include "include/send/survey.h"
 #include "include/trace.h"
-#include "include/watch.h"
+#include "include/learn/watch.h"
 
 /* What the functions below return beside verdicts and SHUNT_TC_OTHER, which are less. */
 enum {

@@ -3,8 +3,8 @@
  * tc egress: watches packets that Linux forwarded, and learns flows from packets whose ingress headers are still
  * kept as candidates. This program has an object of its own because it needs conntrack's kfuncs.
  */
-#include "include/judge.h"
-#include "include/stations.h"
+#include "include/learn/judge.h"
+#include "include/changes/stations.h"
 #include "include/trace.h"
 
 /* Finds what belongs to a packet at egress whose candidate is in the scratch space. Returns 0 if something is missing. */
@@ -88,18 +88,68 @@ static __always_inline void choose_direction(const struct egress *s, __u32 famil
 		s->scratch->flow.flags |= SHUNT_FLOW_REPLY;
 }
 
+/* What to do with each dependency of a flow. A result of 0 means that the flow must not be installed. */
+enum visit {
+	VISIT_MARK, /* mark it, so that its next change ends the flow */
+	VISIT_CHECK, /* find out whether it has changed since the packet arrived */
+};
+
+/* The stations that a flow depends on, hashed. */
+struct stations {
+	__u64 from; /* a bridge must see a packet of a source that moved, to learn its new place */
+	__u64 to; /* the destination must stay where the packet went */
+};
+
+static __always_inline struct stations stations_of(const struct egress *s)
+{
+	return (struct stations){ .from = shunt_station(shunt_source_mac(s->c->headers.l2)),
+				  .to = shunt_station(s->scratch->seen.l2) };
+}
+
+static __always_inline int visit_station(const struct egress *s, __u64 hash, enum visit what)
+{
+	return what == VISIT_MARK ? shunt_mark(hash, s->c->epoch) : !shunt_has_changed(hash, s->c->changes);
+}
+
+static __always_inline int visit_stations(const struct egress *s, struct stations stations, enum visit what)
+{
+	return visit_station(s, stations.to, what) && visit_station(s, stations.from, what);
+}
+
+static __always_inline int visit_address(const struct egress *s, __u32 family, const void *address, enum visit what)
+{
+	__u64 hi, lo;
+
+	shunt_address_words(family, address, &hi, &lo);
+	return what == VISIT_MARK ? shunt_mark_address(family, hi, lo, s->c->epoch) :
+				    !shunt_address_has_changed(family, hi, lo, s->c->changes);
+}
+
 /*
- * Marks the stations that a flow depends on, and sets its group and its epoch. The destination must stay where the packet
- * went. A bridge must see a packet of a source that moved, to learn its new place.
+ * The addresses that rules and routes may look at: those before and after translation. The reverse direction has the
+ * same ones.
  */
+static __always_inline int visit_addresses(const struct egress *s, __u32 family, enum visit what)
+{
+	const void *old = shunt_header_addrs(family, &s->c->headers), *new = s->scratch->to;
+	__u32 next = family == 4 ? 4 : 16;
+
+	if (!visit_address(s, family, old, what) || !visit_address(s, family, old + next, what))
+		return 0;
+	if (!(s->scratch->flow.flags & SHUNT_FLOW_NAT))
+		return 1;
+	return visit_address(s, family, new, what) && visit_address(s, family, new + next, what);
+}
+
+/* Sets the group and the epoch of a flow, and marks its stations. */
 static __always_inline int mark_stations(const struct egress *s, struct shunt_flow *f)
 {
-	__u64 from = shunt_station(shunt_source_mac(s->c->headers.l2)), to = shunt_station(s->scratch->seen.l2);
+	struct stations stations = stations_of(s);
 
-	f->group = shunt_group(from, to);
+	f->group = shunt_group(stations.from, stations.to);
 	/* Read before is_unchanged(), which refuses if a station had changed by then. */
 	f->epoch = s->c->epoch + *(volatile __u32 *)&shunt_groups[shunt_at_most(f->group, SHUNT_GROUPS - 1)];
-	return shunt_mark(to, s->c->epoch) && shunt_mark(from, s->c->epoch);
+	return visit_stations(s, stations, VISIT_MARK);
 }
 
 /* Whether a station of the flow keeps changing. */
@@ -110,54 +160,13 @@ static __noinline int stations_are_unstable(const __u8 *from, const __u8 *to)
 	return from && to && (shunt_is_unstable(from, now) || shunt_is_unstable(to, now));
 }
 
-static __always_inline int mark_address(const struct egress *s, __u32 family, const void *address)
-{
-	__u64 hi, lo;
-
-	shunt_address_words(family, address, &hi, &lo);
-	return shunt_mark_address(family, hi, lo, s->c->epoch);
-}
-
-static __always_inline int address_has_changed(const struct egress *s, __u32 family, const void *address)
-{
-	__u64 hi, lo;
-
-	shunt_address_words(family, address, &hi, &lo);
-	return shunt_address_has_changed(family, hi, lo, s->c->changes);
-}
-
-/*
- * Marks the addresses that rules and routes may look at: those before and after translation. The reverse direction has
- * the same ones.
- */
-static __always_inline int mark_addresses(const struct egress *s, __u32 family)
-{
-	const void *old = shunt_header_addrs(family, &s->c->headers), *new = s->scratch->to;
-	__u32 next = family == 4 ? 4 : 16;
-
-	if (!mark_address(s, family, old) || !mark_address(s, family, old + next))
-		return 0;
-	if (!(s->scratch->flow.flags & SHUNT_FLOW_NAT))
-		return 1;
-	return mark_address(s, family, new) && mark_address(s, family, new + next);
-}
-
 /* Whether nothing that the flow depends on, and that has been marked, has changed since the packet arrived. */
 static __always_inline int is_unchanged(const struct egress *s, __u32 family)
 {
-	const void *old = shunt_header_addrs(family, &s->c->headers), *new = s->scratch->to;
-	__u32 next = family == 4 ? 4 : 16;
-
 	/* Atomic, so that changes are read after the marks were set or seen. */
 	if (shunt_likely(__sync_fetch_and_add(&shunt_changes.count, 0) == s->c->changes))
 		return 1;
-	if (shunt_has_changed(shunt_station(s->scratch->seen.l2), s->c->changes) ||
-	    shunt_has_changed(shunt_station(shunt_source_mac(s->c->headers.l2)), s->c->changes) ||
-	    address_has_changed(s, family, old) || address_has_changed(s, family, old + next))
-		return 0;
-	if (!(s->scratch->flow.flags & SHUNT_FLOW_NAT))
-		return 1;
-	return !address_has_changed(s, family, new) && !address_has_changed(s, family, new + next);
+	return visit_stations(s, stations_of(s), VISIT_CHECK) && visit_addresses(s, family, VISIT_CHECK);
 }
 
 /* The CPU that is to count the packets of a new flow without atomics. */
@@ -260,7 +269,8 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 	/* The atomic read orders the loads below after the stores that a retiring CPU made before it. */
 	epoch = have ? __sync_fetch_and_add(&have->epoch, 0) : SHUNT_EPOCH_RETIRED;
 	/* An action of this epoch has had its addresses marked. */
-	if (!mark_stations(s, f) || (epoch != f->epoch && !mark_addresses(s, family)) || !is_unchanged(s, family))
+	if (!mark_stations(s, f) || (epoch != f->epoch && !visit_addresses(s, family, VISIT_MARK)) ||
+	    !is_unchanged(s, family))
 		return SHUNT_OLD_EPOCH;
 	if (epoch == SHUNT_EPOCH_RETIRED)
 		prove_soon(s, f);

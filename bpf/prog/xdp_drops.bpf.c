@@ -4,7 +4,7 @@
  * xdp_forward counted them as forwarded, and reports the drops on the same CPU.
  */
 #include "include/events.h"
-#include "include/maps.h"
+#include "include/table/maps.h"
 
 enum {
 	SHUNT_ENETDOWN = 100,

@@ -6,7 +6,7 @@
  * uncounted. And the programs that the engine runs: its heartbeat, and what passes frames
  * to Linux.
  */
-#include "include/external.h"
+#include "include/send/external.h"
 
 /* Leaves the place of the flow before the frame, where the driver has room for it. */
 static __always_inline void tell_flow(struct xdp_md *ctx, __u32 family, __u32 entry)

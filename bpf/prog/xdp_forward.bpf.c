@@ -3,13 +3,13 @@
  * XDP ingress: forwards packets of active flows whose egress port XDP can reach. All other packets pass unchanged and
  * uncounted; the tc program of the same port counts them by reason.
  */
-#include "include/maps.h"
+#include "include/table/maps.h"
 
 /* Verification costs instructions even where it is off, so there is an object with it and one without. */
 #ifdef SHUNT_VERIFYING
 #define SHUNT_FRAME struct xdp_md
 #define SHUNT_LOAD_BYTES bpf_xdp_load_bytes
-#include "include/verify.h"
+#include "include/send/verify.h"
 #endif
 
 /* Programs that ask the driver are bound to one device, so there are objects that do and objects that do not. */

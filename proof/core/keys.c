@@ -4,13 +4,13 @@
  * Hashing reads only the key.
  * case: FAMILY=4
  * case: FAMILY=6
- * mutant: include/table.h | (words[2] ^ key->words[2]) | 0
- * mutant: include/table.h | (a->words[3] ^ b->words[3]) | 0
- * mutant: include/table.h | (__u64)half[11] << 32 | (__u64)half[12] << 32
- * mutant: include/table.h | &shunt_usage.entries[family == 6] | &shunt_usage.entries[family + 8]
+ * mutant: include/table/table.h | (words[2] ^ key->words[2]) | 0
+ * mutant: include/table/table.h | (a->words[3] ^ b->words[3]) | 0
+ * mutant: include/table/table.h | (__u64)half[11] << 32 | (__u64)half[12] << 32
+ * mutant: include/table/table.h | &shunt_usage.entries[family == 6] | &shunt_usage.entries[family + 8]
  */
 #include "claim.h"
-#include "include/table.h"
+#include "include/table/table.h"
 
 int main(void)
 {

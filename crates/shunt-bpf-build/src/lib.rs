@@ -5,7 +5,7 @@
 mod layout;
 
 use std::{
-    env, fs,
+    env, fs, io,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -13,6 +13,20 @@ use std::{
 /// The `bpf/` directory of this source tree.
 pub fn source_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf")
+}
+
+/// The files below `bpf`, a copy of [`source_dir`] or the original, that the fast path is compiled from: their paths there.
+pub fn fast_path_files(bpf: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders: Vec<PathBuf> = ["abi", "core", "include", "prog"].map(PathBuf::from).into();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(bpf.join(&folder))? {
+            let entry = entry?;
+            let path = folder.join(entry.file_name());
+            if entry.file_type()?.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    Ok(files)
 }
 
 /// A clang command line for the BPF target, with `include` as its include directory. The caller adds warnings, the

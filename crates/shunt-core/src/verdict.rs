@@ -41,7 +41,7 @@ pub struct DirectionFacts<'a> {
     pub epoch_moved: Option<(u64, String)>,
 }
 
-/// Packets of a tuple count together for this many seconds, as in bpf/include/watch.h.
+/// Packets of a tuple count together for this many seconds, as in bpf/include/learn/watch.h.
 pub const WINDOW_S: u64 = 10;
 
 /// A flow in the table.

@@ -13,7 +13,7 @@ pub use setting::{Applied, Group, Setting, SettingError, undo};
 pub use system::{Irq, interrupts};
 
 use serde::{Deserialize, Serialize};
-use shunt_lab::{Nic, sweep::counters};
+use shunt_lab::{Nic, counters};
 use std::{collections::BTreeMap, path::Path};
 
 /// A port: its settings, and its counters at one time. A field is absent if the driver does not offer it; [`Link::lacking`] then says why.

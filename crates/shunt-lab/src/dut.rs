@@ -2,8 +2,8 @@
 
 use crate::{
     Conditions, Position, ResultsFile, Run,
+    counters::Snapshot,
     load::Load,
-    sweep::counters::Snapshot,
     traffic::{Directed, Error, Session},
 };
 use serde::{Deserialize, Serialize};

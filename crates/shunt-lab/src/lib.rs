@@ -6,6 +6,7 @@
 
 mod compare;
 mod conditions;
+pub mod counters;
 mod distribution;
 mod doubt;
 pub mod dut;

@@ -1,16 +1,16 @@
 //! Traffic at one rate after the other, with the changes in the counters of drivers, MACs and kernel at each rate.
 
-pub mod counters;
 mod knee;
 
 use crate::{
     Conditions, Doubt, Position, Progress, ResultsFile, Run,
+    counters::{self, Change, Device, Snapshot},
     dut::{self, Dut},
     load::Load,
     throughput::{Engine, Up, take_part},
     traffic::{Directed, Error, Testbed, TrafficSpec, session},
 };
-use counters::{Change, Device, Snapshot};
+
 pub use knee::{Beyond, Knee, Suspect};
 use serde::Serialize;
 use serde_json::json;

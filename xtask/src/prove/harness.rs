@@ -76,12 +76,10 @@ impl Mutant {
 
     /// Copies the sources with the change into a directory and returns its path.
     pub fn apply(&self, sources: &Path, into: &Path) -> anyhow::Result<PathBuf> {
-        for part in ["abi", "core", "include"] {
-            fs::create_dir(into.join(part))?;
-            for file in fs::read_dir(sources.join(part))? {
-                let file = file?;
-                fs::copy(file.path(), into.join(part).join(file.file_name()))?;
-            }
+        for file in shunt_bpf_build::fast_path_files(sources)? {
+            let target = into.join(&file);
+            fs::create_dir_all(target.parent().unwrap_or(into))?;
+            fs::copy(sources.join(file), target)?;
         }
         let path = into.join(&self.file);
         let text = fs::read_to_string(&path).with_context(|| self.file.clone())?;

@@ -2,7 +2,7 @@
 
 use super::{Link, interrupts};
 use serde::{Deserialize, Serialize};
-use shunt_lab::sweep::counters::{Device, Snapshot, changes};
+use shunt_lab::counters::{Device, Snapshot, changes};
 use std::{collections::BTreeMap, path::Path, time::Instant};
 
 /// Counters at the beginning of an interval.

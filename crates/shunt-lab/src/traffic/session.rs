@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     Limit, Nic,
+    counters::Device,
     net::{NetNs, Segment},
-    sweep::counters::Device,
 };
 use shunt_gen::{Round, Schedule, Shape, Sizes};
 use shunt_wire::line::LinkSpeed;

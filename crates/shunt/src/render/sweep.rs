@@ -2,7 +2,8 @@
 
 use super::{columns::align, units};
 use shunt_lab::{
-    sweep::{Beyond, Knee, Report, Step, counters::Change},
+    counters::Change,
+    sweep::{Beyond, Knee, Report, Step},
     traffic::{Directed, Figures},
 };
 

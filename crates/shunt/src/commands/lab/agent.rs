@@ -19,9 +19,9 @@ use shunt_api::{Failure, FailureCode};
 use shunt_http::{Admission, Hosts, Refusal, Token, bad, internal, unknown_method, unknown_path};
 use shunt_lab::{
     Conditions,
+    counters::{Device, Snapshot},
     dut::{About, Counters, Loaded, Mark},
     load::{self, Meter},
-    sweep::counters::{Device, Snapshot},
 };
 use std::{
     collections::VecDeque,

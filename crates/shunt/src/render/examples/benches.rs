@@ -3,8 +3,10 @@
 use crate::render::Answer;
 use serde_json::json;
 use shunt_lab::{
-    Conditions, Doubt, Reading, Results, Run, Spread, SpreadKind, frame_size,
-    sweep::{self, Beyond, Knee, Suspect, counters::Change},
+    Conditions, Doubt, Reading, Results, Run, Spread, SpreadKind,
+    counters::Change,
+    frame_size,
+    sweep::{self, Beyond, Knee, Suspect},
     throughput::concurrent::{self, MaximumOf, Range, Searched, Trial},
 };
 

@@ -13,8 +13,8 @@
 #ifndef SHUNT_WATCH_H
 #define SHUNT_WATCH_H
 
-#include "include/dependencies.h"
-#include "include/maps.h"
+#include "include/changes/dependencies.h"
+#include "include/table/maps.h"
 #include "include/skb.h"
 
 enum {

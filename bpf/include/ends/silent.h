@@ -8,7 +8,7 @@
 #define SHUNT_SILENT_H
 
 #include "include/events.h"
-#include "include/maps.h"
+#include "include/table/maps.h"
 
 enum {
 	SHUNT_SILENT_MS = 3000,

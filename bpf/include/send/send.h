@@ -4,10 +4,7 @@
 #define SHUNT_SEND_H
 
 #include "include/skb.h"
-
-#define SHUNT_FRAME struct __sk_buff
-#define SHUNT_LOAD_BYTES bpf_skb_load_bytes
-#include "include/verify.h"
+#include "include/send/verify.h"
 
 /* Returned for an unusual packet, which shunt_in_any() handles. Verdicts are less. */
 enum { SHUNT_TC_OTHER = 0x100 };

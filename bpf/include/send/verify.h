@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Verification of L4 checksums. Before including this, a program defines SHUNT_FRAME, the type of its context, and
- * SHUNT_LOAD_BYTES, the helper that copies bytes of the frame.
+ * Verification of L4 checksums of an skb. Before including this, a program with other frames defines SHUNT_FRAME, the type
+ * of its context, and SHUNT_LOAD_BYTES, the helper that copies bytes of the frame.
  */
 #ifndef SHUNT_VERIFY_H
 #define SHUNT_VERIFY_H
 
-#include "include/maps.h"
+#include "include/table/maps.h"
+
+#ifndef SHUNT_FRAME
+#define SHUNT_FRAME struct __sk_buff
+#define SHUNT_LOAD_BYTES bpf_skb_load_bytes
+#endif
 
 enum { SHUNT_CHUNK = 512 }; /* the most that bpf_csum_diff() accepts before Linux 6.13 */
 

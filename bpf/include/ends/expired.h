@@ -8,7 +8,7 @@
 
 #include "core/tcp.h"
 #include "include/trace.h"
-#include "include/watch.h"
+#include "include/learn/watch.h"
 
 enum { SHUNT_EXPIRED_MANY = 255 };
 

@@ -7,7 +7,7 @@
 #ifndef SHUNT_STATIONS_H
 #define SHUNT_STATIONS_H
 
-#include "include/dependencies.h"
+#include "include/changes/dependencies.h"
 
 enum {
 	SHUNT_UNSTABLE_CHANGES = 10, /* a station with flows is unstable after this many changes ... */

@@ -8,7 +8,7 @@
 #define SHUNT_ENDS_H
 
 #include "include/events.h"
-#include "include/expired.h"
+#include "include/ends/expired.h"
 
 enum {
 	SHUNT_BLIND_MS = 20, /* report no second blind packet within this time: the daemon waits for longer */

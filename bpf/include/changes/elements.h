@@ -10,7 +10,7 @@
 #ifndef SHUNT_ELEMENTS_H
 #define SHUNT_ELEMENTS_H
 
-#include "include/dependencies.h"
+#include "include/changes/dependencies.h"
 #include <linux/netlink.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netfilter/nf_tables.h>

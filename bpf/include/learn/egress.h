@@ -4,7 +4,7 @@
 #define SHUNT_EGRESS_H
 
 #include "core/tcp.h"
-#include "include/watch.h"
+#include "include/learn/watch.h"
 
 enum { SHUNT_NO_ENTRY = -1 };
 

@@ -3,7 +3,7 @@
 #ifndef SHUNT_MAPS_H
 #define SHUNT_MAPS_H
 
-#include "include/table.h"
+#include "include/table/table.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -3,8 +3,8 @@
 #ifndef SHUNT_JUDGE_H
 #define SHUNT_JUDGE_H
 
-#include "include/conntrack.h"
-#include "include/egress.h"
+#include "include/learn/conntrack.h"
+#include "include/learn/egress.h"
 #include "include/events.h"
 #include "include/skb.h"
 

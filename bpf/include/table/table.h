@@ -10,7 +10,7 @@
 #ifndef SHUNT_TABLE_H
 #define SHUNT_TABLE_H
 
-#include "include/sources.h"
+#include "include/table/sources.h"
 
 enum {
 	SHUNT_RETIRED_MS = 100, /* no CPU still uses an action or entry that was retired this long ago */

@@ -3,7 +3,7 @@
 #ifndef SHUNT_SURVEY_H
 #define SHUNT_SURVEY_H
 
-#include "include/maps.h"
+#include "include/table/maps.h"
 #include "include/skb.h"
 
 /*

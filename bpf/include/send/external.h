@@ -3,7 +3,7 @@
 #ifndef SHUNT_EXTERNAL_H
 #define SHUNT_EXTERNAL_H
 
-#include "include/maps.h"
+#include "include/table/maps.h"
 
 struct shunt_external shunt_external SEC(".bss.external");
 
