@@ -19,9 +19,9 @@ const FLOORS: &[&[&str]] = &[
     &["failure", "render"],
     &["daemon", "output", "signals"],
     &["client"],
+    &["command"],
     &["commands"],
     &["cli"],
-    &["plan"],
 ];
 
 /// The paths and the imports that one file mentions.

@@ -1,36 +1,196 @@
-//! One module for each command of `shunt`: its arguments, how they are resolved against the machine, and what it does.
+//! The command line: global options, and the list of commands.
 
 pub(crate) mod bench;
-pub(crate) mod check;
-pub(crate) mod compare;
-pub(crate) mod completions;
-pub(crate) mod conntrack;
-pub(crate) mod doctor;
+mod check;
+mod compare;
+mod completions;
+mod conntrack;
+mod doctor;
 pub(crate) mod down;
-pub(crate) mod export;
-pub(crate) mod flow;
-pub(crate) mod flows;
-pub(crate) mod flush;
-pub(crate) mod generate;
-pub(crate) mod lab;
+mod export;
+mod flow;
+mod flows;
+mod flush;
+mod generate;
+mod lab;
 pub(crate) mod line;
-pub(crate) mod link;
-pub(crate) mod load;
-pub(crate) mod man;
-pub(crate) mod next;
-pub(crate) mod probe;
-pub(crate) mod qos;
-pub(crate) mod reg;
-pub(crate) mod report;
-pub(crate) mod status;
-pub(crate) mod top;
-pub(crate) mod trace;
-pub(crate) mod up;
-pub(crate) mod watch;
-pub(crate) mod why;
+mod link;
+mod load;
+mod man;
+mod model;
+mod next;
+mod probe;
+mod qos;
+mod reg;
+mod report;
+mod status;
+mod top;
+mod trace;
+mod up;
+mod watch;
+mod why;
 
-mod arguments;
+pub(crate) mod arguments;
 mod hosts;
-pub(crate) mod measure;
-pub(crate) mod model;
+mod measure;
 mod result_files;
+
+use crate::{
+    client::{candidates, control::Client},
+    command::{self, Context, Example, Examples},
+    output::Show,
+};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::engine::ArgValueCandidates;
+use next::NextArgs;
+use shunt_api::Instance;
+use std::fmt::Write;
+
+/// The heading of the options that every command has.
+const GLOBAL: &str = "Global options";
+
+/// A fast path for Linux routers: packets of connections that Linux has accepted skip the network stack.
+///
+/// Without a command, shunt says whether the instance runs and what to type next.
+#[derive(Debug, Parser)]
+#[command(name = "shunt", version)]
+pub(crate) struct Cli {
+    /// The instance, if several run on this machine.
+    #[arg(long, global = true, value_name = "NAME", default_value = "default", help_heading = GLOBAL,
+        add = ArgValueCandidates::new(candidates::instances))]
+    pub(crate) instance: Instance,
+    /// Print JSON with the same values as the text.
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
+    pub(crate) json: bool,
+    /// Print one line for each port, connection or direction; also -br, as for `ip`.
+    #[arg(long, global = true, help_heading = GLOBAL, conflicts_with = "verbose")]
+    pub(crate) brief: bool,
+    /// Print more details; after a failure, print its causes. Before the command also -d, as for `ip`.
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
+    pub(crate) verbose: bool,
+    /// The command; without one, shunt says what to do next.
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// Defines [`Command`] from the list of commands, each with its arguments.
+macro_rules! commands {
+    ($($name:ident($module:ident::$arguments:ident),)*) => {
+        #[derive(Debug, Subcommand)]
+        pub(crate) enum Command {
+            $($name(Box<$module::$arguments>),)*
+        }
+
+        impl Command {
+            /// Of each command in turn: whether it uses an instance.
+            const USES_INSTANCE: &[bool] = &[$(<$module::$arguments as command::Command>::USES_INSTANCE),*];
+            /// Of each command in turn.
+            const EXAMPLES: &[Examples] = &[$(<$module::$arguments as command::Command>::EXAMPLES),*];
+
+            fn run(self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+                match self {
+                    $(Self::$name(typed) => resolve_and_run(*typed, context, show),)*
+                }
+            }
+        }
+    };
+}
+
+// In the order of the help. A command is a line here, and a module above.
+commands! {
+    Probe(probe::ProbeArgs),
+    Up(up::UpArgs),
+    Down(down::DownArgs),
+    Status(status::StatusArgs),
+    Flows(flows::FlowsArgs),
+    Export(export::ExportArgs),
+    Top(top::TopArgs),
+    Why(why::WhyArgs),
+    Conntrack(conntrack::ConntrackArgs),
+    Watch(watch::WatchArgs),
+    Flush(flush::FlushArgs),
+    Flow(flow::FlowArgs),
+    Qos(qos::QosArgs),
+    Line(line::LineArgs),
+    Load(load::LoadArgs),
+    Bench(bench::BenchArgs),
+    Lab(lab::LabArgs),
+    Compare(compare::CompareArgs),
+    Gen(generate::GenArgs),
+    Link(link::LinkArgs),
+    Doctor(doctor::DoctorArgs),
+    Reg(reg::RegArgs),
+    Trace(trace::TraceArgs),
+    Check(check::CheckArgs),
+    Model(model::ModelArgs),
+    Report(report::ReportArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
+}
+
+impl Cli {
+    pub(crate) fn run(self, show: Show<'_>) -> anyhow::Result<()> {
+        let Self { instance, json, command, .. } = self;
+        let context = Context { client: Client::new(&instance), instance, json };
+        match command {
+            Some(command) => command.run(&context, show),
+            None => resolve_and_run(NextArgs, &context, show),
+        }
+    }
+}
+
+fn resolve_and_run<C: command::Command>(typed: C, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+    let plan = typed.resolve(context)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(C::run(plan, context, show))
+}
+
+/// The definition of the command line, as derived from the arguments.
+fn definition() -> clap::Command {
+    Cli::command()
+}
+
+/// The definition of the command line, with examples in its help, and without options that mean nothing to a command.
+pub(crate) fn command() -> clap::Command {
+    let command = add_examples(definition(), "shunt");
+    let instance = command.get_arguments().find(|argument| argument.get_id() == "instance").cloned();
+    let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
+    let without = names.into_iter().zip(Command::USES_INSTANCE).filter(|(_, uses_instance)| !**uses_instance);
+    without.fold(command, |command, (name, _)| {
+        // The command's own definition takes the place of the global one, for the commands below it, too.
+        command.mut_subcommand(name, |one| one.args(instance.clone().map(|instance| instance.hide(true))))
+    })
+}
+
+/// All examples, by the name of their command with those above it.
+fn all_examples() -> impl Iterator<Item = &'static (&'static str, &'static [Example])> {
+    let root = <NextArgs as command::Command>::EXAMPLES;
+    root.iter().chain(Command::EXAMPLES.iter().copied().flatten())
+}
+
+/// The examples of this command; none if it has none.
+fn examples(name: &str) -> &'static [Example] {
+    all_examples().find(|(of, _)| *of == name).map_or(&[], |(_, examples)| examples)
+}
+
+/// Adds the examples to the help of a command and of those below it. `name` is its own, with those above it.
+fn add_examples(command: clap::Command, name: &str) -> clap::Command {
+    let below: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
+    let command = below.into_iter().fold(command, |command, one| {
+        let whole = format!("{name} {one}");
+        command.mut_subcommand(one, |below| add_examples(below, &whole))
+    });
+    let examples = examples(name);
+    if examples.is_empty() {
+        return command;
+    }
+    let mut text = "Examples:".to_owned();
+    for (typed, what) in examples {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\n  {typed}\n      {what}");
+    }
+    command.after_help(text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -9,22 +9,19 @@
 
 mod cli;
 mod client;
+mod command;
 mod commands;
 mod daemon;
 mod failure;
+#[cfg(test)]
+mod golden;
 mod output;
-mod plan;
 mod render;
 mod signals;
 
-use clap::{
-    FromArgMatches,
-    error::{ContextKind, ContextValue, ErrorKind},
-};
 use clap_complete::CompleteEnv;
-use cli::Cli;
+use commands::Cli;
 use output::write_stderr;
-use plan::Plan;
 use shunt_api::{ErrorBody, Failure, FailureCode};
 use std::{
     io::{self, Write},
@@ -33,11 +30,8 @@ use std::{
 
 fn main() -> ExitCode {
     // If a shell asks for completions, answers and exits.
-    CompleteEnv::with_factory(cli::command).complete();
-    let typed = match parse() {
-        Ok(typed) => typed,
-        Err(error) => explain(error).exit(),
-    };
+    CompleteEnv::with_factory(commands::command).complete();
+    let typed = cli::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let (json, verbose) = (typed.json, typed.verbose);
     match run(typed) {
         Ok(()) => ExitCode::SUCCESS,
@@ -45,31 +39,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse() -> Result<Cli, clap::Error> {
-    let matches = cli::command().try_get_matches_from(cli::words(std::env::args_os()))?;
-    Cli::from_arg_matches(&matches)
-}
-
-/// Says what to type instead of a command that does not exist.
-fn explain(mut error: clap::Error) -> clap::Error {
-    if error.kind() == ErrorKind::InvalidSubcommand
-        && let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand)
-        && let Some(instead) = cli::instead_of(typed)
-    {
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![instead.into()]));
-    }
-    error
-}
-
 fn run(typed: Cli) -> anyhow::Result<()> {
     let Cli { json, brief, verbose, .. } = typed;
     let format =
         render::Format { json, brief, verbose, width: output::width(), colour: output::has_colour() };
-    let outcome = Plan::resolve(typed)?.run(&mut |answer| {
-        let mut text = Vec::new();
-        answer.render(&mut text, format)?;
-        Ok(io::stdout().lock().write_all(&text)?)
-    });
+    let outcome = typed.run(&mut |answer| Ok(io::stdout().lock().write_all(&answer.render(format)?)?));
     match outcome {
         // The reader of a pipe may stop early, as in `shunt flows | head`.
         Err(error) if is_broken_pipe(&error) => Ok(()),

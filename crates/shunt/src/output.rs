@@ -16,7 +16,7 @@ pub(crate) use terminal::Terminal;
 
 /// Shows one answer on standard output. Most commands call it once; `shunt watch`, `shunt load` and `shunt status --watch` call it for each
 /// event.
-pub(crate) type Show<'s> = &'s mut dyn FnMut(&Answer) -> anyhow::Result<()>;
+pub(crate) type Show<'s> = &'s mut dyn FnMut(&dyn Answer) -> anyhow::Result<()>;
 
 /// How long [`write_stderr`] retries after ENOMEM.
 const RETRY_TIME: Duration = Duration::from_secs(10);

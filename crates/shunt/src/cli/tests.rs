@@ -1,5 +1,7 @@
 use super::*;
-use clap::{CommandFactory, error::ErrorKind};
+use crate::commands::command;
+use clap::{CommandFactory, Parser};
+use shunt_api::Instance;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(format!("shunt {line}").split_whitespace())

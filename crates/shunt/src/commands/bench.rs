@@ -9,12 +9,23 @@ mod size;
 mod sweep;
 mod testbed;
 
-pub(crate) use campaign::{Campaign, RunArgs};
-use clap::Subcommand;
-pub(crate) use measurement::{MeasureCommand, Measurement};
+use crate::{
+    command::{Command, Context, Examples},
+    output::Show,
+};
+use campaign::{Campaign, RunArgs};
+use clap::{Args, Subcommand};
+use measurement::{MeasureCommand, Measurement};
+
+/// Measure the performance of a router.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    command: BenchCommand,
+}
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum BenchCommand {
+enum BenchCommand {
     #[command(flatten)]
     Measure(Box<MeasureCommand>),
     /// Run a campaign: the measurements of a file, one after the other.
@@ -27,3 +38,77 @@ pub(crate) enum BenchCommand {
     /// interrupted step are kept under another name.
     Run(RunArgs),
 }
+
+/// A resolved `shunt bench`.
+#[derive(Debug)]
+pub(crate) enum Bench {
+    Measure(Measurement),
+    Run(Campaign),
+}
+
+impl Command for BenchArgs {
+    type Plan = Bench;
+    const EXAMPLES: Examples = &[
+        (
+            "shunt bench",
+            &[
+                ("shunt bench size --size 64 --quick", "packets/s of small packets, Linux and each engine"),
+                ("shunt bench run lab.toml", "a whole campaign"),
+            ],
+        ),
+        (
+            "shunt bench ndr",
+            &[
+                ("shunt bench ndr --quick", "the highest rate without loss of a router in a namespace"),
+                (
+                    "shunt bench ndr --tx eth1 --rx eth2 --gateway 192.0.2.1 --keep ndr.json",
+                    "of a router between two devices",
+                ),
+            ],
+        ),
+        ("shunt bench size", &[("shunt bench size --size 64,1518 --quick", "two frame sizes")]),
+        (
+            "shunt bench sweep",
+            &[(
+                "shunt bench sweep --from 100M --to 1G --step 100M --engine tc",
+                "loss by offered rate, from 100 Mbit/s to 1 Gbit/s",
+            )],
+        ),
+        (
+            "shunt bench matrix",
+            &[("shunt bench matrix --quick --proto tcp --ip 4", "goodput of TCP over IPv4, each engine")],
+        ),
+        (
+            "shunt bench rxtx",
+            &[(
+                "shunt bench rxtx --variant plain= --variant 'gro-off=ethtool -K r0 gro off'",
+                "what a setting of the router changes",
+            )],
+        ),
+        (
+            "shunt bench latency",
+            &[
+                ("shunt bench latency --keep latency.json", "latency under load, each engine"),
+                ("shunt report latency.json -o latency.html", "its curves over time"),
+            ],
+        ),
+        ("shunt bench run", &[("shunt bench run lab.toml --output results", "a campaign, into a directory")]),
+    ];
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Bench> {
+        Ok(match self.command {
+            BenchCommand::Measure(typed) => Bench::Measure(Measurement::resolve(&typed)?),
+            BenchCommand::Run(typed) => Bench::Run(Campaign::resolve(&typed)?),
+        })
+    }
+
+    async fn run(plan: Bench, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        match plan {
+            Bench::Measure(measurement) => measurement.run(show).await,
+            Bench::Run(campaign) => campaign.run(show).await,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

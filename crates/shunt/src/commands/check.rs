@@ -2,9 +2,9 @@
 
 use super::measure::measure_and_show;
 use crate::{
+    command::{Command, Context, Examples},
     failure::{bad_file, usage},
     output::Show,
-    render::Answer,
 };
 use clap::{Args, builder::PossibleValuesParser};
 use nix::unistd::geteuid;
@@ -12,6 +12,10 @@ use shunt_api::{Failure, FailureCode};
 use shunt_inspect::check::{self, Port, junit};
 use std::{fs, path::PathBuf};
 
+/// Check a NIC and its driver: sixteen cases with evidence, on a port and the port at the other end of its cable.
+///
+/// Each case puts back what it changed. While it runs, settings of both ports change and links may go down: run it on ports without
+/// other traffic. The exit code is 30 if a case failed.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// The port to check.
@@ -39,8 +43,22 @@ pub(crate) struct Checking {
     junit: Option<PathBuf>,
 }
 
+impl Command for CheckArgs {
+    type Plan = Checking;
+    const EXAMPLES: Examples =
+        &[("shunt check", &[("shunt check eth0 --peer eth1", "two ports that a cable connects")])];
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Checking> {
+        Checking::resolve(self)
+    }
+
+    async fn run(plan: Checking, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        plan.run(show).await
+    }
+}
+
 impl Checking {
-    pub(crate) fn resolve(typed: CheckArgs) -> anyhow::Result<Self> {
+    fn resolve(typed: CheckArgs) -> anyhow::Result<Self> {
         let CheckArgs { port, peer, peer_netns, only, junit } = typed;
         for name in [&port].into_iter().chain(&peer) {
             if name.is_empty()
@@ -60,7 +78,7 @@ impl Checking {
         Ok(Self { port: Port { netns: None, name: port }, peer, only, junit })
     }
 
-    pub(crate) async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
+    async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
         if !geteuid().is_root() {
             return Err(
                 Failure::new(FailureCode::NotRoot, "shunt check needs root: it opens raw sockets").into()
@@ -73,7 +91,7 @@ impl Checking {
             if let Some(path) = path {
                 fs::write(&path, junit(&report)).map_err(|error| bad_file(&path, error))?;
             }
-            Ok(Answer::Checked(Box::new(report)))
+            Ok(report)
         })
         .await
     }

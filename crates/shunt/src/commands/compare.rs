@@ -1,14 +1,19 @@
 //! `shunt compare`: compares two files of results.
+//!
+//! Runs are compared in pairs: the first of A with the first of B, and so on. Runs of A and B that were made in turn show least
+//! of what else changed on the machine.
 
 use super::result_files;
-use crate::render::Answer;
+use crate::{
+    command::{Command, Context, Examples},
+    output::Show,
+};
 use clap::Args;
 use shunt_api::Failure;
 use shunt_lab::{Comparison, Results};
 use std::path::{Path, PathBuf};
 
-/// Runs are compared in pairs: the first of A with the first of B, and so on. Runs of A and B that were made in turn show least
-/// of what else changed on the machine.
+/// Compare two files of results: what is better or worse in B than in A, and what cannot be told apart.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     /// The results before the change.
@@ -31,14 +36,24 @@ pub(crate) struct Compare {
 /// The path of a file as text, and its results.
 type NamedResults = (String, Box<Results>);
 
-impl Compare {
-    pub(crate) fn resolve(CompareArgs { a, b, seed }: &CompareArgs) -> Result<Self, Failure> {
-        Ok(Self { a: read(a)?, b: read(b)?, seed: *seed })
+impl Command for CompareArgs {
+    type Plan = Compare;
+    const EXAMPLES: Examples =
+        &[("shunt compare", &[("shunt compare before.json after.json", "better, worse or no difference")])];
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Compare> {
+        Ok(Compare::resolve(&self)?)
     }
 
-    pub(crate) fn run(&self) -> Answer {
-        let Self { a, b, seed } = self;
-        Answer::Compared(Comparison::new((&a.0, &a.1), (&b.0, &b.1), *seed))
+    async fn run(plan: Compare, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let Compare { a, b, seed } = plan;
+        show(&Comparison::new((&a.0, &a.1), (&b.0, &b.1), seed))
+    }
+}
+
+impl Compare {
+    fn resolve(CompareArgs { a, b, seed }: &CompareArgs) -> Result<Self, Failure> {
+        Ok(Self { a: read(a)?, b: read(b)?, seed: *seed })
     }
 }
 

@@ -1,10 +1,16 @@
 //! `shunt conntrack`: conntrack's table, with the packets of the fast path included in its counters.
+//!
+//! The filters of `conntrack -L`, which match the original direction only.
 
-use crate::{client::control::Client, output::write_stderr, render::Answer};
+use crate::{
+    command::{Command, Context, Examples},
+    output::{Show, write_stderr},
+    render::protocol_number,
+};
 use clap::Args;
 use shunt_api::{Network, Selection, TrackedTable};
 
-/// The filters of `conntrack -L`, which match the original direction only.
+/// Show conntrack's table like `conntrack -L`, with the packets of the fast path included in the counters.
 #[derive(Debug, Args)]
 pub(crate) struct ConntrackArgs {
     /// Only this source address in the original direction, or the addresses of a network.
@@ -24,23 +30,36 @@ pub(crate) struct ConntrackArgs {
     proto: Option<u8>,
 }
 
-pub(crate) async fn run(typed: ConntrackArgs, client: &Client) -> anyhow::Result<Answer> {
-    let ConntrackArgs { src, dst, sport, dport, proto } = typed;
-    let original = Selection { src, dst, sport, dport, proto: None };
-    let TrackedTable { counted, mut entries } = client.get("/v1/conntrack").await?;
-    if !counted {
-        write_stderr(
-            "conntrack counts no packets: counters are missing; turn them on: sysctl -w net.netfilter.nf_conntrack_acct=1\n",
-        );
+impl Command for ConntrackArgs {
+    type Plan = Self;
+    const EXAMPLES: Examples = &[(
+        "shunt conntrack",
+        &[("shunt conntrack --proto tcp", "TCP connections, with the packets of the fast path counted")],
+    )];
+    const USES_INSTANCE: bool = true;
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Self> {
+        Ok(self)
     }
-    entries.retain(|entry| {
-        original.has_ends(&entry.orig.tuple()) && proto.is_none_or(|number| entry.protocol == number)
-    });
-    Ok(Answer::Tracked(entries))
+
+    async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let Self { src, dst, sport, dport, proto } = plan;
+        let original = Selection { src, dst, sport, dport, proto: None };
+        let TrackedTable { counted, mut entries } = context.client.get("/v1/conntrack").await?;
+        if !counted {
+            write_stderr(
+                "conntrack counts no packets: counters are missing; turn them on: sysctl -w net.netfilter.nf_conntrack_acct=1\n",
+            );
+        }
+        entries.retain(|entry| {
+            original.has_ends(&entry.orig.tuple()) && proto.is_none_or(|number| entry.protocol == number)
+        });
+        show(&entries)
+    }
 }
 
 fn protocol(name: &str) -> Result<u8, String> {
-    match crate::render::protocol_number(name) {
+    match protocol_number(name) {
         Some(number) => Ok(number),
         None => {
             name.parse().map_err(|_| "expected a protocol name that conntrack knows, or a number".to_owned())

@@ -1,12 +1,16 @@
 //! `shunt doctor`: finds what slows a port.
+//!
+//! Rules are applied to the settings and counters of ports, to the machine around them, and to what a second of the present traffic
+//! shows. Each finding has its evidence, what it costs, what to do about it, where the rule comes from, and how certain it is.
 
 mod gain;
 
 use super::{arguments::duration_or_seconds, link::read, measure::measure_and_show, model};
 use crate::{
+    command::{Command, Context, Examples},
     failure::{bad_file, traffic_failed, usage},
     output::Show,
-    render::{Answer, Diagnosis, Found},
+    render::{Diagnosis, Found},
 };
 use clap::Args;
 use shunt_api::{Failure, FailureCode};
@@ -46,8 +50,7 @@ const FULL_FRAME: u32 = 1518;
 const ENDS: [(Ipv4Addr, u16); 2] =
     [(Ipv4Addr::new(198, 18, 0, 1), 1024), (Ipv4Addr::new(198, 19, 0, 1), 5001)];
 
-/// Rules are applied to the settings and counters of ports, to the machine around them, and to what a second of the present traffic
-/// shows. Each finding has its evidence, what it costs, what to do about it, where the rule comes from, and how certain it is.
+/// Find what slows a port: settings, errors, interrupts, idle states, known errata.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// The port [default: all ports that are up].
@@ -93,8 +96,27 @@ pub(crate) enum Traffic {
     Sweep { peer: String, step: Duration },
 }
 
+impl Command for DoctorArgs {
+    type Plan = DoctorPlan;
+    const EXAMPLES: Examples = &[(
+        "shunt doctor",
+        &[
+            ("shunt doctor eth0", "what slows a port"),
+            ("shunt doctor eth0 --load --peer eth1", "with traffic from the other end of its cable"),
+        ],
+    )];
+
+    fn resolve(self, _: &Context) -> anyhow::Result<DoctorPlan> {
+        Ok(DoctorPlan::resolve(self)?)
+    }
+
+    async fn run(plan: DoctorPlan, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        plan.run(show).await
+    }
+}
+
 impl DoctorPlan {
-    pub(crate) fn resolve(typed: DoctorArgs) -> Result<Self, Failure> {
+    fn resolve(typed: DoctorArgs) -> Result<Self, Failure> {
         let DoctorArgs { port, load, peer, time, model, record, recorded } = typed;
         let board = model.as_deref().map(model::read).transpose()?.map(Box::new);
         if let Some(path) = recorded {
@@ -116,7 +138,7 @@ impl DoctorPlan {
         Ok(Self { look: Look::Live { ports, traffic, record }, board })
     }
 
-    pub(crate) async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
+    async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
         let board = self.board;
         let (ports, traffic, record) = match self.look {
             Look::Recorded(systems) => return show(&answer(systems, board.as_deref())),
@@ -153,7 +175,7 @@ impl DoctorPlan {
     }
 }
 
-fn answer(systems: Vec<System>, board: Option<&Case>) -> Answer {
+fn answer(systems: Vec<System>, board: Option<&Case>) -> Vec<Diagnosis> {
     let diagnosis = |system: System| {
         let board = board.cloned().or_else(|| gain::case_of(&system));
         let found = |finding: Finding| {
@@ -167,7 +189,7 @@ fn answer(systems: Vec<System>, board: Option<&Case>) -> Answer {
             lacking: system.link.lacking,
         }
     };
-    Answer::Diagnoses(systems.into_iter().map(diagnosis).collect())
+    systems.into_iter().map(diagnosis).collect()
 }
 
 /// Adds what happens to each port while there is traffic.

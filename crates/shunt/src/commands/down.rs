@@ -2,9 +2,13 @@
 
 use crate::{
     client::control::Client,
+    command::{Command, Context, Examples},
     daemon::{self, Program},
-    render::{Answer, Stopped},
+    output::Show,
+    render::{Answer, Format, json},
 };
+use clap::Args;
+use serde::Serialize;
 use shunt_api::{Count, Failure, FailureCode, Instance};
 use std::time::Duration;
 
@@ -13,8 +17,48 @@ const EXIT_TIME: Duration = Duration::from_secs(15);
 /// How long to wait for the end of a daemon that did not answer the request.
 const UNANSWERED_EXIT_TIME: Duration = Duration::from_secs(3);
 
-pub(crate) async fn run(client: &Client, instance: &Instance, program: &Program) -> anyhow::Result<Answer> {
-    stop(client, instance, program).await.map(Answer::Stopped)
+/// Stop the daemon and remove everything that it created.
+#[derive(Debug, Args)]
+pub(crate) struct DownArgs;
+
+/// What was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Stopped {
+    /// Whether a daemon ran.
+    pub(crate) was_running: bool,
+    /// Whether the daemon did not answer and was killed.
+    pub(crate) killed: bool,
+    /// The process ID of the daemon; none if none ran.
+    pub(crate) pid: Option<u32>,
+}
+
+impl Answer for Stopped {
+    fn text(&self, _: Format) -> String {
+        let text = match self {
+            Self { was_running: false, .. } => "not running, nothing left behind\n",
+            Self { killed: true, .. } => "did not answer and was killed, nothing left behind\n",
+            _ => "stopped, nothing left behind\n",
+        };
+        text.to_owned()
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+impl Command for DownArgs {
+    type Plan = Program;
+    const EXAMPLES: Examples = &[("shunt down", &[("shunt down", "stop, and leave nothing behind")])];
+    const USES_INSTANCE: bool = true;
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Program> {
+        Ok(Program::find()?)
+    }
+
+    async fn run(plan: Program, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        show(&stop(&context.client, &context.instance, &plan).await?)
+    }
 }
 
 async fn stop(client: &Client, instance: &Instance, program: &Program) -> anyhow::Result<Stopped> {

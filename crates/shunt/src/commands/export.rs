@@ -2,24 +2,25 @@
 
 use super::arguments::{SelectionArgs, duration};
 use crate::{
-    client::control::Client,
+    command::{Command, Context, Examples},
     failure::{bad_file, usage},
     output::Show,
-    render::Answer,
+    render::{Answer, Format},
 };
-use anyhow::Context;
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use shunt_api::{Connection, Direction, DirectionName, Failure, Proto};
 use shunt_wire::ipfix::{Exporter, FlowRecord};
 use std::{
     fs::File,
-    io::Write,
+    io::{self, Write},
     net::{SocketAddr, UdpSocket},
     path::PathBuf,
     time::{Duration, SystemTime},
 };
 use tokio::time::{Instant, sleep_until};
 
+/// Write the connections on the fast path for other programs: as NDJSON, or as IPFIX for a collector.
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
     #[command(flatten)]
@@ -77,7 +78,7 @@ impl<'s> Sink<'s> {
 
     fn write(&mut self, message: Vec<u8>) -> anyhow::Result<()> {
         match self {
-            Self::Output(show) => show(&Answer::Exported(message)),
+            Self::Output(show) => show(&Exported(message)),
             Self::File(path, file) => Ok(file.write_all(&message).map_err(|error| bad_file(path, error))?),
             // A collector that is away answers by ICMP, which fails the next send.
             Self::Collector(to, socket) => match socket.send(&message) {
@@ -90,27 +91,61 @@ impl<'s> Sink<'s> {
     }
 }
 
-pub(crate) async fn run(typed: ExportArgs, client: &Client, show: Show<'_>) -> anyhow::Result<()> {
-    let mut sink = Sink::open(&typed, show)?;
-    let mut exporter = Exporter::new(typed.domain);
-    loop {
-        let next = typed.every.map(|every| Instant::now() + every);
-        let mut connections: Vec<Connection> = client.get("/v1/flows?rate_over_ms=0").await?;
-        let selection = typed.selection.selection();
-        connections.retain(|one| selection.has(one.proto, &[one.orig, one.reply]));
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        match typed.format {
-            ExportFormat::Ndjson => sink.write(ndjson(&connections, now)?)?,
-            ExportFormat::Ipfix => {
-                let records: Vec<FlowRecord> =
-                    connections.iter().flat_map(|connection| records(connection, now)).collect();
-                for message in exporter.messages(&records, now.as_secs() as u32) {
-                    sink.write(message)?;
+/// Bytes for standard output, whatever the format of the output.
+#[derive(Debug)]
+struct Exported(Vec<u8>);
+
+impl Answer for Exported {
+    fn text(&self, _: Format) -> String {
+        String::new()
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        Ok(String::new())
+    }
+
+    fn render(&self, _: Format) -> io::Result<Vec<u8>> {
+        Ok(self.0.clone())
+    }
+}
+
+impl Command for ExportArgs {
+    type Plan = Self;
+    const EXAMPLES: Examples = &[(
+        "shunt export",
+        &[
+            ("shunt export", "the connections, one line of JSON each"),
+            ("shunt export --format ipfix --to 192.0.2.9:4739 --every 10s", "to a collector, until Ctrl-C"),
+        ],
+    )];
+    const USES_INSTANCE: bool = true;
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Self> {
+        Ok(self)
+    }
+
+    async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let mut sink = Sink::open(&plan, show)?;
+        let mut exporter = Exporter::new(plan.domain);
+        loop {
+            let next = plan.every.map(|every| Instant::now() + every);
+            let mut connections: Vec<Connection> = context.client.get("/v1/flows?rate_over_ms=0").await?;
+            let selection = plan.selection.selection();
+            connections.retain(|one| selection.has(one.proto, &[one.orig, one.reply]));
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            match plan.format {
+                ExportFormat::Ndjson => sink.write(ndjson(&connections, now)?)?,
+                ExportFormat::Ipfix => {
+                    let records: Vec<FlowRecord> =
+                        connections.iter().flat_map(|connection| records(connection, now)).collect();
+                    for message in exporter.messages(&records, now.as_secs() as u32) {
+                        sink.write(message)?;
+                    }
                 }
             }
+            let Some(next) = next else { return Ok(()) };
+            sleep_until(next).await;
         }
-        let Some(next) = next else { return Ok(()) };
-        sleep_until(next).await;
     }
 }
 

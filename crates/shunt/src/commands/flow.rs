@@ -3,8 +3,10 @@
 use super::arguments::{bytes, name_of};
 use crate::{
     client::control::Client,
+    command::{Command, Context, Examples},
     failure::{bad_file, usage},
-    render::Answer,
+    output::Show,
+    render::Counted,
 };
 use clap::{ArgGroup, Args, Subcommand};
 use hyper::Method;
@@ -20,8 +22,15 @@ use std::{
 /// A large file is sent in parts: the daemon serves no other client while it carries out a request.
 const FLOWS_PER_REQUEST: usize = 512;
 
+/// Manage flows that are added by hand, without connection tracking.
+#[derive(Debug, Args)]
+pub(crate) struct FlowArgs {
+    #[command(subcommand)]
+    command: FlowCommand,
+}
+
 #[derive(Debug, Subcommand)]
-pub(crate) enum FlowCommand {
+enum FlowCommand {
     /// Add one flow: one direction of traffic.
     Add(Box<AddArgs>),
     /// Remove one flow, a route, the flows and routes of a file, or everything that was added by hand.
@@ -134,8 +143,57 @@ pub(crate) enum Change {
     List,
 }
 
+impl Command for FlowArgs {
+    type Plan = Change;
+    const EXAMPLES: Examples = &[
+        (
+            "shunt flow",
+            &[
+                ("shunt flow load flows.toml", "add the flows and routes of a file"),
+                ("shunt flow show", "what was added"),
+            ],
+        ),
+        (
+            "shunt flow add",
+            &[(
+                "shunt flow add --in-port lan0 --proto udp --src 192.0.2.1:5000 --dst 198.51.100.7:5000 \
+             --out-port wan0 --next-hop 02:00:00:00:00:01",
+                "one direction of a UDP stream",
+            )],
+        ),
+        (
+            "shunt flow del",
+            &[
+                ("shunt flow del --all", "everything that was added by hand"),
+                ("shunt flow del --file flows.toml", "what a file added"),
+            ],
+        ),
+        ("shunt flow load", &[("shunt flow load flows.toml", "the routes and flows of a file")]),
+        ("shunt flow list", &[("shunt flow show", "flows and routes that were added by hand")]),
+    ];
+    const USES_INSTANCE: bool = true;
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Change> {
+        Ok(Change::resolve(&self.command)?)
+    }
+
+    async fn run(plan: Change, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let client = &context.client;
+        let answer = match plan {
+            Change::Add(table) => {
+                Counted::new(add(client, table).await?, "entry", |entries| format!("{entries} added"))
+            }
+            Change::Remove(removal) => {
+                Counted::new(remove(client, removal).await?, "entry", |entries| format!("{entries} removed"))
+            }
+            Change::List => return show(&client.get::<StaticTable>("/v1/static").await?),
+        };
+        show(&answer)
+    }
+}
+
 impl Change {
-    pub(crate) fn resolve(typed: &FlowCommand) -> Result<Self, Failure> {
+    fn resolve(typed: &FlowCommand) -> Result<Self, Failure> {
         Ok(match typed {
             FlowCommand::Add(add) => {
                 let table = StaticTable { route: Vec::new(), flow: vec![add.flow()] };
@@ -145,14 +203,6 @@ impl Change {
             FlowCommand::Del(del) => Self::Remove(del.removal()?),
             FlowCommand::Load { file } => Self::Add(read_table(file)?),
             FlowCommand::List => Self::List,
-        })
-    }
-
-    pub(crate) async fn run(self, client: &Client) -> anyhow::Result<Answer> {
-        Ok(match self {
-            Self::Add(table) => Answer::Added(add(client, table).await?),
-            Self::Remove(removal) => Answer::Removed(remove(client, removal).await?),
-            Self::List => Answer::Statics(client.get("/v1/static").await?),
         })
     }
 }

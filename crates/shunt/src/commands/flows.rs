@@ -7,8 +7,9 @@ use super::{
     hosts::{Names, totals},
 };
 use crate::{
-    client::{candidates, control::Client},
-    render::Answer,
+    client::candidates,
+    command::{Command, Context, Examples},
+    output::Show,
 };
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCandidates;
@@ -16,6 +17,7 @@ use filter::{Filter, Order, SortKey};
 use shunt_api::{Connection, Engine, FlowState};
 use std::time::Duration;
 
+/// Show the connections on the fast path.
 #[derive(Debug, Args)]
 pub(crate) struct FlowsArgs {
     #[command(flatten)]
@@ -68,18 +70,39 @@ impl FlowsArgs {
     }
 }
 
-pub(crate) async fn run(typed: FlowsArgs, client: &Client) -> anyhow::Result<Answer> {
-    let path = format!("/v1/flows?rate_over_ms={}", typed.over.as_millis());
-    let mut connections: Vec<Connection> = client.get(&path).await?;
-    let filter = typed.filter();
-    connections.retain(|connection| filter.matches(connection));
-    if let Some(By::Host) = typed.by {
-        let mut hosts = totals(&connections, &Names::of_this_machine());
-        typed.order().apply_to_hosts(&mut hosts);
-        return Ok(Answer::Hosts(hosts));
+impl Command for FlowsArgs {
+    type Plan = Self;
+    const EXAMPLES: Examples = &[(
+        "shunt flows",
+        &[
+            ("shunt flows --limit 10", "the ten fastest connections"),
+            ("shunt flows --by host", "who uses the line"),
+            (
+                "shunt flows -br --dst 198.51.100.0/24 --proto udp",
+                "one line for each connection to a network",
+            ),
+            ("shunt flows --dev lan0 --sort packets", "connections that arrive or leave by a device"),
+        ],
+    )];
+    const USES_INSTANCE: bool = true;
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Self> {
+        Ok(self)
     }
-    typed.order().apply(&mut connections);
-    Ok(Answer::Flows(connections))
+
+    async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let path = format!("/v1/flows?rate_over_ms={}", plan.over.as_millis());
+        let mut connections: Vec<Connection> = context.client.get(&path).await?;
+        let filter = plan.filter();
+        connections.retain(|connection| filter.matches(connection));
+        if let Some(By::Host) = plan.by {
+            let mut hosts = totals(&connections, &Names::of_this_machine());
+            plan.order().apply_to_hosts(&mut hosts);
+            return show(&hosts);
+        }
+        plan.order().apply(&mut connections);
+        show(&connections)
+    }
 }
 
 fn rate_time(text: &str) -> Result<Duration, String> {

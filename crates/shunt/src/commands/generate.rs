@@ -4,9 +4,9 @@ mod args;
 
 use super::measure::{MeasureContext, measure_and_keep, measure_and_show, with_progress_bar};
 use crate::{
+    command::{Command, Context, Examples},
     failure::{bad_file, usage},
     output::Show,
-    render::Answer,
 };
 pub(crate) use args::GenArgs;
 use shunt_api::Failure;
@@ -26,16 +26,34 @@ pub(crate) struct Generation {
     keep: Option<PathBuf>,
 }
 
+impl Command for GenArgs {
+    type Plan = Generation;
+    const EXAMPLES: Examples = &[(
+        "shunt gen",
+        &[
+            ("shunt gen --rate 100kpps --size 64 --time 5s", "through a router in a namespace"),
+            (
+                "shunt gen --tx eth1 --rx eth2 --gateway 192.0.2.1 --rate 80% --both --rx-gateway 198.51.100.1",
+                "through another router, both ways",
+            ),
+            ("shunt gen --tx eth1 --rx eth2 --pcap-in in.pcap --pcap-out out.pcap", "replay a capture"),
+        ],
+    )];
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Generation> {
+        Ok(Generation::resolve(&self)?)
+    }
+
+    async fn run(plan: Generation, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        measure_and_show(show, move |stop| with_progress_bar(stop, |context| plan.measure(context))).await
+    }
+}
+
 impl Generation {
-    pub(crate) fn resolve(typed: &GenArgs) -> Result<Self, Failure> {
+    fn resolve(typed: &GenArgs) -> Result<Self, Failure> {
         let replay = typed.pcap_in.as_deref().map(|path| read_replay(typed, path)).transpose()?;
         let (spec, testbed) = typed.traffic(replay).map_err(usage)?;
         Ok(Self { spec, testbed, keep: typed.keep.clone() })
-    }
-
-    pub(crate) async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
-        let measure = move |stop: &Arc<_>| with_progress_bar(stop, |context| self.measure(context));
-        measure_and_show(show, move |stop| Ok(Answer::Traffic(Box::new(measure(stop)?)))).await
     }
 
     fn measure(self, context: MeasureContext) -> anyhow::Result<Report> {

@@ -2,11 +2,22 @@
 
 mod agent;
 
-pub(crate) use agent::{Agent, AgentArgs};
-use clap::Subcommand;
+use crate::{
+    command::{Command, Context, Examples},
+    output::Show,
+};
+use agent::{Agent, AgentArgs};
+use clap::{Args, Subcommand};
+
+/// Commands that run on a router while another machine measures it.
+#[derive(Debug, Args)]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    command: LabCommand,
+}
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum LabCommand {
+enum LabCommand {
     /// On the DUT: report load and counters to the measuring machine, until Ctrl-C.
     ///
     /// The agent measures the load as `shunt load` does, and reads the counters of the devices and CPUs of this machine in its network
@@ -14,4 +25,33 @@ pub(crate) enum LabCommand {
     /// ssh with --stdio, and ends it. Without --stdio it listens on TCP, on a loopback address unless --clear-text is given, and answers
     /// clients that know the token.
     Agent(AgentArgs),
+}
+
+impl Command for LabArgs {
+    type Plan = Agent;
+    const EXAMPLES: Examples = &[
+        (
+            "shunt lab",
+            &[(
+                "shunt lab agent --token-file /etc/shunt/agent.token",
+                "on the router; `--dut-agent` of `shunt bench` asks it",
+            )],
+        ),
+        (
+            "shunt lab agent",
+            &[(
+                "shunt lab agent --token-file /etc/shunt/agent.token",
+                "answer clients that know the token, on loopback",
+            )],
+        ),
+    ];
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Agent> {
+        let LabCommand::Agent(typed) = self.command;
+        Ok(Agent::resolve(typed)?)
+    }
+
+    async fn run(plan: Agent, _: &Context, _: Show<'_>) -> anyhow::Result<()> {
+        plan.run().await
+    }
 }

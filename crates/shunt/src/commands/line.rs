@@ -1,10 +1,13 @@
 //! `shunt line`: calculates what a link can carry.
+//!
+//! Packets of one size over Ethernet. Each header that is not chosen is shown in its usual forms, one row for each combination.
 
 use super::arguments::{bytes, ip_version};
 use crate::{
+    command::{Command, Context, Examples},
     failure::usage,
-    output::write_stderr,
-    render::{Answer, Line, Row},
+    output::{Show, write_stderr},
+    render::{Line, Row},
 };
 use clap::Args;
 use shunt_api::Failure;
@@ -16,7 +19,7 @@ const PPPOE_MTU: u32 = 1492;
 /// On slower links the rounded figures would be zeros.
 const SPEED_MIN_BPS: u64 = 64_000;
 
-/// Packets of one size over Ethernet. Each header that is not chosen is shown in its usual forms, one row for each combination.
+/// Calculate the maximum packets/s and bit/s of a link for each layer and encapsulation.
 #[derive(Debug, Args)]
 pub(crate) struct LineArgs {
     /// The speed of the link in bit/s, such as 100M or 2.5G; at least 64k.
@@ -90,10 +93,25 @@ pub(crate) fn resolve(typed: &LineArgs) -> Result<Line, Failure> {
     }
 }
 
-/// Notes each impossible encapsulation on standard error; the answer has the possible ones.
-pub(crate) fn run(line: Line) -> Answer {
-    line.left_out.iter().for_each(|why| write_stderr(&format!("left out: {why}\n")));
-    Answer::Line(line)
+impl Command for LineArgs {
+    type Plan = Line;
+    const EXAMPLES: Examples = &[(
+        "shunt line",
+        &[
+            ("shunt line --speed 1G --frame 64", "what a gigabit link carries of the smallest frames"),
+            ("shunt line --speed 100M --pppoe --ip 4", "over PPPoE"),
+        ],
+    )];
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Line> {
+        Ok(resolve(&self)?)
+    }
+
+    /// Notes each impossible encapsulation on standard error; the answer has the possible ones.
+    async fn run(plan: Line, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        plan.left_out.iter().for_each(|why| write_stderr(&format!("left out: {why}\n")));
+        show(&plan)
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! `shunt link`: the settings and counters of ports, and changes of settings.
+//!
+//! Settings are changed by ethtool, read back, and shown with the command that undoes the change.
 
 use super::arguments::duration_or_seconds;
 use crate::{
+    command::{Command, Context, Examples},
     failure::usage,
     output::Show,
-    render::{Answer, LinkChange, LinkScreen},
+    render::{LinkChange, LinkScreen, LinkScreens},
     signals::Signals,
 };
 use clap::Args;
@@ -13,7 +16,7 @@ use shunt_inspect::link::{Group, Interval, Link, Setting, undo};
 use std::time::Duration;
 use tokio::{select, time::sleep};
 
-/// Settings are changed by ethtool, read back, and shown with the command that undoes the change.
+/// Show the settings and counters of ports on one screen, and change settings.
 #[derive(Debug, Args)]
 pub(crate) struct LinkArgs {
     /// The port [default: all ports].
@@ -67,8 +70,27 @@ pub(crate) struct LinkPlan {
     times: u64,
 }
 
+impl Command for LinkArgs {
+    type Plan = LinkPlan;
+    const EXAMPLES: Examples = &[(
+        "shunt link",
+        &[
+            ("shunt link eth0", "settings and counters on a screen"),
+            ("shunt link eth0 --ring rx=512", "a larger receive ring; prints how to undo it"),
+        ],
+    )];
+
+    fn resolve(self, _: &Context) -> anyhow::Result<LinkPlan> {
+        Ok(LinkPlan::resolve(self)?)
+    }
+
+    async fn run(plan: LinkPlan, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        plan.run(show).await
+    }
+}
+
 impl LinkPlan {
-    pub(crate) fn resolve(typed: LinkArgs) -> Result<Self, Failure> {
+    fn resolve(typed: LinkArgs) -> Result<Self, Failure> {
         let ports = typed.port.map_or_else(Link::all, |port| vec![port]);
         if ports.is_empty() {
             return Err(Failure::new(
@@ -82,7 +104,7 @@ impl LinkPlan {
         Ok(Self { ports, settings, interval: typed.interval, times })
     }
 
-    pub(crate) async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
+    async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
         let mut links = Vec::new();
         for port in &self.ports {
             links.push(read(port).await?);
@@ -107,7 +129,7 @@ impl LinkPlan {
                 let (seconds, rates) = interval.end();
                 LinkScreen { link: link.clone(), seconds, rates, rates_only: n > 0 }
             });
-            show(&Answer::Links(screens.collect(), self.times > 1))?;
+            show(&LinkScreens { screens: screens.collect(), more: self.times > 1 })?;
         }
         Ok(())
     }
@@ -150,7 +172,7 @@ async fn change(before: &Link, settings: &[Setting], show: Show<'_>) -> anyhow::
             )
         })
         .collect();
-    show(&Answer::LinkChanged(change))?;
+    show(&change)?;
     if differ.is_empty() { Ok(()) } else { Err(usage(format!("{port}: {}", differ.join("; "))).into()) }
 }
 

@@ -2,19 +2,28 @@
 
 use super::{arguments::duration, measure::measure_and_show};
 use crate::{
+    command::{Command, Context, Examples},
     failure::{cut_short, load_meter_failed},
     output::Show,
-    render::Answer,
     signals::Signals,
 };
 use clap::Args;
 use shunt_lab::load::{Meter, SelfTest};
-use std::time::Duration;
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 use tokio::{
     select,
     time::{Instant, sleep_until},
 };
 
+/// Show the load of each CPU, including softirqs and interrupts.
+///
+/// On each CPU, a thread of the class SCHED_IDLE does work of known duration; the work that the thread cannot do is the load. A
+/// calibration of about a second comes first, so start it before the traffic. While the command runs, CPUs do not sleep, and a control
+/// group shunt-load-PID exists. The columns speed and memory are relative to the calibration; meter is the share of time that the
+/// thread ran.
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
     /// The time that each line covers, at least 100ms.
@@ -31,14 +40,25 @@ pub(crate) struct LoadArgs {
     self_test: bool,
 }
 
-pub(crate) async fn run(typed: LoadArgs, show: Show<'_>) -> anyhow::Result<()> {
-    let LoadArgs { interval, count, cpus, self_test } = typed;
-    let cpus = (!cpus.is_empty()).then_some(cpus);
-    if self_test {
-        let test = move |stop: &_| SelfTest::run(cpus.as_deref(), stop).map_err(load_meter_failed);
-        return measure_and_show(show, move |stop| Ok(Answer::LoadSelfTest(test(stop)?))).await;
+impl Command for LoadArgs {
+    type Plan = Self;
+    const EXAMPLES: Examples = &[("shunt load", &[("shunt load --count 3", "three lines of a second each")])];
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Self> {
+        Ok(self)
     }
-    show_intervals(cpus, interval, count, show).await
+
+    async fn run(plan: Self, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let Self { interval, count, cpus, self_test } = plan;
+        let cpus = (!cpus.is_empty()).then_some(cpus);
+        if self_test {
+            let test = move |stop: &Arc<AtomicBool>| {
+                Ok(SelfTest::run(cpus.as_deref(), stop).map_err(load_meter_failed)?)
+            };
+            return measure_and_show(show, test).await;
+        }
+        show_intervals(cpus, interval, count, show).await
+    }
 }
 
 /// Shows the load of each interval, `count` times or until a signal arrives.
@@ -58,7 +78,7 @@ async fn show_intervals(
             () = sleep_until(next) => {}
             signal = signals.next() => return count.map_or(Ok(()), |_| Err(cut_short(signal).into())),
         }
-        show(&Answer::Load(meter.read().map_err(load_meter_failed)?))?;
+        show(&meter.read().map_err(load_meter_failed)?)?;
     }
     Ok(())
 }

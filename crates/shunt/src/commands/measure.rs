@@ -26,9 +26,9 @@ pub(crate) struct MeasureContext<'s> {
 }
 
 /// Measures on another thread and shows the results, or those obtained until a signal arrived.
-pub(crate) async fn measure_and_show(
+pub(crate) async fn measure_and_show<A: Answer + Send + 'static>(
     show: Show<'_>,
-    measure: impl FnOnce(&Arc<AtomicBool>) -> anyhow::Result<Answer> + Send + 'static,
+    measure: impl FnOnce(&Arc<AtomicBool>) -> anyhow::Result<A> + Send + 'static,
 ) -> anyhow::Result<()> {
     let mut interruptible = Interruptible::new()?;
     let measured = interruptible.run(measure).await;

@@ -4,14 +4,23 @@ mod observed;
 mod points;
 
 use crate::{
+    command::{Command, Context, Examples},
     failure::{bad_config, bad_file, usage},
-    render::{Answer, ModelPoint, Modelled},
+    output::Show,
+    render::{ModelPoint, Modelled},
 };
 use clap::{Args, Subcommand};
 use points::{Over, settings_of};
 use shunt_api::Failure;
 use shunt_model::{Case, CaseError, explain, fit, run, stories};
 use std::{fs, path::PathBuf, thread};
+
+/// Predict what a NIC, driver and CPU would do: hardware that is not at hand, or a change that is not made yet.
+#[derive(Debug, Args)]
+pub(crate) struct ModelArgs {
+    #[command(subcommand)]
+    command: ModelCommand,
+}
 
 /// A case of the library, or a file.
 #[derive(Debug, Args)]
@@ -24,7 +33,7 @@ pub(crate) struct CaseArgs {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum ModelCommand {
+enum ModelCommand {
     /// Predict goodput, loss and CPU load of a case.
     Run(CaseArgs),
     /// Predict a case at several values of parameters, on all cores.
@@ -157,8 +166,77 @@ impl CaseArgs {
     }
 }
 
+impl Command for ModelArgs {
+    type Plan = Modelling;
+    const EXAMPLES: Examples = &[
+        (
+            "shunt model",
+            &[
+                ("shunt model cases", "the boards of the library"),
+                (
+                    "shunt model run imx6 --set traffic.rate=600M",
+                    "an i.MX6 that is offered 600 Mbit/s of UDP",
+                ),
+            ],
+        ),
+        (
+            "shunt model run",
+            &[
+                ("shunt model run imx6 --set traffic.rate=600M", "a board of the library"),
+                ("shunt model run board.toml", "a case of your own"),
+            ],
+        ),
+        (
+            "shunt model sweep",
+            &[
+                ("shunt model sweep imx6 --over traffic.rate=50M..1G/20", "twenty offered rates"),
+                (
+                    "shunt model sweep imx6 --over fifo.pause=on,off --over traffic.rate=400M,800M",
+                    "with pause frames and without, at two rates",
+                ),
+            ],
+        ),
+        (
+            "shunt model explain",
+            &[(
+                "shunt model explain imx6 --over traffic.rate=300M,600M,900M",
+                "what limits it at three rates",
+            )],
+        ),
+        (
+            "shunt model fit",
+            &[
+                ("shunt model fit sweep.json", "an ideal router, fitted to a sweep"),
+                (
+                    "shunt model fit sweep.json --case board.toml --parameter bus.rx_rate",
+                    "one parameter of a board that is known otherwise",
+                ),
+            ],
+        ),
+        (
+            "shunt model stories",
+            &[("shunt model stories i.MX6", "measurements of one board beside the model's")],
+        ),
+        (
+            "shunt model cases",
+            &[
+                ("shunt model cases", "the library"),
+                ("shunt model cases template", "a case to begin with, with comments"),
+            ],
+        ),
+    ];
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Modelling> {
+        Ok(Modelling::resolve(&self.command)?)
+    }
+
+    async fn run(plan: Modelling, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        show(&plan.run()?)
+    }
+}
+
 impl Modelling {
-    pub(crate) fn resolve(typed: &ModelCommand) -> Result<Self, Failure> {
+    fn resolve(typed: &ModelCommand) -> Result<Self, Failure> {
         Ok(match typed {
             ModelCommand::Run(case) => Self::Run(Box::new(case.resolve()?)),
             ModelCommand::Sweep(SweepArgs { case, over }) => Self::Sweep(case.points(over)?),
@@ -177,8 +255,8 @@ impl Modelling {
         })
     }
 
-    pub(crate) fn run(self) -> Result<Answer, Failure> {
-        let answer = match self {
+    fn run(self) -> Result<Modelled, Failure> {
+        Ok(match self {
             Self::Run(case) => {
                 let prediction = run(&case).map_err(|impossible| wrong(impossible.into()))?;
                 Modelled::Run { name: case.name, prediction }
@@ -222,8 +300,7 @@ impl Modelling {
                 Modelled::Cases(library().map(about).collect())
             }
             Self::Case(text) => Modelled::Case(text),
-        };
-        Ok(Answer::Modelled(Box::new(answer)))
+        })
     }
 }
 

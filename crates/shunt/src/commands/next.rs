@@ -1,24 +1,47 @@
 //! `shunt` without a command: what to do next on this machine.
 
 use crate::{
-    client::control::Client,
+    command::{Command, Context, Examples},
     daemon::Program,
-    render::{Answer, Next},
+    output::Show,
+    render::Next,
 };
-use shunt_api::{Failure, FailureCode, Instance};
+use shunt_api::{Failure, FailureCode};
 
 /// The most ports that an example names.
 const PORTS_SHOWN: usize = 2;
 
-pub(crate) async fn run(client: &Client, instance: &Instance) -> anyhow::Result<Answer> {
-    let next = match client.get("/v1/status").await {
-        Ok(status) => Next::Running(Box::new(status)),
-        Err(error) if is_not_running(&error) => {
-            Next::Stopped { instance: instance.to_string(), ports: ports() }
-        }
-        Err(error) => return Err(error),
-    };
-    Ok(Answer::Next(next))
+/// No arguments: what `shunt` says without a command.
+#[derive(Debug)]
+pub(crate) struct NextArgs;
+
+impl Command for NextArgs {
+    type Plan = ();
+    const EXAMPLES: Examples = &[(
+        "shunt",
+        &[
+            ("shunt probe", "what this machine allows; attaches nothing"),
+            ("shunt up", "start on all ports that forward"),
+            ("shunt why --dst 198.51.100.7", "why the connections to a host are fast or slow"),
+        ],
+    )];
+    const USES_INSTANCE: bool = true;
+
+    fn resolve(self, _: &Context) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    async fn run((): (), context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let Context { client, instance, .. } = context;
+        let next = match client.get("/v1/status").await {
+            Ok(status) => Next::Running(Box::new(status)),
+            Err(error) if is_not_running(&error) => {
+                Next::Stopped { instance: instance.to_string(), ports: ports() }
+            }
+            Err(error) => return Err(error),
+        };
+        show(&next)
+    }
 }
 
 fn is_not_running(error: &anyhow::Error) -> bool {

@@ -1,11 +1,19 @@
 //! `shunt probe`: what this machine allows.
 
 use super::up::{DaemonArgs, daemon_args};
-use crate::{daemon::Program, render::Answer};
+use crate::{
+    command::{Command, Context, Examples},
+    daemon::Program,
+    output::Show,
+};
 use clap::Args;
-use shunt_api::{Failure, Instance};
+use shunt_api::ProbeReport;
 use std::ffi::OsString;
 
+/// Show what this kernel, its devices and its ruleset allow, and what Shunt would gain, before anything is attached.
+///
+/// The programs are loaded, so that the kernel checks them, but attached to no device. Options and configuration are those of `shunt
+/// up`. The exit code is 0 even if `shunt up` would fail; the failures are part of the answer.
 #[derive(Debug, Args)]
 pub(crate) struct ProbeArgs {
     #[command(flatten)]
@@ -19,12 +27,23 @@ pub(crate) struct Probing {
     args: Vec<OsString>,
 }
 
-impl Probing {
-    pub(crate) fn resolve(typed: &ProbeArgs, instance: &Instance) -> Result<Self, Failure> {
-        Ok(Self { program: Program::find()?, args: daemon_args(instance, &typed.daemon)? })
+impl Command for ProbeArgs {
+    type Plan = Probing;
+    const EXAMPLES: Examples = &[(
+        "shunt probe",
+        &[
+            ("shunt probe", "the ports that `shunt up` would choose"),
+            ("shunt probe --port lan0 --port wan0", "these ports"),
+        ],
+    )];
+    const USES_INSTANCE: bool = true;
+
+    fn resolve(self, context: &Context) -> anyhow::Result<Probing> {
+        Ok(Probing { program: Program::find()?, args: daemon_args(&context.instance, &self.daemon)? })
     }
 
-    pub(crate) fn run(&self) -> anyhow::Result<Answer> {
-        Ok(Answer::Probed(Box::new(self.program.ask("--probe", &self.args)?)))
+    async fn run(plan: Probing, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let report: ProbeReport = plan.program.ask("--probe", &plan.args)?;
+        show(&report)
     }
 }

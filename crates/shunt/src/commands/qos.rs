@@ -2,8 +2,10 @@
 
 use crate::{
     client::{candidates, control::Client},
+    command::{Command, Context, Examples},
     failure::{bad_file, usage},
-    render::Answer,
+    output::Show,
+    render::Counted,
 };
 use clap::{ArgGroup, Args, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
@@ -16,6 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Show and change the queues of ports that the external engine serves: shaper, classes, policer.
 #[derive(Debug, Args)]
 pub(crate) struct QosArgs {
     #[command(subcommand)]
@@ -85,8 +88,64 @@ pub(crate) enum QosPlan {
     Remove(QosRemoval),
 }
 
+impl Command for QosArgs {
+    type Plan = QosPlan;
+    const EXAMPLES: Examples = &[
+        (
+            "shunt qos",
+            &[
+                ("shunt qos", "the queues of all ports, with delays and drops"),
+                ("shunt qos set wan0 --rate 95M", "shape what leaves by wan0"),
+            ],
+        ),
+        ("shunt qos show", &[("shunt qos show wan0", "the queues of one port")]),
+        (
+            "shunt qos set",
+            &[
+                (
+                    "shunt qos set wan0 --rate 50M --overhead 18",
+                    "50 Mbit/s with 18 bytes of framing for each frame",
+                ),
+                ("shunt qos set wan0 --police 200M", "drop what arrives faster than 200 Mbit/s"),
+            ],
+        ),
+        (
+            "shunt qos load",
+            &[("shunt qos load /etc/shunt/shunt.toml", "the queues of the configuration file, again")],
+        ),
+        ("shunt qos del", &[("shunt qos del wan0", "no queues, no shaper, no policer")]),
+    ];
+    const USES_INSTANCE: bool = true;
+
+    fn resolve(self, _: &Context) -> anyhow::Result<QosPlan> {
+        Ok(QosPlan::resolve(self)?)
+    }
+
+    async fn run(plan: QosPlan, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let client = &context.client;
+        let set = |count| Counted::new(count, "port", |ports| format!("queues of {ports} set"));
+        let answer = match plan {
+            QosPlan::Show(ports) => return show(&queues(client, &ports).await?),
+            QosPlan::Set(change) => {
+                let have: Vec<QosStatus> = client.get(PATH).await?;
+                let have =
+                    have.into_iter().find(|status| status.port == change.port).map(|status| status.qos);
+                let table = QosTable::from([(change.port.clone(), change.change(have.unwrap_or_default()))]);
+                check_qos(&table).map_err(usage)?;
+                set(client.send(Method::POST, PATH, &table).await?)
+            }
+            QosPlan::Load(table) => set(client.send(Method::POST, PATH, &table).await?),
+            QosPlan::Remove(removal) => {
+                let count = client.send(Method::DELETE, PATH, &removal).await?;
+                Counted::new(count, "port", |ports| format!("queues of {ports} removed"))
+            }
+        };
+        show(&answer)
+    }
+}
+
 impl QosPlan {
-    pub(crate) fn resolve(typed: QosArgs) -> Result<Self, Failure> {
+    fn resolve(typed: QosArgs) -> Result<Self, Failure> {
         Ok(match typed.command {
             None => Self::Show(Vec::new()),
             Some(QosCommand::Show { ports }) => Self::Show(ports),
@@ -95,28 +154,11 @@ impl QosPlan {
             Some(QosCommand::Del { ports }) => Self::Remove(QosRemoval { ports }),
         })
     }
-
-    pub(crate) async fn run(self, client: &Client) -> anyhow::Result<Answer> {
-        Ok(match self {
-            Self::Show(ports) => Answer::Queues(show(client, &ports).await?),
-            Self::Set(set) => {
-                let have: Vec<QosStatus> = client.get(PATH).await?;
-                let have = have.into_iter().find(|status| status.port == set.port).map(|status| status.qos);
-                let table = QosTable::from([(set.port.clone(), set.change(have.unwrap_or_default()))]);
-                check_qos(&table).map_err(usage)?;
-                Answer::QueuesSet(client.send(Method::POST, PATH, &table).await?)
-            }
-            Self::Load(table) => Answer::QueuesSet(client.send(Method::POST, PATH, &table).await?),
-            Self::Remove(removal) => {
-                Answer::QueuesRemoved(client.send(Method::DELETE, PATH, &removal).await?)
-            }
-        })
-    }
 }
 
 const PATH: &str = "/v1/qos";
 
-async fn show(client: &Client, ports: &[String]) -> anyhow::Result<Vec<QosStatus>> {
+async fn queues(client: &Client, ports: &[String]) -> anyhow::Result<Vec<QosStatus>> {
     let mut all: Vec<QosStatus> = client.get(PATH).await?;
     if let Some(unknown) = ports.iter().find(|port| all.iter().all(|status| status.port != **port)) {
         let why = format!("`{unknown}` has no queues; set some with `shunt qos set {unknown} --rate 100M`");

@@ -1,13 +1,17 @@
 //! `shunt reg`: registers by name.
+//!
+//! Registers are found by name in definitions: Shunt's own for the Ethernet MACs of i.MX, Zynq, SAMA5 and AVR32 chips and for
+//! PHYs, or files (--defs). Nothing is written without --write.
 
 mod args;
 mod change;
 
 use super::{arguments::duration_or_seconds, reg::args::TargetArgs};
 use crate::{
+    command::{Command, Context, Examples},
     failure::{bad_file, usage},
     output::{Show, write_stderr},
-    render::{Answer, Listed, Registers, Value},
+    render::{Listed, Registers, Value},
     signals::Signals,
 };
 use args::{Target, number};
@@ -17,10 +21,15 @@ use shunt_inspect::reg::{Decoded, Difference, Problem, Reading, Register, Select
 use std::{fs, path::PathBuf, time::Duration};
 use tokio::{select, time::sleep};
 
-/// Registers are found by name in definitions: Shunt's own for the Ethernet MACs of i.MX, Zynq, SAMA5 and AVR32 chips and for
-/// PHYs, or files (--defs). Nothing is written without --write.
+/// Decode, read, compare and change registers by name.
+#[derive(Debug, Args)]
+pub(crate) struct RegArgs {
+    #[command(subcommand)]
+    command: RegCommand,
+}
+
 #[derive(Debug, Subcommand)]
-pub(crate) enum RegCommand {
+enum RegCommand {
     /// Show the fields of a value, without reading anything.
     Decode(DecodeArgs),
     /// List registers with their addresses.
@@ -158,8 +167,73 @@ pub(crate) enum RegPlan {
     },
 }
 
+impl Command for RegArgs {
+    type Plan = RegPlan;
+    const EXAMPLES: Examples = &[
+        (
+            "shunt reg",
+            &[
+                (
+                    "shunt reg decode --soc imx6q ENET_RCR 0x05ee0264",
+                    "the fields of a value, without hardware",
+                ),
+                ("shunt reg read 'ENET_R*'", "on the board: registers whose names match"),
+            ],
+        ),
+        (
+            "shunt reg decode",
+            &[
+                (
+                    "shunt reg decode --soc imx6q ENET_RCR 0x05ee0264",
+                    "with the definitions that come with Shunt",
+                ),
+                ("shunt reg decode --defs soc.svd ENET_RCR 0x05ee0264", "with definitions of your own"),
+            ],
+        ),
+        ("shunt reg list", &[("shunt reg list --soc imx6q 'ENET_RMON_*'", "the counters of a MAC")]),
+        (
+            "shunt reg read",
+            &[
+                ("shunt reg read ENET_RCR 'ENET_R*FL'", "from /dev/mem, at the addresses of the device tree"),
+                ("shunt reg read --from ethtool:eth0 ENET_RCR", "from the driver's dump"),
+                ("shunt reg read --from mdio:eth0 PHY_BMSR PHY_ANLPAR", "from a PHY"),
+            ],
+        ),
+        (
+            "shunt reg write",
+            &[
+                ("shunt reg write ENET_RCR.FCE 1", "what would be written to the register"),
+                ("shunt reg write ENET_RCR.FCE 1 --write", "write it, and read it back"),
+            ],
+        ),
+        (
+            "shunt reg snapshot",
+            &[("shunt reg snapshot --output before.json", "all that reading does not change")],
+        ),
+        (
+            "shunt reg diff",
+            &[
+                ("shunt reg diff before.json", "what has changed since"),
+                ("shunt reg diff before.json after.json", "between two snapshots"),
+            ],
+        ),
+        (
+            "shunt reg watch",
+            &[("shunt reg watch 'ENET_IEEE_R_*' --interval 5s", "how counters rise, every five seconds")],
+        ),
+    ];
+
+    fn resolve(self, _: &Context) -> anyhow::Result<RegPlan> {
+        RegPlan::resolve(self.command)
+    }
+
+    async fn run(plan: RegPlan, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        plan.run(show).await
+    }
+}
+
 impl RegPlan {
-    pub(crate) fn resolve(typed: RegCommand) -> anyhow::Result<Self> {
+    fn resolve(typed: RegCommand) -> anyhow::Result<Self> {
         match typed {
             RegCommand::Decode(DecodeArgs { register, value, target }) => {
                 let target = target.resolve()?;
@@ -215,7 +289,7 @@ impl RegPlan {
         }
     }
 
-    pub(crate) async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
+    async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
         let answer = match self {
             Self::Decode(decoded) => Registers::Decoded(decoded),
             Self::List(list, warnings) => Registers::List(list, warnings),
@@ -266,7 +340,7 @@ impl RegPlan {
                     .await;
             }
         };
-        show(&Answer::Registers(answer))
+        show(&answer)
     }
 }
 
@@ -282,7 +356,7 @@ async fn watch(
     let values = registers.iter().zip(last.readings.clone());
     let values =
         values.map(|(register, reading)| Value::new(&target.definitions, register, reading)).collect();
-    show(&Answer::Registers(Registers::Values(values)))?;
+    show(&Registers::Values(values))?;
     for _ in 1..count {
         select! {
             () = sleep(interval) => {}
@@ -293,7 +367,7 @@ async fn watch(
         let now = target.snapshot(registers)?;
         let changes: Vec<Difference> = diff(&target.definitions, &last, &now);
         if !changes.is_empty() {
-            show(&Answer::Registers(Registers::Changed { at: now.at.clone(), changes }))?;
+            show(&Registers::Changed { at: now.at.clone(), changes })?;
         }
         last = now;
     }

@@ -1,10 +1,16 @@
 //! `shunt report`: shows files of results on one page, or as JSON or CSV.
+//!
+//! The page has the conditions, the readings with their doubts, plots, and the files themselves. Reading it needs no network and
+//! no script.
 
 use crate::{
+    command::{Command, Context, Examples},
     failure::{bad_file, usage},
-    render::{self, Answer, InspectionSource, ModelSource, Report, ReportForm, Source},
+    output::Show,
+    render::{self, Answer, Document, Format, InspectionSource, ModelSource, Report, ReportForm, Source},
 };
 use clap::Args;
+use serde::Serialize;
 use shunt_api::Failure;
 use shunt_lab::Results;
 use std::{
@@ -12,8 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The page has the conditions, the readings with their doubts, plots, and the files themselves. Reading it needs no network and
-/// no script.
+/// Show results on one page, to read, print or send.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
     /// Files of results, directories of campaigns, or what `shunt model`, `link`, `doctor`, `check` and `trace` printed with --json. Two directories are compared step by step; files without measured runs have sections of their own.
@@ -35,9 +40,27 @@ pub(crate) struct Reporting {
     output: Option<PathBuf>,
 }
 
+impl Command for ReportArgs {
+    type Plan = Reporting;
+    const EXAMPLES: Examples =
+        &[("shunt report", &[("shunt report before after -o page.html", "two campaigns on one page")])];
+
+    fn resolve(self, context: &Context) -> anyhow::Result<Reporting> {
+        Ok(Reporting::resolve(self, context.json)?)
+    }
+
+    async fn run(plan: Reporting, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let Reporting { report, form, output } = plan;
+        let Some(path) = output else { return show(&Document { report, form }) };
+        let document = render::report_document(&report, form)?;
+        fs::write(&path, document).map_err(|error| bad_file(&path, error))?;
+        show(&Reported { path, files: report.count() })
+    }
+}
+
 impl Reporting {
     /// `json` is the global option --json.
-    pub(crate) fn resolve(typed: ReportArgs, json: bool) -> Result<Self, Failure> {
+    fn resolve(typed: ReportArgs, json: bool) -> Result<Self, Failure> {
         // With --output, --json is the form of the line that is printed, not of the report.
         let form = match (typed.format, json && typed.output.is_none()) {
             (None, false) => ReportForm::Html,
@@ -61,13 +84,24 @@ impl Reporting {
         }
         Ok(Self { report, form, output: typed.output })
     }
+}
 
-    pub(crate) fn run(self) -> anyhow::Result<Answer> {
-        let Self { report, form, output } = self;
-        let Some(path) = output else { return Ok(Answer::Report(Box::new(report), form)) };
-        let document = render::report_document(&report, form)?;
-        fs::write(&path, document).map_err(|error| bad_file(&path, error))?;
-        Ok(Answer::Reported { path, files: report.count() })
+/// The line that says where a report was written.
+#[derive(Debug, Serialize)]
+struct Reported {
+    path: PathBuf,
+    files: usize,
+}
+
+impl Answer for Reported {
+    fn text(&self, _: Format) -> String {
+        let Self { path, files } = self;
+        let noun = if *files == 1 { "file" } else { "files" };
+        format!("{} written, from {files} {noun}\n", path.display())
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        render::json(self)
     }
 }
 

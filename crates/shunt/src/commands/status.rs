@@ -2,14 +2,16 @@
 
 use crate::{
     client::control::Client,
+    command::{Command, Context, Examples},
     output::{Screen, Show, write_stderr},
-    render::Answer,
+    render::{Screenful, StatusLine},
 };
 use clap::Args;
 use shunt_api::Status;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
+/// Show the ports with their engines, counters and reasons.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     /// Show the state again each second, until Ctrl-C. On a terminal, the lines that do not fit are left out.
@@ -19,9 +21,28 @@ pub(crate) struct StatusArgs {
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-pub(crate) async fn run(typed: StatusArgs, client: &Client, show: Show<'_>) -> anyhow::Result<()> {
-    let status = client.get("/v1/status").await?;
-    if typed.watch { watch(status, client, show).await } else { show(&Answer::Status(status)) }
+impl Command for StatusArgs {
+    type Plan = Self;
+    const EXAMPLES: Examples = &[(
+        "shunt status",
+        &[
+            ("shunt status", "shares, causes, and the counters of each port"),
+            ("shunt status -br", "one line for each port"),
+            ("shunt status --watch", "again each second"),
+            ("shunt status --json", "the same for a program"),
+        ],
+    )];
+    const USES_INSTANCE: bool = true;
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Self> {
+        Ok(self)
+    }
+
+    async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let client = &context.client;
+        let status: Status = client.get("/v1/status").await?;
+        if plan.watch { watch(status, client, show).await } else { show(&status) }
+    }
 }
 
 /// Shows the state until the output is closed. While the daemon does not answer, shows the last state with the failure.
@@ -33,10 +54,10 @@ async fn watch(first: Status, client: &Client, show: Show<'_>) -> anyhow::Result
         match Screen::of_stdout() {
             Some(Screen { columns, rows }) => {
                 let failure = failure.clone();
-                show(&Answer::Screenful { status: status.clone(), failure, columns, rows, clear })?;
+                show(&Screenful { status: status.clone(), failure, columns, rows, clear })?;
                 clear = false;
             }
-            None if failure.is_none() => show(&Answer::StatusLine(status.clone()))?,
+            None if failure.is_none() => show(&StatusLine(status.clone()))?,
             None => {}
         }
         sleep_until(next).await;

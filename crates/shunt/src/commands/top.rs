@@ -8,17 +8,22 @@ mod session;
 use super::{arguments::duration, hosts::Names};
 use crate::{
     client::control::Client,
+    command::{Command, Context, Examples},
     failure::usage,
     output::{Screen, Show},
-    render::{Answer, top::Top},
+    render::top::Top,
 };
 use clap::Args;
 use history::History;
 use sample::Sample;
-use shunt_api::Failure;
 use std::time::Duration;
 use tokio::time::sleep;
 
+/// Show connections, hosts, ports and reasons for slow packets by rate, on the whole terminal.
+///
+/// Names of hosts come from DHCP leases of this machine (dnsmasq, odhcpd, ISC dhcpd, Kea) and /etc/hosts. Keys: 1 to 5 or Tab choose a
+/// pane, the arrows a row, Enter opens it, s sorts, / filters, ? lists all keys, q quits. The screen uses only the colours of the
+/// terminal, and none if NO_COLOR is set.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// Print the state once, as text or JSON, and end: for scripts, pipes and terminals without a cursor.
@@ -32,34 +37,42 @@ pub(crate) struct TopArgs {
     limit: usize,
 }
 
-impl TopArgs {
+impl Command for TopArgs {
+    type Plan = Self;
+    const EXAMPLES: Examples = &[(
+        "shunt top",
+        &[("shunt top", "the live screen; q ends it"), ("shunt top --once", "one sample, as text")],
+    )];
+    const USES_INSTANCE: bool = true;
+
     /// Checks that the terminal can show the screen, if a screen is wanted.
-    pub(crate) fn resolve(self, json: bool) -> Result<Self, Failure> {
+    fn resolve(self, context: &Context) -> anyhow::Result<Self> {
         if self.once {
             return Ok(self);
         }
-        if json {
-            return Err(usage("--json needs --once"));
+        if context.json {
+            return Err(usage("--json needs --once").into());
         }
         match Screen::of_stdout() {
             Some(_) => Ok(self),
             None => Err(usage(
                 "standard output is not a terminal that can move its cursor (a pipe, a file, or TERM=dumb); \
                  print the state once with `shunt top --once`",
-            )),
+            )
+            .into()),
         }
     }
-}
 
-pub(crate) async fn run(typed: TopArgs, client: &Client, show: Show<'_>) -> anyhow::Result<()> {
-    let TopArgs { once, interval, limit } = typed;
-    if !once {
-        return session::run(client, interval).await;
+    async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let Self { once, interval, limit } = plan;
+        if !once {
+            return session::run(&context.client, interval).await;
+        }
+        let mut top = measure(&context.client, interval).await?;
+        top.connections.truncate(limit);
+        top.hosts.truncate(limit);
+        show(&top)
     }
-    let mut top = measure(client, interval).await?;
-    top.connections.truncate(limit);
-    top.hosts.truncate(limit);
-    show(&Answer::Top(Box::new(top)))
 }
 
 /// Takes samples until two of them are of the same daemon.

@@ -6,9 +6,9 @@ use super::{
     result_files,
 };
 use crate::{
+    command::{Command, Context, Examples},
     failure::usage,
     output::{Show, write_stderr},
-    render::Answer,
 };
 use clap::Args;
 use nix::unistd::geteuid;
@@ -25,6 +25,10 @@ use std::{
 const WHAT: &str = "trace";
 const STARTED: &str = "shunt: tracing; Ctrl-C ends it and shows what was seen\n";
 
+/// Show where the time of packets goes: each stage from the driver to the wire, or to the program that reads.
+///
+/// Follows one packet in N through this network namespace, without changing it: on the slow path, on the fast path, and from the send
+/// call of a local program to the wire and back. Percentiles come first, with paths and directions side by side, then single packets.
 #[derive(Debug, Args)]
 pub(crate) struct TraceArgs {
     /// Only packets that arrive at this port, and those that local programs send [default: all ports].
@@ -55,8 +59,27 @@ pub(crate) struct Tracing {
     keep: Option<PathBuf>,
 }
 
+impl Command for TraceArgs {
+    type Plan = Tracing;
+    const EXAMPLES: Examples = &[(
+        "shunt trace",
+        &[
+            ("shunt trace lan0", "where the packets that arrive at a port spend their time"),
+            ("shunt trace --dst 198.51.100.7 --seconds 10", "those of a connection, for ten seconds"),
+        ],
+    )];
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Tracing> {
+        Ok(Tracing::resolve(self)?)
+    }
+
+    async fn run(plan: Tracing, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        plan.run(show).await
+    }
+}
+
 impl Tracing {
-    pub(crate) fn resolve(typed: TraceArgs) -> Result<Self, Failure> {
+    fn resolve(typed: TraceArgs) -> Result<Self, Failure> {
         let TraceArgs { port, selection, seconds, sample, rows, bisect, keep } = typed;
         if seconds.is_zero() {
             return Err(usage("--seconds: nothing can be traced in no time"));
@@ -65,7 +88,7 @@ impl Tracing {
         Ok(Self { request, keep })
     }
 
-    pub(crate) async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
+    async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
         if !geteuid().is_root() {
             let why = "shunt trace needs root: it loads programs into the kernel";
             return Err(Failure::new(FailureCode::NotRoot, why).into());
@@ -76,7 +99,7 @@ impl Tracing {
             if let Some(path) = keep {
                 keep_medians(path, &report, stop)?;
             }
-            Ok(Answer::Traced(Box::new(report)))
+            Ok(report)
         })
         .await
     }

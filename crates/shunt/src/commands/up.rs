@@ -2,14 +2,15 @@
 
 use crate::{
     client::{candidates, control::Client},
+    command::{Command, Context, Examples},
     daemon::{POLL_INTERVAL, Program, Started},
     failure::bad_file,
-    output::write_stderr,
-    render::Answer,
+    output::{Show, write_stderr},
+    render::StartedDaemon,
 };
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
-use shunt_api::{EngineChoice, Failure, Instance, Status};
+use shunt_api::{DryRun, EngineChoice, Failure, Instance, Status};
 use std::{
     convert::Infallible,
     ffi::OsString,
@@ -27,6 +28,7 @@ const LOADING_TIME: Duration = Duration::from_secs(20);
 /// How long the daemon may give wrong answers before the start counts as failed.
 const TROUBLE_TIME: Duration = Duration::from_secs(5);
 
+/// Start the daemon and attach it to ports.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
     #[command(flatten)]
@@ -75,26 +77,39 @@ enum Mode {
     DryRun,
 }
 
-impl Start {
-    pub(crate) fn resolve(typed: &UpArgs, instance: &Instance) -> Result<Self, Failure> {
-        Ok(Self {
+impl Command for UpArgs {
+    type Plan = Start;
+    const EXAMPLES: Examples = &[(
+        "shunt up",
+        &[
+            ("shunt up --dry-run", "which ports, which engine, what stays slow; attaches nothing"),
+            ("shunt up", "start on all ports that forward"),
+            ("shunt up --port lan0 --port wan0 --engine tc", "on two ports, through their qdiscs"),
+            ("shunt up --config lab.toml --instance lab", "a second instance, with its own configuration"),
+        ],
+    )];
+    const USES_INSTANCE: bool = true;
+
+    fn resolve(self, context: &Context) -> anyhow::Result<Start> {
+        Ok(Start {
             program: Program::find()?,
-            args: daemon_args(instance, &typed.daemon)?,
-            mode: match typed {
-                UpArgs { dry_run: true, .. } => Mode::DryRun,
-                UpArgs { foreground: true, .. } => Mode::Foreground,
-                _ => Mode::Background,
+            args: daemon_args(&context.instance, &self.daemon)?,
+            mode: match self {
+                Self { dry_run: true, .. } => Mode::DryRun,
+                Self { foreground: true, .. } => Mode::Foreground,
+                Self { .. } => Mode::Background,
             },
         })
     }
 
     /// Returns when the daemon answers, or fails with its message. In the foreground, returns only if the daemon cannot be
     /// executed. A dry run starts no daemon.
-    pub(crate) async fn run(self, client: &Client, instance: &Instance) -> anyhow::Result<Answer> {
-        let Self { program, args, mode } = self;
+    async fn run(plan: Start, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let Context { client, instance, .. } = context;
+        let Start { program, args, mode } = plan;
         match mode {
             Mode::Foreground => return Err(program.exec(&args)),
-            Mode::DryRun => return Ok(Answer::DryRun(program.ask("--dry-run", &args)?)),
+            Mode::DryRun => return show(&program.ask::<DryRun>("--dry-run", &args)?),
             Mode::Background => {}
         }
         let mut started = program.start(instance, &args)?;
@@ -103,7 +118,7 @@ impl Start {
             status = wait_answering(client, &mut started) => status?,
             never = announce_slow_start(pid, &log) => match never {},
         };
-        Ok(Answer::Started { status, log })
+        show(&StartedDaemon { status, log })
     }
 }
 

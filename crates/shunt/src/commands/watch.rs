@@ -2,15 +2,15 @@
 
 use super::arguments::{SelectionArgs, duration};
 use crate::{
-    client::control::Client,
+    command::{Command, Context, Examples},
     output::{Show, write_stderr},
-    render::Answer,
 };
 use clap::Args;
-use shunt_api::{Failure, FailureCode};
+use shunt_api::{Failure, FailureCode, WatchEvent};
 use std::time::Duration;
 use tokio::time::timeout;
 
+/// Show events of flows as they happen: learn, activate, punt, refuse, retire, and moves of the epoch.
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
     #[command(flatten)]
@@ -23,24 +23,40 @@ pub(crate) struct WatchArgs {
     during: Option<Duration>,
 }
 
-/// Shows events until the count or the time is reached, or without an end if neither was given.
-pub(crate) async fn run(typed: WatchArgs, client: &Client, show: Show<'_>) -> anyhow::Result<()> {
-    let WatchArgs { selection, count, during } = typed;
-    let path = format!("/v1/watch?{}", selection.selection().query());
-    let mut events = client.lines(&path).await?;
-    // On standard error, which has no events. From here on no event is missed.
-    write_stderr("watching; Ctrl-C ends it\n");
-    let watching = async {
-        for _ in 0..count.unwrap_or(u64::MAX) {
-            match events.next().await? {
-                Some(event) => show(&Answer::Event(event))?,
-                None => return Err(Failure::new(FailureCode::NotRunning, "the daemon has ended").into()),
+impl Command for WatchArgs {
+    type Plan = Self;
+    const EXAMPLES: Examples = &[(
+        "shunt watch",
+        &[
+            ("shunt watch", "all events, until Ctrl-C"),
+            ("shunt watch --dst 198.51.100.7 --for 10s", "those of a host, for ten seconds"),
+        ],
+    )];
+    const USES_INSTANCE: bool = true;
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Self> {
+        Ok(self)
+    }
+
+    /// Shows events until the count or the time is reached, or without an end if neither was given.
+    async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let Self { selection, count, during } = plan;
+        let path = format!("/v1/watch?{}", selection.selection().query());
+        let mut events = context.client.lines(&path).await?;
+        // On standard error, which has no events. From here on no event is missed.
+        write_stderr("watching; Ctrl-C ends it\n");
+        let watching = async {
+            for _ in 0..count.unwrap_or(u64::MAX) {
+                match events.next().await? {
+                    Some::<WatchEvent>(event) => show(&event)?,
+                    None => return Err(Failure::new(FailureCode::NotRunning, "the daemon has ended").into()),
+                }
             }
+            Ok(())
+        };
+        match during {
+            Some(during) => timeout(during, watching).await.unwrap_or(Ok(())),
+            None => watching.await,
         }
-        Ok(())
-    };
-    match during {
-        Some(during) => timeout(during, watching).await.unwrap_or(Ok(())),
-        None => watching.await,
     }
 }

@@ -1,11 +1,17 @@
 //! `shunt why`: explains why connections are fast or slow.
 
 use super::arguments::SelectionArgs;
-use crate::{client::control::Client, failure::usage, render::Answer};
+use crate::{
+    client::control::Client,
+    command::{Command, Context, Examples},
+    failure::usage,
+    output::Show,
+};
 use clap::Args;
 use shunt_api::{Explained, Explanation, Failure, FailureCode, Network, Proto, Selection};
 use std::net::SocketAddr;
 
+/// Explain whether connections are fast or slow, since when, why, and what would change that.
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
     /// A short form of --proto, --src and --dst, in this order: tcp or udp, then ADDR, ADDR:PORT, [ADDR6]:PORT or ADDR/LEN.
@@ -16,7 +22,7 @@ pub(crate) struct WhyArgs {
 }
 
 impl WhyArgs {
-    pub(crate) fn resolve(&self) -> Result<Selection, Failure> {
+    fn selection(&self) -> Result<Selection, Failure> {
         let mut selection = self.selection.selection();
         let mut words = self.words.as_slice();
         if let [first, rest @ ..] = words {
@@ -41,8 +47,25 @@ impl WhyArgs {
     }
 }
 
-pub(crate) async fn run(selection: &Selection, client: &Client) -> anyhow::Result<Answer> {
-    Ok(Answer::Why(explain(selection, client).await?))
+impl Command for WhyArgs {
+    type Plan = Selection;
+    const EXAMPLES: Examples = &[(
+        "shunt why",
+        &[
+            ("shunt why 192.168.1.2", "all connections of a host"),
+            ("shunt why tcp 192.168.1.2:40000 198.51.100.7:443", "one connection"),
+            ("shunt why --dport 5201", "connections to a port"),
+        ],
+    )];
+    const USES_INSTANCE: bool = true;
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Selection> {
+        Ok(self.selection()?)
+    }
+
+    async fn run(plan: Selection, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        show(&explain(&plan, &context.client).await?)
+    }
 }
 
 /// The answer of the daemon, which knows at least one such connection.
@@ -76,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_named_by_words_or_by_options() {
-        let why = |words: &str| parse_args::<WhyArgs>(words).unwrap().resolve();
+        let why = |words: &str| parse_args::<WhyArgs>(words).unwrap().selection();
         let whole = "src=192.0.2.1&dst=198.51.100.1&sport=1000&dport=53&proto=udp";
         assert_eq!(why("udp 192.0.2.1:1000 198.51.100.1:53").unwrap().query(), whole);
         assert_eq!(

@@ -1,6 +1,6 @@
 //! The summary of `shunt bench run`, and its text.
 
-use super::columns::align;
+use super::{Answer, Format, columns::align, json_line};
 use serde::Serialize;
 use std::{path::PathBuf, time::Duration};
 
@@ -43,7 +43,35 @@ pub(crate) enum StepState {
     Missing,
 }
 
-pub(super) fn describe(summary: &CampaignSummary) -> String {
+/// The answer of one step.
+#[derive(Debug)]
+pub(crate) struct StepAnswer {
+    pub(crate) step: String,
+    pub(crate) answer: Box<dyn Answer + Send>,
+}
+
+impl Answer for StepAnswer {
+    fn text(&self, format: Format) -> String {
+        format!("== {}\n{}", self.step, self.answer.text(format))
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        let report: serde_json::Value = serde_json::from_str(&self.answer.json()?)?;
+        json_line(&serde_json::json!({"step": self.step, "report": report}))
+    }
+}
+
+impl Answer for CampaignSummary {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json_line(self)
+    }
+}
+
+fn describe(summary: &CampaignSummary) -> String {
     let heads = ["step", "", "time", "readings", "doubts", "results", "command"];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(summary.steps.iter().map(fields));

@@ -1,11 +1,25 @@
 //! The text of `shunt check`: a line for each case, with its evidence below.
 
-use super::style;
+use super::{Answer, Format, json, style};
 use shunt_api::{Failure, FailureCode};
 use shunt_inspect::check::{Outcome, Report};
 use std::fmt::Write;
 
-pub(super) fn describe(report: &Report) -> String {
+impl Answer for Report {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        failure(self)
+    }
+}
+
+fn describe(report: &Report) -> String {
     let mut text = head(report) + "\n";
     for case in &report.cases {
         let outcome = format!("{:<10}", case.outcome);
@@ -40,7 +54,7 @@ pub(super) fn totals(report: &Report) -> String {
 }
 
 /// The failure with which the command ends, if a case did not pass.
-pub(super) fn failure(report: &Report) -> Option<Failure> {
+fn failure(report: &Report) -> Option<Failure> {
     let named = |outcome| {
         let cases = report.cases.iter().filter(|case| case.outcome == outcome);
         cases.map(|case| case.case.as_str()).collect::<Vec<_>>().join(", ")

@@ -1,13 +1,24 @@
 //! The text of `shunt compare`. Doubts stand above the numbers.
 
 use super::{
+    Answer, Format,
     columns::align,
-    style,
+    json, style,
     units::{change_percent, number, unsigned_zero},
 };
 use shunt_lab::{Compared, Comparison, Doubt, PAIRS_WANTED, Pairing, Side, Spread, Verdict};
 
-pub(super) fn describe(comparison: &Comparison) -> String {
+impl Answer for Comparison {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+fn describe(comparison: &Comparison) -> String {
     let Comparison { a, b, conditions, readings, alone } = comparison;
     let mut text = side("A", a) + &side("B", b);
     for differing in conditions {

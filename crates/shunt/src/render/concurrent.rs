@@ -1,9 +1,19 @@
 //! The text of `shunt bench ndr --what concurrent`. Doubts stand above the numbers.
 
-use super::{columns::align, units};
+use super::{Answer, Format, columns::align, units};
 use shunt_lab::throughput::concurrent::{Report, Searched};
 
-pub(super) fn describe(report: &Report) -> String {
+impl Answer for Report {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        self.results.to_json()
+    }
+}
+
+fn describe(report: &Report) -> String {
     let doubts = |searched: &Searched| {
         searched
             .doubts

@@ -1,6 +1,6 @@
 //! The text of `shunt doctor`.
 
-use super::style;
+use super::{Answer, Format, json, style};
 use serde::{Deserialize, Serialize};
 use shunt_inspect::doctor::{Certainty, Finding, Load};
 use std::{
@@ -42,7 +42,17 @@ pub(crate) struct Gain {
     pub(crate) fixed_loss_percent: f64,
 }
 
-pub(super) fn describe(all: &[Diagnosis], verbose: bool) -> String {
+impl Answer for Vec<Diagnosis> {
+    fn text(&self, format: Format) -> String {
+        describe(self, format.verbose)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+fn describe(all: &[Diagnosis], verbose: bool) -> String {
     all.iter().map(|one| describe_one(one, verbose)).collect::<Vec<_>>().join("\n")
 }
 

@@ -1,10 +1,24 @@
 //! The text of `shunt watch`: one line for each event.
 
-use super::flows::{port, source_and_destination};
+use super::{
+    Answer, Format,
+    flows::{port, source_and_destination},
+    json_line,
+};
 use shunt_api::{FlowEvent, WatchEvent};
 use std::time::{Duration, SystemTime};
 
-pub(super) fn describe(event: &WatchEvent) -> String {
+impl Answer for WatchEvent {
+    fn text(&self, _: Format) -> String {
+        describe(self) + "\n"
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json_line(self)
+    }
+}
+
+fn describe(event: &WatchEvent) -> String {
     let (name, flow) = event.parts();
     match event {
         WatchEvent::Epoch { at_us, epoch, cause } => format!("{} {name:<8} {epoch} {cause}", time(*at_us)),

@@ -1,7 +1,20 @@
 //! The text of `shunt flows`.
 
-use super::{columns::align, style, units};
+use super::{Answer, Format, columns::align, json, style, units};
 use shunt_api::{Connection, Direction, DirectionName, Engine, FlowState, Tuple};
+
+impl Answer for Vec<Connection> {
+    fn text(&self, format: Format) -> String {
+        if format.brief {
+            return brief(self);
+        }
+        self.iter().map(|connection| describe(connection, format.verbose)).collect()
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
 
 pub(super) fn describe(connection: &Connection, verbose: bool) -> String {
     let mut text = format!("{} {}\n", connection.proto, Counters::from_connection(connection).describe());

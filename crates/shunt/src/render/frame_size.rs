@@ -1,6 +1,6 @@
 //! The text of `shunt bench size`. Doubts stand above the numbers.
 
-use super::{columns::align, units};
+use super::{Answer, Format, columns::align, json, units};
 use shunt_lab::{
     Doubt,
     frame_size::{Effect, Point, Report},
@@ -12,7 +12,17 @@ const HARDLY: f64 = 0.1;
 /// Above this share, the cost of bytes matters most.
 const MOST: f64 = 0.5;
 
-pub(super) fn describe(report: &Report) -> String {
+impl Answer for Report {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+fn describe(report: &Report) -> String {
     let mut doubts: Vec<String> = report.doubts.iter().map(|doubt| format!("doubt: {doubt}\n")).collect();
     // Doubts of the same kind are shown once, with the number of further points.
     let mut at: Vec<(&Point, &Doubt, usize)> = Vec::new();

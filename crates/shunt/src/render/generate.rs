@@ -1,9 +1,26 @@
 //! The text of `shunt gen`.
 
-use super::{columns::align, units};
+use super::{Answer, Format, columns::align, json, units};
+use shunt_api::{Failure, FailureCode};
 use shunt_lab::traffic::{Directed, Figures, Floor, LatencyUs, Recorded, Report, SendMethod};
 
-pub(super) fn describe(report: &Report) -> String {
+impl Answer for Report {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        let recorded = self.recorded.as_ref()?;
+        let why = format!("{}: {}", recorded.file.display(), recorded.failure.as_ref()?);
+        Some(Failure::new(FailureCode::BadConfig, why))
+    }
+}
+
+fn describe(report: &Report) -> String {
     let mut text = String::new();
     for doubt in &report.doubts {
         text += &format!("doubt: {doubt}\n");

@@ -1,15 +1,57 @@
 //! The texts of `shunt bench matrix` and `shunt bench rxtx`. Doubts stand above the numbers.
 
 use super::{
+    Answer, Format,
     columns::align,
     compare::{change, interval, word},
     units,
 };
+use shunt_api::{Failure, FailureCode};
 use shunt_lab::{
     Compared, Reading, Verdict,
     goodput::{Cell, Protocol, Quantity, Report},
     iperf::{Direction, Way},
 };
+
+/// What `shunt bench matrix` measured.
+#[derive(Debug)]
+pub(crate) struct Matrix(pub(crate) Report);
+
+/// What `shunt bench rxtx` measured.
+#[derive(Debug)]
+pub(crate) struct Rxtx(pub(crate) Report);
+
+impl Answer for Matrix {
+    fn text(&self, _: Format) -> String {
+        matrix(&self.0)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        self.0.results.to_json()
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        failure(&self.0)
+    }
+}
+
+impl Answer for Rxtx {
+    fn text(&self, _: Format) -> String {
+        rxtx(&self.0)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        self.0.results.to_json()
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        failure(&self.0)
+    }
+}
+
+fn failure(report: &Report) -> Option<Failure> {
+    report.failure.clone().map(|why| Failure::new(FailureCode::Usage, why))
+}
 
 /// One row for each kind of traffic and each way, with columns for each engine.
 pub(super) fn matrix(report: &Report) -> String {

@@ -1,6 +1,6 @@
 //! The text of `shunt flows --by host`.
 
-use super::{columns::align, units};
+use super::{Answer, Format, columns::align, json, units};
 use serde::Serialize;
 use std::net::IpAddr;
 
@@ -60,7 +60,17 @@ impl HostTotal {
     }
 }
 
-pub(super) fn describe(totals: &[HostTotal]) -> String {
+impl Answer for Vec<HostTotal> {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+fn describe(totals: &[HostTotal]) -> String {
     if totals.is_empty() {
         return String::new();
     }

@@ -1,13 +1,23 @@
 //! The text of `shunt bench latency`. Doubts stand above the numbers.
 
-use super::{columns::align, units};
+use super::{Answer, Format, columns::align, units};
 use shunt_lab::{
     Doubt,
     iperf::Way,
     latency::{Percentile, Phase, Quantity, Report},
 };
 
-pub(super) fn describe(report: &Report, verbose: bool) -> String {
+impl Answer for Report {
+    fn text(&self, format: Format) -> String {
+        describe(self, format.verbose)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        self.results.to_json()
+    }
+}
+
+fn describe(report: &Report, verbose: bool) -> String {
     let mut doubts: Vec<&Doubt> = Vec::new();
     for doubt in report.results.readings.values().flat_map(|reading| &reading.doubts) {
         if !doubts.contains(&doubt) {

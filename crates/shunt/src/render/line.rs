@@ -1,6 +1,6 @@
 //! The answer of `shunt line`, and its text.
 
-use super::columns::align;
+use super::{Answer, Format, columns::align, json};
 use serde::Serialize;
 use shunt_wire::line::{Encapsulation, Impossible, LinkSpeed, Sizes, TCP_TIMESTAMPS_BYTES};
 
@@ -53,7 +53,17 @@ impl Row {
 /// Below this speed, rates are shown in kbit/s: one decimal of Mbit/s would hardly tell them apart.
 const MBIT_FROM_BPS: u64 = 10_000_000;
 
-pub(super) fn describe(line: &Line) -> String {
+impl Answer for Line {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(&self.rows)
+    }
+}
+
+fn describe(line: &Line) -> String {
     let Some(speed) = line.rows.first().map(|row| row.speed_bps) else { return String::new() };
     let (unit, of_mbps) =
         if speed.bits_per_second() < MBIT_FROM_BPS { ("kbit/s", 1000.0) } else { ("Mbit/s", 1.0) };

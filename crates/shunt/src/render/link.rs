@@ -1,6 +1,6 @@
 //! The text of `shunt link`.
 
-use super::{columns::align, units};
+use super::{Answer, Format, columns::align, json, json_line, units};
 use serde::{Deserialize, Serialize};
 use shunt_inspect::link::{Applied, Link, Rate};
 
@@ -29,12 +29,40 @@ pub(crate) struct LinkChange {
 /// Traffic itself, whose rates are shown first.
 const TRAFFIC: [&str; 4] = ["rx_packets", "tx_packets", "rx_bytes", "tx_bytes"];
 
-pub(super) fn describe(screens: &[LinkScreen], verbose: bool) -> String {
+/// Ports, each with its screen.
+#[derive(Debug)]
+pub(crate) struct LinkScreens {
+    pub(crate) screens: Vec<LinkScreen>,
+    /// Whether more answers follow.
+    pub(crate) more: bool,
+}
+
+impl Answer for LinkScreens {
+    fn text(&self, format: Format) -> String {
+        if format.brief { brief(&self.screens) } else { describe(&self.screens, format.verbose) }
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        if self.more { json_line(&self.screens) } else { json(&self.screens) }
+    }
+}
+
+impl Answer for LinkChange {
+    fn text(&self, _: Format) -> String {
+        describe_change(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+fn describe(screens: &[LinkScreen], verbose: bool) -> String {
     let texts: Vec<String> = screens.iter().map(|screen| one(screen, verbose)).collect();
     texts.join("\n")
 }
 
-pub(super) fn describe_change(change: &LinkChange) -> String {
+fn describe_change(change: &LinkChange) -> String {
     let or_unknown = |value: &Option<String>| value.clone().unwrap_or("unknown".to_owned());
     let line = |one: &Applied| match &one.after {
         _ if one.before == one.after => {
@@ -94,7 +122,7 @@ pub(super) fn settings(screen: &LinkScreen, verbose: bool) -> Vec<(String, Strin
 }
 
 /// One line for each port.
-pub(super) fn brief(screens: &[LinkScreen]) -> String {
+fn brief(screens: &[LinkScreen]) -> String {
     let row = |screen: &LinkScreen| {
         let nic = &screen.link.nic;
         vec![nic.name.clone(), nic.driver.clone().unwrap_or_else(|| "-".to_owned()), state(&screen.link)]

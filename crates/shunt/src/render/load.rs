@@ -1,6 +1,6 @@
 //! The text of `shunt load`.
 
-use super::{columns::align, units};
+use super::{Answer, Format, columns::align, json, json_line, units};
 use shunt_lab::{
     Doubt,
     load::{CpuLoad, Load, SelfTest, SelfTestStep},
@@ -8,15 +8,35 @@ use shunt_lab::{
 
 const HEADS: [&str; 9] = ["cpu", "load", "/proc/stat", "softirq", "irq", "steal", "speed", "memory", "meter"];
 
+impl Answer for Load {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json_line(self)
+    }
+}
+
+impl Answer for SelfTest {
+    fn text(&self, _: Format) -> String {
+        describe_self_test(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
 /// The doubts, then a row for all CPUs together and one for each CPU.
-pub(super) fn describe(load: &Load) -> String {
+fn describe(load: &Load) -> String {
     let mut rows = vec![HEADS.map(str::to_owned).to_vec()];
     rows.push(vec!["all".to_owned(), percent(load.load_percent)]);
     rows.extend(load.cpus.iter().map(cpu));
     doubts(&load.doubts) + &align("<>", &rows)
 }
 
-pub(super) fn describe_self_test(test: &SelfTest) -> String {
+fn describe_self_test(test: &SelfTest) -> String {
     let heads = ["cpu", "injected", "others", "interrupts", "measured", "error", "windows", "quiet"];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(test.steps.iter().map(step));

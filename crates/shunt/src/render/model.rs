@@ -1,6 +1,6 @@
 //! The answers of `shunt model`. Each text says that it is a model, since its figures look like measurements.
 
-use super::{columns::align, units};
+use super::{Answer, Format, columns::align, units};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use shunt_model::{Explanation, Fit, Prediction, stories::StoryPredictions};
@@ -165,7 +165,17 @@ fn stories(stories: &[StoryPredictions]) -> String {
     text.trim_end().to_owned() + "\n"
 }
 
-pub(super) fn describe(answer: &Modelled) -> String {
+impl Answer for Modelled {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        super::json(&to_json(self))
+    }
+}
+
+fn describe(answer: &Modelled) -> String {
     match answer {
         Modelled::Run { name, prediction } => run(name, prediction),
         Modelled::Sweep(points) => sweep(points),

@@ -1,6 +1,6 @@
 //! The text of `shunt bench ndr`. Doubts stand above the numbers.
 
-use super::{columns::align, units};
+use super::{Answer, Format, columns::align, json, units};
 use shunt_lab::{
     Doubt,
     search::GoalResult,
@@ -8,7 +8,17 @@ use shunt_lab::{
     traffic::LatencyUs,
 };
 
-pub(super) fn describe(report: &Report) -> String {
+impl Answer for Report {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+fn describe(report: &Report) -> String {
     let mut doubts = Vec::new();
     for searched in &report.searches {
         for doubt in searched.doubts.iter().map(|doubt| format!("{}: {doubt}", searched.device)) {

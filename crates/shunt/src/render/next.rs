@@ -1,6 +1,6 @@
 //! The text of `shunt` without a command.
 
-use super::units;
+use super::{Answer, Format, json, units};
 use serde::Serialize;
 use shunt_api::{Instance, Status};
 
@@ -19,7 +19,17 @@ pub(crate) enum Next {
     },
 }
 
-pub(super) fn describe(next: &Next) -> String {
+impl Answer for Next {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+fn describe(next: &Next) -> String {
     match next {
         Next::Running(status) => {
             let option = instance_option(&status.instance);

@@ -1,10 +1,32 @@
 //! The texts of `shunt up --dry-run` and `shunt probe`.
 
 use super::{
+    Answer, Format,
     columns::align,
+    json,
     status::{probe_table, ruleset, slow_causes},
 };
 use shunt_api::{DeviceReport, DryRun, PlannedPort, ProbeReport};
+
+impl Answer for DryRun {
+    fn text(&self, format: Format) -> String {
+        dry_run(self, format.verbose)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+impl Answer for ProbeReport {
+    fn text(&self, format: Format) -> String {
+        probed(self, format.verbose)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
 
 pub(super) fn dry_run(plan: &DryRun, verbose: bool) -> String {
     let mut text = format!("instance {} would attach to these ports; nothing is attached\n", plan.instance);

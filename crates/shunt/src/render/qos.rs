@@ -1,10 +1,20 @@
 //! The text of `shunt qos`.
 
-use super::{columns::align, units};
+use super::{Answer, Format, columns::align, json, units};
 use shunt_api::{PortQos, QosCounters, QosStatus};
 use std::time::Duration;
 
-pub(super) fn describe(all: &[QosStatus]) -> String {
+impl Answer for Vec<QosStatus> {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+fn describe(all: &[QosStatus]) -> String {
     if all.is_empty() {
         return "no port has queues; set some with `shunt qos set PORT --rate 100M`, or in [qos.PORT] of the configuration file\n"
             .to_owned();

@@ -1,6 +1,6 @@
 //! The answers of `shunt reg`, and their text.
 
-use super::columns::align;
+use super::{Answer, Format, columns::align};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use shunt_inspect::reg::{
     Access, Decoded, DecodedField, Definitions, Difference, Problem, Reading, Register, Selector, Snapshot,
@@ -149,7 +149,17 @@ impl Serialize for Registers {
     }
 }
 
-pub(super) fn describe(answer: &Registers, verbose: bool) -> String {
+impl Answer for Registers {
+    fn text(&self, format: Format) -> String {
+        describe(self, format.verbose)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        if matches!(self, Self::Changed { .. }) { super::json_line(self) } else { super::json(self) }
+    }
+}
+
+fn describe(answer: &Registers, verbose: bool) -> String {
     match answer {
         Registers::Decoded(decoded) => fields(decoded, true),
         Registers::List(list, warnings) => {

@@ -17,6 +17,7 @@ mod reading;
 mod section;
 mod summary;
 
+use super::{Answer, Format};
 use askama::Template;
 use clap::ValueEnum;
 pub(crate) use files::{Report, Source};
@@ -31,6 +32,27 @@ pub(crate) enum ReportForm {
     Html,
     Json,
     Csv,
+}
+
+/// A report on standard output.
+#[derive(Debug)]
+pub(crate) struct Document {
+    pub(crate) report: Report,
+    pub(crate) form: ReportForm,
+}
+
+impl Answer for Document {
+    fn text(&self, _: Format) -> String {
+        String::new()
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        self.report.to_json()
+    }
+
+    fn render(&self, _: Format) -> io::Result<Vec<u8>> {
+        document(&self.report, self.form)
+    }
 }
 
 /// The whole document, in this form.

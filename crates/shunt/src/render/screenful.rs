@@ -1,12 +1,50 @@
-//! Draws a text again and again at the same place of a terminal.
+//! Draws the state again and again at the same place of a terminal.
+
+use super::{Answer, Format, json_line, status};
+use shunt_api::Status;
+use std::io;
 
 /// Escape sequences of ECMA-48: the cursor to the first line, the rest of the line cleared, and the rest of the screen cleared.
 const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
+/// The state, cut to the size of a terminal.
+#[derive(Debug)]
+pub(crate) struct Screenful {
+    pub(crate) status: Status,
+    /// Why the state is not up to date; none if it is.
+    pub(crate) failure: Option<String>,
+    pub(crate) columns: u16,
+    pub(crate) rows: u16,
+    /// Whether to clear the terminal first.
+    pub(crate) clear: bool,
+}
+
+impl Answer for Screenful {
+    fn text(&self, format: Format) -> String {
+        let Self { status, failure, columns, rows, clear } = self;
+        let fit = Format { width: Some((*columns).into()), colour: false, ..format };
+        let text = fit.finish(&status::describe(status, format.verbose));
+        draw(&text, failure.as_deref(), (*columns, *rows), *clear)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        match &self.failure {
+            Some(why) => json_line(&serde_json::json!({"failure": why})),
+            None => json_line(&self.status),
+        }
+    }
+
+    // The text is cut already, and moves the cursor.
+    fn render(&self, format: Format) -> io::Result<Vec<u8>> {
+        let printed = if format.json { self.json()? } else { self.text(format) };
+        Ok(printed.into_bytes())
+    }
+}
+
 /// The text, cut to a terminal of this many columns and rows. A failure stands above it.
-pub(super) fn draw(text: &str, failure: Option<&str>, (columns, rows): (u16, u16), clear: bool) -> String {
+fn draw(text: &str, failure: Option<&str>, (columns, rows): (u16, u16), clear: bool) -> String {
     // The last row stays empty: a newline in it would move the screen up.
     let (columns, rows) = (usize::from(columns), usize::from(rows).saturating_sub(1));
     let head = failure.map(|why| format!("no answer: {why}; trying again"));

@@ -1,9 +1,23 @@
 //! The text of `shunt flow list`.
 
-use super::flows::{port, priority};
+use super::{
+    Answer, Format,
+    flows::{port, priority},
+    json,
+};
 use shunt_api::{Hop, RouteChoice, StaticFlow, StaticTable};
 
-pub(super) fn describe(table: &StaticTable) -> String {
+impl Answer for StaticTable {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+fn describe(table: &StaticTable) -> String {
     let mut text = String::new();
     for route in &table.route {
         text += &format!("route {}: {}\n", route.name, hop(&route.hop()));

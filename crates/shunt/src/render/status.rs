@@ -1,11 +1,59 @@
 //! The text of `shunt status`, and of `shunt up`.
 
-use super::{columns::align, style, units};
+use super::{Answer, Format, columns::align, json, json_line, style, units};
 use shunt_api::{
     Engine, FilterHook, LongestStep, PortStatus, Probe, RuleNote, RulesetStatus, SlowCause, Status,
     TopReason, UnstableStation,
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
+
+/// The state of a daemon that has just started.
+#[derive(Debug)]
+pub(crate) struct StartedDaemon {
+    pub(crate) status: Status,
+    pub(crate) log: PathBuf,
+}
+
+/// The state, one of several: JSON on one line, or text that a blank line ends.
+#[derive(Debug)]
+pub(crate) struct StatusLine(pub(crate) Status);
+
+impl Answer for StartedDaemon {
+    fn text(&self, format: Format) -> String {
+        if format.brief {
+            return brief(&self.status);
+        }
+        let mut text = started(&self.status);
+        if format.verbose {
+            text += &format!("pid {}, log {}\n", self.status.pid, self.log.display());
+        }
+        text
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(&self.status)
+    }
+}
+
+impl Answer for Status {
+    fn text(&self, format: Format) -> String {
+        if format.brief { brief(self) } else { describe(self, format.verbose) }
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+impl Answer for StatusLine {
+    fn text(&self, format: Format) -> String {
+        if format.brief { brief(&self.0) } else { describe(&self.0, format.verbose) + "\n" }
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json_line(&self.0)
+    }
+}
 
 /// The text of `shunt up`: the ports, what will stay slow, and that nobody watches over the daemon.
 pub(super) fn started(status: &Status) -> String {

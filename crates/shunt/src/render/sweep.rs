@@ -1,13 +1,23 @@
 //! The text of `shunt bench sweep`. Doubts stand above the numbers.
 
-use super::{columns::align, units};
+use super::{Answer, Format, columns::align, json, units};
 use shunt_lab::{
     counters::Change,
     sweep::{Beyond, Knee, Report, Step},
     traffic::{Directed, Figures},
 };
 
-pub(super) fn describe(report: &Report) -> String {
+impl Answer for Report {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+fn describe(report: &Report) -> String {
     let mut text: String = report.doubts.iter().map(|doubt| format!("doubt: {doubt}\n")).collect();
     for step in &report.steps {
         for doubt in step.doubts.iter().filter(|doubt| !report.doubts.contains(doubt)) {

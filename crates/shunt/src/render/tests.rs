@@ -1,103 +1,64 @@
 use super::*;
 use crate::{
-    cli::{Cli, Command},
-    commands::{
-        bench::{BenchCommand, Measurement},
-        line,
-        measure::MeasureContext,
-    },
+    commands::{arguments::parse_args, bench::tests::simulated, down::Stopped, line},
+    golden::{BRIEF, JSON, TEXT, VERBOSE, show},
     render::examples::{
         comparison, connections, dry_run, events, explanation, load, probe_report, self_test, statics, status,
     },
 };
-use clap::Parser;
 use serde_json::Value;
-use std::{env, fs, path::Path, sync::Arc};
+use shunt_api::{Connection, DryRun, FailureCode, ProbeReport, StaticTable, Status};
 
-const TEXT: Format = Format { json: false, brief: false, verbose: false, width: None, colour: false };
-const VERBOSE: Format = Format { verbose: true, ..TEXT };
-const BRIEF: Format = Format { brief: true, ..TEXT };
-const JSON: Format = Format { json: true, ..TEXT };
-
-fn show(answer: &Answer, format: Format) -> String {
-    let mut out = Vec::new();
-    answer.render(&mut out, format).unwrap();
-    String::from_utf8(out).unwrap()
-}
-
-/// Compares the text with a golden file; with SHUNT_BLESS=1, rewrites the file.
 fn assert_golden(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/render/golden").join(name);
-    if env::var_os("SHUNT_BLESS").is_some_and(|v| v == "1") {
-        fs::write(&path, text).unwrap();
-    }
-    let golden = fs::read_to_string(&path).unwrap_or_default();
-    assert!(golden == text, "{} differs; SHUNT_BLESS=1 accepts this:\n{text}", path.display());
-    assert!(text.lines().all(|line| line.trim_end() == line), "blanks at the end of a line of {name}");
+    crate::golden::assert_golden(&format!("render/golden/{name}"), text);
 }
 
-fn started() -> Answer {
-    Answer::Started { status: status(), log: "/run/shunt/default.log".into() }
+fn started() -> StartedDaemon {
+    StartedDaemon { status: status(), log: "/run/shunt/default.log".into() }
 }
 
-fn line_1g() -> Answer {
+fn line_1g() -> Line {
     line_at("1G")
 }
 
-fn line_at(speed: &str) -> Answer {
-    match Cli::parse_from(["shunt", "line", "--speed", speed]).command {
-        Some(Command::Line(typed)) => Answer::Line(line::resolve(&typed).unwrap()),
-        other => panic!("{other:?}"),
-    }
+fn line_at(speed: &str) -> Line {
+    line::resolve(&parse_args(&format!("--speed {speed}")).unwrap()).unwrap()
 }
 
-fn report_as(form: ReportForm) -> Answer {
-    Answer::Report(Box::new(examples::report()), form)
-}
-
-/// Three simulated routers: one whose throughput is found, one that loses at any load, and one beyond the range.
-fn simulated() -> Answer {
-    let line = "shunt bench ndr --quick --simulate capacity_pps=7e5 --simulate loss_floor=0.003 --simulate capacity_pps=2e6";
-    match Cli::parse_from(line.split_whitespace()).command {
-        Some(Command::Bench(BenchCommand::Measure(typed))) => {
-            let (stop, conditions) = (Arc::default(), shunt_lab::Conditions::default());
-            let context = MeasureContext { stop: &stop, conditions, show: &mut |_| () };
-            Measurement::resolve(&typed).unwrap().measure(context).unwrap()
-        }
-        other => panic!("{other:?}"),
-    }
+fn report_as(form: ReportForm) -> Document {
+    Document { report: examples::report(), form }
 }
 
 #[test]
 fn every_text_matches_its_golden_file() {
     assert_golden("up.txt", &show(&started(), VERBOSE));
-    assert_golden("status.txt", &show(&Answer::Status(status()), TEXT));
-    assert_golden("status-verbose.txt", &show(&Answer::Status(status()), VERBOSE));
-    assert_golden("flows.txt", &show(&Answer::Flows(connections()), TEXT));
-    assert_golden("status-brief.txt", &show(&Answer::Status(status()), BRIEF));
-    assert_golden("flows-brief.txt", &show(&Answer::Flows(connections()), BRIEF));
-    assert_golden("why-brief.txt", &show(&Answer::Why(explanation()), BRIEF));
-    assert_golden("flows-verbose.txt", &show(&Answer::Flows(connections()), VERBOSE));
-    assert_golden("flows-by-host.txt", &show(&Answer::Hosts(examples::hosts()), TEXT));
-    assert_golden("flows-by-host.json", &show(&Answer::Hosts(examples::hosts()), JSON));
-    let watched = |format| events().into_iter().map(|e| show(&Answer::Event(e), format)).collect::<String>();
+    assert_golden("status.txt", &show(&status(), TEXT));
+    assert_golden("status-verbose.txt", &show(&status(), VERBOSE));
+    assert_golden("flows.txt", &show(&connections(), TEXT));
+    assert_golden("status-brief.txt", &show(&status(), BRIEF));
+    assert_golden("flows-brief.txt", &show(&connections(), BRIEF));
+    assert_golden("why-brief.txt", &show(&explanation(), BRIEF));
+    assert_golden("flows-verbose.txt", &show(&connections(), VERBOSE));
+    assert_golden("flows-by-host.txt", &show(&examples::hosts(), TEXT));
+    assert_golden("flows-by-host.json", &show(&examples::hosts(), JSON));
+    let watched = |format| events().into_iter().map(|e| show(&e, format)).collect::<String>();
     assert_golden("watch.txt", &watched(TEXT));
     assert_golden("watch.jsonl", &watched(JSON));
-    let top = || Answer::Top(Box::new(examples::top()));
+    let top = || examples::top();
     assert_golden("top-once.txt", &show(&top(), TEXT));
     assert_golden("top-once.json", &show(&top(), JSON));
-    assert_golden("why.txt", &show(&Answer::Why(explanation()), TEXT));
-    assert_golden("load.txt", &show(&Answer::Load(load()), TEXT));
-    assert_golden("load.jsonl", &show(&Answer::Load(load()), JSON));
-    assert_golden("load-self-test.txt", &show(&Answer::LoadSelfTest(self_test()), TEXT));
-    assert_golden("load-self-test.json", &show(&Answer::LoadSelfTest(self_test()), JSON));
+    assert_golden("why.txt", &show(&explanation(), TEXT));
+    assert_golden("load.txt", &show(&load(), TEXT));
+    assert_golden("load.jsonl", &show(&load(), JSON));
+    assert_golden("load-self-test.txt", &show(&self_test(), TEXT));
+    assert_golden("load-self-test.json", &show(&self_test(), JSON));
     assert_golden("gen.txt", &show(&examples::traffic(), TEXT));
     assert_golden("gen.json", &show(&examples::traffic(), JSON));
     assert_golden("line.txt", &show(&line_1g(), TEXT));
     assert_golden("line-slow.txt", &show(&line_at("64k"), TEXT));
     assert_golden("line.json", &show(&line_1g(), JSON));
-    assert_golden("compare.txt", &show(&Answer::Compared(comparison()), TEXT));
-    assert_golden("compare.json", &show(&Answer::Compared(comparison()), JSON));
+    assert_golden("compare.txt", &show(&comparison(), TEXT));
+    assert_golden("compare.json", &show(&comparison(), JSON));
     assert_golden("bench-ndr.txt", &show(&simulated(), TEXT));
     assert_golden("bench-ndr.json", &show(&simulated(), JSON));
     assert_golden("bench-ndr-concurrent.txt", &show(&examples::concurrent(), TEXT));
@@ -109,11 +70,11 @@ fn every_text_matches_its_golden_file() {
     assert_golden("bench-sweep.json", &show(&examples::sweep(), JSON));
     assert_golden("bench-run.txt", &show(&examples::campaign(), TEXT));
     assert_golden("bench-run.jsonl", &show(&examples::campaign(), JSON));
-    let matrix = Answer::Matrix(Box::new(examples::goodput::matrix()));
+    let matrix = Matrix(examples::goodput::matrix());
     assert_golden("bench-matrix.txt", &show(&matrix, TEXT));
     assert_golden("bench-matrix.json", &show(&matrix, JSON));
-    assert_golden("bench-rxtx.txt", &show(&Answer::Rxtx(Box::new(examples::goodput::rxtx())), TEXT));
-    let latency = Answer::Latency(Box::new(examples::latency()));
+    assert_golden("bench-rxtx.txt", &show(&Rxtx(examples::goodput::rxtx()), TEXT));
+    let latency = examples::latency();
     assert_golden("bench-latency.txt", &show(&latency, TEXT));
     assert_golden("bench-latency-verbose.txt", &show(&latency, VERBOSE));
     assert_golden("reg-decode.txt", &show(&examples::register(), TEXT));
@@ -123,54 +84,53 @@ fn every_text_matches_its_golden_file() {
     assert_golden("link.txt", &show(&examples::link(), TEXT));
     assert_golden("check.txt", &show(&examples::checks(), TEXT));
     assert_golden("trace.txt", &show(&examples::traced(), TEXT));
-    assert_golden("up-dry-run.txt", &show(&Answer::DryRun(dry_run()), TEXT));
-    assert_golden("up-dry-run-verbose.txt", &show(&Answer::DryRun(dry_run()), VERBOSE));
-    assert_golden("probe.txt", &show(&Answer::Probed(Box::new(probe_report())), TEXT));
+    assert_golden("up-dry-run.txt", &show(&dry_run(), TEXT));
+    assert_golden("up-dry-run-verbose.txt", &show(&dry_run(), VERBOSE));
+    assert_golden("probe.txt", &show(&probe_report(), TEXT));
     let failing = ProbeReport {
         obstacles: vec![Failure::new(FailureCode::ForwardingOff, "forwarding is off: set a sysctl")],
         ..probe_report()
     };
-    assert_golden("probe-failing.txt", &show(&Answer::Probed(Box::new(failing)), VERBOSE));
-    assert_golden("next-running.txt", &show(&Answer::Next(Next::Running(Box::new(status()))), TEXT));
+    assert_golden("probe-failing.txt", &show(&failing, VERBOSE));
+    assert_golden("next-running.txt", &show(&Next::Running(Box::new(status())), TEXT));
     let stopped = |instance: &str, ports: &[&str]| {
         let ports = ports.iter().map(|name| (*name).to_owned()).collect();
-        Answer::Next(Next::Stopped { instance: instance.to_owned(), ports })
+        Next::Stopped { instance: instance.to_owned(), ports }
     };
     assert_golden("next-stopped.txt", &show(&stopped("default", &["lan0", "wan0"]), TEXT));
     assert_golden("next-stopped-lab.txt", &show(&stopped("lab", &[]), TEXT));
-    assert_golden("flow-list.txt", &show(&Answer::Statics(statics()), TEXT));
+    assert_golden("flow-list.txt", &show(&statics(), TEXT));
 }
 
 #[test]
 fn the_rate_of_udp_is_limited_to_what_the_line_carries() {
     let mut report = examples::goodput::rxtx();
     report.speed = "50M".parse().ok();
-    let text = show(&Answer::Rxtx(Box::new(report)), TEXT);
+    let text = show(&Rxtx(report), TEXT);
     assert!(text.contains("UDP at 47.6 Mbit/s of payload"), "{text}");
     assert!(text.ends_with("At most what a line of 50Mbit/s carries was offered.\n"), "{text}");
 }
 
 #[test]
 fn json_reads_back_as_the_same_value() {
-    let back = |answer: &Answer| serde_json::from_str::<Value>(&show(answer, JSON)).unwrap();
-    let status_back: Status = serde_json::from_value(back(&Answer::Status(status()))).unwrap();
+    let back = |answer: &dyn Answer| serde_json::from_str::<Value>(&show(answer, JSON)).unwrap();
+    let status_back: Status = serde_json::from_value(back(&status())).unwrap();
     assert_eq!(status_back, status());
-    let flows_back: Vec<Connection> = serde_json::from_value(back(&Answer::Flows(connections()))).unwrap();
+    let flows_back: Vec<Connection> = serde_json::from_value(back(&connections())).unwrap();
     assert_eq!(flows_back, connections());
-    let statics_back: StaticTable = serde_json::from_value(back(&Answer::Statics(statics()))).unwrap();
+    let statics_back: StaticTable = serde_json::from_value(back(&statics())).unwrap();
     assert_eq!(statics_back, statics());
-    let dry_run_back: DryRun = serde_json::from_value(back(&Answer::DryRun(dry_run()))).unwrap();
+    let dry_run_back: DryRun = serde_json::from_value(back(&dry_run())).unwrap();
     assert_eq!(dry_run_back, dry_run());
-    let probe_back: ProbeReport =
-        serde_json::from_value(back(&Answer::Probed(Box::new(probe_report())))).unwrap();
+    let probe_back: ProbeReport = serde_json::from_value(back(&probe_report())).unwrap();
     assert_eq!(probe_back, probe_report());
-    assert_eq!(back(&started()), back(&Answer::Status(status())));
-    assert_eq!(back(&Answer::Flushed(Count { count: 9 })), serde_json::json!({"count": 9}));
-    let stopped = Stopped { was_running: true, killed: false, pid: Some(7) };
+    assert_eq!(back(&started()), back(&status()));
     assert_eq!(
-        back(&Answer::Stopped(stopped)),
-        serde_json::json!({"was_running": true, "killed": false, "pid": 7})
+        back(&Counted::new(Count { count: 9 }, "flow", |flows| flows)),
+        serde_json::json!({"count": 9})
     );
+    let stopped = Stopped { was_running: true, killed: false, pid: Some(7) };
+    assert_eq!(back(&stopped), serde_json::json!({"was_running": true, "killed": false, "pid": 7}));
 }
 
 /// Every number and text of a JSON value, with its path.
@@ -185,7 +145,7 @@ fn leaves(at: &str, value: &Value, found: &mut Vec<(String, String)>) {
     }
 }
 
-fn text_lacks(answer: &Answer, scaled: &[&str]) -> Vec<(String, String)> {
+fn text_lacks(answer: &dyn Answer, scaled: &[&str]) -> Vec<(String, String)> {
     let value: Value = serde_json::from_str(&show(answer, JSON)).unwrap();
     let text = show(answer, VERBOSE);
     let words: Vec<&str> = text
@@ -228,8 +188,8 @@ fn the_text_of_status_shows_every_value_of_the_json() {
         ".longest_step.seconds",
         ".longest_step.cpu_seconds",
     ];
-    assert_eq!(text_lacks(&Answer::Status(status()), &scaled), []);
-    let text = show(&Answer::Status(status()), VERBOSE);
+    assert_eq!(text_lacks(&status(), &scaled), []);
+    let text = show(&status(), VERBOSE);
     let captures: Vec<_> = text.lines().filter(|line| line.contains("captures")).collect();
     assert_eq!(captures, ["enp1s0f1: a program captures on this port, so its flows take the slow path"]);
 }
@@ -252,8 +212,8 @@ fn the_text_of_flows_shows_every_value_of_the_json() {
         ".src",
         ".dst",
     ];
-    assert_eq!(text_lacks(&Answer::Flows(connections()), &scaled), []);
-    let text = show(&Answer::Flows(connections()), TEXT);
+    assert_eq!(text_lacks(&connections(), &scaled), []);
+    let text = show(&connections(), TEXT);
     for connection in connections() {
         for tuple in [connection.orig, connection.reply] {
             assert!(text.contains(&format!("{} > {}", tuple.source(), tuple.destination())), "{text}");
@@ -268,8 +228,8 @@ fn the_text_of_flows_shows_every_value_of_the_json() {
 
 #[test]
 fn without_connections_the_text_is_empty_and_json_is_an_empty_list() {
-    assert_eq!(show(&Answer::Flows(Vec::new()), TEXT), "");
-    assert_eq!(show(&Answer::Flows(Vec::new()), JSON), "[]\n");
+    assert_eq!(show(&Vec::<Connection>::new(), TEXT), "");
+    assert_eq!(show(&Vec::<Connection>::new(), JSON), "[]\n");
 }
 
 /// The text between the first `from` and the next `to`.

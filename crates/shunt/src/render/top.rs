@@ -5,7 +5,7 @@ mod screen;
 mod table;
 mod view;
 
-use super::{HostTotal, columns::align, flows::source_and_destination, units};
+use super::{Answer, Format, HostTotal, columns::align, flows::source_and_destination, json, units};
 pub(crate) use pane::{Order, Pane};
 pub(crate) use screen::{Look, draw};
 use serde::Serialize;
@@ -119,8 +119,18 @@ impl Rates {
     }
 }
 
+impl Answer for Top {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
 /// The text of `shunt top --once`.
-pub(super) fn describe(top: &Top) -> String {
+fn describe(top: &Top) -> String {
     let Top { rates, flows, .. } = top;
     let mut text = format!(
         "instance {}, up {}, epoch {}, rates over {:.1} s\n",

@@ -1,10 +1,21 @@
 //! The text of `shunt conntrack`, in the format of `conntrack -L`.
 
+use super::{Answer, Format, json};
 use shunt_api::{Tracked, TrackedDirection};
 
 const GRE: u8 = 47;
 
-pub(super) fn describe(entry: &Tracked) -> String {
+impl Answer for Vec<Tracked> {
+    fn text(&self, _: Format) -> String {
+        self.iter().map(|entry| describe(entry) + "\n").collect()
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+fn describe(entry: &Tracked) -> String {
     let Tracked { protocol, orig, reply, .. } = entry;
     let mut words = vec![format!("{:<8} {protocol}", name(*protocol))];
     words.extend(entry.timeout_s.map(|seconds| seconds.to_string()));

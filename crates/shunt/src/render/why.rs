@@ -1,7 +1,17 @@
 //! The text of `shunt why`.
 
-use super::{columns::align, flows::source_and_destination, style, tracked, units};
+use super::{Answer, Format, columns::align, flows::source_and_destination, json, style, tracked, units};
 use shunt_api::{Because, Explained, Explanation, Why};
+
+impl Answer for Explanation {
+    fn text(&self, format: Format) -> String {
+        if format.brief { brief(self) } else { describe(self) }
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
 
 pub(crate) fn describe(explanation: &Explanation) -> String {
     let mut text: String = explanation.connections.iter().map(describe_connection).collect();

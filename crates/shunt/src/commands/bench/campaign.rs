@@ -7,7 +7,7 @@ use crate::{
     commands::{measure::MeasureContext, report},
     failure::{bad_config, bad_file},
     output::{Bar, Show, write_stderr},
-    render::{self, Answer, CampaignSummary, ReportForm, StepState, StepSummary},
+    render::{self, Answer, CampaignSummary, ReportForm, StepAnswer, StepState, StepSummary},
     signals::Interruptible,
 };
 use clap::Args;
@@ -147,7 +147,7 @@ impl Campaign {
             report: page,
         };
         let failure = campaign_failure(&summary, interruptible.signal());
-        show(&Answer::Campaign(Box::new(summary)))?;
+        show(&summary)?;
         failure.map_or(Ok(()), |failure| Err(failure.into()))
     }
 }
@@ -166,7 +166,7 @@ impl RunningCampaign {
         &mut self,
         planned: &PlannedStep,
         measurement: Box<Measurement>,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<Box<dyn Answer + Send>> {
         let mut conditions = Conditions::of_this_machine();
         conditions.command.clone_from(&planned.words);
         conditions.campaign = Some(CampaignStep { step: planned.name.clone(), ..self.identity.clone() });
@@ -198,13 +198,13 @@ impl RunningCampaign {
     fn show_step(
         &self,
         step: &str,
-        measured: anyhow::Result<Answer>,
+        measured: anyhow::Result<Box<dyn Answer + Send>>,
         show: Show<'_>,
     ) -> anyhow::Result<StepState> {
         Ok(match measured {
             Ok(answer) => {
                 let failure = answer.failure();
-                let answer = Answer::CampaignStep { step: step.to_owned(), answer: Box::new(answer) };
+                let answer = StepAnswer { step: step.to_owned(), answer };
                 self.bar.hidden_while(|| show(&answer))?;
                 match (self.interruptible.signal(), failure) {
                     (Some(_), _) => StepState::Interrupted,

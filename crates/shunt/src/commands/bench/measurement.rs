@@ -11,7 +11,7 @@ use crate::{
     commands::measure::{MeasureContext, measure_and_show, with_progress_bar},
     failure::traffic_failed,
     output::Show,
-    render::Answer,
+    render::{Answer, Matrix, Rxtx},
 };
 use clap::{Parser, Subcommand};
 use shunt_api::Failure;
@@ -121,15 +121,15 @@ impl Measurement {
         }
     }
 
-    pub(crate) fn measure(self, context: MeasureContext) -> anyhow::Result<Answer> {
+    pub(crate) fn measure(self, context: MeasureContext) -> anyhow::Result<Box<dyn Answer + Send>> {
         Ok(match self {
-            Self::Ndr(bench) => Answer::Throughput(Box::new(bench.measure(context)?)),
-            Self::Concurrent(bench) => Answer::Concurrent(Box::new(bench.measure(context)?)),
-            Self::Size(bench) => Answer::FrameSize(Box::new(bench.measure(context)?)),
-            Self::Sweep(bench) => Answer::Sweep(Box::new(bench.measure(context)?)),
-            Self::Matrix(bench) => Answer::Matrix(Box::new(bench.measure(context)?)),
-            Self::Rxtx(bench) => Answer::Rxtx(Box::new(bench.measure(context)?)),
-            Self::Latency(bench) => Answer::Latency(Box::new(bench.measure(context)?)),
+            Self::Ndr(bench) => Box::new(bench.measure(context)?),
+            Self::Concurrent(bench) => Box::new(bench.measure(context)?),
+            Self::Size(bench) => Box::new(bench.measure(context)?),
+            Self::Sweep(bench) => Box::new(bench.measure(context)?),
+            Self::Matrix(bench) => Box::new(Matrix(bench.measure(context)?)),
+            Self::Rxtx(bench) => Box::new(Rxtx(bench.measure(context)?)),
+            Self::Latency(bench) => Box::new(bench.measure(context)?),
         })
     }
 }

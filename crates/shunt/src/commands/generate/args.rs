@@ -1,4 +1,7 @@
 //! The arguments of `shunt gen`.
+//!
+//! Without --tx and --rx, the traffic crosses a Linux router between a LAN host and a WAN host, all three in network namespaces
+//! that are made for the run.
 
 use crate::{client::candidates, commands::arguments::duration};
 use clap::Args;
@@ -15,8 +18,7 @@ use std::{
 const DURATION: Duration = Duration::from_secs(2);
 const DEFAULT_RATE: Rate = Rate::Pps(10_000.0);
 
-/// Without --tx and --rx, the traffic crosses a Linux router between a LAN host and a WAN host, all three in network namespaces
-/// that are made for the run.
+/// Send traffic through a router and account for every packet: loss, duplicates, order, latency.
 #[derive(Debug, Args)]
 pub(crate) struct GenArgs {
     /// Offered rate in each direction: 100kpps, 300M or 300Mbps (frames with FCS), 1GbitL1 (with preamble and gap), 80% of the

@@ -4,7 +4,7 @@ use crate::render::{
     top::{Pane, View},
 };
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use shunt_api::{Connection, Status};
+use shunt_api::{Connection, Instance, Status};
 use std::time::Instant;
 
 fn sample(at: Instant, connections: Vec<Connection>) -> Sample {
@@ -190,7 +190,11 @@ fn enter_asks_why_or_opens_the_row() {
 
 #[test]
 fn a_screen_needs_a_terminal_and_json_needs_once() {
-    let resolve = |words: &str, json| parse_args::<TopArgs>(words).unwrap().resolve(json);
+    let resolve = |words: &str, json| {
+        let instance = Instance::default();
+        let context = Context { client: Client::new(&instance), instance, json };
+        parse_args::<TopArgs>(words).unwrap().resolve(&context)
+    };
     assert!(resolve("--once", true).is_ok() && resolve("--once --limit 3", false).is_ok());
     assert!(resolve("", true).unwrap_err().to_string().contains("--json needs --once"));
     assert!(parse_args::<TopArgs>("--limit 3").is_err());

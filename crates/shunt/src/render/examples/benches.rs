@@ -1,6 +1,5 @@
 //! Reports of `shunt bench size`, `shunt bench sweep` and `shunt bench ndr --what concurrent`.
 
-use crate::render::Answer;
 use serde_json::json;
 use shunt_lab::{
     Conditions, Doubt, Reading, Results, Run, Spread, SpreadKind,
@@ -11,7 +10,7 @@ use shunt_lab::{
 };
 
 /// Three routers: one holds the highest number, one has a smaller table, and one holds not even the lowest number.
-pub(crate) fn concurrent() -> Answer {
+pub(crate) fn concurrent() -> concurrent::Report {
     let all = |connections: u32, fast_share| Trial {
         connections,
         opened_pps: 19_990.4,
@@ -37,11 +36,11 @@ pub(crate) fn concurrent() -> Answer {
     ];
     let range = Range { min: 9001, max: 131_072, max_of: MaximumOf::Table, width: 0.005 };
     let results = Results::new("concurrent connections", Conditions::default());
-    Answer::Concurrent(Box::new(concurrent::Report { range, pps: 20_000.0, searches, results }))
+    concurrent::Report { range, pps: 20_000.0, searches, results }
 }
 
 /// Two routers at two frame sizes; the faster router forwards all large frames.
-pub(crate) fn sizes() -> Answer {
+pub(crate) fn sizes() -> frame_size::Report {
     let point = |router: &str, frame_bytes: u32, pps: [f64; 3], offered_pps: f64, gain: Option<f64>| {
         let mut forwarded_pps = Reading::from_runs("pps", pps.map(Run::from).to_vec()).unwrap();
         let loss_ratio = 1.0 - pps[0] / offered_pps;
@@ -72,7 +71,7 @@ pub(crate) fn sizes() -> Answer {
         cost,
     };
     let cost = frame_size::Cost { frame_ns: 2850.0, byte_ns: 6.65, bytes_share: 0.78 };
-    Answer::FrameSize(Box::new(frame_size::Report {
+    frame_size::Report {
         doubts: vec![Doubt::VirtualLinks],
         speed_bps: Some(1_000_000_000),
         trial_s: 2.0,
@@ -84,11 +83,11 @@ pub(crate) fn sizes() -> Answer {
         ],
         effects: vec![effect("slow", [0.25, 6.0], Some(cost)), effect("xdp", [0.07, 1.7], None)],
         conditions: Conditions::default(),
-    }))
+    }
 }
 
 /// The rates of an i.MX6 around the knee.
-pub(crate) fn sweep() -> Answer {
+pub(crate) fn sweep() -> sweep::Report {
     let step = |mbps: u64, achieved: f64, counts: [u64; 2], changes: Vec<Change>| {
         let [sent, lost] = counts;
         let direction = json!({
@@ -143,7 +142,7 @@ pub(crate) fn sweep() -> Answer {
             of_lost: 1.0,
         }],
     };
-    Answer::Sweep(Box::new(sweep::Report {
+    sweep::Report {
         doubts: vec![Doubt::OneCore],
         step_s: 2.0,
         steps: vec![
@@ -153,5 +152,5 @@ pub(crate) fn sweep() -> Answer {
         ],
         knees: vec![knee],
         conditions: Conditions::default(),
-    }))
+    }
 }

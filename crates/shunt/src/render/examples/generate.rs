@@ -1,11 +1,10 @@
 //! A report of `shunt gen`.
 
-use crate::render::Answer;
 use serde_json::{Value, json};
-use shunt_lab::Conditions;
+use shunt_lab::{Conditions, traffic::Report};
 
 /// Traffic in both directions, with a little loss.
-pub(crate) fn traffic() -> Answer {
+pub(crate) fn traffic() -> Report {
     let figures = |sent: u64, lost: u64| {
         json!({
             "offered_pps": 100_000.0, "achieved_pps": 99_998.5, "achieved_l2_bps": 51_199_232.0,
@@ -52,5 +51,5 @@ pub(crate) fn traffic() -> Answer {
     if let (Some(report), Value::Object(figures)) = (report.as_object_mut(), figures(400_000, 12)) {
         report.extend(figures);
     }
-    Answer::Traffic(Box::new(serde_json::from_value(report).unwrap()))
+    serde_json::from_value(report).unwrap()
 }

@@ -1,19 +1,21 @@
 //! Examples of `shunt reg`, `shunt doctor`, `shunt link`, `shunt check` and `shunt trace`.
 
-use crate::render::{Answer, Diagnosis, Found, Gain, LinkScreen, Registers};
+use crate::render::{Diagnosis, Found, Gain, LinkScreen, LinkScreens, Registers};
 use serde_json::{Value, json};
 use shunt_inspect::{
+    check,
     doctor::{Finding, System, diagnose},
     link::{Link, Offload, Pause, Rate, Rings},
     reg::{Decoded, builtin},
+    trace,
 };
 use shunt_lab::Conditions;
 
 /// The register that had flow control off in the i.MX6's measurements.
-pub(crate) fn register() -> Answer {
+pub(crate) fn register() -> Registers {
     let all = builtin("imx6q").unwrap();
     let decoded = Decoded::new(&all, all.register("ENET_RCR").unwrap(), 0x05ee_0244);
-    Answer::Registers(Registers::Decoded(Box::new(decoded)))
+    Registers::Decoded(Box::new(decoded))
 }
 
 fn imx6() -> Link {
@@ -43,7 +45,7 @@ fn imx6() -> Link {
     link
 }
 
-pub(crate) fn link() -> Answer {
+pub(crate) fn link() -> LinkScreens {
     let rate = |device: &str, counter: &str, per_second, trouble| Rate {
         device: device.to_owned(),
         counter: counter.to_owned(),
@@ -59,7 +61,10 @@ pub(crate) fn link() -> Answer {
         rate("irq150", "interrupts", 9000.0, false),
         rate("cpu0", "time_squeeze", 3.0, true),
     ];
-    Answer::Links(vec![LinkScreen { link: imx6(), seconds: 1.0, rates, rates_only: false }], false)
+    LinkScreens {
+        screens: vec![LinkScreen { link: imx6(), seconds: 1.0, rates, rates_only: false }],
+        more: false,
+    }
 }
 
 /// A finding; pause frames have a prediction of their gain.
@@ -75,20 +80,20 @@ fn found(finding: Finding) -> Found {
     Found { finding, gain }
 }
 
-pub(crate) fn diagnoses() -> Answer {
+pub(crate) fn diagnoses() -> Vec<Diagnosis> {
     let link = imx6();
     let lacking = link.lacking.clone();
     let system = System { compatible: vec!["fsl,imx6q".to_owned()], cpus: 4, link, ..System::default() };
-    Answer::Diagnoses(vec![Diagnosis {
+    vec![Diagnosis {
         port: "eth0".to_owned(),
         findings: diagnose(&system).into_iter().map(found).collect(),
         load: None,
         lacking,
-    }])
+    }]
 }
 
 /// A port that counts wrongly, and whose driver has no rings.
-pub(crate) fn checks() -> Answer {
+pub(crate) fn checks() -> check::Report {
     let case = |case: &str, title: &str, outcome: &str, evidence: &str| json!({"case": case, "title": title, "outcome": outcome, "evidence": evidence, "seconds": 0.25});
     let report = json!({
         "port": "eth0", "driver": "8139cp", "peer": "eth1",
@@ -98,11 +103,11 @@ pub(crate) fn checks() -> Answer {
             case("counters", "the counters agree with what was sent", "fail", "eth0 counts 74000 bytes of 88000"),
         ],
     });
-    Answer::Checked(Box::new(serde_json::from_value(report).unwrap()))
+    serde_json::from_value(report).unwrap()
 }
 
 /// Packets of the slow path and of the fast path, one of which was delayed in the qdisc; the search for the culprit.
-pub(crate) fn traced() -> Answer {
+pub(crate) fn traced() -> trace::Report {
     let times = |mean: f64| {
         let of = |factor: f64| (mean * factor) as u64;
         json!({"count": 300, "mean_ns": mean, "p50_ns": of(0.9), "p90_ns": of(1.5), "p99_ns": of(4.0), "max_ns": of(9.0)})
@@ -180,5 +185,5 @@ pub(crate) fn traced() -> Answer {
         "bisection_failed": null,
         "conditions": Conditions::default(),
     });
-    Answer::Traced(Box::new(serde_json::from_value(report).unwrap()))
+    serde_json::from_value(report).unwrap()
 }

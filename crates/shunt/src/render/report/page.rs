@@ -209,7 +209,7 @@ fn conditions(files: &[Source]) -> Vec<Condition> {
 #[cfg(test)]
 mod tests {
     use super::{super::inspection_file::InspectionSource, *};
-    use crate::render::{Answer, Format, examples};
+    use crate::render::{Answer, examples};
 
     /// Rates of slow, tc and xdp, with the frame size in their names only.
     fn source(nth: usize, from: &str, to: &str) -> Source {
@@ -269,16 +269,16 @@ mod tests {
 
     #[test]
     fn what_was_seen_at_ports_has_sections_of_its_own() {
-        let json = |answer: Answer| {
-            let mut text = Vec::new();
-            answer.render(&mut text, Format { json: true, ..Format::default() }).unwrap();
-            String::from_utf8(text).unwrap()
-        };
         let mut report = Report::new(vec![source(0, "", "")]);
-        let answers = [examples::link(), examples::diagnoses(), examples::checks(), examples::traced()];
+        let answers = [
+            examples::link().json(),
+            examples::diagnoses().json(),
+            examples::checks().json(),
+            examples::traced().json(),
+        ];
         for (nth, answer) in answers.into_iter().enumerate() {
             let (label, file) = (Source::letter(nth + 1), format!("{nth}.json"));
-            report.inspections.push(InspectionSource::parse(&label, &file, &json(answer)).unwrap());
+            report.inspections.push(InspectionSource::parse(&label, &file, &answer.unwrap()).unwrap());
         }
         assert_eq!((report.count(), report.further_files().count()), (5, 4));
         let page = Page::new(&report).render().unwrap();

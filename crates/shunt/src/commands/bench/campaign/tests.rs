@@ -124,9 +124,7 @@ fn run(campaign: Campaign) -> (anyhow::Result<()>, serde_json::Value) {
     let mut last = serde_json::Value::Null;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let ended = runtime.block_on(campaign.run(&mut |answer| {
-        let mut text = Vec::new();
-        answer.render(&mut text, render::Format { json: true, ..Default::default() })?;
-        last = serde_json::from_slice(&text)?;
+        last = serde_json::from_str(&answer.json()?)?;
         Ok(())
     }));
     (ended, last)

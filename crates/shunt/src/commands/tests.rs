@@ -1,0 +1,35 @@
+use super::*;
+
+/// Splits a line as a shell would, as far as examples need it.
+fn words(line: &str) -> Vec<String> {
+    let parts = line.split('\'').enumerate();
+    parts.fold(vec![String::new()], |mut words, (at, part)| {
+        let mut pieces = part.split(if at % 2 == 0 { ' ' } else { '\'' });
+        if let (Some(last), Some(first)) = (words.last_mut(), pieces.next()) {
+            last.push_str(first);
+        }
+        words.extend(pieces.map(str::to_owned));
+        words
+    })
+}
+
+#[test]
+fn every_example_is_a_command_line() {
+    for (_, examples) in all_examples() {
+        for (typed, _) in examples.iter().filter(|(typed, _)| !typed.starts_with("source")) {
+            let parsed = crate::cli::parse(words(typed).into_iter().map(Into::into));
+            assert!(parsed.is_ok(), "{typed}: {}", parsed.unwrap_err());
+        }
+    }
+}
+
+#[test]
+fn every_command_has_examples() {
+    fn check(command: &clap::Command, name: &str) {
+        assert!(name.ends_with(" help") || !examples(name).is_empty(), "{name} has no example");
+        for one in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+            check(one, &format!("{name} {}", one.get_name()));
+        }
+    }
+    check(&Command::augment_subcommands(clap::Command::new("shunt")), "shunt");
+}
