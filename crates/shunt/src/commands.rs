@@ -1,19 +1,19 @@
 //! The command line: global options, and the list of commands.
 
-pub(crate) mod bench;
+mod bench;
 mod check;
 mod compare;
 mod completions;
 mod conntrack;
 mod doctor;
-pub(crate) mod down;
+mod down;
 mod export;
 mod flow;
 mod flows;
 mod flush;
 mod generate;
 mod lab;
-pub(crate) mod line;
+mod line;
 mod link;
 mod load;
 mod man;
@@ -30,7 +30,7 @@ mod up;
 mod watch;
 mod why;
 
-pub(crate) mod arguments;
+mod arguments;
 mod hosts;
 mod measure;
 mod result_files;

@@ -1,7 +1,8 @@
 //! Golden files: what commands print, kept beside them.
 
-use crate::render::{Answer, Format};
-use std::{env, fs, path::Path};
+use crate::render::{Answer, Format, units};
+use serde_json::Value;
+use std::{env, fs, panic::Location, path::Path};
 
 pub(crate) const TEXT: Format =
     Format { json: false, brief: false, verbose: false, width: None, colour: false };
@@ -13,13 +14,56 @@ pub(crate) fn show(answer: &dyn Answer, format: Format) -> String {
     String::from_utf8(answer.render(format).unwrap()).unwrap()
 }
 
-/// Compares the text with a golden file, named from the folder of the sources; with SHUNT_BLESS=1, rewrites the file.
-pub(crate) fn assert_golden(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(name);
+/// Compares an answer with a file in the folder `golden` beside the calling test; with SHUNT_BLESS=1, rewrites the file.
+#[track_caller]
+pub(crate) fn assert_golden(name: &str, answer: &dyn Answer, format: Format) {
+    let text = show(answer, format);
+    assert_golden_text(name, &text);
+    assert!(text.lines().all(|line| line.trim_end() == line), "blanks at the end of a line of {name}");
+}
+
+/// As [`assert_golden`], for a text.
+#[track_caller]
+pub(crate) fn assert_golden_text(name: &str, text: &str) {
+    let folder = Path::new(Location::caller().file()).with_file_name("golden");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder).join(name);
     if env::var_os("SHUNT_BLESS").is_some_and(|v| v == "1") {
         fs::write(&path, text).unwrap();
     }
     let golden = fs::read_to_string(&path).unwrap_or_default();
     assert!(golden == text, "{} differs; SHUNT_BLESS=1 accepts this:\n{text}", path.display());
-    assert!(text.lines().all(|line| line.trim_end() == line), "blanks at the end of a line of {name}");
+}
+
+/// Every number and text of a JSON value, with its path.
+fn leaves(at: &str, value: &Value, found: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, field)| {
+            leaves(&format!("{at}.{name}"), field, found);
+        }),
+        Value::Array(items) => items.iter().for_each(|item| leaves(at, item, found)),
+        Value::String(text) => found.push((at.to_owned(), text.clone())),
+        other => found.push((at.to_owned(), other.to_string())),
+    }
+}
+
+/// The values of the JSON that the text lacks. Values whose paths end as one of `scaled` have other units or words there.
+pub(crate) fn text_lacks(answer: &dyn Answer, scaled: &[&str]) -> Vec<(String, String)> {
+    let value: Value = serde_json::from_str(&show(answer, JSON)).unwrap();
+    let text = show(answer, VERBOSE);
+    let words: Vec<&str> = text
+        .split(|c: char| c.is_whitespace() || ",()".contains(c))
+        .map(|w| w.trim_end_matches(':'))
+        .collect();
+    let has = |leaf: &str| words.contains(&leaf) || (leaf.contains([' ', ':']) && text.contains(leaf));
+    let has_bytes = |at: &str, leaf: &str| {
+        let is_bytes = at.ends_with(".bytes") || at.contains(".bytes.");
+        is_bytes && leaf.parse().is_ok_and(|bytes| text.contains(&units::bytes(bytes)))
+    };
+    let mut found = Vec::new();
+    leaves("", &value, &mut found);
+    assert!(found.len() > 20);
+    found.retain(|(at, leaf)| {
+        !has(leaf) && !has_bytes(at, leaf) && !scaled.iter().any(|end| at.ends_with(end))
+    });
+    found
 }

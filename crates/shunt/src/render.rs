@@ -1,58 +1,13 @@
-//! What commands print: text for people and JSON for programs, from the same value. One module for each kind of text.
+//! What commands print: text for people and JSON for programs, from the same value. Modules have what these texts share.
 
-mod campaign;
-mod check;
-mod columns;
-mod compare;
-mod concurrent;
-mod doctor;
-mod events;
-mod flows;
-mod frame_size;
-mod generate;
-mod goodput;
-mod hosts;
-mod latency;
+pub(crate) mod columns;
 mod layout;
-mod line;
-mod link;
-mod load;
-mod model;
-mod ndr;
-mod next;
-mod preview;
-mod qos;
-mod registers;
-mod report;
-mod screenful;
-mod statics;
-mod status;
-mod style;
-mod sweep;
-pub(crate) mod top;
-mod trace;
-mod tracked;
-mod units;
-mod why;
+pub(crate) mod style;
+pub(crate) mod units;
 
-pub(crate) use campaign::{CampaignSummary, StepAnswer, StepState, StepSummary};
-pub(crate) use doctor::{Diagnosis, Found, Gain};
-pub(crate) use goodput::{Matrix, Rxtx};
-pub(crate) use hosts::HostTotal;
-pub(crate) use line::{Line, Row};
-pub(crate) use link::{LinkChange, LinkScreen, LinkScreens};
-pub(crate) use model::{ModelPoint, Modelled};
-pub(crate) use next::Next;
-pub(crate) use registers::{Listed, Registers, Value, Written};
-pub(crate) use report::{
-    Document, InspectionSource, ModelSource, Report, ReportForm, Source, document as report_document,
-};
-pub(crate) use screenful::Screenful;
 use serde::Serialize;
-use shunt_api::{Count, Explanation, Failure};
-pub(crate) use status::{StartedDaemon, StatusLine};
+use shunt_api::{Count, Failure};
 use std::{fmt::Debug, io};
-pub(crate) use tracked::protocol_number;
 
 /// What a command prints, or a part of it.
 pub(crate) trait Answer: Debug {
@@ -140,18 +95,22 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    fn finish(self, text: &str) -> String {
+    /// The text, fitted to the terminal.
+    pub(crate) fn finish(self, text: &str) -> String {
         let fitted = layout::fit(text, self.width);
         if self.colour { style::doubts(&fitted) } else { style::plain(&fitted) }
     }
 }
 
-/// Why a connection is fast or slow, as plain text.
-pub(crate) fn explanation_text(explanation: &Explanation) -> String {
-    Format::default().finish(&why::describe(explanation))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[cfg(test)]
-pub(crate) mod examples;
-#[cfg(test)]
-mod tests;
+    #[test]
+    fn a_count_is_a_sentence_and_a_number() {
+        let answer = Counted::new(Count { count: 9 }, "flow", |flows| format!("{flows} sent back"));
+        assert_eq!(answer.text(Format::default()), "9 flows sent back\n");
+        let value: serde_json::Value = serde_json::from_str(&answer.json().unwrap()).unwrap();
+        assert_eq!(value, serde_json::json!({"count": 9}));
+    }
+}

@@ -170,7 +170,7 @@ fn a_sweep_of_the_model_says_what_a_measurement_would_determine() {
 fn a_kept_matrix_is_fitted() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("matrix.json").display().to_string();
-    fs::write(&file, include_str!("../src/render/golden/bench-matrix.json")).unwrap();
+    fs::write(&file, include_str!("../src/commands/bench/goodput/golden/bench-matrix.json")).unwrap();
     let parameters = ["--parameter", "forward.slow_ns", "--parameter", "forward.tc_ns"];
     let found = json(&[&["fit", &file][..], &parameters].concat())["fit"].clone();
     let value = |at: usize| found["parameters"][at]["value"].as_f64().unwrap();

@@ -42,7 +42,7 @@ enum BenchCommand {
 /// A resolved `shunt bench`.
 #[derive(Debug)]
 pub(crate) enum Bench {
-    Measure(Measurement),
+    Measure(Box<Measurement>),
     Run(Campaign),
 }
 
@@ -97,7 +97,7 @@ impl Command for BenchArgs {
 
     fn resolve(self, _: &Context) -> anyhow::Result<Bench> {
         Ok(match self.command {
-            BenchCommand::Measure(typed) => Bench::Measure(Measurement::resolve(&typed)?),
+            BenchCommand::Measure(typed) => Bench::Measure(Box::new(Measurement::resolve(&typed)?)),
             BenchCommand::Run(typed) => Bench::Run(Campaign::resolve(&typed)?),
         })
     }
@@ -111,4 +111,4 @@ impl Command for BenchArgs {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -1,5 +1,7 @@
 //! `shunt check`: checks of a NIC and its driver.
 
+pub(crate) mod view;
+
 use super::measure::measure_and_show;
 use crate::{
     command::{Command, Context, Examples},
@@ -97,6 +99,8 @@ impl Checking {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests {
     use super::{super::arguments::parse_args, *};

@@ -3,6 +3,8 @@
 //! Runs are compared in pairs: the first of A with the first of B, and so on. Runs of A and B that were made in turn show least
 //! of what else changed on the machine.
 
+pub(crate) mod view;
+
 use super::result_files;
 use crate::{
     command::{Command, Context, Examples},
@@ -61,6 +63,8 @@ fn read(path: &Path) -> Result<NamedResults, Failure> {
     Ok((path.display().to_string(), Box::new(result_files::read(path)?)))
 }
 
+#[cfg(test)]
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,13 +2,15 @@
 //!
 //! The filters of `conntrack -L`, which match the original direction only.
 
+pub(crate) mod view;
+
 use crate::{
     command::{Command, Context, Examples},
     output::{Show, write_stderr},
-    render::protocol_number,
 };
 use clap::Args;
 use shunt_api::{Network, Selection, TrackedTable};
+use view::protocol_number;
 
 /// Show conntrack's table like `conntrack -L`, with the packets of the fast path included in the counters.
 #[derive(Debug, Args)]

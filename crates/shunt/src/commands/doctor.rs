@@ -4,13 +4,13 @@
 //! shows. Each finding has its evidence, what it costs, what to do about it, where the rule comes from, and how certain it is.
 
 mod gain;
+pub(crate) mod view;
 
 use super::{arguments::duration_or_seconds, link::read, measure::measure_and_show, model};
 use crate::{
     command::{Command, Context, Examples},
     failure::{bad_file, traffic_failed, usage},
     output::Show,
-    render::{Diagnosis, Found},
 };
 use clap::Args;
 use shunt_api::{Failure, FailureCode};
@@ -38,6 +38,7 @@ use std::{
     thread::sleep,
     time::{Duration, Instant},
 };
+use view::{Diagnosis, Found};
 
 /// How long traffic is watched without --load.
 const GLANCE: Duration = Duration::from_secs(1);
@@ -261,6 +262,8 @@ fn registers(link: &Link) -> BTreeMap<String, u64> {
     found.filter_map(read).collect()
 }
 
+#[cfg(test)]
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests {
     use super::{super::arguments::parse_args, *};

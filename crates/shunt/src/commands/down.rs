@@ -85,3 +85,15 @@ async fn stop(client: &Client, instance: &Instance, program: &Program) -> anyhow
     program.clean_up(instance)?;
     Ok(Stopped { was_running: true, killed: true, pid: Some(pid) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_the_fields_of_the_answer() {
+        let stopped = Stopped { was_running: true, killed: false, pid: Some(7) };
+        let value: serde_json::Value = serde_json::from_str(&stopped.json().unwrap()).unwrap();
+        assert_eq!(value, serde_json::json!({"was_running": true, "killed": false, "pid": 7}));
+    }
+}

@@ -186,7 +186,7 @@ fn records(connection: &Connection, now: Duration) -> impl Iterator<Item = FlowR
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::examples::connections;
+    use crate::commands::flows::sample::connections;
 
     #[test]
     fn each_direction_is_a_record_and_each_connection_a_line() {

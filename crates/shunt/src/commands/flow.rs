@@ -1,5 +1,7 @@
 //! `shunt flow`: flows that are added by hand instead of learned.
 
+pub(crate) mod view;
+
 use super::arguments::{bytes, name_of};
 use crate::{
     client::control::Client,

@@ -1,6 +1,7 @@
 //! `shunt flows`: lists the connections on the fast path, or adds them up by host.
 
 mod filter;
+pub(crate) mod view;
 
 use super::{
     arguments::{SelectionArgs, WHICH, duration, name_of},
@@ -110,5 +111,7 @@ fn rate_time(text: &str) -> Result<Duration, String> {
     if time <= Duration::from_secs(10) { Ok(time) } else { Err("expected 10s or less".to_owned()) }
 }
 
+#[cfg(test)]
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests;

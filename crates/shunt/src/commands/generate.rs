@@ -1,6 +1,7 @@
 //! `shunt gen`: sends traffic and accounts for every packet.
 
 mod args;
+pub(crate) mod view;
 
 use super::measure::{MeasureContext, measure_and_keep, measure_and_show, with_progress_bar};
 use crate::{
@@ -74,3 +75,6 @@ fn read_replay(typed: &GenArgs, path: &Path) -> Result<Replay, Failure> {
     let file = path.display().to_string();
     Ok(Replay { capture: Arc::new(capture), multiplier, rounds: typed.r#loop, file })
 }
+
+#[cfg(test)]
+pub(crate) mod sample;

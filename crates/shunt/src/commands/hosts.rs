@@ -1,11 +1,12 @@
 //! Connections added up by host.
 
 mod names;
+pub(crate) mod totals;
 
-use crate::render::HostTotal;
 pub(super) use names::Names;
 use shunt_api::{Connection, DirectionName};
 use std::{collections::BTreeMap, net::IpAddr};
+use totals::HostTotal;
 
 /// The total of each host, sorted by address. The hosts of a connection are its ends without NAT: the sources of both directions.
 pub(super) fn totals<'c>(
@@ -52,7 +53,7 @@ fn add(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::examples::{tcp, udp6};
+    use crate::commands::flows::sample::{tcp, udp6};
 
     #[test]
     fn a_connection_counts_for_both_ends_and_not_for_the_address_of_the_nat() {

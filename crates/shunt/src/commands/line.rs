@@ -2,16 +2,18 @@
 //!
 //! Packets of one size over Ethernet. Each header that is not chosen is shown in its usual forms, one row for each combination.
 
+pub(crate) mod view;
+
 use super::arguments::{bytes, ip_version};
 use crate::{
     command::{Command, Context, Examples},
     failure::usage,
     output::{Show, write_stderr},
-    render::{Line, Row},
 };
 use clap::Args;
 use shunt_api::Failure;
 use shunt_wire::line::{Encapsulation, IpVersion, L4, LinkSpeed};
+use view::{Line, Row};
 
 const ETHERNET_MTU: u32 = 1500;
 /// RFC 2516: the Ethernet MTU less 8 bytes of PPPoE and PPP headers.

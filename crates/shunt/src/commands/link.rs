@@ -2,12 +2,13 @@
 //!
 //! Settings are changed by ethtool, read back, and shown with the command that undoes the change.
 
+pub(crate) mod view;
+
 use super::arguments::duration_or_seconds;
 use crate::{
     command::{Command, Context, Examples},
     failure::usage,
     output::Show,
-    render::{LinkChange, LinkScreen, LinkScreens},
     signals::Signals,
 };
 use clap::Args;
@@ -15,6 +16,7 @@ use shunt_api::{Failure, FailureCode};
 use shunt_inspect::link::{Group, Interval, Link, Setting, undo};
 use std::time::Duration;
 use tokio::{select, time::sleep};
+use view::{LinkChange, LinkScreen, LinkScreens};
 
 /// Show the settings and counters of ports on one screen, and change settings.
 #[derive(Debug, Args)]
@@ -181,6 +183,8 @@ fn interval(text: &str) -> Result<Duration, String> {
     if time >= Duration::from_millis(100) { Ok(time) } else { Err("expected 100ms or more".to_owned()) }
 }
 
+#[cfg(test)]
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests {
     use super::{super::arguments::parse_args, *};

@@ -1,5 +1,7 @@
 //! `shunt load`: shows the CPU load at intervals, or tests the meter itself.
 
+pub(crate) mod view;
+
 use super::{arguments::duration, measure::measure_and_show};
 use crate::{
     command::{Command, Context, Examples},
@@ -89,6 +91,8 @@ fn interval(text: &str) -> Result<Duration, String> {
     if time >= Duration::from_millis(100) { Ok(time) } else { Err("expected 100ms or more".to_owned()) }
 }
 
+#[cfg(test)]
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests {
     use super::{super::arguments::parse_args, *};

@@ -2,18 +2,19 @@
 
 mod observed;
 mod points;
+pub(crate) mod view;
 
 use crate::{
     command::{Command, Context, Examples},
     failure::{bad_config, bad_file, usage},
     output::Show,
-    render::{ModelPoint, Modelled},
 };
 use clap::{Args, Subcommand};
 use points::{Over, settings_of};
 use shunt_api::Failure;
 use shunt_model::{Case, CaseError, explain, fit, run, stories};
 use std::{fs, path::PathBuf, thread};
+use view::{ModelPoint, Modelled};
 
 /// Predict what a NIC, driver and CPU would do: hardware that is not at hand, or a change that is not made yet.
 #[derive(Debug, Args)]

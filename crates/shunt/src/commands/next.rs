@@ -1,12 +1,14 @@
 //! `shunt` without a command: what to do next on this machine.
 
+pub(crate) mod view;
+
 use crate::{
     command::{Command, Context, Examples},
     daemon::Program,
     output::Show,
-    render::Next,
 };
 use shunt_api::{Failure, FailureCode};
+use view::Next;
 
 /// The most ports that an example names.
 const PORTS_SHOWN: usize = 2;

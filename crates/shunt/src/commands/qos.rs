@@ -1,5 +1,7 @@
 //! `shunt qos`: the queues of ports that the external engine serves.
 
+pub(crate) mod view;
+
 use crate::{
     client::{candidates, control::Client},
     command::{Command, Context, Examples},

@@ -5,13 +5,13 @@
 
 mod args;
 mod change;
+pub(crate) mod view;
 
 use super::{arguments::duration_or_seconds, reg::args::TargetArgs};
 use crate::{
     command::{Command, Context, Examples},
     failure::{bad_file, usage},
     output::{Show, write_stderr},
-    render::{Listed, Registers, Value},
     signals::Signals,
 };
 use args::{Target, number};
@@ -20,6 +20,7 @@ use clap::{Args, Subcommand};
 use shunt_inspect::reg::{Decoded, Difference, Problem, Reading, Register, Selector, Snapshot, diff};
 use std::{fs, path::PathBuf, time::Duration};
 use tokio::{select, time::sleep};
+use view::{Listed, Registers, Value};
 
 /// Decode, read, compare and change registers by name.
 #[derive(Debug, Args)]

@@ -3,11 +3,13 @@
 //! The page has the conditions, the readings with their doubts, plots, and the files themselves. Reading it needs no network and
 //! no script.
 
+pub(crate) mod view;
+
 use crate::{
     command::{Command, Context, Examples},
     failure::{bad_file, usage},
     output::Show,
-    render::{self, Answer, Document, Format, InspectionSource, ModelSource, Report, ReportForm, Source},
+    render::{self, Answer, Format},
 };
 use clap::Args;
 use serde::Serialize;
@@ -17,6 +19,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
+use view::{Document, InspectionSource, ModelSource, Report, ReportForm, Source};
 
 /// Show results on one page, to read, print or send.
 #[derive(Debug, Args)]
@@ -52,7 +55,7 @@ impl Command for ReportArgs {
     async fn run(plan: Reporting, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
         let Reporting { report, form, output } = plan;
         let Some(path) = output else { return show(&Document { report, form }) };
-        let document = render::report_document(&report, form)?;
+        let document = view::document(&report, form)?;
         fs::write(&path, document).map_err(|error| bad_file(&path, error))?;
         show(&Reported { path, files: report.count() })
     }
@@ -168,16 +171,17 @@ fn step_name(file: &Path) -> String {
 }
 
 #[cfg(test)]
+pub(crate) mod sample;
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::examples;
     use shunt_api::FailureCode;
 
     #[test]
     fn a_report_never_overwrites_its_input() {
         let dir = tempfile::tempdir().unwrap();
         let (file, link) = (dir.path().join("a.json"), dir.path().join("b.json"));
-        fs::write(&file, examples::result_file()).unwrap();
+        fs::write(&file, sample::result_file()).unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         for output in [&file, &link] {
             let typed = ReportArgs { files: vec![file.clone()], output: Some(output.clone()), format: None };
@@ -191,7 +195,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for (campaign, step) in [("before", "01-sizes"), ("before", "02-sweep-tc"), ("after", "01-sizes")] {
             fs::create_dir_all(dir.path().join(campaign)).unwrap();
-            fs::write(dir.path().join(campaign).join(step).with_extension("json"), examples::result_file())
+            fs::write(dir.path().join(campaign).join(step).with_extension("json"), sample::result_file())
                 .unwrap();
         }
         fs::write(dir.path().join("before/02-sweep-tc.interrupted-1.json"), "{").unwrap();
@@ -211,7 +215,7 @@ mod tests {
     fn the_option_json_sets_the_form_only_of_what_is_printed() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a.json");
-        fs::write(&file, examples::result_file()).unwrap();
+        fs::write(&file, sample::result_file()).unwrap();
         let form = |format, json, output: Option<&str>| {
             let typed = ReportArgs { files: vec![file.clone()], output: output.map(PathBuf::from), format };
             Reporting::resolve(typed, json).map(|reporting| reporting.form).ok()

@@ -1,15 +1,19 @@
 //! `shunt status`: shows the state of the instance once, or again each second.
 
+pub(crate) mod screenful;
+pub(crate) mod view;
+
 use crate::{
     client::control::Client,
     command::{Command, Context, Examples},
     output::{Screen, Show, write_stderr},
-    render::{Screenful, StatusLine},
 };
 use clap::Args;
+use screenful::Screenful;
 use shunt_api::Status;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
+use view::StatusLine;
 
 /// Show the ports with their engines, counters and reasons.
 #[derive(Debug, Args)]
@@ -73,3 +77,6 @@ async fn watch(first: Status, client: &Client, show: Show<'_>) -> anyhow::Result
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod sample;

@@ -4,6 +4,7 @@ mod history;
 mod keys;
 mod sample;
 mod session;
+pub(crate) mod view;
 
 use super::{arguments::duration, hosts::Names};
 use crate::{
@@ -11,13 +12,13 @@ use crate::{
     command::{Command, Context, Examples},
     failure::usage,
     output::{Screen, Show},
-    render::top::Top,
 };
 use clap::Args;
 use history::History;
 use sample::Sample;
 use std::time::Duration;
 use tokio::time::sleep;
+use view::Top;
 
 /// Show connections, hosts, ports and reasons for slow packets by rate, on the whole terminal.
 ///

@@ -1,5 +1,7 @@
 //! `shunt trace`: where the time of packets goes.
 
+pub(crate) mod view;
+
 use super::{
     arguments::{SelectionArgs, duration_or_seconds},
     measure::measure_and_show,
@@ -135,6 +137,8 @@ fn path_name(path: &Path) -> String {
     format!("{} {from} > {to}", path.way)
 }
 
+#[cfg(test)]
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests {
     use super::{super::arguments::parse_args, *};

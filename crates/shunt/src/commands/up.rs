@@ -1,12 +1,13 @@
 //! `shunt up`: starts the daemon and waits until it answers.
 
+mod view;
+
 use crate::{
     client::{candidates, control::Client},
     command::{Command, Context, Examples},
     daemon::{POLL_INTERVAL, Program, Started},
     failure::bad_file,
     output::{Show, write_stderr},
-    render::StartedDaemon,
 };
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
@@ -19,6 +20,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::{Instant, sleep, timeout};
+use view::StartedDaemon;
 
 /// After this time the operator is told that the daemon is still starting: loading programs is slow on a small board.
 const SLOW_START_TIME: Duration = Duration::from_secs(15);

@@ -1,5 +1,7 @@
 //! `shunt watch`: shows events as the daemon reports them.
 
+pub(crate) mod view;
+
 use super::arguments::{SelectionArgs, duration};
 use crate::{
     command::{Command, Context, Examples},

@@ -1,5 +1,7 @@
 //! `shunt why`: explains why connections are fast or slow.
 
+pub(crate) mod view;
+
 use super::arguments::SelectionArgs;
 use crate::{
     client::control::Client,
@@ -93,6 +95,8 @@ fn address_and_port(word: &str) -> Result<(Network, Option<u16>), String> {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests {
     use super::{super::arguments::parse_args, *};

@@ -16,7 +16,7 @@ const BROKEN_COLUMN: usize = 24;
 ///
 /// A table that is too wide has its longest column of text broken, if the others leave room for it. Otherwise it becomes several tables,
 /// one below the other, which repeat the columns that name the rows.
-pub(super) fn fit(text: &str, width: Option<usize>) -> String {
+pub(crate) fn fit(text: &str, width: Option<usize>) -> String {
     let width = width.map(|width| width.max(NARROWEST));
     let mut fitted = String::new();
     let mut lines = text.split_inclusive('\n').peekable();

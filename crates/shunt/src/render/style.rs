@@ -7,22 +7,22 @@ const BAD: Style = AnsiColor::Red.on_default();
 const WARNING: Style = AnsiColor::Yellow.on_default();
 
 /// Something that works as it should.
-pub(super) fn good(text: impl AsRef<str>) -> String {
+pub(crate) fn good(text: impl AsRef<str>) -> String {
     styled(GOOD, text.as_ref())
 }
 
 /// Something that failed.
-pub(super) fn bad(text: impl AsRef<str>) -> String {
+pub(crate) fn bad(text: impl AsRef<str>) -> String {
     styled(BAD, text.as_ref())
 }
 
 /// Something to look at: a cause, a doubt.
-pub(super) fn warning(text: impl AsRef<str>) -> String {
+pub(crate) fn warning(text: impl AsRef<str>) -> String {
     styled(WARNING, text.as_ref())
 }
 
 /// The text, with the word that begins each doubt in the colour of a warning.
-pub(super) fn doubts(text: &str) -> String {
+pub(crate) fn doubts(text: &str) -> String {
     let line = |line: &str| match line.strip_prefix("doubt:") {
         Some(rest) => warning("doubt:") + rest,
         None => line.to_owned(),
@@ -35,6 +35,6 @@ fn styled(style: Style, text: &str) -> String {
 }
 
 /// The text without colours.
-pub(super) fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }

@@ -3,22 +3,22 @@
 use std::fmt::Write;
 
 /// `950 bit/s`, `9.50 Mbit/s`.
-pub(super) fn bits_per_second(rate: u64) -> String {
+pub(crate) fn bits_per_second(rate: u64) -> String {
     scaled(rate, "bit/s")
 }
 
 /// `812 pps`, `1.49 Mpps`.
-pub(super) fn packets_per_second(rate: u64) -> String {
+pub(crate) fn packets_per_second(rate: u64) -> String {
     scaled(rate, "pps")
 }
 
 /// `950 B`, `9.50 MB`: SI prefixes, as for rates.
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     scaled(count, "B")
 }
 
 /// `1 flow`, `2 flows`, `2 entries`.
-pub(super) fn count(count: u64, noun: &str) -> String {
+pub(crate) fn count(count: u64, noun: &str) -> String {
     match noun.strip_suffix('y') {
         _ if count == 1 => format!("1 {noun}"),
         Some(stem) => format!("{count} {stem}ies"),
@@ -54,7 +54,7 @@ fn scaled(value: u64, unit: &str) -> String {
 }
 
 /// `12s`, `2m 5s`, `1d 2h 3m 4s`.
-pub(super) fn time(seconds: u64) -> String {
+pub(crate) fn time(seconds: u64) -> String {
     let parts =
         [(seconds / 86400, 'd'), (seconds / 3600 % 24, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];
     let mut text = String::new();
@@ -68,22 +68,22 @@ pub(super) fn time(seconds: u64) -> String {
 }
 
 /// A share from 0 to 1 as `98.7 %`.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{} %", rounded(share * 100.0))
 }
 
 /// One decimal: `98.7`.
-pub(super) fn rounded(value: f64) -> String {
+pub(crate) fn rounded(value: f64) -> String {
     unsigned_zero(format!("{value:.1}"))
 }
 
 /// `+1.2 %`; a change that rounds to zero has no sign.
-pub(super) fn change_percent(percent: f64) -> String {
+pub(crate) fn change_percent(percent: f64) -> String {
     format!("{} %", unsigned_zero(format!("{percent:+.1}")))
 }
 
 /// Removes the sign of a number that was rounded to zero.
-pub(super) fn unsigned_zero(number: String) -> String {
+pub(crate) fn unsigned_zero(number: String) -> String {
     match number.strip_prefix(['-', '+']) {
         Some(digits) if digits.bytes().all(|digit| matches!(digit, b'0' | b'.')) => digits.to_owned(),
         _ => number,
@@ -91,21 +91,21 @@ pub(super) fn unsigned_zero(number: String) -> String {
 }
 
 /// The share of the line, or `-` if its speed is not known.
-pub(super) fn line_share(share: Option<f64>) -> String {
+pub(crate) fn line_share(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), percent)
 }
 
 /// A CPU load, or `-` if it was not measured.
-pub(super) fn load(percent: Option<f64>) -> String {
+pub(crate) fn load(percent: Option<f64>) -> String {
     percent.map_or("-".to_owned(), |percent| format!("{} %", rounded(percent)))
 }
 
 /// A note for tables whose column `line` is empty.
-pub(super) const NO_LINE: &str =
+pub(crate) const NO_LINE: &str =
     "The line speed is not known, so no shares of it are shown; give it with --speed.\n";
 
 /// About four significant digits.
-pub(super) fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         1e15.. => format!("{value:.3e}"),
@@ -116,7 +116,7 @@ pub(super) fn number(value: f64) -> String {
 }
 
 /// A quantity with its unit, for a page: prefixes for rates, and thousands in groups. The unit `1` means a ratio.
-pub(super) fn quantity(value: f64, unit: &str) -> String {
+pub(crate) fn quantity(value: f64, unit: &str) -> String {
     match unit {
         "pps" | "bit/s" if (1e3..1e15).contains(&value) => {
             scaled(value.round() as u64, unit).replace(' ', "\u{a0}")

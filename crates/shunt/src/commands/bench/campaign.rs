@@ -1,13 +1,20 @@
 //! `shunt bench run`: a campaign, the measurements of a file, made one after the other.
 
 mod file;
+pub(crate) mod view;
 
 use super::measurement::Measurement;
 use crate::{
-    commands::{measure::MeasureContext, report},
+    commands::{
+        measure::MeasureContext,
+        report::{
+            self,
+            view::{ReportForm, document},
+        },
+    },
     failure::{bad_config, bad_file},
     output::{Bar, Show, write_stderr},
-    render::{self, Answer, CampaignSummary, ReportForm, StepAnswer, StepState, StepSummary},
+    render::Answer,
     signals::Interruptible,
 };
 use clap::Args;
@@ -26,6 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{select, time::interval};
+use view::{CampaignSummary, StepAnswer, StepState, StepSummary};
 
 /// The campaign that runs if no file is named.
 const DEFAULT: &str = include_str!("../../../../../lab/campaigns/default.toml");
@@ -364,7 +372,7 @@ fn write_page(directory: &Path, summaries: &[StepSummary]) -> anyhow::Result<Opt
         return Ok(None);
     }
     let path = directory.join(PAGE);
-    fs::write(&path, render::report_document(&report::read(&[directory.to_owned()])?, ReportForm::Html)?)?;
+    fs::write(&path, document(&report::read(&[directory.to_owned()])?, ReportForm::Html)?)?;
     Ok(Some(path))
 }
 
@@ -372,5 +380,7 @@ fn sha256(text: &str) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+#[cfg(test)]
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests;

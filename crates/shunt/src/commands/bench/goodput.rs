@@ -1,6 +1,7 @@
 //! `shunt bench matrix` and `shunt bench rxtx`: goodput by iperf3.
 
 pub(super) mod args;
+pub(crate) mod view;
 
 use super::testbed::{self, TRIAL_OVERHEAD, connect_dut, require_device};
 use crate::{
@@ -181,6 +182,8 @@ fn is_quick(typed: &MatrixArgs, v6: bool, nat: bool, vlan: bool) -> bool {
     (typed.vlan.is_some() || !vlan) && (typed.nat.is_some() || !(nat && v6))
 }
 
+#[cfg(test)]
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests {
     use super::{

@@ -1,5 +1,7 @@
 //! `shunt bench latency`: latency under load.
 
+pub(crate) mod view;
+
 use super::{
     goodput::{
         args::{RouterArgs, Switch, direction, on_or_off, whole_seconds},
@@ -136,6 +138,8 @@ impl LatencyBench {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests {
     use super::*;

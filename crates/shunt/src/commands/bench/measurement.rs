@@ -8,10 +8,13 @@ use super::{
     sweep::{SweepArgs, SweepBench},
 };
 use crate::{
-    commands::measure::{MeasureContext, measure_and_show, with_progress_bar},
+    commands::{
+        bench::goodput::view::{Matrix, Rxtx},
+        measure::{MeasureContext, measure_and_show, with_progress_bar},
+    },
     failure::traffic_failed,
     output::Show,
-    render::{Answer, Matrix, Rxtx},
+    render::Answer,
 };
 use clap::{Parser, Subcommand};
 use shunt_api::Failure;

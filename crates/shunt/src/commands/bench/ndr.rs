@@ -3,6 +3,7 @@
 mod args;
 mod concurrent;
 mod connections;
+pub(crate) mod view;
 
 use super::testbed::{self, Engines, udp_traffic};
 use crate::{

@@ -1,5 +1,7 @@
 //! `shunt bench size`: the forwarding rate for each frame size.
 
+pub(crate) mod view;
+
 use super::testbed::{self, ENGINES, TRIAL_OVERHEAD, TestbedArgs, udp_traffic};
 use crate::{
     commands::{
@@ -82,3 +84,6 @@ impl SizeBench {
         })
     }
 }
+
+#[cfg(test)]
+pub(crate) mod sample;

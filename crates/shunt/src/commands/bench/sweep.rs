@@ -1,5 +1,7 @@
 //! `shunt bench sweep`: loss and counters at increasing rates.
 
+pub(crate) mod view;
+
 use super::testbed::{self, ENGINES, TRIAL_OVERHEAD, TestbedArgs, require_device, udp_traffic};
 use crate::{
     commands::{
@@ -107,6 +109,8 @@ impl SweepBench {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests {
     use super::*;

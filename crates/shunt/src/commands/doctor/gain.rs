@@ -1,6 +1,6 @@
 //! What the model says about the fixes that the doctor names.
 
-use crate::render::Gain;
+use crate::commands::doctor::view::Gain;
 use shunt_inspect::doctor::System;
 use shunt_model::{Case, Direction, Prediction, Protocol, run, stories};
 

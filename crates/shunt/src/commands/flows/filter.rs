@@ -1,6 +1,6 @@
 //! Selects and sorts the connections that `shunt flows` shows.
 
-use crate::render::HostTotal;
+use crate::commands::hosts::totals::HostTotal;
 use clap::ValueEnum;
 use shunt_api::{Connection, Engine, FlowState, Selection};
 use std::cmp::Reverse;

@@ -1,5 +1,5 @@
 use super::{super::arguments::parse_args, *};
-use crate::render::examples::{connections, tcp, udp6};
+use crate::commands::flows::sample::{connections, tcp, udp6};
 use clap::error::ErrorKind;
 use shunt_api::{Network, Proto, Selection, Tuple};
 

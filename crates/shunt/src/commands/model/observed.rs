@@ -5,7 +5,7 @@ mod matrix;
 mod setting;
 mod sweep;
 
-use crate::render::ModelPoint;
+use crate::commands::model::view::ModelPoint;
 use serde::Deserialize;
 use shunt_lab::Results;
 use shunt_model::{Case, Direction, Observation, Quantity};

@@ -1,7 +1,7 @@
 //! Writing a register or a field of it.
 
 use super::args::{Target, source_failed};
-use crate::{failure::usage, render::Written};
+use crate::{commands::reg::view::Written, failure::usage};
 use shunt_api::Failure;
 use shunt_inspect::reg::{Access, Decoded, Field, Register, Selector};
 

@@ -30,7 +30,12 @@ fn memory(bytes: &[u8]) -> tempfile::NamedTempFile {
     file
 }
 
-fn write(target: &Target, name: &str, value: u64, confirmed: bool) -> Result<crate::render::Written, String> {
+fn write(
+    target: &Target,
+    name: &str,
+    value: u64,
+    confirmed: bool,
+) -> Result<crate::commands::reg::view::Written, String> {
     let write = Write::resolve(target, &name.parse().unwrap(), value, confirmed);
     write.and_then(|write| write.run(target)).map_err(|failure| failure.message)
 }

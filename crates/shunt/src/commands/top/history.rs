@@ -4,7 +4,7 @@ use super::{
     super::hosts::{Names, totals},
     sample::{self, Sample, Span},
 };
-use crate::render::top::{Change, Top};
+use crate::commands::top::view::{Change, Top};
 use shunt_api::Status;
 use std::{
     cmp::Reverse,

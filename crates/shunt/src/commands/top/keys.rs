@@ -1,6 +1,6 @@
 //! The keys of `shunt top` and their effects.
 
-use crate::render::top::{Detail, Item, Order, Pane, Table, Top, View};
+use crate::commands::top::view::{Detail, Item, Order, Pane, Table, Top, View};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use shunt_api::{Proto, Selection, Tuple};
 

@@ -2,7 +2,7 @@
 
 use crate::{
     client::control::Client,
-    render::top::{PortRate, Rates, SlowReason},
+    commands::top::view::{PortRate, Rates, SlowReason},
 };
 use shunt_api::{
     ByteTotals, Connection, Direction, PortPackets, PortStatus, Proto, Status, TopReason, Tuple,

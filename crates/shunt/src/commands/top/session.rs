@@ -8,11 +8,11 @@ use super::{
 };
 use crate::{
     client::control::Client,
-    output::Terminal,
-    render::{
-        explanation_text,
-        top::{Look, Top, View, draw},
+    commands::{
+        top::view::{Look, Top, View, draw},
+        why::view::explanation_text,
     },
+    output::Terminal,
     signals::Signals,
 };
 use anyhow::Context;

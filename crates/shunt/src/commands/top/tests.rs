@@ -1,7 +1,8 @@
 use super::{super::arguments::parse_args, keys::*, *};
-use crate::render::{
-    examples::{self, status, tcp, udp6},
-    top::{Pane, View},
+use crate::commands::{
+    flows::sample::{tcp, udp6},
+    status::sample::status,
+    top::view::{Pane, View, sample::top},
 };
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use shunt_api::{Connection, Instance, Status};
@@ -119,7 +120,7 @@ fn the_history_begins_again_with_another_daemon_and_gives_each_change_its_cost()
 }
 
 fn typed(view: &mut View, keys: &str) -> Next {
-    let top = examples::top();
+    let top = top();
     let mut next = Next::Draw;
     for key in keys.split(' ') {
         let code = match key {
@@ -150,7 +151,7 @@ fn keys_choose_panes_rows_and_orders() {
     assert_eq!((view.order().column, view.order().descending), (2, true));
     assert_eq!(typed(&mut view, "p down q"), Next::Quit);
     assert!(view.is_paused && view.selected().is_some());
-    let top = examples::top();
+    let top = top();
     let control = |c| KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL);
     assert_eq!(press(&mut view, Some(&top), 0, control('c')), Next::Quit);
     assert_eq!(press(&mut view, None, 0, KeyEvent::new(KeyCode::End, KeyModifiers::NONE)), Next::Draw);

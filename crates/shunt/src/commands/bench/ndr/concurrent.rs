@@ -1,5 +1,7 @@
 //! `shunt bench ndr --what concurrent`: how many connections a router holds at once.
 
+pub(crate) mod view;
+
 use super::{args::NdrArgs, connections};
 use crate::{
     commands::{
@@ -100,3 +102,6 @@ fn search_range(typed: &NdrArgs, table: u32) -> Result<Range, Failure> {
     }
     Ok(Range { min, max, max_of, width: WIDTHS[usize::from(typed.quick)] })
 }
+
+#[cfg(test)]
+pub(crate) mod sample;

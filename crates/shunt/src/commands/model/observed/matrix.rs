@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_kept_matrix_is_read_with_both_ways_added_up() {
-        let results = Results::parse(include_str!("../../../render/golden/bench-matrix.json")).unwrap();
+        let results = Results::parse(include_str!("../../bench/goodput/golden/bench-matrix.json")).unwrap();
         let all = observations(&results);
         let value = |traffic: &[(&str, &str)], quantity| {
             let has = |one: &&Observation| {
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn other_readings_are_no_cells() {
-        let results = Results::parse(include_str!("../../../render/golden/bench-matrix.json")).unwrap();
+        let results = Results::parse(include_str!("../../bench/goodput/golden/bench-matrix.json")).unwrap();
         let reading = results.readings.values().next().unwrap();
         let mut cells = BTreeMap::new();
         for name in ["idle", "slow", "TCP IPv4 forward auto", "64 xdp to slow", ""] {

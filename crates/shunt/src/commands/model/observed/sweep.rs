@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_printed_sweep_is_read_and_the_busiest_cpu_counts() {
-        let text = include_str!("../../../render/golden/bench-sweep.json");
+        let text = include_str!("../../bench/sweep/golden/bench-sweep.json");
         let all = serde_json::from_str::<Printed>(text).unwrap().observations().unwrap();
         let rates: Vec<&String> = all.iter().map(|one| &one.settings[2].1).collect();
         assert!(

@@ -1,0 +1,83 @@
+//! The text of `shunt check`: a line for each case, with its evidence below.
+
+use crate::render::{Answer, Format, json, style};
+use shunt_api::{Failure, FailureCode};
+use shunt_inspect::check::{Outcome, Report};
+use std::fmt::Write;
+
+impl Answer for Report {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        failure(self)
+    }
+}
+
+fn describe(report: &Report) -> String {
+    let mut text = head(report) + "\n";
+    for case in &report.cases {
+        let outcome = format!("{:<10}", case.outcome);
+        let outcome = match case.outcome {
+            Outcome::Pass => style::good(outcome),
+            Outcome::Fail | Outcome::Error => style::bad(outcome),
+            Outcome::Impossible => outcome,
+        };
+        let _ = writeln!(text, "{outcome}  {:<12}  {:5.1} s  {}", case.case, case.seconds, case.title);
+        let _ = writeln!(text, "            {}", case.evidence);
+    }
+    text + &totals(report) + "\n"
+}
+
+/// The port, its driver and its other end.
+pub(crate) fn head(report: &Report) -> String {
+    let driver = if report.driver.is_empty() { String::new() } else { format!(", driver {}", report.driver) };
+    let peer = report.peer.as_ref().map_or(", no other end".to_owned(), |peer| format!(", other end {peer}"));
+    format!("{}{driver}{peer}", report.port)
+}
+
+/// How many cases had each outcome.
+pub(crate) fn totals(report: &Report) -> String {
+    let count = |outcome| report.count(outcome);
+    format!(
+        "{} passed, {} failed, {} impossible, {} could not be carried out",
+        count(Outcome::Pass),
+        count(Outcome::Fail),
+        count(Outcome::Impossible),
+        count(Outcome::Error)
+    )
+}
+
+/// The failure with which the command ends, if a case did not pass.
+fn failure(report: &Report) -> Option<Failure> {
+    let named = |outcome| {
+        let cases = report.cases.iter().filter(|case| case.outcome == outcome);
+        cases.map(|case| case.case.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    if report.count(Outcome::Fail) > 0 {
+        let why = format!("{}: failed: {}", report.port, named(Outcome::Fail));
+        return Some(Failure::new(FailureCode::CheckFailed, why));
+    }
+    let broken = report.count(Outcome::Error) > 0;
+    let why = || format!("{}: could not be carried out: {}", report.port, named(Outcome::Error));
+    broken.then(|| Failure::new(FailureCode::Usage, why()))
+}
+
+#[cfg(test)]
+mod tests {
+
+    use crate::{
+        commands::check::sample::checks,
+        golden::{TEXT, assert_golden},
+    };
+
+    #[test]
+    fn texts_match_their_golden_files() {
+        assert_golden("check.txt", &checks(), TEXT);
+    }
+}

@@ -1,0 +1,210 @@
+//! The text of `shunt flows`.
+
+use crate::render::{Answer, Format, columns::align, json, style, units};
+use shunt_api::{Connection, Direction, DirectionName, Engine, FlowState, Tuple};
+
+impl Answer for Vec<Connection> {
+    fn text(&self, format: Format) -> String {
+        if format.brief {
+            return brief(self);
+        }
+        self.iter().map(|connection| describe(connection, format.verbose)).collect()
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+pub(crate) fn describe(connection: &Connection, verbose: bool) -> String {
+    let mut text = format!("{} {}\n", connection.proto, Counters::from_connection(connection).describe());
+    for (name, tuple) in [(DirectionName::Orig, &connection.orig), (DirectionName::Reply, &connection.reply)]
+    {
+        let mut flows = connection.directions.iter().filter(|flow| flow.dir == name).peekable();
+        if flows.peek().is_none() {
+            text += &format!("  {name:<5}  {}, by Linux\n", source_and_destination(tuple));
+        }
+        for flow in flows {
+            text += &format!("  {name:<5}  {}\n", action(flow));
+            text += &format!("         {}\n", Counters::from_direction(flow).describe());
+            if verbose {
+                let Direction { in_dmac, out_smac, max_l3_bytes, .. } = flow;
+                text += &format!(
+                    "         arrives at {in_dmac}, leaves from {out_smac}, at most {max_l3_bytes} bytes\n"
+                );
+            }
+        }
+    }
+    text
+}
+
+/// The fields that a connection and a direction have in common.
+struct Counters {
+    state: FlowState,
+    engine: Engine,
+    packets: u64,
+    bytes: u64,
+    rate_bps: u64,
+    rate_pps: u64,
+    age_s: u64,
+    idle_s: u64,
+}
+
+impl Counters {
+    fn from_connection(connection: &Connection) -> Self {
+        let Connection { state, engine, packets, bytes, rate_bps, rate_pps, age_s, idle_s, .. } = *connection;
+        Self { state, engine, packets, bytes, rate_bps, rate_pps, age_s, idle_s }
+    }
+
+    fn from_direction(direction: &Direction) -> Self {
+        let Direction { state, engine, packets, bytes, rate_bps, rate_pps, age_s, idle_s, .. } = *direction;
+        Self { state, engine, packets, bytes, rate_bps, rate_pps, age_s, idle_s }
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{} {}  {}  {}  {}, {}  age {}  idle {}",
+            state(self.state),
+            self.engine,
+            units::bits_per_second(self.rate_bps),
+            units::packets_per_second(self.rate_pps),
+            units::count(self.packets, "packet"),
+            units::bytes(self.bytes),
+            units::time(self.age_s),
+            units::time(self.idle_s),
+        )
+    }
+}
+
+/// The state of a flow: green if its packets are fast.
+fn state(state: FlowState) -> String {
+    match state {
+        FlowState::Active | FlowState::Static => style::good(state.to_string()),
+        _ => style::warning(state.to_string()),
+    }
+}
+
+/// One line for each connection.
+pub(crate) fn brief(connections: &[Connection]) -> String {
+    let row = |connection: &Connection| {
+        vec![
+            connection.proto.to_string(),
+            source_and_destination(&connection.orig),
+            state(connection.state),
+            connection.engine.to_string(),
+            units::bits_per_second(connection.rate_bps),
+            units::packets_per_second(connection.rate_pps),
+        ]
+    };
+    align("<<<<>", &connections.iter().map(row).collect::<Vec<_>>())
+}
+
+/// The match and the action: port and tuple of arriving packets, port of leaving packets, and the parts of the tuple that are
+/// rewritten.
+fn action(flow: &Direction) -> String {
+    let Direction { tuple, new, .. } = flow;
+    let mut text = format!(
+        "{} {} -> {}",
+        port(&flow.in_port, &flow.in_vlans),
+        source_and_destination(tuple),
+        port(&flow.out_port, &flow.out_vlans)
+    );
+    if new.source() != tuple.source() {
+        text += &format!(" snat {}", new.source());
+    }
+    if new.destination() != tuple.destination() {
+        text += &format!(" dnat {}", new.destination());
+    }
+    text += &format!(" via {}", flow.out_dmac);
+    if flow.mark != 0 {
+        text += &format!(" mark {:#x}", flow.mark);
+    }
+    if flow.priority != 0 {
+        text += &format!(" priority {}", priority(flow.priority));
+    }
+    text
+}
+
+/// `192.0.2.1:1000 > 198.51.100.1:53`.
+pub(crate) fn source_and_destination(tuple: &Tuple) -> String {
+    format!("{} > {}", tuple.source(), tuple.destination())
+}
+
+/// `eth0`, `eth0 vlan 5`, `eth0 vlan 100.5`.
+pub(crate) fn port(name: &str, vlans: &[u16]) -> String {
+    if vlans.is_empty() {
+        return name.to_owned();
+    }
+    let ids: Vec<String> = vlans.iter().map(u16::to_string).collect();
+    format!("{name} vlan {}", ids.join("."))
+}
+
+/// A class as tc writes it, in hexadecimal; a number below 65536 is a plain priority.
+pub(crate) fn priority(value: u32) -> String {
+    match (value >> 16, value & 0xffff) {
+        (0, minor) => minor.to_string(),
+        (major, minor) => format!("{major:x}:{minor:x}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        commands::flows::sample::{connections, hosts},
+        golden::{BRIEF, JSON, TEXT, VERBOSE, assert_golden, show, text_lacks},
+    };
+
+    #[test]
+    fn texts_match_their_golden_files() {
+        assert_golden("flows.txt", &connections(), TEXT);
+        assert_golden("flows-brief.txt", &connections(), BRIEF);
+        assert_golden("flows-verbose.txt", &connections(), VERBOSE);
+        assert_golden("flows-by-host.txt", &hosts(), TEXT);
+        assert_golden("flows-by-host.json", &hosts(), JSON);
+    }
+
+    #[test]
+    fn the_text_of_flows_shows_every_value_of_the_json() {
+        let scaled = [
+            ".rate_bps",
+            ".rate_pps",
+            ".age_s",
+            ".idle_s",
+            ".mark",
+            ".priority",
+            ".in_vlans",
+            ".out_vlans",
+            ".family",
+            // Shown together with their addresses, and the translated tuple only where it differs.
+            ".sport",
+            ".dport",
+            ".src",
+            ".dst",
+        ];
+        assert_eq!(text_lacks(&connections(), &scaled), []);
+        let text = show(&connections(), TEXT);
+        for connection in connections() {
+            for tuple in [connection.orig, connection.reply] {
+                assert!(text.contains(&format!("{} > {}", tuple.source(), tuple.destination())), "{text}");
+            }
+        }
+        for shown in
+            ["snat 203.0.113.1:40001", "dnat 192.168.1.2:40000", "9.50 Mbit/s", "81.2 kpps", "age 1h 2m 5s"]
+        {
+            assert!(text.contains(shown), "{shown}");
+        }
+    }
+
+    #[test]
+    fn without_connections_the_text_is_empty_and_json_is_an_empty_list() {
+        assert_eq!(show(&Vec::<Connection>::new(), TEXT), "");
+        assert_eq!(show(&Vec::<Connection>::new(), JSON), "[]\n");
+    }
+
+    #[test]
+    fn json_reads_back_as_the_same_value() {
+        let back: Vec<Connection> = serde_json::from_str(&show(&connections(), JSON)).unwrap();
+        assert_eq!(back, connections());
+    }
+}

@@ -1,0 +1,99 @@
+//! The text of `shunt` without a command.
+
+use crate::render::{Answer, Format, json, units};
+use serde::Serialize;
+use shunt_api::{Instance, Status};
+
+/// Whether an instance runs.
+#[derive(Debug, Serialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub(crate) enum Next {
+    /// It runs.
+    Running(Box<Status>),
+    /// It does not run.
+    Stopped {
+        /// Its name.
+        instance: String,
+        /// Devices that it could use, as an example.
+        ports: Vec<String>,
+    },
+}
+
+impl Answer for Next {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+fn describe(next: &Next) -> String {
+    match next {
+        Next::Running(status) => {
+            let option = instance_option(&status.instance);
+            let ports: Vec<String> =
+                status.ports.iter().map(|port| format!("{} by {}", port.name, port.engine)).collect();
+            let summary = format!(
+                "running for {} on {}: {} of {} packets fast, {} flows\n",
+                units::time(status.uptime_s),
+                if ports.is_empty() { "no port".to_owned() } else { ports.join(", ") },
+                units::percent(status.packets.fast_share),
+                status.packets.fast + status.packets.slow + status.packets.dropped,
+                status.flows.active + status.flows.static_,
+            );
+            summary
+                + &commands(&[
+                    (format!("shunt status{option}"), "the counters of each port, and what stays slow"),
+                    (format!("shunt flows{option}"), "the connections on the fast path"),
+                    (format!("shunt why{option} --dst ADDRESS"), "why a connection is fast or slow"),
+                    (format!("shunt down{option}"), "stop, and leave nothing behind"),
+                ])
+        }
+        Next::Stopped { instance, ports } => {
+            let option = instance_option(instance);
+            let ports = if ports.is_empty() { &["PORT".to_owned(), "PORT".to_owned()][..] } else { ports };
+            let ports: String = ports.iter().map(|port| format!(" --port {port}")).collect();
+            "not running\n".to_owned()
+                + &commands(&[
+                    (format!("shunt probe{option}"), "what this machine allows; attaches nothing"),
+                    (format!("shunt up{option} --dry-run"), "what would be attached to which port, and why"),
+                    (
+                        format!("shunt up{option}{ports}"),
+                        "start; without --port, on all ports that forwarding uses",
+                    ),
+                    ("shunt --help".to_owned(), "all commands"),
+                ])
+        }
+    }
+}
+
+fn instance_option(instance: &str) -> String {
+    if instance == Instance::default().as_str() { String::new() } else { format!(" --instance {instance}") }
+}
+
+fn commands(commands: &[(String, &str)]) -> String {
+    let width = commands.iter().map(|(command, _)| command.len()).max().unwrap_or_default();
+    commands.iter().map(|(command, what)| format!("  {command:width$}  {what}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        commands::status::sample::status,
+        golden::{TEXT, assert_golden},
+    };
+
+    #[test]
+    fn texts_match_their_golden_files() {
+        assert_golden("next-running.txt", &Next::Running(Box::new(status())), TEXT);
+        let stopped = |instance: &str, ports: &[&str]| {
+            let ports = ports.iter().map(|name| (*name).to_owned()).collect();
+            Next::Stopped { instance: instance.to_owned(), ports }
+        };
+        assert_golden("next-stopped.txt", &stopped("default", &["lan0", "wan0"]), TEXT);
+        assert_golden("next-stopped-lab.txt", &stopped("lab", &[]), TEXT);
+    }
+}

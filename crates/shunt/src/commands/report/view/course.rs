@@ -1,0 +1,247 @@
+//! A course: readings that differ in one quantity, such as the frame size. One plot and one table show all of them.
+
+use super::{
+    engine,
+    grid::{self, Cell, FileReading, Line},
+    plot::{self, Plot, Series, colour},
+    reading::{Figure, ReadingView, RunRow, Table, in_unit},
+};
+use shunt_lab::{Position, Reading};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A limit is drawn only if a value reaches at least this share of it; otherwise the plot would be nearly empty.
+const NEAR: f64 = 0.2;
+
+/// The number of a file, and the name of a line in it.
+type LineKey<'r> = (usize, &'r str);
+
+/// A reading of the course.
+struct Point<'r> {
+    line: LineKey<'r>,
+    position: &'r Position,
+    file_reading: FileReading<'r>,
+}
+
+/// What the readings of a course have in common.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Course<'r> {
+    pub(super) of: &'r str,
+    pub(super) along: &'r str,
+    pub(super) along_unit: &'r str,
+    pub(super) unit: &'r str,
+}
+
+impl Course<'_> {
+    /// A position with its unit.
+    pub(super) fn show(&self, position: f64) -> String {
+        let scale = Scale::for_unit(self.along_unit);
+        format!("{} {}", scale.show(position), scale.unit)
+    }
+}
+
+pub(super) fn view<'r>(
+    id: usize,
+    course: Course<'r>,
+    readings: &[FileReading<'r>],
+    several_files: bool,
+) -> ReadingView<'r> {
+    let (scale, unit) = (Scale::for_unit(course.along_unit), course.unit);
+    let name = format!("{} by {}", course.of, course.along);
+    let along = format!("{}, {}", course.along, scale.unit);
+    let points: Vec<Point> = readings.iter().filter_map(|reading| Point::new(*reading)).collect();
+    let lines: BTreeSet<LineKey> = points.iter().map(|point| point.line).collect();
+    let name_of = |point: &Point| match several_files {
+        true => format!("{} {}", point.file_reading.1.label, point.line.1),
+        false => point.line.1.to_owned(),
+    };
+    let names: BTreeMap<LineKey, String> = points.iter().map(|point| (point.line, name_of(point))).collect();
+    let colours = engine::colours(lines.iter().copied());
+    let lines_shown = names.values().zip(&colours);
+    let lines_shown = lines_shown.map(|(name, nth)| Line { name: name.clone(), colour: colour(*nth) });
+    let at = |point: &Point| {
+        format!("{} at {} {}", names[&point.line], scale.show(point.position.value), scale.unit)
+    };
+    let runs = points.iter().flat_map(|point| RunRow::for_runs(point.reading(), &at(point))).collect();
+    ReadingView {
+        id,
+        unit,
+        doubts: grid::doubts(points.iter().map(|point| (at(point), point.file_reading))),
+        table: Table::Grid {
+            head: along.clone(),
+            is_numeric: true,
+            lines: lines_shown.collect(),
+            rows: rows(&points, &lines, &scale),
+        },
+        limits: Vec::new(),
+        plots: plot_of(&name, &points, (&lines, &colours), &scale, &along, unit).into_iter().collect(),
+        name: name.into(),
+        runs,
+    }
+}
+
+impl<'r> Point<'r> {
+    fn new(file_reading: FileReading<'r>) -> Option<Self> {
+        let position = file_reading.2.position.as_ref()?;
+        Some(Self { line: (file_reading.0, &position.line), position, file_reading })
+    }
+
+    fn reading(&self) -> &'r Reading {
+        self.file_reading.2
+    }
+
+    fn share(&self) -> Option<f64> {
+        self.reading().share(self.reading().value)
+    }
+}
+
+/// The unit in which positions on the course are shown.
+struct Scale<'u> {
+    factor: f64,
+    unit: &'u str,
+}
+
+impl<'u> Scale<'u> {
+    fn for_unit(unit: &'u str) -> Self {
+        match unit {
+            "bit/s" => Self { factor: 1e6, unit: "Mbit/s" },
+            _ => Self { factor: 1.0, unit },
+        }
+    }
+
+    fn show(&self, value: f64) -> String {
+        (value / self.factor).to_string()
+    }
+}
+
+fn rows(points: &[Point], lines: &BTreeSet<LineKey>, scale: &Scale) -> Vec<(String, Vec<Option<Cell>>)> {
+    let mut values: Vec<f64> = points.iter().map(|point| point.position.value).collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    let cell = |line: &LineKey, value: f64| {
+        let is_here = |point: &&Point| point.line == *line && point.position.value == value;
+        points.iter().find(is_here).map(|point| Cell::new(point.file_reading))
+    };
+    let row = |value: f64| (scale.show(value), lines.iter().map(|line| cell(line, value)).collect());
+    values.into_iter().map(row).collect()
+}
+
+fn plot_of(
+    name: &str,
+    points: &[Point],
+    (lines, colours): (&BTreeSet<LineKey>, &[usize]),
+    scale: &Scale,
+    along: &str,
+    unit: &str,
+) -> Option<Figure> {
+    // Only zeros, such as the loss below the knee, are no picture.
+    points.iter().find(|point| point.reading().value != 0.0)?;
+    let place = |point: &Point, value: f64| (point.position.value / scale.factor, value);
+    let sorted = |mut of: Vec<(f64, f64)>| {
+        of.sort_by(|a, b| a.0.total_cmp(&b.0));
+        of
+    };
+    let series = lines.iter().zip(colours).map(|(line, nth)| {
+        let of_line = points.iter().filter(|point| point.line == *line);
+        Series {
+            nth: *nth,
+            points: sorted(of_line.map(|point| place(point, point.reading().value)).collect()),
+        }
+    });
+    let limits = points.iter().filter_map(|point| Some(place(point, point.reading().limit.as_ref()?.value)));
+    let mut limits = sorted(limits.collect());
+    limits.dedup();
+    // Draw a limit only if all lines share it and a value comes near it.
+    let one_line = limits.windows(2).all(|two| two[0].0 != two[1].0);
+    let is_near = points.iter().filter_map(Point::share).any(|share| share > NEAR);
+    let limits = if one_line && is_near { &limits[..] } else { &[] };
+    let Plot { svg, unit } = plot::course(&series.collect::<Vec<_>>(), limits, along, unit)?;
+    let line = if limits.is_empty() { "" } else { ", and the line's limit" };
+    Some(Figure { caption: in_unit(&format!("{name}: medians{line}"), &unit), svg })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        files::{Report, Source},
+        page::Page,
+    };
+    use askama::Template;
+
+    const SIZES: &str = include_str!("../../../../tests/report/size.json");
+
+    fn page(texts: &[&str]) -> String {
+        let files = texts.iter().enumerate();
+        let source = |(nth, text): (usize, &&str)| {
+            Source::parse(Source::letter(nth), "size.json".to_owned(), (*text).to_owned())
+        };
+        Page::new(&Report::new(files.map(|file| source(file).unwrap()).collect())).render().unwrap()
+    }
+
+    /// The text from the first `from` to the next `to`.
+    fn part<'p>(page: &'p str, from: &str, to: &str) -> &'p str {
+        let begins = page.find(from).unwrap();
+        &page[begins..begins + page[begins..].find(to).unwrap()]
+    }
+
+    #[test]
+    fn a_course_has_one_plot_and_one_table_with_a_column_for_each_line() {
+        let page = page(&[SIZES]);
+        assert_eq!(page.matches("<article").count(), 1);
+        assert_eq!(page.matches("<figure>").count(), 1);
+        let head = part(&page, "<thead>", "</thead>");
+        let head = head.replace("</i>", ">");
+        let columns: Vec<_> = ["frame size, bytes", ">slow<", ">tc<", ">xdp<"]
+            .iter()
+            .map(|name| head.find(name).unwrap())
+            .collect();
+        assert!(columns.is_sorted(), "{head}");
+        let rows: Vec<_> = part(&page, "<tbody>", "</tbody>").split("<tr>").skip(1).collect();
+        let [small, middle, large] = &rows[..] else { panic!("{rows:#?}") };
+        assert!(
+            small.contains(">64<")
+                && small.contains("<b>612\u{a0}kpps</b>")
+                && small.contains("41.1\u{a0}% of the line"),
+            "{small}"
+        );
+        // tc was not measured at this size.
+        assert!(middle.contains(">512<") && middle.matches(">none<").count() == 1, "{middle}");
+        assert!(large.contains(">1518<") && large.matches("<b>").count() == 3, "{large}");
+    }
+
+    #[test]
+    fn ratios_have_no_unit_in_tables_and_captions() {
+        let ratios = SIZES.replace(r#""unit": "pps""#, r#""unit": "1""#);
+        let alone = ratios.replace("\"position\"", "\"was\"");
+        let [course, alone] = [&ratios, &alone].map(|text| page(&[text]));
+        assert!(part(&course, "<thead>", "</thead>").contains("</i>slow</th>"), "{course}");
+        for page in [course, alone] {
+            let captions: Vec<_> =
+                page.split("<figcaption>").skip(1).map(|rest| part(rest, "", "<")).collect();
+            assert!(
+                !captions.is_empty() && captions.iter().all(|caption| !caption.ends_with(", 1")),
+                "{captions:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn doubts_that_differ_only_in_numbers_are_shown_once() {
+        let noisy = |percent| format!(r#""doubts": [{{"kind": "noisy", "percent": {percent}}}]"#);
+        let mut texts = SIZES.split(r#""doubts": []"#);
+        let first = texts.next().unwrap().to_owned();
+        let doubted = texts.enumerate().fold(first, |text, (nth, rest)| text + &noisy(20 + nth) + rest);
+        // A second doubt of the same kind at one position, as for several CPUs.
+        let doubted = doubted.replace("20}]", r#"20}, {"kind": "noisy", "percent": 30}]"#);
+        let page = page(&[&doubted]);
+        assert_eq!(part(&page, "<details class=\"doubts\">", "</details>").matches("<li>").count(), 1);
+        assert!(page.contains("slow at 1518 bytes, and 7 more of 8: noisy: runs differ by 20"), "{page}");
+    }
+
+    #[test]
+    fn lines_of_two_files_have_the_label_of_their_file() {
+        let page = page(&[SIZES, SIZES]);
+        for name in ["</i>A slow<", "</i>B slow<", "</i>A xdp<", "</i>B xdp<"] {
+            assert!(page.contains(name), "{name}");
+        }
+    }
+}

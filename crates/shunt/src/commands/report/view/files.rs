@@ -1,0 +1,124 @@
+//! The data of a report: files of results, with the label that each gets.
+
+use super::{inspection_file::InspectionSource, model_file::ModelSource};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use shunt_lab::{ReadError, Results};
+
+/// Version of the JSON format. It rises when the meaning of a field changes.
+const VERSION: u32 = 1;
+
+/// Files of results, with their contents unchanged.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    format: &'static str,
+    version: u32,
+    /// In the order of the command line.
+    pub(crate) files: Vec<Source>,
+    /// Files of predictions, in the same order. A report has at least one file of some kind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) models: Vec<ModelSource>,
+    /// Files of what was seen at ports, in the same order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) inspections: Vec<InspectionSource>,
+}
+
+/// One file of results.
+#[derive(Debug, Serialize)]
+pub(crate) struct Source {
+    /// A, B, ... Z, AA, ...; for a file of a campaign, the step's name, after the campaign's letter if there are several.
+    pub(crate) label: String,
+    /// The path, as it was typed.
+    pub(crate) file: String,
+    /// The contents of the file, including fields that this version does not know.
+    #[serde(rename = "results")]
+    raw: Box<RawValue>,
+    #[serde(skip)]
+    pub(crate) results: Results,
+}
+
+impl Report {
+    pub(crate) fn new(files: Vec<Source>) -> Self {
+        Self { format: "shunt-report", version: VERSION, files, models: Vec::new(), inspections: Vec::new() }
+    }
+
+    /// The number of files, whatever they hold.
+    pub(crate) fn count(&self) -> usize {
+        self.files.len() + self.models.len() + self.inspections.len()
+    }
+
+    /// The files without measured runs.
+    pub(crate) fn further_files(&self) -> impl Iterator<Item = &str> {
+        let models = self.models.iter().map(|model| model.file.as_str());
+        models.chain(self.inspections.iter().map(|inspection| inspection.file.as_str()))
+    }
+
+    /// One line of JSON. The page of a report contains the same text.
+    pub(crate) fn to_json(&self) -> serde_json::Result<String> {
+        Ok(serde_json::to_string(self)? + "\n")
+    }
+}
+
+impl Source {
+    /// The label of the `nth` file or directory, counted from 0, as spreadsheets name their columns.
+    pub(crate) fn letter(nth: usize) -> String {
+        let letter = char::from(b'A' + (nth % 26) as u8);
+        match nth / 26 {
+            0 => letter.to_string(),
+            before => Self::letter(before - 1) + &letter.to_string(),
+        }
+    }
+
+    /// Reads a file. Fails if the text is no file of results, or one without a single run.
+    pub(crate) fn parse(label: String, file: String, text: String) -> Result<Self, String> {
+        if text.trim().is_empty() {
+            return Err("the file is empty; measure again".to_owned());
+        }
+        let results = Results::parse(&text).map_err(|error| error.to_string())?;
+        if results.readings.is_empty() && results.missing.is_empty() {
+            return Err("no reading: the measurement ended before its first run; measure again".to_owned());
+        }
+        if let Some((name, _)) = results.readings.iter().find(|(_, reading)| reading.runs.is_empty()) {
+            return Err(format!("damaged: the reading `{name}` has no runs; measure again"));
+        }
+        let raw = RawValue::from_string(text).map_err(|error| ReadError::Damaged(error).to_string())?;
+        Ok(Self { label, file, raw, results })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::report::sample;
+
+    fn refusal(text: &str) -> String {
+        Source::parse("A".to_owned(), "a.json".to_owned(), text.to_owned())
+            .map(|source| source.label)
+            .unwrap_err()
+    }
+
+    #[test]
+    fn a_file_without_results_is_refused_with_the_reason() {
+        let whole = sample::result_file();
+        for nothing in ["", " \n"] {
+            assert_eq!(refusal(nothing), "the file is empty; measure again");
+        }
+        for text in [&whole[..whole.len() / 2], &whole.replace("\"version\": 1", "\"version\": 2"), "{}"] {
+            assert_eq!(refusal(text), Results::parse(text).unwrap_err().to_string());
+        }
+        let none = Results::new("throughput", shunt_lab::Conditions::default()).to_json().unwrap();
+        assert!(refusal(&none).starts_with("no reading: "));
+        let mut value: serde_json::Value = serde_json::from_str(&whole).unwrap();
+        value["readings"]["ndr router"]["runs"] = serde_json::json!([]);
+        assert_eq!(
+            refusal(&value.to_string()),
+            "damaged: the reading `ndr router` has no runs; measure again"
+        );
+    }
+
+    #[test]
+    fn labels_continue_with_two_letters_after_z() {
+        let labels = [0, 25, 26, 51, 52, 701, 702].map(Source::letter);
+        assert_eq!(labels, ["A", "Z", "AA", "AZ", "BA", "ZZ", "AAA"]);
+    }
+}

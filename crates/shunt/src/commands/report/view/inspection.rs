@@ -1,0 +1,105 @@
+//! What was seen at ports, on the page of a report: settings, findings, checks and traces.
+
+use super::{
+    inspection_file::{Inspection, InspectionSource},
+    plot::{self, Bar, Bars, colour},
+    section::{Section, SectionTable, figure, heads},
+};
+use crate::commands::{
+    check::view as check,
+    doctor::view::{self as doctor, Diagnosis, Found},
+    link::view::{self as link, LinkScreen},
+    trace::view as trace,
+};
+use shunt_inspect::check::{self as checks, Outcome, Verdict};
+
+/// The section of a file.
+pub(super) fn section(nth: usize, source: &InspectionSource) -> Section {
+    let (what, command, tables): (_, _, Vec<SectionTable>) = match &source.inspection {
+        Inspection::Links(links) => ("settings and counters", "link", links.iter().map(of_link).collect()),
+        Inspection::Diagnoses(all) => ("findings", "doctor", all.iter().map(of_diagnosis).collect()),
+        Inspection::Check(report) => ("checks", "check", vec![of_check(report)]),
+        Inspection::Trace(report) => ("where the time of packets goes", "trace", vec![of_trace(report)]),
+    };
+    Section {
+        id: format!("inspection-{nth}"),
+        title: format!("{}: {what}", source.label),
+        about: format!("{} was printed by shunt {command} --json.", source.file),
+        tables,
+    }
+}
+
+fn of_link(screen: &LinkScreen) -> SectionTable {
+    let rows = link::settings(screen, false).into_iter().chain(link::rates(screen));
+    SectionTable {
+        name: link::head(screen),
+        heads: heads(["", &format!("rates over {:.1} s", screen.seconds)]),
+        rows: rows.map(|(name, text)| vec![name, text]).collect(),
+        notes: Vec::new(),
+        plots: Vec::new(),
+    }
+}
+
+fn of_diagnosis(diagnosis: &Diagnosis) -> SectionTable {
+    let row = |Found { finding, gain }: &Found| {
+        let gain = gain.as_ref().map_or(String::new(), |gain| format!("; {gain}"));
+        vec![
+            finding.certainty.to_string(),
+            finding.title.clone(),
+            finding.evidence.clone(),
+            finding.cost.clone(),
+            format!("{}{gain}", finding.fix),
+            finding.source.clone(),
+        ]
+    };
+    SectionTable {
+        name: doctor::head(diagnosis),
+        heads: heads(["certainty", "finding", "seen", "cost", "fix", "source"]),
+        rows: diagnosis.findings.iter().map(row).collect(),
+        notes: [doctor::observations(diagnosis), doctor::not_seen(diagnosis)].concat(),
+        plots: Vec::new(),
+    }
+}
+
+/// Failures come first.
+fn of_check(report: &checks::Report) -> SectionTable {
+    let row = |case: &Verdict| {
+        vec![case.outcome.to_string(), case.case.clone(), case.title.clone(), case.evidence.clone()]
+    };
+    let order = [Outcome::Fail, Outcome::Error, Outcome::Pass, Outcome::Impossible];
+    let cases = order.iter().flat_map(|outcome| report.cases.iter().filter(|case| case.outcome == *outcome));
+    SectionTable {
+        name: check::head(report),
+        heads: heads(["outcome", "case", "claim", "seen"]),
+        rows: cases.map(row).collect(),
+        notes: vec![check::totals(report)],
+        plots: Vec::new(),
+    }
+}
+
+fn of_trace(report: &shunt_inspect::trace::Report) -> SectionTable {
+    let titles: Vec<String> = report.paths.iter().map(trace::title).collect();
+    let mut all = heads(["stage (us)"]);
+    for (nth, title) in titles.iter().enumerate() {
+        let names = trace::COLUMNS.map(|column| format!("{title}: {column}"));
+        all.extend(heads(names.iter().map(String::as_str)));
+        let first = all.len() - names.len();
+        all[first].colour = colour(nth);
+    }
+    let stages = trace::stages(&report.paths);
+    let bars = |stage: &str| {
+        let of_paths = report.paths.iter().zip(&titles).enumerate().filter_map(|(nth, (path, title))| {
+            let us = path.stages.iter().find(|one| one.stage == stage)?.share_ns / 1000.0;
+            Some(Bar { nth, label: title, value: us, low: us, high: us })
+        });
+        of_paths.collect()
+    };
+    let groups: Vec<Bars> = stages.iter().map(|stage| Bars { label: stage, bars: bars(stage) }).collect();
+    SectionTable {
+        name: format!("{} packets in {:.1} s, one in {}", report.packets, report.seconds, report.sample),
+        heads: all,
+        rows: trace::stage_rows(&report.paths),
+        notes: trace::footer(report).lines().map(str::to_owned).collect(),
+        plots: figure("share of each stage", plot::grouped_bars(&groups, "us"), "mean").into_iter().collect(),
+    }
+}

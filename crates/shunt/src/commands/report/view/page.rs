@@ -1,0 +1,321 @@
+//! The page of a report: the values for its template.
+
+use super::{
+    comparison::{self, Engines},
+    course::{self, Course},
+    engine::EngineName,
+    files::{Report, Source},
+    grid::{FileReading, doubts_about},
+    inspection, model,
+    plot::colour,
+    reading::{ReadingView, Table},
+    section::{NO_COLOUR, Section},
+    summary::{self, Card},
+};
+use askama::Template;
+use shunt_lab::Position;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Template)]
+#[template(path = "report.html")]
+pub(super) struct Page<'r> {
+    report: &'r Report,
+    files: Vec<File<'r>>,
+    /// The summary.
+    cards: Vec<Card>,
+    /// Number of readings, and how many of them have doubts.
+    count: usize,
+    doubted: usize,
+    conditions: Vec<Condition>,
+    parts: Vec<Part<'r>>,
+    /// Predictions, and what was seen at ports.
+    sections: Vec<Section>,
+}
+
+struct File<'r> {
+    source: &'r Source,
+    colour: String,
+}
+
+/// A condition of the measurements, and its value in each file.
+struct Condition {
+    name: String,
+    /// The labels of the files, and the value that they share; no label if all files have the same value.
+    values: Vec<(String, String)>,
+}
+
+/// Readings of the same kind of measurement. Simulated and real routers are different kinds, and share no table.
+struct Part<'r> {
+    what: &'r str,
+    views: Vec<ReadingView<'r>>,
+}
+
+/// The readings of a part, by how they are shown.
+#[derive(Default)]
+struct Sorted<'r> {
+    courses: BTreeMap<Course<'r>, Vec<FileReading<'r>>>,
+    /// By metric and unit.
+    engines: BTreeMap<(&'r str, &'r str), Engines<'r>>,
+    others: Vec<(&'r str, FileReading<'r>)>,
+}
+
+/// If a part has more readings with no engine and no position, they share one table without plots.
+const FEW: usize = 4;
+
+impl<'r> Sorted<'r> {
+    fn new(readings: &[(&'r str, FileReading<'r>)]) -> Self {
+        let mut sorted = Self::default();
+        let mut engines: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
+        for (name, (_, _, reading)) in readings {
+            if let Some(name) = EngineName::parse(name).filter(|_| reading.position.is_none()) {
+                engines.entry((name.metric, &reading.unit)).or_default().insert(name.engine);
+            }
+        }
+        let mut ratios = Vec::new();
+        for &(name, file_reading) in readings {
+            let unit = file_reading.2.unit.as_str();
+            if let Some(Position { of, along, unit: along_unit, .. }) = &file_reading.2.position {
+                let course = Course { of, along, along_unit, unit };
+                sorted.courses.entry(course).or_default().push(file_reading);
+                continue;
+            }
+            let with_engine = EngineName::parse(name);
+            let compared =
+                with_engine.filter(|name| engines.get(&(name.metric, unit)).is_some_and(|all| all.len() > 1));
+            match (compared, EngineName::parse_ratio(name)) {
+                (Some(compared), _) => {
+                    sorted
+                        .engines
+                        .entry((compared.metric, unit))
+                        .or_default()
+                        .insert(&compared, file_reading);
+                }
+                (None, Some(ratio)) => ratios.push((name, ratio, file_reading)),
+                (None, None) => sorted.others.push((name, file_reading)),
+            }
+        }
+        for (name, ratio, file_reading) in ratios {
+            let mut tables = sorted.engines.iter_mut().filter(|((metric, _), _)| metric.is_empty());
+            if !tables.any(|(_, engines)| engines.insert_ratio(&ratio, file_reading)) {
+                sorted.others.push((name, file_reading));
+            }
+        }
+        sorted
+    }
+
+    fn views(&self, ids: &mut impl Iterator<Item = usize>, several_files: bool) -> Vec<ReadingView<'r>> {
+        let mut views = Vec::new();
+        let mut with_id = |view: &dyn Fn(usize) -> ReadingView<'r>| views.extend(ids.next().map(view));
+        for (course, readings) in &self.courses {
+            with_id(&|id| course::view(id, *course, readings, several_files));
+        }
+        for ((metric, unit), engines) in &self.engines {
+            with_id(&|id| engines.view(id, title(metric, unit), unit, several_files));
+        }
+        let mut others: BTreeMap<(&str, &str), Vec<FileReading>> = BTreeMap::new();
+        for (name, reading) in &self.others {
+            others.entry((name, &reading.2.unit)).or_default().push(*reading);
+        }
+        if others.len() > FEW {
+            let name = if self.courses.is_empty() && self.engines.is_empty() {
+                "Readings"
+            } else {
+                "Other readings"
+            };
+            with_id(&|id| comparison::by_name(id, name.to_owned(), &self.others));
+            return views;
+        }
+        for ((name, unit), readings) in &others {
+            with_id(&|id| ReadingView::new(id, name, unit, readings));
+        }
+        views
+    }
+}
+
+/// The name of a table of engines.
+fn title(metric: &str, unit: &str) -> String {
+    let quantity = match (metric, unit) {
+        ("", "bit/s" | "Mbit/s") => "goodput",
+        ("", "pps") => "packet rate",
+        ("", "ns/packet") => "CPU time per packet",
+        ("", "instructions/packet") => "instructions per packet",
+        ("", "us" | "ms" | "ns") => "time",
+        ("", "1") => "ratio",
+        ("", unit) => unit,
+        (metric, _) => metric,
+    };
+    format!("{quantity} by engine")
+}
+
+impl<'r> Page<'r> {
+    pub(super) fn new(report: &'r Report) -> Self {
+        let mut readings: BTreeMap<&str, Vec<(&str, FileReading)>> = BTreeMap::new();
+        for (nth, source) in report.files.iter().enumerate() {
+            let named =
+                source.results.readings.iter().map(|(name, reading)| (name.as_str(), (nth, source, reading)));
+            readings.entry(&source.results.what).or_default().extend(named);
+        }
+        let (mut ids, mut cards, mut parts) = (0.., Vec::new(), Vec::new());
+        for (what, readings) in &readings {
+            let files: BTreeSet<usize> = readings.iter().map(|(_, reading)| reading.0).collect();
+            let (several, sorted) = (files.len() > 1, Sorted::new(readings));
+            for (course, readings) in &sorted.courses {
+                cards.extend(summary::of_course(*course, readings, several));
+            }
+            for ((metric, _), engines) in &sorted.engines {
+                cards.extend(summary::of_engines(what, metric, engines, several));
+            }
+            parts.push(Part { what, views: sorted.views(&mut ids, several) });
+        }
+        let doubted = |(_, (_, source, reading)): &&(&str, FileReading)| {
+            !doubts_about(&source.results, reading).is_empty()
+        };
+        let files = report.files.iter().enumerate();
+        let inspections = (1..).zip(&report.inspections).map(|(nth, one)| inspection::section(nth, one));
+        let models = (1..).zip(&report.models).map(|(nth, one)| model::section(nth, one));
+        Self {
+            report,
+            files: files.map(|(nth, source)| File { source, colour: colour(nth) }).collect(),
+            cards,
+            count: readings.values().map(Vec::len).sum(),
+            doubted: readings.values().flatten().filter(doubted).count(),
+            conditions: conditions(&report.files),
+            parts,
+            sections: inspections.chain(models).collect(),
+        }
+    }
+}
+
+fn conditions(files: &[Source]) -> Vec<Condition> {
+    let of_each: Vec<_> = files.iter().map(|source| source.results.conditions.by_name()).collect();
+    let names: BTreeSet<&String> = of_each.iter().flat_map(BTreeMap::keys).collect();
+    let condition = |name: &String| {
+        let mut values: Vec<(String, String)> = Vec::new();
+        for (source, known) in files.iter().zip(&of_each) {
+            let value = known.get(name).map_or("unknown", String::as_str);
+            match values.iter_mut().find(|(_, of)| of == value) {
+                Some((labels, _)) => labels.push_str(&format!(", {}", source.label)),
+                None => values.push((source.label.clone(), value.to_owned())),
+            }
+        }
+        if let [(labels, _)] = &mut values[..] {
+            labels.clear();
+        }
+        Condition { name: name.clone(), values }
+    };
+    names.into_iter().map(condition).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::inspection_file::InspectionSource, *};
+    use crate::{
+        commands::{check, doctor, link, trace},
+        render::Answer,
+    };
+
+    /// Rates of slow, tc and xdp, with the frame size in their names only.
+    fn source(nth: usize, from: &str, to: &str) -> Source {
+        let text = include_str!("../../../../tests/report/size.json").replace("\"position\"", "\"was\"");
+        Source::parse(Source::letter(nth), "size.json".to_owned(), text.replace(from, to)).unwrap()
+    }
+
+    fn page(sources: Vec<Source>) -> String {
+        Page::new(&Report::new(sources)).render().unwrap().replace('\u{a0}', " ")
+    }
+
+    #[test]
+    fn engines_stand_side_by_side_with_their_ratio_to_linux_alone() {
+        let page = page(vec![source(0, "", "")]);
+        assert_eq!((page.matches("<article").count(), page.matches("<figure>").count()), (1, 1), "{page}");
+        let table = page.split_once("<table class=\"grid\">").unwrap().1;
+        let head = table.split_once("</thead>").unwrap().0;
+        let heads: Vec<&str> =
+            head.split("</i>").skip(1).map(|rest| rest.split_once('<').unwrap().0).collect();
+        assert_eq!(heads, ["slow", "tc", "xdp"]);
+        let smallest = table.split("<tr>").find(|row| row.starts_with("<th>64<")).unwrap();
+        assert!(smallest.contains("<b>612 kpps</b>") && smallest.contains("1.974 × slow"), "{smallest}");
+        assert!(smallest.contains("<b>1.40 Mpps</b>") && smallest.contains("4.523 × slow"), "{smallest}");
+    }
+
+    #[test]
+    fn a_measured_ratio_goes_before_a_calculated_one() {
+        let page = page(vec![source(0, "\"xdp 512\"", "\"64 xdp to slow\"")]);
+        let calculated = page.matches("4.523 × slow").count();
+        assert_eq!((page.matches("<article").count(), calculated), (1, 0), "{page}");
+    }
+
+    #[test]
+    fn further_files_show_their_change_from_the_first() {
+        let page = page(vec![source(0, "", ""), source(1, "612000", "306000")]);
+        assert!(page.contains("</i>B tc<") && page.contains("-50.0 % against A"), "{page}");
+        // Each engine has the summary's values of both files.
+        let summary =
+            page.split_once("<section id=\"summary\">").unwrap().1.split_once("</section>").unwrap().0;
+        assert!(summary.contains("B xdp") && summary.matches("<b>").count() >= 6, "{summary}");
+    }
+
+    #[test]
+    fn many_readings_share_a_table() {
+        let named = |text: &str| {
+            ["slow", "tc", "xdp"].iter().fold(text.to_owned(), |text, engine| {
+                text.replace(&format!("\"{engine} "), &format!("\"{engine}_"))
+            })
+        };
+        let source = source(0, "", "");
+        let source =
+            Source::parse("A".to_owned(), source.file, named(&source.results.to_json().unwrap())).unwrap();
+        let page = page(vec![source]);
+        assert_eq!((page.matches("<article").count(), page.matches("<svg").count()), (1, 0), "{page}");
+        assert!(page.contains("<h3>Readings</h3>") && page.contains("<th>tc_64</th>"), "{page}");
+    }
+
+    #[test]
+    fn what_was_seen_at_ports_has_sections_of_its_own() {
+        let mut report = Report::new(vec![source(0, "", "")]);
+        let answers = [
+            link::sample::link().json(),
+            doctor::sample::diagnoses().json(),
+            check::sample::checks().json(),
+            trace::sample::traced().json(),
+        ];
+        for (nth, answer) in answers.into_iter().enumerate() {
+            let (label, file) = (Source::letter(nth + 1), format!("{nth}.json"));
+            report.inspections.push(InspectionSource::parse(&label, &file, &answer.unwrap()).unwrap());
+        }
+        assert_eq!((report.count(), report.further_files().count()), (5, 4));
+        let page = Page::new(&report).render().unwrap();
+        let section = |nth: usize| {
+            let begin = page.split_once(&format!("<section id=\"inspection-{nth}\">")).unwrap().1;
+            begin.split_once("</section>").unwrap().0
+        };
+        assert!(page.contains("<a href=\"#inspection-4\">E: where the time of packets goes</a>"), "{page}");
+        for (nth, wanted) in [
+            (
+                1,
+                &["<h3>eth0 (fec), MTU 1500</h3>", "<td>rings</td><td>rx 512 of 512", "eth0 rx_fifo_errors"]
+                    [..],
+            ),
+            (2, &["<td>certain</td>", "model, not a measurement: 294 Mbit/s", "not seen: "]),
+            (3, &["<td>FAIL</td><td>counters</td>", "1 passed, 1 failed, 1 impossible"]),
+            (
+                4,
+                &[
+                    "slow r0 &#62; r1: share",
+                    "<td>qdisc</td><td>2095</td>",
+                    "<figcaption>share of each stage",
+                    "not seen: send",
+                ],
+            ),
+        ] {
+            for wanted in wanted {
+                assert!(section(nth).contains(wanted), "{wanted}: {}", section(nth));
+            }
+        }
+        // Failures come first.
+        assert!(section(3).find("counters").unwrap() < section(3).find("frames pass both ways").unwrap());
+        for other in ["[]", "{}", "[{\"port\": \"eth0\"}]"] {
+            assert!(InspectionSource::parse("A", "a.json", other).is_none(), "{other}");
+        }
+    }
+}

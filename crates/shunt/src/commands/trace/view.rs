@@ -1,0 +1,256 @@
+//! The text of `shunt trace`: percentiles with the paths side by side, then single packets with a column for each stage.
+
+use crate::render::{Answer, Format, columns::align, json};
+use shunt_api::{Failure, FailureCode};
+use shunt_inspect::trace::{Bisection, Lost, Packet, Path, Report, Round, StageName};
+use std::fmt::Write;
+
+impl Answer for Report {
+    fn text(&self, _: Format) -> String {
+        describe(self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        failure(self)
+    }
+}
+
+pub(crate) fn describe(report: &Report) -> String {
+    let mut text = format!(
+        "{} packets traced to their end in {:.1} s, one in {}\n",
+        report.packets, report.seconds, report.sample
+    );
+    if report.paths.is_empty() {
+        text +=
+            "No packet was seen: is there traffic in this network namespace, and does the filter match it?\n";
+    }
+    // Three paths fit a screen.
+    for paths in report.paths.chunks(3) {
+        text.push('\n');
+        text += &percentiles(paths);
+    }
+    for (path, packets) in report.paths.iter().zip(&report.rows).filter(|(_, packets)| !packets.is_empty()) {
+        let _ =
+            write!(text, "\n{} (us; a name is the thread, where it changes)\n{}", title(path), rows(packets));
+    }
+    text.push('\n');
+    text += &report.bisection.as_ref().map(bisection).unwrap_or_default();
+    text += &footer(report);
+    text
+}
+
+/// The failure with which the command ends, if the search was impossible.
+pub(crate) fn failure(report: &Report) -> Option<Failure> {
+    report.bisection_failed.clone().map(|why| Failure::new(FailureCode::Usage, why))
+}
+
+pub(crate) fn title(path: &Path) -> String {
+    let place = |name: &Option<String>| name.clone().unwrap_or_else(|| "here".to_owned());
+    format!("{} {} > {}", path.way, place(&path.from), place(&path.to))
+}
+
+/// The paths side by side.
+fn percentiles(paths: &[Path]) -> String {
+    let names: Vec<String> = paths.iter().map(title).collect();
+    let mut head = vec!["stage (us)".to_owned()];
+    for _ in paths {
+        head.extend(COLUMNS.map(str::to_owned));
+    }
+    let table: Vec<Vec<String>> = [head].into_iter().chain(stage_rows(paths)).collect();
+    // One line for each path: the columns below have the same order.
+    format!("{}\n{}", names.join(" | "), align("<>", &table))
+}
+
+/// What a path has for each stage, in microseconds.
+pub(crate) const COLUMNS: [&str; 4] = ["share", "p50", "p99", "max"];
+
+/// The stages of these paths, in the order in which packets pass them.
+pub(crate) fn stages(paths: &[Path]) -> Vec<StageName> {
+    let mut stages: Vec<&str> = Vec::new();
+    for path in paths {
+        in_order(&mut stages, path.stages.iter().map(|stage| stage.stage));
+    }
+    stages
+}
+
+/// Adds further stages: one that is there already is at its place, and a new one follows the one before it.
+fn in_order(stages: &mut Vec<StageName>, further: impl Iterator<Item = StageName>) {
+    let mut at = 0;
+    for stage in further {
+        match stages.iter().position(|name| *name == stage) {
+            Some(place) => at = place + 1,
+            None => {
+                stages.insert(at, stage);
+                at += 1;
+            }
+        }
+    }
+}
+
+/// A row for each stage, with its name and [`COLUMNS`] for each path; then totals, and numbers of packets.
+pub(crate) fn stage_rows(paths: &[Path]) -> Vec<Vec<String>> {
+    let mut table = Vec::new();
+    for stage in stages(paths) {
+        let mut row = vec![stage.to_owned()];
+        for path in paths {
+            match path.stages.iter().find(|one| one.stage == stage) {
+                Some(one) => row.extend([
+                    us(one.share_ns),
+                    us(one.times.p50_ns as f64),
+                    us(one.times.p99_ns as f64),
+                    us(one.times.max_ns as f64),
+                ]),
+                None => row.extend(["-", "", "", ""].map(str::to_owned)),
+            }
+        }
+        table.push(row);
+    }
+    for name in ["total", "to the wire"] {
+        let mut row = vec![name.to_owned()];
+        for path in paths {
+            let times = if name == "total" { &path.total } else { &path.crossing };
+            let all = [times.mean_ns, times.p50_ns as f64, times.p99_ns as f64, times.max_ns as f64];
+            row.extend(all.map(us));
+        }
+        table.push(row);
+    }
+    let mut packets = vec!["packets".to_owned()];
+    for path in paths {
+        let dropped = if path.dropped > 0 { format!("{} dropped", path.dropped) } else { String::new() };
+        packets.extend([path.packets.to_string(), dropped, String::new(), String::new()]);
+    }
+    table.push(packets);
+    table
+}
+
+fn rows(packets: &[Packet]) -> String {
+    let mut stages: Vec<&str> = Vec::new();
+    for packet in packets {
+        in_order(&mut stages, packet.steps.iter().map(|step| step.stage));
+    }
+    let mut table = vec![vec!["packet".to_owned(), "thread".to_owned()]];
+    table[0].extend(stages.iter().map(|stage| (*stage).to_owned()));
+    table[0].push("total".to_owned());
+    for packet in packets {
+        let ends = packet.ends.map_or("frame".to_owned(), |ends| ends.to_string());
+        let mut row = vec![format!("{ends}, {} bytes", packet.bytes), packet.thread.to_string()];
+        let mut thread = packet.thread;
+        for stage in &stages {
+            let of_stage = packet.steps.iter().filter(|step| step.stage == *stage);
+            let (mut ns, mut last) = (None, thread);
+            for step in of_stage {
+                ns = Some(ns.unwrap_or(0) + step.ns);
+                last = step.thread;
+            }
+            let named = if last == thread { String::new() } else { format!(" {last}") };
+            thread = last;
+            row.push(ns.map_or("-".to_owned(), |ns| us(ns as f64) + &named));
+        }
+        row.push(us(packet.total_ns as f64));
+        table.push(row);
+    }
+    align("<<>", &table)
+}
+
+fn bisection(found: &Bisection) -> String {
+    let mut text = format!(
+        "{}: `{}` takes longest, {} us; it calls {} functions with the packet\n",
+        found.way,
+        found.stage,
+        us(found.stage_ns),
+        found.functions.len()
+    );
+    for Round { from, at, to, before_ns, after_ns, packets } in &found.rounds {
+        let _ = writeln!(
+            text,
+            "  {} .. {at}: {} us, {at} .. {}: {} us ({packets} packets)",
+            from.as_deref().unwrap_or("begin"),
+            us(*before_ns),
+            to.as_deref().unwrap_or("end"),
+            us(*after_ns)
+        );
+    }
+    let end = match &found.next {
+        Some(next) => format!("before {next} is called"),
+        None => "before the stage ends".to_owned(),
+    };
+    match &found.culprit {
+        Some(culprit) => {
+            let _ = writeln!(text, "culprit: {culprit}, {} us {end}", us(found.culprit_ns));
+        }
+        None => {
+            let _ = writeln!(text, "culprit: the beginning of the stage, {} us {end}", us(found.culprit_ns));
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// What tracing cost and lost, and what it could not see.
+pub(crate) fn footer(report: &Report) -> String {
+    let mut text = String::new();
+    match (&report.cost, &report.cost_unknown) {
+        (Some(cost), _) => {
+            let _ = writeln!(
+                text,
+                "cost: {:.0} ns for each packet, traced or not, on average ({:.1} probes of {:.0} ns, attached {:.1} % of the time; {:.0} ns \
+                 for each event recorded); switching them took {:.1} % of a CPU",
+                cost.per_packet_ns,
+                cost.probes_per_packet,
+                cost.measured.probe_ns,
+                cost.attached_share * 100.0,
+                cost.measured.event_ns,
+                cost.switching_percent
+            );
+        }
+        (None, Some(why)) => {
+            let _ = writeln!(text, "cost: unknown: {why}");
+        }
+        (None, None) => {}
+    }
+    text += &lost(&report.lost);
+    for (stage, why) in &report.missing {
+        let _ = writeln!(text, "not seen: {stage} ({why})");
+    }
+    text
+}
+
+fn lost(lost: &Lost) -> String {
+    let Lost { slots_busy, ring_full, runs_skipped, events, vanished, unfinished, not_kept } = lost;
+    let all = [
+        (slots_busy, "packets without a slot"),
+        (ring_full, "records without room"),
+        (runs_skipped, "runs that the kernel skipped"),
+        (events, "events without room"),
+        (vanished, "packets merged by GRO or freed unseen"),
+        (unfinished, "packets on their way at the end"),
+        (not_kept, "packets beyond those that are kept"),
+    ];
+    let seen: Vec<String> =
+        all.iter().filter(|(count, _)| **count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    if seen.is_empty() { "lost: nothing\n".to_owned() } else { format!("lost: {}\n", seen.join(", ")) }
+}
+
+/// Microseconds with two decimals below 100.
+fn us(ns: f64) -> String {
+    let us = ns / 1000.0;
+    if us < 100.0 { format!("{us:.2}") } else { format!("{us:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+
+    use crate::{
+        commands::trace::sample::traced,
+        golden::{TEXT, assert_golden},
+    };
+
+    #[test]
+    fn texts_match_their_golden_files() {
+        assert_golden("trace.txt", &traced(), TEXT);
+    }
+}

@@ -1,0 +1,231 @@
+//! The texts of `shunt up`, also with --dry-run, and of `shunt probe`.
+
+use crate::{
+    commands::status::view::{brief, probe_table, ruleset, slow_causes, started},
+    render::{Answer, Format, columns::align, json},
+};
+use shunt_api::{DeviceReport, DryRun, PlannedPort, ProbeReport, Status};
+use std::path::PathBuf;
+
+/// The state of a daemon that has just started.
+#[derive(Debug)]
+pub(crate) struct StartedDaemon {
+    pub(crate) status: Status,
+    pub(crate) log: PathBuf,
+}
+
+impl Answer for StartedDaemon {
+    fn text(&self, format: Format) -> String {
+        if format.brief {
+            return brief(&self.status);
+        }
+        let mut text = started(&self.status);
+        if format.verbose {
+            text += &format!("pid {}, log {}\n", self.status.pid, self.log.display());
+        }
+        text
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(&self.status)
+    }
+}
+
+impl Answer for DryRun {
+    fn text(&self, format: Format) -> String {
+        dry_run(self, format.verbose)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+impl Answer for ProbeReport {
+    fn text(&self, format: Format) -> String {
+        probed(self, format.verbose)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+pub(crate) fn dry_run(plan: &DryRun, verbose: bool) -> String {
+    let mut text = format!("instance {} would attach to these ports; nothing is attached\n", plan.instance);
+    let row =
+        |port: &PlannedPort| vec![port.name.clone(), port.engine.to_string(), port.engine_reason.clone()];
+    text += &align("<", &plan.ports.iter().map(row).collect::<Vec<_>>());
+    text += &slow_causes(&plan.slow_causes);
+    if verbose {
+        text += &ruleset(&plan.ruleset, true);
+        text += &probe_table("kernel", &plan.kernel);
+    }
+    text
+}
+
+pub(crate) fn probed(report: &ProbeReport, verbose: bool) -> String {
+    let mut text =
+        format!("Linux {}, Shunt {}; the probe attaches nothing\n", report.kernel_release, report.version);
+    if report.obstacles.is_empty() {
+        let ports = report.devices.iter().filter(|device| device.port.is_some());
+        let names: Vec<&str> = ports.map(|device| device.name.as_str()).collect();
+        text += &format!("`shunt up` would start on {}\n", names.join(", "));
+    }
+    for obstacle in &report.obstacles {
+        text += &format!("`shunt up` would fail: {obstacle}\n");
+    }
+    text += &probe_table("kernel", &report.kernel);
+    text += &probe_table("router", &report.router);
+    text += &format!("\n{}", device_table(&report.devices));
+    for device in &report.devices {
+        text += &match (&device.port, &device.no_port) {
+            (Some(port), _) => format!("{}: {}, {}\n", device.name, port.engine, port.engine_reason),
+            (None, Some(why)) => format!("{}: no port: {why}\n", device.name),
+            (None, None) => String::new(),
+        };
+    }
+    text += &section(
+        "what would stay slow",
+        &(slow_causes(&report.slow_causes) + &ruleset(&report.ruleset, verbose)),
+    );
+    text += &section("gain", &report.gain.iter().map(|line| format!("{line}\n")).collect::<String>());
+    text
+}
+
+fn section(title: &str, lines: &str) -> String {
+    if lines.is_empty() { String::new() } else { format!("\n{title}\n{lines}") }
+}
+
+fn device_table(devices: &[DeviceReport]) -> String {
+    let answer = |answer: Option<bool>| {
+        match answer {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "unknown",
+        }
+        .to_owned()
+    };
+    let or_none = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+    let head = ["device", "kind", "link", "native XDP", "XDP target", "qdiscs"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(devices.iter().map(|device| {
+        vec![
+            device.name.clone(),
+            or_none(device.kind.as_deref().unwrap_or_default()),
+            if device.up { "up" } else { "down" }.to_owned(),
+            answer(device.xdp_native),
+            answer(device.xdp_target),
+            or_none(&device.qdiscs.join(" ")),
+        ]
+    }));
+    align("<", &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        commands::status::sample::status,
+        golden::{JSON, TEXT, VERBOSE, assert_golden, show},
+    };
+    use shunt_api::{Attach, Engine, Failure, FailureCode, Probe, ProbeAnswer};
+
+    fn port(name: &str, ifindex: u32, engine: Engine, reason: &str) -> PlannedPort {
+        PlannedPort {
+            name: name.to_owned(),
+            ifindex,
+            engine,
+            engine_reason: reason.to_owned(),
+            attach: Attach::Tcx,
+            xdp_attached: engine == Engine::Xdp,
+            captured: false,
+            filters: Vec::new(),
+        }
+    }
+
+    fn ports() -> [PlannedPort; 2] {
+        [
+            port("eth0", 3, Engine::Xdp, "native XDP, and no qdisc that shapes or classifies"),
+            port("enp1s0f1", 4, Engine::Tc, "its qdisc cake is in use, which XDP would bypass"),
+        ]
+    }
+
+    fn planned() -> DryRun {
+        let status = status();
+        DryRun {
+            version: status.version,
+            instance: status.instance,
+            ports: ports().into(),
+            slow_causes: status.slow_causes,
+            ruleset: status.ruleset,
+            kernel: status.kernel,
+        }
+    }
+
+    fn probe_report() -> ProbeReport {
+        let DryRun { version, slow_causes, ruleset, kernel, .. } = planned();
+        let probe = |name: &str, answer, detail: &str| Probe {
+            name: name.to_owned(),
+            answer,
+            detail: detail.to_owned(),
+        };
+        let device = |name: &str, ifindex, kind: Option<&str>, xdp, qdiscs: &[&str]| DeviceReport {
+            name: name.to_owned(),
+            ifindex,
+            kind: kind.map(str::to_owned),
+            up: true,
+            xdp_native: xdp,
+            xdp_target: xdp.map(|_| false),
+            qdiscs: qdiscs.iter().map(|kind| (*kind).to_owned()).collect(),
+            port: ports().into_iter().find(|port| port.name == name),
+            no_port: kind.map(|_| "not an Ethernet device".to_owned()),
+        };
+        ProbeReport {
+            version,
+            kernel_release: "6.6.3".to_owned(),
+            obstacles: Vec::new(),
+            kernel,
+            router: vec![
+                probe("IPv4 forwarding", ProbeAnswer::Yes, ""),
+                probe(
+                    "IPv6 forwarding",
+                    ProbeAnswer::No,
+                    "sysctl net.ipv6.conf.all.forwarding=1 turns it on",
+                ),
+            ],
+            devices: vec![
+                device("eth0", 3, None, Some(true), &["fq_codel", "mq"]),
+                device("enp1s0f1", 4, None, None, &["cake"]),
+                device("tun0", 5, Some("tun"), Some(false), &[]),
+            ],
+            slow_causes,
+            ruleset,
+            gain: vec!["packets that leave through eth0 cost less".to_owned()],
+        }
+    }
+
+    #[test]
+    fn texts_match_their_golden_files() {
+        let started = || StartedDaemon { status: status(), log: "/run/shunt/default.log".into() };
+        assert_golden("up.txt", &started(), VERBOSE);
+        assert_golden("up-dry-run.txt", &planned(), TEXT);
+        assert_golden("up-dry-run-verbose.txt", &planned(), VERBOSE);
+        assert_golden("probe.txt", &probe_report(), TEXT);
+        let failing = ProbeReport {
+            obstacles: vec![Failure::new(FailureCode::ForwardingOff, "forwarding is off: set a sysctl")],
+            ..probe_report()
+        };
+        assert_golden("probe-failing.txt", &failing, VERBOSE);
+    }
+
+    #[test]
+    fn json_reads_back_as_the_same_value() {
+        let back: DryRun = serde_json::from_str(&show(&planned(), JSON)).unwrap();
+        assert_eq!(back, planned());
+        let back: ProbeReport = serde_json::from_str(&show(&probe_report(), JSON)).unwrap();
+        assert_eq!(back, probe_report());
+        let started = StartedDaemon { status: status(), log: "/run/shunt/default.log".into() };
+        assert_eq!(show(&started, JSON), show(&status(), JSON));
+    }
+}

@@ -1,0 +1,82 @@
+//! The text of `shunt watch`: one line for each event.
+
+use crate::{
+    commands::flows::view::{port, source_and_destination},
+    render::{Answer, Format, json_line},
+};
+use shunt_api::{FlowEvent, WatchEvent};
+use std::time::{Duration, SystemTime};
+
+impl Answer for WatchEvent {
+    fn text(&self, _: Format) -> String {
+        describe(self) + "\n"
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json_line(self)
+    }
+}
+
+fn describe(event: &WatchEvent) -> String {
+    let (name, flow) = event.parts();
+    match event {
+        WatchEvent::Epoch { at_us, epoch, cause } => format!("{} {name:<8} {epoch} {cause}", time(*at_us)),
+        WatchEvent::Lost { count } => format!("{count} events lost"),
+        _ => flow.map(|flow| describe_flow(name, flow)).unwrap_or_default(),
+    }
+}
+
+fn describe_flow(name: &str, flow: &FlowEvent) -> String {
+    let FlowEvent { at_us, proto, tuple, port: device, vlans, reason } = flow;
+    let mut text = format!(
+        "{} {name:<8} {proto} {} {}",
+        time(*at_us),
+        port(device, vlans),
+        source_and_destination(tuple)
+    );
+    if let Some(reason) = reason {
+        text += &format!(" {reason}");
+    }
+    text
+}
+
+fn time(at_us: u64) -> humantime::Rfc3339Timestamp {
+    humantime::format_rfc3339_micros(SystemTime::UNIX_EPOCH + Duration::from_micros(at_us))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        commands::flows::sample::tcp,
+        golden::{JSON, TEXT, assert_golden_text, show},
+    };
+    use shunt_api::Proto;
+
+    fn events() -> Vec<WatchEvent> {
+        let flow = |at_us, reason: Option<&str>| FlowEvent {
+            at_us,
+            proto: Proto::Tcp,
+            tuple: tcp().orig,
+            port: "eth0".to_owned(),
+            vlans: vec![5],
+            reason: reason.map(str::to_owned),
+        };
+        vec![
+            WatchEvent::Learn(flow(1_700_000_000_000_001, None)),
+            WatchEvent::Activate(flow(1_700_000_000_000_002, None)),
+            WatchEvent::Punt(flow(1_700_000_000_100_003, Some("reprove"))),
+            WatchEvent::Refuse(flow(1_700_000_001_000_004, Some("not-proved"))),
+            WatchEvent::Retire(flow(1_700_000_060_000_005, Some("tcp-flags"))),
+            WatchEvent::Epoch { at_us: 1_700_003_600_000_006, epoch: 78, cause: "route".to_owned() },
+            WatchEvent::Lost { count: 79 },
+        ]
+    }
+
+    #[test]
+    fn texts_match_their_golden_files() {
+        let watched = |format| events().into_iter().map(|event| show(&event, format)).collect::<String>();
+        assert_golden_text("watch.txt", &watched(TEXT));
+        assert_golden_text("watch.jsonl", &watched(JSON));
+    }
+}

@@ -1,0 +1,107 @@
+//! The text of `shunt why`.
+
+use crate::{
+    commands::{conntrack::view as conntrack, flows::view::source_and_destination},
+    render::{Answer, Format, columns::align, json, style, units},
+};
+use shunt_api::{Because, Explained, Explanation, Why};
+
+impl Answer for Explanation {
+    fn text(&self, format: Format) -> String {
+        if format.brief { brief(self) } else { describe(self) }
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+}
+
+pub(crate) fn describe(explanation: &Explanation) -> String {
+    let mut text: String = explanation.connections.iter().map(describe_connection).collect();
+    if explanation.more > 0 {
+        text += &format!("and {} more\n", explanation.more);
+    }
+    text
+}
+
+/// One line for each direction.
+pub(crate) fn brief(explanation: &Explanation) -> String {
+    let mut rows = Vec::new();
+    for Explained { protocol, directions, .. } in &explanation.connections {
+        rows.extend(directions.iter().map(|why| {
+            let cause = match (&why.because, &why.engine) {
+                (Some(because), _) => because.reason.clone(),
+                (None, Some(engine)) => engine.to_string(),
+                (None, None) => String::new(),
+            };
+            let tuple = source_and_destination(&why.tuple);
+            vec![
+                conntrack::name(*protocol).to_owned(),
+                why.dir.to_string(),
+                tuple,
+                fast_or_slow(why.fast),
+                cause,
+            ]
+        }));
+    }
+    align("<", &rows)
+}
+
+fn fast_or_slow(fast: bool) -> String {
+    if fast { style::good("fast") } else { style::warning("slow") }
+}
+
+fn describe_connection(connection: &Explained) -> String {
+    let Explained { protocol, tracked: is_tracked, state, directions } = connection;
+    let mut text = conntrack::name(*protocol).to_owned();
+    if let Some(state) = state {
+        text += &format!(" {state}");
+    }
+    if !is_tracked {
+        text += ", unknown to conntrack";
+    }
+    text.push('\n');
+    for why in directions {
+        text += &describe_direction(why);
+    }
+    text
+}
+
+fn describe_direction(why: &Why) -> String {
+    let Why { dir, tuple, fast, since_s, engine, in_port, out_port, because } = why;
+    let mut text = format!("  {dir:<5}  {}  {}", source_and_destination(tuple), fast_or_slow(*fast));
+    if let Some(seconds) = since_s {
+        text += &format!(" since {}", units::time(*seconds));
+    }
+    if let Some(engine) = engine {
+        text += &format!(" by {engine}");
+    }
+    if let Some((from, to)) = in_port.as_ref().zip(out_port.as_ref()) {
+        text += &format!(", {from} -> {to}");
+    }
+    if let Some(Because { reason, meaning, detail, remedy }) = because {
+        let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
+        text += &format!(": {reason}\n         {meaning}{detail}\n         {remedy}");
+    }
+    text + "\n"
+}
+
+/// Why a connection is fast or slow, as plain text.
+pub(crate) fn explanation_text(explanation: &Explanation) -> String {
+    Format::default().finish(&describe(explanation))
+}
+
+#[cfg(test)]
+mod tests {
+
+    use crate::{
+        commands::why::sample::explanation,
+        golden::{BRIEF, TEXT, assert_golden},
+    };
+
+    #[test]
+    fn texts_match_their_golden_files() {
+        assert_golden("why.txt", &explanation(), TEXT);
+        assert_golden("why-brief.txt", &explanation(), BRIEF);
+    }
+}
