@@ -117,9 +117,11 @@ bench-peers: build
 
 install: build
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin target/release/shunt target/release/shuntd
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 docs/man/*.1
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 docs/man/*.5
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/*.8
+	rm -rf target/man && mkdir -p target/man
+	target/release/shunt man target/man
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 target/man/*.1
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 target/man/*.5
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 target/man/*.8
 	sed 's,/usr/local/,$(PREFIX)/,' packaging/shuntd@.service | \
 		install -D -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/shuntd@.service
 	target/release/shunt completions bash | \
@@ -134,9 +136,7 @@ install: build
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/shunt $(DESTDIR)$(PREFIX)/bin/shuntd
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/man1/,$(notdir $(wildcard docs/man/*.1)))
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/man5/,$(notdir $(wildcard docs/man/*.5)))
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/man8/,$(notdir $(wildcard docs/man/*.8)))
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/,man1/shunt.1 man1/shunt-*.1 man5/shunt.toml.5 man8/shuntd.8)
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/shuntd@.service
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/shunt
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_shunt

@@ -61,7 +61,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     for (from, to) in FILES {
         put(&root.join(from), &directory.join(to))?;
     }
-    for page in fs::read_dir(root.join("docs/man"))? {
+    let pages = tempfile::tempdir()?;
+    run_shunt(arch, &programs[0], &["man", &pages.path().to_string_lossy()])?;
+    for page in fs::read_dir(pages.path())? {
         let page = page?.path();
         let name = page.file_name().context("a page has a name")?;
         let section = page.extension().context("a page has a section")?.to_string_lossy();
@@ -92,6 +94,21 @@ pub fn programs(arch: &Arch) -> anyhow::Result<[PathBuf; 2]> {
         ensure!(!headers.contains("INTERP"), "{} is not static", program.display());
     }
     Ok(programs)
+}
+
+/// What `shunt` prints, run by the built program, or, if this machine cannot run it, by one built for this machine.
+fn run_shunt(arch: &Arch, program: &Path, words: &[&str]) -> anyhow::Result<String> {
+    let mut command = if arch.target.starts_with(env::consts::ARCH) {
+        Command::new(program)
+    } else {
+        let mut cargo = Command::new(env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
+        cargo.args(["run", "--quiet", "--locked", "--package", "shunt", "--"]);
+        cargo
+    };
+    let what = words.join(" ");
+    let output = command.args(words).output().with_context(|| format!("cannot run shunt {what}"))?;
+    ensure!(output.status.success(), "shunt {what}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// A cargo command that builds static programs for an architecture.

@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+use shunt_testkit::Shunt;
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 const PLACES: [&str; 8] = ["bpf/", "crates/", "docs/", "fuzz/", "lab/", "packaging/", "tests/", "xtask/"];
@@ -67,8 +69,11 @@ fn options(page: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The text of all man pages, without the escapes of troff.
-fn man_pages(root: &Path) -> String {
-    let files = fs::read_dir(root.join("docs/man")).unwrap();
+fn man_pages() -> String {
+    let manual = tempfile::tempdir().unwrap();
+    let wrote = Command::new(Shunt::program()).arg("man").arg(manual.path()).output().unwrap();
+    assert!(wrote.status.success(), "{wrote:?}");
+    let files = fs::read_dir(manual.path()).unwrap();
     files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap().replace("\\-", "-")).collect()
 }
 
@@ -84,7 +89,7 @@ fn leads_nowhere(root: &Path, from: &Path, target: &str) -> bool {
 #[test]
 fn every_link_file_name_and_option_in_the_documentation_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
-    let manual = man_pages(&root);
+    let manual = man_pages();
     let (mut seen, mut wrong) = (0, Vec::new());
     for path in pages(&root) {
         let page = fs::read_to_string(&path).unwrap();

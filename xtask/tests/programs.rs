@@ -2,10 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+use shunt_testkit::Shunt;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 /// Programs of every Debian system: essential packages, and the other packages that debootstrap installs.
@@ -195,9 +197,11 @@ fn every_program_that_is_started_is_installed_by_the_list_of_dependencies() {
         installed.contains(word) || is_in(BASE, word) || OTHERS.iter().any(|(name, _)| *name == word)
     };
     // `Shunt::run` runs subcommands of `shunt`.
-    let pages = fs::read_dir(root.join("docs/man"))
-        .unwrap()
-        .map(|page| page.unwrap().file_name().into_string().unwrap());
+    let manual = tempfile::tempdir().unwrap();
+    let wrote = Command::new(Shunt::program()).arg("man").arg(manual.path()).output().unwrap();
+    assert!(wrote.status.success(), "{wrote:?}");
+    let pages =
+        fs::read_dir(manual.path()).unwrap().map(|page| page.unwrap().file_name().into_string().unwrap());
     let ours: BTreeSet<String> = pages
         .filter_map(|page| Some(page.strip_prefix("shunt-")?.split(['-', '.']).next()?.to_owned()))
         .collect();

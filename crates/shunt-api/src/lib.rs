@@ -23,6 +23,8 @@
 //! If a request fails, the body of the answer is an [`ErrorBody`].
 
 mod config;
+#[cfg(feature = "cli")]
+mod daemon_arguments;
 mod document;
 mod duration;
 mod engine;
@@ -44,6 +46,8 @@ mod watch_event;
 mod why;
 
 pub use config::{CaptureChoice, ChecksumChoice, Config, EngineChoice, LimitChoice, LogLevel, WaitChoice};
+#[cfg(feature = "cli")]
+pub use daemon_arguments::DaemonArguments;
 pub use document::read as read_document;
 pub use engine::Engine;
 pub use failure::{ErrorBody, Failure, FailureCode};

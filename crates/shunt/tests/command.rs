@@ -311,25 +311,12 @@ fn usage_errors_exit_with_2_and_wrong_files_with_18() {
 }
 
 #[test]
-fn the_kept_manual_pages_are_current() {
+fn the_manual_pages_are_written_into_a_directory() {
     let sandbox = Sandbox::new();
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/man");
-    let pages = match std::env::var_os("SHUNT_BLESS").is_some_and(|v| v == "1") {
-        true => kept.clone(),
-        false => sandbox.dir.path().to_path_buf(),
-    };
+    let pages = sandbox.dir.path();
     assert_eq!(sandbox.run(&format!("man {}", pages.display()), "", 0).code, 0);
-    for name in ["shunt.1", "shunt-up.1", "shunt-flows.1", "shunt-flow-add.1"] {
+    for name in ["shunt.1", "shunt-up.1", "shunt-flows.1", "shunt-flow-add.1", "shuntd.8", "shunt.toml.5"] {
         assert!(pages.join(name).exists(), "{name}");
-    }
-    let ours = |page: &PathBuf| {
-        let name = page.file_name().unwrap().to_string_lossy();
-        name == "shunt.1" || name.starts_with("shunt-")
-    };
-    for page in fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().path()).filter(ours) {
-        let now = fs::read_to_string(pages.join(page.file_name().unwrap())).unwrap_or_default();
-        let same = now == fs::read_to_string(&page).unwrap();
-        assert!(same, "{} is not current; SHUNT_BLESS=1 writes it anew", page.display());
     }
 }
 

@@ -35,92 +35,46 @@ use clap::Parser;
 use nix::sys::signal::{SigSet, Signal};
 use priority::Priority;
 use serde::Serialize;
-use shunt_api::{Config, EngineChoice, Failure, FailureCode, Instance};
+use shunt_api::{Config, DaemonArguments, EngineChoice, Failure, FailureCode, Instance};
 use std::{
     io::{self, Write},
-    path::PathBuf,
     process::ExitCode,
 };
 
-/// Forwards established connections past the network stack, the way Linux has accepted, translated and routed them.
-#[derive(Debug, Parser)]
-#[command(name = "shuntd", version)]
-struct Arguments {
-    /// The name of this instance; its socket and log are named after it.
-    #[arg(long, default_value = "default")]
-    instance: String,
-    /// The configuration file [default: /etc/shunt/shunt.toml, if it exists]
-    #[arg(long)]
-    config: Option<PathBuf>,
-    /// The engine: auto, tc, xdp or external [default: as configured]
-    #[arg(long)]
-    engine: Option<String>,
-    /// A port; may be given several times [default: the devices that forward traffic]
-    #[arg(long = "port")]
-    ports: Vec<String>,
-    /// Remove what a killed daemon may have left behind, and exit; fails if the instance is running.
-    #[arg(long)]
-    cleanup: bool,
-    /// Print what would be attached to which port, and why, as JSON; then exit. Attaches nothing to any device.
-    #[arg(long, conflicts_with = "cleanup")]
-    dry_run: bool,
-    /// Print what this kernel, its devices and its ruleset allow, as JSON; then exit. Attaches nothing to any device.
-    #[arg(long, conflicts_with_all = ["cleanup", "dry_run"])]
-    probe: bool,
-    /// The core of the external engine [default: as configured]
-    #[arg(long)]
-    core: Option<u32>,
-    /// A port for the external engine, if --engine is another one; may be given several times [default: as configured]
-    #[arg(long = "external-port")]
-    external_ports: Vec<String>,
-    /// Be the process of the external engine. The daemon starts it.
-    #[arg(long, hide = true, exclusive = true)]
-    external_engine: bool,
-    /// Print the names of the devices that would be ports, as JSON; then exit. Needs no root.
-    #[arg(long, conflicts_with_all = ["cleanup", "dry_run", "probe"])]
-    list_ports: bool,
+/// The configuration file, overridden by the command line.
+fn config_of(arguments: &DaemonArguments) -> Result<Config, Failure> {
+    let mut config = config_file::load(arguments.config.as_deref())?;
+    if let Some(engine) = &arguments.engine {
+        config.engine =
+            engine.parse::<EngineChoice>().map_err(|why| Failure::new(FailureCode::Usage, why))?;
+    }
+    if !arguments.ports.is_empty() {
+        Config::check_ports(&arguments.ports)
+            .map_err(|why| Failure::new(FailureCode::Usage, format!("--port: {why}")))?;
+        config.ports.clone_from(&arguments.ports);
+    }
+    if !arguments.external_ports.is_empty() {
+        Config::check_ports(&arguments.external_ports)
+            .map_err(|why| Failure::new(FailureCode::Usage, format!("--external-port: {why}")))?;
+        config.external_ports.clone_from(&arguments.external_ports);
+    }
+    config.external_core = arguments.core.or(config.external_core);
+    if config.max_flows == 0 {
+        config.max_flows = table_size::of_this_machine();
+    }
+    Ok(config)
 }
 
-impl Arguments {
-    fn instance(&self) -> Result<Instance, Failure> {
-        self.instance.parse()
-    }
-
-    /// The configuration file, overridden by the command line.
-    fn config(&self) -> Result<Config, Failure> {
-        let mut config = config_file::load(self.config.as_deref())?;
-        if let Some(engine) = &self.engine {
-            config.engine =
-                engine.parse::<EngineChoice>().map_err(|why| Failure::new(FailureCode::Usage, why))?;
-        }
-        if !self.ports.is_empty() {
-            Config::check_ports(&self.ports)
-                .map_err(|why| Failure::new(FailureCode::Usage, format!("--port: {why}")))?;
-            config.ports.clone_from(&self.ports);
-        }
-        if !self.external_ports.is_empty() {
-            Config::check_ports(&self.external_ports)
-                .map_err(|why| Failure::new(FailureCode::Usage, format!("--external-port: {why}")))?;
-            config.external_ports.clone_from(&self.external_ports);
-        }
-        config.external_core = self.core.or(config.external_core);
-        if config.max_flows == 0 {
-            config.max_flows = table_size::of_this_machine();
-        }
-        Ok(config)
-    }
-}
-
-fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let instance = arguments.instance()?;
+fn run(arguments: &DaemonArguments) -> Result<(), Failure> {
+    let instance: Instance = arguments.instance.parse()?;
     if arguments.list_ports {
-        return print(&preview::port_names(&arguments.config()?)?);
+        return print(&preview::port_names(&config_of(arguments)?)?);
     }
     start::require_root()?;
     if arguments.cleanup {
         return start::clean_up(&instance);
     }
-    let config = arguments.config()?;
+    let config = config_of(arguments)?;
     tracing_subscriber::fmt()
         .with_env_filter(config.log.as_str())
         .with_writer(|| log_writer::LogWriter)
@@ -163,7 +117,7 @@ fn print(answer: &impl Serialize) -> Result<(), Failure> {
 
 /// Runs `shuntd`: parses the command line, serves until the daemon is stopped, and prints a failure on standard error.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = DaemonArguments::parse();
     if arguments.external_engine {
         return shunt_xsk::run();
     }

@@ -1,15 +1,14 @@
 //! `cargo xtask deb`: a Debian package of the static programs of `cargo xtask dist`.
 
-use super::{LIBRARIES, PROGRAMS, licences, programs, sysroot};
+use super::{LIBRARIES, PROGRAMS, licences, programs, run_shunt, sysroot};
 use crate::{arch::Arch, shunt::target, tool::tool_in};
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use std::{
     env,
     fs::{self, Permissions},
     io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 /// Build a Debian package for an architecture in target/deb.
@@ -43,10 +42,13 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let arch = Arch::named(&options.arch)?;
     let programs = programs(arch)?;
     let sysroot = sysroot(arch)?;
+    let manual = tempfile::tempdir()?;
+    run_shunt(arch, &programs[0], &["man", &manual.path().to_string_lossy()])?;
     let library = |name: &str| (name.to_owned(), sysroot.join(DOC).with_file_name(name).join("copyright"));
     let contents = Contents {
         arch,
         completions: completions(arch, &programs[0])?,
+        manual: manual.path().to_owned(),
         programs,
         crates: licences::of_crates(arch)?,
         libraries: LIBRARIES.map(library).into(),
@@ -64,6 +66,8 @@ struct Contents<'a> {
     programs: [PathBuf; 2],
     /// The script for each shell of [`COMPLETIONS`].
     completions: [String; 3],
+    /// The directory of the manual pages.
+    manual: PathBuf,
     /// Licences of crates.
     crates: String,
     /// Names of the libraries in the programs, and their copyright files.
@@ -89,7 +93,7 @@ impl Contents<'_> {
         for ((_, to), script) in COMPLETIONS.iter().zip(&self.completions) {
             tree.put(to, script.as_bytes(), 0o644)?;
         }
-        for page in sorted(&source.join("docs/man"))? {
+        for page in sorted(&self.manual)? {
             let (name, section) =
                 (page.file_name().context("no name")?, page.extension().context("no section")?);
             let (name, section) = (name.to_string_lossy(), section.to_string_lossy());
@@ -191,21 +195,11 @@ fn version() -> String {
     env!("CARGO_PKG_VERSION").replace('-', "~")
 }
 
-/// The scripts of [`COMPLETIONS`], by the built program, or, if this machine cannot run it, by one built for this machine.
+/// The scripts of [`COMPLETIONS`].
 fn completions(arch: &Arch, program: &Path) -> anyhow::Result<[String; 3]> {
-    let runs_here = arch.target.starts_with(env::consts::ARCH);
     let mut scripts = [const { String::new() }; 3];
     for ((shell, _), script) in COMPLETIONS.iter().zip(&mut scripts) {
-        let mut command = if runs_here {
-            Command::new(program)
-        } else {
-            let mut cargo = Command::new(env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
-            cargo.args(["run", "--quiet", "--locked", "--package", "shunt", "--"]);
-            cargo
-        };
-        let output = command.args(["completions", shell]).output().context("cannot run shunt completions")?;
-        ensure!(output.status.success(), "shunt completions: {}", String::from_utf8_lossy(&output.stderr));
-        *script = String::from_utf8(output.stdout)?;
+        *script = run_shunt(arch, program, &["completions", shell])?;
     }
     Ok(scripts)
 }
@@ -232,7 +226,13 @@ mod tests {
             fs::write(&path, name).expect("a file");
             path
         };
+        let manual = into.join("manual");
+        fs::create_dir(&manual).expect("a directory");
+        for page in ["shunt-up.1", "shunt.toml.5", "shuntd.8"] {
+            fs::write(manual.join(page), page).expect("a page");
+        }
         let contents = Contents {
+            manual,
             arch: &ARM64,
             programs: PROGRAMS.map(file),
             completions: ["bash", "zsh", "fish"].map(str::to_owned),

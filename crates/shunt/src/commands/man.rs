@@ -1,5 +1,8 @@
 //! `shunt man`: writes the manual pages, from the definitions of the arguments and of the exit codes.
 
+mod configuration;
+mod daemon;
+
 use crate::{
     command::{self, Context, Examples},
     output::Show,
@@ -7,7 +10,10 @@ use crate::{
 };
 use anyhow::Context as _;
 use clap::{Args, Command};
-use clap_mangen::Man;
+use clap_mangen::{
+    Man,
+    roff::{Inline, Roff, bold, roman},
+};
 use shunt_api::{FILES, FailureCode};
 use std::{
     fs,
@@ -15,7 +21,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The shell.
 /// Write the manual pages.
 #[derive(Debug, Args)]
 #[command(hide = true)]
@@ -38,6 +43,8 @@ impl command::Command for ManArgs {
     }
 }
 
+const SOURCE: &str = concat!("shunt ", env!("CARGO_PKG_VERSION"));
+
 /// The directory to which the pages were written.
 #[derive(Debug)]
 struct Written(PathBuf);
@@ -59,14 +66,16 @@ fn write_all(command: Command, dir: &Path) -> io::Result<()> {
     let mut page = fs::File::options().append(true).open(dir.join("shunt.1"))?;
     exit_status(&mut page)?;
     files(&mut page)?;
-    writeln!(page, ".SH \"SEE ALSO\"\n\\fBshuntd\\fR(8), \\fBshunt.toml\\fR(5)")
+    writeln!(page, ".SH \"SEE ALSO\"\n\\fBshuntd\\fR(8), \\fBshunt.toml\\fR(5)")?;
+    fs::write(dir.join("shuntd.8"), daemon::page()?)?;
+    fs::write(dir.join("shunt.toml.5"), configuration::page())
 }
 
 fn write_page(command: &Command, dir: &Path) -> io::Result<()> {
     for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
         write_page(subcommand, dir)?;
     }
-    let man = Man::new(command.clone()).source(concat!("shunt ", env!("CARGO_PKG_VERSION")));
+    let man = Man::new(command.clone()).source(SOURCE);
     let path = man.generate_to(dir)?;
     let name = command.get_bin_name().unwrap_or(command.get_name());
     examples_section(super::examples(name), &mut fs::File::options().append(true).open(path)?)
@@ -94,4 +103,49 @@ fn exit_status(page: &mut impl Write) -> io::Result<()> {
 fn files(page: &mut impl Write) -> io::Result<()> {
     writeln!(page, ".SH FILES")?;
     FILES.iter().try_for_each(|(path, what)| writeln!(page, ".TP\n\\fI{path}\\fR\n{what}"))
+}
+
+fn see_also(page: &mut Roff, pages: &str) {
+    page.control("SH", ["SEE ALSO"]).text(words(pages));
+}
+
+/// Sets text between backticks in bold: commands, options and values.
+fn words(text: &str) -> Vec<Inline> {
+    let parts = text.split('`').enumerate();
+    parts.map(|(nth, part)| if nth % 2 == 0 { roman(part) } else { bold(part) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of a command's page and of those below it.
+    fn pages(command: &Command, name: &str) -> Vec<String> {
+        let below = command.get_subcommands().filter(|one| !one.is_hide_set());
+        let below = below.flat_map(|one| pages(one, &format!("{name}-{}", one.get_name())));
+        [name.to_owned()].into_iter().chain(below).collect()
+    }
+
+    #[test]
+    fn every_command_has_a_page_with_a_synopsis_and_examples() {
+        let dir = tempfile::tempdir().unwrap();
+        let command = super::super::definition();
+        let names = pages(&command, "shunt");
+        write_all(command, dir.path()).unwrap();
+        for name in &names {
+            let page = fs::read_to_string(dir.path().join(format!("{name}.1"))).unwrap_or_default();
+            for section in [".SH SYNOPSIS\n", ".SH DESCRIPTION\n", ".SH EXAMPLES\n.TP\n"] {
+                assert!(page.contains(section), "{name} has no {section}: {page}");
+            }
+        }
+        let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+        assert!(read("shunt.1").contains(".SH \"EXIT STATUS\"\n") && read("shunt.1").contains(".SH FILES\n"));
+        // Besides those of the commands, the pages of the daemon and of its configuration.
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), names.len() + 2);
+        let daemon = read("shuntd.8");
+        assert!(daemon.contains(".SH SYNOPSIS\n") && daemon.contains(".SH SIGNALS\n"), "{daemon}");
+        assert!(daemon.contains("\\fB\\-\\-dry\\-run\\fR"), "{daemon}");
+        let configuration = read("shunt.toml.5");
+        assert!(configuration.contains(".SH KEYS\n.TP\n"), "{configuration}");
+    }
 }

@@ -1,0 +1,43 @@
+//! The command line of the daemon, which its manual page describes, too.
+
+use clap::Parser;
+use std::path::PathBuf;
+
+/// Forwards established connections past the network stack, the way Linux has accepted, translated and routed them.
+#[derive(Debug, Parser)]
+#[command(name = "shuntd", version)]
+pub struct DaemonArguments {
+    /// The name of this instance; its socket and log are named after it.
+    #[arg(long, default_value = "default")]
+    pub instance: String,
+    /// The configuration file [default: /etc/shunt/shunt.toml, if it exists]
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// The engine: auto, tc, xdp or external [default: as configured]
+    #[arg(long)]
+    pub engine: Option<String>,
+    /// A port; may be given several times [default: the devices that forward traffic]
+    #[arg(long = "port")]
+    pub ports: Vec<String>,
+    /// Remove what a killed daemon may have left behind, and exit; fails if the instance is running.
+    #[arg(long)]
+    pub cleanup: bool,
+    /// Print what would be attached to which port, and why, as JSON; then exit. Attaches nothing to any device.
+    #[arg(long, conflicts_with = "cleanup")]
+    pub dry_run: bool,
+    /// Print what this kernel, its devices and its ruleset allow, as JSON; then exit. Attaches nothing to any device.
+    #[arg(long, conflicts_with_all = ["cleanup", "dry_run"])]
+    pub probe: bool,
+    /// The core of the external engine [default: as configured]
+    #[arg(long)]
+    pub core: Option<u32>,
+    /// A port for the external engine, if --engine is another one; may be given several times [default: as configured]
+    #[arg(long = "external-port")]
+    pub external_ports: Vec<String>,
+    /// Be the process of the external engine. The daemon starts it.
+    #[arg(long, hide = true, exclusive = true)]
+    pub external_engine: bool,
+    /// Print the names of the devices that would be ports, as JSON; then exit. Needs no root.
+    #[arg(long, conflicts_with_all = ["cleanup", "dry_run", "probe"])]
+    pub list_ports: bool,
+}
