@@ -4,6 +4,9 @@ use crate::render::{Answer, Format, units};
 use serde_json::Value;
 use std::{env, fs, panic::Location, path::Path};
 
+/// The width of golden files of JSON.
+const WIDTH: usize = 110;
+
 pub(crate) const TEXT: Format =
     Format { json: false, brief: false, verbose: false, width: None, colour: false };
 pub(crate) const VERBOSE: Format = Format { verbose: true, ..TEXT };
@@ -18,7 +21,7 @@ pub(crate) fn show(answer: &dyn Answer, format: Format) -> String {
 #[track_caller]
 pub(crate) fn assert_golden(name: &str, answer: &dyn Answer, format: Format) {
     let text = show(answer, format);
-    assert_golden_text(name, &text);
+    assert_golden_text(name, &if name.ends_with(".json") { folded(&text) } else { text.clone() });
     assert!(text.lines().all(|line| line.trim_end() == line), "blanks at the end of a line of {name}");
 }
 
@@ -32,6 +35,60 @@ pub(crate) fn assert_golden_text(name: &str, text: &str) {
     }
     let golden = fs::read_to_string(&path).unwrap_or_default();
     assert!(golden == text, "{} differs; SHUNT_BLESS=1 accepts this:\n{text}", path.display());
+}
+
+/// JSON of several lines, with each object and array on one line that fits there. Golden files have it in this form.
+fn folded(json: &str) -> String {
+    let lines: Vec<&str> = json.lines().collect();
+    let mut depth = 0;
+    for line in &lines {
+        depth -= usize::from(line.trim_start().starts_with(['}', ']']));
+        // What is folded must be indented as serde_json does; otherwise folding would hide a difference.
+        assert_eq!(indent(line), 2 * depth, "{line}");
+        depth += usize::from(line.ends_with(['{', '[']));
+    }
+    fold(&lines).join("\n") + "\n"
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+fn fold(mut lines: &[&str]) -> Vec<String> {
+    let mut folded: Vec<String> = Vec::new();
+    while let Some((first, rest)) = lines.split_first() {
+        let end = match first.ends_with(['{', '[']) {
+            true => rest.iter().position(|line| indent(line) == indent(first)).expect("a closing bracket"),
+            false => {
+                let is_scalar = |line: &str| !line.ends_with(['{', '[', '}', ']']);
+                match folded.last_mut() {
+                    // Numbers and words share a line, too.
+                    Some(last)
+                        if is_scalar(last.trim_end_matches(','))
+                            && last.len() + first.trim().len() < WIDTH =>
+                    {
+                        *last += " ";
+                        *last += first.trim();
+                    }
+                    _ => folded.push((*first).to_owned()),
+                }
+                lines = rest;
+                continue;
+            }
+        };
+        let (inner, close) = (&rest[..end], rest[end]);
+        let words: Vec<&str> = inner.iter().map(|line| line.trim()).collect();
+        let one = format!("{first}{}{}", words.join(" "), close.trim());
+        if one.len() <= WIDTH {
+            folded.push(one);
+        } else {
+            folded.push((*first).to_owned());
+            folded.extend(fold(inner));
+            folded.push(close.to_owned());
+        }
+        lines = &rest[end + 1..];
+    }
+    folded
 }
 
 /// Every number and text of a JSON value, with its path.
