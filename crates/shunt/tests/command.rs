@@ -11,7 +11,7 @@ use std::{
     env, fs,
     io::{BufRead, BufReader, Read, Write},
     os::unix::{fs::symlink, net::UnixListener},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Output, Stdio},
     thread,
     time::Duration,
