@@ -6,10 +6,10 @@ mod licences;
 use crate::{
     arch::{Arch, COMPILER},
     debian::{self, Set},
-    shunt::target,
     tool::tool,
 };
 use anyhow::{Context, ensure};
+use shunt_testkit::tree::{root, target};
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -57,7 +57,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     for (program, name) in programs.iter().zip(PROGRAMS) {
         put(program, &directory.join("bin").join(name))?;
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = root();
     for (from, to) in FILES {
         put(&root.join(from), &directory.join(to))?;
     }

@@ -13,17 +13,17 @@ use crate::{
     arch::{AMD64, Arch},
     debian::{Cache, require_room},
     dist,
-    shunt::{built, target},
     tool::tool,
 };
 use anyhow::{Context, ensure};
 use boards::Board;
-pub use guest::COUNTING;
-use guest::Guest;
+use guest::{COUNTING, Guest};
 use image::{Image, is_this_machine};
 use kernels::Kernel;
 use machine::Machine;
 use serde_json::Value;
+use shunt_bench::{CountingGuest, CountingGuests};
+use shunt_testkit::tree::{built, root, target};
 use std::{
     env, fs,
     io::{self, Write},
@@ -117,18 +117,26 @@ pub fn run(options: &Options) -> ExitCode {
     }))
 }
 
-/// Runs a command in a guest that counts instructions, with further programs by their names; returns its exit code.
-pub fn count_in_guest(
-    kernel: &str,
-    timeout: u64,
-    programs: &[(&str, &Path)],
-    command: &[&str],
-    stdout: &mut dyn Write,
-) -> anyhow::Result<u8> {
-    let programs = programs.iter().map(|(name, path)| ((*name).to_owned(), path.to_path_buf())).collect();
-    let kernel = Kernel::named(kernel, &AMD64)?;
-    let options = Options::on_kernel(kernel, timeout, None, command);
-    in_guest(&Options { count: true, programs, ..options }, stdout)
+/// Guests that count instructions.
+pub struct Counting;
+
+impl CountingGuests for Counting {
+    fn machine(&self) -> String {
+        format!("QEMU without KVM, one CPU, {}", COUNTING.join(" "))
+    }
+
+    fn run(&self, guest: &CountingGuest<'_>, stdout: &mut dyn Write) -> anyhow::Result<u8> {
+        let programs = guest.programs.iter().map(|(name, path)| ((*name).to_owned(), path.to_path_buf()));
+        let programs = programs.collect();
+        let kernel = Kernel::named(guest.kernel, &AMD64)?;
+        let options = Options::on_kernel(kernel, guest.timeout.as_secs(), None, guest.command);
+        in_guest(&Options { count: true, programs, ..options }, stdout)
+    }
+}
+
+/// A file of the documentation.
+fn docs(name: &str) -> PathBuf {
+    root().join("docs").join(name)
 }
 
 /// Checks that everything is available that a guest with this kernel needs.

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use serde_json::Value;
+use shunt_testkit::tree::root;
 use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs,
@@ -14,7 +15,8 @@ type Arrows = BTreeMap<String, BTreeSet<String>>;
 
 const HEAD: &str = "| crate | needs of ours |\n| --- | --- |\n";
 /// Crates for testing; they may depend on any crate.
-const TESTING: [&str; 5] = ["shunt-proof", "shunt-testkit", "shunt-tests", "shunt-twin", "xtask"];
+const TESTING: [&str; 6] =
+    ["shunt-bench", "shunt-proof", "shunt-testkit", "shunt-tests", "shunt-twin", "xtask"];
 
 /// The table of ARCHITECTURE.md: each crate, and the crates that it depends on.
 fn documented(page: &str) -> Arrows {
@@ -46,7 +48,7 @@ fn declared(root: &Path) -> Arrows {
 
 #[test]
 fn crates_depend_on_each_other_as_documented_and_none_on_the_daemon_or_the_command() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = root();
     let (testing, product): (Arrows, Arrows) =
         declared(&root).into_iter().partition(|(name, _)| TESTING.contains(&name.as_str()));
     assert_eq!(product, documented(&fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap()));

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use shunt_testkit::tree::root;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -327,7 +328,7 @@ fn upward_uses(uses: &Uses, floors: &[&[&str]]) -> Vec<String> {
 }
 
 fn crates() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = root();
     let members = fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path());
     members.chain([root.join("xtask"), root.join("proof")]).filter(|path| path.join("src").is_dir()).collect()
 }
@@ -346,7 +347,7 @@ fn no_files_of_a_crate_use_each_other() {
 
 #[test]
 fn modules_of_the_command_use_lower_floors_only() {
-    let uses = uses(&sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/shunt/src")));
+    let uses = uses(&sources(&root().join("crates/shunt/src")));
     assert!(uses.len() > 40 && uses.values().map(BTreeSet::len).sum::<usize>() > 100, "{uses:?}");
     assert_eq!(upward_uses(&uses, FLOORS), Vec::<String>::new());
 }

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-use shunt_testkit::Shunt;
+use shunt_testkit::{Shunt, tree::root};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -88,7 +88,7 @@ fn leads_nowhere(root: &Path, from: &Path, target: &str) -> bool {
 
 #[test]
 fn every_link_file_name_and_option_in_the_documentation_exists() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
+    let root = root().canonicalize().unwrap();
     let manual = man_pages();
     let (mut seen, mut wrong) = (0, Vec::new());
     for path in pages(&root) {

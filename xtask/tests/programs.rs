@@ -1,8 +1,8 @@
-//! packaging/deps.sh installs every program that the tests, the lab and xtask start.
+//! packaging/deps.sh installs every program that the tests, the lab, the benches and xtask start.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-use shunt_testkit::Shunt;
+use shunt_testkit::{Shunt, tree::root};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -39,8 +39,8 @@ const PRINTING: [&str; 14] = [
     "tests/netns/guides/main.rs",
     "tests/netns/guides/page.rs",
     "xtask/src/vm.rs",
-    "xtask/src/peers/",
-    "xtask/src/tables/",
+    "crates/shunt-bench/src/peers/",
+    "crates/shunt-bench/src/bench/table.rs",
     "xtask/src/vm/boards/",
 ];
 
@@ -191,7 +191,7 @@ fn installed(root: &Path) -> BTreeSet<String> {
 
 #[test]
 fn every_program_that_is_started_is_installed_by_the_list_of_dependencies() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
+    let root = root().canonicalize().unwrap();
     let installed = installed(&root);
     let there = |word: &str| {
         installed.contains(word) || is_in(BASE, word) || OTHERS.iter().any(|(name, _)| *name == word)

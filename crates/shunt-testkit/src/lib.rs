@@ -17,6 +17,7 @@ pub mod soak;
 pub mod stage;
 mod status;
 mod stop;
+pub mod tree;
 mod xdp_frames;
 
 use shunt_api::Engine;

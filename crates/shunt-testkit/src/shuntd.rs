@@ -151,6 +151,15 @@ impl Shuntd {
         self.good("GET", "/v1/status", "")
     }
 
+    /// The daemon's status.
+    ///
+    /// # Errors
+    /// If the daemon does not answer.
+    pub fn try_status(&self) -> std::io::Result<Status> {
+        let (_, text) = self.request("GET", "/v1/status", "")?;
+        serde_json::from_str(&text).map_err(std::io::Error::other)
+    }
+
     /// The connections in the flow table. Rates are averages over the life of each connection.
     ///
     /// # Panics

@@ -1,8 +1,9 @@
 //! `cargo xtask deb`: a Debian package of the static programs of `cargo xtask dist`.
 
 use super::{LIBRARIES, PROGRAMS, licences, programs, run_shunt, sysroot};
-use crate::{arch::Arch, shunt::target, tool::tool_in};
+use crate::{arch::Arch, tool::tool_in};
 use anyhow::Context;
+use shunt_testkit::tree::{root, target};
 use std::{
     env,
     fs::{self, Permissions},
@@ -184,10 +185,6 @@ fn sorted(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>()?;
     paths.sort();
     Ok(paths)
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// The version in Debian's order, in which 1.0~rc1 comes before 1.0.

@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn every_mutant_changes_the_core_as_it_is_now() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = shunt_testkit::tree::root();
         let harnesses = Harness::read_all(&root.join("proof/core")).unwrap();
         assert!(harnesses.len() > 5);
         for mutant in harnesses.iter().flat_map(|harness| &harness.mutants) {

@@ -8,7 +8,7 @@ use super::{
 use crate::arch::AMD64;
 use anyhow::{Context, ensure};
 use serde_json::Value;
-use std::{collections::BTreeMap, env, fmt::Write, fs, io, path::Path, thread};
+use std::{collections::BTreeMap, env, fmt::Write, fs, io, thread};
 
 /// Run Shunt and some of the tests on every kernel of the list and write docs/kernels.md.
 #[derive(Debug, clap::Args)]
@@ -186,7 +186,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let is_meant =
         |kernel: &&Kernel| options.arch.as_ref().is_none_or(|arch| kernel.arch.name == arch.as_str());
     let kernels: Vec<&'static Kernel> = KERNELS.iter().filter(is_meant).collect();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/kernels.md");
+    let path = crate::vm::docs("kernels.md");
     let kept = if options.again { fs::read_to_string(&path)? } else { String::new() };
     let mut seen = Vec::new();
     for some in kernels.chunks(GUESTS) {

@@ -3,7 +3,7 @@
 use super::{in_guest, kernels::WITH_DRIVERS, today};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
-use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
+use std::{collections::BTreeMap, fmt::Write, fs};
 
 /// Run Shunt on each NIC that QEMU emulates and write docs/nics.md.
 #[derive(Debug, clap::Args)]
@@ -69,7 +69,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         print!("{}", table(&seen));
         return Ok(());
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/nics.md");
+    let path = crate::vm::docs("nics.md");
     fs::write(&path, page(&seen)).with_context(|| path.display().to_string())
 }
 

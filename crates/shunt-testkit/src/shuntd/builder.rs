@@ -24,6 +24,7 @@ pub struct ShuntdBuilder<'a> {
     router: &'a NetNs,
     arguments: Vec<String>,
     config: String,
+    max_flows: &'static str,
     variables: Vec<(String, String)>,
     program: Option<String>,
     stderr: Option<Stdio>,
@@ -35,6 +36,7 @@ impl<'a> ShuntdBuilder<'a> {
             router,
             arguments: Vec::new(),
             config: String::new(),
+            max_flows: MAX_FLOWS,
             variables: Vec::new(),
             program: None,
             stderr: None,
@@ -61,6 +63,12 @@ impl<'a> ShuntdBuilder<'a> {
     pub fn config(mut self, lines: &str) -> Self {
         self.config.push_str(lines);
         self.config.push('\n');
+        self
+    }
+
+    /// Leaves the size of the flow table to the daemon, as for a measurement.
+    pub fn usual_max_flows(mut self) -> Self {
+        self.max_flows = "";
         self
     }
 
@@ -105,7 +113,7 @@ impl<'a> ShuntdBuilder<'a> {
         let instance = format!("t{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let config = directory.path().join("shunt.toml");
         let log = directory.path().join("stderr");
-        let size = if self.config.contains("max_flows") { "" } else { MAX_FLOWS };
+        let size = if self.config.contains("max_flows") { "" } else { self.max_flows };
         let written = fs::write(&config, format!("{size}{}", self.config)).and_then(|()| File::create(&log));
         let stderr = written.unwrap_or_else(|e| panic!("{}: {e}", directory.path().display()));
         let program = self.program.unwrap_or_else(|| program("SHUNTD", "shuntd"));

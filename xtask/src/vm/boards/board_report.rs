@@ -6,7 +6,7 @@ use super::{
 };
 use anyhow::{Context, ensure};
 use serde_json::Value;
-use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
+use std::{collections::BTreeMap, fmt::Write, fs};
 
 /// Run Shunt on every emulated board and write docs/boards.md.
 #[derive(Debug, clap::Args)]
@@ -49,7 +49,7 @@ struct Seen {
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let seen: Vec<Seen> =
         BOARDS.iter().map(|board| Seen::on(board, options.timeout)).collect::<anyhow::Result<_>>()?;
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/boards.md");
+    let path = crate::vm::docs("boards.md");
     fs::write(&path, page(&seen)).with_context(|| path.display().to_string())?;
     seen.iter().try_for_each(Seen::check)
 }

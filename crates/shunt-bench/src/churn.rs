@@ -1,0 +1,265 @@
+//! `cargo xtask churn`: how much of the traffic stays fast while Linux changes in ways that concern no flow.
+
+use crate::{
+    rig::{
+        router_rig::{self, Placement, Rig},
+        shunt,
+    },
+    rows,
+};
+use anyhow::{Context, ensure};
+use clap::ValueEnum;
+use serde::Serialize;
+use shunt_testkit::{NetNs, Shuntd};
+use std::{
+    io::Write,
+    process::{Child, ChildStdin, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The table has room for both directions of every flow, and nothing else differs from the defaults.
+const CONFIG: &str = "max_flows = 65536\n";
+/// Each flow sends ten packets a second.
+const ROUND: Duration = Duration::from_millis(100);
+/// Rounds before a measurement, in which the flows are learned.
+const LEARNING: u32 = 40;
+/// Other hosts whose neighbour entries change.
+const HOSTS: u32 = 200;
+
+/// What the changes need: a set that the forward chain uses, and a bridge with two ports.
+const SETUP: &str = "nft add table inet churn
+    nft add set inet churn blocked '{ type ipv4_addr; flags interval; }'
+    nft add chain inet churn forward '{ type filter hook forward priority 1; }'
+    nft add rule inet churn forward ip saddr @blocked drop
+    nft add rule inet churn forward ip daddr @blocked drop
+    ip link add churn0 type bridge forward_delay 0; ip link set churn0 up
+    for i in 1 2; do
+        ip link add churn$i type veth peer name peer$i; ip link set churn$i master churn0 up; ip link set peer$i up
+    done";
+
+/// Measures the share of fast packets with and without changes, and writes target/bench/churn.json.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Print the rows as JSON
+    #[arg(long)]
+    json: bool,
+    /// Number of UDP flows through masquerade; each sends ten packets a second
+    #[arg(long, default_value_t = 10_000)]
+    flows: u32,
+    /// Duration of each measurement
+    #[arg(long, default_value_t = 5, value_name = "SECONDS")]
+    seconds: u32,
+    /// Measure only this kind of change. May be given several times
+    #[arg(long, value_enum, value_name = "CHANGE")]
+    only: Vec<Change>,
+    /// Measure only this engine
+    #[arg(long, value_parser = ["tc", "xdp"], value_name = "ENGINE")]
+    engine: Option<String>,
+}
+
+/// A kind of change that concerns no flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum Change {
+    /// Elements of a set that the forward chain uses, of other addresses.
+    Element,
+    /// Routes to other networks.
+    Route,
+    /// Moves of other stations between two ports of a bridge.
+    Station,
+    /// MACs of other neighbours, of both families.
+    Neighbour,
+}
+
+/// The result for one kind of change and one engine.
+#[derive(Debug, Serialize)]
+struct Row {
+    change: Change,
+    /// Changes a second, as achieved.
+    per_second: f64,
+    engine: String,
+    /// Share of fast packets during the changes.
+    fast_share: f64,
+    /// Share of fast packets right before, without changes.
+    fast_share_quiet: f64,
+    /// How often the epoch moved during the changes.
+    epoch_moves: u32,
+    flows: u64,
+}
+
+/// Runs the measurement.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root: sudo cargo xtask churn");
+    let mut rows = Vec::new();
+    for engine in ["tc", "xdp"] {
+        if options.engine.as_deref().is_none_or(|only| only == engine) {
+            measure(engine, options, &mut rows)?;
+        }
+    }
+    rows::show("churn.json", &rows, options.json, print)
+}
+
+fn measure(engine: &str, options: &Options, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+    let lab = router_rig::topology();
+    lab.router().run(SETUP);
+    let mut rig = Rig::new(&lab, options.flows, Placement::OneCpu)?;
+    let shuntd = shunt::start(lab.router(), engine, CONFIG)?;
+    rig.settle()?;
+    rig.establish()?;
+    send(&mut rig, LEARNING)?;
+    for change in Change::value_variants() {
+        if !options.only.is_empty() && !options.only.contains(change) {
+            continue;
+        }
+        eprintln!("{engine}: {change:?} ...");
+        let rounds = options.seconds * 10;
+        let fast_share_quiet = fast_share(&shuntd, || send(&mut rig, rounds))?;
+        let before = shuntd.try_status()?.epoch;
+        let mut per_second = 0.0;
+        let fast_share = fast_share(&shuntd, || {
+            let done = AtomicBool::new(false);
+            thread::scope(|scope| {
+                let changes = scope.spawn(|| change.repeat(lab.router(), &done));
+                let sent = send(&mut rig, rounds);
+                done.store(true, Ordering::Relaxed);
+                per_second = changes.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+                sent
+            })
+        })?;
+        let epoch_moves = shuntd.try_status()?.epoch.wrapping_sub(before);
+        let (change, engine, flows) = (*change, engine.to_owned(), rig.flows());
+        rows.push(Row { change, per_second, engine, fast_share, fast_share_quiet, epoch_moves, flows });
+    }
+    shunt::stop(shuntd)
+}
+
+/// Sends one packet of each flow in each round.
+fn send(rig: &mut Rig<'_>, rounds: u32) -> anyhow::Result<()> {
+    for _ in 0..rounds {
+        let began = Instant::now();
+        rig.send(rig.flows())?;
+        thread::sleep(ROUND.saturating_sub(began.elapsed()));
+    }
+    Ok(())
+}
+
+/// The share of fast packets among those that the router received during some work.
+fn fast_share(shuntd: &Shuntd, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let packets = || {
+        let packets = shuntd.try_status()?.packets;
+        anyhow::Ok((packets.fast as f64, packets.slow as f64))
+    };
+    let before = packets()?;
+    work()?;
+    let after = packets()?;
+    let fast = after.0 - before.0;
+    Ok(fast / (fast + after.1 - before.1).max(1.0))
+}
+
+impl Change {
+    /// Changes a second.
+    fn rate(self) -> u32 {
+        match self {
+            Self::Element => 50,
+            Self::Route => 100,
+            Self::Station => 20,
+            Self::Neighbour => 2 * HOSTS,
+        }
+    }
+
+    /// The nth change.
+    fn command(self, n: u32) -> String {
+        let host = n / 2 % 250 + 1;
+        let first = n % 2 == 0;
+        match self {
+            Self::Element => {
+                let verb = if first { "add" } else { "delete" };
+                format!("{verb} element inet churn blocked {{ 203.0.113.{host} }}")
+            }
+            Self::Route => {
+                let verb = if first { "add" } else { "del" };
+                format!("route {verb} 203.0.{host}.0/24 dev churn0")
+            }
+            Self::Station => {
+                let port = n % 2 + 1;
+                format!("fdb replace 02:00:00:00:77:{host:02x} dev churn{port} master dynamic")
+            }
+            Self::Neighbour => {
+                let (host, mac) = (n % HOSTS + 1, n / HOSTS % 256);
+                let address =
+                    if host % 2 == 0 { format!("203.0.113.{host}") } else { format!("fe80::77:{host:x}") };
+                format!(
+                    "neigh replace {address} lladdr 02:00:00:{mac:02x}:78:{host:02x} dev churn0 nud reachable"
+                )
+            }
+        }
+    }
+
+    /// Makes changes at the rate until `done`, and returns the rate achieved.
+    fn repeat(self, router: &NetNs, done: &AtomicBool) -> anyhow::Result<f64> {
+        let mut commands = Commands::start(self, router)?;
+        let (began, each) = (Instant::now(), Duration::from_secs(1) / self.rate());
+        let mut changes = 0;
+        while !done.load(Ordering::Relaxed) {
+            commands.run(&self.command(changes))?;
+            changes += 1;
+            thread::sleep((each * changes).saturating_sub(began.elapsed()));
+        }
+        let took = began.elapsed().as_secs_f64();
+        commands.finish()?;
+        Ok(f64::from(changes) / took)
+    }
+}
+
+/// A tool that reads commands, one a line.
+struct Commands {
+    tool: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Commands {
+    fn start(change: Change, router: &NetNs) -> anyhow::Result<Self> {
+        let (name, arguments): (_, &[&str]) = match change {
+            Change::Element => ("nft", &["-i"]),
+            Change::Station => ("bridge", &["-batch", "-"]),
+            Change::Route | Change::Neighbour => ("ip", &["-batch", "-"]),
+        };
+        let mut command = router.command(name);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut tool = command.spawn().with_context(|| format!("cannot run {name}"))?;
+        let input = tool.stdin.take();
+        Ok(Self { tool, input })
+    }
+
+    fn run(&mut self, line: &str) -> anyhow::Result<()> {
+        let input = self.input.as_mut().context("the tool has no input")?;
+        writeln!(input, "{line}").context("the tool has ended; see its message above")
+    }
+
+    fn finish(mut self) -> anyhow::Result<()> {
+        drop(self.input.take());
+        let status = self.tool.wait()?;
+        ensure!(status.success(), "the tool that makes the changes failed: {status}");
+        Ok(())
+    }
+}
+
+fn print(rows: &[Row]) {
+    println!(
+        "{:10} {:>8} {:>6} {:>10} {:>12} {:>11}",
+        "change", "a second", "engine", "fast share", "without", "epoch moves"
+    );
+    for row in rows {
+        println!(
+            "{:10} {:>8.0} {:>6} {:>9.1}% {:>11.1}% {:>11}",
+            format!("{:?}", row.change).to_lowercase(),
+            row.per_second,
+            row.engine,
+            100.0 * row.fast_share,
+            100.0 * row.fast_share_quiet,
+            row.epoch_moves
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! Shunt beside other fast paths: instructions per packet, measured in guests that count instructions.
+
+pub mod guest;
+pub mod report;
+mod row;
+pub mod table;
+
+use crate::rig::setting::{Family, Setting, Tagging};
+use anyhow::{Context, ensure};
+use report::Report;
+use row::{GuestMessage, Row};
+use shunt_testkit::tree::{built, target};
+use std::{
+    collections::VecDeque,
+    env,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
+
+/// Measures paths through a router side by side, and writes target/bench/peers.json.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// The xdp-forward program of xdp-tools, built from source; its columns are empty without it
+    #[arg(long, value_name = "PROGRAM")]
+    xdp_forward: Option<PathBuf>,
+    /// Measure only IPv4 with NAT, with 1,000 flows
+    #[arg(long, conflicts_with_all = ["only", "flows"])]
+    quick: bool,
+    /// Measure only this setting, named as in the table: "IPv6 NAT, VLAN popped". May be given several times
+    #[arg(long, value_name = "SETTING")]
+    only: Vec<String>,
+    /// Numbers of flows
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 1000, 100_000])]
+    flows: Vec<u32>,
+    /// Number of runs of each path, after one run that does not count
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Kernel of the guests; `xtask vm --list` lists the kernels
+    #[arg(long, default_value = "newest", value_name = "K")]
+    kernel: String,
+    /// Number of guests at once; each guest has one CPU [default: one less than the CPUs]
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Time limit for one guest
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    timeout: u64,
+}
+
+/// Boots guests with one CPU, on which each instruction takes a nanosecond.
+pub trait CountingGuests: Sync {
+    /// A description of the machine, for the conditions of a result.
+    fn machine(&self) -> String;
+
+    /// Runs a command in a guest, copies its standard output to `stdout`, and returns its exit code.
+    ///
+    /// # Errors
+    /// If the guest cannot be booted, or does not end in time.
+    fn run(&self, guest: &CountingGuest<'_>, stdout: &mut dyn Write) -> anyhow::Result<u8>;
+}
+
+/// A guest that counts instructions, and what it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct CountingGuest<'a> {
+    /// Name of the kernel.
+    pub kernel: &'a str,
+    /// Time limit for booting and the command together.
+    pub timeout: Duration,
+    /// Programs by their names in the guest, besides those of Shunt.
+    pub programs: &'a [(&'a str, &'a Path)],
+    /// The command.
+    pub command: &'a [&'a str],
+}
+
+const QUICK_FLOWS: [u32; 1] = [1000];
+
+/// Runs the comparison.
+pub fn run(options: &Options, guests: &dyn CountingGuests) -> anyhow::Result<()> {
+    if let Some(program) = &options.xdp_forward {
+        ensure!(program.is_file(), "{}: no such program", program.display());
+    }
+    for name in ["shunt", "shuntd"] {
+        built(name)?;
+    }
+    let (flows, settings) = options.matrix()?;
+    let total: usize = settings.len() * flows.len() * guest::PATHS.len();
+    let path = target().join("bench/peers.json");
+    let report = Mutex::new(Report::begin(&path, options, flows, &guests.machine())?);
+    let queue = Mutex::new(VecDeque::from(settings));
+    let jobs = options.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, |n| n.get() - 1));
+    thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(setting) = take(&queue) {
+                    let output = in_guest(options, guests, setting, flows);
+                    let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+                    let added = report.add(setting, output);
+                    let problem = added.err().map_or(String::new(), |e| format!("; not written: {e:#}"));
+                    eprintln!("{} of {total} rows: {setting}{problem}", report.rows.len());
+                }
+            });
+        }
+    });
+    let report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    print!("{report}");
+    println!("{}", path.display());
+    report.finish()
+}
+
+fn take(queue: &Mutex<VecDeque<Setting>>) -> Option<Setting> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+}
+
+impl Options {
+    fn matrix(&self) -> anyhow::Result<(&[u32], Vec<Setting>)> {
+        let tags = [Tagging::None, Tagging::Popped, Tagging::Pushed];
+        let named = |setting: &Setting| self.only.is_empty() || self.only.contains(&setting.to_string());
+        if self.quick {
+            return Ok((&QUICK_FLOWS, tags.map(|tag| Setting { tag, ..Setting::default() }).to_vec()));
+        }
+        let nats = [Family::Ipv4, Family::Ipv6].map(|family| [true, false].map(|nat| (family, nat)));
+        let all =
+            nats.into_iter().flatten().flat_map(|(family, nat)| tags.map(|tag| Setting { family, nat, tag }));
+        let all: Vec<Setting> = all.collect();
+        let unknown = self.only.iter().find(|name| !all.iter().any(|setting| setting.to_string() == **name));
+        ensure!(unknown.is_none(), "no setting is named `{}`", unknown.map_or("", String::as_str));
+        Ok((&self.flows, all.into_iter().filter(named).collect()))
+    }
+}
+
+/// The rows that a guest printed, and the error if the guest failed.
+pub struct GuestOutput {
+    kernel: Option<String>,
+    rows: Vec<Row>,
+    failed: Option<anyhow::Error>,
+}
+
+/// Boots a guest for one setting. Rows printed before a failure count.
+fn in_guest(options: &Options, guests: &dyn CountingGuests, setting: Setting, flows: &[u32]) -> GuestOutput {
+    let mut output = Vec::new();
+    let failed = boot(options, guests, setting, flows, &mut output).err();
+    let mut guest = GuestOutput { kernel: None, rows: Vec::new(), failed };
+    for line in String::from_utf8_lossy(&output).lines() {
+        match serde_json::from_str(line) {
+            Ok(GuestMessage::Kernel(release)) => guest.kernel = Some(release),
+            Ok(GuestMessage::Row(row)) => guest.rows.push(row),
+            Err(e) => {
+                let unexpected = anyhow::anyhow!("unexpected line from the guest: {e}: {line}");
+                guest.failed = guest.failed.or(Some(unexpected));
+            }
+        }
+    }
+    guest
+}
+
+fn boot(
+    options: &Options,
+    guests: &dyn CountingGuests,
+    setting: Setting,
+    flows: &[u32],
+    stdout: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let own = env::current_exe().context("finding the path of xtask")?;
+    let mut programs = vec![("xtask", own.as_path())];
+    programs.extend(options.xdp_forward.as_deref().map(|path| ("xdp-forward", path)));
+    let setting = serde_json::to_string(&setting)?;
+    let flows: Vec<String> = flows.iter().map(u32::to_string).collect();
+    let (flows, runs) = (flows.join(","), options.runs.to_string());
+    let command = ["xtask", "peers-guest", "--setting", &setting, "--flows", &flows, "--runs", &runs];
+    let (kernel, timeout) = (&options.kernel, Duration::from_secs(options.timeout));
+    let code =
+        guests.run(&CountingGuest { kernel, timeout, programs: &programs, command: &command }, stdout)?;
+    ensure!(code == 0, "the program in the guest exited with status {code}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn settings(words: &[&str]) -> anyhow::Result<usize> {
+        let options = Line::parse_from([&["peers"], words].concat()).options;
+        options.matrix().map(|(flows, settings)| flows.len() * settings.len())
+    }
+
+    #[test]
+    fn the_matrix_is_whole_unless_options_select_a_part() {
+        assert_eq!(settings(&[]).unwrap(), 2 * 2 * 3 * 3);
+        assert_eq!(settings(&["--quick"]).unwrap(), 3);
+        assert_eq!(settings(&["--only", "IPv6 NAT, VLAN popped", "--flows", "1,10"]).unwrap(), 2);
+        let said = settings(&["--only", "IPv5"]).unwrap_err().to_string();
+        assert_eq!(said, "no setting is named `IPv5`");
+    }
+}

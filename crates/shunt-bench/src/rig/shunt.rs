@@ -1,0 +1,29 @@
+//! Shunt on the ports of a router.
+
+use anyhow::{Context, anyhow};
+use shunt_api::Status;
+use shunt_testkit::{NetNs, Shuntd, tree::built};
+
+/// Starts the daemon that `make build` has built, on the ports r0 and r1, with this engine and these lines of configuration.
+pub fn start(router: &NetNs, engine: &str, config: &str) -> anyhow::Result<Shuntd> {
+    // A port that is named stays a port when it loses its address.
+    let builder = Shuntd::on(router).engine(engine).port("r0").port("r1").config(config).usual_max_flows();
+    let started = builder.program(&built("shuntd")?.to_string_lossy()).try_start();
+    started.map_err(|(status, log)| anyhow!("shuntd: {status}: {}", log.trim()))
+}
+
+/// Stops the daemon.
+pub fn stop(shuntd: Shuntd) -> anyhow::Result<()> {
+    shuntd.try_stop().map_err(anyhow::Error::msg)
+}
+
+/// Number of packets on the fast path so far.
+pub fn fast_packets(shuntd: &Shuntd) -> anyhow::Result<u64> {
+    Ok(shuntd.try_status()?.packets.fast)
+}
+
+/// The engine of a port, and the reason for it.
+pub fn engine_of(status: &Status, port: &str) -> anyhow::Result<(String, String)> {
+    let port = status.ports.iter().find(|one| one.name == port).with_context(|| format!("no port {port}"))?;
+    Ok((port.engine.to_string(), port.engine_reason.clone()))
+}
