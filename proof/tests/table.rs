@@ -10,7 +10,7 @@ use shunt_proof::{
 };
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, LazyLock},
 };
 
@@ -31,7 +31,7 @@ struct Table {
 /// Compiles the operations from a copy of the sources, with each first text replaced by the second. Each text must occur
 /// exactly once.
 fn table_with(changes: &[(&str, &str)]) -> Table {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap());
     let copy = tempfile::tempdir().unwrap();
     let mut changed = vec![0; changes.len()];
     let sources = shunt_bpf_build::source_dir();

@@ -9,16 +9,16 @@ use shunt_lab::{
     },
     statistics::median,
 };
-use shunt_testkit::skip_fetched;
+use shunt_testkit::{skip_fetched, tree::root};
 use std::{
     convert::Infallible,
     io::{BufRead, BufReader, Write},
     process::{Command, Stdio},
 };
 
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/search/reference.py");
+const SCRIPT: &str = "tests/search/reference.py";
 /// Made by `make mlrsearch`.
-const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/mlrsearch/bin/python");
+const PYTHON: &str = "target/mlrsearch/bin/python";
 const RANGE: Range = Range { min_pps: 9_001.0, max_pps: 1.488e6 };
 const GOALS: [Goal; 2] = [Goal::NDR, Goal::PDR];
 
@@ -39,7 +39,8 @@ struct Searched {
 /// Whether the reference implementation is installed; if not, calls [`skip_fetched`].
 #[track_caller]
 fn require_reference() -> bool {
-    let status = Command::new(PYTHON).args(["-c", "import MLRsearch"]).stderr(Stdio::null()).status();
+    let status =
+        Command::new(root().join(PYTHON)).args(["-c", "import MLRsearch"]).stderr(Stdio::null()).status();
     let installed = status.is_ok_and(|status| status.success());
     if !installed {
         skip_fetched(&format!("no MLRsearch for {PYTHON}: make mlrsearch"));
@@ -48,8 +49,8 @@ fn require_reference() -> bool {
 }
 
 fn by_reference(goals: &[Goal], range: Range, router: &mut Router) -> Searched {
-    let mut child = Command::new(PYTHON)
-        .arg(SCRIPT)
+    let mut child = Command::new(root().join(PYTHON))
+        .arg(root().join(SCRIPT))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -40,7 +40,7 @@ const PRINTING: [&str; 14] = [
     "tests/netns/guides/page.rs",
     "xtask/src/vm.rs",
     "crates/shunt-bench/src/peers/",
-    "crates/shunt-bench/src/bench/table.rs",
+    "crates/shunt-bench/src/generators/table.rs",
     "xtask/src/vm/boards/",
 ];
 

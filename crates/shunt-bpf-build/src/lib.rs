@@ -10,9 +10,21 @@ use std::{
     process::Command,
 };
 
-/// The `bpf/` directory of this source tree.
+/// The `bpf/` directory of the tree whose package cargo builds or tests. Looked up at run time: the tree may be a copy, with the
+/// target directory, of the one in which this crate was compiled.
 pub fn source_dir() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf")
+    let package =
+        env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    let mut folders = package.ancestors().map(|folder| folder.join("bpf"));
+    folders
+        .find(|bpf| bpf.join("abi").is_dir())
+        .unwrap_or_else(|| panic!("no directory `bpf` above {}", package.display()))
+}
+
+/// Makes cargo run the build script again after a change in `bpf/`. The path is relative to the package, so that a copied tree
+/// watches its own files.
+fn watch_sources() {
+    println!("cargo:rerun-if-changed=../../bpf");
 }
 
 /// The files below `bpf`, a copy of [`source_dir`] or the original, that the fast path is compiled from: their paths there.
@@ -56,7 +68,7 @@ pub fn compile_folder(folder: &str) {
 pub fn compile(source: &str, name: &str, options: &[&str]) {
     let bpf = source_dir();
     println!("cargo:rerun-if-env-changed=CLANG");
-    println!("cargo:rerun-if-changed={}", bpf.display());
+    watch_sources();
     let object = out_dir().join(format!("{name}.o"));
     let mut command = clang(&bpf);
     command.args(["-Wall", "-Wextra", "-Werror"]).args(options);
@@ -90,7 +102,7 @@ pub fn compile_external(sources: &[&str], library: &str) {
 
 fn host_build(sources: &[&str]) -> cc::Build {
     let bpf = source_dir();
-    println!("cargo:rerun-if-changed={}", bpf.display());
+    watch_sources();
     let mut build = cc::Build::new();
     build
         .files(sources.iter().map(|source| bpf.join(source)))
@@ -125,7 +137,7 @@ fn compile_table(header: &str, symbol: &str, flags: &[&str]) {
     let source = out_dir().join(format!("{symbol}.c"));
     fs::write(&source, layout::table_source(header, &text, symbol))
         .unwrap_or_else(|e| panic!("{}: {e}", source.display()));
-    println!("cargo:rerun-if-changed={}", bpf.display());
+    watch_sources();
     let mut build = cc::Build::new();
     build.file(source).include(bpf).extra_warnings(true).flags(flags);
     build.flag_if_supported("-Wno-unknown-pragmas").compile(symbol);

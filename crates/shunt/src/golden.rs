@@ -2,7 +2,11 @@
 
 use crate::render::{Answer, Format, units};
 use serde_json::Value;
-use std::{env, fs, panic::Location, path::Path};
+use std::{
+    env, fs,
+    panic::Location,
+    path::{Path, PathBuf},
+};
 
 /// The width of golden files of JSON.
 const WIDTH: usize = 110;
@@ -29,7 +33,8 @@ pub(crate) fn assert_golden(name: &str, answer: &dyn Answer, format: Format) {
 #[track_caller]
 pub(crate) fn assert_golden_text(name: &str, text: &str) {
     let folder = Path::new(Location::caller().file()).with_file_name("golden");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder).join(name);
+    let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap());
+    let path = package.join("../..").join(folder).join(name);
     if env::var_os("SHUNT_BLESS").is_some_and(|v| v == "1") {
         fs::write(&path, text).unwrap();
     }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod tree;
+
 use nix::{
     sys::signal::{SigSet, Signal, kill},
     unistd::Pid,
@@ -11,12 +13,13 @@ use std::{
     env, fs,
     io::{BufRead, BufReader, Read, Write},
     os::unix::{fs::symlink, net::UnixListener},
-    path::Path,
+    path::PathBuf,
     process::{Child, Command, Output, Stdio},
     thread,
     time::Duration,
 };
 use tempfile::TempDir;
+use tree::{package, shunt};
 
 /// A directory with the command, the stand-in for the daemon, and a runtime directory.
 struct Sandbox {
@@ -36,13 +39,9 @@ impl Sandbox {
     fn new() -> Self {
         // Use the file system of the build, so that the command can be linked. A copy could still be open for writing in a child of
         // another thread, and could then not be executed.
-        let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        fs::hard_link(env!("CARGO_BIN_EXE_shunt"), dir.path().join("shunt")).unwrap();
-        symlink(
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand-in/shuntd"),
-            dir.path().join("shuntd"),
-        )
-        .unwrap();
+        let dir = TempDir::new_in(shunt().parent().unwrap()).unwrap();
+        fs::hard_link(shunt(), dir.path().join("shunt")).unwrap();
+        symlink(package().join("tests/stand-in/shuntd"), dir.path().join("shuntd")).unwrap();
         Self { dir }
     }
 
@@ -237,7 +236,7 @@ fn a_self_test_that_is_interrupted_leaves_nothing_behind() {
 
 fn load(words: &str) -> Child {
     reset_ignored_signals_in_children();
-    Command::new(env!("CARGO_BIN_EXE_shunt"))
+    Command::new(shunt())
         .args(["load", "--cpu", "0"])
         .args(words.split(' '))
         .stdout(Stdio::piped())
@@ -287,7 +286,7 @@ fn ended_by(signal: Signal, mut load: Child) -> Option<i32> {
 
 #[test]
 fn a_full_standard_error_does_not_change_the_exit_code() {
-    let ended = Command::new(env!("CARGO_BIN_EXE_shunt"))
+    let ended = Command::new(shunt())
         .args(["line", "--frame", "64", "--json"])
         .stdout(Stdio::null())
         .stderr(fs::File::create("/dev/full").unwrap())
@@ -329,7 +328,7 @@ fn a_shell_completes_commands_and_options() {
             "{script}\nCOMP_WORDS=({words} {last}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
              _clap_complete_shunt shunt '{last}' {before}; echo ${{COMPREPLY[@]}}"
         );
-        let directory = Path::new(env!("CARGO_BIN_EXE_shunt")).parent().unwrap();
+        let directory = shunt().parent().unwrap().to_owned();
         let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
         let answer = Command::new("bash").args(["--norc", "-c", &ask]).env("PATH", path).output().unwrap();
         String::from_utf8(answer.stdout).unwrap().trim().to_owned()

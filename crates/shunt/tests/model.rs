@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod tree;
+
 use serde_json::Value;
 use std::{
     fs,
@@ -9,7 +11,7 @@ use std::{
 };
 
 fn model(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_shunt")).arg("model").args(args).output().unwrap()
+    Command::new(tree::shunt()).arg("model").args(args).output().unwrap()
 }
 
 fn text(args: &[&str]) -> String {
@@ -82,7 +84,7 @@ fn a_case_is_a_file_that_can_be_printed_changed_and_fitted() {
 }
 
 fn shunt(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_shunt")).args(args).output().unwrap()
+    Command::new(tree::shunt()).args(args).output().unwrap()
 }
 
 #[test]
@@ -102,7 +104,8 @@ fn a_report_shows_predictions_in_a_section_of_their_own() {
     }
     let parameter = ["--case", "imx6", "--parameter", "bus.rx_rate", "--json"];
     fs::write(path("fit.json"), text(&[&["fit", &path("sweep.json")][..], &parameter].concat())).unwrap();
-    let measured = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/report/tc.json");
+    let measured = tree::package().join("tests/report/tc.json");
+    let measured = measured.to_str().unwrap();
     let files = ["sweep.json", "explained.json", "run.json", "fit.json", "stories.json"].map(path);
     let files: Vec<&str> = files.iter().map(String::as_str).chain([measured]).collect();
     let made = shunt(&[&["report", "-o", &path("page.html")][..], &files].concat());

@@ -8,7 +8,7 @@ use nix::{
 };
 use shunt_api::Status;
 use std::{
-    fs,
+    env, fs,
     io::{BufRead, BufReader, Lines, Read, Write},
     os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
@@ -21,9 +21,14 @@ use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// The program, in the directory above this test's.
+fn shunt() -> PathBuf {
+    env::current_exe().unwrap().parent().unwrap().with_file_name("shunt")
+}
+
 /// Starts the command, whose runtime directory is `dir`.
 fn start(dir: &Path, words: &[&str]) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_shunt"))
+    Command::new(shunt())
         .args(words)
         .env("SHUNT_RUNTIME_DIR", dir)
         .stdout(Stdio::piped())
@@ -146,7 +151,7 @@ impl OnTerminal {
         let shell = format!(
             "stty rows 24 cols 80; echo $$ > {}; exec env --default-signal {} top --interval 100ms",
             pid_file.display(),
-            env!("CARGO_BIN_EXE_shunt")
+            shunt().display()
         );
         let mut child = Command::new("script")
             .args(["-qefc", &shell, "/dev/null"])

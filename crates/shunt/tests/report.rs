@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod tree;
+
 use shunt_lab::Results;
 use std::{
     env, fs,
@@ -11,16 +13,11 @@ use std::{
 };
 
 fn files() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/report")
+    tree::package().join("tests/report")
 }
 
 fn report(directory: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_shunt"))
-        .arg("report")
-        .args(args)
-        .current_dir(directory)
-        .output()
-        .unwrap()
+    Command::new(tree::shunt()).arg("report").args(args).current_dir(directory).output().unwrap()
 }
 
 #[test]
@@ -69,7 +66,8 @@ fn a_printed_report_equals_a_written_one() {
 /// Checks the page at the widths of a phone and a desktop, light, dark and printed; see `look.cjs` for the requirements.
 #[test]
 fn a_browser_shows_the_page_and_makes_no_request() {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let program = tree::shunt();
+    let target = program.ancestors().nth(2).unwrap();
     let modules = target.join("browser/node_modules");
     let browser = ["chromium-headless-shell", "chromium"].map(|name| Path::new("/usr/bin").join(name));
     let Some(browser) = browser.iter().find(|path| path.exists() && modules.exists()) else {

@@ -4,13 +4,13 @@
 use clap::Parser;
 use shunt_api::{DaemonArguments, FailureCode};
 use shunt_bpf::abi::{REASONS, Reason, ReasonKind};
-use std::{env, fs, path::Path};
+use std::{env, fs, path::PathBuf};
 
 const UNIT: &str = include_str!("../../../packaging/shuntd@.service");
 
 /// Compares a page with the file in docs/, or writes the file if SHUNT_BLESS=1.
 pub(crate) fn assert_kept_page(name: &str, generated: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    let path = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("../../docs").join(name);
     if env::var_os("SHUNT_BLESS").is_some_and(|v| v == "1") {
         fs::write(&path, generated).unwrap();
     }

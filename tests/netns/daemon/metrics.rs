@@ -1,7 +1,9 @@
 //! The metrics agree with the status, are well-formed, and their number is bounded.
 
 use shunt_api::FailureCode;
-use shunt_testkit::{Shuntd, Stage, Topology, require_root, rulesets, silent_router, skip, wait_until};
+use shunt_testkit::{
+    Shuntd, Stage, Topology, require_root, rulesets, silent_router, skip, tree::root, wait_until,
+};
 use std::{
     collections::BTreeMap,
     io::Write,
@@ -63,8 +65,7 @@ fn metrics_agree_with_status() {
 
 /// Path of promtool; prints SKIP if there is none.
 fn promtool() -> Option<PathBuf> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/promtool.sh");
-    let found = Command::new(script).output().unwrap();
+    let found = Command::new(root().join("packaging/promtool.sh")).output().unwrap();
     if !found.status.success() {
         skip(&format!("there is no promtool: {}", String::from_utf8_lossy(&found.stderr)));
         return None;
@@ -72,18 +73,21 @@ fn promtool() -> Option<PathBuf> {
     Some(String::from_utf8(found.stdout).unwrap().trim().into())
 }
 
-const PROMETHEUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/prometheus");
+/// The directory of the alert rules and the dashboard.
+fn prometheus() -> PathBuf {
+    root().join("packaging/prometheus")
+}
 
 #[test]
 fn the_alert_rules_pass_their_own_tests() {
     let Some(promtool) = promtool() else { return };
     let output =
-        Command::new(&promtool).args(["test", "rules", "alerts_test.yml"]).current_dir(PROMETHEUS).output();
+        Command::new(&promtool).args(["test", "rules", "alerts_test.yml"]).current_dir(prometheus()).output();
     let output = output.unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
-    let rules = std::fs::read_to_string(format!("{PROMETHEUS}/alerts.yml")).unwrap();
-    let tests = std::fs::read_to_string(format!("{PROMETHEUS}/alerts_test.yml")).unwrap();
+    let rules = std::fs::read_to_string(prometheus().join("alerts.yml")).unwrap();
+    let tests = std::fs::read_to_string(prometheus().join("alerts_test.yml")).unwrap();
     let alerts = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
     assert!(alerts.clone().count() > 5);
     alerts.for_each(|alert| assert!(tests.contains(&format!("alertname: {alert}")), "{alert} has no test"));
@@ -91,7 +95,7 @@ fn the_alert_rules_pass_their_own_tests() {
 
 /// The queries of the dashboard and of the alert rules.
 fn queries() -> Vec<String> {
-    let dashboard = std::fs::read_to_string(format!("{PROMETHEUS}/dashboard.json")).unwrap();
+    let dashboard = std::fs::read_to_string(prometheus().join("dashboard.json")).unwrap();
     let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
@@ -113,8 +117,9 @@ fn a_real_prometheus_reads_the_metrics_and_answers_the_queries_of_the_dashboard(
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("prometheus.yml");
     let text = format!(
-        "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: ['{PROMETHEUS}/alerts.yml']\nscrape_configs: \
-         [{{job_name: shunt, static_configs: [{{targets: ['127.0.0.1:9469']}}]}}]\n"
+        "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: ['{}']\nscrape_configs: \
+         [{{job_name: shunt, static_configs: [{{targets: ['127.0.0.1:9469']}}]}}]\n",
+        self::prometheus().join("alerts.yml").display()
     );
     std::fs::write(&config, text).unwrap();
     let (config, data) = (config.display(), directory.path().join("data"));

@@ -2,20 +2,19 @@
 
 use jsonschema::Validator;
 use serde_json::{Value, json};
-use shunt_testkit::{Shuntd, Stage, Topology, require_root, rulesets, silent_router};
+use shunt_testkit::{Shuntd, Stage, Topology, require_root, rulesets, silent_router, tree::root};
 use std::{
     collections::BTreeSet,
     fs,
     io::{BufRead, BufReader, Write},
     os::unix::net::UnixStream,
-    path::Path,
     time::Duration,
 };
 use tempfile::TempDir;
 
 /// The description in docs/, with its objects closed: only the described members may occur.
 fn kept() -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/openapi.json");
+    let path = root().join("docs/openapi.json");
     let mut document: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
     let inlined: BTreeSet<String> = parts_of_others(&document["components"]["schemas"]);
     for (name, schema) in document["components"]["schemas"].as_object_mut().unwrap() {

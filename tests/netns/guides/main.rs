@@ -7,8 +7,8 @@ mod page;
 mod scene;
 
 use scene::Scene;
-use shunt_testkit::require_root;
-use std::{fs, path::PathBuf};
+use shunt_testkit::{require_root, tree::root};
+use std::fs;
 
 /// What [the first guide](../../../docs/guide/first-router.md) sets up.
 const ROUTER: &str = "
@@ -34,7 +34,7 @@ RULES
 
 /// The text of a guide.
 fn text(name: &str) -> String {
-    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide")).join(name);
+    let path = root().join("docs/guide").join(name);
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 

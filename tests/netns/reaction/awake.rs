@@ -4,7 +4,7 @@ use nix::sys::signal::Signal;
 use shunt_api::{Engine, LongestStep, StaticRemoval, StaticTable, Status};
 use shunt_testkit::{
     ENGINES, NetNs, Process, Stage, daemon, daemon_with, ip_batch, require_root, rulesets,
-    stage::nothing_leaves, wait_until,
+    stage::nothing_leaves, tree::root, wait_until,
 };
 use shunt_wire::Packet;
 use std::{
@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const HOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/netns/reaction/hold_rtnl.py");
+const HOLDER: &str = "tests/netns/reaction/hold_rtnl.py";
 /// Longer than a heartbeat may be old.
 const HOLD: Duration = Duration::from_secs(3);
 /// The bound for a step is 5 ms. A machine that is busy with other tests adds to the time, but not to the CPU time, of which an
@@ -37,7 +37,8 @@ impl HeldRtnl {
         // A namespace of its own: the lock is one for all.
         let mut command = router.command("unshare");
         let line = format!(
-            "ip link add h0 type veth peer h1 && exec python3 {HOLDER} {} h0 {}",
+            "ip link add h0 type veth peer h1 && exec python3 {} {} h0 {}",
+            root().join(HOLDER).display(),
             time.as_secs_f64(),
             held.display()
         );
