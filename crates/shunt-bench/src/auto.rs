@@ -110,6 +110,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     for bed in TEST_BEDS.iter().filter(|bed| options.only.as_ref().is_none_or(|only| only == bed.name)) {
         for outcome in at(bed, options)? {
             outcome.record(&mut file)?;
+            file.save()?;
             results.push(outcome);
         }
     }

@@ -258,7 +258,7 @@ impl Bench {
         };
         self.file.add(name, unit, Run { value, at: None, details })?;
         doubts.into_iter().for_each(|doubt| self.file.add_doubt_kind(name, doubt));
-        Ok(())
+        Ok(self.file.save()?)
     }
 
     fn is_able(&self, path: Path) -> bool {
@@ -284,7 +284,8 @@ impl Bench {
         let ratio = Ratio::new((of, numerator), (to, denominator), unit, target);
         self.summary.ratios.insert(name, ratio);
         if let Some(ratio) = Reading::ratio(numerator, denominator, SEED) {
-            self.file.insert(name, ratio)?;
+            self.file.insert(name, ratio);
+            self.file.save()?;
         }
         Ok(())
     }

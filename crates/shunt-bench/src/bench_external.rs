@@ -105,6 +105,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             file.add(name, "Mpps", all.mpps(flows, order)?)?;
         }
         file.add(COPIED, "Mpps", memory::copied_mpps()?)?;
+        file.save()?;
         eprintln!("round {round} of {}", options.rounds.max(1));
     }
     let forwarding = if nix::unistd::geteuid().is_root() {
@@ -192,6 +193,7 @@ fn between_namespaces(file: &mut ResultsFile, rounds: u32) -> anyhow::Result<For
     file.add("load of the busiest other core", "%", measured.load_percent)?;
     file.add("load of the busiest other core without packets", "%", measured.idle_percent)?;
     file.add("forwarded between veths", "Mpps", forwarded_mpps)?;
+    file.save()?;
     let (core, cpu) = cores()?;
     queues::measure(file, rounds, cpu, core)?;
     waits::measure(file, rounds, cpu, core)?;

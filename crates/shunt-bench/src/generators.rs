@@ -70,6 +70,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             file.add(TRAFFICGEN, "pps", wires.trafficgen(program)?)?;
         }
         file.add(IPERF, "pps", wires.iperf()?)?;
+        file.save()?;
         eprintln!("round {round} of {}", options.rounds);
     }
     for name in [SHUNT, SENDER, TRAFFICGEN, IPERF] {
@@ -79,7 +80,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         let readings = &file.results().readings;
         let both = readings.get(own).zip(readings.get(other));
         if let Some(ratio) = both.and_then(|(own, other)| Reading::ratio(own, other, 1)) {
-            file.insert(&format!("{own} / {other}"), ratio)?;
+            file.insert(&format!("{own} / {other}"), ratio);
         }
     }
     for (name, Reading { value, spread, unit, .. }) in &file.finish()?.readings {

@@ -113,6 +113,7 @@ fn measure(
             file.add(&name(&format!("CPU, {which}")), "ns/packet", ns_per_packet(&sample))?;
             file.add(&name(&format!("rate, {which}")), "pps", sample.packets_per_second())?;
         }
+        file.save()?;
     }
     Ok(())
 }

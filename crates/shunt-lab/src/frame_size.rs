@@ -4,7 +4,7 @@
 mod effect;
 
 use crate::{
-    Conditions, Doubt, Limit, Position, Progress, Reading, ResultsFile, Run, Spread,
+    Doubt, Limit, Position, Progress, Reading, Results, ResultsFile, Run, Spread,
     dut::{self, Dut},
     load::Load,
     net::NetNs,
@@ -72,8 +72,9 @@ pub struct Report {
     pub points: Vec<Point>,
     /// The effect of the frame size, by router.
     pub effects: Vec<Effect>,
-    /// Machine and settings.
-    pub conditions: Conditions,
+    /// All readings, with doubts and conditions.
+    #[serde(flatten, serialize_with = "Results::serialize_file")]
+    pub results: Results,
 }
 
 /// A router at one frame size.
@@ -131,12 +132,11 @@ impl Plan {
     /// trials stay in the file.
     pub fn perform(
         &self,
-        mut file: Option<&mut ResultsFile>,
-        mut conditions: Conditions,
+        mut file: ResultsFile,
         stop: &AtomicBool,
         show: &mut dyn FnMut(Progress),
     ) -> Result<Report, Error> {
-        conditions.dut = dut::conditions(&self.dut);
+        file.conditions_mut().dut = dut::conditions(&self.dut);
         let speed = self.testbed.speed(self.spec.speed);
         let schedules = self.schedules(speed)?;
         let largest = self.frame_bytes.iter().copied().max().unwrap_or_default();
@@ -144,7 +144,7 @@ impl Plan {
         spec.shape.sizes = Sizes::fixed(largest)?;
         let mut all = self.series();
         let line = session(&spec, &self.testbed, stop, |session| {
-            let router = take_part(session, &mut conditions, file.as_deref_mut())?;
+            let router = take_part(session, &mut file)?;
             let line = session.line_speed();
             let total = u64::from(self.rounds) * all.len() as u64;
             let mut done = 0;
@@ -162,9 +162,8 @@ impl Plan {
                         series.generator_pps = generator.get(&series.frame_bytes).copied();
                         series.add(&directed);
                         series.dut_loads.extend(load);
-                        if let Some(file) = &mut file {
-                            series.save(file, self.limit(series.frame_bytes, line))?;
-                        }
+                        series.save(&mut file, self.limit(series.frame_bytes, line))?;
+                        file.save()?;
                         done += 1;
                     }
                     up.map(Up::down).transpose()?;
@@ -172,14 +171,14 @@ impl Plan {
             }
             Ok::<_, Error>(line)
         })?;
-        let mut report = self.report(&all, speed, line, conditions);
-        if let Some(file) = file {
-            for Point { router, frame_bytes, forwarded_pps, .. } in &report.points {
-                let name = format!("{router} {frame_bytes}");
-                forwarded_pps.doubts.iter().for_each(|doubt| file.add_doubt(&name, doubt.clone()));
-            }
+        let mut report = self.report(&all, speed, line, file.results().clone());
+        for Point { router, frame_bytes, forwarded_pps, .. } in &report.points {
+            let name = format!("{router} {frame_bytes}");
+            forwarded_pps.doubts.iter().for_each(|doubt| file.add_doubt(&name, doubt.clone()));
         }
-        if stop.load(Ordering::Relaxed) {
+        let stopped = stop.load(Ordering::Relaxed);
+        report.results = file.end(!stopped)?;
+        if stopped {
             report.doubts.push(Doubt::Interrupted);
         }
         Ok(report)
@@ -256,9 +255,9 @@ impl Plan {
         all: &[Series],
         speed: Option<LinkSpeed>,
         line: Option<LinkSpeed>,
-        conditions: Conditions,
+        results: Results,
     ) -> Report {
-        let mut doubts = conditions.doubts();
+        let mut doubts = results.conditions.doubts();
         let trial_s = self.trial.as_secs_f64();
         if trial_s < TRIAL_WANTED_S {
             doubts.push(Doubt::TooShort { seconds: trial_s, wanted: TRIAL_WANTED_S });
@@ -281,7 +280,7 @@ impl Plan {
         };
         let effects = self.engines.iter().filter_map(of).collect();
         let speed_bps = speed.map(LinkSpeed::bits_per_second);
-        Report { doubts, speed_bps, trial_s, points, effects, conditions }
+        Report { doubts, speed_bps, trial_s, points, effects, results }
     }
 }
 

@@ -198,7 +198,7 @@ impl Plan {
         }
         let columns: Vec<String> = self.columns.iter().map(|column| column.name.clone()).collect();
         for (name, ratio) in ratios(&columns, &cells, file.results()) {
-            file.insert(&name, ratio)?;
+            file.insert(&name, ratio);
         }
         let whole = failure.is_none() && !stop.load(Ordering::Relaxed);
         let results = file.end(whole)?;

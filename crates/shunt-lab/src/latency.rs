@@ -150,6 +150,7 @@ impl Plan {
             up.map(Up::down).transpose()?;
             if let Some(measured) = measured {
                 self.save(&mut file, &column.name, &measured)?;
+                file.save()?;
             }
         }
         let results = file.end(!stop.load(Ordering::Relaxed))?;

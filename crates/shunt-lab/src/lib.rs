@@ -1,7 +1,7 @@
 //! Measurement. Every number comes with its conditions and its doubts.
 //!
-//! A measurement begins with [`Conditions::of_this_machine`] and [`ResultsFile::begin`], adds each run when the run is
-//! over, and ends with [`ResultsFile::finish`]. The file of an interrupted measurement has the runs until then and
+//! A measurement begins with [`Conditions::of_this_machine`] and [`ResultsFile::begin`], adds the values of each run and
+//! calls [`ResultsFile::save`] when the run is over, and ends with [`ResultsFile::finish`]. The file of an interrupted measurement has the runs until then and
 //! `complete: false`.
 
 mod compare;

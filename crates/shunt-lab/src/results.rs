@@ -35,12 +35,15 @@ pub struct Results {
     pub missing: BTreeMap<String, String>,
 }
 
-/// Results that are written to disk after each run, or kept in memory only.
+/// Results that are written to disk after each run by [`ResultsFile::save`], or kept in memory only. Dropping this writes what is
+/// not on disk yet.
 #[derive(Debug)]
 pub struct ResultsFile {
     path: Option<PathBuf>,
     results: Results,
     extra: Map<String, Value>,
+    /// Whether the file on disk lacks something.
+    changed: bool,
 }
 
 /// An error of reading or opening a file of results.
@@ -167,7 +170,7 @@ impl Results {
 
 impl ResultsFile {
     fn new(path: Option<PathBuf>, results: Results) -> Self {
-        Self { path, results, extra: Map::new() }
+        Self { path, results, extra: Map::new(), changed: true }
     }
 
     /// Creates the file before the first run, so that a wrong directory shows at once and not after an hour of
@@ -176,8 +179,11 @@ impl ResultsFile {
     /// # Errors
     /// Fails if the file cannot be written.
     pub fn begin(path: PathBuf, results: Results) -> io::Result<Self> {
-        let results_file = Self::new(Some(path), results);
-        results_file.save()?;
+        let mut results_file = Self::new(Some(path), results);
+        if let Err(error) = results_file.save() {
+            results_file.changed = false;
+            return Err(error);
+        }
         Ok(results_file)
     }
 
@@ -195,7 +201,8 @@ impl ResultsFile {
         let file = |source| ReadError::File { path: path.clone(), source };
         let metadata = match path.metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let results_file = Self::new(Some(path.clone()), results);
+                let mut results_file = Self::new(Some(path.clone()), results);
+                results_file.changed = false;
                 results_file.write(&path).map_err(file)?;
                 return Ok(results_file);
             }
@@ -214,11 +221,10 @@ impl ResultsFile {
         Ok(Self::new(Some(path), existing))
     }
 
-    /// Adds a run to a reading, and writes the file.
+    /// Adds a value to a reading.
     ///
     /// # Errors
-    /// Fails if the value is not finite, if the unit differs from that of earlier runs, or if the file cannot be
-    /// written.
+    /// Fails if the value is not finite, or if the unit differs from that of earlier runs.
     pub fn add(&mut self, name: &str, unit: &str, run: impl Into<Run>) -> io::Result<()> {
         let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidInput, format!("{name}: {why}"));
         let before = self.results.readings.get(name);
@@ -235,10 +241,11 @@ impl ResultsFile {
             reading.set_limit(limit);
         }
         self.results.readings.insert(name.to_owned(), reading);
-        self.save()
+        self.changed = true;
+        Ok(())
     }
 
-    /// Adds the runs, doubts and limit of a reading to the reading of this name, and writes the file.
+    /// Adds the runs, doubts and limit of a reading to the reading of this name.
     ///
     /// # Errors
     /// Fails as [`add`](Self::add).
@@ -246,63 +253,60 @@ impl ResultsFile {
         of.runs.iter().try_for_each(|run| self.add(name, &of.unit, run.clone()))?;
         of.doubts.iter().for_each(|doubt| self.add_doubt(name, doubt.clone()));
         of.limit.iter().for_each(|limit| self.set_limit(name, limit.clone()));
-        self.save()
+        Ok(())
     }
 
-    /// Replaces a whole reading, such as a ratio, and writes the file.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be written.
-    pub fn insert(&mut self, name: &str, reading: Reading) -> io::Result<()> {
+    /// Replaces a whole reading, such as a ratio.
+    pub fn insert(&mut self, name: &str, reading: Reading) {
         self.results.readings.insert(name.to_owned(), reading);
-        self.save()
+        self.changed = true;
     }
 
-    /// Sets the network devices that take part; written with the next run.
+    /// Sets the network devices that take part.
     pub fn set_nics(&mut self, nics: &[Nic]) {
         self.results.conditions.nics = nics.to_vec();
     }
 
-    /// Adds a doubt to a reading, if the reading exists; written with the next run.
+    /// Adds a doubt to a reading, if the reading exists.
     pub fn add_doubt(&mut self, name: &str, doubt: Doubt) {
         if let Some(reading) = self.results.readings.get_mut(name) {
             reading.add_doubt(doubt);
         }
     }
 
-    /// Adds a doubt to a reading unless the reading has a doubt of this kind; written with the next run.
+    /// Adds a doubt to a reading unless the reading has a doubt of this kind.
     pub fn add_doubt_kind(&mut self, name: &str, doubt: Doubt) {
         if let Some(reading) = self.results.readings.get_mut(name) {
             doubt.add_kind(&mut reading.doubts);
         }
     }
 
-    /// Sets the most that the line can carry, if the reading exists; written with the next run.
+    /// Sets the most that the line can carry, if the reading exists.
     pub fn set_limit(&mut self, name: &str, limit: Limit) {
         if let Some(reading) = self.results.readings.get_mut(name) {
             reading.set_limit(Some(limit));
         }
     }
 
-    /// Sets the position of a reading in its series, if the reading exists; written with the next run.
+    /// Sets the position of a reading in its series, if the reading exists.
     pub fn set_position(&mut self, name: &str, position: Position) {
         if let Some(reading) = self.results.readings.get_mut(name) {
             reading.position = Some(position);
         }
     }
 
-    /// Records why a reading could not be measured; written with the next run.
+    /// Records why a reading could not be measured.
     pub fn add_missing(&mut self, name: &str, why: String) {
+        self.changed = true;
         self.results.missing.insert(name.to_owned(), why);
     }
 
-    /// Sets a top-level field beside those of the format, for programs that read this measurement's own tables; written
-    /// with the next run.
+    /// Sets a top-level field beside those of the format, for programs that read this measurement's own tables.
     pub fn set_extra(&mut self, name: &str, value: Value) {
         self.extra.insert(name.to_owned(), value);
     }
 
-    /// The conditions, for those that become known after the beginning; written with the next run.
+    /// The conditions, for those that become known after the beginning.
     pub fn conditions_mut(&mut self) -> &mut Conditions {
         &mut self.results.conditions
     }
@@ -316,7 +320,7 @@ impl ResultsFile {
     ///
     /// # Errors
     /// Fails if the file cannot be written.
-    pub fn save_incomplete(self) -> io::Result<()> {
+    pub fn save_incomplete(mut self) -> io::Result<()> {
         self.save()
     }
 
@@ -335,12 +339,20 @@ impl ResultsFile {
     pub fn end(mut self, complete: bool) -> io::Result<Results> {
         self.results.complete = complete;
         self.save()?;
-        Ok(self.results)
+        Ok(self.results.clone())
     }
 
-    fn save(&self) -> io::Result<()> {
-        let Some(path) = &self.path else { return Ok(()) };
-        self.write(path).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+    /// Writes the file. A measurement calls this once a run, when all values of the run have been added: each write waits for the
+    /// disk.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be written.
+    pub fn save(&mut self) -> io::Result<()> {
+        if let Some(path) = &self.path {
+            self.write(path).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+        }
+        self.changed = false;
+        Ok(())
     }
 
     // The file is replaced atomically: a reader, or the next boot after a power loss, finds the old file or the new
@@ -362,6 +374,17 @@ impl ResultsFile {
         file.as_file().sync_all()?;
         file.persist(path)?;
         Ok(())
+    }
+}
+
+impl Drop for ResultsFile {
+    fn drop(&mut self) {
+        // A measurement that fails keeps the values of its last run.
+        if self.changed && self.path.is_some() {
+            if let Err(error) = self.save() {
+                eprintln!("{error}");
+            }
+        }
     }
 }
 

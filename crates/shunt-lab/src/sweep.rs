@@ -3,7 +3,7 @@
 mod knee;
 
 use crate::{
-    Conditions, Doubt, Position, Progress, ResultsFile, Run,
+    Doubt, Position, Progress, Results, ResultsFile, Run,
     counters::{self, Change, Device, Snapshot},
     dut::{self, Dut},
     load::Load,
@@ -56,8 +56,9 @@ pub struct Report {
     pub steps: Vec<Step>,
     /// The knee of each direction.
     pub knees: Vec<Knee>,
-    /// Machine and settings.
-    pub conditions: Conditions,
+    /// All readings, with doubts and conditions.
+    #[serde(flatten, serialize_with = "Results::serialize_file")]
+    pub results: Results,
 }
 
 /// The result at one rate.
@@ -87,17 +88,16 @@ impl Plan {
     /// file.
     pub fn perform(
         &self,
-        mut file: Option<&mut ResultsFile>,
-        mut conditions: Conditions,
+        mut file: ResultsFile,
         stop: &AtomicBool,
         show: &mut dyn FnMut(Progress),
     ) -> Result<Report, Error> {
         let schedules = self.schedules()?;
         let mut steps: Vec<Ran> = Vec::new();
-        conditions.dut = dut::conditions(&self.dut);
+        file.conditions_mut().dut = dut::conditions(&self.dut);
         let mut snapshots = Vec::new();
         session(&self.spec, &self.testbed, stop, |session| {
-            let router = take_part(session, &mut conditions, file.as_deref_mut())?;
+            let router = take_part(session, &mut file)?;
             let up = Up::new(router, self.engine.as_ref())?;
             let mut devices = session.devices();
             devices.extend(self.watched.iter().map(|name| Device::here(name)));
@@ -113,17 +113,17 @@ impl Plan {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                if let Some(file) = &mut file {
-                    save(file, *rate, &directed, load.as_ref())?;
-                }
+                save(&mut file, *rate, &directed, load.as_ref())?;
+                file.save()?;
                 snapshots.push(Snapshot::read(&devices).with(&self.dut)?);
                 steps.push((directed, load));
             }
             up.map(Up::down).transpose()?;
             Ok::<_, Error>(())
         })?;
-        let mut report = self.report(steps, &snapshots, conditions);
-        if stop.load(Ordering::Relaxed) {
+        let stopped = stop.load(Ordering::Relaxed);
+        let mut report = self.report(steps, &snapshots, file.end(!stopped)?);
+        if stopped {
             report.doubts.push(Doubt::Interrupted);
         }
         Ok(report)
@@ -139,8 +139,8 @@ impl Plan {
         self.rates_bps.iter().map(of).collect()
     }
 
-    fn report(&self, steps: Vec<Ran>, snapshots: &[Snapshot], conditions: Conditions) -> Report {
-        let mut doubts = conditions.doubts();
+    fn report(&self, steps: Vec<Ran>, snapshots: &[Snapshot], results: Results) -> Report {
+        let mut doubts = results.conditions.doubts();
         let step_s = self.step.as_secs_f64();
         if step_s < STEP_WANTED_S {
             doubts.push(Doubt::TooShort { seconds: step_s, wanted: STEP_WANTED_S });
@@ -154,7 +154,7 @@ impl Plan {
             .map(|((rate, ran), changes)| Step::new(*rate, ran, changes))
             .collect();
         let knees = Knee::find_all(&steps);
-        Report { doubts, step_s, steps, knees, conditions }
+        Report { doubts, step_s, steps, knees, results }
     }
 }
 

@@ -6,7 +6,7 @@ mod connections;
 mod generated;
 
 use crate::{
-    Conditions, Doubt, Limit, Nic, ResultsFile, Run, dut,
+    Doubt, Limit, Nic, Results, ResultsFile, Run, dut,
     load::Load,
     search::{
         BinarySearch, Goal, GoalResult, Irregular, MlrSearch, Outcome, Range, Search, Trial, Wrong, run,
@@ -18,7 +18,10 @@ pub use generated::{Engine, Generated};
 pub(crate) use generated::{RULESET, Up, take_part};
 use serde::Serialize;
 use serde_json::json;
-use std::io;
+use std::{
+    io,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 /// Loads at which latency is measured, in percent of the throughput, as in CSIT.
 const LATENCY_PERCENTS: [u32; 3] = [10, 50, 90];
@@ -135,8 +138,9 @@ pub struct Report {
     pub range: Range,
     /// The searches, in the order in which they were made.
     pub searches: Vec<Searched>,
-    /// Machine and settings.
-    pub conditions: Conditions,
+    /// All readings, with doubts and conditions.
+    #[serde(flatten, serialize_with = "Results::serialize_file")]
+    pub results: Results,
 }
 
 /// The result of a search.
@@ -233,8 +237,8 @@ impl Plan {
     pub fn perform<D: Device>(
         &self,
         devices: &mut [D],
-        mut file: Option<&mut ResultsFile>,
-        mut conditions: Conditions,
+        mut file: ResultsFile,
+        stop: &AtomicBool,
     ) -> Result<Report, D::Error> {
         let mut searches = Vec::new();
         'all: for run in 1..=self.runs {
@@ -243,15 +247,14 @@ impl Plan {
                     Err(_) if device.is_stopped() && !searches.is_empty() => break 'all,
                     searched => searched?,
                 };
-                conditions.nics = device.nics().to_vec();
-                if let Some(file) = &mut file {
-                    file.set_nics(device.nics());
-                    save(file, &searched)?;
-                }
+                file.set_nics(device.nics());
+                save(&mut file, &searched)?;
+                file.save()?;
                 searches.push(searched);
             }
         }
-        Ok(Report { method: self.method, range: self.range, searches, conditions })
+        let results = file.end(!stop.load(Ordering::Relaxed))?;
+        Ok(Report { method: self.method, range: self.range, searches, results })
     }
 
     fn search_one<D: Device>(&self, device: &mut D, nth: u32) -> Result<Searched, D::Error> {

@@ -78,6 +78,7 @@ fn run(file: &mut ResultsFile, name: &str, queue: Queue, cpu: usize, core: usize
             file.add(&format!("probe {text} {load} {name}"), "us", seen.quantile_us(share)?)?;
         }
     }
+    file.save()?;
     shuntd.map_or(Ok(()), shunt::stop)
 }
 

@@ -49,6 +49,7 @@ fn run(file: &mut ResultsFile, mode: &str, cpu: usize, core: usize) -> anyhow::R
             file.add(&format!("probe {text} {mode} {load}"), "us", seen.quantile_us(share)?)?;
         }
     }
+    file.save()?;
     shunt::stop(shuntd)
 }
 

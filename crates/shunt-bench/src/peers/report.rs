@@ -76,7 +76,7 @@ impl Report {
                 let missing = || Row::new(path, setting, flows, Err(anyhow::anyhow!("{why}")));
                 let row = printed.unwrap_or_else(missing);
                 match (reading(&row), &row.missing) {
-                    (Some(reading), _) => self.file.insert(&reading_name(&row), reading)?,
+                    (Some(reading), _) => self.file.insert(&reading_name(&row), reading),
                     (None, why) => {
                         let why = why.clone().unwrap_or_else(|| "no run".to_owned());
                         self.file.add_missing(&reading_name(&row), why);
@@ -98,11 +98,11 @@ impl Report {
             let both = [of, to].map(|(path, setting)| readings.get(&name_of(path, setting, RATIO_FLOWS)));
             if let [Some(of), Some(to)] = both {
                 if let Some(ratio) = Reading::ratio(of, to, SEED) {
-                    self.file.insert(&name, ratio)?;
+                    self.file.insert(&name, ratio);
                 }
             }
         }
-        Ok(())
+        self.file.save()
     }
 
     /// Marks the file as complete, unless nothing was measured.

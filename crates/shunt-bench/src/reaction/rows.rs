@@ -77,7 +77,7 @@ impl Rows {
         let run = Run { value: seen.reaction_ns as f64 / 1e3, at: None, details };
         self.file.add(&key.to_string(), "us", run)?;
         self.file.add_doubt(&key.to_string(), Doubt::VirtualLinks);
-        Ok(())
+        Ok(self.file.save()?)
     }
 
     /// Notes and prints why a row could not be measured.

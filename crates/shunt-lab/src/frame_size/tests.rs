@@ -1,4 +1,5 @@
 use super::*;
+use crate::Conditions;
 
 fn figures(pps: f64, loss_ratio: f64) -> Figures {
     let received = (pps * 2.0) as u64;
@@ -49,10 +50,14 @@ fn near(got: f64, want: f64) -> bool {
     (got / want - 1.0).abs() < 0.001
 }
 
+fn results() -> Results {
+    Results::new("forwarding rate by frame size", Conditions::default())
+}
+
 #[test]
 fn the_costs_per_frame_and_per_byte_are_separated() {
     let plan = plan(3);
-    let report = plan.report(&measured(&plan, 0.3), None, "10G".parse().ok(), Conditions::default());
+    let report = plan.report(&measured(&plan, 0.3), None, "10G".parse().ok(), results());
     let at = |n: usize| &report.points[n];
     assert_eq!((at(0).router.as_str(), at(0).frame_bytes, at(3).frame_bytes), ("slow", 64, 1500));
     assert!(near(at(0).forwarded_pps.value, 1e9 / 1064.0) && near(at(0).l2_bps, 64.0 * 8e9 / 1064.0));
@@ -74,11 +79,11 @@ fn sizes_that_the_router_did_not_limit_give_no_cost() {
     let plan = plan(3);
     let mut all = measured(&plan, 0.3);
     all.iter_mut().for_each(|series| series.doubts.push(Doubt::GeneratorBound));
-    let report = plan.report(&all, None, None, Conditions::default());
+    let report = plan.report(&all, None, None, results());
     assert!(report.effects.iter().all(|effect| effect.cost.is_none()), "{:?}", report.effects);
     assert!(report.points.iter().all(|point| point.line_share.is_none()));
     // Frames of 1500 bytes fill this line.
-    let line = plan.report(&measured(&plan, 0.3), None, "4864M".parse().ok(), Conditions::default());
+    let line = plan.report(&measured(&plan, 0.3), None, "4864M".parse().ok(), results());
     assert!(line.effects[0].cost.is_none(), "{:?}", line.points[1]);
     assert_eq!(Cost::fit(&[(64.0, 900.0), (1500.0, 800.0)]), None);
     assert_eq!(Cost::fit(&[(64.0, 900.0)]), None);
@@ -103,7 +108,7 @@ fn an_interrupted_measurement_reports_its_finished_trials() {
     let mut all = measured(&plan, 0.3);
     all[2].runs.truncate(1);
     all[3].runs.clear();
-    let report = plan.report(&all, None, None, Conditions::default());
+    let report = plan.report(&all, None, None, results());
     assert_eq!(report.points.len(), 3);
     assert!(near(report.points[2].gain.unwrap().value, 2.0));
     assert_eq!((report.effects.len(), report.effects[0].router.as_str()), (1, "slow"));

@@ -121,6 +121,7 @@ impl<'a> Runs<'a> {
                 Ok(Some(seen)) => {
                     self.failures_in_a_row = 0;
                     self.save(cell, &column.name, &seen)?;
+                    self.file.save()?;
                     self.measured = true;
                 }
                 Err(why) => {

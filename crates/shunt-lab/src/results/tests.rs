@@ -28,6 +28,9 @@ fn results_are_on_disk_after_each_run() {
         file.add("rate", "pps", value).unwrap();
         file.add_doubt("rate", Doubt::OneCore);
         file.set_limit("rate", Limit { value: 10.0, of: "100 Mbit/s".to_owned() });
+        // A run has several values, and one write.
+        assert_eq!(Results::read(&path).unwrap().readings.get("rate").map_or(0, |rate| rate.runs.len()), n);
+        file.save().unwrap();
         let read = Results::read(&path).unwrap();
         assert_eq!((read.readings["rate"].runs.len(), read.complete), (n + 1, false));
     }
@@ -41,6 +44,17 @@ fn results_are_on_disk_after_each_run() {
     assert_eq!(Results::read(&path).unwrap(), whole);
     // Nothing but the file stays.
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_measurement_that_fails_within_a_run_keeps_the_values_that_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.json");
+    let mut file = begun(&path);
+    file.add("rate", "pps", 12.5).unwrap();
+    drop(file);
+    let kept = Results::read(&path).unwrap();
+    assert_eq!((kept.readings["rate"].value, kept.complete), (12.5, false));
 }
 
 #[test]
@@ -108,6 +122,7 @@ fn a_run_in_another_unit_is_refused_and_the_others_stay() {
     let why = file.add("rate", "Mbit/s", 1.0).unwrap_err().to_string();
     assert_eq!(why, "rate: a run in Mbit/s after runs in pps");
     assert!(file.add("rate", "pps", f64::NAN).is_err());
+    file.save().unwrap();
     assert_eq!(Results::read(&path).unwrap().readings["rate"].runs.len(), 1);
     let nowhere =
         ResultsFile::begin(dir.path().join("no/r.json"), file.results().clone()).unwrap_err().to_string();
@@ -146,6 +161,7 @@ fn an_existing_file_keeps_its_mode_and_its_link() {
     std::os::unix::fs::symlink(&path, &link).unwrap();
     let mut file = ResultsFile::resume(link.clone(), new()).unwrap();
     file.add("rate", "pps", 1.0).unwrap();
+    file.save().unwrap();
     assert!(link.is_symlink());
     assert_eq!((mode(&path), Results::read(&path).unwrap().readings.len()), (0o660, 1));
 }

@@ -191,7 +191,7 @@ impl Plan {
     /// Fails if a trial fails or the file cannot be written. Finished searches stay in the file.
     pub fn perform(
         &self,
-        file: &mut ResultsFile,
+        mut file: ResultsFile,
         stop: &AtomicBool,
         show: &mut dyn FnMut(Progress),
     ) -> Result<Report, Error> {
@@ -218,11 +218,13 @@ impl Plan {
                 let mut doubts = vec![Doubt::VirtualLinks];
                 doubts.extend(searched.held.and_then(|trial| trial.fast_share).and_then(Doubt::slow_path));
                 let searched = Searched { device: device.clone(), run, doubts, ..searched };
-                searched.save(file, &self.range)?;
+                searched.save(&mut file, &self.range)?;
+                file.save()?;
                 searches.push(searched);
             }
         }
-        Ok(Report { range: self.range, pps: self.pps, searches, results: file.results().clone() })
+        let results = file.end(!stop.load(Ordering::Relaxed))?;
+        Ok(Report { range: self.range, pps: self.pps, searches, results })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Counted, Device, Seen, Work, connections};
 use crate::{
-    Conditions, Doubt, Limit, Nic, ResultsFile,
+    Doubt, Limit, Nic, ResultsFile,
     dut::{self, Dut},
     net::NetNs,
     search::Trial,
@@ -157,13 +157,9 @@ fn measure<'m>(
 /// Records the devices of a bench, and makes a router of our own track connections.
 pub(crate) fn take_part<'n>(
     session: &Session<'n>,
-    conditions: &mut Conditions,
-    file: Option<&mut ResultsFile>,
+    file: &mut ResultsFile,
 ) -> Result<Option<&'n NetNs>, Error> {
-    conditions.nics = session.nics().to_vec();
-    if let Some(file) = file {
-        file.set_nics(session.nics());
-    }
+    file.set_nics(session.nics());
     let router = session.router();
     router.map(|router| router.try_run(&format!("nft '{RULESET}'"))).transpose()?;
     Ok(router)

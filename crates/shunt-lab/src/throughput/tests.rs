@@ -1,8 +1,14 @@
 use super::*;
-use crate::Results;
+use crate::Conditions;
 use std::path::Path;
 
 const RANGE: Range = Range { min_pps: 9_001.0, max_pps: 1.488e6 };
+
+static RUNS: AtomicBool = AtomicBool::new(false);
+
+fn memory() -> ResultsFile {
+    ResultsFile::in_memory(Results::new("throughput", Conditions::default()))
+}
 
 fn simulated(name: &str, capacity_pps: f64) -> Simulated {
     Simulated::new(name.to_owned(), Behaviour { capacity_pps, ..Behaviour::default() }, 1)
@@ -18,7 +24,7 @@ fn routers_are_searched_in_turn_and_each_search_is_saved() {
     let path = dir.path().join("r.json");
     let mut devices = [simulated("slow", 3e5), simulated("fast", 9e5)];
     let plan = Plan::mlrsearch(RANGE, 3, true).unwrap();
-    let report = plan.perform(&mut devices, Some(&mut file(&path)), Conditions::default()).unwrap();
+    let report = plan.perform(&mut devices, file(&path), &RUNS).unwrap();
     let order: Vec<_> = report.searches.iter().map(|it| (it.device.as_str(), it.run)).collect();
     assert_eq!(order, [("slow", 1), ("fast", 1), ("slow", 2), ("fast", 2), ("slow", 3), ("fast", 3)]);
     let results = Results::read(&path).unwrap();
@@ -35,14 +41,14 @@ fn routers_are_searched_in_turn_and_each_search_is_saved() {
 #[test]
 fn a_throughput_beyond_the_range_is_doubted_or_missing() {
     let dir = tempfile::tempdir().unwrap();
-    let mut file = file(&dir.path().join("r.json"));
+    let file = file(&dir.path().join("r.json"));
     let mut devices = [simulated("beyond", 2e6), simulated("none", 1e3)];
     let plan = Plan::mlrsearch(RANGE, 1, false).unwrap();
-    let report = plan.perform(&mut devices, Some(&mut file), Conditions::default()).unwrap();
+    let report = plan.perform(&mut devices, file, &RUNS).unwrap();
     assert_eq!(report.searches[0].doubts, [Doubt::Simulated, Doubt::GeneratorBound]);
-    assert_eq!(file.results().readings["ndr beyond"].runs[0].details["irregular"], "max-load-passes");
-    assert_eq!(file.results().missing["ndr none"], Irregular::MinLoadFails.to_string());
-    assert!(!file.results().readings.contains_key("ndr none"));
+    assert_eq!(report.results.readings["ndr beyond"].runs[0].details["irregular"], "max-load-passes");
+    assert_eq!(report.results.missing["ndr none"], Irregular::MinLoadFails.to_string());
+    assert!(!report.results.readings.contains_key("ndr none"));
 }
 
 #[test]
@@ -70,7 +76,7 @@ fn a_failed_trial_ends_the_bench_and_keeps_finished_searches() {
     let path = dir.path().join("r.json");
     let mut devices = [Broken(simulated("one", 5e5), 60)];
     let plan = Plan::mlrsearch(RANGE, 9, true).unwrap();
-    let why = plan.perform(&mut devices, Some(&mut file(&path)), Conditions::default()).unwrap_err();
+    let why = plan.perform(&mut devices, file(&path), &RUNS).unwrap_err();
     assert_eq!(why.to_string(), "link down");
     let results = Results::read(&path).unwrap();
     assert!(!results.complete && !results.readings["ndr one"].runs.is_empty());
@@ -108,7 +114,7 @@ fn finished_searches_are_reported_after_a_stop() {
     let plan = Plan::mlrsearch(RANGE, 9, true).unwrap();
     let stopped_in = |nth| {
         let mut devices = [StoppedIn(simulated("one", 5e5), nth)];
-        plan.perform(&mut devices, None, Conditions::default())
+        plan.perform(&mut devices, memory(), &RUNS)
     };
     assert_eq!(stopped_in(3).unwrap().searches.len(), 2);
     assert_eq!(stopped_in(1).unwrap_err().to_string(), "stopped");
@@ -118,8 +124,7 @@ fn finished_searches_are_reported_after_a_stop() {
 fn the_first_trial_warms_up_also_for_rfc_2544() {
     let cold = Behaviour { capacity_pps: 7e5, warm_up_s: 1.0, ..Behaviour::default() };
     let plan = Plan::rfc2544(RANGE, 1, 60.0).unwrap();
-    let report =
-        plan.perform(&mut [Simulated::new("one".to_owned(), cold, 1)], None, Conditions::default()).unwrap();
+    let report = plan.perform(&mut [Simulated::new("one".to_owned(), cold, 1)], memory(), &RUNS).unwrap();
     let result = &report.searches[0].results[0];
     assert!((0.995 * 7e5..=7e5).contains(&result.throughput_pps.unwrap()), "{result:?}");
     assert_eq!(report.searches[0].seconds, 60.0 * f64::from(report.searches[0].trials));
@@ -156,7 +161,7 @@ fn a_generator_that_sends_less_than_offered_is_doubted() {
     for (sends, forwards, doubts) in
         [(5e5, 6e5, &[Doubt::GeneratorBound][..]), (6e5, 5e5, &[]), (2e6, 5e5, &[])]
     {
-        let report = plan.perform(&mut [Weak(sends, forwards)], None, Conditions::default()).unwrap();
+        let report = plan.perform(&mut [Weak(sends, forwards)], memory(), &RUNS).unwrap();
         let searched = &report.searches[0];
         assert_eq!(searched.doubts, doubts, "{sends} {forwards}");
         let percents: Vec<_> = searched.latency.iter().map(|at| at.percent).collect();

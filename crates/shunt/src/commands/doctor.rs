@@ -21,7 +21,7 @@ use shunt_inspect::{
     reg::{Source, builtin, device_tree::DeviceTree, soc_of_machine},
 };
 use shunt_lab::{
-    Conditions,
+    Conditions, Results, ResultsFile,
     sweep::Plan,
     traffic::{Nics, Testbed, TrafficSpec},
 };
@@ -206,10 +206,10 @@ fn look(mut systems: Vec<System>, traffic: &Traffic, stop: &Arc<AtomicBool>) -> 
         }
         Traffic::Sweep { peer, step } => {
             let port = &systems[0].link.nic;
+            let results = Results::new("UDP rate sweep", Conditions::of_this_machine());
             let plan = sweep_plan(peer, &port.name, port.speed_mbps, *step);
-            let report = plan
-                .perform(None, Conditions::of_this_machine(), stop, &mut |_| ())
-                .map_err(traffic_failed)?;
+            let report =
+                plan.perform(ResultsFile::in_memory(results), stop, &mut |_| ()).map_err(traffic_failed)?;
             doubts = report.doubts;
             for step in report.steps {
                 let loss = step.directions.iter().map(|one| one.figures.loss_ratio).fold(0.0, f64::max);

@@ -3,10 +3,10 @@
 mod args;
 pub(crate) mod view;
 
-use super::measure::{MeasureContext, measure_and_keep, measure_and_show, with_progress_bar};
+use super::measure::{MeasureContext, begin, measure_and_show, with_progress_bar};
 use crate::{
     command::{Command, Context, Examples},
-    failure::{bad_file, usage},
+    failure::{bad_file, traffic_failed, usage},
     output::Show,
 };
 pub(crate) use args::GenArgs;
@@ -16,7 +16,7 @@ use shunt_lab::traffic::{self, Replay, Report, Testbed, TrafficSpec};
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 /// A resolved `shunt gen`: the traffic, the devices, and the file for the results.
@@ -57,13 +57,12 @@ impl Generation {
         Ok(Self { spec, testbed, keep: typed.keep.clone() })
     }
 
-    fn measure(self, context: MeasureContext) -> anyhow::Result<Report> {
-        let stop = context.stop.clone();
-        measure_and_keep(traffic::WHAT, self.keep, context, |file, conditions, _| {
-            let report = traffic::measure(&self.spec, &self.testbed, conditions, &stop)?;
-            file.map_or(Ok(()), |file| report.save(file))?;
-            Ok(report)
-        })
+    fn measure(self, MeasureContext { stop, conditions, .. }: MeasureContext) -> anyhow::Result<Report> {
+        let mut file = begin(traffic::WHAT, self.keep, conditions.clone())?;
+        let report = traffic::measure(&self.spec, &self.testbed, conditions, stop).map_err(traffic_failed)?;
+        report.save(&mut file)?;
+        file.end(!stop.load(Ordering::Relaxed))?;
+        Ok(report)
     }
 }
 

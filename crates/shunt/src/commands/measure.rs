@@ -2,19 +2,16 @@
 
 use super::result_files;
 use crate::{
-    failure::{cut_short, traffic_failed},
+    failure::cut_short,
     output::{Bar, Show},
     render::Answer,
     signals::Interruptible,
 };
 use shunt_api::Failure;
-use shunt_lab::{Conditions, Progress, Results, ResultsFile, traffic};
+use shunt_lab::{Conditions, Progress, Results, ResultsFile};
 use std::{
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
 };
 
 /// Callbacks and options that a measurement gets from its caller.
@@ -51,21 +48,15 @@ pub(crate) fn with_progress_bar<T>(
     measure(MeasureContext { stop, conditions, show: &mut |progress| bar.show(&progress) })
 }
 
-/// Measures, and keeps the results if there is a file for them. The file is complete unless the measurement failed or was
-/// stopped.
-pub(crate) fn measure_and_keep<R>(
+/// The results of a measurement that begins: those of the file to keep them in, or in memory.
+pub(crate) fn begin(
     what: &str,
     keep: Option<PathBuf>,
-    MeasureContext { stop, conditions, show }: MeasureContext,
-    measure: impl FnOnce(
-        Option<&mut ResultsFile>,
-        Conditions,
-        &mut dyn FnMut(Progress),
-    ) -> Result<R, traffic::Error>,
-) -> anyhow::Result<R> {
-    let results = Results::new(what, conditions.clone());
-    let mut file = keep.map(|path| result_files::open(path, results)).transpose()?;
-    let report = measure(file.as_mut(), conditions, show);
-    result_files::close(file, report.is_ok() && !stop.load(Ordering::Relaxed))?;
-    Ok(report.map_err(traffic_failed)?)
+    conditions: Conditions,
+) -> Result<ResultsFile, Failure> {
+    let results = Results::new(what, conditions);
+    match keep {
+        Some(path) => result_files::open(path, results),
+        None => Ok(ResultsFile::in_memory(results)),
+    }
 }

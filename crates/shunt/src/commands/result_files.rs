@@ -3,10 +3,7 @@
 use crate::failure::{bad_file, unreadable_results};
 use shunt_api::Failure;
 use shunt_lab::{ReadError, Results, ResultsFile};
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 /// Reads a whole file of results.
 pub(crate) fn read(path: &Path) -> Result<Results, Failure> {
@@ -20,13 +17,4 @@ pub(crate) fn open(path: PathBuf, results: Results) -> Result<ResultsFile, Failu
         ReadError::File { .. } => crate::failure::bad_config(error.to_string()),
         other => bad_file(&name, other),
     })
-}
-
-/// Writes what is still missing from the file, and marks the file as complete unless the measurement was cut short.
-pub(crate) fn close(file: Option<ResultsFile>, complete: bool) -> io::Result<()> {
-    match file {
-        Some(file) if complete => file.finish().map(drop),
-        Some(file) => file.save_incomplete(),
-        None => Ok(()),
-    }
 }

@@ -126,7 +126,7 @@ fn keep_medians(path: PathBuf, report: &Report, stop: &AtomicBool) -> anyhow::Re
             file.add(&format!("{name}: {}", stage.stage), "ns", Run::from(stage.times.p50_ns as f64))?;
         }
     }
-    result_files::close(Some(file), !stop.load(Ordering::Relaxed))?;
+    file.end(!stop.load(Ordering::Relaxed))?;
     Ok(())
 }
 

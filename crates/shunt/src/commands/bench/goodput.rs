@@ -5,14 +5,14 @@ pub(crate) mod view;
 
 use super::testbed::{self, TRIAL_OVERHEAD, connect_dut, require_device};
 use crate::{
-    commands::{measure::MeasureContext, result_files},
+    commands::measure::{MeasureContext, begin},
     failure::{traffic_failed, usage},
 };
 use args::{IperfArgs, RouterArgs};
 pub(super) use args::{MatrixArgs, RxtxArgs};
 use shunt_api::Failure;
 use shunt_lab::{
-    Nic, Results, ResultsFile,
+    Nic,
     dut::Dut,
     goodput::{Between, Cell, Column, Plan, Protocol, Report, Wired},
     iperf::Direction,
@@ -103,11 +103,7 @@ impl GoodputBench {
         self,
         MeasureContext { stop, conditions, show }: MeasureContext,
     ) -> anyhow::Result<Report> {
-        let results = Results::new(&self.plan.what, conditions);
-        let file = match self.keep {
-            Some(path) => result_files::open(path, results)?,
-            None => ResultsFile::in_memory(results),
-        };
+        let file = begin(&self.plan.what, self.keep, conditions)?;
         Ok(self.plan.perform(file, stop, show).map_err(traffic_failed)?)
     }
 }

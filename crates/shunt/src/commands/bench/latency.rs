@@ -12,14 +12,12 @@ use super::{
 use crate::{
     commands::{
         arguments::{duration_or_seconds, ip_version},
-        measure::MeasureContext,
-        result_files,
+        measure::{MeasureContext, begin},
     },
     failure::{traffic_failed, usage},
 };
 use clap::Args;
 use shunt_lab::{
-    Results, ResultsFile,
     goodput::Column,
     iperf::Direction,
     latency::{Plan, Report, WHAT},
@@ -129,11 +127,7 @@ impl LatencyBench {
         self,
         MeasureContext { stop, conditions, show }: MeasureContext,
     ) -> anyhow::Result<Report> {
-        let results = Results::new(WHAT, conditions);
-        let file = match self.keep {
-            Some(path) => result_files::open(path, results)?,
-            None => ResultsFile::in_memory(results),
-        };
+        let file = begin(WHAT, self.keep, conditions)?;
         Ok(self.plan.perform(file, stop, show).map_err(traffic_failed)?)
     }
 }

@@ -1,30 +1,26 @@
 //! `shunt bench ndr`: searches for the highest load that a router forwards.
 
 mod args;
-mod concurrent;
+pub(crate) mod concurrent;
 mod connections;
 pub(crate) mod view;
 
 use super::testbed::{self, Engines, udp_traffic};
 use crate::{
-    commands::{measure::MeasureContext, result_files},
+    commands::measure::{MeasureContext, begin},
     failure::{traffic_failed, usage},
 };
 pub(super) use args::{NdrArgs, NdrTarget};
 pub(super) use concurrent::ConcurrentBench;
 use shunt_api::Failure;
 use shunt_lab::{
-    Conditions, Results,
+    Conditions,
     dut::Dut,
     search::{Goal, Range, Wrong, simulated::Behaviour},
     throughput::{Device, Engine, Generated, Plan, Report, Simulated},
     traffic::{Testbed, TrafficSpec},
 };
-use std::{
-    path::PathBuf,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::atomic::AtomicBool, time::Duration};
 
 /// The default of --max-load for simulated routers: 64-byte frames on a line of 1 Gbit/s.
 const SIMULATED_MAX_PPS: f64 = 1_488_095.0;
@@ -168,11 +164,8 @@ impl NdrBench {
         D::Error: std::error::Error + Send + Sync + 'static,
     {
         conditions.seed = Some(self.seed);
-        let results = Results::new(what, conditions.clone());
-        let mut file = self.keep.clone().map(|path| result_files::open(path, results)).transpose()?;
-        let report = plan.perform(devices, file.as_mut(), conditions);
-        result_files::close(file, report.is_ok() && !stop.load(Ordering::Relaxed))?;
-        Ok(report?)
+        let file = begin(what, self.keep.clone(), conditions)?;
+        Ok(plan.perform(devices, file, stop)?)
     }
 }
 

@@ -6,9 +6,9 @@ use super::testbed::{self, ENGINES, TRIAL_OVERHEAD, TestbedArgs, udp_traffic};
 use crate::{
     commands::{
         arguments::{duration, frame_bytes},
-        measure::{MeasureContext, measure_and_keep},
+        measure::{MeasureContext, begin},
     },
-    failure::usage,
+    failure::{traffic_failed, usage},
 };
 use clap::Args;
 use shunt_gen::Sizes;
@@ -78,10 +78,9 @@ impl SizeBench {
     }
 
     pub(super) fn measure(self, context: MeasureContext) -> anyhow::Result<Report> {
-        let stop = context.stop.clone();
-        measure_and_keep("forwarding rate by frame size", self.keep, context, |file, conditions, show| {
-            self.plan.perform(file, conditions, &stop, show)
-        })
+        let MeasureContext { stop, conditions, show } = context;
+        let file = begin("forwarding rate by frame size", self.keep, conditions)?;
+        Ok(self.plan.perform(file, stop, show).map_err(traffic_failed)?)
     }
 }
 

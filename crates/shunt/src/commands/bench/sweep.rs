@@ -6,9 +6,9 @@ use super::testbed::{self, ENGINES, TRIAL_OVERHEAD, TestbedArgs, require_device,
 use crate::{
     commands::{
         arguments::duration_or_seconds,
-        measure::{MeasureContext, measure_and_keep},
+        measure::{MeasureContext, begin},
     },
-    failure::usage,
+    failure::{traffic_failed, usage},
 };
 use clap::Args;
 use shunt_gen::Sizes;
@@ -102,10 +102,9 @@ impl SweepBench {
     }
 
     pub(super) fn measure(self, context: MeasureContext) -> anyhow::Result<Report> {
-        let stop = context.stop.clone();
-        measure_and_keep("UDP rate sweep", self.keep, context, |file, conditions, show| {
-            self.plan.perform(file, conditions, &stop, show)
-        })
+        let MeasureContext { stop, conditions, show } = context;
+        let file = begin("UDP rate sweep", self.keep, conditions)?;
+        Ok(self.plan.perform(file, stop, show).map_err(traffic_failed)?)
     }
 }
 

@@ -1,10 +1,19 @@
-use super::measurement::{BenchParser, Measurement};
+use super::{
+    goodput::{
+        self,
+        view::{Matrix, Rxtx},
+    },
+    latency,
+    measurement::{BenchParser, Measurement},
+    ndr, size, sweep,
+};
 use crate::{
     commands::measure::MeasureContext,
-    golden::{JSON, TEXT, assert_golden},
+    golden::{JSON, TEXT, assert_golden, assert_golden_text, show},
     render::Answer,
 };
 use clap::Parser;
+use shunt_lab::{Comparison, Results};
 use std::sync::Arc;
 
 /// Three simulated routers: one whose throughput is found, one that loses at any load, and one beyond the range.
@@ -20,5 +29,34 @@ fn simulated() -> Box<dyn Answer + Send> {
 #[test]
 fn the_texts_of_a_search_match_their_golden_files() {
     assert_golden("bench-ndr.txt", &simulated(), TEXT);
-    assert_golden("bench-ndr.json", &simulated(), JSON);
+    // The times of the runs are those of the test.
+    let timeless = |line: &str| match line.split_once("\": \"") {
+        Some((name, _)) if name.ends_with("\"at") || name.ends_with("\"began") => {
+            format!("{name}\": \"2026-01-02T03:04:05Z\"{}\n", if line.ends_with(',') { "," } else { "" })
+        }
+        _ => format!("{line}\n"),
+    };
+    let text: String = show(&simulated(), JSON).lines().map(timeless).collect();
+    assert_golden_text("bench-ndr.json", &text);
+}
+
+/// `shunt compare` and `shunt report` read what each measurement prints with --json.
+#[test]
+fn every_measurement_prints_a_file_of_results() {
+    let (matrix, rxtx) = (goodput::sample::matrix(), goodput::sample::rxtx());
+    let answers: [&dyn Answer; 7] = [
+        &simulated(),
+        &ndr::concurrent::sample::concurrent(),
+        &size::sample::sizes(),
+        &sweep::sample::sweep(),
+        &Matrix(matrix),
+        &Rxtx(rxtx),
+        &latency::sample::latency(),
+    ];
+    for answer in answers {
+        let printed = show(answer, JSON);
+        let results = Results::parse(&printed).unwrap_or_else(|e| panic!("{e}: {printed}"));
+        let same = Comparison::new(("a", &results), ("b", &results), 1);
+        assert_eq!((same.readings.len(), same.alone.len()), (results.readings.len(), 0), "{}", results.what);
+    }
 }

@@ -84,7 +84,7 @@ pub(crate) fn rxtx() -> Report {
     report
 }
 
-fn begun(what: &str) -> ResultsFile {
+pub(crate) fn begun(what: &str) -> ResultsFile {
     let mut results = Results::new(what, Conditions::default());
     results.began = "2026-01-02T03:04:05Z".to_owned();
     results.conditions.cpus.count = 4;

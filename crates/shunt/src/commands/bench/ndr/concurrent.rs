@@ -6,18 +6,14 @@ use super::{args::NdrArgs, connections};
 use crate::{
     commands::{
         bench::testbed::{self, TRIAL_OVERHEAD, udp_traffic},
-        measure::MeasureContext,
-        result_files,
+        measure::{MeasureContext, begin},
     },
     failure::{traffic_failed, usage},
 };
 use shunt_api::Failure;
 use shunt_gen::FLOWS_MAX;
-use shunt_lab::{
-    Results, ResultsFile,
-    throughput::concurrent::{MaximumOf, Plan, Range, Report},
-};
-use std::{path::PathBuf, sync::atomic::Ordering, time::Duration};
+use shunt_lab::throughput::concurrent::{MaximumOf, Plan, Range, Report};
+use std::{path::PathBuf, time::Duration};
 
 /// The highest number with --quick.
 const QUICK_MAX: u32 = 65_536;
@@ -61,22 +57,8 @@ impl ConcurrentBench {
         self,
         MeasureContext { stop, conditions, show }: MeasureContext,
     ) -> anyhow::Result<Report> {
-        let results = Results::new("concurrent connections", conditions);
-        let mut file = match self.keep {
-            Some(path) => result_files::open(path, results)?,
-            None => ResultsFile::in_memory(results),
-        };
-        match self.plan.perform(&mut file, stop, show) {
-            Ok(report) if !stop.load(Ordering::Relaxed) => Ok(Report { results: file.finish()?, ..report }),
-            Ok(report) => {
-                file.save_incomplete()?;
-                Ok(report)
-            }
-            Err(error) => {
-                file.save_incomplete()?;
-                Err(traffic_failed(error).into())
-            }
-        }
+        let file = begin("concurrent connections", self.keep, conditions)?;
+        Ok(self.plan.perform(file, stop, show).map_err(traffic_failed)?)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A report of `shunt bench size`.
 
-use shunt_lab::{Conditions, Doubt, Reading, Run, Spread, SpreadKind, frame_size};
+use shunt_lab::{Doubt, Reading, Run, Spread, SpreadKind, frame_size};
 
 /// Two routers at two frame sizes; the faster router forwards all large frames.
 pub(crate) fn sizes() -> frame_size::Report {
@@ -45,6 +45,8 @@ pub(crate) fn sizes() -> frame_size::Report {
             point("xdp", 1518, [81_270.0, 81_269.0, 81_271.0], 81_274.0, Some(1.05)),
         ],
         effects: vec![effect("slow", [0.25, 6.0], Some(cost)), effect("xdp", [0.07, 1.7], None)],
-        conditions: Conditions::default(),
+        results: crate::commands::bench::goodput::sample::begun("forwarding rate by frame size")
+            .finish()
+            .unwrap(),
     }
 }

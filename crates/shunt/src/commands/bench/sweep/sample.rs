@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use shunt_lab::{
-    Conditions, Doubt,
+    Doubt,
     sweep::{self, Beyond, Knee, Suspect, counters::Change},
 };
 
@@ -71,6 +71,6 @@ pub(crate) fn sweep() -> sweep::Report {
             step(450, 450.0, [76_922, 36_388], vec![change("rx_dropped", 77, 5, 5, None)]),
         ],
         knees: vec![knee],
-        conditions: Conditions::default(),
+        results: crate::commands::bench::goodput::sample::begun("UDP rate sweep").finish().unwrap(),
     }
 }
