@@ -102,7 +102,7 @@ struct Row {
 
 /// What forwards the packets of a bridge.
 enum Forwarder {
-    Shunt(Shuntd),
+    Shunt(Box<Shuntd>),
     Lookup {
         #[expect(dead_code, reason = "attached as long as it lives")]
         program: LookupRedirect,
@@ -182,7 +182,7 @@ fn measure(
         }
     }
     all.into_iter().try_for_each(|learned| match learned.forwarder {
-        Forwarder::Shunt(shuntd) => shunt::stop(shuntd),
+        Forwarder::Shunt(shuntd) => shunt::stop(*shuntd),
         Forwarder::Lookup { .. } => Ok(()),
     })
 }
@@ -209,7 +209,7 @@ fn learn<'a>(lab: &'a Topology, engine: &str, flows: u32) -> anyhow::Result<Lear
         Forwarder::Lookup { program: router.within(|| LookupRedirect::attach(r0, r1, flows, rounds))? }
     } else {
         let config = format!("max_flows = {max_flows}\nidle = \"600s\"\nreprove = \"30s\"\n");
-        Forwarder::Shunt(shunt::start(router, engine, &config)?)
+        Forwarder::Shunt(Box::new(shunt::start(router, engine, &config)?))
     };
     rig.settle()?;
     let begun = Instant::now();

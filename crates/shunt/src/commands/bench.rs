@@ -11,11 +11,12 @@ mod testbed;
 
 use crate::{
     command::{Command, Context, Examples},
+    commands::measure::{Measurement, run_measurement},
     output::Show,
 };
 use campaign::{Campaign, RunArgs};
 use clap::{Args, Subcommand};
-use measurement::{MeasureCommand, Measurement};
+use measurement::MeasureCommand;
 
 /// Measure the performance of a router.
 #[derive(Debug, Args)]
@@ -42,7 +43,7 @@ enum BenchCommand {
 /// A resolved `shunt bench`.
 #[derive(Debug)]
 pub(crate) enum Bench {
-    Measure(Box<Measurement>),
+    Measure(Box<dyn Measurement>),
     Run(Campaign),
 }
 
@@ -97,14 +98,14 @@ impl Command for BenchArgs {
 
     fn resolve(self, _: &Context) -> anyhow::Result<Bench> {
         Ok(match self.command {
-            BenchCommand::Measure(typed) => Bench::Measure(Box::new(Measurement::resolve(&typed)?)),
+            BenchCommand::Measure(typed) => Bench::Measure(typed.resolve()?),
             BenchCommand::Run(typed) => Bench::Run(Campaign::resolve(&typed)?),
         })
     }
 
     async fn run(plan: Bench, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
         match plan {
-            Bench::Measure(measurement) => measurement.run(show).await,
+            Bench::Measure(measurement) => run_measurement(measurement, show).await,
             Bench::Run(campaign) => campaign.run(show).await,
         }
     }

@@ -2,16 +2,18 @@
 
 use super::result_files;
 use crate::{
-    failure::cut_short,
+    failure::{cut_short, traffic_failed},
     output::{Bar, Show},
     render::Answer,
     signals::Interruptible,
 };
 use shunt_api::Failure;
-use shunt_lab::{Conditions, Progress, Results, ResultsFile};
+use shunt_lab::{Conditions, Progress, Results, ResultsFile, traffic::require_root};
 use std::{
+    fmt,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
 /// Callbacks and options that a measurement gets from its caller.
@@ -20,6 +22,20 @@ pub(crate) struct MeasureContext<'s> {
     pub(crate) stop: &'s Arc<AtomicBool>,
     pub(crate) conditions: Conditions,
     pub(crate) show: &'s mut dyn FnMut(Progress),
+}
+
+/// A measurement that was resolved: what a subcommand of `shunt bench`, or a step of a campaign, runs.
+pub(crate) trait Measurement: fmt::Debug + Send {
+    /// Estimated duration; zero for simulated routers.
+    fn expected_duration(&self) -> Duration;
+
+    /// Whether only root can measure.
+    fn needs_root(&self) -> bool {
+        true
+    }
+
+    /// Measures, until the end or until the context says to stop. What the answer prints with --json is a file of results.
+    fn measure(self: Box<Self>, context: MeasureContext) -> anyhow::Result<Box<dyn Answer + Send>>;
 }
 
 /// Measures on another thread and shows the results, or those obtained until a signal arrived.
@@ -59,4 +75,14 @@ pub(crate) fn begin(
         Some(path) => result_files::open(path, results),
         None => Ok(ResultsFile::in_memory(results)),
     }
+}
+
+/// Measures on another thread, with a progress bar, and shows the results.
+pub(crate) async fn run_measurement(measurement: Box<dyn Measurement>, show: Show<'_>) -> anyhow::Result<()> {
+    measure_and_show(show, move |stop| with_progress_bar(stop, |context| measurement.measure(context))).await
+}
+
+/// Fails if the measurement needs root and this process is not root.
+pub(crate) fn check_root(measurement: &dyn Measurement) -> Result<(), Failure> {
+    if measurement.needs_root() { require_root().map_err(traffic_failed) } else { Ok(()) }
 }

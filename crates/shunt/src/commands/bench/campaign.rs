@@ -3,10 +3,9 @@
 mod file;
 pub(crate) mod view;
 
-use super::measurement::Measurement;
 use crate::{
     commands::{
-        measure::MeasureContext,
+        measure::{MeasureContext, Measurement, check_root},
         report::{
             self,
             view::{ReportForm, document},
@@ -72,7 +71,7 @@ pub(crate) struct Campaign {
 enum Todo {
     /// A complete file of results exists.
     Nothing,
-    Measure(Box<Measurement>),
+    Measure(Box<dyn Measurement>),
 }
 
 impl Campaign {
@@ -98,7 +97,7 @@ impl Campaign {
             let measurement = planned.resolve()?;
             let todo = match is_complete(&directory.join(&planned.file))? {
                 true => Todo::Nothing,
-                false => Todo::Measure(Box::new(measurement)),
+                false => Todo::Measure(measurement),
             };
             anyhow::Ok((planned, todo))
         };
@@ -111,7 +110,7 @@ impl Campaign {
     pub(crate) async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
         self.steps.iter().try_for_each(|(_, todo)| match todo {
             Todo::Nothing => Ok(()),
-            Todo::Measure(measurement) => measurement.check_root(),
+            Todo::Measure(measurement) => check_root(&**measurement),
         })?;
         create_directory(&self.directory, &self.identity.text)?;
         let mut campaign = RunningCampaign {
@@ -173,7 +172,7 @@ impl RunningCampaign {
     async fn measure(
         &mut self,
         planned: &PlannedStep,
-        measurement: Box<Measurement>,
+        measurement: Box<dyn Measurement>,
     ) -> anyhow::Result<Box<dyn Answer + Send>> {
         let mut conditions = Conditions::of_this_machine();
         conditions.command.clone_from(&planned.words);

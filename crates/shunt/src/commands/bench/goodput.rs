@@ -5,8 +5,9 @@ pub(crate) mod view;
 
 use super::testbed::{self, TRIAL_OVERHEAD, connect_dut, require_device};
 use crate::{
-    commands::measure::{MeasureContext, begin},
+    commands::measure::{MeasureContext, Measurement, begin},
     failure::{traffic_failed, usage},
+    render::Answer,
 };
 use args::{IperfArgs, RouterArgs};
 pub(super) use args::{MatrixArgs, RxtxArgs};
@@ -20,6 +21,7 @@ use shunt_lab::{
 };
 use shunt_wire::line::{IpVersion, LinkSpeed};
 use std::{path::PathBuf, time::Duration};
+use view::{Matrix, Rxtx};
 
 const SECONDS: u32 = 2;
 const MATRIX_RUNS: u32 = 5;
@@ -93,18 +95,43 @@ impl GoodputBench {
         Ok(Self { plan, keep: typed.keep.clone() })
     }
 
-    pub(super) fn expected_duration(&self) -> Duration {
+    fn expected_duration(&self) -> Duration {
         let Plan { columns, cells, rounds, seconds, .. } = &self.plan;
         let run = Duration::from_secs(u64::from(*seconds)) + TRIAL_OVERHEAD;
         run * *rounds * (columns.len() * cells.len()) as u32
     }
 
-    pub(super) fn measure(
-        self,
-        MeasureContext { stop, conditions, show }: MeasureContext,
-    ) -> anyhow::Result<Report> {
+    fn measure(self, MeasureContext { stop, conditions, show }: MeasureContext) -> anyhow::Result<Report> {
         let file = begin(&self.plan.what, self.keep, conditions)?;
         Ok(self.plan.perform(file, stop, show).map_err(traffic_failed)?)
+    }
+}
+
+/// A resolved `shunt bench matrix`.
+#[derive(Debug)]
+pub(super) struct MatrixBench(pub(super) GoodputBench);
+
+/// A resolved `shunt bench rxtx`.
+#[derive(Debug)]
+pub(super) struct RxtxBench(pub(super) GoodputBench);
+
+impl Measurement for MatrixBench {
+    fn expected_duration(&self) -> Duration {
+        self.0.expected_duration()
+    }
+
+    fn measure(self: Box<Self>, context: MeasureContext) -> anyhow::Result<Box<dyn Answer + Send>> {
+        Ok(Box::new(Matrix(self.0.measure(context)?)))
+    }
+}
+
+impl Measurement for RxtxBench {
+    fn expected_duration(&self) -> Duration {
+        self.0.expected_duration()
+    }
+
+    fn measure(self: Box<Self>, context: MeasureContext) -> anyhow::Result<Box<dyn Answer + Send>> {
+        Ok(Box::new(Rxtx(self.0.measure(context)?)))
     }
 }
 

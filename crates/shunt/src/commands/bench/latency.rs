@@ -12,15 +12,16 @@ use super::{
 use crate::{
     commands::{
         arguments::{duration_or_seconds, ip_version},
-        measure::{MeasureContext, begin},
+        measure::{MeasureContext, Measurement, begin},
     },
     failure::{traffic_failed, usage},
+    render::Answer,
 };
 use clap::Args;
 use shunt_lab::{
     goodput::Column,
     iperf::Direction,
-    latency::{Plan, Report, WHAT},
+    latency::{Plan, WHAT},
 };
 use shunt_wire::line::IpVersion;
 use std::{path::PathBuf, time::Duration};
@@ -117,18 +118,20 @@ impl LatencyBench {
         };
         Ok(Self { plan, keep: typed.keep.clone() })
     }
+}
 
-    pub(super) fn expected_duration(&self) -> Duration {
+impl Measurement for LatencyBench {
+    fn expected_duration(&self) -> Duration {
         let Plan { columns, rounds, seconds, idle, .. } = &self.plan;
         (*idle + Duration::from_secs(u64::from(*seconds)) + RUN_OVERHEAD) * *rounds * columns.len() as u32
     }
 
-    pub(super) fn measure(
-        self,
+    fn measure(
+        self: Box<Self>,
         MeasureContext { stop, conditions, show }: MeasureContext,
-    ) -> anyhow::Result<Report> {
+    ) -> anyhow::Result<Box<dyn Answer + Send>> {
         let file = begin(WHAT, self.keep, conditions)?;
-        Ok(self.plan.perform(file, stop, show).map_err(traffic_failed)?)
+        Ok(Box::new(self.plan.perform(file, stop, show).map_err(traffic_failed)?))
     }
 }
 

@@ -1,25 +1,16 @@
-//! One measurement of a router: what was typed, and what it resolves to.
+//! The measurements of a router: what was typed, and what it resolves to.
+//!
+//! A new measurement is a folder with its arguments, its [`Measurement`] and its view, and a line here.
 
 use super::{
-    goodput::{GoodputBench, MatrixArgs, RxtxArgs},
+    goodput::{GoodputBench, MatrixArgs, MatrixBench, RxtxArgs, RxtxBench},
     latency::{LatencyArgs, LatencyBench},
     ndr::{ConcurrentBench, NdrArgs, NdrBench, NdrTarget},
     size::{SizeArgs, SizeBench},
     sweep::{SweepArgs, SweepBench},
 };
-use crate::{
-    commands::{
-        bench::goodput::view::{Matrix, Rxtx},
-        measure::{MeasureContext, measure_and_show, with_progress_bar},
-    },
-    failure::traffic_failed,
-    output::Show,
-    render::Answer,
-};
+use crate::commands::measure::Measurement;
 use clap::{Parser, Subcommand};
-use shunt_api::Failure;
-use shunt_lab::traffic::require_root;
-use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MeasureCommand {
@@ -73,66 +64,18 @@ pub(super) struct BenchParser {
     pub(super) command: MeasureCommand,
 }
 
-/// A resolved [`MeasureCommand`].
-#[derive(Debug)]
-pub(crate) enum Measurement {
-    Ndr(NdrBench),
-    Concurrent(ConcurrentBench),
-    Size(SizeBench),
-    Sweep(SweepBench),
-    Matrix(GoodputBench),
-    Rxtx(GoodputBench),
-    Latency(LatencyBench),
-}
-
-impl Measurement {
-    pub(crate) fn resolve(typed: &MeasureCommand) -> anyhow::Result<Self> {
-        Ok(match typed {
-            MeasureCommand::Ndr(ndr) if ndr.target() == NdrTarget::Concurrent => {
-                Self::Concurrent(ConcurrentBench::resolve(ndr)?)
-            }
-            MeasureCommand::Ndr(ndr) => Self::Ndr(NdrBench::resolve(ndr)?),
-            MeasureCommand::Size(size) => Self::Size(SizeBench::resolve(size)?),
-            MeasureCommand::Sweep(sweep) => Self::Sweep(SweepBench::resolve(sweep)?),
-            MeasureCommand::Matrix(matrix) => Self::Matrix(GoodputBench::resolve_matrix(matrix)?),
-            MeasureCommand::Rxtx(rxtx) => Self::Rxtx(GoodputBench::resolve_rxtx(rxtx)?),
-            MeasureCommand::Latency(latency) => Self::Latency(LatencyBench::resolve(latency)?),
-        })
-    }
-
-    pub(crate) async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
-        measure_and_show(show, move |stop| with_progress_bar(stop, |context| self.measure(context))).await
-    }
-
-    /// Estimated duration; zero for simulated routers.
-    pub(super) fn expected_duration(&self) -> Duration {
-        match self {
-            Self::Ndr(bench) => bench.expected_duration(),
-            Self::Concurrent(bench) => bench.expected_duration(),
-            Self::Size(bench) => bench.expected_duration(),
-            Self::Sweep(bench) => bench.expected_duration(),
-            Self::Matrix(bench) | Self::Rxtx(bench) => bench.expected_duration(),
-            Self::Latency(bench) => bench.expected_duration(),
-        }
-    }
-
-    /// Fails if the measurement needs root and this process is not root.
-    pub(super) fn check_root(&self) -> Result<(), Failure> {
-        match self {
-            Self::Ndr(bench) if bench.is_simulated() => Ok(()),
-            _ => require_root().map_err(traffic_failed),
-        }
-    }
-
-    pub(crate) fn measure(self, context: MeasureContext) -> anyhow::Result<Box<dyn Answer + Send>> {
+impl MeasureCommand {
+    pub(crate) fn resolve(&self) -> anyhow::Result<Box<dyn Measurement>> {
         Ok(match self {
-            Self::Ndr(bench) => Box::new(bench.measure(context)?),
-            Self::Concurrent(bench) => Box::new(bench.measure(context)?),
-            Self::Size(bench) => Box::new(bench.measure(context)?),
-            Self::Sweep(bench) => Box::new(bench.measure(context)?),
-            Self::Matrix(bench) => Box::new(Matrix(bench.measure(context)?)),
-            Self::Rxtx(bench) => Box::new(Rxtx(bench.measure(context)?)),
-            Self::Latency(bench) => Box::new(bench.measure(context)?),
+            Self::Ndr(ndr) if ndr.target() == NdrTarget::Concurrent => {
+                Box::new(ConcurrentBench::resolve(ndr)?)
+            }
+            Self::Ndr(ndr) => Box::new(NdrBench::resolve(ndr)?),
+            Self::Size(size) => Box::new(SizeBench::resolve(size)?),
+            Self::Sweep(sweep) => Box::new(SweepBench::resolve(sweep)?),
+            Self::Matrix(matrix) => Box::new(MatrixBench(GoodputBench::resolve_matrix(matrix)?)),
+            Self::Rxtx(rxtx) => Box::new(RxtxBench(GoodputBench::resolve_rxtx(rxtx)?)),
+            Self::Latency(latency) => Box::new(LatencyBench::resolve(latency)?),
         })
     }
 }

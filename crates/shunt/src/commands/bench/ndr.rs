@@ -7,8 +7,9 @@ pub(crate) mod view;
 
 use super::testbed::{self, Engines, udp_traffic};
 use crate::{
-    commands::measure::{MeasureContext, begin},
+    commands::measure::{MeasureContext, Measurement, begin},
     failure::{traffic_failed, usage},
+    render::Answer,
 };
 pub(super) use args::{NdrArgs, NdrTarget};
 pub(super) use concurrent::ConcurrentBench;
@@ -83,11 +84,33 @@ impl NdrBench {
         Ok(bench)
     }
 
-    pub(super) fn is_simulated(&self) -> bool {
-        matches!(self.routers, Routers::Simulated(_))
+    fn plan(&self, max_pps: f64) -> Result<Plan, Failure> {
+        let range = Range { min_pps: self.min_pps, max_pps };
+        let Method { rfc2544, quick, runs } = self.method;
+        let plan = match rfc2544 {
+            Some(trial) => Plan::rfc2544(range, runs, trial.as_secs_f64()),
+            None => Plan::mlrsearch(range, runs, quick),
+        };
+        plan.map_err(|error: Wrong| usage(error.to_string()))
     }
 
-    pub(super) fn measure(self, context: MeasureContext) -> anyhow::Result<Report> {
+    fn search<D: Device>(
+        &self,
+        plan: &Plan,
+        what: &str,
+        stop: &AtomicBool,
+        mut conditions: Conditions,
+        devices: &mut [D],
+    ) -> anyhow::Result<Report>
+    where
+        D::Error: std::error::Error + Send + Sync + 'static,
+    {
+        conditions.seed = Some(self.seed);
+        let file = begin(what, self.keep.clone(), conditions)?;
+        Ok(plan.perform(devices, file, stop)?)
+    }
+
+    fn search_all(&self, context: MeasureContext) -> anyhow::Result<Report> {
         let MeasureContext { stop, conditions, .. } = context;
         let (max_pps, seed) = (self.max_pps, self.seed);
         match &self.routers {
@@ -128,8 +151,10 @@ impl NdrBench {
             }
         }
     }
+}
 
-    pub(super) fn expected_duration(&self) -> Duration {
+impl Measurement for NdrBench {
+    fn expected_duration(&self) -> Duration {
         let Method { rfc2544, quick, runs } = self.method;
         let search = match (rfc2544, quick) {
             (Some(trial), _) => trial * HALVING_TRIALS,
@@ -142,30 +167,12 @@ impl NdrBench {
         }
     }
 
-    fn plan(&self, max_pps: f64) -> Result<Plan, Failure> {
-        let range = Range { min_pps: self.min_pps, max_pps };
-        let Method { rfc2544, quick, runs } = self.method;
-        let plan = match rfc2544 {
-            Some(trial) => Plan::rfc2544(range, runs, trial.as_secs_f64()),
-            None => Plan::mlrsearch(range, runs, quick),
-        };
-        plan.map_err(|error: Wrong| usage(error.to_string()))
+    fn needs_root(&self) -> bool {
+        !matches!(self.routers, Routers::Simulated(_))
     }
 
-    fn search<D: Device>(
-        &self,
-        plan: &Plan,
-        what: &str,
-        stop: &AtomicBool,
-        mut conditions: Conditions,
-        devices: &mut [D],
-    ) -> anyhow::Result<Report>
-    where
-        D::Error: std::error::Error + Send + Sync + 'static,
-    {
-        conditions.seed = Some(self.seed);
-        let file = begin(what, self.keep.clone(), conditions)?;
-        Ok(plan.perform(devices, file, stop)?)
+    fn measure(self: Box<Self>, context: MeasureContext) -> anyhow::Result<Box<dyn Answer + Send>> {
+        Ok(Box::new(self.search_all(context)?))
     }
 }
 

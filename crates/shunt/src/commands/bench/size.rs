@@ -6,13 +6,14 @@ use super::testbed::{self, ENGINES, TRIAL_OVERHEAD, TestbedArgs, udp_traffic};
 use crate::{
     commands::{
         arguments::{duration, frame_bytes},
-        measure::{MeasureContext, begin},
+        measure::{MeasureContext, Measurement, begin},
     },
     failure::{traffic_failed, usage},
+    render::Answer,
 };
 use clap::Args;
 use shunt_gen::Sizes;
-use shunt_lab::frame_size::{Plan, RFC2544_BYTES, Report};
+use shunt_lab::frame_size::{Plan, RFC2544_BYTES};
 use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, Args)]
@@ -69,18 +70,20 @@ impl SizeBench {
         let plan = Plan { spec, testbed, engines, frame_bytes, rounds, trial, dut };
         Ok(Self { plan, keep: typed.keep.clone() })
     }
+}
 
-    pub(super) fn expected_duration(&self) -> Duration {
+impl Measurement for SizeBench {
+    fn expected_duration(&self) -> Duration {
         let Plan { engines, frame_bytes, rounds, trial, .. } = &self.plan;
         let sizes = frame_bytes.len() as u32;
         // For each size, the rate of the generator without a router is measured, too.
         (*trial + TRIAL_OVERHEAD) * *rounds * engines.len() as u32 * sizes + 2 * TRIAL_OVERHEAD * sizes
     }
 
-    pub(super) fn measure(self, context: MeasureContext) -> anyhow::Result<Report> {
+    fn measure(self: Box<Self>, context: MeasureContext) -> anyhow::Result<Box<dyn Answer + Send>> {
         let MeasureContext { stop, conditions, show } = context;
         let file = begin("forwarding rate by frame size", self.keep, conditions)?;
-        Ok(self.plan.perform(file, stop, show).map_err(traffic_failed)?)
+        Ok(Box::new(self.plan.perform(file, stop, show).map_err(traffic_failed)?))
     }
 }
 

@@ -6,13 +6,14 @@ use super::testbed::{self, ENGINES, TRIAL_OVERHEAD, TestbedArgs, require_device,
 use crate::{
     commands::{
         arguments::duration_or_seconds,
-        measure::{MeasureContext, begin},
+        measure::{MeasureContext, Measurement, begin},
     },
     failure::{traffic_failed, usage},
+    render::Answer,
 };
 use clap::Args;
 use shunt_gen::Sizes;
-use shunt_lab::sweep::{Plan, Report};
+use shunt_lab::sweep::Plan;
 use shunt_wire::line::LinkSpeed;
 use std::{path::PathBuf, time::Duration};
 
@@ -96,15 +97,17 @@ impl SweepBench {
         let plan = Plan { spec, testbed, engine, rates_bps, step, watched: typed.watch.clone(), dut };
         Ok(Self { plan, keep: typed.keep.clone() })
     }
+}
 
-    pub(super) fn expected_duration(&self) -> Duration {
+impl Measurement for SweepBench {
+    fn expected_duration(&self) -> Duration {
         (self.plan.step + TRIAL_OVERHEAD) * self.plan.rates_bps.len() as u32
     }
 
-    pub(super) fn measure(self, context: MeasureContext) -> anyhow::Result<Report> {
+    fn measure(self: Box<Self>, context: MeasureContext) -> anyhow::Result<Box<dyn Answer + Send>> {
         let MeasureContext { stop, conditions, show } = context;
         let file = begin("UDP rate sweep", self.keep, conditions)?;
-        Ok(self.plan.perform(file, stop, show).map_err(traffic_failed)?)
+        Ok(Box::new(self.plan.perform(file, stop, show).map_err(traffic_failed)?))
     }
 }
 

@@ -4,7 +4,7 @@ use super::{
         view::{Matrix, Rxtx},
     },
     latency,
-    measurement::{BenchParser, Measurement},
+    measurement::BenchParser,
     ndr, size, sweep,
 };
 use crate::{
@@ -23,7 +23,7 @@ fn simulated() -> Box<dyn Answer + Send> {
     let typed = BenchParser::parse_from(line.split_whitespace()).command;
     let (stop, conditions) = (Arc::default(), shunt_lab::Conditions::default());
     let context = MeasureContext { stop: &stop, conditions, show: &mut |_| () };
-    Measurement::resolve(&typed).unwrap().measure(context).unwrap()
+    typed.resolve().unwrap().measure(context).unwrap()
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The file of a campaign. The keys of a step are options of its command: they become the words of a command line, which the parser
 //! of that command reads.
 
-use super::super::measurement::{BenchParser, MeasureCommand, Measurement};
-use crate::failure::bad_config;
+use super::super::measurement::{BenchParser, MeasureCommand};
+use crate::{commands::measure::Measurement, failure::bad_config};
 use clap::{
     ArgAction, CommandFactory, Parser,
     error::{ContextKind, ContextValue},
@@ -117,8 +117,8 @@ impl File {
 
 impl PlannedStep {
     /// Resolves the step against the machine, so that errors are found before the first step is measured.
-    pub(super) fn resolve(&self) -> anyhow::Result<Measurement> {
-        Measurement::resolve(&self.typed).map_err(|error| match error.downcast::<Failure>() {
+    pub(super) fn resolve(&self) -> anyhow::Result<Box<dyn Measurement>> {
+        self.typed.resolve().map_err(|error| match error.downcast::<Failure>() {
             Ok(Failure { code, message }) => {
                 Failure::new(code, format!("{}: {message}", self.location)).into()
             }

@@ -6,13 +6,14 @@ use super::{args::NdrArgs, connections};
 use crate::{
     commands::{
         bench::testbed::{self, TRIAL_OVERHEAD, udp_traffic},
-        measure::{MeasureContext, begin},
+        measure::{MeasureContext, Measurement, begin},
     },
     failure::{traffic_failed, usage},
+    render::Answer,
 };
 use shunt_api::Failure;
 use shunt_gen::FLOWS_MAX;
-use shunt_lab::throughput::concurrent::{MaximumOf, Plan, Range, Report};
+use shunt_lab::throughput::concurrent::{MaximumOf, Plan, Range};
 use std::{path::PathBuf, time::Duration};
 
 /// The highest number with --quick.
@@ -46,19 +47,21 @@ impl ConcurrentBench {
         let plan = Plan { spec, engines, range, pps, runs: typed.runs };
         Ok(Self { plan, keep: typed.keep.clone() })
     }
+}
 
-    pub(crate) fn expected_duration(&self) -> Duration {
+impl Measurement for ConcurrentBench {
+    fn expected_duration(&self) -> Duration {
         let Plan { engines, range, pps, runs, .. } = &self.plan;
         let search = Duration::from_secs_f64(PASSES_EXPECTED * f64::from(range.max) / pps);
         (search + TRIAL_OVERHEAD * TRIALS_EXPECTED) * *runs * engines.len() as u32
     }
 
-    pub(crate) fn measure(
-        self,
+    fn measure(
+        self: Box<Self>,
         MeasureContext { stop, conditions, show }: MeasureContext,
-    ) -> anyhow::Result<Report> {
+    ) -> anyhow::Result<Box<dyn Answer + Send>> {
         let file = begin("concurrent connections", self.keep, conditions)?;
-        Ok(self.plan.perform(file, stop, show).map_err(traffic_failed)?)
+        Ok(Box::new(self.plan.perform(file, stop, show).map_err(traffic_failed)?))
     }
 }
 
