@@ -10,5 +10,5 @@ mod reasons;
 pub use control::*;
 pub use external::*;
 pub use flows::*;
-pub use plain::{Plain, PlainField, assert_field};
+pub use plain::Plain;
 pub use reasons::{REASONS, Reason, ReasonKind};
