@@ -13,7 +13,6 @@ use std::{
     env, fs,
     io::{BufRead, BufReader, Read, Write},
     os::unix::{fs::symlink, net::UnixListener},
-    path::PathBuf,
     process::{Child, Command, Output, Stdio},
     thread,
     time::Duration,

@@ -3,7 +3,8 @@
 use serde_json::json;
 use shunt_lab::{
     Doubt,
-    sweep::{self, Beyond, Knee, Suspect, counters::Change},
+    counters::Change,
+    sweep::{self, Beyond, Knee, Suspect},
 };
 
 /// The rates of an i.MX6 around the knee.
