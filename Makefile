@@ -23,7 +23,7 @@ help:
 	@echo "                         as root, also the long tests, 30 minutes of soak, long twin runs, zero copy in a guest,"
 	@echo "                         and all kernels of the list, which rewrites docs/kernels.md; several hours"
 	@echo "sudo make bench        target/bench/results.json, summary.json; QUICK=1 takes less than a minute"
-	@echo "make bench-peers       beside other fast paths, in instructions: target/bench/peers.json; XDP_FORWARD=PROGRAM, QUICK=1"
+	@echo "make bench-peers       comparison with other fast paths, in instructions: target/bench/peers.json; XDP_FORWARD=PROGRAM, QUICK=1"
 	@echo "sudo make install      PREFIX=$(PREFIX), DESTDIR=$(DESTDIR)"
 	@echo "sudo make uninstall    removes what make install has put there; keeps shunt.toml if it was changed"
 	@echo "make deb ARCH=$(ARCH)    a Debian package in target/deb; amd64, arm64 or armv7"

@@ -130,7 +130,7 @@ echo "== upgrade to a package with another default"
 next=$(later +2 's/^idle = .*/idle = "60s"/')
 in_root dpkg --force-confdef --force-confold --install "$next" </dev/null
 grep -q '^max_flows = 8192' "$toml" || die "the upgrade has lost the change of shunt.toml"
-grep -q '^idle = "60s"' "$toml.dpkg-dist" || die "the new default is not beside the changed file"
+grep -q '^idle = "60s"' "$toml.dpkg-dist" || die "the new default is not next to the changed file"
 : >"$log"
 
 echo "== remove"

@@ -1,4 +1,4 @@
-//! Packets that a test run cannot show: tags beside the frame, and aggregates. Frames come in at `i1` and leave at `o1`.
+//! Packets that a test run cannot show: tags in metadata, and aggregates. Frames come in at `i1` and leave at `o1`.
 
 use crate::{
     forwarded::retaggings,

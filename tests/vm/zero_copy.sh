@@ -1,5 +1,5 @@
 #!/bin/sh
-# The external engine on NICs with AF_XDP in zero copy, and beside a port without it. Ends with 0 if all claims hold.
+# The external engine on NICs with AF_XDP in zero copy, and together with a port without it. Ends with 0 if all claims hold.
 #
 #     cargo xtask vm --kernel drivers --nics igb --file $PWD/tests/vm/zero_copy.sh -- sh $PWD/tests/vm/zero_copy.sh
 #

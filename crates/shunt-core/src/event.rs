@@ -147,7 +147,7 @@ pub struct Bridge {
     pub vlan_protocol: u16,
     /// The bits of IFLA_BR_MULTI_BOOLOPT.
     pub options: u32,
-    /// The families of which br_netfilter hands packets of this bridge to iptables, in addition to those set by sysctl.
+    /// The families whose packets br_netfilter hands of this bridge to iptables, in addition to those set by sysctl.
     pub calls: BridgeCalls,
     /// Whether the bridge is promiscuous and so receives packets that it only forwards.
     pub promiscuous: bool,
@@ -225,7 +225,7 @@ pub enum Event {
         /// The IP address of the neighbour.
         addr: IpAddr,
     },
-    /// A bridge has learned at which of its ports a station is.
+    /// A bridge has learned the port of a station.
     Fdb {
         /// The ifindex of the bridge port.
         ifindex: u32,

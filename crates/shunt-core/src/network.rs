@@ -336,7 +336,7 @@ impl Network {
     /// different VLANs.
     pub(crate) fn tags(&self, link: &Link) -> Tags {
         let told = self.xdp.get(&link.ifindex).is_some_and(|xdp| xdp.vlan_tags);
-        // A veth passes on what its peer has put beside the frame, whatever its own offloads are.
+        // A veth passes on what its peer has put into the metadata of the frame, whatever its own offloads are.
         let strips = link.bus.is_none()
             || self.offloads.get(&link.ifindex).is_none_or(|offloads| offloads.strips_tags);
         if !self.has_vlans(link.ifindex) && !self.filters_vlans(link.ifindex) {

@@ -14,13 +14,13 @@ pub struct Statement {
     pub chain: String,
     /// The handle of its rule; with legacy iptables, the number of the rule in its chain.
     pub handle: u64,
-    /// Whether it belongs to legacy iptables, which has rules of its own beside those of nftables.
+    /// Whether it belongs to legacy iptables, which has rules of its own in addition to those of nftables.
     pub legacy: bool,
     /// The keyword of nft, or the name of an iptables target or match.
     pub name: String,
     /// The devices whose packets meet the statement; empty for all devices. A name that ends in `*` is a prefix.
     pub devices: Vec<String>,
-    /// With [`Effect::Limits`], the traffic of which the statement decides whether it is dropped; with [`Effect::Rewrites`],
+    /// With [`Effect::Limits`], the traffic that the statement may drop; with [`Effect::Rewrites`],
     /// the traffic that the statement may change. None of the others have any.
     pub concerns: Traffic,
     /// With [`Effect::Refreshes`], the time after which an element that no packet refreshes leaves its set.

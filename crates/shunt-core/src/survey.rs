@@ -219,7 +219,7 @@ impl PortSurvey {
 
     fn counted(&mut self, now: Instant, counts: SurveyCounts) -> bool {
         let Some(running) = self.running.as_mut().filter(|running| !running.leaving) else { return false };
-        // The counts begin anew if the port was detached meanwhile.
+        // The counts restart if the port was detached meanwhile.
         let base = match running.base {
             Some(base) if base.packets <= counts.packets => base,
             _ => *running.base.insert(counts),

@@ -53,7 +53,7 @@ pub struct Request {
     pub port: Option<String>,
     /// Only packets with this tuple, in either direction.
     pub selection: Selection,
-    /// Trace one packet in so many.
+    /// Trace one packet in N.
     pub sample: u32,
     /// For how long.
     pub time: Duration,
@@ -68,7 +68,7 @@ pub struct Request {
 pub struct Report {
     /// Duration in seconds.
     pub seconds: f64,
-    /// One packet in so many was traced.
+    /// One packet in N was traced.
     pub sample: u32,
     /// Packets that were traced to their end.
     pub packets: usize,
@@ -229,7 +229,7 @@ struct Rhythm {
     window: Duration,
     /// How long they are not.
     pause: Duration,
-    /// One packet in so many is traced while they are.
+    /// One packet in N is traced while they are.
     sample: u32,
 }
 

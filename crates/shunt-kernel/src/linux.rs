@@ -113,7 +113,7 @@ impl Linux {
         sysctl::conntrack_timeouts()
     }
 
-    /// The address families of which br_netfilter hands bridged packets to iptables, by its sysctls; `None` if it is
+    /// The address families whose bridged packets br_netfilter hands to iptables, by its sysctls; `None` if it is
     /// not loaded.
     pub fn bridge_calls(&self) -> Option<BridgeCalls> {
         sysctl::bridge_calls()

@@ -224,7 +224,7 @@ impl Subscribed {
             let Ok(message) = message else { return false };
             match message.kind {
                 NLMSG_OVERRUN => return false,
-                // Answers to requests, of which this socket sends none.
+                // Answers to requests: this socket sends none.
                 NLMSG_NOOP | NLMSG_ERROR | NLMSG_DONE => {}
                 _ => match (self.translate)(&message) {
                     // A large commit sends thousands of these; one event is enough.

@@ -71,7 +71,7 @@ struct ObjectName {
 pub struct NftablesRuleset {
     /// The statements that they may meet.
     pub statements: Vec<Statement>,
-    /// The sets of which an element concerns only packets that have its address.
+    /// The sets whose elements concern only packets with their address.
     pub address_sets: Vec<AddressSet>,
 }
 

@@ -7,7 +7,7 @@ use std::{collections::HashMap, hash::Hash};
 /// A base chain, and as many jumps as the kernel allows (NFT_JUMP_STACK_SIZE).
 const DEPTH_MAX: usize = 1 + 16;
 
-/// The traffic that may meet a condition, and the traffic of which every packet meets it.
+/// The traffic that may meet a condition, and the traffic that always meets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Matched {
     pub may: Traffic,
@@ -122,7 +122,7 @@ impl Outcome {
 pub(crate) struct Finding {
     /// The traffic that reaches the rule and may meet its conditions.
     pub reached: Traffic,
-    /// The traffic of which the rule decides by its limit whether it is dropped.
+    /// The traffic that the rule may drop by its limit.
     pub decided: Traffic,
 }
 
@@ -277,7 +277,7 @@ impl<'a, C: Copy + Eq + Hash> Walk<'a, C> {
 }
 
 impl<C> Rule<C> {
-    /// The traffic of which no packet continues with the next rule, unless a jump comes back.
+    /// The traffic that never continues with the next rule, unless a jump comes back.
     fn leaves(&self) -> Traffic {
         self.branches.iter().fold(Traffic::NONE, |sure, branch| sure | branch.matched.sure)
     }

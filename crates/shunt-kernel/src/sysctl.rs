@@ -42,7 +42,7 @@ pub(crate) fn conntrack_timeouts() -> Result<ConntrackTimeouts, Error> {
     })
 }
 
-/// The families of which br_netfilter hands bridged packets to iptables; `None` if br_netfilter is not loaded. A sysctl
+/// The families whose bridged packets br_netfilter hands to iptables; `None` if br_netfilter is not loaded. A sysctl
 /// that cannot be read counts as on.
 pub(crate) fn bridge_calls() -> Option<BridgeCalls> {
     let is_on = |name: &str| number(&format!("{NET}/bridge/{name}")).map_or(true, |on| on != 0);

@@ -185,7 +185,7 @@ pub struct Bus {
     pub rx_rate: f64,
     /// Rate of sent bytes.
     pub tx_rate: f64,
-    /// Time per frame beside its bytes: descriptors, arbitration.
+    /// Time per frame in addition to its bytes: descriptors, arbitration.
     pub frame_ns: f64,
     /// Whether frames that are received and sent take turns.
     pub shared: bool,

@@ -1,4 +1,4 @@
-//! Published measurements of real boards, beside what the model predicts for them.
+//! Published measurements of real boards, compared with the model's predictions.
 //!
 //! A story has cases (boards), rows (what was measured) and parameters that were fitted. Only some rows were used for the fit; the
 //! others were held out, so their errors say how well the model predicts.
@@ -81,7 +81,7 @@ struct Row {
     held_out: bool,
 }
 
-/// A story beside the model's predictions.
+/// A story with the model's predictions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoryPredictions {
     /// The name of the story.

@@ -327,7 +327,7 @@ impl Drop for Shuntd {
     }
 }
 
-/// Path of `shunt` or `shuntd`: the value of an environment variable, or the program beside the test program.
+/// Path of `shunt` or `shuntd`: the value of an environment variable, or the program next to the test program.
 #[track_caller]
 pub(crate) fn program(variable: &str, name: &str) -> String {
     if let Some(path) = env::var(variable).ok().filter(|path| !path.is_empty()) {
@@ -338,7 +338,7 @@ pub(crate) fn program(variable: &str, name: &str) -> String {
         here.ancestors().skip(1).take(2).map(|directory| directory.join(name)).find(|path| path.is_file());
     let found = found.unwrap_or_else(|| {
         panic!(
-            "no {name} beside {}: build it with `cargo build -p {name}`, or set {variable} to its path",
+            "no {name} next to {}: build it with `cargo build -p {name}`, or set {variable} to its path",
             here.display()
         )
     });

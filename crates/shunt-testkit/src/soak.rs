@@ -26,7 +26,7 @@ pub struct Plan {
     pub duration: Duration,
     /// Determines the changes and the sizes of packets.
     pub seed: u64,
-    /// The daemon to start; with `None`, the one that `SHUNTD` names or that is beside this program.
+    /// The daemon to start; with `None`, the one that `SHUNTD` names or that is next to this program.
     pub program: Option<String>,
 }
 

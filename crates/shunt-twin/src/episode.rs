@@ -74,7 +74,7 @@ const UNTIL_PROOF: Duration = Duration::from_millis(2500);
 /// Longer than conntrack may take to show a connection as closed that a genuine RST has closed, or as open if a reset that fits
 /// less well has closed it in conntrack only (docs/limitations.md).
 const UNTIL_CLOSED: Duration = Duration::from_millis(150);
-/// After so many differences the routers' states have diverged, and the episode ends.
+/// After this number of differences the routers' states have diverged, and the episode ends.
 const ENOUGH: usize = 20;
 /// Time between two calls of the observer.
 const OBSERVE: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@
 //! packet identifies it. Replies answer the packets that left the router without Shunt.
 //!
 //! Where Linux chooses at random or by time, the choice is pinned (`router.rs`, `ruleset.rs`, `flow.rs`) or masked
-//! (`compare.rs`); the reason is beside each. With `--without-shunt` neither router has Shunt, and any difference is a fault
+//! (`compare.rs`); each has its reason. With `--without-shunt` neither router has Shunt, and any difference is a fault
 //! of this crate.
 //!
 //! Other programs may flood the queues that all namespaces share (`shunt_testkit::backlog`). An episode that shows a
@@ -52,7 +52,7 @@ pub struct Options {
     pub seed: u64,
     /// Shunt's engine: auto, tc, xdp or external. With `None`, neither router has Shunt.
     pub engine: Option<String>,
-    /// The daemon to start. With `None`, the one that `SHUNTD` names or that is beside this program.
+    /// The daemon to start. With `None`, the one that `SHUNTD` names or that is next to this program.
     pub program: Option<String>,
     /// How long after a change Shunt may still apply actions from before it.
     pub reaction: Duration,

@@ -31,7 +31,7 @@ pub(crate) enum Shape {
     /// The last FIN of this direction once more, with other data.
     FinAgain,
     Reset,
-    /// A reset beside the sequence number that the receiver expects. It does not close the connection.
+    /// A reset next to the sequence number that the receiver expects. It does not close the connection.
     NearReset,
     /// A wrong value in a field of the L3 or L4 header.
     Lie,

@@ -35,7 +35,7 @@ const ROUND: usize = 100;
 const RESETS_EVERY: u32 = 4;
 
 impl Plan {
-    /// Generates an episode with so many packets, and so many changes spread among them.
+    /// Generates an episode with `packets` packets, and `changes` changes spread among them.
     pub(crate) fn new(seed: u64, packets: u64, changes: u64, wires: Wires, ipsec: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         let flows: Vec<Flow> = (0..FLOWS).map(Flow::new).collect();

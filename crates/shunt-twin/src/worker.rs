@@ -90,7 +90,7 @@ const ICMP: u8 = 1;
 /// How long to wait for the answer to a marker; there is none if the link is down.
 const UNANSWERED: Duration = Duration::from_millis(30);
 
-/// The external engine works beside the kernel, so a marker's answer may overtake its packets. A router with that engine has
+/// The external engine works next to the kernel, so a marker's answer may overtake its packets. A router with that engine has
 /// handled all frames when none has left for this time.
 pub(crate) const EXTERNAL_IDLE: Duration = Duration::from_millis(30);
 

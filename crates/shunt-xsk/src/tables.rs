@@ -71,7 +71,7 @@ pub enum Outcome {
 }
 
 impl Tables {
-    /// Empty tables, and a control block of which only what concerns the tables is set.
+    /// Empty tables, and a control block with only the fields of the tables set.
     pub fn new(size: Size) -> Self {
         let only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
         let (buckets, entries) = (size.buckets(), size.max_flows);

@@ -122,7 +122,7 @@ impl Search {
     }
 }
 
-/// The connections that match. Keeps the first ones and, of the others, of which there may be very many, only hashes.
+/// The connections that match. Keeps the first ones and, of the others, which may be very many, only hashes.
 struct Matches {
     hasher: RandomState,
     /// At most [`EXPLAINED_MAX`].

@@ -2,7 +2,7 @@
 //! event loop, which answers at once; work that takes long is done on this side.
 //!
 //! Invariant: no input of a client can crash or block the daemon. A client is connected for a bounded time
-//! (`shunt-http`), except for those that watch, of which there are few, and those that read a long answer without stopping.
+//! (`shunt-http`), except for the few that watch, and those that read a long answer without stopping.
 
 mod admission;
 mod event_stream;

@@ -88,11 +88,11 @@ pub(crate) struct Daemon {
     first_failure: Option<Failure>,
     /// Devices that the actions in progress could not attach to.
     unattached: Vec<u32>,
-    /// Ports whose driver has refused the XDP program, and of which the policy does not know yet.
+    /// Ports whose driver refused the XDP program, not yet reported to the policy.
     xdp_refusals: Vec<Event>,
     /// Connections that wait for BE_LIBERAL.
     liberal_requests: Vec<Connection>,
-    /// Connections that have fallen silent, and of which conntrack does not know yet.
+    /// Connections that have fallen silent, not yet reported to conntrack.
     silent: Vec<TrackedDirection>,
     corrections: CorrectionQueue,
     /// The policy's actions to perform before the loop starts.

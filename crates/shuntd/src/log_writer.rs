@@ -7,7 +7,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The size of a log file at which its lines are dropped: `shunt up` starts a new file each time, and keeps the former one.
+/// The size of a log file from which on its lines are dropped: `shunt up` starts a new file each time, and keeps the former one.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 static LOST: AtomicU64 = AtomicU64::new(0);

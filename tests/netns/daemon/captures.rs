@@ -46,7 +46,7 @@ impl Capture {
         Self { process, file }
     }
 
-    /// Ends tcpdump once it has written so many frames of the stream; returns these frames.
+    /// Ends tcpdump once it has written `count` frames of the stream; returns these frames.
     #[track_caller]
     fn end(self, count: usize) -> Vec<Vec<u8>> {
         let seen = || stream_frames(frames(&fs::read(&self.file).unwrap()));

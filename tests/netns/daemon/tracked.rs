@@ -223,7 +223,7 @@ impl<'c> Connection<'c> {
         [&entry.orig, &entry.reply].map(|direction| (direction.count.unwrap(), direction.fast))
     }
 
-    /// Whether so many packets of each direction were fast since the last comparison.
+    /// Whether this number of packets of each direction were fast since the last comparison.
     fn is_fast(&self, shuntd: &Shuntd, packets: u64) -> bool {
         let mut lines = self.lines.iter().zip(self.seen(shuntd));
         lines.all(|(line, (_, fast))| fast.packets >= line.fast + packets)

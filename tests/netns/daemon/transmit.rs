@@ -37,7 +37,7 @@ impl Outlet {
         Shuntd::on(self.lab.router()).engine(engine).config(NO_PROOF).start()
     }
 
-    /// A packet of a flow with a payload of so many bytes, which begins with the packet's number.
+    /// A packet of a flow with a payload of this size in bytes, which starts with the packet's number.
     fn packet(&self, bytes: usize, number: u32) -> Packet {
         let to: SocketAddr = BEHIND_TAP.parse().unwrap();
         let mut payload = number.to_be_bytes().to_vec();

@@ -23,7 +23,7 @@ fn json(shunt: &Shunt, words: &str) -> Value {
     serde_json::from_str(&shunt.done(&format!("{words} --json"))).unwrap()
 }
 
-/// Sends packets until so many have been fast.
+/// Sends packets until this number has been fast.
 #[track_caller]
 pub(crate) fn send_fast(shunt: &Shunt, stage: &Stage, packet: &Packet, count: u64) {
     wait_until("packets are fast", || {

@@ -12,7 +12,7 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(20);
 const MEGABYTE: usize = 1 << 20;
 
-/// Bytes no two parts of which are equal.
+/// Bytes without two equal parts.
 fn data(bytes: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let word = |_| {

@@ -210,7 +210,7 @@ fn a_bridge_on_top_of_a_vlan_device() {
     vlans_are_the_same(Segment::LAN.tagged(TEN).below("br0"), Segment::WAN.tagged(TWENTY));
 }
 
-/// Raw sockets put a VLAN tag into the frame; a VLAN device passes it beside the frame if the port supports that.
+/// Raw sockets put a VLAN tag into the frame; a VLAN device passes it in the metadata of the frame if the port supports that.
 #[test]
 fn tags_beside_the_frame_and_in_it() {
     if !require_vlans() {

@@ -135,7 +135,7 @@ impl Scene {
     }
 }
 
-/// The program under test comes first; it finds the daemon beside itself, or by the variable SHUNTD.
+/// The program under test comes first; it finds the daemon next to itself, or by the variable SHUNTD.
 fn path() -> String {
     let program = PathBuf::from(Shunt::program());
     let directory = program.parent().unwrap_or(Path::new(".")).display();

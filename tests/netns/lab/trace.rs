@@ -128,7 +128,7 @@ fn a_filter_and_a_port_leave_out_the_rest_and_a_dropped_packet_is_told() {
     assert_eq!(router.run("trace nosuchport --seconds 1").code, Some(13));
 }
 
-/// Traces twenty packets of each of so many UDP flows, the first of which is fast. Returns the report, and how many packets the
+/// Traces twenty packets of each of `flows` UDP flows, the first of which is fast. Returns the report, and how many packets the
 /// engine sent meanwhile.
 fn traced(engine: Engine, flows: u16) -> (Value, u64) {
     let lab = silent_router(rulesets::HOME_GATEWAY);

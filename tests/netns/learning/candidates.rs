@@ -5,7 +5,7 @@ use shunt_testkit::{ALL_ENGINES, Host, Shuntd, Tap, Topology, require_root, sile
 use shunt_wire::Packet;
 use std::time::Duration;
 
-/// How many packets of the other port arrive meanwhile. A cookie returns after 15, so these return to it, and to those beside it.
+/// How many packets of the other port arrive meanwhile. A cookie returns after 15, so these return to it, and to its neighbours.
 const OTHERS: [usize; 4] = [15, 30, 14, 150];
 const PATIENCE: Duration = Duration::from_secs(5);
 /// `arp_ignore`: answer no request.

@@ -91,7 +91,7 @@ impl<'l> Connection<'l> {
         self.way(Client).pass(&self.packet(Client, Tcp::ACK, 0, ""));
     }
 
-    /// Advances the sequence numbers as if so many bytes had been sent both ways.
+    /// Advances the sequence numbers as if this number of bytes had been sent both ways.
     fn skip(&mut self, bytes: u32) {
         self.client = self.client.wrapping_add(bytes);
         self.server = self.server.wrapping_add(bytes);
@@ -159,7 +159,7 @@ fn resets_without_shunt(v6: bool, from: Sender) -> (usize, String) {
     expected
 }
 
-/// The effect of six resets after three gigabytes, of which conntrack saw little.
+/// The effect of six resets after three gigabytes that conntrack hardly saw.
 #[track_caller]
 fn resets_after_gigabytes(engine: Engine, v6: bool, from: Sender) -> (usize, String) {
     let lab = router();

@@ -81,7 +81,7 @@ fn listing_100000_flows_delays_neither_answers_nor_reactions() {
     reactions.sort_unstable();
     let (answer, reaction) = (answers[answers.len() / 2], reactions[reactions.len() / 2]);
     eprintln!(
-        "one list takes {alone:?}; beside {} lists: status {answer:?} (at most {:?}), reaction {reaction:?} (at most {:?})",
+        "one list takes {alone:?}; with {} lists: status {answer:?} (at most {:?}), reaction {reaction:?} (at most {:?})",
         lists.into_inner(),
         answers[answers.len() - 1],
         reactions[reactions.len() - 1],

@@ -1,4 +1,4 @@
-//! How soon changes of legacy iptables take effect, of which the kernel sends no notification.
+//! How soon changes of legacy iptables, which the kernel does not report, take effect.
 
 use shunt_api::Engine;
 use shunt_testkit::{
@@ -62,7 +62,7 @@ fn changing_rule_counters_do_not_move_the_epoch() {
     shuntd.wait_until("the daemon has seen the rule", |s| epoch_moves(s, "ruleset") > 0);
     stage.teach(&shuntd, &v4);
     let before = epoch_moves(&shuntd.status(), "ruleset");
-    let other = lab.lan().udp_to(4000, lab.wan().at(5001)).payload("counted, and learned anew");
+    let other = lab.lan().udp_to(4000, lab.wan().at(5001)).payload("counted and learned again");
     let since = std::time::Instant::now();
     while since.elapsed() < std::time::Duration::from_secs(2) {
         assert!(stage.passes(&other));

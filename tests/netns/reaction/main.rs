@@ -1,5 +1,5 @@
 //! Tests with bounds on the time: how soon a change in Linux takes effect on a fast flow, how long conntrack keeps its
-//! entries, how soon the daemon answers, and at which rates and delays packets pass a qdisc.
+//! entries, how soon the daemon answers, and rates and delays of packets that pass a qdisc.
 //!
 //! Other load on the machine can break such bounds, even another test. A test that fails therefore runs once more
 //! (`.config/nextest.toml`); by hand: `cargo test -p shunt-tests --test reaction -- --test-threads=1`.

@@ -96,7 +96,7 @@ fn a_storm_of_short_connections_disturbs_no_other_flow_and_no_memory_grows() {
             storm.join().unwrap();
         });
         let dropped = dropped_before_the_router(&lab) - dropped_before;
-        assert!(lost <= dropped, "{lost} packets were lost, of which the queues dropped at most {dropped}");
+        assert!(lost <= dropped, "{lost} packets were lost; the queues dropped at most {dropped} of them");
         let now = (rss_kb(shuntd.pid()), shuntd.status());
         let (fast, learned) = (now.1.packets.fast - before.1.packets.fast, now.1.learned - before.1.learned);
         eprintln!("{engine}: {} kB before, {} kB after, {learned} learned, {fast} fast", before.0, now.0);

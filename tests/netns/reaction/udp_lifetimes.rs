@@ -54,7 +54,7 @@ impl Pair {
     }
 }
 
-/// Sends one packet and its answer every so many seconds, for `total` seconds; all times are divided by `scale`.
+/// Sends packets and answers at fixed intervals, for `total` seconds; all times are divided by `scale`.
 ///
 /// Conntrack compares the time since the last packet that it saw with a timeout, and Shunt lets it see one every `reprove`,
 /// so dividing both by the same number changes nothing. `STREAM_AFTER` cannot be scaled, so the test waits for it first.

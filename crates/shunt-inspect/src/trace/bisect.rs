@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, sync::atomic::AtomicBool, time::Duration};
 const PACKETS: usize = 200;
 const PACKETS_MIN: usize = 5;
 const ROUND: Duration = Duration::from_secs(2);
-/// One packet in so many is enough, and needs no longer than a second at a hundred packets/s.
+/// One packet in N is enough, and needs no longer than a second at a hundred packets/s.
 const SAMPLE: u32 = 8;
 /// Stages beyond this machine's kernel, or which wait for something else.
 const NOT_SEARCHED: [&str; 4] = ["away", "completion", "wake", "read"];

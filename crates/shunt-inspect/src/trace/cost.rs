@@ -38,7 +38,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// What tracing adds to each packet that passes so many probes, if one in `sample` is traced.
+    /// Cost that tracing adds to each packet that passes `probes` probes, if one in `sample` is traced.
     pub fn per_packet_ns(&self, probes: f64, sample: u32) -> f64 {
         probes * (self.probe_ns + self.event_ns / f64::from(sample.max(1)))
     }

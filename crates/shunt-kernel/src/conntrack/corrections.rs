@@ -1,4 +1,4 @@
-//! Corrects the entries of TCP connections of which conntrack has missed so many packets that it misjudges a FIN or RST.
+//! Corrects the entries of TCP connections when conntrack has missed so many packets that it misjudges a FIN or RST.
 
 use super::{
     BE_LIBERAL, CHANGE, CTA_PROTOINFO, CTA_PROTOINFO_TCP, CTA_PROTOINFO_TCP_FLAGS_ORIGINAL,

@@ -207,7 +207,7 @@ impl Lookups {
     }
 }
 
-/// The sets of which an element concerns only packets that have its address.
+/// The sets whose elements concern only packets with their address.
 pub(super) fn address_sets(ruleset: &Ruleset) -> Vec<AddressSet> {
     if ruleset.lookups.rewrites {
         return Vec::new();

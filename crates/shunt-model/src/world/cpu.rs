@@ -23,7 +23,7 @@ enum Job {
     Poll(usize, Frame),
     /// The stack.
     Stack(usize, Frame),
-    /// The driver frees the descriptors of so many sent frames.
+    /// The driver frees the descriptors of this number of sent frames.
     Complete(usize, u32),
     Program(Task),
 }

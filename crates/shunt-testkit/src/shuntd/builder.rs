@@ -78,7 +78,7 @@ impl<'a> ShuntdBuilder<'a> {
         self
     }
 
-    /// Starts this program instead of the one that `SHUNTD` names or that is beside the test program.
+    /// Starts this program instead of the one that `SHUNTD` names or that is next to the test program.
     pub fn program(mut self, path: &str) -> Self {
         self.program = Some(path.to_owned());
         self

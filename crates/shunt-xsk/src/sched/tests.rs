@@ -170,7 +170,7 @@ fn high_p99_ns(low_pkts: u64) -> u64 {
 fn under_overload_the_high_class_needs_at_most_twice_its_unloaded_time() {
     let (alone, beside) = (high_p99_ns(0), high_p99_ns(500));
     assert!(alone < beside, "the low class must take part: {alone} ns, {beside} ns");
-    assert!(beside <= 2 * alone, "{beside} ns beside {alone} ns");
+    assert!(beside <= 2 * alone, "{beside} ns together, {alone} ns");
 }
 
 #[test]

@@ -66,7 +66,7 @@ async fn read_ruleset(after: Duration, changes: RuleChanges) -> RulesetRead {
 }
 
 impl Daemon {
-    /// Tells the data plane of which sets an element concerns only packets that have its address, and the policy the rest.
+    /// Tells the data plane the sets whose elements concern only packets with their address, and the policy the rest.
     pub(super) fn on_ruleset(&mut self, read: RulesetRead) {
         let described = |set: &'_ AddressSet| shunt_bpf::AddressSet {
             family: set.family,

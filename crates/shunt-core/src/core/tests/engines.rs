@@ -287,7 +287,7 @@ impl Guest {
         actions.contains(&Action::FindSurveyed)
     }
 
-    /// Half a second, in which each port receives a hundred packets, so many of them in aggregates.
+    /// Half a second, in which each port receives 100 packets, `aggregated` of them in aggregates.
     fn tick(&mut self, aggregated: [u64; 2]) -> [(Engine, bool); 2] {
         self.now += Duration::from_millis(500);
         if self.handle(Event::Tick) {
