@@ -31,13 +31,20 @@ const LIBRARIES: [&str; 4] = ["libc6-dev", "libelf-dev", "libgcc-12-dev", "zlib1
 /// Packages that these need at build time: headers, and a licence.
 const BESIDE: [&str; 2] = ["gcc-12-base", "linux-libc-dev"];
 /// Further files, and their paths in the tarball.
-const FILES: [(&str, &str); 10] = [
+const FILES: [(&str, &str); 17] = [
     ("packaging/shunt.toml", "shunt.toml"),
     ("packaging/prometheus/alerts.yml", "share/shunt/prometheus/alerts.yml"),
     ("packaging/prometheus/dashboard.json", "share/shunt/prometheus/dashboard.json"),
     ("packaging/shuntd@.service", "lib/systemd/system/shuntd@.service"),
     ("docs/limitations.md", "limitations.md"),
     ("docs/limitations-lab.md", "limitations-lab.md"),
+    ("docs/limits/differences.md", "limits/differences.md"),
+    ("docs/limits/ports.md", "limits/ports.md"),
+    ("docs/limits/rulesets.md", "limits/rulesets.md"),
+    ("docs/limits/running.md", "limits/running.md"),
+    ("docs/limits/tcp.md", "limits/tcp.md"),
+    ("docs/limits/traffic.md", "limits/traffic.md"),
+    ("docs/limits/untested.md", "limits/untested.md"),
     ("LICENSE-MIT", "licences/LICENSE-MIT"),
     ("LICENSE-APACHE", "licences/LICENSE-APACHE"),
     ("bpf/LICENSE-GPL-2.0", "licences/bpf/LICENSE-GPL-2.0"),

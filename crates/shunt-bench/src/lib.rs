@@ -8,6 +8,7 @@ mod bench;
 mod bench_external;
 mod churn;
 mod demo;
+mod gains;
 mod generators;
 pub mod interrupt;
 mod peers;
@@ -30,7 +31,7 @@ pub use peers::{CountingGuest, CountingGuests};
 pub enum Command {
     /// Check that the engine that Shunt chooses is never worse than Linux alone.
     Auto(auto::Options),
-    /// Measure Shunt beside Linux alone.
+    /// Measure Shunt compared with Linux alone.
     Bench(bench::Options),
     /// Measure the external engine's loop in memory.
     BenchExternal(bench_external::Options),
@@ -40,7 +41,7 @@ pub enum Command {
     Demo(demo::Options),
     /// Measure the packet rates of Shunt's generator and of others.
     Generators(generators::Options),
-    /// Measure Shunt beside other fast paths, in instructions per packet.
+    /// Measure Shunt compared with other fast paths, in instructions per packet.
     Peers(peers::Options),
     /// The part of `peers` that runs in a guest.
     #[command(hide = true)]
@@ -51,7 +52,7 @@ pub enum Command {
     Scale(scale::Options),
     /// Run real traffic for a long time while configuration, connections and daemon change.
     Soak(soak::Options),
-    /// Rewrite the tables of docs/performance.md and the index of lab/results from the committed results.
+    /// Rewrite the tables and figures of the documents, and the index of lab/results, from the committed results.
     Tables(tables::Options),
     /// Measure what `shunt trace` costs a router that forwards.
     TraceCost(trace_cost::Options),

@@ -45,7 +45,7 @@ pub struct Options {
     /// Print the rows as JSON.
     #[arg(long)]
     json: bool,
-    /// Print the rows as the table of docs/performance.md.
+    /// Print the rows as the table of docs/performance/reaction.md.
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
     /// Make a tenth of the runs.

@@ -1,4 +1,4 @@
-//! Cells of the tables of docs/performance.md.
+//! Cells of the tables of documents.
 
 use crate::summary::Target;
 use anyhow::Context;
@@ -22,12 +22,13 @@ pub fn four_digits(value: f64) -> String {
     if value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
-/// A bound with at most three decimals.
-pub fn bound(target: Target) -> String {
+/// A bound with at most three decimals, and whether a median misses it.
+pub fn bound(target: Target, median: f64) -> String {
+    let missed = if target.is_met_by(median) { "" } else { ", **missed**" };
     let (sign, value) = match target {
         Target::AtMost(value) => ("≤", value),
         Target::AtLeast(value) => ("≥", value),
     };
     let value = format!("{value:.3}");
-    format!("{sign} {}", value.trim_end_matches('0').trim_end_matches('.'))
+    format!("{sign} {}{missed}", value.trim_end_matches('0').trim_end_matches('.'))
 }

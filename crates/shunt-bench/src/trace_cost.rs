@@ -162,7 +162,7 @@ fn rows(results: &Results) -> anyhow::Result<Vec<Row>> {
     PATHS.iter().flat_map(|path| samples.iter().rev().map(|sample| row(*path, *sample))).collect()
 }
 
-/// The table of docs/performance.md.
+/// The table of docs/performance/trace.md.
 pub fn markdown(results: &Results) -> anyhow::Result<String> {
     let mut text =
         "| path | packets traced | packets/s | router CPU per packet | printed cost per packet |\n\

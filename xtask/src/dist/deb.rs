@@ -21,13 +21,20 @@ pub struct Options {
 }
 
 /// Files of the source tree, and their paths in the package. Manual pages and texts that are compressed are not listed.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 13] = [
     ("packaging/shunt.toml", "etc/shunt/shunt.toml"),
     ("packaging/prometheus/alerts.yml", "usr/share/shunt/prometheus/alerts.yml"),
     ("packaging/prometheus/dashboard.json", "usr/share/shunt/prometheus/dashboard.json"),
     ("packaging/deb/copyright", "usr/share/doc/shunt/copyright"),
     ("docs/limitations.md", "usr/share/doc/shunt/limitations.md"),
     ("docs/limitations-lab.md", "usr/share/doc/shunt/limitations-lab.md"),
+    ("docs/limits/differences.md", "usr/share/doc/shunt/limits/differences.md"),
+    ("docs/limits/ports.md", "usr/share/doc/shunt/limits/ports.md"),
+    ("docs/limits/rulesets.md", "usr/share/doc/shunt/limits/rulesets.md"),
+    ("docs/limits/running.md", "usr/share/doc/shunt/limits/running.md"),
+    ("docs/limits/tcp.md", "usr/share/doc/shunt/limits/tcp.md"),
+    ("docs/limits/traffic.md", "usr/share/doc/shunt/limits/traffic.md"),
+    ("docs/limits/untested.md", "usr/share/doc/shunt/limits/untested.md"),
 ];
 /// Shells, and where Debian's packages put their completions.
 const COMPLETIONS: [(&str, &str); 3] = [

@@ -101,7 +101,7 @@ pub fn ratios(results: &Results) -> anyhow::Result<String> {
         let [of, to] = [reading(results, of)?, reading(results, to)?].map(|side| four_digits(side.value));
         let value = reading(results, name)?.value;
         let target = TARGETS.iter().find(|(target, _)| *target == name);
-        let target = target.map_or(String::new(), |(_, target)| bound(*target));
+        let target = target.map_or(String::new(), |(_, target)| bound(*target, value));
         writeln!(text, "| {what} | {value:.3} ({low:.3} to {high:.3}) | {of} / {to} {unit} | {target} |")?;
     }
     Ok(text)

@@ -9,6 +9,7 @@ use crate::{
     summary::Target,
     table_cells::bound,
 };
+use anyhow::Context;
 use shunt_lab::{Reading, Results, statistics};
 use std::fmt::Write;
 
@@ -88,6 +89,37 @@ pub fn hooks(results: &Results) -> String {
     text
 }
 
+/// A line for each fast path, with the settings that they have in common.
+pub(crate) fn short(results: &Results) -> String {
+    let plain = Setting::default();
+    let settings = [plain, Setting { nat: false, ..plain }];
+    let mut text = format!("| |{}", settings.map(|setting| format!(" {setting} |")).concat());
+    text += &format!("\n| --- |{}", " ---: |".repeat(settings.len()));
+    for (label, path) in COLUMNS {
+        let cells = settings.map(|setting| match results.readings.get(&name_of(path, setting, FLOWS)) {
+            Some(reading) => format!(" {:.0} |", reading.value),
+            None => " - |".to_owned(),
+        });
+        text += &format!("\n| {label} |{}", cells.concat());
+    }
+    text
+}
+
+/// How many more instructions packets of the slow path take with Shunt up, over all settings.
+pub(crate) fn slow_path_instructions(results: &Results) -> anyhow::Result<String> {
+    let more: Option<Vec<f64>> = settings()
+        .into_iter()
+        .map(|setting| {
+            let [slow, idle] = [Path::Slow, Path::Idle].map(|path| name_of(path, setting, FLOWS));
+            Some((results.readings.get(&idle)?.value / results.readings.get(&slow)?.value - 1.0) * 100.0)
+        })
+        .collect();
+    let more = more.context("the slow path is not in all settings")?;
+    let (low, high) =
+        more.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), v| (low.min(*v), high.max(*v)));
+    Ok(format!("{low:.0} to {high:.0} %"))
+}
+
 /// The letter of a note, which is added if it is new.
 fn note<'w>(notes: &mut Vec<&'w str>, why: &'w str) -> char {
     let text = NOTES.iter().find(|(part, _)| why.contains(part)).map_or(why, |(_, text)| text);
@@ -116,7 +148,7 @@ pub fn ratios(results: &Results) -> String {
         let pairs: Vec<f64> = of.runs.iter().zip(&to.runs).map(|(of, to)| of.value / to.value).collect();
         let value = statistics::median(&pairs).unwrap_or(f64::NAN);
         let less_baseline = less_baseline(of) / less_baseline(to);
-        let target = bound(Target::AtMost(target));
+        let target = bound(Target::AtMost(target), value);
         let _ = writeln!(text, "| {name} | {value:.3} | {less_baseline:.3} | {target} |");
     }
     text

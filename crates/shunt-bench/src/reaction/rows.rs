@@ -123,7 +123,7 @@ impl Rows {
     }
 }
 
-/// The table of docs/performance.md: a line for each change, a column for each engine and number of flows.
+/// The table of docs/performance/reaction.md: a line for each change, a column for each engine and number of flows.
 pub fn markdown(results: &Results) -> String {
     let mut text = "| change |".to_owned();
     let columns = FLOWS.iter().flat_map(|flows| ENGINES.map(|engine| (engine, *flows)));
