@@ -47,7 +47,7 @@ pub fn gains(results: &Results) -> anyhow::Result<String> {
     let runs = reading(results, LINES[0].1)?.runs.len();
     writeln!(
         text,
-        "\nConditions: Linux {version}, veth links, one CPU ({}) of a virtual machine, medians of {runs} runs in turn, {date}.",
+        "\nConditions: Linux {version}, veth links, one CPU ({}) of a virtual machine,\nmedians of {runs} runs in turn, {date}.",
         cpu.iter().cloned().collect::<String>()
     )?;
     Ok(text)

@@ -25,12 +25,14 @@ fn reasons() -> String {
     let mut page = "\
 # Reasons
 
-Shunt counts each packet that goes through Linux under a reason, and also each packet that Linux forwarded but from which no flow was
-learned. `shunt status` shows the counts, `shunt why` names the reason of a connection, `shunt watch` shows reasons as they occur, and the
-metrics have them in the label `reason`. The names of reasons do not change between versions.
+Shunt counts each packet that goes through Linux under a reason, and also each packet that Linux forwarded but that
+taught no flow. `shunt status` shows the counts, `shunt why` names the reason of a connection, `shunt watch` shows
+reasons as they occur, and the metrics have them in the label `reason`. The names of reasons do not change between
+versions.
 
-This page is generated from the daemon's source: `shunt why` prints the same texts. [ARCHITECTURE.md](../ARCHITECTURE.md#words) explains
-the terms punt, proof, action and epoch; [limitations.md](limitations.md) explains the limits behind some of the reasons.
+This page is generated from the daemon's source: `shunt why` prints the same texts.
+[ARCHITECTURE.md](../ARCHITECTURE.md#words) explains the terms punt, proof, action and epoch;
+[limitations.md](limitations.md) explains the limits behind some of the reasons.
 "
     .to_owned();
     let kinds = [
