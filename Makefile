@@ -50,8 +50,8 @@ mlrsearch: target/mlrsearch/installed
 lint: deps
 	packaging/lint.sh
 
-# A machine may be unable to fetch what some tests need: MLRsearch, and QEMU with a kernel. Unless SHUNT_NO_SKIP=1 or CI=true,
-# these tests then say SKIP; no other test may skip.
+# A machine may be unable to fetch what some tests need: MLRsearch, and QEMU with a kernel. Unless SHUNT_NO_SKIP=1 or
+# CI=true, these tests then say SKIP; no other test may skip.
 MAY_SKIP_FETCHED := $(if $(filter 1,$(SHUNT_NO_SKIP))$(filter true,$(CI)),0,1)
 TEST_ENV = SHUNT_NO_SKIP=1 SHUNT_SKIP_FETCHED=$(MAY_SKIP_FETCHED) SHUNT_BIN_DIR=$(CURDIR)/target/debug \
 	SHUNT=$(CURDIR)/target/debug/shunt SHUNTD=$(CURDIR)/target/debug/shuntd

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what building, testing, demo and bench need, from the distribution, where it is missing.
-# Debian 12, Debian 13 and Ubuntu 24.04; elsewhere it only says what is missing.
-# With --vm also what `cargo xtask vm` needs to boot other kernels and boards, with --cross what `make dist` needs to build
-# for other architectures, with --proof what `cargo xtask prove` needs to check the packet core.
+# Installs what building, testing, demo and bench need, from the distribution, where it is missing. Debian 12, Debian 13
+# and Ubuntu 24.04; elsewhere it only says what is missing. With --vm also what `cargo xtask vm` needs to boot other
+# kernels and boards, with --cross what `make dist` needs to build for other architectures, with --proof what `cargo
+# xtask prove` needs to check the packet core.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -12,8 +12,8 @@ header_is_there() { echo "#include <$1>" | cc -E -x c - >/dev/null 2>&1; }
 file_is_there() { [[ -e $1 ]]; }
 module_is_there() { python3 -c "import $1" 2>/dev/null; }
 
-# What is asked for, and the package that has it. The compiler comes before the headers it looks for. xtask/tests/programs.rs checks that
-# every program that tests start is here.
+# What is asked for, and the package that has it. The compiler comes before the headers it looks for.
+# xtask/tests/programs.rs checks that every program that tests start is here.
 needs=(
 	command:cc=gcc
 	command:clang=clang
@@ -71,7 +71,8 @@ if ((vm)); then
 	)
 fi
 if ((cross)); then
-	# gcc for other architectures would drive gcc-multilib out. Headers and libraries come unpacked: xtask/src/dist.rs.
+	# gcc for other architectures would drive gcc-multilib out. Headers and libraries come unpacked:
+	# xtask/src/dist.rs.
 	needs+=(
 		command:ld.lld=lld
 		command:readelf=binutils

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Checks what needs no root and no test: formats, lints, documentation, dependencies and spelling.
-# Every check runs, and the script fails if one of them did: lint.sh [CHECK ...], where CHECK is a function below, such as
-# `lint.sh spelling`.
+# Checks what needs no root and no test: formats, lints, documentation, dependencies and spelling. Every check runs, and
+# the script fails if one of them did: lint.sh [CHECK ...], where CHECK is a function below, such as `lint.sh spelling`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,6 +11,11 @@ rust_format() { "$cargo" fmt --all --check; }
 
 c_format() {
 	git ls-files -z '*.c' '*.h' | xargs -0 "$tools/clang-format" --dry-run --Werror
+}
+
+# Lines of Markdown and comments have at most 120 columns.
+columns() {
+	git ls-files -z '*.md' '*.rs' '*.c' '*.h' '*.sh' '*.toml' '*.yml' Makefile .ci/run | LC_ALL=C xargs -0 awk -f packaging/columns.awk
 }
 
 lints() { "$cargo" clippy --quiet --locked --workspace --all-targets -- --deny warnings; }
@@ -33,7 +37,7 @@ dependencies() {
 spelling() { "$tools/typos" --format brief; }
 
 checks=("$@")
-((${#checks[@]})) || checks=(rust_format c_format spelling lints documentation dependencies)
+((${#checks[@]})) || checks=(rust_format c_format columns spelling lints documentation dependencies)
 failed=()
 for check in "${checks[@]}"; do
 	if ! declare -F "$check" >/dev/null; then

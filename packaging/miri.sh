@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the unit tests of crates with unsafe code in Miri, which finds undefined behaviour. The engine's C code runs as a library
-# next to them. Miri sees what Rust does with the memory that it shares with C; it does not see what C does. Needs a nightly
-# toolchain with Miri: without one, says SKIP.
+# Runs the unit tests of crates with unsafe code in Miri, which finds undefined behaviour. The engine's C code runs as a
+# library next to them. Miri sees what Rust does with the memory that it shares with C; it does not see what C does.
+# Needs a nightly toolchain with Miri: without one, says SKIP.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints where promtool is: on PATH, or unpacked from Debian's package `prometheus` below target/tools. The package is not
-# installed, since that would start a service.
+# Prints where promtool is: on PATH, or unpacked from Debian's package `prometheus` below target/tools. The package is
+# not installed, since that would start a service.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs tests with cargo-nextest: test.sh ARGUMENTS... Then removes the network namespaces of tests that were ended because they
-# hung, with the processes in them.
+# Runs tests with cargo-nextest: test.sh ARGUMENTS... Then removes the network namespaces of tests that were ended
+# because they hung, with the processes in them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 tools=$(packaging/tools.sh) || exit

@@ -31,8 +31,8 @@ enum {
 	SHUNT_INJECTED_MAX = 64, /* frames that the external engine passes to Linux at once */
 	SHUNT_FRAME_MAX = 1792, /* bytes of a frame in the packet memory of the external engine */
 	/*
-	 * The number of the external engine among the CPUs that count packets of a flow. No kernel has so many CPUs, so only
-	 * the engine counts flows with this home CPU without atomics.
+	 * The number of the external engine among the CPUs that count packets of a flow. No kernel has so many CPUs, so
+	 * only the engine counts flows with this home CPU without atomics.
 	 */
 	SHUNT_NO_CPU = 0xfe,
 	SHUNT_ENGINE_CPU = 0xff,
@@ -176,7 +176,10 @@ struct shunt_flow {
 	__u16 max_l3_bytes; /* the largest packet that Linux was seen to forward */
 	union {
 		__u16 group; /* index into shunt_groups: the stations that the flow depends on */
-		/* Of a retired action: enum shunt_reason. A reader that takes it for a group finds another one, at worst. */
+		/*
+		 * Of a retired action: enum shunt_reason. A reader that takes it for a group finds another one, at
+		 * worst.
+		 */
 		__u8 retired_why;
 	};
 	__u8 in_dmac[6];
@@ -369,7 +372,10 @@ struct shunt_injected {
 };
 _Static_assert(sizeof(struct shunt_injected) == 8 + 1792, "shunt_injected is ABI");
 
-/* The metadata before a frame that XDP gives to the external engine: where its flow is. A hint, which the engine checks. */
+/*
+ * The metadata before a frame that XDP gives to the external engine: where its flow is. A hint, which the engine
+ * checks.
+ */
 struct shunt_flow_id {
 	__u32 entry;
 	__u32 family; /* 4 or 6 */
@@ -388,8 +394,8 @@ struct shunt_headers {
 _Static_assert(sizeof(struct shunt_headers) == 128, "shunt_headers is ABI");
 
 /*
- * The state word of a candidate slot: the cookie in skb->tc_index, flags, and how often the slot was written. Changed by
- * atomic operations only.
+ * The state word of a candidate slot: the cookie in skb->tc_index, flags, and how often the slot was written. Changed
+ * by atomic operations only.
  */
 enum shunt_candidate_state {
 	SHUNT_CANDIDATE_COOKIE = 0xffff,
@@ -424,9 +430,9 @@ struct shunt_candidate {
 _Static_assert(sizeof(struct shunt_candidate) == 192, "shunt_candidate is ABI");
 
 /*
- * How often a tuple was seen, and until when not to watch it. Indexed by hash, and several tuples may share one. They share
- * the count, so they are learned sooner than configured. Everything that keeps a tuple from being learned concerns the
- * tuple with that fingerprint alone: 31 bits of a keyed hash, together with the index.
+ * How often a tuple was seen, and until when not to watch it. Indexed by hash, and several tuples may share one. They
+ * share the count, so they are learned sooner than configured. Everything that keeps a tuple from being learned
+ * concerns the tuple with that fingerprint alone: 31 bits of a keyed hash, together with the index.
  */
 struct shunt_sighting {
 	__u32 pkts; /* packets within the window */

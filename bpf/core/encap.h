@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What stands before the IP header: an Ethernet header and at most SHUNT_TAGS_MAX VLAN tags, some of which the driver or the
- * kernel keeps beside the frame. To parse it, to write, push and pop it, and to put it into a key. No other C knows its
- * layout; crates/shunt-wire/src/encap.rs is the twin in Rust. Freestanding.
+ * What stands before the IP header: an Ethernet header and at most SHUNT_TAGS_MAX VLAN tags, some of which the driver
+ * or the kernel keeps beside the frame. To parse it, to write, push and pop it, and to put it into a key. No other C
+ * knows its layout; crates/shunt-wire/src/encap.rs is the twin in Rust. Freestanding.
  *
  * Every pointer is compared with `end` in the function that dereferences it: the verifier requires this, and
  * sanitizers on the host check it.
@@ -232,8 +232,8 @@ static __always_inline int shunt_is_in_vlan(struct shunt_tag outer, __u32 vlan)
 }
 
 /*
- * Writes the header of a packet as on the wire, including tags that the driver stripped. `macs` points to both MACs. `l2`
- * has SHUNT_L2_MAX bytes of zeros.
+ * Writes the header of a packet as on the wire, including tags that the driver stripped. `macs` points to both MACs.
+ * `l2` has SHUNT_L2_MAX bytes of zeros.
  */
 static __always_inline void shunt_write_l2(__u8 *l2, const __u8 *macs, const struct shunt_packet *p)
 {

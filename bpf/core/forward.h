@@ -23,8 +23,8 @@ static __always_inline __s32 shunt_since(__u32 then, __u32 now)
 }
 
 /*
- * Whether `then` was less than `ticks` ago. Ticks wrap: a time that seems to be in the future is one long past, not a recent
- * one.
+ * Whether `then` was less than `ticks` ago. Ticks wrap: a time that seems to be in the future is one long past, not a
+ * recent one.
  */
 static __always_inline int shunt_is_within(__u32 then, __u32 now, __u32 ticks)
 {
@@ -91,8 +91,8 @@ union shunt_head {
 };
 
 /*
- * Whether a flow is in use, of this epoch, not static, has these flags, and none of the bits `odd`. Of nearly all packets,
- * the flow is.
+ * Whether a flow is in use, of this epoch, not static, has these flags, and none of the bits `odd`. Of nearly all
+ * packets, the flow is.
  */
 static __always_inline int shunt_is_current(const struct shunt_flow *f, __u32 epoch, __u8 flags, union shunt_head odd)
 {

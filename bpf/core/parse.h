@@ -36,8 +36,8 @@ static __always_inline __u64 shunt_tcp_position(__u32 end, __be32 ack_be)
 }
 
 /*
- * Parses the ports, and the flags and position of TCP. `bytes` is the length of the L4 header and payload; negative if the
- * IP packet is shorter than its header.
+ * Parses the ports, and the flags and position of TCP. `bytes` is the length of the L4 header and payload; negative if
+ * the IP packet is shorter than its header.
  */
 static __always_inline enum shunt_reason shunt_parse_l4(void *l4, void *end, __s32 bytes, struct shunt_packet *p,
 							__be32 *ports_be)
@@ -156,8 +156,8 @@ static __always_inline __u8 shunt_l4_proto_of(__u32 family, const void *l3)
 }
 
 /*
- * The end of the headers of a packet without options. A caller that has found them to be within the frame may pass this as
- * the end of the frame: clang then knows the results of the comparisons with it.
+ * The end of the headers of a packet without options. A caller that has found them to be within the frame may pass this
+ * as the end of the frame: clang then knows the results of the comparisons with it.
  */
 static __always_inline void *shunt_headers_end(__u32 family, __u8 l4_proto, void *l3)
 {

@@ -48,7 +48,9 @@ struct shunt_ring {
 	__u32 mask; /* number of entries, a power of two, minus one */
 };
 
-/* The rings of a queue of a port. The first queue of a port sends. A queue pair that is not in use has an ifindex of 0. */
+/*
+ * The rings of a queue of a port. The first queue of a port sends. A queue pair that is not in use has an ifindex of 0.
+ */
 struct shunt_queue_pair {
 	struct shunt_ring rx;
 	struct shunt_ring tx;
@@ -114,15 +116,16 @@ struct shunt_flow *shunt_engine_find(__u32 family, const void *key);
 /* Rewrites the packets of known flows that may leave through the slots in `reachable`. At most SHUNT_BATCH frames. */
 void shunt_engine_batch(struct shunt_frame *frames, __u32 count, __u64 reachable, __u64 jiffies);
 /*
- * The steps of a turn, for owners that look at the clock in between. An entry of the flow table is not reused for 100 ms
- * (SHUNT_RETIRED_MS), so a batch that took longer from its receipt on must be discarded.
+ * The steps of a turn, for owners that look at the clock in between. An entry of the flow table is not reused for 100
+ * ms (SHUNT_RETIRED_MS), so a batch that took longer from its receipt on must be discarded.
  *
- * Receives a batch of a queue pair, after the last one has been settled, and rewrites it. Returns the number of packets.
+ * Receives a batch of a queue pair, after the last one has been settled, and rewrites it. Returns the number of
+ * packets.
  */
 __u32 shunt_engine_receive(struct shunt_engine *e, __u32 pair, __u64 jiffies, __u64 now_ns);
 /*
- * Hands the frames of the batch on. Returns how many remain: they follow frames of their flows that go to Linux, which the
- * owner must pass on before the next call.
+ * Hands the frames of the batch on. Returns how many remain: they follow frames of their flows that go to Linux, which
+ * the owner must pass on before the next call.
  */
 __u32 shunt_engine_settle(struct shunt_engine *e, __u64 now_ns);
 /* Drops the batch. */
@@ -130,8 +133,8 @@ void shunt_engine_discard(struct shunt_engine *e);
 /* Sends what the schedulers let go now. Returns the number of packets. */
 __u32 shunt_engine_send(struct shunt_engine *e, __u64 now_ns);
 /*
- * One turn over all queue pairs. Returns the number of packets that were received, sent or handed on: with 0, the engine may
- * sleep. The owner passes on the frames for Linux after each turn.
+ * One turn over all queue pairs. Returns the number of packets that were received, sent or handed on: with 0, the
+ * engine may sleep. The owner passes on the frames for Linux after each turn.
  */
 __u32 shunt_engine_poll(struct shunt_engine *e, __u64 jiffies, __u64 now_ns);
 

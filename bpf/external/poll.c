@@ -65,7 +65,8 @@ static void recycle(struct shunt_engine *e, struct shunt_queue_pair *pair)
 }
 
 /*
- * A scheduler's handle of a frame: its offset, the bytes that are not of the L3 packet, and the slot of its ingress port.
+ * A scheduler's handle of a frame: its offset, the bytes that are not of the L3 packet, and the slot of its ingress
+ * port.
  */
 enum { HANDLE_REST = 48, HANDLE_SLOT = 56 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Egress scheduler of the external engine: a shaper, strict priorities, and deficit round robin (DRR) among classes of
- * one priority. Each class has a queue with a limit in bytes and CoDel (RFC 8289). Freestanding: the caller provides the
- * memory and the time.
+ * one priority. Each class has a queue with a limit in bytes and CoDel (RFC 8289). Freestanding: the caller provides
+ * the memory and the time.
  */
 #ifndef SHUNT_EXTERNAL_SCHED_H
 #define SHUNT_EXTERNAL_SCHED_H

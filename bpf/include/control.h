@@ -16,8 +16,8 @@ static __u32 *shunt_groups;
 #else
 struct shunt_control shunt_control SEC(".bss.control");
 /*
- * By group, a pair of source and destination station: how often one of them has changed, times two. Written by the programs
- * and by the daemon.
+ * By group, a pair of source and destination station: how often one of them has changed, times two. Written by the
+ * programs and by the daemon.
  */
 __u32 shunt_groups[SHUNT_GROUPS] SEC(".bss.groups");
 #endif

@@ -14,8 +14,8 @@ enum {
 };
 
 /*
- * Free bytes before the Ethernet header that are enough for all link-layer headers: two tags and the header of a switch take
- * 48 bytes, and a bridge with a Wi-Fi device about 100.
+ * Free bytes before the Ethernet header that are enough for all link-layer headers: two tags and the header of a switch
+ * take 48 bytes, and a bridge with a Wi-Fi device about 100.
  */
 enum { SHUNT_HEADROOM = 128 };
 
@@ -101,8 +101,8 @@ enum skb_ext_id___shunt {
 void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
 
 /*
- * Before 6.2, the context is the sk_buff, and only a helper can read the fields. The other way suits fields as all known
- * kernels have them, and takes fewer instructions than BPF_CORE_READ_BITFIELD().
+ * Before 6.2, the context is the sk_buff, and only a helper can read the fields. The other way suits fields as all
+ * known kernels have them, and takes fewer instructions than BPF_CORE_READ_BITFIELD().
  */
 static __always_inline struct shunt_skb_hidden shunt_skb_hidden(struct __sk_buff *skb)
 {
@@ -158,8 +158,8 @@ static __always_inline __u64 shunt_skb_data(struct __sk_buff *skb)
 }
 
 /*
- * Whether the packet shares its data with another one, or did so. Routing makes the data its own, so for a routed packet:
- * whether it was copied after that, as a bridge does that floods.
+ * Whether the packet shares its data with another one, or did so. Routing makes the data its own, so for a routed
+ * packet: whether it was copied after that, as a bridge does that floods.
  */
 static __always_inline int shunt_skb_copied(struct __sk_buff *skb)
 {
@@ -220,8 +220,9 @@ static __always_inline int shunt_skb_ipvs(struct __sk_buff *skb)
 #endif
 
 /*
- * The identity of a packet: the address of its sk_buff, which is the program's context. It is given as the distance from the
- * control block, because the verifier allows no other arithmetic than subtraction with the address of a context.
+ * The identity of a packet: the address of its sk_buff, which is the program's context. It is given as the distance
+ * from the control block, because the verifier allows no other arithmetic than subtraction with the address of a
+ * context.
  */
 static __always_inline __u64 shunt_skb_identity(struct __sk_buff *skb)
 {
@@ -233,8 +234,9 @@ static __always_inline __u64 shunt_skb_identity(struct __sk_buff *skb)
 
 /*
  * Makes headroom for the longest link-layer header of a device to which Linux may route an IPv6 packet: where it is too
- * short, ip6_finish_output2() goes on with a clone, and the packet that this program knows is freed. For IPv4, ip_forward()
- * makes the headroom without that. Returns -1 if the packet is now invalid. Invalidates pointers to the packet.
+ * short, ip6_finish_output2() goes on with a clone, and the packet that this program knows is freed. For IPv4,
+ * ip_forward() makes the headroom without that. Returns -1 if the packet is now invalid. Invalidates pointers to the
+ * packet.
  */
 static __always_inline int shunt_skb_make_headroom(struct __sk_buff *skb)
 {
@@ -263,8 +265,8 @@ static __always_inline struct shunt_hw_tag shunt_skb_tag(struct __sk_buff *skb)
 }
 
 /*
- * Sets wire_bytes of an aggregate to the size of its segments, for comparison with an MTU. If the aggregate came out of a
- * tunnel that is only forwarded, such as VXLAN, each segment has inner headers of unknown size, too.
+ * Sets wire_bytes of an aggregate to the size of its segments, for comparison with an MTU. If the aggregate came out of
+ * a tunnel that is only forwarded, such as VXLAN, each segment has inner headers of unknown size, too.
  */
 static __always_inline enum shunt_reason shunt_skb_wire_bytes(struct __sk_buff *skb, struct shunt_packet *p)
 {

@@ -50,7 +50,10 @@ static __noinline __u32 read_tuple(const void *l3, __be16 proto_be, struct trace
 	return bytes;
 }
 
-/* Moves from the tags of a frame to its L3 header, and from their EtherType to that of the packet. Returns -1 on failure. */
+/*
+ * Moves from the tags of a frame to its L3 header, and from their EtherType to that of the packet. Returns -1 on
+ * failure.
+ */
 static __always_inline int skip_tags(const void **l3, __be16 *proto_be)
 {
 	struct shunt_vlan vlan;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Stages of frames that XDP redirects. Such a frame has no skb; the programs of one CPU follow one frame at a time, from
- * its entry to the batch in which the egress driver takes it.
+ * Stages of frames that XDP redirects. Such a frame has no skb; the programs of one CPU follow one frame at a time,
+ * from its entry to the batch in which the egress driver takes it.
  */
 #include "inspect/headers.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Redirects every IPv4 packet after a look-up of its source in a table: what memory costs any forwarder that keeps a state
- * of 128 bytes per flow. Two dependent loads, the index and the entry, as in the flow table, and nothing else: entries
- * are never deleted, and packets are not rewritten.
+ * Redirects every IPv4 packet after a look-up of its source in a table: what memory costs any forwarder that keeps a
+ * state of 128 bytes per flow. Two dependent loads, the index and the entry, as in the flow table, and nothing else:
+ * entries are never deleted, and packets are not rewritten.
  */
 #include <linux/bpf.h>
 #include <linux/types.h>
@@ -41,8 +41,8 @@ struct {
 __u32 used;
 
 /*
- * Executes instructions that need no memory. While a CPU waits for memory, it executes what follows, as far as its reorder
- * buffer reaches: after a short program, this is the beginning of the next packet.
+ * Executes instructions that need no memory. While a CPU waits for memory, it executes what follows, as far as its
+ * reorder buffer reaches: after a short program, this is the beginning of the next packet.
  */
 static __always_inline void work(void)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Socket filters on the daemon's netlink sockets. A message about a change that may concern a flow moves
- * the epoch here: before the kernel acknowledges the change, and however busy the daemon is. Such a message goes on to the
+ * Socket filters on the daemon's netlink sockets. A message about a change that may concern a flow moves the epoch
+ * here: before the kernel acknowledges the change, and however busy the daemon is. Such a message goes on to the
  * daemon, which moves the epoch once more and handles the details.
  */
 #include "include/changes/elements.h"
@@ -44,7 +44,10 @@ struct route_message {
 	struct rtattr dst_attr;
 };
 
-/* Records the change of a route. Returns whether a flow may depend on its destination. Other families may concern every flow. */
+/*
+ * Records the change of a route. Returns whether a flow may depend on its destination. Other families may concern every
+ * flow.
+ */
 static __always_inline int note_route(struct __sk_buff *skb)
 {
 	struct route_message message;
@@ -102,8 +105,8 @@ static __always_inline int link_changed(struct __sk_buff *skb)
 }
 
 /*
- * Handles a bridge's neighbour message: ends the flows of the station. Returns whether to pass the message on, which is so
- * only if it cannot be read.
+ * Handles a bridge's neighbour message: ends the flows of the station. Returns whether to pass the message on, which is
+ * so only if it cannot be read.
  */
 static __always_inline int handle_station(struct __sk_buff *skb)
 {
@@ -126,7 +129,10 @@ static __always_inline int handle_station(struct __sk_buff *skb)
 	return 1;
 }
 
-/* Whether a message is about a tc filter on a port, or in a block that several devices share. Not about one of Shunt's own. */
+/*
+ * Whether a message is about a tc filter on a port, or in a block that several devices share. Not about one of Shunt's
+ * own.
+ */
 static __always_inline int filter_concerns(struct __sk_buff *skb)
 {
 	struct tcmsg filter;

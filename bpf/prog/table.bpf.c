@@ -64,8 +64,9 @@ static __always_inline void keep_expired(__u32 family, const union shunt_key *ke
 }
 
 /*
- * How long a flow may be unused: as configured, and less while less than a quarter of the table is free, so that flows in
- * use find room. SHUNT_IDLE_LEAST_MS exceeds SHUNT_SILENT_MS: silence is reported before the flow is removed as idle.
+ * How long a flow may be unused: as configured, and less while less than a quarter of the table is free, so that flows
+ * in use find room. SHUNT_IDLE_LEAST_MS exceeds SHUNT_SILENT_MS: silence is reported before the flow is removed as
+ * idle.
  */
 static __always_inline __u32 idle_limit(__u32 family, const struct shunt_sweep *s)
 {

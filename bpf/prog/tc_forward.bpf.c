@@ -3,9 +3,10 @@
  * tc ingress: forwards packets of active flows through the egress port's qdisc, counts all other packets by reason, and
  * keeps the headers of packets that tc_watch can learn from as candidates.
  *
- * Two functions handle what nearly all packets are: TCP and UDP, untagged or with the tag beside the frame, of a flow whose
- * action applies, or of no flow. They change nothing before they know that a packet is such, and leave the others to
- * shunt_in_any(), which begins anew. These are functions because the stack of one would not hold what all of them need.
+ * Two functions handle what nearly all packets are: TCP and UDP, untagged or with the tag beside the frame, of a flow
+ * whose action applies, or of no flow. They change nothing before they know that a packet is such, and leave the others
+ * to shunt_in_any(), which begins anew. These are functions because the stack of one would not hold what all of them
+ * need.
  */
 #include "include/ends/ends.h"
 #include "include/send/send.h"
@@ -47,7 +48,9 @@ static __always_inline __u32 learn_pkts(__u8 l4_proto)
 	return l4_proto == IPPROTO_TCP ? shunt_control.learn_tcp_pkts : shunt_control.learn_udp_pkts;
 }
 
-/* Whether to learn from a packet of a tuple without a flow. The tuple must be seen often, and not be refused recently. */
+/*
+ * Whether to learn from a packet of a tuple without a flow. The tuple must be seen often, and not be refused recently.
+ */
 static __always_inline int should_learn(struct shunt_sighting *s, __u8 l4_proto, __u64 hash, __u32 now)
 {
 	if (!(shunt_control.flags & SHUNT_CONTROL_LEARN) || shunt_unlikely(shunt_is_quiet(s, hash, now)))
@@ -192,8 +195,8 @@ static __always_inline enum shunt_reason decide(const struct shunt_packet *p, __
 }
 
 /*
- * Whether packets like those that the flow was learned from came lately. Then a packet of another class or sender is not
- * proved: if both kinds alternate, each would replace the other's action, and none would be fast.
+ * Whether packets like those that the flow was learned from came lately. Then a packet of another class or sender is
+ * not proved: if both kinds alternate, each would replace the other's action, and none would be fast.
  */
 static __always_inline int is_in_use(const struct shunt_flow *f, __u32 now)
 {

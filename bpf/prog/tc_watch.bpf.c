@@ -7,7 +7,9 @@
 #include "include/changes/stations.h"
 #include "include/trace.h"
 
-/* Finds what belongs to a packet at egress whose candidate is in the scratch space. Returns 0 if something is missing. */
+/*
+ * Finds what belongs to a packet at egress whose candidate is in the scratch space. Returns 0 if something is missing.
+ */
 static __always_inline int find_egress(struct __sk_buff *skb, __u32 now, struct egress *s)
 {
 	__u32 zero = 0;
@@ -296,7 +298,10 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 			s->scratch->entry = entry;
 			return renew(s, have, epoch);
 		}
-		/* The same packets from another station: the action stays, as long as those of its own station prove it. */
+		/*
+		 * The same packets from another station: the action stays, as long as those of its own station prove
+		 * it.
+		 */
 		if (same && epoch == shunt_current_epoch(have) && shunt_before(s->now, have->prove_by_ticks))
 			return SHUNT_OK;
 		shunt_retire(have, s->now, SHUNT_NOT_PROVED);
@@ -312,8 +317,8 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 }
 
 /*
- * install() as global functions: the verifier checks a global function once, but inlined code for every path that leads to
- * it. With install() inlined, 6.1's verifier reaches its limit of a million instructions.
+ * install() as global functions: the verifier checks a global function once, but inlined code for every path that leads
+ * to it. With install() inlined, 6.1's verifier reaches its limit of a million instructions.
  */
 __noinline int shunt_install4(struct __sk_buff *skb, __u32 now)
 {

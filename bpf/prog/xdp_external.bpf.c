@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * XDP ingress of ports that the external engine serves: gives packets of known flows to the engine's AF_XDP socket, with
- * the place of the flow before the frame. The engine decides about them, in the order in which they arrived. If the
- * configuration names a VLAN whose frames the engine copies, they go to it, too. All other packets pass, unchanged and
- * uncounted. And the programs that the engine runs: its heartbeat, and what passes frames
- * to Linux.
+ * XDP ingress of ports that the external engine serves: gives packets of known flows to the engine's AF_XDP socket,
+ * with the place of the flow before the frame. The engine decides about them, in the order in which they arrived. If
+ * the configuration names a VLAN whose frames the engine copies, they go to it, too. All other packets pass, unchanged
+ * and uncounted. And the programs that the engine runs: its heartbeat, and what passes frames to Linux.
  */
 #include "include/send/external.h"
 
@@ -102,8 +101,8 @@ int shunt_xdp_ext(struct xdp_md *ctx)
 }
 
 /*
- * Passes a frame of the engine to Linux as if the port had received it. Run by BPF_PROG_RUN on live frames, once for each
- * frame in shunt_injected.
+ * Passes a frame of the engine to Linux as if the port had received it. Run by BPF_PROG_RUN on live frames, once for
+ * each frame in shunt_injected.
  */
 SEC("xdp")
 int shunt_inject(struct xdp_md *ctx)

@@ -92,8 +92,8 @@ static __noinline int pass(void)
 }
 
 /*
- * The functions below are inlined several times: for each family and protocol, and for untagged packets apart from tagged
- * ones. `tagged` and mostly `l4_proto` are constants.
+ * The functions below are inlined several times: for each family and protocol, and for untagged packets apart from
+ * tagged ones. `tagged` and mostly `l4_proto` are constants.
  */
 static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet *p, __u32 family, __u8 l4_proto,
 				   int tagged, struct shunt_flow *f, __u32 entry, void *eth, void *l3, void *end)
@@ -202,8 +202,8 @@ static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __
 }
 
 /*
- * Not inlined: tagged packets pay for a call, so that others need no registers for tags. `tpid_be` and `tci` are of the tag
- * that the driver has taken out of the frame; without one, `tpid_be` is 0.
+ * Not inlined: tagged packets pay for a call, so that others need no registers for tags. `tpid_be` and `tci` are of the
+ * tag that the driver has taken out of the frame; without one, `tpid_be` is 0.
  */
 static __noinline int handle_tagged(struct xdp_md *ctx, __u32 tpid_be, __u32 tci)
 {

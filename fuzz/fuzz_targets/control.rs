@@ -73,8 +73,8 @@ impl Served {
         Ok(Self { runtime, socket: instance.socket_path(directory.path()), asked: 0, _directory: directory })
     }
 
-    /// Sends bytes and returns everything that the server answers until it closes. If the client `hangs_up` after the bytes,
-    /// the server need not answer.
+    /// Sends bytes and returns everything that the server answers until it closes. If the client `hangs_up` after the
+    /// bytes, the server need not answer.
     fn exchange(&mut self, bytes: &[u8], hangs_up: bool) -> Vec<u8> {
         self.runtime.block_on(async {
             let stream = UnixStream::connect(&self.socket).await.expect("the server listens");

@@ -36,7 +36,8 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Whether the core must accept the packet: TCP or UDP, without options, extension headers or fragments, at most two tags.
+/// Whether the core must accept the packet: TCP or UDP, without options, extension headers or fragments, at most two
+/// tags.
 fn simple(packet: &Packet) -> bool {
     let known = packet.ethernet.tags.iter().all(|tag| tag.tpid != 0x9100);
     let bare = match &packet.network {

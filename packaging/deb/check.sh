@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs, runs, upgrades, removes and purges the Debian package: check.sh PACKAGE
-# Everything happens in a copy-on-write view of this machine's root, with mounts, processes and network of its own, so nothing of the
-# machine changes. systemctl is replaced by a script that records what the package asks for.
+# Installs, runs, upgrades, removes and purges the Debian package: check.sh PACKAGE Everything happens in a
+# copy-on-write view of this machine's root, with mounts, processes and network of its own, so nothing of the machine
+# changes. systemctl is replaced by a script that records what the package asks for.
 set -euo pipefail
 
 die() {

@@ -1,4 +1,5 @@
-//! A CPU that interprets one BPF program. It stops before each access to shared memory, and the caller performs the access.
+//! A CPU that interprets one BPF program. It stops before each access to shared memory, and the caller performs the
+//! access.
 
 use crate::{
     memory::{Memory, Time},

@@ -1,6 +1,6 @@
 //! Shared memory, as weakly ordered as arm64's. A store may become visible later than stores that follow it in the
-//! program. A load may return an earlier value, back to the last full barrier, the last value that the CPU saw of the same
-//! word, or the load that gave the address, whichever is the latest.
+//! program. A load may return an earlier value, back to the last full barrier, the last value that the CPU saw of the
+//! same word, or the load that gave the address, whichever is the latest.
 //!
 //! Not modelled: loads that are performed after stores that follow them in the program.
 

@@ -1,8 +1,8 @@
 //! The protocol that learns flows, between ingress, Linux, egress, the filters in the kernel and the daemon.
 //!
 //! Each step is atomic; `table` explores what happens inside steps on the table and on a candidate. Packets are as many
-//! sk_buffs as there are addresses; what runs on two CPUs is the interleaving of their steps with each other and with the
-//! task that makes a change. Fields named `was_` are known to the model only, and state what the claims need.
+//! sk_buffs as there are addresses; what runs on two CPUs is the interleaving of their steps with each other and with
+//! the task that makes a change. Fields named `was_` are known to the model only, and state what the claims need.
 
 mod changes;
 mod packets;

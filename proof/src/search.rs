@@ -1,4 +1,5 @@
-//! Breadth-first search of all states of a model: the shortest way to each fault, and states from which a goal is out of reach.
+//! Breadth-first search of all states of a model: the shortest way to each fault, and states from which a goal is out
+//! of reach.
 
 use anyhow::{Result, bail};
 use std::{collections::HashMap, fmt::Debug, hash::Hash};

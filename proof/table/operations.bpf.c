@@ -176,8 +176,8 @@ static __always_inline __u64 candidate_word(__u64 number, __u32 word)
 }
 
 /*
- * Takes the candidate of a cookie as egress does, for the packet with this number. Returns in `out` whether each byte is that
- * packet's.
+ * Takes the candidate of a cookie as egress does, for the packet with this number. Returns in `out` whether each byte
+ * is that packet's.
  */
 static __always_inline void take(struct arguments *args, __u16 cookie, __u64 number)
 {

@@ -28,8 +28,8 @@ struct Table {
     sweep: Arc<Image>,
 }
 
-/// Compiles the operations from a copy of the sources, with each first text replaced by the second. Each text must occur
-/// exactly once.
+/// Compiles the operations from a copy of the sources, with each first text replaced by the second. Each text must
+/// occur exactly once.
 fn table_with(changes: &[(&str, &str)]) -> Table {
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap());
     let copy = tempfile::tempdir().unwrap();
@@ -390,8 +390,8 @@ fn rejects(scenario: &Scenario, which: Which, bounds: Bounds) {
     println!("{which:?}: {:#}", e.root_cause());
 }
 
-/// As [`fails`], for a change that is wrong even while CPUs take turns, one of which may come between a packet's arrival and
-/// its leaving.
+/// As [`fails`], for a change that is wrong even while CPUs take turns, one of which may come between a packet's
+/// arrival and its leaving.
 fn fails_in_turns(which: Which, changes: &[(&str, &str)]) {
     rejects(&scenario(&table_with(changes), which), which, QUICK);
 }

@@ -1,4 +1,5 @@
-//! Verification of L4 checksums: wrong ones go to Linux as configured, and packets with right ones are always forwarded.
+//! Verification of L4 checksums: wrong ones go to Linux as configured, and packets with right ones are always
+//! forwarded.
 
 use crate::rig::{Pair, Rig, pairs, reason, with_verifying_rig};
 use shunt_bpf::{
@@ -139,8 +140,8 @@ fn checksums_of_bridged_untracked_packets_are_not_verified() {
     });
 }
 
-/// Prints nanoseconds per run without and with verification, best of several rounds, for each program and size. To be run by
-/// name, since other load disturbs it.
+/// Prints nanoseconds per run without and with verification, best of several rounds, for each program and size. To be
+/// run by name, since other load disturbs it.
 #[test]
 #[ignore = "prints measurements and asserts nothing"]
 fn the_cost_of_verifying_checksums() {

@@ -1,5 +1,5 @@
-//! Tables of single packets: the verdict, the packet that leaves, and the counters. The programs run by `BPF_PROG_TEST_RUN`, or
-//! on a wire if that hides something (tags in metadata, aggregates).
+//! Tables of single packets: the verdict, the packet that leaves, and the counters. The programs run by
+//! `BPF_PROG_TEST_RUN`, or on a wire if that hides something (tags in metadata, aggregates).
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod checksums;

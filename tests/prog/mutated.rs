@@ -1,5 +1,5 @@
-//! Malformed frames: frames that are not forwarded are unchanged, and those that are forwarded leave as the host's build of
-//! the packet core says.
+//! Malformed frames: frames that are not forwarded are unchanged, and those that are forwarded leave as the host's
+//! build of the packet core says.
 
 use crate::rig::{EPOCH, Pair, Rig, bridged, pairs, with_rig, with_verifying_rig};
 use fastrand::Rng;

@@ -17,7 +17,8 @@ fn removed_devices_take_no_room_in_the_port_map() {
     });
 }
 
-/// The next port gets the slot of the last one. A packet of a flow to the former port must not leave through the next one.
+/// The next port gets the slot of the last one. A packet of a flow to the former port must not leave through the next
+/// one.
 #[test]
 fn flows_to_a_removed_port_are_not_used_when_another_port_takes_its_place() {
     with_rig(|rig| {

@@ -102,8 +102,8 @@ fn relative_difference(a: f64, b: f64) -> f64 {
     if a == b { 0.0 } else { (a / b - 1.0).abs() }
 }
 
-/// Searches many routers by both. Asserts that the medians of the throughput over the seeds differ by at most `width`, and that
-/// our search takes at most `more` times as many trials.
+/// Searches many routers by both. Asserts that the medians of the throughput over the seeds differ by at most `width`,
+/// and that our search takes at most `more` times as many trials.
 fn compare(name: &str, behaviour: Behaviour, seeds: std::ops::Range<u64>, width: f64, more: f64) {
     let pairs: Vec<_> = seeds.map(|seed| both(&GOALS, behaviour, seed)).collect();
     for goal in 0..GOALS.len() {

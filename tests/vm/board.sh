@@ -1,5 +1,5 @@
-# Runs Shunt on a board, between a host behind a veth and an echo server at the other end of the board's Ethernet. Prints results as
-# lines `NAME: VALUE`. xtask/src/vm/boards/board_report.rs runs this script in a guest.
+# Runs Shunt on a board, between a host behind a veth and an echo server at the other end of the board's Ethernet.
+# Prints results as lines `NAME: VALUE`. xtask/src/vm/boards/board_report.rs runs this script in a guest.
 exec 3>&1 1>&2
 say() { echo "$1: $2" >&3; }
 
@@ -54,8 +54,8 @@ say static "${said:-ok}"
 if [ -z "$said" ]; then
 	mac_of() { ip neighbour show "$2" dev "$1" | sed -n 's/.*lladdr \([^ ]*\).*/\1/p'; }
 	ip netns exec host sysctl -qw net.ipv4.ip_local_port_range='4000 4000'
-	# Finish checksums in the sender, as on a wire: without BTF, Shunt leaves packets that may lack a checksum to Linux. Conntrack sees
-	# few packets of static flows, so it must be liberal.
+	# Finish checksums in the sender, as on a wire: without BTF, Shunt leaves packets that may lack a checksum to
+	# Linux. Conntrack sees few packets of static flows, so it must be liberal.
 	ip netns exec host ethtool -K p1 tx off
 	sysctl -qw net.netfilter.nf_conntrack_tcp_be_liberal=1
 	shunt flow add --proto tcp --in-port r1 --src 192.168.1.2:4000 --dst 10.0.2.100:7 --out-port eth0 \

@@ -1,5 +1,5 @@
-# Runs Shunt on a router with two veths. Prints the kernel's release, how `shunt up` ends without some kernel features (separated by
-# tabs), and the status as JSON. xtask/src/vm/kernel_report.rs runs this script in a guest.
+# Runs Shunt on a router with two veths. Prints the kernel's release, how `shunt up` ends without some kernel features
+# (separated by tabs), and the status as JSON. xtask/src/vm/kernel_report.rs runs this script in a guest.
 uname -r
 ip link add r0 type veth peer name p0
 ip link add r1 type veth peer name p1

@@ -3,13 +3,14 @@
 #
 #     cargo xtask vm --kernel drivers --nics e1000e --file $PWD/tests/vm/nics.sh -- sh tests/vm/nics.sh e1000e
 #
-# The argument is the driver's module. `cargo xtask nics` runs this for each NIC and writes docs/nics.md. A line has an engine,
-# a tab, the status before the traffic, a tab, and the status after it; or an engine, a tab, and the error of `shunt up`. The first
-# line has `check`, a tab, and the output of `shunt check`. If the module drives no NIC, the only line has `missing`, a tab, and why.
+# The argument is the driver's module. `cargo xtask nics` runs this for each NIC and writes docs/nics.md. A line has an
+# engine, a tab, the status before the traffic, a tab, and the status after it; or an engine, a tab, and the error of
+# `shunt up`. The first line has `check`, a tab, and the output of `shunt check`. If the module drives no NIC, the only
+# line has `missing`, a tab, and why.
 #
-# With `cost` as the second argument, a line has `linux` or an engine, a space, `udp` or `tcp`, a tab, the run time in ns of the
-# threads that poll the router's NICs, a tab, and the number of packets that they received. In a guest that counts instructions,
-# each takes one ns.
+# With `cost` as the second argument, a line has `linux` or an engine, a space, `udp` or `tcp`, a tab, the run time in
+# ns of the threads that poll the router's NICs, a tab, and the number of packets that they received. In a guest that
+# counts instructions, each takes one ns.
 set -eu
 
 module=$1
@@ -75,7 +76,8 @@ reach
 send() { ip netns exec lan iperf3 -c 10.0.2.2 --bidir -u -b "${rate-1M}" -l 64 -t "$1" >/dev/null; }
 status() { shunt status --json | tr -d '\n\t'; }
 
-# All NICs are polled by threads of their own, so that those of the router's do no other work. Attaching a program may replace them.
+# All NICs are polled by threads of their own, so that those of the router's do no other work. Attaching a program may
+# replace them.
 poll_by_threads() {
 	all='for file in /sys/class/net/*/threaded; do echo 0 >$file && echo 1 >$file; done 2>/dev/null; true'
 	sh -c "$all"

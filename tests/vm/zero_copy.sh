@@ -1,9 +1,11 @@
 #!/bin/sh
-# The external engine on NICs with AF_XDP in zero copy, and together with a port without it. Ends with 0 if all claims hold.
+# The external engine on NICs with AF_XDP in zero copy, and together with a port without it. Ends with 0 if all claims
+# hold.
 #
 #     cargo xtask vm --kernel drivers --nics igb --file $PWD/tests/vm/zero_copy.sh -- sh $PWD/tests/vm/zero_copy.sh
 #
-# The guest has two wires of igb NICs. Hosts are in namespaces at the far ends; the third host, behind a veth, has no zero copy.
+# The guest has two wires of igb NICs. Hosts are in namespaces at the far ends; the third host, behind a veth, has no
+# zero copy.
 set -eu
 modprobe -a igb nf_conntrack nf_conntrack_netlink veth
 

@@ -1,6 +1,6 @@
-//! `cargo xtask companion`: the external engine as a companion core's firmware would contain it. Builds packet core, flow
-//! table and scheduler without libc for 32-bit ARM and RISC-V, runs them under QEMU, and compares every result with this
-//! machine's.
+//! `cargo xtask companion`: the external engine as a companion core's firmware would contain it. Builds packet core,
+//! flow table and scheduler without libc for 32-bit ARM and RISC-V, runs them under QEMU, and compares every result
+//! with this machine's.
 
 mod toolchain;
 mod vectors;

@@ -1,4 +1,5 @@
-//! `cargo xtask dist`: a tarball of static programs for an architecture, with man pages, unit, configuration and licences.
+//! `cargo xtask dist`: a tarball of static programs for an architecture, with man pages, unit, configuration and
+//! licences.
 
 pub mod deb;
 mod licences;

@@ -1,4 +1,5 @@
-//! `cargo xtask prove`: runs the harnesses of proof/core: each claim in each of its cases, and against faulty packet cores.
+//! `cargo xtask prove`: runs the harnesses of proof/core: each claim in each of its cases, and against faulty packet
+//! cores.
 
 mod checker;
 mod harness;

@@ -1,4 +1,5 @@
-//! The dependencies between crates are those that ARCHITECTURE.md lists. The test `modules` checks the files of each crate.
+//! The dependencies between crates are those that ARCHITECTURE.md lists. The test `modules` checks the files of each
+//! crate.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 

@@ -217,8 +217,8 @@ fn uses(sources: &BTreeMap<Module, String>) -> Uses {
     mentions.iter().filter(|(module, _)| !is_test(module)).map(used_by).collect()
 }
 
-/// The module with a file that defines what `path` names in `module`; none if it is not of this crate. Follows imports, so that
-/// an item that a module re-exports leads to the file that defines it.
+/// The module with a file that defines what `path` names in `module`; none if it is not of this crate. Follows imports,
+/// so that an item that a module re-exports leads to the file that defines it.
 fn resolve(
     sources: &BTreeMap<Module, String>,
     mentions: &BTreeMap<&Module, Mentions>,
@@ -279,8 +279,8 @@ fn file_of(sources: &BTreeMap<Module, String>, module: &Module) -> Module {
     at
 }
 
-/// The groups of modules that use each other, directly or through others. Uses of a module's own parents do not count: a parent
-/// and its children are one unit, which the parent divides.
+/// The groups of modules that use each other, directly or through others. Uses of a module's own parents do not count:
+/// a parent and its children are one unit, which the parent divides.
 fn circles(uses: &Uses) -> Vec<Vec<&Module>> {
     let reachable = |start| {
         let mut found = BTreeSet::new();

@@ -140,8 +140,8 @@ fn is_name(word: &str) -> bool {
         && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c))
 }
 
-/// The programs that a Rust source starts, as far as its text shows: literals and constants that are passed to functions that start
-/// programs, and literals that begin with a `known` program, as a script does.
+/// The programs that a Rust source starts, as far as its text shows: literals and constants that are passed to
+/// functions that start programs, and literals that begin with a `known` program, as a script does.
 fn started(source: &str, known: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let mut programs = BTreeSet::new();
     for Literal { before, text } in literals(source) {

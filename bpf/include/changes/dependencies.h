@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the flows of the current epoch depend on: stations, by MAC, and addresses, by prefixes that contain them. A change
- * that concerns no such flow moves no epoch; docs/adr/0015 has the reasons.
+ * What the flows of the current epoch depend on: stations, by MAC, and addresses, by prefixes that contain them. A
+ * change that concerns no such flow moves no epoch; docs/adr/0015 has the reasons.
  *
  * Dependencies are hashed and marked in a Bloom filter, whose marks count in one epoch only. So the filter never has to
  * be cleared, and finds a dependency that is not there at worst: then the epoch moves, and the marks are new.
@@ -127,8 +127,8 @@ static __always_inline __u32 *shunt_mark_word(struct shunt_mark_line *line, __u3
 }
 
 /*
- * Sets a mark of an epoch. Returns 0 if the epoch has moved: the mark must not replace one of a newer epoch. The word is
- * read atomically, so that the epoch is read after it, and replaced only if it is still the same.
+ * Sets a mark of an epoch. Returns 0 if the epoch has moved: the mark must not replace one of a newer epoch. The word
+ * is read atomically, so that the epoch is read after it, and replaced only if it is still the same.
  */
 static __always_inline int shunt_set_mark(__u32 *word, __u32 shift, __u32 epoch)
 {
@@ -183,7 +183,10 @@ static __always_inline __u64 *shunt_last_change(__u64 hash)
 	return &shunt_changes.last[shunt_at_most(hash >> 24, SHUNT_CHANGE_SLOTS - 1)];
 }
 
-/* Whether a dependency has, or may have, changed after the first `changes` changes. A full barrier is between its marks and this. */
+/*
+ * Whether a dependency has, or may have, changed after the first `changes` changes. A full barrier is between its marks
+ * and this.
+ */
 static __always_inline int shunt_has_changed(__u64 hash, __u64 changes)
 {
 	return *(volatile __u64 *)shunt_last_change(hash) > changes;
@@ -228,8 +231,8 @@ __noinline int shunt_note_change(__u64 hash)
 }
 
 /*
- * Records a change of all addresses from the first to the last. Returns whether a flow of the current epoch may have one
- * of them.
+ * Records a change of all addresses from the first to the last. Returns whether a flow of the current epoch may have
+ * one of them.
  */
 __noinline int shunt_note_addresses(__u32 family, __u64 from_hi, __u64 from_lo, __u64 to_hi, __u64 to_lo)
 {

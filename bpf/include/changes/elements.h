@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Whether a commit of nftables concerns flows. A commit that only adds elements to sets, or removes some, concerns the
- * flows that have the addresses of the elements, if every rule that uses such a set looks up an address of the packet. The
- * daemon reads the rules and lists these sets in shunt_sets. Anything else may concern every flow.
+ * flows that have the addresses of the elements, if every rule that uses such a set looks up an address of the packet.
+ * The daemon reads the rules and lists these sets in shunt_sets. Anything else may concern every flow.
  *
- * The kernel sends the messages of a commit once all of it is in force, and then the new generation. A mutex of the kernel
- * allows one commit at a time.
+ * The kernel sends the messages of a commit once all of it is in force, and then the new generation. A mutex of the
+ * kernel allows one commit at a time.
  */
 #ifndef SHUNT_ELEMENTS_H
 #define SHUNT_ELEMENTS_H
@@ -56,8 +56,8 @@ static __always_inline void shunt_note_elements(__u32 family, __u64 from_hi, __u
 }
 
 /*
- * An element of a set of intervals, which begins an interval or ends one. `of` identifies the set and the kind of message.
- * Anything but complete intervals may concern every flow.
+ * An element of a set of intervals, which begins an interval or ends one. `of` identifies the set and the kind of
+ * message. Anything but complete intervals may concern every flow.
  */
 static __always_inline void shunt_note_boundary(__u32 family, __u64 hi, __u64 lo, int ends, __u32 of)
 {
@@ -109,8 +109,8 @@ static __always_inline int shunt_element_address(struct __sk_buff *skb, __u32 at
 }
 
 /*
- * Looks at an element of a set whose description, as a number, is `described`. Returns where the next element begins; -1 on
- * failure.
+ * Looks at an element of a set whose description, as a number, is `described`. Returns where the next element begins;
+ * -1 on failure.
  */
 __noinline int shunt_judge_element(struct __sk_buff *skb, __u32 at, __u64 described, __u32 deletes)
 {
@@ -154,7 +154,10 @@ __noinline int shunt_judge_element(struct __sk_buff *skb, __u32 at, __u64 descri
 	return at;
 }
 
-/* Reads a name, with its zero, into a zeroed buffer of `most` + 1 bytes. Returns where the next attribute begins; -1 on failure. */
+/*
+ * Reads a name, with its zero, into a zeroed buffer of `most` + 1 bytes. Returns where the next attribute begins; -1 on
+ * failure.
+ */
 static __always_inline int shunt_read_name(struct __sk_buff *skb, __u32 at, __u32 type, char *name, __u32 most)
 {
 	struct nlattr attr;

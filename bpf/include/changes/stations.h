@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Changes of stations: of the port of a bridge that a MAC is behind, or of a neighbour's MAC. A change ends the actions of that
- * station. A station that keeps changing is not learned for a while: then there is nothing to end. docs/adr/0020 has the
- * reasons.
+ * Changes of stations: of the port of a bridge that a MAC is behind, or of a neighbour's MAC. A change ends the actions
+ * of that station. A station that keeps changing is not learned for a while: then there is nothing to end.
+ * docs/adr/0020 has the reasons.
  */
 #ifndef SHUNT_STATIONS_H
 #define SHUNT_STATIONS_H
@@ -15,7 +15,9 @@ enum {
 	SHUNT_UNSTABLE_MS = 60000, /* until this long after its last change */
 };
 
-/* By MAC. Only changes of stations with flows make an entry; of those that changed longest ago, the kernel drops some. */
+/*
+ * By MAC. Only changes of stations with flows make an entry; of those that changed longest ago, the kernel drops some.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, SHUNT_UNSTABLE_MAX);
@@ -23,7 +25,9 @@ struct {
 	__type(value, struct shunt_unstable);
 } shunt_unstable SEC(".maps");
 
-/* When the last station will be stable again, in all 64 bits of jiffies: before any is unstable, nothing is looked up. */
+/*
+ * When the last station will be stable again, in all 64 bits of jiffies: before any is unstable, nothing is looked up.
+ */
 __u64 shunt_unstable_until SEC(".bss.unstable");
 
 static __always_inline int shunt_some_are_unstable(__u64 now)
@@ -75,8 +79,8 @@ static __always_inline void shunt_count_station(const __u8 *mac, __u64 now)
 }
 
 /*
- * Records that a station has changed, and ends the actions that depend on it. Returns whether a flow of the current epoch may
- * be among them, unless the station was unstable already.
+ * Records that a station has changed, and ends the actions that depend on it. Returns whether a flow of the current
+ * epoch may be among them, unless the station was unstable already.
  */
 static __always_inline int shunt_note_station(const __u8 *mac)
 {

@@ -20,8 +20,8 @@ enum {
 };
 
 /*
- * Reports the connection of a flow, once each time that the connection falls silent. The next sweep after a use forgets the
- * report. Should a use and a new silence be between two sweeps, the low byte of the time tells, nearly always.
+ * Reports the connection of a flow, once each time that the connection falls silent. The next sweep after a use forgets
+ * the report. Should a use and a new silence be between two sweeps, the low byte of the time tells, nearly always.
  */
 static __always_inline void shunt_report_silence(__u32 family, const union shunt_key *key, struct shunt_flow *f,
 						 const struct shunt_sweep *s)

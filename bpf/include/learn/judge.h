@@ -39,8 +39,8 @@ static __always_inline struct nf_conn *shunt_ct_lookup(const struct egress *s, _
 
 /*
  * Whether conntrack found this connection for the packet. Another connection may have the same addresses and ports: in
- * another zone, in another network namespace that the packet passed, or one that `notrack` applies to by now. nf_flowtable
- * forwards packets of the connections that it has taken over without conntrack.
+ * another zone, in another network namespace that the packet passed, or one that `notrack` applies to by now.
+ * nf_flowtable forwards packets of the connections that it has taken over without conntrack.
  */
 static __always_inline int shunt_ct_is_of(struct __sk_buff *skb, const struct nf_conn *ct)
 {

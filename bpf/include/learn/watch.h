@@ -120,8 +120,8 @@ static __always_inline __u32 shunt_candidate_index(__u64 packet)
 _Static_assert(SHUNT_CANDIDATES == 1 << (64 - 52), "the upper bits of the product are an index");
 
 /*
- * Claims the candidate slot `index`. Returns the state to publish it under, or 0 if another CPU is writing the slot. The
- * cookie has the index and a round from 1 to 15; cookie 0 means that the packet has no candidate.
+ * Claims the candidate slot `index`. Returns the state to publish it under, or 0 if another CPU is writing the slot.
+ * The cookie has the index and a round from 1 to 15; cookie 0 means that the packet has no candidate.
  */
 static __always_inline __u64 shunt_claim_candidate(struct shunt_candidate *c, __u32 index)
 {
@@ -152,9 +152,9 @@ static __always_inline int shunt_is_candidate(struct __sk_buff *skb, const struc
 }
 
 /*
- * Whether a packet that is not the one of the candidate is a copy of it, or the first segment: from the ports on, what no NAT
- * changes is the same. Any other packet has outlived its own candidate, and by chance its cookie is in use again. `seen` is
- * overwritten.
+ * Whether a packet that is not the one of the candidate is a copy of it, or the first segment: from the ports on, what
+ * no NAT changes is the same. Any other packet has outlived its own candidate, and by chance its cookie is in use
+ * again. `seen` is overwritten.
  */
 static __always_inline int shunt_is_copy(struct __sk_buff *skb, const struct shunt_candidate *c,
 					 struct shunt_headers *seen)
@@ -181,7 +181,10 @@ static __always_inline int shunt_is_copy(struct __sk_buff *skb, const struct shu
 	return !differ;
 }
 
-/* Copies the candidate that a cookie names. Returns its state for shunt_leave_candidate(), or 0 if the slot has another one. */
+/*
+ * Copies the candidate that a cookie names. Returns its state for shunt_leave_candidate(), or 0 if the slot has another
+ * one.
+ */
 static __always_inline __u64 shunt_copy_candidate(const struct shunt_candidate *c, __u32 cookie,
 						  struct shunt_candidate *copy)
 {
@@ -208,9 +211,9 @@ static __always_inline enum shunt_reason shunt_leave_candidate(struct shunt_cand
 }
 
 /*
- * Takes the candidate that a packet's cookie names. Returns SHUNT_OK for the packet itself the first time that it leaves;
- * SHUNT_LEFT_TWICE afterwards, and for its copies; SHUNT_NOT_PROVED for a segment of it; SHUNT_NOT_WATCHED if the slot has
- * the candidate of another packet by now, and the copy is invalid then.
+ * Takes the candidate that a packet's cookie names. Returns SHUNT_OK for the packet itself the first time that it
+ * leaves; SHUNT_LEFT_TWICE afterwards, and for its copies; SHUNT_NOT_PROVED for a segment of it; SHUNT_NOT_WATCHED if
+ * the slot has the candidate of another packet by now, and the copy is invalid then.
  */
 static __always_inline enum shunt_reason shunt_take_candidate(struct __sk_buff *skb, struct shunt_candidate *c,
 							      struct shunt_candidate *copy, struct shunt_headers *seen)

@@ -38,8 +38,8 @@ static __always_inline int shunt_skb_retag(struct __sk_buff *skb, const struct s
 
 /*
  * Whether Linux must take the packet off its socket first, as it does with each packet that it forwards. A packet of a
- * container still has its socket here: the socket would get a second time stamp of the transmission, and a qdisc such as
- * fq would pace the socket.
+ * container still has its socket here: the socket would get a second time stamp of the transmission, and a qdisc such
+ * as fq would pace the socket.
  */
 static __always_inline int shunt_skb_needs_orphan(struct __sk_buff *skb, const struct shunt_flow *f)
 {
@@ -85,8 +85,8 @@ static __noinline int shunt_tc_other(void)
 }
 
 /*
- * Forwards a packet to which the action applies. `l4_proto` and `tagged` are constants; without `tagged`, the packet has no
- * tag and gets at most one. Returns SHUNT_TC_OTHER for a packet that cannot be forwarded and is unchanged.
+ * Forwards a packet to which the action applies. `l4_proto` and `tagged` are constants; without `tagged`, the packet
+ * has no tag and gets at most one. Returns SHUNT_TC_OTHER for a packet that cannot be forwarded and is unchanged.
  */
 static __always_inline int shunt_skb_forward(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family,
 					     __u8 l4_proto, int tagged, struct shunt_flow *f, __u32 entry, void *l3,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Verification of L4 checksums of an skb. Before including this, a program with other frames defines SHUNT_FRAME, the type
- * of its context, and SHUNT_LOAD_BYTES, the helper that copies bytes of the frame.
+ * Verification of L4 checksums of an skb. Before including this, a program with other frames defines SHUNT_FRAME, the
+ * type of its context, and SHUNT_LOAD_BYTES, the helper that copies bytes of the frame.
  */
 #ifndef SHUNT_VERIFY_H
 #define SHUNT_VERIFY_H

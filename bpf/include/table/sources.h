@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Entries of the flow tables by the host that opened the connection, and by the port through which it did so. No host starves
- * the others, and hosts that are invented behind one port do not starve those behind other ports.
+ * Entries of the flow tables by the host that opened the connection, and by the port through which it did so. No host
+ * starves the others, and hosts that are invented behind one port do not starve those behind other ports.
  */
 #ifndef SHUNT_SOURCES_H
 #define SHUNT_SOURCES_H
@@ -54,9 +54,9 @@ static __always_inline void shunt_count_source(__u32 family, const void *key, co
 }
 
 /*
- * Whether the host and the port that opened the connection of `f` may have one more entry of a table with `free` free ones. A
- * single source gets up to 4/5 of the table, competing sources get equal parts, and some entries always remain for new
- * sources.
+ * Whether the host and the port that opened the connection of `f` may have one more entry of a table with `free` free
+ * ones. A single source gets up to 4/5 of the table, competing sources get equal parts, and some entries always remain
+ * for new sources.
  */
 static __always_inline int shunt_has_share(__u32 family, const void *key, const struct shunt_flow *f, const __u8 *to,
 					   __u32 free)

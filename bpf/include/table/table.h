@@ -174,8 +174,8 @@ static __always_inline __u32 shunt_digest_of(__u64 hash)
 }
 
 /*
- * The slot of a bucket that a flow takes if it is free, and that a look-up tries first. Chosen by bits of the hash that choose
- * neither the bucket nor the digest, so that flows that share a bucket seldom share this slot, too.
+ * The slot of a bucket that a flow takes if it is free, and that a look-up tries first. Chosen by bits of the hash that
+ * choose neither the bucket nor the digest, so that flows that share a bucket seldom share this slot, too.
  */
 static __always_inline __u32 shunt_way_of(__u64 hash)
 {
@@ -310,7 +310,8 @@ static __noinline __s64 shunt_find_rest(__u32 family, const union shunt_key *key
 }
 
 /*
- * As shunt_find(), for the hot path: looks at the slot in place that most flows are in, and calls a function for the others.
+ * As shunt_find(), for the hot path: looks at the slot in place that most flows are in, and calls a function for the
+ * others.
  */
 static __always_inline struct shunt_flow *shunt_find_soon(__u32 family, const union shunt_key *key, __u64 hash,
 							  __u32 *entry)

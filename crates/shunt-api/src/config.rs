@@ -12,13 +12,15 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{fmt, net::SocketAddr, ops::RangeInclusive, str::FromStr, time::Duration};
 
-/// The configuration of the daemon, as in `/etc/shunt/shunt.toml`. Absent keys have their defaults; unknown keys are refused.
+/// The configuration of the daemon, as in `/etc/shunt/shunt.toml`. Absent keys have their defaults; unknown keys are
+/// refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The engine that sends packets of the fast path.
     pub engine: EngineChoice,
-    /// The ports that the external engine serves, if `engine` is another one; the external engine then serves these alone.
+    /// The ports that the external engine serves, if `engine` is another one; the external engine then serves these
+    /// alone.
     pub external_ports: Vec<String>,
     /// The core on which the external engine runs; any if absent.
     #[serde(with = "core")]
@@ -31,8 +33,8 @@ pub struct Config {
     pub ports: Vec<String>,
     /// Whether flows are learned. If false, only static flows are forwarded, and conntrack is not needed.
     pub learn: bool,
-    /// The most flows of each address family, 64 to 4194304; 0 lets the daemon choose. IPv4 and IPv6 have a table of this size each; a
-    /// connection has up to two flows.
+    /// The most flows of each address family, 64 to 4194304; 0 lets the daemon choose. IPv4 and IPv6 have a table of
+    /// this size each; a connection has up to two flows.
     pub max_flows: u32,
     /// How often one packet of an active flow takes the slow path, to prove the action again.
     #[serde(with = "duration")]
@@ -42,7 +44,8 @@ pub struct Config {
     pub idle: Duration,
     /// The number of packets of a UDP direction that take the slow path before the direction is fast.
     pub udp_packets: u32,
-    /// The number of packets of a TCP direction that take the slow path before the direction is fast, counted after the handshake.
+    /// The number of packets of a TCP direction that take the slow path before the direction is fast, counted after the
+    /// handshake.
     pub tcp_packets: u32,
     /// Whether a UDP direction is learned before the other side has answered.
     pub udp_unreplied: bool,
@@ -54,7 +57,8 @@ pub struct Config {
     pub exclude_ct_mark: Option<MarkMatch>,
     /// Whether flows of a port take the slow path while a packet socket captures on it.
     pub captures: CaptureChoice,
-    /// Whether traffic takes the slow path while a rule drops some of it by its rate, its amount, its connections or at random.
+    /// Whether traffic takes the slow path while a rule drops some of it by its rate, its amount, its connections or at
+    /// random.
     pub limits: LimitChoice,
     /// The packets whose TCP or UDP checksum is verified before they are forwarded.
     pub verify_checksums: ChecksumChoice,

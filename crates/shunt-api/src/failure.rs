@@ -25,7 +25,8 @@ pub struct ErrorBody {
 // The text is a `tt`, since derive macros do not see into a `literal`.
 macro_rules! failure_codes {
     ($(#[doc = $doc:tt] $name:ident = $exit:literal, $text:tt;)*) => {
-        /// The kinds of failure. Scripts rely on the names and exit codes, so they never change; new ones are added at the end.
+        /// The kinds of failure. Scripts rely on the names and exit codes, so they never change; new ones are added at
+        /// the end.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         #[non_exhaustive]

@@ -11,11 +11,13 @@ use std::{
 /// The environment variable with the directory of control sockets and logs.
 pub const RUNTIME_DIR_VARIABLE: &str = "SHUNT_RUNTIME_DIR";
 
-/// The name of an instance: 1 to 32 characters of `a-z`, `0-9`, `_` and `-`, so that it is a valid file name everywhere.
+/// The name of an instance: 1 to 32 characters of `a-z`, `0-9`, `_` and `-`, so that it is a valid file name
+/// everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instance(String);
 
-/// The directory of control sockets and logs: the value of [`RUNTIME_DIR_VARIABLE`], or `/run/shunt` if it is not set or empty.
+/// The directory of control sockets and logs: the value of [`RUNTIME_DIR_VARIABLE`], or `/run/shunt` if it is not set
+/// or empty.
 pub fn runtime_dir(variable: Option<OsString>) -> PathBuf {
     variable.filter(|dir| !dir.is_empty()).map_or_else(|| PathBuf::from("/run/shunt"), PathBuf::from)
 }

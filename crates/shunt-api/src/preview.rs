@@ -82,8 +82,8 @@ pub struct DeviceReport {
     pub up: bool,
     /// Whether native XDP programs can run on the device; absent if the kernel does not say.
     pub xdp_native: Option<bool>,
-    /// Whether XDP can redirect frames to the device; absent if the kernel does not say. Some drivers accept frames only while an XDP
-    /// program is attached.
+    /// Whether XDP can redirect frames to the device; absent if the kernel does not say. Some drivers accept frames
+    /// only while an XDP program is attached.
     pub xdp_target: Option<bool>,
     /// The kinds of its qdiscs, `clsact` and `ingress` included.
     pub qdiscs: Vec<String>,

@@ -25,8 +25,8 @@ pub struct PortQos {
     /// The number of bytes that the shaper lets leave at once after a pause.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub burst: Bytes,
-    /// The number of bytes that the shaper adds to the size of each packet: what framing on the line adds to the Ethernet frame. Negative if
-    /// the line's header is the shorter one.
+    /// The number of bytes that the shaper adds to the size of each packet: what framing on the line adds to the
+    /// Ethernet frame. Negative if the line's header is the shorter one.
     pub overhead: i32,
     /// The rate of the policer, in bit/s of frames; 0 lets all packets in.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
@@ -49,7 +49,8 @@ pub struct QosClass {
     pub name: String,
     /// Classes with a lower number are served first; 0 to 15.
     pub priority: u32,
-    /// The weight among the classes of one priority: the bytes that the class may send in its turn (DRR), 256 to 16 MiB.
+    /// The weight among the classes of one priority: the bytes that the class may send in its turn (DRR), 256 to 16
+    /// MiB.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub quantum: Bytes,
     /// The most bytes that may wait in the queue.
@@ -66,7 +67,8 @@ pub struct QosClass {
     /// DSCPs, by number (0 to 63) or name (`ef`, `af41`, `cs1`).
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub dscp: Vec<Dscp>,
-    /// Marks that packets leave with, as `VALUE` or `VALUE/MASK`; the first class whose mark matches takes a packet, whatever its DSCP.
+    /// Marks that packets leave with, as `VALUE` or `VALUE/MASK`; the first class whose mark matches takes a packet,
+    /// whatever its DSCP.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub mark: Vec<MarkMatch>,
 }

@@ -4,8 +4,8 @@ use crate::flows::{Proto, Tuple};
 use serde::{Deserialize, Serialize};
 use std::{fmt, net::IpAddr, str::FromStr};
 
-/// Conditions that a connection must meet. In a request, they are the parameters of the query. Absent conditions are met by all
-/// connections.
+/// Conditions that a connection must meet. In a request, they are the parameters of the query. Absent conditions are
+/// met by all connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 #[serde(default, deny_unknown_fields)]

@@ -90,7 +90,8 @@ pub struct StaticFlow {
     /// The skb priority of leaving packets: a tc class handle, or a number below 65536; 0 is the default.
     #[serde(default)]
     pub priority: u32,
-    /// The largest packet that takes the fast path, in bytes from the L3 header on; if absent, the MTU of the egress port.
+    /// The largest packet that takes the fast path, in bytes from the L3 header on; if absent, the MTU of the egress
+    /// port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u16>,
 }

@@ -21,7 +21,8 @@ pub struct Status {
     pub uptime_s: u64,
     /// The present epoch. Actions of earlier epochs are not used.
     pub epoch: u32,
-    /// How often the epoch moved since the start, by cause, such as `route` or `ruleset`. Causes that never occurred are left out.
+    /// How often the epoch moved since the start, by cause, such as `route` or `ruleset`. Causes that never occurred
+    /// are left out.
     pub epoch_moves: BTreeMap<String, u64>,
     /// The ports, sorted by name.
     pub ports: Vec<PortStatus>,
@@ -37,24 +38,26 @@ pub struct Status {
     pub proved: u64,
     /// Number of flows taken out of use since the start.
     pub retired: u64,
-    /// Number of removed flows whose counters were lost because their table was full. `shunt conntrack` shows too low counts for their
-    /// connections.
+    /// Number of removed flows whose counters were lost because their table was full. `shunt conntrack` shows too low
+    /// counts for their connections.
     pub counts_lost: u64,
-    /// Number of lines of the log that were dropped since the start, since they could not be written or the file was full.
+    /// Number of lines of the log that were dropped since the start, since they could not be written or the file was
+    /// full.
     #[serde(default)]
     pub log_lines_lost: u64,
     /// Packets sent to the slow path since the start, by reason. Reasons that never occurred are left out.
     pub reasons: BTreeMap<String, u64>,
-    /// Packets that Linux forwarded and from which nothing was learned, since the start, by reason. Reasons that never occurred are left
-    /// out.
+    /// Packets that Linux forwarded and from which nothing was learned, since the start, by reason. Reasons that never
+    /// occurred are left out.
     pub refusals: BTreeMap<String, u64>,
     /// Packets that the fast path dropped since the start, by reason. Reasons that never occurred are left out.
     pub drops: BTreeMap<String, u64>,
-    /// The lasting causes that keep traffic on the slow path, those that concern most traffic first; empty if none is known.
+    /// The lasting causes that keep traffic on the slow path, those that concern most traffic first; empty if none is
+    /// known.
     #[serde(default)]
     pub slow_causes: Vec<SlowCause>,
-    /// The main reasons why packets did not take the fast path: first those that the operator can end, then the others, each
-    /// by number of packets.
+    /// The main reasons why packets did not take the fast path: first those that the operator can end, then the others,
+    /// each by number of packets.
     pub top_reasons: Vec<TopReason>,
     /// The firewall rules that stop learning, and those that the fast path bypasses.
     pub ruleset: RulesetStatus,
@@ -68,8 +71,8 @@ pub struct Status {
     pub longest_step: Option<LongestStep>,
 }
 
-/// A station that has kept moving between ports of a bridge, or whose IP address has kept moving between MACs, within the last
-/// minute.
+/// A station that has kept moving between ports of a bridge, or whose IP address has kept moving between MACs, within
+/// the last minute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UnstableStation {
@@ -83,7 +86,8 @@ pub struct UnstableStation {
     pub changes: u32,
 }
 
-/// A step of the daemon's event loop: what it does between two waits. During a step, the daemon handles no other change.
+/// A step of the daemon's event loop: what it does between two waits. During a step, the daemon handles no other
+/// change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LongestStep {
@@ -128,15 +132,16 @@ pub struct SlowCause {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RulesetStatus {
-    /// The address families, 4 and 6, for which learning is off: because of `stops` or `limits`, or while the ruleset is being read.
+    /// The address families, 4 and 6, for which learning is off: because of `stops` or `limits`, or while the ruleset
+    /// is being read.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<u8>))]
     pub held: Vec<Family>,
     /// Why the ruleset could not be read; absent if it was read. The daemon tries again.
     pub unread: Option<String>,
     /// Statements that must see every packet, and therefore stop learning.
     pub stops: Vec<RuleNote>,
-    /// Statements that drop traffic, or save it from a drop, by its rate, its amount, its connections or at random. The traffic that
-    /// they name is not learned.
+    /// Statements that drop traffic, or save it from a drop, by its rate, its amount, its connections or at random. The
+    /// traffic that they name is not learned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<RuleNote>,
     /// Statements that change packets as the fast path cannot. The packets that they change are not learned.
@@ -156,8 +161,8 @@ pub struct RuleNote {
     pub table: String,
     /// The name of the chain.
     pub chain: String,
-    /// The number of the first of these rules: its handle, as `nft -a list ruleset` shows it; for legacy iptables, its line, as
-    /// `iptables-legacy -L --line-numbers` shows it.
+    /// The number of the first of these rules: its handle, as `nft -a list ruleset` shows it; for legacy iptables, its
+    /// line, as `iptables-legacy -L --line-numbers` shows it.
     pub handle: u64,
     /// Whether these are rules of legacy iptables (`ip`) or ip6tables (`ip6`) instead of nftables.
     pub legacy: bool,
@@ -180,7 +185,8 @@ pub struct PacketTotals {
     pub slow: u64,
     /// Packets that the fast path dropped.
     pub dropped: u64,
-    /// The share of packets on the fast path: `fast / (fast + slow + dropped)`, from 0 to 1. It is 0 if no packet has arrived.
+    /// The share of packets on the fast path: `fast / (fast + slow + dropped)`, from 0 to 1. It is 0 if no packet has
+    /// arrived.
     pub fast_share: f64,
 }
 
@@ -192,8 +198,8 @@ pub struct ByteTotals {
     pub fast: u64,
     /// Bytes that took the slow path.
     pub slow: u64,
-    /// The share of bytes on the fast path: `fast / (fast + slow)`, from 0 to 1; dropped packets are in neither. It is 0 if no packet has
-    /// arrived.
+    /// The share of bytes on the fast path: `fast / (fast + slow)`, from 0 to 1; dropped packets are in neither. It is
+    /// 0 if no packet has arrived.
     pub fast_share: f64,
 }
 
@@ -210,7 +216,8 @@ pub struct FlowCounts {
     /// Flows in use that were added by hand.
     #[serde(rename = "static")]
     pub static_: u64,
-    /// The most flows of each address family: `max_flows` of the configuration. IPv4 and IPv6 have a table of this size each.
+    /// The most flows of each address family: `max_flows` of the configuration. IPv4 and IPv6 have a table of this size
+    /// each.
     pub max: u64,
 }
 
@@ -266,8 +273,8 @@ pub struct PortStatus {
     pub xdp_attached: bool,
     /// Whether a packet socket captures on the port, so that its flows take the slow path.
     pub captured: bool,
-    /// tc filters, TCX programs and qdiscs of others through which packets of this port pass. Learning is off for packets that arrive
-    /// (or leave) through them.
+    /// tc filters, TCX programs and qdiscs of others through which packets of this port pass. Learning is off for
+    /// packets that arrive (or leave) through them.
     pub filters: Vec<PortFilter>,
     /// Whether the device is up and has a carrier.
     pub up: bool,
@@ -282,14 +289,15 @@ pub struct PortStatus {
     pub bytes: ByteTotals,
     /// Packets of this port that were sent to the slow path, by reason; see [`Status::reasons`].
     pub reasons: BTreeMap<String, u64>,
-    /// Packets of this port that Linux forwarded and from which nothing was learned, by reason; see [`Status::refusals`].
+    /// Packets of this port that Linux forwarded and from which nothing was learned, by reason; see
+    /// [`Status::refusals`].
     pub refusals: BTreeMap<String, u64>,
     /// Packets of this port that the fast path dropped, by reason; see [`Status::drops`].
     pub drops: BTreeMap<String, u64>,
 }
 
-/// A program or qdisc of others that packets of a port pass through: tc filters on ingress, a TCX program, or, on a device on top of
-/// the port, a qdisc or tc filters on egress.
+/// A program or qdisc of others that packets of a port pass through: tc filters on ingress, a TCX program, or, on a
+/// device on top of the port, a qdisc or tc filters on egress.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PortFilter {

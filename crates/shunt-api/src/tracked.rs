@@ -8,7 +8,8 @@ use std::net::IpAddr;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TrackedTable {
-    /// Whether conntrack counts packets (net.netfilter.nf_conntrack_acct). Entries from before counting was turned on have no counts.
+    /// Whether conntrack counts packets (net.netfilter.nf_conntrack_acct). Entries from before counting was turned on
+    /// have no counts.
     pub counted: bool,
     /// The entries, in the order of the kernel.
     pub entries: Vec<Tracked>,

@@ -24,7 +24,8 @@ pub struct Explained {
     pub protocol: u8,
     /// Whether the connection is in conntrack's table.
     pub tracked: bool,
-    /// The state that conntrack reports, such as `ESTABLISHED`; absent for protocols without states, and for untracked connections.
+    /// The state that conntrack reports, such as `ESTABLISHED`; absent for protocols without states, and for untracked
+    /// connections.
     pub state: Option<String>,
     /// The directions, the original one first.
     pub directions: Vec<Why>,

@@ -71,13 +71,13 @@ struct Outcome {
     traffic: &'static str,
     engine_chosen: String,
     reason: String,
-    /// CPU time per packet, relative to Linux alone: the median of the rounds. Of the router's polling threads; with TSO, of
-    /// the whole machine, hosts included, so that only a quiet machine gives a figure.
+    /// CPU time per packet, relative to Linux alone: the median of the rounds. Of the router's polling threads; with
+    /// TSO, of the whole machine, hosts included, so that only a quiet machine gives a figure.
     cpu_vs_linux: f64,
     /// Goodput relative to Linux alone: the median of the rounds.
     goodput_vs_linux: f64,
-    /// The same two figures of a tc program that redirects every packet without reading it: the least that a fast path at
-    /// tc can cost. With IPv4 only.
+    /// The same two figures of a tc program that redirects every packet without reading it: the least that a fast path
+    /// at tc can cost. With IPv4 only.
     #[serde(skip_serializing_if = "Option::is_none")]
     bare_tc_vs_linux: Option<(f64, f64)>,
     fast_share: Option<f64>,

@@ -24,7 +24,8 @@ use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
 /// Measures, and writes target/bench/results.json and target/bench/summary.json.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Measure only ratios that have a bound, with fewer and shorter runs: takes less than a minute, with a wider spread.
+    /// Measure only ratios that have a bound, with fewer and shorter runs: takes less than a minute, with a wider
+    /// spread.
     #[arg(long)]
     quick: bool,
     /// Measure only this group: packets, bridged, flows, tcp, connections, idle. May be given several times.
@@ -168,9 +169,9 @@ impl Bench {
         Ok(())
     }
 
-    /// The slow path with Shunt up and nothing learned, and with hooks that return at once, against the slow path alone. All are
-    /// measured on one router, one after the other: a second router with programs of its own adds as much cost as there is to
-    /// be seen.
+    /// The slow path with Shunt up and nothing learned, and with hooks that return at once, against the slow path
+    /// alone. All are measured on one router, one after the other: a second router with programs of its own adds as
+    /// much cost as there is to be seen.
     fn idle(&mut self) -> anyhow::Result<()> {
         let lab = router_rig::topology();
         let mut rigs = vec![PathRig::new(Path::Slow, Rig::new(&lab, 1000, self.placement)?)];
@@ -295,8 +296,8 @@ impl Bench {
         self.summary.missing.insert(name, why);
     }
 
-    /// One TCP stream: between hosts that cost little with all offloads on, the same by iperf3, and by iperf3 with frames of the
-    /// MTU from the hosts, as a wire carries them.
+    /// One TCP stream: between hosts that cost little with all offloads on, the same by iperf3, and by iperf3 with
+    /// frames of the MTU from the hosts, as a wire carries them.
     fn tcp(&mut self) -> anyhow::Result<()> {
         const MTU: &str = "tcp-mtu";
         if self.shunt.is_err() {
@@ -348,8 +349,8 @@ impl Bench {
         Ok(())
     }
 
-    /// New TCP connections with Shunt up, without it, and with what Shunt needs from the kernel. The engine is tc: on a veth, the
-    /// xdp engine has each skb copied first.
+    /// New TCP connections with Shunt up, without it, and with what Shunt needs from the kernel. The engine is tc: on a
+    /// veth, the xdp engine has each skb copied first.
     fn connections(&mut self) -> anyhow::Result<()> {
         const PER_SECOND: &str = "new_connections_with_vs_without";
         const BY_CPU: &str = "new_connections_per_router_cpu_with_vs_without";

@@ -1,5 +1,6 @@
-//! The external engine's loop in memory: rings without a kernel, on one core. Its scheduler, in simulated time. And, as root, the load of
-//! the other cores while it forwards between namespaces, its queues beside Linux's, and its ways to wait for packets.
+//! The external engine's loop in memory: rings without a kernel, on one core. Its scheduler, in simulated time. And, as
+//! root, the load of the other cores while it forwards between namespaces, its queues beside Linux's, and its ways to
+//! wait for packets.
 
 mod application_core;
 mod memory;

@@ -26,7 +26,8 @@ const TIME: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 3;
 /// The CPU time of a packet, as a share of Linux's, from which on nothing was gained.
 const NO_GAIN: f64 = 0.97;
-/// The packets/s, as a multiple of Linux's, from which on they are named: hosts and router share the CPUs, so rates vary.
+/// The packets/s, as a multiple of Linux's, from which on they are named: hosts and router share the CPUs, so rates
+/// vary.
 const FASTER: f64 = 1.05;
 
 /// Runs the demo.

@@ -31,9 +31,9 @@ pub fn clean_up_on_panic() {
     }
 }
 
-/// Starts a thread that waits for SIGINT and SIGTERM. On either, it calls the hook of [`before_exit`], kills what runs in
-/// the namespaces of this process, deletes them, and exits with 128 plus the signal's number. After [`stop_flag`] was called,
-/// the first signal only sets that flag.
+/// Starts a thread that waits for SIGINT and SIGTERM. On either, it calls the hook of [`before_exit`], kills what runs
+/// in the namespaces of this process, deletes them, and exits with 128 plus the signal's number. After [`stop_flag`]
+/// was called, the first signal only sets that flag.
 ///
 /// Call this before any other thread is started: threads inherit the signal mask.
 pub fn clean_up_on_signals() -> anyhow::Result<()> {

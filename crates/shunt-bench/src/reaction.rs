@@ -1,8 +1,8 @@
 //! How soon a change in Linux takes effect for flows that are on the fast path.
 //!
-//! The reaction time runs from the return of the change's system call to the last packet of a steady stream that was still
-//! handled the old way. Linux alone handles packets that are under way the old way, too; so each change is also measured
-//! without Shunt.
+//! The reaction time runs from the return of the change's system call to the last packet of a steady stream that was
+//! still handled the old way. Linux alone handles packets that are under way the old way, too; so each change is also
+//! measured without Shunt.
 
 mod change;
 mod fill;
@@ -29,8 +29,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Settings under which no flow leaves the table or is due for a proof during a run. The table has room for both directions
-/// of each flow.
+/// Settings under which no flow leaves the table or is due for a proof during a run. The table has room for both
+/// directions of each flow.
 const CONFIG: &str = "max_flows = 131072\nidle = \"600s\"\nreprove = \"30s\"";
 /// A run in which the stream paused for longer is repeated: its reaction time is not known well enough.
 const RESOLUTION_MAX: Duration = Duration::from_millis(1);

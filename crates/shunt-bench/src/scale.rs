@@ -1,6 +1,8 @@
-//! `cargo xtask scale`: the cost of a packet, the memory and the time to learn with a thousand flows and with a million.
+//! `cargo xtask scale`: the cost of a packet, the memory and the time to learn with a thousand flows and with a
+//! million.
 //!
-//! The flows are bridged, so no table of conntrack limits their number, and the look-up is the same as for routed flows.
+//! The flows are bridged, so no table of conntrack limits their number, and the look-up is the same as for routed
+//! flows.
 
 pub mod table;
 

@@ -1,7 +1,7 @@
 //! The tables and figures of the documents, and the index of lab/results, made from the committed results.
 //!
-//! A committed result is a file of results without the details of its runs, one reading per line. The raw results stay in
-//! `target/`.
+//! A committed result is a file of results without the details of its runs, one reading per line. The raw results stay
+//! in `target/`.
 
 use crate::{
     auto::table as auto, bench::table as bench, bench_external::table as external, gains,

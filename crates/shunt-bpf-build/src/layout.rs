@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-/// C source of the table `symbol`: the size of each struct of the header, the offset of each field and the value of each
-/// enumerator, by name. An entry without a name ends the table.
+/// C source of the table `symbol`: the size of each struct of the header, the offset of each field and the value of
+/// each enumerator, by name. An entry without a name ends the table.
 ///
 /// The parser reads the style of our headers: definitions begin in the first column, and a line has one declaration.
 pub(crate) fn table_source(include: &str, header: &str, symbol: &str) -> String {
@@ -31,7 +31,8 @@ pub(crate) fn table_source(include: &str, header: &str, symbol: &str) -> String 
     )
 }
 
-/// The field that a line of a struct declares, without the `*` of a pointer. Lines that open or close a union declare none.
+/// The field that a line of a struct declares, without the `*` of a pointer. Lines that open or close a union declare
+/// none.
 fn field(line: &str) -> Option<&str> {
     let declaration = line.trim().strip_suffix(';').filter(|text| !text.starts_with('}'))?;
     declaration.split('[').next()?.split_whitespace().last().map(|name| name.trim_start_matches('*'))

@@ -10,8 +10,8 @@ use std::{
     process::Command,
 };
 
-/// The `bpf/` directory of the tree whose package cargo builds or tests. Looked up at run time: the tree may be a copy, with the
-/// target directory, of the one in which this crate was compiled.
+/// The `bpf/` directory of the tree whose package cargo builds or tests. Looked up at run time: the tree may be a copy,
+/// with the target directory, of the one in which this crate was compiled.
 pub fn source_dir() -> PathBuf {
     let package =
         env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
@@ -21,13 +21,14 @@ pub fn source_dir() -> PathBuf {
         .unwrap_or_else(|| panic!("no directory `bpf` above {}", package.display()))
 }
 
-/// Makes cargo run the build script again after a change in `bpf/`. The path is relative to the package, so that a copied tree
-/// watches its own files.
+/// Makes cargo run the build script again after a change in `bpf/`. The path is relative to the package, so that a
+/// copied tree watches its own files.
 fn watch_sources() {
     println!("cargo:rerun-if-changed=../../bpf");
 }
 
-/// The files below `bpf`, a copy of [`source_dir`] or the original, that the fast path is compiled from: their paths there.
+/// The files below `bpf`, a copy of [`source_dir`] or the original, that the fast path is compiled from: their paths
+/// there.
 pub fn fast_path_files(bpf: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders: Vec<PathBuf> = ["abi", "core", "include", "prog"].map(PathBuf::from).into();

@@ -104,8 +104,8 @@ pub fn link_fd(program: &impl AsFd, ifindex: u32, hook: Hook) -> io::Result<Owne
 }
 
 impl Attachment {
-    /// Puts a program in the place of the attached one, without a moment when the device has none. Drivers then keep their
-    /// link and their rings.
+    /// Puts a program in the place of the attached one, without a moment when the device has none. Drivers then keep
+    /// their link and their rings.
     ///
     /// # Errors
     /// The kernel's error: the driver does not accept the program, or this is not a link. The former program stays.
@@ -121,8 +121,8 @@ impl Attachment {
 /// The priority of Shunt's clsact filters, by which it recognises them.
 pub const FILTER_PRIORITY: u32 = 0x5348;
 
-/// Attaches a program as a clsact filter, for kernels without TCX. The handle identifies the instance; a filter with the
-/// same handle is replaced.
+/// Attaches a program as a clsact filter, for kernels without TCX. The handle identifies the instance; a filter with
+/// the same handle is replaced.
 ///
 /// # Errors
 /// If the qdisc cannot be created, or the kernel refuses the filter.
@@ -259,8 +259,8 @@ pub fn has_filter_of_another(ifindex: u32, handle: u32, instance: &str) -> bool 
         .any(|(_, owner)| owner.as_deref().is_some_and(|name| name != instance))
 }
 
-/// Removes clsact filters with this handle, which a killed daemon of the instance left on a device. Returns whether there
-/// were any.
+/// Removes clsact filters with this handle, which a killed daemon of the instance left on a device. Returns whether
+/// there were any.
 pub fn remove_filters(ifindex: u32, handle: u32, instance: &str) -> bool {
     let mut removed = false;
     for (hook, owner) in filters_with(ifindex, handle) {

@@ -91,8 +91,8 @@ impl DataPlane {
         Ok(Change::from_bytes(&context).is_none_or(|change| change.moved != 0))
     }
 
-    /// The stations that keep changing, so that nothing is learned from their packets: the MAC, and the number of changes that
-    /// were counted.
+    /// The stations that keep changing, so that nothing is learned from their packets: the MAC, and the number of
+    /// changes that were counted.
     ///
     /// # Errors
     /// If the map cannot be read.
@@ -108,8 +108,8 @@ impl DataPlane {
         Ok(map.keys().filter_map(read).collect())
     }
 
-    /// Describes the sets of nftables, as the rules were when [`crate::RuleChanges::count`] was `at`. Elements of all other sets
-    /// may concern every flow. Without a filter for changes of the ruleset, this does nothing.
+    /// Describes the sets of nftables, as the rules were when [`crate::RuleChanges::count`] was `at`. Elements of all
+    /// other sets may concern every flow. Without a filter for changes of the ruleset, this does nothing.
     ///
     /// # Errors
     /// If a map cannot be changed.

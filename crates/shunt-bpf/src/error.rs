@@ -91,7 +91,8 @@ impl Error {
         Self::Missing { object: "xdp_external", name: "shunt_xdp_ext" }
     }
 
-    /// The errno of the cause. None if there is none; of libbpf's errors, ENOMEM, EPERM, EMFILE and ENFILE are told apart.
+    /// The errno of the cause. None if there is none; of libbpf's errors, ENOMEM, EPERM, EMFILE and ENFILE are told
+    /// apart.
     pub fn os_error(&self) -> Option<i32> {
         match self {
             Self::Load { source, .. } | Self::Map { source, .. } => match source.kind() {
@@ -114,7 +115,8 @@ impl Error {
     }
 }
 
-/// The errno, if the cause is a limit of open files. libbpf's errors give it neither as a number nor as a kind, so the text has to tell.
+/// The errno, if the cause is a limit of open files. libbpf's errors give it neither as a number nor as a kind, so the
+/// text has to tell.
 fn file_limit(error: &libbpf_rs::Error) -> Option<i32> {
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {

@@ -1,4 +1,5 @@
-//! The external engine: what the daemon keeps of it, and what the engine's process does with the same maps and programs.
+//! The external engine: what the daemon keeps of it, and what the engine's process does with the same maps and
+//! programs.
 
 use crate::{
     Error,
@@ -279,8 +280,8 @@ impl EngineSide {
             batch_size: 1,
             ..Default::default()
         };
-        // SAFETY: the descriptor is open, input and context have the sizes given, there is no output, and libbpf reads at
-        // most `sz` bytes of the options.
+        // SAFETY: the descriptor is open, input and context have the sizes given, there is no output, and libbpf reads
+        // at most `sz` bytes of the options.
         let err = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.inject.as_raw_fd(), &raw mut options) };
         if err == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-err)) }
     }

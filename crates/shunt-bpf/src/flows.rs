@@ -77,8 +77,8 @@ impl FlowTable {
         &self.epochs
     }
 
-    /// Calls `visit` with the counters of every expired flow, by tuple: flows that left the table before their connection
-    /// ended.
+    /// Calls `visit` with the counters of every expired flow, by tuple: flows that left the table before their
+    /// connection ended.
     pub fn for_each_expired(&self, mut visit: impl FnMut(abi::Tuple, abi::Expired)) -> Result<(), Error> {
         const BATCH: u32 = 4096;
         let past = self.past.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY);

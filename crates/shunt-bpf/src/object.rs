@@ -63,7 +63,8 @@ impl Size {
         u32::try_from(slots.div_ceil(WAYS as u64).next_power_of_two()).unwrap_or(1 << 31)
     }
 
-    /// Lines of the filter of dependencies, of 64 bytes: a power of two, and eight bytes for each flow of a large table.
+    /// Lines of the filter of dependencies, of 64 bytes: a power of two, and eight bytes for each flow of a large
+    /// table.
     pub fn mark_lines(self) -> u32 {
         (self.max_flows / 8).next_power_of_two().max(MARK_LINES_MIN)
     }

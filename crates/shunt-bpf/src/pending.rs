@@ -1,5 +1,6 @@
-//! Attaching and detaching programs. Each call waits for the kernel's RTNL lock, which others can hold for seconds, and a driver may
-//! take as long to accept an XDP program. So the calls are values that any thread can make, apart from the data plane.
+//! Attaching and detaching programs. Each call waits for the kernel's RTNL lock, which others can hold for seconds, and
+//! a driver may take as long to accept an XDP program. So the calls are values that any thread can make, apart from the
+//! data plane.
 
 use crate::{
     Error,

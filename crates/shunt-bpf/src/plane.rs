@@ -76,7 +76,8 @@ pub struct OwnPrograms {
 }
 
 impl OwnPrograms {
-    /// The names of TCX programs on a device that do not belong to the data plane, in execution order. Waits for the RTNL lock.
+    /// The names of TCX programs on a device that do not belong to the data plane, in execution order. Waits for the
+    /// RTNL lock.
     pub fn others_at(self, ifindex: u32, hook: Hook) -> Vec<String> {
         let own = if hook == Hook::Egress { self.egress } else { self.ingress };
         // A program without a name is listed by its id. So is one that was unloaded since the query; the next query

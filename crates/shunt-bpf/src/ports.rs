@@ -23,7 +23,8 @@ const PORTS: &str = "shunt_ports";
 const UPPERS: &str = "shunt_uppers";
 
 impl DataPlane {
-    /// Sets the handle of clsact filters, which are used without TCX, and the instance that they name. The handle is not 0.
+    /// Sets the handle of clsact filters, which are used without TCX, and the instance that they name. The handle is
+    /// not 0.
     ///
     /// # Errors
     /// If the map with the name cannot be made.
@@ -42,8 +43,8 @@ impl DataPlane {
         self.attached(ifindex, attached)
     }
 
-    /// Makes a device a port, with the port flags `flags` (`PORT_*`). Its tc programs are still to be attached, by TCX if `tcx`
-    /// and if the kernel has it; the outcome belongs to [`DataPlane::attached`].
+    /// Makes a device a port, with the port flags `flags` (`PORT_*`). Its tc programs are still to be attached, by TCX
+    /// if `tcx` and if the kernel has it; the outcome belongs to [`DataPlane::attached`].
     ///
     /// # Errors
     /// If all slots are in use.
@@ -103,8 +104,8 @@ impl DataPlane {
         }
     }
 
-    /// Attaches an XDP program to a port, instead of the one that it has, if any. Does nothing on a device that is not a
-    /// port. Waits for the RTNL lock.
+    /// Attaches an XDP program to a port, instead of the one that it has, if any. Does nothing on a device that is not
+    /// a port. Waits for the RTNL lock.
     ///
     /// # Errors
     /// If the XDP program was not loaded, or the device does not accept it.
@@ -114,8 +115,8 @@ impl DataPlane {
         self.xdp_changed(ifindex, attached)
     }
 
-    /// The change of a port's XDP program that is still to be made; `None` if the port has the program, or the device is not a
-    /// port. The outcome belongs to [`DataPlane::xdp_changed`].
+    /// The change of a port's XDP program that is still to be made; `None` if the port has the program, or the device
+    /// is not a port. The outcome belongs to [`DataPlane::xdp_changed`].
     ///
     /// # Errors
     /// If the XDP program was not loaded.
@@ -209,8 +210,8 @@ impl DataPlane {
         self.detached(slot)
     }
 
-    /// Makes a device no port any more, and moves the epoch. Its programs are still to be detached, and let all packets pass
-    /// until then; the outcome belongs to [`DataPlane::detached`]. `None` if the device is not a port.
+    /// Makes a device no port any more, and moves the epoch. Its programs are still to be detached, and let all packets
+    /// pass until then; the outcome belongs to [`DataPlane::detached`]. `None` if the device is not a port.
     ///
     /// # Errors
     /// If a map cannot be written.

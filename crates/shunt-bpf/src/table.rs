@@ -124,13 +124,15 @@ impl DataPlane {
         self.size.max_flows.saturating_mul(2)
     }
 
-    /// The number of entries in both tables together that have ever been used; those of the whole tables if it is unknown.
+    /// The number of entries in both tables together that have ever been used; those of the whole tables if it is
+    /// unknown.
     pub fn used_entries(&self) -> u32 {
         let [v4, v6] = self.fresh();
         v4.saturating_add(v6)
     }
 
-    /// The first entry from `from` on, out of those of both tables together, that has ever been used; None if there is none.
+    /// The first entry from `from` on, out of those of both tables together, that has ever been used; None if there is
+    /// none.
     pub fn next_used(&self, from: u32) -> Option<u32> {
         next_used(from, self.size.max_flows, self.fresh())
     }

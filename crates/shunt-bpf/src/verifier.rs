@@ -28,7 +28,8 @@ pub fn last_reason() -> Option<String> {
     REASON.take()
 }
 
-/// The name of the program, and the last line of the verifier's log before the statistics. None if the message has no log.
+/// The name of the program, and the last line of the verifier's log before the statistics. None if the message has no
+/// log.
 fn reason(message: &str) -> Option<String> {
     let (head, log) = message.split_once(BEGIN)?;
     let log = log.split_once(END).map_or(log, |(log, _)| log);

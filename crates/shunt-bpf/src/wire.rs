@@ -7,8 +7,8 @@ use crate::{
 };
 use shunt_wire::{Network, Packet, Tag};
 
-/// The static flow that turns packets like `before`, received at `ifindex`, into packets like `after`. With the same TTL,
-/// the flow is bridged. None unless both packets are TCP or UDP of one family, with at most two tags.
+/// The static flow that turns packets like `before`, received at `ifindex`, into packets like `after`. With the same
+/// TTL, the flow is bridged. None unless both packets are TCP or UDP of one family, with at most two tags.
 pub fn flow_between(before: &Packet, after: &Packet, ifindex: u32) -> Option<(Key, Entry)> {
     let tags = &after.ethernet.tags;
     if before.ethernet.tags.len() > 2 || tags.len() > 2 || before.protocol() != after.protocol() {

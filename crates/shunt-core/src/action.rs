@@ -69,8 +69,8 @@ pub enum Action {
 pub struct ExternalPorts {
     /// Their ifindexes.
     pub ports: BTreeSet<u32>,
-    /// Those whose driver has no AF_XDP with zero copy. The sockets of all ports share their memory, and the kernel lets such
-    /// sockets have one mode only: with any port here, all sockets copy packets.
+    /// Those whose driver has no AF_XDP with zero copy. The sockets of all ports share their memory, and the kernel
+    /// lets such sockets have one mode only: with any port here, all sockets copy packets.
     pub copied: BTreeSet<u32>,
 }
 
@@ -102,7 +102,8 @@ pub struct PortSetting {
     pub filtered_out: bool,
     /// The traffic that may be learned from packets that arrive on the port and are bridged.
     pub bridged: Bridged,
-    /// Whether a bridge that floods packets sends copies of packets that leave through the port through devices that are no ports.
+    /// Whether a bridge that floods packets sends copies of packets that leave through the port through devices that
+    /// are no ports.
     pub floods_unseen: bool,
     /// Whether a qdisc of the port treats packets by the socket that they belong to.
     pub paced: bool,

@@ -86,8 +86,8 @@ impl Network {
         }
     }
 
-    /// Whether a bridge that a device belongs to has members that are neither ports nor on top of ports. It floods routed
-    /// packets for unknown stations to them, too. `seen` are all ports and the devices on top of them.
+    /// Whether a bridge that a device belongs to has members that are neither ports nor on top of ports. It floods
+    /// routed packets for unknown stations to them, too. `seen` are all ports and the devices on top of them.
     pub(crate) fn floods_unseen(&self, ifindex: u32, seen: &BTreeSet<u32>) -> bool {
         self.bridges_of(ifindex).iter().any(|(bridge, _)| self.has_unseen_members(bridge, seen))
     }

@@ -292,8 +292,8 @@ pub enum Event {
     Offloads {
         /// The ifindex of the device.
         ifindex: u32,
-        /// Whether it merges received packets before Linux sees them (`rx-gro-hw`). Many drivers do not while an XDP program
-        /// is attached.
+        /// Whether it merges received packets before Linux sees them (`rx-gro-hw`). Many drivers do not while an XDP
+        /// program is attached.
         merges: bool,
         /// Whether it takes VLAN tags out of received frames (`rx-vlan-offload`).
         strips_tags: bool,

@@ -5,7 +5,8 @@ use crate::{Link, network::Network};
 /// The largest MTU: a frame with two VLAN tags must fit the engine's packet memory.
 const MTU_MAX: u32 = 1792 - 22;
 
-/// Why a port cannot be served whatever the engine does; `None` if it can. `ours` says whether an XDP program is Shunt's.
+/// Why a port cannot be served whatever the engine does; `None` if it can. `ours` says whether an XDP program is
+/// Shunt's.
 pub(crate) fn obstacle(network: &Network, link: &Link, ours: &dyn Fn(u32) -> bool) -> Option<String> {
     let native = network.xdp.get(&link.ifindex).map(|xdp| xdp.native);
     let why = match native {

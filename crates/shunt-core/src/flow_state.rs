@@ -49,8 +49,8 @@ pub struct EntryState {
     pub prove_by_ticks: u32,
 }
 
-/// How long a proof may be overdue before a flow counts as stale: a flow that pauses is not proved either, and nothing is
-/// wrong with it.
+/// How long a proof may be overdue before a flow counts as stale: a flow that pauses is not proved either, and nothing
+/// is wrong with it.
 const PROOF_OVERDUE_S: u32 = 4;
 
 impl EntryState {

@@ -59,9 +59,11 @@ pub(crate) struct Network {
     ingress_filters: BTreeSet<(u32, String)>,
     pub(crate) xdp: BTreeMap<u32, Xdp>,
     offloads: BTreeMap<u32, Offloads>,
-    /// Devices whose driver refused redirected frames, with the driver's error. An entry stays until the device changes.
+    /// Devices whose driver refused redirected frames, with the driver's error. An entry stays until the device
+    /// changes.
     pub(crate) tx_errors: BTreeMap<u32, String>,
-    /// Devices whose driver refused Shunt's XDP program, with the driver's error. An entry stays until the device changes.
+    /// Devices whose driver refused Shunt's XDP program, with the driver's error. An entry stays until the device
+    /// changes.
     pub(crate) xdp_refusals: BTreeMap<u32, String>,
     /// Devices that accept no redirected frames although an XDP program was attached. An entry stays until the device
     /// changes.
@@ -82,8 +84,8 @@ fn second_elements(pairs: &BTreeSet<(u32, u32)>, first: u32) -> impl Iterator<It
 }
 
 impl Network {
-    /// Applies an event. Returns the cause for which actions learned before the event must not be used any more, and the
-    /// flows that this concerns; `None` if all may be used.
+    /// Applies an event. Returns the cause for which actions learned before the event must not be used any more, and
+    /// the flows that this concerns; `None` if all may be used.
     pub(crate) fn apply(&mut self, event: &Event) -> Option<(Cause, Scope)> {
         match event {
             Event::Neighbour { ifindex, addr, mac } => {
@@ -299,7 +301,8 @@ impl Network {
         relevant.find(|qdisc| !is_fifo(&qdisc.kind)).map(|qdisc| qdisc.kind.as_str())
     }
 
-    /// Whether a qdisc of a device treats packets by the socket that they belong to. The kernel may have created it by default.
+    /// Whether a qdisc of a device treats packets by the socket that they belong to. The kernel may have created it by
+    /// default.
     pub(crate) fn is_paced(&self, ifindex: u32) -> bool {
         let mut all = self.qdiscs.range((ifindex, 0, 0)..=(ifindex, u32::MAX, u32::MAX));
         all.any(|(_, qdisc)| matches!(qdisc.kind.as_str(), "fq" | "etf" | "taprio"))

@@ -1,4 +1,5 @@
-//! Counters of ports by name, which never go back while the daemon runs: a port that comes back continues its old counts.
+//! Counters of ports by name, which never go back while the daemon runs: a port that comes back continues its old
+//! counts.
 
 use std::collections::BTreeMap;
 

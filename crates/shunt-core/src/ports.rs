@@ -68,13 +68,14 @@ pub(crate) fn unfit(network: &Network, link: &Link) -> Option<String> {
     Some(format!("{kind} cannot be a port; name the devices below it{devices}"))
 }
 
-/// Whether frames may come in that have never been on a wire: with unfinished L4 checksums, in aggregates, or in buffers
-/// of a socket.
+/// Whether frames may come in that have never been on a wire: with unfinished L4 checksums, in aggregates, or in
+/// buffers of a socket.
 fn is_virtual(link: &Link) -> bool {
     matches!(link.bus.as_deref(), None | Some("virtio" | "xen"))
 }
 
-/// What native XDP does on a device, if it pays only for some of the packets that may come in; `None` if it always pays.
+/// What native XDP does on a device, if it pays only for some of the packets that may come in; `None` if it always
+/// pays.
 fn driver(network: &Network, link: &Link) -> Option<Driver> {
     let merges = network.merges(link.ifindex);
     match (link.kind.as_deref(), link.bus.as_deref()) {
@@ -85,8 +86,8 @@ fn driver(network: &Network, link: &Link) -> Option<Driver> {
     }
 }
 
-/// The ports where the program would neither redirect to another port nor let another port redirect to this one. Reviews do
-/// not count, because they pass.
+/// The ports where the program would neither redirect to another port nor let another port redirect to this one.
+/// Reviews do not count, because they pass.
 fn idle_ports(surveys: &Surveys, plan: &BTreeMap<u32, PortView>) -> BTreeSet<u32> {
     let mut idle = BTreeSet::new();
     if plan.len() == 1 {
@@ -239,8 +240,8 @@ impl Choice {
         links.filter_map(|link| Some((link.ifindex, driver(network, link)?))).collect()
     }
 
-    /// Takes XDP off the ports where it does not pay or is not possible yet, and completes the reasons. If it runs on no
-    /// port, all packets leave through tc.
+    /// Takes XDP off the ports where it does not pay or is not possible yet, and completes the reasons. If it runs on
+    /// no port, all packets leave through tc.
     pub(crate) fn apply_surveys(
         &self,
         network: &Network,
@@ -295,8 +296,8 @@ impl Choice {
         ExternalPorts { ports, copied }
     }
 
-    /// Whether a port that the external engine does not serve at the moment keeps its XDP program: to attach one resets the
-    /// link of some NICs.
+    /// Whether a port that the external engine does not serve at the moment keeps its XDP program: to attach one resets
+    /// the link of some NICs.
     fn keeps_program(
         &self,
         network: &Network,
@@ -353,8 +354,8 @@ impl Choice {
                 (link.ifindex, PortView { setting, reason, filters })
             })
             .collect();
-        // A packet can leave through XDP only if XDP has received it, on any port. If no port sends by XDP, running it only
-        // costs time.
+        // A packet can leave through XDP only if XDP has received it, on any port. If no port sends by XDP, running it
+        // only costs time.
         if wants_xdp {
             let others = plan.iter_mut().filter(|(_, port)| !port.setting.xdp_external);
             for (ifindex, port) in others {

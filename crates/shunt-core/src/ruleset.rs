@@ -7,14 +7,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The pause between two reads is this many times as long as a read, so that reads take at most a tenth of the time, ...
+/// The pause between two reads is this many times as long as a read, so that reads take at most a tenth of the time,
+/// ...
 const REST: u32 = 9;
 /// ... but no shorter than this, ...
 const REST_MIN: Duration = Duration::from_millis(20);
 /// ... and no longer than this. After a failed read the pause is this long.
 const REST_MAX: Duration = Duration::from_secs(1);
-/// The shortest timeout of a set for which flows are proved more often. A rule that refreshes elements with a shorter one is
-/// named as one that fast packets bypass.
+/// The shortest timeout of a set for which flows are proved more often. A rule that refreshes elements with a shorter
+/// one is named as one that fast packets bypass.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// The known state of the ruleset.
@@ -105,8 +106,8 @@ impl Ruleset {
         after
     }
 
-    /// The traffic from which nothing may be learned. While rules are unknown, any of them may have a statement that must
-    /// see every packet, so all traffic is held.
+    /// The traffic from which nothing may be learned. While rules are unknown, any of them may have a statement that
+    /// must see every packet, so all traffic is held.
     pub(crate) fn hold(&self, network: &Network, ports: &BTreeMap<u32, PortView>) -> Traffic {
         if !self.is_known() || !matches!(self.legacy, Some(Ok(_))) {
             return Traffic::ALL;
@@ -173,8 +174,8 @@ impl Ruleset {
         }
     }
 
-    /// Whether a statement drops traffic, or saves it from a drop, by a number that only grows with the packets that Linux
-    /// sees, so that it must see all of them.
+    /// Whether a statement drops traffic, or saves it from a drop, by a number that only grows with the packets that
+    /// Linux sees, so that it must see all of them.
     fn is_limiter(&self, statement: &Statement) -> bool {
         self.limits == LimitChoice::Slow
             && effect(&statement.name) == Some(Effect::Limits)
@@ -197,7 +198,8 @@ impl Ruleset {
         }
     }
 
-    /// The statements of all rules, except for those of chains that are bound to devices without packets of Shunt's ports.
+    /// The statements of all rules, except for those of chains that are bound to devices without packets of Shunt's
+    /// ports.
     fn statements<'a>(
         &'a self,
         network: &'a Network,

@@ -1,4 +1,5 @@
-//! The lasting causes that keep traffic on the slow path: found in the state of the kernel, before any packet is counted.
+//! The lasting causes that keep traffic on the slow path: found in the state of the kernel, before any packet is
+//! counted.
 
 use crate::{Core, Link, ports::upper_kind};
 use shunt_api::{FilterHook, PortFilter, SlowCause};

@@ -33,8 +33,8 @@ pub enum Effect {
     /// Redirects, copies or answers packets, so it must see every packet: nothing is learned where the statement
     /// applies.
     Stops,
-    /// Matches by the number of packets, bytes or connections, or at random. It must see every packet of the traffic that it
-    /// drops or saves from a drop, and misses the packets of the fast path otherwise.
+    /// Matches by the number of packets, bytes or connections, or at random. It must see every packet of the traffic
+    /// that it drops or saves from a drop, and misses the packets of the fast path otherwise.
     Limits,
     /// Counts or logs packets, and misses those of the fast path.
     Bypassed,
@@ -46,7 +46,8 @@ pub enum Effect {
     Tracks,
 }
 
-/// The effect of a statement on the fast path; `None` for statements that treat every packet alike, which actions repeat.
+/// The effect of a statement on the fast path; `None` for statements that treat every packet alike, which actions
+/// repeat.
 pub fn effect(statement: &str) -> Option<Effect> {
     Some(match statement {
         "queue" | "dup" | "fwd" | "tproxy" | "synproxy" => Effect::Stops,

@@ -5,7 +5,8 @@
 //! packets while a survey runs; these are short. Where XDP runs already, packets cannot be told apart, so XDP is taken
 //! off the port during a review; tc forwards the same flows meanwhile.
 //!
-//! Where a host or a NIC merges packets before Linux sees them (virtio, Xen, some NICs), only aggregates count against XDP.
+//! Where a host or a NIC merges packets before Linux sees them (virtio, Xen, some NICs), only aggregates count against
+//! XDP.
 
 use crate::SurveyCounts;
 use std::{
@@ -163,8 +164,8 @@ impl Surveys {
     }
 
     /// Begins surveys that are due and ends reviews that have taken too long. Returns whether ports must be planned
-    /// again. Drivers that accept frames only with a program attached are reviewed together, because none can be reached
-    /// by XDP meanwhile.
+    /// again. Drivers that accept frames only with a program attached are reviewed together, because none can be
+    /// reached by XDP meanwhile.
     pub(crate) fn tick(&mut self, now: Instant) -> bool {
         let in_use = |port: &PortSurvey| port.driver == Driver::Guest && port.received.is_frames();
         let guests_due =

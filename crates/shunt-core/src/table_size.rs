@@ -1,7 +1,7 @@
 //! How many flows the table has room for, if the configuration does not say.
 
-/// Bytes of memory for each entry: one entry of both families takes 384 bytes, so the tables take at most an eighth of the
-/// machine's memory.
+/// Bytes of memory for each entry: one entry of both families takes 384 bytes, so the tables take at most an eighth of
+/// the machine's memory.
 const MEMORY_PER_FLOW: u64 = 8 * 384;
 /// Entries for 131,072 connections of two directions each, if there is memory for them.
 const WANTED: u32 = 262_144;
@@ -9,8 +9,8 @@ const FEWEST: u32 = 16_384;
 /// The systemd unit gives the daemon memory for this many flows, even while they are listed.
 const MOST: u32 = 786_432;
 
-/// The number of flows of each address family: room for both directions of all connections that conntrack tracks, and for
-/// 131,072 connections at least, if that takes no more than an eighth of the memory. `conntrack_max` is the sysctl
+/// The number of flows of each address family: room for both directions of all connections that conntrack tracks, and
+/// for 131,072 connections at least, if that takes no more than an eighth of the memory. `conntrack_max` is the sysctl
 /// nf_conntrack_max; None if conntrack is not loaded.
 pub fn flow_table_size(memory_bytes: u64, conntrack_max: Option<u32>) -> u32 {
     let wanted = conntrack_max.map_or(WANTED, |most| most.saturating_mul(2).max(WANTED));

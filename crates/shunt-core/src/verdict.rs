@@ -78,9 +78,9 @@ pub struct PortFacts<'a> {
 }
 
 impl LearningBlocked {
-    /// The first thing that blocks learning. `rule` is the rule for which the data plane learns nothing from the connection. A
-    /// blocked port counts for every connection, because the port that a connection comes in by is not known before the
-    /// connection is learned.
+    /// The first thing that blocks learning. `rule` is the rule for which the data plane learns nothing from the
+    /// connection. A blocked port counts for every connection, because the port that a connection comes in by is not
+    /// known before the connection is learned.
     pub fn find<'a>(rule: Option<String>, mut ports: impl Iterator<Item = PortFacts<'a>>) -> Option<Self> {
         if let Some(place) = rule {
             return Some(Self { reason: "ruleset", place });

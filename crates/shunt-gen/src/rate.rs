@@ -12,8 +12,8 @@ const PPS_MAX: f64 = 1e9;
 /// Lower limit: one packet an hour.
 const PPS_MIN: f64 = 1.0 / 3600.0;
 
-/// An offered rate. Written as [`quantity::rate`] reads it: `100kpps`, `300M`, `300Mbit` or `300Mbps` (frames with FCS, L2), `1GbitL1`
-/// (with preamble and gap), `80%` (of the line); or `max`.
+/// An offered rate. Written as [`quantity::rate`] reads it: `100kpps`, `300M`, `300Mbit` or `300Mbps` (frames with FCS,
+/// L2), `1GbitL1` (with preamble and gap), `80%` (of the line); or `max`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rate {
     /// As fast as the sender can.

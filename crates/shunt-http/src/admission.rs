@@ -39,8 +39,8 @@ impl<W> Default for Admission<W> {
 }
 
 impl<W: Copy + Ord + Send + Sync + 'static> Admission<W> {
-    /// Serves one request of a client, in a task of its own. The request gets `user` and [`Watched`](crate::Watched) as extensions.
-    /// `refused` may refuse it instead.
+    /// Serves one request of a client, in a task of its own. The request gets `user` and [`Watched`](crate::Watched) as
+    /// extensions. `refused` may refuse it instead.
     pub fn serve(
         &mut self,
         user: W,
@@ -71,8 +71,8 @@ impl<W: Copy + Ord + Send + Sync + 'static> Admission<W> {
         self.clients.push(Client { user, has_request, task });
     }
 
-    /// The index of the client to end: of the user with the most clients, the oldest one without a request, or else the oldest. So no
-    /// user can crowd out another, nor a client that sends its request at once.
+    /// The index of the client to end: of the user with the most clients, the oldest one without a request, or else the
+    /// oldest. So no user can crowd out another, nor a client that sends its request at once.
     fn client_to_end(&self) -> Option<usize> {
         let mut counts = BTreeMap::<W, usize>::new();
         for client in &self.clients {

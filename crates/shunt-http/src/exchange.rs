@@ -104,8 +104,8 @@ async fn serve<W: Copy + Send + Sync + 'static>(
     }
 }
 
-/// Answers with the reason, then reads on for a while. Closing a socket with unread data would reset the connection, and a client
-/// that still writes would lose the answer.
+/// Answers with the reason, then reads on for a while. Closing a socket with unread data would reset the connection,
+/// and a client that still writes would lose the answer.
 async fn refuse(mut stream: impl Stream, error: &hyper::Error) -> io::Result<()> {
     let (status, why) = if error.is_timeout() {
         (StatusCode::REQUEST_TIMEOUT, "the request was not complete in time".to_owned())

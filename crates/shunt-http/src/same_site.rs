@@ -1,9 +1,12 @@
-//! Refuses requests that a web page made. A browser on the machine of an operator, or of somebody who has forwarded a port to this
-//! server, sends requests for any page that it shows. It marks them by headers that the page cannot change.
+//! Refuses requests that a web page made. A browser on the machine of an operator, or of somebody who has forwarded a
+//! port to this server, sends requests for any page that it shows. It marks them by headers that the page cannot
+//! change.
 //!
 //! - `Origin` and `Sec-Fetch-Site` name the page of another site.
-//! - `Host` names the server as the page's address does: a foreign name if a DNS server of the page's owner has led that name to this server.
-//! - A change needs a content type that a page cannot send without asking first, and the server says no to whoever asks (`OPTIONS`).
+//! - `Host` names the server as the page's address does: a foreign name if a DNS server of the page's owner has led
+//!   that name to this server.
+//! - A change needs a content type that a page cannot send without asking first, and the server says no to whoever asks
+//!   (`OPTIONS`).
 
 use crate::{Refusal, bad};
 use axum::http::{
@@ -40,7 +43,8 @@ impl Hosts {
         Self { own: Some(own.to_canonical()), ..self.clone() }
     }
 
-    /// The refusal of a request that the page of another site made or may have made: every server asks this of every request.
+    /// The refusal of a request that the page of another site made or may have made: every server asks this of every
+    /// request.
     pub fn refusal<B>(&self, request: &Request<B>) -> Option<Refusal> {
         self.name_refusal(request).or_else(|| page_refusal(request))
     }

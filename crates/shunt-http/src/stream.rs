@@ -24,8 +24,9 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
 
-/// A stream that discards everything written before a request was understood. hyper refuses invalid requests with an answer without a
-/// body; the server writes its own answer instead. A write that makes no progress for [`STALL_TIME`] fails.
+/// A stream that discards everything written before a request was understood. hyper refuses invalid requests with an
+/// answer without a body; the server writes its own answer instead. A write that makes no progress for [`STALL_TIME`]
+/// fails.
 pub(crate) struct SilentUntilRequest<S> {
     stream: S,
     has_request: Arc<AtomicBool>,

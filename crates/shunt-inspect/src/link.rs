@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use shunt_lab::{Nic, counters};
 use std::{collections::BTreeMap, path::Path};
 
-/// A port: its settings, and its counters at one time. A field is absent if the driver does not offer it; [`Link::lacking`] then says why.
+/// A port: its settings, and its counters at one time. A field is absent if the driver does not offer it;
+/// [`Link::lacking`] then says why.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Link {

@@ -1,8 +1,8 @@
-//! Where the time of packets goes: time stamps of the stages of single packets, on the slow path, on the fast path and in local
-//! TCP.
+//! Where the time of packets goes: time stamps of the stages of single packets, on the slow path, on the fast path and
+//! in local TCP.
 //!
-//! Programs of `bpf/inspect` sit on tracepoints of the kernel and on hooks of netfilter. They follow one packet in N by the address of its
-//! skb, and leave packets as they are.
+//! Programs of `bpf/inspect` sit on tracepoints of the kernel and on hooks of netfilter. They follow one packet in N by
+//! the address of its skb, and leave packets as they are.
 
 mod abi;
 mod bisect;
@@ -158,8 +158,8 @@ impl From<ProgramError> for TraceError {
     }
 }
 
-/// Traces in the calling thread's network namespace until the time is over or `stop` is set. Calls `started` when the first packets
-/// are traced.
+/// Traces in the calling thread's network namespace until the time is over or `stop` is set. Calls `started` when the
+/// first packets are traced.
 ///
 /// # Errors
 /// If the port does not exist, or the kernel refuses the programs.
@@ -222,8 +222,8 @@ pub fn run(request: &Request, stop: &AtomicBool, started: impl FnOnce()) -> Resu
     })
 }
 
-/// When the programs are attached. A probe costs time for every packet that passes it, traced or not; so with 1 in N, the probes are
-/// there for a part of the time only, in which more packets are traced.
+/// When the programs are attached. A probe costs time for every packet that passes it, traced or not; so with 1 in N,
+/// the probes are there for a part of the time only, in which more packets are traced.
 struct Rhythm {
     /// How long they are attached.
     window: Duration,
@@ -260,7 +260,8 @@ struct Watched {
     switching: Duration,
 }
 
-/// Takes packets until the time is over, `stop` is set, or `keep` returns false. Calls `begun` whenever the programs have been attached.
+/// Takes packets until the time is over, `stop` is set, or `keep` returns false. Calls `begun` whenever the programs
+/// have been attached.
 fn collect(
     programs: &mut Programs,
     ports: &[u32],

@@ -44,8 +44,9 @@ impl Linux {
         })
     }
 
-    /// Reads the present state as events: links, XDP features, offloads of NICs, addresses, neighbours, qdiscs, and one [`Event::Filter`]
-    /// for each device, direction and kind of tc filter. A link comes before everything that belongs to it.
+    /// Reads the present state as events: links, XDP features, offloads of NICs, addresses, neighbours, qdiscs, and one
+    /// [`Event::Filter`] for each device, direction and kind of tc filter. A link comes before everything that belongs
+    /// to it.
     ///
     /// # Errors
     /// When the kernel refuses, or its tables change during every attempt to read them.

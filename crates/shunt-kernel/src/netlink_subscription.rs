@@ -149,8 +149,8 @@ impl NetlinkSubscription {
             let mut ready = self.ready.readable().await.map_err(Error::Wait)?;
             let mut events = Vec::new();
             let mut drained = true;
-            // Reading all of them keeps the sources in step: otherwise a change of the ruleset could be reported well after
-            // routes that were changed later.
+            // Reading all of them keeps the sources in step: otherwise a change of the ruleset could be reported well
+            // after routes that were changed later.
             for source in &mut self.sources {
                 drained &= source.read_turn(&mut events)?;
             }
@@ -237,7 +237,8 @@ impl Subscribed {
     }
 }
 
-/// The event of an nftables message. Changed rules and sets come one by one, before the generation that has all of them.
+/// The event of an nftables message. Changed rules and sets come one by one, before the generation that has all of
+/// them.
 pub(crate) fn ruleset_event(message: &Message) -> Option<Event> {
     match message.kind {
         nftables::NEWGEN => Some(Event::Ruleset),

@@ -148,7 +148,8 @@ impl Ruleset {
         Ok(ruleset)
     }
 
-    /// The maps that lead to chains, and the sets whose elements tell which traffic meets a rule, if any rule depends on that.
+    /// The maps that lead to chains, and the sets whose elements tell which traffic meets a rule, if any rule depends
+    /// on that.
     fn sets_to_read(&self) -> Vec<ObjectName> {
         let maps = self.sets.iter().filter(|(_, set)| set.has_verdicts).map(|(at, _)| at.clone());
         let is_constant =

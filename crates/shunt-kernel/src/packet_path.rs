@@ -1,5 +1,5 @@
-//! Follows traffic through the rules of a base chain: which traffic reaches a rule, and of which traffic a rule decides whether it
-//! is dropped. Where the rules do not tell, the answer is more traffic.
+//! Follows traffic through the rules of a base chain: which traffic reaches a rule, and of which traffic a rule decides
+//! whether it is dropped. Where the rules do not tell, the answer is more traffic.
 
 use shunt_core::{Effect, Traffic, effect};
 use std::{collections::HashMap, hash::Hash};
@@ -27,8 +27,8 @@ impl Matched {
         Self { may: Traffic::ALL - self.sure, sure: Traffic::ALL - self.may }
     }
 
-    /// Which traffic meets a condition on a value. `values` returns the values that packets of one kind may have, or `None` if
-    /// they are not known.
+    /// Which traffic meets a condition on a value. `values` returns the values that packets of one kind may have, or
+    /// `None` if they are not known.
     pub fn by_value<V: IntoIterator<Item = u32>>(
         values: impl Fn(Traffic) -> Option<V>,
         condition: impl Fn(u32) -> bool,
@@ -259,8 +259,8 @@ impl<'a, C: Copy + Eq + Hash> Walk<'a, C> {
         back
     }
 
-    /// The traffic that a rule drops or lets pass by its limit, and that may fare otherwise without. A verdict that only leads
-    /// back to the next rule decides nothing.
+    /// The traffic that a rule drops or lets pass by its limit, and that may fare otherwise without. A verdict that
+    /// only leads back to the next rule decides nothing.
     fn decided(&mut self, rule: &Rule<C>, next: Outcome, end: Outcome) -> Traffic {
         let mut decided = if rule.marks { rule.may } else { Traffic::NONE };
         for Branch { matched, verdict } in &rule.branches {

@@ -35,8 +35,8 @@ pub(crate) fn by_options(target: &str, info: &[u8]) -> Option<&'static str> {
     (target == "CT" && u32_at(info, 4)? != 0).then_some("CT --ctevents")
 }
 
-/// The traffic that a match of iptables lets through: by fields of packets, and by the state that conntrack gave them. `info` is
-/// the structure of the match.
+/// The traffic that a match of iptables lets through: by fields of packets, and by the state that conntrack gave them.
+/// `info` is the structure of the match.
 pub(crate) fn matched(name: &str, revision: u32, info: &[u8]) -> (Matched, Matched) {
     let unknown = (Matched::UNKNOWN, Matched::ALL);
     match name {
@@ -75,8 +75,8 @@ fn ports_are_any(info: &[u8]) -> Option<bool> {
     Some((port(0)?, port(1)?, port(2)?, port(3)?) == (0, u16::MAX, 0, u16::MAX))
 }
 
-/// struct xt_conntrack_mtinfo1, 2 and 3: eight addresses and masks, two times, protocol, four ports, match_flags, invert_flags,
-/// state_mask, ...
+/// struct xt_conntrack_mtinfo1, 2 and 3: eight addresses and masks, two times, protocol, four ports, match_flags,
+/// invert_flags, state_mask, ...
 fn conntrack(revision: u32, info: &[u8]) -> Option<(Matched, Matched)> {
     const FLAGS_AT: usize = 8 * 16 + 2 * 4 + 5 * 2;
     const BY_STATE: u16 = 1;
@@ -91,7 +91,8 @@ fn conntrack(revision: u32, info: &[u8]) -> Option<(Matched, Matched)> {
     Some((rest, state))
 }
 
-/// The traffic with a state in a mask. Apart from the states of `ct state`, a mask can have two for translated connections.
+/// The traffic with a state in a mask. Apart from the states of `ct state`, a mask can have two for translated
+/// connections.
 fn by_state(mask: u32, inverted: bool) -> Matched {
     const TRANSLATED: u32 = 1 << 6 | 1 << 7;
     let mut found = Matched::by_value(states, |state| state & mask != 0);

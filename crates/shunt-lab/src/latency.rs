@@ -1,7 +1,7 @@
 //! Latency under load: the round-trip time of small packets through a router, before, while and after TCP fills it.
 //!
-//! All columns (engines) are measured in turn, and again in each round. A run has three phases: idle, load by iperf3, and
-//! idle again. Probes are sent all the time.
+//! All columns (engines) are measured in turn, and again in each round. A run has three phases: idle, load by iperf3,
+//! and idle again. Probes are sent all the time.
 
 mod course;
 mod probe;

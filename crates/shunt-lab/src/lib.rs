@@ -1,8 +1,8 @@
 //! Measurement. Every number comes with its conditions and its doubts.
 //!
-//! A measurement begins with [`Conditions::of_this_machine`] and [`ResultsFile::begin`], adds the values of each run and
-//! calls [`ResultsFile::save`] when the run is over, and ends with [`ResultsFile::finish`]. The file of an interrupted measurement has the runs until then and
-//! `complete: false`.
+//! A measurement begins with [`Conditions::of_this_machine`] and [`ResultsFile::begin`], adds the values of each run
+//! and calls [`ResultsFile::save`] when the run is over, and ends with [`ResultsFile::finish`]. The file of an
+//! interrupted measurement has the runs until then and `complete: false`.
 
 mod compare;
 mod conditions;

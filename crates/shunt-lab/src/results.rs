@@ -35,8 +35,8 @@ pub struct Results {
     pub missing: BTreeMap<String, String>,
 }
 
-/// Results that are written to disk after each run by [`ResultsFile::save`], or kept in memory only. Dropping this writes what is
-/// not on disk yet.
+/// Results that are written to disk after each run by [`ResultsFile::save`], or kept in memory only. Dropping this
+/// writes what is not on disk yet.
 #[derive(Debug)]
 pub struct ResultsFile {
     path: Option<PathBuf>,
@@ -342,8 +342,8 @@ impl ResultsFile {
         Ok(self.results.clone())
     }
 
-    /// Writes the file. A measurement calls this once a run, when all values of the run have been added: each write waits for the
-    /// disk.
+    /// Writes the file. A measurement calls this once a run, when all values of the run have been added: each write
+    /// waits for the disk.
     ///
     /// # Errors
     /// Fails if the file cannot be written.

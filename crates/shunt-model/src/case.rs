@@ -1,7 +1,7 @@
 //! A case: the parameters of a board, its link and its traffic.
 //!
-//! Times are in nanoseconds and rates in bit/s, unless the name says otherwise. A parameter that is left out has the value of an
-//! ideal part: it costs nothing and limits nothing.
+//! Times are in nanoseconds and rates in bit/s, unless the name says otherwise. A parameter that is left out has the
+//! value of an ideal part: it costs nothing and limits nothing.
 
 mod check;
 mod cost;
@@ -77,7 +77,8 @@ pub enum Pacing {
     /// At equal distances.
     #[default]
     Cbr,
-    /// As iperf 2 does: at distances of whole microseconds, rounded down, so that the rate is a bit above the one asked for.
+    /// As iperf 2 does: at distances of whole microseconds, rounded down, so that the rate is a bit above the one asked
+    /// for.
     Iperf2,
     /// At random, independent of each other.
     Poisson,
@@ -107,8 +108,8 @@ pub struct Traffic {
     pub burst: u32,
     /// The least time between two packets of a sender: what its own stack and NIC take.
     pub sender_ns: f64,
-    /// UDP: how much longer than asked a sender sleeps that is ahead of its rate; it catches up afterwards. 50 us is Linux's
-    /// timer slack.
+    /// UDP: how much longer than asked a sender sleeps that is ahead of its rate; it catches up afterwards. 50 us is
+    /// Linux's timer slack.
     pub sleep_us: f64,
     /// UDP: mean of a random time in addition.
     pub sleep_jitter_us: f64,
@@ -148,8 +149,8 @@ pub struct Switch {
     pub buffer: u32,
     /// Whether the switch asks its senders to pause before a buffer is full, and obeys the board's pause frames.
     pub pause: bool,
-    /// Rate of the port that sends on what comes from the board, behind a buffer of the same size; 0 means no such port: the board's
-    /// partner takes what it gets.
+    /// Rate of the port that sends on what comes from the board, behind a buffer of the same size; 0 means no such
+    /// port: the board's partner takes what it gets.
     pub onward_rate: f64,
 }
 
@@ -269,7 +270,8 @@ pub struct Driver {
     pub recycle: bool,
     /// Time per sent frame.
     pub tx_ns: f64,
-    /// Time to free the descriptor of a sent frame, once an interrupt or a poll has found it sent. 0 means that the hardware frees it.
+    /// Time to free the descriptor of a sent frame, once an interrupt or a poll has found it sent. 0 means that the
+    /// hardware frees it.
     pub complete_ns: f64,
 }
 

@@ -66,8 +66,8 @@ const POINTS_SCALE: f64 = 2.0;
 const GOOD: f64 = 0.1;
 /// A parameter is determined if two standard errors are less than a factor of two.
 const DETERMINED: f64 = std::f64::consts::LN_2;
-/// Two parameters cannot be told apart if the figures answer to both in the same proportions: if the cosine between the answers is
-/// above this.
+/// Two parameters cannot be told apart if the figures answer to both in the same proportions: if the cosine between the
+/// answers is above this.
 const ALIKE: f64 = 0.995;
 
 impl Quantity {
@@ -168,8 +168,8 @@ pub fn fit(case: &Case, names: &[&str], observations: &[Observation]) -> Result<
     Ok(describe(&mut problem, &best))
 }
 
-/// Searches along one axis at a time to come into the right region, since the cost has flat regions; then by least squares, from
-/// there and from the start.
+/// Searches along one axis at a time to come into the right region, since the cost has flat regions; then by least
+/// squares, from there and from the start.
 fn search(problem: &mut Problem<'_>, start: &[f64]) -> Vec<f64> {
     let mut rough = (start.to_vec(), problem.cost(start));
     let good = GOOD * problem.observations.len() as f64;
@@ -200,7 +200,8 @@ fn search(problem: &mut Problem<'_>, start: &[f64]) -> Vec<f64> {
     if found.1 < best.1 { found.0 } else { best.0 }
 }
 
-/// The parameters with which the observations are explained as well if this one costs and limits nothing. None if they are not.
+/// The parameters with which the observations are explained as well if this one costs and limits nothing. None if they
+/// are not.
 fn explained_without(problem: &mut Problem<'_>, best: &[f64], axis: usize, cost: f64) -> Option<Vec<f64>> {
     const NONE: f64 = 4.0;
     let name = problem.names[axis];

@@ -1,7 +1,8 @@
 //! A model of NIC, driver and CPU: what a board would do, and what limits it.
 //!
-//! A run is a deterministic simulation of discrete events: the same case gives the same prediction on every machine. Nothing here
-//! performs I/O or reads a clock. A [`Prediction`] is never a measurement, and has a type of its own for that reason.
+//! A run is a deterministic simulation of discrete events: the same case gives the same prediction on every machine.
+//! Nothing here performs I/O or reads a clock. A [`Prediction`] is never a measurement, and has a type of its own for
+//! that reason.
 
 mod case;
 mod explain;

@@ -1,5 +1,5 @@
-//! The minimum of a function of several numbers: by the simplex method of Nelder and Mead, or of Levenberg and Marquardt if the
-//! function is a sum of squares.
+//! The minimum of a function of several numbers: by the simplex method of Nelder and Mead, or of Levenberg and
+//! Marquardt if the function is a sum of squares.
 
 /// Finds a minimum near `start`, with a first step of `step` in each direction.
 pub(crate) fn minimum(
@@ -92,8 +92,8 @@ pub(crate) fn inverse(mut matrix: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
     matrix.into_iter().map(|row| row[size..].to_vec()).collect()
 }
 
-/// Finds numbers near `start` that make the sum of the squared residuals small. Slopes are taken over twice `step`, which must be wide
-/// enough to rise above the noise of the function. Points without residuals are avoided.
+/// Finds numbers near `start` that make the sum of the squared residuals small. Slopes are taken over twice `step`,
+/// which must be wide enough to rise above the noise of the function. Points without residuals are avoided.
 pub(crate) fn least_squares(
     start: &[f64],
     step: f64,

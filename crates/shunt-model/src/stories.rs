@@ -1,7 +1,7 @@
 //! Published measurements of real boards, compared with the model's predictions.
 //!
-//! A story has cases (boards), rows (what was measured) and parameters that were fitted. Only some rows were used for the fit; the
-//! others were held out, so their errors say how well the model predicts.
+//! A story has cases (boards), rows (what was measured) and parameters that were fitted. Only some rows were used for
+//! the fit; the others were held out, so their errors say how well the model predicts.
 
 use crate::{
     case::{Case, CaseError},
@@ -105,7 +105,8 @@ pub struct Column {
     pub fitted: Vec<Cell>,
     /// Cells that were not used for the fit.
     pub held_out: Vec<Cell>,
-    /// Mean of the absolute errors of the fitted cells: in percent if the unit is Mbit/s, else in points. Absent without cells.
+    /// Mean of the absolute errors of the fitted cells: in percent if the unit is Mbit/s, else in points. Absent
+    /// without cells.
     pub fitted_mean_error: Option<f64>,
     /// The same for the cells that were held out.
     pub held_out_mean_error: Option<f64>,
@@ -202,8 +203,8 @@ impl Story {
         })
     }
 
-    /// Fits the parameters of its cases to the rows that are not held out, beginning with the values in the case files. Returns
-    /// case, parameter and value.
+    /// Fits the parameters of its cases to the rows that are not held out, beginning with the values in the case files.
+    /// Returns case, parameter and value.
     pub fn refit(&self) -> Vec<(String, String, f64)> {
         let cases = self.cases();
         let start = |parameter: &Parameter| {

@@ -1,7 +1,7 @@
 //! The simulation: senders, lines, MACs, rings, the CPU and what it runs.
 //!
-//! Each part has at most one event ahead, so the agenda is an array with one slot for each part, and the next event is the
-//! earliest slot. Slots of equal time run in the order of their numbers.
+//! Each part has at most one event ahead, so the agenda is an array with one slot for each part, and the next event is
+//! the earliest slot. Slots of equal time run in the order of their numbers.
 
 mod cpu;
 mod mac;
@@ -141,8 +141,8 @@ struct Costs {
     bus_frame: Ps,
     gap: Ps,
     propagation: Ps,
-    /// From the moment when a MAC asks for a pause until its partner stops: the pause frame, and the cable both ways, since the
-    /// clocks of the two differ by a propagation.
+    /// From the moment when a MAC asks for a pause until its partner stops: the pause frame, and the cable both ways,
+    /// since the clocks of the two differ by a propagation.
     until_pause: Ps,
 }
 

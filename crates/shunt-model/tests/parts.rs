@@ -117,8 +117,8 @@ fn a_cut_through_fifo_may_be_smaller() {
     let mut case = receiver();
     (case.traffic.payload, case.traffic.pacing, case.traffic.burst) = (1472, Pacing::Bursts, 3);
     case.bus.rx_rate = 600e6;
-    // At the end of the third frame, 36.8 us after the start of the first, 60 % of the line's rate have moved 2700 bytes of 4554 if DMA
-    // began at once, and 1830 if it began after the first frame.
+    // At the end of the third frame, 36.8 us after the start of the first, 60 % of the line's rate have moved 2700
+    // bytes of 4554 if DMA began at once, and 1830 if it began after the first frame.
     for (bytes, section_full, overruns) in
         [(2000, 64, false), (2000, 0, true), (2900, 0, false), (1700, 64, true)]
     {

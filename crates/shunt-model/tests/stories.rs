@@ -1,4 +1,5 @@
-//! The model compared with published measurements: errors stay below their bounds, and what the stories are about happens.
+//! The model compared with published measurements: errors stay below their bounds, and what the stories are about
+//! happens.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 

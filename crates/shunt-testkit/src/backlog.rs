@@ -1,5 +1,5 @@
-//! The backlog: each CPU's queue of received packets, which all network namespaces share. If another program fills it, packets
-//! of other namespaces are lost, which is no fault of the router under test.
+//! The backlog: each CPU's queue of received packets, which all network namespaces share. If another program fills it,
+//! packets of other namespaces are lost, which is no fault of the router under test.
 
 use std::{fs, io};
 

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// `shunt --instance NAME` in a namespace, with a runtime directory of its own. Dropping this runs `shunt down` if a daemon
-/// runs.
+/// `shunt --instance NAME` in a namespace, with a runtime directory of its own. Dropping this runs `shunt down` if a
+/// daemon runs.
 #[derive(Debug)]
 pub struct Shunt {
     directory: TempDir,

@@ -15,7 +15,8 @@ const ICMP: u8 = 1;
 
 static MARKERS: AtomicU32 = AtomicU32::new(1);
 
-/// One direction through a router: packets are sent by one host, one at a time, and captured at another or the same host.
+/// One direction through a router: packets are sent by one host, one at a time, and captured at another or the same
+/// host.
 #[derive(Debug)]
 pub struct Crossing {
     /// Interface of the sender, which also captures the answers of the router.
@@ -70,8 +71,8 @@ impl Crossing {
         packets.iter().map(|packet| self.pass(packet)).collect()
     }
 
-    /// Sends a packet and then an ICMP echo request, which the router must forward. Returns all frames with the packet's
-    /// payload that leave before the echo request.
+    /// Sends a packet and then an ICMP echo request, which the router must forward. Returns all frames with the
+    /// packet's payload that leave before the echo request.
     ///
     /// # Panics
     /// If the echo request does not leave.
@@ -80,8 +81,8 @@ impl Crossing {
         self.all_that_leave_for(&packet.to_bytes(), |seen| is_same(packet, seen))
     }
 
-    /// Like [`Crossing::all_that_leave`] for a frame that may be malformed. `is_copy` recognises the packets that the router
-    /// makes of it.
+    /// Like [`Crossing::all_that_leave`] for a frame that may be malformed. `is_copy` recognises the packets that the
+    /// router makes of it.
     ///
     /// # Panics
     /// If the echo request does not leave.
@@ -166,8 +167,8 @@ impl Handshake {
         }
     }
 
-    /// Opens a connection from the LAN to port 80 of the WAN. Returns both ways, a packet of the client without flags, and
-    /// the connection.
+    /// Opens a connection from the LAN to port 80 of the WAN. Returns both ways, a packet of the client without flags,
+    /// and the connection.
     ///
     /// # Panics
     /// If the router does not let it through.

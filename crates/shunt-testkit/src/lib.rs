@@ -1,7 +1,7 @@
 //! Namespaces, topologies, traffic and packets for tests, demo and bench.
 //!
-//! Values undo on drop what they set up, and touch nothing that was made elsewhere. If a command fails, functions panic with
-//! the command and its output, which fails the test.
+//! Values undo on drop what they set up, and touch nothing that was made elsewhere. If a command fails, functions panic
+//! with the command and its output, which fails the test.
 
 pub mod backlog;
 mod cli;
@@ -45,8 +45,8 @@ pub use xdp_frames::offer_xdp_frames;
 /// The engines in the kernel. They forward a packet before the next one is received.
 pub const ENGINES: [Engine; 2] = [Engine::Tc, Engine::Xdp];
 
-/// All engines. The external one works by itself: packets of other flows that Linux forwards may overtake its packets, so a
-/// test must wait for each packet.
+/// All engines. The external one works by itself: packets of other flows that Linux forwards may overtake its packets,
+/// so a test must wait for each packet.
 pub const ALL_ENGINES: [Engine; 3] = [Engine::Tc, Engine::Xdp, Engine::External];
 
 /// Makes the hosts around a router silent, with static neighbour entries, and loads a ruleset on the router.

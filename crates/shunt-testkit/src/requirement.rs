@@ -27,8 +27,8 @@ pub fn is_guest() -> bool {
     is_set("SHUNT_GUEST")
 }
 
-/// Whether the kernel has VLAN devices and this process is root. If not, prints SKIP, even with `SHUNT_NO_SKIP=1`, since a
-/// user cannot install a missing kernel feature. A guest of `cargo xtask vm` must have VLAN devices.
+/// Whether the kernel has VLAN devices and this process is root. If not, prints SKIP, even with `SHUNT_NO_SKIP=1`,
+/// since a user cannot install a missing kernel feature. A guest of `cargo xtask vm` must have VLAN devices.
 ///
 /// # Panics
 /// If a guest of `cargo xtask vm` has none.
@@ -77,8 +77,8 @@ pub fn require_ipsec() -> bool {
     require_of_kernel("ESP", "--test forwarding -- re_entry", &format!("{state} {aead}"))
 }
 
-/// Says that a test does not run since the kernel lacks a feature, even with `SHUNT_NO_SKIP=1`. `tests` are the options of
-/// `cargo xtask vm` that run the test on a kernel that has it.
+/// Says that a test does not run since the kernel lacks a feature, even with `SHUNT_NO_SKIP=1`. `tests` are the options
+/// of `cargo xtask vm` that run the test on a kernel that has it.
 ///
 /// # Panics
 /// In a guest, which is there to have the feature.
@@ -100,8 +100,8 @@ fn require_of_kernel(what: &str, tests: &str, script: &str) -> bool {
     false
 }
 
-/// The engines that Shunt has on this kernel. Before Linux 6.3, the kernel does not report which drivers have native XDP, and
-/// Shunt uses tc only.
+/// The engines that Shunt has on this kernel. Before Linux 6.3, the kernel does not report which drivers have native
+/// XDP, and Shunt uses tc only.
 ///
 /// # Panics
 /// If uname fails.
@@ -136,8 +136,8 @@ pub fn skip(why: &str) {
     print_skip(why);
 }
 
-/// Like [`skip`], for a test that needs something fetched from a registry, which may be out of reach: `SHUNT_SKIP_FETCHED=1`
-/// permits the skip in spite of `SHUNT_NO_SKIP=1`.
+/// Like [`skip`], for a test that needs something fetched from a registry, which may be out of reach:
+/// `SHUNT_SKIP_FETCHED=1` permits the skip in spite of `SHUNT_NO_SKIP=1`.
 ///
 /// # Panics
 /// If `SHUNT_NO_SKIP=1`, unless `SHUNT_SKIP_FETCHED=1`.

@@ -49,8 +49,8 @@ pub fn daemon_with(lab: &Topology, engine: Engine, config: &str) -> Shuntd {
 
 /// A running `shuntd` in a router's namespace, with a unique instance name and a directory of its own.
 ///
-/// Dropping this stops the daemon, and panics if the daemon leaves anything behind. If the test has failed already, the log
-/// is printed instead.
+/// Dropping this stops the daemon, and panics if the daemon leaves anything behind. If the test has failed already, the
+/// log is printed instead.
 #[derive(Debug)]
 pub struct Shuntd {
     process: Option<Process>,
@@ -231,8 +231,8 @@ impl Shuntd {
         seen.unwrap_or_else(|| panic!("not within ten seconds: {what}: {:#?}", self.flows()))
     }
 
-    /// Compares the socket, programs and clsact qdiscs with those from before the start. Waits up to ten seconds until they
-    /// are equal; otherwise returns a description of both.
+    /// Compares the socket, programs and clsact qdiscs with those from before the start. Waits up to ten seconds until
+    /// they are equal; otherwise returns a description of both.
     pub fn left_behind(&self) -> Option<String> {
         let mut left = String::new();
         let gone = wait_for(PATIENCE, || {

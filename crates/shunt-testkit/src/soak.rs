@@ -1,7 +1,7 @@
 //! Real traffic through a router for a long time, while its configuration, its connections and its daemon change.
 //!
-//! The soak fails if a packet is lost that Linux alone would not lose, a byte differs, a packet is delivered that the ruleset
-//! refuses, a flow outlives its conntrack entry, counters disagree, or the daemon grows.
+//! The soak fails if a packet is lost that Linux alone would not lose, a byte differs, a packet is delivered that the
+//! ruleset refuses, a flow outlives its conntrack entry, counters disagree, or the daemon grows.
 
 mod changes;
 mod checks;
@@ -49,8 +49,8 @@ pub struct Report {
     pub restarts: u64,
     /// Exchanges without an answer.
     pub lost: u64,
-    /// Exchanges without an answer that Linux alone would lose, too: a qdisc was deleted with its packets, a conntrack entry was
-    /// deleted, or other programs filled queues that all network namespaces share.
+    /// Exchanges without an answer that Linux alone would lose, too: a qdisc was deleted with its packets, a conntrack
+    /// entry was deleted, or other programs filled queues that all network namespaces share.
     pub excused: u64,
     /// Exchanges with a wrong answer.
     pub wrong: u64,

@@ -1,5 +1,5 @@
-//! Packets of one flow, sent by one host and captured at others: when the flow becomes fast, and how soon a change of the
-//! router takes effect on it.
+//! Packets of one flow, sent by one host and captured at others: when the flow becomes fast, and how soon a change of
+//! the router takes effect on it.
 
 use crate::{Frame, Host, Shuntd, Tap, Topology, silent_router, wait_for};
 use shunt_wire::{Packet, Transport};
@@ -8,7 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long after a change the router may still handle a flow as before it. Generous, for machines that run other tests.
+/// How long after a change the router may still handle a flow as before it. Generous, for machines that run other
+/// tests.
 pub const REACTION: Duration = Duration::from_secs(1);
 /// A flow is re-proved every two seconds, and a proof may take half a second.
 const NEXT_PROOF: Duration = Duration::from_millis(2500);
@@ -30,7 +31,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// A stage that sends from one host and captures at others. Packets leave through the first exit before anything changes.
+    /// A stage that sends from one host and captures at others. Packets leave through the first exit before anything
+    /// changes.
     ///
     /// # Panics
     /// If an interface cannot be opened.
@@ -157,8 +159,8 @@ impl Stage {
         since.elapsed()
     }
 
-    /// Asserts that a change, made just before, takes effect within [`REACTION`]: sends packets until 40 in a row leave as
-    /// `expected` says, and prints when the last one left otherwise.
+    /// Asserts that a change, made just before, takes effect within [`REACTION`]: sends packets until 40 in a row leave
+    /// as `expected` says, and prints when the last one left otherwise.
     ///
     /// # Panics
     /// If a packet that is sent later leaves otherwise.
@@ -167,7 +169,8 @@ impl Stage {
         self.react_within(REACTION, change, packet, expected);
     }
 
-    /// Like [`Stage::react`], for a change that the kernel does not announce, so that it takes effect at the next proof.
+    /// Like [`Stage::react`], for a change that the kernel does not announce, so that it takes effect at the next
+    /// proof.
     ///
     /// # Panics
     /// If a packet that is sent later leaves otherwise.
@@ -245,7 +248,8 @@ pub fn nothing_leaves(left: &[Vec<Frame>]) -> bool {
     left.iter().all(Vec::is_empty)
 }
 
-/// Checks that one frame leaves through this exit, that `expected` holds for its packet, and that no frame leaves through another exit.
+/// Checks that one frame leaves through this exit, that `expected` holds for its packet, and that no frame leaves
+/// through another exit.
 pub fn leaves_as(exit: usize, expected: impl Fn(&Packet) -> bool) -> impl Fn(&[Vec<Frame>]) -> bool {
     move |left| {
         left.iter().enumerate().all(|(n, frames)| match &frames[..] {

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A flag that tells threads to end. `thread::scope` waits for its threads even if the test fails, so the flag must be set
-/// then, too: see [`Stop::on_drop`].
+/// A flag that tells threads to end. `thread::scope` waits for its threads even if the test fails, so the flag must be
+/// set then, too: see [`Stop::on_drop`].
 #[derive(Debug, Default)]
 pub struct Stop(AtomicBool);
 

@@ -1,5 +1,5 @@
-//! The source tree and the programs built in it, found at run time: somebody may have moved or copied the tree together with its
-//! target directory.
+//! The source tree and the programs built in it, found at run time: somebody may have moved or copied the tree together
+//! with its target directory.
 
 use std::{
     env, io,
@@ -7,8 +7,8 @@ use std::{
     process::Command,
 };
 
-/// Root of the source tree: the nearest directory with `Cargo.lock` above the package that cargo runs, above this program, or
-/// above the current directory. Without any, the current directory.
+/// Root of the source tree: the nearest directory with `Cargo.lock` above the package that cargo runs, above this
+/// program, or above the current directory. Without any, the current directory.
 #[must_use]
 pub fn root() -> PathBuf {
     let package = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
@@ -38,8 +38,8 @@ pub fn built(name: &str) -> io::Result<PathBuf> {
     })
 }
 
-/// Builds `shunt` and `shuntd` in release mode and returns the path of one of them. Builds nothing if `SHUNT_BIN_DIR` names
-/// a directory with programs.
+/// Builds `shunt` and `shuntd` in release mode and returns the path of one of them. Builds nothing if `SHUNT_BIN_DIR`
+/// names a directory with programs.
 ///
 /// # Errors
 /// If cargo fails.

@@ -1,4 +1,5 @@
-//! The Rust side of `bpf/lab/traffic_abi.h`. A unit test compares every size, offset and constant with the C compiler's.
+//! The Rust side of `bpf/lab/traffic_abi.h`. A unit test compares every size, offset and constant with the C
+//! compiler's.
 
 use shunt_bpf::plain;
 use shunt_gen::{Capture, Field, Round, Schedule, Traffic};

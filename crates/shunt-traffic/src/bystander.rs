@@ -18,7 +18,8 @@ pub struct Bystander {
 }
 
 impl Bystander {
-    /// Attaches the program behind those that are there already. The device is in the calling thread's network namespace.
+    /// Attaches the program behind those that are there already. The device is in the calling thread's network
+    /// namespace.
     ///
     /// # Errors
     /// When the kernel refuses the program, or has no TCX.

@@ -102,8 +102,8 @@ impl Generator {
         self.batch = frames.clamp(1, BATCH_MAX);
     }
 
-    /// Sets the schedule: packets are due from `start_ns` on, by the clock of [`now_ns`]. Counters restart at zero and flows
-    /// with the first; the packet numbers of each flow continue.
+    /// Sets the schedule: packets are due from `start_ns` on, by the clock of [`now_ns`]. Counters restart at zero and
+    /// flows with the first; the packet numbers of each flow continue.
     ///
     /// # Errors
     /// If the state cannot be written.
@@ -188,8 +188,8 @@ impl Generator {
         self.set(&State { start_ns: now_ns(), limit, ..fresh })
     }
 
-    /// Offers this many frames to the program, which sends a frame if a packet is due and reads the clock otherwise. A signal
-    /// ends the call early.
+    /// Offers this many frames to the program, which sends a frame if a packet is due and reads the clock otherwise. A
+    /// signal ends the call early.
     ///
     /// # Errors
     /// If the kernel does not run the program.
@@ -236,8 +236,8 @@ fn handle_wake_signal() -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a device accepts frames that XDP redirects to it. A driver that does not drops them silently. Returns true on
-/// kernels before 6.3, which cannot tell.
+/// Whether a device accepts frames that XDP redirects to it. A driver that does not drops them silently. Returns true
+/// on kernels before 6.3, which cannot tell.
 pub fn takes_frames(ifindex: u32) -> bool {
     /// `NETDEV_XDP_ACT_NDO_XMIT`.
     const NDO_XMIT: u64 = 4;

@@ -16,7 +16,8 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// Attaches a program to each of these hooks of each device. The devices are in the calling thread's network namespace.
+    /// Attaches a program to each of these hooks of each device. The devices are in the calling thread's network
+    /// namespace.
     ///
     /// # Errors
     /// When the kernel refuses a program, or lacks a hook.

@@ -66,8 +66,8 @@ impl FrameMaker {
 
     /// The packet that is due. None if no packet is due.
     pub fn next(&mut self, now_ns: u64) -> Option<&[u8]> {
-        // SAFETY: `numbers` has an element for each flow of the plan, `frame` has `room` bytes, and nothing else is written
-        // but the state.
+        // SAFETY: `numbers` has an element for each flow of the plan, `frame` has `room` bytes, and nothing else is
+        // written but the state.
         let bytes = unsafe {
             shunt_host_traffic_next(
                 &raw const self.plan,

@@ -1,8 +1,8 @@
-//! The lab's BPF programs (`bpf/lab`): a generator of live XDP frames, a receiver that accounts for each packet, a sink that
-//! only counts, a host that answers, and the bare redirect that Shunt is compared with.
+//! The lab's BPF programs (`bpf/lab`): a generator of live XDP frames, a receiver that accounts for each packet, a sink
+//! that only counts, a host that answers, and the bare redirect that Shunt is compared with.
 //!
-//! For tests: single packets through the fast path's programs (`testrun`), a TAP device, and a TCX program that does not
-//! belong to Shunt. The daemon does not depend on this crate.
+//! For tests: single packets through the fast path's programs (`testrun`), a TAP device, and a TCX program that does
+//! not belong to Shunt. The daemon does not depend on this crate.
 //!
 //! Interface indexes belong to the network namespace of the calling thread: construct, attach and run these types on a
 //! thread in the right namespace.

@@ -110,8 +110,8 @@ impl Receiver {
         Self::attach_for(ifindex, &Selection::Stamped { flows, handshakes: false }, false)
     }
 
-    /// Attaches like [`Receiver::attach`], for a selection of packets. With `capture`, [`Receiver::captured`] returns copies of
-    /// the accounted frames.
+    /// Attaches like [`Receiver::attach`], for a selection of packets. With `capture`, [`Receiver::captured`] returns
+    /// copies of the accounted frames.
     ///
     /// # Errors
     /// If the kernel refuses the program, or the interface has another XDP program.
@@ -155,8 +155,8 @@ impl Receiver {
         self.mode
     }
 
-    /// Clears the counters and accounts for packets with this label from now on. The label must differ from the last one, whose
-    /// packets may still be in flight.
+    /// Clears the counters and accounts for packets with this label from now on. The label must differ from the last
+    /// one, whose packets may still be in flight.
     ///
     /// # Errors
     /// If the state cannot be written.
@@ -177,8 +177,8 @@ impl Receiver {
         written.map_err(|e| libbpf_error("xdp_receive: writing the label", e))
     }
 
-    /// Passes each frame that is accounted for from now on to `each`, with its time of arrival, while the returned buffer is
-    /// polled. Frames that do not fit the buffer are missing, but accounted for.
+    /// Passes each frame that is accounted for from now on to `each`, with its time of arrival, while the returned
+    /// buffer is polled. Frames that do not fit the buffer are missing, but accounted for.
     ///
     /// # Errors
     /// If the kernel refuses the buffers.

@@ -27,8 +27,8 @@ pub struct BareRedirect {
     _link: Link,
 }
 
-/// Redirects IPv4 packets from one interface to another, after a look-up of the source in a table with an entry of 128 bytes
-/// for each.
+/// Redirects IPv4 packets from one interface to another, after a look-up of the source in a table with an entry of 128
+/// bytes for each.
 #[derive(Debug)]
 pub struct LookupRedirect {
     _object: Object,
@@ -80,8 +80,8 @@ fn sum_counters<const N: usize>(object: &Object, name: &str, map: &str) -> Resul
 }
 
 impl Reflector {
-    /// Attaches to an interface, in the driver. A veth sends redirected frames only if its peer has NAPI, by an XDP program or
-    /// GRO.
+    /// Attaches to an interface, in the driver. A veth sends redirected frames only if its peer has NAPI, by an XDP
+    /// program or GRO.
     ///
     /// # Errors
     /// If the kernel refuses the program, or the interface has another XDP program.
@@ -103,8 +103,8 @@ impl Reflector {
 }
 
 impl BareRedirect {
-    /// Attaches to `in_ifindex`, in the driver, and redirects to `out_ifindex`. A veth accepts redirected frames only if its
-    /// peer has NAPI, by an XDP program or GRO.
+    /// Attaches to `in_ifindex`, in the driver, and redirects to `out_ifindex`. A veth accepts redirected frames only
+    /// if its peer has NAPI, by an XDP program or GRO.
     ///
     /// # Errors
     /// If the kernel refuses the program, or the interface has another XDP program.
@@ -121,8 +121,8 @@ impl LookupRedirect {
     /// Memory for each source that there is room for: the entry, and its part of the index.
     pub const BYTES_PER_SOURCE: f64 = 128.0 + 4.0 * LOOKUP_SLOTS as f64;
 
-    /// Attaches as [`BareRedirect::attach`] does. The table has room for `sources` sources, and learns each from its first
-    /// packet. Each packet also takes `rounds` of work without memory, of seven instructions each.
+    /// Attaches as [`BareRedirect::attach`] does. The table has room for `sources` sources, and learns each from its
+    /// first packet. Each packet also takes `rounds` of work without memory, of seven instructions each.
     ///
     /// # Errors
     /// If the kernel refuses the program or the size, or the interface has another XDP program.

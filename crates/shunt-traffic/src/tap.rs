@@ -30,8 +30,8 @@ impl TapDevice {
         Ok(device)
     }
 
-    /// Detaches or re-attaches the device's only queue. Without a queue, the driver refuses redirected frames with ENXIO, and
-    /// the link stays up.
+    /// Detaches or re-attaches the device's only queue. Without a queue, the driver refuses redirected frames with
+    /// ENXIO, and the link stays up.
     ///
     /// # Errors
     /// The kernel's error.

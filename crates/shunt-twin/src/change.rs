@@ -281,7 +281,8 @@ impl<'a> Changes<'a> {
         };
         let port = site.port();
         if toggle(&mut self.down, port) {
-            // A work queue deletes the conntrack entries of flows masqueraded by this link, and drops a packet of each until then.
+            // A work queue deletes the conntrack entries of flows masqueraded by this link, and drops a packet of each
+            // until then.
             let forget = [("ipv4", false), ("ipv6", true)].map(|(family, v6)| {
                 format!("conntrack -D -f {family} --reply-dst {} || true", site.gateway(v6))
             });

@@ -156,8 +156,9 @@ fn is_stream(frame: &[u8]) -> bool {
     protocol == 6 || protocol == 17
 }
 
-/// Whether Linux sends a frame by its timers: neighbour discovery, multicast memberships, and redirects, which are rate-limited.
-/// The ICMP errors for IPv4 destinations without a route are rate-limited, too, and the limit cannot be set for a namespace.
+/// Whether Linux sends a frame by its timers: neighbour discovery, multicast memberships, and redirects, which are
+/// rate-limited. The ICMP errors for IPv4 destinations without a route are rate-limited, too, and the limit cannot be
+/// set for a namespace.
 pub(crate) fn is_unasked(frame: &[u8]) -> bool {
     // On the wire of a VLAN, frames of the port itself have a tag too many here (worker.rs).
     let outer = Ethernet::parse(frame).and_then(|(ethernet, _)| ethernet.tags.first().copied());
@@ -177,8 +178,8 @@ pub(crate) fn is_unasked(frame: &[u8]) -> bool {
     }
 }
 
-/// Masks what Linux chooses at random: the identification of its own ICMP messages, which leave with TTL 64 (packets of hosts leave
-/// with less), and that of IPv6 fragments, which Linux fragments again.
+/// Masks what Linux chooses at random: the identification of its own ICMP messages, which leave with TTL 64 (packets of
+/// hosts leave with less), and that of IPv6 fragments, which Linux fragments again.
 pub(crate) fn masked(mut frame: Frame) -> Frame {
     let bytes = &mut frame.bytes;
     let has =

@@ -71,8 +71,8 @@ const LATE: Duration = Duration::from_millis(400);
 const PROBE: u32 = 1 << 31;
 /// Longer than the time between two proofs of a flow.
 const UNTIL_PROOF: Duration = Duration::from_millis(2500);
-/// Longer than conntrack may take to show a connection as closed that a genuine RST has closed, or as open if a reset that fits
-/// less well has closed it in conntrack only (docs/limitations.md).
+/// Longer than conntrack may take to show a connection as closed that a genuine RST has closed, or as open if a reset
+/// that fits less well has closed it in conntrack only (docs/limitations.md).
 const UNTIL_CLOSED: Duration = Duration::from_millis(150);
 /// After this number of differences the routers' states have diverged, and the episode ends.
 const ENOUGH: usize = 20;
@@ -242,8 +242,9 @@ impl Run<'_> {
         thread::sleep(if change.is_silent { UNTIL_PROOF } else { reaction });
     }
 
-    /// Makes a change while packets pass through the subject. Each frame that leaves must be one that the reference sends
-    /// before the change or after it. The packets are sent twice after it, since the first may only end the old state.
+    /// Makes a change while packets pass through the subject. Each frame that leaves must be one that the reference
+    /// sends before the change or after it. The packets are sent twice after it, since the first may only end the old
+    /// state.
     fn change_while_sending(
         &mut self,
         step: usize,
@@ -276,8 +277,8 @@ impl Run<'_> {
         vec![failed, answer.failures]
     }
 
-    /// A UDP packet of each flow of the last round, in one direction per flow, so that no packet finds the conntrack state
-    /// of another.
+    /// A UDP packet of each flow of the last round, in one direction per flow, so that no packet finds the conntrack
+    /// state of another.
     fn probes(&mut self) -> Vec<(u32, Frame)> {
         let mut probes = Vec::new();
         for intent in mem::take(&mut self.recent) {

@@ -1,7 +1,7 @@
 //! The flows of an episode: their ends, and how the router translates them.
 //!
-//! Every flow has a source port that no other flow has, and a public and an inner port where it needs them. So Linux never has
-//! to choose a port, which it would do at random.
+//! Every flow has a source port that no other flow has, and a public and an inner port where it needs them. So Linux
+//! never has to choose a port, which it would do at random.
 
 use crate::site::Site;
 use shunt_wire::Mac;

@@ -1,14 +1,14 @@
-//! The twin-router oracle: two identical routers, one of them with Shunt, get the same packets and the same changes. The
-//! packets that leave them must be equal, byte for byte; a difference is a fault of Shunt or of this crate.
+//! The twin-router oracle: two identical routers, one of them with Shunt, get the same packets and the same changes.
+//! The packets that leave them must be equal, byte for byte; a difference is a fault of Shunt or of this crate.
 //!
 //! ```text
 //! cargo xtask twin --packets 100000 --changes 100 --seed 1 --engine xdp --json
 //! ```
 //!
 //! A run consists of episodes, each on two new routers. The episode's seed determines its flows, its packets and its
-//! changes (`plan.rs`). Packets are sent in rounds. After each round, and after each change plus the time that Shunt may
-//! take to react, both routers are idle, and the frames that left them are compared (`compare.rs`). The payload of each
-//! packet identifies it. Replies answer the packets that left the router without Shunt.
+//! changes (`plan.rs`). Packets are sent in rounds. After each round, and after each change plus the time that Shunt
+//! may take to react, both routers are idle, and the frames that left them are compared (`compare.rs`). The payload of
+//! each packet identifies it. Replies answer the packets that left the router without Shunt.
 //!
 //! Where Linux chooses at random or by time, the choice is pinned (`router.rs`, `ruleset.rs`, `flow.rs`) or masked
 //! (`compare.rs`); each has its reason. With `--without-shunt` neither router has Shunt, and any difference is a fault

@@ -27,8 +27,8 @@ impl ExpectedFrames {
     }
 }
 
-/// Judges the frames that left while packets of these numbers were sent `rounds` times each. Faults are a frame that is in none of
-/// `ways`, fewer frames than each of `ways` gives, and more frames than any gives.
+/// Judges the frames that left while packets of these numbers were sent `rounds` times each. Faults are a frame that is
+/// in none of `ways`, fewer frames than each of `ways` gives, and more frames than any gives.
 pub(crate) fn judge(
     ways: &[ExpectedFrames],
     numbers: &[u32],

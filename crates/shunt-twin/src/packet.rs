@@ -64,8 +64,8 @@ pub(crate) struct Intent {
     pub(crate) number: u32,
 }
 
-/// The state of a flow's two directions from which packets are built: the last packets as Linux alone sent them, the next TCP
-/// sequence numbers, and whether these may jump.
+/// The state of a flow's two directions from which packets are built: the last packets as Linux alone sent them, the
+/// next TCP sequence numbers, and whether these may jump.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FlowState {
     pub(crate) seen: [Option<Frame>; 2],
@@ -92,8 +92,9 @@ enum Jump {
     Possible,
 }
 
-/// Bytes by which a sequence number jumps, as if the packets between had taken another way. The jumps of a long connection add up to
-/// gigabytes, which conntrack bridges only with Shunt's help. Each is less than Shunt takes for data in flight (64 MiB).
+/// Bytes by which a sequence number jumps, as if the packets between had taken another way. The jumps of a long
+/// connection add up to gigabytes, which conntrack bridges only with Shunt's help. Each is less than Shunt takes for
+/// data in flight (64 MiB).
 const JUMP: u32 = 60 << 20;
 /// Offset of the IP header: frames get the tags of their wire later.
 const L3: usize = encap::header_bytes(0);
@@ -283,8 +284,8 @@ impl Intent {
             if tcp.flags & (Tcp::SYN | Tcp::RST) != 0 {
                 payload.truncate(12);
             }
-            // The receiver acknowledges no other shapes: conntrack may not have seen them, and ignores acknowledgements of what it has not
-            // seen.
+            // The receiver acknowledges no other shapes: conntrack may not have seen them, and ignores acknowledgements
+            // of what it has not seen.
             if matches!(self.shape, Shape::Plain | Shape::Syn | Shape::SynAck | Shape::Fin) {
                 let taken = payload.len() as u32 + u32::from(tcp.flags & (Tcp::SYN | Tcp::FIN) != 0);
                 state.next[ours] = state.next[ours].wrapping_add(taken);

@@ -96,8 +96,8 @@ impl<'a> Talk<'a> {
             let flow = &self.flows[speaker.flow];
             let (back, shapes) = speaker.next(flow.speech, resets, rng);
             for shape in shapes {
-                // Linux reassembles IPv6 fragments and forwards the originals only if each has headroom for its headers. For a VLAN device's,
-                // a veth has no headroom, but a frame that passed XDP has.
+                // Linux reassembles IPv6 fragments and forwards the originals only if each has headroom for its
+                // headers. For a VLAN device's, a veth has no headroom, but a frame that passed XDP has.
                 let cut = flow.kind.is_v6() && shape == Shape::Fragments;
                 let shape = if cut && self.wires == Wires::Tagged { Shape::Plain } else { shape };
                 if round.len() < packets {
@@ -145,9 +145,9 @@ impl Speaker {
     }
 }
 
-/// The end of a connection: by FIN of one side after the other, by FIN of both at once, or by RST. Acknowledgements may be
-/// missing, a FIN may come twice, one side may send more after the other has ended, and a reset that closes nothing may come
-/// before any of these packets.
+/// The end of a connection: by FIN of one side after the other, by FIN of both at once, or by RST. Acknowledgements may
+/// be missing, a FIN may come twice, one side may send more after the other has ended, and a reset that closes nothing
+/// may come before any of these packets.
 fn ends(rng: &mut Rng) -> Vec<(bool, Shape)> {
     use Shape::{Fin, FinAgain, NearReset, Plain, Reset};
     let first = rng.bool();

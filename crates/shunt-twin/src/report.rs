@@ -28,7 +28,8 @@ pub struct Report {
     pub duplicated: u64,
     /// Packets that were overtaken within their direction of a flow, and not without Shunt.
     pub reordered: u64,
-    /// Overtaken packets that were the only one of their flow and round, which happens when a packet re-proves the flow.
+    /// Overtaken packets that were the only one of their flow and round, which happens when a packet re-proves the
+    /// flow.
     pub reordered_reproof: u64,
     /// Packets sent during a change, which may leave as before or after it.
     pub within_reaction: u64,

@@ -9,8 +9,8 @@ use std::{fmt::Write, net::SocketAddr};
 /// Chains `slot0` and so on are empty until a change fills them.
 pub(crate) const SLOTS: usize = 6;
 
-/// The whole ruleset. After its conntrack entry was deleted, an answer must not make a new entry, which would take a port from the
-/// next packet of its flow. So answers to the router itself and from DNAT's destinations make none.
+/// The whole ruleset. After its conntrack entry was deleted, an answer must not make a new entry, which would take a
+/// port from the next packet of its flow. So answers to the router itself and from DNAT's destinations make none.
 pub(crate) fn ruleset(flows: &[Flow], wires: Wires) -> String {
     let mut text = String::from(FILTER_HEAD);
     for slot in 0..SLOTS {

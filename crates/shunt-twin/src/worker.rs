@@ -1,5 +1,5 @@
-//! The worker of a router: a thread that sends, captures and makes changes. It stays on one CPU, so that packets of a wire are
-//! forwarded in the order of sending.
+//! The worker of a router: a thread that sends, captures and makes changes. It stays on one CPU, so that packets of a
+//! wire are forwarded in the order of sending.
 
 use crate::site::Site;
 use nix::{
@@ -54,7 +54,8 @@ pub(crate) struct Reply {
     pub(crate) rounds: usize,
 }
 
-/// A wire to a host. The tag of its VLAN is removed from captured frames, and added to frames without one, which stand out then.
+/// A wire to a host. The tag of its VLAN is removed from captured frames, and added to frames without one, which stand
+/// out then.
 #[derive(Debug)]
 pub(crate) struct Wire {
     tap: Tap,
@@ -90,15 +91,15 @@ const ICMP: u8 = 1;
 /// How long to wait for the answer to a marker; there is none if the link is down.
 const UNANSWERED: Duration = Duration::from_millis(30);
 
-/// The external engine works next to the kernel, so a marker's answer may overtake its packets. A router with that engine has
-/// handled all frames when none has left for this time.
+/// The external engine works next to the kernel, so a marker's answer may overtake its packets. A router with that
+/// engine has handled all frames when none has left for this time.
 pub(crate) const EXTERNAL_IDLE: Duration = Duration::from_millis(30);
 
 /// How long a wire may take to come up.
 const UNREACHED: Duration = Duration::from_secs(3);
 
-/// Serves the requests for one router until the channel is closed. `idle` is how long no frame leaves a router that has handled all
-/// frames; None if its markers come last.
+/// Serves the requests for one router until the channel is closed. `idle` is how long no frame leaves a router that has
+/// handled all frames; None if its markers come last.
 pub(crate) fn serve(
     router: &NetNs,
     wires: Vec<Wire>,

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// The contents of a checksum field.
 ///
-/// The parser returns `Good` if the field is correct for the covered bytes. A packet that was built with the correct number
-/// as `Value` is therefore parsed as `Good`.
+/// The parser returns `Good` if the field is correct for the covered bytes. A packet that was built with the correct
+/// number as `Value` is therefore parsed as `Good`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Checksum {
     /// The correct checksum.

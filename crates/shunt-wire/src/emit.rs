@@ -7,8 +7,8 @@ impl Packet {
     /// The frame without its FCS.
     ///
     /// # Panics
-    /// If a part has no encoding: a packet of more than 65,535 bytes, or options that are not a multiple of four bytes or do
-    /// not fit.
+    /// If a part has no encoding: a packet of more than 65,535 bytes, or options that are not a multiple of four bytes
+    /// or do not fit.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut frame = self.ethernet.header(self.ethertype());
         let protocol = self.protocol().unwrap_or(0);

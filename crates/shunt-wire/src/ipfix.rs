@@ -27,7 +27,8 @@ pub struct FlowRecord {
     pub end_ms: u64,
 }
 
-/// Information elements of the IANA registry: their number for IPv4, for IPv6, and their bytes for both. In the order of a record.
+/// Information elements of the IANA registry: their number for IPv4, for IPv6, and their bytes for both. In the order
+/// of a record.
 const ELEMENTS: [(u16, u16, u16, u16); 14] = [
     (8, 27, 4, 16),    // sourceIPv4Address, sourceIPv6Address
     (12, 28, 4, 16),   // destinationIPv4Address, destinationIPv6Address
@@ -67,8 +68,8 @@ impl Exporter {
         Self { sequence: 0, domain }
     }
 
-    /// The messages of these records. Each begins with the templates, since datagrams may be lost and collectors may start later. `time_s`
-    /// is the time in seconds since 1970.
+    /// The messages of these records. Each begins with the templates, since datagrams may be lost and collectors may
+    /// start later. `time_s` is the time in seconds since 1970.
     pub fn messages(&mut self, records: &[FlowRecord], time_s: u32) -> Vec<Vec<u8>> {
         let mut messages = Vec::new();
         for (at, v6) in [false, true].into_iter().enumerate() {

@@ -30,7 +30,8 @@ impl std::error::Error for NotAQuantity {}
 /// Reads a rate.
 ///
 /// # Errors
-/// If there is no number, or the unit is not one of a rate. Bytes/s are refused, because `MBps` is easily taken for `Mbps`.
+/// If there is no number, or the unit is not one of a rate. Bytes/s are refused, because `MBps` is easily taken for
+/// `Mbps`.
 pub fn rate(text: &str) -> Result<TypedRate, NotAQuantity> {
     let wrong = || {
         NotAQuantity(format!(

@@ -5,8 +5,8 @@ use rustix::thread::{
 };
 use std::io;
 
-/// Drops all capabilities of this thread, and has the kernel kill the process at a system call that the engine's loop does
-/// not make. On architectures without a filter, only the capabilities go.
+/// Drops all capabilities of this thread, and has the kernel kill the process at a system call that the engine's loop
+/// does not make. On architectures without a filter, only the capabilities go.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -60,8 +60,8 @@ mod filter {
         libc::SYS_getpid,
         libc::SYS_gettid,
     ];
-    /// Commands of bpf(2), as linux/bpf.h numbers them: BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM, BPF_PROG_RUN. They use
-    /// descriptors that the process has.
+    /// Commands of bpf(2), as linux/bpf.h numbers them: BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM, BPF_PROG_RUN. They
+    /// use descriptors that the process has.
     const BPF_COMMANDS: [u64; 3] = [2, 3, 10];
 
     type Result<T> = std::result::Result<T, seccompiler::Error>;

@@ -164,8 +164,8 @@ impl Engine {
         (self.inner.copy_vlan, self.inner.copy_slots) = (vlan.into(), slots.map(u32::from));
     }
 
-    /// Adds a queue of the port in a slot, whose rings have `size` entries, a power of two. The queue pair of a port's first
-    /// queue is its slot.
+    /// Adds a queue of the port in a slot, whose rings have `size` entries, a power of two. The queue pair of a port's
+    /// first queue is its slot.
     pub(crate) fn add_queue_pair(&mut self, pair: usize, slot: usize, ifindex: u32, size: u32) {
         assert!(ifindex != 0);
         let port = Box::new(Port {
@@ -203,8 +203,8 @@ impl Engine {
     /// The frame of a descriptor; empty if it is not within the packet memory.
     fn frame(&self, desc: Desc) -> &[u8] {
         let Some(start) = self.memory.at(desc.at, desc.bytes.into()) else { return &[] };
-        // SAFETY: the bytes are within the memory, and the engine does not run while `self` is borrowed; the kernel does not
-        // write to a frame that the engine has.
+        // SAFETY: the bytes are within the memory, and the engine does not run while `self` is borrowed; the kernel
+        // does not write to a frame that the engine has.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), desc.bytes as usize) }
     }
 

@@ -2,8 +2,8 @@
 
 use std::{ops::Deref, ptr::NonNull};
 
-/// A value on the heap that C code may hold pointers to. They stay valid while the owner moves, or is borrowed: a Box is
-/// unique whenever it moves, and ends them.
+/// A value on the heap that C code may hold pointers to. They stay valid while the owner moves, or is borrowed: a Box
+/// is unique whenever it moves, and ends them.
 ///
 /// C code writes to the value only in calls for which nobody holds a reference to it, except to cells and atomics.
 #[derive(Debug)]

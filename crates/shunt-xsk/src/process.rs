@@ -157,7 +157,8 @@ fn sleep(worker: &Worker, socket: &OwnedFd, most_ns: u64) {
     let _ = ppoll(&mut fds, Some(TimeSpec::from_duration(time)), None);
 }
 
-/// A terminal and a service manager signal all processes of a group. The daemon then stops the engine, which sends what it has.
+/// A terminal and a service manager signal all processes of a group. The daemon then stops the engine, which sends what
+/// it has.
 fn leave_stopping_to_the_daemon() -> nix::Result<()> {
     for which in [Signal::SIGTERM, Signal::SIGINT] {
         // SAFETY: no handler is installed.

@@ -13,7 +13,8 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
 
-/// Bytes of the longest message: less than a socket's default buffer. The queues of 64 ports have 600 bytes each, as numbers.
+/// Bytes of the longest message: less than a socket's default buffer. The queues of 64 ports have 600 bytes each, as
+/// numbers.
 const MESSAGE_MAX: usize = 192 << 10;
 /// Ports in one message of counters.
 pub(crate) const PORTS_PER_REPORT: usize = 16;

@@ -25,8 +25,8 @@ const NEED_WAKEUP: u16 = 1 << 3;
 /// How long the kernel may take to let go of a queue whose socket has been closed.
 const BUSY_MAX: Duration = Duration::from_millis(500);
 
-/// Whether a driver moves packets between NIC and packet memory itself, or the kernel copies them. The same for all sockets
-/// of one memory.
+/// Whether a driver moves packets between NIC and packet memory itself, or the kernel copies them. The same for all
+/// sockets of one memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     ZeroCopy,

@@ -120,8 +120,8 @@ impl Tables {
     }
 
     fn over(memory: &Memory, owner: Owner, only: MutexGuard<'static, ()>) -> Self {
-        // SAFETY: the memory has the sizes that it says, and outlives its use: `owner` has it, and nobody else uses the C
-        // code while `only` is held.
+        // SAFETY: the memory has the sizes that it says, and outlives its use: `owner` has it, and nobody else uses the
+        // C code while `only` is held.
         unsafe { shunt_engine_tables(ptr::from_ref(memory)) };
         Self { owner, _only: only }
     }

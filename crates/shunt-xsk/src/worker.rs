@@ -105,8 +105,8 @@ impl<'p> Opened<'p> {
         Ok(opened)
     }
 
-    /// Opens the sockets without a copy if that is asked for and works on every port; else with one. Returns why zero copy
-    /// does not work, if it was tried.
+    /// Opens the sockets without a copy if that is asked for and works on every port; else with one. Returns why zero
+    /// copy does not work, if it was tried.
     fn open_best(
         engine: &Engine,
         ports: &'p [Port],
@@ -310,8 +310,8 @@ impl Worker {
         self.trouble.take()
     }
 
-    /// Adds what was counted since the last call to the counters that the daemon reads. Called before packets are given to the
-    /// kernel: who has seen a packet leave finds it counted.
+    /// Adds what was counted since the last call to the counters that the daemon reads. Called before packets are given
+    /// to the kernel: who has seen a packet leave finds it counted.
     pub(crate) fn count(&mut self) {
         for at in 0..self.slots.len() {
             let slot = self.slots[at];

@@ -1,4 +1,5 @@
-//! From the words of the command line to a command: spellings of `ip`, and what to type instead of commands of other programs.
+//! From the words of the command line to a command: spellings of `ip`, and what to type instead of commands of other
+//! programs.
 
 use crate::commands::{self, Cli};
 use clap::{
@@ -23,7 +24,8 @@ fn explain(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// The words of the command line, with the short options of `ip` as clap knows them: `-br` anywhere, `-d` before the command.
+/// The words of the command line, with the short options of `ip` as clap knows them: `-br` anywhere, `-d` before the
+/// command.
 fn words(typed: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     let mut is_before = true;

@@ -21,7 +21,8 @@ pub(crate) fn show(answer: &dyn Answer, format: Format) -> String {
     String::from_utf8(answer.render(format).unwrap()).unwrap()
 }
 
-/// Compares an answer with a file in the folder `golden` beside the calling test; with SHUNT_BLESS=1, rewrites the file.
+/// Compares an answer with a file in the folder `golden` beside the calling test; with SHUNT_BLESS=1, rewrites the
+/// file.
 #[track_caller]
 pub(crate) fn assert_golden(name: &str, answer: &dyn Answer, format: Format) {
     let text = show(answer, format);
@@ -108,7 +109,8 @@ fn leaves(at: &str, value: &Value, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// The values of the JSON that the text lacks. Values whose paths end as one of `scaled` have other units or words there.
+/// The values of the JSON that the text lacks. Values whose paths end as one of `scaled` have other units or words
+/// there.
 pub(crate) fn text_lacks(answer: &dyn Answer, scaled: &[&str]) -> Vec<(String, String)> {
     let value: Value = serde_json::from_str(&show(answer, JSON)).unwrap();
     let text = show(answer, VERBOSE);

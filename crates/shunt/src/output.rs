@@ -14,8 +14,8 @@ use std::{
 };
 pub(crate) use terminal::Terminal;
 
-/// Shows one answer on standard output. Most commands call it once; `shunt watch`, `shunt load` and `shunt status --watch` call it for each
-/// event.
+/// Shows one answer on standard output. Most commands call it once; `shunt watch`, `shunt load` and `shunt status
+/// --watch` call it for each event.
 pub(crate) type Show<'s> = &'s mut dyn FnMut(&dyn Answer) -> anyhow::Result<()>;
 
 /// How long [`write_stderr`] retries after ENOMEM.
@@ -23,8 +23,8 @@ const RETRY_TIME: Duration = Duration::from_secs(10);
 
 /// Writes a note on standard error, and ignores most errors: the exit code still reports the outcome.
 ///
-/// Retries after ENOMEM. When a daemon ends for lack of memory, the kernel frees its memory a moment later, and a write to a
-/// pipe needs some.
+/// Retries after ENOMEM. When a daemon ends for lack of memory, the kernel frees its memory a moment later, and a write
+/// to a pipe needs some.
 pub(crate) fn write_stderr(text: &str) {
     let until = Instant::now() + RETRY_TIME;
     while let Err(error) = io::stderr().lock().write_all(text.as_bytes()) {

@@ -1,4 +1,5 @@
-//! What commands print: text for people and JSON for programs, from the same value. Modules have what these texts share.
+//! What commands print: text for people and JSON for programs, from the same value. Modules have what these texts
+//! share.
 
 pub(crate) mod columns;
 mod layout;

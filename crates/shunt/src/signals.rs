@@ -1,4 +1,5 @@
-//! The signals that end a command: SIGINT (Ctrl-C), SIGTERM (`kill`), and SIGHUP (the terminal or the ssh connection is gone).
+//! The signals that end a command: SIGINT (Ctrl-C), SIGTERM (`kill`), and SIGHUP (the terminal or the ssh connection is
+//! gone).
 
 use shunt_api::FailureCode;
 use shunt_lab::net::is_ignored;
@@ -35,7 +36,8 @@ impl Signals {
         Ok(Self { interrupt, terminate, hangup })
     }
 
-    /// Waits for the next signal. Its failure code has the exit code that a shell reports for a process ended by that signal.
+    /// Waits for the next signal. Its failure code has the exit code that a shell reports for a process ended by that
+    /// signal.
     pub(crate) async fn next(&mut self) -> FailureCode {
         let Self { interrupt, terminate, hangup } = self;
         let hung_up = async {

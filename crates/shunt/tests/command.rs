@@ -36,8 +36,8 @@ struct Ran {
 
 impl Sandbox {
     fn new() -> Self {
-        // Use the file system of the build, so that the command can be linked. A copy could still be open for writing in a child of
-        // another thread, and could then not be executed.
+        // Use the file system of the build, so that the command can be linked. A copy could still be open for writing
+        // in a child of another thread, and could then not be executed.
         let dir = TempDir::new_in(shunt().parent().unwrap()).unwrap();
         fs::hard_link(shunt(), dir.path().join("shunt")).unwrap();
         symlink(package().join("tests/stand-in/shuntd"), dir.path().join("shuntd")).unwrap();

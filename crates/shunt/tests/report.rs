@@ -63,7 +63,8 @@ fn a_printed_report_equals_a_written_one() {
     }
 }
 
-/// Checks the page at the widths of a phone and a desktop, light, dark and printed; see `look.cjs` for the requirements.
+/// Checks the page at the widths of a phone and a desktop, light, dark and printed; see `look.cjs` for the
+/// requirements.
 #[test]
 fn a_browser_shows_the_page_and_makes_no_request() {
     let program = tree::shunt();

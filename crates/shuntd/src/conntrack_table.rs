@@ -48,8 +48,8 @@ impl FastCounts {
         Ok(Self { table, flows, had_expired })
     }
 
-    /// When a flow leaves the table, its counts move to the counters of expired flows. These are read before and after the table, so
-    /// that at least one of the two sums has the counts; the greater sum is right.
+    /// When a flow leaves the table, its counts move to the counters of expired flows. These are read before and after
+    /// the table, so that at least one of the two sums has the counts; the greater sum is right.
     fn of(&self, proto: Proto, tuple: Tuple) -> Result<Counted, Error> {
         let mut places = self.flows.find(&(proto, tuple)).peekable();
         if places.peek().is_none() && !self.had_expired {
@@ -85,8 +85,9 @@ impl FastCounts {
     }
 }
 
-/// The protocol and the tuple of the conntrack entry that a flow's packets belong to. If conntrack has forgotten the connection, an entry
-/// with the same tuple is another connection's. If it never tracked the connection, it has no entry.
+/// The protocol and the tuple of the conntrack entry that a flow's packets belong to. If conntrack has forgotten the
+/// connection, an entry with the same tuple is another connection's. If it never tracked the connection, it has no
+/// entry.
 fn counts_for(key: &Key, entry: &Entry) -> Option<(Proto, Tuple)> {
     let is_other = entry.flow.retired_why().and_then(reasons::name) == Some("conntrack-gone")
         || entry.flow.flags & abi::FLOW_UNTRACKED != 0;

@@ -98,7 +98,8 @@ pub(crate) struct Daemon {
     /// The policy's actions to perform before the loop starts.
     first_actions: Vec<Action>,
     subscription: Option<NetlinkSubscription>,
-    /// Sends changes to the thread that waits for the RTNL lock and then sends an [`Event::Finished`]; `None` until the loop starts.
+    /// Sends changes to the thread that waits for the RTNL lock and then sends an [`Event::Finished`]; `None` until the
+    /// loop starts.
     rtnl_barrier: Option<std::sync::mpsc::Sender<rtnl_barrier::Change>>,
     priority: Priority,
 }
@@ -141,7 +142,8 @@ impl Daemon {
         }
     }
 
-    /// Attaches to the ports, then serves until a signal or a client stops the daemon. Everything is detached on return.
+    /// Attaches to the ports, then serves until a signal or a client stops the daemon. Everything is detached on
+    /// return.
     pub(crate) async fn run(mut self, listeners: control::Listeners) -> Result<(), Failure> {
         self.write_settings();
         self.counted_epoch = self.plane.control().epoch();
@@ -219,9 +221,9 @@ impl Daemon {
             let corrections_due = self.corrections_due();
             let (turn, start) = next_step(async {
                 tokio::select! {
-                    // Arms are polled in this order. Ticks and signals are rare and short, and a storm of changes must not
-                    // starve the heartbeat. Then come changes of kernel state, before everything else: they end the use of
-                    // actions that may be wrong. So no arm may wait or take long.
+                    // Arms are polled in this order. Ticks and signals are rare and short, and a storm of changes must
+                    // not starve the heartbeat. Then come changes of kernel state, before everything else: they end the
+                    // use of actions that may be wrong. So no arm may wait or take long.
                     biased;
                     _ = ticks.tick() => Turn::Tick,
                     _ = sigterm.recv() => Turn::Signal,

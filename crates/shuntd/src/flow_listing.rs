@@ -199,8 +199,9 @@ fn connection_id(key: &Key, entry: &Entry) -> (Proto, Tuple) {
     (key_proto(key), orig)
 }
 
-/// The engine that gets the packets of a port before tc; `None` if tc gets all. A flow may be meant for XDP while only tc sees its
-/// packets: the port runs no XDP program, or its packets are aggregates, which do not pass XDP. Only the port's counters tell.
+/// The engine that gets the packets of a port before tc; `None` if tc gets all. A flow may be meant for XDP while only
+/// tc sees its packets: the port runs no XDP program, or its packets are aggregates, which do not pass XDP. Only the
+/// port's counters tell.
 pub(crate) fn engine_before_tc(plane: &DataPlane, ifindex: u32) -> Option<Engine> {
     let counted = plane.counters(ifindex).unwrap_or_default();
     let (engine, sent) = match plane.xdp_program(ifindex)? {

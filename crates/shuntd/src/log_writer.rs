@@ -1,4 +1,5 @@
-//! Writes the log to standard error, and drops what cannot be written: a full disk or a closed pipe must not end the daemon.
+//! Writes the log to standard error, and drops what cannot be written: a full disk or a closed pipe must not end the
+//! daemon.
 
 use nix::sys::stat::{SFlag, fstat};
 use std::{
@@ -7,7 +8,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The size of a log file from which on its lines are dropped: `shunt up` starts a new file each time, and keeps the former one.
+/// The size of a log file from which on its lines are dropped: `shunt up` starts a new file each time, and keeps the
+/// former one.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 static LOST: AtomicU64 = AtomicU64::new(0);

@@ -1,4 +1,5 @@
-//! Finds flows of the table by something that they have in common, with little memory: for each flow a hash and its place.
+//! Finds flows of the table by something that they have in common, with little memory: for each flow a hash and its
+//! place.
 
 use shunt_bpf::{Entry, Error, FlowTable, Key, Place};
 use std::{
@@ -6,8 +7,8 @@ use std::{
     iter,
 };
 
-/// The places of flows, by the hash of a property. Flows with other properties may have the same hash, and a flow may have left its
-/// place: whoever reads the flow checks its property.
+/// The places of flows, by the hash of a property. Flows with other properties may have the same hash, and a flow may
+/// have left its place: whoever reads the flow checks its property.
 #[derive(Debug)]
 pub(crate) struct PlaceIndex {
     hasher: RandomState,

@@ -123,8 +123,8 @@ fn egress_obstacles(core: &Core, state: &[Event]) -> Vec<Failure> {
     ports.map(|(link, _)| attach_failure(&link.name, &shunt_bpf::Error::NoEgress)).collect()
 }
 
-/// Reads what the daemon reads after its start and at its first tick, and reports it to the policy. `counts` tells which TCX programs
-/// belong to others.
+/// Reads what the daemon reads after its start and at its first tick, and reports it to the policy. `counts` tells
+/// which TCX programs belong to others.
 async fn observe(
     core: &mut Core,
     kernel: &mut Linux,

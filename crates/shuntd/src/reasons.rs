@@ -13,8 +13,8 @@ pub(crate) fn name(number: u8) -> Option<&'static str> {
     Reason::numbered(usize::from(number)).map(|reason| reason.name)
 }
 
-/// The main reasons: first the causes that somebody can end, unless they are rare, then the others, each by frequency. A packet
-/// from which nothing is learned counts as `miss`, too, so that `miss` alone would hide why.
+/// The main reasons: first the causes that somebody can end, unless they are rare, then the others, each by frequency.
+/// A packet from which nothing is learned counts as `miss`, too, so that `miss` alone would hide why.
 pub(crate) fn top(counters: &Counters) -> Vec<TopReason> {
     let counted = REASONS.iter().map(|reason| (counters.reasons[reason.number], reason));
     let mut found: Vec<(u64, &Reason)> = counted.filter(|(packets, _)| *packets > 0).collect();

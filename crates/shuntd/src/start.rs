@@ -44,7 +44,8 @@ pub(crate) fn clean_up(instance: &Instance) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes the clsact filters that a killed daemon of this instance has left, and the qdiscs that are empty without them.
+/// Removes the clsact filters that a killed daemon of this instance has left, and the qdiscs that are empty without
+/// them.
 fn remove_filters(instance: &Instance, kernel: &mut Linux, state: &[Event]) {
     for event in state {
         let Event::Link(link) = event else { continue };
@@ -61,8 +62,8 @@ pub(crate) fn remove_clsact(kernel: &mut Linux, ifindex: u32) {
     }
 }
 
-/// The handle of an instance's tc filters, which tells them from those of most other instances: FNV-1a of the instance's
-/// name. The filters' programs have the whole name.
+/// The handle of an instance's tc filters, which tells them from those of most other instances: FNV-1a of the
+/// instance's name. The filters' programs have the whole name.
 pub(crate) fn filter_handle(instance: &Instance) -> u32 {
     let hash = instance
         .as_str()

@@ -1,6 +1,7 @@
 //! Static flows and routes: keeps them as they were added, and in the data plane while their ports exist.
 //!
-//! There may be hundreds of thousands, so all work on them is done in slices, between which the event loop does everything else.
+//! There may be hundreds of thousands, so all work on them is done in slices, between which the event loop does
+//! everything else.
 
 mod entry;
 mod job;
@@ -75,8 +76,8 @@ impl StaticFlows {
         self.jobs.push_back(Job::add(table, reply));
     }
 
-    /// Removes the named flows and routes. The answer is how many there were, or a failure if a flow that stays uses a route that is
-    /// to be removed.
+    /// Removes the named flows and routes. The answer is how many there were, or a failure if a flow that stays uses a
+    /// route that is to be removed.
     pub(crate) fn remove(&mut self, removal: StaticRemoval, reply: oneshot::Sender<Result<u64, Failure>>) {
         self.jobs.push_back(Job::remove(removal, reply));
     }
@@ -86,8 +87,8 @@ impl StaticFlows {
         self.jobs.push_back(Job::list(reply));
     }
 
-    /// Makes the data plane's entries follow the ports: updates them when a port changes its engine, removes them while a
-    /// port is absent, and puts them back when the port returns.
+    /// Makes the data plane's entries follow the ports: updates them when a port changes its engine, removes them while
+    /// a port is absent, and puts them back when the port returns.
     pub(crate) fn follow_ports(&mut self) {
         if !self.flows.is_empty() {
             self.follow_from = Some(0);

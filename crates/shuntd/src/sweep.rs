@@ -7,8 +7,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Entries in a part. A part takes 2 ms if none of its entries are in the CPU's cache. Entries that were never used take no
-/// time.
+/// Entries in a part. A part takes 2 ms if none of its entries are in the CPU's cache. Entries that were never used
+/// take no time.
 const PART_ENTRIES: u32 = 65_536;
 /// The pause between two parts, for other work.
 const PAUSE: Duration = Duration::from_millis(3);
@@ -47,7 +47,8 @@ impl Sweeper {
         }
     }
 
-    /// Brings the totals up to date if so few entries are in use that one part has them all; otherwise the totals may be a second old.
+    /// Brings the totals up to date if so few entries are in use that one part has them all; otherwise the totals may
+    /// be a second old.
     pub(crate) fn refresh(&mut self, plane: &DataPlane, idle: Duration) {
         if plane.used_entries() <= PART_ENTRIES {
             self.begin(plane, idle);

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 const MANY: u32 = 20_000;
 
-/// Adds or deletes routes to the WAN host: each may concern the flow, and none changes where its packets go. The filter of the
-/// daemon's socket passes on those that concern a flow, and all deletions.
+/// Adds or deletes routes to the WAN host: each may concern the flow, and none changes where its packets go. The filter
+/// of the daemon's socket passes on those that concern a flow, and all deletions.
 fn routes(lab: &Topology, action: &str) {
     let wan = lab.wan().v4;
     ip_batch(lab.router(), MANY, |n| format!("route {action} {wan}/32 dev r1 metric {}", n + 1));

@@ -1,5 +1,5 @@
-//! Connections with a conntrack helper stay slow, since the helper reads and rewrites their payload. The connections that they
-//! announce work, and may be fast.
+//! Connections with a conntrack helper stay slow, since the helper reads and rewrites their payload. The connections
+//! that they announce work, and may be fast.
 
 use shunt_api::Status;
 use shunt_testkit::{Shuntd, Topology, require_root, rulesets, wait_until};
@@ -110,7 +110,8 @@ fn control_connection(lab: &Topology) -> (Line, Line) {
     (client, server)
 }
 
-/// The WAN sends data to the LAN over a data connection. Asserts that it is fast, and that the control connection is not.
+/// The WAN sends data to the LAN over a data connection. Asserts that it is fast, and that the control connection is
+/// not.
 #[track_caller]
 fn transfers(lab: &Topology, shuntd: &Shuntd, mut ends: (Line, Line), from: TcpStream, to: TcpStream) {
     let before = shuntd.status().bytes.fast;

@@ -134,8 +134,8 @@ fn one_host_cannot_fill_the_flow_table() {
             shuntd.status()
         );
 
-        // Few entries are free, so a flow of a few packets does not get one, unless it shares its counter of packets, by the
-        // hash of its tuple, with a flow of the flood.
+        // Few entries are free, so a flow of a few packets does not get one, unless it shares its counter of packets,
+        // by the hash of its tuple, with a flow of the flood.
         let stage = Stage::new(victim, &[lab.wan()]);
         let before = used(&shuntd);
         for port in 20_000..20_020 {

@@ -37,7 +37,8 @@ fn refused(status: &Status) -> u64 {
     status.reasons.get("ingress-filter").copied().unwrap_or(0)
 }
 
-/// Any filter makes packets that arrive on its port slow, whatever it matches. Packets that leave through the port stay fast.
+/// Any filter makes packets that arrive on its port slow, whatever it matches. Packets that leave through the port stay
+/// fast.
 #[track_caller]
 fn stays_slow_behind(add: &str, kind: &str, take_away: &str) {
     if !require_root() {

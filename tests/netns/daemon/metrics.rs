@@ -230,7 +230,8 @@ fn a_metrics_address_in_use_is_refused_in_one_line() {
     assert!(text.contains("127.0.0.1:9469") && text.trim_end().lines().count() == 1, "{text}");
 }
 
-/// The counts of a flow are kept for `shunt conntrack` until conntrack deletes the connection, for at most four times `max_flows`.
+/// The counts of a flow are kept for `shunt conntrack` until conntrack deletes the connection, for at most four times
+/// `max_flows`.
 #[test]
 fn uncounted_connections_are_reported() {
     if !require_root() {

@@ -64,8 +64,8 @@ fn probe(shunt: &Shunt, options: &str) -> ProbeReport {
     serde_json::from_str(&shunt.done(&format!("probe --json {options}"))).unwrap()
 }
 
-/// Asserts that a daemon does what the dry run and the probe said. The daemon looks for captures and programs at its first tick, a
-/// moment after it answers.
+/// Asserts that a daemon does what the dry run and the probe said. The daemon looks for captures and programs at its
+/// first tick, a moment after it answers.
 #[track_caller]
 fn agrees(name: &str, shunt: &Shunt, planned: &DryRun, probed: &ProbeReport) {
     let ports: Vec<_> = probed.devices.iter().filter_map(|device| device.port.clone()).collect();

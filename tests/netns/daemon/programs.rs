@@ -21,7 +21,8 @@ fn known(hook: FilterHook) -> PortFilter {
     PortFilter { device, hook, kind, program: Some(program) }
 }
 
-/// Asserts that the flow is slow and its packets pass the program. At ingress, the stage's echo requests pass the program, too.
+/// Asserts that the flow is slow and its packets pass the program. At ingress, the stage's echo requests pass the
+/// program, too.
 #[track_caller]
 fn sees_all(program: &Bystander, hook: Hook, stage: &Stage, shuntd: &Shuntd, packet: &Packet) {
     let before = program.seen().unwrap();

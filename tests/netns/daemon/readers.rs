@@ -1,5 +1,5 @@
-//! Clients who may only read cost the daemon little memory and time, however many they are and whatever they ask, and they do not take
-//! the owner's places.
+//! Clients who may only read cost the daemon little memory and time, however many they are and whatever they ask, and
+//! they do not take the owner's places.
 
 use nix::sys::signal::Signal;
 use shunt_api::{Explanation, LongestStep};
@@ -141,7 +141,8 @@ fn many_readers_of_a_large_table_cost_little_memory_and_time() {
         assert!(enough.is_some(), "complete answers: {complete:?}");
     });
     let share = (loop_time(&shuntd) - used).as_secs_f64() / started.elapsed().as_secs_f64();
-    // The pages of the program's file are many more in an unoptimised daemon, and are no memory that it keeps from others.
+    // The pages of the program's file are many more in an unoptimised daemon, and are no memory that it keeps from
+    // others.
     let most = status_kibibytes(&shuntd, "VmHWM") - status_kibibytes(&shuntd, "RssFile");
     let LongestStep { name, cpu_seconds, .. } = shuntd.status().longest_step.unwrap();
     eprintln!(

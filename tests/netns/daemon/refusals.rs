@@ -22,7 +22,8 @@ fn refuses(output: &CommandOutput, code: FailureCode, names: &[&str]) {
     assert!(names.iter().all(|name| output.err.contains(name)), "{output:?} does not name {names:?}");
 }
 
-/// Asserts that `shunt probe` names the failure of `shunt up`, or fails in the same way if the options or the configuration are wrong.
+/// Asserts that `shunt probe` names the failure of `shunt up`, or fails in the same way if the options or the
+/// configuration are wrong.
 #[track_caller]
 fn probe_foresees(shunt: &Shunt, words: &str, up: &CommandOutput) {
     let output = shunt.run(&format!("probe --json {words}"));

@@ -50,7 +50,8 @@ fn arrivals(tap: &Tap, stop: &Stop) -> BTreeMap<u32, u32> {
     }
 }
 
-/// Starts and stops Shunt `times` times during a stream, every fifth time by SIGKILL; returns the number of lost packets.
+/// Starts and stops Shunt `times` times during a stream, every fifth time by SIGKILL; returns the number of lost
+/// packets.
 #[track_caller]
 fn up_and_down(engine: Engine, times: usize) -> usize {
     let lab = silent_router(rulesets::OPEN);

@@ -32,8 +32,8 @@ fn names(notes: &[RuleNote]) -> Vec<String> {
     notes.iter().map(name).collect()
 }
 
-/// While a rule exists that `add` makes, flows of these families are slow, flows of the others fast, and status names the rule.
-/// After it is deleted, all flows are fast.
+/// While a rule exists that `add` makes, flows of these families are slow, flows of the others fast, and status names
+/// the rule. After it is deleted, all flows are fast.
 #[track_caller]
 fn stops(add: &str, families: &[Family], named: &str, take_away: &str) {
     if !require_root() {

@@ -32,8 +32,8 @@ pub(crate) fn send_fast(shunt: &Shunt, stage: &Stage, packet: &Packet, count: u6
     });
 }
 
-/// The status as JSON and as text, with equal counters. The hosts and the router also send packets of their own accord (neighbour
-/// discovery), so the commands are repeated until no counter changes between them.
+/// The status as JSON and as text, with equal counters. The hosts and the router also send packets of their own accord
+/// (neighbour discovery), so the commands are repeated until no counter changes between them.
 fn status_and_text(shunt: &Shunt) -> (Value, String) {
     let same = wait_for(Duration::from_secs(30), || {
         let before = json(shunt, "status");

@@ -1,4 +1,5 @@
-//! Connections that IPVS balances stay slow: IPVS must see each packet, and does not announce that it chose another server.
+//! Connections that IPVS balances stay slow: IPVS must see each packet, and does not announce that it chose another
+//! server.
 
 use crate::daemon;
 use shunt_testkit::{Crossing, engines, refusals, require_root, silent_router, skip_missing_feature};

@@ -9,7 +9,8 @@ use shunt_wire::Packet;
 
 /// More than a page.
 const PAYLOAD: usize = 6000;
-/// Sizes of the linear part: from the Ethernet header alone to headers and data, around the end of each header of both families.
+/// Sizes of the linear part: from the Ethernet header alone to headers and data, around the end of each header of both
+/// families.
 const FIRST: [u16; 14] = [14, 15, 24, 33, 34, 38, 41, 42, 53, 54, 61, 62, 74, 200];
 
 fn lab() -> Topology {

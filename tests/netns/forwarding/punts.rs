@@ -34,8 +34,8 @@ impl Bed {
         Self { lab, shuntd, there, packet }
     }
 
-    /// Sends a frame and waits until it is counted as punted for this reason and no other. On a busy machine, the daemon may
-    /// end the flow just before, for a change at the start of the test; then the flow is learned again.
+    /// Sends a frame and waits until it is counted as punted for this reason and no other. On a busy machine, the
+    /// daemon may end the flow just before, for a change at the start of the test; then the flow is learned again.
     #[track_caller]
     fn goes_to_linux(&self, frame: &[u8], why: &str) {
         for _ in 0..3 {
@@ -254,8 +254,8 @@ fn linux_answers_a_packet_larger_than_the_egress_mtu() {
     });
 }
 
-/// The kernel does not announce a change of this sysctl, so the next proof of the larger size must find it. Small packets of
-/// the same flow must not count as that proof.
+/// The kernel does not announce a change of this sysctl, so the next proof of the larger size must find it. Small
+/// packets of the same flow must not count as that proof.
 #[test]
 fn an_ipv6_mtu_lowered_by_sysctl_stops_large_packets_only() {
     if !require_root() {

@@ -22,8 +22,8 @@ pub(crate) const MARKS: &str = r#"table inet marks {
     }
 }"#;
 
-/// htb on r1: mark 7 and priority 1:20 have class 1:20, other UDP over IPv4 class 1:10. What the router itself sends, like
-/// multicast listener reports, has class 1:30.
+/// htb on r1: mark 7 and priority 1:20 have class 1:20, other UDP over IPv4 class 1:10. What the router itself sends,
+/// like multicast listener reports, has class 1:30.
 const SHAPE: &str = "tc qdisc add dev r1 root handle 1: htb default 30
     tc class add dev r1 parent 1: classid 1:10 htb rate 1gbit quantum 60000
     tc class add dev r1 parent 1: classid 1:20 htb rate 1gbit quantum 60000

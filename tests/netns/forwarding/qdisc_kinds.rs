@@ -1,5 +1,5 @@
-//! Qdiscs that not every kernel has: fq_codel, cake, prio, and mq with a qdisc for a queue. `auto` takes tc for a port that has
-//! one.
+//! Qdiscs that not every kernel has: fq_codel, cake, prio, and mq with a qdisc for a queue. `auto` takes tc for a port
+//! that has one.
 
 use crate::qdisc::{MARKS, engine_of, udp};
 use shunt_api::Engine;

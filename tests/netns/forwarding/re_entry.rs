@@ -1,4 +1,5 @@
-//! Packets that a port or the router sees twice: as they came in, and again out of a tunnel or another network namespace.
+//! Packets that a port or the router sees twice: as they came in, and again out of a tunnel or another network
+//! namespace.
 
 use crate::daemon;
 use shunt_testkit::{
@@ -12,8 +13,8 @@ const MANY: usize = 20;
 
 const STATEFUL: &str = "table inet filter { chain forward { type filter hook forward priority filter; ct state established,related accept; }; }";
 
-/// Moves the router's addresses and routes into a container behind two of its bridges. With br_netfilter, conntrack sees the
-/// bridged packets.
+/// Moves the router's addresses and routes into a container behind two of its bridges. With br_netfilter, conntrack
+/// sees the bridged packets.
 fn route_in_a_container(lab: &Topology) -> NetNs {
     let (router, container) = (lab.router(), NetNs::new("container"));
     for (n, (port, inside, host)) in
@@ -66,7 +67,8 @@ fn packets_that_passed_another_namespace_are_not_learned() {
     }
 }
 
-/// ESP in tunnel mode from the WAN host to the router, which accepts UDP from that host to the LAN only through the tunnel.
+/// ESP in tunnel mode from the WAN host to the router, which accepts UDP from that host to the LAN only through the
+/// tunnel.
 fn demand_ipsec(lab: &Topology) {
     let (wan, lan, router) = (lab.wan().v4, lab.lan().v4, lab.wan().gateway_v4);
     let esp = format!("src {wan} dst {router} proto esp");
@@ -81,8 +83,8 @@ fn demand_ipsec(lab: &Topology) {
     lab.router().run(&format!("{state} && {} && {}", policy("in"), policy("fwd")));
 }
 
-/// A port sees a packet of a tunnel twice: encrypted, and decapsulated. Only the IPsec policy distinguishes the second from a
-/// packet sent in clear text.
+/// A port sees a packet of a tunnel twice: encrypted, and decapsulated. Only the IPsec policy distinguishes the second
+/// from a packet sent in clear text.
 #[test]
 fn packets_that_ipsec_requires_encrypted_are_not_forwarded_in_clear_text() {
     if !require_ipsec() {

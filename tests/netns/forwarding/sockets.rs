@@ -1,4 +1,5 @@
-//! Packets of programs on this machine, such as containers', which still belong to their sockets when they reach the router.
+//! Packets of programs on this machine, such as containers', which still belong to their sockets when they reach the
+//! router.
 
 use crate::daemon;
 use nix::sys::socket::{MsgFlags, TimestampingFlag, recv, setsockopt, sockopt::Timestamping};

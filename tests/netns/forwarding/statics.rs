@@ -163,7 +163,8 @@ fn a_flow_is_translated_as_configured() {
     }
 }
 
-/// On a kernel without BTF, Shunt cannot tell whether a checksum is finished, so it leaves packets that look unfinished to Linux.
+/// On a kernel without BTF, Shunt cannot tell whether a checksum is finished, so it leaves packets that look unfinished
+/// to Linux.
 #[test]
 fn flows_are_forwarded_without_btf() {
     if !require_root() {

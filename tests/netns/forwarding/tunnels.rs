@@ -1,4 +1,5 @@
-//! Packets of tunnels: those that end on the router, whose packets the router receives twice, and those that only pass it.
+//! Packets of tunnels: those that end on the router, whose packets the router receives twice, and those that only pass
+//! it.
 
 use crate::daemon;
 use shunt_testkit::{
@@ -54,7 +55,8 @@ fn tunnel(kind: &str, lab: &Topology) -> [String; 2] {
     })
 }
 
-/// The inner packets leave through a port, as if they had arrived on the port of the tunnel. In clear text, the rules refuse them.
+/// The inner packets leave through a port, as if they had arrived on the port of the tunnel. In clear text, the rules
+/// refuse them.
 #[test]
 fn packets_of_a_tunnel_that_ends_on_the_router_are_not_learned() {
     if !require_root() {
@@ -109,8 +111,8 @@ fn route_between_macvlans(lab: &Topology) -> Option<NetNs> {
     let (router, container) = (lab.router(), NetNs::new("container"));
     for (n, host) in [lab.lan(), lab.wan()].into_iter().enumerate() {
         let (port, ifindex) = (host.port, router.ifindex(host.port));
-        // Each new device takes the next ifindex, so try until it is the port's. (Kernels before 6.13 look for `index N` in the wrong
-        // namespace.)
+        // Each new device takes the next ifindex, so try until it is the port's. (Kernels before 6.13 look for `index
+        // N` in the wrong namespace.)
         loop {
             let made = router.try_run(&format!(
                 "ip link add link {port} name c{n} netns {} address 02:00:00:00:99:0{n} type macvlan mode private",
@@ -135,8 +137,8 @@ fn route_between_macvlans(lab: &Topology) -> Option<NetNs> {
     Some(container)
 }
 
-/// The packets leave the container by the port below its macvlan, and Linux does not receive them a second time. The router
-/// itself knows a connection with the same addresses and ports.
+/// The packets leave the container by the port below its macvlan, and Linux does not receive them a second time. The
+/// router itself knows a connection with the same addresses and ports.
 #[test]
 fn packets_that_a_container_routes_between_macvlans_are_not_learned() {
     if !require_root() {
@@ -188,8 +190,8 @@ fn tunnelled(lab: &Topology, number: u16, bytes: u16) -> Packet {
     whole(outer.payload([&VXLAN[..], &inner].concat()))
 }
 
-/// GRO aggregates packets of other tunnels, too, if the router has a tunnel of that kind. The inner headers make each packet
-/// longer than the aggregate shows.
+/// GRO aggregates packets of other tunnels, too, if the router has a tunnel of that kind. The inner headers make each
+/// packet longer than the aggregate shows.
 #[test]
 fn aggregates_of_a_tunnel_that_passes_the_router_are_not_sent_longer_than_the_mtu() {
     const SEGMENT: u16 = 1350;

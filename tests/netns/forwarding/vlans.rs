@@ -79,9 +79,9 @@ impl<'a> Recorded<'a> {
     }
 }
 
-/// Whether Linux gives an IPv6 packet a new `sk_buff` on its way, so that it teaches nothing. A raw socket leaves 2 bytes
-/// before a frame, where NICs leave 64 or more, and native XDP 256. Since Linux 7, a packet that goes to a VLAN device needs
-/// more, and tc programs can make room only where a frame has no second tag.
+/// Whether Linux gives an IPv6 packet a new `sk_buff` on its way, so that it teaches nothing. A raw socket leaves 2
+/// bytes before a frame, where NICs leave 64 or more, and native XDP 256. Since Linux 7, a packet that goes to a VLAN
+/// device needs more, and tc programs can make room only where a frame has no second tag.
 fn is_replaced(packet: &Packet, to: &Host, status: &Status) -> bool {
     let is_tc = status.ports.iter().all(|port| port.engine == Engine::Tc);
     let is_v6 = matches!(packet.network, Network::V6(_));
@@ -169,8 +169,8 @@ fn full_packets_with_two_tags() {
     }
 }
 
-/// The program is then exchanged for one that asks the driver for tags. The device is never without one, which would reset
-/// the link of some NICs.
+/// The program is then exchanged for one that asks the driver for tags. The device is never without one, which would
+/// reset the link of some NICs.
 #[test]
 fn xdp_goes_on_when_a_vlan_device_is_added() {
     if !require_vlans() || !kernel_is_at_least(6, 8) {
@@ -210,7 +210,8 @@ fn a_bridge_on_top_of_a_vlan_device() {
     vlans_are_the_same(Segment::LAN.tagged(TEN).below("br0"), Segment::WAN.tagged(TWENTY));
 }
 
-/// Raw sockets put a VLAN tag into the frame; a VLAN device passes it in the metadata of the frame if the port supports that.
+/// Raw sockets put a VLAN tag into the frame; a VLAN device passes it in the metadata of the frame if the port supports
+/// that.
 #[test]
 fn tags_beside_the_frame_and_in_it() {
     if !require_vlans() {

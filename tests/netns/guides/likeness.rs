@@ -1,7 +1,7 @@
 //! Whether a command printed what a guide shows, apart from numbers, addresses and units.
 
-/// The first line that `shown` has and `printed` lacks; the others are there, in the same order. A line `...` stands for any lines, and
-/// `...` at the end of a line for the rest of it.
+/// The first line that `shown` has and `printed` lacks; the others are there, in the same order. A line `...` stands
+/// for any lines, and `...` at the end of a line for the rest of it.
 pub fn missing<'a>(shown: &'a [String], printed: &str) -> Option<&'a str> {
     let mut lines = printed.lines().map(outline);
     let is_missing = |line: &&String| {

@@ -1,4 +1,5 @@
-//! The commands of the guides for users (docs/guide), typed one after the other as a reader would, print what the guides show.
+//! The commands of the guides for users (docs/guide), typed one after the other as a reader would, print what the
+//! guides show.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not there")]
 

@@ -16,7 +16,8 @@ use tempfile::TempDir;
 /// Time limit for one command to print what the guide shows. A reader, too, would look again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The router has files of its own below /etc and /run/shunt, so a guide may use the default instance and its configuration.
+/// The router has files of its own below /etc and /run/shunt, so a guide may use the default instance and its
+/// configuration.
 const ROUTER: &str = r#"
 set -e
 cp -a /etc "$0/etc" && mount --bind "$0/etc" /etc
@@ -38,8 +39,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// The router has no address, no rules, and does not forward. The hosts have addresses; the one in the LAN uses 192.168.1.1 as its
-    /// gateway.
+    /// The router has no address, no rules, and does not forward. The hosts have addresses; the one in the LAN uses
+    /// 192.168.1.1 as its gateway.
     pub fn new() -> Self {
         let [router, lan, wan] = ["router", "lan", "wan"].map(NetNs::new);
         for (host, port) in [(&lan, "lan0"), (&wan, "wan0")] {
@@ -73,7 +74,8 @@ impl Scene {
         self.run(Host::Router, script).0
     }
 
-    /// Writes the files and runs the commands of a page; the page is wrong if one fails or does not print what the page shows.
+    /// Writes the files and runs the commands of a page; the page is wrong if one fails or does not print what the page
+    /// shows.
     pub fn follow(&self, name: &str, page: &Page) {
         let mut commands = 0;
         for step in &page.steps {

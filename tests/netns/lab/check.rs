@@ -13,7 +13,8 @@ use std::{
 /// What a cable makes of a frame that goes from p1 to p0.
 type Fault = fn(Vec<u8>) -> Vec<Vec<u8>>;
 
-/// Checks p0 against p1, with a cable between them that is made of two TAP devices; the outcome and evidence of each case.
+/// Checks p0 against p1, with a cable between them that is made of two TAP devices; the outcome and evidence of each
+/// case.
 fn check_with(fault: Fault, cases: &[&str]) -> Vec<(String, String, String)> {
     let ns = NetNs::new("check");
     let ends = ns.within(|| ["p0", "p1"].map(|name| TapDevice::create(name).unwrap()));

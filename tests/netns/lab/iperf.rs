@@ -50,8 +50,8 @@ fn iperf3_results_agree_with_the_device_counters() {
         let arrived = iperf.run(&test, &stop, &mut |_| {}).unwrap().unwrap();
         assert_eq!(arrived.len(), receivers.len());
         for (n, one) in arrived.iter().enumerate() {
-            // How much arrives depends on the machine. The devices also count headers, acknowledgements, the control connection, data in
-            // flight at the end, and datagrams that came after the receiver had stopped.
+            // How much arrives depends on the machine. The devices also count headers, acknowledgements, the control
+            // connection, data in flight at the end, and datagrams that came after the receiver had stopped.
             let rise = look("rx_bytes")[n] - bytes[n];
             let most = 1.3 * one.bytes as f64 + SLACK_BYTES;
             assert!(one.bytes > 0 && one.bytes <= rise, "{rise} for {one:?}");

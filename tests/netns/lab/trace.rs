@@ -1,4 +1,5 @@
-//! `shunt trace` on routers and hosts in namespaces: every packet is followed, stages add up, and nothing is left behind.
+//! `shunt trace` on routers and hosts in namespaces: every packet is followed, stages add up, and nothing is left
+//! behind.
 
 use super::gen_command::{NICS, bench, json};
 use nix::sys::signal::Signal;
@@ -92,7 +93,8 @@ fn every_forwarded_packet_is_followed_and_takes_no_longer_than_its_latency() {
     let expected = [&["gro"], linux, &["qdisc", "transmit", "completion"]].concat();
     assert_eq!(stages(path), expected);
     assert_sums(&report);
-    // Each packet crosses the router within its latency, so every order statistic does. The generator's clock counts in buckets of 1/64.
+    // Each packet crosses the router within its latency, so every order statistic does. The generator's clock counts in
+    // buckets of 1/64.
     let latency = |name: &str| sent["latency_us"][name].as_f64().unwrap() * 1000.0 * (1.0 + 1.0 / 32.0);
     for (name, key) in [("p50", "p50_ns"), ("p99", "p99_ns"), ("max", "max_ns")] {
         let crossing = path["crossing"][key].as_f64().unwrap();
@@ -128,8 +130,8 @@ fn a_filter_and_a_port_leave_out_the_rest_and_a_dropped_packet_is_told() {
     assert_eq!(router.run("trace nosuchport --seconds 1").code, Some(13));
 }
 
-/// Traces twenty packets of each of `flows` UDP flows, the first of which is fast. Returns the report, and how many packets the
-/// engine sent meanwhile.
+/// Traces twenty packets of each of `flows` UDP flows, the first of which is fast. Returns the report, and how many
+/// packets the engine sent meanwhile.
 fn traced(engine: Engine, flows: u16) -> (Value, u64) {
     let lab = silent_router(rulesets::HOME_GATEWAY);
     let (there, back) = (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()));

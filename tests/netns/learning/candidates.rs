@@ -5,7 +5,8 @@ use shunt_testkit::{ALL_ENGINES, Host, Shuntd, Tap, Topology, require_root, sile
 use shunt_wire::Packet;
 use std::time::Duration;
 
-/// How many packets of the other port arrive meanwhile. A cookie returns after 15, so these return to it, and to its neighbours.
+/// How many packets of the other port arrive meanwhile. A cookie returns after 15, so these return to it, and to its
+/// neighbours.
 const OTHERS: [usize; 4] = [15, 30, 14, 150];
 const PATIENCE: Duration = Duration::from_secs(5);
 /// `arp_ignore`: answer no request.
@@ -13,7 +14,8 @@ const NEVER: u8 = 8;
 /// Nothing may leave that is sent by the other port.
 const MANY: usize = 20;
 
-/// Routes between a bridge of three ports and a WAN. The bridge drops what claims the LAN host's address on another port.
+/// Routes between a bridge of three ports and a WAN. The bridge drops what claims the LAN host's address on another
+/// port.
 fn guarded_bridge() -> Topology {
     let lab = Topology::bridged_lan();
     let rules = format!(

@@ -1,4 +1,5 @@
-//! What a sender of many invented tuples can do to the learning of others: hosts share tables, and get their part of each.
+//! What a sender of many invented tuples can do to the learning of others: hosts share tables, and get their part of
+//! each.
 
 use crate::daemon;
 use shunt_testkit::{ENGINES, Shuntd, Stage, Topology, refusals, require_root, rulesets, silent, wait_until};
@@ -51,7 +52,8 @@ fn refusals_of_many_tuples_do_not_keep_others_from_learning() {
     }
 }
 
-/// Invented hosts behind one port fill their part of the table. The rest is for connections that are opened through other ports.
+/// Invented hosts behind one port fill their part of the table. The rest is for connections that are opened through
+/// other ports.
 #[test]
 fn invented_hosts_behind_one_port_leave_room_for_those_behind_others() {
     const TABLE: u64 = 256;

@@ -190,8 +190,8 @@ fn short_connections_from_one_port_are_not_learned() {
     }
 }
 
-/// Until conntrack has seen an acknowledgement of each end, it accepts any reset, and fast packets would not change that. Only
-/// a connection that conntrack picked up in the middle can be in this state.
+/// Until conntrack has seen an acknowledgement of each end, it accepts any reset, and fast packets would not change
+/// that. Only a connection that conntrack picked up in the middle can be in this state.
 #[test]
 fn tcp_picked_up_in_the_middle_is_not_fast_before_each_end_has_acknowledged() {
     if !require_root() {
@@ -227,8 +227,8 @@ fn with_unseen_acknowledgement(packet: &Packet) -> Packet {
     packet
 }
 
-/// Conntrack does not see fast packets. When it sees the connection again, far beyond the last window, it must still take the
-/// packet for valid, since the ruleset drops invalid packets.
+/// Conntrack does not see fast packets. When it sees the connection again, far beyond the last window, it must still
+/// take the packet for valid, since the ruleset drops invalid packets.
 #[test]
 fn conntrack_is_liberal_with_a_fast_connection() {
     if !require_root() {

@@ -11,7 +11,8 @@ use std::time::Duration;
 /// Ten times as many packets as it takes to learn a flow.
 const MANY: usize = 20;
 
-/// Sends a packet again and again with another IP identification. Asserts that each leaves and none is fast; returns the frames.
+/// Sends a packet again and again with another IP identification. Asserts that each leaves and none is fast; returns
+/// the frames.
 #[track_caller]
 fn stays_slow(shuntd: &Shuntd, way: &Crossing, packet: &Packet) -> Vec<Frame> {
     let before = shuntd.status().packets.fast;
@@ -68,7 +69,8 @@ fn a_rule_that_sets_the_dscp_keeps_its_packets_slow() {
     });
 }
 
-/// The rule does not change packets that have the class already, so these may be fast, but packets of other classes may not.
+/// The rule does not change packets that have the class already, so these may be fast, but packets of other classes may
+/// not.
 #[test]
 fn a_packet_of_another_class_is_not_part_of_the_flow() {
     if !require_root() {
@@ -90,8 +92,8 @@ fn a_packet_of_another_class_is_not_part_of_the_flow() {
     }
 }
 
-/// WebRTC sends two classes on one tuple. The flow stays that of one of them, so half of the packets are fast, and none of the
-/// others is proved. A class that is the only one takes the flow over.
+/// WebRTC sends two classes on one tuple. The flow stays that of one of them, so half of the packets are fast, and none
+/// of the others is proved. A class that is the only one takes the flow over.
 #[test]
 fn of_two_classes_that_alternate_one_is_fast() {
     if !require_root() {
@@ -221,8 +223,8 @@ fn packets_duplicated_at_ingress_are_not_learned() {
     );
 }
 
-/// Sends packets to an unknown station of a bridge, which floods them to all of its ports. `ports` are those of Shunt; all if
-/// empty.
+/// Sends packets to an unknown station of a bridge, which floods them to all of its ports. `ports` are those of Shunt;
+/// all if empty.
 #[track_caller]
 fn is_flooded(ports: &[&str]) {
     if !require_root() {

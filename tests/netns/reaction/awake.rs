@@ -1,4 +1,5 @@
-//! The daemon stays awake: it beats, answers and reacts while others hold the kernel's RTNL lock, and no step of it takes long.
+//! The daemon stays awake: it beats, answers and reacts while others hold the kernel's RTNL lock, and no step of it
+//! takes long.
 
 use nix::sys::signal::Signal;
 use shunt_api::{Engine, LongestStep, StaticRemoval, StaticTable, Status};
@@ -17,8 +18,8 @@ use std::{
 const HOLDER: &str = "tests/netns/reaction/hold_rtnl.py";
 /// Longer than a heartbeat may be old.
 const HOLD: Duration = Duration::from_secs(3);
-/// The bound for a step is 5 ms. A machine that is busy with other tests adds to the time, but not to the CPU time, of which an
-/// unoptimised daemon needs more.
+/// The bound for a step is 5 ms. A machine that is busy with other tests adds to the time, but not to the CPU time, of
+/// which an unoptimised daemon needs more.
 const STEP_MAX: Duration = Duration::from_millis(100);
 const STEP_CPU_MAX: Duration = Duration::from_millis(25);
 

@@ -1,4 +1,5 @@
-//! Packets that a bridge forwards between two of its ports take the fast path, and changes of the bridge take effect on them.
+//! Packets that a bridge forwards between two of its ports take the fast path, and changes of the bridge take effect on
+//! them.
 
 mod bytes;
 mod changes;

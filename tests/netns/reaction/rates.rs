@@ -12,8 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A class for each way to choose one: by default, by mark, by priority and by DSCP, as destination port and rate in Mbit/s.
-/// Each is offered more than its rate, but so little that the shaper and not the machine is the limit.
+/// A class for each way to choose one: by default, by mark, by priority and by DSCP, as destination port and rate in
+/// Mbit/s. Each is offered more than its rate, but so little that the shaper and not the machine is the limit.
 pub(crate) const CLASSES: [(u16, u32); 4] = [(5000, 2), (5001, 3), (5002, 4), (5003, 5)];
 const OFFERED: f64 = 1.5;
 
@@ -110,8 +110,8 @@ pub(crate) fn offer(lab: &Topology, run: u32, stop: &AtomicBool) {
     }
 }
 
-/// Adds up the amounts of the packets that arrive after the shaper has settled; returns rates per second by port. The time
-/// of arrival is the kernel's time stamp.
+/// Adds up the amounts of the packets that arrive after the shaper has settled; returns rates per second by port. The
+/// time of arrival is the kernel's time stamp.
 #[track_caller]
 fn watch(exit: &Tap, mut amount: impl FnMut(&Packet) -> Option<(u16, usize)>) -> Rates {
     exit.stamp();

@@ -1,5 +1,5 @@
-//! Rates and delays behind htb with fq_codel, cake and prio, which not every kernel has: fast packets get those that slow
-//! packets get.
+//! Rates and delays behind htb with fq_codel, cake and prio, which not every kernel has: fast packets get those that
+//! slow packets get.
 
 use crate::rates::{
     HTB, Pace, ROUNDS_MAX, ROUNDS_MIN, RULES, Rates, compare, offer, pace, rates, rates_with_shunt, shaped,

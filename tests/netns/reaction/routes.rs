@@ -117,7 +117,8 @@ fn a_changed_nexthop_object_takes_effect_at_once() {
 }
 
 /// Linux announces the end of a nexthop object, and then removes its IPv6 routes one by one, without messages if
-/// `nexthop_compat_mode` is 0. Packets sent meanwhile still take the old route, but must not be fast after the last is gone.
+/// `nexthop_compat_mode` is 0. Packets sent meanwhile still take the old route, but must not be fast after the last is
+/// gone.
 #[test]
 fn deleting_a_nexthop_object_stops_flows_over_its_routes() {
     if !require_root() {

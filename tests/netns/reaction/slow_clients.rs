@@ -1,4 +1,5 @@
-//! Clients of the control socket that are slow, silent, malformed or too many delay no other client, and flows stay fast.
+//! Clients of the control socket that are slow, silent, malformed or too many delay no other client, and flows stay
+//! fast.
 
 use shunt_testkit::{Shuntd, Stage, Stop, require_root, rulesets, silent_router, wait_until};
 use std::{

@@ -14,8 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Destination ports of the new connections, one for each second. The entry of an idle flow is free after three sweeps, about
-/// five seconds later.
+/// Destination ports of the new connections, one for each second. The entry of an idle flow is free after three sweeps,
+/// about five seconds later.
 const STORM: Range<u16> = 6000..6008;
 /// New connections per second.
 const CONNECTIONS: u64 = 10_000;
@@ -28,8 +28,8 @@ const OTHER: Mac = Mac([2, 0, 0, 0, 2, 9]);
 const THIRD_WAN: Segment =
     Segment { label: "wan3", port: "r3", subnet: 4, v4: [198, 18, 2], ..Segment::SECOND_WAN };
 
-/// Packets that full queues dropped before the router got them: the CPUs' backlogs, and the ring between the LAN and r0, which the
-/// watched flow shares with the storm.
+/// Packets that full queues dropped before the router got them: the CPUs' backlogs, and the ring between the LAN and
+/// r0, which the watched flow shares with the storm.
 fn dropped_before_the_router(lab: &Topology) -> u64 {
     let lan = lab.lan();
     let ring = lan.ns.run(&format!("cat /sys/class/net/{}/statistics/tx_dropped", lan.nic));
@@ -42,8 +42,9 @@ fn rss_kb(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Sends [`PACKETS`] packets of each of [`CONNECTIONS`] new connections per second, until each port of [`STORM`] has had its
-/// second and `enough` is true. The storm has another egress than the watched flow, whose tap it would overflow.
+/// Sends [`PACKETS`] packets of each of [`CONNECTIONS`] new connections per second, until each port of [`STORM`] has
+/// had its second and `enough` is true. The storm has another egress than the watched flow, whose tap it would
+/// overflow.
 fn rage(lab: &Topology, far: &Host, enough: impl Fn() -> bool) {
     let lan = lab.lan();
     lan.ns.enter();
@@ -182,7 +183,8 @@ fn no_stale_action_is_used_when_netlink_messages_are_lost() {
                 crowd(&lab, OTHER);
                 all_as_now(&stage, &packet, 0, OTHER);
                 stage.teach(&shuntd, &packet);
-                // Among the messages of all deleted entries, that of the next hop is lost. Linux resolves the next hop again.
+                // Among the messages of all deleted entries, that of the next hop is lost. Linux resolves the next hop
+                // again.
                 lab.router().run("ip neigh flush dev r1 nud permanent");
                 all_as_now(&stage, &packet, 0, lab.wan().mac);
                 // More often, the next hop would be unstable.

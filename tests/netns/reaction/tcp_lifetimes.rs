@@ -41,8 +41,9 @@ fn life_after(lab: &Topology, last_packet: Instant) -> Duration {
     wait_for(2 * IDLE, || (!known()).then(|| last_packet.elapsed())).unwrap()
 }
 
-/// Runs the same on a router with Shunt for each engine and on a router without, at the same time. Asserts that conntrack
-/// knew the connection for `timeout` on the latter, and as long on the former, less the time between two proofs.
+/// Runs the same on a router with Shunt for each engine and on a router without, at the same time. Asserts that
+/// conntrack knew the connection for `timeout` on the latter, and as long on the former, less the time between two
+/// proofs.
 fn compare_lifetimes(
     engines: &[Engine],
     timeout: Duration,

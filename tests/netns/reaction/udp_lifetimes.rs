@@ -56,8 +56,9 @@ impl Pair {
 
 /// Sends packets and answers at fixed intervals, for `total` seconds; all times are divided by `scale`.
 ///
-/// Conntrack compares the time since the last packet that it saw with a timeout, and Shunt lets it see one every `reprove`,
-/// so dividing both by the same number changes nothing. `STREAM_AFTER` cannot be scaled, so the test waits for it first.
+/// Conntrack compares the time since the last packet that it saw with a timeout, and Shunt lets it see one every
+/// `reprove`, so dividing both by the same number changes nothing. `STREAM_AFTER` cannot be scaled, so the test waits
+/// for it first.
 #[track_caller]
 fn mappings_last(total: u64, scale: u64) {
     let scaled = |seconds: u64| Duration::from_millis(seconds * 1000 / scale);

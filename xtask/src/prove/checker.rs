@@ -15,7 +15,8 @@ use std::{
 
 /// Packages of cbmc 6 and of its libraries. Debian 12 has no cbmc 6.
 const PACKAGES: [&str; 6] = ["cbmc", "minisat", "libc6", "libstdc++6", "libgcc-s1", "zlib1g"];
-/// Checks in addition to the harness's own. cbmc's standard checks would reject a pointer past the end that is only compared.
+/// Checks in addition to the harness's own. cbmc's standard checks would reject a pointer past the end that is only
+/// compared.
 const CHECKS: [&str; 10] = [
     "--no-standard-checks",
     "--bounds-check",

@@ -1,4 +1,5 @@
-//! Harnesses. The first comment of a harness has its claim, its cases, and the changes of the core with which it must fail.
+//! Harnesses. The first comment of a harness has its claim, its cases, and the changes of the core with which it must
+//! fail.
 
 use anyhow::{Context, ensure};
 use std::{

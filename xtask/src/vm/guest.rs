@@ -34,14 +34,15 @@ pub struct Guest {
 
 /// Number of wires between NICs.
 const WIRES: u32 = 2;
-/// Pairs of queues of a NIC with several, and CPUs of its guest: virtio_net uses a pair for each CPU, and one more for each while
-/// an XDP program is attached.
+/// Pairs of queues of a NIC with several, and CPUs of its guest: virtio_net uses a pair for each CPU, and one more for
+/// each while an XDP program is attached.
 const QUEUES: u32 = 4;
 const CPUS: u32 = 2;
 /// What the model of a NIC with several queues contains.
 const MULTIQUEUE: &str = "mq=on";
 
-/// Several of this model need a PCIe root port each: on one bus, the virtual functions of one take the addresses of another.
+/// Several of this model need a PCIe root port each: on one bus, the virtual functions of one take the addresses of
+/// another.
 const NEEDS_ROOT_PORT: &str = "igb";
 
 /// A file whose new content is copied to a writer.
@@ -97,8 +98,8 @@ impl Guest {
         code.trim().parse().map_err(|_| self.failure(status))
     }
 
-    /// A namespace with a bridge for each wire and a TAP device for each end, if the NICs have several queues: QEMU's own hubs
-    /// have one queue.
+    /// A namespace with a bridge for each wire and a TAP device for each end, if the NICs have several queues: QEMU's
+    /// own hubs have one queue.
     fn taps(&self) -> anyhow::Result<Option<NetNs>> {
         if !self.nics.as_ref().is_some_and(|model| model.contains(MULTIQUEUE)) {
             return Ok(None);

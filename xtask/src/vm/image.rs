@@ -126,7 +126,8 @@ impl<'a> Image<'a> {
         self.put(Path::new(path), Entry::Text(content.to_owned(), mode));
     }
 
-    /// Adds programs with the libraries of this machine that they load, as pairs of a path here and a path in the guest.
+    /// Adds programs with the libraries of this machine that they load, as pairs of a path here and a path in the
+    /// guest.
     pub fn programs(&mut self, programs: impl IntoIterator<Item = (PathBuf, PathBuf)>) -> anyhow::Result<()> {
         let mut here = Vec::new();
         for (from, to) in programs {

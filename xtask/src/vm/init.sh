@@ -1,7 +1,8 @@
 #!/bin/sh
-# The first process of a guest: runs /command and returns its exit code. The serial ports are the console, standard output, standard
-# error and the exit code. With PORTS=one in the kernel's command line, all share one port, each line has a prefix, and standard
-# output comes at the end. MODULES lists the modules of a board's devices, in the order of loading.
+# The first process of a guest: runs /command and returns its exit code. The serial ports are the console, standard
+# output, standard error and the exit code. With PORTS=one in the kernel's command line, all share one port, each line
+# has a prefix, and standard output comes at the end. MODULES lists the modules of a board's devices, in the order of
+# loading.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin HOME=/root
 mount -t proc proc /proc
 mount -t sysfs sys /sys

@@ -128,8 +128,8 @@ fn engine(max_flows: u32) -> Engine {
     engine
 }
 
-/// Fills the ring of the ingress port, has the engine empty it, checks what leaves, and so on. Returns million packets per
-/// second of the engine's CPU time.
+/// Fills the ring of the ingress port, has the engine empty it, checks what leaves, and so on. Returns million packets
+/// per second of the engine's CPU time.
 fn timed(
     engine: &mut Engine,
     mut fill: impl FnMut(&mut dyn FnMut(&[u8]) -> bool) -> bool,

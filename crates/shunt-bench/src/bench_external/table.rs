@@ -1,4 +1,5 @@
-//! The tables of the external engine: its loop in memory, the whole path between veths, its queues, and its ways to wait.
+//! The tables of the external engine: its loop in memory, the whole path between veths, its queues, and its ways to
+//! wait.
 
 use super::{BULK, MODES, QUEUES};
 use crate::table_cells::{reading, with_range};

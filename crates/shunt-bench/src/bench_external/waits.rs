@@ -1,4 +1,5 @@
-//! What the external engine does while no packets come, by what it costs: CPU time of its process, and the time that packets take.
+//! What the external engine does while no packets come, by what it costs: CPU time of its process, and the time that
+//! packets take.
 
 use super::{probes, wait_for_external};
 use crate::rig::{napi::process_run_time, shunt};

@@ -23,7 +23,8 @@ const COLUMNS: [(&str, Path); 8] = [
     ("Shunt xdp", Path::Xdp),
     ("bare redirect", Path::Bare),
 ];
-/// Programs that return at once on single hooks and on all three, one that counts tuples, and Shunt, which learns nothing.
+/// Programs that return at once on single hooks and on all three, one that counts tuples, and Shunt, which learns
+/// nothing.
 const HOOKS: [(&str, Path); 7] = [
     ("slow path", Path::Slow),
     ("XDP hook", Path::HookXdp),

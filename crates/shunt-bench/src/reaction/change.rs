@@ -277,7 +277,8 @@ impl Lab {
     }
 }
 
-/// The prefix of the LAN's first 64 addresses. The flows that fill the table have the 100 sources from the host's address on.
+/// The prefix of the LAN's first 64 addresses. The flows that fill the table have the 100 sources from the host's
+/// address on.
 fn half(lan: &Host) -> (Ipv4Addr, u8) {
     (Ipv4Addr::from_bits(lan.v4.to_bits() & !63), 26)
 }

@@ -9,7 +9,8 @@ use std::{sync::atomic::AtomicBool, time::Duration};
 /// The data that a router forwarded in a test.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Arrived {
-    /// Goodput in bit/s. Includes datagrams that the receiving socket dropped for lack of room: the router has forwarded them.
+    /// Goodput in bit/s. Includes datagrams that the receiving socket dropped for lack of room: the router has
+    /// forwarded them.
     pub bits_per_second: f64,
     /// Datagrams, or TCP segments of a full MTU, per second.
     pub packets_per_second: f64,

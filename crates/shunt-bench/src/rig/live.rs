@@ -30,10 +30,11 @@ pub struct Row {
     pub traffic: &'static str,
     pub path: &'static str,
     pub arrived: Arrived,
-    /// CPU time of the router's polling threads for each packet that arrived. Aggregates that a veth gets from a peer with
-    /// TSO are not polled, and are missing here.
+    /// CPU time of the router's polling threads for each packet that arrived. Aggregates that a veth gets from a peer
+    /// with TSO are not polled, and are missing here.
     pub cpu_ns: f64,
-    /// CPU time of the whole machine for each packet that arrived; the hosts' share and that of other programs included.
+    /// CPU time of the whole machine for each packet that arrived; the hosts' share and that of other programs
+    /// included.
     pub machine_ns: f64,
     pub fast_share: Option<f64>,
     /// The engine of the egress port; empty without Shunt.
@@ -70,8 +71,8 @@ pub const fn name_of(path: Path) -> &'static str {
     }
 }
 
-/// Runs iperf3 from the LAN to the WAN for some time. If the router's ports are `polled`, the hosts stay off the router's CPU.
-/// Otherwise the sender's CPU does the router's work, and iperf3 runs anywhere.
+/// Runs iperf3 from the LAN to the WAN for some time. If the router's ports are `polled`, the hosts stay off the
+/// router's CPU. Otherwise the sender's CPU does the router's work, and iperf3 runs anywhere.
 pub fn measure(
     lab: &Topology,
     shuntd: Option<&Shuntd>,

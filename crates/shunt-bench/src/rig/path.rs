@@ -36,8 +36,8 @@ pub enum Path {
     Hooks,
     /// Linux with a program at tc ingress of each port that parses packets and counts their tuples.
     HookCount,
-    /// Linux with programs at tc ingress and egress that return at once, and with a socket that subscribes to the ends of
-    /// connections: what Shunt's tc engine needs from the kernel.
+    /// Linux with programs at tc ingress and egress that return at once, and with a socket that subscribes to the ends
+    /// of connections: what Shunt's tc engine needs from the kernel.
     Listener,
     /// Shunt's xdp engine.
     Xdp,
@@ -169,8 +169,8 @@ fn ports(router: &NetNs) -> [u32; 2] {
     ["r0", "r1"].map(|port| router.ifindex(port))
 }
 
-/// Subscribes to the ends of connections. Nobody reads the messages: soon the queue is full, and the kernel makes them and
-/// drops them, as it does for a socket whose filter drops all.
+/// Subscribes to the ends of connections. Nobody reads the messages: soon the queue is full, and the kernel makes them
+/// and drops them, as it does for a socket whose filter drops all.
 fn listen_to_ends() -> anyhow::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let listener = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkNetFilter)?;

@@ -4,7 +4,8 @@ use anyhow::{Context, anyhow};
 use shunt_api::Status;
 use shunt_testkit::{NetNs, Shuntd, tree::built};
 
-/// Starts the daemon that `make build` has built, on the ports r0 and r1, with this engine and these lines of configuration.
+/// Starts the daemon that `make build` has built, on the ports r0 and r1, with this engine and these lines of
+/// configuration.
 pub fn start(router: &NetNs, engine: &str, config: &str) -> anyhow::Result<Shuntd> {
     // A port that is named stays a port when it loses its address.
     let builder = Shuntd::on(router).engine(engine).port("r0").port("r1").config(config).usual_max_flows();

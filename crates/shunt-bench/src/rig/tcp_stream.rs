@@ -76,9 +76,9 @@ pub fn measure(client: &Host, server: &Host, duration: Duration) -> anyhow::Resu
     })
 }
 
-/// Sets the congestion control of the hosts' TCP. With [`BBR`], a sender that is ahead of its pace sets a timer, and the faster
-/// the router, the more often it is. Timers are slow in virtual machines and load the router's CPUs, because the hosts run
-/// there too. So benches use [`RENO`].
+/// Sets the congestion control of the hosts' TCP. With [`BBR`], a sender that is ahead of its pace sets a timer, and
+/// the faster the router, the more often it is. Timers are slow in virtual machines and load the router's CPUs, because
+/// the hosts run there too. So benches use [`RENO`].
 pub fn congestion_control(lab: &Topology, name: &str) -> io::Result<()> {
     lab.hosts().iter().try_for_each(|host| host.ns.try_sysctl("ipv4/tcp_congestion_control", name))
 }

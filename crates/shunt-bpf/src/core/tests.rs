@@ -13,7 +13,8 @@ use std::net::SocketAddr;
 
 const IFINDEX: u32 = 7;
 
-/// A port is reported once in a while. A report of long ago must not look like one of a moment ago when the clock has wrapped.
+/// A port is reported once in a while. A report of long ago must not look like one of a moment ago when the clock has
+/// wrapped.
 #[test]
 fn a_time_long_past_is_not_taken_for_a_recent_one() {
     for now in [5_u32, 1000, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff] {

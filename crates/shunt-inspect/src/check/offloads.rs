@@ -24,8 +24,8 @@ const PAYLOADS: [usize; 8] = [1, 2, 3, 18, 64, 511, 1000, 1432];
 
 static RUN: AtomicU16 = AtomicU16::new(0);
 
-/// Socket addresses of one run. The stack at the other end drops packets from 127.0.0.1 that arrive through a cable, and
-/// answers none.
+/// Socket addresses of one run. The stack at the other end drops packets from 127.0.0.1 that arrive through a cable,
+/// and answers none.
 fn ends_of_run() -> (SocketAddr, SocketAddr) {
     let port =
         20_000 + (std::process::id() as u16 ^ RUN.fetch_add(1, Ordering::Relaxed).rotate_left(5)) % 40_000;

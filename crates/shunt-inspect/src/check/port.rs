@@ -229,8 +229,8 @@ pub(super) fn switch(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
-/// The lines of ethtool that are something to restore. What both ends negotiated comes and goes with the link; some drivers
-/// show it as if RX and TX had been set.
+/// The lines of ethtool that are something to restore. What both ends negotiated comes and goes with the link; some
+/// drivers show it as if RX and TX had been set.
 fn only_settings(mut lines: Vec<(String, String)>) -> Vec<(String, String)> {
     let negotiates = lines.iter().any(|(name, value)| name == "Autonegotiate" && value == "on");
     let is_result = |name: &str| name.ends_with(" negotiated") || negotiates && matches!(name, "RX" | "TX");

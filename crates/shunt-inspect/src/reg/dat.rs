@@ -9,8 +9,8 @@
 //!         :iomux_pad/                  the fields of a set
 //! ```
 //!
-//! `#` and `//` begin a comment. A comment `# shunt: ro w1c wo rc wrap=16` on a register's line gives attributes that the grammar has no
-//! place for; devregs ignores it.
+//! `#` and `//` begin a comment. A comment `# shunt: ro w1c wo rc wrap=16` on a register's line gives attributes that
+//! the grammar has no place for; devregs ignores it.
 
 use super::{Access, Counter, Definitions, Field, Problem, Problems, Register};
 use std::collections::BTreeMap;

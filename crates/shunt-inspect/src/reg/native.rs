@@ -1,4 +1,5 @@
-//! Shunt's own format of definitions: TOML, with access, clearing, widths and counters. `docs/guide/inspect.md` describes it.
+//! Shunt's own format of definitions: TOML, with access, clearing, widths and counters. `docs/guide/inspect.md`
+//! describes it.
 
 use super::{
     Access, Block, Bus, Counter, Definitions, EthtoolLayout, Field, Problem, Problems, Register,

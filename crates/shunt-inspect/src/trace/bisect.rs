@@ -1,9 +1,9 @@
-//! Searches a stage for the function that takes the time: more and more of the stage is put between two probes, as with two marks that
-//! are moved through a program by hand.
+//! Searches a stage for the function that takes the time: more and more of the stage is put between two probes, as with
+//! two marks that are moved through a program by hand.
 //!
-//! First, all functions of the kernel that take a packet are probed for a moment, to learn which ones the stage calls, and in which
-//! order. Then a probe halves the stretch again and again, and the half that takes longer is searched on. Only three probes are in
-//! place at a time, so that they hardly change what they measure.
+//! First, all functions of the kernel that take a packet are probed for a moment, to learn which ones the stage calls,
+//! and in which order. Then a probe halves the stretch again and again, and the half that takes longer is searched on.
+//! Only three probes are in place at a time, so that they hardly change what they measure.
 
 use super::{
     Packet, Path, Rhythm, TraceError, abi, collect, functions,
@@ -34,8 +34,8 @@ pub struct Bisection {
     pub functions: Vec<String>,
     /// The rounds of the search.
     pub rounds: Vec<Round>,
-    /// The function in which the time passes, before it calls another one of `functions`; None if it passes before the first
-    /// call.
+    /// The function in which the time passes, before it calls another one of `functions`; None if it passes before the
+    /// first call.
     pub culprit: Option<String>,
     /// The function that is called next; None if the stage ends before one is called.
     pub next: Option<String>,

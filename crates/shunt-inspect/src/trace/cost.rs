@@ -1,5 +1,5 @@
-//! What the probes cost: measured with packets on the loopback device of a network namespace of their own, with and without
-//! probes.
+//! What the probes cost: measured with packets on the loopback device of a network namespace of their own, with and
+//! without probes.
 
 use super::{
     TraceError,

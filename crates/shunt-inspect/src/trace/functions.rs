@@ -17,8 +17,8 @@ const LISTS: [&str; 2] = [
     "/sys/kernel/debug/tracing/available_filter_functions",
 ];
 
-/// Functions of the kernel with an argument `struct sk_buff *`, and the index of that argument. Functions of modules are
-/// not part of the kernel's type information.
+/// Functions of the kernel with an argument `struct sk_buff *`, and the index of that argument. Functions of modules
+/// are not part of the kernel's type information.
 pub(super) fn with_packet() -> Result<Vec<(String, u16)>, String> {
     let btf = Btf::from_vmlinux().map_err(|e| format!("the kernel's type information: {e}"))?;
     let can_be_probed = probeable();

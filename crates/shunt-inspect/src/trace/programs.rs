@@ -93,8 +93,8 @@ const HOOKS: i32 = 5;
 const HOOKS_ON_LOOPBACK: usize = 4;
 const NFPROTO_IPV4: i32 = 2;
 const NFPROTO_IPV6: i32 = 10;
-/// The kernel allows everything between its own first and last priority, but each priority only once; a second trace takes the next
-/// one.
+/// The kernel allows everything between its own first and last priority, but each priority only once; a second trace
+/// takes the next one.
 const PRIORITIES: [(&str, i32, i32); 2] =
     [("trace_hook_first", i32::MIN + 1, 1), ("trace_hook_last", i32::MAX - 1, -1)];
 /// Traces of one namespace at the same time.
@@ -116,7 +116,8 @@ pub(super) struct ProgramError {
 /// Where a program is attached.
 #[derive(Debug, Clone)]
 enum Point {
-    /// A tracepoint, or the entry or exit of another program, as the program says; the object is the one of this number.
+    /// A tracepoint, or the entry or exit of another program, as the program says; the object is the one of this
+    /// number.
     Trace(usize, &'static str),
     /// A hook of netfilter: the program, address family, hook, first priority and the step to the next one.
     Hook(&'static str, i32, i32, i32, i32),
@@ -223,8 +224,8 @@ impl Programs {
         self.open_gate(false)
     }
 
-    /// Detaches the programs, and forgets packets that are on their way. Returns their number. Packets that were transmitted count as
-    /// finished: their memory may be freed without a tracepoint.
+    /// Detaches the programs, and forgets packets that are on their way. Returns their number. Packets that were
+    /// transmitted count as finished: their memory may be freed without a tracepoint.
     pub(super) fn off(&mut self) -> Result<usize, ProgramError> {
         self.links.clear();
         let mut unfinished = 0;
@@ -262,8 +263,9 @@ impl Programs {
             .map_err(|e| failed(&format!("writing the map {name}"), &e))
     }
 
-    /// Probes functions of the kernel, each with the index of its argument that is the skb, in the stage `window`. The kernel refuses
-    /// all functions if it refuses one, so those that cannot be probed are found by halving, and left out.
+    /// Probes functions of the kernel, each with the index of its argument that is the skb, in the stage `window`. The
+    /// kernel refuses all functions if it refuses one, so those that cannot be probed are found by halving, and left
+    /// out.
     pub(super) fn probe(&mut self, functions: &[(String, u16)], window: u32) -> Result<(), ProgramError> {
         let probes = abi::Probes { register_at: REGISTERS_AT, window };
         let object = load(PROBE, (PROBES, probes.bytes()), &mut self.maps, Vec::new(), |_| Ok(()))?;
@@ -329,8 +331,8 @@ fn exists(tracepoint: &str) -> bool {
     unsafe { libbpf_sys::libbpf_find_vmlinux_btf_id(name.as_ptr(), libbpf_sys::BPF_TRACE_RAW_TP) >= 0 }
 }
 
-/// Loads an object without the programs of these names, with these constants in a section. Its maps are those of objects that
-/// were loaded before, if they are shared.
+/// Loads an object without the programs of these names, with these constants in a section. Its maps are those of
+/// objects that were loaded before, if they are shared.
 fn load(
     (name, bytes): Source,
     (section, constants): (&str, &[u8]),

@@ -149,8 +149,8 @@ fn place(step: &Step) -> usize {
     STAGES.iter().position(|name| *name == step.stage).unwrap_or(STAGES.len())
 }
 
-/// Joins what local programs sent with the first packet that came back: the way out, the time away, and the way in. With
-/// `every`, all packets are traced, so the next one that came back is the answer.
+/// Joins what local programs sent with the first packet that came back: the way out, the time away, and the way in.
+/// With `every`, all packets are traced, so the next one that came back is the answer.
 pub(super) fn round_trips(packets: &[Packet], every: bool) -> Vec<Packet> {
     let mut sent: BTreeMap<String, &Packet> = BTreeMap::new();
     let mut joined = Vec::new();

@@ -79,8 +79,8 @@ pub fn conntrack_table() -> Result<ConntrackTable, Error> {
     Ok(ConntrackTable { dump, read: VecDeque::new() })
 }
 
-/// The entries of the table, read a few hundred at a time as the iterator is asked for them. An entry that comes or goes meanwhile may
-/// be missing. Nothing follows an error.
+/// The entries of the table, read a few hundred at a time as the iterator is asked for them. An entry that comes or
+/// goes meanwhile may be missing. Nothing follows an error.
 pub struct ConntrackTable {
     dump: Dump,
     /// Entries of the last piece.

@@ -28,8 +28,8 @@ const HOOKS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTI
 /// The hooks that forwarded packets pass.
 const ON_PATH: [usize; 3] = [0, 2, 4];
 
-/// Verdicts: -NF_DROP - 1, -NF_ACCEPT - 1, -NF_QUEUE - 1, and XT_RETURN. A verdict that is not negative is the offset of the entry
-/// to continue at.
+/// Verdicts: -NF_DROP - 1, -NF_ACCEPT - 1, -NF_QUEUE - 1, and XT_RETURN. A verdict that is not negative is the offset
+/// of the entry to continue at.
 const DROP: i32 = -1;
 const ACCEPT: i32 = -2;
 const QUEUE: i32 = -4;
@@ -143,7 +143,8 @@ struct Rule {
     fields: Matched,
     /// The traffic that meets its conditions on conntrack's state, in chains that come after conntrack.
     state: Matched,
-    /// `None` if packets continue with the next rule. The offset of a jump is the beginning of a chain, or just the next rule.
+    /// `None` if packets continue with the next rule. The offset of a jump is the beginning of a chain, or just the
+    /// next rule.
     verdict: Option<Verdict<usize>>,
     /// Whether it sets a mark or changes a set.
     marks: bool,

@@ -1,7 +1,8 @@
-//! The conditions of a rule that tell kinds of traffic apart: protocol, address family, `ct state` and TCP flags; and its verdict.
+//! The conditions of a rule that tell kinds of traffic apart: protocol, address family, `ct state` and TCP flags; and
+//! its verdict.
 //!
-//! Rules load fields of the packet into registers and compare them. This follows the registers within a rule. A condition that it
-//! does not know may be met by any packet.
+//! Rules load fields of the packet into registers and compare them. This follows the registers within a rule. A
+//! condition that it does not know may be met by any packet.
 
 use super::{family::NFPROTO_IPV4, family::NFPROTO_IPV6, lookups::position};
 use crate::{

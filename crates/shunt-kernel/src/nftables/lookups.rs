@@ -1,5 +1,5 @@
-//! Finds the sets that rules look up by an address of the packet: an element of such a set concerns only packets that have
-//! the address of the element.
+//! Finds the sets that rules look up by an address of the packet: an element of such a set concerns only packets that
+//! have the address of the element.
 //!
 //! Rules load fields of the packet into registers, and look registers up in sets. This follows what is in the registers
 //! within each rule. Whatever it does not know makes a set unknown, whose elements may then concern every packet.

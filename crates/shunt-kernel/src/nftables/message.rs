@@ -100,7 +100,8 @@ impl RuleEffects {
         }
     }
 
-    /// Drops the statements that only matter in tables of bridges. In other families every connection is tracked anyway.
+    /// Drops the statements that only matter in tables of bridges. In other families every connection is tracked
+    /// anyway.
     fn restricted_to(mut self, family: Option<&u8>) -> Self {
         if family != Some(&NFPROTO_BRIDGE) {
             self.statements.retain(|name| effect(name) != Some(Effect::Tracks));

@@ -1,5 +1,5 @@
-//! Whether nftables makes conntrack track routed packets: conntrack works in a network namespace as long as a rule needs it there,
-//! whichever chain the rule is in.
+//! Whether nftables makes conntrack track routed packets: conntrack works in a network namespace as long as a rule
+//! needs it there, whichever chain the rule is in.
 
 use super::{GETRULE, NEWRULE, is_missing, message::FIXED_BYTES};
 use crate::{
@@ -30,8 +30,8 @@ const NFPROTO_INET: u8 = 1;
 const NFPROTO_IPV4: u8 = 2;
 const NFPROTO_IPV6: u8 = 10;
 
-/// Whether a rule of nftables or iptables-nft makes conntrack track routed packets in the calling thread's network namespace. Legacy
-/// iptables is not looked at.
+/// Whether a rule of nftables or iptables-nft makes conntrack track routed packets in the calling thread's network
+/// namespace. Legacy iptables is not looked at.
 ///
 /// # Errors
 /// When the kernel refuses to list the rules.

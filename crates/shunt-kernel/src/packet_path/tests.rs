@@ -1,4 +1,5 @@
-//! Chains that the kernel would not accept, and how fast many of them are followed. `tests/linux/limits.rs` has rulesets.
+//! Chains that the kernel would not accept, and how fast many of them are followed. `tests/linux/limits.rs` has
+//! rulesets.
 
 use super::*;
 

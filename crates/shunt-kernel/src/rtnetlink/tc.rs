@@ -14,7 +14,8 @@ const MAGIC_BLOCK: u32 = 0xffff_ffff;
 /// A change that may affect every device: of a shared block, or of an action that filters share.
 pub(super) const ANY_FILTER: Event = Event::Filter { ifindex: 0, egress: true, kind: None };
 
-/// The priority of the filters that Shunt attaches on kernels without TCX. Such filters are no obstacle to the fast path.
+/// The priority of the filters that Shunt attaches on kernels without TCX. Such filters are no obstacle to the fast
+/// path.
 pub const OWN_FILTER_PRIORITY: u32 = 0x5348;
 
 const FIXED_BYTES: usize = 20;

@@ -70,8 +70,8 @@ impl Rtt {
     }
 }
 
-/// The intervals of a run. Their bounds are multiples of `interval` before and after the begin of the load, so that runs
-/// can be laid over each other.
+/// The intervals of a run. Their bounds are multiples of `interval` before and after the begin of the load, so that
+/// runs can be laid over each other.
 pub(super) fn intervals(seen: &Seen, phases: &Phases, interval: Duration) -> Vec<Interval> {
     let Some(last) = seen.probes.last() else { return Vec::new() };
     let (width, began) = (interval.as_secs_f64(), phases.began.as_secs_f64());
@@ -91,8 +91,8 @@ pub(super) fn intervals(seen: &Seen, phases: &Phases, interval: Duration) -> Vec
     (first..=number(last.at)).map(one).collect()
 }
 
-/// Mbit/s from `from` to `to`, in seconds since the start. The counts were read at other times: between two of them, the
-/// rate is taken to be constant.
+/// Mbit/s from `from` to `to`, in seconds since the start. The counts were read at other times: between two of them,
+/// the rate is taken to be constant.
 pub(super) fn rate_mbps(counts: &[Counted], Range { start, end }: Range<f64>) -> Option<f64> {
     Some((bytes_at(counts, end)? - bytes_at(counts, start)?) * 8.0 / (end - start) / 1e6)
 }

@@ -22,7 +22,8 @@ pub(super) const PORT: u16 = 5202;
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Probes that are answered later than this count as lost.
 const LATEST: Duration = Duration::from_secs(1);
-/// Time between two looks at the received bytes. It is short against the intervals of the curves, whose bounds lie between two looks.
+/// Time between two looks at the received bytes. It is short against the intervals of the curves, whose bounds lie
+/// between two looks.
 const COUNTED_EACH: Duration = Duration::from_millis(20);
 const PROBE_BYTES: usize = 64;
 
@@ -121,7 +122,8 @@ fn matched(sent: &[Duration], replies: &[(usize, Duration)]) -> Vec<Probe> {
     probes
 }
 
-/// Priority over the traffic: the wait for a CPU is not the router's latency. Without the right, the thread goes on as it is.
+/// Priority over the traffic: the wait for a CPU is not the router's latency. Without the right, the thread goes on as
+/// it is.
 fn go_first() {
     let first = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
     let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, first);

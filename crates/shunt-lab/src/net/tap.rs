@@ -38,8 +38,8 @@ sockopt_impl!(
 const VNET_HDR_BYTES: usize = 10;
 /// Room for a GSO aggregate and its tags.
 const FRAME_MAX: usize = 70_000;
-/// Size of the socket's queues: a burst of a few thousand small frames. A frame that was sent may count until it has left
-/// the qdisc of another device, so a smaller queue would block senders.
+/// Size of the socket's queues: a burst of a few thousand small frames. A frame that was sent may count until it has
+/// left the qdisc of another device, so a smaller queue would block senders.
 const QUEUE_BYTES: usize = 8 << 20;
 
 thread_local! {

@@ -113,8 +113,8 @@ impl Case {
         all.collect()
     }
 
-    /// Sets a parameter from text, such as `fifo.pause` from `on` or `traffic.rate` from `400M`. Whether the case as a whole can
-    /// be is for [`Case::check`] to say.
+    /// Sets a parameter from text, such as `fifo.pause` from `on` or `traffic.rate` from `400M`. Whether the case as a
+    /// whole can be is for [`Case::check`] to say.
     ///
     /// # Errors
     /// Fails if there is no such parameter, or if the value has another type.

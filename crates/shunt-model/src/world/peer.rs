@@ -169,8 +169,8 @@ impl World<'_> {
         }
     }
 
-    /// The peer takes its time. Time on the cable is accounted for here, for both ways: the clock of a peer is ahead of the board's
-    /// by one propagation, so that what it sends needs none.
+    /// The peer takes its time. Time on the cable is accounted for here, for both ways: the clock of a peer is ahead of
+    /// the board's by one propagation, so that what it sends needs none.
     fn delay(&mut self, port: usize, frame: Frame) {
         let at = self.now + from_us(self.case.traffic.peer_us) + 2 * self.costs.propagation;
         let later = &mut self.peers[port].later;

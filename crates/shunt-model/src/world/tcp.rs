@@ -1,7 +1,8 @@
-//! A TCP sender: slow start, Reno's congestion avoidance, recovery of what a later acknowledgement shows as lost, time-outs.
+//! A TCP sender: slow start, Reno's congestion avoidance, recovery of what a later acknowledgement shows as lost,
+//! time-outs.
 //!
-//! Frames stay in order, so an acknowledgement of a transmission settles all earlier ones: those that were not dropped have
-//! arrived. What was lost is sent again as a new transmission.
+//! Frames stay in order, so an acknowledgement of a transmission settles all earlier ones: those that were not dropped
+//! have arrived. What was lost is sent again as a new transmission.
 
 use super::{End, World, slot};
 use crate::time::{NEVER, Ps};

@@ -8,8 +8,8 @@ use std::{env, path::Path};
 /// arguments to every user.
 pub(crate) const VARIABLE: &str = "SHUNT_AGENT_TOKEN";
 
-/// Reads the token from the file, or from the environment if no file is named. `option` is the option that names the file,
-/// for the message.
+/// Reads the token from the file, or from the environment if no file is named. `option` is the option that names the
+/// file, for the message.
 pub(crate) fn read(file: Option<&Path>, option: &str) -> Result<Token, Failure> {
     if let Some(path) = file {
         return Token::from_file(path);

@@ -16,8 +16,8 @@ pub(super) const WHICH: &str = "Which connections";
 
 #[derive(Debug, Args)]
 pub(crate) struct SelectionArgs {
-    /// Only this source address, or the addresses of a network such as 192.0.2.0/24. The four filters for addresses and ports
-    /// match either direction of a connection, original or reply, as conntrack prints it.
+    /// Only this source address, or the addresses of a network such as 192.0.2.0/24. The four filters for addresses and
+    /// ports match either direction of a connection, original or reply, as conntrack prints it.
     #[arg(help_heading = WHICH, short, long, value_name = "ADDR[/LEN]", add = ArgValueCandidates::new(candidates::sources))]
     src: Option<Network>,
     /// Only this destination address, or the addresses of a network.

@@ -16,8 +16,8 @@ use std::{fs, path::PathBuf};
 
 /// Check a NIC and its driver: sixteen cases with evidence, on a port and the port at the other end of its cable.
 ///
-/// Each case puts back what it changed. While it runs, settings of both ports change and links may go down: run it on ports without
-/// other traffic. The exit code is 30 if a case failed.
+/// Each case puts back what it changed. While it runs, settings of both ports change and links may go down: run it on
+/// ports without other traffic. The exit code is 30 if a case failed.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// The port to check.

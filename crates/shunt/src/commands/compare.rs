@@ -1,7 +1,7 @@
 //! `shunt compare`: compares two files of results.
 //!
-//! Runs are compared in pairs: the first of A with the first of B, and so on. Runs of A and B that were made in turn show least
-//! of what else changed on the machine.
+//! Runs are compared in pairs: the first of A with the first of B, and so on. Runs of A and B that were made in turn
+//! show least of what else changed on the machine.
 
 pub(crate) mod view;
 

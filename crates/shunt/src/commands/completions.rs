@@ -17,8 +17,8 @@ const VARIABLE: &str = "COMPLETE";
 
 /// Print a script that completes commands and options in a shell.
 ///
-/// To use it in the present bash: source <(shunt completions bash). The script asks shunt itself, which offers devices, instances and
-/// addresses of connections of this machine.
+/// To use it in the present bash: source <(shunt completions bash). The script asks shunt itself, which offers devices,
+/// instances and addresses of connections of this machine.
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
     /// The shell.

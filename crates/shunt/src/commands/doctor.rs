@@ -1,7 +1,8 @@
 //! `shunt doctor`: finds what slows a port.
 //!
-//! Rules are applied to the settings and counters of ports, to the machine around them, and to what a second of the present traffic
-//! shows. Each finding has its evidence, what it costs, what to do about it, where the rule comes from, and how certain it is.
+//! Rules are applied to the settings and counters of ports, to the machine around them, and to what a second of the
+//! present traffic shows. Each finding has its evidence, what it costs, what to do about it, where the rule comes from,
+//! and how certain it is.
 
 mod gain;
 pub(crate) mod view;
@@ -56,7 +57,8 @@ const ENDS: [(Ipv4Addr, u16); 2] =
 pub(crate) struct DoctorArgs {
     /// The port [default: all ports that are up].
     port: Option<String>,
-    /// Look under load: with --peer, send a short sweep of rates from there to the port; otherwise watch the traffic that is there.
+    /// Look under load: with --peer, send a short sweep of rates from there to the port; otherwise watch the traffic
+    /// that is there.
     #[arg(long)]
     load: bool,
     /// The device that sends the sweep: it is connected to the port by a cable, a switch, or a veth pair.
@@ -65,7 +67,8 @@ pub(crate) struct DoctorArgs {
     /// With --load, the time of each step of the sweep, or of watching [default: 1s, or 5s of watching].
     #[arg(long, value_name = "TIME", requires = "load", value_parser = duration_or_seconds)]
     time: Option<Duration>,
-    /// The board, for predictions of what a fix gains: a file, or a case of `shunt model cases` [default: by the device tree].
+    /// The board, for predictions of what a fix gains: a file, or a case of `shunt model cases` [default: by the device
+    /// tree].
     #[arg(long, value_name = "CASE")]
     model: Option<String>,
     /// Write what was seen to this file, for --recorded.

@@ -66,8 +66,8 @@ async fn stop(client: &Client, instance: &Instance, program: &Program) -> anyhow
         program.clean_up(instance)?;
         return Ok(Stopped { was_running: false, killed: false, pid: None });
     };
-    // An error need not be a failure: the end of the daemon may cut its answer off, or another `shunt down` may be first.
-    // Success is that the process ends.
+    // An error need not be a failure: the end of the daemon may cut its answer off, or another `shunt down` may be
+    // first. Success is that the process ends.
     let within = match client.post::<Count>("/v1/stop").await {
         Ok(_) => EXIT_TIME,
         Err(_) => UNANSWERED_EXIT_TIME,

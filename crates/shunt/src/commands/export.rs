@@ -25,8 +25,8 @@ use tokio::time::{Instant, sleep_until};
 pub(crate) struct ExportArgs {
     #[command(flatten)]
     selection: SelectionArgs,
-    /// ndjson: one line of JSON for each connection, as `shunt flows --json` has them, with the time; ipfix: RFC 7011, one record for each
-    /// direction.
+    /// ndjson: one line of JSON for each connection, as `shunt flows --json` has them, with the time; ipfix: RFC 7011,
+    /// one record for each direction.
     #[arg(long, value_enum, default_value = "ndjson")]
     format: ExportFormat,
     /// Send IPFIX to this collector by UDP, instead of to standard output; the usual port is 4739.
@@ -35,7 +35,8 @@ pub(crate) struct ExportArgs {
     /// Write to this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Export again and again at this interval, until Ctrl-C; at least 100ms. The counters are those since each flow was learned.
+    /// Export again and again at this interval, until Ctrl-C; at least 100ms. The counters are those since each flow
+    /// was learned.
     #[arg(long, value_name = "TIME", value_parser = interval)]
     every: Option<Duration>,
     /// The observation domain of IPFIX, which tells several exporters at one collector apart.

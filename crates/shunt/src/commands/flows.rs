@@ -32,11 +32,12 @@ pub(crate) struct FlowsArgs {
     /// Only connections whose packets arrive or leave through this device.
     #[arg(long = "dev", alias = "port", value_name = "DEV", help_heading = WHICH, add = ArgValueCandidates::new(candidates::devices))]
     device: Option<String>,
-    /// Add the connections up: one line for each host at either end of a connection, with its name from the DHCP leases of this machine
-    /// (dnsmasq, odhcpd, ISC dhcpd, Kea) or /etc/hosts.
+    /// Add the connections up: one line for each host at either end of a connection, with its name from the DHCP leases
+    /// of this machine (dnsmasq, odhcpd, ISC dhcpd, Kea) or /etc/hosts.
     #[arg(long, value_enum)]
     by: Option<By>,
-    /// The order: largest first; for idle, src and dst smallest first. With --by host, src and dst are both the address.
+    /// The order: largest first; for idle, src and dst smallest first. With --by host, src and dst are both the
+    /// address.
     #[arg(long, value_enum, default_value = "rate")]
     sort: SortKey,
     /// Reverse the order.

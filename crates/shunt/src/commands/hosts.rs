@@ -8,7 +8,8 @@ use shunt_api::{Connection, DirectionName};
 use std::{collections::BTreeMap, net::IpAddr};
 use totals::HostTotal;
 
-/// The total of each host, sorted by address. The hosts of a connection are its ends without NAT: the sources of both directions.
+/// The total of each host, sorted by address. The hosts of a connection are its ends without NAT: the sources of both
+/// directions.
 pub(super) fn totals<'c>(
     connections: impl IntoIterator<Item = &'c Connection>,
     names: &Names,

@@ -1,6 +1,7 @@
 //! `shunt line`: calculates what a link can carry.
 //!
-//! Packets of one size over Ethernet. Each header that is not chosen is shown in its usual forms, one row for each combination.
+//! Packets of one size over Ethernet. Each header that is not chosen is shown in its usual forms, one row for each
+//! combination.
 
 pub(crate) mod view;
 

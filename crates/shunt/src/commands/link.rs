@@ -45,7 +45,8 @@ struct ChangeArgs {
     /// Sizes of the rings: rx=512,tx=256.
     #[arg(long, value_parser = |text: &str| Setting::parse(Group::Ring, text))]
     ring: Option<Setting>,
-    /// Interrupt coalescing: rx-usecs, rx-frames, tx-usecs, tx-frames, adaptive-rx and adaptive-tx, as in rx-usecs=50,adaptive-rx=off.
+    /// Interrupt coalescing: rx-usecs, rx-frames, tx-usecs, tx-frames, adaptive-rx and adaptive-tx, as in
+    /// rx-usecs=50,adaptive-rx=off.
     #[arg(long, value_parser = |text: &str| Setting::parse(Group::Coalesce, text))]
     coalesce: Option<Setting>,
     /// Numbers of queues: combined=2, or rx=2,tx=2.

@@ -22,10 +22,10 @@ use tokio::{
 
 /// Show the load of each CPU, including softirqs and interrupts.
 ///
-/// On each CPU, a thread of the class SCHED_IDLE does work of known duration; the work that the thread cannot do is the load. A
-/// calibration of about a second comes first, so start it before the traffic. While the command runs, CPUs do not sleep, and a control
-/// group shunt-load-PID exists. The columns speed and memory are relative to the calibration; meter is the share of time that the
-/// thread ran.
+/// On each CPU, a thread of the class SCHED_IDLE does work of known duration; the work that the thread cannot do is the
+/// load. A calibration of about a second comes first, so start it before the traffic. While the command runs, CPUs do
+/// not sleep, and a control group shunt-load-PID exists. The columns speed and memory are relative to the calibration;
+/// meter is the share of time that the thread ran.
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
     /// The time that each line covers, at least 100ms.

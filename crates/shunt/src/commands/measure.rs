@@ -34,7 +34,8 @@ pub(crate) trait Measurement: fmt::Debug + Send {
         true
     }
 
-    /// Measures, until the end or until the context says to stop. What the answer prints with --json is a file of results.
+    /// Measures, until the end or until the context says to stop. What the answer prints with --json is a file of
+    /// results.
     fn measure(self: Box<Self>, context: MeasureContext) -> anyhow::Result<Box<dyn Answer + Send>>;
 }
 

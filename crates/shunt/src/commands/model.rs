@@ -58,8 +58,8 @@ enum ModelCommand {
 pub(crate) struct SweepArgs {
     #[command(flatten)]
     case: CaseArgs,
-    /// The values of a parameter: traffic.rate=100M,200M or traffic.rate=50M..1G/20 for 20 values at equal distances. If repeated, all
-    /// combinations are predicted.
+    /// The values of a parameter: traffic.rate=100M,200M or traffic.rate=50M..1G/20 for 20 values at equal distances.
+    /// If repeated, all combinations are predicted.
     #[arg(long, value_name = "NAME=VALUES", required = true)]
     over: Vec<Over>,
 }
@@ -80,8 +80,8 @@ pub(crate) struct FitArgs {
     /// What is known of the board: a file, or a case of the library [default: an ideal router].
     #[arg(long, value_name = "CASE")]
     case: Option<String>,
-    /// A parameter to find. May be repeated [default: the cost of each path that was measured, bus.rx_rate, and, if the CPU load was measured, cpu.irq_ns and
-    /// cpu.base_load].
+    /// A parameter to find. May be repeated [default: the cost of each path that was measured, bus.rx_rate, and, if the
+    /// CPU load was measured, cpu.irq_ns and cpu.base_load].
     #[arg(long, value_name = "NAME")]
     parameter: Vec<String>,
 }

@@ -42,8 +42,8 @@ enum QosCommand {
     Set(SetArgs),
     /// Set the queues of the ports that a file names.
     ///
-    /// The file has tables [qos.PORT] as in the configuration file, and may be that file. Other ports keep their queues. The change lasts
-    /// until the daemon ends.
+    /// The file has tables [qos.PORT] as in the configuration file, and may be that file. Other ports keep their
+    /// queues. The change lasts until the daemon ends.
     Load {
         /// A TOML file with [qos.PORT].
         #[arg(value_name = "FILE")]

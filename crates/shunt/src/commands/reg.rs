@@ -1,7 +1,7 @@
 //! `shunt reg`: registers by name.
 //!
-//! Registers are found by name in definitions: Shunt's own for the Ethernet MACs of i.MX, Zynq, SAMA5 and AVR32 chips and for
-//! PHYs, or files (--defs). Nothing is written without --write.
+//! Registers are found by name in definitions: Shunt's own for the Ethernet MACs of i.MX, Zynq, SAMA5 and AVR32 chips
+//! and for PHYs, or files (--defs). Nothing is written without --write.
 
 mod args;
 mod change;
@@ -377,8 +377,8 @@ async fn watch(
 
 /// The registers that were asked for and may be read.
 ///
-/// Patterns leave out registers that cannot be read or that reading clears; a note says how many. A name that is no pattern is taken
-/// as it is, except that a write-only register is refused.
+/// Patterns leave out registers that cannot be read or that reading clears; a note says how many. A name that is no
+/// pattern is taken as it is, except that a write-only register is refused.
 fn chosen<'p>(
     target: &'p Target,
     typed: &[(Selector, bool)],

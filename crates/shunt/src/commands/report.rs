@@ -1,7 +1,7 @@
 //! `shunt report`: shows files of results on one page, or as JSON or CSV.
 //!
-//! The page has the conditions, the readings with their doubts, plots, and the files themselves. Reading it needs no network and
-//! no script.
+//! The page has the conditions, the readings with their doubts, plots, and the files themselves. Reading it needs no
+//! network and no script.
 
 pub(crate) mod view;
 
@@ -24,7 +24,8 @@ use view::{Document, InspectionSource, ModelSource, Report, ReportForm, Source};
 /// Show results on one page, to read, print or send.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Files of results, directories of campaigns, or what `shunt model`, `link`, `doctor`, `check` and `trace` printed with --json. Two directories are compared step by step; files without measured runs have sections of their own.
+    /// Files of results, directories of campaigns, or what `shunt model`, `link`, `doctor`, `check` and `trace` printed
+    /// with --json. Two directories are compared step by step; files without measured runs have sections of their own.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Write the report to this file [default: standard output].

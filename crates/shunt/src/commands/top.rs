@@ -22,9 +22,9 @@ use view::Top;
 
 /// Show connections, hosts, ports and reasons for slow packets by rate, on the whole terminal.
 ///
-/// Names of hosts come from DHCP leases of this machine (dnsmasq, odhcpd, ISC dhcpd, Kea) and /etc/hosts. Keys: 1 to 5 or Tab choose a
-/// pane, the arrows a row, Enter opens it, s sorts, / filters, ? lists all keys, q quits. The screen uses only the colours of the
-/// terminal, and none if NO_COLOR is set.
+/// Names of hosts come from DHCP leases of this machine (dnsmasq, odhcpd, ISC dhcpd, Kea) and /etc/hosts. Keys: 1 to 5
+/// or Tab choose a pane, the arrows a row, Enter opens it, s sorts, / filters, ? lists all keys, q quits. The screen
+/// uses only the colours of the terminal, and none if NO_COLOR is set.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// Print the state once, as text or JSON, and end: for scripts, pipes and terminals without a cursor.

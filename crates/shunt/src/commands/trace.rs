@@ -29,8 +29,9 @@ const STARTED: &str = "shunt: tracing; Ctrl-C ends it and shows what was seen\n"
 
 /// Show where the time of packets goes: each stage from the driver to the wire, or to the program that reads.
 ///
-/// Follows one packet in N through this network namespace, without changing it: on the slow path, on the fast path, and from the send
-/// call of a local program to the wire and back. Percentiles come first, with paths and directions side by side, then single packets.
+/// Follows one packet in N through this network namespace, without changing it: on the slow path, on the fast path, and
+/// from the send call of a local program to the wire and back. Percentiles come first, with paths and directions side
+/// by side, then single packets.
 #[derive(Debug, Args)]
 pub(crate) struct TraceArgs {
     /// Only packets that arrive at this port, and those that local programs send [default: all ports].
@@ -46,7 +47,8 @@ pub(crate) struct TraceArgs {
     /// Show this many single packets of each path.
     #[arg(long, value_name = "N", default_value_t = 5)]
     rows: usize,
-    /// Then search the stage that takes most of the time for the function of the kernel in which it passes. Needs kprobes.
+    /// Then search the stage that takes most of the time for the function of the kernel in which it passes. Needs
+    /// kprobes.
     #[arg(long)]
     bisect: bool,
     /// Add the medians of all stages to this file of results, for `shunt compare` and `shunt report`.

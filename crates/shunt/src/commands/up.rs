@@ -24,8 +24,8 @@ use view::StartedDaemon;
 
 /// After this time the operator is told that the daemon is still starting: loading programs is slow on a small board.
 const SLOW_START_TIME: Duration = Duration::from_secs(15);
-/// How long one request for the status may take. A daemon that still loads its programs accepts the request and answers when
-/// it is done. Shorter than the timeout of the client, so that a slow start is not reported as a broken daemon.
+/// How long one request for the status may take. A daemon that still loads its programs accepts the request and answers
+/// when it is done. Shorter than the timeout of the client, so that a slow start is not reported as a broken daemon.
 const LOADING_TIME: Duration = Duration::from_secs(20);
 /// How long the daemon may give wrong answers before the start counts as failed.
 const TROUBLE_TIME: Duration = Duration::from_secs(5);
@@ -46,7 +46,8 @@ pub(crate) struct UpArgs {
 /// The arguments that the daemon gets.
 #[derive(Debug, Args)]
 pub(crate) struct DaemonArgs {
-    /// A network device to attach to, also as --dev; may be given several times [default: the devices that forwarding uses].
+    /// A network device to attach to, also as --dev; may be given several times [default: the devices that forwarding
+    /// uses].
     #[arg(long = "port", visible_alias = "dev", value_name = "DEV", help_heading = "The daemon",
         add = ArgValueCandidates::new(candidates::devices))]
     ports: Vec<String>,
@@ -104,8 +105,8 @@ impl Command for UpArgs {
         })
     }
 
-    /// Returns when the daemon answers, or fails with its message. In the foreground, returns only if the daemon cannot be
-    /// executed. A dry run starts no daemon.
+    /// Returns when the daemon answers, or fails with its message. In the foreground, returns only if the daemon cannot
+    /// be executed. A dry run starts no daemon.
     async fn run(plan: Start, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
         let Context { client, instance, .. } = context;
         let Start { program, args, mode } = plan;
@@ -177,8 +178,8 @@ async fn poll(client: &Client, pid: u32) -> Poll {
     }
 }
 
-/// Waits without a limit while the daemon runs: the kernel's verifier is slow on some machines, and the daemon reports itself
-/// what it fails at.
+/// Waits without a limit while the daemon runs: the kernel's verifier is slow on some machines, and the daemon reports
+/// itself what it fails at.
 async fn wait_answering(client: &Client, started: &mut Started) -> anyhow::Result<Status> {
     let mut trouble_since = None;
     loop {

@@ -16,7 +16,8 @@ use std::net::SocketAddr;
 /// Explain whether connections are fast or slow, since when, why, and what would change that.
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
-    /// A short form of --proto, --src and --dst, in this order: tcp or udp, then ADDR, ADDR:PORT, [ADDR6]:PORT or ADDR/LEN.
+    /// A short form of --proto, --src and --dst, in this order: tcp or udp, then ADDR, ADDR:PORT, [ADDR6]:PORT or
+    /// ADDR/LEN.
     #[arg(value_name = "PROTO|SRC|DST", num_args = 0..=3)]
     words: Vec<String>,
     #[command(flatten)]

@@ -14,7 +14,8 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// The terminal of standard output; none if standard output is something else, or if the terminal cannot move its cursor.
+    /// The terminal of standard output; none if standard output is something else, or if the terminal cannot move its
+    /// cursor.
     pub(crate) fn of_stdout() -> Option<Self> {
         if !io::stdout().is_terminal() || is_dumb() {
             return None;
@@ -26,7 +27,8 @@ impl Screen {
     }
 }
 
-/// The columns of the terminal of standard output, also of one that cannot move its cursor; none if standard output is something else.
+/// The columns of the terminal of standard output, also of one that cannot move its cursor; none if standard output is
+/// something else.
 pub(crate) fn width() -> Option<usize> {
     if !io::stdout().is_terminal() {
         return None;

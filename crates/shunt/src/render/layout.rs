@@ -14,8 +14,8 @@ const BROKEN_COLUMN: usize = 24;
 
 /// The text in lines of at most `width` columns, or as wide as it is.
 ///
-/// A table that is too wide has its longest column of text broken, if the others leave room for it. Otherwise it becomes several tables,
-/// one below the other, which repeat the columns that name the rows.
+/// A table that is too wide has its longest column of text broken, if the others leave room for it. Otherwise it
+/// becomes several tables, one below the other, which repeat the columns that name the rows.
 pub(crate) fn fit(text: &str, width: Option<usize>) -> String {
     let width = width.map(|width| width.max(NARROWEST));
     let mut fitted = String::new();

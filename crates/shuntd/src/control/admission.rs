@@ -66,8 +66,8 @@ impl PageAccess {
         let token = self.token.as_ref()?;
         let how = "open http://ADDRESS/?token=TOKEN, with the token of `page_token_file`";
         if request.uri().path() == "/" {
-            // A browser that opens or reloads the page sends no header. The page is the same everywhere, so it is no secret; its script
-            // takes the token from the address, and sends it with each request for data.
+            // A browser that opens or reloads the page sends no header. The page is the same everywhere, so it is no
+            // secret; its script takes the token from the address, and sends it with each request for data.
             let query = request.uri().query().unwrap_or_default();
             let typed = query.split('&').find_map(|parameter| parameter.strip_prefix("token="));
             let is_wrong = typed.is_some_and(|typed| !token.matches(typed.as_bytes()));

@@ -1,5 +1,5 @@
-//! Answers that may be as long as a table of the kernel. Each is made a piece at a time, no faster than it is read, and once for all
-//! clients that wait for the same one. So many clients cost as much memory and time as one.
+//! Answers that may be as long as a table of the kernel. Each is made a piece at a time, no faster than it is read, and
+//! once for all clients that wait for the same one. So many clients cost as much memory and time as one.
 
 use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::Frame;
@@ -58,8 +58,9 @@ impl LongAnswers {
         Arc::new(Self { places: Arc::new(Semaphore::new(places)), pause, waiting: Mutex::default() })
     }
 
-    /// The answer of this name, as a body. `begin` prepares its writer when there is a place; it is not called for a client that joins
-    /// others who wait for the same name. A long answer may take longer than others, which `watched` allows.
+    /// The answer of this name, as a body. `begin` prepares its writer when there is a place; it is not called for a
+    /// client that joins others who wait for the same name. A long answer may take longer than others, which `watched`
+    /// allows.
     pub(super) async fn get<F>(
         self: &Arc<Self>,
         name: String,
@@ -69,7 +70,8 @@ impl LongAnswers {
     where
         F: Future<Output = Result<Writer, Refusal>> + Send + 'static,
     {
-        // The time for a place, that in which the answer is made, and that for which the client lets it wait are bounded here.
+        // The time for a place, that in which the answer is made, and that for which the client lets it wait are
+        // bounded here.
         watched.begin();
         let (sender, mut pieces) = mpsc::channel(1);
         if self.join(&name, sender) {

@@ -20,7 +20,8 @@ const PAGE: &str = concat!(
     "</script>\n</html>\n",
 );
 
-/// The browser runs the script and styles of the page only, connects to this server only, and shows the page in no frame of another.
+/// The browser runs the script and styles of the page only, connects to this server only, and shows the page in no
+/// frame of another.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -36,7 +37,8 @@ pub(super) async fn page() -> Response {
     (headers, PAGE).into_response()
 }
 
-/// A report runs its own script only, in an origin of its own: it may come from another machine, and must not read what the page may.
+/// A report runs its own script only, in an origin of its own: it may come from another machine, and must not read what
+/// the page may.
 const REPORT_POLICY: &str = "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; \
                              style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
 

@@ -342,8 +342,8 @@ async fn list_qos(State(state): Shared, client: Option<Extension<Client>>) -> An
     state.share(client).call(ANSWER_TIME, Call::Qos).await.map(Json)
 }
 
-/// Sets the queues of ports, by their names: those of all named ports or, after an error, none. What is queued stays queued. The answer is
-/// the number of ports.
+/// Sets the queues of ports, by their names: those of all named ports or, after an error, none. What is queued stays
+/// queued. The answer is the number of ports.
 #[utoipa::path(post, path = "/v1/qos", request_body = BTreeMap<String, PortQos>, responses((status = 200, body = Count), Refused))]
 async fn set_qos(State(state): Shared, body: Body) -> Answer<Count> {
     let table: BTreeMap<String, PortQos> = state.read_json(body).await?;

@@ -1,6 +1,6 @@
-//! What the clients of one kind have in common: the owner, or those who may only read. However many of the latter there are, and
-//! whatever they ask, together they get a bounded share of the event loop, of the other threads and of memory, and leave the owner's
-//! alone.
+//! What the clients of one kind have in common: the owner, or those who may only read. However many of the latter there
+//! are, and whatever they ask, together they get a bounded share of the event loop, of the other threads and of memory,
+//! and leave the owner's alone.
 
 use super::{Call, long_answer::LongAnswers};
 use axum::body::Bytes;

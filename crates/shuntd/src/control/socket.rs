@@ -52,7 +52,8 @@ pub struct Listeners {
 /// Opens the configured sockets: all of them or, after an error, none.
 ///
 /// # Errors
-/// When the instance is running already, `read_group` does not exist, an address is in use, or the page's token cannot be read.
+/// When the instance is running already, `read_group` does not exist, an address is in use, or the page's token cannot
+/// be read.
 pub fn bind(instance: &Instance, config: &Config) -> Result<Listeners, Failure> {
     let readers = group(&config.read_group)?;
     let control = bind_control(instance, readers)?;
@@ -194,7 +195,8 @@ pub(super) fn bind_at(path: &Path, readers: Option<Gid>) -> io::Result<Option<ne
     if_dead(path, || replace(path, readers))
 }
 
-/// Calls `act` unless a daemon has the socket; no other daemon can take the socket meanwhile. `None` if a daemon has it.
+/// Calls `act` unless a daemon has the socket; no other daemon can take the socket meanwhile. `None` if a daemon has
+/// it.
 fn if_dead<T>(path: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<Option<T>> {
     let lock_path = path.with_extension("lock");
     let lock = acquire_lock(&lock_path)?;
@@ -213,7 +215,8 @@ fn make_dir(dir: &Path) -> io::Result<()> {
         return Ok(());
     }
     DirBuilder::new().recursive(true).create(dir)?;
-    // Regardless of the umask: tools of other users may look for the socket; the mode of the socket itself refuses them.
+    // Regardless of the umask: tools of other users may look for the socket; the mode of the socket itself refuses
+    // them.
     fs::set_permissions(dir, Permissions::from_mode(0o755))
 }
 

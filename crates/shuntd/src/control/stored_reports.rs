@@ -51,7 +51,8 @@ fn report(entry: &DirEntry) -> Option<StoredReport> {
     shown.then_some(StoredReport { name, bytes: file.len(), written_s: written.as_secs() })
 }
 
-/// Opens a report. No step below the directory follows a link, even if an entry becomes a link now, and no step waits for a FIFO.
+/// Opens a report. No step below the directory follows a link, even if an entry becomes a link now, and no step waits
+/// for a FIFO.
 fn open_unchecked(directory: &Path, name: &str) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let top = File::open(directory)?;

@@ -26,8 +26,8 @@ impl Daemon {
         self.after_changes();
     }
 
-    /// Tells the policy which changes of ports have failed. Not while a batch of actions is performed: an earlier action must not undo
-    /// what follows from these events.
+    /// Tells the policy which changes of ports have failed. Not while a batch of actions is performed: an earlier
+    /// action must not undo what follows from these events.
     pub(super) fn after_changes(&mut self) {
         let failed = std::mem::take(&mut self.unattached).into_iter();
         let mut events: Vec<Event> = failed.map(|ifindex| Event::AttachFailed { ifindex }).collect();

@@ -22,8 +22,9 @@ pub(super) struct PendingPorts {
 }
 
 impl Daemon {
-    /// Starts a change of a port, or lets it wait until the changes of that port before it are made. The kernel's part is made by a
-    /// thread of its own: the RTNL lock can be held by others, and a driver can take seconds to accept an XDP program.
+    /// Starts a change of a port, or lets it wait until the changes of that port before it are made. The kernel's part
+    /// is made by a thread of its own: the RTNL lock can be held by others, and a driver can take seconds to accept an
+    /// XDP program.
     pub(super) fn change_port(&mut self, ifindex: u32, action: Action) {
         if let Action::Set(setting) = &action {
             self.write_flags(*setting);
@@ -90,7 +91,8 @@ impl Daemon {
         self.detach(ifindex);
     }
 
-    /// Changes the XDP program of a port to that of the setting. `attached` is how the tc programs were attached just now.
+    /// Changes the XDP program of a port to that of the setting. `attached` is how the tc programs were attached just
+    /// now.
     fn set_xdp(&mut self, setting: PortSetting, attached: Option<AttachMode>) {
         let ifindex = setting.ifindex;
         match self.plane.xdp_change(ifindex, xdp_program(setting)) {
@@ -122,8 +124,8 @@ impl Daemon {
         );
     }
 
-    /// Lets packets take the engine of the setting. With the engines auto and external, a port whose driver refuses the XDP program
-    /// uses tc. `set` is `None` if nothing had to change.
+    /// Lets packets take the engine of the setting. With the engines auto and external, a port whose driver refuses the
+    /// XDP program uses tc. `set` is `None` if nothing had to change.
     fn xdp_is_set(
         &mut self,
         setting: PortSetting,

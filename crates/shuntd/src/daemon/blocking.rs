@@ -1,5 +1,6 @@
-//! System calls that may wait, made by threads of their own: for the RTNL lock, which others can hold for seconds, for conntrack's
-//! lock, or for a process that ends. The event loop hands over what to do, and gets back what to do with the result.
+//! System calls that may wait, made by threads of their own: for the RTNL lock, which others can hold for seconds, for
+//! conntrack's lock, or for a process that ends. The event loop hands over what to do, and gets back what to do with
+//! the result.
 
 use super::Daemon;
 use shunt_kernel::{Error, Linux};
@@ -137,8 +138,8 @@ fn run(lane: Lane, mut kernel: Linux, jobs: &mpsc::Receiver<Job>, done: &results
 }
 
 impl Daemon {
-    /// Makes a system call on the thread of its lane, then hands the result to `then` on the event loop. Until the event loop runs,
-    /// both happen at once.
+    /// Makes a system call on the thread of its lane, then hands the result to `then` on the event loop. Until the
+    /// event loop runs, both happen at once.
     pub(super) fn in_background<R: Send + 'static>(
         &mut self,
         lane: Lane,

@@ -1,5 +1,5 @@
-//! Updates of conntrack entries, a few at a time, on a thread of their own: somebody who deletes all entries holds conntrack's lock for
-//! long.
+//! Updates of conntrack entries, a few at a time, on a thread of their own: somebody who deletes all entries holds
+//! conntrack's lock for long.
 
 use super::{Daemon, blocking::Lane};
 use shunt_core::{Connection, Correction, TrackedDirection};
@@ -44,7 +44,8 @@ impl Batch {
 }
 
 impl Daemon {
-    /// Sets BE_LIBERAL on connections that wait for it, and extends the conntrack timeout of those that have fallen silent.
+    /// Sets BE_LIBERAL on connections that wait for it, and extends the conntrack timeout of those that have fallen
+    /// silent.
     pub(super) fn update_conntrack(&mut self) {
         let (requests, silent) = (&mut self.liberal_requests, &mut self.silent);
         requests.sort_unstable();

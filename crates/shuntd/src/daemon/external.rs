@@ -205,7 +205,8 @@ impl Daemon {
         Some(Port { slot, ifindex, queues: receive_queues(&name), name })
     }
 
-    /// Waits until the engine serves its ports or cannot, so that the daemon does not report ports that are about to change.
+    /// Waits until the engine serves its ports or cannot, so that the daemon does not report ports that are about to
+    /// change.
     pub(super) async fn await_external(&mut self) {
         let until = Instant::now() + START;
         while self.external.running.as_ref().is_some_and(|running| !running.ready) {
@@ -271,8 +272,8 @@ impl Daemon {
         }
     }
 
-    /// Starts the engine again if a port has more receive queues than it was told: some drivers (virtio_net) receive on further
-    /// queues as soon as an XDP program is attached.
+    /// Starts the engine again if a port has more receive queues than it was told: some drivers (virtio_net) receive on
+    /// further queues as soon as an XDP program is attached.
     pub(super) fn serve_new_queues(&mut self) {
         if !self.external.running.as_ref().is_some_and(|running| running.ready) {
             return;

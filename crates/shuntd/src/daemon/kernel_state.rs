@@ -1,5 +1,5 @@
-//! Reads of kernel state that the RTNL lock protects. Others can hold that lock for seconds, so these reads are made by a thread of
-//! their own, and here is what holds while they are late.
+//! Reads of kernel state that the RTNL lock protects. Others can hold that lock for seconds, so these reads are made by
+//! a thread of their own, and here is what holds while they are late.
 
 use super::{Daemon, blocking::Lane};
 use crate::foreign_programs::foreign_programs;
@@ -173,7 +173,8 @@ impl Daemon {
         self.handle_all(unfinished);
     }
 
-    /// Moves the epoch once more when the kernel has finished a change that it has announced, and at each tick until then.
+    /// Moves the epoch once more when the kernel has finished a change that it has announced, and at each tick until
+    /// then.
     pub(super) fn await_kernel(&mut self, cause: Cause, scope: Scope) {
         if let Some(barrier) = &self.rtnl_barrier {
             self.kernel_reads.unfinished.insert((cause, scope));

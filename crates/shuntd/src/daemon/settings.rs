@@ -6,8 +6,8 @@ use shunt_bpf::{Masked, abi};
 use shunt_core::Traffic;
 use std::time::Duration;
 
-/// The age of the heartbeat beyond which packets take the slow path. The daemon beats every half second, so a daemon that
-/// hangs is noticed within three seconds.
+/// The age of the heartbeat beyond which packets take the slow path. The daemon beats every half second, so a daemon
+/// that hangs is noticed within three seconds.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(2);
 /// How long a packet that is to prove a flow again may take through Linux. If it does not leave in that time, all
 /// packets of the flow go to Linux until one leaves.
@@ -56,8 +56,9 @@ impl Daemon {
         self.plane.control().set_hold(flags.fold(0, |flags, (flag, _)| flags | flag));
     }
 
-    /// Sets how often a flow is proved again. Bridges must see a packet of each flow well within their ageing time, or they forget
-    /// the station, and rules that refresh an element of a set well within its timeout. (The data plane itself takes conntrack's timeouts into account.)
+    /// Sets how often a flow is proved again. Bridges must see a packet of each flow well within their ageing time, or
+    /// they forget the station, and rules that refresh an element of a set well within its timeout. (The data plane
+    /// itself takes conntrack's timeouts into account.)
     pub(super) fn write_proof_interval(&self) {
         let every = self
             .core

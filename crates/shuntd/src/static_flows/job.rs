@@ -21,8 +21,8 @@ pub(super) enum Job {
     List { table: StaticTable, from: u64, reply: Option<oneshot::Sender<StaticTable>> },
 }
 
-/// The addition of a table: checks all flows, puts them into the data plane, then keeps them. If a flow cannot be put there, the flows
-/// before it are restored.
+/// The addition of a table: checks all flows, puts them into the data plane, then keeps them. If a flow cannot be put
+/// there, the flows before it are restored.
 #[derive(Debug)]
 pub(super) struct Addition {
     table: StaticTable,
@@ -232,7 +232,8 @@ impl Addition {
         Ok(true)
     }
 
-    /// Puts back the entries that have been replaced, and removes those that had no predecessor. Returns whether all is undone.
+    /// Puts back the entries that have been replaced, and removes those that had no predecessor. Returns whether all is
+    /// undone.
     fn undo(&mut self, flows: &StaticFlows, slice: &mut Slice, core: &Core, plane: &DataPlane) -> bool {
         while self.put > 0 {
             if slice.is_over() {

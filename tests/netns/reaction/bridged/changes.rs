@@ -109,8 +109,8 @@ fn flows_follow_a_station_that_roams_at_once() {
     }
 }
 
-/// Any host on a bridge can make it report new stations with every frame. Stations without flows must not affect the flows of
-/// others, and a station with flows must still be followed.
+/// Any host on a bridge can make it report new stations with every frame. Stations without flows must not affect the
+/// flows of others, and a station with flows must still be followed.
 #[test]
 fn new_stations_leave_the_flows_of_other_stations_fast() {
     if !require_root() {
@@ -181,7 +181,8 @@ fn the_state_of_a_port_takes_effect_at_once() {
     for engine in ENGINES {
         let stations = stations(engine);
         let (packet, router) = (stations.packet(), stations.lab.router());
-        // 0 is disabled, 1 listening, 2 learning, 3 forwarding. State 4, blocking, does not last without a spanning tree.
+        // 0 is disabled, 1 listening, 2 learning, 3 forwarding. State 4, blocking, does not last without a spanning
+        // tree.
         for state in [0, 1, 2] {
             stations.settle(&packet);
             stations.react(&format!("bridge link set dev r2 state {state}"), &packet, nothing_leaves);

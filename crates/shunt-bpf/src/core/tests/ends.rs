@@ -7,8 +7,8 @@ const GIB: u32 = 1 << 30;
 /// Initial sequence numbers: far from wrapping, across 2^31, and across 2^32 at once or within the window.
 const BASES: [u32; 5] = [5000, 0x7fff_ff00, 0xffff_ffff, 0xffff_fff0, 0xffff_ffff - MIB / 2];
 
-/// Judges a FIN or RST whose sequence number is `ahead` of the receiver's last acknowledgement `base`. The sender's last
-/// packet ended `own` bytes ahead of `base`.
+/// Judges a FIN or RST whose sequence number is `ahead` of the receiver's last acknowledgement `base`. The sender's
+/// last packet ended `own` bytes ahead of `base`.
 fn judged(base: u32, flags: u8, ahead: u32, own: u32) -> End {
     let at = |offset: u32| base.wrapping_add(offset);
     judge_end(flags, at(ahead), tcp_position(at(own), 1), tcp_position(77, base))

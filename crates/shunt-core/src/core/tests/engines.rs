@@ -275,8 +275,8 @@ impl Guest {
         }
     }
 
-    /// Handles an event; drivers accept redirected frames once the program is attached. Returns whether surveys are to be
-    /// read.
+    /// Handles an event; drivers accept redirected frames once the program is attached. Returns whether surveys are to
+    /// be read.
     fn handle(&mut self, event: Event) -> bool {
         let actions = self.core.handle(self.now, event);
         for action in &actions {

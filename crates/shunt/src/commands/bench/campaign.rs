@@ -44,12 +44,12 @@ const PAGE: &str = "report.html";
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The campaign, a TOML file [default: lab/campaigns/default.toml as it was when shunt was built; it measures in namespaces and takes
-    /// about 10 minutes].
+    /// The campaign, a TOML file [default: lab/campaigns/default.toml as it was when shunt was built; it measures in
+    /// namespaces and takes about 10 minutes].
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The directory for the results: new, empty, or with results of the same campaign [default: `output` of the file, or
-    /// campaign-NAME].
+    /// The directory for the results: new, empty, or with results of the same campaign [default: `output` of the file,
+    /// or campaign-NAME].
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// Do not write a page with the results.

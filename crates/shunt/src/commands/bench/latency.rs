@@ -31,16 +31,18 @@ const QUICK_SECONDS: u32 = 2;
 const RUNS: u32 = 3;
 const IDLE: Duration = Duration::from_secs(2);
 const QUICK_IDLE: Duration = Duration::from_millis(500);
-/// The time that a run takes in addition to its load and the idle time before: setting up, iperf3, and the idle time after.
+/// The time that a run takes in addition to its load and the idle time before: setting up, iperf3, and the idle time
+/// after.
 const RUN_OVERHEAD: Duration = Duration::from_secs(4);
 /// Fewer probes have no 99th percentile.
 const INTERVAL_LEAST: Duration = Duration::from_millis(100);
 
-/// Without --tx and --rx, a LAN host, a router with a stateful firewall and a WAN host are made in network namespaces, anew for each
-/// engine and round.
+/// Without --tx and --rx, a LAN host, a router with a stateful firewall and a WAN host are made in network namespaces,
+/// anew for each engine and round.
 #[derive(Debug, Args)]
 pub(crate) struct LatencyArgs {
-    /// The direction of the load: forward is from the LAN to the WAN, reverse is from the WAN to the LAN, duplex is both at once.
+    /// The direction of the load: forward is from the LAN to the WAN, reverse is from the WAN to the LAN, duplex is
+    /// both at once.
     #[arg(long, value_name = "forward|reverse|duplex", value_parser = direction, default_value = "duplex")]
     direction: Direction,
     /// Number of TCP streams in each direction.
@@ -74,7 +76,8 @@ pub(crate) struct LatencyArgs {
     /// Measure faster and less exactly: one run with 500ms of idle time and 2s of load for each engine.
     #[arg(long, conflicts_with_all = ["time", "idle", "runs"])]
     quick: bool,
-    /// Keep the results in this file, for `shunt compare` and `shunt report`; if the file exists, the runs are added to it.
+    /// Keep the results in this file, for `shunt compare` and `shunt report`; if the file exists, the runs are added to
+    /// it.
     #[arg(long, value_name = "FILE")]
     keep: Option<PathBuf>,
 }

@@ -16,43 +16,50 @@ use clap::{Parser, Subcommand};
 pub(crate) enum MeasureCommand {
     /// Search for the highest load without loss (NDR) and with at most 0.5 % loss (PDR), by MLRsearch (RFC 9971).
     ///
-    /// The search uses the settings of FD.io CSIT: trials of 1 s, 21 s for each load, of which half may exceed the loss ratio, and bounds
-    /// within 0.5 % of the upper bound. The first trial, at the maximum load, is a warm-up and is not kept. Loads are frames/s of one
-    /// direction. Frames that the generator failed to send count as lost, except those of the last 10 us of a trial; a trial whose sender
-    /// was held up at its end counts for less. After the search, latency is measured at 10, 50 and 90 % of the result for the last goal.
+    /// The search uses the settings of FD.io CSIT: trials of 1 s, 21 s for each load, of which half may exceed the loss
+    /// ratio, and bounds within 0.5 % of the upper bound. The first trial, at the maximum load, is a warm-up and is not
+    /// kept. Loads are frames/s of one direction. Frames that the generator failed to send count as lost, except those
+    /// of the last 10 us of a trial; a trial whose sender was held up at its end counts for less. After the search,
+    /// latency is measured at 10, 50 and 90 % of the result for the last goal.
     Ndr(NdrArgs),
     /// Measure the forwarding rate at maximum offered load (MRR) for each frame size, and how much the size matters.
     ///
-    /// The generator sends as fast as it can, or as fast as the line carries; frames that arrive are counted. All sizes are measured with one
-    /// engine, then with the next, and so on again for each run.
+    /// The generator sends as fast as it can, or as fast as the line carries; frames that arrive are counted. All sizes
+    /// are measured with one engine, then with the next, and so on again for each run.
     Size(SizeArgs),
-    /// Send UDP at increasing rates, and find the rate from which on a router loses packets, and which counters rise with the loss.
+    /// Send UDP at increasing rates, and find the rate from which on a router loses packets, and which counters rise
+    /// with the loss.
     ///
-    /// Each step lists the counters that changed: those of `ethtool -S`, pause frames, /proc/net/dev and softnet_stat. A counter that was
-    /// seen to wrap at 16 or 32 bits is marked; its increase is known only modulo that width.
+    /// Each step lists the counters that changed: those of `ethtool -S`, pause frames, /proc/net/dev and softnet_stat.
+    /// A counter that was seen to wrap at 16 or 32 bits is marked; its increase is known only modulo that width.
     Sweep(SweepArgs),
-    /// Measure TCP and UDP goodput with iperf3, and the CPU load, for each engine: IPv4 and IPv6, with and without NAT and VLAN, each
-    /// way and both ways at once.
+    /// Measure TCP and UDP goodput with iperf3, and the CPU load, for each engine: IPv4 and IPv6, with and without NAT
+    /// and VLAN, each way and both ways at once.
     ///
-    /// Goodput is payload that arrived. UDP packets fill frames of an MTU of 1500; the offered rate is what the sender can do, or what the
-    /// line of --speed carries. CPU load is the load of this whole machine, including the hosts, measured by the meter of `shunt load`,
-    /// whose threads use the time that nothing else needs; the table shows /proc/stat's figure beside it. The engines are measured in turn.
-    /// If this machine lacks something, such as VLAN devices, the report says what and why. Needs iperf3 3.11 or later.
+    /// Goodput is payload that arrived. UDP packets fill frames of an MTU of 1500; the offered rate is what the sender
+    /// can do, or what the line of --speed carries. CPU load is the load of this whole machine, including the hosts,
+    /// measured by the meter of `shunt load`, whose threads use the time that nothing else needs; the table shows
+    /// /proc/stat's figure beside it. The engines are measured in turn. If this machine lacks something, such as VLAN
+    /// devices, the report says what and why. Needs iperf3 3.11 or later.
     Matrix(MatrixArgs),
-    /// Compare settings: TCP goodput each way, and UDP loss each way at a fixed rate, for one variant after the other, in turn.
+    /// Compare settings: TCP goodput each way, and UDP loss each way at a fixed rate, for one variant after the other,
+    /// in turn.
     ///
-    /// For each run of a variant, a LAN host (lan0), a router (r0 and r1) and a WAN host (wan0) are made anew in namespaces. The shell runs
-    /// the variant's command in the namespace of the router, before `shunt up` if there is an engine. $SHUNT_ROUTER, $SHUNT_LAN and
-    /// $SHUNT_WAN name the namespaces; to change a host, use `ip netns exec $SHUNT_LAN ethtool ...`. Changes to interfaces disappear with
-    /// the namespaces; other changes to the machine, such as a module parameter, are not undone. With --tx and --rx the command runs on
-    /// this machine, and changes that it makes to the router, by `ssh` or otherwise, stay until the next variant changes them. Gains and
-    /// losses are reported against the first variant, as `shunt compare` does. Needs iperf3 3.11 or later.
+    /// For each run of a variant, a LAN host (lan0), a router (r0 and r1) and a WAN host (wan0) are made anew in
+    /// namespaces. The shell runs the variant's command in the namespace of the router, before `shunt up` if there is
+    /// an engine. $SHUNT_ROUTER, $SHUNT_LAN and $SHUNT_WAN name the namespaces; to change a host, use `ip netns exec
+    /// $SHUNT_LAN ethtool ...`. Changes to interfaces disappear with the namespaces; other changes to the machine, such
+    /// as a module parameter, are not undone. With --tx and --rx the command runs on this machine, and changes that it
+    /// makes to the router, by `ssh` or otherwise, stay until the next variant changes them. Gains and losses are
+    /// reported against the first variant, as `shunt compare` does. Needs iperf3 3.11 or later.
     Rxtx(RxtxArgs),
-    /// Measure latency under load: the round-trip time of small UDP packets before, while and after TCP fills the router.
+    /// Measure latency under load: the round-trip time of small UDP packets before, while and after TCP fills the
+    /// router.
     ///
-    /// A probe is sent every 5 ms, and the host at the other end sends it back. iperf3 loads the router with several TCP streams. The
-    /// engines are measured in turn. Round-trip times include the time that both hosts take to wake up; on virtual links, hosts and router
-    /// share the CPUs. `shunt report` draws the results over time. Needs iperf3 3.11 or later.
+    /// A probe is sent every 5 ms, and the host at the other end sends it back. iperf3 loads the router with several
+    /// TCP streams. The engines are measured in turn. Round-trip times include the time that both hosts take to wake
+    /// up; on virtual links, hosts and router share the CPUs. `shunt report` draws the results over time. Needs iperf3
+    /// 3.11 or later.
     Latency(LatencyArgs),
 }
 

@@ -40,7 +40,8 @@ pub(crate) struct SizeArgs {
     /// Measure faster and less exactly: two runs of 0.5s each.
     #[arg(long, conflicts_with_all = ["time", "runs"])]
     quick: bool,
-    /// Keep the results in this file, for `shunt compare` and `shunt report`; if the file exists, the runs are added to it.
+    /// Keep the results in this file, for `shunt compare` and `shunt report`; if the file exists, the runs are added to
+    /// it.
     #[arg(long, value_name = "FILE")]
     keep: Option<PathBuf>,
 }

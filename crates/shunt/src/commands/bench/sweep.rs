@@ -54,7 +54,8 @@ pub(crate) struct SweepArgs {
     /// Measure faster and less exactly: steps of 0.5s.
     #[arg(long, conflicts_with = "time")]
     quick: bool,
-    /// Keep the results in this file, for `shunt compare` and `shunt report`; if the file exists, the runs are added to it.
+    /// Keep the results in this file, for `shunt compare` and `shunt report`; if the file exists, the runs are added to
+    /// it.
     #[arg(long, value_name = "FILE")]
     keep: Option<PathBuf>,
 }

@@ -1,4 +1,5 @@
-//! The testbed of a measurement: a router in a namespace or between two devices of this machine, its engines, and the agent on the DUT.
+//! The testbed of a measurement: a router in a namespace or between two devices of this machine, its engines, and the
+//! agent on the DUT.
 
 use crate::{
     client::{agent::RemoteAgent, candidates, token},
@@ -28,7 +29,8 @@ pub(super) const ENGINES: [&str; 4] = ["slow", "tc", "xdp", "external"];
 /// Those that are measured unless others are named: the external engine takes a core from the others.
 const DEFAULT_ENGINES: [&str; 3] = ["slow", "tc", "xdp"];
 
-/// The time that a trial or a step takes in addition to its duration: warm-up packets, and packets under way at its end.
+/// The time that a trial or a step takes in addition to its duration: warm-up packets, and packets under way at its
+/// end.
 pub(super) const TRIAL_OVERHEAD: Duration = Duration::from_millis(600);
 
 /// The heading of options that name the router to measure.
@@ -52,8 +54,8 @@ pub(crate) struct TestbedArgs {
     /// The speed of the link, such as 1G, if the device does not report it; no more than this is offered.
     #[arg(help_heading = ROUTER, long, value_name = "SPEED")]
     pub(super) speed: Option<LinkSpeed>,
-    /// The router, as ssh://[USER@]HOST[:PORT]: ssh starts `shunt lab agent` there; the load of the router is measured too, and `sweep`
-    /// reads its counters. Or an agent that already runs there, as http://ADDRESS:PORT.
+    /// The router, as ssh://[USER@]HOST[:PORT]: ssh starts `shunt lab agent` there; the load of the router is measured
+    /// too, and `sweep` reads its counters. Or an agent that already runs there, as http://ADDRESS:PORT.
     #[arg(help_heading = ROUTER, long, value_name = "URL", requires = "tx")]
     dut_agent: Option<String>,
     /// The file with the token of an agent at http:// [default: the variable SHUNT_AGENT_TOKEN].

@@ -50,8 +50,8 @@ fn is_absent_or<T: PartialEq>(filter: &Option<T>, value: &T) -> bool {
 }
 
 impl Order {
-    /// Sorts, and drops the connections beyond the limit. Connections with equal keys are sorted by address, so that two calls
-    /// give the same order.
+    /// Sorts, and drops the connections beyond the limit. Connections with equal keys are sorted by address, so that
+    /// two calls give the same order.
     pub(super) fn apply(self, connections: &mut Vec<Connection>) {
         connections.sort_by_key(|c| (c.proto, c.orig));
         match self.key {

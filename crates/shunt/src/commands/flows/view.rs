@@ -99,8 +99,8 @@ pub(crate) fn brief(connections: &[Connection]) -> String {
     align("<<<<>", &connections.iter().map(row).collect::<Vec<_>>())
 }
 
-/// The match and the action: port and tuple of arriving packets, port of leaving packets, and the parts of the tuple that are
-/// rewritten.
+/// The match and the action: port and tuple of arriving packets, port of leaving packets, and the parts of the tuple
+/// that are rewritten.
 fn action(flow: &Direction) -> String {
     let Direction { tuple, new, .. } = flow;
     let mut text = format!(

@@ -1,7 +1,7 @@
 //! The arguments of `shunt gen`.
 //!
-//! Without --tx and --rx, the traffic crosses a Linux router between a LAN host and a WAN host, all three in network namespaces
-//! that are made for the run.
+//! Without --tx and --rx, the traffic crosses a Linux router between a LAN host and a WAN host, all three in network
+//! namespaces that are made for the run.
 
 use crate::{client::candidates, commands::arguments::duration};
 use clap::Args;
@@ -21,8 +21,8 @@ const DEFAULT_RATE: Rate = Rate::Pps(10_000.0);
 /// Send traffic through a router and account for every packet: loss, duplicates, order, latency.
 #[derive(Debug, Args)]
 pub(crate) struct GenArgs {
-    /// Offered rate in each direction: 100kpps, 300M or 300Mbps (frames with FCS), 1GbitL1 (with preamble and gap), 80% of the
-    /// link speed, or max [default: 10kpps; with --pcap-in, the timing of the capture].
+    /// Offered rate in each direction: 100kpps, 300M or 300Mbps (frames with FCS), 1GbitL1 (with preamble and gap), 80%
+    /// of the link speed, or max [default: 10kpps; with --pcap-in, the timing of the capture].
     #[arg(long, help_heading = "Traffic")]
     pub(super) rate: Option<Rate>,
     /// Duration [default: 2s; with --count or --pcap-in, until all packets are sent].
@@ -82,7 +82,8 @@ pub(crate) struct GenArgs {
     /// The receiving device.
     #[arg(long, value_name = "DEV", add = ArgValueCandidates::new(candidates::devices), requires = "tx", help_heading = "The router to measure")]
     rx: Option<String>,
-    /// The router's address on the link of --tx. Without it, frames are addressed to the MAC of --rx, for a cable or a bridge.
+    /// The router's address on the link of --tx. Without it, frames are addressed to the MAC of --rx, for a cable or a
+    /// bridge.
     #[arg(long, value_name = "ADDRESS", requires = "tx", help_heading = "The router to measure")]
     gateway: Option<IpAddr>,
     /// The router's address on the link of --rx; needed for --both.
@@ -94,15 +95,16 @@ pub(crate) struct GenArgs {
     /// The speed of the link, if the device does not report it.
     #[arg(long, value_name = "SPEED", help_heading = "The router to measure")]
     speed: Option<LinkSpeed>,
-    /// How packets are sent: as live XDP frames, which is faster, or by a socket, which works with any device and frame size.
+    /// How packets are sent: as live XDP frames, which is faster, or by a socket, which works with any device and frame
+    /// size.
     #[arg(long, default_value = "auto", value_parser = ["auto", "xdp", "socket"], help_heading = "Traffic")]
     sender: String,
     /// Do not measure the latency that the generator itself adds.
     #[arg(long, help_heading = "Traffic")]
     no_floor: bool,
-    /// Send the frames of this capture, pcap or pcapng, from --tx to --rx. With --gateway, frames are addressed to the MAC of the
-    /// router; otherwise they are sent unchanged. Received frames count if they are of the same kind as the sent frames:
-    /// EtherType, protocol, and ICMP type.
+    /// Send the frames of this capture, pcap or pcapng, from --tx to --rx. With --gateway, frames are addressed to the
+    /// MAC of the router; otherwise they are sent unchanged. Received frames count if they are of the same kind as the
+    /// sent frames: EtherType, protocol, and ICMP type.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["size", "burst", "warm_up", "both", "ipv6", "tcp", "vlans", "src", "dst",
         "sport", "dport", "flows", "shuffle", "ttl", "no_checksum"], help_heading = "Captures")]
     pub(super) pcap_in: Option<PathBuf>,
@@ -125,7 +127,8 @@ pub(crate) struct GenArgs {
         help_heading = "Captures"
     )]
     pcap_limit: u64,
-    /// Keep the results in this file, for `shunt compare` and `shunt report`; if the file exists, the runs are added to it.
+    /// Keep the results in this file, for `shunt compare` and `shunt report`; if the file exists, the runs are added to
+    /// it.
     #[arg(long, value_name = "FILE")]
     pub(super) keep: Option<PathBuf>,
 }

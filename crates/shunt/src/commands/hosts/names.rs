@@ -95,8 +95,8 @@ impl Names {
         }
     }
 
-    /// Adds a name unless it is empty, `*`, or has characters that no name of a host has: clients of DHCP choose their names, and an
-    /// escape sequence would reach the terminal.
+    /// Adds a name unless it is empty, `*`, or has characters that no name of a host has: clients of DHCP choose their
+    /// names, and an escape sequence would reach the terminal.
     fn add(&mut self, address: Option<&str>, name: Option<&str>) {
         let Some((address, name)) = address.and_then(|text| text.parse().ok()).zip(name) else { return };
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');

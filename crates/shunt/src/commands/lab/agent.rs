@@ -41,8 +41,8 @@ use tokio::{
 
 /// How many marks are remembered, for all clients together. A client needs only its last one.
 const MARKS_MAX: usize = 1024;
-/// How long a client waits for its turn to read counters. One client reads at a time, because each reading starts programs
-/// such as ethtool.
+/// How long a client waits for its turn to read counters. One client reads at a time, because each reading starts
+/// programs such as ethtool.
 const TURN_TIME: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
@@ -53,10 +53,12 @@ pub(crate) struct AgentArgs {
     /// The address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7411")]
     listen: SocketAddr,
-    /// Allow --listen with an address that is not loopback, although the token and all answers cross the network in clear text.
+    /// Allow --listen with an address that is not loopback, although the token and all answers cross the network in
+    /// clear text.
     #[arg(long)]
     clear_text: bool,
-    /// The file with the token: 16 characters or more, readable by its owner only [default: the variable SHUNT_AGENT_TOKEN].
+    /// The file with the token: 16 characters or more, readable by its owner only [default: the variable
+    /// SHUNT_AGENT_TOKEN].
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Measure only the load of this CPU; may be given several times [default: all CPUs that this process may use].

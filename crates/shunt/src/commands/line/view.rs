@@ -13,8 +13,8 @@ pub(crate) struct Line {
     pub(crate) left_out: Vec<Impossible>,
 }
 
-/// What a link carries with one encapsulation. The bit/s of L2 and L3 count whole frames and packets; those of L4 count the
-/// payload of UDP or TCP.
+/// What a link carries with one encapsulation. The bit/s of L2 and L3 count whole frames and packets; those of L4 count
+/// the payload of UDP or TCP.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Row {
     pub(crate) encap: String,

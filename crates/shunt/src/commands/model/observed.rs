@@ -12,7 +12,8 @@ use shunt_model::{Case, Direction, Observation, Quantity};
 use std::collections::BTreeSet;
 use sweep::HEADERS;
 
-/// What a file says: results that `--keep` wrote, or what `shunt bench sweep --json` or `shunt model sweep --json` printed.
+/// What a file says: results that `--keep` wrote, or what `shunt bench sweep --json` or `shunt model sweep --json`
+/// printed.
 pub(super) fn read(text: &str) -> Result<Vec<Observation>, String> {
     if let Ok(predicted) = serde_json::from_str::<Predicted>(text) {
         return Ok(predicted.observations());
@@ -36,8 +37,8 @@ fn observations(results: &Results) -> Result<Vec<Observation>, String> {
     Ok(all)
 }
 
-/// The points that `shunt model sweep --json` printed. Fitting a case to its own predictions shows what such a sweep determines,
-/// before anything is measured.
+/// The points that `shunt model sweep --json` printed. Fitting a case to its own predictions shows what such a sweep
+/// determines, before anything is measured.
 #[derive(Debug, Deserialize)]
 struct Predicted {
     points: Vec<ModelPoint>,

@@ -11,14 +11,16 @@ use std::{collections::BTreeMap, fs, io, path::PathBuf};
 
 #[derive(Debug, Args)]
 pub(crate) struct TargetArgs {
-    /// The chip, such as imx6q, imx8mq, zynqmp or at32ap7000, for the definitions that come with Shunt [default: as the device tree says].
+    /// The chip, such as imx6q, imx8mq, zynqmp or at32ap7000, for the definitions that come with Shunt [default: as the
+    /// device tree says].
     #[arg(long, value_name = "CHIP")]
     soc: Option<String>,
-    /// Definitions of registers: a .dat file of devregs, a CMSIS-SVD file (.svd), or Shunt's own format (.toml). May be given several times.
+    /// Definitions of registers: a .dat file of devregs, a CMSIS-SVD file (.svd), or Shunt's own format (.toml). May be
+    /// given several times.
     #[arg(long, value_name = "FILE")]
     defs: Vec<PathBuf>,
-    /// Where values are: mem (/dev/mem), file:PATH[@ADDRESS], regmap:NAME, ethtool:PORT, dump:PATH (the output of ethtool -d PORT hex on), or
-    /// mdio:PORT[@PHY].
+    /// Where values are: mem (/dev/mem), file:PATH[@ADDRESS], regmap:NAME, ethtool:PORT, dump:PATH (the output of
+    /// ethtool -d PORT hex on), or mdio:PORT[@PHY].
     #[arg(long, value_name = "SOURCE", default_value = "mem")]
     from: Source,
 }

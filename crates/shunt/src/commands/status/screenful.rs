@@ -7,7 +7,8 @@ use crate::{
 use shunt_api::Status;
 use std::io;
 
-/// Escape sequences of ECMA-48: the cursor to the first line, the rest of the line cleared, and the rest of the screen cleared.
+/// Escape sequences of ECMA-48: the cursor to the first line, the rest of the line cleared, and the rest of the screen
+/// cleared.
 const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";

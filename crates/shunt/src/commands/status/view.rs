@@ -302,8 +302,9 @@ mod tests {
 
     #[test]
     fn the_text_of_status_shows_every_value_of_the_json() {
-        // These values appear in other units or words, as all bytes do: 93784 as 1d 2h 3m 4s, 0.999 as 99.9 %, true as up, 4 as ipv4. A count of one
-        // rule is not shown, a rule of legacy iptables is named by its command, and `unread` is null. The longest step is shown in milliseconds.
+        // These values appear in other units or words, as all bytes do: 93784 as 1d 2h 3m 4s, 0.999 as 99.9 %, true as
+        // up, 4 as ipv4. A count of one rule is not shown, a rule of legacy iptables is named by its command, and
+        // `unread` is null. The longest step is shown in milliseconds.
         let scaled = [
             ".held",
             ".unread",

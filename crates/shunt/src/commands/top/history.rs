@@ -32,8 +32,8 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Adds a sample. Returns the state between the last sample and this one; none if there is no last one, or if it was of another
-    /// process.
+    /// Adds a sample. Returns the state between the last sample and this one; none if there is no last one, or if it
+    /// was of another process.
     pub(super) fn add(&mut self, sample: Sample, names: &Names) -> Option<Top> {
         let last = self.last.take();
         let top = match last {

@@ -96,8 +96,8 @@ fn increase(before: Option<&FlowCounters>, flow: &Direction, span: Span) -> (u64
         Some(before) if flow.packets >= before.packets && flow.bytes >= before.bytes => {
             (flow.packets - before.packets, flow.bytes - before.bytes)
         }
-        // A new flow, or one in place of another: all its packets are new if it was learned after the earlier sample. Ages are in
-        // whole seconds.
+        // A new flow, or one in place of another: all its packets are new if it was learned after the earlier sample.
+        // Ages are in whole seconds.
         _ if flow.age_s as f64 <= span.seconds() + 1.0 => (flow.packets, flow.bytes),
         _ => (0, 0),
     }
@@ -169,7 +169,8 @@ fn rates(increase: &Increase, span: Span) -> Rates {
     }
 }
 
-/// The main reasons with their rates, the most frequent between the samples first; reasons of equal rates stay in the daemon's order.
+/// The main reasons with their rates, the most frequent between the samples first; reasons of equal rates stay in the
+/// daemon's order.
 pub(super) fn slow_reasons(before: &Status, now: &Status, span: Span) -> Vec<SlowReason> {
     let mut reasons: Vec<SlowReason> = now
         .top_reasons

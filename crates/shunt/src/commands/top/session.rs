@@ -32,15 +32,16 @@ const LATE: Duration = Duration::from_secs(5);
 /// Names are read again after this many samples.
 const NAMES_EVERY: u64 = 10;
 
-/// Shows the screen until a key or a signal ends it. The first sample must succeed; later ones may fail, and are tried again.
+/// Shows the screen until a key or a signal ends it. The first sample must succeed; later ones may fail, and are tried
+/// again.
 pub(super) async fn run(client: &Client, interval: Duration) -> anyhow::Result<()> {
     let mut history = History::default();
     let mut names = Names::of_this_machine();
     let mut samples = 1;
     history.add(Sample::take(client).await?, &names);
     let look = look(|name| env::var(name).ok());
-    // In the background, this stops the process until it is in the foreground. SIGTERM must end it even then, so the handlers, which
-    // only report signals to the loop below, come later.
+    // In the background, this stops the process until it is in the foreground. SIGTERM must end it even then, so the
+    // handlers, which only report signals to the loop below, come later.
     let mut terminal = Terminal::open().context("cannot use the terminal")?;
     let mut signals = Signals::install()?;
     let mut keys = read_keys();

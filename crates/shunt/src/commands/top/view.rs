@@ -109,7 +109,8 @@ pub(crate) struct Change {
     pub(crate) ago_s: u64,
     /// The causes, with their numbers if they are more than 1: `route, neighbour 3`.
     pub(crate) causes: String,
-    /// Packets that took the slow path because their action was out of date, in the ten seconds after the change and before the next one.
+    /// Packets that took the slow path because their action was out of date, in the ten seconds after the change and
+    /// before the next one.
     pub(crate) stale_packets: u64,
     /// The lowest fast share between two samples in this time, from 0 to 1; none without traffic.
     pub(crate) lowest_share: Option<f64>,

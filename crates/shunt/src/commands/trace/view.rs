@@ -1,4 +1,5 @@
-//! The text of `shunt trace`: percentiles with the paths side by side, then single packets with a column for each stage.
+//! The text of `shunt trace`: percentiles with the paths side by side, then single packets with a column for each
+//! stage.
 
 use crate::render::{Answer, Format, columns::align, json};
 use shunt_api::{Failure, FailureCode};

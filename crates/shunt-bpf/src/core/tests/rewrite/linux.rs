@@ -1,5 +1,5 @@
-//! Linux's forwarding in Rust, after include/net/checksum.h, net/core/utils.c and net/netfilter/nf_nat_proto.c. The steps
-//! are the same as in the kernel, so that the result has the same representation of zero.
+//! Linux's forwarding in Rust, after include/net/checksum.h, net/core/utils.c and net/netfilter/nf_nat_proto.c. The
+//! steps are the same as in the kernel, so that the result has the same representation of zero.
 
 use super::pairs::Pair;
 use super::*;

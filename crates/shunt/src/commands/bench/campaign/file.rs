@@ -1,5 +1,5 @@
-//! The file of a campaign. The keys of a step are options of its command: they become the words of a command line, which the parser
-//! of that command reads.
+//! The file of a campaign. The keys of a step are options of its command: they become the words of a command line,
+//! which the parser of that command reads.
 
 use super::super::measurement::{BenchParser, MeasureCommand};
 use crate::{commands::measure::Measurement, failure::bad_config};

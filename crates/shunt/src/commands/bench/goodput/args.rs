@@ -13,8 +13,8 @@ use shunt_lab::iperf::Direction;
 use shunt_wire::line::{IpVersion, LinkSpeed};
 use std::{net::IpAddr, path::PathBuf};
 
-/// Without --tx and --rx, a LAN host, a router with a stateful firewall and a WAN host are made in network namespaces, anew for each
-/// engine and round.
+/// Without --tx and --rx, a LAN host, a router with a stateful firewall and a WAN host are made in network namespaces,
+/// anew for each engine and round.
 #[derive(Debug, Args)]
 pub(crate) struct MatrixArgs {
     /// Only this protocol.
@@ -29,8 +29,8 @@ pub(crate) struct MatrixArgs {
     /// Only with (on) or without (off) a VLAN tag on the LAN.
     #[arg(long, value_name = "on|off", value_parser = on_or_off, conflicts_with = "tx")]
     pub(super) vlan: Option<Switch>,
-    /// Only this direction: forward is from the LAN to the WAN, reverse is from the WAN to the LAN, duplex is both at once; may be given
-    /// several times.
+    /// Only this direction: forward is from the LAN to the WAN, reverse is from the WAN to the LAN, duplex is both at
+    /// once; may be given several times.
     #[arg(long = "direction", value_name = "forward|reverse|duplex", value_parser = direction)]
     pub(super) directions: Vec<Direction>,
     /// An engine to measure in the router's namespace; slow is Linux alone; external is a process that polls. May be
@@ -41,7 +41,8 @@ pub(crate) struct MatrixArgs {
     /// Number of runs for each combination [default: 5].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) runs: Option<u32>,
-    /// Measure faster and less exactly: one run of 1s each; without VLAN, and with NAT for IPv4 only, unless --vlan or --nat is given.
+    /// Measure faster and less exactly: one run of 1s each; without VLAN, and with NAT for IPv4 only, unless --vlan or
+    /// --nat is given.
     #[arg(long, conflicts_with_all = ["time", "runs"])]
     pub(super) quick: bool,
     #[command(flatten)]
@@ -50,7 +51,8 @@ pub(crate) struct MatrixArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RxtxArgs {
-    /// A name for the variant, and the command that makes the difference; an empty command changes nothing. May be given several times.
+    /// A name for the variant, and the command that makes the difference; an empty command changes nothing. May be
+    /// given several times.
     #[arg(long = "variant", value_name = "NAME=COMMAND", required = true, value_parser = variant)]
     pub(super) variants: Vec<(String, String)>,
     /// The rate of UDP, in bit/s of payload.
@@ -75,9 +77,9 @@ pub(crate) struct RxtxArgs {
 
 #[derive(Debug, Args)]
 pub(in super::super) struct RouterArgs {
-    /// The device on the LAN side of another router, which is then measured between this device and --rx. Both devices are moved into
-    /// namespaces of their own, with their addresses, and are moved back with addresses and routes afterwards. Do not name a device that
-    /// you are logged in through.
+    /// The device on the LAN side of another router, which is then measured between this device and --rx. Both devices
+    /// are moved into namespaces of their own, with their addresses, and are moved back with addresses and routes
+    /// afterwards. Do not name a device that you are logged in through.
     #[arg(help_heading = ROUTER, long, value_name = "DEV", requires = "rx", add = ArgValueCandidates::new(candidates::devices))]
     pub(in super::super) tx: Option<String>,
     /// The device on the WAN side of the router.
@@ -95,8 +97,8 @@ pub(in super::super) struct RouterArgs {
 pub(super) struct IperfArgs {
     #[command(flatten)]
     pub(super) router: RouterArgs,
-    /// The router, as ssh://[USER@]HOST[:PORT], reached through another device: ssh starts `shunt lab agent` there, which reports the CPU
-    /// load. Or an agent that already runs there, as http://ADDRESS:PORT.
+    /// The router, as ssh://[USER@]HOST[:PORT], reached through another device: ssh starts `shunt lab agent` there,
+    /// which reports the CPU load. Or an agent that already runs there, as http://ADDRESS:PORT.
     #[arg(help_heading = ROUTER, long, value_name = "URL", requires = "tx")]
     pub(super) dut_agent: Option<String>,
     /// The file with the token of an agent at http:// [default: the variable SHUNT_AGENT_TOKEN].
@@ -105,14 +107,15 @@ pub(super) struct IperfArgs {
     /// Duration of each run, in whole seconds [default: 2s].
     #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
     pub(super) time: Option<u32>,
-    /// The speed of the line, such as 1G: offer no more than it carries, and report shares of it [default: the speed of the slower of
-    /// --tx and --rx].
+    /// The speed of the line, such as 1G: offer no more than it carries, and report shares of it [default: the speed of
+    /// the slower of --tx and --rx].
     #[arg(help_heading = ROUTER, long, value_name = "SPEED")]
     pub(super) speed: Option<LinkSpeed>,
     /// Do not measure the CPU load. The threads of the meter keep CPUs and caches busy.
     #[arg(long)]
     pub(super) no_load: bool,
-    /// Keep the results in this file, for `shunt compare` and `shunt report`; if the file exists, the runs are added to it.
+    /// Keep the results in this file, for `shunt compare` and `shunt report`; if the file exists, the runs are added to
+    /// it.
     #[arg(long, value_name = "FILE")]
     pub(super) keep: Option<PathBuf>,
 }

@@ -9,29 +9,32 @@ use shunt_gen::Sizes;
 use shunt_lab::search::simulated::Behaviour;
 use std::{path::PathBuf, time::Duration};
 
-/// Without --tx and --rx, a LAN host, a router with a stateful firewall and a WAN host are made in network namespaces, anew for each
-/// search.
+/// Without --tx and --rx, a LAN host, a router with a stateful firewall and a WAN host are made in network namespaces,
+/// anew for each search.
 #[derive(Debug, Args)]
 pub(crate) struct NdrArgs {
-    /// Search a simulated router, to try the search: NAME=NUMBER,... with the names capacity_pps, jitter, loss_floor, bursts_per_s,
-    /// burst_frames, warm_up_s, collapse and hysteresis. May be given several times; the routers are then searched in turn.
+    /// Search a simulated router, to try the search: NAME=NUMBER,... with the names capacity_pps, jitter, loss_floor,
+    /// bursts_per_s, burst_frames, warm_up_s, collapse and hysteresis. May be given several times; the routers are then
+    /// searched in turn.
     #[arg(long, value_name = "BEHAVIOUR", conflicts_with_all = ["engines", "size", "both", "tx", "rx", "speed", "what"])]
     pub(crate) simulate: Vec<Behaviour>,
-    /// What to search for. frames: the rate of frames. connections: the rate of new connections; each packet opens a connection, which
-    /// the router in the namespace masquerades and the other host answers; a connection counts if it was answered and is in conntrack.
-    /// The router forgets all connections before each trial. tcp-connections: the same with TCP; a connection counts when all three
-    /// segments of its handshake have passed. concurrent: the number of such connections that the router holds at once; a second packet
-    /// of each connection must pass as part of the same connection.
+    /// What to search for. frames: the rate of frames. connections: the rate of new connections; each packet opens a
+    /// connection, which the router in the namespace masquerades and the other host answers; a connection counts if it
+    /// was answered and is in conntrack. The router forgets all connections before each trial. tcp-connections: the
+    /// same with TCP; a connection counts when all three segments of its handshake have passed. concurrent: the number
+    /// of such connections that the router holds at once; a second packet of each connection must pass as part of the
+    /// same connection.
     #[arg(long, value_enum, default_value = "frames")]
     pub(crate) what: NdrTarget,
     /// The lowest load, in frames/s or connections/s, or the lowest number of concurrent connections.
     #[arg(long, value_name = "PPS", default_value_t = 9001.0)]
     pub(crate) min_load: f64,
-    /// The highest load [default: for frames, what the generator sends without a router; for connections, what fits into
-    /// nf_conntrack_max in one trial; for concurrent, nf_conntrack_max].
+    /// The highest load [default: for frames, what the generator sends without a router; for connections, what fits
+    /// into nf_conntrack_max in one trial; for concurrent, nf_conntrack_max].
     #[arg(long, value_name = "PPS")]
     pub(crate) max_load: Option<f64>,
-    /// Open concurrent connections at this rate, in connections/s; it must be below the rate that --what connections finds.
+    /// Open concurrent connections at this rate, in connections/s; it must be below the rate that --what connections
+    /// finds.
     #[arg(long, value_name = "PPS", default_value_t = 20_000.0)]
     pub(crate) open_rate: f64,
     /// An engine to measure in the router's namespace; slow is Linux alone; external is a process that polls. May be
@@ -49,18 +52,19 @@ pub(crate) struct NdrArgs {
     /// Number of searches for each engine.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
-    /// Search faster and less exactly: trials of 0.5 s, 2.5 s for each load, bounds within 1 %. For concurrent connections: at most
-    /// 65536, bounds within 10 %.
+    /// Search faster and less exactly: trials of 0.5 s, 2.5 s for each load, bounds within 1 %. For concurrent
+    /// connections: at most 65536, bounds within 10 %.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Search for the throughput of RFC 2544 instead: by halving, with one lossless trial of this duration for each load; RFC 2544 asks
-    /// for 60s.
+    /// Search for the throughput of RFC 2544 instead: by halving, with one lossless trial of this duration for each
+    /// load; RFC 2544 asks for 60s.
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "60s", value_parser = duration, conflicts_with = "quick")]
     pub(crate) rfc2544: Option<Duration>,
     /// Seed of the random numbers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Keep the results in this file, for `shunt compare` and `shunt report`; if the file exists, the runs are added to it.
+    /// Keep the results in this file, for `shunt compare` and `shunt report`; if the file exists, the runs are added to
+    /// it.
     #[arg(long, value_name = "FILE")]
     pub(crate) keep: Option<PathBuf>,
 }

@@ -65,8 +65,8 @@ impl Measurement for ConcurrentBench {
     }
 }
 
-/// The numbers to search. The highest is the smallest of: the size of conntrack's table, the flows of the generator, and
-/// --max-load.
+/// The numbers to search. The highest is the smallest of: the size of conntrack's table, the flows of the generator,
+/// and --max-load.
 fn search_range(typed: &NdrArgs, table: u32) -> Result<Range, Failure> {
     let most = match table < FLOWS_MAX {
         true => (table, MaximumOf::Table),

@@ -1,4 +1,5 @@
-//! Traffic in which each packet opens a connection, for `shunt bench ndr --what connections`, `tcp-connections` and `concurrent`.
+//! Traffic in which each packet opens a connection, for `shunt bench ndr --what connections`, `tcp-connections` and
+//! `concurrent`.
 
 use super::args::{NdrArgs, NdrTarget};
 use crate::failure::usage;

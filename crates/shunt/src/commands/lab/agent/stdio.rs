@@ -14,8 +14,8 @@ use std::{
 pub(super) async fn serve(router: Router) -> io::Result<()> {
     let (server, client) = UnixStream::pair()?;
     server.set_nonblocking(true)?;
-    // Standard input may be a file or a pipe, which cannot be read asynchronously. Nothing waits for these threads when a signal
-    // ends the agent.
+    // Standard input may be a file or a pipe, which cannot be read asynchronously. Nothing waits for these threads when
+    // a signal ends the agent.
     let (mut requests, mut answers) = (client.try_clone()?, client);
     thread::spawn(move || {
         let _ = forward(&mut io::stdin().lock(), &mut requests);

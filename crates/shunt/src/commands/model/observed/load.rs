@@ -1,5 +1,5 @@
-//! The load of the CPU that the model knows: the busiest one, in percent of one core. Results have the mean of all CPUs as their value,
-//! and the load of each in the details of their runs.
+//! The load of the CPU that the model knows: the busiest one, in percent of one core. Results have the mean of all CPUs
+//! as their value, and the load of each in the details of their runs.
 
 use serde_json::{Map, Value};
 use shunt_lab::Reading;

@@ -15,7 +15,8 @@ struct Cell {
     load: Option<f64>,
 }
 
-/// The observations of each cell, by the names of the readings: `UDP IPv4 NAT forward tc`, perhaps followed by the quantity.
+/// The observations of each cell, by the names of the readings: `UDP IPv4 NAT forward tc`, perhaps followed by the
+/// quantity.
 pub(super) fn observations(results: &Results) -> Vec<Observation> {
     let mut cells: BTreeMap<(String, &str), Cell> = BTreeMap::new();
     for (name, reading) in &results.readings {

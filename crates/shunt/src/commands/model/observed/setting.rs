@@ -1,6 +1,7 @@
 //! Settings of a run of the model.
 
-/// The time of a run: so long that what a ring holds at the end hardly counts, and so short that hundreds of runs take seconds.
+/// The time of a run: so long that what a ring holds at the end hardly counts, and so short that hundreds of runs take
+/// seconds.
 const SECONDS: &str = "0.2";
 
 /// Settings as for `Case::set`, for a run of a fit.

@@ -1,4 +1,5 @@
-//! Tables of readings that differ in the engine or only in their file: a row for each name, a column for each engine or file.
+//! Tables of readings that differ in the engine or only in their file: a row for each name, a column for each engine or
+//! file.
 
 use super::{
     engine::{self, BASELINES, EngineName},
@@ -64,8 +65,8 @@ impl<'r> Engines<'r> {
         }
     }
 
-    /// The row with the shortest name of each kind, with the values of its engines. The first word of a row is its kind, such
-    /// as `TCP`, and further words make it more special.
+    /// The row with the shortest name of each kind, with the values of its engines. The first word of a row is its
+    /// kind, such as `TCP`, and further words make it more special.
     pub(super) fn examples(&self) -> Vec<(&'r str, Vec<Example<'r>>)> {
         let mut kinds: BTreeMap<Option<&str>, &str> = BTreeMap::new();
         for row in self.rows() {

@@ -1,4 +1,5 @@
-//! A report as CSV: one line for each run, and one for each reading that could not be measured. Doubts precede the value.
+//! A report as CSV: one line for each run, and one for each reading that could not be measured. Doubts precede the
+//! value.
 
 use super::{files::Report, grid::doubts_about};
 use std::io;

@@ -70,8 +70,8 @@ pub(super) fn column(engine: &str) -> usize {
     ENGINES.iter().position(|(known, _)| *known == engine).unwrap_or(ENGINES.len())
 }
 
-/// The numbers of the colours of these lines, each given with the number of its file. Lines of engines have the engine's
-/// colour, in another shade in further files.
+/// The numbers of the colours of these lines, each given with the number of its file. Lines of engines have the
+/// engine's colour, in another shade in further files.
 pub(super) fn colours<'l>(lines: impl Iterator<Item = (usize, &'l str)>) -> Vec<usize> {
     let lines: Vec<(usize, &str)> = lines.collect();
     let first_file = lines.iter().map(|(file, _)| *file).min();

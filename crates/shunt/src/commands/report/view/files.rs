@@ -26,7 +26,8 @@ pub(crate) struct Report {
 /// One file of results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Source {
-    /// A, B, ... Z, AA, ...; for a file of a campaign, the step's name, after the campaign's letter if there are several.
+    /// A, B, ... Z, AA, ...; for a file of a campaign, the step's name, after the campaign's letter if there are
+    /// several.
     pub(crate) label: String,
     /// The path, as it was typed.
     pub(crate) file: String,

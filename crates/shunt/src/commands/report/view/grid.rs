@@ -75,8 +75,8 @@ pub(super) fn times(value: f64, base: f64, name: &str) -> Option<String> {
     (ratio.is_finite() && ratio > 0.0).then(|| format!("{}\u{a0}×\u{a0}{name}", number(ratio)))
 }
 
-/// The doubts about readings, each with its place. Doubts that differ in their numbers only are shown once, with the place
-/// of the first and the number of the others.
+/// The doubts about readings, each with its place. Doubts that differ in their numbers only are shown once, with the
+/// place of the first and the number of the others.
 pub(super) fn doubts<'r>(readings: impl Iterator<Item = (String, FileReading<'r>)>) -> Vec<(String, String)> {
     let mut kinds: Vec<(String, String, String, usize)> = Vec::new();
     let mut all = 0;

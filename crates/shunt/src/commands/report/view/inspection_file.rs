@@ -1,4 +1,5 @@
-//! Files of what was seen at ports, as `shunt link`, `shunt doctor`, `shunt check` and `shunt trace` print it with `--json`.
+//! Files of what was seen at ports, as `shunt link`, `shunt doctor`, `shunt check` and `shunt trace` print it with
+//! `--json`.
 
 use crate::commands::{doctor::view::Diagnosis, link::view::LinkScreen};
 use serde::{Deserialize, Serialize};

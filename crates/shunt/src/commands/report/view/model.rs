@@ -1,5 +1,5 @@
-//! Predictions of `shunt model` on the page of a report. They have tables and plots of their own, and share no column with
-//! measurements.
+//! Predictions of `shunt model` on the page of a report. They have tables and plots of their own, and share no column
+//! with measurements.
 
 use super::{
     grid::percent,
@@ -88,7 +88,8 @@ fn of_points(points: &[ModelPoint]) -> SectionTable {
     }
 }
 
-/// Goodput, loss and CPU load along the first parameter that has several numbers; a line for each combination of the others.
+/// Goodput, loss and CPU load along the first parameter that has several numbers; a line for each combination of the
+/// others.
 fn plots_of_points(points: &[ModelPoint], names: &BTreeSet<&str>) -> Vec<Figure> {
     let value = |point: &ModelPoint, name: &str| {
         point.settings.iter().find(|(known, _)| known == name).and_then(|(_, value)| parse_number(value))

@@ -13,7 +13,8 @@ const TEXT: (&str, u32) = ("sans-serif", 14);
 /// The height of a bar in a group, with the space below it, and of a group's label with the space around it.
 const BAR_HEIGHT: u32 = 12;
 const LABEL_HEIGHT: u32 = 24;
-/// Distinguishable with every kind of colour blindness (after Okabe and Ito), with a contrast of at least 3:1 to white and near-black.
+/// Distinguishable with every kind of colour blindness (after Okabe and Ito), with a contrast of at least 3:1 to white
+/// and near-black.
 pub(super) const COLOURS: [RGBColor; 6] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
@@ -200,7 +201,8 @@ pub(super) fn course(series: &[Series], limit: &[(f64, f64)], along: &str, unit:
     Some(Plot { svg, unit: y.unit })
 }
 
-/// A tail distribution: for each share, the value that this share of all values does not exceed. Both axes are logarithmic.
+/// A tail distribution: for each share, the value that this share of all values does not exceed. Both axes are
+/// logarithmic.
 pub(super) fn tail(series: &[Series], unit: &str) -> Option<Plot> {
     let values: Vec<f64> = series.iter().flat_map(|line| &line.points).map(|point| point.1).collect();
     let y = Axis::logarithmic(&values)?;

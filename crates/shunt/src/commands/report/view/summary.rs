@@ -43,8 +43,8 @@ impl Card {
     }
 }
 
-/// A card for each file: engines at the first position, or the greatest value of each other line. None for losses and times,
-/// nor for courses over time, whose first position says nothing.
+/// A card for each file: engines at the first position, or the greatest value of each other line. None for losses and
+/// times, nor for courses over time, whose first position says nothing.
 pub(super) fn of_course(course: Course, readings: &[FileReading], several_files: bool) -> Vec<Card> {
     if !RATES.contains(&course.unit) || course.along_unit == "s" {
         return Vec::new();
