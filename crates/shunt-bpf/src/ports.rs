@@ -225,6 +225,11 @@ impl DataPlane {
         Ok(Some(LeavingPort(port)))
     }
 
+    /// Whether the slot of a former port will be free when its programs are detached.
+    pub fn frees_slots(&self) -> bool {
+        self.leaving != 0
+    }
+
     /// Frees the slot of a port whose programs are detached.
     ///
     /// # Errors

@@ -19,6 +19,8 @@ use std::{
 pub(super) struct PendingPorts {
     /// The changes to make after the one that is being made, by ifindex.
     waiting: BTreeMap<u32, VecDeque<Action>>,
+    /// The settings of devices that become ports as soon as a port that leaves has freed its slot.
+    for_slots: Vec<PortSetting>,
 }
 
 impl Daemon {
@@ -66,6 +68,9 @@ impl Daemon {
         let programs = self.plane.add_port(ifindex, flags_until_xdp(setting), !pretends_missing("tcx"));
         let programs = match programs {
             Ok(programs) => programs,
+            Err(shunt_bpf::Error::TooManyPorts(_)) if self.plane.frees_slots() => {
+                return self.pending_ports.for_slots.push(setting);
+            }
             Err(error) => return self.attach_failed(ifindex, error),
         };
         let clsacts = self.clsacts.clone();
@@ -219,6 +224,9 @@ impl Daemon {
                     tracing::warn!("{}: cannot clear its counters: {error}", daemon.name(ifindex));
                 }
                 daemon.port_changed(ifindex);
+                for setting in std::mem::take(&mut daemon.pending_ports.for_slots) {
+                    daemon.attach(setting);
+                }
             },
         );
     }
