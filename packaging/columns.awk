@@ -1,5 +1,6 @@
 # Prints lines of Markdown and of comments that have more than 120 columns: columns.awk FILE ...
-# Targets of links, tables, blocks of code and generated pages may be longer. A byte that continues a character takes no column.
+# Targets of links, tables, blocks of code, generated pages and mutants of claims may be longer. A byte that continues a
+# character takes no column.
 FNR == 1 {
 	code = 0
 	generated = /^<!-- @?generated/
@@ -12,6 +13,7 @@ FNR == 1 {
 }
 /^This page is generated/ { generated = 1 }
 !markdown && $0 !~ marker { next }
+/^ \* mutant: / { next }
 /^[ \t]*(\/\/[\/!]?)? *```/ { code = !code }
 code || generated || /^[ \t]*(\/\/[\/!]?)? *\|/ { next }
 {

@@ -6,11 +6,12 @@
  *
  * SHUNT_REASON(number, constant, name, kind, quiet, remedied, meaning, remedy)
  *
- * kind: PUNT: the packet went to Linux. REFUSAL: Linux forwarded the packet, and nothing was learned, or a flow was
- * retired. DROP: the fast path lost the packet. quiet: for how long the tuple is not watched after a refusal: NONE,
- * SHORT, USUAL or LONG (include/learn/watch.h). remedied: CAUSE: somebody can end it, and `shunt status` names it
- * before more frequent reasons. PASSING: a passing state, the consequence of another reason, or something that nobody
- * needs to change. meaning, remedy: a sentence each without a full stop, for users.
+ * - kind: PUNT: the packet went to Linux. REFUSAL: Linux forwarded the packet, and nothing was learned, or a flow was
+ *   retired. DROP: the fast path lost the packet.
+ * - quiet: for how long the tuple is not watched after a refusal: NONE, SHORT, USUAL or LONG (include/learn/watch.h).
+ * - remedied: CAUSE: somebody can end it, and `shunt status` names it before more frequent reasons. PASSING: a passing
+ *   state, the consequence of another reason, or something that nobody needs to change.
+ * - meaning, remedy: a sentence each without a full stop, for users.
  */
 // clang-format off
 

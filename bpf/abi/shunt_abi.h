@@ -373,14 +373,15 @@ struct shunt_injected {
 _Static_assert(sizeof(struct shunt_injected) == 8 + 1792, "shunt_injected is ABI");
 
 /*
- * The metadata before a frame that XDP gives to the external engine: where its flow is. A hint, which the engine
- * checks.
+ * The metadata before a frame that XDP gives to the external engine: where its flow is, which is a hint that the engine
+ * checks, and when the frame arrived.
  */
 struct shunt_flow_id {
 	__u32 entry;
 	__u32 family; /* 4 or 6 */
+	__u32 arrived_ticks;
 };
-_Static_assert(sizeof(struct shunt_flow_id) == 8, "shunt_flow_id is ABI");
+_Static_assert(sizeof(struct shunt_flow_id) == 12, "shunt_flow_id is ABI");
 
 /* The headers of a packet, each layer at a fixed offset. Unused bytes are zero. */
 struct shunt_headers {

@@ -85,6 +85,8 @@ struct work {
 	__u64 hash;
 	__u32 entry; /* of its flow, as XDP has found it */
 	__u32 hinted; /* whether `entry` is valid; the key is compared later */
+	__u32 known; /* whether XDP has found the flow, */
+	__u32 arrived_ticks; /* and when */
 };
 
 /* Requests the cache lines of an entry. Returns 0 if there is no such entry. */
@@ -103,9 +105,10 @@ static __always_inline int request_entry(__u32 family, __u32 number)
 
 static __always_inline void parse(__u32 family, struct shunt_frame *frame, struct work *w)
 {
-	const struct id {
+	struct id {
 		__u32 entry;
 		__u32 family;
+		__u32 arrived_ticks;
 	} __attribute__((packed, aligned(2))) * id; /* struct shunt_flow_id at any even address */
 
 	frame->why =
@@ -117,9 +120,13 @@ static __always_inline void parse(__u32 family, struct shunt_frame *frame, struc
 	frame->why = shunt_admit(&w->p);
 	if (frame->why != SHUNT_OK)
 		return;
-	id = (const void *)(frame->data - sizeof(*id));
+	id = (void *)(frame->data - sizeof(*id));
 	w->entry = id->entry;
-	w->hinted = id->family == family && request_entry(family, w->entry);
+	w->arrived_ticks = id->arrived_ticks;
+	w->known = id->family == family;
+	/* Where a driver has no room for an id, the next frame in this memory has none. */
+	id->family = 0;
+	w->hinted = w->known && request_entry(family, w->entry);
 	if (!w->hinted)
 		__builtin_prefetch(shunt_bucket_at(family, shunt_bucket_of(w->hash, 0)));
 }
@@ -130,6 +137,7 @@ static __always_inline void parse_frame(struct shunt_frame *frame, struct work *
 	__u32 family;
 
 	frame->order = 0;
+	frame->late = 0;
 	frame->why = shunt_parse_l2(frame->data, frame->data_end, none, &w->p, &family);
 	if (frame->why != SHUNT_OK)
 		return;
@@ -181,6 +189,21 @@ static __always_inline struct shunt_flow *flow_of(__u32 family, struct work *w, 
 	return shunt_find(family, &w->key, w->hash, entry);
 }
 
+/*
+ * Whether conntrack has forgotten the connection while the packet waited for the engine. Linux would take the packet
+ * for the first one of another connection. The flow itself may be gone since; a flow that went within two ticks was
+ * removed for another reason.
+ */
+static __always_inline int waited_too_long(const struct work *w, const struct shunt_flow *f, __u32 now)
+{
+	if (!w->known)
+		return 0;
+	if (!f)
+		return shunt_before(w->arrived_ticks + 2, now);
+	return f->epoch == SHUNT_EPOCH_RETIRED && f->retired_why == SHUNT_CONNTRACK_GONE &&
+	       shunt_before(w->arrived_ticks, f->retired_ticks);
+}
+
 static __always_inline enum shunt_reason rewrite(__u32 family, struct shunt_frame *frame, struct work *w,
 						 __u64 reachable, __u64 jiffies)
 {
@@ -190,16 +213,20 @@ static __always_inline enum shunt_reason rewrite(__u32 family, struct shunt_fram
 	struct shunt_flow *f = flow_of(family, w, &entry);
 	enum shunt_reason why;
 
-	if (!f)
+	if (!f) {
+		frame->late = waited_too_long(w, f, jiffies);
 		return SHUNT_MISS;
+	}
 	why = shunt_decide(f, p, frame->data, &shunt_control, shunt_current_epoch(f), jiffies, 0);
 	if (shunt_unlikely(why == SHUNT_REPROVE)) {
 		/* One packet of a burst is punted, and not all of them. */
 		f->reprove_at_ticks = jiffies + shunt_control.reprove_ticks;
 		f->punt_due = 1;
 	}
-	if (shunt_unlikely(why != SHUNT_OK))
+	if (shunt_unlikely(why != SHUNT_OK)) {
+		frame->late = waited_too_long(w, f, jiffies);
 		return why;
+	}
 	if (shunt_unlikely(!(reachable >> (f->out_slot % SHUNT_PORTS_MAX) & 1)))
 		return SHUNT_PORT;
 	if (shunt_unlikely(have < want || (family == 4 && !shunt_ipv4_header_good((void *)l3))))

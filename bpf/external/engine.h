@@ -13,10 +13,11 @@
 enum {
 	SHUNT_BATCH = 64, /* packets that are on their way through the engine at the same time */
 	/* Bytes that must be free before a frame: for tags, or for struct shunt_flow_id. */
-	SHUNT_FRAME_ROOM = SHUNT_L2_GROWTH,
+	SHUNT_FRAME_ROOM = sizeof(struct shunt_flow_id),
 	/* The first SHUNT_PORTS_MAX queue pairs are the ports by slot; the others are further queues of theirs. */
 	SHUNT_QUEUE_PAIRS_MAX = 2 * SHUNT_PORTS_MAX,
 };
+_Static_assert(SHUNT_FRAME_ROOM >= (int)SHUNT_L2_GROWTH, "there is room for tags");
 
 /* A packet of a batch. */
 struct shunt_frame {
@@ -30,6 +31,7 @@ struct shunt_frame {
 	__u8 why; /* result: SHUNT_OK if the packet was rewritten, else why it was not, and is unchanged */
 	__u8 out_slot; /* result: slot of the egress port */
 	__u8 dscp; /* result: upper six bits of the traffic class */
+	__u8 late; /* result: to be dropped, since the packet waited until its connection was gone */
 };
 
 /* The descriptor of a received frame, or of one to send: struct xdp_desc of Linux. */
@@ -70,7 +72,7 @@ struct shunt_ingress_counters {
 	__u64 policed_pkts; /* dropped by the policer */
 	__u64 tx_full_pkts; /* dropped: the egress ring or queue was full */
 	__u64 up_full_pkts; /* dropped: the ring to Linux was full */
-	__u64 late_pkts; /* dropped: the batch took too long */
+	__u64 late_pkts; /* dropped: the batch took too long, or the packet waited until its connection was gone */
 	__u64 queue_pkts; /* dropped at the queue of the egress port: it was full, or CoDel shortened it */
 	__u64 reasons[SHUNT_REASONS_MAX]; /* of slow packets, by enum shunt_reason */
 };

@@ -124,6 +124,11 @@ static void dispatch(struct shunt_engine *e, const struct shunt_frame *frame, __
 	__u64 at = frame->data - e->memory;
 	__u32 bytes = frame->data_end - frame->data;
 
+	if (frame->late) {
+		c->late_pkts++;
+		release(e, at);
+		return;
+	}
 	if (frame->why != SHUNT_OK) {
 		c->slow_pkts++;
 		c->reasons[frame->why % SHUNT_REASONS_MAX]++;
@@ -192,6 +197,7 @@ static int copy(struct shunt_engine *e, struct shunt_frame *frame, __u64 now_ns)
 	frame->mark = 0;
 	frame->why = SHUNT_OK;
 	frame->dscp = 0;
+	frame->late = 0;
 	frame->out_slot = e->copy_slots[e->batch_slot == e->copy_slots[0]];
 	dispatch(e, frame, now_ns);
 	return 1;

@@ -7,7 +7,7 @@
  */
 #include "include/send/external.h"
 
-/* Leaves the place of the flow before the frame, where the driver has room for it. */
+/* Leaves the place of the flow and the time before the frame, where the driver has room for them. */
 static __always_inline void tell_flow(struct xdp_md *ctx, __u32 family, __u32 entry)
 {
 	struct shunt_flow_id *id;
@@ -19,6 +19,7 @@ static __always_inline void tell_flow(struct xdp_md *ctx, __u32 family, __u32 en
 		return;
 	id->entry = entry;
 	id->family = family;
+	id->arrived_ticks = shunt_now();
 }
 
 /* The socket of the frame's queue of the port in this slot; -1 if the engine has none, since it may have ended. */

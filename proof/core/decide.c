@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * claim: Deciding reads only the frame and the entry, writes nothing, and accepts only packets that the action is for.
- * case: FAMILY=4 case: FAMILY=6 mutant: core/encap.h | differ <<= 16; | differ <<= 24; mutant: core/encap.h | *(const
- * shunt_l2_u64 *)a ^ *(const shunt_l2_u64 *)b; | ((const shunt_l2_u64 *)a)[3] ^ ((const shunt_l2_u64 *)b)[3]; mutant:
- * core/forward.h | p->wire_bytes > f->max_l3_bytes | p->wire_bytes > f->max_l3_bytes + 1 mutant: core/forward.h |
- * f->epoch != epoch | 0 mutant: core/forward.h | shunt_likely(f->epoch == epoch) | 1 mutant: core/forward.h | (*head &
- * mask.word) == want.word | f->state == SHUNT_FLOW_ACTIVE mutant: core/forward.h | mask.word |= odd.word; | ; mutant:
- * core/forward.h | known != SHUNT_KNOWN_ROUTED && f->flags & SHUNT_FLOW_BRIDGED | 0 mutant: core/forward.h | (f->flags
- * & flags) != flags | 0 mutant: core/forward.h | *(const __u32 *)&f->state & odd.word | 0
+ * case: FAMILY=4
+ * case: FAMILY=6
+ * mutant: core/encap.h | differ <<= 16; | differ <<= 24;
+ * mutant: core/encap.h | *(const shunt_l2_u64 *)a ^ *(const shunt_l2_u64 *)b; | ((const shunt_l2_u64 *)a)[3] ^ ((const shunt_l2_u64 *)b)[3];
+ * mutant: core/forward.h | p->wire_bytes > f->max_l3_bytes | p->wire_bytes > f->max_l3_bytes + 1
+ * mutant: core/forward.h | f->epoch != epoch | 0
+ * mutant: core/forward.h | shunt_likely(f->epoch == epoch) | 1
+ * mutant: core/forward.h | (*head & mask.word) == want.word | f->state == SHUNT_FLOW_ACTIVE
+ * mutant: core/forward.h | mask.word |= odd.word; | ;
+ * mutant: core/forward.h | known != SHUNT_KNOWN_ROUTED && f->flags & SHUNT_FLOW_BRIDGED | 0
+ * mutant: core/forward.h | (f->flags & flags) != flags | 0
+ * mutant: core/forward.h | *(const __u32 *)&f->state & odd.word | 0
  */
 #include "claim.h"
 

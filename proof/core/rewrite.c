@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * claim: Rewriting writes only TTL, checksums, addresses and ports. Checksums change by the action's deltas; sums.c
- * shows that they are then correct. case: FAMILY=4 PROTO=6 case: FAMILY=4 PROTO=17 case: FAMILY=6 PROTO=6 case:
- * FAMILY=6 PROTO=17 mutant: core/forward.h | return l4_proto == IPPROTO_TCP ? 16 : 6; | return 16; mutant:
- * core/forward.h | if (family == 6) {\n\t\tword[1] = with[1]; | if (1) {\n\t\tword[1] = with[1]; mutant: core/forward.h
- * | if (!(flags & SHUNT_FLOW_NAT))\n\t\treturn; | mutant: core/forward.h | new = shunt_csum_update(old, f->l4_delta); |
- * new = shunt_csum_update(old, f->l4_delta_addr); mutant: core/forward.h | *check = 0xffff; | *check = 0; mutant:
- * core/forward.h | l4_proto == IPPROTO_UDP && !old | 0 mutant: core/forward.h | f->l4_delta_addr +
- * (__u16)~shunt_htons(0x0100) | f->l4_delta_addr + shunt_htons(0x0100) mutant: core/forward.h | *(shunt_l2_u32 *)ports
- * = *(const __u32 *)&f->sport_be; | *(shunt_l2_u32 *)ports = *(const __u32 *)&f->sport_be; ports->len = 0; mutant:
- * core/encap.h | if (tags > 0)\n\t\t*(shunt_l2_u32 *)(half + 7) | if (1)\n\t\t*(shunt_l2_u32 *)(half + 7)
+ * shows that they are then correct.
+ * case: FAMILY=4 PROTO=6
+ * case: FAMILY=4 PROTO=17
+ * case: FAMILY=6 PROTO=6
+ * case: FAMILY=6 PROTO=17
+ * mutant: core/forward.h | return l4_proto == IPPROTO_TCP ? 16 : 6; | return 16;
+ * mutant: core/forward.h | if (family == 6) {\n\t\tword[1] = with[1]; | if (1) {\n\t\tword[1] = with[1];
+ * mutant: core/forward.h | if (!(flags & SHUNT_FLOW_NAT))\n\t\treturn; |
+ * mutant: core/forward.h | new = shunt_csum_update(old, f->l4_delta); | new = shunt_csum_update(old, f->l4_delta_addr);
+ * mutant: core/forward.h | *check = 0xffff; | *check = 0;
+ * mutant: core/forward.h | l4_proto == IPPROTO_UDP && !old | 0
+ * mutant: core/forward.h | f->l4_delta_addr + (__u16)~shunt_htons(0x0100) | f->l4_delta_addr + shunt_htons(0x0100)
+ * mutant: core/forward.h | *(shunt_l2_u32 *)ports = *(const __u32 *)&f->sport_be; | *(shunt_l2_u32 *)ports = *(const __u32 *)&f->sport_be; ports->len = 0;
+ * mutant: core/encap.h | if (tags > 0)\n\t\t*(shunt_l2_u32 *)(half + 7) | if (1)\n\t\t*(shunt_l2_u32 *)(half + 7)
  */
 #include "claim.h"
 

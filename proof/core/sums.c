@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * claim: For every checksum and every difference, the update equals the checksum computed over the whole packet. runs:
- * all inputs, one after the other mutant: core/checksum.h | return ~shunt_fold((__u16)~check + delta + 0xffff); |
- * return ~shunt_fold((__u16)~check + delta); mutant: core/checksum.h | return shunt_fold((__u32)check + delta +
- * 0xffff); | return shunt_fold((__u32)check + delta); mutant: core/checksum.h | (sum + (sum >> 16)) >> 16 | sum >> 16
- * mutant: core/checksum.h | sum * 0xfffefffefffeffffULL | sum * 0xfffefffefffefffbULL mutant: core/forward.h | if
- * (family == 6)\n\t\tsum += f->l4_delta_addr; | ; mutant: core/forward.h | if (family == 6 && !(f->flags &
- * SHUNT_FLOW_BRIDGED)) | if (family == 6)
+ * claim: For every checksum and every difference, the update equals the checksum computed over the whole packet.
+ * runs: all inputs, one after the other
+ * mutant: core/checksum.h | return ~shunt_fold((__u16)~check + delta + 0xffff); | return ~shunt_fold((__u16)~check + delta);
+ * mutant: core/checksum.h | return shunt_fold((__u32)check + delta + 0xffff); | return shunt_fold((__u32)check + delta);
+ * mutant: core/checksum.h | (sum + (sum >> 16)) >> 16 | sum >> 16
+ * mutant: core/checksum.h | sum * 0xfffefffefffeffffULL | sum * 0xfffefffefffefffbULL
+ * mutant: core/forward.h | if (family == 6)\n\t\tsum += f->l4_delta_addr; | ;
+ * mutant: core/forward.h | if (family == 6 && !(f->flags & SHUNT_FLOW_BRIDGED)) | if (family == 6)
  *
  * Ones' complement sums are numbers modulo 65535. The sum that a checksum covers is never the number 0, since it
  * includes the protocol, or in an IPv4 header the version. Folded, it is therefore the number from 1 to 65535 with

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * claim: For all addresses and ports, the deltas of an action are new minus old, and NAT is set exactly if they differ.
- * case: FAMILY=4 case: FAMILY=6 mutant: core/learn.h | f->l4_delta = shunt_fold(addrs + ports); | f->l4_delta =
- * shunt_fold(addrs); mutant: core/learn.h | addrs = shunt_sum_diff(old_addrs, new_addrs, 16, 0); | addrs =
- * shunt_sum_diff(old_addrs, new_addrs, 15, 0); mutant: core/learn.h | differ |= shunt_differ(old_addrs, new_addrs, 4);
- * | ; mutant: core/checksum.h | sum += (__u16)~from[i] + (__u32)to[i]; | sum += ~from[i] + (__u32)to[i];
+ * claim: For all addresses and ports, the deltas of an action are new minus old, and NAT is set exactly if they
+ * differ.
+ * case: FAMILY=4
+ * case: FAMILY=6
+ * mutant: core/learn.h | f->l4_delta = shunt_fold(addrs + ports); | f->l4_delta = shunt_fold(addrs);
+ * mutant: core/learn.h | addrs = shunt_sum_diff(old_addrs, new_addrs, 16, 0); | addrs = shunt_sum_diff(old_addrs, new_addrs, 15, 0);
+ * mutant: core/learn.h | differ |= shunt_differ(old_addrs, new_addrs, 4); | ;
+ * mutant: core/checksum.h | sum += (__u16)~from[i] + (__u32)to[i]; | sum += ~from[i] + (__u32)to[i];
  */
 #include "claim.h"
 

@@ -33,6 +33,6 @@ pub use external::{EngineSide, HANDLES, Tables};
 pub use flows::{Entry, FlowTable, Key, Place};
 pub use maps::CONTROL_MAP;
 pub use object::Size;
-pub use pending::{AttachedTc, AttachedXdp, FreeSlot, LeavingPort, TcPrograms, XdpChange};
-pub use plane::{Changes, DataPlane, LoadOptions, OwnPrograms, XdpProgram};
+pub use pending::{AttachedTc, AttachedXdp, FreeSlot, LeavingPort, TcPrograms, XdpChange, XdpProgram};
+pub use plane::{Changes, DataPlane, LoadOptions, OwnPrograms};
 pub use ring::Ring;

@@ -8,7 +8,6 @@ use crate::{
     maps::Maps,
     object::{Size, Source, load_for, program},
     owner::Owner,
-    plane::{AttachedPort, XdpProgram},
 };
 use nix::libc::EINVAL;
 use std::{
@@ -84,6 +83,17 @@ impl TcPrograms {
     }
 }
 
+/// An XDP program of Shunt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XdpProgram {
+    /// Forwards: the engine `xdp`.
+    Forward,
+    /// Forwards, and asks the driver for the VLAN tags that it has taken out of the frames (Linux 6.8).
+    ForwardTags,
+    /// Gives packets to the external engine.
+    External,
+}
+
 /// The XDP program of a port. Dropping it detaches the program.
 #[derive(Debug)]
 pub struct AttachedXdp {
@@ -149,6 +159,15 @@ impl XdpChange {
             replaced.map_or_else(|| attach::link(&fd, ifindex, Hook::Xdp), Ok).map_err(failed)?;
         Ok(Some(AttachedXdp { program: which, id, attachment }))
     }
+}
+
+/// A port.
+pub(crate) struct AttachedPort {
+    pub(crate) slot: u8,
+    /// `None` while the programs are being attached.
+    pub(crate) tc: Option<AttachedTc>,
+    /// `None` also while the program is being attached.
+    pub(crate) xdp: Option<AttachedXdp>,
 }
 
 /// A former port, with its programs. Dropping it detaches them.

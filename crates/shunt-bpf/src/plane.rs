@@ -15,7 +15,7 @@ use crate::{
         XDP_FORWARD_VERIFYING, load, program,
     },
     owner::Owner,
-    pending::{AttachedTc, AttachedXdp},
+    pending::AttachedPort,
     ring::Ring,
     shared::Shared,
     verifier,
@@ -57,17 +57,6 @@ pub enum Changes {
     Ipsec,
 }
 
-/// An XDP program of Shunt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum XdpProgram {
-    /// Forwards: the engine `xdp`.
-    Forward,
-    /// Forwards, and asks the driver for the VLAN tags that it has taken out of the frames (Linux 6.8).
-    ForwardTags,
-    /// Gives packets to the external engine.
-    External,
-}
-
 /// The ids of a data plane's tc programs; `None` for a program that is not loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnPrograms {
@@ -86,15 +75,6 @@ impl OwnPrograms {
         let foreign = attach::tcx_ids(ifindex, hook).into_iter().filter(|id| Some(*id) != own);
         foreign.map(|id| name(id).unwrap_or_else(|| format!("id {id}"))).collect()
     }
-}
-
-/// A port.
-pub(crate) struct AttachedPort {
-    pub(crate) slot: u8,
-    /// `None` while the programs are being attached.
-    pub(crate) tc: Option<AttachedTc>,
-    /// `None` also while the program is being attached.
-    pub(crate) xdp: Option<AttachedXdp>,
 }
 
 /// The loaded data plane. Dropping it detaches everything.

@@ -6,8 +6,10 @@ use crate::{
     attach::AttachMode,
     object::{TC_FORWARD, TC_WATCH, XDP_FORWARD, XDP_FORWARD_TAGS, XDP_FORWARD_TAGS_VERIFYING, program},
     owner::Owner,
-    pending::{AttachedTc, AttachedXdp, FreeSlot, LeavingPort, NextXdp, TcPrograms, XdpChange},
-    plane::{AttachedPort, XdpProgram},
+    pending::{
+        AttachedPort, AttachedTc, AttachedXdp, FreeSlot, LeavingPort, NextXdp, TcPrograms, XdpChange,
+        XdpProgram,
+    },
 };
 use libbpf_rs::{MapCore, MapFlags, ProgramMut};
 use std::{

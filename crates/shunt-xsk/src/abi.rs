@@ -9,7 +9,7 @@ use shunt_bpf::abi::{Cold, Control, PORTS_MAX, REASONS_MAX};
 /// Packets that are on their way through the engine at the same time.
 pub const BATCH: usize = 64;
 /// Bytes that must be free before a frame.
-pub(crate) const FRAME_ROOM: usize = 8;
+pub(crate) const FRAME_ROOM: usize = 12;
 pub(crate) const PORTS: usize = PORTS_MAX as usize;
 /// Ports by slot, then further queues of theirs.
 pub(crate) const QUEUE_PAIRS: usize = 2 * PORTS;
@@ -27,6 +27,7 @@ mirror! {
         pub(crate) why: u8,
         pub(crate) out_slot: u8,
         pub(crate) dscp: u8,
+        pub(crate) late: u8,
     }
 }
 

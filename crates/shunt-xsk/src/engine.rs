@@ -310,15 +310,23 @@ impl Engine {
 
     /// Receives a frame at a port, as a driver does. Returns false if the port has no free frame or no room.
     pub fn receive(&mut self, slot: usize, frame: &[u8]) -> bool {
+        self.receive_with(slot, [0; FRAME_ROOM], frame)
+    }
+
+    /// The same, with the metadata that XDP left before the frame.
+    fn receive_with(&mut self, slot: usize, metadata: [u8; FRAME_ROOM], frame: &[u8]) -> bool {
         let Some(port) = &self.ports[slot] else { return false };
         if !port.rx.has_room() || frame.len() as u64 > FRAME_BYTES - HEADROOM {
             return false;
         }
         let Some(base) = port.fill.pop() else { return false };
         let at = base.saturating_add(HEADROOM);
-        let Some(to) = self.memory.at(at, frame.len() as u64) else { return false };
-        // SAFETY: the frame is within the memory, the fill ring has given it to us, and nobody has a reference to it.
-        unsafe { to.as_ptr().copy_from_nonoverlapping(frame.as_ptr(), frame.len()) };
+        for (at, bytes) in [(at - FRAME_ROOM as u64, &metadata[..]), (at, frame)] {
+            let Some(to) = self.memory.at(at, bytes.len() as u64) else { return false };
+            // SAFETY: the frame is within the memory, the fill ring has given it to us, and nobody has a reference to
+            // it.
+            unsafe { to.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        }
         port.rx.push(Desc { at, bytes: frame.len() as u32, options: 0 });
         true
     }

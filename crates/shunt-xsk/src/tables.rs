@@ -232,6 +232,7 @@ impl Frame {
         why: 0,
         out_slot: 0,
         dscp: 0,
+        late: 0,
     };
 }
 

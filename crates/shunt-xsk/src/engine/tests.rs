@@ -1,6 +1,9 @@
 use super::*;
 use crate::sched::{Class, Config};
-use shunt_bpf::{abi, wire::flow_between};
+use shunt_bpf::{
+    abi::{self, Reason},
+    wire::flow_between,
+};
 use shunt_wire::Packet;
 use std::net::SocketAddr;
 
@@ -176,6 +179,49 @@ fn a_batch_that_took_too_long_is_dropped_and_its_memory_comes_back() {
     assert_eq!((engine.settle(0), engine.counters(IN).late_pkts, engine.counters(IN).pkts), (0, 10, 0));
     assert_eq!(engine.sent(OUT, |_| {}), 0);
     engine.poll(1, 0);
+    assert_eq!(engine.free_frames(), 512 - 2 * 128);
+}
+
+/// The metadata of a frame for which XDP has found the entry 0 of the IPv4 table.
+fn found_at(ticks: u32) -> [u8; FRAME_ROOM] {
+    let mut metadata = [0; FRAME_ROOM];
+    metadata[4..8].copy_from_slice(&4u32.to_ne_bytes());
+    metadata[8..].copy_from_slice(&ticks.to_ne_bytes());
+    metadata
+}
+
+/// A packet that came to a router before conntrack forgot its connection never is the first of another connection.
+#[test]
+fn a_packet_that_waited_until_its_connection_was_gone_is_dropped() {
+    const GONE_AT: u32 = 500;
+    let mut engine = engine(512, 128, 0);
+    for (host, why) in [(0, "conntrack-gone"), (1, "tcp-flags")] {
+        let (key, mut entry) = flow_between(&pair(host).0, &pair(host).1, 7).unwrap();
+        entry.flow.flags &= !abi::FLOW_STATIC;
+        entry.flow.retire(GONE_AT);
+        entry.flow.group = Reason::named(why).unwrap().number as _;
+        engine.tables().put(&key, &entry).unwrap();
+    }
+    // The host, when its packet arrived, and whether it goes to Linux. No flow is known for the third host.
+    for (host, arrived, passes) in [
+        (0, Some(GONE_AT - 1), false),
+        (0, Some(GONE_AT), true),
+        (0, None, true),
+        (1, Some(GONE_AT - 1), true),
+        (2, Some(GONE_AT - 1), false),
+        (2, Some(GONE_AT + 10), true),
+        (2, None, true),
+    ] {
+        let before = engine.counters(IN).late_pkts;
+        let metadata = arrived.map_or([0; FRAME_ROOM], found_at);
+        assert!(engine.receive_with(IN, metadata, &pair(host).0.to_bytes()));
+        engine.poll(u64::from(GONE_AT) + 10, 0);
+        let passed = engine.passed_up(|sent| assert_eq!(sent.frame, pair(host).0.to_bytes()));
+        let late = engine.counters(IN).late_pkts - before;
+        assert_eq!((passed, late), (passes.into(), u64::from(!passes)), "host {host} at {arrived:?}");
+        assert_eq!(engine.sent(OUT, |_| {}), 0);
+    }
+    engine.poll(u64::from(GONE_AT) + 10, 0);
     assert_eq!(engine.free_frames(), 512 - 2 * 128);
 }
 

@@ -231,6 +231,12 @@ impl Daemon {
         );
     }
 
+    /// The engine that sends packets to a port now: tc, until the XDP program of another engine is attached.
+    pub(super) fn engine_in_use(&self, setting: PortSetting) -> Engine {
+        let flags = self.plane.flags(setting.ifindex);
+        if flags & (abi::PORT_XDP_OUT | abi::PORT_EXTERNAL) == 0 { Engine::Tc } else { setting.engine }
+    }
+
     /// The counts of all surveys so far, by ifindex.
     pub(super) fn surveyed(&self) -> BTreeMap<u32, SurveyCounts> {
         let counts = |ifindex| {

@@ -26,7 +26,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
         ports.push(PortStatus {
             name: link.name.clone(),
             ifindex: link.ifindex,
-            engine: view.setting.engine,
+            engine: daemon.engine_in_use(view.setting),
             engine_reason: view.reason.clone(),
             af_xdp_mode: daemon.external.mode().filter(|_| view.setting.engine == Engine::External),
             attach: match daemon.plane.attach_mode(link.ifindex) {
