@@ -38,7 +38,7 @@ pub use shunt_lab::net::{
 };
 pub use shuntd::{SELDOM_PROVED, Shuntd, ShuntdBuilder, daemon, daemon_with};
 pub use stage::Stage;
-pub use status::{epoch_moves, port_engine, punts, refusals, sent_by};
+pub use status::{epoch_moves, is_sent_by, port_engine, punts, refusals, sent_by};
 pub use stop::{Stop, StopOnDrop};
 pub use xdp_frames::offer_xdp_frames;
 

@@ -41,3 +41,15 @@ pub fn port_engine(status: &Status, name: &str) -> Engine {
     let found = status.ports.iter().find(|port| port.name == name);
     found.unwrap_or_else(|| panic!("Shunt has no port {name}: {status:#?}")).engine
 }
+
+/// Whether packets from the other ports leave through a port by an engine. XDP takes them only where they arrive at its
+/// program.
+///
+/// # Panics
+/// If Shunt has no port of this name.
+#[must_use]
+#[track_caller]
+pub fn is_sent_by(status: &Status, name: &str, engine: Engine) -> bool {
+    let mut others = status.ports.iter().filter(|port| port.name != name);
+    port_engine(status, name) == engine && (engine == Engine::Tc || others.any(|port| port.xdp_attached))
+}

@@ -1,6 +1,6 @@
 //! XDP frames, for which the engine `auto` takes XDP on a veth.
 
-use crate::{Shuntd, Topology, port_engine, wait_for};
+use crate::{Shuntd, Topology, status::is_sent_by, wait_for};
 use shunt_api::Engine;
 use shunt_traffic::Generator;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub fn offer_xdp_frames(lab: &Topology, shuntd: &Shuntd, port: &str) {
         if let Err(e) = lan.ns.within(|| generator.run(FRAMES)) {
             panic!("sending frames from {}: {e}", lan.nic);
         }
-        (port_engine(&shuntd.status(), port) == Engine::Xdp).then_some(())
+        is_sent_by(&shuntd.status(), port, Engine::Xdp).then_some(())
     });
     assert!(taken.is_some(), "{port} never uses XDP: {:#?}", shuntd.status());
 }

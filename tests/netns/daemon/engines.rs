@@ -2,7 +2,7 @@
 
 use shunt_api::{Engine, Status};
 use shunt_testkit::{
-    Shuntd, Stage, Topology, epoch_moves, offer_xdp_frames, port_engine, require_root, rulesets,
+    Shuntd, Stage, Topology, epoch_moves, is_sent_by, offer_xdp_frames, port_engine, require_root, rulesets,
     silent_router, stage::leaves_by,
 };
 use shunt_wire::Packet;
@@ -22,7 +22,7 @@ fn start() -> (Topology, Shuntd, Stage, Packet) {
 #[track_caller]
 fn goes_by(engine: Engine, change: &str, shuntd: &Shuntd, stage: &Stage, packet: &Packet) {
     let since = Instant::now();
-    shuntd.wait_until("r1 has the other engine", |s| port_engine(s, "r1") == engine);
+    shuntd.wait_until("r1 has the other engine", |s| is_sent_by(s, "r1", engine));
     eprintln!("engine {engine} after {change}: {:?}", since.elapsed());
     stage.teach(shuntd, packet);
     let sent = |by: Engine| {

@@ -2,7 +2,8 @@
 
 use shunt_api::{Engine, PortPackets, Status};
 use shunt_testkit::{
-    Shuntd, Tap, Topology, offer_xdp_frames, port_engine, require_root, rulesets, silent_router, wait_for,
+    Shuntd, Tap, Topology, is_sent_by, offer_xdp_frames, port_engine, require_root, rulesets, silent_router,
+    wait_for,
 };
 use shunt_traffic::tap::TapDevice;
 use shunt_wire::{Packet, Transport};
@@ -176,7 +177,7 @@ fn a_port_whose_driver_refuses_frames_goes_back_to_tc_until_its_link_changes() {
         (0..20).for_each(|n| drop(outlet.pass(&outlet.packet(100, n))));
         assert!(fast(&shuntd.status()) > by_tc, "{:#?}", shuntd.status());
         outlet.lab.router().run("ip link set tap0 mtu 1500");
-        shuntd.wait_until("the port uses XDP", |status| port_engine(status, "tap0") == Engine::Xdp);
+        shuntd.wait_until("the port uses XDP", |status| is_sent_by(status, "tap0", Engine::Xdp));
         outlet.teach(&shuntd);
         shuntd.stop();
     }

@@ -2,7 +2,7 @@
 
 use shunt_api::{Engine, Status};
 use shunt_testkit::{
-    Crossing, SELDOM_PROVED, Shuntd, Topology, offer_xdp_frames, refusals, require_root, sent_by,
+    Crossing, SELDOM_PROVED, Shuntd, Topology, is_sent_by, offer_xdp_frames, refusals, require_root, sent_by,
     silent_router,
 };
 use shunt_wire::Packet;
@@ -95,7 +95,7 @@ fn auto_takes_tc_where_a_qdisc_is_in_use_and_xdp_again_when_it_is_gone() {
     is_fast_by(Engine::Xdp);
 
     lab.router().run(SHAPE);
-    shuntd.wait_until("r1 uses tc", |s| s.ports.iter().any(|p| p.name == "r1" && p.engine == Engine::Tc));
+    shuntd.wait_until("r1 uses tc", |s| is_sent_by(s, "r1", Engine::Tc));
     let (_, why) = engine_of(&shuntd, "r1");
     assert!(why.contains("htb"), "{why}");
     assert_eq!(engine_of(&shuntd, "r0").0, Engine::Xdp, "the other port has no such qdisc");
@@ -105,7 +105,7 @@ fn auto_takes_tc_where_a_qdisc_is_in_use_and_xdp_again_when_it_is_gone() {
     assert_eq!(sent_through(&lab, "1:10"), shaped + 1);
 
     lab.router().run("tc qdisc del dev r1 root");
-    shuntd.wait_until("r1 uses XDP", |s| s.ports.iter().any(|p| p.name == "r1" && p.engine == Engine::Xdp));
+    shuntd.wait_until("r1 uses XDP", |s| is_sent_by(s, "r1", Engine::Xdp));
     is_fast_by(Engine::Xdp);
 }
 
@@ -131,7 +131,7 @@ fn auto_ignores_its_own_filters() {
     });
 
     lab.router().run("tc filter add dev r1 egress protocol all prio 7 bpf bytecode '1,6 0 0 0'");
-    shuntd.wait_until("r1 uses tc", |s| s.ports.iter().any(|p| p.name == "r1" && p.engine == Engine::Tc));
+    shuntd.wait_until("r1 uses tc", |s| is_sent_by(s, "r1", Engine::Tc));
     lab.router().run("tc filter del dev r1 egress prio 7");
     shuntd.wait_until("r1 uses XDP", is_xdp);
 }
