@@ -129,7 +129,7 @@ impl FlowState {
     }
 
     /// Whether the router dropped the last plain packet of this direction. The direction is slow then, while the other
-    /// may be fast, and conntrack does not recognise its resets as genuine (docs/limitations.md).
+    /// may be fast, and conntrack does not recognise its resets as genuine (docs/limits/tcp.md).
     fn is_blocked(&self, back: bool) -> bool {
         self.sent[usize::from(back)] != self.left[usize::from(back)]
     }
@@ -194,9 +194,19 @@ impl Intent {
         lan_at: Site,
         rng: &mut Rng,
     ) -> Vec<Frame> {
-        let is_hidden = self.shape == Shape::Reset && state.is_blocked(self.back);
-        let shape = if is_hidden { Shape::Fin } else { self.shape };
-        Self { shape, ..self }.made(flow, state, lan_at, rng)
+        match self.shape {
+            Shape::Reset if state.is_blocked(self.back) => {
+                Self { shape: Shape::Fin, ..self }.made(flow, state, lan_at, rng)
+            }
+            // Conntrack recognises a reset that follows data of its direction, whether its acknowledgement went fast
+            // or was sent at all (docs/limits/tcp.md).
+            Shape::Reset => {
+                let mut frames = Self { shape: Shape::Plain, ..self }.made(flow, state, lan_at, rng);
+                frames.extend(self.made(flow, state, lan_at, rng));
+                frames
+            }
+            _ => self.made(flow, state, lan_at, rng),
+        }
     }
 
     fn made(self, flow: &Flow, state: &mut FlowState, lan_at: Site, rng: &mut Rng) -> Vec<Frame> {

@@ -4,9 +4,11 @@ use crate::{
     flow::Flow,
     ruleset::ruleset,
     site::{FAR_V4, FAR_V6, Site, Wires},
-    worker::Wire,
+    worker::{Frame, Wire},
 };
+use shunt_api::Tuple;
 use shunt_testkit::{NetNs, Shuntd, Topology};
+use shunt_wire::Packet;
 use std::collections::BTreeMap;
 
 /// A router with its wires.
@@ -126,6 +128,19 @@ impl<'a> Daemon<'a> {
     /// Number of packets that the daemons so far forwarded on the fast path.
     pub(crate) fn fast(&self) -> u64 {
         self.fast + self.shuntd.as_ref().map_or(0, |shuntd| shuntd.status().packets.fast)
+    }
+
+    /// Whether the other direction of a frame's connection is fast, and that of the frame is not.
+    pub(crate) fn has_only_the_other(&self, frame: &Frame) -> bool {
+        let Ok(packet) = Packet::parse(&frame.bytes) else { return false };
+        let (Some((src, dst)), Some((sport, dport))) = (packet.addresses(), packet.ports()) else {
+            return false;
+        };
+        let tuple = Tuple { src, dst, sport, dport };
+        let reversed = Tuple { src: dst, dst: src, sport: dport, dport: sport };
+        let connections = self.shuntd.as_ref().map(Shuntd::flows).unwrap_or_default();
+        let directions = || connections.iter().flat_map(|connection| &connection.directions);
+        directions().any(|d| d.new == reversed) && directions().all(|d| d.tuple != tuple)
     }
 
     /// Numbers of packets by punt reason and by refusal, of the running daemon.
