@@ -59,8 +59,10 @@ pub fn effect(statement: &str) -> Option<Effect> {
         "limit" | "quota" | "numgen" | "meta random" | "ct count" | "ct packets" | "ct bytes"
         | "ct avgpkt" => Effect::Limits,
         "hashlimit" | "statistic" | "recent" | "connbytes" | "connlimit" | "rateest" => Effect::Limits,
+        // An object of nfacct may have a quota.
+        "nfacct" | "set counters" => Effect::Limits,
         "log" | "counter" | "last" | "meta nftrace" => Effect::Bypassed,
-        "nfacct" | "LOG" | "NFLOG" | "AUDIT" | "TRACE" | "RATEEST" | "IDLETIMER" | "LED" => Effect::Bypassed,
+        "LOG" | "NFLOG" | "AUDIT" | "TRACE" | "RATEEST" | "IDLETIMER" | "LED" => Effect::Bypassed,
         "ip ttl set" | "ip6 hoplimit set" | "ip dscp set" | "ip6 dscp set" | "payload set" => {
             Effect::Rewrites
         }

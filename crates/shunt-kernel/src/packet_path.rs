@@ -91,29 +91,35 @@ pub(crate) struct Rule<C> {
     pub branches: Vec<Branch<C>>,
     /// Whether it limits.
     pub limits: bool,
-    /// Whether it sets marks or changes sets, by which other rules may drop.
+    /// Whether it changes packets, their marks or their tracking, or sets, by which other rules may drop.
     pub marks: bool,
 }
 
-/// The traffic that may be dropped, and the traffic that may pass.
+/// The traffic that may be dropped, the traffic that may pass, and the traffic that rules may change before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Outcome {
     pub drops: Traffic,
     pub passes: Traffic,
+    pub changes: Traffic,
 }
 
 impl Outcome {
-    pub const DROP: Self = Self { drops: Traffic::ALL, passes: Traffic::NONE };
-    pub const PASS: Self = Self { drops: Traffic::NONE, passes: Traffic::ALL };
-    const UNKNOWN: Self = Self { drops: Traffic::ALL, passes: Traffic::ALL };
-    const NONE: Self = Self { drops: Traffic::NONE, passes: Traffic::NONE };
+    const NONE: Self = Self { drops: Traffic::NONE, passes: Traffic::NONE, changes: Traffic::NONE };
+    pub const DROP: Self = Self { drops: Traffic::ALL, ..Self::NONE };
+    pub const PASS: Self = Self { passes: Traffic::ALL, ..Self::NONE };
+    const UNKNOWN: Self = Self { drops: Traffic::ALL, passes: Traffic::ALL, ..Self::NONE };
 
     fn of(self, traffic: Traffic) -> Self {
-        Self { drops: self.drops & traffic, passes: self.passes & traffic }
+        let Self { drops, passes, changes } = self;
+        Self { drops: drops & traffic, passes: passes & traffic, changes: changes & traffic }
     }
 
     fn or(self, other: Self) -> Self {
-        Self { drops: self.drops | other.drops, passes: self.passes | other.passes }
+        Self {
+            drops: self.drops | other.drops,
+            passes: self.passes | other.passes,
+            changes: self.changes | other.changes,
+        }
     }
 }
 
@@ -208,6 +214,9 @@ impl<'a, C: Copy + Eq + Hash> Walk<'a, C> {
                 let to = self.outcome_of(branch.verdict, next, end);
                 found[at] = found[at].or(to.of(branch.matched.may));
             }
+            if rule.marks {
+                found[at].changes |= rule.may;
+            }
         }
         found
     }
@@ -269,8 +278,8 @@ impl<'a, C: Copy + Eq + Hash> Walk<'a, C> {
                 Verdict::Jump(chain) | Verdict::Goto(chain) => self.outcome(chain, Outcome::NONE),
                 _ => Outcome::UNKNOWN,
             };
-            let differs = to.drops & next.passes | to.passes & next.drops;
-            decided |= matched.may & differs & (own.drops | own.passes);
+            let differs = to.drops & next.passes | to.passes & next.drops | to.changes | next.changes;
+            decided |= matched.may & differs & (own.drops | own.passes | own.changes);
         }
         decided
     }

@@ -11,7 +11,7 @@ use shunt_core::Traffic;
 pub(crate) struct Target<C> {
     /// `None` if packets continue with the next rule.
     pub verdict: Option<Verdict<C>>,
-    /// Whether it sets a mark or changes a set.
+    /// Whether it changes the packet, its mark or its tracking, or a set.
     pub marks: bool,
 }
 
@@ -20,10 +20,11 @@ pub(crate) fn target<C>(name: &str) -> Target<C> {
     let (verdict, marks) = match name {
         "REJECT" | "DROP" => (Some(Verdict::Drop), false),
         "ACCEPT" => (Some(Verdict::Accept), false),
-        "MARK" | "CONNMARK" | "CLASSIFY" | "SET" | "HMARK" => (None, true),
-        "LOG" | "NFLOG" | "ULOG" | "AUDIT" | "TRACE" | "LED" | "IDLETIMER" | "RATEEST" | "CHECKSUM"
-        | "CT" | "NOTRACK" | "SECMARK" | "CONNSECMARK" | "TCPMSS" | "TCPOPTSTRIP" | "TTL" | "HL" | "DSCP"
-        | "TOS" | "ECN" => (None, false),
+        "MARK" | "CONNMARK" | "CLASSIFY" | "SET" | "HMARK" | "CT" | "NOTRACK" | "SECMARK" | "CONNSECMARK"
+        | "TCPMSS" | "TCPOPTSTRIP" | "TTL" | "HL" | "DSCP" | "TOS" | "ECN" => (None, true),
+        "LOG" | "NFLOG" | "ULOG" | "AUDIT" | "TRACE" | "LED" | "IDLETIMER" | "RATEEST" | "CHECKSUM" => {
+            (None, false)
+        }
         _ => (Some(Verdict::Unknown), false),
     };
     Target { verdict, marks }
@@ -33,6 +34,17 @@ pub(crate) fn target<C>(name: &str) -> Target<C> {
 /// (struct xt_ct_target_info: flags, zone, ct_events, ...).
 pub(crate) fn by_options(target: &str, info: &[u8]) -> Option<&'static str> {
     (target == "CT" && u32_at(info, 4)? != 0).then_some("CT --ctevents")
+}
+
+/// The statement that a match makes by its options, in addition to its name: a set that compares the counters of its
+/// elements (struct xt_set_info_match_v3 and _v4: the set, two counters with an operator each, flags).
+pub(crate) fn by_match(name: &str, revision: u32, info: &[u8]) -> Option<&'static str> {
+    let operators = match (name, revision) {
+        ("set", 3) => [8, 24],
+        ("set", 4) => [16, 32],
+        _ => return None,
+    };
+    operators.iter().any(|at| info.get(*at).is_some_and(|operator| *operator != 0)).then_some("set counters")
 }
 
 /// The traffic that a match of iptables lets through: by fields of packets, and by the state that conntrack gave them.

@@ -83,7 +83,7 @@ fn a_limit_that_is_added_later_ends_the_flows_that_it_drops() {
 }
 
 /// Each passes the first 20 packets to UDP port 5000, or their bytes.
-const LIMITS: [(&str, &str); 7] = [
+const LIMITS: [(&str, &str); 10] = [
     (
         "nft 'table ip flood { chain in { type filter hook prerouting priority mangle; \
          udp dport 5000 quota over 800 bytes drop; }; }'",
@@ -119,6 +119,25 @@ const LIMITS: [(&str, &str); 7] = [
         "iptables-legacy -t raw -A PREROUTING -p udp --dport 5000 -m limit --limit 1/hour --limit-burst 20 -j ACCEPT; \
          iptables-legacy -t raw -A PREROUTING -p udp --dport 5000 -j DROP",
         "ip raw PREROUTING: limit: UDP over IPv4",
+    ),
+    // What the limit changes decides later whether the packet passes.
+    (
+        "nft 'table ip flood { chain untracked { type filter hook prerouting priority raw; \
+         udp dport 5000 limit rate over 1/hour burst 20 packets notrack; }; \
+         chain forward { type filter hook forward priority mangle; udp dport 5000 ct state untracked drop; }; }'",
+        "ip flood untracked: limit: UDP over IPv4",
+    ),
+    (
+        "nft 'table ip flood { chain marked { type filter hook prerouting priority mangle; \
+         udp dport 5000 limit rate over 1/hour burst 20 packets ip dscp set 8; }; \
+         chain forward { type filter hook forward priority mangle; udp dport 5000 ip dscp 8 drop; }; }'",
+        "ip flood marked: limit: UDP over IPv4",
+    ),
+    (
+        "iptables-legacy -t mangle -A PREROUTING -p udp --dport 5000 -m limit --limit 1/hour --limit-burst 20 -j ACCEPT; \
+         iptables-legacy -t mangle -A PREROUTING -p udp --dport 5000 -j DSCP --set-dscp 8; \
+         iptables-legacy -t mangle -A FORWARD -p udp --dport 5000 -m dscp --dscp 8 -j DROP",
+        "ip mangle PREROUTING: limit: UDP over IPv4",
     ),
 ];
 

@@ -274,6 +274,9 @@ fn rule(family: Family, entry: &Entry, target: &str) -> Option<Rule> {
         rule.fields = rule.fields.and(fields);
         rule.state = rule.state.and(state);
         rule.add_statement(&name);
+        if let Some(name) = xtables::by_match(&name, revision, &extension[EXTENSION_BYTES..]) {
+            rule.add_statement(name);
+        }
         rest = &rest[length..];
     }
     if !target.is_empty() {

@@ -103,7 +103,7 @@ pub(super) struct Conditions {
     pub verdict: Option<Verdict<String>>,
     /// The verdict map, and the field that is looked up there, if it is known.
     pub map: Option<(Option<Field>, String)>,
-    /// Whether the rule sets a mark or changes a set.
+    /// Whether the rule changes the packet, its mark or its tracking, or a set.
     pub marks: bool,
     /// What the rule writes into the packet, as a name of a statement.
     pub rewrites: Option<&'static str>,
@@ -173,7 +173,13 @@ impl Conditions {
         let data = expression.nested(DATA);
         match expression.text(NAME).as_deref() {
             // NFTA_PAYLOAD_SREG
-            Some("payload") if data.has(5) => self.add_write(data),
+            Some("payload") if data.has(5) => {
+                self.add_write(data);
+                self.marks = true;
+            }
+            // NFTA_EXTHDR_DREG: without, it changes an option.
+            Some("exthdr") if !data.has(1) => self.marks = true,
+            Some("notrack") => self.marks = true,
             // NFTA_PAYLOAD_DREG, _BASE, _OFFSET, _LEN; NFT_PAYLOAD_NETWORK_HEADER, _TRANSPORT_HEADER
             Some("payload") => {
                 let field = match (data.be32(2), data.be32(3), data.be32(4)) {
@@ -236,9 +242,7 @@ impl Conditions {
                 self.verdict = target.verdict;
                 self.marks |= target.marks;
             }
-            Some(
-                "counter" | "log" | "last" | "notrack" | "queue" | "dup" | "fwd" | "tproxy" | "synproxy",
-            ) => {}
+            Some("counter" | "log" | "last" | "queue" | "dup" | "fwd" | "tproxy" | "synproxy") => {}
             _ => {
                 self.is_unknown();
                 self.registers.clear();

@@ -147,9 +147,13 @@ impl RuleEffects {
                     self.add_statement("ct");
                 }
                 self.add_statement(&name);
-                // NFTA_TARGET_INFO
-                let options = data.get(3).filter(|_| kind == "target");
-                if let Some(by_options) = options.and_then(|info| xtables::by_options(&name, info)) {
+                // NFTA_TARGET_INFO, NFTA_MATCH_REV, _INFO
+                let info = data.get(3).unwrap_or_default();
+                let by_options = match kind {
+                    "target" => xtables::by_options(&name, info),
+                    _ => xtables::by_match(&name, data.be32(2).unwrap_or_default(), info),
+                };
+                if let Some(by_options) = by_options {
                     self.add_statement(by_options);
                 }
             }

@@ -63,6 +63,23 @@ fn chains_that_are_reached_in_many_ways_are_followed_once() {
     );
 }
 
+/// Rules of other chains may drop by what a rule has changed.
+#[test]
+fn a_limit_decides_about_changes_that_it_makes_or_saves_packets_from() {
+    let change = || Rule { marks: true, ..rule(&[]) };
+    let limit = |verdicts: &[Verdict<u32>], marks| {
+        let branches = verdicts.iter().map(|to| Branch { matched: Matched::UNKNOWN, verdict: *to }).collect();
+        Rule { branches, limits: true, marks, ..rule(&[]) }
+    };
+    let decides = |chains| !decided(chains, (0, 0)).is_empty();
+    assert!(decides(vec![vec![limit(&[], true)]]));
+    assert!(decides(vec![vec![limit(&[Verdict::Accept], false), change()]]));
+    assert!(decides(vec![vec![limit(&[Verdict::Jump(1)], false)], vec![change()]]));
+    // Behind the limit, all packets are changed alike.
+    assert!(!decides(vec![vec![limit(&[], false), change()]]));
+    assert!(!decides(vec![vec![limit(&[Verdict::Jump(1)], false), change()], Vec::new()]));
+}
+
 #[test]
 fn a_verdict_decides_if_the_rest_of_the_rules_has_another() {
     let with = |verdict, rest: Verdict<u32>| {
