@@ -191,12 +191,11 @@ impl Run<'_> {
             // Seeded per packet, so that leaving out others does not change it.
             let mut rng = Rng::with_seed(self.plan.seed ^ u64::from(intent.number) << 20);
             let mut made = intent.frames(flow, state, self.lan_at, &mut rng);
-            // Conntrack does not recognise a reset of a slow direction whose acknowledgements go fast
-            // (docs/limits/tcp.md).
-            let is_unseen = |frame: &mut Frame| {
-                is_reset(frame) && self.daemon.as_ref().is_some_and(|daemon| daemon.has_only_the_other(frame))
+            // If only one direction is fast, conntrack may not recognise a reset as genuine (docs/limits/tcp.md).
+            let is_doubtful = |frame: &mut Frame| {
+                is_reset(frame) && self.daemon.as_ref().is_some_and(|daemon| daemon.has_one_direction(frame))
             };
-            made.pop_if(|frame| intent.shape == Shape::Reset && is_unseen(frame));
+            made.pop_if(|frame| intent.shape == Shape::Reset && is_doubtful(frame));
             if !made.is_empty() {
                 self.outcome.packets += 1;
                 *self.outcome.shapes.entry(intent.shape).or_default() += 1;

@@ -130,8 +130,8 @@ impl<'a> Daemon<'a> {
         self.fast + self.shuntd.as_ref().map_or(0, |shuntd| shuntd.status().packets.fast)
     }
 
-    /// Whether the other direction of a frame's connection is fast, and that of the frame is not.
-    pub(crate) fn has_only_the_other(&self, frame: &Frame) -> bool {
+    /// Whether one direction of a frame's connection is fast, and the other is not.
+    pub(crate) fn has_one_direction(&self, frame: &Frame) -> bool {
         let Ok(packet) = Packet::parse(&frame.bytes) else { return false };
         let (Some((src, dst)), Some((sport, dport))) = (packet.addresses(), packet.ports()) else {
             return false;
@@ -140,7 +140,7 @@ impl<'a> Daemon<'a> {
         let reversed = Tuple { src: dst, dst: src, sport: dport, dport: sport };
         let connections = self.shuntd.as_ref().map(Shuntd::flows).unwrap_or_default();
         let directions = || connections.iter().flat_map(|connection| &connection.directions);
-        directions().any(|d| d.new == reversed) && directions().all(|d| d.tuple != tuple)
+        directions().any(|d| d.new == reversed) != directions().any(|d| d.tuple == tuple)
     }
 
     /// Numbers of packets by punt reason and by refusal, of the running daemon.
