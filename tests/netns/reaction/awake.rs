@@ -10,6 +10,7 @@ use shunt_testkit::{
 use shunt_wire::Packet;
 use std::{
     fmt::Write,
+    fs,
     process::Stdio,
     thread,
     time::{Duration, Instant},
@@ -27,12 +28,20 @@ const STEP_CPU_MAX: Duration = Duration::from_millis(25);
 struct HeldRtnl {
     holder: Process,
     since: Instant,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl HeldRtnl {
     #[track_caller]
     fn new(router: &NetNs, time: Duration) -> Self {
+        let mut held = Self::prepared(router, time);
+        held.hold();
+        held
+    }
+
+    /// Prepares everything but the hold itself.
+    #[track_caller]
+    fn prepared(router: &NetNs, time: Duration) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let held = directory.path().join("held");
         // A namespace of its own: the lock is one for all.
@@ -45,12 +54,24 @@ impl HeldRtnl {
         );
         command.args(["--net", "sh", "-c", &line]);
         command.stdout(Stdio::null());
-        let mut holder = Process::start(command);
-        wait_until("the lock is held", || {
-            assert!(holder.ended().is_none(), "cannot hold the lock");
-            held.exists()
+        let mut prepared = Self { holder: Process::start(command), since: Instant::now(), directory };
+        prepared.wait_for("held.ready");
+        prepared
+    }
+
+    #[track_caller]
+    fn hold(&mut self) {
+        fs::write(self.directory.path().join("held.go"), "").unwrap();
+        self.wait_for("held");
+        self.since = Instant::now();
+    }
+
+    #[track_caller]
+    fn wait_for(&mut self, file: &str) {
+        wait_until(file, || {
+            assert!(self.holder.ended().is_none(), "cannot hold the lock");
+            self.directory.path().join(file).exists()
         });
-        Self { holder, since: Instant::now(), _directory: directory }
     }
 
     fn is_held(&mut self) -> bool {
@@ -178,10 +199,11 @@ fn a_port_that_comes_or_goes_while_the_rtnl_lock_is_held_stops_nothing() {
         stage.teach(&shuntd, &packet);
         let attached = |status: &Status| status.ports.iter().any(|port| port.name == "spare");
         for (change, comes) in [("ip link del spare", false), (add, true)] {
+            let mut held = HeldRtnl::prepared(lab.router(), HOLD);
             // The daemon hears of the device only while the lock is held, so that it has to wait for the lock.
             shuntd.signal(Signal::SIGSTOP);
             lab.router().run(change);
-            let mut held = HeldRtnl::new(lab.router(), HOLD);
+            held.hold();
             shuntd.signal(Signal::SIGCONT);
             let before = shuntd.status();
             let passed = pass_while(&stage, &packet, || held.since.elapsed() < HOLD * 4 / 5);

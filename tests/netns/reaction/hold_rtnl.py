@@ -1,7 +1,8 @@
 """Holds the kernel's RTNL lock for a time: hold_rtnl.py SECONDS DEVICE FILE.
 
 An ethtool request copies its argument from memory under the lock. The argument lies on a page that userfaultfd provides only when the time
-is over. FILE is created as soon as the lock is held. The request is invalid, so the device stays as it is.
+is over. FILE.ready is created when everything is prepared; the request follows when FILE.go exists. FILE is created as soon as the lock
+is held. The request is invalid, so the device stays as it is.
 """
 
 import ctypes
@@ -40,6 +41,9 @@ def release():
     fcntl.ioctl(faults, UFFDIO_ZEROPAGE, bytearray(struct.pack("QQQq", start + PAGE, PAGE, 0, 0)))
 
 
+open(f"{file}.ready", "w", encoding="utf-8").close()
+while not os.path.exists(f"{file}.go"):
+    time.sleep(0.001)
 threading.Thread(target=release, daemon=True).start()
 request = struct.pack("16sP16x", device.encode(), start + PAGE - 4)
 with socket.socket() as control:
