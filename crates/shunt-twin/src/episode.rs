@@ -192,10 +192,12 @@ impl Run<'_> {
             let mut rng = Rng::with_seed(self.plan.seed ^ u64::from(intent.number) << 20);
             let mut made = intent.frames(flow, state, self.lan_at, &mut rng);
             // If only one direction is fast, conntrack may not recognise a reset as genuine (docs/limits/tcp.md).
-            let is_doubtful = |frame: &mut Frame| {
+            let is_doubtful = |frame: &Frame| {
                 is_reset(frame) && self.daemon.as_ref().is_some_and(|daemon| daemon.has_one_direction(frame))
             };
-            made.pop_if(|frame| intent.shape == Shape::Reset && is_doubtful(frame));
+            if intent.shape == Shape::Reset && made.last().is_some_and(is_doubtful) {
+                made.pop();
+            }
             if !made.is_empty() {
                 self.outcome.packets += 1;
                 *self.outcome.shapes.entry(intent.shape).or_default() += 1;
