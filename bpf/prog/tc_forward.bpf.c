@@ -5,7 +5,7 @@
  *
  * Two functions handle what nearly all packets are: TCP and UDP, untagged or with the tag beside the frame, of a flow
  * whose action applies, or of no flow. They change nothing before they know that a packet is such, and leave the others
- * to shunt_in_any(), which begins anew. These are functions because the stack of one would not hold what all of them
+ * to shunt_in_any(), which starts again. These are functions because the stack of one would not hold what all of them
  * need.
  */
 #include "include/ends/ends.h"

@@ -92,7 +92,7 @@ pub(crate) struct Rule<C> {
     /// Whether it limits.
     pub limits: bool,
     /// Whether it changes packets, their marks or their tracking, or sets, by which other rules may drop.
-    pub marks: bool,
+    pub changes: bool,
 }
 
 /// The traffic that may be dropped, the traffic that may pass, and the traffic that rules may change before.
@@ -214,7 +214,7 @@ impl<'a, C: Copy + Eq + Hash> Walk<'a, C> {
                 let to = self.outcome_of(branch.verdict, next, end);
                 found[at] = found[at].or(to.of(branch.matched.may));
             }
-            if rule.marks {
+            if rule.changes {
                 found[at].changes |= rule.may;
             }
         }
@@ -271,7 +271,7 @@ impl<'a, C: Copy + Eq + Hash> Walk<'a, C> {
     /// The traffic that a rule drops or lets pass by its limit, and that may fare otherwise without. A verdict that
     /// only leads back to the next rule decides nothing.
     fn decided(&mut self, rule: &Rule<C>, next: Outcome, end: Outcome) -> Traffic {
-        let mut decided = if rule.marks { rule.may } else { Traffic::NONE };
+        let mut decided = if rule.changes { rule.may } else { Traffic::NONE };
         for Branch { matched, verdict } in &rule.branches {
             let to = self.outcome_of(*verdict, next, end);
             let own = match *verdict {

@@ -12,12 +12,12 @@ pub(crate) struct Target<C> {
     /// `None` if packets continue with the next rule.
     pub verdict: Option<Verdict<C>>,
     /// Whether it changes the packet, its mark or its tracking, or a set.
-    pub marks: bool,
+    pub changes: bool,
 }
 
 /// What a target does, by its name. The standard target, whose name is empty, is not among them.
 pub(crate) fn target<C>(name: &str) -> Target<C> {
-    let (verdict, marks) = match name {
+    let (verdict, changes) = match name {
         "REJECT" | "DROP" => (Some(Verdict::Drop), false),
         "ACCEPT" => (Some(Verdict::Accept), false),
         "MARK" | "CONNMARK" | "CLASSIFY" | "SET" | "HMARK" | "CT" | "NOTRACK" | "SECMARK" | "CONNSECMARK"
@@ -27,7 +27,7 @@ pub(crate) fn target<C>(name: &str) -> Target<C> {
         }
         _ => (Some(Verdict::Unknown), false),
     };
-    Target { verdict, marks }
+    Target { verdict, changes }
 }
 
 /// The statement that a target makes by its options, in addition to its name: the events that conntrack may report

@@ -147,7 +147,7 @@ struct Rule {
     /// next rule.
     verdict: Option<Verdict<usize>>,
     /// Whether it sets a mark or changes a set.
-    marks: bool,
+    changes: bool,
 }
 
 /// The statements that a forwarded packet may meet; `None` if the entries do not make a table.
@@ -230,7 +230,7 @@ impl Rule {
         let matched = self.fields.and(state).and(doubt);
         let verdict = self.verdict.filter(|_| self.jump().is_none_or(|to| chains.contains_key(&to)));
         let branches = verdict.map(|verdict| Branch { matched, verdict }).into_iter().collect();
-        packet_path::Rule { may: matched.may, branches, limits, marks: self.marks }
+        packet_path::Rule { may: matched.may, branches, limits, changes: self.changes }
     }
 }
 
@@ -262,7 +262,7 @@ fn rule(family: Family, entry: &Entry, target: &str) -> Option<Rule> {
         fields: head.matched,
         state: Matched::ALL,
         verdict: None,
-        marks: false,
+        changes: false,
     };
     let mut rest = entry.matches;
     while !rest.is_empty() {
@@ -286,7 +286,7 @@ fn rule(family: Family, entry: &Entry, target: &str) -> Option<Rule> {
         }
         let target = xtables::target(target);
         rule.verdict = target.verdict;
-        rule.marks = target.marks;
+        rule.changes = target.changes;
         return Some(rule);
     }
     rule.verdict = match u32_at(entry.target, EXTENSION_BYTES)? as i32 {

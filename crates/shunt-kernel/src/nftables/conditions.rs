@@ -104,7 +104,7 @@ pub(super) struct Conditions {
     /// The verdict map, and the field that is looked up there, if it is known.
     pub map: Option<(Option<Field>, String)>,
     /// Whether the rule changes the packet, its mark or its tracking, or a set.
-    pub marks: bool,
+    pub changes: bool,
     /// What the rule writes into the packet, as a name of a statement.
     pub rewrites: Option<&'static str>,
     registers: Vec<(usize, Loaded)>,
@@ -118,7 +118,7 @@ impl Default for Conditions {
             lookups: Vec::new(),
             verdict: None,
             map: None,
-            marks: false,
+            changes: false,
             rewrites: None,
             registers: Vec::new(),
         }
@@ -175,11 +175,11 @@ impl Conditions {
             // NFTA_PAYLOAD_SREG
             Some("payload") if data.has(5) => {
                 self.add_write(data);
-                self.marks = true;
+                self.changes = true;
             }
             // NFTA_EXTHDR_DREG: without, it changes an option.
-            Some("exthdr") if !data.has(1) => self.marks = true,
-            Some("notrack") => self.marks = true,
+            Some("exthdr") if !data.has(1) => self.changes = true,
+            Some("notrack") => self.changes = true,
             // NFTA_PAYLOAD_DREG, _BASE, _OFFSET, _LEN; NFT_PAYLOAD_NETWORK_HEADER, _TRANSPORT_HEADER
             Some("payload") => {
                 let field = match (data.be32(2), data.be32(3), data.be32(4)) {
@@ -201,12 +201,12 @@ impl Conditions {
                 self.load(data.be32(1), field);
             }
             // NFT_META_NFTRACE
-            Some("meta") => self.marks |= data.be32(2) != Some(12),
+            Some("meta") => self.changes |= data.be32(2) != Some(12),
             // NFTA_CT_DREG, _KEY; NFT_CT_STATE
             Some("ct") if data.has(1) => {
                 self.load(data.be32(1), (data.be32(2) == Some(0)).then_some(Field::State));
             }
-            Some("ct") => self.marks = true,
+            Some("ct") => self.changes = true,
             Some("bitwise") => self.add_bitwise(data),
             Some("cmp") => self.add_comparison(data),
             Some("lookup") => self.add_lookup(data),
@@ -217,7 +217,7 @@ impl Conditions {
             // NFTA_DYNSET_EXPR, _EXPRESSIONS: a set that counts or limits by itself
             Some("dynset") => {
                 self.is_unknown();
-                self.marks |= !data.has(7) && !data.has(10);
+                self.changes |= !data.has(7) && !data.has(10);
             }
             // NFTA_OBJREF_IMM_TYPE; NFT_OBJECT_QUOTA, NFT_OBJECT_LIMIT
             Some("objref") => {
@@ -240,7 +240,7 @@ impl Conditions {
             Some("target") => {
                 let target = xtables::target(&data.text(1).unwrap_or_default());
                 self.verdict = target.verdict;
-                self.marks |= target.marks;
+                self.changes |= target.changes;
             }
             Some("counter" | "log" | "last" | "queue" | "dup" | "fwd" | "tproxy" | "synproxy") => {}
             _ => {

@@ -191,7 +191,7 @@ fn for_path<'a>(
         let known = if verdict == Verdict::Unknown { Matched::UNKNOWN } else { Matched::ALL };
         Branch { matched: matched.and(known), verdict }
     };
-    let Conditions { verdict: own, map, marks, .. } = &rule.conditions;
+    let Conditions { verdict: own, map, changes, .. } = &rule.conditions;
     let mut branches: Vec<_> = own.iter().map(|of| branch(of, matched)).collect();
     let is_known = |field: Field| has_state || field != Field::State;
     if let Some((field, name)) = map {
@@ -212,7 +212,7 @@ fn for_path<'a>(
         branches
             .extend(verdicts.into_iter().map(|verdict| branch(verdict, matched.and(of_verdict(verdict)))));
     }
-    packet_path::Rule { may: matched.may, branches, limits, marks: *marks }
+    packet_path::Rule { may: matched.may, branches, limits, changes: *changes }
 }
 
 /// The traffic that meets the conditions of a rule.

@@ -9,14 +9,14 @@ fn branch(verdict: Verdict<u32>) -> Branch<u32> {
 
 fn rule(verdicts: &[Verdict<u32>]) -> Rule<u32> {
     let branches = verdicts.iter().copied().map(branch).collect();
-    Rule { may: Traffic::ALL, branches, limits: false, marks: false }
+    Rule { may: Traffic::ALL, branches, limits: false, changes: false }
 }
 
 /// `limit rate over ... drop` for UDP.
 fn limit() -> Rule<u32> {
     let matched = Matched { may: Traffic::UDP, sure: Traffic::NONE };
     let branches = vec![Branch { matched, verdict: Verdict::Drop }];
-    Rule { may: Traffic::UDP, branches, limits: true, marks: false }
+    Rule { may: Traffic::UDP, branches, limits: true, changes: false }
 }
 
 fn decided(chains: Vec<Vec<Rule<u32>>>, at: (u32, usize)) -> Traffic {
@@ -66,10 +66,10 @@ fn chains_that_are_reached_in_many_ways_are_followed_once() {
 /// Rules of other chains may drop by what a rule has changed.
 #[test]
 fn a_limit_decides_about_changes_that_it_makes_or_saves_packets_from() {
-    let change = || Rule { marks: true, ..rule(&[]) };
-    let limit = |verdicts: &[Verdict<u32>], marks| {
+    let change = || Rule { changes: true, ..rule(&[]) };
+    let limit = |verdicts: &[Verdict<u32>], changes| {
         let branches = verdicts.iter().map(|to| Branch { matched: Matched::UNKNOWN, verdict: *to }).collect();
-        Rule { branches, limits: true, marks, ..rule(&[]) }
+        Rule { branches, limits: true, changes, ..rule(&[]) }
     };
     let decides = |chains| !decided(chains, (0, 0)).is_empty();
     assert!(decides(vec![vec![limit(&[], true)]]));

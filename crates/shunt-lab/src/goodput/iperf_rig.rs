@@ -1,4 +1,4 @@
-//! The router between the two ends of iperf3: one of our own, made anew for each column and round, or one between two
+//! The router between the two ends of iperf3: one of our own, made for each column and round, or one between two
 //! devices of this machine.
 
 use super::{Between, Cell, Column};

@@ -70,7 +70,7 @@ impl Rtt {
     }
 }
 
-/// The intervals of a run. Their bounds are multiples of `interval` before and after the begin of the load, so that
+/// The intervals of a run. Their bounds are multiples of `interval` before and after the start of the load, so that
 /// runs can be laid over each other.
 pub(super) fn intervals(seen: &Seen, phases: &Phases, interval: Duration) -> Vec<Interval> {
     let Some(last) = seen.probes.last() else { return Vec::new() };

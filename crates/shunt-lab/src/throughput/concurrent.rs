@@ -110,7 +110,7 @@ pub struct Trial {
     pub passes: u32,
     /// Entries in conntrack before or after the last pass, whichever is less.
     pub tracked: u64,
-    /// Connections that the last pass opened anew.
+    /// Connections that the last pass opened again.
     pub renewed: u64,
     /// Packets of the last pass that were not answered.
     pub lost: u64,

@@ -38,7 +38,7 @@ const RUN_OVERHEAD: Duration = Duration::from_secs(4);
 const INTERVAL_LEAST: Duration = Duration::from_millis(100);
 
 /// Without --tx and --rx, a LAN host, a router with a stateful firewall and a WAN host are made in network namespaces,
-/// anew for each engine and round.
+/// new ones for each engine and round.
 #[derive(Debug, Args)]
 pub(crate) struct LatencyArgs {
     /// The direction of the load: forward is from the LAN to the WAN, reverse is from the WAN to the LAN, duplex is

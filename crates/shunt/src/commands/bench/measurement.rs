@@ -45,7 +45,7 @@ pub(crate) enum MeasureCommand {
     /// Compare settings: TCP goodput each way, and UDP loss each way at a fixed rate, for one variant after the other,
     /// in turn.
     ///
-    /// For each run of a variant, a LAN host (lan0), a router (r0 and r1) and a WAN host (wan0) are made anew in
+    /// For each run of a variant, a LAN host (lan0), a router (r0 and r1) and a WAN host (wan0) are made in new
     /// namespaces. The shell runs the variant's command in the namespace of the router, before `shunt up` if there is
     /// an engine. $SHUNT_ROUTER, $SHUNT_LAN and $SHUNT_WAN name the namespaces; to change a host, use `ip netns exec
     /// $SHUNT_LAN ethtool ...`. Changes to interfaces disappear with the namespaces; other changes to the machine, such

@@ -77,7 +77,7 @@ fn a_port_that_comes_or_begins_again_does_not_spoil_the_total() {
     // The other port went, and its packets with it.
     later.ports.pop();
     assert_eq!(span(later.clone()), rates);
-    // The port was made anew and has counted 7 packets since.
+    // The port was made again and has counted 7 packets since.
     later.ports[0].packets = shunt_api::PortPackets { xdp: 7, ..Default::default() };
     later.ports[0].bytes = Default::default();
     assert_eq!(span(later).fast_pps, 7);

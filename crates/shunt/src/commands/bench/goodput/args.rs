@@ -14,7 +14,7 @@ use shunt_wire::line::{IpVersion, LinkSpeed};
 use std::{net::IpAddr, path::PathBuf};
 
 /// Without --tx and --rx, a LAN host, a router with a stateful firewall and a WAN host are made in network namespaces,
-/// anew for each engine and round.
+/// new ones for each engine and round.
 #[derive(Debug, Args)]
 pub(crate) struct MatrixArgs {
     /// Only this protocol.

@@ -88,7 +88,7 @@ fn course(report: &Report) -> String {
         };
         rows.push([format!("{time:.1}")].into_iter().chain(courses.iter().map(at)).collect());
     }
-    align(">", &rows) + "Time 0 is the begin of the load.\n"
+    align(">", &rows) + "Time 0 is the start of the load.\n"
 }
 
 fn side(way: Way) -> &'static str {

@@ -10,7 +10,7 @@ use shunt_lab::search::simulated::Behaviour;
 use std::{path::PathBuf, time::Duration};
 
 /// Without --tx and --rx, a LAN host, a router with a stateful firewall and a WAN host are made in network namespaces,
-/// anew for each search.
+/// new ones for each search.
 #[derive(Debug, Args)]
 pub(crate) struct NdrArgs {
     /// Search a simulated router, to try the search: NAME=NUMBER,... with the names capacity_pps, jitter, loss_floor,
