@@ -288,4 +288,22 @@ static __always_inline void shunt_reverse_key(__u32 family, const struct shunt_f
 	}
 }
 
+/* Turns the key of a packet as it leaves a port into that of the reverse direction, whose packets arrive there. */
+static __always_inline void shunt_swap_key(__u32 family, union shunt_key *key)
+{
+	union shunt_key was = *key;
+
+	if (family == 4) {
+		key->v4.src_be = was.v4.dst_be;
+		key->v4.dst_be = was.v4.src_be;
+		key->v4.sport_be = was.v4.dport_be;
+		key->v4.dport_be = was.v4.sport_be;
+	} else {
+		__builtin_memcpy(key->v6.src_be, was.v6.dst_be, 16);
+		__builtin_memcpy(key->v6.dst_be, was.v6.src_be, 16);
+		key->v6.sport_be = was.v6.dport_be;
+		key->v6.dport_be = was.v6.sport_be;
+	}
+}
+
 #endif

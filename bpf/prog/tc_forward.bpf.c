@@ -43,6 +43,18 @@ static __always_inline int punt(struct __sk_buff *skb, __u32 bytes, enum shunt_r
 	return pass(skb, shunt_port_of(skb->ifindex), bytes, why, 0);
 }
 
+/*
+ * As punt(), for a packet of a tuple without a flow. If it ends a TCP connection, egress takes the reverse direction from
+ * the fast path: only there are the addresses known under which that direction arrives.
+ */
+static __always_inline int punt_unknown(struct __sk_buff *skb, const struct shunt_packet *p, enum shunt_reason why,
+					int blind)
+{
+	int ends = why == SHUNT_TCP_FLAGS && p->tcp_flags & (SHUNT_TCP_FIN | SHUNT_TCP_RST) && !blind;
+
+	return pass(skb, shunt_port_of(skb->ifindex), p->l3_bytes, why, ends ? SHUNT_COOKIE_ENDS : 0);
+}
+
 static __always_inline __u32 learn_pkts(__u8 l4_proto)
 {
 	return l4_proto == IPPROTO_TCP ? shunt_control.learn_tcp_pkts : shunt_control.learn_udp_pkts;
@@ -263,7 +275,7 @@ static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet
 	union shunt_key key;
 	struct shunt_flow *f;
 	enum shunt_reason why = shunt_parse_l3(family, l3, end, skb->ifindex, p, &key);
-	int verdict;
+	int verdict, blind = 0;
 
 	if (why != SHUNT_OK)
 		return punt(skb, skb->len - p->l2_bytes, why);
@@ -275,7 +287,7 @@ static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet
 			why = SHUNT_MISS;
 		if (p->l4_proto == IPPROTO_TCP) {
 			shunt_restart_sighting(shunt_sighting_of(hash), hash, p);
-			shunt_update_expired(family, p, &key, hash, now);
+			blind = !shunt_update_expired(family, p, &key, hash, now);
 		}
 	} else if (why == SHUNT_OK) {
 		f->tcp_position = p->tcp_position;
@@ -299,7 +311,7 @@ static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet
 	if (f ? can_renew(why, f, hash, now) :
 		why == SHUNT_MISS && should_learn(shunt_sighting_of(hash), p->l4_proto, hash, now))
 		return WATCHED + why;
-	return punt(skb, p->l3_bytes, why);
+	return f ? punt(skb, p->l3_bytes, why) : punt_unknown(skb, p, why, blind);
 }
 
 /* Handles any packet. */
@@ -340,7 +352,7 @@ static __always_inline int miss(struct __sk_buff *skb, const struct shunt_packet
 	if (shunt_unlikely(why != SHUNT_OK)) {
 		if (l4_proto == IPPROTO_TCP)
 			shunt_restart_sighting(s, hash, p);
-		return punt(skb, p->l3_bytes, why);
+		return punt_unknown(skb, p, why, 0);
 	}
 	if (should_learn(s, l4_proto, hash, now))
 		return WATCHED + SHUNT_MISS;
@@ -402,8 +414,11 @@ static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, _
 	why = shunt_decide_unless(f, p, eth, &shunt_control, shunt_current_epoch(f), jiffies, 0, odd);
 	if (shunt_unlikely(why == SHUNT_MTU && segments_fit(skb, p, f)))
 		why = SHUNT_OK;
-	if (shunt_unlikely(why == SHUNT_CLASS && shunt_admit(p) == SHUNT_OK && is_in_use(f, jiffies)))
+	if (shunt_unlikely(why == SHUNT_CLASS && shunt_admit(p) == SHUNT_OK && is_in_use(f, jiffies))) {
+		if (l4_proto == IPPROTO_TCP)
+			f->tcp_position = p->tcp_position;
 		return punt(skb, p->l3_bytes, SHUNT_CLASS);
+	}
 	if (shunt_unlikely(why != SHUNT_OK || shunt_skb_needs_orphan(skb, f)))
 		return shunt_tc_other();
 	/* A constant for these, since most single packets are such once GRO has seen them. */

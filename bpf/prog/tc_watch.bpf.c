@@ -5,6 +5,7 @@
  */
 #include "include/learn/judge.h"
 #include "include/changes/stations.h"
+#include "include/ends/reverse.h"
 #include "include/trace.h"
 
 /*
@@ -539,11 +540,52 @@ __noinline int shunt_out_watched(struct __sk_buff *skb)
 	return SHUNT_TC_NEXT;
 }
 
+/* Takes the reverse direction of a packet, whose key has the egress port, from the fast path. */
+static __always_inline void end_reverse(__u32 family, union shunt_key *key, const struct shunt_port *port)
+{
+	struct shunt_counters *counters = shunt_counters_of(port->slot);
+
+	shunt_swap_key(family, key);
+	if (counters)
+		counters->retired += shunt_retire_reverse(family, key, shunt_now(), SHUNT_TCP_FLAGS);
+}
+
+/*
+ * A packet that may end a TCP connection leaves, and its direction has no flow. Without this, conntrack would miss the
+ * acknowledgement of a FIN until the next proof of the other direction.
+ */
+__noinline int shunt_out_ends(struct __sk_buff *skb)
+{
+	const struct shunt_port *port = shunt_port_of(skb->ifindex);
+	struct shunt_packet p;
+	struct ethhdr *eth;
+	union shunt_key key;
+	__u32 family;
+	void *end;
+
+	skb->tc_index = 0;
+	shunt_skb_pull(skb);
+	eth = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	if (!port || shunt_empty() || shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &family) != SHUNT_OK)
+		return SHUNT_TC_NEXT;
+	if (family == 4) {
+		if (shunt_parse_l3(4, (void *)eth + p.l2_bytes, end, skb->ifindex, &p, &key) == SHUNT_OK)
+			end_reverse(4, &key, port);
+	} else if (family == 6) {
+		if (shunt_parse_l3(6, (void *)eth + p.l2_bytes, end, skb->ifindex, &p, &key) == SHUNT_OK)
+			end_reverse(6, &key, port);
+	}
+	return SHUNT_TC_NEXT;
+}
+
 /* Apart, so that nearly all packets need neither a stack nor registers. */
 SEC("tcx/egress")
 int shunt_out(struct __sk_buff *skb)
 {
-	return shunt_likely(!skb->tc_index) ? SHUNT_TC_NEXT : shunt_out_watched(skb);
+	if (shunt_likely(!skb->tc_index))
+		return SHUNT_TC_NEXT;
+	return skb->tc_index == SHUNT_COOKIE_ENDS ? shunt_out_ends(skb) : shunt_out_watched(skb);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

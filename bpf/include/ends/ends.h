@@ -9,6 +9,7 @@
 
 #include "include/events.h"
 #include "include/ends/expired.h"
+#include "include/ends/reverse.h"
 
 enum {
 	SHUNT_BLIND_MS = 20, /* report no second blind packet within this time: the daemon waits for longer */
@@ -49,18 +50,20 @@ static __always_inline void shunt_report_end(enum shunt_end end, __u8 tcp_flags,
 static __always_inline int shunt_handle_end(__u32 family, const struct shunt_packet *p, const union shunt_key *key,
 					    __u32 entry, struct shunt_flow *f, __u32 now)
 {
-	__u32 other_entry = entry, seen = f->seen_ticks;
+	__u32 seen = f->seen_ticks;
+	__s32 other_entry;
 	struct shunt_cold *cold = shunt_cold_at(family, entry);
 	struct shunt_flow *other;
 	union shunt_key back;
 	enum shunt_end end = SHUNT_END_UNKNOWN;
 	int reply = !!(f->flags & SHUNT_FLOW_REPLY);
-	int over = f->epoch == SHUNT_EPOCH_RETIRED && f->retired_why == SHUNT_TCP_FLAGS;
+	/* After that, conntrack has seen all packets of what is now the connection. */
+	int over = f->epoch == SHUNT_EPOCH_RETIRED &&
+		   (f->retired_why == SHUNT_TCP_FLAGS || f->retired_why == SHUNT_CONNTRACK_GONE);
 
 	shunt_reverse_key(family, f, shunt_new_addrs(f), p->l4_proto, shunt_ifindex_of(f->out_slot), &back);
-	other = shunt_find(family, &back, shunt_hash(family, &back), &other_entry);
-	if (other && other->flags & SHUNT_FLOW_STATIC)
-		other = 0;
+	other_entry = shunt_find_reverse_entry(family, &back);
+	other = shunt_flow_of_entry(family, other_entry);
 	if (cold && !(p->tcp_flags & SHUNT_TCP_SYN) && !(f->flags & SHUNT_FLOW_UNTRACKED))
 		end = shunt_judge_end(p->tcp_flags, shunt_tcp_seq(p, family), f->tcp_position,
 				      shunt_position(family, &back, other));
@@ -71,7 +74,7 @@ static __always_inline int shunt_handle_end(__u32 family, const struct shunt_pac
 		    shunt_report(SHUNT_EVENT_BLIND, family, key, reply, shunt_idle_s(seen, now)))
 			return over;
 		cold->blind_ticks = now;
-		cold = shunt_cold_at(family, other_entry);
+		cold = other ? shunt_cold_at(family, other_entry) : 0;
 		if (cold)
 			cold->blind_ticks = now;
 		return 0;
@@ -81,25 +84,26 @@ static __always_inline int shunt_handle_end(__u32 family, const struct shunt_pac
 				 shunt_is_recent(cold->blind_ticks, now, SHUNT_BLIND_RECENT_MS), over);
 	shunt_retire(f, now, SHUNT_TCP_FLAGS);
 	shunt_trace(SHUNT_TRACE_RETIRE, SHUNT_TCP_FLAGS, family, key);
-	if (other) {
-		shunt_retire(other, now, SHUNT_TCP_FLAGS);
-		shunt_trace(SHUNT_TRACE_RETIRE, SHUNT_TCP_FLAGS, family, &back);
-	}
+	if (other)
+		shunt_retire_reverse(family, &back, now, SHUNT_TCP_FLAGS);
 	return 1;
 }
 
-/* Handles a TCP packet without a flow: it outdates the stored position, unless it is a blind FIN or RST. */
-static __always_inline void shunt_update_expired(__u32 family, const struct shunt_packet *p, const union shunt_key *key,
+/*
+ * Handles a TCP packet without a flow: it outdates the stored position, unless it is a blind FIN or RST. Returns 0 if it
+ * is blind.
+ */
+static __always_inline int shunt_update_expired(__u32 family, const struct shunt_packet *p, const union shunt_key *key,
 						 __u64 hash, __u32 now)
 {
 	enum shunt_end end = SHUNT_END_UNKNOWN;
 	struct shunt_expired *expired;
 
 	if (shunt_likely(!shunt_sighting_of(hash)->expired))
-		return;
+		return 1;
 	expired = shunt_find_expired(family, key);
 	if (!expired || !expired->tcp_position)
-		return;
+		return 1;
 	if (p->tcp_flags & (SHUNT_TCP_FIN | SHUNT_TCP_RST) && !(p->tcp_flags & SHUNT_TCP_SYN))
 		end = shunt_judge_end(p->tcp_flags, shunt_tcp_seq(p, family), expired->tcp_position,
 				      expired->other_position);
@@ -108,11 +112,12 @@ static __always_inline void shunt_update_expired(__u32 family, const struct shun
 		    !shunt_report(SHUNT_EVENT_BLIND, family, key, expired->reply,
 				  shunt_idle_s(expired->seen_ticks, now)))
 			expired->blind_ticks = now;
-		return;
+		return 0;
 	}
 	shunt_report_end(end, p->tcp_flags, family, key, expired->reply, shunt_idle_s(expired->seen_ticks, now),
 			 shunt_is_recent(expired->blind_ticks, now, SHUNT_BLIND_RECENT_MS), 0);
 	shunt_forget_position(expired, hash);
+	return 1;
 }
 
 #endif

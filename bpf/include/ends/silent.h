@@ -9,6 +9,7 @@
 
 #include "include/events.h"
 #include "include/table/maps.h"
+#include "include/ends/reverse.h"
 
 enum {
 	SHUNT_SILENT_MS = 3000,
@@ -30,7 +31,6 @@ static __always_inline void shunt_report_silence(__u32 family, const union shunt
 	__u8 reported = f->seen_ticks | 1;
 	struct shunt_flow *other;
 	union shunt_key back;
-	__u32 entry;
 	__s32 apart;
 
 	if (proto != IPPROTO_TCP || f->flags & (SHUNT_FLOW_STATIC | SHUNT_FLOW_UNTRACKED) ||
@@ -44,7 +44,7 @@ static __always_inline void shunt_report_silence(__u32 family, const union shunt
 	if (f->reported == reported)
 		return;
 	shunt_reverse_key(family, f, shunt_new_addrs(f), proto, shunt_ifindex_of(f->out_slot), &back);
-	other = shunt_find_by(family, &back, shunt_hash(family, &back), &entry);
+	other = shunt_flow_of_entry(family, shunt_find_reverse_entry(family, &back));
 	if (other) {
 		/* Report once per connection, from the original direction, when both are silent. */
 		if (f->flags & SHUNT_FLOW_REPLY ||

@@ -19,6 +19,7 @@
 
 enum {
 	SHUNT_CANDIDATE_MS = 1000, /* a candidate expires after this time */
+	SHUNT_COOKIE_ENDS = 1, /* a FIN or RST of a tuple without a flow; the cookies of candidates are larger */
 	SHUNT_WINDOW_S = 10, /* packets of a tuple are counted within this window */
 	/* For how long a refused tuple is not watched, by the reason. */
 	SHUNT_QUIET_NONE_MS = 0,

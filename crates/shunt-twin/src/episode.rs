@@ -5,7 +5,7 @@ use crate::{
     compare::{Comparison, Discrepancy, Side},
     flow::Speech,
     mid_change::{self, ExpectedFrames},
-    packet::{FlowState, Identity, Intent, Shape, is_reset},
+    packet::{FlowState, Identity, Intent, Shape, changes_state, is_reset},
     plan::{Plan, Step},
     router::{Daemon, Router},
     site::Site,
@@ -16,6 +16,7 @@ use shunt_wire::Mac;
 use std::{
     collections::BTreeMap,
     mem,
+    net::SocketAddr,
     panic::resume_unwind,
     sync::{
         Arc,
@@ -49,6 +50,11 @@ pub(crate) struct Outcome {
     pub(crate) changes: BTreeMap<Subject, u64>,
     pub(crate) shapes: BTreeMap<crate::packet::Shape, u64>,
     pub(crate) found: Vec<(usize, Discrepancy)>,
+    /// Connections without resets and forged packets that conntrack shows in another state than without Shunt, and the
+    /// step of which this is the result.
+    pub(crate) other_states: Vec<(usize, String)>,
+    /// Number of the other connections of which conntrack shows another state.
+    pub(crate) other_resets: u64,
     /// Errors of command lines that failed on one router only.
     pub(crate) uneven: Vec<String>,
     pub(crate) reordered: u64,
@@ -59,7 +65,7 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     pub(crate) fn is_bad(&self) -> bool {
-        !self.found.is_empty() || !self.uneven.is_empty()
+        !self.found.is_empty() || !self.uneven.is_empty() || !self.other_states.is_empty()
     }
 }
 
@@ -74,6 +80,8 @@ const UNTIL_PROOF: Duration = Duration::from_millis(2500);
 /// Longer than conntrack may take to show a connection as closed that a genuine RST has closed, or as open if a reset
 /// that fits less well has closed it in conntrack only (docs/limitations.md).
 const UNTIL_CLOSED: Duration = Duration::from_millis(150);
+/// How long conntrack's states may differ before they count as other states.
+const STATES_LATE: Duration = Duration::from_secs(1);
 /// After this number of differences the routers' states have diverged, and the episode ends.
 const ENOUGH: usize = 20;
 /// Time between two calls of the observer.
@@ -154,7 +162,7 @@ impl Run<'_> {
         self.hello(&[Site::Lan, Site::Lan2].map(|site| (site, site.mac())));
         for (number, step) in self.plan.steps.iter().enumerate() {
             match step {
-                Step::Round(intents) => self.round(intents),
+                Step::Round(intents) => self.round(number, intents),
                 Step::Change(change) => self.change(number, change),
             }
             self.settle(number);
@@ -182,7 +190,7 @@ impl Run<'_> {
         }
     }
 
-    fn round(&mut self, intents: &[Intent]) {
+    fn round(&mut self, step: usize, intents: &[Intent]) {
         self.recent = intents.to_vec();
         let mut frames = Vec::new();
         for intent in intents {
@@ -208,6 +216,42 @@ impl Run<'_> {
         self.both(|| Request::Send(Arc::clone(&frames)));
         if self.options.engine.is_some() && frames.iter().any(is_reset) {
             thread::sleep(UNTIL_CLOSED);
+        }
+        if self.options.engine.is_some() && frames.iter().any(changes_state) {
+            self.compare_states(step);
+        }
+    }
+
+    /// Waits until conntrack shows the same TCP states on both routers. Deletes connections whose states stay different,
+    /// so that one difference has no others as its consequence.
+    fn compare_states(&mut self, step: usize) {
+        let since = Instant::now();
+        let (reference, other) = loop {
+            self.workers.iter().for_each(|worker| worker.send(Request::TcpStates));
+            let [reference, mut subject] = [0, 1].map(|at| self.workers[at].receive().tcp_states);
+            subject.retain(|connection, state| {
+                reference.get(connection).is_some_and(|without| without != state)
+            });
+            if subject.is_empty() || since.elapsed() > STATES_LATE {
+                break (reference, subject);
+            }
+            thread::sleep(Duration::from_millis(20));
+        };
+        for ([from, to], state) in &other {
+            let ports = [from.port(), to.port()];
+            let flow = self.plan.flows.iter().position(|flow| ports.contains(&flow.port()));
+            let flow_state = flow.map(|at| &mut self.states[at]);
+            if flow_state.is_none_or(FlowState::start_again) {
+                self.outcome.other_resets += 1;
+            } else {
+                let without = &reference[&[*from, *to]];
+                let text = format!("{from} > {to}: {without} without Shunt, {state} with it");
+                self.outcome.other_states.push((step, text));
+            }
+        }
+        if !other.is_empty() {
+            let commands = Arc::new(other.keys().map(delete_connection).collect::<Vec<_>>());
+            self.both(|| Request::Change(Arc::clone(&commands)));
         }
     }
 
@@ -333,7 +377,10 @@ impl Run<'_> {
 
     /// Remembers a flow's packet as it left the router, for replies to it.
     fn learn(&mut self, frame: &Frame) {
-        let Some(identity) = Identity::find(&frame.bytes).filter(|identity| identity.shows) else { return };
+        let Some(identity) = Identity::find(&frame.bytes).filter(|identity| identity.shows || identity.ends)
+        else {
+            return;
+        };
         let Some(state) = self.states.get_mut(usize::from(identity.flow)) else { return };
         if is_about_itself(&frame.bytes) {
             state.learn(identity, frame.clone());
@@ -365,6 +412,16 @@ impl Run<'_> {
             self.outcome.found.extend(found.into_iter().map(|discrepancy| (step, discrepancy)));
         }
     }
+}
+
+fn delete_connection([from, to]: &[SocketAddr; 2]) -> String {
+    format!(
+        "conntrack -D -p tcp -s {} -d {} --sport {} --dport {} || true",
+        from.ip(),
+        to.ip(),
+        from.port(),
+        to.port()
+    )
 }
 
 /// Whether a frame is neither an ICMP error nor a fragment.

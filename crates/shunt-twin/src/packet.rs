@@ -73,6 +73,15 @@ pub(crate) struct FlowState {
     jump: [Jump; 2],
     /// Bytes that the sequence numbers of each direction have jumped since the connection began.
     jumped: [u64; 2],
+    /// Whether the connection has had packets that conntrack may judge differently if others went fast: resets, and those
+    /// with false numbers or flags.
+    doubtful: bool,
+    /// Whether conntrack may know the connection, so that it ignores a SYN.
+    open: bool,
+    /// Whether the last SYN came while the connection was open. Its new numbers are a jump to conntrack.
+    renumbered: bool,
+    /// The directions that have sent a FIN since the connection began.
+    ended: [bool; 2],
     /// The numbers of the last plain packet of each direction: sent, and seen to leave the router without Shunt.
     sent: [u32; 2],
     left: [u32; 2],
@@ -108,6 +117,15 @@ impl FlowState {
     /// Remembers a packet as it left the router without Shunt, for replies to it.
     pub(crate) fn learn(&mut self, identity: Identity, frame: Frame) {
         let [ours, theirs] = [usize::from(identity.back), usize::from(!identity.back)];
+        if identity.ends {
+            self.ended[ours] = true;
+            if is_reset(&frame) {
+                (self.open, self.ended) = (false, [true; 2]);
+            }
+            return;
+        }
+        // The last acknowledgement comes after the FINs of both.
+        self.open = self.ended != [true; 2];
         if !identity.plain {
             self.jump = [if identity.back && self.seen[0].is_some() { Jump::Jumped } else { Jump::Never }; 2];
         } else {
@@ -125,7 +143,7 @@ impl FlowState {
 
     /// Whether conntrack may believe a reset that does not continue the connection, where Linux alone would not.
     fn may_believe_any_reset(&self) -> bool {
-        self.jumped.iter().any(|bytes| *bytes >= BELIEVES_RESETS)
+        self.renumbered || self.jumped.iter().any(|bytes| *bytes >= BELIEVES_RESETS)
     }
 
     /// Whether the router dropped the last plain packet of this direction. The direction is slow then, while the other
@@ -134,9 +152,17 @@ impl FlowState {
         self.sent[usize::from(back)] != self.left[usize::from(back)]
     }
 
+    /// Forgets the connection, which conntrack has forgotten. Returns whether it was doubtful.
+    pub(crate) fn start_again(&mut self) -> bool {
+        self.forbid_jumps();
+        self.open = false;
+        self.doubtful
+    }
+
     /// Lets no sequence number jump until the next connection: conntrack may have forgotten this one.
     pub(crate) fn forbid_jumps(&mut self) {
         self.jump = [Jump::Never; 2];
+        self.ended = [false; 2];
     }
 }
 
@@ -153,6 +179,8 @@ pub(crate) struct Identity {
     pub(crate) plain: bool,
     /// Whether the packet shows the flow's translated addresses.
     pub(crate) shows: bool,
+    /// Whether the packet is a FIN or a reset that ends its connection.
+    pub(crate) ends: bool,
     pub(crate) number: u32,
 }
 
@@ -161,7 +189,8 @@ impl Identity {
         let mut bytes = [0; 12];
         bytes[..4].copy_from_slice(MAGIC);
         bytes[4..6].copy_from_slice(&self.flow.to_be_bytes());
-        (bytes[6], bytes[7]) = (self.back.into(), u8::from(self.plain) | u8::from(self.shows) << 1);
+        (bytes[6], bytes[7]) =
+            (self.back.into(), u8::from(self.plain) | u8::from(self.shows) << 1 | u8::from(self.ends) << 2);
         bytes[8..].copy_from_slice(&self.number.to_be_bytes());
         bytes
     }
@@ -175,6 +204,7 @@ impl Identity {
             back: bytes[2] != 0,
             plain: bytes[3] & 1 != 0,
             shows: bytes[3] & 2 != 0,
+            ends: bytes[3] & 4 != 0,
             number: u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
         })
     }
@@ -195,7 +225,12 @@ impl Intent {
         rng: &mut Rng,
     ) -> Vec<Frame> {
         match self.shape {
-            Shape::Reset if state.is_blocked(self.back) => {
+            // Conntrack sees the FIN before the router drops it. The other direction stays fast until its next proof, and
+            // conntrack misses the acknowledgement.
+            Shape::Fin | Shape::FinAgain | Shape::Reset if state.is_blocked(self.back) => {
+                Self { shape: Shape::Plain, ..self }.made(flow, state, lan_at, rng)
+            }
+            Shape::Reset if state.renumbered => {
                 Self { shape: Shape::Fin, ..self }.made(flow, state, lan_at, rng)
             }
             // Conntrack recognises a reset that follows data of its direction, whether its acknowledgement went fast
@@ -253,7 +288,9 @@ impl Intent {
     fn dressed(self, bare: Packet, flow: &Flow, state: &mut FlowState, rng: &mut Rng) -> Packet {
         let plain = self.eligible(flow);
         let shows = matches!(self.shape, Shape::Plain | Shape::Syn | Shape::SynAck);
-        let identity = Identity { flow: flow.number, back: self.back, plain, shows, number: self.number };
+        let ends = matches!(self.shape, Shape::Fin | Shape::Reset);
+        let identity =
+            Identity { flow: flow.number, back: self.back, plain, shows, ends, number: self.number };
         let mut payload = identity.bytes().to_vec();
         payload.resize_with(usize::from(self.size).max(12), || rng.u8(..));
         let mut packet = bare.with_id(self.number as u16);
@@ -268,9 +305,19 @@ impl Intent {
                 state.sent[ours] = self.number;
             }
             tcp.flags = tcp_flags(self.shape, rng);
+            state.doubtful |= matches!(
+                self.shape,
+                Shape::Reset | Shape::NearReset | Shape::Flags | Shape::Lie | Shape::Junk
+            );
+            if state.may_believe_any_reset() && matches!(self.shape, Shape::NearReset | Shape::Flags) {
+                tcp.flags &= !Tcp::RST;
+            }
             if self.shape == Shape::Syn && !self.back {
                 state.next = [rng.u32(..), rng.u32(..)];
                 state.jumped = [0; 2];
+                state.renumbered = state.open;
+                state.doubtful &= state.open;
+                state.ended = [false; 2];
                 state.forbid_jumps();
             }
             if self.shape == Shape::Plain && state.jump[ours] == Jump::Possible {
@@ -329,8 +376,17 @@ impl Intent {
 
 /// Whether a frame is a TCP packet with RST, of any shape.
 pub(crate) fn is_reset(frame: &Frame) -> bool {
+    has_flags(frame, Tcp::RST)
+}
+
+/// Whether a frame is a TCP packet that opens or ends a connection.
+pub(crate) fn changes_state(frame: &Frame) -> bool {
+    has_flags(frame, Tcp::SYN | Tcp::FIN | Tcp::RST)
+}
+
+fn has_flags(frame: &Frame, flags: u8) -> bool {
     let packet = Packet::parse(&frame.bytes);
-    packet.is_ok_and(|packet| matches!(packet.transport, Transport::Tcp(tcp) if tcp.flags & Tcp::RST != 0))
+    packet.is_ok_and(|packet| matches!(packet.transport, Transport::Tcp(tcp) if tcp.flags & flags != 0))
 }
 
 fn tcp_flags(shape: Shape, rng: &mut Rng) -> u8 {

@@ -41,6 +41,9 @@ pub struct Report {
     pub compared: u64,
     /// Frames that Linux sends by its timers, which are not compared.
     pub unasked: u64,
+    /// Connections with resets or forged packets that conntrack showed in another state than without Shunt. They were
+    /// deleted on both routers.
+    pub other_resets: u64,
     /// Changes by kind.
     pub changes_by_kind: BTreeMap<String, u64>,
     /// Packets by shape.
@@ -97,7 +100,8 @@ impl Report {
                 Fault::Duplicated => self.duplicated += 1,
             }
         }
-        self.differences += outcome.uneven.len() as u64;
+        self.differences += (outcome.uneven.len() + outcome.other_states.len()) as u64;
+        self.other_resets += outcome.other_resets;
         for (subject, count) in &outcome.changes {
             *self.changes_by_kind.entry(format!("{subject:?}").to_lowercase()).or_default() += count;
         }
@@ -148,7 +152,11 @@ fn describe(plan: &Plan, outcome: &Outcome) -> Vec<String> {
         let last = last.map_or_else(String::new, |at| format!(", last change at {at}: {}", plan.steps[at]));
         format!("step {step}{last}; {flow}\n{discrepancy}")
     });
-    uneven.chain(found).take(5).collect()
+    let line = |(step, text): &(usize, String)| {
+        format!("step {step}, conntrack shows {text}; {}", plan.steps[*step])
+    };
+    let states = outcome.other_states.iter().map(line);
+    uneven.chain(states).chain(found).take(5).collect()
 }
 
 impl fmt::Display for Discrepancy {
@@ -182,6 +190,7 @@ impl fmt::Display for Report {
         writeln!(f, "seed {seed}: {packets} packets, {changes} changes in {:.0} s", self.seconds)?;
         writeln!(f, "fast: {:.0} % of those that could be", self.fast_share * 100.0)?;
         writeln!(f, "differences: {differences}, lost: {lost}, duplicated: {duplicated}")?;
+        writeln!(f, "other states in conntrack after resets or forged packets: {}", self.other_resets)?;
         writeln!(
             f,
             "reordered: {reordered}, by re-proofs: {}; sent during changes: {}",

@@ -6,10 +6,14 @@ use nix::{
     sched::{CpuSet, sched_setaffinity},
     unistd::Pid,
 };
+use shunt_api::{Tracked, TrackedDirection};
+use shunt_kernel::conntrack_table;
 use shunt_testkit::{NetNs, Tap};
 use shunt_wire::{Packet, Tag, Transport, encap, ones_complement_sum};
 use std::{
+    collections::BTreeMap,
     io::Write,
+    net::SocketAddr,
     panic::resume_unwind,
     process::{Command, Stdio},
     sync::{
@@ -38,11 +42,16 @@ pub(crate) enum Request {
     Reach(Site),
     /// Capture until no frame has come for this time.
     Linger(Duration),
+    /// Read the states of all TCP connections in conntrack.
+    TcpStates,
     /// Run command lines.
     Change(Arc<Vec<String>>),
     /// Run command lines, and send these frames repeatedly until this time after the commands have ended.
     ChangeWhileSending(Arc<Vec<String>>, Arc<Vec<Frame>>, Duration),
 }
+
+/// Conntrack's states of TCP connections, by the original direction's addresses and ports.
+pub(crate) type TcpStates = BTreeMap<[SocketAddr; 2], String>;
 
 /// A worker's reply.
 #[derive(Debug, Default)]
@@ -52,6 +61,7 @@ pub(crate) struct Reply {
     pub(crate) failures: Vec<String>,
     /// How many times the frames were sent.
     pub(crate) rounds: usize,
+    pub(crate) tcp_states: TcpStates,
 }
 
 /// A wire to a host. The tag of its VLAN is removed from captured frames, and added to frames without one, which stand
@@ -88,6 +98,7 @@ impl Wire {
 /// Marks the payload of echo requests that are sent to wait for the router.
 const MARK: &[u8; 4] = b"MARK";
 const ICMP: u8 = 1;
+const TCP: u8 = 6;
 /// How long to wait for the answer to a marker; there is none if the link is down.
 const UNANSWERED: Duration = Duration::from_millis(30);
 
@@ -121,6 +132,7 @@ pub(crate) fn serve(
                 Reply::default()
             }
             Request::Linger(idle) => worker.linger(idle),
+            Request::TcpStates => Reply { tcp_states: tcp_states(), ..Reply::default() },
             Request::ChangeWhileSending(lines, frames, time) => {
                 worker.change_while_sending(&lines, &frames, time)
             }
@@ -130,6 +142,16 @@ pub(crate) fn serve(
             return;
         }
     }
+}
+
+fn tcp_states() -> TcpStates {
+    let table = conntrack_table().unwrap_or_else(|error| panic!("{error}"));
+    let entries = table.map(|entry| entry.unwrap_or_else(|error| panic!("{error}")));
+    let state = |entry: Tracked| {
+        let TrackedDirection { src, dst, sport, dport, .. } = entry.orig;
+        Some(([SocketAddr::new(src, sport?), SocketAddr::new(dst, dport?)], entry.state?))
+    };
+    entries.filter(|entry| entry.protocol == TCP).filter_map(state).collect()
 }
 
 struct Worker {

@@ -300,3 +300,50 @@ fn a_genuine_reset_after_a_blind_one_ends_the_connection() {
         shuntd.stop();
     }
 }
+
+/// Otherwise the fast direction would hide the acknowledgement of the FIN from conntrack.
+#[test]
+fn a_fin_of_a_direction_without_a_flow_ends_the_other_direction() {
+    if !require_root() {
+        return;
+    }
+    for (engine, v6) in ENGINES.into_iter().zip([false, true]) {
+        let lab = router();
+        let shuntd = daemon_with(&lab, engine, SELDOM_PROVED);
+        let mut connection = Connection::open(&lab, v6);
+        wait_until("the client's direction is fast", || {
+            let before = shuntd.status().packets.fast;
+            connection.way(Client).pass(&connection.packet(Client, Tcp::ACK, 0, "word"));
+            connection.client += 4;
+            shuntd.status().packets.fast == before + 1
+        });
+        assert_eq!(shuntd.flows()[0].directions.len(), 1, "{:#?}", shuntd.flows());
+        assert_eq!(connection.leaves(Server, &connection.packet(Server, Tcp::FIN | Tcp::ACK, 0, "")), 1);
+        connection.server += 1;
+        assert_eq!(shuntd.flows()[0].state, FlowState::Retired);
+        connection.way(Client).pass(&connection.packet(Client, Tcp::ACK, 0, ""));
+        assert_eq!(connection.tracked().0, "CLOSE_WAIT");
+        shuntd.stop();
+    }
+}
+
+/// Packets of a class that is not the flow's stay slow, and still move the connection on.
+#[test]
+fn a_fin_after_data_of_another_class_ends_the_connection() {
+    if !require_root() {
+        return;
+    }
+    let lab = router();
+    let shuntd = daemon_with(&lab, Engine::Tc, SELDOM_PROVED);
+    let mut connection = Connection::open(&lab, false);
+    connection.talk_until_fast(&shuntd);
+    connection.client += 2 << 20;
+    let marked = |packet: Packet| packet.with_class(46 << 2);
+    let before = punts(&shuntd.status(), "class");
+    connection.way(Client).pass(&marked(connection.packet(Client, Tcp::ACK, 0, "word")));
+    connection.client += 4;
+    assert_eq!(punts(&shuntd.status(), "class"), before + 1);
+    connection.way(Client).pass(&marked(connection.packet(Client, Tcp::FIN | Tcp::ACK, 0, "")));
+    assert!(shuntd.flows().iter().all(|flow| flow.state == FlowState::Retired), "{:#?}", shuntd.flows());
+    shuntd.stop();
+}

@@ -58,7 +58,7 @@ struct AppState {
 /// The largest request body.
 const BODY_BYTES: usize = 4 << 20;
 /// Bodies that are read at a time, which limits the memory they take.
-const BODIES_MAX: usize = 4;
+const BODIES_MAX: usize = 2;
 /// How long a client may take to send a body.
 const BODY_TIME: Duration = Duration::from_secs(5);
 /// How long the event loop may take to answer a call.
