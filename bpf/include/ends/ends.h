@@ -90,11 +90,11 @@ static __always_inline int shunt_handle_end(__u32 family, const struct shunt_pac
 }
 
 /*
- * Handles a TCP packet without a flow: it outdates the stored position, unless it is a blind FIN or RST. Returns 0 if it
- * is blind.
+ * Handles a TCP packet without a flow: it outdates the stored position, unless it is a blind FIN or RST. Returns 0 if
+ * it is blind.
  */
 static __always_inline int shunt_update_expired(__u32 family, const struct shunt_packet *p, const union shunt_key *key,
-						 __u64 hash, __u32 now)
+						__u64 hash, __u32 now)
 {
 	enum shunt_end end = SHUNT_END_UNKNOWN;
 	struct shunt_expired *expired;

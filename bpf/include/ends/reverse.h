@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The flows of a connection's reverse direction. It can have several: with asymmetric routes, a direction arrives at a
- * port that the other does not leave by, and a host that moves leaves entries of its old port behind. The hash of a flow
- * is that of its tuple, so two buckets hold them all.
+ * port that the other does not leave by, and a host that moves leaves entries of its old port behind. The hash of a
+ * flow is that of its tuple, so two buckets hold them all.
  */
 #ifndef SHUNT_REVERSE_H
 #define SHUNT_REVERSE_H
@@ -79,7 +79,8 @@ static __always_inline int shunt_retire_all(__u32 family, const union shunt_key 
 }
 
 /* Retires all flows with this tuple, on any port. Returns their number. */
-static __noinline __attribute__((unused)) int shunt_retire_reverse(__u32 family, const union shunt_key *key, __u32 now, enum shunt_reason why)
+static __noinline __attribute__((unused)) int shunt_retire_reverse(__u32 family, const union shunt_key *key, __u32 now,
+								   enum shunt_reason why)
 {
 	int retired;
 

@@ -4,7 +4,8 @@
 mod effect;
 
 use crate::{
-    Doubt, Limit, Position, Progress, Reading, Results, ResultsFile, Run, Spread,
+    Doubt, Labels, Limit, Measured, PathLabel, Position, Progress, Protocol, Reading, Results, ResultsFile,
+    Run, Spread,
     dut::{self, Dut},
     load::Load,
     net::NetNs,
@@ -322,6 +323,14 @@ impl Series {
             value: f64::from(self.frame_bytes),
         };
         file.set_position(&self.name(), position);
+        let labels = Labels {
+            quantity: Some(Measured::Received),
+            engine: PathLabel::from_name(&self.router),
+            protocol: Some(Protocol::Udp),
+            frame_bytes: Some(self.frame_bytes),
+            ..Labels::default()
+        };
+        file.set_labels(&self.name(), labels);
         let (when, along) = (
             format!("with {} bytes", self.frame_bytes),
             ("frame size", "bytes", f64::from(self.frame_bytes)),

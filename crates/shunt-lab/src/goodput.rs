@@ -2,12 +2,14 @@
 //! (engines or settings) are measured in turn, and again in each round, so that changes over time affect all of them.
 
 mod cell;
+mod earlier_names;
 mod gauge;
 pub(crate) mod iperf_rig;
 mod runs;
 
+pub use crate::labels::Protocol;
 use crate::{
-    Compared, Doubt, Progress, Reading, Results, ResultsFile,
+    Compared, Doubt, Labels, Measured, PathLabel, Progress, Reading, Results, ResultsFile,
     dut::{self, Dut},
     iperf::{Iperf, Way},
     load::{LoadError, Meter},
@@ -15,7 +17,8 @@ use crate::{
     throughput::Engine,
     traffic::{Error, require_root},
 };
-pub use cell::{Cell, Protocol};
+pub use cell::Cell;
+pub(crate) use earlier_names::label_earlier;
 use gauge::Gauge;
 use iperf_rig::Devices;
 use runs::Runs;
@@ -82,6 +85,17 @@ pub struct Column {
     pub engine: Option<Engine>,
     /// Shell command to run in the router before the runs of the column, each time a router is made.
     pub command: Option<String>,
+}
+
+impl Column {
+    /// The path; None if a command of the column may change it.
+    fn path(&self) -> Option<PathLabel> {
+        match (&self.command, &self.engine) {
+            (Some(_), _) => None,
+            (None, None) => Some(PathLabel::Slow),
+            (None, Some(engine)) => PathLabel::from_name(&engine.name),
+        }
+    }
 }
 
 /// The result of a measurement.
@@ -237,7 +251,9 @@ fn ratios(columns: &[String], cells: &[Cell], results: &Results) -> Vec<(String,
             let Some(base) = reading(first) else { continue };
             ratios.extend(others.iter().filter_map(|column| {
                 let name = format!("{} to {first}", cell.reading(*way, column, Quantity::Goodput));
-                Some((name, Reading::ratio(reading(column)?, base, SEED)?))
+                let of = reading(column)?;
+                let labels = Labels { quantity: Some(Measured::GoodputRatio), ..of.labels };
+                Some((name, Reading { labels, ..Reading::ratio(of, base, SEED)? }))
             }));
         }
     }
@@ -278,6 +294,20 @@ impl Report {
 }
 
 impl Quantity {
+    const fn label(self) -> Measured {
+        match self {
+            Self::Goodput => Measured::Goodput,
+            Self::Loss => Measured::Loss,
+            Self::Jitter => Measured::Jitter,
+            Self::CpuLoad => Measured::CpuLoad,
+            Self::ProcStat => Measured::ProcStat,
+        }
+    }
+
+    const fn is_load(self) -> bool {
+        matches!(self, Self::CpuLoad | Self::ProcStat)
+    }
+
     /// The unit of the readings.
     pub const fn unit(self) -> &'static str {
         match self {

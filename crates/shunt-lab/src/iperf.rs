@@ -7,7 +7,7 @@ use crate::{
     traffic::Error,
 };
 pub use output::{Arrived, Datagrams};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{
     fs::{self, File},
     io,
@@ -72,7 +72,7 @@ pub enum Load {
 }
 
 /// The direction of a test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// From the client to the server.
@@ -84,7 +84,7 @@ pub enum Direction {
 }
 
 /// One of the two ways.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// From the client to the server.

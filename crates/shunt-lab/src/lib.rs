@@ -13,6 +13,7 @@ pub mod dut;
 pub mod frame_size;
 pub mod goodput;
 pub mod iperf;
+mod labels;
 pub mod latency;
 pub mod load;
 pub mod net;
@@ -30,6 +31,7 @@ pub use compare::{Compared, Comparison, Differing, PAIRS_WANTED, Pairing, Side, 
 pub use conditions::{CampaignStep, Conditions, Cpus, Nic};
 pub use distribution::{Distribution, Quantile};
 pub use doubt::Doubt;
+pub use labels::{Labels, Measured, PathLabel, Protocol};
 pub use progress::Progress;
 pub use reading::{Limit, Position, Reading, Run};
 pub use results::{ReadError, Results, ResultsFile};

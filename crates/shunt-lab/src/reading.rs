@@ -1,7 +1,7 @@
 //! A measured number and the runs it comes from.
 
 use crate::{
-    Doubt,
+    Doubt, Labels,
     spread::{Spread, SpreadKind},
     statistics,
 };
@@ -31,6 +31,9 @@ pub struct Reading {
     /// The reading's position in a series; absent if the reading is not part of a series.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<Position>,
+    /// What the reading is of; empty for readings that nothing compares by their kind.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// The runs, in the order in which they were made.
     pub runs: Vec<Run>,
 }
@@ -110,6 +113,7 @@ impl Reading {
             doubts: Vec::new(),
             limit: None,
             position: None,
+            labels: Labels::default(),
             runs,
         })
     }
@@ -124,8 +128,16 @@ impl Reading {
         let runs =
             pairs.map(|(of, to)| Run { at: of.at.clone(), ..Run::from(of.value / to.value) }).collect();
         let doubts = of.doubts.clone();
-        let mut ratio =
-            Self { unit: "1".to_owned(), value, spread, doubts, limit: None, position: None, runs };
+        let mut ratio = Self {
+            unit: "1".to_owned(),
+            value,
+            spread,
+            doubts,
+            limit: None,
+            position: None,
+            labels: Labels::default(),
+            runs,
+        };
         to.doubts.iter().for_each(|doubt| ratio.add_doubt(doubt.clone()));
         Some(ratio)
     }

@@ -1,6 +1,6 @@
 //! The file of results: rewritten after each run, readable by every Shunt that has the same format version.
 
-use crate::{Conditions, Doubt, Limit, Nic, Position, Reading, Run};
+use crate::{Conditions, Doubt, Labels, Limit, Nic, Position, Reading, Run, goodput};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::{
@@ -139,7 +139,9 @@ impl Results {
             Some(found) => return Err(ReadError::Version { found }),
             None => return Err(ReadError::Format),
         }
-        serde_json::from_value(value).map_err(ReadError::Damaged)
+        let mut results: Self = serde_json::from_value(value).map_err(ReadError::Damaged)?;
+        goodput::label_earlier(&mut results);
+        Ok(results)
     }
 
     /// Serializes a report that has a file of results and further fields: `#[serde(flatten, serialize_with =
@@ -236,8 +238,8 @@ impl ResultsFile {
         run.at.get_or_insert_with(|| humantime::format_rfc3339_millis(SystemTime::now()).to_string());
         runs.push(run);
         let mut reading = Reading::from_runs(unit, runs).ok_or_else(|| wrong("not a number".to_owned()))?;
-        if let Some(Reading { doubts, limit, position, .. }) = before.cloned() {
-            (reading.doubts, reading.position) = (doubts, position);
+        if let Some(Reading { doubts, limit, position, labels, .. }) = before.cloned() {
+            (reading.doubts, reading.position, reading.labels) = (doubts, position, labels);
             reading.set_limit(limit);
         }
         self.results.readings.insert(name.to_owned(), reading);
@@ -292,6 +294,13 @@ impl ResultsFile {
     pub fn set_position(&mut self, name: &str, position: Position) {
         if let Some(reading) = self.results.readings.get_mut(name) {
             reading.position = Some(position);
+        }
+    }
+
+    /// Sets what a reading is of, if the reading exists.
+    pub fn set_labels(&mut self, name: &str, labels: Labels) {
+        if let Some(reading) = self.results.readings.get_mut(name) {
+            reading.labels = labels;
         }
     }
 

@@ -3,7 +3,7 @@
 mod knee;
 
 use crate::{
-    Doubt, Position, Progress, Results, ResultsFile, Run,
+    Doubt, Labels, Measured, Position, Progress, Protocol, Results, ResultsFile, Run,
     counters::{self, Change, Device, Snapshot},
     dut::{self, Dut},
     load::Load,
@@ -181,7 +181,7 @@ fn save(
         let details = details.as_object().cloned().unwrap_or_default();
         let line = format!("{} to {}", one.from, one.to);
         let at = format!("at {}", Rate::L2(rate as f64));
-        let mut add = |of: &str, name: String, unit: &str, run: Run| {
+        let mut add = |quantity, of: &str, name: String, unit: &str, run: Run| {
             file.add(&name, unit, run)?;
             let position = Position {
                 of: of.to_owned(),
@@ -191,13 +191,21 @@ fn save(
                 value: rate as f64,
             };
             file.set_position(&name, position);
+            let rate_bps = Some(rate as f64);
+            let labels = Labels {
+                quantity: Some(quantity),
+                protocol: Some(Protocol::Udp),
+                rate_bps,
+                ..Labels::default()
+            };
+            file.set_labels(&name, labels);
             one.doubts.iter().for_each(|doubt| file.add_doubt(&name, doubt.clone()));
             Ok::<_, std::io::Error>(name)
         };
         let received = Run { value: figures.received_pps(), at: None, details };
-        let received = add("received", format!("{line} {at}"), "pps", received)?;
-        add("loss", format!("{line} loss {at}"), "%", Run::from(figures.loss_ratio * 100.0))?;
-        add("jitter", format!("{line} jitter {at}"), "us", Run::from(figures.jitter_us))?;
+        let received = add(Measured::Received, "received", format!("{line} {at}"), "pps", received)?;
+        add(Measured::Loss, "loss", format!("{line} loss {at}"), "%", Run::from(figures.loss_ratio * 100.0))?;
+        add(Measured::Jitter, "jitter", format!("{line} jitter {at}"), "us", Run::from(figures.jitter_us))?;
         one.limit.iter().for_each(|limit| file.set_limit(&received, limit.clone()));
     }
     let along = ("offered rate", "bit/s", rate as f64);

@@ -222,8 +222,8 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until conntrack shows the same TCP states on both routers. Deletes connections whose states stay different,
-    /// so that one difference has no others as its consequence.
+    /// Waits until conntrack shows the same TCP states on both routers. Deletes connections whose states stay
+    /// different, so that one difference does not cause others.
     fn compare_states(&mut self, step: usize) {
         let since = Instant::now();
         let (reference, other) = loop {

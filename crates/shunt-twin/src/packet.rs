@@ -73,8 +73,8 @@ pub(crate) struct FlowState {
     jump: [Jump; 2],
     /// Bytes that the sequence numbers of each direction have jumped since the connection began.
     jumped: [u64; 2],
-    /// Whether the connection has had packets that conntrack may judge differently if others went fast: resets, and those
-    /// with false numbers or flags.
+    /// Whether the connection has had packets that conntrack may judge differently if others went fast: resets, and
+    /// those with false numbers or flags.
     doubtful: bool,
     /// Whether conntrack may know the connection, so that it ignores a SYN.
     open: bool,
@@ -225,8 +225,8 @@ impl Intent {
         rng: &mut Rng,
     ) -> Vec<Frame> {
         match self.shape {
-            // Conntrack sees the FIN before the router drops it. The other direction stays fast until its next proof, and
-            // conntrack misses the acknowledgement.
+            // Conntrack sees the FIN before the router drops it. The other direction stays fast until its next proof,
+            // and conntrack misses the acknowledgement.
             Shape::Fin | Shape::FinAgain | Shape::Reset if state.is_blocked(self.back) => {
                 Self { shape: Shape::Plain, ..self }.made(flow, state, lan_at, rng)
             }

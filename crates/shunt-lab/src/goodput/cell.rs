@@ -2,7 +2,7 @@
 
 use super::Quantity;
 use crate::{
-    Limit,
+    Labels, Limit, PathLabel, Protocol,
     iperf::{Direction, Load, Way},
 };
 use shunt_wire::line::{Encapsulation, IpVersion, L4, LinkSpeed, Sizes, TCP_TIMESTAMPS_BYTES};
@@ -16,7 +16,7 @@ const OF_LINE: f64 = 0.995;
 /// A kind of traffic through the router: a row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell {
-    /// The protocol.
+    /// The protocol: a TCP stream in each direction, or a UDP flow whose datagrams fill the MTU.
     pub protocol: Protocol,
     /// Whether the traffic is IPv6.
     pub v6: bool,
@@ -28,15 +28,6 @@ pub struct Cell {
     pub direction: Direction,
     /// Offered payload in bit/s; None for as much as the sender can send or the line can carry.
     pub rate_bps: Option<u64>,
-}
-
-/// The protocol of the traffic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// One TCP stream in each direction.
-    Tcp,
-    /// One UDP flow in each direction, with datagrams that fill the MTU.
-    Udp,
 }
 
 impl Cell {
@@ -54,6 +45,24 @@ impl Cell {
             // The CPU load is that of both ways together.
             Quantity::CpuLoad => format!("{self} {column} CPU"),
             Quantity::ProcStat => format!("{self} {column} /proc/stat"),
+        }
+    }
+
+    /// The labels of such a reading; `engine` is None for a column with settings of its own.
+    pub fn labels(&self, way: Way, engine: Option<PathLabel>, quantity: Quantity) -> Labels {
+        // The CPU load is that of both ways together.
+        let is_of_one_way = self.direction == Direction::Duplex && !quantity.is_load();
+        Labels {
+            quantity: Some(quantity.label()),
+            engine,
+            protocol: Some(self.protocol),
+            ip: Some(if self.v6 { 6 } else { 4 }),
+            nat: Some(self.nat),
+            tags: Some(self.vlan.into()),
+            direction: Some(self.direction),
+            way: is_of_one_way.then_some(way),
+            frame_bytes: self.sizes().map(|sizes| sizes.frame),
+            rate_bps: self.rate_bps.map(|rate| rate as f64),
         }
     }
 
@@ -103,15 +112,5 @@ impl fmt::Display for Cell {
         f.write_str(if self.nat { " NAT" } else { "" })?;
         f.write_str(if self.vlan { " VLAN" } else { "" })?;
         write!(f, " {}", self.direction.name())
-    }
-}
-
-impl Protocol {
-    /// The name: `TCP`, `UDP`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "TCP",
-            Self::Udp => "UDP",
-        }
     }
 }

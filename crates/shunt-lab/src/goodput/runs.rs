@@ -120,7 +120,7 @@ impl<'a> Runs<'a> {
                 Ok(None) => {}
                 Ok(Some(seen)) => {
                     self.failures_in_a_row = 0;
-                    self.save(cell, &column.name, &seen)?;
+                    self.save(cell, column, &seen)?;
                     self.file.save()?;
                     self.measured = true;
                 }
@@ -178,9 +178,11 @@ impl<'a> Runs<'a> {
         Ok(Some(Seen { arrived, load, fast_share, received_bytes }))
     }
 
-    fn save(&mut self, cell: &Cell, column: &str, seen: &Seen) -> Result<(), Error> {
+    fn save(&mut self, cell: &Cell, column: &Column, seen: &Seen) -> Result<(), Error> {
+        let engine = column.path();
         for (n, (way, arrived)) in cell.direction.ways().iter().zip(&seen.arrived).enumerate() {
-            let name = |quantity| cell.reading(*way, column, quantity);
+            let name = |quantity| cell.reading(*way, &column.name, quantity);
+            let labels = |quantity| cell.labels(*way, engine, quantity);
             let details = json!({
                 "bytes": arrived.bytes, "seconds": arrived.seconds, "retransmits": arrived.retransmits,
                 "datagrams": arrived.datagrams, "fast_share": seen.fast_share,
@@ -188,6 +190,7 @@ impl<'a> Runs<'a> {
             });
             let goodput = name(Quantity::Goodput);
             self.add(&goodput, Quantity::Goodput, arrived.bits_per_second / 1e6, details)?;
+            self.file.set_labels(&goodput, labels(Quantity::Goodput));
             if let Some(limit) = cell.limit(self.plan.speed) {
                 self.file.set_limit(&goodput, limit);
             }
@@ -201,10 +204,17 @@ impl<'a> Runs<'a> {
                 let details = json!({ "datagrams": datagrams });
                 self.add(&name(Quantity::Loss), Quantity::Loss, datagrams.loss_ratio * 100.0, details)?;
                 self.add(&name(Quantity::Jitter), Quantity::Jitter, datagrams.jitter_ms, Value::Null)?;
+                for quantity in [Quantity::Loss, Quantity::Jitter] {
+                    self.file.set_labels(&name(quantity), labels(quantity));
+                }
             }
         }
         if let (Some(load), Some(way)) = (&seen.load, cell.direction.ways().first()) {
-            self.keep_load(load, |quantity| cell.reading(*way, column, quantity))?;
+            self.keep_load(load, |quantity| cell.reading(*way, &column.name, quantity))?;
+            for quantity in [Quantity::CpuLoad, Quantity::ProcStat] {
+                let name = cell.reading(*way, &column.name, quantity);
+                self.file.set_labels(&name, cell.labels(*way, engine, quantity));
+            }
         }
         Ok(())
     }

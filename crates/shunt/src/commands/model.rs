@@ -10,6 +10,7 @@ use crate::{
     output::Show,
 };
 use clap::{Args, Subcommand};
+use observed::Observed;
 use points::{Over, settings_of};
 use shunt_api::Failure;
 use shunt_model::{Case, CaseError, explain, fit, run, stories};
@@ -101,7 +102,7 @@ pub(crate) enum Modelling {
     Run(Box<Case>),
     Sweep(Vec<Point>),
     Explain(Vec<Point>),
-    Fit { case: Box<Case>, parameters: Vec<String>, observed: Vec<shunt_model::Observation> },
+    Fit { case: Box<Case>, parameters: Vec<String>, observed: Observed },
     Stories { name: String, fit: bool },
     Cases,
     Case(&'static str),
@@ -277,7 +278,8 @@ impl Modelling {
             })?),
             Self::Fit { case, parameters, observed } => {
                 let names: Vec<&str> = parameters.iter().map(String::as_str).collect();
-                Modelled::Fit(fit(&case, &names, &observed).map_err(wrong)?)
+                let fit = fit(&case, &names, &observed.observations).map_err(wrong)?;
+                Modelled::Fit { fit, left_out: observed.left_out }
             }
             Self::Stories { name, fit } => {
                 let chosen: Vec<_> =
@@ -309,14 +311,15 @@ impl FitArgs {
     fn resolve(&self) -> Result<Modelling, Failure> {
         let text = fs::read_to_string(&self.results).map_err(|error| bad_file(&self.results, error))?;
         let observed = observed::read(&text).map_err(|why| bad_file(&self.results, why))?;
-        let has_load = observed.iter().any(|one| one.quantity == shunt_model::Quantity::Cpu);
+        let observations = &observed.observations;
+        let has_load = observations.iter().any(|one| one.quantity == shunt_model::Quantity::Cpu);
         let case = match &self.case {
             Some(name) => read(name)?,
-            None => observed::ideal_router(&observed),
+            None => observed::ideal_router(observations),
         };
         let mut parameters = self.parameter.clone();
         if parameters.is_empty() {
-            parameters = observed::paths(&observed);
+            parameters = observed::paths(observations);
             parameters.push("bus.rx_rate".to_owned());
             if has_load {
                 parameters.extend(["cpu.irq_ns", "cpu.base_load"].map(str::to_owned));

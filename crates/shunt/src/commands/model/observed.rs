@@ -7,34 +7,52 @@ mod sweep;
 
 use crate::commands::model::view::ModelPoint;
 use serde::Deserialize;
-use shunt_lab::Results;
+use shunt_lab::{PathLabel, Results};
 use shunt_model::{Case, Direction, Observation, Quantity};
 use std::collections::BTreeSet;
 use sweep::HEADERS;
 
-/// What a file says: results that `--keep` wrote, or what `shunt bench sweep --json` or `shunt model sweep --json`
-/// printed.
-pub(super) fn read(text: &str) -> Result<Vec<Observation>, String> {
+/// The observations of a file.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    pub(super) observations: Vec<Observation>,
+    /// Paths in the file that the model does not know.
+    pub(super) left_out: Vec<PathLabel>,
+}
+
+/// Reads results that `--keep` wrote, or what `shunt bench sweep --json` or `shunt model sweep --json` printed.
+pub(super) fn read(text: &str) -> Result<Observed, String> {
+    let of_known_paths = |observations| Observed { observations, left_out: Vec::new() };
     if let Ok(predicted) = serde_json::from_str::<Predicted>(text) {
-        return Ok(predicted.observations());
+        return Ok(of_known_paths(predicted.observations()));
     }
     if let Ok(printed) = serde_json::from_str::<sweep::Printed>(text) {
-        return printed.observations().ok_or_else(|| "the sweep has no steps".to_owned());
+        return printed.observations().map(of_known_paths).ok_or_else(|| "the sweep has no steps".to_owned());
     }
     let results = Results::parse(text).map_err(|error| error.to_string())?;
     observations(&results)
 }
 
-fn observations(results: &Results) -> Result<Vec<Observation>, String> {
-    let all = sweep::observations(results).unwrap_or_else(|| matrix::observations(results));
-    if all.is_empty() {
+fn observations(results: &Results) -> Result<Observed, String> {
+    let (observations, left_out) = match sweep::observations(results) {
+        Some(observations) => (observations, Vec::new()),
+        None => matrix::observations(results),
+    };
+    if observations.is_empty() && !left_out.is_empty() {
+        let names: Vec<&str> = left_out.iter().map(|path| path.name()).collect();
+        return Err(format!(
+            "the model knows the paths slow, tc and xdp; the file has {} only",
+            names.join(", ")
+        ));
+    }
+    if observations.is_empty() {
         return Err(format!(
             "the results of `{}` have neither steps of an offered rate nor cells of a matrix: use a file of `shunt bench sweep --keep` \
              or `shunt bench matrix --keep`",
             results.what
         ));
     }
-    Ok(all)
+    Ok(Observed { observations, left_out })
 }
 
 /// The points that `shunt model sweep --json` printed. Fitting a case to its own predictions shows what such a sweep

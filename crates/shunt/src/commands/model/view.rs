@@ -3,6 +3,7 @@
 use crate::render::{Answer, Format, columns::align, units};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use shunt_lab::PathLabel;
 use shunt_model::{Explanation, Fit, Prediction, stories::StoryPredictions};
 
 /// An answer of `shunt model`.
@@ -14,7 +15,11 @@ pub(crate) enum Modelled {
     },
     Sweep(Vec<ModelPoint>),
     Explained(Vec<ModelPoint>),
-    Fit(Fit),
+    Fit {
+        fit: Fit,
+        /// Measured paths that the model does not know.
+        left_out: Vec<PathLabel>,
+    },
     Stories(Vec<StoryPredictions>),
     /// Case, parameter and value.
     Refitted(Vec<(String, String, f64)>),
@@ -110,7 +115,7 @@ fn explained(points: &[ModelPoint]) -> String {
     text
 }
 
-fn fit(fit: &Fit) -> String {
+fn fit(fit: &Fit, left_out: &[PathLabel]) -> String {
     let mut rows = vec![["parameter", "value", "from", "to", ""].map(str::to_owned).to_vec()];
     rows.extend(fit.parameters.iter().map(|one| {
         vec![
@@ -128,6 +133,9 @@ fn fit(fit: &Fit) -> String {
     );
     for (a, b) in &fit.alike {
         text += &format!("this data cannot tell {a} and {b} apart\n");
+    }
+    for path in left_out {
+        text += &format!("left out: readings of the path {path}, which the model does not know\n");
     }
     text
 }
@@ -180,7 +188,7 @@ fn describe(answer: &Modelled) -> String {
         Modelled::Run { name, prediction } => run(name, prediction),
         Modelled::Sweep(points) => sweep(points),
         Modelled::Explained(points) => explained(points),
-        Modelled::Fit(found) => fit(found),
+        Modelled::Fit { fit: found, left_out } => fit(found, left_out),
         Modelled::Stories(all) => stories(all),
         Modelled::Refitted(values) => {
             let row = |(case, name, value): &(String, String, f64)| {
@@ -201,7 +209,7 @@ pub(crate) fn to_json(answer: &Modelled) -> Value {
     match answer {
         Modelled::Run { name, prediction } => json!({"model": name, "prediction": prediction}),
         Modelled::Sweep(points) | Modelled::Explained(points) => json!({"model": true, "points": points}),
-        Modelled::Fit(fit) => json!({"model": true, "fit": fit}),
+        Modelled::Fit { fit, left_out } => json!({"model": true, "fit": fit, "left_out": left_out}),
         Modelled::Stories(all) => json!(all),
         Modelled::Refitted(values) => {
             let one = |(case, name, value): &(String, String, f64)| json!({"case": case, "parameter": name, "value": value});

@@ -1,13 +1,14 @@
 //! The cells of `shunt bench matrix`.
 
 use super::{load::busiest, setting::settings};
-use shunt_lab::{Reading, Results};
+use shunt_lab::{Labels, Measured, PathLabel, Protocol, Results, iperf::Direction};
 use shunt_model::{Observation, Quantity};
 use std::collections::BTreeMap;
 
-/// What one kind of traffic reached with one path.
-#[derive(Debug, Default)]
+/// The figures of one kind of traffic on one path.
+#[derive(Debug)]
 struct Cell {
+    labels: Labels,
     /// In Mbit/s, both ways together.
     goodput: Option<f64>,
     /// In percent, the mean of both ways.
@@ -15,61 +16,56 @@ struct Cell {
     load: Option<f64>,
 }
 
-/// The observations of each cell, by the names of the readings: `UDP IPv4 NAT forward tc`, perhaps followed by the
-/// quantity.
-pub(super) fn observations(results: &Results) -> Vec<Observation> {
-    let mut cells: BTreeMap<(String, &str), Cell> = BTreeMap::new();
-    for (name, reading) in &results.readings {
-        insert(&mut cells, name, reading);
+/// The observations of each cell, by the labels of the readings. The model knows the paths slow, tc and xdp; the second
+/// value names the paths that were left out.
+pub(super) fn observations(results: &Results) -> (Vec<Observation>, Vec<PathLabel>) {
+    let mut cells: BTreeMap<String, Cell> = BTreeMap::new();
+    let mut left_out = Vec::new();
+    for reading in results.readings.values() {
+        let labels = reading.labels;
+        let (Some(engine), Some(_)) = (labels.engine, labels.protocol) else { continue };
+        if matches!(engine, PathLabel::External | PathLabel::Auto) {
+            left_out.push(engine);
+            continue;
+        }
+        let kind = Labels { quantity: None, way: None, ..labels };
+        let empty = Cell { labels, goodput: None, losses: Vec::new(), load: None };
+        let cell = cells.entry(format!("{kind:?}")).or_insert(empty);
+        match labels.quantity {
+            Some(Measured::Goodput) => *cell.goodput.get_or_insert(0.0) += reading.value,
+            Some(Measured::Loss) => cell.losses.push(reading.value),
+            Some(Measured::CpuLoad) => cell.load = Some(busiest(reading)),
+            _ => {}
+        }
     }
-    cells.iter().flat_map(|((traffic, path), cell)| cell.observations(traffic, path)).collect()
-}
-
-fn insert<'n>(cells: &mut BTreeMap<(String, &'n str), Cell>, name: &'n str, reading: &Reading) {
-    let mut words: Vec<&str> = name.split(' ').collect();
-    let quantity = match words.last() {
-        Some(&("loss" | "CPU" | "jitter" | "/proc/stat")) => words.pop(),
-        _ => None,
-    };
-    let Some(path) = words.pop().filter(|path| ["slow", "tc", "xdp"].contains(path)) else { return };
-    // Full duplex has a reading for each way.
-    if let [.., "duplex", "forward" | "reverse"] = words[..] {
-        words.pop();
-    }
-    if !["TCP", "UDP"].contains(words.first().unwrap_or(&"")) {
-        return;
-    }
-    let cell = cells.entry((words.join(" "), path)).or_default();
-    match quantity {
-        None => *cell.goodput.get_or_insert(0.0) += reading.value,
-        Some("loss") => cell.losses.push(reading.value),
-        Some("CPU") => cell.load = Some(busiest(reading)),
-        Some(_) => {}
-    }
+    left_out.sort_unstable();
+    left_out.dedup();
+    (cells.values().flat_map(Cell::observations).collect(), left_out)
 }
 
 impl Cell {
-    fn observations(&self, traffic: &str, path: &str) -> Vec<Observation> {
+    fn observations(&self) -> Vec<Observation> {
         let Some(goodput) = self.goodput else { return Vec::new() };
-        let words: Vec<&str> = traffic.split(' ').collect();
-        let has = |wanted: &str| words.contains(&wanted);
-        let (tcp, v6, ways) = (has("TCP"), has("IPv6"), if has("duplex") { 2.0 } else { 1.0 });
+        let Labels { engine, protocol, ip, nat, tags, direction, .. } = self.labels;
+        let (tcp, v6, duplex) =
+            (protocol == Some(Protocol::Tcp), ip == Some(6), direction == Some(Direction::Duplex));
         let payload = 1500 - if v6 { 40 } else { 20 } - if tcp { 32 } else { 8 };
         let mut set = vec![
-            ("traffic.direction", if has("duplex") { "both" } else { "forward" }.to_owned()),
+            ("traffic.direction", if duplex { "both" } else { "forward" }.to_owned()),
             ("traffic.protocol", if tcp { "tcp" } else { "udp" }.to_owned()),
             ("traffic.ip", if v6 { "6" } else { "4" }.to_owned()),
-            ("traffic.tags", u8::from(has("VLAN")).to_string()),
+            ("traffic.tags", tags.unwrap_or(0).to_string()),
             ("traffic.payload", payload.to_string()),
-            ("forward.path", path.to_owned()),
+            ("forward.path", engine.map_or("slow", PathLabel::name).to_owned()),
         ];
         let loss = self.losses.iter().sum::<f64>() / self.losses.len().max(1) as f64;
         if !tcp {
             // What arrived and what was lost is what was offered.
+            let ways = if duplex { 2.0 } else { 1.0 };
             let offered = goodput * 1e6 / ways / (1.0 - loss / 100.0).max(0.001);
             set.push(("traffic.rate", offered.to_string()));
         }
-        if !has("NAT") {
+        if nat != Some(true) {
             set.push(("forward.slow_nat_ns", "0".to_owned()));
         }
         let settings = settings(&set);
@@ -92,7 +88,8 @@ mod tests {
     #[test]
     fn a_kept_matrix_is_read_with_both_ways_added_up() {
         let results = Results::parse(include_str!("../../bench/goodput/golden/bench-matrix.json")).unwrap();
-        let all = observations(&results);
+        let (all, left_out) = observations(&results);
+        assert!(left_out.is_empty(), "{left_out:?}");
         let value = |traffic: &[(&str, &str)], quantity| {
             let has = |one: &&Observation| {
                 one.quantity == quantity
@@ -116,13 +113,17 @@ mod tests {
     }
 
     #[test]
-    fn other_readings_are_no_cells() {
-        let results = Results::parse(include_str!("../../bench/goodput/golden/bench-matrix.json")).unwrap();
-        let reading = results.readings.values().next().unwrap();
-        let mut cells = BTreeMap::new();
-        for name in ["idle", "slow", "TCP IPv4 forward auto", "64 xdp to slow", ""] {
-            insert(&mut cells, name, reading);
+    fn paths_that_the_model_does_not_know_are_named() {
+        let mut results =
+            Results::parse(include_str!("../../bench/goodput/golden/bench-matrix.json")).unwrap();
+        for reading in results.readings.values_mut() {
+            reading.labels.engine = Some(PathLabel::External);
         }
-        assert!(cells.is_empty(), "{cells:?}");
+        let (all, left_out) = observations(&results);
+        assert!(all.is_empty() && left_out == [PathLabel::External], "{all:?} {left_out:?}");
+        for reading in results.readings.values_mut() {
+            reading.labels = Labels::default();
+        }
+        assert_eq!(observations(&results).1, []);
     }
 }
