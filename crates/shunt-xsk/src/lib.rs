@@ -7,6 +7,7 @@ mod abi;
 mod confine;
 mod engine;
 mod fixed;
+mod kernel_ring;
 mod mirror;
 mod process;
 pub mod protocol;

@@ -3,24 +3,35 @@
 use crate::{
     abi::Desc,
     engine::{Engine, FRAME_BYTES, PacketBytes, Port},
+    kernel_ring::{FromKernel, ToKernel},
+};
+use nix::net::if_::if_nametoindex;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{
+        AddressFamily, SendFlags, SocketFlags, SocketType, bind, send, socket_with,
+        sockopt::{
+            set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size,
+            set_xdp_umem_fill_ring_size, set_xdp_umem_reg, xdp_mmap_offsets,
+        },
+        xdp::{
+            SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
+            XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpUmemReg,
+            XdpUmemRegFlags,
+        },
+    },
 };
 use std::{
-    ffi::CString,
     io,
-    num::NonZeroU32,
-    os::fd::BorrowedFd,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     rc::Rc,
     thread,
     time::{Duration, Instant},
 };
-use xdpilone::{
-    DeviceQueue, Errno, IfInfo, RingRx, RingTx, Socket, SocketConfig, Umem, UmemConfig, xdp::XdpDesc,
-};
 
-/// Entries of each ring.
+/// Entries of each ring but that of sent frames, which may come in twice as many.
 pub(crate) const RING: u32 = 1024;
-/// XDP_USE_NEED_WAKEUP: the kernel says when it must be woken up.
-const NEED_WAKEUP: u16 = 1 << 3;
+const COMPLETION_RING: u32 = 2 * RING;
 
 /// How long the kernel may take to let go of a queue whose socket has been closed.
 const BUSY_MAX: Duration = Duration::from_millis(500);
@@ -34,22 +45,23 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// XDP_ZEROCOPY or XDP_COPY: without either, the first driver would choose for all.
-    fn flag(self) -> u16 {
+    /// Without either flag, the first driver would choose for all.
+    fn flag(self) -> SocketAddrXdpFlags {
         match self {
-            Self::ZeroCopy => 1 << 2,
-            Self::Copy => 1 << 1,
+            Self::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
+            Self::Copy => SocketAddrXdpFlags::XDP_COPY,
         }
     }
 }
 
 /// The packet memory, registered with the kernel.
 pub(crate) struct PacketMemory {
-    umem: Umem,
+    /// The socket that has the memory. It is also that of the first queue, and the others share its memory.
+    socket: Rc<OwnedFd>,
     mode: Mode,
     /// The kernel writes to it as long as a socket is open.
     bytes: Rc<PacketBytes>,
-    /// Whether a socket has been made: the first one is that of the memory.
+    /// Whether the socket of the first queue is bound.
     used: bool,
 }
 
@@ -62,53 +74,60 @@ pub(crate) struct QueueSocket {
     /// The number of the queue.
     pub(crate) queue: u32,
     pub(crate) ifindex: u32,
-    device: DeviceQueue,
-    rx: RingRx,
-    tx: RingTx,
-    /// Dropped after the rings.
+    /// Frames that the kernel may receive into.
+    fill: ToKernel<u64>,
+    /// Frames that were sent.
+    completion: FromKernel<u64>,
+    rx: FromKernel<Desc>,
+    tx: ToKernel<Desc>,
+    socket: Rc<OwnedFd>,
+    /// Dropped after the socket.
     _memory: Rc<PacketBytes>,
 }
 
-fn error(errno: &Errno) -> io::Error {
-    io::Error::from_raw_os_error(errno.get_raw().abs())
+fn xdp_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?)
 }
 
 impl PacketMemory {
     /// Registers the memory of an engine.
     pub(crate) fn of(engine: &Engine, mode: Mode) -> io::Result<Self> {
         let bytes = Rc::clone(engine.memory());
-        let config = UmemConfig {
-            fill_size: RING,
-            complete_size: 2 * RING,
-            frame_size: FRAME_BYTES as u32,
+        let socket = xdp_socket()?;
+        let memory = XdpUmemReg {
+            addr: bytes.all().cast::<u8>().as_ptr().expose_provenance() as u64,
+            len: bytes.all().len() as u64,
+            chunk_size: FRAME_BYTES as u32,
             headroom: 0,
-            flags: 0,
+            flags: XdpUmemRegFlags::empty(),
+            tx_metadata_len: 0,
         };
-        // SAFETY: the memory is of whole pages, and each socket keeps it where it is.
-        let umem = unsafe { Umem::new(config, bytes.all()) }.map_err(|e| error(&e))?;
-        Ok(Self { umem, mode, bytes, used: false })
+        set_xdp_umem_reg(&socket, memory)?;
+        Ok(Self { socket: Rc::new(socket), mode, bytes, used: false })
     }
 
     /// Opens the socket of a queue.
     pub(crate) fn open(&mut self, name: &str, queue: u32, pair: usize, slot: u8) -> io::Result<QueueSocket> {
-        let mut interface = IfInfo::invalid();
-        let name = CString::new(name)?;
-        interface.from_name(&name).map_err(|e| error(&e))?;
-        interface.set_queue(queue);
-        let first = !self.used;
-        let socket =
-            if first { Socket::with_shared(&interface, &self.umem) } else { Socket::new(&interface) };
-        let socket = socket.map_err(|e| error(&e))?;
-        let device = self.umem.fq_cq(&socket).map_err(|e| error(&e))?;
-        let size = NonZeroU32::new(RING);
-        // The flags of the first socket are those of all.
-        let bind_flags = if first { NEED_WAKEUP | self.mode.flag() } else { 0 };
-        let config = SocketConfig { rx_size: size, tx_size: size, bind_flags };
-        let user = self.umem.rx_tx(&socket, &config).map_err(|e| error(&e))?;
-        let (rx, tx) = (user.map_rx().map_err(|e| error(&e))?, user.map_tx().map_err(|e| error(&e))?);
+        let socket = if self.used { Rc::new(xdp_socket()?) } else { Rc::clone(&self.socket) };
+        let ifindex = if_nametoindex(name)?;
+        set_xdp_umem_fill_ring_size(&socket, RING)?;
+        set_xdp_umem_completion_ring_size(&socket, COMPLETION_RING)?;
+        set_xdp_rx_ring_size(&socket, RING)?;
+        set_xdp_tx_ring_size(&socket, RING)?;
+        let (at, fd) = (xdp_mmap_offsets(&socket)?, socket.as_fd());
+        // SAFETY: the kernel's offsets of each ring, whose entries are frame offsets (fill and completion) or struct
+        // xdp_desc, which `Desc` equals.
+        let (fill, completion, rx, tx) = unsafe {
+            (
+                ToKernel::map(fd, XDP_UMEM_PGOFF_FILL_RING, at.fr, RING)?,
+                FromKernel::map(fd, XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, COMPLETION_RING)?,
+                FromKernel::map(fd, XDP_PGOFF_RX_RING, at.rx, RING)?,
+                ToKernel::map(fd, XDP_PGOFF_TX_RING, at.tx, RING)?,
+            )
+        };
         let until = Instant::now() + BUSY_MAX;
         loop {
-            match self.umem.bind(&user).map_err(|e| error(&e)) {
+            match self.bind(&socket, ifindex, queue) {
                 Ok(()) => break,
                 Err(busy) if busy.kind() == io::ErrorKind::ResourceBusy && Instant::now() < until => {
                     thread::sleep(BUSY_MAX / 50);
@@ -117,74 +136,54 @@ impl PacketMemory {
             }
         }
         self.used = true;
-        Ok(QueueSocket {
-            pair,
-            slot,
-            queue,
-            ifindex: interface.ifindex(),
-            device,
-            rx,
-            tx,
-            _memory: Rc::clone(&self.bytes),
-        })
+        let _memory = Rc::clone(&self.bytes);
+        Ok(QueueSocket { pair, slot, queue, ifindex, fill, completion, rx, tx, socket, _memory })
+    }
+
+    fn bind(&self, socket: &OwnedFd, ifindex: u32, queue: u32) -> io::Result<()> {
+        // The flags of the first socket are those of all.
+        if self.used {
+            let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, ifindex, queue);
+            return Ok(bind(
+                socket,
+                &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: self.socket.as_fd() },
+            )?);
+        }
+        let flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP | self.mode.flag();
+        Ok(bind(socket, &SocketAddrXdp::new(flags, ifindex, queue))?)
     }
 }
 
 impl QueueSocket {
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the socket is open as long as its rings.
-        unsafe { BorrowedFd::borrow_raw(self.rx.as_raw_fd()) }
+        self.socket.as_fd()
     }
 
     /// Takes received packets and sent frames out of the kernel's rings.
     pub(crate) fn take(&mut self, pair: &Port) {
-        let room = pair.done.room();
-        if room > 0 {
-            let mut sent = self.device.complete(room);
-            while let Some(at) = sent.read() {
-                pair.done.push(at);
-            }
-            sent.release();
-        }
-        let room = pair.rx.room();
-        if room > 0 {
-            let mut received = self.rx.receive(room);
-            while let Some(desc) = received.read() {
-                pair.rx.push(Desc { at: desc.addr, bytes: desc.len, options: 0 });
-            }
-            received.release();
-        }
+        self.completion.take(pair.done.room(), |at| pair.done.push(at));
+        self.rx.take(pair.rx.room(), |desc| pair.rx.push(Desc { options: 0, ..desc }));
     }
 
     /// Gives free frames to the kernel.
     pub(crate) fn fill(&mut self, pair: &Port) {
-        let most = pair.fill.waiting();
-        if most > 0 {
-            let mut free = self.device.fill(most);
-            for _ in 0..free.capacity() {
-                let Some(at) = pair.fill.pop() else { break };
-                free.insert_once(at);
-            }
-            free.commit();
+        if pair.fill.waiting() > 0 {
+            self.fill.put(|| pair.fill.pop());
         }
-        if self.device.needs_wakeup() {
-            self.device.wake();
+        if self.fill.needs_wakeup() {
+            // A failure shows at the next call.
+            let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::empty())], Some(&Timespec::default()));
         }
     }
 
     /// Gives frames to the kernel to send. Returns whether some are left.
     pub(crate) fn transmit(&mut self, pair: &Port) -> bool {
-        let most = pair.tx.waiting();
-        if most > 0 {
-            let mut out = self.tx.transmit(most);
-            for _ in 0..out.capacity() {
-                let Some(Desc { at, bytes, .. }) = pair.tx.pop() else { break };
-                out.insert_once(XdpDesc { addr: at, len: bytes, options: 0 });
-            }
-            out.commit();
+        if pair.tx.waiting() > 0 {
+            self.tx.put(|| pair.tx.pop().map(|desc| Desc { options: 0, ..desc }));
         }
         if self.tx.pending() > 0 && self.tx.needs_wakeup() {
-            self.tx.wake();
+            // Without room in the NIC's ring, the kernel sends the rest at a later call.
+            let _ = send(&self.socket, &[], SendFlags::DONTWAIT);
         }
         self.tx.pending() > 0 || pair.tx.waiting() > 0
     }

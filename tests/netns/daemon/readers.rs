@@ -7,9 +7,10 @@ use shunt_testkit::{
     NetNs, Process, Shuntd, Stop, Topology, require_root, rulesets, silent_router, wait_for, wait_until,
 };
 use std::{
-    fmt::Write,
+    fmt::Write as _,
     fs::{self, Permissions},
-    os::unix::fs::PermissionsExt,
+    io::Write as _,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
     path::PathBuf,
     process::{Command, Stdio},
     sync::atomic::{AtomicU64, Ordering},
@@ -23,6 +24,9 @@ const NOBODY: &str = "65534";
 /// Readers of each path.
 const READERS: usize = 8;
 const ENTRIES: usize = 240_000;
+/// Clients of root that send most of a large body, and then nothing.
+const SENDERS: usize = 30;
+const BODY_BYTES: usize = 3_900_000;
 /// The most that the daemon may need, besides its program.
 const MEMORY_MAX_KIB: u64 = 32 * 1024;
 /// The bound for a step is 5 ms; an unoptimised daemon needs more.
@@ -105,6 +109,26 @@ fn read_on(shuntd: &Shuntd, path: &str, ended: &Stop, complete: &AtomicU64) {
     }
 }
 
+/// Begins large requests again and again, and never ends one.
+fn send_unfinished(shuntd: &Shuntd, ended: &Stop) {
+    let mut request = format!(
+        "POST /v1/static HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {BODY_BYTES}\r\n\r\n"
+    )
+    .into_bytes();
+    request.resize(request.len() + BODY_BYTES - 1, b'[');
+    while !ended.is_set() {
+        let clients = (0..SENDERS).filter_map(|_| {
+            let mut client = UnixStream::connect(shuntd.socket()).ok()?;
+            client.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+            // Most clients wait for their turn.
+            let _ = client.write_all(&request);
+            Some(client)
+        });
+        let _open: Vec<UnixStream> = clients.collect();
+        thread::sleep(Duration::from_secs(1));
+    }
+}
+
 #[test]
 fn many_readers_of_a_large_table_cost_little_memory_and_time() {
     if !require_root() {
@@ -127,6 +151,7 @@ fn many_readers_of_a_large_table_cost_little_memory_and_time() {
     let (started, used) = (Instant::now(), loop_time(&shuntd));
     thread::scope(|scope| {
         let _end = ended.on_drop();
+        scope.spawn(|| send_unfinished(&shuntd, &ended));
         for (path, complete) in paths.iter().zip(&complete) {
             for _ in 0..READERS {
                 scope.spawn(|| read_on(&shuntd, path, &ended, complete));
