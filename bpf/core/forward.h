@@ -91,16 +91,17 @@ union shunt_head {
 };
 
 /*
- * Whether a flow is in use, of this epoch, not static, has these flags, and none of the bits `odd`. Of nearly all
+ * Whether a flow is in use, of this epoch, not static, has these flags, and none of the bits `excluded`. Of nearly all
  * packets, the flow is.
  */
-static __always_inline int shunt_is_current(const struct shunt_flow *f, __u32 epoch, __u8 flags, union shunt_head odd)
+static __always_inline int shunt_is_current(const struct shunt_flow *f, __u32 epoch, __u8 flags,
+					    union shunt_head excluded)
 {
 	const union shunt_head want = { .state = SHUNT_FLOW_ACTIVE, .flags = flags };
 	union shunt_head mask = { .state = 0xff, .flags = flags | SHUNT_FLOW_STATIC };
 	const __u32 *head = (const __u32 *)&f->state;
 
-	mask.word |= odd.word;
+	mask.word |= excluded.word;
 	return shunt_likely(f->epoch == epoch) && shunt_likely((*head & mask.word) == want.word);
 }
 
@@ -141,22 +142,22 @@ static __always_inline enum shunt_reason shunt_decide_as(const struct shunt_flow
 	return SHUNT_OK;
 }
 
-/* shunt_decide() for an engine that does not take flows with any of the bits `odd`, either. */
+/* shunt_decide() for an engine that does not take flows with any of the bits `excluded`, either. */
 static __always_inline enum shunt_reason shunt_decide_unless(const struct shunt_flow *f, const struct shunt_packet *p,
 							     const void *macs, const struct shunt_control *control,
 							     __u32 epoch, __u64 jiffies, __u8 flags,
-							     union shunt_head odd)
+							     union shunt_head excluded)
 {
 	union shunt_head bridged = { .flags = SHUNT_FLOW_BRIDGED };
 
-	bridged.word |= odd.word;
+	bridged.word |= excluded.word;
 	if (shunt_unlikely(!shunt_daemon_alive(control, jiffies)))
 		return SHUNT_NO_DAEMON;
 	if (shunt_likely(shunt_is_current(f, epoch, flags, bridged)))
 		return shunt_decide_as(f, p, macs, control, epoch, jiffies, SHUNT_KNOWN_ROUTED);
-	if (shunt_is_current(f, epoch, flags, odd))
+	if (shunt_is_current(f, epoch, flags, excluded))
 		return shunt_decide_as(f, p, macs, control, epoch, jiffies, SHUNT_KNOWN_CURRENT);
-	if ((f->flags & flags) != flags || *(const __u32 *)&f->state & odd.word)
+	if ((f->flags & flags) != flags || *(const __u32 *)&f->state & excluded.word)
 		return SHUNT_PORT;
 	return shunt_decide_as(f, p, macs, control, epoch, jiffies, SHUNT_KNOWN_NOTHING);
 }

@@ -18,7 +18,7 @@ enum {
  * Bounds a value by `most`, a power of two minus one, right before its use. Verifiers lose the bounds of a value
  * that was spilled in halves or assembled from bits; 6.1 and 6.12 need this.
  */
-static __always_inline __u64 shunt_at_most(__u64 value, __u32 most)
+static __always_inline __u64 shunt_bound(__u64 value, __u32 most)
 {
 #ifdef __bpf__
 	asm volatile("%0 &= %1" : "+r"(value) : "i"(most));

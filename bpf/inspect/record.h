@@ -113,7 +113,7 @@ static __always_inline __u32 slot_of(const void *skb)
 
 static __always_inline __u64 *key_of(struct trace_keys *keys, __u32 slot)
 {
-	return &keys->skb[shunt_at_most(slot, TRACE_SLOTS - 1)];
+	return &keys->skb[shunt_bound(slot, TRACE_SLOTS - 1)];
 }
 
 /* Returns the record of a packet, or NULL if it is not traced. */
@@ -146,7 +146,7 @@ static __always_inline void stamp_at(struct trace_record *record, __u32 stage, _
 		record->lost++;
 		return;
 	}
-	event = &record->event[shunt_at_most(at, TRACE_EVENTS_MAX - 1)];
+	event = &record->event[shunt_bound(at, TRACE_EVENTS_MAX - 1)];
 	/* Clocks of CPUs may differ by some ns. */
 	event->after_ns = now > record->began_ns ? now - record->began_ns : 0;
 	event->cpu = bpf_get_smp_processor_id();

@@ -5,8 +5,8 @@
  *
  * Two functions handle what nearly all packets are: TCP and UDP, untagged or with the tag beside the frame, of a flow
  * whose action applies, or of no flow. They change nothing before they know that a packet is such, and leave the others
- * to shunt_in_any(), which starts again. These are functions because the stack of one would not hold what all of them
- * need.
+ * to shunt_ingress_general(), which starts again. These are functions because the stack of one would not hold what all
+ * of them need.
  */
 #include "include/ends/ends.h"
 #include "include/send/send.h"
@@ -315,7 +315,7 @@ static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet
 }
 
 /* Handles any packet. */
-__noinline int shunt_in_any(struct __sk_buff *skb)
+__noinline int shunt_ingress_general(struct __sk_buff *skb)
 {
 	struct shunt_packet p;
 	enum shunt_reason why;
@@ -384,8 +384,8 @@ static __always_inline int segments_fit(struct __sk_buff *skb, struct shunt_pack
 static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, __u8 l4_proto, int tagged,
 				void *l3, __u64 jiffies)
 {
-	/* Flows that are left to shunt_in_any(): a proof is due, or there are two tags. */
-	const union shunt_head odd = { .punt_due = 0xff, .out_tags = 0xfe };
+	/* Flows that are left to shunt_ingress_general(): a proof is due, or there are two tags. */
+	const union shunt_head excluded = { .punt_due = 0xff, .out_tags = 0xfe };
 	void *end = shunt_headers_end(family, l4_proto, l3);
 	const void *eth = shunt_untagged_macs(l3);
 	struct shunt_flow *f = 0;
@@ -411,7 +411,7 @@ static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, _
 		return shunt_tc_other();
 	/* Loaded once: clang has spilled it, and would load it for each check. */
 	shunt_keep(f);
-	why = shunt_decide_unless(f, p, eth, &shunt_control, shunt_current_epoch(f), jiffies, 0, odd);
+	why = shunt_decide_unless(f, p, eth, &shunt_control, shunt_current_epoch(f), jiffies, 0, excluded);
 	if (shunt_unlikely(why == SHUNT_MTU && segments_fit(skb, p, f)))
 		why = SHUNT_OK;
 	if (shunt_unlikely(why == SHUNT_CLASS && shunt_admit(p) == SHUNT_OK && is_in_use(f, jiffies))) {
@@ -485,7 +485,7 @@ int shunt_in(struct __sk_buff *skb)
 	if (shunt_likely(verdict < SHUNT_TC_OTHER))
 		return verdict;
 	if (verdict == SHUNT_TC_OTHER)
-		verdict = shunt_in_any(skb);
+		verdict = shunt_ingress_general(skb);
 	return verdict < WATCHED ? verdict : shunt_in_watched(skb, verdict - WATCHED);
 }
 

@@ -151,7 +151,7 @@ static __always_inline int mark_stations(const struct egress *s, struct shunt_fl
 
 	f->group = shunt_group(stations.from, stations.to);
 	/* Read before is_unchanged(), which refuses if a station had changed by then. */
-	f->epoch = s->c->epoch + *(volatile __u32 *)&shunt_groups[shunt_at_most(f->group, SHUNT_GROUPS - 1)];
+	f->epoch = s->c->epoch + *(volatile __u32 *)&shunt_groups[shunt_bound(f->group, SHUNT_GROUPS - 1)];
 	return visit_stations(s, stations, VISIT_MARK);
 }
 
@@ -540,42 +540,45 @@ __noinline int shunt_out_watched(struct __sk_buff *skb)
 	return SHUNT_TC_NEXT;
 }
 
-/* Takes the reverse direction of a packet, whose key has the egress port, from the fast path. */
-static __always_inline void end_reverse(__u32 family, union shunt_key *key, const struct shunt_port *port)
+/* If a packet that leaves ends a TCP connection, takes the reverse direction from the fast path. */
+static __always_inline void end_reverse(struct __sk_buff *skb, __u32 family, void *l3, void *end,
+					struct shunt_packet *p, const struct shunt_port *port)
 {
 	struct shunt_counters *counters = shunt_counters_of(port->slot);
+	union shunt_key key;
 
-	shunt_swap_key(family, key);
-	if (counters)
-		counters->retired += shunt_retire_reverse(family, key, shunt_now(), SHUNT_TCP_FLAGS);
+	if (!counters || shunt_parse_l3(family, l3, end, skb->ifindex, p, &key) != SHUNT_OK)
+		return;
+	if (p->l4_proto != IPPROTO_TCP || !(p->tcp_flags & (SHUNT_TCP_FIN | SHUNT_TCP_RST)))
+		return;
+	skb->tc_index = 0;
+	shunt_swap_key(family, &key);
+	counters->retired += shunt_retire_reverse(family, &key, shunt_now(), SHUNT_TCP_FLAGS);
 }
 
 /*
- * A packet that may end a TCP connection leaves, and its direction has no flow. Without this, conntrack would miss the
- * acknowledgement of a FIN until the next proof of the other direction.
+ * A packet leaves that had the cookie of an end at ingress: a FIN or RST whose direction has no flow. Without this,
+ * conntrack would miss the acknowledgement of a FIN until the next proof of the other direction.
  */
 __noinline int shunt_out_ends(struct __sk_buff *skb)
 {
 	const struct shunt_port *port = shunt_port_of(skb->ifindex);
 	struct shunt_packet p;
 	struct ethhdr *eth;
-	union shunt_key key;
 	__u32 family;
 	void *end;
 
-	skb->tc_index = 0;
+	if (!port || shunt_empty())
+		return SHUNT_TC_NEXT;
 	shunt_skb_pull(skb);
 	eth = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
-	if (!port || shunt_empty() || shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &family) != SHUNT_OK)
+	if (shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &family) != SHUNT_OK)
 		return SHUNT_TC_NEXT;
-	if (family == 4) {
-		if (shunt_parse_l3(4, (void *)eth + p.l2_bytes, end, skb->ifindex, &p, &key) == SHUNT_OK)
-			end_reverse(4, &key, port);
-	} else if (family == 6) {
-		if (shunt_parse_l3(6, (void *)eth + p.l2_bytes, end, skb->ifindex, &p, &key) == SHUNT_OK)
-			end_reverse(6, &key, port);
-	}
+	if (family == 4)
+		end_reverse(skb, 4, (void *)eth + p.l2_bytes, end, &p, port);
+	else if (family == 6)
+		end_reverse(skb, 6, (void *)eth + p.l2_bytes, end, &p, port);
 	return SHUNT_TC_NEXT;
 }
 

@@ -119,7 +119,7 @@ int shunt_inject(struct xdp_md *ctx)
 		return XDP_DROP;
 	if (bpf_xdp_adjust_tail(ctx, (int)(bytes - bpf_xdp_get_buff_len(ctx))))
 		return XDP_DROP;
-	if (bpf_xdp_store_bytes(ctx, 0, injected->frame, shunt_at_most(bytes - 1, 2047) + 1))
+	if (bpf_xdp_store_bytes(ctx, 0, injected->frame, shunt_bound(bytes - 1, 2047) + 1))
 		return XDP_DROP;
 	return XDP_PASS;
 }

@@ -9,10 +9,10 @@
  * mutant: core/forward.h | f->epoch != epoch | 0
  * mutant: core/forward.h | shunt_likely(f->epoch == epoch) | 1
  * mutant: core/forward.h | (*head & mask.word) == want.word | f->state == SHUNT_FLOW_ACTIVE
- * mutant: core/forward.h | mask.word |= odd.word; | ;
+ * mutant: core/forward.h | mask.word |= excluded.word; | ;
  * mutant: core/forward.h | known != SHUNT_KNOWN_ROUTED && f->flags & SHUNT_FLOW_BRIDGED | 0
  * mutant: core/forward.h | (f->flags & flags) != flags | 0
- * mutant: core/forward.h | *(const __u32 *)&f->state & odd.word | 0
+ * mutant: core/forward.h | *(const __u32 *)&f->state & excluded.word | 0
  */
 #include "claim.h"
 
@@ -29,10 +29,10 @@ int main(void)
 	__u8 *frame;
 	__u8 kept, flags = nondet_bool() ? SHUNT_FLOW_XDP : 0;
 	/* As in tc_forward.bpf.c, or none. */
-	union shunt_head odd = { .out_tags = 0xfe, .punt_due = 0xff };
+	union shunt_head excluded = { .out_tags = 0xfe, .punt_due = 0xff };
 
 	if (nondet_bool())
-		odd.word = 0;
+		excluded.word = 0;
 
 	assume(bytes <= FRAME_MAX && at < bytes);
 	frame = any_bytes(bytes);
@@ -42,7 +42,7 @@ int main(void)
 		return 0;
 	parsed = p;
 	now = jiffies;
-	if (shunt_decide_unless(f, &p, frame, control, epoch, jiffies, flags, odd) == SHUNT_OK) {
+	if (shunt_decide_unless(f, &p, frame, control, epoch, jiffies, flags, excluded) == SHUNT_OK) {
 		claim(jiffies < control->heartbeat_ticks + control->heartbeat_max_ticks, "the daemon is alive");
 		claim(f->flags & SHUNT_FLOW_STATIC || f->epoch == epoch, "the epoch is current");
 		claim(f->flags & SHUNT_FLOW_STATIC || (__s32)(now - f->prove_by_ticks) < 0, "the last proof is valid");
@@ -57,7 +57,7 @@ int main(void)
 		claim(p.wire_bytes <= f->max_l3_bytes, "not too large");
 		claim(f->state == SHUNT_FLOW_ACTIVE, "active");
 		claim((f->flags & flags) == flags, "the engine takes the flow");
-		claim(!odd.word || (f->out_tags <= 1 && !f->punt_due), "the flow is not left to something else");
+		claim(!excluded.word || (f->out_tags <= 1 && !f->punt_due), "the flow is not left to something else");
 	}
 	claim(same_bytes(&before, f, sizeof(before)), "the flow is unchanged");
 	claim(same_bytes(&parsed, &p, sizeof(p)), "the packet description is unchanged");

@@ -123,7 +123,7 @@ static __always_inline __u32 shunt_mark_at(__u64 hash, __u32 i)
 
 static __always_inline __u32 *shunt_mark_word(struct shunt_mark_line *line, __u32 at)
 {
-	return &line->word[shunt_at_most(at / 4, SHUNT_MARKS / 4 - 1)];
+	return &line->word[shunt_bound(at / 4, SHUNT_MARKS / 4 - 1)];
 }
 
 /*
@@ -180,7 +180,7 @@ __noinline int shunt_mark_address(__u32 family, __u64 hi, __u64 lo, __u32 epoch)
 
 static __always_inline __u64 *shunt_last_change(__u64 hash)
 {
-	return &shunt_changes.last[shunt_at_most(hash >> 24, SHUNT_CHANGE_SLOTS - 1)];
+	return &shunt_changes.last[shunt_bound(hash >> 24, SHUNT_CHANGE_SLOTS - 1)];
 }
 
 /*
@@ -281,8 +281,8 @@ __noinline int shunt_end_station(__u64 hash)
 
 #pragma clang loop unroll(disable)
 	for (__u32 other = 0; other < 256; other++) {
-		__sync_fetch_and_add(&shunt_groups[shunt_at_most(own << 8 | other, SHUNT_GROUPS - 1)], 2);
-		__sync_fetch_and_add(&shunt_groups[shunt_at_most(other << 8 | own, SHUNT_GROUPS - 1)], 2);
+		__sync_fetch_and_add(&shunt_groups[shunt_bound(own << 8 | other, SHUNT_GROUPS - 1)], 2);
+		__sync_fetch_and_add(&shunt_groups[shunt_bound(other << 8 | own, SHUNT_GROUPS - 1)], 2);
 	}
 	return 0;
 }

@@ -168,7 +168,7 @@ static __always_inline int shunt_read_name(struct __sk_buff *skb, __u32 at, __u3
 	bytes = attr.nla_len - sizeof(attr);
 	if (bytes == 0 || bytes > most + 1)
 		return -1;
-	if (bpf_skb_load_bytes(skb, at + sizeof(attr), name, shunt_at_most(bytes - 1, most) + 1))
+	if (bpf_skb_load_bytes(skb, at + sizeof(attr), name, shunt_bound(bytes - 1, most) + 1))
 		return -1;
 	return at + NLA_ALIGN(attr.nla_len);
 }

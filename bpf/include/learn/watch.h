@@ -170,7 +170,7 @@ static __always_inline int shunt_is_copy(struct __sk_buff *skb, const struct shu
 		return 0;
 	__builtin_memset(seen, 0, sizeof(*seen));
 	if (bpf_skb_load_bytes_relative(skb, shunt_l3_size(c->family), seen->l4,
-					shunt_at_most(c->headers.l4_bytes - 1, 63) + 1, BPF_HDR_START_NET))
+					shunt_bound(c->headers.l4_bytes - 1, 63) + 1, BPF_HDR_START_NET))
 		return 0;
 #pragma unroll
 	for (__u32 i = 1; i < SHUNT_L4_MAX / 4; i++) {
@@ -282,7 +282,7 @@ static __always_inline int shunt_save_headers(struct __sk_buff *skb, const struc
 	}
 	/* 6.1's verifier does not infer >= 1 from != 0. */
 	return bpf_skb_load_bytes(skb, p->l2_bytes + shunt_l3_size(p->family), h->l4,
-				  shunt_at_most(l4_bytes - 1, 63) + 1);
+				  shunt_bound(l4_bytes - 1, 63) + 1);
 }
 
 #endif

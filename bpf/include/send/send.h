@@ -6,7 +6,7 @@
 #include "include/skb.h"
 #include "include/send/verify.h"
 
-/* Returned for an unusual packet, which shunt_in_any() handles. Verdicts are less. */
+/* Returned for an unusual packet, which shunt_ingress_general() handles. Verdicts are less. */
 enum { SHUNT_TC_OTHER = 0x100 };
 
 /* Pushes the tag number `n` of an action. The kernel keeps the outer tag beside the frame. */

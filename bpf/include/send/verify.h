@@ -35,7 +35,7 @@ __noinline int shunt_short_sum_is_zero(SHUNT_FRAME *ctx, __u32 at, __u32 bytes, 
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 
 	/* -1: the bytes are not all in the first buffer. */
-	if (shunt_add_bytes(data + shunt_at_most(at, 127), end, bytes, &sum))
+	if (shunt_add_bytes(data + shunt_bound(at, 127), end, bytes, &sum))
 		return -1;
 	return shunt_sum_is_zero(sum);
 }
@@ -59,7 +59,7 @@ __noinline int shunt_long_sum_is_zero(SHUNT_FRAME *ctx, __u32 at, __u32 bytes, _
 	bytes = at_and_bytes;
 	if (bytes) {
 		/* 6.1's verifier does not infer >= 1 from != 0. */
-		bytes = shunt_at_most(bytes - 1, SHUNT_CHUNK - 1) + 1;
+		bytes = shunt_bound(bytes - 1, SHUNT_CHUNK - 1) + 1;
 		if (SHUNT_LOAD_BYTES(ctx, at_and_bytes >> 32, chunk->bytes, bytes))
 			return 0;
 		chunk->bytes[bytes] = 0;
