@@ -1,11 +1,12 @@
 //! Stations and neighbours that keep changing: their own flows go to Linux, and those of others stay fast.
 
+use shunt_api::Engine;
 use shunt_testkit::{
-    ENGINES, Host, Shuntd, Stage, Topology, daemon, refusals, require_root, rulesets, silent,
+    ENGINES, Host, Shuntd, Stage, Topology, daemon, refusals, require_root, rulesets, silent, wait_for,
 };
-use shunt_wire::{Mac, Packet};
+use shunt_wire::{Mac, Packet, ones_complement_sum};
 use std::{
-    net::Ipv4Addr,
+    net::{Ipv4Addr, Ipv6Addr},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -105,6 +106,67 @@ fn a_neighbour_with_two_macs_costs_other_hosts_nothing() {
         assert!(many > 0.95, "{engine}: a thousand announcements a second: {many} {:#?}", shuntd.status());
         shuntd.stop();
     }
+}
+
+/// An unsolicited neighbour advertisement with the override flag, to all nodes: the address has this MAC now.
+fn advertisement(address: Ipv6Addr, mac: Mac) -> Vec<u8> {
+    let body = [&[136, 0, 0, 0, 0x20, 0, 0, 0][..], &address.octets(), &[2, 1], &mac.0].concat();
+    let to: Ipv6Addr = "ff02::1".parse().unwrap();
+    let pseudo = [&address.octets()[..], &to.octets(), &[0, 0, 0, body.len() as u8, 0, 0, 0, 58]].concat();
+    let checksum = !ones_complement_sum(&[pseudo, body.clone()].concat());
+    let mut packet = [
+        &[0x33, 0x33, 0, 0, 0, 1][..],
+        &mac.0,
+        &[0x86, 0xdd, 0x60, 0, 0, 0, 0, body.len() as u8, 58, 255],
+        &address.octets(),
+        &to.octets(),
+        &body,
+    ]
+    .concat();
+    packet[56..58].copy_from_slice(&checksum.to_be_bytes());
+    packet
+}
+
+/// The neighbour is learned again a minute after its last change.
+#[test]
+fn an_ipv6_neighbour_with_two_macs_costs_others_nothing_and_is_fast_again_later() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent(Topology::two_uplinks(), rulesets::OPEN);
+    let shuntd = daemon(&lab, Engine::Tc);
+    let (flapping, wan) = (lab.host("wan2"), lab.wan());
+    let (other, own) = (Stage::new(lab.lan(), &[wan]), Stage::new(lab.lan(), &[flapping]));
+    let of = |to: &Host, port| lab.lan().udp_to(port, to.at6(5000)).payload("a flow of its own");
+    let (packet, its) = (of(wan, 4000), of(flapping, 4001));
+    other.teach(&shuntd, &packet);
+    own.teach(&shuntd, &its);
+    let macs = [flapping.mac, Mac([2, 0, 0, 0, 9, 9])];
+    let set = |mac: Mac, state: &str| {
+        let (address, device) = (flapping.v6, &flapping.gateway);
+        lab.router().run(&format!("ip -6 neigh replace {address} lladdr {mac} dev {device} nud {state}"));
+    };
+    let share = share_while(&shuntd, &other, &packet, |number| {
+        set(macs[(number % 2) as usize], "permanent");
+        (0..4).for_each(|_| own.from.send(&its));
+    });
+    assert!(share > 0.95, "{share} {:#?}", shuntd.status());
+    assert!(macs.iter().any(|mac| is_named(&shuntd, *mac)), "{:#?}", shuntd.status());
+    set(macs[0], "reachable");
+    let (announcer, advertisements) = (flapping.tap(), macs.map(|mac| advertisement(flapping.v6, mac)));
+    let many = share_during(&shuntd, &other, &packet, |number| {
+        announcer.send_bytes(&advertisements[(number % 2) as usize]);
+    });
+    assert!(many > 0.95, "a thousand advertisements a second: {many} {:#?}", shuntd.status());
+    set(macs[0], "permanent");
+    let fast_again = wait_for(Duration::from_secs(100), || {
+        let before = shuntd.status().packets.fast;
+        (0..4).for_each(|_| own.from.send(&its));
+        thread::sleep(GAP);
+        (shuntd.status().packets.fast > before).then_some(())
+    });
+    assert!(fast_again.is_some(), "{:#?}", shuntd.status());
+    shuntd.stop();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use shunt_testkit::{
     require_root,
-    soak::{Plan, run},
+    soak::{SoakPlan, run},
 };
 use std::{env, time::Duration};
 
@@ -20,7 +20,7 @@ fn traffic_survives_changes_of_everything_else() {
     }
     let seed = u64::from(std::process::id());
     eprintln!("seed {seed}");
-    let report = run(&Plan { duration: Duration::from_secs_f64(minutes() * 60.0), seed, program: None });
+    let report = run(&SoakPlan { duration: Duration::from_secs_f64(minutes() * 60.0), seed, program: None });
     eprintln!("{report:#?}");
     assert!(report.is_clean(), "{report:#?}");
     assert!(report.fast > 1000, "only {} packets were fast: {report:#?}", report.fast);
