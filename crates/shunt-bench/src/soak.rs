@@ -3,7 +3,7 @@
 use crate::progress::{Progress, print};
 use anyhow::ensure;
 use shunt_testkit::{
-    soak::{Plan, Report, run_with_progress},
+    soak::{Report, SoakPlan, run_with_progress},
     tree::build,
 };
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct Options {
 /// Builds the programs, runs the soak and prints its report, also when it is interrupted.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     ensure!(nix::unistd::geteuid().is_root(), "the soak makes network namespaces: run it as root");
-    let plan = Plan {
+    let plan = SoakPlan {
         duration: Duration::try_from_secs_f64(options.minutes * 60.0)?,
         seed: options.seed.unwrap_or_else(|| fastrand::u64(..1 << 32)),
         program: Some(build("shuntd")?.to_string_lossy().into_owned()),

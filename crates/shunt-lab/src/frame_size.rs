@@ -10,7 +10,7 @@ use crate::{
     load::Load,
     net::NetNs,
     statistics::median,
-    throughput::{Engine, Up, take_part},
+    throughput::{Engine, RunningShunt, take_part},
     traffic::{Directed, Error, Figures, Session, Testbed, TrafficSpec, session},
 };
 pub use effect::{Cost, Effect};
@@ -43,7 +43,7 @@ const WARM_UP: Schedule =
 
 /// The plan of a measurement.
 #[derive(Debug)]
-pub struct Plan {
+pub struct FrameSizePlan {
     /// The traffic, apart from the frame size.
     pub spec: TrafficSpec,
     /// The router under test.
@@ -125,7 +125,7 @@ struct Series {
     doubts: Vec<Doubt>,
 }
 
-impl Plan {
+impl FrameSizePlan {
     /// Measures. When `stop` is set, the measurement ends at once and returns the finished trials.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl Plan {
                         file.save()?;
                         done += 1;
                     }
-                    up.map(Up::down).transpose()?;
+                    up.map(RunningShunt::down).transpose()?;
                 }
             }
             Ok::<_, Error>(line)
@@ -228,9 +228,9 @@ impl Plan {
         routers.flat_map(|name| self.frame_bytes.iter().map(move |bytes| of(name, *bytes))).collect()
     }
 
-    fn up<'n>(&'n self, name: &str, router: Option<&'n NetNs>) -> Result<Option<Up<'n>>, Error> {
+    fn up<'n>(&'n self, name: &str, router: Option<&'n NetNs>) -> Result<Option<RunningShunt<'n>>, Error> {
         let engine = self.engines.iter().find(|(other, _)| other == name).and_then(|(_, e)| e.as_ref());
-        Up::new(router, engine)
+        RunningShunt::new(router, engine)
     }
 
     fn trial(

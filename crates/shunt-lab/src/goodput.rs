@@ -2,7 +2,6 @@
 //! (engines or settings) are measured in turn, and again in each round, so that changes over time affect all of them.
 
 mod cell;
-mod earlier_names;
 mod gauge;
 pub(crate) mod iperf_rig;
 mod runs;
@@ -18,7 +17,6 @@ use crate::{
     traffic::{Error, require_root},
 };
 pub use cell::Cell;
-pub(crate) use earlier_names::label_earlier;
 use gauge::Gauge;
 use iperf_rig::Devices;
 use runs::Runs;
@@ -37,11 +35,11 @@ const SEED: u64 = 1;
 
 /// The plan of a measurement.
 #[derive(Debug)]
-pub struct Plan {
+pub struct GoodputPlan {
     /// Name of the measurement, such as `goodput matrix`.
     pub what: String,
     /// Two devices of this machine with a router between them; None for a router of our own in namespaces.
-    pub between: Option<Between>,
+    pub between: Option<DevicePair>,
     /// The engines or settings to compare; ratios are to the first column.
     pub columns: Vec<Column>,
     /// The kinds of traffic.
@@ -58,7 +56,7 @@ pub struct Plan {
 
 /// A router between two devices of this machine.
 #[derive(Debug)]
-pub struct Between {
+pub struct DevicePair {
     /// The device on the LAN side, which connects.
     pub lan: Wired,
     /// The device on the WAN side, which listens.
@@ -132,7 +130,7 @@ pub enum Quantity {
     ProcStat,
 }
 
-impl Plan {
+impl GoodputPlan {
     /// Measures. When `stop` is set, the measurement ends at once and keeps the finished runs.
     ///
     /// # Errors
@@ -165,11 +163,11 @@ impl Plan {
                 .map_err(|why| file.add_missing("CPU", why.to_string()))
                 .map(|meter| Gauge::Here(Box::new(meter)))
                 .ok(),
-            Some(Between { dut: Some(dut), .. }) => {
+            Some(DevicePair { dut: Some(dut), .. }) => {
                 file.conditions_mut().dut = dut::conditions(&Some(dut.clone()));
                 Some(Gauge::There(dut.clone(), None))
             }
-            Some(Between { dut: None, .. }) => {
+            Some(DevicePair { dut: None, .. }) => {
                 file.add_missing("CPU", "the load of a DUT needs --dut-agent".to_owned());
                 None
             }

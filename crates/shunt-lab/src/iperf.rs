@@ -2,12 +2,13 @@
 
 mod output;
 
+pub use crate::labels::{Direction, Way};
 use crate::{
     net::{NetNs, Process, wait_for},
     traffic::Error,
 };
 pub use output::{Arrived, Datagrams};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::{
     fs::{self, File},
     io,
@@ -69,28 +70,6 @@ pub enum Load {
     Tcp,
     /// UDP datagrams of this many bytes.
     Udp(u32),
-}
-
-/// The direction of a test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Direction {
-    /// From the client to the server.
-    Forward,
-    /// From the server to the client (`-R`).
-    Reverse,
-    /// Both ways at once (`--bidir`).
-    Duplex,
-}
-
-/// One of the two ways.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Way {
-    /// From the client to the server.
-    Forward,
-    /// From the server to the client.
-    Reverse,
 }
 
 impl Iperf {
@@ -264,26 +243,6 @@ fn in_background(host: &NetNs) -> Command {
     let mut command = host.command(PROGRAM);
     command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     command
-}
-
-impl Direction {
-    /// The ways of this direction, one or two.
-    pub const fn ways(self) -> &'static [Way] {
-        match self {
-            Self::Forward => &[Way::Forward],
-            Self::Reverse => &[Way::Reverse],
-            Self::Duplex => &[Way::Forward, Way::Reverse],
-        }
-    }
-
-    /// The name: `forward`, `reverse`, `duplex`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Forward => "forward",
-            Self::Reverse => "reverse",
-            Self::Duplex => "duplex",
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The traffic and the path that a reading is of, for programs. The name of a reading is for people.
 
-use crate::iperf::{Direction, Way};
+pub(crate) mod earlier_names;
+
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -76,6 +77,28 @@ pub enum PathLabel {
     Auto,
 }
 
+/// The direction of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// From the client to the server.
+    Forward,
+    /// From the server to the client (`-R`).
+    Reverse,
+    /// Both ways at once (`--bidir`).
+    Duplex,
+}
+
+/// One of the two ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// From the client to the server.
+    Forward,
+    /// From the server to the client.
+    Reverse,
+}
+
 /// A transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -127,5 +150,25 @@ impl Labels {
     /// Whether no label is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+impl Direction {
+    /// The ways of this direction, one or two.
+    pub const fn ways(self) -> &'static [Way] {
+        match self {
+            Self::Forward => &[Way::Forward],
+            Self::Reverse => &[Way::Reverse],
+            Self::Duplex => &[Way::Forward, Way::Reverse],
+        }
+    }
+
+    /// The name: `forward`, `reverse`, `duplex`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Reverse => "reverse",
+            Self::Duplex => "duplex",
+        }
     }
 }

@@ -9,11 +9,11 @@ mod probe;
 use crate::{
     Doubt, Nic, Position, Progress, Results, ResultsFile, Run,
     goodput::{
-        Between, Cell, Column, Protocol,
+        Cell, Column, DevicePair, Protocol,
         iperf_rig::{Devices, End, Rig},
     },
     iperf::{Direction, Iperf, Load, Test, Way},
-    throughput::Up,
+    throughput::RunningShunt,
     traffic::{Error, require_root},
 };
 use course::{Figures, Phases, Rtt};
@@ -38,9 +38,9 @@ pub const WHAT: &str = "latency under load";
 
 /// The plan of a measurement.
 #[derive(Debug)]
-pub struct Plan {
+pub struct LatencyPlan {
     /// Two devices of this machine with a router between them; None for a router of our own in namespaces.
-    pub between: Option<Between>,
+    pub between: Option<DevicePair>,
     /// The engines to compare.
     pub columns: Vec<Column>,
     /// The direction of the load.
@@ -115,7 +115,7 @@ struct Measured {
     fast_share: Option<f64>,
 }
 
-impl Plan {
+impl LatencyPlan {
     /// Measures. When `stop` is set, the measurement ends at once and keeps the finished runs.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl Plan {
             }
             let up = rig.arrange(column)?;
             let measured = self.run(&iperf, &ends, up.as_ref(), stop)?;
-            up.map(Up::down).transpose()?;
+            up.map(RunningShunt::down).transpose()?;
             if let Some(measured) = measured {
                 self.save(&mut file, &column.name, &measured)?;
                 file.save()?;
@@ -176,7 +176,7 @@ impl Plan {
         &self,
         iperf: &Iperf,
         ends: &[End<'_>; 2],
-        up: Option<&Up<'_>>,
+        up: Option<&RunningShunt<'_>>,
         stop: &AtomicBool,
     ) -> Result<Option<Measured>, Error> {
         let [client, server] = ends;
@@ -197,7 +197,8 @@ impl Plan {
             if !wait(SETTLE + self.idle, stop) {
                 return Ok(false);
             }
-            let mut look = |since: Duration| looks.push((start.elapsed(), since, up.map(Up::packets)));
+            let mut look =
+                |since: Duration| looks.push((start.elapsed(), since, up.map(RunningShunt::packets)));
             let ran = iperf.run(&test, stop, &mut look)?.is_some();
             Ok::<_, Error>(ran && wait(AFTER, stop))
         })?;

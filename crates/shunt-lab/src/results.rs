@@ -1,6 +1,6 @@
 //! The file of results: rewritten after each run, readable by every Shunt that has the same format version.
 
-use crate::{Conditions, Doubt, Labels, Limit, Nic, Position, Reading, Run, goodput};
+use crate::{Conditions, Doubt, Labels, Limit, Nic, Position, Reading, Run, labels::earlier_names};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::{
@@ -16,6 +16,8 @@ use tempfile::Builder;
 const FORMAT: &str = "shunt-result";
 /// The format version. Raised when an existing field changes its meaning; not raised for new fields and doubts.
 const VERSION: u32 = 1;
+/// The measurement whose readings had only names.
+const EARLIER_MATRIX: &str = "goodput matrix";
 
 /// The results of a measurement, with their conditions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -140,8 +142,18 @@ impl Results {
             None => return Err(ReadError::Format),
         }
         let mut results: Self = serde_json::from_value(value).map_err(ReadError::Damaged)?;
-        goodput::label_earlier(&mut results);
+        results.label_earlier_names();
         Ok(results)
+    }
+
+    /// Labels the readings of a goodput matrix of a version without labels.
+    fn label_earlier_names(&mut self) {
+        if self.what != EARLIER_MATRIX || self.readings.values().any(|reading| !reading.labels.is_empty()) {
+            return;
+        }
+        for (name, reading) in &mut self.readings {
+            reading.labels = earlier_names::labels(name).unwrap_or_default();
+        }
     }
 
     /// Serializes a report that has a file of results and further fields: `#[serde(flatten, serialize_with =

@@ -7,7 +7,7 @@ use crate::{
     counters::{self, Change, Device, Snapshot},
     dut::{self, Dut},
     load::Load,
-    throughput::{Engine, Up, take_part},
+    throughput::{Engine, RunningShunt, take_part},
     traffic::{Directed, Error, Testbed, TrafficSpec, session},
 };
 
@@ -28,7 +28,7 @@ const WARM_UP: Schedule =
 
 /// The plan of a sweep.
 #[derive(Debug)]
-pub struct Plan {
+pub struct SweepPlan {
     /// The traffic: frames, and whether both directions send.
     pub spec: TrafficSpec,
     /// The router under test.
@@ -80,7 +80,7 @@ pub struct Step {
 /// The directions of a step, and the load of the DUT.
 type Ran = (Vec<Directed>, Option<Load>);
 
-impl Plan {
+impl SweepPlan {
     /// Runs the sweep. When `stop` is set, the sweep ends at once and returns the finished steps.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Plan {
         let mut snapshots = Vec::new();
         session(&self.spec, &self.testbed, stop, |session| {
             let router = take_part(session, &mut file)?;
-            let up = Up::new(router, self.engine.as_ref())?;
+            let up = RunningShunt::new(router, self.engine.as_ref())?;
             let mut devices = session.devices();
             devices.extend(self.watched.iter().map(|name| Device::here(name)));
             session.run(&WARM_UP)?;
@@ -118,7 +118,7 @@ impl Plan {
                 snapshots.push(Snapshot::read(&devices).with(&self.dut)?);
                 steps.push((directed, load));
             }
-            up.map(Up::down).transpose()?;
+            up.map(RunningShunt::down).transpose()?;
             Ok::<_, Error>(())
         })?;
         let stopped = stop.load(Ordering::Relaxed);

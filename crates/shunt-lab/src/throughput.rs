@@ -15,7 +15,7 @@ use crate::{
     traffic::LatencyUs,
 };
 pub use generated::{Engine, Generated};
-pub(crate) use generated::{RULESET, Up, take_part};
+pub(crate) use generated::{RULESET, RunningShunt, take_part};
 use serde::Serialize;
 use serde_json::json;
 use std::{
@@ -93,7 +93,7 @@ pub struct LatencyAt {
 
 /// The plan of a search.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct ThroughputPlan {
     method: Method,
     goals: Vec<Goal>,
     range: Range,
@@ -198,7 +198,7 @@ impl Device for Simulated {
     }
 }
 
-impl Plan {
+impl ThroughputPlan {
     /// MLRsearch for no loss and for a loss of up to 0.5 %; with `quick` in less time and with less certainty.
     ///
     /// # Errors

@@ -55,7 +55,7 @@ pub struct TrafficSpec {
     /// Whether the second port sends, too.
     pub both: bool,
     /// The way of sending.
-    pub means: SendMethodChoice,
+    pub method: SendMethodChoice,
     /// Whether to measure the latency and the highest rate of the generator alone.
     pub floor: bool,
     /// A capture to send from the first port to the second in place of generated packets.
@@ -140,7 +140,7 @@ impl TrafficSpec {
             warm_up: Duration::ZERO,
             burst: 1,
             both: false,
-            means: SendMethodChoice::Auto,
+            method: SendMethodChoice::Auto,
             floor: false,
             replay: None,
             answered: false,

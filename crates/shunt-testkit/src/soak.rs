@@ -21,7 +21,7 @@ use std::{
 
 /// The length and the conditions of a soak.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct SoakPlan {
     /// How long to run.
     pub duration: Duration,
     /// Determines the changes and the sizes of packets.
@@ -80,7 +80,7 @@ impl Report {
 /// # Panics
 /// If the network cannot be set up, or if a daemon does not start.
 #[track_caller]
-pub fn run(plan: &Plan) -> Report {
+pub fn run(plan: &SoakPlan) -> Report {
     run_with_progress(plan, &mut |_| {})
 }
 
@@ -89,7 +89,7 @@ pub fn run(plan: &Plan) -> Report {
 /// # Panics
 /// If the network cannot be set up, or if a daemon does not start.
 #[track_caller]
-pub fn run_with_progress(plan: &Plan, progress: &mut dyn FnMut(&Report)) -> Report {
+pub fn run_with_progress(plan: &SoakPlan, progress: &mut dyn FnMut(&Report)) -> Report {
     let lab = Topology::two_hosts_and_a_router();
     // Without aggregates, all counters count the same packets.
     lab.offloads(false);

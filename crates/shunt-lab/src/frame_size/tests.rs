@@ -21,10 +21,10 @@ fn directed(pps: f64, loss_ratio: f64) -> Directed {
     serde_json::from_value(one).unwrap()
 }
 
-fn plan(rounds: u32) -> Plan {
+fn plan(rounds: u32) -> FrameSizePlan {
     let any = std::net::SocketAddr::from(([0, 0, 0, 0], 1));
     let engines = ["slow", "xdp"].map(|name| (name.to_owned(), None)).to_vec();
-    Plan {
+    FrameSizePlan {
         spec: TrafficSpec::for_shape(shunt_gen::Shape::udp(any, any, "64".parse().unwrap())),
         testbed: Testbed::Own,
         engines,
@@ -36,7 +36,7 @@ fn plan(rounds: u32) -> Plan {
 }
 
 /// A router that takes 1000 ns per frame and 1 ns per byte, and one that is twice as fast.
-fn measured(plan: &Plan, loss_ratio: f64) -> Vec<Series> {
+fn measured(plan: &FrameSizePlan, loss_ratio: f64) -> Vec<Series> {
     let mut all = plan.series();
     for series in &mut all {
         let faster = if series.router == "xdp" { 2.0 } else { 1.0 };

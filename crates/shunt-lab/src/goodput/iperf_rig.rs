@@ -1,10 +1,10 @@
 //! The router between the two ends of iperf3: one of our own, made for each column and round, or one between two
 //! devices of this machine.
 
-use super::{Between, Cell, Column};
+use super::{Cell, Column, DevicePair};
 use crate::{
     net::{Borrowed, Host, NetNs, Segment, Topology},
-    throughput::{RULESET, Up},
+    throughput::{RULESET, RunningShunt},
     traffic::Error,
 };
 use shunt_wire::Tag;
@@ -34,7 +34,7 @@ pub(crate) enum Rig<'d> {
     /// A LAN host, a router with a stateful firewall and the settings of the cell, and a WAN host.
     Own(Box<Topology>),
     /// A router between two devices.
-    Between(&'d Devices),
+    DevicePair(&'d Devices),
 }
 
 /// A host that runs iperf3.
@@ -47,7 +47,7 @@ pub(crate) struct End<'r> {
 }
 
 impl Devices {
-    pub(crate) fn borrow(between: &Between) -> Result<Self, Error> {
+    pub(crate) fn borrow(between: &DevicePair) -> Result<Self, Error> {
         let take = |label, wired: &super::Wired| {
             Borrowed::try_new(label, &wired.device, &wired.gateways)
                 .map_err(|why| Error::Asked(why.to_string()))
@@ -80,7 +80,7 @@ impl<'d> Rig<'d> {
     /// Sets up the router for a cell.
     pub(crate) fn new(devices: Option<&'d Devices>, of: Cell) -> Result<Self, Error> {
         Ok(match devices {
-            Some(devices) => Self::Between(devices),
+            Some(devices) => Self::DevicePair(devices),
             None => Self::Own(Box::new(topology(of)?)),
         })
     }
@@ -89,15 +89,15 @@ impl<'d> Rig<'d> {
     pub(crate) fn ends(&self) -> [End<'_>; 2] {
         match self {
             Self::Own(topology) => [topology.lan(), topology.wan()].map(End::for_host),
-            Self::Between(devices) => devices.ends(),
+            Self::DevicePair(devices) => devices.ends(),
         }
     }
 
     /// Applies the settings of a column until the returned value is dropped.
-    pub(crate) fn arrange<'n>(&'n self, column: &'n Column) -> Result<Option<Up<'n>>, Error> {
+    pub(crate) fn arrange<'n>(&'n self, column: &'n Column) -> Result<Option<RunningShunt<'n>>, Error> {
         let router = match self {
             Self::Own(topology) => Some(topology.router()),
-            Self::Between(_) => None,
+            Self::DevicePair(_) => None,
         };
         if let Some(line) = &column.command {
             let mut command = router.map_or_else(|| Command::new("sh"), |router| router.command("sh"));
@@ -113,7 +113,7 @@ impl<'d> Rig<'d> {
                 return Err(Error::Machine(why.trim_end_matches(": ").to_owned()));
             }
         }
-        Up::new(router, column.engine.as_ref())
+        RunningShunt::new(router, column.engine.as_ref())
     }
 }
 

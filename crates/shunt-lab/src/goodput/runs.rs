@@ -1,7 +1,7 @@
 //! The runs of a measurement, and their figures in the file of results.
 
 use super::{
-    Cell, Column, Plan, Quantity,
+    Cell, Column, GoodputPlan, Quantity,
     gauge::Gauge,
     groups,
     iperf_rig::{Devices, End, Rig},
@@ -10,7 +10,7 @@ use crate::{
     Doubt, Nic, Progress, ResultsFile, Run,
     iperf::{Arrived, Iperf, Test, Way},
     load::Load,
-    throughput::Up,
+    throughput::RunningShunt,
     traffic::Error,
 };
 use serde_json::{Map, Value, json};
@@ -23,7 +23,7 @@ use std::{
 const FAILURES_MAX: u32 = 3;
 
 pub(super) struct Runs<'a> {
-    plan: &'a Plan,
+    plan: &'a GoodputPlan,
     iperf: Iperf,
     devices: Option<&'a Devices>,
     gauge: Option<Gauge>,
@@ -51,7 +51,7 @@ struct Seen {
 
 impl<'a> Runs<'a> {
     pub(super) fn new(
-        plan: &'a Plan,
+        plan: &'a GoodputPlan,
         iperf: Iperf,
         devices: Option<&'a Devices>,
         gauge: Option<Gauge>,
@@ -134,7 +134,7 @@ impl<'a> Runs<'a> {
                 break;
             }
         }
-        up.map(Up::down).transpose()?;
+        up.map(RunningShunt::down).transpose()?;
         Ok(())
     }
 
@@ -143,7 +143,12 @@ impl<'a> Runs<'a> {
         self.failure.get_or_insert_with(|| format!("{what}: {why}"));
     }
 
-    fn run(&mut self, cell: &Cell, ends: &[End<'_>; 2], up: Option<&Up<'_>>) -> Result<Option<Seen>, Error> {
+    fn run(
+        &mut self,
+        cell: &Cell,
+        ends: &[End<'_>; 2],
+        up: Option<&RunningShunt<'_>>,
+    ) -> Result<Option<Seen>, Error> {
         let [client, server] = ends;
         let test = Test {
             client: client.ns,
@@ -161,7 +166,7 @@ impl<'a> Runs<'a> {
         });
         let receivers: Vec<&End<'_>> = receivers.collect();
         let bytes = || receivers.iter().map(|end| received(end)).collect::<Result<Vec<u64>, Error>>();
-        let packets = || up.map(Up::packets).transpose();
+        let packets = || up.map(RunningShunt::packets).transpose();
         let (bytes_before, packets_before) = (bytes()?, packets()?);
         // The load of a run is that between its two looks.
         let mut looks = Vec::new();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Conditions, iperf::Direction};
+use crate::{Conditions, iperf::Direction, labels::earlier_names};
 
 const CELL: Cell = Cell {
     protocol: Protocol::Tcp,
@@ -110,4 +110,25 @@ fn doubts_of_a_kind_are_counted_once() {
     file.add_doubt("b", second);
     let report = report(&file, &["slow"]);
     assert_eq!(report.doubts(), [(&Doubt::SlowPath { percent: 12.0 }, "a", 2), (&first, "b", 1)]);
+}
+
+#[test]
+fn an_earlier_name_has_the_labels_that_its_reading_gets_today() {
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        for direction in [Direction::Forward, Direction::Reverse, Direction::Duplex] {
+            for (v6, nat, vlan) in [(false, true, false), (true, false, true)] {
+                let cell = Cell { protocol, v6, nat, vlan, direction, rate_bps: None };
+                for way in direction.ways() {
+                    for quantity in [Quantity::Goodput, Quantity::Loss, Quantity::CpuLoad] {
+                        for path in PathLabel::ALL {
+                            let name = cell.reading(*way, path.name(), quantity);
+                            let today =
+                                Labels { frame_bytes: None, ..cell.labels(*way, Some(path), quantity) };
+                            assert_eq!(earlier_names::labels(&name), Some(today), "{name}");
+                        }
+                    }
+                }
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The number of connections that a masquerading router holds at once: the connections are opened, and then a packet of
 //! each must pass as the same connection.
 
-use super::{Engine, Up, connections, generated::unless_stopped};
+use super::{Engine, RunningShunt, connections, generated::unless_stopped};
 use crate::{
     Doubt, Progress, Results, ResultsFile, Run,
     net::NetNs,
@@ -29,7 +29,7 @@ const TIMEOUT_S: u32 = 86_400;
 
 /// The plan of a search.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct ConcurrentPlan {
     /// The traffic: as many flows as the maximum, answered by the receiver.
     pub spec: TrafficSpec,
     /// Engines in a router of our own, by name; None for Linux without Shunt.
@@ -121,7 +121,7 @@ pub struct Trial {
 /// A masquerading router and its engine.
 pub struct Router<'n> {
     ns: &'n NetNs,
-    up: Option<Up<'n>>,
+    up: Option<RunningShunt<'n>>,
 }
 
 /// The router's counters.
@@ -183,7 +183,7 @@ impl Searched {
     }
 }
 
-impl Plan {
+impl ConcurrentPlan {
     /// Searches each router in turn, `runs` times, and saves each search when it is over. When `stop` is set, the
     /// report has the searches until then.
     ///
@@ -208,7 +208,7 @@ impl Plan {
                         show(Progress { done, total, now: format!("{device}, {connections} connections") });
                         router.trial(session, connections, self.pps)
                     })?;
-                    router.up.map(Up::down).transpose()?;
+                    router.up.map(RunningShunt::down).transpose()?;
                     Ok::<_, Error>(searched)
                 });
                 let searched = match searched {
@@ -265,7 +265,7 @@ impl<'n> Router<'n> {
         for timeout in ["udp_timeout", "udp_timeout_stream"] {
             ns.try_sysctl(&format!("netfilter/nf_conntrack_{timeout}"), TIMEOUT_S)?;
         }
-        let up = Up::new(Some(ns), engine)?;
+        let up = RunningShunt::new(Some(ns), engine)?;
         Ok(Self { ns, up })
     }
 
@@ -305,7 +305,7 @@ impl<'n> Router<'n> {
     }
 
     fn seen(&self) -> Result<Seen, Error> {
-        let fast = self.up.as_ref().map(Up::packets).transpose()?;
+        let fast = self.up.as_ref().map(RunningShunt::packets).transpose()?;
         Ok(Seen { tracked: connections::tracked(self.ns)?, begun: begun(self.ns)?, fast })
     }
 }

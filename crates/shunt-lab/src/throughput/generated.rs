@@ -61,7 +61,7 @@ pub struct Engine {
 }
 
 /// A running Shunt, taken down on drop.
-pub(crate) struct Up<'n> {
+pub(crate) struct RunningShunt<'n> {
     engine: &'n Engine,
     router: &'n NetNs,
 }
@@ -120,7 +120,7 @@ impl Device for Generated {
                 let ruleset = if spec.answered { connections::RULESET } else { RULESET };
                 router.try_run(&format!("nft '{ruleset}'"))?;
             }
-            let up = Up::new(router, engine.as_ref())?;
+            let up = RunningShunt::new(router, engine.as_ref())?;
             let done = work(&mut measure(session, spec, stop, dut));
             if let Some(up) = up {
                 up.down()?;
@@ -180,7 +180,7 @@ fn sent_for(trial: Trial, span_s: f64) -> Trial {
     if held_up { Trial { duration_s: span_s, ..trial } } else { trial }
 }
 
-impl<'n> Up<'n> {
+impl<'n> RunningShunt<'n> {
     /// None if the router is not our own or Linux forwards.
     pub(crate) fn new(router: Option<&'n NetNs>, engine: Option<&'n Engine>) -> Result<Option<Self>, Error> {
         let Some((router, engine)) = router.zip(engine) else { return Ok(None) };
@@ -244,7 +244,7 @@ impl<'n> Up<'n> {
     }
 }
 
-impl Drop for Up<'_> {
+impl Drop for RunningShunt<'_> {
     fn drop(&mut self) {
         if let Err(why) = self.ask(&["down"]) {
             let _ = writeln!(io::stderr(), "{why}");

@@ -23,7 +23,7 @@ fn routers_are_searched_in_turn_and_each_search_is_saved() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.json");
     let mut devices = [simulated("slow", 3e5), simulated("fast", 9e5)];
-    let plan = Plan::mlrsearch(RANGE, 3, true).unwrap();
+    let plan = ThroughputPlan::mlrsearch(RANGE, 3, true).unwrap();
     let report = plan.perform(&mut devices, file(&path), &RUNS).unwrap();
     let order: Vec<_> = report.searches.iter().map(|it| (it.device.as_str(), it.run)).collect();
     assert_eq!(order, [("slow", 1), ("fast", 1), ("slow", 2), ("fast", 2), ("slow", 3), ("fast", 3)]);
@@ -43,7 +43,7 @@ fn a_throughput_beyond_the_range_is_doubted_or_missing() {
     let dir = tempfile::tempdir().unwrap();
     let file = file(&dir.path().join("r.json"));
     let mut devices = [simulated("beyond", 2e6), simulated("none", 1e3)];
-    let plan = Plan::mlrsearch(RANGE, 1, false).unwrap();
+    let plan = ThroughputPlan::mlrsearch(RANGE, 1, false).unwrap();
     let report = plan.perform(&mut devices, file, &RUNS).unwrap();
     assert_eq!(report.searches[0].doubts, [Doubt::Simulated, Doubt::GeneratorBound]);
     assert_eq!(report.results.readings["ndr beyond"].runs[0].details["irregular"], "max-load-passes");
@@ -75,7 +75,7 @@ fn a_failed_trial_ends_the_bench_and_keeps_finished_searches() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.json");
     let mut devices = [Broken(simulated("one", 5e5), 60)];
-    let plan = Plan::mlrsearch(RANGE, 9, true).unwrap();
+    let plan = ThroughputPlan::mlrsearch(RANGE, 9, true).unwrap();
     let why = plan.perform(&mut devices, file(&path), &RUNS).unwrap_err();
     assert_eq!(why.to_string(), "link down");
     let results = Results::read(&path).unwrap();
@@ -111,7 +111,7 @@ impl Device for StoppedIn {
 
 #[test]
 fn finished_searches_are_reported_after_a_stop() {
-    let plan = Plan::mlrsearch(RANGE, 9, true).unwrap();
+    let plan = ThroughputPlan::mlrsearch(RANGE, 9, true).unwrap();
     let stopped_in = |nth| {
         let mut devices = [StoppedIn(simulated("one", 5e5), nth)];
         plan.perform(&mut devices, memory(), &RUNS)
@@ -123,12 +123,12 @@ fn finished_searches_are_reported_after_a_stop() {
 #[test]
 fn the_first_trial_warms_up_also_for_rfc_2544() {
     let cold = Behaviour { capacity_pps: 7e5, warm_up_s: 1.0, ..Behaviour::default() };
-    let plan = Plan::rfc2544(RANGE, 1, 60.0).unwrap();
+    let plan = ThroughputPlan::rfc2544(RANGE, 1, 60.0).unwrap();
     let report = plan.perform(&mut [Simulated::new("one".to_owned(), cold, 1)], memory(), &RUNS).unwrap();
     let result = &report.searches[0].results[0];
     assert!((0.995 * 7e5..=7e5).contains(&result.throughput_pps.unwrap()), "{result:?}");
     assert_eq!(report.searches[0].seconds, 60.0 * f64::from(report.searches[0].trials));
-    assert!(Plan::rfc2544(RANGE, 1, 0.0).is_err());
+    assert!(ThroughputPlan::rfc2544(RANGE, 1, 0.0).is_err());
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_generator_that_sends_less_than_offered_is_doubted() {
             })
         }
     }
-    let plan = Plan::mlrsearch(RANGE, 1, false).unwrap();
+    let plan = ThroughputPlan::mlrsearch(RANGE, 1, false).unwrap();
     for (sends, forwards, doubts) in
         [(5e5, 6e5, &[Doubt::GeneratorBound][..]), (6e5, 5e5, &[]), (2e6, 5e5, &[])]
     {

@@ -55,7 +55,8 @@ pub struct Directed {
     /// Description of the packets.
     pub traffic: String,
     /// The way of sending.
-    pub means: SendMethod,
+    #[serde(rename = "means")]
+    pub method: SendMethod,
     /// Figures of this direction.
     #[serde(flatten)]
     pub figures: Figures,
@@ -232,7 +233,7 @@ impl Figures {
         &self,
         sent: &State,
         received: &Received,
-        means: SendMethod,
+        method: SendMethod,
         mode: Mode,
     ) -> Vec<Doubt> {
         let mut doubts = Vec::new();
@@ -250,7 +251,7 @@ impl Figures {
         if sent.late_ns_max > LATE_NS {
             doubts.push(Doubt::SentLate { microseconds: sent.late_ns_max as f64 / 1e3 });
         }
-        if means == SendMethod::Socket {
+        if method == SendMethod::Socket {
             doubts.push(Doubt::SocketSender);
         }
         if mode == Mode::Generic {

@@ -26,7 +26,7 @@ const MTU: u32 = 9100;
 pub(super) fn measure(
     spec: &TrafficSpec,
     schedule: &Schedule,
-    means: SendMethod,
+    method: SendMethod,
     stop: &AtomicBool,
 ) -> Result<Floor, Error> {
     let ns = NetNs::try_new("floor")?;
@@ -47,7 +47,7 @@ pub(super) fn measure(
     };
     let (from, to) = (station("f0", 1)?, station("f1", 2)?);
     let mut stream =
-        Stream::new(&from, &to, Frames::Made(spec.shape.clone()), SendMethodChoice::Only(means), false)?;
+        Stream::new(&from, &to, Frames::Made(spec.shape.clone()), SendMethodChoice::Only(method), false)?;
     let mut run = |pps, time, label| {
         let once = Schedule { pps, packets: None, duration: Some(time), ..*schedule };
         stream.run(&once, now_ns() + LEAD_NS, label, stop)

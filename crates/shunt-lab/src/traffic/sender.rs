@@ -120,7 +120,7 @@ impl Sender {
         Ok(Self::Socket(Box::new(Sending { frames: source.due(), socket })))
     }
 
-    pub(super) fn means(&self) -> SendMethod {
+    pub(super) fn method(&self) -> SendMethod {
         match self {
             Self::Live(_) => SendMethod::XdpLive,
             Self::Socket(_) => SendMethod::Socket,

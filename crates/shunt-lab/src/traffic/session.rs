@@ -102,16 +102,16 @@ fn streams<'n>(
     round: Option<Round>,
 ) -> Result<Vec<Stream<'n>>, Error> {
     if spec.answered {
-        return Ok(vec![Stream::answered(near, far, shape.clone(), spec.means)?]);
+        return Ok(vec![Stream::answered(near, far, shape.clone(), spec.method)?]);
     }
     let hand_on = spec.pcap_out.is_some();
     let forward = match spec.replay.as_ref().zip(round) {
         Some((replay, round)) => Frames::Captured { replay, round },
         None => Frames::Made(shape.clone()),
     };
-    let mut streams = vec![Stream::new(near, far, forward, spec.means, hand_on)?];
+    let mut streams = vec![Stream::new(near, far, forward, spec.method, hand_on)?];
     if spec.both {
-        streams.push(Stream::new(far, near, Frames::Made(shape.clone().reversed()), spec.means, false)?);
+        streams.push(Stream::new(far, near, Frames::Made(shape.clone().reversed()), spec.method, false)?);
     }
     Ok(streams)
 }
@@ -200,7 +200,7 @@ impl<'n> Session<'n> {
         floor::measure(
             &TrafficSpec { shape, ..self.spec.clone() },
             schedule,
-            self.streams[0].means(),
+            self.streams[0].method(),
             self.stop,
         )
     }

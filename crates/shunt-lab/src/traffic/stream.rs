@@ -54,12 +54,12 @@ impl<'n> Stream<'n> {
         from: &Station<'n>,
         to: &Station<'n>,
         frames: Frames<'_>,
-        means: SendMethodChoice,
+        method: SendMethodChoice,
         hand_on: bool,
     ) -> Result<Self, Error> {
         match frames {
-            Frames::Made(shape) => Self::of_shape(from, to, shape, means, hand_on),
-            Frames::Captured { replay, round } => Self::of_capture(from, to, replay, round, means, hand_on),
+            Frames::Made(shape) => Self::of_shape(from, to, shape, method, hand_on),
+            Frames::Captured { replay, round } => Self::of_capture(from, to, replay, round, method, hand_on),
         }
     }
 
@@ -68,13 +68,13 @@ impl<'n> Stream<'n> {
         from: &Station<'n>,
         by: &Station<'n>,
         mut shape: Shape,
-        means: SendMethodChoice,
+        method: SendMethodChoice,
     ) -> Result<Self, Error> {
         if shape.destination.first.is_unspecified() {
             shape.destination = Addresses::one(by.address_like(shape.destination.first)?);
         }
         let reflector = by.within(|| Reflector::attach(by.ifindex))?;
-        let stream = Self::of_shape(from, from, shape, means, false)?;
+        let stream = Self::of_shape(from, from, shape, method, false)?;
         Ok(Self { reflector: Some(reflector), ..stream })
     }
 
@@ -82,7 +82,7 @@ impl<'n> Stream<'n> {
         from: &Station<'n>,
         to: &Station<'n>,
         mut shape: Shape,
-        means: SendMethodChoice,
+        method: SendMethodChoice,
         hand_on: bool,
     ) -> Result<Self, Error> {
         for (addresses, station) in [(&mut shape.source, from), (&mut shape.destination, to)] {
@@ -104,7 +104,7 @@ impl<'n> Stream<'n> {
             1 => format!("{name}, 1 flow"),
             flows => format!("{name}, {flows} flows"),
         };
-        Self::of_source(from, to, name, &Source::Made(Box::new(traffic)), means, hand_on)
+        Self::of_source(from, to, name, &Source::Made(Box::new(traffic)), method, hand_on)
     }
 
     fn of_capture(
@@ -112,7 +112,7 @@ impl<'n> Stream<'n> {
         to: &Station<'n>,
         replay: &Replay,
         round: Round,
-        means: SendMethodChoice,
+        method: SendMethodChoice,
         hand_on: bool,
     ) -> Result<Self, Error> {
         let mut capture = replay.capture.clone();
@@ -123,7 +123,7 @@ impl<'n> Stream<'n> {
             .then(|| to.within(|| membership::join(&to.ifname, to.ifindex, PACKET_MR_PROMISC)))
             .transpose()?;
         let stream =
-            Self::of_source(from, to, replay.name(), &Source::Captured(capture, round), means, hand_on)?;
+            Self::of_source(from, to, replay.name(), &Source::Captured(capture, round), method, hand_on)?;
         Ok(Self { _promiscuous: promiscuous, ..stream })
     }
 
@@ -132,7 +132,7 @@ impl<'n> Stream<'n> {
         to: &Station<'n>,
         name: String,
         source: &Source,
-        means: SendMethodChoice,
+        method: SendMethodChoice,
         hand_on: bool,
     ) -> Result<Self, Error> {
         let wanted = match source {
@@ -146,7 +146,7 @@ impl<'n> Stream<'n> {
         let receiver = to
             .within(|| Receiver::attach_for(to.ifindex, &wanted, hand_on))
             .map_err(|error| Error::attaching(&to.ifname, &error))?;
-        let sender = from.within(|| Sender::new(source, &from.ifname, from.ifindex, means))?;
+        let sender = from.within(|| Sender::new(source, &from.ifname, from.ifindex, method))?;
         Ok(Self {
             from: from.clone(),
             to: to.clone(),
@@ -168,8 +168,8 @@ impl<'n> Stream<'n> {
         Ok(self.receiver.captured(each)?)
     }
 
-    pub(super) fn means(&self) -> SendMethod {
-        self.sender.means()
+    pub(super) fn method(&self) -> SendMethod {
+        self.sender.method()
     }
 
     /// Sends, and waits until no packet arrives any more.
@@ -194,12 +194,12 @@ impl<'n> Stream<'n> {
             received.packets = received.packets.min(now - then).max(received.duplicated);
         }
         let figures = Figures::new(&sent, &received, schedule, ended_ns, self.stamped);
-        let doubts = figures.doubts(&sent, &received, self.means(), self.receiver.mode());
+        let doubts = figures.doubts(&sent, &received, self.method(), self.receiver.mode());
         Ok(Directed {
             from: self.from.ifname.clone(),
             to: self.to.ifname.clone(),
             traffic: self.name.clone(),
-            means: self.means(),
+            method: self.method(),
             figures,
             limit: None,
             line_share: None,

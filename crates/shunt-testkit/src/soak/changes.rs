@@ -1,7 +1,7 @@
 //! Changes of the router and its daemon while the traffic flows.
 
 use super::{
-    Plan, Report,
+    Report, SoakPlan,
     checks::{self, Counts, Usage},
     clients::{Services, Traffic},
 };
@@ -43,7 +43,7 @@ struct Life {
 pub(super) struct Changes<'a> {
     lab: &'a Topology,
     traffic: &'a Traffic,
-    plan: &'a Plan,
+    plan: &'a SoakPlan,
     random: fastrand::Rng,
     life: Option<Life>,
     report: Report,
@@ -51,7 +51,7 @@ pub(super) struct Changes<'a> {
 
 impl<'a> Changes<'a> {
     #[track_caller]
-    pub(super) fn new(lab: &'a Topology, traffic: &'a Traffic, plan: &'a Plan) -> Self {
+    pub(super) fn new(lab: &'a Topology, traffic: &'a Traffic, plan: &'a SoakPlan) -> Self {
         let random = fastrand::Rng::with_seed(plan.seed);
         let mut changes = Self { lab, traffic, plan, random, life: None, report: Report::default() };
         changes.start();

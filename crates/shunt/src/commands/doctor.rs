@@ -23,7 +23,7 @@ use shunt_inspect::{
 };
 use shunt_lab::{
     Conditions, Results, ResultsFile,
-    sweep::Plan,
+    sweep::SweepPlan,
     traffic::{Nics, Testbed, TrafficSpec},
 };
 use shunt_model::Case;
@@ -228,14 +228,14 @@ fn look(mut systems: Vec<System>, traffic: &Traffic, stop: &Arc<AtomicBool>) -> 
     Ok(systems)
 }
 
-fn sweep_plan(peer: &str, port: &str, speed_mbps: Option<u64>, step: Duration) -> Plan {
+fn sweep_plan(peer: &str, port: &str, speed_mbps: Option<u64>, step: Duration) -> SweepPlan {
     let [from, to] = ENDS.map(SocketAddr::from);
     let sizes = Sizes::fixed(FULL_FRAME).unwrap_or_else(|_| unreachable!());
     let spec = TrafficSpec::for_shape(Shape::udp(from, to, sizes));
     let line = speed_mbps.map_or(USUAL_BPS, |mbps| mbps as f64 * 1e6);
     let nics =
         Nics { tx: peer.to_owned(), rx: port.to_owned(), gateway: None, rx_gateway: None, next_hop: None };
-    Plan {
+    SweepPlan {
         spec: TrafficSpec { rate: Rate::L2(line), ..spec },
         testbed: Testbed::Nics(nics),
         engine: None,

@@ -15,7 +15,7 @@ use points::{Over, settings_of};
 use shunt_api::Failure;
 use shunt_model::{Case, CaseError, explain, fit, run, stories};
 use std::{fs, path::PathBuf, thread};
-use view::{ModelPoint, Modelled};
+use view::{ModelAnswer, ModelPoint};
 
 /// Predict what a NIC, driver and CPU would do: hardware that is not at hand, or a change that is not made yet.
 #[derive(Debug, Args)]
@@ -98,7 +98,7 @@ pub(crate) struct StoriesArgs {
 
 /// A resolved `shunt model`.
 #[derive(Debug)]
-pub(crate) enum Modelling {
+pub(crate) enum ModelPlan {
     Run(Box<Case>),
     Sweep(Vec<Point>),
     Explain(Vec<Point>),
@@ -169,7 +169,7 @@ impl CaseArgs {
 }
 
 impl Command for ModelArgs {
-    type Plan = Modelling;
+    type Plan = ModelPlan;
     const EXAMPLES: Examples = &[
         (
             "shunt model",
@@ -228,16 +228,16 @@ impl Command for ModelArgs {
         ),
     ];
 
-    fn resolve(self, _: &Context) -> anyhow::Result<Modelling> {
-        Ok(Modelling::resolve(&self.command)?)
+    fn resolve(self, _: &Context) -> anyhow::Result<ModelPlan> {
+        Ok(ModelPlan::resolve(&self.command)?)
     }
 
-    async fn run(plan: Modelling, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
+    async fn run(plan: ModelPlan, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
         show(&plan.run()?)
     }
 }
 
-impl Modelling {
+impl ModelPlan {
     fn resolve(typed: &ModelCommand) -> Result<Self, Failure> {
         Ok(match typed {
             ModelCommand::Run(case) => Self::Run(Box::new(case.resolve()?)),
@@ -257,17 +257,17 @@ impl Modelling {
         })
     }
 
-    fn run(self) -> Result<Modelled, Failure> {
+    fn run(self) -> Result<ModelAnswer, Failure> {
         Ok(match self {
             Self::Run(case) => {
                 let prediction = run(&case).map_err(|impossible| wrong(impossible.into()))?;
-                Modelled::Run { name: case.name, prediction }
+                ModelAnswer::Run { name: case.name, prediction }
             }
-            Self::Sweep(points) => Modelled::Sweep(on_all_cores(&points, |point| {
+            Self::Sweep(points) => ModelAnswer::Sweep(on_all_cores(&points, |point| {
                 let prediction = run(&point.case).map_err(|impossible| wrong(impossible.into()))?;
                 Ok(ModelPoint { settings: point.settings.clone(), prediction, explanation: None })
             })?),
-            Self::Explain(points) => Modelled::Explained(on_all_cores(&points, |point| {
+            Self::Explain(points) => ModelAnswer::Explained(on_all_cores(&points, |point| {
                 let explanation = explain(&point.case).map_err(|impossible| wrong(impossible.into()))?;
                 let prediction = explanation.prediction.clone();
                 Ok(ModelPoint {
@@ -279,7 +279,7 @@ impl Modelling {
             Self::Fit { case, parameters, observed } => {
                 let names: Vec<&str> = parameters.iter().map(String::as_str).collect();
                 let fit = fit(&case, &names, &observed.observations).map_err(wrong)?;
-                Modelled::Fit { fit, left_out: observed.left_out }
+                ModelAnswer::Fit { fit, left_out: observed.left_out }
             }
             Self::Stories { name, fit } => {
                 let chosen: Vec<_> =
@@ -293,22 +293,22 @@ impl Modelling {
                 }
                 if fit {
                     let fitted = on_all_cores(&chosen, |story| Ok(story.refit()))?;
-                    Modelled::Refitted(fitted.into_iter().flatten().collect())
+                    ModelAnswer::Refitted(fitted.into_iter().flatten().collect())
                 } else {
-                    Modelled::Stories(on_all_cores(&chosen, |story| story.predict().map_err(wrong))?)
+                    ModelAnswer::Stories(on_all_cores(&chosen, |story| story.predict().map_err(wrong))?)
                 }
             }
             Self::Cases => {
                 let about = |(name, text)| (name, Case::parse(text).map_or(String::new(), |case| case.name));
-                Modelled::Cases(library().map(about).collect())
+                ModelAnswer::Cases(library().map(about).collect())
             }
-            Self::Case(text) => Modelled::Case(text),
+            Self::Case(text) => ModelAnswer::Case(text),
         })
     }
 }
 
 impl FitArgs {
-    fn resolve(&self) -> Result<Modelling, Failure> {
+    fn resolve(&self) -> Result<ModelPlan, Failure> {
         let text = fs::read_to_string(&self.results).map_err(|error| bad_file(&self.results, error))?;
         let observed = observed::read(&text).map_err(|why| bad_file(&self.results, why))?;
         let observations = &observed.observations;
@@ -325,7 +325,7 @@ impl FitArgs {
                 parameters.extend(["cpu.irq_ns", "cpu.base_load"].map(str::to_owned));
             }
         }
-        Ok(Modelling::Fit { case: Box::new(case), parameters, observed })
+        Ok(ModelPlan::Fit { case: Box::new(case), parameters, observed })
     }
 }
 

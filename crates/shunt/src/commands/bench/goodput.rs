@@ -15,7 +15,7 @@ use shunt_api::Failure;
 use shunt_lab::{
     Nic,
     dut::Dut,
-    goodput::{Between, Cell, Column, Plan, Protocol, Report, Wired},
+    goodput::{Cell, Column, DevicePair, GoodputPlan, Protocol, Report, Wired},
     iperf::Direction,
     throughput::Engine,
 };
@@ -31,7 +31,7 @@ const RXTX_RUNS: u32 = shunt_lab::PAIRS_WANTED as u32;
 /// A resolved `shunt bench matrix` or `shunt bench rxtx`.
 #[derive(Debug)]
 pub(crate) struct GoodputBench {
-    plan: Plan,
+    plan: GoodputPlan,
     keep: Option<PathBuf>,
 }
 
@@ -91,12 +91,13 @@ impl GoodputBench {
         let speeds =
             devices.filter_map(|wired| LinkSpeed::new(Nic::read(&wired.device).speed_mbps? * 1_000_000));
         let (speed, load) = (typed.speed.or_else(|| speeds.min()), !typed.no_load);
-        let plan = Plan { what: what.to_owned(), between, columns, cells, rounds, seconds, speed, load };
+        let plan =
+            GoodputPlan { what: what.to_owned(), between, columns, cells, rounds, seconds, speed, load };
         Ok(Self { plan, keep: typed.keep.clone() })
     }
 
     fn expected_duration(&self) -> Duration {
-        let Plan { columns, cells, rounds, seconds, .. } = &self.plan;
+        let GoodputPlan { columns, cells, rounds, seconds, .. } = &self.plan;
         let run = Duration::from_secs(u64::from(*seconds)) + TRIAL_OVERHEAD;
         run * *rounds * (columns.len() * cells.len()) as u32
     }
@@ -140,7 +141,7 @@ impl RouterArgs {
     pub(super) fn resolve(
         &self,
         dut: impl FnOnce() -> Result<Option<Dut>, Failure>,
-    ) -> anyhow::Result<Option<Between>> {
+    ) -> anyhow::Result<Option<DevicePair>> {
         let Some((tx, rx)) = self.tx.as_ref().zip(self.rx.as_ref()) else { return Ok(None) };
         let wired = |device: &String, gateways: &[_]| -> Result<Wired, Failure> {
             require_device(device)?;
@@ -151,7 +152,7 @@ impl RouterArgs {
             let why = "the same device as --tx; name the device on the other side of the router";
             return Err(usage(format!("--rx {}: {why}", wan.device)).into());
         }
-        Ok(Some(Between { lan, wan, dut: dut()? }))
+        Ok(Some(DevicePair { lan, wan, dut: dut()? }))
     }
 }
 

@@ -21,7 +21,7 @@ use clap::Args;
 use shunt_lab::{
     goodput::Column,
     iperf::Direction,
-    latency::{Plan, WHAT},
+    latency::{LatencyPlan, WHAT},
 };
 use shunt_wire::line::IpVersion;
 use std::{path::PathBuf, time::Duration};
@@ -85,7 +85,7 @@ pub(crate) struct LatencyArgs {
 /// A resolved `shunt bench latency`.
 #[derive(Debug)]
 pub(crate) struct LatencyBench {
-    plan: Plan,
+    plan: LatencyPlan,
     keep: Option<PathBuf>,
 }
 
@@ -107,7 +107,7 @@ impl LatencyBench {
             true => (QUICK_SECONDS, QUICK_IDLE, 1),
             false => (SECONDS, IDLE, RUNS),
         };
-        let plan = Plan {
+        let plan = LatencyPlan {
             between,
             columns,
             direction: typed.direction,
@@ -125,7 +125,7 @@ impl LatencyBench {
 
 impl Measurement for LatencyBench {
     fn expected_duration(&self) -> Duration {
-        let Plan { columns, rounds, seconds, idle, .. } = &self.plan;
+        let LatencyPlan { columns, rounds, seconds, idle, .. } = &self.plan;
         (*idle + Duration::from_secs(u64::from(*seconds)) + RUN_OVERHEAD) * *rounds * columns.len() as u32
     }
 
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::commands::arguments::parse_args;
 
-    fn resolve(options: &str) -> anyhow::Result<Plan> {
+    fn resolve(options: &str) -> anyhow::Result<LatencyPlan> {
         Ok(LatencyBench::resolve(&parse_args(options)?)?.plan)
     }
 

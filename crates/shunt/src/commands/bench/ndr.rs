@@ -18,7 +18,7 @@ use shunt_lab::{
     Conditions,
     dut::Dut,
     search::{Goal, Range, Wrong, simulated::Behaviour},
-    throughput::{Device, Engine, Generated, Plan, Report, Simulated},
+    throughput::{Device, Engine, Generated, Report, Simulated, ThroughputPlan},
     traffic::{Testbed, TrafficSpec},
 };
 use std::{path::PathBuf, sync::atomic::AtomicBool, time::Duration};
@@ -84,19 +84,19 @@ impl NdrBench {
         Ok(bench)
     }
 
-    fn plan(&self, max_pps: f64) -> Result<Plan, Failure> {
+    fn plan(&self, max_pps: f64) -> Result<ThroughputPlan, Failure> {
         let range = Range { min_pps: self.min_pps, max_pps };
         let Method { rfc2544, quick, runs } = self.method;
         let plan = match rfc2544 {
-            Some(trial) => Plan::rfc2544(range, runs, trial.as_secs_f64()),
-            None => Plan::mlrsearch(range, runs, quick),
+            Some(trial) => ThroughputPlan::rfc2544(range, runs, trial.as_secs_f64()),
+            None => ThroughputPlan::mlrsearch(range, runs, quick),
         };
         plan.map_err(|error: Wrong| usage(error.to_string()))
     }
 
     fn search<D: Device>(
         &self,
-        plan: &Plan,
+        plan: &ThroughputPlan,
         what: &str,
         stop: &AtomicBool,
         mut conditions: Conditions,

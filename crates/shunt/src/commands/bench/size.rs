@@ -13,7 +13,7 @@ use crate::{
 };
 use clap::Args;
 use shunt_gen::Sizes;
-use shunt_lab::frame_size::{Plan, RFC2544_BYTES};
+use shunt_lab::frame_size::{FrameSizePlan, RFC2544_BYTES};
 use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, Args)]
@@ -49,7 +49,7 @@ pub(crate) struct SizeArgs {
 /// A resolved `shunt bench size`.
 #[derive(Debug)]
 pub(crate) struct SizeBench {
-    plan: Plan,
+    plan: FrameSizePlan,
     keep: Option<PathBuf>,
 }
 
@@ -68,14 +68,14 @@ impl SizeBench {
         let spec = udp_traffic(typed.testbed.speed, typed.both, Sizes::fixed(64)?);
         let (testbed, engines) = testbed::resolve(typed.testbed.nics(), &typed.engines)?;
         let dut = typed.testbed.dut()?;
-        let plan = Plan { spec, testbed, engines, frame_bytes, rounds, trial, dut };
+        let plan = FrameSizePlan { spec, testbed, engines, frame_bytes, rounds, trial, dut };
         Ok(Self { plan, keep: typed.keep.clone() })
     }
 }
 
 impl Measurement for SizeBench {
     fn expected_duration(&self) -> Duration {
-        let Plan { engines, frame_bytes, rounds, trial, .. } = &self.plan;
+        let FrameSizePlan { engines, frame_bytes, rounds, trial, .. } = &self.plan;
         let sizes = frame_bytes.len() as u32;
         // For each size, the rate of the generator without a router is measured, too.
         (*trial + TRIAL_OVERHEAD) * *rounds * engines.len() as u32 * sizes + 2 * TRIAL_OVERHEAD * sizes

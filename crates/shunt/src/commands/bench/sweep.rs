@@ -13,7 +13,7 @@ use crate::{
 };
 use clap::Args;
 use shunt_gen::Sizes;
-use shunt_lab::sweep::Plan;
+use shunt_lab::sweep::SweepPlan;
 use shunt_wire::line::LinkSpeed;
 use std::{path::PathBuf, time::Duration};
 
@@ -63,7 +63,7 @@ pub(crate) struct SweepArgs {
 /// A resolved `shunt bench sweep`.
 #[derive(Debug)]
 pub(crate) struct SweepBench {
-    plan: Plan,
+    plan: SweepPlan,
     keep: Option<PathBuf>,
 }
 
@@ -95,7 +95,7 @@ impl SweepBench {
         let engine = engines.into_iter().next().and_then(|(_, engine)| engine);
         let rates_bps = (0..steps).map(|n| from + n * by).collect();
         let dut = typed.testbed.dut()?;
-        let plan = Plan { spec, testbed, engine, rates_bps, step, watched: typed.watch.clone(), dut };
+        let plan = SweepPlan { spec, testbed, engine, rates_bps, step, watched: typed.watch.clone(), dut };
         Ok(Self { plan, keep: typed.keep.clone() })
     }
 }

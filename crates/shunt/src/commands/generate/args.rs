@@ -177,7 +177,7 @@ impl GenArgs {
             warm_up: if replay.is_some() { Duration::ZERO } else { self.warm_up },
             burst: self.burst,
             both: self.both,
-            means: match self.sender.as_str() {
+            method: match self.sender.as_str() {
                 "xdp" => SendMethodChoice::Only(SendMethod::XdpLive),
                 "socket" => SendMethodChoice::Only(SendMethod::Socket),
                 _ => SendMethodChoice::Auto,

@@ -42,7 +42,7 @@ fn describe(report: &Report) -> String {
 }
 
 fn direction(directed: &Directed, burst: u32) -> String {
-    let means = match directed.means {
+    let means = match directed.method {
         SendMethod::XdpLive => "live XDP frames",
         SendMethod::Socket => "a socket",
     };

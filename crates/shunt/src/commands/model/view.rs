@@ -8,7 +8,7 @@ use shunt_model::{Explanation, Fit, Prediction, stories::StoryPredictions};
 
 /// An answer of `shunt model`.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Modelled {
+pub(crate) enum ModelAnswer {
     Run {
         name: String,
         prediction: Prediction,
@@ -173,7 +173,7 @@ fn stories(stories: &[StoryPredictions]) -> String {
     text.trim_end().to_owned() + "\n"
 }
 
-impl Answer for Modelled {
+impl Answer for ModelAnswer {
     fn text(&self, _: Format) -> String {
         describe(self)
     }
@@ -183,41 +183,43 @@ impl Answer for Modelled {
     }
 }
 
-fn describe(answer: &Modelled) -> String {
+fn describe(answer: &ModelAnswer) -> String {
     match answer {
-        Modelled::Run { name, prediction } => run(name, prediction),
-        Modelled::Sweep(points) => sweep(points),
-        Modelled::Explained(points) => explained(points),
-        Modelled::Fit { fit: found, left_out } => fit(found, left_out),
-        Modelled::Stories(all) => stories(all),
-        Modelled::Refitted(values) => {
+        ModelAnswer::Run { name, prediction } => run(name, prediction),
+        ModelAnswer::Sweep(points) => sweep(points),
+        ModelAnswer::Explained(points) => explained(points),
+        ModelAnswer::Fit { fit: found, left_out } => fit(found, left_out),
+        ModelAnswer::Stories(all) => stories(all),
+        ModelAnswer::Refitted(values) => {
             let row = |(case, name, value): &(String, String, f64)| {
                 vec![case.clone(), name.clone(), significant(*value)]
             };
             align("<<>", &values.iter().map(row).collect::<Vec<_>>())
         }
-        Modelled::Cases(cases) => {
+        ModelAnswer::Cases(cases) => {
             let row = |(name, about): &(&str, String)| vec![(*name).to_owned(), about.clone()];
             align("<", &cases.iter().map(row).collect::<Vec<_>>())
         }
-        Modelled::Case(text) => (*text).to_owned(),
+        ModelAnswer::Case(text) => (*text).to_owned(),
     }
 }
 
 /// The same for programs. `model` marks predictions, so that nobody takes them for a measurement.
-pub(crate) fn to_json(answer: &Modelled) -> Value {
+pub(crate) fn to_json(answer: &ModelAnswer) -> Value {
     match answer {
-        Modelled::Run { name, prediction } => json!({"model": name, "prediction": prediction}),
-        Modelled::Sweep(points) | Modelled::Explained(points) => json!({"model": true, "points": points}),
-        Modelled::Fit { fit, left_out } => json!({"model": true, "fit": fit, "left_out": left_out}),
-        Modelled::Stories(all) => json!(all),
-        Modelled::Refitted(values) => {
+        ModelAnswer::Run { name, prediction } => json!({"model": name, "prediction": prediction}),
+        ModelAnswer::Sweep(points) | ModelAnswer::Explained(points) => {
+            json!({"model": true, "points": points})
+        }
+        ModelAnswer::Fit { fit, left_out } => json!({"model": true, "fit": fit, "left_out": left_out}),
+        ModelAnswer::Stories(all) => json!(all),
+        ModelAnswer::Refitted(values) => {
             let one = |(case, name, value): &(String, String, f64)| json!({"case": case, "parameter": name, "value": value});
             json!(values.iter().map(one).collect::<Vec<_>>())
         }
-        Modelled::Cases(cases) => {
+        ModelAnswer::Cases(cases) => {
             json!(cases.iter().map(|(name, about)| json!({"case": name, "about": about})).collect::<Vec<_>>())
         }
-        Modelled::Case(text) => json!(text),
+        ModelAnswer::Case(text) => json!(text),
     }
 }

@@ -13,7 +13,7 @@ use crate::{
 };
 use shunt_api::Failure;
 use shunt_gen::FLOWS_MAX;
-use shunt_lab::throughput::concurrent::{MaximumOf, Plan, Range};
+use shunt_lab::throughput::concurrent::{ConcurrentPlan, MaximumOf, Range};
 use std::{path::PathBuf, time::Duration};
 
 /// The highest number with --quick.
@@ -27,7 +27,7 @@ const TRIALS_EXPECTED: u32 = 6;
 /// A resolved `shunt bench ndr --what concurrent`.
 #[derive(Debug)]
 pub(crate) struct ConcurrentBench {
-    plan: Plan,
+    plan: ConcurrentPlan,
     keep: Option<PathBuf>,
 }
 
@@ -44,14 +44,14 @@ impl ConcurrentBench {
         let mut spec = udp_traffic(typed.testbed.speed, typed.both, typed.size.clone());
         connections::one_connection_per_packet(&mut spec, typed, f64::from(range.max))?;
         let (_, engines) = testbed::resolve(None, &typed.engines)?;
-        let plan = Plan { spec, engines, range, pps, runs: typed.runs };
+        let plan = ConcurrentPlan { spec, engines, range, pps, runs: typed.runs };
         Ok(Self { plan, keep: typed.keep.clone() })
     }
 }
 
 impl Measurement for ConcurrentBench {
     fn expected_duration(&self) -> Duration {
-        let Plan { engines, range, pps, runs, .. } = &self.plan;
+        let ConcurrentPlan { engines, range, pps, runs, .. } = &self.plan;
         let search = Duration::from_secs_f64(PASSES_EXPECTED * f64::from(range.max) / pps);
         (search + TRIAL_OVERHEAD * TRIALS_EXPECTED) * *runs * engines.len() as u32
     }
