@@ -50,9 +50,8 @@ pub(crate) struct Outcome {
     pub(crate) changes: BTreeMap<Subject, u64>,
     pub(crate) shapes: BTreeMap<crate::packet::Shape, u64>,
     pub(crate) found: Vec<(usize, Discrepancy)>,
-    /// Connections without resets and forged packets that conntrack shows in another state than without Shunt, and the
-    /// step of which this is the result.
-    pub(crate) other_states: Vec<(usize, String)>,
+    /// Connections without resets and forged packets that conntrack shows in another state than without Shunt.
+    pub(crate) other_states: Vec<String>,
     /// Number of the other connections of which conntrack shows another state.
     pub(crate) other_resets: u64,
     /// Errors of command lines that failed on one router only.
@@ -65,7 +64,7 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     pub(crate) fn is_bad(&self) -> bool {
-        !self.found.is_empty() || !self.uneven.is_empty() || !self.other_states.is_empty()
+        !self.found.is_empty() || !self.uneven.is_empty()
     }
 }
 
@@ -245,8 +244,11 @@ impl Run<'_> {
                 self.outcome.other_resets += 1;
             } else {
                 let without = &reference[&[*from, *to]];
-                let text = format!("{from} > {to}: {without} without Shunt, {state} with it");
-                self.outcome.other_states.push((step, text));
+                let text = format!(
+                    "episode {}, step {step}, {from} > {to}: {without} without Shunt, {state} with it",
+                    self.plan.seed
+                );
+                self.outcome.other_states.push(text);
             }
         }
         if !other.is_empty() {
