@@ -292,6 +292,8 @@ impl Report {
 }
 
 impl Quantity {
+    const ALL: [Self; 5] = [Self::Goodput, Self::Loss, Self::Jitter, Self::CpuLoad, Self::ProcStat];
+
     const fn label(self) -> Measured {
         match self {
             Self::Goodput => Measured::Goodput,

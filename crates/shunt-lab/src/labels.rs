@@ -45,11 +45,11 @@ pub struct Labels {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measured {
-    /// Received payload.
+    /// Payload that arrived, without headers.
     Goodput,
     /// The goodput relative to that of another path.
     GoodputRatio,
-    /// Received frames.
+    /// Frames that arrived, whatever they carry.
     Received,
     /// Share of lost packets.
     Loss,
@@ -103,14 +103,14 @@ pub enum Way {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// TCP.
+    /// Transmission Control Protocol, IP protocol 6.
     Tcp,
-    /// UDP.
+    /// User Datagram Protocol, IP protocol 17.
     Udp,
 }
 
 impl PathLabel {
-    /// All paths.
+    /// Every path, in the order of the tables.
     pub const ALL: [Self; 5] = [Self::Slow, Self::Tc, Self::Xdp, Self::External, Self::Auto];
 
     /// The name: `slow`, `tc`.

@@ -52,7 +52,7 @@ pub(crate) struct Outcome {
     pub(crate) found: Vec<(usize, Discrepancy)>,
     /// Connections without resets and forged packets that conntrack shows in another state than without Shunt.
     pub(crate) other_states: Vec<String>,
-    /// Number of the other connections of which conntrack shows another state.
+    /// Number of connections with resets or forged packets that conntrack shows in another state than without Shunt.
     pub(crate) other_resets: u64,
     /// Errors of command lines that failed on one router only.
     pub(crate) uneven: Vec<String>,

@@ -15,7 +15,7 @@ use std::{
 };
 
 /// A mapped ring, and the index of our end.
-struct KernelRing<T: RingEntry> {
+pub(crate) struct KernelRing<T: RingEntry> {
     start: NonNull<c_void>,
     bytes: usize,
     offsets: XdpRingOffset,
@@ -27,17 +27,22 @@ struct KernelRing<T: RingEntry> {
 }
 
 /// A ring from which we take what the kernel puts there: of received packets, or of sent frames.
-pub(crate) struct FromKernel<T: RingEntry>(KernelRing<T>);
+pub(crate) struct FromKernel<T: RingEntry>(pub(crate) KernelRing<T>);
 
 /// A ring from which the kernel takes what we put there: of free frames, or of frames to send.
-pub(crate) struct ToKernel<T: RingEntry>(KernelRing<T>);
+pub(crate) struct ToKernel<T: RingEntry>(pub(crate) KernelRing<T>);
 
 impl<T: RingEntry> KernelRing<T> {
     /// Maps the ring of `size` entries at the page offset `page` of a socket.
     ///
     /// # Safety
     /// The ring has entries of type `T`, and `offsets` are its own.
-    unsafe fn map(socket: BorrowedFd<'_>, page: u64, offsets: XdpRingOffset, size: u32) -> io::Result<Self> {
+    pub(crate) unsafe fn map(
+        socket: BorrowedFd<'_>,
+        page: u64,
+        offsets: XdpRingOffset,
+        size: u32,
+    ) -> io::Result<Self> {
         assert!(size.is_power_of_two());
         let bytes = offsets.desc as usize + size as usize * size_of::<T>();
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
@@ -67,20 +72,6 @@ impl<T: RingEntry> Drop for KernelRing<T> {
 }
 
 impl<T: RingEntry> FromKernel<T> {
-    /// Maps a ring that the kernel fills.
-    ///
-    /// # Safety
-    /// As of [`KernelRing::map`].
-    pub(crate) unsafe fn map(
-        socket: BorrowedFd<'_>,
-        page: u64,
-        offsets: XdpRingOffset,
-        size: u32,
-    ) -> io::Result<Self> {
-        // SAFETY: by the caller.
-        unsafe { KernelRing::map(socket, page, offsets, size) }.map(Self)
-    }
-
     /// Takes at most `most` entries.
     pub(crate) fn take(&mut self, most: u32, mut use_entry: impl FnMut(T)) {
         let ring = &mut self.0;
@@ -96,20 +87,6 @@ impl<T: RingEntry> FromKernel<T> {
 }
 
 impl<T: RingEntry> ToKernel<T> {
-    /// Maps a ring that the kernel empties.
-    ///
-    /// # Safety
-    /// As of [`KernelRing::map`].
-    pub(crate) unsafe fn map(
-        socket: BorrowedFd<'_>,
-        page: u64,
-        offsets: XdpRingOffset,
-        size: u32,
-    ) -> io::Result<Self> {
-        // SAFETY: by the caller.
-        unsafe { KernelRing::map(socket, page, offsets, size) }.map(Self)
-    }
-
     /// Entries that the kernel has not taken yet.
     pub(crate) fn pending(&self) -> u32 {
         self.0.at.wrapping_sub(self.0.index(self.0.offsets.consumer).load(Ordering::Acquire))

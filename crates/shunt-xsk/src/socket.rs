@@ -3,7 +3,7 @@
 use crate::{
     abi::Desc,
     engine::{Engine, FRAME_BYTES, PacketBytes, Port},
-    kernel_ring::{FromKernel, ToKernel},
+    kernel_ring::{FromKernel, KernelRing, ToKernel},
 };
 use nix::net::if_::if_nametoindex;
 use rustix::{
@@ -119,10 +119,10 @@ impl PacketMemory {
         // xdp_desc, which `Desc` equals.
         let (fill, completion, rx, tx) = unsafe {
             (
-                ToKernel::map(fd, XDP_UMEM_PGOFF_FILL_RING, at.fr, RING)?,
-                FromKernel::map(fd, XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, COMPLETION_RING)?,
-                FromKernel::map(fd, XDP_PGOFF_RX_RING, at.rx, RING)?,
-                ToKernel::map(fd, XDP_PGOFF_TX_RING, at.tx, RING)?,
+                ToKernel(KernelRing::map(fd, XDP_UMEM_PGOFF_FILL_RING, at.fr, RING)?),
+                FromKernel(KernelRing::map(fd, XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, COMPLETION_RING)?),
+                FromKernel(KernelRing::map(fd, XDP_PGOFF_RX_RING, at.rx, RING)?),
+                ToKernel(KernelRing::map(fd, XDP_PGOFF_TX_RING, at.tx, RING)?),
             )
         };
         let until = Instant::now() + BUSY_MAX;

@@ -184,10 +184,8 @@ impl<'a> Runs<'a> {
     }
 
     fn save(&mut self, cell: &Cell, column: &Column, seen: &Seen) -> Result<(), Error> {
-        let engine = column.path();
         for (n, (way, arrived)) in cell.direction.ways().iter().zip(&seen.arrived).enumerate() {
             let name = |quantity| cell.reading(*way, &column.name, quantity);
-            let labels = |quantity| cell.labels(*way, engine, quantity);
             let details = json!({
                 "bytes": arrived.bytes, "seconds": arrived.seconds, "retransmits": arrived.retransmits,
                 "datagrams": arrived.datagrams, "fast_share": seen.fast_share,
@@ -195,7 +193,6 @@ impl<'a> Runs<'a> {
             });
             let goodput = name(Quantity::Goodput);
             self.add(&goodput, Quantity::Goodput, arrived.bits_per_second / 1e6, details)?;
-            self.file.set_labels(&goodput, labels(Quantity::Goodput));
             if let Some(limit) = cell.limit(self.plan.speed) {
                 self.file.set_limit(&goodput, limit);
             }
@@ -209,16 +206,15 @@ impl<'a> Runs<'a> {
                 let details = json!({ "datagrams": datagrams });
                 self.add(&name(Quantity::Loss), Quantity::Loss, datagrams.loss_ratio * 100.0, details)?;
                 self.add(&name(Quantity::Jitter), Quantity::Jitter, datagrams.jitter_ms, Value::Null)?;
-                for quantity in [Quantity::Loss, Quantity::Jitter] {
-                    self.file.set_labels(&name(quantity), labels(quantity));
-                }
             }
         }
         if let (Some(load), Some(way)) = (&seen.load, cell.direction.ways().first()) {
             self.keep_load(load, |quantity| cell.reading(*way, &column.name, quantity))?;
-            for quantity in [Quantity::CpuLoad, Quantity::ProcStat] {
+        }
+        for way in cell.direction.ways() {
+            for quantity in Quantity::ALL {
                 let name = cell.reading(*way, &column.name, quantity);
-                self.file.set_labels(&name, cell.labels(*way, engine, quantity));
+                self.file.set_labels(&name, cell.labels(*way, column.path(), quantity));
             }
         }
         Ok(())
