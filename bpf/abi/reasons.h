@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Why the fast path did not forward a packet, and why a packet that Linux forwarded taught nothing. C takes `enum
- * shunt_reason` from here (shunt_abi.h), and Rust the rest (crates/shunt-bpf/build.rs). Append only: numbers and names
+ * shunt_reason` from here (sizes.h), and Rust the rest (crates/shunt-bpf/build.rs). Append only: numbers and names
  * are ABI.
  *
  * SHUNT_REASON(number, constant, name, kind, quiet, remedied, meaning, remedy)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Data shared between the programs of `shunt trace` and their loader. Fixed width, no holes. The Rust side is
- * crates/shunt-inspect/src/trace/abi.rs; a unit test there compares every size, every offset and every constant with
- * those of this header. Times are CLOCK_MONOTONIC.
+ * Data shared between the programs of `shunt trace` and their loader. Fixed width, no holes. The build of
+ * crates/shunt-inspect makes the Rust twin. Times are CLOCK_MONOTONIC.
  */
 #ifndef SHUNT_INSPECT_TRACE_ABI_H
 #define SHUNT_INSPECT_TRACE_ABI_H

@@ -1,6 +1,7 @@
-//! Compiles the fast path to `$OUT_DIR/<name>.o`, and the packet core for this machine.
+//! Compiles the fast path to `$OUT_DIR/<name>.o`, and the packet core for this machine; makes the Rust twin of
+//! `bpf/abi`.
 
-use shunt_bpf_build::{compile, compile_folder, compile_for_host, compile_layout, expand_reasons};
+use shunt_bpf_build::{compile, compile_folder, compile_for_host, expand_reasons, generate_abi};
 
 fn main() {
     compile_folder("prog");
@@ -10,6 +11,15 @@ fn main() {
     compile("prog/xdp_forward.bpf.c", "xdp_forward_tags", &[tags]);
     compile("prog/xdp_forward.bpf.c", "xdp_forward_tags_verifying", &[verifying, tags]);
     compile_for_host("core/host.c", "shunt_core");
-    compile_layout("abi/shunt_abi.h", "shunt_abi_values");
+    let headers = [
+        "abi/sizes.h",
+        "abi/flows.h",
+        "abi/control.h",
+        "abi/external.h",
+        "abi/learn.h",
+        "abi/reports.h",
+        "abi/requests.h",
+    ];
+    generate_abi(&headers, "shunt_abi");
     expand_reasons();
 }

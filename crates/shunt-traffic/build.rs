@@ -1,9 +1,9 @@
 //! Compiles the lab's programs to `$OUT_DIR/<name>.o`, and their packet writing and accounting for this machine.
 
-use shunt_bpf_build::{compile_folder, compile_for_host, compile_layout};
+use shunt_bpf_build::{compile_folder, compile_for_host, generate_abi};
 
 fn main() {
     compile_folder("lab");
     compile_for_host("lab/host.c", "shunt_traffic");
-    compile_layout("lab/traffic_abi.h", "traffic_abi_values");
+    generate_abi(&["lab/traffic_abi.h"], "traffic_abi");
 }

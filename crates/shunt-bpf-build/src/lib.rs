@@ -2,7 +2,7 @@
 //!
 //! Failures panic: cargo prints the message of a build script that panics.
 
-mod layout;
+mod abi;
 
 use std::{
     env, fs, io,
@@ -114,46 +114,56 @@ fn host_build(sources: &[&str]) -> cc::Build {
     build
 }
 
-/// Compiles the layout of `bpf/<header>` as the C table `symbol` and links it into the crate. The crate's unit tests
-/// compare it with the Rust types; other builds leave it out, since nothing refers to it. For build scripts.
+/// Writes the Rust twin of headers of `bpf/` to `$OUT_DIR/<name>.rs`, for `include!`. For build scripts.
 ///
-/// The table is compiled with `-Wpadded -Werror`, and the header is checked so for the BPF target, too: no struct has a
-/// hole.
-pub fn compile_layout(header: &str, symbol: &str) {
+/// Its unit test compares every size, offset and constant with the C compiler's. The C table for it is compiled with
+/// `-Wpadded -Werror`, and the headers are checked so for the BPF target, too: no struct has a hole.
+pub fn generate_abi(headers: &[&str], name: &str) {
     let bpf = source_dir();
     let strict = ["-Wpadded", "-Werror"];
-    let status = clang(&bpf).args(["-fsyntax-only", "-x", "c"]).args(strict).arg(bpf.join(header)).status();
-    assert!(status.is_ok_and(|status| status.success()), "bpf/{header} has a hole on the BPF target");
-    compile_table(header, symbol, &strict);
+    for header in headers {
+        let status =
+            clang(&bpf).args(["-fsyntax-only", "-x", "c"]).args(strict).arg(bpf.join(header)).status();
+        assert!(status.is_ok_and(|status| status.success()), "bpf/{header} has a hole on the BPF target");
+    }
+    generate_twin(headers, name, &strict);
 }
 
-/// Like [`compile_layout`], for structures of the host that hold pointers and may have holes.
-pub fn compile_host_layout(header: &str, symbol: &str) {
-    compile_table(header, symbol, &[]);
+/// Like [`generate_abi`], for structures of the host that hold pointers and may have holes.
+pub fn generate_host_abi(headers: &[&str], name: &str) {
+    generate_twin(headers, name, &[]);
 }
 
-fn compile_table(header: &str, symbol: &str, flags: &[&str]) {
+fn generate_twin(headers: &[&str], name: &str, flags: &[&str]) {
     let bpf = source_dir();
-    let text = fs::read_to_string(bpf.join(header)).unwrap_or_else(|e| panic!("bpf/{header}: {e}"));
-    let source = out_dir().join(format!("{symbol}.c"));
-    fs::write(&source, layout::table_source(header, &text, symbol))
-        .unwrap_or_else(|e| panic!("{}: {e}", source.display()));
     watch_sources();
+    let read = |header| fs::read_to_string(bpf.join(header)).unwrap_or_else(|e| panic!("bpf/{header}: {e}"));
+    let texts: Vec<String> = headers.iter().map(read).collect();
+    let twin = abi::twin(texts.iter().map(String::as_str));
+    let table = format!("{name}_layout");
+    write_out(&format!("{name}.rs"), &twin.rust(&table));
+    let source = write_out(&format!("{table}.c"), &twin.c_table(headers, &table));
     let mut build = cc::Build::new();
     build.file(source).include(bpf).extra_warnings(true).flags(flags);
-    build.flag_if_supported("-Wno-unknown-pragmas").compile(symbol);
+    build.flag_if_supported("-Wno-unknown-pragmas").compile(&table);
 }
 
-/// Writes the reasons of `bpf/abi/reasons.h` as a Rust expression to `$OUT_DIR/reasons.rs`. For build scripts.
+/// Writes a file to `$OUT_DIR`.
+fn write_out(name: &str, text: &str) -> PathBuf {
+    let path = out_dir().join(name);
+    fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    path
+}
+
+/// Writes the reasons of `bpf/abi/reasons.h` as Rust items to `$OUT_DIR/reasons.rs`: `REASONS`, and a constant with the
+/// number of each. For build scripts.
 pub fn expand_reasons() {
-    let source = out_dir().join("reasons.c");
-    fs::write(&source, REASONS).unwrap_or_else(|e| panic!("{}: {e}", source.display()));
+    let source = write_out("reasons.c", REASONS);
     let expanded = cc::Build::new().file(&source).include(source_dir()).expand();
     let expanded = String::from_utf8(expanded).unwrap_or_else(|e| panic!("bpf/abi/reasons.h: {e}"));
     // The preprocessor's lines say where the others come from.
     let lines: Vec<&str> = expanded.lines().filter(|line| !line.starts_with('#')).collect();
-    let target = out_dir().join("reasons.rs");
-    fs::write(&target, lines.join("\n")).unwrap_or_else(|e| panic!("{}: {e}", target.display()));
+    write_out("reasons.rs", &lines.join("\n"));
 }
 
 /// Has the C preprocessor turn each reason into Rust.
@@ -165,9 +175,14 @@ const REASONS: &str = r#"
 #define IS_PASSING false
 #define SHUNT_REASON(n, c, p, k, q, r, m, y) \
 	Reason { number: n, name: p, kind: KIND_##k, is_cause: IS_##r, meaning: m, remedy: y },
-&[
+pub const REASONS: &[Reason] = &[
 #include "abi/reasons.h"
-]
+];
+#undef SHUNT_REASON
+#define SHUNT_REASON(n, c, ...) pub const c: usize = n;
+pub mod numbers {
+#include "abi/reasons.h"
+}
 "#;
 
 fn out_dir() -> PathBuf {

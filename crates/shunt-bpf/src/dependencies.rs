@@ -103,7 +103,7 @@ impl DataPlane {
         let read = |key: Vec<u8>| {
             let value = map.lookup(&key, MapFlags::ANY).ok().flatten()?;
             let station = abi::Unstable::from_bytes(&value).filter(|station| station.until_ticks > now)?;
-            Some((abi::PaddedMac::from_bytes(&key)?.bytes, station.changes))
+            Some((abi::Mac::from_bytes(&key)?.bytes, station.changes))
         };
         Ok(map.keys().filter_map(read).collect())
     }

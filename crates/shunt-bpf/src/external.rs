@@ -57,9 +57,9 @@ impl ExternalSide {
         to.external_pkts += counted(offset_of!(ExternalPort, pkts));
         to.external_bytes += counted(offset_of!(ExternalPort, bytes));
         for (number, field) in [
-            (abi::ENGINE_FULL, offset_of!(ExternalPort, full_pkts)),
-            (abi::QUEUE, offset_of!(ExternalPort, queue_pkts)),
-            (abi::POLICED, offset_of!(ExternalPort, policed_pkts)),
+            (abi::reason::ENGINE_FULL, offset_of!(ExternalPort, full_pkts)),
+            (abi::reason::QUEUE, offset_of!(ExternalPort, queue_pkts)),
+            (abi::reason::POLICED, offset_of!(ExternalPort, policed_pkts)),
         ] {
             to.dropped_pkts += counted(field);
             to.reasons[number] += counted(field);

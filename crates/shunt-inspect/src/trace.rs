@@ -169,7 +169,7 @@ pub fn run(request: &Request, stop: &AtomicBool, started: impl FnOnce()) -> Resu
     let ports: Vec<u32> = devices.keys().copied().collect();
     let cost = Cost::measure();
     let rhythm = Rhythm::from_sample(request.sample);
-    let plan = abi::Plan { sample: rhythm.sample, ..plan };
+    let plan = abi::TracePlan { sample: rhythm.sample, ..plan };
     let mut programs = Programs::load(plan, &ports)?;
     let mut started = Some(started);
     let mut lost = Lost::default();
@@ -324,7 +324,7 @@ fn context(programs: &Programs, ports: &[u32]) -> Context {
     }
 }
 
-fn plan(request: &Request, devices: &BTreeMap<u32, String>) -> Result<abi::Plan, TraceError> {
+fn plan(request: &Request, devices: &BTreeMap<u32, String>) -> Result<abi::TracePlan, TraceError> {
     let ifindex = match &request.port {
         None => 0,
         Some(port) => match devices.iter().find(|(_, name)| *name == port) {
@@ -333,12 +333,12 @@ fn plan(request: &Request, devices: &BTreeMap<u32, String>) -> Result<abi::Plan,
         },
     };
     let Selection { src, dst, sport, dport, proto } = &request.selection;
-    let mut plan = abi::Plan {
+    let mut plan = abi::TracePlan {
         netns: programs::netns()?,
         ifindex,
         sample: request.sample,
         filter: (request.selection != Selection::default()).into(),
-        ..abi::Plan::default()
+        ..abi::TracePlan::default()
     };
     plan.tuple.l4_proto = match proto {
         Some(Proto::Tcp) => 6,

@@ -1,8 +1,8 @@
 //! A generator of live XDP frames.
 
 use crate::{
-    Error, State,
-    abi::{Plan, ReplayFrame, ReplayPlan, start},
+    Error, TrafficState,
+    abi::{ReplayFrame, ReplayPlan, TrafficPlan, start},
     libbpf_error, load, map, missing, now_ns, open, set_entries, set_rodata,
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
@@ -54,12 +54,12 @@ impl Generator {
     /// If the kernel refuses the program.
     pub fn new(traffic: &Traffic, out_ifindex: u32) -> Result<Self, Error> {
         let mut open = open("xdp_gen", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_gen.o")))?;
-        set_rodata(&mut open, Plan::for_traffic(traffic, out_ifindex).bytes());
+        set_rodata(&mut open, TrafficPlan::for_traffic(traffic, out_ifindex).bytes());
         set_entries(&mut open, "numbers", traffic.flows)?;
         let object = load("xdp_gen", open)?;
         let generator = Self { object, frame: traffic.largest_frame().to_bytes(), batch: BATCH };
         let random = traffic.shuffled.unwrap_or_default();
-        generator.set(&State { random, burst: 1, ..State::default() })?;
+        generator.set(&TrafficState { random, burst: 1, ..TrafficState::default() })?;
         Ok(generator)
     }
 
@@ -93,7 +93,7 @@ impl Generator {
             written.map_err(|e| libbpf_error("xdp_replay: writing the frames", e))?;
         }
         let generator = Self { object, frame: vec![0; largest], batch: BATCH };
-        generator.set(&State::default())?;
+        generator.set(&TrafficState::default())?;
         Ok(generator)
     }
 
@@ -115,11 +115,11 @@ impl Generator {
     ///
     /// # Errors
     /// If the state cannot be read.
-    pub fn state(&self) -> Result<State, Error> {
+    pub fn state(&self) -> Result<TrafficState, Error> {
         read(&map(&self.object, ".bss")?)
     }
 
-    fn set(&self, state: &State) -> Result<(), Error> {
+    fn set(&self, state: &TrafficState) -> Result<(), Error> {
         let written = map(&self.object, ".bss")?.update(&0u32.to_ne_bytes(), state.bytes(), MapFlags::ANY);
         written.map_err(|e| libbpf_error("xdp_gen: writing the state", e))
     }
@@ -151,7 +151,7 @@ impl Generator {
     ///
     /// # Errors
     /// If the kernel does not run the program.
-    pub fn offer(&self, over: impl Fn(&State) -> bool + Sync) -> Result<(), Error> {
+    pub fn offer(&self, over: impl Fn(&TrafficState) -> bool + Sync) -> Result<(), Error> {
         handle_wake_signal()?;
         let bss = MapHandle::try_from(&map(&self.object, ".bss")?)
             .map_err(|e| libbpf_error("xdp_gen: opening the state", e))?;
@@ -183,9 +183,9 @@ impl Generator {
     }
 
     fn unpaced(&self, limit: u64) -> Result<(), Error> {
-        let State { random, flow, size, label, .. } = self.state()?;
-        let fresh = State { random, flow, size, label, burst: 1, ..State::default() };
-        self.set(&State { start_ns: now_ns(), limit, ..fresh })
+        let TrafficState { random, flow, size, label, .. } = self.state()?;
+        let fresh = TrafficState { random, flow, size, label, burst: 1, ..TrafficState::default() };
+        self.set(&TrafficState { start_ns: now_ns(), limit, ..fresh })
     }
 
     /// Offers this many frames to the program, which sends a frame if a packet is due and reads the clock otherwise. A
@@ -218,10 +218,10 @@ impl Generator {
     }
 }
 
-fn read(bss: &impl MapCore) -> Result<State, Error> {
+fn read(bss: &impl MapCore) -> Result<TrafficState, Error> {
     let value = bss.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
     let value = value.map_err(|e| libbpf_error("xdp_gen: reading the state", e))?;
-    value.and_then(|bytes| State::from_bytes(&bytes)).ok_or_else(|| missing("state"))
+    value.and_then(|bytes| TrafficState::from_bytes(&bytes)).ok_or_else(|| missing("state"))
 }
 
 /// Installs a handler for the signal that does nothing, so that the signal interrupts a call into the kernel.

@@ -3,8 +3,8 @@
 #[cfg(test)]
 use crate::Arrival;
 use crate::{
-    State,
-    abi::{Plan, ReplayPlan, start},
+    TrafficState,
+    abi::{ReplayPlan, TrafficPlan, start},
 };
 use shunt_gen::{Capture, Round, Schedule, Traffic};
 use std::{collections::BTreeSet, sync::Arc};
@@ -12,8 +12,8 @@ use std::{collections::BTreeSet, sync::Arc};
 // SAFETY: the declarations are those of bpf/core/host.c.
 unsafe extern "C" {
     fn shunt_host_traffic_next(
-        plan: *const Plan,
-        state: *mut State,
+        plan: *const TrafficPlan,
+        state: *mut TrafficState,
         numbers: *mut u32,
         frame: *mut u8,
         room: u32,
@@ -21,7 +21,7 @@ unsafe extern "C" {
     ) -> u32;
     fn shunt_host_replay_next(
         plan: *const ReplayPlan,
-        state: *mut State,
+        state: *mut TrafficState,
         bytes: u32,
         next_due_ns: u64,
         now: u64,
@@ -36,8 +36,8 @@ unsafe extern "C" {
 /// Makes the packets of a [`crate::Generator`] in user space, to send by a socket.
 #[derive(Debug)]
 pub struct FrameMaker {
-    plan: Plan,
-    state: State,
+    plan: TrafficPlan,
+    state: TrafficState,
     numbers: Vec<u32>,
     frame: Vec<u8>,
 }
@@ -47,8 +47,8 @@ impl FrameMaker {
     pub fn new(traffic: &Traffic) -> Self {
         let random = traffic.shuffled.unwrap_or_default();
         Self {
-            plan: Plan::for_traffic(traffic, 0),
-            state: State { random, burst: 1, ..State::default() },
+            plan: TrafficPlan::for_traffic(traffic, 0),
+            state: TrafficState { random, burst: 1, ..TrafficState::default() },
             numbers: vec![0; traffic.flows as usize],
             frame: vec![0; (traffic.sizes.largest() - 4) as usize],
         }
@@ -60,7 +60,7 @@ impl FrameMaker {
     }
 
     /// How far it got.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &TrafficState {
         &self.state
     }
 
@@ -86,7 +86,7 @@ impl FrameMaker {
 #[derive(Debug)]
 pub struct Replayer {
     plan: ReplayPlan,
-    state: State,
+    state: TrafficState,
     capture: Arc<Capture>,
     round: Round,
 }
@@ -95,7 +95,7 @@ impl Replayer {
     /// Replays this capture at the pace of `round`.
     pub fn new(capture: Arc<Capture>, round: Round) -> Self {
         let plan = ReplayPlan::for_capture(&capture, &round, 0);
-        Self { plan, state: State::default(), capture, round }
+        Self { plan, state: TrafficState::default(), capture, round }
     }
 
     /// As [`crate::Generator::schedule`].
@@ -104,7 +104,7 @@ impl Replayer {
     }
 
     /// How far it got.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &TrafficState {
         &self.state
     }
 

@@ -303,7 +303,7 @@ impl fmt::Debug for Receiver {
 impl Histogram {
     fn of_cpus<'t>(cpus: impl Iterator<Item = &'t abi::Times>) -> Self {
         let mut sum = Self::default();
-        let mut counts = vec![0; LATENCY_BUCKETS];
+        let mut counts = vec![0; LATENCY_BUCKETS as usize];
         for times in cpus {
             if let Some(least) = times.ns_min.checked_sub(1) {
                 sum.min_ns = Some(sum.min_ns.map_or(least, |min| min.min(least)));

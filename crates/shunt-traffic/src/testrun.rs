@@ -7,12 +7,13 @@ use shunt_bpf::{
     CONTROL_MAP, DataPlane, Error,
     abi::{self, Plain},
     attach::Hook,
-    plain,
 };
 use std::{
     io,
+    mem::offset_of,
     os::fd::{AsRawFd, BorrowedFd},
 };
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// `XDP_DROP`.
 pub const XDP_DROP: u32 = 1;
@@ -63,38 +64,39 @@ pub struct Segments {
     pub bytes: u32,
 }
 
-plain! {
-    /// `struct xdp_md`.
-    struct XdpMd = "xdp_md", 24; {
-        data: u32,
-        data_end: u32,
-        data_meta: u32,
-        ingress_ifindex: u32,
-        rx_queue_index: u32,
-        egress_ifindex: u32,
-    }
+/// `struct xdp_md`.
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+struct XdpMd {
+    data: u32,
+    data_end: u32,
+    data_meta: u32,
+    ingress_ifindex: u32,
+    rx_queue_index: u32,
+    egress_ifindex: u32,
 }
 
-plain! {
-    /// `struct __sk_buff`, with the fields that a test run reads.
-    struct SkBuff = "__sk_buff", 192; {
-        before_mark: [u32; 2],
-        mark: u32,
-        before_priority: [u32; 5],
-        priority: u32,
-        ingress_ifindex: u32,
-        ifindex: u32,
-        before_gso: [u32; 30],
-        gso_segs: u32,
-        sk: [u32; 2],
-        gso_size: u32,
-        after_gso: [u32; 3],
-    }
+/// `struct __sk_buff`, with the fields that a test run reads.
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+struct SkBuff {
+    before_mark: [u32; 2],
+    mark: u32,
+    before_priority: [u32; 5],
+    priority: u32,
+    ingress_ifindex: u32,
+    ifindex: u32,
+    before_gso: [u32; 30],
+    gso_segs: u32,
+    sk: [u32; 2],
+    gso_size: u32,
+    after_gso: [u32; 3],
 }
 
-const _: () = assert!(std::mem::offset_of!(SkBuff, ifindex) == 40);
-const _: () = assert!(std::mem::offset_of!(SkBuff, gso_segs) == 164);
-const _: () = assert!(std::mem::offset_of!(SkBuff, gso_size) == 176);
+const _: () = assert!(size_of::<XdpMd>() == 24 && size_of::<SkBuff>() == 192);
+const _: () = assert!(offset_of!(SkBuff, ifindex) == 40);
+const _: () = assert!(offset_of!(SkBuff, gso_segs) == 164);
+const _: () = assert!(offset_of!(SkBuff, gso_size) == 176);
 
 impl<'p> TestRun<'p> {
     /// The loaded program of a hook, for frames that arrive at the port `ifindex`.

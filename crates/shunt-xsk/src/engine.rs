@@ -1,10 +1,7 @@
 //! The engine's loop over rings in this process's memory, with the driver's ends of the rings.
 
 use crate::{
-    abi::{
-        BATCH, CEngine, Desc, FRAME_ROOM, Frame, IngressCounters, PORTS, QUEUE_PAIRS, QueuePair, REASONS,
-        Ring,
-    },
+    abi::{self, BATCH, Desc, FRAME_ROOM, Frame, IngressCounters, PORTS, QUEUE_PAIRS, QueuePair, Ring},
     fixed::Fixed,
     ring::RingMemory,
     sched::{Policer, Scheduler},
@@ -54,11 +51,11 @@ impl PacketBytes {
 
 // SAFETY: the declaration is that of bpf/external/engine.h.
 unsafe extern "C" {
-    fn shunt_engine_poll(e: *mut CEngine, jiffies: u64, now_ns: u64) -> u32;
-    fn shunt_engine_receive(e: *mut CEngine, pair: u32, jiffies: u64, now_ns: u64) -> u32;
-    fn shunt_engine_settle(e: *mut CEngine, now_ns: u64) -> u32;
-    fn shunt_engine_discard(e: *mut CEngine);
-    fn shunt_engine_send(e: *mut CEngine, now_ns: u64) -> u32;
+    fn shunt_engine_poll(e: *mut abi::Engine, jiffies: u64, now_ns: u64) -> u32;
+    fn shunt_engine_receive(e: *mut abi::Engine, pair: u32, jiffies: u64, now_ns: u64) -> u32;
+    fn shunt_engine_settle(e: *mut abi::Engine, now_ns: u64) -> u32;
+    fn shunt_engine_discard(e: *mut abi::Engine);
+    fn shunt_engine_send(e: *mut abi::Engine, now_ns: u64) -> u32;
 }
 
 /// The rings and queues of a queue pair.
@@ -85,7 +82,7 @@ pub struct Sent<'m> {
 #[derive(Debug)]
 pub struct Engine {
     tables: Tables,
-    inner: Box<CEngine>,
+    inner: Box<abi::Engine>,
     memory: Rc<PacketBytes>,
     free: Fixed<[u64]>,
     up: RingMemory<Desc>,
@@ -121,7 +118,7 @@ impl Engine {
             ifindex: 0,
             slot: 0,
         };
-        let inner = Box::new(CEngine {
+        let inner = Box::new(abi::Engine {
             memory: memory.all().as_ptr().cast(),
             memory_bytes: bytes,
             free: free.as_ptr().cast(),
@@ -137,7 +134,7 @@ impl Engine {
             copy_slots: [0; 2],
             reachable: 0,
             batch: [Frame::NONE; BATCH],
-            counters: [IngressCounters::ZERO; PORTS],
+            counters: [IngressCounters::default(); PORTS],
             bad_descs: 0,
         });
         let ports = [const { None }; QUEUE_PAIRS];
@@ -372,20 +369,6 @@ impl Engine {
         }
         count
     }
-}
-
-impl IngressCounters {
-    pub(crate) const ZERO: Self = Self {
-        pkts: 0,
-        bytes: 0,
-        slow_pkts: 0,
-        policed_pkts: 0,
-        tx_full_pkts: 0,
-        up_full_pkts: 0,
-        late_pkts: 0,
-        queue_pkts: 0,
-        reasons: [0; REASONS],
-    };
 }
 
 const _: () = assert!(HEADROOM as usize >= FRAME_ROOM);

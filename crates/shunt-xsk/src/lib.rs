@@ -8,7 +8,6 @@ mod confine;
 mod engine;
 mod fixed;
 mod kernel_ring;
-mod mirror;
 mod process;
 pub mod protocol;
 mod ring;

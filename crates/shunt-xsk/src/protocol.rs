@@ -1,7 +1,7 @@
 //! What the daemon and the engine's process tell each other. Each message is one packet of a SOCK_SEQPACKET socket, in
 //! JSON; the first message to the engine carries the descriptors of the maps and programs.
 
-use crate::sched::{ClassCounters, Config};
+use crate::sched::{ClassCounters, SchedConfig};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
     socketpair,
@@ -112,7 +112,7 @@ pub enum Report {
 
 impl Qos {
     /// The queues of the port in a slot.
-    pub fn new(slot: u8, scheduler: Option<&Config>, policer: Option<(u64, u32)>) -> Self {
+    pub fn new(slot: u8, scheduler: Option<&SchedConfig>, policer: Option<(u64, u32)>) -> Self {
         Self { slot, scheduler: scheduler.map(|config| config.bytes().to_vec()), policer }
     }
 
@@ -125,8 +125,8 @@ impl Qos {
         self.scheduler.is_some()
     }
 
-    pub(crate) fn scheduler(&self) -> Option<Config> {
-        Config::from_bytes(self.scheduler.as_deref()?)
+    pub(crate) fn scheduler(&self) -> Option<SchedConfig> {
+        SchedConfig::from_bytes(self.scheduler.as_deref()?)
     }
 
     /// Bytes per second and bytes at once that may come in.
@@ -196,21 +196,22 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sched::{CLASSES, Class, MarkRule};
+    use crate::sched::{CLASSES, ClassConfig, MarkRule};
     use shunt_bpf::abi::PORTS_MAX;
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no such sockets")]
     fn the_queues_and_counters_of_all_ports_fit_into_messages() {
         let (daemon, engine) = socket_pair().unwrap();
-        let class = Class {
+        let class = ClassConfig {
             priority: 15,
             quantum: u32::MAX,
             limit_bytes: u32::MAX,
             target_us: u32::MAX,
             interval_us: u32::MAX,
         };
-        let mut config = Config { bytes_per_s: u64::MAX, classes: CLASSES as u32, ..Config::default() };
+        let mut config =
+            SchedConfig { bytes_per_s: u64::MAX, classes: CLASSES as u32, ..SchedConfig::default() };
         config.class_config.fill(class);
         config.mark_rules.fill(MarkRule { mark: u32::MAX, mask: u32::MAX, class_id: 15 });
         config.dscp_class.fill(16);

@@ -1,158 +1,31 @@
 //! The egress scheduler and the ingress policer.
 
-use crate::{Error, fixed::Fixed, mirror::mirror};
-use shunt_bpf::plain;
+pub use crate::abi::{ClassConfig, ClassCounters, MarkRule, QUANTUM_MAX, QUANTUM_MIN, Queued, SchedConfig};
+use crate::{Error, abi, fixed::Fixed};
 
 /// Classes of a scheduler.
-pub const CLASSES: usize = 16;
+pub const CLASSES: usize = abi::CLASSES as usize;
 /// Values of the DSCP.
-pub const DSCPS: usize = 64;
+pub const DSCPS: usize = abi::DSCPS as usize;
 /// Rules that map marks to classes.
-pub const MARK_RULES: usize = 16;
-/// The smallest weight.
-pub const QUANTUM_MIN: u32 = 256;
-/// The largest weight.
-pub const QUANTUM_MAX: u32 = 1 << 24;
-
-plain! {
-    pub(crate) struct Meter = "shunt_bucket_meter", 32; {
-        bytes_per_s: u64,
-        burst_ns: u64,
-        due_ns: u64,
-        rest: u64,
-    }
-}
-
-plain! {
-    pub(crate) struct CPolicer = "shunt_policer", 48; {
-        meter: Meter,
-        passed_pkts: u64,
-        dropped_pkts: u64,
-    }
-}
-
-plain! {
-    /// A class: `struct shunt_class_config`.
-    pub struct Class = "shunt_class_config", 20; {
-        /// Priority; 0 is served first.
-        pub priority: u32,
-        /// Weight among the classes of one priority: bytes per round, from [`QUANTUM_MIN`] to [`QUANTUM_MAX`].
-        pub quantum: u32,
-        /// The most that the class may have queued.
-        pub limit_bytes: u32,
-        /// Delay that CoDel accepts; 0 turns CoDel off.
-        pub target_us: u32,
-        /// How long the delay may be above the target before CoDel drops packets.
-        pub interval_us: u32,
-    }
-}
-
-plain! {
-    /// A class for packets with a mark: `struct shunt_mark_rule`.
-    pub struct MarkRule = "shunt_mark_rule", 12; {
-        /// The mark under the mask.
-        pub mark: u32,
-        /// 0 ends the rules.
-        pub mask: u32,
-        /// The class.
-        pub class_id: u32,
-    }
-}
-
-plain! {
-    /// The configuration of a scheduler: `struct shunt_sched_config`.
-    pub struct Config = "shunt_sched_config", 600; {
-        /// The shaper's rate; 0 does not shape.
-        pub bytes_per_s: u64,
-        /// What may be sent at once after a pause.
-        pub burst_bytes: u32,
-        /// Added to the size of each packet by the shaper.
-        pub overhead_bytes: i32,
-        /// Number of classes, at most [`CLASSES`].
-        pub classes: u32,
-        /// The class of packets that no map names.
-        pub default_class: u32,
-        /// The classes.
-        pub class_config: [Class; CLASSES],
-        /// The first rule that matches a packet's mark decides.
-        pub mark_rules: [MarkRule; MARK_RULES],
-        /// Otherwise the DSCP does: number of the class plus one, or 0 for the default class.
-        pub dscp_class: [u8; DSCPS],
-    }
-}
-
-plain! {
-    /// A queued packet: `struct shunt_queued`.
-    pub struct Queued = "shunt_queued", 24; {
-        /// The caller's number of the packet.
-        pub handle: u64,
-        /// When the packet was queued.
-        pub since_ns: u64,
-        /// Size of the frame.
-        pub bytes: u32,
-        next: u32,
-    }
-}
-
-plain! {
-    /// Counters of a class: `struct shunt_class_counters`. Bytes are those of frames.
-    pub struct ClassCounters = "shunt_class_counters", 64; {
-        /// Packets sent.
-        pub sent_pkts: u64,
-        /// Bytes sent.
-        pub sent_bytes: u64,
-        /// Packets dropped because the queue was full.
-        pub dropped_full: u64,
-        /// Packets dropped by CoDel.
-        pub dropped_codel: u64,
-        /// Sum of the delays of packets that were sent.
-        pub delay_sum_ns: u64,
-        /// The longest of these delays.
-        pub delay_max_ns: u64,
-        /// Bytes in the queue now.
-        pub backlog_bytes: u64,
-        /// Packets in the queue now.
-        pub backlog_pkts: u64,
-    }
-}
-
-plain! {
-    pub(crate) struct ClassState = "shunt_class", 104; {
-        counters: ClassCounters,
-        above_since_ns: u64,
-        drop_next_ns: u64,
-        drops: u32,
-        drops_before: u32,
-        dropping: u32,
-        head: u32,
-        tail: u32,
-        deficit: i32,
-    }
-}
-
-mirror! {
-    pub(crate) struct CSched = "shunt_sched"; {
-        config: Config,
-        meter: Meter,
-        classes: [ClassState; CLASSES],
-        turn: [u32; CLASSES],
-        items: *mut Queued,
-        items_max: u32,
-        free: u32,
-        largest_bytes: u32,
-        own_items: u32,
-    }
-}
+pub const MARK_RULES: usize = abi::MARK_RULES as usize;
 
 // SAFETY: the declarations are those of bpf/external/sched.h.
 unsafe extern "C" {
-    fn shunt_meter_set(meter: *mut Meter, bytes_per_s: u64, burst_bytes: u32);
-    fn shunt_police(policer: *mut CPolicer, bytes: u32, now_ns: u64) -> i32;
-    fn shunt_sched_init(s: *mut CSched, config: *const Config, items: *mut Queued, items_max: u32);
-    fn shunt_sched_configure(s: *mut CSched, config: *const Config) -> i32;
-    fn shunt_sched_enqueue(s: *mut CSched, handle: u64, bytes: u32, dscp: u8, mark: u32, now_ns: u64) -> i32;
-    fn shunt_sched_dequeue(s: *mut CSched, now_ns: u64, item: *mut Queued) -> u32;
-    fn shunt_sched_wake_ns(s: *const CSched) -> u64;
+    fn shunt_meter_set(meter: *mut abi::BucketMeter, bytes_per_s: u64, burst_bytes: u32);
+    fn shunt_police(policer: *mut abi::Policer, bytes: u32, now_ns: u64) -> i32;
+    fn shunt_sched_init(s: *mut abi::Sched, config: *const SchedConfig, items: *mut Queued, items_max: u32);
+    fn shunt_sched_configure(s: *mut abi::Sched, config: *const SchedConfig) -> i32;
+    fn shunt_sched_enqueue(
+        s: *mut abi::Sched,
+        handle: u64,
+        bytes: u32,
+        dscp: u8,
+        mark: u32,
+        now_ns: u64,
+    ) -> i32;
+    fn shunt_sched_dequeue(s: *mut abi::Sched, now_ns: u64, item: *mut Queued) -> u32;
+    fn shunt_sched_wake_ns(s: *const abi::Sched) -> u64;
 }
 
 /// What a scheduler gives when it is asked for a packet.
@@ -168,11 +41,11 @@ pub enum Next {
     Dropped(Queued),
 }
 
-impl Config {
+impl SchedConfig {
     /// One class without a shaper, whose queue holds this many bytes.
     pub fn best_effort(limit_bytes: u32) -> Self {
         let mut config = Self { classes: 1, ..Self::default() };
-        config.class_config[0] = Class { quantum: 1514, limit_bytes, ..Class::default() };
+        config.class_config[0] = ClassConfig { quantum: 1514, limit_bytes, ..ClassConfig::default() };
         config
     }
 
@@ -206,7 +79,7 @@ impl Config {
 /// The scheduler of an egress port.
 #[derive(Debug)]
 pub struct Scheduler {
-    inner: Fixed<CSched>,
+    inner: Fixed<abi::Sched>,
     _items: Fixed<[Queued]>,
 }
 
@@ -218,13 +91,13 @@ impl Scheduler {
     ///
     /// # Errors
     /// [`Error::Scheduler`] names what is wrong with the configuration.
-    pub fn new(config: &Config, packets: u32) -> Result<Self, Error> {
+    pub fn new(config: &SchedConfig, packets: u32) -> Result<Self, Error> {
         config.check()?;
         let items = Fixed::<[Queued]>::new(vec![Queued::default(); packets as usize]);
-        let inner = Fixed::new(CSched {
+        let inner = Fixed::new(abi::Sched {
             config: *config,
-            meter: Meter::default(),
-            classes: [ClassState::default(); CLASSES],
+            meter: abi::BucketMeter::default(),
+            classes: [abi::Class::default(); CLASSES],
             turn: [0; CLASSES],
             items: items.as_ptr().cast(),
             items_max: packets,
@@ -241,7 +114,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// [`Error::Scheduler`] names what is wrong; the scheduler is unchanged.
-    pub fn configure(&mut self, config: &Config) -> Result<(), Error> {
+    pub fn configure(&mut self, config: &SchedConfig) -> Result<(), Error> {
         config.check()?;
         // SAFETY: the scheduler was initialised.
         match unsafe { shunt_sched_configure(self.inner.as_ptr(), config) } {
@@ -261,10 +134,10 @@ impl Scheduler {
         let mut item = Queued::default();
         // SAFETY: the scheduler was initialised.
         match unsafe { shunt_sched_dequeue(self.inner.as_ptr(), now_ns, &raw mut item) } {
-            0 => Next::Empty,
+            abi::SCHED_EMPTY => Next::Empty,
             // SAFETY: as above.
-            1 => Next::Wait(unsafe { shunt_sched_wake_ns(self.inner.as_ptr()) }),
-            2 => Next::Send(item),
+            abi::SCHED_WAIT => Next::Wait(unsafe { shunt_sched_wake_ns(self.inner.as_ptr()) }),
+            abi::SCHED_SENT => Next::Send(item),
             _ => Next::Dropped(item),
         }
     }
@@ -278,7 +151,7 @@ impl Scheduler {
 
     /// Sends what is queued as fast as the port takes it.
     pub(crate) fn unshape(&mut self) -> Result<(), Error> {
-        let config = Config { bytes_per_s: 0, ..self.inner.config };
+        let config = SchedConfig { bytes_per_s: 0, ..self.inner.config };
         self.configure(&config)
     }
 
@@ -297,19 +170,19 @@ impl Scheduler {
         self.inner.classes[class].counters
     }
 
-    pub(crate) fn inner(&mut self) -> *mut CSched {
+    pub(crate) fn inner(&mut self) -> *mut abi::Sched {
         self.inner.as_ptr()
     }
 }
 
 /// Drops what exceeds a rate.
 #[derive(Debug)]
-pub struct Policer(Fixed<CPolicer>);
+pub struct Policer(Fixed<abi::Policer>);
 
 impl Policer {
     /// A policer that passes at most `burst_bytes` at once, and this rate in the long run.
     pub fn new(bytes_per_s: u64, burst_bytes: u32) -> Self {
-        let mut policer = Self(Fixed::new(CPolicer::default()));
+        let mut policer = Self(Fixed::new(abi::Policer::default()));
         policer.set(bytes_per_s, burst_bytes);
         policer
     }
@@ -331,7 +204,7 @@ impl Policer {
         (self.0.passed_pkts, self.0.dropped_pkts)
     }
 
-    pub(crate) fn inner(&mut self) -> *mut CPolicer {
+    pub(crate) fn inner(&mut self) -> *mut abi::Policer {
         self.0.as_ptr()
     }
 }

@@ -109,9 +109,9 @@ impl Tables {
         let memory = Memory {
             control: mapped.control,
             groups: mapped.groups,
-            index: mapped.index,
-            entries4: mapped.entries[0],
-            entries6: mapped.entries[1],
+            index: mapped.index.map(<*mut u8>::cast),
+            entries4: mapped.entries[0].cast(),
+            entries6: mapped.entries[1].cast(),
             cold: mapped.cold,
             buckets: size.buckets(),
             entries: size.max_flows,

@@ -150,7 +150,7 @@ impl Worker {
         let hz = engine.tables().side().map_or(1, EngineSide::ticks_per_s).max(1);
         let worker = Self {
             clock: Clock { jiffies: 0, at_ns: 0, ns_per_tick: 1_000_000_000 / u64::from(hz) },
-            counted: vec![IngressCounters::ZERO; PORTS_MAX as usize],
+            counted: vec![IngressCounters::default(); PORTS_MAX as usize],
             passed: vec![0; PORTS_MAX as usize],
             lost: vec![0; PORTS_MAX as usize],
             slots: served.clone(),

@@ -3,7 +3,7 @@
 use shunt_api::{PortQos, QosClass, QosCounters, QosStatus};
 use shunt_xsk::{
     protocol,
-    sched::{Class, ClassCounters, Config, MarkRule},
+    sched::{ClassConfig, ClassCounters, MarkRule, SchedConfig},
 };
 
 const BITS_PER_BYTE: u64 = 8;
@@ -16,15 +16,15 @@ pub(crate) fn for_slot(slot: u8, qos: &PortQos) -> protocol::Qos {
     protocol::Qos::new(slot, scheduler.as_ref(), policer)
 }
 
-fn scheduler(qos: &PortQos) -> Config {
+fn scheduler(qos: &PortQos) -> SchedConfig {
     let classes = qos.classes();
-    let mut config = Config {
+    let mut config = SchedConfig {
         bytes_per_s: qos.rate.0 / BITS_PER_BYTE,
         burst_bytes: qos.burst.0,
         overhead_bytes: qos.overhead,
         classes: classes.len() as u32,
         default_class: qos.default_class() as u32,
-        ..Config::default()
+        ..SchedConfig::default()
     };
     let mut rules = config.mark_rules.iter_mut();
     for (number, class) in classes.iter().enumerate() {
@@ -39,10 +39,10 @@ fn scheduler(qos: &PortQos) -> Config {
     config
 }
 
-fn class_config(class: &QosClass) -> Class {
+fn class_config(class: &QosClass) -> ClassConfig {
     // Both are at most a minute (PortQos::check).
     let [target_us, interval_us] = [class.target, class.interval].map(|time| time.as_micros() as u32);
-    Class {
+    ClassConfig {
         priority: class.priority,
         quantum: class.quantum.0,
         limit_bytes: class.limit.0,

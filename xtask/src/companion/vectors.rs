@@ -11,7 +11,7 @@ use shunt_bpf::{
 use shunt_wire::{Packet, Tag, Tcp};
 use shunt_xsk::{
     Outcome, Tables,
-    sched::{Class, Config, MarkRule, Next, Policer, Scheduler},
+    sched::{ClassConfig, MarkRule, Next, Policer, SchedConfig, Scheduler},
 };
 use std::{
     fmt,
@@ -224,18 +224,18 @@ impl fmt::Display for Vectors {
     }
 }
 
-fn scheduler_config() -> Config {
-    let mut config = Config {
+fn scheduler_config() -> SchedConfig {
+    let mut config = SchedConfig {
         bytes_per_s: 4_000_003,
         burst_bytes: 3000,
         overhead_bytes: 24,
         classes: 4,
         default_class: 3,
-        ..Config::default()
+        ..SchedConfig::default()
     };
     for (number, (priority, quantum)) in [(0, 1514), (1, 1514), (1, 4542), (2, 300)].into_iter().enumerate() {
         config.class_config[number] =
-            Class { priority, quantum, limit_bytes: 60_000, target_us: 5000, interval_us: 20_000 };
+            ClassConfig { priority, quantum, limit_bytes: 60_000, target_us: 5000, interval_us: 20_000 };
     }
     for (dscp, class) in config.dscp_class.iter_mut().enumerate() {
         *class = (dscp % 5) as u8;
@@ -245,7 +245,7 @@ fn scheduler_config() -> Config {
 }
 
 /// Another configuration, with fewer classes or as many.
-fn changed_config(random: &mut Rng) -> Config {
+fn changed_config(random: &mut Rng) -> SchedConfig {
     let mut config = scheduler_config();
     config.classes = random.u32(2..=4);
     config.default_class = random.u32(..config.classes);

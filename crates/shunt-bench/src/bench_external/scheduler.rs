@@ -2,7 +2,7 @@
 
 use shunt_xsk::{
     Error,
-    sched::{Class, Config, Next, Scheduler},
+    sched::{ClassConfig, Next, SchedConfig, Scheduler},
 };
 
 const FRAME_BYTES: u32 = 1514;
@@ -16,7 +16,7 @@ const HIGH_PKTS: usize = 20_000;
 pub fn shaper_error_percent() -> Result<f64, Error> {
     let mut worst = 0.0;
     for bytes_per_s in [125_000, 12_500_000, 123_456_789, 1_250_000_000] {
-        let config = Config { bytes_per_s, ..Config::best_effort(LIMIT_BYTES) };
+        let config = SchedConfig { bytes_per_s, ..SchedConfig::best_effort(LIMIT_BYTES) };
         let mut scheduler = Scheduler::new(&config, 16)?;
         let (mut now_ns, mut sent_bytes) = (0, 0);
         for size in [64, 577, FRAME_BYTES].into_iter().cycle().take(30_000) {
@@ -40,9 +40,13 @@ pub fn priority_p99_ratio() -> Result<f64, Error> {
 }
 
 fn high_p99_ns(overloaded: bool) -> Result<u64, Error> {
-    let mut config =
-        Config { classes: 2, default_class: 1, bytes_per_s: BYTES_PER_S, ..Config::best_effort(LIMIT_BYTES) };
-    config.class_config[1] = Class { priority: 1, ..config.class_config[0] };
+    let mut config = SchedConfig {
+        classes: 2,
+        default_class: 1,
+        bytes_per_s: BYTES_PER_S,
+        ..SchedConfig::best_effort(LIMIT_BYTES)
+    };
+    config.class_config[1] = ClassConfig { priority: 1, ..config.class_config[0] };
     config.dscp_class[46] = 1;
     let mut scheduler = Scheduler::new(&config, 4096)?;
     let mut random = fastrand::Rng::with_seed(1);

@@ -2,13 +2,8 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Plain memory, the twin of a C struct: any bytes are a valid value, and there is no padding.
+/// Plain memory: any bytes are a valid value, and there is no padding.
 pub trait Plain: FromBytes + IntoBytes + Immutable + Copy {
-    /// The name of the C struct.
-    const C_NAME: &'static str;
-    /// The names and offsets of all fields.
-    const FIELDS: &'static [(&'static str, usize)];
-
     /// The value as bytes, as the kernel sees them.
     fn bytes(&self) -> &[u8] {
         self.as_bytes()
@@ -20,34 +15,7 @@ pub trait Plain: FromBytes + IntoBytes + Immutable + Copy {
     }
 }
 
-/// Defines a `repr(C)` struct of integers, arrays and such structs, the twin of a C struct, with [`Plain`] and a zeroed
-/// `Default`. The crate that uses this needs `zerocopy`, which refuses padding and other fields. Asserts the size.
-#[macro_export]
-macro_rules! plain {
-    ($(#[$doc:meta])* $vis:vis struct $name:ident = $c_name:literal, $size:expr; {
-        $($(#[$fdoc:meta])* $fvis:vis $field:ident: $type:ty,)*
-    }) => {
-        $(#[$doc])*
-        #[repr(C)]
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        #[derive(::zerocopy::FromBytes, ::zerocopy::IntoBytes, ::zerocopy::Immutable)]
-        $vis struct $name { $($(#[$fdoc])* $fvis $field: $type,)* }
-
-        const _: () = assert!(size_of::<$name>() == $size, "the size differs from that of the C struct");
-
-        impl $crate::abi::Plain for $name {
-            const C_NAME: &'static str = $c_name;
-            const FIELDS: &'static [(&'static str, usize)] =
-                &[$((stringify!($field), ::std::mem::offset_of!($name, $field)),)*];
-        }
-
-        impl Default for $name {
-            fn default() -> Self {
-                ::zerocopy::FromZeros::new_zeroed()
-            }
-        }
-    };
-}
+impl<T: FromBytes + IntoBytes + Immutable + Copy> Plain for T {}
 
 #[cfg(test)]
 mod tests {

@@ -28,8 +28,16 @@ pub struct Reason {
     pub remedy: &'static str,
 }
 
+mod twin {
+    #![allow(missing_docs, reason = "the C header describes each")]
+    use super::{Reason, ReasonKind};
+    include!(concat!(env!("OUT_DIR"), "/reasons.rs"));
+}
+
 /// All reasons, in ascending order of their numbers.
-pub const REASONS: &[Reason] = include!(concat!(env!("OUT_DIR"), "/reasons.rs"));
+pub use twin::REASONS;
+/// The number of each reason.
+pub use twin::numbers;
 
 impl Reason {
     /// The reason with this name.

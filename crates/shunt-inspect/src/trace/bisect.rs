@@ -78,7 +78,7 @@ struct Target {
 
 /// Searches the worst stage of the path with most packets.
 pub(super) fn run(
-    plan: abi::Plan,
+    plan: abi::TracePlan,
     ports: &[u32],
     paths: &[Path],
     packets: &[Packet],
@@ -97,7 +97,7 @@ pub(super) fn run(
     let window = step.map(|step| step.began_at).ok_or_else(|| wrong("the worst stage has no beginning"))?;
     let target = Target { way: path.way, stage: worst.stage, window };
     let rhythm = Rhythm::from_sample(1);
-    let plan = abi::Plan { sample: plan.sample.min(SAMPLE), ..plan };
+    let plan = abi::TracePlan { sample: plan.sample.min(SAMPLE), ..plan };
     let all = functions::with_packet().map_err(TraceError::Bisect)?;
     let mut measure = |functions: &[(String, u16)]| {
         let mut programs = Programs::load(plan, ports)?;
@@ -269,7 +269,7 @@ fn mean(cuts: &[(u64, u64)]) -> Option<(f64, f64)> {
 mod tests {
     use super::{
         super::{
-            abi::{Event, Record, stage},
+            abi::*,
             packet::tests::{hooked, record},
         },
         *,
@@ -278,29 +278,29 @@ mod tests {
 
     /// A stage that calls functions at these times, and ends at the last one.
     const CALLS: [(&str, u32); 6] = [("a", 10), ("b", 30), ("c", 40), ("d", 940), ("e", 960), ("", 1000)];
-    const TARGET: Target = Target { way: Way::Slow, stage: "qdisc", window: stage::QUEUE };
+    const TARGET: Target = Target { way: Way::Slow, stage: "qdisc", window: TRACE_QUEUE };
 
     /// A packet that is seen at these functions.
     fn packet(probed: &[(String, u16)]) -> Packet {
         let mut bytes = record(
             |_| (),
-            &[(stage::DRIVER, 0), (super::super::packet::tests::FORWARD, 5), (stage::QUEUE, 100)],
+            &[(TRACE_DRIVER, 0), (super::super::packet::tests::FORWARD, 5), (TRACE_QUEUE, 100)],
         );
         for (name, at) in CALLS {
             let number = probed.iter().position(|(probed, _)| probed == name);
-            let event = Event { after_ns: 100 + at, ..Event::default() };
+            let event = TraceEvent { after_ns: 100 + at, ..TraceEvent::default() };
             match number {
                 Some(number) => {
-                    let event = Event { stage: stage::PROBE, probe: number as u16, ..event };
+                    let event = TraceEvent { stage: TRACE_PROBE, probe: number as u16, ..event };
                     bytes.extend_from_slice(event.bytes());
                 }
                 None if name.is_empty() => {
-                    bytes.extend_from_slice(Event { stage: stage::START, ..event }.bytes());
+                    bytes.extend_from_slice(TraceEvent { stage: TRACE_START, ..event }.bytes());
                 }
                 None => {}
             }
         }
-        assert!(bytes.len() < size_of::<Record>());
+        assert!(bytes.len() < size_of::<TraceRecord>());
         Packet::from_record(&bytes, &hooked()).unwrap()
     }
 

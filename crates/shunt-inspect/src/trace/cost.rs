@@ -3,7 +3,7 @@
 
 use super::{
     TraceError,
-    abi::{Event, Plan, Record},
+    abi::{TraceEvent, TracePlan, TraceRecord},
     programs::{Programs, netns},
 };
 use nix::sched::{CloneFlags, setns, unshare};
@@ -78,8 +78,8 @@ fn measure_here() -> Result<Cost, TraceError> {
         Ok(times)
     };
     let netns = netns().map_err(failed)?;
-    let mut idle = Programs::load(Plan { netns: NO_NETNS, sample: NEVER, ..Plan::default() }, &[])?;
-    let mut tracing = Programs::load(Plan { netns, sample: 1, ..Plan::default() }, &[])?;
+    let mut idle = Programs::load(TracePlan { netns: NO_NETNS, sample: NEVER, ..TracePlan::default() }, &[])?;
+    let mut tracing = Programs::load(TracePlan { netns, sample: 1, ..TracePlan::default() }, &[])?;
     let (mut events, mut packets) = (0, 0);
     let mut times: [Vec<f64>; 3] = Default::default();
     time(&mut || ())?;
@@ -111,7 +111,7 @@ fn measure_here() -> Result<Cost, TraceError> {
 }
 
 fn events_of(record: &[u8]) -> usize {
-    record.len().saturating_sub(offset_of!(Record, event)) / size_of::<Event>()
+    record.len().saturating_sub(offset_of!(TraceRecord, event)) / size_of::<TraceEvent>()
 }
 
 #[cfg(test)]

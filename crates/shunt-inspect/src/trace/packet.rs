@@ -1,6 +1,6 @@
 //! Packets: their records, with names for stages.
 
-use super::abi::{Event, Record, Tuple, end, flag, stage};
+use super::abi::*;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use shunt_bpf::abi::Plain;
 use std::{
@@ -143,24 +143,27 @@ pub(super) struct Context {
 
 /// Numbers of hooks, twice.
 mod hook {
-    use super::stage::HOOK;
-    pub(super) const PREROUTING: u32 = HOOK;
-    pub(super) const LOCAL_IN: u32 = HOOK + 2;
-    pub(super) const FORWARD: u32 = HOOK + 4;
-    pub(super) const LOCAL_OUT: u32 = HOOK + 6;
-    pub(super) const POSTROUTING: u32 = HOOK + 8;
-    pub(super) const LAST: u32 = HOOK + 9;
+    use super::TRACE_HOOK;
+    pub(super) const PREROUTING: u32 = TRACE_HOOK;
+    pub(super) const LOCAL_IN: u32 = TRACE_HOOK + 2;
+    pub(super) const FORWARD: u32 = TRACE_HOOK + 4;
+    pub(super) const LOCAL_OUT: u32 = TRACE_HOOK + 6;
+    pub(super) const POSTROUTING: u32 = TRACE_HOOK + 8;
+    pub(super) const LAST: u32 = TRACE_HOOK + 9;
 }
 
 impl Packet {
     /// Reads a record. None if it is damaged or has no event.
     pub(super) fn from_record(bytes: &[u8], context: &Context) -> Option<Self> {
-        let at = std::mem::offset_of!(Record, event);
+        let at = std::mem::offset_of!(TraceRecord, event);
         let mut head = bytes.get(..at)?.to_vec();
-        head.resize(size_of::<Record>(), 0);
-        let record = Record::from_bytes(&head)?;
-        let events: Vec<Event> =
-            bytes.get(at..)?.chunks_exact(size_of::<Event>()).filter_map(Event::from_bytes).collect();
+        head.resize(size_of::<TraceRecord>(), 0);
+        let record = TraceRecord::from_bytes(&head)?;
+        let events: Vec<TraceEvent> = bytes
+            .get(at..)?
+            .chunks_exact(size_of::<TraceEvent>())
+            .filter_map(TraceEvent::from_bytes)
+            .collect();
         let first = events.first()?;
         let way = way(&record, &events, context);
         let mut steps = Vec::new();
@@ -172,7 +175,7 @@ impl Packet {
                 thread: Thread(now.comm),
                 cpu: now.cpu,
                 began_at: before.stage,
-                probe: (now.stage == stage::PROBE).then_some(now.probe),
+                probe: (now.stage == TRACE_PROBE).then_some(now.probe),
             });
         }
         let ends = ends(&record.r#in);
@@ -185,50 +188,50 @@ impl Packet {
             ends,
             bytes: record.bytes,
             end: match record.end {
-                end::DROPPED => End::Dropped,
-                end::CONSUMED => End::Consumed,
-                end::VANISHED => End::Vanished,
-                end::PASSED => End::Passed,
+                TRACE_DROPPED => End::Dropped,
+                TRACE_CONSUMED => End::Consumed,
+                TRACE_VANISHED => End::Vanished,
+                TRACE_PASSED => End::Passed,
                 _ => End::Done,
             },
-            drop_reason: (record.end == end::DROPPED && record.reason != 0).then_some(record.reason),
+            drop_reason: (record.end == TRACE_DROPPED && record.reason != 0).then_some(record.reason),
             thread: Thread(first.comm),
             total_ns: steps.iter().map(|step: &Step| step.ns).sum(),
             steps,
             lost: record.lost,
-            is_answer: record.flags & flag::ANSWER != 0,
+            is_answer: record.flags & TRACE_ANSWER != 0,
         })
     }
 }
 
-fn way(record: &Record, events: &[Event], context: &Context) -> Way {
+fn way(record: &TraceRecord, events: &[TraceEvent], context: &Context) -> Way {
     let has = |wanted: &[u32]| events.iter().any(|event| wanted.contains(&event.stage));
-    if record.flags & flag::LOCAL_OUT != 0 {
+    if record.flags & TRACE_LOCAL_OUT != 0 {
         return Way::Sent;
     }
-    if has(&[stage::XDP_ENTRY, stage::XDP_PREVIOUS]) {
+    if has(&[TRACE_XDP_ENTRY, TRACE_XDP_PREVIOUS]) {
         return Way::Xdp;
     }
-    if has(&[stage::TCP, stage::READ, hook::LOCAL_IN]) {
+    if has(&[TRACE_TCP, TRACE_READ, hook::LOCAL_IN]) {
         return Way::Received;
     }
     let hooked = events.iter().any(|event| (hook::PREROUTING..=hook::LAST).contains(&event.stage));
     if hooked {
         return Way::Slow;
     }
-    if has(&[stage::QUEUE]) && context.fast_ports.contains(&record.in_ifindex) {
+    if has(&[TRACE_QUEUE]) && context.fast_ports.contains(&record.in_ifindex) {
         // Without hooks, Linux's packets cannot be told from Shunt's.
         return if context.hooks { Way::Tc } else { Way::Slow };
     }
-    if has(&[stage::QUEUE]) && context.hooks { Way::Bridged } else { Way::Slow }
+    if has(&[TRACE_QUEUE]) && context.hooks { Way::Bridged } else { Way::Slow }
 }
 
 /// The name of the stage that ends with `now`.
 fn stage_name(before: u32, now: u32, way: Way, context: &Context) -> &'static str {
     match now {
-        stage::PROBE => "function",
-        stage::DRIVER => "device",
-        stage::RECEIVE => "gro",
+        TRACE_PROBE => "function",
+        TRACE_DRIVER => "device",
+        TRACE_RECEIVE => "gro",
         hook::PREROUTING => "ingress",
         _ if now == hook::PREROUTING + 1 => "prerouting",
         hook::LOCAL_IN | hook::FORWARD => "routing",
@@ -238,22 +241,22 @@ fn stage_name(before: u32, now: u32, way: Way, context: &Context) -> &'static st
         _ if now == hook::LOCAL_OUT + 1 => "local-out",
         hook::POSTROUTING => "output",
         _ if now == hook::POSTROUTING + 1 => "postrouting",
-        stage::QUEUE if way == Way::Tc => "fast-path",
-        stage::QUEUE if !context.hooks => "linux",
-        stage::QUEUE if way == Way::Bridged => "bridge",
-        stage::QUEUE => "neighbour",
-        stage::START => "qdisc",
-        stage::XMIT => "transmit",
-        stage::FREED if before == stage::XMIT => "completion",
-        stage::FREED if before == stage::START => "transmit",
-        stage::FREED => "freed",
-        stage::TCP => "tcp-in",
-        stage::READY => "wake",
-        stage::READ => "read",
-        stage::XDP_DECIDED => "xdp-decision",
-        stage::XDP_REDIRECT if before == stage::XDP_PREVIOUS => "xdp-frame",
-        stage::XDP_REDIRECT => "xdp-redirect",
-        stage::XDP_XMIT => "xdp-transmit",
+        TRACE_QUEUE if way == Way::Tc => "fast-path",
+        TRACE_QUEUE if !context.hooks => "linux",
+        TRACE_QUEUE if way == Way::Bridged => "bridge",
+        TRACE_QUEUE => "neighbour",
+        TRACE_START => "qdisc",
+        TRACE_XMIT => "transmit",
+        TRACE_FREED if before == TRACE_XMIT => "completion",
+        TRACE_FREED if before == TRACE_START => "transmit",
+        TRACE_FREED => "freed",
+        TRACE_TCP => "tcp-in",
+        TRACE_READY => "wake",
+        TRACE_READ => "read",
+        TRACE_XDP_DECIDED => "xdp-decision",
+        TRACE_XDP_REDIRECT if before == TRACE_XDP_PREVIOUS => "xdp-frame",
+        TRACE_XDP_REDIRECT => "xdp-redirect",
+        TRACE_XDP_XMIT => "xdp-transmit",
         _ => "other",
     }
 }
@@ -327,7 +330,7 @@ pub(super) fn stage_by_name<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
     known.ok_or_else(|| D::Error::custom(format!("{text} is not a stage")))
 }
 
-fn ends(tuple: &Tuple) -> Option<Ends> {
+fn ends(tuple: &TraceTuple) -> Option<Ends> {
     let address = |bytes: [u8; 16]| match tuple.family {
         4 => Some(IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]])),
         6 => Some(IpAddr::from(bytes)),
@@ -370,18 +373,18 @@ pub(super) mod tests {
     pub(crate) const POSTROUTING: u32 = hook::POSTROUTING;
 
     /// A record as the programs write it.
-    pub(crate) fn record(set: impl FnOnce(&mut Record), events: &[(u32, u32)]) -> Vec<u8> {
-        let mut record = Record { began_ns: 1000, end: 1, ..Record::default() };
-        record.r#in = Tuple { family: 4, l4_proto: 17, ..Tuple::default() };
+    pub(crate) fn record(set: impl FnOnce(&mut TraceRecord), events: &[(u32, u32)]) -> Vec<u8> {
+        let mut record = TraceRecord { began_ns: 1000, end: 1, ..TraceRecord::default() };
+        record.r#in = TraceTuple { family: 4, l4_proto: 17, ..TraceTuple::default() };
         record.r#in.src_be[..4].copy_from_slice(&[192, 0, 2, 2]);
         record.r#in.dst_be[..4].copy_from_slice(&[198, 51, 100, 2]);
         (record.r#in.sport_be, record.r#in.dport_be) = (1024u16.to_be_bytes(), 53u16.to_be_bytes());
         record.in_ifindex = 2;
         record.out_ifindex = 3;
         set(&mut record);
-        let mut bytes = record.bytes()[..std::mem::offset_of!(Record, event)].to_vec();
+        let mut bytes = record.bytes()[..std::mem::offset_of!(TraceRecord, event)].to_vec();
         for (stage, after_ns) in events {
-            let mut event = Event { stage: *stage, after_ns: *after_ns, ..Event::default() };
+            let mut event = TraceEvent { stage: *stage, after_ns: *after_ns, ..TraceEvent::default() };
             event.comm[..4].copy_from_slice(b"ksof");
             bytes.extend_from_slice(event.bytes());
         }
@@ -397,18 +400,18 @@ pub(super) mod tests {
     }
 
     pub(crate) const SLOW: [(u32, u32); 12] = [
-        (stage::DRIVER, 0),
-        (stage::RECEIVE, 100),
+        (TRACE_DRIVER, 0),
+        (TRACE_RECEIVE, 100),
         (PREROUTING, 150),
         (PREROUTING + 1, 350),
         (FORWARD, 500),
         (FORWARD + 1, 600),
         (POSTROUTING, 640),
         (POSTROUTING + 1, 700),
-        (stage::QUEUE, 750),
-        (stage::START, 900),
-        (stage::XMIT, 1000),
-        (stage::FREED, 2000),
+        (TRACE_QUEUE, 750),
+        (TRACE_START, 900),
+        (TRACE_XMIT, 1000),
+        (TRACE_FREED, 2000),
     ];
 
     #[test]
@@ -438,7 +441,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_packet_without_netfilter_is_fast_where_shunt_runs_and_bridged_elsewhere() {
-        let events = [(stage::DRIVER, 0), (stage::RECEIVE, 100), (stage::QUEUE, 300), (stage::START, 350)];
+        let events = [(TRACE_DRIVER, 0), (TRACE_RECEIVE, 100), (TRACE_QUEUE, 300), (TRACE_START, 350)];
         let read = |context: &Context| Packet::from_record(&record(|_| (), &events), context).unwrap();
         let fast = read(&Context { hooks: true, fast_ports: vec![2] });
         assert_eq!((fast.way, stages(&fast)[1]), (Way::Tc, ("fast-path", 200)));
@@ -450,33 +453,33 @@ pub(super) mod tests {
 
     #[test]
     fn redirected_frames_and_local_packets_have_ways_of_their_own() {
-        let read = |set: fn(&mut Record), events: &[(u32, u32)]| {
+        let read = |set: fn(&mut TraceRecord), events: &[(u32, u32)]| {
             Packet::from_record(&record(set, events), &hooked()).unwrap()
         };
         let frame = read(
             |_| (),
             &[
-                (stage::XDP_ENTRY, 0),
-                (stage::XDP_DECIDED, 90),
-                (stage::XDP_REDIRECT, 130),
-                (stage::XDP_XMIT, 900),
+                (TRACE_XDP_ENTRY, 0),
+                (TRACE_XDP_DECIDED, 90),
+                (TRACE_XDP_REDIRECT, 130),
+                (TRACE_XDP_XMIT, 900),
             ],
         );
         let expected = vec![("xdp-decision", 90), ("xdp-redirect", 40), ("xdp-transmit", 770)];
         assert_eq!((frame.way, stages(&frame)), (Way::Xdp, expected));
         let sent = read(
-            |record| record.flags = flag::LOCAL_OUT,
+            |record| record.flags = TRACE_LOCAL_OUT,
             &[(1, 0), (hook::LOCAL_OUT, 800), (hook::LOCAL_OUT + 1, 900)],
         );
         assert_eq!((sent.way, stages(&sent)), (Way::Sent, vec![("tcp-out", 800), ("local-out", 100)]));
         let received = read(
-            |record| (record.out_ifindex, record.flags) = (0, flag::ANSWER),
+            |record| (record.out_ifindex, record.flags) = (0, TRACE_ANSWER),
             &[
-                (stage::DRIVER, 0),
+                (TRACE_DRIVER, 0),
                 (PREROUTING + 1, 50),
                 (hook::LOCAL_IN, 90),
-                (stage::TCP, 200),
-                (stage::READ, 900),
+                (TRACE_TCP, 200),
+                (TRACE_READ, 900),
             ],
         );
         assert_eq!((received.way, received.out_ifindex, received.is_answer), (Way::Received, None, true));

@@ -6,7 +6,7 @@
     reason = "asks the kernel which programs a port has, and libbpf which tracepoints exist"
 )]
 
-use super::abi::{self, COOKIE_NUMBER_BITS};
+use super::abi::{self, TRACE_COOKIE_NUMBER_BITS};
 use libbpf_rs::{
     ErrorKind, KprobeMultiOpts, Link, MapCore, MapFlags, MapHandle, NetfilterOpts, Object, ObjectBuilder,
     OpenObject, ProgramType, RingBuffer, RingBufferBuilder,
@@ -140,7 +140,7 @@ pub(super) struct Programs {
 
 impl Programs {
     /// Loads all programs that this kernel takes.
-    pub(super) fn load(mut plan: abi::Plan, ports: &[u32]) -> Result<Self, ProgramError> {
+    pub(super) fn load(mut plan: abi::TracePlan, ports: &[u32]) -> Result<Self, ProgramError> {
         // libbpf would print which tracepoints do not exist.
         verifier::capture_log();
         let mut maps = BTreeMap::new();
@@ -232,11 +232,12 @@ impl Programs {
         for slot in self.slots_in_use() {
             let record =
                 self.maps.get(RECORDS).and_then(|map| map.lookup(&slot.to_ne_bytes(), MapFlags::ANY).ok()?);
-            let record = record.and_then(|bytes| abi::Record::from_bytes(&bytes));
+            let record = record.and_then(|bytes| abi::TraceRecord::from_bytes(&bytes));
             match record {
-                Some(record) if record.flags & abi::flag::LEFT != 0 => {
-                    let used = record.events as usize * size_of::<abi::Event>();
-                    let bytes = record.bytes().iter().copied().take(offset_of!(abi::Record, event) + used);
+                Some(record) if record.flags & abi::TRACE_LEFT != 0 => {
+                    let used = record.events as usize * size_of::<abi::TraceEvent>();
+                    let bytes =
+                        record.bytes().iter().copied().take(offset_of!(abi::TraceRecord, event) + used);
                     self.records.borrow_mut().push(bytes.collect());
                 }
                 _ => unfinished += 1,
@@ -267,7 +268,7 @@ impl Programs {
     /// kernel refuses all functions if it refuses one, so those that cannot be probed are found by halving, and left
     /// out.
     pub(super) fn probe(&mut self, functions: &[(String, u16)], window: u32) -> Result<(), ProgramError> {
-        let probes = abi::Probes { register_at: REGISTERS_AT, window };
+        let probes = abi::TraceProbes { register_at: REGISTERS_AT, window };
         let object = load(PROBE, (PROBES, probes.bytes()), &mut self.maps, Vec::new(), |_| Ok(()))?;
         let numbered: Vec<(u64, &(String, u16))> = (0..).zip(functions).collect();
         let attached = self.links.len();
@@ -287,11 +288,11 @@ impl Programs {
     }
 
     /// What was lost: packets without a free slot, records without room, and runs that the kernel skipped.
-    pub(super) fn losses(&self) -> (abi::Losses, u64) {
+    pub(super) fn losses(&self) -> (abi::TraceLosses, u64) {
         let read =
             |name: &str| self.maps.get(name)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
         let losses =
-            read("trace_losses").and_then(|bytes| abi::Losses::from_bytes(&bytes)).unwrap_or_default();
+            read("trace_losses").and_then(|bytes| abi::TraceLosses::from_bytes(&bytes)).unwrap_or_default();
         let programs = self.objects.iter().flat_map(Object::progs);
         let skipped = programs.filter_map(|program| skipped_runs(program.as_fd())).sum();
         (losses, skipped)
@@ -420,7 +421,10 @@ fn probe_all(
 ) -> Result<(), ProgramError> {
     let options = KprobeMultiOpts {
         symbols: functions.iter().map(|(_, (name, _))| name.clone()).collect(),
-        cookies: functions.iter().map(|(n, (_, at))| u64::from(*at) << COOKIE_NUMBER_BITS | n).collect(),
+        cookies: functions
+            .iter()
+            .map(|(n, (_, at))| u64::from(*at) << TRACE_COOKIE_NUMBER_BITS | n)
+            .collect(),
         ..KprobeMultiOpts::default()
     };
     match program(object, "trace_function")?.attach_kprobe_multi_with_opts(options) {

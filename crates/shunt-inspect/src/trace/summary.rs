@@ -200,7 +200,7 @@ fn join(out: &Packet, back: &Packet) -> Option<Packet> {
 mod tests {
     use super::{
         super::{
-            abi::{flag, stage},
+            abi::*,
             packet::tests::{SLOW, hooked, record},
         },
         *,
@@ -251,8 +251,8 @@ mod tests {
     #[test]
     fn an_answer_is_joined_with_what_was_sent() {
         let sent = record(
-            |record| (record.flags, record.in_ifindex) = (flag::LOCAL_OUT, 0),
-            &[(1, 0), (22, 800), (stage::START, 900), (stage::XMIT, 1000), (stage::FREED, 90_000)],
+            |record| (record.flags, record.in_ifindex) = (TRACE_LOCAL_OUT, 0),
+            &[(1, 0), (22, 800), (TRACE_START, 900), (TRACE_XMIT, 1000), (TRACE_FREED, 90_000)],
         );
         let back = record(
             |record| {
@@ -260,7 +260,7 @@ mod tests {
                 (record.r#in.src_be, record.r#in.dst_be) = (record.r#in.dst_be, record.r#in.src_be);
                 (record.r#in.sport_be, record.r#in.dport_be) = (record.r#in.dport_be, record.r#in.sport_be);
             },
-            &[(stage::DRIVER, 0), (stage::TCP, 300)],
+            &[(TRACE_DRIVER, 0), (TRACE_TCP, 300)],
         );
         let packets = [sent, back].map(|bytes| Packet::from_record(&bytes, &hooked()).unwrap());
         assert_eq!(round_trips(&packets, false), []);

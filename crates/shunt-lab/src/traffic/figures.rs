@@ -4,7 +4,7 @@ use super::{LATE_NS, SendMethod};
 use crate::{Distribution, Doubt, Limit, Results, ResultsFile};
 use serde::{Deserialize, Serialize};
 use shunt_gen::Schedule;
-use shunt_traffic::{Histogram, Mode, Received, State};
+use shunt_traffic::{Histogram, Mode, Received, TrafficState};
 use std::{io, path::PathBuf};
 
 /// The report of a measurement: the sum over all directions, and each direction.
@@ -150,7 +150,7 @@ pub struct Floor {
 impl Figures {
     /// `ended_ns` is the time when the sender finished or gave up.
     pub(super) fn new(
-        sent: &State,
+        sent: &TrafficState,
         received: &Received,
         schedule: &Schedule,
         ended_ns: u64,
@@ -231,7 +231,7 @@ impl Figures {
     /// The doubts that follow from the figures.
     pub(super) fn doubts(
         &self,
-        sent: &State,
+        sent: &TrafficState,
         received: &Received,
         method: SendMethod,
         mode: Mode,
@@ -312,8 +312,13 @@ mod tests {
 
     #[test]
     fn rates_count_the_interval_behind_the_last_packet() {
-        let sent =
-            State { start_ns: 500, last_ns: 500 + 9_000_000, sent: 10, bytes: 600, ..State::default() };
+        let sent = TrafficState {
+            start_ns: 500,
+            last_ns: 500 + 9_000_000,
+            sent: 10,
+            bytes: 600,
+            ..TrafficState::default()
+        };
         let received = Received { packets: 12, duplicated: 3, ..Received::default() };
         let of =
             |sent, pps, burst| Figures::new(sent, &received, &schedule(pps, burst, 10), 99_000_000, true);
@@ -324,13 +329,14 @@ mod tests {
         let fast = of(&sent, None, 1);
         assert_eq!((fast.offered_pps, fast.achieved_pps), (None, 1000.0));
         // Three bursts of four packets, the last one cut to two: 10 packets in 2.5 intervals of 4 ms.
-        let bursts = State { last_ns: 500 + 8_000_000, ..sent };
+        let bursts = TrafficState { last_ns: 500 + 8_000_000, ..sent };
         assert_eq!(of(&bursts, Some(1000.0), 4).achieved_pps, 1000.0);
     }
 
     #[test]
     fn packets_not_sent_in_time_reduce_the_rate() {
-        let sent = State { start_ns: 500, last_ns: 500 + 4_000_000, sent: 5, ..State::default() };
+        let sent =
+            TrafficState { start_ns: 500, last_ns: 500 + 4_000_000, sent: 5, ..TrafficState::default() };
         let second = Schedule {
             packets: None,
             duration: Some(std::time::Duration::from_millis(10)),
@@ -343,8 +349,13 @@ mod tests {
 
     #[test]
     fn odd_figures_are_doubted() {
-        let sent =
-            State { start_ns: 0, last_ns: 9_020_000, sent: 10, late_ns_max: 2_000_000, ..State::default() };
+        let sent = TrafficState {
+            start_ns: 0,
+            last_ns: 9_020_000,
+            sent: 10,
+            late_ns_max: 2_000_000,
+            ..TrafficState::default()
+        };
         let none = Received::default();
         let figures = Figures::new(&sent, &none, &schedule(Some(1000.0), 1, 10), 0, true);
         let doubts = figures.doubts(&sent, &none, SendMethod::Socket, Mode::Generic);
@@ -362,7 +373,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            Figures::new(&State::default(), &none, &schedule(None, 1, 10), 0, false).achieved_pps,
+            Figures::new(&TrafficState::default(), &none, &schedule(None, 1, 10), 0, false).achieved_pps,
             0.0
         );
     }

@@ -9,7 +9,7 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 use shunt_gen::{Capture, Round, Schedule, Traffic};
-use shunt_traffic::{FrameMaker, Generator, Replayer, State, now_ns, takes_frames};
+use shunt_traffic::{FrameMaker, Generator, Replayer, TrafficState, now_ns, takes_frames};
 use std::{
     os::fd::{AsRawFd, OwnedFd},
     sync::{
@@ -127,7 +127,7 @@ impl Sender {
         }
     }
 
-    pub(super) fn state(&self) -> Result<State, Error> {
+    pub(super) fn state(&self) -> Result<TrafficState, Error> {
         match self {
             Self::Live(generator) => Ok(generator.state()?),
             Self::Socket(sending) => Ok(*sending.frames.state()),
@@ -141,7 +141,7 @@ impl Sender {
         start_ns: u64,
         label: u8,
         stop: &AtomicBool,
-    ) -> Result<State, Error> {
+    ) -> Result<TrafficState, Error> {
         match self {
             Self::Live(generator) => {
                 generator.schedule(schedule, start_ns, label)?;
@@ -149,11 +149,11 @@ impl Sender {
             }
             Self::Socket(sending) => sending.frames.schedule(schedule, start_ns, label),
         }
-        let over = |state: &State, now| {
+        let over = |state: &TrafficState, now| {
             let ended = state.end_ns > 0 && now >= state.end_ns;
             ended || state.sent >= state.limit || stop.load(Ordering::Relaxed)
         };
-        let wait = |state: &State, now| (state.start_ns + (state.due >> 16)).saturating_sub(now);
+        let wait = |state: &TrafficState, now| (state.start_ns + (state.due >> 16)).saturating_sub(now);
         let awake_ns = match self {
             Self::Live(_) => AWAKE_LIVE_NS,
             Self::Socket(_) => AWAKE_SOCKET_NS,
@@ -195,7 +195,7 @@ impl Source {
 }
 
 impl Due {
-    fn state(&self) -> &State {
+    fn state(&self) -> &TrafficState {
         match self {
             Self::Made(maker) => maker.state(),
             Self::Captured(replayer) => replayer.state(),

@@ -262,10 +262,10 @@ fn every_latency_is_within_the_bounds_of_its_bucket() {
         let bucket = latency_bucket(ns) as usize;
         let (low, high) = latency_bounds(bucket);
         assert!((low..=high).contains(&u64::from(ns)), "{ns} in {bucket}: {low} to {high}");
-        assert!(bucket < LATENCY_BUCKETS);
+        assert!(bucket < LATENCY_BUCKETS as usize);
     }
     let mut next = 0;
-    for bucket in 0..LATENCY_BUCKETS {
+    for bucket in 0..LATENCY_BUCKETS as usize {
         let (low, high) = latency_bounds(bucket);
         assert_eq!(low, next, "bucket {bucket}");
         assert!((high - low) * 64 <= low, "bucket {bucket} is too wide");

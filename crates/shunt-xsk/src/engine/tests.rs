@@ -1,5 +1,5 @@
 use super::*;
-use crate::sched::{Class, Config};
+use crate::sched::{ClassConfig, SchedConfig};
 use shunt_bpf::{
     abi::{self, Reason},
     wire::flow_between,
@@ -99,9 +99,13 @@ fn descriptors_outside_the_memory_are_counted_and_touch_nothing() {
 #[test]
 fn a_scheduler_sends_marked_packets_first_at_its_rate() {
     let mut engine = engine(512, 128, 10);
-    let mut config =
-        Config { classes: 2, default_class: 1, bytes_per_s: 1_000_000, ..Config::best_effort(100_000) };
-    config.class_config[1] = Class { priority: 1, ..config.class_config[0] };
+    let mut config = SchedConfig {
+        classes: 2,
+        default_class: 1,
+        bytes_per_s: 1_000_000,
+        ..SchedConfig::best_effort(100_000)
+    };
+    config.class_config[1] = ClassConfig { priority: 1, ..config.class_config[0] };
     config.mark_rules[0] = crate::sched::MarkRule { mark: 3, mask: 0xff, class_id: 0 };
     engine.schedule(OUT, Scheduler::new(&config, 100).unwrap());
     for host in (0..10).cycle().take(40) {
@@ -228,7 +232,7 @@ fn a_packet_that_waited_until_its_connection_was_gone_is_dropped() {
 #[test]
 fn a_packet_that_codel_drops_is_not_counted_as_forwarded() {
     let mut engine = engine(512, 128, 1);
-    let mut config = Config { bytes_per_s: 1_000_000, ..Config::best_effort(100_000) };
+    let mut config = SchedConfig { bytes_per_s: 1_000_000, ..SchedConfig::best_effort(100_000) };
     (config.class_config[0].target_us, config.class_config[0].interval_us) = (1, 1);
     engine.schedule(OUT, Scheduler::new(&config, 100).unwrap());
     for _ in 0..60 {

@@ -1,54 +1,24 @@
 //! In simulated time: a link takes each packet that the scheduler sends.
 
 use super::*;
-use shunt_bpf::abi::layout::{CValue, Values, add, assert_equal, c_values};
 
 const SECOND: u64 = 1_000_000_000;
 const NO_MARK: u32 = 0;
 
-type Change = fn(&mut Config);
-
-// SAFETY: build.rs makes the table.
-unsafe extern "C" {
-    static shunt_sched_values: CValue;
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "reads a table in C")]
-fn sizes_offsets_and_constants_are_those_of_the_c_header() {
-    let mut rust = Values::new();
-    add::<Meter>(&mut rust);
-    add::<CPolicer>(&mut rust);
-    add::<Class>(&mut rust);
-    add::<MarkRule>(&mut rust);
-    add::<Config>(&mut rust);
-    add::<Queued>(&mut rust);
-    add::<ClassCounters>(&mut rust);
-    add::<ClassState>(&mut rust);
-    CSched::add(&mut rust);
-    let constants = [
-        ("CLASSES", CLASSES as u64),
-        ("DSCPS", DSCPS as u64),
-        ("MARK_RULES", MARK_RULES as u64),
-        ("QUANTUM_MIN", QUANTUM_MIN.into()),
-        ("QUANTUM_MAX", QUANTUM_MAX.into()),
-        ("SCHED_EMPTY", 0),
-        ("SCHED_WAIT", 1),
-        ("SCHED_SENT", 2),
-        ("SCHED_DROPPED", 3),
-    ];
-    rust.extend(constants.map(|(name, value)| (format!("SHUNT_{name}"), value)));
-    // SAFETY: the build script ends the table with an entry without a name.
-    let c = unsafe { c_values(&raw const shunt_sched_values) };
-    assert_equal(&rust, &c, &[]);
-}
+type Change = fn(&mut SchedConfig);
 
 /// Classes with these priorities and weights, chosen by the DSCPs 0, 1, 2, ...
-fn classes(priorities_and_quanta: &[(u32, u32)]) -> Config {
-    let mut config = Config { classes: priorities_and_quanta.len() as u32, ..Config::best_effort(1 << 20) };
+fn classes(priorities_and_quanta: &[(u32, u32)]) -> SchedConfig {
+    let mut config =
+        SchedConfig { classes: priorities_and_quanta.len() as u32, ..SchedConfig::best_effort(1 << 20) };
     for (number, (priority, quantum)) in priorities_and_quanta.iter().enumerate() {
         let class = &mut config.class_config[number];
-        *class = Class { priority: *priority, quantum: *quantum, limit_bytes: 1 << 20, ..Class::default() };
+        *class = ClassConfig {
+            priority: *priority,
+            quantum: *quantum,
+            limit_bytes: 1 << 20,
+            ..ClassConfig::default()
+        };
         config.dscp_class[number] = number as u8 + 1;
     }
     config
@@ -75,7 +45,7 @@ fn the_shaped_rate_is_exact_for_any_rate_size_and_overhead() {
     for bytes_per_s in [8_000, 1_000_003, 12_500_000, 1_250_000_000, 12_500_000_000] {
         for bytes in [64, 577, 1514] {
             for overhead_bytes in [0, 24, -14] {
-                let config = Config { bytes_per_s, overhead_bytes, ..Config::best_effort(1 << 20) };
+                let config = SchedConfig { bytes_per_s, overhead_bytes, ..SchedConfig::best_effort(1 << 20) };
                 let mut scheduler = Scheduler::new(&config, 10).unwrap();
                 let mut now_ns = 0;
                 let packets = 20_000;
@@ -94,7 +64,8 @@ fn the_shaped_rate_is_exact_for_any_rate_size_and_overhead() {
 
 #[test]
 fn a_burst_leaves_at_once_after_a_pause_and_the_rate_holds_after_it() {
-    let config = Config { bytes_per_s: 1_000_000, burst_bytes: 20_000, ..Config::best_effort(1 << 20) };
+    let config =
+        SchedConfig { bytes_per_s: 1_000_000, burst_bytes: 20_000, ..SchedConfig::best_effort(1 << 20) };
     let mut scheduler = Scheduler::new(&config, 1000).unwrap();
     for begin_ns in [SECOND, 5 * SECOND] {
         for handle in 0..100 {
@@ -221,8 +192,8 @@ fn a_class_that_fills_its_queue_leaves_the_others_their_share_of_the_room() {
 
 #[test]
 fn codel_drops_nothing_from_a_class_that_holds_one_packet_of_any_size() {
-    let mut config = Config { bytes_per_s: 12_500, ..Config::best_effort(1 << 20) };
-    config.class_config[0] = Class { target_us: 5000, interval_us: 100_000, ..config.class_config[0] };
+    let mut config = SchedConfig { bytes_per_s: 12_500, ..SchedConfig::best_effort(1 << 20) };
+    config.class_config[0] = ClassConfig { target_us: 5000, interval_us: 100_000, ..config.class_config[0] };
     let mut scheduler = Scheduler::new(&config, 16).unwrap();
     let mut now_ns = 0;
     for _ in 0..100 {
@@ -236,7 +207,7 @@ fn codel_drops_nothing_from_a_class_that_holds_one_packet_of_any_size() {
 /// Mean delay in ms over the last ten of thirty seconds of a TCP-like sender with 20 ms of round trip, at 10 Mbit/s.
 fn mean_delay_ms(target_us: u32) -> f64 {
     const ROUND_TRIP: u64 = 20_000_000;
-    let mut config = Config { bytes_per_s: 1_250_000, ..Config::best_effort(1 << 20) };
+    let mut config = SchedConfig { bytes_per_s: 1_250_000, ..SchedConfig::best_effort(1 << 20) };
     (config.class_config[0].target_us, config.class_config[0].interval_us) = (target_us, 100_000);
     let mut scheduler = Scheduler::new(&config, 2000).unwrap();
     let (mut now_ns, mut window, mut held_until_ns) = (0, 10.0, 0);
@@ -284,7 +255,7 @@ fn codel_keeps_the_delay_of_a_sender_that_reacts_to_losses_near_its_target() {
 #[test]
 #[cfg_attr(miri, ignore = "takes too long in Miri")]
 fn codel_drops_at_growing_rate_while_a_queue_stands() {
-    let mut config = Config { bytes_per_s: 1_000_000, ..Config::best_effort(1 << 20) };
+    let mut config = SchedConfig { bytes_per_s: 1_000_000, ..SchedConfig::best_effort(1 << 20) };
     (config.class_config[0].target_us, config.class_config[0].interval_us) = (5_000, 100_000);
     let mut scheduler = Scheduler::new(&config, 1000).unwrap();
     let (mut now_ns, mut dropped_at) = (0, Vec::new());
@@ -332,7 +303,7 @@ fn a_change_keeps_what_is_queued_and_holds_at_once() {
     }
     let mut now_ns = 0;
     let mut seen: Vec<_> = (0..50).map(|_| send(&mut scheduler, &mut now_ns).unwrap().handle).collect();
-    let changed = Config { bytes_per_s: 2_000_000, ..Config::best_effort(1 << 20) };
+    let changed = SchedConfig { bytes_per_s: 2_000_000, ..SchedConfig::best_effort(1 << 20) };
     scheduler.configure(&changed).unwrap();
     let begin_ns = now_ns;
     while let Some(item) = send(&mut scheduler, &mut now_ns) {

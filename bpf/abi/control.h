@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The control block, the ports and their counters. */
+#ifndef SHUNT_ABI_CONTROL_H
+#define SHUNT_ABI_CONTROL_H
+
+#include <linux/types.h>
+#include "abi/sizes.h"
+
+enum shunt_port_flags {
+	SHUNT_PORT_XDP_OUT = 1 << 1, /* XDP may redirect to this port: the driver can, and the qdisc is not in use */
+	SHUNT_PORT_PARTIAL = 1 << 2, /* ingress frames may have CHECKSUM_PARTIAL (veth, tap, virtio) */
+	SHUNT_PORT_CAPTURED = 1 << 3, /* learn nothing that arrives or leaves here */
+	SHUNT_PORT_FILTERED = 1 << 4, /* learn nothing that arrives here */
+	SHUNT_PORT_FILTERED_OUT = 1 << 5, /* learn nothing that leaves here */
+	SHUNT_PORT_BRIDGED = 1 << 6, /* bridged traffic that arrives here may be learned */
+	SHUNT_PORT_UNTRACKED4 = 1 << 7, /* conntrack does not see bridged IPv4 */
+	SHUNT_PORT_UNTRACKED6 = 1 << 8, /* conntrack does not see bridged IPv6 */
+	SHUNT_PORT_XDP_IN = 1 << 9, /* Shunt's XDP program runs on this port */
+	SHUNT_PORT_XDP_FRAGS = 1 << 10, /* the driver accepts redirected multi-buffer frames */
+	SHUNT_PORT_FLOODS_UNSEEN = 1 << 11, /* a bridge may flood packets to devices that are no ports, too */
+	SHUNT_PORT_EXTERNAL = 1 << 12, /* the external engine serves this port */
+	SHUNT_PORT_PACED = 1 << 13, /* a qdisc of this port treats packets by the socket that they belong to */
+};
+
+enum shunt_control_flags {
+	SHUNT_CONTROL_LEARN = 1 << 0,
+	SHUNT_CONTROL_UDP_UNREPLIED = 1 << 1, /* learn UDP before the first reply */
+	SHUNT_CONTROL_HOLD_TCP4 = 1 << 2, /* learn no TCP over IPv4: the ruleset must see every packet */
+	SHUNT_CONTROL_HOLD_TCP6 = 1 << 3,
+	SHUNT_CONTROL_TRACE = 1 << 4, /* a reader of shunt_traces is present */
+	SHUNT_CONTROL_STATICS = 1 << 5, /* the table has static flows */
+	SHUNT_CONTROL_VERIFY_TC = 1 << 6, /* tc verifies L4 checksums of short packets, unless the driver did */
+	SHUNT_CONTROL_VERIFY_XDP = 1 << 7, /* XDP verifies L4 checksums of short packets */
+	SHUNT_CONTROL_VERIFY_LONG = 1 << 8, /* verify longer packets, too */
+	SHUNT_CONTROL_SURVEY = 1 << 9, /* tc counts the kinds of packets that ports receive */
+	SHUNT_CONTROL_HOLD_UDP4 = 1 << 10, /* learn no UDP over IPv4 */
+	SHUNT_CONTROL_HOLD_UDP6 = 1 << 11,
+	SHUNT_CONTROL_HOLD_NEW4 = 1 << 12, /* learn UDP over IPv4 only after the first reply */
+	SHUNT_CONTROL_HOLD_NEW6 = 1 << 13,
+};
+
+struct shunt_port {
+	__u16 slot; /* index into the counters and the devmap */
+	__u16 flags; /* enum shunt_port_flags */
+	__u32 ifindex;
+};
+_Static_assert(sizeof(struct shunt_port) == 8, "shunt_port is ABI");
+
+/* Ports, without a hash look-up. */
+struct shunt_port_cache {
+	struct shunt_port by_ifindex[SHUNT_PORTS_MAX]; /* by the low bits of the ifindex; on collision, the last port */
+	__u32 ifindex[SHUNT_PORTS_MAX]; /* by slot; 0 if the slot is free */
+};
+_Static_assert(sizeof(struct shunt_port_cache) == 768, "shunt_port_cache is ABI");
+
+/* Per port and CPU. Packets as the hook sees them: a GRO or GSO aggregate is one. Bytes from the L3 header on. */
+struct shunt_counters {
+	__u64 xdp_pkts; /* forwarded by XDP */
+	__u64 xdp_bytes;
+	__u64 tc_pkts; /* forwarded by tc */
+	__u64 tc_bytes;
+	__u64 slow_pkts; /* passed to Linux */
+	__u64 slow_bytes;
+	__u64 dropped_pkts;
+	__u64 learned; /* actions installed */
+	__u64 proved; /* actions renewed */
+	__u64 retired; /* actions retired */
+	__u64 surveyed_pkts; /* during surveys: packets received; an aggregate counts as its segments */
+	__u64 aggregated_pkts; /* those that arrived in aggregates */
+	__u64 copied_pkts; /* those in buffers that native XDP of a virtual device would have to copy */
+	__u64 external_pkts; /* forwarded by the external engine, which counts in struct shunt_external */
+	__u64 external_bytes;
+	__u64 reasons[SHUNT_REASONS_MAX]; /* by enum shunt_reason */
+};
+_Static_assert(sizeof(struct shunt_counters) == 120 + 8 * 128, "shunt_counters is ABI");
+
+/* The control block. A single element, written by the daemon; the programs write epoch and heartbeat_ticks as well. */
+struct shunt_control {
+	__u32 abi; /* SHUNT_ABI_VERSION */
+	__u32 epoch; /* actions of another epoch are stale */
+	__u64 heartbeat_ticks; /* all 64 bits of jiffies: no wrap, so a dead daemon stays dead */
+	__u32 heartbeat_max_ticks;
+	__u32 reprove_ticks; /* interval between proofs of a flow */
+	__u32 prove_ticks; /* how long a proof lasts */
+	__u32 learn_udp_pkts; /* learn from this packet of a direction on */
+	__u32 learn_tcp_pkts;
+	__u32 flags; /* enum shunt_control_flags */
+	__u32 bucket_mask; /* buckets of an index, minus one */
+	__u32 max_flows; /* per family */
+	__u64 seed; /* of the hash */
+	__u32 ticks_per_s; /* the kernel's HZ */
+	__u32 exclude_mark; /* learn nothing from packets with this mark, under exclude_mark_mask */
+	__u32 exclude_mark_mask; /* 0 excludes nothing */
+	__u32 exclude_ct_mark; /* learn nothing from connections with this mark, under exclude_ct_mark_mask */
+	__u32 exclude_ct_mark_mask; /* 0 excludes nothing */
+	__u32 netns; /* inode number of the ports' network namespace */
+	__u32 mark_mask; /* lines of shunt_marks, minus one */
+	__u32 rule_changes; /* counts the commits that may change how rules use sets; written by the programs */
+	__u32 sets_at; /* rule_changes when the rules were read of which shunt_sets is made */
+	__u32 station_moves; /* counts the changes of a bridge's stations that ended flows; written by the programs */
+};
+_Static_assert(sizeof(struct shunt_control) == 96, "shunt_control is ABI");
+
+#endif
