@@ -15,7 +15,7 @@ use anyhow::{Context, ensure};
 use change::{Change, Lab};
 use clap::ValueEnum;
 use fill::Fill;
-use probe_stream::Seen;
+use probe_stream::ReactionTimes;
 pub use rows::markdown;
 use rows::{ENGINES, FLOWS, Key, Rows};
 use shunt_testkit::{
@@ -198,7 +198,7 @@ fn measure_row(
 }
 
 /// Makes one run: gets the flow onto the fast path, and changes Linux while it streams.
-fn meet(lab: &mut Lab, change: Change, shuntd: Option<&Shuntd>) -> anyhow::Result<Seen> {
+fn meet(lab: &mut Lab, change: Change, shuntd: Option<&Shuntd>) -> anyhow::Result<ReactionTimes> {
     lab.prepare(change)?;
     if let Some(shuntd) = shuntd {
         teach(&lab.source(change).tap(), &lab.packet(change).to_bytes(), shuntd)

@@ -33,7 +33,7 @@ impl Entry {
 
 /// The place of an entry in the flow tables, where the entry stays until it is freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(u32);
+pub struct EntryIndex(u32);
 
 /// Set in the places of the IPv6 table.
 const IN_V6: u32 = 1 << 31;
@@ -110,11 +110,11 @@ impl FlowTable {
     }
 
     /// As [`FlowTable::for_each`], with the place of each flow. Places ascend.
-    pub fn for_each_place(&self, mut visit: impl FnMut(Place, Key, Entry)) -> Result<(), Error> {
+    pub fn for_each_place(&self, mut visit: impl FnMut(EntryIndex, Key, Entry)) -> Result<(), Error> {
         let [fresh4, fresh6] = read_variable::<abi::Usage>(&self.usage, USAGE)?.fresh;
         for (maps, fresh, family) in [(&self.v4, fresh4, 0), (&self.v6, fresh6, IN_V6)] {
             each_entry(maps, fresh, |at, bytes, cold| {
-                let place = Place(at | family);
+                let place = EntryIndex(at | family);
                 if let Some((key, entry)) = place.parse(bytes, cold) {
                     visit(place, key, entry);
                 }
@@ -124,7 +124,7 @@ impl FlowTable {
     }
 
     /// The flow at a place; `None` if there is none now.
-    pub fn at(&self, place: Place) -> Result<Option<(Key, Entry)>, Error> {
+    pub fn at(&self, place: EntryIndex) -> Result<Option<(Key, Entry)>, Error> {
         let [table, cold] = if place.is_v6() { &self.v6 } else { &self.v4 };
         let at = (place.0 & !IN_V6).to_ne_bytes();
         let read = |map: &MapHandle| map.lookup(&at, MapFlags::ANY).map_err(table_failure);
@@ -132,7 +132,7 @@ impl FlowTable {
     }
 }
 
-impl Place {
+impl EntryIndex {
     fn is_v6(self) -> bool {
         self.0 & IN_V6 != 0
     }

@@ -30,7 +30,7 @@ pub use dependencies::{AddressSet, Dependency};
 pub use epochs::Epochs;
 pub use error::Error;
 pub use external::{EngineSide, HANDLES, Tables};
-pub use flows::{Entry, FlowTable, Key, Place};
+pub use flows::{Entry, EntryIndex, FlowTable, Key};
 pub use maps::CONTROL_MAP;
 pub use object::Size;
 pub use pending::{AttachedTc, AttachedXdp, FreeSlot, LeavingPort, TcPrograms, XdpChange, XdpProgram};

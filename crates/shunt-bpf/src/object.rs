@@ -10,34 +10,34 @@ use std::{ffi::OsStr, os::fd::AsFd};
 
 macro_rules! object {
     ($name:literal) => {
-        Source { name: $name, bytes: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".o")) }
+        CompiledObject { name: $name, bytes: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".o")) }
     };
 }
 
 /// A compiled object of `bpf/prog`.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct CompiledObject {
     /// The file name without extension.
     pub(crate) name: &'static str,
     bytes: &'static [u8],
 }
 
-pub(crate) const TC_FORWARD: Source = object!("tc_forward");
+pub(crate) const TC_FORWARD: CompiledObject = object!("tc_forward");
 /// For kernels without BTF: the program cannot read `skb->ip_summed`.
-pub(crate) const TC_FORWARD_WITHOUT_BTF: Source = object!("tc_forward_without_btf");
-pub(crate) const TC_WATCH: Source = object!("tc_watch");
-pub(crate) const XDP_FORWARD: Source = object!("xdp_forward");
+pub(crate) const TC_FORWARD_WITHOUT_BTF: CompiledObject = object!("tc_forward_without_btf");
+pub(crate) const TC_WATCH: CompiledObject = object!("tc_watch");
+pub(crate) const XDP_FORWARD: CompiledObject = object!("xdp_forward");
 /// For `verify_checksums = always`: the program can verify L4 checksums.
-pub(crate) const XDP_FORWARD_VERIFYING: Source = object!("xdp_forward_verifying");
+pub(crate) const XDP_FORWARD_VERIFYING: CompiledObject = object!("xdp_forward_verifying");
 /// For one device, whose driver tells the program of the VLAN tags that it has taken out of the frames.
-pub(crate) const XDP_FORWARD_TAGS: Source = object!("xdp_forward_tags");
-pub(crate) const XDP_FORWARD_TAGS_VERIFYING: Source = object!("xdp_forward_tags_verifying");
+pub(crate) const XDP_FORWARD_TAGS: CompiledObject = object!("xdp_forward_tags");
+pub(crate) const XDP_FORWARD_TAGS_VERIFYING: CompiledObject = object!("xdp_forward_tags_verifying");
 /// For ports that the external engine serves.
-pub(crate) const XDP_EXTERNAL: Source = object!("xdp_external");
-pub(crate) const XDP_DROPS: Source = object!("xdp_drops");
-pub(crate) const TABLE: Source = object!("table");
-pub(crate) const CT_GONE: Source = object!("ct_gone");
-pub(crate) const CHANGES: Source = object!("changes");
+pub(crate) const XDP_EXTERNAL: CompiledObject = object!("xdp_external");
+pub(crate) const XDP_DROPS: CompiledObject = object!("xdp_drops");
+pub(crate) const TABLE: CompiledObject = object!("table");
+pub(crate) const CT_GONE: CompiledObject = object!("ct_gone");
+pub(crate) const CHANGES: CompiledObject = object!("changes");
 
 pub(crate) const INDEXES: [&str; 2] = ["shunt_index4", "shunt_index6"];
 /// Maps with one element per entry of the flow table.
@@ -71,13 +71,13 @@ impl Size {
 }
 
 /// Loads an object. It uses the maps that are in `maps` already; its other maps are added.
-pub(crate) fn load(source: &Source, size: Size, maps: &mut Maps) -> Result<Object, Error> {
+pub(crate) fn load(source: &CompiledObject, size: Size, maps: &mut Maps) -> Result<Object, Error> {
     load_for(source, size, maps, None)
 }
 
 /// As [`load`]. With a device, its XDP programs may call functions of the device's driver, and be attached to no other.
 pub(crate) fn load_for(
-    source: &Source,
+    source: &CompiledObject,
     size: Size,
     maps: &mut Maps,
     ifindex: Option<u32>,
@@ -118,7 +118,7 @@ pub(crate) fn load_for(
 /// The program `name` of a loaded object.
 pub(crate) fn program<'o>(
     object: &'o Object,
-    source: &Source,
+    source: &CompiledObject,
     name: &'static str,
 ) -> Result<ProgramMut<'o>, Error> {
     let mut programs = object.progs_mut();

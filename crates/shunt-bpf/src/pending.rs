@@ -6,7 +6,7 @@ use crate::{
     Error,
     attach::{self, AttachMode, Attachment, Hook},
     maps::Maps,
-    object::{Size, Source, load_for, program},
+    object::{CompiledObject, Size, load_for, program},
     owner::Owner,
 };
 use nix::libc::EINVAL;
@@ -116,7 +116,7 @@ pub(crate) enum NextXdp {
     Loaded(XdpProgram, OwnedFd),
     /// A program that may call functions of the device's driver, to be loaded for the device.
     ForDevice {
-        source: &'static Source,
+        source: &'static CompiledObject,
         size: Size,
         maps: Maps,
     },

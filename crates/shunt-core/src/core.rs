@@ -1,9 +1,8 @@
 //! The policy: one owner of all state, fed with events.
 
 use crate::{
-    Action, BridgeCalls, Cause, Choice, Event, ExternalPorts, ExternalState, PortView, Program, Scope,
-    Source, Statement, Traffic, bridges::Tracking, network::Network, ports, ruleset::Ruleset,
-    survey::Surveys,
+    Action, BridgeCalls, Cause, Choice, Event, EventSource, ExternalPorts, ExternalState, PortView, Program,
+    Scope, Statement, Traffic, bridges::Tracking, network::Network, ports, ruleset::Ruleset, survey::Surveys,
 };
 use shunt_api::{CaptureChoice, Proto, RulesetStatus};
 use shunt_wire::Mac;
@@ -151,7 +150,7 @@ impl Core {
         match event {
             Event::Dump(state) => self.adopt(now, state, steps),
             Event::Overrun(source) => {
-                if source == Source::Nftables {
+                if source == EventSource::Nftables {
                     steps.actions.extend(self.rules_changed(now));
                 }
                 steps.move_epoch(Cause::Overrun, Scope::Everything);

@@ -123,7 +123,7 @@ pub enum CorrectionKind {
 
 /// A source of events. Each has a socket of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
+pub enum EventSource {
     /// NETLINK_ROUTE.
     Route,
     /// NETLINK_NETFILTER, nftables.
@@ -323,7 +323,7 @@ pub enum Event {
     /// The sysctls of br_netfilter; `None` if br_netfilter is not loaded.
     BridgeCalls(Option<BridgeCalls>),
     /// Messages from a source were lost.
-    Overrun(Source),
+    Overrun(EventSource),
     /// A TCP connection cannot be learned before BE_LIBERAL is set on both its directions.
     WantLiberal(Connection),
     /// A connection whose last packets conntrack has not seen has fallen silent.

@@ -31,8 +31,8 @@ pub use cause::Cause;
 pub use connections::{RateBasis, join_flows, reversed, set_rates};
 pub use core::Core;
 pub use event::{
-    Bridge, BridgeCalls, Connection, Correction, CorrectionKind, Event, ExternalState, Link, Program, Qdisc,
-    Source, SurveyCounts, TrackedDirection,
+    Bridge, BridgeCalls, Connection, Correction, CorrectionKind, Event, EventSource, ExternalState, Link,
+    Program, Qdisc, SurveyCounts, TrackedDirection,
 };
 pub use flow_state::{EntryState, TickClock};
 pub use port_counters::PortCounters;

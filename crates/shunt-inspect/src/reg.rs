@@ -1,6 +1,6 @@
 //! Registers by name: definitions, values as fields, and the places from which registers are read.
 //!
-//! Parsers and decoding are pure. I/O is in [`Source`] (`/dev/mem`, files, debugfs, `ethtool -d`, MDIO) and in
+//! Parsers and decoding are pure. I/O is in [`RegisterSource`] (`/dev/mem`, files, debugfs, `ethtool -d`, MDIO) and in
 //! [`device_tree`].
 
 mod builtin;
@@ -27,7 +27,7 @@ pub use native::{parse_toml, parse_toml_for};
 pub use problem::{Problem, Problems};
 pub use select::{SelectError, Selected, Selector};
 pub use snapshot::{Difference, FieldChange, Reading, Snapshot, diff};
-pub use source::{Source, SourceError, Unreadable};
+pub use source::{RegisterSource, SourceError, Unreadable};
 pub use svd::parse_svd;
 
 use std::path::Path;

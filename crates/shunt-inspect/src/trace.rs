@@ -14,7 +14,7 @@ mod summary;
 
 pub use bisect::{Bisection, Round};
 pub use cost::Cost;
-pub use packet::{End, Ends, Packet, StageName, Step, Thread, Way};
+pub use packet::{End, Ends, Packet, PacketPath, StageName, Step, Thread};
 pub use summary::{Path, StageTimes, Times};
 
 use nix::net::if_::if_nameindex;
@@ -400,7 +400,7 @@ fn rows(
     name: &impl Fn(u32) -> String,
     count: usize,
 ) -> Vec<Packet> {
-    let all = if path.way == Way::RoundTrip { round_trips } else { packets };
+    let all = if path.way == PacketPath::RoundTrip { round_trips } else { packets };
     let of_path = all.iter().filter(|packet| {
         packet.way == path.way
             && packet.end == End::Done

@@ -19,7 +19,7 @@ use nix::{
         socket::{setsockopt, sockopt},
     },
 };
-use shunt_core::{Event, Source};
+use shunt_core::{Event, EventSource};
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -44,7 +44,7 @@ const XFRM_GROUPS: [u32; 3] = [2, 3, 4];
 /// Receives notifications about changes in a network namespace.
 pub struct NetlinkSubscription {
     sources: Vec<Subscribed>,
-    missing: Vec<Source>,
+    missing: Vec<EventSource>,
     ready: AsyncFd<OwnedFd>,
 }
 
@@ -53,7 +53,7 @@ type Translate = Box<dyn Fn(&Message) -> Option<Event> + Send + Sync>;
 
 /// A source of notifications, and its socket.
 struct Subscribed {
-    source: Source,
+    source: EventSource,
     protocol: &'static str,
     socket: Socket,
     buffer: Vec<u8>,
@@ -77,7 +77,7 @@ impl NetlinkSubscription {
             Subscribed::open(buffer_bytes, source, number, protocol, groups, translate)
         };
         let mut sources = vec![subscribe(
-            Source::Route,
+            EventSource::Route,
             NETLINK_ROUTE,
             "NETLINK_ROUTE",
             &rtnetlink::GROUPS,
@@ -94,9 +94,9 @@ impl NetlinkSubscription {
             Ok(())
         };
         add(
-            Source::Nftables,
+            EventSource::Nftables,
             subscribe(
-                Source::Nftables,
+                EventSource::Nftables,
                 NETLINK_NETFILTER,
                 "NETLINK_NETFILTER",
                 &[NFNLGRP_NFTABLES],
@@ -105,8 +105,8 @@ impl NetlinkSubscription {
             .map(Some),
         )?;
         add(
-            Source::Xfrm,
-            subscribe(Source::Xfrm, NETLINK_XFRM, "NETLINK_XFRM", &XFRM_GROUPS, Box::new(ipsec_event))
+            EventSource::Xfrm,
+            subscribe(EventSource::Xfrm, NETLINK_XFRM, "NETLINK_XFRM", &XFRM_GROUPS, Box::new(ipsec_event))
                 .map(Some),
         )?;
         let mut channel = Channel::open(NETLINK_GENERIC, "NETLINK_GENERIC")?;
@@ -118,21 +118,21 @@ impl NetlinkSubscription {
                 _ => netdev::event(message),
             };
             let translate = Box::new(translate);
-            subscribe(Source::Netdev, NETLINK_GENERIC, "NETLINK_GENERIC", &groups, translate)
+            subscribe(EventSource::Netdev, NETLINK_GENERIC, "NETLINK_GENERIC", &groups, translate)
         };
-        add(Source::Netdev, Netdev::find(&mut channel)?.map(subscribe_to_devices).transpose())?;
+        add(EventSource::Netdev, Netdev::find(&mut channel)?.map(subscribe_to_devices).transpose())?;
         let ready = readable_or_failed(sources.iter().map(|subscribed| subscribed.socket.as_fd()))
             .map_err(Error::Wait)?;
         Ok(Self { sources, missing, ready })
     }
 
     /// The sources that this kernel lacks.
-    pub fn missing(&self) -> &[Source] {
+    pub fn missing(&self) -> &[EventSource] {
         &self.missing
     }
 
     /// The sockets, for BPF programs that see notifications while the kernel sends them.
-    pub fn sockets(&self) -> impl Iterator<Item = (Source, BorrowedFd<'_>)> {
+    pub fn sockets(&self) -> impl Iterator<Item = (EventSource, BorrowedFd<'_>)> {
         self.sources.iter().map(|subscribed| (subscribed.source, subscribed.socket.as_fd()))
     }
 
@@ -167,7 +167,7 @@ impl NetlinkSubscription {
 impl Subscribed {
     fn open(
         buffer_bytes: usize,
-        source: Source,
+        source: EventSource,
         number: isize,
         protocol: &'static str,
         groups: &[u32],

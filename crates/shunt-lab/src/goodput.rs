@@ -10,7 +10,7 @@ pub use crate::labels::Protocol;
 use crate::{
     Compared, Doubt, Labels, Measured, PathLabel, Progress, Reading, Results, ResultsFile,
     dut::{self, Dut},
-    iperf::{Iperf, Way},
+    iperf::{FlowDirection, Iperf},
     load::{LoadError, Meter},
     net::NetNs,
     throughput::Engine,
@@ -260,12 +260,24 @@ fn ratios(columns: &[String], cells: &[Cell], results: &Results) -> Vec<(String,
 
 impl Report {
     /// A reading; None if it was not measured.
-    pub fn reading(&self, cell: &Cell, way: Way, column: &str, quantity: Quantity) -> Option<&Reading> {
+    pub fn reading(
+        &self,
+        cell: &Cell,
+        way: FlowDirection,
+        column: &str,
+        quantity: Quantity,
+    ) -> Option<&Reading> {
         self.results.readings.get(&cell.reading(way, column, quantity))
     }
 
     /// A column's change against the first column.
-    pub fn gain(&self, cell: &Cell, way: Way, column: &str, quantity: Quantity) -> Option<Compared> {
+    pub fn gain(
+        &self,
+        cell: &Cell,
+        way: FlowDirection,
+        column: &str,
+        quantity: Quantity,
+    ) -> Option<Compared> {
         let first = self.columns.first().filter(|first| *first != column)?;
         let base = self.reading(cell, way, first, quantity)?;
         let other = self.reading(cell, way, column, quantity)?;

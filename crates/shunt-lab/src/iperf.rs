@@ -2,7 +2,7 @@
 
 mod output;
 
-pub use crate::labels::{Direction, Way};
+pub use crate::labels::{Direction, FlowDirection};
 use crate::{
     net::{NetNs, Process, wait_for},
     traffic::Error,

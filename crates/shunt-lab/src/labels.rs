@@ -32,7 +32,7 @@ pub struct Labels {
     pub direction: Option<Direction>,
     /// The way that the reading is of, if the traffic goes both ways.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub way: Option<Way>,
+    pub way: Option<FlowDirection>,
     /// Bytes of each frame with FCS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame_bytes: Option<u32>,
@@ -92,7 +92,7 @@ pub enum Direction {
 /// One of the two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum FlowDirection {
     /// From the client to the server.
     Forward,
     /// From the server to the client.
@@ -155,11 +155,11 @@ impl Labels {
 
 impl Direction {
     /// The ways of this direction, one or two.
-    pub const fn ways(self) -> &'static [Way] {
+    pub const fn ways(self) -> &'static [FlowDirection] {
         match self {
-            Self::Forward => &[Way::Forward],
-            Self::Reverse => &[Way::Reverse],
-            Self::Duplex => &[Way::Forward, Way::Reverse],
+            Self::Forward => &[FlowDirection::Forward],
+            Self::Reverse => &[FlowDirection::Reverse],
+            Self::Duplex => &[FlowDirection::Forward, FlowDirection::Reverse],
         }
     }
 

@@ -12,12 +12,12 @@ use crate::{
         Cell, Column, DevicePair, Protocol,
         iperf_rig::{Devices, End, Rig},
     },
-    iperf::{Direction, Iperf, Load, Test, Way},
+    iperf::{Direction, FlowDirection, Iperf, Load, Test},
     throughput::RunningShunt,
     traffic::{Error, require_root},
 };
 use course::{Figures, Phases, Rtt};
-use probe::Seen;
+use probe::ProbedRun;
 use serde_json::{Map, Value, json};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -84,7 +84,7 @@ pub enum Quantity {
     /// Share of the probes that were not answered while the load ran.
     Lost,
     /// Received rate of the hosts at the end of a way, headers included, while the load ran.
-    Received(Way),
+    Received(FlowDirection),
 }
 
 /// A phase of a run.
@@ -109,7 +109,7 @@ pub enum Percentile {
 
 /// A run: the router's answers, and when the load flowed.
 struct Measured {
-    seen: Seen,
+    seen: ProbedRun,
     phases: Phases,
     /// Share of all packets on the fast path while the load ran; None without an engine.
     fast_share: Option<f64>,
@@ -251,8 +251,8 @@ impl LatencyPlan {
         let loaded = phases.loaded.start.as_secs_f64()..phases.loaded.end.as_secs_f64();
         for way in self.direction.ways() {
             let counts = match way {
-                Way::Forward => &seen.wan,
-                Way::Reverse => &seen.lan,
+                FlowDirection::Forward => &seen.wan,
+                FlowDirection::Reverse => &seen.lan,
             };
             if let Some(mbps) = course::rate_mbps(counts, loaded.clone()) {
                 add(file, Quantity::Received(*way), column, mbps, &Value::Null)?;
@@ -263,7 +263,7 @@ impl LatencyPlan {
 
     fn save_courses(&self, file: &mut ResultsFile, column: &str, measured: &Measured) -> Result<(), Error> {
         for interval in course::intervals(&measured.seen, &measured.phases, self.interval) {
-            let received = |way: Way, mbps: Option<f64>| {
+            let received = |way: FlowDirection, mbps: Option<f64>| {
                 let of = format!("received {}", side(way));
                 self.direction.ways().contains(&way).then_some((of, "Mbit/s", mbps))
             };
@@ -274,8 +274,8 @@ impl LatencyPlan {
             let points = [
                 rtt(Percentile::P50),
                 rtt(Percentile::P99),
-                received(Way::Forward, interval.wan_mbps),
-                received(Way::Reverse, interval.lan_mbps),
+                received(FlowDirection::Forward, interval.wan_mbps),
+                received(FlowDirection::Reverse, interval.lan_mbps),
             ];
             for (of, unit, value) in points.into_iter().flatten() {
                 let Some(value) = value else { continue };
@@ -320,10 +320,10 @@ fn wait(time: Duration, stop: &AtomicBool) -> bool {
     !stop.load(Ordering::Relaxed)
 }
 
-fn side(way: Way) -> &'static str {
+fn side(way: FlowDirection) -> &'static str {
     match way {
-        Way::Forward => "on the WAN",
-        Way::Reverse => "on the LAN",
+        FlowDirection::Forward => "on the WAN",
+        FlowDirection::Reverse => "on the LAN",
     }
 }
 

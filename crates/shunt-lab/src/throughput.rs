@@ -62,11 +62,11 @@ pub trait Device {
 /// Measures trials with the given function, as often as needed.
 pub type Work<'w, E> = dyn FnMut(&mut Measure<'_, E>) -> Result<(), E> + 'w;
 /// Runs a trial: sends, and counts arrivals.
-pub type Measure<'m, E> = dyn FnMut(Trial) -> Result<Seen, E> + 'm;
+pub type Measure<'m, E> = dyn FnMut(Trial) -> Result<TrialFigures, E> + 'm;
 
 /// The figures of a trial.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct TrialFigures {
     /// Numbers of frames.
     pub outcome: Outcome,
     /// Latency; None if nothing arrived or packets carry no time.
@@ -194,7 +194,9 @@ impl Device for Simulated {
     }
 
     fn serve(&mut self, work: &mut Work<'_, io::Error>) -> io::Result<()> {
-        work(&mut |trial| Ok(Seen { outcome: self.router.measure(trial), latency_us: None, dut_load: None }))
+        work(&mut |trial| {
+            Ok(TrialFigures { outcome: self.router.measure(trial), latency_us: None, dut_load: None })
+        })
     }
 }
 
@@ -302,7 +304,7 @@ impl ThroughputPlan {
             let load_pps = throughput * f64::from(percent) / 100.0;
             let seen = measure(Trial { load_pps, duration_s: goal.final_s })?;
             let loss_ratio = seen.outcome.loss_ratio();
-            let Seen { latency_us, dut_load, .. } = seen;
+            let TrialFigures { latency_us, dut_load, .. } = seen;
             Ok(LatencyAt { percent, load_pps, loss_ratio, latency_us, dut_load })
         };
         LATENCY_PERCENTS.into_iter().map(at).collect()

@@ -9,7 +9,7 @@ mod explain;
 mod fit;
 mod optimum;
 mod prediction;
-mod source;
+mod send_times;
 pub mod stories;
 mod time;
 mod world;

@@ -13,7 +13,7 @@ mod transmit;
 use crate::{
     case::{Case, Direction, Impossible, Protocol},
     prediction::{Drops, Part, Prediction},
-    source::Source,
+    send_times::SendTimes,
     time::{NEVER, Ps, SECOND, from_ns, from_ps, of_bytes},
 };
 use cpu::{Cpu, Program};
@@ -80,7 +80,7 @@ enum End {
 struct Flow {
     from: End,
     to: End,
-    source: Source,
+    source: SendTimes,
     sender: Sender,
     /// TCP: when the sender at a peer can send again.
     ready: Ps,
@@ -200,7 +200,7 @@ impl<'c> World<'c> {
         let flow = |(number, &(from, to)): (usize, &(End, End))| Flow {
             from,
             to,
-            source: Source::new(t, least(from), Rng::with_seed(u64::from(case.seed) * 2 + number as u64)),
+            source: SendTimes::new(t, least(from), Rng::with_seed(u64::from(case.seed) * 2 + number as u64)),
             sender: Sender::default(),
             ready: 0,
             blocked: false,

@@ -6,7 +6,7 @@ use crate::{
     flow::Speech,
     mid_change::{self, ExpectedFrames},
     packet::{FlowState, Identity, Intent, Shape, changes_state, is_reset},
-    plan::{Plan, Step},
+    plan::{EpisodePlan, Step},
     router::{Daemon, Router},
     site::Site,
     worker::{self, Frame, Reply, Request},
@@ -104,7 +104,11 @@ impl WorkerHandle {
 
 /// Carries out a plan on two new routers; stops early at too many differences. Calls `observe` about once a second with
 /// the outcome so far.
-pub(crate) fn carry_out(plan: &Plan, options: &EpisodeOptions, observe: &mut dyn FnMut(&Outcome)) -> Outcome {
+pub(crate) fn carry_out(
+    plan: &EpisodePlan,
+    options: &EpisodeOptions,
+    observe: &mut dyn FnMut(&Outcome),
+) -> Outcome {
     let [reference, subject] = thread::scope(|scope| {
         let reference = scope.spawn(|| Router::new(&plan.flows, plan.wires));
         let subject = Router::new(&plan.flows, plan.wires);
@@ -143,7 +147,7 @@ pub(crate) fn carry_out(plan: &Plan, options: &EpisodeOptions, observe: &mut dyn
 }
 
 struct Run<'a> {
-    plan: &'a Plan,
+    plan: &'a EpisodePlan,
     options: &'a EpisodeOptions,
     workers: &'a [WorkerHandle],
     daemon: Option<Daemon<'a>>,

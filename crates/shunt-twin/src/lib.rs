@@ -36,7 +36,7 @@ mod worker;
 pub use report::{Failure, Report};
 
 use episode::{EpisodeOptions, Outcome, carry_out};
-use plan::Plan;
+use plan::EpisodePlan;
 use shunt_testkit::backlog;
 use site::Wires;
 use std::time::{Duration, Instant};
@@ -93,7 +93,7 @@ pub fn run_with_progress(options: &Options, progress: &mut dyn FnMut(&Report)) -
     for episode in 0..episodes {
         let seed = options.seed.wrapping_add(episode.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let [packets, changes] = [options.packets, options.changes].map(|all| share(all, episode));
-        let plan = Plan::new(seed, packets, changes, wires, options.ipsec);
+        let plan = EpisodePlan::new(seed, packets, changes, wires, options.ipsec);
         let episode_options = EpisodeOptions {
             engine: options.engine.clone(),
             program: options.program.clone(),
@@ -120,7 +120,7 @@ pub fn run_with_progress(options: &Options, progress: &mut dyn FnMut(&Report)) -
 
 /// Carries out a plan. Repeats it if it shows a difference while packets were lost in queues that all namespaces share.
 fn run_undisturbed(
-    plan: &Plan,
+    plan: &EpisodePlan,
     episode_options: &EpisodeOptions,
     disturbed: &mut u64,
     observe: &mut dyn FnMut(&Outcome),

@@ -18,7 +18,7 @@ pub(crate) enum Step {
 
 /// An episode: its flows and its steps.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
+pub(crate) struct EpisodePlan {
     pub(crate) seed: u64,
     pub(crate) packets: u64,
     pub(crate) wires: Wires,
@@ -34,7 +34,7 @@ const ROUND: usize = 100;
 /// Shapes that often have RST come in one round of four: after each RST, a run waits until conntrack is corrected.
 const RESETS_EVERY: u32 = 4;
 
-impl Plan {
+impl EpisodePlan {
     /// Generates an episode with `packets` packets, and `changes` changes spread among them.
     pub(crate) fn new(seed: u64, packets: u64, changes: u64, wires: Wires, ipsec: bool) -> Self {
         let mut rng = Rng::with_seed(seed);

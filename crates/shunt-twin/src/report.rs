@@ -4,7 +4,7 @@ use crate::{
     Options,
     compare::{Discrepancy, Fault},
     episode::{EpisodeOptions, Outcome},
-    plan::{Plan, Step},
+    plan::{EpisodePlan, Step},
     shrink::shrink,
     worker::Frame,
 };
@@ -130,7 +130,7 @@ impl Report {
 
 impl Failure {
     pub(crate) fn new(
-        plan: &Plan,
+        plan: &EpisodePlan,
         outcome: &Outcome,
         episode_options: &EpisodeOptions,
         options: &Options,
@@ -152,7 +152,7 @@ impl Failure {
 }
 
 /// Describes the first five faults.
-fn describe(plan: &Plan, outcome: &Outcome) -> Vec<String> {
+fn describe(plan: &EpisodePlan, outcome: &Outcome) -> Vec<String> {
     let uneven = outcome.uneven.iter().map(|output| format!("a command failed on one router only: {output}"));
     let found = outcome.found.iter().map(|(step, discrepancy)| {
         let flow = discrepancy.identity.and_then(|identity| plan.flows.get(usize::from(identity.flow)));

@@ -4,7 +4,7 @@ use crate::{
     change::Change,
     episode::{EpisodeOptions, Outcome, carry_out},
     packet::Intent,
-    plan::{Plan, Step},
+    plan::{EpisodePlan, Step},
 };
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,11 @@ enum Part {
 
 /// A shorter plan that still fails, with its outcome; `None` if none was found in time.
 pub(crate) fn shrink(
-    plan: &Plan,
+    plan: &EpisodePlan,
     outcome: &Outcome,
     options: &EpisodeOptions,
     limit: Duration,
-) -> Option<(Plan, Outcome)> {
+) -> Option<(EpisodePlan, Outcome)> {
     let end = Instant::now() + limit;
     let until = outcome.found.first().map_or(plan.steps.len(), |(step, _)| step + 1);
     let mut search = Search { plan, options, end, last: None, parts: parts(&plan.steps[..until]) };
@@ -46,7 +46,7 @@ pub(crate) fn shrink(
 }
 
 struct Search<'a> {
-    plan: &'a Plan,
+    plan: &'a EpisodePlan,
     options: &'a EpisodeOptions,
     end: Instant,
     last: Option<Outcome>,
@@ -68,12 +68,12 @@ impl Search<'_> {
         fails
     }
 
-    fn plan_of(&self, parts: &[Part]) -> Plan {
+    fn plan_of(&self, parts: &[Part]) -> EpisodePlan {
         let steps = parts.chunk_by(|a, b| a.step() == b.step()).map(|group| match &group[0] {
             Part::Change(_, change) => Step::Change(change.clone()),
             Part::Packet(..) => Step::Round(group.iter().filter_map(Part::intent).collect()),
         });
-        Plan { steps: steps.collect(), ..self.plan.clone() }
+        EpisodePlan { steps: steps.collect(), ..self.plan.clone() }
     }
 }
 

@@ -37,7 +37,7 @@ use kernel_state::KernelReads;
 use ruleset_reader::RulesetReader;
 use shunt_api::{Config, Failure, Instance};
 use shunt_bpf::DataPlane;
-use shunt_core::{Action, Cause, Connection, Core, Event, Source, TrackedDirection};
+use shunt_core::{Action, Cause, Connection, Core, Event, EventSource, TrackedDirection};
 use shunt_kernel::{Linux, NetlinkSubscription};
 use std::{
     collections::BTreeMap,
@@ -68,7 +68,7 @@ pub(crate) struct Daemon {
     /// When the daemon started, since 1970.
     started_at: Duration,
     /// The kernel's sources of changes that this kernel lacks.
-    missing: Vec<Source>,
+    missing: Vec<EventSource>,
     sweeper: Sweeper,
     port_counters: PortCounters,
     /// For system calls before the event loop runs, and after it.

@@ -7,7 +7,7 @@ use crate::{
     place_index::PlaceIndex,
 };
 use shunt_api::{Connection, Direction, DirectionName, Engine, Failure, Proto, Tuple};
-use shunt_bpf::{DataPlane, Entry, FlowTable, Key, Place, XdpProgram, abi};
+use shunt_bpf::{DataPlane, Entry, EntryIndex, FlowTable, Key, XdpProgram, abi};
 use shunt_core::{RateBasis, TickClock, join_flows, reversed, set_rates};
 use shunt_wire::{Ethernet, Mac, encap};
 use std::{
@@ -43,7 +43,7 @@ type Sample = Vec<Sampled>;
 /// What a flow had counted. There may be many flows, so this is small.
 #[derive(Debug, Clone, Copy)]
 struct Sampled {
-    place: Place,
+    place: EntryIndex,
     /// When the flow was first proved: another flow may have the place later.
     learned_ticks: u32,
     pkts: u64,
@@ -90,7 +90,7 @@ impl FlowTableReader {
     }
 
     /// Reads the flows at some places, and joins them.
-    fn connections_at(&mut self, places: &[Place]) -> Result<Vec<Connection>, shunt_bpf::Error> {
+    fn connections_at(&mut self, places: &[EntryIndex]) -> Result<Vec<Connection>, shunt_bpf::Error> {
         if self.clock_read.elapsed() >= RENEWAL {
             self.renew_clock();
         }
@@ -105,7 +105,7 @@ impl FlowTableReader {
         Ok(join_flows(flows, |flow| (flow.proto, flow.orig), |flow| self.direction(flow)).collect())
     }
 
-    fn since_sample(&self, place: Place, entry: &Entry) -> Option<(u64, u64)> {
+    fn since_sample(&self, place: EntryIndex, entry: &Entry) -> Option<(u64, u64)> {
         let (_, sample) = self.sample.as_ref()?;
         let at = sample.binary_search_by_key(&place, |sampled| sampled.place).ok()?;
         let Sampled { learned_ticks, pkts, bytes, .. } = sample[at];

@@ -2,7 +2,7 @@
 
 use shunt_api::{Config, Probe, ProbeAnswer};
 use shunt_bpf::DataPlane;
-use shunt_core::Source;
+use shunt_core::EventSource;
 
 /// A probe; `without` is shown unless the answer is yes.
 pub(crate) fn probe(name: &str, answer: impl Into<Answer>, without: &str) -> Probe {
@@ -29,7 +29,7 @@ impl From<ProbeAnswer> for Answer {
 pub(crate) fn probes(
     plane: &DataPlane,
     config: &Config,
-    missing: &[Source],
+    missing: &[EventSource],
     tcx: bool,
     tx_drops: Probe,
 ) -> Vec<Probe> {
@@ -44,16 +44,16 @@ pub(crate) fn probes(
         ),
         probe(
             "nftables events",
-            has_source(Source::Nftables),
+            has_source(EventSource::Nftables),
             "a change of rules takes effect when a flow is proved again",
         ),
         probe(
             "IPsec policy events",
-            has_source(Source::Xfrm),
+            has_source(EventSource::Xfrm),
             "a change of policies takes effect when a flow is proved again",
         ),
         tx_drops,
-        probe("XDP feature events", has_source(Source::Netdev), "the engine auto uses tc on all ports"),
+        probe("XDP feature events", has_source(EventSource::Netdev), "the engine auto uses tc on all ports"),
     ]
 }
 

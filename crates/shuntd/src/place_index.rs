@@ -1,7 +1,7 @@
 //! Finds flows of the table by something that they have in common, with little memory: for each flow a hash and its
 //! place.
 
-use shunt_bpf::{Entry, Error, FlowTable, Key, Place};
+use shunt_bpf::{Entry, EntryIndex, Error, FlowTable, Key};
 use std::{
     hash::{BuildHasher, Hash, RandomState},
     iter,
@@ -13,7 +13,7 @@ use std::{
 pub(crate) struct PlaceIndex {
     hasher: RandomState,
     /// Sorted.
-    places: Vec<(u32, Place)>,
+    places: Vec<(u32, EntryIndex)>,
 }
 
 impl PlaceIndex {
@@ -37,19 +37,19 @@ impl PlaceIndex {
     }
 
     /// The places of the flows that may have this property.
-    pub(crate) fn find<'a, P: Hash>(&'a self, property: &P) -> impl Iterator<Item = Place> + use<'a, P> {
+    pub(crate) fn find<'a, P: Hash>(&'a self, property: &P) -> impl Iterator<Item = EntryIndex> + use<'a, P> {
         let hash = self.hash(property);
         let from = self.places.partition_point(|(other, _)| *other < hash);
         self.places[from..].iter().take_while(move |(other, _)| *other == hash).map(|(_, place)| *place)
     }
 
     /// All places, in groups: flows with the same property are in the same group.
-    pub(crate) fn into_groups(self) -> impl Iterator<Item = Vec<Place>> {
+    pub(crate) fn into_groups(self) -> impl Iterator<Item = Vec<EntryIndex>> {
         let mut at = 0;
         iter::from_fn(move || {
             let rest = &self.places[at..];
             let hash = rest.first()?.0;
-            let group: Vec<Place> =
+            let group: Vec<EntryIndex> =
                 rest.iter().take_while(|(other, _)| *other == hash).map(|(_, place)| *place).collect();
             at += group.len();
             Some(group)

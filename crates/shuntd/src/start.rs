@@ -9,7 +9,7 @@ use shunt_bpf::{
     Changes, DataPlane, LoadOptions, Size, abi,
     attach::{self, Hook},
 };
-use shunt_core::{Action, Choice, Core, Event, Link, Source, no_device};
+use shunt_core::{Action, Choice, Core, Event, EventSource, Link, no_device};
 use shunt_kernel::{Forwarding, Linux, NetlinkSubscription};
 use std::{path::Path, time::Instant};
 
@@ -206,9 +206,9 @@ pub(crate) fn attach_change_hooks(plane: &mut DataPlane, subscription: &NetlinkS
     }
     for (source, socket) in subscription.sockets() {
         let (changes, name) = match source {
-            Source::Route => (Changes::Route, "routes and links"),
-            Source::Nftables => (Changes::Ruleset, "the nftables ruleset"),
-            Source::Xfrm => (Changes::Ipsec, "IPsec policies"),
+            EventSource::Route => (Changes::Route, "routes and links"),
+            EventSource::Nftables => (Changes::Ruleset, "the nftables ruleset"),
+            EventSource::Xfrm => (Changes::Ipsec, "IPsec policies"),
             _ => continue,
         };
         if let Err(error) = plane.attach_change_filter(changes, socket) {

@@ -33,7 +33,7 @@ const LESSONS: u32 = 400;
 
 /// What left the router.
 #[derive(Debug)]
-pub struct Seen {
+pub struct ProbeFigures {
     /// One-way times of the probes, in microseconds.
     times_us: Vec<f64>,
     /// Probes that did not arrive.
@@ -42,7 +42,7 @@ pub struct Seen {
     pub bytes_per_s: f64,
 }
 
-impl Seen {
+impl ProbeFigures {
     /// The time that this share of the probes did not exceed.
     pub fn quantile_us(&self, share: f64) -> anyhow::Result<f64> {
         quantile(&self.times_us, share).context("no probe arrived")
@@ -75,7 +75,12 @@ pub fn learn(lab: &Topology, shuntd: &Shuntd) -> anyhow::Result<()> {
 }
 
 /// Sends probes for a time, from one CPU, and bulk traffic of so many bytes of payload per second beside them.
-pub fn send(lab: &Topology, cpu: usize, bulk_bytes_per_s: f64, time: Duration) -> anyhow::Result<Seen> {
+pub fn send(
+    lab: &Topology,
+    cpu: usize,
+    bulk_bytes_per_s: f64,
+    time: Duration,
+) -> anyhow::Result<ProbeFigures> {
     let (from, to) = (lab.lan().tap(), stamped_tap(lab.wan()));
     thread::scope(|scope| {
         let sender = scope.spawn(|| {
@@ -87,7 +92,7 @@ pub fn send(lab: &Topology, cpu: usize, bulk_bytes_per_s: f64, time: Duration) -
         let seen = receive(&to, time);
         let sent = sender.join().unwrap_or_else(|panic| resume_unwind(panic))?;
         let (times_us, bytes_per_s) = seen?;
-        Ok(Seen { lost: sent - times_us.len().min(sent), times_us, bytes_per_s })
+        Ok(ProbeFigures { lost: sent - times_us.len().min(sent), times_us, bytes_per_s })
     })
 }
 

@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// The times and counts of one run.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Seen {
+pub struct ReactionTimes {
     /// Time from the change's return to the last packet that was handled the old way; 0 if there was none.
     pub reaction_ns: u64,
     /// Time from that packet to the next packet sent: the reaction may have taken that much longer.
@@ -45,7 +45,7 @@ pub struct Seen {
 }
 
 /// Streams a change's flow, makes the change, and waits until no packet is handled the old way.
-pub fn meet(lab: &mut Lab, change: Change) -> anyhow::Result<Seen> {
+pub fn meet(lab: &mut Lab, change: Change) -> anyhow::Result<ReactionTimes> {
     let mut frame = lab.packet(change).to_bytes();
     let from = lab.source(change).tap();
     let exit = stamped_tap(lab.exit(change));
@@ -64,7 +64,7 @@ pub fn meet(lab: &mut Lab, change: Change) -> anyhow::Result<Seen> {
         let after: Vec<u64> = old.iter().copied().filter(|at| *at > returned).collect();
         let end = after.iter().copied().max().unwrap_or(returned);
         let next = sent.iter().copied().find(|at| *at > end);
-        Ok(Seen {
+        Ok(ReactionTimes {
             reaction_ns: end - returned,
             resolution_ns: next.map_or(u64::MAX, |next| next - end),
             old_packets: after.len() as u64,

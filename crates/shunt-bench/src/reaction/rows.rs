@@ -1,6 +1,6 @@
 //! The rows of the measurement: a file of results, JSON, and a table in Markdown.
 
-use crate::reaction::{change::Change, probe_stream::Seen};
+use crate::reaction::{change::Change, probe_stream::ReactionTimes};
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::Value;
@@ -49,7 +49,7 @@ pub struct Row {
     /// Runs that were repeated because the stream had paused.
     unclear: usize,
     #[serde(skip)]
-    seen: Vec<Seen>,
+    seen: Vec<ReactionTimes>,
 }
 
 impl Rows {
@@ -63,7 +63,7 @@ impl Rows {
     }
 
     /// Adds a run, before which this number of runs of the row were repeated, and writes the file.
-    pub fn add(&mut self, key: &Key, seen: &Seen, unclear: usize) -> anyhow::Result<()> {
+    pub fn add(&mut self, key: &Key, seen: &ReactionTimes, unclear: usize) -> anyhow::Result<()> {
         let row = match self.rows.iter_mut().position(|row| row.key() == *key) {
             Some(at) => &mut self.rows[at],
             None => {
@@ -187,7 +187,7 @@ impl Row {
         Key { change: self.change, engine: self.engine, flows: self.flows }
     }
 
-    fn add(&mut self, seen: Seen, unclear: usize) {
+    fn add(&mut self, seen: ReactionTimes, unclear: usize) {
         self.seen.push(seen);
         let us = |values: Vec<u64>, share| percentile(values, share) as f64 / 1e3;
         let reactions = || self.seen.iter().map(|seen| seen.reaction_ns).collect();
@@ -251,8 +251,13 @@ mod tests {
         let path = dir.path().join("summary.json");
         let mut rows = Rows::begin(path.clone(), 2).unwrap();
         let key = Key { change: Change::Route, engine: "tc", flows: 1 };
-        let seen =
-            |reaction_ns| Seen { reaction_ns, resolution_ns: 5, old_packets: 1, before: 9, change_ns: 7 };
+        let seen = |reaction_ns| ReactionTimes {
+            reaction_ns,
+            resolution_ns: 5,
+            old_packets: 1,
+            before: 9,
+            change_ns: 7,
+        };
         for ns in [3000, 1000, 2000] {
             rows.add(&key, &seen(ns), 0).unwrap();
         }

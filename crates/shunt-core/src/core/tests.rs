@@ -8,7 +8,7 @@ mod programs;
 mod qdiscs;
 
 use super::*;
-use crate::{Bridged, Connection, Link, PortSetting, Program, Qdisc, Source, SurveyCounts};
+use crate::{Bridged, Connection, EventSource, Link, PortSetting, Program, Qdisc, SurveyCounts};
 use shunt_api::{Engine, EngineChoice, FilterHook, PortFilter};
 use shunt_wire::Mac;
 use std::net::IpAddr;

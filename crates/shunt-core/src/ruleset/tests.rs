@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    Action, Cause, Core, Event, Source,
+    Action, Cause, Core, Event, EventSource,
     core::tests::{link, router, started},
 };
 
@@ -100,8 +100,8 @@ fn after_a_failed_read_both_families_stay_held_and_the_read_is_repeated() {
 #[test]
 fn an_overrun_of_nftables_requires_a_read_and_other_overruns_do_not() {
     let (mut core, t) = idle();
-    assert!(!core.handle(t, Event::Overrun(Source::Route)).contains(&AT_ONCE));
-    let actions = core.handle(t, Event::Overrun(Source::Nftables));
+    assert!(!core.handle(t, Event::Overrun(EventSource::Route)).contains(&AT_ONCE));
+    let actions = core.handle(t, Event::Overrun(EventSource::Nftables));
     assert_eq!(actions[..3], [Action::Hold(Traffic::ALL), AT_ONCE, Action::MoveEpoch(Cause::Overrun)]);
 }
 

@@ -16,11 +16,11 @@ pub struct Rule {
     pub cost: &'static str,
     /// The document or measurement that the rule is based on.
     pub source: &'static str,
-    check: fn(&System) -> Option<Seen>,
+    check: fn(&System) -> Option<RuleMatch>,
 }
 
 /// Evidence and remedy of a rule that applies.
-struct Seen {
+struct RuleMatch {
     evidence: String,
     fix: String,
     certainty: Certainty,
@@ -42,8 +42,8 @@ impl Rule {
     }
 }
 
-fn seen(certainty: Certainty, evidence: String, fix: impl Into<String>) -> Option<Seen> {
-    Some(Seen { evidence, fix: fix.into(), certainty })
+fn seen(certainty: Certainty, evidence: String, fix: impl Into<String>) -> Option<RuleMatch> {
+    Some(RuleMatch { evidence, fix: fix.into(), certainty })
 }
 
 /// Parts of names of counters of frames for which the receiver had no room; `macerr` counts FIFO overruns of the fec

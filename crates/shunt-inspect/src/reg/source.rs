@@ -18,7 +18,7 @@ const DEBUGFS_REGMAP: &str = "/sys/kernel/debug/regmap";
 
 /// A source of register values, in the form of `--from`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum RegisterSource {
     /// Loads and stores by physical address: `mem`, or `mem:PATH` for another file than `/dev/mem`.
     Memory(PathBuf),
     /// A file with an image of a block, or of the memory from an address on: `file:PATH[@ADDRESS]`.
@@ -83,7 +83,7 @@ enum Image {
     Values(BTreeMap<u64, Option<u64>>),
 }
 
-impl FromStr for Source {
+impl FromStr for RegisterSource {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -136,7 +136,7 @@ impl FromStr for Source {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for RegisterSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory(path) if path == Path::new("/dev/mem") => write!(f, "mem"),
@@ -152,7 +152,7 @@ impl fmt::Display for Source {
     }
 }
 
-impl Source {
+impl RegisterSource {
     /// Whether registers are read from the device itself, so that reading may have side effects.
     pub fn is_live(&self) -> bool {
         matches!(self, Self::Memory(_) | Self::Mdio(..))

@@ -7,7 +7,7 @@
 
 use super::{
     Packet, Path, Rhythm, TraceError, abi, collect, functions,
-    packet::{End, Step, Way},
+    packet::{End, PacketPath, Step},
     programs::Programs,
     summary::Times,
 };
@@ -27,7 +27,7 @@ const NOT_SEARCHED: [&str; 4] = ["away", "completion", "wake", "read"];
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bisection {
     /// The way of the packets.
-    pub way: Way,
+    pub way: PacketPath,
     /// The stage that took most of their time.
     pub stage: String,
     /// Functions that the stage calls with the packet, in order.
@@ -70,7 +70,7 @@ type Measure<'a> = dyn FnMut(&[(String, u16)]) -> Result<Vec<Packet>, TraceError
 
 /// The stage to search: packets of one path.
 struct Target {
-    way: Way,
+    way: PacketPath,
     stage: &'static str,
     /// The event with which the stage begins.
     window: u32,
@@ -86,7 +86,9 @@ pub(super) fn run(
     stop: &AtomicBool,
 ) -> Result<Bisection, TraceError> {
     let wrong = |why: &str| TraceError::Bisect(why.to_owned());
-    let path = paths.iter().find(|path| !matches!(path.way, Way::Xdp | Way::RoundTrip) && path.packets > 0);
+    let path = paths
+        .iter()
+        .find(|path| !matches!(path.way, PacketPath::Xdp | PacketPath::RoundTrip) && path.packets > 0);
     let path = path.ok_or_else(|| wrong("no packet with an skb was traced"))?;
     let worst = path.stages.iter().filter(|one| !NOT_SEARCHED.contains(&one.stage));
     let worst =
@@ -278,7 +280,7 @@ mod tests {
 
     /// A stage that calls functions at these times, and ends at the last one.
     const CALLS: [(&str, u32); 6] = [("a", 10), ("b", 30), ("c", 40), ("d", 940), ("e", 960), ("", 1000)];
-    const TARGET: Target = Target { way: Way::Slow, stage: "qdisc", window: TRACE_QUEUE };
+    const TARGET: Target = Target { way: PacketPath::Slow, stage: "qdisc", window: TRACE_QUEUE };
 
     /// A packet that is seen at these functions.
     fn packet(probed: &[(String, u16)]) -> Packet {

@@ -11,7 +11,7 @@ use std::{
 /// How a packet went through this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum PacketPath {
     /// Forwarded by Linux.
     Slow,
     /// Forwarded by Shunt's tc engine.
@@ -28,7 +28,7 @@ pub enum Way {
     RoundTrip,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for PacketPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Slow => "slow",
@@ -102,7 +102,7 @@ pub struct Packet {
     /// When it was first seen, on CLOCK_MONOTONIC.
     pub began_ns: u64,
     /// How the packet crossed the machine: forwarded, sent or received, and by which path.
-    pub way: Way,
+    pub way: PacketPath,
     /// The device by which it came; None if a program on this machine sent it.
     #[serde(skip)]
     pub(super) in_ifindex: Option<u32>,
@@ -204,30 +204,30 @@ impl Packet {
     }
 }
 
-fn way(record: &TraceRecord, events: &[TraceEvent], context: &Context) -> Way {
+fn way(record: &TraceRecord, events: &[TraceEvent], context: &Context) -> PacketPath {
     let has = |wanted: &[u32]| events.iter().any(|event| wanted.contains(&event.stage));
     if record.flags & TRACE_LOCAL_OUT != 0 {
-        return Way::Sent;
+        return PacketPath::Sent;
     }
     if has(&[TRACE_XDP_ENTRY, TRACE_XDP_PREVIOUS]) {
-        return Way::Xdp;
+        return PacketPath::Xdp;
     }
     if has(&[TRACE_TCP, TRACE_READ, hook::LOCAL_IN]) {
-        return Way::Received;
+        return PacketPath::Received;
     }
     let hooked = events.iter().any(|event| (hook::PREROUTING..=hook::LAST).contains(&event.stage));
     if hooked {
-        return Way::Slow;
+        return PacketPath::Slow;
     }
     if has(&[TRACE_QUEUE]) && context.fast_ports.contains(&record.in_ifindex) {
         // Without hooks, Linux's packets cannot be told from Shunt's.
-        return if context.hooks { Way::Tc } else { Way::Slow };
+        return if context.hooks { PacketPath::Tc } else { PacketPath::Slow };
     }
-    if has(&[TRACE_QUEUE]) && context.hooks { Way::Bridged } else { Way::Slow }
+    if has(&[TRACE_QUEUE]) && context.hooks { PacketPath::Bridged } else { PacketPath::Slow }
 }
 
 /// The name of the stage that ends with `now`.
-fn stage_name(before: u32, now: u32, way: Way, context: &Context) -> &'static str {
+fn stage_name(before: u32, now: u32, way: PacketPath, context: &Context) -> &'static str {
     match now {
         TRACE_PROBE => "function",
         TRACE_DRIVER => "device",
@@ -241,9 +241,9 @@ fn stage_name(before: u32, now: u32, way: Way, context: &Context) -> &'static st
         _ if now == hook::LOCAL_OUT + 1 => "local-out",
         hook::POSTROUTING => "output",
         _ if now == hook::POSTROUTING + 1 => "postrouting",
-        TRACE_QUEUE if way == Way::Tc => "fast-path",
+        TRACE_QUEUE if way == PacketPath::Tc => "fast-path",
         TRACE_QUEUE if !context.hooks => "linux",
-        TRACE_QUEUE if way == Way::Bridged => "bridge",
+        TRACE_QUEUE if way == PacketPath::Bridged => "bridge",
         TRACE_QUEUE => "neighbour",
         TRACE_START => "qdisc",
         TRACE_XMIT => "transmit",
@@ -433,7 +433,7 @@ pub(super) mod tests {
         assert_eq!((stages(&packet), packet.total_ns), (expected.to_vec(), 2000));
         assert_eq!(
             (packet.way, packet.end, packet.thread.to_string().as_str()),
-            (Way::Slow, End::Done, "ksof")
+            (PacketPath::Slow, End::Done, "ksof")
         );
         assert_eq!(packet.ends.unwrap().to_string(), "udp 192.0.2.2:1024 > 198.51.100.2:53");
         assert!(packet.steps.iter().all(|step| STAGES.contains(&step.stage)));
@@ -444,11 +444,11 @@ pub(super) mod tests {
         let events = [(TRACE_DRIVER, 0), (TRACE_RECEIVE, 100), (TRACE_QUEUE, 300), (TRACE_START, 350)];
         let read = |context: &Context| Packet::from_record(&record(|_| (), &events), context).unwrap();
         let fast = read(&Context { hooks: true, fast_ports: vec![2] });
-        assert_eq!((fast.way, stages(&fast)[1]), (Way::Tc, ("fast-path", 200)));
+        assert_eq!((fast.way, stages(&fast)[1]), (PacketPath::Tc, ("fast-path", 200)));
         let bridged = read(&hooked());
-        assert_eq!((bridged.way, stages(&bridged)[1]), (Way::Bridged, ("bridge", 200)));
+        assert_eq!((bridged.way, stages(&bridged)[1]), (PacketPath::Bridged, ("bridge", 200)));
         let unknown = read(&Context { hooks: false, fast_ports: vec![2] });
-        assert_eq!((unknown.way, stages(&unknown)[1]), (Way::Slow, ("linux", 200)));
+        assert_eq!((unknown.way, stages(&unknown)[1]), (PacketPath::Slow, ("linux", 200)));
     }
 
     #[test]
@@ -466,12 +466,12 @@ pub(super) mod tests {
             ],
         );
         let expected = vec![("xdp-decision", 90), ("xdp-redirect", 40), ("xdp-transmit", 770)];
-        assert_eq!((frame.way, stages(&frame)), (Way::Xdp, expected));
+        assert_eq!((frame.way, stages(&frame)), (PacketPath::Xdp, expected));
         let sent = read(
             |record| record.flags = TRACE_LOCAL_OUT,
             &[(1, 0), (hook::LOCAL_OUT, 800), (hook::LOCAL_OUT + 1, 900)],
         );
-        assert_eq!((sent.way, stages(&sent)), (Way::Sent, vec![("tcp-out", 800), ("local-out", 100)]));
+        assert_eq!((sent.way, stages(&sent)), (PacketPath::Sent, vec![("tcp-out", 800), ("local-out", 100)]));
         let received = read(
             |record| (record.out_ifindex, record.flags) = (0, TRACE_ANSWER),
             &[
@@ -482,7 +482,10 @@ pub(super) mod tests {
                 (TRACE_READ, 900),
             ],
         );
-        assert_eq!((received.way, received.out_ifindex, received.is_answer), (Way::Received, None, true));
+        assert_eq!(
+            (received.way, received.out_ifindex, received.is_answer),
+            (PacketPath::Received, None, true)
+        );
     }
 
     #[test]

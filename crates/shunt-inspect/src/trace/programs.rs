@@ -29,11 +29,11 @@ macro_rules! object {
     };
 }
 
-type Source = (&'static str, &'static [u8]);
+type ObjectFile = (&'static str, &'static [u8]);
 
-const SKB: Source = object!("trace_skb");
-const XDP: Source = object!("trace_xdp");
-const PROBE: Source = object!("trace_probe");
+const SKB: ObjectFile = object!("trace_skb");
+const XDP: ObjectFile = object!("trace_xdp");
+const PROBE: ObjectFile = object!("trace_probe");
 
 /// Maps that all objects share; the others are private to one object.
 const SHARED: [&str; 6] = [KEYS, RECORDS, "trace_ring", "trace_losses", "trace_frames", GATE];
@@ -335,7 +335,7 @@ fn exists(tracepoint: &str) -> bool {
 /// Loads an object without the programs of these names, with these constants in a section. Its maps are those of
 /// objects that were loaded before, if they are shared.
 fn load(
-    (name, bytes): Source,
+    (name, bytes): ObjectFile,
     (section, constants): (&str, &[u8]),
     maps: &mut BTreeMap<String, MapHandle>,
     left_out: Vec<&'static str>,

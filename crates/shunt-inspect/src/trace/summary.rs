@@ -1,6 +1,6 @@
 //! Percentiles of stages, for each way of packets through the machine.
 
-use super::packet::{End, OTHER, Packet, STAGES, StageName, Step, Thread, Way, stage_by_name};
+use super::packet::{End, OTHER, Packet, PacketPath, STAGES, StageName, Step, Thread, stage_by_name};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ pub struct StageTimes {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Path {
     /// How the packets crossed the machine: forwarded, sent or received, and by which path.
-    pub way: Way,
+    pub way: PacketPath,
     /// The device by which they came; None if they were sent by a program on this machine.
     pub from: Option<String>,
     /// The device by which they left; None if a program on this machine received them.
@@ -79,7 +79,7 @@ impl Times {
 const AFTERWARDS: [&str; 4] = ["completion", "wake", "read", "away"];
 
 /// What the packets of a path have in common: their way, and the ifindexes of the devices by which they came and left.
-type PathKey = (Way, Option<u32>, Option<u32>);
+type PathKey = (PacketPath, Option<u32>, Option<u32>);
 
 /// Groups packets by path; the path with most packets first, and its other direction next to it.
 pub(super) fn paths(packets: &[Packet], name: impl Fn(u32) -> String) -> Vec<Path> {
@@ -103,7 +103,7 @@ pub(super) fn paths(packets: &[Packet], name: impl Fn(u32) -> String) -> Vec<Pat
 }
 
 /// None if no packet of the path reached its end.
-fn path(way: Way, from: Option<String>, to: Option<String>, packets: &[&Packet]) -> Option<Path> {
+fn path(way: PacketPath, from: Option<String>, to: Option<String>, packets: &[&Packet]) -> Option<Path> {
     let dropped = packets.iter().filter(|packet| packet.end == End::Dropped).count();
     let complete: Vec<&&Packet> = packets.iter().filter(|packet| packet.end == End::Done).collect();
     if complete.is_empty() && dropped == 0 {
@@ -157,10 +157,10 @@ pub(super) fn round_trips(packets: &[Packet], every: bool) -> Vec<Packet> {
     for packet in packets {
         let Some(ends) = packet.ends else { continue };
         match packet.way {
-            Way::Sent if packet.end == End::Done => {
+            PacketPath::Sent if packet.end == End::Done => {
                 sent.insert(packet.translated.unwrap_or(ends).reversed().to_string(), packet);
             }
-            Way::Received if packet.end == End::Done && (every || packet.is_answer) => {
+            PacketPath::Received if packet.end == End::Done && (every || packet.is_answer) => {
                 let Some(out) = sent.remove(&ends.to_string()) else { continue };
                 joined.extend(join(out, packet));
             }
@@ -187,7 +187,7 @@ fn join(out: &Packet, back: &Packet) -> Option<Packet> {
     steps.push(away);
     steps.extend(&back.steps);
     Some(Packet {
-        way: Way::RoundTrip,
+        way: PacketPath::RoundTrip,
         in_ifindex: out.out_ifindex,
         total_ns: steps.iter().map(|step| step.ns).sum(),
         steps,

@@ -1,7 +1,7 @@
 //! The events of changes in the kernel.
 
 use crate::{listener::Listener, netns::sh};
-use shunt_core::{Event, Qdisc, Scope, Source};
+use shunt_core::{Event, EventSource, Qdisc, Scope};
 use shunt_wire::Mac;
 use std::net::IpAddr;
 
@@ -259,12 +259,12 @@ fn an_overrun_is_an_event_and_later_changes_are_reported() {
         sh("ip link add d0 type veth peer name d0p; ip link set d0p up; ip link set d0 up
             i=0; while [ $i -lt 40000 ]; do echo route add 10.0.$((i / 256)).$((i % 256))/32 dev d0; i=$((i + 1)); done |
             ip -batch -");
-        let events = listener.until(|event| *event == Event::Overrun(Source::Route));
+        let events = listener.until(|event| *event == Event::Overrun(EventSource::Route));
         let routes = events.iter().filter(|e| matches!(e, Event::Route(_))).count();
         assert!((1..40000).contains(&routes), "{routes} of 40000 routes");
         sh("ip link add d1 type ifb");
         listener.wait_for_link(|link| link.name == "d1");
-        assert!(!listener.events_so_far().contains(&Event::Overrun(Source::Route)));
+        assert!(!listener.events_so_far().contains(&Event::Overrun(EventSource::Route)));
     });
 }
 

@@ -3,7 +3,7 @@
 use super::Quantity;
 use crate::{
     Labels, Limit, PathLabel, Protocol,
-    iperf::{Direction, Load, Way},
+    iperf::{Direction, FlowDirection, Load},
 };
 use shunt_wire::line::{Encapsulation, IpVersion, L4, LinkSpeed, Sizes, TCP_TIMESTAMPS_BYTES};
 use std::fmt;
@@ -32,10 +32,10 @@ pub struct Cell {
 
 impl Cell {
     /// The name of a reading in the results.
-    pub fn reading(&self, way: Way, column: &str, quantity: Quantity) -> String {
+    pub fn reading(&self, way: FlowDirection, column: &str, quantity: Quantity) -> String {
         let way = match (self.direction, way) {
-            (Direction::Duplex, Way::Forward) => " forward",
-            (Direction::Duplex, Way::Reverse) => " reverse",
+            (Direction::Duplex, FlowDirection::Forward) => " forward",
+            (Direction::Duplex, FlowDirection::Reverse) => " reverse",
             _ => "",
         };
         match quantity {
@@ -49,7 +49,7 @@ impl Cell {
     }
 
     /// The labels of such a reading; `engine` is None for a column with settings of its own.
-    pub fn labels(&self, way: Way, engine: Option<PathLabel>, quantity: Quantity) -> Labels {
+    pub fn labels(&self, way: FlowDirection, engine: Option<PathLabel>, quantity: Quantity) -> Labels {
         // The CPU load is that of both ways together.
         let is_of_one_way = self.direction == Direction::Duplex && !quantity.is_load();
         Labels {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Doubt, Nic, Progress, ResultsFile, Run,
-    iperf::{Arrived, Iperf, Test, Way},
+    iperf::{Arrived, FlowDirection, Iperf, Test},
     load::Load,
     throughput::RunningShunt,
     traffic::Error,
@@ -39,7 +39,7 @@ pub(super) struct Runs<'a> {
 }
 
 /// The figures of one run.
-struct Seen {
+struct RunFigures {
     arrived: Vec<Arrived>,
     /// CPU load; None without a meter, or if the run was too short for it.
     load: Option<Load>,
@@ -148,7 +148,7 @@ impl<'a> Runs<'a> {
         cell: &Cell,
         ends: &[End<'_>; 2],
         up: Option<&RunningShunt<'_>>,
-    ) -> Result<Option<Seen>, Error> {
+    ) -> Result<Option<RunFigures>, Error> {
         let [client, server] = ends;
         let test = Test {
             client: client.ns,
@@ -161,8 +161,8 @@ impl<'a> Runs<'a> {
             seconds: self.plan.seconds,
         };
         let receivers = cell.direction.ways().iter().map(|way| match way {
-            Way::Forward => server,
-            Way::Reverse => client,
+            FlowDirection::Forward => server,
+            FlowDirection::Reverse => client,
         });
         let receivers: Vec<&End<'_>> = receivers.collect();
         let bytes = || receivers.iter().map(|end| received(end)).collect::<Result<Vec<u64>, Error>>();
@@ -180,10 +180,10 @@ impl<'a> Runs<'a> {
             (fast.saturating_sub(then.0)) as f64 / all.saturating_sub(then.1).max(1) as f64
         });
         let load = looks.into_iter().nth(1).transpose()?.flatten();
-        Ok(Some(Seen { arrived, load, fast_share, received_bytes }))
+        Ok(Some(RunFigures { arrived, load, fast_share, received_bytes }))
     }
 
-    fn save(&mut self, cell: &Cell, column: &Column, seen: &Seen) -> Result<(), Error> {
+    fn save(&mut self, cell: &Cell, column: &Column, seen: &RunFigures) -> Result<(), Error> {
         for (n, (way, arrived)) in cell.direction.ways().iter().zip(&seen.arrived).enumerate() {
             let name = |quantity| cell.reading(*way, &column.name, quantity);
             let details = json!({

@@ -29,11 +29,11 @@ fn readings_have_distinct_names() {
     let tagged = Cell { protocol: Protocol::Udp, v6: true, nat: true, vlan: true, ..CELL };
     let duplex = Cell { direction: Direction::Duplex, ..tagged };
     for (cell, way, quantity, name) in [
-        (CELL, Way::Forward, Quantity::Goodput, "TCP IPv4 forward tc"),
-        (tagged, Way::Forward, Quantity::Loss, "UDP IPv6 NAT VLAN forward tc loss"),
-        (duplex, Way::Reverse, Quantity::Jitter, "UDP IPv6 NAT VLAN duplex reverse tc jitter"),
-        (duplex, Way::Reverse, Quantity::CpuLoad, "UDP IPv6 NAT VLAN duplex tc CPU"),
-        (duplex, Way::Forward, Quantity::ProcStat, "UDP IPv6 NAT VLAN duplex tc /proc/stat"),
+        (CELL, FlowDirection::Forward, Quantity::Goodput, "TCP IPv4 forward tc"),
+        (tagged, FlowDirection::Forward, Quantity::Loss, "UDP IPv6 NAT VLAN forward tc loss"),
+        (duplex, FlowDirection::Reverse, Quantity::Jitter, "UDP IPv6 NAT VLAN duplex reverse tc jitter"),
+        (duplex, FlowDirection::Reverse, Quantity::CpuLoad, "UDP IPv6 NAT VLAN duplex tc CPU"),
+        (duplex, FlowDirection::Forward, Quantity::ProcStat, "UDP IPv6 NAT VLAN duplex tc /proc/stat"),
     ] {
         assert_eq!(cell.reading(way, "tc", quantity), name);
     }
@@ -87,7 +87,7 @@ fn columns_are_compared_with_the_first() {
     assert_eq!(names, ["TCP IPv4 forward tc to slow"]);
     assert_eq!((ratios[0].1.value, ratios[0].1.spread.low, &ratios[0].1.unit[..]), (2.0, 2.0, "1"));
     let report = report(&file, &["slow", "tc", "xdp"]);
-    let gain = |column| report.gain(&CELL, Way::Forward, column, Quantity::Goodput);
+    let gain = |column| report.gain(&CELL, FlowDirection::Forward, column, Quantity::Goodput);
     assert_eq!(gain("tc").unwrap().verdict, crate::Verdict::Better);
     assert_eq!(gain("xdp").unwrap().verdict, crate::Verdict::TooFewRuns);
     assert!(gain("slow").is_none());

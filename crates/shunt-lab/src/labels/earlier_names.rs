@@ -1,6 +1,6 @@
 //! Labels for files of versions whose readings had names only, such as `UDP IPv4 NAT forward tc loss`.
 
-use super::{Direction, Labels, Measured, PathLabel, Protocol, Way};
+use super::{Direction, FlowDirection, Labels, Measured, PathLabel, Protocol};
 
 /// The labels of a reading of a goodput matrix, from its name; None for other readings.
 pub(crate) fn labels(name: &str) -> Option<Labels> {
@@ -17,8 +17,8 @@ pub(crate) fn labels(name: &str) -> Option<Labels> {
     }
     let engine = PathLabel::from_name(words.pop()?)?;
     let (direction, way) = match words[..] {
-        [.., "duplex", "reverse"] => (Direction::Duplex, Some(Way::Reverse)),
-        [.., "duplex"] | [.., "duplex", "forward"] => (Direction::Duplex, Some(Way::Forward)),
+        [.., "duplex", "reverse"] => (Direction::Duplex, Some(FlowDirection::Reverse)),
+        [.., "duplex"] | [.., "duplex", "forward"] => (Direction::Duplex, Some(FlowDirection::Forward)),
         [.., "reverse"] => (Direction::Reverse, None),
         [.., "forward"] => (Direction::Forward, None),
         _ => return None,

@@ -1,6 +1,6 @@
 //! The figures of a run: of its phases, and over time.
 
-use super::probe::{Counted, Probe, Seen};
+use super::probe::{Counted, Probe, ProbedRun};
 use std::{ops::Range, time::Duration};
 
 /// The times of a run, since its start.
@@ -72,7 +72,7 @@ impl Rtt {
 
 /// The intervals of a run. Their bounds are multiples of `interval` before and after the start of the load, so that
 /// runs can be laid over each other.
-pub(super) fn intervals(seen: &Seen, phases: &Phases, interval: Duration) -> Vec<Interval> {
+pub(super) fn intervals(seen: &ProbedRun, phases: &Phases, interval: Duration) -> Vec<Interval> {
     let Some(last) = seen.probes.last() else { return Vec::new() };
     let (width, began) = (interval.as_secs_f64(), phases.began.as_secs_f64());
     let number = |at: Duration| ((at.as_secs_f64() - began) / width).floor() as i64;
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn intervals_are_numbered_from_the_begin_of_the_load() {
         let count = |at: u32, bytes| Counted { at: at * MS, bytes };
-        let seen = Seen {
+        let seen = ProbedRun {
             probes: vec![probe(10, 1), probe(120, 2), probe(260, 7), probe(360, 9)],
             lan: vec![count(0, 0), count(400, 0)],
             wan: vec![count(0, 0), count(150, 0), count(250, 100_000), count(350, 200_000)],

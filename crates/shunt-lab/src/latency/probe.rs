@@ -29,7 +29,7 @@ const PROBE_BYTES: usize = 64;
 
 /// What was seen from the start to the end of a run. Times are since the start.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ProbedRun {
     /// The probes, in the order in which they were sent.
     pub(super) probes: Vec<Probe>,
     /// Bytes that the LAN host has received, headers included.
@@ -60,7 +60,7 @@ pub(super) fn during<T>(
     v6: bool,
     start: Instant,
     work: impl FnOnce() -> T,
-) -> Result<(T, Seen), Error> {
+) -> Result<(T, ProbedRun), Error> {
     let to = SocketAddr::new(wan.address(v6)?, PORT);
     let failed = |what: &str, host: &End<'_>, e: io::Error| {
         Error::Machine(format!("{what} of the probes at {}: {e}", host.nic))
@@ -94,7 +94,7 @@ pub(super) fn during<T>(
         let sent = sent.map_err(|e| failed("sender", lan, e))?;
         let (replies, lan) = replies.map_err(|e| failed("sender", lan, e))?;
         let wan = answered.map_err(|e| failed("receiver", wan, e))?;
-        Ok((done, Seen { probes: matched(&sent, &replies), lan, wan }))
+        Ok((done, ProbedRun { probes: matched(&sent, &replies), lan, wan }))
     })
 }
 

@@ -125,7 +125,7 @@ pub struct Router<'n> {
 }
 
 /// The router's counters.
-struct Seen {
+struct RouterCounters {
     tracked: u64,
     begun: u64,
     /// Packets on the fast path, and all packets.
@@ -304,9 +304,9 @@ impl<'n> Router<'n> {
         Ok(trial)
     }
 
-    fn seen(&self) -> Result<Seen, Error> {
+    fn seen(&self) -> Result<RouterCounters, Error> {
         let fast = self.up.as_ref().map(RunningShunt::packets).transpose()?;
-        Ok(Seen { tracked: connections::tracked(self.ns)?, begun: begun(self.ns)?, fast })
+        Ok(RouterCounters { tracked: connections::tracked(self.ns)?, begun: begun(self.ns)?, fast })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Routers that forward real frames of the generator.
 
-use super::{Counted, Device, Seen, Work, connections};
+use super::{Counted, Device, TrialFigures, Work, connections};
 use crate::{
     Doubt, Limit, Nic, ResultsFile,
     dut::{self, Dut},
@@ -135,7 +135,7 @@ fn measure<'m>(
     spec: &'m TrafficSpec,
     stop: &'m AtomicBool,
     dut: &'m Option<Dut>,
-) -> impl FnMut(Trial) -> Result<Seen, Error> + 'm {
+) -> impl FnMut(Trial) -> Result<TrialFigures, Error> + 'm {
     move |trial| {
         unless_stopped(stop)?;
         let duration = Some(Duration::from_secs_f64(trial.duration_s));
@@ -150,7 +150,7 @@ fn measure<'m>(
         }
         let span_s = directed.iter().map(|one| one.span_ns).min().unwrap_or(0) as f64 / 1e9;
         let outcome = sent_for(trial, span_s).outcome(directed.len() as u32, sum.sent, sum.received);
-        Ok(Seen { outcome, latency_us: sum.latency_us, dut_load })
+        Ok(TrialFigures { outcome, latency_us: sum.latency_us, dut_load })
     }
 }
 

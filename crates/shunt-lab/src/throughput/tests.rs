@@ -149,7 +149,7 @@ fn a_generator_that_sends_less_than_offered_is_doubted() {
                 let offered = trial.load_pps.min(sends) * trial.duration_s;
                 let forwarded = offered.min(forwards * trial.duration_s);
                 let latency_us = Some(LatencyUs { p50: trial.load_pps, ..LatencyUs::default() });
-                Ok(Seen {
+                Ok(TrialFigures {
                     outcome: trial.outcome(1, offered as u64, forwarded as u64),
                     latency_us,
                     dut_load: None,

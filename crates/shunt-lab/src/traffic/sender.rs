@@ -65,7 +65,7 @@ pub(super) struct Sending {
 }
 
 /// The packets to send.
-pub(super) enum Source {
+pub(super) enum PacketSource {
     Made(Box<Traffic>),
     Captured(Arc<Capture>, Round),
 }
@@ -89,7 +89,7 @@ pub(super) fn batch(schedule: &Schedule) -> u32 {
 impl Sender {
     /// Opens the sender. Call this in the namespace of the device.
     pub(super) fn new(
-        source: &Source,
+        source: &PacketSource,
         ifname: &str,
         ifindex: u32,
         choice: SendMethodChoice,
@@ -178,7 +178,7 @@ impl Sender {
     }
 }
 
-impl Source {
+impl PacketSource {
     fn generator(&self, ifindex: u32) -> Result<Generator, shunt_traffic::Error> {
         match self {
             Self::Made(traffic) => Generator::new(traffic, ifindex),

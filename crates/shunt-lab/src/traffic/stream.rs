@@ -5,7 +5,7 @@ use super::{
     figures::{Directed, Figures},
     membership,
     replay::Replay,
-    sender::{Sender, Source},
+    sender::{PacketSource, Sender},
     station::Station,
 };
 use nix::libc::PACKET_MR_PROMISC;
@@ -104,7 +104,7 @@ impl<'n> Stream<'n> {
             1 => format!("{name}, 1 flow"),
             flows => format!("{name}, {flows} flows"),
         };
-        Self::of_source(from, to, name, &Source::Made(Box::new(traffic)), method, hand_on)
+        Self::of_source(from, to, name, &PacketSource::Made(Box::new(traffic)), method, hand_on)
     }
 
     fn of_capture(
@@ -122,8 +122,14 @@ impl<'n> Stream<'n> {
         let promiscuous = (!from.routed)
             .then(|| to.within(|| membership::join(&to.ifname, to.ifindex, PACKET_MR_PROMISC)))
             .transpose()?;
-        let stream =
-            Self::of_source(from, to, replay.name(), &Source::Captured(capture, round), method, hand_on)?;
+        let stream = Self::of_source(
+            from,
+            to,
+            replay.name(),
+            &PacketSource::Captured(capture, round),
+            method,
+            hand_on,
+        )?;
         Ok(Self { _promiscuous: promiscuous, ..stream })
     }
 
@@ -131,16 +137,16 @@ impl<'n> Stream<'n> {
         from: &Station<'n>,
         to: &Station<'n>,
         name: String,
-        source: &Source,
+        source: &PacketSource,
         method: SendMethodChoice,
         hand_on: bool,
     ) -> Result<Self, Error> {
         let wanted = match source {
-            Source::Made(traffic) => {
+            PacketSource::Made(traffic) => {
                 let shakes = traffic.packet.tcp().is_some_and(|tcp| tcp.flags == Tcp::SYN);
                 receiver::Selection::Stamped { flows: traffic.flows, handshakes: shakes }
             }
-            Source::Captured(capture, _) => receiver::Selection::Kinds(capture),
+            PacketSource::Captured(capture, _) => receiver::Selection::Kinds(capture),
         };
         // Attach the receiver first: a veth takes live frames only if its peer has a program or GRO.
         let receiver = to

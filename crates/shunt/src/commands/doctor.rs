@@ -19,7 +19,7 @@ use shunt_gen::{Rate, Shape, Sizes};
 use shunt_inspect::{
     doctor::{Finding, Load, LoadStep, System, diagnose, measure_copies},
     link::{Interval, Link},
-    reg::{Source, builtin, device_tree::DeviceTree, soc_of_machine},
+    reg::{RegisterSource, builtin, device_tree::DeviceTree, soc_of_machine},
 };
 use shunt_lab::{
     Conditions, Results, ResultsFile,
@@ -259,7 +259,7 @@ fn registers(link: &Link) -> BTreeMap<String, u64> {
     });
     let found = wanted.into_iter().filter_map(|(name, register)| Some((name, register?)));
     let read = |(name, register)| {
-        let values = Source::Ethtool(link.nic.name.clone()).read(&all, &[register]).ok()?;
+        let values = RegisterSource::Ethtool(link.nic.name.clone()).read(&all, &[register]).ok()?;
         Some((name, values.into_iter().next()?.ok()?))
     };
     found.filter_map(read).collect()

@@ -19,7 +19,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
-use view::{Document, InspectionSource, ModelSource, Report, ReportForm, Source};
+use view::{Document, InspectionSource, ModelSource, Report, ReportForm, ResultFile};
 
 /// Show results on one page, to read, print or send.
 #[derive(Debug, Args)]
@@ -113,7 +113,7 @@ impl Answer for Reported {
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
     let (mut sources, mut models, mut inspections) = (Vec::new(), Vec::new(), Vec::new());
     for (nth, path) in paths.iter().enumerate() {
-        let letter = Source::letter(nth);
+        let letter = ResultFile::letter(nth);
         if !path.is_dir() {
             let (text, file) = (text(path)?, path.display().to_string());
             if let Some(model) = ModelSource::parse(&letter, &file, &text) {
@@ -139,8 +139,8 @@ fn text(path: &Path) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|error| bad_file(path, error))
 }
 
-fn source(label: String, path: &Path, text: String) -> Result<Source, Failure> {
-    Source::parse(label, path.display().to_string(), text).map_err(|why| bad_file(path, why))
+fn source(label: String, path: &Path, text: String) -> Result<ResultFile, Failure> {
+    ResultFile::parse(label, path.display().to_string(), text).map_err(|why| bad_file(path, why))
 }
 
 /// The files of a campaign's directory that have readings, in the order of their names.

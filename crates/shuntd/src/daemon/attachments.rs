@@ -1,6 +1,6 @@
 //! Attaches the data plane to ports, changes what it does there, and detaches it.
 
-use super::{Daemon, blocking::Lane};
+use super::{Daemon, blocking::BlockingThread};
 use crate::{
     failures::attach_failure,
     start::{self, pretends_missing},
@@ -75,7 +75,7 @@ impl Daemon {
         };
         let clsacts = self.clsacts.clone();
         self.in_background(
-            Lane::Attachments,
+            BlockingThread::Attachments,
             "attach",
             move |kernel| attach_tc(kernel, ifindex, programs, &clsacts),
             move |daemon, attached| match daemon.plane.attached(ifindex, attached) {
@@ -103,7 +103,7 @@ impl Daemon {
         match self.plane.xdp_change(ifindex, xdp_program(setting)) {
             Ok(None) => self.xdp_is_set(setting, attached, Ok(None)),
             Ok(Some(change)) => self.in_background(
-                Lane::Attachments,
+                BlockingThread::Attachments,
                 "load-xdp",
                 move |_| change.load(),
                 move |daemon, change| match change {
@@ -119,7 +119,7 @@ impl Daemon {
         // Before the kernel reports that the port has the program.
         self.core.add_own_programs(change.program_id());
         self.in_background(
-            Lane::Attachments,
+            BlockingThread::Attachments,
             "attach-xdp",
             move |_| change.make(),
             move |daemon, xdp| {
@@ -210,7 +210,7 @@ impl Daemon {
         };
         let clsacts = self.clsacts.clone();
         self.in_background(
-            Lane::Attachments,
+            BlockingThread::Attachments,
             "detach",
             move |kernel| {
                 let slot = port.map(LeavingPort::detach);

@@ -14,7 +14,7 @@ use tokio::sync::mpsc as results;
 
 /// A thread, which makes its calls in the order in which they are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lane {
+pub(super) enum BlockingThread {
     /// Reads state that the RTNL lock protects.
     State,
     /// Lists packet sockets. Not behind the RTNL lock, which a new capture does not wait for either.
@@ -27,12 +27,12 @@ pub(super) enum Lane {
     Processes,
 }
 
-const LANES: [(Lane, &str); 5] = [
-    (Lane::State, "kernel-state"),
-    (Lane::Captures, "captures"),
-    (Lane::Attachments, "attachments"),
-    (Lane::Conntrack, "conntrack"),
-    (Lane::Processes, "processes"),
+const LANES: [(BlockingThread, &str); 5] = [
+    (BlockingThread::State, "kernel-state"),
+    (BlockingThread::Captures, "captures"),
+    (BlockingThread::Attachments, "attachments"),
+    (BlockingThread::Conntrack, "conntrack"),
+    (BlockingThread::Processes, "processes"),
 ];
 
 /// What the event loop does with a result.
@@ -41,7 +41,7 @@ type Work = Box<dyn FnOnce(&mut Linux) -> Completion + Send>;
 
 /// A call that has been made.
 pub(super) struct Done {
-    lane: Lane,
+    lane: BlockingThread,
     /// The name of the call.
     pub(super) name: &'static str,
     completion: Completion,
@@ -72,7 +72,7 @@ impl BlockingCalls {
     /// If a socket cannot be opened or a thread cannot be started.
     pub(super) fn start() -> Result<Self, Error> {
         let (sender, done) = results::unbounded_channel();
-        let start = |(lane, name): (Lane, &str)| {
+        let start = |(lane, name): (BlockingThread, &str)| {
             let (jobs, requests) = mpsc::channel();
             let (kernel, sender) = (Linux::open()?, sender.clone());
             let handle = thread::Builder::new()
@@ -85,21 +85,21 @@ impl BlockingCalls {
         Ok(Self { threads: [state?, captures?, attachments?, conntrack?, processes?], done })
     }
 
-    fn thread(&self, lane: Lane) -> &Thread {
+    fn thread(&self, lane: BlockingThread) -> &Thread {
         &self.threads[lane as usize]
     }
 
     /// Whether a call of this name is asked for and not done.
-    pub(super) fn is_open(&self, lane: Lane, name: &str) -> bool {
+    pub(super) fn is_open(&self, lane: BlockingThread, name: &str) -> bool {
         self.thread(lane).open.iter().any(|(open, _)| *open == name)
     }
 
     /// When the oldest call of a lane that is not done was asked for.
-    pub(super) fn waits_since(&self, lane: Lane) -> Option<Instant> {
+    pub(super) fn waits_since(&self, lane: BlockingThread) -> Option<Instant> {
         self.thread(lane).open.front().map(|(_, since)| *since)
     }
 
-    fn ask(&mut self, lane: Lane, name: &'static str, work: Work) {
+    fn ask(&mut self, lane: BlockingThread, name: &'static str, work: Work) {
         let thread = &mut self.threads[lane as usize];
         thread.open.push_back((name, Instant::now()));
         if thread.jobs.send(Job { name, work }).is_err() {
@@ -129,7 +129,12 @@ impl BlockingCalls {
 }
 
 /// Returns when the event loop asks for nothing more.
-fn run(lane: Lane, mut kernel: Linux, jobs: &mpsc::Receiver<Job>, done: &results::UnboundedSender<Done>) {
+fn run(
+    lane: BlockingThread,
+    mut kernel: Linux,
+    jobs: &mpsc::Receiver<Job>,
+    done: &results::UnboundedSender<Done>,
+) {
     while let Ok(Job { name, work }) = jobs.recv() {
         if done.send(Done { lane, name, completion: work(&mut kernel) }).is_err() {
             return;
@@ -142,7 +147,7 @@ impl Daemon {
     /// event loop runs, both happen at once.
     pub(super) fn in_background<R: Send + 'static>(
         &mut self,
-        lane: Lane,
+        lane: BlockingThread,
         name: &'static str,
         call: impl FnOnce(&mut Linux) -> R + Send + 'static,
         then: impl FnOnce(&mut Self, R) + Send + 'static,
@@ -163,7 +168,7 @@ impl Daemon {
     }
 
     /// Whether such a call is being made.
-    pub(super) fn is_open(&self, lane: Lane, name: &str) -> bool {
+    pub(super) fn is_open(&self, lane: BlockingThread, name: &str) -> bool {
         self.blocking.as_ref().is_some_and(|blocking| blocking.is_open(lane, name))
     }
 

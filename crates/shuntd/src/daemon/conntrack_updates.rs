@@ -1,7 +1,7 @@
 //! Updates of conntrack entries, a few at a time, on a thread of their own: somebody who deletes all entries holds
 //! conntrack's lock for long.
 
-use super::{Daemon, blocking::Lane};
+use super::{Daemon, blocking::BlockingThread};
 use shunt_core::{Connection, Correction, TrackedDirection};
 use shunt_kernel::{Liberal, Linux};
 
@@ -52,7 +52,7 @@ impl Daemon {
         requests.dedup();
         requests.truncate(WAITING_MAX);
         silent.truncate(WAITING_MAX);
-        if requests.is_empty() && silent.is_empty() || self.is_open(Lane::Conntrack, UPDATE) {
+        if requests.is_empty() && silent.is_empty() || self.is_open(BlockingThread::Conntrack, UPDATE) {
             return;
         }
         let batch = Batch {
@@ -60,7 +60,7 @@ impl Daemon {
             silent: self.silent.drain(..self.silent.len().min(SILENT_BATCH)).collect(),
         };
         self.in_background(
-            Lane::Conntrack,
+            BlockingThread::Conntrack,
             UPDATE,
             move |kernel| batch.apply(kernel),
             |daemon, ()| daemon.update_conntrack(),
@@ -69,7 +69,7 @@ impl Daemon {
 
     /// When the next corrections are due; `None` if there are none, or while the last ones are being made.
     pub(super) fn corrections_due(&self) -> Option<tokio::time::Instant> {
-        self.corrections.due().filter(|_| !self.is_open(Lane::Conntrack, CORRECT))
+        self.corrections.due().filter(|_| !self.is_open(BlockingThread::Conntrack, CORRECT))
     }
 
     /// Corrects the conntrack entries whose correction is due.
@@ -80,6 +80,6 @@ impl Daemon {
                 tracing::debug!("cannot correct conntrack entries: {error}");
             }
         };
-        self.in_background(Lane::Conntrack, CORRECT, correct, |_, ()| {});
+        self.in_background(BlockingThread::Conntrack, CORRECT, correct, |_, ()| {});
     }
 }

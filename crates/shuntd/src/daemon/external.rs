@@ -1,6 +1,6 @@
 //! The process of the external engine: started when ports want it, watched, and started again when it has ended.
 
-use super::{Daemon, blocking::Lane};
+use super::{Daemon, blocking::BlockingThread};
 use crate::queue_settings;
 use nix::libc;
 use shunt_api::{
@@ -294,7 +294,7 @@ impl Daemon {
         self.external.ending = true;
         // The kernel may take long to end a process, for example to unmap its memory.
         self.in_background(
-            Lane::Processes,
+            BlockingThread::Processes,
             "external-engine",
             move |_| running.end(),
             move |daemon, status| daemon.external_is_over(stopping, ready, status),

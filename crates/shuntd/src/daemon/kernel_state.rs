@@ -1,9 +1,9 @@
 //! Reads of kernel state that the RTNL lock protects. Others can hold that lock for seconds, so these reads are made by
 //! a thread of their own, and here is what holds while they are late.
 
-use super::{Daemon, blocking::Lane};
+use super::{Daemon, blocking::BlockingThread};
 use crate::foreign_programs::foreign_programs;
-use shunt_core::{Action, Cause, Event, Scope, Source, Traffic};
+use shunt_core::{Action, Cause, Event, EventSource, Scope, Traffic};
 use std::{
     collections::BTreeSet,
     time::{Duration, Instant},
@@ -79,7 +79,7 @@ impl Daemon {
     /// Reads the whole state, and hands it to the policy, followed by the changes since.
     pub(super) fn resync(&mut self) {
         self.kernel_reads.noted = Some(Vec::new());
-        self.in_background(Lane::State, DUMP, shunt_kernel::Linux::dump, |daemon, state| {
+        self.in_background(BlockingThread::State, DUMP, shunt_kernel::Linux::dump, |daemon, state| {
             daemon.on_dump(state)
         });
     }
@@ -91,7 +91,7 @@ impl Daemon {
                 self.set_dump_late(false);
                 let is_complete = noted.len() <= NOTED_MAX;
                 noted.insert(0, Event::Dump(state));
-                noted.extend((!is_complete).then_some(Event::Overrun(Source::Route)));
+                noted.extend((!is_complete).then_some(Event::Overrun(EventSource::Route)));
                 self.handle_all(noted);
             }
             // The overrun that asked for the dump has moved the epoch, so waiting is safe; this event asks again.
@@ -99,13 +99,13 @@ impl Daemon {
                 tracing::warn!(
                     "cannot read links, routes and neighbours from netlink: {error}; trying again in a second"
                 );
-                self.handle(Event::Overrun(Source::Route));
+                self.handle(Event::Overrun(EventSource::Route));
             }
         }
     }
 
     pub(super) fn find_captures(&mut self) {
-        if self.is_open(Lane::Captures, CAPTURES) {
+        if self.is_open(BlockingThread::Captures, CAPTURES) {
             self.kernel_reads.captures_again = true;
             return;
         }
@@ -118,17 +118,17 @@ impl Daemon {
                 daemon.find_captures();
             }
         };
-        self.in_background(Lane::Captures, CAPTURES, shunt_kernel::Linux::captured, then);
+        self.in_background(BlockingThread::Captures, CAPTURES, shunt_kernel::Linux::captured, then);
     }
 
     /// Finds the TCX programs of others. While the RTNL lock is held, nobody can attach one either.
     pub(super) fn find_programs(&mut self, devices: BTreeSet<u32>) {
-        if self.is_open(Lane::State, PROGRAMS) {
+        if self.is_open(BlockingThread::State, PROGRAMS) {
             return;
         }
         let own = self.plane.own_programs();
         self.in_background(
-            Lane::State,
+            BlockingThread::State,
             PROGRAMS,
             move |_| foreign_programs(own, &devices),
             |daemon, programs| daemon.handle(Event::Programs(programs)),
@@ -137,7 +137,7 @@ impl Daemon {
 
     pub(super) fn find_offloads(&mut self, ifindex: u32) {
         self.in_background(
-            Lane::State,
+            BlockingThread::State,
             "offloads",
             move |kernel| kernel.offloads(ifindex),
             |daemon, offloads| {
@@ -152,7 +152,7 @@ impl Daemon {
     pub(super) fn check_kernel_reads(&mut self) {
         let since = |lane| self.blocking.as_ref().and_then(|calls| calls.waits_since(lane));
         let waits = |since: Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
-        let (state, captures) = (waits(since(Lane::State)), waits(since(Lane::Captures)));
+        let (state, captures) = (waits(since(BlockingThread::State)), waits(since(BlockingThread::Captures)));
         let stops = state.max(captures) > READ_MAX;
         if stops != std::mem::replace(&mut self.kernel_reads.beat_stopped, stops) {
             if stops {
@@ -165,7 +165,7 @@ impl Daemon {
                 tracing::info!("the kernel's state has been read");
             }
         }
-        if self.is_open(Lane::State, DUMP) && state > DUMP_MAX {
+        if self.is_open(BlockingThread::State, DUMP) && state > DUMP_MAX {
             self.set_dump_late(true);
         }
         // Linux may have made a part of these changes, and before it has finished, packets may teach the old way.

@@ -94,9 +94,9 @@ fn a_burst_of_overruns_costs_two_resyncs() {
     let (mut core, t) = started(Choice::default(), router());
     let moved = Action::MoveEpoch(Cause::Overrun);
     let later = t + RESYNC_GAP;
-    assert_eq!(core.handle(later, Event::Overrun(Source::Route)), [moved.clone(), Action::Resync]);
+    assert_eq!(core.handle(later, Event::Overrun(EventSource::Route)), [moved.clone(), Action::Resync]);
     for _ in 0..100 {
-        assert_eq!(core.handle(later, Event::Overrun(Source::Route)), std::slice::from_ref(&moved));
+        assert_eq!(core.handle(later, Event::Overrun(EventSource::Route)), std::slice::from_ref(&moved));
     }
     assert!(!core.handle(later, Event::Tick).contains(&Action::Resync));
     assert!(core.handle(later + RESYNC_GAP, Event::Tick).contains(&Action::Resync));

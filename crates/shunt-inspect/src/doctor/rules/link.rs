@@ -1,6 +1,6 @@
 //! Rules about the link and the port's settings.
 
-use super::{Certainty, OVERRUNS, Seen, System, seen};
+use super::{Certainty, OVERRUNS, RuleMatch, System, seen};
 use crate::link::Irq;
 
 /// Pause frames per second above which the link is stopped for a noticeable time.
@@ -12,7 +12,7 @@ const ALMOST_ALL: f64 = 0.97;
 /// A ring with fewer descriptors holds less than 0.1 ms of the smallest frames at 1 Gbit/s.
 const SMALL_RING: u32 = 128;
 
-pub(super) fn partner_pauses_alone(system: &System) -> Option<Seen> {
+pub(super) fn partner_pauses_alone(system: &System) -> Option<RuleMatch> {
     let (link, pause) = (&system.link, system.link.pause.as_ref()?);
     if link.partner_pauses() != Some(true) || pause.rx && pause.tx {
         return None;
@@ -27,7 +27,7 @@ pub(super) fn partner_pauses_alone(system: &System) -> Option<Seen> {
     seen(Certainty::Certain, evidence, format!("shunt link {} --pause on", link.nic.name))
 }
 
-pub(super) fn overruns_without_pause(system: &System) -> Option<Seen> {
+pub(super) fn overruns_without_pause(system: &System) -> Option<RuleMatch> {
     let link = &system.link;
     if link.pause.as_ref().is_some_and(|pause| pause.tx) {
         return None;
@@ -50,7 +50,7 @@ pub(super) fn overruns_without_pause(system: &System) -> Option<Seen> {
     }
 }
 
-pub(super) fn flow_control_off_in_mac(system: &System) -> Option<Seen> {
+pub(super) fn flow_control_off_in_mac(system: &System) -> Option<RuleMatch> {
     const FCE: u64 = 1 << 5;
     let pause = system.link.pause.as_ref()?;
     let rcr = *system.registers.get("ENET_RCR")?;
@@ -69,7 +69,7 @@ pub(super) fn flow_control_off_in_mac(system: &System) -> Option<Seen> {
     None
 }
 
-pub(super) fn duplex_mismatch(system: &System) -> Option<Seen> {
+pub(super) fn duplex_mismatch(system: &System) -> Option<RuleMatch> {
     let link = &system.link;
     let duplex = link.duplex.as_deref()?;
     let partner_full = link.partner.iter().any(|mode| mode.contains("/Full"));
@@ -92,7 +92,7 @@ pub(super) fn duplex_mismatch(system: &System) -> Option<Seen> {
     None
 }
 
-pub(super) fn pause_storm(system: &System) -> Option<Seen> {
+pub(super) fn pause_storm(system: &System) -> Option<RuleMatch> {
     let received = system.rate(&["rx_pause", "rx_fdxfc", "rx_xoff"]);
     let sent = system.rate(&["tx_pause", "tx_fdxfc", "tx_xoff"]);
     if received.max(sent) < STORM_PER_SECOND {
@@ -109,7 +109,7 @@ pub(super) fn pause_storm(system: &System) -> Option<Seen> {
     seen(Certainty::Likely, format!("{received:.0} pause frames/s received, {sent:.0} sent"), fix)
 }
 
-pub(super) fn interrupt_per_packet(system: &System) -> Option<Seen> {
+pub(super) fn interrupt_per_packet(system: &System) -> Option<RuleMatch> {
     let pps = system.rate_of("rx_packets") + system.rate_of("tx_packets");
     let interrupts = system.interrupts();
     if pps < BUSY_PPS || interrupts < 0.7 * pps {
@@ -126,7 +126,7 @@ pub(super) fn interrupt_per_packet(system: &System) -> Option<Seen> {
     seen(Certainty::Likely, format!("{interrupts:.0} interrupts/s for {pps:.0} packets/s"), fix)
 }
 
-pub(super) fn small_ring(system: &System) -> Option<Seen> {
+pub(super) fn small_ring(system: &System) -> Option<RuleMatch> {
     let (link, rings) = (&system.link, system.link.rings.as_ref()?);
     let (now, max) = (rings.rx?, rings.rx_max?);
     if now >= max {
@@ -149,7 +149,7 @@ pub(super) fn small_ring(system: &System) -> Option<Seen> {
     }
 }
 
-pub(super) fn interrupts_on_one_cpu(system: &System) -> Option<Seen> {
+pub(super) fn interrupts_on_one_cpu(system: &System) -> Option<RuleMatch> {
     let link = &system.link;
     let spread =
         |masks: &[String]| masks.iter().any(|mask| mask.chars().any(|c| c.is_ascii_hexdigit() && c != '0'));
@@ -186,7 +186,7 @@ pub(super) fn interrupts_on_one_cpu(system: &System) -> Option<Seen> {
     }
 }
 
-pub(super) fn checksum_offload_off(system: &System) -> Option<Seen> {
+pub(super) fn checksum_offload_off(system: &System) -> Option<RuleMatch> {
     let link = &system.link;
     let could = |name: &str| link.offloads.get(name).is_some_and(|offload| !offload.on && !offload.fixed);
     let tx = ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"];
@@ -204,7 +204,7 @@ pub(super) fn checksum_offload_off(system: &System) -> Option<Seen> {
     seen(Certainty::Certain, evidence, format!("shunt link {} --offload {fix}", link.nic.name))
 }
 
-pub(super) fn lro_on_router(system: &System) -> Option<Seen> {
+pub(super) fn lro_on_router(system: &System) -> Option<RuleMatch> {
     if !system.forwards || system.link.offload("rx-lro") != Some(true) {
         return None;
     }
@@ -212,7 +212,7 @@ pub(super) fn lro_on_router(system: &System) -> Option<Seen> {
     seen(Certainty::Certain, "rx-lro is on, and IP forwarding too".to_owned(), fix)
 }
 
-pub(super) fn gro_on_router(system: &System) -> Option<Seen> {
+pub(super) fn gro_on_router(system: &System) -> Option<RuleMatch> {
     let hardware = system.link.offload("rx-gro-hw") == Some(true);
     if !system.forwards || !(hardware || system.link.offload("rx-gro") == Some(true)) {
         return None;

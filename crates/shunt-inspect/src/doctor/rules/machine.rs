@@ -1,6 +1,6 @@
 //! Rules about the machine around the port.
 
-use super::{Certainty, OVERRUNS, Seen, System, seen};
+use super::{Certainty, OVERRUNS, RuleMatch, System, seen};
 
 /// Wake-up latency above which an idle state counts as deep.
 const DEEP_US: u64 = 100;
@@ -10,7 +10,7 @@ const UNCACHED: f64 = 10.0;
 const COPIES_PER_BYTE: f64 = 2.0;
 const IMX6: [&str; 6] = ["imx6q", "imx6dl", "imx6qp", "imx6s", "imx6d", "imx6dq"];
 
-pub(super) fn mtu_mismatch(system: &System) -> Option<Seen> {
+pub(super) fn mtu_mismatch(system: &System) -> Option<RuleMatch> {
     let mtu = system.link.nic.mtu?;
     let other = system.others.iter().find(|port| port.mtu.is_some_and(|other| other != mtu))?;
     if !system.forwards {
@@ -26,7 +26,7 @@ pub(super) fn mtu_mismatch(system: &System) -> Option<Seen> {
     }
 }
 
-pub(super) fn deep_idle(system: &System) -> Option<Seen> {
+pub(super) fn deep_idle(system: &System) -> Option<RuleMatch> {
     let enabled = system.idle_states.iter().filter(|state| !state.disabled);
     let deepest = enabled.max_by_key(|state| state.latency_us)?;
     let imx6 = system.is_soc(&IMX6) && deepest.name.to_ascii_uppercase().contains("WAIT");
@@ -58,14 +58,14 @@ pub(super) fn deep_idle(system: &System) -> Option<Seen> {
     seen(certainty, evidence, fix)
 }
 
-pub(super) fn powersave_governor(system: &System) -> Option<Seen> {
+pub(super) fn powersave_governor(system: &System) -> Option<RuleMatch> {
     let slow = system.governors.iter().find(|governor| *governor == "powersave")?;
     let fix =
         "for cpu in /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor; do echo performance > $cpu; done";
     seen(Certainty::Likely, format!("the governor is {slow}"), fix)
 }
 
-pub(super) fn slow_copies(system: &System) -> Option<Seen> {
+pub(super) fn slow_copies(system: &System) -> Option<RuleMatch> {
     let of_frame = system.copies.iter().filter(|copy| (500..=1514).contains(&copy.bytes));
     let slowest = of_frame.min_by(|a, b| a.mbytes_per_second.total_cmp(&b.mbytes_per_second))?;
     let evidence = format!(
@@ -95,7 +95,7 @@ pub(super) fn slow_copies(system: &System) -> Option<Seen> {
     None
 }
 
-pub(super) fn err004512(system: &System) -> Option<Seen> {
+pub(super) fn err004512(system: &System) -> Option<RuleMatch> {
     if !is_imx6_enet(system) || system.link.nic.speed_mbps != Some(1000) {
         return None;
     }
@@ -105,7 +105,7 @@ pub(super) fn err004512(system: &System) -> Option<Seen> {
     seen(Certainty::Certain, format!("an i.MX6 with the fec driver on a link of 1000 Mbit/s{lost}"), fix)
 }
 
-pub(super) fn err005783(system: &System) -> Option<Seen> {
+pub(super) fn err005783(system: &System) -> Option<RuleMatch> {
     if !is_imx6_enet(system) {
         return None;
     }

@@ -9,7 +9,7 @@ fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
 
 fn read(all: &Definitions, from: &str, names: &[&str]) -> Vec<Result<u64, String>> {
     let registers: Vec<&Register> = names.iter().map(|name| all.register(name).unwrap()).collect();
-    let source: Source = from.parse().unwrap();
+    let source: RegisterSource = from.parse().unwrap();
     assert_eq!(source.to_string(), from);
     let values = source.read(all, &registers).unwrap();
     values.into_iter().map(|value| value.map_err(|why| why.0)).collect()
@@ -69,10 +69,10 @@ fn memory_is_read_and_written_by_address_and_other_sources_are_not_written() {
     all.blocks.get_mut("ENET").unwrap().base = 0x1000;
     let image = file(&vec![0; 0x3000]);
     let from = format!("mem:{}", image.path().display());
-    let source: Source = from.parse().unwrap();
+    let source: RegisterSource = from.parse().unwrap();
     source.write(&all, all.register("ENET_RCR").unwrap(), 0x05ee_0264).unwrap().unwrap();
     assert_eq!(read(&all, &from, &["ENET_RCR", "ENET_ECR"]), [Ok(0x05ee_0264), Ok(0)]);
-    let file: Source = format!("file:{}", image.path().display()).parse().unwrap();
+    let file: RegisterSource = format!("file:{}", image.path().display()).parse().unwrap();
     let refusal = file.write(&all, all.register("ENET_RCR").unwrap(), 1).unwrap_err().to_string();
     assert!(refusal.ends_with("can only be read; `mem` and `mdio:PORT` can be written"), "{refusal}");
 }
@@ -81,7 +81,7 @@ fn memory_is_read_and_written_by_address_and_other_sources_are_not_written() {
 fn a_source_that_cannot_be_used_says_why() {
     let all = builtin("imx6q").unwrap();
     let why = |from: &str| {
-        let source: Source = from.parse().unwrap();
+        let source: RegisterSource = from.parse().unwrap();
         source.read(&all, &[all.register("ENET_RCR").unwrap()]).unwrap_err().to_string()
     };
     assert!(why("regmap:nosuchregmap").contains("/sys/kernel/debug/regmap/nosuchregmap/registers"));
@@ -90,7 +90,7 @@ fn a_source_that_cannot_be_used_says_why() {
     let empty = file(b"");
     assert!(why(&format!("dump:{}", empty.path().display())).contains("no values"));
     for wrong in ["", "men", "file:", "regmap:", "mdio:eth0@32", "mdio:eth0@x", "file:x@y", "ethtool:"] {
-        assert!(wrong.parse::<Source>().is_err(), "{wrong}");
+        assert!(wrong.parse::<RegisterSource>().is_err(), "{wrong}");
     }
-    assert_eq!("mdio:eth0@3".parse(), Ok(Source::Mdio("eth0".to_owned(), Some(3))));
+    assert_eq!("mdio:eth0@3".parse(), Ok(RegisterSource::Mdio("eth0".to_owned(), Some(3))));
 }

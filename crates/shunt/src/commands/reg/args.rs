@@ -4,7 +4,7 @@ use crate::failure::{bad_config, bad_file, usage};
 use clap::Args;
 use shunt_api::{Failure, FailureCode};
 use shunt_inspect::reg::{
-    Definitions, Reading, Register, SelectError, Selector, Source, SourceError, Unreadable, builtin,
+    Definitions, Reading, Register, RegisterSource, SelectError, Selector, SourceError, Unreadable, builtin,
     device_tree::DeviceTree, parse_definitions, soc_of_machine, socs,
 };
 use std::{collections::BTreeMap, fs, io, path::PathBuf};
@@ -22,14 +22,14 @@ pub(crate) struct TargetArgs {
     /// Where values are: mem (/dev/mem), file:PATH[@ADDRESS], regmap:NAME, ethtool:PORT, dump:PATH (the output of
     /// ethtool -d PORT hex on), or mdio:PORT[@PHY].
     #[arg(long, value_name = "SOURCE", default_value = "mem")]
-    from: Source,
+    from: RegisterSource,
 }
 
 /// Definitions with their addresses on this machine, and the source of values.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(super) definitions: Definitions,
-    pub(super) source: Source,
+    pub(super) source: RegisterSource,
     /// Blocks that must not be touched, with the reason.
     off: BTreeMap<String, String>,
     has_chip: bool,
@@ -110,7 +110,7 @@ impl Target {
 
     /// The reason why a register must not be accessed; None if it may be.
     pub(super) fn refusal(&self, register: &Register) -> Option<&String> {
-        if !matches!(self.source, Source::Memory(_)) {
+        if !matches!(self.source, RegisterSource::Memory(_)) {
             return None;
         }
         self.off.get(register.block.as_ref()?)

@@ -3,7 +3,7 @@ use super::{
     change::{Write, example},
     *,
 };
-use shunt_inspect::reg::Source;
+use shunt_inspect::reg::RegisterSource;
 use std::io::Write as _;
 
 #[derive(Debug, Args)]
@@ -19,7 +19,7 @@ fn target(words: &str) -> Target {
 fn example_target(memory: &tempfile::NamedTempFile) -> Target {
     let mut target = target("");
     target.definitions = example();
-    target.source = Source::Memory(memory.path().to_owned());
+    target.source = RegisterSource::Memory(memory.path().to_owned());
     target
 }
 
@@ -73,7 +73,7 @@ fn writes_that_would_do_something_else_are_refused() {
     assert_eq!(refusal("B_MIX", 1 << 32), "B_MIX: 0x100000000 is too large; the maximum is 0xffffffff");
     assert!(refusal("B_NOPE", 1).starts_with("no register `B_NOPE`"));
     let mut dump = example_target(&memory);
-    dump.source = Source::File(memory.path().to_owned(), None);
+    dump.source = RegisterSource::File(memory.path().to_owned(), None);
     assert!(write(&dump, "B_MIX", 1, true).unwrap_err().contains("can only be read"));
     assert_eq!(std::fs::read(memory.path()).unwrap()[..16], [0; 16]);
 }

@@ -1,6 +1,6 @@
 //! Files of results.
 
-use super::view::{Report, Source};
+use super::view::{Report, ResultFile};
 
 /// The text of a complete file of results.
 pub(crate) fn result_file() -> String {
@@ -17,7 +17,9 @@ pub(crate) fn report() -> Report {
     let sources = files.into_iter().enumerate();
     Report::new(
         sources
-            .map(|(nth, (name, text))| Source::parse(Source::letter(nth), name.to_owned(), text).unwrap())
+            .map(|(nth, (name, text))| {
+                ResultFile::parse(ResultFile::letter(nth), name.to_owned(), text).unwrap()
+            })
             .collect(),
     )
 }

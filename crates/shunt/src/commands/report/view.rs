@@ -20,7 +20,7 @@ mod summary;
 use crate::render::{Answer, Format};
 use askama::Template;
 use clap::ValueEnum;
-pub(crate) use files::{Report, Source};
+pub(crate) use files::{Report, ResultFile};
 pub(crate) use inspection_file::InspectionSource;
 pub(crate) use model_file::ModelSource;
 use page::Page;

@@ -3,7 +3,7 @@
 use shunt_lab::{
     Conditions, Doubt, Results, ResultsFile, Run,
     goodput::{Cell, Protocol, Quantity, Report},
-    iperf::{Direction, Way},
+    iperf::{Direction, FlowDirection},
 };
 
 /// The load of four CPUs of which one is full: by the meter, and by /proc/stat.
@@ -18,14 +18,14 @@ pub(crate) fn matrix() -> Report {
     let udp = cell(Protocol::Udp, Direction::Reverse, false, false);
     let mut kept = begun("goodput matrix");
     for (cell, way, column, runs) in [
-        (tcp, Way::Forward, "slow", [295.0, 301.5, 287.0]),
-        (tcp, Way::Forward, "tc", [939.0, 940.5, 930.0]),
-        (both, Way::Forward, "slow", [187.0, 180.0, 190.0]),
-        (both, Way::Forward, "tc", [843.0, 840.0, 847.0]),
-        (both, Way::Reverse, "slow", [188.0, 184.0, 190.0]),
-        (both, Way::Reverse, "tc", [804.0, 800.0, 811.0]),
-        (udp, Way::Reverse, "slow", [475.0, 474.0, 476.0]),
-        (udp, Way::Reverse, "tc", [952.0, 952.0, 952.0]),
+        (tcp, FlowDirection::Forward, "slow", [295.0, 301.5, 287.0]),
+        (tcp, FlowDirection::Forward, "tc", [939.0, 940.5, 930.0]),
+        (both, FlowDirection::Forward, "slow", [187.0, 180.0, 190.0]),
+        (both, FlowDirection::Forward, "tc", [843.0, 840.0, 847.0]),
+        (both, FlowDirection::Reverse, "slow", [188.0, 184.0, 190.0]),
+        (both, FlowDirection::Reverse, "tc", [804.0, 800.0, 811.0]),
+        (udp, FlowDirection::Reverse, "slow", [475.0, 474.0, 476.0]),
+        (udp, FlowDirection::Reverse, "tc", [952.0, 952.0, 952.0]),
     ] {
         let limit = limit(&cell);
         add(&mut kept, &cell.reading(way, column, Quantity::Goodput), "Mbit/s", &runs);
@@ -37,11 +37,11 @@ pub(crate) fn matrix() -> Report {
         }
     }
     for (column, lost, jitter) in [("slow", [50.3, 50.1, 50.6], 0.021), ("tc", [0.039, 0.0, 0.04], 0.0121)] {
-        add(&mut kept, &udp.reading(Way::Reverse, column, Quantity::Loss), "%", &lost);
-        add(&mut kept, &udp.reading(Way::Reverse, column, Quantity::Jitter), "ms", &[jitter; 3]);
+        add(&mut kept, &udp.reading(FlowDirection::Reverse, column, Quantity::Loss), "%", &lost);
+        add(&mut kept, &udp.reading(FlowDirection::Reverse, column, Quantity::Jitter), "ms", &[jitter; 3]);
     }
     kept.add_doubt(
-        &tcp.reading(Way::Forward, "slow", Quantity::CpuLoad),
+        &tcp.reading(FlowDirection::Forward, "slow", Quantity::CpuLoad),
         Doubt::Clock { cpu: 1, percent: 97.2 },
     );
     let why = "this kernel has no VLAN devices (CONFIG_VLAN_8021Q): ip: 2: Error: Unknown device type.";

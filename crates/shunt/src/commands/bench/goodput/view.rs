@@ -8,7 +8,7 @@ use shunt_api::{Failure, FailureCode};
 use shunt_lab::{
     Compared, Reading, Verdict,
     goodput::{Cell, Protocol, Quantity, Report},
-    iperf::{Direction, Way},
+    iperf::{Direction, FlowDirection},
 };
 
 /// What `shunt bench matrix` measured.
@@ -164,7 +164,7 @@ fn udp_table(report: &Report) -> String {
     align("<<<<<>", &rows)
 }
 
-fn labels(cell: &Cell, way: Way) -> Vec<String> {
+fn labels(cell: &Cell, way: FlowDirection) -> Vec<String> {
     let name_if = |is: bool, name: &str| if is { name.to_owned() } else { "-".to_owned() };
     let direction = match cell.direction {
         Direction::Duplex => format!("duplex {}", arrow(way)),
@@ -286,14 +286,14 @@ fn measured(cell: &Cell) -> Quantity {
     }
 }
 
-fn way(cell: &Cell) -> Way {
-    cell.direction.ways().first().copied().unwrap_or(Way::Forward)
+fn way(cell: &Cell) -> FlowDirection {
+    cell.direction.ways().first().copied().unwrap_or(FlowDirection::Forward)
 }
 
-const fn arrow(way: Way) -> &'static str {
+const fn arrow(way: FlowDirection) -> &'static str {
     match way {
-        Way::Forward => ">",
-        Way::Reverse => "<",
+        FlowDirection::Forward => ">",
+        FlowDirection::Reverse => "<",
     }
 }
 

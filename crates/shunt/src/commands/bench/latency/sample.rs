@@ -2,7 +2,7 @@
 
 use shunt_lab::{
     Conditions, Doubt, Position, Results, ResultsFile, Run,
-    iperf::{Direction, Way},
+    iperf::{Direction, FlowDirection},
     latency::{Percentile, Phase, Quantity, Report, WHAT},
 };
 
@@ -29,8 +29,8 @@ pub(crate) fn latency() -> Report {
         }
         for (quantity, value) in [
             (Quantity::Lost, 1.25),
-            (Quantity::Received(Way::Forward), 94.2),
-            (Quantity::Received(Way::Reverse), 93.7),
+            (Quantity::Received(FlowDirection::Forward), 94.2),
+            (Quantity::Received(FlowDirection::Reverse), 93.7),
         ] {
             add(&mut kept, &quantity.reading(column), quantity.unit(), Run::from(value));
         }

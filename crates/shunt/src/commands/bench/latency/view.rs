@@ -3,7 +3,7 @@
 use crate::render::{Answer, Format, columns::align, units};
 use shunt_lab::{
     Doubt,
-    iperf::Way,
+    iperf::FlowDirection,
     latency::{Percentile, Phase, Quantity, Report},
 };
 
@@ -91,10 +91,10 @@ fn course(report: &Report) -> String {
     align(">", &rows) + "Time 0 is the start of the load.\n"
 }
 
-fn side(way: Way) -> &'static str {
+fn side(way: FlowDirection) -> &'static str {
     match way {
-        Way::Forward => "WAN",
-        Way::Reverse => "LAN",
+        FlowDirection::Forward => "WAN",
+        FlowDirection::Reverse => "LAN",
     }
 }
 

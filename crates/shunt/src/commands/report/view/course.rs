@@ -162,7 +162,7 @@ fn plot_of(
 #[cfg(test)]
 mod tests {
     use super::super::{
-        files::{Report, Source},
+        files::{Report, ResultFile},
         page::Page,
     };
     use askama::Template;
@@ -172,7 +172,7 @@ mod tests {
     fn page(texts: &[&str]) -> String {
         let files = texts.iter().enumerate();
         let source = |(nth, text): (usize, &&str)| {
-            Source::parse(Source::letter(nth), "size.json".to_owned(), (*text).to_owned())
+            ResultFile::parse(ResultFile::letter(nth), "size.json".to_owned(), (*text).to_owned())
         };
         Page::new(&Report::new(files.map(|file| source(file).unwrap()).collect())).render().unwrap()
     }

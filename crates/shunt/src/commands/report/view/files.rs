@@ -14,7 +14,7 @@ pub(crate) struct Report {
     format: &'static str,
     version: u32,
     /// In the order of the command line.
-    pub(crate) files: Vec<Source>,
+    pub(crate) files: Vec<ResultFile>,
     /// Files of predictions, in the same order. A report has at least one file of some kind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) models: Vec<ModelSource>,
@@ -25,7 +25,7 @@ pub(crate) struct Report {
 
 /// One file of results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Source {
+pub(crate) struct ResultFile {
     /// A, B, ... Z, AA, ...; for a file of a campaign, the step's name, after the campaign's letter if there are
     /// several.
     pub(crate) label: String,
@@ -39,7 +39,7 @@ pub(crate) struct Source {
 }
 
 impl Report {
-    pub(crate) fn new(files: Vec<Source>) -> Self {
+    pub(crate) fn new(files: Vec<ResultFile>) -> Self {
         Self { format: "shunt-report", version: VERSION, files, models: Vec::new(), inspections: Vec::new() }
     }
 
@@ -60,7 +60,7 @@ impl Report {
     }
 }
 
-impl Source {
+impl ResultFile {
     /// The label of the `nth` file or directory, counted from 0, as spreadsheets name their columns.
     pub(crate) fn letter(nth: usize) -> String {
         let letter = char::from(b'A' + (nth % 26) as u8);
@@ -93,7 +93,7 @@ mod tests {
     use crate::commands::report::sample;
 
     fn refusal(text: &str) -> String {
-        Source::parse("A".to_owned(), "a.json".to_owned(), text.to_owned())
+        ResultFile::parse("A".to_owned(), "a.json".to_owned(), text.to_owned())
             .map(|source| source.label)
             .unwrap_err()
     }
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn labels_continue_with_two_letters_after_z() {
-        let labels = [0, 25, 26, 51, 52, 701, 702].map(Source::letter);
+        let labels = [0, 25, 26, 51, 52, 701, 702].map(ResultFile::letter);
         assert_eq!(labels, ["A", "Z", "AA", "AZ", "BA", "ZZ", "AAA"]);
     }
 }

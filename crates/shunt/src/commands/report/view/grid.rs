@@ -1,12 +1,12 @@
 //! What tables with a column for each line have in common: cells, and doubts about many readings.
 
-use super::files::Source;
+use super::files::ResultFile;
 use crate::render::units::{number, quantity, rounded};
 use shunt_lab::{Doubt, Reading, Results, Spread};
 use std::collections::BTreeSet;
 
 /// The number of a file, the file, and a reading in it.
-pub(super) type FileReading<'r> = (usize, &'r Source, &'r Reading);
+pub(super) type FileReading<'r> = (usize, &'r ResultFile, &'r Reading);
 
 /// The doubts about a reading, as text: its own, and those that follow from the file as a whole.
 pub(super) fn doubts_about(results: &Results, reading: &Reading) -> Vec<String> {

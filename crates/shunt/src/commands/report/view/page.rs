@@ -4,7 +4,7 @@ use super::{
     comparison::{self, Engines},
     course::{self, Course},
     engine::EngineName,
-    files::{Report, Source},
+    files::{Report, ResultFile},
     grid::{FileReading, doubts_about},
     inspection, model,
     plot::colour,
@@ -33,7 +33,7 @@ pub(super) struct Page<'r> {
 }
 
 struct File<'r> {
-    source: &'r Source,
+    source: &'r ResultFile,
     colour: String,
 }
 
@@ -186,7 +186,7 @@ impl<'r> Page<'r> {
     }
 }
 
-fn conditions(files: &[Source]) -> Vec<Condition> {
+fn conditions(files: &[ResultFile]) -> Vec<Condition> {
     let of_each: Vec<_> = files.iter().map(|source| source.results.conditions.by_name()).collect();
     let names: BTreeSet<&String> = of_each.iter().flat_map(BTreeMap::keys).collect();
     let condition = |name: &String| {
@@ -215,12 +215,12 @@ mod tests {
     };
 
     /// Rates of slow, tc and xdp, with the frame size in their names only.
-    fn source(nth: usize, from: &str, to: &str) -> Source {
+    fn source(nth: usize, from: &str, to: &str) -> ResultFile {
         let text = include_str!("../../../../tests/report/size.json").replace("\"position\"", "\"was\"");
-        Source::parse(Source::letter(nth), "size.json".to_owned(), text.replace(from, to)).unwrap()
+        ResultFile::parse(ResultFile::letter(nth), "size.json".to_owned(), text.replace(from, to)).unwrap()
     }
 
-    fn page(sources: Vec<Source>) -> String {
+    fn page(sources: Vec<ResultFile>) -> String {
         Page::new(&Report::new(sources)).render().unwrap().replace('\u{a0}', " ")
     }
 
@@ -264,7 +264,8 @@ mod tests {
         };
         let source = source(0, "", "");
         let source =
-            Source::parse("A".to_owned(), source.file, named(&source.results.to_json().unwrap())).unwrap();
+            ResultFile::parse("A".to_owned(), source.file, named(&source.results.to_json().unwrap()))
+                .unwrap();
         let page = page(vec![source]);
         assert_eq!((page.matches("<article").count(), page.matches("<svg").count()), (1, 0), "{page}");
         assert!(page.contains("<h3>Readings</h3>") && page.contains("<th>tc_64</th>"), "{page}");
@@ -280,7 +281,7 @@ mod tests {
             trace::sample::traced().json(),
         ];
         for (nth, answer) in answers.into_iter().enumerate() {
-            let (label, file) = (Source::letter(nth + 1), format!("{nth}.json"));
+            let (label, file) = (ResultFile::letter(nth + 1), format!("{nth}.json"));
             report.inspections.push(InspectionSource::parse(&label, &file, &answer.unwrap()).unwrap());
         }
         assert_eq!((report.count(), report.further_files().count()), (5, 4));

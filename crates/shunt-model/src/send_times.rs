@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 /// Times of a sender's packets. A sender that is late catches up.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct SendTimes {
     pacing: Pacing,
     burst: u32,
     /// Mean distance.
@@ -26,7 +26,7 @@ fn exponential(rng: &mut Rng) -> f64 {
     -libm::log(1.0 - rng.f64())
 }
 
-impl Source {
+impl SendTimes {
     /// A sender that needs at least this time for a packet.
     pub(crate) fn new(traffic: &Traffic, least: Ps, rng: Rng) -> Self {
         let gap = f64::from(traffic.payload) * 8.0 / traffic.rate * SECOND;
