@@ -23,46 +23,15 @@ pub enum Dependency {
     Station([u8; 6]),
 }
 
-/// A set of nftables of which all rules that use it look up the same address of packets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AddressSet {
-    /// NFPROTO_* of the table.
-    pub family: u8,
-    /// The name of the table.
-    pub table: String,
-    /// The name of the set.
-    pub name: String,
-    /// Whether the address is of IPv6.
-    pub v6: bool,
-    /// Where in the key the address is.
-    pub offset: u8,
-    /// The size of the key in bytes.
-    pub key_bytes: u8,
-    /// Whether the elements are boundaries of intervals.
-    pub intervals: bool,
-}
-
-impl AddressSet {
-    /// The key and value of the map. None if a name is too long.
-    fn entry(&self, number: u32) -> Option<(SetName, Set)> {
-        let mut name = SetName { family: self.family, ..SetName::default() };
-        copy_name(&mut name.table, &self.table)?;
-        copy_name(&mut name.set, &self.name)?;
-        let set = Set {
-            family: if self.v6 { 6 } else { 4 },
-            offset: self.offset,
-            key_bytes: self.key_bytes,
-            flags: if self.intervals { abi::SET_INTERVALS } else { 0 },
-            number,
-        };
-        Some((name, set))
+impl SetName {
+    /// The name of a set in a table of this family (`NFPROTO_*`). None if a name is too long.
+    pub fn new(family: u8, table: &str, set: &str) -> Option<Self> {
+        let mut name = Self { family, ..Self::default() };
+        // At least one zero is left behind each.
+        name.table.split_last_mut()?.1.get_mut(..table.len())?.copy_from_slice(table.as_bytes());
+        name.set.split_last_mut()?.1.get_mut(..set.len())?.copy_from_slice(set.as_bytes());
+        Some(name)
     }
-}
-
-/// Copies a name and leaves at least one zero behind it.
-fn copy_name(to: &mut [u8], name: &str) -> Option<()> {
-    to.split_last_mut()?.1.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
-    Some(())
 }
 
 impl DataPlane {
@@ -108,20 +77,25 @@ impl DataPlane {
         Ok(map.keys().filter_map(read).collect())
     }
 
-    /// Describes the sets of nftables, as the rules were when [`crate::RuleChanges::count`] was `at`. Elements of all
-    /// other sets may concern every flow. Without a filter for changes of the ruleset, this does nothing.
+    /// Describes the sets of nftables of which all rules that use it look up the same address of packets, as the rules
+    /// were when [`crate::RuleChanges::count`] was `at`. Each gets a number. Elements of all other sets may concern every
+    /// flow. Without a filter for changes of the ruleset, this does nothing.
     ///
     /// # Errors
     /// If a map cannot be changed.
-    pub fn set_address_sets(&mut self, sets: &[AddressSet], at: u32) -> Result<(), Error> {
+    pub fn set_address_sets(
+        &mut self,
+        sets: impl Iterator<Item = (SetName, Set)>,
+        at: u32,
+    ) -> Result<(), Error> {
         if self.maps.find(SETS).is_none() {
             return Ok(());
         }
         // No count that the programs have now: until the map is complete, nothing in it counts.
         self.control.set_sets_at(at.wrapping_sub(1));
         let numbers = 1..=abi::SETS_MAX;
-        let entries: Vec<_> =
-            sets.iter().zip(numbers).filter_map(|(set, number)| set.entry(number)).collect();
+        let numbered = |((name, set), number)| (name, Set { number, ..set });
+        let entries: Vec<_> = sets.zip(numbers).map(numbered).collect();
         let mut gone = std::mem::take(&mut self.sets);
         for (name, _) in &entries {
             gone.remove(name.bytes());
@@ -142,18 +116,12 @@ impl DataPlane {
 mod tests {
     use super::*;
 
-    fn set(table: &str, name: &str) -> AddressSet {
-        let (table, name) = (table.to_owned(), name.to_owned());
-        AddressSet { family: 1, table, name, v6: true, offset: 4, key_bytes: 20, intervals: true }
-    }
-
     #[test]
-    fn a_name_that_does_not_fit_has_no_entry() {
-        let (name, described) = set("filter", "blocked").entry(7).unwrap();
+    fn a_name_that_does_not_fit_is_none() {
+        let name = SetName::new(1, "filter", "blocked").unwrap();
         assert_eq!((name.family, &name.table[..7], &name.set[..8]), (1, &b"filter\0"[..], &b"blocked\0"[..]));
-        assert_eq!(described, Set { family: 6, offset: 4, key_bytes: 20, flags: 1, number: 7 });
-        assert!(set(&"t".repeat(31), &"s".repeat(63)).entry(1).is_some());
-        assert!(set(&"t".repeat(32), "s").entry(1).is_none());
-        assert!(set("t", &"s".repeat(64)).entry(1).is_none());
+        assert!(SetName::new(1, &"t".repeat(31), &"s".repeat(63)).is_some());
+        assert!(SetName::new(1, &"t".repeat(32), "s").is_none());
+        assert!(SetName::new(1, "t", &"s".repeat(64)).is_none());
     }
 }

@@ -26,7 +26,7 @@ pub mod verifier;
 pub mod wire;
 
 pub use control::{ControlBlock, Masked, RuleChanges};
-pub use dependencies::{AddressSet, Dependency};
+pub use dependencies::Dependency;
 pub use epochs::Epochs;
 pub use error::Error;
 pub use external::{EngineSide, HANDLES, Tables};

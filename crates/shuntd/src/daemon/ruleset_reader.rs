@@ -2,6 +2,7 @@
 
 use super::Daemon;
 use shunt_bpf::RuleChanges;
+use shunt_bpf::abi::{SET_INTERVALS, Set, SetName};
 use shunt_core::Event;
 use shunt_kernel::AddressSet;
 use std::{pin::Pin, time::Duration};
@@ -68,21 +69,20 @@ async fn read_ruleset(after: Duration, changes: RuleChanges) -> RulesetRead {
 impl Daemon {
     /// Tells the data plane the sets whose elements concern only packets with their address, and the policy the rest.
     pub(super) fn on_ruleset(&mut self, read: RulesetRead) {
-        let described = |set: &'_ AddressSet| shunt_bpf::AddressSet {
-            family: set.family,
-            table: set.table.clone(),
-            name: set.name.clone(),
-            v6: set.v6,
-            offset: set.offset,
-            key_bytes: set.key_bytes,
-            intervals: set.intervals,
-        };
-        let sets: Vec<_> = read.address_sets.iter().map(described).collect();
-        if let Err(error) = self.plane.set_address_sets(&sets, read.at) {
+        let sets = read.address_sets.iter().filter_map(described);
+        if let Err(error) = self.plane.set_address_sets(sets, read.at) {
             tracing::debug!(
                 "cannot describe sets to the programs, so each of their elements concerns every flow: {error}"
             );
         }
         self.handle(read.event);
     }
+}
+
+/// A set for the programs. None if its name is too long for them.
+fn described(set: &AddressSet) -> Option<(SetName, Set)> {
+    let name = SetName::new(set.family, &set.table, &set.name)?;
+    let flags = if set.intervals { SET_INTERVALS } else { 0 };
+    let family = if set.v6 { 6 } else { 4 };
+    Some((name, Set { family, offset: set.offset, key_bytes: set.key_bytes, flags, number: 0 }))
 }
