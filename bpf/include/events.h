@@ -11,9 +11,8 @@ struct {
 	__uint(max_entries, 256 * 1024);
 } shunt_events SEC(".maps");
 
-/* Reports a TCP connection, by the key of one direction. Returns -1 if the ring is full. */
-static __always_inline int shunt_report(enum shunt_event_kind kind, __u32 family, const union shunt_key *key, int reply,
-					__u32 idle_s)
+static __always_inline int shunt_write_event(enum shunt_event_kind kind, __u32 family, const union shunt_key *key,
+					     int reply, __u32 idle_s)
 {
 	struct shunt_event *event = bpf_ringbuf_reserve(&shunt_events, sizeof(*event), 0);
 
@@ -40,6 +39,25 @@ static __always_inline int shunt_report(enum shunt_event_kind kind, __u32 family
 	}
 	bpf_ringbuf_submit(event, 0);
 	return 0;
+}
+
+/* Global functions, which the verifier checks once each. */
+__noinline int shunt_report4(__u32 kind, const struct shunt_key4 *key, int reply, __u32 idle_s)
+{
+	return key ? shunt_write_event(kind, 4, (const union shunt_key *)key, reply, idle_s) : -1;
+}
+
+__noinline int shunt_report6(__u32 kind, const struct shunt_key6 *key, int reply, __u32 idle_s)
+{
+	return key ? shunt_write_event(kind, 6, (const union shunt_key *)key, reply, idle_s) : -1;
+}
+
+/* Reports a TCP connection, by the key of one direction. Returns -1 if the ring is full. */
+static __always_inline int shunt_report(enum shunt_event_kind kind, __u32 family, const union shunt_key *key, int reply,
+					__u32 idle_s)
+{
+	return family == 4 ? shunt_report4(kind, &key->v4, reply, idle_s) :
+			     shunt_report6(kind, &key->v6, reply, idle_s);
 }
 
 #endif

@@ -29,17 +29,14 @@ static __always_inline void shunt_tuple_of(__u32 family, const union shunt_key *
 	}
 }
 
-static __always_inline void shunt_trace(enum shunt_trace_kind kind, enum shunt_reason why, __u32 family,
-					const union shunt_key *key)
+static __always_inline int shunt_write_trace(enum shunt_trace_kind kind, enum shunt_reason why, __u32 family,
+					     const union shunt_key *key)
 {
-	struct shunt_trace *trace;
+	struct shunt_trace *trace = bpf_ringbuf_reserve(&shunt_traces, sizeof(*trace), 0);
 
-	if (shunt_likely(!(shunt_control.flags & SHUNT_CONTROL_TRACE)))
-		return;
-	trace = bpf_ringbuf_reserve(&shunt_traces, sizeof(*trace), 0);
 	if (!trace) {
 		__sync_fetch_and_add(&shunt_usage.traces_lost, 1);
-		return;
+		return 0;
 	}
 	__builtin_memset(trace, 0, sizeof(*trace));
 	trace->at_ns = bpf_ktime_get_ns();
@@ -50,6 +47,29 @@ static __always_inline void shunt_trace(enum shunt_trace_kind kind, enum shunt_r
 	trace->kind = kind;
 	trace->why = why;
 	bpf_ringbuf_submit(trace, 0);
+	return 0;
+}
+
+/* Global functions, which the verifier checks once each. */
+__noinline int shunt_write_trace4(__u32 kind, __u32 why, const struct shunt_key4 *key)
+{
+	return key ? shunt_write_trace(kind, why, 4, (const union shunt_key *)key) : 0;
+}
+
+__noinline int shunt_write_trace6(__u32 kind, __u32 why, const struct shunt_key6 *key)
+{
+	return key ? shunt_write_trace(kind, why, 6, (const union shunt_key *)key) : 0;
+}
+
+static __always_inline void shunt_trace(enum shunt_trace_kind kind, enum shunt_reason why, __u32 family,
+					const union shunt_key *key)
+{
+	if (shunt_likely(!(shunt_control.flags & SHUNT_CONTROL_TRACE)))
+		return;
+	if (family == 4)
+		shunt_write_trace4(kind, why, &key->v4);
+	else
+		shunt_write_trace6(kind, why, &key->v6);
 }
 
 #endif

@@ -299,14 +299,24 @@ static __always_inline struct shunt_flow *shunt_find(__u32 family, const union s
 	return shunt_find_by(family, key, shunt_static_hash(family, key, hash), entry);
 }
 
-/* The rest of a look-up whose first slot has no match. Returns the number of an entry, or -1. */
-static __noinline __s64 shunt_find_rest(__u32 family, const union shunt_key *key, __u64 hash)
+/*
+ * The rest of a look-up whose first slot has no match. Returns the number of an entry, or -1.
+ *
+ * Not static: the verifier checks a global function once, for any arguments, but a static one again for each call and
+ * each state in which it is called. A global function may get memory of one size only, so each family has its own.
+ */
+__noinline __s64 shunt_find_rest4(const struct shunt_key4 *key, __u64 hash)
 {
-	struct shunt_flow *f;
 	__u32 entry = 0;
 
-	f = family == 4 ? shunt_find(4, key, hash, &entry) : shunt_find(6, key, hash, &entry);
-	return f ? (__s64)entry : -1;
+	return key && shunt_find(4, (const union shunt_key *)key, hash, &entry) ? (__s64)entry : -1;
+}
+
+__noinline __s64 shunt_find_rest6(const struct shunt_key6 *key, __u64 hash)
+{
+	__u32 entry = 0;
+
+	return key && shunt_find(6, (const union shunt_key *)key, hash, &entry) ? (__s64)entry : -1;
 }
 
 /*
@@ -332,7 +342,7 @@ static __always_inline struct shunt_flow *shunt_find_soon(__u32 family, const un
 		return f;
 	/* A copy, so that the key itself stays in registers. */
 	__builtin_memcpy(&copy, key, family == 4 ? sizeof(key->v4) : sizeof(key->v6));
-	found = shunt_find_rest(family, &copy, hash);
+	found = family == 4 ? shunt_find_rest4(&copy.v4, hash) : shunt_find_rest6(&copy.v6, hash);
 	if (found < 0)
 		return 0;
 	*entry = found;
