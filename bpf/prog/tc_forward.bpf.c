@@ -143,21 +143,45 @@ static __always_inline __u16 save_candidate(struct __sk_buff *skb, const struct 
 	return state & SHUNT_CANDIDATE_COOKIE;
 }
 
+/*
+ * As shunt_in_watched(), for a packet that has been parsed. A global function, so that the verifier checks it once, for
+ * any description of a packet, and not for each way of parsing.
+ */
+__noinline int shunt_watch_parsed(struct __sk_buff *skb, const struct shunt_packet *p, __u64 hash, __u32 why)
+{
+	const struct shunt_port *port = shunt_port_of(skb->ifindex);
+	struct shunt_counters *counters;
+	enum shunt_reason hold;
+	struct ethhdr *eth;
+
+	if (!port || !p)
+		return SHUNT_TC_NEXT;
+	if (why == SHUNT_MISS && !has_room(shunt_sighting_of(hash), p->l4_proto, p->family))
+		return pass(skb, port, p->l3_bytes, why, 0);
+	hold = shunt_skb_decrypted(skb) ? SHUNT_IPSEC : learning_blocked(port->flags, p);
+	if (hold != SHUNT_OK)
+		return pass(skb, port, p->l3_bytes, hold, 0);
+	if (p->family == 6 && shunt_skb_make_headroom(skb)) {
+		counters = shunt_counters_of(port->slot);
+		return counters ? shunt_skb_drop(counters) : SHUNT_TC_DROP;
+	}
+	eth = (void *)(long)skb->data;
+	if ((void *)(eth + 1) > (void *)(long)skb->data_end)
+		return pass(skb, port, p->l3_bytes, why, 0);
+	return pass(skb, port, p->l3_bytes, why, save_candidate(skb, p, eth, hash));
+}
+
 /* Passes a packet to Linux that can teach a flow: as a candidate, if learning is allowed now. */
 __noinline int shunt_in_watched(struct __sk_buff *skb, __u32 why)
 {
 	struct ethhdr *eth = (void *)(long)skb->data;
 	void *end = (void *)(long)skb->data_end;
-	const struct shunt_port *port = shunt_port_of(skb->ifindex);
-	struct shunt_counters *counters;
 	enum shunt_reason hold;
 	struct shunt_packet p;
 	union shunt_key key;
 	__u32 family;
 	__u64 hash = 0;
 
-	if (!port)
-		return SHUNT_TC_NEXT;
 	hold = shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &family);
 	if (hold == SHUNT_OK && family == 4) {
 		hold = shunt_parse_l3(4, (void *)eth + p.l2_bytes, end, skb->ifindex, &p, &key);
@@ -166,23 +190,7 @@ __noinline int shunt_in_watched(struct __sk_buff *skb, __u32 why)
 		hold = shunt_parse_l3(6, (void *)eth + p.l2_bytes, end, skb->ifindex, &p, &key);
 		hash = shunt_hash(6, &key);
 	}
-	if (hold != SHUNT_OK)
-		return pass(skb, port, p.l3_bytes, why, 0);
-	if (why == SHUNT_MISS && !has_room(shunt_sighting_of(hash), p.l4_proto, p.family))
-		return pass(skb, port, p.l3_bytes, why, 0);
-	hold = shunt_skb_decrypted(skb) ? SHUNT_IPSEC : learning_blocked(port->flags, &p);
-	if (hold != SHUNT_OK)
-		return pass(skb, port, p.l3_bytes, hold, 0);
-	if (p.family == 6) {
-		if (shunt_skb_make_headroom(skb)) {
-			counters = shunt_counters_of(port->slot);
-			return counters ? shunt_skb_drop(counters) : SHUNT_TC_DROP;
-		}
-		eth = (void *)(long)skb->data;
-		if ((void *)(eth + 1) > (void *)(long)skb->data_end)
-			return pass(skb, port, p.l3_bytes, why, 0);
-	}
-	return pass(skb, port, p.l3_bytes, why, save_candidate(skb, &p, eth, hash));
+	return hold == SHUNT_OK ? shunt_watch_parsed(skb, &p, hash, why) : punt(skb, p.l3_bytes, why);
 }
 
 /* Decides on a packet of a known flow, and updates the flow's proof and state. */
@@ -266,17 +274,21 @@ static __always_inline int forward_any(struct __sk_buff *skb, const struct shunt
 	return shunt_skb_forward(skb, p, family, IPPROTO_TCP, 1, f, entry, l3, summed, counters, now);
 }
 
-static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, struct ethhdr *eth,
-				      void *end)
+static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet *p, __u32 family)
 {
-	void *l3 = (void *)eth + p->l2_bytes;
+	void *eth = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	void *l3 = eth + shunt_bound(p->l2_bytes, 31);
 	__u64 jiffies = shunt_now(), hash;
 	__u32 now = jiffies, summed = shunt_skb_hidden(skb).summed, entry;
 	union shunt_key key;
 	struct shunt_flow *f;
-	enum shunt_reason why = shunt_parse_l3(family, l3, end, skb->ifindex, p, &key);
+	enum shunt_reason why;
 	int verdict, blind = 0;
 
+	/* The caller has seen that the header is there, but the verifier does not know that. */
+	if (eth + ETH_HLEN > end)
+		return punt(skb, skb->len - p->l2_bytes, SHUNT_BAD_HEADER);
+	why = shunt_parse_l3(family, l3, end, skb->ifindex, p, &key);
 	if (why != SHUNT_OK)
 		return punt(skb, skb->len - p->l2_bytes, why);
 	hash = shunt_hash(family, &key);
@@ -314,6 +326,19 @@ static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet
 	return f ? punt(skb, p->l3_bytes, why) : punt_unknown(skb, p, why, blind);
 }
 
+_Static_assert(SHUNT_L2_MAX <= 31, "a bound of the length of the L2 header");
+
+/* Global functions, which the verifier checks once each, and not for each number of tags. */
+__noinline int shunt_ingress4(struct __sk_buff *skb, struct shunt_packet *p)
+{
+	return p ? handle_any(skb, p, 4) : SHUNT_TC_NEXT;
+}
+
+__noinline int shunt_ingress6(struct __sk_buff *skb, struct shunt_packet *p)
+{
+	return p ? handle_any(skb, p, 6) : SHUNT_TC_NEXT;
+}
+
 /* Handles any packet. */
 __noinline int shunt_ingress_general(struct __sk_buff *skb)
 {
@@ -334,9 +359,9 @@ __noinline int shunt_ingress_general(struct __sk_buff *skb)
 	if (why != SHUNT_OK)
 		return punt(skb, skb->len - SHUNT_L2_MIN, why);
 	if (family == 4)
-		return handle_any(skb, &p, 4, eth, end);
+		return shunt_ingress4(skb, &p);
 	if (family == 6)
-		return handle_any(skb, &p, 6, eth, end);
+		return shunt_ingress6(skb, &p);
 	return punt(skb, skb->len - p.l2_bytes, SHUNT_PROTOCOL);
 }
 
