@@ -352,7 +352,6 @@ static __always_inline int disproves(enum shunt_reason why)
 	}
 }
 
-/* Handles a packet that taught nothing: retires its flow, if it has one and the reason disproves it. */
 static __always_inline void refuse(const struct egress *s, __u32 family, enum shunt_reason why)
 {
 	struct shunt_flow *have;
@@ -371,6 +370,20 @@ static __always_inline void refuse(const struct egress *s, __u32 family, enum sh
 	shunt_retire(have, s->now, why);
 	s->counters->retired++;
 	shunt_trace(SHUNT_TRACE_RETIRE, why, family, &key);
+}
+
+/* Handles a packet that taught nothing: retires its flow, if it has one and the reason disproves it. */
+__noinline int shunt_refuse_any(struct __sk_buff *skb, __u32 family, __u32 now, __u32 why)
+{
+	struct egress s;
+
+	if (!find_egress(skb, now, &s))
+		return 0;
+	if (family == 4)
+		refuse(&s, 4, why);
+	else
+		refuse(&s, 6, why);
+	return 0;
 }
 
 /* Applies the derived action to the candidate, and installs the action if the result equals the packet at egress. */
@@ -407,7 +420,25 @@ static __always_inline void release(const struct egress *s, __u32 family)
 		f->state = SHUNT_FLOW_PENDING;
 }
 
-static __always_inline enum shunt_reason learn(const struct egress *s, __u32 family, struct shunt_packet *p, void *eth)
+/* Derives the action from the candidate and the packet, in the scratch space. */
+__noinline int shunt_derive_any(struct __sk_buff *skb, const struct shunt_packet *p, __u32 now)
+{
+	const void *eth = (void *)(long)skb->data;
+	struct shunt_flow *f;
+	struct egress s;
+
+	/* shunt_parse() has seen that the header is there, but the verifier does not know that. */
+	if (!p || !find_egress(skb, now, &s) || eth + ETH_HLEN > (void *)(long)skb->data_end)
+		return SHUNT_ODD_EGRESS;
+	if (shunt_save_headers(skb, p, eth, &s.scratch->seen))
+		return SHUNT_ODD_EGRESS;
+	f = &s.scratch->flow;
+	__builtin_memset(f, 0, sizeof(*f));
+	s.scratch->entry = SHUNT_NO_ENTRY;
+	return shunt_derive(s.c, &s.scratch->seen, p, f, s.scratch->to);
+}
+
+static __always_inline enum shunt_reason learn(const struct egress *s, __u32 family, struct shunt_packet *p)
 {
 	struct shunt_flow *f = &s->scratch->flow;
 	struct nf_conn *ct = 0;
@@ -430,11 +461,7 @@ static __always_inline enum shunt_reason learn(const struct egress *s, __u32 fam
 		return SHUNT_EGRESS_FILTER;
 	if (shunt_mark_excluded(s->skb->mark, shunt_control.exclude_mark, shunt_control.exclude_mark_mask))
 		return SHUNT_EXCLUDED;
-	if (shunt_save_headers(s->skb, p, eth, &s->scratch->seen))
-		return SHUNT_ODD_EGRESS;
-	__builtin_memset(f, 0, sizeof(*f));
-	s->scratch->entry = SHUNT_NO_ENTRY;
-	why = shunt_derive(s->c, &s->scratch->seen, p, f, s->scratch->to);
+	why = shunt_derive_any(s->skb, p, s->now);
 	if (why != SHUNT_OK)
 		return why;
 	/* The copies of a packet to a group differ by who has joined it, and no event reports that. */
@@ -472,24 +499,45 @@ static __always_inline enum shunt_reason learn(const struct egress *s, __u32 fam
 	return why;
 }
 
-static __always_inline enum shunt_reason handle(const struct egress *s, __u32 family, struct shunt_packet *p,
-						struct ethhdr *eth, void *end, enum shunt_reason taken)
-{
-	union shunt_key key;
-	enum shunt_reason why = shunt_parse_l3(family, (void *)eth + p->l2_bytes, end, s->skb->ifindex, p, &key);
+enum { FAMILY_SHIFT = 16 };
 
+/*
+ * Parses a packet. Returns the reason why it cannot be learned from, and above that its family. A global function, so
+ * that the verifier checks what follows for any description of a packet, and not for each way of parsing.
+ */
+__noinline __u32 shunt_parse(struct __sk_buff *skb, struct shunt_packet *p)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	enum shunt_reason why;
+	union shunt_key key;
+	__u32 family;
+
+	if (!p || shunt_parse_l2(data, end, shunt_skb_tag(skb), p, &family) != SHUNT_OK)
+		return SHUNT_ODD_EGRESS;
+	if (family == 4)
+		why = shunt_parse_l3(4, data + p->l2_bytes, end, skb->ifindex, p, &key);
+	else if (family == 6)
+		why = shunt_parse_l3(6, data + p->l2_bytes, end, skb->ifindex, p, &key);
+	else
+		return SHUNT_ODD_EGRESS;
+	return family << FAMILY_SHIFT | why;
+}
+
+static __always_inline enum shunt_reason handle(const struct egress *s, __u32 family, struct shunt_packet *p,
+						enum shunt_reason why, enum shunt_reason taken)
+{
 	if (s->c->family != family)
 		return SHUNT_ODD_EGRESS;
 	if (why == SHUNT_OK) {
 		/* `taken` is SHUNT_LEFT_TWICE if the packet was duplicated, which no action can express. */
 		why = taken == SHUNT_OK ? shunt_skb_wire_bytes(s->skb, p) : taken;
 		if (why == SHUNT_OK)
-			why = learn(s, family, p, eth);
+			why = learn(s, family, p);
 	} else if (why != SHUNT_FRAGMENT) {
 		why = SHUNT_ODD_EGRESS;
 	}
 	if (why != SHUNT_OK)
-		refuse(s, family, why);
+		shunt_refuse_any(s->skb, family, s->now, why);
 	return why;
 }
 
@@ -500,10 +548,8 @@ __noinline int shunt_out_watched(struct __sk_buff *skb)
 	struct egress s = { .skb = skb };
 	enum shunt_reason why = SHUNT_ODD_EGRESS, taken;
 	struct shunt_candidate *candidate;
-	struct shunt_packet p;
-	struct ethhdr *eth;
-	__u32 family;
-	void *end;
+	struct shunt_packet p = {};
+	__u32 parsed;
 
 	candidate = bpf_map_lookup_elem(&shunt_candidates, &index);
 	s.port = shunt_port_of(skb->ifindex);
@@ -524,14 +570,11 @@ __noinline int shunt_out_watched(struct __sk_buff *skb)
 	s.now = shunt_now();
 	skb->tc_index = 0;
 	shunt_skb_pull(skb);
-	eth = (void *)(long)skb->data;
-	end = (void *)(long)skb->data_end;
-	if (shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &family) == SHUNT_OK) {
-		if (family == 4)
-			why = handle(&s, 4, &p, eth, end, taken);
-		else if (family == 6)
-			why = handle(&s, 6, &p, eth, end, taken);
-	}
+	parsed = shunt_parse(skb, &p);
+	if (parsed >> FAMILY_SHIFT == 4)
+		why = handle(&s, 4, &p, (__u16)parsed, taken);
+	else if (parsed >> FAMILY_SHIFT == 6)
+		why = handle(&s, 6, &p, (__u16)parsed, taken);
 	if (why != SHUNT_OK) {
 		shunt_count_reason(s.counters, why);
 		shunt_refuse(s.c, why, s.now, shunt_ticks(shunt_quiet_ms(why)));

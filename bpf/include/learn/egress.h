@@ -82,14 +82,35 @@ static __always_inline __u64 shunt_candidate_position(const struct shunt_candida
 	return shunt_tcp_position(shunt_ntohl(tcp->seq) + l4_bytes - (c->headers.l4[12] >> 4) * 4, tcp->ack_seq);
 }
 
+/* The entry of a key whose flow is not static, or -1. Global functions, which the verifier checks once each. */
+__noinline __s64 shunt_find_learned4(const struct shunt_key4 *key, __u64 hash)
+{
+	__u32 entry = 0;
+
+	return key && shunt_find_by(4, (const union shunt_key *)key, hash, &entry) ? (__s64)entry : -1;
+}
+
+__noinline __s64 shunt_find_learned6(const struct shunt_key6 *key, __u64 hash)
+{
+	__u32 entry = 0;
+
+	return key && shunt_find_by(6, (const union shunt_key *)key, hash, &entry) ? (__s64)entry : -1;
+}
+
 /* Finds the flow of the reverse direction of the derived action. */
 static __always_inline struct shunt_flow *shunt_find_reverse(const struct egress *s, __u32 family)
 {
 	union shunt_key back;
-	__u32 entry;
+	__s64 entry;
+	__u64 *words;
 
 	shunt_reverse_key(family, &s->scratch->flow, s->scratch->to, s->c->l4_proto, s->skb->ifindex, &back);
-	return shunt_find_by(family, &back, shunt_hash(family, &back), &entry);
+	entry = family == 4 ? shunt_find_learned4(&back.v4, shunt_hash(4, &back)) :
+			      shunt_find_learned6(&back.v6, shunt_hash(6, &back));
+	if (entry < 0)
+		return 0;
+	words = shunt_words_at(family, entry);
+	return words ? shunt_flow_at(family, words) : 0;
 }
 
 static __always_inline int shunt_mark_excluded(__u32 mark, __u32 value, __u32 mask)
