@@ -153,6 +153,19 @@ __noinline int shunt_sweep_entry(__u64 index, struct shunt_sweep *s)
 	return 0;
 }
 
+enum { SWEEP_RUN = 32 };
+_Static_assert(SHUNT_SWEEP_AT_ONCE % SWEEP_RUN == 0, "a sweep consists of whole runs");
+
+/* Sweeps a run of entries. The verifier follows every iteration of a loop: two short loops are less than a long one. */
+__noinline int shunt_sweep_run(__u64 from, __u64 end, struct shunt_sweep *s)
+{
+	if (!s)
+		return 0;
+	for (__u32 n = 0; n < SWEEP_RUN && from < end; n++, from++)
+		shunt_sweep_entry(from, s);
+	return 0;
+}
+
 /*
  * Counts flows, retires idle ones and frees retired ones, in a range of entries, since a whole table may take long. The
  * caller repeats the call until no entries are left.
@@ -178,8 +191,10 @@ int shunt_sweep_flows(struct shunt_sweep *args)
 		from = each;
 	if (from >= each + shunt_usage.fresh[1])
 		from = end;
-	for (__u32 n = 0; n < SHUNT_SWEEP_AT_ONCE && from < end; n++, from++)
-		shunt_sweep_entry(from, &s);
+	for (__u32 n = 0; n < SHUNT_SWEEP_AT_ONCE && from + n < end; n += SWEEP_RUN)
+		shunt_sweep_run(from + n, end, &s);
+	if (from < end)
+		from = end - from > SHUNT_SWEEP_AT_ONCE ? from + SHUNT_SWEEP_AT_ONCE : end;
 	args->from = from;
 	args->entries = from < end ? end - from : 0;
 	args->active = s.active;
