@@ -72,15 +72,27 @@ impl Size {
 
 /// Loads an object. It uses the maps that are in `maps` already; its other maps are added.
 pub(crate) fn load(source: &CompiledObject, size: Size, maps: &mut Maps) -> Result<Object, Error> {
-    load_for(source, size, maps, None)
+    load_for(source, size, maps, None, None)
+}
+
+/// As [`load`], without the object's other programs: each costs verification time.
+pub(crate) fn load_only(
+    source: &CompiledObject,
+    size: Size,
+    maps: &mut Maps,
+    program: &'static str,
+) -> Result<Object, Error> {
+    load_for(source, size, maps, None, Some(program))
 }
 
 /// As [`load`]. With a device, its XDP programs may call functions of the device's driver, and be attached to no other.
+/// With the name of a program, only that one is loaded.
 pub(crate) fn load_for(
     source: &CompiledObject,
     size: Size,
     maps: &mut Maps,
     ifindex: Option<u32>,
+    only: Option<&'static str>,
 ) -> Result<Object, Error> {
     let failed = |e| Error::loading(source.name, e);
     let table_flags = if maps.mappable { libbpf_sys::BPF_F_MMAPABLE } else { 0 };
@@ -99,6 +111,12 @@ pub(crate) fn load_for(
             map.set_max_entries(size.mark_lines()).map_err(failed)?;
         } else if name == EXPIRED {
             map.set_max_entries(size.max_flows.saturating_mul(4)).map_err(failed)?;
+        }
+    }
+    if let Some(name) = only {
+        for mut program in open.progs_mut() {
+            let wanted = program.name() == OsStr::new(name);
+            program.set_autoload(wanted);
         }
     }
     if let Some(ifindex) = ifindex {

@@ -129,7 +129,7 @@ impl XdpChange {
     /// If the kernel or the driver refuses the program. The former program is detached then.
     pub fn load(self) -> Result<Self, Error> {
         let Some(NextXdp::ForDevice { source, size, mut maps }) = self.next else { return Ok(self) };
-        let object = load_for(source, size, &mut maps, Some(self.ifindex))?;
+        let object = load_for(source, size, &mut maps, Some(self.ifindex), None)?;
         let fd = program(&object, source, "shunt_xdp")?.as_fd().try_clone_to_owned();
         let next = NextXdp::Loaded(XdpProgram::ForwardTags, fd.map_err(Error::Descriptor)?);
         Ok(Self { next: Some(next), ..self })

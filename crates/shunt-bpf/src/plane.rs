@@ -12,7 +12,7 @@ use crate::{
     maps::{CONTROL_MAP, GROUPS, Maps, PORT_CACHE},
     object::{
         CHANGES, CT_GONE, Size, TABLE, TC_FORWARD, TC_FORWARD_WITHOUT_BTF, TC_WATCH, XDP_DROPS, XDP_FORWARD,
-        XDP_FORWARD_VERIFYING, load, program,
+        XDP_FORWARD_VERIFYING, load, load_only, program,
     },
     owner::Owner,
     pending::AttachedPort,
@@ -222,12 +222,12 @@ impl DataPlane {
     /// Attaches a socket filter that moves the epoch while the kernel reports a change to `socket`, a netlink socket
     /// of the given kind.
     pub fn attach_change_filter(&mut self, kind: Changes, socket: BorrowedFd<'_>) -> Result<(), Error> {
-        let object = load(&CHANGES, self.size, &mut self.maps)?;
         let name = match kind {
             Changes::Route => "shunt_route_changes",
             Changes::Ruleset => "shunt_ruleset_changes",
             Changes::Ipsec => "shunt_ipsec_changes",
         };
+        let object = load_only(&CHANGES, self.size, &mut self.maps, name)?;
         filter::attach(program(&object, &CHANGES, name)?.as_fd(), socket).map_err(Error::Filter)
     }
 
