@@ -28,4 +28,18 @@ static __always_inline __u64 shunt_bound(__u64 value, __u32 most)
 #endif
 }
 
+/*
+ * Makes the verifier forget what it knows of a value, with the help of any value that it does not know. It knows a
+ * constant, such as a reason, on each path that leads to it, and would check what follows for each of them.
+ */
+static __always_inline __u32 shunt_forget(__u64 value, __u64 unknown)
+{
+#ifdef __bpf__
+	asm volatile("%0 ^= %1\n\t%0 ^= %1" : "+r"(value) : "r"(unknown));
+#else
+	(void)unknown;
+#endif
+	return value;
+}
+
 #endif

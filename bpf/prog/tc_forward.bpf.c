@@ -199,6 +199,7 @@ static __always_inline enum shunt_reason decide(const struct shunt_packet *p, __
 {
 	enum shunt_reason why = shunt_decide(f, p, macs, &shunt_control, shunt_current_epoch(f), jiffies, 0);
 
+	why = shunt_forget(why, jiffies);
 	if (f->punt_due) {
 		f->punt_due = 0;
 		return why == SHUNT_OK || why == SHUNT_PENDING ? SHUNT_REPROVE : why;
@@ -292,7 +293,7 @@ static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet
 	if (why != SHUNT_OK)
 		return punt(skb, skb->len - p->l2_bytes, why);
 	hash = shunt_hash(family, &key);
-	why = shunt_admit(p);
+	why = shunt_forget(shunt_admit(p), hash);
 	f = shunt_empty() ? 0 : shunt_find_soon(family, &key, hash, &entry);
 	if (!f) {
 		if (why == SHUNT_OK)

@@ -495,9 +495,14 @@ static __always_inline __u32 shunt_taken_slots(const struct shunt_bucket *bucket
 {
 	__u32 slots = 0;
 
+	/* Without branches: the verifier would follow each combination of taken slots. */
 #pragma unroll
-	for (__u32 way = 0; way < SHUNT_WAYS; way++)
-		slots += !!bucket->slot[way];
+	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
+		__u32 slot = bucket->slot[way], minus = -slot;
+
+		shunt_keep(minus);
+		slots += (slot | minus) >> 31;
+	}
 	return slots;
 }
 
