@@ -35,7 +35,7 @@ static __always_inline __u64 shunt_bound(__u64 value, __u32 most)
 static __always_inline __u32 shunt_forget(__u64 value, __u64 unknown)
 {
 #ifdef __bpf__
-	asm volatile("%0 ^= %1\n\t%0 ^= %1" : "+r"(value) : "r"(unknown));
+	asm volatile("%0 ^= %1\n\t%0 ^= %1" : "+&r"(value) : "r"(unknown));
 #else
 	(void)unknown;
 #endif
