@@ -2,7 +2,7 @@
 # Runs the cargo of a toolchain that is new enough, wherever it is: cargo.sh ARGUMENTS...
 # With --find it only prints which one that is.
 set -euo pipefail
-least=85 # Cargo.toml: rust-version = "1.85"
+least=88 # Cargo.toml: rust-version = "1.88"
 
 minor_version() { { "$1" --version 2>/dev/null || true; } | sed -nE 's/^cargo 1\.([0-9]+)\..*/\1/p'; }
 

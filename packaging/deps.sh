@@ -122,7 +122,7 @@ fi
 say_and_fail() {
 	echo "deps: $1" >&2
 	((${#missing[@]} == 0)) || echo "deps: missing (by their Debian names): ${missing[*]}" >&2
-	((toolchain_missing == 0)) || echo "deps: missing: Rust 1.85 or newer, e.g. from https://rustup.rs" >&2
+	((toolchain_missing == 0)) || echo "deps: missing: Rust 1.88 or newer, e.g. from https://rustup.rs" >&2
 	exit 1
 }
 
@@ -138,12 +138,12 @@ if ((toolchain_missing)); then
 	candidate() { apt-cache policy "$1" | sed -n 's/^  Candidate: *//p' | grep -v none || true; }
 	if [[ $(candidate cargo-web) ]]; then
 		missing+=(rustc-web cargo-web)
-	elif dpkg --compare-versions "$(candidate rustc)" ge 1.85; then
+	elif dpkg --compare-versions "$(candidate rustc)" ge 1.88; then
 		missing+=(rustc cargo)
-	elif [[ $versioned ]] && dpkg --compare-versions "${versioned#cargo-}" ge 1.85; then
+	elif [[ $versioned ]] && dpkg --compare-versions "${versioned#cargo-}" ge 1.88; then
 		missing+=("rustc-${versioned#cargo-}" "$versioned")
 	else
-		say_and_fail "this distribution has no Rust 1.85"
+		say_and_fail "this distribution has no Rust 1.88"
 	fi
 fi
 echo "deps: installing ${missing[*]}"

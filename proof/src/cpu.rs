@@ -285,7 +285,7 @@ impl Cpu {
     ) -> anyhow::Result<()> {
         let code = self.image.object.code[self.at - 1];
         let (word, shift) = (access.address & !7, 8 * (access.address & 7));
-        ensure!(access.address % access.bytes == 0, "unaligned atomic operation");
+        ensure!(access.address.is_multiple_of(access.bytes), "unaligned atomic operation");
         let full = code.imm & 1 == 1;
         if full {
             memory.barrier(self.number);
@@ -332,7 +332,7 @@ impl Cpu {
     fn atomic_own(&mut self, access: Access) -> anyhow::Result<()> {
         let code = self.image.object.code[self.at - 1];
         let (word, shift) = (access.address & !7, 8 * (access.address & 7));
-        ensure!(access.address % access.bytes == 0, "unaligned atomic operation");
+        ensure!(access.address.is_multiple_of(access.bytes), "unaligned atomic operation");
         let have = self.own.get(&word).copied().unwrap_or_default();
         let old = have.is >> shift & mask(access.bytes);
         if let Some(new) = self.result_of_atomic(code, access.bytes, old)? {

@@ -255,10 +255,10 @@ fn check_tc(rig: &Rig<'_>, frame: &[u8], table: &Table) {
 
 /// Activates flows again that a SYN, FIN or RST has retired.
 fn bring_back(rig: &Rig<'_>, frame: &[u8], table: &Table) {
-    if let Ok((packet, key)) = core::parse(frame, rig.port) {
-        if let Some(known) = table.get(&bytes_of(&key)).filter(|_| core::admit(&packet) == TCP_FLAGS) {
-            rig.plane.put_flow(&key, &known.entry).unwrap();
-        }
+    if let Ok((packet, key)) = core::parse(frame, rig.port)
+        && let Some(known) = table.get(&bytes_of(&key)).filter(|_| core::admit(&packet) == TCP_FLAGS)
+    {
+        rig.plane.put_flow(&key, &known.entry).unwrap();
     }
 }
 

@@ -309,7 +309,7 @@ pub fn check_qos(table: &QosTable) -> Result<(), String> {
 
 /// A number with the largest prefix that keeps it whole.
 fn with_prefix(number: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let fits = |(factor, _): &(u64, &str)| number >= *factor && number % factor == 0;
+    let fits = |(factor, _): &(u64, &str)| number >= *factor && number.is_multiple_of(*factor);
     let prefixes = [(1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")];
     let (factor, prefix) = prefixes.into_iter().find(fits).unwrap_or((1, ""));
     f.pad(&format!("{}{prefix}", number / factor))

@@ -172,7 +172,7 @@ impl Change {
     /// The nth change.
     fn command(self, n: u32) -> String {
         let host = n / 2 % 250 + 1;
-        let first = n % 2 == 0;
+        let first = n.is_multiple_of(2);
         match self {
             Self::Element => {
                 let verb = if first { "add" } else { "delete" };

@@ -80,7 +80,7 @@ impl<T: Plain> Shared<T> {
     /// # Panics
     /// If the offset is unaligned or out of range.
     pub fn u32(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset % 4 == 0 && offset + 4 <= size_of::<T>());
+        assert!(offset.is_multiple_of(4) && offset + 4 <= size_of::<T>());
         // SAFETY: inside the mapping, aligned, and the kernel side reads it whole.
         unsafe { AtomicU32::from_ptr(self.page.address().add(offset).cast()) }
     }
@@ -90,7 +90,7 @@ impl<T: Plain> Shared<T> {
     /// # Panics
     /// If the offset is unaligned or out of range.
     pub fn u64(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset % 8 == 0 && offset + 8 <= size_of::<T>());
+        assert!(offset.is_multiple_of(8) && offset + 8 <= size_of::<T>());
         // SAFETY: as for u32.
         unsafe { AtomicU64::from_ptr(self.page.address().add(offset).cast()) }
     }

@@ -62,10 +62,10 @@ impl<W: Copy + Ord + Send + Sync + 'static> Admission<W> {
     ) {
         while self.tasks.try_join_next().is_some() {}
         self.clients.retain(|client| !client.task.is_finished());
-        if self.clients.len() >= CLIENTS_MAX {
-            if let Some(at) = self.client_to_end() {
-                self.clients.remove(at).task.abort();
-            }
+        if self.clients.len() >= CLIENTS_MAX
+            && let Some(at) = self.client_to_end()
+        {
+            self.clients.remove(at).task.abort();
         }
         let task = self.tasks.spawn(client);
         self.clients.push(Client { user, has_request, task });

@@ -183,11 +183,11 @@ impl Ruleset {
             }
             NEWSET => self.sets.extend(message::set(payload)),
             NEWSETELEM => {
-                if let Some((at, effects, elements)) = message::elements(payload) {
-                    if let Some(set) = self.sets.get_mut(&at) {
-                        set.effects.extend(effects);
-                        set.elements.extend(elements);
-                    }
+                if let Some((at, effects, elements)) = message::elements(payload)
+                    && let Some(set) = self.sets.get_mut(&at)
+                {
+                    set.effects.extend(effects);
+                    set.elements.extend(elements);
                 }
             }
             _ => {}

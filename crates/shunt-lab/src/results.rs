@@ -401,10 +401,11 @@ impl ResultsFile {
 impl Drop for ResultsFile {
     fn drop(&mut self) {
         // A measurement that fails keeps the values of its last run.
-        if self.changed && self.path.is_some() {
-            if let Err(error) = self.save() {
-                eprintln!("{error}");
-            }
+        if self.changed
+            && self.path.is_some()
+            && let Err(error) = self.save()
+        {
+            eprintln!("{error}");
         }
     }
 }

@@ -53,7 +53,7 @@ impl SendTimes {
         self.due += match self.pacing {
             Pacing::Cbr | Pacing::Iperf2 => self.gap,
             Pacing::Poisson => self.gap * exponential(&mut self.rng),
-            Pacing::Bursts if self.number % self.burst == 0 => self.gap * f64::from(self.burst),
+            Pacing::Bursts if self.number.is_multiple_of(self.burst) => self.gap * f64::from(self.burst),
             Pacing::Bursts => 0.0,
         };
         let (soonest, due) = (now + self.least, from_ps(self.due));

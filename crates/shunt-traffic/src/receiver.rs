@@ -245,10 +245,10 @@ impl Receiver {
         for (key, value) in batch {
             let flow = key.try_into().ok().map(u32::from_ne_bytes);
             let place = flow.and_then(|flow| arrivals.get_mut(flow as usize));
-            if let Some((place, arrival)) = place.zip(Arrival::from_bytes(&value)) {
-                if arrival.label == self.label {
-                    *place = arrival;
-                }
+            if let Some((place, arrival)) = place.zip(Arrival::from_bytes(&value))
+                && arrival.label == self.label
+            {
+                *place = arrival;
             }
         }
         Ok(arrivals)

@@ -108,7 +108,7 @@ impl Flow {
         );
         let speech = if speech == Speech::Echo && mapped { Speech::Udp } else { speech };
         let alternate = number / 7 % 2 == 1;
-        let far = number % 3 == 0;
+        let far = number.is_multiple_of(3);
         let (from, to) = ends(kind, alternate);
         let v6 = kind.is_v6();
         let source = from.at(v6, SOURCES + number);

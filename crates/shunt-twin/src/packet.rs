@@ -296,7 +296,9 @@ impl Intent {
         let mut packet = bare.with_id(self.number as u16);
         match &mut packet.network {
             Network::V6(ip) => ip.flow_label = u32::from(flow.number) + 1,
-            Network::V4(ip) => ip.dont_fragment = self.shape != Shape::Fragments && self.number % 3 != 0,
+            Network::V4(ip) => {
+                ip.dont_fragment = self.shape != Shape::Fragments && !self.number.is_multiple_of(3)
+            }
             Network::Other(_) => {}
         }
         if let Transport::Tcp(tcp) = &mut packet.transport {
@@ -335,7 +337,7 @@ impl Intent {
             }
             if tcp.flags & Tcp::SYN != 0 {
                 tcp.options = vec![2, 4, 5, 180, 1, 3, 3, WINDOW_SCALE];
-            } else if flow.number % 2 == 0 {
+            } else if flow.number.is_multiple_of(2) {
                 tcp.options = [&[1, 1, 8, 10][..], &self.number.to_be_bytes(), &[0; 4]].concat();
             }
             if tcp.flags & (Tcp::SYN | Tcp::RST) != 0 {

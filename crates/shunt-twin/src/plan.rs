@@ -90,7 +90,7 @@ impl<'a> Talk<'a> {
         }
         rng.shuffle(&mut self.busy);
         self.rounds += 1;
-        let resets = self.rounds % RESETS_EVERY == 0;
+        let resets = self.rounds.is_multiple_of(RESETS_EVERY);
         let mut round = Vec::new();
         for speaker in &mut self.busy {
             let flow = &self.flows[speaker.flow];

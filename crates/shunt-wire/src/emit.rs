@@ -136,7 +136,7 @@ fn field(checksum: Checksum, good: u16) -> u16 {
 }
 
 fn words(options: &[u8], max: usize) -> usize {
-    assert!(options.len() % 4 == 0, "options are a multiple of four bytes, got {}", options.len());
+    assert!(options.len().is_multiple_of(4), "options are a multiple of four bytes, got {}", options.len());
     assert!(options.len() / 4 <= max, "options do not fit: {} bytes", options.len());
     options.len()
 }

@@ -102,10 +102,10 @@ impl Search {
             let at = usize::from(entry.flow.flags & abi::FLOW_REPLY != 0);
             let tuples = if at == 0 { [tuple, opposite] } else { [opposite, tuple] };
             let candidate = Candidate::new(protocol, tuples);
-            if matches.first.contains_key(&candidate.id()) || self.selection.has(key_proto(&key), &tuples) {
-                if let Some(candidate) = matches.add(candidate) {
-                    candidate.flows[at].push((key, entry));
-                }
+            if (matches.first.contains_key(&candidate.id()) || self.selection.has(key_proto(&key), &tuples))
+                && let Some(candidate) = matches.add(candidate)
+            {
+                candidate.flows[at].push((key, entry));
             }
         })
     }

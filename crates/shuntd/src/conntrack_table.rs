@@ -57,10 +57,10 @@ impl FastCounts {
         }
         let mut count = self.expired(proto, &tuple)?;
         for place in places {
-            if let Some((key, entry)) = self.table.at(place)? {
-                if counts_for(&key, &entry) == Some((proto, tuple)) {
-                    count = count.plus(Counted { packets: entry.pkts(), bytes: entry.bytes() });
-                }
+            if let Some((key, entry)) = self.table.at(place)?
+                && counts_for(&key, &entry) == Some((proto, tuple))
+            {
+                count = count.plus(Counted { packets: entry.pkts(), bytes: entry.bytes() });
             }
         }
         let after = self.expired(proto, &tuple)?;

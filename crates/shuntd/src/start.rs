@@ -182,12 +182,13 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
     if config.learn {
         attach_change_hooks(&mut plane, &subscription);
     }
-    if btf && (config.engine != EngineChoice::Tc || config.uses_external()) {
-        if let Err(error) = plane.count_tx_drops() {
-            tracing::warn!(
-                "cannot count the redirected frames that drivers drop: {error}; such frames count as fast"
-            );
-        }
+    if btf
+        && (config.engine != EngineChoice::Tc || config.uses_external())
+        && let Err(error) = plane.count_tx_drops()
+    {
+        tracing::warn!(
+            "cannot count the redirected frames that drivers drop: {error}; such frames count as fast"
+        );
     }
     remove_filters(instance, &mut kernel, &state);
     let mut core = core(config, plane.xdp_program_ids());

@@ -66,7 +66,7 @@ impl Slice {
     /// Counts a flow. Returns whether the slice is over.
     fn is_over(&mut self) -> bool {
         self.done += 1;
-        self.done % BETWEEN_LOOKS == 0 && Instant::now() >= self.end
+        self.done.is_multiple_of(BETWEEN_LOOKS) && Instant::now() >= self.end
     }
 }
 
@@ -154,11 +154,11 @@ impl Added {
     fn follow(&mut self, routes: &BTreeMap<String, StaticRoute>, core: &Core, plane: &DataPlane) {
         let target = compile(&self.flow, routes, core, plane).ok();
         let is_other = |key: &mut Key| target.as_ref().is_none_or(|(target, _)| target != key);
-        if let Some(key) = self.placed.take_if(is_other) {
-            if let Err(error) = plane.remove_flow(&key) {
-                let name = self.flow.key();
-                tracing::warn!("cannot remove static flow {name} from the flow table: {error}");
-            }
+        if let Some(key) = self.placed.take_if(is_other)
+            && let Err(error) = plane.remove_flow(&key)
+        {
+            let name = self.flow.key();
+            tracing::warn!("cannot remove static flow {name} from the flow table: {error}");
         }
         let Some((key, entry)) = target else { return };
         if self.placed.is_some()

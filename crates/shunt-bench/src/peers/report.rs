@@ -96,10 +96,10 @@ impl Report {
         for (name, of, to, _) in target_pairs() {
             let readings = &self.file.results().readings;
             let both = [of, to].map(|(path, setting)| readings.get(&name_of(path, setting, RATIO_FLOWS)));
-            if let [Some(of), Some(to)] = both {
-                if let Some(ratio) = Reading::ratio(of, to, SEED) {
-                    self.file.insert(&name, ratio);
-                }
+            if let [Some(of), Some(to)] = both
+                && let Some(ratio) = Reading::ratio(of, to, SEED)
+            {
+                self.file.insert(&name, ratio);
             }
         }
         self.file.save()

@@ -55,12 +55,13 @@ impl DeviceTree {
 
     fn search(&self, path: &mut Vec<PathBuf>, compatible: &[String], found: &mut Vec<Device>) {
         let Some(node) = path.last().cloned() else { return };
-        if path.len() > 1 && strings(&node.join("compatible")).iter().any(|one| compatible.contains(one)) {
-            if let Some(address) = address(path) {
-                let name = node.strip_prefix(&self.root).unwrap_or(&node);
-                let node_name = format!("/{}", name.display());
-                found.push(Device { address, off: self.off(&node, address), node: node_name });
-            }
+        if path.len() > 1
+            && strings(&node.join("compatible")).iter().any(|one| compatible.contains(one))
+            && let Some(address) = address(path)
+        {
+            let name = node.strip_prefix(&self.root).unwrap_or(&node);
+            let node_name = format!("/{}", name.display());
+            found.push(Device { address, off: self.off(&node, address), node: node_name });
         }
         if path.len() >= DEPTH_MAX {
             return;

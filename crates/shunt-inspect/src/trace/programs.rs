@@ -353,10 +353,10 @@ fn load(
         if let Some(shared) = maps.get(&map_name) {
             map.reuse_fd(shared.as_fd()).map_err(wrong)?;
         }
-        if map_name.ends_with(section) {
-            if let Some(initial) = map.initial_value_mut() {
-                initial[..constants.len()].copy_from_slice(constants);
-            }
+        if map_name.ends_with(section)
+            && let Some(initial) = map.initial_value_mut()
+        {
+            initial[..constants.len()].copy_from_slice(constants);
         }
     }
     for mut program in open.progs_mut() {

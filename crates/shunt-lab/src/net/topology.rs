@@ -284,16 +284,16 @@ impl Host {
         ))?;
         let up = |dev: &str| format!("link set {dev} up");
         ip_batch(&host.ns, &[up(nic)])?;
-        if let Some(bridge) = segment.bridge {
-            if !has_device(router, bridge) {
-                let knows_vlans = !segment.vlans.is_empty() && !segment.bridge_on_top;
-                let filtering = if knows_vlans { "vlan_filtering 1" } else { "" };
-                let kind = format!("type bridge forward_delay 0 {filtering}");
-                ip_batch(
-                    router,
-                    &[format!("link add {bridge} address {} {kind}", host.gateway_mac), up(bridge)],
-                )?;
-            }
+        if let Some(bridge) = segment.bridge
+            && !has_device(router, bridge)
+        {
+            let knows_vlans = !segment.vlans.is_empty() && !segment.bridge_on_top;
+            let filtering = if knows_vlans { "vlan_filtering 1" } else { "" };
+            let kind = format!("type bridge forward_delay 0 {filtering}");
+            ip_batch(
+                router,
+                &[format!("link add {bridge} address {} {kind}", host.gateway_mac), up(bridge)],
+            )?;
         }
         if let Some(bridge) = segment.bridge_of_port() {
             ip_batch(router, &[format!("link set {port} master {bridge}")])?;

@@ -172,11 +172,11 @@ impl<'a> Changes<'a> {
             // Wait for the last segments of streams that have ended.
             thread::sleep(Duration::from_millis(100));
             let router = self.lab.router();
-            if let Some(before) = &life.counts {
-                if let Some(difference) = checks::disagreement(router, &life.shuntd, before) {
-                    eprintln!("soak: counters disagree: {difference}");
-                    self.report.miscounted += 1;
-                }
+            if let Some(before) = &life.counts
+                && let Some(difference) = checks::disagreement(router, &life.shuntd, before)
+            {
+                eprintln!("soak: counters disagree: {difference}");
+                self.report.miscounted += 1;
             }
             life.counts = Some(checks::counts(router, &life.shuntd));
             let stale = checks::stale(router, &life.shuntd);

@@ -194,7 +194,7 @@ fn mutated_frames_are_rewritten_as_the_core_rewrites_them() {
                 && core::admit(packet) == 0
                 && core::decide(&flow, packet, macs, &tables.control(), NOW) == 0
                 && enough
-                && sum % 0xffff == 0
+                && sum.is_multiple_of(0xffff)
         });
         match (outcome(&mut tables, &frame), expected) {
             (Outcome::Forwarded(_, sent), Some((packet, _))) => {

@@ -1,6 +1,6 @@
 //! The terminal that standard output may be.
 
-use ratatui::crossterm::terminal;
+use ratatui_crossterm::crossterm::terminal;
 use std::{
     env,
     io::{self, IsTerminal},

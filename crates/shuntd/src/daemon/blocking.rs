@@ -109,10 +109,10 @@ impl BlockingCalls {
 
     /// Waits for the result of a call; forever without threads. May be dropped at any time.
     pub(super) async fn next(calls: &mut Option<Self>) -> Done {
-        if let Some(calls) = calls {
-            if let Some(done) = calls.done.recv().await {
-                return done;
-            }
+        if let Some(calls) = calls
+            && let Some(done) = calls.done.recv().await
+        {
+            return done;
         }
         std::future::pending().await
     }

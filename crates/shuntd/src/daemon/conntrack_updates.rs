@@ -33,12 +33,10 @@ impl Batch {
                 }
             }
         }
-        if !self.silent.is_empty() {
-            if let Err(error) = kernel.keep_silent(&self.silent) {
-                tracing::debug!(
-                    "cannot extend conntrack timeouts; silent connections may expire early: {error}"
-                );
-            }
+        if !self.silent.is_empty()
+            && let Err(error) = kernel.keep_silent(&self.silent)
+        {
+            tracing::debug!("cannot extend conntrack timeouts; silent connections may expire early: {error}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The keys of `shunt top` and their effects.
 
 use crate::commands::top::view::{Detail, Item, Order, Pane, Table, Top, View};
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use shunt_api::{Proto, Selection, Tuple};
 
 /// The effect of a key on the session.

@@ -16,7 +16,7 @@ use crate::{
     signals::Signals,
 };
 use anyhow::Context;
-use ratatui::crossterm::event::{self, Event};
+use ratatui_crossterm::crossterm::event::{self, Event};
 use shunt_api::Selection;
 use std::{env, future::pending, io, pin::Pin, thread, time::Duration};
 use tokio::{

@@ -4,7 +4,7 @@ use crate::commands::{
     status::sample::status,
     top::view::{Pane, View, sample::top},
 };
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use shunt_api::{Connection, Instance, Status};
 use std::time::Instant;
 

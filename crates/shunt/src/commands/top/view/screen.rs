@@ -8,13 +8,16 @@ use super::{
     table::Table,
 };
 use crate::render::units;
-use ratatui::{
-    Frame,
+use ratatui_core::{
     layout::{Alignment, Constraint, Layout, Rect},
     style::{Color, Modifier, Style, Stylize},
     symbols::bar,
+    terminal::Frame,
     text::{Line, Span},
-    widgets::{Paragraph, Sparkline, Wrap},
+};
+use ratatui_widgets::{
+    paragraph::{Paragraph, Wrap},
+    sparkline::Sparkline,
 };
 
 /// What the terminal can show.

@@ -4,7 +4,7 @@ use crate::{
     commands::why,
     golden::{JSON, TEXT, assert_golden, assert_golden_text},
 };
-use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Color};
+use ratatui_core::{backend::TestBackend, buffer::Buffer, style::Color, terminal::Terminal};
 
 const PLAIN: Look = Look { unicode: true, colour: true };
 const ASCII: Look = Look { unicode: false, colour: false };
@@ -23,7 +23,7 @@ fn draw_at((columns, rows): (u16, u16), top: Option<&Top>, view: &View, look: Lo
 /// The lines of a screen, without blanks at their ends.
 fn text_of(buffer: &Buffer) -> String {
     let width = usize::from(buffer.area.width).max(1);
-    let line = |cells: &[ratatui::buffer::Cell]| {
+    let line = |cells: &[ratatui_core::buffer::Cell]| {
         let text: String = cells.iter().map(|cell| cell.symbol()).collect();
         text.trim_end().to_owned() + "\n"
     };
@@ -71,7 +71,7 @@ fn every_screen_matches_its_golden_file() {
 #[test]
 fn no_screen_has_a_background_of_its_own_and_none_has_colours_without_colour() {
     let top = sample::top();
-    let has = |view: &View, look, wrong: fn(&ratatui::buffer::Cell) -> bool| {
+    let has = |view: &View, look, wrong: fn(&ratatui_core::buffer::Cell) -> bool| {
         draw_at((80, 24), Some(&top), view, look).content.iter().any(wrong)
     };
     let failure = View { failure: Some("gone".to_owned()), ..View::default() };
@@ -110,7 +110,7 @@ fn the_selected_row_stays_on_the_screen_and_keeps_its_place_in_another_order() {
             .content
             .chunks(80)
             .skip(4)
-            .find(|line| line[0].modifier.contains(ratatui::style::Modifier::REVERSED));
+            .find(|line| line[0].modifier.contains(ratatui_core::style::Modifier::REVERSED));
         line.unwrap().iter().map(|cell| cell.symbol()).collect::<String>()
     };
     assert!(reversed(&view).starts_with("192.168.1.2:394 > "), "{}", reversed(&view));
