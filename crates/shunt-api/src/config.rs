@@ -398,19 +398,6 @@ impl EngineChoice {
     pub const ALL: &[Self] = &[Self::Auto, Self::Tc, Self::Xdp, Self::External];
 }
 
-impl LogLevel {
-    /// The level as a filter of `tracing` spells it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
-    }
-}
-
 impl fmt::Display for EngineChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -1,8 +1,9 @@
-//! Scheduling of the calling thread.
+//! Scheduling of threads.
 
 use nix::{
     libc,
     time::{ClockId, clock_gettime},
+    unistd::Pid,
 };
 use std::{io, time::Duration};
 
@@ -12,7 +13,7 @@ use std::{io, time::Duration};
 /// # Errors
 /// EPERM without CAP_SYS_NICE.
 pub fn go_first() -> io::Result<()> {
-    schedule(libc::SCHED_RR, 1)
+    schedule(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, 1)
 }
 
 /// Sets SCHED_OTHER.
@@ -20,7 +21,24 @@ pub fn go_first() -> io::Result<()> {
 /// # Errors
 /// If the kernel refuses.
 pub fn go_ordinary() -> io::Result<()> {
-    schedule(libc::SCHED_OTHER, 0)
+    schedule(0, libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, 0)
+}
+
+/// Sets SCHED_FIFO at its lowest priority for a thread: it runs until it waits, before all threads of SCHED_OTHER. 0 is
+/// the calling thread.
+///
+/// # Errors
+/// EPERM without CAP_SYS_NICE.
+pub fn go_until_waiting(thread: Pid) -> io::Result<()> {
+    schedule(thread.as_raw(), libc::SCHED_FIFO, 1)
+}
+
+/// Sets SCHED_IDLE: the calling thread runs when hardly anything else does.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn go_last() -> io::Result<()> {
+    schedule(0, libc::SCHED_IDLE, 0)
 }
 
 /// The CPU time that the calling thread has used.
@@ -28,11 +46,10 @@ pub fn used() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
-fn schedule(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+fn schedule(thread: libc::pid_t, policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
     // `priority` has the layout of struct sched_param. A raw system call, since musl's sched_setscheduler() is a stub.
-    let policy = policy | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: the call reads its parameter and keeps nothing; 0 is the calling thread.
-    let err = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
+    // SAFETY: the call reads its parameter and keeps nothing.
+    let err = unsafe { libc::syscall(libc::SYS_sched_setscheduler, thread, policy, &raw const priority) };
     if err == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

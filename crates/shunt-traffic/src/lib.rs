@@ -24,6 +24,7 @@ pub use generator::{Generator, takes_frames};
 pub use hooks::{BareTcRedirect, Hooks};
 pub use host::{FrameMaker, Replayer};
 pub use receiver::{CaptureBuffer, Histogram, Mode, Received, Receiver, Selection};
+pub use shunt_bpf::schedule;
 pub use sink::{BareRedirect, Count, LookupRedirect, Reflector, Sink};
 
 use libbpf_rs::{Map, MapCore, Object, ObjectBuilder, OpenObject};

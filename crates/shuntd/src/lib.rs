@@ -35,11 +35,12 @@ use clap::Parser;
 use nix::sys::signal::{SigSet, Signal};
 use priority::Priority;
 use serde::Serialize;
-use shunt_api::{Config, DaemonArguments, EngineChoice, Failure, FailureCode, Instance};
+use shunt_api::{Config, DaemonArguments, EngineChoice, Failure, FailureCode, Instance, LogLevel};
 use std::{
     io::{self, Write},
     process::ExitCode,
 };
+use tracing_subscriber::filter::LevelFilter;
 
 /// The configuration file, overridden by the command line.
 fn config_of(arguments: &DaemonArguments) -> Result<Config, Failure> {
@@ -65,6 +66,16 @@ fn config_of(arguments: &DaemonArguments) -> Result<Config, Failure> {
     Ok(config)
 }
 
+fn level_of(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
+}
+
 fn run(arguments: &DaemonArguments) -> Result<(), Failure> {
     let instance: Instance = arguments.instance.parse()?;
     if arguments.list_ports {
@@ -76,7 +87,7 @@ fn run(arguments: &DaemonArguments) -> Result<(), Failure> {
     }
     let config = config_of(arguments)?;
     tracing_subscriber::fmt()
-        .with_env_filter(config.log.as_str())
+        .with_max_level(level_of(config.log))
         .with_writer(|| log_writer::LogWriter)
         .with_target(false)
         .with_ansi(false)

@@ -1,6 +1,8 @@
 //! UDP probes that the far host answers, and the bytes that arrive at both hosts meanwhile.
 
 use crate::{goodput::iperf_rig::End, net::NetNs, traffic::Error};
+use nix::unistd::Pid;
+use shunt_traffic::schedule;
 use std::{
     fs,
     io::{self, ErrorKind},
@@ -8,10 +10,6 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
-};
-use thread_priority::{
-    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
-    thread_native_id,
 };
 
 /// Time between two probes.
@@ -125,8 +123,7 @@ fn matched(sent: &[Duration], replies: &[(usize, Duration)]) -> Vec<Probe> {
 /// Priority over the traffic: the wait for a CPU is not the router's latency. Without the right, the thread goes on as
 /// it is.
 fn go_first() {
-    let first = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
-    let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, first);
+    let _ = schedule::go_until_waiting(Pid::from_raw(0));
 }
 
 fn enter(ns: &NetNs) {

@@ -9,9 +9,9 @@ use nix::{
     sched::{CpuSet, sched_setaffinity},
     unistd::{Pid, gettid},
 };
+use shunt_traffic::schedule;
 use std::{
     fs, io,
-    os::unix::thread::JoinHandleExt,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -19,10 +19,6 @@ use std::{
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
-};
-use thread_priority::{
-    NormalThreadSchedulePolicy, RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
-    set_thread_priority_and_policy, thread_native_id,
 };
 
 /// A thread that has not calibrated by then got almost none of its CPU.
@@ -189,7 +185,7 @@ impl Drop for Soaker {
         self.counters.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // Without the right to raise the priority, do not wait: the thread ends after its next round.
-            if go_first(&thread, self.tid, self.group.as_deref()).is_ok() {
+            if go_first(self.tid, self.group.as_deref()).is_ok() {
                 // A thread that panicked has ended, too.
                 let _ = thread.join();
             }
@@ -257,25 +253,18 @@ fn go_last(group: Option<&IdleGroup>) -> Result<(), LoadError> {
     if let Some(group) = group {
         group.admit(gettid()).map_err(failed(group.to_string()))?;
     }
-    let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
-    set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, idle)
-        .map_err(|why| failed("setting SCHED_IDLE".to_owned())(io::Error::other(format!("{why:?}"))))?;
+    schedule::go_last().map_err(failed("setting SCHED_IDLE".to_owned()))?;
     rustix::process::setpriority_process(None, NICE)
         .map_err(|errno| failed("setting nice".to_owned())(errno.into()))
 }
 
 /// Gives a thread priority over all other work of its CPU: a thread with the lowest priority would not notice that it
 /// must end.
-fn go_first(
-    thread: &JoinHandle<()>,
-    tid: Pid,
-    group: Option<&IdleGroup>,
-) -> Result<(), thread_priority::Error> {
+fn go_first(tid: Pid, group: Option<&IdleGroup>) -> io::Result<()> {
     if let Some(group) = group {
         group.dismiss(tid);
     }
-    let first = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
-    set_thread_priority_and_policy(thread.as_pthread_t(), ThreadPriority::Min, first)
+    schedule::go_until_waiting(tid)
 }
 
 /// Pins the calling thread.

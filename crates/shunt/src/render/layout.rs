@@ -1,7 +1,8 @@
 //! Fits a text to the terminal: aligns its tables, and breaks lines that are too long.
 
 use super::columns::{CELL, TABLE};
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets::NOTHING};
+use std::borrow::Cow;
+use textwrap::{Options, WordSplitter, core::display_width};
 
 /// Blanks between two columns.
 const GAP: usize = 2;
@@ -36,12 +37,12 @@ pub(crate) fn fit(text: &str, width: Option<usize>) -> String {
 
 fn broken(line: &str, width: Option<usize>) -> String {
     let text = line.trim_end_matches('\n');
-    let Some(width) = width.filter(|width| textwrap::core::display_width(text) > *width) else {
+    let Some(width) = width.filter(|width| display_width(text) > *width) else {
         return line.to_owned();
     };
     let indent = text.len() - text.trim_start().len();
     let rest = " ".repeat((indent + HANG).min(width / 2));
-    let options = textwrap::Options::new(width).subsequent_indent(&rest);
+    let options = Options::new(width).subsequent_indent(&rest);
     textwrap::wrap(text, options).iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
@@ -51,8 +52,9 @@ fn table(sides: &str, rows: &[Vec<&str>], width: Option<usize>) -> String {
     let sides: Vec<char> = sides.chars().chain(std::iter::repeat(last)).take(count).collect();
     let columns: Vec<usize> = (0..count).collect();
     let Some(width) = width else { return aligned(&sides, rows, &columns, None) };
-    let widths = drawn(&sides, rows, &columns).column_max_content_widths();
-    let widths: Vec<usize> = widths.into_iter().map(usize::from).collect();
+    let widest =
+        |at: &usize| rows.iter().filter_map(|row| row.get(*at)).map(|cell| display_width(cell)).max();
+    let widths: Vec<usize> = columns.iter().map(|at| widest(at).unwrap_or(0)).collect();
     let total =
         |columns: &[usize]| columns.iter().map(|at| widths[*at] + GAP).sum::<usize>().saturating_sub(GAP);
     if total(&columns) <= width {
@@ -93,36 +95,48 @@ fn names(sides: &[char], widths: &[usize], most: usize) -> usize {
 
 /// These columns of the rows, one of them perhaps broken to a width.
 fn aligned(sides: &[char], rows: &[Vec<&str>], columns: &[usize], broken: Option<(usize, usize)>) -> String {
-    let mut table = drawn(sides, rows, columns);
-    if let Some((at, width)) = broken {
-        table.set_content_arrangement(ContentArrangement::Dynamic);
-        let width = u16::try_from(width + GAP).unwrap_or(u16::MAX);
-        for (column, shown) in table.column_iter_mut().zip(columns) {
-            column.set_constraint(match *shown == at {
-                true => ColumnConstraint::Absolute(Width::Fixed(width)),
-                false => ColumnConstraint::ContentWidth,
-            });
+    let lines = |row: &Vec<&str>| -> Vec<Vec<String>> {
+        let cell = |at: &usize| match (row.get(*at).copied().unwrap_or(""), broken) {
+            (cell, Some((broken, width))) if broken == *at => broken_cell(cell, width),
+            (cell, _) => vec![cell.to_owned()],
+        };
+        columns.iter().map(cell).collect()
+    };
+    let rows: Vec<Vec<Vec<String>>> = rows.iter().map(lines).collect();
+    let width = |(column, at): (usize, &usize)| match broken {
+        Some((broken, width)) if broken == *at => width,
+        _ => rows.iter().flat_map(|row| &row[column]).map(|line| display_width(line)).max().unwrap_or(0),
+    };
+    let widths: Vec<usize> = columns.iter().enumerate().map(width).collect();
+    let mut text = String::new();
+    for row in &rows {
+        for number in 0..row.iter().map(Vec::len).max().unwrap_or(0) {
+            let mut line = String::new();
+            for ((cell, at), width) in row.iter().zip(columns).zip(&widths) {
+                let cell = cell.get(number).map_or("", String::as_str);
+                let blanks = " ".repeat(width.saturating_sub(display_width(cell)));
+                let (before, after) = if sides[*at] == '<' { ("", &*blanks) } else { (&*blanks, "") };
+                line += &format!("{before}{cell}{after}{:GAP$}", "");
+            }
+            text += line.trim_end();
+            text.push('\n');
         }
     }
-    let mut text = String::new();
-    table.lines().for_each(|line| {
-        text += line.trim_end();
-        text.push('\n');
-    });
     text
 }
 
-fn drawn(sides: &[char], rows: &[Vec<&str>], columns: &[usize]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    for row in rows {
-        table.add_row(columns.iter().map(|at| row.get(*at).copied().unwrap_or("")));
-    }
-    for (column, at) in table.column_iter_mut().zip(columns) {
-        column.set_padding((0, GAP as u16));
-        column.set_cell_alignment(if sides[*at] == '<' { CellAlignment::Left } else { CellAlignment::Right });
-    }
-    table
+/// The lines of a cell. Each line begins with the colour in which the line before ends, and ends it.
+fn broken_cell(cell: &str, width: usize) -> Vec<String> {
+    const RESET: &str = "\u{1b}[0m";
+    let options = Options::new(width).word_splitter(WordSplitter::NoHyphenation);
+    let mut colour = String::new();
+    let line = |line: Cow<'_, str>| {
+        let text = format!("{colour}{line}");
+        let last = text.rfind("\u{1b}[").map(|at| &text[at..=at + text[at..].find('m').unwrap_or(0)]);
+        colour = last.filter(|last| *last != RESET).unwrap_or_default().to_owned();
+        if colour.is_empty() { text } else { text + RESET }
+    };
+    textwrap::wrap(cell, options).into_iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -134,7 +148,7 @@ mod tests {
     }
 
     fn widest(text: &str) -> usize {
-        text.lines().map(textwrap::core::display_width).max().unwrap_or(0)
+        text.lines().map(display_width).max().unwrap_or(0)
     }
 
     #[test]
@@ -164,6 +178,16 @@ mod tests {
             )
         };
         assert_eq!(fit(&table, Some(80)), row("r0") + &row("r1"));
+    }
+
+    #[test]
+    fn a_colour_ends_with_the_line_and_goes_on_in_the_next() {
+        let yellow = |text: &str| format!("\u{1b}[33m{text}\u{1b}[0m");
+        let why = format!("{} slow", yellow("its qdisc cake is in use, which XDP would bypass"));
+        let table = align("<<", &rows(&[&format!("lan0|{why}|tc")]));
+        let first = yellow("its qdisc cake is in use,");
+        let rest = yellow("which XDP would bypass");
+        assert_eq!(fit(&table, Some(40)), format!("lan0  {first}{:7}tc\n      {rest} slow\n", ""));
     }
 
     #[test]

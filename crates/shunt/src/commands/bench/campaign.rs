@@ -18,7 +18,6 @@ use crate::{
 };
 use clap::Args;
 use file::{File, PlannedStep};
-use sha2::{Digest, Sha256};
 use shunt_api::{Failure, FailureCode};
 use shunt_lab::{CampaignStep, Conditions, Progress, ReadError, Results};
 use std::{
@@ -376,7 +375,7 @@ fn write_page(directory: &Path, summaries: &[StepSummary]) -> anyhow::Result<Opt
 }
 
 fn sha256(text: &str) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    hmac_sha256::Hash::hash(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
