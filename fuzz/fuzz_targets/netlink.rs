@@ -1,6 +1,12 @@
-//! Parses bytes as netlink messages, as a table of legacy iptables, and as /proc/net/packet.
-#![no_main]
+//! Runs `shunt_fuzz::netlink` in libFuzzer or, built without it, on the files that are given as arguments.
+#![cfg_attr(fuzzing, no_main)]
 
-use libfuzzer_sys::fuzz_target;
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    shunt_fuzz::netlink(bytes);
+});
 
-fuzz_target!(|data: &[u8]| shunt_kernel::fuzz::parse(data));
+#[cfg(not(fuzzing))]
+fn main() -> std::io::Result<()> {
+    shunt_fuzz::replay(shunt_fuzz::netlink)
+}

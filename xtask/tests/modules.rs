@@ -330,7 +330,10 @@ fn upward_uses(uses: &Uses, floors: &[&[&str]]) -> Vec<String> {
 fn crates() -> Vec<PathBuf> {
     let root = root();
     let members = fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path());
-    members.chain([root.join("xtask"), root.join("proof")]).filter(|path| path.join("src").is_dir()).collect()
+    members
+        .chain([root.join("xtask"), root.join("fuzz"), root.join("proof")])
+        .filter(|path| path.join("src").is_dir())
+        .collect()
 }
 
 #[test]

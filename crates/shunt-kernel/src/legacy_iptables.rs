@@ -140,8 +140,7 @@ impl Table {
     }
 }
 
-#[cfg(test)]
-pub(crate) use entries::INFO_BYTES;
+pub use entries::INFO_BYTES;
 
 /// Parses a table from bytes: the family, the kernel's description of the table, and its entries.
 pub(crate) fn parse(bytes: &[u8]) {

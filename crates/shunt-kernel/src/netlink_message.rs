@@ -189,7 +189,8 @@ impl Batch {
         self.close_attr(at);
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
+    /// The messages so far.
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 

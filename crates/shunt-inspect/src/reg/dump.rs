@@ -80,7 +80,6 @@ pub fn parse_regmap(text: &str) -> Result<BTreeMap<u64, Option<u64>>, DumpError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn a_dump_of_ethtool_is_its_bytes() {
@@ -102,26 +101,17 @@ mod tests {
         assert_eq!(reason(" "), "no values: expected lines of OFFSET: VALUE");
     }
 
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(300))]
-        #[test]
-        fn any_text_is_read_or_refused(text in "([0-9a-fxXz: \t]{0,24}\n){0,8}|\\PC{0,60}") {
-            let lines = text.lines().count();
-            for error in [parse_ethtool_dump(&text).err(), parse_regmap(&text).err()].into_iter().flatten() {
-                if let DumpError::Line { line, .. } = error {
-                    prop_assert!((1..=lines).contains(&line));
-                }
-            }
-        }
-
-        #[test]
-        fn a_dump_reads_back(bytes in prop::collection::vec(any::<u8>(), 1..100)) {
+    #[test]
+    fn a_dump_reads_back() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..300 {
+            let bytes: Vec<u8> = (0..random.usize(1..100)).map(|_| random.u8(..)).collect();
             let row = |(n, row): (usize, &[u8])| {
                 let values: Vec<_> = row.iter().map(|byte| format!("{byte:02x}")).collect();
                 format!("0x{:04x}:\t\t{}\n", n * 16, values.join(" "))
             };
             let text: String = bytes.chunks(16).enumerate().map(row).collect();
-            prop_assert_eq!(parse_ethtool_dump(&text).unwrap(), bytes);
+            assert_eq!(parse_ethtool_dump(&text).unwrap(), bytes);
         }
     }
 }

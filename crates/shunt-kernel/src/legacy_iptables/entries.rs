@@ -17,7 +17,7 @@ const ALIGN: usize = align_of::<u64>();
 pub(super) const HEAD_BYTES: usize = (NAME_BYTES + 4).next_multiple_of(ALIGN);
 /// The size of struct ipt_getinfo: name, mask of hooks, first and last entry of each hook, number of entries and of
 /// bytes.
-pub(crate) const INFO_BYTES: usize = NAME_BYTES + 4 * (1 + 2 * HOOKS.len() + 2);
+pub const INFO_BYTES: usize = NAME_BYTES + 4 * (1 + 2 * HOOKS.len() + 2);
 
 const COUNTERS_BYTES: usize = 16;
 /// The size of struct xt_entry_match and struct xt_entry_target without their data: length, name, revision.

@@ -49,6 +49,22 @@ pub struct Listeners {
     pub(super) hosts: Hosts,
 }
 
+impl Listeners {
+    /// Opens only a control socket, at this path, for tests and fuzzing. Reports are in `reports` beside it.
+    ///
+    /// # Errors
+    /// If a daemon has the socket, or it cannot be bound.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            control: bind_at(path, None)?.ok_or(ErrorKind::AddrInUse)?,
+            metrics: None,
+            page: None,
+            reports: path.with_file_name("reports"),
+            hosts: Hosts::new([], ""),
+        })
+    }
+}
+
 /// Opens the configured sockets: all of them or, after an error, none.
 ///
 /// # Errors

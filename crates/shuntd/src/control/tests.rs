@@ -85,13 +85,7 @@ async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
 }
 
 fn listeners(path: &Path) -> Listeners {
-    Listeners {
-        control: bind_at(path, None).unwrap().unwrap(),
-        metrics: None,
-        page: None,
-        reports: path.with_file_name("reports"),
-        hosts: Hosts::new([], ""),
-    }
+    Listeners::at(path).unwrap()
 }
 
 impl Served {

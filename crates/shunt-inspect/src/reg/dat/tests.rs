@@ -1,5 +1,4 @@
 use super::*;
-use proptest::prelude::*;
 
 const IMX6Q: &str = "# i.MX6Q
 ENET_RCR	0x02188084
@@ -99,31 +98,19 @@ fn a_register_that_is_defined_again_gets_further_fields() {
     assert_eq!(fields, ["F", "G"]);
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
-    #[test]
-    fn any_text_is_parsed_or_refused_with_lines_that_exist(text in "([ \t:/#._0-9a-fA-Zxlw-]{0,12}\n){0,8}|\\PC{0,80}") {
-        match parse_dat(&text) {
-            Ok(all) => {
-                for register in &all.registers {
-                    prop_assert!(register.fields.iter().all(|field| field.low <= field.high && field.high < register.width));
-                }
-            }
-            Err(problems) => {
-                let lines = text.lines().count();
-                prop_assert!(!problems.0.is_empty());
-                prop_assert!(problems.0.iter().all(|problem| (1..=lines).contains(&problem.line)));
-            }
-        }
-    }
-
-    #[test]
-    fn a_register_that_was_written_reads_back(name in "[A-Z_][A-Z0-9_]{0,20}", address in 0u64..=u64::MAX / 4, a in 0u8..32, b in 0u8..32) {
-        let address = address * 4;
+#[test]
+fn a_register_that_was_written_reads_back() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let first: Vec<char> = ('A'..='Z').chain(['_']).collect();
+    let rest: Vec<char> = first.iter().copied().chain('0'..='9').collect();
+    for _ in 0..400 {
+        let mut name = random.choice(&first).unwrap().to_string();
+        name.extend((0..random.usize(..=20)).map(|_| random.choice(&rest).unwrap()));
+        let address = random.u64(..=u64::MAX / 4) * 4;
+        let (a, b) = (random.u8(..32), random.u8(..32));
         let all = parse_dat(&format!("{name}\t{address:#010X}\n\t:{name}F:{a}-{b}\n")).unwrap();
         let register = &all.registers[0];
-        prop_assert_eq!((&register.name, register.offset), (&name, address));
-        prop_assert_eq!((register.fields[0].high, register.fields[0].low), (a.max(b), a.min(b)));
+        assert_eq!((&register.name, register.offset), (&name, address));
+        assert_eq!((register.fields[0].high, register.fields[0].low), (a.max(b), a.min(b)));
     }
 }
