@@ -4,8 +4,8 @@ use shunt_inspect::reg::{
     Decoded, DumpError, parse_dat, parse_ethtool_dump, parse_regmap, parse_svd, parse_toml,
 };
 
-/// A letter for the format (A to E: dat, SVD, TOML, `ethtool -d`, regmap) and a text: it is parsed or refused. Fields of
-/// what is parsed fit into their register; a reason names a line that exists.
+/// A letter for the format (A to E: dat, SVD, TOML, `ethtool -d`, regmap) and a text: it is parsed or refused. Fields
+/// of what is parsed fit into their register; a reason names a line that exists.
 pub fn registers(bytes: &[u8]) -> bool {
     let Some((kind, text)) = bytes.split_first() else { return false };
     let text = String::from_utf8_lossy(text);
