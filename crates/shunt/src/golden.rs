@@ -10,6 +10,8 @@ use std::{
 
 /// The width of golden files of JSON.
 const WIDTH: usize = 110;
+/// Objects and arrays that are indented this far, such as the readings of a file of results, take one line each.
+const ONE_LINE: usize = 4;
 
 pub(crate) const TEXT: Format =
     Format { json: false, brief: false, verbose: false, width: None, colour: false };
@@ -43,8 +45,9 @@ pub(crate) fn assert_golden_text(name: &str, text: &str) {
     assert!(golden == text, "{} differs; SHUNT_BLESS=1 accepts this:\n{text}", path.display());
 }
 
-/// JSON of several lines, with each object and array on one line that fits there. Golden files have it in this form.
-fn folded(json: &str) -> String {
+/// JSON of several lines, with each object and array on one line that fits there or is [`ONE_LINE`]. Golden files have
+/// it in this form.
+pub(crate) fn folded(json: &str) -> String {
     let lines: Vec<&str> = json.lines().collect();
     let mut depth = 0;
     for line in &lines {
@@ -85,7 +88,7 @@ fn fold(mut lines: &[&str]) -> Vec<String> {
         let (inner, close) = (&rest[..end], rest[end]);
         let words: Vec<&str> = inner.iter().map(|line| line.trim()).collect();
         let one = format!("{first}{}{}", words.join(" "), close.trim());
-        if one.len() <= WIDTH {
+        if one.len() <= WIDTH || indent(first) >= ONE_LINE {
             folded.push(one);
         } else {
             folded.push((*first).to_owned());

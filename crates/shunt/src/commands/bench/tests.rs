@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     commands::measure::MeasureContext,
-    golden::{JSON, TEXT, assert_golden, assert_golden_text, show},
+    golden::{JSON, TEXT, assert_golden, assert_golden_text, folded, show},
     render::Answer,
 };
 use clap::Parser;
@@ -37,7 +37,7 @@ fn the_texts_of_a_search_match_their_golden_files() {
         _ => format!("{line}\n"),
     };
     let text: String = show(&simulated(), JSON).lines().map(timeless).collect();
-    assert_golden_text("bench-ndr.json", &text);
+    assert_golden_text("bench-ndr.json", &folded(&text));
 }
 
 /// `shunt compare` and `shunt report` read what each measurement prints with --json.

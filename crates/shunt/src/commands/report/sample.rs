@@ -2,24 +2,25 @@
 
 use super::view::{Report, ResultFile};
 
-/// The text of a complete file of results.
-pub(crate) fn result_file() -> String {
-    include_str!("../../../tests/report/tc.json").to_owned()
+/// The names and texts of files: of two routers, the second of which was interrupted, and one with odd names and
+/// values.
+pub(crate) const fn files() -> [(&'static str, &'static str); 3] {
+    [
+        ("tc.json", include_str!("../../../tests/report/tc.json")),
+        ("xdp.json", include_str!("../../../tests/report/xdp.json")),
+        ("odd.json", include_str!("../../../tests/report/odd.json")),
+    ]
 }
 
-/// Two routers, the second of which was interrupted, and a file with odd names and values.
+/// The text of a complete file of results.
+pub(crate) fn result_file() -> String {
+    files()[0].1.to_owned()
+}
+
 pub(crate) fn report() -> Report {
-    let files = [
-        ("tc.json", result_file()),
-        ("xdp.json", include_str!("../../../tests/report/xdp.json").to_owned()),
-        ("odd.json", include_str!("../../../tests/report/odd.json").to_owned()),
-    ];
-    let sources = files.into_iter().enumerate();
-    Report::new(
-        sources
-            .map(|(nth, (name, text))| {
-                ResultFile::parse(ResultFile::letter(nth), name.to_owned(), text).unwrap()
-            })
-            .collect(),
-    )
+    let sources = files().into_iter().enumerate();
+    let parsed = sources.map(|(nth, (name, text))| {
+        Source::parse(Source::letter(nth), name.to_owned(), text.to_owned()).unwrap()
+    });
+    Report::new(parsed.collect())
 }

@@ -45,13 +45,33 @@ fn the_texts_of_one_sample_match_their_golden_files() {
     assert_golden("top-once.json", &sample::top(), JSON);
 }
 
+/// A screen, with runs of rows that are empty, or that the first screen has in the same place, counted instead.
+fn shortened(screen: &str, first: &str) -> String {
+    let rows = screen.lines().zip(first.lines().chain(std::iter::repeat("")));
+    let counted: Vec<(&str, &str)> = rows
+        .map(|(row, before)| match row {
+            "" => (row, "empty"),
+            _ if row == before => (row, "as on the first screen"),
+            _ => (row, ""),
+        })
+        .collect();
+    let runs = counted.chunk_by(|one, next| one.1 == next.1);
+    runs.map(|run| match run[0].1 {
+        "" => run.iter().map(|(row, _)| format!("{row}\n")).collect(),
+        why => format!("({why}: {})\n", run.len()),
+    })
+    .collect()
+}
+
 #[test]
 fn every_screen_matches_its_golden_file() {
     let top = sample::top();
     for size in SIZES {
-        let mut text = String::new();
+        let (mut text, mut first) = (String::new(), None);
         let mut add = |name: &str, top, view: &View, look| {
-            text += &format!("==== {name}\n{}", text_of(&draw_at(size, top, view, look)));
+            let screen = text_of(&draw_at(size, top, view, look));
+            text += &format!("==== {name}\n{}", shortened(&screen, first.as_deref().unwrap_or("")));
+            first.get_or_insert(screen);
         };
         for pane in Pane::ALL {
             add(&format!("{pane:?}"), Some(&top), &on(pane), PLAIN);
