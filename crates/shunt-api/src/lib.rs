@@ -17,7 +17,7 @@
 //! | `GET /v1/qos` | | a list of [`QosStatus`] |
 //! | `POST /v1/qos` | [`QosTable`] | [`Count`]: the ports whose queues were set |
 //! | `DELETE /v1/qos` | [`QosRemoval`] | [`Count`]: the ports whose queues were removed |
-//! | `GET /v1/openapi.json` | | the OpenAPI description, as in docs/openapi.json |
+//! | `GET /v1/openapi.json` | | the OpenAPI description of all requests |
 //! | `GET /metrics` | | metrics in the text format of Prometheus |
 //!
 //! If a request fails, the body of the answer is an [`ErrorBody`].
