@@ -14,7 +14,7 @@ use crate::{
     traffic::{Directed, Error, Figures, Session, Testbed, TrafficSpec, session},
 };
 pub use effect::{Cost, Effect};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use shunt_gen::{Schedule, Sizes};
 use shunt_wire::line::{LinkSpeed, WIRE_OVERHEAD_BYTES};
@@ -61,7 +61,7 @@ pub struct FrameSizePlan {
 }
 
 /// The result of a measurement.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Reasons why the figures may be wrong.
     pub doubts: Vec<Doubt>,
@@ -79,7 +79,7 @@ pub struct Report {
 }
 
 /// A router at one frame size.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Name of the router: the engine, or `dut`.
     pub router: String,
@@ -107,7 +107,7 @@ pub struct Point {
 }
 
 /// A ratio with its interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
     /// The median ratio.
     pub value: f64,

@@ -12,7 +12,7 @@ use crate::{
 };
 
 pub use knee::{Beyond, Knee, Suspect};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use shunt_gen::{Rate, Schedule};
 use std::{
@@ -46,7 +46,7 @@ pub struct SweepPlan {
 }
 
 /// The result of a sweep.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Reasons why the figures may be wrong.
     pub doubts: Vec<Doubt>,
@@ -62,7 +62,7 @@ pub struct Report {
 }
 
 /// The result at one rate.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// Offered rate in bit/s of frames with FCS, for each direction.
     pub offered_bps: u64,

@@ -1,6 +1,7 @@
 //! Golden files: what commands print, kept beside them.
 
 use crate::render::{Answer, Format, units};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::{
     env, fs,
@@ -21,6 +22,12 @@ pub(crate) const JSON: Format = Format { json: true, ..TEXT };
 
 pub(crate) fn show(answer: &dyn Answer, format: Format) -> String {
     String::from_utf8(answer.render(format).unwrap()).unwrap()
+}
+
+/// The value of a golden file of JSON. A test compares the file with what the value prints, so that nothing is lost
+/// between them.
+pub(crate) fn sample<T: DeserializeOwned>(json: &str) -> T {
+    serde_json::from_str(json).unwrap()
 }
 
 /// Compares an answer with a file in the folder `golden` beside the calling test; with SHUNT_BLESS=1, rewrites the

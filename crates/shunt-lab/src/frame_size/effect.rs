@@ -2,10 +2,10 @@
 
 use super::{Point, WHOLE_LINE};
 use crate::Doubt;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The effect of the frame size on a router's rate.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
     /// Name of the router.
     pub router: String,
@@ -19,7 +19,7 @@ pub struct Effect {
 }
 
 /// The fit `time = frame_ns + byte_ns x bytes`, by least squares.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Time per frame, independent of its size.
     pub frame_ns: f64,

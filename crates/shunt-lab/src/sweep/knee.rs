@@ -1,7 +1,7 @@
 //! The rate at which a router begins to lose packets, its behaviour beyond, and the counters that rise with the loss.
 
 use super::{Step, counters::Change};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Loss up to this share of the sent packets does not count as loss.
@@ -14,7 +14,7 @@ const COLLAPSED: f64 = 0.9;
 const NAMED: usize = 5;
 
 /// The knee of one direction.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
     /// Device that sends.
     pub from: String,
@@ -36,7 +36,7 @@ pub struct Knee {
 }
 
 /// Behaviour beyond the knee.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Beyond {
     /// No step lost packets: the router can forward more than was offered.
@@ -50,7 +50,7 @@ pub enum Beyond {
 }
 
 /// A counter that rises with the loss.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Suspect {
     /// The device of the counter.
     pub device: String,

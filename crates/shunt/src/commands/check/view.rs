@@ -73,11 +73,12 @@ mod tests {
 
     use crate::{
         commands::check::sample::checks,
-        golden::{TEXT, assert_golden},
+        golden::{JSON, TEXT, assert_golden},
     };
 
     #[test]
     fn texts_match_their_golden_files() {
+        assert_golden("check.json", &checks(), JSON);
         assert_golden("check.txt", &checks(), TEXT);
     }
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 /// The connections of one host on the fast path, added up. A connection counts for the hosts at both of its ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct HostTotal {
     /// The address of the host, behind NAT if there is any.
     pub(crate) addr: IpAddr,

@@ -19,6 +19,7 @@ pub(crate) use table::{Item, Table};
 
 /// The state of an instance, with rates between two samples.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct Top {
     /// The name of the instance.
     pub(crate) instance: String,
@@ -54,6 +55,7 @@ pub(crate) struct Top {
 
 /// Packets and bits per second that arrived.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct Rates {
     /// Packets per second that the fast path sent.
     pub(crate) fast_pps: u64,
@@ -71,6 +73,7 @@ pub(crate) struct Rates {
 
 /// A port with its rates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct PortRate {
     /// The present name of the device.
     pub(crate) name: String,
@@ -87,6 +90,7 @@ pub(crate) struct PortRate {
 
 /// A reason for slow packets, with its rate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct SlowReason {
     /// The name of the reason.
     pub(crate) reason: String,
@@ -102,6 +106,7 @@ pub(crate) struct SlowReason {
 
 /// Changes of Linux between two samples, and what they cost.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct Change {
     /// The number of this change, from 1 on.
     pub(crate) number: u64,

@@ -247,11 +247,12 @@ mod tests {
 
     use crate::{
         commands::trace::sample::traced,
-        golden::{TEXT, assert_golden},
+        golden::{JSON, TEXT, assert_golden},
     };
 
     #[test]
     fn texts_match_their_golden_files() {
+        assert_golden("trace.json", &traced(), JSON);
         assert_golden("trace.txt", &traced(), TEXT);
     }
 }

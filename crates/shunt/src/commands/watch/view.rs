@@ -47,30 +47,10 @@ fn time(at_us: u64) -> humantime::Rfc3339Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        commands::flows::sample::tcp,
-        golden::{JSON, TEXT, assert_golden_text, show},
-    };
-    use shunt_api::Proto;
+    use crate::golden::{JSON, TEXT, assert_golden_text, sample, show};
 
     fn events() -> Vec<WatchEvent> {
-        let flow = |at_us, reason: Option<&str>| FlowEvent {
-            at_us,
-            proto: Proto::Tcp,
-            tuple: tcp().orig,
-            port: "eth0".to_owned(),
-            vlans: vec![5],
-            reason: reason.map(str::to_owned),
-        };
-        vec![
-            WatchEvent::Learn(flow(1_700_000_000_000_001, None)),
-            WatchEvent::Activate(flow(1_700_000_000_000_002, None)),
-            WatchEvent::Punt(flow(1_700_000_000_100_003, Some("reprove"))),
-            WatchEvent::Refuse(flow(1_700_000_001_000_004, Some("not-proved"))),
-            WatchEvent::Retire(flow(1_700_000_060_000_005, Some("tcp-flags"))),
-            WatchEvent::Epoch { at_us: 1_700_003_600_000_006, epoch: 78, cause: "route".to_owned() },
-            WatchEvent::Lost { count: 79 },
-        ]
+        include_str!("golden/watch.jsonl").lines().map(sample).collect()
     }
 
     #[test]

@@ -96,12 +96,13 @@ mod tests {
 
     use crate::{
         commands::why::sample::explanation,
-        golden::{BRIEF, TEXT, assert_golden},
+        golden::{BRIEF, JSON, TEXT, assert_golden},
     };
 
     #[test]
     fn texts_match_their_golden_files() {
         assert_golden("why.txt", &explanation(), TEXT);
+        assert_golden("why.json", &explanation(), JSON);
         assert_golden("why-brief.txt", &explanation(), BRIEF);
     }
 }

@@ -6,6 +6,7 @@ use std::{path::PathBuf, time::Duration};
 
 /// The outcome of a campaign.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct CampaignSummary {
     pub(crate) campaign: String,
     pub(crate) sha256: String,
@@ -17,6 +18,7 @@ pub(crate) struct CampaignSummary {
 
 /// The outcome of a step.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct StepSummary {
     pub(crate) step: String,
     pub(crate) command: String,
@@ -30,6 +32,7 @@ pub(crate) struct StepSummary {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub(crate) enum StepState {
     Measured,
