@@ -14,15 +14,14 @@ pub(crate) struct Context {
 
 /// What to type, and what it does.
 pub(crate) type Example = (&'static str, &'static str);
-/// Names of commands, each with those above it, and their examples.
-pub(crate) type Examples = &'static [(&'static str, &'static [Example])];
 
 /// The arguments of a command. Its answers are [`Answer`](crate::render::Answer)s.
 pub(crate) trait Command: Sized {
     /// The command, resolved against the machine.
     type Plan;
-    /// The examples of the command and of those below it, for their help and manual pages.
-    const EXAMPLES: Examples;
+    /// The examples of the command and of those below it, for their help and manual pages. Each is a line: what to type,
+    /// ` # `, and what it does. A line such as `[shunt flow add]` names the command of the lines after it.
+    const EXAMPLES: &str;
     /// Whether the command asks or starts a daemon. For other commands, `--instance` means nothing.
     const USES_INSTANCE: bool = false;
 

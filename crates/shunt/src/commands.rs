@@ -37,7 +37,7 @@ mod result_files;
 
 use crate::{
     client::{candidates, control::Client},
-    command::{self, Context, Example, Examples},
+    command::{self, Context, Example},
     output::Show,
 };
 use clap::{CommandFactory, Parser, Subcommand};
@@ -85,7 +85,7 @@ macro_rules! commands {
             /// Of each command in turn: whether it uses an instance.
             const USES_INSTANCE: &[bool] = &[$(<$module::$arguments as command::Command>::USES_INSTANCE),*];
             /// Of each command in turn.
-            const EXAMPLES: &[Examples] = &[$(<$module::$arguments as command::Command>::EXAMPLES),*];
+            const EXAMPLES: &[&str] = &[$(<$module::$arguments as command::Command>::EXAMPLES),*];
 
             fn run(self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
                 match self {
@@ -163,14 +163,26 @@ pub(crate) fn command() -> clap::Command {
 }
 
 /// All examples, by the name of their command with those above it.
-fn all_examples() -> impl Iterator<Item = &'static (&'static str, &'static [Example])> {
-    let root = <NextArgs as command::Command>::EXAMPLES;
-    root.iter().chain(Command::EXAMPLES.iter().copied().flatten())
+fn all_examples() -> impl Iterator<Item = (&'static str, Example)> {
+    let mut command = "";
+    example_lines().filter_map(move |line| match line.strip_prefix('[') {
+        Some(name) => {
+            command = name.trim_end_matches(']');
+            None
+        }
+        None => Some((command, line.split_once(" # ")?)),
+    })
 }
 
-/// The examples of this command; none if it has none.
-fn examples(name: &str) -> &'static [Example] {
-    all_examples().find(|(of, _)| *of == name).map_or(&[], |(_, examples)| examples)
+fn example_lines() -> impl Iterator<Item = &'static str> {
+    let texts =
+        [<NextArgs as command::Command>::EXAMPLES].into_iter().chain(Command::EXAMPLES.iter().copied());
+    texts.flat_map(str::lines).map(str::trim).filter(|line| !line.is_empty())
+}
+
+/// The examples of this command.
+fn examples(name: &str) -> Vec<Example> {
+    all_examples().filter(|(command, _)| *command == name).map(|(_, example)| example).collect()
 }
 
 /// Adds the examples to the help of a command and of those below it. `name` is its own, with those above it.

@@ -30,6 +30,31 @@ pub(crate) trait Answer: Debug {
     }
 }
 
+/// What a command prints, of which the JSON has all values, in several lines.
+pub(crate) trait Text: Debug + Serialize {
+    /// As [`Answer::text`].
+    fn text(&self, format: Format) -> String;
+
+    /// As [`Answer::failure`].
+    fn failure(&self) -> Option<Failure> {
+        None
+    }
+}
+
+impl<T: Text> Answer for T {
+    fn text(&self, format: Format) -> String {
+        Text::text(self, format)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        Text::failure(self)
+    }
+}
+
 impl Answer for Box<dyn Answer + Send> {
     fn text(&self, format: Format) -> String {
         (**self).text(format)

@@ -10,7 +10,7 @@ mod sweep;
 mod testbed;
 
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     commands::measure::{Measurement, run_measurement},
     output::Show,
 };
@@ -50,52 +50,27 @@ pub(crate) enum Bench {
 
 impl Command for BenchArgs {
     type Plan = Bench;
-    const EXAMPLES: Examples = &[
-        (
-            "shunt bench",
-            &[
-                ("shunt bench size --size 64 --quick", "packets/s of small packets, Linux and each engine"),
-                ("shunt bench run lab.toml", "a whole campaign"),
-            ],
-        ),
-        (
-            "shunt bench ndr",
-            &[
-                ("shunt bench ndr --quick", "the highest rate without loss of a router in a namespace"),
-                (
-                    "shunt bench ndr --tx eth1 --rx eth2 --gateway 192.0.2.1 --keep ndr.json",
-                    "of a router between two devices",
-                ),
-            ],
-        ),
-        ("shunt bench size", &[("shunt bench size --size 64,1518 --quick", "two frame sizes")]),
-        (
-            "shunt bench sweep",
-            &[(
-                "shunt bench sweep --from 100M --to 1G --step 100M --engine tc",
-                "loss by offered rate, from 100 Mbit/s to 1 Gbit/s",
-            )],
-        ),
-        (
-            "shunt bench matrix",
-            &[("shunt bench matrix --quick --proto tcp --ip 4", "goodput of TCP over IPv4, each engine")],
-        ),
-        (
-            "shunt bench rxtx",
-            &[(
-                "shunt bench rxtx --variant plain= --variant 'gro-off=ethtool -K r0 gro off'",
-                "what a setting of the router changes",
-            )],
-        ),
-        (
-            "shunt bench latency",
-            &[
-                ("shunt bench latency --keep latency.json", "latency under load, each engine"),
-                ("shunt report latency.json -o latency.html", "its curves over time"),
-            ],
-        ),
-        ("shunt bench run", &[("shunt bench run lab.toml --output results", "a campaign, into a directory")]),
-    ];
+    const EXAMPLES: &str = "
+        [shunt bench]
+        shunt bench size --size 64 --quick # packets/s of small packets, Linux and each engine
+        shunt bench run lab.toml # a whole campaign
+        [shunt bench ndr]
+        shunt bench ndr --quick # the highest rate without loss of a router in a namespace
+        shunt bench ndr --tx eth1 --rx eth2 --gateway 192.0.2.1 --keep ndr.json # of a router between two devices
+        [shunt bench size]
+        shunt bench size --size 64,1518 --quick # two frame sizes
+        [shunt bench sweep]
+        shunt bench sweep --from 100M --to 1G --step 100M --engine tc # loss by offered rate, from 100 Mbit/s to 1 Gbit/s
+        [shunt bench matrix]
+        shunt bench matrix --quick --proto tcp --ip 4 # goodput of TCP over IPv4, each engine
+        [shunt bench rxtx]
+        shunt bench rxtx --variant plain= --variant 'gro-off=ethtool -K r0 gro off' # what a setting of the router changes
+        [shunt bench latency]
+        shunt bench latency --keep latency.json # latency under load, each engine
+        shunt report latency.json -o latency.html # its curves over time
+        [shunt bench run]
+        shunt bench run lab.toml --output results # a campaign, into a directory
+    ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<Bench> {
         Ok(match self.command {

@@ -4,7 +4,7 @@ pub(crate) mod view;
 
 use super::measure::measure_and_show;
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     failure::{bad_file, usage},
     output::Show,
 };
@@ -47,8 +47,10 @@ pub(crate) struct Checking {
 
 impl Command for CheckArgs {
     type Plan = Checking;
-    const EXAMPLES: Examples =
-        &[("shunt check", &[("shunt check eth0 --peer eth1", "two ports that a cable connects")])];
+    const EXAMPLES: &str = "
+        [shunt check]
+        shunt check eth0 --peer eth1 # two ports that a cable connects
+    ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<Checking> {
         Checking::resolve(self)

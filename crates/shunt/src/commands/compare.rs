@@ -7,7 +7,7 @@ pub(crate) mod view;
 
 use super::result_files;
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     output::Show,
 };
 use clap::Args;
@@ -40,8 +40,10 @@ type NamedResults = (String, Box<Results>);
 
 impl Command for CompareArgs {
     type Plan = Compare;
-    const EXAMPLES: Examples =
-        &[("shunt compare", &[("shunt compare before.json after.json", "better, worse or no difference")])];
+    const EXAMPLES: &str = "
+        [shunt compare]
+        shunt compare before.json after.json # better, worse or no difference
+    ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<Compare> {
         Ok(Compare::resolve(&self)?)

@@ -1,7 +1,7 @@
 //! `shunt completions`.
 
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     output::Show,
     render::{self, Answer, Format},
 };
@@ -27,8 +27,10 @@ pub(crate) struct CompletionsArgs {
 
 impl Command for CompletionsArgs {
     type Plan = Shell;
-    const EXAMPLES: Examples =
-        &[("shunt completions", &[("source <(shunt completions bash)", "in the present bash")])];
+    const EXAMPLES: &str = "
+        [shunt completions]
+        source <(shunt completions bash) # in the present bash
+    ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<Shell> {
         Ok(self.shell)

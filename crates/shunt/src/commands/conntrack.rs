@@ -5,7 +5,7 @@
 pub(crate) mod view;
 
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     output::{Show, write_stderr},
 };
 use clap::Args;
@@ -34,10 +34,10 @@ pub(crate) struct ConntrackArgs {
 
 impl Command for ConntrackArgs {
     type Plan = Self;
-    const EXAMPLES: Examples = &[(
-        "shunt conntrack",
-        &[("shunt conntrack --proto tcp", "TCP connections, with the packets of the fast path counted")],
-    )];
+    const EXAMPLES: &str = "
+        [shunt conntrack]
+        shunt conntrack --proto tcp # TCP connections, with the packets of the fast path counted
+    ";
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<Self> {

@@ -9,7 +9,7 @@ pub(crate) mod view;
 
 use super::{arguments::duration_or_seconds, link::read, measure::measure_and_show, model};
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     failure::{bad_file, traffic_failed, usage},
     output::Show,
 };
@@ -102,13 +102,11 @@ pub(crate) enum Traffic {
 
 impl Command for DoctorArgs {
     type Plan = DoctorPlan;
-    const EXAMPLES: Examples = &[(
-        "shunt doctor",
-        &[
-            ("shunt doctor eth0", "what slows a port"),
-            ("shunt doctor eth0 --load --peer eth1", "with traffic from the other end of its cable"),
-        ],
-    )];
+    const EXAMPLES: &str = "
+        [shunt doctor]
+        shunt doctor eth0 # what slows a port
+        shunt doctor eth0 --load --peer eth1 # with traffic from the other end of its cable
+    ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<DoctorPlan> {
         Ok(DoctorPlan::resolve(self)?)

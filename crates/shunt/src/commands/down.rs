@@ -2,10 +2,10 @@
 
 use crate::{
     client::control::Client,
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     daemon::{self, Program},
     output::Show,
-    render::{Answer, Format, json},
+    render::{Format, Text},
 };
 use clap::Args;
 use serde::Serialize;
@@ -32,7 +32,7 @@ pub(crate) struct Stopped {
     pub(crate) pid: Option<u32>,
 }
 
-impl Answer for Stopped {
+impl Text for Stopped {
     fn text(&self, _: Format) -> String {
         let text = match self {
             Self { was_running: false, .. } => "not running, nothing left behind\n",
@@ -41,15 +41,14 @@ impl Answer for Stopped {
         };
         text.to_owned()
     }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
-    }
 }
 
 impl Command for DownArgs {
     type Plan = Program;
-    const EXAMPLES: Examples = &[("shunt down", &[("shunt down", "stop, and leave nothing behind")])];
+    const EXAMPLES: &str = "
+        [shunt down]
+        shunt down # stop, and leave nothing behind
+    ";
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<Program> {
@@ -93,7 +92,7 @@ mod tests {
     #[test]
     fn json_has_the_fields_of_the_answer() {
         let stopped = Stopped { was_running: true, killed: false, pid: Some(7) };
-        let value: serde_json::Value = serde_json::from_str(&stopped.json().unwrap()).unwrap();
+        let value = serde_json::to_value(stopped).unwrap();
         assert_eq!(value, serde_json::json!({"was_running": true, "killed": false, "pid": 7}));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::arguments::{SelectionArgs, duration};
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     failure::{bad_file, usage},
     output::Show,
     render::{Answer, Format},
@@ -112,13 +112,11 @@ impl Answer for Exported {
 
 impl Command for ExportArgs {
     type Plan = Self;
-    const EXAMPLES: Examples = &[(
-        "shunt export",
-        &[
-            ("shunt export", "the connections, one line of JSON each"),
-            ("shunt export --format ipfix --to 192.0.2.9:4739 --every 10s", "to a collector, until Ctrl-C"),
-        ],
-    )];
+    const EXAMPLES: &str = "
+        [shunt export]
+        shunt export # the connections, one line of JSON each
+        shunt export --format ipfix --to 192.0.2.9:4739 --every 10s # to a collector, until Ctrl-C
+    ";
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<Self> {

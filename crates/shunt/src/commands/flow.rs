@@ -5,7 +5,7 @@ pub(crate) mod view;
 use super::arguments::{bytes, name_of};
 use crate::{
     client::control::Client,
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     failure::{bad_file, usage},
     output::Show,
     render::Counted,
@@ -147,32 +147,20 @@ pub(crate) enum Change {
 
 impl Command for FlowArgs {
     type Plan = Change;
-    const EXAMPLES: Examples = &[
-        (
-            "shunt flow",
-            &[
-                ("shunt flow load flows.toml", "add the flows and routes of a file"),
-                ("shunt flow show", "what was added"),
-            ],
-        ),
-        (
-            "shunt flow add",
-            &[(
-                "shunt flow add --in-port lan0 --proto udp --src 192.0.2.1:5000 --dst 198.51.100.7:5000 \
-             --out-port wan0 --next-hop 02:00:00:00:00:01",
-                "one direction of a UDP stream",
-            )],
-        ),
-        (
-            "shunt flow del",
-            &[
-                ("shunt flow del --all", "everything that was added by hand"),
-                ("shunt flow del --file flows.toml", "what a file added"),
-            ],
-        ),
-        ("shunt flow load", &[("shunt flow load flows.toml", "the routes and flows of a file")]),
-        ("shunt flow list", &[("shunt flow show", "flows and routes that were added by hand")]),
-    ];
+    const EXAMPLES: &str = "
+        [shunt flow]
+        shunt flow load flows.toml # add the flows and routes of a file
+        shunt flow show # what was added
+        [shunt flow add]
+        shunt flow add --in-port lan0 --proto udp --src 192.0.2.1:5000 --dst 198.51.100.7:5000 --out-port wan0 --next-hop 02:00:00:00:00:01 # one direction of a UDP stream
+        [shunt flow del]
+        shunt flow del --all # everything that was added by hand
+        shunt flow del --file flows.toml # what a file added
+        [shunt flow load]
+        shunt flow load flows.toml # the routes and flows of a file
+        [shunt flow list]
+        shunt flow show # flows and routes that were added by hand
+    ";
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<Change> {

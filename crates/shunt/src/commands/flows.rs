@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     client::candidates,
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     output::Show,
 };
 use clap::{Args, ValueEnum};
@@ -74,18 +74,13 @@ impl FlowsArgs {
 
 impl Command for FlowsArgs {
     type Plan = Self;
-    const EXAMPLES: Examples = &[(
-        "shunt flows",
-        &[
-            ("shunt flows --limit 10", "the ten fastest connections"),
-            ("shunt flows --by host", "who uses the line"),
-            (
-                "shunt flows -br --dst 198.51.100.0/24 --proto udp",
-                "one line for each connection to a network",
-            ),
-            ("shunt flows --dev lan0 --sort packets", "connections that arrive or leave by a device"),
-        ],
-    )];
+    const EXAMPLES: &str = "
+        [shunt flows]
+        shunt flows --limit 10 # the ten fastest connections
+        shunt flows --by host # who uses the line
+        shunt flows -br --dst 198.51.100.0/24 --proto udp # one line for each connection to a network
+        shunt flows --dev lan0 --sort packets # connections that arrive or leave by a device
+    ";
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<Self> {

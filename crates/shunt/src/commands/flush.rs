@@ -1,7 +1,7 @@
 //! `shunt flush`.
 
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     output::Show,
     render::Counted,
 };
@@ -13,7 +13,10 @@ pub(crate) struct FlushArgs;
 
 impl Command for FlushArgs {
     type Plan = ();
-    const EXAMPLES: Examples = &[("shunt flush", &[("shunt flush", "all connections are learned again")])];
+    const EXAMPLES: &str = "
+        [shunt flush]
+        shunt flush # all connections are learned again
+    ";
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<()> {

@@ -5,7 +5,7 @@ pub(crate) mod view;
 
 use super::measure::{MeasureContext, begin, measure_and_show, with_progress_bar};
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     failure::{bad_file, traffic_failed, usage},
     output::Show,
 };
@@ -29,17 +29,12 @@ pub(crate) struct Generation {
 
 impl Command for GenArgs {
     type Plan = Generation;
-    const EXAMPLES: Examples = &[(
-        "shunt gen",
-        &[
-            ("shunt gen --rate 100kpps --size 64 --time 5s", "through a router in a namespace"),
-            (
-                "shunt gen --tx eth1 --rx eth2 --gateway 192.0.2.1 --rate 80% --both --rx-gateway 198.51.100.1",
-                "through another router, both ways",
-            ),
-            ("shunt gen --tx eth1 --rx eth2 --pcap-in in.pcap --pcap-out out.pcap", "replay a capture"),
-        ],
-    )];
+    const EXAMPLES: &str = "
+        [shunt gen]
+        shunt gen --rate 100kpps --size 64 --time 5s # through a router in a namespace
+        shunt gen --tx eth1 --rx eth2 --gateway 192.0.2.1 --rate 80% --both --rx-gateway 198.51.100.1 # through another router, both ways
+        shunt gen --tx eth1 --rx eth2 --pcap-in in.pcap --pcap-out out.pcap # replay a capture
+    ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<Generation> {
         Ok(Generation::resolve(&self)?)

@@ -3,7 +3,7 @@
 mod agent;
 
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     output::Show,
 };
 use agent::{Agent, AgentArgs};
@@ -29,22 +29,12 @@ enum LabCommand {
 
 impl Command for LabArgs {
     type Plan = Agent;
-    const EXAMPLES: Examples = &[
-        (
-            "shunt lab",
-            &[(
-                "shunt lab agent --token-file /etc/shunt/agent.token",
-                "on the router; `--dut-agent` of `shunt bench` asks it",
-            )],
-        ),
-        (
-            "shunt lab agent",
-            &[(
-                "shunt lab agent --token-file /etc/shunt/agent.token",
-                "answer clients that know the token, on loopback",
-            )],
-        ),
-    ];
+    const EXAMPLES: &str = "
+        [shunt lab]
+        shunt lab agent --token-file /etc/shunt/agent.token # on the router; `--dut-agent` of `shunt bench` asks it
+        [shunt lab agent]
+        shunt lab agent --token-file /etc/shunt/agent.token # answer clients that know the token, on loopback
+    ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<Agent> {
         let LabCommand::Agent(typed) = self.command;

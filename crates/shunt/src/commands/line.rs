@@ -7,7 +7,7 @@ pub(crate) mod view;
 
 use super::arguments::{bytes, ip_version};
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     failure::usage,
     output::{Show, write_stderr},
 };
@@ -98,13 +98,11 @@ pub(crate) fn resolve(typed: &LineArgs) -> Result<Line, Failure> {
 
 impl Command for LineArgs {
     type Plan = Line;
-    const EXAMPLES: Examples = &[(
-        "shunt line",
-        &[
-            ("shunt line --speed 1G --frame 64", "what a gigabit link carries of the smallest frames"),
-            ("shunt line --speed 100M --pppoe --ip 4", "over PPPoE"),
-        ],
-    )];
+    const EXAMPLES: &str = "
+        [shunt line]
+        shunt line --speed 1G --frame 64 # what a gigabit link carries of the smallest frames
+        shunt line --speed 100M --pppoe --ip 4 # over PPPoE
+    ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<Line> {
         Ok(resolve(&self)?)

@@ -6,7 +6,7 @@ pub(crate) mod view;
 
 use super::arguments::duration_or_seconds;
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     failure::usage,
     output::Show,
     signals::Signals,
@@ -75,13 +75,11 @@ pub(crate) struct LinkPlan {
 
 impl Command for LinkArgs {
     type Plan = LinkPlan;
-    const EXAMPLES: Examples = &[(
-        "shunt link",
-        &[
-            ("shunt link eth0", "settings and counters on a screen"),
-            ("shunt link eth0 --ring rx=512", "a larger receive ring; prints how to undo it"),
-        ],
-    )];
+    const EXAMPLES: &str = "
+        [shunt link]
+        shunt link eth0 # settings and counters on a screen
+        shunt link eth0 --ring rx=512 # a larger receive ring; prints how to undo it
+    ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<LinkPlan> {
         Ok(LinkPlan::resolve(self)?)

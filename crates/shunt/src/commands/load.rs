@@ -4,7 +4,7 @@ pub(crate) mod view;
 
 use super::{arguments::duration, measure::measure_and_show};
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     failure::{cut_short, load_meter_failed},
     output::Show,
     signals::Signals,
@@ -44,7 +44,10 @@ pub(crate) struct LoadArgs {
 
 impl Command for LoadArgs {
     type Plan = Self;
-    const EXAMPLES: Examples = &[("shunt load", &[("shunt load --count 3", "three lines of a second each")])];
+    const EXAMPLES: &str = "
+        [shunt load]
+        shunt load --count 3 # three lines of a second each
+    ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<Self> {
         Ok(self)

@@ -4,7 +4,7 @@ mod configuration;
 mod daemon;
 
 use crate::{
-    command::{self, Context, Examples},
+    command::{self, Context},
     output::Show,
     render::{Answer, Format, json},
 };
@@ -31,7 +31,7 @@ pub(crate) struct ManArgs {
 
 impl command::Command for ManArgs {
     type Plan = PathBuf;
-    const EXAMPLES: Examples = &[];
+    const EXAMPLES: &str = "";
 
     fn resolve(self, _: &Context) -> anyhow::Result<PathBuf> {
         Ok(self.dir)
@@ -78,7 +78,7 @@ fn write_page(command: &Command, dir: &Path) -> io::Result<()> {
     let man = Man::new(command.clone()).source(SOURCE);
     let path = man.generate_to(dir)?;
     let name = command.get_bin_name().unwrap_or(command.get_name());
-    examples_section(super::examples(name), &mut fs::File::options().append(true).open(path)?)
+    examples_section(&super::examples(name), &mut fs::File::options().append(true).open(path)?)
 }
 
 fn examples_section(examples: &[(&str, &str)], page: &mut impl Write) -> io::Result<()> {

@@ -5,7 +5,7 @@ mod points;
 pub(crate) mod view;
 
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     failure::{bad_config, bad_file, usage},
     output::Show,
 };
@@ -170,63 +170,27 @@ impl CaseArgs {
 
 impl Command for ModelArgs {
     type Plan = ModelPlan;
-    const EXAMPLES: Examples = &[
-        (
-            "shunt model",
-            &[
-                ("shunt model cases", "the boards of the library"),
-                (
-                    "shunt model run imx6 --set traffic.rate=600M",
-                    "an i.MX6 that is offered 600 Mbit/s of UDP",
-                ),
-            ],
-        ),
-        (
-            "shunt model run",
-            &[
-                ("shunt model run imx6 --set traffic.rate=600M", "a board of the library"),
-                ("shunt model run board.toml", "a case of your own"),
-            ],
-        ),
-        (
-            "shunt model sweep",
-            &[
-                ("shunt model sweep imx6 --over traffic.rate=50M..1G/20", "twenty offered rates"),
-                (
-                    "shunt model sweep imx6 --over fifo.pause=on,off --over traffic.rate=400M,800M",
-                    "with pause frames and without, at two rates",
-                ),
-            ],
-        ),
-        (
-            "shunt model explain",
-            &[(
-                "shunt model explain imx6 --over traffic.rate=300M,600M,900M",
-                "what limits it at three rates",
-            )],
-        ),
-        (
-            "shunt model fit",
-            &[
-                ("shunt model fit sweep.json", "an ideal router, fitted to a sweep"),
-                (
-                    "shunt model fit sweep.json --case board.toml --parameter bus.rx_rate",
-                    "one parameter of a board that is known otherwise",
-                ),
-            ],
-        ),
-        (
-            "shunt model stories",
-            &[("shunt model stories i.MX6", "measurements of one board beside the model's")],
-        ),
-        (
-            "shunt model cases",
-            &[
-                ("shunt model cases", "the library"),
-                ("shunt model cases template", "a case to begin with, with comments"),
-            ],
-        ),
-    ];
+    const EXAMPLES: &str = "
+        [shunt model]
+        shunt model cases # the boards of the library
+        shunt model run imx6 --set traffic.rate=600M # an i.MX6 that is offered 600 Mbit/s of UDP
+        [shunt model run]
+        shunt model run imx6 --set traffic.rate=600M # a board of the library
+        shunt model run board.toml # a case of your own
+        [shunt model sweep]
+        shunt model sweep imx6 --over traffic.rate=50M..1G/20 # twenty offered rates
+        shunt model sweep imx6 --over fifo.pause=on,off --over traffic.rate=400M,800M # with pause frames and without, at two rates
+        [shunt model explain]
+        shunt model explain imx6 --over traffic.rate=300M,600M,900M # what limits it at three rates
+        [shunt model fit]
+        shunt model fit sweep.json # an ideal router, fitted to a sweep
+        shunt model fit sweep.json --case board.toml --parameter bus.rx_rate # one parameter of a board that is known otherwise
+        [shunt model stories]
+        shunt model stories i.MX6 # measurements of one board beside the model's
+        [shunt model cases]
+        shunt model cases # the library
+        shunt model cases template # a case to begin with, with comments
+    ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<ModelPlan> {
         Ok(ModelPlan::resolve(&self.command)?)

@@ -3,7 +3,7 @@
 pub(crate) mod view;
 
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     daemon::Program,
     output::Show,
 };
@@ -19,14 +19,12 @@ pub(crate) struct NextArgs;
 
 impl Command for NextArgs {
     type Plan = ();
-    const EXAMPLES: Examples = &[(
-        "shunt",
-        &[
-            ("shunt probe", "what this machine allows; attaches nothing"),
-            ("shunt up", "start on all ports that forward"),
-            ("shunt why --dst 198.51.100.7", "why the connections to a host are fast or slow"),
-        ],
-    )];
+    const EXAMPLES: &str = "
+        [shunt]
+        shunt probe # what this machine allows; attaches nothing
+        shunt up # start on all ports that forward
+        shunt why --dst 198.51.100.7 # why the connections to a host are fast or slow
+    ";
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<()> {

@@ -2,7 +2,7 @@
 
 use super::up::{DaemonArgs, daemon_args};
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     daemon::Program,
     output::Show,
 };
@@ -29,13 +29,11 @@ pub(crate) struct Probing {
 
 impl Command for ProbeArgs {
     type Plan = Probing;
-    const EXAMPLES: Examples = &[(
-        "shunt probe",
-        &[
-            ("shunt probe", "the ports that `shunt up` would choose"),
-            ("shunt probe --port lan0 --port wan0", "these ports"),
-        ],
-    )];
+    const EXAMPLES: &str = "
+        [shunt probe]
+        shunt probe # the ports that `shunt up` would choose
+        shunt probe --port lan0 --port wan0 # these ports
+    ";
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, context: &Context) -> anyhow::Result<Probing> {

@@ -4,7 +4,7 @@ pub(crate) mod view;
 
 use crate::{
     client::{candidates, control::Client},
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     failure::{bad_file, usage},
     output::Show,
     render::Counted,
@@ -92,31 +92,20 @@ pub(crate) enum QosPlan {
 
 impl Command for QosArgs {
     type Plan = QosPlan;
-    const EXAMPLES: Examples = &[
-        (
-            "shunt qos",
-            &[
-                ("shunt qos", "the queues of all ports, with delays and drops"),
-                ("shunt qos set wan0 --rate 95M", "shape what leaves by wan0"),
-            ],
-        ),
-        ("shunt qos show", &[("shunt qos show wan0", "the queues of one port")]),
-        (
-            "shunt qos set",
-            &[
-                (
-                    "shunt qos set wan0 --rate 50M --overhead 18",
-                    "50 Mbit/s with 18 bytes of framing for each frame",
-                ),
-                ("shunt qos set wan0 --police 200M", "drop what arrives faster than 200 Mbit/s"),
-            ],
-        ),
-        (
-            "shunt qos load",
-            &[("shunt qos load /etc/shunt/shunt.toml", "the queues of the configuration file, again")],
-        ),
-        ("shunt qos del", &[("shunt qos del wan0", "no queues, no shaper, no policer")]),
-    ];
+    const EXAMPLES: &str = "
+        [shunt qos]
+        shunt qos # the queues of all ports, with delays and drops
+        shunt qos set wan0 --rate 95M # shape what leaves by wan0
+        [shunt qos show]
+        shunt qos show wan0 # the queues of one port
+        [shunt qos set]
+        shunt qos set wan0 --rate 50M --overhead 18 # 50 Mbit/s with 18 bytes of framing for each frame
+        shunt qos set wan0 --police 200M # drop what arrives faster than 200 Mbit/s
+        [shunt qos load]
+        shunt qos load /etc/shunt/shunt.toml # the queues of the configuration file, again
+        [shunt qos del]
+        shunt qos del wan0 # no queues, no shaper, no policer
+    ";
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<QosPlan> {

@@ -9,7 +9,7 @@ pub(crate) mod view;
 
 use super::{arguments::duration_or_seconds, reg::args::TargetArgs};
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     failure::{bad_file, usage},
     output::{Show, write_stderr},
     signals::Signals,
@@ -170,59 +170,30 @@ pub(crate) enum RegPlan {
 
 impl Command for RegArgs {
     type Plan = RegPlan;
-    const EXAMPLES: Examples = &[
-        (
-            "shunt reg",
-            &[
-                (
-                    "shunt reg decode --soc imx6q ENET_RCR 0x05ee0264",
-                    "the fields of a value, without hardware",
-                ),
-                ("shunt reg read 'ENET_R*'", "on the board: registers whose names match"),
-            ],
-        ),
-        (
-            "shunt reg decode",
-            &[
-                (
-                    "shunt reg decode --soc imx6q ENET_RCR 0x05ee0264",
-                    "with the definitions that come with Shunt",
-                ),
-                ("shunt reg decode --defs soc.svd ENET_RCR 0x05ee0264", "with definitions of your own"),
-            ],
-        ),
-        ("shunt reg list", &[("shunt reg list --soc imx6q 'ENET_RMON_*'", "the counters of a MAC")]),
-        (
-            "shunt reg read",
-            &[
-                ("shunt reg read ENET_RCR 'ENET_R*FL'", "from /dev/mem, at the addresses of the device tree"),
-                ("shunt reg read --from ethtool:eth0 ENET_RCR", "from the driver's dump"),
-                ("shunt reg read --from mdio:eth0 PHY_BMSR PHY_ANLPAR", "from a PHY"),
-            ],
-        ),
-        (
-            "shunt reg write",
-            &[
-                ("shunt reg write ENET_RCR.FCE 1", "what would be written to the register"),
-                ("shunt reg write ENET_RCR.FCE 1 --write", "write it, and read it back"),
-            ],
-        ),
-        (
-            "shunt reg snapshot",
-            &[("shunt reg snapshot --output before.json", "all that reading does not change")],
-        ),
-        (
-            "shunt reg diff",
-            &[
-                ("shunt reg diff before.json", "what has changed since"),
-                ("shunt reg diff before.json after.json", "between two snapshots"),
-            ],
-        ),
-        (
-            "shunt reg watch",
-            &[("shunt reg watch 'ENET_IEEE_R_*' --interval 5s", "how counters rise, every five seconds")],
-        ),
-    ];
+    const EXAMPLES: &str = "
+        [shunt reg]
+        shunt reg decode --soc imx6q ENET_RCR 0x05ee0264 # the fields of a value, without hardware
+        shunt reg read 'ENET_R*' # on the board: registers whose names match
+        [shunt reg decode]
+        shunt reg decode --soc imx6q ENET_RCR 0x05ee0264 # with the definitions that come with Shunt
+        shunt reg decode --defs soc.svd ENET_RCR 0x05ee0264 # with definitions of your own
+        [shunt reg list]
+        shunt reg list --soc imx6q 'ENET_RMON_*' # the counters of a MAC
+        [shunt reg read]
+        shunt reg read ENET_RCR 'ENET_R*FL' # from /dev/mem, at the addresses of the device tree
+        shunt reg read --from ethtool:eth0 ENET_RCR # from the driver's dump
+        shunt reg read --from mdio:eth0 PHY_BMSR PHY_ANLPAR # from a PHY
+        [shunt reg write]
+        shunt reg write ENET_RCR.FCE 1 # what would be written to the register
+        shunt reg write ENET_RCR.FCE 1 --write # write it, and read it back
+        [shunt reg snapshot]
+        shunt reg snapshot --output before.json # all that reading does not change
+        [shunt reg diff]
+        shunt reg diff before.json # what has changed since
+        shunt reg diff before.json after.json # between two snapshots
+        [shunt reg watch]
+        shunt reg watch 'ENET_IEEE_R_*' --interval 5s # how counters rise, every five seconds
+    ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<RegPlan> {
         RegPlan::resolve(self.command)

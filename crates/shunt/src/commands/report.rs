@@ -6,10 +6,10 @@
 pub(crate) mod view;
 
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     failure::{bad_file, usage},
     output::Show,
-    render::{self, Answer, Format},
+    render::{Format, Text},
 };
 use clap::Args;
 use serde::Serialize;
@@ -46,8 +46,10 @@ pub(crate) struct Reporting {
 
 impl Command for ReportArgs {
     type Plan = Reporting;
-    const EXAMPLES: Examples =
-        &[("shunt report", &[("shunt report before after -o page.html", "two campaigns on one page")])];
+    const EXAMPLES: &str = "
+        [shunt report]
+        shunt report before after -o page.html # two campaigns on one page
+    ";
 
     fn resolve(self, context: &Context) -> anyhow::Result<Reporting> {
         Ok(Reporting::resolve(self, context.json)?)
@@ -97,15 +99,11 @@ struct Reported {
     files: usize,
 }
 
-impl Answer for Reported {
+impl Text for Reported {
     fn text(&self, _: Format) -> String {
         let Self { path, files } = self;
         let noun = if *files == 1 { "file" } else { "files" };
         format!("{} written, from {files} {noun}\n", path.display())
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        render::json(self)
     }
 }
 

@@ -5,7 +5,7 @@ pub(crate) mod view;
 
 use crate::{
     client::control::Client,
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     output::{Screen, Show, write_stderr},
 };
 use clap::Args;
@@ -27,15 +27,13 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 impl Command for StatusArgs {
     type Plan = Self;
-    const EXAMPLES: Examples = &[(
-        "shunt status",
-        &[
-            ("shunt status", "shares, causes, and the counters of each port"),
-            ("shunt status -br", "one line for each port"),
-            ("shunt status --watch", "again each second"),
-            ("shunt status --json", "the same for a program"),
-        ],
-    )];
+    const EXAMPLES: &str = "
+        [shunt status]
+        shunt status # shares, causes, and the counters of each port
+        shunt status -br # one line for each port
+        shunt status --watch # again each second
+        shunt status --json # the same for a program
+    ";
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<Self> {

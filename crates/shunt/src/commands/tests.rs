@@ -15,12 +15,12 @@ fn words(line: &str) -> Vec<String> {
 
 #[test]
 fn every_example_is_a_command_line() {
-    for (_, examples) in all_examples() {
-        for (typed, _) in examples.iter().filter(|(typed, _)| !typed.starts_with("source")) {
-            let parsed = crate::cli::parse(words(typed).into_iter().map(Into::into));
-            assert!(parsed.is_ok(), "{typed}: {}", parsed.unwrap_err());
-        }
+    for (_, (typed, _)) in all_examples().filter(|(_, (typed, _))| !typed.starts_with("source")) {
+        let parsed = crate::cli::parse(words(typed).into_iter().map(Into::into));
+        assert!(parsed.is_ok(), "{typed}: {}", parsed.unwrap_err());
     }
+    let names = example_lines().filter(|line| line.starts_with("[shunt") && line.ends_with(']'));
+    assert_eq!(all_examples().count() + names.count(), example_lines().count(), "each line is read");
 }
 
 #[test]

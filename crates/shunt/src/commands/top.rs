@@ -9,7 +9,7 @@ pub(crate) mod view;
 use super::{arguments::duration, hosts::Names};
 use crate::{
     client::control::Client,
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     failure::usage,
     output::{Screen, Show},
 };
@@ -40,10 +40,11 @@ pub(crate) struct TopArgs {
 
 impl Command for TopArgs {
     type Plan = Self;
-    const EXAMPLES: Examples = &[(
-        "shunt top",
-        &[("shunt top", "the live screen; q ends it"), ("shunt top --once", "one sample, as text")],
-    )];
+    const EXAMPLES: &str = "
+        [shunt top]
+        shunt top # the live screen; q ends it
+        shunt top --once # one sample, as text
+    ";
     const USES_INSTANCE: bool = true;
 
     /// Checks that the terminal can show the screen, if a screen is wanted.

@@ -8,7 +8,7 @@ use super::{
     result_files,
 };
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     failure::usage,
     output::{Show, write_stderr},
 };
@@ -65,13 +65,11 @@ pub(crate) struct Tracing {
 
 impl Command for TraceArgs {
     type Plan = Tracing;
-    const EXAMPLES: Examples = &[(
-        "shunt trace",
-        &[
-            ("shunt trace lan0", "where the packets that arrive at a port spend their time"),
-            ("shunt trace --dst 198.51.100.7 --seconds 10", "those of a connection, for ten seconds"),
-        ],
-    )];
+    const EXAMPLES: &str = "
+        [shunt trace]
+        shunt trace lan0 # where the packets that arrive at a port spend their time
+        shunt trace --dst 198.51.100.7 --seconds 10 # those of a connection, for ten seconds
+    ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<Tracing> {
         Ok(Tracing::resolve(self)?)

@@ -4,7 +4,7 @@ mod view;
 
 use crate::{
     client::{candidates, control::Client},
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     daemon::{POLL_INTERVAL, Program, Started},
     failure::bad_file,
     output::{Show, write_stderr},
@@ -82,15 +82,13 @@ enum Mode {
 
 impl Command for UpArgs {
     type Plan = Start;
-    const EXAMPLES: Examples = &[(
-        "shunt up",
-        &[
-            ("shunt up --dry-run", "which ports, which engine, what stays slow; attaches nothing"),
-            ("shunt up", "start on all ports that forward"),
-            ("shunt up --port lan0 --port wan0 --engine tc", "on two ports, through their qdiscs"),
-            ("shunt up --config lab.toml --instance lab", "a second instance, with its own configuration"),
-        ],
-    )];
+    const EXAMPLES: &str = "
+        [shunt up]
+        shunt up --dry-run # which ports, which engine, what stays slow; attaches nothing
+        shunt up # start on all ports that forward
+        shunt up --port lan0 --port wan0 --engine tc # on two ports, through their qdiscs
+        shunt up --config lab.toml --instance lab # a second instance, with its own configuration
+    ";
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, context: &Context) -> anyhow::Result<Start> {

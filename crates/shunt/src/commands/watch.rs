@@ -4,7 +4,7 @@ pub(crate) mod view;
 
 use super::arguments::{SelectionArgs, duration};
 use crate::{
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     output::{Show, write_stderr},
 };
 use clap::Args;
@@ -27,13 +27,11 @@ pub(crate) struct WatchArgs {
 
 impl Command for WatchArgs {
     type Plan = Self;
-    const EXAMPLES: Examples = &[(
-        "shunt watch",
-        &[
-            ("shunt watch", "all events, until Ctrl-C"),
-            ("shunt watch --dst 198.51.100.7 --for 10s", "those of a host, for ten seconds"),
-        ],
-    )];
+    const EXAMPLES: &str = "
+        [shunt watch]
+        shunt watch # all events, until Ctrl-C
+        shunt watch --dst 198.51.100.7 --for 10s # those of a host, for ten seconds
+    ";
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<Self> {

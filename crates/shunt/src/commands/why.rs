@@ -5,7 +5,7 @@ pub(crate) mod view;
 use super::arguments::SelectionArgs;
 use crate::{
     client::control::Client,
-    command::{Command, Context, Examples},
+    command::{Command, Context},
     failure::usage,
     output::Show,
 };
@@ -52,14 +52,12 @@ impl WhyArgs {
 
 impl Command for WhyArgs {
     type Plan = Selection;
-    const EXAMPLES: Examples = &[(
-        "shunt why",
-        &[
-            ("shunt why 192.168.1.2", "all connections of a host"),
-            ("shunt why tcp 192.168.1.2:40000 198.51.100.7:443", "one connection"),
-            ("shunt why --dport 5201", "connections to a port"),
-        ],
-    )];
+    const EXAMPLES: &str = "
+        [shunt why]
+        shunt why 192.168.1.2 # all connections of a host
+        shunt why tcp 192.168.1.2:40000 198.51.100.7:443 # one connection
+        shunt why --dport 5201 # connections to a port
+    ";
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<Selection> {

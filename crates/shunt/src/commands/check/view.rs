@@ -1,17 +1,13 @@
 //! The text of `shunt check`: a line for each case, with its evidence below.
 
-use crate::render::{Answer, Format, json, style};
+use crate::render::{Format, Text, style};
 use shunt_api::{Failure, FailureCode};
 use shunt_inspect::check::{Outcome, Report};
 use std::fmt::Write;
 
-impl Answer for Report {
+impl Text for Report {
     fn text(&self, _: Format) -> String {
         describe(self)
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 
     fn failure(&self) -> Option<Failure> {

@@ -1,20 +1,16 @@
 //! The text of `shunt compare`. Doubts stand above the numbers.
 
 use crate::render::{
-    Answer, Format,
+    Format, Text,
     columns::align,
-    json, style,
+    style,
     units::{change_percent, number, unsigned_zero},
 };
 use shunt_lab::{Compared, Comparison, Doubt, PAIRS_WANTED, Pairing, Side, Spread, Verdict};
 
-impl Answer for Comparison {
+impl Text for Comparison {
     fn text(&self, _: Format) -> String {
         describe(self)
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 

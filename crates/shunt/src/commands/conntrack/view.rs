@@ -1,17 +1,13 @@
 //! The text of `shunt conntrack`, in the format of `conntrack -L`.
 
-use crate::render::{Answer, Format, json};
+use crate::render::{Format, Text};
 use shunt_api::{Tracked, TrackedDirection};
 
 const GRE: u8 = 47;
 
-impl Answer for Vec<Tracked> {
+impl Text for Vec<Tracked> {
     fn text(&self, _: Format) -> String {
         self.iter().map(|entry| describe(entry) + "\n").collect()
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The text of `shunt doctor`.
 
-use crate::render::{Answer, Format, json, style};
+use crate::render::{Format, Text, style};
 use serde::{Deserialize, Serialize};
 use shunt_inspect::doctor::{Certainty, Finding, Load};
 use std::{
@@ -42,13 +42,9 @@ pub(crate) struct Gain {
     pub(crate) fixed_loss_percent: f64,
 }
 
-impl Answer for Vec<Diagnosis> {
+impl Text for Vec<Diagnosis> {
     fn text(&self, format: Format) -> String {
         describe(self, format.verbose)
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 

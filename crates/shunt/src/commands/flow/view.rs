@@ -2,17 +2,13 @@
 
 use crate::{
     commands::flows::view::{port, priority},
-    render::{Answer, Format, json},
+    render::{Format, Text},
 };
 use shunt_api::{Hop, RouteChoice, StaticFlow, StaticTable};
 
-impl Answer for StaticTable {
+impl Text for StaticTable {
     fn text(&self, _: Format) -> String {
         describe(self)
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 

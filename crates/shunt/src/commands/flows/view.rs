@@ -1,18 +1,14 @@
 //! The text of `shunt flows`.
 
-use crate::render::{Answer, Format, columns::align, json, style, units};
+use crate::render::{Format, Text, columns::align, style, units};
 use shunt_api::{Connection, Direction, DirectionName, Engine, FlowState, Tuple};
 
-impl Answer for Vec<Connection> {
+impl Text for Vec<Connection> {
     fn text(&self, format: Format) -> String {
         if format.brief {
             return brief(self);
         }
         self.iter().map(|connection| describe(connection, format.verbose)).collect()
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 

@@ -1,16 +1,12 @@
 //! The text of `shunt gen`.
 
-use crate::render::{Answer, Format, columns::align, json, units};
+use crate::render::{Format, Text, columns::align, units};
 use shunt_api::{Failure, FailureCode};
 use shunt_lab::traffic::{Directed, Figures, Floor, LatencyUs, Recorded, Report, SendMethod};
 
-impl Answer for Report {
+impl Text for Report {
     fn text(&self, _: Format) -> String {
         describe(self)
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 
     fn failure(&self) -> Option<Failure> {

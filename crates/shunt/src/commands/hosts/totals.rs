@@ -1,6 +1,6 @@
 //! The text of `shunt flows --by host`.
 
-use crate::render::{Answer, Format, columns::align, json, units};
+use crate::render::{Format, Text, columns::align, units};
 use serde::Serialize;
 use std::net::IpAddr;
 
@@ -61,13 +61,9 @@ impl HostTotal {
     }
 }
 
-impl Answer for Vec<HostTotal> {
+impl Text for Vec<HostTotal> {
     fn text(&self, _: Format) -> String {
         describe(self)
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 

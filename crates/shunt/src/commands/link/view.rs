@@ -1,6 +1,6 @@
 //! The text of `shunt link`.
 
-use crate::render::{Answer, Format, columns::align, json, json_line, units};
+use crate::render::{Answer, Format, Text, columns::align, json, json_line, units};
 use serde::{Deserialize, Serialize};
 use shunt_inspect::link::{Applied, Link, Rate};
 
@@ -47,13 +47,9 @@ impl Answer for LinkScreens {
     }
 }
 
-impl Answer for LinkChange {
+impl Text for LinkChange {
     fn text(&self, _: Format) -> String {
         describe_change(self)
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 

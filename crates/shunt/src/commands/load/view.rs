@@ -1,6 +1,6 @@
 //! The text of `shunt load`.
 
-use crate::render::{Answer, Format, columns::align, json, json_line, units};
+use crate::render::{Answer, Format, Text, columns::align, json_line, units};
 use shunt_lab::{
     Doubt,
     load::{CpuLoad, Load, SelfTest, SelfTestStep},
@@ -18,13 +18,9 @@ impl Answer for Load {
     }
 }
 
-impl Answer for SelfTest {
+impl Text for SelfTest {
     fn text(&self, _: Format) -> String {
         describe_self_test(self)
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 

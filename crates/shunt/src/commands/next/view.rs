@@ -1,6 +1,6 @@
 //! The text of `shunt` without a command.
 
-use crate::render::{Answer, Format, json, units};
+use crate::render::{Format, Text, units};
 use serde::Serialize;
 use shunt_api::{Instance, Status};
 
@@ -19,13 +19,9 @@ pub(crate) enum Next {
     },
 }
 
-impl Answer for Next {
+impl Text for Next {
     fn text(&self, _: Format) -> String {
         describe(self)
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 

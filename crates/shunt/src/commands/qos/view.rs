@@ -1,16 +1,12 @@
 //! The text of `shunt qos`.
 
-use crate::render::{Answer, Format, columns::align, json, units};
+use crate::render::{Format, Text, columns::align, units};
 use shunt_api::{PortQos, QosCounters, QosStatus};
 use std::time::Duration;
 
-impl Answer for Vec<QosStatus> {
+impl Text for Vec<QosStatus> {
     fn text(&self, _: Format) -> String {
         describe(self)
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The text of `shunt status`, and of `shunt up`.
 
-use crate::render::{Answer, Format, columns::align, json, json_line, style, units};
+use crate::render::{Answer, Format, Text, columns::align, json_line, style, units};
 use shunt_api::{
     Engine, FilterHook, LongestStep, PortStatus, Probe, RuleNote, RulesetStatus, SlowCause, Status,
     TopReason, UnstableStation,
@@ -11,13 +11,9 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(crate) struct StatusLine(pub(crate) Status);
 
-impl Answer for Status {
+impl Text for Status {
     fn text(&self, format: Format) -> String {
         if format.brief { brief(self) } else { describe(self, format.verbose) }
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 

@@ -7,7 +7,7 @@ mod table;
 
 use crate::{
     commands::{flows::view::source_and_destination, hosts::totals::HostTotal},
-    render::{Answer, Format, columns::align, json, units},
+    render::{Format, Text, columns::align, units},
 };
 pub(crate) use pane::{Order, Pane};
 pub(crate) use screen::{Look, draw};
@@ -128,13 +128,9 @@ impl Rates {
     }
 }
 
-impl Answer for Top {
+impl Text for Top {
     fn text(&self, _: Format) -> String {
         describe(self)
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 

@@ -1,18 +1,14 @@
 //! The text of `shunt trace`: percentiles with the paths side by side, then single packets with a column for each
 //! stage.
 
-use crate::render::{Answer, Format, columns::align, json};
+use crate::render::{Format, Text, columns::align};
 use shunt_api::{Failure, FailureCode};
 use shunt_inspect::trace::{Bisection, Lost, Packet, Path, Report, Round, StageName};
 use std::fmt::Write;
 
-impl Answer for Report {
+impl Text for Report {
     fn text(&self, _: Format) -> String {
         describe(self)
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 
     fn failure(&self) -> Option<Failure> {

@@ -2,7 +2,7 @@
 
 use crate::{
     commands::status::view::{brief, probe_table, ruleset, slow_causes, started},
-    render::{Answer, Format, columns::align, json},
+    render::{Answer, Format, Text, columns::align, json},
 };
 use shunt_api::{DeviceReport, DryRun, PlannedPort, ProbeReport, Status};
 use std::path::PathBuf;
@@ -31,23 +31,15 @@ impl Answer for StartedDaemon {
     }
 }
 
-impl Answer for DryRun {
+impl Text for DryRun {
     fn text(&self, format: Format) -> String {
         dry_run(self, format.verbose)
     }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
-    }
 }
 
-impl Answer for ProbeReport {
+impl Text for ProbeReport {
     fn text(&self, format: Format) -> String {
         probed(self, format.verbose)
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 

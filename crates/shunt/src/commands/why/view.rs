@@ -2,17 +2,13 @@
 
 use crate::{
     commands::{conntrack::view as conntrack, flows::view::source_and_destination},
-    render::{Answer, Format, columns::align, json, style, units},
+    render::{Format, Text, columns::align, style, units},
 };
 use shunt_api::{Because, Explained, Explanation, Why};
 
-impl Answer for Explanation {
+impl Text for Explanation {
     fn text(&self, format: Format) -> String {
         if format.brief { brief(self) } else { describe(self) }
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The text of `shunt bench ndr`. Doubts stand above the numbers.
 
-use crate::render::{Answer, Format, columns::align, json, units};
+use crate::render::{Format, Text, columns::align, units};
 use shunt_lab::{
     Doubt,
     search::GoalResult,
@@ -8,13 +8,9 @@ use shunt_lab::{
     traffic::LatencyUs,
 };
 
-impl Answer for Report {
+impl Text for Report {
     fn text(&self, _: Format) -> String {
         describe(self)
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The text of `shunt bench size`. Doubts stand above the numbers.
 
-use crate::render::{Answer, Format, columns::align, json, units};
+use crate::render::{Format, Text, columns::align, units};
 use shunt_lab::{
     Doubt,
     frame_size::{Effect, Point, Report},
@@ -12,13 +12,9 @@ const HARDLY: f64 = 0.1;
 /// Above this share, the cost of bytes matters most.
 const MOST: f64 = 0.5;
 
-impl Answer for Report {
+impl Text for Report {
     fn text(&self, _: Format) -> String {
         describe(self)
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 

@@ -1,19 +1,15 @@
 //! The text of `shunt bench sweep`. Doubts stand above the numbers.
 
-use crate::render::{Answer, Format, columns::align, json, units};
+use crate::render::{Format, Text, columns::align, units};
 use shunt_lab::{
     counters::Change,
     sweep::{Beyond, Knee, Report, Step},
     traffic::{Directed, Figures},
 };
 
-impl Answer for Report {
+impl Text for Report {
     fn text(&self, _: Format) -> String {
         describe(self)
-    }
-
-    fn json(&self) -> serde_json::Result<String> {
-        json(self)
     }
 }
 
