@@ -30,8 +30,8 @@ pub(crate) fn sample<T: DeserializeOwned>(json: &str) -> T {
     serde_json::from_str(json).unwrap()
 }
 
-/// Compares an answer with a file in the folder `golden` beside the calling test; with SHUNT_BLESS=1, rewrites the
-/// file.
+/// Compares an answer with a file, whose name is relative to the folder of the calling test; with SHUNT_BLESS=1,
+/// rewrites the file.
 #[track_caller]
 pub(crate) fn assert_golden(name: &str, answer: &dyn Answer, format: Format) {
     let text = show(answer, format);
@@ -42,9 +42,9 @@ pub(crate) fn assert_golden(name: &str, answer: &dyn Answer, format: Format) {
 /// As [`assert_golden`], for a text.
 #[track_caller]
 pub(crate) fn assert_golden_text(name: &str, text: &str) {
-    let folder = Path::new(Location::caller().file()).with_file_name("golden");
+    let file = Path::new(Location::caller().file()).with_file_name(name);
     let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap());
-    let path = package.join("../..").join(folder).join(name);
+    let path = package.join("../..").join(file);
     if env::var_os("SHUNT_BLESS").is_some_and(|v| v == "1") {
         fs::write(&path, text).unwrap();
     }

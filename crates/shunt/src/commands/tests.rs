@@ -1,4 +1,33 @@
 use super::*;
+use crate::{
+    golden::{BRIEF, JSON, TEXT, VERBOSE, assert_golden},
+    render::{Answer, Format},
+};
+
+#[test]
+fn answers_match_their_golden_files() {
+    let answers: [(&str, &dyn Answer, Format); 18] = [
+        ("check/golden/check.json", &check::sample::checks(), JSON),
+        ("check/golden/check.txt", &check::sample::checks(), TEXT),
+        ("trace/golden/trace.json", &trace::sample::traced(), JSON),
+        ("trace/golden/trace.txt", &trace::sample::traced(), TEXT),
+        ("compare/golden/compare.txt", &compare::sample::comparison(), TEXT),
+        ("compare/golden/compare.json", &compare::sample::comparison(), JSON),
+        ("why/golden/why.txt", &why::sample::explanation(), TEXT),
+        ("why/golden/why.json", &why::sample::explanation(), JSON),
+        ("why/golden/why-brief.txt", &why::sample::explanation(), BRIEF),
+        ("load/golden/load.txt", &load::sample::load(), TEXT),
+        ("load/golden/load.jsonl", &load::sample::load(), JSON),
+        ("load/golden/load-self-test.txt", &load::sample::self_test(), TEXT),
+        ("load/golden/load-self-test.json", &load::sample::self_test(), JSON),
+        ("link/golden/link.txt", &link::sample::link(), TEXT),
+        ("generate/golden/gen.txt", &generate::sample::traffic(), TEXT),
+        ("generate/golden/gen.json", &generate::sample::traffic(), JSON),
+        ("doctor/golden/doctor.txt", &doctor::sample::diagnoses(), VERBOSE),
+        ("doctor/golden/doctor.json", &doctor::sample::diagnoses(), JSON),
+    ];
+    answers.into_iter().for_each(|(name, answer, format)| assert_golden(name, answer, format));
+}
 
 /// Splits a line as a shell would, as far as examples need it.
 fn words(line: &str) -> Vec<String> {

@@ -1,4 +1,5 @@
 use super::{
+    campaign,
     goodput::{
         self,
         view::{Matrix, Rxtx},
@@ -9,8 +10,8 @@ use super::{
 };
 use crate::{
     commands::measure::MeasureContext,
-    golden::{JSON, TEXT, assert_golden, assert_golden_text, folded, show},
-    render::Answer,
+    golden::{JSON, TEXT, VERBOSE, assert_golden, assert_golden_text, folded, show},
+    render::{Answer, Format},
 };
 use clap::Parser;
 use shunt_lab::{Comparison, Results};
@@ -28,7 +29,7 @@ fn simulated() -> Box<dyn Answer + Send> {
 
 #[test]
 fn the_texts_of_a_search_match_their_golden_files() {
-    assert_golden("bench-ndr.txt", &simulated(), TEXT);
+    assert_golden("golden/bench-ndr.txt", &simulated(), TEXT);
     // The times of the runs are those of the test.
     let timeless = |line: &str| match line.split_once("\": \"") {
         Some((name, _)) if name.ends_with("\"at") || name.ends_with("\"began") => {
@@ -37,7 +38,23 @@ fn the_texts_of_a_search_match_their_golden_files() {
         _ => format!("{line}\n"),
     };
     let text: String = show(&simulated(), JSON).lines().map(timeless).collect();
-    assert_golden_text("bench-ndr.json", &folded(&text));
+    assert_golden_text("golden/bench-ndr.json", &folded(&text));
+}
+
+#[test]
+fn answers_match_their_golden_files() {
+    let answers: [(&str, &dyn Answer, Format); 9] = [
+        ("campaign/golden/bench-run.txt", &campaign::sample::campaign(), TEXT),
+        ("campaign/golden/bench-run.jsonl", &campaign::sample::campaign(), JSON),
+        ("sweep/golden/bench-sweep.txt", &sweep::sample::sweep(), TEXT),
+        ("sweep/golden/bench-sweep.json", &sweep::sample::sweep(), JSON),
+        ("size/golden/bench-size.txt", &size::sample::sizes(), TEXT),
+        ("size/golden/bench-size.json", &size::sample::sizes(), JSON),
+        ("ndr/concurrent/golden/bench-ndr-concurrent.txt", &ndr::concurrent::sample::concurrent(), TEXT),
+        ("latency/golden/bench-latency.txt", &latency::sample::latency(), TEXT),
+        ("latency/golden/bench-latency-verbose.txt", &latency::sample::latency(), VERBOSE),
+    ];
+    answers.into_iter().for_each(|(name, answer, format)| assert_golden(name, answer, format));
 }
 
 /// `shunt compare` and `shunt report` read what each measurement prints with --json.

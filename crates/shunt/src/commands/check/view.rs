@@ -63,18 +63,3 @@ fn failure(report: &Report) -> Option<Failure> {
     let why = || format!("{}: could not be carried out: {}", report.port, named(Outcome::Error));
     broken.then(|| Failure::new(FailureCode::Usage, why()))
 }
-
-#[cfg(test)]
-mod tests {
-
-    use crate::{
-        commands::check::sample::checks,
-        golden::{JSON, TEXT, assert_golden},
-    };
-
-    #[test]
-    fn texts_match_their_golden_files() {
-        assert_golden("check.json", &checks(), JSON);
-        assert_golden("check.txt", &checks(), TEXT);
-    }
-}

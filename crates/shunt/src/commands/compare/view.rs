@@ -102,18 +102,3 @@ fn amount(compared: &Compared, value: f64) -> String {
         None => change_percent((value - 1.0) * 100.0),
     }
 }
-
-#[cfg(test)]
-mod tests {
-
-    use crate::{
-        commands::compare::sample::comparison,
-        golden::{JSON, TEXT, assert_golden},
-    };
-
-    #[test]
-    fn texts_match_their_golden_files() {
-        assert_golden("compare.txt", &comparison(), TEXT);
-        assert_golden("compare.json", &comparison(), JSON);
-    }
-}

@@ -118,18 +118,3 @@ impl Display for Gain {
         )
     }
 }
-
-#[cfg(test)]
-mod tests {
-
-    use crate::{
-        commands::doctor::sample::diagnoses,
-        golden::{JSON, VERBOSE, assert_golden},
-    };
-
-    #[test]
-    fn texts_match_their_golden_files() {
-        assert_golden("doctor.txt", &diagnoses(), VERBOSE);
-        assert_golden("doctor.json", &diagnoses(), JSON);
-    }
-}

@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn texts_match_their_golden_files() {
-        assert_golden("flow-list.txt", &statics(), TEXT);
+        assert_golden("golden/flow-list.txt", &statics(), TEXT);
     }
 
     #[test]

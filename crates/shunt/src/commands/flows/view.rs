@@ -153,12 +153,12 @@ mod tests {
 
     #[test]
     fn texts_match_their_golden_files() {
-        assert_golden("flows.txt", &connections(), TEXT);
-        assert_golden("flows.json", &connections(), JSON);
-        assert_golden("flows-brief.txt", &connections(), BRIEF);
-        assert_golden("flows-verbose.txt", &connections(), VERBOSE);
-        assert_golden("flows-by-host.txt", &hosts(), TEXT);
-        assert_golden("flows-by-host.json", &hosts(), JSON);
+        assert_golden("golden/flows.txt", &connections(), TEXT);
+        assert_golden("golden/flows.json", &connections(), JSON);
+        assert_golden("golden/flows-brief.txt", &connections(), BRIEF);
+        assert_golden("golden/flows-verbose.txt", &connections(), VERBOSE);
+        assert_golden("golden/flows-by-host.txt", &hosts(), TEXT);
+        assert_golden("golden/flows-by-host.json", &hosts(), JSON);
     }
 
     #[test]

@@ -135,18 +135,3 @@ fn latency(l: &LatencyUs) -> String {
 fn row(name: &str, value: String) -> Vec<String> {
     vec![format!("  {name}"), value]
 }
-
-#[cfg(test)]
-mod tests {
-
-    use crate::{
-        commands::generate::sample::traffic,
-        golden::{JSON, TEXT, assert_golden},
-    };
-
-    #[test]
-    fn texts_match_their_golden_files() {
-        assert_golden("gen.txt", &traffic(), TEXT);
-        assert_golden("gen.json", &traffic(), JSON);
-    }
-}

@@ -107,8 +107,8 @@ mod tests {
     #[test]
     fn texts_match_their_golden_files() {
         let line = |speed: &str| resolve(&parse_args(&format!("--speed {speed}")).unwrap()).unwrap();
-        assert_golden("line.txt", &line("1G"), TEXT);
-        assert_golden("line-slow.txt", &line("64k"), TEXT);
-        assert_golden("line.json", &line("1G"), JSON);
+        assert_golden("golden/line.txt", &line("1G"), TEXT);
+        assert_golden("golden/line-slow.txt", &line("64k"), TEXT);
+        assert_golden("golden/line.json", &line("1G"), JSON);
     }
 }

@@ -277,17 +277,3 @@ pub(crate) fn rates(screen: &LinkScreen) -> Vec<(String, String)> {
     }));
     rows
 }
-
-#[cfg(test)]
-mod tests {
-
-    use crate::{
-        commands::link::sample::link,
-        golden::{TEXT, assert_golden},
-    };
-
-    #[test]
-    fn texts_match_their_golden_files() {
-        assert_golden("link.txt", &link(), TEXT);
-    }
-}

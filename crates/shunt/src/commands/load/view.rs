@@ -77,20 +77,3 @@ fn doubts(doubts: &[Doubt]) -> String {
 fn percent(value: f64) -> String {
     units::load(Some(value))
 }
-
-#[cfg(test)]
-mod tests {
-
-    use crate::{
-        commands::load::sample::{load, self_test},
-        golden::{JSON, TEXT, assert_golden},
-    };
-
-    #[test]
-    fn texts_match_their_golden_files() {
-        assert_golden("load.txt", &load(), TEXT);
-        assert_golden("load.jsonl", &load(), JSON);
-        assert_golden("load-self-test.txt", &self_test(), TEXT);
-        assert_golden("load-self-test.json", &self_test(), JSON);
-    }
-}

@@ -84,12 +84,12 @@ mod tests {
 
     #[test]
     fn texts_match_their_golden_files() {
-        assert_golden("next-running.txt", &Next::Running(Box::new(status())), TEXT);
+        assert_golden("golden/next-running.txt", &Next::Running(Box::new(status())), TEXT);
         let stopped = |instance: &str, ports: &[&str]| {
             let ports = ports.iter().map(|name| (*name).to_owned()).collect();
             Next::Stopped { instance: instance.to_owned(), ports }
         };
-        assert_golden("next-stopped.txt", &stopped("default", &["lan0", "wan0"]), TEXT);
-        assert_golden("next-stopped-lab.txt", &stopped("lab", &[]), TEXT);
+        assert_golden("golden/next-stopped.txt", &stopped("default", &["lan0", "wan0"]), TEXT);
+        assert_golden("golden/next-stopped-lab.txt", &stopped("lab", &[]), TEXT);
     }
 }

@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn texts_match_their_golden_files() {
-        assert_golden("reg-decode.txt", &register(), TEXT);
-        assert_golden("reg-decode.json", &register(), JSON);
+        assert_golden("golden/reg-decode.txt", &register(), TEXT);
+        assert_golden("golden/reg-decode.json", &register(), JSON);
     }
 }

@@ -290,10 +290,10 @@ mod tests {
 
     #[test]
     fn texts_match_their_golden_files() {
-        assert_golden("status.txt", &status(), TEXT);
-        assert_golden("status-verbose.txt", &status(), VERBOSE);
-        assert_golden("status.json", &status(), JSON);
-        assert_golden("status-brief.txt", &status(), BRIEF);
+        assert_golden("golden/status.txt", &status(), TEXT);
+        assert_golden("golden/status-verbose.txt", &status(), VERBOSE);
+        assert_golden("golden/status.json", &status(), JSON);
+        assert_golden("golden/status-brief.txt", &status(), BRIEF);
     }
 
     #[test]

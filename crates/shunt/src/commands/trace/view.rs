@@ -237,18 +237,3 @@ fn us(ns: f64) -> String {
     let us = ns / 1000.0;
     if us < 100.0 { format!("{us:.2}") } else { format!("{us:.0}") }
 }
-
-#[cfg(test)]
-mod tests {
-
-    use crate::{
-        commands::trace::sample::traced,
-        golden::{JSON, TEXT, assert_golden},
-    };
-
-    #[test]
-    fn texts_match_their_golden_files() {
-        assert_golden("trace.json", &traced(), JSON);
-        assert_golden("trace.txt", &traced(), TEXT);
-    }
-}

@@ -137,17 +137,17 @@ mod tests {
 
     #[test]
     fn texts_match_their_golden_files() {
-        assert_golden("up.txt", &started(), VERBOSE);
-        assert_golden("up-dry-run.txt", &planned(), TEXT);
-        assert_golden("up-dry-run-verbose.txt", &planned(), VERBOSE);
-        assert_golden("up-dry-run.json", &planned(), JSON);
-        assert_golden("probe.json", &probe_report(), JSON);
-        assert_golden("probe.txt", &probe_report(), TEXT);
+        assert_golden("golden/up.txt", &started(), VERBOSE);
+        assert_golden("golden/up-dry-run.txt", &planned(), TEXT);
+        assert_golden("golden/up-dry-run-verbose.txt", &planned(), VERBOSE);
+        assert_golden("golden/up-dry-run.json", &planned(), JSON);
+        assert_golden("golden/probe.json", &probe_report(), JSON);
+        assert_golden("golden/probe.txt", &probe_report(), TEXT);
         let failing = ProbeReport {
             obstacles: vec![Failure::new(FailureCode::ForwardingOff, "forwarding is off: set a sysctl")],
             ..probe_report()
         };
-        assert_golden("probe-failing.txt", &failing, VERBOSE);
+        assert_golden("golden/probe-failing.txt", &failing, VERBOSE);
     }
 
     #[test]

@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn texts_match_their_golden_files() {
         let watched = |format| events().into_iter().map(|event| show(&event, format)).collect::<String>();
-        assert_golden_text("watch.txt", &watched(TEXT));
-        assert_golden_text("watch.jsonl", &watched(JSON));
+        assert_golden_text("golden/watch.txt", &watched(TEXT));
+        assert_golden_text("golden/watch.jsonl", &watched(JSON));
     }
 }

@@ -86,19 +86,3 @@ fn describe_direction(why: &Why) -> String {
 pub(crate) fn explanation_text(explanation: &Explanation) -> String {
     Format::default().finish(&describe(explanation))
 }
-
-#[cfg(test)]
-mod tests {
-
-    use crate::{
-        commands::why::sample::explanation,
-        golden::{BRIEF, JSON, TEXT, assert_golden},
-    };
-
-    #[test]
-    fn texts_match_their_golden_files() {
-        assert_golden("why.txt", &explanation(), TEXT);
-        assert_golden("why.json", &explanation(), JSON);
-        assert_golden("why-brief.txt", &explanation(), BRIEF);
-    }
-}

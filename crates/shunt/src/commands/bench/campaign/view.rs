@@ -118,18 +118,3 @@ fn fields(step: &StepSummary) -> Vec<String> {
 fn seconds(seconds: f64) -> String {
     humantime::format_duration(Duration::from_secs(seconds.round() as u64)).to_string()
 }
-
-#[cfg(test)]
-mod tests {
-
-    use crate::{
-        commands::bench::campaign::sample::campaign,
-        golden::{JSON, TEXT, assert_golden},
-    };
-
-    #[test]
-    fn texts_match_their_golden_files() {
-        assert_golden("bench-run.txt", &campaign(), TEXT);
-        assert_golden("bench-run.jsonl", &campaign(), JSON);
-    }
-}

@@ -312,9 +312,9 @@ mod tests {
     #[test]
     fn texts_match_their_golden_files() {
         let matrix = Matrix(sample::matrix());
-        assert_golden("bench-matrix.txt", &matrix, TEXT);
-        assert_golden("bench-matrix.json", &matrix, JSON);
-        assert_golden("bench-rxtx.txt", &Rxtx(sample::rxtx()), TEXT);
+        assert_golden("golden/bench-matrix.txt", &matrix, TEXT);
+        assert_golden("golden/bench-matrix.json", &matrix, JSON);
+        assert_golden("golden/bench-rxtx.txt", &Rxtx(sample::rxtx()), TEXT);
     }
 
     #[test]

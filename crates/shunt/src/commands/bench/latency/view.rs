@@ -105,19 +105,3 @@ fn ms(value: f64) -> String {
 fn or_dash(value: Option<String>) -> String {
     value.unwrap_or_else(|| "-".to_owned())
 }
-
-#[cfg(test)]
-mod tests {
-
-    use crate::{
-        commands::bench::latency::sample::latency as sample,
-        golden::{TEXT, VERBOSE, assert_golden},
-    };
-
-    #[test]
-    fn texts_match_their_golden_files() {
-        let latency = sample();
-        assert_golden("bench-latency.txt", &latency, TEXT);
-        assert_golden("bench-latency-verbose.txt", &latency, VERBOSE);
-    }
-}

@@ -110,18 +110,3 @@ fn describe_effect(effect: &Effect) -> String {
         "{router}: the largest frames pass at {pps_ratio:.2} of the frame rate and {l2_ratio:.1} times the bit/s of the smallest; {matters}\n"
     )
 }
-
-#[cfg(test)]
-mod tests {
-
-    use crate::{
-        commands::bench::size::sample::sizes,
-        golden::{JSON, TEXT, assert_golden},
-    };
-
-    #[test]
-    fn texts_match_their_golden_files() {
-        assert_golden("bench-size.txt", &sizes(), TEXT);
-        assert_golden("bench-size.json", &sizes(), JSON);
-    }
-}

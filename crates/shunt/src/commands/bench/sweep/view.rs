@@ -129,18 +129,3 @@ fn describe_knee(knee: &Knee) -> String {
 fn bits(bps: f64) -> String {
     units::bits_per_second(bps.round() as u64)
 }
-
-#[cfg(test)]
-mod tests {
-
-    use crate::{
-        commands::bench::sweep::sample::sweep,
-        golden::{JSON, TEXT, assert_golden},
-    };
-
-    #[test]
-    fn texts_match_their_golden_files() {
-        assert_golden("bench-sweep.txt", &sweep(), TEXT);
-        assert_golden("bench-sweep.json", &sweep(), JSON);
-    }
-}

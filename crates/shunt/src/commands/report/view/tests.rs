@@ -11,7 +11,7 @@ fn report_as(form: ReportForm) -> Document {
 
 #[test]
 fn the_csv_of_a_report_matches_its_golden_file() {
-    assert_golden("report.csv", &report_as(ReportForm::Csv), TEXT);
+    assert_golden("golden/report.csv", &report_as(ReportForm::Csv), TEXT);
 }
 
 /// The text between the first `from` and the next `to`.

@@ -41,8 +41,8 @@ fn why() -> View {
 
 #[test]
 fn the_texts_of_one_sample_match_their_golden_files() {
-    assert_golden("top-once.txt", &sample::top(), TEXT);
-    assert_golden("top-once.json", &sample::top(), JSON);
+    assert_golden("golden/top-once.txt", &sample::top(), TEXT);
+    assert_golden("golden/top-once.json", &sample::top(), JSON);
 }
 
 /// A screen, with runs of rows that are empty, or that the first screen has in the same place, counted instead.
@@ -84,7 +84,7 @@ fn every_screen_matches_its_golden_file() {
         let failure = Some("not running; start it with `shunt up`".to_owned());
         add("no daemon", Some(&top), &View { failure, ..View::default() }, PLAIN);
         add("first", None, &View::default(), PLAIN);
-        assert_golden_text(&format!("top-{}x{}.txt", size.0, size.1), &text);
+        assert_golden_text(&format!("golden/top-{}x{}.txt", size.0, size.1), &text);
     }
 }
 

@@ -56,17 +56,3 @@ fn fields(searched: &Searched, report: &Report) -> Vec<String> {
         searched.bound(&report.range),
     ]
 }
-
-#[cfg(test)]
-mod tests {
-
-    use crate::{
-        commands::bench::ndr::concurrent::sample::concurrent,
-        golden::{TEXT, assert_golden},
-    };
-
-    #[test]
-    fn texts_match_their_golden_files() {
-        assert_golden("bench-ndr-concurrent.txt", &concurrent(), TEXT);
-    }
-}
