@@ -19,8 +19,8 @@ pub(crate) type Example = (&'static str, &'static str);
 pub(crate) trait Command: Sized {
     /// The command, resolved against the machine.
     type Plan;
-    /// The examples of the command and of those below it, for their help and manual pages. Each is a line: what to type,
-    /// ` # `, and what it does. A line such as `[shunt flow add]` names the command of the lines after it.
+    /// The examples of the command and of those below it, for their help and manual pages. Each is a line: what to
+    /// type, ` # `, and what it does. A line such as `[shunt flow add]` names the command of the lines after it.
     const EXAMPLES: &str;
     /// Whether the command asks or starts a daemon. For other commands, `--instance` means nothing.
     const USES_INSTANCE: bool = false;
