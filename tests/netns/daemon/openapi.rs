@@ -12,6 +12,32 @@ use std::{
 };
 use tempfile::TempDir;
 
+/// Prints one line for each place where a value differs from its schema. Fails if the schema is none.
+const VALIDATE: &str = include_str!("openapi.py");
+
+/// A schema of draft 2020-12, for Python's jsonschema: a validator in Rust would bring more than thirty crates.
+struct Validator(Value);
+
+impl Validator {
+    fn errors(&self, value: &Value) -> Vec<String> {
+        let mut python = Command::new("python3");
+        python.args(["-c", VALIDATE]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut running = python.spawn().unwrap();
+        running.stdin.take().unwrap().write_all(json!([self.0, value]).to_string().as_bytes()).unwrap();
+        let output = running.wait_with_output().unwrap();
+        assert!(
+            output.status.success(),
+            "{:#}: no schema, or Python lacks jsonschema (packaging/tools.txt)",
+            self.0
+        );
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    fn is_valid(&self, value: &Value) -> bool {
+        self.errors(value).is_empty()
+    }
+}
+
 /// The description that the daemon serves, with its objects closed: only the described members may occur.
 fn closed_description(shuntd: &Shuntd) -> Value {
     let mut document: Value =

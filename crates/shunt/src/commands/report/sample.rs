@@ -20,7 +20,7 @@ pub(crate) fn result_file() -> String {
 pub(crate) fn report() -> Report {
     let sources = files().into_iter().enumerate();
     let parsed = sources.map(|(nth, (name, text))| {
-        Source::parse(Source::letter(nth), name.to_owned(), text.to_owned()).unwrap()
+        ResultFile::parse(ResultFile::letter(nth), name.to_owned(), text.to_owned()).unwrap()
     });
     Report::new(parsed.collect())
 }
