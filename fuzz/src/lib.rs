@@ -1,7 +1,7 @@
 //! What must hold for every input: one function for each parser of bytes that strangers or the kernel send.
 //!
-//! A function panics where its claim is wrong, and returns whether its parser accepted the input. The tests call it with
-//! the corpus and with seeded random inputs; SHUNT_FUZZ_INPUTS sets their number. cargo-fuzz calls it with what
+//! A function panics where its claim is wrong, and returns whether its parser accepted the input. The tests call it
+//! with the corpus and with seeded random inputs; SHUNT_FUZZ_INPUTS sets their number. cargo-fuzz calls it with what
 //! libFuzzer finds, with the C code instrumented as well:
 //!
 //! ```sh
