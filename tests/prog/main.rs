@@ -13,4 +13,5 @@ mod punted;
 mod rig;
 mod swept;
 mod table;
+mod verified;
 mod wire;
