@@ -78,8 +78,8 @@ impl DataPlane {
     }
 
     /// Describes the sets of nftables of which all rules that use it look up the same address of packets, as the rules
-    /// were when [`crate::RuleChanges::count`] was `at`. Each gets a number. Elements of all other sets may concern every
-    /// flow. Without a filter for changes of the ruleset, this does nothing.
+    /// were when [`crate::RuleChanges::count`] was `at`. Each gets a number. Elements of all other sets may concern
+    /// every flow. Without a filter for changes of the ruleset, this does nothing.
     ///
     /// # Errors
     /// If a map cannot be changed.

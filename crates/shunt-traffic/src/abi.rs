@@ -1,5 +1,5 @@
-//! What the lab's programs share with their loader: the Rust twin of `bpf/lab/traffic_abi.h`, which the build makes, and
-//! how its values come about.
+//! What the lab's programs share with their loader: the Rust twin of `bpf/lab/traffic_abi.h`, which the build makes,
+//! and how its values come about.
 
 mod twin {
     #![allow(

@@ -1,7 +1,7 @@
 //! Reads an ABI header: structs, enumerators and what their comments say.
 //!
-//! It reads the style of our headers, not all of C: no typedef, no bit-field, no nested struct, and each enumerator that
-//! others use has a value.
+//! It reads the style of our headers, not all of C: no typedef, no bit-field, no nested struct, and each enumerator
+//! that Rust needs has a value.
 
 use std::iter::Peekable;
 

@@ -6,7 +6,7 @@ use crate::{
 
 #[test]
 fn answers_match_their_golden_files() {
-    let answers: [(&str, &dyn Answer, Format); 18] = [
+    let answers: &[(&str, &dyn Answer, Format)] = &[
         ("check/golden/check.json", &check::sample::checks(), JSON),
         ("check/golden/check.txt", &check::sample::checks(), TEXT),
         ("trace/golden/trace.json", &trace::sample::traced(), JSON),
@@ -26,7 +26,9 @@ fn answers_match_their_golden_files() {
         ("doctor/golden/doctor.txt", &doctor::sample::diagnoses(), VERBOSE),
         ("doctor/golden/doctor.json", &doctor::sample::diagnoses(), JSON),
     ];
-    answers.into_iter().for_each(|(name, answer, format)| assert_golden(name, answer, format));
+    for (name, answer, format) in answers {
+        assert_golden(name, *answer, *format);
+    }
 }
 
 /// Splits a line as a shell would, as far as examples need it.

@@ -43,7 +43,7 @@ fn the_texts_of_a_search_match_their_golden_files() {
 
 #[test]
 fn answers_match_their_golden_files() {
-    let answers: [(&str, &dyn Answer, Format); 9] = [
+    let answers: &[(&str, &dyn Answer, Format)] = &[
         ("campaign/golden/bench-run.txt", &campaign::sample::campaign(), TEXT),
         ("campaign/golden/bench-run.jsonl", &campaign::sample::campaign(), JSON),
         ("sweep/golden/bench-sweep.txt", &sweep::sample::sweep(), TEXT),
@@ -54,7 +54,9 @@ fn answers_match_their_golden_files() {
         ("latency/golden/bench-latency.txt", &latency::sample::latency(), TEXT),
         ("latency/golden/bench-latency-verbose.txt", &latency::sample::latency(), VERBOSE),
     ];
-    answers.into_iter().for_each(|(name, answer, format)| assert_golden(name, answer, format));
+    for (name, answer, format) in answers {
+        assert_golden(name, *answer, *format);
+    }
 }
 
 /// `shunt compare` and `shunt report` read what each measurement prints with --json.
