@@ -10,6 +10,7 @@ mod mac;
 mod packet;
 mod parse;
 pub mod quantity;
+pub mod units;
 
 pub use checksum::{Checksum, Sum, adjusted, ones_complement_sum};
 pub use encap::{Ethernet, Tag};

@@ -104,7 +104,7 @@ fn a_report_shows_predictions_in_a_section_of_their_own() {
     }
     let parameter = ["--case", "imx6", "--parameter", "bus.rx_rate", "--json"];
     fs::write(path("fit.json"), text(&[&["fit", &path("sweep.json")][..], &parameter].concat())).unwrap();
-    let measured = tree::package().join("tests/report/tc.json");
+    let measured = tree::package().join("../shunt-report/src/sample/tc.json");
     let measured = measured.to_str().unwrap();
     let files = ["sweep.json", "explained.json", "run.json", "fit.json", "stories.json"].map(path);
     let files: Vec<&str> = files.iter().map(String::as_str).chain([measured]).collect();

@@ -13,7 +13,7 @@ use std::{
 };
 
 fn files() -> PathBuf {
-    tree::package().join("tests/report")
+    tree::package().join("../shunt-report/src/sample")
 }
 
 fn report(directory: &Path, args: &[&str]) -> Output {
@@ -87,7 +87,7 @@ fn a_browser_shows_the_page_and_makes_no_request() {
         report(&files(), &["tc.json", "xdp.json", "size.json", "odd.json", "-o", page.to_str().unwrap()]);
     assert!(made.status.success(), "{made:?}");
     let looked = Command::new("node")
-        .arg(files().join("look.cjs"))
+        .arg(tree::package().join("tests/look.cjs"))
         .args([&page, browser, &pictures])
         .env("NODE_PATH", &modules)
         .output()

@@ -15,11 +15,12 @@ use clap::Args;
 use serde::Serialize;
 use shunt_api::Failure;
 use shunt_lab::Results;
+use shunt_report::{Report, ResultFile};
 use std::{
     fs,
     path::{Path, PathBuf},
 };
-use view::{Document, InspectionSource, ModelSource, Report, ReportForm, ResultFile};
+use view::{Document, ReportForm};
 
 /// Show results on one page, to read, print or send.
 #[derive(Debug, Args)]
@@ -109,17 +110,14 @@ impl Text for Reported {
 
 /// Reads files of results, and all files of directories. Fails at the first file that cannot be reported on.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
-    let (mut sources, mut models, mut inspections) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut sources, mut others) = (Vec::new(), Vec::new());
     for (nth, path) in paths.iter().enumerate() {
         let letter = ResultFile::letter(nth);
         if !path.is_dir() {
             let (text, file) = (text(path)?, path.display().to_string());
-            if let Some(model) = ModelSource::parse(&letter, &file, &text) {
-                models.push(model);
-            } else if let Some(inspection) = InspectionSource::parse(&letter, &file, &text) {
-                inspections.push(inspection);
-            } else {
-                sources.push(source(letter, path, text)?);
+            match view::other_file(&letter, &file, &text) {
+                Some(other) => others.push(other),
+                None => sources.push(source(letter, path, text)?),
             }
             continue;
         }
@@ -128,9 +126,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
             sources.push(source(format!("{letter}{}", step_name(&step)), &step, text(&step)?)?);
         }
     }
-    let mut report = Report::new(sources);
-    (report.models, report.inspections) = (models, inspections);
-    Ok(report)
+    Ok(Report::new(sources, others))
 }
 
 fn text(path: &Path) -> Result<String, Failure> {
@@ -170,7 +166,7 @@ fn step_name(file: &Path) -> String {
 }
 
 #[cfg(test)]
-pub(crate) mod sample;
+mod sample;
 #[cfg(test)]
 mod tests {
     use super::*;

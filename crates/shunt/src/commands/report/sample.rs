@@ -1,26 +1,6 @@
-//! Files of results.
-
-use super::view::{Report, ResultFile};
-
-/// The names and texts of files: of two routers, the second of which was interrupted, and one with odd names and
-/// values.
-pub(crate) const fn files() -> [(&'static str, &'static str); 3] {
-    [
-        ("tc.json", include_str!("../../../tests/report/tc.json")),
-        ("xdp.json", include_str!("../../../tests/report/xdp.json")),
-        ("odd.json", include_str!("../../../tests/report/odd.json")),
-    ]
-}
+//! A file of results.
 
 /// The text of a complete file of results.
-pub(crate) fn result_file() -> String {
-    files()[0].1.to_owned()
-}
-
-pub(crate) fn report() -> Report {
-    let sources = files().into_iter().enumerate();
-    let parsed = sources.map(|(nth, (name, text))| {
-        ResultFile::parse(ResultFile::letter(nth), name.to_owned(), text.to_owned()).unwrap()
-    });
-    Report::new(parsed.collect())
+pub(crate) fn result_file() -> &'static str {
+    include_str!("../../../../shunt-report/src/sample/tc.json")
 }

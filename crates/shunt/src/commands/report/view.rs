@@ -1,29 +1,12 @@
-//! The document of `shunt report`: a self-contained page, or the same data as JSON or CSV.
+//! The document of `shunt report`, which the crate `shunt-report` draws; the sections of files that other commands
+//! print with `--json` are made here.
 
-mod axis;
-mod comparison;
-mod course;
-mod csv;
-mod engine;
-mod files;
-mod grid;
 mod inspection;
-mod inspection_file;
 mod model;
-mod model_file;
-mod page;
-mod plot;
-mod reading;
-mod section;
-mod summary;
 
 use crate::render::{Answer, Format};
-use askama::Template;
 use clap::ValueEnum;
-pub(crate) use files::{Report, ResultFile};
-pub(crate) use inspection_file::InspectionSource;
-pub(crate) use model_file::ModelSource;
-use page::Page;
+use shunt_report::{OtherFile, Report, to_csv, to_html, to_json};
 use std::io;
 
 /// The form of a report.
@@ -47,7 +30,7 @@ impl Answer for Document {
     }
 
     fn json(&self) -> serde_json::Result<String> {
-        self.report.to_json()
+        to_json(&self.report)
     }
 
     fn render(&self, _: Format) -> io::Result<Vec<u8>> {
@@ -57,13 +40,16 @@ impl Answer for Document {
 
 /// The whole document, in this form.
 pub(crate) fn document(report: &Report, form: ReportForm) -> io::Result<Vec<u8>> {
-    let mut out = Vec::new();
     match form {
-        ReportForm::Html => Page::new(report).write_into(&mut out)?,
-        ReportForm::Json => out.extend(report.to_json()?.into_bytes()),
-        ReportForm::Csv => csv::write(report, &mut out)?,
+        ReportForm::Html => to_html(report),
+        ReportForm::Json => Ok(to_json(report)?.into_bytes()),
+        ReportForm::Csv => to_csv(report),
     }
-    Ok(out)
+}
+
+/// Reads a file that has no measured runs; None if it is not one that a command printed.
+pub(crate) fn other_file(label: &str, file: &str, text: &str) -> Option<OtherFile> {
+    model::parse(label, file, text).or_else(|| inspection::parse(label, file, text))
 }
 
 #[cfg(test)]

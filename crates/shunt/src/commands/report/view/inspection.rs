@@ -1,30 +1,48 @@
-//! What was seen at ports, on the page of a report: settings, findings, checks and traces.
+//! What was seen at ports, on the page of a report: settings, findings, checks and traces, as `shunt link`, `shunt
+//! doctor`, `shunt check` and `shunt trace` print them with `--json`.
 
-use super::{
-    inspection_file::{Inspection, InspectionSource},
-    plot::{self, Bar, Bars, colour},
-    section::{Section, SectionTable, figure, heads},
-};
 use crate::commands::{
     check::view as check,
     doctor::view::{self as doctor, Diagnosis, Found},
     link::view::{self as link, LinkScreen},
     trace::view as trace,
 };
+use serde::Deserialize;
 use shunt_inspect::check::{self as checks, Outcome, Verdict};
+use shunt_report::{
+    Kind, OtherFile, Section, SectionTable, figure, heads,
+    plot::{self, Bar, Bars, colour},
+};
 
-/// The section of a file.
-pub(super) fn section(nth: usize, source: &InspectionSource) -> Section {
-    let (what, command, tables): (_, _, Vec<SectionTable>) = match &source.inspection {
+/// What these commands print.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Inspection {
+    Links(Vec<LinkScreen>),
+    Diagnoses(Vec<Diagnosis>),
+    Check(checks::Report),
+    Trace(Box<shunt_inspect::trace::Report>),
+}
+
+/// Reads a file; None if it is not one that these commands printed.
+pub(super) fn parse(label: &str, file: &str, text: &str) -> Option<OtherFile> {
+    let inspection = serde_json::from_str(text).ok()?;
+    if matches!(&inspection, Inspection::Links(links) if links.is_empty()) {
+        return None;
+    }
+    OtherFile::new(Kind::Inspection, label, file, text, section(label, file, &inspection)).ok()
+}
+
+fn section(label: &str, file: &str, inspection: &Inspection) -> Section {
+    let (what, command, tables): (_, _, Vec<SectionTable>) = match inspection {
         Inspection::Links(links) => ("settings and counters", "link", links.iter().map(of_link).collect()),
         Inspection::Diagnoses(all) => ("findings", "doctor", all.iter().map(of_diagnosis).collect()),
         Inspection::Check(report) => ("checks", "check", vec![of_check(report)]),
         Inspection::Trace(report) => ("where the time of packets goes", "trace", vec![of_trace(report)]),
     };
     Section {
-        id: format!("inspection-{nth}"),
-        title: format!("{}: {what}", source.label),
-        about: format!("{} was printed by shunt {command} --json.", source.file),
+        title: format!("{label}: {what}"),
+        about: format!("{file} was printed by shunt {command} --json."),
         tables,
     }
 }

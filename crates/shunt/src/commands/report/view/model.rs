@@ -1,20 +1,18 @@
-//! Predictions of `shunt model` on the page of a report. They have tables and plots of their own, and share no column
-//! with measurements.
+//! Predictions of `shunt model` on the page of a report, as it prints them with `--json`. They have tables and plots of
+//! their own, and share no column with measurements.
 
-use super::{
-    grid::percent,
-    model_file::{ModelSource, Predictions},
-    plot::{self, Bar, Bars, Plot, Series, colour},
-    reading::Figure,
-    section::{Section, SectionTable, figure, heads},
-};
 use crate::{
     commands::model::view::ModelPoint,
     render::units::{number, quantity},
 };
+use serde::Deserialize;
 use shunt_model::{
     Fit, Prediction, parse_number,
     stories::{Cell, Column, StoryPredictions},
+};
+use shunt_report::{
+    Figure, Kind, OtherFile, Section, SectionTable, figure, heads, percent,
+    plot::{self, Bar, Bars, Plot, Series, colour},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,17 +24,30 @@ const REMARK: &str = "model, not a measurement";
 /// Bars for more rows are too small to read.
 const MOST_BARS: usize = 30;
 
-/// The section of a file.
-pub(super) fn section(nth: usize, source: &ModelSource) -> Section {
-    Section {
-        id: format!("model-{nth}"),
-        title: format!("{}: {REMARK}", source.label),
-        about: format!(
-            "{} holds predictions of shunt model. No figure of this section was measured, unless it says “published”.",
-            source.file
-        ),
-        tables: tables(&source.predictions),
+/// What `shunt model` prints.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Predictions {
+    Points { points: Vec<ModelPoint> },
+    Run { model: String, prediction: Prediction },
+    Fit { fit: Fit },
+    Stories(Vec<StoryPredictions>),
+}
+
+/// Reads a file; None if it is not one that `shunt model` printed.
+pub(super) fn parse(label: &str, file: &str, text: &str) -> Option<OtherFile> {
+    let predictions = serde_json::from_str(text).ok()?;
+    if matches!(&predictions, Predictions::Stories(stories) if stories.is_empty()) {
+        return None;
     }
+    let section = Section {
+        title: format!("{label}: {REMARK}"),
+        about: format!(
+            "{file} holds predictions of shunt model. No figure of this section was measured, unless it says “published”."
+        ),
+        tables: tables(&predictions),
+    };
+    OtherFile::new(Kind::Model, label, file, text, section).ok()
 }
 
 fn tables(predictions: &Predictions) -> Vec<SectionTable> {

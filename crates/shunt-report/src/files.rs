@@ -1,6 +1,6 @@
-//! The data of a report: files of results, with the label that each gets.
+//! The data of a report: files of results and others, with the label that each gets.
 
-use super::{inspection_file::InspectionSource, model_file::ModelSource};
+use crate::Section;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use shunt_lab::{ReadError, Results};
@@ -10,27 +10,27 @@ const VERSION: u32 = 1;
 
 /// Files of results, with their contents unchanged.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub struct Report {
     format: &'static str,
     version: u32,
     /// In the order of the command line.
-    pub(crate) files: Vec<ResultFile>,
+    pub files: Vec<ResultFile>,
     /// Files of predictions, in the same order. A report has at least one file of some kind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) models: Vec<ModelSource>,
+    pub(crate) models: Vec<OtherFile>,
     /// Files of what was seen at ports, in the same order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) inspections: Vec<InspectionSource>,
+    pub(crate) inspections: Vec<OtherFile>,
 }
 
 /// One file of results.
 #[derive(Debug, Serialize)]
-pub(crate) struct ResultFile {
+pub struct ResultFile {
     /// A, B, ... Z, AA, ...; for a file of a campaign, the step's name, after the campaign's letter if there are
     /// several.
-    pub(crate) label: String,
+    pub label: String,
     /// The path, as it was typed.
-    pub(crate) file: String,
+    pub file: String,
     /// The contents of the file, including fields that this version does not know.
     #[serde(rename = "results")]
     raw: Box<RawValue>,
@@ -38,31 +38,76 @@ pub(crate) struct ResultFile {
     pub(crate) results: Results,
 }
 
+/// A file without measured runs.
+#[derive(Debug, Serialize)]
+pub struct OtherFile {
+    /// As for a file of results.
+    label: String,
+    /// The path, as it was typed.
+    file: String,
+    #[serde(flatten)]
+    contents: Contents,
+    #[serde(skip)]
+    pub(crate) section: Section,
+}
+
+/// What a file without measured runs holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Predictions of a model.
+    Model,
+    /// What was seen at ports.
+    Inspection,
+}
+
+/// The contents of a file, unchanged. The name of the variant is that of the field.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Contents {
+    Predictions(Box<RawValue>),
+    Inspection(Box<RawValue>),
+}
+
+impl OtherFile {
+    /// A file with this text, and its section of the page. Fails if the text is no JSON.
+    pub fn new(
+        kind: Kind,
+        label: &str,
+        file: &str,
+        text: &str,
+        section: Section,
+    ) -> serde_json::Result<Self> {
+        let raw = RawValue::from_string(text.trim().to_owned())?;
+        let contents = match kind {
+            Kind::Model => Contents::Predictions(raw),
+            Kind::Inspection => Contents::Inspection(raw),
+        };
+        Ok(Self { label: label.to_owned(), file: file.to_owned(), contents, section })
+    }
+}
+
 impl Report {
-    pub(crate) fn new(files: Vec<ResultFile>) -> Self {
-        Self { format: "shunt-report", version: VERSION, files, models: Vec::new(), inspections: Vec::new() }
+    /// Each kind of files is in the order of the command line.
+    pub fn new(files: Vec<ResultFile>, others: Vec<OtherFile>) -> Self {
+        let (models, inspections) =
+            others.into_iter().partition(|other| matches!(other.contents, Contents::Predictions(_)));
+        Self { format: "shunt-report", version: VERSION, files, models, inspections }
     }
 
     /// The number of files, whatever they hold.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.files.len() + self.models.len() + self.inspections.len()
     }
 
     /// The files without measured runs.
-    pub(crate) fn further_files(&self) -> impl Iterator<Item = &str> {
-        let models = self.models.iter().map(|model| model.file.as_str());
-        models.chain(self.inspections.iter().map(|inspection| inspection.file.as_str()))
-    }
-
-    /// One line of JSON. The page of a report contains the same text.
-    pub(crate) fn to_json(&self) -> serde_json::Result<String> {
-        Ok(serde_json::to_string(self)? + "\n")
+    pub fn further_files(&self) -> impl Iterator<Item = &str> {
+        self.models.iter().chain(&self.inspections).map(|other| other.file.as_str())
     }
 }
 
 impl ResultFile {
     /// The label of the `nth` file or directory, counted from 0, as spreadsheets name their columns.
-    pub(crate) fn letter(nth: usize) -> String {
+    pub fn letter(nth: usize) -> String {
         let letter = char::from(b'A' + (nth % 26) as u8);
         match nth / 26 {
             0 => letter.to_string(),
@@ -71,7 +116,7 @@ impl ResultFile {
     }
 
     /// Reads a file. Fails if the text is no file of results, or one without a single run.
-    pub(crate) fn parse(label: String, file: String, text: String) -> Result<Self, String> {
+    pub fn parse(label: String, file: String, text: String) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Err("the file is empty; measure again".to_owned());
         }
@@ -90,7 +135,7 @@ impl ResultFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::report::sample;
+    use crate::sample;
 
     fn refusal(text: &str) -> String {
         ResultFile::parse("A".to_owned(), "a.json".to_owned(), text.to_owned())

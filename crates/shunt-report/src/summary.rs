@@ -12,18 +12,18 @@ use std::collections::BTreeMap;
 /// Units of which more is better, and which tell how fast something is.
 const RATES: [&str; 3] = ["pps", "bit/s", "Mbit/s"];
 
-pub(super) struct Card {
-    pub(super) title: String,
-    pub(super) values: Vec<Value>,
+pub(crate) struct Card {
+    pub(crate) title: String,
+    pub(crate) values: Vec<Value>,
 }
 
 /// The value of an engine, or of a line of a course.
-pub(super) struct Value {
-    pub(super) name: String,
-    pub(super) colour: String,
-    pub(super) cell: Cell,
+pub(crate) struct Value {
+    pub(crate) name: String,
+    pub(crate) colour: String,
+    pub(crate) cell: Cell,
     /// Such as the ratio to the baseline.
-    pub(super) note: Option<String>,
+    pub(crate) note: Option<String>,
 }
 
 /// A longer unit is shown in the title, since a card is narrow.
@@ -45,7 +45,7 @@ impl Card {
 
 /// A card for each file: engines at the first position, or the greatest value of each other line. None for losses and
 /// times, nor for courses over time, whose first position says nothing.
-pub(super) fn of_course(course: Course, readings: &[FileReading], several_files: bool) -> Vec<Card> {
+pub(crate) fn of_course(course: Course, readings: &[FileReading], several_files: bool) -> Vec<Card> {
     if !RATES.contains(&course.unit) || course.along_unit == "s" {
         return Vec::new();
     }
@@ -93,7 +93,7 @@ fn at<'r>(readings: &[FileReading<'r>], value: f64) -> Option<FileReading<'r>> {
 }
 
 /// A card for each kind of traffic in a table of engines. None for secondary metrics.
-pub(super) fn of_engines(what: &str, metric: &str, engines: &Engines, several_files: bool) -> Vec<Card> {
+pub(crate) fn of_engines(what: &str, metric: &str, engines: &Engines, several_files: bool) -> Vec<Card> {
     if !metric.is_empty() {
         return Vec::new();
     }

@@ -15,22 +15,22 @@ const ENGINES: [(&str, usize); 9] = [
     ("idle", 3),
 ];
 /// Engines with which others are compared.
-pub(super) const BASELINES: [&str; 2] = ["slow", "linux"];
+pub(crate) const BASELINES: [&str; 2] = ["slow", "linux"];
 const SEPARATORS: [char; 4] = [' ', ';', ':', ','];
 
 /// The name of a reading whose engine is one of its words: `TCP IPv4 forward`, `tc`, `CPU`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct EngineName<'n> {
-    pub(super) engine: &'static str,
+pub(crate) struct EngineName<'n> {
+    pub(crate) engine: &'static str,
     /// What the engines are compared in; empty if the name is that of the engine alone.
-    pub(super) row: &'n str,
+    pub(crate) row: &'n str,
     /// What was measured; empty for the main quantity.
-    pub(super) metric: &'n str,
+    pub(crate) metric: &'n str,
 }
 
 impl<'n> EngineName<'n> {
     /// None without an engine, or with more than one.
-    pub(super) fn parse(name: &'n str) -> Option<Self> {
+    pub(crate) fn parse(name: &'n str) -> Option<Self> {
         let mut found = words(name).filter_map(|(at, word)| Some((at, word, known(word)?)));
         let (Some((at, word, (engine, _))), None) = (found.next(), found.next()) else { return None };
         let (before, after) = (trim(&name[..at]), trim(&name[at + word.len()..]));
@@ -39,7 +39,7 @@ impl<'n> EngineName<'n> {
     }
 
     /// Parses the name of a ratio to a baseline, such as `TCP IPv4 forward tc to slow`.
-    pub(super) fn parse_ratio(name: &'n str) -> Option<Self> {
+    pub(crate) fn parse_ratio(name: &'n str) -> Option<Self> {
         let all: Vec<(usize, &str)> = words(name).collect();
         let [.., (at, engine), (_, "to"), (_, baseline)] = all[..] else { return None };
         let (engine, _) = known(engine)?;
@@ -61,18 +61,18 @@ fn known(word: &str) -> Option<(&'static str, usize)> {
     ENGINES.into_iter().find(|(engine, _)| *engine == word)
 }
 
-pub(super) fn is_engine(word: &str) -> bool {
+pub(crate) fn is_engine(word: &str) -> bool {
     known(word).is_some()
 }
 
 /// The place of an engine among the columns.
-pub(super) fn column(engine: &str) -> usize {
+pub(crate) fn column(engine: &str) -> usize {
     ENGINES.iter().position(|(known, _)| *known == engine).unwrap_or(ENGINES.len())
 }
 
 /// The numbers of the colours of these lines, each given with the number of its file. Lines of engines have the
 /// engine's colour, in another shade in further files.
-pub(super) fn colours<'l>(lines: impl Iterator<Item = (usize, &'l str)>) -> Vec<usize> {
+pub(crate) fn colours<'l>(lines: impl Iterator<Item = (usize, &'l str)>) -> Vec<usize> {
     let lines: Vec<(usize, &str)> = lines.collect();
     let first_file = lines.iter().map(|(file, _)| *file).min();
     let engine_colour = |(file, line): &(usize, &str)| {

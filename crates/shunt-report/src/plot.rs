@@ -15,7 +15,7 @@ const BAR_HEIGHT: u32 = 12;
 const LABEL_HEIGHT: u32 = 24;
 /// Distinguishable with every kind of colour blindness (after Okabe and Ito), with a contrast of at least 3:1 to white
 /// and near-black.
-pub(super) const COLOURS: [RGBColor; 6] = [
+pub(crate) const COLOURS: [RGBColor; 6] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
     RGBColor(0x00, 0x91, 0x6c),
@@ -26,41 +26,48 @@ pub(super) const COLOURS: [RGBColor; 6] = [
 
 /// An SVG drawing, and the unit of its labels.
 #[derive(Debug)]
-pub(super) struct Plot {
-    pub(super) svg: String,
-    pub(super) unit: String,
+pub struct Plot {
+    pub(crate) svg: String,
+    pub(crate) unit: String,
 }
 
 /// The points of one file, or of one line of a course.
 #[derive(Debug, PartialEq)]
-pub(super) struct Series {
+pub struct Series {
     /// The number of the file or line, from 0 on; it selects the colour.
-    pub(super) nth: usize,
+    pub nth: usize,
     /// The points, from left to right.
-    pub(super) points: Vec<(f64, f64)>,
+    pub points: Vec<(f64, f64)>,
 }
 
 /// Bars that are drawn together below their label.
 #[derive(Debug)]
-pub(super) struct Bars<'r> {
-    pub(super) label: &'r str,
-    pub(super) bars: Vec<Bar<'r>>,
+pub struct Bars<'r> {
+    /// Stands above the bars.
+    pub label: &'r str,
+    /// The bars, from the top down.
+    pub bars: Vec<Bar<'r>>,
 }
 
 /// The value of one file or engine, with its spread.
 #[derive(Debug)]
-pub(super) struct Bar<'r> {
-    pub(super) nth: usize,
-    pub(super) label: &'r str,
-    pub(super) value: f64,
-    pub(super) low: f64,
-    pub(super) high: f64,
+pub struct Bar<'r> {
+    /// The number of the file or engine, from 0 on; it selects the colour.
+    pub nth: usize,
+    /// Stands beside the bar where bars are not in groups.
+    pub label: &'r str,
+    /// The length.
+    pub value: f64,
+    /// The lower end of the spread.
+    pub low: f64,
+    /// The upper end of the spread.
+    pub high: f64,
 }
 
 type Drawn = Result<String, Box<dyn Error>>;
 
 /// The colour of the `nth` file or line, in CSS notation.
-pub(super) fn colour(nth: usize) -> String {
+pub fn colour(nth: usize) -> String {
     let RGBColor(r, g, b) = shade(nth);
     format!("#{r:02x}{g:02x}{b:02x}")
 }
@@ -76,7 +83,7 @@ fn shade(nth: usize) -> RGBColor {
 }
 
 /// Groups of horizontal bars from zero, one group below the other. None if the values have no finite range.
-pub(super) fn grouped_bars(groups: &[Bars], unit: &str) -> Option<Plot> {
+pub fn grouped_bars(groups: &[Bars], unit: &str) -> Option<Plot> {
     let all = groups.iter().flat_map(|group| &group.bars);
     let values: Vec<f64> = all.flat_map(|bar| [bar.value, bar.low, bar.high]).chain([0.0]).collect();
     let axis = Axis::around(&values, unit, 4)?;
@@ -130,7 +137,7 @@ fn draw_groups(groups: &[Bars], axis: &Axis) -> Drawn {
 }
 
 /// Horizontal bars from zero, with the limit of the line if it is known. None if the values have no finite range.
-pub(super) fn bars(bars: &[Bar], limit: Option<f64>, unit: &str) -> Option<Plot> {
+pub(crate) fn bars(bars: &[Bar], limit: Option<f64>, unit: &str) -> Option<Plot> {
     let ends = bars.iter().flat_map(|bar| [bar.value, bar.low, bar.high]);
     let values: Vec<f64> = ends.chain(limit).chain([0.0]).collect();
     let axis = Axis::around(&values, unit, 4)?;
@@ -183,7 +190,7 @@ fn draw_bars(bars: &[Bar], limit: Option<f64>, axis: &Axis) -> Drawn {
 }
 
 /// Each run, in the order of measuring; the vertical axis covers only the range of the values.
-pub(super) fn runs(series: &[Series], unit: &str) -> Option<Plot> {
+pub(crate) fn runs(series: &[Series], unit: &str) -> Option<Plot> {
     let values: Vec<f64> = series.iter().flat_map(|line| &line.points).map(|point| point.1).collect();
     let most = series.iter().map(|line| line.points.len()).max()?;
     let (x, y) = (Axis::counting(most, 6), Axis::around(&values, unit, 4)?);
@@ -192,7 +199,7 @@ pub(super) fn runs(series: &[Series], unit: &str) -> Option<Plot> {
 }
 
 /// Values against their position on the course, from zero, with the limit of the line if it is known.
-pub(super) fn course(series: &[Series], limit: &[(f64, f64)], along: &str, unit: &str) -> Option<Plot> {
+pub fn course(series: &[Series], limit: &[(f64, f64)], along: &str, unit: &str) -> Option<Plot> {
     let all = || series.iter().flat_map(|line| &line.points).chain(limit);
     let x: Vec<f64> = all().map(|point| point.0).collect();
     let y: Vec<f64> = all().map(|point| point.1).chain([0.0]).collect();
@@ -203,7 +210,7 @@ pub(super) fn course(series: &[Series], limit: &[(f64, f64)], along: &str, unit:
 
 /// A tail distribution: for each share, the value that this share of all values does not exceed. Both axes are
 /// logarithmic.
-pub(super) fn tail(series: &[Series], unit: &str) -> Option<Plot> {
+pub(crate) fn tail(series: &[Series], unit: &str) -> Option<Plot> {
     let values: Vec<f64> = series.iter().flat_map(|line| &line.points).map(|point| point.1).collect();
     let y = Axis::logarithmic(&values)?;
     let shares = [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %"), (0.9999, "99.99 %")];

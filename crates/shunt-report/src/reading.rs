@@ -4,28 +4,28 @@ use super::{
     grid::{Cell, FileReading, Line, doubts_about, percent},
     plot::{self, Bar, Plot, Series, colour},
 };
-use crate::render::units::{number, quantity};
 use serde_json::Value;
 use shunt_lab::{Distribution, Reading, Run, Spread, SpreadKind};
+use shunt_wire::units::{number, quantity};
 use std::{borrow::Cow, collections::BTreeMap};
 
 /// A table with more rows than this is folded if a plot shows the same.
 const LONG: usize = 10;
 
 /// A reading that one or more files have, or a course of readings, as the page shows it.
-pub(super) struct ReadingView<'r> {
-    pub(super) id: usize,
-    pub(super) name: Cow<'r, str>,
-    pub(super) unit: &'r str,
+pub(crate) struct ReadingView<'r> {
+    pub(crate) id: usize,
+    pub(crate) name: Cow<'r, str>,
+    pub(crate) unit: &'r str,
     /// The labels of the files, and the doubt that they share.
-    pub(super) doubts: Vec<(String, String)>,
-    pub(super) table: Table,
-    pub(super) limits: Vec<String>,
-    pub(super) plots: Vec<Figure>,
-    pub(super) runs: Vec<RunRow>,
+    pub(crate) doubts: Vec<(String, String)>,
+    pub(crate) table: Table,
+    pub(crate) limits: Vec<String>,
+    pub(crate) plots: Vec<Figure>,
+    pub(crate) runs: Vec<RunRow>,
 }
 
-pub(super) enum Table {
+pub(crate) enum Table {
     /// One row for each file.
     Files(Vec<Row>),
     /// One column for each line, such as an engine, and one row for each position of a course or each name.
@@ -39,31 +39,33 @@ pub(super) enum Table {
     },
 }
 
-pub(super) struct Row {
-    pub(super) label: String,
-    pub(super) colour: String,
-    pub(super) value: String,
-    pub(super) spread: String,
-    pub(super) runs: usize,
-    pub(super) share: Option<String>,
+pub(crate) struct Row {
+    pub(crate) label: String,
+    pub(crate) colour: String,
+    pub(crate) value: String,
+    pub(crate) spread: String,
+    pub(crate) runs: usize,
+    pub(crate) share: Option<String>,
 }
 
-pub(super) struct RunRow {
-    pub(super) label: String,
-    pub(super) nth: usize,
-    pub(super) at: String,
-    pub(super) value: String,
-    pub(super) share: Option<String>,
-    pub(super) details: Vec<(String, String)>,
+pub(crate) struct RunRow {
+    pub(crate) label: String,
+    pub(crate) nth: usize,
+    pub(crate) at: String,
+    pub(crate) value: String,
+    pub(crate) share: Option<String>,
+    pub(crate) details: Vec<(String, String)>,
 }
 
-pub(super) struct Figure {
-    pub(super) caption: String,
-    pub(super) svg: String,
+/// A plot with its caption.
+#[derive(Debug)]
+pub struct Figure {
+    pub(crate) caption: String,
+    pub(crate) svg: String,
 }
 
 impl<'r> ReadingView<'r> {
-    pub(super) fn new(id: usize, name: &'r str, unit: &'r str, readings: &[FileReading]) -> Self {
+    pub(crate) fn new(id: usize, name: &'r str, unit: &'r str, readings: &[FileReading]) -> Self {
         let mut doubts: Vec<(String, String)> = Vec::new();
         for (_, source, reading) in readings {
             for doubt in doubts_about(&source.results, reading) {
@@ -89,25 +91,25 @@ impl<'r> ReadingView<'r> {
     }
 
     /// No unit in use is this long, but a file may have any unit, and the page must fit on a phone.
-    pub(super) fn has_long_unit(&self) -> bool {
+    pub(crate) fn has_long_unit(&self) -> bool {
         self.unit.chars().count() > 12
     }
 
     /// Whether the table is folded: it is long, and a plot shows the same.
-    pub(super) fn is_folded(&self) -> bool {
+    pub(crate) fn is_folded(&self) -> bool {
         matches!(&self.table, Table::Grid { rows, .. } if rows.len() > LONG) && !self.plots.is_empty()
     }
 
-    pub(super) fn has_shares(&self) -> bool {
+    pub(crate) fn has_shares(&self) -> bool {
         self.runs.iter().any(|run| run.share.is_some())
     }
 
     /// Whether this is one reading, not a table of many: its doubts are shown unfolded.
-    pub(super) fn is_alone(&self) -> bool {
+    pub(crate) fn is_alone(&self) -> bool {
         matches!(self.table, Table::Files(_))
     }
 
-    pub(super) fn has_details(&self) -> bool {
+    pub(crate) fn has_details(&self) -> bool {
         self.runs.iter().any(|run| !run.details.is_empty())
     }
 }
@@ -134,7 +136,7 @@ impl Row {
 }
 
 impl RunRow {
-    pub(super) fn for_runs(reading: &Reading, label: &str) -> Vec<Self> {
+    pub(crate) fn for_runs(reading: &Reading, label: &str) -> Vec<Self> {
         let row = |(nth, run): (usize, &Run)| Self {
             label: label.to_owned(),
             nth,
@@ -159,7 +161,7 @@ fn limits(unit: &str, readings: &[FileReading]) -> Vec<String> {
 }
 
 /// The name with its unit; ratios and numbers without a unit have the name only.
-pub(super) fn in_unit(what: &str, unit: &str) -> String {
+pub(crate) fn in_unit(what: &str, unit: &str) -> String {
     match unit {
         "" | "1" => what.to_owned(),
         _ => format!("{what}, {unit}"),
@@ -225,7 +227,7 @@ fn plots(name: &str, unit: &str, readings: &[FileReading]) -> Vec<Figure> {
 }
 
 /// A plot for each kind of distribution among the details of the runs.
-pub(super) fn distribution_plots(name: &str, readings: &[FileReading]) -> Vec<Figure> {
+pub(crate) fn distribution_plots(name: &str, readings: &[FileReading]) -> Vec<Figure> {
     let figure = |((detail, unit), series): ((String, String), Vec<Series>)| {
         let Plot { svg, unit } = plot::tail(&series, &unit)?;
         Some(Figure { caption: in_unit(&format!("{name}: {detail} of each run"), &unit), svg })

@@ -7,8 +7,8 @@ use super::{
     plot::{self, Bars, Plot, colour},
     reading::{Figure, ReadingView, RunRow, Table, distribution_plots, in_unit},
 };
-use crate::render::units::change_percent;
 use shunt_lab::Spread;
+use shunt_wire::units::change_percent;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A plot with more groups of bars is too long to read.
@@ -19,22 +19,22 @@ type CellKey<'r, K> = (&'r str, K);
 /// A column of an engine: the number of the file, the engine's place among the columns, and its name.
 type EngineKey = (usize, usize, &'static str);
 /// What the summary shows of one engine: its name, the reading, and its ratio to the baseline.
-pub(super) type Example<'r> = (&'static str, FileReading<'r>, Option<String>);
+pub(crate) type Example<'r> = (&'static str, FileReading<'r>, Option<String>);
 
 /// Readings by row and engine, and measured ratios to a baseline.
 #[derive(Default)]
-pub(super) struct Engines<'r> {
+pub(crate) struct Engines<'r> {
     readings: BTreeMap<CellKey<'r, EngineKey>, FileReading<'r>>,
     ratios: BTreeMap<CellKey<'r, EngineKey>, FileReading<'r>>,
 }
 
 impl<'r> Engines<'r> {
-    pub(super) fn insert(&mut self, name: &EngineName<'r>, reading: FileReading<'r>) {
+    pub(crate) fn insert(&mut self, name: &EngineName<'r>, reading: FileReading<'r>) {
         self.readings.insert(key(name, reading), reading);
     }
 
     /// Keeps a ratio with the reading that it is of. Returns false if there is none.
-    pub(super) fn insert_ratio(&mut self, name: &EngineName<'r>, ratio: FileReading<'r>) -> bool {
+    pub(crate) fn insert_ratio(&mut self, name: &EngineName<'r>, ratio: FileReading<'r>) -> bool {
         let key = key(name, ratio);
         let is_known = self.readings.contains_key(&key);
         if is_known {
@@ -67,7 +67,7 @@ impl<'r> Engines<'r> {
 
     /// The row with the shortest name of each kind, with the values of its engines. The first word of a row is its
     /// kind, such as `TCP`, and further words make it more special.
-    pub(super) fn examples(&self) -> Vec<(&'r str, Vec<Example<'r>>)> {
+    pub(crate) fn examples(&self) -> Vec<(&'r str, Vec<Example<'r>>)> {
         let mut kinds: BTreeMap<Option<&str>, &str> = BTreeMap::new();
         for row in self.rows() {
             let shortest = kinds.entry(row.split(' ').next()).or_insert(row);
@@ -86,7 +86,7 @@ impl<'r> Engines<'r> {
         kinds.into_values().map(values).collect()
     }
 
-    pub(super) fn view(
+    pub(crate) fn view(
         &self,
         id: usize,
         name: String,
@@ -162,7 +162,7 @@ fn change(before: Option<&FileReading>, (_, _, after): &FileReading) -> Option<S
 }
 
 /// One table of readings of all units, by name and file.
-pub(super) fn by_name<'r>(
+pub(crate) fn by_name<'r>(
     id: usize,
     name: String,
     readings: &[(&'r str, FileReading<'r>)],

@@ -5,19 +5,19 @@ const UNIT_CHARS: usize = 24;
 
 /// A numeric axis.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Axis {
-    pub(super) low: f64,
-    pub(super) high: f64,
-    pub(super) ticks: Vec<f64>,
+pub(crate) struct Axis {
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) ticks: Vec<f64>,
     factor: f64,
     decimals: usize,
     /// The unit of the labels, with its prefix.
-    pub(super) unit: String,
+    pub(crate) unit: String,
 }
 
 impl Axis {
     /// A linear axis that contains all values, with about this many ticks. None if the values have no finite range.
-    pub(super) fn around(values: &[f64], unit: &str, ticks: usize) -> Option<Self> {
+    pub(crate) fn around(values: &[f64], unit: &str, ticks: usize) -> Option<Self> {
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let most = low.abs().max(high.abs());
@@ -38,7 +38,7 @@ impl Axis {
     }
 
     /// An axis of whole numbers from 1 to `to`.
-    pub(super) fn counting(to: usize, ticks: usize) -> Self {
+    pub(crate) fn counting(to: usize, ticks: usize) -> Self {
         let step = step(to as f64 / ticks as f64).max(1.0);
         let ticks =
             (1..=to).filter(|n| to <= 6 || (*n as f64 / step).fract() == 0.0).map(|n| n as f64).collect();
@@ -46,12 +46,12 @@ impl Axis {
     }
 
     /// An axis with these ticks and without a unit.
-    pub(super) fn marked(low: f64, high: f64, ticks: Vec<f64>) -> Self {
+    pub(crate) fn marked(low: f64, high: f64, ticks: Vec<f64>) -> Self {
         Self { low, high, ticks, factor: 1.0, decimals: 0, unit: String::new() }
     }
 
     /// A logarithmic axis: its ends and ticks are decimal logarithms. Values below 1 count as 1. None without values.
-    pub(super) fn logarithmic(values: &[f64]) -> Option<Self> {
+    pub(crate) fn logarithmic(values: &[f64]) -> Option<Self> {
         let low = values.iter().copied().reduce(f64::min)?.max(1.0).log10().floor();
         let high = values.iter().copied().reduce(f64::max)?.max(1.0).log10().ceil().max(low + 1.0);
         let decades = high - low;
@@ -63,13 +63,13 @@ impl Axis {
         Some(Self::marked(low, high, ticks))
     }
 
-    pub(super) fn label(&self, tick: f64) -> String {
+    pub(crate) fn label(&self, tick: f64) -> String {
         // Adding 0.0 turns -0 into 0.
         format!("{:.*}", self.decimals, tick / self.factor + 0.0)
     }
 
     /// The label of a logarithmic tick, short: `20k`.
-    pub(super) fn power_label(tick: f64) -> String {
+    pub(crate) fn power_label(tick: f64) -> String {
         let value = 10_f64.powf(tick).round();
         match value {
             1e9.. => format!("{}G", value / 1e9),

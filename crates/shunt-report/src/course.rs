@@ -24,22 +24,22 @@ struct Point<'r> {
 
 /// What the readings of a course have in common.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Course<'r> {
-    pub(super) of: &'r str,
-    pub(super) along: &'r str,
-    pub(super) along_unit: &'r str,
-    pub(super) unit: &'r str,
+pub(crate) struct Course<'r> {
+    pub(crate) of: &'r str,
+    pub(crate) along: &'r str,
+    pub(crate) along_unit: &'r str,
+    pub(crate) unit: &'r str,
 }
 
 impl Course<'_> {
     /// A position with its unit.
-    pub(super) fn show(&self, position: f64) -> String {
+    pub(crate) fn show(&self, position: f64) -> String {
         let scale = Scale::for_unit(self.along_unit);
         format!("{} {}", scale.show(position), scale.unit)
     }
 }
 
-pub(super) fn view<'r>(
+pub(crate) fn view<'r>(
     id: usize,
     course: Course<'r>,
     readings: &[FileReading<'r>],
@@ -167,14 +167,16 @@ mod tests {
     };
     use askama::Template;
 
-    const SIZES: &str = include_str!("../../../../tests/report/size.json");
+    const SIZES: &str = include_str!("sample/size.json");
 
     fn page(texts: &[&str]) -> String {
         let files = texts.iter().enumerate();
         let source = |(nth, text): (usize, &&str)| {
             ResultFile::parse(ResultFile::letter(nth), "size.json".to_owned(), (*text).to_owned())
         };
-        Page::new(&Report::new(files.map(|file| source(file).unwrap()).collect())).render().unwrap()
+        Page::new(&Report::new(files.map(|file| source(file).unwrap()).collect(), Vec::new()))
+            .render()
+            .unwrap()
     }
 
     /// The text from the first `from` to the next `to`.

@@ -1,15 +1,15 @@
 //! What tables with a column for each line have in common: cells, and doubts about many readings.
 
 use super::files::ResultFile;
-use crate::render::units::{number, quantity, rounded};
 use shunt_lab::{Doubt, Reading, Results, Spread};
+use shunt_wire::units::{number, quantity, rounded};
 use std::collections::BTreeSet;
 
 /// The number of a file, the file, and a reading in it.
-pub(super) type FileReading<'r> = (usize, &'r ResultFile, &'r Reading);
+pub(crate) type FileReading<'r> = (usize, &'r ResultFile, &'r Reading);
 
 /// The doubts about a reading, as text: its own, and those that follow from the file as a whole.
-pub(super) fn doubts_about(results: &Results, reading: &Reading) -> Vec<String> {
+pub(crate) fn doubts_about(results: &Results, reading: &Reading) -> Vec<String> {
     let mut doubts: Vec<String> = reading.doubts.iter().map(ToString::to_string).collect();
     if !results.complete {
         doubts.push("interrupted: some of its runs are missing".to_owned());
@@ -22,23 +22,26 @@ pub(super) fn doubts_about(results: &Results, reading: &Reading) -> Vec<String> 
     doubts
 }
 
-/// The head of a column: its name and its colour.
-pub(super) struct Line {
-    pub(super) name: String,
-    pub(super) colour: String,
+/// The head of a column.
+#[derive(Debug)]
+pub struct Line {
+    /// The text.
+    pub name: String,
+    /// The colour of its key, in CSS notation.
+    pub colour: String,
 }
 
-pub(super) struct Cell {
-    pub(super) value: String,
+pub(crate) struct Cell {
+    pub(crate) value: String,
     /// Shown when the pointer rests on the cell: the value with all its digits, and the doubts about it.
-    pub(super) tooltip: String,
-    pub(super) is_doubted: bool,
+    pub(crate) tooltip: String,
+    pub(crate) is_doubted: bool,
     /// Such as the spread and the share of the line.
-    pub(super) details: Vec<String>,
+    pub(crate) details: Vec<String>,
 }
 
 impl Cell {
-    pub(super) fn new((_, source, reading): FileReading) -> Self {
+    pub(crate) fn new((_, source, reading): FileReading) -> Self {
         let Spread { low, high, .. } = reading.spread;
         let spread = || range(&quantity(low, &reading.unit), &quantity(high, &reading.unit));
         let share = reading.share(reading.value).map(|share| format!("{} of the line", percent(share)));
@@ -58,7 +61,8 @@ impl Cell {
     }
 }
 
-pub(super) fn percent(share: f64) -> String {
+/// A share from 0 to 1, as the page shows it: the blank does not break.
+pub fn percent(share: f64) -> String {
     format!("{}\u{a0}%", rounded(share * 100.0))
 }
 
@@ -70,14 +74,14 @@ fn range(low: &str, high: &str) -> String {
 }
 
 /// How much a value is of another: `2.190 × slow`. None without a finite ratio.
-pub(super) fn times(value: f64, base: f64, name: &str) -> Option<String> {
+pub(crate) fn times(value: f64, base: f64, name: &str) -> Option<String> {
     let ratio = value / base;
     (ratio.is_finite() && ratio > 0.0).then(|| format!("{}\u{a0}×\u{a0}{name}", number(ratio)))
 }
 
 /// The doubts about readings, each with its place. Doubts that differ in their numbers only are shown once, with the
 /// place of the first and the number of the others.
-pub(super) fn doubts<'r>(readings: impl Iterator<Item = (String, FileReading<'r>)>) -> Vec<(String, String)> {
+pub(crate) fn doubts<'r>(readings: impl Iterator<Item = (String, FileReading<'r>)>) -> Vec<(String, String)> {
     let mut kinds: Vec<(String, String, String, usize)> = Vec::new();
     let mut all = 0;
     for (at, (_, source, reading)) in readings {

@@ -4,9 +4,8 @@ use super::{
     comparison::{self, Engines},
     course::{self, Course},
     engine::EngineName,
-    files::{Report, ResultFile},
+    files::{OtherFile, Report, ResultFile},
     grid::{FileReading, doubts_about},
-    inspection, model,
     plot::colour,
     reading::{ReadingView, Table},
     section::{NO_COLOUR, Section},
@@ -18,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Template)]
 #[template(path = "report.html")]
-pub(super) struct Page<'r> {
+pub(crate) struct Page<'r> {
     report: &'r Report,
     files: Vec<File<'r>>,
     /// The summary.
@@ -28,8 +27,8 @@ pub(super) struct Page<'r> {
     doubted: usize,
     conditions: Vec<Condition>,
     parts: Vec<Part<'r>>,
-    /// Predictions, and what was seen at ports.
-    sections: Vec<Section>,
+    /// What was seen at ports, and predictions: their anchors and contents.
+    sections: Vec<(String, &'r Section)>,
 }
 
 struct File<'r> {
@@ -148,7 +147,7 @@ fn title(metric: &str, unit: &str) -> String {
 }
 
 impl<'r> Page<'r> {
-    pub(super) fn new(report: &'r Report) -> Self {
+    pub(crate) fn new(report: &'r Report) -> Self {
         let mut readings: BTreeMap<&str, Vec<(&str, FileReading)>> = BTreeMap::new();
         for (nth, source) in report.files.iter().enumerate() {
             let named =
@@ -171,8 +170,10 @@ impl<'r> Page<'r> {
             !doubts_about(&source.results, reading).is_empty()
         };
         let files = report.files.iter().enumerate();
-        let inspections = (1..).zip(&report.inspections).map(|(nth, one)| inspection::section(nth, one));
-        let models = (1..).zip(&report.models).map(|(nth, one)| model::section(nth, one));
+        let sections = |kind: &'static str, of: &'r [OtherFile]| {
+            (1..).zip(of).map(move |(nth, other): (usize, _)| (format!("{kind}-{nth}"), &other.section))
+        };
+        let inspections = sections("inspection", &report.inspections);
         Self {
             report,
             files: files.map(|(nth, source)| File { source, colour: colour(nth) }).collect(),
@@ -181,7 +182,7 @@ impl<'r> Page<'r> {
             doubted: readings.values().flatten().filter(doubted).count(),
             conditions: conditions(&report.files),
             parts,
-            sections: inspections.chain(models).collect(),
+            sections: inspections.chain(sections("model", &report.models)).collect(),
         }
     }
 }
@@ -208,20 +209,16 @@ fn conditions(files: &[ResultFile]) -> Vec<Condition> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::inspection_file::InspectionSource, *};
-    use crate::{
-        commands::{check, doctor, link, trace},
-        render::Answer,
-    };
+    use super::*;
 
     /// Rates of slow, tc and xdp, with the frame size in their names only.
     fn source(nth: usize, from: &str, to: &str) -> ResultFile {
-        let text = include_str!("../../../../tests/report/size.json").replace("\"position\"", "\"was\"");
+        let text = include_str!("sample/size.json").replace("\"position\"", "\"was\"");
         ResultFile::parse(ResultFile::letter(nth), "size.json".to_owned(), text.replace(from, to)).unwrap()
     }
 
     fn page(sources: Vec<ResultFile>) -> String {
-        Page::new(&Report::new(sources)).render().unwrap().replace('\u{a0}', " ")
+        Page::new(&Report::new(sources, Vec::new())).render().unwrap().replace('\u{a0}', " ")
     }
 
     #[test]
@@ -269,54 +266,5 @@ mod tests {
         let page = page(vec![source]);
         assert_eq!((page.matches("<article").count(), page.matches("<svg").count()), (1, 0), "{page}");
         assert!(page.contains("<h3>Readings</h3>") && page.contains("<th>tc_64</th>"), "{page}");
-    }
-
-    #[test]
-    fn what_was_seen_at_ports_has_sections_of_its_own() {
-        let mut report = Report::new(vec![source(0, "", "")]);
-        let answers = [
-            link::sample::link().json(),
-            doctor::sample::diagnoses().json(),
-            check::sample::checks().json(),
-            trace::sample::traced().json(),
-        ];
-        for (nth, answer) in answers.into_iter().enumerate() {
-            let (label, file) = (ResultFile::letter(nth + 1), format!("{nth}.json"));
-            report.inspections.push(InspectionSource::parse(&label, &file, &answer.unwrap()).unwrap());
-        }
-        assert_eq!((report.count(), report.further_files().count()), (5, 4));
-        let page = Page::new(&report).render().unwrap();
-        let section = |nth: usize| {
-            let begin = page.split_once(&format!("<section id=\"inspection-{nth}\">")).unwrap().1;
-            begin.split_once("</section>").unwrap().0
-        };
-        assert!(page.contains("<a href=\"#inspection-4\">E: where the time of packets goes</a>"), "{page}");
-        for (nth, wanted) in [
-            (
-                1,
-                &["<h3>eth0 (fec), MTU 1500</h3>", "<td>rings</td><td>rx 512 of 512", "eth0 rx_fifo_errors"]
-                    [..],
-            ),
-            (2, &["<td>certain</td>", "model, not a measurement: 294 Mbit/s", "not seen: "]),
-            (3, &["<td>FAIL</td><td>counters</td>", "1 passed, 1 failed, 1 impossible"]),
-            (
-                4,
-                &[
-                    "slow r0 &#62; r1: share",
-                    "<td>qdisc</td><td>2095</td>",
-                    "<figcaption>share of each stage",
-                    "not seen: send",
-                ],
-            ),
-        ] {
-            for wanted in wanted {
-                assert!(section(nth).contains(wanted), "{wanted}: {}", section(nth));
-            }
-        }
-        // Failures come first.
-        assert!(section(3).find("counters").unwrap() < section(3).find("frames pass both ways").unwrap());
-        for other in ["[]", "{}", "[{\"port\": \"eth0\"}]"] {
-            assert!(InspectionSource::parse("A", "a.json", other).is_none(), "{other}");
-        }
     }
 }

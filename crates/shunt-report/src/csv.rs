@@ -22,7 +22,7 @@ const HEADS: [&str; 15] = [
     "details",
 ];
 
-pub(super) fn write(report: &Report, out: &mut Vec<u8>) -> io::Result<()> {
+pub(crate) fn write(report: &Report, out: &mut Vec<u8>) -> io::Result<()> {
     let mut lines = csv::Writer::from_writer(out);
     lines.write_record(HEADS)?;
     for source in &report.files {

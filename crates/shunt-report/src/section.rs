@@ -1,0 +1,42 @@
+//! The section of a file that is no file of results: tables with notes and plots.
+
+use super::{grid::Line, plot::Plot, reading::Figure};
+
+/// A section of the page.
+#[derive(Debug)]
+pub struct Section {
+    /// Its heading, and its line in the contents.
+    pub title: String,
+    /// What the file is.
+    pub about: String,
+    /// What it shows.
+    pub tables: Vec<SectionTable>,
+}
+
+/// A table, with its plots.
+#[derive(Debug)]
+pub struct SectionTable {
+    /// Its heading.
+    pub name: String,
+    /// The heads of its columns.
+    pub heads: Vec<Line>,
+    /// Its rows, with a text for each column.
+    pub rows: Vec<Vec<String>>,
+    /// Lines below the table.
+    pub notes: Vec<String>,
+    /// Plots beside the table.
+    pub plots: Vec<Figure>,
+}
+
+/// The colour of a head that is not that of a line.
+pub(crate) const NO_COLOUR: &str = "transparent";
+
+/// Heads of columns that no plot has a line for.
+pub fn heads<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<Line> {
+    names.into_iter().map(|name| Line { name: name.to_owned(), colour: NO_COLOUR.to_owned() }).collect()
+}
+
+/// A plot with its name and a remark.
+pub fn figure(name: &str, plot: Option<Plot>, remark: &str) -> Option<Figure> {
+    plot.map(|Plot { svg, unit }| Figure { caption: format!("{name}, {unit}: {remark}"), svg })
+}

@@ -1,0 +1,93 @@
+use crate::{Kind, OtherFile, Report, Section, sample, to_csv, to_html, to_json};
+use serde_json::{Value, json};
+use std::{env, fs, path::PathBuf};
+
+fn page() -> String {
+    String::from_utf8(to_html(&sample::report()).unwrap()).unwrap()
+}
+
+/// With SHUNT_BLESS=1, rewrites the file.
+#[test]
+fn the_csv_of_a_report_matches_its_golden_file() {
+    let csv = String::from_utf8(to_csv(&sample::report()).unwrap()).unwrap();
+    let path = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("src/golden/report.csv");
+    if env::var_os("SHUNT_BLESS").is_some_and(|v| v == "1") {
+        fs::write(&path, &csv).unwrap();
+    }
+    assert!(
+        fs::read_to_string(&path).unwrap() == csv,
+        "report.csv differs; SHUNT_BLESS=1 accepts this:\n{csv}"
+    );
+}
+
+/// The text between the first `from` and the next `to`.
+fn between<'t>(text: &'t str, from: &str, to: &str) -> &'t str {
+    let rest = text.split_once(from).unwrap_or_else(|| panic!("no {from}")).1;
+    rest.split_once(to).unwrap_or_else(|| panic!("no {to}")).0
+}
+
+#[test]
+fn the_page_of_a_report_contains_the_files_as_json() {
+    let page = page();
+    let data: Value =
+        serde_json::from_str(between(&page, "type=\"application/json\" id=\"data\">", "</script>")).unwrap();
+    let printed: Value = serde_json::from_str(&to_json(&sample::report()).unwrap()).unwrap();
+    assert_eq!(data, printed);
+    let files = [("A", "tc.json"), ("B", "xdp.json"), ("C", "odd.json")].into_iter().zip(sample::files());
+    let files: Vec<Value> = files
+        .map(|((label, file), (_, text))| {
+            json!({"label": label, "file": file, "results": serde_json::from_str::<Value>(text).unwrap()})
+        })
+        .collect();
+    assert_eq!(data, json!({"format": "shunt-report", "version": 1, "files": files}));
+}
+
+#[test]
+fn texts_of_a_file_are_escaped_in_the_page() {
+    let page = page();
+    // Names, conditions and units of the odd file, in plots, too.
+    assert!(page.contains("&#60;/script&#62;&#60;img src=x") && page.contains("&lt;i&gt;&amp;"));
+    for markup in ["<img", "<i>", "<b> ", "onerror=\"", "http://", "https://"] {
+        // The XML namespace of SVG looks like an address, but nothing is fetched from it.
+        let page = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+        assert!(!page.contains(markup), "{markup}");
+    }
+}
+
+#[test]
+fn doubts_stand_above_the_values_that_they_concern() {
+    let page = page();
+    let article = between(&page, "<h3>ndr router</h3>", "</article>");
+    let at = |what: &str| article.find(what).unwrap_or_else(|| panic!("{what}: {article}"));
+    let doubts = ["A, B: CPU 1 ran at 97.2 %", "B: interrupted: some of its runs are missing"];
+    // The median and the share of the line, as text and as a plot.
+    let values = ["805\u{a0}kpps", "54.1\u{a0}%", "1.49\u{a0}Mpps", "<svg"];
+    for doubt in doubts {
+        assert!(values.iter().all(|value| at(doubt) < at(value)), "{doubt}");
+    }
+    let above = between(&page, "<h3>many</h3>", "</article>");
+    assert!(above.contains("C: above what the line can carry") && above.contains("101"), "{above}");
+}
+
+#[test]
+fn a_file_without_runs_has_a_section_and_its_contents_in_the_json() {
+    let other = |kind, file: &str, text: &str| {
+        let section = Section { title: format!("of {file}"), about: String::new(), tables: Vec::new() };
+        OtherFile::new(kind, "A", file, text, section)
+    };
+    let others = [(Kind::Model, "m", "{\"a\":  1.50}"), (Kind::Inspection, "i", " []\n")];
+    let others = others.map(|(kind, file, text)| other(kind, file, text).unwrap());
+    let report = Report::new(Vec::new(), others.into());
+    let json = to_json(&report).unwrap();
+    let (model, inspection) = (
+        "{\"label\":\"A\",\"file\":\"m\",\"predictions\":{\"a\":  1.50}}",
+        "\"file\":\"i\",\"inspection\":[]}",
+    );
+    assert!(json.contains(&format!("\"files\":[],\"models\":[{model}],\"inspections\":[")), "{json}");
+    assert!(json.contains(inspection), "{json}");
+    let page = String::from_utf8(to_html(&report).unwrap()).unwrap();
+    for (id, title) in [("model-1", "of m"), ("inspection-1", "of i")] {
+        assert!(page.contains(&format!("<section id=\"{id}\">\n<h2>{title}</h2>")), "{page}");
+    }
+    assert!(other(Kind::Model, "m", "{").is_err());
+}
