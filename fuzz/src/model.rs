@@ -33,51 +33,18 @@ pub fn model(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::inputs::accepted;
-    use shunt_model::stories;
+    use fastrand::Rng;
+    use shunt_model::{Observation, Quantity, fit, stories};
 
-    const NUMBERS: [&str; 22] = [
-        "0",
-        "1",
-        "2",
-        "3",
-        "63",
-        "64",
-        "65",
-        "100",
-        "1000",
-        "1518",
-        "65000",
-        "1M",
-        "268435456",
-        "1G",
-        "100G",
-        "0.5",
-        "0.99",
-        "1e-9",
-        "-1",
-        "nan",
-        "inf",
-        "4294967296",
-    ];
-    const WORDS: [&str; 17] = [
-        "on",
-        "off",
-        "udp",
-        "tcp",
-        "rx",
-        "tx",
-        "forward",
-        "both",
-        "napi",
-        "per-packet",
-        "copy",
-        "copy-aligned",
-        "fragments",
-        "poisson",
-        "bursts",
-        "external",
-        "",
-    ];
+    /// Separated by spaces.
+    const NUMBERS: &str =
+        "0 1 2 3 63 64 65 100 1000 1518 65000 1M 268435456 1G 100G 0.5 0.99 1e-9 -1 nan inf 4294967296";
+    /// Likewise; the last is empty.
+    const WORDS: &str = "on off udp tcp rx tx forward both napi per-packet copy copy-aligned fragments poisson bursts external ";
+
+    fn one_of(rng: &mut Rng, words: &'static str) -> &'static str {
+        rng.choice(words.split(' ').collect::<Vec<_>>()).unwrap()
+    }
 
     fn texts() -> Vec<&'static str> {
         stories::CASES.iter().map(|(_, text)| *text).chain([stories::TEMPLATE]).collect()
@@ -130,8 +97,8 @@ mod tests {
             let text = if rng.bool() { "" } else { rng.choice(&texts).unwrap() };
             let (mut case, mut lines) = (Case::parse(text).unwrap(), format!("{text}\0"));
             for _ in 0..rng.usize(1..12) {
-                let value =
-                    if rng.u8(0..3) == 0 { rng.choice(&WORDS) } else { rng.choice(&NUMBERS) }.unwrap();
+                let values = if rng.u8(0..3) == 0 { WORDS } else { NUMBERS };
+                let value = one_of(rng, values);
                 let (name, before) = (rng.choice(&names).unwrap(), case.clone());
                 let _ = case.set(name, value);
                 // Few cases would be possible if one wrong number spoilt the rest.
@@ -144,5 +111,39 @@ mod tests {
             lines.into_bytes()
         });
         assert!(ran > 750, "only {ran} cases were possible, which tests little");
+    }
+
+    #[test]
+    fn a_text_with_deep_brackets_is_refused() {
+        for open in ["[", "{", "a = [", "a = {b = ", "[a."] {
+            Case::parse(&open.repeat(100_000)).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_fit_ends_whatever_was_observed() {
+        let mut rng = Rng::with_seed(3);
+        let names = names();
+        let mut fitted = 0;
+        for _ in 0..40 {
+            let mut case = Case::default();
+            case.traffic.seconds = SECONDS;
+            case.forward.slow_ns = 5_000.0;
+            let chosen: Vec<&str> =
+                (0..rng.usize(0..4)).map(|_| rng.choice(&names).unwrap().as_str()).collect();
+            let values = [0.0, -1.0, 1e-300, 50.0, 1e300, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+            let observed: Vec<Observation> = (0..rng.usize(0..5))
+                .map(|_| Observation {
+                    settings: vec![("traffic.rate".to_owned(), one_of(&mut rng, NUMBERS).to_owned())],
+                    quantity: *rng.choice(&[Quantity::Goodput, Quantity::Loss, Quantity::Cpu]).unwrap(),
+                    value: *rng.choice(&values).unwrap(),
+                })
+                .collect();
+            if let Ok(found) = fit(&case, &chosen, &observed) {
+                fitted += 1;
+                assert!(found.runs < 5_000 && found.parameters.len() == chosen.len(), "{found:?}");
+            }
+        }
+        assert!(fitted > 10, "only {fitted} fits were made, which tests little");
     }
 }
