@@ -3,9 +3,10 @@
 
 use super::{
     engine::{self, BASELINES, EngineName},
-    grid::{self, Cell, FileReading, Line},
+    grid::{self, Cell, FileReading},
     plot::{self, Bars, Plot, colour},
-    reading::{Figure, ReadingView, RunRow, Table, distribution_plots, in_unit},
+    reading::{ReadingView, RunRow, Table, distribution_plots, in_unit},
+    section::{Figure, Line},
 };
 use shunt_lab::Spread;
 use shunt_wire::units::change_percent;

@@ -2,9 +2,10 @@
 
 use super::{
     engine,
-    grid::{self, Cell, FileReading, Line},
+    grid::{self, Cell, FileReading},
     plot::{self, Plot, Series, colour},
-    reading::{Figure, ReadingView, RunRow, Table, in_unit},
+    reading::{ReadingView, RunRow, Table, in_unit},
+    section::{Figure, Line},
 };
 use shunt_lab::{Position, Reading};
 use std::collections::{BTreeMap, BTreeSet};

@@ -22,15 +22,6 @@ pub(crate) fn doubts_about(results: &Results, reading: &Reading) -> Vec<String> 
     doubts
 }
 
-/// The head of a column.
-#[derive(Debug)]
-pub struct Line {
-    /// The text.
-    pub name: String,
-    /// The colour of its key, in CSS notation.
-    pub colour: String,
-}
-
 pub(crate) struct Cell {
     pub(crate) value: String,
     /// Shown when the pointer rests on the cell: the value with all its digits, and the doubts about it.

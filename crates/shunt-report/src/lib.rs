@@ -18,9 +18,8 @@ mod section;
 mod summary;
 
 pub use files::{Kind, OtherFile, Report, ResultFile};
-pub use grid::{Line, percent};
-pub use reading::Figure;
-pub use section::{Section, SectionTable, figure, heads};
+pub use grid::percent;
+pub use section::{Figure, Line, Section, SectionTable, figure, heads};
 
 use askama::Template;
 use std::io;

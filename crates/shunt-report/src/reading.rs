@@ -1,8 +1,9 @@
 //! What the page shows about one reading: its doubts, a table, plots, and each run.
 
 use super::{
-    grid::{Cell, FileReading, Line, doubts_about, percent},
+    grid::{Cell, FileReading, doubts_about, percent},
     plot::{self, Bar, Plot, Series, colour},
+    section::{Figure, Line},
 };
 use serde_json::Value;
 use shunt_lab::{Distribution, Reading, Run, Spread, SpreadKind};
@@ -55,13 +56,6 @@ pub(crate) struct RunRow {
     pub(crate) value: String,
     pub(crate) share: Option<String>,
     pub(crate) details: Vec<(String, String)>,
-}
-
-/// A plot with its caption.
-#[derive(Debug)]
-pub struct Figure {
-    pub(crate) caption: String,
-    pub(crate) svg: String,
 }
 
 impl<'r> ReadingView<'r> {

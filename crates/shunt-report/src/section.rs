@@ -1,6 +1,7 @@
-//! The section of a file that is no file of results: tables with notes and plots.
+//! The section of a file that is no file of results: tables with notes and plots. Other tables have the same heads and
+//! figures.
 
-use super::{grid::Line, plot::Plot, reading::Figure};
+use super::plot::Plot;
 
 /// A section of the page.
 #[derive(Debug)]
@@ -26,6 +27,22 @@ pub struct SectionTable {
     pub notes: Vec<String>,
     /// Plots beside the table.
     pub plots: Vec<Figure>,
+}
+
+/// The head of a column.
+#[derive(Debug)]
+pub struct Line {
+    /// The text.
+    pub name: String,
+    /// The colour of its key, in CSS notation.
+    pub colour: String,
+}
+
+/// A plot with its caption.
+#[derive(Debug)]
+pub struct Figure {
+    pub(crate) caption: String,
+    pub(crate) svg: String,
 }
 
 /// The colour of a head that is not that of a line.
