@@ -180,7 +180,7 @@ fn of_story(story: &StoryPredictions) -> Vec<SectionTable> {
             rows: rows.collect(),
             heads,
             notes: vec![format!(
-                "Mean error: fitted {fitted}, held out {held_out}. ResultFile: {}.",
+                "Mean error: fitted {fitted}, held out {held_out}. Source: {}.",
                 story.source
             )],
             plots: figure("published and model", plot_of_cells(&cells, along, &column.unit), REMARK)
