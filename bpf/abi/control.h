@@ -96,7 +96,7 @@ struct shunt_control {
 	__u32 netns; /* inode number of the ports' network namespace */
 	__u32 mark_mask; /* lines of shunt_marks, minus one */
 	__u32 rule_changes; /* counts the commits that may change how rules use sets; written by the programs */
-	__u32 sets_at; /* rule_changes when the rules were read of which shunt_sets is made */
+	__u32 sets_at; /* value of rule_changes when the rules behind shunt_sets were read */
 	__u32 station_moves; /* counts the changes of a bridge's stations that ended flows; written by the programs */
 };
 _Static_assert(sizeof(struct shunt_control) == 96, "shunt_control is ABI");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the external engine shares with the programs and the daemon. */
+/* Data that the external engine shares with the programs and the daemon. */
 #ifndef SHUNT_ABI_EXTERNAL_H
 #define SHUNT_ABI_EXTERNAL_H
 
@@ -20,7 +20,7 @@ _Static_assert(sizeof(struct shunt_external_port) == 48, "shunt_external_port is
 /* Shared by the external engine, the programs and the daemon. A single element. */
 struct shunt_external {
 	__u64 beat_ticks; /* the engine's last heartbeat: all 64 bits of jiffies */
-	__u32 beat_max_ticks; /* age at which a heartbeat is too old, and packets pass by the engine */
+	__u32 beat_max_ticks; /* from this age of the heartbeat on, XDP sends packets to tc instead of the engine */
 	__u32 inject_next; /* the next frame to pass to Linux */
 	__u32 copy_vlan; /* the engine copies frames with this outer VLAN ID from port to port; 0 for none */
 	__u32 _pad;

@@ -105,7 +105,7 @@ struct shunt_flow {
 	__u16 l4_delta; /* ones' complement sum of new minus old addresses and ports */
 	__u16 l4_delta_addr; /* ones' complement sum of new minus old addresses */
 	__u8 home_cpu; /* the CPU that counts without atomics, or enum shunt_home_cpu */
-	__u8 reported; /* of seen_ticks when the flow's silence was reported: the low byte with bit 0 set; 0 after a use */
+	__u8 reported; /* low byte of seen_ticks, bit 0 set, when silence was reported; 0 once used again */
 	__u16 class_bits; /* DSCP and VLAN priorities the flow was learned with, see struct shunt_packet */
 	__u8 in_ttl; /* TTL or hop limit the flow was learned with */
 	__u8 _zero; /* so that class_bits and in_ttl are compared as one word */

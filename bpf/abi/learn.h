@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What learning remembers of packets, tuples, stations and sets. */
+/* State of learning: packets, tuples, stations and sets. */
 #ifndef SHUNT_ABI_LEARN_H
 #define SHUNT_ABI_LEARN_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the programs report to the daemon and to `shunt watch`. */
+/* Reports of the programs to the daemon and to `shunt watch`. */
 #ifndef SHUNT_ABI_REPORTS_H
 #define SHUNT_ABI_REPORTS_H
 

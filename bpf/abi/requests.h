@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the daemon asks of the programs. */
+/* Requests of the daemon to the programs. */
 #ifndef SHUNT_ABI_REQUESTS_H
 #define SHUNT_ABI_REQUESTS_H
 

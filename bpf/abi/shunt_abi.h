@@ -4,8 +4,8 @@
  * of crates/shunt-bpf makes its Rust twin of these headers, and a unit test there compares every size, every offset and
  * every constant.
  *
- * A constant in an enum with a name has in Rust the type of the field that names the enum first in its comment; in an
- * enum without one, 32 bits. Times that end in _ticks are the low half of jiffies and wrap, unless noted.
+ * In Rust, a constant of a named enum has the type of the first field whose comment names that enum; all other
+ * constants are u32. Times that end in _ticks are the low half of jiffies and wrap, unless noted.
  */
 #ifndef SHUNT_ABI_H
 #define SHUNT_ABI_H

@@ -29,8 +29,8 @@ static __always_inline __u64 shunt_bound(__u64 value, __u32 most)
 }
 
 /*
- * Makes the verifier forget what it knows of a value, with the help of any value that it does not know. It knows a
- * constant, such as a reason, on each path that leads to it, and would check what follows for each of them.
+ * Makes the verifier forget what it knows about `value`, by XORing it twice with `unknown`, which it does not know.
+ * Otherwise it checks the code that follows once for each constant (such as a reason) that can arrive here.
  */
 static __always_inline __u32 shunt_forget(__u64 value, __u64 unknown)
 {

@@ -19,7 +19,7 @@ enum {
  */
 enum { SHUNT_HEADROOM = 128 };
 
-/* What the fast path has to know of an sk_buff beside what struct __sk_buff shows. */
+/* Fields of sk_buff that the fast path needs and struct __sk_buff lacks. */
 struct shunt_skb_hidden {
 	__u32 summed; /* ip_summed: SHUNT_SUMMED_*, or 0 for CHECKSUM_NONE */
 	__u32 extensions; /* active_extensions: bits of enum skb_ext_id, such as a security path */

@@ -67,7 +67,7 @@ _Static_assert(sizeof(struct trace_tuple) == 40, "trace_tuple is ABI");
 struct trace_plan {
 	__u32 netns; /* inode number of the network namespace */
 	__u32 ifindex; /* trace what arrives or leaves here; 0: everywhere */
-	__u32 sample; /* trace one packet in so many */
+	__u32 sample; /* trace one packet in this number */
 	__u32 filter; /* 1: compare tuples with the following */
 	struct trace_tuple tuple; /* ports, family and protocol of 0 match any */
 	__u32 src_mask_be[4];

@@ -156,7 +156,10 @@ __noinline int shunt_sweep_entry(__u64 index, struct shunt_sweep *s)
 enum { SWEEP_RUN = 32 };
 _Static_assert(SHUNT_SWEEP_AT_ONCE % SWEEP_RUN == 0, "a sweep consists of whole runs");
 
-/* Sweeps a run of entries. The verifier follows every iteration of a loop: two short loops are less than a long one. */
+/*
+ * Sweeps a run of entries. The verifier follows every iteration of a loop: nested short loops cost less than one long
+ * loop.
+ */
 __noinline int shunt_sweep_run(__u64 from, __u64 end, struct shunt_sweep *s)
 {
 	if (!s)

@@ -14,7 +14,7 @@
 #include "include/trace.h"
 #include "include/learn/watch.h"
 
-/* What the functions below return beside verdicts and SHUNT_TC_OTHER, which are less. */
+/* Results of the functions below, besides verdicts and SHUNT_TC_OTHER, which are smaller. */
 enum {
 	WATCHED = 0x200, /* plus the reason: a packet that can teach a flow, for shunt_in_watched() */
 };

@@ -1,4 +1,4 @@
-//! What must hold for every input: one function for each parser of bytes that strangers or the kernel send.
+//! Claims that must hold for every input: one function for each parser of untrusted bytes or of kernel messages.
 //!
 //! A function panics where its claim is wrong, and returns whether its parser accepted the input. The tests call it
 //! with the corpus and with seeded random inputs; SHUNT_FUZZ_INPUTS sets their number. cargo-fuzz calls it with what

@@ -7,8 +7,8 @@ const SECONDS: f64 = 2e-4;
 /// More events than any such run has: 30,000 of the smallest frames at 100 Gbit/s, and what each of them brings about.
 const EVENTS: u64 = 2_000_000;
 
-/// A case file and, after a zero byte, lines NAME=VALUE that change it: the parser and the model end, and give possible
-/// figures, which the case gives again after it was written and read.
+/// A case file and, after a zero byte, lines NAME=VALUE that change it: parser and model end with possible
+/// figures, and a case that is written and read back gives the same figures.
 pub fn model(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let (text, changes) = text.split_once('\0').unwrap_or((&text, ""));

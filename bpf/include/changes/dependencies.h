@@ -291,7 +291,7 @@ __noinline int shunt_end_groups(__u32 own, __u32 from)
 
 /*
  * Ends the use of all actions of a station, and of the few others that share a group with it. The verifier follows
- * every iteration of a loop: two short loops are less than a long one.
+ * every iteration of a loop: nested short loops cost less than one long loop.
  */
 __noinline int shunt_end_station(__u64 hash)
 {

@@ -13,8 +13,8 @@
 enum { SHUNT_NO_REVERSE = -1 };
 
 /*
- * The entry in the slot number `at` of both buckets, if it has this tuple, on any port and with any tags;
- * SHUNT_NO_REVERSE otherwise.
+ * The entry in slot `at`, counted through both buckets of the hash (0 to 2 * SHUNT_WAYS - 1), if it has this tuple, on
+ * any port and with any tags; SHUNT_NO_REVERSE otherwise.
  */
 static __always_inline __s32 shunt_tuple_entry(__u32 family, const union shunt_key *key, __u64 hash, __u32 at)
 {
@@ -96,7 +96,7 @@ static __always_inline int shunt_retire_entry(__u32 family, __s32 entry, __u32 n
 	return 1;
 }
 
-/* A global function: what it returns is unknown to the verifier, so that sums of it are one state and not many. */
+/* A global function: the verifier takes its result as unknown, so adding results up does not multiply states. */
 __noinline int shunt_retire_any(__u32 family, __s32 entry, __u32 now, __u32 why)
 {
 	return family == 4 ? shunt_retire_entry(4, entry, now, why) : shunt_retire_entry(6, entry, now, why);

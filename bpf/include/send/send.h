@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Sending an skb as the action of a flow says: verification, VLAN tags, the rewrite and the redirect. */
+/* Sends an skb as its flow's action requires: verification, VLAN tags, the rewrite and the redirect. */
 #ifndef SHUNT_SEND_H
 #define SHUNT_SEND_H
 

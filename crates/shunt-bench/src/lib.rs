@@ -1,4 +1,4 @@
-//! Benches of Shunt: beside Linux alone and beside other fast paths, with the lab's networks, statistics and results.
+//! Benches: Shunt compared with Linux alone and with other fast paths, with the lab's networks, statistics and results.
 //!
 //! Each module is a command of `cargo xtask`; `rig` has the routers that they measure, and `tables` makes the tables of
 //! the documentation from committed results.

@@ -45,7 +45,7 @@ pub struct Options {
     /// Print the rows as JSON
     #[arg(long)]
     json: bool,
-    /// Trace one packet in so many. May be given several times
+    /// Trace one packet in N. May be given several times
     #[arg(long = "sample", value_name = "N", default_values_t = [64, 1])]
     samples: Vec<u32>,
     /// Number of rounds; without and with a trace take turns
@@ -60,7 +60,7 @@ pub struct Options {
 #[derive(Debug, Serialize)]
 struct Row {
     path: String,
-    /// One packet in so many was traced.
+    /// One packet in N was traced.
     sample: u32,
     /// Packets/s with a trace by those without, and the 95 % confidence interval.
     packets_ratio: f64,

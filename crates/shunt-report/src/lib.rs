@@ -1,8 +1,8 @@
 //! Draws results of the lab as a self-contained page with plots, or gives the same data as JSON or CSV. Performs no
 //! system call.
 //!
-//! A [`Report`] has [`ResultFile`]s, and [`OtherFile`]s without measured runs, for each of which the caller makes a
-//! [`Section`] of the page.
+//! A [`Report`] has [`ResultFile`]s, and [`OtherFile`]s without measured runs, whose
+//! [`Section`] of the page the caller makes.
 
 mod axis;
 mod comparison;

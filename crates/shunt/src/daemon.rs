@@ -57,7 +57,7 @@ impl Program {
             fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
         };
         dirs.map(|dir| dir.join(NAME)).find(is_program).map(Self).ok_or_else(|| {
-            let why = "cannot find shuntd beside shunt or in PATH; install both together";
+            let why = "cannot find shuntd in the directory of shunt or in PATH; install both together";
             Failure::new(FailureCode::Internal, why)
         })
     }

@@ -36,7 +36,7 @@ pub(super) struct Rtt {
 /// The figures of an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Interval {
-    /// The begin of the interval, in seconds since the load began. It is negative before.
+    /// Start of the interval, in seconds since the load started; negative before that.
     pub(super) at_s: f64,
     pub(super) rtt_ms: Option<Rtt>,
     /// Mbit/s that the LAN host received, headers included; None for the last, unfinished interval.

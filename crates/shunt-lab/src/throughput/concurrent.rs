@@ -142,7 +142,7 @@ impl Trial {
 impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tracked, renewed, lost, .. } = self;
-        write!(f, "{tracked} in conntrack, {renewed} opened anew, {lost} packets lost")
+        write!(f, "{tracked} in conntrack, {renewed} opened twice, {lost} packets lost")
     }
 }
 

@@ -186,7 +186,7 @@ impl Command for ModelArgs {
         shunt model fit sweep.json # an ideal router, fitted to a sweep
         shunt model fit sweep.json --case board.toml --parameter bus.rx_rate # one parameter of a board that is known otherwise
         [shunt model stories]
-        shunt model stories i.MX6 # measurements of one board beside the model's
+        shunt model stories i.MX6 # measurements of one board compared with the model
         [shunt model cases]
         shunt model cases # the library
         shunt model cases template # a case to begin with, with comments

@@ -41,7 +41,7 @@ pub(crate) struct TraceArgs {
     /// How long to trace.
     #[arg(long, visible_alias = "time", value_name = "TIME", default_value = "5s", value_parser = duration_or_seconds)]
     seconds: Duration,
-    /// Trace one packet in so many, chosen at random.
+    /// Trace one packet in N, chosen at random.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     sample: u32,
     /// Show this many single packets of each path.

@@ -111,7 +111,7 @@ impl ExternalEngine {
         let ended = async { while let Ok(Some(_)) = running.receive().await {} };
         let _ = timeout(STOP, ended).await;
         if let Err(error) = running.end() {
-            tracing::warn!("external engine: cannot be stopped: {error}");
+            tracing::warn!("cannot stop the external engine: {error}");
         }
     }
 }
@@ -397,7 +397,7 @@ impl Daemon {
         let named = running.ports.values().map(|port| (port.slot, self.name(port.ifindex)));
         let order = Order::Qos(queues(&self.config.qos, named));
         if let Err(error) = protocol::send(running.socket.as_fd(), &order, &[]) {
-            tracing::warn!("external engine: does not take new queues: {error}");
+            tracing::warn!("cannot send the new queue settings to the external engine: {error}");
         }
     }
 

@@ -213,7 +213,7 @@ impl Daemon {
         }
         if late {
             tracing::warn!(
-                "netlink messages were lost, and reading the kernel's state takes more than {} s; nothing is learned until then",
+                "netlink messages were lost, and reading the kernel's state takes more than {} s; nothing is learned until it was read",
                 DUMP_MAX.as_secs()
             );
         }

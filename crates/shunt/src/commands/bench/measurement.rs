@@ -39,7 +39,7 @@ pub(crate) enum MeasureCommand {
     /// Goodput is payload that arrived. UDP packets fill frames of an MTU of 1500; the offered rate is what the sender
     /// can do, or what the line of --speed carries. CPU load is the load of this whole machine, including the hosts,
     /// measured by the meter of `shunt load`, whose threads use the time that nothing else needs; the table shows
-    /// /proc/stat's figure beside it. The engines are measured in turn. If this machine lacks something, such as VLAN
+    /// /proc/stat's figure next to it. The engines are measured in turn. If this machine lacks something, such as VLAN
     /// devices, the report says what and why. Needs iperf3 3.11 or later.
     Matrix(MatrixArgs),
     /// Compare settings: TCP goodput each way, and UDP loss each way at a fixed rate, for one variant after the other,

@@ -232,7 +232,7 @@ impl Marks {
     fn find(&self, Mark(mark): Mark) -> Result<&load::Mark, Refusal> {
         let at = mark.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         at.and_then(|at| self.kept.get(at)).ok_or_else(|| {
-            bad(format!("since: unknown mark {mark}: the agent was restarted, or gave more than {MARKS_MAX} marks since then"))
+            bad(format!("since: unknown mark {mark}: the agent was restarted, or has issued more than {MARKS_MAX} marks since"))
         })
     }
 }

@@ -153,7 +153,7 @@ fn stories(stories: &[StoryPredictions]) -> String {
     let error = |mean: Option<f64>| mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"));
     let mut text = String::new();
     for StoryPredictions { name, source, notes, columns } in stories {
-        text += &format!("{name}: the model beside published figures\n{source}\n");
+        text += &format!("{name}: the model compared with published figures\n{source}\n");
         for column in columns {
             text += &format!("\n{}, {}\n", column.name, column.unit);
             let mut rows = vec![["", "published", "model", ""].map(str::to_owned).to_vec()];

@@ -109,7 +109,7 @@ pub(crate) fn describe(status: &Status, verbose: bool) -> String {
     );
     if let lost @ 1.. = status.counts_lost {
         text += &format!(
-            "counters of {lost} removed flows are lost, so `shunt conntrack` shows too low counts; raise max_flows\n"
+            "counters of {lost} removed flows are lost, so `shunt conntrack` shows counts that are too low; raise max_flows\n"
         );
     }
     text.extend(status.unstable_stations.iter().map(unstable));

@@ -31,7 +31,7 @@ fn describe(report: &Report) -> String {
         + &align("<>>>>>><", &rows)
         + &format!(
             "Connections held at once, from {} to {} ({}); width (1 - held/fails) {} %. Masqueraded UDP connections are opened at {}/s.\n\
-             A number is held if a further packet of each is answered, none of them opens a connection anew, and conntrack has them all.\n\
+             The router holds N connections if each answers one more packet, none is opened a second time, and conntrack lists all N.\n\
              (With a fast path, another packet comes before, from which the fast path learns.) None expires: conntrack's timeouts are a\n\
              day in this router. Fast is the share of these last packets that took the fast path.\n",
             range.min,
