@@ -282,9 +282,13 @@ impl<'a> Changes<'a> {
         let port = site.port();
         if toggle(&mut self.down, port) {
             // A work queue deletes the conntrack entries of flows masqueraded by this link, and drops a packet of each
-            // until then.
+            // until then. On a busy machine it may come after the link is up again, and delete new entries.
             let forget = [("ipv4", false), ("ipv6", true)].map(|(family, v6)| {
-                format!("conntrack -D -f {family} --reply-dst {} || true", site.gateway(v6))
+                let entries = format!("-f {family} --reply-dst {}", site.gateway(v6));
+                format!(
+                    "timeout 1 sh -c 'while conntrack -L {entries} 2>/dev/null | grep -q .; do sleep 0.01; done'; \
+                     conntrack -D {entries} || true"
+                )
             });
             let down = format!("ip link set dev {port} down");
             return Change::new(Subject::Link, [vec![down], forget.to_vec()].concat());
