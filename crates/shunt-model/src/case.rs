@@ -6,13 +6,15 @@
 mod check;
 mod cost;
 mod default;
+mod known;
 mod set;
 
 pub use check::Impossible;
-pub(crate) use check::{BYTES_MAX, RATE_MAX};
+pub(crate) use check::{BYTES_MAX, COUNT_MAX, RATE_MAX};
 pub use set::{CaseError, parse_number};
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Everything that a run depends on. The same case gives the same prediction on every machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -42,6 +44,10 @@ pub struct Case {
     pub cpu: Cpu,
     /// Forwarding, if the board is a router.
     pub forward: Forward,
+    /// Costs that nobody has measured, by name: a prediction that depends on one is refused. In a case file, the value of
+    /// such a cost is the word `unknown`.
+    #[serde(skip)]
+    pub unknown: BTreeSet<String>,
 }
 
 /// Transport protocol.
@@ -113,6 +119,10 @@ pub struct Traffic {
     pub sleep_us: f64,
     /// UDP: mean of a random time in addition.
     pub sleep_jitter_us: f64,
+    /// UDP: now and then the sender's machine does something else for this long; it catches up afterwards.
+    pub stall_us: f64,
+    /// UDP: mean time from the end of a stall to the next; 0 means that it never stalls.
+    pub stall_every_us: f64,
     /// Whether the sender stops while the switch asks it to pause.
     pub obeys_pause: bool,
     /// Duration of the run.
@@ -121,10 +131,15 @@ pub struct Traffic {
     pub window: u32,
     /// TCP: time that the peer adds to each round trip.
     pub peer_us: f64,
+    /// TCP: the least time between two interrupts of a peer, whose NIC moderates them. What arrives meanwhile is handled
+    /// together, so that a sender answers several acknowledgements with one burst.
+    pub peer_interrupt_us: f64,
     /// TCP: a receiver acknowledges at the latest after this many segments ...
     pub ack_every: u32,
     /// ... but not sooner than this after the first of them: what receive coalescing and GRO of a fast peer do.
     pub ack_gap_us: f64,
+    /// The same for the receiver behind the first port, with `direction = "both"`; 0 stands for `ack_gap_us`.
+    pub ack_gap_back_us: f64,
 }
 
 /// The line at each port.
@@ -168,12 +183,17 @@ pub struct Fifo {
     pub recover_us: f64,
     /// Whether what has arrived of a frame that overran is passed on as a frame with an error.
     pub passes_errors: bool,
-    /// Whether the MAC sends pause frames.
+    /// Whether flow control is on: the MAC may send pause frames.
     pub pause: bool,
-    /// Pause frames are sent above this much; 0 stands for three quarters.
+    /// Whether a level of the FIFO makes the MAC send them. The FEC has no such level after reset (its register RSEM is
+    /// 0): with flow control on, it obeys pause frames and never sends one.
+    pub xoff: bool,
+    /// A pause frame (XOFF) is sent above this much; 0 stands for three quarters.
     pub almost_full: u32,
-    /// The pause ends below this much; 0 stands for half.
+    /// A pause frame of no duration (XON) ends the pause at this much; 0 stands for half.
     pub almost_empty: u32,
+    /// Duration that a pause frame asks for, in quanta of 512 bit times. Above `almost_full`, another one follows.
+    pub pause_quanta: u32,
     /// Whether the MAC stops sending while the switch asks for a pause.
     pub obeys_pause: bool,
 }
@@ -220,6 +240,11 @@ pub struct Memory {
     pub cached_ns: f64,
     /// How much longer it takes to copy to another alignment.
     pub unaligned: f64,
+    /// What DMA and CPU can move together. DMA leaves the rest to the CPU, whose accesses (`cpu.memory_share`) wait.
+    pub rate: f64,
+    /// Bits of the memory's data bus. The costs of a case are those with 32 bits: with 16, a line of 32 bytes takes 16
+    /// transfers instead of 8, besides the cycles until the first.
+    pub width: u32,
     /// Time to read a byte for a checksum; 0 with checksum offload.
     pub checksum_ns: f64,
 }
@@ -262,6 +287,9 @@ pub struct Driver {
     pub coalesce_us: f64,
     /// Time per received frame.
     pub rx_ns: f64,
+    /// Time per received frame, in addition, of a driver that passes its buffers up (`receive = "fragments"`): their
+    /// pages are attached to the packet, and its headers are copied out of the first one.
+    pub fragment_ns: f64,
     /// Time per receive descriptor.
     pub descriptor_ns: f64,
     /// Time to get a new buffer for a receive descriptor.
@@ -270,6 +298,9 @@ pub struct Driver {
     pub recycle: bool,
     /// Time per sent frame.
     pub tx_ns: f64,
+    /// What the driver of the second port takes for a received frame, as a part of `rx_ns`: another NIC has another
+    /// driver.
+    pub second_port: f64,
     /// Time to free the descriptor of a sent frame, once an interrupt or a poll has found it sent. 0 means that the
     /// hardware frees it.
     pub complete_ns: f64,
@@ -289,6 +320,11 @@ pub struct Cpu {
     pub ack_ns: f64,
     /// Time of the program per packet: system call and wake-up.
     pub socket_ns: f64,
+    /// TCP: bytes that the program reads or writes in a system call; 0 means a packet's.
+    pub call_bytes: u32,
+    /// Part of the time of driver and stack in which they wait for lines of memory, from 0 to 1: `memory.width` changes
+    /// it, and so does DMA that takes its part of `memory.rate`.
+    pub memory_share: f64,
     /// Packets that a socket holds.
     pub socket_packets: u32,
     /// Whether the program runs on a core of its own.
@@ -328,7 +364,7 @@ pub struct Forward {
     pub tc_ns: f64,
     /// Time of the fast path in the driver.
     pub xdp_ns: f64,
-    /// Time of the engine on its own core.
+    /// Time of the engine on its own core for the whole way of a packet, its drivers included.
     pub external_ns: f64,
     /// Time that NAT adds in Linux's stack; 0 without NAT.
     pub slow_nat_ns: f64,

@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 pub enum Quantity {
     /// Payload that arrived, in Mbit/s, all directions together.
     Goodput,
+    /// Payload of the first direction that arrived, in Mbit/s.
+    Up,
+    /// Payload of the second direction that arrived, in Mbit/s.
+    Down,
     /// Lost packets, in percent.
     Loss,
     /// CPU load, in percent of one core.
@@ -75,6 +79,8 @@ impl Quantity {
     pub fn value_in(self, prediction: &Prediction) -> f64 {
         match self {
             Self::Goodput => prediction.total() / 1e6,
+            Self::Up => prediction.goodput.first().map_or(0.0, |bits| bits / 1e6),
+            Self::Down => prediction.goodput.get(1).map_or(0.0, |bits| bits / 1e6),
             Self::Loss => prediction.loss * 100.0,
             Self::Cpu => prediction.cpu * 100.0,
         }
@@ -83,7 +89,7 @@ impl Quantity {
     /// Difference of a prediction from a value, in percent for goodput, else in points.
     pub fn error(self, predicted: f64, value: f64) -> f64 {
         match self {
-            Self::Goodput => 100.0 * (predicted - value) / value.abs().max(1e-9),
+            Self::Goodput | Self::Up | Self::Down => 100.0 * (predicted - value) / value.abs().max(1e-9),
             Self::Loss | Self::Cpu => predicted - value,
         }
     }
@@ -92,7 +98,7 @@ impl Quantity {
     pub(crate) fn residual(self, predicted: f64, value: f64) -> f64 {
         match self {
             // A goodput that is off by a factor counts alike in both directions.
-            Self::Goodput => {
+            Self::Goodput | Self::Up | Self::Down => {
                 let (predicted, value) = (predicted.max(0.1), value.max(0.1));
                 libm::log(predicted / value).clamp(-2.0, 2.0) / GOODPUT_SCALE
             }

@@ -29,16 +29,28 @@ pub enum Part {
     Line,
     /// The onward port of the switch.
     Switch,
+    /// The MAC's receive FIFO: its size, and its recovery from overruns.
+    Fifo,
     /// The bus between MAC and memory.
     Bus,
+    /// The descriptors of the DMA rings.
+    Ring,
+    /// Memory: its accesses, and what DMA leaves of its bandwidth.
+    Memory,
     /// The CPU.
     Cpu,
+    /// Deep idle of the CPU: what it takes to wake up.
+    Idle,
+    /// The socket's queue.
+    Socket,
     /// The core of the program.
     Program,
     /// The core of the external engine.
     Engine,
     /// The TCP window, or what congestion control makes of losses.
     Window,
+    /// What the peer adds to each round trip of TCP.
+    RoundTrip,
 }
 
 impl Drops {
@@ -62,11 +74,17 @@ impl Part {
             Self::Sender => "the sender",
             Self::Line => "the line",
             Self::Switch => "the switch",
+            Self::Fifo => "the MAC's receive FIFO",
             Self::Bus => "the bus between MAC and memory",
+            Self::Ring => "the DMA rings",
+            Self::Memory => "memory",
             Self::Cpu => "the CPU",
+            Self::Idle => "deep idle of the CPU",
+            Self::Socket => "the socket's queue",
             Self::Program => "the program's core",
             Self::Engine => "the engine's core",
             Self::Window => "the TCP window",
+            Self::RoundTrip => "the peer's part of the round trip",
         }
     }
 }

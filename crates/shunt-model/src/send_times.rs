@@ -18,6 +18,10 @@ pub(crate) struct SendTimes {
     number: u32,
     sleep: f64,
     jitter: f64,
+    /// Duration of a stall, mean time from one to the next, and when the next begins.
+    stall: f64,
+    stall_every: f64,
+    next_stall: f64,
     rng: Rng,
 }
 
@@ -28,12 +32,15 @@ fn exponential(rng: &mut Rng) -> f64 {
 
 impl SendTimes {
     /// A sender that needs at least this time for a packet.
-    pub(crate) fn new(traffic: &Traffic, least: Ps, rng: Rng) -> Self {
+    pub(crate) fn new(traffic: &Traffic, least: Ps, mut rng: Rng) -> Self {
         let gap = f64::from(traffic.payload) * 8.0 / traffic.rate * SECOND;
         let gap = match traffic.pacing {
             Pacing::Iperf2 => (gap / 1e6).floor() * 1e6,
             _ => gap,
         };
+        let (stall, stall_every) = (traffic.stall_us * 1e6, traffic.stall_every_us * 1e6);
+        let stalls = stall > 0.0 && stall_every > 0.0;
+        let next_stall = if stalls { stall_every * exponential(&mut rng) } else { f64::INFINITY };
         Self {
             pacing: traffic.pacing,
             burst: traffic.burst,
@@ -43,8 +50,22 @@ impl SendTimes {
             number: 0,
             sleep: traffic.sleep_us * 1e6,
             jitter: traffic.sleep_jitter_us * 1e6,
+            stall,
+            stall_every,
+            next_stall,
             rng,
         }
+    }
+
+    /// Puts a moment off to the end of a stall, if one has begun.
+    fn after_stalls(&mut self, at: Ps) -> Ps {
+        let mut at = at;
+        while self.next_stall <= at as f64 {
+            let end = self.next_stall + self.stall;
+            at = at.max(from_ps(end));
+            self.next_stall = end + self.stall_every * exponential(&mut self.rng);
+        }
+        at
     }
 
     /// The time of the packet after one that was sent now.
@@ -58,9 +79,9 @@ impl SendTimes {
         };
         let (soonest, due) = (now + self.least, from_ps(self.due));
         if due <= soonest {
-            return soonest;
+            return self.after_stalls(soonest);
         }
         let jitter = if self.jitter > 0.0 { self.jitter * exponential(&mut self.rng) } else { 0.0 };
-        due + from_ps(self.sleep + jitter)
+        self.after_stalls(due + from_ps(self.sleep + jitter))
     }
 }

@@ -75,6 +75,9 @@ struct Row {
     #[serde(default)]
     set: toml::Table,
     goodput: Option<f64>,
+    /// Goodput of the first direction, and of the second.
+    up: Option<f64>,
+    down: Option<f64>,
     loss: Option<f64>,
     cpu: Option<f64>,
     #[serde(default)]
@@ -149,7 +152,13 @@ fn text(value: &toml::Value) -> String {
 
 impl Row {
     fn cells(&self) -> impl Iterator<Item = (Quantity, f64)> {
-        let all = [(Quantity::Goodput, self.goodput), (Quantity::Loss, self.loss), (Quantity::Cpu, self.cpu)];
+        let all = [
+            (Quantity::Goodput, self.goodput),
+            (Quantity::Up, self.up),
+            (Quantity::Down, self.down),
+            (Quantity::Loss, self.loss),
+            (Quantity::Cpu, self.cpu),
+        ];
         all.into_iter().filter_map(|(quantity, value)| Some((quantity, value?)))
     }
 
@@ -261,6 +270,8 @@ impl Column {
     fn new(table: &str, quantity: Quantity) -> Self {
         let (what, unit) = match quantity {
             Quantity::Goodput => ("goodput", "Mbit/s"),
+            Quantity::Up => ("goodput of the first direction", "Mbit/s"),
+            Quantity::Down => ("goodput of the second direction", "Mbit/s"),
             Quantity::Loss => ("loss", "%"),
             Quantity::Cpu => ("CPU load", "%"),
         };

@@ -5,6 +5,7 @@
 
 mod cpu;
 mod mac;
+mod memory;
 mod peer;
 mod switch;
 mod tcp;
@@ -19,6 +20,7 @@ use crate::{
 use cpu::{Cpu, Program};
 use fastrand::Rng;
 use mac::Mac;
+use memory::Memory;
 use peer::Peer;
 use std::collections::VecDeque;
 use switch::Onward;
@@ -46,7 +48,8 @@ mod slot {
     pub(super) const TIMEOUT: usize = 19;
     pub(super) const ONWARD: usize = 21;
     pub(super) const RESUME: usize = 23;
-    pub(super) const COUNT: usize = 25;
+    pub(super) const XON: usize = 25;
+    pub(super) const COUNT: usize = 27;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +126,7 @@ struct World<'c> {
     /// The frame in the external engine, and the port that the engine looks at next.
     engine: Option<(usize, Frame)>,
     bus_free: Ps,
+    memory: Memory,
     drops: Drops,
     pauses: u64,
     pauses_received: u64,
@@ -144,6 +148,8 @@ struct Costs {
     /// From the moment when a MAC asks for a pause until its partner stops: the pause frame, and the cable both ways,
     /// since the clocks of the two differ by a propagation.
     until_pause: Ps,
+    /// What a pause frame asks for.
+    pause_quanta: Ps,
 }
 
 impl Costs {
@@ -159,6 +165,7 @@ impl Costs {
             gap,
             propagation,
             until_pause: of_bytes(64, case.link.rate) + gap + 2 * propagation,
+            pause_quanta: of_bytes(64, case.link.rate).saturating_mul(Ps::from(case.fifo.pause_quanta)),
         }
     }
 
@@ -178,9 +185,10 @@ impl Costs {
 /// Predicts what a case does.
 ///
 /// # Errors
-/// Fails if a parameter cannot be.
+/// Fails if a parameter cannot be, or if a cost that the prediction depends on is unknown.
 pub fn run(case: &Case) -> Result<Prediction, Impossible> {
     case.check()?;
+    case.check_known()?;
     Ok(World::new(case).run())
 }
 
@@ -225,6 +233,7 @@ impl<'c> World<'c> {
             program: Program::default(),
             engine: None,
             bus_free: 0,
+            memory: Memory::new(case),
             drops: Drops::default(),
             pauses: 0,
             pauses_received: 0,
@@ -280,7 +289,8 @@ impl<'c> World<'c> {
             17..19 => self.acknowledge(slot - slot::ACK),
             19..21 => self.timeout(slot - slot::TIMEOUT),
             21..23 => self.onward_done(slot - slot::ONWARD),
-            _ => self.resume_sending(slot - slot::RESUME),
+            23..25 => self.resume_sending(slot - slot::RESUME),
+            _ => self.check_xon(slot - slot::XON),
         }
     }
 

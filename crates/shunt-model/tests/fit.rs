@@ -86,7 +86,7 @@ fn noisy(mut seen: Vec<Observation>, rng: &mut Rng) -> Vec<Observation> {
     for one in &mut seen {
         let off = 2.0 * rng.f64() - 1.0;
         match one.quantity {
-            Quantity::Goodput => one.value *= 1.0 + 0.01 * off,
+            Quantity::Goodput | Quantity::Up | Quantity::Down => one.value *= 1.0 + 0.01 * off,
             Quantity::Loss | Quantity::Cpu => one.value = (one.value + 0.5 * off).clamp(0.0, 100.0),
         }
     }

@@ -138,7 +138,7 @@ fn the_same_case_gives_the_same_bytes() {
     let first = text(&case);
     case.seed = 2;
     assert_ne!(first, text(&case));
-    // On every platform: recorded on x86-64; arm64 and armv7 gave the same under QEMU.
+    // On every platform, since only operations that IEEE 754 defines are used: recorded on x86-64.
     case.seed = 1;
     let mut hash = fnv(FNV_START, &text(&case));
     for (name, file) in stories::CASES {
@@ -150,7 +150,7 @@ fn the_same_case_gives_the_same_bytes() {
 }
 
 /// Of all digits of all figures.
-const RECORDED: u64 = 0xe019_c231_af52_4676;
+const RECORDED: u64 = 0x5355_0c1d_89e4_de90;
 
 const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 

@@ -8,7 +8,7 @@ pub(crate) const RATE_MAX: f64 = 1e13;
 /// FIFOs, buffers and windows beyond this are mistakes.
 pub(crate) const BYTES_MAX: u32 = 1 << 28;
 /// Descriptors, packets in a burst, in a budget, in a socket's buffer.
-const COUNT_MAX: u32 = 1 << 20;
+pub(crate) const COUNT_MAX: u32 = 1 << 20;
 /// A run of more frames would take minutes.
 const FRAMES_MAX: f64 = 1e9;
 /// Times are at most a second.
@@ -39,9 +39,14 @@ fn bounds(name: &str) -> (f64, f64, &'static str) {
         "traffic.payload" => (1.0, 65_000.0, "a packet has 1 to 65000 bytes of payload"),
         "traffic.tags" => (0.0, 2.0, "a frame has at most 2 VLAN tags"),
         "traffic.window" => (1.0, f64::from(BYTES_MAX), "use 1 to 268435456 bytes"),
+        "fifo.pause_quanta" => (1.0, 65_535.0, "use 1 to 65535 quanta of 512 bit times"),
         "link.gap_bytes" => (0.0, 1e6, "use 0 to 1000000 bytes"),
         "link.loss" => (0.0, 1.0, "use a part of the frames, from 0 to 1"),
         "memory.unaligned" => (1.0, 1e3, "use a factor from 1 to 1000"),
+        "driver.second_port" => (0.0, 1e3, "use a factor from 0 to 1000"),
+        "memory.width" => (8.0, 1024.0, "use 8 to 1024 bits"),
+        "cpu.memory_share" => (0.0, 1.0, "use a part of the time, from 0 to 1"),
+        "cpu.call_bytes" => (0.0, f64::from(BYTES_MAX), "use 0 to 268435456 bytes"),
         "memory.burst" => (1.0, 4096.0, "use 1 to 4096 bytes"),
         "cpu.base_load" => (0.0, 0.99, "use a part of one core, from 0 to 0.99"),
         _ => bounds_of_unit(name),
@@ -106,7 +111,7 @@ impl Case {
                 return refuse(name, bytes, format!("the FIFO has {} bytes", fifo.bytes));
             }
         }
-        if fifo.pause && fifo.unpause_at() > fifo.pause_at() {
+        if fifo.sends_pause() && fifo.unpause_at() > fifo.pause_at() {
             let wanted = format!("the pause begins at {}", fifo.pause_at());
             return refuse("fifo.almost_empty", fifo.almost_empty, wanted);
         }

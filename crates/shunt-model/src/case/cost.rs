@@ -2,6 +2,11 @@
 
 use super::{Case, Fifo, Memory, Path, Protocol, Receive, Ring, Traffic};
 
+/// A line of the cache.
+const LINE_BYTES: f64 = 32.0;
+/// Cycles of SDRAM until the first transfer of an access: row, column, and the latency of the column.
+const FIRST_CYCLES: f64 = 6.0;
+
 impl Traffic {
     /// Size of a frame with this much L4 payload, FCS included.
     pub(crate) fn frame_bytes(&self, payload: u32) -> u32 {
@@ -23,6 +28,11 @@ impl Fifo {
     /// The level at which frames are accepted again after an overrun.
     pub(crate) fn resume_at(&self) -> u32 {
         self.or_part(self.resume, 2)
+    }
+
+    /// Whether the MAC ever sends a pause frame.
+    pub(crate) fn sends_pause(&self) -> bool {
+        self.pause && self.xoff
     }
 
     /// The level above which the MAC asks for a pause.
@@ -49,9 +59,19 @@ impl Ring {
 }
 
 impl Memory {
+    /// How much longer an access to this many bytes takes than with 32 bits of data bus.
+    fn slowness(&self, bytes: f64) -> f64 {
+        let cycles = |width: f64| FIRST_CYCLES + (8.0 * bytes / width).max(1.0);
+        cycles(f64::from(self.width)) / cycles(32.0)
+    }
+
     /// Time to read a byte that DMA has written, the first time.
     fn first_read_ns(&self) -> f64 {
-        if self.uncached { self.uncached_ns / f64::from(self.burst) } else { self.cold_ns }
+        if self.uncached {
+            self.uncached_ns / f64::from(self.burst) * self.slowness(f64::from(self.burst))
+        } else {
+            self.cold_ns * self.slowness(LINE_BYTES)
+        }
     }
 
     /// Time of a copy in the driver.
@@ -75,19 +95,57 @@ impl Memory {
 }
 
 impl Case {
+    /// Time of driver and stack, as slow as the memory makes it.
+    fn software_ns(&self, ns: f64) -> f64 {
+        ns * (1.0 + self.cpu.memory_share * (self.memory.slowness(LINE_BYTES) - 1.0))
+    }
+
+    /// Time of an interrupt.
+    pub(crate) fn irq_ns(&self) -> f64 {
+        self.software_ns(self.cpu.irq_ns)
+    }
+
+    /// Time of the stack per acknowledgement.
+    pub(crate) fn ack_ns(&self) -> f64 {
+        self.software_ns(self.cpu.ack_ns)
+    }
+
+    /// Time of the stack per received packet.
+    pub(crate) fn stack_rx_ns(&self) -> f64 {
+        self.software_ns(self.cpu.stack_rx_ns)
+    }
+
+    /// Time to free the descriptor of a sent frame.
+    pub(crate) fn complete_ns(&self) -> f64 {
+        self.software_ns(self.driver.complete_ns)
+    }
+
     /// Time of the driver per received frame, without interrupts.
-    pub(crate) fn driver_rx_ns(&self, bytes: u32) -> f64 {
+    pub(crate) fn driver_rx_ns(&self, port: usize, bytes: u32) -> f64 {
+        let driver = &self.driver;
+        let frame = driver.rx_ns * if port == 0 { 1.0 } else { driver.second_port };
         let descriptors = f64::from(self.ring.descriptors(bytes));
-        let buffer = if self.driver.recycle { 0.0 } else { self.driver.buffer_ns };
-        self.driver.rx_ns
-            + (self.driver.descriptor_ns + buffer) * descriptors
-            + self.memory.driver_copy_ns(self.driver.receive, f64::from(bytes))
+        let buffer = if driver.recycle { 0.0 } else { driver.buffer_ns };
+        let fragments = if driver.receive == Receive::Fragments { driver.fragment_ns } else { 0.0 };
+        self.software_ns(frame + fragments + (driver.descriptor_ns + buffer) * descriptors)
+            + self.memory.driver_copy_ns(driver.receive, f64::from(bytes))
+    }
+
+    /// Time of system calls per packet.
+    fn call_ns(&self, payload: u32) -> f64 {
+        let calls = match self.cpu.call_bytes {
+            bytes if bytes > payload && self.traffic.protocol == Protocol::Tcp => {
+                f64::from(payload) / f64::from(bytes)
+            }
+            _ => 1.0,
+        };
+        self.cpu.socket_ns * calls
     }
 
     /// Time of the program that receives a packet.
     pub(crate) fn receive_ns(&self, payload: u32) -> f64 {
         let bytes = f64::from(payload);
-        self.cpu.socket_ns
+        self.software_ns(self.call_ns(payload))
             + bytes * self.memory.checksum_ns
             + self.memory.user_copy_ns(self.driver.receive, bytes)
     }
@@ -95,20 +153,18 @@ impl Case {
     /// Time of the program, the stack and the driver that send a packet.
     pub(crate) fn send_ns(&self, payload: u32) -> f64 {
         let bytes = f64::from(payload);
-        self.cpu.socket_ns
-            + self.cpu.stack_tx_ns
-            + self.driver.tx_ns
+        self.software_ns(self.call_ns(payload) + self.cpu.stack_tx_ns + self.driver.tx_ns)
             + bytes * (self.memory.cached_ns + self.memory.checksum_ns)
     }
 
-    /// Time to forward a packet on the CPU.
+    /// Time to forward a packet, on the CPU or on the core of the external engine.
     pub(crate) fn forward_ns(&self) -> f64 {
         let path = match self.forward.path {
             Path::Slow => self.forward.slow_ns + self.forward.slow_nat_ns,
             Path::Tc => self.forward.tc_ns,
             Path::Xdp => self.forward.xdp_ns,
-            Path::External => self.forward.external_ns,
+            Path::External => return self.forward.external_ns,
         };
-        path + self.driver.tx_ns
+        self.software_ns(path + self.driver.tx_ns)
     }
 }

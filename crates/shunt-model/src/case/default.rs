@@ -19,12 +19,16 @@ impl Default for Traffic {
             sender_ns: 0.0,
             sleep_us: 0.0,
             sleep_jitter_us: 0.0,
+            stall_us: 0.0,
+            stall_every_us: 0.0,
             obeys_pause: true,
             seconds: 2.0,
             window: 256 << 10,
             peer_us: 50.0,
+            peer_interrupt_us: 0.0,
             ack_every: 2,
             ack_gap_us: 0.0,
+            ack_gap_back_us: 0.0,
         }
     }
 }
@@ -50,8 +54,10 @@ impl Default for Fifo {
             recover_us: 0.0,
             passes_errors: false,
             pause: false,
+            xoff: true,
             almost_full: 0,
             almost_empty: 0,
+            pause_quanta: 0xffff,
             obeys_pause: true,
         }
     }
@@ -78,6 +84,8 @@ impl Default for Memory {
             cold_ns: 0.0,
             cached_ns: 0.0,
             unaligned: 1.0,
+            rate: 1e13,
+            width: 32,
             checksum_ns: 0.0,
         }
     }
@@ -91,10 +99,12 @@ impl Default for Driver {
             budget: 300,
             coalesce_us: 0.0,
             rx_ns: 0.0,
+            fragment_ns: 0.0,
             descriptor_ns: 0.0,
             buffer_ns: 0.0,
             recycle: false,
             tx_ns: 0.0,
+            second_port: 1.0,
             complete_ns: 0.0,
         }
     }
@@ -108,6 +118,8 @@ impl Default for Cpu {
             stack_tx_ns: 0.0,
             ack_ns: 0.0,
             socket_ns: 0.0,
+            call_bytes: 0,
+            memory_share: 0.0,
             socket_packets: 128,
             own_core: false,
             idle_after_us: 0.0,

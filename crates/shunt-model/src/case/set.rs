@@ -1,6 +1,9 @@
 //! Cases as text, and parameters by name.
 
-use super::Case;
+use super::{
+    Case,
+    known::{is_cost, is_unknown, put_unknown, take_unknown},
+};
 use thiserror::Error;
 use toml::{Table, Value};
 
@@ -76,9 +79,15 @@ impl Case {
     /// # Errors
     /// Fails if the text is not TOML, a parameter is unknown or has another type, or a parameter cannot be.
     pub fn parse(text: &str) -> Result<Self, CaseError> {
-        let case: Self = toml::from_str(text).map_err(|e| CaseError::Text(e.to_string()))?;
+        let wrong = |error: toml::de::Error| CaseError::Text(error.to_string());
+        let mut table: Table = toml::from_str(text).map_err(wrong)?;
+        let before = table.clone();
+        let unknown = take_unknown(&mut table);
+        // Errors in the text itself name its lines; those of a table do not.
+        let case: Self =
+            if table == before { toml::from_str(text) } else { table.try_into() }.map_err(wrong)?;
         case.check()?;
-        Ok(case)
+        Ok(Self { unknown: unknown.into_iter().collect(), ..case })
     }
 
     /// The case as a file, with all parameters.
@@ -86,7 +95,9 @@ impl Case {
     /// # Panics
     /// Never: a case is a table of numbers and strings.
     pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("a case is a table of numbers and strings")
+        let mut table = self.table();
+        put_unknown(self, &mut table);
+        toml::to_string(&table).expect("a case is a table of numbers and strings")
     }
 
     fn table(&self) -> Table {
@@ -113,7 +124,8 @@ impl Case {
         all.collect()
     }
 
-    /// Sets a parameter from text, such as `fifo.pause` from `on` or `traffic.rate` from `400M`. Whether the case as a
+    /// Sets a parameter from text, such as `fifo.pause` from `on`, `traffic.rate` from `400M` or `forward.tc_ns` from
+    /// `unknown`. Whether the case as a
     /// whole can be is for [`Case::check`] to say.
     ///
     /// # Errors
@@ -135,9 +147,17 @@ impl Case {
             value: text.to_owned(),
             why: why.to_owned(),
         };
-        let value = value_like(now, text).map_err(bad)?;
+        let mut unknown = self.unknown.clone();
+        let value = if is_cost(name) && is_unknown(text) {
+            unknown.insert(name.to_owned());
+            Value::Float(0.0)
+        } else {
+            unknown.remove(name);
+            value_like(now, text).map_err(bad)?
+        };
         parameters.insert(key.to_owned(), value);
-        *self = table.try_into().map_err(|e: toml::de::Error| bad(e.message().trim()))?;
+        let case: Self = table.try_into().map_err(|e: toml::de::Error| bad(e.message().trim()))?;
+        *self = Self { unknown, ..case };
         Ok(())
     }
 

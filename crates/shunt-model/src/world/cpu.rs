@@ -80,6 +80,7 @@ impl World<'_> {
 
     fn start(&mut self, job: Job, took: Ps, busy: bool) {
         let took = took + std::mem::take(&mut self.cpu.debt);
+        let took = if busy { self.memory.stretched(took, self.now) } else { took };
         // Other work takes its part of the core.
         self.cpu.job = job;
         if busy {
@@ -96,15 +97,15 @@ impl World<'_> {
             let mac = &mut self.macs[port];
             mac.pending = false;
             mac.polled = self.case.driver.interrupt == Interrupt::Napi;
-            return self.start(Job::Interrupt, from_ns(cpu.irq_ns), true);
+            return self.start(Job::Interrupt, from_ns(self.case.irq_ns()), true);
         }
         if self.case.driver.interrupt == Interrupt::PerPacket {
             if let Some((port, frame)) = self.take_ready(false) {
-                let cost = cpu.irq_ns + self.case.driver_rx_ns(frame.bytes);
+                let cost = self.case.irq_ns() + self.case.driver_rx_ns(port, frame.bytes);
                 return self.start(Job::Driver(port, frame), from_ns(cost), true);
             }
             if let Some(port) = (0..PORTS).find(|port| self.transmits[*port].done > 0) {
-                let cost = cpu.irq_ns + self.case.driver.complete_ns;
+                let cost = self.case.irq_ns() + self.case.complete_ns();
                 return self.start(Job::Complete(port, 1), from_ns(cost), true);
             }
         }
@@ -120,11 +121,11 @@ impl World<'_> {
         if let Some(port) = (0..PORTS).find(|port| self.macs[*port].polled && self.transmits[*port].done > 0)
         {
             let done = self.transmits[port].done;
-            let cost = from_ns(self.case.driver.complete_ns * f64::from(done));
+            let cost = from_ns(self.case.complete_ns() * f64::from(done));
             return self.start(Job::Complete(port, done), cost, true);
         }
         if let Some((port, frame)) = self.take_ready(true) {
-            let cost = from_ns(self.case.driver_rx_ns(frame.bytes) + self.stack_ns(frame));
+            let cost = from_ns(self.case.driver_rx_ns(port, frame.bytes) + self.stack_ns(frame));
             self.account_stack(cost);
             return self.start(Job::Poll(port, frame), cost, true);
         }
@@ -188,9 +189,9 @@ impl World<'_> {
         } else if !self.is_for_board(frame) {
             self.case.forward_ns()
         } else if frame.kind == Kind::Ack {
-            self.case.cpu.ack_ns
+            self.case.ack_ns()
         } else {
-            self.case.cpu.stack_rx_ns
+            self.case.stack_rx_ns()
         }
     }
 
@@ -260,7 +261,7 @@ impl World<'_> {
     pub(super) fn acknowledge_from_board(&mut self, flow: usize, port: usize) {
         self.agenda[slot::ACK + flow] = NEVER;
         self.flows[flow].unacked = 0;
-        self.cpu.debt += from_ns(self.case.cpu.ack_ns);
+        self.cpu.debt += from_ns(self.case.ack_ns());
         let ack = self.ack_frame(flow);
         self.transmit(port, ack);
     }

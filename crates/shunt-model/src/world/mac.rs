@@ -19,7 +19,11 @@ pub(super) struct Mac {
     /// After an overrun: frames are discarded until the FIFO has room.
     discards: bool,
     recovered: Ps,
+    /// Whether the last pause frame was XOFF, and until when its quanta last.
     paused: bool,
+    quanta_end: Ps,
+    /// Level when the frame that comes in began.
+    level_at_start: u32,
     /// Frames in memory that the driver has not seen.
     pub(super) ready: Frames,
     pub(super) descriptors: u32,
@@ -46,6 +50,7 @@ impl World<'_> {
     /// Whether the MAC discards a frame that begins now.
     pub(super) fn refuses(&mut self, port: usize) -> bool {
         let mac = &mut self.macs[port];
+        mac.level_at_start = mac.occupied(self.now);
         mac.discards &= self.now < mac.recovered || mac.occupied(self.now) > self.case.fifo.resume_at();
         mac.discards
     }
@@ -83,14 +88,53 @@ impl World<'_> {
         mac.fifo.push_back((frame, earliest));
         mac.fifo_bytes += frame.bytes;
         let full = before + frame.bytes - through.min(frame.bytes);
-        if self.case.fifo.pause && !mac.paused && full > self.case.fifo.pause_at() {
-            mac.paused = true;
-            self.pauses += 1;
-            if self.case.switch.pause {
-                self.peers[port].paused = Pause::from(now + self.costs.until_pause);
-            }
-        }
+        self.check_xoff(port, start, full);
         self.start_dma_in(port);
+        self.expect_xon(port);
+    }
+
+    /// Sends XOFF if the frame that began at `start` has filled the FIFO beyond the threshold: when it did so, not when
+    /// the frame ended.
+    fn check_xoff(&mut self, port: usize, start: Ps, full: u32) {
+        let (fifo, mac, now) = (&self.case.fifo, &mut self.macs[port], self.now);
+        let threshold = fifo.pause_at();
+        if !fifo.sends_pause() || full <= threshold || mac.paused && now < mac.quanta_end {
+            return;
+        }
+        let rise = f64::from(full.saturating_sub(mac.level_at_start)).max(1.0);
+        let part = (f64::from(threshold.saturating_sub(mac.level_at_start)) / rise).min(1.0);
+        let crossed = start + ((now - start) as f64 * part) as Ps;
+        let (from, quanta) = (crossed + self.costs.until_pause, self.costs.pause_quanta);
+        (mac.paused, mac.quanta_end) = (true, from.saturating_add(quanta));
+        self.pauses += 1;
+        if self.case.switch.pause {
+            self.peers[port].paused = Pause::of(from, quanta);
+        }
+    }
+
+    /// Schedules XON for when DMA will have emptied the FIFO to its threshold, if nothing else comes.
+    fn expect_xon(&mut self, port: usize) {
+        let mac = &self.macs[port];
+        let Some((begin, end)) = mac.dma.filter(|_| mac.paused) else { return };
+        let Some((frame, _)) = mac.fifo.front() else { return };
+        let above = mac.fifo_bytes.saturating_sub(self.case.fifo.unpause_at());
+        // One byte more, since levels are whole bytes.
+        let part = (f64::from(above + 1) / f64::from(frame.bytes.max(1))).min(1.0);
+        let at = begin + ((end - begin) as f64 * part).ceil() as Ps;
+        self.schedule(slot::XON + port, at);
+    }
+
+    /// The level may have reached the threshold that ends a pause.
+    pub(super) fn check_xon(&mut self, port: usize) {
+        let mac = &mut self.macs[port];
+        if !mac.paused || mac.occupied(self.now) > self.case.fifo.unpause_at() {
+            return;
+        }
+        mac.paused = false;
+        self.agenda[slot::XON + port] = NEVER;
+        if self.case.switch.pause {
+            self.unpause(port, self.now + self.costs.until_pause);
+        }
     }
 
     /// A frame is lost in the FIFO. The MAC reports that by an interrupt, which polling drivers leave off.
@@ -117,6 +161,7 @@ impl World<'_> {
             begin = begin.max(self.bus_free);
         }
         let took = self.costs.received(frame.bytes);
+        self.memory.moved(frame.bytes, self.now);
         let end = (begin + took).max(self.now);
         mac.dma = Some((begin, end));
         self.busy.bus_in[port] += took;
@@ -134,14 +179,10 @@ impl World<'_> {
             mac.fifo_bytes -= frame.bytes;
             mac.ready.push_back(frame);
         }
-        if mac.paused && mac.fifo_bytes <= self.case.fifo.unpause_at() {
-            mac.paused = false;
-            if self.case.switch.pause {
-                self.unpause(port, self.now + self.costs.until_pause);
-            }
-        }
+        self.check_xon(port);
         self.raise(port);
         self.start_dma_in(port);
+        self.expect_xon(port);
     }
 
     /// A port has something for the driver: received frames, or sent ones.
@@ -177,5 +218,6 @@ impl World<'_> {
         let mac = &mut self.macs[port];
         mac.descriptors -= self.case.ring.descriptors(frame.bytes);
         self.start_dma_in(port);
+        self.expect_xon(port);
     }
 }

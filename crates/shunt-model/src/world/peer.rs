@@ -20,6 +20,8 @@ pub(super) struct Peer {
     pub(super) paused: Pause,
     /// Acknowledgements that the peer will send or take, in order of time.
     later: VecDeque<(Ps, Frame)>,
+    /// The peer's last interrupt, or the one that is to come.
+    interrupt: Ps,
 }
 
 impl World<'_> {
@@ -107,6 +109,9 @@ impl World<'_> {
             return;
         }
         if peer.paused.holds(self.now) {
+            if let Some(at) = peer.paused.ends(self.now) {
+                self.schedule(slot::LINE_IN + port, at);
+            }
             return;
         }
         let Some(frame) = peer.queue.pop_front() else { return };
@@ -161,7 +166,9 @@ impl World<'_> {
                 }
                 to.unacked += 1;
                 let t = &self.case.traffic;
-                let wait = if to.unacked >= t.ack_every { from_us(t.ack_gap_us) } else { DELAYED_ACK };
+                let back = port == 0 && t.ack_gap_back_us > 0.0;
+                let gap = if back { t.ack_gap_back_us } else { t.ack_gap_us };
+                let wait = if to.unacked >= t.ack_every { from_us(gap) } else { DELAYED_ACK };
                 let at = to.unacked_since + wait;
                 self.schedule(slot::ACK + flow, at);
             }
@@ -172,10 +179,14 @@ impl World<'_> {
     /// The peer takes its time. Time on the cable is accounted for here, for both ways: the clock of a peer is ahead of
     /// the board's by one propagation, so that what it sends needs none.
     fn delay(&mut self, port: usize, frame: Frame) {
-        let at = self.now + from_us(self.case.traffic.peer_us) + 2 * self.costs.propagation;
-        let later = &mut self.peers[port].later;
-        later.push_back((at, frame));
-        if later.len() == 1 {
+        let t = &self.case.traffic;
+        let peer = &mut self.peers[port];
+        if t.peer_interrupt_us > 0.0 && peer.interrupt < self.now {
+            peer.interrupt = self.now.max(peer.interrupt + from_us(t.peer_interrupt_us));
+        }
+        let at = self.now.max(peer.interrupt) + from_us(t.peer_us) + 2 * self.costs.propagation;
+        peer.later.push_back((at, frame));
+        if peer.later.len() == 1 {
             self.schedule(slot::PEER + port, at);
         }
     }

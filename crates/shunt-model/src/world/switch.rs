@@ -16,6 +16,16 @@ impl Pause {
         Self { from, until: NEVER }
     }
 
+    /// A pause that ends by itself, unless something ends it sooner.
+    pub(super) fn of(from: Ps, duration: Ps) -> Self {
+        Self { from, until: from.saturating_add(duration) }
+    }
+
+    /// When a pause that holds now ends, as far as is known.
+    pub(super) fn ends(self, now: Ps) -> Option<Ps> {
+        (self.holds(now) && self.until != NEVER).then_some(self.until)
+    }
+
     pub(super) fn end(&mut self, until: Ps) {
         self.until = until;
     }

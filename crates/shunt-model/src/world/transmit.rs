@@ -39,6 +39,7 @@ impl World<'_> {
         let Some(frame) = out.ring.pop_front() else { return };
         out.dma = Some(frame);
         let took = self.costs.sent(frame.bytes);
+        self.memory.moved(frame.bytes, self.now);
         self.busy.bus_out[port] += took;
         let mut begin = self.now;
         if self.case.bus.shared {

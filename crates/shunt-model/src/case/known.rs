@@ -1,0 +1,139 @@
+//! Costs that nobody has measured.
+//!
+//! An unknown cost has the value 0 in its field and its name in [`Case::unknown`], so that no prediction takes the 0 for
+//! a fact.
+
+use super::{Case, Direction, Impossible, Interrupt, Path, Protocol};
+use toml::{Table, Value};
+
+/// The word that stands for an unknown cost in a case file.
+const UNKNOWN: &str = "unknown";
+/// What a path costs is unknown unless a case file says it. Every other cost that a file leaves out is 0.
+const PATHS: [&str; 4] = ["slow_ns", "tc_ns", "xdp_ns", "external_ns"];
+
+/// Whether a parameter is a cost, which may be unknown.
+pub(super) fn is_cost(name: &str) -> bool {
+    let section = name.split('.').next().unwrap_or_default();
+    ["memory", "driver", "cpu", "forward"].contains(&section) && name.ends_with("_ns")
+}
+
+pub(super) fn is_unknown(text: &str) -> bool {
+    text.trim() == UNKNOWN
+}
+
+/// Takes the unknown costs out of the text of a case, and returns their names.
+pub(super) fn take_unknown(table: &mut Table) -> Vec<String> {
+    let mut unknown = Vec::new();
+    for (section, keys) in table.iter_mut() {
+        let Some(keys) = keys.as_table_mut() else { continue };
+        keys.retain(|key, value| {
+            let name = format!("{section}.{key}");
+            let is_unknown = is_cost(&name) && value.as_str().is_some_and(is_unknown);
+            if is_unknown {
+                unknown.push(name);
+            }
+            !is_unknown
+        });
+    }
+    let forward = table.get("forward").and_then(Value::as_table);
+    let left_out = PATHS.iter().filter(|key| forward.is_none_or(|keys| !keys.contains_key(**key)));
+    unknown.extend(left_out.map(|key| format!("forward.{key}")));
+    unknown
+}
+
+/// Writes the unknown costs into the table of a case.
+pub(super) fn put_unknown(case: &Case, table: &mut Table) {
+    for name in &case.unknown {
+        let Some((section, key)) = name.split_once('.') else { continue };
+        if let Some(value) = table.get_mut(section).and_then(|keys| keys.get_mut(key)) {
+            *value = Value::String(UNKNOWN.to_owned());
+        }
+    }
+}
+
+impl Case {
+    /// The costs that a prediction of this case depends on.
+    fn needed_costs(&self) -> Vec<&'static str> {
+        let tcp = self.traffic.protocol == Protocol::Tcp;
+        let mut needed = match self.forward.path {
+            _ if matches!(self.traffic.direction, Direction::Rx | Direction::Tx) => Vec::new(),
+            Path::External => return vec!["forward.external_ns"],
+            Path::Slow => vec!["forward.slow_ns", "forward.slow_nat_ns"],
+            Path::Tc => vec!["forward.tc_ns"],
+            Path::Xdp => vec!["forward.xdp_ns"],
+        };
+        match self.traffic.direction {
+            Direction::Rx => needed.push("cpu.stack_rx_ns"),
+            Direction::Tx => needed.extend(["cpu.stack_tx_ns", "driver.tx_ns"]),
+            Direction::Forward | Direction::Both => needed.push("driver.tx_ns"),
+        }
+        if matches!(self.traffic.direction, Direction::Rx | Direction::Tx) {
+            needed.extend(["cpu.socket_ns", "memory.cached_ns", "memory.checksum_ns"]);
+            needed.extend(tcp.then_some("cpu.ack_ns"));
+        }
+        if self.traffic.direction != Direction::Tx || tcp {
+            needed.extend(["driver.rx_ns", "driver.descriptor_ns", "cpu.irq_ns"]);
+        }
+        if self.driver.interrupt == Interrupt::PerPacket || self.driver.complete_ns > 0.0 {
+            needed.extend(["driver.complete_ns", "cpu.irq_ns"]);
+        }
+        needed
+    }
+
+    /// Checks that every cost that a prediction depends on is known.
+    pub(crate) fn check_known(&self) -> Result<(), Impossible> {
+        let missing = self.needed_costs().into_iter().find(|name| self.unknown.contains(*name));
+        missing.map_or(Ok(()), |name| {
+            Err(Impossible {
+                name: name.to_owned(),
+                value: UNKNOWN.to_owned(),
+                wanted:
+                    "this prediction depends on it; measure and fit it, or set it (0 if it costs nothing)"
+                        .to_owned(),
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(text: &str) -> Case {
+        Case::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_path_without_a_cost_is_not_predicted() {
+        let mut case = case("[traffic]\ndirection = \"forward\"\n[forward]\ntc_ns = 500.0\nslow_ns = 4000.0");
+        assert!(case.check_known().is_ok());
+        case.set("forward.path", "external").unwrap();
+        let error = case.check_known().unwrap_err();
+        assert!(error.to_string().starts_with("forward.external_ns is unknown: "), "{error}");
+        assert_eq!(crate::run(&case).unwrap_err(), error);
+        case.set("forward.external_ns", "2000").unwrap();
+        assert!(crate::run(&case).is_ok());
+        case.set("forward.external_ns", "unknown").unwrap();
+        assert!(crate::run(&case).is_err());
+    }
+
+    #[test]
+    fn an_unknown_cost_stays_unknown_in_a_file_and_beside_other_changes() {
+        let text = "[traffic]\npayload = 1000\n[cpu]\nstack_rx_ns = \"unknown\"";
+        let mut case = case(text);
+        case.set("traffic.rate", "100M").unwrap();
+        assert_eq!(Case::parse(&case.to_toml()).unwrap(), case);
+        assert_eq!(crate::run(&case).unwrap_err().name, "cpu.stack_rx_ns");
+        case.set("traffic.direction", "tx").unwrap();
+        assert!(crate::run(&case).is_ok());
+        case.set_number("cpu.stack_rx_ns", 5.0).unwrap();
+        assert_eq!(case.number("cpu.stack_rx_ns"), Some(5.0));
+    }
+
+    #[test]
+    fn only_a_cost_may_be_unknown() {
+        assert!(Case::parse("[fifo]\nbytes = \"unknown\"").is_err());
+        assert!(Case::default().set("ring.rx", "unknown").is_err());
+        assert!(Case::default().check_known().is_ok(), "an ideal board costs nothing, and that is known");
+    }
+}
