@@ -1,12 +1,13 @@
 //! Finds parameters from what was measured, and says how well the measurements determine them.
 
 use crate::{
-    case::{Case, CaseError},
+    case::{Case, CaseError, Protocol},
     optimum::{inverse, least_squares, minimum},
     prediction::Prediction,
     world,
 };
 use serde::{Deserialize, Serialize};
+use std::{collections::BTreeSet, ops::ControlFlow};
 
 /// What was measured at a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -61,6 +62,20 @@ pub struct Fit {
     pub mean_error: f64,
     /// Number of simulations.
     pub runs: u64,
+    /// Whether the search was stopped: the parameters are the best so far, and what determines them is not known.
+    #[serde(default)]
+    pub stopped: bool,
+}
+
+/// How far a search is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FitProgress {
+    /// Simulations so far.
+    pub runs: u64,
+    /// Simulations that the search makes at most, about.
+    pub most: u64,
+    /// Mean error of the best parameters so far, as in [`Fit::mean_error`].
+    pub mean_error: f64,
 }
 
 /// Errors of this size count alike: 3 % of goodput, 2 points of loss or CPU load.
@@ -107,11 +122,28 @@ impl Quantity {
     }
 }
 
+/// A search simulates this much of each run: enough for UDP, and for a few time-outs of TCP.
+const SEARCH_SECONDS: f64 = 0.1;
+const SEARCH_SECONDS_TCP: f64 = 0.5;
+
+/// The best parameters so far.
+struct Best {
+    logs: Vec<f64>,
+    cost: f64,
+    mean_error: f64,
+}
+
 struct Problem<'a> {
     case: &'a Case,
     names: &'a [&'a str],
     observations: &'a [Observation],
+    /// Gets the progress; a break stops the search.
+    watch: &'a mut dyn FnMut(FitProgress) -> ControlFlow<()>,
+    /// Duration of the runs, unless a case is shorter.
+    seconds: Option<f64>,
     runs: u64,
+    best: Best,
+    stopped: bool,
 }
 
 impl Problem<'_> {
@@ -129,6 +161,11 @@ impl Problem<'_> {
                 for (name, value) in &observation.settings {
                     at.set(name, value).ok()?;
                 }
+                if let Some(seconds) = self.seconds {
+                    let least =
+                        if at.traffic.protocol == Protocol::Tcp { SEARCH_SECONDS_TCP } else { seconds };
+                    at.traffic.seconds = at.traffic.seconds.min(least);
+                }
                 self.runs += 1;
                 last = Some((&observation.settings, world::run(&at).ok()?));
             }
@@ -138,10 +175,38 @@ impl Problem<'_> {
         Some(predicted)
     }
 
+    /// Mean error of predictions of all observations.
+    fn mean_error(&self, predicted: &[f64]) -> f64 {
+        let errors = self.observations.iter().zip(predicted);
+        let total: f64 = errors.map(|(seen, at)| seen.quantity.error(*at, seen.value).abs()).sum();
+        total / predicted.len().max(1) as f64
+    }
+
+    /// Simulations that the search and the description of its result make at most, about.
+    fn most_runs(&self) -> u64 {
+        let settings: BTreeSet<_> = self.observations.iter().map(|one| &one.settings).collect();
+        let names = self.names.len() as u64;
+        let (search, describe) = (10 * names + 32 * (2 * names + 4), names * (8 * names + 20));
+        settings.len() as u64 * (search + describe)
+    }
+
     fn residuals(&mut self, logs: &[f64]) -> Option<Vec<f64>> {
+        if self.stopped {
+            return None;
+        }
         let predicted = self.predict(logs)?;
-        let pairs = self.observations.iter().zip(predicted);
-        Some(pairs.map(|(seen, predicted)| seen.quantity.residual(predicted, seen.value)).collect())
+        let pairs = self.observations.iter().zip(&predicted);
+        let residuals: Vec<f64> =
+            pairs.map(|(seen, predicted)| seen.quantity.residual(*predicted, seen.value)).collect();
+        let cost = residuals.iter().map(|one| one * one).sum();
+        if cost < self.best.cost {
+            let mean_error = self.mean_error(&predicted);
+            self.best = Best { logs: logs.to_vec(), cost, mean_error };
+        }
+        let most = self.most_runs().max(self.runs);
+        let progress = FitProgress { runs: self.runs, most, mean_error: self.best.mean_error };
+        self.stopped = (self.watch)(progress).is_break();
+        Some(residuals)
     }
 
     fn cost(&mut self, logs: &[f64]) -> f64 {
@@ -154,12 +219,28 @@ impl Problem<'_> {
 /// # Errors
 /// Fails if a name is unknown or not a number, or if the case or a setting cannot be.
 pub fn fit(case: &Case, names: &[&str], observations: &[Observation]) -> Result<Fit, CaseError> {
+    fit_watched(case, names, observations, &mut |_| ControlFlow::Continue(()))
+}
+
+/// The same with a watcher, which gets the progress after each set of simulations. If it breaks, the result is the best so
+/// far.
+///
+/// # Errors
+/// As those of [`fit`].
+pub fn fit_watched(
+    case: &Case,
+    names: &[&str],
+    observations: &[Observation],
+    watch: &mut dyn FnMut(FitProgress) -> ControlFlow<()>,
+) -> Result<Fit, CaseError> {
     let mut start = Vec::new();
     for name in names {
         let number = case.number(name).ok_or_else(|| CaseError::Name {
             name: (*name).to_owned(),
             hint: " that is a number".to_owned(),
         })?;
+        // Of an unknown cost, nothing is known but that it is about a microsecond.
+        let number = if case.unknown.contains(*name) { 1e3 } else { number };
         start.push(libm::log(number.max(1e-3)));
     }
     for observation in observations {
@@ -169,9 +250,34 @@ pub fn fit(case: &Case, names: &[&str], observations: &[Observation]) -> Result<
         }
         at.check()?;
     }
-    let mut problem = Problem { case, names, observations, runs: 0 };
+    let best = Best { logs: start.clone(), cost: f64::INFINITY, mean_error: f64::INFINITY };
+    let seconds = Some(SEARCH_SECONDS);
+    let mut problem = Problem { case, names, observations, watch, seconds, runs: 0, best, stopped: false };
     let best = search(&mut problem, &start);
-    Ok(describe(&mut problem, &best))
+    let best = if problem.stopped { problem.best.logs.clone() } else { best };
+    let described = if problem.stopped { None } else { Some(describe(&mut problem, &best)) };
+    match described {
+        Some(fit) if !problem.stopped => Ok(fit),
+        _ => Ok(undetermined(&problem)),
+    }
+}
+
+/// The best parameters of a search that was stopped.
+fn undetermined(problem: &Problem<'_>) -> Fit {
+    let one = |(name, log): (&&str, &f64)| Fitted {
+        name: (*name).to_owned(),
+        value: libm::exp(*log),
+        low: 0.0,
+        high: None,
+        determined: false,
+    };
+    Fit {
+        parameters: problem.names.iter().zip(&problem.best.logs).map(one).collect(),
+        alike: Vec::new(),
+        mean_error: problem.best.mean_error,
+        runs: problem.runs,
+        stopped: true,
+    }
 }
 
 /// Searches along one axis at a time to come into the right region, since the cost has flat regions; then by least
@@ -221,7 +327,7 @@ fn explained_without(problem: &mut Problem<'_>, best: &[f64], axis: usize, cost:
         at.insert(axis, ideal);
         at
     };
-    let (others, without) = least_squares(&others, 0.1, 4, |others| problem.residuals(&whole(others)));
+    let (others, without) = least_squares(&others, 0.1, 3, |others| problem.residuals(&whole(others)));
     (without <= cost).then(|| whole(&others))
 }
 
@@ -279,8 +385,8 @@ fn describe(problem: &mut Problem<'_>, best: &[f64]) -> Fit {
         }
     });
     let parameters = parameters.collect();
+    problem.seconds = None;
     let predicted = problem.predict(best).unwrap_or_default();
-    let errors = problem.observations.iter().zip(&predicted);
-    let total: f64 = errors.map(|(seen, at)| seen.quantity.error(*at, seen.value).abs()).sum();
-    Fit { parameters, alike, mean_error: total / predicted.len().max(1) as f64, runs: problem.runs }
+    let mean_error = problem.mean_error(&predicted);
+    Fit { parameters, alike, mean_error, runs: problem.runs, stopped: false }
 }

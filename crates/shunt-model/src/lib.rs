@@ -10,6 +10,7 @@ mod fit;
 mod optimum;
 mod prediction;
 mod send_times;
+mod skill;
 pub mod stories;
 mod time;
 mod world;
@@ -19,6 +20,7 @@ pub use case::{
     Path, Protocol, Receive, Ring, Switch, Traffic, parse_number,
 };
 pub use explain::{Explanation, explain};
-pub use fit::{Fit, Fitted, Observation, Quantity, fit};
+pub use fit::{Fit, FitProgress, Fitted, Observation, Quantity, fit, fit_watched};
 pub use prediction::{Drops, Part, Prediction};
+pub use skill::Skill;
 pub use world::run;

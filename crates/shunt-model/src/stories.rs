@@ -7,11 +7,14 @@ use crate::{
     case::{Case, CaseError},
     fit::Quantity,
     optimum::minimum,
-    prediction::Prediction,
+    skill::{Figure, Skill, skills},
     world,
 };
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
 
 /// The cases of the stories: a name, and a file as for [`Case::parse`].
 pub const CASES: [(&str, &str); 10] = [
@@ -93,6 +96,12 @@ pub struct StoryPredictions {
     pub source: String,
     /// What the model leaves open.
     pub notes: String,
+    /// Number of parameters that were fitted.
+    #[serde(default)]
+    pub parameters: usize,
+    /// What the model is worth for the figures that were held out.
+    #[serde(default)]
+    pub skill: Vec<Skill>,
     /// The columns of its tables.
     pub columns: Vec<Column>,
 }
@@ -162,13 +171,13 @@ impl Row {
         all.into_iter().filter_map(|(quantity, value)| Some((quantity, value?)))
     }
 
-    fn predict(&self, cases: &BTreeMap<String, Case>, seconds: Option<f64>) -> Result<Prediction, CaseError> {
+    /// The case of its run.
+    fn case(&self, cases: &BTreeMap<String, Case>) -> Result<Case, CaseError> {
         let mut case = cases.get(&self.case).cloned().ok_or_else(|| CaseError::Text(self.case.clone()))?;
         for (name, value) in &self.set {
             case.set(name, &text(value))?;
         }
-        case.traffic.seconds = seconds.unwrap_or(case.traffic.seconds);
-        Ok(world::run(&case)?)
+        Ok(case)
     }
 }
 
@@ -178,6 +187,11 @@ impl Story {
         self.row.iter().filter_map(|row| Some((row.case.clone(), case(&row.case)?))).collect()
     }
 
+    /// The parameters that its rows set.
+    fn names(&self) -> BTreeSet<&str> {
+        self.row.iter().flat_map(|row| row.set.keys()).map(String::as_str).collect()
+    }
+
     /// Predicts all rows.
     ///
     /// # Errors
@@ -185,11 +199,15 @@ impl Story {
     pub fn predict(&self) -> Result<StoryPredictions, CaseError> {
         let cases = self.cases();
         let mut columns: Vec<(String, Quantity, Column)> = Vec::new();
+        let mut figures = Vec::new();
         for row in &self.row {
-            let prediction = row.predict(&cases, None)?;
+            let case = row.case(&cases)?;
+            let prediction = world::run(&case)?;
             for (quantity, published) in row.cells() {
-                let cell =
-                    Cell { label: row.label.clone(), published, predicted: quantity.value_in(&prediction) };
+                let predicted = quantity.value_in(&prediction);
+                let (board, held_out, case) = (row.case.as_str(), row.held_out, case.clone());
+                figures.push(Figure { board, case, quantity, published, predicted, held_out });
+                let cell = Cell { label: row.label.clone(), published, predicted };
                 let known = columns.iter().position(|(table, of, _)| *table == row.table && *of == quantity);
                 let at = known.unwrap_or_else(|| {
                     columns.push((row.table.clone(), quantity, Column::new(&row.table, quantity)));
@@ -208,6 +226,8 @@ impl Story {
             name: self.name.clone(),
             source: self.source.clone(),
             notes: self.notes.clone(),
+            parameters: self.parameter.len(),
+            skill: skills(&figures, &self.names().into_iter().collect::<Vec<_>>()),
             columns: columns.into_iter().map(finish).collect(),
         })
     }
@@ -236,7 +256,11 @@ impl Story {
             let Some(cases) = with(logs) else { return f64::INFINITY };
             let rows = self.row.iter().filter(|row| !row.held_out);
             let sum = rows.map(|row| {
-                let Ok(prediction) = row.predict(&cases, Some(FIT_SECONDS)) else { return f64::INFINITY };
+                let short = row.case(&cases).ok().and_then(|mut case| {
+                    case.traffic.seconds = FIT_SECONDS;
+                    world::run(&case).ok()
+                });
+                let Some(prediction) = short else { return f64::INFINITY };
                 // No figure counts for more than an error of 60 %: some tables have outliers.
                 let of = |(quantity, value): (Quantity, f64)| {
                     let residual =

@@ -3,7 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use fastrand::Rng;
-use shunt_model::{Case, Direction, Fit, Observation, Quantity, explain, fit, run};
+use shunt_model::{
+    Case, Direction, Fit, FitProgress, Observation, Quantity, explain, fit, fit_watched, run, stories,
+};
+use std::ops::ControlFlow;
 
 fn board() -> Case {
     let mut case = Case::default();
@@ -133,6 +136,48 @@ fn hidden_parameters_of_several_boards_are_found_from_noisy_sweeps() {
             assert!(low < *value && *value < high, "{name} {value}: {found:?}");
         }
     }
+}
+
+#[test]
+fn a_search_shows_its_progress_and_stops_with_the_best_so_far() {
+    let mut truth = board();
+    truth.forward.slow_ns = 21_000.0;
+    let seen = sweep(&truth, &[Quantity::Goodput]);
+    let mut start = board();
+    start.forward.slow_ns = 5_000.0;
+    let mut steps = Vec::new();
+    let stop_after = |steps: &mut Vec<FitProgress>, most: usize| {
+        let mut watch = |progress| {
+            steps.push(progress);
+            if steps.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        fit_watched(&start, &["forward.slow_ns"], &seen, &mut watch).unwrap()
+    };
+    let found = stop_after(&mut steps, 12);
+    assert!(found.stopped && steps.len() == 12 && found.runs == 120, "{found:?} {steps:?}");
+    assert!(!found.parameters[0].determined, "{found:?}");
+    assert!(found.mean_error < steps[0].mean_error && found.mean_error == steps[11].mean_error, "{steps:?}");
+    let whole = stop_after(&mut steps, 10_000);
+    assert!(!whole.stopped && whole.mean_error < found.mean_error && whole.parameters[0].determined);
+}
+
+#[test]
+fn seven_parameters_and_twenty_points_take_a_bounded_number_of_short_runs() {
+    let mut truth = stories::case("imx6").unwrap();
+    truth.traffic.seconds = 0.02;
+    let names = [
+        "cpu.irq_ns",
+        "cpu.socket_ns",
+        "fifo.recover_us",
+        "bus.rx_rate",
+        "bus.frame_ns",
+        "traffic.stall_us",
+        "traffic.stall_every_us",
+    ];
+    let twice = (1..=2).flat_map(|_| sweep(&truth, &[Quantity::Goodput]));
+    let seen: Vec<Observation> = twice.collect();
+    let found = fit(&truth, &names, &seen).unwrap();
+    assert!(found.runs < 30_000, "{} runs", found.runs);
 }
 
 #[test]

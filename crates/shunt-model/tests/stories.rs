@@ -33,6 +33,18 @@ fn held_out_figures_are_predicted_within_10_percent_and_5_points() {
 }
 
 #[test]
+fn goodput_that_was_held_out_is_predicted_better_than_without_a_mechanism() {
+    let mut informative = 0;
+    for story in stories::all() {
+        for skill in story.predict().unwrap().skill.iter().filter(|skill| skill.quantity == "goodput") {
+            informative += skill.informative;
+            assert_ne!(skill.works(), Some(false), "{}: {skill:?}", story.name);
+        }
+    }
+    assert!(informative > 20, "{informative} figures say little");
+}
+
+#[test]
 fn fitted_figures_are_met_but_for_the_livelock() {
     for story in stories::all() {
         for column in story.predict().unwrap().columns {

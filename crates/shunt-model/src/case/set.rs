@@ -114,6 +114,11 @@ impl Case {
         as_number(&self.value(name)?)
     }
 
+    /// The value of a parameter as text, for comparisons.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        self.value(name).map(|value| value.to_string())
+    }
+
     /// All numbers, by name.
     pub(super) fn numbers(&self) -> Vec<(String, f64)> {
         let table = self.table();

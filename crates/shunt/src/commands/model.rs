@@ -6,15 +6,23 @@ pub(crate) mod view;
 
 use crate::{
     command::{Command, Context},
+    commands::measure::measure_and_show,
     failure::{bad_config, bad_file, usage},
-    output::Show,
+    output::{Bar, Show},
 };
 use clap::{Args, Subcommand};
 use observed::Observed;
 use points::{Over, settings_of};
 use shunt_api::Failure;
-use shunt_model::{Case, CaseError, explain, fit, run, stories};
-use std::{fs, path::PathBuf, thread};
+use shunt_lab::Progress;
+use shunt_model::{Case, CaseError, FitProgress, explain, fit_watched, run, stories};
+use std::{
+    fs,
+    ops::ControlFlow,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
 use view::{ModelAnswer, ModelPoint};
 
 /// Predict what a NIC, driver and CPU would do: hardware that is not at hand, or a change that is not made yet.
@@ -44,7 +52,8 @@ enum ModelCommand {
     Explain(ExplainArgs),
     /// Find the parameters that explain a measurement, and say which of them the measurement determines.
     ///
-    /// Reads results that `shunt bench sweep --keep` or `shunt bench matrix --keep` wrote.
+    /// Reads results that `shunt bench sweep --keep` or `shunt bench matrix --keep` wrote. Ctrl-C ends the search with the
+    /// best parameters so far.
     Fit(FitArgs),
     /// Compare the model with published measurements of real boards.
     Stories(StoriesArgs),
@@ -197,8 +206,31 @@ impl Command for ModelArgs {
     }
 
     async fn run(plan: ModelPlan, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
-        show(&plan.run()?)
+        match plan {
+            ModelPlan::Fit { case, parameters, observed } => {
+                measure_and_show(show, move |stop| Ok(search(&case, &parameters, observed, stop)?)).await
+            }
+            plan => show(&plan.run()?),
+        }
     }
+}
+
+/// Fits with a progress bar, until the end or until told to stop.
+fn search(
+    case: &Case,
+    parameters: &[String],
+    observed: Observed,
+    stop: &AtomicBool,
+) -> Result<ModelAnswer, Failure> {
+    let bar = Bar::new();
+    let names: Vec<&str> = parameters.iter().map(String::as_str).collect();
+    let mut watch = |fit: FitProgress| {
+        let now = format!("mean error {:.1}", fit.mean_error);
+        bar.show(&Progress { done: fit.runs, total: fit.most, now });
+        if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let fit = fit_watched(case, &names, &observed.observations, &mut watch).map_err(wrong)?;
+    Ok(ModelAnswer::Fit { fit, left_out: observed.left_out })
 }
 
 impl ModelPlan {
@@ -241,9 +273,7 @@ impl ModelPlan {
                 })
             })?),
             Self::Fit { case, parameters, observed } => {
-                let names: Vec<&str> = parameters.iter().map(String::as_str).collect();
-                let fit = fit(&case, &names, &observed.observations).map_err(wrong)?;
-                ModelAnswer::Fit { fit, left_out: observed.left_out }
+                search(&case, &parameters, observed, &AtomicBool::new(false))?
             }
             Self::Stories { name, fit } => {
                 let chosen: Vec<_> =

@@ -4,7 +4,7 @@ use crate::render::{Answer, Format, columns::align, units};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use shunt_lab::PathLabel;
-use shunt_model::{Explanation, Fit, Prediction, stories::StoryPredictions};
+use shunt_model::{Explanation, Fit, Prediction, Skill, stories::StoryPredictions};
 
 /// An answer of `shunt model`.
 #[derive(Debug, Clone, PartialEq)]
@@ -123,7 +123,12 @@ fn fit(fit: &Fit, left_out: &[PathLabel]) -> String {
             significant(one.value),
             significant(one.low),
             one.high.map_or("-".to_owned(), significant),
-            if one.determined { "" } else { "not determined by this data" }.to_owned(),
+            match one.determined {
+                true => "",
+                false if fit.stopped => "search stopped: not known what determines it",
+                false => "not determined by this data",
+            }
+            .to_owned(),
         ]
     }));
     let mut text = format!(
@@ -152,7 +157,7 @@ fn significant(value: f64) -> String {
 fn stories(stories: &[StoryPredictions]) -> String {
     let error = |mean: Option<f64>| mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"));
     let mut text = String::new();
-    for StoryPredictions { name, source, notes, columns } in stories {
+    for StoryPredictions { name, source, notes, columns, parameters, skill } in stories {
         text += &format!("{name}: the model compared with published figures\n{source}\n");
         for column in columns {
             text += &format!("\n{}, {}\n", column.name, column.unit);
@@ -168,9 +173,32 @@ fn stories(stories: &[StoryPredictions]) -> String {
             let (fitted, held_out) = (error(column.fitted_mean_error), error(column.held_out_mean_error));
             text += &format!("mean error in {unit}: fitted {fitted}, held out {held_out}\n");
         }
-        text += &format!("\n{notes}\n\n");
+        text += &format!("\n{}\n{notes}\n\n", skill_table(*parameters, skill));
     }
     text.trim_end().to_owned() + "\n"
+}
+
+/// What the model is worth, beside predictors that know no mechanism.
+fn skill_table(parameters: usize, skills: &[Skill]) -> String {
+    let error = |mean: Option<f64>| mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"));
+    let heads =
+        ["", "fitted", "held out", "informative", "model", "nothing changes", "nearest", "two nearest", ""];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    rows.extend(skills.iter().map(|skill| {
+        let errors = [skill.model, skill.nothing_changes, skill.nearest, skill.neighbours].map(error);
+        let works = match skill.works() {
+            Some(true) => "better than each",
+            Some(false) => "no skill",
+            None => "not tested",
+        };
+        let counts = [skill.fitted, skill.held_out, skill.informative].map(|count| count.to_string());
+        [vec![skill.quantity.clone()], counts.to_vec(), errors.to_vec(), vec![works.to_owned()]].concat()
+    }));
+    format!(
+        "skill with {parameters} free parameters: mean error for informative figures that were held out, in % of goodput \
+         and in points, beside that of three predictors that know no mechanism\n{}",
+        align("<>>>>>>><", &rows)
+    )
 }
 
 impl Answer for ModelAnswer {
