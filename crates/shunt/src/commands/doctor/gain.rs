@@ -12,6 +12,8 @@ const BOARDS: [(&[&str], &str, &str); 2] = [
 /// Less is within what the model is wrong by.
 const LEAST_GAIN: f64 = 1.03;
 const SECONDS: f64 = 0.5;
+/// Bytes of a frame that start DMA where Linux's fec driver sets the FIFO's thresholds (RSFL is 16).
+const EARLY_DMA: u32 = 128;
 
 /// The case of the library for the port's board.
 pub(super) fn case_of(system: &System) -> Option<Case> {
@@ -63,9 +65,10 @@ fn fix(rule: &str, system: &System, mut case: Case) -> Option<(Case, Case)> {
     let mut fixed = case.clone();
     match rule {
         "partner-pauses-alone" | "overruns-without-pause" | "flow-control-off-in-mac" => {
-            (case.fifo.pause, fixed.fifo.pause) = (false, true);
+            case.fifo.pause = false;
+            pause_with_thresholds(&mut fixed);
         }
-        "err004512" => fixed.fifo.pause = true,
+        "err004512" => pause_with_thresholds(&mut fixed),
         "small-ring" => fixed.ring.rx = system.link.rings.as_ref()?.rx_max?,
         "interrupt-per-packet" => (case.driver.coalesce_us, fixed.driver.coalesce_us) = (0.0, 50.0),
         "deep-idle" => {
@@ -82,6 +85,15 @@ fn fix(rule: &str, system: &System, mut case: Case) -> Option<(Case, Case)> {
         _ => return None,
     }
     Some((case, fixed))
+}
+
+/// Flow control with a level of the FIFO that makes the MAC send pause frames, and DMA that begins before a frame has
+/// arrived: flow control alone changes nothing on a MAC without such a level.
+fn pause_with_thresholds(case: &mut Case) {
+    (case.fifo.pause, case.fifo.xoff) = (true, true);
+    if case.fifo.section_full == 0 {
+        case.fifo.section_full = EARLY_DMA;
+    }
 }
 
 type Offer = Box<dyn Fn(&mut Case)>;
@@ -138,9 +150,9 @@ mod tests {
         let system = imx6();
         assert!(diagnose(&system).iter().any(|finding| finding.rule == "partner-pauses-alone"));
         let gain = gain("partner-pauses-alone", &system).unwrap();
-        // 311 Mbit/s were published, and 583 with other thresholds of the FIFO too.
+        // 311 Mbit/s were published, and 583 with pause frames and the thresholds that send them.
         assert!(
-            (250.0..350.0).contains(&gain.now_mbps) && (400.0..583.0).contains(&gain.fixed_mbps),
+            (250.0..350.0).contains(&gain.now_mbps) && (560.0..600.0).contains(&gain.fixed_mbps),
             "{gain:?}"
         );
         assert!(gain.now_loss_percent > 50.0 && gain.fixed_loss_percent < 5.0, "{gain:?}");
@@ -151,7 +163,6 @@ mod tests {
     fn a_fix_that_is_made_gains_nothing() {
         let mut system = imx6();
         system.link.pause = Some(Pause { autoneg: true, rx: true, tx: true });
-        assert_eq!(gain("err004512", &system), None);
         system.link.rings = Some(Rings { rx: Some(512), rx_max: Some(512), ..Rings::default() });
         assert_eq!(gain("small-ring", &system), None);
     }
@@ -161,7 +172,9 @@ mod tests {
         let mut system = imx6();
         system.link.pause = Some(Pause { autoneg: true, rx: true, tx: true });
         system.idle_states = vec![IdleState { name: "WAIT".to_owned(), latency_us: 5000, disabled: false }];
-        assert!(gain("deep-idle", &system).unwrap().fixed_mbps > 300.0);
+        // 8.5 to 14.4 Mbit/s of TCP were published with wait mode, and 210 without.
+        let woken = gain("deep-idle", &system).unwrap();
+        assert!(woken.now_mbps < 30.0 && woken.fixed_mbps > 150.0, "{woken:?}");
         let mut board = case_of(&system).unwrap();
         (board.cpu.irq_ns, board.cpu.stack_rx_ns, board.bus.rx_rate) = (5_000.0, 15_000.0, 1e10);
         board.cpu.own_core = false;
