@@ -276,3 +276,44 @@ fn interrupts_for_each_packet_forward_in_both_directions() {
         assert!(*polled > 500e6 && (interrupted / polled - 1.0).abs() < 0.1, "{polled} {interrupted}");
     }
 }
+
+#[test]
+fn half_the_width_of_the_memory_costs_what_its_lines_cost() {
+    let mut case = receiver();
+    (case.cpu.stack_rx_ns, case.cpu.memory_share) = (10_000.0, 0.5);
+    near(cost(&case), 10_000.0);
+    // A line of 32 bytes takes 6 cycles and 16 transfers instead of 6 and 8.
+    case.memory.width = 16;
+    near(cost(&case), 5_000.0 + 5_000.0 * 22.0 / 14.0);
+}
+
+#[test]
+fn pages_that_are_passed_up_cost_per_frame_and_copies_do_not() {
+    let mut case = receiver();
+    (case.driver.rx_ns, case.driver.fragment_ns) = (1_000.0, 2_000.0);
+    near(cost(&case), 3_000.0);
+    case.driver.receive = Receive::CopyAligned;
+    near(cost(&case), 1_000.0);
+}
+
+#[test]
+fn a_pause_ends_with_its_quanta_or_with_xon() {
+    let mut case = receiver();
+    (case.traffic.payload, case.traffic.rate, case.bus.rx_rate) = (1472, 950e6, 500e6);
+    (case.fifo.bytes, case.fifo.pause, case.switch.buffer) = (16 << 10, true, 64 << 10);
+    (case.fifo.almost_full, case.fifo.almost_empty) = (8_000, 2_000);
+    let long = predict(&case);
+    assert!(long.drops.fifo == 0 && long.pauses > 0, "{long:?}");
+    // 6000 bytes come at 487 Mbit/s more than DMA takes, and go at 500: a pause each 195 us, and some more for the frame
+    // that has begun.
+    let each = 0.2 / long.pauses as f64;
+    assert!((195e-6..230e-6).contains(&each), "{each}");
+    // Pauses of 30 us end before DMA has made room; a frame follows each, and nothing is lost.
+    case.fifo.pause_quanta = 60;
+    let short = predict(&case);
+    assert!(short.pauses > 3 * long.pauses && short.drops.fifo == 0, "{short:?}");
+    // Without a level that sends them, there is none.
+    case.fifo.xoff = false;
+    let none = predict(&case);
+    assert!(none.pauses == 0 && none.drops.fifo > 1_000, "{none:?}");
+}

@@ -57,10 +57,12 @@ impl World<'_> {
 
     /// A frame has come in from the line.
     pub(super) fn arrive(&mut self, port: usize, mut frame: Frame, start: Ps, discarded: bool) {
-        if discarded {
-            return self.overrun(port, frame);
-        }
         let now = self.now;
+        if discarded {
+            self.overrun(port, frame);
+            let level = self.macs[port].occupied(now);
+            return self.check_xoff(port, start, level);
+        }
         let section = self.case.fifo.section(frame.bytes);
         let earliest = start + self.costs.on_line(section);
         let mac = &self.macs[port];
@@ -79,7 +81,7 @@ impl World<'_> {
             self.macs[port].discards = true;
             self.macs[port].recovered = now + from_us(self.case.fifo.recover_us);
             if !self.case.fifo.passes_errors || room == 0 {
-                return;
+                return self.check_xoff(port, start, before);
             }
             frame.bytes = room;
             frame.good = false;
