@@ -125,6 +125,8 @@ impl Quantity {
 /// A search simulates this much of each run: enough for UDP, and for a few time-outs of TCP.
 const SEARCH_SECONDS: f64 = 0.1;
 const SEARCH_SECONDS_TCP: f64 = 0.5;
+/// The last steps of a search simulate this many times as much.
+const LONGER: f64 = 5.0;
 
 /// The best parameters so far.
 struct Best {
@@ -141,6 +143,8 @@ struct Problem<'a> {
     watch: &'a mut dyn FnMut(FitProgress) -> ControlFlow<()>,
     /// Duration of the runs, unless a case is shorter.
     seconds: Option<f64>,
+    /// Factor of that duration.
+    longer: f64,
     runs: u64,
     best: Best,
     stopped: bool,
@@ -164,7 +168,7 @@ impl Problem<'_> {
                 if let Some(seconds) = self.seconds {
                     let least =
                         if at.traffic.protocol == Protocol::Tcp { SEARCH_SECONDS_TCP } else { seconds };
-                    at.traffic.seconds = at.traffic.seconds.min(least);
+                    at.traffic.seconds = at.traffic.seconds.min(least * self.longer);
                 }
                 self.runs += 1;
                 last = Some((&observation.settings, world::run(&at).ok()?));
@@ -252,14 +256,28 @@ pub fn fit_watched(
     }
     let best = Best { logs: start.clone(), cost: f64::INFINITY, mean_error: f64::INFINITY };
     let seconds = Some(SEARCH_SECONDS);
-    let mut problem = Problem { case, names, observations, watch, seconds, runs: 0, best, stopped: false };
-    let best = search(&mut problem, &start);
+    let mut problem =
+        Problem { case, names, observations, watch, seconds, longer: 1.0, runs: 0, best, stopped: false };
+    let rough = search(&mut problem, &start);
+    let best = polish(&mut problem, &rough);
     let best = if problem.stopped { problem.best.logs.clone() } else { best };
     let described = if problem.stopped { None } else { Some(describe(&mut problem, &best)) };
     match described {
         Some(fit) if !problem.stopped => Ok(fit),
         _ => Ok(undetermined(&problem)),
     }
+}
+
+/// Improves what short runs found by longer ones: what is under way at the end of a run counts less in them.
+fn polish(problem: &mut Problem<'_>, rough: &[f64]) -> Vec<f64> {
+    if problem.stopped {
+        return rough.to_vec();
+    }
+    problem.longer = LONGER;
+    problem.best.cost = f64::INFINITY;
+    let (best, _) = least_squares(rough, 0.05, 2, |at| problem.residuals(at));
+    problem.longer = 1.0;
+    best
 }
 
 /// The best parameters of a search that was stopped.
