@@ -44,8 +44,8 @@ pub struct Case {
     pub cpu: Cpu,
     /// Forwarding, if the board is a router.
     pub forward: Forward,
-    /// Costs that nobody has measured, by name: a prediction that depends on one is refused. In a case file, the value of
-    /// such a cost is the word `unknown`.
+    /// Costs that nobody has measured, by name: a prediction that depends on one is refused. In a case file, the value
+    /// of such a cost is the word `unknown`.
     #[serde(skip)]
     pub unknown: BTreeSet<String>,
 }
@@ -131,8 +131,8 @@ pub struct Traffic {
     pub window: u32,
     /// TCP: time that the peer adds to each round trip.
     pub peer_us: f64,
-    /// TCP: the least time between two interrupts of a peer, whose NIC moderates them. What arrives meanwhile is handled
-    /// together, so that a sender answers several acknowledgements with one burst.
+    /// TCP: the least time between two interrupts of a peer, whose NIC moderates them. What arrives meanwhile is
+    /// handled together, so that a sender answers several acknowledgements with one burst.
     pub peer_interrupt_us: f64,
     /// TCP: a receiver acknowledges at the latest after this many segments ...
     pub ack_every: u32,

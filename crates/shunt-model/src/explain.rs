@@ -25,8 +25,8 @@ pub struct Explanation {
 /// A part is the limit if it is busy for more than this.
 const FULL: f64 = 0.97;
 
-/// Finds what limits a case: the part whose relief raises goodput most, or the sender if none does. Each part is relieved
-/// by a factor of ten.
+/// Finds what limits a case: the part whose relief raises goodput most, or the sender if none does. Each part is
+/// relieved by a factor of ten.
 ///
 /// # Errors
 /// Fails if a parameter cannot be, or if a cost that the prediction depends on is unknown.

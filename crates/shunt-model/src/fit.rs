@@ -226,8 +226,8 @@ pub fn fit(case: &Case, names: &[&str], observations: &[Observation]) -> Result<
     fit_watched(case, names, observations, &mut |_| ControlFlow::Continue(()))
 }
 
-/// The same with a watcher, which gets the progress after each set of simulations. If it breaks, the result is the best so
-/// far.
+/// The same with a watcher, which gets the progress after each set of simulations. If it breaks, the result is the best
+/// so far.
 ///
 /// # Errors
 /// As those of [`fit`].

@@ -1,5 +1,5 @@
-//! What the model is worth for figures that it was not fitted to: its error beside that of three predictors that know no
-//! mechanism, and only the figures that were fitted.
+//! What the model is worth for figures that it was not fitted to: its error beside that of three predictors that know
+//! no mechanism, and only the figures that were fitted.
 
 use crate::{
     case::{Case, Protocol},
@@ -33,8 +33,8 @@ pub struct Skill {
     pub fitted: usize,
     /// Number of figures that were held out.
     pub held_out: usize,
-    /// How many of those are informative: neither the line, nor the sender, nor a full CPU decides them. Only these count
-    /// for the errors; without any, the errors are absent.
+    /// How many of those are informative: neither the line, nor the sender, nor a full CPU decides them. Only these
+    /// count for the errors; without any, the errors are absent.
     pub informative: usize,
     /// Error of the model.
     pub model: Option<f64>,

@@ -304,8 +304,8 @@ fn a_pause_ends_with_its_quanta_or_with_xon() {
     (case.fifo.almost_full, case.fifo.almost_empty) = (8_000, 2_000);
     let long = predict(&case);
     assert!(long.drops.fifo == 0 && long.pauses > 0, "{long:?}");
-    // 6000 bytes come at 487 Mbit/s more than DMA takes, and go at 500: a pause each 195 us, and some more for the frame
-    // that has begun.
+    // 6000 bytes come at 487 Mbit/s more than DMA takes, and go at 500: a pause each 195 us, and some more for the
+    // frame that has begun.
     let each = 0.2 / long.pauses as f64;
     assert!((195e-6..230e-6).contains(&each), "{each}");
     // Pauses of 30 us end before DMA has made room; a frame follows each, and nothing is lost.

@@ -1,7 +1,7 @@
 //! Costs that nobody has measured.
 //!
-//! An unknown cost has the value 0 in its field and its name in [`Case::unknown`], so that no prediction takes the 0 for
-//! a fact.
+//! An unknown cost has the value 0 in its field and its name in [`Case::unknown`], so that no prediction takes the 0
+//! for a fact.
 
 use super::{Case, Direction, Impossible, Interrupt, Path, Protocol};
 use toml::{Table, Value};

@@ -1,8 +1,8 @@
 //! A TCP sender: slow start, Reno's congestion avoidance, fast retransmit by selective acknowledgements, time-outs that
 //! back off.
 //!
-//! Frames stay in order, so an acknowledgement of a transmission says which of the earlier ones arrived: those that were
-//! not dropped. As with SACK, three later arrivals show a loss. What was lost is sent again as a new transmission.
+//! Frames stay in order, so an acknowledgement of a transmission says which of the earlier ones arrived: those that
+//! were not dropped. As with SACK, three later arrivals show a loss. What was lost is sent again as a new transmission.
 
 use super::{End, World, slot};
 use crate::time::{NEVER, Ps};

@@ -52,8 +52,8 @@ enum ModelCommand {
     Explain(ExplainArgs),
     /// Find the parameters that explain a measurement, and say which of them the measurement determines.
     ///
-    /// Reads results that `shunt bench sweep --keep` or `shunt bench matrix --keep` wrote. Ctrl-C ends the search with the
-    /// best parameters so far.
+    /// Reads results that `shunt bench sweep --keep` or `shunt bench matrix --keep` wrote. Ctrl-C ends the search with
+    /// the best parameters so far.
     Fit(FitArgs),
     /// Compare the model with published measurements of real boards.
     Stories(StoriesArgs),

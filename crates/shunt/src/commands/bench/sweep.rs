@@ -85,7 +85,10 @@ impl SweepBench {
         }
         let steps = (to - from) / by + 1;
         if steps > STEPS_MAX {
-            return Err(usage(format!("{steps} steps: at most {STEPS_MAX} are possible; give a larger --step")).into());
+            return Err(usage(format!(
+                "{steps} steps: at most {STEPS_MAX} are possible; give a larger --step"
+            ))
+            .into());
         }
         let step = match typed.quick {
             true => Duration::from_millis(500),

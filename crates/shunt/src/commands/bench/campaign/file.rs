@@ -69,7 +69,9 @@ impl File {
         let file: Self = read_document(text).map_err(|why| bad_config(format!("{name}: {why}")))?;
         match file.step.len() {
             0 => Err(bad_config(format!("{name}: no step; add one as [[step]] with `bench = \"size\"`"))),
-            n if n > STEPS_MAX => Err(bad_config(format!("{name}: {n} steps: at most {STEPS_MAX} are possible"))),
+            n if n > STEPS_MAX => {
+                Err(bad_config(format!("{name}: {n} steps: at most {STEPS_MAX} are possible")))
+            }
             _ => Ok(file),
         }
     }
