@@ -1,5 +1,5 @@
-//! What the model is worth for figures that it was not fitted to: its error beside that of three predictors that know
-//! no mechanism, and only the figures that were fitted.
+//! The skill of the model for figures that it was not fitted to: its error, compared with that of three predictors that
+//! know no mechanism and only the fitted figures.
 
 use crate::{
     case::{Case, Protocol},

@@ -54,9 +54,9 @@ pub struct Bars<'r> {
 pub struct Bar<'r> {
     /// The number of the file or engine, from 0 on; it selects the colour.
     pub nth: usize,
-    /// Stands beside the bar where bars are not in groups.
+    /// Stands next to the bar where bars are not in groups.
     pub label: &'r str,
-    /// The length.
+    /// The length of the bar, in the unit of the axis.
     pub value: f64,
     /// The lower end of the spread.
     pub low: f64,

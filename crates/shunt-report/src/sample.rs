@@ -2,8 +2,7 @@
 
 use crate::{Report, ResultFile};
 
-/// The names and texts of files: of two routers, the second of which was interrupted, and one with odd names and
-/// values.
+/// The names and texts of files: two of routers (the second run was interrupted), and one with odd names and values.
 pub(crate) const fn files() -> [(&'static str, &'static str); 3] {
     [
         ("tc.json", include_str!("sample/tc.json")),

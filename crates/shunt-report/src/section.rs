@@ -8,9 +8,9 @@ use super::plot::Plot;
 pub struct Section {
     /// Its heading, and its line in the contents.
     pub title: String,
-    /// What the file is.
+    /// A sentence that says where the file comes from.
     pub about: String,
-    /// What it shows.
+    /// The tables, from top to bottom.
     pub tables: Vec<SectionTable>,
 }
 
@@ -25,7 +25,7 @@ pub struct SectionTable {
     pub rows: Vec<Vec<String>>,
     /// Lines below the table.
     pub notes: Vec<String>,
-    /// Plots beside the table.
+    /// Plots next to the table.
     pub plots: Vec<Figure>,
 }
 

@@ -30,7 +30,7 @@ pub(crate) trait Answer: Debug {
     }
 }
 
-/// What a command prints, of which the JSON has all values, in several lines.
+/// The output of a command. Its JSON has all values, in several lines.
 pub(crate) trait Text: Debug + Serialize {
     /// As [`Answer::text`].
     fn text(&self, format: Format) -> String;

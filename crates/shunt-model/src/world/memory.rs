@@ -41,7 +41,7 @@ impl Memory {
         self.taken += of_bytes(bytes, self.rate);
     }
 
-    /// The time that a job of the CPU takes beside DMA.
+    /// The time that a job of the CPU takes while DMA uses the bus.
     pub(super) fn stretched(&mut self, took: Ps, now: Ps) -> Ps {
         self.turn(now);
         let left = (1.0 - self.taken_before as f64 / WINDOW as f64).max(LEAST);

@@ -146,7 +146,7 @@ impl World<'_> {
 mod tests {
     use super::*;
 
-    /// A sender in congestion avoidance with ten segments under way, of which some were dropped.
+    /// A sender in congestion avoidance with ten segments under way, some of them dropped.
     fn sender(dropped: &[u64]) -> Sender {
         let mut sender = Sender { threshold: 5.0, ..Sender::default() };
         dropped.iter().for_each(|index| sender.dropped(*index));

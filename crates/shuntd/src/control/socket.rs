@@ -50,7 +50,8 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Opens only a control socket, at this path, for tests and fuzzing. Reports are in `reports` beside it.
+    /// Opens only a control socket, at this path, for tests and fuzzing. Reports are in `reports`, in the same
+    /// directory.
     ///
     /// # Errors
     /// If a daemon has the socket, or it cannot be bound.

@@ -178,7 +178,7 @@ fn stories(stories: &[StoryPredictions]) -> String {
     text.trim_end().to_owned() + "\n"
 }
 
-/// What the model is worth, beside predictors that know no mechanism.
+/// The skill of the model, compared with predictors that know no mechanism.
 fn skill_table(parameters: usize, skills: &[Skill]) -> String {
     let error = |mean: Option<f64>| mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"));
     let heads =
@@ -196,7 +196,7 @@ fn skill_table(parameters: usize, skills: &[Skill]) -> String {
     }));
     format!(
         "skill with {parameters} free parameters: mean error for informative figures that were held out, in % of goodput \
-         and in points, beside that of three predictors that know no mechanism\n{}",
+         and in points, compared with that of three predictors that know no mechanism\n{}",
         align("<>>>>>>><", &rows)
     )
 }
