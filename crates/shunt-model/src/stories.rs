@@ -3,6 +3,10 @@
 //! A story has cases (boards), rows (what was measured) and parameters that were fitted. Only some rows were used for
 //! the fit; the others were held out, so their errors say how well the model predicts.
 
+mod findings;
+
+pub use findings::{FindingPrediction, FindingValue};
+
 use crate::{
     case::{Case, CaseError},
     fit::Quantity,
@@ -10,6 +14,7 @@ use crate::{
     skill::{Figure, Skill, skills},
     world,
 };
+use findings::Finding;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -57,6 +62,9 @@ pub struct Story {
     pub notes: String,
     parameter: Vec<Parameter>,
     row: Vec<Row>,
+    /// What it found, in a few numbers.
+    #[serde(default)]
+    finding: Vec<Finding>,
 }
 
 /// A parameter that was fitted, for one case or with one value for several.
@@ -104,6 +112,9 @@ pub struct StoryPredictions {
     pub skill: Vec<Skill>,
     /// The columns of its tables.
     pub columns: Vec<Column>,
+    /// What it found, published and predicted.
+    #[serde(default)]
+    pub findings: Vec<FindingPrediction>,
 }
 
 /// One quantity of one table.
@@ -229,6 +240,7 @@ impl Story {
             parameters: self.parameter.len(),
             skill: skills(&figures, &self.names().into_iter().collect::<Vec<_>>()),
             columns: columns.into_iter().map(finish).collect(),
+            findings: self.finding.iter().map(Finding::predict).collect::<Result<_, _>>()?,
         })
     }
 

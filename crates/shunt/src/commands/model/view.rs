@@ -1,10 +1,12 @@
 //! The answers of `shunt model`. Each text says that it is a model, since its figures look like measurements.
 
+pub(crate) mod stories;
+
 use crate::render::{Answer, Format, columns::align, units};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use shunt_lab::PathLabel;
-use shunt_model::{Explanation, Fit, Prediction, Skill, stories::StoryPredictions};
+use shunt_model::{Explanation, Fit, Prediction, stories::StoryPredictions};
 
 /// An answer of `shunt model`.
 #[derive(Debug, Clone, PartialEq)]
@@ -154,53 +156,6 @@ fn significant(value: f64) -> String {
     }
 }
 
-fn stories(stories: &[StoryPredictions]) -> String {
-    let error = |mean: Option<f64>| mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"));
-    let mut text = String::new();
-    for StoryPredictions { name, source, notes, columns, parameters, skill } in stories {
-        text += &format!("{name}: the model compared with published figures\n{source}\n");
-        for column in columns {
-            text += &format!("\n{}, {}\n", column.name, column.unit);
-            let mut rows = vec![["", "published", "model", ""].map(str::to_owned).to_vec()];
-            for (cells, mark) in [(&column.fitted, "fitted"), (&column.held_out, "held out")] {
-                rows.extend(cells.iter().map(|cell| {
-                    let published = significant(cell.published);
-                    vec![cell.label.clone(), published, format!("{:.1}", cell.predicted), mark.to_owned()]
-                }));
-            }
-            text += &align("<>><", &rows);
-            let unit = if column.unit == "%" { "points" } else { "%" };
-            let (fitted, held_out) = (error(column.fitted_mean_error), error(column.held_out_mean_error));
-            text += &format!("mean error in {unit}: fitted {fitted}, held out {held_out}\n");
-        }
-        text += &format!("\n{}\n{notes}\n\n", skill_table(*parameters, skill));
-    }
-    text.trim_end().to_owned() + "\n"
-}
-
-/// The skill of the model, compared with predictors that know no mechanism.
-fn skill_table(parameters: usize, skills: &[Skill]) -> String {
-    let error = |mean: Option<f64>| mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"));
-    let heads =
-        ["", "fitted", "held out", "informative", "model", "nothing changes", "nearest", "two nearest", ""];
-    let mut rows = vec![heads.map(str::to_owned).to_vec()];
-    rows.extend(skills.iter().map(|skill| {
-        let errors = [skill.model, skill.nothing_changes, skill.nearest, skill.neighbours].map(error);
-        let works = match skill.works() {
-            Some(true) => "better than each",
-            Some(false) => "no skill",
-            None => "not tested",
-        };
-        let counts = [skill.fitted, skill.held_out, skill.informative].map(|count| count.to_string());
-        [vec![skill.quantity.clone()], counts.to_vec(), errors.to_vec(), vec![works.to_owned()]].concat()
-    }));
-    format!(
-        "skill with {parameters} free parameters: mean error for informative figures that were held out, in % of goodput \
-         and in points, compared with that of three predictors that know no mechanism\n{}",
-        align("<>>>>>>><", &rows)
-    )
-}
-
 impl Answer for ModelAnswer {
     fn text(&self, _: Format) -> String {
         describe(self)
@@ -217,7 +172,7 @@ fn describe(answer: &ModelAnswer) -> String {
         ModelAnswer::Sweep(points) => sweep(points),
         ModelAnswer::Explained(points) => explained(points),
         ModelAnswer::Fit { fit: found, left_out } => fit(found, left_out),
-        ModelAnswer::Stories(all) => stories(all),
+        ModelAnswer::Stories(all) => stories::describe(all),
         ModelAnswer::Refitted(values) => {
             let row = |(case, name, value): &(String, String, f64)| {
                 vec![case.clone(), name.clone(), significant(*value)]

@@ -2,7 +2,7 @@
 //! their own, and share no column with measurements.
 
 use crate::{
-    commands::model::view::ModelPoint,
+    commands::model::view::{ModelPoint, stories::finding_rows},
     render::units::{number, quantity},
 };
 use serde::Deserialize;
@@ -188,7 +188,18 @@ fn of_story(story: &StoryPredictions) -> Vec<SectionTable> {
                 .collect(),
         }
     };
-    story.columns.iter().map(view).collect()
+    let findings = (!story.findings.is_empty()).then(|| {
+        let mut rows = finding_rows(&story.findings).into_iter();
+        let names = rows.next().unwrap_or_default();
+        SectionTable {
+            name: format!("{}: findings", story.name),
+            heads: heads([0, 1, 2].map(|at| names[at].as_str())),
+            rows: rows.collect(),
+            notes: Vec::new(),
+            plots: Vec::new(),
+        }
+    });
+    findings.into_iter().chain(story.columns.iter().map(view)).collect()
 }
 
 fn plot_of_cells(cells: &[(Cell, &str)], along: Option<Vec<f64>>, unit: &str) -> Option<Plot> {
