@@ -90,6 +90,11 @@ const DETERMINED: f64 = std::f64::consts::LN_2;
 const ALIKE: f64 = 0.995;
 
 impl Quantity {
+    /// Whether it is payload that arrived.
+    pub(crate) fn is_goodput(self) -> bool {
+        matches!(self, Self::Goodput | Self::Up | Self::Down)
+    }
+
     /// The quantity of a prediction, in this quantity's unit.
     pub fn value_in(self, prediction: &Prediction) -> f64 {
         match self {

@@ -20,7 +20,8 @@ pub(crate) struct Figure<'a> {
     pub(crate) case: Case,
     pub(crate) quantity: Quantity,
     pub(crate) published: f64,
-    pub(crate) predicted: f64,
+    /// Absent if nobody asks for it: only figures that were held out count.
+    pub(crate) predicted: Option<f64>,
     pub(crate) held_out: bool,
 }
 
@@ -60,21 +61,24 @@ impl Skill {
 
 fn name(quantity: Quantity) -> &'static str {
     match quantity {
-        Quantity::Goodput | Quantity::Up | Quantity::Down => "goodput",
+        _ if quantity.is_goodput() => "goodput",
         Quantity::Loss => "loss",
-        Quantity::Cpu => "CPU load",
+        _ => "CPU load",
     }
 }
 
 impl Figure<'_> {
-    fn is_informative(&self) -> bool {
+    pub(crate) fn is_informative(&self) -> bool {
         match self.quantity {
-            Quantity::Goodput | Quantity::Up | Quantity::Down => {
-                self.published < SATURATED * self.most() / 1e6
-            }
+            quantity if quantity.is_goodput() => self.published < SATURATED * self.most() / 1e6,
             Quantity::Loss => (NO_LOSS..100.0 - NO_LOSS).contains(&self.published),
-            Quantity::Cpu => self.published < FULL_CPU,
+            _ => self.published < FULL_CPU,
         }
+    }
+
+    /// The size of the model's error; absent without a prediction.
+    pub(crate) fn error(&self) -> Option<f64> {
+        Some(self.quantity.error(self.predicted?, self.published).abs())
     }
 
     /// The goodput that the sender and the line allow.
@@ -129,7 +133,7 @@ fn skill(quantity: &str, figures: &[&Figure], names: &[&str]) -> Skill {
         fitted: fitted.len(),
         held_out: held_out.len(),
         informative: informative.len(),
-        model: mean(&|figure| Some(figure.predicted)),
+        model: mean(&|figure| figure.predicted),
         nothing_changes: mean(&|figure| Some(nearest(figure, &traffic).first()?.1)),
         nearest: mean(&|figure| Some(nearest(figure, names).first()?.1)),
         neighbours: mean(&|figure| {
@@ -147,7 +151,8 @@ mod tests {
     fn figure(rate: f64, published: f64, predicted: f64, held_out: bool) -> Figure<'static> {
         let mut case = Case::default();
         (case.traffic.rate, case.traffic.payload) = (rate * 1e6, 1472);
-        Figure { board: "board", case, quantity: Quantity::Goodput, published, predicted, held_out }
+        let (quantity, predicted) = (Quantity::Goodput, Some(predicted));
+        Figure { board: "board", case, quantity, published, predicted, held_out }
     }
 
     #[test]

@@ -3,8 +3,10 @@
 //! A story has cases (boards), rows (what was measured) and parameters that were fitted. Only some rows were used for
 //! the fit; the others were held out, so their errors say how well the model predicts.
 
+mod evidence;
 mod findings;
 
+pub use evidence::{Evidence, Pair, PublishedRun, Settings, evidence, name_of};
 pub use findings::{FindingPrediction, FindingValue};
 
 use crate::{
@@ -217,7 +219,14 @@ impl Story {
             for (quantity, published) in row.cells() {
                 let predicted = quantity.value_in(&prediction);
                 let (board, held_out, case) = (row.case.as_str(), row.held_out, case.clone());
-                figures.push(Figure { board, case, quantity, published, predicted, held_out });
+                figures.push(Figure {
+                    board,
+                    case,
+                    quantity,
+                    published,
+                    predicted: Some(predicted),
+                    held_out,
+                });
                 let cell = Cell { label: row.label.clone(), published, predicted };
                 let known = columns.iter().position(|(table, of, _)| *table == row.table && *of == quantity);
                 let at = known.unwrap_or_else(|| {

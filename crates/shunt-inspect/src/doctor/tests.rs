@@ -85,15 +85,54 @@ fn imx6_of_2012() -> System {
         system.idle_states.push(IdleState { name: "WAIT".to_owned(), latency_us: 50, disabled: false });
         system.link.pause = Some(Pause { autoneg: true, rx: false, tx: false });
         system.link.counters.insert("rx_fifo_errors".to_owned(), 782_502);
-        system.registers.insert("ENET_RCR".to_owned(), 0x05ee_0244);
+        system.registers = [("ENET_RCR", 0x05ee_0244), ("ENET_RSEM", 0)]
+            .map(|(name, value)| (name.to_owned(), value))
+            .into();
     })
 }
 
 #[test]
 fn the_imx6_of_the_measurements_is_diagnosed() {
     let found: BTreeSet<String> = found(&imx6_of_2012()).into_iter().collect();
-    let want = ["deep-idle", "err004512", "err005783", "overruns-without-pause", "partner-pauses-alone"];
+    let want = ["deep-idle", "err004512", "err005783", "no-pause-threshold"];
     assert_eq!(found, want.map(str::to_owned).into());
+}
+
+/// The first finding and its certainty.
+fn first(system: &System) -> (String, Certainty) {
+    let first = diagnose(system).into_iter().next().unwrap();
+    (first.rule, first.certainty)
+}
+
+#[test]
+fn on_an_imx6_the_finding_is_pause_and_thresholds_together() {
+    let of_2012 = imx6_of_2012();
+    assert_eq!(first(&of_2012), ("no-pause-threshold".to_owned(), Certainty::Certain));
+    let finding = &diagnose(&of_2012)[0];
+    assert!(finding.fix.contains("--pause on") && finding.fix.contains("ENET_RSEM 0x84"), "{finding:?}");
+    assert!(finding.cost.contains("580 to 583"), "{finding:?}");
+    // Without registers, the threshold is only what it is after reset.
+    let unread = System { registers: [].into(), ..of_2012.clone() };
+    assert_eq!(first(&unread), ("no-pause-threshold".to_owned(), Certainty::Likely));
+    // With a threshold, flow control is all that is missing.
+    let registers = [("ENET_RCR".to_owned(), 0x05ee_0244), ("ENET_RSEM".to_owned(), 0x84)].into();
+    assert_eq!(first(&System { registers, ..of_2012.clone() }).0, "overruns-without-pause");
+    // A partner that cannot pause is not asked to.
+    let mut deaf = of_2012;
+    deaf.link.partner = vec!["1000baseT/Full".to_owned()];
+    let finding = diagnose(&deaf).into_iter().next().unwrap();
+    assert_eq!(finding.rule, "overruns-without-pause");
+    assert!(!finding.fix.contains("--pause"), "{finding:?}");
+}
+
+#[test]
+fn the_erratum_is_never_certain_and_ends_where_the_port_carries_more() {
+    let mut system = imx6_of_2012();
+    let erratum = |system: &System| diagnose(system).into_iter().find(|finding| finding.rule == "err004512");
+    assert_eq!(erratum(&system).unwrap().certainty, Certainty::Possible);
+    // 583 Mbit/s were received after the changes.
+    system.load.as_mut().unwrap().rates.extend(rates(&[("rx_bytes", 583e6 / 8.0)], 0.0));
+    assert_eq!(erratum(&system), None);
 }
 
 type Change = fn(&mut System);
@@ -115,6 +154,10 @@ const SICK: &[(&str, Change)] = &[
         system.registers.insert("ENET_RCR".to_owned(), 0x05ee_0244);
     }),
     ("flow-control-off-in-mac", |system| {
+        system.registers.insert("ENET_RSEM".to_owned(), 0);
+    }),
+    ("no-pause-threshold", |system| {
+        system.link.pause = Some(Pause::default());
         system.registers.insert("ENET_RSEM".to_owned(), 0);
     }),
     ("duplex-mismatch", |system| system.link.duplex = Some("half".to_owned())),

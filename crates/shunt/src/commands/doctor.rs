@@ -252,7 +252,7 @@ fn registers(link: &Link) -> BTreeMap<String, u64> {
     let soc = DeviceTree::of_this_machine().as_ref().and_then(soc_of_machine);
     let Some(all) = soc.and_then(|soc| builtin(&soc).ok()) else { return BTreeMap::new() };
     // Rules know the register by the name that chips with one MAC give it; the dump is that of this port.
-    let wanted = ["RCR", "RSEM"].map(|name| {
+    let wanted = ["RCR", "RSEM", "RSFL"].map(|name| {
         (format!("ENET_{name}"), all.registers.iter().find(|one| one.name.ends_with(&format!("_{name}"))))
     });
     let found = wanted.into_iter().filter_map(|(name, register)| Some((name, register?)));

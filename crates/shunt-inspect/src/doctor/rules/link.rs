@@ -12,63 +12,6 @@ const ALMOST_ALL: f64 = 0.97;
 /// A ring with fewer descriptors holds less than 0.1 ms of the smallest frames at 1 Gbit/s.
 const SMALL_RING: u32 = 128;
 
-pub(super) fn partner_pauses_alone(system: &System) -> Option<RuleMatch> {
-    let (link, pause) = (&system.link, system.link.pause.as_ref()?);
-    if link.partner_pauses() != Some(true) || pause.rx && pause.tx {
-        return None;
-    }
-    let on = |on| if on { "on" } else { "off" };
-    let evidence = format!(
-        "the partner offers {}; pause here: receive {}, send {}",
-        link.partner.join(" "),
-        on(pause.rx),
-        on(pause.tx)
-    );
-    seen(Certainty::Certain, evidence, format!("shunt link {} --pause on", link.nic.name))
-}
-
-pub(super) fn overruns_without_pause(system: &System) -> Option<RuleMatch> {
-    let link = &system.link;
-    if link.pause.as_ref().is_some_and(|pause| pause.tx) {
-        return None;
-    }
-    let (now, before) = (system.rate(&OVERRUNS), link.counted(&OVERRUNS));
-    let fix = match link.pause {
-        Some(_) => format!(
-            "shunt link {0} --pause on; if the partner cannot pause: shunt link {0} --ring rx=MAX",
-            link.nic.name
-        ),
-        None => "the driver has no flow control; give the receiver a larger ring, or the sender a lower rate"
-            .to_owned(),
-    };
-    match (now > 0.0, before) {
-        (true, _) => {
-            seen(Certainty::Certain, format!("{now:.0} frames/s overran during the measurement"), fix)
-        }
-        (false, 0) => None,
-        (false, count) => seen(Certainty::Likely, format!("{count} frames have overrun since boot"), fix),
-    }
-}
-
-pub(super) fn flow_control_off_in_mac(system: &System) -> Option<RuleMatch> {
-    const FCE: u64 = 1 << 5;
-    let pause = system.link.pause.as_ref()?;
-    let rcr = *system.registers.get("ENET_RCR")?;
-    let rsem = system.registers.get("ENET_RSEM").map(|value| value & 0x1ff);
-    let fix = "take the port down and up again; if it stays so, the driver does not set the MAC up for pause frames";
-    if (pause.rx || pause.tx) && rcr & FCE == 0 {
-        return seen(Certainty::Certain, format!("ENET_RCR is {rcr:#010x}: FCE is 0"), fix);
-    }
-    if pause.tx && rsem == Some(0) {
-        return seen(
-            Certainty::Certain,
-            "ENET_RSEM is 0, so no fill of the FIFO sends a pause frame".to_owned(),
-            fix,
-        );
-    }
-    None
-}
-
 pub(super) fn duplex_mismatch(system: &System) -> Option<RuleMatch> {
     let link = &system.link;
     let duplex = link.duplex.as_deref()?;

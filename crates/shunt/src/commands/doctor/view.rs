@@ -3,10 +3,7 @@
 use crate::render::{Format, Text, style};
 use serde::{Deserialize, Serialize};
 use shunt_inspect::doctor::{Certainty, Finding, Load};
-use std::{
-    collections::BTreeMap,
-    fmt::{self, Display, Formatter},
-};
+use std::collections::BTreeMap;
 
 /// What was found at a port.
 #[derive(Debug, Serialize, Deserialize)]
@@ -25,21 +22,55 @@ pub(crate) struct Found {
     #[serde(flatten)]
     pub(crate) finding: Finding,
     /// Absent if the board is unknown, or if the model does not know the part that the finding is about.
-    #[serde(rename = "model", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) gain: Option<Gain>,
 }
 
-/// What a fix gains by the model: a prediction, not a measurement.
+/// What a fix gains.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Gain {
-    /// The board of the model.
+    /// The board of the library.
     pub(crate) case: String,
-    /// The traffic of the model, in words.
-    pub(crate) offered: String,
-    pub(crate) now_mbps: f64,
-    pub(crate) fixed_mbps: f64,
-    pub(crate) now_loss_percent: f64,
-    pub(crate) fixed_loss_percent: f64,
+    #[serde(flatten)]
+    pub(crate) ground: Ground,
+}
+
+/// The ground of a gain, or why there is none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ground {
+    /// Published measurements of the same board with the same change.
+    Measured {
+        /// Who published them, and when.
+        source: String,
+        traffic: Vec<TrafficGain>,
+        /// Largest error of the model for goodput that it was not fitted to. Absent if the model has no skill there.
+        model_error_percent: Option<f64>,
+    },
+    /// Nobody measured it, for this reason.
+    Untested(String),
+}
+
+/// Goodput with one kind of traffic, each as a range in Mbit/s.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TrafficGain {
+    /// The traffic in words.
+    pub(crate) traffic: String,
+    /// Published, without the fix.
+    pub(crate) now_mbps: [f64; 2],
+    /// Published, with the fix.
+    pub(crate) fixed_mbps: [f64; 2],
+    /// Predictions for both, widened by the model's error: never a measurement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) model_mbps: Option<[[f64; 2]; 2]>,
+}
+
+/// A range, or one number if its ends are the same.
+pub(crate) fn span([low, high]: [f64; 2]) -> String {
+    // Wait mode left 8.5 Mbit/s.
+    let number = |value: f64| if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") };
+    let (low, high) = (number(low), number(high));
+    if low == high { low } else { format!("{low} to {high}") }
 }
 
 impl Text for Vec<Diagnosis> {
@@ -97,24 +128,33 @@ fn found(Found { finding, gain }: &Found) -> String {
         Certainty::Likely => style::warning(certainty),
         Certainty::Possible => certainty,
     };
-    let gain = gain.as_ref().map_or(String::new(), |gain| format!("    {gain}\n"));
+    let gain: String = gain.iter().flat_map(Gain::lines).map(|line| format!("    {line}\n")).collect();
     format!(
         "  {} ({certainty}): {}\n    seen: {}\n    cost: {}\n    fix: {}\n{gain}    source: {}\n",
         finding.rule, finding.title, finding.evidence, finding.cost, finding.fix, finding.source
     )
 }
 
-impl Display for Gain {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "model, not a measurement: {:.0} Mbit/s ({:.1} % lost) now, {:.0} Mbit/s ({:.1} % lost) with the fix; {}, {}",
-            self.now_mbps,
-            self.now_loss_percent,
-            self.fixed_mbps,
-            self.fixed_loss_percent,
-            self.case,
-            self.offered
-        )
+impl Gain {
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let (source, traffic, error) = match &self.ground {
+            Ground::Measured { source, traffic, model_error_percent } => {
+                (source, traffic, model_error_percent)
+            }
+            Ground::Untested(why) => return vec![format!("gain: no figure: {}: {why}", self.case)],
+        };
+        let mut lines = Vec::new();
+        for TrafficGain { traffic, now_mbps, fixed_mbps, model_mbps } in traffic {
+            let (now, fixed) = (span(*now_mbps), span(*fixed_mbps));
+            lines.push(format!("gain, published: {now} Mbit/s before, {fixed} after; {traffic}"));
+            if let (Some([now, fixed]), Some(error)) = (model_mbps, error) {
+                let (now, fixed) = (span(*now), span(*fixed));
+                lines.push(format!(
+                    "gain, model, not a measurement: {now} Mbit/s before, {fixed} after; off by up to {error:.0} % where it was not fitted"
+                ));
+            }
+        }
+        lines.push(format!("gain, source: {}: {source}", self.case));
+        lines
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::commands::{
     check::view as check,
-    doctor::view::{self as doctor, Diagnosis, Found},
+    doctor::view::{self as doctor, Diagnosis, Found, Gain},
     link::view::{self as link, LinkScreen},
     trace::view as trace,
 };
@@ -60,7 +60,7 @@ fn of_link(screen: &LinkScreen) -> SectionTable {
 
 fn of_diagnosis(diagnosis: &Diagnosis) -> SectionTable {
     let row = |Found { finding, gain }: &Found| {
-        let gain = gain.as_ref().map_or(String::new(), |gain| format!("; {gain}"));
+        let gain: String = gain.iter().flat_map(Gain::lines).map(|line| format!("; {line}")).collect();
         vec![
             finding.certainty.to_string(),
             finding.title.clone(),
