@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Columns of /proc/net/dev behind the device's name.
-const NET_DEV: [(usize, &str); 12] = [
+const NET_DEV: [(usize, &str); 13] = [
     (2, "rx_errors"),
     (3, "rx_dropped"),
     (4, "rx_fifo_errors"),
@@ -21,6 +21,7 @@ const NET_DEV: [(usize, &str); 12] = [
     (14, "tx_carrier_errors"),
     (0, "rx_bytes"),
     (1, "rx_packets"),
+    (8, "tx_bytes"),
     (9, "tx_packets"),
 ];
 /// Columns of /proc/net/softnet_stat, whose numbers are hexadecimal.
@@ -275,7 +276,8 @@ mod tests {
         let got = net_dev(text, "eth0");
         let at = |name: &str| got[name];
         assert_eq!((at("rx_bytes"), at("rx_packets"), at("rx_errors"), at("rx_dropped")), (1, 2, 3, 4));
-        assert_eq!((at("rx_fifo_errors"), at("rx_frame_errors"), at("tx_packets")), (5, 6, 10));
+        assert_eq!((at("rx_fifo_errors"), at("rx_frame_errors")), (5, 6));
+        assert_eq!((at("tx_bytes"), at("tx_packets")), (9, 10));
         assert_eq!((at("tx_errors"), at("tx_dropped"), at("tx_fifo_errors")), (11, 12, 13));
         assert_eq!((at("collisions"), at("tx_carrier_errors")), (14, 15));
 

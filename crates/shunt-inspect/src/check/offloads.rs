@@ -5,7 +5,7 @@ use super::{Checked, Fault, port::switch, wire::Wire};
 use shunt_lab::net::Frame;
 use shunt_wire::{Checksum, Packet, Tcp, Transport, ones_complement_sum};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     sync::atomic::{AtomicU16, Ordering},
     time::{Duration, Instant},
@@ -105,25 +105,49 @@ fn set(wire: &Wire, end: usize, name: &str, on: bool) -> Result<(), String> {
     }
 }
 
+/// Directions and settings of an offload, on or off, with which packets were compared.
+#[derive(Default)]
+struct Compared {
+    settings: BTreeSet<(usize, bool)>,
+    evidence: Vec<String>,
+}
+
+impl Compared {
+    fn with(&mut self, from: usize, on: bool, evidence: String) {
+        self.settings.insert((from, on));
+        self.evidence.push(evidence);
+    }
+
+    fn without(&mut self, why: &str) {
+        self.evidence.push(format!("not compared: {why}"));
+    }
+
+    /// The evidence, if both settings were compared both ways.
+    fn conclude(self, more: &str) -> Checked {
+        let evidence = self.evidence.join("; ") + more;
+        if self.settings.len() == 4 { Ok(evidence) } else { Err(Fault::Impossible(evidence)) }
+    }
+}
+
 pub(super) fn checksum(wire: &Wire) -> Checked {
-    let mut evidence = Vec::new();
+    let mut compared = Compared::default();
     for from in [0, 1] {
         for on in [true, false] {
             if let Err(why) = set(wire, from, "tx-checksumming", on) {
-                evidence.push(format!("not compared: {why}"));
+                compared.without(&why);
                 continue;
             }
             let (count, left) = checksums(wire, from, on)?;
-            evidence.push(format!(
+            let seen = format!(
                 "{} with tx-checksumming {}: {count} packets, {left} left unfinished by a virtual link",
                 wire.direction(from),
                 switch(on)
-            ));
+            );
+            compared.with(from, on, seen);
         }
         wrong_checksum(wire, from)?;
     }
-    Ok(evidence.join("; ")
-        + "; packets with a wrong checksum arrive as they are, and no NIC calls them correct")
+    compared.conclude("; packets with a wrong checksum arrive as they are, and no NIC calls them correct")
 }
 
 /// Sends packets with unfinished checksums. Returns how many arrived, and how many of those were still unfinished.
@@ -218,25 +242,26 @@ fn next_beside_fragments(
 }
 
 pub(super) fn segmentation(wire: &Wire) -> Checked {
-    let mut evidence = Vec::new();
+    let mut compared = Compared::default();
     for from in [0, 1] {
         for (tso, gro) in [(true, true), (false, true), (true, false), (false, false)] {
             let prepared = set(wire, from, "tcp-segmentation-offload", tso)
                 .and_then(|()| set(wire, 1 - from, "generic-receive-offload", gro));
             if let Err(why) = prepared {
-                evidence.push(format!("not compared: {why}"));
+                compared.without(&why);
                 continue;
             }
             let frames = stream(wire, from)?;
-            evidence.push(format!(
+            let seen = format!(
                 "{} with TSO {} and GRO {}: {AGGREGATES} aggregates arrived in {frames} frames",
                 wire.direction(from),
                 switch(tso),
                 switch(gro)
-            ));
+            );
+            compared.with(from, tso, seen);
         }
     }
-    Ok(evidence.join("; "))
+    compared.conclude("")
 }
 
 /// Sends a TCP stream in aggregates and compares the received stream. Returns the number of received frames.
@@ -307,6 +332,24 @@ fn stream(wire: &Wire, from: usize) -> Result<usize, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_not_compared_both_ways_is_no_pass() {
+        let with = |settings: &[(usize, bool)]| {
+            let mut compared = Compared::default();
+            compared.without("tx of eth0 is fixed");
+            settings.iter().for_each(|(from, on)| compared.with(*from, *on, "seen".to_owned()));
+            compared.conclude("")
+        };
+        let all = [(0, true), (0, false), (1, true), (1, false)];
+        assert!(with(&all).is_ok());
+        for some in [&all[..0], &all[..3], &[(0, true), (0, true), (1, true), (1, false)]] {
+            assert!(
+                matches!(with(some), Err(Fault::Impossible(why)) if why.contains("is fixed")),
+                "{some:?}"
+            );
+        }
+    }
 
     #[test]
     fn fragments_are_told_by_their_flags_and_offset() {

@@ -8,6 +8,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io,
+    os::unix::process::CommandExt,
     process::{Command, Stdio},
     thread,
     time::Duration,
@@ -82,7 +83,8 @@ impl Port {
             }
             None => Command::new(words.next().unwrap_or_default()),
         };
-        let output = command.args(words).stdin(Stdio::null()).output();
+        // Ctrl-C ends the whole process group of the terminal: a child in it would fail, and the port would be blamed.
+        let output = command.args(words).stdin(Stdio::null()).process_group(0).output();
         let output = output.map_err(|error| format!("cannot run `{line}`: {error}"))?;
         let complaint = String::from_utf8_lossy(&output.stderr);
         match output.status.success() {
@@ -255,6 +257,14 @@ fn difference(before: &State, after: &State) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_is_in_a_process_group_of_its_own() {
+        let port = Port { netns: None, name: "lo".to_owned() };
+        let stat = port.run("cat /proc/self/stat").unwrap();
+        let words: Vec<&str> = stat.split_whitespace().collect();
+        assert_eq!(words[4], words[0], "pgrp is not pid in {stat}");
+    }
 
     #[test]
     fn what_was_negotiated_is_not_restored() {
