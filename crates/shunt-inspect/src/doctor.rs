@@ -4,10 +4,12 @@
 //! them.
 
 mod copies;
+mod hardware;
 mod rules;
 mod system;
 
 pub use copies::{CopyRate, measure_copies};
+pub use hardware::{Hardware, Pcie};
 pub use rules::{RULES, Rule};
 pub use system::{IdleState, Load, LoadStep, OtherPort, System};
 

@@ -47,6 +47,10 @@ pub struct Link {
     pub offloads: BTreeMap<String, Offload>,
     /// Energy-Efficient Ethernet: `enabled - active`, `disabled`.
     pub eee: Option<String>,
+    /// Forward error correction.
+    pub fec: Option<Fec>,
+    /// The PHY's signal quality.
+    pub sqi: Option<Sqi>,
     /// Receive and transmit queues.
     pub queues: Queues,
     /// Interrupts.
@@ -92,6 +96,27 @@ pub struct Offload {
     pub on: bool,
     /// Whether it cannot be changed.
     pub fixed: bool,
+}
+
+/// Forward error correction, and its blocks since the link came up.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Fec {
+    /// Codes in use, such as `RS`.
+    pub active: Vec<String>,
+    /// Blocks with errors that were corrected.
+    pub corrected: u64,
+    /// Blocks with more errors than can be corrected.
+    pub uncorrectable: u64,
+}
+
+/// Signal quality index of the PHY.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sqi {
+    /// The present one.
+    pub now: u32,
+    /// The best that this PHY reports.
+    pub max: u32,
 }
 
 /// The kernel's receive and transmit queues.

@@ -1,5 +1,7 @@
 //! The table of rules, each with a short function.
 
+mod cpus;
+mod hardware;
 mod link;
 mod machine;
 mod pause;
@@ -52,13 +54,17 @@ fn seen(certainty: Certainty, evidence: String, fix: impl Into<String>) -> Optio
 const OVERRUNS: [&str; 7] =
     ["rx_fifo", "overrun", "rx_over", "rx_macerr", "rx_missed", "rx_resource", "no_buf"];
 
+/// Packets/s below which interrupts and queues are harmless.
+const BUSY_PPS: f64 = 2000.0;
+const SCALING: &str = "Linux kernel documentation, networking/scaling";
+
 const IMX6_MEASURED: &str = "i.MX6 gigabit Ethernet measurements, Boundary Devices, December 2012";
 
 /// All rules, in the order of the documentation.
 pub const RULES: &[Rule] = &[
     Rule {
         name: "no-pause-threshold",
-        title: "flow control is off, and no fill of the receive FIFO would send a pause frame",
+        title: "this port sends no pause frames, and no fill of its receive FIFO would send one",
         cost: "the FIFO overruns: an i.MX6 received 278 to 347 Mbit/s of 800 to 1000, and 580 to 583 with pause frames and FIFO thresholds together; flow control alone hardly changed it",
         source: IMX6_MEASURED,
         check: pause::no_pause_threshold,
@@ -106,6 +112,13 @@ pub const RULES: &[Rule] = &[
         check: link::interrupt_per_packet,
     },
     Rule {
+        name: "coalescing-off",
+        title: "interrupts are not coalesced",
+        cost: "at high rates each packet costs an interrupt; at low rates it makes latency small",
+        source: "ethtool(8), -c and -C; Linux NAPI documentation",
+        check: link::coalescing_off,
+    },
+    Rule {
         name: "small-ring",
         title: "the receive ring is smaller than it could be",
         cost: "a burst that arrives while the CPU is elsewhere is lost",
@@ -116,8 +129,78 @@ pub const RULES: &[Rule] = &[
         name: "interrupts-on-one-cpu",
         title: "one CPU takes all interrupts of the port",
         cost: "one CPU is the limit, and the others idle",
-        source: "Linux kernel documentation, networking/scaling",
-        check: link::interrupts_on_one_cpu,
+        source: SCALING,
+        check: cpus::interrupts_on_one_cpu,
+    },
+    Rule {
+        name: "irq-beside-engine",
+        title: "an interrupt of the port goes to the CPU of an external engine",
+        cost: "the engine stands still while the interrupt and the stack run",
+        source: "ADR 0013 of Shunt: the engine has its core for itself; Linux kernel documentation, core-api/irq/irq-affinity",
+        check: cpus::irq_beside_engine,
+    },
+    Rule {
+        name: "queues-share-cpu",
+        title: "several queues interrupt one CPU, and another CPU takes none",
+        cost: "the queues share one CPU's time",
+        source: SCALING,
+        check: cpus::queues_share_cpu,
+    },
+    Rule {
+        name: "uneven-queues",
+        title: "one receive queue takes most packets",
+        cost: "the CPU of that queue is the limit, whatever the others could do",
+        source: SCALING,
+        check: cpus::uneven_queues,
+    },
+    Rule {
+        name: "remote-node",
+        title: "an interrupt goes to a CPU of another NUMA node than the port's",
+        cost: "each packet and each descriptor crosses the link between the nodes",
+        source: SCALING,
+        check: cpus::remote_node,
+    },
+    Rule {
+        name: "backlog-full",
+        title: "packets are dropped between the driver and the stack",
+        cost: "each drop is a lost packet that no counter of the port has",
+        source: "Linux kernel documentation, admin-guide/sysctl/net (netdev_max_backlog)",
+        check: cpus::backlog_full,
+    },
+    Rule {
+        name: "softnet-squeezed",
+        title: "a CPU stops polling while packets are left",
+        cost: "packets wait in the ring until the next turn, and may overrun it",
+        source: "Linux kernel documentation, admin-guide/sysctl/net (netdev_budget)",
+        check: cpus::softnet_squeezed,
+    },
+    Rule {
+        name: "narrow-pcie",
+        title: "the PCIe link has fewer lanes or a lower speed than the port's card",
+        cost: "DMA is slower than the line: frames overrun the card",
+        source: "PCI Express Base Specification: link training; Neugebauer et al., Understanding PCIe performance for end host networking, SIGCOMM 2018",
+        check: hardware::narrow_pcie,
+    },
+    Rule {
+        name: "fec-errors",
+        title: "forward error correction fails",
+        cost: "each such block is one or more lost frames",
+        source: "IEEE 802.3 clauses 74 and 91; ethtool(8), --show-fec",
+        check: hardware::fec_errors,
+    },
+    Rule {
+        name: "weak-signal",
+        title: "the PHY reports a weak signal",
+        cost: "frames arrive damaged, or the link goes down now and then",
+        source: "OPEN Alliance TC1: signal quality index; ethtool(8)",
+        check: hardware::weak_signal,
+    },
+    Rule {
+        name: "ring-beyond-cache",
+        title: "the receive rings' buffers are larger than the cache",
+        cost: "each frame is written to memory and read back, instead of staying in the cache",
+        source: "Farshin et al., Reexamining Direct Cache Access, USENIX ATC 2020",
+        check: hardware::ring_beyond_cache,
     },
     Rule {
         name: "checksum-offload-off",

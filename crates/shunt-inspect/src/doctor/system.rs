@@ -1,6 +1,6 @@
 //! The input of the rules: a port, and the machine around it.
 
-use super::CopyRate;
+use super::{CopyRate, Hardware};
 use crate::link::{Link, Rate};
 use serde::{Deserialize, Serialize};
 use shunt_lab::Doubt;
@@ -24,6 +24,8 @@ pub struct System {
     pub forwards: bool,
     /// The port.
     pub link: Link,
+    /// What the port is attached to.
+    pub hardware: Hardware,
     /// The other ports that are up.
     pub others: Vec<OtherPort>,
     /// Measured copy rates of memory; empty if not measured.
@@ -127,6 +129,7 @@ impl System {
             idle_states: entries(&states).iter().filter_map(idle).collect(),
             forwards: sysctl("ipv4/ip_forward") || sysctl("ipv6/conf/all/forwarding"),
             others: entries(&net).iter().filter_map(other).collect(),
+            hardware: Hardware::read_from(root, &link.nic.name),
             link,
             ..Self::default()
         }
@@ -164,13 +167,13 @@ impl System {
     }
 }
 
-fn entries(directory: &Path) -> Vec<String> {
+pub(super) fn entries(directory: &Path) -> Vec<String> {
     let all = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = all.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort_unstable();
     names
 }
 
-fn text(directory: &Path, file: &str) -> Option<String> {
+pub(super) fn text(directory: &Path, file: &str) -> Option<String> {
     Some(fs::read_to_string(directory.join(file)).ok()?.trim().to_owned())
 }

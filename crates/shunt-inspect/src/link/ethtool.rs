@@ -1,6 +1,6 @@
 //! Reads settings by ethtool netlink, with the crate `ethtool`. EEE, which the crate lacks, comes from the program.
 
-use super::{Link, Offload, Rings};
+use super::{Fec, Link, Offload, Rings, Sqi};
 use ::ethtool::{
     EthtoolAttr, EthtoolChannelAttr, EthtoolCoalesceAttr, EthtoolError, EthtoolFeatureAttr, EthtoolHandle,
     EthtoolLinkModeAttr, EthtoolLinkModeDuplex, EthtoolMessage, EthtoolPauseAttr, EthtoolRingAttr,
@@ -32,6 +32,8 @@ pub(super) async fn read(link: &mut Link, port: &str) {
         link.lacking.insert("settings".to_owned(), "the driver did not answer within 5 s".to_owned());
     }
     connection.abort();
+    link.fec = program(&["--json", "-I", "--show-fec", port]).ok().and_then(|text| fec(&text));
+    link.sqi = program(&[port]).ok().and_then(|text| sqi(&text));
     match eee(port) {
         Ok(state) => link.eee = Some(state),
         Err(why) => drop(link.lacking.insert("eee".to_owned(), why)),
@@ -186,14 +188,56 @@ impl Link {
     }
 }
 
+/// What `ethtool` prints with these arguments.
+fn program(arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new("ethtool").args(arguments).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("cannot run ethtool: {error}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// The value after "EEE status:" in the output of `ethtool --show-eee`.
 fn eee(port: &str) -> Result<String, String> {
-    let output = Command::new("ethtool").args(["--show-eee", port]).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("cannot run ethtool: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = program(&["--show-eee", port])?;
     let status = text.lines().find_map(|line| line.trim().strip_prefix("EEE status:"));
     match status.map(str::trim) {
         Some("not supported") | None => Err("the driver does not offer it".to_owned()),
         Some(status) => Ok(status.to_owned()),
+    }
+}
+
+/// The JSON of `ethtool --json -I --show-fec`.
+fn fec(text: &str) -> Option<Fec> {
+    let all: serde_json::Value = serde_json::from_str(text).ok()?;
+    let port = all.get(0)?;
+    let active = port["active"].as_array()?.iter().filter_map(|code| code.as_str().map(str::to_owned));
+    // With several lanes, a count has a total.
+    let count = |name: &str| {
+        let count = &port["statistics"][name];
+        count.as_u64().or_else(|| count["total"].as_u64()).unwrap_or(0)
+    };
+    let (corrected, uncorrectable) = (count("corrected_blocks"), count("uncorrectable_blocks"));
+    Some(Fec { active: active.collect(), corrected, uncorrectable })
+}
+
+/// The line `SQI: 5/7` of `ethtool PORT`.
+fn sqi(text: &str) -> Option<Sqi> {
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("SQI:"))?;
+    let (now, max) = line.trim().split_once('/')?;
+    Some(Sqi { now: now.trim().parse().ok()?, max: max.trim().parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_correction_and_signal_quality_are_read_as_ethtool_prints_them() {
+        let text = r#"[{"ifname": "eth0", "config": ["Auto"], "active": ["RS"],
+            "statistics": {"corrected_blocks": {"total": 12, "lanes": [5, 7]}, "uncorrectable_blocks": 3}}]"#;
+        let expected = Fec { active: vec!["RS".to_owned()], corrected: 12, uncorrectable: 3 };
+        assert_eq!(fec(text), Some(expected));
+        assert_eq!(fec("netlink error: Operation not supported"), None);
+        assert_eq!(sqi("\tLink detected: yes\n\tSQI: 5/7\n"), Some(Sqi { now: 5, max: 7 }));
+        assert_eq!(sqi("\tLink detected: yes\n"), None);
     }
 }

@@ -18,8 +18,8 @@ pub struct Evidence {
     pub source: &'static str,
     /// Runs that differ in the change only, and in which the board was the limit.
     pub pairs: Vec<Pair>,
-    /// Largest error in percent of the goodput that the model was not fitted to. Absent if the model has no skill there:
-    /// a predictor that knows no mechanism is as good, or nothing was held out.
+    /// Largest error in percent of the goodput that the model was not fitted to. Absent if the model has no skill
+    /// there: a predictor that knows no mechanism is as good, or nothing was held out.
     pub worst_error: Option<f64>,
 }
 

@@ -1,14 +1,9 @@
 //! Rules about the link and the port's settings.
 
-use super::{Certainty, OVERRUNS, RuleMatch, System, seen};
-use crate::link::Irq;
+use super::{BUSY_PPS, Certainty, OVERRUNS, RuleMatch, System, seen};
 
 /// Pause frames per second above which the link is stopped for a noticeable time.
 const STORM_PER_SECOND: f64 = 500.0;
-/// Packets/s below which one interrupt per packet is harmless.
-const BUSY_PPS: f64 = 2000.0;
-/// Share of all interrupts above which one CPU counts as taking all of them.
-const ALMOST_ALL: f64 = 0.97;
 /// A ring with fewer descriptors holds less than 0.1 ms of the smallest frames at 1 Gbit/s.
 const SMALL_RING: u32 = 128;
 
@@ -69,6 +64,20 @@ pub(super) fn interrupt_per_packet(system: &System) -> Option<RuleMatch> {
     seen(Certainty::Likely, format!("{interrupts:.0} interrupts/s for {pps:.0} packets/s"), fix)
 }
 
+pub(super) fn coalescing_off(system: &System) -> Option<RuleMatch> {
+    let (link, set) = (&system.link, |name: &str| system.link.coalesce.get(name).copied());
+    let waits = set("adaptive-rx") == Some(1) || set("rx-frames").is_some_and(|frames| frames > 1);
+    let deferred = link.napi.defer_hard_irqs.is_some_and(|polls| polls > 0);
+    if set("rx-usecs") != Some(0) || waits || deferred || interrupt_per_packet(system).is_some() {
+        return None;
+    }
+    let fix = format!(
+        "measure both: shunt link {} --coalesce rx-usecs=50, and shunt bench ndr and latency before and after",
+        link.nic.name
+    );
+    seen(Certainty::Possible, "rx-usecs is 0, and nothing else delays interrupts".to_owned(), fix)
+}
+
 pub(super) fn small_ring(system: &System) -> Option<RuleMatch> {
     let (link, rings) = (&system.link, system.link.rings.as_ref()?);
     let (now, max) = (rings.rx?, rings.rx_max?);
@@ -89,43 +98,6 @@ pub(super) fn small_ring(system: &System) -> Option<RuleMatch> {
         ),
         (false, true) => seen(Certainty::Possible, evidence, fix),
         (false, false) => None,
-    }
-}
-
-pub(super) fn interrupts_on_one_cpu(system: &System) -> Option<RuleMatch> {
-    let link = &system.link;
-    let spread =
-        |masks: &[String]| masks.iter().any(|mask| mask.chars().any(|c| c.is_ascii_hexdigit() && c != '0'));
-    let per_cpu = |cpu: usize| link.irqs.iter().filter_map(|irq| irq.per_cpu.get(cpu)).sum::<u64>();
-    let total: u64 = link.irqs.iter().map(Irq::total).sum();
-    let (cpu, most) = (0..system.cpus).map(|cpu| (cpu, per_cpu(cpu))).max_by_key(|(_, count)| *count)?;
-    if system.cpus < 2
-        || total < 1000
-        || (most as f64) < ALMOST_ALL * total as f64
-        || spread(&link.queues.rps)
-    {
-        return None;
-    }
-    let evidence =
-        format!("CPU {cpu} took {most} of {total} interrupts of {} (of {} CPUs)", link.nic.name, system.cpus);
-    let busy: Vec<&Irq> = link.irqs.iter().filter(|irq| irq.total() * 20 > total).collect();
-    match &busy[..] {
-        [_, second, ..] => {
-            let fix = format!(
-                "spread them: echo {} > /proc/irq/{}/smp_affinity_list, or run irqbalance",
-                (cpu + 1) % system.cpus,
-                second.number
-            );
-            seen(Certainty::Likely, evidence, fix)
-        }
-        _ => {
-            let mask = (1u64 << system.cpus.min(32)) - 1;
-            let fix = format!(
-                "one queue has one interrupt; spread in software: echo {mask:x} > /sys/class/net/{}/queues/rx-0/rps_cpus",
-                link.nic.name
-            );
-            seen(Certainty::Possible, evidence, fix)
-        }
     }
 }
 

@@ -47,6 +47,9 @@ pub(super) fn of_fix(rule: &str, system: &System, board: &Case) -> Option<Gain> 
 fn of_changes(changes: &[Change], system: &System, name: &str, board: &Case) -> Result<Ground, CaseError> {
     let before: Vec<_> = changes.iter().map(|(name, before, _)| (*name, before.clone())).collect();
     let after: Vec<_> = changes.iter().map(|(name, _, after)| (*name, after.clone())).collect();
+    if let Some(other) = other_settings(system, board) {
+        return Ok(Ground::Untested(format!("published with other settings: {other}")));
+    }
     let Some(evidence) = stories::evidence(name, &before, &after)? else {
         let words = |settings: &[(&str, String)]| {
             settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
@@ -54,9 +57,6 @@ fn of_changes(changes: &[Change], system: &System, name: &str, board: &Case) -> 
         let (before, after) = (words(&before), words(&after));
         return Ok(Ground::Untested(format!("nobody published a measurement of {before}, then {after}")));
     };
-    if let Some(other) = other_settings(system, board) {
-        return Ok(Ground::Untested(format!("published with other settings: {other}")));
-    }
     let mut traffic = Vec::new();
     for (protocol, direction) in [
         (Protocol::Udp, Direction::Rx),

@@ -99,6 +99,12 @@ pub(crate) fn head(screen: &LinkScreen) -> String {
 pub(crate) fn settings(screen: &LinkScreen, verbose: bool) -> Vec<(String, String)> {
     let link = &screen.link;
     let qdiscs = if link.qdiscs.is_empty() { lacking(link, "qdisc") } else { link.qdiscs.join(", ") };
+    let fec = link.fec.as_ref().map(|fec| {
+        format!("{}; {} blocks corrected, {} not", fec.active.join(" "), fec.corrected, fec.uncorrectable)
+    });
+    let signal = link.sqi.as_ref().map(|sqi| format!("SQI {} of {}", sqi.now, sqi.max));
+    // Few drivers have these, so they are not missed.
+    let rare = [("FEC", fec), ("signal", signal)].map(|(name, text)| Some((name, text?)));
     [
         ("link", state(link)),
         ("modes", modes(link)),
@@ -113,8 +119,10 @@ pub(crate) fn settings(screen: &LinkScreen, verbose: bool) -> Vec<(String, Strin
         ("NAPI", napi(link)),
         ("qdisc", qdiscs),
     ]
+    .into_iter()
+    .chain(rare.into_iter().flatten())
     .map(|(name, text)| (name.to_owned(), text))
-    .to_vec()
+    .collect()
 }
 
 /// One line for each port.
