@@ -249,8 +249,16 @@ impl Story {
             parameters: self.parameter.len(),
             skill: skills(&figures, &self.names().into_iter().collect::<Vec<_>>()),
             columns: columns.into_iter().map(finish).collect(),
-            findings: self.finding.iter().map(Finding::predict).collect::<Result<_, _>>()?,
+            findings: self.predict_findings()?,
         })
+    }
+
+    /// Predicts the findings alone.
+    ///
+    /// # Errors
+    /// As [`Story::predict`].
+    pub fn predict_findings(&self) -> Result<Vec<FindingPrediction>, CaseError> {
+        self.finding.iter().map(Finding::predict).collect()
     }
 
     /// Fits the parameters of its cases to the rows that are not held out, beginning with the values in the case files.
