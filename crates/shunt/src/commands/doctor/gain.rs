@@ -47,6 +47,13 @@ pub(super) fn of_fix(rule: &str, system: &System, board: &Case) -> Option<Gain> 
 fn of_changes(changes: &[Change], system: &System, name: &str, board: &Case) -> Result<Ground, CaseError> {
     let before: Vec<_> = changes.iter().map(|(name, before, _)| (*name, before.clone())).collect();
     let after: Vec<_> = changes.iter().map(|(name, _, after)| (*name, after.clone())).collect();
+    // Without a device tree, the user's word has to do.
+    if !system.compatible.is_empty() && case_of(system).as_ref() != Some(board) {
+        return Ok(Ground::Untested(format!(
+            "this machine is another board: {}",
+            system.compatible.join(" ")
+        )));
+    }
     if let Some(other) = other_settings(system, board) {
         return Ok(Ground::Untested(format!("published with other settings: {other}")));
     }
@@ -249,6 +256,10 @@ mod tests {
         board.set("fifo.bytes", "8192").unwrap();
         let gain = of_fix("no-pause-threshold", &imx6(), &board).unwrap();
         assert_eq!(gain.ground, Ground::Untested("nobody published a measurement of this board".to_owned()));
+        // Nor is a board of the library, for another machine.
+        let other = System { compatible: vec!["fsl,imx8mq".to_owned()], ..imx6() };
+        let gain = of_fix("no-pause-threshold", &other, &stories::case("imx6").unwrap()).unwrap();
+        assert_eq!(gain.ground, Ground::Untested("this machine is another board: fsl,imx8mq".to_owned()));
     }
 
     #[test]
