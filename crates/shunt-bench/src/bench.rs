@@ -55,8 +55,6 @@ pub const TARGETS: [(&str, Target); 8] = [
 const GOODPUT: &str = "Gbit/s";
 /// The measurement's name in files of results.
 const WHAT: &str = "bench";
-/// Seed of the bootstrap, so that the same runs always give the same interval.
-const SEED: u64 = 1;
 
 /// Routers with the path that each of them has.
 type Routers = Vec<(Path, Topology)>;
@@ -284,7 +282,7 @@ impl Bench {
         let target = TARGETS.iter().find(|(of, _)| *of == name).map(|(_, target)| *target);
         let ratio = Ratio::new((of, numerator), (to, denominator), unit, target);
         self.summary.ratios.insert(name, ratio);
-        if let Some(ratio) = Reading::ratio(numerator, denominator, SEED) {
+        if let Some(ratio) = Reading::ratio(numerator, denominator) {
             self.file.insert(name, ratio);
             self.file.save()?;
         }

@@ -79,7 +79,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     for (own, other) in [(SHUNT, TRAFFICGEN), (SENDER, TRAFFICGEN), (SHUNT, IPERF)] {
         let readings = &file.results().readings;
         let both = readings.get(own).zip(readings.get(other));
-        if let Some(ratio) = both.and_then(|(own, other)| Reading::ratio(own, other, 1)) {
+        if let Some(ratio) = both.and_then(|(own, other)| Reading::ratio(own, other)) {
             file.insert(&format!("{own} / {other}"), ratio);
         }
     }

@@ -36,8 +36,6 @@ use std::{
 /// Duration of a sample: several of the windows in which probes are attached, one of which begins each second.
 const SAMPLE: Duration = Duration::from_secs(4);
 const PATHS: [Path; 3] = [Path::Slow, Path::Tc, Path::Xdp];
-/// Seed of the confidence intervals.
-const SEED: u64 = 1;
 
 /// Measures what `shunt trace` costs a router that forwards, and writes target/bench/trace-cost.json.
 #[derive(Debug, clap::Args)]
@@ -143,7 +141,7 @@ fn rows(results: &Results) -> anyhow::Result<Vec<Row>> {
         let of = |what: &str| values(&name(&path, sample, what));
         let ratio = |what: &str| -> anyhow::Result<(f64, [f64; 2])> {
             let (traced, alone) = (of(&format!("{what}, traced"))?, of(&format!("{what}, alone"))?);
-            let (ratio, spread) = ratio_of_pairs(&traced, &alone, SEED).context("no rounds")?;
+            let (ratio, spread) = ratio_of_pairs(&traced, &alone).context("no rounds")?;
             Ok((ratio, [spread.low, spread.high]))
         };
         let (packets_ratio, packets_ratio_range) = ratio("rate")?;

@@ -384,7 +384,7 @@ impl Gain {
         // After an interrupt, some runs have no counterpart.
         let pairs = reading.runs.len().min(base.runs.len());
         let first = |reading: &Reading| Reading::from_runs("pps", reading.runs[..pairs].to_vec());
-        let ratio = Reading::ratio(&first(reading)?, &first(base)?, 1)?;
+        let ratio = Reading::ratio(&first(reading)?, &first(base)?)?;
         Some(Self { value: ratio.value, spread: ratio.spread })
     }
 }

@@ -30,8 +30,6 @@ use std::{
 
 /// Runs that differ by more than this share of their median are noisy.
 const NOISY: f64 = 0.1;
-/// Seed of the bootstrap.
-const SEED: u64 = 1;
 
 /// The plan of a measurement.
 #[derive(Debug)]
@@ -251,7 +249,7 @@ fn ratios(columns: &[String], cells: &[Cell], results: &Results) -> Vec<(String,
                 let name = format!("{} to {first}", cell.reading(*way, column, Quantity::Goodput));
                 let of = reading(column)?;
                 let labels = Labels { quantity: Some(Measured::GoodputRatio), ..of.labels };
-                Some((name, Reading { labels, ..Reading::ratio(of, base, SEED)? }))
+                Some((name, Reading { labels, ..Reading::ratio(of, base)? }))
             }));
         }
     }
@@ -281,7 +279,7 @@ impl Report {
         let first = self.columns.first().filter(|first| *first != column)?;
         let base = self.reading(cell, way, first, quantity)?;
         let other = self.reading(cell, way, column, quantity)?;
-        Some(Compared::new(&cell.reading(way, column, quantity), base, other, SEED))
+        Some(Compared::within(&cell.reading(way, column, quantity), base, other, &self.results))
     }
 
     /// The doubts of all readings, one per kind: with the name of the first reading that has it and the number of

@@ -16,6 +16,7 @@ pub mod iperf;
 mod labels;
 pub mod latency;
 pub mod load;
+mod machine;
 pub mod net;
 mod progress;
 mod reading;
@@ -27,11 +28,14 @@ pub mod sweep;
 pub mod throughput;
 pub mod traffic;
 
-pub use compare::{Compared, Comparison, Differing, PAIRS_WANTED, Pairing, Side, Verdict};
+pub use compare::{
+    Compared, Comparison, Differing, MARGIN, Obstacle, Pairing, SHARES_MARGIN, Side, Verdict,
+};
 pub use conditions::{CampaignStep, Conditions, Cpus, Nic};
 pub use distribution::{Distribution, Quantile};
 pub use doubt::Doubt;
 pub use labels::{Labels, Measured, PathLabel, Protocol};
+pub use machine::{MachineSample, MachineState};
 pub use progress::Progress;
 pub use reading::{Limit, Position, Reading, Run};
 pub use results::{ReadError, Results, ResultsFile};

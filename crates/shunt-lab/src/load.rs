@@ -13,6 +13,7 @@
 //! [`CpuLoad`] has its cost. Measure throughput with the meter and without it.
 
 mod calibration;
+mod fixed_work;
 mod group;
 mod kernels;
 mod proc_stat;
@@ -21,8 +22,10 @@ mod soaker;
 
 use crate::{Conditions, Doubt};
 pub use calibration::Calibration;
+pub(crate) use fixed_work::FixedWork;
 use group::IdleGroup;
 pub use proc_stat::StatShares;
+pub(crate) use proc_stat::cpu_ticks;
 use proc_stat::{ProcStat, Throttles};
 pub use self_test::{SelfTest, SelfTestStep};
 use serde::{Deserialize, Serialize};

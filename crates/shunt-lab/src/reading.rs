@@ -118,12 +118,14 @@ impl Reading {
         })
     }
 
-    /// The ratio of two readings whose runs were made in turn, with its confidence interval and the doubts of both.
-    /// `seed` is that of the bootstrap.
-    pub fn ratio(of: &Self, to: &Self, seed: u64) -> Option<Self> {
-        let values = |reading: &Self| reading.runs.iter().map(|run| run.value).collect::<Vec<_>>();
-        let (of_runs, to_runs) = (values(of), values(to));
-        let (value, spread) = statistics::ratio_of_pairs(&of_runs, &to_runs, seed)?;
+    /// The values of the runs.
+    pub fn values(&self) -> Vec<f64> {
+        self.runs.iter().map(|run| run.value).collect()
+    }
+
+    /// The ratio of two readings whose runs were made in turn, with its interval and the doubts of both.
+    pub fn ratio(of: &Self, to: &Self) -> Option<Self> {
+        let (value, spread) = statistics::ratio_of_pairs(&of.values(), &to.values())?;
         let pairs = of.runs.iter().zip(&to.runs);
         let runs =
             pairs.map(|(of, to)| Run { at: of.at.clone(), ..Run::from(of.value / to.value) }).collect();
@@ -231,10 +233,10 @@ mod tests {
         b.add_doubt(Doubt::VirtualLinks);
         b.add_doubt(Doubt::OneCore);
         a.runs[1].at = Some("2026-01-01T00:00:00.000Z".to_owned());
-        let ratio = Reading::ratio(&a, &b, 1).unwrap();
+        let ratio = Reading::ratio(&a, &b).unwrap();
         assert_eq!(ratio.runs[1].at, a.runs[1].at);
         assert_eq!((ratio.value, ratio.spread.low, ratio.spread.high), (2.0, 2.0, 2.0));
         assert_eq!(ratio.doubts, [Doubt::VirtualLinks, Doubt::OneCore]);
-        assert_eq!(Reading::ratio(&a, &from_values(&[1.0]).unwrap(), 1), None);
+        assert_eq!(Reading::ratio(&a, &from_values(&[1.0]).unwrap()), None);
     }
 }

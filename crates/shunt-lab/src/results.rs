@@ -1,6 +1,10 @@
 //! The file of results: rewritten after each run, readable by every Shunt that has the same format version.
 
-use crate::{Conditions, Doubt, Labels, Limit, Nic, Position, Reading, Run, labels::earlier_names};
+use crate::{
+    Conditions, Doubt, Labels, Limit, MachineSample, Nic, Position, Reading, Run,
+    labels::earlier_names,
+    machine::{MachineMeter, rfc3339_now},
+};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::{
@@ -35,6 +39,9 @@ pub struct Results {
     /// For each reading that could not be measured, the reason.
     #[serde(default)]
     pub missing: BTreeMap<String, String>,
+    /// The state of this machine during the runs, in the order of time; empty if nothing recorded it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machine: Vec<MachineSample>,
 }
 
 /// Results that are written to disk after each run by [`ResultsFile::save`], or kept in memory only. Dropping this
@@ -46,6 +53,9 @@ pub struct ResultsFile {
     extra: Map<String, Value>,
     /// Whether the file on disk lacks something.
     changed: bool,
+    meter: Option<MachineMeter>,
+    /// Whether the state of the machine is recorded for the current run.
+    sampled: bool,
 }
 
 /// An error of reading or opening a file of results.
@@ -112,6 +122,7 @@ impl Results {
             conditions,
             readings: BTreeMap::new(),
             missing: BTreeMap::new(),
+            machine: Vec::new(),
         }
     }
 
@@ -184,7 +195,7 @@ impl Results {
 
 impl ResultsFile {
     fn new(path: Option<PathBuf>, results: Results) -> Self {
-        Self { path, results, extra: Map::new(), changed: true }
+        Self { path, results, extra: Map::new(), changed: true, meter: None, sampled: false }
     }
 
     /// Creates the file before the first run, so that a wrong directory shows at once and not after an hour of
@@ -235,11 +246,27 @@ impl ResultsFile {
         Ok(Self::new(Some(path), existing))
     }
 
+    /// Records the state of this machine with each run, so that files can be compared that were not made in turn. It
+    /// takes some milliseconds of all CPUs after each run.
+    pub fn record_machine(&mut self) {
+        self.meter = Some(MachineMeter::start());
+    }
+
+    /// Samples the state once a run, when its first value is added.
+    fn sample_machine(&mut self) {
+        if !self.sampled {
+            let sample = self.meter.as_mut().and_then(MachineMeter::sample);
+            self.results.machine.extend(sample);
+            self.sampled = true;
+        }
+    }
+
     /// Adds a value to a reading.
     ///
     /// # Errors
     /// Fails if the value is not finite, or if the unit differs from that of earlier runs.
     pub fn add(&mut self, name: &str, unit: &str, run: impl Into<Run>) -> io::Result<()> {
+        self.sample_machine();
         let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidInput, format!("{name}: {why}"));
         let before = self.results.readings.get(name);
         if let Some(other) = before.filter(|reading| reading.unit != unit) {
@@ -247,7 +274,7 @@ impl ResultsFile {
         }
         let mut runs = before.map_or_else(Vec::new, |reading| reading.runs.clone());
         let mut run = run.into();
-        run.at.get_or_insert_with(|| humantime::format_rfc3339_millis(SystemTime::now()).to_string());
+        run.at.get_or_insert_with(rfc3339_now);
         runs.push(run);
         let mut reading = Reading::from_runs(unit, runs).ok_or_else(|| wrong("not a number".to_owned()))?;
         if let Some(Reading { doubts, limit, position, labels, .. }) = before.cloned() {
@@ -373,6 +400,7 @@ impl ResultsFile {
             self.write(path).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
         }
         self.changed = false;
+        self.sampled = false;
         Ok(())
     }
 

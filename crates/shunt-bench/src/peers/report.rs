@@ -31,8 +31,6 @@ const WHAT: &str = "peers";
 const UNIT: &str = "instructions/packet";
 /// Number of flows in the rows that ratios are made of.
 const RATIO_FLOWS: u32 = 1000;
-/// Seed of the bootstrap, so that the same runs always give the same interval.
-const SEED: u64 = 1;
 
 impl Report {
     /// Begins the file.
@@ -97,7 +95,7 @@ impl Report {
             let readings = &self.file.results().readings;
             let both = [of, to].map(|(path, setting)| readings.get(&name_of(path, setting, RATIO_FLOWS)));
             if let [Some(of), Some(to)] = both
-                && let Some(ratio) = Reading::ratio(of, to, SEED)
+                && let Some(ratio) = Reading::ratio(of, to)
             {
                 self.file.insert(&name, ratio);
             }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Conditions, iperf::Direction, labels::earlier_names};
+use crate::{Conditions, Run, iperf::Direction, labels::earlier_names};
 
 const CELL: Cell = Cell {
     protocol: Protocol::Tcp,
@@ -13,7 +13,10 @@ const CELL: Cell = Cell {
 fn file(readings: &[(&str, &[f64])]) -> ResultsFile {
     let mut file = ResultsFile::in_memory(Results::new("goodput matrix", Conditions::default()));
     for (name, runs) in readings {
-        runs.iter().for_each(|value| file.add(name, "Mbit/s", *value).unwrap());
+        for (round, value) in runs.iter().enumerate() {
+            let at = Some(format!("2026-01-01T00:{round:02}:00.000Z"));
+            file.add(name, "Mbit/s", Run { at, ..Run::from(*value) }).unwrap();
+        }
     }
     file
 }
@@ -89,7 +92,7 @@ fn columns_are_compared_with_the_first() {
     let report = report(&file, &["slow", "tc", "xdp"]);
     let gain = |column| report.gain(&CELL, FlowDirection::Forward, column, Quantity::Goodput);
     assert_eq!(gain("tc").unwrap().verdict, crate::Verdict::Better);
-    assert_eq!(gain("xdp").unwrap().verdict, crate::Verdict::TooFewRuns);
+    assert_eq!(gain("xdp").unwrap().obstacle, Some(crate::Obstacle::TooFewRuns));
     assert!(gain("slow").is_none());
 }
 

@@ -28,17 +28,22 @@ pub(super) struct Kernels {
 impl Kernels {
     /// Work whose pieces take equally long on the current CPU.
     pub(super) fn new() -> Self {
-        let mut kernels = Self {
+        let mut kernels = Self::with_steps(1, 1);
+        kernels.register_steps = steps_per_piece(|steps| kernels.run_registers(steps));
+        kernels.memory_steps = steps_per_piece(|steps| kernels.run_memory(steps));
+        kernels
+    }
+
+    /// Work whose pieces have these numbers of steps.
+    pub(super) fn with_steps(register_steps: u32, memory_steps: u32) -> Self {
+        Self {
             state: 0x9e37_79b9_7f4a_7c15,
             // Not zeros: untouched zero pages are all the same page.
             buffer: vec![1; LINES * WORDS_PER_LINE],
             line: 0,
-            register_steps: 1,
-            memory_steps: 1,
-        };
-        kernels.register_steps = steps_per_piece(|steps| kernels.run_registers(steps));
-        kernels.memory_steps = steps_per_piece(|steps| kernels.run_memory(steps));
-        kernels
+            register_steps,
+            memory_steps,
+        }
     }
 
     pub(super) fn registers(&mut self) {

@@ -15,6 +15,8 @@ pub(super) struct ProcStat {
 /// user, nice, system, idle, iowait, irq, softirq, steal. Guest time is part of user and nice.
 const COLUMNS: usize = 8;
 const IDLE: [usize; 2] = [3, 4];
+/// user, nice, steal.
+const PROGRAMS: [usize; 3] = [0, 1, 7];
 
 /// Shares of time by /proc/stat, which most kernels count in ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -56,6 +58,12 @@ impl ProcStat {
         Self { cpus: text.lines().filter(|line| !line.starts_with("cpu ")).filter_map(cpu).collect() }
     }
 
+    fn sums(&self) -> (u64, u64) {
+        let all = self.cpus.values().flatten().sum();
+        let programs = self.cpus.values().map(|ticks| PROGRAMS.map(|column| ticks[column]).iter().sum::<u64>());
+        (all, programs.sum())
+    }
+
     pub(super) fn since(&self, then: &Self, cpu: usize, soaked_percent: Option<f64>) -> StatShares {
         let (Some(now), Some(then)) = (self.cpus.get(&cpu), then.cpus.get(&cpu)) else {
             return StatShares::default();
@@ -75,6 +83,11 @@ impl ProcStat {
             steal_percent: percent(7),
         }
     }
+}
+
+/// Ticks of all CPUs since boot: all, and those of programs and of the hypervisor. None if they cannot be read.
+pub(crate) fn cpu_ticks() -> Option<(u64, u64)> {
+    Some(ProcStat::read().ok()?.sums())
 }
 
 impl Throttles {
@@ -128,6 +141,7 @@ mod tests {
         assert_eq!(shares.busy_percent, Some(35.0));
         assert_eq!(now.since(&then, 0, None).busy_percent, None);
         assert_eq!(now.since(&then, 7, None), StatShares::default());
+        assert_eq!(now.sums(), (1304, 110 + 40 + 4 + 1 + 1));
     }
 
     #[test]

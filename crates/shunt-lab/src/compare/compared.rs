@@ -1,0 +1,131 @@
+//! A reading of one file compared with a reading of the other.
+
+use super::verdict::{Evidence, Obstacle, Verdict};
+use crate::{
+    Doubt, MachineSample, MachineState, Reading, Results, Run, Spread,
+    spread::SpreadKind,
+    statistics::{self, RUNS_WANTED},
+};
+use serde::Serialize;
+
+/// The unit of shares.
+pub(super) const SHARES: &str = "%";
+
+/// A reading that both files have.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Compared {
+    /// Name of the reading.
+    pub name: String,
+    /// Unit of both readings.
+    pub unit: String,
+    /// Median of A.
+    pub a: f64,
+    /// Median of B.
+    pub b: f64,
+    /// Number of runs in A and in B.
+    pub runs: (usize, usize),
+    /// How runs of A and B form pairs.
+    pub pairing: Pairing,
+    /// B divided by A; None for shares in %, and if a run of A is 0.
+    pub ratio: Option<f64>,
+    /// B less A, for shares in % and if a run of A is 0, where a ratio says little or nothing. None otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<f64>,
+    /// The confidence interval of the ratio or of the difference; None if there are too few runs.
+    pub spread: Option<Spread>,
+    /// The state of the machine during the runs of A and of B; absent if nothing recorded it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<[MachineState; 2]>,
+    /// The conclusion.
+    pub verdict: Verdict,
+    /// Why nothing can be concluded; None if something can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<Obstacle>,
+    /// Doubts of both readings.
+    pub doubts: Vec<Doubt>,
+}
+
+/// How the runs of two readings form pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pairing {
+    /// Made in turn: changes over time affect both runs of a pair.
+    Interleaved,
+    /// Not made in turn: changes over time look like a difference.
+    InSequence,
+}
+
+impl Compared {
+    /// Compares two readings of one file.
+    pub fn within(name: &str, a: &Reading, b: &Reading, file: &Results) -> Self {
+        Self::between(name, (a, &file.machine), (b, &file.machine), true)
+    }
+
+    /// Compares two readings, given with the state of the machine during their files.
+    pub(super) fn between(
+        name: &str,
+        (a, of_a): (&Reading, &[MachineSample]),
+        (b, of_b): (&Reading, &[MachineSample]),
+        same_cpus: bool,
+    ) -> Self {
+        let (mut values_a, mut values_b) = (a.values(), b.values());
+        let runs = (values_a.len(), values_b.len());
+        let pairing = Pairing::from_runs(&a.runs, &b.runs);
+        if pairing == Pairing::Interleaved {
+            // After an interrupt, the last run has no counterpart.
+            let pairs = runs.0.min(runs.1);
+            values_a.truncate(pairs);
+            values_b.truncate(pairs);
+        }
+        let by_difference = a.unit == SHARES || values_a.contains(&0.0);
+        let (value, spread) = match (by_difference, pairing) {
+            (false, Pairing::InSequence) => statistics::ratio_of_samples(&values_b, &values_a),
+            (false, Pairing::Interleaved) => statistics::ratio_of_pairs(&values_b, &values_a),
+            (true, Pairing::InSequence) => statistics::difference_of_samples(&values_b, &values_a),
+            (true, Pairing::Interleaved) => statistics::difference_of_pairs(&values_b, &values_a),
+        }
+        .unzip();
+        let spread = spread.filter(|spread| {
+            spread.kind == SpreadKind::Confidence95 && values_a.len().min(values_b.len()) >= RUNS_WANTED
+        });
+        let times = |reading: &'_ Reading| reading.runs.iter().map(|run| run.at.clone()).collect::<Vec<_>>();
+        let state = |samples, reading| {
+            MachineState::during(samples, times(reading).iter().map(|at| at.as_deref()))
+        };
+        let machine = state(of_a, a).zip(state(of_b, b)).map(|(a, b)| [a, b]);
+        let evidence = Evidence { unit: &a.unit, by_difference, medians: [a.value, b.value], pairing, machine, same_cpus };
+        let (verdict, obstacle) = match spread {
+            Some(spread) => evidence.verdict(spread),
+            None => (Verdict::CannotTell, Some(Obstacle::TooFewRuns)),
+        };
+        let mut doubts = a.doubts.clone();
+        doubts.extend(b.doubts.iter().filter(|doubt| !a.doubts.contains(doubt)).cloned());
+        Self {
+            name: name.to_owned(),
+            unit: a.unit.clone(),
+            a: a.value,
+            b: b.value,
+            runs,
+            pairing,
+            ratio: value.filter(|_| !by_difference),
+            difference: value.filter(|_| by_difference),
+            spread,
+            machine,
+            verdict,
+            obstacle,
+            doubts,
+        }
+    }
+}
+
+impl Pairing {
+    fn from_runs(a: &[Run], b: &[Run]) -> Self {
+        // RFC 3339 times in UTC sort as text. Runs were made in turn if both runs of a pair come before both of the
+        // next.
+        let pairs: Option<Vec<_>> = a.iter().zip(b).map(|(a, b)| a.at.as_ref().zip(b.at.as_ref())).collect();
+        let in_turn = pairs.is_some_and(|pairs| {
+            pairs.len() > 1 && pairs.windows(2).all(|two| two[0].0.max(two[0].1) < two[1].0.min(two[1].1))
+        });
+        if in_turn { Self::Interleaved } else { Self::InSequence }
+    }
+}
