@@ -31,7 +31,7 @@ pub enum Verdict {
 
 /// Why nothing can be concluded.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub enum Obstacle {
     /// Too few runs for an interval.
     TooFewRuns,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::Conditions;
+use crate::{Conditions, SpreadKind};
 
 fn figures(pps: f64, loss_ratio: f64) -> Figures {
     let received = (pps * 2.0) as u64;
@@ -85,8 +85,27 @@ fn sizes_that_the_router_did_not_limit_give_no_cost() {
     // Frames of 1500 bytes fill this line.
     let line = plan.report(&measured(&plan, 0.3), None, "4864M".parse().ok(), results());
     assert!(line.effects[0].cost.is_none(), "{:?}", line.points[1]);
-    assert_eq!(Cost::fit(&[(64.0, 900.0), (1500.0, 800.0)]), None);
-    assert_eq!(Cost::fit(&[(64.0, 900.0)]), None);
+}
+
+#[test]
+fn the_share_of_the_bytes_has_the_bounds_of_its_rounds() {
+    let plan = plan(6);
+    let share = |noise: &[f64]| {
+        let mut all = measured(&plan, 0.3);
+        for series in &mut all {
+            let pps = 1e9 / (1000.0 + f64::from(series.frame_bytes) / 15.0);
+            // The noise of the large frames is not that of the small ones.
+            let turn = if series.frame_bytes == 64 { 0 } else { 1 };
+            series.runs = (0..noise.len()).map(|n| figures(pps * noise[(n + turn) % noise.len()], 0.3)).collect();
+        }
+        plan.report(&all, None, None, results()).effects[0].cost.unwrap()
+    };
+    let quiet = share(&[1.0, 1.001, 0.999, 1.0, 1.0, 1.001]);
+    assert_eq!(quiet.share_spread.kind, SpreadKind::Confidence95);
+    assert!(quiet.share_spread.low > 0.08 && quiet.share_spread.high < 0.1, "{quiet:?}");
+    let noisy = share(&[1.0, 1.2, 0.9, 1.1, 0.8, 1.0]);
+    assert!(noisy.share_spread.low < 0.0 && noisy.share_spread.high > 0.1, "{noisy:?}");
+    assert_eq!(share(&[1.0, 1.0]).share_spread.kind, SpreadKind::Range);
 }
 
 #[test]

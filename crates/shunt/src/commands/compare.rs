@@ -1,7 +1,7 @@
 //! `shunt compare`: compares two files of results.
 //!
-//! Runs are compared in pairs: the first of A with the first of B, and so on. Runs of A and B that were made in turn
-//! show least of what else changed on the machine.
+//! Runs of A and B that were made in turn are compared in pairs: the first of A with the first of B, and so on. Others
+//! are compared as a whole, and only if the machine was quiet and did not change in between.
 
 pub(crate) mod view;
 
@@ -9,22 +9,23 @@ use super::result_files;
 use crate::{
     command::{Command, Context},
     output::Show,
+    render::Text,
 };
 use clap::Args;
 use shunt_api::Failure;
 use shunt_lab::{Comparison, Results};
 use std::path::{Path, PathBuf};
 
-/// Compare two files of results: what is better or worse in B than in A, and what cannot be told apart.
+/// Compare two files of results: what is better or worse in B than in A, what is equal, and what cannot be told.
+///
+/// Readings have a verdict from six runs of each on. For small differences, or on a machine that does other work, make
+/// the runs in turn: repeat both measurements with --runs 1 and --keep to their files, six times or more.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     /// The results before the change.
     a: PathBuf,
     /// The results after the change.
     b: PathBuf,
-    /// Seed of the bootstrap; the same seed gives the same interval.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
 }
 
 /// A resolved `shunt compare`: both files, read.
@@ -32,7 +33,6 @@ pub(crate) struct CompareArgs {
 pub(crate) struct Compare {
     a: NamedResults,
     b: NamedResults,
-    seed: u64,
 }
 
 /// The path of a file as text, and its results.
@@ -42,7 +42,7 @@ impl Command for CompareArgs {
     type Plan = Compare;
     const EXAMPLES: &str = "
         [shunt compare]
-        shunt compare before.json after.json # better, worse or no difference
+        shunt compare before.json after.json # better, worse, equal, or cannot tell
     ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<Compare> {
@@ -50,14 +50,16 @@ impl Command for CompareArgs {
     }
 
     async fn run(plan: Compare, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
-        let Compare { a, b, seed } = plan;
-        show(&Comparison::new((&a.0, &a.1), (&b.0, &b.1), seed))
+        let Compare { a, b } = plan;
+        let comparison = Comparison::new((&a.0, &a.1), (&b.0, &b.1));
+        show(&comparison)?;
+        Text::failure(&comparison).map_or(Ok(()), |failure| Err(failure.into()))
     }
 }
 
 impl Compare {
-    fn resolve(CompareArgs { a, b, seed }: &CompareArgs) -> Result<Self, Failure> {
-        Ok(Self { a: read(a)?, b: read(b)?, seed: *seed })
+    fn resolve(CompareArgs { a, b }: &CompareArgs) -> Result<Self, Failure> {
+        Ok(Self { a: read(a)?, b: read(b)? })
     }
 }
 
@@ -83,7 +85,7 @@ mod tests {
         for (name, text) in [("whole", &whole[..])].into_iter().chain(wrong) {
             std::fs::write(path(name), text).unwrap();
         }
-        let compare = |a: &str, b: &str| Compare::resolve(&CompareArgs { a: path(a), b: path(b), seed: 1 });
+        let compare = |a: &str, b: &str| Compare::resolve(&CompareArgs { a: path(a), b: path(b) });
         assert!(compare("whole", "whole").is_ok());
         let reasons = wrong.map(|(name, text)| (name, Results::parse(text).unwrap_err().to_string()));
         let missing = ("none", "No such file or directory (os error 2)".to_owned());

@@ -65,8 +65,20 @@ pub(crate) fn with_progress_bar<T>(
     measure(MeasureContext { stop, conditions, show: &mut |progress| bar.show(&progress) })
 }
 
-/// The results of a measurement that begins: those of the file to keep them in, or in memory.
+/// The results of a measurement that begins: those of the file to keep them in, or in memory. The state of this machine
+/// is recorded with each run.
 pub(crate) fn begin(
+    what: &str,
+    keep: Option<PathBuf>,
+    conditions: Conditions,
+) -> Result<ResultsFile, Failure> {
+    let mut file = begin_simulated(what, keep, conditions)?;
+    file.record_machine();
+    Ok(file)
+}
+
+/// As [`begin`], for results that do not depend on this machine.
+pub(crate) fn begin_simulated(
     what: &str,
     keep: Option<PathBuf>,
     conditions: Conditions,

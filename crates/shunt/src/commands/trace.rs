@@ -16,7 +16,7 @@ use clap::Args;
 use nix::unistd::geteuid;
 use shunt_api::{Failure, FailureCode};
 use shunt_inspect::trace::{self, Path, Report, Request, TraceError};
-use shunt_lab::{Results, Run};
+use shunt_lab::{Conditions, Results, ResultsFile, Run};
 use std::{
     path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
@@ -97,9 +97,13 @@ impl Tracing {
         }
         let Self { request, keep } = self;
         measure_and_show(show, move |stop| {
+            let conditions = Conditions::of_this_machine();
+            let mut file =
+                keep.map(|path| result_files::open(path, Results::new(WHAT, conditions))).transpose()?;
+            file.iter_mut().for_each(ResultsFile::record_machine);
             let report = trace::run(&request, stop, || write_stderr(STARTED)).map_err(failure)?;
-            if let Some(path) = keep {
-                keep_medians(path, &report, stop)?;
+            if let Some(file) = file {
+                keep_medians(file, &report, stop)?;
             }
             Ok(report)
         })
@@ -117,8 +121,7 @@ fn failure(error: TraceError) -> Failure {
     Failure::new(code, error.to_string())
 }
 
-fn keep_medians(path: PathBuf, report: &Report, stop: &AtomicBool) -> anyhow::Result<()> {
-    let mut file = result_files::open(path, Results::new(WHAT, report.conditions.clone()))?;
+fn keep_medians(mut file: ResultsFile, report: &Report, stop: &AtomicBool) -> anyhow::Result<()> {
     for path in &report.paths {
         let name = path_name(path);
         file.add(&format!("{name}: total"), "ns", Run::from(path.total.p50_ns as f64))?;

@@ -5,6 +5,8 @@ pub(crate) use shunt_wire::units::{
     time, unsigned_zero,
 };
 
+use shunt_lab::{Spread, SpreadKind, statistics::share_interval};
+
 /// The share of the line, or `-` if its speed is not known.
 pub(crate) fn line_share(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), percent)
@@ -13,6 +15,22 @@ pub(crate) fn line_share(share: Option<f64>) -> String {
 /// A CPU load, or `-` if it was not measured.
 pub(crate) fn load(percent: Option<f64>) -> String {
     percent.map_or("-".to_owned(), |percent| format!("{} %", rounded(percent)))
+}
+
+/// The bounds of a value, with their meaning: `95 %: 1.2 to 1.3`, or `range: 1.2 to 1.3`.
+pub(crate) fn bounds(spread: Spread, shown: impl Fn(f64) -> String) -> String {
+    let meaning = match spread.kind {
+        SpreadKind::Range => "range",
+        SpreadKind::Confidence95 => "95 %",
+    };
+    format!("{meaning}: {} to {}", shown(spread.low), shown(spread.high))
+}
+
+/// The 95 % confidence interval of a loss, `0.3 to 0.5 %`; `-` if nothing was sent.
+pub(crate) fn loss_interval(lost: u64, sent: u64, decimals: usize) -> String {
+    share_interval(lost, sent).map_or("-".to_owned(), |Spread { low, high, .. }| {
+        format!("{:.decimals$} to {:.decimals$} %", low * 100.0, high * 100.0)
+    })
 }
 
 /// A note for tables whose column `line` is empty.

@@ -24,9 +24,8 @@ use std::{path::PathBuf, time::Duration};
 use view::{Matrix, Rxtx};
 
 const SECONDS: u32 = 2;
-const MATRIX_RUNS: u32 = 5;
-/// The number of pairs from which on a difference can be told.
-const RXTX_RUNS: u32 = shunt_lab::PAIRS_WANTED as u32;
+/// The number of runs from which on a difference can be told.
+const RUNS: u32 = shunt_lab::statistics::RUNS_WANTED as u32;
 
 /// A resolved `shunt bench matrix` or `shunt bench rxtx`.
 #[derive(Debug)]
@@ -44,7 +43,7 @@ impl GoodputBench {
             None => engines.into_iter().map(column).collect(),
         };
         require_distinct(&columns, "--engine")?;
-        let rounds = if typed.quick { 1 } else { typed.runs.unwrap_or(MATRIX_RUNS) };
+        let rounds = if typed.quick { 1 } else { typed.runs.unwrap_or(RUNS) };
         Self::new("goodput matrix", columns, cells(typed), rounds, typed.quick, &typed.iperf)
     }
 
@@ -59,7 +58,7 @@ impl GoodputBench {
         };
         let columns: Vec<Column> = typed.variants.iter().map(column).collect();
         require_distinct(&columns, "--variant")?;
-        let rounds = typed.runs.unwrap_or(RXTX_RUNS);
+        let rounds = typed.runs.unwrap_or(RUNS);
         let udp_bps = typed.udp_rate.bits_per_second();
         let both_ways = |(protocol, rate_bps)| {
             [Direction::Forward, Direction::Reverse].map(|direction| Cell {

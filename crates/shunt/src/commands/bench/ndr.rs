@@ -7,7 +7,7 @@ pub(crate) mod view;
 
 use super::testbed::{self, Engines, udp_traffic};
 use crate::{
-    commands::measure::{MeasureContext, Measurement, begin},
+    commands::measure::{MeasureContext, Measurement, begin, begin_simulated},
     failure::{traffic_failed, usage},
     render::Answer,
 };
@@ -106,6 +106,10 @@ impl NdrBench {
         D::Error: std::error::Error + Send + Sync + 'static,
     {
         conditions.seed = Some(self.seed);
+        let begin = match self.routers {
+            Routers::Simulated(_) => begin_simulated,
+            Routers::Real { .. } => begin,
+        };
         let file = begin(what, self.keep.clone(), conditions)?;
         Ok(plan.perform(devices, file, stop)?)
     }

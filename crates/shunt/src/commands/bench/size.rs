@@ -13,7 +13,10 @@ use crate::{
 };
 use clap::Args;
 use shunt_gen::Sizes;
-use shunt_lab::frame_size::{FrameSizePlan, RFC2544_BYTES};
+use shunt_lab::{
+    frame_size::{FrameSizePlan, RFC2544_BYTES},
+    statistics::RUNS_WANTED,
+};
 use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, Args)]
@@ -34,7 +37,7 @@ pub(crate) struct SizeArgs {
     /// Duration of each run [default: 2s].
     #[arg(long, value_name = "TIME", value_parser = duration)]
     time: Option<Duration>,
-    /// Number of runs for each size and engine [default: 5].
+    /// Number of runs for each size and engine; at least six are needed to tell a difference [default: 6].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     runs: Option<u32>,
     /// Measure faster and less exactly: two runs of 0.5s each.
@@ -60,7 +63,7 @@ impl SizeBench {
         frame_bytes.dedup();
         let (rounds, trial) = match typed.quick {
             true => (2, Duration::from_millis(500)),
-            false => (typed.runs.unwrap_or(5), typed.time.unwrap_or(Duration::from_secs(2))),
+            false => (typed.runs.unwrap_or(RUNS_WANTED as u32), typed.time.unwrap_or(Duration::from_secs(2))),
         };
         if trial.is_zero() {
             return Err(usage("--time 0s: give a duration above 0").into());

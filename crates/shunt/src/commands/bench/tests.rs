@@ -75,7 +75,7 @@ fn every_measurement_prints_a_file_of_results() {
     for answer in answers {
         let printed = show(answer, JSON);
         let results = Results::parse(&printed).unwrap_or_else(|e| panic!("{e}: {printed}"));
-        let same = Comparison::new(("a", &results), ("b", &results), 1);
+        let same = Comparison::new(("a", &results), ("b", &results));
         assert_eq!((same.readings.len(), same.alone.len()), (results.readings.len(), 0), "{}", results.what);
     }
 }

@@ -30,5 +30,5 @@ pub(crate) fn comparison() -> Comparison {
     a.readings.insert("load".to_owned(), reading("%", 0, &[61.5, 60.5]));
     b.readings.insert("load".to_owned(), reading("%", 1, &[61.5]));
     b.readings.insert("jitter".to_owned(), reading("us", 1, &[0.25]));
-    Comparison::new(("before.json", &a), ("after.json", &b), 1)
+    Comparison::new(("before.json", &a), ("after.json", &b))
 }

@@ -1,16 +1,42 @@
 //! The text of `shunt compare`. Doubts stand above the numbers.
 
-use crate::render::{
-    Format, Text,
-    columns::align,
-    style,
-    units::{change_percent, number, unsigned_zero},
+use crate::{
+    failure::usage,
+    render::{
+        Format, Text,
+        columns::align,
+        style,
+        units::{change_percent, number, rounded, unsigned_zero},
+    },
 };
-use shunt_lab::{Compared, Comparison, Doubt, PAIRS_WANTED, Pairing, Side, Spread, Verdict};
+use shunt_api::Failure;
+use shunt_lab::{
+    Compared, Comparison, Doubt, MARGIN, MachineState, Obstacle, Pairing, SHARES_MARGIN, Side, Spread, Verdict,
+    statistics::RUNS_WANTED,
+};
+
+/// How to compare files that cannot be compared one after the other.
+const IN_TURN: &str = "repeat both measurements in turn, with --runs 1 and the same --keep files";
 
 impl Text for Comparison {
     fn text(&self, _: Format) -> String {
         describe(self)
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        let Self { a, b, readings, .. } = self;
+        readings.is_empty().then(|| {
+            let has = |side: &Side| match &side.engines.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+                [] => format!("{} is of `{}`", side.file, side.what),
+                engines => format!("{} is of `{}`, {}", side.file, side.what, engines.join(", ")),
+            };
+            usage(format!(
+                "the files have no reading in common: {}; {}; compare files of the same measurement, with the same \
+                 traffic and the same engines or one engine in each",
+                has(a),
+                has(b)
+            ))
+        })
     }
 }
 
@@ -27,9 +53,7 @@ fn describe(comparison: &Comparison) -> String {
         }
     }
     doubts.iter().for_each(|doubt| text += &format!("doubt: {doubt}\n"));
-    if readings.iter().any(|reading| reading.pairing == Pairing::InSequence) {
-        text += "doubt: runs were not made in turn: anything else that changed between A and B looks like a difference\n";
-    }
+    text += &machine_doubts(readings);
     if !readings.is_empty() {
         let mut rows =
             vec![["reading", "A", "B", "", "change", "95 %", "runs", ""].map(str::to_owned).to_vec()];
@@ -37,9 +61,6 @@ fn describe(comparison: &Comparison) -> String {
         text += &align("<>><><", &rows);
     }
     alone.iter().for_each(|what| text += &format!("not compared: {what}\n"));
-    if readings.is_empty() {
-        text += "nothing to compare: the files have no reading in common\n";
-    }
     text
 }
 
@@ -48,13 +69,43 @@ fn side(name: &str, side: &Side) -> String {
     format!("{name}: {}, {}, started {}{note}\n", side.file, side.what, side.began)
 }
 
+/// Doubts about readings whose runs were not made in turn, with the state of the machine that was the worst.
+fn machine_doubts(readings: &[Compared]) -> String {
+    let is_in_sequence = |reading: &&Compared| {
+        reading.pairing == Pairing::InSequence && reading.obstacle != Some(Obstacle::TooFewRuns)
+    };
+    let in_sequence = || readings.iter().filter(is_in_sequence);
+    if in_sequence().next().is_none() {
+        return String::new();
+    }
+    let mut text = "doubt: the runs were not made in turn: a difference of up to 5 % may be a change of the machine\n".to_owned();
+    let has = |obstacle| in_sequence().any(|reading| reading.obstacle == Some(obstacle));
+    let worst = |of: fn(&MachineState) -> f64| {
+        let apart = |machine: &[MachineState; 2]| machine.map(|state| of(&state));
+        let states = in_sequence().filter_map(|reading| reading.machine.as_ref()).map(apart);
+        states.max_by(|one, other| one[0].max(one[1]).total_cmp(&other[0].max(other[1])))
+    };
+    if let Some([a, b]) = worst(|state| state.others_percent).filter(|_| has(Obstacle::MachineBusy)) {
+        let (a, b) = (rounded(a), rounded(b));
+        text += &format!("doubt: other programs used {a} % of the CPUs during A and {b} % during B; {IN_TURN}\n");
+    }
+    if let Some([a, b]) = worst(|state| state.work_us).filter(|_| has(Obstacle::MachineChanged)) {
+        let (a, b) = (number(a / 1e3), number(b / 1e3));
+        text += &format!("doubt: the same work took {a} ms of a CPU during A and {b} ms during B; {IN_TURN}\n");
+    }
+    if has(Obstacle::MachineUnknown) {
+        text += &format!("doubt: the files do not say how busy the machine was; {IN_TURN}, or measure again\n");
+    }
+    text
+}
+
 fn fields(compared: &Compared) -> Vec<String> {
     let Compared { name, unit, runs, pairing, spread, verdict, .. } = compared;
     let runs = match pairing {
-        Pairing::Interleaved => format!("{} pairs in turn", runs.0),
-        Pairing::InSequence => format!("{} pairs", runs.0),
-        Pairing::Unpaired => format!("{} and {}", runs.0, runs.1),
+        Pairing::Interleaved => format!("{} pairs in turn", runs.0.min(runs.1)),
+        Pairing::InSequence => format!("{} and {}", runs.0, runs.1),
     };
+    let conclusion = conclusion(compared);
     vec![
         name.clone(),
         number(compared.a),
@@ -64,10 +115,9 @@ fn fields(compared: &Compared) -> Vec<String> {
         spread.map_or("-".to_owned(), |spread| interval(compared, spread)),
         runs,
         match verdict {
-            Verdict::TooFewRuns => format!("cannot tell: at least {PAIRS_WANTED} runs of each are needed"),
-            Verdict::Better => style::good(word(*verdict)),
-            Verdict::Worse => style::bad(word(*verdict)),
-            verdict => word(*verdict).to_owned(),
+            Verdict::Better => style::good(&conclusion),
+            Verdict::Worse => style::bad(&conclusion),
+            _ => conclusion,
         },
     ]
 }
@@ -83,13 +133,26 @@ pub(crate) fn interval(compared: &Compared, spread: Spread) -> String {
     format!("{} to {}", amount(compared, spread.low), amount(compared, spread.high))
 }
 
-pub(crate) const fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Better => "better",
-        Verdict::Worse => "worse",
-        Verdict::Differs => "differs",
-        Verdict::NoDifference => "no difference",
-        Verdict::TooFewRuns => "cannot tell",
+/// The conclusion, with its margin, or with why there is none and what would tell.
+pub(crate) fn conclusion(compared: &Compared) -> String {
+    let is_shares = compared.difference.is_some() && compared.unit == "%";
+    match (compared.verdict, compared.obstacle) {
+        (Verdict::Better, _) => "better".to_owned(),
+        (Verdict::Worse, _) => "worse".to_owned(),
+        (Verdict::Differs, _) => "differs".to_owned(),
+        (Verdict::Equal, _) if is_shares => format!("equal within {SHARES_MARGIN} point"),
+        (Verdict::Equal, _) => format!("equal within {} %", MARGIN * 100.0),
+        (Verdict::CannotTell, obstacle) => {
+            let why = match obstacle {
+                Some(Obstacle::TooFewRuns) => format!("at least {RUNS_WANTED} runs of each are needed"),
+                Some(Obstacle::MayBeDrift) => "runs made in turn are needed".to_owned(),
+                Some(Obstacle::MachineUnknown) => "the machine's load is not recorded".to_owned(),
+                Some(Obstacle::MachineBusy) => "the machine was busy".to_owned(),
+                Some(Obstacle::MachineChanged) => "the machine changed".to_owned(),
+                Some(Obstacle::WideInterval) | None => "more runs or less noise are needed".to_owned(),
+            };
+            format!("cannot tell: {why}")
+        }
     }
 }
 

@@ -86,7 +86,7 @@ fn figures(f: &Figures, line: Option<String>) -> String {
                 flows => format!("{} of {flows} flows", f.received),
             },
         ),
-        row("lost", format!("{} ({:.4} %)", f.lost, f.loss_ratio * 100.0)),
+        row("lost", lost(f)),
     ]);
     rows.extend(f.duplicated.map(|duplicated| row("duplicated", duplicated.to_string())));
     rows.extend(f.reordered.map(|reordered| {
@@ -134,4 +134,10 @@ fn latency(l: &LatencyUs) -> String {
 
 fn row(name: &str, value: String) -> Vec<String> {
     vec![format!("  {name}"), value]
+}
+
+/// The loss, with the interval that chance alone explains.
+fn lost(figures: &Figures) -> String {
+    let Figures { lost, sent, loss_ratio, .. } = figures;
+    format!("{lost} ({:.4} %, 95 %: {})", loss_ratio * 100.0, units::loss_interval(*lost, *sent, 4))
 }

@@ -38,7 +38,7 @@ pub(crate) struct MatrixArgs {
     #[arg(long = "engine", value_name = "slow|tc|xdp|external", value_parser = ENGINES, hide_possible_values = true,
         conflicts_with = "tx")]
     pub(super) engines: Vec<String>,
-    /// Number of runs for each combination [default: 5].
+    /// Number of runs for each combination; at least six are needed to tell a difference [default: 6].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) runs: Option<u32>,
     /// Measure faster and less exactly: one run of 1s each; without VLAN, and with NAT for IPv4 only, unless --vlan or

@@ -1,12 +1,12 @@
 //! The texts of `shunt bench matrix` and `shunt bench rxtx`. Doubts stand above the numbers.
 
 use crate::{
-    commands::compare::view::{change, interval, word},
+    commands::compare::view::{change, conclusion, interval},
     render::{Answer, Format, columns::align, units},
 };
 use shunt_api::{Failure, FailureCode};
 use shunt_lab::{
-    Compared, Reading, Verdict,
+    Compared, Reading,
     goodput::{Cell, Protocol, Quantity, Report},
     iperf::{Direction, FlowDirection},
 };
@@ -186,14 +186,8 @@ fn gains(report: &Report) -> String {
             let Some(gain) = report.gain(cell, way(cell), column, measured(cell)) else { continue };
             let what = if cell.protocol == Protocol::Udp { " lost" } else { "" };
             let within = gain.spread.map(|spread| interval(&gain, spread));
-            let verdict = match gain.verdict {
-                Verdict::TooFewRuns => {
-                    format!("cannot tell: at least {} runs of each are needed", shunt_lab::PAIRS_WANTED)
-                }
-                verdict => word(verdict).to_owned(),
-            };
             let traffic = format!("{} {}{what}", cell.protocol.name(), arrow(way(cell)));
-            rows.push(vec![column.clone(), traffic, change(&gain), or_dash(within), verdict]);
+            rows.push(vec![column.clone(), traffic, change(&gain), or_dash(within), conclusion(&gain)]);
         }
     }
     align("<<><", &rows)

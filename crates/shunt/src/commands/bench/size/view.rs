@@ -1,9 +1,10 @@
 //! The text of `shunt bench size`. Doubts stand above the numbers.
 
-use crate::render::{Format, Text, columns::align, units};
+use crate::render::{Format, Text, columns::align, units, units::bounds};
 use shunt_lab::{
-    Doubt,
-    frame_size::{Effect, Point, Report},
+    Doubt, Spread, SpreadKind,
+    frame_size::{Cost, Effect, Point, Report},
+    statistics::RUNS_WANTED,
 };
 use std::mem::discriminant;
 
@@ -86,27 +87,41 @@ fn fields(point: &Point) -> Vec<String> {
         units::percent(point.loss_ratio),
         point.forwarded_pps.runs.len().to_string(),
         point.gain.map_or(String::new(), |gain| {
-            format!("{:.2} ({:.2} to {:.2})", gain.value, gain.spread.low, gain.spread.high)
+            format!("{:.2} ({})", gain.value, bounds(gain.spread, |ratio| format!("{ratio:.2}")))
         }),
     ]
 }
 
 fn describe_effect(effect: &Effect) -> String {
     let Effect { router, pps_ratio, l2_ratio, cost } = effect;
-    let matters = cost.map_or("no cost per byte is visible".to_owned(), |cost| {
-        let how = match cost.bytes_share {
-            share if share < HARDLY => "size hardly matters",
-            share if share < MOST => "size matters",
-            _ => "size matters most",
-        };
-        format!(
-            "{how}: a frame costs {:.0} ns plus {:.3} ns per byte; the bytes are {} of the time of the largest frame",
-            cost.frame_ns,
-            cost.byte_ns,
-            units::percent(cost.bytes_share)
-        )
-    });
+    let matters = cost.map_or_else(
+        || "cannot tell whether size matters: the router was the limit at fewer than two sizes".to_owned(),
+        |cost| {
+            format!(
+                "{}: a frame costs {:.0} ns plus {:.3} ns per byte; the bytes are {} ({}) of the time of the largest frame",
+                size_matters(&cost),
+                cost.frame_ns,
+                cost.byte_ns,
+                units::percent(cost.bytes_share),
+                bounds(cost.share_spread, units::percent)
+            )
+        },
+    );
     format!(
         "{router}: the largest frames pass at {pps_ratio:.2} of the frame rate and {l2_ratio:.1} times the bit/s of the smallest; {matters}\n"
     )
+}
+
+/// What the bounds of the share of the bytes say, not only its median.
+fn size_matters(cost: &Cost) -> String {
+    let Spread { low, high, kind } = cost.share_spread;
+    match kind {
+        SpreadKind::Range => format!("cannot tell whether size matters: at least {RUNS_WANTED} runs are needed"),
+        SpreadKind::Confidence95 if high < HARDLY => "size hardly matters".to_owned(),
+        SpreadKind::Confidence95 if low > MOST => "size matters most".to_owned(),
+        SpreadKind::Confidence95 if low > HARDLY => "size matters".to_owned(),
+        SpreadKind::Confidence95 => {
+            "cannot tell whether size matters: more runs or a quieter machine would".to_owned()
+        }
+    }
 }

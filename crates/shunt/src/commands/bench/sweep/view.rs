@@ -28,7 +28,7 @@ fn describe(report: &Report) -> String {
         }
     }
     let heads =
-        ["offered", "direction", "achieved", "arrived", "line", "sent", "received", "lost", "", "jitter us"];
+        ["offered", "direction", "achieved", "arrived", "line", "sent", "received", "lost", "", "95 %", "jitter us"];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(
         report
@@ -72,6 +72,7 @@ fn fields(step: &Step, direction: &Directed) -> Vec<String> {
         received.to_string(),
         lost.to_string(),
         format!("{:.2} %", loss_ratio * 100.0),
+        units::loss_interval(lost, sent, 2),
         format!("{jitter_us:.2}"),
     ]
 }
