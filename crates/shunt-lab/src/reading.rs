@@ -144,6 +144,13 @@ impl Reading {
         Some(ratio)
     }
 
+    /// Calculates an interval again from the runs: earlier versions called that of any number of runs one of 95 %.
+    pub(crate) fn correct_interval(&mut self) {
+        if self.spread.kind == SpreadKind::Confidence95 {
+            self.spread = statistics::median_interval(&self.values()).unwrap_or(self.spread);
+        }
+    }
+
     /// `value` as a share of this reading's limit; None if there is no limit or the limit is not above 0.
     pub fn share(&self, value: f64) -> Option<f64> {
         self.limit.as_ref()?.share(value)

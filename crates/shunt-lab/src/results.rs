@@ -154,6 +154,7 @@ impl Results {
         }
         let mut results: Self = serde_json::from_value(value).map_err(ReadError::Damaged)?;
         results.label_earlier_names();
+        results.readings.values_mut().for_each(Reading::correct_interval);
         Ok(results)
     }
 

@@ -29,6 +29,12 @@ pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     Some(below + (above - below) * at.fract())
 }
 
+/// The nearest rank: the smallest of these sorted values that `percent` of all do not exceed. None if there are no
+/// values.
+pub fn nearest_rank<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
+    sorted.get((sorted.len() * percent).div_ceil(100).saturating_sub(1)).copied()
+}
+
 /// The median absolute deviation from the median. None if there are no values.
 pub fn median_deviation(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;

@@ -4,7 +4,7 @@ use crate::reaction::{change::Change, probe_stream::ReactionTimes};
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::Value;
-use shunt_lab::{Conditions, Doubt, Reading, Results, ResultsFile, Run};
+use shunt_lab::{Conditions, Doubt, Reading, Results, ResultsFile, Run, statistics::nearest_rank};
 use std::{fmt, fmt::Write, io, path::PathBuf};
 
 /// The measurement's name in files of results.
@@ -227,23 +227,14 @@ impl fmt::Display for Row {
     }
 }
 
-/// The least value that this percentage of the values does not exceed.
-fn percentile(mut values: Vec<u64>, share: usize) -> u64 {
+fn percentile(mut values: Vec<u64>, percent: usize) -> u64 {
     values.sort_unstable();
-    let at = (values.len() * share).div_ceil(100);
-    values.get(at.saturating_sub(1)).copied().unwrap_or_default()
+    nearest_rank(&values, percent).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn percentiles_are_values_of_the_sample() {
-        let values: Vec<u64> = (1..=200).rev().collect();
-        assert_eq!([50, 99, 100].map(|share| percentile(values.clone(), share)), [100, 198, 200]);
-        assert_eq!(percentile(vec![7], 99), 7);
-    }
 
     #[test]
     fn every_run_is_on_disk_with_the_rows_so_far() {

@@ -2,6 +2,7 @@
 
 use super::packet::{End, OTHER, Packet, PacketPath, STAGES, StageName, Step, Thread, stage_by_name};
 use serde::{Deserialize, Serialize};
+use shunt_lab::statistics::nearest_rank;
 use std::collections::BTreeMap;
 
 /// Times of a stage, or of whole packets.
@@ -62,8 +63,7 @@ impl Times {
         values.sort_unstable();
         let count = values.len();
         let Some(max_ns) = values.last().copied() else { return Self::default() };
-        // The nearest rank: the smallest value that this share of all values does not exceed.
-        let at = |percent: usize| values[(count * percent).div_ceil(100).saturating_sub(1)];
+        let at = |percent| nearest_rank(&values, percent).unwrap_or_default();
         Self {
             count,
             mean_ns: values.iter().map(|value| *value as f64).sum::<f64>() / count as f64,

@@ -1,3 +1,5 @@
+mod simulated;
+
 use super::*;
 use crate::{CampaignStep, Conditions, Doubt, Labels, MachineSample, PathLabel, Reading, Run};
 

@@ -1,6 +1,7 @@
 //! The figures of a run: of its phases, and over time.
 
 use super::probe::{Counted, Probe, ProbedRun};
+use crate::statistics::nearest_rank;
 use std::{ops::Range, time::Duration};
 
 /// The times of a run, since its start.
@@ -61,12 +62,11 @@ impl Rtt {
     fn from_times(times: impl Iterator<Item = Duration>) -> Option<Self> {
         let mut sorted: Vec<f64> = times.map(|time| time.as_secs_f64() * 1e3).collect();
         sorted.sort_by(f64::total_cmp);
-        // The nearest rank: a percentile is a time that was measured.
-        let rank = |share: f64| {
-            let rank = (share * sorted.len() as f64).ceil() as usize;
-            sorted.get(rank.saturating_sub(1)).copied()
-        };
-        Some(Self { p50: rank(0.5)?, p99: rank(0.99)?, max: *sorted.last()? })
+        Some(Self {
+            p50: nearest_rank(&sorted, 50)?,
+            p99: nearest_rank(&sorted, 99)?,
+            max: *sorted.last()?,
+        })
     }
 }
 

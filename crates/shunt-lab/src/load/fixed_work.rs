@@ -3,8 +3,8 @@
 use super::{kernels::Kernels, proc_stat, soaker};
 use std::{thread, time::Instant};
 
-/// Steps in registers and in memory: some milliseconds of each, longer than a turn of the scheduler.
-const STEPS: [u32; 2] = [2_000_000, 1_000_000];
+/// Steps in registers and in memory: some milliseconds together, about a turn of the scheduler.
+const STEPS: [u32; 2] = [1_000_000, 500_000];
 /// More CPUs would need much memory, and say little more.
 const MOST_CPUS: usize = 8;
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::{Spread, SpreadKind};
 
 fn begun(path: &Path) -> ResultsFile {
     ResultsFile::begin(path.to_owned(), Results::new("throughput", Conditions::of_this_machine())).unwrap()
@@ -175,4 +176,36 @@ fn a_path_that_is_not_a_regular_file_is_refused() {
     };
     assert_eq!(why("/dev/full"), "not a regular file: results are rewritten after each run");
     assert_eq!(why("/no/r.json"), "/no/r.json: No such file or directory (os error 2)");
+}
+
+#[test]
+fn an_interval_of_an_earlier_version_is_calculated_again_from_its_runs() {
+    let kind = |runs: usize| {
+        let values = vec![1.0; runs];
+        let reading = Reading::from_runs("1", values.into_iter().map(Run::from).collect()).unwrap();
+        let spread = Spread { low: 0.9, high: 1.1, kind: SpreadKind::Confidence95 };
+        let mut results = Results::new("bench", Conditions::default());
+        results.readings.insert("ratio".to_owned(), Reading { spread, ..reading });
+        Results::parse(&results.to_json().unwrap()).unwrap().readings["ratio"].spread
+    };
+    assert_eq!(kind(2), Spread { low: 1.0, high: 1.0, kind: SpreadKind::Range });
+    assert_eq!(kind(6), Spread { low: 1.0, high: 1.0, kind: SpreadKind::Confidence95 });
+}
+
+#[test]
+fn the_state_of_the_machine_is_recorded_once_a_run() {
+    let mut file = ResultsFile::in_memory(Results::new("throughput", Conditions::default()));
+    file.add("rate", "pps", 1.0).unwrap();
+    assert!(file.results().machine.is_empty());
+    file.record_machine();
+    for run in 0..2 {
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        file.save().unwrap();
+        file.add("rate", "pps", 1.0).unwrap();
+        file.add("loss", "%", 1.0).unwrap();
+        assert_eq!(file.results().machine.len(), run + 1);
+    }
+    let read = Results::parse(&file.results().to_json().unwrap()).unwrap();
+    assert_eq!(read.machine.len(), 2);
+    assert!(read.machine[1].at <= read.readings["rate"].runs[2].at.clone().unwrap());
 }

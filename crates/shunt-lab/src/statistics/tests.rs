@@ -22,6 +22,13 @@ fn quantiles_are_those_of_r() {
 }
 
 #[test]
+fn a_nearest_rank_is_a_value_of_the_sample() {
+    let values: Vec<u64> = (1..=200).collect();
+    assert_eq!([0, 50, 99, 100].map(|percent| nearest_rank(&values, percent)), [1, 100, 198, 200].map(Some));
+    assert_eq!((nearest_rank(&[7], 99), nearest_rank::<u64>(&[], 50)), (Some(7), None));
+}
+
+#[test]
 fn one_outlier_does_not_move_the_deviation() {
     // mad(c(1, 1, 2, 2, 4, 6, 9), constant = 1)
     assert_eq!(median_deviation(&[1.0, 1.0, 2.0, 2.0, 4.0, 6.0, 9.0]), Some(1.0));

@@ -149,10 +149,25 @@ pub(crate) fn conclusion(compared: &Compared) -> String {
                 Some(Obstacle::MachineUnknown) => "the machine's load is not recorded".to_owned(),
                 Some(Obstacle::MachineBusy) => "the machine was busy".to_owned(),
                 Some(Obstacle::MachineChanged) => "the machine changed".to_owned(),
-                Some(Obstacle::WideInterval) | None => "more runs or less noise are needed".to_owned(),
+                Some(Obstacle::WideInterval) | None => runs_that_would_tell(compared),
             };
             format!("cannot tell: {why}")
         }
+    }
+}
+
+/// The number of runs that would tell: the interval narrows with the square root of their number.
+fn runs_that_would_tell(compared: &Compared) -> String {
+    const MANY: f64 = 100.0;
+    let spread = compared.spread.filter(|_| compared.ratio.is_some());
+    let runs = spread.map(|Spread { low, high, .. }| {
+        let apart = (high - 1.0).abs().max((1.0 - low).abs()) / MARGIN;
+        compared.runs.0.max(compared.runs.1) as f64 * apart.powi(2)
+    });
+    match runs {
+        Some(runs) if runs < MANY => format!("about {runs:.0} runs of each are needed"),
+        Some(_) => format!("more than {MANY} runs of each, or less noise, are needed"),
+        None => "more runs or less noise are needed".to_owned(),
     }
 }
 
