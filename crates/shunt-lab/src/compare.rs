@@ -64,10 +64,8 @@ impl Comparison {
             engines: matching::engines(results),
         };
         let Matching { pairs, alone } = Matching::of(a.1, b.1);
-        let same_cpus = matching::have_same_cpus(a.1, b.1);
-        let compared = pairs.into_iter().map(|(name, of_a, of_b)| {
-            Compared::between(&name, (of_a, &a.1.machine), (of_b, &b.1.machine), same_cpus)
-        });
+        let compared =
+            pairs.into_iter().map(|(name, of_a, of_b)| Compared::between(&name, (of_a, a.1), (of_b, b.1)));
         let readings = compared.collect();
         Self { a: side(a), b: side(b), conditions: differing(a.1, b.1), readings, alone }
     }

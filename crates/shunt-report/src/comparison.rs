@@ -3,13 +3,13 @@
 
 use super::{
     engine::{self, BASELINES, EngineName},
-    grid::{self, Cell, FileReading},
+    grid::{self, Cell, Change, FileReading},
     plot::{self, Bars, Plot, colour},
     reading::{ReadingView, RunRow, Table, distribution_plots, in_unit},
     section::{Figure, Line},
 };
 use shunt_lab::Spread;
-use shunt_wire::units::change_percent;
+use shunt_wire::natural_order;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A plot with more groups of bars is too long to read.
@@ -48,8 +48,8 @@ impl<'r> Engines<'r> {
         self.readings.keys().map(|(_, column)| *column).collect()
     }
 
-    fn rows(&self) -> BTreeSet<&'r str> {
-        self.readings.keys().map(|(row, _)| *row).collect()
+    fn rows(&self) -> Vec<&'r str> {
+        in_order(self.readings.keys().map(|(row, _)| *row))
     }
 
     /// The ratio to the baseline in the same row and file: measured, or calculated from the medians.
@@ -108,7 +108,8 @@ impl<'r> Engines<'r> {
             let before = first_file.filter(|first| *first != file);
             let before = before.and_then(|first| self.readings.get(&(row, (first, at, engine))));
             let mut cell = Cell::new(*reading);
-            cell.details.splice(..0, self.ratio((row, column)).into_iter().chain(change(before, reading)));
+            cell.details.splice(..0, self.ratio((row, column)));
+            cell.change = before.and_then(|before| Change::between(before, reading));
             Some(cell)
         };
         let cells = |row: &'r str| columns.iter().map(|column| cell(row, *column)).collect();
@@ -151,15 +152,16 @@ impl<'r> Engines<'r> {
     }
 }
 
-fn key<'r>(name: &EngineName<'r>, reading: FileReading) -> CellKey<'r, EngineKey> {
-    (name.row, (reading.0, engine::column(name.engine), name.engine))
+/// The names once each, with the numbers in them in their order.
+fn in_order<'r>(names: impl Iterator<Item = &'r str>) -> Vec<&'r str> {
+    let mut names: Vec<&str> = names.collect();
+    names.sort_by(|a, b| natural_order::compare(a, b));
+    names.dedup();
+    names
 }
 
-/// The change from the same reading of the first file.
-fn change(before: Option<&FileReading>, (_, _, after): &FileReading) -> Option<String> {
-    let (_, source, before) = before?;
-    let percent = (after.value / before.value - 1.0) * 100.0;
-    percent.is_finite().then(|| format!("{} against {}", change_percent(percent), source.label))
+fn key<'r>(name: &EngineName<'r>, reading: FileReading) -> CellKey<'r, EngineKey> {
+    (name.row, (reading.0, engine::column(name.engine), name.engine))
 }
 
 /// One table of readings of all units, by name and file.
@@ -170,7 +172,7 @@ pub(crate) fn by_name<'r>(
 ) -> ReadingView<'r> {
     let readings: BTreeMap<CellKey<'r, usize>, FileReading<'r>> =
         readings.iter().map(|(name, reading)| ((*name, reading.0), *reading)).collect();
-    let rows: BTreeSet<&str> = readings.keys().map(|(row, _)| *row).collect();
+    let rows = in_order(readings.keys().map(|(row, _)| *row));
     let columns: BTreeMap<usize, &str> =
         readings.values().map(|(file, source, _)| (*file, source.label.as_str())).collect();
     let first_file = columns.keys().next().copied();
@@ -178,7 +180,7 @@ pub(crate) fn by_name<'r>(
         let reading = readings.get(&(row, file))?;
         let before = first_file.filter(|first| *first != file).and_then(|first| readings.get(&(row, first)));
         let mut cell = Cell::new(*reading);
-        cell.details.splice(..0, change(before, reading));
+        cell.change = before.and_then(|before| Change::between(before, reading));
         Some(cell)
     };
     let cells = |row: &'r str| columns.keys().map(|file| cell(row, *file)).collect();

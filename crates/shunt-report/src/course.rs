@@ -2,12 +2,12 @@
 
 use super::{
     engine,
-    grid::{self, Cell, FileReading},
+    grid::{self, Cell, Change, FileReading},
     plot::{self, Plot, Series, colour},
     reading::{ReadingView, RunRow, Table, in_unit},
     section::{Figure, Line},
 };
-use shunt_lab::{Position, Reading};
+use shunt_lab::{Position, Reading, Spread};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A limit is drawn only if a value reaches at least this share of it; otherwise the plot would be nearly empty.
@@ -118,9 +118,17 @@ fn rows(points: &[Point], lines: &BTreeSet<LineKey>, scale: &Scale) -> Vec<(Stri
     let mut values: Vec<f64> = points.iter().map(|point| point.position.value).collect();
     values.sort_by(f64::total_cmp);
     values.dedup();
-    let cell = |line: &LineKey, value: f64| {
-        let is_here = |point: &&Point| point.line == *line && point.position.value == value;
-        points.iter().find(is_here).map(|point| Cell::new(point.file_reading))
+    let first_file = lines.iter().map(|(file, _)| *file).min();
+    let here = |line: LineKey, value: f64| {
+        let is_here = |point: &&Point| point.line == line && point.position.value == value;
+        points.iter().find(is_here).map(|point| point.file_reading)
+    };
+    let cell = |(file, line): &LineKey, value: f64| {
+        let reading = here((*file, line), value)?;
+        let before = first_file.filter(|first| first != file).and_then(|first| here((first, line), value));
+        let mut cell = Cell::new(reading);
+        cell.change = before.and_then(|before| Change::between(&before, &reading));
+        Some(cell)
     };
     let row = |value: f64| (scale.show(value), lines.iter().map(|line| cell(line, value)).collect());
     values.into_iter().map(row).collect()
@@ -141,11 +149,16 @@ fn plot_of(
         of.sort_by(|a, b| a.0.total_cmp(&b.0));
         of
     };
+    let spread = |point: &Point| {
+        let Spread { low, high, .. } = point.reading().spread;
+        (point.position.value / scale.factor, low, high)
+    };
     let series = lines.iter().zip(colours).map(|(line, nth)| {
         let of_line = points.iter().filter(|point| point.line == *line);
         Series {
             nth: *nth,
-            points: sorted(of_line.map(|point| place(point, point.reading().value)).collect()),
+            points: sorted(of_line.clone().map(|point| place(point, point.reading().value)).collect()),
+            spreads: of_line.map(spread).collect(),
         }
     });
     let limits = points.iter().filter_map(|point| Some(place(point, point.reading().limit.as_ref()?.value)));
@@ -157,7 +170,7 @@ fn plot_of(
     let limits = if one_line && is_near { &limits[..] } else { &[] };
     let Plot { svg, unit } = plot::course(&series.collect::<Vec<_>>(), limits, along, unit)?;
     let line = if limits.is_empty() { "" } else { ", and the line's limit" };
-    Some(Figure { caption: in_unit(&format!("{name}: medians{line}"), &unit), svg })
+    Some(Figure { caption: in_unit(&format!("{name}: medians, with their spread{line}"), &unit), svg })
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! What tables with a column for each line have in common: cells, and doubts about many readings.
 
 use super::files::ResultFile;
-use shunt_lab::{Doubt, Reading, Results, Spread};
-use shunt_wire::units::{number, quantity, rounded};
+use shunt_lab::{Compared, Doubt, Reading, Results, Spread, Verdict};
+use shunt_wire::units::{change_percent, number, quantity, rounded};
 use std::collections::BTreeSet;
 
 /// The number of a file, the file, and a reading in it.
@@ -27,8 +27,38 @@ pub(crate) struct Cell {
     /// Shown when the pointer rests on the cell: the value with all its digits, and the doubts about it.
     pub(crate) tooltip: String,
     pub(crate) is_doubted: bool,
+    /// The change from the same reading of the first file.
+    pub(crate) change: Option<Change>,
     /// Such as the spread and the share of the line.
     pub(crate) details: Vec<String>,
+}
+
+/// A change with its verdict.
+pub(crate) struct Change {
+    /// The class of the page's style sheet: the verdict.
+    pub(crate) class: &'static str,
+    pub(crate) text: String,
+}
+
+impl Change {
+    /// The change between two readings of different files.
+    pub(crate) fn between((_, before, a): &FileReading, (_, after, b): &FileReading) -> Option<Self> {
+        let compared = Compared::between("", (a, &before.results), (b, &after.results));
+        let (class, verdict) = match compared.verdict {
+            Verdict::Better => ("better", "better"),
+            Verdict::Worse => ("worse", "worse"),
+            Verdict::Differs => ("differs", "differs"),
+            Verdict::Equal => ("equal", "equal"),
+            Verdict::CannotTell => ("unclear", "cannot tell"),
+        };
+        let percent = (b.value / a.value - 1.0) * 100.0;
+        let change = match compared.difference {
+            Some(difference) if b.unit == "%" => format!("{difference:+.2} points"),
+            _ if percent.is_finite() => change_percent(percent),
+            _ => return None,
+        };
+        Some(Self { class, text: format!("{change} against {}: {verdict}", before.label) })
+    }
 }
 
 impl Cell {
@@ -47,6 +77,7 @@ impl Cell {
             value: quantity(reading.value, &reading.unit),
             tooltip,
             is_doubted: !doubts.is_empty(),
+            change: None,
             details: (reading.runs.len() > 1).then(spread).into_iter().chain(share).collect(),
         }
     }

@@ -38,6 +38,8 @@ pub struct Series {
     pub nth: usize,
     /// The points, from left to right.
     pub points: Vec<(f64, f64)>,
+    /// For some points, their place and both ends of their spread.
+    pub spreads: Vec<(f64, f64, f64)>,
 }
 
 /// Bars that are drawn together below their label.
@@ -202,7 +204,8 @@ pub(crate) fn runs(series: &[Series], unit: &str) -> Option<Plot> {
 pub fn course(series: &[Series], limit: &[(f64, f64)], along: &str, unit: &str) -> Option<Plot> {
     let all = || series.iter().flat_map(|line| &line.points).chain(limit);
     let x: Vec<f64> = all().map(|point| point.0).collect();
-    let y: Vec<f64> = all().map(|point| point.1).chain([0.0]).collect();
+    let ends = series.iter().flat_map(|line| &line.spreads).flat_map(|(_, low, high)| [*low, *high]);
+    let y: Vec<f64> = all().map(|point| point.1).chain(ends).chain([0.0]).collect();
     let (x, y) = (Axis::around(&x, "", 4)?, Axis::around(&y, unit, 4)?);
     let svg = draw_lines(series, limit, &x, &y, along, &|at| x.label(at), &|at| y.label(at)).ok()?;
     Some(Plot { svg, unit: y.unit })
@@ -220,6 +223,7 @@ pub(crate) fn tail(series: &[Series], unit: &str) -> Option<Plot> {
         .map(|line| Series {
             points: line.points.iter().map(|(share, value)| (nines(*share), logarithm(*value))).collect(),
             nth: line.nth,
+            spreads: Vec::new(),
         })
         .collect();
     let end = series.iter().flat_map(|line| &line.points).map(|point| point.0).fold(1.0, f64::max);
@@ -273,6 +277,11 @@ fn draw_lines(
         for line in series {
             let colour = shade(line.nth);
             chart.draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(1)))?;
+            let spreads = line.spreads.iter().filter(|(_, low, high)| low < high);
+            let spread = |(at, low, high): &(f64, f64, f64)| {
+                PathElement::new([(*at, *low), (*at, *high)], colour.stroke_width(1))
+            };
+            chart.draw_series(spreads.map(spread))?;
             // Different shapes distinguish the series in print without colours.
             let points = line.points.iter().copied();
             match (line.nth + line.nth / COLOURS.len()) % 3 {

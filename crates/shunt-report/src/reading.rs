@@ -211,7 +211,7 @@ fn plots(name: &str, unit: &str, readings: &[FileReading]) -> Vec<Figure> {
             .iter()
             .map(|&(nth, _, reading)| {
                 let values = reading.runs.iter().map(|run| run.value);
-                Series { nth, points: (1..).map(f64::from).zip(values).collect() }
+                Series { nth, points: (1..).map(f64::from).zip(values).collect(), spreads: Vec::new() }
             })
             .collect();
         add("each run", plot::runs(&series, unit));
@@ -237,7 +237,7 @@ fn distributions(readings: &[FileReading]) -> BTreeMap<(String, String), Vec<Ser
             let Some(found) = distribution(value) else { continue };
             let points: Vec<_> = found.quantiles.iter().map(|q| (q.share, q.value as f64)).collect();
             let known: &mut Vec<Series> = all.entry((name.clone(), found.unit)).or_default();
-            let series = Series { nth, points };
+            let series = Series { nth, points, spreads: Vec::new() };
             // Several readings of a run may have the same details.
             if series.points.len() > 1 && !known.contains(&series) {
                 known.push(series);

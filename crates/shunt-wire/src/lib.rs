@@ -7,6 +7,7 @@ pub mod encap;
 pub mod ipfix;
 pub mod line;
 mod mac;
+pub mod natural_order;
 mod packet;
 mod parse;
 pub mod quantity;

@@ -58,16 +58,11 @@ pub enum Pairing {
 impl Compared {
     /// Compares two readings of one file.
     pub fn within(name: &str, a: &Reading, b: &Reading, file: &Results) -> Self {
-        Self::between(name, (a, &file.machine), (b, &file.machine), true)
+        Self::between(name, (a, file), (b, file))
     }
 
-    /// Compares two readings, given with the state of the machine during their files.
-    pub(super) fn between(
-        name: &str,
-        (a, of_a): (&Reading, &[MachineSample]),
-        (b, of_b): (&Reading, &[MachineSample]),
-        same_cpus: bool,
-    ) -> Self {
+    /// Compares a reading of one file with a reading of another.
+    pub fn between(name: &str, (a, of_a): (&Reading, &Results), (b, of_b): (&Reading, &Results)) -> Self {
         let (mut values_a, mut values_b) = (a.values(), b.values());
         let runs = (values_a.len(), values_b.len());
         let pairing = Pairing::from_runs(&a.runs, &b.runs);
@@ -89,10 +84,11 @@ impl Compared {
             spread.kind == SpreadKind::Confidence95 && values_a.len().min(values_b.len()) >= RUNS_WANTED
         });
         let times = |reading: &'_ Reading| reading.runs.iter().map(|run| run.at.clone()).collect::<Vec<_>>();
-        let state = |samples, reading| {
+        let state = |samples: &[MachineSample], reading| {
             MachineState::during(samples, times(reading).iter().map(|at| at.as_deref()))
         };
-        let machine = state(of_a, a).zip(state(of_b, b)).map(|(a, b)| [a, b]);
+        let machine = state(&of_a.machine, a).zip(state(&of_b.machine, b)).map(|(a, b)| [a, b]);
+        let same_cpus = have_same_cpus(of_a, of_b);
         let evidence = Evidence { unit: &a.unit, by_difference, medians: [a.value, b.value], pairing, machine, same_cpus };
         let (verdict, obstacle) = match spread {
             Some(spread) => evidence.verdict(spread),
@@ -128,4 +124,10 @@ impl Pairing {
         });
         if in_turn { Self::Interleaved } else { Self::InSequence }
     }
+}
+
+/// Whether both files come from CPUs of the same kind, so that fixed work takes equally long.
+fn have_same_cpus(a: &Results, b: &Results) -> bool {
+    let [a, b] = [a, b].map(|results| &results.conditions.cpus);
+    (&a.architecture, &a.model, a.count) == (&b.architecture, &b.model, b.count)
 }

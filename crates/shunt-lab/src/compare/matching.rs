@@ -1,6 +1,7 @@
 //! Which reading of one file is compared with which of the other.
 
 use crate::{Labels, Position, Reading, Results};
+use shunt_wire::natural_order;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The readings that two files have in common, with a name for each pair, and why others are alone.
@@ -39,6 +40,7 @@ impl<'r> Matching<'r> {
                 },
             }
         }
+        pairs.sort_by(|(one, ..), (other, ..)| natural_order::compare(one, other));
         alone.extend(left_in_b.keys().map(|name| format!("{name}: only in B")));
         Self { pairs, alone }
     }
@@ -87,13 +89,4 @@ pub(super) fn engines(results: &Results) -> BTreeSet<String> {
 fn engine(reading: &Reading) -> Option<&str> {
     let curve = reading.position.as_ref().map(|position| position.line.as_str());
     reading.labels.engine.map(crate::PathLabel::name).or(curve)
-}
-
-/// Whether both files come from CPUs of the same kind, so that fixed work takes equally long.
-pub(super) fn have_same_cpus(a: &Results, b: &Results) -> bool {
-    let cpus = |results: &Results| {
-        let cpus = &results.conditions.cpus;
-        (cpus.architecture.clone(), cpus.model.clone(), cpus.count)
-    };
-    cpus(a) == cpus(b)
 }

@@ -5,7 +5,7 @@ use super::*;
 use crate::statistics::RUNS_WANTED;
 
 const RECORDED: &str = include_str!("../../../../../lab/results/bench-epyc-veth-6.18.json");
-const COMPARISONS: u32 = 300;
+const COMPARISONS: u32 = 200;
 
 /// The runs of the readings of router CPU per packet, divided by their median: they differ by up to 5 %.
 fn recorded_noise() -> Vec<Vec<f64>> {

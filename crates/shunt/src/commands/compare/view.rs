@@ -14,6 +14,7 @@ use shunt_lab::{
     Compared, Comparison, Doubt, MARGIN, MachineState, Obstacle, Pairing, SHARES_MARGIN, Side, Spread, Verdict,
     statistics::RUNS_WANTED,
 };
+use std::mem::discriminant;
 
 /// How to compare files that cannot be compared one after the other.
 const IN_TURN: &str = "repeat both measurements in turn, with --runs 1 and the same --keep files";
@@ -46,13 +47,7 @@ fn describe(comparison: &Comparison) -> String {
     for differing in conditions {
         text += &format!("differs: {}: A {}, B {}\n", differing.name, differing.a, differing.b);
     }
-    let mut doubts: Vec<&Doubt> = Vec::new();
-    for doubt in readings.iter().flat_map(|reading| &reading.doubts) {
-        if !doubts.contains(&doubt) {
-            doubts.push(doubt);
-        }
-    }
-    doubts.iter().for_each(|doubt| text += &format!("doubt: {doubt}\n"));
+    text += &doubts(readings);
     text += &machine_doubts(readings);
     if !readings.is_empty() {
         let mut rows =
@@ -67,6 +62,22 @@ fn describe(comparison: &Comparison) -> String {
 fn side(name: &str, side: &Side) -> String {
     let note = if side.complete { "" } else { ", interrupted" };
     format!("{name}: {}, {}, started {}{note}\n", side.file, side.what, side.began)
+}
+
+/// The doubts of all readings, one of each kind, with the number of others of that kind.
+fn doubts(readings: &[Compared]) -> String {
+    let mut kinds: Vec<(&Doubt, usize)> = Vec::new();
+    for doubt in readings.iter().flat_map(|reading| &reading.doubts) {
+        match kinds.iter_mut().find(|(first, _)| discriminant(*first) == discriminant(doubt)) {
+            Some((first, others)) => *others += usize::from(*first != doubt),
+            None => kinds.push((doubt, 0)),
+        }
+    }
+    let line = |(doubt, others): &(&Doubt, usize)| match others {
+        0 => format!("doubt: {doubt}\n"),
+        _ => format!("doubt: {doubt}, and {others} more of this kind\n"),
+    };
+    kinds.iter().map(line).collect()
 }
 
 /// Doubts about readings whose runs were not made in turn, with the state of the machine that was the worst.
