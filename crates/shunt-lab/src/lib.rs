@@ -28,9 +28,7 @@ pub mod sweep;
 pub mod throughput;
 pub mod traffic;
 
-pub use compare::{
-    Compared, Comparison, Differing, MARGIN, Obstacle, Pairing, SHARES_MARGIN, Side, Verdict,
-};
+pub use compare::{Compared, Comparison, Differing, MARGIN, Obstacle, Pairing, SHARES_MARGIN, Side, Verdict};
 pub use conditions::{CampaignStep, Conditions, Cpus, Nic};
 pub use distribution::{Distribution, Quantile};
 pub use doubt::Doubt;

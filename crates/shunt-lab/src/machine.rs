@@ -38,30 +38,35 @@ pub struct MachineState {
 pub(crate) struct MachineMeter {
     work: FixedWork,
     before: Option<CpuTime>,
+    /// The processes that ran before the measurement.
+    earlier: BTreeSet<u32>,
 }
 
 /// CPU time since boot, in ticks.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct CpuTime {
     all: u64,
     /// Time of programs, and of the hypervisor.
     programs: u64,
     /// Time of this program and those that it started.
     own: u64,
+    /// Time of each daemon of a router, and of its engine.
+    daemons: BTreeMap<u32, u64>,
 }
 
 impl MachineMeter {
     pub(crate) fn start() -> Self {
-        Self { work: FixedWork::new(), before: CpuTime::read() }
+        let earlier = processes().unwrap_or_default().into_keys().collect();
+        Self { work: FixedWork::new(), before: CpuTime::read(&earlier), earlier }
     }
 
     /// The state since the sample before; None if the kernel does not say.
     pub(crate) fn sample(&mut self) -> Option<MachineSample> {
-        let now = CpuTime::read()?;
-        let others_percent = now.others_percent_since(self.before?)?;
+        let now = CpuTime::read(&self.earlier)?;
+        let others_percent = now.others_percent_since(self.before.as_ref()?)?;
         let work_us = self.work.time_us()?;
         // The work itself is in no sample.
-        self.before = CpuTime::read();
+        self.before = CpuTime::read(&self.earlier);
         Some(MachineSample { at: rfc3339_now(), others_percent, work_us })
     }
 }
@@ -78,56 +83,76 @@ impl MachineState {
             samples.iter().rev().find(|sample| sample.at.as_str() <= at)
         };
         let of_runs: Vec<&MachineSample> = times.map(of_run).collect::<Option<_>>()?;
-        let middle = |of: fn(&MachineSample) -> f64| median(&of_runs.iter().map(|s| of(s)).collect::<Vec<_>>());
+        let middle =
+            |of: fn(&MachineSample) -> f64| median(&of_runs.iter().map(|s| of(s)).collect::<Vec<_>>());
         Some(Self { others_percent: middle(|s| s.others_percent)?, work_us: middle(|s| s.work_us)? })
     }
 }
 
 impl CpuTime {
-    fn read() -> Option<Self> {
+    fn read(earlier: &BTreeSet<u32>) -> Option<Self> {
         let (all, programs) = cpu_ticks()?;
-        Some(Self { all, programs, own: ticks_of_descendants(&processes()?, process::id()) })
+        let processes = processes()?;
+        let ticks = |pids: BTreeSet<u32>| -> BTreeMap<u32, u64> {
+            pids.into_iter().filter_map(|pid| Some((pid, processes.get(&pid)?.ticks))).collect()
+        };
+        // A daemon that started since belongs to a router of the measurement, though it is nobody's child.
+        let is_new_daemon = |(pid, process): &(&u32, &Process)| process.is_daemon && !earlier.contains(pid);
+        let daemons = processes.iter().filter(is_new_daemon).map(|(pid, _)| *pid);
+        let mut daemons = with_descendants(&processes, daemons);
+        let own = with_descendants(&processes, [process::id()]);
+        daemons.retain(|pid| !own.contains(pid));
+        Some(Self { all, programs, own: ticks(own).into_values().sum(), daemons: ticks(daemons) })
     }
 
-    fn others_percent_since(self, before: Self) -> Option<f64> {
+    fn others_percent_since(&self, before: &Self) -> Option<f64> {
         let all = self.all.checked_sub(before.all).filter(|ticks| *ticks > 0)?;
-        let own = self.own.saturating_sub(before.own);
+        let since = |(pid, ticks): (&u32, &u64)| {
+            ticks.saturating_sub(before.daemons.get(pid).copied().unwrap_or_default())
+        };
+        let own = self.own.saturating_sub(before.own) + self.daemons.iter().map(since).sum::<u64>();
         let others = self.programs.saturating_sub(before.programs).saturating_sub(own);
         Some(others as f64 / all as f64 * 100.0)
     }
 }
 
-/// A process: its parent, and the ticks of user code of it and of its children that have ended.
+/// A process: its parent, the ticks of user code of it and of its children that have ended, and whether it is shuntd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Process {
     parent: u32,
     ticks: u64,
+    is_daemon: bool,
 }
 
 fn processes() -> Option<BTreeMap<u32, Process>> {
     let entries = fs::read_dir("/proc").ok()?.flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     // A process may end meanwhile.
-    Some(pids.filter_map(|pid| Some((pid, process(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?))).collect())
+    let read = |pid: u32| Some((pid, process(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?));
+    Some(pids.filter_map(read).collect())
 }
 
 /// Parses /proc/PID/stat (proc_pid_stat(5)), whose second field is a name in parentheses.
 fn process(stat: &str) -> Option<Process> {
-    let after_name: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let (name, rest) = stat.rsplit_once(')')?;
+    let after_name: Vec<&str> = rest.split_whitespace().collect();
     let field = |number: usize| after_name.get(number - 3)?.parse::<u64>().ok();
-    Some(Process { parent: u32::try_from(field(4)?).ok()?, ticks: field(14)? + field(16)? })
+    let is_daemon = name.ends_with("(shuntd");
+    Some(Process { parent: u32::try_from(field(4)?).ok()?, ticks: field(14)? + field(16)?, is_daemon })
 }
 
-fn ticks_of_descendants(processes: &BTreeMap<u32, Process>, root: u32) -> u64 {
-    let mut own = BTreeSet::from([root]);
-    let mut ticks = 0;
-    let mut left = vec![root];
+/// These processes with their children, and theirs.
+fn with_descendants(
+    processes: &BTreeMap<u32, Process>,
+    roots: impl IntoIterator<Item = u32>,
+) -> BTreeSet<u32> {
+    let mut left: Vec<u32> = roots.into_iter().collect();
+    let mut all: BTreeSet<u32> = left.iter().copied().collect();
     while let Some(pid) = left.pop() {
-        ticks += processes.get(&pid).map_or(0, |process| process.ticks);
         let children = processes.iter().filter(|(_, process)| process.parent == pid);
-        left.extend(children.map(|(child, _)| *child).filter(|child| own.insert(*child)));
+        left.extend(children.map(|(child, _)| *child).filter(|child| all.insert(*child)));
     }
-    ticks
+    all
 }
 
 pub(crate) fn rfc3339_now() -> String {
@@ -158,19 +183,32 @@ mod tests {
 
     #[test]
     fn a_process_is_read_whatever_its_name() {
-        let stat = "7 (a) (b c) S 5 7 7 0 -1 4194304 1 2 3 4 100 20 30 4 20 0 1 0 99 1 1";
-        assert_eq!(process(stat), Some(Process { parent: 5, ticks: 130 }));
+        let stat = |name| format!("7 ({name}) S 5 7 7 0 -1 4194304 1 2 3 4 100 20 30 4 20 0 1 0 99 1 1");
+        let of = |is_daemon| Some(Process { parent: 5, ticks: 130, is_daemon });
+        assert_eq!([stat("a) (b c"), stat("shuntd")].map(|stat| process(&stat)), [of(false), of(true)]);
         assert_eq!((process("7 (a"), process("7 (a) S 5")), (None, None));
     }
 
     #[test]
-    fn time_of_descendants_is_own_time() {
-        let of = |parent, ticks| Process { parent, ticks };
-        let processes = BTreeMap::from([(1, of(0, 1)), (2, of(1, 10)), (3, of(2, 100)), (4, of(1, 1000)), (9, of(3, 5))]);
-        assert_eq!([2, 1, 7].map(|root| ticks_of_descendants(&processes, root)), [115, 1116, 0]);
-        let before = CpuTime { all: 1000, programs: 500, own: 100 };
-        let now = CpuTime { all: 1200, programs: 600, own: 150 };
-        assert_eq!((now.others_percent_since(before), before.others_percent_since(now)), (Some(25.0), None));
+    fn time_of_descendants_and_daemons_is_own_time() {
+        let processes: BTreeMap<u32, Process> = [(1, 0), (2, 1), (3, 2), (4, 1), (9, 3)]
+            .map(|(pid, parent)| (pid, Process { parent, ticks: 1, is_daemon: false }))
+            .into();
+        assert_eq!(with_descendants(&processes, [2]), BTreeSet::from([2, 3, 9]));
+        assert_eq!(with_descendants(&processes, [3, 4]), BTreeSet::from([3, 4, 9]));
+        let time = |all, programs, own, daemons: &[(u32, u64)]| CpuTime {
+            all,
+            programs,
+            own,
+            daemons: daemons.iter().copied().collect(),
+        };
+        let (before, now) = (time(1000, 500, 100, &[(7, 10)]), time(1200, 600, 130, &[(7, 20), (8, 10)]));
+        assert_eq!(
+            (now.others_percent_since(&before), before.others_percent_since(&now)),
+            (Some(25.0), None)
+        );
+        // A daemon that has ended is not negative time.
+        assert_eq!(time(1200, 600, 130, &[]).others_percent_since(&before), Some(35.0));
     }
 
     #[test]

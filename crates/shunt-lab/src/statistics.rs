@@ -41,9 +41,9 @@ pub fn median_deviation(values: &[f64]) -> Option<f64> {
     median(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<_>>())
 }
 
-/// Bounds of the median of what these values are drawn from, whatever its distribution: two of the values, as far apart
-/// as 95 % confidence needs. With fewer than [`RUNS_WANTED`] values it is their range, and called that. None if there are
-/// no values.
+/// Bounds of the median of the distribution that these values come from, whichever it is: two of the values, as far
+/// apart as 95 % confidence needs. With fewer than [`RUNS_WANTED`] values, their range, which is called that. None if
+/// there are no values.
 pub fn median_interval(values: &[f64]) -> Option<Spread> {
     bounds(values.to_vec(), runs_beyond(values.len()))
 }

@@ -36,9 +36,11 @@ mod tests {
 
     #[test]
     fn numbers_are_compared_by_value() {
-        let mut names = ["tc 64", "slow 1518", "at 100 Mbit/s", "slow 64", "at 50 Mbit/s", "slow 064", "slow", "größe 9"];
+        let mut names =
+            ["tc 64", "slow 1518", "at 100 Mbit/s", "slow 64", "at 50 Mbit/s", "slow 064", "slow", "größe 9"];
         names.sort_by(|a, b| compare(a, b));
-        let sorted = ["at 50 Mbit/s", "at 100 Mbit/s", "größe 9", "slow", "slow 064", "slow 64", "slow 1518", "tc 64"];
+        let sorted =
+            ["at 50 Mbit/s", "at 100 Mbit/s", "größe 9", "slow", "slow 064", "slow 64", "slow 1518", "tc 64"];
         assert_eq!(names, sorted);
         assert_eq!(compare("a1b2", "a1b10"), Ordering::Less);
     }

@@ -89,7 +89,14 @@ impl Compared {
         };
         let machine = state(&of_a.machine, a).zip(state(&of_b.machine, b)).map(|(a, b)| [a, b]);
         let same_cpus = have_same_cpus(of_a, of_b);
-        let evidence = Evidence { unit: &a.unit, by_difference, medians: [a.value, b.value], pairing, machine, same_cpus };
+        let evidence = Evidence {
+            unit: &a.unit,
+            by_difference,
+            medians: [a.value, b.value],
+            pairing,
+            machine,
+            same_cpus,
+        };
         let (verdict, obstacle) = match spread {
             Some(spread) => evidence.verdict(spread),
             None => (Verdict::CannotTell, Some(Obstacle::TooFewRuns)),

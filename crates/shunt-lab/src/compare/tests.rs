@@ -52,7 +52,9 @@ fn results_are_equal_only_if_the_whole_interval_is_within_the_margin() {
     };
     let mut b = noisy(1, 1.0);
     b.runs.rotate_left(2);
-    (0..).zip(&mut b.runs).for_each(|(n, run)| run.at = Some(format!("2026-01-01T00:{:02}:00.000Z", 1 + 2 * n)));
+    (0..)
+        .zip(&mut b.runs)
+        .for_each(|(n, run)| run.at = Some(format!("2026-01-01T00:{:02}:00.000Z", 1 + 2 * n)));
     let got = compared(noisy(0, 1.0), b);
     assert_eq!((got.verdict, got.obstacle), (Verdict::CannotTell, Some(Obstacle::WideInterval)));
 }
@@ -161,7 +163,8 @@ const QUIET: (f64, f64) = (0.5, 10_000.0);
 fn files_made_one_after_the_other_are_compared_on_a_quiet_machine_only() {
     let noise = [1.001, 0.999, 1.0, 1.002, 0.998, 1.0];
     let a = in_sequence(&noise, 0, QUIET.0, QUIET.1);
-    let b = |factor: f64, (others, work_us)| in_sequence(&noise.map(|value| value * factor), 20, others, work_us);
+    let b =
+        |factor: f64, (others, work_us)| in_sequence(&noise.map(|value| value * factor), 20, others, work_us);
     let cannot = |obstacle| (Verdict::CannotTell, Some(obstacle));
     for (factor, machine, want) in [
         (1.1, QUIET, (Verdict::Better, None)),

@@ -96,7 +96,8 @@ fn the_share_of_the_bytes_has_the_bounds_of_its_rounds() {
             let pps = 1e9 / (1000.0 + f64::from(series.frame_bytes) / 15.0);
             // The noise of the large frames is not that of the small ones.
             let turn = if series.frame_bytes == 64 { 0 } else { 1 };
-            series.runs = (0..noise.len()).map(|n| figures(pps * noise[(n + turn) % noise.len()], 0.3)).collect();
+            series.runs =
+                (0..noise.len()).map(|n| figures(pps * noise[(n + turn) % noise.len()], 0.3)).collect();
         }
         plan.report(&all, None, None, results()).effects[0].cost.unwrap()
     };

@@ -62,11 +62,7 @@ impl Rtt {
     fn from_times(times: impl Iterator<Item = Duration>) -> Option<Self> {
         let mut sorted: Vec<f64> = times.map(|time| time.as_secs_f64() * 1e3).collect();
         sorted.sort_by(f64::total_cmp);
-        Some(Self {
-            p50: nearest_rank(&sorted, 50)?,
-            p99: nearest_rank(&sorted, 99)?,
-            max: *sorted.last()?,
-        })
+        Some(Self { p50: nearest_rank(&sorted, 50)?, p99: nearest_rank(&sorted, 99)?, max: *sorted.last()? })
     }
 }
 

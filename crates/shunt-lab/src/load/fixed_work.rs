@@ -21,8 +21,8 @@ impl FixedWork {
         Self { cpus }
     }
 
-    /// Does the work on all CPUs at once, and returns the mean of the times in us, waiting for the CPU included. None if
-    /// no CPU may be used.
+    /// Does the work on all CPUs at once, and returns the mean of the times in us, waiting for the CPU included. None
+    /// if no CPU may be used.
     pub(crate) fn time_us(&self) -> Option<f64> {
         let workers: Vec<_> = self.cpus.iter().map(|&cpu| thread::spawn(move || worked_us(cpu))).collect();
         let times: Vec<f64> = workers.into_iter().map(|worker| worker.join().ok()?).collect::<Option<_>>()?;

@@ -60,7 +60,8 @@ impl ProcStat {
 
     fn sums(&self) -> (u64, u64) {
         let all = self.cpus.values().flatten().sum();
-        let programs = self.cpus.values().map(|ticks| PROGRAMS.map(|column| ticks[column]).iter().sum::<u64>());
+        let programs =
+            self.cpus.values().map(|ticks| PROGRAMS.map(|column| ticks[column]).iter().sum::<u64>());
         (all, programs.sum())
     }
 

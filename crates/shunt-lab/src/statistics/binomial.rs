@@ -96,7 +96,10 @@ mod tests {
             assert!(near(got.low, low) && near(got.high, high), "{hits} of {trials}: {got:?}");
         }
         let lost = share_interval(62, 1647).unwrap();
-        assert_eq!((format!("{:.1}", lost.low * 100.0), format!("{:.1}", lost.high * 100.0)), ("2.9".into(), "4.8".into()));
+        assert_eq!(
+            (format!("{:.1}", lost.low * 100.0), format!("{:.1}", lost.high * 100.0)),
+            ("2.9".into(), "4.8".into())
+        );
         assert_eq!((share_interval(0, 0), share_interval(2, 1)), (None, None));
     }
 
@@ -108,6 +111,9 @@ mod tests {
         // With many losses, the interval is that of the normal distribution.
         let many = share_interval(10_000_000, 1_000_000_000).unwrap();
         let half = 1.959_964 * (0.01_f64 * 0.99 / 1e9).sqrt();
-        assert!((many.low - (0.01 - half)).abs() < 0.01 * half && (many.high - (0.01 + half)).abs() < 0.01 * half, "{many:?}");
+        assert!(
+            (many.low - (0.01 - half)).abs() < 0.01 * half && (many.high - (0.01 + half)).abs() < 0.01 * half,
+            "{many:?}"
+        );
     }
 }

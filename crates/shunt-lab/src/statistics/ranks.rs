@@ -3,8 +3,8 @@
 /// Share of the cases beyond each end.
 const BEYOND: f64 = 0.025;
 
-/// The number of values to leave out at each end of `n` ordered values, so that the rest covers their median: each value
-/// is below it with probability 1/2. None if all `n` together are not enough.
+/// The number of values to leave out at each end of `n` ordered values, so that the rest covers the median of their
+/// distribution: each value is below it with probability 1/2. None if all `n` together are not enough.
 pub(super) fn runs_beyond(n: usize) -> Option<usize> {
     // Logarithms: 0.5^n underflows with many values.
     let mut log_of_term = -(n as f64) * std::f64::consts::LN_2;
@@ -21,8 +21,8 @@ pub(super) fn runs_beyond(n: usize) -> Option<usize> {
     usize::checked_sub(terms, 1)
 }
 
-/// The number of ratios to leave out at each end of all `n` x `m` ordered ratios of two samples, so that the rest covers
-/// the ratio of what they are drawn from. None if all together are not enough.
+/// The number of ratios to leave out at each end of all `n` x `m` ordered ratios of two samples, so that the rest
+/// covers the ratio of their distributions. None if all together are not enough.
 pub(super) fn pairs_beyond(n: usize, m: usize) -> Option<usize> {
     let mut below = 0.0;
     let fits = |share: &&f64| {

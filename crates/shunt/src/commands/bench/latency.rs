@@ -28,7 +28,7 @@ use std::{path::PathBuf, time::Duration};
 
 const SECONDS: u32 = 10;
 const QUICK_SECONDS: u32 = 2;
-const RUNS: u32 = 3;
+const RUNS: u32 = shunt_lab::statistics::RUNS_WANTED as u32;
 const IDLE: Duration = Duration::from_secs(2);
 const QUICK_IDLE: Duration = Duration::from_millis(500);
 /// The time that a run takes in addition to its load and the idle time before: setting up, iperf3, and the idle time
@@ -70,7 +70,7 @@ pub(crate) struct LatencyArgs {
     /// Length of an interval of the curves.
     #[arg(long, value_name = "TIME", value_parser = duration_or_seconds, default_value = "500ms")]
     interval: Duration,
-    /// Number of runs of each engine [default: 3].
+    /// Number of runs of each engine; at least six are needed to tell a difference [default: 6].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     runs: Option<u32>,
     /// Measure faster and less exactly: one run with 500ms of idle time and 2s of load for each engine.
@@ -154,7 +154,7 @@ mod tests {
         let plan = resolve("").unwrap();
         let names: Vec<_> = plan.columns.iter().map(|column| column.name.as_str()).collect();
         assert_eq!(names, ["slow", "tc", "xdp"]);
-        assert_eq!((plan.direction, plan.streams, plan.rounds, plan.seconds), (Direction::Duplex, 4, 3, 10));
+        assert_eq!((plan.direction, plan.streams, plan.rounds, plan.seconds), (Direction::Duplex, 4, 6, 10));
         let quick = resolve("--quick --engine tc --ip 6 --nat on").unwrap();
         assert_eq!((quick.columns.len(), quick.rounds, quick.seconds), (1, 1, 2));
         assert!(quick.v6 && quick.nat);

@@ -11,8 +11,8 @@ use crate::{
 };
 use shunt_api::Failure;
 use shunt_lab::{
-    Compared, Comparison, Doubt, MARGIN, MachineState, Obstacle, Pairing, SHARES_MARGIN, Side, Spread, Verdict,
-    statistics::RUNS_WANTED,
+    Compared, Comparison, Doubt, MARGIN, MachineState, Obstacle, Pairing, SHARES_MARGIN, Side, Spread,
+    Verdict, statistics::RUNS_WANTED,
 };
 use std::mem::discriminant;
 
@@ -89,7 +89,9 @@ fn machine_doubts(readings: &[Compared]) -> String {
     if in_sequence().next().is_none() {
         return String::new();
     }
-    let mut text = "doubt: the runs were not made in turn: a difference of up to 5 % may be a change of the machine\n".to_owned();
+    let mut text =
+        "doubt: the runs were not made in turn: a difference of up to 5 % may be a change of the machine\n"
+            .to_owned();
     let has = |obstacle| in_sequence().any(|reading| reading.obstacle == Some(obstacle));
     let worst = |of: fn(&MachineState) -> f64| {
         let apart = |machine: &[MachineState; 2]| machine.map(|state| of(&state));
@@ -98,14 +100,17 @@ fn machine_doubts(readings: &[Compared]) -> String {
     };
     if let Some([a, b]) = worst(|state| state.others_percent).filter(|_| has(Obstacle::MachineBusy)) {
         let (a, b) = (rounded(a), rounded(b));
-        text += &format!("doubt: other programs used {a} % of the CPUs during A and {b} % during B; {IN_TURN}\n");
+        text +=
+            &format!("doubt: other programs used {a} % of the CPUs during A and {b} % during B; {IN_TURN}\n");
     }
     if let Some([a, b]) = worst(|state| state.work_us).filter(|_| has(Obstacle::MachineChanged)) {
         let (a, b) = (number(a / 1e3), number(b / 1e3));
-        text += &format!("doubt: the same work took {a} ms of a CPU during A and {b} ms during B; {IN_TURN}\n");
+        text +=
+            &format!("doubt: the same work took {a} ms of a CPU during A and {b} ms during B; {IN_TURN}\n");
     }
     if has(Obstacle::MachineUnknown) {
-        text += &format!("doubt: the files do not say how busy the machine was; {IN_TURN}, or measure again\n");
+        text +=
+            &format!("doubt: the files do not say how busy the machine was; {IN_TURN}, or measure again\n");
     }
     text
 }
@@ -189,5 +194,44 @@ fn amount(compared: &Compared, value: f64) -> String {
             format!("{} {unit}", unsigned_zero(format!("{value:+.2}")))
         }
         None => change_percent((value - 1.0) * 100.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shunt_api::FailureCode;
+    use shunt_lab::{Conditions, Labels, MachineSample, PathLabel, Reading, Results, Run};
+
+    /// Six rates, one a second from `first` on, while other programs use some of the CPUs.
+    fn file(what: &str, name: &str, first: u32, others_percent: f64) -> Results {
+        let mut results = Results::new(what, Conditions::default());
+        let at = |second: u32| format!("2026-01-02T03:04:{second:02}.000Z");
+        let seconds = first..first + 6;
+        let run = |second| Run { at: Some(at(second)), ..Run::from(f64::from(1000 + second % 3)) };
+        let mut rate = Reading::from_runs("pps", seconds.clone().map(run).collect()).unwrap();
+        rate.labels = Labels { engine: PathLabel::from_name("tc"), ..Labels::default() };
+        results.readings.insert(name.to_owned(), rate);
+        let sample = |second| MachineSample { at: at(second), others_percent, work_us: 5000.0 };
+        results.machine = seconds.map(sample).collect();
+        results
+    }
+
+    #[test]
+    fn files_with_nothing_in_common_fail_and_say_what_each_has() {
+        let (a, b) = (file("goodput matrix", "tc", 0, 0.0), file("UDP rate sweep", "r0", 10, 0.0));
+        let failure = Text::failure(&Comparison::new(("a.json", &a), ("b.json", &b))).unwrap();
+        assert_eq!(failure.code, FailureCode::Usage);
+        let each = "a.json is of `goodput matrix`, tc; b.json is of `UDP rate sweep`, tc; compare files of";
+        assert!(failure.message.contains(each), "{}", failure.message);
+        assert_eq!(Text::failure(&Comparison::new(("a.json", &a), ("a.json", &a))), None);
+    }
+
+    #[test]
+    fn a_busy_machine_is_named_with_what_to_do() {
+        let (a, b) = (file("throughput", "ndr", 0, 1.0), file("throughput", "ndr", 10, 63.2));
+        let text = describe(&Comparison::new(("a.json", &a), ("b.json", &b)));
+        let doubt = "doubt: other programs used 1.0 % of the CPUs during A and 63.2 % during B; repeat both";
+        assert!(text.contains(doubt) && text.contains("cannot tell: the machine was busy"), "{text}");
     }
 }

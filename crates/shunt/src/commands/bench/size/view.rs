@@ -116,7 +116,9 @@ fn describe_effect(effect: &Effect) -> String {
 fn size_matters(cost: &Cost) -> String {
     let Spread { low, high, kind } = cost.share_spread;
     match kind {
-        SpreadKind::Range => format!("cannot tell whether size matters: at least {RUNS_WANTED} runs are needed"),
+        SpreadKind::Range => {
+            format!("cannot tell whether size matters: at least {RUNS_WANTED} runs are needed")
+        }
         SpreadKind::Confidence95 if low > -HARDLY && high < HARDLY => "size hardly matters".to_owned(),
         SpreadKind::Confidence95 if low > MOST => "size matters most".to_owned(),
         SpreadKind::Confidence95 if low > HARDLY => "size matters".to_owned(),

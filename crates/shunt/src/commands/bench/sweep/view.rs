@@ -27,8 +27,19 @@ fn describe(report: &Report) -> String {
             text += &line;
         }
     }
-    let heads =
-        ["offered", "direction", "achieved", "arrived", "line", "sent", "received", "lost", "", "95 %", "jitter us"];
+    let heads = [
+        "offered",
+        "direction",
+        "achieved",
+        "arrived",
+        "line",
+        "sent",
+        "received",
+        "lost",
+        "",
+        "95 %",
+        "jitter us",
+    ];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(
         report

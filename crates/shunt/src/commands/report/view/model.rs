@@ -123,8 +123,11 @@ fn plots_of_points(points: &[ModelPoint], names: &BTreeSet<&str>) -> Vec<Figure>
         }
         let which: Vec<&str> = lines.keys().map(String::as_str).filter(|line| !line.is_empty()).collect();
         let title = if which.is_empty() { name.to_owned() } else { format!("{name} ({})", which.join("; ")) };
-        let series: Vec<Series> =
-            lines.into_values().enumerate().map(|(nth, points)| Series { nth, points, spreads: Vec::new() }).collect();
+        let series: Vec<Series> = lines
+            .into_values()
+            .enumerate()
+            .map(|(nth, points)| Series { nth, points, spreads: Vec::new() })
+            .collect();
         figure(&title, plot::course(&series, &[], &format!("{along}{unit}"), unit_of), REMARK)
     };
     let quantities: [(&str, &str, Of); 3] = [
@@ -208,8 +211,11 @@ fn plot_of_cells(cells: &[(Cell, &str)], along: Option<Vec<f64>>, unit: &str) ->
             cells.iter().filter_map(|(cell, _)| Some((cell.label.parse().ok()?, of(cell)))).collect()
         };
         let lines = [points(|cell| cell.published), points(|cell| cell.predicted)];
-        let series: Vec<Series> =
-            lines.into_iter().enumerate().map(|(nth, points)| Series { nth, points, spreads: Vec::new() }).collect();
+        let series: Vec<Series> = lines
+            .into_iter()
+            .enumerate()
+            .map(|(nth, points)| Series { nth, points, spreads: Vec::new() })
+            .collect();
         return plot::course(&series, &[], "", unit);
     }
     if cells.len() > MOST_BARS {
