@@ -3,11 +3,13 @@
 
 mod compared;
 mod matching;
+mod pairing;
 mod verdict;
 
 use crate::Results;
-pub use compared::{Compared, Pairing};
+pub use compared::Compared;
 use matching::Matching;
+pub use pairing::Pairing;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 pub use verdict::{MARGIN, Obstacle, SHARES_MARGIN, Verdict};

@@ -71,9 +71,14 @@ pub(crate) fn column(engine: &str) -> usize {
 }
 
 /// The numbers of the colours of these lines, each given with the number of its file. Lines of engines have the
-/// engine's colour, in another shade in further files.
+/// engine's colour, in another shade in further files. If there is one engine in several files, each file has its
+/// colour.
 pub(crate) fn colours<'l>(lines: impl Iterator<Item = (usize, &'l str)>) -> Vec<usize> {
     let lines: Vec<(usize, &str)> = lines.collect();
+    let is_one_engine = lines.iter().all(|(_, line)| is_engine(line) && *line == lines[0].1);
+    if is_one_engine && lines.len() > 1 {
+        return lines.iter().map(|(file, _)| *file).collect();
+    }
     let first_file = lines.iter().map(|(file, _)| *file).min();
     let engine_colour = |(file, line): &(usize, &str)| {
         let (_, colour) = known(line)?;
@@ -119,7 +124,8 @@ mod tests {
         let colours_of = |lines: &[(usize, &str)]| colours(lines.iter().copied());
         assert_eq!(colours_of(&[(0, "slow"), (0, "tc"), (0, "xdp")]), [5, 0, 1]);
         assert_eq!(colours_of(&[(1, "tc"), (1, "xdp")]), [0, 1]);
-        assert_eq!(colours_of(&[(0, "tc"), (1, "tc")]), [0, 6]);
+        assert_eq!(colours_of(&[(0, "slow"), (0, "tc"), (1, "slow"), (1, "tc")]), [5, 0, 11, 6]);
+        assert_eq!(colours_of(&[(0, "slow"), (1, "slow")]), [0, 1]);
         assert_eq!(colours_of(&[(0, "lan0 to wan0"), (0, "tc")]), [0, 1]);
     }
 }

@@ -74,10 +74,12 @@ pub fn colour(nth: usize) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
-/// The colours in turn; in every other turn, they are mixed with grey.
+/// The colours in turn; in every other turn, they are mixed with grey, and grey with a lighter one.
 fn shade(nth: usize) -> RGBColor {
     let colour = COLOURS[nth % COLOURS.len()];
-    let mix = |part: u8| part / 2 + 0x80 / 2;
+    let is_grey = colour.0 == colour.1 && colour.1 == colour.2;
+    let with = if is_grey { 0xb2 } else { 0x80 };
+    let mix = |part: u8| part / 2 + with / 2;
     match nth / COLOURS.len() % 2 {
         0 => colour,
         _ => RGBColor(mix(colour.0), mix(colour.1), mix(colour.2)),

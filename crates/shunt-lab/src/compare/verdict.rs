@@ -1,9 +1,11 @@
 //! The conclusion from an interval, and what stands in the way of one.
 
-use super::compared::{Pairing, SHARES};
+use super::pairing::Pairing;
 use crate::{MachineState, Spread};
 use serde::Serialize;
 
+/// The unit of shares.
+pub(super) const SHARES: &str = "%";
 /// Two readings are equal if they differ by less than this share.
 pub const MARGIN: f64 = 0.05;
 /// Two shares are equal if they differ by less than this many points.
