@@ -11,7 +11,9 @@ mod demo;
 mod gains;
 mod generators;
 pub mod interrupt;
+mod load_latency;
 mod peers;
+mod predict;
 mod progress;
 mod reaction;
 mod rig;
@@ -43,6 +45,8 @@ pub enum Command {
     Generators(generators::Options),
     /// Measure Shunt compared with other fast paths, in instructions per packet.
     Peers(peers::Options),
+    /// Predict the cost of a packet in `bench` and `scale` before measuring it on this machine.
+    Predict(predict::Options),
     /// The part of `peers` that runs in a guest.
     #[command(hide = true)]
     PeersGuest(peers::guest::Options),
@@ -75,6 +79,7 @@ impl Command {
             Self::Generators(options) => generators::run(options),
             Self::Peers(options) => peers::run(options, guests),
             Self::PeersGuest(options) => peers::guest::run(options),
+            Self::Predict(options) => predict::run(options),
             Self::Reaction(options) => reaction::run(options),
             Self::Scale(options) => scale::run(options),
             Self::Soak(options) => soak::run(options),

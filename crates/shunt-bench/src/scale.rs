@@ -15,7 +15,8 @@ use crate::{
 };
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use shunt_lab::{Conditions, Results, ResultsFile};
+use shunt_lab::{Conditions, Reading, Results, ResultsFile};
+use shunt_model::FlowOrder;
 use shunt_testkit::{Shuntd, Topology, tree::target};
 use shunt_traffic::LookupRedirect;
 use std::{
@@ -37,8 +38,10 @@ const SEED: u64 = 1;
 /// The engine's name of a redirect with a look-up, which shows what memory costs any forwarder.
 const LOOKUP: &str = "lookup";
 /// The same with as many instructions in all as the xdp engine executes.
-const LOOKUP_AND_WORK: &str = "lookup-and-work";
+pub const LOOKUP_AND_WORK: &str = "lookup-and-work";
 const WORK_ROUNDS: u32 = 45;
+/// Both orders, in the order in which they take turns.
+const ORDERS: [FlowOrder; 2] = [FlowOrder::Sequence, FlowOrder::Random];
 /// What is measured, by its name in the results.
 pub const ENGINES: [&str; 4] = ["tc", "xdp", LOOKUP, LOOKUP_AND_WORK];
 
@@ -60,33 +63,24 @@ pub struct Options {
     rounds: u32,
 }
 
-/// The order in which packets of the flows arrive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Order {
-    Sequence,
-    Random,
-}
-
-impl Order {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Sequence => "sequence",
-            Self::Random => "random",
-        }
+/// The name of an order in results.
+fn order_name(order: FlowOrder) -> &'static str {
+    match order {
+        FlowOrder::Sequence => "sequence",
+        FlowOrder::Random => "random",
     }
 }
 
 /// The name of a reading in the file of results.
-pub fn reading_name(flows: u64, order: &str, engine: &str) -> String {
-    format!("{flows} flows {order} {engine}")
+pub fn reading_name(flows: u64, order: FlowOrder, engine: &str) -> String {
+    format!("{flows} flows {} {engine}", order_name(order))
 }
 
 /// The result for a number of flows, an order and an engine.
 #[derive(Debug, Serialize)]
 struct Row {
     flows: u64,
-    order: Order,
+    order: FlowOrder,
     engine: String,
     /// Median of the rounds.
     ns_per_packet: f64,
@@ -130,30 +124,39 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for engine in ENGINES {
         if options.engine.as_deref().is_none_or(|only| only == engine) {
-            measure(engine, options, &mut file, &mut rows)?;
+            rows.extend(measure(engine, &options.flows, &ORDERS, options.rounds, &mut file)?);
         }
     }
     file.finish()?;
     rows::show("scale.json", &rows, options.json, print)
 }
 
+/// Measures a single row: an engine with this number of flows in turn.
+pub fn measure_row(engine: &str, flows: u32, rounds: u32, file: &mut ResultsFile) -> anyhow::Result<Reading> {
+    measure(engine, &[flows], &[FlowOrder::Sequence], rounds, file)?;
+    let name = reading_name(flows.into(), FlowOrder::Sequence, engine);
+    file.results().readings.get(&name).cloned().context("nothing was measured")
+}
+
+/// Measures the rows of an engine.
 fn measure(
     engine: &str,
-    options: &Options,
+    flows: &[u32],
+    orders: &[FlowOrder],
+    rounds: u32,
     file: &mut ResultsFile,
-    rows: &mut Vec<Row>,
-) -> anyhow::Result<()> {
-    let labs: Vec<Topology> = options.flows.iter().map(|_| router_rig::bridge()).collect();
-    let all = labs.iter().zip(&options.flows).map(|(lab, flows)| learn(lab, engine, *flows));
+) -> anyhow::Result<Vec<Row>> {
+    let labs: Vec<Topology> = flows.iter().map(|_| router_rig::bridge()).collect();
+    let all = labs.iter().zip(flows).map(|(lab, flows)| learn(lab, engine, *flows));
     let mut all = all.collect::<anyhow::Result<Vec<_>>>()?;
-    let name = |flows: u64, order: Order| reading_name(flows, order.name(), engine);
-    for round in 0..options.rounds.max(1) {
-        eprintln!("{engine}: round {} of {}", round + 1, options.rounds.max(1));
+    let name = |flows: u64, order: FlowOrder| reading_name(flows, order, engine);
+    for round in 0..rounds.max(1) {
+        eprintln!("{engine}: round {} of {}", round + 1, rounds.max(1));
         for Learned { rig, forwarder, fast_share, .. } in &mut all {
-            for order in [Order::Sequence, Order::Random] {
+            for &order in orders {
                 match order {
-                    Order::Sequence => rig.in_turn(),
-                    Order::Random => rig.shuffle(SEED)?,
+                    FlowOrder::Sequence => rig.in_turn(),
+                    FlowOrder::Random => rig.shuffle(SEED)?,
                 }
                 let flows = rig.flows();
                 let before = forwarder.fast(rig)?;
@@ -165,7 +168,8 @@ fn measure(
             }
         }
     }
-    for order in [Order::Sequence, Order::Random] {
+    let mut rows = Vec::new();
+    for &order in orders {
         let mut fewest: Option<f64> = None;
         for Learned { rig, fast_share, learn_seconds, bytes_per_flow, .. } in &all {
             let reading = &file.results().readings[&name(rig.flows(), order)];
@@ -186,7 +190,8 @@ fn measure(
     all.into_iter().try_for_each(|learned| match learned.forwarder {
         Forwarder::Shunt(shuntd) => shunt::stop(*shuntd),
         Forwarder::Lookup { .. } => Ok(()),
-    })
+    })?;
+    Ok(rows)
 }
 
 impl Forwarder {
@@ -272,7 +277,7 @@ fn print(rows: &[Row]) {
         println!(
             "{:>9}  {:8}  {:15}  {:>9.1}  {:>15}  {:>8.2}  {:>10.0}  {:>7.1}",
             row.flows,
-            row.order.name(),
+            order_name(row.order),
             row.engine,
             row.ns_per_packet,
             format!("{low:.1}-{high:.1}"),

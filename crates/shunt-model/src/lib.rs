@@ -7,6 +7,7 @@
 mod case;
 mod explain;
 mod fit;
+mod flow_table;
 mod optimum;
 mod prediction;
 mod send_times;
@@ -21,6 +22,7 @@ pub use case::{
 };
 pub use explain::{Explanation, explain};
 pub use fit::{Fit, FitProgress, Fitted, Observation, Quantity, fit, fit_watched};
+pub use flow_table::{ExposedWait, FlowEffect, FlowOrder, LatencyCurve};
 pub use prediction::{Drops, Part, Prediction};
 pub use skill::Skill;
 pub use world::run;

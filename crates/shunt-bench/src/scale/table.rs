@@ -3,6 +3,7 @@
 use super::{ENGINES, reading_name};
 use crate::table_cells::{reading, with_range};
 use shunt_lab::Results;
+use shunt_model::FlowOrder;
 use std::fmt::Write;
 
 const FLOWS: [(u64, &str); 3] = [(1_000, "1,000"), (100_000, "100,000"), (1_000_000, "1,000,000")];
@@ -13,7 +14,7 @@ pub fn costs(results: &Results) -> anyhow::Result<String> {
         write!(text, " {}, ns | × 1,000 |", engine.replace('-', " "))?;
     }
     write!(text, "\n| ---: | --- |{}", " ---: | ---: |".repeat(ENGINES.len()))?;
-    for (order, label) in [("sequence", "in turn"), ("random", "random")] {
+    for (order, label) in [(FlowOrder::Sequence, "in turn"), (FlowOrder::Random, "random")] {
         for (flows, number) in FLOWS {
             write!(text, "\n| {number} | {label} |")?;
             for engine in ENGINES {
