@@ -31,6 +31,7 @@ const PEERS: &str = "peers-7.3";
 /// The row that is measured on the machine: of the engine that executes most, so that its error touches most rows least.
 const CALIBRATED: &str = "tc";
 const FEW: u64 = 1000;
+const ENGINES: [&str; 2] = ["tc", "xdp"];
 const MANY: [u64; 2] = [100_000, 1_000_000];
 const ORDERS: [FlowOrder; 2] = [FlowOrder::Sequence, FlowOrder::Random];
 
@@ -51,7 +52,7 @@ pub struct Options {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Kept {
     /// When it was made, before anything but the calibration was measured.
-    pub made: String,
+    made: String,
     conditions: Conditions,
     /// The committed results that it starts from.
     reference: Vec<String>,
@@ -59,12 +60,15 @@ pub struct Kept {
     latency: LatencyCurve,
     calibration: Calibration,
     /// By engine, fitted to the reference.
-    exposed: BTreeMap<String, ExposedWait>,
+    exposed: Exposed,
     rows: Vec<Row>,
 }
 
+/// By engine.
+type Exposed = BTreeMap<String, ExposedWait>;
+
 /// The row that was measured on the machine.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Calibration {
     reading: String,
     ns_per_packet: f64,
@@ -98,7 +102,7 @@ struct Wanted {
 }
 
 /// The committed results of the other machine.
-struct Reference {
+pub struct Reference {
     scale: Results,
     bench: Results,
     peers: Results,
@@ -106,18 +110,28 @@ struct Reference {
 
 /// Runs the command.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let path = path_of(&root(), &options.name);
+    let path = committed().join("predictions").join(format!("{}.json", options.name));
     if !options.compare.is_empty() {
         let results = options.compare.iter().map(|file| read(file)).collect::<anyhow::Result<Vec<_>>>()?;
-        println!("{}", table::compared(&Kept::read(&path)?, &results)?);
+        println!("{}", table::compared(&Kept::read(&path)?, &Reference::read(&committed())?, &results)?);
         return Ok(());
     }
     ensure!(!path.exists(), "{}: a prediction is never changed; choose another name", path.display());
     ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root: sudo cargo xtask predict");
-    let reference = Reference::read(&root())?;
+    let reference = Reference::read(&committed())?;
     napi::pin(0, Placement::OneCpu.cpus().0)?;
     let latency = load_latency::measure()?;
-    let kept = predicted(&reference, latency, calibrate(options.rounds)?)?;
+    let calibration = calibrate(options.rounds)?;
+    let exposed = reference.exposed()?;
+    let kept = Kept {
+        made: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        conditions: Conditions::of_this_machine(),
+        reference: [SCALE, BENCH, PEERS].map(str::to_owned).to_vec(),
+        rows: predicted(&reference, &exposed, &latency, &calibration)?,
+        latency,
+        calibration,
+        exposed,
+    };
     fs::create_dir_all(path.parent().context("the prediction has no directory")?)?;
     fs::write(&path, serde_json::to_string_pretty(&kept)? + "\n")?;
     for row in &kept.rows {
@@ -127,8 +141,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn path_of(root: &Path, name: &str) -> PathBuf {
-    root.join("lab/results/predictions").join(format!("{name}.json"))
+/// The directory of committed results.
+fn committed() -> PathBuf {
+    root().join("lab/results")
 }
 
 fn read(path: &Path) -> anyhow::Result<Results> {
@@ -150,43 +165,37 @@ fn calibrate(rounds: u32) -> anyhow::Result<Calibration> {
     })
 }
 
-fn predicted(reference: &Reference, latency: LatencyCurve, calibration: Calibration) -> anyhow::Result<Kept> {
+/// What the model and the other predictors say of each row that was not measured for calibration.
+fn predicted(
+    reference: &Reference,
+    exposed: &Exposed,
+    latency: &LatencyCurve,
+    calibration: &Calibration,
+) -> anyhow::Result<Vec<Row>> {
     let factor = calibration.ns_per_packet / reference.ns(&calibration.reading)?;
-    let mut exposed = BTreeMap::new();
-    for engine in ["tc", "xdp"] {
-        exposed.insert(engine.to_owned(), reference.exposed(engine)?);
-    }
-    let mut rows = Vec::new();
-    for row in wanted().into_iter().filter(|row| row.reading != calibration.reading) {
+    let table_ns = |flows| latency.table_ns(flows).context("the table is larger than what was measured");
+    let rows = wanted().into_iter().filter(|row| row.reading != calibration.reading);
+    rows.map(|row| {
         let few_flows = reference.ns(&row.base)? * factor;
-        let table_ns = |flows| latency.table_ns(flows).context("the table is larger than what was measured");
-        let wait = table_ns(row.flows)? - table_ns(FEW)?;
+        let wait_ns = table_ns(row.flows)? - table_ns(FEW)?;
         let unchanged = reference.ns(&row.reading)?;
-        rows.push(Row {
-            model: few_flows + exposed[row.engine].more_ns(row.order, wait),
+        Ok(Row {
+            model: few_flows + exposed[row.engine].more_ns(row.order, wait_ns),
             unchanged,
             scaled: unchanged * factor,
             few_flows,
             instructions: calibration.ns_per_packet * reference.instructions(row.engine)?
                 / reference.instructions(CALIBRATED)?,
             reading: row.reading,
-        });
-    }
-    Ok(Kept {
-        made: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-        conditions: Conditions::of_this_machine(),
-        reference: [SCALE, BENCH, PEERS].map(str::to_owned).to_vec(),
-        latency,
-        calibration,
-        exposed,
-        rows,
+        })
     })
+    .collect()
 }
 
 /// The rows of both benches with an engine of Shunt.
 fn wanted() -> Vec<Wanted> {
     let mut rows = Vec::new();
-    for engine in ["tc", "xdp"] {
+    for engine in ENGINES {
         let base = scale::reading_name(FEW, FlowOrder::Sequence, engine);
         for order in ORDERS {
             for flows in [FEW, MANY[0], MANY[1]] {
@@ -215,8 +224,9 @@ fn wanted() -> Vec<Wanted> {
 }
 
 impl Reference {
-    fn read(root: &Path) -> anyhow::Result<Self> {
-        let file = |name: &str| read(&root.join("lab/results").join(format!("{name}.json")));
+    /// Reads them from the directory of committed results.
+    pub fn read(committed: &Path) -> anyhow::Result<Self> {
+        let file = |name: &str| read(&committed.join(format!("{name}.json")));
         Ok(Self { scale: file(SCALE)?, bench: file(BENCH)?, peers: file(PEERS)? })
     }
 
@@ -239,15 +249,22 @@ impl Reference {
         Ok(cost(flows)? - cost(FEW)?)
     }
 
-    /// The share of the waits that an engine did not hide on the other machine.
-    fn exposed(&self, engine: &str) -> anyhow::Result<ExposedWait> {
-        let many = wanted().into_iter().filter(|row| row.engine == engine && row.flows > FEW);
-        let effects = many.map(|row| {
-            let more_ns = self.ns(&row.reading)? - self.ns(&row.base)?;
-            Ok(FlowEffect { order: row.order, wait_ns: self.wait_ns(row.flows)?, more_ns })
-        });
-        let effects = effects.collect::<anyhow::Result<Vec<_>>>()?;
-        ExposedWait::fit(&effects).with_context(|| format!("{engine}: no row shows what it waits for"))
+    /// The share of the waits that each engine did not hide on the other machine.
+    fn exposed(&self) -> anyhow::Result<Exposed> {
+        let share = |engine: &str| {
+            let many = wanted().into_iter().filter(|row| row.engine == engine && row.flows > FEW);
+            let effects = many.map(|row| {
+                let more_ns = self.ns(&row.reading)? - self.ns(&row.base)?;
+                Ok(FlowEffect { order: row.order, wait_ns: self.wait_ns(row.flows)?, more_ns })
+            });
+            let effects = effects.collect::<anyhow::Result<Vec<_>>>()?;
+            let share = ExposedWait::fit(&effects);
+            Ok((
+                engine.to_owned(),
+                share.with_context(|| format!("{engine}: no row shows what it waits for"))?,
+            ))
+        };
+        ENGINES.into_iter().map(share).collect()
     }
 }
 
@@ -257,6 +274,11 @@ impl Kept {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         serde_json::from_str(&text).with_context(|| path.display().to_string())
     }
+
+    /// What the model says of the same rows today, from the same inputs. It may have been revised since.
+    fn revised(&self, reference: &Reference) -> anyhow::Result<Vec<Row>> {
+        predicted(reference, &reference.exposed()?, &self.latency, &self.calibration)
+    }
 }
 
 #[cfg(test)]
@@ -264,20 +286,21 @@ mod tests {
     use super::*;
 
     /// A machine that takes `factor` times as long as the reference for work and for loads.
-    fn on_the_reference(factor: f64) -> Kept {
-        let reference = Reference::read(&root()).unwrap();
+    fn on_the_reference(factor: f64) -> Vec<Row> {
+        let reference = Reference::read(&committed()).unwrap();
         let wait = |flows| factor * reference.wait_ns(flows).unwrap() / 2.0;
-        let points = [(1 << 17, 0.0), (1 << 20, 0.0), (1 << 23, wait(MANY[0])), (1 << 24, wait(MANY[0]))];
-        let points = points.into_iter().chain([(1 << 27, wait(MANY[1])), (1 << 28, wait(MANY[1]))]);
+        let points = [(1 << 15, 0.0), (1 << 18, 0.0), (1 << 21, wait(MANY[0])), (1 << 24, wait(MANY[0]))];
+        let points = points.into_iter().chain([(1 << 25, wait(MANY[1])), (1 << 28, wait(MANY[1]))]);
         let latency = LatencyCurve::new(points.collect()).unwrap();
         let reading = scale::reading_name(FEW, FlowOrder::Sequence, CALIBRATED);
         let ns_per_packet = factor * reference.ns(&reading).unwrap();
-        predicted(&reference, latency, Calibration { reading, ns_per_packet, runs: Vec::new() }).unwrap()
+        let calibration = Calibration { reading, ns_per_packet, runs: Vec::new() };
+        predicted(&reference, &reference.exposed().unwrap(), &latency, &calibration).unwrap()
     }
 
     #[test]
     fn the_machine_that_the_model_was_fitted_to_is_predicted_within_a_third() {
-        for row in on_the_reference(1.0).rows {
+        for row in on_the_reference(1.0) {
             assert!((row.unchanged / row.scaled - 1.0).abs() < 1e-9);
             assert!((row.model / row.unchanged - 1.0).abs() < 1.0 / 3.0, "{row:?}");
         }
@@ -285,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_takes_twice_as_long_for_all_is_predicted_to_do_so() {
-        for (once, twice) in on_the_reference(1.0).rows.iter().zip(on_the_reference(2.0).rows) {
+        for (once, twice) in on_the_reference(1.0).iter().zip(on_the_reference(2.0)) {
             assert!((twice.model / once.model - 2.0).abs() < 1e-9, "{twice:?}");
         }
     }

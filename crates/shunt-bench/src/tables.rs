@@ -5,7 +5,8 @@
 
 use crate::{
     auto::table as auto, bench::table as bench, bench_external::table as external, gains,
-    generators::table as generators, peers::table as peers, reaction, scale::table as scale, trace_cost,
+    generators::table as generators, peers::table as peers, predict, reaction, scale::table as scale,
+    trace_cost,
 };
 use anyhow::{Context, ensure};
 use serde_json::Value;
@@ -34,7 +35,7 @@ const KEPT_DETAILS: [&str; 1] = ["less_baseline"];
 type Table = fn(&Committed) -> anyhow::Result<String>;
 
 /// Pages with tables or figures.
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 11] = [
     "README.md",
     "docs/guide/comparison.md",
     "docs/performance.md",
@@ -42,12 +43,13 @@ const PAGES: [&str; 10] = [
     "docs/performance/external.md",
     "docs/performance/generator.md",
     "docs/performance/peers.md",
+    "docs/performance/predicted.md",
     "docs/performance/reaction.md",
     "docs/performance/scale.md",
     "docs/performance/trace.md",
 ];
 /// The tables by the name in their markers.
-const TABLES: [(&str, Table); 17] = [
+const TABLES: [(&str, Table); 18] = [
     ("gains", |all| gains::gains(&all.read("bench-veth-6.18")?)),
     ("auto", |all| auto::ratios(&all.read("auto-veth-6.18")?)),
     ("reaction", |all| Ok(reaction::markdown(&all.read("reaction-veth-6.18")?))),
@@ -60,6 +62,9 @@ const TABLES: [(&str, Table); 17] = [
     ("external-queues", |all| external::queues(&all.read("external-veth-6.18")?)),
     ("external-waits", |all| external::waits(&all.read("external-veth-6.18")?)),
     ("peers", |all| Ok(peers::costs(&all.read("peers-7.3")?))),
+    ("predicted", |all| {
+        all.predicted("epyc-veth-6.18", &["scale-epyc-veth-6.18", "bench-packets-epyc-veth-6.18"])
+    }),
     ("scale", |all| scale::costs(&all.read("scale-veth-6.18")?)),
     ("hooks", |all| Ok(peers::hooks(&all.read("peers-7.3")?))),
     ("trace", |all| trace_cost::markdown(&all.read("trace-cost-veth-6.18")?)),
@@ -143,6 +148,13 @@ impl Committed {
     fn read(&self, name: &str) -> anyhow::Result<Results> {
         let path = self.0.join(format!("{name}.json"));
         Results::read(&path).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))
+    }
+
+    /// A prediction compared with what was measured later.
+    fn predicted(&self, name: &str, measured: &[&str]) -> anyhow::Result<String> {
+        let measured = measured.iter().map(|name| self.read(name)).collect::<anyhow::Result<Vec<_>>>()?;
+        let kept = predict::Kept::read(&self.0.join("predictions").join(format!("{name}.json")))?;
+        predict::table::compared(&kept, &predict::Reference::read(&self.0)?, &measured)
     }
 
     fn add(&self, file: &Path, name: &str) -> anyhow::Result<()> {
