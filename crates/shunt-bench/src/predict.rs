@@ -43,6 +43,10 @@ pub struct Options {
     /// Print the kept prediction compared with this file of results instead. May be given several times
     #[arg(long, value_name = "FILE")]
     compare: Vec<PathBuf>,
+    /// Predict only rows of `scale` with this number of flows, which `scale --flows` measures. May be given several
+    /// times
+    #[arg(long, value_name = "N")]
+    flows: Vec<u64>,
     /// Number of rounds of the row that is measured for calibration
     #[arg(long, default_value_t = 5)]
     rounds: u32,
@@ -59,6 +63,9 @@ pub struct Kept {
     /// Bytes and ns per load that waits for the load before.
     latency: LatencyCurve,
     calibration: Calibration,
+    /// Numbers of flows, if they were chosen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    flows: Vec<u64>,
     /// By engine, fitted to the reference.
     exposed: Exposed,
     rows: Vec<Row>,
@@ -127,7 +134,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         made: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         conditions: Conditions::of_this_machine(),
         reference: [SCALE, BENCH, PEERS].map(str::to_owned).to_vec(),
-        rows: predicted(&reference, &exposed, &latency, &calibration)?,
+        rows: predicted(&reference, &exposed, &latency, &calibration, &options.flows)?,
+        flows: options.flows.clone(),
         latency,
         calibration,
         exposed,
@@ -171,14 +179,15 @@ fn predicted(
     exposed: &Exposed,
     latency: &LatencyCurve,
     calibration: &Calibration,
+    flows: &[u64],
 ) -> anyhow::Result<Vec<Row>> {
     let factor = calibration.ns_per_packet / reference.ns(&calibration.reading)?;
     let table_ns = |flows| latency.table_ns(flows).context("the table is larger than what was measured");
-    let rows = wanted().into_iter().filter(|row| row.reading != calibration.reading);
+    let rows = wanted(flows).into_iter().filter(|row| row.reading != calibration.reading);
     rows.map(|row| {
         let few_flows = reference.ns(&row.base)? * factor;
         let wait_ns = table_ns(row.flows)? - table_ns(FEW)?;
-        let unchanged = reference.ns(&row.reading)?;
+        let unchanged = reference.row_ns(&row)?;
         Ok(Row {
             model: few_flows + exposed[row.engine].more_ns(row.order, wait_ns),
             unchanged,
@@ -192,17 +201,21 @@ fn predicted(
     .collect()
 }
 
-/// The rows of both benches with an engine of Shunt.
-fn wanted() -> Vec<Wanted> {
+/// The rows of both benches with an engine of Shunt, or those of `scale` with chosen numbers of flows.
+fn wanted(chosen: &[u64]) -> Vec<Wanted> {
+    let usual = [FEW, MANY[0], MANY[1]];
     let mut rows = Vec::new();
     for engine in ENGINES {
         let base = scale::reading_name(FEW, FlowOrder::Sequence, engine);
         for order in ORDERS {
-            for flows in [FEW, MANY[0], MANY[1]] {
+            for &flows in if chosen.is_empty() { &usual } else { chosen } {
                 let reading = scale::reading_name(flows, order, engine);
                 rows.push(Wanted { reading, base: base.clone(), engine, flows, order });
             }
         }
+    }
+    if !chosen.is_empty() {
+        return rows;
     }
     for (engine, reading) in [
         ("tc", "packets: tc"),
@@ -235,6 +248,17 @@ impl Reference {
         Ok(found.with_context(|| format!("`{name}` is missing"))?.value)
     }
 
+    /// What a row cost; between the measured numbers of flows, linear in the logarithm of the number.
+    fn row_ns(&self, row: &Wanted) -> anyhow::Result<f64> {
+        if let Ok(ns) = self.ns(&row.reading) {
+            return Ok(ns);
+        }
+        let point = |flows| Ok((flows, self.ns(&scale::reading_name(flows, row.order, row.engine))?));
+        let points = [FEW, MANY[0], MANY[1]].into_iter().map(point).collect::<anyhow::Result<Vec<_>>>()?;
+        let curve = LatencyCurve::new(points).and_then(|curve| curve.at(row.flows));
+        curve.with_context(|| format!("{} flows are outside of what was measured", row.flows))
+    }
+
     /// Instructions of an engine per packet, IPv4 without NAT as on a bridge.
     fn instructions(&self, engine: &str) -> anyhow::Result<f64> {
         let path = if engine == "xdp" { RouterPath::Xdp } else { RouterPath::Tc };
@@ -252,7 +276,7 @@ impl Reference {
     /// The share of the waits that each engine did not hide on the other machine.
     fn exposed(&self) -> anyhow::Result<Exposed> {
         let share = |engine: &str| {
-            let many = wanted().into_iter().filter(|row| row.engine == engine && row.flows > FEW);
+            let many = wanted(&[]).into_iter().filter(|row| row.engine == engine && row.flows > FEW);
             let effects = many.map(|row| {
                 let more_ns = self.ns(&row.reading)? - self.ns(&row.base)?;
                 Ok(FlowEffect { order: row.order, wait_ns: self.wait_ns(row.flows)?, more_ns })
@@ -277,7 +301,7 @@ impl Kept {
 
     /// What the model says of the same rows today, from the same inputs. It may have been revised since.
     fn revised(&self, reference: &Reference) -> anyhow::Result<Vec<Row>> {
-        predicted(reference, &reference.exposed()?, &self.latency, &self.calibration)
+        predicted(reference, &reference.exposed()?, &self.latency, &self.calibration, &self.flows)
     }
 }
 
@@ -295,7 +319,7 @@ mod tests {
         let reading = scale::reading_name(FEW, FlowOrder::Sequence, CALIBRATED);
         let ns_per_packet = factor * reference.ns(&reading).unwrap();
         let calibration = Calibration { reading, ns_per_packet, runs: Vec::new() };
-        predicted(&reference, &reference.exposed().unwrap(), &latency, &calibration).unwrap()
+        predicted(&reference, &reference.exposed().unwrap(), &latency, &calibration, &[]).unwrap()
     }
 
     #[test]
