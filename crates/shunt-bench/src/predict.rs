@@ -28,7 +28,8 @@ use std::{
 const SCALE: &str = "scale-veth-6.18";
 const BENCH: &str = "bench-veth-6.18";
 const PEERS: &str = "peers-7.3";
-/// The row that is measured on the machine: of the engine that executes most, so that its error touches most rows least.
+/// The row that is measured on the machine: of the engine that works most. An error in the ratio of the engines then
+/// concerns only the rows of the other engine.
 const CALIBRATED: &str = "tc";
 const FEW: u64 = 1000;
 const ENGINES: [&str; 2] = ["tc", "xdp"];

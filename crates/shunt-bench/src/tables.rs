@@ -49,7 +49,7 @@ const PAGES: [&str; 11] = [
     "docs/performance/trace.md",
 ];
 /// The tables by the name in their markers.
-const TABLES: [(&str, Table); 18] = [
+const TABLES: [(&str, Table); 19] = [
     ("gains", |all| gains::gains(&all.read("bench-veth-6.18")?)),
     ("auto", |all| auto::ratios(&all.read("auto-veth-6.18")?)),
     ("reaction", |all| Ok(reaction::markdown(&all.read("reaction-veth-6.18")?))),
@@ -64,6 +64,9 @@ const TABLES: [(&str, Table); 18] = [
     ("peers", |all| Ok(peers::costs(&all.read("peers-7.3")?))),
     ("predicted", |all| {
         all.predicted("epyc-veth-6.18", &["scale-epyc-veth-6.18", "bench-packets-epyc-veth-6.18"])
+    }),
+    ("predicted-other-flows", |all| {
+        all.predicted("epyc-other-flows-veth-6.18", &["scale-other-flows-epyc-veth-6.18"])
     }),
     ("scale", |all| scale::costs(&all.read("scale-veth-6.18")?)),
     ("hooks", |all| Ok(peers::hooks(&all.read("peers-7.3")?))),

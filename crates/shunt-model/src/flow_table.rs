@@ -1,10 +1,10 @@
 //! The cost of a packet that is forwarded through Shunt's flow table: the program's work, and its waits for memory.
 //!
-//! A packet loads its bucket of the index and then, at an address that depends on the bucket, its entry, whose two cache
-//! lines are loaded together. In random order it waits for both loads, one after the other. In turn, the CPU has fetched
-//! both ahead, except where a page of the table begins. The share of the waits that a program does not hide behind
-//! other work is fitted to measurements on one machine. It holds for another machine as far as its CPU looks ahead as
-//! far.
+//! A packet loads its bucket of the index and then, at an address that depends on the bucket, its entry, whose two
+//! cache lines are loaded together. In random order it waits for both loads, one after the other. In turn, the CPU has
+//! fetched both ahead, except where a page of the table begins. The share of the waits that a program does not hide
+//! behind other work is fitted to measurements on one machine. It holds for another machine as far as its CPU looks
+//! ahead as far.
 
 use serde::{Deserialize, Serialize};
 
@@ -77,8 +77,8 @@ pub struct ExposedWait {
 }
 
 impl ExposedWait {
-    /// The shares that explain measurements best, by least squares; None unless there are measurements of both orders in
-    /// which the loads take longer.
+    /// The shares that explain measurements best, by least squares; None unless there are measurements of both orders
+    /// in which the loads take longer.
     pub fn fit(effects: &[FlowEffect]) -> Option<Self> {
         let share = |order| {
             let of_order = || effects.iter().filter(|effect| effect.order == order);

@@ -9,39 +9,65 @@ use std::fmt::Write;
 /// A predictor: its title, and what it says of a row, from what was filed and from what the model says today.
 type Predictor = (&'static str, fn(&Row, &Row) -> f64);
 
-const PREDICTORS: [Predictor; 6] = [
+const FILED: [Predictor; 5] = [
     ("model", |filed, _| filed.model),
     ("as on the other machine", |filed, _| filed.unchanged),
     ("the same, scaled", |filed, _| filed.scaled),
     ("flows have no effect", |filed, _| filed.few_flows),
     ("by instructions", |filed, _| filed.instructions),
-    ("model today, not blind", |_, today| today.model),
 ];
+/// Shown if the model has been revised since.
+const TODAY: Predictor = ("model today, not blind", |_, today| today.model);
+/// Flows matter in a row if the predictor that knows no effect of flows errs by more, in percent.
+const MATTER: f64 = 10.0;
+/// Smaller differences come from the decimal numbers of the file.
+const EQUAL: f64 = 1e-9;
 
 /// Each row with the error of each predictor, and the mean and the worst errors.
 pub fn compared(kept: &Kept, reference: &Reference, results: &[Results]) -> anyhow::Result<String> {
+    let today = kept.revised(reference)?;
+    let rows = || kept.rows.iter().zip(&today);
+    let mut predictors = FILED.to_vec();
+    if rows().any(|(filed, today)| (today.model / filed.model - 1.0).abs() > EQUAL) {
+        predictors.push(TODAY);
+    }
     let mut text = "| row | filed, ns | measured, ns |".to_owned();
-    PREDICTORS.iter().for_each(|(title, _)| text += &format!(" {title} |"));
-    write!(text, "\n| --- | ---: | ---: |{}", " ---: |".repeat(PREDICTORS.len()))?;
-    let mut errors = PREDICTORS.map(|_| Vec::new());
-    for (filed, today) in kept.rows.iter().zip(kept.revised(reference)?) {
+    predictors.iter().for_each(|(title, _)| text += &format!(" {title} |"));
+    write!(text, "\n| --- | ---: | ---: |{}", " ---: |".repeat(predictors.len()))?;
+    let mut errors = vec![Vec::new(); predictors.len()];
+    let mut matter = Vec::new();
+    for (filed, today) in rows() {
         let name = &filed.reading;
         let measured = results.iter().find(|results| results.readings.contains_key(name));
         let measured = measured.with_context(|| format!("`{name}` was not measured"))?;
         write!(text, "\n| {name} | {:.0} | {} |", filed.model, with_range(measured, name, 1.0, 0)?)?;
-        for ((_, predictor), errors) in PREDICTORS.iter().zip(&mut errors) {
-            let error = (predictor(filed, &today) / measured.readings[name].value - 1.0) * 100.0;
+        let value = measured.readings[name].value;
+        let error_of = |predicted: f64| (predicted / value - 1.0) * 100.0;
+        matter.push(error_of(filed.few_flows).abs() > MATTER);
+        for ((_, predictor), errors) in predictors.iter().zip(&mut errors) {
+            let error = error_of(predictor(filed, today));
             write!(text, " {error:+.0} % |")?;
             errors.push(error.abs());
         }
     }
-    write!(text, "\n| mean error | | |")?;
-    for errors in &errors {
-        write!(text, " {:.1} % |", errors.iter().sum::<f64>() / errors.len() as f64)?;
-    }
-    write!(text, "\n| worst error | | |")?;
-    for errors in &errors {
-        write!(text, " {:.0} % |", errors.iter().copied().fold(0.0, f64::max))?;
+    let summaries: [(&str, fn(&[f64]) -> f64); 2] = [("mean", mean), ("worst", worst)];
+    for (rows, every) in [("", true), (" where flows matter", false)] {
+        for (title, summary) in summaries {
+            write!(text, "\n| {title} error{rows} | | |")?;
+            for errors in &errors {
+                let counted = errors.iter().zip(&matter).filter(|(_, matter)| every || **matter);
+                let counted: Vec<f64> = counted.map(|(error, _)| *error).collect();
+                write!(text, " {:.1} % |", summary(&counted))?;
+            }
+        }
     }
     Ok(text)
+}
+
+fn mean(errors: &[f64]) -> f64 {
+    errors.iter().sum::<f64>() / errors.len().max(1) as f64
+}
+
+fn worst(errors: &[f64]) -> f64 {
+    errors.iter().copied().fold(0.0, f64::max)
 }
