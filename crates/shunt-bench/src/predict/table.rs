@@ -6,6 +6,11 @@ use anyhow::Context;
 use shunt_lab::Results;
 use std::fmt::Write;
 
+/// A summary of errors, by its title.
+type Summary = (&'static str, fn(&[f64]) -> f64);
+
+const SUMMARIES: [Summary; 2] = [("mean", mean), ("worst", worst)];
+
 /// A predictor: its title, and what it says of a row, from what was filed and from what the model says today.
 type Predictor = (&'static str, fn(&Row, &Row) -> f64);
 
@@ -26,9 +31,13 @@ const EQUAL: f64 = 1e-9;
 /// Each row with the error of each predictor, and the mean and the worst errors.
 pub fn compared(kept: &Kept, reference: &Reference, results: &[Results]) -> anyhow::Result<String> {
     let today = kept.revised(reference)?;
-    let rows = || kept.rows.iter().zip(&today);
+    let rows = kept.rows.iter().map(|filed| {
+        let today = today.iter().find(|today| today.reading == filed.reading);
+        Ok((filed, today.with_context(|| format!("`{}` is no longer predicted", filed.reading))?))
+    });
+    let rows = rows.collect::<anyhow::Result<Vec<_>>>()?;
     let mut predictors = FILED.to_vec();
-    if rows().any(|(filed, today)| (today.model / filed.model - 1.0).abs() > EQUAL) {
+    if rows.iter().any(|(filed, today)| (today.model / filed.model - 1.0).abs() > EQUAL) {
         predictors.push(TODAY);
     }
     let mut text = "| row | filed, ns | measured, ns |".to_owned();
@@ -36,7 +45,7 @@ pub fn compared(kept: &Kept, reference: &Reference, results: &[Results]) -> anyh
     write!(text, "\n| --- | ---: | ---: |{}", " ---: |".repeat(predictors.len()))?;
     let mut errors = vec![Vec::new(); predictors.len()];
     let mut matter = Vec::new();
-    for (filed, today) in rows() {
+    for (filed, today) in rows {
         let name = &filed.reading;
         let measured = results.iter().find(|results| results.readings.contains_key(name));
         let measured = measured.with_context(|| format!("`{name}` was not measured"))?;
@@ -50,14 +59,17 @@ pub fn compared(kept: &Kept, reference: &Reference, results: &[Results]) -> anyh
             errors.push(error.abs());
         }
     }
-    let summaries: [(&str, fn(&[f64]) -> f64); 2] = [("mean", mean), ("worst", worst)];
     for (rows, every) in [("", true), (" where flows matter", false)] {
-        for (title, summary) in summaries {
+        for (title, summary) in SUMMARIES {
             write!(text, "\n| {title} error{rows} | | |")?;
             for errors in &errors {
                 let counted = errors.iter().zip(&matter).filter(|(_, matter)| every || **matter);
                 let counted: Vec<f64> = counted.map(|(error, _)| *error).collect();
-                write!(text, " {:.1} % |", summary(&counted))?;
+                if counted.is_empty() {
+                    text += " - |";
+                } else {
+                    write!(text, " {:.1} % |", summary(&counted))?;
+                }
             }
         }
     }
@@ -65,7 +77,7 @@ pub fn compared(kept: &Kept, reference: &Reference, results: &[Results]) -> anyh
 }
 
 fn mean(errors: &[f64]) -> f64 {
-    errors.iter().sum::<f64>() / errors.len().max(1) as f64
+    errors.iter().sum::<f64>() / errors.len() as f64
 }
 
 fn worst(errors: &[f64]) -> f64 {
